@@ -1,0 +1,116 @@
+// Array: the member directories of one array, formatted or opened together, with a handle on everything that the layers
+// above reach into. No file content passes through here.
+//
+// A member directory (mode 0700) holds:
+//   superblock        4096 bytes (engine/index/superblock.h)
+//   lock              advisory lock of the process that has the array open; its content is that process's pid
+//   objects/00 .. ff  the objects; an object's directory is the low byte of its file id
+//   tree/             on the metadata member only: the namespace
+//   state             on the metadata member only, present from the first write access until a clean close: "dirty"
+//   lost+found/       made by fsck -y
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/base/mutex.h"
+#include "engine/base/status.h"
+#include "engine/index/superblock.h"
+#include "engine/io/environment.h"
+#include "engine/layout/stripe.h"
+
+namespace fpfs {
+
+struct FormatOptions {
+  uint32_t chunk_size = kMiB;
+  std::string metadata_directory;  // empty: member 0 holds tree/
+  std::string label;
+  bool force = false;  // also format directories that hold something: every file of a former array in them is removed
+};
+
+struct ArrayOptions {
+  bool read_only = false;
+  bool degraded = false;          // with read_only: open with members missing
+  bool buffered_members = false;  // accept members without O_DIRECT (development)
+  bool lock = true;               // false: fsck -n beside a mount
+  std::string metadata_directory; // overrides the superblock's hint
+};
+
+struct Member {
+  std::string path;         // as the user gave it; for messages
+  bool present = false;
+  Handle directory = kNoHandle;
+  Handle objects = kNoHandle;   // objects/
+  Handle lock = kNoHandle;      // the open `lock` file
+  uint64_t device = 0;      // st_dev: members that share one device share its space
+  bool direct = true;       // O_DIRECT works here
+};
+
+class Array {
+ public:
+  // Splits "dir:dir:dir". kInvalidArgument for empty parts or more than kMemberCountMax of them.
+  static Result<std::vector<std::string>> split_directories(const std::string& directories);
+
+  // Formats. Everything is checked on all directories before anything is changed; a directory that is missing is made.
+  // Refuses (kExists) directories that hold anything, unless force; (kInvalidArgument) the same directory twice, one
+  // inside another. Durable on return: superblocks are written last and synced, with their directories.
+  static Status format(Environment& environment, const std::vector<std::string>& directories,
+                       const FormatOptions& options);
+
+  // True when every directory is absent or empty (what `fastpersistfs --init` formats).
+  static Result<bool> is_blank(Environment& environment, const std::vector<std::string>& directories);
+
+  // Opens in any order of paths. Each refusal is one sentence naming the directory, what was found and what to do:
+  // no superblock, damaged superblock, other version, another array's member, the same member twice, a member missing,
+  // wrong count, held by another process (its pid), no O_DIRECT.
+  static Result<std::unique_ptr<Array>> open(Environment& environment, const std::vector<std::string>& directories,
+                                             const ArrayOptions& options);
+  ~Array();  // closes handles and drops the locks; no durable effect
+  Array(const Array&) = delete;
+  Array& operator=(const Array&) = delete;
+
+  const Superblock& superblock() const { return superblock_; }  // of the first member present
+  const Uuid& id() const { return superblock_.array_id; }
+  StripeMap stripes() const { return {superblock_.chunk_size, superblock_.member_count}; }
+  uint16_t member_count() const { return superblock_.member_count; }
+  const Member& member(MemberIndex index) const { return members_[index]; }  // by member index, whatever the path order
+  bool read_only() const { return read_only_; }
+  Handle tree() const { return tree_; }          // tree/, a readable directory handle
+  Handle metadata_directory() const { return metadata_directory_; }
+  const std::string& metadata_path() const { return metadata_path_; }
+
+  // The array was not closed cleanly the last time it was open for writing.
+  bool was_dirty() const { return was_dirty_; }
+  Status mark_dirty();  // durable on return
+  Status mark_clean();  // durable on return
+
+  // objects/xx of one member for a file id (opened once, kept).
+  Result<Handle> object_directory(MemberIndex member, FileId file);
+  // "<16 hex digits of the file id>.<8 hex digits of the generation>".
+  static std::string object_name(FileId file, Generation generation);
+  // The reverse; false when `name` is no object name.
+  static bool parse_object_name(const std::string& name, FileId* file, Generation* generation);
+  // Flags for opening objects: O_DIRECT where the member has it.
+  int object_flags(MemberIndex member) const;
+
+  // Free and total space for new data, as statvfs of the array: total and free are what the members' filesystems
+  // together give to data striped evenly; members on one device are counted once. f_files and f_ffree are the tree's.
+  Result<struct statvfs> space() const;
+
+ private:
+  explicit Array(Environment& environment) : environment_(environment) {}
+  Environment& environment_;
+  Superblock superblock_;
+  std::vector<Member> members_;
+  Handle tree_ = kNoHandle;
+  Handle metadata_directory_ = kNoHandle;
+  Handle metadata_lock_ = kNoHandle;
+  std::string metadata_path_;
+  bool read_only_ = false;
+  bool was_dirty_ = false;
+  Mutex mutex_;
+  std::vector<std::array<Handle, 256>> object_directories_ FPFS_GUARDED_BY(mutex_);
+};
+
+}  // namespace fpfs

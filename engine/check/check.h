@@ -1,0 +1,71 @@
+// The checker: is what is stored what was written, and does every byte on the members belong to something?
+// fsck.fastpersistfs is a command line around check_array(); Store::open() uses recover_array() after a crash.
+//
+// Reads superblocks, every sidecar of tree/ and every object directory; with verify_data every stored chunk, on all
+// members in parallel (one reading thread per member, O_DIRECT). Works beside a live mount with repair = kNone: a file
+// that changes while it is looked at is looked at again rather than reported.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "engine/array/array.h"
+#include "engine/base/status.h"
+#include "engine/io/environment.h"
+
+namespace fpfs {
+
+enum class Repair : uint8_t {
+  kNone,   // fsck -n: changes nothing
+  kPreen,  // fsck -p: orphan objects, torn tails, leftovers of crashes
+  kYes,    // fsck -y: also sets damaged files aside under lost+found
+};
+
+struct CheckOptions {
+  Repair repair = Repair::kNone;
+  bool verify_data = false;
+  bool buffered_members = false;
+  std::function<void(uint64_t bytes_done, uint64_t bytes_total)> progress;  // about once a second
+  const std::atomic<bool>* cancelled = nullptr;
+};
+
+struct CheckError {
+  std::string path;          // in the array, "/run1/step100.pt"; empty when no file is known (an orphan, a superblock)
+  int64_t chunk = -1;        // -1: not about one chunk
+  int member = -1;
+  int64_t object_offset = -1;  // bytes in the object file
+  // "superblock", "sidecar", "torn-tail", "missing-object", "short-object", "checksum", "unreadable", "overlap",
+  // "orphan", "leftover-space", "foreign", "extent"
+  std::string kind;
+  std::string detail;        // one sentence
+  bool repaired = false;
+};
+
+struct CheckReport {
+  uint64_t files = 0, chunks = 0;
+  uint64_t bytes_stored = 0, bytes_verified = 0;
+  uint64_t orphans = 0, repaired = 0;
+  double seconds = 0;
+  bool cancelled = false;
+  std::vector<CheckError> errors;   // in path order; at most 10,000, then `errors_omitted` counts on
+  uint64_t errors_omitted = 0;
+  bool clean() const { return errors.empty() && errors_omitted == 0; }
+};
+
+// A Status failure: the check itself could not run (fsck exit 8). Damage found is in the report. Damaged or missing
+// superblocks are damage: named in the report, and no further check runs.
+Result<CheckReport> check_array(Environment& environment, const std::vector<std::string>& directories,
+                                const CheckOptions& options);
+
+// What Store::open() does with an array that was not closed cleanly: torn sidecar tails are cut, objects that no sidecar
+// names are removed, space beyond the committed extents is given back. Idempotent: a power cut during it changes nothing
+// that a second run would not finish.
+struct RecoveryCounts {
+  uint64_t orphans_removed = 0, torn_tails = 0, bytes_freed = 0;
+};
+Result<RecoveryCounts> recover_array(Environment& environment, Array& array);
+
+}  // namespace fpfs

@@ -1,0 +1,85 @@
+// Requests on an open file: the caller embeds one, calls File, and is called back exactly once. The callback may run
+// inside the call (everything was at hand) or later on an engine thread; no engine lock is held while it runs.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "engine/base/status.h"
+#include "engine/base/units.h"
+#include "engine/io/buffer_pool.h"
+
+namespace fpfs {
+
+// The longest single read or write request (FUSE's largest at 256 pages). Longer ones are split by the caller.
+constexpr uint32_t kRequestBytesMax = 1024 * 1024;
+// Chunks that one request can touch: kRequestBytesMax over the smallest chunk, plus one for misalignment.
+constexpr unsigned kRequestChunksMax = kRequestBytesMax / (64 * 1024) + 1;
+
+// Position of one reader in one open file, for read-ahead. One per open handle; guarded by the file.
+struct ReadCursor {
+  uint64_t next_offset = 0;   // where the next sequential read would start
+  uint32_t window = 0;        // chunks to read ahead; grows while reads are sequential
+  ChunkIndex ahead = 0;       // first chunk that was not asked for yet
+};
+
+struct ReadRequest {
+  // In.
+  uint64_t offset = 0;
+  uint32_t length = 0;           // at most kRequestBytesMax
+  ReadCursor* cursor = nullptr;  // optional: without one nothing is read ahead
+  void (*complete)(ReadRequest& request, const Status& status) = nullptr;
+  void* owner = nullptr;
+
+  // Out, valid during complete() only: the bytes, verified, `bytes` in all (fewer than `length` only at end of file).
+  std::array<struct iovec, 2 * kRequestChunksMax> iov{};
+  unsigned iov_count = 0;
+  uint32_t bytes = 0;
+
+  // The engine's own.
+  ReadRequest* next = nullptr;
+  class File* file = nullptr;
+  BufferPool::Waiter waiter;
+  std::array<struct CachedChunk*, kRequestChunksMax> pinned{};
+  unsigned pinned_count = 0;
+};
+
+struct WriteRequest {
+  // In.
+  uint64_t offset = 0;
+  uint32_t length = 0;              // at most kRequestBytesMax
+  const std::byte* data = nullptr;  // stays valid until complete()
+  void (*complete)(WriteRequest& request, const Status& status) = nullptr;
+  void* owner = nullptr;
+
+  // The engine's own.
+  WriteRequest* next = nullptr;
+  class File* file = nullptr;
+  BufferPool::Waiter waiter;
+  Buffer* granted = nullptr;  // a buffer that the pool gave while the request waited
+  uint32_t done = 0;
+  bool active = false;
+};
+
+// fsync and close; truncate; hole punching.
+struct ControlRequest {
+  enum class Kind : uint8_t {
+    kCommit,     // make everything written before durable, as one consistent point
+    kTruncate,   // set the size to `offset`
+    kPunchHole,  // [offset, offset + length) reads as zeros; the size stays
+  };
+  Kind kind = Kind::kCommit;
+  uint64_t offset = 0;
+  uint64_t length = 0;
+  void (*complete)(ControlRequest& request, const Status& status) = nullptr;
+  void* owner = nullptr;
+
+  // The engine's own.
+  ControlRequest* next = nullptr;
+  uint64_t epoch = 0;
+};
+
+}  // namespace fpfs

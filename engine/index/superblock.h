@@ -1,0 +1,55 @@
+// The superblock of a member directory: who it belongs to. 4096 bytes, checksummed, in the file `superblock`.
+// docs/format.md gives every byte. Membership comes from here, never from the order of paths.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "engine/base/status.h"
+#include "engine/base/units.h"
+
+namespace fpfs {
+
+using Uuid = std::array<std::byte, 16>;
+std::string to_string(const Uuid& uuid);  // 8-4-4-4-12 lower-case hex
+
+constexpr uint32_t kFormatVersion = 1;
+constexpr uint32_t kSuperblockSize = 4096;
+constexpr uint16_t kMemberCountMax = 256;
+constexpr uint32_t kChunkSizeMin = 64 * 1024;
+constexpr uint32_t kChunkSizeMax = 16 * 1024 * 1024;
+constexpr size_t kLabelSizeMax = 63;
+constexpr uint16_t kMetadataOnlyMember = 0xffff;  // member_index of a directory given by --meta-dir: tree, no objects
+
+// Feature flags. Unknown compatible bits are ignored, unknown read-only bits allow `ro`, unknown incompatible bits refuse.
+constexpr uint64_t kKnownCompatible = 0;
+constexpr uint64_t kKnownReadOnlyCompatible = 0;
+constexpr uint64_t kKnownIncompatible = 0;
+
+struct Superblock {
+  uint32_t version = kFormatVersion;
+  uint64_t compatible = 0;
+  uint64_t read_only_compatible = 0;
+  uint64_t incompatible = 0;
+  Uuid array_id{};
+  Uuid member_id{};              // of this directory alone: tells a copy of a member from the member
+  uint16_t member_index = 0;     // or kMetadataOnlyMember
+  uint16_t member_count = 0;
+  uint16_t metadata_member = 0;  // which member holds tree/, or kMetadataOnlyMember
+  uint32_t chunk_size = 0;       // bytes, a power of two within [kChunkSizeMin, kChunkSizeMax]
+  int64_t created_seconds = 0;   // since the epoch
+  std::string label;             // UTF-8, at most kLabelSizeMax bytes, no NUL
+  std::string metadata_path;     // with a metadata-only member: its absolute path when formatted (a hint), else empty
+};
+
+// Encodes; the caller has validated (chunk size, counts, lengths): a value out of range is a broken invariant.
+std::array<std::byte, kSuperblockSize> encode_superblock(const Superblock& superblock);
+
+// Decodes and validates every field. kCorruption: wrong magic, wrong checksum, field out of range, non-zero reserved
+// bytes; kUnsupported: another version or unknown incompatible flags (`for_writing`: also unknown read-only flags). The
+// message says what was found; the caller adds which directory.
+Result<Superblock> decode_superblock(std::span<const std::byte> bytes, bool for_writing);
+
+}  // namespace fpfs

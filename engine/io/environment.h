@@ -1,0 +1,26 @@
+// Environment: everything of the outside world that the engine is given. Production passes the POSIX one
+// (posix_environment.h), tests a simulated one; the engine cannot tell.
+#pragma once
+
+#include <ctime>
+#include <memory>
+
+#include "engine/io/executor.h"
+#include "engine/io/io_queue.h"
+#include "engine/io/storage.h"
+
+namespace fpfs {
+
+class Environment {
+ public:
+  virtual ~Environment() = default;
+  virtual Storage& storage() = 0;
+  virtual Executor& executor() = 0;
+  // A queue for one member with at most `depth` transfers on the drive at a time. Destroying it waits for what was
+  // submitted (kCancelled is never invented: a transfer that was started ends).
+  virtual Result<std::unique_ptr<IoQueue>> make_queue(int member, unsigned depth) = 0;
+  virtual struct timespec now() = 0;       // CLOCK_REALTIME
+  virtual uint64_t random_u64() = 0;       // unpredictable; the simulation: seeded
+};
+
+}  // namespace fpfs

@@ -1,0 +1,55 @@
+// IoQueue: the asynchronous data path to one member. O_DIRECT transfers of pool buffers, many in flight.
+//
+// The caller embeds an IoRequest in its own object and owns it until `complete` is called, exactly once per submit().
+// Both hooks run on the queue's own thread (SimIoQueue: on the test's thread, in seeded order), never on the caller's
+// and never inside submit(), so a caller may hold its locks while submitting.
+//
+//   submit() ─→ [bounded by the caller: one request per pool buffer] ─→ prepare() ─→ transfer ─→ complete()
+//
+// prepare() is where the CPU work next to the transfer happens (hash a chunk, open or preallocate its object), off the
+// threads that answer FUSE requests; it fills in what only it knows (handle, offset). When it fails the transfer is
+// skipped and complete() gets its Status.
+//
+// Completions carry the whole outcome: a negative result and a short count are both failures (kIoError, with offset and
+// length), except that a read short at end of file sets `transferred` and succeeds, and a short write that moved some
+// whole blocks is continued.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "engine/base/status.h"
+#include "engine/io/storage.h"
+
+namespace fpfs {
+
+struct IoRequest {
+  enum class Kind : uint8_t { kRead, kWrite };
+
+  // Filled in by the owner before submit(), or by prepare().
+  Kind kind = Kind::kRead;
+  Handle handle = kNoHandle;
+  std::byte* data = nullptr;  // aligned to kIoAlignment
+  uint64_t offset = 0;        // in the file, a multiple of kIoAlignment
+  uint32_t length = 0;        // bytes, a multiple of kIoAlignment
+  Status (*prepare)(IoRequest& request) = nullptr;  // optional
+  void (*complete)(IoRequest& request, const Status& status) = nullptr;
+  void* owner = nullptr;  // for the hooks
+
+  // Set by the queue.
+  uint32_t transferred = 0;
+
+  // The queue's own while submitted.
+  IoRequest* next = nullptr;
+  uint32_t done = 0;
+  uint64_t submitted_ns = 0;
+};
+
+class IoQueue {
+ public:
+  virtual ~IoQueue() = default;
+  // Thread-safe, does not block, does not fail: failures come through complete().
+  virtual void submit(IoRequest& request) = 0;
+};
+
+}  // namespace fpfs

@@ -1,0 +1,100 @@
+// Storage: every system call that the engine makes on a member directory or on the namespace tree, as an interface.
+//
+// PosixStorage passes each call to the kernel. SimStorage (tests) keeps a small filesystem in memory that tells synced
+// state from unsynced state and can cut the power, so the protocols above are proved without a drive.
+//
+// Handles are small non-negative integers (PosixStorage: file descriptors, close-on-exec). A handle is closed exactly
+// once. Paths are one component relative to a directory handle, never followed through a symbolic link in the last
+// component, so nothing under a member can lead the daemon outside it.
+//
+// Durability, as a local filesystem with a journal gives it, and no more:
+// - fdatasync/fsync of a file make its content, size and allocation durable;
+// - a name made, removed or replaced in a directory is durable after fsync of that directory;
+// - rename is atomic: after a power cut the old or the new state of both names.
+//
+// Thread safety: all methods may be called from any thread. They block. Bulk data goes through IoQueue instead.
+// Errors: Status::from_errno of the failed call; no call is retried except for EINTR.
+#pragma once
+
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/types.h>
+#include <time.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "engine/base/status.h"
+
+namespace fpfs {
+
+using Handle = int;
+constexpr Handle kNoHandle = -1;
+
+struct DirectoryEntry {
+  std::string name;  // never "." or ".."
+  uint64_t inode = 0;
+  unsigned char type = 0;  // DT_REG, DT_DIR, ... or DT_UNKNOWN
+};
+
+class Storage {
+ public:
+  virtual ~Storage() = default;
+
+  // --- handles ---------------------------------------------------------------------------------------------------
+  // Opens the directory at an absolute or relative path of the host (the only call that takes a whole path).
+  virtual Result<Handle> open_directory(const std::string& path) = 0;
+  // openat(2). `flags` are the kernel's (O_RDWR, O_CREAT, O_EXCL, O_DIRECT, O_PATH, O_DIRECTORY, ...); O_NOFOLLOW and
+  // O_CLOEXEC are added.
+  virtual Result<Handle> open_at(Handle directory, const std::string& name, int flags, mode_t mode = 0) = 0;
+  // A second handle with other flags on what `handle` (maybe an O_PATH handle) refers to.
+  virtual Result<Handle> reopen(Handle handle, int flags) = 0;
+  virtual void close(Handle handle) = 0;
+
+  // --- files -----------------------------------------------------------------------------------------------------
+  // Whole transfers: short counts are continued inside; a read at end of file returns fewer bytes than asked for.
+  virtual Result<size_t> pread(Handle handle, std::span<std::byte> buffer, uint64_t offset) = 0;
+  virtual Status pwrite(Handle handle, std::span<const std::byte> data, uint64_t offset) = 0;
+  virtual Status fsync(Handle handle) = 0;      // files and directories
+  virtual Status fdatasync(Handle handle) = 0;  // files
+  virtual Status ftruncate(Handle handle, uint64_t size) = 0;
+  // fallocate(2) with the kernel's mode bits.
+  virtual Status fallocate(Handle handle, int mode, uint64_t offset, uint64_t length) = 0;
+  // lseek(2) with SEEK_DATA; kNotFound when there is no data at or after `offset`.
+  virtual Result<uint64_t> seek_data(Handle handle, uint64_t offset) = 0;
+  virtual Result<struct stat> fstat(Handle handle) = 0;
+  virtual Result<struct statvfs> fstatvfs(Handle handle) = 0;
+  // Takes an exclusive (or shared) advisory lock on an open file; kBusy when another open file holds it.
+  virtual Status lock(Handle handle, bool exclusive) = 0;
+
+  // --- names -----------------------------------------------------------------------------------------------------
+  virtual Result<struct stat> stat_at(Handle directory, const std::string& name) = 0;  // not followed
+  virtual Status make_directory(Handle directory, const std::string& name, mode_t mode) = 0;
+  virtual Status unlink(Handle directory, const std::string& name) = 0;
+  virtual Status remove_directory(Handle directory, const std::string& name) = 0;
+  // renameat2(2); flags: RENAME_NOREPLACE, RENAME_EXCHANGE or 0.
+  virtual Status rename(Handle from, const std::string& from_name, Handle to, const std::string& to_name,
+                        unsigned flags) = 0;
+  // A further hard link to what `handle` refers to.
+  virtual Status link(Handle handle, Handle directory, const std::string& name) = 0;
+  virtual Status symlink(const std::string& target, Handle directory, const std::string& name) = 0;
+  virtual Result<std::string> read_link(Handle handle) = 0;  // an O_PATH handle of the link itself
+  virtual Status make_node(Handle directory, const std::string& name, mode_t mode, dev_t device) = 0;
+  // Calls `visit` for every entry; stops early when it returns false. The directory may be an O_PATH handle.
+  virtual Status list(Handle directory, const std::function<bool(const DirectoryEntry&)>& visit) = 0;
+
+  // --- attributes: `handle` may be an O_PATH handle, also of a symbolic link --------------------------------------
+  virtual Status chmod(Handle handle, mode_t mode) = 0;
+  virtual Status chown(Handle handle, uid_t uid, gid_t gid) = 0;  // (uid_t)-1, (gid_t)-1: unchanged
+  virtual Status set_times(Handle handle, const struct timespec times[2]) = 0;  // UTIME_NOW and UTIME_OMIT count
+  virtual Result<size_t> get_xattr(Handle handle, const std::string& name, std::span<std::byte> value) = 0;
+  virtual Status set_xattr(Handle handle, const std::string& name, std::span<const std::byte> value, int flags) = 0;
+  virtual Result<size_t> list_xattr(Handle handle, std::span<std::byte> names) = 0;
+  virtual Status remove_xattr(Handle handle, const std::string& name) = 0;
+};
+
+}  // namespace fpfs

@@ -1,0 +1,34 @@
+// StoreOptions: every knob of an open array. Command lines, profiles and tests all end here.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "engine/array/array.h"
+#include "engine/base/units.h"
+
+namespace fpfs {
+
+struct StoreOptions {
+  // kClose: close(2) returning 0 means durable. kFsync: ext4's contract, durable at fsync, else soon. Fixed at mount.
+  enum class Durable : uint8_t { kClose, kFsync };
+
+  ArrayOptions array;
+  Durable durable = Durable::kClose;
+  // Bytes of the buffer pool. At least BufferPool::kBuffersMin chunks and 2 * kRequestBytesMax per member.
+  uint64_t buffer_memory = 256 * kMiB;
+  // Transfers in flight per member, 1 .. 1024. 16 MiB in flight saturate any NVMe drive at the default chunk size.
+  unsigned queue_depth = 16;
+  // Chunks read ahead of a sequential reader, over all members; 0: chosen from the member count. At most 1024.
+  unsigned read_ahead = 0;
+  // Check what is read against its checksum. Off only to measure.
+  bool verify = true;
+  // Discard what is written: measures the path to the engine.
+  bool null_write = false;
+  // Files up to this many bytes live inside their sidecar. 0 .. kInlineSizeMax.
+  uint32_t inline_max = 32 * 1024;
+  // With Durable::kFsync: a file that was closed is committed in the background after this long.
+  unsigned background_commit_ms = 1000;
+};
+
+}  // namespace fpfs

@@ -1,0 +1,135 @@
+// Store: an open array. The façade that the FUSE front, the tools and C++ programs use.
+//
+// Names are reached through nodes: handles (Storage::open_at with O_PATH) on entries of tree/. A regular file's node is
+// its sidecar; Store gives such a node its logical size, and opens it as a File. Everything else (directories, symbolic
+// links, special files) is what it looks like.
+//
+// Thread safety: all methods from any thread. Calls here touch the namespace only and may block for the tree's
+// filesystem, never for bulk data; File's requests do not block at all.
+//
+// Durability: names are durable once their directory was synced, or, for regular files, once a commit of the file that
+// was made under that name completed (File, ControlRequest::Kind::kCommit). unlink and rename return at once; what they
+// free on the members is freed in the background, and only after the name change itself is durable, so that a power cut
+// never brings back a name without its data.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/array/array.h"
+#include "engine/base/mutex.h"
+#include "engine/file/file.h"
+#include "engine/io/buffer_pool.h"
+#include "engine/io/environment.h"
+#include "engine/store/options.h"
+
+namespace fpfs {
+
+// What happened on the way to mounting that an operator should know.
+struct RecoveryReport {
+  bool was_dirty = false;
+  uint64_t orphans_removed = 0;   // objects that no sidecar names
+  uint64_t torn_tails = 0;
+  uint64_t bytes_freed = 0;
+};
+
+struct MemberStatus {
+  std::string path;
+  bool present = false;
+  uint64_t space_total = 0, space_free = 0;      // bytes of its filesystem
+  uint64_t bytes_read = 0, bytes_written = 0;    // since open
+  uint64_t read_errors = 0, write_errors = 0, sync_errors = 0, checksum_errors = 0;
+};
+
+struct StoreStatus {
+  std::vector<MemberStatus> members;
+  BufferPool::Counters buffers;
+  uint32_t buffer_size = 0;
+  uint64_t open_files = 0, dirty_files = 0, commits = 0, pending_frees = 0;
+  bool read_only = false;
+  std::string read_only_reason;  // when the array turned read-only by itself
+};
+
+class Store {
+ public:
+  // Opens the array, recovers after an unclean shutdown (frees orphans), starts queues. The environment outlives it.
+  static Result<std::unique_ptr<Store>> open(Environment& environment, const std::vector<std::string>& directories,
+                                             const StoreOptions& options);
+  // Commits every file, frees what is pending, marks the array clean. The first failure is returned; the array stays
+  // marked dirty then. No other call may run or follow. A Store destroyed without close() leaves the array as a crash
+  // would.
+  Status close();
+  ~Store();
+
+  const Array& array() const { return *array_; }
+  const StoreOptions& options() const { return options_; }
+  const RecoveryReport& recovery() const { return recovery_; }
+  Handle root() const { return array_->tree(); }
+  Storage& storage() { return environment_.storage(); }
+  bool read_only() const;
+
+  // --- nodes -------------------------------------------------------------------------------------------------------
+  struct Node {
+    Handle handle = kNoHandle;  // O_PATH; the receiver closes it with storage().close()
+    struct stat attributes {};  // logical: size and blocks of a regular file are its content's
+  };
+  Result<Node> lookup(Handle directory, const std::string& name);
+  // Logical attributes of a node.
+  Result<struct stat> attributes(Handle node);
+  struct Created {
+    Node node;
+    std::shared_ptr<File> file;
+  };
+  // Makes and opens a regular file; kExists when the name is there. Mode as given (the caller has applied the umask);
+  // the owner is the daemon's until chown.
+  Result<Created> create(Handle directory, const std::string& name, mode_t mode);
+  // An unnamed regular file in the filesystem of `directory` (O_TMPFILE), to be linked later or vanish.
+  Result<Created> create_unnamed(Handle directory, mode_t mode);
+  Status make_directory(Handle directory, const std::string& name, mode_t mode);
+  Status make_node(Handle directory, const std::string& name, mode_t mode, dev_t device);
+  Status symlink(const std::string& target, Handle directory, const std::string& name);
+  Status link(Handle node, Handle directory, const std::string& name);
+  Status unlink(Handle directory, const std::string& name);
+  Status remove_directory(Handle directory, const std::string& name);
+  Status rename(Handle from, const std::string& from_name, Handle to, const std::string& to_name, unsigned flags);
+  // Makes the names in a directory durable.
+  Status sync_directory(Handle directory);
+  // Attributes. Times of an open file are kept so that a later commit does not move them.
+  Status chmod(Handle node, mode_t mode);
+  Status chown(Handle node, uid_t uid, gid_t gid);
+  Status set_times(Handle node, const struct timespec times[2]);
+  Result<struct statvfs> space();
+
+  // --- files -------------------------------------------------------------------------------------------------------
+  // Opens a regular file's content. All openers of one file (whatever its name) share one File. kCorruption when the
+  // sidecar cannot be read: the message says where.
+  Result<std::shared_ptr<File>> open_file(Handle node, bool for_writing);
+  // Commits every open file and makes all names durable. Calls back once.
+  void sync_all(std::function<void(const Status&)> done);
+
+  StoreStatus status() const;
+
+  // Runs `start` with a request's completion bound to it and waits: the synchronous form of File's calls, for tools,
+  // tests of the real thing and C++ programs. Never from an engine thread.
+  Status commit_sync(File& file);
+  Status truncate_sync(File& file, uint64_t size);
+  Status write_sync(File& file, uint64_t offset, std::span<const std::byte> data);
+  Result<size_t> read_sync(File& file, uint64_t offset, std::span<std::byte> buffer, ReadCursor* cursor = nullptr);
+
+ private:
+  friend class File;
+  // (private part is the implementation's own)
+  class Impl;
+  Environment& environment_;
+  StoreOptions options_;
+  RecoveryReport recovery_;
+  std::unique_ptr<Array> array_;
+  std::unique_ptr<Impl> impl_;
+  Store(Environment& environment, StoreOptions options);
+};
+
+}  // namespace fpfs
