@@ -29,6 +29,7 @@ struct Extent {
   uint32_t visible_length = 0; // the first bytes of those that the file still shows; the rest of the chunk reads as zeros
   MemberIndex member = 0;
   Codec codec = Codec::kNone;
+  uint32_t epoch = 0;          // in memory only, never encoded: the commit that records it (engine/file)
 
   bool exists() const { return codec != Codec::kNone; }
   // Bytes of the drive that the extent occupies.

@@ -29,7 +29,7 @@ class BufferOwner;
 struct Buffer {
   std::byte* data = nullptr;  // chunk_size bytes, aligned to kIoAlignment
   BufferOwner* owner = nullptr;  // guarded by the pool
-  void* owner_tag = nullptr;     // the owner's own (which chunk)
+  uint32_t index = 0;            // 0 .. total() - 1, fixed: owners keep a descriptor per buffer in a table
   // Links of the free or evictable list; the pool's.
   Buffer* previous = nullptr;
   Buffer* next = nullptr;

@@ -25,7 +25,7 @@
 #include "engine/file/file.h"
 #include "engine/io/buffer_pool.h"
 #include "engine/io/environment.h"
-#include "engine/store/options.h"
+#include "engine/file/options.h"
 
 namespace fpfs {
 

@@ -1,0 +1,57 @@
+// FileContext: what every open file shares. Owned by Store; outlives all files.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/array/array.h"
+#include "engine/file/options.h"
+#include "engine/io/buffer_pool.h"
+#include "engine/io/environment.h"
+
+namespace fpfs {
+
+struct CachedChunk;
+
+struct MemberCounters {
+  std::atomic<uint64_t> bytes_read{0}, bytes_written{0};
+  std::atomic<uint64_t> read_errors{0}, write_errors{0}, sync_errors{0}, checksum_errors{0};
+};
+
+// Objects that no sidecar will name once a name change is durable.
+struct DoomedObjects {
+  FileId file = 0;
+  Generation generation = 0;
+};
+
+class FileContext {
+ public:
+  virtual ~FileContext() = default;
+
+  Environment* environment = nullptr;
+  Array* array = nullptr;
+  StripeMap stripes;
+  StoreOptions options;
+  std::unique_ptr<BufferPool> pool;
+  std::unique_ptr<CachedChunk[]> chunks;  // the descriptor of each pool buffer, by Buffer::index
+  std::vector<std::unique_ptr<IoQueue>> queues;  // by member; null for a missing one
+  std::unique_ptr<MemberCounters[]> counters;
+  std::unique_ptr<std::byte[]> zeros;  // kRequestBytesMax zeros: what holes read as
+  std::atomic<uint64_t> commits{0};
+
+  Storage& storage() const { return environment->storage(); }
+
+  // Runs `task` on the executor; Store::close() and the destructor wait for it.
+  virtual void post(Executor::Task task) = 0;
+  // Frees objects in the background. `directory` (owned by the callee from here on, may be kNoHandle) is synced first:
+  // the name that led to them was removed from it.
+  virtual void reclaim(DoomedObjects objects, Handle directory) = 0;
+  // The tree's or a member's state is unknown (a failed sync of a sidecar or directory): no more commits, ever.
+  virtual void fail_array(const Status& status) = 0;
+  virtual Status array_failure() const = 0;  // ok while writable
+};
+
+}  // namespace fpfs

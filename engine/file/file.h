@@ -1,0 +1,263 @@
+// File: the content of one open regular file. Write path (write_path.cpp), read path (read_path.cpp), commit (commit.cpp),
+// truncation and hole punching (control.cpp).
+//
+// All content passes through CachedChunks in pool buffers:
+//   write → copied into a chunk → reply → (chunk full, or commit, or pool pressure) flush: hash and O_DIRECT write by the
+//           member's queue thread → clean, evictable
+//   read  → chunk at hand? reply from it : load, verify, reply; sequential readers are read ahead of
+//
+// Consistent points. Writes in progress are counted; controls (commit, truncate, punch) wait in order until none is, while
+// new writes wait behind them. A commit then takes everything written so far: it moves to phase kDraining, flushes every
+// dirty chunk, and no chunk is flushed again before its record is built, so the record describes exactly that moment.
+//
+// Failures are sticky: the first failed flush, sync or sidecar append fails every later read, write and commit of this
+// File until all its openers are gone; the next open sees the last committed content.
+//
+// Thread safety: all public methods from any thread. Lifetime: shared_ptr; a file that has something to commit, or
+// transfers under way, keeps itself alive.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "engine/base/mutex.h"
+#include "engine/base/status.h"
+#include "engine/file/cached_chunk.h"
+#include "engine/file/context.h"
+#include "engine/file/object_set.h"
+#include "engine/file/requests.h"
+#include "engine/file/slot_map.h"
+#include "engine/index/sidecar.h"
+
+namespace fpfs {
+
+class File final : public BufferOwner, public std::enable_shared_from_this<File> {
+ public:
+  // Reads the sidecar behind `sidecar` (owned from here on; writable when `writable`). `new_name_in` (owned, or
+  // kNoHandle): the directory that must be synced at the first commit, for a file just created.
+  static Result<std::shared_ptr<File>> open(FileContext& context, Handle sidecar, bool writable, Handle new_name_in);
+  ~File() override;
+
+  // --- requests: asynchronous, see requests.h ----------------------------------------------------------------------
+  void read(ReadRequest& request);
+  void write(WriteRequest& request);
+  void control(ControlRequest& request);
+  // Reads one chunk from its drive, past the cache, and checks it. Needs one pool buffer. Holes pass. kCorruption or
+  // kIoError name member and object offset.
+  void verify_chunk(ChunkIndex chunk, std::function<void(const Status&)> done);
+
+  // A handle that may have written was closed. With Durable::kFsync the commit follows in the background.
+  void closed_by_writer();
+
+  // --- state -------------------------------------------------------------------------------------------------------
+  uint64_t key() const { return key_; }  // inode number of the sidecar
+  uint64_t size() const;
+  bool is_dirty() const;        // something is not committed
+  Status error() const;         // the sticky failure
+  void overlay(struct stat& attributes) const;  // logical size, blocks and mtime over those of the sidecar
+  // SEEK_DATA (hole = false) or SEEK_HOLE at chunk granularity. kSystem with ENXIO at or past the end.
+  Result<uint64_t> seek(uint64_t offset, bool hole) const;
+  struct MappedExtent {
+    ChunkIndex chunk = 0;
+    Extent extent;
+  };
+  // Up to `limit` extents on the drives, from chunk `first` on. What is not flushed yet is not among them.
+  std::vector<MappedExtent> map(ChunkIndex first, size_t limit) const;
+  struct Info {
+    FileId file_id = 0;  // 0 before the first commit
+    Generation generation = 0;
+    uint64_t size = 0, stored_bytes = 0, chunks = 0, sequence = 0;
+    bool is_inline = false;
+    uint64_t codec_chunks[4] = {};
+    std::vector<bool> members;
+  };
+  Info info() const;
+  std::string path() const;  // where the sidecar is now, for messages
+
+  // --- Store's side --------------------------------------------------------------------------------------------------
+  Status make_writable(Handle sidecar);       // takes ownership; for a file first opened read-only
+  bool is_writable() const;
+  void set_mtime(const struct timespec& mtime);
+  void name_moved_to(Handle directory);       // takes ownership; rename of a file whose name is not durable yet
+  void name_removed(Handle directory);        // takes ownership; the last name went: free the objects after the last use
+  bool has_new_name() const;
+  // Flushes dirty chunks because the pool is short of buffers.
+  void flush_for_pressure();
+  // Store is going away without a commit (a crash, or a failed file): forget everything.
+  void abandon();
+
+  // BufferOwner.
+  bool try_evict(Buffer& buffer) override;
+  void evict_locked(Buffer& buffer) override;
+
+ private:
+  // What must happen after mutex_ is released, in this order: answer, submit, resume.
+  struct Deferred {
+    ControlRequest* controls = nullptr;  // complete each with control_status
+    Status control_status;
+    ReadRequest* failed_reads = nullptr;
+    Status read_status;
+    CachedChunk* submits = nullptr;
+    CachedChunk* submits_tail = nullptr;
+    ReadRequest* reads = nullptr;    // evaluate again
+    WriteRequest* writes = nullptr;  // continue
+    bool start_sync = false;
+  };
+  enum class Phase : uint8_t {
+    kIdle,
+    kDraining,  // flushes of the commit under way; no other flush starts
+    kTrimming,  // preallocated space is given back; no flush starts
+    kSyncing,   // objects, then sidecar, are made durable; writes and flushes go on for the next commit
+  };
+  struct DeadSlot {
+    std::shared_ptr<ObjectSet> objects;
+    MemberIndex member = 0;
+    SlotIndex slot = 0;
+  };
+  // The commit under way, from the moment that it describes until it is durable.
+  struct Commit {
+    SidecarRecord record;
+    bool has_record = false;
+    std::shared_ptr<ObjectSet> objects;
+    std::vector<DeadSlot> dead;
+    std::vector<std::shared_ptr<ObjectSet>> doomed;
+    std::vector<ChunkIndex> changes;
+    ControlRequest* requests = nullptr;
+    struct timespec mtime {};
+    std::vector<uint64_t> trim_to;  // per member, empty: no trimming
+    std::atomic<unsigned> pending{0};
+    Mutex mutex;
+    Status failure FPFS_GUARDED_BY(mutex);
+  };
+
+  File(FileContext& context, Handle sidecar, bool writable, Handle new_name_in, uint64_t key);
+  Status load_image();
+  void run(Deferred& deferred);
+
+  // write_path.cpp
+  void continue_write(WriteRequest& request);
+  enum class Step : uint8_t { kDone, kParked, kFailed };
+  Step write_some(WriteRequest& request, Deferred& deferred, Status& failure) FPFS_REQUIRES(mutex_);
+  CachedChunk* chunk_for_write(ChunkIndex index, uint32_t begin, uint32_t end, WriteRequest& request, Deferred& deferred)
+      FPFS_REQUIRES(mutex_);
+  void end_active_write(WriteRequest& request, Deferred& deferred) FPFS_REQUIRES(mutex_);
+  void mark_dirty(CachedChunk& chunk) FPFS_REQUIRES(mutex_);
+  void mark_modified() FPFS_REQUIRES(mutex_);
+  void unlink_dirty(CachedChunk& chunk) FPFS_REQUIRES(mutex_);
+  bool may_flush() const FPFS_REQUIRES(mutex_) { return phase_ == Phase::kIdle || phase_ == Phase::kSyncing; }
+  void begin_flush(CachedChunk& chunk, bool streaming, Deferred& deferred) FPFS_REQUIRES(mutex_);
+  void flush_dirty(bool only_full, Deferred& deferred) FPFS_REQUIRES(mutex_);
+  static Status prepare_flush(IoRequest& io);
+  static void complete_flush(IoRequest& io, const Status& status);
+  void finish_flush(CachedChunk& chunk, const Status& status);
+  void fail(const Status& status) FPFS_REQUIRES(mutex_);
+
+  // read_path.cpp
+  void continue_read(ReadRequest& request);
+  Step pin_range(ReadRequest& request, Deferred& deferred, Status& failure) FPFS_REQUIRES(mutex_);
+  void unpin_all(ReadRequest& request, Deferred& deferred) FPFS_REQUIRES(mutex_);
+  void build_reply(ReadRequest& request) FPFS_REQUIRES(mutex_);
+  void read_ahead(ReadCursor& cursor, uint64_t offset, uint32_t length, Deferred& deferred) FPFS_REQUIRES(mutex_);
+  void begin_load(CachedChunk& chunk, const Extent& extent, Deferred& deferred) FPFS_REQUIRES(mutex_);
+  void load_inline(CachedChunk& chunk) FPFS_REQUIRES(mutex_);
+  static Status prepare_load(IoRequest& io);
+  static void complete_load(IoRequest& io, const Status& status);
+  void finish_load(CachedChunk& chunk, const Status& status);
+  Status check_loaded(const CachedChunk& chunk, const std::byte* data, uint32_t transferred) const;
+  Status describe(const Status& status, ChunkIndex chunk, const Extent& extent, const ObjectSet& objects) const;
+
+  // file.cpp: chunks
+  CachedChunk& adopt_buffer(Buffer& buffer, ChunkIndex index) FPFS_REQUIRES(mutex_);
+  void settle(CachedChunk& chunk, bool cold, Deferred& deferred) FPFS_REQUIRES(mutex_);
+  void detach(CachedChunk& chunk, Deferred& deferred) FPFS_REQUIRES(mutex_);
+  void free_chunk(CachedChunk& chunk) FPFS_REQUIRES(mutex_);
+  void wake(CachedChunk& chunk, Deferred& deferred) FPFS_REQUIRES(mutex_);
+  void keep_alive() FPFS_REQUIRES(mutex_);
+  void drop_if_clean() FPFS_REQUIRES(mutex_);
+
+  // control.cpp
+  void run_controls(Deferred& deferred) FPFS_REQUIRES(mutex_);
+  void truncate_locked(uint64_t size, Deferred& deferred) FPFS_REQUIRES(mutex_);
+  void drop_chunks(ChunkIndex first, ChunkIndex last, Deferred& deferred) FPFS_REQUIRES(mutex_);
+  void start_generation() FPFS_REQUIRES(mutex_);
+  void forget_extent(ChunkIndex chunk, const Extent& extent) FPFS_REQUIRES(mutex_);
+  void release_slot(const Extent& extent) FPFS_REQUIRES(mutex_);
+  void set_extent(ChunkIndex chunk, const Extent& extent) FPFS_REQUIRES(mutex_);
+  static void complete_with(ControlRequest* list, ControlRequest& request);
+  struct Rewrite;
+  void write_zeros_then(uint64_t offset, uint64_t length, ControlRequest& request);
+  void enqueue_control(ControlRequest& request);
+
+  // commit.cpp
+  bool needs_commit() const FPFS_REQUIRES(mutex_) { return modified_ || new_name_; }
+  void start_commit(ControlRequest* requests, Deferred& deferred) FPFS_REQUIRES(mutex_);
+  void advance_commit(Deferred& deferred) FPFS_REQUIRES(mutex_);
+  void build_record() FPFS_REQUIRES(mutex_);
+  bool build_inline_record(Deferred& deferred) FPFS_REQUIRES(mutex_);
+  void post_object_syncs();
+  void object_sync_done(Status status);
+  void append_and_finish();
+  Status append_record(Handle sidecar, Handle new_name_in, uint64_t* record_offset, uint64_t* end);
+  void finish_commit(const Status& status, uint64_t record_offset, uint64_t end);
+  void punch_dead(std::vector<DeadSlot> dead);
+  void compact_sidecar(uint64_t snapshot_offset);
+
+  FileContext& context_;
+  const uint64_t key_;
+
+  mutable Mutex mutex_;
+  Handle sidecar_ FPFS_GUARDED_BY(mutex_);
+  bool writable_ FPFS_GUARDED_BY(mutex_);
+  Handle new_name_in_ FPFS_GUARDED_BY(mutex_);  // directory to sync at the next commit, or kNoHandle
+  bool new_name_ FPFS_GUARDED_BY(mutex_) = false;
+  Handle removed_from_ FPFS_GUARDED_BY(mutex_) = kNoHandle;
+  bool removed_ FPFS_GUARDED_BY(mutex_) = false;
+  std::shared_ptr<File> self_ FPFS_GUARDED_BY(mutex_);  // while there is something to commit
+  bool abandoned_ FPFS_GUARDED_BY(mutex_) = false;
+
+  // The content as the next reader sees it.
+  FileId file_id_ FPFS_GUARDED_BY(mutex_) = 0;
+  Generation generation_ FPFS_GUARDED_BY(mutex_) = 0;
+  uint64_t size_ FPFS_GUARDED_BY(mutex_) = 0;
+  struct timespec mtime_ FPFS_GUARDED_BY(mutex_) {};
+  ExtentTable extents_ FPFS_GUARDED_BY(mutex_);
+  std::shared_ptr<ObjectSet> objects_ FPFS_GUARDED_BY(mutex_);
+  std::vector<SlotMap> slots_ FPFS_GUARDED_BY(mutex_);  // by member
+  bool has_inline_ FPFS_GUARDED_BY(mutex_) = false;     // the content of chunk 0, unless that is in memory
+  std::vector<std::byte> inline_data_ FPFS_GUARDED_BY(mutex_);
+  ChunkTable table_ FPFS_GUARDED_BY(mutex_);
+  CachedChunk* dirty_head_ FPFS_GUARDED_BY(mutex_) = nullptr;
+  CachedChunk* dirty_tail_ FPFS_GUARDED_BY(mutex_) = nullptr;
+  unsigned writes_in_flight_ FPFS_GUARDED_BY(mutex_) = 0;
+  unsigned detached_ FPFS_GUARDED_BY(mutex_) = 0;
+  Status error_ FPFS_GUARDED_BY(mutex_);
+
+  // Since the last consistent point.
+  uint32_t epoch_ FPFS_GUARDED_BY(mutex_) = 1;
+  bool modified_ FPFS_GUARDED_BY(mutex_) = false;
+  std::optional<ChunkIndex> truncated_from_ FPFS_GUARDED_BY(mutex_);
+  std::vector<ChunkIndex> changes_ FPFS_GUARDED_BY(mutex_);
+  std::vector<DeadSlot> dead_ FPFS_GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<ObjectSet>> doomed_ FPFS_GUARDED_BY(mutex_);
+
+  // Controls, and writes that wait for them.
+  ControlRequest* controls_head_ FPFS_GUARDED_BY(mutex_) = nullptr;
+  ControlRequest* controls_tail_ FPFS_GUARDED_BY(mutex_) = nullptr;
+  WriteRequest* parked_head_ FPFS_GUARDED_BY(mutex_) = nullptr;
+  WriteRequest* parked_tail_ FPFS_GUARDED_BY(mutex_) = nullptr;
+  unsigned active_writes_ FPFS_GUARDED_BY(mutex_) = 0;
+  bool background_commit_ FPFS_GUARDED_BY(mutex_) = false;
+
+  Phase phase_ FPFS_GUARDED_BY(mutex_) = Phase::kIdle;
+  std::unique_ptr<Commit> commit_;  // set and cleared under mutex_; its fields belong to the phase's thread
+
+  // The sidecar's log.
+  uint64_t sequence_ FPFS_GUARDED_BY(mutex_) = 0;  // of the last record on the drive
+  uint64_t log_end_ FPFS_GUARDED_BY(mutex_) = 0;
+  uint64_t snapshot_offset_ FPFS_GUARDED_BY(mutex_) = 0;
+  uint64_t live_bytes_ FPFS_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace fpfs

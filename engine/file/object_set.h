@@ -1,0 +1,63 @@
+// ObjectSet: the objects of one generation of one file, at most one per member, opened when first used.
+//
+// Thread safety: open_for_transfer() and preallocate() of a member run only on that member's queue thread (inside
+// IoRequest::prepare); trim() only while the file has no write in flight; sync() and the rest from any thread.
+#pragma once
+
+#include <atomic>
+#include <memory>
+
+#include "engine/array/array.h"
+#include "engine/base/status.h"
+#include "engine/base/units.h"
+#include "engine/io/storage.h"
+
+namespace fpfs {
+
+class ObjectSet {
+ public:
+  // `may_exist`: a commit recorded this generation, so its objects are opened before they are created. Otherwise an
+  // object found under this name is the leftover of a crash and is replaced.
+  ObjectSet(Storage& storage, Array& array, FileId file, Generation generation, bool may_exist);
+  ~ObjectSet();  // closes handles
+  ObjectSet(const ObjectSet&) = delete;
+  ObjectSet& operator=(const ObjectSet&) = delete;
+
+  FileId file() const { return file_; }
+  Generation generation() const { return generation_; }
+
+  // The object's handle, opening it (for_write: creating it) when this is the first use. kNotFound: no such object.
+  Result<Handle> open_for_transfer(MemberIndex member, bool for_write);
+  // Makes sure that bytes up to `end` of the object are allocated and within its size, so that a direct write there does
+  // not extend the file (which would make io_submit synchronous on ext4 and XFS). `streaming`: more will follow, so
+  // allocate ahead in growing steps.
+  Status preallocate(MemberIndex member, uint64_t end, bool streaming);
+  // Gives back what preallocation took beyond `end` (a multiple of kIoAlignment).
+  Status trim(MemberIndex member, uint64_t end);
+  // fdatasync (and, when the object is new, fsync of its directory): durable on return.
+  Status sync(MemberIndex member);
+  // Makes [offset, offset + length) a hole.
+  Status punch(MemberIndex member, uint64_t offset, uint64_t length);
+  // Written since the last clear.
+  bool is_touched(MemberIndex member) const { return objects_[member].touched.load(std::memory_order_acquire); }
+  // True when any object of this set was ever opened for writing.
+  bool was_written() const { return was_written_.load(std::memory_order_acquire); }
+  void clear_touched(MemberIndex member) { objects_[member].touched.store(false, std::memory_order_release); }
+
+ private:
+  struct Object {
+    std::atomic<Handle> handle{kNoHandle};
+    std::atomic<bool> touched{false};
+    std::atomic<bool> name_is_new{false};
+    std::atomic<uint64_t> allocated_end{0};
+  };
+  Storage& storage_;
+  Array& array_;
+  const FileId file_;
+  const Generation generation_;
+  const bool may_exist_;
+  std::atomic<bool> was_written_{false};
+  std::unique_ptr<Object[]> objects_;
+};
+
+}  // namespace fpfs
