@@ -1,0 +1,307 @@
+#include "engine/io/aio_queue.h"
+
+#include <sys/eventfd.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include <fmt/format.h>
+
+#include "engine/base/check.h"
+#include "engine/base/units.h"
+#include "engine/io/named_thread.h"
+
+namespace fpfs {
+namespace {
+
+constexpr unsigned kDepthMax = 4096;
+// With fewer than this many transfers on the drive it may run dry while the next request is prepared (hashing 1 MiB
+// takes about as long as a fast drive takes to write it), so each is submitted as soon as it is prepared.
+constexpr unsigned kBusyInFlight = 2;
+// Otherwise several share one io_submit; not more, so that completions are not left lying for long.
+constexpr unsigned kBatchMax = 4;
+constexpr unsigned kRefusalsMax = 1000;  // of kRefusalPause each
+constexpr struct timespec kRefusalPause = {0, 1'000'000};
+
+uint64_t monotonic_ns() {
+  struct timespec time {};
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return static_cast<uint64_t>(time.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(time.tv_nsec);
+}
+
+void signal_event(int event) {
+  const uint64_t one = 1;
+  ssize_t count = -1;
+  do {
+    count = ::write(event, &one, sizeof one);
+  } while (count < 0 && errno == EINTR);
+  FPFS_CHECK(count == sizeof one, "an eventfd takes a wake-up");
+}
+
+const char* name_of(IoRequest::Kind kind) {
+  return kind == IoRequest::Kind::kRead ? "read" : "write";
+}
+
+void add(std::atomic<uint64_t>& counter, uint64_t value) {
+  counter.fetch_add(value, std::memory_order_relaxed);
+}
+void subtract(std::atomic<uint64_t>& counter, uint64_t value) {
+  counter.fetch_sub(value, std::memory_order_relaxed);
+}
+
+}  // namespace
+
+// --- life ------------------------------------------------------------------------------------------------------------
+
+Result<std::unique_ptr<AioQueue>> AioQueue::create(int member, unsigned depth) {
+  if (depth == 0 || depth > kDepthMax)
+    return Status::error(StatusCode::kInvalidArgument,
+                         fmt::format("queue depth {} is not between 1 and {}", depth, kDepthMax));
+  io_context_t context = nullptr;
+  if (const int result = ::io_setup(static_cast<int>(depth), &context); result < 0) {
+    std::string operation = fmt::format("set up asynchronous I/O of depth {} for member {}", depth, member);
+    if (result == -EAGAIN)
+      operation += " (the system's limit of requests is used up: raise sysctl fs.aio-max-nr, for example to 1048576)";
+    if (result == -ENOSYS) operation += " (this kernel or container has no io_setup(2): enable CONFIG_AIO or allow it)";
+    return Status::from_errno(-result, operation);
+  }
+  const int event = ::eventfd(0, EFD_CLOEXEC);
+  if (event < 0) {
+    const Status status = Status::from_errno(errno, "make an eventfd");
+    ::io_destroy(context);
+    return status;
+  }
+  return std::unique_ptr<AioQueue>(new AioQueue(member, depth, context, event));
+}
+
+AioQueue::AioQueue(int member, unsigned depth, io_context_t context, int event)
+    : member_(member), context_(context), event_(event), slots_(depth), events_(depth) {
+  free_slots_.reserve(depth);
+  ready_.reserve(depth);
+  for (Slot& slot : slots_) free_slots_.push_back(&slot);
+  thread_ = start_thread(fmt::format("fpfs-aio-{}", member), [this] { run(); });
+}
+
+AioQueue::~AioQueue() {
+  stopping_.store(true);
+  signal_event(event_);
+  thread_.join();
+  ::io_destroy(context_);
+  ::close(event_);
+}
+
+// --- arrival and sleep -----------------------------------------------------------------------------------------------
+//
+// submit():  (1) push onto inbox_      (2) read sleeping_, signal when it is set
+// sleep():   (3) set sleeping_         (4) read inbox_, sleep when it is empty
+//
+// All four are sequentially consistent, so they happen in one total order that keeps (1) before (2) and (3) before (4).
+// A wake-up could only be lost if (2) saw sleeping_ clear and (4) saw inbox_ empty, that is (2) before (3) and (4)
+// before (1); with the two program orders that is a circle. So a submitter pays for a system call only when the thread
+// sleeps or is about to, and never when requests come faster than the drive takes them.
+
+void AioQueue::submit(IoRequest& request) {
+  add(counted_.waiting, 1);
+  IoRequest* head = inbox_.load(std::memory_order_relaxed);
+  do {
+    request.next = head;
+  } while (!inbox_.compare_exchange_weak(head, &request));
+  // After the push the request may complete at any moment; it is not touched again. The exchange lets only one of
+  // several submitters signal.
+  if (sleeping_.load() && sleeping_.exchange(false)) signal_event(event_);
+}
+
+void AioQueue::sleep() {
+  sleeping_.store(true);
+  if (inbox_.load() == nullptr && !stopping_.load()) {
+    // Completions that come after the last reap() have added to the counter or will; either way this returns. Those
+    // that were reaped before are still in the counter: then this returns once for nothing.
+    uint64_t count = 0;
+    const ssize_t result = ::read(event_, &count, sizeof count);
+    FPFS_CHECK(result == sizeof count || errno == EINTR, "an eventfd can be read");
+  }
+  sleeping_.store(false);
+}
+
+void AioQueue::take_inbox() {
+  IoRequest* newest = inbox_.exchange(nullptr);
+  if (newest == nullptr) return;
+  IoRequest* oldest = nullptr;  // the stack, turned over
+  for (IoRequest* request = newest; request != nullptr;) {
+    IoRequest* next = request->next;
+    request->next = oldest;
+    oldest = request;
+    request = next;
+  }
+  (pending_head_ == nullptr ? pending_head_ : pending_tail_->next) = oldest;
+  pending_tail_ = newest;
+}
+
+// --- the thread ------------------------------------------------------------------------------------------------------
+
+void AioQueue::run() {
+  for (;;) {
+    take_inbox();
+    bool progress = prepare_some();
+    progress |= submit_ready();
+    progress |= reap();
+    if (progress) continue;
+    if (in_flight_ == 0 && ready_.empty() && pending_head_ == nullptr && stopping_.load() && inbox_.load() == nullptr)
+      return;
+    sleep();
+  }
+}
+
+// Prepares pending requests for the next io_submit. Returns whether it did anything.
+bool AioQueue::prepare_some() {
+  const size_t batch = in_flight_ < kBusyInFlight ? 1 : kBatchMax;
+  bool progress = false;
+  while (pending_head_ != nullptr && !free_slots_.empty() && ready_.size() < batch) {
+    IoRequest& request = *pending_head_;
+    pending_head_ = request.next;
+    request.next = nullptr;
+    request.done = request.transferred = 0;
+    progress = true;
+    if (request.prepare != nullptr) {
+      if (Status status = request.prepare(request); !status.is_ok()) {
+        subtract(counted_.waiting, 1);
+        complete(request, status);
+        continue;
+      }
+    }
+    Slot& slot = *free_slots_.back();
+    free_slots_.pop_back();
+    slot.request = &request;
+    slot.continuations = 0;
+    fill(slot);
+  }
+  return progress;
+}
+
+// Makes a slot ready for what is left of its request.
+void AioQueue::fill(Slot& slot) {
+  const IoRequest& request = *slot.request;
+  (request.kind == IoRequest::Kind::kRead ? io_prep_pread : io_prep_pwrite)(
+      &slot.block, request.handle, request.data + request.done, request.length - request.done,
+      static_cast<long long>(request.offset + request.done));
+  io_set_eventfd(&slot.block, event_);
+  slot.block.data = &slot;
+  ready_.push_back(&slot.block);
+}
+
+// Gives the ready transfers to the kernel, as many as it takes. Returns whether it took or failed any.
+bool AioQueue::submit_ready() {
+  if (ready_.empty()) return false;
+  const uint64_t now = monotonic_ns();
+  for (struct iocb* block : ready_) static_cast<Slot*>(block->data)->request->submitted_ns = now;
+  const int result = ::io_submit(context_, static_cast<long>(ready_.size()), ready_.data());
+  if (result > 0) {
+    const auto count = static_cast<unsigned>(result);
+    ready_.erase(ready_.begin(), ready_.begin() + count);
+    in_flight_ += count;
+    refusals_ = 0;
+    add(counted_.in_flight, count);
+    subtract(counted_.waiting, count);
+    return true;
+  }
+  if (result == -EINTR) return true;
+  if (result == 0 || result == -EAGAIN) {
+    // The kernel is short of something. With transfers in flight, the next completion is the time to try again: the
+    // caller goes to sleep until then. With none, only time helps.
+    if (in_flight_ > 0) return false;
+    if (++refusals_ < kRefusalsMax) {
+      ::nanosleep(&kRefusalPause, nullptr);
+      return true;
+    }
+  }
+  // io_submit reports the trouble of the first transfer only; the others have their turn in the next round.
+  Slot& slot = *static_cast<Slot*>(ready_.front()->data);
+  ready_.erase(ready_.begin());
+  refusals_ = 0;
+  subtract(counted_.waiting, 1);
+  finish(slot, place(*slot.request, Status::from_errno(result == 0 ? EAGAIN : -result,
+                                                       fmt::format("submit a {}", name_of(slot.request->kind)))));
+  return true;
+}
+
+bool AioQueue::reap() {
+  if (in_flight_ == 0) return false;
+  struct timespec no_wait = {0, 0};  // libaio looks at the ring in user space first: an empty one costs no system call
+  const int count = ::io_getevents(context_, 0, static_cast<long>(events_.size()), events_.data(), &no_wait);
+  if (count == -EINTR) return true;
+  FPFS_CHECK(count >= 0, "io_getevents of a live context with valid memory does not fail");
+  if (count == 0) return false;
+  in_flight_ -= static_cast<unsigned>(count);
+  subtract(counted_.in_flight, static_cast<uint64_t>(count));
+  for (int i = 0; i < count; ++i) {
+    const struct io_event& event = events_[static_cast<size_t>(i)];
+    transferred(*static_cast<Slot*>(event.data), static_cast<int64_t>(event.res));
+  }
+  return true;
+}
+
+// --- outcomes --------------------------------------------------------------------------------------------------------
+
+void AioQueue::transferred(Slot& slot, int64_t result) {
+  IoRequest& request = *slot.request;
+  add(counted_.transfer_ns, monotonic_ns() - request.submitted_ns);
+  add(counted_.transfers, 1);
+  if (result < 0)
+    return finish(slot, place(request, Status::from_errno(static_cast<int>(-result), name_of(request.kind))));
+  FPFS_CHECK(result <= request.length - request.done, "a transfer moves at most what was asked for");
+  request.done += static_cast<uint32_t>(result);
+  add(request.kind == IoRequest::Kind::kRead ? counted_.bytes_read : counted_.bytes_written,
+      static_cast<uint64_t>(result));
+  if (request.done == request.length) return finish(slot, Status::ok());
+
+  bool go_on = false;
+  const Status status = judge_short(request, result == 0 ? kContinuationsMax : slot.continuations, &go_on);
+  if (!go_on) return finish(slot, status);
+  ++slot.continuations;
+  add(counted_.waiting, 1);
+  fill(slot);
+}
+
+// What a short count means: the end of the file (ok), a pause (*go_on), or a failure.
+Status AioQueue::judge_short(const IoRequest& request, unsigned continuations, bool* go_on) {
+  const uint64_t position = request.offset + request.done;
+  if (request.kind == IoRequest::Kind::kRead) {
+    struct stat attributes {};
+    if (::fstat(request.handle, &attributes) < 0) return place(request, Status::from_errno(errno, "stat after a read"));
+    if (position >= static_cast<uint64_t>(attributes.st_size)) return Status::ok();
+  }
+  // An odd count can not go on: O_DIRECT needs whole blocks, and a healthy drive moves whole blocks.
+  *go_on = request.done % kIoAlignment == 0 && continuations < kContinuationsMax;
+  if (*go_on) return Status::ok();
+  return place(request,
+               Status::error(StatusCode::kIoError, fmt::format("{} moved only {} of {} bytes and then stopped",
+                                                               name_of(request.kind), request.done, request.length)));
+}
+
+void AioQueue::finish(Slot& slot, const Status& status) {
+  IoRequest& request = *slot.request;
+  slot.request = nullptr;
+  free_slots_.push_back(&slot);
+  request.transferred = request.done;
+  complete(request, status);
+}
+
+void AioQueue::complete(IoRequest& request, const Status& status) {
+  if (!status.is_ok()) add(counted_.errors, 1);
+  request.complete(request, status);  // the request may be gone or submitted again when this returns
+}
+
+Status AioQueue::place(const IoRequest& request, const Status& status) const {
+  return status.at(member_, request.offset, request.length);
+}
+
+AioQueue::Counters AioQueue::counters() const {
+  const auto get = [](const std::atomic<uint64_t>& counter) { return counter.load(std::memory_order_relaxed); };
+  return {get(counted_.bytes_read), get(counted_.bytes_written), get(counted_.errors),   get(counted_.in_flight),
+          get(counted_.waiting),    get(counted_.transfer_ns),   get(counted_.transfers)};
+}
+
+}  // namespace fpfs

@@ -1,0 +1,94 @@
+// AioQueue: the IoQueue of production. One thread and one libaio context for one member.
+//
+// The thread does everything: it takes requests from the inbox, prepares them (the hash of a chunk that is written runs
+// here), submits them, reaps and completes them. It sleeps in one place, on an eventfd that the kernel signals for
+// completions and submit() for arrivals. Buffered handles go through the same queue; io_submit then does the transfer.
+//
+// Possible failures of a transfer, in complete(), all with member, offset and length: the errno of the transfer
+// (kIoError, kNoSpace, ...); kIoError for a short count that is not the end of the file or that does not go on after
+// kContinuationsMax tries; kSystem when the kernel did not take the request (EAGAIN) for a second with none in flight.
+#pragma once
+
+#include <libaio.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "engine/io/io_queue.h"
+
+namespace fpfs {
+
+class AioQueue final : public IoQueue {
+ public:
+  struct Counters {
+    uint64_t bytes_read = 0, bytes_written = 0;
+    uint64_t errors = 0;       // requests that completed with a failure
+    uint64_t in_flight = 0;    // on the drive now
+    uint64_t waiting = 0;      // submitted, not yet on the drive
+    uint64_t transfer_ns = 0;  // sum over completed transfers of the time on the drive
+    uint64_t transfers = 0;    // completed transfers
+  };
+  // At most this many pieces for one request whose transfers keep coming back short.
+  static constexpr unsigned kContinuationsMax = 16;
+
+  // `member` is for messages and the thread's name. `depth` 1 .. 4096. kSystem when the kernel gives no context: the
+  // message says which limit to raise.
+  static Result<std::unique_ptr<AioQueue>> create(int member, unsigned depth);
+  // Waits until everything that was submitted has completed. No submit() by others may run or follow.
+  ~AioQueue() override;
+  void submit(IoRequest& request) override;
+  Counters counters() const;
+
+ private:
+  // One transfer on the drive or ready for it; outlives its iocb in the kernel.
+  struct Slot {
+    struct iocb block {};
+    IoRequest* request = nullptr;
+    unsigned continuations = 0;
+  };
+
+  AioQueue(int member, unsigned depth, io_context_t context, int event);
+  void run();
+  void take_inbox();
+  bool prepare_some();
+  bool submit_ready();
+  bool reap();
+  void sleep();
+  void fill(Slot& slot);
+  void transferred(Slot& slot, int64_t result);
+  Status judge_short(const IoRequest& request, unsigned continuations, bool* go_on);
+  void finish(Slot& slot, const Status& status);
+  void complete(IoRequest& request, const Status& status);
+  Status place(const IoRequest& request, const Status& status) const;
+
+  const int member_;
+  io_context_t context_;
+  int event_;  // eventfd
+
+  // Shared with submitters. See submit() and sleep() for the order between them.
+  std::atomic<IoRequest*> inbox_{nullptr};  // a stack, newest first
+  std::atomic<bool> sleeping_{false};
+  std::atomic<bool> stopping_{false};
+
+  // The thread's own.
+  IoRequest* pending_head_ = nullptr;  // taken from the inbox, in order of arrival
+  IoRequest* pending_tail_ = nullptr;
+  std::vector<Slot> slots_;
+  std::vector<Slot*> free_slots_;
+  std::vector<struct iocb*> ready_;  // prepared, to be given to io_submit; at most depth_
+  std::vector<struct io_event> events_;
+  unsigned in_flight_ = 0;
+  unsigned refusals_ = 0;  // consecutive EAGAIN of io_submit with nothing in flight
+
+  struct {
+    std::atomic<uint64_t> bytes_read{0}, bytes_written{0}, errors{0}, in_flight{0}, waiting{0};
+    std::atomic<uint64_t> transfer_ns{0}, transfers{0};
+  } counted_;
+
+  std::thread thread_;  // last: started when everything else is there
+};
+
+}  // namespace fpfs

@@ -1,0 +1,328 @@
+#include "engine/io/posix_storage.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <linux/limits.h>
+#include <sys/file.h>
+#include <sys/syscall.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <memory>
+
+#include <fmt/format.h>
+
+#include "engine/base/units.h"
+
+namespace fpfs {
+namespace {
+
+// Runs a system call until it is not interrupted.
+template <typename Call>
+auto retry(Call call) {
+  decltype(call()) result;
+  do {
+    result = call();
+  } while (result < 0 && errno == EINTR);
+  return result;
+}
+
+// "/proc/self/fd/N" without an allocation.
+class ProcPath {
+ public:
+  explicit ProcPath(Handle handle) {
+    constexpr std::string_view kPrefix = "/proc/self/fd/";
+    char* end = kPrefix.copy(text_.data(), kPrefix.size()) + text_.data();
+    *std::to_chars(end, text_.data() + text_.size() - 1, handle).ptr = '\0';
+  }
+  const char* c_str() const { return text_.data(); }
+
+ private:
+  std::array<char, 32> text_{};
+};
+
+std::string describe(Handle handle) {
+  std::array<char, PATH_MAX> path;
+  const ssize_t length = ::readlink(ProcPath(handle).c_str(), path.data(), path.size());
+  if (length <= 0) return fmt::format("handle {}", handle);
+  return std::string(path.data(), static_cast<size_t>(length));
+}
+
+bool is_everyday(int error) {
+  return error == ENOENT || error == EEXIST || error == ENODATA || error == ERANGE;
+}
+
+Status failure(const char* operation, Handle handle) {
+  const int error = errno;
+  if (is_everyday(error)) return Status::from_errno(error, operation);
+  return Status::from_errno(error, fmt::format("{} {}", operation, describe(handle)));
+}
+
+Status failure(const char* operation, Handle handle, uint64_t offset, uint64_t length) {
+  const int error = errno;
+  return Status::from_errno(error, fmt::format("{} {}", operation, describe(handle)))
+      .at(Status::kNoMember, offset, length);
+}
+
+Status failure(const char* operation, Handle directory, const std::string& name) {
+  const int error = errno;
+  if (is_everyday(error)) return Status::from_errno(error, fmt::format("{} {}", operation, name));
+  return Status::from_errno(error, fmt::format("{} {}/{}", operation, describe(directory), name));
+}
+
+// One component that stays where it is: what keeps a handle's user inside the handle's directory.
+Status check_name(const char* operation, const std::string& name) {
+  if (!name.empty() && name != "." && name != ".." && name.find('/') == std::string::npos &&
+      name.find('\0') == std::string::npos)
+    return Status::ok();
+  return Status::error(StatusCode::kInvalidArgument,
+                       fmt::format("{}: '{}' is not the name of an entry in a directory", operation, name));
+}
+
+Status done(int result, const char* operation, Handle handle) {
+  return result < 0 ? failure(operation, handle) : Status::ok();
+}
+
+Status done(int result, const char* operation, Handle directory, const std::string& name) {
+  return result < 0 ? failure(operation, directory, name) : Status::ok();
+}
+
+}  // namespace
+
+// --- handles ---------------------------------------------------------------------------------------------------------
+
+Result<Handle> PosixStorage::open_directory(const std::string& path) {
+  const int fd = retry([&] { return ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
+  if (fd < 0) return Status::from_errno(errno, "open directory " + path);
+  return fd;
+}
+
+Result<Handle> PosixStorage::open_at(Handle directory, const std::string& name, int flags, mode_t mode) {
+  if (name != ".") FPFS_RETURN_IF_ERROR(check_name("open", name));
+  const int fd = retry([&] { return ::openat(directory, name.c_str(), flags | O_NOFOLLOW | O_CLOEXEC, mode); });
+  if (fd < 0) return failure("open", directory, name);
+  return fd;
+}
+
+Result<Handle> PosixStorage::reopen(Handle handle, int flags) {
+  // O_NOFOLLOW would stop at the magic link itself. It is not needed: what the magic link leads to is not followed
+  // further, a symbolic link ends in ELOOP (or, with O_PATH, in a handle of the link).
+  const int fd = retry([&] { return ::open(ProcPath(handle).c_str(), (flags & ~O_NOFOLLOW) | O_CLOEXEC); });
+  if (fd < 0) return failure("open again", handle);
+  return fd;
+}
+
+void PosixStorage::close(Handle handle) {
+  // Linux frees the descriptor whatever close returns, so it is never called twice. What a failing close could report
+  // about data was reported by the sync that every commit ends with.
+  const int result = ::close(handle);
+  FPFS_CHECK(result == 0 || errno != EBADF, "a handle is closed exactly once");
+}
+
+// --- files -----------------------------------------------------------------------------------------------------------
+
+Result<size_t> PosixStorage::pread(Handle handle, std::span<std::byte> buffer, uint64_t offset) {
+  size_t done_bytes = 0;
+  while (done_bytes < buffer.size()) {
+    const ssize_t count = retry([&] {
+      return ::pread(handle, buffer.data() + done_bytes, buffer.size() - done_bytes,
+                     static_cast<off_t>(offset + done_bytes));
+    });
+    if (count == 0) break;
+    if (count < 0) {
+      // After a short read that left an odd position, O_DIRECT refuses to go on: only the end of the file is odd.
+      if (errno == EINVAL && done_bytes % kIoAlignment != 0) break;
+      return failure("read", handle, offset + done_bytes, buffer.size() - done_bytes);
+    }
+    done_bytes += static_cast<size_t>(count);
+  }
+  return done_bytes;
+}
+
+Status PosixStorage::pwrite(Handle handle, std::span<const std::byte> data, uint64_t offset) {
+  size_t done_bytes = 0;
+  while (done_bytes < data.size()) {
+    const ssize_t count = retry([&] {
+      return ::pwrite(handle, data.data() + done_bytes, data.size() - done_bytes,
+                      static_cast<off_t>(offset + done_bytes));
+    });
+    if (count == 0) errno = EIO;  // a device that takes nothing and names no error
+    if (count <= 0) return failure("write", handle, offset + done_bytes, data.size() - done_bytes);
+    done_bytes += static_cast<size_t>(count);
+  }
+  return Status::ok();
+}
+
+Status PosixStorage::fsync(Handle handle) {
+  return done(retry([&] { return ::fsync(handle); }), "fsync", handle);
+}
+
+Status PosixStorage::fdatasync(Handle handle) {
+  return done(retry([&] { return ::fdatasync(handle); }), "fdatasync", handle);
+}
+
+Status PosixStorage::ftruncate(Handle handle, uint64_t size) {
+  if (retry([&] { return ::ftruncate(handle, static_cast<off_t>(size)); }) < 0)
+    return failure("truncate", handle, size, 0);
+  return Status::ok();
+}
+
+Status PosixStorage::fallocate(Handle handle, int mode, uint64_t offset, uint64_t length) {
+  const auto call = [&] { return ::fallocate(handle, mode, static_cast<off_t>(offset), static_cast<off_t>(length)); };
+  if (retry(call) < 0) return failure("fallocate", handle, offset, length);
+  return Status::ok();
+}
+
+Result<uint64_t> PosixStorage::seek_data(Handle handle, uint64_t offset) {
+  const off_t position = ::lseek(handle, static_cast<off_t>(offset), SEEK_DATA);
+  if (position >= 0) return static_cast<uint64_t>(position);
+  if (errno == ENXIO) return Status::error(StatusCode::kNotFound, "no data at or after this offset").at(-1, offset, 0);
+  return failure("seek data in", handle, offset, 0);
+}
+
+Result<struct stat> PosixStorage::fstat(Handle handle) {
+  struct stat attributes;
+  if (::fstat(handle, &attributes) < 0) return failure("stat", handle);
+  return attributes;
+}
+
+Result<struct statvfs> PosixStorage::fstatvfs(Handle handle) {
+  struct statvfs space;
+  if (retry([&] { return ::fstatvfs(handle, &space); }) < 0) return failure("statvfs", handle);
+  return space;
+}
+
+Status PosixStorage::lock(Handle handle, bool exclusive) {
+  const int operation = (exclusive ? LOCK_EX : LOCK_SH) | LOCK_NB;
+  if (retry([&] { return ::flock(handle, operation); }) == 0) return Status::ok();
+  if (errno == EWOULDBLOCK)
+    return Status::error(StatusCode::kBusy, fmt::format("lock {}: held by another process", describe(handle)));
+  return failure("lock", handle);
+}
+
+// --- names -----------------------------------------------------------------------------------------------------------
+
+Result<struct stat> PosixStorage::stat_at(Handle directory, const std::string& name) {
+  FPFS_RETURN_IF_ERROR(check_name("stat", name));
+  struct stat attributes;
+  if (::fstatat(directory, name.c_str(), &attributes, AT_SYMLINK_NOFOLLOW) < 0) return failure("stat", directory, name);
+  return attributes;
+}
+
+Status PosixStorage::make_directory(Handle directory, const std::string& name, mode_t mode) {
+  FPFS_RETURN_IF_ERROR(check_name("mkdir", name));
+  return done(::mkdirat(directory, name.c_str(), mode), "mkdir", directory, name);
+}
+
+Status PosixStorage::unlink(Handle directory, const std::string& name) {
+  FPFS_RETURN_IF_ERROR(check_name("unlink", name));
+  return done(::unlinkat(directory, name.c_str(), 0), "unlink", directory, name);
+}
+
+Status PosixStorage::remove_directory(Handle directory, const std::string& name) {
+  FPFS_RETURN_IF_ERROR(check_name("rmdir", name));
+  return done(::unlinkat(directory, name.c_str(), AT_REMOVEDIR), "rmdir", directory, name);
+}
+
+Status PosixStorage::rename(Handle from, const std::string& from_name, Handle to, const std::string& to_name,
+                            unsigned flags) {
+  FPFS_RETURN_IF_ERROR(check_name("rename", from_name));
+  FPFS_RETURN_IF_ERROR(check_name("rename", to_name));
+  // The plain call where it does, since some filesystems know no renameat2 flags.
+  const long result = flags == 0 ? ::renameat(from, from_name.c_str(), to, to_name.c_str())
+                                 : ::syscall(SYS_renameat2, from, from_name.c_str(), to, to_name.c_str(), flags);
+  if (result == 0) return Status::ok();
+  const int error = errno;
+  const std::string operation = fmt::format("rename to {} of", to_name);
+  errno = error;
+  return failure(operation.c_str(), from, from_name);
+}
+
+Status PosixStorage::link(Handle handle, Handle directory, const std::string& name) {
+  FPFS_RETURN_IF_ERROR(check_name("link", name));
+  int result = ::linkat(AT_FDCWD, ProcPath(handle).c_str(), directory, name.c_str(), AT_SYMLINK_FOLLOW);
+  // AT_EMPTY_PATH needs CAP_DAC_READ_SEARCH on older kernels, hence only where the first way does not lead to the node.
+  if (result < 0 && (errno == ELOOP || errno == ENOENT || errno == EXDEV))
+    result = ::linkat(handle, "", directory, name.c_str(), AT_EMPTY_PATH);
+  return done(result, "link", directory, name);
+}
+
+Status PosixStorage::symlink(const std::string& target, Handle directory, const std::string& name) {
+  FPFS_RETURN_IF_ERROR(check_name("symlink", name));
+  return done(::symlinkat(target.c_str(), directory, name.c_str()), "symlink", directory, name);
+}
+
+Result<std::string> PosixStorage::read_link(Handle handle) {
+  std::array<char, PATH_MAX> target;
+  const ssize_t length = ::readlinkat(handle, "", target.data(), target.size());
+  if (length >= 0) return std::string(target.data(), static_cast<size_t>(length));
+  // The kernel says ENOENT for an empty path on what is no link; readlink(2) of a name says EINVAL.
+  if (errno == ENOENT) errno = EINVAL;
+  return failure("readlink", handle);
+}
+
+Status PosixStorage::make_node(Handle directory, const std::string& name, mode_t mode, dev_t device) {
+  FPFS_RETURN_IF_ERROR(check_name("mknod", name));
+  return done(::mknodat(directory, name.c_str(), mode, device), "mknod", directory, name);
+}
+
+Status PosixStorage::list(Handle directory, const std::function<bool(const DirectoryEntry&)>& visit) {
+  // An open file description of its own: concurrent listings must not share a position.
+  const int fd = retry([&] { return ::openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
+  if (fd < 0) return failure("open directory", directory);
+  std::unique_ptr<DIR, int (*)(DIR*)> stream(::fdopendir(fd), ::closedir);
+  if (stream == nullptr) {
+    const Status status = failure("open directory", directory);
+    ::close(fd);
+    return status;
+  }
+  for (;;) {
+    errno = 0;
+    const struct dirent* entry = ::readdir(stream.get());
+    if (entry == nullptr) return errno == 0 ? Status::ok() : failure("read directory", directory);
+    const std::string_view name = entry->d_name;
+    if (name == "." || name == "..") continue;
+    if (!visit({std::string(name), entry->d_ino, entry->d_type})) return Status::ok();
+  }
+}
+
+// --- attributes ------------------------------------------------------------------------------------------------------
+
+Status PosixStorage::chmod(Handle handle, mode_t mode) {
+  return done(::chmod(ProcPath(handle).c_str(), mode), "chmod", handle);
+}
+
+Status PosixStorage::chown(Handle handle, uid_t uid, gid_t gid) {
+  return done(::fchownat(handle, "", uid, gid, AT_EMPTY_PATH), "chown", handle);
+}
+
+Status PosixStorage::set_times(Handle handle, const struct timespec times[2]) {
+  // Not utimensat(handle, "", AT_EMPTY_PATH), which Linux before 5.8 refuses.
+  return done(::utimensat(AT_FDCWD, ProcPath(handle).c_str(), times, 0), "set times of", handle);
+}
+
+Result<size_t> PosixStorage::get_xattr(Handle handle, const std::string& name, std::span<std::byte> value) {
+  const ssize_t size = ::getxattr(ProcPath(handle).c_str(), name.c_str(), value.data(), value.size());
+  if (size < 0) return failure("getxattr", handle);
+  return static_cast<size_t>(size);
+}
+
+Status PosixStorage::set_xattr(Handle handle, const std::string& name, std::span<const std::byte> value, int flags) {
+  return done(::setxattr(ProcPath(handle).c_str(), name.c_str(), value.data(), value.size(), flags), "setxattr",
+              handle);
+}
+
+Result<size_t> PosixStorage::list_xattr(Handle handle, std::span<std::byte> names) {
+  const ssize_t size = ::listxattr(ProcPath(handle).c_str(), reinterpret_cast<char*>(names.data()), names.size());
+  if (size < 0) return failure("listxattr", handle);
+  return static_cast<size_t>(size);
+}
+
+Status PosixStorage::remove_xattr(Handle handle, const std::string& name) {
+  return done(::removexattr(ProcPath(handle).c_str(), name.c_str()), "removexattr", handle);
+}
+
+}  // namespace fpfs

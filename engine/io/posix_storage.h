@@ -1,0 +1,56 @@
+// PosixStorage: Storage as the Linux kernel gives it. Handles are file descriptors.
+//
+// O_PATH handles are accepted wherever storage.h says so. The kernel refuses most descriptor calls on them (EBADF), so
+// those calls go through the magic link /proc/self/fd/N, which leads to exactly the inode that the handle refers to,
+// also when that is a symbolic link, whatever has happened to its name since. /proc must be mounted.
+//
+// Messages name the path that the kernel knows for a handle, except for the everyday errors (ENOENT, EEXIST, ENODATA,
+// ERANGE) of lookups and of xattr probes, which are too frequent to pay for it.
+//
+// Thread safety: stateless; any thread. Durability: the kernel's.
+#pragma once
+
+#include "engine/io/storage.h"
+
+namespace fpfs {
+
+class PosixStorage final : public Storage {
+ public:
+  Result<Handle> open_directory(const std::string& path) override;
+  Result<Handle> open_at(Handle directory, const std::string& name, int flags, mode_t mode) override;
+  Result<Handle> reopen(Handle handle, int flags) override;
+  void close(Handle handle) override;
+
+  Result<size_t> pread(Handle handle, std::span<std::byte> buffer, uint64_t offset) override;
+  Status pwrite(Handle handle, std::span<const std::byte> data, uint64_t offset) override;
+  Status fsync(Handle handle) override;
+  Status fdatasync(Handle handle) override;
+  Status ftruncate(Handle handle, uint64_t size) override;
+  Status fallocate(Handle handle, int mode, uint64_t offset, uint64_t length) override;
+  Result<uint64_t> seek_data(Handle handle, uint64_t offset) override;
+  Result<struct stat> fstat(Handle handle) override;
+  Result<struct statvfs> fstatvfs(Handle handle) override;
+  Status lock(Handle handle, bool exclusive) override;
+
+  Result<struct stat> stat_at(Handle directory, const std::string& name) override;
+  Status make_directory(Handle directory, const std::string& name, mode_t mode) override;
+  Status unlink(Handle directory, const std::string& name) override;
+  Status remove_directory(Handle directory, const std::string& name) override;
+  Status rename(Handle from, const std::string& from_name, Handle to, const std::string& to_name,
+                unsigned flags) override;
+  Status link(Handle handle, Handle directory, const std::string& name) override;
+  Status symlink(const std::string& target, Handle directory, const std::string& name) override;
+  Result<std::string> read_link(Handle handle) override;
+  Status make_node(Handle directory, const std::string& name, mode_t mode, dev_t device) override;
+  Status list(Handle directory, const std::function<bool(const DirectoryEntry&)>& visit) override;
+
+  Status chmod(Handle handle, mode_t mode) override;
+  Status chown(Handle handle, uid_t uid, gid_t gid) override;
+  Status set_times(Handle handle, const struct timespec times[2]) override;
+  Result<size_t> get_xattr(Handle handle, const std::string& name, std::span<std::byte> value) override;
+  Status set_xattr(Handle handle, const std::string& name, std::span<const std::byte> value, int flags) override;
+  Result<size_t> list_xattr(Handle handle, std::span<std::byte> names) override;
+  Status remove_xattr(Handle handle, const std::string& name) override;
+};
+
+}  // namespace fpfs

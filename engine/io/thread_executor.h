@@ -1,0 +1,43 @@
+// ThreadExecutor: an Executor with a fixed number of threads, and one more that keeps time for delayed tasks.
+//
+// Tasks start in the order of post(). They may block; as many may block as there are threads before others wait.
+#pragma once
+
+#include <chrono>
+#include <deque>
+#include <map>
+#include <thread>
+#include <vector>
+
+#include "engine/base/mutex.h"
+#include "engine/io/executor.h"
+
+namespace fpfs {
+
+class ThreadExecutor final : public Executor {
+ public:
+  explicit ThreadExecutor(unsigned threads);
+  ~ThreadExecutor() override;  // stops
+  void post(Task task) override;
+  void post_after(std::chrono::milliseconds delay, Task task) override;
+  // Drops delayed tasks that are not due, runs everything else, also what running tasks still post, and ends the
+  // threads. After it post() aborts and post_after() drops. Not from a task. Calling it again does nothing.
+  void stop();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  void run_tasks();
+  void run_timer();
+
+  Mutex mutex_;
+  CondVar work_;
+  CondVar timer_;
+  std::deque<Task> tasks_ FPFS_GUARDED_BY(mutex_);
+  std::multimap<Clock::time_point, Task> delayed_ FPFS_GUARDED_BY(mutex_);
+  unsigned running_ FPFS_GUARDED_BY(mutex_) = 0;  // tasks that run now
+  bool stopping_ FPFS_GUARDED_BY(mutex_) = false;
+  bool stopped_ FPFS_GUARDED_BY(mutex_) = false;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace fpfs
