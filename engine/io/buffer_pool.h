@@ -2,21 +2,32 @@
 //
 // One anonymous mapping (huge pages where the system gives them) cut into buffers of chunk_size, each with a Buffer
 // descriptor. A buffer is free, or owned by a file as one of its chunks (see engine/file). Owners mark clean, idle
-// buffers evictable; they stay findable by their owner until the pool takes them for someone else, oldest first.
+// buffers evictable; they stay findable by their owner until the pool takes them for someone else, oldest first. The
+// mapping is left out of core dumps and of forked children (a fork would make pages under O_DIRECT copy-on-write).
 //
 // acquire() hands out all the buffers that a request needs or none, so two requests can never hold half of what the
-// other needs. A request that gets none is queued (Waiter) and called back in order of arrival when buffers are free.
+// other needs. A request that gets none is queued (Waiter) and called back in order of arrival; while one is queued,
+// later ones queue behind it.
 //
 // Eviction needs the owner's lock while the pool's is held, against the lock order; it uses try_lock and passes over an
-// owner that is busy. Owners call release()/make_evictable() with or without their own lock held.
+// owner that is busy.
 //
-// Thread safety: all methods from any thread. Waiter callbacks run without any lock held, on the thread that freed the
-// buffers, and must be quick.
+// Who calls the waiters. release() and make_evictable() are called with owners' locks held, and a waiter's callback
+// takes such locks, so they never call it. Instead
+// - an owner calls run_waiters() after it has dropped its locks: the prompt way, nothing but an atomic load when nobody
+//   waits;
+// - whenever waiters could go on, and whenever an eviction failed on a busy owner (which need not ever touch the pool
+//   again), the RetryHook is asked for a call of retry_waiters() soon: the safe way, so that no wake-up is ever lost.
+//
+// Thread safety: all methods from any thread. Waiter callbacks run one at a time, without any lock of the caller's or
+// the pool's held, on the thread that called run_waiters() or retry_waiters(), and must be quick.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include "engine/base/mutex.h"
@@ -27,7 +38,7 @@ namespace fpfs {
 class BufferOwner;
 
 struct Buffer {
-  std::byte* data = nullptr;  // chunk_size bytes, aligned to kIoAlignment
+  std::byte* data = nullptr;     // chunk_size bytes, aligned to kIoAlignment
   BufferOwner* owner = nullptr;  // guarded by the pool
   uint32_t index = 0;            // 0 .. total() - 1, fixed: owners keep a descriptor per buffer in a table
   // Links of the free or evictable list; the pool's.
@@ -42,6 +53,8 @@ class BufferOwner {
   // Called by the pool with its lock held to take an evictable buffer back. Try-locks the owner; forgets the buffer and
   // returns true, or returns false when the owner is locked or the buffer no longer idle.
   virtual bool try_evict(Buffer& buffer) = 0;
+  // The same for an owner that called acquire() with its own lock held: forgets the buffer.
+  virtual void evict_locked(Buffer& buffer) = 0;
 };
 
 class BufferPool {
@@ -58,26 +71,40 @@ class BufferPool {
     uint64_t total = 0, free = 0, evictable = 0, waiting = 0;
     uint64_t waits = 0, evictions = 0;
   };
-  // Called (without locks) when a request had to wait: owners of dirty, partly filled buffers should write them out.
+  // Called when a request had to wait because buffers are short: owners of dirty, partly filled buffers should write
+  // them out. Locks of acquire()'s caller are held: post, do not do it here.
   using PressureHook = void (*)(void* context);
+  // Must arrange for one call of retry_waiters() soon (a millisecond, on an executor). Locks of the caller may be held.
+  using RetryHook = void (*)(void* context);
 
-  // kInvalidArgument when `bytes` holds fewer than kBuffersMin buffers; kSystem when the mapping fails.
+  // kInvalidArgument when `bytes` holds fewer than kBuffersMin buffers or `buffer_size` is no multiple of kIoAlignment;
+  // kSystem when the mapping fails.
   static Result<std::unique_ptr<BufferPool>> create(uint64_t bytes, uint32_t buffer_size);
   static constexpr unsigned kBuffersMin = 16;
-  ~BufferPool();
+  ~BufferPool();  // waiters that are still queued are never called
 
   // Takes `count` buffers into `out` and returns true; or, when they are not there, queues `waiter` (count set from
-  // `count`) and returns false. With waiter == nullptr it only tries. `count` at most total()/2.
-  bool acquire(unsigned count, Buffer** out, Waiter* waiter);
+  // `count`) and returns false. With waiter == nullptr it only tries. `count` at most total()/2. `held`: the owner
+  // whose lock the caller holds, if any; its buffers are evicted by evict_locked(). Free buffers go first, then
+  // evictable ones from the head of their line. Waiting needs a RetryHook.
+  bool acquire(unsigned count, Buffer** out, Waiter* waiter, BufferOwner* held = nullptr);
   // Gives buffers back; their content is gone.
   void release(Buffer& buffer);
   // The buffer is clean and idle: it may be taken while its owner still knows it. `cold`: first in line (content that
   // nobody is likely to read again).
   void make_evictable(Buffer& buffer, bool cold);
-  // The owner wants an evictable buffer back for use. Called with the owner's lock held, which is what excludes eviction.
+  // The owner wants an evictable buffer back for use. Called with the owner's lock held, which is what excludes
+  // eviction.
   void make_busy(Buffer& buffer);
 
+  // Calls the waiters that can go on, until the first that cannot. Call it without locks after having freed something.
+  void run_waiters();
+  // The same, as the answer to a RetryHook.
+  void retry_waiters();
+
+  // Before the first use.
   void set_pressure_hook(PressureHook hook, void* context);
+  void set_retry_hook(RetryHook hook, void* context);
   // Fewer than a quarter of the buffers are free or evictable.
   bool is_low() const;
   uint32_t buffer_size() const { return buffer_size_; }
@@ -91,20 +118,33 @@ class BufferPool {
     Buffer* tail = nullptr;
     unsigned count = 0;
   };
-  void push(List& list, Buffer& buffer, bool front);
-  void remove(List& list, Buffer& buffer);
-  unsigned take_locked(unsigned count, Buffer** out) FPFS_REQUIRES(mutex_);
-  void wake_waiters();
+  List& list_of(const Buffer& buffer) FPFS_REQUIRES(mutex_);
+  void push(Buffer& buffer, Buffer::List to, bool front) FPFS_REQUIRES(mutex_);
+  void remove(Buffer& buffer) FPFS_REQUIRES(mutex_);
+  bool gather(unsigned count, BufferOwner* held, bool* was_busy) FPFS_REQUIRES(mutex_);
+  void enqueue(Waiter& waiter, bool at_head) FPFS_REQUIRES(mutex_);
+  bool head_may_go_on() const FPFS_REQUIRES(mutex_);
+  bool want_retry() FPFS_REQUIRES(mutex_);
+  void freed(Buffer& buffer, Buffer::List to, bool front);
+  void wake(bool is_retry);
 
   mutable Mutex mutex_;
   List free_ FPFS_GUARDED_BY(mutex_);
   List evictable_ FPFS_GUARDED_BY(mutex_);
   Waiter* waiters_head_ FPFS_GUARDED_BY(mutex_) = nullptr;
   Waiter* waiters_tail_ FPFS_GUARDED_BY(mutex_) = nullptr;
-  Counters counters_ FPFS_GUARDED_BY(mutex_);
+  Counters counters_ FPFS_GUARDED_BY(mutex_);          // the sums; the rest is in the lists
+  std::atomic<unsigned> waiting_{0};                   // length of the waiters' list; written under mutex_
+  bool retry_wanted_ FPFS_GUARDED_BY(mutex_) = false;  // the hook was called, retry_waiters() not yet
+  // A thread is calling waiters; which one, and what came of the callback that it is in.
   bool waking_ FPFS_GUARDED_BY(mutex_) = false;
+  std::thread::id waking_thread_ FPFS_GUARDED_BY(mutex_);
+  bool turn_taken_ FPFS_GUARDED_BY(mutex_) = false;   // the callback has made its acquire() at the head
+  bool turn_failed_ FPFS_GUARDED_BY(mutex_) = false;  // ... which found owners busy
   PressureHook pressure_hook_ = nullptr;
   void* pressure_context_ = nullptr;
+  RetryHook retry_hook_ = nullptr;
+  void* retry_context_ = nullptr;
   std::byte* mapping_;
   size_t mapping_bytes_;
   uint32_t buffer_size_;

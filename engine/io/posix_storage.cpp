@@ -44,7 +44,7 @@ class ProcPath {
   std::array<char, 32> text_{};
 };
 
-std::string describe(Handle handle) {
+std::string path_of(Handle handle) {
   std::array<char, PATH_MAX> path;
   const ssize_t length = ::readlink(ProcPath(handle).c_str(), path.data(), path.size());
   if (length <= 0) return fmt::format("handle {}", handle);
@@ -58,19 +58,19 @@ bool is_everyday(int error) {
 Status failure(const char* operation, Handle handle) {
   const int error = errno;
   if (is_everyday(error)) return Status::from_errno(error, operation);
-  return Status::from_errno(error, fmt::format("{} {}", operation, describe(handle)));
+  return Status::from_errno(error, fmt::format("{} {}", operation, path_of(handle)));
 }
 
 Status failure(const char* operation, Handle handle, uint64_t offset, uint64_t length) {
   const int error = errno;
-  return Status::from_errno(error, fmt::format("{} {}", operation, describe(handle)))
+  return Status::from_errno(error, fmt::format("{} {}", operation, path_of(handle)))
       .at(Status::kNoMember, offset, length);
 }
 
 Status failure(const char* operation, Handle directory, const std::string& name) {
   const int error = errno;
   if (is_everyday(error)) return Status::from_errno(error, fmt::format("{} {}", operation, name));
-  return Status::from_errno(error, fmt::format("{} {}/{}", operation, describe(directory), name));
+  return Status::from_errno(error, fmt::format("{} {}/{}", operation, path_of(directory), name));
 }
 
 // One component that stays where it is: what keeps a handle's user inside the handle's directory.
@@ -122,6 +122,10 @@ void PosixStorage::close(Handle handle) {
   FPFS_CHECK(result == 0 || errno != EBADF, "a handle is closed exactly once");
 }
 
+std::string PosixStorage::describe(Handle handle) {
+  return path_of(handle);
+}
+
 // --- files -----------------------------------------------------------------------------------------------------------
 
 Result<size_t> PosixStorage::pread(Handle handle, std::span<std::byte> buffer, uint64_t offset) {
@@ -164,6 +168,10 @@ Status PosixStorage::fdatasync(Handle handle) {
   return done(retry([&] { return ::fdatasync(handle); }), "fdatasync", handle);
 }
 
+Status PosixStorage::sync_filesystem(Handle handle) {
+  return done(retry([&] { return ::syncfs(handle); }), "syncfs", handle);
+}
+
 Status PosixStorage::ftruncate(Handle handle, uint64_t size) {
   if (retry([&] { return ::ftruncate(handle, static_cast<off_t>(size)); }) < 0)
     return failure("truncate", handle, size, 0);
@@ -199,7 +207,7 @@ Status PosixStorage::lock(Handle handle, bool exclusive) {
   const int operation = (exclusive ? LOCK_EX : LOCK_SH) | LOCK_NB;
   if (retry([&] { return ::flock(handle, operation); }) == 0) return Status::ok();
   if (errno == EWOULDBLOCK)
-    return Status::error(StatusCode::kBusy, fmt::format("lock {}: held by another process", describe(handle)));
+    return Status::error(StatusCode::kBusy, fmt::format("lock {}: held by another process", path_of(handle)));
   return failure("lock", handle);
 }
 

@@ -20,11 +20,13 @@ class PosixStorage final : public Storage {
   Result<Handle> open_at(Handle directory, const std::string& name, int flags, mode_t mode) override;
   Result<Handle> reopen(Handle handle, int flags) override;
   void close(Handle handle) override;
+  std::string describe(Handle handle) override;
 
   Result<size_t> pread(Handle handle, std::span<std::byte> buffer, uint64_t offset) override;
   Status pwrite(Handle handle, std::span<const std::byte> data, uint64_t offset) override;
   Status fsync(Handle handle) override;
   Status fdatasync(Handle handle) override;
+  Status sync_filesystem(Handle handle) override;
   Status ftruncate(Handle handle, uint64_t size) override;
   Status fallocate(Handle handle, int mode, uint64_t offset, uint64_t length) override;
   Result<uint64_t> seek_data(Handle handle, uint64_t offset) override;

@@ -54,6 +54,8 @@ class Storage {
   // A second handle with other flags on what `handle` (maybe an O_PATH handle) refers to.
   virtual Result<Handle> reopen(Handle handle, int flags) = 0;
   virtual void close(Handle handle) = 0;
+  // Where a handle leads at this moment, for messages only.
+  virtual std::string describe(Handle handle) { return "handle " + std::to_string(handle); }
 
   // --- files -----------------------------------------------------------------------------------------------------
   // Whole transfers: short counts are continued inside; a read at end of file returns fewer bytes than asked for.
@@ -61,6 +63,8 @@ class Storage {
   virtual Status pwrite(Handle handle, std::span<const std::byte> data, uint64_t offset) = 0;
   virtual Status fsync(Handle handle) = 0;      // files and directories
   virtual Status fdatasync(Handle handle) = 0;  // files
+  // syncfs(2): everything on the filesystem that `handle` is on, names too.
+  virtual Status sync_filesystem(Handle handle) { return fsync(handle); }
   virtual Status ftruncate(Handle handle, uint64_t size) = 0;
   // fallocate(2) with the kernel's mode bits.
   virtual Status fallocate(Handle handle, int mode, uint64_t offset, uint64_t length) = 0;

@@ -1,0 +1,271 @@
+#include "engine/io/buffer_pool.h"
+
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "engine/base/check.h"
+#include "engine/base/units.h"
+
+namespace fpfs {
+namespace {
+
+constexpr size_t kHugePage = 2 * kMiB;
+
+// `bytes` (a multiple of kHugePage) of zeroed memory at a multiple of kHugePage; nullptr with errno on failure.
+std::byte* map_aligned(size_t bytes) {
+  void* mapped =
+      ::mmap(nullptr, bytes + kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (mapped == MAP_FAILED) return nullptr;
+  auto* const start = static_cast<std::byte*>(mapped);
+  const auto address = reinterpret_cast<uintptr_t>(start);
+  const size_t before = round_up(address, kHugePage) - address;
+  const size_t after = kHugePage - before;
+  if (before > 0) ::munmap(start, before);
+  if (after > 0) ::munmap(start + before + bytes, after);
+  // All three are wishes: a kernel without huge pages, or with them switched off, gives small ones.
+  (void)::madvise(start + before, bytes, MADV_HUGEPAGE);
+  (void)::madvise(start + before, bytes, MADV_DONTFORK);
+  (void)::madvise(start + before, bytes, MADV_DONTDUMP);
+  return start + before;
+}
+
+}  // namespace
+
+// --- life ------------------------------------------------------------------------------------------------------------
+
+Result<std::unique_ptr<BufferPool>> BufferPool::create(uint64_t bytes, uint32_t buffer_size) {
+  if (buffer_size == 0 || buffer_size % kIoAlignment != 0)
+    return Status::error(StatusCode::kInvalidArgument,
+                         fmt::format("buffers of {} bytes: not a multiple of {}", buffer_size, kIoAlignment));
+  const uint64_t count = bytes / buffer_size;
+  if (count < kBuffersMin || count > UINT32_MAX)
+    return Status::error(
+        StatusCode::kInvalidArgument,
+        fmt::format("buffer memory of {} holds {} chunks of {}; give it at least {}", format_size(bytes), count,
+                    format_size(buffer_size), format_size(uint64_t{kBuffersMin} * buffer_size)));
+  const size_t mapping_bytes = round_up(count * buffer_size, kHugePage);
+  std::byte* mapping = map_aligned(mapping_bytes);
+  if (mapping == nullptr)
+    return Status::from_errno(errno, fmt::format("map {} of buffer memory", format_size(mapping_bytes)));
+  return std::unique_ptr<BufferPool>(new BufferPool(mapping, mapping_bytes, buffer_size, static_cast<unsigned>(count)));
+}
+
+BufferPool::BufferPool(std::byte* mapping, size_t mapping_bytes, uint32_t buffer_size, unsigned count)
+    : mapping_(mapping), mapping_bytes_(mapping_bytes), buffer_size_(buffer_size), buffers_(count) {
+  MutexLock lock(mutex_);
+  for (unsigned i = 0; i < count; ++i) {
+    buffers_[i].data = mapping_ + size_t{i} * buffer_size_;
+    buffers_[i].index = i;
+    push(buffers_[i], Buffer::List::kFree, false);
+  }
+}
+
+BufferPool::~BufferPool() {
+  ::munmap(mapping_, mapping_bytes_);
+}
+
+// --- lists -----------------------------------------------------------------------------------------------------------
+
+BufferPool::List& BufferPool::list_of(const Buffer& buffer) {
+  return buffer.list == Buffer::List::kFree ? free_ : evictable_;
+}
+
+void BufferPool::push(Buffer& buffer, Buffer::List to, bool front) {
+  FPFS_CHECK(buffer.list == Buffer::List::kNone && to != Buffer::List::kNone, "a buffer is on one list at a time");
+  buffer.list = to;
+  List& list = list_of(buffer);
+  buffer.previous = front ? nullptr : list.tail;
+  buffer.next = front ? list.head : nullptr;
+  (buffer.previous != nullptr ? buffer.previous->next : list.head) = &buffer;
+  (buffer.next != nullptr ? buffer.next->previous : list.tail) = &buffer;
+  ++list.count;
+}
+
+void BufferPool::remove(Buffer& buffer) {
+  FPFS_CHECK(buffer.list != Buffer::List::kNone, "a buffer is taken off the list that it is on");
+  List& list = list_of(buffer);
+  (buffer.previous != nullptr ? buffer.previous->next : list.head) = buffer.next;
+  (buffer.next != nullptr ? buffer.next->previous : list.tail) = buffer.previous;
+  buffer.previous = buffer.next = nullptr;
+  buffer.list = Buffer::List::kNone;
+  --list.count;
+}
+
+// --- taking ----------------------------------------------------------------------------------------------------------
+
+bool BufferPool::acquire(unsigned count, Buffer** out, Waiter* waiter, BufferOwner* held) {
+  FPFS_CHECK(count <= total() / 2, "a request may take at most half of the pool, or it could wait for ever");
+  bool is_short = false;
+  bool ask_retry = false;
+  {
+    MutexLock lock(mutex_);
+    // The first acquire() of a waiter's callback is the waiter's turn. Anybody else stands behind those who wait, among
+    // whom is, for other threads, the one that is being called just now.
+    const bool in_callback = waking_ && waking_thread_ == std::this_thread::get_id();
+    const bool has_turn = in_callback && !turn_taken_;
+    if (has_turn) turn_taken_ = true;
+    const bool must_queue = !has_turn && (waiters_head_ != nullptr || (waking_ && !in_callback));
+    bool was_busy = false;
+    if (!must_queue && gather(count, held, &was_busy)) {
+      for (unsigned i = 0; i < count; ++i) {
+        out[i] = free_.head;
+        remove(*out[i]);
+      }
+      return true;
+    }
+    if (waiter == nullptr) return false;
+    FPFS_CHECK(retry_hook_ != nullptr, "a pool whose users wait needs a retry hook");
+    is_short = waiters_head_ != nullptr || free_.count + evictable_.count < count;
+    waiter->count = count;
+    enqueue(*waiter, has_turn);
+    if (has_turn)
+      turn_failed_ = was_busy;  // wake() asks for the retry, when it stops
+    else
+      ask_retry = was_busy && want_retry();
+  }
+  if (ask_retry) retry_hook_(retry_context_);
+  if (is_short && pressure_hook_ != nullptr) pressure_hook_(pressure_context_);
+  return false;
+}
+
+// Brings the free list to at least `count` by evictions. On failure what was evicted stays free.
+bool BufferPool::gather(unsigned count, BufferOwner* held, bool* was_busy) {
+  if (free_.count + evictable_.count < count) return false;
+  for (Buffer* buffer = evictable_.head; free_.count < count && buffer != nullptr;) {
+    Buffer* const next = buffer->next;
+    if (buffer->owner == held) {
+      held->evict_locked(*buffer);
+    } else if (!buffer->owner->try_evict(*buffer)) {
+      *was_busy = true;
+      buffer = next;
+      continue;
+    }
+    remove(*buffer);
+    buffer->owner = nullptr;
+    push(*buffer, Buffer::List::kFree, true);
+    ++counters_.evictions;
+    buffer = next;
+  }
+  return free_.count >= count;
+}
+
+// --- giving back -----------------------------------------------------------------------------------------------------
+
+void BufferPool::release(Buffer& buffer) {
+  freed(buffer, Buffer::List::kFree, true);
+}
+
+void BufferPool::make_evictable(Buffer& buffer, bool cold) {
+  freed(buffer, Buffer::List::kEvictable, cold);
+}
+
+void BufferPool::freed(Buffer& buffer, Buffer::List to, bool front) {
+  bool ask_retry = false;
+  {
+    MutexLock lock(mutex_);
+    if (buffer.list == Buffer::List::kEvictable) remove(buffer);
+    if (to == Buffer::List::kFree) buffer.owner = nullptr;
+    FPFS_CHECK(to == Buffer::List::kFree || buffer.owner != nullptr, "an evictable buffer has an owner to ask");
+    push(buffer, to, front);
+    // A thread that is calling waiters looks again before it stops.
+    ask_retry = head_may_go_on() && !waking_ && want_retry();
+  }
+  if (ask_retry) retry_hook_(retry_context_);
+}
+
+void BufferPool::make_busy(Buffer& buffer) {
+  MutexLock lock(mutex_);
+  FPFS_CHECK(buffer.list != Buffer::List::kFree, "a free buffer is acquired, not made busy");
+  if (buffer.list == Buffer::List::kEvictable) remove(buffer);
+}
+
+// --- waiting ---------------------------------------------------------------------------------------------------------
+
+void BufferPool::enqueue(Waiter& waiter, bool at_head) {
+  waiter.next = at_head ? waiters_head_ : nullptr;
+  if (at_head)
+    waiters_head_ = &waiter;
+  else
+    (waiters_head_ == nullptr ? waiters_head_ : waiters_tail_->next) = &waiter;
+  if (waiter.next == nullptr) waiters_tail_ = &waiter;
+  waiting_.fetch_add(1);
+  if (!at_head) ++counters_.waits;
+}
+
+bool BufferPool::head_may_go_on() const {
+  return waiters_head_ != nullptr && free_.count + evictable_.count >= waiters_head_->count;
+}
+
+// True when the caller is to call the hook, after it has dropped the lock.
+bool BufferPool::want_retry() {
+  return !std::exchange(retry_wanted_, true);
+}
+
+void BufferPool::run_waiters() {
+  // A waiter that is queued while this reads zero saw, under the lock, everything that the caller had freed before.
+  if (waiting_.load() > 0) wake(false);
+}
+
+void BufferPool::retry_waiters() {
+  wake(true);
+}
+
+void BufferPool::wake(bool is_retry) {
+  bool ask_retry = false;
+  mutex_.lock();
+  if (is_retry) retry_wanted_ = false;
+  // One thread at a time, and no recursion: the running one sees what the other has freed, since it looks at the lists
+  // again, under the lock, before it stops.
+  if (!waking_) {
+    waking_ = true;
+    waking_thread_ = std::this_thread::get_id();
+    turn_failed_ = false;
+    while (head_may_go_on() && !turn_failed_) {
+      Waiter* waiter = waiters_head_;
+      waiters_head_ = waiter->next;
+      waiting_.fetch_sub(1);
+      turn_taken_ = false;
+      mutex_.unlock();
+      waiter->ready(*waiter);  // may be gone when this returns, or queued again at the head
+      mutex_.lock();
+    }
+    waking_ = false;
+    // Buffers are there, but their owner was busy. It may never come back to the pool, so somebody must look again.
+    ask_retry = turn_failed_ && head_may_go_on() && want_retry();
+  }
+  mutex_.unlock();
+  if (ask_retry) retry_hook_(retry_context_);
+}
+
+// --- state -----------------------------------------------------------------------------------------------------------
+
+void BufferPool::set_pressure_hook(PressureHook hook, void* context) {
+  pressure_hook_ = hook;
+  pressure_context_ = context;
+}
+
+void BufferPool::set_retry_hook(RetryHook hook, void* context) {
+  retry_hook_ = hook;
+  retry_context_ = context;
+}
+
+bool BufferPool::is_low() const {
+  MutexLock lock(mutex_);
+  return free_.count + evictable_.count < total() / 4;
+}
+
+BufferPool::Counters BufferPool::counters() const {
+  MutexLock lock(mutex_);
+  Counters counters = counters_;
+  counters.total = total();
+  counters.free = free_.count;
+  counters.evictable = evictable_.count;
+  counters.waiting = waiting_.load();
+  return counters;
+}
+
+}  // namespace fpfs
