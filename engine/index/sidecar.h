@@ -6,8 +6,8 @@
 //
 // Each commit appends one record: a fixed head, a body (extents or inline content), and a 64-byte trailer that repeats
 // what stat needs, so that the last 64 bytes of the sidecar alone answer it. The last whole valid record wins; a torn
-// tail is ignored. A snapshot record describes the whole file by itself and starts at a multiple of 4096 (the gap before
-// it is zeros), so that the dead log before it can be punched out while the inode stays.
+// tail is ignored. A snapshot record describes the whole file by itself and starts at a multiple of 4096 (the gap
+// before it is zeros), so that the dead log before it can be punched out while the inode stays.
 //
 // docs/format.md gives every byte.
 #pragma once
@@ -38,8 +38,8 @@ struct SidecarHeader {
 
 // One commit, in the form that writers build and readers get back.
 struct SidecarRecord {
-  uint64_t sequence = 0;   // 1, 2, 3 ... without gaps
-  bool snapshot = false;   // describes the whole file; otherwise a change to the records before
+  uint64_t sequence = 0;  // 1, 2, 3 ... without gaps
+  bool snapshot = false;  // describes the whole file; otherwise a change to the records before
   Generation generation = 0;
   uint64_t size = 0;       // logical bytes
   uint64_t allocated = 0;  // bytes of the members that the file occupies
@@ -58,8 +58,8 @@ struct SidecarSummary {
   uint64_t sequence = 0;
   uint64_t size = 0;
   uint64_t allocated = 0;
-  bool is_inline = false;      // content inside the sidecar: no objects exist
-  uint64_t record_offset = 0;  // of the record that this trailer ends
+  bool is_inline = false;        // content inside the sidecar: no objects exist
+  uint64_t record_offset = 0;    // of the record that this trailer ends
   uint64_t snapshot_offset = 0;  // of the newest snapshot record at or before it: where reading starts
 };
 
@@ -67,27 +67,27 @@ struct SidecarSummary {
 struct FileImage {
   FileId file_id = 0;
   Generation generation = 0;
-  uint64_t sequence = 0;   // of the last valid record; 0 when the sidecar has none
+  uint64_t sequence = 0;  // of the last valid record; 0 when the sidecar has none
   uint64_t size = 0;
   bool is_inline = false;
   std::vector<std::byte> inline_data;
   ExtentTable extents;
   uint64_t snapshot_offset = 0;
-  uint64_t end = 0;        // where the next record goes; bytes after it are a torn tail
-  uint64_t live_bytes = 0; // roughly what a snapshot would take: the measure for compaction
+  uint64_t end = 0;         // where the next record goes; bytes after it are a torn tail
+  uint64_t live_bytes = 0;  // roughly what a snapshot would take: the measure for compaction
 };
 
 std::vector<std::byte> encode_sidecar_header(const SidecarHeader& header);
 Result<SidecarHeader> decode_sidecar_header(std::span<const std::byte> bytes);
 
 // Appends to `out` the bytes that a commit writes at `at` (the sidecar's end): zeros up to the snapshot alignment when
-// the record is a snapshot, then the record. `snapshot_offset` is that of the newest snapshot before it (ignored when the
-// record is one). Returns the offset of the record itself.
+// the record is a snapshot, then the record. `snapshot_offset` is that of the newest snapshot before it (ignored when
+// the record is one). Returns the offset of the record itself.
 uint64_t encode_sidecar_record(const SidecarHeader& header, const SidecarRecord& record, uint64_t at,
                                uint64_t snapshot_offset, std::vector<std::byte>& out);
 
-// From the last kSidecarTrailerSize bytes of the file. kCorruption when they are no valid trailer of a file that ends at
-// `file_size` (a torn tail, or damage: fold the whole sidecar to tell).
+// From the last kSidecarTrailerSize bytes of the file. kCorruption when they are no valid trailer of a file that ends
+// at `file_size` (a torn tail, or damage: fold the whole sidecar to tell).
 Result<SidecarSummary> decode_sidecar_trailer(std::span<const std::byte> bytes, uint64_t file_size);
 
 // How fold_sidecar reads: fills `buffer` from `offset`, returns the bytes read (fewer only at end of file).
@@ -102,7 +102,7 @@ class SidecarReader {
 
 // What a reader may complain about without failing.
 struct SidecarFindings {
-  bool torn_tail = false;         // bytes after the last valid record
+  bool torn_tail = false;  // bytes after the last valid record
   uint64_t torn_bytes = 0;
 };
 

@@ -1,0 +1,184 @@
+#include "engine/index/sidecar.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "engine/base/check.h"
+#include "engine/codec/hash.h"
+#include "engine/index/sidecar_format.h"
+
+namespace fpfs {
+
+using namespace sidecar;
+
+namespace {
+
+// Seeds the checksum of a trailer with the place where it ends, so that the last bytes of a torn append, which may hold
+// anything, do not pass for the trailer of another length.
+constexpr uint64_t kTrailerSeed = 0x6c69617472504653;
+
+uint64_t trailer_checksum(std::span<const std::byte> bytes, uint64_t end) {
+  return hash_bytes(bytes.first(trailer_at::kChecksum), kTrailerSeed ^ end);
+}
+
+uint16_t flags_of(const SidecarRecord& record) {
+  return static_cast<uint16_t>((record.snapshot ? kSnapshotFlag : 0) | (record.has_inline ? kInlineFlag : 0) |
+                               (record.truncate_from ? kTruncateFlag : 0));
+}
+
+void put_extent(std::byte* p, ChunkIndex chunk, const Extent& extent) {
+  put_u64(p + extent_at::kChunk, chunk);
+  if (!extent.exists()) return;  // the rest is zeros already
+  put_u64(p + extent_at::kSlot, extent.slot);
+  put_u64(p + extent_at::kChecksum, extent.checksum);
+  put_u32(p + extent_at::kStoredLength, extent.stored_length);
+  put_u32(p + extent_at::kRawLength, extent.raw_length);
+  put_u32(p + extent_at::kVisibleLength, extent.visible_length);
+  put_u16(p + extent_at::kMember, extent.member);
+  p[extent_at::kCodec] = static_cast<std::byte>(extent.codec);
+}
+
+void put_body(std::byte* p, const SidecarRecord& record) {
+  std::copy(record.inline_data.begin(), record.inline_data.end(), p);
+  for (size_t i = 0; i < record.extents.size(); ++i)
+    put_extent(p + i * kExtentSize, record.extents[i].first, record.extents[i].second);
+}
+
+void put_head(std::byte* p, const SidecarHeader& header, const SidecarRecord& record, uint64_t length) {
+  put_u64(p + head_at::kMagic, kHeadMagic);
+  put_u64(p + head_at::kLength, length);
+  put_u64(p + head_at::kSequence, record.sequence);
+  put_u64(p + head_at::kFileId, header.file_id);
+  put_u32(p + head_at::kGeneration, record.generation);
+  put_u16(p + head_at::kFlags, flags_of(record));
+  put_u64(p + head_at::kSize, record.size);
+  put_u64(p + head_at::kAllocated, record.allocated);
+  put_u64(p + head_at::kTruncateFrom, record.truncate_from.value_or(0));
+  put_u32(p + head_at::kExtentCount, static_cast<uint32_t>(record.extents.size()));
+  put_u32(p + head_at::kInlineLength, static_cast<uint32_t>(record.inline_data.size()));
+}
+
+void put_trailer(std::byte* p, const SidecarHeader& header, const SidecarRecord& record, uint64_t record_offset,
+                 uint64_t snapshot_offset) {
+  put_u16(p + trailer_at::kMagic, kTrailerMagic);
+  p[trailer_at::kFlags] = static_cast<std::byte>(flags_of(record));
+  put_u32(p + trailer_at::kGeneration, record.generation);
+  put_u64(p + trailer_at::kFileId, header.file_id);
+  put_u64(p + trailer_at::kSequence, record.sequence);
+  put_u64(p + trailer_at::kSize, record.size);
+  put_u64(p + trailer_at::kAllocated, record.allocated);
+  put_u64(p + trailer_at::kRecordOffset, record_offset);
+  put_u64(p + trailer_at::kSnapshotOffset, record.snapshot ? record_offset : snapshot_offset);
+}
+
+}  // namespace
+
+std::vector<std::byte> encode_sidecar_header(const SidecarHeader& header) {
+  FPFS_CHECK(header.file_id != 0, "a file id is never 0");
+  std::vector<std::byte> bytes(kSidecarHeaderSize);
+  put_u64(&bytes[header_at::kMagic], kHeaderMagic);
+  put_u32(&bytes[header_at::kVersion], kVersion);
+  put_u32(&bytes[header_at::kChunkSize], header.chunk_size);
+  std::copy(header.array_id.begin(), header.array_id.end(), &bytes[header_at::kArrayId]);
+  put_u64(&bytes[header_at::kFileId], header.file_id);
+  put_u64(&bytes[header_at::kChecksum], hash_bytes(std::span(bytes).first(header_at::kChecksum)));
+  return bytes;
+}
+
+Result<SidecarHeader> decode_sidecar_header(std::span<const std::byte> bytes) {
+  const auto corruption = [](std::string what) { return Status::error(StatusCode::kCorruption, std::move(what)); };
+  if (bytes.size() < kSidecarHeaderSize)
+    return corruption(fmt::format("sidecar header: only {} of {} bytes", bytes.size(), kSidecarHeaderSize));
+  bytes = bytes.first(kSidecarHeaderSize);
+  if (get_u64(&bytes[header_at::kMagic]) != kHeaderMagic)
+    return corruption("sidecar header at offset 0: the magic is wrong; this is no sidecar, or it is damaged");
+  if (get_u64(&bytes[header_at::kChecksum]) != hash_bytes(bytes.first(header_at::kChecksum)))
+    return corruption("sidecar header at offset 0: the checksum is wrong");
+  const uint32_t version = get_u32(&bytes[header_at::kVersion]);
+  if (version != kVersion)
+    return Status::error(StatusCode::kUnsupported,
+                         fmt::format("sidecar header: version {}, this program knows {}", version, kVersion));
+  if (!all_zero(bytes.subspan(header_at::kReserved, header_at::kChecksum - header_at::kReserved)))
+    return corruption("sidecar header: reserved bytes are not zero");
+  SidecarHeader header;
+  header.chunk_size = get_u32(&bytes[header_at::kChunkSize]);
+  std::copy_n(&bytes[header_at::kArrayId], header.array_id.size(), header.array_id.begin());
+  header.file_id = get_u64(&bytes[header_at::kFileId]);
+  if (header.file_id == 0) return corruption("sidecar header: the file id is 0");
+  return header;
+}
+
+uint64_t encode_sidecar_record(const SidecarHeader& header, const SidecarRecord& record, uint64_t at,
+                               uint64_t snapshot_offset, std::vector<std::byte>& out) {
+  FPFS_CHECK(at >= kSidecarHeaderSize && at % kRecordAlignment == 0, "a record starts where another ended");
+  FPFS_CHECK(record.sequence > 0, "sequences start at 1");
+  FPFS_CHECK(record.extents.size() <= UINT32_MAX, "a record counts its extents in 32 bits");
+  FPFS_CHECK(record.has_inline ? record.extents.empty() && record.inline_data.size() <= kInlineSizeMax &&
+                                     record.inline_data.size() == record.size
+                               : record.inline_data.empty(),
+             "inline content is the whole content");
+  FPFS_CHECK(record.size <= kFileSizeMax, "a file's size is below 2^63");
+
+  const uint64_t offset = record.snapshot ? round_up(at, kSnapshotAlignment) : at;
+  const uint64_t body = round_up(record.inline_data.size() + record.extents.size() * kExtentSize, kRecordAlignment);
+  const uint64_t length = kHeadSize + body + kSidecarTrailerSize;
+  const size_t start = out.size() + (offset - at);
+  out.resize(start + length);
+  const std::span<std::byte> bytes = std::span(out).subspan(start, length);
+  const std::span<std::byte> trailer = bytes.last(kSidecarTrailerSize);
+
+  put_head(bytes.data(), header, record, length);
+  put_body(&bytes[kHeadSize], record);
+  put_trailer(trailer.data(), header, record, offset, snapshot_offset);
+  // Head, trailer and the sectors that hold them are not zeros, so counting before the checksums are in is exact.
+  const auto zero_sectors = static_cast<std::byte>(count_zero_sectors(bytes, offset));
+  bytes[head_at::kZeroSectors] = zero_sectors;
+  trailer[trailer_at::kZeroSectors] = zero_sectors;
+
+  const uint64_t seed = record_seed(header.array_id, header.file_id, offset);
+  put_u64(&bytes[head_at::kBodyChecksum], hash_bytes(bytes.subspan(kHeadSize, body), seed));
+  put_u64(&bytes[head_at::kHeadChecksum], hash_bytes(bytes.first(head_at::kHeadChecksum), seed));
+  put_u64(&trailer[trailer_at::kChecksum], trailer_checksum(trailer, offset + length));
+  return offset;
+}
+
+Result<SidecarSummary> decode_sidecar_trailer(std::span<const std::byte> bytes, uint64_t file_size) {
+  if (std::optional<Trailer> trailer = decode_trailer(bytes, file_size)) return trailer->summary;
+  return Status::error(StatusCode::kCorruption,
+                       fmt::format("the last {} bytes of the sidecar, which ends at {}, are no valid trailer",
+                                   kSidecarTrailerSize, file_size));
+}
+
+namespace sidecar {
+
+std::optional<Trailer> decode_trailer(std::span<const std::byte> bytes, uint64_t end) {
+  if (bytes.size() != kSidecarTrailerSize || get_u16(&bytes[trailer_at::kMagic]) != kTrailerMagic ||
+      get_u64(&bytes[trailer_at::kChecksum]) != trailer_checksum(bytes, end))
+    return std::nullopt;
+  const auto flags = std::to_integer<uint16_t>(bytes[trailer_at::kFlags]);
+  Trailer trailer;
+  trailer.snapshot = (flags & kSnapshotFlag) != 0;
+  trailer.zero_sectors = std::to_integer<uint8_t>(bytes[trailer_at::kZeroSectors]);
+  SidecarSummary& summary = trailer.summary;
+  summary.is_inline = (flags & kInlineFlag) != 0;
+  summary.generation = get_u32(&bytes[trailer_at::kGeneration]);
+  summary.file_id = get_u64(&bytes[trailer_at::kFileId]);
+  summary.sequence = get_u64(&bytes[trailer_at::kSequence]);
+  summary.size = get_u64(&bytes[trailer_at::kSize]);
+  summary.allocated = get_u64(&bytes[trailer_at::kAllocated]);
+  summary.record_offset = get_u64(&bytes[trailer_at::kRecordOffset]);
+  summary.snapshot_offset = get_u64(&bytes[trailer_at::kSnapshotOffset]);
+  // A checksum that matches by chance or by malice must not lead a reader astray.
+  const bool sane =
+      flags <= kKnownFlags && summary.file_id != 0 && summary.sequence > 0 && summary.size <= kFileSizeMax &&
+      summary.record_offset >= kSidecarHeaderSize && summary.record_offset % kRecordAlignment == 0 &&
+      summary.record_offset < end && end - summary.record_offset >= kHeadSize + kSidecarTrailerSize &&
+      summary.snapshot_offset % kSnapshotAlignment == 0 && summary.snapshot_offset <= summary.record_offset &&
+      trailer.snapshot == (summary.snapshot_offset == summary.record_offset);
+  if (!sane) return std::nullopt;
+  return trailer;
+}
+
+}  // namespace sidecar
+}  // namespace fpfs

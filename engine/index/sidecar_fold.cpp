@@ -1,0 +1,153 @@
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "engine/index/sidecar_tail.h"
+
+namespace fpfs {
+
+using namespace sidecar;
+
+namespace {
+
+// Applies records one after the other to a FileImage.
+class Folder {
+ public:
+  Folder(SidecarLog& log, const SidecarHeader& header, uint16_t member_count)
+      : log_(log), header_(header), member_count_(member_count) {}
+
+  // Folds the records from `start` on (just behind the header, or a snapshot) into a new image, up to the first place
+  // where no whole record follows.
+  Status fold_from(uint64_t start);
+  FileImage& image() { return image_; }
+
+ private:
+  // Folds the record at `offset`; false when there is no whole one.
+  Result<bool> fold_record(uint64_t offset);
+  void apply(SidecarRecord& record, uint64_t offset);
+
+  SidecarLog& log_;
+  const SidecarHeader& header_;
+  const uint16_t member_count_;
+  FileImage image_;
+};
+
+Status Folder::fold_from(uint64_t start) {
+  image_ = FileImage();
+  image_.file_id = header_.file_id;
+  image_.end = start;
+  while (image_.end < log_.size()) {
+    FPFS_ASSIGN_OR_RETURN(bool folded, fold_record(image_.end));
+    if (!folded) {
+      // Behind a gap of zeros there may be a snapshot.
+      const uint64_t aligned = round_up(image_.end, kSnapshotAlignment);
+      FPFS_ASSIGN_OR_RETURN(const auto gap, log_.view(image_.end, aligned - image_.end));
+      if (aligned == image_.end || !all_zero(gap)) break;
+      FPFS_ASSIGN_OR_RETURN(const auto head, log_.head_at(aligned));
+      if (!head || !head->is_snapshot()) break;
+      FPFS_ASSIGN_OR_RETURN(folded, fold_record(aligned));
+      if (!folded) break;
+    }
+  }
+  return Status::ok();
+}
+
+Result<bool> Folder::fold_record(uint64_t offset) {
+  FPFS_ASSIGN_OR_RETURN(const auto head, log_.head_at(offset));
+  if (!head || head->file_id != header_.file_id) return false;
+  FPFS_ASSIGN_OR_RETURN(const auto bytes, log_.record_at(offset, *head));
+  if (bytes.empty()) return false;
+
+  // The bytes are what a writer wrote. What they say must make sense; if not, this is no torn tail.
+  const auto place = [&](const Status& status) {
+    return status.with_context(fmt::format("sidecar record {} at offset {}", head->sequence, offset));
+  };
+  Result<SidecarRecord> record = decode_record(bytes, *head, member_count_, header_.chunk_size);
+  if (!record.is_ok()) return place(record.status());
+  const bool starts_anywhere = image_.sequence == 0 && head->is_snapshot();
+  if (!starts_anywhere && head->sequence != image_.sequence + 1)
+    return place(Status::error(StatusCode::kCorruption, fmt::format("it follows record {}", image_.sequence)));
+  const std::optional<Trailer> trailer = decode_trailer(bytes.last(kSidecarTrailerSize), offset + head->length);
+  apply(*record, offset);
+  if (trailer->summary.snapshot_offset != image_.snapshot_offset)
+    return place(Status::error(StatusCode::kCorruption,
+                               fmt::format("it names the snapshot at offset {}, the newest one is at {}",
+                                           trailer->summary.snapshot_offset, image_.snapshot_offset)));
+  image_.end = offset + head->length;
+  return true;
+}
+
+void Folder::apply(SidecarRecord& record, uint64_t offset) {
+  if (record.snapshot) image_.snapshot_offset = offset;
+  // Inline content replaces everything, and nothing of another generation remains.
+  if (record.snapshot || record.has_inline || record.generation != image_.generation) image_.extents.clear();
+  if (record.truncate_from) image_.extents.remove_from(*record.truncate_from, nullptr);
+  for (const auto& [chunk, extent] : record.extents) image_.extents.set(chunk, extent);
+  image_.is_inline = record.has_inline;
+  image_.inline_data = std::move(record.inline_data);
+  image_.generation = record.generation;
+  image_.sequence = record.sequence;
+  image_.size = record.size;
+}
+
+Status check_header(const SidecarHeader& header, const Uuid& expected_array, uint32_t chunk_size) {
+  if (header.array_id != expected_array)
+    return Status::error(StatusCode::kCorruption,
+                         fmt::format("sidecar of another array: it belongs to {}, this one is {}",
+                                     to_string(header.array_id), to_string(expected_array)));
+  if (header.chunk_size != chunk_size)
+    return Status::error(StatusCode::kCorruption, fmt::format("sidecar header: chunk size {}, but the array's is {}",
+                                                              header.chunk_size, chunk_size));
+  return Status::ok();
+}
+
+void finish(const SidecarLog& log, FileImage& image, SidecarFindings* findings) {
+  if (image.sequence == 0) image = FileImage();  // no commit took place: the next one starts with a header again
+  if (image.end < log.size() && findings != nullptr) {
+    findings->torn_tail = true;
+    findings->torn_bytes = log.size() - image.end;
+  }
+  image.live_bytes = kSidecarHeaderSize + kHeadSize + kSidecarTrailerSize + image.inline_data.size() +
+                     image.extents.count() * kExtentSize;
+}
+
+}  // namespace
+
+Result<FileImage> fold_sidecar(SidecarReader& reader, const Uuid& expected_array, uint16_t member_count,
+                               uint32_t chunk_size, SidecarFindings* findings) {
+  if (findings != nullptr) *findings = SidecarFindings();
+  FileImage empty;
+  if (reader.size() == 0) return empty;
+
+  SidecarLog log(reader, expected_array);
+  FPFS_ASSIGN_OR_RETURN(const auto header_bytes, log.view(0, kSidecarHeaderSize));
+  const Result<SidecarHeader> header = decode_sidecar_header(header_bytes);
+  FPFS_ASSIGN_OR_RETURN(const auto last_trailer, log.last_trailer());
+  if (!header.is_ok()) {
+    if (header.status().code() != StatusCode::kCorruption) return header.status();
+    FPFS_RETURN_IF_ERROR(judge_header(log, header.status(), last_trailer));
+    finish(log, empty, findings);
+    return empty;
+  }
+  FPFS_RETURN_IF_ERROR(check_header(*header, expected_array, chunk_size));
+
+  Folder folder(log, *header, member_count);
+  // The trailer says where to start. When nothing is wrong, the records from there on end where the file ends.
+  if (last_trailer && last_trailer->summary.file_id == header->file_id) {
+    const uint64_t snapshot = last_trailer->summary.snapshot_offset;
+    FPFS_RETURN_IF_ERROR(folder.fold_from(snapshot != 0 ? snapshot : kSidecarHeaderSize));
+    if (folder.image().end == log.size()) {
+      finish(log, folder.image(), findings);
+      return std::move(folder.image());
+    }
+  }
+  // Otherwise search, and judge what is left over.
+  FPFS_ASSIGN_OR_RETURN(const auto snapshot, log.find_newest_snapshot(header->file_id));
+  FPFS_RETURN_IF_ERROR(folder.fold_from(snapshot ? snapshot->offset : kSidecarHeaderSize));
+  if (folder.image().end < log.size())
+    FPFS_RETURN_IF_ERROR(judge_tail(log, header->file_id, folder.image().end, last_trailer));
+  finish(log, folder.image(), findings);
+  return std::move(folder.image());
+}
+
+}  // namespace fpfs
