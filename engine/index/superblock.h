@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "engine/base/status.h"
 #include "engine/base/units.h"
@@ -21,6 +22,7 @@ constexpr uint16_t kMemberCountMax = 256;
 constexpr uint32_t kChunkSizeMin = 64 * 1024;
 constexpr uint32_t kChunkSizeMax = 16 * 1024 * 1024;
 constexpr size_t kLabelSizeMax = 63;
+constexpr size_t kMetadataPathSizeMax = 3071;
 constexpr uint16_t kMetadataOnlyMember = 0xffff;  // member_index of a directory given by --meta-dir: tree, no objects
 
 // Feature flags. Unknown compatible bits are ignored, unknown read-only bits allow `ro`, unknown incompatible bits refuse.
@@ -43,6 +45,11 @@ struct Superblock {
   std::string label;             // UTF-8, at most kLabelSizeMax bytes, no NUL
   std::string metadata_path;     // with a metadata-only member: its absolute path when formatted (a hint), else empty
 };
+
+// UTF-8 of at most kLabelSizeMax bytes without NUL.
+bool is_valid_label(std::string_view label);
+// Whether every field is in its range and fits the others; kCorruption says which is not.
+Status validate_superblock(const Superblock& superblock);
 
 // Encodes; the caller has validated (chunk size, counts, lengths): a value out of range is a broken invariant.
 std::array<std::byte, kSuperblockSize> encode_superblock(const Superblock& superblock);
