@@ -1,0 +1,89 @@
+#include "tools/common/command_line.h"
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+
+#include <fmt/format.h>
+
+#include "engine/base/units.h"
+
+namespace fpfs::tools {
+
+namespace {
+
+std::string on_one_line(const std::string& text) {
+  std::string line;
+  for (char c : text) {
+    if (c != '\n') {
+      line += c;
+    } else if (!line.empty() && line.back() != ' ') {
+      line += "; ";
+    }
+  }
+  while (!line.empty() && (line.back() == ' ' || line.back() == ';')) line.pop_back();
+  return line;
+}
+
+}  // namespace
+
+std::string version_line(const std::string& program) {
+  return fmt::format("{} (fastpersistfs) {}", program, FPFS_VERSION);
+}
+
+int fail(const std::string& program, int exit_code, const std::string& message) {
+  fmt::print(stderr, "{}: {}\n", program, on_one_line(message));
+  return exit_code;
+}
+
+int exit_code_of(const Status& status) {
+  return status.code() == StatusCode::kInvalidArgument ? kExitUsage : kExitFailure;
+}
+
+int fail(const std::string& program, const Status& status) {
+  return fail(program, exit_code_of(status), status.message());
+}
+
+std::optional<int> parse_command_line(CLI::App& app, const std::string& program, int argc, char** argv) {
+  app.set_version_flag("--version", version_line(program), "Print the version and leave");
+  try {
+    app.parse(argc, argv);
+    return std::nullopt;
+  } catch (const CLI::Success& request) {  // --help, --version
+    return app.exit(request);
+  } catch (const CLI::ParseError& error) {
+    return fail(program, kExitUsage, fmt::format("{} (see {} --help)", on_one_line(error.what()), program));
+  }
+}
+
+CLI::Option* add_size_option(CLI::App& app, const std::string& name, uint64_t& value, const std::string& help) {
+  return app
+      .add_option_function<std::string>(
+          name, [&value](const std::string& text) { value = parse_size(text).value(); }, help)
+      ->check(CLI::Validator(
+          [](std::string& text) {
+            Result<uint64_t> size = parse_size(text);
+            return size.is_ok() ? std::string() : size.status().message();
+          },
+          "SIZE"))
+      ->default_str(format_size(value))
+      ->type_name("");
+}
+
+int run_program(const std::string& program, int failure, const std::function<int()>& body) noexcept {
+  int exit_code = failure;
+  try {
+    exit_code = body();
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s: internal error: %s\n", program.c_str(), error.what());
+  }
+  // A full disk or a closed pipe behind stdout must not look like success to the script that reads the output.
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+    std::fprintf(stderr, "%s: writing the output: %s\n", program.c_str(), std::strerror(errno));
+    if (exit_code == kExitOk) exit_code = failure;
+  }
+  return exit_code;
+}
+
+}  // namespace fpfs::tools

@@ -1,0 +1,29 @@
+#include "tools/common/interrupt.h"
+
+#include <csignal>
+
+namespace fpfs::tools {
+
+namespace {
+
+// A signal handler can reach nothing but a variable of static storage.
+std::atomic<bool> interrupted{false};
+static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler may only touch lock-free atomics");
+
+extern "C" void on_interrupt(int) {
+  interrupted.store(true, std::memory_order_relaxed);
+}
+
+}  // namespace
+
+const std::atomic<bool>& catch_interrupts() {
+  struct sigaction action = {};
+  action.sa_handler = on_interrupt;
+  action.sa_flags = static_cast<int>(SA_RESETHAND | SA_RESTART);
+  sigemptyset(&action.sa_mask);
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+  return interrupted;
+}
+
+}  // namespace fpfs::tools

@@ -1,0 +1,199 @@
+#include "tools/fpfs/bench_load.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <thread>
+
+#include <fmt/format.h>
+
+#include "engine/base/bytes.h"
+
+namespace fpfs::tools {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// Incompressible, and different in every job.
+std::vector<std::byte> make_block(size_t size, uint64_t seed) {
+  std::vector<std::byte> block(round_up(size, sizeof(uint64_t)));
+  uint64_t state = seed * 0x9e3779b97f4a7c15 + 1;
+  for (size_t i = 0; i < block.size(); i += sizeof(uint64_t)) {
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    put_u64(block.data() + i, state);
+  }
+  block.resize(size);
+  return block;
+}
+
+// Every block begins with its offset, so that a block in the wrong place is noticed.
+void stamp(std::span<std::byte> block, uint64_t offset) {
+  if (block.size() >= sizeof(uint64_t)) put_u64(block.data(), offset);
+}
+bool is_stamped(std::span<const std::byte> block, uint64_t offset) {
+  return block.size() < sizeof(uint64_t) || get_u64(block.data()) == offset;
+}
+
+double percentile(std::vector<double>& sorted, double share) {
+  if (sorted.empty()) return 0;
+  return sorted[std::min(sorted.size() - 1, static_cast<size_t>(share * static_cast<double>(sorted.size())))];
+}
+
+uint64_t moved_bytes(const Store& store) {
+  uint64_t bytes = 0;
+  for (const MemberStatus& member : store.status().members) bytes += member.bytes_read + member.bytes_written;
+  return bytes;
+}
+
+// The engine takes requests of up to kRequestBytesMax; a larger block is several, as it is through a mount.
+template <typename Piece>
+Status in_pieces(std::span<std::byte> block, Piece piece) {
+  for (size_t done = 0; done < block.size(); done += kRequestBytesMax)
+    FPFS_RETURN_IF_ERROR(piece(done, block.subspan(done, std::min<size_t>(kRequestBytesMax, block.size() - done))));
+  return Status::ok();
+}
+
+}  // namespace
+
+BenchLoad::BenchLoad(Store& store, const BenchOptions& options, const std::atomic<bool>& interrupted)
+    : store_(store),
+      options_(options),
+      interrupted_(interrupted),
+      name_(fmt::format(".fpfs-bench-{}", ::getpid())),
+      jobs_(options.jobs) {}
+
+BenchLoad::~BenchLoad() {
+  if (directory_ != kNoHandle) store_.storage().close(directory_);
+}
+
+Result<std::unique_ptr<BenchLoad>> BenchLoad::create(Store& store, const BenchOptions& options,
+                                                     const std::atomic<bool>& interrupted) {
+  std::unique_ptr<BenchLoad> load(new BenchLoad(store, options, interrupted));
+  FPFS_RETURN_IF_ERROR(store.make_directory(store.root(), load->name_, 0700));
+  FPFS_ASSIGN_OR_RETURN(Store::Node node, store.lookup(store.root(), load->name_));
+  load->directory_ = node.handle;
+  for (unsigned i = 0; i < options.jobs; ++i) {
+    load->jobs_[i].name = fmt::format("job-{}", i);
+    load->jobs_[i].size = options.size / options.jobs + (i == 0 ? options.size % options.jobs : 0);
+  }
+  return load;
+}
+
+Status BenchLoad::remove() {
+  Status first;
+  for (Job& job : jobs_) {
+    job.file.reset();
+    Status status = store_.unlink(directory_, job.name);
+    if (!status.is_ok() && status.code() != StatusCode::kNotFound && first.is_ok()) first = status;
+  }
+  Status status = store_.remove_directory(store_.root(), name_);
+  return first.is_ok() ? status : first;
+}
+
+Result<BenchResult> BenchLoad::write() {
+  FPFS_RETURN_IF_ERROR(make_files());
+  return run(&BenchLoad::write_file);
+}
+
+Result<BenchResult> BenchLoad::read() {
+  FPFS_RETURN_IF_ERROR(open_files());
+  return run(&BenchLoad::read_file);
+}
+
+Status BenchLoad::make_files() {
+  for (Job& job : jobs_) {
+    FPFS_ASSIGN_OR_RETURN(Store::Created created, store_.create(directory_, job.name, 0600));
+    store_.storage().close(created.node.handle);
+    job.file = std::move(created.file);
+  }
+  return Status::ok();
+}
+
+Status BenchLoad::open_files() {
+  for (Job& job : jobs_) {
+    job.file.reset();  // the last user of its buffers
+    FPFS_ASSIGN_OR_RETURN(Store::Node node, store_.lookup(directory_, job.name));
+    Result<std::shared_ptr<File>> file = store_.open_file(node.handle, /*for_writing=*/false);
+    store_.storage().close(node.handle);
+    if (!file.is_ok()) return file.status();
+    job.file = *file;
+  }
+  return Status::ok();
+}
+
+void BenchLoad::write_file(Job& job) {
+  std::vector<std::byte> block = make_block(options_.block_size, static_cast<uint64_t>(&job - jobs_.data()) + 1);
+  for (uint64_t offset = 0; offset < job.size && !interrupted_; offset += options_.block_size) {
+    std::span<std::byte> data(block.data(), std::min<uint64_t>(options_.block_size, job.size - offset));
+    stamp(data, offset);
+    const Clock::time_point start = Clock::now();
+    job.status = in_pieces(
+        data, [&](size_t at, std::span<std::byte> piece) { return store_.write_sync(*job.file, offset + at, piece); });
+    if (!job.status.is_ok()) return;
+    job.latencies.push_back(seconds_since(start));
+  }
+  const Clock::time_point start = Clock::now();
+  job.status = store_.commit_sync(*job.file);
+  job.commit_seconds = seconds_since(start);
+}
+
+void BenchLoad::read_file(Job& job) {
+  std::vector<std::byte> block(options_.block_size);
+  ReadCursor cursor;
+  for (uint64_t offset = 0; offset < job.size && !interrupted_; offset += options_.block_size) {
+    std::span<std::byte> data(block.data(), std::min<uint64_t>(options_.block_size, job.size - offset));
+    const Clock::time_point start = Clock::now();
+    job.status = in_pieces(data, [&](size_t at, std::span<std::byte> piece) {
+      Result<size_t> count = store_.read_sync(*job.file, offset + at, piece, &cursor);
+      if (!count.is_ok()) return count.status();
+      return *count == piece.size() ? Status::ok() : Status::error(StatusCode::kIoError, "a read came back short");
+    });
+    if (!job.status.is_ok()) return;
+    job.latencies.push_back(seconds_since(start));
+    if (!is_stamped(data, offset)) {
+      job.status = Status::error(StatusCode::kCorruption,
+                                 fmt::format("{}: other bytes at {} than were written", job.name, offset));
+      return;
+    }
+  }
+}
+
+Result<BenchResult> BenchLoad::run(void (BenchLoad::*work)(Job&)) {
+  for (Job& job : jobs_) {
+    job.latencies.clear();
+    job.latencies.reserve(job.size / options_.block_size + 1);
+  }
+  const uint64_t moved_before = moved_bytes(store_);
+  const Clock::time_point start = Clock::now();
+  std::vector<std::thread> threads;
+  for (Job& job : jobs_) threads.emplace_back([this, work, &job] { (this->*work)(job); });
+  for (std::thread& thread : threads) thread.join();
+
+  BenchResult result;
+  result.seconds = seconds_since(start);
+  result.drive_bytes = moved_bytes(store_) - moved_before;
+  std::vector<double> latencies;
+  for (const Job& job : jobs_) {
+    if (!job.status.is_ok()) return job.status;
+    result.bytes += job.size;
+    result.commit_seconds = std::max(result.commit_seconds, job.commit_seconds);
+    latencies.insert(latencies.end(), job.latencies.begin(), job.latencies.end());
+  }
+  if (interrupted_) return Status::error(StatusCode::kCancelled, "interrupted");
+  std::sort(latencies.begin(), latencies.end());
+  result.latency_p50 = percentile(latencies, 0.5);
+  result.latency_p99 = percentile(latencies, 0.99);
+  result.latency_max = latencies.empty() ? 0 : latencies.back();
+  return result;
+}
+
+}  // namespace fpfs::tools

@@ -1,0 +1,162 @@
+// fpfs export: copies one file out of an array that is not mounted, also a damaged one.
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <memory>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "engine/base/bytes.h"
+#include "engine/io/posix_environment.h"
+#include "tools/common/interrupt.h"
+#include "tools/fpfs/array_file.h"
+#include "tools/fpfs/mounted.h"
+#include "tools/fpfs/verbs.h"
+
+namespace fpfs::tools {
+
+namespace {
+
+const char* const kProgram = "fpfs export";
+
+struct Options {
+  std::string directories;
+  std::string path;
+  std::string output;
+  bool partial = false;
+  bool buffered_members = false;
+};
+
+// The copy under a name of its own until it is whole: a failed export leaves nothing that looks like the file.
+class Output {
+ public:
+  static Result<std::unique_ptr<Output>> create(const std::string& path) {
+    struct stat existing {};
+    if (::stat(path.c_str(), &existing) == 0 && !S_ISREG(existing.st_mode))
+      return Status::error(StatusCode::kInvalidArgument, path + ": exists and is no regular file");
+    std::string part = fmt::format("{}.part-{}", path, ::getpid());
+    const int number = ::open(part.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (number < 0) return Status::from_errno(errno, "create " + part);
+    return std::unique_ptr<Output>(new Output(path, std::move(part), number));
+  }
+  ~Output() {
+    if (!part_.empty()) ::unlink(part_.c_str());
+  }
+
+  Status write(uint64_t offset, std::span<const std::byte> data) {
+    if (all_zero(data)) return Status::ok();  // stays a hole
+    while (!data.empty()) {
+      const ssize_t count = ::pwrite(file_.number(), data.data(), data.size(), static_cast<off_t>(offset));
+      if (count < 0 && errno == EINTR) continue;
+      if (count < 0) return Status::from_errno(errno, "write " + part_);
+      data = data.subspan(static_cast<size_t>(count));
+      offset += static_cast<uint64_t>(count);
+    }
+    return Status::ok();
+  }
+
+  Status finish(uint64_t size, const struct stat& attributes) {
+    const struct timespec times[2] = {attributes.st_atim, attributes.st_mtim};
+    if (::ftruncate(file_.number(), static_cast<off_t>(size)) != 0 ||
+        ::fchmod(file_.number(), attributes.st_mode & 0777) != 0 || ::futimens(file_.number(), times) != 0 ||
+        ::fsync(file_.number()) != 0)
+      return Status::from_errno(errno, "finish " + part_);
+    if (::rename(part_.c_str(), path_.c_str()) != 0) return Status::from_errno(errno, "rename to " + path_);
+    part_.clear();
+    return Status::ok();
+  }
+
+ private:
+  Output(std::string path, std::string part, int number)
+      : path_(std::move(path)), part_(std::move(part)), file_(number) {}
+  const std::string path_;
+  std::string part_;
+  FileDescriptor file_;
+};
+
+struct Losses {
+  uint64_t bytes = 0;
+  uint64_t chunks = 0;
+};
+
+// Chunk by chunk, so that a damaged one costs no more than itself.
+Status copy_content(Store& store, File& file, const Options& options, Output& output, Losses& losses) {
+  const std::atomic<bool>& interrupted = catch_interrupts();
+  const uint64_t chunk_size = store.array().stripes().chunk_size;
+  const uint64_t size = file.size();
+  std::vector<std::byte> buffer(std::min<uint64_t>(chunk_size, kRequestBytesMax));
+  ReadCursor cursor;
+  for (uint64_t offset = 0; offset < size;) {
+    if (interrupted) return Status::error(StatusCode::kCancelled, "interrupted");
+    const uint64_t chunk_end = std::min(size, round_down(offset, chunk_size) + chunk_size);
+    std::span<std::byte> piece(buffer.data(), std::min<uint64_t>(buffer.size(), chunk_end - offset));
+    Result<size_t> count = store.read_sync(file, offset, piece, &cursor);
+    if (count.is_ok() && *count == piece.size()) {
+      FPFS_RETURN_IF_ERROR(output.write(offset, piece));
+      offset += piece.size();
+      continue;
+    }
+    const Status failure =
+        count.is_ok() ? Status::error(StatusCode::kIoError, "a read came back short") : count.status();
+    if (!options.partial)
+      return failure.with_context(fmt::format("{} at {} (--partial saves the rest)", options.path, offset));
+    fail(kProgram, kExitFailure, fmt::format("lost bytes {} to {}: {}", offset, chunk_end - 1, failure.message()));
+    ++losses.chunks;
+    losses.bytes += chunk_end - offset;
+    offset = chunk_end;
+  }
+  return Status::ok();
+}
+
+Status export_file(Store& store, const Options& options, Losses& losses, uint64_t& size) {
+  FPFS_ASSIGN_OR_RETURN(OwnedNode node, find_in_array(store, options.path));
+  if (!S_ISREG(node.attributes().st_mode))
+    return Status::error(StatusCode::kInvalidArgument, options.path + ", in the array: not a regular file");
+  FPFS_ASSIGN_OR_RETURN(std::shared_ptr<File> file, store.open_file(node.handle(), /*for_writing=*/false));
+  FPFS_ASSIGN_OR_RETURN(std::unique_ptr<Output> output, Output::create(options.output));
+  FPFS_RETURN_IF_ERROR(copy_content(store, *file, options, *output, losses));
+  size = file->size();
+  return output->finish(size, node.attributes());
+}
+
+int run(const Options& options) {
+  Result<std::vector<std::string>> directories = Array::split_directories(options.directories);
+  if (!directories.is_ok()) return fail(kProgram, kExitUsage, directories.status().message());
+  PosixEnvironment environment;
+  StoreOptions how;
+  how.array.read_only = true;
+  how.array.degraded = options.partial;
+  how.array.buffered_members = options.buffered_members;
+  Result<std::unique_ptr<Store>> store = Store::open(environment, *directories, how);
+  if (!store.is_ok()) return fail(kProgram, kExitFailure, store.status().message());
+  Losses losses;
+  uint64_t size = 0;
+  Status status = export_file(**store, options, losses, size);
+  if (Status closed = (*store)->close(); status.is_ok()) status = closed;
+  if (!status.is_ok()) return fail(kProgram, kExitFailure, status.message());
+  if (losses.bytes > 0)
+    return fail(kProgram, kExitFailure,
+                fmt::format("{}: {} of {} bytes in {} chunks could not be read; they are zeros in the copy",
+                            options.output, losses.bytes, size, losses.chunks));
+  return kExitOk;
+}
+
+}  // namespace
+
+Verb add_export(CLI::App& fpfs) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = fpfs.add_subcommand("export", "Copy one file out of an array that is not mounted");
+  command->add_option("DIRS", options->directories, kDirectoriesHelp)->required()->type_name("");
+  command->add_option("PATH-IN-ARRAY", options->path, "The file, from the array's root")->required()->type_name("");
+  command->add_option("-o,--output", options->output, "Where the copy goes")->required()->type_name("FILE");
+  command->add_flag("--partial", options->partial,
+                    "Of a damaged array or file: save what can be read, zeros elsewhere; exit 1 when bytes are lost");
+  command->add_flag("--buffered-members", options->buffered_members, "Accept members without O_DIRECT (development)");
+  return {command, [options] { return run(*options); }};
+}
+
+}  // namespace fpfs::tools

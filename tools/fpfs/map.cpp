@@ -1,0 +1,149 @@
+// fpfs map: the physical extents of a file.
+#include <cerrno>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "engine/base/units.h"
+#include "fs/ioctl.h"
+#include "tools/common/table.h"
+#include "tools/fpfs/codec_name.h"
+#include "tools/fpfs/mounted.h"
+#include "tools/fpfs/verbs.h"
+
+namespace fpfs::tools {
+
+namespace {
+
+const char* const kProgram = "fpfs map";
+
+struct Options {
+  std::string path;
+  bool json = false;
+};
+
+struct FileMap {
+  uint64_t size = 0;
+  uint32_t chunk_size = 0;
+  bool is_inline = false;
+  bool is_dirty = false;
+  std::vector<IoctlExtent> extents;
+  std::map<uint16_t, std::string> object_paths;  // by member
+};
+
+Result<std::string> object_path_of(const FileDescriptor& file, const std::string& path, uint16_t member) {
+  auto request = std::make_unique<IoctlObjectPath>();
+  request->member = member;
+  if (::ioctl(file.number(), FPFS_IOC_OBJECT_PATH, request.get()) != 0) return explain_mount_error(errno, path);
+  request->path[sizeof request->path - 1] = '\0';
+  return std::string(request->path);
+}
+
+// The table comes in pages. A file that is rewritten between two of them would give a mixture: then it is read anew.
+Result<FileMap> read_map_once(const FileDescriptor& file, const std::string& path, bool& changed) {
+  FileMap map;
+  auto page = std::make_unique<IoctlExtents>();
+  uint32_t generation = 0;
+  changed = false;
+  for (uint64_t next = 0; next != IoctlExtents::kEnd; next = page->next_chunk) {
+    *page = IoctlExtents();
+    page->first_chunk = next;
+    if (::ioctl(file.number(), FPFS_IOC_EXTENTS, page.get()) != 0) return explain_mount_error(errno, path);
+    if (page->count > IoctlExtents::kCountMax || (page->next_chunk <= next && page->next_chunk != IoctlExtents::kEnd))
+      return Status::error(StatusCode::kUnsupported, path + ": the daemon's answer makes no sense");
+    changed = changed || (next != 0 && (page->generation != generation || page->size != map.size));
+    generation = page->generation;
+    map.size = page->size;
+    map.chunk_size = page->chunk_size;
+    map.is_inline = page->is_inline != 0;
+    map.is_dirty = map.is_dirty || page->is_dirty != 0;
+    map.extents.insert(map.extents.end(), page->extents, page->extents + page->count);
+  }
+  for (const IoctlExtent& extent : map.extents) {
+    if (map.object_paths.count(extent.member) != 0) continue;
+    FPFS_ASSIGN_OR_RETURN(map.object_paths[extent.member], object_path_of(file, path, extent.member));
+  }
+  return map;
+}
+
+Result<FileMap> read_map(const std::string& path) {
+  constexpr int kAttemptsMax = 5;
+  FPFS_ASSIGN_OR_RETURN(FileDescriptor file, open_path(path));
+  for (int attempt = 0; attempt < kAttemptsMax; ++attempt) {
+    bool changed = false;
+    FPFS_ASSIGN_OR_RETURN(FileMap map, read_map_once(file, path, changed));
+    if (!changed) return map;
+  }
+  return Status::error(StatusCode::kBusy, path + ": it is being rewritten; try again when the writer has closed it");
+}
+
+uint64_t shown_length(const FileMap& map, const IoctlExtent& extent) {
+  const uint64_t offset = extent.chunk * map.chunk_size;
+  return offset >= map.size ? 0 : std::min<uint64_t>(extent.visible_length, map.size - offset);
+}
+
+void print_map_json(const std::string& path, const FileMap& map) {
+  Json extents = Json::array();
+  for (const IoctlExtent& extent : map.extents)
+    extents.push_back({{"offset", extent.chunk * map.chunk_size},
+                       {"length", shown_length(map, extent)},
+                       {"member", extent.member},
+                       {"file", map.object_paths.at(extent.member)},
+                       {"file_offset", extent.object_offset},
+                       {"stored_length", extent.stored_length},
+                       {"codec", codec_name(extent.codec)},
+                       {"xxh3", fmt::format("{:016x}", extent.checksum)}});
+  print_json({{"path", path},
+              {"size", map.size},
+              {"chunk_size", map.chunk_size},
+              {"inline", map.is_inline},
+              {"dirty", map.is_dirty},
+              {"extents", extents}});
+}
+
+void print_map(const std::string& path, const FileMap& map) {
+  fmt::print("{}: {}, chunks of {}{}\n", path, format_size(map.size), format_size(map.chunk_size),
+             map.is_inline ? ", stored inside its index: no extents" : "");
+  if (map.extents.empty()) return;
+  Table table;
+  for (const char* heading : {"OFFSET", "LENGTH", "MEMBER", "FILE OFFSET", "STORED"})
+    table.add_column(heading, Table::Align::kRight);
+  for (const char* heading : {"CODEC", "XXH3"}) table.add_column(heading, Table::Align::kLeft);
+  for (const IoctlExtent& extent : map.extents)
+    table.add_row({fmt::format("{}", extent.chunk * map.chunk_size), fmt::format("{}", shown_length(map, extent)),
+                   fmt::format("{}", extent.member), fmt::format("{}", extent.object_offset),
+                   fmt::format("{}", extent.stored_length), codec_name(extent.codec),
+                   fmt::format("{:016x}", extent.checksum)});
+  fmt::print("{}\n", table.text());
+  Facts files;
+  for (const auto& [member, file] : map.object_paths) files.add(fmt::format("Member {}", member), file);
+  fmt::print("{}", files.text());
+}
+
+int run(const Options& options) {
+  Result<FileMap> map = read_map(options.path);
+  if (!map.is_ok()) return fail(kProgram, kExitFailure, map.status().message());
+  if (options.json) {
+    print_map_json(options.path, *map);
+  } else {
+    print_map(options.path, *map);
+  }
+  if (map->is_dirty)
+    fmt::print(stderr, "{}: note: {} is being written; what is not on the drives yet is not listed\n", kProgram,
+               options.path);
+  return kExitOk;
+}
+
+}  // namespace
+
+Verb add_map(CLI::App& fpfs) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = fpfs.add_subcommand("map", "Show where a file's bytes are on the members");
+  command->add_option("PATH", options->path, "A regular file of a mounted array")->required()->type_name("");
+  command->add_flag("--json", options->json, "Print one JSON object");
+  return {command, [options] { return run(*options); }};
+}
+
+}  // namespace fpfs::tools

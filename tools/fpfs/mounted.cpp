@@ -1,0 +1,95 @@
+#include "tools/fpfs/mounted.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <climits>
+#include <cstdlib>
+#include <vector>
+
+namespace fpfs::tools {
+
+namespace {
+
+// The kernel's limit for one attribute.
+constexpr size_t kAttributeBytesMax = 64 * 1024;
+
+Result<Json> read_json_attribute(const std::string& path, const char* name) {
+  std::vector<char> value(kAttributeBytesMax);
+  const ssize_t length = ::getxattr(path.c_str(), name, value.data(), value.size());
+  if (length < 0) return explain_mount_error(errno, path);
+  Json object = parse_json(std::string(value.data(), static_cast<size_t>(length)));
+  if (!object.is_object())
+    return Status::error(StatusCode::kUnsupported,
+                         path + ": the daemon's answer is no JSON object; are it and fpfs of one release?");
+  return object;
+}
+
+}  // namespace
+
+FileDescriptor::~FileDescriptor() {
+  if (number_ >= 0) ::close(number_);
+}
+
+Result<FileDescriptor> open_path(const std::string& path) {
+  const int number = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+  if (number < 0) return explain_mount_error(errno, path);
+  return FileDescriptor(number);
+}
+
+Result<std::string> resolve(const std::string& path) {
+  char resolved[PATH_MAX];
+  if (::realpath(path.c_str(), resolved) == nullptr) return explain_mount_error(errno, path);
+  return std::string(resolved);
+}
+
+Result<std::string> mount_root_of(const std::string& path) {
+  FPFS_ASSIGN_OR_RETURN(std::string here, resolve(path));
+  struct stat attributes {};
+  if (::stat(here.c_str(), &attributes) != 0) return explain_mount_error(errno, here);
+  while (here != "/") {
+    const size_t slash = here.rfind('/');
+    const std::string parent = slash == 0 ? "/" : here.substr(0, slash);
+    struct stat above {};
+    // A parent that may not be looked at ends the search: the caller's next call says what is wrong.
+    if (::stat(parent.c_str(), &above) != 0 || above.st_dev != attributes.st_dev) break;
+    here = parent;
+  }
+  return here;
+}
+
+Result<Json> read_mount_status(const std::string& path) {
+  FPFS_ASSIGN_OR_RETURN(std::string root, mount_root_of(path));
+  return read_json_attribute(root, "user.fastpersistfs.status");
+}
+
+Result<Json> read_file_stat(const std::string& path) {
+  struct stat attributes {};
+  if (::stat(path.c_str(), &attributes) != 0) return explain_mount_error(errno, path);
+  if (!S_ISREG(attributes.st_mode))
+    return Status::error(StatusCode::kInvalidArgument, path + ": not a regular file; name a file of a mounted array");
+  return read_json_attribute(path, "user.fastpersistfs.stat");
+}
+
+Status explain_mount_error(int errno_value, const std::string& path) {
+  switch (errno_value) {
+    case ENODATA:
+    case EOPNOTSUPP:
+    case ENOTTY:
+    case ENOSYS:
+      return Status::error(StatusCode::kUnsupported, path + ": not on a mounted fastpersistfs");
+    case ENOTCONN:
+      return Status::error(
+          StatusCode::kIoError,
+          path + ": the daemon of this mount is gone; umount it (umount -l) and mount the array again");
+    case EPROTO:
+      return Status::error(StatusCode::kUnsupported, path + ": the daemon is of another release than this fpfs");
+    default:
+      return Status::from_errno(errno_value, path);
+  }
+}
+
+}  // namespace fpfs::tools

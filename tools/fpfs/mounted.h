@@ -1,0 +1,41 @@
+// How fpfs reaches the daemon behind a mount: virtual attributes (JSON) and the ioctls of fs/ioctl.h.
+#pragma once
+
+#include <string>
+
+#include "engine/base/status.h"
+#include "tools/common/json_output.h"
+
+namespace fpfs::tools {
+
+// A file descriptor that is closed with its owner.
+class FileDescriptor {
+ public:
+  explicit FileDescriptor(int number) : number_(number) {}
+  FileDescriptor(FileDescriptor&& other) noexcept : number_(other.number_) { other.number_ = -1; }
+  FileDescriptor(const FileDescriptor&) = delete;
+  FileDescriptor& operator=(const FileDescriptor&) = delete;
+  ~FileDescriptor();
+  int number() const { return number_; }
+
+ private:
+  int number_;
+};
+
+// Opens for looking at: read-only, never waiting for the other end of a fifo.
+Result<FileDescriptor> open_path(const std::string& path);
+
+// Absolute, without symbolic links.
+Result<std::string> resolve(const std::string& path);
+
+// The root of the mount that `path` lies in.
+Result<std::string> mount_root_of(const std::string& path);
+
+// The JSON behind user.fastpersistfs.status of the mount that `path` lies in, or user.fastpersistfs.stat of a file.
+Result<Json> read_mount_status(const std::string& path);
+Result<Json> read_file_stat(const std::string& path);
+
+// What a failed call on a mount means, in words: no fastpersistfs there, its daemon gone, or plainly the errno.
+Status explain_mount_error(int errno_value, const std::string& path);
+
+}  // namespace fpfs::tools

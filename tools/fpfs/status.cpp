@@ -1,0 +1,52 @@
+// fpfs status: one look at a mounted array.
+#include <chrono>
+#include <memory>
+#include <thread>
+
+#include <fmt/format.h>
+
+#include "tools/fpfs/mounted.h"
+#include "tools/fpfs/status_view.h"
+#include "tools/fpfs/verbs.h"
+
+namespace fpfs::tools {
+
+namespace {
+
+const char* const kProgram = "fpfs status";
+// Rates come from two looks this far apart: long enough to mean something, short enough not to be waited for.
+constexpr std::chrono::milliseconds kRateInterval{250};
+
+struct Options {
+  std::string mount_point;
+  bool json = false;
+};
+
+int run(const Options& options) {
+  using Clock = std::chrono::steady_clock;
+  Result<Json> before = read_mount_status(options.mount_point);
+  if (!before.is_ok()) return fail(kProgram, kExitFailure, before.status().message());
+  const Clock::time_point start = Clock::now();
+  std::this_thread::sleep_for(kRateInterval);
+  Result<Json> now = read_mount_status(options.mount_point);
+  if (!now.is_ok()) return fail(kProgram, kExitFailure, now.status().message());
+  add_rates(*now, *before, std::chrono::duration<double>(Clock::now() - start).count());
+  if (options.json) {
+    print_json(*now);
+  } else {
+    fmt::print("{}\n{}", describe_array(*now), describe_members(*now));
+  }
+  return kExitOk;
+}
+
+}  // namespace
+
+Verb add_status(CLI::App& fpfs) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = fpfs.add_subcommand("status", "Show a mounted array: members, options in force, buffers, rates");
+  command->add_option("MOUNTPOINT", options->mount_point, "Where the array is mounted")->required()->type_name("");
+  command->add_flag("--json", options->json, "Print one JSON object");
+  return {command, [options] { return run(*options); }};
+}
+
+}  // namespace fpfs::tools

@@ -1,0 +1,157 @@
+#include "tools/fpfs/status_view.h"
+
+#include <algorithm>
+#include <map>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "engine/base/units.h"
+#include "tools/common/table.h"
+
+namespace fpfs::tools {
+
+namespace {
+
+// Per second; a counter that went back (the array was mounted anew in between) gives 0.
+double rate(const Json& now, const Json& before, const char* counter, double seconds) {
+  const uint64_t newer = number_at(now, counter), older = number_at(before, counter);
+  return seconds <= 0 || newer < older ? 0 : static_cast<double>(newer - older) / seconds;
+}
+
+double real_at(const Json& object, const char* key) {
+  return object.is_object() && object.contains(key) && object[key].is_number() ? object[key].get<double>() : 0;
+}
+
+uint64_t errors_of(const Json& member) {
+  return number_at(member, "read_errors") + number_at(member, "write_errors") + number_at(member, "sync_errors") +
+         number_at(member, "checksum_errors");
+}
+
+std::string options_text(const Json& status) {
+  std::vector<std::string> parts;
+  for (auto& [name, value] : object_at(status, "options").items()) {
+    if (value.is_boolean()) {
+      parts.push_back(name + (value.get<bool>() ? "=on" : "=off"));
+    } else {
+      parts.push_back(name + "=" + (value.is_string() ? value.get<std::string>() : value.dump()));
+    }
+  }
+  return fmt::format("{}", fmt::join(parts, ","));
+}
+
+std::string buffers_text(const Json& status) {
+  const Json& buffers = object_at(status, "buffers");
+  const uint64_t total = number_at(buffers, "total"), free = number_at(buffers, "free"),
+                 clean = number_at(buffers, "evictable");
+  std::string text =
+      fmt::format("{} of {}: {} free, {} clean, {} in use", total, format_size(number_at(buffers, "size")), free, clean,
+                  total - std::min(total, free + clean));
+  if (uint64_t waiting = number_at(buffers, "waiting"); waiting > 0) text += fmt::format("; {} requests wait", waiting);
+  return text;
+}
+
+std::string state_text(const Json& status) {
+  std::string text = text_at(status, "state", "-");
+  if (std::string reason = text_at(status, "read_only_reason"); !reason.empty()) text += ": " + reason;
+  return text;
+}
+
+std::string recovery_text(const Json& recovery) {
+  return fmt::format("the array was not unmounted cleanly; {} orphan objects freed ({}), {} torn tails cut",
+                     number_at(recovery, "orphans_removed"), format_size(number_at(recovery, "bytes_freed")),
+                     number_at(recovery, "torn_tails"));
+}
+
+}  // namespace
+
+void add_rates(Json& now, const Json& before, double seconds) {
+  double read = 0, written = 0;
+  const Json& members_before = array_at(before, "members");
+  if (now.contains("members") && now["members"].is_array()) {
+    for (size_t i = 0; i < now["members"].size(); ++i) {
+      Json& member = now["members"][i];
+      if (!member.is_object() || i >= members_before.size()) continue;
+      member["read_bytes_per_second"] = rate(member, members_before[i], "bytes_read", seconds);
+      member["write_bytes_per_second"] = rate(member, members_before[i], "bytes_written", seconds);
+      read += real_at(member, "read_bytes_per_second");
+      written += real_at(member, "write_bytes_per_second");
+    }
+  }
+  now["rates"] = {{"seconds", seconds},
+                  {"read_bytes_per_second", read},
+                  {"write_bytes_per_second", written},
+                  {"commits_per_second", rate(now, before, "commits", seconds)}};
+}
+
+std::string describe_array(const Json& status) {
+  const Json& array = object_at(status, "array");
+  const Json& space = object_at(status, "space");
+  const Json& files = object_at(status, "files");
+  const Json& rates = object_at(status, "rates");
+  Facts facts;
+  const std::string label = text_at(array, "label");
+  facts.add("Array", text_at(array, "id", "-") + (label.empty() ? "" : fmt::format(" \"{}\"", label)));
+  facts.add("Mounted", fmt::format("{}, process {}, for {}", text_at(status, "mountpoint", "-"),
+                                   number_at(status, "pid"), format_duration(real_at(status, "uptime_seconds"))));
+  facts.add("State", state_text(status));
+  facts.add("Space",
+            fmt::format("{}, {} free", format_size(number_at(space, "total")), format_size(number_at(space, "free"))));
+  facts.add("Chunk size", format_size(number_at(array, "chunk_size")));
+  facts.add("Names kept in", text_at(array, "metadata_path", "-"));
+  facts.add("Options", options_text(status));
+  facts.add("Buffers", buffers_text(status));
+  facts.add("Files", fmt::format("{} open, {} not committed; {} commits so far", number_at(files, "open"),
+                                 number_at(files, "dirty"), number_at(status, "commits")));
+  facts.add("Rates", fmt::format("{} read, {} written", format_rate(real_at(rates, "read_bytes_per_second")),
+                                 format_rate(real_at(rates, "write_bytes_per_second"))));
+  const Json& recovery = object_at(status, "recovery");
+  if (flag_at(recovery, "was_dirty")) facts.add("At mount", recovery_text(recovery));
+  return facts.text();
+}
+
+std::string describe_members(const Json& status) {
+  Table table;
+  table.add_column("MEMBER", Table::Align::kRight);
+  table.add_column("PATH", Table::Align::kLeft);
+  table.add_column("STATE", Table::Align::kLeft);
+  for (const char* heading : {"SIZE", "FREE", "READ", "WRITTEN", "READ/S", "WRITTEN/S", "ERRORS"})
+    table.add_column(heading, Table::Align::kRight);
+  size_t position = 0;
+  for (const Json& member : array_at(status, "members")) {
+    table.add_row({fmt::format("{}", number_at(member, "index", position++)), text_at(member, "path", "-"),
+                   text_at(member, "state", "-"), format_size(number_at(member, "space_total")),
+                   format_size(number_at(member, "space_free")), format_size(number_at(member, "bytes_read")),
+                   format_size(number_at(member, "bytes_written")),
+                   format_rate(real_at(member, "read_bytes_per_second")),
+                   format_rate(real_at(member, "write_bytes_per_second")), fmt::format("{}", errors_of(member))});
+  }
+  return table.text();
+}
+
+std::string describe_open_files(const Json& status, const Json& before, double seconds) {
+  std::map<std::string, const Json*> earlier;
+  for (const Json& file : array_at(before, "open_files")) earlier[text_at(file, "path")] = &file;
+  struct Line {
+    const Json* file;
+    double read, written;
+  };
+  std::vector<Line> lines;
+  for (const Json& file : array_at(status, "open_files")) {
+    auto found = earlier.find(text_at(file, "path"));
+    const Json& then = found == earlier.end() ? file : *found->second;
+    lines.push_back({&file, rate(file, then, "bytes_read", seconds), rate(file, then, "bytes_written", seconds)});
+  }
+  std::stable_sort(lines.begin(), lines.end(),
+                   [](const Line& a, const Line& b) { return a.read + a.written > b.read + b.written; });
+  Table table;
+  for (const char* heading : {"SIZE", "READ/S", "WRITTEN/S"}) table.add_column(heading, Table::Align::kRight);
+  table.add_column("STATE", Table::Align::kLeft);
+  table.add_column("OPEN FILE", Table::Align::kLeft);
+  for (const Line& line : lines)
+    table.add_row({format_size(number_at(*line.file, "size")), format_rate(line.read), format_rate(line.written),
+                   flag_at(*line.file, "dirty") ? "writing" : "clean", text_at(*line.file, "path", "-")});
+  return table.text();
+}
+
+}  // namespace fpfs::tools

@@ -1,0 +1,145 @@
+// fpfs verify: reads and checks files of a mounted array from their drives, past every cache.
+#include <dirent.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <memory>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "engine/base/units.h"
+#include "fs/ioctl.h"
+#include "tools/common/interrupt.h"
+#include "tools/fpfs/mounted.h"
+#include "tools/fpfs/verbs.h"
+
+namespace fpfs::tools {
+
+namespace {
+
+const char* const kProgram = "fpfs verify";
+// Per call: short enough that Ctrl-C is answered soon.
+constexpr uint64_t kChunksPerCall = 128;
+
+struct Options {
+  std::vector<std::string> paths;
+  bool json = false;
+  bool quiet = false;
+};
+
+struct Finding {
+  std::string path;
+  uint64_t chunk = 0;
+  std::string detail;
+};
+
+class Verification {
+ public:
+  explicit Verification(const Options& options) : options_(options), interrupted_(catch_interrupts()) {}
+
+  // A directory stands for every regular file below it in the same mount.
+  void verify(const std::string& path) {
+    std::error_code error;
+    if (!std::filesystem::is_directory(path, error)) return verify_file(path);
+    struct stat root {};
+    if (::stat(path.c_str(), &root) != 0) return complain(explain_mount_error(errno, path));
+    std::filesystem::recursive_directory_iterator entries(path, error), end;
+    if (error) return complain(explain_mount_error(error.value(), path));
+    while (entries != end && !interrupted_) {
+      const std::string name = entries->path().string();
+      struct stat attributes {};
+      if (::lstat(name.c_str(), &attributes) != 0) {
+        if (errno != ENOENT) complain(explain_mount_error(errno, name));  // removed meanwhile is no fault
+      } else if (attributes.st_dev != root.st_dev) {
+        entries.disable_recursion_pending();
+      } else if (S_ISREG(attributes.st_mode)) {
+        verify_file(name);
+      }
+      entries.increment(error);
+      if (error) return complain(explain_mount_error(error.value(), path));
+    }
+  }
+
+  int report() const {
+    if (options_.json) {
+      Json errors = Json::array();
+      for (const Finding& finding : findings_)
+        errors.push_back({{"path", finding.path}, {"chunk", finding.chunk}, {"detail", finding.detail}});
+      print_json({{"clean", findings_.empty() && !failed_ && !interrupted_},
+                  {"files", files_},
+                  {"chunks", chunks_},
+                  {"errors", errors}});
+    }
+    if (interrupted_) fail(kProgram, kExitFailure, "interrupted; not everything was checked");
+    if (!findings_.empty()) return kExitDamage;
+    return failed_ || interrupted_ ? kExitFailure : kExitOk;
+  }
+  bool interrupted() const { return interrupted_; }
+
+ private:
+  void complain(const Status& status) {
+    failed_ = true;
+    fail(kProgram, kExitFailure, status.message());
+  }
+
+  void verify_file(const std::string& path) {
+    Result<FileDescriptor> file = open_path(path);
+    if (!file.is_ok()) return complain(file.status());
+    const size_t findings_before = findings_.size();
+    auto request = std::make_unique<IoctlVerify>();
+    uint64_t next = 0, chunks_in_file = 0;
+    do {
+      *request = IoctlVerify();
+      request->first_chunk = next;
+      request->chunk_count = kChunksPerCall;
+      if (::ioctl(file->number(), FPFS_IOC_VERIFY, request.get()) != 0)
+        return complain(explain_mount_error(errno, path));
+      if (request->error != 0) note_damage(path, *request);
+      if (request->next_chunk <= next && request->next_chunk < request->chunks_in_file)
+        return complain(Status::error(StatusCode::kUnsupported, path + ": the daemon's answer makes no sense"));
+      next = request->next_chunk;
+      chunks_in_file = request->chunks_in_file;
+    } while (next < chunks_in_file && !interrupted_);
+    ++files_;
+    chunks_ += std::min(next, chunks_in_file);
+    if (findings_.size() == findings_before && next >= chunks_in_file && !options_.json && !options_.quiet)
+      fmt::print("{}: {} {}, as written\n", path, chunks_in_file, chunks_in_file == 1 ? "chunk" : "chunks");
+  }
+
+  void note_damage(const std::string& path, IoctlVerify& request) {
+    request.message[sizeof request.message - 1] = '\0';
+    findings_.push_back({path, request.failed_chunk, request.message});
+    if (!options_.json) fail(kProgram, kExitDamage, fmt::format("{}: {}", path, request.message));
+  }
+
+  const Options& options_;
+  const std::atomic<bool>& interrupted_;
+  std::vector<Finding> findings_;
+  uint64_t files_ = 0, chunks_ = 0;
+  bool failed_ = false;
+};
+
+int run(const Options& options) {
+  Verification verification(options);
+  for (const std::string& path : options.paths)
+    if (!verification.interrupted()) verification.verify(path);
+  return verification.report();
+}
+
+}  // namespace
+
+Verb add_verify(CLI::App& fpfs) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = fpfs.add_subcommand("verify", "Read files from their drives now and check every byte");
+  command->add_option("PATH", options->paths, "Files, or directories with all files below them")
+      ->required()
+      ->type_name("");
+  command->add_flag("--json", options->json, "Print one JSON object");
+  command->add_flag("-q,--quiet", options->quiet, "Print damage only");
+  command->footer("Exit code: 0 all as written, 4 damage found, 1 something could not be checked, 16 usage");
+  return {command, [options] { return run(*options); }};
+}
+
+}  // namespace fpfs::tools

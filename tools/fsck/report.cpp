@@ -1,0 +1,105 @@
+#include "tools/fsck/report.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "engine/base/units.h"
+#include "tools/common/json_output.h"
+#include "tools/common/table.h"
+
+namespace fpfs::tools {
+
+namespace {
+
+bool has_uncorrected(const CheckReport& report) {
+  return report.errors_omitted > 0 ||
+         std::any_of(report.errors.begin(), report.errors.end(), [](const CheckError& e) { return !e.repaired; });
+}
+
+// "/run1/a.pt: chunk 5, member 1, object offset 1048576: checksum: ... (repaired)"
+std::string line_of(const CheckError& error) {
+  std::vector<std::string> place;
+  if (error.chunk >= 0) place.push_back(fmt::format("chunk {}", error.chunk));
+  if (error.member >= 0) place.push_back(fmt::format("member {}", error.member));
+  if (error.object_offset >= 0) place.push_back(fmt::format("object offset {}", error.object_offset));
+  std::string line;
+  if (!error.path.empty()) line += error.path + ": ";
+  if (!place.empty()) line += fmt::format("{}: ", fmt::join(place, ", "));
+  line += error.kind + ": " + error.detail;
+  if (error.repaired) line += " (repaired)";
+  return line;
+}
+
+std::string verdict(const CheckReport& report) {
+  if (report.cancelled)
+    return report.clean() ? "cancelled; nothing wrong in what was checked" : "cancelled; what was checked has errors";
+  if (report.clean()) return "clean";
+  const uint64_t errors = report.errors.size() + report.errors_omitted;
+  if (!has_uncorrected(report)) return fmt::format("{} found, all repaired", errors);
+  const auto repaired =
+      std::count_if(report.errors.begin(), report.errors.end(), [](const CheckError& e) { return e.repaired; });
+  std::string text = fmt::format("DAMAGED: {} {}", errors, errors == 1 ? "error" : "errors");
+  if (repaired > 0) text += fmt::format(", {} of them repaired", repaired);
+  return text;
+}
+
+}  // namespace
+
+int fsck_exit_code(const CheckReport& report) {
+  int code = kFsckClean;
+  if (report.cancelled) code |= kFsckCancelled;
+  if (std::any_of(report.errors.begin(), report.errors.end(), [](const CheckError& e) { return e.repaired; }))
+    code |= kFsckCorrected;
+  if (has_uncorrected(report)) code |= kFsckUncorrected;
+  return code;
+}
+
+void print_report_json(const CheckReport& report) {
+  Json errors = Json::array();
+  for (const CheckError& error : report.errors)
+    errors.push_back({{"path", error.path},
+                      {"chunk", error.chunk},
+                      {"member", error.member},
+                      {"object_offset", error.object_offset},
+                      {"kind", error.kind},
+                      {"detail", error.repaired ? error.detail + " (repaired)" : error.detail}});
+  if (report.errors_omitted > 0)
+    errors.push_back({{"path", ""},
+                      {"chunk", -1},
+                      {"member", -1},
+                      {"object_offset", -1},
+                      {"kind", "omitted"},
+                      {"detail", fmt::format("{} more errors are not listed", report.errors_omitted)}});
+  print_json({{"clean", report.clean() && !report.cancelled},
+              {"files", report.files},
+              {"chunks", report.chunks},
+              {"bytes_stored", report.bytes_stored},
+              {"bytes_verified", report.bytes_verified},
+              {"seconds", report.seconds},
+              {"orphans", report.orphans},
+              {"errors", errors},
+              {"repaired", report.repaired}});
+}
+
+void print_report(const CheckReport& report, const std::vector<std::string>& directories, bool verified_data) {
+  for (const CheckError& error : report.errors) fmt::print("{}\n", line_of(error));
+  if (report.errors_omitted > 0) fmt::print("... and {} more errors\n", report.errors_omitted);
+  Facts facts;
+  facts.add("Array", fmt::format("{}", fmt::join(directories, ":")));
+  facts.add("Files", fmt::format("{}", report.files));
+  facts.add("Chunks", fmt::format("{}, {} stored", report.chunks, format_size(report.bytes_stored)));
+  facts.add("Data verified",
+            verified_data
+                ? fmt::format(
+                      "{}, {}", format_size(report.bytes_verified),
+                      format_rate(report.seconds > 0 ? static_cast<double>(report.bytes_verified) / report.seconds : 0))
+                : std::string("no (--verify-data reads every chunk)"));
+  if (report.orphans > 0) facts.add("Orphan objects", fmt::format("{}", report.orphans));
+  if (report.repaired > 0) facts.add("Repaired", fmt::format("{}", report.repaired));
+  facts.add("Time", format_duration(report.seconds));
+  facts.add("Result", verdict(report));
+  fmt::print("{}", facts.text());
+}
+
+}  // namespace fpfs::tools
