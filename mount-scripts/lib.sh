@@ -1,0 +1,121 @@
+# Sourced by the scripts of this project: messages, a stack of clean-up actions, the Python environment.
+# The script that sources it sets `program` (the name in its messages) and `set -euo pipefail` first.
+
+fpfs_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+fpfs_build=${FPFS_BUILD:-$fpfs_root/build}
+
+say() { printf '%s: %s\n' "$program" "$*"; }
+fail() {
+  printf '%s: %s\n' "$program" "$*" >&2
+  exit 1
+}
+
+# --- clean-up ------------------------------------------------------------------------------------------------------
+# Actions run last to first when the script ends, however it ends. The exit status stays what it was, unless everything
+# else succeeded and an action failed.
+
+cleanup_actions=()
+on_exit() { cleanup_actions+=("$(printf '%q ' "$@")"); }
+
+run_cleanup() {
+  local status=$? index
+  trap - EXIT
+  trap '' INT TERM HUP  # a second Ctrl-C must not leave half of it behind
+  set +e
+  for ((index = ${#cleanup_actions[@]} - 1; index >= 0; index--)); do
+    eval "${cleanup_actions[index]}" || { [ "$status" -ne 0 ] || status=1; }
+  done
+  exit "$status"
+}
+trap run_cleanup EXIT
+trap 'exit 129' HUP
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+# /proc/self/mountinfo writes space, tab, line break and backslash as octal escapes.
+decode_mount_path() { printf '%b' "${1//\\/\\0}"; }
+
+# Mount points at or below a directory, deepest first.
+mounts_under() {
+  local directory=$1 path
+  awk '{ print $5 }' /proc/self/mountinfo | while read -r path; do
+    path=$(decode_mount_path "$path")
+    case $path in "$directory" | "$directory"/*) printf '%s\n' "$path" ;; esac
+  done | sort -r
+}
+
+is_mounted() { [ "$(mounts_under "$1" | tail -n 1)" = "$1" ]; }
+
+unmount_one() {
+  if [ "$(id -u)" = 0 ]; then umount "$@"; else fusermount3 -u "${@/#-l/-z}"; fi 2>/dev/null
+}
+
+# Unmounts in good order, for at most ten seconds while something is still busy. When even that fails, the FUSE
+# connection is aborted (so that nothing hangs on it) and the mount detached, and the result is a failure.
+unmount() {
+  local directory=$1 attempt
+  for attempt in $(seq 50); do
+    is_mounted "$directory" || return 0
+    unmount_one "$directory" && return 0
+    sleep 0.2
+  done
+  abort_fuse "$directory"
+  unmount_one -l "$directory"
+  printf '%s: %s was still busy after 10 seconds and was detached by force\n' "$program" "$directory" >&2
+  return 1
+}
+
+# Ends every request on a FUSE mount with an error. Its connection's number is the minor number of its device.
+abort_fuse() {
+  local control=/sys/fs/fuse/connections number
+  number=$(awk -v path="$1" '$5 == path { split($3, device, ":"); print device[2] }' /proc/self/mountinfo | tail -n 1)
+  [ -n "$number" ] || return 0
+  mountpoint -q "$control" || mount -t fusectl fusectl "$control" 2>/dev/null || return 0
+  [ ! -w "$control/$number/abort" ] || echo 1 >"$control/$number/abort"
+}
+
+# Takes down whatever a test or a script set up below a directory: mounts, loop devices backed by files in it, the
+# directory itself.
+clear_away() {
+  local directory=$1 path device backing status=0
+  while read -r path; do unmount "$path" || status=1; done < <(mounts_under "$directory")
+  if [ "$(id -u)" = 0 ] && command -v losetup >/dev/null; then
+    while read -r device backing; do
+      case $backing in "$directory"/*) losetup -d "$device" || status=1 ;; esac
+    done < <(losetup --noheadings --list --output NAME,BACK-FILE)
+  fi
+  [ -z "$(mounts_under "$directory")" ] || return 1  # never delete through a mount
+  rm -rf -- "$directory" || status=1
+  return "$status"
+}
+
+# --- resources -----------------------------------------------------------------------------------------------------
+
+free_disk_mib() { df --output=avail -B 1M -- "$1" | tail -n 1 | tr -d ' '; }
+free_memory_mib() { awk '/^MemAvailable:/ { print int($2 / 1024) }' /proc/meminfo; }
+
+# --- Python --------------------------------------------------------------------------------------------------------
+# The Python with the packages that the clients in quickstart and the tests need: one virtual environment, `.venv` in
+# the repository or $FPFS_VENV. Sets `fpfs_python`.
+
+python_packages=(torch==2.13.0 numpy safetensors pytest)
+python_check='
+import importlib.metadata
+for name in ("numpy", "safetensors", "pytest"): importlib.metadata.version(name)
+raise SystemExit(importlib.metadata.version("torch").split("+")[0] != "2.13.0")'
+
+python_environment() {
+  local environment=${FPFS_VENV:-$fpfs_root/.venv} log
+  fpfs_python=$environment/bin/python
+  if [ -x "$fpfs_python" ] && "$fpfs_python" -c "$python_check" 2>/dev/null; then return 0; fi
+  say "making the Python environment $environment (${python_packages[*]})"
+  [ -x "$fpfs_python" ] || python3 -m venv "$environment" || fail "python3 -m venv $environment failed; is python3-venv installed?"
+  log=$(mktemp)
+  if ! "$fpfs_python" -m pip install --quiet --disable-pip-version-check "${python_packages[@]}" >"$log" 2>&1; then
+    tail -n 5 "$log" >&2
+    rm -f "$log"
+    fail "pip could not install ${python_packages[*]} into $environment"
+  fi
+  rm -f "$log"
+  "$fpfs_python" -c "$python_check" || fail "$environment lacks some of ${python_packages[*]} after pip install"
+}

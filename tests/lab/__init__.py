@@ -1,0 +1,1 @@
+"""What the tests through a mount stand on: drives, arrays, mounts, data, time limits."""

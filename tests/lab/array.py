@@ -1,0 +1,136 @@
+"""An array in subdirectories of the drives, and its mount."""
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import time
+
+from . import mount_table
+from .programs import run
+
+
+class MountFailed(Exception):
+    """The daemon ended instead of mounting; the text is what it said."""
+
+
+class Array:
+    """Formatted member directories. `members` is in the order of their formatting."""
+
+    def __init__(self, programs, members, direct_io=True, chunk_size=None, format_options=()):
+        self.programs = programs
+        self.members = [pathlib.Path(member) for member in members]
+        self.direct_io = direct_io
+        # A test that damages the array sets this, and checks itself what fsck says.
+        self.damaged = False
+        options = ["--chunk-size", str(chunk_size)] if chunk_size else []
+        run(programs.mkfs, *options, *format_options, self.argument)
+
+    @property
+    def argument(self):
+        return ":".join(str(member) for member in self.members)
+
+    def fsck(self, *options, check=False):
+        return run(self.programs.fsck, *options, self.argument, check=check, timeout=600)
+
+    def fsck_report(self, *options):
+        """The exit status and the JSON object."""
+        result = self.fsck("--json", *options)
+        try:
+            return result.returncode, json.loads(result.stdout)
+        except ValueError:
+            raise AssertionError(f"fsck printed no JSON: exit {result.returncode}\n{result.stdout}{result.stderr}")
+
+    def assert_clean(self):
+        status, report = self.fsck_report("--verify-data")
+        assert status == 0 and report["clean"], f"fsck: exit {status}, {json.dumps(report, indent=1)}"
+        return report
+
+    def remove(self):
+        for member in self.members:
+            shutil.rmtree(member, ignore_errors=True)
+
+
+class Mount:
+    """A mounted array; the daemon is a child of the tests, in the foreground."""
+
+    def __init__(self, array, path, options=()):
+        self.array = array
+        self.path = pathlib.Path(path)
+        self.options = list(options)
+        self.log_path = self.path.with_name(self.path.name + ".log")
+        self.process = None
+        self.path.mkdir(parents=True, exist_ok=True)
+
+    def start(self):
+        options = list(self.options)
+        if not self.array.direct_io:
+            options.append("buffered_members")
+        flags = ["-o", ",".join(options)] if options else []
+        with open(self.log_path, "ab") as log:
+            self.process = subprocess.Popen(
+                [self.array.programs.mount, "-f", *flags, self.array.argument, str(self.path)],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        deadline = time.monotonic() + 60
+        while mount_table.entry_of(self.path) is None:
+            if self.process.poll() is not None:
+                raise MountFailed(f"exit {self.process.returncode}: {self.log()}")
+            if time.monotonic() > deadline:
+                self.process.kill()
+                raise MountFailed(f"not mounted after 60 seconds: {self.log()}")
+            time.sleep(0.005)
+        os.stat(self.path)  # the first answer of the daemon
+        return self
+
+    @property
+    def pid(self):
+        return self.process.pid
+
+    def log(self):
+        return self.log_path.read_text(errors="replace")
+
+    def status(self):
+        return json.loads(run(self.array.programs.fpfs, "status", "--json", self.path).stdout)
+
+    def memory(self, field="VmRSS"):
+        """A field of the daemon's memory, in bytes."""
+        for line in pathlib.Path(f"/proc/{self.pid}/status").read_text().splitlines():
+            if line.startswith(field + ":"):
+                return int(line.split()[1]) * 1024
+        raise KeyError(field)
+
+    def unmount(self):
+        """In good order; the daemon must end with 0 after it committed everything."""
+        deadline = time.monotonic() + 20
+        while True:
+            result = mount_table.unmount(self.path)
+            if result.returncode == 0:
+                break
+            if time.monotonic() > deadline:
+                raise AssertionError(f"{self.path} cannot be unmounted: {result.stderr}")
+            time.sleep(0.05)
+        status = self.process.wait(timeout=120)
+        assert status == 0, f"the daemon ended with {status} after umount:\n{self.log()}"
+        self.process = None
+
+    def kill(self):
+        """kill -9 of the daemon, and the dead mount detached."""
+        self.process.kill()
+        self.process.wait()
+        self.process = None
+        mount_table.unmount(self.path, lazy=True)
+
+    def remount(self):
+        self.unmount()
+        return self.start()
+
+    def destroy(self):
+        """Whatever state it is in; never hangs."""
+        entry = mount_table.entry_of(self.path)
+        if entry:
+            mount_table.abort(entry)
+            mount_table.unmount(self.path, lazy=True)
+        if self.process:
+            self.process.kill()
+            self.process.wait()
+            self.process = None

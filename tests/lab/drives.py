@@ -1,0 +1,91 @@
+"""Four drives on any machine: loop devices with a filesystem each, or plain directories where there is no root."""
+import errno
+import os
+import pathlib
+import subprocess
+
+from . import mount_table
+from .programs import run
+
+
+def takes_direct_io(directory):
+    """Whether O_DIRECT works for files there."""
+    probe = pathlib.Path(directory) / ".direct-io-probe"
+    try:
+        os.close(os.open(probe, os.O_CREAT | os.O_WRONLY | os.O_DIRECT, 0o600))
+        return True
+    except OSError as error:
+        if error.errno == errno.EINVAL:
+            return False
+        raise
+    finally:
+        probe.unlink(missing_ok=True)
+
+
+class LoopDrive:
+    """One loop device over a sparse file, with a filesystem on it, mounted at `path`."""
+
+    def __init__(self, directory, name, size, kind="xfs"):
+        self.path = pathlib.Path(directory) / name
+        self._backing = pathlib.Path(directory) / f"{name}.image"
+        self._device = None
+        self.path.mkdir(parents=True)
+        try:
+            with open(self._backing, "wb") as file:
+                file.truncate(size)
+            self._device = run("losetup", "--find", "--show", self._backing).stdout.strip()
+            # No lazy initialisation: it would write behind the tests' back.
+            flags = {"xfs": ["-q", "-f"], "ext4": ["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"]}[kind]
+            run(f"mkfs.{kind}", *flags, self._device)
+            run("mount", "-o", "discard", self._device, self.path)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self):
+        if mount_table.entry_of(self.path):
+            subprocess.run(["umount", str(self.path)], capture_output=True)
+        if mount_table.entry_of(self.path):
+            subprocess.run(["umount", "-l", str(self.path)], capture_output=True)
+        if self._device:
+            subprocess.run(["losetup", "-d", self._device], capture_output=True)
+        self._backing.unlink(missing_ok=True)
+        if not mount_table.entry_of(self.path):
+            self.path.rmdir()
+
+
+class Drives:
+    """`paths`: four directories, one per drive. `kind`: their filesystem, or "directories" when they share one."""
+
+    def __init__(self, directory, count=4, size=3 << 30):
+        self.directory = pathlib.Path(directory)
+        self.directory.mkdir(parents=True)
+        self._loops = []
+        self.paths = []
+        self.kind = "directories"
+        if os.geteuid() == 0:
+            for kind in ("xfs", "ext4"):
+                if self._make_loops(count, size, kind):
+                    break
+        if not self.paths:
+            self.paths = [self.directory / f"drive{index}" for index in range(count)]
+            for path in self.paths:
+                path.mkdir()
+        self.direct_io = takes_direct_io(self.paths[0])
+
+    def _make_loops(self, count, size, kind):
+        try:
+            for index in range(count):
+                self._loops.append(LoopDrive(self.directory, f"drive{index}", size, kind))
+        except (AssertionError, OSError) as error:
+            print(f"no loop drives with {kind}: {error}")
+            self.close()
+            return False
+        self.paths = [loop.path for loop in self._loops]
+        self.kind = kind
+        return True
+
+    def close(self):
+        for loop in self._loops:
+            loop.close()
+        self._loops = []
