@@ -41,17 +41,23 @@ class FileContext {
   std::unique_ptr<MemberCounters[]> counters;
   std::unique_ptr<std::byte[]> zeros;  // kRequestBytesMax zeros: what holes read as
   std::atomic<uint64_t> commits{0};
+  std::atomic<unsigned> writes_in_flight{0};  // of all files
 
   Storage& storage() const { return environment->storage(); }
 
+  // When requests wait for buffers and no write is under way that would free some: has files flush partly filled
+  // chunks. Cheap when there is nothing to do. Called without locks.
+  virtual void relieve_pressure() = 0;
   // Runs `task` on the executor; Store::close() and the destructor wait for it.
   virtual void post(Executor::Task task) = 0;
   // Frees objects in the background. `directory` (owned by the callee from here on, may be kNoHandle) is synced first:
   // the name that led to them was removed from it.
-  virtual void reclaim(DoomedObjects objects, Handle directory) = 0;
+  virtual void reclaim(std::vector<DoomedObjects> objects, Handle directory) = 0;
   // The tree's or a member's state is unknown (a failed sync of a sidecar or directory): no more commits, ever.
   virtual void fail_array(const Status& status) = 0;
   virtual Status array_failure() const = 0;  // ok while writable
+  // A file failed: what it wrote and did not commit stays on the members until a recovery looks for it.
+  virtual void note_failure() = 0;
 };
 
 }  // namespace fpfs

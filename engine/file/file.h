@@ -17,6 +17,7 @@
 // transfers under way, keeps itself alive.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -95,10 +96,7 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
  private:
   // What must happen after mutex_ is released, in this order: answer, submit, resume.
   struct Deferred {
-    ControlRequest* controls = nullptr;  // complete each with control_status
-    Status control_status;
-    ReadRequest* failed_reads = nullptr;
-    Status read_status;
+    ControlRequest* controls = nullptr;  // complete each with its result
     CachedChunk* submits = nullptr;
     CachedChunk* submits_tail = nullptr;
     ReadRequest* reads = nullptr;    // evaluate again
@@ -127,6 +125,9 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
     ControlRequest* requests = nullptr;
     struct timespec mtime {};
     std::vector<uint64_t> trim_to;  // per member, empty: no trimming
+    bool closing = false;
+    bool sync = true;
+    Handle new_name_in = kNoHandle;
     std::atomic<unsigned> pending{0};
     Mutex mutex;
     Status failure FPFS_GUARDED_BY(mutex);
@@ -151,12 +152,16 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   void flush_dirty(bool only_full, Deferred& deferred) FPFS_REQUIRES(mutex_);
   static Status prepare_flush(IoRequest& io);
   static void complete_flush(IoRequest& io, const Status& status);
-  void finish_flush(CachedChunk& chunk, const Status& status);
+  void finish_flush(CachedChunk& chunk, const ObjectSet& objects, const Status& status);
+  void discard_dirty(Deferred& deferred) FPFS_REQUIRES(mutex_);
   void fail(const Status& status) FPFS_REQUIRES(mutex_);
 
   // read_path.cpp
   void continue_read(ReadRequest& request);
   Step pin_range(ReadRequest& request, Deferred& deferred, Status& failure) FPFS_REQUIRES(mutex_);
+  Step pin_first(ReadRequest& request, Deferred& deferred) FPFS_REQUIRES(mutex_);
+  void pin(CachedChunk& chunk, CachedChunk*& slot) FPFS_REQUIRES(mutex_);
+  void unpin(CachedChunk& chunk, Deferred& deferred) FPFS_REQUIRES(mutex_);
   void unpin_all(ReadRequest& request, Deferred& deferred) FPFS_REQUIRES(mutex_);
   void build_reply(ReadRequest& request) FPFS_REQUIRES(mutex_);
   void read_ahead(ReadCursor& cursor, uint64_t offset, uint32_t length, Deferred& deferred) FPFS_REQUIRES(mutex_);
@@ -165,7 +170,10 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   static Status prepare_load(IoRequest& io);
   static void complete_load(IoRequest& io, const Status& status);
   void finish_load(CachedChunk& chunk, const Status& status);
-  Status check_loaded(const CachedChunk& chunk, const std::byte* data, uint32_t transferred) const;
+  static Status check_loaded(const FileContext& context, const ObjectSet& objects, ChunkIndex chunk,
+                             const Extent& extent, const IoRequest& io);
+  static void start_verification(void* job);
+  bool has_moved(ChunkIndex chunk, const Extent& extent) const;
   Status describe(const Status& status, ChunkIndex chunk, const Extent& extent, const ObjectSet& objects) const;
 
   // file.cpp: chunks
@@ -174,38 +182,47 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   void detach(CachedChunk& chunk, Deferred& deferred) FPFS_REQUIRES(mutex_);
   void free_chunk(CachedChunk& chunk) FPFS_REQUIRES(mutex_);
   void wake(CachedChunk& chunk, Deferred& deferred) FPFS_REQUIRES(mutex_);
+  bool has_data(ChunkIndex chunk) const FPFS_REQUIRES(mutex_);
   void keep_alive() FPFS_REQUIRES(mutex_);
   void drop_if_clean() FPFS_REQUIRES(mutex_);
 
   // control.cpp
+  void enqueue_control(ControlRequest& request);
   void run_controls(Deferred& deferred) FPFS_REQUIRES(mutex_);
+  bool run_commit_request(Deferred& deferred) FPFS_REQUIRES(mutex_);
+  ControlRequest* pop_control() FPFS_REQUIRES(mutex_);
   void truncate_locked(uint64_t size, Deferred& deferred) FPFS_REQUIRES(mutex_);
+  void punch_locked(uint64_t offset, uint64_t length, Deferred& deferred) FPFS_REQUIRES(mutex_);
   void drop_chunks(ChunkIndex first, ChunkIndex last, Deferred& deferred) FPFS_REQUIRES(mutex_);
   void start_generation() FPFS_REQUIRES(mutex_);
-  void forget_extent(ChunkIndex chunk, const Extent& extent) FPFS_REQUIRES(mutex_);
-  void release_slot(const Extent& extent) FPFS_REQUIRES(mutex_);
+  void forget_extent(const Extent& extent) FPFS_REQUIRES(mutex_);
   void set_extent(ChunkIndex chunk, const Extent& extent) FPFS_REQUIRES(mutex_);
-  static void complete_with(ControlRequest* list, ControlRequest& request);
-  struct Rewrite;
-  void write_zeros_then(uint64_t offset, uint64_t length, ControlRequest& request);
-  void enqueue_control(ControlRequest& request);
+  static void complete_with(Deferred& deferred, ControlRequest& request, const Status& status);
+  struct ZeroEdges;
+  void zero_edges_then_punch(ControlRequest& request);
 
   // commit.cpp
-  bool needs_commit() const FPFS_REQUIRES(mutex_) { return modified_ || new_name_; }
+  bool needs_commit() const FPFS_REQUIRES(mutex_) { return modified_ || new_name_ || unsynced_; }
   void start_commit(ControlRequest* requests, Deferred& deferred) FPFS_REQUIRES(mutex_);
+  bool fits_sidecar() const FPFS_REQUIRES(mutex_);
+  void build_inline_record(Deferred& deferred) FPFS_REQUIRES(mutex_);
   void advance_commit(Deferred& deferred) FPFS_REQUIRES(mutex_);
   void build_record() FPFS_REQUIRES(mutex_);
-  bool build_inline_record(Deferred& deferred) FPFS_REQUIRES(mutex_);
+  void plan_trim() FPFS_REQUIRES(mutex_);
   void post_object_syncs();
-  void object_sync_done(Status status);
-  void append_and_finish();
-  Status append_record(Handle sidecar, Handle new_name_in, uint64_t* record_offset, uint64_t* end);
-  void finish_commit(const Status& status, uint64_t record_offset, uint64_t end);
-  void punch_dead(std::vector<DeadSlot> dead);
-  void compact_sidecar(uint64_t snapshot_offset);
+  void object_sync_done(const Status& status);
+  struct Appended {
+    uint64_t record_offset = 0, end = 0;
+  };
+  Result<Appended> append_record();
+  void finish_commit(const Result<Appended>& outcome, bool sidecar_unknown);
+  void end_commit(const Status& status, Deferred& deferred) FPFS_REQUIRES(mutex_);
+  void punch_dead(const std::vector<DeadSlot>& dead);
+  void punch_log(Handle sidecar, uint64_t end);
 
   FileContext& context_;
   const uint64_t key_;
+  std::atomic<Handle> message_handle_;  // sidecar_, readable without the lock: for messages only
 
   mutable Mutex mutex_;
   Handle sidecar_ FPFS_GUARDED_BY(mutex_);
@@ -230,6 +247,7 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   ChunkTable table_ FPFS_GUARDED_BY(mutex_);
   CachedChunk* dirty_head_ FPFS_GUARDED_BY(mutex_) = nullptr;
   CachedChunk* dirty_tail_ FPFS_GUARDED_BY(mutex_) = nullptr;
+  unsigned dirty_count_ FPFS_GUARDED_BY(mutex_) = 0;
   unsigned writes_in_flight_ FPFS_GUARDED_BY(mutex_) = 0;
   unsigned detached_ FPFS_GUARDED_BY(mutex_) = 0;
   Status error_ FPFS_GUARDED_BY(mutex_);
@@ -237,6 +255,7 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   // Since the last consistent point.
   uint32_t epoch_ FPFS_GUARDED_BY(mutex_) = 1;
   bool modified_ FPFS_GUARDED_BY(mutex_) = false;
+  bool unsynced_ FPFS_GUARDED_BY(mutex_) = false;  // a lazy commit's record may not be durable yet
   std::optional<ChunkIndex> truncated_from_ FPFS_GUARDED_BY(mutex_);
   std::vector<ChunkIndex> changes_ FPFS_GUARDED_BY(mutex_);
   std::vector<DeadSlot> dead_ FPFS_GUARDED_BY(mutex_);

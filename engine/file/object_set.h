@@ -40,8 +40,10 @@ class ObjectSet {
   Status punch(MemberIndex member, uint64_t offset, uint64_t length);
   // Written since the last clear.
   bool is_touched(MemberIndex member) const { return objects_[member].touched.load(std::memory_order_acquire); }
-  // True when any object of this set was ever opened for writing.
-  bool was_written() const { return was_written_.load(std::memory_order_acquire); }
+  // A commit recorded this generation, or may have: its objects must stay until another commit or the removal of the
+  // file's name is durable.
+  bool is_recorded() const { return recorded_.load(std::memory_order_acquire); }
+  void set_recorded() { recorded_.store(true, std::memory_order_release); }
   void clear_touched(MemberIndex member) { objects_[member].touched.store(false, std::memory_order_release); }
 
  private:
@@ -56,7 +58,7 @@ class ObjectSet {
   const FileId file_;
   const Generation generation_;
   const bool may_exist_;
-  std::atomic<bool> was_written_{false};
+  std::atomic<bool> recorded_;
   std::unique_ptr<Object[]> objects_;
 };
 

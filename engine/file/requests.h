@@ -77,9 +77,15 @@ struct ControlRequest {
   void (*complete)(ControlRequest& request, const Status& status) = nullptr;
   void* owner = nullptr;
 
+  // kCommit only: the last writer closes, so space preallocated beyond the content is given back.
+  bool closing = false;
+  // kCommit only, with Durable::kFsync: content that fits its sidecar is appended there without a sync (the kernel's
+  // writeback makes it durable soon); other content is left for a real commit.
+  bool lazy = false;
+
   // The engine's own.
   ControlRequest* next = nullptr;
-  uint64_t epoch = 0;
+  Status result;
 };
 
 }  // namespace fpfs

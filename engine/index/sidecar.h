@@ -6,8 +6,13 @@
 //
 // Each commit appends one record: a fixed head, a body (extents or inline content), and a 64-byte trailer that repeats
 // what stat needs, so that the last 64 bytes of the sidecar alone answer it. The last whole valid record wins; a torn
-// tail is ignored. A snapshot record describes the whole file by itself and starts at a multiple of 4096 (the gap
-// before it is zeros), so that the dead log before it can be punched out while the inode stays.
+// tail is ignored. A snapshot record describes the whole file by itself and starts at a multiple of 4096 (the gap before
+// it is zeros), so that the dead log before it (from offset 4096 on) can be punched out while the inode stays.
+//
+// What readers rely on to tell a torn tail from damage, and writers therefore keep to:
+// - a record is appended only after the one before was synced;
+// - before anything is appended behind a torn tail or a failed append, the sidecar is cut to FileImage::end and the cut
+//   is synced, so that what an append does not reach reads as zeros.
 //
 // docs/format.md gives every byte.
 #pragma once
@@ -44,7 +49,7 @@ struct SidecarRecord {
   uint64_t size = 0;       // logical bytes
   uint64_t allocated = 0;  // bytes of the members that the file occupies
   bool has_inline = false;
-  std::vector<std::byte> inline_data;  // the whole content, when has_inline; then there are no extents
+  std::vector<std::byte> inline_data;  // when has_inline: the content, zeros follow up to size; there are no extents
   // Changed chunks, ascending. An entry with Codec::kNone says the chunk is now a hole. A truncation that removes
   // chunks [k, infinity) is said by truncate_from = k, applied before `extents`.
   std::optional<ChunkIndex> truncate_from;

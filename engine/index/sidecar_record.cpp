@@ -75,7 +75,7 @@ Status validate_head(std::span<const std::byte> bytes, const RecordHead& head) {
   if (bytes[head_at::kReserved] != std::byte{0} || get_u64(&bytes[head_at::kReserved2]) != 0)
     return invalid("reserved bytes of the head are not zero");
   if (head.size > kFileSizeMax) return invalid(fmt::format("size {} is above the limit", head.size));
-  if (head.is_inline() ? head.extent_count != 0 || head.inline_length != head.size : head.inline_length != 0)
+  if (head.is_inline() ? head.extent_count != 0 || head.inline_length > head.size : head.inline_length != 0)
     return invalid(fmt::format("{} inline bytes and {} extents in a record of size {}", head.inline_length,
                                head.extent_count, head.size));
   if ((head.flags & kTruncateFlag) == 0 && head.truncate_from != 0) return invalid("a truncation without its flag");

@@ -105,6 +105,8 @@ class BufferPool {
   // Before the first use.
   void set_pressure_hook(PressureHook hook, void* context);
   void set_retry_hook(RetryHook hook, void* context);
+  // Somebody waits for buffers.
+  bool has_waiters() const { return waiting_.load(std::memory_order_relaxed) > 0; }
   // Fewer than a quarter of the buffers are free or evictable.
   bool is_low() const;
   uint32_t buffer_size() const { return buffer_size_; }

@@ -20,6 +20,8 @@ class Environment {
   // submitted (kCancelled is never invented: a transfer that was started ends).
   virtual Result<std::unique_ptr<IoQueue>> make_queue(int member, unsigned depth) = 0;
   virtual struct timespec now() = 0;       // CLOCK_REALTIME
+  // True in a simulation, where nothing runs by itself, so nothing may wait for background work.
+  virtual bool is_simulated() const { return false; }
   virtual uint64_t random_u64() = 0;       // unpredictable; the simulation: seeded
 };
 

@@ -63,13 +63,15 @@ class Store {
   // marked dirty then. No other call may run or follow. A Store destroyed without close() leaves the array as a crash
   // would.
   Status close();
+  // The same without waiting: `done` is called once, on an executor thread; the Store is destroyed after that.
+  void close_async(std::function<void(const Status&)> done);
   ~Store();
 
   const Array& array() const { return *array_; }
   const StoreOptions& options() const { return options_; }
   const RecoveryReport& recovery() const { return recovery_; }
   Handle root() const { return array_->tree(); }
-  Storage& storage() { return environment_.storage(); }
+  Storage& storage() const { return environment_.storage(); }
   bool read_only() const;
 
   // --- nodes -------------------------------------------------------------------------------------------------------
@@ -96,6 +98,11 @@ class Store {
   Status unlink(Handle directory, const std::string& name);
   Status remove_directory(Handle directory, const std::string& name);
   Status rename(Handle from, const std::string& from_name, Handle to, const std::string& to_name, unsigned flags);
+  // The same, with promise P2 for savers that rename before they close: when a file with uncommitted content replaces
+  // another, it is committed first, so that a crash leaves the whole old or the whole new content under the name. Calls
+  // back once, inside the call when there is nothing to wait for. The handles stay open until then.
+  void rename_async(Handle from, const std::string& from_name, Handle to, const std::string& to_name, unsigned flags,
+                    std::function<void(const Status&)> done);
   // Makes the names in a directory durable.
   Status sync_directory(Handle directory);
   // Attributes. Times of an open file are kept so that a later commit does not move them.
@@ -121,15 +128,18 @@ class Store {
   Result<size_t> read_sync(File& file, uint64_t offset, std::span<std::byte> buffer, ReadCursor* cursor = nullptr);
 
  private:
-  friend class File;
-  // (private part is the implementation's own)
   class Impl;
+  Store(Environment& environment, StoreOptions options);
+  void finish_close(const Status& synced, const std::function<void(const Status&)>& done);
+  void fill_logical(Handle node, struct stat& attributes);
+  Result<Created> adopt_created(Handle sidecar, Handle directory, Handle node);
+  class NameHolder;
+
   Environment& environment_;
   StoreOptions options_;
   RecoveryReport recovery_;
   std::unique_ptr<Array> array_;
   std::unique_ptr<Impl> impl_;
-  Store(Environment& environment, StoreOptions options);
 };
 
 }  // namespace fpfs

@@ -1,0 +1,360 @@
+// Commit: from "some chunks are dirty" to "the sidecar durably describes them". The order is the promise (P1, P2):
+//
+//   1. drain     every dirty chunk is written to a place that no earlier record names (kDraining)
+//   2. objects   fdatasync of every object touched, members in parallel; new objects: fsync of their directory
+//   3. record    appended to the sidecar, fsync
+//   4. name      for a file just created or moved: fsync of its directory
+//   5. answer    the requests complete
+//   6. free      slots and objects that only the previous record named are punched and removed, in the background
+//
+// A crash before 3 is durable leaves the previous record; after it, the new one. Steps 1 to 4 never touch anything that the
+// previous record names, and 6 starts only when the new one is durable. A failure anywhere fails the file for good: a sync
+// that failed may have lost what it was to write, and is not tried again (P4). When it is the sidecar or a directory whose
+// sync failed, the state of the tree is unknown and the whole array turns read-only.
+//
+// Content that fits the sidecar (kInlineSizeMax) skips 1 and 2: the record carries it.
+#include <fcntl.h>
+#include <linux/falloc.h>
+
+#include <algorithm>
+#include <tuple>
+
+#include "engine/base/log.h"
+#include "engine/file/file.h"
+
+namespace fpfs {
+
+namespace {
+// A sidecar is compacted when its log exceeds this many bytes plus kLogFactor times what is live.
+constexpr uint64_t kLogSlack = 64 * kKiB;
+constexpr uint64_t kLogFactor = 4;
+constexpr uint64_t kBytesPerExtent = 64;
+}  // namespace
+
+bool File::fits_sidecar() const {
+  if (objects_ != nullptr || extents_.count() > 0 || writes_in_flight_ > 0 || dirty_count_ > 1) return false;
+  if (dirty_count_ == 1) return dirty_head_->index == 0 && dirty_head_->length <= context_.options.inline_max;
+  return inline_data_.size() <= context_.options.inline_max;
+}
+
+void File::start_commit(ControlRequest* requests, Deferred& deferred) {
+  commit_ = std::make_unique<Commit>();
+  commit_->requests = requests;
+  commit_->sync = !requests->lazy;
+  for (const ControlRequest* request = requests; request != nullptr; request = request->next)
+    commit_->closing |= request->closing;
+  if (commit_->sync) {
+    commit_->new_name_in = new_name_in_;
+    new_name_in_ = kNoHandle;
+    new_name_ = false;
+    unsynced_ = false;
+  } else {
+    unsynced_ = true;
+  }
+  commit_->has_record = modified_;
+  commit_->mtime = mtime_;
+  if (!modified_) {
+    phase_ = Phase::kSyncing;
+    deferred.start_sync = true;
+    return;
+  }
+  if (file_id_ == 0)
+    while (file_id_ == 0) file_id_ = context_.environment->random_u64();
+  const bool in_sidecar = fits_sidecar();
+  if (!in_sidecar) flush_dirty(false, deferred);
+  SidecarRecord& record = commit_->record;
+  record.generation = generation_;
+  record.size = size_;
+  record.truncate_from = truncated_from_;
+  commit_->changes = std::move(changes_);
+  commit_->dead = std::move(dead_);
+  commit_->doomed = std::move(doomed_);
+  changes_.clear();
+  dead_.clear();
+  doomed_.clear();
+  truncated_from_.reset();
+  modified_ = false;
+  if (in_sidecar) {
+    build_inline_record(deferred);
+    ++epoch_;
+    phase_ = Phase::kSyncing;
+    deferred.start_sync = true;
+    return;
+  }
+  ++epoch_;
+  phase_ = Phase::kDraining;
+  advance_commit(deferred);
+}
+
+void File::build_inline_record(Deferred& deferred) {
+  if (CachedChunk* chunk = dirty_head_) {
+    inline_data_.assign(chunk->buffer->data, chunk->buffer->data + chunk->length);
+    unlink_dirty(*chunk);
+    settle(*chunk, false, deferred);
+  }
+  has_inline_ = true;
+  SidecarRecord& record = commit_->record;
+  record.has_inline = true;
+  record.inline_data = inline_data_;
+  record.truncate_from = 0;
+  record.allocated = round_up(inline_data_.size(), 512);
+  record.snapshot = sequence_ > 0 && log_end_ - snapshot_offset_ > kLogSlack + kLogFactor * inline_data_.size();
+  live_bytes_ = inline_data_.size() + kBytesPerExtent;
+}
+
+// Called after every completed flush: when the last one of a commit is done, the record is built and syncs start.
+void File::advance_commit(Deferred& deferred) {
+  if (phase_ != Phase::kDraining || writes_in_flight_ > 0) return;
+  if (!error_.is_ok()) {
+    end_commit(error_, deferred);
+    return;
+  }
+  commit_->objects = objects_;
+  build_record();
+  if (commit_->closing && objects_ != nullptr) plan_trim();
+  phase_ = commit_->trim_to.empty() ? Phase::kSyncing : Phase::kTrimming;
+  deferred.start_sync = true;
+  if (may_flush()) flush_dirty(true, deferred);
+}
+
+void File::build_record() {
+  SidecarRecord& record = commit_->record;
+  record.allocated = extents_.allocated_bytes();
+  const uint64_t live = extents_.count() * kBytesPerExtent;
+  record.snapshot = sequence_ > 0 && log_end_ - snapshot_offset_ > kLogSlack + kLogFactor * live;
+  live_bytes_ = live;
+  if (record.snapshot) {
+    record.truncate_from.reset();
+    extents_.for_each(0, [&record](ChunkIndex chunk, const Extent& extent) {
+      record.extents.emplace_back(chunk, extent);
+      return true;
+    });
+    return;
+  }
+  std::vector<ChunkIndex>& changes = commit_->changes;
+  std::sort(changes.begin(), changes.end());
+  changes.erase(std::unique(changes.begin(), changes.end()), changes.end());
+  record.extents.reserve(changes.size());
+  for (ChunkIndex chunk : changes) {
+    const Extent& extent = extents_.get(chunk);
+    if (extent.exists() || !record.truncate_from || chunk < *record.truncate_from)
+      record.extents.emplace_back(chunk, extent);
+  }
+}
+
+// Where each object ends once preallocated space is given back: after its last taken slot, whose tail is not needed when
+// it holds the end of the file.
+void File::plan_trim() {
+  const uint64_t chunk_size = context_.stripes.chunk_size;
+  const Extent& last = extents_.get(size_ > 0 ? context_.stripes.chunk_of(size_ - 1) : 0);
+  commit_->trim_to.resize(slots_.size());
+  for (MemberIndex m = 0; m < slots_.size(); ++m) {
+    commit_->trim_to[m] = slots_[m].end() * chunk_size;
+    if (last.exists() && last.member == m && last.slot + 1 == slots_[m].end())
+      commit_->trim_to[m] = last.slot * chunk_size + last.allocated();
+  }
+}
+
+// --- on executor threads ----------------------------------------------------------------------------------------------
+
+// Without the lock: the commit belongs to this phase alone until finish_commit().
+void File::post_object_syncs() FPFS_NO_THREAD_SAFETY_ANALYSIS {
+  Commit& commit = *commit_;
+  const std::shared_ptr<File> self = shared_from_this();
+  std::vector<MemberIndex> members;
+  if (commit.objects != nullptr)
+    for (MemberIndex m = 0; m < context_.stripes.member_count; ++m)
+      if (commit.objects->is_touched(m) || (!commit.trim_to.empty() && commit.trim_to[m] > 0)) members.push_back(m);
+  commit.pending.store(static_cast<unsigned>(members.size()) + 1);
+  for (MemberIndex m : members) {
+    context_.post([self, m, &commit] {
+      ObjectSet& objects = *commit.objects;
+      Status status;
+      if (!commit.trim_to.empty()) status = objects.trim(m, commit.trim_to[m]);
+      if (status.is_ok() && objects.is_touched(m)) {
+        objects.clear_touched(m);
+        status = objects.sync(m);
+      }
+      if (!status.is_ok()) {
+        self->context_.counters[m].sync_errors.fetch_add(1, std::memory_order_relaxed);
+        status = status.at(m, 0, 0).with_context(fmt::format("member {} ({})", m, self->context_.array->member(m).path));
+      }
+      self->object_sync_done(status);
+    });
+  }
+  context_.post([self] { self->object_sync_done(Status::ok()); });
+}
+
+void File::object_sync_done(const Status& status) FPFS_NO_THREAD_SAFETY_ANALYSIS {
+  Commit& commit = *commit_;
+  if (!status.is_ok()) {
+    MutexLock lock(commit.mutex);
+    commit.failure = status;
+  }
+  if (commit.pending.fetch_sub(1) > 1) return;
+  Status failure;
+  {
+    MutexLock lock(commit.mutex);
+    failure = commit.failure;
+  }
+  if (failure.is_ok()) failure = context_.array_failure();
+  if (!failure.is_ok()) {
+    finish_commit(failure, false);
+    return;
+  }
+  const Result<Appended> outcome = append_record();
+  finish_commit(outcome, !outcome.is_ok() && outcome.status().code() != StatusCode::kNoSpace);
+}
+
+Result<File::Appended> File::append_record() FPFS_NO_THREAD_SAFETY_ANALYSIS {
+  Commit& commit = *commit_;
+  Storage& storage = context_.storage();
+  Handle sidecar;
+  uint64_t log_end;
+  uint64_t snapshot_offset;
+  SidecarHeader header;
+  {
+    MutexLock lock(mutex_);
+    sidecar = sidecar_;
+    log_end = log_end_;
+    snapshot_offset = snapshot_offset_;
+    commit.record.sequence = sequence_ + 1;
+    header = {context_.array->id(), file_id_, context_.stripes.chunk_size};
+  }
+  Appended appended{snapshot_offset, log_end};
+  if (commit.has_record) {
+    std::vector<std::byte> bytes;
+    if (log_end == 0) bytes = encode_sidecar_header(header);
+    const uint64_t record_offset =
+        encode_sidecar_record(header, commit.record, log_end + bytes.size(), snapshot_offset, bytes);
+    if (commit.objects != nullptr) commit.objects->set_recorded();
+    const Status written = storage.pwrite(sidecar, bytes, log_end);
+    if (!written.is_ok()) {
+      // Cut what was appended of it. Should that fail as well, the torn tail is ignored by every reader.
+      const Status cut = storage.ftruncate(sidecar, log_end);
+      return cut.is_ok() ? written : written.with_context("and " + cut.message());
+    }
+    appended = {record_offset, log_end + bytes.size()};
+    const struct timespec times[2] = {{0, UTIME_OMIT}, commit.mtime};
+    FPFS_RETURN_IF_ERROR(storage.set_times(sidecar, times));
+  }
+  if (!commit.sync) return appended;
+  FPFS_RETURN_IF_ERROR(storage.fsync(sidecar));
+  if (commit.new_name_in != kNoHandle) FPFS_RETURN_IF_ERROR(storage.fsync(commit.new_name_in));
+  return appended;
+}
+
+void File::finish_commit(const Result<Appended>& outcome, bool sidecar_unknown) {
+  const std::shared_ptr<File> self = shared_from_this();
+  if (sidecar_unknown) context_.fail_array(outcome.status().with_context(path()));
+  Deferred deferred;
+  {
+    MutexLock lock(mutex_);
+    if (abandoned_) return;
+    if (outcome.is_ok() && commit_->has_record) {
+      const bool compacted = commit_->record.snapshot;
+      if (compacted) snapshot_offset_ = outcome->record_offset;
+      log_end_ = outcome->end;
+      ++sequence_;
+      context_.commits.fetch_add(1, std::memory_order_relaxed);
+      // The record is durable (a lazy one has nothing to free): what only the one before named can go.
+      if (!commit_->dead.empty()) context_.post([self, dead = std::move(commit_->dead)] { self->punch_dead(dead); });
+      std::vector<DoomedObjects> doomed;
+      for (const auto& objects : commit_->doomed) doomed.push_back({objects->file(), objects->generation()});
+      if (!doomed.empty()) context_.reclaim(std::move(doomed), kNoHandle);
+      if (compacted && commit_->sync && snapshot_offset_ > kSnapshotAlignment)
+        context_.post([self, handle = sidecar_, end = snapshot_offset_] { self->punch_log(handle, end); });
+    }
+    end_commit(outcome.status(), deferred);
+  }
+  run(deferred);
+}
+
+void File::end_commit(const Status& status, Deferred& deferred) {
+  const std::unique_ptr<Commit> commit = std::move(commit_);
+  phase_ = Phase::kIdle;
+  if (commit->new_name_in != kNoHandle) context_.storage().close(commit->new_name_in);
+  if (!status.is_ok()) {
+    fail(status);
+    discard_dirty(deferred);
+  }
+  while (ControlRequest* request = commit->requests) {
+    commit->requests = request->next;
+    complete_with(deferred, *request, status);
+  }
+  if (status.is_ok()) flush_dirty(true, deferred);
+  run_controls(deferred);
+  drop_if_clean();
+}
+
+// The log before a durable snapshot, up to the snapshot's own block.
+void File::punch_log(Handle sidecar, uint64_t end) {
+  const Status status = context_.storage().fallocate(sidecar, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                                                     kSnapshotAlignment, end - kSnapshotAlignment);
+  if (!status.is_ok()) log(LogLevel::kWarning, "{}: cannot compact the index: {}", path(), status.message());
+}
+
+// What the last record but one named and the last does not. Contiguous slots are punched together.
+void File::punch_dead(const std::vector<DeadSlot>& dead) {
+  const uint64_t chunk_size = context_.stripes.chunk_size;
+  std::vector<DeadSlot> sorted = dead;
+  std::sort(sorted.begin(), sorted.end(), [](const DeadSlot& a, const DeadSlot& b) {
+    return std::tie(a.member, a.slot) < std::tie(b.member, b.slot);
+  });
+  std::vector<DeadSlot> punched;
+  for (size_t begin = 0; begin < sorted.size();) {
+    size_t end = begin + 1;
+    while (end < sorted.size() && sorted[end].member == sorted[begin].member &&
+           sorted[end].slot == sorted[end - 1].slot + 1)
+      ++end;
+    const DeadSlot& first = sorted[begin];
+    const Status status =
+        first.objects->punch(first.member, first.slot * chunk_size, (end - begin) * chunk_size);
+    if (status.is_ok())
+      punched.insert(punched.end(), sorted.begin() + static_cast<ptrdiff_t>(begin),
+                     sorted.begin() + static_cast<ptrdiff_t>(end));
+    else
+      log(LogLevel::kWarning, "{}: cannot free replaced chunks on member {}: {}; fsck -p will", path(), first.member,
+          status.message());
+    begin = end;
+  }
+  MutexLock lock(mutex_);
+  for (const DeadSlot& slot : punched)
+    if (slot.objects == objects_) slots_[slot.member].release(slot.slot);
+}
+
+void File::closed_by_writer() {
+  struct Background {
+    ControlRequest request;
+    std::shared_ptr<File> file;
+  };
+  auto start = [](const std::shared_ptr<File>& file, bool lazy) {
+    auto* job = new Background{{}, file};
+    job->request.closing = true;
+    job->request.lazy = lazy;
+    job->request.owner = job;
+    job->request.complete = [](ControlRequest& request, const Status&) {
+      delete static_cast<Background*>(request.owner);  // a failure stays with the file and was logged
+    };
+    file->control(job->request);
+  };
+  if (context_.options.durable == StoreOptions::Durable::kClose) return;
+  start(shared_from_this(), true);
+  {
+    MutexLock lock(mutex_);
+    if (!modified_ || background_commit_) return;
+    background_commit_ = true;
+  }
+  context_.environment->executor().post_after(
+      std::chrono::milliseconds(context_.options.background_commit_ms), [weak = weak_from_this(), start] {
+        const std::shared_ptr<File> file = weak.lock();
+        if (file == nullptr) return;
+        {
+          MutexLock lock(file->mutex_);
+          file->background_commit_ = false;
+        }
+        start(file, false);
+      });
+}
+
+}  // namespace fpfs

@@ -1,0 +1,259 @@
+// Controls: commit, truncate, hole punching. They run in order of arrival, each at a moment when no write is in progress;
+// writes that arrive behind one wait for it.
+#include <algorithm>
+#include <cerrno>
+
+#include "engine/file/file.h"
+
+namespace fpfs {
+
+void File::control(ControlRequest& request) {
+  request.result = Status::ok();
+  if (request.kind == ControlRequest::Kind::kPunchHole)
+    zero_edges_then_punch(request);
+  else
+    enqueue_control(request);
+}
+
+void File::enqueue_control(ControlRequest& request) {
+  const std::shared_ptr<File> self = shared_from_this();
+  Deferred deferred;
+  {
+    MutexLock lock(mutex_);
+    request.next = nullptr;
+    (controls_tail_ != nullptr ? controls_tail_->next : controls_head_) = &request;
+    controls_tail_ = &request;
+    run_controls(deferred);
+  }
+  run(deferred);
+}
+
+ControlRequest* File::pop_control() {
+  ControlRequest* request = controls_head_;
+  controls_head_ = request->next;
+  if (controls_head_ == nullptr) controls_tail_ = nullptr;
+  request->next = nullptr;
+  return request;
+}
+
+void File::complete_with(Deferred& deferred, ControlRequest& request, const Status& status) {
+  request.result = status;
+  request.next = deferred.controls;
+  deferred.controls = &request;
+}
+
+void File::run_controls(Deferred& deferred) {
+  while (controls_head_ != nullptr && active_writes_ == 0 && may_flush()) {
+    if (controls_head_->kind == ControlRequest::Kind::kCommit) {
+      if (!run_commit_request(deferred)) return;
+      continue;
+    }
+    ControlRequest& request = *pop_control();
+    Status status = error_;
+    if (status.is_ok() && (!writable_ || context_.array->read_only()))
+      status = Status::error(StatusCode::kReadOnly, "the array is mounted read-only");
+    if (status.is_ok()) status = context_.array_failure();
+    if (status.is_ok() && (request.offset > kFileSizeMax || request.length > kFileSizeMax - request.offset))
+      status = Status::error(StatusCode::kTooLarge, "beyond the largest file size");
+    if (status.is_ok()) {
+      if (request.kind == ControlRequest::Kind::kTruncate)
+        truncate_locked(request.offset, deferred);
+      else
+        punch_locked(request.offset, request.length, deferred);
+    }
+    complete_with(deferred, request, status);
+  }
+  if (controls_head_ == nullptr && parked_head_ != nullptr) {
+    WriteRequest** tail = &deferred.writes;
+    while (*tail != nullptr) tail = &(*tail)->next;
+    *tail = parked_head_;
+    parked_head_ = parked_tail_ = nullptr;
+  }
+}
+
+// The commit at the head of the queue. False when it has to wait for the one under way.
+bool File::run_commit_request(Deferred& deferred) {
+  Status failure = error_;
+  if (failure.is_ok() && needs_commit()) failure = context_.array_failure();
+  // A lazy commit makes nothing durable, so it must leave nothing to free.
+  const bool lazy = controls_head_->lazy;
+  const bool nothing_to_do =
+      removed_ || (lazy ? !modified_ || !fits_sidecar() || !doomed_.empty() || !dead_.empty() : !needs_commit());
+  if (!failure.is_ok() || (nothing_to_do && commit_ == nullptr)) {
+    complete_with(deferred, *pop_control(), failure);
+    drop_if_clean();
+    return true;
+  }
+  if (commit_ != nullptr) {
+    if (!nothing_to_do) return false;
+    ControlRequest* request = pop_control();  // what it asks for is what the commit under way makes durable
+    request->next = commit_->requests;
+    commit_->requests = request;
+    return true;
+  }
+  ControlRequest* list = nullptr;
+  while (controls_head_ != nullptr && controls_head_->kind == ControlRequest::Kind::kCommit &&
+         controls_head_->lazy == lazy) {
+    ControlRequest* request = pop_control();
+    request->next = list;
+    list = request;
+  }
+  start_commit(list, deferred);
+  return true;
+}
+
+// --- truncate -------------------------------------------------------------------------------------------------------
+
+void File::truncate_locked(uint64_t size, Deferred& deferred) {
+  if (size == size_) return;
+  mark_modified();
+  if (size == 0) {
+    drop_chunks(0, UINT64_MAX, deferred);
+    start_generation();
+  } else if (size < size_) {
+    const ChunkIndex boundary = context_.stripes.chunk_of(size);
+    const uint32_t kept = context_.stripes.offset_in_chunk(size);
+    const ChunkIndex first = kept > 0 ? boundary + 1 : boundary;
+    drop_chunks(first, UINT64_MAX, deferred);
+    extents_.remove_from(first, [this](ChunkIndex, const Extent& extent)
+                                    FPFS_NO_THREAD_SAFETY_ANALYSIS { forget_extent(extent); });
+    truncated_from_ = std::min(truncated_from_.value_or(first), first);
+    if (kept > 0) {
+      if (CachedChunk* chunk = table_.find(boundary)) chunk->length = std::min(chunk->length, kept);
+      Extent extent = extents_.get(boundary);
+      if (extent.exists() && extent.visible_length > kept) {
+        extent.visible_length = kept;
+        extents_.set(boundary, extent);
+        changes_.push_back(boundary);
+      }
+    }
+    if (has_inline_ && inline_data_.size() > size) inline_data_.resize(size);
+  }
+  size_ = size;
+}
+
+// The content is replaced as a whole: new objects, so that the committed ones stay until the next commit.
+void File::start_generation() {
+  has_inline_ = false;
+  inline_data_.clear();
+  extents_.clear();
+  changes_.clear();
+  dead_.clear();
+  truncated_from_ = 0;
+  if (objects_ == nullptr) return;
+  doomed_.push_back(std::move(objects_));
+  objects_ = nullptr;
+  ++generation_;
+  slots_.assign(slots_.size(), SlotMap());
+}
+
+void File::drop_chunks(ChunkIndex first, ChunkIndex last, Deferred& deferred) {
+  table_.for_each([&](CachedChunk& chunk) FPFS_NO_THREAD_SAFETY_ANALYSIS {
+    if (chunk.index >= first && chunk.index <= last) detach(chunk, deferred);
+  });
+}
+
+// --- extents and slots ----------------------------------------------------------------------------------------------
+
+// An extent that the content no longer uses: its slot is free at once when no record names it, else after the commit that
+// says so.
+void File::forget_extent(const Extent& extent) {
+  if (extent.epoch == epoch_)
+    slots_[extent.member].release(extent.slot);
+  else
+    (phase_ == Phase::kDraining ? commit_->dead : dead_).push_back({objects_, extent.member, extent.slot});
+}
+
+void File::set_extent(ChunkIndex chunk, const Extent& extent) {
+  const Extent& old = extents_.get(chunk);
+  if (old.exists()) forget_extent(old);
+  extents_.set(chunk, extent);
+  (extent.epoch == epoch_ ? changes_ : commit_->changes).push_back(chunk);
+}
+
+// --- holes ----------------------------------------------------------------------------------------------------------
+
+// The whole chunks inside the range; its ragged ends were overwritten with zeros before.
+void File::punch_locked(uint64_t offset, uint64_t length, Deferred& deferred) {
+  const uint64_t end = offset + length;
+  const uint32_t chunk_size = context_.stripes.chunk_size;
+  const ChunkIndex first = round_up(offset, chunk_size) / chunk_size;
+  // The last chunk of the file counts as whole when the range reaches the end of the file.
+  const ChunkIndex stop = end >= size_ ? round_up(size_, chunk_size) / chunk_size : end / chunk_size;
+  mark_modified();
+  if (first >= stop) return;
+  drop_chunks(first, stop - 1, deferred);
+  if (first == 0 && has_inline_) {
+    has_inline_ = false;
+    inline_data_.clear();
+  }
+  std::vector<ChunkIndex> punched;
+  extents_.for_each(first, [&punched, stop](ChunkIndex chunk, const Extent&) {
+    if (chunk < stop) punched.push_back(chunk);
+    return chunk < stop;
+  });
+  for (ChunkIndex chunk : punched) {
+    forget_extent(extents_.get(chunk));
+    extents_.set(chunk, Extent());
+    changes_.push_back(chunk);
+  }
+}
+
+// The ragged ends of a hole, written with zeros one piece after the other, then the control itself.
+struct File::ZeroEdges {
+  std::shared_ptr<File> file;
+  ControlRequest* control = nullptr;
+  WriteRequest write;
+  std::vector<std::pair<uint64_t, uint64_t>> pieces;  // offset, length; last first
+
+  static void next(ZeroEdges* job) {
+    if (job->pieces.empty()) {
+      const std::shared_ptr<File> file = std::move(job->file);
+      ControlRequest* control = job->control;
+      delete job;
+      file->enqueue_control(*control);
+      return;
+    }
+    auto& [offset, length] = job->pieces.back();
+    job->write.offset = offset;
+    job->write.length = static_cast<uint32_t>(std::min<uint64_t>(length, kRequestBytesMax));
+    offset += job->write.length;
+    length -= job->write.length;
+    if (length == 0) job->pieces.pop_back();
+    job->write.data = job->file->context_.zeros.get();
+    job->write.owner = job;
+    job->write.complete = [](WriteRequest& request, const Status& status) {
+      auto* self = static_cast<ZeroEdges*>(request.owner);
+      if (status.is_ok()) return next(self);
+      ControlRequest* control = self->control;
+      delete self;
+      control->complete(*control, status);
+    };
+    job->file->write(job->write);
+  }
+};
+
+void File::zero_edges_then_punch(ControlRequest& request) {
+  auto job = std::make_unique<ZeroEdges>();
+  job->file = shared_from_this();
+  job->control = &request;
+  {
+    MutexLock lock(mutex_);
+    const uint32_t chunk_size = context_.stripes.chunk_size;
+    const uint64_t end = request.length > size_ || request.offset > size_ - request.length
+                             ? size_
+                             : request.offset + request.length;
+    auto add = [&](uint64_t from, uint64_t to) FPFS_NO_THREAD_SAFETY_ANALYSIS {
+      if (from < to && has_data(context_.stripes.chunk_of(from))) job->pieces.emplace_back(from, to - from);
+    };
+    if (request.offset < end) {
+      const uint64_t head_end = std::min(end, round_up(request.offset, chunk_size));
+      const uint64_t tail = std::max(head_end, round_down(end, chunk_size));
+      if (end < size_) add(tail, end);
+      add(request.offset, head_end);
+    }
+  }
+  ZeroEdges::next(job.release());
+}
+
+}  // namespace fpfs

@@ -1,0 +1,400 @@
+#include "engine/file/file.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "engine/base/log.h"
+#include "engine/index/sidecar_file.h"
+
+namespace fpfs {
+
+Result<std::shared_ptr<File>> File::open(FileContext& context, Handle sidecar, bool writable, Handle new_name_in) {
+  Result<struct stat> attributes = context.storage().fstat(sidecar);
+  if (!attributes.is_ok()) {
+    context.storage().close(sidecar);
+    if (new_name_in != kNoHandle) context.storage().close(new_name_in);
+    return attributes.status();
+  }
+  auto file = std::shared_ptr<File>(new File(context, sidecar, writable, new_name_in, attributes->st_ino));
+  {
+    MutexLock lock(file->mutex_);
+    file->mtime_ = attributes->st_mtim;
+    // An earlier, lazy commit may not be durable: the first fsync sees to it.
+    file->unsynced_ = writable && context.options.durable == StoreOptions::Durable::kFsync && attributes->st_size > 0;
+  }
+  FPFS_RETURN_IF_ERROR(file->load_image());
+  return file;
+}
+
+File::File(FileContext& context, Handle sidecar, bool writable, Handle new_name_in, uint64_t key)
+    : context_(context),
+      key_(key),
+      message_handle_(sidecar),
+      sidecar_(sidecar),
+      writable_(writable),
+      new_name_in_(new_name_in),
+      new_name_(new_name_in != kNoHandle),
+      slots_(context.array->member_count()) {}
+
+// Nobody else can reach the file any more: no lock is needed, none of the lists can change.
+File::~File() FPFS_NO_THREAD_SAFETY_ANALYSIS {
+  {
+    // The lock excludes an eviction that found one of the buffers before it leaves the pool's list.
+    MutexLock lock(mutex_);
+    table_.for_each([this](CachedChunk& chunk) FPFS_NO_THREAD_SAFETY_ANALYSIS {
+      if (chunk.dirty) unlink_dirty(chunk);
+      table_.remove(chunk);
+      free_chunk(chunk);
+    });
+  }
+  // Objects that nothing names any more: those of a file without a name (once the removal of the name is durable), and
+  // those of a generation that no commit recorded.
+  std::vector<DoomedObjects> doomed;
+  if (!abandoned_) {
+    if (objects_ != nullptr && (removed_ || !objects_->is_recorded())) doomed.push_back({file_id_, generation_});
+    if (removed_)
+      for (const auto& objects : doomed_) doomed.push_back({objects->file(), objects->generation()});
+  }
+  if (!doomed.empty())
+    context_.reclaim(std::move(doomed), removed_from_);
+  else if (removed_from_ != kNoHandle)
+    context_.storage().close(removed_from_);
+  if (new_name_in_ != kNoHandle) context_.storage().close(new_name_in_);
+  context_.storage().close(sidecar_);
+}
+
+Status File::load_image() {
+  MutexLock lock(mutex_);
+  FPFS_ASSIGN_OR_RETURN(const struct stat attributes, context_.storage().fstat(sidecar_));
+  StorageSidecarReader reader(context_.storage(), sidecar_, static_cast<uint64_t>(attributes.st_size));
+  SidecarFindings findings;
+  Result<FileImage> image = fold_sidecar(reader, context_.array->id(), context_.stripes.member_count,
+                                         context_.stripes.chunk_size, &findings);
+  if (!image.is_ok()) return image.status();
+  file_id_ = image->file_id;
+  generation_ = image->generation;
+  sequence_ = image->sequence;
+  size_ = image->size;
+  has_inline_ = image->is_inline;
+  inline_data_ = std::move(image->inline_data);
+  extents_ = std::move(image->extents);
+  log_end_ = image->end;
+  snapshot_offset_ = image->snapshot_offset;
+  live_bytes_ = image->live_bytes;
+  extents_.for_each(0, [this](ChunkIndex, const Extent& extent) FPFS_NO_THREAD_SAFETY_ANALYSIS {
+    if (!slots_[extent.member].is_taken(extent.slot)) slots_[extent.member].take(extent.slot);
+    return true;
+  });
+  if (sequence_ > 0 && !has_inline_)
+    objects_ = std::make_shared<ObjectSet>(context_.storage(), *context_.array, file_id_, generation_, true);
+  return Status::ok();
+}
+
+// --- after the lock -------------------------------------------------------------------------------------------------
+
+void File::run(Deferred& deferred) {
+  while (ControlRequest* request = deferred.controls) {
+    deferred.controls = request->next;
+    const Status result = std::move(request->result);
+    request->complete(*request, result);
+  }
+  while (CachedChunk* chunk = deferred.submits) {
+    deferred.submits = chunk->next_submit;
+    context_.queues[chunk->target.member]->submit(chunk->io);
+  }
+  if (deferred.start_sync) post_object_syncs();
+  while (ReadRequest* request = deferred.reads) {
+    deferred.reads = request->next;
+    request->file->continue_read(*request);
+  }
+  while (WriteRequest* request = deferred.writes) {
+    deferred.writes = request->next;
+    request->file->continue_write(*request);
+  }
+  context_.pool->run_waiters();
+}
+
+// --- chunks ---------------------------------------------------------------------------------------------------------
+
+CachedChunk& File::adopt_buffer(Buffer& buffer, ChunkIndex index) {
+  CachedChunk& chunk = context_.chunks[buffer.index];
+  buffer.owner = this;
+  chunk.buffer = &buffer;
+  chunk.index = index;
+  chunk.state = CachedChunk::State::kReady;
+  chunk.dirty = chunk.detached = chunk.filling = chunk.streaming = false;
+  chunk.length = 0;
+  chunk.readers = 0;
+  chunk.target = Extent();
+  chunk.failure = Status::ok();
+  chunk.waiting_reads = nullptr;
+  chunk.waiting_writes = nullptr;
+  table_.insert(chunk);
+  return chunk;
+}
+
+void File::free_chunk(CachedChunk& chunk) {
+  Buffer* buffer = chunk.buffer;
+  chunk.buffer = nullptr;
+  context_.pool->release(*buffer);
+}
+
+void File::wake(CachedChunk& chunk, Deferred& deferred) {
+  while (ReadRequest* request = chunk.waiting_reads) {
+    chunk.waiting_reads = request->next;
+    request->next = deferred.reads;
+    deferred.reads = request;
+  }
+  while (WriteRequest* request = chunk.waiting_writes) {
+    chunk.waiting_writes = request->next;
+    request->next = deferred.writes;
+    deferred.writes = request;
+  }
+}
+
+// Called whenever a chunk may have become idle: wakes who waits for it and gives the buffer to whom it belongs next.
+void File::settle(CachedChunk& chunk, bool cold, Deferred& deferred) {
+  using State = CachedChunk::State;
+  if (chunk.readers > 0 || chunk.filling) return;
+  if (chunk.state == State::kLoading || chunk.state == State::kWriting) return;
+  wake(chunk, deferred);
+  if (chunk.detached) {
+    --detached_;
+    free_chunk(chunk);
+  } else if (chunk.state == State::kFailed) {
+    table_.remove(chunk);
+    free_chunk(chunk);
+  } else if (!chunk.dirty) {
+    context_.pool->make_evictable(*chunk.buffer, cold);
+  }
+}
+
+// Takes a chunk out of the table; its buffer is freed when its last user is gone.
+void File::detach(CachedChunk& chunk, Deferred& deferred) {
+  if (chunk.dirty) {
+    unlink_dirty(chunk);
+  } else if (chunk.state == CachedChunk::State::kReady && chunk.readers == 0) {
+    context_.pool->make_busy(*chunk.buffer);
+  }
+  table_.remove(chunk);
+  chunk.detached = true;
+  ++detached_;
+  wake(chunk, deferred);
+  settle(chunk, true, deferred);
+}
+
+bool File::try_evict(Buffer& buffer) FPFS_NO_THREAD_SAFETY_ANALYSIS {
+  if (!mutex_.try_lock()) return false;
+  evict_locked(buffer);
+  mutex_.unlock();
+  return true;
+}
+
+void File::evict_locked(Buffer& buffer) FPFS_NO_THREAD_SAFETY_ANALYSIS {
+  CachedChunk& chunk = context_.chunks[buffer.index];
+  FPFS_CHECK(chunk.state == CachedChunk::State::kReady && !chunk.dirty && chunk.readers == 0 && !chunk.filling,
+             "only clean, idle chunks are evictable");
+  table_.remove(chunk);
+  chunk.buffer = nullptr;
+}
+
+void File::mark_dirty(CachedChunk& chunk) {
+  if (chunk.dirty) return;
+  chunk.dirty = true;
+  ++dirty_count_;
+  chunk.previous_dirty = dirty_tail_;
+  chunk.next_dirty = nullptr;
+  (dirty_tail_ != nullptr ? dirty_tail_->next_dirty : dirty_head_) = &chunk;
+  dirty_tail_ = &chunk;
+}
+
+void File::unlink_dirty(CachedChunk& chunk) {
+  (chunk.previous_dirty != nullptr ? chunk.previous_dirty->next_dirty : dirty_head_) = chunk.next_dirty;
+  (chunk.next_dirty != nullptr ? chunk.next_dirty->previous_dirty : dirty_tail_) = chunk.previous_dirty;
+  chunk.next_dirty = chunk.previous_dirty = nullptr;
+  chunk.dirty = false;
+  --dirty_count_;
+}
+
+// The content changed: there is something to commit.
+void File::mark_modified() {
+  modified_ = true;
+  mtime_ = context_.environment->now();
+  keep_alive();
+}
+
+void File::keep_alive() {
+  if (self_ == nullptr && !abandoned_) self_ = shared_from_this();
+}
+
+// The caller holds a reference, so this is never the last one.
+void File::drop_if_clean() {
+  if (commit_ != nullptr) return;
+  if (!error_.is_ok() || removed_ || (!modified_ && controls_head_ == nullptr)) self_.reset();
+}
+
+void File::fail(const Status& status) {
+  if (error_.is_ok()) {
+    log(LogLevel::kError, "{}: {}; the file keeps its last committed content, writers get the error", path(),
+        status.message());
+    error_ = status;
+    context_.note_failure();
+  }
+}
+
+// --- state ----------------------------------------------------------------------------------------------------------
+
+uint64_t File::size() const {
+  MutexLock lock(mutex_);
+  return size_;
+}
+
+bool File::is_dirty() const {
+  MutexLock lock(mutex_);
+  return needs_commit() || commit_ != nullptr;
+}
+
+Status File::error() const {
+  MutexLock lock(mutex_);
+  return error_;
+}
+
+bool File::is_writable() const {
+  MutexLock lock(mutex_);
+  return writable_;
+}
+
+bool File::has_new_name() const {
+  MutexLock lock(mutex_);
+  return new_name_;
+}
+
+void File::overlay(struct stat& attributes) const {
+  MutexLock lock(mutex_);
+  uint64_t allocated = extents_.allocated_bytes() + round_up(inline_data_.size(), 512);
+  for (const CachedChunk* chunk = dirty_head_; chunk != nullptr; chunk = chunk->next_dirty)
+    if (!extents_.get(chunk->index).exists()) allocated += round_up(chunk->length, 512);
+  attributes.st_size = static_cast<off_t>(size_);
+  attributes.st_blocks = static_cast<blkcnt_t>(allocated / 512);
+  attributes.st_mtim = mtime_;
+}
+
+Result<uint64_t> File::seek(uint64_t offset, bool hole) const {
+  MutexLock lock(mutex_);
+  if (offset >= size_) return Status::from_errno(ENXIO, "seek past the end of the file");
+  const uint32_t chunk_size = context_.stripes.chunk_size;
+  ChunkIndex chunk = context_.stripes.chunk_of(offset);
+  if (hole) {
+    while (chunk * chunk_size < size_ && has_data(chunk)) ++chunk;
+    return std::clamp(chunk * chunk_size, offset, size_);
+  }
+  constexpr ChunkIndex kNone = UINT64_MAX;
+  ChunkIndex next = has_inline_ && chunk == 0 ? 0 : kNone;
+  extents_.for_each(chunk, [&next](ChunkIndex found, const Extent&) {
+    next = std::min(next, found);
+    return false;
+  });
+  table_.for_each([&next, chunk](const CachedChunk& cached) {
+    if (cached.index >= chunk) next = std::min(next, cached.index);
+  });
+  if (next == kNone || next * chunk_size >= size_) return Status::from_errno(ENXIO, "no data after this offset");
+  return std::max(offset, next * chunk_size);
+}
+
+bool File::has_data(ChunkIndex chunk) const {
+  return extents_.get(chunk).exists() || table_.find(chunk) != nullptr || (chunk == 0 && has_inline_);
+}
+
+std::vector<File::MappedExtent> File::map(ChunkIndex first, size_t limit) const {
+  MutexLock lock(mutex_);
+  std::vector<MappedExtent> result;
+  extents_.for_each(first, [&](ChunkIndex chunk, const Extent& extent) {
+    if (result.size() == limit) return false;
+    result.push_back({chunk, extent});
+    return true;
+  });
+  return result;
+}
+
+File::Info File::info() const {
+  MutexLock lock(mutex_);
+  Info info;
+  info.file_id = file_id_;
+  info.generation = generation_;
+  info.size = size_;
+  info.sequence = sequence_;
+  info.is_inline = has_inline_;
+  info.chunks = extents_.count();
+  info.members.assign(context_.stripes.member_count, false);
+  info.stored_bytes = inline_data_.size();
+  extents_.for_each(0, [&info](ChunkIndex, const Extent& extent) {
+    info.stored_bytes += extent.stored_length;
+    ++info.codec_chunks[static_cast<size_t>(extent.codec) & 3];
+    info.members[extent.member] = true;
+    return true;
+  });
+  return info;
+}
+
+std::string File::path() const {
+  return context_.storage().describe(message_handle_.load());
+}
+
+// --- Store's side ---------------------------------------------------------------------------------------------------
+
+Status File::make_writable(Handle sidecar) {
+  MutexLock lock(mutex_);
+  if (writable_) {
+    context_.storage().close(sidecar);
+    return Status::ok();
+  }
+  context_.storage().close(sidecar_);
+  sidecar_ = sidecar;
+  message_handle_.store(sidecar);
+  writable_ = true;
+  return Status::ok();
+}
+
+void File::set_mtime(const struct timespec& mtime) {
+  MutexLock lock(mutex_);
+  mtime_ = mtime;
+}
+
+void File::name_moved_to(Handle directory) {
+  MutexLock lock(mutex_);
+  if (new_name_in_ != kNoHandle) context_.storage().close(new_name_in_);
+  new_name_in_ = directory;
+  new_name_ = true;
+}
+
+void File::name_removed(Handle directory) {
+  MutexLock lock(mutex_);
+  if (removed_from_ != kNoHandle) context_.storage().close(removed_from_);
+  removed_from_ = directory;
+  removed_ = true;
+  drop_if_clean();
+}
+
+void File::flush_for_pressure() {
+  Deferred deferred;
+  {
+    MutexLock lock(mutex_);
+    if (!error_.is_ok())
+      discard_dirty(deferred);
+    else if (may_flush())
+      flush_dirty(false, deferred);
+  }
+  run(deferred);
+}
+
+void File::abandon() {
+  std::shared_ptr<File> self;  // may be the last reference: released after the lock
+  MutexLock lock(mutex_);
+  abandoned_ = true;
+  self.swap(self_);
+  commit_.reset();
+}
+
+}  // namespace fpfs

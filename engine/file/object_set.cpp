@@ -1,0 +1,109 @@
+#include "engine/file/object_set.h"
+
+#include <fcntl.h>
+#include <linux/falloc.h>
+
+#include <algorithm>
+
+namespace fpfs {
+
+namespace {
+// Allocate ahead what the object already holds, within these bounds: few extents for large checkpoints, little to give
+// back for small ones.
+constexpr uint64_t kAheadMin = 4 * kMiB;
+constexpr uint64_t kAheadMax = 128 * kMiB;
+}  // namespace
+
+ObjectSet::ObjectSet(Storage& storage, Array& array, FileId file, Generation generation, bool may_exist)
+    : storage_(storage),
+      array_(array),
+      file_(file),
+      generation_(generation),
+      may_exist_(may_exist),
+      recorded_(may_exist),
+      objects_(std::make_unique<Object[]>(array.member_count())) {}
+
+ObjectSet::~ObjectSet() {
+  for (MemberIndex m = 0; m < array_.member_count(); ++m)
+    if (objects_[m].handle.load() != kNoHandle) storage_.close(objects_[m].handle.load());
+}
+
+Result<Handle> ObjectSet::open_for_transfer(MemberIndex member, bool for_write) {
+  Object& object = objects_[member];
+  Handle handle = object.handle.load(std::memory_order_acquire);
+  if (handle != kNoHandle) return handle;
+  FPFS_ASSIGN_OR_RETURN(const Handle directory, array_.object_directory(member, file_));
+  const std::string name = Array::object_name(file_, generation_);
+  const int flags = array_.object_flags(member) | (array_.read_only() ? O_RDONLY : O_RDWR);
+  if (may_exist_ || !for_write) {
+    Result<Handle> existing = storage_.open_at(directory, name, flags);
+    if (existing.is_ok()) {
+      Result<struct stat> attributes = storage_.fstat(*existing);
+      if (!attributes.is_ok()) {
+        storage_.close(*existing);
+        return attributes.status();
+      }
+      object.allocated_end.store(static_cast<uint64_t>(attributes->st_size));
+      object.handle.store(*existing, std::memory_order_release);
+      return *existing;
+    }
+    if (existing.status().code() != StatusCode::kNotFound || !for_write) return existing.status();
+  }
+  Result<Handle> created = storage_.open_at(directory, name, flags | O_CREAT | O_EXCL, 0600);
+  if (!created.is_ok() && created.status().code() == StatusCode::kExists) {
+    // No commit ever named this generation: it is what a crash left.
+    FPFS_RETURN_IF_ERROR(storage_.unlink(directory, name));
+    created = storage_.open_at(directory, name, flags | O_CREAT | O_EXCL, 0600);
+  }
+  if (!created.is_ok()) return created.status();
+  object.name_is_new.store(true);
+  object.touched.store(true);
+  object.handle.store(*created, std::memory_order_release);
+  return *created;
+}
+
+Status ObjectSet::preallocate(MemberIndex member, uint64_t end, bool streaming) {
+  Object& object = objects_[member];
+  object.touched.store(true, std::memory_order_release);
+  const uint64_t have = object.allocated_end.load(std::memory_order_relaxed);
+  if (end <= have) return Status::ok();
+  const uint64_t ahead = streaming ? std::clamp(have, kAheadMin, kAheadMax) : 0;
+  uint64_t want = std::max(end, have + ahead);
+  Status status = storage_.fallocate(object.handle.load(), 0, have, want - have);
+  if (status.code() == StatusCode::kNoSpace && want > end) {
+    want = end;
+    status = storage_.fallocate(object.handle.load(), 0, have, want - have);
+  }
+  // A filesystem without fallocate: the writes extend the file themselves, only slower.
+  if (!status.is_ok() && status.code() != StatusCode::kUnsupported) return status;
+  object.allocated_end.store(want, std::memory_order_relaxed);
+  return Status::ok();
+}
+
+Status ObjectSet::trim(MemberIndex member, uint64_t end) {
+  Object& object = objects_[member];
+  if (object.handle.load() == kNoHandle || object.allocated_end.load() <= end) return Status::ok();
+  FPFS_RETURN_IF_ERROR(storage_.ftruncate(object.handle.load(), end));
+  object.allocated_end.store(end);
+  object.touched.store(true);
+  return Status::ok();
+}
+
+Status ObjectSet::sync(MemberIndex member) {
+  Object& object = objects_[member];
+  FPFS_RETURN_IF_ERROR(storage_.fdatasync(object.handle.load()));
+  if (object.name_is_new.load()) {
+    FPFS_ASSIGN_OR_RETURN(const Handle directory, array_.object_directory(member, file_));
+    FPFS_RETURN_IF_ERROR(storage_.fsync(directory));
+    object.name_is_new.store(false);
+  }
+  return Status::ok();
+}
+
+Status ObjectSet::punch(MemberIndex member, uint64_t offset, uint64_t length) {
+  const Handle handle = objects_[member].handle.load();
+  if (handle == kNoHandle) return Status::ok();
+  return storage_.fallocate(handle, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, length);
+}
+
+}  // namespace fpfs

@@ -1,0 +1,355 @@
+// The read path: pin every chunk of the range, load what is missing, answer from the buffers, read ahead.
+//
+// A request first pins what is in memory and acquires, all or nothing, buffers for what is not. From then on nothing it
+// needs can be evicted, so it is evaluated again after each load until the last one is there. While it waits for buffers
+// it holds none. Several readers of one chunk share one load.
+//
+// Verification (P3) happens in the load's completion, on the member's queue thread, before anyone can see the bytes.
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "engine/base/log.h"
+#include "engine/codec/hash.h"
+#include "engine/file/file.h"
+
+namespace fpfs {
+
+void File::read(ReadRequest& request) {
+  FPFS_CHECK(request.length <= kRequestBytesMax, "a longer read is split by the caller");
+  request.file = this;
+  request.pinned_count = 0;
+  request.bytes = 0;
+  request.iov_count = 0;
+  continue_read(request);
+}
+
+void File::continue_read(ReadRequest& request) {
+  const std::shared_ptr<File> self = shared_from_this();
+  Deferred deferred;
+  Status failure;
+  Step step;
+  {
+    MutexLock lock(mutex_);
+    step = pin_range(request, deferred, failure);
+    if (step == Step::kDone) build_reply(request);
+  }
+  run(deferred);  // start loads first: the reply takes long enough for them to be useful
+  if (step == Step::kParked) return;
+  if (step == Step::kFailed) {
+    request.complete(request, failure);
+    return;
+  }
+  // The callback may free the request; what it pinned is remembered here.
+  std::array<CachedChunk*, kRequestChunksMax> pinned = request.pinned;
+  const unsigned pinned_count = request.pinned_count;
+  request.complete(request, Status::ok());
+  Deferred after;
+  {
+    MutexLock lock(mutex_);
+    for (unsigned i = 0; i < pinned_count; ++i)
+      if (pinned[i] != nullptr) unpin(*pinned[i], after);
+  }
+  run(after);
+}
+
+File::Step File::pin_range(ReadRequest& request, Deferred& deferred, Status& failure) {
+  if (!error_.is_ok()) {
+    unpin_all(request, deferred);
+    failure = error_;
+    return Step::kFailed;
+  }
+  if (request.pinned_count == 0) {
+    request.bytes = request.offset >= size_
+                        ? 0
+                        : static_cast<uint32_t>(std::min<uint64_t>(request.length, size_ - request.offset));
+    if (request.bytes == 0) return Step::kDone;
+    const Step step = pin_first(request, deferred);
+    if (step != Step::kDone) return step;
+    if (request.cursor != nullptr) read_ahead(*request.cursor, request.offset, request.bytes, deferred);
+  }
+  for (unsigned i = 0; i < request.pinned_count; ++i) {
+    CachedChunk* chunk = request.pinned[i];
+    if (chunk == nullptr) continue;
+    if (chunk->state == CachedChunk::State::kLoading) {
+      request.next = chunk->waiting_reads;
+      chunk->waiting_reads = &request;
+      return Step::kParked;
+    }
+    if (chunk->state == CachedChunk::State::kFailed) {
+      failure = chunk->failure;
+      unpin_all(request, deferred);
+      return Step::kFailed;
+    }
+  }
+  return Step::kDone;
+}
+
+// Pins every chunk of the range, making and loading those that are not in memory; or parks the request with nothing
+// pinned.
+File::Step File::pin_first(ReadRequest& request, Deferred& deferred) {
+  const ChunkIndex first = context_.stripes.chunk_of(request.offset);
+  const unsigned count = static_cast<unsigned>(context_.stripes.chunk_of(request.offset + request.bytes - 1) - first) + 1;
+  std::array<unsigned, kRequestChunksMax> missing;
+  unsigned missing_count = 0;
+  for (unsigned i = 0; i < count; ++i) {
+    CachedChunk* chunk = table_.find(first + i);
+    request.pinned[i] = nullptr;
+    request.pinned_count = i + 1;
+    if (chunk != nullptr && chunk->filling) {
+      unpin_all(request, deferred);
+      request.next = chunk->waiting_reads;
+      chunk->waiting_reads = &request;
+      return Step::kParked;
+    }
+    if (chunk != nullptr)
+      pin(*chunk, request.pinned[i]);
+    else if (extents_.get(first + i).exists() || (first + i == 0 && has_inline_))
+      missing[missing_count++] = i;
+  }
+  if (missing_count == 0) return Step::kDone;
+  std::array<Buffer*, kRequestChunksMax> buffers;
+  request.waiter.owner = &request;
+  request.waiter.ready = [](BufferPool::Waiter& waiter) {
+    auto& waiting = *static_cast<ReadRequest*>(waiter.owner);
+    waiting.file->continue_read(waiting);
+  };
+  if (!context_.pool->acquire(missing_count, buffers.data(), &request.waiter, this)) {
+    unpin_all(request, deferred);
+    return Step::kParked;
+  }
+  for (unsigned k = 0; k < missing_count; ++k) {
+    const ChunkIndex index = first + missing[k];
+    CachedChunk& chunk = adopt_buffer(*buffers[k], index);
+    const Extent& extent = extents_.get(index);
+    if (index == 0 && has_inline_)
+      load_inline(chunk);
+    else
+      begin_load(chunk, extent, deferred);
+    pin(chunk, request.pinned[missing[k]]);
+  }
+  return Step::kDone;
+}
+
+void File::pin(CachedChunk& chunk, CachedChunk*& slot) {
+  if (chunk.readers++ == 0 && !chunk.dirty && chunk.state == CachedChunk::State::kReady)
+    context_.pool->make_busy(*chunk.buffer);
+  slot = &chunk;
+}
+
+void File::unpin(CachedChunk& chunk, Deferred& deferred) {
+  if (--chunk.readers == 0) settle(chunk, false, deferred);
+}
+
+void File::unpin_all(ReadRequest& request, Deferred& deferred) {
+  for (unsigned i = 0; i < request.pinned_count; ++i)
+    if (request.pinned[i] != nullptr) unpin(*request.pinned[i], deferred);
+  request.pinned_count = 0;
+}
+
+void File::build_reply(ReadRequest& request) {
+  uint64_t offset = request.offset;
+  uint32_t left = request.bytes;
+  request.iov_count = 0;
+  auto append = [&request](const std::byte* data, uint32_t length) {
+    request.iov[request.iov_count++] = {const_cast<std::byte*>(data), length};
+  };
+  for (unsigned i = 0; left > 0; ++i) {
+    const uint32_t begin = context_.stripes.offset_in_chunk(offset);
+    const uint32_t length = std::min(left, context_.stripes.chunk_size - begin);
+    const CachedChunk* chunk = request.pinned[i];
+    const uint32_t content = chunk != nullptr && chunk->length > begin ? std::min(length, chunk->length - begin) : 0;
+    if (content > 0) append(chunk->buffer->data + begin, content);
+    if (content < length) append(context_.zeros.get(), length - content);
+    offset += length;
+    left -= length;
+  }
+}
+
+// --- read-ahead -----------------------------------------------------------------------------------------------------
+
+// Sequential readers get their window doubled from a few chunks up to the limit; a jump closes it.
+void File::read_ahead(ReadCursor& cursor, uint64_t offset, uint32_t length, Deferred& deferred) {
+  const ChunkIndex current = context_.stripes.chunk_of(offset + length);
+  if (offset != cursor.next_offset) {
+    cursor.window = 0;
+    cursor.ahead = current;
+  } else {
+    cursor.window = std::min(std::max(cursor.window * 2, 4U), context_.options.read_ahead);
+  }
+  cursor.next_offset = offset + length;
+  if (cursor.window == 0 || size_ == 0) return;
+  const ChunkIndex end = std::min(current + cursor.window, context_.stripes.chunk_of(size_ - 1) + 1);
+  for (ChunkIndex index = std::max(cursor.ahead, current); index < end; ++index) {
+    cursor.ahead = index + 1;
+    const Extent& extent = extents_.get(index);
+    if (!extent.exists() || table_.find(index) != nullptr) continue;
+    Buffer* buffer = nullptr;
+    if (!context_.pool->acquire(1, &buffer, nullptr, this)) {
+      cursor.ahead = index;
+      return;
+    }
+    begin_load(adopt_buffer(*buffer, index), extent, deferred);
+  }
+}
+
+// --- loads ----------------------------------------------------------------------------------------------------------
+
+void File::load_inline(CachedChunk& chunk) {
+  std::memcpy(chunk.buffer->data, inline_data_.data(), inline_data_.size());
+  chunk.length = static_cast<uint32_t>(inline_data_.size());
+}
+
+void File::begin_load(CachedChunk& chunk, const Extent& extent, Deferred& deferred) {
+  chunk.state = CachedChunk::State::kLoading;
+  chunk.target = extent;
+  chunk.length = extent.visible_length;
+  chunk.keep = shared_from_this();
+  chunk.objects = objects_;
+  chunk.io = IoRequest();
+  chunk.io.kind = IoRequest::Kind::kRead;
+  chunk.io.data = chunk.buffer->data;
+  chunk.io.offset = extent.slot * context_.stripes.chunk_size;
+  chunk.io.length = static_cast<uint32_t>(round_up(extent.stored_length, kIoAlignment));
+  chunk.io.prepare = &File::prepare_load;
+  chunk.io.complete = &File::complete_load;
+  chunk.io.owner = &chunk;
+  chunk.next_submit = nullptr;
+  (deferred.submits != nullptr ? deferred.submits_tail->next_submit : deferred.submits) = &chunk;
+  deferred.submits_tail = &chunk;
+}
+
+// On the member's thread.
+Status File::prepare_load(IoRequest& io) {
+  CachedChunk& chunk = *static_cast<CachedChunk*>(io.owner);
+  Result<Handle> handle = chunk.objects->open_for_transfer(chunk.target.member, false);
+  if (!handle.is_ok()) return handle.status();
+  io.handle = *handle;
+  return Status::ok();
+}
+
+void File::complete_load(IoRequest& io, const Status& status) {
+  CachedChunk& chunk = *static_cast<CachedChunk*>(io.owner);
+  const std::shared_ptr<File> file = std::move(chunk.keep);
+  const std::shared_ptr<ObjectSet> objects = std::move(chunk.objects);
+  Status outcome = status;
+  if (outcome.is_ok()) outcome = check_loaded(file->context_, *objects, chunk.index, chunk.target, io);
+  MemberCounters& counters = file->context_.counters[chunk.target.member];
+  if (outcome.is_ok()) {
+    counters.bytes_read.fetch_add(io.transferred, std::memory_order_relaxed);
+  } else {
+    (outcome.code() == StatusCode::kCorruption ? counters.checksum_errors : counters.read_errors)
+        .fetch_add(1, std::memory_order_relaxed);
+    outcome = file->describe(outcome, chunk.index, chunk.target, *objects);
+    log(LogLevel::kError, "{}; the read fails with an I/O error", outcome.message());
+  }
+  file->finish_load(chunk, outcome);
+  file->context_.relieve_pressure();
+}
+
+Status File::check_loaded(const FileContext& context, const ObjectSet& objects, ChunkIndex chunk, const Extent& extent,
+                          const IoRequest& io) {
+  if (io.transferred < extent.stored_length)
+    return Status::error(StatusCode::kCorruption, "the object ends after " + std::to_string(io.transferred) + " of " +
+                                                      std::to_string(extent.stored_length) + " bytes");
+  if (!context.options.verify) return Status::ok();
+  const uint64_t found =
+      hash_bytes({io.data, extent.stored_length},
+                 chunk_seed(context.array->id().data(), objects.file(), objects.generation(), chunk));
+  if (found == extent.checksum) return Status::ok();
+  return Status::error(StatusCode::kCorruption, "the checksum does not match what was written");
+}
+
+void File::finish_load(CachedChunk& chunk, const Status& status) {
+  Deferred deferred;
+  {
+    MutexLock lock(mutex_);
+    if (abandoned_) return;
+    chunk.state = status.is_ok() ? CachedChunk::State::kReady : CachedChunk::State::kFailed;
+    chunk.failure = status;
+    // A write that waited to overwrite part of the chunk must find the failure; it settles the chunk then.
+    const bool leave_for_writer = !status.is_ok() && chunk.waiting_writes != nullptr;
+    wake(chunk, deferred);
+    if (!leave_for_writer) settle(chunk, false, deferred);
+  }
+  run(deferred);
+}
+
+// "step100.pt, chunk 7: member 2 (/nvme2/fp), object objects/.. at offset 3145728: <what>".
+Status File::describe(const Status& status, ChunkIndex chunk, const Extent& extent, const ObjectSet& objects) const {
+  const uint64_t offset = extent.slot * context_.stripes.chunk_size;
+  return status
+      .with_context(fmt::format("{}, chunk {}: member {} ({}), object {} at offset {}", path(), chunk, extent.member,
+                                context_.array->member(extent.member).path,
+                                Array::object_name(objects.file(), objects.generation()), offset))
+      .at(extent.member, offset, extent.stored_length);
+}
+
+// --- verify on demand -----------------------------------------------------------------------------------------------
+
+namespace {
+// One chunk read into a buffer of its own, past the cache.
+struct Verification {
+  std::shared_ptr<File> file;
+  std::shared_ptr<ObjectSet> objects;
+  ChunkIndex chunk = 0;
+  Extent extent;
+  Buffer* buffer = nullptr;
+  BufferPool::Waiter waiter;
+  IoRequest io;
+  std::function<void(const Status&)> done;
+};
+}  // namespace
+
+void File::verify_chunk(ChunkIndex chunk, std::function<void(const Status&)> done) {
+  auto job = std::make_unique<Verification>();
+  {
+    MutexLock lock(mutex_);
+    job->extent = extents_.get(chunk);
+    job->objects = objects_;
+  }
+  if (!job->extent.exists()) return done(Status::ok());
+  job->file = shared_from_this();
+  job->chunk = chunk;
+  job->done = std::move(done);
+  job->waiter.owner = job.get();
+  job->waiter.ready = [](BufferPool::Waiter& waiter) { start_verification(waiter.owner); };
+  start_verification(job.release());
+}
+
+bool File::has_moved(ChunkIndex chunk, const Extent& extent) const {
+  MutexLock lock(mutex_);
+  return !(extents_.get(chunk) == extent);
+}
+
+void File::start_verification(void* pointer) {
+  auto* job = static_cast<Verification*>(pointer);
+  FileContext& context = job->file->context_;
+  if (!context.pool->acquire(1, &job->buffer, &job->waiter, nullptr)) return;
+  job->io.kind = IoRequest::Kind::kRead;
+  job->io.data = job->buffer->data;
+  job->io.offset = job->extent.slot * context.stripes.chunk_size;
+  job->io.length = static_cast<uint32_t>(round_up(job->extent.stored_length, kIoAlignment));
+  job->io.owner = job;
+  job->io.prepare = [](IoRequest& io) {
+    auto* self = static_cast<Verification*>(io.owner);
+    Result<Handle> handle = self->objects->open_for_transfer(self->extent.member, false);
+    if (!handle.is_ok()) return handle.status();
+    io.handle = *handle;
+    return Status::ok();
+  };
+  job->io.complete = [](IoRequest& io, const Status& status) {
+    std::unique_ptr<Verification> self(static_cast<Verification*>(io.owner));
+    FileContext& shared = self->file->context_;
+    Status outcome = status;
+    if (outcome.is_ok()) outcome = check_loaded(shared, *self->objects, self->chunk, self->extent, io);
+    shared.pool->release(*self->buffer);
+    if (!outcome.is_ok() && self->file->has_moved(self->chunk, self->extent))
+      return self->file->verify_chunk(self->chunk, std::move(self->done));  // replaced meanwhile: look at the new place
+    if (!outcome.is_ok()) outcome = self->file->describe(outcome, self->chunk, self->extent, *self->objects);
+    self->done(outcome);
+  };
+  context.queues[job->extent.member]->submit(job->io);
+}
+
+}  // namespace fpfs

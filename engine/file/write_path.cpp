@@ -1,0 +1,288 @@
+// The write path: request → chunk buffer → reply → flush.
+//
+// A write copies its payload into chunk buffers, is answered, and only then are full chunks handed to their member's queue,
+// whose thread hashes them and starts the O_DIRECT write. Whatever a write may have to wait for (a free buffer, a chunk
+// being loaded for a partial overwrite, a chunk on its way to the drive, a commit that needs a consistent point) parks the
+// request, payload and all, on a list of exactly that thing; no thread waits.
+//
+// Where a chunk goes: its natural place when it never was stored; over itself when what is stored there was written
+// since the last commit and so is in nobody's record; otherwise a free slot, because a committed chunk is never
+// overwritten.
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "engine/base/log.h"
+#include "engine/codec/hash.h"
+#include "engine/file/file.h"
+
+namespace fpfs {
+
+void File::write(WriteRequest& request) {
+  FPFS_CHECK(request.length <= kRequestBytesMax, "a longer write is split by the caller");
+  request.file = this;
+  request.done = 0;
+  request.active = false;
+  request.granted = nullptr;
+  continue_write(request);
+}
+
+void File::continue_write(WriteRequest& request) {
+  const std::shared_ptr<File> self = shared_from_this();  // the caller may drop its reference in complete()
+  Deferred deferred;
+  Status failure;
+  Step step;
+  {
+    MutexLock lock(mutex_);
+    step = write_some(request, deferred, failure);
+    if (step != Step::kParked) end_active_write(request, deferred);
+  }
+  if (step != Step::kParked) request.complete(request, step == Step::kDone ? Status::ok() : failure);
+  run(deferred);
+  if (step != Step::kParked) context_.relieve_pressure();
+}
+
+File::Step File::write_some(WriteRequest& request, Deferred& deferred, Status& failure) {
+  if (!request.active) {
+    if (controls_head_ != nullptr) {
+      request.next = nullptr;
+      (parked_tail_ != nullptr ? parked_tail_->next : parked_head_) = &request;
+      parked_tail_ = &request;
+      return Step::kParked;
+    }
+    request.active = true;
+    ++active_writes_;
+    if (!writable_ || context_.array->read_only())
+      failure = Status::error(StatusCode::kReadOnly, "the array is mounted read-only");
+    else if (request.offset > kFileSizeMax - request.length)
+      failure = Status::error(StatusCode::kTooLarge, "write past the largest file offset");
+    else
+      failure = context_.array_failure();
+    if (!failure.is_ok()) return Step::kFailed;
+    if (context_.options.null_write) {
+      request.done = request.length;
+      size_ = std::max(size_, request.offset + request.length);
+      mtime_ = context_.environment->now();
+      return Step::kDone;
+    }
+  }
+  const uint32_t chunk_size = context_.stripes.chunk_size;
+  while (request.done < request.length) {
+    if (!error_.is_ok()) {
+      failure = error_;
+      return Step::kFailed;
+    }
+    const uint64_t offset = request.offset + request.done;
+    const ChunkIndex index = context_.stripes.chunk_of(offset);
+    const uint32_t begin = context_.stripes.offset_in_chunk(offset);
+    const uint32_t end = std::min(chunk_size, begin + (request.length - request.done));
+    // A file whose content is in its sidecar gets that as chunk 0 before it may have others.
+    const bool from_inline = has_inline_ && index != 0;
+    CachedChunk* chunk = from_inline ? chunk_for_write(0, 0, 0, request, deferred)
+                                     : chunk_for_write(index, begin, end, request, deferred);
+    if (chunk == nullptr) return Step::kParked;
+    if (chunk->state == CachedChunk::State::kFailed) {
+      failure = chunk->failure;
+      settle(*chunk, true, deferred);
+      return Step::kFailed;
+    }
+    if (from_inline) {
+      context_.pool->make_busy(*chunk->buffer);
+      mark_dirty(*chunk);
+      mark_modified();
+      has_inline_ = false;
+      inline_data_.clear();
+      continue;
+    }
+    if (index == 0 && has_inline_) {
+      has_inline_ = false;
+      inline_data_.clear();
+    }
+    if (!chunk->dirty) context_.pool->make_busy(*chunk->buffer);
+    chunk->filling = true;
+    std::byte* const data = chunk->buffer->data;
+    const uint32_t old_length = chunk->length;
+    const std::byte* const source = request.data + request.done;
+    mutex_.unlock();
+    if (begin > old_length) std::memset(data + old_length, 0, begin - old_length);
+    std::memcpy(data + begin, source, end - begin);
+    mutex_.lock();
+    chunk->filling = false;
+    chunk->length = std::max(chunk->length, end);
+    mark_dirty(*chunk);
+    mark_modified();
+    request.done += end - begin;
+    size_ = std::max(size_, offset + (end - begin));
+    if (end == chunk_size && chunk->length == chunk_size && may_flush())
+      begin_flush(*chunk, true, deferred);
+    else
+      wake(*chunk, deferred);
+    // A random writer's chunks go out one by one before the pool runs dry. A stream has one partly filled chunk, which
+    // is left alone: flushing it early would write it twice.
+    if (dirty_count_ > 1 && dirty_head_ != chunk && may_flush() && context_.pool->is_low() && !dirty_head_->filling)
+      begin_flush(*dirty_head_, false, deferred);
+  }
+  return Step::kDone;
+}
+
+// The chunk, ready to take bytes [begin, end); or null after parking the request (or after parking is needed until a load
+// completes). A chunk that was stored before and is not overwritten as a whole is loaded first.
+CachedChunk* File::chunk_for_write(ChunkIndex index, uint32_t begin, uint32_t end, WriteRequest& request,
+                                   Deferred& deferred) {
+  CachedChunk* chunk = table_.find(index);
+  if (chunk == nullptr) {
+    if (request.granted == nullptr) {
+      request.waiter.owner = &request;
+      request.waiter.ready = [](BufferPool::Waiter& waiter) {
+        auto& waiting = *static_cast<WriteRequest*>(waiter.owner);
+        waiting.file->continue_write(waiting);
+      };
+      if (!context_.pool->acquire(1, &request.granted, &request.waiter, this)) return nullptr;
+    }
+    chunk = &adopt_buffer(*request.granted, index);
+    request.granted = nullptr;
+    const Extent& extent = extents_.get(index);
+    if (index == 0 && has_inline_)
+      load_inline(*chunk);
+    else if (extent.exists() && !(begin == 0 && end >= extent.visible_length))
+      begin_load(*chunk, extent, deferred);
+    if (chunk->state == CachedChunk::State::kReady) return chunk;
+  }
+  const bool usable = chunk->state == CachedChunk::State::kReady || chunk->state == CachedChunk::State::kFailed;
+  if (usable && !chunk->filling && chunk->readers == 0) return chunk;
+  request.next = chunk->waiting_writes;
+  chunk->waiting_writes = &request;
+  return nullptr;
+}
+
+void File::end_active_write(WriteRequest& request, Deferred& deferred) {
+  if (request.granted != nullptr) {
+    context_.pool->release(*request.granted);
+    request.granted = nullptr;
+  }
+  request.active = false;
+  --active_writes_;
+  if (!error_.is_ok()) discard_dirty(deferred);
+  run_controls(deferred);
+}
+
+// --- flush ----------------------------------------------------------------------------------------------------------
+
+void File::begin_flush(CachedChunk& chunk, bool streaming, Deferred& deferred) {
+  FPFS_CHECK(chunk.dirty && chunk.state == CachedChunk::State::kReady && !chunk.filling, "only dirty chunks are flushed");
+  unlink_dirty(chunk);
+  chunk.state = CachedChunk::State::kWriting;
+  chunk.streaming = streaming;
+  if (file_id_ == 0) {
+    while (file_id_ == 0) file_id_ = context_.environment->random_u64();
+  }
+  if (objects_ == nullptr)
+    objects_ = std::make_shared<ObjectSet>(context_.storage(), *context_.array, file_id_, generation_, false);
+  const Extent& old = extents_.get(chunk.index);
+  const MemberIndex member = context_.stripes.member_of(file_id_, chunk.index);
+  chunk.target = Extent();
+  chunk.target.member = member;
+  if (old.exists() && old.epoch == epoch_) {
+    // Written since the last commit: overwritten in place. The slot belongs to the chunk until the write is done.
+    chunk.target.slot = old.slot;
+    extents_.set(chunk.index, Extent());
+  } else {
+    chunk.target.slot = slots_[member].allocate(context_.stripes.natural_slot(chunk.index));
+  }
+  chunk.target.codec = Codec::kRaw;
+  chunk.target.stored_length = chunk.target.raw_length = chunk.length;
+  chunk.target.epoch = epoch_;
+  chunk.keep = shared_from_this();
+  chunk.objects = objects_;
+  chunk.io = IoRequest();
+  chunk.io.kind = IoRequest::Kind::kWrite;
+  chunk.io.data = chunk.buffer->data;
+  chunk.io.offset = chunk.target.slot * context_.stripes.chunk_size;
+  chunk.io.length = static_cast<uint32_t>(round_up(chunk.length, kIoAlignment));
+  chunk.io.prepare = &File::prepare_flush;
+  chunk.io.complete = &File::complete_flush;
+  chunk.io.owner = &chunk;
+  ++writes_in_flight_;
+  context_.writes_in_flight.fetch_add(1, std::memory_order_relaxed);
+  chunk.next_submit = nullptr;
+  (deferred.submits != nullptr ? deferred.submits_tail->next_submit : deferred.submits) = &chunk;
+  deferred.submits_tail = &chunk;
+}
+
+void File::flush_dirty(bool only_full, Deferred& deferred) {
+  for (CachedChunk* chunk = dirty_head_; chunk != nullptr;) {
+    CachedChunk* next = chunk->next_dirty;
+    const bool full = chunk->length == context_.stripes.chunk_size;
+    if (!chunk->filling && (full || !only_full)) begin_flush(*chunk, full, deferred);
+    chunk = next;
+  }
+}
+
+// On the member's thread.
+Status File::prepare_flush(IoRequest& io) {
+  CachedChunk& chunk = *static_cast<CachedChunk*>(io.owner);
+  FileContext& context = chunk.keep->context_;
+  Extent& target = chunk.target;
+  std::memset(io.data + target.stored_length, 0, io.length - target.stored_length);
+  target.checksum = hash_bytes({io.data, target.stored_length},
+                               chunk_seed(context.array->id().data(), chunk.objects->file(),
+                                          chunk.objects->generation(), chunk.index));
+  Result<Handle> handle = chunk.objects->open_for_transfer(target.member, true);
+  if (!handle.is_ok()) return handle.status();
+  io.handle = *handle;
+  return chunk.objects->preallocate(target.member, io.offset + io.length, chunk.streaming);
+}
+
+void File::complete_flush(IoRequest& io, const Status& status) {
+  CachedChunk& chunk = *static_cast<CachedChunk*>(io.owner);
+  const std::shared_ptr<File> file = std::move(chunk.keep);
+  const std::shared_ptr<ObjectSet> objects = std::move(chunk.objects);
+  MemberCounters& counters = file->context_.counters[chunk.target.member];
+  file->context_.writes_in_flight.fetch_sub(1, std::memory_order_relaxed);
+  if (status.is_ok()) {
+    counters.bytes_written.fetch_add(io.length, std::memory_order_relaxed);
+    file->finish_flush(chunk, *objects, status);
+  } else {
+    counters.write_errors.fetch_add(1, std::memory_order_relaxed);
+    file->finish_flush(chunk, *objects, file->describe(status, chunk.index, chunk.target, *objects));
+  }
+  file->context_.relieve_pressure();
+}
+
+void File::finish_flush(CachedChunk& chunk, const ObjectSet& objects, const Status& status) {
+  Deferred deferred;
+  {
+    MutexLock lock(mutex_);
+    --writes_in_flight_;
+    if (abandoned_) return;
+    chunk.state = CachedChunk::State::kReady;
+    // After a truncation to nothing the slots counted here are those of a new generation's objects.
+    const bool same_generation = &objects == objects_.get();
+    if (!status.is_ok()) {
+      chunk.state = CachedChunk::State::kFailed;
+      chunk.failure = status;
+      fail(status);
+      discard_dirty(deferred);
+    }
+    if (status.is_ok() && !chunk.detached) {
+      chunk.target.visible_length = std::min(chunk.target.raw_length, chunk.length);
+      set_extent(chunk.index, chunk.target);
+    } else if (same_generation) {
+      slots_[chunk.target.member].release(chunk.target.slot);
+    }
+    settle(chunk, true, deferred);
+    advance_commit(deferred);
+  }
+  run(deferred);
+}
+
+// After a failure: what was acknowledged and cannot be stored is given up, so that other files get the buffers.
+void File::discard_dirty(Deferred& deferred) {
+  for (CachedChunk* chunk = dirty_head_; chunk != nullptr;) {
+    CachedChunk* next = chunk->next_dirty;
+    if (!chunk->filling) detach(*chunk, deferred);
+    chunk = next;
+  }
+}
+
+}  // namespace fpfs

@@ -1,0 +1,354 @@
+// Names: what lives in tree/ and what happens to a file's content when its names change.
+//
+// Whoever removes or replaces a name holds the file's name lock from before the change until it is known whether content
+// must be freed, and openers hold it while they open: so a file is either open before its last name goes (its File frees the
+// objects after the last use) or cannot be opened any more.
+#include <fcntl.h>
+#include <linux/fs.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "engine/base/log.h"
+#include "engine/index/sidecar.h"
+#include "engine/index/sidecar_file.h"
+#include "engine/store/store_impl.h"
+
+namespace fpfs {
+
+namespace {
+
+constexpr int kDirectoryFlags = O_RDONLY | O_DIRECTORY;
+
+// A handle that is closed when the scope ends, unless it is given away.
+class ScopedHandle {
+ public:
+  ScopedHandle(Storage& storage, Handle handle) : storage_(storage), handle_(handle) {}
+  ~ScopedHandle() {
+    if (handle_ != kNoHandle) storage_.close(handle_);
+  }
+  ScopedHandle(const ScopedHandle&) = delete;
+  ScopedHandle& operator=(const ScopedHandle&) = delete;
+  Handle get() const { return handle_; }
+  Handle release() { return std::exchange(handle_, kNoHandle); }
+
+ private:
+  Storage& storage_;
+  Handle handle_;
+};
+
+// What the end of a sidecar tells without reading it all; a torn tail costs reading it all.
+Result<SidecarSummary> summarize(Storage& storage, const Array& array, Handle sidecar, uint64_t size) {
+  if (size == 0) return SidecarSummary{.is_inline = true};
+  if (size >= kSidecarTrailerSize) {
+    std::byte bytes[kSidecarTrailerSize];
+    FPFS_ASSIGN_OR_RETURN(const size_t length, storage.pread(sidecar, bytes, size - kSidecarTrailerSize));
+    if (length == kSidecarTrailerSize) {
+      Result<SidecarSummary> summary = decode_sidecar_trailer(bytes, size);
+      if (summary.is_ok()) return summary;
+    }
+  }
+  StorageSidecarReader reader(storage, sidecar, size);
+  FPFS_ASSIGN_OR_RETURN(const FileImage image, fold_sidecar(reader, array.id(), array.member_count(),
+                                                            array.superblock().chunk_size, nullptr));
+  SidecarSummary summary;
+  summary.file_id = image.file_id;
+  summary.generation = image.generation;
+  summary.sequence = image.sequence;
+  summary.size = image.size;
+  summary.allocated = image.extents.allocated_bytes() + round_up(image.inline_data.size(), 512);
+  summary.is_inline = image.is_inline || image.sequence == 0;
+  return summary;
+}
+
+}  // namespace
+
+// --- attributes -------------------------------------------------------------------------------------------------------
+
+// Size and blocks of a regular file that is not open, from its sidecar. A sidecar that cannot be read shows as an empty
+// file: it can be listed and removed; opening it reports the damage.
+void Store::fill_logical(Handle node, struct stat& attributes) {
+  if (std::shared_ptr<File> file = impl_->find(attributes.st_ino)) {
+    file->overlay(attributes);
+    return;
+  }
+  const auto sidecar_size = static_cast<uint64_t>(attributes.st_size);
+  attributes.st_size = 0;
+  attributes.st_blocks = 0;
+  if (sidecar_size == 0) return;
+  Result<Handle> handle = storage().reopen(node, O_RDONLY);
+  if (!handle.is_ok()) return;
+  const ScopedHandle sidecar(storage(), *handle);
+  Result<SidecarSummary> summary = summarize(storage(), *array_, sidecar.get(), sidecar_size);
+  if (!summary.is_ok()) {
+    log(LogLevel::kWarning, "{}: {}; run fsck.fastpersistfs", storage().describe(node), summary.status().message());
+    return;
+  }
+  attributes.st_size = static_cast<off_t>(summary->size);
+  attributes.st_blocks = static_cast<blkcnt_t>(round_up(summary->allocated, 512) / 512);
+}
+
+Result<Store::Node> Store::lookup(Handle directory, const std::string& name) {
+  FPFS_ASSIGN_OR_RETURN(const Handle handle, storage().open_at(directory, name, O_PATH));
+  Result<struct stat> attributes = this->attributes(handle);
+  if (!attributes.is_ok()) {
+    storage().close(handle);
+    return attributes.status();
+  }
+  return Node{handle, *attributes};
+}
+
+Result<struct stat> Store::attributes(Handle node) {
+  FPFS_ASSIGN_OR_RETURN(struct stat attributes, storage().fstat(node));
+  if (S_ISREG(attributes.st_mode)) fill_logical(node, attributes);
+  return attributes;
+}
+
+Status Store::chmod(Handle node, mode_t mode) {
+  return storage().chmod(node, mode);
+}
+
+Status Store::chown(Handle node, uid_t uid, gid_t gid) {
+  return storage().chown(node, uid, gid);
+}
+
+Status Store::set_times(Handle node, const struct timespec times[2]) {
+  FPFS_RETURN_IF_ERROR(storage().set_times(node, times));
+  if (times[1].tv_nsec == UTIME_OMIT) return Status::ok();
+  FPFS_ASSIGN_OR_RETURN(const struct stat attributes, storage().fstat(node));
+  if (std::shared_ptr<File> file = impl_->find(attributes.st_ino)) file->set_mtime(attributes.st_mtim);
+  return Status::ok();
+}
+
+Result<struct statvfs> Store::space() {
+  return array_->space();
+}
+
+// --- making names -----------------------------------------------------------------------------------------------------
+
+Result<Store::Created> Store::create(Handle directory, const std::string& name, mode_t mode) {
+  FPFS_RETURN_IF_ERROR(impl_->array_failure());
+  FPFS_ASSIGN_OR_RETURN(const Handle sidecar, storage().open_at(directory, name, O_CREAT | O_EXCL | O_RDWR, mode));
+  Result<Handle> node = storage().open_at(directory, name, O_PATH);
+  if (!node.is_ok()) {
+    storage().close(sidecar);
+    return node.status();
+  }
+  return adopt_created(sidecar, directory, *node);
+}
+
+Result<Store::Created> Store::create_unnamed(Handle directory, mode_t mode) {
+  FPFS_RETURN_IF_ERROR(impl_->array_failure());
+  FPFS_ASSIGN_OR_RETURN(const Handle sidecar, storage().open_at(directory, ".", O_TMPFILE | O_RDWR, mode));
+  Result<Handle> node = storage().reopen(sidecar, O_PATH);
+  if (!node.is_ok()) {
+    storage().close(sidecar);
+    return node.status();
+  }
+  return adopt_created(sidecar, kNoHandle, *node);
+}
+
+// The file's first commit makes its name durable too, so it remembers the directory.
+Result<Store::Created> Store::adopt_created(Handle sidecar, Handle directory, Handle node) {
+  ScopedHandle owned_node(storage(), node);
+  Handle parent = kNoHandle;
+  if (directory != kNoHandle) {
+    Result<Handle> opened = storage().reopen(directory, kDirectoryFlags);
+    if (!opened.is_ok()) {
+      storage().close(sidecar);
+      return opened.status();
+    }
+    parent = *opened;
+  }
+  FPFS_ASSIGN_OR_RETURN(std::shared_ptr<File> file, File::open(*impl_, sidecar, true, parent));
+  impl_->insert(file);
+  FPFS_ASSIGN_OR_RETURN(const struct stat attributes, this->attributes(node));
+  return Created{{owned_node.release(), attributes}, std::move(file)};
+}
+
+Status Store::make_directory(Handle directory, const std::string& name, mode_t mode) {
+  FPFS_RETURN_IF_ERROR(impl_->array_failure());
+  return storage().make_directory(directory, name, mode);
+}
+
+Status Store::make_node(Handle directory, const std::string& name, mode_t mode, dev_t device) {
+  FPFS_RETURN_IF_ERROR(impl_->array_failure());
+  return storage().make_node(directory, name, mode, device);
+}
+
+Status Store::symlink(const std::string& target, Handle directory, const std::string& name) {
+  FPFS_RETURN_IF_ERROR(impl_->array_failure());
+  return storage().symlink(target, directory, name);
+}
+
+Status Store::link(Handle node, Handle directory, const std::string& name) {
+  FPFS_RETURN_IF_ERROR(impl_->array_failure());
+  return storage().link(node, directory, name);
+}
+
+Status Store::sync_directory(Handle directory) {
+  FPFS_ASSIGN_OR_RETURN(const Handle handle, storage().reopen(directory, kDirectoryFlags));
+  const ScopedHandle scoped(storage(), handle);
+  const Status status = storage().fsync(handle);
+  if (!status.is_ok()) impl_->fail_array(status.with_context(storage().describe(directory)));
+  return status;
+}
+
+// --- removing names ---------------------------------------------------------------------------------------------------
+
+// A file whose name is about to go: holds what is needed to free its content if that was the last one.
+class Store::NameHolder {
+ public:
+  // `name` may not exist or be no regular file: then release() does nothing.
+  NameHolder(Store& store, Handle directory, const std::string& name) : store_(store) {
+    Result<struct stat> attributes = store.storage().stat_at(directory, name);
+    if (!attributes.is_ok() || !S_ISREG(attributes->st_mode)) return;
+    inode_ = attributes->st_ino;
+    // Readable when there is something to read: to free content its id must be known.
+    Result<Handle> handle = store.storage().open_at(directory, name, attributes->st_size > 0 ? O_RDONLY : O_PATH);
+    if (!handle.is_ok()) handle = store.storage().open_at(directory, name, O_PATH);
+    if (handle.is_ok()) handle_ = *handle;
+  }
+  ~NameHolder() {
+    if (handle_ != kNoHandle) store_.storage().close(handle_);
+  }
+  NameHolder(const NameHolder&) = delete;
+  NameHolder& operator=(const NameHolder&) = delete;
+
+  bool is_file() const { return handle_ != kNoHandle; }
+  uint64_t inode() const { return inode_; }
+  Handle handle() const { return handle_; }
+
+  // After the name was removed from `directory`, with the name lock held.
+  void release(Handle directory) {
+    if (!is_file()) return;
+    Storage& storage = store_.storage();
+    Result<struct stat> now = storage.fstat(handle_);
+    if (!now.is_ok() || now->st_nlink > 0) return;
+    std::shared_ptr<File> file = store_.impl_->find(inode_);
+    DoomedObjects doomed;
+    if (file == nullptr) {
+      if (now->st_size == 0) return;
+      Result<SidecarSummary> summary =
+          summarize(storage, *store_.array_, handle_, static_cast<uint64_t>(now->st_size));
+      if (!summary.is_ok()) {
+        log(LogLevel::kWarning, "removed a file with an unreadable index ({}); fsck -p will free its objects",
+            summary.status().message());
+        return;
+      }
+      if (summary->is_inline) return;
+      doomed = {summary->file_id, summary->generation};
+    }
+    Result<Handle> parent = storage.reopen(directory, kDirectoryFlags);
+    if (!parent.is_ok()) {
+      log(LogLevel::kWarning, "cannot free a removed file: {}; fsck -p will", parent.status().message());
+      return;
+    }
+    if (file != nullptr)
+      file->name_removed(*parent);
+    else
+      store_.impl_->reclaim({doomed}, *parent);
+  }
+
+ private:
+  Store& store_;
+  uint64_t inode_ = 0;
+  Handle handle_ = kNoHandle;
+};
+
+Status Store::unlink(Handle directory, const std::string& name) {
+  FPFS_RETURN_IF_ERROR(impl_->array_failure());
+  NameHolder holder(*this, directory, name);
+  if (!holder.is_file()) return storage().unlink(directory, name);
+  MutexLock lock(impl_->name_lock(holder.inode()));
+  FPFS_RETURN_IF_ERROR(storage().unlink(directory, name));
+  holder.release(directory);
+  return Status::ok();
+}
+
+Status Store::remove_directory(Handle directory, const std::string& name) {
+  FPFS_RETURN_IF_ERROR(impl_->array_failure());
+  return storage().remove_directory(directory, name);
+}
+
+Status Store::rename(Handle from, const std::string& from_name, Handle to, const std::string& to_name,
+                     unsigned flags) {
+  FPFS_RETURN_IF_ERROR(impl_->array_failure());
+  NameHolder source(*this, from, from_name);
+  NameHolder target(*this, to, to_name);
+  const bool replaces = target.is_file() && (flags & (RENAME_EXCHANGE | RENAME_NOREPLACE)) == 0;
+  if (replaces) {
+    MutexLock lock(impl_->name_lock(target.inode()));
+    FPFS_RETURN_IF_ERROR(storage().rename(from, from_name, to, to_name, flags));
+    target.release(to);
+  } else {
+    FPFS_RETURN_IF_ERROR(storage().rename(from, from_name, to, to_name, flags));
+  }
+  // A file whose name was not durable yet has another directory to sync at its first commit.
+  auto moved = [this](const NameHolder& holder, Handle directory) {
+    if (!holder.is_file()) return Status::ok();
+    std::shared_ptr<File> file = impl_->find(holder.inode());
+    if (file == nullptr || !file->has_new_name()) return Status::ok();
+    FPFS_ASSIGN_OR_RETURN(const Handle parent, storage().reopen(directory, kDirectoryFlags));
+    file->name_moved_to(parent);
+    return Status::ok();
+  };
+  FPFS_RETURN_IF_ERROR(moved(source, to));
+  if ((flags & RENAME_EXCHANGE) != 0) FPFS_RETURN_IF_ERROR(moved(target, from));
+  return Status::ok();
+}
+
+void Store::rename_async(Handle from, const std::string& from_name, Handle to, const std::string& to_name,
+                         unsigned flags, std::function<void(const Status&)> done) {
+  // Only content that replaces content can leave something half: a new name may be empty after a crash.
+  bool replaces = false;
+  std::shared_ptr<File> file;
+  Handle source_handle = kNoHandle;
+  if ((flags & RENAME_NOREPLACE) == 0) {
+    Result<struct stat> target = storage().stat_at(to, to_name);
+    replaces = target.is_ok() && S_ISREG(target->st_mode) && target->st_size > 0;
+  }
+  if (replaces) {
+    const NameHolder source(*this, from, from_name);
+    if (source.is_file()) file = impl_->find(source.inode());
+    // With Durable::kFsync a closed file's record may be in the page cache only.
+    if (source.is_file() && file == nullptr && options_.durable == StoreOptions::Durable::kFsync)
+      if (Result<Handle> handle = storage().reopen(source.handle(), O_RDONLY); handle.is_ok()) source_handle = *handle;
+  }
+  if (source_handle == kNoHandle && (file == nullptr || !file->is_dirty()))
+    return done(rename(from, from_name, to, to_name, flags));
+
+  struct Job {
+    Store* store = nullptr;
+    ControlRequest request;
+    std::shared_ptr<File> file;
+    Handle from = kNoHandle, to = kNoHandle, sidecar = kNoHandle;
+    std::string from_name, to_name;
+    unsigned flags = 0;
+    std::function<void(const Status&)> done;
+
+    void finish(const Status& committed) {
+      store->impl_->post([this, committed] {
+        std::unique_ptr<Job> self(this);
+        Status status = committed;
+        if (sidecar != kNoHandle) {
+          status = store->storage().fsync(sidecar);
+          store->storage().close(sidecar);
+          if (!status.is_ok()) store->impl_->fail_array(status);
+        }
+        if (status.is_ok()) status = store->rename(from, from_name, to, to_name, flags);
+        file.reset();
+        done(status);
+      });
+    }
+  };
+  auto* job = new Job{this, {}, file, from, to, source_handle, from_name, to_name, flags, std::move(done)};
+  if (file == nullptr) return job->finish(Status::ok());
+  job->request.owner = job;
+  job->request.complete = [](ControlRequest& request, const Status& status) {
+    static_cast<Job*>(request.owner)->finish(status);
+  };
+  file->control(job->request);
+}
+
+}  // namespace fpfs

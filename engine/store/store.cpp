@@ -1,0 +1,410 @@
+#include "engine/store/store.h"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <mutex>
+
+#include "engine/base/log.h"
+#include "engine/check/check.h"
+#include "engine/store/store_impl.h"
+
+namespace fpfs {
+
+namespace {
+
+Status check_options(const StoreOptions& options, uint32_t chunk_size) {
+  auto refuse = [](std::string what) { return Status::error(StatusCode::kInvalidArgument, std::move(what)); };
+  if (options.queue_depth < 1 || options.queue_depth > 1024)
+    return refuse(fmt::format("queue_depth={} is out of range; use 1 to 1024", options.queue_depth));
+  if (options.read_ahead > 1024)
+    return refuse(fmt::format("read_ahead={} is out of range; use 0 (automatic) to 1024 chunks", options.read_ahead));
+  if (options.inline_max > kInlineSizeMax)
+    return refuse(fmt::format("inline files of {} bytes; the limit is {}", options.inline_max, kInlineSizeMax));
+  const uint64_t least = chunk_size * std::max<uint64_t>(BufferPool::kBuffersMin, 2 * (kRequestBytesMax / chunk_size + 1));
+  if (options.buffer_memory < least)
+    return refuse(fmt::format("buffer_memory={} is too small; chunks of {} need at least {}",
+                              format_size(options.buffer_memory), format_size(chunk_size), format_size(least)));
+  return Status::ok();
+}
+
+// Waits for one completion from another thread.
+class Arrival {
+ public:
+  void arrive(const Status& status) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    status_ = status;
+    arrived_ = true;
+    condition_.notify_one();
+  }
+  Status wait() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    condition_.wait(lock, [this] { return arrived_; });
+    return status_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable condition_;
+  bool arrived_ = false;
+  Status status_;
+};
+
+}  // namespace
+
+// --- Impl -----------------------------------------------------------------------------------------------------------
+
+Status Store::Impl::start() {
+  stripes = array->stripes();
+  FPFS_RETURN_IF_ERROR(check_options(options, stripes.chunk_size));
+  FPFS_ASSIGN_OR_RETURN(pool, BufferPool::create(options.buffer_memory, stripes.chunk_size));
+  chunks = std::make_unique<CachedChunk[]>(pool->total());
+  counters = std::make_unique<MemberCounters[]>(stripes.member_count);
+  zeros = std::make_unique<std::byte[]>(kRequestBytesMax);
+  // Deep enough to keep every member busy while the reader works through what arrived; never the whole pool.
+  if (options.read_ahead == 0) options.read_ahead = std::max(8U, 4U * stripes.member_count);
+  options.read_ahead = std::min(options.read_ahead, pool->total() / 4);
+  pool->set_retry_hook(
+      [](void* self) {
+        auto& impl = *static_cast<Impl*>(self);
+        impl.post([&impl] {
+          impl.pool->retry_waiters();
+          impl.relieve_pressure();
+        });
+      },
+      this);
+  pool->set_pressure_hook(
+      [](void* self) {
+        auto& impl = *static_cast<Impl*>(self);
+        if (!impl.relieving_.load()) impl.post([&impl] { impl.relieve_pressure(); });
+      },
+      this);
+  for (MemberIndex m = 0; m < stripes.member_count; ++m) {
+    queues.emplace_back();
+    if (!array->member(m).present) continue;
+    FPFS_ASSIGN_OR_RETURN(queues.back(), environment->make_queue(m, options.queue_depth));
+  }
+  return Status::ok();
+}
+
+void Store::Impl::relieve_pressure() {
+  if (!pool->has_waiters() || writes_in_flight.load() > 0) return;
+  if (relieving_.exchange(true)) return;
+  for (const std::shared_ptr<File>& file : files()) file->flush_for_pressure();
+  relieving_.store(false);
+}
+
+void Store::Impl::post(Executor::Task task) {
+  {
+    MutexLock lock(tasks_mutex_);
+    ++tasks_;
+  }
+  environment->executor().post([this, task = std::move(task)]() mutable {
+    task();
+    task = nullptr;  // what it holds goes before it counts as done
+    MutexLock lock(tasks_mutex_);
+    if (--tasks_ == 0) tasks_done_.notify_all();
+  });
+}
+
+unsigned Store::Impl::tasks_outstanding() const {
+  MutexLock lock(tasks_mutex_);
+  return tasks_;
+}
+
+void Store::Impl::wait_for_tasks() {
+  MutexLock lock(tasks_mutex_);
+  while (tasks_ > 0) tasks_done_.wait(tasks_mutex_);
+}
+
+void Store::Impl::fail_array(const Status& status) {
+  MutexLock lock(failure_mutex_);
+  if (!failure_.is_ok()) return;
+  failure_ = Status::error(StatusCode::kReadOnly, "the array turned read-only: " + status.message());
+  failed_.store(true);
+  had_failure_.store(true);
+  log(LogLevel::kError, "{}; unmount, look at the drive, run fsck.fastpersistfs", failure_.message());
+}
+
+Status Store::Impl::array_failure() const {
+  if (!failed_.load(std::memory_order_acquire)) return Status::ok();
+  MutexLock lock(failure_mutex_);
+  return failure_;
+}
+
+std::shared_ptr<File> Store::Impl::find(uint64_t inode) {
+  MutexLock lock(mutex_);
+  auto it = files_.find(inode);
+  return it == files_.end() ? nullptr : it->second.lock();
+}
+
+void Store::Impl::insert(const std::shared_ptr<File>& file) {
+  MutexLock lock(mutex_);
+  if (files_.size() >= sweep_at_) {
+    std::erase_if(files_, [](const auto& entry) { return entry.second.expired(); });
+    sweep_at_ = std::max<size_t>(64, 2 * files_.size());
+  }
+  files_[file->key()] = file;
+}
+
+std::vector<std::shared_ptr<File>> Store::Impl::files() {
+  MutexLock lock(mutex_);
+  std::vector<std::shared_ptr<File>> result;
+  for (const auto& [inode, weak] : files_)
+    if (auto file = weak.lock()) result.push_back(std::move(file));
+  // Ascending by inode: the order must not depend on hashing (simulations replay).
+  std::sort(result.begin(), result.end(), [](const auto& a, const auto& b) { return a->key() < b->key(); });
+  return result;
+}
+
+// --- life -----------------------------------------------------------------------------------------------------------
+
+Store::Store(Environment& environment, StoreOptions options)
+    : environment_(environment), options_(options), impl_(std::make_unique<Impl>(options)) {}
+
+Result<std::unique_ptr<Store>> Store::open(Environment& environment, const std::vector<std::string>& directories,
+                                           const StoreOptions& options) {
+  std::unique_ptr<Store> store(new Store(environment, options));
+  FPFS_ASSIGN_OR_RETURN(store->array_, Array::open(environment, directories, options.array));
+  Impl& impl = *store->impl_;
+  impl.environment = &environment;
+  impl.array = store->array_.get();
+  FPFS_RETURN_IF_ERROR(impl.start());
+  store->options_ = impl.options;
+  if (store->array_->read_only()) return store;
+  store->recovery_.was_dirty = store->array_->was_dirty();
+  if (store->recovery_.was_dirty) {
+    FPFS_ASSIGN_OR_RETURN(const RecoveryCounts counts, recover_array(environment, *store->array_));
+    store->recovery_.orphans_removed = counts.orphans_removed;
+    store->recovery_.torn_tails = counts.torn_tails;
+    store->recovery_.bytes_freed = counts.bytes_freed;
+  }
+  FPFS_RETURN_IF_ERROR(store->array_->mark_dirty());
+  return store;
+}
+
+Status Store::close() {
+  Arrival arrival;
+  close_async([&arrival](const Status& status) { arrival.arrive(status); });
+  const Status status = arrival.wait();
+  impl_->wait_for_tasks();
+  return status;
+}
+
+void Store::close_async(std::function<void(const Status&)> done) {
+  sync_all([this, done = std::move(done)](const Status& synced) { finish_close(synced, done); });
+}
+
+// Waits, by looking again, until the background work of the commits is done too.
+void Store::finish_close(const Status& synced, const std::function<void(const Status&)>& done) {
+  if (impl_->tasks_outstanding() > 0) {
+    environment_.executor().post_after(std::chrono::milliseconds(1),
+                                       [this, synced, done] { finish_close(synced, done); });
+    return;
+  }
+  Status status = synced;
+  if (status.is_ok()) status = impl_->array_failure();
+  if (status.is_ok() && !array_->read_only() && !impl_->had_failure()) status = array_->mark_clean();
+  done(status);
+}
+
+Store::~Store() {
+  // Transfers and tasks end first (in a simulation that lost its power they are gone already), then the files, then
+  // what they share.
+  impl_->queues.clear();
+  if (!environment_.is_simulated()) impl_->wait_for_tasks();
+  if (impl_->chunks != nullptr)
+    for (unsigned i = 0; i < impl_->pool->total(); ++i) {
+      const std::shared_ptr<File> keep = std::move(impl_->chunks[i].keep);
+      const std::shared_ptr<ObjectSet> objects = std::move(impl_->chunks[i].objects);
+      if (keep != nullptr) keep->abandon();
+    }
+  for (const std::shared_ptr<File>& file : impl_->files()) file->abandon();
+}
+
+bool Store::read_only() const {
+  return array_->read_only() || !impl_->array_failure().is_ok();
+}
+
+// --- files ----------------------------------------------------------------------------------------------------------
+
+Result<std::shared_ptr<File>> Store::open_file(Handle node, bool for_writing) {
+  if (for_writing && array_->read_only())
+    return Status::error(StatusCode::kReadOnly, "the array is mounted read-only");
+  FPFS_ASSIGN_OR_RETURN(const struct stat attributes, storage().fstat(node));
+  if (!S_ISREG(attributes.st_mode)) return Status::error(StatusCode::kInvalidArgument, "not a regular file");
+  MutexLock lock(impl_->name_lock(attributes.st_ino));
+  const int flags = for_writing ? O_RDWR : O_RDONLY;
+  if (std::shared_ptr<File> file = impl_->find(attributes.st_ino)) {
+    if (for_writing && !file->is_writable()) {
+      FPFS_ASSIGN_OR_RETURN(const Handle sidecar, storage().reopen(node, flags));
+      FPFS_RETURN_IF_ERROR(file->make_writable(sidecar));
+    }
+    return file;
+  }
+  FPFS_ASSIGN_OR_RETURN(const Handle sidecar, storage().reopen(node, flags));
+  FPFS_ASSIGN_OR_RETURN(const struct stat now, storage().fstat(sidecar));
+  if (now.st_nlink == 0 && now.st_size > 0) {
+    // Its objects may be gone already; nobody has it open.
+    storage().close(sidecar);
+    return Status::from_errno(ESTALE, "open a removed file");
+  }
+  FPFS_ASSIGN_OR_RETURN(std::shared_ptr<File> file, File::open(*impl_, sidecar, for_writing, kNoHandle));
+  impl_->insert(file);
+  return file;
+}
+
+void Store::sync_all(std::function<void(const Status&)> done) {
+  struct Job {
+    std::vector<ControlRequest> requests;
+    std::vector<std::shared_ptr<File>> files;
+    std::atomic<size_t> pending{0};
+    Mutex mutex;
+    Status failure;
+    Store* store = nullptr;
+    std::function<void(const Status&)> done;
+    void arrive(const Status& status) {
+      if (!status.is_ok()) {
+        MutexLock lock(mutex);
+        if (failure.is_ok()) failure = status;
+      }
+      if (pending.fetch_sub(1) > 1) return;
+      store->impl_->post([this] {
+        std::unique_ptr<Job> self(this);
+        Status result = failure;
+        if (!store->array_->read_only()) {
+          const Status synced = store->storage().sync_filesystem(store->array_->tree());
+          if (result.is_ok()) result = synced;
+        }
+        files.clear();
+        done(result);
+      });
+    }
+  };
+  auto* job = new Job;
+  job->store = this;
+  job->done = std::move(done);
+  job->files = impl_->files();
+  job->requests.resize(job->files.size());
+  job->pending = job->files.size() + 1;
+  for (size_t i = 0; i < job->files.size(); ++i) {
+    job->requests[i].owner = job;
+    job->requests[i].complete = [](ControlRequest& request, const Status& status) {
+      static_cast<Job*>(request.owner)->arrive(status);
+    };
+    job->files[i]->control(job->requests[i]);
+  }
+  job->arrive(Status::ok());
+}
+
+StoreStatus Store::status() const {
+  StoreStatus status;
+  for (MemberIndex m = 0; m < array_->member_count(); ++m) {
+    const Member& member = array_->member(m);
+    const MemberCounters& counters = impl_->counters[m];
+    MemberStatus entry;
+    entry.path = member.path;
+    entry.present = member.present;
+    if (member.present)
+      if (Result<struct statvfs> space = environment_.storage().fstatvfs(member.directory); space.is_ok()) {
+        entry.space_total = space->f_blocks * space->f_frsize;
+        entry.space_free = space->f_bavail * space->f_frsize;
+      }
+    entry.bytes_read = counters.bytes_read.load();
+    entry.bytes_written = counters.bytes_written.load();
+    entry.read_errors = counters.read_errors.load();
+    entry.write_errors = counters.write_errors.load();
+    entry.sync_errors = counters.sync_errors.load();
+    entry.checksum_errors = counters.checksum_errors.load();
+    status.members.push_back(std::move(entry));
+  }
+  status.buffers = impl_->pool->counters();
+  status.buffer_size = impl_->pool->buffer_size();
+  for (const std::shared_ptr<File>& file : impl_->files()) {
+    ++status.open_files;
+    if (file->is_dirty()) ++status.dirty_files;
+  }
+  status.commits = impl_->commits.load();
+  status.pending_frees = impl_->pending_frees();
+  const Status failure = impl_->array_failure();
+  status.read_only = array_->read_only() || !failure.is_ok();
+  if (!failure.is_ok()) status.read_only_reason = failure.message();
+  return status;
+}
+
+// --- synchronous forms ------------------------------------------------------------------------------------------------
+
+namespace {
+
+Status control_and_wait(File& file, ControlRequest::Kind kind, uint64_t offset) {
+  Arrival arrival;
+  ControlRequest request;
+  request.kind = kind;
+  request.offset = offset;
+  request.owner = &arrival;
+  request.complete = [](ControlRequest& done, const Status& status) {
+    static_cast<Arrival*>(done.owner)->arrive(status);
+  };
+  file.control(request);
+  return arrival.wait();
+}
+
+}  // namespace
+
+Status Store::commit_sync(File& file) {
+  return control_and_wait(file, ControlRequest::Kind::kCommit, 0);
+}
+
+Status Store::truncate_sync(File& file, uint64_t size) {
+  return control_and_wait(file, ControlRequest::Kind::kTruncate, size);
+}
+
+Status Store::write_sync(File& file, uint64_t offset, std::span<const std::byte> data) {
+  while (!data.empty()) {
+    Arrival arrival;
+    WriteRequest request;
+    request.offset = offset;
+    request.length = static_cast<uint32_t>(std::min<size_t>(data.size(), kRequestBytesMax));
+    request.data = data.data();
+    request.owner = &arrival;
+    request.complete = [](WriteRequest& done, const Status& status) {
+      static_cast<Arrival*>(done.owner)->arrive(status);
+    };
+    file.write(request);
+    FPFS_RETURN_IF_ERROR(arrival.wait());
+    offset += request.length;
+    data = data.subspan(request.length);
+  }
+  return Status::ok();
+}
+
+Result<size_t> Store::read_sync(File& file, uint64_t offset, std::span<std::byte> buffer, ReadCursor* cursor) {
+  struct Read : ReadRequest {
+    Arrival arrival;
+    std::byte* to = nullptr;
+  };
+  size_t total = 0;
+  while (total < buffer.size()) {
+    Read request;
+    request.offset = offset + total;
+    request.length = static_cast<uint32_t>(std::min<size_t>(buffer.size() - total, kRequestBytesMax));
+    request.cursor = cursor;
+    request.to = buffer.data() + total;
+    request.complete = [](ReadRequest& done, const Status& status) {
+      auto& self = static_cast<Read&>(done);
+      for (unsigned i = 0; i < done.iov_count && status.is_ok(); ++i) {
+        std::copy_n(static_cast<const std::byte*>(done.iov[i].iov_base), done.iov[i].iov_len, self.to);
+        self.to += done.iov[i].iov_len;
+      }
+      self.arrival.arrive(status);
+    };
+    file.read(request);
+    FPFS_RETURN_IF_ERROR(request.arrival.wait());
+    total += request.bytes;
+    if (request.bytes < request.length) break;
+  }
+  return total;
+}
+
+}  // namespace fpfs
