@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "engine/base/one_line.h"
 #include "engine/base/units.h"
 
 namespace fpfs::tools {
@@ -23,7 +24,7 @@ std::string on_one_line(const std::string& text) {
     }
   }
   while (!line.empty() && (line.back() == ' ' || line.back() == ';')) line.pop_back();
-  return line;
+  return one_line(std::move(line));
 }
 
 }  // namespace

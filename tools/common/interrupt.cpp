@@ -17,12 +17,21 @@ extern "C" void on_interrupt(int) {
 }  // namespace
 
 const std::atomic<bool>& catch_interrupts() {
-  struct sigaction action = {};
-  action.sa_handler = on_interrupt;
-  action.sa_flags = static_cast<int>(SA_RESETHAND | SA_RESTART);
-  sigemptyset(&action.sa_mask);
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
+  sigset_t both;
+  sigemptyset(&both);
+  for (int number : {SIGINT, SIGTERM}) {
+    sigaddset(&both, number);
+    struct sigaction before = {};
+    sigaction(number, nullptr, &before);
+    if (before.sa_handler == SIG_IGN) continue;  // a shell that put us into the background wants it so
+    struct sigaction action = {};
+    action.sa_handler = on_interrupt;
+    action.sa_flags = static_cast<int>(SA_RESETHAND | SA_RESTART);
+    sigemptyset(&action.sa_mask);
+    sigaction(number, &action, nullptr);
+  }
+  // Whoever started us may have left them blocked.
+  pthread_sigmask(SIG_UNBLOCK, &both, nullptr);
   return interrupted;
 }
 

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "engine/base/one_line.h"
 #include "engine/base/units.h"
 #include "tools/common/json_output.h"
 #include "tools/common/table.h"
@@ -28,7 +29,7 @@ std::string line_of(const CheckError& error) {
   if (!place.empty()) line += fmt::format("{}: ", fmt::join(place, ", "));
   line += error.kind + ": " + error.detail;
   if (error.repaired) line += " (repaired)";
-  return line;
+  return one_line(std::move(line));
 }
 
 std::string verdict(const CheckReport& report) {
