@@ -115,9 +115,9 @@ uint64_t encode_sidecar_record(const SidecarHeader& header, const SidecarRecord&
   FPFS_CHECK(record.sequence > 0, "sequences start at 1");
   FPFS_CHECK(record.extents.size() <= UINT32_MAX, "a record counts its extents in 32 bits");
   FPFS_CHECK(record.has_inline ? record.extents.empty() && record.inline_data.size() <= kInlineSizeMax &&
-                                     record.inline_data.size() == record.size
+                                     record.inline_data.size() <= record.size
                                : record.inline_data.empty(),
-             "inline content is the whole content");
+             "inline content is all the content, and lies below the size");
   FPFS_CHECK(record.size <= kFileSizeMax, "a file's size is below 2^63");
 
   const uint64_t offset = record.snapshot ? round_up(at, kSnapshotAlignment) : at;

@@ -54,6 +54,7 @@ struct SidecarRecord {
   // chunks [k, infinity) is said by truncate_from = k, applied before `extents`.
   std::optional<ChunkIndex> truncate_from;
   std::vector<std::pair<ChunkIndex, Extent>> extents;
+  // Nothing of the state before remains behind a snapshot, behind inline content, or when the generation is another.
 };
 
 // What the trailer alone tells (stat, unlink).
@@ -72,7 +73,7 @@ struct SidecarSummary {
 struct FileImage {
   FileId file_id = 0;
   Generation generation = 0;
-  uint64_t sequence = 0;  // of the last valid record; 0 when the sidecar has none
+  uint64_t sequence = 0;  // of the last valid record; 0 when the sidecar has none (then everything here is empty)
   uint64_t size = 0;
   bool is_inline = false;
   std::vector<std::byte> inline_data;

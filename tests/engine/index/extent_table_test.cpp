@@ -1,0 +1,105 @@
+#include "engine/index/extent_table.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+
+namespace fpfs {
+namespace {
+
+Extent extent_of(uint64_t number) {
+  Extent extent;
+  extent.codec = static_cast<Codec>(1 + number % 3);
+  extent.slot = number * 7;
+  extent.checksum = number * 0x9e3779b97f4a7c15;
+  extent.stored_length = static_cast<uint32_t>(1 + number % 10000);
+  extent.member = static_cast<MemberIndex>(number % 11);
+  return extent;
+}
+
+void expect_same(const ExtentTable& table, const std::map<ChunkIndex, Extent>& model, ChunkIndex first) {
+  ASSERT_EQ(table.count(), model.size());
+  uint64_t allocated = 0;
+  for (const auto& [chunk, extent] : model) allocated += (extent.stored_length + 4095) / 4096 * 4096;
+  EXPECT_EQ(table.allocated_bytes(), allocated);
+  auto expected = model.lower_bound(first);
+  table.for_each(first, [&](ChunkIndex chunk, const Extent& extent) {
+    if (expected == model.end()) {
+      ADD_FAILURE() << "chunk " << chunk << " should not exist";
+      return false;
+    }
+    EXPECT_EQ(chunk, expected->first);
+    EXPECT_EQ(extent, expected->second);
+    ++expected;
+    return true;
+  });
+  EXPECT_EQ(expected, model.end());
+}
+
+TEST(ExtentTable, MissingChunksAreHoles) {
+  ExtentTable table;
+  EXPECT_FALSE(table.get(0).exists());
+  EXPECT_FALSE(table.get(UINT64_MAX).exists());
+  table.set(5, extent_of(5));
+  table.set(5, Extent());
+  EXPECT_EQ(table.count(), 0u);
+  EXPECT_EQ(table.allocated_bytes(), 0u);
+  table.set(1'000'000'000'000, Extent());  // removing what is not there
+  EXPECT_EQ(table.count(), 0u);
+}
+
+TEST(ExtentTable, HighestChunkWorks) {
+  ExtentTable table;
+  table.set(UINT64_MAX, extent_of(3));
+  EXPECT_EQ(table.get(UINT64_MAX), extent_of(3));
+  unsigned visited = 0;
+  table.for_each(UINT64_MAX, [&](ChunkIndex chunk, const Extent&) { return visited++, chunk == UINT64_MAX; });
+  EXPECT_EQ(visited, 1u);
+  table.remove_from(UINT64_MAX, nullptr);
+  EXPECT_EQ(table.count(), 0u);
+}
+
+TEST(ExtentTable, VisitStopsWhenToldTo) {
+  ExtentTable table;
+  for (ChunkIndex chunk = 0; chunk < 600; ++chunk) table.set(chunk, extent_of(chunk));
+  unsigned visited = 0;
+  table.for_each(250, [&](ChunkIndex chunk, const Extent&) { return ++visited, chunk < 260; });
+  EXPECT_EQ(visited, 11u);
+}
+
+TEST(ExtentTable, MatchesAMapUnderRandomOperations) {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937_64 random(seed);
+    ExtentTable table;
+    std::map<ChunkIndex, Extent> model;
+    // Dense around page boundaries, with a few chunks far away.
+    const auto any_chunk = [&]() -> ChunkIndex { return random() % 10 == 0 ? random() : random() % 1100; };
+    for (int step = 0; step < 2000; ++step) {
+      const ChunkIndex chunk = any_chunk();
+      const auto choice = random() % 20;
+      if (choice < 13) {
+        table.set(chunk, extent_of(step));
+        model[chunk] = extent_of(step);
+      } else if (choice < 19) {
+        table.set(chunk, Extent());
+        model.erase(chunk);
+      } else {
+        std::map<ChunkIndex, Extent> removed;
+        table.remove_from(chunk, [&](ChunkIndex gone, const Extent& extent) { removed[gone] = extent; });
+        const auto first = model.lower_bound(chunk);
+        EXPECT_EQ(removed, (std::map<ChunkIndex, Extent>(first, model.end())));
+        model.erase(first, model.end());
+      }
+      const ChunkIndex probe = any_chunk();
+      EXPECT_EQ(table.get(probe), model.count(probe) ? model[probe] : Extent());
+    }
+    expect_same(table, model, 0);
+    table.clear();
+    expect_same(table, {}, 0);
+  }
+}
+
+}  // namespace
+}  // namespace fpfs
