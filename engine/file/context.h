@@ -45,6 +45,14 @@ class FileContext {
 
   Storage& storage() const { return environment->storage(); }
 
+  // Starts a transfer; on a member that is missing (degraded) it fails at once.
+  void submit(MemberIndex member, IoRequest& io) {
+    if (queues[member] != nullptr)
+      queues[member]->submit(io);
+    else
+      io.complete(io, Status::error(StatusCode::kIoError, "the member is missing"));
+  }
+
   // When requests wait for buffers and no write is under way that would free some: has files flush partly filled
   // chunks. Cheap when there is nothing to do. Called without locks.
   virtual void relieve_pressure() = 0;

@@ -208,10 +208,10 @@ struct File::ZeroEdges {
 
   static void next(ZeroEdges* job) {
     if (job->pieces.empty()) {
-      const std::shared_ptr<File> file = std::move(job->file);
-      ControlRequest* control = job->control;
+      const std::shared_ptr<File> target = std::move(job->file);
+      ControlRequest* request = job->control;
       delete job;
-      file->enqueue_control(*control);
+      target->enqueue_control(*request);
       return;
     }
     auto& [offset, length] = job->pieces.back();
@@ -225,9 +225,9 @@ struct File::ZeroEdges {
     job->write.complete = [](WriteRequest& request, const Status& status) {
       auto* self = static_cast<ZeroEdges*>(request.owner);
       if (status.is_ok()) return next(self);
-      ControlRequest* control = self->control;
+      ControlRequest* request_behind = self->control;
       delete self;
-      control->complete(*control, status);
+      request_behind->complete(*request_behind, status);
     };
     job->file->write(job->write);
   }

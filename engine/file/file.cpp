@@ -102,7 +102,7 @@ void File::run(Deferred& deferred) {
   }
   while (CachedChunk* chunk = deferred.submits) {
     deferred.submits = chunk->next_submit;
-    context_.queues[chunk->target.member]->submit(chunk->io);
+    context_.submit(chunk->target.member, chunk->io);
   }
   if (deferred.start_sync) post_object_syncs();
   while (ReadRequest* request = deferred.reads) {
@@ -394,7 +394,6 @@ void File::abandon() {
   MutexLock lock(mutex_);
   abandoned_ = true;
   self.swap(self_);
-  commit_.reset();
 }
 
 }  // namespace fpfs

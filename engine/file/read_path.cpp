@@ -349,7 +349,7 @@ void File::start_verification(void* pointer) {
     if (!outcome.is_ok()) outcome = self->file->describe(outcome, self->chunk, self->extent, *self->objects);
     self->done(outcome);
   };
-  context.queues[job->extent.member]->submit(job->io);
+  context.submit(job->extent.member, job->io);
 }
 
 }  // namespace fpfs

@@ -68,7 +68,7 @@ Status Store::Impl::start() {
   pool->set_retry_hook(
       [](void* self) {
         auto& impl = *static_cast<Impl*>(self);
-        impl.post([&impl] {
+        impl.post_after(std::chrono::milliseconds(1), [&impl] {
           impl.pool->retry_waiters();
           impl.relieve_pressure();
         });
@@ -95,17 +95,24 @@ void Store::Impl::relieve_pressure() {
   relieving_.store(false);
 }
 
-void Store::Impl::post(Executor::Task task) {
-  {
-    MutexLock lock(tasks_mutex_);
-    ++tasks_;
-  }
-  environment->executor().post([this, task = std::move(task)]() mutable {
+// Counts a task as outstanding until what it holds is gone too.
+Executor::Task Store::Impl::counted(Executor::Task task) {
+  MutexLock lock(tasks_mutex_);
+  ++tasks_;
+  return [this, task = std::move(task)]() mutable {
     task();
-    task = nullptr;  // what it holds goes before it counts as done
-    MutexLock lock(tasks_mutex_);
+    task = nullptr;
+    MutexLock done_lock(tasks_mutex_);
     if (--tasks_ == 0) tasks_done_.notify_all();
-  });
+  };
+}
+
+void Store::Impl::post(Executor::Task task) {
+  environment->executor().post(counted(std::move(task)));
+}
+
+void Store::Impl::post_after(std::chrono::milliseconds delay, Executor::Task task) {
+  environment->executor().post_after(delay, counted(std::move(task)));
 }
 
 unsigned Store::Impl::tasks_outstanding() const {
@@ -210,17 +217,16 @@ void Store::finish_close(const Status& synced, const std::function<void(const St
 }
 
 Store::~Store() {
-  // Transfers and tasks end first (in a simulation that lost its power they are gone already), then the files, then
-  // what they share.
-  impl_->queues.clear();
+  // No file starts anything any more; what is under way ends (in a simulation that lost its power it is gone already);
+  // then the files go, then what they share.
+  for (const std::shared_ptr<File>& file : impl_->files()) file->abandon();
+  for (auto& queue : impl_->queues) queue.reset();
   if (!environment_.is_simulated()) impl_->wait_for_tasks();
   if (impl_->chunks != nullptr)
     for (unsigned i = 0; i < impl_->pool->total(); ++i) {
       const std::shared_ptr<File> keep = std::move(impl_->chunks[i].keep);
       const std::shared_ptr<ObjectSet> objects = std::move(impl_->chunks[i].objects);
-      if (keep != nullptr) keep->abandon();
     }
-  for (const std::shared_ptr<File>& file : impl_->files()) file->abandon();
 }
 
 bool Store::read_only() const {

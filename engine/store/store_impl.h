@@ -19,6 +19,7 @@ class Store::Impl final : public FileContext {
   // --- FileContext -----------------------------------------------------------------------------------------------------
   void relieve_pressure() override;
   void post(Executor::Task task) override;
+  void post_after(std::chrono::milliseconds delay, Executor::Task task);
   void reclaim(std::vector<DoomedObjects> objects, Handle directory) override;
   void fail_array(const Status& status) override;
   Status array_failure() const override;
@@ -39,6 +40,7 @@ class Store::Impl final : public FileContext {
   void note_failure() override { had_failure_.store(true); }
 
  private:
+  Executor::Task counted(Executor::Task task);
   struct ReclaimBatch {
     std::map<uint64_t, Handle> directories;  // by inode number
     std::vector<DoomedObjects> objects;
