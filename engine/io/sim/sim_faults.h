@@ -1,0 +1,46 @@
+// What can be made to go wrong in a simulated world besides power cuts.
+#pragma once
+
+#include <cerrno>
+#include <cstdint>
+#include <optional>
+
+#include "engine/io/sim/sim_world.h"
+
+namespace fpfs {
+
+// A plan: the `nth` call that matches, and the `count - 1` after it, go wrong.
+struct SimFault {
+  enum class Call : uint8_t { kRead, kWrite, kSyncFile, kSyncDirectory, kAllocate };
+  enum class Effect : uint8_t {
+    kError,        // fails with `error`; a write or sync may have done a part of its work
+    kShort,        // a transfer ends early and fails (queues report what cannot be continued as kIoError)
+    kLost,         // a write is reported done and was not
+    kMisdirected,  // a write is reported done and went one chunk too far
+  };
+  static constexpr uint64_t kForever = UINT64_MAX;
+
+  Call call = Call::kWrite;
+  Effect effect = Effect::kError;
+  int error = EIO;
+  std::optional<unsigned> filesystem;  // of the world; mount paths count from 1
+  std::optional<SimRole> role;
+  uint64_t nth = 1;
+  uint64_t count = 1;
+
+  uint64_t seen = 0;  // matching calls so far
+  uint64_t hits = 0;
+};
+
+// Mistakes that an engine could make, made for it: the power-cut test must find each.
+enum class SimPlantedBug : uint8_t {
+  kNone,
+  kObjectSyncSkipped,           // the record is appended before its chunks are on the drives
+  kSidecarSyncSkipped,          // the commit is acknowledged before its record is on the drive
+  kTreeDirectorySyncSkipped,    // a new name is acknowledged before it is on the drive
+  kObjectDirectorySyncSkipped,  // an object's name is not on the drive when its chunks are recorded
+  kWriteErrorIgnored,           // a failed transfer is taken for a good one
+  kRenameNotAtomic,             // a replaced name is removed before the new one is made
+};
+
+}  // namespace fpfs

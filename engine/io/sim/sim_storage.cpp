@@ -1,0 +1,311 @@
+// Power, faults, transfers and content. Names and attributes pass through: sim_storage_names.cpp.
+#include "engine/io/sim/sim_storage.h"
+
+#include <linux/falloc.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+
+#include "engine/base/check.h"
+#include "engine/base/units.h"
+
+namespace fpfs {
+
+SimStorage::SimStorage(uint64_t seed, const std::vector<std::string>& mount_paths)
+    : kernel_(mount_paths), random_(seed) {}
+
+// --- power ----------------------------------------------------------------------------------------------------------
+
+Status SimStorage::power_off() {
+  return Status::error(StatusCode::kIoError, "power is off");
+}
+
+// True at the moment of the cut.
+bool SimStorage::tick_locked() {
+  ++boundaries_;
+  if (cut_at_ == 0 || boundaries_ < cut_at_) return false;
+  off_ = true;
+  return true;
+}
+
+bool SimStorage::begin() {
+  if (off_) return false;
+  return !tick_locked() || random_.chance(50);
+}
+
+Status SimStorage::end(Status status) const {
+  return off_ ? power_off() : status;
+}
+
+void SimStorage::tick() {
+  MutexLock lock(mutex_);
+  if (!off_) tick_locked();
+}
+
+void SimStorage::cut_at(uint64_t boundary) {
+  MutexLock lock(mutex_);
+  cut_at_ = boundary;
+}
+
+void SimStorage::cut_now() {
+  MutexLock lock(mutex_);
+  off_ = true;
+}
+
+uint64_t SimStorage::boundaries() const {
+  MutexLock lock(mutex_);
+  return boundaries_;
+}
+
+bool SimStorage::is_off() const {
+  MutexLock lock(mutex_);
+  return off_;
+}
+
+void SimStorage::crash() {
+  MutexLock lock(mutex_);
+  kernel_.forget_handles();
+  kernel_.world().crash(random_);
+  off_ = false;
+  cut_at_ = 0;
+}
+
+std::vector<std::string> SimStorage::open_handles() const {
+  MutexLock lock(mutex_);
+  return kernel_.open_handles();
+}
+
+void SimStorage::set_time(uint64_t nanoseconds) {
+  MutexLock lock(mutex_);
+  kernel_.set_time(nanoseconds);
+}
+
+// --- the test's other controls
+// ----------------------------------------------------------------------------------------
+
+void SimStorage::inject(const SimFault& fault) {
+  MutexLock lock(mutex_);
+  faults_.push_back(fault);
+}
+
+void SimStorage::clear_faults() {
+  MutexLock lock(mutex_);
+  faults_.clear();
+}
+
+uint64_t SimStorage::fault_hits() const {
+  MutexLock lock(mutex_);
+  uint64_t hits = 0;
+  for (const SimFault& fault : faults_) hits += fault.hits;
+  return hits;
+}
+
+void SimStorage::plant(SimPlantedBug bug) {
+  MutexLock lock(mutex_);
+  planted_ = bug;
+  kernel_.set_rename_atomic(bug != SimPlantedBug::kRenameNotAtomic);
+}
+
+void SimStorage::set_journal_order(SimFilesystem::JournalOrder order) {
+  MutexLock lock(mutex_);
+  for (unsigned i = 0; i < kernel_.world().filesystem_count(); ++i) kernel_.world().filesystem(i).order = order;
+}
+
+void SimStorage::set_direct_io(unsigned filesystem, bool has) {
+  MutexLock lock(mutex_);
+  kernel_.world().filesystem(filesystem).has_direct_io = has;
+}
+
+void SimStorage::set_capacity(unsigned filesystem, uint64_t bytes) {
+  MutexLock lock(mutex_);
+  kernel_.world().filesystem(filesystem).capacity_bytes = bytes;
+}
+
+SimWorld SimStorage::save() const {
+  MutexLock lock(mutex_);
+  FPFS_CHECK(kernel_.open_handles().empty(), "a world is saved only while no handle is open");
+  return kernel_.world();
+}
+
+void SimStorage::restore(const SimWorld& world) {
+  MutexLock lock(mutex_);
+  kernel_.set_world(world);
+}
+
+bool SimStorage::flip_bit(const std::string& path, uint64_t offset, unsigned bit) {
+  MutexLock lock(mutex_);
+  const uint64_t found = kernel_.world().find(path);
+  if (found == 0 || offset >= kernel_.world().inode(found).content.visible().size()) return false;
+  kernel_.world().inode(found).content.flip_bit(offset, bit);
+  return true;
+}
+
+std::vector<std::string> SimStorage::files_below(const std::string& path) const {
+  MutexLock lock(mutex_);
+  std::vector<std::string> result;
+  const SimWorld& world = kernel_.world();
+  std::vector<std::pair<std::string, uint64_t>> stack = {{path, world.find(path)}};
+  while (!stack.empty()) {
+    const auto [name, number] = stack.back();
+    stack.pop_back();
+    if (number == 0) continue;
+    const SimInode& inode = world.inode(number);
+    if (inode.is_regular()) result.push_back(name);
+    for (const auto& [child_name, child] : inode.entries) stack.emplace_back(name + "/" + child_name, child);
+  }
+  std::sort(result.begin(), result.end());
+  return result;
+}
+
+std::vector<std::byte> SimStorage::content_of(const std::string& path) const {
+  MutexLock lock(mutex_);
+  const uint64_t found = kernel_.world().find(path);
+  if (found == 0) return {};
+  const SparseImage& image = kernel_.world().inode(found).content.visible();
+  std::vector<std::byte> result(image.size());
+  image.read(0, result);
+  return result;
+}
+
+// --- faults
+// -----------------------------------------------------------------------------------------------------------
+
+SimFault* SimStorage::match(SimFault::Call call, Handle handle) {
+  if (faults_.empty()) return nullptr;
+  const SimInode& inode = kernel_.inode_of(handle);
+  SimFault* result = nullptr;
+  for (SimFault& fault : faults_) {
+    if (fault.call != call) continue;
+    if (fault.filesystem.has_value() && *fault.filesystem != inode.filesystem) continue;
+    if (fault.role.has_value() && *fault.role != inode.role) continue;
+    ++fault.seen;
+    if (fault.seen < fault.nth || fault.seen - fault.nth >= fault.count) continue;
+    ++fault.hits;
+    result = &fault;
+  }
+  return result;
+}
+
+// --- transfers
+// ----------------------------------------------------------------------------------------------------------
+
+SimStorage::Transfer SimStorage::start_write(const IoRequest& request) {
+  MutexLock lock(mutex_);
+  Transfer transfer;
+  if (off_) {
+    transfer.outcome = power_off();
+    return transfer;
+  }
+  const std::span<const std::byte> data(request.data, request.length);
+  transfer.bytes = request.length;
+  uint64_t offset = request.offset;
+  bool fails = planted_ == SimPlantedBug::kWriteErrorIgnored && random_.chance(10);
+  if (fails) transfer.bytes = 0;
+  if (const SimFault* fault = match(SimFault::Call::kWrite, request.handle); fault != nullptr) {
+    if (fault->effect == SimFault::Effect::kMisdirected) {
+      offset += request.length;
+    } else {
+      transfer.bytes =
+          fault->effect == SimFault::Effect::kLost ? 0 : round_down(random_.below(request.length + 1), 512);
+      if (fault->effect == SimFault::Effect::kError)
+        transfer.outcome = Status::from_errno(fault->error, "write to " + kernel_.describe(request.handle));
+      if (fault->effect == SimFault::Effect::kShort)
+        transfer.outcome = Status::error(StatusCode::kIoError, "short write to " + kernel_.describe(request.handle));
+    }
+  }
+  Result<uint64_t> started = kernel_.start_write(request.handle, data, offset);
+  if (started.is_ok())
+    transfer.number = *started;
+  else
+    transfer.outcome = started.status();
+  return transfer;
+}
+
+Status SimStorage::finish_write(const IoRequest& request, const Transfer& transfer) {
+  MutexLock lock(mutex_);
+  if (transfer.number != 0 && off_)
+    kernel_.drop_write(transfer.number);
+  else if (transfer.number != 0)
+    kernel_.finish_write(transfer.number, {request.data, request.length}, transfer.bytes);
+  return end(transfer.outcome);
+}
+
+Result<size_t> SimStorage::read_direct(const IoRequest& request) {
+  return pread(request.handle, {request.data, request.length}, request.offset);
+}
+
+// --- content
+// ----------------------------------------------------------------------------------------------------------
+
+Result<size_t> SimStorage::pread(Handle handle, std::span<std::byte> buffer, uint64_t offset) {
+  MutexLock lock(mutex_);
+  if (off_) return power_off();
+  if (const SimFault* fault = match(SimFault::Call::kRead, handle); fault != nullptr)
+    return Status::from_errno(fault->error, "read " + kernel_.describe(handle));
+  return kernel_.pread(handle, buffer, offset);
+}
+
+Status SimStorage::pwrite(Handle handle, std::span<const std::byte> data, uint64_t offset) {
+  MutexLock lock(mutex_);
+  if (!begin()) return power_off();
+  const SimFault* fault = match(SimFault::Call::kWrite, handle);
+  if (fault == nullptr) return end(kernel_.pwrite(handle, data, offset));
+  if (fault->effect == SimFault::Effect::kLost) return end(Status::ok());
+  if (fault->effect == SimFault::Effect::kMisdirected) return end(kernel_.pwrite(handle, data, offset + data.size()));
+  FPFS_RETURN_IF_ERROR(kernel_.pwrite(handle, data.first(random_.below(data.size() + 1)), offset));
+  return end(Status::from_errno(fault->error, "write to " + kernel_.describe(handle)));
+}
+
+bool SimStorage::sync_is_skipped(const SimInode& inode) const {
+  if (inode.is_directory())
+    return (planted_ == SimPlantedBug::kTreeDirectorySyncSkipped && inode.role == SimRole::kTree) ||
+           (planted_ == SimPlantedBug::kObjectDirectorySyncSkipped && inode.role == SimRole::kObjects);
+  return (planted_ == SimPlantedBug::kObjectSyncSkipped && inode.role == SimRole::kObjects) ||
+         (planted_ == SimPlantedBug::kSidecarSyncSkipped && inode.role == SimRole::kTree);
+}
+
+Status SimStorage::sync_file(Handle handle) {
+  SimInode& inode = kernel_.inode_of(handle);
+  const auto call = inode.is_directory() ? SimFault::Call::kSyncDirectory : SimFault::Call::kSyncFile;
+  if (const SimFault* fault = match(call, handle); fault != nullptr) {
+    if (!inode.is_directory()) inode.content.sync_failed(random_);
+    return Status::from_errno(fault->error, "fsync " + kernel_.describe(handle));
+  }
+  return sync_is_skipped(inode) ? Status::ok() : kernel_.fsync(handle);
+}
+
+Status SimStorage::fsync(Handle handle) {
+  MutexLock lock(mutex_);
+  return end(begin() ? sync_file(handle) : Status::ok());
+}
+
+Status SimStorage::fdatasync(Handle handle) {
+  return fsync(handle);
+}
+
+Status SimStorage::sync_filesystem(Handle handle) {
+  MutexLock lock(mutex_);
+  return end(begin() ? kernel_.sync_filesystem(handle) : Status::ok());
+}
+
+Status SimStorage::ftruncate(Handle handle, uint64_t size) {
+  MutexLock lock(mutex_);
+  return end(begin() ? kernel_.ftruncate(handle, size) : Status::ok());
+}
+
+Status SimStorage::fallocate(Handle handle, int mode, uint64_t offset, uint64_t length) {
+  MutexLock lock(mutex_);
+  if (!begin()) return power_off();
+  if ((mode & FALLOC_FL_PUNCH_HOLE) == 0)
+    if (const SimFault* fault = match(SimFault::Call::kAllocate, handle); fault != nullptr)
+      return end(Status::from_errno(fault->error, "fallocate " + kernel_.describe(handle)));
+  return end(kernel_.fallocate(handle, mode, offset, length));
+}
+
+Result<uint64_t> SimStorage::seek_data(Handle handle, uint64_t offset) {
+  MutexLock lock(mutex_);
+  if (off_) return power_off();
+  return kernel_.seek_data(handle, offset);
+}
+
+}  // namespace fpfs
