@@ -1,0 +1,184 @@
+#include "engine/array/array.h"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <map>
+
+#include <fmt/format.h>
+
+#include "engine/array/member_directory.h"
+#include "engine/base/bytes.h"
+#include "engine/io/scoped_handle.h"
+
+namespace fpfs {
+namespace {
+
+constexpr size_t kFileIdDigits = 16;
+constexpr size_t kGenerationDigits = 8;
+
+// Exactly these digits, lower case: an object has one name.
+bool parse_hex(std::string_view digits, uint64_t* value) {
+  *value = 0;
+  for (const char c : digits) {
+    const bool decimal = c >= '0' && c <= '9';
+    if (!decimal && (c < 'a' || c > 'f')) return false;
+    *value = *value << 4 | static_cast<uint64_t>(decimal ? c - '0' : c - 'a' + 10);
+  }
+  return true;
+}
+
+Status read_only_failure() {
+  return Status::error(StatusCode::kReadOnly, "the array is open read-only");
+}
+
+}  // namespace
+
+Array::~Array() {
+  Storage& storage = environment_.storage();
+  const auto close = [&](Handle handle) {
+    if (handle != kNoHandle) storage.close(handle);
+  };
+  {
+    const MutexLock lock(mutex_);
+    for (const auto& of_member : object_directories_) std::for_each(of_member.begin(), of_member.end(), close);
+  }
+  close(tree_);
+  const bool has_own_handle = std::none_of(members_.begin(), members_.end(),
+                                           [&](const Member& m) { return m.directory == metadata_directory_; });
+  if (has_own_handle) close(metadata_directory_);
+  for (const Member& member : members_) {
+    close(member.objects);
+    close(member.directory);
+  }
+  // Locks last: until here nobody else may begin.
+  close(metadata_lock_);
+  for (const Member& member : members_) close(member.lock);
+}
+
+Result<std::vector<std::string>> Array::split_directories(const std::string& directories) {
+  std::vector<std::string> parts;
+  for (size_t begin = 0;;) {
+    const size_t end = std::min(directories.find(':', begin), directories.size());
+    if (end == begin)
+      return Status::error(StatusCode::kInvalidArgument,
+                           fmt::format("'{}' has an empty directory name; write DIR:DIR:DIR", directories));
+    parts.push_back(directories.substr(begin, end - begin));
+    if (end == directories.size()) break;
+    begin = end + 1;
+  }
+  if (parts.size() > kMemberCountMax)
+    return Status::error(StatusCode::kInvalidArgument, fmt::format("{} directories were given; an array has at most {}",
+                                                                   parts.size(), kMemberCountMax));
+  return parts;
+}
+
+Status Array::mark_dirty() {
+  if (read_only_) return read_only_failure();
+  constexpr std::string_view kText = "dirty\n";
+  Storage& storage = environment_.storage();
+  FPFS_ASSIGN_OR_RETURN(const Handle handle, storage.open_at(metadata_directory_, kStateName,
+                                                             O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK, 0600));
+  const ScopedHandle state(storage, handle);
+  FPFS_RETURN_IF_ERROR(storage.pwrite(handle, std::as_bytes(std::span(kText)), 0));
+  FPFS_RETURN_IF_ERROR(storage.fsync(handle));
+  return storage.fsync(metadata_directory_);
+}
+
+Status Array::mark_clean() {
+  if (read_only_) return read_only_failure();
+  Storage& storage = environment_.storage();
+  const Status removed = storage.unlink(metadata_directory_, kStateName);
+  if (!removed.is_ok() && removed.code() != StatusCode::kNotFound) return removed;
+  return storage.fsync(metadata_directory_);
+}
+
+Result<Handle> Array::object_directory(MemberIndex member, FileId file) {
+  FPFS_CHECK(member < members_.size(), "a member index comes from this array");
+  const size_t index = file & 0xff;
+  {
+    const MutexLock lock(mutex_);
+    if (const Handle known = object_directories_[member][index]; known != kNoHandle) return known;
+  }
+  const Member& where = members_[member];
+  if (!where.present)
+    return Status::error(StatusCode::kIoError,
+                         fmt::format("member {} is missing; what it holds cannot be read", member))
+        .at(member, 0, 0);
+  const std::string name = object_directory_name(static_cast<unsigned>(index));
+  const Result<Handle> opened = environment_.storage().open_at(where.objects, name, O_RDONLY | O_DIRECTORY);
+  if (!opened.is_ok())
+    return opened.status().with_context(fmt::format("{}/{}", where.path, kObjectsName)).at(member, 0, 0);
+  const MutexLock lock(mutex_);
+  Handle& kept = object_directories_[member][index];
+  if (kept == kNoHandle)
+    kept = *opened;
+  else
+    environment_.storage().close(*opened);  // another thread was faster
+  return kept;
+}
+
+std::string Array::object_name(FileId file, Generation generation) {
+  return fmt::format("{:016x}.{:08x}", file, generation);
+}
+
+bool Array::parse_object_name(const std::string& name, FileId* file, Generation* generation) {
+  if (name.size() != kFileIdDigits + 1 + kGenerationDigits || name[kFileIdDigits] != '.') return false;
+  const std::string_view digits = name;
+  uint64_t wide_generation = 0;
+  if (!parse_hex(digits.substr(0, kFileIdDigits), file) || *file == 0) return false;
+  if (!parse_hex(digits.substr(kFileIdDigits + 1), &wide_generation)) return false;
+  *generation = static_cast<Generation>(wide_generation);
+  return true;
+}
+
+int Array::object_flags(MemberIndex member) const {
+  FPFS_CHECK(member < members_.size(), "a member index comes from this array");
+  return members_[member].direct ? O_DIRECT : 0;
+}
+
+Result<struct statvfs> Array::space() const {
+  constexpr uint64_t kUnit = 4096;
+  struct Device {
+    uint64_t total = 0, free = 0, available = 0;  // bytes
+    uint64_t members = 0;
+  };
+  Storage& storage = environment_.storage();
+  std::map<uint64_t, Device> devices;
+  uint64_t members = 0;
+  for (MemberIndex i = 0; i < members_.size(); ++i) {
+    if (!members_[i].present) continue;
+    const Result<struct statvfs> result = storage.fstatvfs(members_[i].objects);
+    if (!result.is_ok()) return result.status().at(i, 0, 0).with_context(members_[i].path);
+    Device& device = devices[members_[i].device];
+    const uint64_t fragment = result->f_frsize;
+    device = {fragment * result->f_blocks, fragment * result->f_bfree, fragment * result->f_bavail, device.members + 1};
+    ++members;
+  }
+  // Data is striped evenly: the array is full when its fullest member is.
+  uint64_t total = 0, free = UINT64_MAX, available = UINT64_MAX;
+  uint64_t free_sum = 0, available_sum = 0;
+  for (const auto& [number, device] : devices) {
+    total += device.total;
+    free_sum += device.free;
+    available_sum += device.available;
+    free = std::min(free, device.free / device.members);
+    available = std::min(available, device.available / device.members);
+  }
+  FPFS_ASSIGN_OR_RETURN(const struct statvfs tree, storage.fstatvfs(tree_));
+  struct statvfs space {};
+  space.f_bsize = kUnit;
+  space.f_frsize = kUnit;
+  space.f_blocks = total / kUnit;
+  space.f_bfree = std::min(free * members, free_sum) / kUnit;
+  space.f_bavail = std::min(available * members, available_sum) / kUnit;
+  space.f_files = tree.f_files;
+  space.f_ffree = tree.f_ffree;
+  space.f_favail = tree.f_favail;
+  space.f_fsid = get_u64(superblock_.array_id.data());
+  space.f_flag = tree.f_flag | (read_only_ ? static_cast<unsigned long>(ST_RDONLY) : 0UL);
+  space.f_namemax = tree.f_namemax;
+  return space;
+}
+
+}  // namespace fpfs

@@ -1,0 +1,336 @@
+// Formatting. First everything is checked on every directory and nothing is changed; then every directory is locked;
+// then superblocks of a former array go, durably, on all directories; then its content; then the new array is laid out;
+// the new superblocks come last. A crash at any point leaves directories that no array opens, and that can be formatted
+// again: without force when nothing of value was in them, with force while a former array's removal is unfinished.
+#include <fcntl.h>
+#include <sys/statvfs.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include <fmt/format.h>
+
+#include "engine/array/array.h"
+#include "engine/array/former.h"
+#include "engine/array/member_directory.h"
+#include "engine/base/bytes.h"
+#include "engine/io/scoped_handle.h"
+
+namespace fpfs {
+namespace {
+
+struct Candidate {
+  std::string path;
+  uint16_t member_index = 0;  // or kMetadataOnlyMember
+  bool has_tree = false;
+  ScopedHandle directory;  // not open: the directory is yet to be made, as `name` in `parent`
+  ScopedHandle parent;
+  std::string name;
+  Identity identity;  // of the directory, or of the parent
+  std::vector<Identity> ancestors;
+  DirectoryFindings findings;
+  ScopedHandle lock;
+  Uuid member_id{};
+};
+
+Status refuse(StatusCode code, const std::string& path, const std::string& what) {
+  return Status::error(code, fmt::format("{}: {}", path, what));
+}
+
+// "/a/b/" is name "b" in "/a"; "b" is in ".".
+void split_path(const std::string& path, std::string* parent, std::string* name) {
+  const size_t end = path.find_last_not_of('/');
+  const std::string trimmed = end == std::string::npos ? "/" : path.substr(0, end + 1);
+  const size_t slash = trimmed.rfind('/');
+  *name = slash == std::string::npos ? trimmed : trimmed.substr(slash + 1);
+  *parent = slash == std::string::npos ? "." : slash == 0 ? "/" : trimmed.substr(0, slash);
+}
+
+class Formatter {
+ public:
+  Formatter(Environment& environment, const FormatOptions& options)
+      : environment_(environment), storage_(environment.storage()), options_(options) {}
+
+  Status run(const std::vector<std::string>& directories) {
+    FPFS_RETURN_IF_ERROR(check_options(directories));
+    FPFS_RETURN_IF_ERROR(find(directories));
+    FPFS_RETURN_IF_ERROR(check_distinct());
+    for (Candidate& candidate : candidates_) FPFS_RETURN_IF_ERROR(check_content(candidate));
+    // Nothing was changed so far.
+    for (Candidate& candidate : candidates_) FPFS_RETURN_IF_ERROR(make_and_lock(candidate));
+    FPFS_RETURN_IF_ERROR(clear());
+    for (Candidate& candidate : candidates_) FPFS_RETURN_IF_ERROR(lay_out(candidate).with_context(candidate.path));
+    return write_superblocks();
+  }
+
+ private:
+  Status check_options(const std::vector<std::string>& directories) const;
+  Status find(const std::vector<std::string>& directories);
+  Status find_one(Candidate& candidate);
+  Status check_distinct() const;
+  Status check_content(Candidate& candidate);
+  Status describe_refusal(const Candidate& candidate) const;
+  Status make_and_lock(Candidate& candidate);
+  Status clear();
+  Status lay_out(const Candidate& candidate);
+  Status write_superblocks();
+  Status write_superblock(const Candidate& candidate, const Superblock& superblock);
+  Uuid random_uuid();
+
+  Environment& environment_;
+  Storage& storage_;
+  const FormatOptions& options_;
+  std::vector<Candidate> candidates_;  // members in order, then the metadata directory if there is one
+  uint16_t member_count_ = 0;
+};
+
+Status Formatter::check_options(const std::vector<std::string>& directories) const {
+  if (directories.empty() || directories.size() > kMemberCountMax)
+    return Status::error(StatusCode::kInvalidArgument, fmt::format("{} directories were given; an array has 1 to {}",
+                                                                   directories.size(), kMemberCountMax));
+  const uint32_t chunk_size = options_.chunk_size;
+  if (chunk_size < kChunkSizeMin || chunk_size > kChunkSizeMax || (chunk_size & (chunk_size - 1)) != 0)
+    return Status::error(StatusCode::kInvalidArgument,
+                         fmt::format("the chunk size {} is no power of two from {} to {}", chunk_size,
+                                     format_size(kChunkSizeMin), format_size(kChunkSizeMax)));
+  if (!is_valid_label(options_.label))
+    return Status::error(
+        StatusCode::kInvalidArgument,
+        fmt::format("the label '{}' is not UTF-8 text of at most {} bytes", options_.label, kLabelSizeMax));
+  return Status::ok();
+}
+
+Status Formatter::find(const std::vector<std::string>& directories) {
+  member_count_ = static_cast<uint16_t>(directories.size());
+  const bool separate_tree = !options_.metadata_directory.empty();
+  for (uint16_t i = 0; i < member_count_; ++i) {
+    Candidate& candidate = candidates_.emplace_back();
+    candidate.path = directories[i];
+    candidate.member_index = i;
+    candidate.has_tree = !separate_tree && i == 0;
+  }
+  if (separate_tree) {
+    Candidate& candidate = candidates_.emplace_back();
+    candidate.path = options_.metadata_directory;
+    candidate.member_index = kMetadataOnlyMember;
+    candidate.has_tree = true;
+    if (std::filesystem::absolute(candidate.path).string().size() > kMetadataPathSizeMax)
+      return refuse(StatusCode::kInvalidArgument, candidate.path,
+                    fmt::format("a metadata directory's path has at most {} bytes", kMetadataPathSizeMax));
+  }
+  for (Candidate& candidate : candidates_) FPFS_RETURN_IF_ERROR(find_one(candidate));
+  return Status::ok();
+}
+
+Status Formatter::find_one(Candidate& candidate) {
+  if (candidate.path.empty()) return Status::error(StatusCode::kInvalidArgument, "a directory's name is empty");
+  Result<Handle> opened = storage_.open_directory(candidate.path);
+  std::string place = candidate.path;
+  if (opened.is_ok()) {
+    candidate.directory = ScopedHandle(storage_, *opened);
+  } else if (opened.status().code() == StatusCode::kNotFound) {
+    split_path(candidate.path, &place, &candidate.name);
+    opened = storage_.open_directory(place);
+    if (opened.status().code() == StatusCode::kNotFound || candidate.name == "." || candidate.name == "..")
+      return refuse(
+          StatusCode::kNotFound, candidate.path,
+          fmt::format("neither it nor {} exists; is the drive mounted? Mount it, or make {} first", place, place));
+    if (!opened.is_ok()) return opened.status().with_context(candidate.path);
+    candidate.parent = ScopedHandle(storage_, *opened);
+  } else {
+    return opened.status().with_context(candidate.path);
+  }
+  FPFS_ASSIGN_OR_RETURN(candidate.identity, identity_of(storage_, *opened));
+  candidate.ancestors = ancestors_of(storage_, place, candidate.identity);
+  if (!candidate.directory.is_open()) candidate.ancestors.push_back(candidate.identity);
+  FPFS_ASSIGN_OR_RETURN(const struct statvfs space, storage_.fstatvfs(*opened));
+  if ((space.f_flag & ST_RDONLY) != 0)
+    return refuse(StatusCode::kReadOnly, candidate.path, "its filesystem is mounted read-only");
+  return Status::ok();
+}
+
+Status Formatter::check_distinct() const {
+  for (const Candidate& a : candidates_) {
+    for (const Candidate& b : candidates_) {
+      if (&a < &b && a.identity == b.identity && a.name == b.name)
+        return refuse(StatusCode::kInvalidArgument, b.path,
+                      fmt::format("it is the same directory as {}; give each directory once", a.path));
+      if (a.directory.is_open() && std::find(b.ancestors.begin(), b.ancestors.end(), a.identity) != b.ancestors.end())
+        return refuse(StatusCode::kInvalidArgument, b.path,
+                      fmt::format("it lies inside {}; the directories of an array may not contain each other", a.path));
+    }
+  }
+  return Status::ok();
+}
+
+Status Formatter::check_content(Candidate& candidate) {
+  if (!candidate.directory.is_open()) return Status::ok();
+  const Handle directory = candidate.directory.get();
+  Result<DirectoryFindings> findings = examine_directory(storage_, directory);
+  if (!findings.is_ok()) return findings.status().with_context(candidate.path);
+  candidate.findings = *std::move(findings);
+  if (!candidate.findings.blank && !options_.force) return describe_refusal(candidate);
+  if (!candidate.findings.foreign_entry.empty() && options_.force)
+    return refuse(StatusCode::kExists, candidate.path,
+                  fmt::format("it holds '{}' but no superblock, so it may be someone's data and is not removed even by "
+                              "force; move '{}' away",
+                              candidate.findings.foreign_entry, candidate.findings.foreign_entry));
+  if (candidate.findings.has_superblock || candidate.findings.has_former) {
+    FPFS_ASSIGN_OR_RETURN(candidate.lock,
+                          lock_member(storage_, directory, candidate.path, LockMode::kExclusive, false));
+  }
+  return Status::ok();
+}
+
+// Why a directory that is not blank is not formatted.
+Status Formatter::describe_refusal(const Candidate& candidate) const {
+  if (candidate.findings.has_former)
+    return refuse(StatusCode::kExists, candidate.path,
+                  "the removal of a former array in it did not finish; use --force to finish it and format");
+  if (!candidate.findings.has_superblock)
+    return refuse(
+        StatusCode::kExists, candidate.path,
+        fmt::format("it is not empty (it holds '{}'); give an empty directory, or use --force to keep what it "
+                    "holds beside the array",
+                    candidate.findings.first_entry));
+  const Result<std::vector<std::byte>> bytes = read_superblock_file(storage_, candidate.directory.get());
+  const Result<Superblock> superblock =
+      bytes.is_ok() ? decode_superblock(*bytes, false) : Result<Superblock>(bytes.status());
+  if (!superblock.is_ok())
+    return refuse(StatusCode::kExists, candidate.path,
+                  fmt::format("it holds a superblock that cannot be read ({}); use --force to format it nevertheless",
+                              superblock.status().message()));
+  return refuse(StatusCode::kExists, candidate.path,
+                fmt::format("it is {} of array {}{}{}; use --force to destroy that array",
+                            describe_member(superblock->member_index), to_string(superblock->array_id),
+                            superblock->label.empty() ? "" : " ", superblock->label));
+}
+
+Status Formatter::make_and_lock(Candidate& candidate) {
+  if (candidate.parent.is_open()) {
+    const Handle parent = candidate.parent.get();
+    FPFS_RETURN_IF_ERROR(storage_.make_directory(parent, candidate.name, 0700).with_context(candidate.path));
+    FPFS_RETURN_IF_ERROR(storage_.fsync(parent).with_context(candidate.path));
+    FPFS_ASSIGN_OR_RETURN(const Handle made, storage_.open_at(parent, candidate.name, O_RDONLY | O_DIRECTORY));
+    candidate.directory = ScopedHandle(storage_, made);
+  }
+  const Handle directory = candidate.directory.get();
+  if (!candidate.lock.is_open()) {
+    FPFS_ASSIGN_OR_RETURN(candidate.lock, lock_member(storage_, directory, candidate.path, LockMode::kExclusive, true));
+  }
+  // Someone may have formatted it between our look and our lock.
+  FPFS_ASSIGN_OR_RETURN(const DirectoryFindings findings, examine_directory(storage_, directory));
+  if ((!options_.force && !findings.blank) || findings.has_superblock != candidate.findings.has_superblock)
+    return refuse(StatusCode::kBusy, candidate.path, "another process has changed it meanwhile; look and try again");
+  return Status::ok();
+}
+
+Status Formatter::clear() {
+  if (!options_.force) return Status::ok();
+  const auto holds_former = [](const Candidate& candidate) {
+    return candidate.findings.has_superblock || candidate.findings.has_former;
+  };
+  // All superblocks before any content: at no time does a part of the former array look whole.
+  for (const Candidate& candidate : candidates_)
+    if (holds_former(candidate))
+      FPFS_RETURN_IF_ERROR(set_former_aside(storage_, candidate.directory.get()).with_context(candidate.path));
+  for (const Candidate& candidate : candidates_)
+    if (holds_former(candidate))
+      FPFS_RETURN_IF_ERROR(remove_former(storage_, candidate.directory.get()).with_context(candidate.path));
+  return Status::ok();
+}
+
+Status Formatter::lay_out(const Candidate& candidate) {
+  const Handle directory = candidate.directory.get();
+  const auto make = [&](Handle parent, const std::string& name, mode_t mode) -> Result<ScopedHandle> {
+    const Status made = storage_.make_directory(parent, name, mode);
+    // An interrupted format left it, empty.
+    if (!made.is_ok() && made.code() != StatusCode::kExists) return made;
+    FPFS_ASSIGN_OR_RETURN(const Handle handle, storage_.open_at(parent, name, O_RDONLY | O_DIRECTORY));
+    ScopedHandle scoped(storage_, handle);
+    FPFS_RETURN_IF_ERROR(storage_.chmod(handle, mode));  // whatever the umask
+    return scoped;
+  };
+  // Owners, modes and xattrs of the namespace are the users' own; that nobody gets past the mount to the data below is
+  // this mode's work.
+  FPFS_RETURN_IF_ERROR(storage_.chmod(directory, 0700));
+  if (candidate.member_index != kMetadataOnlyMember) {
+    FPFS_ASSIGN_OR_RETURN(const ScopedHandle objects, make(directory, kObjectsName, 0700));
+    for (unsigned i = 0; i < 256; ++i) {
+      FPFS_ASSIGN_OR_RETURN(const ScopedHandle made, make(objects.get(), object_directory_name(i), 0700));
+    }
+    FPFS_RETURN_IF_ERROR(storage_.fsync(objects.get()));
+  }
+  if (candidate.has_tree) {
+    FPFS_ASSIGN_OR_RETURN(const ScopedHandle tree, make(directory, kTreeName, 0755));
+    FPFS_RETURN_IF_ERROR(storage_.fsync(tree.get()));
+  }
+  return storage_.fsync(directory);
+}
+
+Status Formatter::write_superblocks() {
+  Superblock superblock;
+  superblock.array_id = random_uuid();
+  superblock.member_count = member_count_;
+  superblock.chunk_size = options_.chunk_size;
+  superblock.created_seconds = environment_.now().tv_sec;
+  superblock.label = options_.label;
+  if (candidates_.back().member_index == kMetadataOnlyMember) {
+    superblock.metadata_member = kMetadataOnlyMember;
+    superblock.metadata_path = std::filesystem::absolute(candidates_.back().path).string();
+  }
+  for (const Candidate& candidate : candidates_) {
+    superblock.member_index = candidate.member_index;
+    superblock.member_id = random_uuid();
+    FPFS_RETURN_IF_ERROR(write_superblock(candidate, superblock).with_context(candidate.path));
+  }
+  return Status::ok();
+}
+
+// Under another name first: a torn superblock would look like a damaged array.
+Status Formatter::write_superblock(const Candidate& candidate, const Superblock& superblock) {
+  const Handle directory = candidate.directory.get();
+  FPFS_RETURN_IF_ERROR(validate_superblock(superblock));
+  const auto bytes = encode_superblock(superblock);
+  FPFS_ASSIGN_OR_RETURN(const Handle handle,
+                        storage_.open_at(directory, kSuperblockNewName, O_WRONLY | O_CREAT | O_TRUNC, 0600));
+  ScopedHandle file(storage_, handle);
+  FPFS_RETURN_IF_ERROR(storage_.pwrite(handle, bytes, 0));
+  FPFS_RETURN_IF_ERROR(storage_.fsync(handle));
+  file.reset();
+  FPFS_RETURN_IF_ERROR(storage_.rename(directory, kSuperblockNewName, directory, kSuperblockName, 0));
+  return storage_.fsync(directory);
+}
+
+// Version 4 of RFC 9562.
+Uuid Formatter::random_uuid() {
+  Uuid uuid;
+  put_u64(&uuid[0], environment_.random_u64());
+  put_u64(&uuid[8], environment_.random_u64());
+  uuid[6] = (uuid[6] & std::byte{0x0f}) | std::byte{0x40};
+  uuid[8] = (uuid[8] & std::byte{0x3f}) | std::byte{0x80};
+  return uuid;
+}
+
+}  // namespace
+
+Status Array::format(Environment& environment, const std::vector<std::string>& directories,
+                     const FormatOptions& options) {
+  return Formatter(environment, options).run(directories);
+}
+
+Result<bool> Array::is_blank(Environment& environment, const std::vector<std::string>& directories) {
+  Storage& storage = environment.storage();
+  for (const std::string& path : directories) {
+    const Result<Handle> opened = storage.open_directory(path);
+    if (opened.status().code() == StatusCode::kNotFound) continue;
+    if (!opened.is_ok()) return opened.status().with_context(path);
+    const ScopedHandle directory(storage, *opened);
+    const Result<DirectoryFindings> findings = examine_directory(storage, *opened);
+    if (!findings.is_ok()) return findings.status().with_context(path);
+    if (!findings->blank) return false;
+  }
+  return true;
+}
+
+}  // namespace fpfs

@@ -1,0 +1,178 @@
+#include "engine/array/member_directory.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <array>
+
+#include <fmt/format.h>
+
+namespace fpfs {
+namespace {
+
+// A lock file holds a process id; anything longer is not ours.
+constexpr size_t kLockSizeMax = 32;
+
+std::string read_holder(Storage& storage, Handle lock) {
+  std::array<std::byte, kLockSizeMax> buffer;
+  const Result<size_t> size = storage.pread(lock, buffer, 0);
+  std::string digits;
+  for (size_t i = 0; size.is_ok() && i < *size; ++i) {
+    const char c = static_cast<char>(buffer[i]);
+    if (c < '0' || c > '9') break;
+    digits += c;
+  }
+  return digits.empty() ? "another process" : "process " + digits;
+}
+
+Status write_holder(Storage& storage, Handle lock) {
+  const std::string text = fmt::format("{}\n", ::getpid());
+  FPFS_RETURN_IF_ERROR(storage.ftruncate(lock, 0));
+  return storage.pwrite(lock, std::as_bytes(std::span(text)), 0);
+}
+
+Result<bool> is_empty(Storage& storage, Handle directory, const std::string& name) {
+  FPFS_ASSIGN_OR_RETURN(const Handle handle, storage.open_at(directory, name, O_RDONLY | O_DIRECTORY));
+  const ScopedHandle scoped(storage, handle);
+  bool empty = true;
+  FPFS_RETURN_IF_ERROR(storage.list(handle, [&](const DirectoryEntry&) { return empty = false; }));
+  return empty;
+}
+
+bool is_object_directory_name(const std::string& name) {
+  return name.size() == 2 && name.find_first_not_of("0123456789abcdef") == std::string::npos;
+}
+
+// objects/ as format leaves it: nothing but empty directories 00 .. ff.
+Result<bool> holds_no_object(Storage& storage, Handle directory) {
+  FPFS_ASSIGN_OR_RETURN(const Handle handle, storage.open_at(directory, kObjectsName, O_RDONLY | O_DIRECTORY));
+  const ScopedHandle objects(storage, handle);
+  bool hollow = true;
+  std::vector<std::string> names;
+  FPFS_RETURN_IF_ERROR(storage.list(handle, [&](const DirectoryEntry& entry) {
+    names.push_back(entry.name);
+    return hollow = is_object_directory_name(entry.name);
+  }));
+  for (size_t i = 0; hollow && i < names.size(); ++i) {
+    FPFS_ASSIGN_OR_RETURN(const struct stat attributes, storage.stat_at(handle, names[i]));
+    if (!S_ISDIR(attributes.st_mode)) return false;
+    FPFS_ASSIGN_OR_RETURN(hollow, is_empty(storage, handle, names[i]));
+  }
+  return hollow;
+}
+
+// Whether an entry with one of our names is as an interrupted format leaves it.
+Result<bool> is_worthless(Storage& storage, Handle directory, const std::string& name) {
+  FPFS_ASSIGN_OR_RETURN(const struct stat attributes, storage.stat_at(directory, name));
+  if (name == kLockName) return S_ISREG(attributes.st_mode) && attributes.st_size <= static_cast<off_t>(kLockSizeMax);
+  if (name == kSuperblockNewName)
+    return S_ISREG(attributes.st_mode) && attributes.st_size <= static_cast<off_t>(kSuperblockSize);
+  if (!S_ISDIR(attributes.st_mode)) return false;
+  return name == kObjectsName ? holds_no_object(storage, directory) : is_empty(storage, directory, name);
+}
+
+bool is_our_name(const std::string& name) {
+  return name == kLockName || name == kSuperblockNewName || name == kObjectsName || name == kTreeName ||
+         name == kStateName;
+}
+
+}  // namespace
+
+Result<Identity> identity_of(Storage& storage, Handle handle) {
+  FPFS_ASSIGN_OR_RETURN(const struct stat attributes, storage.fstat(handle));
+  return Identity{attributes.st_dev, attributes.st_ino};
+}
+
+std::vector<Identity> ancestors_of(Storage& storage, const std::string& path, Identity identity) {
+  constexpr int kDepthMax = 256;
+  std::vector<Identity> ancestors;
+  std::string up = path;
+  for (int depth = 0; depth < kDepthMax; ++depth) {
+    up += "/..";
+    const Result<Handle> handle = storage.open_directory(up);
+    // A directory that we may pass through but not read can be none that we were given.
+    if (!handle.is_ok() && handle.status().code() == StatusCode::kPermission) continue;
+    if (!handle.is_ok()) break;
+    const ScopedHandle directory(storage, *handle);
+    const Result<Identity> parent = identity_of(storage, *handle);
+    if (!parent.is_ok() || *parent == identity) break;  // the root is its own parent
+    ancestors.push_back(*parent);
+    identity = *parent;
+  }
+  return ancestors;
+}
+
+std::string object_directory_name(unsigned index) {
+  return fmt::format("{:02x}", index);
+}
+
+Result<std::vector<std::byte>> read_superblock_file(Storage& storage, Handle directory) {
+  // Looked at before it is opened: opening a FIFO would wait for ever.
+  FPFS_ASSIGN_OR_RETURN(const struct stat attributes, storage.stat_at(directory, kSuperblockName));
+  if (!S_ISREG(attributes.st_mode))
+    return Status::error(StatusCode::kCorruption, "the entry 'superblock' is not a regular file");
+  FPFS_ASSIGN_OR_RETURN(const Handle handle, storage.open_at(directory, kSuperblockName, O_RDONLY));
+  const ScopedHandle file(storage, handle);
+  std::vector<std::byte> bytes(kSuperblockSize + 1);
+  FPFS_ASSIGN_OR_RETURN(const size_t size, storage.pread(handle, bytes, 0));
+  bytes.resize(size);
+  return bytes;
+}
+
+Result<DirectoryFindings> examine_directory(Storage& storage, Handle directory) {
+  DirectoryFindings findings;
+  std::vector<std::string> names;
+  FPFS_RETURN_IF_ERROR(storage.list(directory, [&](const DirectoryEntry& entry) {
+    names.push_back(entry.name);
+    return true;
+  }));
+  for (const std::string& name : names) {
+    bool worthless = false;
+    if (name == kSuperblockName) {
+      findings.has_superblock = true;
+    } else if (name == kFormerName) {
+      findings.has_former = true;
+    } else if (is_our_name(name) || name == kLostFoundName) {
+      FPFS_ASSIGN_OR_RETURN(worthless, is_worthless(storage, directory, name));
+      if (!worthless && is_our_name(name)) findings.foreign_entry = name;
+    }
+    if (!worthless && findings.first_entry.empty()) findings.first_entry = name;
+    findings.blank = findings.blank && worthless;
+  }
+  if (findings.has_superblock || findings.has_former) findings.foreign_entry.clear();
+  return findings;
+}
+
+Result<ScopedHandle> lock_member(Storage& storage, Handle directory, const std::string& path, LockMode mode,
+                                 bool create) {
+  const int creation = create ? O_CREAT : 0;
+  bool writable = true;
+  Result<Handle> opened = storage.open_at(directory, kLockName, O_RDWR | O_NONBLOCK | creation, 0600);
+  if (!opened.is_ok() && mode == LockMode::kShared) {
+    writable = false;
+    opened = storage.open_at(directory, kLockName, O_RDONLY | O_NONBLOCK);
+    // Reading from media that nobody can write, where nothing was ever locked.
+    if (opened.status().code() == StatusCode::kNotFound) return ScopedHandle();
+  }
+  if (!opened.is_ok() && !create && opened.status().code() == StatusCode::kNotFound) return ScopedHandle();
+  if (!opened.is_ok()) return opened.status().with_context(path);
+  ScopedHandle lock(storage, *opened);
+  const Status locked = storage.lock(lock.get(), mode == LockMode::kExclusive);
+  if (locked.code() == StatusCode::kBusy)
+    return Status::error(StatusCode::kBusy, fmt::format("{}: the array is mounted by {}; unmount it there first", path,
+                                                        read_holder(storage, lock.get())));
+  FPFS_RETURN_IF_ERROR(locked.with_context(path));
+  if (writable) {
+    const Status written = write_holder(storage, lock.get());
+    // To readers the note is a courtesy.
+    if (!written.is_ok() && mode == LockMode::kExclusive) return written.with_context(path);
+  }
+  return lock;
+}
+
+std::string describe_member(uint16_t member_index) {
+  return member_index == kMetadataOnlyMember ? "the metadata directory" : fmt::format("member {}", member_index);
+}
+
+}  // namespace fpfs

@@ -1,0 +1,68 @@
+// What format and open both need to know about one directory of the host: which directory it is, what lies in it, who
+// holds it. Internal to engine/array. Nothing here changes a directory, except lock_member() where it says so.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "engine/base/status.h"
+#include "engine/index/superblock.h"
+#include "engine/io/scoped_handle.h"
+#include "engine/io/storage.h"
+
+namespace fpfs {
+
+// The names in a member directory.
+constexpr const char* kSuperblockName = "superblock";
+constexpr const char* kSuperblockNewName = "superblock.new";  // until it is renamed: a crash in between leaves it
+constexpr const char* kLockName = "lock";
+constexpr const char* kObjectsName = "objects";
+constexpr const char* kTreeName = "tree";
+constexpr const char* kStateName = "state";
+constexpr const char* kLostFoundName = "lost+found";
+// Holds what a forced format is removing; its presence says that the removal has not finished.
+constexpr const char* kFormerName = ".fastpersistfs-former";
+
+// Tells whether two paths lead to one directory.
+struct Identity {
+  uint64_t device = 0;
+  uint64_t inode = 0;
+  bool operator==(const Identity&) const = default;
+};
+Result<Identity> identity_of(Storage& storage, Handle handle);
+
+// The directories that a directory lies in, nearest first. Best effort: ends early where the way up is not known.
+std::vector<Identity> ancestors_of(Storage& storage, const std::string& path, Identity identity);
+
+// "objects/00" .. "objects/ff".
+std::string object_directory_name(unsigned index);
+
+// The bytes of `superblock`, at most kSuperblockSize + 1 of them (so that a longer file shows). kNotFound when there is
+// none; kCorruption when it is not a regular file.
+Result<std::vector<std::byte>> read_superblock_file(Storage& storage, Handle directory);
+
+// What lies in a directory that someone wants to format.
+struct DirectoryFindings {
+  // Nothing of value: empty, or what an interrupted format left before it wrote the superblock. A file system's own
+  // empty lost+found and a lock file count as nothing.
+  bool blank = true;
+  bool has_superblock = false;  // a file of that name, whatever its content
+  bool has_former = false;      // a forced format was interrupted
+  std::string first_entry;      // an entry that makes it not blank, for messages
+  // An entry that has one of our names but, with no superblock beside it, may be someone else's.
+  std::string foreign_entry;
+};
+Result<DirectoryFindings> examine_directory(Storage& storage, Handle directory);
+
+// Opens `lock` in a member directory and locks it. kBusy names the process that holds it. Exclusive: writes our process
+// id into it. Shared: writes it if the filesystem lets us. `create`: makes the file when it is missing; without it, a
+// missing file gives no handle and no failure.
+enum class LockMode : uint8_t { kShared, kExclusive };
+Result<ScopedHandle> lock_member(Storage& storage, Handle directory, const std::string& path, LockMode mode,
+                                 bool create);
+
+// "member 2" or "metadata directory".
+std::string describe_member(uint16_t member_index);
+
+}  // namespace fpfs

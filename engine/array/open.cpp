@@ -1,0 +1,289 @@
+// Opening. Nothing is changed in any directory until every directory was found to be what it must be; only then are the
+// lock files touched. Superblocks are read a second time under the locks: a format may have run in between.
+#include <fcntl.h>
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "engine/array/array.h"
+#include "engine/array/member_directory.h"
+#include "engine/io/scoped_handle.h"
+
+namespace fpfs {
+namespace {
+
+struct Found {
+  std::string path;
+  ScopedHandle directory;
+  Identity identity;
+  std::vector<std::byte> bytes;  // of the superblock
+  Superblock superblock;
+};
+
+Status refuse(StatusCode code, const std::string& path, const std::string& what) {
+  return Status::error(code, fmt::format("{}: {}", path, what));
+}
+
+std::string name_of(const Superblock& superblock) {
+  return superblock.label.empty() ? to_string(superblock.array_id)
+                                  : fmt::format("{} ({})", to_string(superblock.array_id), superblock.label);
+}
+
+Result<Found> look(Storage& storage, const std::string& path, bool for_writing) {
+  Found found;
+  found.path = path;
+  const Result<Handle> opened = storage.open_directory(path);
+  if (opened.status().code() == StatusCode::kNotFound)
+    return refuse(StatusCode::kNotFound, path, "no such directory; is its drive mounted?");
+  if (!opened.is_ok()) return opened.status().with_context(path);
+  found.directory = ScopedHandle(storage, *opened);
+  FPFS_ASSIGN_OR_RETURN(found.identity, identity_of(storage, *opened));
+  Result<std::vector<std::byte>> bytes = read_superblock_file(storage, *opened);
+  if (bytes.status().code() == StatusCode::kNotFound) {
+    const bool unfinished = storage.stat_at(*opened, kFormerName).is_ok();
+    return refuse(StatusCode::kNotFound, path,
+                  unfinished
+                      ? "a forced format of it did not finish; format the array again with mkfs.fastpersistfs --force"
+                      : "it has no superblock, so it is not a member of an array; is its drive mounted? A new "
+                        "array is made with mkfs.fastpersistfs");
+  }
+  if (!bytes.is_ok()) return bytes.status().with_context(path);
+  found.bytes = *std::move(bytes);
+  Result<Superblock> superblock = decode_superblock(found.bytes, for_writing);
+  if (superblock.status().code() == StatusCode::kCorruption)
+    return refuse(
+        StatusCode::kCorruption, path,
+        fmt::format("{}; nothing was changed. Without this directory, ro and degraded read what the others hold",
+                    superblock.status().message()));
+  if (!superblock.is_ok()) return superblock.status().with_context(path);
+  found.superblock = *std::move(superblock);
+  return found;
+}
+
+// Whether `b` may be opened together with `a`.
+Status check_pair(const Found& a, const Found& b) {
+  const Superblock& x = a.superblock;
+  const Superblock& y = b.superblock;
+  if (a.identity == b.identity)
+    return refuse(StatusCode::kInvalidArgument, b.path,
+                  fmt::format("it is the same directory as {}; give each directory once", a.path));
+  if (x.array_id != y.array_id)
+    return refuse(StatusCode::kInvalidArgument, b.path,
+                  fmt::format("it is {} of array {}, but {} belongs to array {}; give the directories of one array",
+                              describe_member(y.member_index), name_of(y), a.path, name_of(x)));
+  if (x.member_index == y.member_index)
+    return refuse(StatusCode::kInvalidArgument, b.path,
+                  fmt::format("it is {} as {} is already, so one is a copy of the other; give only the one in use",
+                              describe_member(y.member_index), a.path));
+  if (x.member_count != y.member_count || x.metadata_member != y.metadata_member || x.chunk_size != y.chunk_size)
+    return refuse(StatusCode::kCorruption, b.path,
+                  fmt::format("its superblock describes array {} otherwise than that of {} does; nothing was changed",
+                              name_of(y), a.path));
+  return Status::ok();
+}
+
+// What Array::open() finds before it takes anything.
+class Opener {
+ public:
+  Opener(Storage& storage, const ArrayOptions& options) : storage_(storage), options_(options) {}
+
+  Status find(const std::vector<std::string>& directories);
+  const Superblock& any() const { return any_; }
+  std::optional<Found>& member(uint16_t index) { return members_[index]; }
+  std::optional<Found>& metadata_only() { return metadata_only_; }
+  Found& metadata() {
+    return any_.metadata_member == kMetadataOnlyMember ? *metadata_only_ : *members_[any_.metadata_member];
+  }
+  Result<bool> has_direct_io(const Found& found) const;
+  Result<ScopedHandle> lock(const Found& found) const;
+  // A directory of a member, on the same filesystem as the member.
+  Result<ScopedHandle> open_part(const Found& found, const char* name) const;
+
+ private:
+  Status find_metadata_directory();
+  Status check_complete() const;
+
+  Storage& storage_;
+  const ArrayOptions& options_;
+  Superblock any_;
+  std::vector<std::optional<Found>> members_;
+  std::optional<Found> metadata_only_;
+};
+
+Status Opener::find(const std::vector<std::string>& directories) {
+  if (directories.empty()) return Status::error(StatusCode::kInvalidArgument, "no directory was given");
+  if (options_.degraded && !options_.read_only)
+    return Status::error(StatusCode::kInvalidArgument, "an array with missing members opens read-only: add ro");
+  std::vector<Found> all;
+  for (const std::string& path : directories) {
+    FPFS_ASSIGN_OR_RETURN(Found found, look(storage_, path, !options_.read_only));
+    for (const Found& other : all) FPFS_RETURN_IF_ERROR(check_pair(other, found));
+    all.push_back(std::move(found));
+  }
+  any_ = all.front().superblock;  // in what they share, all are alike
+  members_.resize(any_.member_count);
+  for (Found& found : all) {
+    const uint16_t index = found.superblock.member_index;
+    (index == kMetadataOnlyMember ? metadata_only_ : members_[index]) = std::move(found);
+  }
+  const auto first =
+      std::find_if(members_.begin(), members_.end(), [](const auto& member) { return member.has_value(); });
+  if (first != members_.end()) any_ = (*first)->superblock;
+  FPFS_RETURN_IF_ERROR(find_metadata_directory());
+  return check_complete();
+}
+
+Status Opener::find_metadata_directory() {
+  const std::string& wanted = options_.metadata_directory;
+  if (any_.metadata_member != kMetadataOnlyMember) {
+    if (wanted.empty()) return Status::ok();
+    return refuse(StatusCode::kInvalidArgument, wanted,
+                  fmt::format("array {} keeps its names on member {}, not in a directory of their own; leave this "
+                              "directory out",
+                              name_of(any_), any_.metadata_member));
+  }
+  if (metadata_only_ && wanted.empty()) return Status::ok();
+  Result<Found> found = look(storage_, wanted.empty() ? any_.metadata_path : wanted, !options_.read_only);
+  if (!found.is_ok())
+    return found.status().with_context(fmt::format("the metadata directory of array {}", name_of(any_)));
+  if (found->superblock.array_id != any_.array_id || found->superblock.member_index != kMetadataOnlyMember)
+    return refuse(
+        StatusCode::kInvalidArgument, found->path,
+        fmt::format("it is {} of array {}, not the metadata directory of array {}; say where that is",
+                    describe_member(found->superblock.member_index), name_of(found->superblock), name_of(any_)));
+  if (metadata_only_ && !(metadata_only_->identity == found->identity)) return check_pair(*metadata_only_, *found);
+  for (const std::optional<Found>& member : members_)
+    if (member) FPFS_RETURN_IF_ERROR(check_pair(*member, *found));
+  metadata_only_ = *std::move(found);
+  return Status::ok();
+}
+
+Status Opener::check_complete() const {
+  std::string present, missing;
+  for (uint16_t i = 0; i < members_.size(); ++i) {
+    std::string& list = members_[i] ? present : missing;
+    list += fmt::format("{}{}", list.empty() ? "" : ", ", i);
+    if (members_[i]) list += fmt::format(" ({})", members_[i]->path);
+  }
+  if (missing.empty()) return Status::ok();
+  const bool has_names = any_.metadata_member == kMetadataOnlyMember || members_[any_.metadata_member];
+  if (!has_names)
+    return Status::error(
+        StatusCode::kNotFound,
+        fmt::format("array {} keeps its names on member {}, which is missing; given were members {} of "
+                    "{}: give its directory too",
+                    name_of(any_), any_.metadata_member, present, members_.size()));
+  if (options_.degraded) return Status::ok();
+  return Status::error(
+      StatusCode::kNotFound,
+      fmt::format("array {} has {} members; given were {}, missing {}: give all directories, or read what "
+                  "is left with ro and degraded",
+                  name_of(any_), members_.size(), present.empty() ? "none" : present, missing));
+}
+
+// By trying: what a filesystem says of itself is not reliable (FUSE, overlay, encryption). The superblock is a file of
+// one aligned block that exists on every member.
+Result<bool> Opener::has_direct_io(const Found& found) const {
+  alignas(kIoAlignment) std::array<std::byte, kSuperblockSize> block;
+  const Result<Handle> opened = storage_.open_at(found.directory.get(), kSuperblockName, O_RDONLY | O_DIRECT);
+  Result<size_t> size = opened.status().is_ok() ? Result<size_t>(size_t{0}) : Result<size_t>(opened.status());
+  if (opened.is_ok()) {
+    const ScopedHandle file(storage_, *opened);
+    size = storage_.pread(*opened, block, 0);
+  }
+  if (size.is_ok()) return true;
+  if (size.status().errno_value() == EINVAL || size.status().errno_value() == EOPNOTSUPP) return false;
+  return size.status().with_context(found.path);
+}
+
+Result<ScopedHandle> Opener::lock(const Found& found) const {
+  if (!options_.lock) return ScopedHandle();
+  FPFS_ASSIGN_OR_RETURN(ScopedHandle lock,
+                        lock_member(storage_, found.directory.get(), found.path,
+                                    options_.read_only ? LockMode::kShared : LockMode::kExclusive, true));
+  const Result<std::vector<std::byte>> now = read_superblock_file(storage_, found.directory.get());
+  if (!now.is_ok() || *now != found.bytes)
+    return refuse(StatusCode::kBusy, found.path, "another process formatted it meanwhile; look and try again");
+  return lock;
+}
+
+Result<ScopedHandle> Opener::open_part(const Found& found, const char* name) const {
+  const Result<Handle> opened = storage_.open_at(found.directory.get(), name, O_RDONLY | O_DIRECTORY);
+  if (opened.status().code() == StatusCode::kNotFound)
+    return refuse(StatusCode::kCorruption, found.path,
+                  fmt::format("its superblock is there but '{}' is not; nothing was changed", name));
+  if (!opened.is_ok()) return opened.status().with_context(found.path);
+  ScopedHandle part(storage_, *opened);
+  FPFS_ASSIGN_OR_RETURN(const Identity identity, identity_of(storage_, part.get()));
+  if (identity.device != found.identity.device)
+    return refuse(
+        StatusCode::kInvalidArgument, found.path,
+        fmt::format("'{}' in it is on another filesystem; a member lies on one (unmount what is mounted there)", name));
+  return part;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Array>> Array::open(Environment& environment, const std::vector<std::string>& directories,
+                                           const ArrayOptions& options) {
+  Storage& storage = environment.storage();
+  Opener opener(storage, options);
+  FPFS_RETURN_IF_ERROR(opener.find(directories));
+
+  std::unique_ptr<Array> array(new Array(environment));
+  array->superblock_ = opener.any();
+  array->read_only_ = options.read_only;
+  const uint16_t count = opener.any().member_count;
+  array->members_.resize(count);
+  {
+    std::array<Handle, 256> none;
+    none.fill(kNoHandle);
+    const MutexLock lock(array->mutex_);
+    array->object_directories_.assign(count, none);
+  }
+  for (uint16_t i = 0; i < count; ++i) {
+    Member& member = array->members_[i];
+    member.path = "(missing)";
+    if (!opener.member(i)) continue;
+    const Found& found = *opener.member(i);
+    member.path = found.path;
+    FPFS_ASSIGN_OR_RETURN(member.direct, opener.has_direct_io(found));
+    if (!member.direct && !options.buffered_members)
+      return refuse(
+          StatusCode::kUnsupported, found.path,
+          "its filesystem does not do O_DIRECT, which the array needs; use a directory on XFS, ext4 or btrfs");
+    FPFS_ASSIGN_OR_RETURN(ScopedHandle objects, opener.open_part(found, kObjectsName));
+    member.objects = objects.release();
+    member.device = found.identity.device;
+    member.present = true;
+  }
+  FPFS_ASSIGN_OR_RETURN(ScopedHandle tree, opener.open_part(opener.metadata(), kTreeName));
+  array->tree_ = tree.release();
+  array->metadata_path_ = opener.metadata().path;
+
+  // Everything is as it must be; from here on lock files are written.
+  for (uint16_t i = 0; i < count; ++i) {
+    if (!opener.member(i)) continue;
+    FPFS_ASSIGN_OR_RETURN(ScopedHandle lock, opener.lock(*opener.member(i)));
+    array->members_[i].lock = lock.release();
+    array->members_[i].directory = opener.member(i)->directory.release();
+  }
+  if (opener.metadata_only()) {
+    FPFS_ASSIGN_OR_RETURN(ScopedHandle lock, opener.lock(*opener.metadata_only()));
+    array->metadata_lock_ = lock.release();
+    array->metadata_directory_ = opener.metadata_only()->directory.release();
+  } else {
+    array->metadata_directory_ = array->members_[opener.any().metadata_member].directory;
+  }
+  const Result<struct stat> state = storage.stat_at(array->metadata_directory_, kStateName);
+  if (!state.is_ok() && state.status().code() != StatusCode::kNotFound)
+    return state.status().with_context(array->metadata_path_);
+  array->was_dirty_ = state.is_ok();
+  return array;
+}
+
+}  // namespace fpfs
