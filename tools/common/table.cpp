@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "engine/base/one_line.h"
 #include "engine/base/units.h"
 
 namespace fpfs::tools {
@@ -35,6 +36,7 @@ void Table::add_column(std::string heading, Align align) {
 
 void Table::add_row(std::vector<std::string> cells) {
   cells.resize(columns_.size());
+  for (std::string& cell : cells) cell = one_line(std::move(cell));
   rows_.push_back(std::move(cells));
 }
 
@@ -57,7 +59,7 @@ std::string Table::text() const {
 }
 
 void Facts::add(std::string name, std::string value) {
-  facts_.emplace_back(std::move(name), std::move(value));
+  facts_.emplace_back(std::move(name), one_line(std::move(value)));
 }
 
 std::string Facts::text() const {

@@ -1,4 +1,4 @@
-// Output for people: aligned columns, rates, durations.
+// Output for people: aligned columns, rates, durations. Control characters (of strangers' file names) become '?'.
 #pragma once
 
 #include <cstdint>

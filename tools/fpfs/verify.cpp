@@ -9,7 +9,7 @@
 
 #include <fmt/format.h>
 
-#include "engine/base/units.h"
+#include "engine/base/one_line.h"
 #include "fs/ioctl.h"
 #include "tools/common/interrupt.h"
 #include "tools/fpfs/mounted.h"
@@ -105,7 +105,7 @@ class Verification {
     ++files_;
     chunks_ += std::min(next, chunks_in_file);
     if (findings_.size() == findings_before && next >= chunks_in_file && !options_.json && !options_.quiet)
-      fmt::print("{}: {} {}, as written\n", path, chunks_in_file, chunks_in_file == 1 ? "chunk" : "chunks");
+      fmt::print("{}: {} {}, as written\n", one_line(path), chunks_in_file, chunks_in_file == 1 ? "chunk" : "chunks");
   }
 
   void note_damage(const std::string& path, IoctlVerify& request) {

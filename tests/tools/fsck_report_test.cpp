@@ -1,0 +1,103 @@
+#include "tools/fsck/report.h"
+
+#include <gtest/gtest.h>
+
+#include "tools/common/json_output.h"
+
+namespace fpfs::tools {
+namespace {
+
+CheckError error_with(bool repaired) {
+  CheckError error;
+  error.path = "/run1/step100.pt";
+  error.chunk = 5;
+  error.member = 1;
+  error.object_offset = 1048576;
+  error.kind = "checksum";
+  error.detail = "stored bytes give another checksum";
+  error.repaired = repaired;
+  return error;
+}
+
+CheckReport report_with(std::vector<CheckError> errors, bool cancelled = false, uint64_t omitted = 0) {
+  CheckReport report;
+  report.files = 3;
+  report.chunks = 7;
+  report.bytes_stored = 7000000;
+  report.bytes_verified = 6000000;
+  report.seconds = 0.5;
+  report.errors = std::move(errors);
+  report.errors_omitted = omitted;
+  report.cancelled = cancelled;
+  return report;
+}
+
+TEST(FsckExitCode, BitsOfFsck8) {
+  EXPECT_EQ(fsck_exit_code(report_with({})), 0);
+  EXPECT_EQ(fsck_exit_code(report_with({error_with(true)})), 1);
+  EXPECT_EQ(fsck_exit_code(report_with({error_with(false)})), 4);
+  EXPECT_EQ(fsck_exit_code(report_with({error_with(true), error_with(false)})), 5);
+  EXPECT_EQ(fsck_exit_code(report_with({}, /*cancelled=*/true)), 32);
+  EXPECT_EQ(fsck_exit_code(report_with({error_with(false)}, /*cancelled=*/true)), 36);
+  EXPECT_EQ(fsck_exit_code(report_with({error_with(true)}, false, /*omitted=*/2)), 5);
+}
+
+Json printed(const CheckReport& report) {
+  testing::internal::CaptureStdout();
+  print_report_json(report);
+  std::fflush(stdout);
+  return parse_json(testing::internal::GetCapturedStdout());
+}
+
+TEST(FsckReport, JsonHasExactlyTheKeysOfTheContract) {
+  const Json json = printed(report_with({error_with(false)}));
+  std::vector<std::string> keys;
+  for (auto& [key, value] : json.items()) keys.push_back(key);
+  EXPECT_EQ(keys, (std::vector<std::string>{"clean", "files", "chunks", "bytes_stored", "bytes_verified", "seconds",
+                                            "orphans", "errors", "repaired"}));
+  EXPECT_EQ(json["clean"], false);
+  EXPECT_EQ(json["bytes_verified"], 6000000);
+  ASSERT_EQ(json["errors"].size(), 1U);
+  const Json expected = {
+      {"path", "/run1/step100.pt"}, {"chunk", 5},         {"member", 1},
+      {"object_offset", 1048576},   {"kind", "checksum"}, {"detail", "stored bytes give another checksum"}};
+  EXPECT_EQ(json["errors"][0], expected);
+}
+
+TEST(FsckReport, CleanMeansCheckedToTheEnd) {
+  EXPECT_EQ(printed(report_with({}))["clean"], true);
+  EXPECT_EQ(printed(report_with({}, /*cancelled=*/true))["clean"], false);
+}
+
+TEST(FsckReport, OmittedErrorsAreSaid) {
+  const Json json = printed(report_with({error_with(false)}, false, 12));
+  ASSERT_EQ(json["errors"].size(), 2U);
+  EXPECT_EQ(json["errors"][1]["kind"], "omitted");
+}
+
+TEST(FsckReport, PathsThatAreNotUtf8StillGiveJson) {
+  CheckError error = error_with(false);
+  error.path = "/bad\xff\xfename";
+  const Json json = printed(report_with({error}));
+  EXPECT_TRUE(json.is_object());
+  EXPECT_EQ(json["errors"][0]["path"].get<std::string>().substr(0, 4), "/bad");
+}
+
+TEST(FsckReport, PeopleReadOneLineForEachErrorAndAVerdict) {
+  testing::internal::CaptureStdout();
+  CheckError second = error_with(true);
+  second.path = "/two\nlines\033[31m";
+  print_report(report_with({error_with(false), second}), {"/a", "/b"}, true);
+  std::fflush(stdout);
+  const std::string text = testing::internal::GetCapturedStdout();
+  EXPECT_NE(text.find("/run1/step100.pt: chunk 5, member 1, object offset 1048576: checksum: stored bytes give another "
+                      "checksum\n"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("/two?lines?[31m: "), std::string::npos) << text;
+  EXPECT_NE(text.find("(repaired)\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("DAMAGED: 2 errors, 1 of them repaired"), std::string::npos) << text;
+}
+
+}  // namespace
+}  // namespace fpfs::tools

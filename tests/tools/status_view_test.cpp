@@ -1,0 +1,85 @@
+#include "tools/fpfs/status_view.h"
+
+#include <gtest/gtest.h>
+
+namespace fpfs::tools {
+namespace {
+
+Json status_with(uint64_t read, uint64_t written) {
+  return parse_json(R"({"commits": 4, "members": [)"
+                    R"({"path": "/a", "state": "online", "bytes_read": )" +
+                    std::to_string(read) + R"(, "bytes_written": )" + std::to_string(written) +
+                    R"(},)"
+                    R"({"path": "/b", "state": "missing", "bytes_read": )" +
+                    std::to_string(2 * read) + R"(, "bytes_written": 7, "read_errors": 1, "checksum_errors": 2}]})");
+}
+
+TEST(StatusView, RatesAreDifferencesOverTime) {
+  Json now = status_with(3000, 500);
+  add_rates(now, status_with(1000, 100), 2.0);
+  EXPECT_DOUBLE_EQ(now["members"][0]["read_bytes_per_second"].get<double>(), 1000);
+  EXPECT_DOUBLE_EQ(now["members"][0]["write_bytes_per_second"].get<double>(), 200);
+  EXPECT_DOUBLE_EQ(now["members"][1]["read_bytes_per_second"].get<double>(), 2000);
+  EXPECT_DOUBLE_EQ(now["rates"]["read_bytes_per_second"].get<double>(), 3000);
+  EXPECT_DOUBLE_EQ(now["rates"]["write_bytes_per_second"].get<double>(), 200);
+  EXPECT_DOUBLE_EQ(now["rates"]["commits_per_second"].get<double>(), 0);
+}
+
+TEST(StatusView, CountersThatWentBackGiveNoRate) {
+  Json now = status_with(10, 10);
+  add_rates(now, status_with(1000, 1000), 1.0);
+  EXPECT_DOUBLE_EQ(now["rates"]["read_bytes_per_second"].get<double>(), 0);
+}
+
+TEST(StatusView, MembersShowTheirErrorsInAll) {
+  Json now = status_with(1, 1);
+  const std::string text = describe_members(now);
+  const std::string last_line = text.substr(text.rfind('\n', text.size() - 2) + 1);
+  EXPECT_NE(last_line.find("/b"), std::string::npos);
+  EXPECT_NE(last_line.find("missing"), std::string::npos);
+  EXPECT_EQ(last_line.substr(last_line.size() - 3), " 3\n");
+}
+
+TEST(StatusView, ArrayTellsStateAndOptions) {
+  const std::string text = describe_array(parse_json(
+      R"({"array": {"id": "u-u", "label": "run", "chunk_size": 1048576}, "state": "read-only",
+          "read_only_reason": "sync failed", "options": {"durable": "close", "verify": true, "queue_depth": 16},
+          "buffers": {"size": 1048576, "total": 256, "free": 6, "evictable": 200, "waiting": 3},
+          "recovery": {"was_dirty": true, "orphans_removed": 2, "bytes_freed": 4096, "torn_tails": 1}})"));
+  EXPECT_NE(text.find("u-u \"run\""), std::string::npos) << text;
+  EXPECT_NE(text.find("read-only: sync failed"), std::string::npos) << text;
+  EXPECT_NE(text.find("durable=close,verify=on,queue_depth=16"), std::string::npos) << text;
+  EXPECT_NE(text.find("256 of 1 MiB: 6 free, 200 clean, 50 in use; 3 requests wait"), std::string::npos) << text;
+  EXPECT_NE(text.find("2 orphan objects freed (4 KiB), 1 torn tails cut"), std::string::npos) << text;
+}
+
+TEST(StatusView, OpenFilesBusiestFirst) {
+  const Json before = parse_json(R"({"open_files": [{"path": "/quiet", "bytes_written": 10},
+                                                    {"path": "/busy", "bytes_written": 10}]})");
+  const Json now = parse_json(R"({"open_files": [{"path": "/quiet", "bytes_written": 10},
+                                                 {"path": "/busy", "bytes_written": 2058, "dirty": true},
+                                                 {"path": "/new", "bytes_written": 9999999}]})");
+  const std::string text = describe_open_files(now, before, 1.0);
+  EXPECT_LT(text.find("/busy"), text.find("/quiet")) << text;
+  EXPECT_NE(text.find("2 KiB/s"), std::string::npos) << text;
+  EXPECT_NE(text.find("/new"), std::string::npos) << text;
+}
+
+// A daemon of another release may leave out anything and may mean something else by a name.
+TEST(StatusView, AnyJsonIsShownWithoutFailing) {
+  for (const char* text : {"{}", R"({"members": 3})", R"({"members": [1, null, "x"], "open_files": [[]]})",
+                           R"({"array": [], "options": 1, "buffers": "x", "recovery": null, "uptime_seconds": "y"})",
+                           R"({"members": [{"bytes_read": -1, "bytes_written": 1.5, "path": 7}], "commits": {}})",
+                           R"({"buffers": {"total": 1, "free": 5, "evictable": 5}})"}) {
+    Json status = parse_json(text);
+    ASSERT_TRUE(status.is_object()) << text;
+    Json now = status;
+    add_rates(now, status, 0.0);
+    EXPECT_FALSE(describe_array(now).empty());
+    EXPECT_FALSE(describe_members(now).empty());
+    EXPECT_FALSE(describe_open_files(now, status, 0.0).empty());
+  }
+}
+
+}  // namespace
+}  // namespace fpfs::tools

@@ -1,0 +1,68 @@
+#include "tools/common/table.h"
+
+#include <gtest/gtest.h>
+
+#include "engine/base/units.h"
+
+namespace fpfs::tools {
+namespace {
+
+TEST(Table, ColumnsAreAsWideAsTheirWidestCell) {
+  Table table;
+  table.add_column("NAME", Table::Align::kLeft);
+  table.add_column("SIZE", Table::Align::kRight);
+  table.add_column("STATE", Table::Align::kLeft);
+  table.add_row({"a", "1 MiB", "ok"});
+  table.add_row({"longer name", "12.5 GiB", ""});
+  table.add_row({"short row"});
+  EXPECT_EQ(table.text(),
+            "NAME             SIZE  STATE\n"
+            "a               1 MiB  ok\n"
+            "longer name  12.5 GiB\n"
+            "short row\n");
+}
+
+TEST(Table, WidthCountsCharactersNotBytes) {
+  Table table;
+  table.add_column("A", Table::Align::kRight);
+  table.add_column("B", Table::Align::kLeft);
+  table.add_row({"größe", "x"});
+  table.add_row({"12345", "y"});
+  EXPECT_EQ(table.text(), "    A  B\ngröße  x\n12345  y\n");
+}
+
+TEST(Table, NamesCannotSteerTheTerminal) {
+  Table table;
+  table.add_column("A", Table::Align::kLeft);
+  table.add_row({"x\n\033[2J"});
+  EXPECT_EQ(table.text(), "A\nx??[2J\n");
+}
+
+TEST(Facts, NamesArePaddedToOneWidth) {
+  Facts facts;
+  facts.add("Array", "x");
+  facts.add("Chunk size", "1 MiB");
+  EXPECT_EQ(facts.text(), "Array:       x\nChunk size:  1 MiB\n");
+}
+
+TEST(Format, Rates) {
+  EXPECT_EQ(format_rate(1.5 * static_cast<double>(kGiB)), "1.5 GiB/s");
+  EXPECT_EQ(format_rate(0), "0 B/s");
+  EXPECT_EQ(format_rate(-1), "0 B/s");
+}
+
+TEST(Format, Durations) {
+  EXPECT_EQ(format_duration(0.419), "0.42 s");
+  EXPECT_EQ(format_duration(12.3), "12 s");
+  EXPECT_EQ(format_duration(187), "3:07");
+  EXPECT_EQ(format_duration(3600), "1:00:00");
+  EXPECT_EQ(format_duration(8140), "2:15:40");
+}
+
+TEST(Format, Percentages) {
+  EXPECT_EQ(format_percent(1, 3), "33.3 %");
+  EXPECT_EQ(format_percent(0, 0), "-");
+}
+
+}  // namespace
+}  // namespace fpfs::tools
