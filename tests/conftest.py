@@ -11,12 +11,11 @@ import tempfile
 
 import pytest
 
+from lab import LONG
 from lab.array import Array, Mount
 from lab.drives import Drives, LoopDrive
 from lab.programs import Programs
 from lab.watchdog import Watchdog
-
-LONG = os.environ.get("FPFS_TEST_LONG", "0") == "1"
 
 
 def pytest_configure(config):

@@ -31,6 +31,8 @@ class Array:
         return ":".join(str(member) for member in self.members)
 
     def fsck(self, *options, check=False):
+        if not self.direct_io:
+            options = ("--buffered-members", *options)
         return run(self.programs.fsck, *options, self.argument, check=check, timeout=600)
 
     def fsck_report(self, *options):

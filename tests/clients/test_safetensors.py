@@ -1,0 +1,48 @@
+"""safetensors through its own ways of reading: whole files, single tensors, slices; all of it mapped."""
+import numpy
+import pytest
+
+torch = pytest.importorskip("torch")
+safetensors = pytest.importorskip("safetensors")
+import safetensors.numpy  # noqa: E402
+import safetensors.torch  # noqa: E402
+
+
+def test_torch(mount):
+    torch.manual_seed(1)
+    state = {"a": torch.randn(1000, 333), "b": torch.randn(500001).bfloat16(), "empty": torch.empty(0), "i": torch.arange(9)}
+    path = mount.path / "model.safetensors"
+    safetensors.torch.save_file(state, path, metadata={"made": "here"})
+    for remounted in (False, True):
+        if remounted:
+            mount.remount()
+        loaded = safetensors.torch.load_file(path)
+        assert loaded.keys() == state.keys() and all(torch.equal(loaded[name], state[name]) for name in state)
+        with safetensors.safe_open(path, framework="pt") as file:
+            assert file.metadata() == {"made": "here"} and set(file.keys()) == set(state)
+            part = file.get_slice("a")
+            assert torch.equal(part[100:200, 7:11], state["a"][100:200, 7:11])
+            assert torch.equal(part[-1:], state["a"][-1:])
+            assert torch.equal(file.get_tensor("b"), state["b"])
+
+
+def test_numpy(mount):
+    rolls = numpy.random.default_rng(1)
+    state = {"a": rolls.standard_normal((700, 900)), "b": rolls.integers(0, 255, 1234567, dtype=numpy.uint8)}
+    path = mount.path / "model.safetensors"
+    safetensors.numpy.save_file(state, path)
+    mount.remount()
+    loaded = safetensors.numpy.load_file(path)
+    assert all(numpy.array_equal(loaded[name], state[name]) for name in state)
+    with safetensors.safe_open(path, framework="np") as file:
+        assert numpy.array_equal(file.get_slice("a")[10:20, :5], state["a"][10:20, :5])
+
+
+def test_saved_over_an_older_longer_file(mount):
+    path = mount.path / "model.safetensors"
+    safetensors.torch.save_file({"x": torch.randn(1 << 20)}, path)
+    small = {"x": torch.randn(1000)}
+    safetensors.torch.save_file(small, path)
+    assert torch.equal(safetensors.torch.load_file(path)["x"], small["x"])
+    mount.remount()
+    assert torch.equal(safetensors.torch.load_file(path)["x"], small["x"])

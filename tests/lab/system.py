@@ -1,0 +1,62 @@
+"""System calls that Python does not offer, and what a call did as a value that can be compared."""
+import ctypes
+import errno
+import os
+import sys
+
+libc = ctypes.CDLL(None, use_errno=True)
+AT_FDCWD = -100
+RENAME_NOREPLACE, RENAME_EXCHANGE, RENAME_WHITEOUT = 1, 2, 4
+FALLOC_KEEP_SIZE, FALLOC_PUNCH_HOLE, FALLOC_ZERO_RANGE = 1, 2, 16
+libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
+
+
+def _checked(result):
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+def renameat2(source, target, flags):
+    _checked(libc.renameat2(AT_FDCWD, os.fsencode(source), AT_FDCWD, os.fsencode(target), flags))
+
+
+def fallocate(descriptor, mode, offset, length):
+    _checked(libc.fallocate(descriptor, mode, offset, length))
+
+
+def attempt(call, *arguments, **options):
+    """What a call returned, or the name of the error it failed with."""
+    try:
+        return call(*arguments, **options)
+    except OSError as error:
+        return errno.errorcode.get(error.errno, error.errno)
+
+
+def in_child(body, uid=None, groups=()):
+    """Runs `body` in a forked process (as another user); raises when it failed there. Its result must be None or bytes."""
+    read_end, write_end = os.pipe()
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            os.close(read_end)
+            if uid is not None:
+                os.setgroups(list(groups))
+                os.setgid(uid)
+                os.setuid(uid)
+            result = body()
+            os.write(write_end, result if isinstance(result, bytes) else b"")
+            status = 0
+        except BaseException as error:  # the parent shows it
+            os.write(write_end, repr(error).encode())
+            print(repr(error), file=sys.stderr)
+        finally:
+            os._exit(status)
+    os.close(write_end)
+    with os.fdopen(read_end, "rb") as pipe:
+        said = pipe.read()
+    _, status = os.waitpid(child, 0)
+    if status != 0:
+        raise AssertionError(f"child process: status {status}, {said.decode(errors='replace')}")
+    return said

@@ -1,0 +1,244 @@
+"""Damage on the drives: exactly what is damaged fails, by name; nothing damaged is ever handed out."""
+import errno
+import json
+import os
+import random
+import sys
+
+import pytest
+
+from lab.array import MountFailed
+from lab.data import is_pattern, pattern, write_pattern
+from lab.programs import run
+
+MIB = 1 << 20
+
+
+def flip(path, offset, mask=0x10):
+    """Turns one bit of a file around."""
+    with open(path, "r+b", buffering=0) as file:
+        byte = os.pread(file.fileno(), 1, offset)
+        os.pwrite(file.fileno(), bytes([byte[0] ^ mask]), offset)
+        os.fsync(file.fileno())
+
+
+def extents_of(mount, path):
+    return json.loads(run(mount.array.programs.fpfs, "map", "--json", path).stdout)
+
+
+def read_at(path, offset, length):
+    """The bytes, or the name of the error. A fresh descriptor, so that no readahead of another read counts."""
+    with open(path, "rb", buffering=0) as file:
+        try:
+            return os.pread(file.fileno(), length, offset)
+        except OSError as error:
+            return errno.errorcode[error.errno]
+
+
+@pytest.mark.chunk_size(65536)
+@pytest.mark.time_limit(240)
+def test_flipped_bytes_of_chunks(array, make_mount):
+    """One byte in each of several chunks: their reads give EIO, all others their data; fsck and fpfs verify say which."""
+    array.damaged = True
+    mount = make_mount(array)
+    (mount.path / "dir").mkdir()
+    sizes = {"dir/even": 32 * 65536, "odd": 20 * 65536 + 4321, "fine": 10 * 65536}
+    for number, (name, size) in enumerate(sizes.items()):
+        write_pattern(mount.path / name, number, size)
+    maps = {name: extents_of(mount, mount.path / name) for name in sizes}
+    mount.unmount()
+
+    rolls = random.Random(3)
+    damaged = set()
+    for name in ("dir/even", "odd"):
+        extents = maps[name]["extents"]
+        assert sum(extent["length"] for extent in extents) == sizes[name]
+        # First byte, last byte, somewhere inside; the file's last, short chunk too.
+        chosen = rolls.sample(range(len(extents) - 1), 5) + [len(extents) - 1]
+        for turn, index in enumerate(chosen):
+            extent = extents[index]
+            inside = [0, extent["length"] - 1, rolls.randrange(extent["length"])][turn % 3]
+            flip(extent["file"], extent["file_offset"] + inside, 1 << rolls.randrange(8))
+            damaged.add((name, extent["offset"] // 65536))
+
+    status, report = array.fsck_report("--verify-data")
+    assert status == 4 and not report["clean"]
+    found = {(error["path"].lstrip("/"), error["chunk"]) for error in report["errors"]}
+    assert found == damaged
+    for error in report["errors"]:
+        extent = next(extent for extent in maps[error["path"].lstrip("/")]["extents"]
+                      if extent["offset"] == error["chunk"] * 65536)
+        assert (error["kind"], error["member"], error["object_offset"]) == (
+            "checksum", extent["member"], extent["file_offset"])
+
+    mount.start()
+    for number, (name, size) in enumerate(sizes.items()):
+        for chunk in range((size + 65535) // 65536):
+            length = min(65536, size - chunk * 65536)
+            got = read_at(mount.path / name, chunk * 65536, length)
+            expected = "EIO" if (name, chunk) in damaged else pattern(number, chunk * 65536, length)
+            assert got == expected, f"{name}, chunk {chunk}: {got[:20]!r}"
+    errors = sum(member["checksum_errors"] for member in mount.status()["members"])
+    assert errors >= len(damaged)
+    assert "odd" in mount.log() and "checksum" in mount.log()
+    verify = run(mount.array.programs.fpfs, "verify", mount.path / "fine", check=False)
+    assert verify.returncode == 0, verify.stderr
+    verify = run(mount.array.programs.fpfs, "verify", mount.path / "odd", check=False)
+    assert verify.returncode == 4 and "odd" in verify.stdout + verify.stderr
+
+    # Written anew, the file is good again.
+    write_pattern(mount.path / "odd", 9, sizes["odd"])
+    assert is_pattern(mount.path / "odd", 9, sizes["odd"])
+
+
+def test_torch_load_of_a_damaged_file_fails(array, make_mount):
+    torch = pytest.importorskip("torch")
+    array.damaged = True
+    mount = make_mount(array)
+    torch.save({"weights": torch.randn(1 << 21)}, mount.path / "file.pt")
+    extent = extents_of(mount, mount.path / "file.pt")["extents"][5]
+    mount.unmount()
+    flip(extent["file"], extent["file_offset"] + 1000)
+    mount.start()
+    for options in ({}, {"mmap": True}):
+        # A mapped read of a damaged page is SIGBUS by nature: it ends the process, so it runs in one of its own.
+        code = f"import torch; print(torch.load({str(mount.path / 'file.pt')!r}, **{options!r})['weights'].sum())"
+        result = run(sys.executable, "-c", code, check=False)
+        assert result.returncode != 0, result.stdout
+
+
+@pytest.mark.chunk_size(65536)
+def test_misplaced_chunks_fail(array, make_mount):
+    """Two chunks of one file exchanged on their drive: both are good data in the wrong place."""
+    array.damaged = True
+    mount = make_mount(array)
+    write_pattern(mount.path / "file", 1, 24 * 65536)
+    extents = extents_of(mount, mount.path / "file")["extents"]
+    mount.unmount()
+    first, second = [extent for extent in extents if extent["member"] == extents[0]["member"]][1:3]
+    with open(first["file"], "r+b", buffering=0) as one, open(second["file"], "r+b", buffering=0) as two:
+        left = os.pread(one.fileno(), 65536, first["file_offset"])
+        right = os.pread(two.fileno(), 65536, second["file_offset"])
+        os.pwrite(one.fileno(), right, first["file_offset"])
+        os.pwrite(two.fileno(), left, second["file_offset"])
+    mount.start()
+    for extent in extents:
+        got = read_at(mount.path / "file", extent["offset"], extent["length"])
+        assert (got == "EIO") == (extent in (first, second))
+
+
+@pytest.mark.chunk_size(65536)
+@pytest.mark.parametrize("loss", ["removed", "cut", "emptied"])
+def test_lost_objects_fail_by_name(array, make_mount, loss):
+    array.damaged = True
+    mount = make_mount(array)
+    write_pattern(mount.path / "file", 1, 16 * 65536)
+    write_pattern(mount.path / "fine", 2, 16 * 65536)
+    extents = extents_of(mount, mount.path / "file")["extents"]
+    mount.unmount()
+    victim = extents[2]["file"]
+    if loss == "removed":
+        os.unlink(victim)
+    else:
+        os.truncate(victim, 65536 if loss == "cut" else 0)
+    status, report = array.fsck_report("--verify-data")
+    assert status == 4 and {error["path"] for error in report["errors"]} == {"/file"}
+    assert {error["member"] for error in report["errors"]} == {extents[2]["member"]}
+    mount.start()
+    lost = [extent for extent in extents if extent["file"] == victim
+            and (loss != "cut" or extent["file_offset"] >= 65536)]
+    assert lost
+    for extent in extents:
+        got = read_at(mount.path / "file", extent["offset"], extent["length"])
+        assert got == ("EIO" if extent in lost else pattern(1, extent["offset"], extent["length"]))
+    assert is_pattern(mount.path / "fine", 2, 16 * 65536)
+
+
+@pytest.mark.time_limit(240)
+@pytest.mark.parametrize("size", [20000, 5 * 65536])
+def test_flipped_bytes_of_sidecars(make_array, make_mount, size):
+    """Any byte of the index of a closed file: the content is right, or opening or reading fails, and fsck names it."""
+    array = make_array(chunk_size=65536)
+    array.damaged = True
+    mount = make_mount(array)
+    count = 60
+    for number in range(count):
+        write_pattern(mount.path / f"file{number}", number, size)
+    mount.unmount()
+    tree = next(member / "tree" for member in array.members if (member / "tree").is_dir())
+    length = (tree / "file0").stat().st_size
+    for number in range(count):
+        sidecar = tree / f"file{number}"
+        assert sidecar.stat().st_size == length
+        flip(sidecar, number * (length - 1) // (count - 1))  # from the first byte to the last
+    status, report = array.fsck_report("--verify-data")
+    assert status & 4 and not report["clean"]
+    named = {error["path"] for error in report["errors"]}
+    mount.start()
+    for number in range(count):
+        path = mount.path / f"file{number}"
+        try:
+            right = is_pattern(path, number, size)
+        except OSError as error:
+            assert error.errno == errno.EIO, f"{path}: {error}"
+            assert f"/file{number}" in named, f"{path} cannot be read, and fsck did not name it"
+        else:
+            where = number * (length - 1) // (count - 1)
+            assert right, f"{path}, byte {where} of its sidecar ({length} bytes) flipped: wrong content, no error"
+
+
+@pytest.mark.parametrize("offset", [0, 7, 8, 20, 40, 60, 100, 200, 1000, 2000, 4000, 4088, 4095])
+def test_flipped_bytes_of_a_superblock(array, make_mount, offset):
+    array.damaged = True
+    flip(array.members[offset % 4] / "superblock", offset)
+    with pytest.raises(MountFailed) as refused:
+        make_mount(array)
+    assert str(array.members[offset % 4]) in str(refused.value)
+    status, report = array.fsck_report()
+    assert status & 12
+    flip(array.members[offset % 4] / "superblock", offset)
+    array.assert_clean()
+
+
+@pytest.mark.chunk_size(65536)
+def test_setting_damaged_files_aside(array, make_mount):
+    """fsck -y: the damaged file goes to lost+found, the others stay, and what is left is clean."""
+    array.damaged = True
+    mount = make_mount(array)
+    write_pattern(mount.path / "bad", 1, 8 * 65536)
+    write_pattern(mount.path / "good", 2, 8 * 65536)
+    extent = extents_of(mount, mount.path / "bad")["extents"][3]
+    mount.unmount()
+    flip(extent["file"], extent["file_offset"])
+    result = array.fsck("-n", "--verify-data")
+    assert result.returncode == 4 and "/bad" in result.stdout and "chunk 3" in result.stdout
+    result = array.fsck("-y", "--verify-data")
+    assert result.returncode in (1, 4, 5), result.stdout + result.stderr
+    array.assert_clean()
+    mount.start()
+    assert os.listdir(mount.path) == ["good"] or sorted(os.listdir(mount.path)) == ["good", "lost+found"]
+    assert is_pattern(mount.path / "good", 2, 8 * 65536)
+
+
+@pytest.mark.chunk_size(65536)
+def test_export_of_what_is_left(array, make_mount, tmp_path):
+    """fpfs export reads an unmounted array, all of a whole file, with --partial what survives of a damaged one."""
+    array.damaged = True
+    mount = make_mount(array)
+    write_pattern(mount.path / "good", 1, 8 * 65536 + 5)
+    write_pattern(mount.path / "bad", 2, 8 * 65536)
+    extent = extents_of(mount, mount.path / "bad")["extents"][3]
+    mount.unmount()
+    flip(extent["file"], extent["file_offset"])
+    buffered = [] if array.direct_io else ["--buffered-members"]
+    export = [array.programs.fpfs, "export", *buffered, array.argument]
+    run(*export, "good", "-o", tmp_path / "good")
+    assert is_pattern(tmp_path / "good", 1, 8 * 65536 + 5)
+    result = run(*export, "bad", "-o", tmp_path / "bad", check=False)
+    assert result.returncode != 0
+    result = run(*export, "--partial", "bad", "-o", tmp_path / "bad", check=False)
+    content, expected = (tmp_path / "bad").read_bytes(), pattern(2, 0, 8 * 65536)
+    assert len(content) == len(expected), result.stderr
+    different = {index // 65536 for index in range(0, len(expected), 64)
+                 if content[index:index + 64] != expected[index:index + 64]}
+    assert different == {3}

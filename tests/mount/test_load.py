@@ -1,0 +1,87 @@
+"""Many writers, much data: fio's own verification, and memory that stays within the pool."""
+import json
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from lab import LONG
+from lab.data import is_pattern
+from lab.programs import run
+
+MIB = 1 << 20
+
+
+def fio(mount, name, *options):
+    size = "1g" if LONG else "64m"
+    result = run("fio", f"--name={name}", f"--directory={mount.path}", f"--size={size}", "--verify=xxhash",
+                 "--verify_fatal=1", "--verify_state_save=0", "--do_verify=1", "--numjobs=4", "--output-format=json",
+                 "--randrepeat=0", *options, timeout=900, cwd=mount.path.parent)
+    report = json.loads(result.stdout[result.stdout.index("{"):])
+    assert all(job["error"] == 0 for job in report["jobs"])
+    assert sum(job["read"]["io_bytes"] for job in report["jobs"]) > 0  # it did read back
+
+
+@pytest.mark.time_limit(300)
+@pytest.mark.parametrize("direct", [0, 1])
+@pytest.mark.parametrize("order", ["randwrite", "write"])
+def test_fio_verifies_what_it_wrote(anywhere, order, direct):
+    fio(anywhere, f"{order}{direct}", f"--rw={order}", f"--direct={direct}", "--bsrange=4k-1m", "--ioengine=psync",
+        "--fsync_on_close=1")
+
+
+@pytest.mark.time_limit(300)
+def test_fio_asynchronous(anywhere):
+    fio(anywhere, "libaio", "--rw=randrw", "--direct=1", "--bs=128k", "--ioengine=libaio", "--iodepth=16")
+
+
+WRITER = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from lab.data import write_pattern
+write_pattern(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
+"""
+
+
+@pytest.mark.time_limit(300)
+@pytest.mark.parametrize("pool", [32, 256])
+def test_eight_writers_stay_within_the_pool(array, make_mount, pool):
+    mount = make_mount(array, f"buffer_memory={pool}M")
+    size = (2048 if LONG else 128) * MIB
+    tests = __file__.rsplit("/", 2)[0]
+    writers = [subprocess.Popen([sys.executable, "-c", WRITER, tests, str(mount.path / f"file{number}"), str(number),
+                                 str(size)]) for number in range(8)]
+    slowest = 0
+    while any(writer.poll() is None for writer in writers):
+        # Metadata must not wait for the drives, however full the pool is.
+        start = time.monotonic()
+        names = len(list(mount.path.iterdir()))
+        slowest = max(slowest, time.monotonic() - start)
+        assert names <= 8
+        time.sleep(0.02)
+    assert [writer.returncode for writer in writers] == [0] * 8
+    readers = [threading.Thread(target=lambda number=number: results.append(
+        is_pattern(mount.path / f"file{number}", number, size))) for number in range(8)]
+    results = []
+    for reader in readers:
+        reader.start()
+    for reader in readers:
+        reader.join()
+    assert results == [True] * 8
+    peak = mount.memory("VmHWM")
+    print(f"peak memory {peak / MIB:.0f} MiB with a pool of {pool} MiB; slowest listing {slowest * 1000:.0f} ms")
+    assert peak < (pool + 150) * MIB
+    assert slowest < 5
+
+
+@pytest.mark.time_limit(180)
+def test_many_small_files(anywhere):
+    for number in range(2000):
+        directory = anywhere.path / str(number % 20)
+        directory.mkdir(exist_ok=True)
+        (directory / f"file{number}").write_bytes(b"%d" % number * (number % 300))
+    anywhere.remount()
+    for number in range(2000):
+        assert (anywhere.path / str(number % 20) / f"file{number}").read_bytes() == b"%d" % number * (number % 300)

@@ -1,0 +1,238 @@
+"""Mounting itself: one clear line when it cannot be done, fstab and mount(8), options."""
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import time
+
+import pytest
+
+from lab import mount_table
+from lab.array import Array, Mount
+from lab.data import is_pattern, write_pattern
+from lab.programs import REPOSITORY, run
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def daemon(array):
+    """daemon(*arguments): the program as a user calls it, in the background; the finished command."""
+    def call(*arguments):
+        options = [] if array.direct_io else ["-o", "buffered_members"]
+        return run(array.programs.mount, *options, *arguments, check=False)
+
+    return call
+
+
+@pytest.fixture
+def place(lab, numbers):
+    """An empty directory to mount on; whatever is mounted there afterwards goes away."""
+    path = lab / f"place{next(numbers)}"
+    path.mkdir()
+    yield path
+    entry = mount_table.entry_of(path)
+    if entry:
+        mount_table.abort(entry)
+        mount_table.unmount(path, lazy=True)
+
+
+def assert_refused(result, *words):
+    assert result.returncode == 1, result.stdout + result.stderr
+    lines = result.stderr.strip().splitlines()
+    assert len(lines) == 1, f"one line was expected: {result.stderr}"
+    for word in words:
+        assert str(word) in lines[0], f"'{word}' is not in: {lines[0]}"
+
+
+def wait_until_gone(pid):
+    deadline = time.monotonic() + 30
+    while pathlib.Path(f"/proc/{pid}").exists():
+        assert time.monotonic() < deadline, f"the daemon {pid} did not end"
+        time.sleep(0.02)
+
+
+def daemon_pid(array, place):
+    return json.loads(run(array.programs.fpfs, "status", "--json", place).stdout)["pid"]
+
+
+def test_returns_when_the_mount_is_live(array, daemon, place):
+    result = daemon(array.argument, place)
+    assert result.returncode == 0, result.stderr
+    write_pattern(place / "file", 1, 3 * MIB)
+    pid = daemon_pid(array, place)
+    assert mount_table.unmount(place).returncode == 0
+    wait_until_gone(pid)
+    assert daemon(array.argument, place).returncode == 0
+    assert is_pattern(place / "file", 1, 3 * MIB)
+    pid = daemon_pid(array, place)
+    assert mount_table.unmount(place).returncode == 0
+    wait_until_gone(pid)
+    array.assert_clean()
+
+
+def test_missing_mount_point(array, daemon, place):
+    assert_refused(daemon(array.argument, place / "absent"), place / "absent")
+
+
+def test_mount_point_is_a_file(array, daemon, place):
+    (place / "file").touch()
+    assert_refused(daemon(array.argument, place / "file"), place / "file")
+
+
+def test_mount_point_holds_something(array, daemon, place):
+    (place / "file").touch()
+    assert_refused(daemon(array.argument, place), place)
+
+
+def test_mount_point_inside_a_member(array, daemon, place):
+    inside = array.members[0] / "objects"
+    assert_refused(daemon(array.argument, inside), inside)
+
+
+def test_array_in_use_names_the_holder(array, daemon, place, mount):
+    assert_refused(daemon(array.argument, place), mount.pid)
+    assert mount_table.entry_of(place) is None
+    write_pattern(mount.path / "file", 1, MIB)  # and the holder goes on
+
+
+def test_mount_point_in_use(array, make_array, daemon, mount):
+    assert_refused(daemon(make_array().argument, mount.path), mount.path)
+
+
+def test_not_formatted(binaries, daemon, drives, place, numbers):
+    directory = drives.paths[0] / f"unformatted{next(numbers)}"
+    directory.mkdir()
+    try:
+        assert_refused(daemon(directory, place), directory)
+        assert os.listdir(directory) == []
+    finally:
+        directory.rmdir()
+
+
+@pytest.mark.parametrize("options", [["-o", "durable=sometimes"], ["-o", "nonsense"], ["--buffer_memory=12X"], []])
+def test_wrong_calls(array, binaries, place, options):
+    arguments = [array.argument, place] if options else [array.argument]
+    result = run(binaries.mount, *options, *arguments, check=False)
+    assert result.returncode in (1, 16) and len(result.stderr.strip().splitlines()) == 1, result.stderr
+
+
+def test_busy_unmount_keeps_working(mount):
+    with open(mount.path / "file", "wb", buffering=0) as file:
+        file.write(b"x" * 100)
+        assert mount_table.unmount(mount.path).returncode != 0
+        file.write(b"y" * 100)
+    assert (mount.path / "file").read_bytes() == b"x" * 100 + b"y" * 100
+
+
+def test_init_formats_only_what_is_blank(binaries, drives, place, numbers, daemon):
+    number = next(numbers)
+    members = [path / f"init{number}" for path in drives.paths]
+    argument = ":".join(str(member) for member in members)
+    members[0].mkdir()
+    (members[0] / "precious").write_text("data")
+    assert daemon("--init", argument, place).returncode == 1
+    assert (members[0] / "precious").read_text() == "data" and not members[1].exists()
+    (members[0] / "precious").unlink()
+    for content in (None, 1):  # formats the first time, mounts what is there the second time
+        result = daemon("--init", argument, place)
+        assert result.returncode == 0, result.stderr
+        if content is not None:
+            assert is_pattern(place / "file", 1, MIB)
+        write_pattern(place / "file", 1, MIB)
+            pid = json.loads(run(binaries.fpfs, "status", "--json", place).stdout)["pid"]
+        assert mount_table.unmount(place).returncode == 0
+        wait_until_gone(pid)
+    for member in members:
+        shutil.rmtree(member)
+
+
+def test_usual_options(array, make_mount):
+    mount = make_mount(array, "noatime", "nosuid", "nodev", "noexec")
+    entry = mount_table.entry_of(mount.path)
+    assert {"noatime", "nosuid", "nodev", "noexec"} <= set(entry.options.split(","))
+    assert entry.kind == "fuse.fastpersistfs"
+    (mount.path / "program").write_text("#!/bin/sh\n")
+    os.chmod(mount.path / "program", 0o755)
+    with pytest.raises(PermissionError):
+        subprocess.run([str(mount.path / "program")], check=False)
+
+
+def test_odd_paths(binaries, drives, make_mount, lab, numbers):
+    """Spaces, commas' neighbours and letters beyond ASCII in the paths of members and of the mount point."""
+    number = next(numbers)
+    members = [path / f"odd {number} ü" for path in drives.paths]
+    array = Array(binaries, members, drives.direct_io)
+    mount = Mount(array, lab / f"mount point {number} é\\").start()
+    try:
+        write_pattern(mount.path / "file", 1, MIB)
+        assert run(binaries.fpfs, "stat", mount.path / "file").returncode == 0
+        mount.unmount()
+        array.assert_clean()
+    finally:
+        mount.destroy()
+        array.remove()
+
+
+def test_null_write_discards(array, make_mount):
+    """null_write measures the path alone; the array must not look damaged for it."""
+    mount = make_mount(array, "null_write")
+    with open(mount.path / "file", "wb", buffering=0) as file:
+        for _ in range(64):
+            assert file.write(bytes(MIB)) == MIB
+    assert sum(member["bytes_written"] for member in mount.status()["members"]) < 8 * MIB
+
+
+# --- mount(8) ----------------------------------------------------------------------------------------------------
+
+HELPER = pathlib.Path("/sbin/mount.fastpersistfs")
+
+
+@pytest.fixture
+def installed(binaries):
+    """mount(8) finds the helper in /sbin, the helper finds the daemon in PATH; both only for this test."""
+    if HELPER.exists() or HELPER.is_symlink():
+        pytest.skip(f"{HELPER} is installed on this machine: left alone")
+    HELPER.symlink_to(REPOSITORY / "mount-scripts/mount.fastpersistfs")
+    yield {**os.environ, "PATH": f"{pathlib.Path(binaries.mount).parent}:{os.environ['PATH']}"}
+    HELPER.unlink()
+
+
+def ended(array, place):
+    pid = daemon_pid(array, place)
+    run("umount", place)
+    wait_until_gone(pid)
+
+
+@pytest.mark.root
+def test_mount_by_type(array, installed, place):
+    options = "noatime" if array.direct_io else "noatime,buffered_members"
+    run("mount", "-t", "fastpersistfs", array.argument, place, "-o", options, env=installed)
+    assert "noatime" in mount_table.entry_of(place).options
+    write_pattern(place / "file", 1, 2 * MIB)
+    assert is_pattern(place / "file", 1, 2 * MIB)
+    ended(array, place)
+    array.assert_clean()
+
+
+@pytest.mark.root
+def test_mount_from_fstab(array, installed, place, tmp_path):
+    options = "defaults,nofail,allow_other" + ("" if array.direct_io else ",buffered_members")
+    fstab = tmp_path / "fstab"
+    fstab.write_text(f"{array.argument} {place} fastpersistfs {options} 0 0\n")
+    run("mount", "--fstab", fstab, place, env=installed)
+    assert "allow_other" in mount_table.entry_of(place).options
+    write_pattern(place / "file", 1, 2 * MIB)
+    ended(array, place)
+    run("mount", "--fstab", fstab, "-o", "ro", place, env=installed)
+    assert is_pattern(place / "file", 1, 2 * MIB)
+    with pytest.raises(OSError):
+        (place / "new").touch()
+    ended(array, place)
+
+
+@pytest.mark.root
+def test_mount_by_type_says_why_not(array, installed, place):
+    result = run("mount", "-t", "fastpersistfs", "/nonexistent/member", place, env=installed, check=False)
+    assert result.returncode == 32 and "/nonexistent/member" in result.stderr

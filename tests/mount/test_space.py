@@ -1,0 +1,95 @@
+"""A full drive: the writer is told, in bounded time; everything else stays as it is."""
+import os
+import time
+
+import pytest
+
+from lab.data import is_pattern, pattern, write_pattern
+from lab.system import attempt
+
+MIB = 1 << 20
+
+
+def fill(path, limit):
+    """Writes until an error; its name, from write, fsync or close, and how long it took."""
+    start = time.monotonic()
+    descriptor = os.open(path, os.O_CREAT | os.O_WRONLY)
+    result = None
+    for offset in range(0, limit, MIB):
+        result = attempt(os.write, descriptor, pattern(1, offset, MIB))
+        if isinstance(result, str):
+            break
+    synced = attempt(os.fsync, descriptor)
+    closed = attempt(os.close, descriptor)
+    errors = [each for each in (result, synced, closed) if isinstance(each, str)]
+    return errors, time.monotonic() - start
+
+
+@pytest.mark.root
+@pytest.mark.time_limit(240)
+@pytest.mark.parametrize("smallest", [0, 2])  # with member 0, the names and indexes are on the full drive too
+def test_full_member(make_drive, make_array, make_mount, drives, smallest):
+    if drives.kind == "directories":
+        pytest.skip("no loop devices here: one drive cannot be full alone")
+    paths = list(drives.paths)
+    paths[smallest] = make_drive(96 * MIB).path
+    array = make_array(paths=paths)
+    mount = make_mount(array)
+    write_pattern(mount.path / "kept", 7, 20 * MIB)
+    errors, seconds = fill(mount.path / "full", 2048 * MIB)
+    assert "ENOSPC" in errors, f"no error said that the drive is full: {errors}"
+    assert seconds < 60
+    # What was there is there, and metadata works.
+    assert is_pattern(mount.path / "kept", 7, 20 * MIB)
+    assert sorted(os.listdir(mount.path)) in (["full", "kept"], ["kept"])
+    # A second writer is told as well, not made to wait.
+    errors, seconds = fill(mount.path / "second", 1024 * MIB)
+    assert "ENOSPC" in errors and seconds < 60
+    for name in ("full", "second"):
+        attempt(os.unlink, mount.path / name)
+    # With room again, writing works again.
+    deadline = time.monotonic() + 30
+    while attempt(write_pattern, mount.path / "again", 3, 60 * MIB):
+        assert time.monotonic() < deadline, "no room 30 seconds after everything was removed"
+        attempt(os.unlink, mount.path / "again")
+        time.sleep(0.5)
+    assert is_pattern(mount.path / "again", 3, 60 * MIB)
+    mount.remount()
+    assert is_pattern(mount.path / "again", 3, 60 * MIB) and is_pattern(mount.path / "kept", 7, 20 * MIB)
+
+
+@pytest.mark.root
+@pytest.mark.time_limit(240)
+def test_replacing_on_a_full_array_keeps_the_old(make_drive, make_array, make_mount, drives):
+    """Not enough room for the new version: the old one stays, also after a crash."""
+    if drives.kind == "directories":
+        pytest.skip("no loop devices here: one drive cannot be full alone")
+    array = make_array(paths=[make_drive(96 * MIB).path for _ in range(2)])
+    mount = make_mount(array)
+    write_pattern(mount.path / "checkpoint", 1, 90 * MIB)
+    error = attempt(write_pattern, mount.path / "new", 2, 180 * MIB)
+    assert error == "ENOSPC"
+    os.unlink(mount.path / "new")
+    assert is_pattern(mount.path / "checkpoint", 1, 90 * MIB)
+    # In place: what did not become durable must not have destroyed what was.
+    error = attempt(write_pattern, mount.path / "checkpoint", 3, 180 * MIB)
+    assert error == "ENOSPC"
+    mount.kill()
+    mount.start()
+    assert is_pattern(mount.path / "checkpoint", 1, 90 * MIB)
+
+
+@pytest.mark.root
+@pytest.mark.time_limit(240)
+def test_torch_is_told(make_drive, make_array, make_mount, drives):
+    torch = pytest.importorskip("torch")
+    if drives.kind == "directories":
+        pytest.skip("no loop devices here: one drive cannot be full alone")
+    array = make_array(paths=[make_drive(96 * MIB).path for _ in range(2)])
+    mount = make_mount(array)
+    state = {"weights": torch.randn(100 * MIB)}
+    with pytest.raises((OSError, RuntimeError)):
+        torch.save(state, mount.path / "file.pt")
+    os.unlink(mount.path / "file.pt")
+    torch.save({"weights": state["weights"][:4 * MIB].clone()}, mount.path / "small.pt")
+    assert torch.equal(torch.load(mount.path / "small.pt")["weights"], state["weights"][:4 * MIB])
