@@ -191,8 +191,8 @@ def test_shell_tools(mount):
         mv file "$2/moved"; mv "$2/moved" back
         truncate -s 1M big; shred -n 1 big; sync big
         head -c 3000000 /dev/urandom > random; split -b 700000 random part.; cat part.* | cmp - random
-        sort -r back > sorted; mkdir d; find . -type f | xargs -d '\\n' md5sum > d/sums; md5sum -c --quiet d/sums
-        rm -rf d part.*
+        sort -r back > sorted; find . -type f | xargs -d '\\n' md5sum > "$2/sums"; md5sum -c --quiet "$2/sums"
+        rm -f part.*
     """
     elsewhere = mount.path.with_name("elsewhere")
     elsewhere.mkdir()
