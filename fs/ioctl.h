@@ -1,8 +1,8 @@
 // The ioctls of a mounted fastpersistfs: what the tools (fpfs map, verify, sync) ask that POSIX has no call for.
 //
 // Every argument is one fixed-size struct, below the 16 KiB that FUSE passes for a restricted ioctl. The caller sets
-// `version` to the constant of the struct and zeroes the rest; another version is refused with EPROTO, so that tools and
-// a daemon of different releases fail in words rather than misread each other. Sizes and offsets are bytes.
+// `version` to the constant of the struct and zeroes the rest; another version is refused with EPROTO, so that tools
+// and a daemon of different releases fail in words rather than misread each other. Sizes and offsets are bytes.
 //
 // Errors of all of them: ENOTTY on a file system that is not fastpersistfs, or on the wrong kind of file.
 #pragma once
@@ -13,17 +13,18 @@
 
 namespace fpfs {
 
-// --- FPFS_IOC_EXTENTS: where a regular file's chunks are stored, one page of the table per call --------------------------
+// --- FPFS_IOC_EXTENTS: where a regular file's chunks are stored, one page of the table per call
+// --------------------------
 
 struct IoctlExtent {
-  uint64_t chunk = 0;          // number of the chunk in the file: bytes [chunk * chunk_size, (chunk + 1) * chunk_size)
-  uint64_t object_offset = 0;  // in the object file (FPFS_IOC_OBJECT_PATH) on `member`
-  uint64_t checksum = 0;       // XXH3 of the stored bytes, seeded for their place
-  uint32_t stored_length = 0;  // bytes on the drive
-  uint32_t raw_length = 0;     // bytes after decoding
-  uint32_t visible_length = 0; // the first of those that the file shows
+  uint64_t chunk = 0;           // number of the chunk in the file: bytes [chunk * chunk_size, (chunk + 1) * chunk_size)
+  uint64_t object_offset = 0;   // in the object file (FPFS_IOC_OBJECT_PATH) on `member`
+  uint64_t checksum = 0;        // XXH3 of the stored bytes, seeded for their place
+  uint32_t stored_length = 0;   // bytes on the drive
+  uint32_t raw_length = 0;      // bytes after decoding
+  uint32_t visible_length = 0;  // the first of those that the file shows
   uint16_t member = 0;
-  uint8_t codec = 0;           // the format's codec numbers: 1 raw, 2 zstd, 3 zstd in byte planes
+  uint8_t codec = 0;  // the format's codec numbers: 1 raw, 2 zstd, 3 zstd in byte planes
   uint8_t reserved = 0;
 };
 static_assert(sizeof(IoctlExtent) == 40);
@@ -48,33 +49,35 @@ struct IoctlExtents {
 };
 static_assert(sizeof(IoctlExtents) == 88 + 40 * 256 && sizeof(IoctlExtents) < 16384);
 
-// --- FPFS_IOC_OBJECT_PATH: the object file of a regular file on one member ------------------------------------------------
+// --- FPFS_IOC_OBJECT_PATH: the object file of a regular file on one member
+// ------------------------------------------------
 
 struct IoctlObjectPath {
   static constexpr uint32_t kVersion = 1;
 
   uint32_t version = kVersion;
-  uint32_t member = 0;       // in; EINVAL when the array has no such member
+  uint32_t member = 0;  // in; EINVAL when the array has no such member
   uint64_t reserved[2] = {};
-  char path[4096] = {};      // out: absolute, as the daemon sees it. ENODATA: the file has no objects yet
+  char path[4096] = {};  // out: absolute, as the daemon sees it. ENODATA: the file has no objects yet
 };
 static_assert(sizeof(IoctlObjectPath) == 24 + 4096);
 
-// --- FPFS_IOC_VERIFY: read chunks of a regular file from their drives, past every cache, and check them -------------------
+// --- FPFS_IOC_VERIFY: read chunks of a regular file from their drives, past every cache, and check them
+// -------------------
 
 struct IoctlVerify {
   static constexpr uint32_t kVersion = 1;
   static constexpr uint64_t kChunksMax = 1024;  // per call, so that a caller can show progress and be interrupted
 
   uint32_t version = kVersion;
-  int32_t error = 0;          // out: 0, or the errno of the failure in `failed_chunk`
-  uint64_t first_chunk = 0;   // in
-  uint64_t chunk_count = 0;   // in: at most kChunksMax are looked at
-  uint64_t next_chunk = 0;    // out: where the next call goes on (after a failure: behind the chunk that failed)
+  int32_t error = 0;            // out: 0, or the errno of the failure in `failed_chunk`
+  uint64_t first_chunk = 0;     // in
+  uint64_t chunk_count = 0;     // in: at most kChunksMax are looked at
+  uint64_t next_chunk = 0;      // out: where the next call goes on (after a failure: behind the chunk that failed)
   uint64_t chunks_in_file = 0;  // out: the end of the work; chunks at or beyond it pass
-  uint64_t failed_chunk = 0;  // out: valid when error != 0
+  uint64_t failed_chunk = 0;    // out: valid when error != 0
   uint64_t reserved[4] = {};
-  char message[512] = {};     // out: of the failure, one line, NUL-terminated
+  char message[512] = {};  // out: of the failure, one line, NUL-terminated
 };
 static_assert(sizeof(IoctlVerify) == 592);
 

@@ -1,0 +1,241 @@
+#include "fs/channel.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstdarg>
+#include <cstdio>
+
+#include "engine/base/log.h"
+#include "engine/io/named_thread.h"
+#include "fs/operations.h"
+
+namespace fpfs {
+
+// What a worker has in hand. Operations and the reply hook reach it through t_worker.
+struct Channel::Worker {
+  Channel* channel = nullptr;
+  ReceiveBuffer* buffer = nullptr;
+  wire::RequestFacts request;
+};
+
+namespace {
+
+// Writes that the engine has not taken yet, beyond one per worker.
+constexpr unsigned kSpareBuffers = 32;
+// Interrupts a worker's read so that it looks at stopping_.
+constexpr int kWakeSignal = SIGUSR1;
+
+thread_local Channel::Worker* t_worker = nullptr;
+// While mounting: where libfuse's words go, so that the failure is one line of ours.
+thread_local std::string* t_captured = nullptr;
+
+void log_from_libfuse(fuse_log_level level, const char* format, va_list arguments) {
+  char text[512];
+  std::vsnprintf(text, sizeof text, format, arguments);
+  std::string line = text;
+  while (!line.empty() && line.back() == '\n') line.pop_back();
+  if (line.empty()) return;
+  if (t_captured != nullptr) {
+    *t_captured += (t_captured->empty() ? "" : "; ") + line;
+  } else {
+    log_line(level <= FUSE_LOG_ERR ? LogLevel::kError : LogLevel::kInfo, line);
+  }
+}
+
+std::string escape_commas(const std::string& text) {
+  std::string out;
+  for (char c : text) {
+    if (c == ',' || c == '\\') out += '\\';
+    out += c;
+  }
+  return out;
+}
+
+std::string libfuse_options(const MountOptions& options) {
+  std::string text = "default_permissions,subtype=fastpersistfs,fsname=" + escape_commas(options.source);
+  if (options.store.array.read_only) text += ",ro";
+  if (options.allow_other) text += ",allow_other";
+  if (options.sync_writes) text += ",sync";
+  for (const std::string& option : options.kernel_options) text += "," + escape_commas(option);
+  return text;
+}
+
+void install_wake_handler() {
+  struct sigaction action {};
+  action.sa_handler = [](int) {};  // without SA_RESTART: read() returns EINTR
+  sigemptyset(&action.sa_mask);
+  sigaction(kWakeSignal, &action, nullptr);
+}
+
+}  // namespace
+
+Channel::Channel(FileSystem& file_system, std::unique_ptr<ReceiveBuffers> buffers, unsigned threads)
+    : file_system_(file_system), threads_(threads), buffers_(std::move(buffers)) {}
+
+Result<std::unique_ptr<Channel>> Channel::mount(FileSystem& file_system, const MountOptions& options,
+                                                unsigned threads) {
+  FPFS_ASSIGN_OR_RETURN(auto buffers, ReceiveBuffers::create(threads + kSpareBuffers));
+  std::unique_ptr<Channel> channel(new Channel(file_system, std::move(buffers), threads));
+  channel->event_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (channel->event_ < 0) return Status::from_errno(errno, "make an eventfd");
+  std::string reason;
+  t_captured = &reason;
+  fuse_set_log_func(log_from_libfuse);
+  Status status = channel->open_session(options);
+  t_captured = nullptr;
+  if (status.is_ok()) return channel;
+  return reason.empty() ? status : status.with_context(reason);
+}
+
+Status Channel::open_session(const MountOptions& options) {
+  std::string program = "fastpersistfs", dash_o = "-o", text = libfuse_options(options);
+  char* arguments[] = {program.data(), dash_o.data(), text.data(), nullptr};
+  fuse_args args = FUSE_ARGS_INIT(3, arguments);
+  session_ = fuse_session_new(&args, &fuse_operations(), sizeof(fuse_lowlevel_ops), &file_system_);
+  fuse_opt_free_args(&args);
+  if (session_ == nullptr)
+    return Status::error(StatusCode::kInvalidArgument, "libfuse refused the mount options " + text);
+  if (fuse_session_mount(session_, options.mount_point.c_str()) != 0)
+    return Status::error(StatusCode::kPermission, "could not mount at " + options.mount_point);
+  static const fuse_custom_io io = {writev_hook, read_hook, nullptr, nullptr};
+  if (fuse_session_custom_io(session_, &io, fuse_session_fd(session_)) != 0) {
+    unmount();
+    return Status::error(StatusCode::kSystem, "libfuse refused the I/O hooks; it must be 3.13 or newer");
+  }
+  file_system_.set_session(session_);
+  return Status::ok();
+}
+
+Channel::~Channel() {
+  if (session_ != nullptr) {
+    file_system_.set_session(nullptr);
+    // Of a connection that the kernel has ended this only releases memory. One that it keeps (files still open after a
+    // lazy unmount) must not be unmounted by path: something else may be mounted there by now.
+    if (!stopping_) fuse_session_unmount(session_);
+    fuse_session_destroy(session_);
+  }
+  if (event_ >= 0) ::close(event_);
+}
+
+void Channel::start() {
+  install_wake_handler();
+  running_ = threads_;
+  for (unsigned i = 0; i < threads_; ++i)
+    workers_.push_back(start_thread("fpfs-serve-" + std::to_string(i), [this] { serve(); }));
+}
+
+void Channel::serve() {
+  sigset_t wake;
+  sigemptyset(&wake);
+  sigaddset(&wake, kWakeSignal);
+  pthread_sigmask(SIG_UNBLOCK, &wake, nullptr);
+  Worker worker;
+  worker.channel = this;
+  t_worker = &worker;
+  while (receive(worker)) {
+  }
+  t_worker = nullptr;
+  if (worker.buffer != nullptr) buffers_->give_back(*worker.buffer);
+  if (running_.fetch_sub(1) == 1) signal_event();
+}
+
+// One request, from reading to the return of its operation. False at the end of the connection.
+bool Channel::receive(Worker& worker) {
+  if (worker.buffer == nullptr) worker.buffer = &buffers_->take();
+  std::byte* const memory = worker.buffer->request;
+  const ssize_t length = ::read(fuse_session_fd(session_), memory, ReceiveBuffers::kRequestSizeMax);
+  if (length < 0) {
+    const int failure = errno;
+    if (stopping_.load(std::memory_order_relaxed)) return false;
+    // ENOENT: the request was interrupted before it reached us. ENODEV: unmounted, or the connection was aborted.
+    if (failure == EINTR || failure == EAGAIN || failure == ENOENT) return true;
+    fuse_session_exit(session_);  // replies still under way find nobody: that is no error to speak of
+    if (failure != ENODEV) log(LogLevel::kError, "reading /dev/fuse failed with errno {}; the mount ends", failure);
+    return false;
+  }
+  worker.request = wire::examine_request({memory, static_cast<size_t>(length)});
+  fuse_buf request{};
+  request.mem = memory;
+  request.size = static_cast<size_t>(length);
+  fuse_session_process_buf(session_, &request);
+  worker.request = {};
+  return !stopping_.load(std::memory_order_relaxed);
+}
+
+const wire::RequestFacts& Channel::current_request() {
+  return t_worker->request;
+}
+
+ReceiveBuffer& Channel::keep_payload() {
+  ReceiveBuffer& buffer = *t_worker->buffer;
+  t_worker->buffer = nullptr;
+  return buffer;
+}
+
+// libfuse wants it, but we read ourselves.
+ssize_t Channel::read_hook(int fd, void* buffer, size_t length, void*) {
+  return ::read(fd, buffer, length);
+}
+
+ssize_t Channel::writev_hook(int fd, struct iovec* parts, int count, void*) {
+  if (t_worker == nullptr) return ::writev(fd, parts, count);
+  const wire::RequestFacts& request = t_worker->request;
+  const auto& header = *static_cast<const wire::OutHeader*>(parts[0].iov_base);
+  if (header.unique != request.unique || header.error != 0 || count != 2) return ::writev(fd, parts, count);
+  if (request.opcode == wire::kOpcodeInit) return t_worker->channel->reply_to_init(fd, parts, count, request);
+  if (request.opcode == wire::kOpcodeOpen || request.opcode == wire::kOpcodeCreate)
+    wire::allow_parallel_writes(parts[1]);
+  return ::writev(fd, parts, count);
+}
+
+ssize_t Channel::reply_to_init(int fd, struct iovec* parts, int count, const wire::RequestFacts& request) {
+  wire::InitOut reply;
+  if (parts[1].iov_len < sizeof reply) return ::writev(fd, parts, count);
+  std::memcpy(&reply, parts[1].iov_base, sizeof reply);
+  reply = wire::extend_init_reply(reply, request);
+  std::memcpy(parts[1].iov_base, &reply, sizeof reply);
+  // Before the answer: the first open may follow at once.
+  file_system_.set_direct_mmap((reply.flags2 & wire::kInit2DirectIoAllowMmap) != 0);
+  const ssize_t written = ::writev(fd, parts, count);
+  if (written >= 0) {
+    live_ = true;
+    signal_event();
+  }
+  return written;
+}
+
+void Channel::signal_event() {
+  const uint64_t one = 1;
+  // The counter cannot overflow: it is raised twice in a life.
+  (void)!::write(event_, &one, sizeof one);
+}
+
+void Channel::clear_event() {
+  uint64_t count = 0;
+  (void)!::read(event_, &count, sizeof count);
+}
+
+void Channel::unmount() {
+  fuse_session_unmount(session_);
+}
+
+void Channel::stop() {
+  stopping_ = true;
+  // A signal that comes just before read() is lost, hence the repetition.
+  while (!has_ended()) {
+    for (std::thread& worker : workers_) pthread_kill(worker.native_handle(), kWakeSignal);
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+}
+
+void Channel::join() {
+  for (std::thread& worker : workers_) worker.join();
+  workers_.clear();
+}
+
+}  // namespace fpfs

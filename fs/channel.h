@@ -1,0 +1,80 @@
+// Channel: the connection to the kernel: mounts, and runs the workers that read requests from /dev/fuse and hand them
+// to libfuse, which calls the operations.
+//
+//   worker:  take a receive buffer → read one request → note its facts → libfuse → operation → (answer, or later)
+//                    ↑                                                        │ WRITE: the operation keeps the buffer
+//                    └────────────────────────────────────────────────────────┘
+//
+// Reading is ours rather than libfuse's so that a WRITE's payload lands page-aligned in a buffer that the operation may
+// keep, and that flags which libfuse 3.14 drops are seen. Replies pass through a hook that adds what 3.14 cannot say to
+// the kernel: FUSE_HANDLE_KILLPRIV_V2 and FUSE_DIRECT_IO_ALLOW_MMAP in the INIT reply, parallel direct writes in OPEN
+// and CREATE replies (tests/fs/fuse_wire_test.cpp checks the bytes).
+//
+// Thread safety: start(), stop(), join() from one thread; the rest from any.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "engine/base/status.h"
+#include "fs/file_system.h"
+#include "fs/fuse_library.h"
+#include "fs/fuse_wire.h"
+#include "fs/options.h"
+#include "fs/receive_buffers.h"
+
+namespace fpfs {
+
+class Channel {
+ public:
+  // Mounts. The file system outlives the channel.
+  static Result<std::unique_ptr<Channel>> mount(FileSystem& file_system, const MountOptions& options, unsigned threads);
+  // After join(). Closes the connection; the mount, when still there, answers ENOTCONN from then on.
+  ~Channel();
+  Channel(const Channel&) = delete;
+  Channel& operator=(const Channel&) = delete;
+
+  void start();
+  // Becomes readable when is_live() or has_ended() turns true.
+  int event_descriptor() const { return event_; }
+  void clear_event();
+  bool is_live() const { return live_.load(); }            // the kernel accepted the INIT reply: the mount works
+  bool has_ended() const { return running_.load() == 0; }  // every worker saw the end of the connection
+  // Takes the mount away while the workers could not serve it, for a start that failed. Else see detach_mount().
+  void unmount();
+  // Makes the workers return although the kernel keeps the connection (a lazy unmount with files still open).
+  void stop();
+  void join();
+
+  // --- for operations, on a worker's thread, while it handles a request
+  // ------------------------------------------------
+  static const wire::RequestFacts& current_request();
+  // The receive buffer of the request becomes the caller's, who gives it back to its home.
+  static ReceiveBuffer& keep_payload();
+  struct Worker;
+
+ private:
+  Channel(FileSystem& file_system, std::unique_ptr<ReceiveBuffers> buffers, unsigned threads);
+  Status open_session(const MountOptions& options);
+  void serve();
+  bool receive(Worker& worker);
+  void signal_event();
+  static ssize_t read_hook(int fd, void* buffer, size_t length, void* user_data);
+  static ssize_t writev_hook(int fd, struct iovec* parts, int count, void* user_data);
+  ssize_t reply_to_init(int fd, struct iovec* parts, int count, const wire::RequestFacts& request);
+
+  FileSystem& file_system_;
+  const unsigned threads_;
+  std::unique_ptr<ReceiveBuffers> buffers_;
+  fuse_session* session_ = nullptr;
+  int event_ = -1;
+  std::vector<std::thread> workers_;
+  std::atomic<unsigned> running_{0};
+  std::atomic<bool> live_{false};
+  std::atomic<bool> stopping_{false};
+};
+
+}  // namespace fpfs

@@ -1,0 +1,41 @@
+#include "fs/creation.h"
+
+#include "fs/reply.h"
+
+namespace fpfs {
+
+mode_t creation_mode(FileSystem& file_system, const Inode& parent, mode_t mode, mode_t umask) {
+  Result<size_t> size = file_system.storage().get_xattr(parent.handle, "system.posix_acl_default", {});
+  return size.is_ok() ? mode : mode & ~umask;
+}
+
+Status give_to_caller(FileSystem& file_system, const fuse_ctx& caller, const Inode& parent, Store::Node& node) {
+  const struct stat made = node.attributes;
+  gid_t group = caller.gid;
+  if (made.st_gid != group) {
+    FPFS_ASSIGN_OR_RETURN(const struct stat directory, file_system.storage().fstat(parent.handle));
+    if ((directory.st_mode & S_ISGID) != 0) group = made.st_gid;
+  }
+  if (made.st_uid == caller.uid && made.st_gid == group) return Status::ok();
+
+  FPFS_RETURN_IF_ERROR(file_system.store().chown(node.handle, caller.uid, group));
+  // A change of owner takes these bits away, also when root makes it.
+  const bool lost_bits = S_ISREG(made.st_mode) && (made.st_mode & (S_ISUID | S_ISGID)) != 0;
+  if (lost_bits) FPFS_RETURN_IF_ERROR(file_system.store().chmod(node.handle, made.st_mode & 07777));
+  FPFS_ASSIGN_OR_RETURN(node.attributes, file_system.store().attributes(node.handle));
+  return Status::ok();
+}
+
+void reply_made(fuse_req_t request, const Inode& parent, const char* name, bool is_directory) {
+  FileSystem& file_system = file_system_of(request);
+  Store& store = file_system.store();
+  Result<Store::Node> node = store.lookup(parent.handle, name);
+  if (!node.is_ok()) return reply_status(request, node.status());
+  Status given = give_to_caller(file_system, *fuse_req_ctx(request), parent, *node);
+  if (given.is_ok()) return reply_node(request, std::move(node));
+  file_system.storage().close(node->handle);
+  Status removed = is_directory ? store.remove_directory(parent.handle, name) : store.unlink(parent.handle, name);
+  reply_status(request, removed.is_ok() ? given : removed);
+}
+
+}  // namespace fpfs

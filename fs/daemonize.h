@@ -1,0 +1,31 @@
+// Going to the background: the command returns when the mount is live, or with the reason why it is not.
+#pragma once
+
+#include <string>
+
+#include "engine/base/status.h"
+
+namespace fpfs {
+
+// One line on stderr, prefixed by the program's name.
+void print_error(const std::string& message);
+
+// The link from the daemon to the command that started it. In the foreground, reports go to stderr.
+class Launcher {
+ public:
+  // Forks, before any thread exists. Returns in the daemon only; the parent waits for its report and exits (0 live, 1
+  // not, after printing the reason). With `foreground` nothing is forked.
+  static Launcher launch(bool foreground);
+
+  // The mount works: the parent exits 0. In the background stdin, stdout and stderr become /dev/null, so that nothing
+  // holds the caller's terminal or pipes.
+  void report_live();
+  // The daemon will end with exit status 1; prints the one line that says why.
+  void report_failure(const std::string& message);
+
+ private:
+  explicit Launcher(int pipe) : pipe_(pipe) {}
+  int pipe_;  // to the parent; -1 in the foreground, and after the report
+};
+
+}  // namespace fpfs

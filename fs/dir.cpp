@@ -1,0 +1,141 @@
+// opendir, readdir, readdirplus, releasedir, mkdir, rmdir.
+#include <cerrno>
+
+#include "fs/creation.h"
+#include "fs/operations.h"
+#include "fs/reply.h"
+
+namespace fpfs::operations {
+namespace {
+
+unsigned char type_of(mode_t mode) {
+  return static_cast<unsigned char>((mode & S_IFMT) >> 12);
+}
+
+// "." and "..", then what the directory holds.
+Result<std::vector<DirectoryEntry>> list(FileSystem& file_system, const Inode& inode) {
+  Storage& storage = file_system.storage();
+  uint64_t parent = inode.number;
+  if (!file_system.inodes().is_root(inode)) {
+    FPFS_ASSIGN_OR_RETURN(const struct stat above, storage.stat_at(inode.handle, ".."));
+    parent = above.st_ino;
+  }
+  std::vector<DirectoryEntry> entries;
+  entries.push_back({".", inode.number, type_of(S_IFDIR)});
+  entries.push_back({"..", parent, type_of(S_IFDIR)});
+  FPFS_RETURN_IF_ERROR(storage.list(inode.handle, [&entries](const DirectoryEntry& entry) {
+    entries.push_back(entry);
+    return true;
+  }));
+  return entries;
+}
+
+// One reply's worth of entries. Positions are 1-based: the offset of an entry is where reading goes on behind it.
+class Reply {
+ public:
+  Reply(fuse_req_t request, size_t size) : request_(request), buffer_(size) {}
+
+  bool add(const DirectoryEntry& entry, size_t position) {
+    struct stat attributes {};
+    attributes.st_ino = entry.inode;
+    attributes.st_mode = static_cast<mode_t>(entry.type) << 12;
+    return took(fuse_add_direntry(request_, free(), free_bytes(), entry.name.c_str(), &attributes,
+                                  static_cast<off_t>(position)));
+  }
+
+  // With attributes, and a lookup counted. An entry that went away meanwhile is listed without.
+  bool add_plus(FileSystem& file_system, const Inode& directory, const DirectoryEntry& entry, size_t position) {
+    fuse_entry_param found{};
+    found.attr.st_ino = entry.inode;
+    found.attr.st_mode = static_cast<mode_t>(entry.type) << 12;
+    if (entry.name != "." && entry.name != "..") {
+      Result<Store::Node> node = file_system.store().lookup(directory.handle, entry.name);
+      if (node.is_ok()) {
+        Result<fuse_entry_param> known = make_entry(file_system, *node);
+        if (known.is_ok()) found = *known;
+      }
+    }
+    const bool fits = took(fuse_add_direntry_plus(request_, free(), free_bytes(), entry.name.c_str(), &found,
+                                                  static_cast<off_t>(position)));
+    if (!fits && found.ino != 0) file_system.inodes().forget(found.ino, 1);
+    return fits;
+  }
+
+  void send() { fuse_reply_buf(request_, buffer_.data(), used_); }
+
+ private:
+  char* free() { return buffer_.data() + used_; }
+  size_t free_bytes() const { return buffer_.size() - used_; }
+  bool took(size_t bytes) {
+    if (bytes > free_bytes()) return false;
+    used_ += bytes;
+    return true;
+  }
+
+  fuse_req_t request_;
+  std::vector<char> buffer_;
+  size_t used_ = 0;
+};
+
+Status fill(Reply& reply, FileSystem& file_system, fuse_ino_t node, off_t offset, OpenDirectory& open, bool plus) {
+  const Inode& inode = file_system.inodes().get(node);
+  MutexLock lock(open.mutex);
+  if (!open.loaded || offset == 0) {
+    FPFS_ASSIGN_OR_RETURN(open.entries, list(file_system, inode));
+    open.loaded = true;
+  }
+  for (auto position = static_cast<size_t>(offset); position < open.entries.size(); ++position) {
+    const DirectoryEntry& entry = open.entries[position];
+    const bool fits = plus ? reply.add_plus(file_system, inode, entry, position + 1) : reply.add(entry, position + 1);
+    if (!fits) break;
+  }
+  return Status::ok();
+}
+
+void read_directory(fuse_req_t request, fuse_ino_t node, size_t size, off_t offset, const fuse_file_info& info,
+                    bool plus) {
+  Reply reply(request, size);
+  Status status = fill(reply, file_system_of(request), node, offset, OpenHandles::directory(info.fh), plus);
+  // No lock is held here: with the answer out, the handle may be released.
+  if (!status.is_ok()) return reply_status(request, status);
+  reply.send();
+}
+
+}  // namespace
+
+void opendir(fuse_req_t request, fuse_ino_t, fuse_file_info* info) noexcept {
+  FileSystem& file_system = file_system_of(request);
+  OpenDirectory& open = file_system.handles().add_directory();
+  info->fh = OpenHandles::handle(open);
+  if (fuse_reply_open(request, info) != 0) file_system.handles().remove(open);
+}
+
+void readdir(fuse_req_t request, fuse_ino_t node, size_t size, off_t offset, fuse_file_info* info) noexcept {
+  read_directory(request, node, size, offset, *info, false);
+}
+
+void readdirplus(fuse_req_t request, fuse_ino_t node, size_t size, off_t offset, fuse_file_info* info) noexcept {
+  read_directory(request, node, size, offset, *info, true);
+}
+
+void releasedir(fuse_req_t request, fuse_ino_t, fuse_file_info* info) noexcept {
+  file_system_of(request).handles().remove(OpenHandles::directory(info->fh));
+  fuse_reply_err(request, 0);
+}
+
+void mkdir(fuse_req_t request, fuse_ino_t parent, const char* name, mode_t mode) noexcept {
+  FileSystem& file_system = file_system_of(request);
+  const Inode& directory = file_system.inodes().get(parent);
+  const fuse_ctx& caller = *fuse_req_ctx(request);
+  const mode_t made_with = creation_mode(file_system, directory, mode & 07777, caller.umask);
+  Status status = file_system.store().make_directory(directory.handle, name, made_with);
+  if (!status.is_ok()) return reply_status(request, status);
+  reply_made(request, directory, name, true);
+}
+
+void rmdir(fuse_req_t request, fuse_ino_t parent, const char* name) noexcept {
+  FileSystem& file_system = file_system_of(request);
+  reply_status(request, file_system.store().remove_directory(file_system.inodes().get(parent).handle, name));
+}
+
+}  // namespace fpfs::operations

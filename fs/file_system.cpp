@@ -1,0 +1,71 @@
+#include "fs/file_system.h"
+
+namespace fpfs {
+namespace {
+
+// Enough objects for the usual load, made at the start; the limits are what the kernel could have under way when very
+// many processes wait for the drives at once.
+constexpr size_t kCallsInitial = 128;
+constexpr size_t kReadCallsMax = 16384;  // about 1 KiB each
+constexpr size_t kWriteCallsMax = 1024;  // more than receive buffers can exist
+constexpr size_t kControlCallsMax = 65536;
+
+}  // namespace
+
+FileSystem::FileSystem(Environment& environment, Store& store, Settings settings, const struct stat& root)
+    : environment_(environment),
+      store_(store),
+      settings_(std::move(settings)),
+      started_seconds_(environment.now().tv_sec),
+      inodes_(store.storage(), store.root(), root),
+      read_calls_(kCallsInitial, kReadCallsMax),
+      write_calls_(kCallsInitial, kWriteCallsMax),
+      control_calls_(kCallsInitial, kControlCallsMax) {}
+
+void FileSystem::invalidate_attributes(const Inode& inode) {
+  // A negative offset: attributes only. Fails when the kernel does not know the node, which is as good.
+  if (session_ != nullptr) (void)fuse_lowlevel_notify_inval_inode(session_, inodes_.node(inode), -1, 0);
+}
+
+void FileSystem::run_in_background(std::function<void()> task) {
+  others_under_way_.begin();
+  environment_.executor().post([this, task = std::move(task)] {
+    task();
+    others_under_way_.end();
+  });
+}
+
+void FileSystem::control(std::shared_ptr<File> file, ControlRequest::Kind kind, uint64_t offset, uint64_t length,
+                         std::function<void(const Status&)> then) {
+  ControlCall& call = control_calls_.take();
+  call.request = ControlRequest{};
+  call.request.kind = kind;
+  call.request.offset = offset;
+  call.request.length = length;
+  call.request.owner = &call;
+  call.request.complete = [](ControlRequest& request, const Status& status) {
+    ControlCall& done = *static_cast<ControlCall*>(request.owner);
+    // The call goes back last, but what it holds goes with it: drain() must find nothing left of it.
+    FileSystem& file_system = *done.file_system;
+    auto callback = std::move(done.then);
+    done.then = nullptr;
+    std::shared_ptr<File> kept = std::move(done.file);
+    callback(status);
+    callback = nullptr;
+    kept = nullptr;
+    file_system.control_calls_.give_back(done);
+  };
+  call.file_system = this;
+  call.then = std::move(then);
+  call.file = std::move(file);
+  call.file->control(call.request);
+}
+
+void FileSystem::drain() {
+  read_calls_.wait_until_idle();
+  write_calls_.wait_until_idle();
+  others_under_way_.wait_until_idle();
+  control_calls_.wait_until_idle();
+}
+
+}  // namespace fpfs

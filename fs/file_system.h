@@ -1,0 +1,81 @@
+// FileSystem: what all operations share: the store, the kernel's nodes, open handles, requests under way, and what was
+// agreed with the kernel. One per mount; libfuse hands it to every operation as the session's user data.
+//
+// Thread safety: all methods from any thread. Setters named "before serving" run before the first request.
+#pragma once
+
+#include <sys/stat.h>
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "engine/io/environment.h"
+#include "engine/store/store.h"
+#include "fs/call_pool.h"
+#include "fs/calls.h"
+#include "fs/fuse_library.h"
+#include "fs/inode_table.h"
+#include "fs/open_handles.h"
+
+namespace fpfs {
+
+class FileSystem {
+ public:
+  struct Settings {
+    bool durable_at_close = true;
+    bool sync_writes = false;  // mount option sync
+    unsigned threads = 0;      // for status
+    std::string mount_point;   // for status
+    std::string source;
+  };
+  // The store and the environment outlive it. `root` are the root's attributes.
+  FileSystem(Environment& environment, Store& store, Settings settings, const struct stat& root);
+
+  Store& store() { return store_; }
+  Storage& storage() { return store_.storage(); }
+  InodeTable& inodes() { return inodes_; }
+  OpenHandles& handles() { return handles_; }
+  const Settings& settings() const { return settings_; }
+  time_t started_seconds() const { return started_seconds_; }
+
+  CallPool<ReadCall>& read_calls() { return read_calls_; }
+  CallPool<WriteCall>& write_calls() { return write_calls_; }
+  CallPool<ControlCall>& control_calls() { return control_calls_; }
+
+  // Agreed with the kernel at INIT.
+  void set_direct_mmap(bool yes) { direct_mmap_.store(yes, std::memory_order_relaxed); }
+  // Files opened with direct I/O can still be mapped shared.
+  bool direct_mmap() const { return direct_mmap_.load(std::memory_order_relaxed); }
+  // Before serving: the session, for notifications.
+  void set_session(fuse_session* session) { session_ = session; }
+  // Tells the kernel to ask for a node's attributes again, after a change that it did not ask for.
+  void invalidate_attributes(const Inode& inode);
+
+  // Runs blocking work (syncing a directory) off the workers; counted as a request under way.
+  void run_in_background(std::function<void()> task);
+  // Starts a control request on `file`, kept open meanwhile. `then` runs once, maybe inside the call.
+  void control(std::shared_ptr<File> file, ControlRequest::Kind kind, uint64_t offset, uint64_t length,
+               std::function<void(const Status&)> then);
+  // Requests that are answered later and hold no object of a pool.
+  RequestCounter& others_under_way() { return others_under_way_; }
+  // Waits until every request under way was answered. Workers must have ended.
+  void drain();
+
+ private:
+  Environment& environment_;
+  Store& store_;
+  const Settings settings_;
+  const time_t started_seconds_;
+  InodeTable inodes_;
+  OpenHandles handles_;
+  CallPool<ReadCall> read_calls_;
+  CallPool<WriteCall> write_calls_;
+  CallPool<ControlCall> control_calls_;
+  RequestCounter others_under_way_;
+  std::atomic<bool> direct_mmap_{false};
+  fuse_session* session_ = nullptr;
+};
+
+}  // namespace fpfs

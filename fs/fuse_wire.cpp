@@ -1,0 +1,62 @@
+#include "fs/fuse_wire.h"
+
+namespace fpfs::wire {
+
+RequestFacts examine_request(std::span<const std::byte> request) {
+  RequestFacts facts;
+  InHeader header;
+  if (!read_struct(request, 0, header)) return facts;
+  facts.opcode = header.opcode;
+  facts.unique = header.unique;
+  switch (header.opcode) {
+    case kOpcodeWrite: {
+      WriteIn in;
+      if (read_struct(request, sizeof header, in)) facts.kill_set_id = (in.write_flags & kWriteKillSetId) != 0;
+      break;
+    }
+    case kOpcodeOpen: {
+      OpenIn in;
+      if (read_struct(request, sizeof header, in)) facts.kill_set_id = (in.open_flags & kOpenKillSetId) != 0;
+      break;
+    }
+    case kOpcodeCreate: {
+      CreateIn in;
+      if (read_struct(request, sizeof header, in)) facts.kill_set_id = (in.open_flags & kOpenKillSetId) != 0;
+      break;
+    }
+    case kOpcodeInit: {
+      // Kernels before 5.17 send 16 bytes, without flags2.
+      InitIn in{};
+      const size_t length = request.size() - sizeof header < sizeof in ? request.size() - sizeof header : sizeof in;
+      std::memcpy(&in, request.data() + sizeof header, length);
+      facts.init_flags = in.flags;
+      facts.init_flags2 = (in.flags & kInitExtended) != 0 ? in.flags2 : 0;
+      break;
+    }
+    default:
+      break;
+  }
+  return facts;
+}
+
+InitOut extend_init_reply(InitOut reply, const RequestFacts& request) {
+  // Without this the kernel asks for security.capability before every write.
+  reply.flags |= request.init_flags & kInitHandleKillPrivilegesV2;
+  if ((request.init_flags2 & kInit2DirectIoAllowMmap) != 0) {
+    reply.flags |= kInitExtended;
+    reply.flags2 |= kInit2DirectIoAllowMmap;
+  }
+  return reply;
+}
+
+void allow_parallel_writes(const struct iovec& body) {
+  OpenOut reply;
+  if (body.iov_len < sizeof reply) return;
+  std::byte* const end = static_cast<std::byte*>(body.iov_base) + body.iov_len - sizeof reply;
+  std::memcpy(&reply, end, sizeof reply);
+  if ((reply.open_flags & kReplyDirectIo) == 0) return;
+  reply.open_flags |= kReplyParallelDirectWrites;
+  std::memcpy(end, &reply, sizeof reply);
+}
+
+}  // namespace fpfs::wire

@@ -1,0 +1,141 @@
+// The few parts of the kernel's FUSE protocol that libfuse 3.14 does not show: request headers, so that the receive
+// loop can place a WRITE's payload and see flags that the library drops, and INIT/OPEN flags that are newer than the
+// library. Own definitions, because installed <linux/fuse.h> headers differ in age; numbers from Linux 6.18
+// include/uapi/linux/fuse.h.
+//
+// All of it is host-endian: both ends of /dev/fuse are this machine.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+
+namespace fpfs::wire {
+
+struct InHeader {
+  uint32_t length;
+  uint32_t opcode;
+  uint64_t unique;
+  uint64_t node;
+  uint32_t uid;
+  uint32_t gid;
+  uint32_t pid;
+  uint16_t extension_length;
+  uint16_t padding;
+};
+static_assert(sizeof(InHeader) == 40);
+
+struct OutHeader {
+  uint32_t length;
+  int32_t error;  // negative errno, or 0
+  uint64_t unique;
+};
+static_assert(sizeof(OutHeader) == 16);
+
+constexpr uint32_t kOpcodeOpen = 14;
+constexpr uint32_t kOpcodeWrite = 16;
+constexpr uint32_t kOpcodeInit = 26;
+constexpr uint32_t kOpcodeCreate = 35;
+
+struct InitIn {
+  uint32_t major;
+  uint32_t minor;
+  uint32_t readahead_max;
+  uint32_t flags;
+  uint32_t flags2;  // bits 32..63 of the flags; valid when flags has kInitExtended
+};
+static_assert(sizeof(InitIn) == 20 && offsetof(InitIn, flags2) == 16);
+
+// The beginning of the INIT reply, as far as flags2.
+struct InitOut {
+  uint32_t major;
+  uint32_t minor;
+  uint32_t readahead_max;
+  uint32_t flags;
+  uint16_t background_max;
+  uint16_t congestion_threshold;
+  uint32_t write_max;
+  uint32_t time_granularity;
+  uint16_t pages_max;
+  uint16_t map_alignment;
+  uint32_t flags2;
+};
+static_assert(sizeof(InitOut) == 36 && offsetof(InitOut, flags) == 12 && offsetof(InitOut, flags2) == 32);
+
+constexpr uint32_t kInitHandleKillPrivilegesV2 = 1U << 28;
+constexpr uint32_t kInitExtended = 1U << 30;
+constexpr uint32_t kInit2DirectIoAllowMmap = 1U << 4;  // bit 36
+
+struct WriteIn {
+  uint64_t handle;
+  uint64_t offset;
+  uint32_t size;
+  uint32_t write_flags;
+  uint64_t lock_owner;
+  uint32_t flags;
+  uint32_t padding;
+};
+static_assert(sizeof(WriteIn) == 40 && offsetof(WriteIn, write_flags) == 20);
+constexpr uint32_t kWriteKillSetId = 1U << 2;
+
+struct OpenIn {
+  uint32_t flags;
+  uint32_t open_flags;
+};
+static_assert(sizeof(OpenIn) == 8);
+
+struct CreateIn {
+  uint32_t flags;
+  uint32_t mode;
+  uint32_t umask;
+  uint32_t open_flags;
+};
+static_assert(sizeof(CreateIn) == 16);
+constexpr uint32_t kOpenKillSetId = 1U << 0;
+
+// The end of an OPEN reply (and, after an entry, of a CREATE reply).
+struct OpenOut {
+  uint64_t handle;
+  uint32_t open_flags;
+  uint32_t padding;
+};
+static_assert(sizeof(OpenOut) == 16);
+constexpr uint32_t kReplyDirectIo = 1U << 0;
+constexpr uint32_t kReplyParallelDirectWrites = 1U << 6;
+
+// setattr's `to_set` reaches the handler unchanged up to this bit: kill set-user-ID and set-group-ID on truncation.
+constexpr int kSetattrKillSetId = 1 << 11;
+
+// A WRITE's payload starts this far into the request.
+constexpr size_t kWritePayloadOffset = sizeof(InHeader) + sizeof(WriteIn);
+
+// What of a raw request the handlers and the reply hook need besides what libfuse passes.
+struct RequestFacts {
+  uint32_t opcode = 0;
+  uint64_t unique = 0;
+  bool kill_set_id = false;  // WRITE, OPEN, CREATE: the caller may not keep set-user-ID and set-group-ID bits
+  uint32_t init_flags = 0;   // INIT: what the kernel offers
+  uint32_t init_flags2 = 0;
+};
+
+// Reads a struct that must lie wholly inside `bytes` at `offset`; false when it does not.
+template <typename T>
+bool read_struct(std::span<const std::byte> bytes, size_t offset, T& out) {
+  if (offset > bytes.size() || bytes.size() - offset < sizeof(T)) return false;
+  std::memcpy(&out, bytes.data() + offset, sizeof(T));
+  return true;
+}
+
+RequestFacts examine_request(std::span<const std::byte> request);
+
+// The flags to add to an INIT reply, given what the kernel offered. Returns the changed reply.
+InitOut extend_init_reply(InitOut reply, const RequestFacts& request);
+
+// Lets the kernel send writes of one file side by side when an OPEN or CREATE reply (`body`: all behind the header)
+// opened it for direct I/O.
+void allow_parallel_writes(const struct iovec& body);
+
+}  // namespace fpfs::wire

@@ -1,0 +1,73 @@
+// InodeTable: the kernel's node numbers and what they stand for.
+//
+// A node number is the address of an Inode (the root: FUSE_ROOT_ID), so a request reaches its Inode without a lookup.
+// An Inode holds an O_PATH handle on its entry of tree/ from the first lookup until the kernel has forgotten all of
+// them. Inodes are keyed by st_ino, so all hard links of a file share one. An st_ino cannot be used again for another
+// file while the handle is open, even after unlink, which is why the key is safe.
+//
+// tree/ is one filesystem: an entry on another device (something mounted inside tree/) is refused with EXDEV.
+//
+// Thread safety: all methods from any thread. An Inode stays valid while a request of the kernel that names it is
+// unanswered; after the reply it must not be touched.
+#pragma once
+
+#include <sys/stat.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+
+#include "engine/base/mutex.h"
+#include "engine/base/status.h"
+#include "engine/io/storage.h"
+
+namespace fpfs {
+
+struct Inode {
+  Handle handle = kNoHandle;  // O_PATH, owned by the table (the root's: borrowed)
+  uint64_t number = 0;        // st_ino
+  uint64_t generation = 0;    // makes (address, generation) unique over the life of the mount
+  uint64_t lookups = 0;       // guarded by the table
+  // Handles that may write. While there are some, attributes are cached for a short time only.
+  std::atomic<unsigned> writers{0};
+  // False once the file was seen without them; set again by whoever may have set them (chmod, setxattr). Saves the
+  // check at every write.
+  std::atomic<bool> may_have_set_id{true};
+  std::atomic<bool> may_have_capability{true};
+};
+
+class InodeTable {
+ public:
+  static constexpr uint64_t kRootNode = 1;  // FUSE_ROOT_ID
+
+  // `root`: borrowed, must outlive the table.
+  InodeTable(Storage& storage, Handle root, const struct stat& root_attributes);
+  // Closes the handles of what the kernel never forgot (an unmount sends no forgets).
+  ~InodeTable();
+  InodeTable(const InodeTable&) = delete;
+  InodeTable& operator=(const InodeTable&) = delete;
+
+  // The Inode of `handle` (owned from here on, also on failure), with one more lookup counted.
+  Result<Inode*> remember(Handle handle, const struct stat& attributes);
+  Inode& get(uint64_t node) {
+    return node == kRootNode ? root_ : *reinterpret_cast<Inode*>(static_cast<uintptr_t>(node));
+  }
+  uint64_t node(const Inode& inode) const {
+    return &inode == &root_ ? kRootNode : static_cast<uint64_t>(reinterpret_cast<uintptr_t>(&inode));
+  }
+  bool is_root(const Inode& inode) const { return &inode == &root_; }
+  // The kernel drops `count` lookups of a node.
+  void forget(uint64_t node, uint64_t count);
+  size_t size() const;  // without the root
+
+ private:
+  Storage& storage_;
+  const dev_t device_;
+  Inode root_;
+  mutable Mutex mutex_;
+  uint64_t next_generation_ FPFS_GUARDED_BY(mutex_) = 1;
+  std::unordered_map<uint64_t, std::unique_ptr<Inode>> inodes_ FPFS_GUARDED_BY(mutex_);  // by st_ino
+};
+
+}  // namespace fpfs

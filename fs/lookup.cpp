@@ -1,0 +1,31 @@
+// lookup, forget: the kernel learns of a node by name, and lets go of it.
+#include "fs/operations.h"
+#include "fs/reply.h"
+
+namespace fpfs::operations {
+
+void lookup(fuse_req_t request, fuse_ino_t parent, const char* name) noexcept {
+  FileSystem& file_system = file_system_of(request);
+  Result<Store::Node> node = file_system.store().lookup(file_system.inodes().get(parent).handle, name);
+  if (!node.is_ok() && node.status().code() == StatusCode::kNotFound) {
+    // A negative entry: the kernel need not ask again until somebody makes the name, which it sees itself.
+    fuse_entry_param absent{};
+    absent.entry_timeout = kCacheSeconds;
+    fuse_reply_entry(request, &absent);
+    return;
+  }
+  reply_node(request, std::move(node));
+}
+
+void forget(fuse_req_t request, fuse_ino_t node, uint64_t count) noexcept {
+  file_system_of(request).inodes().forget(node, count);
+  fuse_reply_none(request);
+}
+
+void forget_multi(fuse_req_t request, size_t count, fuse_forget_data* forgets) noexcept {
+  InodeTable& inodes = file_system_of(request).inodes();
+  for (size_t i = 0; i < count; ++i) inodes.forget(forgets[i].ino, forgets[i].nlookup);
+  fuse_reply_none(request);
+}
+
+}  // namespace fpfs::operations

@@ -1,0 +1,40 @@
+// The mount point: is it fit to be mounted over, which mounts are there, and how one is taken away.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "engine/base/status.h"
+
+namespace fpfs {
+
+constexpr const char* kFilesystemType = "fuse.fastpersistfs";
+
+struct MountEntry {
+  std::string mount_point;
+  std::string type;
+  std::string source;
+  unsigned device_major = 0, device_minor = 0;
+};
+
+// The lines of /proc/self/mountinfo, in mount order; lines that cannot be read as such are left out. Pure.
+std::vector<MountEntry> parse_mount_table(const std::string& mountinfo);
+// The mounts of this process's namespace; empty when /proc is not there.
+std::vector<MountEntry> read_mount_table();
+
+// Refuses, each with one line that says what to do: no directory, a mount of this filesystem there already (or one
+// whose daemon is gone), a directory that holds something (unless `nonempty`), a directory in a member of the array.
+// `mount_point` and `members` are absolute. Changes nothing.
+Status check_mount_point(const std::string& mount_point, const std::vector<std::string>& members, bool nonempty);
+
+// Some mount of this filesystem shows `source` as its source.
+bool is_source_mounted(const std::string& source);
+
+// Detaches the mount: by umount2(MNT_DETACH), or fusermount3 where that needs privileges this process lacks.
+Status detach_mount(const std::string& mount_point);
+
+// Lets page faults on mapped files read this far ahead (default of the kernel: 128 KiB, which makes mapping a
+// checkpoint many times slower than reading it). Needs root; best effort, as nothing but speed depends on it.
+void raise_read_ahead(const std::string& mount_point, unsigned kibibytes);
+
+}  // namespace fpfs

@@ -1,0 +1,188 @@
+#include "fs/mount_process.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <condition_variable>
+#include <thread>
+
+#include "engine/base/log.h"
+#include "fs/mount_point.h"
+
+namespace fpfs {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using std::chrono::steady_clock;
+
+constexpr unsigned kThreadsMin = 4;
+// A daemon whose mount is already gone may still be committing when the array is mounted again.
+constexpr seconds kHolderLeavesMax{30};
+// The kernel answers a mount at once; longer means that it never will.
+constexpr seconds kLiveMax{60};
+// After a signal: how long files may stay open in other processes before they get EIO.
+constexpr seconds kOpenFilesMax{10};
+constexpr milliseconds kRetry{50};
+constexpr rlim_t kDescriptorsWanted = 1024 * 1024;
+constexpr unsigned kMapReadAheadKib = 1024;  // one whole request
+
+// Each name that the kernel remembers costs a descriptor.
+void raise_descriptor_limit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  rlimit wanted = limit;
+  if (wanted.rlim_max != RLIM_INFINITY) wanted.rlim_max = std::max(wanted.rlim_max, kDescriptorsWanted);
+  wanted.rlim_cur = wanted.rlim_max;
+  if (::setrlimit(RLIMIT_NOFILE, &wanted) == 0) return;  // raising the hard limit takes privileges
+  limit.rlim_cur = limit.rlim_max;
+  (void)::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+int open_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (int signal : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&set, signal);
+  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  ::signal(SIGPIPE, SIG_IGN);
+  return ::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+unsigned thread_count(const MountOptions& options) {
+  return options.threads != 0 ? options.threads : std::max(kThreadsMin, 2 * std::thread::hardware_concurrency());
+}
+
+Status format_if_blank(Environment& environment, const MountOptions& options) {
+  FPFS_ASSIGN_OR_RETURN(const bool blank, Array::is_blank(environment, options.directories));
+  if (!blank) return Status::ok();
+  FormatOptions format;
+  format.metadata_directory = options.store.array.metadata_directory;
+  return Array::format(environment, options.directories, format);
+}
+
+}  // namespace
+
+Status MountProcess::run(Launcher& launcher) {
+  signals_ = open_signals();
+  if (signals_ < 0) return Status::from_errno(errno, "make a signalfd");
+  raise_descriptor_limit();
+  FPFS_RETURN_IF_ERROR(open_store());
+  Status status = start();
+  if (status.is_ok()) status = serve(launcher);
+  // Also after a failed start: an array that was opened is closed properly.
+  Status closed = close();
+  return status.is_ok() ? closed : status;
+}
+
+Status MountProcess::open_store() {
+  if (options_.init) FPFS_RETURN_IF_ERROR(format_if_blank(environment_, options_));
+  const auto deadline = steady_clock::now() + kHolderLeavesMax;
+  for (;;) {
+    Result<std::unique_ptr<Store>> store = Store::open(environment_, options_.directories, options_.store);
+    if (store.is_ok()) {
+      store_ = std::move(*store);
+      return Status::ok();
+    }
+    const bool holder_leaves = store.status().code() == StatusCode::kBusy && !is_source_mounted(options_.source);
+    if (!holder_leaves || steady_clock::now() >= deadline) return store.status();
+    std::this_thread::sleep_for(kRetry);
+  }
+}
+
+Status MountProcess::start() {
+  FPFS_ASSIGN_OR_RETURN(const struct stat root, store_->attributes(store_->root()));
+  FileSystem::Settings settings;
+  settings.durable_at_close = options_.store.durable == StoreOptions::Durable::kClose;
+  settings.sync_writes = options_.sync_writes;
+  settings.threads = thread_count(options_);
+  settings.mount_point = options_.mount_point;
+  settings.source = options_.source;
+  file_system_ = std::make_unique<FileSystem>(environment_, *store_, std::move(settings), root);
+  FPFS_ASSIGN_OR_RETURN(channel_, Channel::mount(*file_system_, options_, thread_count(options_)));
+  channel_->start();
+  return Status::ok();
+}
+
+Status MountProcess::serve(Launcher& launcher) {
+  const auto deadline = steady_clock::now() + kLiveMax;
+  while (!channel_->is_live() && !channel_->has_ended() && steady_clock::now() < deadline) {
+    pollfd event{channel_->event_descriptor(), POLLIN, 0};
+    ::poll(&event, 1, 1000);
+    channel_->clear_event();
+  }
+  if (!channel_->is_live()) {
+    (void)detach_mount(options_.mount_point);
+    channel_->stop();
+    return Status::error(StatusCode::kSystem, "the kernel did not accept the mount at " + options_.mount_point +
+                                                  "; see the log above and dmesg");
+  }
+  raise_read_ahead(options_.mount_point, kMapReadAheadKib);
+  launcher.report_live();
+  log(LogLevel::kInfo, "{} mounted at {}, {} threads", options_.source, options_.mount_point, thread_count(options_));
+  wait_for_end();
+  return Status::ok();
+}
+
+void MountProcess::wait_for_end() {
+  while (!channel_->has_ended()) {
+    pollfd events[] = {{channel_->event_descriptor(), POLLIN, 0}, {signals_, POLLIN, 0}};
+    if (::poll(events, 2, -1) < 0 && errno != EINTR) log(LogLevel::kError, "poll failed with errno {}", errno);
+    channel_->clear_event();
+    signalfd_siginfo signal{};
+    if (::read(signals_, &signal, sizeof signal) == sizeof signal)
+      return end_by_signal(static_cast<int>(signal.ssi_signo));
+  }
+}
+
+// Commits, detaches the mount, and gives the processes that still have files open a bounded time to close them.
+void MountProcess::end_by_signal(int signal) {
+  log(LogLevel::kInfo, "signal {}: committing everything and unmounting {}", signal, options_.mount_point);
+  std::mutex mutex;
+  std::condition_variable done_changed;
+  bool done = false;
+  store_->sync_all([&](const Status& status) {
+    if (!status.is_ok()) log(LogLevel::kError, "{}", status.message());
+    std::lock_guard<std::mutex> lock(mutex);
+    done = true;
+    done_changed.notify_all();
+  });
+  std::unique_lock<std::mutex> lock(mutex);
+  done_changed.wait(lock, [&done] { return done; });
+  lock.unlock();
+
+  Status detached = detach_mount(options_.mount_point);
+  if (!detached.is_ok()) log(LogLevel::kError, "{}", detached.message());
+  const auto deadline = steady_clock::now() + kOpenFilesMax;
+  while (!channel_->has_ended() && steady_clock::now() < deadline) {
+    pollfd event{channel_->event_descriptor(), POLLIN, 0};
+    ::poll(&event, 1, 100);
+    channel_->clear_event();
+  }
+  if (channel_->has_ended()) return;
+  log(LogLevel::kWarning, "files of {} are still open in other processes; they get errors from now on",
+      options_.mount_point);
+  channel_->stop();
+}
+
+Status MountProcess::close() {
+  if (channel_ != nullptr) {
+    channel_->join();
+    file_system_->drain();
+    channel_ = nullptr;
+  }
+  if (file_system_ != nullptr) file_system_->handles().clear();
+  file_system_ = nullptr;
+  Status status = store_->close();
+  store_ = nullptr;
+  if (signals_ >= 0) ::close(signals_);
+  if (status.is_ok()) log(LogLevel::kInfo, "{} unmounted, everything is committed", options_.source);
+  return status;
+}
+
+}  // namespace fpfs

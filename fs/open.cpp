@@ -1,0 +1,125 @@
+// open, create, release: from a node to a File and back.
+#include <fcntl.h>
+
+#include <cerrno>
+
+#include "fs/channel.h"
+#include "fs/creation.h"
+#include "fs/operations.h"
+#include "fs/privileges.h"
+#include "fs/reply.h"
+
+namespace fpfs::operations {
+namespace {
+
+bool may_write(const fuse_file_info& info) {
+  return (info.flags & O_ACCMODE) != O_RDONLY;
+}
+
+// Content is read and written past the page cache: one copy, and no pages taken from the training job. A kernel that
+// cannot map such files (before 6.6) gets the page cache for readers, so that mmap works there too.
+void choose_caching(const FileSystem& file_system, bool writer, fuse_file_info& info) {
+  info.direct_io = writer || file_system.direct_mmap();
+  info.keep_cache = 0;
+  // A reader's close has nothing to report, so it need not wait for an answer.
+  info.noflush = !writer && info.direct_io;
+}
+
+void reply_opened(fuse_req_t request, std::shared_ptr<File> file, Inode& inode, fuse_file_info info) {
+  FileSystem& file_system = file_system_of(request);
+  OpenFile& open = file_system.handles().add(std::move(file), inode, may_write(info));
+  choose_caching(file_system, open.may_write, info);
+  info.fh = OpenHandles::handle(open);
+  if (fuse_reply_open(request, &info) != 0) file_system.handles().remove(open);
+}
+
+void reply_created(fuse_req_t request, std::shared_ptr<File> file, const Store::Node& node, fuse_file_info info) {
+  FileSystem& file_system = file_system_of(request);
+  Result<fuse_entry_param> entry = make_entry(file_system, node);
+  if (!entry.is_ok()) return reply_status(request, entry.status());
+  OpenFile& open = file_system.handles().add(std::move(file), file_system.inodes().get(entry->ino), may_write(info));
+  choose_caching(file_system, open.may_write, info);
+  info.fh = OpenHandles::handle(open);
+  if (fuse_reply_create(request, &*entry, &info) != 0) {
+    file_system.handles().remove(open);
+    file_system.inodes().forget(entry->ino, 1);
+  }
+}
+
+// Somebody made the name since the kernel looked: opens what is there, as open(2) with O_CREAT does.
+void open_existing(fuse_req_t request, const Inode& parent, const char* name, const fuse_file_info& info) {
+  FileSystem& file_system = file_system_of(request);
+  Result<Store::Node> node = file_system.store().lookup(parent.handle, name);
+  if (!node.is_ok()) return reply_status(request, node.status());
+  const bool truncates = (info.flags & O_TRUNC) != 0;
+  Result<std::shared_ptr<File>> file = file_system.store().open_file(node->handle, may_write(info) || truncates);
+  if (!file.is_ok()) {
+    file_system.storage().close(node->handle);
+    return reply_status(request, file.status());
+  }
+  if (!truncates) return reply_created(request, std::move(*file), *node, info);
+  auto truncated = [request, node = *node, info, opened = *file](const Status& status) {
+    if (status.is_ok()) return reply_created(request, opened, node, info);
+    file_system_of(request).storage().close(node.handle);
+    reply_status(request, status);
+  };
+  file_system.control(*file, ControlRequest::Kind::kTruncate, 0, 0, std::move(truncated));
+}
+
+}  // namespace
+
+void open(fuse_req_t request, fuse_ino_t node, fuse_file_info* info) noexcept {
+  FileSystem& file_system = file_system_of(request);
+  Inode& inode = file_system.inodes().get(node);
+  const bool truncates = (info->flags & O_TRUNC) != 0;
+  Result<std::shared_ptr<File>> file = file_system.store().open_file(inode.handle, may_write(*info) || truncates);
+  if (!file.is_ok()) return reply_status(request, file.status());
+  if (!truncates) return reply_opened(request, std::move(*file), inode, *info);
+
+  Status status = drop_privileges(file_system, inode, Channel::current_request().kill_set_id);
+  if (!status.is_ok()) return reply_status(request, status);
+  auto truncated = [request, &inode, info = *info, opened = *file](const Status& result) {
+    if (!result.is_ok()) return reply_status(request, result);
+    reply_opened(request, opened, inode, info);
+  };
+  file_system.control(*file, ControlRequest::Kind::kTruncate, 0, 0, std::move(truncated));
+}
+
+void create(fuse_req_t request, fuse_ino_t parent, const char* name, mode_t mode, fuse_file_info* info) noexcept {
+  FileSystem& file_system = file_system_of(request);
+  Inode& directory = file_system.inodes().get(parent);
+  const fuse_ctx& caller = *fuse_req_ctx(request);
+  const mode_t made_with = creation_mode(file_system, directory, mode & 07777, caller.umask);
+  Result<Store::Created> created = file_system.store().create(directory.handle, name, made_with);
+  if (!created.is_ok()) {
+    if (created.status().code() == StatusCode::kExists && (info->flags & O_EXCL) == 0)
+      return open_existing(request, directory, name, *info);
+    return reply_status(request, created.status());
+  }
+  Status status = give_to_caller(file_system, caller, directory, created->node);
+  if (!status.is_ok()) {
+    Status removed = file_system.store().unlink(directory.handle, name);
+    file_system.storage().close(created->node.handle);
+    return reply_status(request, removed.is_ok() ? status : removed);
+  }
+  reply_created(request, std::move(created->file), created->node, *info);
+}
+
+void release(fuse_req_t request, fuse_ino_t, fuse_file_info* info) noexcept {
+  FileSystem& file_system = file_system_of(request);
+  OpenFile& open = OpenHandles::file(info->fh);
+  // Usually flush has committed everything. What came after it (pages of a shared mapping that outlived its descriptor)
+  // is committed now; nobody is left to be told of a failure, except the log.
+  if (open.may_write) {
+    std::shared_ptr<File> file = open.file;
+    if (!file_system.settings().durable_at_close) {
+      file->closed_by_writer();
+    } else if (file->is_dirty() && file->error().is_ok()) {
+      file_system.control(std::move(file), ControlRequest::Kind::kCommit, 0, 0, log_fault);
+    }
+  }
+  file_system.handles().remove(open);
+  fuse_reply_err(request, 0);
+}
+
+}  // namespace fpfs::operations

@@ -1,0 +1,66 @@
+// What the kernel's file handles stand for: OpenFile and OpenDirectory, and the list of all that are open (status, and
+// what an aborted connection never released).
+//
+// Thread safety: OpenHandles from any thread. An open handle stays valid until its release; the kernel sends that after
+// the answers to everything else on the handle.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/base/mutex.h"
+#include "engine/file/file.h"
+#include "fs/inode_table.h"
+
+namespace fpfs {
+
+struct OpenFile {
+  std::shared_ptr<File> file;
+  Inode* inode = nullptr;
+  bool may_write = false;
+  ReadCursor cursor;  // guarded by the file
+  std::atomic<uint64_t> bytes_read{0}, bytes_written{0};
+};
+
+// A listing is a snapshot taken when reading starts at the beginning, so offsets are positions in it and stay what they
+// were while names come and go.
+struct OpenDirectory {
+  Mutex mutex;
+  std::vector<DirectoryEntry> entries FPFS_GUARDED_BY(mutex);
+  bool loaded FPFS_GUARDED_BY(mutex) = false;
+};
+
+class OpenHandles {
+ public:
+  OpenFile& add(std::shared_ptr<File> file, Inode& inode, bool may_write);
+  void remove(OpenFile& open);
+  OpenDirectory& add_directory();
+  void remove(OpenDirectory& open);
+  // Calls visit for every open file, with the list locked: visit must be quick.
+  void for_each_file(const std::function<void(const OpenFile&)>& visit) const;
+  // Forgets all that is left after the connection ended.
+  void clear();
+
+  static OpenFile& file(uint64_t handle) { return *reinterpret_cast<OpenFile*>(static_cast<uintptr_t>(handle)); }
+  static OpenDirectory& directory(uint64_t handle) {
+    return *reinterpret_cast<OpenDirectory*>(static_cast<uintptr_t>(handle));
+  }
+  template <typename Open>
+  static uint64_t handle(const Open& open) {
+    return static_cast<uint64_t>(reinterpret_cast<uintptr_t>(&open));
+  }
+
+ private:
+  template <typename Open>
+  using Set = std::unordered_map<const Open*, std::unique_ptr<Open>>;
+  mutable Mutex mutex_;
+  Set<OpenFile> files_ FPFS_GUARDED_BY(mutex_);
+  Set<OpenDirectory> directories_ FPFS_GUARDED_BY(mutex_);
+};
+
+}  // namespace fpfs

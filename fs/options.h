@@ -1,0 +1,47 @@
+// Everything that the command line of fastpersistfs says, parsed and checked. Each option works as `-o name=value`
+// (comma separated, -o repeated) and as `--name=value`; fstab's generic options are passed on or ignored as mount(8)
+// does.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "engine/base/log.h"
+#include "engine/base/status.h"
+#include "engine/file/options.h"
+
+namespace fpfs {
+
+struct MountOptions {
+  std::string source;                    // DIRS as given: what `mount` and `df` show
+  std::vector<std::string> directories;  // split; absolute after make_paths_absolute()
+  std::string mount_point;
+
+  bool foreground = false;
+  bool init = false;  // format first when every directory is absent or empty
+  bool allow_other = false;
+  bool nonempty = false;     // mount over a directory that holds something
+  bool sync_writes = false;  // the mount option `sync`: every write as if the file were opened with O_SYNC
+  // Workers that read requests, 1 .. 256; 0: max(4, 2 * cores). Each request is handled without waiting for a drive, so
+  // more threads help only many-client loads.
+  unsigned threads = 0;
+  StoreOptions store;
+  LogLevel log_level = LogLevel::kInfo;
+  std::string log_file;                     // empty: stderr
+  std::vector<std::string> kernel_options;  // passed to mount(2): ro, nosuid, noatime, ...
+
+  enum class Action : uint8_t { kMount, kHelp, kVersion } action = Action::kMount;
+};
+
+// Parses the arguments after the program's name. kInvalidArgument, with one line that names the option and what is
+// allowed; kUnsupported for options of the contract that this version does not have.
+Result<MountOptions> parse_mount_options(const std::vector<std::string>& arguments);
+
+// Turns the member paths, the mount point and the log file into absolute paths, as the daemon leaves the caller's
+// working directory. The mount point must exist (links in it are resolved); members need not yet.
+Status make_paths_absolute(MountOptions& options);
+
+// What --help prints.
+std::string mount_usage();
+
+}  // namespace fpfs

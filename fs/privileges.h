@@ -1,0 +1,15 @@
+// Set-user-ID, set-group-ID and file capabilities do not survive a change of content by others. The kernel leaves this
+// to the filesystem (FUSE_HANDLE_KILLPRIV_V2): it says for each write, truncation and open with O_TRUNC whether the
+// caller may keep the bits.
+#pragma once
+
+#include "engine/base/status.h"
+#include "fs/file_system.h"
+
+namespace fpfs {
+
+// Before content changes. Cheap once the file was seen without bits and capabilities. `kill_set_id`: the caller may not
+// keep the set-ID bits.
+Status drop_privileges(FileSystem& file_system, Inode& inode, bool kill_set_id);
+
+}  // namespace fpfs

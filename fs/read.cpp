@@ -1,0 +1,50 @@
+// read: answered from the engine's buffers as soon as the bytes are there and checked.
+#include <cerrno>
+
+#include "engine/base/log.h"
+#include "fs/operations.h"
+#include "fs/reply.h"
+
+namespace fpfs::operations {
+namespace {
+
+// May run inside File::read() or later on an engine thread. The buffers are valid during this call only; the kernel
+// copies out of them before fuse_reply_iov returns.
+void read_done(ReadRequest& engine_request, const Status& status) {
+  ReadCall& call = *static_cast<ReadCall*>(engine_request.owner);
+  FileSystem& file_system = *call.file_system;
+  if (status.is_ok()) {
+    call.open->bytes_read.fetch_add(engine_request.bytes, std::memory_order_relaxed);
+    fuse_reply_iov(call.reply_to, engine_request.iov.data(), static_cast<int>(engine_request.iov_count));
+  } else {
+    reply_status(call.reply_to, status);
+  }
+  file_system.read_calls().give_back(call);
+}
+
+}  // namespace
+
+void read(fuse_req_t request, fuse_ino_t, size_t size, off_t offset, fuse_file_info* info) noexcept {
+  if (size > kRequestBytesMax) {
+    log(LogLevel::kError, "the kernel asked for {} bytes at once, but {} were agreed; the read is refused", size,
+        kRequestBytesMax);
+    fuse_reply_err(request, EIO);
+    return;
+  }
+  FileSystem& file_system = file_system_of(request);
+  OpenFile& open = OpenHandles::file(info->fh);
+  ReadCall& call = file_system.read_calls().take();
+  call.file_system = &file_system;
+  call.open = &open;
+  call.reply_to = request;
+  call.request.offset = static_cast<uint64_t>(offset);
+  call.request.length = static_cast<uint32_t>(size);
+  call.request.cursor = &open.cursor;
+  call.request.complete = read_done;
+  call.request.owner = &call;
+  // The handle may be released as soon as the answer is out, while File::read() is still returning.
+  const std::shared_ptr<File> file = open.file;
+  file->read(call.request);
+}
+
+}  // namespace fpfs::operations

@@ -1,0 +1,32 @@
+// Answers that several operations give. Each consumes the request.
+#pragma once
+
+#include "engine/base/status.h"
+#include "engine/store/store.h"
+#include "fs/file_system.h"
+#include "fs/fuse_library.h"
+
+namespace fpfs {
+
+// How long the kernel may keep names and attributes: nobody else changes the tree while it is mounted.
+constexpr double kCacheSeconds = 86400;
+// While a file is open for writing, what it occupies on the drives changes behind the kernel's back.
+constexpr double kWriterCacheSeconds = 1;
+
+inline FileSystem& file_system_of(fuse_req_t request) {
+  return *static_cast<FileSystem*>(fuse_req_userdata(request));
+}
+
+// Success without data, or the failure's errno. `what` and the message go to the log when it is a fault of the drives
+// (EIO) rather than of the caller.
+void reply_status(fuse_req_t request, const Status& status);
+// Logs failures that an operator must see.
+void log_fault(const Status& status);
+
+// Fills in a reply entry for a node just found or made; takes its handle, counts a lookup.
+Result<fuse_entry_param> make_entry(FileSystem& file_system, const Store::Node& node);
+// Answers with a node just found or made, or the failure.
+void reply_node(fuse_req_t request, Result<Store::Node> node);
+double attribute_seconds(const Inode& inode);
+
+}  // namespace fpfs

@@ -1,0 +1,42 @@
+// The JSON behind the virtual attributes user.fastpersistfs.status (of the root: `fpfs status`, `fpfs top`) and
+// user.fastpersistfs.stat (of a regular file: `fpfs stat`). One object each; byte counts are integers, times seconds
+// since the epoch. Keys are an interface of the tools: they are added to, not changed.
+//
+// status: {
+//   "version", "pid", "mount_point", "source", "started", "now",
+//   "array":   {"id", "label", "chunk_size", "member_count", "read_only", "read_only_reason", "degraded"},
+//   "members": [{"index", "path", "state": "ok" | "missing" | "failing", "space_total", "space_free", "bytes_read",
+//                "bytes_written", "read_errors", "write_errors", "sync_errors", "checksum_errors"}],
+//   "options": {"ro", "durable", "compress", "verify", "buffer_memory", "queue_depth", "threads", "read_ahead",
+//               "null_write"},
+//   "buffers": {"size", "total", "free", "evictable", "waiting", "waits", "evictions"},
+//   "files":   {"open", "dirty", "commits", "pending_frees"},
+//   "recovery": {"was_dirty", "orphans_removed", "torn_tails", "bytes_freed"},
+//   "open_files": [{"path", "size", "writing", "bytes_read", "bytes_written"}],   at most 64, the busiest first
+//   "open_files_omitted"
+// }
+// stat: {
+//   "file_id", "generation", "sequence", "size", "stored_bytes", "chunk_size", "chunks", "codecs": {"raw", "zstd",
+//   "zstd-planes"} (chunks of each), "inline", "members": [index...], "dirty", "changed" (last commit or change of
+//   attributes)
+// }
+#pragma once
+
+#include <string>
+
+#include "engine/file/file.h"
+#include "fs/file_system.h"
+
+namespace fpfs {
+
+std::string status_report(FileSystem& file_system);
+std::string file_report(FileSystem& file_system, const File& file, const struct stat& attributes);
+
+// "raw", "zstd", "zstd-planes", "inline", "none" (nothing stored); several joined by '+'.
+std::string codec_text(const File::Info& info);
+// "0,1,3".
+std::string member_text(const File::Info& info);
+// 16 hex digits.
+std::string file_id_text(FileId id);
+
+}  // namespace fpfs

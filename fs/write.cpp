@@ -1,0 +1,79 @@
+// write: the payload stays in the receive buffer that it came in until the engine has taken it; the worker goes on with
+// another buffer. The answer comes as soon as the bytes are in the engine's memory: durability is close's and fsync's
+// business, except for O_SYNC and O_DSYNC.
+#include <fcntl.h>
+
+#include <cerrno>
+
+#include "engine/base/log.h"
+#include "fs/channel.h"
+#include "fs/operations.h"
+#include "fs/privileges.h"
+#include "fs/reply.h"
+
+namespace fpfs::operations {
+namespace {
+
+void finish(WriteCall& call, const Status& status) {
+  FileSystem& file_system = *call.file_system;
+  if (status.is_ok()) {
+    call.open->bytes_written.fetch_add(call.request.length, std::memory_order_relaxed);
+    fuse_reply_write(call.reply_to, call.request.length);
+  } else {
+    reply_status(call.reply_to, status);
+  }
+  file_system.write_calls().give_back(call);
+}
+
+void commit_done(ControlRequest& engine_request, const Status& status) {
+  finish(*static_cast<WriteCall*>(engine_request.owner), status);
+}
+
+// May run inside File::write() or later on an engine thread.
+void write_done(WriteRequest& engine_request, const Status& status) {
+  WriteCall& call = *static_cast<WriteCall*>(engine_request.owner);
+  ReceiveBuffer& payload = *call.payload;
+  if (status.is_ok() && call.synchronous) {
+    payload.home->give_back(payload);
+    call.commit = ControlRequest{};
+    call.commit.complete = commit_done;
+    call.commit.owner = &call;
+    call.open->file->control(call.commit);
+    return;
+  }
+  // Answered first: the caller is waiting for this, the buffer is not.
+  finish(call, status);
+  payload.home->give_back(payload);
+}
+
+}  // namespace
+
+void write(fuse_req_t request, fuse_ino_t node, const char* data, size_t size, off_t offset,
+           fuse_file_info* info) noexcept {
+  if (size > kRequestBytesMax) {
+    log(LogLevel::kError, "the kernel sent {} bytes at once, but {} were agreed; the write is refused", size,
+        kRequestBytesMax);
+    fuse_reply_err(request, EIO);
+    return;
+  }
+  FileSystem& file_system = file_system_of(request);
+  OpenFile& open = OpenHandles::file(info->fh);
+  Status status = drop_privileges(file_system, file_system.inodes().get(node), Channel::current_request().kill_set_id);
+  if (!status.is_ok()) return reply_status(request, status);
+  WriteCall& call = file_system.write_calls().take();
+  call.file_system = &file_system;
+  call.open = &open;
+  call.reply_to = request;
+  call.payload = &Channel::keep_payload();
+  call.synchronous = (info->flags & (O_SYNC | O_DSYNC)) != 0 || file_system.settings().sync_writes;
+  call.request.offset = static_cast<uint64_t>(offset);
+  call.request.length = static_cast<uint32_t>(size);
+  call.request.data = reinterpret_cast<const std::byte*>(data);
+  call.request.complete = write_done;
+  call.request.owner = &call;
+  // The handle may be released as soon as the answer is out, while File::write() is still returning.
+  const std::shared_ptr<File> file = open.file;
+  file->write(call.request);
+}
+
+}  // namespace fpfs::operations
