@@ -62,10 +62,13 @@ Result<std::unique_ptr<AioQueue>> AioQueue::create(int member, unsigned depth) {
                          fmt::format("queue depth {} is not between 1 and {}", depth, kDepthMax));
   io_context_t context = nullptr;
   if (const int result = ::io_setup(static_cast<int>(depth), &context); result < 0) {
-    std::string operation = fmt::format("set up asynchronous I/O of depth {} for member {}", depth, member);
+    const std::string operation = fmt::format("set up asynchronous I/O of depth {} for member {}", depth, member);
     if (result == -EAGAIN)
-      operation += " (the system's limit of requests is used up: raise sysctl fs.aio-max-nr, for example to 1048576)";
-    if (result == -ENOSYS) operation += " (this kernel or container has no io_setup(2): enable CONFIG_AIO or allow it)";
+      return Status::error(StatusCode::kSystem, operation + ": the system's limit of such requests is used up; raise " +
+                                                    "sysctl fs.aio-max-nr, for example to 1048576");
+    if (result == -ENOSYS)
+      return Status::error(StatusCode::kUnsupported, operation + ": this kernel or container has no io_setup(2); " +
+                                                         "allow it there or enable CONFIG_AIO");
     return Status::from_errno(-result, operation);
   }
   const int event = ::eventfd(0, EFD_CLOEXEC);
@@ -222,8 +225,12 @@ bool AioQueue::submit_ready() {
   ready_.erase(ready_.begin());
   refusals_ = 0;
   subtract(counted_.waiting, 1);
-  finish(slot, place(*slot.request, Status::from_errno(result == 0 ? EAGAIN : -result,
-                                                       fmt::format("submit a {}", name_of(slot.request->kind)))));
+  const bool refused = result == 0 || result == -EAGAIN;
+  const std::string operation = fmt::format("submit a {}", name_of(slot.request->kind));
+  const Status status = refused ? Status::error(StatusCode::kSystem,
+                                                operation + ": the kernel takes no asynchronous I/O any more (EAGAIN)")
+                                : Status::from_errno(-result, operation);
+  finish(slot, place(*slot.request, status));
   return true;
 }
 

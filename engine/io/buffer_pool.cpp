@@ -42,11 +42,14 @@ Result<std::unique_ptr<BufferPool>> BufferPool::create(uint64_t bytes, uint32_t 
     return Status::error(StatusCode::kInvalidArgument,
                          fmt::format("buffers of {} bytes: not a multiple of {}", buffer_size, kIoAlignment));
   const uint64_t count = bytes / buffer_size;
-  if (count < kBuffersMin || count > UINT32_MAX)
+  if (count < kBuffersMin)
     return Status::error(
         StatusCode::kInvalidArgument,
         fmt::format("buffer memory of {} holds {} chunks of {}; give it at least {}", format_size(bytes), count,
                     format_size(buffer_size), format_size(uint64_t{kBuffersMin} * buffer_size)));
+  if (count > UINT32_MAX)
+    return Status::error(StatusCode::kInvalidArgument,
+                         fmt::format("buffer memory of {} is more than any machine has", format_size(bytes)));
   const size_t mapping_bytes = round_up(count * buffer_size, kHugePage);
   std::byte* mapping = map_aligned(mapping_bytes);
   if (mapping == nullptr)

@@ -29,9 +29,9 @@ struct IoRequest {
   // Filled in by the owner before submit(), or by prepare().
   Kind kind = Kind::kRead;
   Handle handle = kNoHandle;
-  std::byte* data = nullptr;  // aligned to kIoAlignment
-  uint64_t offset = 0;        // in the file, a multiple of kIoAlignment
-  uint32_t length = 0;        // bytes, a multiple of kIoAlignment
+  std::byte* data = nullptr;                        // aligned to kIoAlignment
+  uint64_t offset = 0;                              // in the file, a multiple of kIoAlignment
+  uint32_t length = 0;                              // bytes, a multiple of kIoAlignment
   Status (*prepare)(IoRequest& request) = nullptr;  // optional
   void (*complete)(IoRequest& request, const Status& status) = nullptr;
   void* owner = nullptr;  // for the hooks

@@ -34,7 +34,8 @@ void ThreadExecutor::post_after(std::chrono::milliseconds delay, Task task) {
   {
     MutexLock lock(mutex_);
     if (stopping_) return;
-    is_first = delayed_.emplace(due, std::move(task)) == delayed_.begin();
+    const auto position = delayed_.emplace(due, std::move(task));
+    is_first = position == delayed_.begin();
   }
   if (is_first) timer_.notify_one();
 }

@@ -1,0 +1,165 @@
+#include "engine/io/thread_executor.h"
+
+#include <atomic>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace fpfs {
+namespace {
+
+using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
+
+TEST(ThreadExecutor, OneThreadRunsTasksInOrder) {
+  std::vector<int> order;
+  {
+    ThreadExecutor executor(1);
+    for (int i = 0; i < 1000; ++i) executor.post([&order, i] { order.push_back(i); });
+  }
+  ASSERT_EQ(order.size(), 1000u);
+  for (int i = 0; i < 1000; ++i) EXPECT_EQ(order[static_cast<size_t>(i)], i);
+}
+
+TEST(ThreadExecutor, PostDoesNotRunTheTaskItself) {
+  std::thread::id thread;
+  {
+    ThreadExecutor executor(1);
+    std::mutex held;
+    std::lock_guard lock(held);
+    executor.post([&] { thread = std::this_thread::get_id(); });
+    executor.post([&] { executor.post([&] { thread = std::this_thread::get_id(); }); });
+  }
+  EXPECT_NE(thread, std::thread::id());
+  EXPECT_NE(thread, std::this_thread::get_id());
+}
+
+// Tasks that can only end when all of them run at the same time.
+TEST(ThreadExecutor, AsManyTasksMayBlockAsThereAreThreads) {
+  constexpr int kThreads = 6;
+  std::mutex mutex;
+  std::condition_variable condition;
+  int arrived = 0;
+  ThreadExecutor executor(kThreads);
+  for (int i = 0; i < kThreads; ++i)
+    executor.post([&] {
+      std::unique_lock lock(mutex);
+      ++arrived;
+      condition.notify_all();
+      condition.wait(lock, [&] { return arrived == kThreads; });
+    });
+  executor.stop();
+  EXPECT_EQ(arrived, kThreads);
+}
+
+TEST(ThreadExecutor, StopRunsWhatTasksStillPost) {
+  std::atomic<int> runs{0};
+  ThreadExecutor executor(3);
+  std::function<void()> task = [&] {
+    std::this_thread::sleep_for(milliseconds(1));
+    if (++runs < 50) executor.post(task);
+  };
+  executor.post(task);
+  executor.stop();
+  EXPECT_EQ(runs.load(), 50);
+  executor.stop();  // nothing left to do
+}
+
+TEST(ThreadExecutor, DelayedTasksRunOnceAndNotEarlier) {
+  ThreadExecutor executor(2);
+  std::mutex mutex;
+  std::condition_variable condition;
+  std::vector<int> order;
+  const Clock::time_point start = Clock::now();
+  std::atomic<int> early{0};
+  for (const int delay : {60, 20, 40})
+    executor.post_after(milliseconds(delay), [&, delay] {
+      if (Clock::now() - start < milliseconds(delay)) ++early;
+      std::lock_guard lock(mutex);
+      order.push_back(delay);
+      condition.notify_all();
+    });
+  {
+    std::unique_lock lock(mutex);
+    condition.wait(lock, [&] { return order.size() == 3; });
+  }
+  executor.stop();
+  EXPECT_EQ(order, (std::vector<int>{20, 40, 60}));
+  EXPECT_EQ(early.load(), 0);
+}
+
+// The timer sleeps without a deadline, then with one, and must wake for an earlier one each time.
+TEST(ThreadExecutor, ASleepingTimerWakesForAnEarlierTask) {
+  ThreadExecutor executor(1);
+  for (int i = 0; i < 3; ++i) {
+    std::this_thread::sleep_for(milliseconds(20));
+    std::mutex mutex;
+    std::condition_variable condition;
+    bool ran = false;
+    executor.post_after(milliseconds(1), [&] {
+      std::lock_guard lock(mutex);
+      ran = true;
+      condition.notify_all();
+    });
+    std::unique_lock lock(mutex);
+    EXPECT_TRUE(condition.wait_for(lock, std::chrono::seconds(30), [&] { return ran; }));
+    executor.post_after(std::chrono::hours(1), [] {});
+  }
+}
+
+TEST(ThreadExecutor, StopDropsDelayedTasksAndTheirCaptures) {
+  auto capture = std::make_shared<int>(1);
+  bool ran = false;
+  ThreadExecutor executor(1);
+  executor.post_after(std::chrono::hours(1), [capture, &ran] { ran = true; });
+  const Clock::time_point start = Clock::now();
+  executor.stop();
+  EXPECT_LT(Clock::now() - start, std::chrono::minutes(1));
+  EXPECT_FALSE(ran);
+  EXPECT_EQ(capture.use_count(), 1);
+  executor.post_after(milliseconds(0), [capture, &ran] { ran = true; });
+  EXPECT_EQ(capture.use_count(), 1);
+}
+
+TEST(ThreadExecutor, CapturesDieWithTheTask) {
+  auto capture = std::make_shared<int>(1);
+  std::weak_ptr<int> watch = capture;
+  ThreadExecutor executor(1);
+  std::atomic<bool> gone{false};
+  executor.post([moved = std::move(capture)] {});
+  executor.post([&] { gone = watch.expired(); });
+  executor.stop();
+  EXPECT_TRUE(gone.load());
+}
+
+TEST(ThreadExecutor, ManyThreadsPost) {
+  constexpr int kThreads = 8, kTasks = 2000;
+  std::atomic<int> runs{0};
+  {
+    ThreadExecutor executor(4);
+    std::vector<std::thread> threads;
+    for (int t = 0; t < kThreads; ++t)
+      threads.emplace_back([&] {
+        for (int i = 0; i < kTasks; ++i) executor.post([&] { ++runs; });
+      });
+    for (std::thread& thread : threads) thread.join();
+  }
+  EXPECT_EQ(runs.load(), kThreads * kTasks);
+}
+
+TEST(ThreadExecutorDeathTest, NothingIsPostedAfterStop) {
+  EXPECT_DEATH(
+      {
+        ThreadExecutor executor(1);
+        executor.stop();
+        executor.post([] {});
+      },
+      "stopped executor");
+}
+
+}  // namespace
+}  // namespace fpfs
