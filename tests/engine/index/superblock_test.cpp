@@ -1,0 +1,224 @@
+#include "engine/index/superblock.h"
+
+#include <cstring>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "engine/base/bytes.h"
+#include "engine/codec/hash.h"
+
+namespace fpfs {
+namespace {
+
+using Bytes = std::array<std::byte, kSuperblockSize>;
+
+Superblock sample() {
+  Superblock superblock;
+  for (size_t i = 0; i < 16; ++i) {
+    superblock.array_id[i] = static_cast<std::byte>(0x10 + i);
+    superblock.member_id[i] = static_cast<std::byte>(0xe0 + i);
+  }
+  superblock.member_index = 2;
+  superblock.member_count = 4;
+  superblock.metadata_member = 1;
+  superblock.chunk_size = 1 << 20;
+  superblock.created_seconds = 1'767'225'600;
+  superblock.label = "training é";
+  return superblock;
+}
+
+// Writes the checksum that belongs to bytes a test has changed.
+void seal(Bytes& bytes) {
+  put_u64(&bytes[4088], 0);
+  put_u64(&bytes[4088], hash_bytes(bytes));
+}
+
+void expect_equal(const Superblock& a, const Superblock& b) {
+  EXPECT_EQ(a.version, b.version);
+  EXPECT_EQ(a.compatible, b.compatible);
+  EXPECT_EQ(a.read_only_compatible, b.read_only_compatible);
+  EXPECT_EQ(a.incompatible, b.incompatible);
+  EXPECT_EQ(a.array_id, b.array_id);
+  EXPECT_EQ(a.member_id, b.member_id);
+  EXPECT_EQ(a.member_index, b.member_index);
+  EXPECT_EQ(a.member_count, b.member_count);
+  EXPECT_EQ(a.metadata_member, b.metadata_member);
+  EXPECT_EQ(a.chunk_size, b.chunk_size);
+  EXPECT_EQ(a.created_seconds, b.created_seconds);
+  EXPECT_EQ(a.label, b.label);
+  EXPECT_EQ(a.metadata_path, b.metadata_path);
+}
+
+TEST(SuperblockTest, ComesBackAsItWas) {
+  const Superblock superblock = sample();
+  const Result<Superblock> decoded = decode_superblock(encode_superblock(superblock), true);
+  ASSERT_TRUE(decoded.is_ok()) << decoded.status().message();
+  expect_equal(*decoded, superblock);
+}
+
+TEST(SuperblockTest, ExtremesComeBackAsTheyWere) {
+  Superblock superblock = sample();
+  superblock.member_index = kMetadataOnlyMember;
+  superblock.metadata_member = kMetadataOnlyMember;
+  superblock.member_count = kMemberCountMax;
+  superblock.chunk_size = kChunkSizeMax;
+  superblock.created_seconds = -1;
+  superblock.label = std::string(kLabelSizeMax, 'x');
+  superblock.metadata_path = "/" + std::string(kMetadataPathSizeMax - 1, 'p');
+  const Result<Superblock> decoded = decode_superblock(encode_superblock(superblock), true);
+  ASSERT_TRUE(decoded.is_ok()) << decoded.status().message();
+  expect_equal(*decoded, superblock);
+
+  superblock = sample();
+  superblock.member_index = superblock.metadata_member = 0;
+  superblock.member_count = 1;
+  superblock.chunk_size = kChunkSizeMin;
+  superblock.label.clear();
+  const Result<Superblock> smallest = decode_superblock(encode_superblock(superblock), true);
+  ASSERT_TRUE(smallest.is_ok()) << smallest.status().message();
+  expect_equal(*smallest, superblock);
+}
+
+// The bytes of version 1 for ever (docs/format.md shows them).
+TEST(SuperblockTest, GoldenBytes) {
+  const Bytes bytes = encode_superblock(sample());
+  const uint8_t head[] = {
+      'F',  'P',  'F',  'S',  'S',  'U',  'P',  'R',   // magic
+      0x01, 0x00, 0x00, 0x00,                          // version
+      0x00, 0x00, 0x10, 0x00,                          // chunk size
+      0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,  // compatible
+      0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,  // read-only compatible
+      0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,  // incompatible
+      0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18, 0x19, 0x1a, 0x1b, 0x1c, 0x1d, 0x1e, 0x1f,  // array
+      0xe0, 0xe1, 0xe2, 0xe3, 0xe4, 0xe5, 0xe6, 0xe7, 0xe8, 0xe9, 0xea, 0xeb, 0xec, 0xed, 0xee, 0xef,  // member
+      0x02, 0x00,                                                                                      // member index
+      0x04, 0x00,                                                                                      // member count
+      0x01, 0x00,                                                        // metadata member
+      0x00, 0x00,                                                        // reserved
+      0x00, 0xb9, 0x55, 0x69, 0x00, 0x00, 0x00, 0x00,                    // created
+      't',  'r',  'a',  'i',  'n',  'i',  'n',  'g',  ' ',  0xc3, 0xa9,  // label
+  };
+  EXPECT_EQ(std::memcmp(bytes.data(), head, sizeof(head)), 0);
+  EXPECT_TRUE(all_zero(std::span(bytes).subspan(sizeof(head), 4088 - sizeof(head))));
+  EXPECT_EQ(get_u64(&bytes[4088]), 0x938ddc2ef8ea2f2au);
+}
+
+TEST(SuperblockTest, EveryFlippedBitIsRefused) {
+  Bytes bytes = encode_superblock(sample());
+  for (size_t bit = 0; bit < kSuperblockSize * 8; ++bit) {
+    bytes[bit / 8] ^= std::byte{1} << (bit % 8);
+    const Result<Superblock> decoded = decode_superblock(bytes, false);
+    ASSERT_FALSE(decoded.is_ok()) << "bit " << bit;
+    ASSERT_EQ(decoded.status().code(), StatusCode::kCorruption) << "bit " << bit;
+    bytes[bit / 8] ^= std::byte{1} << (bit % 8);
+  }
+}
+
+TEST(SuperblockTest, OtherSizesAreRefused) {
+  const Bytes bytes = encode_superblock(sample());
+  std::vector<std::byte> longer(bytes.begin(), bytes.end());
+  longer.push_back(std::byte{0});
+  EXPECT_EQ(decode_superblock(longer, false).status().code(), StatusCode::kCorruption);
+  for (const size_t size : {0, 1, 8, 512, 4095})
+    EXPECT_EQ(decode_superblock(std::span(bytes).first(size), false).status().code(), StatusCode::kCorruption) << size;
+}
+
+// Bytes that are sealed with a right checksum and say something impossible.
+TEST(SuperblockTest, EveryFieldIsValidated) {
+  struct Case {
+    const char* what;
+    std::function<void(Bytes&)> damage;
+    const char* message;
+  };
+  const std::vector<Case> cases = {
+      {"chunk size no power of two", [](Bytes& b) { put_u32(&b[12], 3 << 19); }, "chunk size"},
+      {"chunk size zero", [](Bytes& b) { put_u32(&b[12], 0); }, "chunk size"},
+      {"chunk size small", [](Bytes& b) { put_u32(&b[12], kChunkSizeMin / 2); }, "chunk size"},
+      {"chunk size large", [](Bytes& b) { put_u32(&b[12], kChunkSizeMax * 2); }, "chunk size"},
+      {"no array id", [](Bytes& b) { std::memset(&b[40], 0, 16); }, "no array"},
+      {"no member id", [](Bytes& b) { std::memset(&b[56], 0, 16); }, "no member"},
+      {"member index", [](Bytes& b) { put_u16(&b[72], 4); }, "member 4 of 4"},
+      {"member count zero", [](Bytes& b) { put_u16(&b[74], 0); }, "member count"},
+      {"member count large", [](Bytes& b) { put_u16(&b[74], kMemberCountMax + 1); }, "member count"},
+      {"metadata member", [](Bytes& b) { put_u16(&b[76], 4); }, "metadata"},
+      {"metadata-only without the array's knowing", [](Bytes& b) { put_u16(&b[72], kMetadataOnlyMember); },
+       "member 65535"},
+      {"metadata path missing", [](Bytes& b) { put_u16(&b[76], kMetadataOnlyMember); }, "metadata path"},
+      {"metadata path without a directory", [](Bytes& b) { b[512] = std::byte{'/'}; }, "metadata path"},
+      {"metadata path relative", [](Bytes& b) { put_u16(&b[76], kMetadataOnlyMember), b[512] = std::byte{'m'}; },
+       "metadata path"},
+      {"metadata path without an end", [](Bytes& b) { std::memset(&b[512], '/', 3072); }, "end of a text"},
+      {"label without an end", [](Bytes& b) { std::memset(&b[88], 'x', 64); }, "end of a text"},
+      {"label with bytes after its end", [](Bytes& b) { b[120] = std::byte{'x'}; }, "end of a text"},
+      {"label not UTF-8", [](Bytes& b) { b[97] = std::byte{0xff}; }, "UTF-8"},
+      {"label with half a character", [](Bytes& b) { b[98] = std::byte{0}; }, "UTF-8"},
+      {"reserved at 78", [](Bytes& b) { b[79] = std::byte{1}; }, "reserved"},
+      {"reserved at 152", [](Bytes& b) { b[152] = std::byte{1}; }, "reserved"},
+      {"reserved at 511", [](Bytes& b) { b[511] = std::byte{1}; }, "reserved"},
+      {"reserved at 3584", [](Bytes& b) { b[3584] = std::byte{1}; }, "reserved"},
+      {"reserved at 4087", [](Bytes& b) { b[4087] = std::byte{1}; }, "reserved"},
+  };
+  for (const Case& test : cases) {
+    Bytes bytes = encode_superblock(sample());
+    test.damage(bytes);
+    seal(bytes);
+    const Status status = decode_superblock(bytes, true).status();
+    EXPECT_EQ(status.code(), StatusCode::kCorruption) << test.what;
+    EXPECT_NE(status.message().find(test.message), std::string::npos) << test.what << ": " << status.message();
+  }
+}
+
+TEST(SuperblockTest, OtherVersionsAreUnsupportedNotDamaged) {
+  Bytes bytes = encode_superblock(sample());
+  for (const uint32_t version : {0u, 2u, UINT32_MAX}) {
+    put_u32(&bytes[8], version);
+    seal(bytes);
+    const Status status = decode_superblock(bytes, false).status();
+    EXPECT_EQ(status.code(), StatusCode::kUnsupported);
+    EXPECT_NE(status.message().find("version " + std::to_string(version)), std::string::npos) << status.message();
+  }
+}
+
+TEST(SuperblockTest, UnknownFeatureFlags) {
+  const auto with_flag = [](size_t offset) {
+    Bytes bytes = encode_superblock(sample());
+    put_u64(&bytes[offset], uint64_t{1} << 63);
+    seal(bytes);
+    return bytes;
+  };
+  EXPECT_TRUE(decode_superblock(with_flag(16), true).is_ok()) << "compatible flags are ignored";
+  EXPECT_TRUE(decode_superblock(with_flag(24), false).is_ok()) << "read-only flags do not hinder reading";
+  EXPECT_EQ(decode_superblock(with_flag(24), true).status().code(), StatusCode::kUnsupported);
+  EXPECT_EQ(decode_superblock(with_flag(32), false).status().code(), StatusCode::kUnsupported);
+  EXPECT_EQ(decode_superblock(with_flag(32), true).status().code(), StatusCode::kUnsupported);
+  EXPECT_NE(decode_superblock(with_flag(32), true).status().message().find("0x8000000000000000"), std::string::npos);
+}
+
+TEST(SuperblockTest, Labels) {
+  EXPECT_TRUE(is_valid_label(""));
+  EXPECT_TRUE(is_valid_label("run é 日本 😀"));
+  EXPECT_FALSE(is_valid_label(std::string(64, 'x')));
+  EXPECT_FALSE(is_valid_label(std::string("a\0b", 3)));
+  for (const char* wrong : {"\x80", "\xc0\xaf", "\xc1\x81", "\xc3", "\xe0\x80\x80", "\xed\xa0\x80", "\xe2\x82",
+                            "\xf0\x80\x80\x80", "\xf4\x90\x80\x80", "\xf5\x80\x80\x80", "a\xffz"})
+    EXPECT_FALSE(is_valid_label(wrong));
+}
+
+TEST(SuperblockTest, IdsAreWrittenAsUuids) {
+  EXPECT_EQ(to_string(sample().array_id), "10111213-1415-1617-1819-1a1b1c1d1e1f");
+}
+
+TEST(SuperblockDeathTest, WhatIsOutOfRangeIsNeverWritten) {
+  Superblock superblock = sample();
+  superblock.chunk_size = 5;
+  EXPECT_DEATH((void)encode_superblock(superblock), "the caller validates");
+  superblock = sample();
+  superblock.version = 2;
+  EXPECT_DEATH((void)encode_superblock(superblock), "one version");
+}
+
+}  // namespace
+}  // namespace fpfs
