@@ -137,6 +137,9 @@ Status Formatter::find_one(Candidate& candidate) {
           fmt::format("neither it nor {} exists; is the drive mounted? Mount it, or make {} first", place, place));
     if (!opened.is_ok()) return opened.status().with_context(candidate.path);
     candidate.parent = ScopedHandle(storage_, *opened);
+    if (storage_.stat_at(*opened, candidate.name).is_ok())
+      return refuse(StatusCode::kInvalidArgument, candidate.path,
+                    "it is a symbolic link that leads nowhere; is the drive behind it mounted?");
   } else {
     return opened.status().with_context(candidate.path);
   }
