@@ -120,4 +120,8 @@ struct SidecarFindings {
 Result<FileImage> fold_sidecar(SidecarReader& reader, const Uuid& expected_array, uint16_t member_count,
                                uint32_t chunk_size, SidecarFindings* findings);
 
+// The file id of a sidecar that fold_sidecar() cannot read, when header, heads and trailer, as far as they are intact,
+// agree on one; nothing otherwise. For repair, which keeps the objects that such a sidecar may name.
+Result<std::optional<FileId>> identify_sidecar(SidecarReader& reader, const Uuid& array_id);
+
 }  // namespace fpfs

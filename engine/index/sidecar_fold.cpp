@@ -150,4 +150,23 @@ Result<FileImage> fold_sidecar(SidecarReader& reader, const Uuid& expected_array
   return std::move(folder.image());
 }
 
+Result<std::optional<FileId>> identify_sidecar(SidecarReader& reader, const Uuid& array_id) {
+  SidecarLog log(reader, array_id);
+  std::vector<FileId> claims;
+  FPFS_ASSIGN_OR_RETURN(const auto header_bytes, log.view(0, kSidecarHeaderSize));
+  const Result<SidecarHeader> header = decode_sidecar_header(header_bytes);
+  if (header.is_ok() && header->array_id == array_id) claims.push_back(header->file_id);
+  FPFS_ASSIGN_OR_RETURN(const auto trailer, log.last_trailer());
+  if (trailer) claims.push_back(trailer->summary.file_id);
+  for (uint64_t from = kSidecarHeaderSize;;) {
+    FPFS_ASSIGN_OR_RETURN(const auto found, log.find_head(from));
+    if (!found) break;
+    claims.push_back(found->head.file_id);
+    from = found->offset + kRecordAlignment;
+  }
+  if (claims.empty() || std::count(claims.begin(), claims.end(), claims[0]) != std::ssize(claims))
+    return std::optional<FileId>();
+  return std::optional<FileId>(claims[0]);
+}
+
 }  // namespace fpfs

@@ -1,0 +1,365 @@
+// Three passes. Scan: every sidecar is read and judged together with the sizes of its objects; torn tails are cut.
+// Verify (when asked for): every chunk is read. Objects and repair: damaged files are set aside, space is given back,
+// objects that no sidecar names are removed; only after every sidecar was read, see recover.cpp.
+//
+// Beside a live mount nothing is repaired and what only the mount can know is not judged: an object that no sidecar
+// names may belong to a file that is being written or that was unlinked while open. A file with findings is looked at
+// until it stays the same from one look to the next.
+#include "engine/check/check.h"
+
+#include <algorithm>
+#include <chrono>
+#include <deque>
+#include <map>
+#include <thread>
+#include <unordered_set>
+
+#include <fmt/format.h>
+
+#include "engine/check/inspect.h"
+#include "engine/check/repair.h"
+#include "engine/check/set_aside.h"
+#include "engine/check/superblocks.h"
+#include "engine/check/verify.h"
+
+namespace fpfs {
+
+namespace {
+
+constexpr size_t kErrorsMax = 10'000;
+constexpr int kLooksMax = 10;
+constexpr auto kLookInterval = std::chrono::milliseconds(20);
+constexpr auto kProgressInterval = std::chrono::seconds(1);
+using Clock = std::chrono::steady_clock;
+
+class Checker {
+ public:
+  Checker(Storage& storage, Array& array, const CheckOptions& options, bool is_live)
+      : storage_(storage), array_(array), options_(options), is_live_(is_live) {}
+  Result<CheckReport> run();
+
+ private:
+  // What is known of a damaged file, by the inode of its sidecar.
+  struct Damage {
+    std::vector<CheckError> errors;
+    std::vector<ChunkIndex> lost_chunks;
+    std::bitset<kMemberCountMax> members;
+  };
+  struct Leftovers {
+    std::string path;
+    std::vector<MemberIndex> members;
+  };
+
+  Result<bool> scan(const FileEntry& entry);
+  Status record(const FileEntry& entry, const ScannedFile& file, FileInspection inspection);
+  Status verify();
+  void collect(std::deque<std::shared_ptr<VerifiedFile>>& files, bool all);
+  void judge_verified(const std::shared_ptr<VerifiedFile>& file);
+  bool look_again(std::shared_ptr<VerifiedFile>& file);
+  Status set_damaged_aside();
+  Status settle_leftovers();
+  Result<bool> settle_object(const ObjectEntry& object);
+
+  bool repairs() const { return options_.repair != Repair::kNone; }
+  bool cancelled() const { return options_.cancelled != nullptr && options_.cancelled->load(); }
+  bool is_further_name(const struct stat& attributes);
+  void add_error(CheckError error);
+  void show_progress();
+
+  Storage& storage_;
+  Array& array_;
+  const CheckOptions& options_;
+  const bool is_live_;
+  CheckReport report_;
+  References references_;
+  std::unordered_set<uint64_t> linked_inodes_;
+  std::map<uint64_t, Damage> damage_;
+  std::vector<Leftovers> leftovers_;
+  DataVerifier::Totals totals_;
+  std::vector<std::shared_ptr<VerifiedFile>> failed_;
+  Clock::time_point progress_shown_ = Clock::now();
+};
+
+Result<CheckReport> Checker::run() {
+  const Clock::time_point start = Clock::now();
+  if (repairs()) FPFS_RETURN_IF_ERROR(sync_everything(storage_, array_));
+  FPFS_RETURN_IF_ERROR(walk_files(storage_, array_.tree(), [this](const FileEntry& entry) { return scan(entry); }));
+  FPFS_RETURN_IF_ERROR(add_files_set_aside(storage_, array_, references_));
+  if (options_.verify_data && !cancelled()) FPFS_RETURN_IF_ERROR(verify());
+  if (!cancelled()) {
+    if (options_.repair == Repair::kYes) FPFS_RETURN_IF_ERROR(set_damaged_aside());
+    FPFS_RETURN_IF_ERROR(settle_leftovers());
+    for (MemberIndex m = 0; m < array_.member_count() && !is_live_; ++m)
+      if (array_.member(m).present)
+        FPFS_RETURN_IF_ERROR(
+            walk_objects(storage_, array_, m, [this](const ObjectEntry& object) { return settle_object(object); }));
+  }
+  report_.cancelled = cancelled();
+  report_.bytes_verified = totals_.bytes_verified;
+  std::stable_sort(report_.errors.begin(), report_.errors.end(), [](const CheckError& a, const CheckError& b) {
+    return std::tie(a.path, a.chunk) < std::tie(b.path, b.chunk);
+  });
+  report_.repaired = static_cast<uint64_t>(std::count_if(report_.errors.begin(), report_.errors.end(),
+                                                         [](const CheckError& error) { return error.repaired; }));
+  const bool all_repaired = report_.repaired == report_.errors.size() && report_.errors_omitted == 0;
+  if (repairs() && all_repaired && !report_.cancelled && array_.was_dirty()) FPFS_RETURN_IF_ERROR(array_.mark_clean());
+  report_.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  return std::move(report_);
+}
+
+void Checker::add_error(CheckError error) {
+  if (report_.errors.size() < kErrorsMax)
+    report_.errors.push_back(std::move(error));
+  else
+    ++report_.errors_omitted;
+}
+
+void Checker::show_progress() {
+  if (!options_.progress || Clock::now() - progress_shown_ < kProgressInterval) return;
+  progress_shown_ = Clock::now();
+  options_.progress(totals_.bytes_done, report_.bytes_stored);
+}
+
+// A hard link to a sidecar that was looked at under another name.
+bool Checker::is_further_name(const struct stat& attributes) {
+  return attributes.st_nlink > 1 && !linked_inodes_.insert(attributes.st_ino).second;
+}
+
+// --- scan ------------------------------------------------------------------------------------------------------------
+
+Result<bool> Checker::scan(const FileEntry& entry) {
+  if (cancelled()) return false;
+  for (int look = 1;; ++look) {
+    const Result<ScannedFile> file = scan_file(storage_, array_, entry);
+    if (!file.is_ok()) return true;  // gone since the directory was listed
+    FileInspection inspection = inspect_file(storage_, array_, entry.path, *file, !is_live_);
+    if (is_live_ && !inspection.errors.empty()) {
+      std::this_thread::sleep_for(kLookInterval);
+      const Result<struct stat> now = storage_.stat_at(entry.directory, entry.name);
+      if (now.status().code() == StatusCode::kNotFound) return true;
+      const bool stayed = now.is_ok() && file->is_same_as(*now);
+      if (!stayed && look < kLooksMax) continue;
+      if (!stayed) inspection = FileInspection();  // commit after commit: its reader is the mount itself
+    }
+    if (is_further_name(file->attributes)) return true;
+    FPFS_RETURN_IF_ERROR(record(entry, *file, std::move(inspection)));
+    return true;
+  }
+}
+
+Status Checker::record(const FileEntry& entry, const ScannedFile& file, FileInspection inspection) {
+  ++report_.files;
+  if (!file.status.is_ok()) {
+    references_.add_unreadable(file);
+  } else if (!references_.add(file)) {
+    CheckError& error = inspection.errors.emplace_back();
+    error.path = entry.path;
+    error.kind = "overlap";
+    error.detail =
+        fmt::format("another sidecar names the same objects ({:016x}): one is a copy made behind the mount's back",
+                    file.image.file_id);
+  }
+  file.image.extents.for_each(0, [this](ChunkIndex, const Extent& extent) {
+    ++report_.chunks;
+    report_.bytes_stored += extent.stored_length;
+    return true;
+  });
+  if (!inspection.members_with_leftovers.empty())
+    leftovers_.push_back({entry.path, std::move(inspection.members_with_leftovers)});
+  for (CheckError& error : inspection.errors) {
+    if (error.kind == "torn-tail" && repairs()) {
+      FPFS_RETURN_IF_ERROR(cut_torn_tail(storage_, entry, file));
+      error.repaired = true;
+    }
+    if (is_damage(error.kind)) damage_[file.attributes.st_ino].errors.push_back(error);
+    add_error(error);
+  }
+  if (inspection.lost_chunks.empty() && inspection.damaged_members.none()) return Status::ok();
+  Damage& damage = damage_[file.attributes.st_ino];
+  damage.lost_chunks = std::move(inspection.lost_chunks);
+  damage.members = inspection.damaged_members;
+  return Status::ok();
+}
+
+// --- verify ----------------------------------------------------------------------------------------------------------
+
+Status Checker::verify() {
+  linked_inodes_.clear();
+  std::deque<std::shared_ptr<VerifiedFile>> files;
+  DataVerifier verifier(storage_, array_, totals_, options_.cancelled, [this] { show_progress(); });
+  const auto add = [&](const FileEntry& entry) -> Result<bool> {
+    const Result<ScannedFile> scanned = scan_file(storage_, array_, entry);
+    // What cannot be read was reported by the scan.
+    if (!scanned.is_ok() || !scanned->status.is_ok() || scanned->image.extents.count() == 0) return !cancelled();
+    if (is_further_name(scanned->attributes)) return !cancelled();
+    auto file = std::make_shared<VerifiedFile>();
+    file->path = entry.path;
+    file->attributes = scanned->attributes;
+    file->file_id = scanned->image.file_id;
+    file->generation = scanned->image.generation;
+    const auto damage = damage_.find(scanned->attributes.st_ino);
+    if (damage != damage_.end()) file->known_damaged = damage->second.members;
+    verifier.add(file, scanned->image);
+    files.push_back(std::move(file));
+    collect(files, false);
+    show_progress();
+    return !cancelled();
+  };
+  const Status walked = walk_files(storage_, array_.tree(), add);
+  verifier.finish();
+  FPFS_RETURN_IF_ERROR(walked);
+  collect(files, true);
+  if (options_.progress) options_.progress(totals_.bytes_done, report_.bytes_stored);
+  for (const std::shared_ptr<VerifiedFile>& file : failed_) judge_verified(file);
+  failed_.clear();
+  return Status::ok();
+}
+
+// Lets go of files that were read wholly, keeping those with errors.
+void Checker::collect(std::deque<std::shared_ptr<VerifiedFile>>& files, bool all) {
+  while (!files.empty() && (all || files.front().use_count() == 1)) {
+    {
+      VerifiedFile& file = *files.front();
+      const MutexLock lock(file.mutex);
+      if (!file.errors.empty()) failed_.push_back(files.front());
+    }
+    files.pop_front();
+  }
+}
+
+void Checker::judge_verified(const std::shared_ptr<VerifiedFile>& first) {
+  std::shared_ptr<VerifiedFile> file = first;
+  for (int look = 1; is_live_ && look_again(file); ++look)
+    if (look == kLooksMax) return;
+  const MutexLock lock(file->mutex);
+  if (file->errors.empty()) return;
+  Damage& damage = damage_[file->attributes.st_ino];
+  for (const CheckError& error : file->errors) {
+    damage.errors.push_back(error);
+    damage.lost_chunks.push_back(static_cast<ChunkIndex>(error.chunk));
+    add_error(error);
+  }
+  std::sort(damage.lost_chunks.begin(), damage.lost_chunks.end());
+}
+
+// When the file changed since its chunks were listed, they may have moved: reads it anew, into `file`. False when it
+// did not change (the errors stand) or is gone (no errors are left).
+bool Checker::look_again(std::shared_ptr<VerifiedFile>& file) {
+  {
+    const MutexLock lock(file->mutex);
+    if (file->errors.empty()) return false;
+  }
+  const Result<ScannedFile> now = scan_path(storage_, array_, array_.tree(), file->path);
+  if (now.is_ok() && now->is_same_as(file->attributes)) return false;
+  auto fresh = std::make_shared<VerifiedFile>();
+  fresh->path = file->path;
+  if (now.is_ok() && now->status.is_ok()) {
+    fresh->attributes = now->attributes;
+    fresh->file_id = now->image.file_id;
+    fresh->generation = now->image.generation;
+    DataVerifier verifier(storage_, array_, totals_, options_.cancelled, [this] { show_progress(); });
+    verifier.add(fresh, now->image);
+    verifier.finish();
+  }
+  file = fresh;
+  return true;
+}
+
+// --- repair ----------------------------------------------------------------------------------------------------------
+
+Status Checker::set_damaged_aside() {
+  if (damage_.empty()) return Status::ok();
+  std::unordered_set<std::string> moved;
+  const auto visit = [&](const FileEntry& entry) -> Result<bool> {
+    const Result<struct stat> attributes = storage_.stat_at(entry.directory, entry.name);
+    if (!attributes.is_ok()) return attributes.status();
+    const auto damage = damage_.find(attributes->st_ino);
+    if (damage == damage_.end()) return true;
+    FPFS_ASSIGN_OR_RETURN(const ScannedFile file, scan_file(storage_, array_, entry));
+    FPFS_RETURN_IF_ERROR(set_aside(storage_, array_, entry, file, damage->second.errors, damage->second.lost_chunks,
+                                   options_.verify_data));
+    moved.insert(entry.path);
+    return true;
+  };
+  FPFS_RETURN_IF_ERROR(walk_files(storage_, array_.tree(), visit));
+  for (CheckError& error : report_.errors)
+    if (is_damage(error.kind) && moved.count(error.path) > 0) error.repaired = true;
+  return Status::ok();
+}
+
+Status Checker::settle_leftovers() {
+  for (const Leftovers& leftovers : leftovers_) {
+    const Result<ScannedFile> file = scan_path(storage_, array_, array_.tree(), leftovers.path);
+    if (!file.is_ok() || !file->status.is_ok()) continue;  // was set aside
+    const auto members = chunks_by_member(file->image, array_.member_count());
+    const bool is_shared = references_.find(file->image.file_id, file->image.generation) == nullptr;
+    for (MemberIndex m : leftovers.members) {
+      CheckError error;
+      error.path = leftovers.path;
+      error.member = m;
+      error.kind = "leftover-space";
+      error.detail = object_path(array_, m, file->image.file_id, file->image.generation) +
+                     " holds space that the file does not need";
+      if (repairs() && !is_shared) {
+        FPFS_RETURN_IF_ERROR(free_leftovers_on(storage_, array_, file->image, m, members[m]).status());
+        error.repaired = true;
+      }
+      add_error(std::move(error));
+    }
+  }
+  return Status::ok();
+}
+
+Result<bool> Checker::settle_object(const ObjectEntry& object) {
+  if (cancelled()) return false;
+  const bool orphan = is_orphan(references_, object);
+  const bool unused = !orphan && is_unused(references_, object);
+  if (!orphan && !unused && object.is_object) return true;
+  const Result<struct stat> attributes = storage_.stat_at(object.directory, object.name);
+  if (!attributes.is_ok()) return attributes.status();
+  if (unused && attributes->st_size == 0 && attributes->st_blocks == 0) return true;  // waits for the file's next chunk
+
+  CheckError error;
+  error.member = object.member;
+  const std::string path = object.is_object
+                               ? object_path(array_, object.member, object.file, object.generation)
+                               : fmt::format("{}/objects: {}", array_.member(object.member).path, object.name);
+  if (!object.is_object) {
+    error.kind = "foreign";
+    error.detail = path + ": this is no object; move it elsewhere";
+  } else {
+    error.kind = orphan ? "orphan" : "leftover-space";
+    error.detail = fmt::format("{}: {} bytes that no file names", path, attributes->st_size);
+    if (orphan) ++report_.orphans;
+    if (repairs()) {
+      FPFS_RETURN_IF_ERROR(remove_object(storage_, object).status());
+      error.repaired = true;
+    }
+  }
+  add_error(std::move(error));
+  return true;
+}
+
+}  // namespace
+
+Result<CheckReport> check_array(Environment& environment, const std::vector<std::string>& directories,
+                                const CheckOptions& options) {
+  Storage& storage = environment.storage();
+  ArrayOptions open;
+  open.read_only = options.repair == Repair::kNone;
+  open.buffered_members = options.buffered_members;
+  Result<std::unique_ptr<Array>> array = Array::open(environment, directories, open);
+  const bool is_live = open.read_only && array.status().code() == StatusCode::kBusy;
+  if (is_live) {
+    open.lock = false;
+    array = Array::open(environment, directories, open);
+  }
+  if (!array.is_ok()) {
+    if (Result<CheckReport> report = report_superblocks(storage, directories, array.status()); report.is_ok())
+      return report;
+    return array.status();
+  }
+  return Checker(storage, **array, options, is_live).run();
+}
+
+}  // namespace fpfs

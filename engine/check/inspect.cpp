@@ -1,0 +1,159 @@
+#include "engine/check/inspect.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "engine/check/object_space.h"
+#include "engine/check/repair.h"
+
+namespace fpfs {
+
+namespace {
+
+class Inspector {
+ public:
+  Inspector(Storage& storage, Array& array, const std::string& path, const ScannedFile& file, bool judge_space)
+      : storage_(storage), array_(array), path_(path), file_(file), judge_space_(judge_space) {}
+
+  FileInspection run();
+
+ private:
+  void inspect_sidecar();
+  void inspect_extents();
+  void inspect_object(MemberIndex member, const std::vector<PlacedChunk>& chunks);
+  void check_overlaps(MemberIndex member, const std::vector<PlacedChunk>& chunks);
+  void check_length(MemberIndex member, const std::vector<PlacedChunk>& chunks, uint64_t length);
+  CheckError& report(const char* kind, std::string detail);
+  void report_lost(MemberIndex member, const std::vector<PlacedChunk>& lost, const char* kind, const std::string& why);
+
+  Storage& storage_;
+  Array& array_;
+  const std::string& path_;
+  const ScannedFile& file_;
+  const bool judge_space_;
+  FileInspection found_;
+};
+
+FileInspection Inspector::run() {
+  inspect_sidecar();
+  if (!file_.status.is_ok()) return std::move(found_);
+  inspect_extents();
+  const auto members = chunks_by_member(file_.image, array_.member_count());
+  for (MemberIndex m = 0; m < members.size(); ++m)
+    if (!members[m].empty() && array_.member(m).present) inspect_object(m, members[m]);
+  std::sort(found_.lost_chunks.begin(), found_.lost_chunks.end());
+  found_.lost_chunks.erase(std::unique(found_.lost_chunks.begin(), found_.lost_chunks.end()), found_.lost_chunks.end());
+  return std::move(found_);
+}
+
+CheckError& Inspector::report(const char* kind, std::string detail) {
+  CheckError& error = found_.errors.emplace_back();
+  error.path = path_;
+  error.kind = kind;
+  error.detail = std::move(detail);
+  return error;
+}
+
+void Inspector::inspect_sidecar() {
+  if (!file_.status.is_ok()) {
+    const StatusCode code = file_.status.code();
+    const bool readable = code == StatusCode::kCorruption || code == StatusCode::kUnsupported;
+    report(readable ? "sidecar" : "unreadable",
+           fmt::format("{}; the objects it may name are kept", file_.status.message()));
+    return;
+  }
+  if (file_.findings.torn_tail)
+    report("torn-tail", fmt::format("{} bytes of an unfinished commit behind offset {} of the sidecar",
+                                    file_.findings.torn_bytes, file_.image.end));
+}
+
+void Inspector::inspect_extents() {
+  const StripeMap stripes = array_.stripes();
+  const uint64_t chunks = (file_.image.size + stripes.chunk_size - 1) / stripes.chunk_size;
+  file_.image.extents.for_each(chunks, [&](ChunkIndex chunk, const Extent& extent) {
+    CheckError& error =
+        report("extent", fmt::format("an extent behind the end of the file, which is {} bytes long", file_.image.size));
+    error.chunk = static_cast<int64_t>(chunk);
+    error.member = extent.member;
+    error.object_offset = static_cast<int64_t>(place_of(extent, stripes.chunk_size).begin);
+    return found_.errors.size() < 100;
+  });
+}
+
+void Inspector::inspect_object(MemberIndex member, const std::vector<PlacedChunk>& chunks) {
+  check_overlaps(member, chunks);
+  const FileImage& image = file_.image;
+  const Result<Handle> directory = array_.object_directory(member, image.file_id);
+  const Result<struct stat> attributes =
+      directory.is_ok() ? storage_.stat_at(*directory, Array::object_name(image.file_id, image.generation))
+                        : Result<struct stat>(directory.status());
+  if (!attributes.is_ok()) {
+    found_.damaged_members.set(member);
+    if (attributes.status().code() == StatusCode::kNotFound)
+      report_lost(member, chunks, "missing-object", "the object does not exist");
+    else
+      report_lost(member, chunks, "unreadable", attributes.status().message());
+    return;
+  }
+  check_length(member, chunks, static_cast<uint64_t>(attributes->st_size));
+  if (!judge_space_) return;
+  const Result<bool> leftovers = has_leftovers_on(storage_, array_, image, member, chunks);
+  if (!leftovers.is_ok())
+    report_lost(member, {}, "unreadable", leftovers.status().message());
+  else if (*leftovers)
+    found_.members_with_leftovers.push_back(member);
+}
+
+void Inspector::check_overlaps(MemberIndex member, const std::vector<PlacedChunk>& chunks) {
+  for (size_t i = 1; i < chunks.size(); ++i) {
+    if (chunks[i].extent.slot != chunks[i - 1].extent.slot) continue;
+    CheckError& error =
+        report("overlap", fmt::format("chunks {} and {} are both said to lie in slot {} of {}", chunks[i - 1].chunk,
+                                      chunks[i].chunk, chunks[i].extent.slot,
+                                      object_path(array_, member, file_.image.file_id, file_.image.generation)));
+    error.chunk = static_cast<int64_t>(chunks[i].chunk);
+    error.member = member;
+    error.object_offset = static_cast<int64_t>(place_of(chunks[i].extent, array_.stripes().chunk_size).begin);
+  }
+}
+
+void Inspector::check_length(MemberIndex member, const std::vector<PlacedChunk>& chunks, uint64_t length) {
+  const uint32_t chunk_size = array_.stripes().chunk_size;
+  std::vector<PlacedChunk> lost;
+  for (const PlacedChunk& placed : chunks)
+    if (place_of(placed.extent, chunk_size).begin + placed.extent.stored_length > length) lost.push_back(placed);
+  if (lost.empty()) return;
+  found_.damaged_members.set(member);
+  report_lost(member, lost, "short-object", fmt::format("the object is only {} bytes long", length));
+}
+
+void Inspector::report_lost(MemberIndex member, const std::vector<PlacedChunk>& lost, const char* kind,
+                            const std::string& why) {
+  const std::string object = object_path(array_, member, file_.image.file_id, file_.image.generation);
+  CheckError& error = report(
+      kind, fmt::format("{}: {}{}", object, why, lost.empty() ? "" : fmt::format("; {} chunks are lost", lost.size())));
+  error.member = member;
+  if (lost.empty()) return;
+  error.chunk = static_cast<int64_t>(lost.front().chunk);
+  error.object_offset = static_cast<int64_t>(place_of(lost.front().extent, array_.stripes().chunk_size).begin);
+  for (const PlacedChunk& placed : lost) found_.lost_chunks.push_back(placed.chunk);
+}
+
+}  // namespace
+
+FileInspection inspect_file(Storage& storage, Array& array, const std::string& path, const ScannedFile& file,
+                            bool judge_space) {
+  return Inspector(storage, array, path, file, judge_space).run();
+}
+
+bool is_damage(const std::string& kind) {
+  return kind != "torn-tail" && kind != "leftover-space" && kind != "orphan";
+}
+
+std::string object_path(const Array& array, MemberIndex member, FileId file, Generation generation) {
+  return fmt::format("{}/objects/{:02x}/{}", array.member(member).path, file & 0xff,
+                     Array::object_name(file, generation));
+}
+
+}  // namespace fpfs

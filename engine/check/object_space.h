@@ -1,0 +1,36 @@
+// What one file occupies in its objects, and giving back what no committed extent needs.
+#pragma once
+
+#include <vector>
+
+#include "engine/array/array.h"
+#include "engine/index/sidecar.h"
+#include "engine/io/storage.h"
+
+namespace fpfs {
+
+struct PlacedChunk {
+  ChunkIndex chunk = 0;
+  Extent extent;
+};
+
+// The chunks of a file by member, each member's in the order of their slots.
+std::vector<std::vector<PlacedChunk>> chunks_by_member(const FileImage& image, uint16_t member_count);
+
+// Where an extent lies in its object.
+struct ByteRange {
+  uint64_t begin = 0, end = 0;
+};
+ByteRange place_of(const Extent& extent, uint32_t chunk_size);
+
+// Whether an object holds space outside the slots that `chunks` (as chunks_by_member gives them) need: bytes after the
+// last slot, or data in a slot that no extent names. Space that compression leaves free inside a slot does not count.
+Result<bool> has_leftover_space(Storage& storage, Handle object, const std::vector<PlacedChunk>& chunks,
+                                uint32_t chunk_size);
+
+// Cuts the object behind its last extent and punches everything between extents. Returns the bytes given back. The
+// object must be open for writing, and nothing else may use it. Idempotent.
+Result<uint64_t> free_leftover_space(Storage& storage, Handle object, const std::vector<PlacedChunk>& chunks,
+                                     uint32_t chunk_size);
+
+}  // namespace fpfs

@@ -1,0 +1,87 @@
+// Looking at a whole array: every sidecar below tree/ and lost+found/, and every object of every member. Check, repair
+// and recovery are built on it. Nothing here changes anything.
+//
+// Thread safety: none; one thread scans. Handles passed to visitors are the scan's own, valid during the visit.
+#pragma once
+
+#include <bitset>
+#include <functional>
+#include <optional>
+#include <string>
+#include <unordered_map>
+
+#include "engine/array/array.h"
+#include "engine/index/sidecar.h"
+#include "engine/io/storage.h"
+
+namespace fpfs {
+
+// A regular file found in a directory.
+struct FileEntry {
+  std::string path;  // "/run1/step100.pt": below the directory where the walk began
+  Handle directory = kNoHandle;
+  std::string name;
+};
+
+// Calls `visit` for every regular file below `root`, directories in order of their names; stops when it returns false.
+// Directories that vanish meanwhile are passed over. Every other failure ends the walk: what was not looked at must
+// not be taken for absent.
+Status walk_files(Storage& storage, Handle root, const std::function<Result<bool>(const FileEntry&)>& visit);
+
+// One sidecar, read and folded.
+struct ScannedFile {
+  struct stat attributes {};  // of the sidecar when it was read
+  Status status;              // kCorruption, kUnsupported, or why it could not be read
+  FileImage image;            // when status is ok
+  SidecarFindings findings;
+  std::optional<FileId> claimed_id;  // when status is not ok: whose objects it may name, if that can be told
+
+  // Changed since it was scanned, judging by inode, size and time of change (which no one can set).
+  bool is_same_as(const struct stat& now) const;
+};
+
+// Never fails but for kNotFound: the name is gone.
+Result<ScannedFile> scan_file(Storage& storage, const Array& array, const FileEntry& entry);
+
+// The same for a path below `root`.
+Result<ScannedFile> scan_path(Storage& storage, const Array& array, Handle root, const std::string& path);
+
+// Which objects the sidecars name.
+class References {
+ public:
+  struct Reference {
+    Generation generation = 0;
+    uint64_t inode = 0;                    // of the sidecar
+    bool is_unreadable = false;            // keep every generation
+    std::bitset<kMemberCountMax> members;  // that hold chunks of it
+  };
+  // False when a sidecar with another inode has this file id already.
+  bool add(const ScannedFile& file);
+  // A sidecar that cannot be read: its objects, or if they cannot be told all objects, count as named.
+  void add_unreadable(const ScannedFile& file);
+  // Whether the object belongs to some sidecar.
+  bool names(FileId file, Generation generation) const;
+  // The reference of the file's current generation; null when there is none.
+  const Reference* find(FileId file, Generation generation) const;
+  bool keeps_everything() const { return keeps_everything_; }
+
+ private:
+  std::unordered_map<FileId, Reference> references_;
+  bool keeps_everything_ = false;
+};
+
+struct ObjectEntry {
+  MemberIndex member = 0;
+  Handle directory = kNoHandle;  // objects/xx of the member
+  std::string name;
+  bool is_object = false;  // the name is that of an object, in the directory where it belongs
+  FileId file = 0;
+  Generation generation = 0;
+};
+
+// Calls `visit` for everything in the object directories of one member; stops when it returns false. `visit` may remove
+// the entry.
+Status walk_objects(Storage& storage, Array& array, MemberIndex member,
+                    const std::function<Result<bool>(const ObjectEntry&)>& visit);
+
+}  // namespace fpfs
