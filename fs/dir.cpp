@@ -12,17 +12,16 @@ unsigned char type_of(mode_t mode) {
   return static_cast<unsigned char>((mode & S_IFMT) >> 12);
 }
 
+// What libfuse reports for a number that nobody asks for. A handle on a directory does not lead to its parent: Storage
+// never follows "..".
+constexpr uint64_t kUnknownNumber = 0xffffffff;
+
 // "." and "..", then what the directory holds.
 Result<std::vector<DirectoryEntry>> list(FileSystem& file_system, const Inode& inode) {
   Storage& storage = file_system.storage();
-  uint64_t parent = inode.number;
-  if (!file_system.inodes().is_root(inode)) {
-    FPFS_ASSIGN_OR_RETURN(const struct stat above, storage.stat_at(inode.handle, ".."));
-    parent = above.st_ino;
-  }
   std::vector<DirectoryEntry> entries;
   entries.push_back({".", inode.number, type_of(S_IFDIR)});
-  entries.push_back({"..", parent, type_of(S_IFDIR)});
+  entries.push_back({"..", file_system.inodes().is_root(inode) ? inode.number : kUnknownNumber, type_of(S_IFDIR)});
   FPFS_RETURN_IF_ERROR(storage.list(inode.handle, [&entries](const DirectoryEntry& entry) {
     entries.push_back(entry);
     return true;
