@@ -123,6 +123,13 @@ void SimContent::crash(SimRandom& random) {
   diverged_ = false;
 }
 
+void SimContent::end_transfers(SimRandom& random) {
+  while (!in_flight_.empty()) {
+    const auto [transfer, change] = *in_flight_.begin();
+    abort_write(transfer, random.chance(50) ? change.length : 0);
+  }
+}
+
 void SimContent::flip_bit(uint64_t offset, unsigned bit) {
   for (SparseImage* image : {&visible_, &durable_}) {
     if (offset >= image->size()) continue;

@@ -48,6 +48,8 @@ class SimContent {
   void sync_failed(SimRandom& random);
   // Power is cut: decides what survived; calls see that from now on.
   void crash(SimRandom& random);
+  // Only the process is gone: each transfer under way ends as a whole or did not begin; nothing else changes.
+  void end_transfers(SimRandom& random);
   // Damages both states.
   void flip_bit(uint64_t offset, unsigned bit);
   bool has_unsynced() const { return !changes_.empty() || !in_flight_.empty(); }

@@ -153,10 +153,22 @@ void SimEnvironment::finish_queue(SimIoQueue& queue) {
   }
 }
 
+void SimEnvironment::stop() {
+  storage_.cut_now();
+  drain();
+  events_.clear();
+}
+
 void SimEnvironment::crash() {
   FPFS_CHECK(queues_ == 0, "the engine is destroyed before the world crashes");
   events_.clear();
   storage_.crash();
+}
+
+void SimEnvironment::kill() {
+  FPFS_CHECK(queues_ == 0, "the engine is destroyed before its process is gone");
+  events_.clear();
+  storage_.kill();
 }
 
 }  // namespace fpfs

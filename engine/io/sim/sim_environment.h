@@ -8,7 +8,7 @@
 //   SimEnvironment world(seed, options);
 //   ... open a Store over world, submit requests, world.run_until([&] { return answered; }) ...
 //   world.cut_at(boundary);      // later: the power goes, at a change of the storage or between two steps
-//   world.drain();               // every request ends, now with errors
+//   world.stop();                // every request ends, now with errors
 //   store.reset();               // the process is gone
 //   world.crash();               // what was not durable is decided; the power is back
 //
@@ -63,9 +63,13 @@ class SimEnvironment final : public Environment {
   void cut_at(uint64_t boundary) { storage_.cut_at(boundary); }
   uint64_t boundaries() const { return storage_.boundaries(); }
   bool is_off() const { return storage_.is_off(); }
-  // The end of the process: drops what was posted, decides what survived the cut, turns the power on. All queues must
-  // be gone.
+  // What happens to a process that loses its power or its life: storage calls fail, what was started ends, delayed tasks
+  // never run. The engine's objects can be destroyed then.
+  void stop();
+  // After that: the power comes back (crash() decides what survived), or only the process is gone (kill()). All queues
+  // must be gone.
   void crash();
+  void kill();
 
   static constexpr uint64_t kStepsMax = 5'000'000;
 

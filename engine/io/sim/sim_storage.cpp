@@ -70,6 +70,14 @@ void SimStorage::crash() {
   cut_at_ = 0;
 }
 
+void SimStorage::kill() {
+  MutexLock lock(mutex_);
+  kernel_.forget_handles();
+  kernel_.world().end_transfers(random_);
+  off_ = false;
+  cut_at_ = 0;
+}
+
 std::vector<std::string> SimStorage::open_handles() const {
   MutexLock lock(mutex_);
   return kernel_.open_handles();
@@ -108,6 +116,7 @@ void SimStorage::plant(SimPlantedBug bug) {
 
 void SimStorage::set_journal_order(SimFilesystem::JournalOrder order) {
   MutexLock lock(mutex_);
+  order_ = order;
   for (unsigned i = 0; i < kernel_.world().filesystem_count(); ++i) kernel_.world().filesystem(i).order = order;
 }
 
@@ -130,6 +139,7 @@ SimWorld SimStorage::save() const {
 void SimStorage::restore(const SimWorld& world) {
   MutexLock lock(mutex_);
   kernel_.set_world(world);
+  for (unsigned i = 0; i < kernel_.world().filesystem_count(); ++i) kernel_.world().filesystem(i).order = order_;
 }
 
 bool SimStorage::flip_bit(const std::string& path, uint64_t offset, unsigned bit) {

@@ -36,6 +36,8 @@ class SimStorage final : public Storage {
   void cut_now();
   // The process is gone, the power comes back. No engine object may be left that holds a handle.
   void crash();
+  // The process is gone (kill -9), the kernel is not: everything that calls saw stays, durable or not.
+  void kill();
   std::vector<std::string> open_handles() const;
   void set_time(uint64_t nanoseconds);
 
@@ -46,7 +48,7 @@ class SimStorage final : public Storage {
   void set_journal_order(SimFilesystem::JournalOrder order);  // of all filesystems
   void set_direct_io(unsigned filesystem, bool has);
   void set_capacity(unsigned filesystem, uint64_t bytes);
-  // The whole world as calls see it. No handle may be open when a world is restored.
+  // The whole world, for tests that begin alike. No handle may be open. The journal order stays this storage's.
   SimWorld save() const;
   void restore(const SimWorld& world);
   // Looking and damaging past the engine, by absolute path. False: no such file.
@@ -115,6 +117,7 @@ class SimStorage final : public Storage {
   SimKernel kernel_ FPFS_GUARDED_BY(mutex_);
   SimRandom random_ FPFS_GUARDED_BY(mutex_);
   std::vector<SimFault> faults_ FPFS_GUARDED_BY(mutex_);
+  SimFilesystem::JournalOrder order_ FPFS_GUARDED_BY(mutex_) = SimFilesystem::JournalOrder::kWhole;
   SimPlantedBug planted_ FPFS_GUARDED_BY(mutex_) = SimPlantedBug::kNone;
   uint64_t boundaries_ FPFS_GUARDED_BY(mutex_) = 0;
   uint64_t cut_at_ FPFS_GUARDED_BY(mutex_) = 0;

@@ -168,6 +168,10 @@ void SimWorld::sync_filesystem(unsigned index) {
   }
 }
 
+void SimWorld::end_transfers(SimRandom& random) {
+  for (auto& [number, inode] : inodes_) inode.content.end_transfers(random);
+}
+
 void SimWorld::crash_journal(SimFilesystem& filesystem, SimRandom& random) {
   constexpr unsigned kPercents[] = {0, 50, 90, 100};
   const unsigned survival = kPercents[random.below(std::size(kPercents))];

@@ -110,6 +110,7 @@ class SimWorld {
   // Forgets an inode that nothing refers to any more.
   void collect(uint64_t number);
   void crash(SimRandom& random);
+  void end_transfers(SimRandom& random);
 
   template <typename Visit>
   void for_each_inode(Visit visit) const {

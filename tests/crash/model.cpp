@@ -1,0 +1,190 @@
+#include "tests/crash/model.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace fpfs::crash {
+
+namespace {
+
+std::string directory_of(const std::string& path) { return path.substr(0, path.find('/')); }
+
+std::string name_of(uint64_t inode) {
+  if (inode == Model::kAbsent) return "nothing";
+  if (inode == Model::kUnknownNew) return "a new file";
+  return fmt::format("inode {}", inode);
+}
+
+std::string join(const std::map<uint64_t, size_t>& inodes) {
+  std::string text;
+  for (const auto& [inode, oldest_version] : inodes) text += (text.empty() ? "" : " or ") + name_of(inode);
+  return text;
+}
+
+}  // namespace
+
+// --- content ------------------------------------------------------------------------------------------------------------
+
+FileModel::FileModel(Content initial) : content_(std::move(initial)) { may_show(content_); }
+
+size_t FileModel::may_show(const Content& content) {
+  if (versions_.empty() || *versions_.back() != content) versions_.push_back(std::make_shared<const Content>(content));
+  return versions_.size() - 1;
+}
+
+void FileModel::acknowledge(size_t version) { acknowledged_ = std::max(acknowledged_, version); }
+
+bool FileModel::allows(const Content& content, size_t oldest) const {
+  const auto same = [&content](const auto& version) { return *version == content; };
+  const size_t first = std::max(acknowledged_, oldest);
+  return std::any_of(versions_.begin() + static_cast<ptrdiff_t>(first), versions_.end(), same);
+}
+
+std::string FileModel::describe_versions() const {
+  std::string text;
+  for (size_t i = 0; i < versions_.size(); ++i) {
+    const char* kind = i < acknowledged_ ? "superseded" : i == acknowledged_ ? "acknowledged" : "possible";
+    text += fmt::format("{}{} ({} bytes)", text.empty() ? "" : ", ", kind, versions_[i]->size());
+  }
+  return text;
+}
+
+// --- names --------------------------------------------------------------------------------------------------------------
+
+std::shared_ptr<FileModel> Model::file(uint64_t inode) const {
+  const auto found = files_.find(inode);
+  return found == files_.end() ? nullptr : found->second;
+}
+
+std::shared_ptr<FileModel> Model::add_file(uint64_t inode, Content content) {
+  return files_[inode] = std::make_shared<FileModel>(std::move(content));
+}
+
+uint64_t Model::inode_at(const std::string& path) const {
+  const auto found = names_.find(path);
+  return found == names_.end() ? kAbsent : found->second;
+}
+
+Model::Operation Model::begin(std::vector<Change> changes) {
+  NotedOperation operation;
+  for (Change& change : changes) {
+    const uint64_t before = inode_at(change.path);
+    operation.changes.push_back({std::move(change.path), before, change.after, change.oldest_version});
+  }
+  const NotedChange& first = operation.changes.front();
+  operation.is_link = operation.changes.size() == 1 && first.after != kAbsent && first.after != kUnknownNew;
+  operations_.push_back(std::move(operation));
+  return operations_.size() - 1;
+}
+
+void Model::done(Operation index, uint64_t created_inode) {
+  NotedOperation& operation = operations_[index];
+  operation.is_done = true;
+  for (NotedChange& change : operation.changes) {
+    if (change.after == kUnknownNew) change.after = created_inode;
+    names_[change.path] = change.after;
+  }
+}
+
+void Model::directory_synced(const std::string& directory, Operation at) {
+  for (size_t i = 0; i < at; ++i)
+    for (const NotedChange& change : operations_[i].changes)
+      if (directory_of(change.path) == directory && operations_[i].is_done) operations_[i].durable = true;
+}
+
+void Model::file_names_synced(uint64_t inode, Operation at) {
+  for (size_t i = 0; i < at; ++i) {
+    NotedOperation& operation = operations_[i];
+    for (const NotedChange& change : operation.changes)
+      if (change.after == inode && !operation.is_link && operation.is_done) operation.durable = true;
+  }
+}
+
+void Model::all_synced(Operation at) {
+  for (size_t i = 0; i < at; ++i) operations_[i].durable |= operations_[i].is_done;
+}
+
+void Model::killed() { all_synced(operations_.size()); }
+
+std::map<uint64_t, size_t> Model::allowed(const std::string& path) const {
+  const auto initial = initial_names_.find(path);
+  std::map<uint64_t, size_t> result = {{initial == initial_names_.end() ? kAbsent : initial->second, 0}};
+  for (const NotedOperation& operation : operations_)
+    for (const NotedChange& change : operation.changes) {
+      if (change.path != path) continue;
+      if (operation.durable) result.clear();
+      result.try_emplace(change.after, change.oldest_version);
+    }
+  return result;
+}
+
+// --- after a crash --------------------------------------------------------------------------------------------------------
+
+std::optional<std::string> Model::check_name(const std::string& path, const Seen& seen) const {
+  const std::map<uint64_t, size_t> expected = allowed(path);
+  if (seen.inode == kAbsent && expected.contains(kAbsent)) return std::nullopt;
+  const bool is_new = seen.inode != kAbsent && !files_.contains(seen.inode);
+  if (!expected.contains(is_new ? kUnknownNew : seen.inode))
+    return fmt::format("{} is {}, it must be {}", path, name_of(seen.inode), join(expected));
+  if (is_new) {
+    if (seen.content.empty()) return std::nullopt;
+    return fmt::format("{} was being made when the power went and holds {} bytes", path, seen.content.size());
+  }
+  const FileModel& file = *files_.at(seen.inode);
+  if (file.allows(seen.content, expected.at(seen.inode))) return std::nullopt;
+  return fmt::format("{} ({}) holds {} bytes that are no version it may show; versions: {}", path, name_of(seen.inode),
+                     seen.content.size(), file.describe_versions());
+}
+
+// A rename that is the last change of both its names, of a name that was durable before.
+std::optional<std::string> Model::check_rename(size_t index, const std::map<std::string, Seen>& seen) const {
+  const NotedOperation& operation = operations_[index];
+  if (operation.changes.size() != 2) return std::nullopt;
+  const NotedChange& away = operation.changes[0];
+  const NotedChange& there = operation.changes[1];
+  bool was_durable = initial_names_.contains(away.path);
+  for (size_t i = 0; i < operations_.size(); ++i)
+    for (const NotedChange& change : operations_[i].changes) {
+      if (i > index && (change.path == away.path || change.path == there.path)) return std::nullopt;
+      if (i < index && change.path == away.path) was_durable = operations_[i].durable;
+    }
+  if (!was_durable) return std::nullopt;
+  const auto inode_seen = [&seen](const std::string& path) {
+    const auto found = seen.find(path);
+    return found == seen.end() ? kAbsent : found->second.inode;
+  };
+  const bool left = inode_seen(away.path) != there.after;
+  const bool arrived = inode_seen(there.path) == there.after;
+  if (left == arrived) return std::nullopt;
+  return fmt::format("the rename of {} to {} happened by half", away.path, there.path);
+}
+
+std::optional<std::string> Model::check(const std::map<std::string, Seen>& seen) const {
+  std::set<std::string> paths;
+  for (const auto& [path, inode] : initial_names_) paths.insert(path);
+  for (const NotedOperation& operation : operations_)
+    for (const NotedChange& change : operation.changes) paths.insert(change.path);
+  for (const auto& [path, what] : seen)
+    if (!paths.contains(path)) return fmt::format("{} exists and was never made", path);
+  for (const std::string& path : paths) {
+    const auto found = seen.find(path);
+    if (auto wrong = check_name(path, found == seen.end() ? Seen{} : found->second)) return wrong;
+  }
+  for (size_t i = 0; i < operations_.size(); ++i)
+    if (auto wrong = check_rename(i, seen)) return wrong;
+  return std::nullopt;
+}
+
+void Model::restart(const std::map<std::string, Seen>& seen) {
+  files_.clear();
+  names_.clear();
+  operations_.clear();
+  for (const auto& [path, what] : seen) {
+    names_[path] = what.inode;
+    if (!files_.contains(what.inode)) add_file(what.inode, what.content);
+  }
+  initial_names_ = names_;
+}
+
+}  // namespace fpfs::crash

@@ -1,0 +1,109 @@
+// Model: what the array may hold after a crash, by the engine's promises (store.h, DESIGN.md section 2).
+//
+// Content. Every file has versions: the consistent points that somebody asked to be committed. After a crash it shows one
+// of them, not older than the last whose commit was acknowledged.
+//
+// Names. Every change of names is noted before it is made, and marked when its durability was promised: by a sync of its
+// directory, or by a commit of the file under that name. After a crash a name leads where the last promised change or any
+// later one left it, and a rename shows in both of its names or in neither.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace fpfs::crash {
+
+using Content = std::vector<std::byte>;
+
+class FileModel {
+ public:
+  explicit FileModel(Content initial);
+  const Content& content() const { return content_; }
+  void set_content(Content content) { content_ = std::move(content); }
+  // From now on a crash may show this content. Gives the version's number.
+  size_t may_show(const Content& content);
+  // The commit of this version was acknowledged: nothing older may show.
+  void acknowledge(size_t version);
+  // One of the versions from `oldest` on that are not superseded.
+  bool allows(const Content& content, size_t oldest = 0) const;
+  // Something that is not empty was committed for certain.
+  bool has_committed_content() const { return !versions_[acknowledged_]->empty(); }
+  std::string describe_versions() const;
+
+ private:
+  Content content_;  // what readers see now
+  std::vector<std::shared_ptr<const Content>> versions_;
+  size_t acknowledged_ = 0;
+};
+
+class Model {
+ public:
+  static constexpr uint64_t kAbsent = 0;
+  // A file that was being made when the power went: no inode number is known, and it must be empty.
+  static constexpr uint64_t kUnknownNew = UINT64_MAX;
+
+  struct Change {
+    std::string path;  // "d1/name"
+    uint64_t after = kAbsent;
+    // Under this name the file shows this version or a later one: what replaces content is committed before it does.
+    size_t oldest_version = 0;
+  };
+  using Operation = size_t;
+
+  std::shared_ptr<FileModel> file(uint64_t inode) const;
+  std::shared_ptr<FileModel> add_file(uint64_t inode, Content content);
+  uint64_t inode_at(const std::string& path) const;
+  const std::map<std::string, uint64_t>& names() const { return names_; }
+
+  // Notes a change that is about to be made.
+  Operation begin(std::vector<Change> changes);
+  // It was made (`inode`: of the file that was created by it).
+  void done(Operation operation, uint64_t created_inode = kAbsent);
+  Operation now() const { return operations_.size(); }
+  // A sync of this directory that was asked for at `at` was acknowledged.
+  void directory_synced(const std::string& directory, Operation at);
+  // The names of a file that were made before `at` by creating or renaming it are durable.
+  void file_names_synced(uint64_t inode, Operation at);
+  void all_synced(Operation at);
+  // The process was killed, the kernel lives: everything that was done stays.
+  void killed();
+
+  struct Seen {
+    uint64_t inode = kAbsent;
+    Content content;
+  };
+  // Compares what a new mount shows; the message says what is wrong with it.
+  std::optional<std::string> check(const std::map<std::string, Seen>& seen) const;
+  // What was seen is durable: the model goes on from there.
+  void restart(const std::map<std::string, Seen>& seen);
+
+ private:
+  struct NotedChange {
+    std::string path;
+    uint64_t before = kAbsent, after = kAbsent;
+    size_t oldest_version = 0;
+  };
+  struct NotedOperation {
+    std::vector<NotedChange> changes;
+    bool is_done = false;
+    bool durable = false;
+    bool is_link = false;
+  };
+  // Where a name may lead, and the oldest version that the file may show there.
+  std::map<uint64_t, size_t> allowed(const std::string& path) const;
+  std::optional<std::string> check_name(const std::string& path, const Seen& seen) const;
+  std::optional<std::string> check_rename(size_t index, const std::map<std::string, Seen>& seen) const;
+
+  std::map<uint64_t, std::shared_ptr<FileModel>> files_;
+  std::map<std::string, uint64_t> initial_names_;  // when the mount began
+  std::map<std::string, uint64_t> names_;
+  std::vector<NotedOperation> operations_;
+};
+
+}  // namespace fpfs::crash

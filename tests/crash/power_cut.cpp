@@ -1,0 +1,316 @@
+#include "tests/crash/power_cut.h"
+
+#include <dirent.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "engine/check/check.h"
+#include "engine/io/sim/sim_environment.h"
+#include "engine/store/store.h"
+#include "tests/crash/client.h"
+
+namespace fpfs::crash {
+
+namespace {
+
+constexpr uint32_t kChunk = 64 * kKiB;
+constexpr unsigned kMembersMax = 4;
+
+std::vector<std::string> member_paths(unsigned count) {
+  std::vector<std::string> paths;
+  for (unsigned i = 0; i < count; ++i) paths.push_back(fmt::format("/m{}", i));
+  return paths;
+}
+
+// A freshly formatted array of each member count, made once: seeds begin with a copy.
+const SimWorld& formatted_world(unsigned members) {
+  static std::map<unsigned, SimWorld> worlds;
+  const auto found = worlds.find(members);
+  if (found != worlds.end()) return found->second;
+  const std::vector<std::string> paths = member_paths(members);
+  SimEnvironment world(members, {.mount_paths = paths, .journal_order = {}});
+  FormatOptions options;
+  options.chunk_size = kChunk;
+  const Status formatted = Array::format(world, paths, options);
+  FPFS_CHECK(formatted.is_ok(), formatted.message().c_str());
+  const Handle root = world.storage().open_directory("/m0/tree").value();
+  for (const char* name : {"d1", "d2"})
+    FPFS_CHECK(world.storage().make_directory(root, name, 0755).is_ok(), "directories of the test");
+  FPFS_CHECK(world.storage().fsync(root).is_ok(), "directories of the test");
+  world.storage().close(root);
+  return worlds.emplace(members, world.sim().save()).first->second;
+}
+
+class Life {
+ public:
+  Life(uint64_t seed, const SeedOptions& options)
+      : options_(options),
+        members_(1 + static_cast<unsigned>(seed % kMembersMax)),
+        paths_(member_paths(members_)),
+        world_(seed, {.mount_paths = paths_, .journal_order = {}}),
+        random_(world_.random()),
+        scheduler_(random_) {
+    world_.sim().restore(formatted_world(members_));
+    world_.sim().plant(options.planted);
+    choose_options();
+  }
+
+  std::optional<std::string> run() {
+    model_.restart({});
+    const uint64_t rounds = random_.between(1, 3);
+    for (uint64_t round = 0; round < rounds; ++round) {
+      if (!mount(round > 0 && random_.chance(40)) || !look()) break;
+      if (random_.chance(30) && !recover_again()) break;
+      if (!work()) break;
+      if (!end()) break;
+    }
+    if (failure_.empty() && mount(false) && look()) close_and_check();
+    if (failure_.empty()) return std::nullopt;
+    return failure_;
+  }
+
+ private:
+  void choose_options() {
+    constexpr uint32_t kInlineLimits[] = {0, 4096, kInlineSizeMax};
+    store_options_.durable = random_.chance(60) ? StoreOptions::Durable::kClose : StoreOptions::Durable::kFsync;
+    store_options_.inline_max = kInlineLimits[random_.below(std::size(kInlineLimits))];
+    store_options_.queue_depth = static_cast<unsigned>(random_.between(1, 4));
+    store_options_.read_ahead = static_cast<unsigned>(random_.below(4));
+    store_options_.buffer_memory = (34 + random_.below(20)) * kChunk;
+    store_options_.background_commit_ms = static_cast<unsigned>(random_.between(1, 100));
+  }
+
+  bool fail(const std::string& what) {
+    if (failure_.empty()) failure_ = what;
+    return false;
+  }
+  void trace(const std::string& what) const {
+    if (options_.verbose) fmt::print("  [{}] {}\n", world_.boundaries(), what);
+  }
+
+  // The engine's objects are gone: nothing of theirs may be left.
+  bool check_leaks() {
+    const std::vector<std::string> open = world_.sim().open_handles();
+    if (open.empty()) return true;
+    return fail(fmt::format("{} handles were not closed; the first: {}", open.size(), open.front()));
+  }
+
+  // After stop(): the engine is destroyed, then the power comes back or the process is started again.
+  bool begin_again(bool power_was_cut) {
+    store_.reset();
+    if (!check_leaks()) return false;
+    if (power_was_cut)
+      world_.crash();
+    else
+      world_.kill();
+    return true;
+  }
+
+  // Opens the array; `cut`: the power goes while it recovers, several times perhaps.
+  bool mount(bool cut) {
+    for (uint64_t cuts = cut ? random_.between(1, 3) : 0; cuts > 0; --cuts) {
+      world_.cut_at(world_.boundaries() + 1 + random_.below(60));
+      Result<std::unique_ptr<Store>> opened = Store::open(world_, paths_, store_options_);
+      if (opened.is_ok())
+        store_ = std::move(*opened);
+      else if (!world_.is_off())
+        return fail("mount: " + opened.status().message());
+      trace("mounted, cut off");
+      world_.stop();
+      if (!begin_again(true)) return false;
+    }
+    Result<std::unique_ptr<Store>> opened = Store::open(world_, paths_, store_options_);
+    if (!opened.is_ok()) return fail("mount: " + opened.status().message());
+    store_ = std::move(*opened);
+    const RecoveryReport& report = store_->recovery();
+    trace(fmt::format("mounted: dirty {}, {} orphans, {} torn tails, {} bytes freed", report.was_dirty,
+                      report.orphans_removed, report.torn_tails, report.bytes_freed));
+    return true;
+  }
+
+  // Runs clients until all have ended or the power is gone.
+  bool run_clients(std::vector<Task<bool>>& clients) {
+    for (const Task<bool>& client : clients) scheduler_.ready(client.handle());
+    const auto all_done = [&clients] {
+      return std::all_of(clients.begin(), clients.end(), [](const Task<bool>& client) { return client.done(); });
+    };
+    while (!all_done() && !world_.is_off()) {
+      if (scheduler_.has_ready() && random_.chance(30))
+        scheduler_.resume_one();
+      else if (!world_.step() && !scheduler_.has_ready())
+        return fail("the engine came to rest with requests unanswered");
+    }
+    if (all_done()) return true;
+    // No power: every request must still be answered, and the clients give up.
+    do {
+      world_.drain();
+      while (scheduler_.has_ready()) scheduler_.resume_one();
+    } while (world_.events() > 0 && !all_done() && world_.step());
+    if (!all_done()) return fail("requests were not answered after the power went");
+    return true;
+  }
+
+  // Reads everything that the mount shows and compares it with what it may show.
+  bool look() {
+    std::map<std::string, Model::Seen> seen;
+    std::vector<Task<bool>> readers;
+    readers.push_back(read_everything(seen));
+    if (!run_clients(readers) || !failure_.empty()) return false;
+    if (auto wrong = model_.check(seen)) return fail("after the crash " + *wrong);
+    model_.restart(seen);
+    return true;
+  }
+
+  Task<bool> read_everything(std::map<std::string, Model::Seen>& seen) {
+    Storage& storage = store_->storage();
+    for (const std::string& directory : directory_names_) {
+      Result<Store::Node> node = store_->lookup(store_->root(), directory);
+      if (!node.is_ok()) co_return fail("lookup of " + directory + ": " + node.status().message());
+      std::vector<std::string> names;
+      const Status listed = storage.list(node->handle, [&names](const DirectoryEntry& entry) {
+        if (entry.type == DT_REG) names.push_back(entry.name);
+        return true;
+      });
+      if (!listed.is_ok()) fail("list: " + listed.message());
+      for (const std::string& name : names)
+        if (!co_await read_file(node->handle, name, seen[directory + "/" + name])) {
+          failure_ = fmt::format("{}/{}: {}", directory, name, failure_);
+          break;
+        }
+      storage.close(node->handle);
+      if (!failure_.empty()) co_return false;
+    }
+    co_return true;
+  }
+
+  Task<bool> read_file(Handle directory, const std::string& name, Model::Seen& seen) {
+    Result<Store::Node> node = store_->lookup(directory, name);
+    if (!node.is_ok()) co_return fail("lookup: " + node.status().message());
+    Result<std::shared_ptr<File>> opened = store_->open_file(node->handle, false);
+    store_->storage().close(node->handle);
+    if (!opened.is_ok()) co_return fail("open: " + opened.status().message());
+    const std::shared_ptr<File> file = *opened;
+    seen.inode = node->attributes.st_ino;
+    const auto size = static_cast<uint64_t>(node->attributes.st_size);
+    ReadCursor cursor;
+    while (seen.content.size() < size) {
+      ReadCall call(scheduler_, *file, seen.content.size(), 200'000, &cursor);
+      call.start();
+      const Status status = co_await call;
+      if (!status.is_ok()) co_return fail("read: " + status.message());
+      if (call.data.empty()) co_return fail(fmt::format("ends at {}, its size is {}", seen.content.size(), size));
+      seen.content.insert(seen.content.end(), call.data.begin(), call.data.end());
+    }
+    if (seen.content.size() != size) co_return fail("is longer than its size");
+    co_return true;
+  }
+
+  // A mount that does nothing, killed: the recovery after that must find nothing to do.
+  bool recover_again() {
+    world_.stop();
+    if (!begin_again(false) || !mount(false)) return false;
+    const RecoveryReport& report = store_->recovery();
+    if (!report.was_dirty) return fail("a killed mount left the array marked clean");
+    if (report.orphans_removed + report.torn_tails + report.bytes_freed > 0)
+      return fail(fmt::format("a second recovery found {} orphans, {} torn tails and {} bytes to free",
+                              report.orphans_removed, report.torn_tails, report.bytes_freed));
+    return look();
+  }
+
+  bool work() {
+    const bool synced_by_others = random_.chance(30);
+    Session session{.world = world_,
+                    .store = *store_,
+                    .scheduler = scheduler_,
+                    .model = model_,
+                    .durable = store_options_.durable,
+                    .any_point = synced_by_others || store_options_.durable == StoreOptions::Durable::kFsync,
+                    .largest_file = random_.chance(70) ? 4 * kChunk : 12 * kChunk,
+                    .failure = {}};
+    for (size_t i = 0; i < directory_names_.size(); ++i) {
+      Result<Store::Node> node = store_->lookup(store_->root(), directory_names_[i]);
+      if (!node.is_ok()) return fail("lookup of a directory: " + node.status().message());
+      session.directories[i] = node->handle;
+    }
+    const auto chores = static_cast<unsigned>(random_.between(1, 12));
+    std::vector<std::unique_ptr<Client>> clients;
+    std::vector<Task<bool>> tasks;
+    for (uint64_t i = random_.between(1, 4); i > 0; --i) {
+      clients.push_back(std::make_unique<Client>(session, static_cast<unsigned>(i)));
+      tasks.push_back(clients.back()->run(chores));
+    }
+    // Early and late moments alike: what happens in the first calls and what happens in long logs.
+    world_.cut_at(world_.boundaries() + 1 + random_.below(uint64_t{8} << random_.below(8)));
+    const bool ended = run_clients(tasks);
+    for (const Handle directory : session.directories) store_->storage().close(directory);
+    if (!session.failure.empty()) return fail(session.failure);
+    return ended;
+  }
+
+  bool end() {
+    const bool power_cut = random_.chance(75);
+    if (!world_.is_off() && random_.chance(50)) {
+      if (!close()) return false;
+      model_.killed();
+      return begin_again(power_cut);
+    }
+    trace(power_cut ? "power cut" : "kill -9");
+    world_.stop();
+    if (!power_cut) model_.killed();
+    return begin_again(power_cut);
+  }
+
+  bool close() {
+    trace("close");
+    bool closed = false;
+    Status status;
+    world_.cut_at(0);
+    store_->close_async([&](const Status& result) {
+      status = result;
+      closed = true;
+    });
+    if (!world_.run_until([&closed] { return closed; })) return fail("close was not answered");
+    if (!status.is_ok()) return fail("close: " + status.message());
+    return true;
+  }
+
+  bool close_and_check() {
+    if (!close()) return false;
+    world_.stop();
+    if (!begin_again(true)) return false;
+    CheckOptions options;
+    options.verify_data = true;
+    Result<CheckReport> report = check_array(world_, paths_, options);
+    if (!report.is_ok()) return fail("check: " + report.status().message());
+    if (!report->clean()) {
+      const CheckError& first = report->errors.front();
+      return fail(fmt::format("the check found {} errors; the first: {} {}: {}", report->errors.size(), first.kind,
+                              first.path, first.detail));
+    }
+    return check_leaks();
+  }
+
+  const SeedOptions options_;
+  const unsigned members_;
+  const std::vector<std::string> paths_;
+  const std::array<std::string, 3> directory_names_ = {".", "d1", "d2"};
+  SimEnvironment world_;
+  SimRandom& random_;
+  Scheduler scheduler_;
+  StoreOptions store_options_;
+  std::unique_ptr<Store> store_;
+  Model model_;
+  std::string failure_;
+};
+
+}  // namespace
+
+std::optional<std::string> run_seed(uint64_t seed, const SeedOptions& options) { return Life(seed, options).run(); }
+
+}  // namespace fpfs::crash
