@@ -1,0 +1,106 @@
+#include "fs/fuse_wire.h"
+
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace fpfs::wire {
+namespace {
+
+// A request as the kernel writes it.
+template <typename Body>
+std::vector<std::byte> request_bytes(uint32_t opcode, const Body& body, size_t extra = 0) {
+  InHeader header{};
+  header.length = static_cast<uint32_t>(sizeof header + sizeof body + extra);
+  header.opcode = opcode;
+  header.unique = 77;
+  std::vector<std::byte> bytes(header.length);
+  std::memcpy(bytes.data(), &header, sizeof header);
+  std::memcpy(bytes.data() + sizeof header, &body, sizeof body);
+  return bytes;
+}
+
+TEST(FuseWire, KillSetIdFlagOfWrites) {
+  WriteIn in{};
+  in.write_flags = kWriteKillSetId;
+  EXPECT_TRUE(examine_request(request_bytes(kOpcodeWrite, in, 100)).kill_set_id);
+  in.write_flags = ~kWriteKillSetId;
+  const RequestFacts facts = examine_request(request_bytes(kOpcodeWrite, in, 100));
+  EXPECT_FALSE(facts.kill_set_id);
+  EXPECT_EQ(facts.opcode, kOpcodeWrite);
+  EXPECT_EQ(facts.unique, 77U);
+}
+
+TEST(FuseWire, KillSetIdFlagOfOpenAndCreate) {
+  EXPECT_TRUE(examine_request(request_bytes(kOpcodeOpen, OpenIn{0, kOpenKillSetId})).kill_set_id);
+  EXPECT_FALSE(examine_request(request_bytes(kOpcodeOpen, OpenIn{kOpenKillSetId, 0})).kill_set_id);
+  EXPECT_TRUE(examine_request(request_bytes(kOpcodeCreate, CreateIn{0, 0, 0, kOpenKillSetId})).kill_set_id);
+  EXPECT_FALSE(examine_request(request_bytes(kOpcodeCreate, CreateIn{1, 1, 1, 0})).kill_set_id);
+}
+
+TEST(FuseWire, InitOffersCountOnlyWhenExtended) {
+  InitIn in{7, 45, 131072, kInitExtended | kInitHandleKillPrivilegesV2, kInit2DirectIoAllowMmap};
+  RequestFacts facts = examine_request(request_bytes(kOpcodeInit, in, 44));
+  EXPECT_EQ(facts.init_flags, in.flags);
+  EXPECT_EQ(facts.init_flags2, in.flags2);
+  in.flags &= ~kInitExtended;  // then flags2 is not flags at all
+  EXPECT_EQ(examine_request(request_bytes(kOpcodeInit, in)).init_flags2, 0U);
+}
+
+TEST(FuseWire, ShortRequestsAreNotReadBeyondTheirEnd) {
+  struct OldInit {
+    uint32_t major, minor, readahead_max, flags;
+  };
+  const RequestFacts facts =
+      examine_request(request_bytes(kOpcodeInit, OldInit{7, 31, 0, kInitHandleKillPrivilegesV2}));
+  EXPECT_EQ(facts.init_flags, kInitHandleKillPrivilegesV2);
+  EXPECT_EQ(facts.init_flags2, 0U);
+  // Exact heap allocations, so that ASan sees any byte too many.
+  const std::vector<std::byte> whole = request_bytes(kOpcodeWrite, WriteIn{});
+  for (size_t length = 0; length < whole.size(); ++length) {
+    const std::vector<std::byte> cut(whole.begin(), whole.begin() + static_cast<ptrdiff_t>(length));
+    EXPECT_FALSE(examine_request(cut).kill_set_id) << length;
+  }
+}
+
+TEST(FuseWire, InitReplyTakesWhatIsOfferedAndNothingElse) {
+  InitOut reply{};
+  reply.flags = 0x5;
+  reply.write_max = 1048576;
+  RequestFacts nothing;
+  InitOut out = extend_init_reply(reply, nothing);
+  EXPECT_EQ(std::memcmp(&out, &reply, sizeof out), 0);
+
+  RequestFacts all;
+  all.init_flags = 0xffffffff;
+  all.init_flags2 = 0xffffffff;
+  out = extend_init_reply(reply, all);
+  EXPECT_EQ(out.flags, 0x5U | (1U << 28) | (1U << 30));
+  EXPECT_EQ(out.flags2, 1U << 4);
+  EXPECT_EQ(out.write_max, 1048576U);
+}
+
+TEST(FuseWire, ParallelWritesOnlyWithDirectIo) {
+  // A CREATE reply: an entry, then the open part.
+  std::vector<std::byte> body(128 + sizeof(OpenOut), std::byte{0xee});
+  auto with_flags = [&body](uint32_t flags) {
+    const OpenOut open{42, flags, 0};
+    std::memcpy(body.data() + 128, &open, sizeof open);
+    allow_parallel_writes({body.data(), body.size()});
+    OpenOut changed;
+    std::memcpy(&changed, body.data() + 128, sizeof changed);
+    EXPECT_EQ(changed.handle, 42U);
+    return changed.open_flags;
+  };
+  EXPECT_EQ(with_flags(0), 0U);
+  EXPECT_EQ(with_flags(1U << 5), 1U << 5);
+  EXPECT_EQ(with_flags(1U), 1U | 1U << 6);
+  for (size_t i = 0; i < 128; ++i) ASSERT_EQ(body[i], std::byte{0xee}) << i;
+  // Too short to hold one: untouched.
+  std::vector<std::byte> tiny(sizeof(OpenOut) - 1, std::byte{1});
+  allow_parallel_writes({tiny.data(), tiny.size()});
+  EXPECT_EQ(tiny, std::vector<std::byte>(sizeof(OpenOut) - 1, std::byte{1}));
+}
+
+}  // namespace
+}  // namespace fpfs::wire

@@ -1,0 +1,169 @@
+#include "fs/inode_table.h"
+
+#include <fcntl.h>
+
+#include <cerrno>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "engine/io/posix_storage.h"
+#include "tests/support/temporary_directory.h"
+
+namespace fpfs {
+namespace {
+
+class InodeTableTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    Result<Handle> opened = storage_.open_directory(directory_.path());
+    ASSERT_TRUE(opened.is_ok()) << opened.status().message();
+    root_ = *opened;
+    table_ = std::make_unique<InodeTable>(storage_, root_, attributes(root_));
+  }
+  void TearDown() override {
+    table_ = nullptr;
+    storage_.close(root_);
+  }
+
+  struct stat attributes(Handle handle) {
+    Result<struct stat> found = storage_.fstat(handle);
+    EXPECT_TRUE(found.is_ok());
+    return found.is_ok() ? *found : (struct stat){};
+  }
+  void make(const std::string& name) {
+    Result<Handle> made = storage_.open_at(root_, name, O_RDWR | O_CREAT | O_EXCL, 0600);
+    ASSERT_TRUE(made.is_ok()) << made.status().message();
+    storage_.close(*made);
+  }
+  Inode& look_up(const std::string& name) {
+    Result<Handle> handle = storage_.open_at(root_, name, O_PATH, 0);
+    EXPECT_TRUE(handle.is_ok()) << handle.status().message();
+    Result<Inode*> inode = table_->remember(*handle, attributes(*handle));
+    EXPECT_TRUE(inode.is_ok());
+    return **inode;
+  }
+  static bool is_open(Handle handle) { return ::fcntl(handle, F_GETFD) >= 0; }
+
+  test::TemporaryDirectory directory_;
+  PosixStorage storage_;
+  Handle root_ = kNoHandle;
+  std::unique_ptr<InodeTable> table_;
+};
+
+TEST_F(InodeTableTest, RootIsNodeOneAndIsNeverForgotten) {
+  Inode& root = table_->get(InodeTable::kRootNode);
+  EXPECT_EQ(root.handle, root_);
+  EXPECT_EQ(table_->node(root), InodeTable::kRootNode);
+  EXPECT_TRUE(table_->is_root(root));
+  table_->forget(InodeTable::kRootNode, 1000);
+  EXPECT_EQ(table_->get(InodeTable::kRootNode).handle, root_);
+}
+
+TEST_F(InodeTableTest, NodeNumberLeadsBack) {
+  make("a");
+  make("b");
+  Inode& a = look_up("a");
+  Inode& b = look_up("b");
+  EXPECT_NE(&a, &b);
+  EXPECT_EQ(&table_->get(table_->node(a)), &a);
+  EXPECT_EQ(&table_->get(table_->node(b)), &b);
+  EXPECT_NE(a.generation, b.generation);
+  EXPECT_FALSE(table_->is_root(a));
+  EXPECT_EQ(table_->size(), 2U);
+}
+
+TEST_F(InodeTableTest, HardLinksShareOneInodeAndOneHandle) {
+  make("a");
+  Inode& a = look_up("a");
+  ASSERT_TRUE(storage_.link(a.handle, root_, "second").is_ok());
+  const Handle kept = a.handle;
+  Inode& second = look_up("second");
+  EXPECT_EQ(&second, &a);
+  EXPECT_EQ(second.handle, kept);
+  EXPECT_EQ(table_->size(), 1U);
+  table_->forget(table_->node(a), 1);
+  EXPECT_TRUE(is_open(kept));
+  table_->forget(table_->node(a), 1);
+  EXPECT_FALSE(is_open(kept));
+  EXPECT_EQ(table_->size(), 0U);
+}
+
+TEST_F(InodeTableTest, ForgetsCountLookups) {
+  make("a");
+  Inode& a = look_up("a");
+  for (int i = 0; i < 4; ++i) look_up("a");
+  table_->forget(table_->node(a), 4);
+  EXPECT_EQ(table_->size(), 1U);
+  table_->forget(table_->node(a), 1);
+  EXPECT_EQ(table_->size(), 0U);
+}
+
+TEST_F(InodeTableTest, AnUnlinkedFileKeepsItsNumberUntilForgotten) {
+  make("a");
+  Inode& a = look_up("a");
+  const uint64_t number = a.number;
+  ASSERT_TRUE(storage_.unlink(root_, "a").is_ok());
+  // Filesystems hand out the lowest free number first; none of these may be that of the file still known.
+  for (int i = 0; i < 50; ++i) {
+    make("new" + std::to_string(i));
+    Inode& other = look_up("new" + std::to_string(i));
+    EXPECT_NE(other.number, number);
+    EXPECT_NE(&other, &a);
+  }
+}
+
+TEST_F(InodeTableTest, AReusedNumberIsANewGeneration) {
+  make("a");
+  std::set<std::pair<uint64_t, uint64_t>> seen;
+  for (int i = 0; i < 20; ++i) {
+    Inode& inode = look_up("a");
+    EXPECT_TRUE(seen.emplace(table_->node(inode), inode.generation).second);
+    table_->forget(table_->node(inode), 1);
+    ASSERT_TRUE(storage_.unlink(root_, "a").is_ok());
+    make("a");
+  }
+}
+
+TEST_F(InodeTableTest, AnotherDeviceIsRefusedAndItsHandleClosed) {
+  make("a");
+  Result<Handle> handle = storage_.open_at(root_, "a", O_PATH, 0);
+  ASSERT_TRUE(handle.is_ok());
+  struct stat foreign = attributes(*handle);
+  foreign.st_dev += 1;
+  Result<Inode*> inode = table_->remember(*handle, foreign);
+  ASSERT_FALSE(inode.is_ok());
+  EXPECT_EQ(inode.status().errno_value(), EXDEV);
+  EXPECT_FALSE(is_open(*handle));
+  EXPECT_EQ(table_->size(), 0U);
+}
+
+TEST_F(InodeTableTest, DestructionClosesWhatWasNeverForgotten) {
+  make("a");
+  const Handle handle = look_up("a").handle;
+  EXPECT_TRUE(is_open(handle));
+  table_ = nullptr;
+  EXPECT_FALSE(is_open(handle));
+}
+
+TEST_F(InodeTableTest, ThreadsLookUpAndForgetTheSameNames) {
+  constexpr int kNames = 4, kThreads = 4, kRounds = 2000;
+  for (int i = 0; i < kNames; ++i) make("n" + std::to_string(i));
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t)
+    threads.emplace_back([this, t] {
+      for (int round = 0; round < kRounds; ++round) {
+        Inode& inode = look_up("n" + std::to_string((round + t) % kNames));
+        // The lookup just counted keeps it: the handle must be open and lead to this very file.
+        EXPECT_EQ(attributes(inode.handle).st_ino, inode.number);
+        table_->forget(table_->node(inode), 1);
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(table_->size(), 0U);
+}
+
+}  // namespace
+}  // namespace fpfs

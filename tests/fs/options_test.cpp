@@ -1,0 +1,193 @@
+#include "fs/options.h"
+
+#include <gtest/gtest.h>
+
+#include "engine/base/units.h"
+
+namespace fpfs {
+namespace {
+
+using Arguments = std::vector<std::string>;
+
+MountOptions parse_ok(Arguments arguments) {
+  arguments.insert(arguments.end(), {"/nvme0/fp:/nvme1/fp", "/mnt/ckpt"});
+  Result<MountOptions> options = parse_mount_options(arguments);
+  EXPECT_TRUE(options.is_ok()) << options.status().message();
+  return options.is_ok() ? *options : MountOptions();
+}
+
+Status parse_error(Arguments arguments) {
+  arguments.insert(arguments.end(), {"/nvme0/fp:/nvme1/fp", "/mnt/ckpt"});
+  return parse_mount_options(arguments).status();
+}
+
+TEST(Options, Defaults) {
+  const MountOptions options = parse_ok({});
+  EXPECT_EQ(options.action, MountOptions::Action::kMount);
+  EXPECT_EQ(options.source, "/nvme0/fp:/nvme1/fp");
+  EXPECT_EQ(options.directories, (Arguments{"/nvme0/fp", "/nvme1/fp"}));
+  EXPECT_EQ(options.mount_point, "/mnt/ckpt");
+  EXPECT_FALSE(options.foreground || options.init || options.allow_other || options.nonempty || options.sync_writes);
+  EXPECT_EQ(options.store.durable, StoreOptions::Durable::kClose);
+  EXPECT_TRUE(options.store.verify);
+  EXPECT_EQ(options.store.buffer_memory, 256 * kMiB);
+  EXPECT_EQ(options.threads, 0U);
+  EXPECT_TRUE(options.kernel_options.empty());
+}
+
+// Every option of the contract, in both spellings.
+struct Spelling {
+  const char* text;
+  bool (*holds)(const MountOptions&);
+};
+class EverySpelling : public testing::TestWithParam<Spelling> {};
+
+TEST_P(EverySpelling, AsMountOptionAndAsLongOption) {
+  const std::string text = GetParam().text;
+  EXPECT_FALSE(GetParam().holds(parse_ok({}))) << text << " must not be the default, or the test shows nothing";
+  EXPECT_TRUE(GetParam().holds(parse_ok({"-o", text}))) << text;
+  EXPECT_TRUE(GetParam().holds(parse_ok({"-o" + text}))) << text;
+  EXPECT_TRUE(GetParam().holds(parse_ok({"--" + text}))) << text;
+  EXPECT_TRUE(GetParam().holds(parse_ok({"-o", "nosuid," + text + ",x-test=1", "-o", "noatime"}))) << text;
+}
+
+using O = const MountOptions&;
+INSTANTIATE_TEST_SUITE_P(
+    Contract, EverySpelling,
+    testing::Values(Spelling{"ro", [](O o) { return o.store.array.read_only; }},
+                    Spelling{"allow_other", [](O o) { return o.allow_other; }},
+                    Spelling{"durable=fsync", [](O o) { return o.store.durable == StoreOptions::Durable::kFsync; }},
+                    Spelling{"verify=off", [](O o) { return !o.store.verify; }},
+                    Spelling{"buffer_memory=64M", [](O o) { return o.store.buffer_memory == 64 * kMiB; }},
+                    Spelling{"queue_depth=1024", [](O o) { return o.store.queue_depth == 1024; }},
+                    Spelling{"threads=256", [](O o) { return o.threads == 256; }},
+                    Spelling{"read_ahead=1024", [](O o) { return o.store.read_ahead == 1024; }},
+                    Spelling{"null_write", [](O o) { return o.store.null_write; }},
+                    Spelling{"buffered_members", [](O o) { return o.store.array.buffered_members; }},
+                    Spelling{"meta_dir=/meta", [](O o) { return o.store.array.metadata_directory == "/meta"; }},
+                    Spelling{"init", [](O o) { return o.init; }}, Spelling{"nonempty", [](O o) { return o.nonempty; }},
+                    Spelling{"log_level=error", [](O o) { return o.log_level == LogLevel::kError; }},
+                    Spelling{"log_file=/var/log/f", [](O o) { return o.log_file == "/var/log/f"; }},
+                    Spelling{"sync", [](O o) { return o.sync_writes; }}));
+
+TEST(Options, DegradedGoesWithReadOnly) {
+  const MountOptions options = parse_ok({"-o", "degraded,ro"});
+  EXPECT_TRUE(options.store.array.degraded);
+  EXPECT_TRUE(options.store.array.read_only);
+  const Status status = parse_error({"-o", "degraded"});
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(status.message().find("degraded needs ro"), std::string::npos) << status.message();
+}
+
+TEST(Options, TheLastOfReadOnlyAndReadWriteCounts) {
+  EXPECT_TRUE(parse_ok({"-o", "rw,ro"}).store.array.read_only);
+  EXPECT_FALSE(parse_ok({"-o", "ro,rw"}).store.array.read_only);
+  EXPECT_TRUE(parse_ok({"-r"}).store.array.read_only);
+  EXPECT_FALSE(parse_ok({"-r", "-w"}).store.array.read_only);
+}
+
+TEST(Options, KernelOptionsPassThroughInOrder) {
+  EXPECT_EQ(parse_ok({"-o", "nosuid,nodev", "--noexec", "-o", "noatime,dirsync"}).kernel_options,
+            (Arguments{"nosuid", "nodev", "noexec", "noatime", "dirsync"}));
+}
+
+TEST(Options, FstabWordsAreIgnored) {
+  const MountOptions options =
+      parse_ok({"-o",
+                "rw,defaults,nofail,noauto,user,users,_netdev,x-systemd.requires=/nvme0,comment=checkpoints,"
+                "relatime,default_permissions,auto,user=alice"});
+  EXPECT_TRUE(options.kernel_options.empty());
+  EXPECT_FALSE(options.store.array.read_only);
+}
+
+TEST(Options, ABackslashTakesAComma) {
+  EXPECT_EQ(parse_ok({"-o", "log_file=/var/log/a\\,b,ro"}).log_file, "/var/log/a,b");
+}
+
+TEST(Options, WhatIsWrongIsNamed) {
+  struct Case {
+    Arguments arguments;
+    const char* part;
+  };
+  const Case cases[] = {
+      {{"-o", "durable=never"}, "durable is 'never'; it must be close or fsync"},
+      {{"-o", "durable"}, "durable is ''"},
+      {{"-o", "queue_depth=0"}, "queue_depth is '0'; it must be a number from 1 to 1024"},
+      {{"-o", "queue_depth=1025"}, "from 1 to 1024"},
+      {{"-o", "queue_depth=-1"}, "from 1 to 1024"},
+      {{"-o", "queue_depth=4x"}, "from 1 to 1024"},
+      {{"-o", "queue_depth=99999999999999999999"}, "from 1 to 1024"},
+      {{"-o", "threads=257"}, "from 1 to 256"},
+      {{"-o", "read_ahead=1025"}, "from 0 to 1024"},
+      {{"-o", "buffer_memory=1"}, "from 1M to 1024G"},
+      {{"-o", "buffer_memory=lots"}, "buffer_memory is 'lots'"},
+      {{"-o", "verify=maybe"}, "must be on or off"},
+      {{"-o", "log_level=loud"}, "debug, info, warning or error"},
+      {{"-o", "log_file="}, "log_file needs a value"},
+      {{"-o", "compress=gzip"}, "compress is 'gzip'"},
+      {{"-o", "colour=blue"}, "unknown option 'colour=blue'"},
+      {{"--colour"}, "unknown option 'colour'"},
+      {{"-q"}, "unknown option '-q'"},
+      {{"-o", "init,ro"}, "exclude each other"},
+  };
+  for (const Case& c : cases) {
+    const Status status = parse_error(c.arguments);
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << c.part;
+    EXPECT_NE(status.message().find(c.part), std::string::npos) << status.message();
+    EXPECT_EQ(status.message().find('\n'), std::string::npos) << status.message();
+  }
+}
+
+TEST(Options, WhatThisVersionLacksIsRefusedNotIgnored) {
+  for (const char* text :
+       {"compress=auto", "compress=zstd", "compress=zstd:3", "metrics=:9100", "profile=/etc/fp.json"}) {
+    const Status status = parse_error({"-o", text});
+    EXPECT_EQ(status.code(), StatusCode::kUnsupported) << text;
+    EXPECT_NE(status.message().find("not available in this version"), std::string::npos) << status.message();
+  }
+  EXPECT_TRUE(parse_mount_options({"-o", "compress=off", "/a", "/m"}).is_ok());
+}
+
+TEST(Options, PositionalArguments) {
+  EXPECT_FALSE(parse_mount_options({}).is_ok());
+  EXPECT_FALSE(parse_mount_options({"/a"}).is_ok());
+  EXPECT_FALSE(parse_mount_options({"/a", "/m", "/x"}).is_ok());
+  EXPECT_FALSE(parse_mount_options({"/a", "/m", "-o"}).is_ok());
+  Result<MountOptions> after = parse_mount_options({"--", "/a", "-strange"});
+  ASSERT_TRUE(after.is_ok());
+  EXPECT_EQ(after->mount_point, "-strange");
+  // mount(8) puts options behind.
+  Result<MountOptions> behind = parse_mount_options({"/a", "/m", "-o", "ro"});
+  ASSERT_TRUE(behind.is_ok());
+  EXPECT_TRUE(behind->store.array.read_only);
+}
+
+TEST(Options, HelpAndVersionNeedNothingElse) {
+  Result<MountOptions> help = parse_mount_options({"--help"});
+  ASSERT_TRUE(help.is_ok());
+  EXPECT_EQ(help->action, MountOptions::Action::kHelp);
+  Result<MountOptions> version = parse_mount_options({"--version"});
+  ASSERT_TRUE(version.is_ok());
+  EXPECT_EQ(version->action, MountOptions::Action::kVersion);
+  for (const char* name : {"durable", "buffer_memory", "queue_depth", "threads", "null_write", "degraded"})
+    EXPECT_NE(mount_usage().find(name), std::string::npos) << name;
+}
+
+TEST(Options, PathsBecomeAbsolute) {
+  MountOptions options = parse_ok({"--log_file=here.log"});
+  options.directories = {"a", "/b/../c"};
+  options.mount_point = ".";
+  Status status = make_paths_absolute(options);
+  ASSERT_TRUE(status.is_ok()) << status.message();
+  EXPECT_EQ(options.directories[0].front(), '/');
+  EXPECT_EQ(options.directories[1], "/c");
+  EXPECT_EQ(options.log_file.front(), '/');
+  EXPECT_EQ(options.mount_point.front(), '/');
+  options.mount_point = "/no/such/place";
+  status = make_paths_absolute(options);
+  EXPECT_EQ(status.code(), StatusCode::kNotFound);
+  EXPECT_NE(status.message().find("mkdir -p /no/such/place"), std::string::npos) << status.message();
+}
+
+}  // namespace
+}  // namespace fpfs
