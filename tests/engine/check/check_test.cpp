@@ -1,0 +1,225 @@
+// What the checker finds, and what it says about it.
+#include "engine/check/check.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/engine/check/hand_made_array.h"
+
+namespace fpfs {
+namespace {
+
+constexpr uint32_t kChunk = HandMadeArray::kChunkSize;
+
+// Three files over all members: several chunks, one short chunk, inline content; and an empty one.
+class CheckTest : public testing::Test {
+ protected:
+  CheckTest() {
+    image_ = array_.add_file("/run/big.pt", {0x100000011, 0, 10 * kChunk + 1234, 1});
+    array_.add_file("/small", {0x200000022, 3, 700, 2});
+    SidecarRecord inlined;
+    inlined.sequence = 1;
+    inlined.has_inline = true;
+    inlined.inline_data.assign(100, std::byte{7});
+    inlined.size = 100;
+    array_.write_sidecar("/inline", 0x300000033, {inlined});
+    std::ofstream(array_.sidecar("/empty")).flush();
+  }
+
+  std::string object_of(const Extent& extent) const { return array_.object(extent.member, 0x100000011, 0); }
+
+  HandMadeArray array_;
+  FileImage image_;  // of /run/big.pt
+};
+
+TEST_F(CheckTest, ACleanArrayIsClean) {
+  for (const bool verify : {false, true}) {
+    const CheckReport report = array_.check(Repair::kNone, verify);
+    EXPECT_TRUE(report.clean()) << summary(report);
+    EXPECT_EQ(report.files, 4u);
+    EXPECT_EQ(report.chunks, 12u);
+    EXPECT_EQ(report.bytes_stored, 10u * kChunk + 1234 + 700);
+    EXPECT_EQ(report.bytes_verified, verify ? report.bytes_stored : 0);
+    EXPECT_EQ(report.orphans, 0u);
+    EXPECT_FALSE(report.cancelled);
+  }
+  EXPECT_TRUE(array_.check(Repair::kYes, true).clean());
+}
+
+TEST_F(CheckTest, AFlippedBitInAnyChunkIsNamedExactly) {
+  for (const ChunkIndex chunk : {0, 1, 2, 7, 10}) {
+    const Extent extent = image_.extents.get(chunk);
+    const uint64_t offset = extent.slot * kChunk + (chunk == 10 ? 1233 : chunk * 777);
+    HandMadeArray::flip_bit(object_of(extent), offset);
+    EXPECT_TRUE(array_.check().clean()) << "only reading the data can tell";
+    const CheckReport report = array_.check(Repair::kNone, true);
+    EXPECT_EQ(summary(report), "checksum /run/big.pt " + std::to_string(chunk) + " " + std::to_string(extent.member));
+    ASSERT_EQ(report.errors.size(), 1u);
+    EXPECT_EQ(report.errors[0].object_offset, static_cast<int64_t>(extent.slot * kChunk));
+    EXPECT_NE(report.errors[0].detail.find(object_of(extent)), std::string::npos) << report.errors[0].detail;
+    EXPECT_EQ(report.bytes_verified, report.bytes_stored - extent.stored_length);
+    HandMadeArray::flip_bit(object_of(extent), offset);
+  }
+  EXPECT_TRUE(array_.check(Repair::kNone, true).clean());
+}
+
+TEST_F(CheckTest, SwappedChunksFailEvenThoughEachIsWhole) {
+  // Chunks 0 and 3 lie in slots 0 and 1 of one object.
+  const Extent first = image_.extents.get(0), second = image_.extents.get(3);
+  ASSERT_EQ(first.member, second.member);
+  std::vector<std::byte> data(kChunk);
+  test::fill(data, 1, 3 * kChunk);
+  HandMadeArray::write_at(object_of(first), first.slot * kChunk, data);
+  test::fill(data, 1, 0);
+  HandMadeArray::write_at(object_of(first), second.slot * kChunk, data);
+  const std::string member = std::to_string(first.member);
+  EXPECT_EQ(summary(array_.check(Repair::kNone, true)),
+            "checksum /run/big.pt 0 " + member + "; checksum /run/big.pt 3 " + member);
+}
+
+TEST_F(CheckTest, ADamagedSidecarIsNamed) {
+  HandMadeArray::flip_bit(array_.sidecar("/run/big.pt"), 300);
+  const CheckReport report = array_.check(Repair::kNone, true);
+  EXPECT_EQ(summary(report), "sidecar /run/big.pt -1 -1");
+  EXPECT_NE(report.errors[0].detail.find("offset 128"), std::string::npos) << report.errors[0].detail;
+}
+
+TEST_F(CheckTest, ASidecarOfAnotherArrayIsNamed) {
+  HandMadeArray other;
+  other.add_file("/x", {0x55, 0, 100, 1});
+  std::filesystem::copy_file(other.sidecar("/x"), array_.sidecar("/x"));
+  const CheckReport report = array_.check();
+  EXPECT_EQ(summary(report), "sidecar /x -1 -1");
+  EXPECT_NE(report.errors[0].detail.find("another array"), std::string::npos);
+}
+
+TEST_F(CheckTest, AMissingObjectIsNamedOnce) {
+  const Extent extent = image_.extents.get(1);
+  std::filesystem::remove(object_of(extent));
+  for (const bool verify : {false, true}) {
+    const CheckReport report = array_.check(Repair::kNone, verify);
+    EXPECT_EQ(summary(report), "missing-object /run/big.pt 1 " + std::to_string(extent.member));
+    EXPECT_NE(report.errors[0].detail.find("4 chunks"), std::string::npos) << report.errors[0].detail;
+  }
+}
+
+TEST_F(CheckTest, AShortObjectIsNamedOnce) {
+  const Extent extent = image_.extents.get(9);
+  std::filesystem::resize_file(object_of(extent), extent.slot * kChunk + 5000);
+  for (const bool verify : {false, true})
+    EXPECT_EQ(summary(array_.check(Repair::kNone, verify)),
+              "short-object /run/big.pt 9 " + std::to_string(extent.member));
+}
+
+TEST_F(CheckTest, DamagedAndMissingSuperblocksAreNamed) {
+  for (MemberIndex m = 0; m < HandMadeArray::kMembers; ++m) {
+    HandMadeArray::flip_bit(array_.members[m] + "/superblock", 40);
+    const CheckReport report = array_.check();
+    EXPECT_EQ(summary(report), "superblock - -1 " + std::to_string(m));
+    EXPECT_NE(report.errors[0].detail.find(array_.members[m]), std::string::npos);
+    HandMadeArray::flip_bit(array_.members[m] + "/superblock", 40);
+  }
+  std::filesystem::rename(array_.members[1] + "/superblock", array_.members[1] + "/gone");
+  EXPECT_EQ(summary(array_.check()), "superblock - -1 1");
+  std::filesystem::rename(array_.members[1] + "/gone", array_.members[1] + "/superblock");
+  EXPECT_TRUE(array_.check().clean());
+}
+
+TEST_F(CheckTest, AnIncompleteSetOfDirectoriesIsAFailureToCheck) {
+  array_.directories.pop_back();
+  EXPECT_FALSE(array_.try_check({}).is_ok());
+  array_.directories = {"/nonexistent/fpfs"};
+  EXPECT_EQ(array_.try_check({}).status().code(), StatusCode::kNotFound);
+}
+
+TEST_F(CheckTest, TwoChunksInOneSlotAreAnOverlap) {
+  const HandMadeArray::Spec spec{0x77, 0, 4 * kChunk, 5};
+  array_.add_file("/twice", spec);
+  SidecarRecord record;
+  record.sequence = 1;
+  record.size = spec.size;
+  for (ChunkIndex chunk = 0; chunk < 4; ++chunk) record.extents.emplace_back(chunk, array_.write_chunk(spec, chunk));
+  record.extents[3].second.slot = record.extents[0].second.slot;
+  ASSERT_EQ(record.extents[3].second.member, record.extents[0].second.member);
+  array_.write_sidecar("/twice", spec.file, {record});
+  // The slot that is left over shows as well.
+  const std::string member = std::to_string(record.extents[0].second.member);
+  EXPECT_EQ(summary(array_.check()), "leftover-space /twice -1 " + member + "; overlap /twice 3 " + member);
+}
+
+TEST_F(CheckTest, ACopiedSidecarIsAnOverlap) {
+  std::filesystem::copy_file(array_.sidecar("/run/big.pt"), array_.sidecar("/run/copy.pt"));
+  EXPECT_EQ(summary(array_.check()), "overlap /run/copy.pt -1 -1");
+}
+
+TEST_F(CheckTest, AHardLinkIsOneFile) {
+  std::filesystem::create_hard_link(array_.sidecar("/run/big.pt"), array_.sidecar("/also.pt"));
+  const CheckReport report = array_.check(Repair::kNone, true);
+  EXPECT_TRUE(report.clean()) << summary(report);
+  EXPECT_EQ(report.files, 4u);
+  EXPECT_EQ(report.bytes_verified, report.bytes_stored);
+}
+
+TEST_F(CheckTest, AnExtentBehindTheEndIsNamed) {
+  SidecarRecord record;
+  record.sequence = 1;
+  record.generation = 3;
+  record.size = 700;
+  record.extents.emplace_back(0, array_.write_chunk({0x200000022, 3, 700, 2}, 0));
+  Extent behind = array_.write_chunk({0x200000022, 3, 3 * kChunk, 2}, 2);
+  record.extents.emplace_back(2, behind);
+  array_.write_sidecar("/small", 0x200000022, {record});
+  EXPECT_EQ(summary(array_.check()), "extent /small 2 " + std::to_string(behind.member));
+}
+
+TEST_F(CheckTest, StrangersAmongTheObjectsAreNamedAndLeftAlone) {
+  const std::string stranger = array_.members[1] + "/objects/7f/notes.txt";
+  std::ofstream(stranger) << "mine";
+  // An object's name in the wrong directory.
+  const std::string misplaced = array_.members[2] + "/objects/00/" + Array::object_name(0x11, 0);
+  std::ofstream(misplaced) << "x";
+  EXPECT_EQ(summary(array_.check(Repair::kYes)), "foreign - -1 1; foreign - -1 2");
+  EXPECT_TRUE(std::filesystem::exists(stranger));
+  EXPECT_TRUE(std::filesystem::exists(misplaced));
+}
+
+TEST_F(CheckTest, CancellingStopsAndSaysSo) {
+  const std::atomic<bool> cancelled{true};
+  CheckOptions options;
+  options.verify_data = true;
+  options.repair = Repair::kYes;
+  options.cancelled = &cancelled;
+  std::ofstream(array_.object(0, 0x9999, 0)) << "orphan";
+  const auto report = array_.try_check(options);
+  ASSERT_TRUE(report.is_ok());
+  EXPECT_TRUE(report->cancelled);
+  EXPECT_TRUE(std::filesystem::exists(array_.object(0, 0x9999, 0)));
+}
+
+TEST_F(CheckTest, ProgressEndsAtTheTotal) {
+  uint64_t last_done = 0, last_total = 0;
+  CheckOptions options;
+  options.verify_data = true;
+  options.progress = [&](uint64_t done, uint64_t total) { last_done = done, last_total = total; };
+  const auto report = array_.try_check(options);
+  ASSERT_TRUE(report.is_ok());
+  EXPECT_EQ(last_done, report->bytes_stored);
+  EXPECT_EQ(last_total, report->bytes_stored);
+}
+
+TEST(CheckOnADrive, ManyFilesOfManyChunksAreAllRead) {
+  HandMadeArray array(std::filesystem::temp_directory_path().string());
+  uint64_t bytes = 0;
+  for (FileId file = 1; file <= 40; ++file) {
+    array.add_file("/many/" + std::to_string(file), {file << 30, 1, file * 60'000, file});
+    bytes += file * 60'000;
+  }
+  array.add_file("/many/long", {0x4141, 0, 250 * kChunk, 9});
+  bytes += 250 * kChunk;
+  const CheckReport report = array.check(Repair::kNone, true);
+  EXPECT_TRUE(report.clean()) << summary(report);
+  EXPECT_EQ(report.bytes_verified, bytes);
+  EXPECT_EQ(report.files, 41u);
+}
+
+}  // namespace
+}  // namespace fpfs

@@ -1,0 +1,234 @@
+// What fsck -p and -y and recovery change, and what they leave alone.
+#include <gtest/gtest.h>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <set>
+
+#include "engine/check/check.h"
+#include "engine/check/set_aside.h"
+#include "tests/engine/check/hand_made_array.h"
+
+namespace fpfs {
+namespace {
+
+constexpr uint32_t kChunk = HandMadeArray::kChunkSize;
+constexpr FileId kBig = 0x100000011;
+
+class RepairTest : public testing::Test {
+ protected:
+  RepairTest() {
+    image_ = array_.add_file("/run/big.pt", {kBig, 2, 10 * kChunk + 1234, 1});
+    array_.add_file("/small", {0x200000022, 0, 700, 2});
+  }
+
+  // What a crash may leave: objects of files that were never committed or are unlinked, of a generation before and
+  // after; a commit cut short; space preallocated ahead and a chunk that was replaced.
+  void leave_what_crashes_leave() {
+    for (MemberIndex m = 0; m < HandMadeArray::kMembers; ++m)
+      std::ofstream(array_.object(m, 0xabc, 0)) << std::string(10'000, 'x');
+    std::ofstream(array_.object(1, kBig, 1)) << std::string(5000, 'o');
+    std::ofstream(array_.object(1, kBig, 3)) << std::string(5000, 'n');
+    std::ofstream(array_.sidecar("/small"), std::ios::app | std::ios::binary) << std::string(300, '\0');
+    const std::string object = array_.object(image_.extents.get(9).member, kBig, 2);
+    const auto replaced = std::vector<std::byte>(kChunk, std::byte{0x5a});
+    HandMadeArray::write_at(object, 20 * kChunk, replaced);
+  }
+  static std::string crash_findings(bool repaired) {
+    std::string text =
+        "orphan - -1 0; orphan - -1 1; orphan - -1 1; orphan - -1 1; orphan - -1 2; "
+        "leftover-space /run/big.pt -1 1; torn-tail /small -1 -1";
+    if (!repaired) return text;
+    for (size_t at = 0; (at = text.find(';', at)) != std::string::npos; at += 10) text.insert(at, " repaired");
+    return text + " repaired";
+  }
+  uint64_t sidecar_size(const std::string& path) const { return std::filesystem::file_size(array_.sidecar(path)); }
+
+  HandMadeArray array_;
+  FileImage image_;
+};
+
+TEST_F(RepairTest, CheckingAloneChangesNothing) {
+  leave_what_crashes_leave();
+  const CheckReport first = array_.check(Repair::kNone, true);
+  EXPECT_EQ(summary(first), crash_findings(false));
+  EXPECT_EQ(first.orphans, 5u);
+  EXPECT_EQ(first.repaired, 0u);
+  EXPECT_EQ(summary(array_.check(Repair::kNone, true)), crash_findings(false));
+}
+
+TEST_F(RepairTest, PreenRepairsWhatCrashesLeaveOnce) {
+  const uint64_t size = sidecar_size("/small");
+  leave_what_crashes_leave();
+  const CheckReport first = array_.check(Repair::kPreen);
+  EXPECT_EQ(summary(first), crash_findings(true));
+  EXPECT_EQ(first.repaired, 7u);
+  EXPECT_EQ(sidecar_size("/small"), size);
+  EXPECT_FALSE(std::filesystem::exists(array_.object(0, 0xabc, 0)));
+  EXPECT_TRUE(array_.check(Repair::kPreen).clean());
+  const CheckReport verified = array_.check(Repair::kNone, true);
+  EXPECT_TRUE(verified.clean()) << summary(verified);
+  EXPECT_EQ(verified.bytes_verified, 10u * kChunk + 1234 + 700);
+}
+
+TEST_F(RepairTest, RecoveryDoesTheSameAndCounts) {
+  leave_what_crashes_leave();
+  {
+    const auto array = array_.open(false);
+    const auto counts = recover_array(array_.environment, *array);
+    ASSERT_TRUE(counts.is_ok()) << counts.status().message();
+    EXPECT_EQ(counts->orphans_removed, 5u);
+    EXPECT_EQ(counts->torn_tails, 1u);
+    EXPECT_GE(counts->bytes_freed, 3u * 10'000 + 2 * 5000 + kChunk);
+    const auto again = recover_array(array_.environment, *array);
+    ASSERT_TRUE(again.is_ok());
+    EXPECT_EQ(again->orphans_removed, 0u);
+    EXPECT_EQ(again->torn_tails, 0u);
+    EXPECT_EQ(again->bytes_freed, 0u);
+  }
+  EXPECT_TRUE(array_.check(Repair::kNone, true).clean());
+}
+
+TEST_F(RepairTest, AChunkReplacedInTheMiddleIsGivenBack) {
+  // A hole in the middle of /holes: chunks 3 to 8 were removed by a commit, their slots not yet punched.
+  const HandMadeArray::Spec spec{0x4400, 0, 12 * kChunk, 4};
+  SidecarRecord record;
+  record.sequence = 1;
+  record.size = spec.size;
+  for (ChunkIndex chunk = 0; chunk < 12; ++chunk) {
+    const Extent extent = array_.write_chunk(spec, chunk);
+    if (chunk < 3 || chunk > 8) record.extents.emplace_back(chunk, extent);
+  }
+  array_.write_sidecar("/holes", spec.file, {record});
+  EXPECT_EQ(summary(array_.check()),
+            "leftover-space /holes -1 0; leftover-space /holes -1 1; leftover-space /holes -1 2");
+  struct stat before, after;
+  ASSERT_EQ(::stat(array_.object(1, spec.file, 0).c_str(), &before), 0);
+  array_.check(Repair::kPreen);
+  ASSERT_EQ(::stat(array_.object(1, spec.file, 0).c_str(), &after), 0);
+  EXPECT_EQ((before.st_blocks - after.st_blocks) * 512, 2 * kChunk);
+  EXPECT_TRUE(array_.check(Repair::kNone, true).clean());
+}
+
+TEST_F(RepairTest, AFirstCommitCutShortBecomesAnEmptyFile) {
+  std::filesystem::resize_file(array_.sidecar("/run/big.pt"), 400);
+  EXPECT_EQ(array_.check(Repair::kPreen).orphans, 3u);
+  EXPECT_EQ(sidecar_size("/run/big.pt"), 0u);
+  EXPECT_TRUE(array_.check(Repair::kNone, true).clean());
+}
+
+TEST_F(RepairTest, TheTimesOfAFileSurviveCuttingItsTornTail) {
+  leave_what_crashes_leave();
+  const struct timespec times[2] = {{1000, 5}, {2000, 7}};
+  ASSERT_EQ(::utimensat(AT_FDCWD, array_.sidecar("/small").c_str(), times, 0), 0);
+  array_.check(Repair::kPreen);
+  struct stat attributes;
+  ASSERT_EQ(::stat(array_.sidecar("/small").c_str(), &attributes), 0);
+  EXPECT_EQ(attributes.st_mtim.tv_sec, 2000);
+  EXPECT_EQ(attributes.st_mtim.tv_nsec, 7);
+}
+
+TEST_F(RepairTest, ObjectsOfAnUnreadableSidecarAreKept) {
+  HandMadeArray::flip_bit(array_.sidecar("/run/big.pt"), 200);  // the header still tells whose it is
+  std::ofstream(array_.object(0, 0xabc, 0)) << "x";
+  {
+    const auto array = array_.open(false);
+    const auto counts = recover_array(array_.environment, *array);
+    ASSERT_TRUE(counts.is_ok());
+    EXPECT_EQ(counts->orphans_removed, 1u);
+  }
+  HandMadeArray::flip_bit(array_.sidecar("/run/big.pt"), 200);
+  EXPECT_TRUE(array_.check(Repair::kNone, true).clean());
+}
+
+TEST_F(RepairTest, WhenASidecarDoesNotTellWhoseItIsEverythingIsKept) {
+  std::vector<std::byte> garbage(sidecar_size("/run/big.pt"));
+  test::fill(garbage, 99, 0);
+  HandMadeArray::write_at(array_.sidecar("/run/big.pt"), 0, garbage);
+  std::ofstream(array_.object(0, 0xabc, 0)) << "x";
+  {
+    const auto array = array_.open(false);
+    const auto counts = recover_array(array_.environment, *array);
+    ASSERT_TRUE(counts.is_ok());
+    EXPECT_EQ(counts->orphans_removed, 0u);
+  }
+  EXPECT_EQ(summary(array_.check(Repair::kPreen)), "sidecar /run/big.pt -1 -1");
+  EXPECT_TRUE(std::filesystem::exists(array_.object(0, 0xabc, 0)));
+  for (MemberIndex m = 0; m < HandMadeArray::kMembers; ++m)
+    EXPECT_TRUE(std::filesystem::exists(array_.object(m, kBig, 2)));
+}
+
+class SetAsideTest : public RepairTest {
+ protected:
+  std::string lost_and_found() const { return array_.members[0] + "/lost+found"; }
+  std::set<std::string> names_there() const {
+    std::set<std::string> names;
+    if (!std::filesystem::exists(lost_and_found())) return names;
+    for (const auto& entry : std::filesystem::directory_iterator(lost_and_found()))
+      names.insert(entry.path().filename().string().substr(17));  // behind the inode
+    return names;
+  }
+  std::string text_there() const {
+    for (const auto& entry : std::filesystem::directory_iterator(lost_and_found()))
+      if (entry.path().extension() == ".txt") {
+        std::ifstream file(entry.path());
+        return {std::istreambuf_iterator<char>(file), {}};
+      }
+    return "";
+  }
+};
+
+TEST_F(SetAsideTest, ADamagedFileMovesWithATextOfWhatSurvives) {
+  const Extent extent = image_.extents.get(4);
+  HandMadeArray::flip_bit(array_.object(extent.member, kBig, 2), extent.slot * kChunk + 99);
+  EXPECT_TRUE(array_.check(Repair::kPreen, true).errors.at(0).repaired == false);
+  EXPECT_TRUE(names_there().empty());
+  EXPECT_EQ(summary(array_.check(Repair::kYes, true)),
+            "checksum /run/big.pt 4 " + std::to_string(extent.member) + " repaired");
+  EXPECT_EQ(names_there(), (std::set<std::string>{"big.pt.sidecar", "big.pt.txt"}));
+  EXPECT_FALSE(std::filesystem::exists(array_.sidecar("/run/big.pt")));
+  const std::string text = text_there();
+  EXPECT_NE(text.find("/run/big.pt"), std::string::npos) << text;
+  EXPECT_NE(text.find("checksum, chunk 4, member"), std::string::npos) << text;
+  EXPECT_NE(text.find("bytes 0 to 262143 (262144 bytes)"), std::string::npos) << text;
+  EXPECT_NE(text.find("bytes 327680 to 656593 (328914 bytes)"), std::string::npos) << text;
+  // What is left is clean, and what was set aside keeps its objects through every later repair.
+  for (const Repair repair : {Repair::kNone, Repair::kPreen, Repair::kYes})
+    EXPECT_TRUE(array_.check(repair, true).clean());
+  {
+    const auto array = array_.open(false);
+    EXPECT_EQ(recover_array(array_.environment, *array)->orphans_removed, 0u);
+  }
+  for (MemberIndex m = 0; m < HandMadeArray::kMembers; ++m)
+    EXPECT_TRUE(std::filesystem::exists(array_.object(m, kBig, 2)));
+}
+
+TEST_F(SetAsideTest, AllNamesOfADamagedFileMove) {
+  std::filesystem::create_hard_link(array_.sidecar("/run/big.pt"), array_.sidecar("/big.pt"));
+  std::filesystem::remove(array_.object(0, kBig, 2));
+  array_.check(Repair::kYes);
+  EXPECT_EQ(names_there(), (std::set<std::string>{"big.pt.sidecar", "big.pt.txt", "big.pt-2.sidecar", "big.pt-2.txt"}));
+  EXPECT_TRUE(array_.check(Repair::kNone, true).clean());
+}
+
+TEST_F(SetAsideTest, AnUnreadableSidecarMovesAndStillProtectsItsObjects) {
+  HandMadeArray::flip_bit(array_.sidecar("/run/big.pt"), 200);
+  EXPECT_EQ(summary(array_.check(Repair::kYes)), "sidecar /run/big.pt -1 -1 repaired");
+  EXPECT_NE(text_there().find("0000000100000011"), std::string::npos) << text_there();
+  EXPECT_TRUE(array_.check(Repair::kYes, true).clean());
+  EXPECT_TRUE(std::filesystem::exists(array_.object(1, kBig, 2)));
+}
+
+TEST(SurvivingRanges, AreWhatLostChunksLeave) {
+  using Ranges = std::vector<std::string>;
+  EXPECT_EQ(surviving_ranges(0, 10, {}), Ranges{});
+  EXPECT_EQ(surviving_ranges(25, 10, {}), Ranges{"bytes 0 to 24 (25 bytes)"});
+  EXPECT_EQ(surviving_ranges(25, 10, {1}), (Ranges{"bytes 0 to 9 (10 bytes)", "bytes 20 to 24 (5 bytes)"}));
+  EXPECT_EQ(surviving_ranges(25, 10, {0, 2}), Ranges{"bytes 10 to 19 (10 bytes)"});
+  EXPECT_EQ(surviving_ranges(25, 10, {0, 1, 2, 900}), Ranges{});
+  EXPECT_EQ(surviving_ranges(5, 10, {UINT64_MAX}), Ranges{"bytes 0 to 4 (5 bytes)"});
+}
+
+}  // namespace
+}  // namespace fpfs
