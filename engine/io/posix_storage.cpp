@@ -283,7 +283,7 @@ Status PosixStorage::list(Handle directory, const std::function<bool(const Direc
   if (fd < 0) return failure("open directory", directory);
   std::unique_ptr<DIR, int (*)(DIR*)> stream(::fdopendir(fd), ::closedir);
   if (stream == nullptr) {
-    const Status status = failure("open directory", directory);
+    Status status = failure("open directory", directory);
     ::close(fd);
     return status;
   }
