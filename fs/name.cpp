@@ -76,8 +76,9 @@ void rename(fuse_req_t request, fuse_ino_t parent, const char* name, fuse_ino_t 
   }
   FileSystem& file_system = file_system_of(request);
   InodeTable& inodes = file_system.inodes();
-  reply_status(request, file_system.store().rename(inodes.get(parent).handle, name, inodes.get(new_parent).handle,
-                                                   new_name, flags));
+  // Answered later when uncommitted content is about to replace committed content: that waits for its commit.
+  file_system.store().rename_async(inodes.get(parent).handle, name, inodes.get(new_parent).handle, new_name, flags,
+                                   [request](const Status& status) { reply_status(request, status); });
 }
 
 }  // namespace fpfs::operations

@@ -115,7 +115,7 @@ void release(fuse_req_t request, fuse_ino_t, fuse_file_info* info) noexcept {
     if (!file_system.settings().durable_at_close) {
       file->closed_by_writer();
     } else if (file->is_dirty() && file->error().is_ok()) {
-      file_system.control(std::move(file), ControlRequest::Kind::kCommit, 0, 0, log_fault);
+      file_system.control(std::move(file), ControlRequest::Kind::kClose, 0, 0, log_fault);
     }
   }
   file_system.handles().remove(open);

@@ -5,8 +5,8 @@
 namespace fpfs::operations {
 namespace {
 
-void commit_then_reply(fuse_req_t request, const OpenFile& open) {
-  file_system_of(request).control(open.file, ControlRequest::Kind::kCommit, 0, 0,
+void commit_then_reply(fuse_req_t request, const OpenFile& open, ControlRequest::Kind kind) {
+  file_system_of(request).control(open.file, kind, 0, 0,
                                   [request](const Status& status) { reply_status(request, status); });
 }
 
@@ -18,14 +18,14 @@ void flush(fuse_req_t request, fuse_ino_t, fuse_file_info* info) noexcept {
     fuse_reply_err(request, 0);
     return;
   }
-  if (file_system_of(request).settings().durable_at_close) return commit_then_reply(request, open);
+  if (file_system_of(request).settings().durable_at_close) return commit_then_reply(request, open, ControlRequest::Kind::kClose);
   open.file->closed_by_writer();
   reply_status(request, open.file->error());
 }
 
 // Also with data_only: the size and the extents are what makes data reachable, and they are the whole commit.
 void fsync(fuse_req_t request, fuse_ino_t, int, fuse_file_info* info) noexcept {
-  commit_then_reply(request, OpenHandles::file(info->fh));
+  commit_then_reply(request, OpenHandles::file(info->fh), ControlRequest::Kind::kCommit);
 }
 
 void fsyncdir(fuse_req_t request, fuse_ino_t node, int, fuse_file_info*) noexcept {

@@ -42,7 +42,7 @@ void File::start_commit(ControlRequest* requests, Deferred& deferred) {
   commit_->requests = requests;
   commit_->sync = !requests->lazy;
   for (const ControlRequest* request = requests; request != nullptr; request = request->next)
-    commit_->closing |= request->closing;
+    commit_->closing |= request->kind == ControlRequest::Kind::kClose;
   if (commit_->sync) {
     commit_->new_name_in = new_name_in_;
     new_name_in_ = kNoHandle;
@@ -330,7 +330,7 @@ void File::closed_by_writer() {
   };
   auto start = [](const std::shared_ptr<File>& file, bool lazy) {
     auto* job = new Background{{}, file};
-    job->request.closing = true;
+    job->request.kind = ControlRequest::Kind::kClose;
     job->request.lazy = lazy;
     job->request.owner = job;
     job->request.complete = [](ControlRequest& request, const Status&) {

@@ -44,7 +44,7 @@ void File::complete_with(Deferred& deferred, ControlRequest& request, const Stat
 
 void File::run_controls(Deferred& deferred) {
   while (controls_head_ != nullptr && active_writes_ == 0 && may_flush()) {
-    if (controls_head_->kind == ControlRequest::Kind::kCommit) {
+    if (controls_head_->is_commit()) {
       if (!run_commit_request(deferred)) return;
       continue;
     }
@@ -92,8 +92,7 @@ bool File::run_commit_request(Deferred& deferred) {
     return true;
   }
   ControlRequest* list = nullptr;
-  while (controls_head_ != nullptr && controls_head_->kind == ControlRequest::Kind::kCommit &&
-         controls_head_->lazy == lazy) {
+  while (controls_head_ != nullptr && controls_head_->is_commit() && controls_head_->lazy == lazy) {
     ControlRequest* request = pop_control();
     request->next = list;
     list = request;

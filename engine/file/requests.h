@@ -68,6 +68,7 @@ struct WriteRequest {
 struct ControlRequest {
   enum class Kind : uint8_t {
     kCommit,     // make everything written before durable, as one consistent point
+    kClose,      // the same, when a writer closes: space preallocated beyond the content is given back
     kTruncate,   // set the size to `offset`
     kPunchHole,  // [offset, offset + length) reads as zeros; the size stays
   };
@@ -77,11 +78,11 @@ struct ControlRequest {
   void (*complete)(ControlRequest& request, const Status& status) = nullptr;
   void* owner = nullptr;
 
-  // kCommit only: the last writer closes, so space preallocated beyond the content is given back.
-  bool closing = false;
-  // kCommit only, with Durable::kFsync: content that fits its sidecar is appended there without a sync (the kernel's
+  // kClose only, with Durable::kFsync: content that fits its sidecar is appended there without a sync (the kernel's
   // writeback makes it durable soon); other content is left for a real commit.
   bool lazy = false;
+
+  bool is_commit() const { return kind == Kind::kCommit || kind == Kind::kClose; }
 
   // The engine's own.
   ControlRequest* next = nullptr;
