@@ -13,6 +13,13 @@
 namespace fpfs {
 namespace {
 
+// "<16 hex digits>-<name>.sidecar" and ".txt" (engine/check/set_aside.h).
+bool is_set_aside_name(const std::string& name) {
+  constexpr size_t kDigits = 16;
+  return name.size() > kDigits && name.find_first_not_of("0123456789abcdef") == kDigits && name[kDigits] == '-' &&
+         (name.ends_with(".sidecar") || name.ends_with(".txt"));
+}
+
 Status unless_missing(Status status) {
   return status.code() == StatusCode::kNotFound ? Status::ok() : status;
 }
@@ -91,6 +98,21 @@ Result<ScopedHandle> open_former(Storage& storage, Handle directory) {
   return ScopedHandle(storage, handle);
 }
 
+// What fsck set aside describes the former array's objects. Anything else in lost+found is not ours, least of all what
+// the filesystem's own fsck put there.
+Status remove_set_aside(Storage& storage, Handle directory) {
+  const Result<Handle> opened = storage.open_at(directory, kLostFoundName, O_RDONLY | O_DIRECTORY);
+  if (!opened.is_ok()) return unless_missing(opened.status());
+  const ScopedHandle lost_found(storage, *opened);
+  std::vector<std::string> names;
+  FPFS_RETURN_IF_ERROR(storage.list(*opened, [&](const DirectoryEntry& entry) {
+    if (is_set_aside_name(entry.name)) names.push_back(entry.name);
+    return true;
+  }));
+  for (const std::string& name : names) FPFS_RETURN_IF_ERROR(storage.unlink(*opened, name));
+  return storage.fsync(*opened);
+}
+
 }  // namespace
 
 Status set_former_aside(Storage& storage, Handle directory) {
@@ -107,6 +129,7 @@ Status remove_former(Storage& storage, Handle directory) {
   for (const char* name : {kObjectsName, kTreeName, kStateName, kSuperblockNewName})
     FPFS_RETURN_IF_ERROR(unless_missing(remover.take(directory, name)));
   FPFS_RETURN_IF_ERROR(remover.remove_all());
+  FPFS_RETURN_IF_ERROR(remove_set_aside(storage, directory));
   former.reset();
   FPFS_RETURN_IF_ERROR(storage.remove_directory(directory, kFormerName));
   return storage.fsync(directory);

@@ -250,6 +250,10 @@ TEST_F(FormatTest, ForceRemovesTheFormerArrayAndKeepsTheRest) {
   write_file(path("b/objects/07/0000000000000107.00000000"), "data");
   write_file(path("a/state"), "dirty\n");
   write_file(path("a/notes.txt"), "mine");
+  std::filesystem::create_directory(path("a/lost+found"));
+  write_file(path("a/lost+found/0000000000000c0d-step.pt.sidecar"), "set aside");
+  write_file(path("a/lost+found/0000000000000c0d-step.pt.txt"), "set aside");
+  write_file(path("a/lost+found/#1234"), "the filesystem's own");
   std::filesystem::create_directory(path("kept"));
   write_file(path("kept/file"), "outside");
   ASSERT_EQ(::chmod(path("a/tree/run1/deep").c_str(), 0), 0);
@@ -264,6 +268,9 @@ TEST_F(FormatTest, ForceRemovesTheFormerArrayAndKeepsTheRest) {
   EXPECT_FALSE(exists(path("a/state")));
   EXPECT_FALSE(exists(path("a/.fastpersistfs-former")));
   EXPECT_EQ(read_file(path("a/notes.txt")), "mine");
+  EXPECT_FALSE(exists(path("a/lost+found/0000000000000c0d-step.pt.sidecar")));
+  EXPECT_FALSE(exists(path("a/lost+found/0000000000000c0d-step.pt.txt")));
+  EXPECT_EQ(read_file(path("a/lost+found/#1234")), "the filesystem's own");
   EXPECT_EQ(read_file(path("kept/file")), "outside") << "links are removed, not followed";
   EXPECT_NE(must_open(paths({"a", "b"})), nullptr);
 }
