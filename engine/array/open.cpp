@@ -190,14 +190,14 @@ Status Opener::check_complete() const {
 Result<bool> Opener::has_direct_io(const Found& found) const {
   alignas(kIoAlignment) std::array<std::byte, kSuperblockSize> block;
   const Result<Handle> opened = storage_.open_at(found.directory.get(), kSuperblockName, O_RDONLY | O_DIRECT);
-  Result<size_t> size = opened.status().is_ok() ? Result<size_t>(size_t{0}) : Result<size_t>(opened.status());
+  Status status = opened.status();
   if (opened.is_ok()) {
     const ScopedHandle file(storage_, *opened);
-    size = storage_.pread(*opened, block, 0);
+    status = storage_.pread(*opened, block, 0).status();
   }
-  if (size.is_ok()) return true;
-  if (size.status().errno_value() == EINVAL || size.status().errno_value() == EOPNOTSUPP) return false;
-  return size.status().with_context(found.path);
+  if (status.is_ok()) return true;
+  if (status.errno_value() == EINVAL || status.errno_value() == EOPNOTSUPP) return false;
+  return status.with_context(found.path);
 }
 
 Result<ScopedHandle> Opener::lock(const Found& found) const {
