@@ -6,8 +6,8 @@ namespace fpfs::tools {
 namespace {
 
 Json status_with(uint64_t read, uint64_t written) {
-  return parse_json(R"({"commits": 4, "members": [)"
-                    R"({"path": "/a", "state": "online", "bytes_read": )" +
+  return parse_json(R"({"files": {"commits": 4}, "members": [)"
+                    R"({"path": "/a", "state": "ok", "bytes_read": )" +
                     std::to_string(read) + R"(, "bytes_written": )" + std::to_string(written) +
                     R"(},)"
                     R"({"path": "/b", "state": "missing", "bytes_read": )" +
@@ -42,12 +42,12 @@ TEST(StatusView, MembersShowTheirErrorsInAll) {
 
 TEST(StatusView, ArrayTellsStateAndOptions) {
   const std::string text = describe_array(parse_json(
-      R"({"array": {"id": "u-u", "label": "run", "chunk_size": 1048576}, "state": "read-only",
-          "read_only_reason": "sync failed", "options": {"durable": "close", "verify": true, "queue_depth": 16},
+      R"({"array": {"id": "u-u", "label": "run", "chunk_size": 1048576, "read_only_reason": "sync failed"},
+          "state": "failed", "options": {"durable": "close", "verify": true, "queue_depth": 16},
           "buffers": {"size": 1048576, "total": 256, "free": 6, "evictable": 200, "waiting": 3},
           "recovery": {"was_dirty": true, "orphans_removed": 2, "bytes_freed": 4096, "torn_tails": 1}})"));
   EXPECT_NE(text.find("u-u \"run\""), std::string::npos) << text;
-  EXPECT_NE(text.find("read-only: sync failed"), std::string::npos) << text;
+  EXPECT_NE(text.find("failed, read-only since: sync failed"), std::string::npos) << text;
   EXPECT_NE(text.find("durable=close,verify=on,queue_depth=16"), std::string::npos) << text;
   EXPECT_NE(text.find("256 of 1 MiB: 6 free, 200 clean, 50 in use; 3 requests wait"), std::string::npos) << text;
   EXPECT_NE(text.find("2 orphan objects freed (4 KiB), 1 torn tails cut"), std::string::npos) << text;
@@ -55,14 +55,20 @@ TEST(StatusView, ArrayTellsStateAndOptions) {
 
 TEST(StatusView, OpenFilesBusiestFirst) {
   const Json before = parse_json(R"({"open_files": [{"path": "/quiet", "bytes_written": 10},
-                                                    {"path": "/busy", "bytes_written": 10}]})");
+                                                    {"path": "/busy", "bytes_written": 10},
+                                                    {"path": "/busy", "bytes_read": 5}]})");
   const Json now = parse_json(R"({"open_files": [{"path": "/quiet", "bytes_written": 10},
-                                                 {"path": "/busy", "bytes_written": 2058, "dirty": true},
-                                                 {"path": "/new", "bytes_written": 9999999}]})");
+                                                 {"path": "/busy", "bytes_written": 2058, "writing": true},
+                                                 {"path": "/busy", "bytes_read": 3077},
+                                                 {"path": "/new", "bytes_written": 1024}],
+                                  "open_files_omitted": 3})");
   const std::string text = describe_open_files(now, before, 1.0);
   EXPECT_LT(text.find("/busy"), text.find("/quiet")) << text;
   EXPECT_NE(text.find("2 KiB/s"), std::string::npos) << text;
+  EXPECT_NE(text.find("3 KiB/s"), std::string::npos) << text;
+  EXPECT_EQ(text.find("/busy"), text.rfind("/busy")) << text;
   EXPECT_NE(text.find("/new"), std::string::npos) << text;
+  EXPECT_NE(text.find("and 3 less busy"), std::string::npos) << text;
 }
 
 // A daemon of another release may leave out anything and may mean something else by a name.

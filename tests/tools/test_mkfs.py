@@ -98,6 +98,7 @@ def test_same_directory_twice_is_refused(binaries, fresh):
 
 
 def test_nested_directories_are_refused(binaries, fresh):
+    fresh[0].mkdir()
     inner = fresh[0] / "inner"
     assert_one_line_error(mkfs(binaries, f"{fresh[0]}:{inner}"), 16, inner)
     assert_one_line_error(mkfs(binaries, f"{inner}:{fresh[0]}"), 16, inner)

@@ -67,9 +67,9 @@ CLI::Option* add_size_option(CLI::App& app, const std::string& name, uint64_t& v
             Result<uint64_t> size = parse_size(text);
             return size.is_ok() ? std::string() : size.status().message();
           },
-          "SIZE"))
+          ""))
       ->default_str(format_size(value))
-      ->type_name("");
+      ->type_name("SIZE");
 }
 
 int run_program(const std::string& program, int failure, const std::function<int()>& body) noexcept {

@@ -86,7 +86,6 @@ Json result_json(const BenchResult& result) {
           {"seconds", result.seconds},
           {"bytes_per_second", result.rate()},
           {"drive_bytes", result.drive_bytes},
-          {"commit_seconds", result.commit_seconds},
           {"latency_seconds", {{"p50", result.latency_p50}, {"p99", result.latency_p99}, {"max", result.latency_max}}}};
 }
 
@@ -99,7 +98,10 @@ void print_results_json(const Array& array, const BenchOptions& options, const R
                  {"queue_depth", options.queue_depth},
                  {"jobs", options.jobs},
                  {"buffer_memory", options.buffer_memory}};
-  if (results.write) object["write"] = result_json(*results.write);
+  if (results.write) {
+    object["write"] = result_json(*results.write);
+    object["write"]["commit_seconds"] = results.write->commit_seconds;
+  }
   if (results.read) object["read"] = result_json(*results.read);
   print_json(object);
 }

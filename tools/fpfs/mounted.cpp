@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
@@ -17,15 +18,26 @@ namespace {
 // The kernel's limit for one attribute.
 constexpr size_t kAttributeBytesMax = 64 * 1024;
 
-Result<Json> read_json_attribute(const std::string& path, const char* name) {
+// `named`: the path that the user gave, for messages.
+Result<Json> read_json_attribute(const std::string& path, const char* name, const std::string& named) {
   std::vector<char> value(kAttributeBytesMax);
   const ssize_t length = ::getxattr(path.c_str(), name, value.data(), value.size());
-  if (length < 0) return explain_mount_error(errno, path);
+  if (length < 0) return explain_mount_error(errno, named);
   Json object = parse_json(std::string(value.data(), static_cast<size_t>(length)));
   if (!object.is_object())
     return Status::error(StatusCode::kUnsupported,
-                         path + ": the daemon's answer is no JSON object; are it and fpfs of one release?");
+                         named + ": the daemon's answer is no JSON object; are it and fpfs of one release?");
   return object;
+}
+
+// One word for monitoring, the worst that is true.
+std::string state_of(const Json& status) {
+  const Json& array = object_at(status, "array");
+  if (!text_at(array, "read_only_reason").empty()) return "failed";
+  if (flag_at(array, "degraded")) return "degraded";
+  for (const Json& member : array_at(status, "members"))
+    if (text_at(member, "state", "ok") != "ok") return "failing";
+  return "ok";
 }
 
 }  // namespace
@@ -63,7 +75,13 @@ Result<std::string> mount_root_of(const std::string& path) {
 
 Result<Json> read_mount_status(const std::string& path) {
   FPFS_ASSIGN_OR_RETURN(std::string root, mount_root_of(path));
-  return read_json_attribute(root, "user.fastpersistfs.status");
+  FPFS_ASSIGN_OR_RETURN(Json status, read_json_attribute(root, "user.fastpersistfs.status", path));
+  status["state"] = state_of(status);
+  struct statvfs space {};
+  if (::statvfs(root.c_str(), &space) != 0) return explain_mount_error(errno, path);
+  status["space"] = {{"total", uint64_t{space.f_blocks} * space.f_frsize},
+                     {"free", uint64_t{space.f_bavail} * space.f_frsize}};
+  return status;
 }
 
 Result<Json> read_file_stat(const std::string& path) {
@@ -71,7 +89,7 @@ Result<Json> read_file_stat(const std::string& path) {
   if (::stat(path.c_str(), &attributes) != 0) return explain_mount_error(errno, path);
   if (!S_ISREG(attributes.st_mode))
     return Status::error(StatusCode::kInvalidArgument, path + ": not a regular file; name a file of a mounted array");
-  return read_json_attribute(path, "user.fastpersistfs.stat");
+  return read_json_attribute(path, "user.fastpersistfs.stat", path);
 }
 
 Status explain_mount_error(int errno_value, const std::string& path) {

@@ -31,8 +31,11 @@ Result<std::string> resolve(const std::string& path);
 // The root of the mount that `path` lies in.
 Result<std::string> mount_root_of(const std::string& path);
 
-// The JSON behind user.fastpersistfs.status of the mount that `path` lies in, or user.fastpersistfs.stat of a file.
+// The JSON (keys: fs/status_report.h) behind user.fastpersistfs.status of the mount that `path` lies in. Added to it:
+// "state" ("ok"; "failing": a member has errors; "degraded": a member is missing; "failed": the array turned read-only
+// by itself) and "space" {"total", "free"}.
 Result<Json> read_mount_status(const std::string& path);
+// The JSON behind user.fastpersistfs.stat of a regular file.
 Result<Json> read_file_stat(const std::string& path);
 
 // What a failed call on a mount means, in words: no fastpersistfs there, its daemon gone, or plainly the errno.

@@ -60,7 +60,7 @@ void print_human(const std::string& path, const Json& stat) {
   facts.add("Codecs", codec_shares(stat));
   facts.add("Members", member_list(stat));
   facts.add("File id", text_at(stat, "file_id", "-"));
-  const uint64_t last_commit = number_at(stat, "last_commit");
+  const uint64_t last_commit = number_at(stat, "changed");
   facts.add("Last commit", last_commit == 0 ? "-" : local_time(last_commit));
   facts.add("State", flag_at(stat, "dirty") ? "being written: not everything is committed" : "committed");
   fmt::print("{}", facts.text());
@@ -70,7 +70,9 @@ int run(const Options& options) {
   Result<Json> stat = read_file_stat(options.path);
   if (!stat.is_ok()) return fail(kProgram, kExitFailure, stat.status().message());
   if (options.json) {
-    print_json(*stat);
+    Json object = {{"path", options.path}};
+    object.update(*stat);
+    print_json(object);
   } else {
     print_human(options.path, *stat);
   }

@@ -52,8 +52,13 @@ std::string buffers_text(const Json& status) {
 }
 
 std::string state_text(const Json& status) {
+  const Json& array = object_at(status, "array");
   std::string text = text_at(status, "state", "-");
-  if (std::string reason = text_at(status, "read_only_reason"); !reason.empty()) text += ": " + reason;
+  if (std::string reason = text_at(array, "read_only_reason"); !reason.empty()) {
+    text += ", read-only since: " + reason;
+  } else if (flag_at(array, "read_only")) {
+    text += ", mounted read-only";
+  }
   return text;
 }
 
@@ -78,10 +83,11 @@ void add_rates(Json& now, const Json& before, double seconds) {
       written += real_at(member, "write_bytes_per_second");
     }
   }
-  now["rates"] = {{"seconds", seconds},
-                  {"read_bytes_per_second", read},
-                  {"write_bytes_per_second", written},
-                  {"commits_per_second", rate(now, before, "commits", seconds)}};
+  now["rates"] = {
+      {"seconds", seconds},
+      {"read_bytes_per_second", read},
+      {"write_bytes_per_second", written},
+      {"commits_per_second", rate(object_at(now, "files"), object_at(before, "files"), "commits", seconds)}};
 }
 
 std::string describe_array(const Json& status) {
@@ -98,11 +104,10 @@ std::string describe_array(const Json& status) {
   facts.add("Space",
             fmt::format("{}, {} free", format_size(number_at(space, "total")), format_size(number_at(space, "free"))));
   facts.add("Chunk size", format_size(number_at(array, "chunk_size")));
-  facts.add("Names kept in", text_at(array, "metadata_path", "-"));
   facts.add("Options", options_text(status));
   facts.add("Buffers", buffers_text(status));
   facts.add("Files", fmt::format("{} open, {} not committed; {} commits so far", number_at(files, "open"),
-                                 number_at(files, "dirty"), number_at(status, "commits")));
+                                 number_at(files, "dirty"), number_at(files, "commits")));
   facts.add("Rates", fmt::format("{} read, {} written", format_rate(real_at(rates, "read_bytes_per_second")),
                                  format_rate(real_at(rates, "write_bytes_per_second"))));
   const Json& recovery = object_at(status, "recovery");
@@ -130,28 +135,47 @@ std::string describe_members(const Json& status) {
 }
 
 std::string describe_open_files(const Json& status, const Json& before, double seconds) {
-  std::map<std::string, const Json*> earlier;
-  for (const Json& file : array_at(before, "open_files")) earlier[text_at(file, "path")] = &file;
-  struct Line {
-    const Json* file;
-    double read, written;
+  struct Use {
+    uint64_t size = 0;
+    double read = 0, written = 0;
+    bool writing = false;
   };
-  std::vector<Line> lines;
-  for (const Json& file : array_at(status, "open_files")) {
-    auto found = earlier.find(text_at(file, "path"));
-    const Json& then = found == earlier.end() ? file : *found->second;
-    lines.push_back({&file, rate(file, then, "bytes_read", seconds), rate(file, then, "bytes_written", seconds)});
+  // One file may be open many times, and handles come and go: the sums by path are what compares.
+  const auto totals_of = [](const Json& report) {
+    std::map<std::string, Use> totals;
+    for (const Json& file : array_at(report, "open_files")) {
+      Use& use = totals[text_at(file, "path", "-")];
+      use.size = number_at(file, "size");
+      use.read += static_cast<double>(number_at(file, "bytes_read"));
+      use.written += static_cast<double>(number_at(file, "bytes_written"));
+      use.writing = use.writing || flag_at(file, "writing");
+    }
+    return totals;
+  };
+  const std::map<std::string, Use> earlier = totals_of(before);
+  std::vector<std::pair<std::string, Use>> lines;
+  for (auto& [path, use] : totals_of(status)) {
+    auto found = earlier.find(path);
+    const Use then = found == earlier.end() ? Use() : found->second;
+    Use line = use;
+    line.read = seconds > 0 ? std::max(0.0, use.read - then.read) / seconds : 0;
+    line.written = seconds > 0 ? std::max(0.0, use.written - then.written) / seconds : 0;
+    lines.emplace_back(path, line);
   }
-  std::stable_sort(lines.begin(), lines.end(),
-                   [](const Line& a, const Line& b) { return a.read + a.written > b.read + b.written; });
+  std::stable_sort(lines.begin(), lines.end(), [](const auto& a, const auto& b) {
+    return a.second.read + a.second.written > b.second.read + b.second.written;
+  });
   Table table;
   for (const char* heading : {"SIZE", "READ/S", "WRITTEN/S"}) table.add_column(heading, Table::Align::kRight);
-  table.add_column("STATE", Table::Align::kLeft);
-  table.add_column("OPEN FILE", Table::Align::kLeft);
-  for (const Line& line : lines)
-    table.add_row({format_size(number_at(*line.file, "size")), format_rate(line.read), format_rate(line.written),
-                   flag_at(*line.file, "dirty") ? "writing" : "clean", text_at(*line.file, "path", "-")});
-  return table.text();
+  table.add_column("OPEN FOR", Table::Align::kLeft);
+  table.add_column("FILE", Table::Align::kLeft);
+  for (const auto& [path, use] : lines)
+    table.add_row({format_size(use.size), format_rate(use.read), format_rate(use.written),
+                   use.writing ? "writing" : "reading", path});
+  std::string text = table.text();
+  if (uint64_t omitted = number_at(status, "open_files_omitted"); omitted > 0)
+    text += fmt::format("... and {} less busy ones\n", omitted);
+  return text;
 }
 
 }  // namespace fpfs::tools

@@ -1,6 +1,7 @@
 #include "tools/fsck/report.h"
 
 #include <algorithm>
+#include <filesystem>
 
 #include <fmt/format.h>
 
@@ -30,6 +31,17 @@ std::string line_of(const CheckError& error) {
   line += error.kind + ": " + error.detail;
   if (error.repaired) line += " (repaired)";
   return one_line(std::move(line));
+}
+
+// Where files that were set aside are, now or before; empty when there are none.
+std::string lost_and_found(const std::vector<std::string>& directories) {
+  for (const std::string& directory : directories) {
+    const std::filesystem::path place = std::filesystem::path(directory) / "lost+found";
+    std::error_code error;
+    if (std::filesystem::is_directory(place, error) && !std::filesystem::is_empty(place, error) && !error)
+      return place.string();
+  }
+  return "";
 }
 
 std::string verdict(const CheckReport& report) {
@@ -98,6 +110,8 @@ void print_report(const CheckReport& report, const std::vector<std::string>& dir
                 : std::string("no (--verify-data reads every chunk)"));
   if (report.orphans > 0) facts.add("Orphan objects", fmt::format("{}", report.orphans));
   if (report.repaired > 0) facts.add("Repaired", fmt::format("{}", report.repaired));
+  if (std::string place = lost_and_found(directories); !place.empty())
+    facts.add("Set aside", place + " (each file with a text that says which bytes survive)");
   facts.add("Time", format_duration(report.seconds));
   facts.add("Result", verdict(report));
   fmt::print("{}", facts.text());

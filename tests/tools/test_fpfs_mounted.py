@@ -1,0 +1,241 @@
+"""fpfs on a mount: status, top, stat, map, sync, verify."""
+import json
+import os
+import re
+import subprocess
+
+import pytest
+
+from command_lines import assert_one_line_error
+from lab.data import pattern, write_pattern
+from lab.programs import run
+
+CHUNK = 64 * 1024
+SIZE = 9 * CHUNK + 1000
+
+
+@pytest.fixture
+def fpfs(binaries):
+    return lambda *arguments: run(binaries.fpfs, *arguments, check=False)
+
+
+def json_of(result):
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+@pytest.fixture
+def model(mount):
+    path = mount.path / "model.pt"
+    write_pattern(path, 1, SIZE)
+    return path
+
+
+# --- status, top --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.mount_options("queue_depth=7", "durable=fsync")
+def test_status_json(fpfs, mount, array):
+    write_pattern(mount.path / "file", 3, 5 << 20)
+    status = json_of(fpfs("status", "--json", mount.path))
+    assert status["state"] == "ok" and status["pid"] == mount.pid
+    assert [member["path"] for member in status["members"]] == [str(path) for path in array.members]
+    for member in status["members"]:
+        assert 0 < member["space_free"] <= member["space_total"]
+        assert not any(member[key] for key in ("read_errors", "write_errors", "sync_errors", "checksum_errors"))
+        assert member["read_bytes_per_second"] >= 0 and member["write_bytes_per_second"] >= 0
+    assert status["options"]["queue_depth"] == 7 and status["options"]["durable"] == "fsync"
+    seen = os.statvfs(mount.path)
+    assert status["space"]["total"] == seen.f_blocks * seen.f_frsize
+    assert status["rates"]["seconds"] > 0
+
+
+def test_status_of_a_path_inside_the_mount(fpfs, mount):
+    inside = mount.path / "directory"
+    inside.mkdir()
+    assert json_of(fpfs("status", "--json", inside))["mount_point"] == str(mount.path)
+
+
+def test_status_for_people(fpfs, mount, array):
+    text = fpfs("status", mount.path).stdout
+    for member in array.members:
+        assert str(member) in text
+    assert re.search(r"^State: +ok$", text, re.MULTILINE)
+    assert re.search(r"^Chunk size: +1 MiB$", text, re.MULTILINE)
+    heading, *rows = text.strip().split("\n\n")[1].splitlines()
+    assert heading.split()[:3] == ["MEMBER", "PATH", "STATE"] and len(rows) == len(array.members)
+
+
+def test_top_shows_who_writes(fpfs, mount):
+    with open(mount.path / "busy.pt", "wb", buffering=0) as file:
+        file.write(pattern(1, 0, 1 << 20))
+        result = fpfs("top", mount.path, "--interval", "0.1", "--count", "2")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.count("MEMBER") == 2
+    assert re.search(r"writing +/busy.pt$", result.stdout, re.MULTILINE)
+    assert "\033" not in result.stdout  # no terminal
+
+
+def test_top_ends_at_ctrl_c(binaries, mount):
+    process = subprocess.Popen([binaries.fpfs, "top", str(mount.path), "--interval", "0.1"], stdout=subprocess.PIPE)
+    try:
+        while b"MEMBER" not in process.stdout.readline():
+            assert process.poll() is None
+        process.send_signal(2)
+        process.communicate(timeout=20)
+        assert process.returncode == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
+# --- stat, map ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.chunk_size(CHUNK)
+def test_stat(fpfs, model):
+    stat = json_of(fpfs("stat", "--json", model))
+    assert stat["path"] == str(model)
+    assert (stat["size"], stat["chunks"], stat["chunk_size"]) == (SIZE, 10, CHUNK)
+    assert stat["codecs"]["raw"] == 10 and not stat["dirty"] and not stat["inline"]
+    assert stat["stored_bytes"] >= SIZE
+    assert stat["members"] == [0, 1, 2, 3]
+    assert re.fullmatch(r"[0-9a-f]{16}", stat["file_id"])
+    text = fpfs("stat", model).stdout
+    assert stat["file_id"] in text and f"({SIZE} bytes)" in text and "raw 100.0 %" in text
+
+
+def test_stat_of_a_small_and_an_empty_file(fpfs, mount):
+    (mount.path / "small").write_bytes(b"x" * 100)
+    (mount.path / "empty").touch()
+    assert json_of(fpfs("stat", "--json", mount.path / "small"))["inline"]
+    assert json_of(fpfs("stat", "--json", mount.path / "empty"))["size"] == 0
+    assert "inline" in fpfs("stat", mount.path / "small").stdout
+
+
+@pytest.mark.chunk_size(CHUNK)
+def test_map_says_where_the_bytes_are(fpfs, model, array):
+    found = json_of(fpfs("map", model, "--json"))
+    assert (found["path"], found["size"], found["chunk_size"]) == (str(model), SIZE, CHUNK)
+    content = b""
+    for extent in found["extents"]:
+        assert set(extent) >= {"offset", "length", "member", "file", "file_offset", "stored_length", "codec", "xxh3"}
+        assert extent["offset"] == len(content)
+        assert extent["codec"] == "raw" and re.fullmatch(r"[0-9a-f]{16}", extent["xxh3"])
+        assert extent["file"].startswith(str(array.members[extent["member"]]) + "/")
+        assert extent["length"] <= extent["stored_length"]
+        with open(extent["file"], "rb") as file:
+            file.seek(extent["file_offset"])
+            content += file.read(extent["length"])
+    assert content == pattern(1, 0, SIZE)
+    text = fpfs("map", model).stdout
+    assert found["extents"][3]["xxh3"] in text and found["extents"][0]["file"] in text
+
+
+@pytest.mark.chunk_size(CHUNK)
+def test_map_of_more_extents_than_one_answer_holds(fpfs, mount):
+    path = mount.path / "many"
+    write_pattern(path, 2, 700 * CHUNK)
+    found = json_of(fpfs("map", path, "--json"))
+    assert [extent["offset"] for extent in found["extents"]] == [index * CHUNK for index in range(700)]
+
+
+@pytest.mark.chunk_size(CHUNK)
+def test_map_leaves_holes_out(fpfs, mount):
+    path = mount.path / "sparse"
+    with open(path, "wb") as file:
+        file.write(pattern(1, 0, CHUNK))
+        file.seek(5 * CHUNK)
+        file.write(pattern(1, 0, CHUNK))
+    assert [extent["offset"] for extent in json_of(fpfs("map", path, "--json"))["extents"]] == [0, 5 * CHUNK]
+
+
+def test_map_of_a_file_inside_its_index(fpfs, mount):
+    (mount.path / "small").write_bytes(b"x" * 100)
+    found = json_of(fpfs("map", mount.path / "small", "--json"))
+    assert found["extents"] == [] and found["inline"] and found["size"] == 100
+
+
+# --- sync ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.chunk_size(CHUNK)
+@pytest.mark.mount_options("durable=fsync")
+@pytest.mark.parametrize("what", ["file", "root", "directory"])
+def test_what_was_synced_survives_the_daemon(fpfs, mount, array, what):
+    directory = mount.path / "run"
+    directory.mkdir()
+    path = directory / "model.pt"
+    with open(path, "wb", buffering=0) as file:
+        for offset in range(0, SIZE, CHUNK):
+            file.write(pattern(4, offset, min(CHUNK, SIZE - offset)))
+        target = {"file": path, "root": mount.path, "directory": directory}[what]
+        result = fpfs("sync", target)
+        assert result.returncode == 0 and result.stdout == "", result.stderr
+        mount.kill()
+    mount.start()
+    assert path.read_bytes() == pattern(4, 0, SIZE)
+
+
+def test_sync_goes_on_after_a_path_that_fails(fpfs, model, mount):
+    result = fpfs("sync", mount.path / "absent", model)
+    assert_one_line_error(result, 1, "absent")
+
+
+# --- verify -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.chunk_size(CHUNK)
+def test_verify_whole_files(fpfs, mount, model):
+    result = fpfs("verify", model)
+    assert result.returncode == 0 and result.stdout == f"{model}: 10 chunks, as written\n"
+    (mount.path / "sub").mkdir()
+    write_pattern(mount.path / "sub" / "other", 5, 400 * CHUNK)
+    (mount.path / "empty").touch()
+    found = json_of(fpfs("verify", mount.path, "--json"))
+    assert found == {"clean": True, "files": 3, "chunks": 410, "errors": []}
+
+
+@pytest.mark.chunk_size(CHUNK)
+def test_verify_finds_what_the_drive_changed(fpfs, mount, model, array):
+    array.damaged = True
+    extents = json_of(fpfs("map", model, "--json"))["extents"]
+    for index in (2, 7):
+        with open(extents[index]["file"], "r+b", buffering=0) as file:
+            byte = os.pread(file.fileno(), 1, extents[index]["file_offset"] + 99)
+            os.pwrite(file.fileno(), bytes([byte[0] ^ 1]), extents[index]["file_offset"] + 99)
+            os.fsync(file.fileno())
+    result = fpfs("verify", model)
+    assert result.returncode == 4 and result.stdout == ""
+    assert len(result.stderr.splitlines()) == 2
+    result = fpfs("verify", "--json", model)
+    assert result.returncode == 4
+    found = json.loads(result.stdout)
+    assert not found["clean"] and [error["chunk"] for error in found["errors"]] == [2, 7]
+    assert all(error["path"] == str(model) and error["detail"] for error in found["errors"])
+
+
+# --- not a mount --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("verb", ["status", "top", "stat", "map", "sync", "verify"])
+def test_elsewhere(fpfs, native, verb):
+    file = native / "file"
+    file.write_bytes(b"x")
+    directory_verbs = ("status", "top", "sync")
+    target = native if verb in directory_verbs else file
+    assert_one_line_error(fpfs(verb, target), 1, target, "not on a mounted fastpersistfs")
+    assert_one_line_error(fpfs(verb, native / "absent"), 1, native / "absent")
+
+
+@pytest.mark.parametrize("verb", ["stat", "map"])
+def test_a_directory_is_no_file(fpfs, mount, verb):
+    assert_one_line_error(fpfs(verb, mount.path), 1, mount.path)
+
+
+def test_after_the_daemon_died(fpfs, mount):
+    mount.process.kill()
+    mount.process.wait()
+    for verb in ("status", "verify", "sync"):
+        assert_one_line_error(fpfs(verb, mount.path), 1, "daemon of this mount is gone")
+    mount.kill()
