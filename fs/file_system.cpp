@@ -16,7 +16,6 @@ FileSystem::FileSystem(Environment& environment, Store& store, Settings settings
     : environment_(environment),
       store_(store),
       settings_(std::move(settings)),
-      started_seconds_(environment.now().tv_sec),
       inodes_(store.storage(), store.root(), root),
       read_calls_(kCallsInitial, kReadCallsMax),
       write_calls_(kCallsInitial, kWriteCallsMax),

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -38,7 +39,9 @@ class FileSystem {
   InodeTable& inodes() { return inodes_; }
   OpenHandles& handles() { return handles_; }
   const Settings& settings() const { return settings_; }
-  time_t started_seconds() const { return started_seconds_; }
+  double uptime_seconds() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - started_).count();
+  }
 
   CallPool<ReadCall>& read_calls() { return read_calls_; }
   CallPool<WriteCall>& write_calls() { return write_calls_; }
@@ -67,7 +70,7 @@ class FileSystem {
   Environment& environment_;
   Store& store_;
   const Settings settings_;
-  const time_t started_seconds_;
+  const std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
   InodeTable inodes_;
   OpenHandles handles_;
   CallPool<ReadCall> read_calls_;

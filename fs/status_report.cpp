@@ -18,17 +18,28 @@ using nlohmann::json;
 constexpr size_t kOpenFilesMax = 64;
 constexpr const char* kCodecNames[] = {"none", "raw", "zstd", "zstd-planes"};
 
+bool is_degraded(const StoreStatus& status) {
+  return std::any_of(status.members.begin(), status.members.end(),
+                     [](const MemberStatus& member) { return !member.present; });
+}
+
+const char* array_state(const StoreStatus& status) {
+  if (is_degraded(status)) return "degraded";
+  return status.read_only ? "read-only" : "ok";
+}
+
+json space_report(Store& store) {
+  Result<struct statvfs> space = store.space();
+  if (!space.is_ok()) return json::object();
+  return {{"total", space->f_blocks * space->f_frsize}, {"free", space->f_bavail * space->f_frsize}};
+}
+
 json array_report(const Store& store, const StoreStatus& status) {
   const Superblock& superblock = store.array().superblock();
-  const bool degraded = std::any_of(status.members.begin(), status.members.end(),
-                                    [](const MemberStatus& member) { return !member.present; });
-  return {{"id", to_string(superblock.array_id)},
-          {"label", superblock.label},
-          {"chunk_size", superblock.chunk_size},
-          {"member_count", superblock.member_count},
-          {"read_only", status.read_only},
-          {"read_only_reason", status.read_only_reason},
-          {"degraded", degraded}};
+  return {{"id", to_string(superblock.array_id)}, {"label", superblock.label},
+          {"chunk_size", superblock.chunk_size},  {"member_count", superblock.member_count},
+          {"read_only", status.read_only},        {"read_only_reason", status.read_only_reason},
+          {"degraded", is_degraded(status)}};
 }
 
 const char* member_state(const MemberStatus& member) {
@@ -111,10 +122,11 @@ std::string status_report(FileSystem& file_system) {
   json open_files = open_files_report(file_system, omitted);
   return to_text({{"version", FPFS_VERSION},
                   {"pid", ::getpid()},
-                  {"mount_point", file_system.settings().mount_point},
+                  {"mountpoint", file_system.settings().mount_point},
                   {"source", file_system.settings().source},
-                  {"started", file_system.started_seconds()},
-                  {"now", ::time(nullptr)},
+                  {"uptime_seconds", file_system.uptime_seconds()},
+                  {"state", array_state(status)},
+                  {"space", space_report(store)},
                   {"array", array_report(store, status)},
                   {"members", members_report(status)},
                   {"options", options_report(file_system, store.options())},

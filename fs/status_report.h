@@ -3,7 +3,8 @@
 // since the epoch. Keys are an interface of the tools: they are added to, not changed.
 //
 // status: {
-//   "version", "pid", "mount_point", "source", "started", "now",
+//   "version", "pid", "mountpoint", "source", "uptime_seconds", "state": "ok" | "read-only" | "degraded",
+//   "space":   {"total", "free"},
 //   "array":   {"id", "label", "chunk_size", "member_count", "read_only", "read_only_reason", "degraded"},
 //   "members": [{"index", "path", "state": "ok" | "missing" | "failing", "space_total", "space_free", "bytes_read",
 //                "bytes_written", "read_errors", "write_errors", "sync_errors", "checksum_errors"}],

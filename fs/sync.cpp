@@ -18,7 +18,8 @@ void flush(fuse_req_t request, fuse_ino_t, fuse_file_info* info) noexcept {
     fuse_reply_err(request, 0);
     return;
   }
-  if (file_system_of(request).settings().durable_at_close) return commit_then_reply(request, open, ControlRequest::Kind::kClose);
+  if (file_system_of(request).settings().durable_at_close)
+    return commit_then_reply(request, open, ControlRequest::Kind::kClose);
   open.file->closed_by_writer();
   reply_status(request, open.file->error());
 }
