@@ -23,11 +23,6 @@ bool is_degraded(const StoreStatus& status) {
                      [](const MemberStatus& member) { return !member.present; });
 }
 
-const char* array_state(const StoreStatus& status) {
-  if (is_degraded(status)) return "degraded";
-  return status.read_only ? "read-only" : "ok";
-}
-
 json space_report(Store& store) {
   Result<struct statvfs> space = store.space();
   if (!space.is_ok()) return json::object();
@@ -125,7 +120,6 @@ std::string status_report(FileSystem& file_system) {
                   {"mountpoint", file_system.settings().mount_point},
                   {"source", file_system.settings().source},
                   {"uptime_seconds", file_system.uptime_seconds()},
-                  {"state", array_state(status)},
                   {"space", space_report(store)},
                   {"array", array_report(store, status)},
                   {"members", members_report(status)},

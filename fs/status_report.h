@@ -3,7 +3,7 @@
 // since the epoch. Keys are an interface of the tools: they are added to, not changed.
 //
 // status: {
-//   "version", "pid", "mountpoint", "source", "uptime_seconds", "state": "ok" | "read-only" | "degraded",
+//   "version", "pid", "mountpoint", "source", "uptime_seconds",
 //   "space":   {"total", "free"},
 //   "array":   {"id", "label", "chunk_size", "member_count", "read_only", "read_only_reason", "degraded"},
 //   "members": [{"index", "path", "state": "ok" | "missing" | "failing", "space_total", "space_free", "bytes_read",
