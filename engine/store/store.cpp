@@ -77,7 +77,9 @@ Status Store::Impl::start() {
   pool->set_pressure_hook(
       [](void* self) {
         auto& impl = *static_cast<Impl*>(self);
-        if (!impl.relieving_.load()) impl.post([&impl] { impl.relieve_pressure(); });
+        // With writes under way the end of the last one looks again.
+        if (impl.relieving_.load() || impl.writes_in_flight.load() > 0) return;
+        impl.post([&impl] { impl.relieve_pressure(); });
       },
       this);
   for (MemberIndex m = 0; m < stripes.member_count; ++m) {
@@ -212,7 +214,12 @@ void Store::finish_close(const Status& synced, const std::function<void(const St
   }
   Status status = synced;
   if (status.is_ok()) status = impl_->array_failure();
-  if (status.is_ok() && !array_->read_only() && !impl_->had_failure()) status = array_->mark_clean();
+  if (status.is_ok() && !array_->read_only() && !impl_->had_failure()) {
+    // "Clean" says that nothing is left to free, so what was freed must not come back with a power cut.
+    for (MemberIndex m = 0; m < array_->member_count() && status.is_ok(); ++m)
+      status = storage().sync_filesystem(array_->member(m).objects);
+    if (status.is_ok()) status = array_->mark_clean();
+  }
   done(status);
 }
 
