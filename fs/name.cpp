@@ -70,7 +70,7 @@ void unlink(fuse_req_t request, fuse_ino_t parent, const char* name) noexcept {
 
 void rename(fuse_req_t request, fuse_ino_t parent, const char* name, fuse_ino_t new_parent, const char* new_name,
             unsigned flags) noexcept {
-  if ((flags & ~static_cast<unsigned>(RENAME_NOREPLACE | RENAME_EXCHANGE)) != 0) {
+  if ((flags & ~static_cast<unsigned>(RENAME_NOREPLACE | RENAME_EXCHANGE | RENAME_WHITEOUT)) != 0) {
     fuse_reply_err(request, EINVAL);
     return;
   }

@@ -80,7 +80,7 @@ class Storage {
   virtual Status make_directory(Handle directory, const std::string& name, mode_t mode) = 0;
   virtual Status unlink(Handle directory, const std::string& name) = 0;
   virtual Status remove_directory(Handle directory, const std::string& name) = 0;
-  // renameat2(2); flags: RENAME_NOREPLACE, RENAME_EXCHANGE or 0.
+  // renameat2(2); flags: RENAME_NOREPLACE, RENAME_EXCHANGE, RENAME_WHITEOUT or 0.
   virtual Status rename(Handle from, const std::string& from_name, Handle to, const std::string& to_name,
                         unsigned flags) = 0;
   // A further hard link to what `handle` refers to.
