@@ -88,7 +88,7 @@ Status Array::mark_dirty() {
 Status Array::mark_clean() {
   if (read_only_) return read_only_failure();
   Storage& storage = environment_.storage();
-  const Status removed = storage.unlink(metadata_directory_, kStateName);
+  Status removed = storage.unlink(metadata_directory_, kStateName);
   if (!removed.is_ok() && removed.code() != StatusCode::kNotFound) return removed;
   return storage.fsync(metadata_directory_);
 }
@@ -146,7 +146,7 @@ Result<struct statvfs> Array::space() const {
   Storage& storage = environment_.storage();
   std::map<uint64_t, Device> devices;
   uint64_t members = 0;
-  for (MemberIndex i = 0; i < members_.size(); ++i) {
+  for (MemberIndex i = 0; i < member_count(); ++i) {
     if (!members_[i].present) continue;
     const Result<struct statvfs> result = storage.fstatvfs(members_[i].objects);
     if (!result.is_ok()) return result.status().at(i, 0, 0).with_context(members_[i].path);

@@ -20,7 +20,7 @@ bool is_set_aside_name(const std::string& name) {
          (name.ends_with(".sidecar") || name.ends_with(".txt"));
 }
 
-Status unless_missing(Status status) {
+Status unless_missing(const Status& status) {
   return status.code() == StatusCode::kNotFound ? Status::ok() : status;
 }
 
@@ -35,7 +35,7 @@ class Remover {
     FPFS_ASSIGN_OR_RETURN(const struct stat attributes, storage_.stat_at(directory, name));
     if (S_ISDIR(attributes.st_mode)) FPFS_RETURN_IF_ERROR(open_up(directory, name));
     for (;;) {
-      const Status moved = storage_.rename(directory, name, former_, std::to_string(next_++), RENAME_NOREPLACE);
+      Status moved = storage_.rename(directory, name, former_, std::to_string(next_++), RENAME_NOREPLACE);
       if (moved.code() != StatusCode::kExists) return moved;  // a number that an interrupted removal left
     }
   }

@@ -164,7 +164,7 @@ Status Opener::find_metadata_directory() {
 
 Status Opener::check_complete() const {
   std::string present, missing;
-  for (uint16_t i = 0; i < members_.size(); ++i) {
+  for (uint16_t i = 0; i < any_.member_count; ++i) {
     std::string& list = members_[i] ? present : missing;
     list += fmt::format("{}{}", list.empty() ? "" : ", ", i);
     if (members_[i]) list += fmt::format(" ({})", members_[i]->path);
