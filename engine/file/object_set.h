@@ -38,6 +38,9 @@ class ObjectSet {
   Status sync(MemberIndex member);
   // Makes [offset, offset + length) a hole.
   Status punch(MemberIndex member, uint64_t offset, uint64_t length);
+  // A write completed. Said at its completion: one that is still on the drive is not covered by a sync that clears the
+  // mark meanwhile.
+  void touch(MemberIndex member) { objects_[member].touched.store(true, std::memory_order_release); }
   // Written since the last clear.
   bool is_touched(MemberIndex member) const { return objects_[member].touched.load(std::memory_order_acquire); }
   // A commit recorded this generation, or may have: its objects must stay until another commit or the removal of the

@@ -77,6 +77,8 @@ File::Step File::write_some(WriteRequest& request, Deferred& deferred, Status& f
     const uint32_t begin = context_.stripes.offset_in_chunk(offset);
     const uint32_t end = std::min(chunk_size, begin + (request.length - request.done));
     // A file whose content is in its sidecar gets that as chunk 0 before it may have others.
+    // (Nothing to get when it is empty: a chunk of no bytes cannot be stored.)
+    if (has_inline_ && inline_data_.empty()) has_inline_ = false;
     const bool from_inline = has_inline_ && index != 0;
     CachedChunk* chunk = from_inline ? chunk_for_write(0, 0, 0, request, deferred)
                                      : chunk_for_write(index, begin, end, request, deferred);
@@ -241,6 +243,7 @@ void File::complete_flush(IoRequest& io, const Status& status) {
   file->context_.writes_in_flight.fetch_sub(1, std::memory_order_relaxed);
   if (status.is_ok()) {
     counters.bytes_written.fetch_add(io.length, std::memory_order_relaxed);
+    objects->touch(chunk.target.member);
     file->finish_flush(chunk, *objects, status);
   } else {
     counters.write_errors.fetch_add(1, std::memory_order_relaxed);

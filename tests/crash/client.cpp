@@ -11,7 +11,8 @@ constexpr uint64_t kChunk = 64 * kKiB;
 constexpr unsigned kNamesPerClient = 3;
 }  // namespace
 
-// --- choices ------------------------------------------------------------------------------------------------------------
+// --- choices
+// ------------------------------------------------------------------------------------------------------------
 
 Client::Place Client::random_place() {
   Place place;
@@ -25,11 +26,20 @@ Client::Place Client::random_place() {
 uint64_t Client::random_length() {
   uint64_t length = 0;
   switch (random_.below(6)) {
-    case 0: length = random_.below(600); break;
-    case 1: length = random_.below(32 * kKiB); break;
-    case 2: length = 32 * kKiB - 3 + random_.below(7); break;
-    case 3: length = kChunk * random_.between(1, 4) - 2 + random_.below(5); break;
-    default: length = random_.below(session_.largest_file);
+    case 0:
+      length = random_.below(600);
+      break;
+    case 1:
+      length = random_.below(32 * kKiB);
+      break;
+    case 2:
+      length = 32 * kKiB - 3 + random_.below(7);
+      break;
+    case 3:
+      length = kChunk * random_.between(1, 4) - 2 + random_.below(5);
+      break;
+    default:
+      length = random_.below(session_.largest_file);
   }
   return std::min(length, session_.largest_file);
 }
@@ -50,21 +60,45 @@ Task<bool> Client::run(unsigned chores) {
     const Place place = random_place();
     bool went_on = true;
     switch (random_.below(16)) {
-      case 0: case 1: case 2: case 3: went_on = co_await save(place); break;
-      case 4: case 5: case 6: went_on = co_await save_and_rename(place); break;
-      case 7: case 8: went_on = co_await change_in_place(place); break;
-      case 9: case 10: went_on = co_await resize(place); break;
-      case 11: went_on = co_await append_small(place); break;
-      case 12: went_on = co_await link_and_unlink(place); break;
-      case 13: went_on = co_await remove(place); break;
-      default: went_on = co_await synchronize(place); break;
+      case 0:
+      case 1:
+      case 2:
+      case 3:
+        went_on = co_await save(place);
+        break;
+      case 4:
+      case 5:
+      case 6:
+        went_on = co_await save_and_rename(place);
+        break;
+      case 7:
+      case 8:
+        went_on = co_await change_in_place(place);
+        break;
+      case 9:
+      case 10:
+        went_on = co_await resize(place);
+        break;
+      case 11:
+        went_on = co_await append_small(place);
+        break;
+      case 12:
+        went_on = co_await link_and_unlink(place);
+        break;
+      case 13:
+        went_on = co_await remove(place);
+        break;
+      default:
+        went_on = co_await synchronize(place);
+        break;
     }
     if (!went_on) co_return false;
   }
   co_return true;
 }
 
-// --- steps --------------------------------------------------------------------------------------------------------------
+// --- steps
+// --------------------------------------------------------------------------------------------------------------
 
 // Before a call that changes content: with commits at any point, what it leads to may show after a crash.
 void Client::changed(OpenFile& file, const Content& content) {
@@ -177,8 +211,9 @@ Task<bool> Client::read_back(OpenFile& file) {
     const uint64_t end = std::min<uint64_t>(expected.size(), offset + length);
     if (call.data.size() != end - offset ||
         !std::equal(call.data.begin(), call.data.end(), expected.begin() + static_cast<ptrdiff_t>(offset))) {
-      session_.fail(fmt::format("a read of {} bytes at {} of a file of {} (inode {}) gave other bytes than were written",
-                                length, offset, expected.size(), file.inode));
+      session_.fail(
+          fmt::format("a read of {} bytes at {} of a file of {} (inode {}) gave other bytes than were written", length,
+                      offset, expected.size(), file.inode));
       co_return false;
     }
     if (random_access && random_.chance(50)) break;
@@ -190,8 +225,8 @@ Task<bool> Client::read_back(OpenFile& file) {
 Task<bool> Client::commit(OpenFile& file, bool closing) {
   const size_t version = file.model->may_show(file.model->content());
   const Model::Operation names = session_.model.now();
-  ControlCall call(session_.scheduler, *file.file, ControlRequest::Kind::kCommit);
-  call.request.closing = closing;
+  using Kind = ControlRequest::Kind;
+  ControlCall call(session_.scheduler, *file.file, closing ? Kind::kClose : Kind::kCommit);
   call.start();
   if (!session_.good(co_await call, "commit")) co_return false;
   file.model->acknowledge(version);
@@ -255,7 +290,8 @@ bool Client::sync_directory(size_t directory) {
   return true;
 }
 
-// --- chores -------------------------------------------------------------------------------------------------------------
+// --- chores
+// -------------------------------------------------------------------------------------------------------------
 
 // A saver: create, or open with O_TRUNC, write, close.
 Task<bool> Client::save(Place place) {
@@ -274,8 +310,10 @@ Task<bool> Client::save(Place place) {
 Task<bool> Client::save_and_rename(Place place) {
   Place temporary = place;
   if (random_.chance(30)) temporary.directory = random_.below(session_.directories.size());
-  temporary.name = fmt::format("c{}-tmp{}", number_, temporary_count_++);
-  temporary.path = session_.directory_names[temporary.directory] + "/" + temporary.name;
+  do {  // those of an earlier mount may still be there
+    temporary.name = fmt::format("c{}-tmp{}", number_, temporary_count_++);
+    temporary.path = session_.directory_names[temporary.directory] + "/" + temporary.name;
+  } while (session_.model.inode_at(temporary.path) != Model::kAbsent);
   OpenFile file;
   if (!create(temporary, &file)) co_return false;
   if (!co_await write_sequentially(file, random_length())) co_return false;
@@ -312,10 +350,18 @@ Task<bool> Client::resize(Place place) {
     const uint64_t offset = random_.below(size + 1);
     bool went_on = true;
     switch (random_.below(4)) {
-      case 0: went_on = co_await truncate(file, offset); break;
-      case 1: went_on = co_await truncate(file, random_.below(session_.largest_file)); break;
-      case 2: went_on = co_await punch(file, offset, random_.between(1, 200'000)); break;
-      default: went_on = co_await write(file, offset, random_.between(1, 70'000)); break;
+      case 0:
+        went_on = co_await truncate(file, offset);
+        break;
+      case 1:
+        went_on = co_await truncate(file, random_.below(session_.largest_file));
+        break;
+      case 2:
+        went_on = co_await punch(file, offset, random_.between(1, 200'000));
+        break;
+      default:
+        went_on = co_await write(file, offset, random_.between(1, 70'000));
+        break;
     }
     if (!went_on) co_return false;
     if (random_.chance(30) && !co_await commit(file, false)) co_return false;
@@ -361,7 +407,8 @@ Task<bool> Client::remove(Place place) {
   const bool keep_open = random_.chance(40);
   if (keep_open && !open_existing(place, &file)) co_return false;
   const Model::Operation operation = session_.model.begin({{place.path, Model::kAbsent}});
-  if (!session_.good(session_.store.unlink(session_.directories[place.directory], place.name), "unlink of " + place.path))
+  if (!session_.good(session_.store.unlink(session_.directories[place.directory], place.name),
+                     "unlink of " + place.path))
     co_return false;
   session_.model.done(operation);
   if (keep_open) {

@@ -42,7 +42,8 @@ struct Session {
 
 class Client {
  public:
-  Client(Session& session, unsigned number) : session_(session), random_(session.world.random().next()), number_(number) {}
+  Client(Session& session, unsigned number)
+      : session_(session), random_(session.world.random().next()), number_(number) {}
   // Does random chores until the power goes. True at an orderly end.
   Task<bool> run(unsigned chores);
 

@@ -8,7 +8,9 @@ namespace fpfs::crash {
 
 namespace {
 
-std::string directory_of(const std::string& path) { return path.substr(0, path.find('/')); }
+std::string directory_of(const std::string& path) {
+  return path.substr(0, path.find('/'));
+}
 
 std::string name_of(uint64_t inode) {
   if (inode == Model::kAbsent) return "nothing";
@@ -24,16 +26,21 @@ std::string join(const std::map<uint64_t, size_t>& inodes) {
 
 }  // namespace
 
-// --- content ------------------------------------------------------------------------------------------------------------
+// --- content
+// ------------------------------------------------------------------------------------------------------------
 
-FileModel::FileModel(Content initial) : content_(std::move(initial)) { may_show(content_); }
+FileModel::FileModel(Content initial) : content_(std::move(initial)) {
+  may_show(content_);
+}
 
 size_t FileModel::may_show(const Content& content) {
   if (versions_.empty() || *versions_.back() != content) versions_.push_back(std::make_shared<const Content>(content));
   return versions_.size() - 1;
 }
 
-void FileModel::acknowledge(size_t version) { acknowledged_ = std::max(acknowledged_, version); }
+void FileModel::acknowledge(size_t version) {
+  acknowledged_ = std::max(acknowledged_, version);
+}
 
 bool FileModel::allows(const Content& content, size_t oldest) const {
   const auto same = [&content](const auto& version) { return *version == content; };
@@ -50,7 +57,8 @@ std::string FileModel::describe_versions() const {
   return text;
 }
 
-// --- names --------------------------------------------------------------------------------------------------------------
+// --- names
+// --------------------------------------------------------------------------------------------------------------
 
 std::shared_ptr<FileModel> Model::file(uint64_t inode) const {
   const auto found = files_.find(inode);
@@ -105,7 +113,9 @@ void Model::all_synced(Operation at) {
   for (size_t i = 0; i < at; ++i) operations_[i].durable |= operations_[i].is_done;
 }
 
-void Model::killed() { all_synced(operations_.size()); }
+void Model::killed() {
+  all_synced(operations_.size());
+}
 
 std::map<uint64_t, size_t> Model::allowed(const std::string& path) const {
   const auto initial = initial_names_.find(path);
@@ -119,7 +129,8 @@ std::map<uint64_t, size_t> Model::allowed(const std::string& path) const {
   return result;
 }
 
-// --- after a crash --------------------------------------------------------------------------------------------------------
+// --- after a crash
+// --------------------------------------------------------------------------------------------------------
 
 std::optional<std::string> Model::check_name(const std::string& path, const Seen& seen) const {
   const std::map<uint64_t, size_t> expected = allowed(path);

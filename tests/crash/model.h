@@ -1,11 +1,11 @@
 // Model: what the array may hold after a crash, by the engine's promises (store.h, DESIGN.md section 2).
 //
-// Content. Every file has versions: the consistent points that somebody asked to be committed. After a crash it shows one
-// of them, not older than the last whose commit was acknowledged.
+// Content. Every file has versions: the consistent points that somebody asked to be committed. After a crash it shows
+// one of them, not older than the last whose commit was acknowledged.
 //
-// Names. Every change of names is noted before it is made, and marked when its durability was promised: by a sync of its
-// directory, or by a commit of the file under that name. After a crash a name leads where the last promised change or any
-// later one left it, and a rename shows in both of its names or in neither.
+// Names. Every change of names is noted before it is made, and marked when its durability was promised: by a sync of
+// its directory, or by a commit of the file under that name. After a crash a name leads where the last promised change
+// or any later one left it, and a rename shows in both of its names or in neither.
 #pragma once
 
 #include <cstddef>

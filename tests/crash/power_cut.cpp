@@ -58,8 +58,10 @@ class Life {
         scheduler_(random_) {
     world_.sim().restore(formatted_world(members_));
     world_.sim().plant(options.planted);
+    if (options.verbose) world_.sim().set_trace([this](const std::string& line) { trace(line); });
     choose_options();
   }
+  ~Life() { world_.stop(); }  // what is under way holds on to the store
 
   std::optional<std::string> run() {
     model_.restart({});
@@ -91,7 +93,7 @@ class Life {
     return false;
   }
   void trace(const std::string& what) const {
-    if (options_.verbose) fmt::print("  [{}] {}\n", world_.boundaries(), what);
+    if (options_.verbose) fmt::print(stderr, "  {}\n", what);
   }
 
   // The engine's objects are gone: nothing of theirs may be left.
@@ -311,6 +313,8 @@ class Life {
 
 }  // namespace
 
-std::optional<std::string> run_seed(uint64_t seed, const SeedOptions& options) { return Life(seed, options).run(); }
+std::optional<std::string> run_seed(uint64_t seed, const SeedOptions& options) {
+  return Life(seed, options).run();
+}
 
 }  // namespace fpfs::crash

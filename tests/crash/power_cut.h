@@ -1,6 +1,6 @@
-// One life of an array under one seed: clients work, the power goes at a random moment (or the process is killed, or the
-// array is closed), recovery runs and may itself be cut off, and what the next mount shows is held against the Model.
-// Several rounds, then a check of every stored byte.
+// One life of an array under one seed: clients work, the power goes at a random moment (or the process is killed, or
+// the array is closed), recovery runs and may itself be cut off, and what the next mount shows is held against the
+// Model. Several rounds, then a check of every stored byte.
 #pragma once
 
 #include <cstdint>

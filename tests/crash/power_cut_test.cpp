@@ -1,5 +1,5 @@
-// power_cut_test: cuts the power under the engine, seed after seed. A failing seed is printed with the command that replays
-// it.
+// power_cut_test: cuts the power under the engine, seed after seed. A failing seed is printed with the command that
+// replays it.
 //
 //   power_cut_test                    the first 2000 seeds (what ctest runs)
 //   power_cut_test --count 100000

@@ -1,10 +1,10 @@
-// Task: a client of the engine as a coroutine, so that a test's clients read like programs although every call of theirs
-// is asynchronous and everything runs on one thread.
+// Task: a client of the engine as a coroutine, so that a test's clients read like programs although every call of
+// theirs is asynchronous and everything runs on one thread.
 //
 //   Task<Status> save(Client& client) { ... status = co_await client.write(...); ... co_return status; }
 //
-// A call's completion only marks its client as ready (Scheduler::ready); the test's main loop resumes ready clients, one
-// at a time and in seeded order, never inside an engine callback.
+// A call's completion only marks its client as ready (Scheduler::ready); the test's main loop resumes ready clients,
+// one at a time and in seeded order, never inside an engine callback.
 #pragma once
 
 #include <coroutine>

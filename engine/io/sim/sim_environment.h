@@ -63,8 +63,8 @@ class SimEnvironment final : public Environment {
   void cut_at(uint64_t boundary) { storage_.cut_at(boundary); }
   uint64_t boundaries() const { return storage_.boundaries(); }
   bool is_off() const { return storage_.is_off(); }
-  // What happens to a process that loses its power or its life: storage calls fail, what was started ends, delayed tasks
-  // never run. The engine's objects can be destroyed then.
+  // What happens to a process that loses its power or its life: storage calls fail, what was started ends, delayed
+  // tasks never run. The engine's objects can be destroyed then.
   void stop();
   // After that: the power comes back (crash() decides what survived), or only the process is gone (kill()). All queues
   // must be gone.

@@ -6,10 +6,18 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
+
 #include "engine/base/check.h"
 #include "engine/base/units.h"
 
 namespace fpfs {
+
+namespace {
+std::string range(uint64_t offset, uint64_t length) {
+  return fmt::format("{} bytes at {}", length, offset);
+}
+}  // namespace
 
 SimStorage::SimStorage(uint64_t seed, const std::vector<std::string>& mount_paths)
     : kernel_(mount_paths), random_(seed) {}
@@ -31,6 +39,11 @@ bool SimStorage::tick_locked() {
 bool SimStorage::begin() {
   if (off_) return false;
   return !tick_locked() || random_.chance(50);
+}
+
+bool SimStorage::begin(const char* call, Handle handle, const std::string& detail) {
+  if (trace_ && !off_) trace_(fmt::format("{} {} {}", call, kernel_.describe(handle), detail));
+  return begin();
 }
 
 Status SimStorage::end(Status status) const {
@@ -90,6 +103,11 @@ void SimStorage::set_time(uint64_t nanoseconds) {
 
 // --- the test's other controls
 // ----------------------------------------------------------------------------------------
+
+void SimStorage::set_trace(Trace trace) {
+  MutexLock lock(mutex_);
+  trace_ = std::move(trace);
+}
 
 void SimStorage::inject(const SimFault& fault) {
   MutexLock lock(mutex_);
@@ -223,6 +241,7 @@ SimStorage::Transfer SimStorage::start_write(const IoRequest& request) {
         transfer.outcome = Status::error(StatusCode::kIoError, "short write to " + kernel_.describe(request.handle));
     }
   }
+  if (trace_) trace_(fmt::format("transfer {} {}", kernel_.describe(request.handle), range(offset, request.length)));
   Result<uint64_t> started = kernel_.start_write(request.handle, data, offset);
   if (started.is_ok())
     transfer.number = *started;
@@ -233,6 +252,8 @@ SimStorage::Transfer SimStorage::start_write(const IoRequest& request) {
 
 Status SimStorage::finish_write(const IoRequest& request, const Transfer& transfer) {
   MutexLock lock(mutex_);
+  if (trace_ && !off_)
+    trace_(fmt::format("completed {} {}", kernel_.describe(request.handle), range(request.offset, request.length)));
   if (transfer.number != 0 && off_)
     kernel_.drop_write(transfer.number);
   else if (transfer.number != 0)
@@ -257,7 +278,7 @@ Result<size_t> SimStorage::pread(Handle handle, std::span<std::byte> buffer, uin
 
 Status SimStorage::pwrite(Handle handle, std::span<const std::byte> data, uint64_t offset) {
   MutexLock lock(mutex_);
-  if (!begin()) return power_off();
+  if (!begin("write", handle, range(offset, data.size()))) return power_off();
   const SimFault* fault = match(SimFault::Call::kWrite, handle);
   if (fault == nullptr) return end(kernel_.pwrite(handle, data, offset));
   if (fault->effect == SimFault::Effect::kLost) return end(Status::ok());
@@ -286,7 +307,7 @@ Status SimStorage::sync_file(Handle handle) {
 
 Status SimStorage::fsync(Handle handle) {
   MutexLock lock(mutex_);
-  return end(begin() ? sync_file(handle) : Status::ok());
+  return end(begin("sync", handle, "") ? sync_file(handle) : Status::ok());
 }
 
 Status SimStorage::fdatasync(Handle handle) {
@@ -295,18 +316,19 @@ Status SimStorage::fdatasync(Handle handle) {
 
 Status SimStorage::sync_filesystem(Handle handle) {
   MutexLock lock(mutex_);
-  return end(begin() ? kernel_.sync_filesystem(handle) : Status::ok());
+  return end(begin("syncfs", handle, "") ? kernel_.sync_filesystem(handle) : Status::ok());
 }
 
 Status SimStorage::ftruncate(Handle handle, uint64_t size) {
   MutexLock lock(mutex_);
-  return end(begin() ? kernel_.ftruncate(handle, size) : Status::ok());
+  return end(begin("truncate", handle, fmt::format("to {}", size)) ? kernel_.ftruncate(handle, size) : Status::ok());
 }
 
 Status SimStorage::fallocate(Handle handle, int mode, uint64_t offset, uint64_t length) {
   MutexLock lock(mutex_);
-  if (!begin()) return power_off();
-  if ((mode & FALLOC_FL_PUNCH_HOLE) == 0)
+  const bool punches = (mode & FALLOC_FL_PUNCH_HOLE) != 0;
+  if (!begin(punches ? "punch" : "allocate", handle, range(offset, length))) return power_off();
+  if (!punches)
     if (const SimFault* fault = match(SimFault::Call::kAllocate, handle); fault != nullptr)
       return end(Status::from_errno(fault->error, "fallocate " + kernel_.describe(handle)));
   return end(kernel_.fallocate(handle, mode, offset, length));

@@ -13,6 +13,7 @@
 // Thread safety: all methods from any thread; but only single-threaded use is reproducible.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -41,6 +42,9 @@ class SimStorage final : public Storage {
   std::vector<std::string> open_handles() const;
   void set_time(uint64_t nanoseconds);
 
+  // Told of every call that changes something, in a line, before it happens. For reading what a seed does.
+  using Trace = std::function<void(const std::string& line)>;
+  void set_trace(Trace trace);
   void inject(const SimFault& fault);
   void clear_faults();
   uint64_t fault_hits() const;
@@ -106,6 +110,7 @@ class SimStorage final : public Storage {
  private:
   // begin() tells whether a changing call takes effect, end() what its caller hears.
   bool begin() FPFS_REQUIRES(mutex_);
+  bool begin(const char* call, Handle handle, const std::string& detail) FPFS_REQUIRES(mutex_);
   Status end(Status status) const FPFS_REQUIRES(mutex_);
   bool tick_locked() FPFS_REQUIRES(mutex_);
   SimFault* match(SimFault::Call call, Handle handle) FPFS_REQUIRES(mutex_);
@@ -116,6 +121,7 @@ class SimStorage final : public Storage {
   mutable Mutex mutex_;
   SimKernel kernel_ FPFS_GUARDED_BY(mutex_);
   SimRandom random_ FPFS_GUARDED_BY(mutex_);
+  Trace trace_ FPFS_GUARDED_BY(mutex_);
   std::vector<SimFault> faults_ FPFS_GUARDED_BY(mutex_);
   SimFilesystem::JournalOrder order_ FPFS_GUARDED_BY(mutex_) = SimFilesystem::JournalOrder::kWhole;
   SimPlantedBug planted_ FPFS_GUARDED_BY(mutex_) = SimPlantedBug::kNone;

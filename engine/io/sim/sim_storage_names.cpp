@@ -16,7 +16,7 @@ Result<Handle> SimStorage::open_at(Handle directory, const std::string& name, in
   if (off_) return power_off();
   const bool changes = (flags & (O_CREAT | O_TRUNC)) != 0 || (flags & O_TMPFILE) == O_TMPFILE;
   if (!changes) return kernel_.open_at(directory, name, flags, mode);
-  if (!begin()) return power_off();
+  if (!begin("create", directory, name)) return power_off();
   Result<Handle> opened = kernel_.open_at(directory, name, flags, mode);
   if (!off_ || !opened.is_ok()) return opened;
   kernel_.close(*opened);
@@ -105,38 +105,40 @@ Result<size_t> SimStorage::list_xattr(Handle handle, std::span<std::byte> names)
 
 Status SimStorage::make_directory(Handle directory, const std::string& name, mode_t mode) {
   MutexLock lock(mutex_);
-  return end(begin() ? kernel_.make_directory(directory, name, mode) : Status::ok());
+  return end(begin("mkdir", directory, name) ? kernel_.make_directory(directory, name, mode) : Status::ok());
 }
 
 Status SimStorage::make_node(Handle directory, const std::string& name, mode_t mode, dev_t device) {
   MutexLock lock(mutex_);
-  return end(begin() ? kernel_.make_node(directory, name, mode, device) : Status::ok());
+  return end(begin("mknod", directory, name) ? kernel_.make_node(directory, name, mode, device) : Status::ok());
 }
 
 Status SimStorage::symlink(const std::string& target, Handle directory, const std::string& name) {
   MutexLock lock(mutex_);
-  return end(begin() ? kernel_.symlink(target, directory, name) : Status::ok());
+  return end(begin("symlink", directory, name) ? kernel_.symlink(target, directory, name) : Status::ok());
 }
 
 Status SimStorage::link(Handle handle, Handle directory, const std::string& name) {
   MutexLock lock(mutex_);
-  return end(begin() ? kernel_.link(handle, directory, name) : Status::ok());
+  return end(begin("link", directory, name) ? kernel_.link(handle, directory, name) : Status::ok());
 }
 
 Status SimStorage::unlink(Handle directory, const std::string& name) {
   MutexLock lock(mutex_);
-  return end(begin() ? kernel_.unlink(directory, name) : Status::ok());
+  return end(begin("unlink", directory, name) ? kernel_.unlink(directory, name) : Status::ok());
 }
 
 Status SimStorage::remove_directory(Handle directory, const std::string& name) {
   MutexLock lock(mutex_);
-  return end(begin() ? kernel_.remove_directory(directory, name) : Status::ok());
+  return end(begin("rmdir", directory, name) ? kernel_.remove_directory(directory, name) : Status::ok());
 }
 
 Status SimStorage::rename(Handle from, const std::string& from_name, Handle to, const std::string& to_name,
                           unsigned flags) {
   MutexLock lock(mutex_);
-  return end(begin() ? kernel_.rename(from, from_name, to, to_name, flags) : Status::ok());
+  return end(begin("rename", from, from_name + " to " + kernel_.describe(to) + "/" + to_name)
+                 ? kernel_.rename(from, from_name, to, to_name, flags)
+                 : Status::ok());
 }
 
 Status SimStorage::chmod(Handle handle, mode_t mode) {
