@@ -234,6 +234,10 @@ Result<std::unique_ptr<Array>> Array::open(Environment& environment, const std::
   Opener opener(storage, options);
   FPFS_RETURN_IF_ERROR(opener.find(directories));
 
+  // Each member's 256 object directories stay open once they were used; the rest is for files and everything else.
+  constexpr uint64_t kOtherHandles = 512;
+  FPFS_RETURN_IF_ERROR(environment.allow_handles(kOtherHandles + uint64_t{256 + 3} * opener.any().member_count));
+
   std::unique_ptr<Array> array(new Array(environment));
   array->superblock_ = opener.any();
   array->read_only_ = options.read_only;

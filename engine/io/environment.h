@@ -22,6 +22,12 @@ class Environment {
   virtual struct timespec now() = 0;       // CLOCK_REALTIME
   // True in a simulation, where nothing runs by itself, so nothing may wait for background work.
   virtual bool is_simulated() const { return false; }
+  // Makes sure that this process may hold `count` handles, raising its own limit where it can. kSystem (EMFILE) when it
+  // may not: said before the work begins, not by a call that fails in the middle of it.
+  virtual Status allow_handles(uint64_t count) {
+    static_cast<void>(count);
+    return Status::ok();
+  }
   virtual uint64_t random_u64() = 0;       // unpredictable; the simulation: seeded
 };
 

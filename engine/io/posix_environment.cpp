@@ -1,8 +1,11 @@
 #include "engine/io/posix_environment.h"
 
 #include <sys/random.h>
+#include <sys/resource.h>
 
 #include <cerrno>
+
+#include <fmt/format.h>
 
 #include "engine/io/aio_queue.h"
 
@@ -17,6 +20,21 @@ struct timespec PosixEnvironment::now() {
   struct timespec time {};
   clock_gettime(CLOCK_REALTIME, &time);
   return time;
+}
+
+Status PosixEnvironment::allow_handles(uint64_t count) {
+  struct rlimit limit {};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return Status::from_errno(errno, "getrlimit RLIMIT_NOFILE");
+  if (limit.rlim_cur >= count) return Status::ok();
+  // The hard limit can be raised by root only, and is the administrator's word to everybody else.
+  if (limit.rlim_max < count)
+    return Status::from_errno(EMFILE, fmt::format("{} open files are needed, but at most {} are allowed (raise the "
+                                                  "limit: ulimit -n, LimitNOFILE= in a systemd unit)",
+                                                  count, static_cast<uint64_t>(limit.rlim_max)));
+  limit.rlim_cur = count;
+  if (::setrlimit(RLIMIT_NOFILE, &limit) != 0)
+    return Status::from_errno(errno, fmt::format("allow {} open files", count));
+  return Status::ok();
 }
 
 uint64_t PosixEnvironment::random_u64() {

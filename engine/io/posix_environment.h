@@ -18,6 +18,7 @@ class PosixEnvironment final : public Environment {
   ThreadExecutor& executor() override { return executor_; }
   Result<std::unique_ptr<IoQueue>> make_queue(int member, unsigned depth) override;
   struct timespec now() override;
+  Status allow_handles(uint64_t count) override;
   uint64_t random_u64() override;
 
  private:

@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -371,6 +372,31 @@ TEST_F(ArrayTest, ObjectDirectoriesAreOpenedOnceForAllThreads) {
       storage.open_at(array->object_directory(1, 0x1234ab).value(), "o", O_RDWR | O_CREAT, 0600).value();
   storage.close(object);
   EXPECT_TRUE(exists(path("b/objects/ab/o")));
+}
+
+TEST_F(ArrayTest, ALowLimitOfOpenFilesIsRaisedOrRefusedAtOnce) {
+  must_format(paths({"a", "b", "c", "d", "e"}));
+  struct rlimit before {};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  // In a child, as a hard limit cannot be raised again.
+  EXPECT_EXIT(
+      {
+        struct rlimit limit = before;
+        limit.rlim_cur = 64;
+        if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) ::_exit(1);
+        {
+          const std::unique_ptr<Array> array = must_open(paths({"a", "b", "c", "d", "e"}));
+          for (MemberIndex member = 0; member < 5; ++member)
+            for (FileId file = 0; file < 256; ++file)
+              if (array == nullptr || !array->object_directory(member, file).is_ok()) ::_exit(2);
+        }
+        limit.rlim_cur = limit.rlim_max = 1000;
+        if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) ::_exit(3);
+        const Status status = open(paths({"a", "b", "c", "d", "e"})).status();
+        if (status.errno_value() != EMFILE || status.message().find("1000") == std::string::npos) ::_exit(4);
+        ::_exit(0);
+      },
+      testing::ExitedWithCode(0), "");
 }
 
 TEST_F(ArrayTest, AMissingObjectDirectoryIsNamed) {
