@@ -284,11 +284,12 @@ Status Store::rename(Handle from, const std::string& from_name, Handle to, const
   } else {
     FPFS_RETURN_IF_ERROR(storage().rename(from, from_name, to, to_name, flags));
   }
-  // A file whose name was not durable yet has another directory to sync at its first commit.
+  // An open file's new name becomes durable with its next commit: who saves, renames and then closes (or calls fsync) is
+  // promised the content under the name that it has then.
   auto moved = [this](const NameHolder& holder, Handle directory) {
     if (!holder.is_file()) return Status::ok();
     std::shared_ptr<File> file = impl_->find(holder.inode());
-    if (file == nullptr || !file->has_new_name()) return Status::ok();
+    if (file == nullptr) return Status::ok();
     FPFS_ASSIGN_OR_RETURN(const Handle parent, storage().reopen(directory, kDirectoryFlags));
     file->name_moved_to(parent);
     return Status::ok();
