@@ -317,7 +317,7 @@ Result<bool> Checker::settle_object(const ObjectEntry& object) {
   if (!orphan && !unused && object.is_object) return true;
   const Result<struct stat> attributes = storage_.stat_at(object.directory, object.name);
   if (!attributes.is_ok()) return attributes.status();
-  if (unused && attributes->st_size == 0 && attributes->st_blocks == 0) return true;  // waits for the file's next chunk
+  if (unused && attributes->st_blocks == 0) return true;  // waits for the file's next chunk
 
   CheckError error;
   error.member = object.member;

@@ -17,6 +17,14 @@ uint64_t allocated_bytes(const struct stat& attributes) {
   return static_cast<uint64_t>(attributes.st_blocks) * kStatBlock;
 }
 
+Result<bool> has_data(Storage& storage, Handle object, uint64_t begin, uint64_t end) {
+  if (begin >= end) return false;
+  const Result<uint64_t> data = storage.seek_data(object, begin);
+  if (data.status().code() == StatusCode::kNotFound) return false;
+  if (!data.is_ok()) return data.status();
+  return *data < end;
+}
+
 }  // namespace
 
 std::vector<std::vector<PlacedChunk>> chunks_by_member(const FileImage& image, uint16_t member_count) {
@@ -39,20 +47,23 @@ ByteRange place_of(const Extent& extent, uint32_t chunk_size) {
 Result<bool> has_leftover_space(Storage& storage, Handle object, const std::vector<PlacedChunk>& chunks,
                                 uint32_t chunk_size) {
   FPFS_ASSIGN_OR_RETURN(const struct stat attributes, storage.fstat(object));
+  const auto size = static_cast<uint64_t>(attributes.st_size);
   const uint64_t slots_end = chunks.empty() ? 0 : (chunks.back().extent.slot + 1) * chunk_size;
-  if (static_cast<uint64_t>(attributes.st_size) > slots_end) return true;
-  if (allocated_bytes(attributes) > chunks.size() * chunk_size + kBookkeepingMax) return true;
+  // Space that was allocated and never written shows as a hole: only the sum of the blocks tells. Inside slots it is
+  // allowed, so each counts whole, unless the object goes on behind them: then it may be what was allocated ahead.
+  uint64_t needed = 0;
+  for (const PlacedChunk& placed : chunks) needed += size > slots_end ? placed.extent.allocated() : chunk_size;
+  if (allocated_bytes(attributes) > needed + kBookkeepingMax) return true;
+
   uint64_t gap_begin = 0;
   for (const PlacedChunk& placed : chunks) {
     const uint64_t gap_end = placed.extent.slot * chunk_size;
-    if (gap_begin < gap_end) {
-      const Result<uint64_t> data = storage.seek_data(object, gap_begin);
-      if (!data.is_ok() && data.status().code() != StatusCode::kNotFound) return data.status();
-      if (data.is_ok() && *data < gap_end) return true;
-    }
+    FPFS_ASSIGN_OR_RETURN(const bool in_gap, has_data(storage, object, gap_begin, gap_end));
+    if (in_gap) return true;
     gap_begin = gap_end + chunk_size;
   }
-  return false;
+  // A size beyond the last slot takes no space by itself: what lay there may have been punched out.
+  return has_data(storage, object, slots_end, size);
 }
 
 Result<uint64_t> free_leftover_space(Storage& storage, Handle object, const std::vector<PlacedChunk>& chunks,

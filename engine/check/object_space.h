@@ -23,8 +23,9 @@ struct ByteRange {
 };
 ByteRange place_of(const Extent& extent, uint32_t chunk_size);
 
-// Whether an object holds space outside the slots that `chunks` (as chunks_by_member gives them) need: bytes after the
-// last slot, or data in a slot that no extent names. Space that compression leaves free inside a slot does not count.
+// Whether an object holds space outside the slots that `chunks` (as chunks_by_member gives them) need: data or
+// allocated blocks behind the last slot or in a slot that no extent names. Holes do not count, nor does what
+// compression leaves free inside a slot.
 Result<bool> has_leftover_space(Storage& storage, Handle object, const std::vector<PlacedChunk>& chunks,
                                 uint32_t chunk_size);
 

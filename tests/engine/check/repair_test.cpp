@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <set>
 
@@ -108,6 +109,19 @@ TEST_F(RepairTest, AChunkReplacedInTheMiddleIsGivenBack) {
   array_.check(Repair::kPreen);
   ASSERT_EQ(::stat(array_.object(1, spec.file, 0).c_str(), &after), 0);
   EXPECT_EQ((before.st_blocks - after.st_blocks) * 512, 2 * kChunk);
+  EXPECT_TRUE(array_.check(Repair::kNone, true).clean());
+}
+
+TEST_F(RepairTest, AHoleBehindTheLastChunkIsNoSpaceButAllocatedBlocksAre) {
+  const std::string object = array_.object(image_.extents.get(9).member, kBig, 2);
+  const uint64_t size = std::filesystem::file_size(object);
+  std::filesystem::resize_file(object, size + 8 * kChunk);
+  EXPECT_TRUE(array_.check().clean());
+  const int fd = ::open(object.c_str(), O_RDWR);
+  ASSERT_EQ(::fallocate(fd, 0, static_cast<off_t>(size), 8 * kChunk), 0);
+  ::close(fd);
+  EXPECT_EQ(array_.check(Repair::kPreen).errors.at(0).kind, "leftover-space");
+  EXPECT_LE(std::filesystem::file_size(object), size);
   EXPECT_TRUE(array_.check(Repair::kNone, true).clean());
 }
 
