@@ -40,7 +40,7 @@ FileInspection Inspector::run() {
   if (!file_.status.is_ok()) return std::move(found_);
   inspect_extents();
   const auto members = chunks_by_member(file_.image, array_.member_count());
-  for (MemberIndex m = 0; m < members.size(); ++m)
+  for (MemberIndex m = 0; m < array_.member_count(); ++m)
     if (!members[m].empty() && array_.member(m).present) inspect_object(m, members[m]);
   std::sort(found_.lost_chunks.begin(), found_.lost_chunks.end());
   found_.lost_chunks.erase(std::unique(found_.lost_chunks.begin(), found_.lost_chunks.end()), found_.lost_chunks.end());

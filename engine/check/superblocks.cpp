@@ -56,6 +56,7 @@ int missing_member(const std::vector<Examined>& all) {
 Result<CheckReport> report_superblocks(Storage& storage, const std::vector<std::string>& directories,
                                        const Status& failure) {
   std::vector<Examined> all;
+  all.reserve(directories.size());
   for (const std::string& path : directories) all.push_back(examine(storage, path));
   const auto damaged = std::count_if(all.begin(), all.end(), [](const Examined& e) { return e.is_damaged; });
   const bool is_whole_set = std::all_of(all.begin(), all.end(), [](const Examined& e) { return e.is_directory; });

@@ -261,7 +261,7 @@ void DataVerifier::add(const std::shared_ptr<VerifiedFile>& file, const FileImag
   const uint32_t chunk_size = array_.stripes().chunk_size;
   const auto members = chunks_by_member(image, array_.member_count());
   std::vector<std::vector<Run>> runs(members.size());
-  for (MemberIndex m = 0; m < members.size(); ++m) {
+  for (MemberIndex m = 0; m < array_.member_count(); ++m) {
     if (members[m].empty() || readers_[m] == nullptr) continue;
     if (file->known_damaged.test(m)) {
       for (const PlacedChunk& placed : members[m]) totals_.bytes_done += placed.extent.stored_length;
@@ -281,7 +281,7 @@ void DataVerifier::add(const std::shared_ptr<VerifiedFile>& file, const FileImag
   // Round by round, so that every member has work from the first moment on.
   for (size_t round = 0, pushed = 1; pushed > 0; ++round) {
     pushed = 0;
-    for (MemberIndex m = 0; m < members.size(); ++m) {
+    for (MemberIndex m = 0; m < array_.member_count(); ++m) {
       if (round >= runs[m].size()) continue;
       readers_[m]->push(std::move(runs[m][round]));
       ++pushed;

@@ -40,7 +40,7 @@ class SidecarLog {
   Result<std::optional<Found>> find_newest_snapshot(FileId file_id);
 
  private:
-  static constexpr uint64_t kWindowSize = 64 * 1024;
+  static constexpr uint64_t kWindowSize = 64 * kKiB;
 
   SidecarReader& reader_;
   const Uuid array_id_;
