@@ -75,10 +75,12 @@ class Mount:
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         deadline = time.monotonic() + 60
         while mount_table.entry_of(self.path) is None:
-            if self.process.poll() is not None:
-                raise MountFailed(f"exit {self.process.returncode}: {self.log()}")
+            ended = self.process.poll()
+            if ended is not None:
+                self.process = None
+                raise MountFailed(f"exit {ended}: {self.log()}")
             if time.monotonic() > deadline:
-                self.process.kill()
+                self.kill()
                 raise MountFailed(f"not mounted after 60 seconds: {self.log()}")
             time.sleep(0.005)
         os.stat(self.path)  # the first answer of the daemon
