@@ -1,4 +1,5 @@
 """fpfs on a mount: status, top, stat, map, sync, verify."""
+import contextlib
 import json
 import os
 import re
@@ -53,11 +54,12 @@ def test_status_json(fpfs, mount, array):
 def test_status_of_a_path_inside_the_mount(fpfs, mount):
     inside = mount.path / "directory"
     inside.mkdir()
-    assert json_of(fpfs("status", "--json", inside))["mount_point"] == str(mount.path)
+    assert json_of(fpfs("status", "--json", inside))["mountpoint"] == str(mount.path)
 
 
 def test_status_for_people(fpfs, mount, array):
     text = fpfs("status", mount.path).stdout
+    assert re.search(rf"^Mounted: +{re.escape(str(mount.path))}, process {mount.pid}, for ", text, re.MULTILINE)
     for member in array.members:
         assert str(member) in text
     assert re.search(r"^State: +ok$", text, re.MULTILINE)
@@ -166,13 +168,17 @@ def test_what_was_synced_survives_the_daemon(fpfs, mount, array, what):
     directory = mount.path / "run"
     directory.mkdir()
     path = directory / "model.pt"
-    with open(path, "wb", buffering=0) as file:
+    file = os.open(path, os.O_CREAT | os.O_WRONLY)
+    try:
         for offset in range(0, SIZE, CHUNK):
-            file.write(pattern(4, offset, min(CHUNK, SIZE - offset)))
+            os.write(file, pattern(4, offset, min(CHUNK, SIZE - offset)))
         target = {"file": path, "root": mount.path, "directory": directory}[what]
         result = fpfs("sync", target)
         assert result.returncode == 0 and result.stdout == "", result.stderr
         mount.kill()
+    finally:
+        with contextlib.suppress(OSError):  # its daemon is dead
+            os.close(file)
     mount.start()
     assert path.read_bytes() == pattern(4, 0, SIZE)
 

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "engine/base/log.h"
 #include "engine/base/one_line.h"
 #include "engine/base/units.h"
 
@@ -44,6 +45,10 @@ int exit_code_of(const Status& status) {
 
 int fail(const std::string& program, const Status& status) {
   return fail(program, exit_code_of(status), status.message());
+}
+
+Status silence_engine_log() {
+  return configure_log(LogLevel::kError, "/dev/null");
 }
 
 std::optional<int> parse_command_line(CLI::App& app, const std::string& program, int argc, char** argv) {

@@ -30,6 +30,10 @@ int fail(const std::string& program, int exit_code, const std::string& message);
 int exit_code_of(const Status& status);
 int fail(const std::string& program, const Status& status);
 
+// Ends the engine's log: it is for daemons. What it would say comes back to the tools as a Status, once, and is said by
+// them.
+Status silence_engine_log();
+
 // Parses; nullopt to go on, or the exit code to leave with: 0 after --help or --version, kExitUsage after one line on
 // stderr for anything that CLI11 refuses.
 std::optional<int> parse_command_line(CLI::App& app, const std::string& program, int argc, char** argv);

@@ -135,6 +135,7 @@ int run(const BenchOptions& options) {
   if (!directories.is_ok()) return fail(kProgram, kExitUsage, directories.status().message());
   if (options.block_size == 0 || options.size < options.jobs)
     return fail(kProgram, kExitUsage, "--size and --block-size: each job needs at least one byte");
+  if (Status status = silence_engine_log(); !status.is_ok()) return fail(kProgram, status);
   PosixEnvironment environment;
   Result<std::unique_ptr<BenchArray>> array = BenchArray::prepare(environment, *directories);
   if (!array.is_ok()) return fail(kProgram, kExitFailure, array.status().message());

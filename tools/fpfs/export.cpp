@@ -126,6 +126,7 @@ Status export_file(Store& store, const Options& options, Losses& losses, uint64_
 int run(const Options& options) {
   Result<std::vector<std::string>> directories = Array::split_directories(options.directories);
   if (!directories.is_ok()) return fail(kProgram, kExitUsage, directories.status().message());
+  if (Status status = silence_engine_log(); !status.is_ok()) return fail(kProgram, status);
   PosixEnvironment environment;
   StoreOptions how;
   how.array.read_only = true;

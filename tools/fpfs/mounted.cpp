@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
@@ -77,10 +76,6 @@ Result<Json> read_mount_status(const std::string& path) {
   FPFS_ASSIGN_OR_RETURN(std::string root, mount_root_of(path));
   FPFS_ASSIGN_OR_RETURN(Json status, read_json_attribute(root, "user.fastpersistfs.status", path));
   status["state"] = state_of(status);
-  struct statvfs space {};
-  if (::statvfs(root.c_str(), &space) != 0) return explain_mount_error(errno, path);
-  status["space"] = {{"total", uint64_t{space.f_blocks} * space.f_frsize},
-                     {"free", uint64_t{space.f_bavail} * space.f_frsize}};
   return status;
 }
 

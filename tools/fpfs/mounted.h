@@ -33,7 +33,7 @@ Result<std::string> mount_root_of(const std::string& path);
 
 // The JSON (keys: fs/status_report.h) behind user.fastpersistfs.status of the mount that `path` lies in. Added to it:
 // "state" ("ok"; "failing": a member has errors; "degraded": a member is missing; "failed": the array turned read-only
-// by itself) and "space" {"total", "free"}.
+// by itself).
 Result<Json> read_mount_status(const std::string& path);
 // The JSON behind user.fastpersistfs.stat of a regular file.
 Result<Json> read_file_stat(const std::string& path);

@@ -51,6 +51,15 @@ std::string buffers_text(const Json& status) {
   return text;
 }
 
+// The daemon names a file by where its index is: on the member that keeps the names, below tree.
+std::string path_in_mount(const Json& status, const std::string& path) {
+  for (const Json& member : array_at(status, "members")) {
+    const std::string tree = text_at(member, "path") + "/tree/";
+    if (path.starts_with(tree)) return path.substr(tree.size() - 1);
+  }
+  return path;
+}
+
 std::string state_text(const Json& status) {
   const Json& array = object_at(status, "array");
   std::string text = text_at(status, "state", "-");
@@ -171,7 +180,7 @@ std::string describe_open_files(const Json& status, const Json& before, double s
   table.add_column("FILE", Table::Align::kLeft);
   for (const auto& [path, use] : lines)
     table.add_row({format_size(use.size), format_rate(use.read), format_rate(use.written),
-                   use.writing ? "writing" : "reading", path});
+                   use.writing ? "writing" : "reading", path_in_mount(status, path)});
   std::string text = table.text();
   if (uint64_t omitted = number_at(status, "open_files_omitted"); omitted > 0)
     text += fmt::format("... and {} less busy ones\n", omitted);
