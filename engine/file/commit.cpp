@@ -55,6 +55,11 @@ void File::start_commit(ControlRequest* requests, Deferred& deferred) {
   commit_->mtime = mtime_;
   if (!modified_) {
     phase_ = Phase::kSyncing;
+    if (commit_->closing && has_slack()) {
+      commit_->objects = objects_;
+      plan_trim();
+      phase_ = Phase::kTrimming;
+    }
     deferred.start_sync = true;
     return;
   }
@@ -142,17 +147,26 @@ void File::build_record() {
   }
 }
 
-// Where each object ends once preallocated space is given back: after its last taken slot, whose tail is not needed when
-// it holds the end of the file.
-void File::plan_trim() {
+// Where an object ends once preallocated space is given back: after its last taken slot, whose tail is not needed when it
+// holds the end of the file.
+uint64_t File::needed_end(MemberIndex member) const {
   const uint64_t chunk_size = context_.stripes.chunk_size;
   const Extent& last = extents_.get(size_ > 0 ? context_.stripes.chunk_of(size_ - 1) : 0);
-  commit_->trim_to.resize(slots_.size());
-  for (MemberIndex m = 0; m < slots_.size(); ++m) {
-    commit_->trim_to[m] = slots_[m].end() * chunk_size;
-    if (last.exists() && last.member == m && last.slot + 1 == slots_[m].end())
-      commit_->trim_to[m] = last.slot * chunk_size + last.allocated();
-  }
+  if (last.exists() && last.member == member && last.slot + 1 == slots_[member].end())
+    return last.slot * chunk_size + last.allocated();
+  return slots_[member].end() * chunk_size;
+}
+
+void File::plan_trim() {
+  for (MemberIndex m = 0; m < slots_.size(); ++m) commit_->trim_to.push_back(needed_end(m));
+}
+
+// Preallocated space is left over, and nothing under way will fill it.
+bool File::has_slack() const {
+  if (objects_ == nullptr || writes_in_flight_ > 0) return false;
+  for (MemberIndex m = 0; m < slots_.size(); ++m)
+    if (objects_->allocated_end(m) > needed_end(m)) return true;
+  return false;
 }
 
 // --- on executor threads ----------------------------------------------------------------------------------------------
@@ -164,7 +178,8 @@ void File::post_object_syncs() FPFS_NO_THREAD_SAFETY_ANALYSIS {
   std::vector<MemberIndex> members;
   if (commit.objects != nullptr)
     for (MemberIndex m = 0; m < context_.stripes.member_count; ++m)
-      if (commit.objects->is_touched(m) || (!commit.trim_to.empty() && commit.trim_to[m] > 0)) members.push_back(m);
+      if (commit.objects->is_touched(m) || (!commit.trim_to.empty() && commit.objects->allocated_end(m) > commit.trim_to[m]))
+        members.push_back(m);
   commit.pending.store(static_cast<unsigned>(members.size()) + 1);
   for (MemberIndex m : members) {
     context_.post([self, m, &commit] {
@@ -340,11 +355,14 @@ void File::closed_by_writer() {
   };
   if (context_.options.durable == StoreOptions::Durable::kClose) return;
   start(shared_from_this(), true);
+  bool only_slack = false;
   {
     MutexLock lock(mutex_);
-    if (!modified_ || background_commit_) return;
-    background_commit_ = true;
+    only_slack = !modified_ && has_slack();
+    if (!only_slack && (!modified_ || background_commit_)) return;
+    background_commit_ |= !only_slack;
   }
+  if (only_slack) return start(shared_from_this(), false);  // committed by fsync before: nothing keeps the file open
   context_.environment->executor().post_after(
       std::chrono::milliseconds(context_.options.background_commit_ms), [weak = weak_from_this(), start] {
         const std::shared_ptr<File> file = weak.lock();

@@ -77,8 +77,9 @@ bool File::run_commit_request(Deferred& deferred) {
   if (failure.is_ok() && needs_commit()) failure = context_.array_failure();
   // A lazy commit makes nothing durable, so it must leave nothing to free.
   const bool lazy = controls_head_->lazy;
-  const bool nothing_to_do =
-      removed_ || (lazy ? !modified_ || !fits_sidecar() || !doomed_.empty() || !dead_.empty() : !needs_commit());
+  const bool has_work = lazy ? modified_ && fits_sidecar() && doomed_.empty() && dead_.empty()
+                             : needs_commit() || (controls_head_->kind == ControlRequest::Kind::kClose && has_slack());
+  const bool nothing_to_do = removed_ || !has_work;
   if (!failure.is_ok() || (nothing_to_do && commit_ == nullptr)) {
     complete_with(deferred, *pop_control(), failure);
     drop_if_clean();

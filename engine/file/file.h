@@ -83,6 +83,7 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   void set_mtime(const struct timespec& mtime);
   void name_moved_to(Handle directory);       // takes ownership; rename of a file whose name is not durable yet
   void name_removed(Handle directory);        // takes ownership; the last name went: free the objects after the last use
+  void name_given(Handle directory);          // takes ownership; a file without a name (O_TMPFILE) was linked
   bool has_new_name() const;
   // Flushes dirty chunks because the pool is short of buffers.
   void flush_for_pressure();
@@ -208,7 +209,9 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   void build_inline_record(Deferred& deferred) FPFS_REQUIRES(mutex_);
   void advance_commit(Deferred& deferred) FPFS_REQUIRES(mutex_);
   void build_record() FPFS_REQUIRES(mutex_);
+  uint64_t needed_end(MemberIndex member) const FPFS_REQUIRES(mutex_);
   void plan_trim() FPFS_REQUIRES(mutex_);
+  bool has_slack() const FPFS_REQUIRES(mutex_);
   void post_object_syncs();
   void object_sync_done(const Status& status);
   struct Appended {

@@ -36,6 +36,10 @@ class ObjectSet {
   Status trim(MemberIndex member, uint64_t end);
   // fdatasync (and, when the object is new, fsync of its directory): durable on return.
   Status sync(MemberIndex member);
+  // Up to where the object is known to be allocated; 0 when it was not used.
+  uint64_t allocated_end(MemberIndex member) const {
+    return objects_[member].allocated_end.load(std::memory_order_relaxed);
+  }
   // Makes [offset, offset + length) a hole.
   Status punch(MemberIndex member, uint64_t offset, uint64_t length);
   // A write completed. Said at its completion: one that is still on the drive is not covered by a sync that clears the

@@ -202,7 +202,8 @@ Status Store::close() {
 }
 
 void Store::close_async(std::function<void(const Status&)> done) {
-  sync_all([this, done = std::move(done)](const Status& synced) { finish_close(synced, done); });
+  commit_all(ControlRequest::Kind::kClose,
+             [this, done = std::move(done)](const Status& synced) { finish_close(synced, done); });
 }
 
 // Waits, by looking again, until the background work of the commits is done too.
@@ -269,6 +270,10 @@ Result<std::shared_ptr<File>> Store::open_file(Handle node, bool for_writing) {
 }
 
 void Store::sync_all(std::function<void(const Status&)> done) {
+  commit_all(ControlRequest::Kind::kCommit, std::move(done));
+}
+
+void Store::commit_all(ControlRequest::Kind kind, std::function<void(const Status&)> done) {
   struct Job {
     std::vector<ControlRequest> requests;
     std::vector<std::shared_ptr<File>> files;
@@ -302,6 +307,7 @@ void Store::sync_all(std::function<void(const Status&)> done) {
   job->requests.resize(job->files.size());
   job->pending = job->files.size() + 1;
   for (size_t i = 0; i < job->files.size(); ++i) {
+    job->requests[i].kind = kind;
     job->requests[i].owner = job;
     job->requests[i].complete = [](ControlRequest& request, const Status& status) {
       static_cast<Job*>(request.owner)->arrive(status);

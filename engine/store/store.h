@@ -130,6 +130,7 @@ class Store {
  private:
   class Impl;
   Store(Environment& environment, StoreOptions options);
+  void commit_all(ControlRequest::Kind kind, std::function<void(const Status&)> done);
   void finish_close(const Status& synced, const std::function<void(const Status&)>& done);
   void fill_logical(Handle node, struct stat& attributes);
   Result<Created> adopt_created(Handle sidecar, Handle directory, Handle node);

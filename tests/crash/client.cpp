@@ -105,6 +105,14 @@ void Client::changed(OpenFile& file, const Content& content) {
   if (session_.any_point) file.model->may_show(content);
 }
 
+// A commit that was asked for when the file had this version and these names was acknowledged. For a file without a name
+// that promises nothing: should its last name come back with a power cut, so does what was committed under it.
+void Client::committed(const OpenFile& file, size_t version, Model::Operation names) {
+  if (!session_.model.has_name(file.inode)) return;
+  file.model->acknowledge(version);
+  session_.model.file_names_synced(file.inode, names);
+}
+
 bool Client::open_existing(const Place& place, OpenFile* out) {
   Store& store = session_.store;
   Result<Store::Node> node = store.lookup(session_.directories[place.directory], place.name);
@@ -229,8 +237,7 @@ Task<bool> Client::commit(OpenFile& file, bool closing) {
   ControlCall call(session_.scheduler, *file.file, closing ? Kind::kClose : Kind::kCommit);
   call.start();
   if (!session_.good(co_await call, "commit")) co_return false;
-  file.model->acknowledge(version);
-  session_.model.file_names_synced(file.inode, names);
+  committed(file, version, names);
   co_return true;
 }
 
@@ -247,8 +254,7 @@ Task<bool> Client::commit_while_writing(OpenFile& file) {
   }
   const Status status = co_await call;
   if (!session_.good(status, "commit beside writes") || !went_on) co_return false;
-  file.model->acknowledge(version);
-  session_.model.file_names_synced(file.inode, names);
+  committed(file, version, names);
   co_return true;
 }
 

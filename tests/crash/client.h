@@ -87,6 +87,7 @@ class Client {
   Task<bool> rename(const Place& from, const Place& to);
   bool sync_directory(size_t directory);
   void changed(OpenFile& file, const Content& content);
+  void committed(const OpenFile& file, size_t version, Model::Operation names);
 
   Session& session_;
   SimRandom random_;

@@ -74,6 +74,10 @@ uint64_t Model::inode_at(const std::string& path) const {
   return found == names_.end() ? kAbsent : found->second;
 }
 
+bool Model::has_name(uint64_t inode) const {
+  return std::any_of(names_.begin(), names_.end(), [inode](const auto& name) { return name.second == inode; });
+}
+
 Model::Operation Model::begin(std::vector<Change> changes) {
   NotedOperation operation;
   for (Change& change : changes) {

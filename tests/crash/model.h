@@ -59,6 +59,7 @@ class Model {
   std::shared_ptr<FileModel> file(uint64_t inode) const;
   std::shared_ptr<FileModel> add_file(uint64_t inode, Content content);
   uint64_t inode_at(const std::string& path) const;
+  bool has_name(uint64_t inode) const;
   const std::map<std::string, uint64_t>& names() const { return names_; }
 
   // Notes a change that is about to be made.

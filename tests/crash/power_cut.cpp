@@ -126,10 +126,13 @@ class Life {
       trace("mounted, cut off");
       world_.stop();
       if (!begin_again(true)) return false;
+      was_killed_ = false;
     }
     Result<std::unique_ptr<Store>> opened = Store::open(world_, paths_, store_options_);
     if (!opened.is_ok()) return fail("mount: " + opened.status().message());
     store_ = std::move(*opened);
+    // Recovery makes durable what it finds, so what a killed process had done is safe from here on, not before.
+    if (std::exchange(was_killed_, false)) model_.killed();
     const RecoveryReport& report = store_->recovery();
     trace(fmt::format("mounted: dirty {}, {} orphans, {} torn tails, {} bytes freed", report.was_dirty,
                       report.orphans_removed, report.torn_tails, report.bytes_freed));
@@ -259,12 +262,12 @@ class Life {
     const bool power_cut = random_.chance(75);
     if (!world_.is_off() && random_.chance(50)) {
       if (!close()) return false;
-      model_.killed();
+      model_.killed();  // everything is durable
       return begin_again(power_cut);
     }
     trace(power_cut ? "power cut" : "kill -9");
     world_.stop();
-    if (!power_cut) model_.killed();
+    was_killed_ = !power_cut;
     return begin_again(power_cut);
   }
 
@@ -308,6 +311,7 @@ class Life {
   StoreOptions store_options_;
   std::unique_ptr<Store> store_;
   Model model_;
+  bool was_killed_ = false;
   std::string failure_;
 };
 
