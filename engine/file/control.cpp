@@ -79,15 +79,19 @@ bool File::run_commit_request(Deferred& deferred) {
   const bool lazy = controls_head_->lazy;
   const bool has_work = lazy ? modified_ && fits_sidecar() && doomed_.empty() && dead_.empty()
                              : needs_commit() || (controls_head_->kind == ControlRequest::Kind::kClose && has_slack());
-  const bool nothing_to_do = removed_ || !has_work;
+  // Closing a file that was made without a name promises nothing; fsync of it does, as it may be linked later.
+  const bool unreachable = removed_ || (unnamed_ && controls_head_->kind == ControlRequest::Kind::kClose);
+  const bool nothing_to_do = unreachable || !has_work;
   if (!failure.is_ok() || (nothing_to_do && commit_ == nullptr)) {
     complete_with(deferred, *pop_control(), failure);
     drop_if_clean();
     return true;
   }
   if (commit_ != nullptr) {
-    if (!nothing_to_do) return false;
-    ControlRequest* request = pop_control();  // what it asks for is what the commit under way makes durable
+    // What it asks for is what the commit under way makes durable; only space is not given back by every commit.
+    const bool wants_trim = controls_head_->kind == ControlRequest::Kind::kClose && !lazy && !removed_;
+    if (!nothing_to_do || (wants_trim && !commit_->closing)) return false;
+    ControlRequest* request = pop_control();
     request->next = commit_->requests;
     commit_->requests = request;
     return true;

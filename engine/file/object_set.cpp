@@ -101,9 +101,16 @@ Status ObjectSet::sync(MemberIndex member) {
 }
 
 Status ObjectSet::punch(MemberIndex member, uint64_t offset, uint64_t length) {
-  const Handle handle = objects_[member].handle.load();
-  if (handle == kNoHandle) return Status::ok();
-  return storage_.fallocate(handle, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, length);
+  constexpr int kPunch = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
+  const Handle handle = objects_[member].handle.load(std::memory_order_acquire);
+  if (handle != kNoHandle) return storage_.fallocate(handle, kPunch, offset, length);
+  // Not used since the file was opened. A handle of our own: the shared one is made by the member's queue thread.
+  FPFS_ASSIGN_OR_RETURN(const Handle directory, array_.object_directory(member, file_));
+  Result<Handle> opened = storage_.open_at(directory, Array::object_name(file_, generation_), O_RDWR);
+  if (!opened.is_ok()) return opened.status().code() == StatusCode::kNotFound ? Status::ok() : opened.status();
+  const Status status = storage_.fallocate(*opened, kPunch, offset, length);
+  storage_.close(*opened);
+  return status;
 }
 
 }  // namespace fpfs
