@@ -78,7 +78,7 @@ void set_size(fuse_req_t request, Inode& inode, uint64_t size, int to_set, const
       file->closed_by_writer();
       return finish_setattr(request, inode, times, result);
     }
-    owner.control(file, ControlRequest::Kind::kCommit, 0, 0, [request, &inode, times](const Status& committed) {
+    owner.control(file, ControlRequest::Kind::kClose, 0, 0, [request, &inode, times](const Status& committed) {
       finish_setattr(request, inode, times, committed);
     });
   };

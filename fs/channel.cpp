@@ -158,7 +158,10 @@ bool Channel::receive(Worker& worker) {
     if (failure != ENODEV) log(LogLevel::kError, "reading /dev/fuse failed with errno {}; the mount ends", failure);
     return false;
   }
-  worker.request = wire::examine_request({memory, static_cast<size_t>(length)});
+  const std::span<std::byte> bytes(memory, static_cast<size_t>(length));
+  const bool unnamed = wire::translate_request(bytes);
+  worker.request = wire::examine_request(bytes);
+  worker.request.unnamed = unnamed;
   fuse_buf request{};
   request.mem = memory;
   request.size = static_cast<size_t>(length);

@@ -39,6 +39,14 @@ RequestFacts examine_request(std::span<const std::byte> request) {
   return facts;
 }
 
+bool translate_request(std::span<std::byte> request) {
+  InHeader header;
+  if (!read_struct(request, 0, header) || header.opcode != kOpcodeTemporaryFile) return false;
+  header.opcode = kOpcodeCreate;
+  std::memcpy(request.data(), &header, sizeof header);
+  return true;
+}
+
 InitOut extend_init_reply(InitOut reply, const RequestFacts& request) {
   // Without this the kernel asks for security.capability before every write.
   reply.flags |= request.init_flags & kInitHandleKillPrivilegesV2;

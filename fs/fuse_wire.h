@@ -39,6 +39,7 @@ constexpr uint32_t kOpcodeOpen = 14;
 constexpr uint32_t kOpcodeWrite = 16;
 constexpr uint32_t kOpcodeInit = 26;
 constexpr uint32_t kOpcodeCreate = 35;
+constexpr uint32_t kOpcodeTemporaryFile = 51;
 
 struct InitIn {
   uint32_t major;
@@ -116,6 +117,7 @@ constexpr size_t kWritePayloadOffset = sizeof(InHeader) + sizeof(WriteIn);
 struct RequestFacts {
   uint32_t opcode = 0;
   uint64_t unique = 0;
+  bool unnamed = false;      // CREATE: without a name (see translate_request)
   bool kill_set_id = false;  // WRITE, OPEN, CREATE: the caller may not keep set-user-ID and set-group-ID bits
   uint32_t init_flags = 0;   // INIT: what the kernel offers
   uint32_t init_flags2 = 0;
@@ -130,6 +132,10 @@ bool read_struct(std::span<const std::byte> bytes, size_t offset, T& out) {
 }
 
 RequestFacts examine_request(std::span<const std::byte> request);
+
+// TMPFILE (O_TMPFILE), which libfuse 3.14 does not know, has the arguments and the answer of CREATE: the request is
+// turned into one. Returns true when it was.
+bool translate_request(std::span<std::byte> request);
 
 // The flags to add to an INIT reply, given what the kernel offered. Returns the changed reply.
 InitOut extend_init_reply(InitOut reply, const RequestFacts& request);

@@ -90,7 +90,9 @@ void create(fuse_req_t request, fuse_ino_t parent, const char* name, mode_t mode
   Inode& directory = file_system.inodes().get(parent);
   const fuse_ctx& caller = *fuse_req_ctx(request);
   const mode_t made_with = creation_mode(file_system, directory, mode & 07777, caller.umask);
-  Result<Store::Created> created = file_system.store().create(directory.handle, name, made_with);
+  const bool unnamed = Channel::current_request().unnamed;
+  Result<Store::Created> created = unnamed ? file_system.store().create_unnamed(directory.handle, made_with)
+                                           : file_system.store().create(directory.handle, name, made_with);
   if (!created.is_ok()) {
     if (created.status().code() == StatusCode::kExists && (info->flags & O_EXCL) == 0)
       return open_existing(request, directory, name, *info);
@@ -98,7 +100,7 @@ void create(fuse_req_t request, fuse_ino_t parent, const char* name, mode_t mode
   }
   Status status = give_to_caller(file_system, caller, directory, created->node);
   if (!status.is_ok()) {
-    Status removed = file_system.store().unlink(directory.handle, name);
+    Status removed = unnamed ? Status::ok() : file_system.store().unlink(directory.handle, name);
     file_system.storage().close(created->node.handle);
     return reply_status(request, removed.is_ok() ? status : removed);
   }

@@ -52,9 +52,10 @@ File::~File() FPFS_NO_THREAD_SAFETY_ANALYSIS {
   // Objects that nothing names any more: those of a file without a name (once the removal of the name is durable), and
   // those of a generation that no commit recorded.
   std::vector<DoomedObjects> doomed;
+  const bool nameless = removed_ || unnamed_;
   if (!abandoned_) {
-    if (objects_ != nullptr && (removed_ || !objects_->is_recorded())) doomed.push_back({file_id_, generation_});
-    if (removed_)
+    if (objects_ != nullptr && (nameless || !objects_->is_recorded())) doomed.push_back({file_id_, generation_});
+    if (nameless)
       for (const auto& objects : doomed_) doomed.push_back({objects->file(), objects->generation()});
   }
   if (!doomed.empty())
@@ -232,7 +233,7 @@ void File::keep_alive() {
 // The caller holds a reference, so this is never the last one.
 void File::drop_if_clean() {
   if (commit_ != nullptr) return;
-  if (!error_.is_ok() || removed_ || (!modified_ && controls_head_ == nullptr)) self_.reset();
+  if (!error_.is_ok() || removed_ || unnamed_ || (!modified_ && controls_head_ == nullptr)) self_.reset();
 }
 
 void File::fail(const Status& status) {
@@ -375,6 +376,20 @@ void File::name_removed(Handle directory) {
   removed_from_ = directory;
   removed_ = true;
   drop_if_clean();
+}
+
+void File::set_unnamed() {
+  MutexLock lock(mutex_);
+  unnamed_ = true;
+}
+
+void File::name_given(Handle directory) {
+  MutexLock lock(mutex_);
+  unnamed_ = false;
+  if (modified_) keep_alive();
+  if (new_name_in_ != kNoHandle) context_.storage().close(new_name_in_);
+  new_name_in_ = directory;
+  new_name_ = true;
 }
 
 void File::flush_for_pressure() {

@@ -83,7 +83,8 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   void set_mtime(const struct timespec& mtime);
   void name_moved_to(Handle directory);       // takes ownership; rename of a file whose name is not durable yet
   void name_removed(Handle directory);        // takes ownership; the last name went: free the objects after the last use
-  void name_given(Handle directory);          // takes ownership; a file without a name (O_TMPFILE) was linked
+  void set_unnamed();                         // made without a name (O_TMPFILE): goes with its last user, unless linked
+  void name_given(Handle directory);          // takes ownership; a file made without a name was linked
   bool has_new_name() const;
   // Flushes dirty chunks because the pool is short of buffers.
   void flush_for_pressure();
@@ -234,6 +235,7 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   bool new_name_ FPFS_GUARDED_BY(mutex_) = false;
   Handle removed_from_ FPFS_GUARDED_BY(mutex_) = kNoHandle;
   bool removed_ FPFS_GUARDED_BY(mutex_) = false;
+  bool unnamed_ FPFS_GUARDED_BY(mutex_) = false;
   std::shared_ptr<File> self_ FPFS_GUARDED_BY(mutex_);  // while there is something to commit
   bool abandoned_ FPFS_GUARDED_BY(mutex_) = false;
 

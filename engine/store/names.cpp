@@ -145,7 +145,9 @@ Result<Store::Created> Store::create_unnamed(Handle directory, mode_t mode) {
     storage().close(sidecar);
     return node.status();
   }
-  return adopt_created(sidecar, kNoHandle, *node);
+  FPFS_ASSIGN_OR_RETURN(Created created, adopt_created(sidecar, kNoHandle, *node));
+  created.file->set_unnamed();
+  return created;
 }
 
 // The file's first commit makes its name durable too, so it remembers the directory.
@@ -183,7 +185,16 @@ Status Store::symlink(const std::string& target, Handle directory, const std::st
 
 Status Store::link(Handle node, Handle directory, const std::string& name) {
   FPFS_RETURN_IF_ERROR(impl_->array_failure());
-  return storage().link(node, directory, name);
+  FPFS_ASSIGN_OR_RETURN(const struct stat attributes, storage().fstat(node));
+  MutexLock lock(impl_->name_lock(attributes.st_ino));
+  FPFS_RETURN_IF_ERROR(storage().link(node, directory, name));
+  // An unnamed file has its first name now, which its next commit makes durable.
+  if (attributes.st_nlink > 0) return Status::ok();
+  const std::shared_ptr<File> file = impl_->find(attributes.st_ino);
+  if (file == nullptr) return Status::ok();
+  FPFS_ASSIGN_OR_RETURN(const Handle parent, storage().reopen(directory, kDirectoryFlags));
+  file->name_given(parent);
+  return Status::ok();
 }
 
 Status Store::sync_directory(Handle directory) {

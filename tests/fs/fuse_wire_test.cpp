@@ -63,6 +63,16 @@ TEST(FuseWire, ShortRequestsAreNotReadBeyondTheirEnd) {
   }
 }
 
+TEST(FuseWire, TemporaryFileBecomesCreate) {
+  std::vector<std::byte> request = request_bytes(kOpcodeTemporaryFile, CreateIn{2, 0100600, 022, kOpenKillSetId}, 2);
+  EXPECT_TRUE(translate_request(request));
+  EXPECT_EQ(request, request_bytes(kOpcodeCreate, CreateIn{2, 0100600, 022, kOpenKillSetId}, 2));
+  EXPECT_FALSE(translate_request(request));
+  EXPECT_TRUE(examine_request(request).kill_set_id);
+  std::vector<std::byte> short_request(sizeof(InHeader) - 1);
+  EXPECT_FALSE(translate_request(short_request));
+}
+
 TEST(FuseWire, InitReplyTakesWhatIsOfferedAndNothingElse) {
   InitOut reply{};
   reply.flags = 0x5;

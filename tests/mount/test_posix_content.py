@@ -333,6 +333,12 @@ def test_unnamed_file(anywhere):
         os.close(descriptor)
         assert (anywhere.path / "named").read_bytes() == pattern(8, 0, 200000)
         os.unlink(anywhere.path / "named")
+        # Never linked: what it held must be gone with it (fsck looks after the test).
+        descriptor = os.open(anywhere.path, flags, 0o644)
+        os.write(descriptor, pattern(9, 0, 3 * MIB + 1))
+        os.fsync(descriptor)
+        os.write(descriptor, pattern(10, 0, 2 * MIB))
+        os.close(descriptor)
     assert os.listdir(anywhere.path) == []
 
 
