@@ -43,6 +43,7 @@ void File::start_commit(ControlRequest* requests, Deferred& deferred) {
   commit_->sync = !requests->lazy;
   for (const ControlRequest* request = requests; request != nullptr; request = request->next)
     commit_->closing |= request->kind == ControlRequest::Kind::kClose;
+  commit_->after_unsynced = unsynced_;
   if (commit_->sync) {
     commit_->new_name_in = new_name_in_;
     new_name_in_ = kNoHandle;
@@ -221,6 +222,19 @@ void File::object_sync_done(const Status& status) FPFS_NO_THREAD_SAFETY_ANALYSIS
   finish_commit(outcome, !outcome.is_ok() && outcome.status().code() != StatusCode::kNoSpace);
 }
 
+// A record is appended only behind a durable one: a reader tells a torn tail from damage by nothing valid following it.
+// So the record of a lazy commit is synced first, and a torn tail that a crash or a failed append left is cut durably.
+Status File::settle_log(Handle sidecar, uint64_t log_end, bool is_unsynced) {
+  FPFS_ASSIGN_OR_RETURN(const struct stat attributes, context_.storage().fstat(sidecar));
+  if (static_cast<uint64_t>(attributes.st_size) > log_end) return cut_log(sidecar, log_end);
+  return is_unsynced && log_end > 0 ? context_.storage().fdatasync(sidecar) : Status::ok();
+}
+
+Status File::cut_log(Handle sidecar, uint64_t log_end) {
+  FPFS_RETURN_IF_ERROR(context_.storage().ftruncate(sidecar, log_end));
+  return context_.storage().fdatasync(sidecar);
+}
+
 Result<File::Appended> File::append_record() FPFS_NO_THREAD_SAFETY_ANALYSIS {
   Commit& commit = *commit_;
   Storage& storage = context_.storage();
@@ -243,11 +257,11 @@ Result<File::Appended> File::append_record() FPFS_NO_THREAD_SAFETY_ANALYSIS {
     const uint64_t record_offset =
         encode_sidecar_record(header, commit.record, log_end + bytes.size(), snapshot_offset, bytes);
     if (commit.objects != nullptr) commit.objects->set_recorded();
+    FPFS_RETURN_IF_ERROR(settle_log(sidecar, log_end, commit.after_unsynced));
     const Status written = storage.pwrite(sidecar, bytes, log_end);
     if (!written.is_ok()) {
-      // Cut what was appended of it. Should that fail as well, the torn tail is ignored by every reader.
-      const Status cut = storage.ftruncate(sidecar, log_end);
-      return cut.is_ok() ? written : written.with_context("and " + cut.message());
+      FPFS_RETURN_IF_ERROR(cut_log(sidecar, log_end).with_context(written.message()));
+      return written;
     }
     appended = {record_offset, log_end + bytes.size()};
     const struct timespec times[2] = {{0, UTIME_OMIT}, commit.mtime};
@@ -358,7 +372,7 @@ void File::closed_by_writer() {
   bool only_slack = false;
   {
     MutexLock lock(mutex_);
-    only_slack = !modified_ && has_slack();
+    only_slack = !modified_ && (has_slack() || (commit_ != nullptr && objects_ != nullptr));
     if (!only_slack && (!modified_ || background_commit_)) return;
     background_commit_ |= !only_slack;
   }

@@ -129,6 +129,7 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
     std::vector<uint64_t> trim_to;  // per member, empty: no trimming
     bool closing = false;
     bool sync = true;
+    bool after_unsynced = false;  // the record before may not be durable
     Handle new_name_in = kNoHandle;
     std::atomic<unsigned> pending{0};
     Mutex mutex;
@@ -219,6 +220,8 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
     uint64_t record_offset = 0, end = 0;
   };
   Result<Appended> append_record();
+  Status settle_log(Handle sidecar, uint64_t log_end, bool is_unsynced);
+  Status cut_log(Handle sidecar, uint64_t log_end);
   void finish_commit(const Result<Appended>& outcome, bool sidecar_unknown);
   void end_commit(const Status& status, Deferred& deferred) FPFS_REQUIRES(mutex_);
   void punch_dead(const std::vector<DeadSlot>& dead);
