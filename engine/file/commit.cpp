@@ -41,6 +41,7 @@ void File::start_commit(ControlRequest* requests, Deferred& deferred) {
   commit_ = std::make_unique<Commit>();
   commit_->requests = requests;
   commit_->sync = !requests->lazy;
+  commit_->closing = background_commit_;  // a writer has closed: this may be the last commit
   for (const ControlRequest* request = requests; request != nullptr; request = request->next)
     commit_->closing |= request->kind == ControlRequest::Kind::kClose;
   commit_->after_unsynced = unsynced_;
