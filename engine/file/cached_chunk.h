@@ -8,8 +8,8 @@
 // Descriptors are made once, one per pool buffer. All fields are guarded by the owning file's mutex, except that the
 // member's queue thread alone touches `io`, `target` and the buffer's content while state is kLoading or kWriting.
 //
-// A chunk that is truncated away or replaced while a transfer or a reader still uses its buffer is detached: no longer in
-// the table, freed when the last user is gone.
+// A chunk that is truncated away or replaced while a transfer or a reader still uses its buffer is detached: no longer
+// in the table, freed when the last user is gone.
 #pragma once
 
 #include <cstdint>
@@ -33,25 +33,25 @@ struct CachedChunk {
   Buffer* buffer = nullptr;
   ChunkIndex index = 0;
   State state = State::kReady;
-  bool dirty = false;       // holds bytes that no write was prepared for yet
+  bool dirty = false;  // holds bytes that no write was prepared for yet
   bool detached = false;
-  bool filling = false;     // a writer copies into it, without the lock
-  bool streaming = false;   // flushed because it was full, not because of a commit: preallocate ahead
-  uint32_t length = 0;      // the first bytes that are content; the rest of the chunk reads as zeros
+  bool filling = false;    // a writer copies into it, without the lock
+  bool streaming = false;  // flushed because it was full, not because of a commit: preallocate ahead
+  uint32_t length = 0;     // the first bytes that are content; the rest of the chunk reads as zeros
   unsigned readers = 0;
-  Extent target;            // kLoading: where it is read from; kWriting: where it is going
-  Status failure;           // of kFailed
+  Extent target;   // kLoading: where it is read from; kWriting: where it is going
+  Status failure;  // of kFailed
 
   IoRequest io;
-  std::shared_ptr<File> keep;           // while a transfer is under way
-  std::shared_ptr<ObjectSet> objects;   // likewise
+  std::shared_ptr<File> keep;          // while a transfer is under way
+  std::shared_ptr<ObjectSet> objects;  // likewise
   ReadRequest* waiting_reads = nullptr;
   WriteRequest* waiting_writes = nullptr;
 
   CachedChunk* next_in_bucket = nullptr;
-  CachedChunk* next_dirty = nullptr;      // the file's dirty list, oldest first
+  CachedChunk* next_dirty = nullptr;  // the file's dirty list, oldest first
   CachedChunk* previous_dirty = nullptr;
-  CachedChunk* next_submit = nullptr;     // a Deferred list
+  CachedChunk* next_submit = nullptr;  // a Deferred list
 };
 
 // chunk number → CachedChunk of one file. Grows to at most twice the pool's buffer count.

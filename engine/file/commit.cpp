@@ -7,10 +7,10 @@
 //   5. answer    the requests complete
 //   6. free      slots and objects that only the previous record named are punched and removed, in the background
 //
-// A crash before 3 is durable leaves the previous record; after it, the new one. Steps 1 to 4 never touch anything that the
-// previous record names, and 6 starts only when the new one is durable. A failure anywhere fails the file for good: a sync
-// that failed may have lost what it was to write, and is not tried again (P4). When it is the sidecar or a directory whose
-// sync failed, the state of the tree is unknown and the whole array turns read-only.
+// A crash before 3 is durable leaves the previous record; after it, the new one. Steps 1 to 4 never touch anything that
+// the previous record names, and 6 starts only when the new one is durable. A failure anywhere fails the file for good:
+// a sync that failed may have lost what it was to write, and is not tried again (P4). When it is the sidecar or a
+// directory whose sync failed, the state of the tree is unknown and the whole array turns read-only.
 //
 // Content that fits the sidecar (kInlineSizeMax) skips 1 and 2: the record carries it.
 #include <fcntl.h>
@@ -149,8 +149,8 @@ void File::build_record() {
   }
 }
 
-// Where an object ends once preallocated space is given back: after its last taken slot, whose tail is not needed when it
-// holds the end of the file.
+// Where an object ends once preallocated space is given back: after its last taken slot, whose tail is not needed when
+// it holds the end of the file.
 uint64_t File::needed_end(MemberIndex member) const {
   const uint64_t chunk_size = context_.stripes.chunk_size;
   const Extent& last = extents_.get(size_ > 0 ? context_.stripes.chunk_of(size_ - 1) : 0);
@@ -160,18 +160,38 @@ uint64_t File::needed_end(MemberIndex member) const {
 }
 
 void File::plan_trim() {
-  for (MemberIndex m = 0; m < slots_.size(); ++m) commit_->trim_to.push_back(needed_end(m));
+  bool is_ahead = false;
+  for (MemberIndex m = 0; m < slots_.size(); ++m) {
+    commit_->trim_to.push_back(needed_end(m));
+    is_ahead |= objects_->is_allocated_ahead(m);
+  }
+  if (!is_ahead) return;
+  // What was allocated ahead of a stream that then jumped: slots below the end that nothing took, and the unused ends
+  // of slots whose chunk is not full. A dense file has none.
+  const uint64_t chunk_size = context_.stripes.chunk_size;
+  for (MemberIndex m = 0; m < slots_.size(); ++m)
+    slots_[m].for_each_gap([&](SlotIndex slot, uint64_t count) FPFS_NO_THREAD_SAFETY_ANALYSIS {
+      commit_->gaps.push_back({m, slot * chunk_size, count * chunk_size});
+    });
+  extents_.for_each(0, [&](ChunkIndex, const Extent& extent) FPFS_NO_THREAD_SAFETY_ANALYSIS {
+    const uint64_t used = extent.slot * chunk_size + extent.allocated();
+    const uint64_t end = (extent.slot + 1) * chunk_size;
+    if (used < end && end <= commit_->trim_to[extent.member])
+      commit_->gaps.push_back({extent.member, used, end - used});
+    return true;
+  });
 }
 
 // Preallocated space is left over, and nothing under way will fill it.
 bool File::has_slack() const {
   if (objects_ == nullptr || writes_in_flight_ > 0) return false;
   for (MemberIndex m = 0; m < slots_.size(); ++m)
-    if (objects_->allocated_end(m) > needed_end(m)) return true;
+    if (objects_->allocated_end(m) > needed_end(m) || objects_->is_allocated_ahead(m)) return true;
   return false;
 }
 
-// --- on executor threads ----------------------------------------------------------------------------------------------
+// --- on executor threads
+// ----------------------------------------------------------------------------------------------
 
 // Without the lock: the commit belongs to this phase alone until finish_commit().
 void File::post_object_syncs() FPFS_NO_THREAD_SAFETY_ANALYSIS {
@@ -180,7 +200,9 @@ void File::post_object_syncs() FPFS_NO_THREAD_SAFETY_ANALYSIS {
   std::vector<MemberIndex> members;
   if (commit.objects != nullptr)
     for (MemberIndex m = 0; m < context_.stripes.member_count; ++m)
-      if (commit.objects->is_touched(m) || (!commit.trim_to.empty() && commit.objects->allocated_end(m) > commit.trim_to[m]))
+      if (commit.objects->is_touched(m) ||
+          (!commit.trim_to.empty() &&
+           (commit.objects->allocated_end(m) > commit.trim_to[m] || commit.objects->is_allocated_ahead(m))))
         members.push_back(m);
   commit.pending.store(static_cast<unsigned>(members.size()) + 1);
   for (MemberIndex m : members) {
@@ -188,13 +210,16 @@ void File::post_object_syncs() FPFS_NO_THREAD_SAFETY_ANALYSIS {
       ObjectSet& objects = *commit.objects;
       Status status;
       if (!commit.trim_to.empty()) status = objects.trim(m, commit.trim_to[m]);
+      for (const Gap& gap : commit.gaps)
+        if (gap.member == m && status.is_ok()) status = objects.punch(m, gap.offset, gap.length);
       if (status.is_ok() && objects.is_touched(m)) {
         objects.clear_touched(m);
         status = objects.sync(m);
       }
       if (!status.is_ok()) {
         self->context_.counters[m].sync_errors.fetch_add(1, std::memory_order_relaxed);
-        status = status.at(m, 0, 0).with_context(fmt::format("member {} ({})", m, self->context_.array->member(m).path));
+        status =
+            status.at(m, 0, 0).with_context(fmt::format("member {} ({})", m, self->context_.array->member(m).path));
       }
       self->object_sync_done(status);
     });
@@ -338,8 +363,7 @@ void File::punch_dead(const std::vector<DeadSlot>& dead) {
            sorted[end].slot == sorted[end - 1].slot + 1)
       ++end;
     const DeadSlot& first = sorted[begin];
-    const Status status =
-        first.objects->punch(first.member, first.slot * chunk_size, (end - begin) * chunk_size);
+    const Status status = first.objects->punch(first.member, first.slot * chunk_size, (end - begin) * chunk_size);
     if (status.is_ok())
       punched.insert(punched.end(), sorted.begin() + static_cast<ptrdiff_t>(begin),
                      sorted.begin() + static_cast<ptrdiff_t>(end));
@@ -378,16 +402,16 @@ void File::closed_by_writer() {
     background_commit_ |= !only_slack;
   }
   if (only_slack) return start(shared_from_this(), false);  // committed by fsync before: nothing keeps the file open
-  context_.environment->executor().post_after(
-      std::chrono::milliseconds(context_.options.background_commit_ms), [weak = weak_from_this(), start] {
-        const std::shared_ptr<File> file = weak.lock();
-        if (file == nullptr) return;
-        {
-          MutexLock lock(file->mutex_);
-          file->background_commit_ = false;
-        }
-        start(file, false);
-      });
+  context_.environment->executor().post_after(std::chrono::milliseconds(context_.options.background_commit_ms),
+                                              [weak = weak_from_this(), start] {
+                                                const std::shared_ptr<File> file = weak.lock();
+                                                if (file == nullptr) return;
+                                                {
+                                                  MutexLock lock(file->mutex_);
+                                                  file->background_commit_ = false;
+                                                }
+                                                start(file, false);
+                                              });
 }
 
 }  // namespace fpfs

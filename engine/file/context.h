@@ -36,7 +36,7 @@ class FileContext {
   StripeMap stripes;
   StoreOptions options;
   std::unique_ptr<BufferPool> pool;
-  std::unique_ptr<CachedChunk[]> chunks;  // the descriptor of each pool buffer, by Buffer::index
+  std::unique_ptr<CachedChunk[]> chunks;         // the descriptor of each pool buffer, by Buffer::index
   std::vector<std::unique_ptr<IoQueue>> queues;  // by member; null for a missing one
   std::unique_ptr<MemberCounters[]> counters;
   std::unique_ptr<std::byte[]> zeros;  // kRequestBytesMax zeros: what holes read as

@@ -1,5 +1,5 @@
-// Controls: commit, truncate, hole punching. They run in order of arrival, each at a moment when no write is in progress;
-// writes that arrive behind one wait for it.
+// Controls: commit, truncate, hole punching. They run in order of arrival, each at a moment when no write is in
+// progress; writes that arrive behind one wait for it.
 #include <algorithm>
 #include <cerrno>
 
@@ -119,8 +119,8 @@ void File::truncate_locked(uint64_t size, Deferred& deferred) {
     const uint32_t kept = context_.stripes.offset_in_chunk(size);
     const ChunkIndex first = kept > 0 ? boundary + 1 : boundary;
     drop_chunks(first, UINT64_MAX, deferred);
-    extents_.remove_from(first, [this](ChunkIndex, const Extent& extent)
-                                    FPFS_NO_THREAD_SAFETY_ANALYSIS { forget_extent(extent); });
+    extents_.remove_from(
+        first, [this](ChunkIndex, const Extent& extent) FPFS_NO_THREAD_SAFETY_ANALYSIS { forget_extent(extent); });
     truncated_from_ = std::min(truncated_from_.value_or(first), first);
     if (kept > 0) {
       if (CachedChunk* chunk = table_.find(boundary)) chunk->length = std::min(chunk->length, kept);
@@ -159,8 +159,8 @@ void File::drop_chunks(ChunkIndex first, ChunkIndex last, Deferred& deferred) {
 
 // --- extents and slots ----------------------------------------------------------------------------------------------
 
-// An extent that the content no longer uses: its slot is free at once when no record names it, else after the commit that
-// says so.
+// An extent that the content no longer uses: its slot is free at once when no record names it, else after the commit
+// that says so.
 void File::forget_extent(const Extent& extent) {
   if (extent.epoch == epoch_)
     slots_[extent.member].release(extent.slot);
@@ -244,9 +244,8 @@ void File::zero_edges_then_punch(ControlRequest& request) {
   {
     MutexLock lock(mutex_);
     const uint32_t chunk_size = context_.stripes.chunk_size;
-    const uint64_t end = request.length > size_ || request.offset > size_ - request.length
-                             ? size_
-                             : request.offset + request.length;
+    const uint64_t end =
+        request.length > size_ || request.offset > size_ - request.length ? size_ : request.offset + request.length;
     auto add = [&](uint64_t from, uint64_t to) FPFS_NO_THREAD_SAFETY_ANALYSIS {
       if (from < to && has_data(context_.stripes.chunk_of(from))) job->pieces.emplace_back(from, to - from);
     };

@@ -71,8 +71,8 @@ Status File::load_image() {
   FPFS_ASSIGN_OR_RETURN(const struct stat attributes, context_.storage().fstat(sidecar_));
   StorageSidecarReader reader(context_.storage(), sidecar_, static_cast<uint64_t>(attributes.st_size));
   SidecarFindings findings;
-  Result<FileImage> image = fold_sidecar(reader, context_.array->id(), context_.stripes.member_count,
-                                         context_.stripes.chunk_size, &findings);
+  Result<FileImage> image =
+      fold_sidecar(reader, context_.array->id(), context_.stripes.member_count, context_.stripes.chunk_size, &findings);
   if (!image.is_ok()) return image.status();
   file_id_ = image->file_id;
   generation_ = image->generation;

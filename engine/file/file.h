@@ -1,14 +1,16 @@
-// File: the content of one open regular file. Write path (write_path.cpp), read path (read_path.cpp), commit (commit.cpp),
-// truncation and hole punching (control.cpp).
+// File: the content of one open regular file. Write path (write_path.cpp), read path (read_path.cpp), commit
+// (commit.cpp), truncation and hole punching (control.cpp).
 //
 // All content passes through CachedChunks in pool buffers:
-//   write → copied into a chunk → reply → (chunk full, or commit, or pool pressure) flush: hash and O_DIRECT write by the
+//   write → copied into a chunk → reply → (chunk full, or commit, or pool pressure) flush: hash and O_DIRECT write by
+//   the
 //           member's queue thread → clean, evictable
 //   read  → chunk at hand? reply from it : load, verify, reply; sequential readers are read ahead of
 //
-// Consistent points. Writes in progress are counted; controls (commit, truncate, punch) wait in order until none is, while
-// new writes wait behind them. A commit then takes everything written so far: it moves to phase kDraining, flushes every
-// dirty chunk, and no chunk is flushed again before its record is built, so the record describes exactly that moment.
+// Consistent points. Writes in progress are counted; controls (commit, truncate, punch) wait in order until none is,
+// while new writes wait behind them. A commit then takes everything written so far: it moves to phase kDraining,
+// flushes every dirty chunk, and no chunk is flushed again before its record is built, so the record describes exactly
+// that moment.
 //
 // Failures are sticky: the first failed flush, sync or sidecar append fails every later read, write and commit of this
 // File until all its openers are gone; the next open sees the last committed content.
@@ -55,8 +57,8 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   // --- state -------------------------------------------------------------------------------------------------------
   uint64_t key() const { return key_; }  // inode number of the sidecar
   uint64_t size() const;
-  bool is_dirty() const;        // something is not committed
-  Status error() const;         // the sticky failure
+  bool is_dirty() const;                        // something is not committed
+  Status error() const;                         // the sticky failure
   void overlay(struct stat& attributes) const;  // logical size, blocks and mtime over those of the sidecar
   // SEEK_DATA (hole = false) or SEEK_HOLE at chunk granularity. kSystem with ENXIO at or past the end.
   Result<uint64_t> seek(uint64_t offset, bool hole) const;
@@ -78,13 +80,13 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   std::string path() const;  // where the sidecar is now, for messages
 
   // --- Store's side --------------------------------------------------------------------------------------------------
-  Status make_writable(Handle sidecar);       // takes ownership; for a file first opened read-only
+  Status make_writable(Handle sidecar);  // takes ownership; for a file first opened read-only
   bool is_writable() const;
   void set_mtime(const struct timespec& mtime);
-  void name_moved_to(Handle directory);       // takes ownership; rename of a file whose name is not durable yet
-  void name_removed(Handle directory);        // takes ownership; the last name went: free the objects after the last use
-  void set_unnamed();                         // made without a name (O_TMPFILE): goes with its last user, unless linked
-  void name_given(Handle directory);          // takes ownership; a file made without a name was linked
+  void name_moved_to(Handle directory);  // takes ownership; rename of a file whose name is not durable yet
+  void name_removed(Handle directory);   // takes ownership; the last name went: free the objects after the last use
+  void set_unnamed();                    // made without a name (O_TMPFILE): goes with its last user, unless linked
+  void name_given(Handle directory);     // takes ownership; a file made without a name was linked
   bool has_new_name() const;
   // Flushes dirty chunks because the pool is short of buffers.
   void flush_for_pressure();
@@ -116,6 +118,10 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
     MemberIndex member = 0;
     SlotIndex slot = 0;
   };
+  struct Gap {
+    MemberIndex member = 0;
+    uint64_t offset = 0, length = 0;  // bytes of the object
+  };
   // The commit under way, from the moment that it describes until it is durable.
   struct Commit {
     SidecarRecord record;
@@ -126,6 +132,7 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
     std::vector<ChunkIndex> changes;
     ControlRequest* requests = nullptr;
     struct timespec mtime {};
+    std::vector<Gap> gaps;          // preallocated and not needed, below the trimmed end
     std::vector<uint64_t> trim_to;  // per member, empty: no trimming
     bool closing = false;
     bool sync = true;
@@ -144,8 +151,8 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   void continue_write(WriteRequest& request);
   enum class Step : uint8_t { kDone, kParked, kFailed };
   Step write_some(WriteRequest& request, Deferred& deferred, Status& failure) FPFS_REQUIRES(mutex_);
-  CachedChunk* chunk_for_write(ChunkIndex index, uint32_t begin, uint32_t end, WriteRequest& request, Deferred& deferred)
-      FPFS_REQUIRES(mutex_);
+  CachedChunk* chunk_for_write(ChunkIndex index, uint32_t begin, uint32_t end, WriteRequest& request,
+                               Deferred& deferred) FPFS_REQUIRES(mutex_);
   void end_active_write(WriteRequest& request, Deferred& deferred) FPFS_REQUIRES(mutex_);
   void mark_dirty(CachedChunk& chunk) FPFS_REQUIRES(mutex_);
   void mark_modified() FPFS_REQUIRES(mutex_);

@@ -62,26 +62,29 @@ Result<Handle> ObjectSet::open_for_transfer(MemberIndex member, bool for_write) 
   return *created;
 }
 
-Status ObjectSet::preallocate(MemberIndex member, uint64_t end, bool streaming) {
+Status ObjectSet::preallocate(MemberIndex member, uint64_t begin, uint64_t end, bool streaming) {
   Object& object = objects_[member];
   object.touched.store(true, std::memory_order_release);
   const uint64_t have = object.allocated_end.load(std::memory_order_relaxed);
   if (end <= have) return Status::ok();
+  const uint64_t from = std::max(begin, have);
   const uint64_t ahead = streaming ? std::clamp(have, kAheadMin, kAheadMax) : 0;
-  uint64_t want = std::max(end, have + ahead);
-  Status status = storage_.fallocate(object.handle.load(), 0, have, want - have);
+  uint64_t want = std::max(end, from + ahead);
+  Status status = storage_.fallocate(object.handle.load(), 0, from, want - from);
   if (status.code() == StatusCode::kNoSpace && want > end) {
     want = end;
-    status = storage_.fallocate(object.handle.load(), 0, have, want - have);
+    status = storage_.fallocate(object.handle.load(), 0, from, want - from);
   }
   // A filesystem without fallocate: the writes extend the file themselves, only slower.
   if (!status.is_ok() && status.code() != StatusCode::kUnsupported) return status;
+  if (want > end) object.allocated_ahead.store(true, std::memory_order_relaxed);
   object.allocated_end.store(want, std::memory_order_relaxed);
   return Status::ok();
 }
 
 Status ObjectSet::trim(MemberIndex member, uint64_t end) {
   Object& object = objects_[member];
+  object.allocated_ahead.store(false, std::memory_order_relaxed);
   if (object.handle.load() == kNoHandle || object.allocated_end.load() <= end) return Status::ok();
   FPFS_RETURN_IF_ERROR(storage_.ftruncate(object.handle.load(), end));
   object.allocated_end.store(end);

@@ -28,10 +28,14 @@ class ObjectSet {
 
   // The object's handle, opening it (for_write: creating it) when this is the first use. kNotFound: no such object.
   Result<Handle> open_for_transfer(MemberIndex member, bool for_write);
-  // Makes sure that bytes up to `end` of the object are allocated and within its size, so that a direct write there does
-  // not extend the file (which would make io_submit synchronous on ext4 and XFS). `streaming`: more will follow, so
-  // allocate ahead in growing steps.
-  Status preallocate(MemberIndex member, uint64_t end, bool streaming);
+  // Makes sure that bytes [begin, end) of the object are allocated and within its size, so that a direct write there
+  // does not extend the file (which would make io_submit synchronous on ext4 and XFS). `streaming`: more will follow,
+  // so allocate ahead in growing steps. What lies before `begin` is left as it is: a sparse file's gap stays a hole.
+  Status preallocate(MemberIndex member, uint64_t begin, uint64_t end, bool streaming);
+  // Something was allocated ahead since the last trim(): free slots may hold space.
+  bool is_allocated_ahead(MemberIndex member) const {
+    return objects_[member].allocated_ahead.load(std::memory_order_relaxed);
+  }
   // Gives back what preallocation took beyond `end` (a multiple of kIoAlignment).
   Status trim(MemberIndex member, uint64_t end);
   // fdatasync (and, when the object is new, fsync of its directory): durable on return.
@@ -58,6 +62,7 @@ class ObjectSet {
     std::atomic<Handle> handle{kNoHandle};
     std::atomic<bool> touched{false};
     std::atomic<bool> name_is_new{false};
+    std::atomic<bool> allocated_ahead{false};
     std::atomic<uint64_t> allocated_end{0};
   };
   Storage& storage_;

@@ -1,8 +1,8 @@
 // The read path: pin every chunk of the range, load what is missing, answer from the buffers, read ahead.
 //
 // A request first pins what is in memory and acquires, all or nothing, buffers for what is not. From then on nothing it
-// needs can be evicted, so it is evaluated again after each load until the last one is there. While it waits for buffers
-// it holds none. Several readers of one chunk share one load.
+// needs can be evicted, so it is evaluated again after each load until the last one is there. While it waits for
+// buffers it holds none. Several readers of one chunk share one load.
 //
 // Verification (P3) happens in the load's completion, on the member's queue thread, before anyone can see the bytes.
 #include <algorithm>
@@ -60,9 +60,8 @@ File::Step File::pin_range(ReadRequest& request, Deferred& deferred, Status& fai
     return Step::kFailed;
   }
   if (request.pinned_count == 0) {
-    request.bytes = request.offset >= size_
-                        ? 0
-                        : static_cast<uint32_t>(std::min<uint64_t>(request.length, size_ - request.offset));
+    request.bytes =
+        request.offset >= size_ ? 0 : static_cast<uint32_t>(std::min<uint64_t>(request.length, size_ - request.offset));
     if (request.bytes == 0) return Step::kDone;
     const Step step = pin_first(request, deferred);
     if (step != Step::kDone) return step;
@@ -89,7 +88,8 @@ File::Step File::pin_range(ReadRequest& request, Deferred& deferred, Status& fai
 // pinned.
 File::Step File::pin_first(ReadRequest& request, Deferred& deferred) {
   const ChunkIndex first = context_.stripes.chunk_of(request.offset);
-  const unsigned count = static_cast<unsigned>(context_.stripes.chunk_of(request.offset + request.bytes - 1) - first) + 1;
+  const unsigned count =
+      static_cast<unsigned>(context_.stripes.chunk_of(request.offset + request.bytes - 1) - first) + 1;
   std::array<unsigned, kRequestChunksMax> missing;
   unsigned missing_count = 0;
   for (unsigned i = 0; i < count; ++i) {

@@ -39,6 +39,16 @@ class SlotMap {
   bool is_taken(SlotIndex slot) const {
     return slot / 64 < words_.size() && (words_[slot / 64] >> (slot % 64) & 1) != 0;
   }
+  // The runs of free slots below end(): visit(first slot, count).
+  template <typename Visit>
+  void for_each_gap(Visit visit) const {
+    for (SlotIndex slot = 0; slot < end_;) {
+      SlotIndex stop = slot;
+      while (stop < end_ && !is_taken(stop)) ++stop;
+      if (stop > slot) visit(slot, stop - slot);
+      slot = stop + 1;
+    }
+  }
   // One past the highest taken slot.
   SlotIndex end() const { return end_; }
 

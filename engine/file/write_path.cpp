@@ -1,9 +1,9 @@
 // The write path: request → chunk buffer → reply → flush.
 //
-// A write copies its payload into chunk buffers, is answered, and only then are full chunks handed to their member's queue,
-// whose thread hashes them and starts the O_DIRECT write. Whatever a write may have to wait for (a free buffer, a chunk
-// being loaded for a partial overwrite, a chunk on its way to the drive, a commit that needs a consistent point) parks the
-// request, payload and all, on a list of exactly that thing; no thread waits.
+// A write copies its payload into chunk buffers, is answered, and only then are full chunks handed to their member's
+// queue, whose thread hashes them and starts the O_DIRECT write. Whatever a write may have to wait for (a free buffer,
+// a chunk being loaded for a partial overwrite, a chunk on its way to the drive, a commit that needs a consistent
+// point) parks the request, payload and all, on a list of exactly that thing; no thread waits.
 //
 // Where a chunk goes: its natural place when it never was stored; over itself when what is stored there was written
 // since the last commit and so is in nobody's record; otherwise a free slot, because a committed chunk is never
@@ -127,8 +127,8 @@ File::Step File::write_some(WriteRequest& request, Deferred& deferred, Status& f
   return Step::kDone;
 }
 
-// The chunk, ready to take bytes [begin, end); or null after parking the request (or after parking is needed until a load
-// completes). A chunk that was stored before and is not overwritten as a whole is loaded first.
+// The chunk, ready to take bytes [begin, end); or null after parking the request (or after parking is needed until a
+// load completes). A chunk that was stored before and is not overwritten as a whole is loaded first.
 CachedChunk* File::chunk_for_write(ChunkIndex index, uint32_t begin, uint32_t end, WriteRequest& request,
                                    Deferred& deferred) {
   CachedChunk* chunk = table_.find(index);
@@ -171,7 +171,8 @@ void File::end_active_write(WriteRequest& request, Deferred& deferred) {
 // --- flush ----------------------------------------------------------------------------------------------------------
 
 void File::begin_flush(CachedChunk& chunk, bool streaming, Deferred& deferred) {
-  FPFS_CHECK(chunk.dirty && chunk.state == CachedChunk::State::kReady && !chunk.filling, "only dirty chunks are flushed");
+  FPFS_CHECK(chunk.dirty && chunk.state == CachedChunk::State::kReady && !chunk.filling,
+             "only dirty chunks are flushed");
   unlink_dirty(chunk);
   chunk.state = CachedChunk::State::kWriting;
   chunk.streaming = streaming;
@@ -226,13 +227,13 @@ Status File::prepare_flush(IoRequest& io) {
   FileContext& context = chunk.keep->context_;
   Extent& target = chunk.target;
   std::memset(io.data + target.stored_length, 0, io.length - target.stored_length);
-  target.checksum = hash_bytes({io.data, target.stored_length},
-                               chunk_seed(context.array->id().data(), chunk.objects->file(),
-                                          chunk.objects->generation(), chunk.index));
+  target.checksum = hash_bytes(
+      {io.data, target.stored_length},
+      chunk_seed(context.array->id().data(), chunk.objects->file(), chunk.objects->generation(), chunk.index));
   Result<Handle> handle = chunk.objects->open_for_transfer(target.member, true);
   if (!handle.is_ok()) return handle.status();
   io.handle = *handle;
-  return chunk.objects->preallocate(target.member, io.offset + io.length, chunk.streaming);
+  return chunk.objects->preallocate(target.member, io.offset, io.offset + io.length, chunk.streaming);
 }
 
 void File::complete_flush(IoRequest& io, const Status& status) {

@@ -1,8 +1,8 @@
 // Names: what lives in tree/ and what happens to a file's content when its names change.
 //
-// Whoever removes or replaces a name holds the file's name lock from before the change until it is known whether content
-// must be freed, and openers hold it while they open: so a file is either open before its last name goes (its File frees the
-// objects after the last use) or cannot be opened any more.
+// Whoever removes or replaces a name holds the file's name lock from before the change until it is known whether
+// content must be freed, and openers hold it while they open: so a file is either open before its last name goes (its
+// File frees the objects after the last use) or cannot be opened any more.
 #include <fcntl.h>
 #include <linux/fs.h>
 
@@ -49,8 +49,8 @@ Result<SidecarSummary> summarize(Storage& storage, const Array& array, Handle si
     }
   }
   StorageSidecarReader reader(storage, sidecar, size);
-  FPFS_ASSIGN_OR_RETURN(const FileImage image, fold_sidecar(reader, array.id(), array.member_count(),
-                                                            array.superblock().chunk_size, nullptr));
+  FPFS_ASSIGN_OR_RETURN(const FileImage image,
+                        fold_sidecar(reader, array.id(), array.member_count(), array.superblock().chunk_size, nullptr));
   SidecarSummary summary;
   summary.file_id = image.file_id;
   summary.generation = image.generation;
@@ -63,7 +63,8 @@ Result<SidecarSummary> summarize(Storage& storage, const Array& array, Handle si
 
 }  // namespace
 
-// --- attributes -------------------------------------------------------------------------------------------------------
+// --- attributes
+// -------------------------------------------------------------------------------------------------------
 
 // Size and blocks of a regular file that is not open, from its sidecar. A sidecar that cannot be read shows as an empty
 // file: it can be listed and removed; opening it reports the damage.
@@ -124,7 +125,8 @@ Result<struct statvfs> Store::space() {
   return array_->space();
 }
 
-// --- making names -----------------------------------------------------------------------------------------------------
+// --- making names
+// -----------------------------------------------------------------------------------------------------
 
 Result<Store::Created> Store::create(Handle directory, const std::string& name, mode_t mode) {
   FPFS_RETURN_IF_ERROR(impl_->array_failure());
@@ -205,7 +207,8 @@ Status Store::sync_directory(Handle directory) {
   return status;
 }
 
-// --- removing names ---------------------------------------------------------------------------------------------------
+// --- removing names
+// ---------------------------------------------------------------------------------------------------
 
 // A file whose name is about to go: holds what is needed to free its content if that was the last one.
 class Store::NameHolder {
@@ -240,8 +243,7 @@ class Store::NameHolder {
     DoomedObjects doomed;
     if (file == nullptr) {
       if (now->st_size == 0) return;
-      Result<SidecarSummary> summary =
-          summarize(storage, *store_.array_, handle_, static_cast<uint64_t>(now->st_size));
+      Result<SidecarSummary> summary = summarize(storage, *store_.array_, handle_, static_cast<uint64_t>(now->st_size));
       if (!summary.is_ok()) {
         log(LogLevel::kWarning, "removed a file with an unreadable index ({}); fsck -p will free its objects",
             summary.status().message());
@@ -282,8 +284,7 @@ Status Store::remove_directory(Handle directory, const std::string& name) {
   return storage().remove_directory(directory, name);
 }
 
-Status Store::rename(Handle from, const std::string& from_name, Handle to, const std::string& to_name,
-                     unsigned flags) {
+Status Store::rename(Handle from, const std::string& from_name, Handle to, const std::string& to_name, unsigned flags) {
   FPFS_RETURN_IF_ERROR(impl_->array_failure());
   NameHolder source(*this, from, from_name);
   NameHolder target(*this, to, to_name);
@@ -295,8 +296,8 @@ Status Store::rename(Handle from, const std::string& from_name, Handle to, const
   } else {
     FPFS_RETURN_IF_ERROR(storage().rename(from, from_name, to, to_name, flags));
   }
-  // An open file's new name becomes durable with its next commit: who saves, renames and then closes (or calls fsync) is
-  // promised the content under the name that it has then.
+  // An open file's new name becomes durable with its next commit: who saves, renames and then closes (or calls fsync)
+  // is promised the content under the name that it has then.
   auto moved = [this](const NameHolder& holder, Handle directory) {
     if (!holder.is_file()) return Status::ok();
     std::shared_ptr<File> file = impl_->find(holder.inode());

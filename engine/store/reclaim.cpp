@@ -1,8 +1,8 @@
 // Freeing the objects of files that were unlinked or replaced.
 //
 // The order is what matters: the name change must be durable before the first object goes, or a power cut would bring
-// back a name whose data is gone. Requests are gathered while a batch runs, so that removing a directory of many files costs
-// one fsync of it per batch, not per file.
+// back a name whose data is gone. Requests are gathered while a batch runs, so that removing a directory of many files
+// costs one fsync of it per batch, not per file.
 #include "engine/base/log.h"
 #include "engine/store/store_impl.h"
 

@@ -22,7 +22,8 @@ Status check_options(const StoreOptions& options, uint32_t chunk_size) {
     return refuse(fmt::format("read_ahead={} is out of range; use 0 (automatic) to 1024 chunks", options.read_ahead));
   if (options.inline_max > kInlineSizeMax)
     return refuse(fmt::format("inline files of {} bytes; the limit is {}", options.inline_max, kInlineSizeMax));
-  const uint64_t least = chunk_size * std::max<uint64_t>(BufferPool::kBuffersMin, 2 * (kRequestBytesMax / chunk_size + 1));
+  const uint64_t least =
+      chunk_size * std::max<uint64_t>(BufferPool::kBuffersMin, 2 * (kRequestBytesMax / chunk_size + 1));
   if (options.buffer_memory < least)
     return refuse(fmt::format("buffer_memory={} is too small; chunks of {} need at least {}",
                               format_size(options.buffer_memory), format_size(chunk_size), format_size(least)));
@@ -244,8 +245,7 @@ bool Store::read_only() const {
 // --- files ----------------------------------------------------------------------------------------------------------
 
 Result<std::shared_ptr<File>> Store::open_file(Handle node, bool for_writing) {
-  if (for_writing && array_->read_only())
-    return Status::error(StatusCode::kReadOnly, "the array is mounted read-only");
+  if (for_writing && array_->read_only()) return Status::error(StatusCode::kReadOnly, "the array is mounted read-only");
   FPFS_ASSIGN_OR_RETURN(const struct stat attributes, storage().fstat(node));
   if (!S_ISREG(attributes.st_mode)) return Status::error(StatusCode::kInvalidArgument, "not a regular file");
   MutexLock lock(impl_->name_lock(attributes.st_ino));
@@ -352,7 +352,8 @@ StoreStatus Store::status() const {
   return status;
 }
 
-// --- synchronous forms ------------------------------------------------------------------------------------------------
+// --- synchronous forms
+// ------------------------------------------------------------------------------------------------
 
 namespace {
 

@@ -23,16 +23,16 @@
 #include "engine/array/array.h"
 #include "engine/base/mutex.h"
 #include "engine/file/file.h"
+#include "engine/file/options.h"
 #include "engine/io/buffer_pool.h"
 #include "engine/io/environment.h"
-#include "engine/file/options.h"
 
 namespace fpfs {
 
 // What happened on the way to mounting that an operator should know.
 struct RecoveryReport {
   bool was_dirty = false;
-  uint64_t orphans_removed = 0;   // objects that no sidecar names
+  uint64_t orphans_removed = 0;  // objects that no sidecar names
   uint64_t torn_tails = 0;
   uint64_t bytes_freed = 0;
 };
@@ -40,8 +40,8 @@ struct RecoveryReport {
 struct MemberStatus {
   std::string path;
   bool present = false;
-  uint64_t space_total = 0, space_free = 0;      // bytes of its filesystem
-  uint64_t bytes_read = 0, bytes_written = 0;    // since open
+  uint64_t space_total = 0, space_free = 0;    // bytes of its filesystem
+  uint64_t bytes_read = 0, bytes_written = 0;  // since open
   uint64_t read_errors = 0, write_errors = 0, sync_errors = 0, checksum_errors = 0;
 };
 

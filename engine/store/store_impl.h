@@ -16,7 +16,8 @@ class Store::Impl final : public FileContext {
   // Makes the pool, the chunk descriptors, the queues and the counters. `array` is set.
   Status start();
 
-  // --- FileContext -----------------------------------------------------------------------------------------------------
+  // --- FileContext
+  // -----------------------------------------------------------------------------------------------------
   void relieve_pressure() override;
   void post(Executor::Task task) override;
   void post_after(std::chrono::milliseconds delay, Executor::Task task);
@@ -24,14 +25,16 @@ class Store::Impl final : public FileContext {
   void fail_array(const Status& status) override;
   Status array_failure() const override;
 
-  // --- open files ------------------------------------------------------------------------------------------------------
+  // --- open files
+  // ------------------------------------------------------------------------------------------------------
   std::shared_ptr<File> find(uint64_t inode);
   void insert(const std::shared_ptr<File>& file);
   std::vector<std::shared_ptr<File>> files();
   // Held while a file is opened, unlinked or replaced, so that its objects are not freed under an opener.
   Mutex& name_lock(uint64_t inode) { return name_locks_[inode % name_locks_.size()]; }
 
-  // --- background work ---------------------------------------------------------------------------------------------------
+  // --- background work
+  // ---------------------------------------------------------------------------------------------------
   unsigned tasks_outstanding() const;
   void wait_for_tasks();  // never in a simulation
   uint64_t pending_frees() const;
