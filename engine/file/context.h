@@ -42,16 +42,21 @@ class FileContext {
   std::unique_ptr<std::byte[]> zeros;  // kRequestBytesMax zeros: what holes read as
   std::atomic<uint64_t> commits{0};
   std::atomic<unsigned> writes_in_flight{0};  // of all files
+  // Transfers whose completion has not returned yet: until then one may hold the last reference to its file.
+  std::atomic<unsigned> transfers{0};
 
   Storage& storage() const { return environment->storage(); }
 
-  // Starts a transfer; on a member that is missing (degraded) it fails at once.
+  // Starts a transfer; on a member that is missing (degraded) it fails at once. Its completion ends with transfer_ended().
   void submit(MemberIndex member, IoRequest& io) {
+    transfers.fetch_add(1, std::memory_order_relaxed);
     if (queues[member] != nullptr)
       queues[member]->submit(io);
     else
       io.complete(io, Status::error(StatusCode::kIoError, "the member is missing"));
   }
+
+  void transfer_ended() { transfers.fetch_sub(1, std::memory_order_release); }
 
   // When requests wait for buffers and no write is under way that would free some: has files flush partly filled
   // chunks. Cheap when there is nothing to do. Called without locks.

@@ -162,6 +162,7 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   void flush_dirty(bool only_full, Deferred& deferred) FPFS_REQUIRES(mutex_);
   static Status prepare_flush(IoRequest& io);
   static void complete_flush(IoRequest& io, const Status& status);
+  static void end_flush(CachedChunk& chunk, const IoRequest& io, const Status& status);
   void finish_flush(CachedChunk& chunk, const ObjectSet& objects, const Status& status);
   void discard_dirty(Deferred& deferred) FPFS_REQUIRES(mutex_);
   void fail(const Status& status) FPFS_REQUIRES(mutex_);
@@ -178,11 +179,14 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   void begin_load(CachedChunk& chunk, const Extent& extent, Deferred& deferred) FPFS_REQUIRES(mutex_);
   void load_inline(CachedChunk& chunk) FPFS_REQUIRES(mutex_);
   static Status prepare_load(IoRequest& io);
+  static Status open_for_load(ObjectSet& objects, MemberIndex member, IoRequest& io);
   static void complete_load(IoRequest& io, const Status& status);
+  static void end_load(CachedChunk& chunk, const IoRequest& io, const Status& status);
   void finish_load(CachedChunk& chunk, const Status& status);
   static Status check_loaded(const FileContext& context, const ObjectSet& objects, ChunkIndex chunk,
                              const Extent& extent, const IoRequest& io);
   static void start_verification(void* job);
+  static void end_verification(IoRequest& io, const Status& status);
   bool has_moved(ChunkIndex chunk, const Extent& extent) const;
   Status describe(const Status& status, ChunkIndex chunk, const Extent& extent, const ObjectSet& objects) const;
 

@@ -222,14 +222,29 @@ void File::begin_load(CachedChunk& chunk, const Extent& extent, Deferred& deferr
 // On the member's thread.
 Status File::prepare_load(IoRequest& io) {
   CachedChunk& chunk = *static_cast<CachedChunk*>(io.owner);
-  Result<Handle> handle = chunk.objects->open_for_transfer(chunk.target.member, false);
-  if (!handle.is_ok()) return handle.status();
-  io.handle = *handle;
-  return Status::ok();
+  return open_for_load(*chunk.objects, chunk.target.member, io);
+}
+
+// An object that a record names and that is not there is damage (EIO), whatever open(2) calls it.
+Status File::open_for_load(ObjectSet& objects, MemberIndex member, IoRequest& io) {
+  const Result<Handle> handle = objects.open_for_transfer(member, false);
+  if (handle.is_ok()) {
+    io.handle = *handle;
+    return Status::ok();
+  }
+  if (handle.status().code() != StatusCode::kNotFound) return handle.status();
+  return Status::error(StatusCode::kCorruption, "the object is missing");
 }
 
 void File::complete_load(IoRequest& io, const Status& status) {
   CachedChunk& chunk = *static_cast<CachedChunk*>(io.owner);
+  FileContext& context = chunk.keep->context_;
+  end_load(chunk, io, status);
+  context.relieve_pressure();
+  context.transfer_ended();
+}
+
+void File::end_load(CachedChunk& chunk, const IoRequest& io, const Status& status) {
   const std::shared_ptr<File> file = std::move(chunk.keep);
   const std::shared_ptr<ObjectSet> objects = std::move(chunk.objects);
   Status outcome = status;
@@ -244,7 +259,6 @@ void File::complete_load(IoRequest& io, const Status& status) {
     log(LogLevel::kError, "{}; the read fails with an I/O error", outcome.message());
   }
   file->finish_load(chunk, outcome);
-  file->context_.relieve_pressure();
 }
 
 Status File::check_loaded(const FileContext& context, const ObjectSet& objects, ChunkIndex chunk, const Extent& extent,
@@ -333,23 +347,26 @@ void File::start_verification(void* pointer) {
   job->io.owner = job;
   job->io.prepare = [](IoRequest& io) {
     auto* self = static_cast<Verification*>(io.owner);
-    Result<Handle> handle = self->objects->open_for_transfer(self->extent.member, false);
-    if (!handle.is_ok()) return handle.status();
-    io.handle = *handle;
-    return Status::ok();
+    return open_for_load(*self->objects, self->extent.member, io);
   };
   job->io.complete = [](IoRequest& io, const Status& status) {
-    std::unique_ptr<Verification> self(static_cast<Verification*>(io.owner));
-    FileContext& shared = self->file->context_;
-    Status outcome = status;
-    if (outcome.is_ok()) outcome = check_loaded(shared, *self->objects, self->chunk, self->extent, io);
-    shared.pool->release(*self->buffer);
-    if (!outcome.is_ok() && self->file->has_moved(self->chunk, self->extent))
-      return self->file->verify_chunk(self->chunk, std::move(self->done));  // replaced meanwhile: look at the new place
-    if (!outcome.is_ok()) outcome = self->file->describe(outcome, self->chunk, self->extent, *self->objects);
-    self->done(outcome);
+    FileContext& shared = static_cast<Verification*>(io.owner)->file->context_;
+    end_verification(io, status);
+    shared.transfer_ended();
   };
   context.submit(job->extent.member, job->io);
+}
+
+void File::end_verification(IoRequest& io, const Status& status) {
+  const std::unique_ptr<Verification> self(static_cast<Verification*>(io.owner));
+  FileContext& context = self->file->context_;
+  Status outcome = status;
+  if (outcome.is_ok()) outcome = check_loaded(context, *self->objects, self->chunk, self->extent, io);
+  context.pool->release(*self->buffer);
+  if (!outcome.is_ok() && self->file->has_moved(self->chunk, self->extent))
+    return self->file->verify_chunk(self->chunk, std::move(self->done));  // replaced meanwhile: look at the new place
+  if (!outcome.is_ok()) outcome = self->file->describe(outcome, self->chunk, self->extent, *self->objects);
+  self->done(outcome);
 }
 
 }  // namespace fpfs

@@ -238,6 +238,13 @@ Status File::prepare_flush(IoRequest& io) {
 
 void File::complete_flush(IoRequest& io, const Status& status) {
   CachedChunk& chunk = *static_cast<CachedChunk*>(io.owner);
+  FileContext& context = chunk.keep->context_;
+  end_flush(chunk, io, status);
+  context.relieve_pressure();
+  context.transfer_ended();
+}
+
+void File::end_flush(CachedChunk& chunk, const IoRequest& io, const Status& status) {
   const std::shared_ptr<File> file = std::move(chunk.keep);
   const std::shared_ptr<ObjectSet> objects = std::move(chunk.objects);
   MemberCounters& counters = file->context_.counters[chunk.target.member];
@@ -250,7 +257,6 @@ void File::complete_flush(IoRequest& io, const Status& status) {
     counters.write_errors.fetch_add(1, std::memory_order_relaxed);
     file->finish_flush(chunk, *objects, file->describe(status, chunk.index, chunk.target, *objects));
   }
-  file->context_.relieve_pressure();
 }
 
 void File::finish_flush(CachedChunk& chunk, const ObjectSet& objects, const Status& status) {
