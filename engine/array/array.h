@@ -31,20 +31,20 @@ struct FormatOptions {
 
 struct ArrayOptions {
   bool read_only = false;
-  bool degraded = false;          // with read_only: open with members missing
-  bool buffered_members = false;  // accept members without O_DIRECT (development)
-  bool lock = true;               // false: fsck -n beside a mount
-  std::string metadata_directory; // overrides the superblock's hint
+  bool degraded = false;           // with read_only: open with members missing
+  bool buffered_members = false;   // accept members without O_DIRECT (development)
+  bool lock = true;                // false: fsck -n beside a mount
+  std::string metadata_directory;  // overrides the superblock's hint
 };
 
 struct Member {
-  std::string path;         // as the user gave it; for messages
+  std::string path;  // as the user gave it; for messages
   bool present = false;
   Handle directory = kNoHandle;
-  Handle objects = kNoHandle;   // objects/
-  Handle lock = kNoHandle;      // the open `lock` file
-  uint64_t device = 0;      // st_dev: members that share one device share its space
-  bool direct = true;       // O_DIRECT works here
+  Handle objects = kNoHandle;  // objects/
+  Handle lock = kNoHandle;     // the open `lock` file
+  uint64_t device = 0;         // st_dev: members that share one device share its space
+  bool direct = true;          // O_DIRECT works here
 };
 
 class Array {
@@ -76,7 +76,7 @@ class Array {
   uint16_t member_count() const { return superblock_.member_count; }
   const Member& member(MemberIndex index) const { return members_[index]; }  // by member index, whatever the path order
   bool read_only() const { return read_only_; }
-  Handle tree() const { return tree_; }          // tree/, a readable directory handle
+  Handle tree() const { return tree_; }  // tree/, a readable directory handle
   Handle metadata_directory() const { return metadata_directory_; }
   const std::string& metadata_path() const { return metadata_path_; }
 

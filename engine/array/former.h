@@ -11,7 +11,8 @@ namespace fpfs {
 Status set_former_aside(Storage& storage, Handle directory);
 
 // Removes objects/, tree/ and state with everything in them, what fsck set aside in lost+found/, and at last
-// .fastpersistfs-former. What the array does not own stays. May be interrupted and repeated at any point. Durable on return.
+// .fastpersistfs-former. What the array does not own stays. May be interrupted and repeated at any point. Durable on
+// return.
 Status remove_former(Storage& storage, Handle directory);
 
 }  // namespace fpfs

@@ -8,8 +8,8 @@ namespace fpfs {
 
 }  // namespace fpfs
 
-#define FPFS_CHECK(condition, message)                                             \
-  do {                                                                             \
-    if (!(condition)) [[unlikely]]                                                 \
-      ::fpfs::check_failed(__FILE__, __LINE__, #condition, message);               \
+#define FPFS_CHECK(condition, message)                               \
+  do {                                                               \
+    if (!(condition)) [[unlikely]]                                   \
+      ::fpfs::check_failed(__FILE__, __LINE__, #condition, message); \
   } while (false)

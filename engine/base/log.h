@@ -1,5 +1,5 @@
-// Logging of the engine and the programs: one sink, levels, printf by fmt. Messages are for the operator: what happened,
-// where, what to do; one line each. The data path logs failures only.
+// Logging of the engine and the programs: one sink, levels, printf by fmt. Messages are for the operator: what
+// happened, where, what to do; one line each. The data path logs failures only.
 #pragma once
 
 #include <string>

@@ -82,8 +82,8 @@ class [[nodiscard]] Status {
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : value_(std::in_place_index<0>, std::move(value)) {}                // NOLINT: implicit by design
-  Result(Status status) : value_(std::in_place_index<1>, std::move(status)) {          // NOLINT: implicit by design
+  Result(T value) : value_(std::in_place_index<0>, std::move(value)) {}        // NOLINT: implicit by design
+  Result(Status status) : value_(std::in_place_index<1>, std::move(status)) {  // NOLINT: implicit by design
     FPFS_CHECK(!std::get<1>(value_).is_ok(), "a Result made from a Status must hold a failure");
   }
   bool is_ok() const { return value_.index() == 0; }
@@ -111,10 +111,10 @@ class [[nodiscard]] Result {
 };
 
 // FPFS_RETURN_IF_ERROR(expr): leave the function with the failure of a Status expression.
-#define FPFS_RETURN_IF_ERROR(expr)                        \
-  do {                                                    \
-    ::fpfs::Status fpfs_status_ = (expr);                 \
-    if (!fpfs_status_.is_ok()) return fpfs_status_;       \
+#define FPFS_RETURN_IF_ERROR(expr)                  \
+  do {                                              \
+    ::fpfs::Status fpfs_status_ = (expr);           \
+    if (!fpfs_status_.is_ok()) return fpfs_status_; \
   } while (false)
 
 #define FPFS_CONCAT_INNER(a, b) a##b

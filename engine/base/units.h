@@ -20,8 +20,12 @@ constexpr uint32_t kIoAlignment = 4096;
 // The largest file, as on XFS: offsets are signed 64 bits in every interface that reaches us.
 constexpr uint64_t kFileSizeMax = INT64_MAX;
 
-constexpr uint64_t round_up(uint64_t value, uint64_t alignment) { return (value + alignment - 1) / alignment * alignment; }
-constexpr uint64_t round_down(uint64_t value, uint64_t alignment) { return value / alignment * alignment; }
+constexpr uint64_t round_up(uint64_t value, uint64_t alignment) {
+  return (value + alignment - 1) / alignment * alignment;
+}
+constexpr uint64_t round_down(uint64_t value, uint64_t alignment) {
+  return value / alignment * alignment;
+}
 
 // Chunk c of a file: bytes [c * chunk_size, (c + 1) * chunk_size).
 using ChunkIndex = uint64_t;

@@ -33,14 +33,14 @@ struct CheckOptions {
 };
 
 struct CheckError {
-  std::string path;          // in the array, "/run1/step100.pt"; empty when no file is known (an orphan, a superblock)
-  int64_t chunk = -1;        // -1: not about one chunk
+  std::string path;    // in the array, "/run1/step100.pt"; empty when no file is known (an orphan, a superblock)
+  int64_t chunk = -1;  // -1: not about one chunk
   int member = -1;
   int64_t object_offset = -1;  // bytes in the object file
   // "superblock", "sidecar", "torn-tail", "missing-object", "short-object", "checksum", "unreadable", "overlap",
   // "orphan", "leftover-space", "foreign", "extent"
   std::string kind;
-  std::string detail;        // one sentence
+  std::string detail;  // one sentence
   bool repaired = false;
 };
 
@@ -50,7 +50,7 @@ struct CheckReport {
   uint64_t orphans = 0, repaired = 0;
   double seconds = 0;
   bool cancelled = false;
-  std::vector<CheckError> errors;   // in path order; at most 10,000, then `errors_omitted` counts on
+  std::vector<CheckError> errors;  // in path order; at most 10,000, then `errors_omitted` counts on
   uint64_t errors_omitted = 0;
   bool clean() const { return errors.empty() && errors_omitted == 0; }
 };
@@ -60,9 +60,9 @@ struct CheckReport {
 Result<CheckReport> check_array(Environment& environment, const std::vector<std::string>& directories,
                                 const CheckOptions& options);
 
-// What Store::open() does with an array that was not closed cleanly: torn sidecar tails are cut, objects that no sidecar
-// names are removed, space beyond the committed extents is given back. Idempotent: a power cut during it changes nothing
-// that a second run would not finish.
+// What Store::open() does with an array that was not closed cleanly: torn sidecar tails are cut, objects that no
+// sidecar names are removed, space beyond the committed extents is given back. Idempotent: a power cut during it
+// changes nothing that a second run would not finish.
 struct RecoveryCounts {
   uint64_t orphans_removed = 0, torn_tails = 0, bytes_freed = 0;
 };

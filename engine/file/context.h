@@ -47,7 +47,8 @@ class FileContext {
 
   Storage& storage() const { return environment->storage(); }
 
-  // Starts a transfer; on a member that is missing (degraded) it fails at once. Its completion ends with transfer_ended().
+  // Starts a transfer; on a member that is missing (degraded) it fails at once. Its completion ends with
+  // transfer_ended().
   void submit(MemberIndex member, IoRequest& io) {
     transfers.fetch_add(1, std::memory_order_relaxed);
     if (queues[member] != nullptr)

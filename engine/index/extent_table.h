@@ -15,9 +15,9 @@
 namespace fpfs {
 
 enum class Codec : uint8_t {
-  kNone = 0,  // no extent: the chunk reads as zeros
-  kRaw = 1,   // stored as is
-  kZstd = 2,  // one zstd frame
+  kNone = 0,        // no extent: the chunk reads as zeros
+  kRaw = 1,         // stored as is
+  kZstd = 2,        // one zstd frame
   kZstdPlanes = 3,  // bytes grouped by position within elements, compressed per plane (engine/codec/compress.h)
 };
 
@@ -26,10 +26,11 @@ struct Extent {
   uint64_t checksum = 0;       // XXH3 of the stored bytes, seeded by chunk_seed()
   uint32_t stored_length = 0;  // bytes on the drive that the checksum covers; the drive holds zeros up to kIoAlignment
   uint32_t raw_length = 0;     // bytes after decoding
-  uint32_t visible_length = 0; // the first bytes of those that the file still shows; the rest of the chunk reads as zeros
+  uint32_t visible_length =
+      0;  // the first bytes of those that the file still shows; the rest of the chunk reads as zeros
   MemberIndex member = 0;
   Codec codec = Codec::kNone;
-  uint32_t epoch = 0;          // in memory only, never encoded: the commit that records it (engine/file)
+  uint32_t epoch = 0;  // in memory only, never encoded: the commit that records it (engine/file)
 
   bool exists() const { return codec != Codec::kNone; }
   // Bytes of the drive that the extent occupies.

@@ -6,8 +6,8 @@
 //
 // Each commit appends one record: a fixed head, a body (extents or inline content), and a 64-byte trailer that repeats
 // what stat needs, so that the last 64 bytes of the sidecar alone answer it. The last whole valid record wins; a torn
-// tail is ignored. A snapshot record describes the whole file by itself and starts at a multiple of 4096 (the gap before
-// it is zeros), so that the dead log before it (from offset 4096 on) can be punched out while the inode stays.
+// tail is ignored. A snapshot record describes the whole file by itself and starts at a multiple of 4096 (the gap
+// before it is zeros), so that the dead log before it (from offset 4096 on) can be punched out while the inode stays.
 //
 // What readers rely on to tell a torn tail from damage, and writers therefore keep to:
 // - a record is appended only after the one before was synced;

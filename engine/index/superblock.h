@@ -25,7 +25,8 @@ constexpr size_t kLabelSizeMax = 63;
 constexpr size_t kMetadataPathSizeMax = 3071;
 constexpr uint16_t kMetadataOnlyMember = 0xffff;  // member_index of a directory given by --meta-dir: tree, no objects
 
-// Feature flags. Unknown compatible bits are ignored, unknown read-only bits allow `ro`, unknown incompatible bits refuse.
+// Feature flags. Unknown compatible bits are ignored, unknown read-only bits allow `ro`, unknown incompatible bits
+// refuse.
 constexpr uint64_t kKnownCompatible = 0;
 constexpr uint64_t kKnownReadOnlyCompatible = 0;
 constexpr uint64_t kKnownIncompatible = 0;
@@ -36,8 +37,8 @@ struct Superblock {
   uint64_t read_only_compatible = 0;
   uint64_t incompatible = 0;
   Uuid array_id{};
-  Uuid member_id{};              // of this directory alone: tells a copy of a member from the member
-  uint16_t member_index = 0;     // or kMetadataOnlyMember
+  Uuid member_id{};           // of this directory alone: tells a copy of a member from the member
+  uint16_t member_index = 0;  // or kMetadataOnlyMember
   uint16_t member_count = 0;
   uint16_t metadata_member = 0;  // which member holds tree/, or kMetadataOnlyMember
   uint32_t chunk_size = 0;       // bytes, a power of two within [kChunkSizeMin, kChunkSizeMax]

@@ -19,7 +19,7 @@ class Environment {
   // A queue for one member with at most `depth` transfers on the drive at a time. Destroying it waits for what was
   // submitted (kCancelled is never invented: a transfer that was started ends).
   virtual Result<std::unique_ptr<IoQueue>> make_queue(int member, unsigned depth) = 0;
-  virtual struct timespec now() = 0;       // CLOCK_REALTIME
+  virtual struct timespec now() = 0;  // CLOCK_REALTIME
   // True in a simulation, where nothing runs by itself, so nothing may wait for background work.
   virtual bool is_simulated() const { return false; }
   // Makes sure that this process may hold `count` handles, raising its own limit where it can. kSystem (EMFILE) when it
@@ -28,7 +28,7 @@ class Environment {
     static_cast<void>(count);
     return Status::ok();
   }
-  virtual uint64_t random_u64() = 0;       // unpredictable; the simulation: seeded
+  virtual uint64_t random_u64() = 0;  // unpredictable; the simulation: seeded
 };
 
 }  // namespace fpfs

@@ -93,7 +93,7 @@ class Storage {
 
   // --- attributes: `handle` may be an O_PATH handle, also of a symbolic link --------------------------------------
   virtual Status chmod(Handle handle, mode_t mode) = 0;
-  virtual Status chown(Handle handle, uid_t uid, gid_t gid) = 0;  // (uid_t)-1, (gid_t)-1: unchanged
+  virtual Status chown(Handle handle, uid_t uid, gid_t gid) = 0;                // (uid_t)-1, (gid_t)-1: unchanged
   virtual Status set_times(Handle handle, const struct timespec times[2]) = 0;  // UTIME_NOW and UTIME_OMIT count
   virtual Result<size_t> get_xattr(Handle handle, const std::string& name, std::span<std::byte> value) = 0;
   virtual Status set_xattr(Handle handle, const std::string& name, std::span<const std::byte> value, int flags) = 0;
