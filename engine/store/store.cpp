@@ -207,9 +207,10 @@ void Store::close_async(std::function<void(const Status&)> done) {
              [this, done = std::move(done)](const Status& synced) { finish_close(synced, done); });
 }
 
-// Waits, by looking again, until the background work of the commits is done too.
+// Waits, by looking again, until the background work of the commits is done too, and the last transfers: one may hold the
+// last reference to a removed file, whose objects are freed with it.
 void Store::finish_close(const Status& synced, const std::function<void(const Status&)>& done) {
-  if (impl_->tasks_outstanding() > 0) {
+  if (impl_->tasks_outstanding() > 0 || impl_->transfers.load(std::memory_order_acquire) > 0) {
     environment_.executor().post_after(std::chrono::milliseconds(1),
                                        [this, synced, done] { finish_close(synced, done); });
     return;

@@ -105,12 +105,13 @@ void Client::changed(OpenFile& file, const Content& content) {
   if (session_.any_point) file.model->may_show(content);
 }
 
-// A commit that was asked for when the file had this version and these names was acknowledged. For a file without a name
-// that promises nothing: should its last name come back with a power cut, so does what was committed under it.
+// A commit that was asked for when the file had this version and these names was acknowledged. For a file without a
+// name that promises nothing: should its last name come back with a power cut, so does what was committed under it.
 void Client::committed(const OpenFile& file, size_t version, Model::Operation names) {
   if (!session_.model.has_name(file.inode)) return;
   file.model->acknowledge(version);
-  session_.model.file_names_synced(file.inode, names);
+  // Names that it got before it was opened are the business of who gave them.
+  session_.model.file_names_synced(file.inode, file.opened_at, names);
 }
 
 bool Client::open_existing(const Place& place, OpenFile* out) {
@@ -120,7 +121,7 @@ bool Client::open_existing(const Place& place, OpenFile* out) {
   Result<std::shared_ptr<File>> file = store.open_file(node->handle, true);
   store.storage().close(node->handle);
   if (!session_.good(file.status(), "open of " + place.path)) return false;
-  *out = {*file, session_.model.file(node->attributes.st_ino), node->attributes.st_ino};
+  *out = {*file, session_.model.file(node->attributes.st_ino), node->attributes.st_ino, session_.model.now()};
   if (out->model == nullptr || session_.model.inode_at(place.path) != out->inode)
     session_.fail(fmt::format("{} leads to inode {}, which is wrong", place.path, out->inode));
   else if (static_cast<uint64_t>(node->attributes.st_size) != out->model->content().size())
@@ -136,7 +137,7 @@ bool Client::create(const Place& place, OpenFile* out) {
   const uint64_t inode = created->node.attributes.st_ino;
   session_.store.storage().close(created->node.handle);
   session_.model.done(operation, inode);
-  *out = {created->file, session_.model.add_file(inode, {}), inode};
+  *out = {created->file, session_.model.add_file(inode, {}), inode, operation};
   return true;
 }
 

@@ -52,6 +52,7 @@ class Client {
     std::shared_ptr<File> file;
     std::shared_ptr<FileModel> model;
     uint64_t inode = 0;
+    Model::Operation opened_at = 0;
   };
   struct Place {
     size_t directory = 0;

@@ -105,8 +105,8 @@ void Model::directory_synced(const std::string& directory, Operation at) {
       if (directory_of(change.path) == directory && operations_[i].is_done) operations_[i].durable = true;
 }
 
-void Model::file_names_synced(uint64_t inode, Operation at) {
-  for (size_t i = 0; i < at; ++i) {
+void Model::file_names_synced(uint64_t inode, Operation from, Operation at) {
+  for (size_t i = from; i < at; ++i) {
     NotedOperation& operation = operations_[i];
     for (const NotedChange& change : operation.changes)
       if (change.after == inode && !operation.is_link && operation.is_done) operation.durable = true;

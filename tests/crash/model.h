@@ -69,8 +69,8 @@ class Model {
   Operation now() const { return operations_.size(); }
   // A sync of this directory that was asked for at `at` was acknowledged.
   void directory_synced(const std::string& directory, Operation at);
-  // The names of a file that were made before `at` by creating or renaming it are durable.
-  void file_names_synced(uint64_t inode, Operation at);
+  // The names of a file that were made by creating or renaming it, from `from` on and before `at`, are durable.
+  void file_names_synced(uint64_t inode, Operation from, Operation at);
   void all_synced(Operation at);
   // The process was killed, the kernel lives: everything that was done stays.
   void killed();
