@@ -48,11 +48,12 @@ std::string Table::text() const {
     widths.push_back(width);
   }
   std::string out, line;
-  for (size_t i = 0; i < columns_.size(); ++i) line += padded(columns_[i].heading, widths[i], columns_[i].align) + "  ";
+  for (size_t i = 0; i < columns_.size(); ++i)
+    line.append(padded(columns_[i].heading, widths[i], columns_[i].align)).append("  ");
   append_line(out, line);
   for (const auto& row : rows_) {
     line.clear();
-    for (size_t i = 0; i < columns_.size(); ++i) line += padded(row[i], widths[i], columns_[i].align) + "  ";
+    for (size_t i = 0; i < columns_.size(); ++i) line.append(padded(row[i], widths[i], columns_[i].align)).append("  ");
     append_line(out, line);
   }
   return out;
@@ -78,7 +79,7 @@ std::string format_rate(double bytes_per_second) {
 std::string format_duration(double seconds) {
   if (seconds < 10) return fmt::format("{:.2f} s", seconds);
   if (seconds < 60) return fmt::format("{:.0f} s", seconds);
-  auto whole = static_cast<uint64_t>(seconds + 0.5);
+  auto whole = static_cast<uint64_t>(std::llround(seconds));
   if (whole < 3600) return fmt::format("{}:{:02}", whole / 60, whole % 60);
   return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
 }

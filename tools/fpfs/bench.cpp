@@ -143,6 +143,7 @@ int run(const BenchOptions& options) {
   StoreOptions how;
   how.buffer_memory = options.buffer_memory;
   how.queue_depth = options.queue_depth;
+  how.array.metadata_directory = options.metadata_directory;
   how.array.buffered_members = options.buffered_members;
   Result<std::unique_ptr<Store>> store = Store::open(environment, (*array)->directories(), how);
   if (!store.is_ok()) return fail(kProgram, store.status());
@@ -186,6 +187,8 @@ Verb add_bench(CLI::App& fpfs) {
   read->excludes(write)->excludes(both);
   write->excludes(both);
   command->add_flag("--json", options->json, "Print one JSON object");
+  command->add_option("--meta-dir", options->metadata_directory, "Where the array's --meta-dir is now")
+      ->type_name("DIR");
   command->add_flag("--buffered-members", options->buffered_members, "Accept members without O_DIRECT (development)");
   return {command, [options] { return run(*options); }};
 }

@@ -118,9 +118,18 @@ Status BenchLoad::make_files() {
   return Status::ok();
 }
 
+// The engine lets go of a file, and of what it holds in memory, when its last work in the background is done.
+void BenchLoad::forget_files() {
+  constexpr auto kPatience = std::chrono::seconds(10);
+  for (Job& job : jobs_) job.file.reset();
+  const Clock::time_point start = Clock::now();
+  while (store_.status().open_files > 0 && Clock::now() - start < kPatience)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
 Status BenchLoad::open_files() {
+  forget_files();
   for (Job& job : jobs_) {
-    job.file.reset();  // the last user of its buffers
     FPFS_ASSIGN_OR_RETURN(Store::Node node, store_.lookup(directory_, job.name));
     Result<std::shared_ptr<File>> file = store_.open_file(node.handle, /*for_writing=*/false);
     store_.storage().close(node.handle);

@@ -13,6 +13,7 @@ namespace fpfs::tools {
 
 struct BenchOptions {
   std::string directories;
+  std::string metadata_directory;
   uint64_t size = kGiB;        // bytes in all, shared out to the jobs
   uint64_t block_size = kMiB;  // bytes of one call
   uint64_t buffer_memory = 256 * kMiB;
@@ -58,6 +59,7 @@ class BenchLoad {
   };
   BenchLoad(Store& store, const BenchOptions& options, const std::atomic<bool>& interrupted);
   Status make_files();
+  void forget_files();
   Status open_files();
   void write_file(Job& job);
   void read_file(Job& job);

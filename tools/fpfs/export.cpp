@@ -27,6 +27,7 @@ struct Options {
   std::string directories;
   std::string path;
   std::string output;
+  std::string metadata_directory;
   bool partial = false;
   bool buffered_members = false;
 };
@@ -131,6 +132,7 @@ int run(const Options& options) {
   StoreOptions how;
   how.array.read_only = true;
   how.array.degraded = options.partial;
+  how.array.metadata_directory = options.metadata_directory;
   how.array.buffered_members = options.buffered_members;
   Result<std::unique_ptr<Store>> store = Store::open(environment, *directories, how);
   if (!store.is_ok()) return fail(kProgram, kExitFailure, store.status().message());
@@ -156,6 +158,8 @@ Verb add_export(CLI::App& fpfs) {
   command->add_option("-o,--output", options->output, "Where the copy goes")->required()->type_name("FILE");
   command->add_flag("--partial", options->partial,
                     "Of a damaged array or file: save what can be read, zeros elsewhere; exit 1 when bytes are lost");
+  command->add_option("--meta-dir", options->metadata_directory, "Where the array's --meta-dir is now")
+      ->type_name("DIR");
   command->add_flag("--buffered-members", options->buffered_members, "Accept members without O_DIRECT (development)");
   return {command, [options] { return run(*options); }};
 }
