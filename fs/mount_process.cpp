@@ -140,13 +140,12 @@ void MountProcess::wait_for_end() {
   }
 }
 
-// Commits, detaches the mount, and gives the processes that still have files open a bounded time to close them.
-void MountProcess::end_by_signal(int signal) {
-  log(LogLevel::kInfo, "signal {}: committing everything and unmounting {}", signal, options_.mount_point);
+// Waits until every open file is committed; failures are logged.
+void MountProcess::commit_all(ControlRequest::Kind kind) {
   std::mutex mutex;
   std::condition_variable done_changed;
   bool done = false;
-  store_->sync_all([&](const Status& status) {
+  store_->commit_all(kind, [&](const Status& status) {
     if (!status.is_ok()) log(LogLevel::kError, "{}", status.message());
     std::lock_guard<std::mutex> lock(mutex);
     done = true;
@@ -154,7 +153,12 @@ void MountProcess::end_by_signal(int signal) {
   });
   std::unique_lock<std::mutex> lock(mutex);
   done_changed.wait(lock, [&done] { return done; });
-  lock.unlock();
+}
+
+// Commits, detaches the mount, and gives the processes that still have files open a bounded time to close them.
+void MountProcess::end_by_signal(int signal) {
+  log(LogLevel::kInfo, "signal {}: committing everything and unmounting {}", signal, options_.mount_point);
+  commit_all(ControlRequest::Kind::kCommit);
 
   Status detached = detach_mount(options_.mount_point);
   if (!detached.is_ok()) log(LogLevel::kError, "{}", detached.message());
@@ -175,6 +179,8 @@ Status MountProcess::close() {
     channel_->join();
     file_system_->drain();
     channel_ = nullptr;
+    // Files that processes still had open are closed for them, while they are known.
+    if (!store_->read_only()) commit_all(ControlRequest::Kind::kClose);
   }
   if (file_system_ != nullptr) file_system_->handles().clear();
   file_system_ = nullptr;

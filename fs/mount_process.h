@@ -31,6 +31,7 @@ class MountProcess {
   Status serve(Launcher& launcher);
   Status close();
   void wait_for_end();
+  void commit_all(ControlRequest::Kind kind);
   void end_by_signal(int signal);
 
   const MountOptions& options_;

@@ -270,10 +270,6 @@ Result<std::shared_ptr<File>> Store::open_file(Handle node, bool for_writing) {
   return file;
 }
 
-void Store::sync_all(std::function<void(const Status&)> done) {
-  commit_all(ControlRequest::Kind::kCommit, std::move(done));
-}
-
 void Store::commit_all(ControlRequest::Kind kind, std::function<void(const Status&)> done) {
   struct Job {
     std::vector<ControlRequest> requests;

@@ -116,7 +116,9 @@ class Store {
   // sidecar cannot be read: the message says where.
   Result<std::shared_ptr<File>> open_file(Handle node, bool for_writing);
   // Commits every open file and makes all names durable. Calls back once.
-  void sync_all(std::function<void(const Status&)> done);
+  void sync_all(std::function<void(const Status&)> done) { commit_all(ControlRequest::Kind::kCommit, std::move(done)); }
+  // The same with kCommit or, when no writer will go on, kClose.
+  void commit_all(ControlRequest::Kind kind, std::function<void(const Status&)> done);
 
   StoreStatus status() const;
 
@@ -130,7 +132,6 @@ class Store {
  private:
   class Impl;
   Store(Environment& environment, StoreOptions options);
-  void commit_all(ControlRequest::Kind kind, std::function<void(const Status&)> done);
   void finish_close(const Status& synced, const std::function<void(const Status&)>& done);
   void fill_logical(Handle node, struct stat& attributes);
   Result<Created> adopt_created(Handle sidecar, Handle directory, Handle node);
