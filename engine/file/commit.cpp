@@ -18,6 +18,7 @@
 
 #include <algorithm>
 #include <tuple>
+#include <utility>
 
 #include "engine/base/log.h"
 #include "engine/file/file.h"
@@ -160,14 +161,14 @@ uint64_t File::needed_end(MemberIndex member) const {
 }
 
 void File::plan_trim() {
-  bool is_ahead = false;
+  bool may_hold_space = std::exchange(has_unpunched_, false);
   for (MemberIndex m = 0; m < slots_.size(); ++m) {
     commit_->trim_to.push_back(needed_end(m));
-    is_ahead |= objects_->is_allocated_ahead(m);
+    may_hold_space |= objects_->is_allocated_ahead(m);
   }
-  if (!is_ahead) return;
-  // What was allocated ahead of a stream that then jumped: slots below the end that nothing took, and the unused ends
-  // of slots whose chunk is not full. A dense file has none.
+  if (!may_hold_space) return;
+  // What was written and given up before any commit, or allocated ahead of a stream that then jumped: slots below the
+  // end that nothing took, and the unused ends of slots whose chunk is not full. A dense file has none.
   const uint64_t chunk_size = context_.stripes.chunk_size;
   for (MemberIndex m = 0; m < slots_.size(); ++m)
     slots_[m].for_each_gap([&](SlotIndex slot, uint64_t count) FPFS_NO_THREAD_SAFETY_ANALYSIS {
@@ -185,6 +186,7 @@ void File::plan_trim() {
 // Preallocated space is left over, and nothing under way will fill it.
 bool File::has_slack() const {
   if (objects_ == nullptr || writes_in_flight_ > 0) return false;
+  if (has_unpunched_) return true;
   for (MemberIndex m = 0; m < slots_.size(); ++m)
     if (objects_->allocated_end(m) > needed_end(m) || objects_->is_allocated_ahead(m)) return true;
   return false;
@@ -201,8 +203,7 @@ void File::post_object_syncs() FPFS_NO_THREAD_SAFETY_ANALYSIS {
   if (commit.objects != nullptr)
     for (MemberIndex m = 0; m < context_.stripes.member_count; ++m)
       if (commit.objects->is_touched(m) ||
-          (!commit.trim_to.empty() &&
-           (commit.objects->allocated_end(m) > commit.trim_to[m] || commit.objects->is_allocated_ahead(m))))
+          (!commit.trim_to.empty() && (commit.objects->allocated_end(m) > commit.trim_to[m] || !commit.gaps.empty())))
         members.push_back(m);
   commit.pending.store(static_cast<unsigned>(members.size()) + 1);
   for (MemberIndex m : members) {

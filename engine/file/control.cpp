@@ -163,9 +163,15 @@ void File::drop_chunks(ChunkIndex first, ChunkIndex last, Deferred& deferred) {
 // that says so.
 void File::forget_extent(const Extent& extent) {
   if (extent.epoch == epoch_)
-    slots_[extent.member].release(extent.slot);
+    release_unpunched(extent);
   else
     (phase_ == Phase::kDraining ? commit_->dead : dead_).push_back({objects_, extent.member, extent.slot});
+}
+
+// A slot that no record names is free at once; the space it holds is given back at close, unless it is used again.
+void File::release_unpunched(const Extent& extent) {
+  slots_[extent.member].release(extent.slot);
+  has_unpunched_ = true;
 }
 
 void File::set_extent(ChunkIndex chunk, const Extent& extent) {

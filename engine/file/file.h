@@ -210,6 +210,7 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   void drop_chunks(ChunkIndex first, ChunkIndex last, Deferred& deferred) FPFS_REQUIRES(mutex_);
   void start_generation() FPFS_REQUIRES(mutex_);
   void forget_extent(const Extent& extent) FPFS_REQUIRES(mutex_);
+  void release_unpunched(const Extent& extent) FPFS_REQUIRES(mutex_);
   void set_extent(ChunkIndex chunk, const Extent& extent) FPFS_REQUIRES(mutex_);
   static void complete_with(Deferred& deferred, ControlRequest& request, const Status& status);
   struct ZeroEdges;
@@ -261,6 +262,7 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   ExtentTable extents_ FPFS_GUARDED_BY(mutex_);
   std::shared_ptr<ObjectSet> objects_ FPFS_GUARDED_BY(mutex_);
   std::vector<SlotMap> slots_ FPFS_GUARDED_BY(mutex_);  // by member
+  bool has_unpunched_ FPFS_GUARDED_BY(mutex_) = false;  // free slots may hold space
   bool has_inline_ FPFS_GUARDED_BY(mutex_) = false;     // the content of chunk 0, unless that is in memory
   std::vector<std::byte> inline_data_ FPFS_GUARDED_BY(mutex_);
   ChunkTable table_ FPFS_GUARDED_BY(mutex_);

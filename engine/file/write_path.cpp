@@ -278,7 +278,7 @@ void File::finish_flush(CachedChunk& chunk, const ObjectSet& objects, const Stat
       chunk.target.visible_length = std::min(chunk.target.raw_length, chunk.length);
       set_extent(chunk.index, chunk.target);
     } else if (same_generation) {
-      slots_[chunk.target.member].release(chunk.target.slot);
+      release_unpunched(chunk.target);
     }
     settle(chunk, true, deferred);
     advance_commit(deferred);

@@ -207,8 +207,8 @@ void Store::close_async(std::function<void(const Status&)> done) {
              [this, done = std::move(done)](const Status& synced) { finish_close(synced, done); });
 }
 
-// Waits, by looking again, until the background work of the commits is done too, and the last transfers: one may hold the
-// last reference to a removed file, whose objects are freed with it.
+// Waits, by looking again, until the background work of the commits is done too, and the last transfers: one may hold
+// the last reference to a removed file, whose objects are freed with it.
 void Store::finish_close(const Status& synced, const std::function<void(const Status&)>& done) {
   if (impl_->tasks_outstanding() > 0 || impl_->transfers.load(std::memory_order_acquire) > 0) {
     environment_.executor().post_after(std::chrono::milliseconds(1),
@@ -354,11 +354,12 @@ StoreStatus Store::status() const {
 
 namespace {
 
-Status control_and_wait(File& file, ControlRequest::Kind kind, uint64_t offset) {
+Status control_and_wait(File& file, ControlRequest::Kind kind, uint64_t offset, uint64_t length) {
   Arrival arrival;
   ControlRequest request;
   request.kind = kind;
   request.offset = offset;
+  request.length = length;
   request.owner = &arrival;
   request.complete = [](ControlRequest& done, const Status& status) {
     static_cast<Arrival*>(done.owner)->arrive(status);
@@ -370,11 +371,15 @@ Status control_and_wait(File& file, ControlRequest::Kind kind, uint64_t offset) 
 }  // namespace
 
 Status Store::commit_sync(File& file) {
-  return control_and_wait(file, ControlRequest::Kind::kCommit, 0);
+  return control_and_wait(file, ControlRequest::Kind::kCommit, 0, 0);
 }
 
 Status Store::truncate_sync(File& file, uint64_t size) {
-  return control_and_wait(file, ControlRequest::Kind::kTruncate, size);
+  return control_and_wait(file, ControlRequest::Kind::kTruncate, size, 0);
+}
+
+Status Store::punch_sync(File& file, uint64_t offset, uint64_t length) {
+  return control_and_wait(file, ControlRequest::Kind::kPunchHole, offset, length);
 }
 
 Status Store::write_sync(File& file, uint64_t offset, std::span<const std::byte> data) {
