@@ -3,6 +3,7 @@
 FPFS_LAB names the directory for drives, arrays and mounts (tests/run makes one and clears it away whatever happens);
 FPFS_BUILD the build under test; FPFS_TEST_LONG=1 asks for the long versions.
 """
+import signal
 import itertools
 import os
 import pathlib
@@ -16,6 +17,10 @@ from lab.array import Array, Mount
 from lab.drives import Drives, LoopDrive
 from lab.programs import Programs
 from lab.watchdog import Watchdog
+
+# Started in the background (nohup, a service), this process ignores SIGINT, and so would every program under test; with a
+# handler here they start with the default.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_configure(config):
