@@ -3,11 +3,12 @@
 FPFS_LAB names the directory for drives, arrays and mounts (tests/run makes one and clears it away whatever happens);
 FPFS_BUILD the build under test; FPFS_TEST_LONG=1 asks for the long versions.
 """
-import signal
+
 import itertools
 import os
 import pathlib
 import shutil
+import signal
 import tempfile
 
 import pytest
