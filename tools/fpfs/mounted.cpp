@@ -15,7 +15,7 @@ namespace fpfs::tools {
 namespace {
 
 // The kernel's limit for one attribute.
-constexpr size_t kAttributeBytesMax = 64 * 1024;
+constexpr size_t kAttributeBytesMax = size_t{64} * 1024;
 
 // `named`: the path that the user gave, for messages.
 Result<Json> read_json_attribute(const std::string& path, const char* name, const std::string& named) {
