@@ -32,7 +32,7 @@ struct SimFault {
   uint64_t hits = 0;
 };
 
-// Mistakes that an engine could make, made for it: the power-cut test must find each.
+// Mistakes that an engine could make, made for it now and then: the power-cut test must find each.
 enum class SimPlantedBug : uint8_t {
   kNone,
   kObjectSyncSkipped,           // the record is appended before its chunks are on the drives

@@ -14,6 +14,8 @@
 namespace fpfs {
 
 namespace {
+constexpr unsigned kMistakePercent = 5;
+
 std::string range(uint64_t offset, uint64_t length) {
   return fmt::format("{} bytes at {}", length, offset);
 }
@@ -227,7 +229,7 @@ SimStorage::Transfer SimStorage::start_write(const IoRequest& request) {
   const std::span<const std::byte> data(request.data, request.length);
   transfer.bytes = request.length;
   uint64_t offset = request.offset;
-  bool fails = planted_ == SimPlantedBug::kWriteErrorIgnored && random_.chance(10);
+  bool fails = planted_ == SimPlantedBug::kWriteErrorIgnored && random_.chance(kMistakePercent);
   if (fails) transfer.bytes = 0;
   if (const SimFault* fault = match(SimFault::Call::kWrite, request.handle); fault != nullptr) {
     if (fault->effect == SimFault::Effect::kMisdirected) {
@@ -287,12 +289,24 @@ Status SimStorage::pwrite(Handle handle, std::span<const std::byte> data, uint64
   return end(Status::from_errno(fault->error, "write to " + kernel_.describe(handle)));
 }
 
-bool SimStorage::sync_is_skipped(const SimInode& inode) const {
-  if (inode.is_directory())
-    return (planted_ == SimPlantedBug::kTreeDirectorySyncSkipped && inode.role == SimRole::kTree) ||
-           (planted_ == SimPlantedBug::kObjectDirectorySyncSkipped && inode.role == SimRole::kObjects);
-  return (planted_ == SimPlantedBug::kObjectSyncSkipped && inode.role == SimRole::kObjects) ||
-         (planted_ == SimPlantedBug::kSidecarSyncSkipped && inode.role == SimRole::kTree);
+// Now and then only: a mistake that always happens is easily seen.
+bool SimStorage::sync_is_skipped(const SimInode& inode) {
+  SimRole aimed_at = SimRole::kOther;
+  switch (planted_) {
+    case SimPlantedBug::kObjectSyncSkipped:
+    case SimPlantedBug::kObjectDirectorySyncSkipped:
+      aimed_at = SimRole::kObjects;
+      break;
+    case SimPlantedBug::kSidecarSyncSkipped:
+    case SimPlantedBug::kTreeDirectorySyncSkipped:
+      aimed_at = SimRole::kTree;
+      break;
+    default:
+      return false;
+  }
+  const bool at_directories =
+      planted_ == SimPlantedBug::kObjectDirectorySyncSkipped || planted_ == SimPlantedBug::kTreeDirectorySyncSkipped;
+  return inode.role == aimed_at && inode.is_directory() == at_directories && random_.chance(kMistakePercent);
 }
 
 Status SimStorage::sync_file(Handle handle) {

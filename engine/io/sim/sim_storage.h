@@ -115,7 +115,7 @@ class SimStorage final : public Storage {
   bool tick_locked() FPFS_REQUIRES(mutex_);
   SimFault* match(SimFault::Call call, Handle handle) FPFS_REQUIRES(mutex_);
   Status sync_file(Handle handle) FPFS_REQUIRES(mutex_);
-  bool sync_is_skipped(const SimInode& inode) const FPFS_REQUIRES(mutex_);
+  bool sync_is_skipped(const SimInode& inode) FPFS_REQUIRES(mutex_);
   static Status power_off();
 
   mutable Mutex mutex_;

@@ -1,0 +1,183 @@
+// An array in a simulated world with synchronous calls: each runs the world until its request is answered.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/io/sim/sim_environment.h"
+#include "engine/store/store.h"
+
+namespace fpfs::test {
+
+using Bytes = std::vector<std::byte>;
+
+constexpr uint32_t kTestChunk = 64 * kKiB;
+
+class SimArray {
+ public:
+  explicit SimArray(uint64_t seed, unsigned members = 3, StoreOptions options = {})
+      : paths_(make_paths(members)), world_(seed, {.mount_paths = paths_, .journal_order = {}}), options_(options) {
+    if (options_.buffer_memory > 64 * kMiB) options_.buffer_memory = 36 * kTestChunk;
+    FormatOptions format;
+    format.chunk_size = kTestChunk;
+    const Status status = Array::format(world_, paths_, format);
+    EXPECT_TRUE(status.is_ok()) << status.message();
+    open();
+  }
+  ~SimArray() {
+    world_.stop();
+    store_.reset();
+  }
+
+  SimEnvironment& world() { return world_; }
+  SimStorage& sim() { return world_.sim(); }
+  Store& store() { return *store_; }
+  const std::vector<std::string>& paths() const { return paths_; }
+
+  void open() {
+    Result<std::unique_ptr<Store>> opened = Store::open(world_, paths_, options_);
+    ASSERT_TRUE(opened.is_ok()) << opened.status().message();
+    store_ = std::move(*opened);
+  }
+  Status close() {
+    Status result;
+    bool closed = false;
+    store_->close_async([&](const Status& status) {
+      result = status;
+      closed = true;
+    });
+    EXPECT_TRUE(world_.run_until([&closed] { return closed; })) << "close was not answered";
+    world_.stop();
+    store_.reset();
+    EXPECT_TRUE(sim().open_handles().empty()) << sim().open_handles().front();
+    world_.kill();
+    return result;
+  }
+  void crash() {
+    world_.stop();
+    store_.reset();
+    EXPECT_TRUE(sim().open_handles().empty()) << sim().open_handles().front();
+    world_.crash();
+  }
+
+  std::shared_ptr<File> create(const std::string& name) {
+    Result<Store::Created> created = store_->create(store_->root(), name, 0644);
+    EXPECT_TRUE(created.is_ok()) << created.status().message();
+    store_->storage().close(created->node.handle);
+    return created->file;
+  }
+  Result<std::shared_ptr<File>> try_open(const std::string& name) {
+    FPFS_ASSIGN_OR_RETURN(const Store::Node node, store_->lookup(store_->root(), name));
+    Result<std::shared_ptr<File>> file = store_->open_file(node.handle, true);
+    store_->storage().close(node.handle);
+    return file;
+  }
+  std::shared_ptr<File> open(const std::string& name) {
+    Result<std::shared_ptr<File>> file = try_open(name);
+    EXPECT_TRUE(file.is_ok()) << file.status().message();
+    return *file;
+  }
+  uint64_t size_of(const std::string& name) {
+    const Result<Store::Node> node = store_->lookup(store_->root(), name);
+    EXPECT_TRUE(node.is_ok()) << node.status().message();
+    store_->storage().close(node->handle);
+    return static_cast<uint64_t>(node->attributes.st_size);
+  }
+
+  Status write(File& file, uint64_t offset, std::span<const std::byte> data) {
+    Answer<WriteRequest> answer;
+    answer.request.offset = offset;
+    answer.request.length = static_cast<uint32_t>(data.size());
+    answer.request.data = data.data();
+    file.write(answer.request);
+    return wait(answer);
+  }
+  Status control(File& file, ControlRequest::Kind kind, uint64_t offset = 0, uint64_t length = 0) {
+    Answer<ControlRequest> answer;
+    answer.request.kind = kind;
+    answer.request.offset = offset;
+    answer.request.length = length;
+    file.control(answer.request);
+    return wait(answer);
+  }
+  Status commit(File& file) { return control(file, ControlRequest::Kind::kCommit); }
+  Result<Bytes> read(File& file, uint64_t offset, uint32_t length, ReadCursor* cursor = nullptr) {
+    struct Read : Answer<ReadRequest> {
+      Bytes data;
+    } answer;
+    answer.request.offset = offset;
+    answer.request.length = length;
+    answer.request.cursor = cursor;
+    answer.request.complete = [](ReadRequest& request, const Status& status) {
+      auto& self = *static_cast<Read*>(request.owner);
+      for (unsigned i = 0; status.is_ok() && i < request.iov_count; ++i) {
+        const auto* bytes = static_cast<const std::byte*>(request.iov[i].iov_base);
+        self.data.insert(self.data.end(), bytes, bytes + request.iov[i].iov_len);
+      }
+      self.finish(status);
+    };
+    file.read(answer.request);
+    FPFS_RETURN_IF_ERROR(wait(answer));
+    return std::move(answer.data);
+  }
+  // The whole content; the first failure ends it.
+  Result<Bytes> read_all(File& file) {
+    Bytes content;
+    ReadCursor cursor;
+    while (content.size() < file.size()) {
+      FPFS_ASSIGN_OR_RETURN(const Bytes piece, read(file, content.size(), 150'000, &cursor));
+      if (piece.empty()) break;
+      content.insert(content.end(), piece.begin(), piece.end());
+    }
+    return content;
+  }
+
+  // A request and what came of it.
+  template <typename Request>
+  struct Answer {
+    Answer() {
+      request.owner = this;
+      request.complete = [](Request& done, const Status& result) { static_cast<Answer*>(done.owner)->finish(result); };
+    }
+    void finish(const Status& result) {
+      EXPECT_FALSE(answered) << "answered twice";
+      answered = true;
+      status = result;
+    }
+    Request request;
+    Status status;
+    bool answered = false;
+  };
+  template <typename Request>
+  Status wait(Answer<Request>& answer) {
+    EXPECT_TRUE(world_.run_until([&answer] { return answer.answered; })) << "a request was not answered";
+    return answer.status;
+  }
+
+ private:
+  static std::vector<std::string> make_paths(unsigned members) {
+    std::vector<std::string> paths;
+    for (unsigned i = 0; i < members; ++i) paths.push_back("/m" + std::to_string(i));
+    return paths;
+  }
+  const std::vector<std::string> paths_;
+  SimEnvironment world_;
+  StoreOptions options_;
+  std::unique_ptr<Store> store_;
+};
+
+// Position-dependent, different for every salt.
+inline Bytes make_bytes(size_t length, uint64_t salt) {
+  Bytes data(length);
+  for (size_t i = 0; i < length; i += 8) {
+    const uint64_t word = SimRandom(salt * 0x10001 + i).next();
+    for (size_t b = 0; b < 8 && i + b < length; ++b) data[i + b] = static_cast<std::byte>(word >> (8 * b));
+  }
+  return data;
+}
+
+}  // namespace fpfs::test

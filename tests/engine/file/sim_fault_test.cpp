@@ -1,0 +1,276 @@
+// Faults of drives under open files: every failure is reported by the next write, fsync or close of the file that it
+// hit, the file keeps what it had committed, other files are unharmed (promise P4); and bytes that are not what was
+// written never reach a reader (promise P3).
+#include <gtest/gtest.h>
+
+#include <cerrno>
+
+#include "tests/engine/file/sim_array.h"
+
+namespace fpfs::test {
+namespace {
+
+using Call = SimFault::Call;
+using Effect = SimFault::Effect;
+
+constexpr size_t kLength = 7 * kTestChunk + 1234;
+
+struct FaultCase {
+  const char* name;
+  SimFault fault;
+  StatusCode expected;
+  bool array_turns_read_only;
+};
+
+SimFault fault(Call call, SimRole role, int error, Effect effect = Effect::kError) {
+  return {.call = call, .effect = effect, .error = error, .filesystem = {}, .role = role};
+}
+
+const FaultCase kCases[] = {
+    {"object_write_io", fault(Call::kWrite, SimRole::kObjects, EIO), StatusCode::kIoError, false},
+    {"object_write_full", fault(Call::kWrite, SimRole::kObjects, ENOSPC), StatusCode::kNoSpace, false},
+    {"object_write_short", fault(Call::kWrite, SimRole::kObjects, EIO, Effect::kShort), StatusCode::kIoError, false},
+    {"object_sync", fault(Call::kSyncFile, SimRole::kObjects, EIO), StatusCode::kIoError, false},
+    {"object_directory_sync", fault(Call::kSyncDirectory, SimRole::kObjects, EIO), StatusCode::kIoError, false},
+    {"object_allocate_io", fault(Call::kAllocate, SimRole::kObjects, EIO), StatusCode::kIoError, false},
+    {"sidecar_write_full", fault(Call::kWrite, SimRole::kTree, ENOSPC), StatusCode::kNoSpace, false},
+    {"sidecar_write_io", fault(Call::kWrite, SimRole::kTree, EIO), StatusCode::kIoError, true},
+    {"sidecar_sync", fault(Call::kSyncFile, SimRole::kTree, EIO), StatusCode::kIoError, true},
+};
+
+class FaultTest : public ::testing::TestWithParam<std::tuple<FaultCase, uint64_t>> {
+ protected:
+  const FaultCase& fault_case() const { return std::get<0>(GetParam()); }
+  uint64_t seed() const { return std::get<1>(GetParam()); }
+
+  // Writes in pieces and commits, until something fails.
+  static Status save(SimArray& array, File& file, const Bytes& content) {
+    for (size_t offset = 0; offset < content.size(); offset += 50'000) {
+      const size_t piece = std::min<size_t>(50'000, content.size() - offset);
+      FPFS_RETURN_IF_ERROR(array.write(file, offset, std::span(content).subspan(offset, piece)));
+    }
+    return array.commit(file);
+  }
+};
+
+TEST_P(FaultTest, IsReportedAndHurtsNothingElse) {
+  StoreOptions options;
+  options.inline_max = 0;
+  SimArray array(seed(), 3, options);
+  const Bytes old_content = make_bytes(kLength, 1), new_content = make_bytes(kLength, 2);
+  const Bytes other_content = make_bytes(kLength, 3);
+  std::shared_ptr<File> hit = array.create("hit");
+  std::shared_ptr<File> other = array.create("other");
+  ASSERT_TRUE(save(array, *hit, old_content).is_ok());
+  ASSERT_TRUE(save(array, *other, other_content).is_ok());
+  // A new generation, so that its objects are made and their directories synced again.
+  ASSERT_TRUE(array.control(*hit, ControlRequest::Kind::kTruncate, 0).is_ok());
+
+  SimFault plan = fault_case().fault;
+  plan.nth = 1 + seed() % 2;
+  if (plan.role == SimRole::kTree) plan.nth = 1;  // a commit touches the sidecar once
+  array.sim().inject(plan);
+  const Status failed = save(array, *hit, new_content);
+  ASSERT_EQ(array.sim().fault_hits(), 1u) << "the plan must hit";
+  EXPECT_EQ(failed.code(), fault_case().expected) << failed.message();
+  EXPECT_FALSE(failed.message().empty());
+  array.sim().clear_faults();
+
+  // Not retried into success.
+  EXPECT_FALSE(array.write(*hit, 0, Bytes(100)).is_ok());
+  EXPECT_FALSE(array.commit(*hit).is_ok());
+  EXPECT_FALSE(hit->error().is_ok());
+
+  const Result<Bytes> other_read = array.read_all(*other);
+  ASSERT_TRUE(other_read.is_ok()) << other_read.status().message();
+  EXPECT_TRUE(*other_read == other_content);
+  const Status other_saved = save(array, *other, make_bytes(kLength, 4));
+  if (fault_case().array_turns_read_only)
+    EXPECT_EQ(other_saved.code(), StatusCode::kReadOnly) << other_saved.message();
+  else
+    EXPECT_TRUE(other_saved.is_ok()) << other_saved.message();
+  const Bytes other_expected = fault_case().array_turns_read_only ? other_content : make_bytes(kLength, 4);
+
+  // When its openers are gone, the next one sees what was committed last.
+  hit.reset();
+  other.reset();
+  array.world().drain();
+  if (!fault_case().array_turns_read_only) {
+    const Result<Bytes> content = array.read_all(*array.open("hit"));
+    ASSERT_TRUE(content.is_ok()) << content.status().message();
+    EXPECT_TRUE(*content == old_content);
+  }
+  array.crash();
+  array.open();
+  const Result<Bytes> after_crash = array.read_all(*array.open("hit"));
+  ASSERT_TRUE(after_crash.is_ok()) << after_crash.status().message();
+  // When it is unknown whether the record reached the drive, either whole content may be there.
+  const bool is_new = fault_case().array_turns_read_only && *after_crash == make_bytes(kLength, 2);
+  EXPECT_TRUE(is_new || *after_crash == old_content);
+  const Result<Bytes> other_after = array.read_all(*array.open("other"));
+  ASSERT_TRUE(other_after.is_ok()) << other_after.status().message();
+  EXPECT_TRUE(*other_after == other_expected);
+}
+
+INSTANTIATE_TEST_SUITE_P(Plans, FaultTest,
+                         ::testing::Combine(::testing::ValuesIn(kCases), ::testing::Range<uint64_t>(0, 20)),
+                         [](const auto& info) {
+                           return std::string(std::get<0>(info.param).name) + "_" +
+                                  std::to_string(std::get<1>(info.param));
+                         });
+
+// --- what drives do silently
+// ----------------------------------------------------------------------------------------------
+
+class SilentFaultTest : public ::testing::TestWithParam<uint64_t> {
+ protected:
+  // Reads all in pieces: each is right or fails with kCorruption. Returns the number of failures.
+  static unsigned count_failures(SimArray& array, File& file, const Bytes& expected) {
+    unsigned failures = 0;
+    for (uint64_t offset = 0; offset < expected.size(); offset += 10'000) {
+      const Result<Bytes> data = array.read(file, offset, 10'000);
+      if (!data.is_ok()) {
+        EXPECT_EQ(data.status().code(), StatusCode::kCorruption) << data.status().message();
+        EXPECT_EQ(data.status().errno_value(), EIO);
+        EXPECT_GE(data.status().member(), 0);
+        ++failures;
+        continue;
+      }
+      EXPECT_TRUE(std::equal(data->begin(), data->end(), expected.begin() + static_cast<ptrdiff_t>(offset)))
+          << "wrong bytes reached a reader at " << offset;
+    }
+    return failures;
+  }
+};
+
+TEST_P(SilentFaultTest, LostAndMisdirectedWritesAreFound) {
+  for (const Effect effect : {Effect::kLost, Effect::kMisdirected}) {
+    SimArray array(GetParam());
+    const Bytes content = make_bytes(kLength, GetParam());
+    std::shared_ptr<File> file = array.create("a");
+    SimFault plan = fault(Call::kWrite, SimRole::kObjects, 0, effect);
+    plan.nth = 1 + GetParam() % 8;
+    array.sim().inject(plan);
+    ASSERT_TRUE(array.write(*file, 0, content).is_ok());
+    ASSERT_TRUE(array.commit(*file).is_ok());
+    file.reset();
+    ASSERT_TRUE(array.close().is_ok());
+    ASSERT_EQ(array.sim().fault_hits(), 1u);
+    array.open();
+    EXPECT_GT(count_failures(array, *array.open("a"), content), 0u);
+  }
+}
+
+TEST_P(SilentFaultTest, FlippedBitsInObjectsAreFound) {
+  SimArray array(GetParam());
+  const Bytes content = make_bytes(kLength, GetParam()), other_content = make_bytes(kLength, GetParam() + 1);
+  std::shared_ptr<File> file = array.create("a");
+  ASSERT_TRUE(array.write(*file, 0, content).is_ok());
+  ASSERT_TRUE(array.commit(*file).is_ok());
+  file.reset();
+  ASSERT_TRUE(array.close().is_ok());
+  SimRandom random(GetParam());
+  const std::string member = array.paths()[random.below(array.paths().size())];
+  const std::vector<std::string> objects = array.sim().files_below(member + "/objects");
+  ASSERT_EQ(objects.size(), 1u);
+  const size_t length = array.sim().content_of(objects[0]).size();
+  // The last chunk ends inside its last block; what pads it there is nobody's content.
+  const uint64_t offset = random.below(std::min<uint64_t>(length, 2 * kTestChunk));
+  ASSERT_TRUE(array.sim().flip_bit(objects[0], offset, static_cast<unsigned>(random.below(8))));
+  array.open();
+  EXPECT_GT(count_failures(array, *array.open("a"), content), 0u);
+  // Writing the whole file anew heals it.
+  file = array.open("a");
+  ASSERT_TRUE(array.control(*file, ControlRequest::Kind::kTruncate, 0).is_ok());
+  ASSERT_TRUE(array.write(*file, 0, other_content).is_ok());
+  ASSERT_TRUE(array.commit(*file).is_ok());
+  EXPECT_EQ(count_failures(array, *file, other_content), 0u);
+}
+
+// Whatever bit of a sidecar flips: the file opens with content that was committed, or it does not open.
+TEST_P(SilentFaultTest, FlippedBitsInSidecarsNeverGiveWrongContent) {
+  SimRandom random(GetParam());
+  SimArray array(GetParam());
+  std::vector<Bytes> versions = {{}};
+  std::shared_ptr<File> file = array.create("a");
+  for (int i = 0; i < 4; ++i) {
+    const Bytes data = make_bytes(random.chance(50) ? 3000 : 2 * kTestChunk, random.next());
+    ASSERT_TRUE(array.control(*file, ControlRequest::Kind::kTruncate, 0).is_ok());
+    ASSERT_TRUE(array.write(*file, 0, data).is_ok());
+    ASSERT_TRUE(array.commit(*file).is_ok());
+    versions.push_back(data);
+  }
+  file.reset();
+  ASSERT_TRUE(array.close().is_ok());
+  const size_t length = array.sim().content_of("/m0/tree/a").size();
+  ASSERT_TRUE(array.sim().flip_bit("/m0/tree/a", random.below(length), static_cast<unsigned>(random.below(8))));
+  array.open();
+  const Result<std::shared_ptr<File>> opened = array.try_open("a");
+  if (!opened.is_ok()) {
+    EXPECT_EQ(opened.status().code(), StatusCode::kCorruption) << opened.status().message();
+    return;
+  }
+  const Result<Bytes> content = array.read_all(**opened);
+  if (content.is_ok()) {
+    EXPECT_TRUE(std::find(versions.begin(), versions.end(), *content) != versions.end());
+  }
+}
+
+TEST_P(SilentFaultTest, FailedReadsAreReportedAndNotRemembered) {
+  SimArray array(GetParam());
+  const Bytes content = make_bytes(kLength, GetParam());
+  std::shared_ptr<File> file = array.create("a");
+  ASSERT_TRUE(array.write(*file, 0, content).is_ok());
+  ASSERT_TRUE(array.commit(*file).is_ok());
+  file.reset();
+  ASSERT_TRUE(array.close().is_ok());
+  array.open();
+  file = array.open("a");
+  SimFault plan = fault(Call::kRead, SimRole::kObjects, EIO);
+  plan.count = SimFault::kForever;
+  array.sim().inject(plan);
+  const Result<Bytes> failed = array.read(*file, 5000, 1000);
+  EXPECT_EQ(failed.status().code(), StatusCode::kIoError);
+  // A write over part of a chunk needs the rest of it, so it fails too, and the file is not spoiled by that.
+  EXPECT_EQ(array.write(*file, 100, Bytes(10)).code(), StatusCode::kIoError);
+  array.sim().clear_faults();
+  const Result<Bytes> read = array.read_all(*file);
+  ASSERT_TRUE(read.is_ok()) << read.status().message();
+  EXPECT_TRUE(*read == content);
+  ASSERT_TRUE(array.write(*file, 100, Bytes(10)).is_ok());
+  ASSERT_TRUE(array.commit(*file).is_ok());
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, SilentFaultTest, ::testing::Range<uint64_t>(0, 30));
+
+// A full drive: the saver hears of it, what was committed stays, and with space again everything works.
+TEST(FullDriveTest, NoSpaceIsReportedAndPasses) {
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    SimArray array(seed);
+    std::shared_ptr<File> small = array.create("small");
+    const Bytes kept = make_bytes(3 * kTestChunk, seed);
+    ASSERT_TRUE(array.write(*small, 0, kept).is_ok());
+    ASSERT_TRUE(array.control(*small, ControlRequest::Kind::kClose).is_ok());
+    array.sim().set_capacity(2, 300'000);
+    std::shared_ptr<File> big = array.create("big");
+    Status status;
+    const Bytes piece = make_bytes(4 * kTestChunk, seed + 1);
+    for (uint64_t i = 0; i < 16 && status.is_ok(); ++i) status = array.write(*big, i * piece.size(), piece);
+    if (status.is_ok()) status = array.commit(*big);
+    EXPECT_EQ(status.code(), StatusCode::kNoSpace) << status.message();
+    EXPECT_EQ(array.commit(*big).code(), StatusCode::kNoSpace);
+    big.reset();
+    array.world().drain();
+    array.sim().set_capacity(2, kSimCapacityUnlimited);
+    const Result<Bytes> read = array.read_all(*small);
+    ASSERT_TRUE(read.is_ok()) << read.status().message();
+    EXPECT_TRUE(*read == kept);
+    std::shared_ptr<File> again = array.open("big");
+    EXPECT_EQ(again->size(), 0u) << "it was never committed";
+    ASSERT_TRUE(array.write(*again, 0, piece).is_ok());
+    ASSERT_TRUE(array.commit(*again).is_ok());
+  }
+}
+
+}  // namespace
+}  // namespace fpfs::test

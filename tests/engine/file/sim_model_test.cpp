@@ -1,0 +1,210 @@
+// Model check of open files: random operations on several files against a vector of bytes each, in the simulated world
+// where every completion comes in a seeded order and buffers are always short.
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "engine/check/check.h"
+#include "tests/engine/file/sim_array.h"
+
+namespace fpfs::test {
+namespace {
+
+constexpr uint64_t kLargest = 20 * kTestChunk;
+
+class ModelTest : public ::testing::TestWithParam<uint64_t> {
+ protected:
+  ModelTest()
+      : random_(GetParam()), array_(GetParam(), static_cast<unsigned>(random_.between(1, 4)), choose_options()) {}
+
+  StoreOptions choose_options() {
+    StoreOptions options;
+    options.inline_max = random_.chance(50) ? kInlineSizeMax : static_cast<uint32_t>(random_.below(5000));
+    options.queue_depth = static_cast<unsigned>(random_.between(1, 5));
+    options.read_ahead = static_cast<unsigned>(random_.below(6));
+    options.buffer_memory = (34 + random_.below(10)) * kTestChunk;
+    options.durable = random_.chance(50) ? StoreOptions::Durable::kClose : StoreOptions::Durable::kFsync;
+    options.background_commit_ms = 1;
+    return options;
+  }
+
+  struct OpenFile {
+    std::shared_ptr<File> file;
+    Bytes content;
+    ReadCursor cursor;
+  };
+
+  uint64_t random_offset(const OpenFile& file) {
+    if (random_.chance(30)) return random_.below(kLargest);
+    if (random_.chance(30)) return round_down(random_.below(kLargest), kTestChunk);
+    return random_.below(file.content.size() + 1);
+  }
+  size_t random_length() {
+    switch (random_.below(4)) {
+      case 0:
+        return random_.between(1, 100);
+      case 1:
+        return kTestChunk;
+      case 2:
+        return random_.between(1, 3 * kTestChunk);
+      default:
+        return random_.between(1, 20'000);
+    }
+  }
+
+  // Several writes at once; where they overlap nobody could tell which comes last, so they do not.
+  void write(OpenFile& file) {
+    struct Pending {
+      Bytes data;
+      SimArray::Answer<WriteRequest> answer;
+    };
+    std::vector<std::unique_ptr<Pending>> writes;
+    uint64_t offset = random_offset(file);
+    for (uint64_t count = random_.between(1, 4); count > 0; --count) {
+      auto write = std::make_unique<Pending>();
+      write->data = make_bytes(random_length(), random_.next());
+      write->answer.request.offset = offset;
+      write->answer.request.length = static_cast<uint32_t>(write->data.size());
+      write->answer.request.data = write->data.data();
+      file.content.resize(std::max<size_t>(file.content.size(), offset + write->data.size()));
+      std::copy(write->data.begin(), write->data.end(), file.content.begin() + static_cast<ptrdiff_t>(offset));
+      offset += write->data.size() + random_.below(100);
+      writes.push_back(std::move(write));
+    }
+    for (auto& write : writes) file.file->write(write->answer.request);
+    for (auto& write : writes) {
+      const Status status = array_.wait(write->answer);
+      ASSERT_TRUE(status.is_ok()) << status.message();
+    }
+  }
+
+  void read(OpenFile& file) {
+    const bool sequential = random_.chance(60);
+    uint64_t offset = sequential ? file.cursor.next_offset : random_offset(file);
+    for (int reads = 0; reads < 3; ++reads) {
+      const auto length = static_cast<uint32_t>(random_length());
+      const Result<Bytes> data = array_.read(*file.file, offset, length, sequential ? &file.cursor : nullptr);
+      ASSERT_TRUE(data.is_ok()) << data.status().message();
+      const uint64_t end = std::min<uint64_t>(file.content.size(), offset + length);
+      const uint64_t expected = offset < end ? end - offset : 0;
+      ASSERT_EQ(data->size(), expected);
+      ASSERT_TRUE(std::equal(data->begin(), data->end(),
+                             file.content.begin() + static_cast<ptrdiff_t>(expected > 0 ? offset : 0)))
+          << "at " << offset << ", " << length << " bytes of " << file.content.size();
+      offset += length;
+    }
+  }
+
+  void truncate(OpenFile& file) {
+    const uint64_t size = random_.chance(20) ? 0 : random_offset(file);
+    const Status status = array_.control(*file.file, ControlRequest::Kind::kTruncate, size);
+    ASSERT_TRUE(status.is_ok()) << status.message();
+    file.content.resize(size);
+  }
+
+  void punch(OpenFile& file) {
+    const uint64_t offset = random_offset(file), length = random_length();
+    const Status status = array_.control(*file.file, ControlRequest::Kind::kPunchHole, offset, length);
+    ASSERT_TRUE(status.is_ok()) << status.message();
+    const uint64_t end = std::min<uint64_t>(file.content.size(), offset + length);
+    if (offset < end) std::fill_n(file.content.begin() + static_cast<ptrdiff_t>(offset), end - offset, std::byte{0});
+  }
+
+  void commit(OpenFile& file) {
+    const auto kind = random_.chance(30) ? ControlRequest::Kind::kClose : ControlRequest::Kind::kCommit;
+    const Status status = array_.control(*file.file, kind);
+    ASSERT_TRUE(status.is_ok()) << status.message();
+    EXPECT_FALSE(file.file->is_dirty());
+  }
+
+  // What the metadata say must be what the content is.
+  void look(OpenFile& file) {
+    ASSERT_EQ(file.file->size(), file.content.size());
+    const uint64_t offset = random_.below(file.content.size() + 1);
+    const Result<uint64_t> data = file.file->seek(offset, false);
+    const uint64_t first_data = data.is_ok() ? *data : file.content.size();
+    ASSERT_GE(first_data, offset);
+    ASSERT_TRUE(std::all_of(file.content.begin() + static_cast<ptrdiff_t>(offset),
+                            file.content.begin() + static_cast<ptrdiff_t>(first_data),
+                            [](std::byte byte) { return byte == std::byte{0}; }))
+        << "SEEK_DATA from " << offset << " passes over data before " << first_data;
+  }
+
+  void close_all() {
+    for (auto& [name, file] : files_) file.file.reset();
+    const Status closed = array_.close();
+    ASSERT_TRUE(closed.is_ok()) << closed.message();
+  }
+
+  void reopen() {
+    close_all();
+    array_.open();
+    for (auto& [name, file] : files_) {
+      ASSERT_EQ(array_.size_of(name), file.content.size()) << name;
+      file.file = array_.open(name);
+      file.cursor = {};
+    }
+  }
+
+  void step() {
+    const std::string name = "f" + std::to_string(random_.below(4));
+    if (!files_.contains(name)) {
+      files_[name].file = array_.create(name);
+      return;
+    }
+    OpenFile& file = files_[name];
+    switch (random_.below(16)) {
+      case 0:
+      case 1:
+      case 2:
+      case 3:
+      case 4:
+        return write(file);
+      case 5:
+      case 6:
+      case 7:
+      case 8:
+        return read(file);
+      case 9:
+        return truncate(file);
+      case 10:
+        return punch(file);
+      case 11:
+      case 12:
+        return commit(file);
+      case 13:
+        return look(file);
+      case 14:
+        return file.file->closed_by_writer();
+      default:
+        if (random_.chance(20)) reopen();
+    }
+  }
+
+  SimRandom random_;
+  SimArray array_;
+  std::map<std::string, OpenFile> files_;
+};
+
+TEST_P(ModelTest, FilesHoldWhatWasWritten) {
+  for (int i = 0; i < 250 && !HasFatalFailure(); ++i) step();
+  if (HasFatalFailure()) return;
+  reopen();
+  for (auto& [name, file] : files_) {
+    const Result<Bytes> content = array_.read_all(*file.file);
+    ASSERT_TRUE(content.is_ok()) << content.status().message();
+    EXPECT_TRUE(*content == file.content) << name;
+  }
+  close_all();
+  CheckOptions options;
+  options.verify_data = true;
+  const Result<CheckReport> report = check_array(array_.world(), array_.paths(), options);
+  ASSERT_TRUE(report.is_ok()) << report.status().message();
+  EXPECT_TRUE(report->clean()) << report->errors.front().kind << ": " << report->errors.front().detail;
+  array_.open();
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, ModelTest, ::testing::Range<uint64_t>(0, 150));
+
+}  // namespace
+}  // namespace fpfs::test
