@@ -7,7 +7,6 @@
 // Verification (P3) happens in the load's completion, on the member's queue thread, before anyone can see the bytes.
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 
 #include "engine/base/log.h"
 #include "engine/codec/hash.h"
@@ -196,7 +195,7 @@ void File::read_ahead(ReadCursor& cursor, uint64_t offset, uint32_t length, Defe
 // --- loads ----------------------------------------------------------------------------------------------------------
 
 void File::load_inline(CachedChunk& chunk) {
-  std::memcpy(chunk.buffer->data, inline_data_.data(), inline_data_.size());
+  std::copy(inline_data_.begin(), inline_data_.end(), chunk.buffer->data);
   chunk.length = static_cast<uint32_t>(inline_data_.size());
 }
 
