@@ -113,10 +113,10 @@ TEST_P(FaultTest, IsReportedAndHurtsNothingElse) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Plans, FaultTest,
-                         ::testing::Combine(::testing::ValuesIn(kCases), ::testing::Range<uint64_t>(0, 20)),
-                         [](const auto& info) {
-                           return std::string(std::get<0>(info.param).name) + "_" +
-                                  std::to_string(std::get<1>(info.param));
+                         ::testing::Combine(::testing::ValuesIn(kCases), ::testing::Range<uint64_t>(0, 6)),
+                         [](const auto& test) {
+                           return std::string(std::get<0>(test.param).name) + "_" +
+                                  std::to_string(std::get<1>(test.param));
                          });
 
 // --- what drives do silently
@@ -241,7 +241,7 @@ TEST_P(SilentFaultTest, FailedReadsAreReportedAndNotRemembered) {
   ASSERT_TRUE(array.commit(*file).is_ok());
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, SilentFaultTest, ::testing::Range<uint64_t>(0, 30));
+INSTANTIATE_TEST_SUITE_P(Seeds, SilentFaultTest, ::testing::Range<uint64_t>(0, 10));
 
 // A full drive: the saver hears of it, what was committed stays, and with space again everything works.
 TEST(FullDriveTest, NoSpaceIsReportedAndPasses) {
