@@ -1,5 +1,7 @@
 #include "tests/crash/client.h"
 
+#include <stdio.h>
+
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -59,7 +61,7 @@ Task<bool> Client::run(unsigned chores) {
   for (unsigned i = 0; i < chores && !session_.world.is_off() && session_.failure.empty(); ++i) {
     const Place place = random_place();
     bool went_on = true;
-    switch (random_.below(16)) {
+    switch (random_.below(19)) {
       case 0:
       case 1:
       case 2:
@@ -87,6 +89,15 @@ Task<bool> Client::run(unsigned chores) {
         break;
       case 13:
         went_on = co_await remove(place);
+        break;
+      case 14:
+        went_on = co_await save_unnamed(place);
+        break;
+      case 15:
+        went_on = co_await exchange(place);
+        break;
+      case 16:
+        if (random_.chance(10)) went_on = co_await keep_committing(place);
         break;
       default:
         went_on = co_await synchronize(place);
@@ -142,7 +153,7 @@ bool Client::create(const Place& place, OpenFile* out) {
 }
 
 bool Client::open_or_create(const Place& place, OpenFile* out) {
-  return session_.model.inode_at(place.path) != Model::kAbsent ? open_existing(place, out) : create(place, out);
+  return exists(place) ? open_existing(place, out) : create(place, out);
 }
 
 Task<bool> Client::write(OpenFile& file, uint64_t offset, size_t length) {
@@ -303,7 +314,7 @@ bool Client::sync_directory(size_t directory) {
 // A saver: create, or open with O_TRUNC, write, close.
 Task<bool> Client::save(Place place) {
   OpenFile file;
-  const bool replaces = session_.model.inode_at(place.path) != Model::kAbsent;
+  const bool replaces = exists(place);
   if (!open_or_create(place, &file)) co_return false;
   if (replaces && !co_await truncate(file, 0)) co_return false;
   if (!co_await write_sequentially(file, random_length())) co_return false;
@@ -320,7 +331,7 @@ Task<bool> Client::save_and_rename(Place place) {
   do {  // those of an earlier mount may still be there
     temporary.name = fmt::format("c{}-tmp{}", number_, temporary_count_++);
     temporary.path = session_.directory_names[temporary.directory] + "/" + temporary.name;
-  } while (session_.model.inode_at(temporary.path) != Model::kAbsent);
+  } while (exists(temporary));
   OpenFile file;
   if (!create(temporary, &file)) co_return false;
   if (!co_await write_sequentially(file, random_length())) co_return false;
@@ -390,10 +401,59 @@ Task<bool> Client::append_small(Place place) {
   co_return co_await close(file);
 }
 
+// O_TMPFILE: the file has no name until it is whole.
+Task<bool> Client::save_unnamed(Place place) {
+  if (exists(place)) co_return true;
+  Store& store = session_.store;
+  const Handle directory = session_.directories[place.directory];
+  Result<Store::Created> created = store.create_unnamed(directory, 0600);
+  if (!session_.good(created.status(), "create of an unnamed file")) co_return false;
+  const Handle node = created->node.handle;
+  const uint64_t inode = created->node.attributes.st_ino;
+  OpenFile file{created->file, session_.model.add_file(inode, {}), inode, session_.model.now()};
+  created->file.reset();
+  bool went_on = co_await write_sequentially(file, random_length());
+  if (went_on && random_.chance(30)) went_on = co_await commit(file, false);
+  if (went_on) {
+    const Model::Operation operation = session_.model.begin({{place.path, inode}}, true);
+    went_on = session_.good(store.link(node, directory, place.name), "link of an unnamed file");
+    if (went_on) session_.model.done(operation);
+  }
+  store.storage().close(node);
+  if (!went_on) co_return false;
+  co_return co_await close(file);
+}
+
+// Many small commits of one file: its sidecar's log is compacted on the way.
+Task<bool> Client::keep_committing(Place place) {
+  OpenFile file;
+  if (!open_or_create(place, &file)) co_return false;
+  if (!co_await write(file, 0, random_.between(1, 2 * kChunk))) co_return false;
+  for (uint64_t commits = random_.between(100, 700); commits > 0; --commits) {
+    if (!co_await write(file, random_.below(file.model->content().size()), random_.between(1, 20))) co_return false;
+    if (!co_await commit(file, false)) co_return false;
+  }
+  co_return co_await close(file);
+}
+
+Task<bool> Client::exchange(Place place) {
+  const Place other = random_place();
+  if (!exists(place) || !exists(other)) co_return true;
+  const uint64_t inode = session_.model.inode_at(place.path), other_inode = session_.model.inode_at(other.path);
+  if (inode == other_inode) co_return true;
+  const Model::Operation operation = session_.model.begin({{place.path, other_inode}, {other.path, inode}});
+  const Status status = session_.store.rename(session_.directories[place.directory], place.name,
+                                              session_.directories[other.directory], other.name, RENAME_EXCHANGE);
+  if (!session_.good(status, "exchange of " + place.path + " and " + other.path)) co_return false;
+  session_.model.done(operation);
+  if (random_.chance(40) && !sync_directory(place.directory)) co_return false;
+  co_return true;
+}
+
 Task<bool> Client::link_and_unlink(Place place) {
   const uint64_t inode = session_.model.inode_at(place.path);
   const Place other = random_place();
-  if (inode == Model::kAbsent || session_.model.inode_at(other.path) != Model::kAbsent) co_return true;
+  if (inode == Model::kAbsent || exists(other)) co_return true;
   Store& store = session_.store;
   Result<Store::Node> node = store.lookup(session_.directories[place.directory], place.name);
   if (!session_.good(node.status(), "lookup of " + place.path)) co_return false;
@@ -409,7 +469,7 @@ Task<bool> Client::link_and_unlink(Place place) {
 
 // Sometimes while the file is open and goes on being written to.
 Task<bool> Client::remove(Place place) {
-  if (session_.model.inode_at(place.path) == Model::kAbsent) co_return true;
+  if (!exists(place)) co_return true;
   OpenFile file;
   const bool keep_open = random_.chance(40);
   if (keep_open && !open_existing(place, &file)) co_return false;

@@ -60,6 +60,7 @@ class Client {
     std::string path;  // for the model
   };
   Place random_place();
+  bool exists(const Place& place) const { return session_.model.inode_at(place.path) != Model::kAbsent; }
   uint64_t random_length();
   Content make_data(size_t length);
 
@@ -69,6 +70,9 @@ class Client {
   Task<bool> change_in_place(Place place);
   Task<bool> resize(Place place);
   Task<bool> append_small(Place place);
+  Task<bool> save_unnamed(Place place);
+  Task<bool> keep_committing(Place place);
+  Task<bool> exchange(Place place);
   Task<bool> link_and_unlink(Place place);
   Task<bool> remove(Place place);
   Task<bool> synchronize(Place place);

@@ -78,14 +78,15 @@ bool Model::has_name(uint64_t inode) const {
   return std::any_of(names_.begin(), names_.end(), [inode](const auto& name) { return name.second == inode; });
 }
 
-Model::Operation Model::begin(std::vector<Change> changes) {
+Model::Operation Model::begin(std::vector<Change> changes, bool first_name) {
   NotedOperation operation;
   for (Change& change : changes) {
     const uint64_t before = inode_at(change.path);
     operation.changes.push_back({std::move(change.path), before, change.after, change.oldest_version});
   }
   const NotedChange& first = operation.changes.front();
-  operation.is_link = operation.changes.size() == 1 && first.after != kAbsent && first.after != kUnknownNew;
+  operation.is_link =
+      !first_name && operation.changes.size() == 1 && first.after != kAbsent && first.after != kUnknownNew;
   operations_.push_back(std::move(operation));
   return operations_.size() - 1;
 }
@@ -152,19 +153,22 @@ std::optional<std::string> Model::check_name(const std::string& path, const Seen
                      seen.content.size(), file.describe_versions());
 }
 
-// A rename that is the last change of both its names, of a name that was durable before.
+// A rename that is the last change of both its names, of names that were durable before.
 std::optional<std::string> Model::check_rename(size_t index, const std::map<std::string, Seen>& seen) const {
   const NotedOperation& operation = operations_[index];
   if (operation.changes.size() != 2) return std::nullopt;
   const NotedChange& away = operation.changes[0];
   const NotedChange& there = operation.changes[1];
+  const bool exchanges = away.after != kAbsent;
   bool was_durable = initial_names_.contains(away.path);
+  bool there_was_durable = initial_names_.contains(there.path);
   for (size_t i = 0; i < operations_.size(); ++i)
     for (const NotedChange& change : operations_[i].changes) {
       if (i > index && (change.path == away.path || change.path == there.path)) return std::nullopt;
       if (i < index && change.path == away.path) was_durable = operations_[i].durable;
+      if (i < index && change.path == there.path) there_was_durable = operations_[i].durable;
     }
-  if (!was_durable) return std::nullopt;
+  if (!was_durable || (exchanges && !there_was_durable)) return std::nullopt;
   const auto inode_seen = [&seen](const std::string& path) {
     const auto found = seen.find(path);
     return found == seen.end() ? kAbsent : found->second.inode;

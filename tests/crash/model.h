@@ -62,8 +62,8 @@ class Model {
   bool has_name(uint64_t inode) const;
   const std::map<std::string, uint64_t>& names() const { return names_; }
 
-  // Notes a change that is about to be made.
-  Operation begin(std::vector<Change> changes);
+  // Notes a change that is about to be made. `first_name`: it gives an unnamed file its name.
+  Operation begin(std::vector<Change> changes, bool first_name = false);
   // It was made (`inode`: of the file that was created by it).
   void done(Operation operation, uint64_t created_inode = kAbsent);
   Operation now() const { return operations_.size(); }

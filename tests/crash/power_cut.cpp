@@ -21,6 +21,7 @@ namespace {
 
 constexpr uint32_t kChunk = 64 * kKiB;
 constexpr unsigned kMembersMax = 4;
+constexpr const char* kMetadataPath = "/meta";  // holds the tree of some arrays, on a filesystem of its own
 
 std::vector<std::string> member_paths(unsigned count) {
   std::vector<std::string> paths;
@@ -28,23 +29,31 @@ std::vector<std::string> member_paths(unsigned count) {
   return paths;
 }
 
-// A freshly formatted array of each member count, made once: seeds begin with a copy.
-const SimWorld& formatted_world(unsigned members) {
-  static std::map<unsigned, SimWorld> worlds;
-  const auto found = worlds.find(members);
+std::vector<std::string> mount_paths(unsigned members) {
+  std::vector<std::string> paths = member_paths(members);
+  paths.push_back(kMetadataPath);
+  return paths;
+}
+
+// A freshly formatted array of each kind, made once: seeds begin with a copy.
+const SimWorld& formatted_world(unsigned members, bool separate_tree) {
+  static std::map<std::pair<unsigned, bool>, SimWorld> worlds;
+  const auto found = worlds.find({members, separate_tree});
   if (found != worlds.end()) return found->second;
   const std::vector<std::string> paths = member_paths(members);
-  SimEnvironment world(members, {.mount_paths = paths, .journal_order = {}});
+  SimEnvironment world(members, {.mount_paths = mount_paths(members), .journal_order = {}});
   FormatOptions options;
   options.chunk_size = kChunk;
+  if (separate_tree) options.metadata_directory = kMetadataPath;
   const Status formatted = Array::format(world, paths, options);
   FPFS_CHECK(formatted.is_ok(), formatted.message().c_str());
-  const Handle root = world.storage().open_directory("/m0/tree").value();
+  const std::string tree = std::string(separate_tree ? kMetadataPath : "/m0") + "/tree";
+  const Handle root = world.storage().open_directory(tree).value();
   for (const char* name : {"d1", "d2"})
     FPFS_CHECK(world.storage().make_directory(root, name, 0755).is_ok(), "directories of the test");
   FPFS_CHECK(world.storage().fsync(root).is_ok(), "directories of the test");
   world.storage().close(root);
-  return worlds.emplace(members, world.sim().save()).first->second;
+  return worlds.emplace(std::pair(members, separate_tree), world.sim().save()).first->second;
 }
 
 class Life {
@@ -53,10 +62,10 @@ class Life {
       : options_(options),
         members_(1 + static_cast<unsigned>(seed % kMembersMax)),
         paths_(member_paths(members_)),
-        world_(seed, {.mount_paths = paths_, .journal_order = {}}),
+        world_(seed, {.mount_paths = mount_paths(members_), .journal_order = {}}),
         random_(world_.random()),
         scheduler_(random_) {
-    world_.sim().restore(formatted_world(members_));
+    world_.sim().restore(formatted_world(members_, random_.chance(25)));
     world_.sim().plant(options.planted);
     if (options.verbose) world_.sim().set_trace([this](const std::string& line) { trace(line); });
     choose_options();
@@ -117,7 +126,7 @@ class Life {
   // Opens the array; `cut`: the power goes while it recovers, several times perhaps.
   bool mount(bool cut) {
     for (uint64_t cuts = cut ? random_.between(1, 3) : 0; cuts > 0; --cuts) {
-      world_.cut_at(world_.boundaries() + 1 + random_.below(60));
+      world_.cut_at(world_.boundaries() + 1 + random_.below(uint64_t{8} << random_.below(5)));
       Result<std::unique_ptr<Store>> opened = Store::open(world_, paths_, store_options_);
       if (opened.is_ok())
         store_ = std::move(*opened);
