@@ -1,0 +1,169 @@
+// The least that a FUSE filesystem can do for a writer: accepts every write and forgets it. What the null_write mount
+// of fastpersistfs is measured against (row 13 of docs/benchmarks.md).
+//
+// One flat directory of up to kFilesMax files that know their size only. Files are opened with FOPEN_DIRECT_IO.
+// Requests are handled by libfuse's own multi-threaded loop.
+//
+//   fpfs-bench-discard MOUNTPOINT
+#define FUSE_USE_VERSION 314
+#include <fuse3/fuse_lowlevel.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <mutex>
+#include <string>
+
+namespace {
+
+constexpr double kCacheSeconds = 1.0;
+constexpr fuse_ino_t kFirstFile = FUSE_ROOT_ID + 1;
+constexpr size_t kFilesMax = 64;
+
+struct File {
+  std::string name;  // empty: not in use
+  std::atomic<off_t> size{0};
+};
+
+struct Files {
+  std::mutex mutex;  // of the names
+  std::array<File, kFilesMax> files;
+};
+
+Files g_files;
+
+File& file_of(fuse_ino_t node) {
+  return g_files.files[node - kFirstFile];
+}
+
+struct stat attributes_of(fuse_ino_t node) {
+  struct stat attributes {};
+  attributes.st_ino = node;
+  attributes.st_nlink = 1;
+  attributes.st_uid = ::getuid();
+  attributes.st_gid = ::getgid();
+  attributes.st_mode = node == FUSE_ROOT_ID ? S_IFDIR | 0755 : S_IFREG | 0644;
+  if (node != FUSE_ROOT_ID) attributes.st_size = file_of(node).size.load(std::memory_order_relaxed);
+  return attributes;
+}
+
+fuse_entry_param entry_of(fuse_ino_t node) {
+  fuse_entry_param entry{};
+  entry.ino = node;
+  entry.attr = attributes_of(node);
+  entry.attr_timeout = entry.entry_timeout = kCacheSeconds;
+  return entry;
+}
+
+// 0: no file of that name. With g_files.mutex held.
+fuse_ino_t find(const std::string& name) {
+  for (size_t index = 0; index < kFilesMax; ++index)
+    if (g_files.files[index].name == name) return kFirstFile + index;
+  return 0;
+}
+
+void do_lookup(fuse_req_t request, fuse_ino_t, const char* name) {
+  std::lock_guard lock(g_files.mutex);
+  const fuse_ino_t node = find(name);
+  if (node == 0) {
+    fuse_reply_err(request, ENOENT);
+    return;
+  }
+  const fuse_entry_param entry = entry_of(node);
+  fuse_reply_entry(request, &entry);
+}
+
+void do_getattr(fuse_req_t request, fuse_ino_t node, fuse_file_info*) {
+  const struct stat attributes = attributes_of(node);
+  fuse_reply_attr(request, &attributes, kCacheSeconds);
+}
+
+void do_setattr(fuse_req_t request, fuse_ino_t node, struct stat* wanted, int which, fuse_file_info*) {
+  if ((which & FUSE_SET_ATTR_SIZE) != 0 && node != FUSE_ROOT_ID) file_of(node).size = wanted->st_size;
+  const struct stat attributes = attributes_of(node);
+  fuse_reply_attr(request, &attributes, kCacheSeconds);
+}
+
+void do_create(fuse_req_t request, fuse_ino_t, const char* name, mode_t, fuse_file_info* info) {
+  std::lock_guard lock(g_files.mutex);
+  fuse_ino_t node = find(name);
+  if (node == 0) node = find("");
+  if (node == 0) {
+    fuse_reply_err(request, ENOSPC);
+    return;
+  }
+  file_of(node).name = name;
+  file_of(node).size = 0;
+  info->direct_io = 1;
+  const fuse_entry_param entry = entry_of(node);
+  fuse_reply_create(request, &entry, info);
+}
+
+void do_open(fuse_req_t request, fuse_ino_t node, fuse_file_info* info) {
+  if ((info->flags & O_TRUNC) != 0) file_of(node).size = 0;
+  info->direct_io = 1;
+  fuse_reply_open(request, info);
+}
+
+void do_write(fuse_req_t request, fuse_ino_t node, const char*, size_t size, off_t offset, fuse_file_info*) {
+  File& file = file_of(node);
+  const off_t end = offset + static_cast<off_t>(size);
+  if (end > file.size.load(std::memory_order_relaxed)) file.size.store(end, std::memory_order_relaxed);
+  fuse_reply_write(request, size);
+}
+
+void do_unlink(fuse_req_t request, fuse_ino_t, const char* name) {
+  std::lock_guard lock(g_files.mutex);
+  const fuse_ino_t node = find(name);
+  if (node != 0) file_of(node).name.clear();
+  fuse_reply_err(request, node == 0 ? ENOENT : 0);
+}
+
+void do_nothing(fuse_req_t request, fuse_ino_t, fuse_file_info*) {
+  fuse_reply_err(request, 0);
+}
+
+fuse_lowlevel_ops operations() {
+  fuse_lowlevel_ops table{};
+  table.lookup = do_lookup;
+  table.getattr = do_getattr;
+  table.setattr = do_setattr;
+  table.create = do_create;
+  table.open = do_open;
+  table.write = do_write;
+  table.unlink = do_unlink;
+  table.flush = do_nothing;
+  table.release = do_nothing;
+  return table;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 2) {
+    std::fprintf(stderr, "usage: fpfs-bench-discard MOUNTPOINT\n");
+    return 16;
+  }
+  std::string program = argv[0], dash_o = "-o", options = "fsname=discard,subtype=fpfs-bench";
+  char* words[] = {program.data(), dash_o.data(), options.data(), nullptr};
+  fuse_args arguments = FUSE_ARGS_INIT(3, words);
+  const fuse_lowlevel_ops table = operations();
+  fuse_session* session = fuse_session_new(&arguments, &table, sizeof table, nullptr);
+  fuse_opt_free_args(&arguments);
+  if (session == nullptr) return 1;
+  int result = 1;
+  if (fuse_set_signal_handlers(session) == 0 && fuse_session_mount(session, argv[1]) == 0) {
+    fuse_loop_config* config = fuse_loop_cfg_create();
+    result = fuse_session_loop_mt(session, config) == 0 ? 0 : 1;
+    fuse_loop_cfg_destroy(config);
+    fuse_session_unmount(session);
+  }
+  fuse_remove_signal_handlers(session);
+  fuse_session_destroy(session);
+  return result;
+}

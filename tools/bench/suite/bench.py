@@ -1,0 +1,181 @@
+"""What every row works with: the lab, arrays and mounts on it, the torch process, the command lines that were used."""
+import contextlib
+import itertools
+import os
+import pathlib
+import subprocess
+import time
+
+from lab.array import Array, Mount
+
+from .drives import LoopLab, bytes_moved
+from .fio import Raw
+from .measure import rotate
+
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Skipped(Exception):
+    """A row, or a part of it, that this machine cannot run; the text says why."""
+
+
+class Bench:
+    def __init__(self, options, commands, programs, lab, torch, scratch):
+        self.options = options
+        self.commands = commands
+        self.programs = programs
+        self.lab = lab
+        self.torch = torch
+        self.scratch = pathlib.Path(scratch)  # for mount points and logs
+        self.notes = []
+        self._numbers = itertools.count(1)
+
+    # --- the run ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def size(self):
+        return self.options.size
+
+    def note(self, text):
+        if text not in self.notes:
+            self.notes.append(text)
+
+    def take_notes(self):
+        notes, self.notes = self.notes, []
+        return notes
+
+    def say(self, text):
+        if not self.options.silent:
+            print(f"    {text}", flush=True)
+
+    def rotate(self, contestants, unit="B/s", runs=None):
+        def progress(name, value):
+            self.say(f"{name}: {value / 1e6:.0f} MB/s" if unit == "B/s" else f"{name}: {value:.4g} {unit}")
+        return rotate(runs or self.options.runs, contestants, unit, progress)
+
+    # --- arrays and mounts -----------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def array(self, paths=None):
+        """A fresh array over the lab's drives (or over the given directories), removed afterwards."""
+        number = next(self._numbers)
+        members = [pathlib.Path(path) / f"array{number}" for path in paths or self.lab.paths]
+        array = Array(self.programs, members)
+        try:
+            yield array
+        finally:
+            array.remove()
+            self.lab.trim()
+
+    @contextlib.contextmanager
+    def mount(self, array, *options):
+        mounted = Mounted(self, array, self.scratch / f"mount{next(self._numbers)}", options)
+        try:
+            yield mounted.start()
+            mounted.unmount()
+        finally:
+            mounted.destroy()
+
+    @contextlib.contextmanager
+    def mounted(self, *options, paths=None):
+        """A mount of a fresh array."""
+        with self.array(paths) as array, self.mount(array, *options) as mount:
+            yield mount
+
+    @contextlib.contextmanager
+    def raw(self, size, paths=None, jobs=None):
+        raw = Raw(self.commands, paths or self.lab.paths, size, jobs)
+        try:
+            yield raw
+        finally:
+            raw.remove()
+            self.lab.trim()
+
+    @contextlib.contextmanager
+    def program_mount(self, program, *arguments):
+        """A filesystem program of tools/bench, in the foreground: `program ARGUMENTS MOUNTPOINT`."""
+        path = self.scratch / f"mount{next(self._numbers)}"
+        path.mkdir()
+        words = [str(self.programs.build / "tools" / program), *map(str, arguments), str(path)]
+        self.commands.note(words)
+        process = subprocess.Popen(words, stdin=subprocess.DEVNULL)
+        try:
+            deadline = time.monotonic() + 20
+            while not os.path.ismount(path):
+                if process.poll() is not None or time.monotonic() > deadline:
+                    raise RuntimeError(f"{program} did not mount")
+                time.sleep(0.005)
+            yield path
+        finally:
+            for attempt in range(50):
+                if not os.path.ismount(path) or subprocess.run(
+                        ["fusermount3", "-u", str(path)] if os.geteuid() else ["umount", str(path)],
+                        capture_output=True).returncode == 0:
+                    break
+                time.sleep(0.1)
+            try:
+                process.wait(timeout=10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            path.rmdir()
+
+    # --- one measurement -------------------------------------------------------------------------------------------------
+
+    def drop_caches(self):
+        """Page cache, dentries, inodes: so that what follows is cold. Without root, only this is not done."""
+        os.sync()
+        try:
+            pathlib.Path("/proc/sys/vm/drop_caches").write_text("3")
+        except OSError:
+            self.note("the page cache could not be dropped (needs root): loads from plain filesystems may be warm")
+
+    def settle(self):
+        """Lets the writes of whoever came before end before the clock of the next one runs."""
+        os.sync()
+
+    def save_rate(self, path, format, size=None, **options):
+        """A save under a name that is not there yet; bytes of the state per second (a sink does not know its files' sizes)."""
+        pathlib.Path(path).unlink(missing_ok=True)
+        self.settle()
+        size = size or self.size
+        return size / self.torch.save(path, format, size, **options)["seconds"]
+
+    def load_rate(self, path, how="torch"):
+        """A load of a state of the usual size; its bytes per second."""
+        return self.size / self.torch.load(path, how)["seconds"]
+
+    def drive_bytes(self):
+        """(read, written) by the lab's block devices so far."""
+        return bytes_moved(self.lab.devices)
+
+    def need_reformat(self, what):
+        if not isinstance(self.lab, LoopLab):
+            raise Skipped(f"{what} needs the lab of loop devices (root)")
+
+
+class Mounted(Mount):
+    """A mount of the programs under test, with the daemon's accounts."""
+
+    def __init__(self, bench, array, path, options):
+        super().__init__(array, path, options)
+        self._bench = bench
+        members = ":".join(f"DRIVE{index}/array" for index in range(len(array.members)))
+        bench.commands.note(["fastpersistfs", "-f", *(["-o", ",".join(options)] if options else []), members, "MOUNT"])
+
+    def remount_cold(self):
+        """So that neither the daemon nor the kernel remembers anything."""
+        self.unmount()
+        self._bench.drop_caches()
+        return self.start()
+
+    def cpu_seconds(self):
+        """User and system time of the daemon so far."""
+        fields = pathlib.Path(f"/proc/{self.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / TICKS
+
+    def destroy(self):
+        super().destroy()
+        self.log_path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            self.path.rmdir()

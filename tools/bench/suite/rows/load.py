@@ -1,0 +1,65 @@
+"""Rows 3 and 6: loads, and what the daemon spends."""
+import os
+
+from ..measure import Measure, Samples, limit, ratio
+
+HOWS = {"torch.load": ("torch", "zip", 0.95), "torch.load, legacy": ("torch", "legacy", 0.95),
+        "torch.load mmap": ("torch-mmap", "zip", 0.8), "safetensors load_file": ("safetensors", "safetensors", 0.95),
+        "safetensors safe_open": ("safetensors-open", "safetensors", 0.95)}
+
+
+def cold_rate(bench, mount, how, name="saved"):
+    """A load that nobody in between remembers."""
+    mount.remount_cold()
+    return bench.load_rate(mount.path / name, how)
+
+
+def cold(bench):
+    """The sink of a load is a mount whose pool holds the whole file: the same path without the drives."""
+    measures = []
+    memory = f"buffer_memory={(bench.size + (bench.size >> 2) + (64 << 20)) >> 20}M"
+    with bench.raw(bench.size) as raw, bench.mounted() as mount:
+        raw.write()
+        for name, (how, format, target) in HOWS.items():
+            bench.save_rate(mount.path / "saved", format)
+            with bench.mounted(memory) as sink:
+                bench.save_rate(sink.path / "saved", format)
+                held = os.open(sink.path / "saved", os.O_RDONLY)  # what is open keeps its chunks in memory
+                try:
+                    bench.load_rate(sink.path / "saved", how)
+                    figures = bench.rotate({"raw": raw.read,
+                                            "sink": lambda: bench.load_rate(sink.path / "saved", how),
+                                            "fastpersistfs": lambda: cold_rate(bench, mount, how)})
+                finally:
+                    os.close(held)
+            measures.append(Measure(name, figures, [ratio(figures, "fastpersistfs", ["raw", "sink"], target)]))
+    return measures
+
+
+def daemon_cpu(bench):
+    """CPU seconds of the daemon per 10^9 bytes, from just before the call until the daemon has nothing left to do."""
+    measures = []
+
+    def spent(mount, work):
+        before = mount.cpu_seconds()
+        work()
+        return (mount.cpu_seconds() - before) / (os.path.getsize(mount.path / "saved") / 1e9)
+
+    with bench.mounted() as mount:
+        for format in ("zip", "legacy"):
+            def save():
+                (mount.path / "saved").unlink(missing_ok=True)
+                return spent(mount, lambda: bench.torch.save(mount.path / "saved", format, bench.size))
+
+            figures = bench.rotate({"daemon": save}, unit="s/GB")
+            measures.append(Measure(f"save, {format}", figures, [limit(figures, "daemon", 0.30)]))
+        for name, how in (("load", "torch"), ("load, mmap", "torch-mmap")):
+            bench.save_rate(mount.path / "saved", "zip")
+
+            def load():
+                mount.remount_cold()
+                return spent(mount, lambda: bench.torch.load(mount.path / "saved", how))
+
+            figures = bench.rotate({"daemon": load}, unit="s/GB")
+            measures.append(Measure(name, figures, [limit(figures, "daemon", 0.30)]))
+    return measures
