@@ -15,7 +15,6 @@ class TorchClient:
     def __init__(self, python=sys.executable):
         self._process = subprocess.Popen([python, "-m", "suite.workload"], cwd=BENCH, text=True, bufsize=1,
                                          stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        self._state_size = 0
 
     def _ask(self, **request):
         try:
@@ -30,12 +29,6 @@ class TorchClient:
             raise CommandFailed(answer["error"])
         return answer
 
-    def state(self, size):
-        """The state dict that saves write; 0 frees it."""
-        if size != self._state_size:
-            self._ask(**({"do": "state", "size": size} if size else {"do": "forget"}))
-            self._state_size = size
-
     def run(self, jobs):
         """Jobs of workload.py, at the same time; their results."""
         results = self._ask(do="run", jobs=jobs)
@@ -46,11 +39,9 @@ class TorchClient:
 
     def save(self, path, format, size, **options):
         """One save of a state of `size` bytes; the result of workload.py."""
-        self.state(size)
-        return self.run([dict(call="save", path=str(path), format=format, **options)])[0]
+        return self.run([dict(call="save", path=str(path), format=format, size=size, **options)])[0]
 
     def load(self, path, how="torch"):
-        self.state(0)
         return self.run([dict(call="load", path=str(path), how=how)])[0]
 
     def version(self):

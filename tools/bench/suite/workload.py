@@ -1,17 +1,19 @@
 """The training job's side: saves and loads with torch and safetensors as they come.
 
 A server on stdin and stdout, one JSON object per line. Every save and every load runs in a process of its own, forked from
-this one so that importing torch and making the state costs each of them nothing. What is timed is the call itself, from
-before torch.save (the open) until close has returned, or torch.load until every byte is there.
+this one so that importing torch costs it nothing. The process makes the state itself (memory that it inherited would cost a
+page fault per page while the clock runs), and has run torch's code once, on a few bytes in memory, as a training job has by
+its second checkpoint. What is timed is the call itself, from before torch.save (the open) until close has returned, or
+torch.load until every byte is there.
 
-  {"do": "state", "size": BYTES}            makes a state dict of fp32 tensors, for the saves that follow
-  {"do": "forget"}                          frees it
   {"do": "run", "jobs": [JOB, ...]}         runs the jobs at the same time; answers a list of results
+  {"do": "versions"}
 A job:
-  {"call": "save", "path": ..., "format": "zip" | "legacy" | "safetensors" | "fastfilewriter" | "aio_handle",
+  {"call": "save", "path": ..., "size": BYTES of the state, "format": "zip" | "legacy" | "safetensors" | "fastfilewriter" | "aio_handle",
    "crc": true, "fsync": false, "repeat": 1, "remove": false, "then": [program, ...]}
   {"call": "load", "path": ..., "how": "torch" | "torch-mmap" | "safetensors" | "safetensors-open"}
 """
+import io
 import json
 import os
 import resource
@@ -98,8 +100,8 @@ SAVERS = {"zip": save_torch, "legacy": save_torch, "safetensors": save_safetenso
           "fastfilewriter": save_deepspeed, "aio_handle": save_deepspeed}
 
 
-def save(job, state, began):
-    seconds = []
+def save(job, state):
+    began, seconds = time.monotonic(), []
     for _ in range(job.get("repeat", 1)):
         if job.get("remove") and os.path.exists(job["path"]):
             os.unlink(job["path"])
@@ -140,10 +142,8 @@ LOADERS = {"torch": load_torch, "torch-mmap": load_torch_mmap, "safetensors": lo
            "safetensors-open": load_safetensors_open}
 
 
-def load(job, _state, _began):
+def load(job, _state):
     loader = LOADERS[job["how"]]
-    if job["how"].startswith("safetensors"):
-        import safetensors.torch  # noqa: F401  imported before the clock runs
     started = time.monotonic()
     state = loader(job["path"])
     seconds = time.monotonic() - started
@@ -156,33 +156,55 @@ CALLS = {"save": save, "load": load}
 
 # --- processes -----------------------------------------------------------------------------------------------------------
 
-def perform(job, state, start_pipe, result_pipe):
+def prepare(job):
+    """The state that the job needs; and everything has run once."""
+    small = make_state(8 * SMALL)
+    legacy = job.get("format") == "legacy"
+    memory = io.BytesIO()
+    torch.save(small, memory, _use_new_zipfile_serialization=not legacy)
+    memory.seek(0)
+    check(torch.load(memory))
+    if "safetensors" in (job.get("format"), job.get("how", "").split("-")[0]):
+        from safetensors import torch as safetensors_torch
+        check(safetensors_torch.load(safetensors_torch.save(small)))
+    return make_state(job["size"]) if job["call"] == "save" else {}
+
+
+def perform(job, ready_pipe, start_pipe, result_pipe):
     """In the child."""
     try:
+        state = prepare(job)
+        os.close(ready_pipe)
         os.read(start_pipe, 1)  # until the parent closes its end
-        began = time.monotonic()
-        result = CALLS[job["call"]](job, state, began)
-        usage = resource.getrusage(resource.RUSAGE_SELF)
-        result.update(began=began, ended=time.monotonic(), cpu_seconds=usage.ru_utime + usage.ru_stime)
+        began, before = time.monotonic(), resource.getrusage(resource.RUSAGE_SELF)
+        result = CALLS[job["call"]](job, state)
+        after = resource.getrusage(resource.RUSAGE_SELF)
+        result.update(began=began, ended=time.monotonic(),
+                      cpu_seconds=after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
     except Exception as error:  # told to the parent
         result = {"error": f"{error!r}\n{traceback.format_exc()}"}
     os.write(result_pipe, json.dumps(result).encode())
 
 
-def run_jobs(jobs, state):
+def run_jobs(jobs):
+    """Each in a process; they start together when all are ready."""
     start_read, start_write = os.pipe()
+    ready_read, ready_write = os.pipe()
     children = []
     for job in jobs:
         result_read, result_write = os.pipe()
         child = os.fork()
         if child == 0:
             os.close(start_write)
-            perform(job, state, start_read, result_write)
+            perform(job, ready_write, start_read, result_write)
             os._exit(0)
         os.close(result_write)
         children.append((child, result_read))
     os.close(start_read)
-    time.sleep(0.02)  # everybody waits at the start
+    os.close(ready_write)
+    os.read(ready_read, 1)  # until all children have closed their ends
+    os.close(ready_read)
+    time.sleep(0.02)
     os.close(start_write)
     results = []
     for child, result_read in children:
@@ -197,19 +219,10 @@ def main():
     torch.set_num_threads(1)
     answers, requests = os.fdopen(os.dup(1), "w"), sys.stdin
     os.dup2(2, 1)  # what libraries print must not end up among the answers
-    state = {}
     for line in requests:
         request = json.loads(line)
-        answer = None
         try:
-            if request["do"] == "state":
-                state = make_state(request["size"])
-            elif request["do"] == "forget":
-                state = {}
-            elif request["do"] == "versions":
-                answer = {"torch": torch.__version__}
-            else:
-                answer = run_jobs(request["jobs"], state)
+            answer = {"torch": torch.__version__} if request["do"] == "versions" else run_jobs(request["jobs"])
         except Exception as error:
             answer = {"error": repr(error)}
         answers.write(json.dumps(answer) + "\n")
