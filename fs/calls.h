@@ -29,6 +29,7 @@ struct WriteCall {
   OpenFile* open = nullptr;
   fuse_req_t reply_to = nullptr;
   ReceiveBuffer* payload = nullptr;
+  Landing landing;
   bool synchronous = false;
 };
 

@@ -1,10 +1,14 @@
 #include "fs/channel.h"
 
+#include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstdarg>
@@ -20,6 +24,7 @@ namespace fpfs {
 struct Channel::Worker {
   Channel* channel = nullptr;
   ReceiveBuffer* buffer = nullptr;
+  Landing landing;
   wire::RequestFacts request;
 };
 
@@ -107,6 +112,13 @@ Status Channel::open_session(const MountOptions& options) {
     unmount();
     return Status::error(StatusCode::kSystem, "libfuse refused the I/O hooks; it must be 3.13 or newer");
   }
+  // A request that poll() saw may be interrupted before it is read; the leader must not wait for the next one then.
+  const int flags = ::fcntl(fuse_session_fd(session_), F_GETFL);
+  if (flags < 0 || ::fcntl(fuse_session_fd(session_), F_SETFL, flags | O_NONBLOCK) < 0) {
+    const Status status = Status::from_errno(errno, "make /dev/fuse non-blocking");
+    unmount();
+    return status;
+  }
   file_system_.set_session(session_);
   return Status::ok();
 }
@@ -129,7 +141,7 @@ void Channel::start() {
     workers_.push_back(start_thread("fpfs-serve-" + std::to_string(i), [this] { serve(); }));
 }
 
-void Channel::serve() {
+void Channel::serve() FPFS_NO_THREAD_SAFETY_ANALYSIS {
   sigset_t wake;
   sigemptyset(&wake);
   sigaddset(&wake, kWakeSignal);
@@ -137,37 +149,113 @@ void Channel::serve() {
   Worker worker;
   worker.channel = this;
   t_worker = &worker;
-  while (receive(worker)) {
+  bool leading = false;
+  bool is_open = true;
+  while (is_open && !stopping_.load(std::memory_order_relaxed)) {
+    if (worker.buffer == nullptr) {
+      // None may be free for long; somebody else has to lead then.
+      if (leading) lead_.unlock();
+      leading = false;
+      worker.buffer = &buffers_->take();
+    }
+    if (!leading) lead_.lock();
+    leading = true;
+    size_t length = 0;
+    is_open = receive(worker, length);
+    if (length == 0) continue;
+    if (!may_go_on_leading(worker)) {
+      lead_.unlock();
+      leading = false;
+    }
+    process(worker, length);
   }
+  if (leading) lead_.unlock();
   t_worker = nullptr;
   if (worker.buffer != nullptr) buffers_->give_back(*worker.buffer);
   if (running_.fetch_sub(1) == 1) signal_event();
 }
 
-// One request, from reading to the return of its operation. False at the end of the connection.
-bool Channel::receive(Worker& worker) {
-  if (worker.buffer == nullptr) worker.buffer = &buffers_->take();
-  std::byte* const memory = worker.buffer->request;
-  const ssize_t length = ::read(fuse_session_fd(session_), memory, ReceiveBuffers::kRequestSizeMax);
-  if (length < 0) {
-    const int failure = errno;
-    if (stopping_.load(std::memory_order_relaxed)) return false;
-    // ENOENT: the request was interrupted before it reached us. ENODEV: unmounted, or the connection was aborted.
-    if (failure == EINTR || failure == EAGAIN || failure == ENOENT) return true;
-    fuse_session_exit(session_);  // replies still under way find nobody: that is no error to speak of
-    if (failure != ENODEV) log(LogLevel::kError, "reading /dev/fuse failed with errno {}; the mount ends", failure);
-    return false;
+// Whether a request is there, or the connection has ended.
+bool Channel::wait_for_request(int timeout_ms) {
+  pollfd descriptor{fuse_session_fd(session_), POLLIN, 0};
+  return ::poll(&descriptor, 1, timeout_ms) > 0;
+}
+
+// Reads one request into the worker's buffer, but for what has landed: then worker.landing is held. `length` stays 0
+// when there was none. False at the end of the connection.
+bool Channel::receive(Worker& worker, size_t& length) {
+  // The landing is taken when the request is there, so that it is held during the copy only.
+  if (!wait_for_request(-1)) return true;
+  Landing& landing = worker.landing;
+  std::shared_ptr<File> stream;
+  {
+    MutexLock lock(stream_mutex_);
+    stream = stream_.lock();
   }
-  const std::span<std::byte> bytes(memory, static_cast<size_t>(length));
+  if (stream != nullptr) (void)stream->begin_landing(landing);
+  std::byte* const memory = worker.buffer->request;
+  std::array<struct iovec, 4> parts;
+  int count = 0;
+  parts[count++] = {memory, wire::kWritePayloadOffset};
+  for (unsigned i = 0; landing.file != nullptr && i < landing.part_count; ++i) parts[count++] = landing.parts[i];
+  // What does not fit the landing goes where it would be without one.
+  const size_t landed = landing.file != nullptr ? landing.capacity : 0;
+  if (wire::kWritePayloadOffset + landed < ReceiveBuffers::kRequestSizeMax)
+    parts[count++] = {memory + wire::kWritePayloadOffset + landed,
+                      ReceiveBuffers::kRequestSizeMax - wire::kWritePayloadOffset - landed};
+  const ssize_t result = ::readv(fuse_session_fd(session_), parts.data(), count);
+  if (result >= 0) {
+    length = static_cast<size_t>(result);
+    settle_landing(worker, length);
+    return true;
+  }
+  const int failure = errno;
+  if (landing.file != nullptr) landing.file->cancel_landing(landing);
+  if (stopping_.load(std::memory_order_relaxed)) return false;
+  // ENOENT: the request was interrupted before it reached us. ENODEV: unmounted, or the connection was aborted.
+  if (failure == EINTR || failure == EAGAIN || failure == ENOENT) return true;
+  fuse_session_exit(session_);  // replies still under way find nobody: that is no error to speak of
+  if (failure != ENODEV) log(LogLevel::kError, "reading /dev/fuse failed with errno {}; the mount ends", failure);
+  return false;
+}
+
+// Keeps the landing when the request is the write that was expected; else moves what came there to the buffer.
+void Channel::settle_landing(Worker& worker, size_t length) {
+  Landing& landing = worker.landing;
+  if (landing.file == nullptr) return;
+  std::byte* const memory = worker.buffer->request;
+  if (wire::is_write_at({memory, std::min(length, wire::kWritePayloadOffset)}, landing.offset) &&
+      OpenHandles::file(wire::write_handle({memory, wire::kWritePayloadOffset})).file == landing.file)
+    return;
+  size_t position = wire::kWritePayloadOffset;
+  for (unsigned i = 0; i < landing.part_count && position < length; ++i) {
+    const size_t part = std::min(landing.parts[i].iov_len, length - position);
+    std::memcpy(memory + position, landing.parts[i].iov_base, part);
+    position += part;
+  }
+  landing.file->cancel_landing(landing);
+}
+
+// Reads and writes never wait. Another request that is there already need not wait for this one either.
+bool Channel::may_go_on_leading(const Worker& worker) {
+  wire::InHeader header;
+  std::memcpy(&header, worker.buffer->request, sizeof header);
+  if (header.opcode != wire::kOpcodeRead && header.opcode != wire::kOpcodeWrite) return false;
+  return !wait_for_request(0);
+}
+
+void Channel::process(Worker& worker, size_t length) {
+  const std::span<std::byte> bytes(worker.buffer->request, length);
   const bool unnamed = wire::translate_request(bytes);
   worker.request = wire::examine_request(bytes);
   worker.request.unnamed = unnamed;
   fuse_buf request{};
-  request.mem = memory;
-  request.size = static_cast<size_t>(length);
+  request.mem = worker.buffer->request;
+  request.size = length;
   fuse_session_process_buf(session_, &request);
   worker.request = {};
-  return !stopping_.load(std::memory_order_relaxed);
+  // A write that was refused before it reached the engine.
+  if (worker.landing.file != nullptr) worker.landing.file->cancel_landing(worker.landing);
 }
 
 const wire::RequestFacts& Channel::current_request() {
@@ -178,6 +266,18 @@ ReceiveBuffer& Channel::keep_payload() {
   ReceiveBuffer& buffer = *t_worker->buffer;
   t_worker->buffer = nullptr;
   return buffer;
+}
+
+bool Channel::take_landing(Landing& landing) {
+  if (t_worker->landing.file == nullptr) return false;
+  landing = std::exchange(t_worker->landing, Landing());
+  return true;
+}
+
+void Channel::expect_more_of(const std::shared_ptr<File>& file) {
+  Channel& channel = *t_worker->channel;
+  MutexLock lock(channel.stream_mutex_);
+  channel.stream_ = file;
 }
 
 // libfuse wants it, but we read ourselves.

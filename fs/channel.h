@@ -1,12 +1,18 @@
 // Channel: the connection to the kernel: mounts, and runs the workers that read requests from /dev/fuse and hand them
 // to libfuse, which calls the operations.
 //
-//   worker:  take a receive buffer → read one request → note its facts → libfuse → operation → (answer, or later)
-//                    ↑                                                        │ WRITE: the operation keeps the buffer
-//                    └────────────────────────────────────────────────────────┘
+//   worker:  lead → read one request → (let another lead) → note its facts → libfuse → operation → (answer, or later)
+//              ↑                                                                 │ WRITE: the operation keeps the buffer
+//              └─────────────────────────────────────────────────────────────────┘
 //
-// Reading is ours rather than libfuse's so that a WRITE's payload lands page-aligned in a buffer that the operation may
-// keep, and that flags which libfuse 3.14 drops are seen. Replies pass through a hook that adds what 3.14 cannot say to
+// One worker at a time, the leader, waits for requests; the others wait for the lead. A leader that got a READ or WRITE
+// and sees no further request handles it and goes on leading: a single stream is served by one thread, whose caches
+// know it. Before anything else, which may block, it lets another lead. Knowing that nobody else reads meanwhile, the
+// leader can say where the next request's bytes are to go: while a file is being written front to back they land in the
+// engine's memory, behind what was written last (engine/file/landing.h). When it was another request after all, its
+// bytes are moved to the receive buffer, as if they had come there.
+//
+// Reading is ours rather than libfuse's for that, and so that flags which libfuse 3.14 drops are seen. Replies pass through a hook that adds what 3.14 cannot say to
 // the kernel: FUSE_HANDLE_KILLPRIV_V2 and FUSE_DIRECT_IO_ALLOW_MMAP in the INIT reply, parallel direct writes in OPEN
 // and CREATE replies (tests/fs/fuse_wire_test.cpp checks the bytes).
 //
@@ -19,6 +25,7 @@
 #include <thread>
 #include <vector>
 
+#include "engine/base/mutex.h"
 #include "engine/base/status.h"
 #include "fs/file_system.h"
 #include "fs/fuse_library.h"
@@ -54,13 +61,21 @@ class Channel {
   static const wire::RequestFacts& current_request();
   // The receive buffer of the request becomes the caller's, who gives it back to its home.
   static ReceiveBuffer& keep_payload();
+  // When (the first of) the WRITE's bytes have landed in their file, the landing becomes the caller's.
+  static bool take_landing(Landing& landing);
+  // The next request is probably a write to this file.
+  static void expect_more_of(const std::shared_ptr<File>& file);
   struct Worker;
 
  private:
   Channel(FileSystem& file_system, std::unique_ptr<ReceiveBuffers> buffers, unsigned threads);
   Status open_session(const MountOptions& options);
   void serve();
-  bool receive(Worker& worker);
+  bool wait_for_request(int timeout_ms);
+  bool receive(Worker& worker, size_t& length);
+  static void settle_landing(Worker& worker, size_t length);
+  bool may_go_on_leading(const Worker& worker);
+  void process(Worker& worker, size_t length);
   void signal_event();
   static ssize_t read_hook(int fd, void* buffer, size_t length, void* user_data);
   static ssize_t writev_hook(int fd, struct iovec* parts, int count, void* user_data);
@@ -75,6 +90,10 @@ class Channel {
   std::atomic<unsigned> running_{0};
   std::atomic<bool> live_{false};
   std::atomic<bool> stopping_{false};
+  // Held by the leader.
+  Mutex lead_;
+  Mutex stream_mutex_;
+  std::weak_ptr<File> stream_ FPFS_GUARDED_BY(stream_mutex_);  // written last
 };
 
 }  // namespace fpfs

@@ -2,6 +2,19 @@
 
 namespace fpfs::wire {
 
+bool is_write_at(std::span<const std::byte> request, uint64_t offset) {
+  InHeader header;
+  WriteIn in;
+  return read_struct(request, 0, header) && header.opcode == kOpcodeWrite && read_struct(request, sizeof header, in) &&
+         in.offset == offset;
+}
+
+uint64_t write_handle(std::span<const std::byte> request) {
+  WriteIn in{};
+  (void)read_struct(request, sizeof(InHeader), in);
+  return in.handle;
+}
+
 RequestFacts examine_request(std::span<const std::byte> request) {
   RequestFacts facts;
   InHeader header;

@@ -36,6 +36,7 @@ struct OutHeader {
 static_assert(sizeof(OutHeader) == 16);
 
 constexpr uint32_t kOpcodeOpen = 14;
+constexpr uint32_t kOpcodeRead = 15;
 constexpr uint32_t kOpcodeWrite = 16;
 constexpr uint32_t kOpcodeInit = 26;
 constexpr uint32_t kOpcodeCreate = 35;
@@ -130,6 +131,10 @@ bool read_struct(std::span<const std::byte> bytes, size_t offset, T& out) {
   std::memcpy(&out, bytes.data() + offset, sizeof(T));
   return true;
 }
+
+// Whether the request is a WRITE at `offset` of the file; then write_handle() says through which handle.
+bool is_write_at(std::span<const std::byte> request, uint64_t offset);
+uint64_t write_handle(std::span<const std::byte> request);
 
 RequestFacts examine_request(std::span<const std::byte> request);
 

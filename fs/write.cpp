@@ -1,5 +1,5 @@
-// write: the payload stays in the receive buffer that it came in until the engine has taken it; the worker goes on with
-// another buffer. The answer comes as soon as the bytes are in the engine's memory: durability is close's and fsync's
+// write: the payload has landed in the engine, or stays in the receive buffer that it came in until the engine has taken
+// it; the worker goes on with another buffer. The answer comes as soon as the bytes are in the engine's memory: durability is close's and fsync's
 // business, except for O_SYNC and O_DSYNC.
 #include <fcntl.h>
 
@@ -69,11 +69,13 @@ void write(fuse_req_t request, fuse_ino_t node, const char* data, size_t size, o
   call.request.offset = static_cast<uint64_t>(offset);
   call.request.length = static_cast<uint32_t>(size);
   call.request.data = reinterpret_cast<const std::byte*>(data);
+  call.request.landing = Channel::take_landing(call.landing) ? &call.landing : nullptr;
   call.request.complete = write_done;
   call.request.owner = &call;
   // The handle may be released as soon as the answer is out, while File::write() is still returning.
   const std::shared_ptr<File> file = open.file;
   file->write(call.request);
+  Channel::expect_more_of(file);
 }
 
 }  // namespace fpfs::operations

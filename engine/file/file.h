@@ -47,6 +47,11 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   void read(ReadRequest& request);
   void write(WriteRequest& request);
   void control(ControlRequest& request);
+  // Room for the next write of the stream that this file's last write belongs to. See landing.h. kLandingWriteMin: for
+  // shorter writes the room costs more than the copy.
+  static constexpr uint32_t kLandingWriteMin = 32 * 1024;
+  bool begin_landing(Landing& landing);
+  void cancel_landing(Landing& landing);
   // Reads one chunk from its drive, past the cache, and checks it. Needs one pool buffer. Holes pass. kCorruption or
   // kIoError name member and object offset.
   void verify_chunk(ChunkIndex chunk, std::function<void(const Status&)> done);
@@ -154,6 +159,8 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   CachedChunk* chunk_for_write(ChunkIndex index, uint32_t begin, uint32_t end, WriteRequest& request,
                                Deferred& deferred) FPFS_REQUIRES(mutex_);
   void end_active_write(WriteRequest& request, Deferred& deferred) FPFS_REQUIRES(mutex_);
+  void end_landing(Landing& landing) FPFS_REQUIRES(mutex_);
+  static const std::byte* source_of(const WriteRequest& request);
   void mark_dirty(CachedChunk& chunk) FPFS_REQUIRES(mutex_);
   void mark_modified() FPFS_REQUIRES(mutex_);
   void unlink_dirty(CachedChunk& chunk) FPFS_REQUIRES(mutex_);
@@ -287,7 +294,9 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   ControlRequest* controls_tail_ FPFS_GUARDED_BY(mutex_) = nullptr;
   WriteRequest* parked_head_ FPFS_GUARDED_BY(mutex_) = nullptr;
   WriteRequest* parked_tail_ FPFS_GUARDED_BY(mutex_) = nullptr;
-  unsigned active_writes_ FPFS_GUARDED_BY(mutex_) = 0;
+  unsigned active_writes_ FPFS_GUARDED_BY(mutex_) = 0;  // and landings
+  static constexpr uint64_t kNoStream = UINT64_MAX;
+  uint64_t stream_end_ FPFS_GUARDED_BY(mutex_) = kNoStream;  // where the last write ended, when it was a long one
   bool background_commit_ FPFS_GUARDED_BY(mutex_) = false;
 
   Phase phase_ FPFS_GUARDED_BY(mutex_) = Phase::kIdle;

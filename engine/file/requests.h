@@ -10,6 +10,7 @@
 
 #include "engine/base/status.h"
 #include "engine/base/units.h"
+#include "engine/file/landing.h"
 #include "engine/io/buffer_pool.h"
 
 namespace fpfs {
@@ -52,6 +53,9 @@ struct WriteRequest {
   uint64_t offset = 0;
   uint32_t length = 0;              // at most kRequestBytesMax
   const std::byte* data = nullptr;  // stays valid until complete()
+  // Optional, from File::begin_landing(): as many of the first bytes as it has room for lie there and not at `data`.
+  // Valid until complete(), which leaves it empty.
+  Landing* landing = nullptr;
   void (*complete)(WriteRequest& request, const Status& status) = nullptr;
   void* owner = nullptr;
 

@@ -1,7 +1,7 @@
 // The write path: request → chunk buffer → reply → flush.
 //
-// A write copies its payload into chunk buffers, is answered, and only then are full chunks handed to their member's
-// queue, whose thread hashes them and starts the O_DIRECT write. Whatever a write may have to wait for (a free buffer,
+// A write copies its payload into chunk buffers (or finds it there: see landing.h), is answered, and only then are full
+// chunks handed to their member's queue, whose thread hashes them and starts the O_DIRECT write. Whatever a write may have to wait for (a free buffer,
 // a chunk being loaded for a partial overwrite, a chunk on its way to the drive, a commit that needs a consistent
 // point) parks the request, payload and all, on a list of exactly that thing; no thread waits.
 //
@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "engine/base/log.h"
 #include "engine/codec/hash.h"
@@ -24,7 +25,74 @@ void File::write(WriteRequest& request) {
   request.done = 0;
   request.active = false;
   request.granted = nullptr;
+  if (request.landing != nullptr) {
+    FPFS_CHECK(request.landing->file.get() == this && request.landing->offset == request.offset,
+               "what landed are the bytes of this write");
+    request.active = true;  // begin_landing() has counted it
+  }
   continue_write(request);
+}
+
+bool File::begin_landing(Landing& landing) {
+  MutexLock lock(mutex_);
+  if (stream_end_ > kFileSizeMax - kRequestBytesMax || !writable_ || controls_head_ != nullptr || has_inline_)
+    return false;
+  if (!error_.is_ok() || context_.options.null_write || !context_.array_failure().is_ok()) return false;
+  const uint32_t begin = context_.stripes.offset_in_chunk(stream_end_);
+  const uint32_t rest = context_.stripes.chunk_size - begin;
+  CachedChunk* const chunk = table_.find(context_.stripes.chunk_of(stream_end_));
+  if (begin == 0 ? chunk != nullptr
+                 : chunk == nullptr || !chunk->dirty || chunk->state != CachedChunk::State::kReady || chunk->filling ||
+                       chunk->readers > 0 || chunk->length != begin)
+    return false;
+  if (begin == 0 || rest < kRequestBytesMax) {
+    if (!context_.pool->acquire(1, &landing.spare, nullptr, this) && begin == 0) return false;
+  }
+  landing.file = shared_from_this();
+  landing.offset = stream_end_;
+  landing.chunk = chunk;
+  landing.part_count = 0;
+  landing.capacity = 0;
+  const auto add = [&landing](std::byte* data, uint32_t length) {
+    landing.parts[landing.part_count++] = {data, length};
+    landing.capacity += length;
+  };
+  if (chunk != nullptr) {
+    chunk->filling = true;
+    add(chunk->buffer->data + begin, rest);
+  }
+  if (landing.spare != nullptr) add(landing.spare->data, context_.stripes.chunk_size);
+  ++active_writes_;
+  return true;
+}
+
+void File::cancel_landing(Landing& landing) {
+  const std::shared_ptr<File> self = shared_from_this();
+  Deferred deferred;
+  {
+    MutexLock lock(mutex_);
+    if (landing.chunk != nullptr) {
+      landing.chunk->filling = false;
+      wake(*landing.chunk, deferred);
+    }
+    end_landing(landing);
+    --active_writes_;
+    if (!error_.is_ok()) discard_dirty(deferred);
+    run_controls(deferred);
+  }
+  run(deferred);
+}
+
+void File::end_landing(Landing& landing) {
+  if (landing.spare != nullptr) context_.pool->release(*landing.spare);
+  landing.spare = nullptr;
+  landing.chunk = nullptr;
+  landing.file = nullptr;
+}
+
+const std::byte* File::source_of(const WriteRequest& request) {
+  const std::byte* const landed = request.landing != nullptr ? request.landing->find(request.done) : nullptr;
+  return landed != nullptr ? landed : request.data + request.done;
 }
 
 void File::continue_write(WriteRequest& request) {
@@ -66,6 +134,9 @@ File::Step File::write_some(WriteRequest& request, Deferred& deferred, Status& f
       return Step::kDone;
     }
   }
+  // The first part lies behind what the chunk holds, which nobody could change so far: it is taken now or never.
+  if (request.done == 0 && request.landing != nullptr && request.landing->chunk != nullptr)
+    request.landing->chunk->filling = false;
   const uint32_t chunk_size = context_.stripes.chunk_size;
   while (request.done < request.length) {
     if (!error_.is_ok()) {
@@ -104,11 +175,13 @@ File::Step File::write_some(WriteRequest& request, Deferred& deferred, Status& f
     chunk->filling = true;
     std::byte* const data = chunk->buffer->data;
     const uint32_t old_length = chunk->length;
-    const std::byte* const source = request.data + request.done;
-    mutex_.unlock();
-    if (begin > old_length) std::memset(data + old_length, 0, begin - old_length);
-    std::memcpy(data + begin, source, end - begin);
-    mutex_.lock();
+    const std::byte* const source = source_of(request);
+    if (source != data + begin) {  // else it has landed in its place
+      mutex_.unlock();
+      if (begin > old_length) std::memset(data + old_length, 0, begin - old_length);
+      std::memcpy(data + begin, source, end - begin);
+      mutex_.lock();
+    }
     chunk->filling = false;
     chunk->length = std::max(chunk->length, end);
     mark_dirty(*chunk);
@@ -124,6 +197,7 @@ File::Step File::write_some(WriteRequest& request, Deferred& deferred, Status& f
     if (dirty_count_ > 1 && dirty_head_ != chunk && may_flush() && context_.pool->is_low() && !dirty_head_->filling)
       begin_flush(*dirty_head_, false, deferred);
   }
+  stream_end_ = request.length >= kLandingWriteMin ? request.offset + request.length : kNoStream;
   return Step::kDone;
 }
 
@@ -133,6 +207,14 @@ CachedChunk* File::chunk_for_write(ChunkIndex index, uint32_t begin, uint32_t en
                                    Deferred& deferred) {
   CachedChunk* chunk = table_.find(index);
   if (chunk == nullptr) {
+    const Extent& extent = extents_.get(index);
+    const bool is_inline = index == 0 && has_inline_;
+    const bool loads = !is_inline && extent.exists() && !(begin == 0 && end >= extent.visible_length);
+    // What landed there stays where it is, unless the rest of the chunk has to be loaded around it.
+    Landing* const landing = request.landing;
+    if (landing != nullptr && landing->spare != nullptr && !is_inline && !loads && request.granted == nullptr &&
+        source_of(request) == landing->spare->data)
+      request.granted = std::exchange(landing->spare, nullptr);
     if (request.granted == nullptr) {
       request.waiter.owner = &request;
       request.waiter.ready = [](BufferPool::Waiter& waiter) {
@@ -143,10 +225,9 @@ CachedChunk* File::chunk_for_write(ChunkIndex index, uint32_t begin, uint32_t en
     }
     chunk = &adopt_buffer(*request.granted, index);
     request.granted = nullptr;
-    const Extent& extent = extents_.get(index);
-    if (index == 0 && has_inline_)
+    if (is_inline)
       load_inline(*chunk);
-    else if (extent.exists() && !(begin == 0 && end >= extent.visible_length))
+    else if (loads)
       begin_load(*chunk, extent, deferred);
     if (chunk->state == CachedChunk::State::kReady) return chunk;
   }
@@ -162,6 +243,7 @@ void File::end_active_write(WriteRequest& request, Deferred& deferred) {
     context_.pool->release(*request.granted);
     request.granted = nullptr;
   }
+  if (request.landing != nullptr) end_landing(*request.landing);
   request.active = false;
   --active_writes_;
   if (!error_.is_ok()) discard_dirty(deferred);
