@@ -362,7 +362,8 @@ void File::finish_flush(CachedChunk& chunk, const ObjectSet& objects, const Stat
     } else if (same_generation) {
       release_unpunched(chunk.target);
     }
-    settle(chunk, true, deferred);
+    // What was streamed is not likely to be wanted again soon, unlike the pages of a database.
+    settle(chunk, chunk.streaming, deferred);
     advance_commit(deferred);
   }
   run(deferred);

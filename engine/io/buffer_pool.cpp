@@ -86,11 +86,13 @@ void BufferPool::push(Buffer& buffer, Buffer::List to, bool front) {
   (buffer.previous != nullptr ? buffer.previous->next : list.head) = &buffer;
   (buffer.next != nullptr ? buffer.next->previous : list.tail) = &buffer;
   ++list.count;
+  if (to == Buffer::List::kFree && buffer.touched) ++touched_free_;
 }
 
 void BufferPool::remove(Buffer& buffer) {
   FPFS_CHECK(buffer.list != Buffer::List::kNone, "a buffer is taken off the list that it is on");
   List& list = list_of(buffer);
+  if (buffer.list == Buffer::List::kFree && buffer.touched) --touched_free_;
   (buffer.previous != nullptr ? buffer.previous->next : list.head) = buffer.next;
   (buffer.next != nullptr ? buffer.next->previous : list.tail) = buffer.previous;
   buffer.previous = buffer.next = nullptr;
@@ -117,6 +119,7 @@ bool BufferPool::acquire(unsigned count, Buffer** out, Waiter* waiter, BufferOwn
       for (unsigned i = 0; i < count; ++i) {
         out[i] = free_.head;
         remove(*out[i]);
+        out[i]->touched = true;
       }
       return true;
     }
@@ -135,25 +138,33 @@ bool BufferPool::acquire(unsigned count, Buffer** out, Waiter* waiter, BufferOwn
   return false;
 }
 
-// Brings the free list to at least `count` by evictions. On failure what was evicted stays free.
+// Brings the free list to at least `count`, and what was used before to its head, by evictions. On failure what was
+// evicted stays free.
 bool BufferPool::gather(unsigned count, BufferOwner* held, bool* was_busy) {
   if (free_.count + evictable_.count < count) return false;
-  for (Buffer* buffer = evictable_.head; free_.count < count && buffer != nullptr;) {
+  for (Buffer* buffer = evictable_.head; buffer != nullptr;) {
+    const bool enough = buffer->cold ? touched_free_ >= count : free_.count >= count;
+    if (enough) break;
     Buffer* const next = buffer->next;
-    if (buffer->owner == held) {
-      held->evict_locked(*buffer);
-    } else if (!buffer->owner->try_evict(*buffer)) {
+    if (!evict(*buffer, held)) {
       *was_busy = true;
-      buffer = next;
-      continue;
+      if (free_.count >= count) break;
     }
-    remove(*buffer);
-    buffer->owner = nullptr;
-    push(*buffer, Buffer::List::kFree, true);
-    ++counters_.evictions;
     buffer = next;
   }
   return free_.count >= count;
+}
+
+bool BufferPool::evict(Buffer& buffer, BufferOwner* held) {
+  if (buffer.owner == held)
+    held->evict_locked(buffer);
+  else if (!buffer.owner->try_evict(buffer))
+    return false;
+  remove(buffer);
+  buffer.owner = nullptr;
+  push(buffer, Buffer::List::kFree, true);
+  ++counters_.evictions;
+  return true;
 }
 
 // --- giving back -----------------------------------------------------------------------------------------------------
@@ -173,6 +184,7 @@ void BufferPool::freed(Buffer& buffer, Buffer::List to, bool front) {
     if (buffer.list == Buffer::List::kEvictable) remove(buffer);
     if (to == Buffer::List::kFree) buffer.owner = nullptr;
     FPFS_CHECK(to == Buffer::List::kFree || buffer.owner != nullptr, "an evictable buffer has an owner to ask");
+    buffer.cold = to == Buffer::List::kEvictable && front;
     push(buffer, to, front);
     // A thread that is calling waiters looks again before it stops.
     ask_retry = head_may_go_on() && !waking_ && want_retry();

@@ -45,6 +45,8 @@ struct Buffer {
   Buffer* previous = nullptr;
   Buffer* next = nullptr;
   enum class List : uint8_t { kNone, kFree, kEvictable } list = List::kNone;
+  bool cold = false;     // of an evictable one
+  bool touched = false;  // was in use: its memory is there, and may be in a cache
 };
 
 class BufferOwner {
@@ -85,8 +87,10 @@ class BufferPool {
 
   // Takes `count` buffers into `out` and returns true; or, when they are not there, queues `waiter` (count set from
   // `count`) and returns false. With waiter == nullptr it only tries. `count` at most total()/2. `held`: the owner
-  // whose lock the caller holds, if any; its buffers are evicted by evict_locked(). Free buffers go first, then
-  // evictable ones from the head of their line. Waiting needs a RetryHook.
+  // whose lock the caller holds, if any; its buffers are evicted by evict_locked(). First go free buffers that were used
+  // before and cold ones, the latest first: a stream that its drives keep up with goes through few buffers, which stay
+  // in the processor's cache. Then free ones never used, then evictable ones, the oldest first. Waiting needs a
+  // RetryHook.
   bool acquire(unsigned count, Buffer** out, Waiter* waiter, BufferOwner* held = nullptr);
   // Gives buffers back; their content is gone.
   void release(Buffer& buffer);
@@ -124,6 +128,7 @@ class BufferPool {
   void push(Buffer& buffer, Buffer::List to, bool front) FPFS_REQUIRES(mutex_);
   void remove(Buffer& buffer) FPFS_REQUIRES(mutex_);
   bool gather(unsigned count, BufferOwner* held, bool* was_busy) FPFS_REQUIRES(mutex_);
+  bool evict(Buffer& buffer, BufferOwner* held) FPFS_REQUIRES(mutex_);
   void enqueue(Waiter& waiter, bool at_head) FPFS_REQUIRES(mutex_);
   bool head_may_go_on() const FPFS_REQUIRES(mutex_);
   bool want_retry() FPFS_REQUIRES(mutex_);
@@ -132,7 +137,8 @@ class BufferPool {
 
   mutable Mutex mutex_;
   List free_ FPFS_GUARDED_BY(mutex_);
-  List evictable_ FPFS_GUARDED_BY(mutex_);
+  List evictable_ FPFS_GUARDED_BY(mutex_);            // cold ones first
+  unsigned touched_free_ FPFS_GUARDED_BY(mutex_) = 0;  // at the head of free_
   Waiter* waiters_head_ FPFS_GUARDED_BY(mutex_) = nullptr;
   Waiter* waiters_tail_ FPFS_GUARDED_BY(mutex_) = nullptr;
   Counters counters_ FPFS_GUARDED_BY(mutex_);          // the sums; the rest is in the lists
