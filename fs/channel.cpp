@@ -152,8 +152,9 @@ void Channel::serve() FPFS_NO_THREAD_SAFETY_ANALYSIS {
   bool leading = false;
   bool is_open = true;
   while (is_open && !stopping_.load(std::memory_order_relaxed)) {
+    if (worker.buffer == nullptr) worker.buffer = buffers_->try_take();
     if (worker.buffer == nullptr) {
-      // None may be free for long; somebody else has to lead then.
+      // It may take long until one is free; somebody else has to lead then.
       if (leading) lead_.unlock();
       leading = false;
       worker.buffer = &buffers_->take();

@@ -42,9 +42,18 @@ ReceiveBuffers::~ReceiveBuffers() {
 ReceiveBuffer& ReceiveBuffers::take() {
   MutexLock lock(mutex_);
   while (free_ == nullptr) freed_.wait(mutex_);
-  ReceiveBuffer& buffer = *free_;
-  free_ = buffer.next;
-  buffer.next = nullptr;
+  return *pop();
+}
+
+ReceiveBuffer* ReceiveBuffers::try_take() {
+  MutexLock lock(mutex_);
+  return free_ == nullptr ? nullptr : pop();
+}
+
+ReceiveBuffer* ReceiveBuffers::pop() {
+  ReceiveBuffer* const buffer = free_;
+  free_ = buffer->next;
+  buffer->next = nullptr;
   ++in_use_;
   return buffer;
 }

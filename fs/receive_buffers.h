@@ -39,12 +39,15 @@ class ReceiveBuffers {
 
   // Waits until a buffer is free: the engine is behind by as many writes as there are spare buffers.
   ReceiveBuffer& take();
+  // nullptr when none is free.
+  ReceiveBuffer* try_take();
   void give_back(ReceiveBuffer& buffer);
   // Buffers in use now.
   unsigned in_use() const;
 
  private:
   ReceiveBuffers(std::byte* mapping, size_t mapping_bytes, unsigned count);
+  ReceiveBuffer* pop() FPFS_REQUIRES(mutex_);
 
   std::byte* const mapping_;
   const size_t mapping_bytes_;

@@ -32,9 +32,9 @@ void commit_done(ControlRequest& engine_request, const Status& status) {
 // May run inside File::write() or later on an engine thread.
 void write_done(WriteRequest& engine_request, const Status& status) {
   WriteCall& call = *static_cast<WriteCall*>(engine_request.owner);
-  ReceiveBuffer& payload = *call.payload;
+  ReceiveBuffer* const payload = call.payload;
   if (status.is_ok() && call.synchronous) {
-    payload.home->give_back(payload);
+    if (payload != nullptr) payload->home->give_back(*payload);
     call.commit = ControlRequest{};
     call.commit.complete = commit_done;
     call.commit.owner = &call;
@@ -43,7 +43,7 @@ void write_done(WriteRequest& engine_request, const Status& status) {
   }
   // Answered first: the caller is waiting for this, the buffer is not.
   finish(call, status);
-  payload.home->give_back(payload);
+  if (payload != nullptr) payload->home->give_back(*payload);
 }
 
 }  // namespace
@@ -64,12 +64,13 @@ void write(fuse_req_t request, fuse_ino_t node, const char* data, size_t size, o
   call.file_system = &file_system;
   call.open = &open;
   call.reply_to = request;
-  call.payload = &Channel::keep_payload();
+  call.request.landing = Channel::take_landing(call.landing) ? &call.landing : nullptr;
+  const bool all_landed = call.request.landing != nullptr && call.landing.capacity >= size;
+  call.payload = all_landed ? nullptr : &Channel::keep_payload();
   call.synchronous = (info->flags & (O_SYNC | O_DSYNC)) != 0 || file_system.settings().sync_writes;
   call.request.offset = static_cast<uint64_t>(offset);
   call.request.length = static_cast<uint32_t>(size);
   call.request.data = reinterpret_cast<const std::byte*>(data);
-  call.request.landing = Channel::take_landing(call.landing) ? &call.landing : nullptr;
   call.request.complete = write_done;
   call.request.owner = &call;
   // The handle may be released as soon as the answer is out, while File::write() is still returning.
