@@ -71,8 +71,10 @@ void set_size(fuse_req_t request, Inode& inode, uint64_t size, int to_set, const
     file = std::move(*opened);
   }
   const bool closes = info == nullptr;
+  inode.cached_commit.store(0);
   auto truncated = [request, &inode, times, closes, file](const Status& result) {
     FileSystem& owner = file_system_of(request);
+    inode.cached_commit.store(0);  // once more: somebody may have opened it meanwhile
     if (!result.is_ok() || !closes) return finish_setattr(request, inode, times, result);
     if (!owner.settings().durable_at_close) {
       file->closed_by_writer();

@@ -51,6 +51,9 @@ class FileSystem {
   void set_direct_mmap(bool yes) { direct_mmap_.store(yes, std::memory_order_relaxed); }
   // Files opened with direct I/O can still be mapped shared.
   bool direct_mmap() const { return direct_mmap_.load(std::memory_order_relaxed); }
+  // Readers go through the kernel's page cache: it reads ahead in steps that are worth a request.
+  void set_cached_reads(bool yes) { cached_reads_.store(yes, std::memory_order_relaxed); }
+  bool cached_reads() const { return cached_reads_.load(std::memory_order_relaxed) || !direct_mmap(); }
   // Before serving: the session, for notifications.
   void set_session(fuse_session* session) { session_ = session; }
   // Tells the kernel to ask for a node's attributes again, after a change that it did not ask for.
@@ -78,6 +81,7 @@ class FileSystem {
   CallPool<ControlCall> control_calls_;
   RequestCounter others_under_way_;
   std::atomic<bool> direct_mmap_{false};
+  std::atomic<bool> cached_reads_{false};
   fuse_session* session_ = nullptr;
 };
 

@@ -31,6 +31,8 @@ struct Inode {
   uint64_t lookups = 0;       // guarded by the table
   // Handles that may write. While there are some, attributes are cached for a short time only.
   std::atomic<unsigned> writers{0};
+  // The commit (File::clean_commit()) that the pages in the kernel's cache are of; 0: unknown. See open.cpp.
+  std::atomic<uint64_t> cached_commit{0};
   // False once the file was seen without them; set again by whoever may have set them (chmod, setxattr). Saves the
   // check at every write.
   std::atomic<bool> may_have_set_id{true};

@@ -141,7 +141,7 @@ Status detach_mount(const std::string& mount_point) {
   return Status::from_errno(failure, "unmount " + mount_point);
 }
 
-void raise_read_ahead(const std::string& mount_point, unsigned kibibytes) {
+bool raise_read_ahead(const std::string& mount_point, unsigned kibibytes) {
   const std::vector<MountEntry> entries = read_mount_table();
   // The last mount on a path is the one that shows.
   for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {
@@ -149,8 +149,9 @@ void raise_read_ahead(const std::string& mount_point, unsigned kibibytes) {
     std::ofstream file("/sys/class/bdi/" + std::to_string(entry->device_major) + ":" +
                        std::to_string(entry->device_minor) + "/read_ahead_kb");
     file << kibibytes << std::flush;
-    return;
+    return file.good();
   }
+  return false;
 }
 
 }  // namespace fpfs

@@ -35,6 +35,6 @@ Status detach_mount(const std::string& mount_point);
 
 // Lets page faults on mapped files read this far ahead (default of the kernel: 128 KiB, which makes mapping a
 // checkpoint many times slower than reading it). Needs root; best effort, as nothing but speed depends on it.
-void raise_read_ahead(const std::string& mount_point, unsigned kibibytes);
+bool raise_read_ahead(const std::string& mount_point, unsigned kibibytes);
 
 }  // namespace fpfs

@@ -31,7 +31,7 @@ constexpr seconds kLiveMax{60};
 constexpr seconds kOpenFilesMax{10};
 constexpr milliseconds kRetry{50};
 constexpr rlim_t kDescriptorsWanted = 1024 * 1024;
-constexpr unsigned kMapReadAheadKib = 1024;  // one whole request
+constexpr unsigned kReadAheadKib = 1024;  // one whole request
 
 // Each name that the kernel remembers costs a descriptor.
 void raise_descriptor_limit() {
@@ -122,7 +122,7 @@ Status MountProcess::serve(Launcher& launcher) {
     return Status::error(StatusCode::kSystem, "the kernel did not accept the mount at " + options_.mount_point +
                                                   "; see the log above and dmesg");
   }
-  raise_read_ahead(options_.mount_point, kMapReadAheadKib);
+  file_system_->set_cached_reads(raise_read_ahead(options_.mount_point, kReadAheadKib));
   launcher.report_live();
   log(LogLevel::kInfo, "{} mounted at {}, {} threads", options_.source, options_.mount_point, thread_count(options_));
   wait_for_end();

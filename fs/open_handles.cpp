@@ -7,7 +7,7 @@ OpenFile& OpenHandles::add(std::shared_ptr<File> file, Inode& inode, bool may_wr
   open->file = std::move(file);
   open->inode = &inode;
   open->may_write = may_write;
-  if (may_write) inode.writers.fetch_add(1, std::memory_order_relaxed);
+  if (may_write) inode.writers.fetch_add(1);
   OpenFile& result = *open;
   MutexLock lock(mutex_);
   files_.emplace(&result, std::move(open));

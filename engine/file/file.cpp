@@ -262,6 +262,11 @@ Status File::error() const {
   return error_;
 }
 
+uint64_t File::clean_commit() const {
+  MutexLock lock(mutex_);
+  return needs_commit() || commit_ != nullptr || !error_.is_ok() ? 0 : sequence_;
+}
+
 bool File::is_writable() const {
   MutexLock lock(mutex_);
   return writable_;

@@ -62,8 +62,11 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   // --- state -------------------------------------------------------------------------------------------------------
   uint64_t key() const { return key_; }  // inode number of the sidecar
   uint64_t size() const;
-  bool is_dirty() const;                        // something is not committed
-  Status error() const;                         // the sticky failure
+  bool is_dirty() const;  // something is not committed
+  Status error() const;   // the sticky failure
+  // The number of the commit whose content readers see now; 0 when there is none, or more was changed since, or the
+  // file failed. Grows over the life of a sidecar.
+  uint64_t clean_commit() const;
   void overlay(struct stat& attributes) const;  // logical size, blocks and mtime over those of the sidecar
   // SEEK_DATA (hole = false) or SEEK_HOLE at chunk granularity. kSystem with ENXIO at or past the end.
   Result<uint64_t> seek(uint64_t offset, bool hole) const;

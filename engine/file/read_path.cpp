@@ -167,16 +167,24 @@ void File::build_reply(ReadRequest& request) {
 
 // --- read-ahead -----------------------------------------------------------------------------------------------------
 
+namespace {
+// The kernel reads ahead with several requests at once, which come in any order.
+constexpr uint64_t kDisorderMax = 8 * kRequestBytesMax;
+}  // namespace
+
 // Sequential readers get their window doubled from a few chunks up to the limit; a jump closes it.
 void File::read_ahead(ReadCursor& cursor, uint64_t offset, uint32_t length, Deferred& deferred) {
   const ChunkIndex current = context_.stripes.chunk_of(offset + length);
-  if (offset != cursor.next_offset) {
+  const uint64_t expected = cursor.next_offset;
+  const bool near = offset <= expected + kDisorderMax && expected <= offset + kDisorderMax;
+  if (!near || (offset != expected && cursor.window == 0)) {
     cursor.window = 0;
     cursor.ahead = current;
+    cursor.next_offset = offset + length;
   } else {
     cursor.window = std::min(std::max(cursor.window * 2, 4U), context_.options.read_ahead);
+    cursor.next_offset = std::max(expected, offset + length);
   }
-  cursor.next_offset = offset + length;
   if (cursor.window == 0 || size_ == 0) return;
   const ChunkIndex end = std::min(current + cursor.window, context_.stripes.chunk_of(size_ - 1) + 1);
   for (ChunkIndex index = std::max(cursor.ahead, current); index < end; ++index) {

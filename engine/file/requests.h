@@ -22,7 +22,7 @@ constexpr unsigned kRequestChunksMax = kRequestBytesMax / (64 * 1024) + 1;
 
 // Position of one reader in one open file, for read-ahead. One per open handle; guarded by the file.
 struct ReadCursor {
-  uint64_t next_offset = 0;  // where the next sequential read would start
+  uint64_t next_offset = 0;  // where the next sequential read would start: behind the furthest of them
   uint32_t window = 0;       // chunks to read ahead; grows while reads are sequential
   ChunkIndex ahead = 0;      // first chunk that was not asked for yet
 };
