@@ -33,8 +33,9 @@ bool is_source_mounted(const std::string& source);
 // Detaches the mount: by umount2(MNT_DETACH), or fusermount3 where that needs privileges this process lacks.
 Status detach_mount(const std::string& mount_point);
 
-// Lets page faults on mapped files read this far ahead (default of the kernel: 128 KiB, which makes mapping a
-// checkpoint many times slower than reading it). Needs root; best effort, as nothing but speed depends on it.
+// Lets reads and page faults of mapped files read this far ahead (default of the kernel: 128 KiB, which makes mapping a
+// checkpoint many times slower than reading it). Needs root; false when it is not allowed. Nothing but speed depends on
+// it.
 bool raise_read_ahead(const std::string& mount_point, unsigned kibibytes);
 
 }  // namespace fpfs
