@@ -80,7 +80,10 @@ void install_wake_handler() {
 }  // namespace
 
 Channel::Channel(FileSystem& file_system, std::unique_ptr<ReceiveBuffers> buffers, unsigned threads)
-    : file_system_(file_system), threads_(threads), buffers_(std::move(buffers)) {}
+    : file_system_(file_system),
+      threads_(threads),
+      discards_(file_system.store().options().null_write),
+      buffers_(std::move(buffers)) {}
 
 Result<std::unique_ptr<Channel>> Channel::mount(FileSystem& file_system, const MountOptions& options,
                                                 unsigned threads) {
@@ -237,10 +240,11 @@ void Channel::settle_landing(Worker& worker, size_t length) {
   landing.file->cancel_landing(landing);
 }
 
-// Reads and writes never wait. Another request that is there already need not wait for this one either.
+// Reads and writes never wait. Another request that is there already need not wait for this one's copy either.
 bool Channel::may_go_on_leading(const Worker& worker) {
   wire::InHeader header;
   std::memcpy(&header, worker.buffer->request, sizeof header);
+  if (header.opcode == wire::kOpcodeWrite && (worker.landing.file != nullptr || discards_)) return true;  // no copy
   if (header.opcode != wire::kOpcodeRead && header.opcode != wire::kOpcodeWrite) return false;
   return !wait_for_request(0);
 }

@@ -83,6 +83,7 @@ class Channel {
 
   FileSystem& file_system_;
   const unsigned threads_;
+  const bool discards_;  // null_write
   std::unique_ptr<ReceiveBuffers> buffers_;
   fuse_session* session_ = nullptr;
   int event_ = -1;
