@@ -1,6 +1,6 @@
-// write: the payload has landed in the engine, or stays in the receive buffer that it came in until the engine has taken
-// it; the worker goes on with another buffer. The answer comes as soon as the bytes are in the engine's memory: durability is close's and fsync's
-// business, except for O_SYNC and O_DSYNC.
+// write: the payload has landed in the engine, or stays in the receive buffer that it came in until the engine has
+// taken it; the worker goes on with another buffer. The answer comes as soon as the bytes are in the engine's memory:
+// durability is close's and fsync's business, except for O_SYNC and O_DSYNC.
 #include <fcntl.h>
 
 #include <cerrno>
