@@ -2,8 +2,8 @@
 // to libfuse, which calls the operations.
 //
 //   worker:  lead → read one request → (let another lead) → note its facts → libfuse → operation → (answer, or later)
-//              ↑                                                                 │ WRITE: the operation keeps the buffer
-//              └─────────────────────────────────────────────────────────────────┘
+//              ↑                                                                 │ WRITE: the operation keeps the
+//              buffer └─────────────────────────────────────────────────────────────────┘
 //
 // One worker at a time, the leader, waits for requests; the others wait for the lead. A leader that got a READ or WRITE
 // and sees no further request handles it and goes on leading: a single stream is served by one thread, whose caches
@@ -12,9 +12,9 @@
 // engine's memory, behind what was written last (engine/file/landing.h). When it was another request after all, its
 // bytes are moved to the receive buffer, as if they had come there.
 //
-// Reading is ours rather than libfuse's for that, and so that flags which libfuse 3.14 drops are seen. Replies pass through a hook that adds what 3.14 cannot say to
-// the kernel: FUSE_HANDLE_KILLPRIV_V2 and FUSE_DIRECT_IO_ALLOW_MMAP in the INIT reply, parallel direct writes in OPEN
-// and CREATE replies (tests/fs/fuse_wire_test.cpp checks the bytes).
+// Reading is ours rather than libfuse's for that, and so that flags which libfuse 3.14 drops are seen. Replies pass
+// through a hook that adds what 3.14 cannot say to the kernel: FUSE_HANDLE_KILLPRIV_V2 and FUSE_DIRECT_IO_ALLOW_MMAP in
+// the INIT reply, parallel direct writes in OPEN and CREATE replies (tests/fs/fuse_wire_test.cpp checks the bytes).
 //
 // Thread safety: start(), stop(), join() from one thread; the rest from any.
 #pragma once

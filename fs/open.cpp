@@ -49,6 +49,7 @@ bool may_keep_pages(const OpenFile& open) {
 void reply_opened(fuse_req_t request, std::shared_ptr<File> file, Inode& inode, fuse_file_info info) {
   FileSystem& file_system = file_system_of(request);
   OpenFile& open = file_system.handles().add(std::move(file), inode, may_write(info));
+  open.unflushed.store((info.flags & O_TRUNC) != 0);
   choose_caching(file_system, open.may_write, may_keep_pages(open), info);
   info.fh = OpenHandles::handle(open);
   if (fuse_reply_open(request, &info) != 0) file_system.handles().remove(open);
@@ -59,6 +60,7 @@ void reply_created(fuse_req_t request, std::shared_ptr<File> file, const Store::
   Result<fuse_entry_param> entry = make_entry(file_system, node);
   if (!entry.is_ok()) return reply_status(request, entry.status());
   OpenFile& open = file_system.handles().add(std::move(file), file_system.inodes().get(entry->ino), may_write(info));
+  open.unflushed.store(true);
   choose_caching(file_system, open.may_write, may_keep_pages(open), info);
   info.fh = OpenHandles::handle(open);
   if (fuse_reply_create(request, &*entry, &info) != 0) {
@@ -131,9 +133,12 @@ void create(fuse_req_t request, fuse_ino_t parent, const char* name, mode_t mode
 void release(fuse_req_t request, fuse_ino_t, fuse_file_info* info) noexcept {
   FileSystem& file_system = file_system_of(request);
   OpenFile& open = OpenHandles::file(info->fh);
-  // Usually flush has committed everything. What came after it (pages of a shared mapping that outlived its descriptor)
-  // is committed now; nobody is left to be told of a failure, except the log.
-  if (open.may_write) {
+  // Usually flush has committed everything. What came after it through this handle (pages of a shared mapping that
+  // outlived its descriptor) is committed now; nobody is left to be told of a failure, except the log. What came
+  // through other handles is not this one's business: the kernel sends a release after close(2) has returned, when
+  // another opener may already have truncated the file to write it anew, and an empty file must not replace the old
+  // content.
+  if (open.unflushed.load()) {
     std::shared_ptr<File> file = open.file;
     if (!file_system.settings().durable_at_close) {
       file->closed_by_writer();

@@ -23,6 +23,9 @@ struct OpenFile {
   std::shared_ptr<File> file;
   Inode* inode = nullptr;
   bool may_write = false;
+  // Something was changed through this handle since its last flush. Only then does its close commit the file: what
+  // other handles are in the middle of writing is committed when they are closed, not by whoever closes meanwhile.
+  std::atomic<bool> unflushed{false};
   ReadCursor cursor;  // guarded by the file
   std::atomic<uint64_t> bytes_read{0}, bytes_written{0};
 };

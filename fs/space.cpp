@@ -47,7 +47,8 @@ void punch(fuse_req_t request, const std::shared_ptr<File>& file, uint64_t offse
 void fallocate(fuse_req_t request, fuse_ino_t node, int mode, off_t offset, off_t length,
                fuse_file_info* info) noexcept {
   FileSystem& file_system = file_system_of(request);
-  const OpenFile& open = OpenHandles::file(info->fh);
+  OpenFile& open = OpenHandles::file(info->fh);
+  open.unflushed.store(true);
   const std::shared_ptr<File>& file = open.file;
   const auto begin = static_cast<uint64_t>(offset);
   const auto count = static_cast<uint64_t>(length);

@@ -13,11 +13,14 @@ void commit_then_reply(fuse_req_t request, const OpenFile& open, ControlRequest:
 }  // namespace
 
 void flush(fuse_req_t request, fuse_ino_t, fuse_file_info* info) noexcept {
-  const OpenFile& open = OpenHandles::file(info->fh);
+  OpenFile& open = OpenHandles::file(info->fh);
   if (!open.may_write) {
     fuse_reply_err(request, 0);
     return;
   }
+  // Here also when another descriptor of the handle is closed (dup, fork), and when pages of a mapping are still to
+  // come.
+  if (!open.unflushed.exchange(false)) return reply_status(request, open.file->error());
   if (file_system_of(request).settings().durable_at_close)
     return commit_then_reply(request, open, ControlRequest::Kind::kClose);
   open.file->closed_by_writer();

@@ -1,4 +1,5 @@
 """kill -9 of the daemon: what was closed is there, what was not is old or absent, never a mixture."""
+import mmap
 import os
 import random
 import signal
@@ -137,6 +138,24 @@ def test_replaced_checkpoint_is_old_or_new(anywhere, way):
         candidates = [each for each in (closed, closed + 1) if is_pattern(path, each, size)]
         assert candidates, f"{path} ({path.stat().st_size} bytes) is neither version {closed} nor {closed + 1}"
         version = candidates[0]
+
+
+def test_an_earlier_handle_commits_nothing_of_the_next_writer(mount):
+    """Its last close and its release may come when the file was truncated to be written anew."""
+    path = mount.path / "checkpoint"
+    write_pattern(path, 1, 3 * MIB)
+    first = os.open(path, os.O_RDWR)
+    mapping = mmap.mmap(first, MIB)
+    os.close(first)
+    second = os.open(path, os.O_WRONLY | os.O_TRUNC)
+    os.write(second, pattern(2, 0, 2 * MIB))
+    mapping.close()  # the last close and the release of the first handle
+    time.sleep(0.5)
+    mount.kill()
+    with pytest.raises(OSError):
+        os.close(second)
+    mount.start()
+    assert is_pattern(path, 1, 3 * MIB), f"{path.stat().st_size} bytes"
 
 
 @pytest.mark.time_limit(300)
