@@ -3,6 +3,8 @@ import ctypes
 import errno
 import os
 import sys
+import threading
+import time
 
 libc = ctypes.CDLL(None, use_errno=True)
 AT_FDCWD = -100
@@ -60,3 +62,16 @@ def in_child(body, uid=None, groups=()):
     if status != 0:
         raise AssertionError(f"child process: status {status}, {said.decode(errors='replace')}")
     return said
+
+
+def within(seconds, call, *arguments):
+    """What a call returned, or the name of its error; fails the test when it takes longer. The call runs in a thread, so
+    that one that hangs in the kernel does not hang the test."""
+    outcome = []
+    thread = threading.Thread(target=lambda: outcome.append(attempt(call, *arguments)), daemon=True)
+    begin = time.monotonic()
+    thread.start()
+    thread.join(seconds)
+    assert outcome, f"no answer for {seconds} seconds"
+    print(f"answered after {time.monotonic() - begin:.1f} s: {outcome[0]!r:.80}")
+    return outcome[0]

@@ -1,0 +1,199 @@
+"""Round after round: torch saves checkpoints, the daemon is killed or the power goes in the middle of it, everything is mounted
+again, and what close returned for is there, bit for bit.
+
+Ten rounds by default, 200 with tests/run --long.
+"""
+import os
+import random
+import subprocess
+import sys
+import time
+
+import pytest
+
+from lab import LONG
+from lab.system import within
+
+torch = pytest.importorskip("torch")
+
+MIB = 1 << 20
+TESTS = __file__.rsplit("/", 2)[0]
+ROUNDS = {"killed": 100 if LONG else 6, "power": 50 if LONG else 2}  # power: on each filesystem
+
+# Saves version after version until something fails; says on stdout what was saved, and what failed.
+SAVER = """
+import os, sys
+sys.path.insert(0, sys.argv[1])
+import torch
+from mount.test_crash_loop import state_of
+path, way, words = sys.argv[2], sys.argv[3], int(sys.argv[4])
+print("ready", flush=True)
+for line in sys.stdin:
+    version = int(line)
+    try:
+        while True:
+            state = state_of(version, words)
+            if way == "replace":
+                torch.save(state, path + ".new")
+                os.replace(path + ".new", path)
+                directory = os.open(os.path.dirname(path), os.O_RDONLY)
+                os.fsync(directory)  # what makes the new name durable
+                os.close(directory)
+            elif way == "overwrite":
+                torch.save(state, path)
+            else:
+                torch.save(state, f"{path}-{version}", _use_new_zipfile_serialization=False)
+                if version > 1 and os.path.exists(f"{path}-{version - 2}"):
+                    os.unlink(f"{path}-{version - 2}")
+            print(version, flush=True)
+            version += 1
+    except BaseException as error:
+        print("failed", repr(error), flush=True)
+"""
+
+
+def state_of(version, words):
+    return {"step": version, "weights": torch.arange(words, dtype=torch.int64) * 31 + version * 1_000_003,
+            "bias": torch.full((1000,), float(version))}
+
+
+def holds(path, version, words):
+    """Whether the file is exactly this version."""
+    if os.stat(path).st_size == 0:
+        return False
+    loaded, expected = torch.load(path), state_of(version, words)
+    return loaded["step"] == version and all(torch.equal(loaded[name], expected[name]) for name in ("weights", "bias"))
+
+
+class Saver:
+    """One of the ways that programs keep checkpoints, in a process of its own that outlives the mounts."""
+
+    def __init__(self, directory, way, megabytes):
+        self.path, self.way, self.words = directory / way, way, megabytes * MIB // 8
+        self.version = 0  # the last one that is known to be there
+        self.start()
+
+    def start(self):
+        self.process = subprocess.Popen([sys.executable, "-c", SAVER, TESTS, str(self.path), self.way,
+                                         str(self.words)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        stderr=subprocess.DEVNULL, text=True)
+
+    def wait_until_ready(self):
+        assert self.process.stdout.readline() == "ready\n"
+
+    def go(self):
+        self.process.stdin.write(f"{self.version + 1}\n")
+        self.process.stdin.flush()
+
+    def until_it_failed(self):
+        """The last version that it could save."""
+        saved = self.version
+        while not (line := self.process.stdout.readline()).startswith("failed"):
+            if not line:  # an error while torch ends its zip file ends the process with it
+                self.close()
+                self.start()
+                self.wait_until_ready()
+                break
+            saved = int(line)
+        return saved
+
+    def check(self, saved):
+        """The last version that was saved, or the one whose save failed, and never a mixture."""
+        if self.way != "rotate":
+            # One whose first save was cut short is absent or empty.
+            if saved == 0 and (not self.path.exists() or self.path.stat().st_size == 0):
+                return
+            found = [each for each in (saved, saved + 1) if each > 0 and holds(self.path, each, self.words)]
+            assert found, f"{self.path} ({self.path.stat().st_size} bytes) is neither version {saved} nor {saved + 1}"
+            self.version = found[0]
+            return
+        for version in range(max(1, saved - 1), saved + 1):
+            assert holds(f"{self.path}-{version}", version, self.words)
+        # The next may be there, whole or empty, or not at all; nothing else.
+        following = self.path.with_name(f"{self.path.name}-{saved + 1}")
+        if following.exists() and following.stat().st_size > 0:
+            assert holds(following, saved + 1, self.words)
+        for name in following.parent.glob(f"{self.path.name}-*"):
+            assert saved - 2 <= int(name.name.rsplit("-", 1)[1]) <= saved + 1, name
+        self.version = saved
+
+    def close(self):
+        self.process.kill()
+        self.process.wait()
+        self.process.stdin.close()
+        self.process.stdout.close()
+
+
+@pytest.fixture
+def savers():
+    made = []
+    yield made
+    for saver in made:
+        saver.close()
+
+
+def changed(path):
+    """When a file was changed last; 0 when it is not there."""
+    try:
+        return os.stat(path).st_mtime_ns
+    except FileNotFoundError:
+        return 0
+
+
+def wait_for_a_save(saver, before):
+    """A crash before anything was saved would show nothing."""
+    deadline = time.monotonic() + 30
+    while changed(saver.path) == before:
+        assert time.monotonic() < deadline, "nothing is saved"
+        time.sleep(0.02)
+
+
+def run_rounds(mount, savers, count, crash, restart):
+    """`crash(mount)` in the middle of the saves, then `restart(mount)` until it is mounted again."""
+    rolls = random.Random(11)
+    for way, megabytes in (("replace", 12), ("overwrite", 9), ("rotate", 5)):
+        savers.append(Saver(mount.path, way, megabytes))
+    for saver in savers:
+        saver.wait_until_ready()
+    for number in range(count):
+        before = changed(savers[0].path)
+        for saver in savers:
+            saver.go()
+        wait_for_a_save(savers[0], before)
+        time.sleep(rolls.random())
+        crash(mount)
+        saved = [within(60, saver.until_it_failed) for saver in savers]
+        restart(mount)
+        for saver, version in zip(savers, saved):
+            saver.check(version)
+        print(f"round {number}: versions {[saver.version for saver in savers]}")
+    assert all(saver.version > 0 for saver in savers)
+    mount.unmount()
+    mount.array.assert_clean()
+
+
+@pytest.mark.time_limit(300)
+def test_the_daemon_is_killed(array, make_mount, savers):
+    run_rounds(make_mount(array), savers, ROUNDS["killed"], lambda mount: mount.kill(), lambda mount: mount.start())
+
+
+@pytest.mark.root
+@pytest.mark.time_limit(300)
+@pytest.mark.parametrize("kind", ["xfs", "ext4"])
+def test_the_power_goes(kind, make_drive, make_array, make_mount, savers):
+    """All drives stop taking anything at all, and their filesystems come back by their journals."""
+    drives = [make_drive(400 * MIB, kind) for _ in range(3)]
+
+    def crash(mount):
+        for drive in drives:
+            drive.shut_down()
+        mount.process.kill()
+
+    def restart(mount):
+        mount.kill()
+        for drive in drives:
+            drive.remount()
+        mount.start()
+
+    array = make_array(paths=[drive.path for drive in drives])
+    run_rounds(make_mount(array), savers, ROUNDS["power"], crash, restart)
