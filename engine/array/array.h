@@ -10,6 +10,7 @@
 //   lost+found/       made by fsck -y
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -96,7 +97,8 @@ class Array {
 
   // Free and total space for new data, as statvfs of the array: total and free are what the members' filesystems
   // together give to data striped evenly; members on one device are counted once. f_files and f_ffree are the tree's.
-  Result<struct statvfs> space() const;
+  // `withheld`: bytes that are not available although free, by Member::device.
+  Result<struct statvfs> space(const std::map<uint64_t, uint64_t>& withheld = {}) const;
 
  private:
   explicit Array(Environment& environment) : environment_(environment) {}

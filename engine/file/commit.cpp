@@ -55,7 +55,6 @@ void File::start_commit(ControlRequest* requests, Deferred& deferred) {
     unsynced_ = true;
   }
   commit_->has_record = modified_;
-  commit_->mtime = mtime_;
   if (!modified_) {
     phase_ = Phase::kSyncing;
     if (commit_->closing && has_slack()) {
@@ -251,8 +250,7 @@ void File::object_sync_done(const Status& status) FPFS_NO_THREAD_SAFETY_ANALYSIS
 
 // A record is appended only behind a durable one: a reader tells a torn tail from damage by nothing valid following it.
 // So the record of a lazy commit is synced first, and a torn tail that a crash or a failed append left is cut durably.
-Status File::settle_log(Handle sidecar, uint64_t log_end, bool is_unsynced) {
-  FPFS_ASSIGN_OR_RETURN(const struct stat attributes, context_.storage().fstat(sidecar));
+Status File::settle_log(Handle sidecar, uint64_t log_end, bool is_unsynced, const struct stat& attributes) {
   if (static_cast<uint64_t>(attributes.st_size) > log_end) return cut_log(sidecar, log_end);
   return is_unsynced && log_end > 0 ? context_.storage().fdatasync(sidecar) : Status::ok();
 }
@@ -260,6 +258,26 @@ Status File::settle_log(Handle sidecar, uint64_t log_end, bool is_unsynced) {
 Status File::cut_log(Handle sidecar, uint64_t log_end) {
   FPFS_RETURN_IF_ERROR(context_.storage().ftruncate(sidecar, log_end));
   return context_.storage().fdatasync(sidecar);
+}
+
+// Writing to the sidecar moved its times: the modification time is set to the file's (once more if it was set by a user
+// meanwhile), and its new change time stands for the one before.
+Status File::keep_times(Handle sidecar, const struct timespec& change_before) {
+  struct timespec set {};
+  for (bool again : {true, false}) {
+    {
+      MutexLock lock(mutex_);
+      if (!again && ChangeTime::is_same(set, mtime_)) break;
+      set = mtime_;
+    }
+    const struct timespec times[2] = {{0, UTIME_OMIT}, set};
+    FPFS_RETURN_IF_ERROR(context_.storage().set_times(sidecar, times));
+  }
+  FPFS_ASSIGN_OR_RETURN(const struct stat attributes, context_.storage().fstat(sidecar));
+  MutexLock lock(mutex_);
+  change_time_.shown = change_time_.show(change_before);
+  change_time_.own = attributes.st_ctim;
+  return Status::ok();
 }
 
 Result<File::Appended> File::append_record() FPFS_NO_THREAD_SAFETY_ANALYSIS {
@@ -284,15 +302,15 @@ Result<File::Appended> File::append_record() FPFS_NO_THREAD_SAFETY_ANALYSIS {
     const uint64_t record_offset =
         encode_sidecar_record(header, commit.record, log_end + bytes.size(), snapshot_offset, bytes);
     if (commit.objects != nullptr) commit.objects->set_recorded();
-    FPFS_RETURN_IF_ERROR(settle_log(sidecar, log_end, commit.after_unsynced));
-    const Status written = storage.pwrite(sidecar, bytes, log_end);
+    FPFS_ASSIGN_OR_RETURN(const struct stat before, storage.fstat(sidecar));
+    FPFS_RETURN_IF_ERROR(settle_log(sidecar, log_end, commit.after_unsynced, before));
+    const Status written = context_.with_space([&] { return storage.pwrite(sidecar, bytes, log_end); });
     if (!written.is_ok()) {
       FPFS_RETURN_IF_ERROR(cut_log(sidecar, log_end).with_context(written.message()));
       return written;
     }
     appended = {record_offset, log_end + bytes.size()};
-    const struct timespec times[2] = {{0, UTIME_OMIT}, commit.mtime};
-    FPFS_RETURN_IF_ERROR(storage.set_times(sidecar, times));
+    FPFS_RETURN_IF_ERROR(keep_times(sidecar, before.st_ctim));
   }
   if (!commit.sync) return appended;
   FPFS_RETURN_IF_ERROR(storage.fsync(sidecar));
@@ -314,12 +332,13 @@ void File::finish_commit(const Result<Appended>& outcome, bool sidecar_unknown) 
       ++sequence_;
       context_.commits.fetch_add(1, std::memory_order_relaxed);
       // The record is durable (a lazy one has nothing to free): what only the one before named can go.
-      if (!commit_->dead.empty()) context_.post([self, dead = std::move(commit_->dead)] { self->punch_dead(dead); });
+      if (!commit_->dead.empty())
+        context_.post_free([self, dead = std::move(commit_->dead)] { self->punch_dead(dead); });
       std::vector<DoomedObjects> doomed;
       for (const auto& objects : commit_->doomed) doomed.push_back({objects->file(), objects->generation()});
       if (!doomed.empty()) context_.reclaim(std::move(doomed), kNoHandle);
       if (compacted && commit_->sync && snapshot_offset_ > kSnapshotAlignment)
-        context_.post([self, handle = sidecar_, end = snapshot_offset_] { self->punch_log(handle, end); });
+        context_.post_free([self, handle = sidecar_, end = snapshot_offset_] { self->punch_log(handle, end); });
     }
     end_commit(outcome.status(), deferred);
   }
@@ -345,8 +364,10 @@ void File::end_commit(const Status& status, Deferred& deferred) {
 
 // The log before a durable snapshot, up to the snapshot's own block.
 void File::punch_log(Handle sidecar, uint64_t end) {
-  const Status status = context_.storage().fallocate(sidecar, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-                                                     kSnapshotAlignment, end - kSnapshotAlignment);
+  const Result<struct stat> before = context_.storage().fstat(sidecar);
+  Status status = context_.storage().fallocate(sidecar, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, kSnapshotAlignment,
+                                               end - kSnapshotAlignment);
+  if (status.is_ok() && before.is_ok()) status = keep_times(sidecar, before->st_ctim);
   if (!status.is_ok()) log(LogLevel::kWarning, "{}: cannot compact the index: {}", path(), status.message());
 }
 

@@ -9,6 +9,7 @@
 
 #include "engine/array/array.h"
 #include "engine/file/options.h"
+#include "engine/file/room.h"
 #include "engine/io/buffer_pool.h"
 #include "engine/io/environment.h"
 
@@ -27,6 +28,24 @@ struct DoomedObjects {
   Generation generation = 0;
 };
 
+// When a file last changed (stat's ctime). A commit moves the sidecar's own change time although the content changed
+// earlier: as long as the sidecar's is still `own`, which the commit left behind, the file's is `shown`.
+struct ChangeTime {
+  struct timespec own {};
+  struct timespec shown {};
+
+  static bool is_before(const struct timespec& a, const struct timespec& b) {
+    return a.tv_sec != b.tv_sec ? a.tv_sec < b.tv_sec : a.tv_nsec < b.tv_nsec;
+  }
+  static bool is_same(const struct timespec& a, const struct timespec& b) {
+    return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec;
+  }
+  // What to show when the sidecar's own is `ctime`: later changes of attributes count as well.
+  struct timespec show(const struct timespec& ctime) const {
+    return is_same(ctime, own) || is_before(ctime, shown) ? shown : ctime;
+  }
+};
+
 class FileContext {
  public:
   virtual ~FileContext() = default;
@@ -39,6 +58,7 @@ class FileContext {
   std::unique_ptr<CachedChunk[]> chunks;         // the descriptor of each pool buffer, by Buffer::index
   std::vector<std::unique_ptr<IoQueue>> queues;  // by member; null for a missing one
   std::unique_ptr<MemberCounters[]> counters;
+  std::unique_ptr<Room> room;
   std::unique_ptr<std::byte[]> zeros;  // kRequestBytesMax zeros: what holes read as
   std::atomic<uint64_t> commits{0};
   std::atomic<unsigned> writes_in_flight{0};  // of all files
@@ -67,11 +87,34 @@ class FileContext {
   // Frees objects in the background. `directory` (owned by the callee from here on, may be kNoHandle) is synced first:
   // the name that led to them was removed from it.
   virtual void reclaim(std::vector<DoomedObjects> objects, Handle directory) = 0;
+  // Runs a task that frees space: in the background, or by whoever needs the space first.
+  virtual void post_free(Executor::Task task) = 0;
+  // Before a full drive is reported: frees everything that waits for it, and waits for what others are freeing. Not
+  // under locks; may block for the drives. False: there was nothing.
+  virtual bool finish_frees() = 0;
+  // Runs `call`; when that fails for lack of space while space is still being freed, once more behind that.
+  template <typename Call>
+  auto with_space(Call call) {
+    auto result = call();
+    if (status_of(result).code() == StatusCode::kNoSpace && finish_frees()) result = call();
+    return result;
+  }
   // The tree's or a member's state is unknown (a failed sync of a sidecar or directory): no more commits, ever.
   virtual void fail_array(const Status& status) = 0;
   virtual Status array_failure() const = 0;  // ok while writable
+  // The change time of a file that nobody has open any more, for the next look at it. Kept in memory only: after a
+  // remount a file changed when it was committed.
+  virtual void remember_change_time(uint64_t key, const ChangeTime& time) = 0;
+  virtual ChangeTime recall_change_time(uint64_t key) = 0;
   // A file failed: what it wrote and did not commit stays on the members until a recovery looks for it.
   virtual void note_failure() = 0;
+
+ private:
+  static const Status& status_of(const Status& status) { return status; }
+  template <typename T>
+  static Status status_of(const Result<T>& result) {
+    return result.status();
+  }
 };
 
 }  // namespace fpfs

@@ -21,6 +21,7 @@ Result<std::shared_ptr<File>> File::open(FileContext& context, Handle sidecar, b
   {
     MutexLock lock(file->mutex_);
     file->mtime_ = attributes->st_mtim;
+    file->change_time_ = context.recall_change_time(file->key_);
     // An earlier, lazy commit may not be durable: the first fsync sees to it.
     file->unsynced_ = writable && context.options.durable == StoreOptions::Durable::kFsync && attributes->st_size > 0;
   }
@@ -64,6 +65,7 @@ File::~File() FPFS_NO_THREAD_SAFETY_ANALYSIS {
     context_.storage().close(removed_from_);
   if (new_name_in_ != kNoHandle) context_.storage().close(new_name_in_);
   context_.storage().close(sidecar_);
+  if (!nameless && !abandoned_) context_.remember_change_time(key_, change_time_);
 }
 
 Status File::load_image() {
@@ -204,6 +206,7 @@ void File::evict_locked(Buffer& buffer) FPFS_NO_THREAD_SAFETY_ANALYSIS {
 void File::mark_dirty(CachedChunk& chunk) {
   if (chunk.dirty) return;
   chunk.dirty = true;
+  context_.room->add_unstored(member_of(chunk.index), context_.stripes.chunk_size);
   ++dirty_count_;
   chunk.previous_dirty = dirty_tail_;
   chunk.next_dirty = nullptr;
@@ -212,6 +215,7 @@ void File::mark_dirty(CachedChunk& chunk) {
 }
 
 void File::unlink_dirty(CachedChunk& chunk) {
+  context_.room->remove_unstored(member_of(chunk.index), context_.stripes.chunk_size);
   (chunk.previous_dirty != nullptr ? chunk.previous_dirty->next_dirty : dirty_head_) = chunk.next_dirty;
   (chunk.next_dirty != nullptr ? chunk.next_dirty->previous_dirty : dirty_tail_) = chunk.previous_dirty;
   chunk.next_dirty = chunk.previous_dirty = nullptr;
@@ -219,10 +223,15 @@ void File::unlink_dirty(CachedChunk& chunk) {
   --dirty_count_;
 }
 
+MemberIndex File::member_of(ChunkIndex chunk) {
+  while (file_id_ == 0) file_id_ = context_.environment->random_u64();
+  return context_.stripes.member_of(file_id_, chunk);
+}
+
 // The content changed: there is something to commit.
 void File::mark_modified() {
   modified_ = true;
-  mtime_ = context_.environment->now();
+  mtime_ = change_time_.shown = context_.environment->now();
   keep_alive();
 }
 
@@ -285,28 +294,40 @@ void File::overlay(struct stat& attributes) const {
   attributes.st_size = static_cast<off_t>(size_);
   attributes.st_blocks = static_cast<blkcnt_t>(allocated / 512);
   attributes.st_mtim = mtime_;
+  attributes.st_ctim = change_time_.show(attributes.st_ctim);
 }
 
 Result<uint64_t> File::seek(uint64_t offset, bool hole) const {
   MutexLock lock(mutex_);
   if (offset >= size_) return Status::from_errno(ENXIO, "seek past the end of the file");
   const uint32_t chunk_size = context_.stripes.chunk_size;
-  ChunkIndex chunk = context_.stripes.chunk_of(offset);
+  const ChunkIndex first = context_.stripes.chunk_of(offset);
+  const bool in_data = context_.stripes.offset_in_chunk(offset) < data_end(first);
+  if (in_data != hole) return offset;
   if (hole) {
-    while (chunk * chunk_size < size_ && has_data(chunk)) ++chunk;
-    return std::clamp(chunk * chunk_size, offset, size_);
+    ChunkIndex chunk = first;
+    while (data_end(chunk) == chunk_size && (chunk + 1) * chunk_size < size_) ++chunk;
+    return std::min(chunk * chunk_size + data_end(chunk), size_);
   }
   constexpr ChunkIndex kNone = UINT64_MAX;
-  ChunkIndex next = has_inline_ && chunk == 0 ? 0 : kNone;
-  extents_.for_each(chunk, [&next](ChunkIndex found, const Extent&) {
-    next = std::min(next, found);
+  ChunkIndex next = kNone;
+  extents_.for_each(first + 1, [&next](ChunkIndex found, const Extent&) {
+    next = found;
     return false;
   });
-  table_.for_each([&next, chunk](const CachedChunk& cached) {
-    if (cached.index >= chunk) next = std::min(next, cached.index);
+  table_.for_each([&next, first](const CachedChunk& cached) {
+    if (cached.index > first && cached.length > 0) next = std::min(next, cached.index);
   });
   if (next == kNone || next * chunk_size >= size_) return Status::from_errno(ENXIO, "no data after this offset");
-  return std::max(offset, next * chunk_size);
+  return next * chunk_size;
+}
+
+// How far the content of a chunk goes; behind it are zeros, which count as a hole.
+uint32_t File::data_end(ChunkIndex chunk) const {
+  if (const CachedChunk* cached = table_.find(chunk); cached != nullptr) return cached->length;
+  if (chunk == 0 && has_inline_) return static_cast<uint32_t>(inline_data_.size());
+  const Extent& extent = extents_.get(chunk);
+  return extent.exists() ? extent.visible_length : 0;
 }
 
 bool File::has_data(ChunkIndex chunk) const {

@@ -67,8 +67,9 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   // The number of the commit whose content readers see now; 0 when there is none, or more was changed since, or the
   // file failed. Grows over the life of a sidecar.
   uint64_t clean_commit() const;
-  void overlay(struct stat& attributes) const;  // logical size, blocks and mtime over those of the sidecar
-  // SEEK_DATA (hole = false) or SEEK_HOLE at chunk granularity. kSystem with ENXIO at or past the end.
+  void overlay(struct stat& attributes) const;  // logical size, blocks and times over those of the sidecar
+  // SEEK_DATA (hole = false) or SEEK_HOLE. A chunk's data begins at its first byte and ends behind its last written
+  // one; zeros in between count as data. kSystem with ENXIO at or past the end.
   Result<uint64_t> seek(uint64_t offset, bool hole) const;
   struct MappedExtent {
     ChunkIndex chunk = 0;
@@ -139,7 +140,6 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
     std::vector<std::shared_ptr<ObjectSet>> doomed;
     std::vector<ChunkIndex> changes;
     ControlRequest* requests = nullptr;
-    struct timespec mtime {};
     std::vector<Gap> gaps;          // preallocated and not needed, below the trimmed end
     std::vector<uint64_t> trim_to;  // per member, empty: no trimming
     bool closing = false;
@@ -167,6 +167,9 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   void mark_dirty(CachedChunk& chunk) FPFS_REQUIRES(mutex_);
   void mark_modified() FPFS_REQUIRES(mutex_);
   void unlink_dirty(CachedChunk& chunk) FPFS_REQUIRES(mutex_);
+  MemberIndex member_of(ChunkIndex chunk) FPFS_REQUIRES(mutex_);
+  void write_if_room(WriteRequest& request, bool may_wait);
+  bool has_room(const WriteRequest& request);
   bool may_flush() const FPFS_REQUIRES(mutex_) { return phase_ == Phase::kIdle || phase_ == Phase::kSyncing; }
   void begin_flush(CachedChunk& chunk, bool streaming, Deferred& deferred) FPFS_REQUIRES(mutex_);
   void flush_dirty(bool only_full, Deferred& deferred) FPFS_REQUIRES(mutex_);
@@ -207,6 +210,7 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   void free_chunk(CachedChunk& chunk) FPFS_REQUIRES(mutex_);
   void wake(CachedChunk& chunk, Deferred& deferred) FPFS_REQUIRES(mutex_);
   bool has_data(ChunkIndex chunk) const FPFS_REQUIRES(mutex_);
+  uint32_t data_end(ChunkIndex chunk) const FPFS_REQUIRES(mutex_);
   void keep_alive() FPFS_REQUIRES(mutex_);
   void drop_if_clean() FPFS_REQUIRES(mutex_);
 
@@ -242,8 +246,9 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
     uint64_t record_offset = 0, end = 0;
   };
   Result<Appended> append_record();
-  Status settle_log(Handle sidecar, uint64_t log_end, bool is_unsynced);
+  Status settle_log(Handle sidecar, uint64_t log_end, bool is_unsynced, const struct stat& attributes);
   Status cut_log(Handle sidecar, uint64_t log_end);
+  Status keep_times(Handle sidecar, const struct timespec& change_before);
   void finish_commit(const Result<Appended>& outcome, bool sidecar_unknown);
   void end_commit(const Status& status, Deferred& deferred) FPFS_REQUIRES(mutex_);
   void punch_dead(const std::vector<DeadSlot>& dead);
@@ -269,6 +274,7 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   Generation generation_ FPFS_GUARDED_BY(mutex_) = 0;
   uint64_t size_ FPFS_GUARDED_BY(mutex_) = 0;
   struct timespec mtime_ FPFS_GUARDED_BY(mutex_) {};
+  ChangeTime change_time_ FPFS_GUARDED_BY(mutex_);
   ExtentTable extents_ FPFS_GUARDED_BY(mutex_);
   std::shared_ptr<ObjectSet> objects_ FPFS_GUARDED_BY(mutex_);
   std::vector<SlotMap> slots_ FPFS_GUARDED_BY(mutex_);  // by member

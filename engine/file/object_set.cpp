@@ -62,13 +62,13 @@ Result<Handle> ObjectSet::open_for_transfer(MemberIndex member, bool for_write) 
   return *created;
 }
 
-Status ObjectSet::preallocate(MemberIndex member, uint64_t begin, uint64_t end, bool streaming) {
+Status ObjectSet::preallocate(MemberIndex member, uint64_t begin, uint64_t end, uint64_t ahead_max) {
   Object& object = objects_[member];
   object.touched.store(true, std::memory_order_release);
   const uint64_t have = object.allocated_end.load(std::memory_order_relaxed);
   if (end <= have) return Status::ok();
   const uint64_t from = std::max(begin, have);
-  const uint64_t ahead = streaming ? std::clamp(have, kAheadMin, kAheadMax) : 0;
+  const uint64_t ahead = round_down(std::min(ahead_max, std::clamp(have, kAheadMin, kAheadMax)), kIoAlignment);
   uint64_t want = std::max(end, from + ahead);
   Status status = storage_.fallocate(object.handle.load(), 0, from, want - from);
   if (status.code() == StatusCode::kNoSpace && want > end) {

@@ -29,9 +29,10 @@ class ObjectSet {
   // The object's handle, opening it (for_write: creating it) when this is the first use. kNotFound: no such object.
   Result<Handle> open_for_transfer(MemberIndex member, bool for_write);
   // Makes sure that bytes [begin, end) of the object are allocated and within its size, so that a direct write there
-  // does not extend the file (which would make io_submit synchronous on ext4 and XFS). `streaming`: more will follow,
-  // so allocate ahead in growing steps. What lies before `begin` is left as it is: a sparse file's gap stays a hole.
-  Status preallocate(MemberIndex member, uint64_t begin, uint64_t end, bool streaming);
+  // does not extend the file (which would make io_submit synchronous on ext4 and XFS). When more will follow, space is
+  // allocated ahead in growing steps of at most `ahead_max` bytes. What lies before `begin` is left as it is: a sparse
+  // file's gap stays a hole.
+  Status preallocate(MemberIndex member, uint64_t begin, uint64_t end, uint64_t ahead_max);
   // Something was allocated ahead since the last trim(): free slots may hold space.
   bool is_allocated_ahead(MemberIndex member) const {
     return objects_[member].allocated_ahead.load(std::memory_order_relaxed);

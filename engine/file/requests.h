@@ -66,6 +66,7 @@ struct WriteRequest {
   Buffer* granted = nullptr;  // a buffer that the pool gave while the request waited
   uint32_t done = 0;
   bool active = false;
+  Status refusal;  // not ok: there is no room for it
 };
 
 // fsync and close; truncate; hole punching.

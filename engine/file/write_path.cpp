@@ -1,9 +1,10 @@
 // The write path: request → chunk buffer → reply → flush.
 //
 // A write copies its payload into chunk buffers (or finds it there: see landing.h), is answered, and only then are full
-// chunks handed to their member's queue, whose thread hashes them and starts the O_DIRECT write. Whatever a write may have to wait for (a free buffer,
-// a chunk being loaded for a partial overwrite, a chunk on its way to the drive, a commit that needs a consistent
-// point) parks the request, payload and all, on a list of exactly that thing; no thread waits.
+// chunks handed to their member's queue, whose thread hashes them and starts the O_DIRECT write. Whatever a write may
+// have to wait for (a free buffer, a chunk being loaded for a partial overwrite, a chunk on its way to the drive, a
+// commit that needs a consistent point) parks the request, payload and all, on a list of exactly that thing; no thread
+// waits.
 //
 // Where a chunk goes: its natural place when it never was stored; over itself when what is stored there was written
 // since the last commit and so is in nobody's record; otherwise a free slot, because a committed chunk is never
@@ -30,7 +31,11 @@ void File::write(WriteRequest& request) {
                "what landed are the bytes of this write");
     request.active = true;  // begin_landing() has counted it
   }
-  continue_write(request);
+  request.refusal = Status::ok();
+  if (context_.room->is_scarce())
+    write_if_room(request, true);
+  else
+    continue_write(request);
 }
 
 bool File::begin_landing(Landing& landing) {
@@ -137,6 +142,13 @@ File::Step File::write_some(WriteRequest& request, Deferred& deferred, Status& f
   // The first part lies behind what the chunk holds, which nobody could change so far: it is taken now or never.
   if (request.done == 0 && request.landing != nullptr && request.landing->chunk != nullptr)
     request.landing->chunk->filling = false;
+  if (!request.refusal.is_ok()) {
+    // Half a replacement is worse than none: with the writer's failure the old content stays.
+    if (!doomed_.empty()) fail(request.refusal);
+    failure = request.refusal;
+    if (request.landing != nullptr && request.landing->chunk != nullptr) wake(*request.landing->chunk, deferred);
+    return Step::kFailed;
+  }
   const uint32_t chunk_size = context_.stripes.chunk_size;
   while (request.done < request.length) {
     if (!error_.is_ok()) {
@@ -256,15 +268,13 @@ void File::begin_flush(CachedChunk& chunk, bool streaming, Deferred& deferred) {
   FPFS_CHECK(chunk.dirty && chunk.state == CachedChunk::State::kReady && !chunk.filling,
              "only dirty chunks are flushed");
   unlink_dirty(chunk);
+  context_.room->add_unstored(member_of(chunk.index), context_.stripes.chunk_size);  // until it has its place
   chunk.state = CachedChunk::State::kWriting;
   chunk.streaming = streaming;
-  if (file_id_ == 0) {
-    while (file_id_ == 0) file_id_ = context_.environment->random_u64();
-  }
   if (objects_ == nullptr)
     objects_ = std::make_shared<ObjectSet>(context_.storage(), *context_.array, file_id_, generation_, false);
   const Extent& old = extents_.get(chunk.index);
-  const MemberIndex member = context_.stripes.member_of(file_id_, chunk.index);
+  const MemberIndex member = member_of(chunk.index);
   chunk.target = Extent();
   chunk.target.member = member;
   if (old.exists() && old.epoch == epoch_) {
@@ -312,10 +322,15 @@ Status File::prepare_flush(IoRequest& io) {
   target.checksum = hash_bytes(
       {io.data, target.stored_length},
       chunk_seed(context.array->id().data(), chunk.objects->file(), chunk.objects->generation(), chunk.index));
-  Result<Handle> handle = chunk.objects->open_for_transfer(target.member, true);
-  if (!handle.is_ok()) return handle.status();
-  io.handle = *handle;
-  return chunk.objects->preallocate(target.member, io.offset, io.offset + io.length, chunk.streaming);
+  const uint64_t allocated = chunk.objects->allocated_end(target.member);
+  const uint64_t ahead_max = chunk.streaming ? context.room->ahead_max(target.member) : 0;
+  const Status placed = context.with_space([&]() -> Status {
+    FPFS_ASSIGN_OR_RETURN(io.handle, chunk.objects->open_for_transfer(target.member, true));
+    return chunk.objects->preallocate(target.member, io.offset, io.offset + io.length, ahead_max);
+  });
+  context.room->remove_unstored(target.member, context.stripes.chunk_size);
+  if (chunk.objects->allocated_end(target.member) != allocated) context.room->refresh(target.member);
+  return placed;
 }
 
 void File::complete_flush(IoRequest& io, const Status& status) {

@@ -82,6 +82,14 @@ Status check_name(const char* operation, const std::string& name) {
                        fmt::format("{}: '{}' is not the name of an entry in a directory", operation, name));
 }
 
+// Opens without moving access times: what the engine reads for itself is no access by a user. Only the owner and root
+// may ask for that.
+template <typename Open>
+int open_quietly(int flags, Open open) {
+  const int fd = retry([&] { return open(flags | O_NOATIME | O_CLOEXEC); });
+  return fd < 0 && errno == EPERM ? retry([&] { return open(flags | O_CLOEXEC); }) : fd;
+}
+
 Status done(int result, const char* operation, Handle handle) {
   return result < 0 ? failure(operation, handle) : Status::ok();
 }
@@ -102,7 +110,8 @@ Result<Handle> PosixStorage::open_directory(const std::string& path) {
 
 Result<Handle> PosixStorage::open_at(Handle directory, const std::string& name, int flags, mode_t mode) {
   if (name != ".") FPFS_RETURN_IF_ERROR(check_name("open", name));
-  const int fd = retry([&] { return ::openat(directory, name.c_str(), flags | O_NOFOLLOW | O_CLOEXEC, mode); });
+  const int fd = open_quietly(flags | O_NOFOLLOW,
+                              [&](int all_flags) { return ::openat(directory, name.c_str(), all_flags, mode); });
   if (fd < 0) return failure("open", directory, name);
   return fd;
 }
@@ -110,7 +119,8 @@ Result<Handle> PosixStorage::open_at(Handle directory, const std::string& name, 
 Result<Handle> PosixStorage::reopen(Handle handle, int flags) {
   // O_NOFOLLOW would stop at the magic link itself. It is not needed: what the magic link leads to is not followed
   // further, a symbolic link ends in ELOOP (or, with O_PATH, in a handle of the link).
-  const int fd = retry([&] { return ::open(ProcPath(handle).c_str(), (flags & ~O_NOFOLLOW) | O_CLOEXEC); });
+  const int fd =
+      open_quietly(flags & ~O_NOFOLLOW, [&](int all_flags) { return ::open(ProcPath(handle).c_str(), all_flags); });
   if (fd < 0) return failure("open again", handle);
   return fd;
 }
@@ -279,7 +289,8 @@ Status PosixStorage::make_node(Handle directory, const std::string& name, mode_t
 
 Status PosixStorage::list(Handle directory, const std::function<bool(const DirectoryEntry&)>& visit) {
   // An open file description of its own: concurrent listings must not share a position.
-  const int fd = retry([&] { return ::openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
+  const int fd =
+      open_quietly(O_RDONLY | O_DIRECTORY, [&](int all_flags) { return ::openat(directory, ".", all_flags); });
   if (fd < 0) return failure("open directory", directory);
   std::unique_ptr<DIR, int (*)(DIR*)> stream(::fdopendir(fd), ::closedir);
   if (stream == nullptr) {
@@ -310,6 +321,16 @@ Status PosixStorage::chown(Handle handle, uid_t uid, gid_t gid) {
 Status PosixStorage::set_times(Handle handle, const struct timespec times[2]) {
   // Not utimensat(handle, "", AT_EMPTY_PATH), which Linux before 5.8 refuses.
   return done(::utimensat(AT_FDCWD, ProcPath(handle).c_str(), times, 0), "set times of", handle);
+}
+
+// The kernel's own way of moving it: a read. Setting it would move the change time as well.
+void PosixStorage::note_access(Handle handle) {
+  const int fd = retry([&] { return ::open(ProcPath(handle).c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC); });
+  if (fd < 0) return;
+  std::array<char, 1024> bytes;
+  if (::pread(fd, bytes.data(), 1, 0) < 0 && errno == EISDIR)
+    static_cast<void>(::syscall(SYS_getdents64, fd, bytes.data(), bytes.size()));
+  ::close(fd);
 }
 
 Result<size_t> PosixStorage::get_xattr(Handle handle, const std::string& name, std::span<std::byte> value) {

@@ -49,6 +49,7 @@ class PosixStorage final : public Storage {
   Status chmod(Handle handle, mode_t mode) override;
   Status chown(Handle handle, uid_t uid, gid_t gid) override;
   Status set_times(Handle handle, const struct timespec times[2]) override;
+  void note_access(Handle handle) override;
   Result<size_t> get_xattr(Handle handle, const std::string& name, std::span<std::byte> value) override;
   Status set_xattr(Handle handle, const std::string& name, std::span<const std::byte> value, int flags) override;
   Result<size_t> list_xattr(Handle handle, std::span<std::byte> names) override;

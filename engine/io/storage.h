@@ -51,6 +51,7 @@ class Storage {
   // openat(2). `flags` are the kernel's (O_RDWR, O_CREAT, O_EXCL, O_DIRECT, O_PATH, O_DIRECTORY, ...); O_NOFOLLOW and
   // O_CLOEXEC are added.
   virtual Result<Handle> open_at(Handle directory, const std::string& name, int flags, mode_t mode = 0) = 0;
+  // Reading through a handle leaves the access time alone (O_NOATIME is added where the caller may use it).
   // A second handle with other flags on what `handle` (maybe an O_PATH handle) refers to.
   virtual Result<Handle> reopen(Handle handle, int flags) = 0;
   virtual void close(Handle handle) = 0;
@@ -95,6 +96,9 @@ class Storage {
   virtual Status chmod(Handle handle, mode_t mode) = 0;
   virtual Status chown(Handle handle, uid_t uid, gid_t gid) = 0;                // (uid_t)-1, (gid_t)-1: unchanged
   virtual Status set_times(Handle handle, const struct timespec times[2]) = 0;  // UTIME_NOW and UTIME_OMIT count
+  // Moves the access time of a file or directory as reading it would, by the rules of its filesystem's mount (relatime,
+  // noatime, ...) and without moving its change time. Best effort: a read does not fail for its access time.
+  virtual void note_access(Handle handle) { static_cast<void>(handle); }
   virtual Result<size_t> get_xattr(Handle handle, const std::string& name, std::span<std::byte> value) = 0;
   virtual Status set_xattr(Handle handle, const std::string& name, std::span<const std::byte> value, int flags) = 0;
   virtual Result<size_t> list_xattr(Handle handle, std::span<std::byte> names) = 0;

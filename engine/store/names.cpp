@@ -73,6 +73,7 @@ void Store::fill_logical(Handle node, struct stat& attributes) {
     file->overlay(attributes);
     return;
   }
+  attributes.st_ctim = impl_->recall_change_time(attributes.st_ino).show(attributes.st_ctim);
   const auto sidecar_size = static_cast<uint64_t>(attributes.st_size);
   attributes.st_size = 0;
   attributes.st_blocks = 0;
@@ -121,8 +122,14 @@ Status Store::set_times(Handle node, const struct timespec times[2]) {
   return Status::ok();
 }
 
+// Space that was given up counts as free; it is not worth a long wait, though.
 Result<struct statvfs> Store::space() {
-  return array_->space();
+  impl_->wait_for_frees(std::chrono::milliseconds(200));
+  return array_->space(impl_->room->withheld());
+}
+
+bool Store::finish_frees() {
+  return impl_->finish_frees();
 }
 
 // --- making names
@@ -130,7 +137,9 @@ Result<struct statvfs> Store::space() {
 
 Result<Store::Created> Store::create(Handle directory, const std::string& name, mode_t mode) {
   FPFS_RETURN_IF_ERROR(impl_->array_failure());
-  FPFS_ASSIGN_OR_RETURN(const Handle sidecar, storage().open_at(directory, name, O_CREAT | O_EXCL | O_RDWR, mode));
+  FPFS_ASSIGN_OR_RETURN(const Handle sidecar, impl_->with_space([&] {
+    return storage().open_at(directory, name, O_CREAT | O_EXCL | O_RDWR, mode);
+  }));
   Result<Handle> node = storage().open_at(directory, name, O_PATH);
   if (!node.is_ok()) {
     storage().close(sidecar);
@@ -141,7 +150,8 @@ Result<Store::Created> Store::create(Handle directory, const std::string& name, 
 
 Result<Store::Created> Store::create_unnamed(Handle directory, mode_t mode) {
   FPFS_RETURN_IF_ERROR(impl_->array_failure());
-  FPFS_ASSIGN_OR_RETURN(const Handle sidecar, storage().open_at(directory, ".", O_TMPFILE | O_RDWR, mode));
+  FPFS_ASSIGN_OR_RETURN(const Handle sidecar,
+                        impl_->with_space([&] { return storage().open_at(directory, ".", O_TMPFILE | O_RDWR, mode); }));
   Result<Handle> node = storage().reopen(sidecar, O_PATH);
   if (!node.is_ok()) {
     storage().close(sidecar);
@@ -172,17 +182,17 @@ Result<Store::Created> Store::adopt_created(Handle sidecar, Handle directory, Ha
 
 Status Store::make_directory(Handle directory, const std::string& name, mode_t mode) {
   FPFS_RETURN_IF_ERROR(impl_->array_failure());
-  return storage().make_directory(directory, name, mode);
+  return impl_->with_space([&] { return storage().make_directory(directory, name, mode); });
 }
 
 Status Store::make_node(Handle directory, const std::string& name, mode_t mode, dev_t device) {
   FPFS_RETURN_IF_ERROR(impl_->array_failure());
-  return storage().make_node(directory, name, mode, device);
+  return impl_->with_space([&] { return storage().make_node(directory, name, mode, device); });
 }
 
 Status Store::symlink(const std::string& target, Handle directory, const std::string& name) {
   FPFS_RETURN_IF_ERROR(impl_->array_failure());
-  return storage().symlink(target, directory, name);
+  return impl_->with_space([&] { return storage().symlink(target, directory, name); });
 }
 
 Status Store::link(Handle node, Handle directory, const std::string& name) {

@@ -1,4 +1,7 @@
-// Freeing the objects of files that were unlinked or replaced.
+// Freeing the objects of files that were unlinked or replaced, and the places of chunks that were.
+//
+// Freeing runs in the background, one batch after the other. Whoever finds a drive full first helps: finish_frees()
+// takes what is queued and waits for what others took, so that space that was given up counts as free.
 //
 // The order is what matters: the name change must be durable before the first object goes, or a power cut would bring
 // back a name whose data is gone. Requests are gathered while a batch runs, so that removing a directory of many files
@@ -20,38 +23,83 @@ void Store::Impl::reclaim(std::vector<DoomedObjects> objects, Handle directory) 
     }
     inode = attributes->st_ino;
   }
-  {
-    MutexLock lock(reclaim_mutex_);
-    if (directory != kNoHandle && !reclaim_queue_.directories.emplace(inode, directory).second)
-      storage().close(directory);
-    reclaim_queue_.objects.insert(reclaim_queue_.objects.end(), objects.begin(), objects.end());
-    if (reclaim_running_) return;
-    reclaim_running_ = true;
-  }
-  post([this] { run_reclaim(); });
+  MutexLock lock(reclaim_mutex_);
+  if (directory != kNoHandle && !reclaim_queue_.directories.emplace(inode, directory).second)
+    storage().close(directory);
+  reclaim_queue_.objects.insert(reclaim_queue_.objects.end(), objects.begin(), objects.end());
+  start_reclaim();
 }
 
-void Store::Impl::run_reclaim() {
-  for (;;) {
-    ReclaimBatch batch;
-    {
-      MutexLock lock(reclaim_mutex_);
-      if (reclaim_queue_.objects.empty() && reclaim_queue_.directories.empty()) {
-        reclaim_running_ = false;
-        return;
+void Store::Impl::post_free(Executor::Task task) {
+  MutexLock lock(reclaim_mutex_);
+  reclaim_queue_.tasks.push_back(std::move(task));
+  start_reclaim();
+}
+
+void Store::Impl::start_reclaim() {
+  if (reclaim_posted_) return;
+  reclaim_posted_ = true;
+  post([this] {
+    for (;;) {
+      while (reclaim_queued()) {
       }
-      std::swap(batch, reclaim_queue_);
+      MutexLock running(reclaim_mutex_);
+      if (!reclaim_queue_.is_empty()) continue;
+      reclaim_posted_ = false;
+      return;
     }
-    const Status status = reclaim_batch(batch);
-    for (const auto& [inode, handle] : batch.directories) storage().close(handle);
-    if (!status.is_ok()) {
-      log(LogLevel::kWarning, "cannot free the objects of removed files: {}; fsck -p will", status.message());
-      note_failure();
+  });
+}
+
+bool Store::Impl::reclaim_queued() {
+  ReclaimBatch batch;
+  {
+    MutexLock lock(reclaim_mutex_);
+    if (reclaim_queue_.is_empty()) return false;
+    std::swap(batch, reclaim_queue_);
+    ++reclaims_running_;
+  }
+  const Status status = reclaim_batch(batch);
+  for (const auto& [inode, handle] : batch.directories) storage().close(handle);
+  if (!status.is_ok()) {
+    log(LogLevel::kWarning, "cannot free the objects of removed files: {}; fsck -p will", status.message());
+    note_failure();
+  }
+  batch = ReclaimBatch();  // a task may hold the last reference to a file, which has more to free
+  MutexLock lock(reclaim_mutex_);
+  --reclaims_running_;
+  reclaim_done_.notify_all();
+  return true;
+}
+
+bool Store::Impl::finish_frees() {
+  bool freed = false;
+  for (;;) {
+    if (reclaim_queued()) {
+      freed = true;
+      continue;
     }
+    // In a simulation, which has one thread, nothing can be under way here.
+    MutexLock lock(reclaim_mutex_);
+    if (reclaims_running_ == 0) return freed;
+    freed = true;
+    while (reclaims_running_ > 0 && reclaim_queue_.is_empty()) reclaim_done_.wait(reclaim_mutex_);
+  }
+}
+
+void Store::Impl::wait_for_frees(std::chrono::milliseconds limit) {
+  if (environment->is_simulated()) return;
+  const auto deadline = std::chrono::steady_clock::now() + limit;
+  MutexLock lock(reclaim_mutex_);
+  while (reclaims_running_ > 0 || !reclaim_queue_.is_empty()) {
+    const auto now = std::chrono::steady_clock::now();
+    if (now >= deadline) return;
+    reclaim_done_.wait_for(reclaim_mutex_, deadline - now);
   }
 }
 
 Status Store::Impl::reclaim_batch(ReclaimBatch& batch) {
+  for (const Executor::Task& task : batch.tasks) task();
   for (const auto& [inode, handle] : batch.directories) {
     const Status synced = storage().fsync(handle);
     if (!synced.is_ok()) {
@@ -73,7 +121,7 @@ Status Store::Impl::reclaim_batch(ReclaimBatch& batch) {
 
 uint64_t Store::Impl::pending_frees() const {
   MutexLock lock(reclaim_mutex_);
-  return reclaim_queue_.objects.size();
+  return reclaim_queue_.objects.size() + reclaim_queue_.tasks.size() + reclaims_running_;
 }
 
 }  // namespace fpfs

@@ -30,6 +30,9 @@ Status check_options(const StoreOptions& options, uint32_t chunk_size) {
   return Status::ok();
 }
 
+// Closed files whose change time is remembered; some 6 MiB at most.
+constexpr size_t kChangeTimesMax = 65536;
+
 // Waits for one completion from another thread.
 class Arrival {
  public:
@@ -63,6 +66,7 @@ Status Store::Impl::start() {
   chunks = std::make_unique<CachedChunk[]>(pool->total());
   counters = std::make_unique<MemberCounters[]>(stripes.member_count);
   zeros = std::make_unique<std::byte[]>(kRequestBytesMax);
+  room = std::make_unique<Room>(storage(), *array, pool->total() * uint64_t{pool->buffer_size()});
   // Deep enough to keep every member busy while the reader works through what arrived; never the whole pool.
   if (options.read_ahead == 0) options.read_ahead = std::max(8U, 4U * stripes.member_count);
   options.read_ahead = std::min(options.read_ahead, pool->total() / 4);
@@ -141,6 +145,21 @@ Status Store::Impl::array_failure() const {
   if (!failed_.load(std::memory_order_acquire)) return Status::ok();
   MutexLock lock(failure_mutex_);
   return failure_;
+}
+
+void Store::Impl::remember_change_time(uint64_t key, const ChangeTime& time) {
+  if (time.own.tv_sec == 0 && time.own.tv_nsec == 0) return;  // nothing was committed
+  MutexLock lock(change_times_mutex_);
+  if (change_times_.insert_or_assign(key, time).second) change_times_order_.push_back(key);
+  if (change_times_order_.size() <= kChangeTimesMax) return;
+  change_times_.erase(change_times_order_.front());
+  change_times_order_.pop_front();
+}
+
+ChangeTime Store::Impl::recall_change_time(uint64_t key) {
+  MutexLock lock(change_times_mutex_);
+  const auto found = change_times_.find(key);
+  return found == change_times_.end() ? ChangeTime() : found->second;
 }
 
 std::shared_ptr<File> Store::Impl::find(uint64_t inode) {

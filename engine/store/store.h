@@ -109,7 +109,10 @@ class Store {
   Status chmod(Handle node, mode_t mode);
   Status chown(Handle node, uid_t uid, gid_t gid);
   Status set_times(Handle node, const struct timespec times[2]);
+  // What new data can use, as df shows it. Waits a moment for what is being freed.
   Result<struct statvfs> space();
+  // Frees what waits for it, however long that takes; false when there was nothing. Before a full drive is reported.
+  bool finish_frees();
 
   // --- files -------------------------------------------------------------------------------------------------------
   // Opens a regular file's content. All openers of one file (whatever its name) share one File. kCorruption when the

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <deque>
 #include <map>
 #include <unordered_map>
 
@@ -22,8 +23,14 @@ class Store::Impl final : public FileContext {
   void post(Executor::Task task) override;
   void post_after(std::chrono::milliseconds delay, Executor::Task task);
   void reclaim(std::vector<DoomedObjects> objects, Handle directory) override;
+  void post_free(Executor::Task task) override;
+  bool finish_frees() override;
+  // Waits until nothing waits to be freed, at most this long.
+  void wait_for_frees(std::chrono::milliseconds limit);
   void fail_array(const Status& status) override;
   Status array_failure() const override;
+  void remember_change_time(uint64_t key, const ChangeTime& time) override;
+  ChangeTime recall_change_time(uint64_t key) override;
 
   // --- open files
   // ------------------------------------------------------------------------------------------------------
@@ -47,9 +54,13 @@ class Store::Impl final : public FileContext {
   struct ReclaimBatch {
     std::map<uint64_t, Handle> directories;  // by inode number
     std::vector<DoomedObjects> objects;
+    std::vector<Executor::Task> tasks;
+    bool is_empty() const { return directories.empty() && objects.empty() && tasks.empty(); }
   };
-  void run_reclaim();
+  // Takes what is queued and frees it; false when there was nothing.
+  bool reclaim_queued();
   Status reclaim_batch(ReclaimBatch& batch);
+  void start_reclaim() FPFS_REQUIRES(reclaim_mutex_);
 
   mutable Mutex mutex_;
   std::unordered_map<uint64_t, std::weak_ptr<File>> files_ FPFS_GUARDED_BY(mutex_);
@@ -66,8 +77,13 @@ class Store::Impl final : public FileContext {
   std::atomic<bool> had_failure_{false};
   std::atomic<bool> relieving_{false};
   mutable Mutex reclaim_mutex_;
+  Mutex change_times_mutex_;
+  std::unordered_map<uint64_t, ChangeTime> change_times_ FPFS_GUARDED_BY(change_times_mutex_);
+  std::deque<uint64_t> change_times_order_ FPFS_GUARDED_BY(change_times_mutex_);  // the oldest goes first
   ReclaimBatch reclaim_queue_ FPFS_GUARDED_BY(reclaim_mutex_);
-  bool reclaim_running_ FPFS_GUARDED_BY(reclaim_mutex_) = false;
+  bool reclaim_posted_ FPFS_GUARDED_BY(reclaim_mutex_) = false;    // a task will take what is queued
+  unsigned reclaims_running_ FPFS_GUARDED_BY(reclaim_mutex_) = 0;  // batches taken and not done
+  CondVar reclaim_done_;
 };
 
 }  // namespace fpfs

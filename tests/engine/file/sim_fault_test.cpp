@@ -243,15 +243,16 @@ TEST_P(SilentFaultTest, FailedReadsAreReportedAndNotRemembered) {
 
 INSTANTIATE_TEST_SUITE_P(Seeds, SilentFaultTest, ::testing::Range<uint64_t>(0, 10));
 
-// A full drive: the saver hears of it, what was committed stays, and with space again everything works.
-TEST(FullDriveTest, NoSpaceIsReportedAndPasses) {
+// A drive that turns full behind the engine's back: the saver hears of it, what was committed stays, and with space
+// again everything works.
+TEST(FullDriveTest, SuddenLackOfSpaceIsReportedAndPasses) {
   for (uint64_t seed = 0; seed < 20; ++seed) {
     SimArray array(seed);
     std::shared_ptr<File> small = array.create("small");
     const Bytes kept = make_bytes(3 * kTestChunk, seed);
     ASSERT_TRUE(array.write(*small, 0, kept).is_ok());
     ASSERT_TRUE(array.control(*small, ControlRequest::Kind::kClose).is_ok());
-    array.sim().set_capacity(2, 300'000);
+    array.sim().set_capacity(2, 0);
     std::shared_ptr<File> big = array.create("big");
     Status status;
     const Bytes piece = make_bytes(4 * kTestChunk, seed + 1);
@@ -271,6 +272,94 @@ TEST(FullDriveTest, NoSpaceIsReportedAndPasses) {
     ASSERT_TRUE(array.commit(*again).is_ok());
   }
 }
+
+// A drive that is known to be nearly full: the write that does not fit is refused, and only that write.
+class NearlyFullTest : public ::testing::TestWithParam<uint64_t> {
+ protected:
+  static constexpr uint64_t kCapacity = 2 * kMiB;
+
+  NearlyFullTest() : array_(GetParam()) {
+    EXPECT_TRUE(array_.close().is_ok());
+    for (unsigned m = 0; m < 3; ++m) array_.sim().set_capacity(m, kCapacity);
+    array_.open();
+  }
+  // Writes pieces until one is refused; how many bytes were taken.
+  uint64_t fill(File& file, uint64_t seed) {
+    for (uint64_t offset = 0;; offset += kPiece) {
+      const Status status = array_.write(file, offset, make_bytes(kPiece, seed + offset));
+      if (!status.is_ok()) {
+        EXPECT_EQ(status.code(), StatusCode::kNoSpace) << status.message();
+        return offset;
+      }
+      EXPECT_LT(offset, 4 * kCapacity) << "more than the drives hold";
+      if (offset >= 4 * kCapacity) return offset;
+    }
+  }
+  bool holds(File& file, uint64_t seed, uint64_t length) {
+    const Result<Bytes> content = array_.read_all(file);
+    EXPECT_TRUE(content.is_ok()) << content.status().message();
+    if (!content.is_ok() || content->size() != length) return false;
+    for (uint64_t offset = 0; offset < length; offset += kPiece) {
+      const Bytes piece = make_bytes(kPiece, seed + offset);
+      if (!std::equal(piece.begin(), piece.end(), content->begin() + static_cast<ptrdiff_t>(offset))) return false;
+    }
+    return true;
+  }
+  static constexpr uint64_t kPiece = 50'000;
+  SimArray array_;
+};
+
+TEST_P(NearlyFullTest, RefusesWhatDoesNotFitAndKeepsTheRest) {
+  std::shared_ptr<File> file = array_.create("file");
+  const uint64_t taken = fill(*file, 1);
+  EXPECT_GT(taken, 2 * kCapacity);
+  ASSERT_TRUE(array_.control(*file, ControlRequest::Kind::kClose).is_ok());
+  file.reset();
+  array_.world().drain();
+  ASSERT_TRUE(array_.close().is_ok());
+  array_.open();
+  file = array_.open("file");
+  EXPECT_TRUE(holds(*file, 1, taken));
+}
+
+TEST_P(NearlyFullTest, SpaceGivenUpIsThereForTheNextWrite) {
+  uint64_t taken = 0;
+  for (uint64_t round = 0; round < 4; ++round) {
+    const std::string name = "file" + std::to_string(round);
+    std::shared_ptr<File> file = array_.create(name);
+    const uint64_t fitted = fill(*file, round);
+    EXPECT_GE(fitted + 8 * kPiece, taken) << "what was removed is still in the way";
+    taken = std::max(taken, fitted);
+    ASSERT_TRUE(array_.control(*file, ControlRequest::Kind::kClose).is_ok());
+    EXPECT_TRUE(holds(*file, round, fitted));
+    file.reset();
+    ASSERT_TRUE(array_.store().unlink(array_.store().root(), name).is_ok());
+    // Nothing runs in between: the next writer has to see to it.
+  }
+}
+
+TEST_P(NearlyFullTest, ReplacementThatDoesNotFitLeavesTheOldContent) {
+  std::shared_ptr<File> file = array_.create("file");
+  const Bytes old_content = make_bytes(2 * kCapacity, 5);
+  for (uint64_t offset = 0; offset < old_content.size(); offset += kPiece)
+    ASSERT_TRUE(
+        array_
+            .write(*file, offset,
+                   std::span(old_content).subspan(offset, std::min<uint64_t>(kPiece, old_content.size() - offset)))
+            .is_ok());
+  ASSERT_TRUE(array_.control(*file, ControlRequest::Kind::kClose).is_ok());
+  ASSERT_TRUE(array_.control(*file, ControlRequest::Kind::kTruncate, 0).is_ok());
+  fill(*file, 1);
+  EXPECT_EQ(array_.control(*file, ControlRequest::Kind::kClose).code(), StatusCode::kNoSpace);
+  file.reset();
+  array_.world().drain();
+  file = array_.open("file");
+  const Result<Bytes> content = array_.read_all(*file);
+  ASSERT_TRUE(content.is_ok()) << content.status().message();
+  EXPECT_TRUE(*content == old_content);
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, NearlyFullTest, ::testing::Range<uint64_t>(0, 8));
 
 }  // namespace
 }  // namespace fpfs::test

@@ -1,0 +1,60 @@
+#include "engine/file/room.h"
+
+#include <algorithm>
+
+#include "engine/base/units.h"
+
+namespace fpfs {
+
+namespace {
+constexpr uint64_t kKeptMax = 2 * kMiB;
+constexpr uint64_t kKeptShare = 64;   // of a small drive no more than one part in so many
+constexpr uint64_t kAheadShare = 16;  // of what is free, for one stream
+}  // namespace
+
+Room::Room(Storage& storage, const Array& array, uint64_t pool_bytes)
+    : storage_(storage), pool_bytes_(pool_bytes), devices_(array.member_count() + 1U) {
+  std::map<uint64_t, size_t> known;
+  for (MemberIndex m = 0; m < array.member_count(); ++m) {
+    const Member& member = array.member(m);
+    Device& device = devices_[m];
+    device.handle = member.objects;
+    device.number = member.device;
+    // A missing member (only ever read) has no room to look at.
+    device_by_member_.push_back(member.present ? known.emplace(member.device, m).first->second : m);
+  }
+  devices_.back().handle = array.tree();
+  for (Device& device : devices_)
+    if (device.handle != kNoHandle) look(device);
+}
+
+void Room::look(Device& device) {
+  const Result<struct statvfs> space = storage_.fstatvfs(device.handle);
+  if (!space.is_ok()) return;  // whatever is wrong, a write will tell
+  const uint64_t kept = std::min(kKeptMax, space->f_blocks * space->f_frsize / kKeptShare);
+  const uint64_t available = space->f_bavail * space->f_frsize;
+  device.kept.store(kept, std::memory_order_relaxed);
+  device.available.store(available, std::memory_order_relaxed);
+  const bool scarce = available < kept + pool_bytes_;
+  if (device.scarce.exchange(scarce) != scarce) scarce_.fetch_add(scarce ? 1 : -1);
+}
+
+bool Room::fits(Device& device, uint64_t bytes) {
+  look(device);
+  // Nothing else looks at the names' drive: it would count as scarce for ever.
+  if (Device& tree = devices_.back(); tree.scarce.load()) look(tree);
+  return device.available.load() >= device.kept.load() + device.unstored.load() + bytes;
+}
+
+uint64_t Room::ahead_max(MemberIndex member) const {
+  return device_of(member).available.load(std::memory_order_relaxed) / kAheadShare;
+}
+
+std::map<uint64_t, uint64_t> Room::withheld() const {
+  std::map<uint64_t, uint64_t> result;
+  for (size_t i = 0; i + 1 < devices_.size(); ++i)
+    if (device_by_member_[i] == i) result[devices_[i].number] = devices_[i].kept.load() + devices_[i].unstored.load();
+  return result;
+}
+
+}  // namespace fpfs

@@ -1,0 +1,65 @@
+// Room: what the drives have left for content that is in memory only.
+//
+// A local filesystem tells the writer that a drive is full by the write that does not fit. A write here is answered
+// when it is in memory, so it is taken only when the drives still have room for it behind everything that was taken
+// before and is not stored yet. As long as every drive has room for a whole pool of buffers, that costs one atomic
+// load.
+//
+// A little of every drive is kept free of content (kept()): records, names and the filesystem's own structures need
+// room too, and removing files must stay possible.
+//
+// Thread safety: all methods from any thread.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "engine/array/array.h"
+#include "engine/io/storage.h"
+
+namespace fpfs {
+
+class Room {
+ public:
+  // `pool_bytes`: the most that can be in memory only. The array and its storage outlive it.
+  Room(Storage& storage, const Array& array, uint64_t pool_bytes);
+
+  // Content that will need space of a member was taken into memory; it has its space now, or was given up.
+  void add_unstored(MemberIndex member, uint64_t bytes) { device_of(member).unstored.fetch_add(bytes); }
+  void remove_unstored(MemberIndex member, uint64_t bytes) { device_of(member).unstored.fetch_sub(bytes); }
+
+  // Some drive may not have room for a whole pool: ask fits() before taking content.
+  bool is_scarce() const { return scarce_.load(std::memory_order_relaxed) > 0; }
+  // Looks (a system call): `bytes` more fit on the member, or where the names are.
+  bool fits(MemberIndex member, uint64_t bytes) { return fits(device_of(member), bytes); }
+  bool fits_tree(uint64_t bytes) { return fits(devices_.back(), bytes); }
+  // Space of the member was allocated or freed: looks again.
+  void refresh(MemberIndex member) { look(device_of(member)); }
+  // Allocating ahead of a stream must not take what others need: the most that may be taken.
+  uint64_t ahead_max(MemberIndex member) const;
+  // By Member::device: what statfs must not offer, because it is kept or spoken for.
+  std::map<uint64_t, uint64_t> withheld() const;
+
+ private:
+  struct Device {
+    Handle handle = kNoHandle;
+    uint64_t number = 0;
+    std::atomic<uint64_t> kept{0}, available{UINT64_MAX}, unstored{0};
+    std::atomic<bool> scarce{false};
+  };
+  Device& device_of(MemberIndex member) { return devices_[device_by_member_[member]]; }
+  const Device& device_of(MemberIndex member) const { return devices_[device_by_member_[member]]; }
+  bool fits(Device& device, uint64_t bytes);
+  void look(Device& device);
+
+  Storage& storage_;
+  const uint64_t pool_bytes_;
+  std::vector<size_t> device_by_member_;
+  std::vector<Device> devices_;  // the members' drives, then the one that holds the names
+  std::atomic<int> scarce_{0};
+};
+
+}  // namespace fpfs
