@@ -60,7 +60,7 @@ void finish_setattr(fuse_req_t request, Inode& inode, const Times& times, const 
 void set_size(fuse_req_t request, Inode& inode, uint64_t size, int to_set, const fuse_file_info* info,
               const Times& times) {
   FileSystem& file_system = file_system_of(request);
-  Status status = drop_privileges(file_system, inode, (to_set & wire::kSetattrKillSetId) != 0);
+  Status status = drop_privileges(file_system, request, inode, (to_set & wire::kSetattrKillSetId) != 0);
   if (!status.is_ok()) return reply_status(request, status);
   std::shared_ptr<File> file;
   if (info != nullptr) {
@@ -97,6 +97,7 @@ void getattr(fuse_req_t request, fuse_ino_t node, fuse_file_info*) noexcept {
 void setattr(fuse_req_t request, fuse_ino_t node, struct stat* attributes, int to_set, fuse_file_info* info) noexcept {
   FileSystem& file_system = file_system_of(request);
   Inode& inode = file_system.inodes().get(node);
+  FileSystem::forget_access(inode);
   Status status = set_owner_and_mode(file_system, inode, *attributes, to_set);
   if (!status.is_ok()) return reply_status(request, status);
   const Times times = times_to_set(*attributes, to_set);

@@ -82,6 +82,7 @@ Status fill(Reply& reply, FileSystem& file_system, fuse_ino_t node, off_t offset
   if (!open.loaded || offset == 0) {
     FPFS_ASSIGN_OR_RETURN(open.entries, list(file_system, inode));
     open.loaded = true;
+    if (file_system.settings().directory_access_times) file_system.storage().note_access(inode.handle);
   }
   for (auto position = static_cast<size_t>(offset); position < open.entries.size(); ++position) {
     const DirectoryEntry& entry = open.entries[position];

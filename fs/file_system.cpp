@@ -9,6 +9,7 @@ constexpr size_t kCallsInitial = 128;
 constexpr size_t kReadCallsMax = 16384;  // about 1 KiB each
 constexpr size_t kWriteCallsMax = 1024;  // more than receive buffers can exist
 constexpr size_t kControlCallsMax = 65536;
+constexpr int64_t kDaySeconds = 86400;
 
 }  // namespace
 
@@ -26,9 +27,28 @@ void FileSystem::invalidate_attributes(const Inode& inode) {
   if (session_ != nullptr) (void)fuse_lowlevel_notify_inval_inode(session_, inodes_.node(inode), -1, 0);
 }
 
+void FileSystem::move_access_time(Inode& inode) {
+  if (inode.access_noted.exchange(environment_.now().tv_sec) == 0 && settings_.file_access_times)
+    storage().note_access(inode.handle);
+}
+
+bool FileSystem::access_is_due(Inode& inode) const {
+  if (!settings_.file_access_times) return false;
+  if (environment_.now().tv_sec - inode.access_noted.load() > kDaySeconds) forget_access(inode);
+  return inode.access_noted.load() == 0;
+}
+
 void FileSystem::run_in_background(std::function<void()> task) {
   others_under_way_.begin();
   environment_.executor().post([this, task = std::move(task)] {
+    task();
+    others_under_way_.end();
+  });
+}
+
+void FileSystem::run_later(std::chrono::milliseconds delay, std::function<void()> task) {
+  others_under_way_.begin();
+  environment_.executor().post_after(delay, [this, task = std::move(task)] {
     task();
     others_under_way_.end();
   });

@@ -27,8 +27,11 @@ class FileSystem {
   struct Settings {
     bool durable_at_close = true;
     bool sync_writes = false;  // mount option sync
-    unsigned threads = 0;      // for status
-    std::string mount_point;   // for status
+    // Reading moves access times, by the rules of the filesystem under tree/ (mount options noatime, nodiratime, ro).
+    bool file_access_times = true;
+    bool directory_access_times = true;
+    unsigned threads = 0;     // for status
+    std::string mount_point;  // for status
     std::string source;
   };
   // The store and the environment outlive it. `root` are the root's attributes.
@@ -56,11 +59,22 @@ class FileSystem {
   bool cached_reads() const { return cached_reads_.load(std::memory_order_relaxed) || !direct_mmap(); }
   // Before serving: the session, for notifications.
   void set_session(fuse_session* session) { session_ = session; }
+  // A file's content is about to be read: moves the access time. Cheap once it was moved.
+  void note_access(Inode& inode) {
+    if (inode.access_noted.load(std::memory_order_relaxed) == 0) move_access_time(inode);
+  }
+  // The file changed: the next read moves the access time again.
+  static void forget_access(Inode& inode) {
+    if (inode.access_noted.load(std::memory_order_relaxed) != 0) inode.access_noted.store(0, std::memory_order_relaxed);
+  }
+  // Reads must reach the daemon, as the next one may move the access time: so it is a day after it was moved, too.
+  bool access_is_due(Inode& inode) const;
   // Tells the kernel to ask for a node's attributes again, after a change that it did not ask for.
   void invalidate_attributes(const Inode& inode);
 
   // Runs blocking work (syncing a directory) off the workers; counted as a request under way.
   void run_in_background(std::function<void()> task);
+  void run_later(std::chrono::milliseconds delay, std::function<void()> task);
   // Starts a control request on `file`, kept open meanwhile. `then` runs once, maybe inside the call.
   void control(std::shared_ptr<File> file, ControlRequest::Kind kind, uint64_t offset, uint64_t length,
                std::function<void(const Status&)> then);
@@ -70,6 +84,8 @@ class FileSystem {
   void drain();
 
  private:
+  void move_access_time(Inode& inode);
+
   Environment& environment_;
   Store& store_;
   const Settings settings_;

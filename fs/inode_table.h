@@ -37,6 +37,8 @@ struct Inode {
   // check at every write.
   std::atomic<bool> may_have_set_id{true};
   std::atomic<bool> may_have_capability{true};
+  // When a read last moved the access time (seconds); 0 when the next one may move it again (relatime).
+  std::atomic<int64_t> access_noted{0};
 };
 
 class InodeTable {

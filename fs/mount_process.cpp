@@ -111,6 +111,8 @@ Status MountProcess::start() {
   FileSystem::Settings settings;
   settings.durable_at_close = options_.store.durable == StoreOptions::Durable::kClose;
   settings.sync_writes = options_.sync_writes;
+  settings.file_access_times = options_.access_times && !options_.store.array.read_only;
+  settings.directory_access_times = settings.file_access_times && options_.directory_access_times;
   settings.threads = thread_count(options_);
   settings.mount_point = options_.mount_point;
   settings.source = options_.source;

@@ -58,7 +58,9 @@ void readlink(fuse_req_t request, fuse_ino_t node) noexcept {
 void link(fuse_req_t request, fuse_ino_t node, fuse_ino_t new_parent, const char* new_name) noexcept {
   FileSystem& file_system = file_system_of(request);
   const Inode& directory = file_system.inodes().get(new_parent);
-  Status status = file_system.store().link(file_system.inodes().get(node).handle, directory.handle, new_name);
+  Inode& inode = file_system.inodes().get(node);
+  FileSystem::forget_access(inode);
+  Status status = file_system.store().link(inode.handle, directory.handle, new_name);
   if (!status.is_ok()) return reply_status(request, status);
   reply_node(request, file_system.store().lookup(directory.handle, new_name));
 }

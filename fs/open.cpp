@@ -1,7 +1,9 @@
 // open, create, release: from a node to a File and back.
 #include <fcntl.h>
+#include <sys/stat.h>
 
 #include <cerrno>
+#include <chrono>
 
 #include "fs/channel.h"
 #include "fs/creation.h"
@@ -33,7 +35,7 @@ void choose_caching(const FileSystem& file_system, bool writer, bool keep_pages,
 // write since they were read and the content was committed then: what a failed writer left in the cache must not
 // outlive it. A writer is counted in `writers` before it clears cached_commit, and here both are looked at in the
 // opposite order, so one of the two sees the other.
-bool may_keep_pages(const OpenFile& open) {
+bool may_keep_pages(const FileSystem& file_system, const OpenFile& open) {
   Inode& inode = *open.inode;
   if (open.may_write) {
     inode.cached_commit.store(0);
@@ -41,7 +43,7 @@ bool may_keep_pages(const OpenFile& open) {
   }
   const uint64_t commit = open.file->clean_commit();
   const uint64_t cached = inode.cached_commit.exchange(commit);
-  if (inode.writers.load() == 0) return commit != 0 && cached == commit;
+  if (inode.writers.load() == 0) return commit != 0 && cached == commit && !file_system.access_is_due(inode);
   inode.cached_commit.store(0);
   return false;
 }
@@ -50,7 +52,7 @@ void reply_opened(fuse_req_t request, std::shared_ptr<File> file, Inode& inode, 
   FileSystem& file_system = file_system_of(request);
   OpenFile& open = file_system.handles().add(std::move(file), inode, may_write(info));
   open.unflushed.store((info.flags & O_TRUNC) != 0);
-  choose_caching(file_system, open.may_write, may_keep_pages(open), info);
+  choose_caching(file_system, open.may_write, may_keep_pages(file_system, open), info);
   info.fh = OpenHandles::handle(open);
   if (fuse_reply_open(request, &info) != 0) file_system.handles().remove(open);
 }
@@ -61,12 +63,23 @@ void reply_created(fuse_req_t request, std::shared_ptr<File> file, const Store::
   if (!entry.is_ok()) return reply_status(request, entry.status());
   OpenFile& open = file_system.handles().add(std::move(file), file_system.inodes().get(entry->ino), may_write(info));
   open.unflushed.store(true);
-  choose_caching(file_system, open.may_write, may_keep_pages(open), info);
+  choose_caching(file_system, open.may_write, may_keep_pages(file_system, open), info);
   info.fh = OpenHandles::handle(open);
   if (fuse_reply_create(request, &*entry, &info) != 0) {
     file_system.handles().remove(open);
     file_system.inodes().forget(entry->ino, 1);
   }
+}
+
+// O_TRUNC: the content goes, and with it the times move, also when there was none. `then` gets the outcome.
+void truncate_opened(FileSystem& file_system, const std::shared_ptr<File>& file, Handle node,
+                     std::function<void(const Status&)> then) {
+  const bool was_empty = file->size() == 0;
+  auto truncated = [&file_system, node, was_empty, then = std::move(then)](const Status& status) {
+    constexpr struct timespec kTimes[2] = {{0, UTIME_OMIT}, {0, UTIME_NOW}};
+    then(status.is_ok() && was_empty ? file_system.store().set_times(node, kTimes) : status);
+  };
+  file_system.control(file, ControlRequest::Kind::kTruncate, 0, 0, std::move(truncated));
 }
 
 // Somebody made the name since the kernel looked: opens what is there, as open(2) with O_CREAT does.
@@ -86,26 +99,48 @@ void open_existing(fuse_req_t request, const Inode& parent, const char* name, co
     file_system_of(request).storage().close(node.handle);
     reply_status(request, status);
   };
-  file_system.control(*file, ControlRequest::Kind::kTruncate, 0, 0, std::move(truncated));
+  truncate_opened(file_system, *file, node->handle, std::move(truncated));
+}
+
+// A file whose writer failed shows its last committed content once the writer's handle is gone. The kernel sends that
+// behind the writer's close, maybe after the next open: such an open looks again for a while.
+constexpr unsigned kLooksAtFailed = 50;
+constexpr auto kBetweenLooks = std::chrono::milliseconds(2);
+
+struct Opening {
+  fuse_req_t request;
+  Inode& inode;
+  fuse_file_info info;
+  bool kill_set_id;
+  unsigned looks_left = kLooksAtFailed;
+};
+
+void open_node(Opening opening) {
+  const auto& [request, inode, info, kill_set_id, looks_left] = opening;
+  FileSystem& file_system = file_system_of(request);
+  const bool truncates = (info.flags & O_TRUNC) != 0;
+  Result<std::shared_ptr<File>> file = file_system.store().open_file(inode.handle, may_write(info) || truncates);
+  if (!file.is_ok()) return reply_status(request, file.status());
+  if (looks_left > 0 && !(*file)->error().is_ok()) {
+    --opening.looks_left;
+    return file_system.run_later(kBetweenLooks, [opening] { open_node(opening); });
+  }
+  if (!truncates) return reply_opened(request, std::move(*file), inode, info);
+
+  Status status = drop_privileges(file_system, request, inode, kill_set_id);
+  if (!status.is_ok()) return reply_status(request, status);
+  auto truncated = [opening, opened = *file](const Status& result) {
+    if (!result.is_ok()) return reply_status(opening.request, result);
+    reply_opened(opening.request, opened, opening.inode, opening.info);
+  };
+  truncate_opened(file_system, *file, inode.handle, std::move(truncated));
 }
 
 }  // namespace
 
 void open(fuse_req_t request, fuse_ino_t node, fuse_file_info* info) noexcept {
-  FileSystem& file_system = file_system_of(request);
-  Inode& inode = file_system.inodes().get(node);
-  const bool truncates = (info->flags & O_TRUNC) != 0;
-  Result<std::shared_ptr<File>> file = file_system.store().open_file(inode.handle, may_write(*info) || truncates);
-  if (!file.is_ok()) return reply_status(request, file.status());
-  if (!truncates) return reply_opened(request, std::move(*file), inode, *info);
-
-  Status status = drop_privileges(file_system, inode, Channel::current_request().kill_set_id);
-  if (!status.is_ok()) return reply_status(request, status);
-  auto truncated = [request, &inode, info = *info, opened = *file](const Status& result) {
-    if (!result.is_ok()) return reply_status(request, result);
-    reply_opened(request, opened, inode, info);
-  };
-  file_system.control(*file, ControlRequest::Kind::kTruncate, 0, 0, std::move(truncated));
+  Inode& inode = file_system_of(request).inodes().get(node);
+  open_node({request, inode, *info, Channel::current_request().kill_set_id});
 }
 
 void create(fuse_req_t request, fuse_ino_t parent, const char* name, mode_t mode, fuse_file_info* info) noexcept {
@@ -146,7 +181,11 @@ void release(fuse_req_t request, fuse_ino_t, fuse_file_info* info) noexcept {
       file_system.control(std::move(file), ControlRequest::Kind::kClose, 0, 0, log_fault);
     }
   }
+  const bool failed = open.may_write && !open.file->error().is_ok();
+  Inode& inode = *open.inode;
   file_system.handles().remove(open);
+  // What the kernel knows of its size may be that of content which was given up.
+  if (failed) file_system.invalidate_attributes(inode);
   fuse_reply_err(request, 0);
 }
 

@@ -216,6 +216,8 @@ Status apply_option(MountOptions& options, const std::string& text) {
     options.sync_writes = true;
     return Status::ok();
   }
+  if (name == "atime" || name == "noatime") options.access_times = name == "atime";
+  if (name == "diratime" || name == "nodiratime") options.directory_access_times = name == "diratime";
   if (contains(kKernelOptions, text) || has_prefix(kKernelPrefixes, text)) {
     options.kernel_options.push_back(text);
     return Status::ok();

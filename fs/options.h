@@ -22,6 +22,9 @@ struct MountOptions {
   bool allow_other = false;
   bool nonempty = false;     // mount over a directory that holds something
   bool sync_writes = false;  // the mount option `sync`: every write as if the file were opened with O_SYNC
+  // Reading moves access times by the rules of the filesystem that holds the names; `noatime` and `nodiratime` stop it.
+  bool access_times = true;
+  bool directory_access_times = true;
   // Workers that read requests, 1 .. 256; 0: max(4, 2 * cores). Each request is handled without waiting for a drive, so
   // more threads help only many-client loads.
   unsigned threads = 0;

@@ -33,6 +33,7 @@ void read(fuse_req_t request, fuse_ino_t, size_t size, off_t offset, fuse_file_i
   }
   FileSystem& file_system = file_system_of(request);
   OpenFile& open = OpenHandles::file(info->fh);
+  file_system.note_access(*open.inode);
   ReadCall& call = file_system.read_calls().take();
   call.file_system = &file_system;
   call.open = &open;

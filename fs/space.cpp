@@ -17,11 +17,14 @@ namespace {
 Status check_room(FileSystem& file_system, const File& file, uint64_t end) {
   const uint64_t size = file.size();
   if (end <= size) return Status::ok();
-  FPFS_ASSIGN_OR_RETURN(const struct statvfs space, file_system.store().space());
-  const uint64_t available = space.f_bavail * space.f_frsize;
-  if (end - size > available)
+  for (bool again : {true, false}) {
+    FPFS_ASSIGN_OR_RETURN(const struct statvfs space, file_system.store().space());
+    const uint64_t available = space.f_bavail * space.f_frsize;
+    if (end - size <= available) return Status::ok();
+    if (again && file_system.store().finish_frees()) continue;
     return Status::error(StatusCode::kNoSpace,
                          "fallocate of " + format_size(end - size) + " with " + format_size(available) + " free");
+  }
   return Status::ok();
 }
 
@@ -58,7 +61,7 @@ void fallocate(fuse_req_t request, fuse_ino_t node, int mode, off_t offset, off_
     fuse_reply_err(request, EOPNOTSUPP);
     return;
   }
-  Status status = drop_privileges(file_system, file_system.inodes().get(node), false);
+  Status status = drop_privileges(file_system, request, file_system.inodes().get(node), !may_keep_set_id(request));
   if (status.is_ok() && kind != FALLOC_FL_PUNCH_HOLE) status = check_room(file_system, *file, begin + count);
   if (!status.is_ok()) return reply_status(request, status);
   if (kind != 0) return punch(request, file, begin, count, !keep_size);

@@ -6,6 +6,7 @@ namespace fpfs::operations {
 namespace {
 
 void commit_then_reply(fuse_req_t request, const OpenFile& open, ControlRequest::Kind kind) {
+  FileSystem::forget_access(*open.inode);  // the commit moves the sidecar's other times
   file_system_of(request).control(open.file, kind, 0, 0,
                                   [request](const Status& status) { reply_status(request, status); });
 }
