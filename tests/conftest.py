@@ -1,4 +1,4 @@
-"""Fixtures of the tests through a mount (tests/mount, tests/clients).
+"""Fixtures of the tests through a mount (tests/mount, tests/posix, tests/clients).
 
 FPFS_LAB names the directory for drives, arrays and mounts (tests/run makes one and clears it away whatever happens);
 FPFS_BUILD the build under test; FPFS_TEST_LONG=1 asks for the long versions.
@@ -141,6 +141,20 @@ def array(request, make_array):
 def mount(request, array, make_mount):
     marker = request.node.get_closest_marker("mount_options")
     return make_mount(array, *(marker.args if marker else ()))
+
+
+# What must not make a difference to any behaviour. Small chunks and few buffers make boundaries and waiting routine.
+CONFIGURATIONS = {
+    "default": (None, ()),
+    "tiny": (65536, ("buffer_memory=16M", "read_ahead=2")),
+}
+
+
+@pytest.fixture(params=CONFIGURATIONS)
+def anywhere(request, make_array, make_mount):
+    """A mount, once for each configuration."""
+    chunk_size, options = CONFIGURATIONS[request.param]
+    return make_mount(make_array(chunk_size=chunk_size), *options)
 
 
 @pytest.fixture

@@ -174,6 +174,24 @@ def test_seek_data_and_hole(same):
     same(behaviour)
 
 
+def test_the_hole_begins_behind_the_data(same):
+    """Not at the next chunk: what copies holes as holes must not copy zeros."""
+    def behaviour(directory):
+        with open(directory / "sparse", "w+b", buffering=0) as file:
+            descriptor = file.fileno()
+            for offset in (0, 8 << 30):
+                os.pwrite(descriptor, b"\x55" * 65536, offset)
+            seen = []
+            for committed in (False, True):
+                seen += [os.lseek(descriptor, offset, whence) for offset in (0, 1, 65535, 65536, 300_000, 8 << 30)
+                         for whence in (os.SEEK_HOLE, os.SEEK_DATA)]
+                seen.append(attempt(os.lseek, descriptor, (8 << 30) + 65536, os.SEEK_HOLE))
+                os.fsync(descriptor)
+        return seen
+
+    same(behaviour)
+
+
 def test_fallocate(same):
     def behaviour(directory):
         path = directory / "file"

@@ -3,19 +3,6 @@ import itertools
 
 import pytest
 
-# What must not make a difference to any behaviour. Small chunks and few buffers make boundaries and waiting routine.
-CONFIGURATIONS = {
-    "default": (None, ()),
-    "tiny": (65536, ("buffer_memory=16M", "read_ahead=2")),
-}
-
-
-@pytest.fixture(params=CONFIGURATIONS)
-def anywhere(request, make_array, make_mount):
-    """A mount, once for each configuration."""
-    chunk_size, options = CONFIGURATIONS[request.param]
-    return make_mount(make_array(chunk_size=chunk_size), *options)
-
 
 @pytest.fixture
 def same(anywhere, native):

@@ -103,3 +103,46 @@ def test_lock_goes_with_its_process(same):
             return attempt(fcntl.lockf, file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     same(behaviour)
+
+
+F_OFD_GETLK, F_OFD_SETLK = 36, 37
+
+
+def test_open_file_description_locks(same):
+    """OFD locks belong to the open file, not to the process, and go with its last descriptor."""
+    def behaviour(directory):
+        path = directory / "file"
+        path.write_bytes(b"0" * 100)
+
+        def lock(file, kind, start, length, command=F_OFD_SETLK):
+            asked = struct.pack("hhqqi4x", kind, os.SEEK_SET, start, length, 0)
+            answer = attempt(fcntl.fcntl, file, command, asked)
+            return answer if isinstance(answer, str) else struct.unpack("hhqqi4x", answer)[:4]
+
+        with open(path, "r+b") as one, open(path, "r+b") as two:
+            seen = [lock(one, fcntl.F_WRLCK, 10, 20), lock(two, fcntl.F_WRLCK, 15, 1), lock(two, fcntl.F_RDLCK, 30, 5),
+                    lock(two, fcntl.F_WRLCK, 0, 0, F_OFD_GETLK), lock(one, fcntl.F_RDLCK, 0, 50),
+                    attempt(fcntl.lockf, two, fcntl.LOCK_EX | fcntl.LOCK_NB, 5, 0)]
+            copy = os.dup(one.fileno())
+            one.close()
+            seen.append(lock(two, fcntl.F_WRLCK, 0, 5))  # the copy still holds it
+            os.close(copy)
+            seen.append(lock(two, fcntl.F_WRLCK, 0, 5))
+        return seen
+
+    same(behaviour)
+
+
+def test_leases_and_locks_do_not_keep_a_file_from_being_removed(same):
+    def behaviour(directory):
+        path = directory / "file"
+        path.write_bytes(b"x")
+        with open(path, "r+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            fcntl.lockf(file, fcntl.LOCK_EX)
+            os.unlink(path)
+            path.write_bytes(b"another")
+            with open(path, "r+b") as other:
+                return attempt(fcntl.flock, other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    same(behaviour)

@@ -1,0 +1,165 @@
+"""A full drive, seen by who writes: what ext4 does on a drive of the same size, the mount does.
+
+The drives have room for the same amount of data, not for exactly the same: behaviours return what must be equal, never
+how much fitted.
+"""
+import os
+import time
+
+import pytest
+
+from lab.data import is_pattern, pattern, write_pattern
+from lab.system import attempt, fallocate
+
+pytestmark = [pytest.mark.root, pytest.mark.time_limit(240)]
+MIB = 1 << 20
+DRIVE = 48 * MIB
+
+
+@pytest.fixture
+def same_when_full(make_drive, make_array, make_mount, drives):
+    """same_when_full(behaviour): on a small drive and on an array of two, which together are as large."""
+    if drives.kind == "directories":
+        pytest.skip("no loop devices here: no small drives")
+    native = make_drive(2 * DRIVE).path
+    array = make_array(paths=[make_drive(DRIVE).path for _ in range(2)])
+    mount = make_mount(array)
+
+    def compare(behaviour):
+        results = [behaviour(path) for path in (native, mount.path)]
+        assert results[1] == results[0], "mount (left) and native directory (right) differ"
+        return mount
+
+    return compare
+
+
+def free(directory):
+    space = os.statvfs(directory)
+    return space.f_bavail * space.f_frsize
+
+
+def fill(path, block=MIB, flags=0):
+    """Writes until an error: its name, what fsync and close said, and how much was written."""
+    descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | flags, 0o644)
+    written = 0
+    while written < 1 << 30:
+        result = attempt(os.write, descriptor, pattern(1, written, block))
+        if isinstance(result, str):
+            break
+        written += result
+    return (result, attempt(os.fsync, descriptor), attempt(os.close, descriptor)), written
+
+
+def test_the_write_that_does_not_fit_fails(same_when_full):
+    """It alone: what was written before stays, fsync and close have nothing to report."""
+    def behaviour(directory):
+        path = directory / "file"
+        room = free(directory)
+        said, written = fill(path)
+        enough = written > 0.95 * room
+        whole = path.stat().st_size == written and is_pattern(path, 1, written)
+        with open(path, "r+b", buffering=0) as file:
+            file.truncate(5 * MIB)
+        again = [attempt(write_pattern, directory / "next", 2, 25 * MIB), is_pattern(directory / "next", 2, 25 * MIB)]
+        return said, enough, whole, again, is_pattern(path, 1, 5 * MIB)
+
+    mount = same_when_full(behaviour)
+    mount.remount()
+    assert is_pattern(mount.path / "file", 1, 5 * MIB) and is_pattern(mount.path / "next", 2, 25 * MIB)
+
+
+def test_removed_space_is_there_at_once(same_when_full):
+    """Rotation on a drive with room for one checkpoint and a half: no waiting between unlink and the next save."""
+    def behaviour(directory):
+        before = free(directory)
+        seen = []
+        for number in range(4):
+            seen.append(attempt(write_pattern, directory / f"step{number}", number, 55 * MIB))
+            seen.append(is_pattern(directory / f"step{number}", number, 55 * MIB))
+            os.unlink(directory / f"step{number}")
+        return seen, abs(free(directory) - before) < 4 * MIB
+
+    same_when_full(behaviour)
+
+
+def test_many_files_until_it_is_full(same_when_full):
+    def behaviour(directory):
+        errors, taken = set(), []
+        while len(taken) < 2000 and "ENOSPC" not in errors:
+            number = len(taken)
+            data = pattern(number, 0, (20_000, 200_000, 900_000)[number % 3])
+            descriptor = os.open(directory / str(number), os.O_CREAT | os.O_WRONLY, 0o644)
+            result = attempt(os.write, descriptor, data)
+            taken.append(0 if isinstance(result, str) else result)
+            errors.add(result if isinstance(result, str) else "taken")
+            errors.add(f"close {attempt(os.close, descriptor)}")
+        damaged = [number for number, size in enumerate(taken) if not is_pattern(directory / str(number), number, size)]
+        for number in range(len(taken)):
+            os.unlink(directory / str(number))
+        return errors, damaged, len(taken) > 100, attempt(write_pattern, directory / "last", 1, 50 * MIB)
+
+    same_when_full(behaviour)
+
+
+def test_names_on_a_full_drive(same_when_full):
+    """Removing, renaming and truncating work; with them there is room again."""
+    def behaviour(directory):
+        (directory / "sub").mkdir()
+        for number in range(10):
+            write_pattern(directory / f"sub/{number}", number, 2 * MIB)
+        fill(directory / "big")
+        fill(directory / "rest", block=4096)
+        seen = [attempt(os.rename, directory / "sub/1", directory / "sub/renamed"),
+                attempt(os.chmod, directory / "sub/2", 0o600), attempt(os.unlink, directory / "sub/3"),
+                attempt(os.unlink, directory / "sub/6"),
+                attempt(os.truncate, directory / "sub/4", MIB), attempt(os.link, directory / "sub/5", directory / "link"),
+                attempt(write_pattern, directory / "new", 9, MIB), is_pattern(directory / "new", 9, MIB),
+                is_pattern(directory / "sub/renamed", 1, 2 * MIB), is_pattern(directory / "sub/4", 4, MIB)]
+        return seen
+
+    same_when_full(behaviour)
+
+
+def test_fallocate_beyond_what_is_free(same_when_full):
+    def behaviour(directory):
+        with open(directory / "file", "w+b", buffering=0) as file:
+            seen = [attempt(fallocate, file.fileno(), 0, 0, 400 * MIB)]
+            file.truncate(0)  # what of it was allocated all the same
+            seen += [attempt(fallocate, file.fileno(), 0, 0, 30 * MIB), os.fstat(file.fileno()).st_size]
+            seen += [attempt(write_pattern, directory / "other", 1, 30 * MIB), is_pattern(directory / "other", 1, 30 * MIB)]
+        return seen
+
+    same_when_full(behaviour)
+
+
+def test_appending_goes_on_after_the_error(same_when_full):
+    """A log on a full drive: the refused line is lost, those before and after are not."""
+    def behaviour(directory):
+        log = os.open(directory / "log", os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o644)
+        os.write(log, b"first\n" * 10000)
+        fill(directory / "big")
+        fill(directory / "rest", block=4096)
+        line = b"x" * (8 * MIB)
+        refused = attempt(os.write, log, line)
+        os.unlink(directory / "big")
+        deadline = time.monotonic() + 5
+        os.write(log, b"second\n")
+        os.fsync(log)
+        os.close(log)
+        content = (directory / "log").read_bytes()
+        return (refused == "ENOSPC" or refused < len(line), content.startswith(b"first\n" * 10000),
+                content.endswith(b"second\n"), time.monotonic() < deadline)
+
+    same_when_full(behaviour)
+
+
+def test_replacement_that_does_not_fit_leaves_the_old(make_drive, make_array, make_mount, drives):
+    """Better than ext4, which has thrown the old content away by then: the writer is told, also at close."""
+    if drives.kind == "directories":
+        pytest.skip("no loop devices here: no small drives")
+    mount = make_mount(make_array(paths=[make_drive(DRIVE).path for _ in range(2)]))
+    path = mount.path / "checkpoint"
+    write_pattern(path, 1, 45 * MIB)
+    said, _ = fill(path, flags=os.O_TRUNC)
+    assert said == ("ENOSPC", "ENOSPC", "ENOSPC")
+    assert is_pattern(path, 1, 45 * MIB)

@@ -1,0 +1,137 @@
+"""Reading directories while they change."""
+import ctypes
+import os
+import random
+import threading
+
+import pytest
+
+from lab import LONG
+from lab.system import libc
+
+libc.opendir.restype = ctypes.c_void_p
+libc.readdir.restype = ctypes.c_void_p
+libc.readdir.argtypes = libc.closedir.argtypes = libc.rewinddir.argtypes = libc.telldir.argtypes = [ctypes.c_void_p]
+libc.telldir.restype = ctypes.c_long
+libc.seekdir.argtypes = [ctypes.c_void_p, ctypes.c_long]
+NAME_OFFSET = 19  # of struct dirent
+
+
+class Stream:
+    """opendir(3) and what goes with it."""
+
+    def __init__(self, path):
+        self.pointer = libc.opendir(os.fsencode(path))
+        assert self.pointer
+
+    def read(self):
+        entry = libc.readdir(self.pointer)
+        return ctypes.string_at(entry + NAME_OFFSET).decode() if entry else None
+
+    def rest(self):
+        return list(iter(self.read, None))
+
+    def tell(self):
+        return libc.telldir(self.pointer)
+
+    def seek(self, position):
+        libc.seekdir(self.pointer, position)
+
+    def rewind(self):
+        libc.rewinddir(self.pointer)
+
+    def close(self):
+        libc.closedir(self.pointer)
+
+
+def make(directory, names):
+    for name in names:
+        os.close(os.open(directory / name, os.O_CREAT | os.O_WRONLY))
+
+
+def test_positions_are_kept(same):
+    def behaviour(directory):
+        make(directory, [f"entry{number:04d}" for number in range(3000)])
+        stream = Stream(directory)
+        seen = [stream.read() for _ in range(1000)]
+        position = stream.tell()
+        rest = stream.rest()
+        stream.seek(position)
+        again = stream.rest()
+        stream.rewind()
+        whole = stream.rest()
+        make(directory, ["new"])
+        stream.rewind()
+        with_new = stream.rest()
+        stream.close()
+        return rest == again, seen + rest == whole, sorted(whole), sorted(set(with_new) - set(whole))
+
+    same(behaviour)
+
+
+def test_an_open_listing_of_a_removed_directory(same):
+    def behaviour(directory):
+        sub = directory / "sub"
+        sub.mkdir()
+        stream = Stream(sub)
+        os.rmdir(sub)
+        first = stream.rest()
+        stream.rewind()
+        second = stream.rest()
+        stream.close()
+        return set(first) <= {".", ".."}, second
+
+    same(behaviour)
+
+
+@pytest.mark.time_limit(400)
+def test_a_hundred_thousand_entries_under_change(mount):
+    """What is there from the beginning to the end of a listing is listed exactly once; nothing appears that never was."""
+    count = 100_000 if LONG else 30_000
+    stable = {f"stable-{number:06d}" for number in range(count)}
+    make(mount.path, stable)
+    stop = threading.Event()
+    made = set()
+
+    def change():
+        rolls = random.Random(3)
+        number = 0
+        present = []
+        while not stop.is_set():
+            number += 1
+            name = f"coming-{number}"
+            made.add(name)
+            make(mount.path, [name])
+            present.append(name)
+            if len(present) > 200:
+                index = rolls.randrange(len(present))
+                present[index], present[-1] = present[-1], present[index]
+                gone = present.pop()
+                if number % 2:
+                    os.unlink(mount.path / gone)
+                else:
+                    os.rename(mount.path / gone, mount.path / (gone + "-moved"))
+                    made.add(gone + "-moved")
+
+    changer = threading.Thread(target=change)
+    changer.start()
+    try:
+        for _ in range(3):
+            stream = Stream(mount.path)
+            seen = stream.rest()
+            stream.close()
+            assert len(seen) == len(set(seen)), "an entry was listed twice"
+            names = set(seen) - {".", ".."}
+            assert stable <= names, f"{len(stable - names)} entries were left out"
+            assert names - stable <= made
+        with os.scandir(mount.path) as entries:  # with attributes: readdirplus
+            listed = [entry.name for entry in entries if entry.stat(follow_symlinks=False).st_size == 0]
+            assert stable <= set(listed)
+    finally:
+        stop.set()
+        changer.join()
+    # Removing what is being listed, as rm -r does.
+    with os.scandir(mount.path) as entries:
+        for entry in entries:
+            os.unlink(entry.path)
+    assert os.listdir(mount.path) == []
