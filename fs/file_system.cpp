@@ -18,6 +18,7 @@ FileSystem::FileSystem(Environment& environment, Store& store, Settings settings
       store_(store),
       settings_(std::move(settings)),
       inodes_(store.storage(), store.root(), root),
+      pruner_(inodes_, settings_.nodes_max),
       read_calls_(kCallsInitial, kReadCallsMax),
       write_calls_(kCallsInitial, kWriteCallsMax),
       control_calls_(kCallsInitial, kControlCallsMax) {}
@@ -36,6 +37,13 @@ bool FileSystem::access_is_due(Inode& inode) const {
   if (!settings_.file_access_times) return false;
   if (environment_.now().tv_sec - inode.access_noted.load() > kDaySeconds) forget_access(inode);
   return inode.access_noted.load() == 0;
+}
+
+void FileSystem::start_pruning() {
+  run_in_background([this] {
+    if (session_ != nullptr) pruner_.run(session_);
+    pruning_.store(false);
+  });
 }
 
 void FileSystem::run_in_background(std::function<void()> task) {

@@ -18,6 +18,7 @@
 #include "fs/calls.h"
 #include "fs/fuse_library.h"
 #include "fs/inode_table.h"
+#include "fs/node_pruner.h"
 #include "fs/open_handles.h"
 
 namespace fpfs {
@@ -30,8 +31,9 @@ class FileSystem {
     // Reading moves access times, by the rules of the filesystem under tree/ (mount options noatime, nodiratime, ro).
     bool file_access_times = true;
     bool directory_access_times = true;
-    unsigned threads = 0;     // for status
-    std::string mount_point;  // for status
+    size_t nodes_max = SIZE_MAX;  // that the kernel may remember, roughly
+    unsigned threads = 0;         // for status
+    std::string mount_point;      // for status
     std::string source;
   };
   // The store and the environment outlive it. `root` are the root's attributes.
@@ -69,6 +71,10 @@ class FileSystem {
   }
   // Reads must reach the daemon, as the next one may move the access time: so it is a day after it was moved, too.
   bool access_is_due(Inode& inode) const;
+  // The kernel got to know one more node: maybe it should forget others.
+  void node_added() {
+    if (pruner_.is_due() && !pruning_.exchange(true)) start_pruning();
+  }
   // Tells the kernel to ask for a node's attributes again, after a change that it did not ask for.
   void invalidate_attributes(const Inode& inode);
 
@@ -85,6 +91,7 @@ class FileSystem {
 
  private:
   void move_access_time(Inode& inode);
+  void start_pruning();
 
   Environment& environment_;
   Store& store_;
@@ -92,6 +99,8 @@ class FileSystem {
   const std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
   InodeTable inodes_;
   OpenHandles handles_;
+  NodePruner pruner_;
+  std::atomic<bool> pruning_{false};
   CallPool<ReadCall> read_calls_;
   CallPool<WriteCall> write_calls_;
   CallPool<ControlCall> control_calls_;

@@ -35,6 +35,15 @@ struct OutHeader {
 };
 static_assert(sizeof(OutHeader) == 16);
 
+// A message of the daemon's own: OutHeader::unique is 0 and `error` says what it is.
+constexpr int32_t kNotifyPrune = 9;
+struct PruneOut {
+  uint32_t count;  // node numbers that follow
+  uint32_t padding;
+  uint64_t spare;
+};
+static_assert(sizeof(PruneOut) == 16);
+
 constexpr uint32_t kOpcodeOpen = 14;
 constexpr uint32_t kOpcodeRead = 15;
 constexpr uint32_t kOpcodeWrite = 16;

@@ -36,6 +36,8 @@ Result<Inode*> InodeTable::remember(Handle handle, const struct stat& attributes
       entry->handle = handle;
       entry->number = attributes.st_ino;
       entry->generation = next_generation_++;
+      entry->is_directory = S_ISDIR(attributes.st_mode);
+      size_.store(inodes_.size(), std::memory_order_relaxed);
     }
     inode = entry.get();
     ++inode->lookups;
@@ -56,14 +58,49 @@ void InodeTable::forget(uint64_t node, uint64_t count) {
     auto entry = inodes_.find(inode.number);
     gone = std::move(entry->second);
     inodes_.erase(entry);
+    size_.store(inodes_.size(), std::memory_order_relaxed);
   }
   // Closed only after the entry is gone: while it is open, no other file can have this st_ino.
   storage_.close(gone->handle);
 }
 
-size_t InodeTable::size() const {
+// Goes round the table bucket by bucket, so that each call finds other nodes than the one before.
+void InodeTable::visit_unused(size_t count, const std::function<bool(Inode&)>& visit) {
+  const size_t buckets = inodes_.bucket_count();
+  for (size_t passed = 0; passed < buckets && count > 0; ++passed) {
+    next_bucket_ = (next_bucket_ + 1) % buckets;
+    for (auto entry = inodes_.begin(next_bucket_); entry != inodes_.end(next_bucket_); ++entry)
+      if (entry->second->opens.load(std::memory_order_relaxed) == 0 && count > 0 && visit(*entry->second)) --count;
+  }
+}
+
+std::vector<uint64_t> InodeTable::pick_unused(size_t count) {
+  std::vector<uint64_t> nodes;
   MutexLock lock(mutex_);
-  return inodes_.size();
+  visit_unused(count, [&](Inode& inode) {
+    nodes.push_back(node(inode));
+    return true;
+  });
+  return nodes;
+}
+
+std::vector<InodeTable::Entry> InodeTable::pick_unused_entries(size_t count) {
+  std::vector<Entry> entries;
+  MutexLock lock(mutex_);
+  visit_unused(count, [&](Inode& inode) FPFS_NO_THREAD_SAFETY_ANALYSIS {
+    if (inode.is_directory) return false;
+    Result<Storage::Place> place = storage_.place_of(inode.handle);
+    if (!place.is_ok()) return false;
+    if (place->directory == root_.number) {
+      entries.push_back({kRootNode, std::move(place->name)});
+      return true;
+    }
+    const auto directory = inodes_.find(place->directory);
+    if (directory == inodes_.end()) return false;
+    entries.push_back({node(*directory->second), std::move(place->name)});
+    return true;
+  });
+  return entries;
 }
 
 }  // namespace fpfs

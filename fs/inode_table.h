@@ -15,8 +15,11 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <string>
 #include <unordered_map>
+#include <vector>
 
 #include "engine/base/mutex.h"
 #include "engine/base/status.h"
@@ -29,6 +32,8 @@ struct Inode {
   uint64_t number = 0;        // st_ino
   uint64_t generation = 0;    // makes (address, generation) unique over the life of the mount
   uint64_t lookups = 0;       // guarded by the table
+  bool is_directory = false;
+  std::atomic<unsigned> opens{0};  // handles of open files
   // Handles that may write. While there are some, attributes are cached for a short time only.
   std::atomic<unsigned> writers{0};
   // The commit (File::clean_commit()) that the pages in the kernel's cache are of; 0: unknown. See open.cpp.
@@ -63,13 +68,26 @@ class InodeTable {
   bool is_root(const Inode& inode) const { return &inode == &root_; }
   // The kernel drops `count` lookups of a node.
   void forget(uint64_t node, uint64_t count);
-  size_t size() const;  // without the root
+  size_t size() const { return size_.load(std::memory_order_relaxed); }  // without the root
+
+  // Up to `count` nodes that no file is open of, and that a kernel might forget: others each time.
+  std::vector<uint64_t> pick_unused(size_t count);
+  // The same for what is no directory, with the node of its directory and its name.
+  struct Entry {
+    uint64_t directory = 0;
+    std::string name;
+  };
+  std::vector<Entry> pick_unused_entries(size_t count);
 
  private:
+  void visit_unused(size_t count, const std::function<bool(Inode&)>& visit) FPFS_REQUIRES(mutex_);
+
   Storage& storage_;
   const dev_t device_;
   Inode root_;
+  std::atomic<size_t> size_{0};
   mutable Mutex mutex_;
+  size_t next_bucket_ FPFS_GUARDED_BY(mutex_) = 0;  // where pick_unused() goes on
   uint64_t next_generation_ FPFS_GUARDED_BY(mutex_) = 1;
   std::unordered_map<uint64_t, std::unique_ptr<Inode>> inodes_ FPFS_GUARDED_BY(mutex_);  // by st_ino
 };

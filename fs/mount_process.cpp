@@ -55,6 +55,15 @@ void raise_priority() {
   std::ofstream("/proc/self/autogroup") << kNice << std::flush;
 }
 
+// Half of the descriptors are for nodes; more nodes than this cost more memory than they save time.
+constexpr size_t kNodesMax = 256 * 1024;
+
+size_t nodes_max() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return kNodesMax;
+  return static_cast<size_t>(std::min<rlim_t>(limit.rlim_cur / 2, kNodesMax));
+}
+
 int open_signals() {
   sigset_t set;
   sigemptyset(&set);
@@ -113,6 +122,7 @@ Status MountProcess::start() {
   settings.sync_writes = options_.sync_writes;
   settings.file_access_times = options_.access_times && !options_.store.array.read_only;
   settings.directory_access_times = settings.file_access_times && options_.directory_access_times;
+  settings.nodes_max = nodes_max();
   settings.threads = thread_count(options_);
   settings.mount_point = options_.mount_point;
   settings.source = options_.source;

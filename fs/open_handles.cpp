@@ -7,6 +7,7 @@ OpenFile& OpenHandles::add(std::shared_ptr<File> file, Inode& inode, bool may_wr
   open->file = std::move(file);
   open->inode = &inode;
   open->may_write = may_write;
+  inode.opens.fetch_add(1, std::memory_order_relaxed);
   if (may_write) inode.writers.fetch_add(1);
   OpenFile& result = *open;
   MutexLock lock(mutex_);
@@ -15,6 +16,7 @@ OpenFile& OpenHandles::add(std::shared_ptr<File> file, Inode& inode, bool may_wr
 }
 
 void OpenHandles::remove(OpenFile& open) {
+  open.inode->opens.fetch_sub(1, std::memory_order_relaxed);
   if (open.may_write) open.inode->writers.fetch_sub(1, std::memory_order_relaxed);
   std::unique_ptr<OpenFile> gone;  // destroyed after the lock: the last reference to a File may go with it
   MutexLock lock(mutex_);

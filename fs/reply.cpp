@@ -20,6 +20,7 @@ double attribute_seconds(const Inode& inode) {
 
 Result<fuse_entry_param> make_entry(FileSystem& file_system, const Store::Node& node) {
   FPFS_ASSIGN_OR_RETURN(Inode * inode, file_system.inodes().remember(node.handle, node.attributes));
+  file_system.node_added();
   fuse_entry_param entry{};
   entry.ino = file_system.inodes().node(*inode);
   entry.generation = inode->generation;

@@ -114,8 +114,9 @@ def make_mount(request, lab, numbers):
     mounts = request.session.stash.setdefault(MOUNTS, [])
     mounts.clear()
 
-    def make(array, *options):
+    def make(array, *options, prefix=()):
         mounts.append(Mount(array, lab / f"mount{next(numbers)}", options))
+        mounts[-1].prefix = list(prefix)
         return mounts[-1].start()
 
     yield make

@@ -268,6 +268,16 @@ Status PosixStorage::link(Handle handle, Handle directory, const std::string& na
   return done(result, "link", directory, name);
 }
 
+Result<Storage::Place> PosixStorage::place_of(Handle handle) {
+  const std::string path = path_of(handle);
+  const size_t slash = path.rfind('/');
+  if (slash == std::string::npos || path.ends_with(" (deleted)"))
+    return Status::error(StatusCode::kNotFound, path + " has no place");
+  struct stat directory;
+  if (::lstat(path.substr(0, std::max<size_t>(slash, 1)).c_str(), &directory) < 0) return failure("stat above", handle);
+  return Place{directory.st_ino, path.substr(slash + 1)};
+}
+
 Status PosixStorage::symlink(const std::string& target, Handle directory, const std::string& name) {
   FPFS_RETURN_IF_ERROR(check_name("symlink", name));
   return done(::symlinkat(target.c_str(), directory, name.c_str()), "symlink", directory, name);

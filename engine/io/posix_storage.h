@@ -41,6 +41,7 @@ class PosixStorage final : public Storage {
   Status rename(Handle from, const std::string& from_name, Handle to, const std::string& to_name,
                 unsigned flags) override;
   Status link(Handle handle, Handle directory, const std::string& name) override;
+  Result<Place> place_of(Handle handle) override;
   Status symlink(const std::string& target, Handle directory, const std::string& name) override;
   Result<std::string> read_link(Handle handle) override;
   Status make_node(Handle directory, const std::string& name, mode_t mode, dev_t device) override;

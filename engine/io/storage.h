@@ -86,6 +86,15 @@ class Storage {
                         unsigned flags) = 0;
   // A further hard link to what `handle` refers to.
   virtual Status link(Handle handle, Handle directory, const std::string& name) = 0;
+  // Where the name is that a handle was opened by, as far as the kernel knows: the directory's inode number and the
+  // name in it. kNotFound when it was removed.
+  struct Place {
+    uint64_t directory = 0;
+    std::string name;
+  };
+  virtual Result<Place> place_of(Handle handle) {
+    return Status::error(StatusCode::kUnsupported, "the place of " + describe(handle));
+  }
   virtual Status symlink(const std::string& target, Handle directory, const std::string& name) = 0;
   virtual Result<std::string> read_link(Handle handle) = 0;  // an O_PATH handle of the link itself
   virtual Status make_node(Handle directory, const std::string& name, mode_t mode, dev_t device) = 0;

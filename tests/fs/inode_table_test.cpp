@@ -165,5 +165,43 @@ TEST_F(InodeTableTest, ThreadsLookUpAndForgetTheSameNames) {
   EXPECT_EQ(table_->size(), 0U);
 }
 
+TEST_F(InodeTableTest, PicksEachUnusedNodeInTurn) {
+  std::set<uint64_t> unused;
+  for (int i = 0; i < 100; ++i) {
+    make(std::to_string(i));
+    Inode& inode = look_up(std::to_string(i));
+    if (i % 10 == 0)
+      inode.opens.store(1);
+    else
+      unused.insert(table_->node(inode));
+  }
+  std::set<uint64_t> seen;
+  for (int i = 0; i < 30; ++i)
+    for (const uint64_t node : table_->pick_unused(30)) seen.insert(node);
+  EXPECT_EQ(seen, unused);
+  EXPECT_LE(table_->pick_unused(7).size(), 7U);
+}
+
+TEST_F(InodeTableTest, PicksNamesWithTheirDirectories) {
+  ASSERT_TRUE(storage_.make_directory(root_, "dir", 0700).is_ok());
+  Inode& directory = look_up("dir");
+  make("a");
+  make("gone");
+  look_up("a");
+  look_up("gone");
+  ASSERT_TRUE(storage_.unlink(root_, "gone").is_ok());
+  ASSERT_TRUE(storage_.rename(root_, "a", root_, "renamed", 0).is_ok());
+  Result<Handle> made = storage_.open_at(directory.handle, "below", O_RDWR | O_CREAT, 0600);
+  ASSERT_TRUE(made.is_ok());
+  storage_.close(*made);
+  Result<Handle> below = storage_.open_at(directory.handle, "below", O_PATH, 0);
+  ASSERT_TRUE(below.is_ok() && table_->remember(*below, attributes(*below)).is_ok());
+  std::set<std::pair<uint64_t, std::string>> seen;
+  for (const InodeTable::Entry& entry : table_->pick_unused_entries(100)) seen.insert({entry.directory, entry.name});
+  const std::set<std::pair<uint64_t, std::string>> expected = {{InodeTable::kRootNode, "renamed"},
+                                                               {table_->node(directory), "below"}};
+  EXPECT_EQ(seen, expected);
+}
+
 }  // namespace
 }  // namespace fpfs

@@ -62,6 +62,7 @@ class Mount:
         self.options = list(options)
         self.log_path = self.path.with_name(self.path.name + ".log")
         self.process = None
+        self.prefix = []  # a command that runs the daemon, with limits for example
         self.path.mkdir(parents=True, exist_ok=True)
 
     def start(self):
@@ -71,7 +72,7 @@ class Mount:
         flags = ["-o", ",".join(options)] if options else []
         with open(self.log_path, "ab") as log:
             self.process = subprocess.Popen(
-                [self.array.programs.mount, "-f", *flags, self.array.argument, str(self.path)],
+                [*self.prefix, self.array.programs.mount, "-f", *flags, self.array.argument, str(self.path)],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         deadline = time.monotonic() + 60
         while mount_table.entry_of(self.path) is None:

@@ -84,6 +84,26 @@ def test_an_open_listing_of_a_removed_directory(same):
     same(behaviour)
 
 
+@pytest.mark.root
+@pytest.mark.time_limit(300)
+def test_more_files_than_descriptors(array, make_mount):
+    """The kernel remembers every file that was looked at, and each costs the daemon a descriptor: some are forgotten."""
+    limited = ["prlimit", "--nofile=4000:4000", "setpriv", "--bounding-set=-sys_resource"]
+    mount = make_mount(array, prefix=limited)
+    names = [f"file-{number:05d}" for number in range(12_000 if LONG else 6_000)]
+    held = [os.open(mount.path / name, os.O_CREAT | os.O_RDWR) for name in names[:500]]
+    for number in range(500, len(names)):
+        os.close(os.open(mount.path / names[number], os.O_CREAT | os.O_WRONLY))
+    with os.scandir(mount.path) as entries:
+        assert sorted(entry.name for entry in entries if entry.stat(follow_symlinks=False).st_size == 0) == names
+    assert all(os.stat(mount.path / name).st_nlink == 1 for name in names)
+    # Open files are not among the forgotten.
+    for number, descriptor in enumerate(held):
+        os.write(descriptor, b"%d" % number)
+        os.close(descriptor)
+    assert [(mount.path / name).read_bytes() for name in names[:500]] == [b"%d" % number for number in range(500)]
+
+
 @pytest.mark.time_limit(400)
 def test_a_hundred_thousand_entries_under_change(mount):
     """What is there from the beginning to the end of a listing is listed exactly once; nothing appears that never was."""
