@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <linux/limits.h>
+#include <linux/openat2.h>
 #include <sys/file.h>
 #include <sys/syscall.h>
 #include <sys/xattr.h>
@@ -90,6 +91,18 @@ int open_quietly(int flags, Open open) {
   return fd < 0 && errno == EPERM ? retry([&] { return open(flags | O_CLOEXEC); }) : fd;
 }
 
+// openat2(2), as no C library of the supported systems offers it. RESOLVE_NO_XDEV is what openat() cannot do: an entry
+// that something is mounted over is refused (EXDEV) rather than entered.
+int open_beneath(Handle directory, const std::string& name, int flags, mode_t mode) {
+  const bool makes_file = (flags & O_CREAT) != 0 || (flags & O_TMPFILE) == O_TMPFILE;
+  const bool may_wait = (flags & (O_PATH | O_DIRECTORY)) == 0;  // a FIFO would, for somebody at its other end
+  open_how how{};
+  how.flags = static_cast<uint64_t>(flags | O_NOFOLLOW | O_CLOEXEC | (may_wait ? O_NONBLOCK : 0));
+  how.mode = makes_file ? mode & 07777 : 0;
+  how.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_XDEV;
+  return static_cast<int>(retry([&] { return ::syscall(SYS_openat2, directory, name.c_str(), &how, sizeof how); }));
+}
+
 Status done(int result, const char* operation, Handle handle) {
   return result < 0 ? failure(operation, handle) : Status::ok();
 }
@@ -110,10 +123,15 @@ Result<Handle> PosixStorage::open_directory(const std::string& path) {
 
 Result<Handle> PosixStorage::open_at(Handle directory, const std::string& name, int flags, mode_t mode) {
   if (name != ".") FPFS_RETURN_IF_ERROR(check_name("open", name));
-  const int fd = open_quietly(flags | O_NOFOLLOW,
-                              [&](int all_flags) { return ::openat(directory, name.c_str(), all_flags, mode); });
-  if (fd < 0) return failure("open", directory, name);
-  return fd;
+  const auto open = [&](int all_flags) { return open_beneath(directory, name, all_flags, mode); };
+  const int fd = (flags & O_PATH) != 0 ? open(flags) : open_quietly(flags, open);
+  if (fd >= 0) return fd;
+  if (errno == ENOSYS)
+    return Status::from_errno(ENOSYS,
+                              "openat2(2) is refused here; use Linux 5.15 or newer, and where a container's "
+                              "seccomp profile refuses it, one that allows it");
+  const char* what = errno == EXDEV ? "something is mounted over what is to be opened:" : "open";
+  return failure(what, directory, name);
 }
 
 Result<Handle> PosixStorage::reopen(Handle handle, int flags) {

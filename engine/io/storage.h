@@ -4,8 +4,8 @@
 // state from unsynced state and can cut the power, so the protocols above are proved without a drive.
 //
 // Handles are small non-negative integers (PosixStorage: file descriptors, close-on-exec). A handle is closed exactly
-// once. Paths are one component relative to a directory handle, never followed through a symbolic link in the last
-// component, so nothing under a member can lead the daemon outside it.
+// once. Paths are one component relative to a directory handle, "." and ".." excepted, never followed through a
+// symbolic link and never across a mount (EXDEV), so nothing under a member can lead the daemon outside it.
 //
 // Durability, as a local filesystem with a journal gives it, and no more:
 // - fdatasync/fsync of a file make its content, size and allocation durable;
@@ -49,7 +49,7 @@ class Storage {
   // Opens the directory at an absolute or relative path of the host (the only call that takes a whole path).
   virtual Result<Handle> open_directory(const std::string& path) = 0;
   // openat(2). `flags` are the kernel's (O_RDWR, O_CREAT, O_EXCL, O_DIRECT, O_PATH, O_DIRECTORY, ...); O_NOFOLLOW and
-  // O_CLOEXEC are added.
+  // O_CLOEXEC are added. Never waits, not even for what turns out to be a FIFO.
   virtual Result<Handle> open_at(Handle directory, const std::string& name, int flags, mode_t mode = 0) = 0;
   // Reading through a handle leaves the access time alone (O_NOATIME is added where the caller may use it).
   // A second handle with other flags on what `handle` (maybe an O_PATH handle) refers to.

@@ -140,7 +140,8 @@ Result<Store::Created> Store::create(Handle directory, const std::string& name, 
   FPFS_ASSIGN_OR_RETURN(const Handle sidecar, impl_->with_space([&] {
     return storage().open_at(directory, name, O_CREAT | O_EXCL | O_RDWR, mode);
   }));
-  Result<Handle> node = storage().open_at(directory, name, O_PATH);
+  // Not by its name: the caller becomes the owner of this file and of no other.
+  Result<Handle> node = storage().reopen(sidecar, O_PATH);
   if (!node.is_ok()) {
     storage().close(sidecar);
     return node.status();
@@ -225,13 +226,18 @@ class Store::NameHolder {
  public:
   // `name` may not exist or be no regular file: then release() does nothing.
   NameHolder(Store& store, Handle directory, const std::string& name) : store_(store) {
-    Result<struct stat> attributes = store.storage().stat_at(directory, name);
+    Storage& storage = store.storage();
+    const Result<Handle> opened = storage.open_at(directory, name, O_PATH);
+    if (!opened.is_ok()) return;
+    ScopedHandle node(storage, *opened);
+    const Result<struct stat> attributes = storage.fstat(node.get());
     if (!attributes.is_ok() || !S_ISREG(attributes->st_mode)) return;
     inode_ = attributes->st_ino;
+    handle_ = node.release();
+    if (attributes->st_size == 0) return;
     // Readable when there is something to read: to free content its id must be known.
-    Result<Handle> handle = store.storage().open_at(directory, name, attributes->st_size > 0 ? O_RDONLY : O_PATH);
-    if (!handle.is_ok()) handle = store.storage().open_at(directory, name, O_PATH);
-    if (handle.is_ok()) handle_ = *handle;
+    const Result<Handle> readable = storage.reopen(handle_, O_RDONLY);
+    if (readable.is_ok()) storage.close(std::exchange(handle_, *readable));
   }
   ~NameHolder() {
     if (handle_ != kNoHandle) store_.storage().close(handle_);

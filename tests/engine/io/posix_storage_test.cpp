@@ -2,11 +2,16 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <sched.h>
+#include <sys/mount.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstring>
 #include <map>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -202,6 +207,53 @@ TEST_F(PosixStorageTest, DoesNotFollowLinks) {
   const Handle target = open("target", O_PATH);
   EXPECT_EQ(storage_.read_link(target).status().errno_value(), EINVAL);
   storage_.close(target);
+}
+
+TEST_F(PosixStorageTest, DoesNotEnterLinkedDirectories) {
+  ASSERT_TRUE(storage_.make_directory(root_, "d", 0700).is_ok());
+  ASSERT_TRUE(storage_.symlink(directory_ / "d", root_, "absolute").is_ok());
+  ASSERT_TRUE(storage_.symlink("d", root_, "relative").is_ok());
+  ASSERT_TRUE(storage_.symlink("/proc/self/cwd", root_, "magic").is_ok());
+  for (const char* name : {"absolute", "relative", "magic"}) {
+    SCOPED_TRACE(name);
+    for (const int flags : {O_RDONLY | O_DIRECTORY, O_RDONLY, O_RDWR | O_CREAT, O_PATH | O_DIRECTORY}) {
+      const int error = storage_.open_at(root_, name, flags, 0600).status().errno_value();
+      EXPECT_TRUE(error == ELOOP || error == ENOTDIR) << error << " with flags " << flags;
+    }
+  }
+}
+
+// In a mount namespace of its own, so that nothing is left behind on the machine.
+TEST_F(PosixStorageTest, DoesNotEnterWhatIsMountedOverAnEntry) {
+  test::TemporaryDirectory outside;
+  ASSERT_TRUE(storage_.make_directory(root_, "d", 0700).is_ok());
+  make_file("f", "inside");
+  std::string refusal;
+  std::thread([&] {
+    if (::unshare(CLONE_NEWNS) != 0 || ::mount("", "/", nullptr, MS_PRIVATE | MS_REC, nullptr) != 0 ||
+        ::mount(outside.path().c_str(), (directory_ / "d").c_str(), nullptr, MS_BIND, nullptr) != 0 ||
+        ::mount("/proc/self/status", (directory_ / "f").c_str(), nullptr, MS_BIND, nullptr) != 0) {
+      refusal = std::strerror(errno);
+      return;
+    }
+    Result<Handle> root = storage_.open_directory(directory_.path());
+    ASSERT_TRUE(root.is_ok());
+    for (const int flags : {O_RDONLY | O_DIRECTORY, O_PATH, O_RDONLY})
+      EXPECT_EQ(storage_.open_at(*root, "d", flags, 0).status().errno_value(), EXDEV) << flags;
+    for (const int flags : {O_PATH, O_RDONLY, O_RDWR | O_CREAT})
+      EXPECT_EQ(storage_.open_at(*root, "f", flags, 0600).status().errno_value(), EXDEV) << flags;
+    storage_.close(*root);
+  }).join();
+  if (!refusal.empty()) GTEST_SKIP() << "mounting in a namespace of its own: " << refusal;
+}
+
+TEST_F(PosixStorageTest, DoesNotWaitAtAFifo) {
+  ASSERT_TRUE(storage_.make_node(root_, "fifo", S_IFIFO | 0600, 0).is_ok());
+  const Handle reader = open("fifo", O_RDONLY);  // would wait for a writer for ever
+  std::byte byte{};
+  EXPECT_EQ(storage_.pread(reader, {&byte, 1}, 0).status().errno_value(), ESPIPE);
+  storage_.close(reader);
+  EXPECT_TRUE(S_ISFIFO(attributes("fifo").st_mode));
 }
 
 TEST_F(PosixStorageTest, MakesAndRemovesDirectoriesAndNodes) {
