@@ -1,6 +1,7 @@
 // Opening. Nothing is changed in any directory until every directory was found to be what it must be; only then are the
 // lock files touched. Superblocks are read a second time under the locks: a format may have run in between.
 #include <fcntl.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -11,6 +12,7 @@
 
 #include "engine/array/array.h"
 #include "engine/array/member_directory.h"
+#include "engine/base/log.h"
 #include "engine/io/scoped_handle.h"
 
 namespace fpfs {
@@ -226,6 +228,27 @@ Result<ScopedHandle> Opener::open_part(const Found& found, const char* name) con
   return part;
 }
 
+// Below a member, files carry the owners and modes that users see through the mount: only the mode of the directory
+// itself keeps them from going past the mount, to the data.
+Status keep_private(Storage& storage, Handle directory, const std::string& path, bool read_only) {
+  FPFS_ASSIGN_OR_RETURN(const struct stat attributes, storage.fstat(directory));
+  if (attributes.st_uid != 0 && attributes.st_uid != ::geteuid())
+    log(LogLevel::kWarning,
+        "{} belongs to user {}, who can read and change all content past the mount; if that is not meant: chown it",
+        path, attributes.st_uid);
+  const mode_t mode = attributes.st_mode & 07777;
+  if ((mode & 077) == 0) return Status::ok();
+  if (read_only) {
+    log(LogLevel::kWarning, "{} is open to other users (mode {:04o}), who get past the mount to the data: chmod 700 {}",
+        path, mode, path);
+    return Status::ok();
+  }
+  FPFS_RETURN_IF_ERROR(storage.chmod(directory, mode & ~static_cast<mode_t>(077)).with_context(path));
+  log(LogLevel::kWarning, "{} was open to other users (mode {:04o}), past the mount; closed it: its mode is {:04o} now",
+      path, mode, mode & ~077u);
+  return Status::ok();
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Array>> Array::open(Environment& environment, const std::vector<std::string>& directories,
@@ -269,17 +292,20 @@ Result<std::unique_ptr<Array>> Array::open(Environment& environment, const std::
   array->tree_ = tree.release();
   array->metadata_path_ = opener.metadata().path;
 
-  // Everything is as it must be; from here on lock files are written.
+  // Everything is as it must be; from here on lock files are written, and modes closed.
   for (uint16_t i = 0; i < count; ++i) {
     if (!opener.member(i)) continue;
     FPFS_ASSIGN_OR_RETURN(ScopedHandle lock, opener.lock(*opener.member(i)));
     array->members_[i].lock = lock.release();
     array->members_[i].directory = opener.member(i)->directory.release();
+    FPFS_RETURN_IF_ERROR(
+        keep_private(storage, array->members_[i].directory, array->members_[i].path, options.read_only));
   }
   if (opener.metadata_only()) {
     FPFS_ASSIGN_OR_RETURN(ScopedHandle lock, opener.lock(*opener.metadata_only()));
     array->metadata_lock_ = lock.release();
     array->metadata_directory_ = opener.metadata_only()->directory.release();
+    FPFS_RETURN_IF_ERROR(keep_private(storage, array->metadata_directory_, array->metadata_path_, options.read_only));
   } else {
     array->metadata_directory_ = array->members_[opener.any().metadata_member].directory;
   }

@@ -96,6 +96,23 @@ TEST_F(ArrayTest, NoHandleIsLeftOpen) {
   EXPECT_EQ(open_files(), before);
 }
 
+TEST_F(ArrayTest, MembersAreClosedToOthers) {
+  using std::filesystem::perms;
+  const auto mode = [&](const char* name) { return std::filesystem::status(path(name)).permissions() & perms(07777); };
+  for (const char* name : {"a", "b", "names"}) std::filesystem::create_directory(path(name));
+  for (const char* name : {"a", "b", "names"}) std::filesystem::permissions(path(name), perms(0755));
+  FormatOptions options;
+  options.metadata_directory = path("names");
+  must_format(paths({"a", "b"}), options);
+  for (const char* name : {"a", "b", "names"}) EXPECT_EQ(mode(name), perms(0700)) << name;
+  // A copy, say, made without its modes. Reading alone changes nothing.
+  for (const char* name : {"a", "b", "names"}) std::filesystem::permissions(path(name), perms(01775));
+  must_open(paths({"a", "b"}), read_only());
+  for (const char* name : {"a", "b", "names"}) EXPECT_EQ(mode(name), perms(01775)) << name;
+  must_open(paths({"a", "b"}));
+  for (const char* name : {"a", "b", "names"}) EXPECT_EQ(mode(name), perms(01700)) << name;
+}
+
 // --- refusals --------------------------------------------------------------------------------------------------------
 
 TEST_F(ArrayTest, RefusesWhatIsNoMember) {
