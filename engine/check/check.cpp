@@ -8,6 +8,7 @@
 #include "engine/check/check.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <deque>
 #include <map>
@@ -50,6 +51,7 @@ class Checker {
     std::vector<MemberIndex> members;
   };
 
+  Status check_object_directories();
   Result<bool> scan(const FileEntry& entry);
   Status record(const FileEntry& entry, const ScannedFile& file, FileInspection inspection);
   Status verify();
@@ -82,6 +84,7 @@ class Checker {
 
 Result<CheckReport> Checker::run() {
   const Clock::time_point start = Clock::now();
+  FPFS_RETURN_IF_ERROR(check_object_directories());
   if (repairs()) FPFS_RETURN_IF_ERROR(sync_everything(storage_, array_));
   FPFS_RETURN_IF_ERROR(walk_files(storage_, array_.tree(), [this](const FileEntry& entry) { return scan(entry); }));
   FPFS_RETURN_IF_ERROR(add_files_set_aside(storage_, array_, references_));
@@ -105,6 +108,20 @@ Result<CheckReport> Checker::run() {
   if (repairs() && all_repaired && !report_.cancelled && array_.was_dirty()) FPFS_RETURN_IF_ERROR(array_.mark_clean());
   report_.seconds = std::chrono::duration<double>(Clock::now() - start).count();
   return std::move(report_);
+}
+
+// Behind something that is mounted over a directory of objects, or a link put in its place, the objects are still
+// there: files are not set aside for that.
+Status Checker::check_object_directories() {
+  for (MemberIndex m = 0; m < array_.member_count(); ++m) {
+    for (unsigned index = 0; index < 256 && array_.member(m).present; ++index) {
+      const Status status = array_.object_directory(m, FileId{index}).status();
+      const int error = status.errno_value();
+      if (error == EXDEV || error == ELOOP || error == ENOTDIR)
+        return status.with_context("a directory of the array is hidden, so nothing was checked");
+    }
+  }
+  return Status::ok();
 }
 
 void Checker::add_error(CheckError error) {

@@ -4,6 +4,7 @@
 #include <linux/falloc.h>
 
 #include <algorithm>
+#include <cerrno>
 
 namespace fpfs {
 
@@ -12,6 +13,23 @@ namespace {
 // back for small ones.
 constexpr uint64_t kAheadMin = 4 * kMiB;
 constexpr uint64_t kAheadMax = 128 * kMiB;
+
+// What lies where an object belongs and is none (a link, something mounted there, a FIFO) is a fault of the drive, not
+// of the call that reads or writes content: EIO, whatever open(2) says. ENOENT is for the caller to judge.
+Status as_fault(const Status& status) {
+  switch (status.errno_value()) {
+    case ENOENT:
+    case ENOSPC:
+    case EDQUOT:
+    case EROFS:
+    case EMFILE:
+    case ENFILE:
+    case ENOMEM:
+      return status;
+    default:
+      return Status::error(StatusCode::kIoError, status.message());
+  }
+}
 }  // namespace
 
 ObjectSet::ObjectSet(Storage& storage, Array& array, FileId file, Generation generation, bool may_exist)
@@ -32,22 +50,27 @@ Result<Handle> ObjectSet::open_for_transfer(MemberIndex member, bool for_write) 
   Object& object = objects_[member];
   Handle handle = object.handle.load(std::memory_order_acquire);
   if (handle != kNoHandle) return handle;
-  FPFS_ASSIGN_OR_RETURN(const Handle directory, array_.object_directory(member, file_));
+  const Result<Handle> opened = array_.object_directory(member, file_);
+  if (!opened.is_ok()) return as_fault(opened.status());
+  const Handle directory = *opened;
   const std::string name = Array::object_name(file_, generation_);
   const int flags = array_.object_flags(member) | (array_.read_only() ? O_RDONLY : O_RDWR);
   if (may_exist_ || !for_write) {
     Result<Handle> existing = storage_.open_at(directory, name, flags);
     if (existing.is_ok()) {
-      Result<struct stat> attributes = storage_.fstat(*existing);
-      if (!attributes.is_ok()) {
+      const Result<struct stat> attributes = storage_.fstat(*existing);
+      Status usable = attributes.status();
+      if (attributes.is_ok() && !S_ISREG(attributes->st_mode))
+        usable = Status::error(StatusCode::kIoError, storage_.describe(*existing) + " is not a regular file");
+      if (!usable.is_ok()) {
         storage_.close(*existing);
-        return attributes.status();
+        return usable;
       }
       object.allocated_end.store(static_cast<uint64_t>(attributes->st_size));
       object.handle.store(*existing, std::memory_order_release);
       return *existing;
     }
-    if (existing.status().code() != StatusCode::kNotFound || !for_write) return existing.status();
+    if (existing.status().code() != StatusCode::kNotFound || !for_write) return as_fault(existing.status());
   }
   Result<Handle> created = storage_.open_at(directory, name, flags | O_CREAT | O_EXCL, 0600);
   if (!created.is_ok() && created.status().code() == StatusCode::kExists) {
@@ -55,7 +78,7 @@ Result<Handle> ObjectSet::open_for_transfer(MemberIndex member, bool for_write) 
     FPFS_RETURN_IF_ERROR(storage_.unlink(directory, name));
     created = storage_.open_at(directory, name, flags | O_CREAT | O_EXCL, 0600);
   }
-  if (!created.is_ok()) return created.status();
+  if (!created.is_ok()) return as_fault(created.status());
   object.name_is_new.store(true);
   object.touched.store(true);
   object.handle.store(*created, std::memory_order_release);
