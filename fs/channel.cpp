@@ -109,7 +109,9 @@ Status Channel::open_session(const MountOptions& options) {
   if (session_ == nullptr)
     return Status::error(StatusCode::kInvalidArgument, "libfuse refused the mount options " + text);
   if (fuse_session_mount(session_, options.mount_point.c_str()) != 0)
-    return Status::error(StatusCode::kPermission, "could not mount at " + options.mount_point);
+    return Status::error(StatusCode::kPermission,
+                         "could not mount at " + options.mount_point +
+                             (::geteuid() == 0 ? "" : "; if fusermount3 was asked, its own message says why"));
   static const fuse_custom_io io = {writev_hook, read_hook, nullptr, nullptr};
   if (fuse_session_custom_io(session_, &io, fuse_session_fd(session_)) != 0) {
     unmount();

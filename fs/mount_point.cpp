@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <sstream>
@@ -50,9 +51,16 @@ bool parse_line(const std::string& line, MountEntry& entry) {
   return true;
 }
 
-bool is_inside(const std::string& path, const std::string& directory) {
-  const std::string base = directory == "/" ? directory : directory + "/";
-  return path == directory || path.starts_with(base);
+// Whether `path` is the directory `top` or below it, also when its name does not say so (a link, a bind mount).
+bool is_inside(const std::string& path, const std::string& top) {
+  struct stat wanted {
+  }, found{};
+  if (::stat(top.c_str(), &wanted) != 0) return false;
+  for (std::filesystem::path here = path;; here = here.parent_path()) {
+    if (::stat(here.c_str(), &found) == 0 && found.st_dev == wanted.st_dev && found.st_ino == wanted.st_ino)
+      return true;
+    if (here == here.parent_path()) return false;
+  }
 }
 
 Status check_empty(const std::string& mount_point) {

@@ -24,7 +24,7 @@ std::vector<MountEntry> read_mount_table();
 
 // Refuses, each with one line that says what to do: no directory, a mount of this filesystem there already (or one
 // whose daemon is gone), a directory that holds something (unless `nonempty`), a directory in a member of the array.
-// `mount_point` and `members` are absolute. Changes nothing.
+// `mount_point` is absolute and free of links, `members` are absolute. Changes nothing.
 Status check_mount_point(const std::string& mount_point, const std::vector<std::string>& members, bool nonempty);
 
 // Some mount of this filesystem shows `source` as its source.

@@ -65,6 +65,10 @@ TEST_F(MountPointTest, APlaceInAMemberIsRefused) {
     EXPECT_NE(status.message().find("lies in member directory"), std::string::npos) << status.message();
   }
   EXPECT_TRUE(check_mount_point(directory_ / "fp2", {directory_ / "fp"}, false).is_ok());
+  // Whatever path a member was given by.
+  std::filesystem::create_symlink(directory_ / "fp", directory_ / "alias");
+  const Status status = check_mount_point(directory_ / "fp/inner", {directory_ / "alias"}, false);
+  EXPECT_NE(status.message().find("lies in member directory"), std::string::npos) << status.message();
 }
 
 }  // namespace
