@@ -95,27 +95,51 @@ free_disk_mib() { df --output=avail -B 1M -- "$1" | tail -n 1 | tr -d ' '; }
 free_memory_mib() { awk '/^MemAvailable:/ { print int($2 / 1024) }' /proc/meminfo; }
 
 # --- Python --------------------------------------------------------------------------------------------------------
-# The Python with the packages that the clients in quickstart and the tests need: one virtual environment, `.venv` in
-# the repository or $FPFS_VENV. Sets `fpfs_python`.
+# One virtual environment, `.venv` in the repository or $FPFS_VENV, with the packages that quickstart and most tests need;
+# `python_environment clients` adds what tests/clients needs. Sets `fpfs_python`.
 
 python_packages=(torch==2.13.0 numpy safetensors pytest)
-python_check='
-import importlib.metadata
-for name in ("numpy", "safetensors", "pytest"): importlib.metadata.version(name)
-raise SystemExit(importlib.metadata.version("torch").split("+")[0] != "2.13.0")'
+client_packages=(transformers accelerate lightning h5py pandas pyarrow)
+deepspeed_package=deepspeed==0.19.8
+
+# has_python_packages NAME[==VERSION]...
+has_python_packages() {
+  "$fpfs_python" -c '
+import importlib.metadata, sys
+for wanted in sys.argv[1:]:
+    name, _, version = wanted.partition("==")
+    if version and importlib.metadata.version(name).split("+")[0] != version: sys.exit(1)
+    importlib.metadata.version(name)' "$@" 2>/dev/null
+}
+
+# install_python_packages NAME[==VERSION]...: the result is a failure with pip's last words when it cannot be done.
+install_python_packages() {
+  local log status=0
+  log=$(mktemp)
+  "$fpfs_python" -m pip install --quiet --disable-pip-version-check "$@" >"$log" 2>&1 || status=1
+  [ "$status" = 0 ] || tail -n 5 "$log" >&2
+  rm -f "$log"
+  return "$status"
+}
 
 python_environment() {
-  local environment=${FPFS_VENV:-$fpfs_root/.venv} log
+  local environment=${FPFS_VENV:-$fpfs_root/.venv} wanted=("${python_packages[@]}")
+  [ "${1:-}" != clients ] || wanted+=("${client_packages[@]}")
   fpfs_python=$environment/bin/python
-  if [ -x "$fpfs_python" ] && "$fpfs_python" -c "$python_check" 2>/dev/null; then return 0; fi
-  say "making the Python environment $environment (${python_packages[*]})"
+  if [ -x "$fpfs_python" ] && has_python_packages "${wanted[@]}"; then return 0; fi
+  say "making the Python environment $environment (${wanted[*]})"
   [ -x "$fpfs_python" ] || python3 -m venv "$environment" || fail "python3 -m venv $environment failed; is python3-venv installed?"
-  log=$(mktemp)
-  if ! "$fpfs_python" -m pip install --quiet --disable-pip-version-check "${python_packages[@]}" >"$log" 2>&1; then
-    tail -n 5 "$log" >&2
-    rm -f "$log"
-    fail "pip could not install ${python_packages[*]} into $environment"
+  install_python_packages "${wanted[@]}" || fail "pip could not install ${wanted[*]} into $environment"
+  has_python_packages "${wanted[@]}" || fail "$environment lacks some of ${wanted[*]} after pip install"
+}
+
+# DeepSpeed and its aio extension, which has to be compiled (once: it is kept in the environment). Where that cannot be done
+# the tests that need it say so and are skipped.
+deepspeed_environment() {
+  if ! has_python_packages "$deepspeed_package"; then
+    say "installing $deepspeed_package"
+    # torch by its version, so that it is never replaced.
+    install_python_packages "$deepspeed_package" "${python_packages[0]}" || return 1
   fi
-  rm -f "$log"
-  "$fpfs_python" -c "$python_check" || fail "$environment lacks some of ${python_packages[*]} after pip install"
+  "$fpfs_python" "$fpfs_root/tests/clients/deepspeed_aio.py"
 }

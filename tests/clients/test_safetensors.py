@@ -2,6 +2,8 @@
 import numpy
 import pytest
 
+from lab.killing import Client
+
 torch = pytest.importorskip("torch")
 safetensors = pytest.importorskip("safetensors")
 import safetensors.numpy  # noqa: E402
@@ -48,3 +50,43 @@ def test_saved_over_an_older_longer_file(mount):
     assert torch.equal(safetensors.torch.load_file(path)["x"], small["x"])
     mount.remount()
     assert torch.equal(safetensors.torch.load_file(path)["x"], small["x"])
+
+
+# --- killed in the middle ----------------------------------------------------------------------------------------
+
+def torch_state(number):
+    generator = torch.Generator().manual_seed(number)
+    return {f"layer{index}": torch.randn(1 << 20, generator=generator) for index in range(8)}
+
+
+def numpy_state(number):
+    rolls = numpy.random.default_rng(number)
+    return {f"layer{index}": rolls.standard_normal(1 << 20, dtype=numpy.float32) for index in range(8)}
+
+
+def slices(path):
+    with safetensors.safe_open(path, framework="pt") as file:
+        return {name: torch.cat([file.get_slice(name)[:1000], file.get_slice(name)[1000:]]) for name in file.keys()}
+
+
+def alike(left, right):
+    return left.keys() == right.keys() and all((left[name] == right[name]).all() for name in right)
+
+
+CLIENTS = {
+    "torch": Client(torch_state, lambda path, state: safetensors.torch.save_file(state, path),
+                    safetensors.torch.load_file, alike, (safetensors.SafetensorError,)),
+    "slices": Client(torch_state, lambda path, state: safetensors.torch.save_file(state, path), slices, alike,
+                     (safetensors.SafetensorError,)),
+    "numpy": Client(numpy_state, lambda path, state: safetensors.numpy.save_file(state, path),
+                    safetensors.numpy.load_file, alike, (safetensors.SafetensorError,)),
+}
+
+
+@pytest.mark.parametrize("client", CLIENTS.values(), ids=CLIENTS)
+def test_killed_while_saving(trial, client):
+    trial(client, "model.safetensors").kill_client()
+
+
+def test_killed_together_with_the_daemon(trial):
+    trial(CLIENTS["torch"], "model.safetensors").kill_daemon()

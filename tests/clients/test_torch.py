@@ -1,8 +1,12 @@
 """torch.save and torch.load as users call them."""
 import io
 import os
+import pickle
+import zipfile
 
 import pytest
+
+from lab.killing import Client
 
 torch = pytest.importorskip("torch")
 
@@ -151,3 +155,52 @@ def test_distributed_checkpoint(mount):
     loaded = {name: torch.zeros_like(tensor) for name, tensor in state.items()}
     checkpoint.load(loaded, checkpoint_id=str(mount.path / "dcp"), no_dist=True)
     check(loaded, state)
+
+
+# --- killed in the middle ----------------------------------------------------------------------------------------
+
+def numbered_state(number):
+    generator = torch.Generator().manual_seed(number)
+    return {"step": number, **{f"layer{index}": torch.randn(1 << 20, generator=generator) for index in range(8)}}
+
+
+def equal(loaded, state):
+    return loaded["step"] == state["step"] and all(
+        torch.equal(loaded[name], state[name]) for name in state if name != "step")
+
+
+def load_every_way(path):
+    """By weights alone, by unpickling, and mapped where the format allows it: all must find the same, or all refuse."""
+    ways = [{}, {"weights_only": False}]
+    if zipfile.is_zipfile(path):
+        ways.append({"mmap": True})
+    found = [torch.load(path, **way) for way in ways]
+    assert all(equal(each, found[0]) for each in found)
+    return found[0]
+
+
+def saver(zip_format):
+    """torch.save writes in place; an unfinished file is refused by torch.load."""
+    return Client(numbered_state, lambda path, state: torch.save(state, path, _use_new_zipfile_serialization=zip_format),
+                  load_every_way, equal, (RuntimeError, EOFError, pickle.UnpicklingError), sequential=True)
+
+
+def replacing_saver():
+    def save(path, state):
+        torch.save(state, path.with_suffix(".tmp"))
+        os.replace(path.with_suffix(".tmp"), path)
+
+    return Client(numbered_state, save, load_every_way, equal)
+
+
+CLIENTS = {"zip": saver(True), "legacy": saver(False), "replaced": replacing_saver()}
+
+
+@pytest.mark.parametrize("client", CLIENTS.values(), ids=CLIENTS)
+def test_killed_while_saving(trial, client):
+    trial(client).kill_client()
+
+
+@pytest.mark.parametrize("client", CLIENTS.values(), ids=CLIENTS)
+def test_killed_together_with_the_daemon(trial, client):
+    trial(client).kill_daemon()

@@ -38,10 +38,9 @@ def is_pattern(path, seed, size, block=1 << 22):
 
 
 def first_difference(left, right):
-    """For messages: where two byte strings differ first, or None."""
+    """Where two byte strings differ first, or None."""
     if left == right:
         return None
-    for index, (a, b) in enumerate(zip(left, right)):
-        if a != b:
-            return index
-    return min(len(left), len(right))
+    length = min(len(left), len(right))
+    differing = numpy.flatnonzero(numpy.frombuffer(left, "u1", length) != numpy.frombuffer(right, "u1", length))
+    return int(differing[0]) if len(differing) else length

@@ -1,0 +1,80 @@
+"""accelerate: weights offloaded to the mount, where numpy maps them."""
+import numpy
+import pytest
+
+from lab.killing import Client
+
+torch = pytest.importorskip("torch")
+
+
+@pytest.fixture(scope="module")
+def accelerate():
+    return pytest.importorskip("accelerate")
+
+
+def make_model(seed, width=512):
+    torch.manual_seed(seed)
+    return torch.nn.Sequential(torch.nn.Linear(width, 4 * width), torch.nn.GELU(), torch.nn.Linear(4 * width, width),
+                               torch.nn.LayerNorm(width))
+
+
+def test_disk_offload(mount, accelerate):
+    model, inputs = make_model(1).eval(), torch.randn(8, 512)
+    with torch.no_grad():
+        expected = model(inputs)
+        accelerate.disk_offload(model, offload_dir=str(mount.path / "offload"), execution_device="cpu")
+        assert all(parameter.device.type == "meta" for parameter in model.parameters())
+        assert torch.equal(model(inputs), expected)
+    assert len(list((mount.path / "offload").glob("*.dat"))) == 6
+
+
+def test_offloaded_weights_survive_a_remount(mount, accelerate):
+    state = dict(make_model(2).state_dict(), half=torch.randn(77, 33).bfloat16(), scalar=torch.tensor(2.5))
+    accelerate.utils.offload_state_dict(str(mount.path / "offload"), state)
+    mount.remount()
+    loader = accelerate.utils.OffloadedWeightsLoader(save_folder=str(mount.path / "offload"))
+    assert set(loader) == set(state)
+    for name, tensor in state.items():
+        assert torch.equal(loader[name], tensor) and loader[name].dtype == tensor.dtype
+    del loader
+
+
+def test_load_and_dispatch_to_disk(mount, accelerate):
+    model, inputs = make_model(3).eval(), torch.randn(8, 512)
+    with torch.no_grad():
+        expected = model(inputs)
+    accelerate.Accelerator(cpu=True).save_model(model, str(mount.path / "model"), max_shard_size="3MB")
+    with accelerate.init_empty_weights():
+        empty = make_model(4)
+    empty = accelerate.load_checkpoint_and_dispatch(
+        empty, str(mount.path / "model"), device_map={"0": "cpu", "1": "cpu", "2": "disk", "3": "disk"},
+        offload_folder=str(mount.path / "offload"))
+    with torch.no_grad():
+        assert torch.equal(empty.eval()(inputs), expected)
+
+
+def test_killed_while_offloading(trial, accelerate):
+    """The files have their size before their content comes, through a shared mapping: any page may be missing."""
+    def make(number):
+        generator = torch.Generator().manual_seed(number)
+        return {f"layer{index}": torch.randn(1 << 20, generator=generator) for index in range(8)}
+
+    def load(path):
+        found = {file.stem: numpy.fromfile(file, numpy.float32) for file in path.glob("*.dat")}
+        return {name: torch.from_numpy(content) for name, content in found.items()}
+
+    def same(loaded, state):
+        return loaded.keys() == state.keys() and all(torch.equal(loaded[name], state[name]) for name in state)
+
+    def is_part(loaded, old, new):
+        for name, content in loaded.items():
+            for start in range(0, len(content), 1024):  # a page
+                page = content[start:start + 1024]
+                if not any(torch.equal(page, other[start:start + len(page)])
+                           for other in (new[name], torch.zeros_like(new[name]), *([old[name]] if old else []))):
+                    return False
+        return True
+
+    client = Client(make, lambda path, state: accelerate.utils.offload_state_dict(str(path), state), load, same,
+                    is_part=is_part)
+    trial(client, "offload").kill_client()
