@@ -58,14 +58,17 @@ def parse_options(arguments):
     parser.add_argument("--drives", type=int, default=4, help="drives of the lab (default 4)")
     parser.add_argument("--write-limit", type=int, default=300, help="of each drive of the lab, MB/s (default 300)")
     parser.add_argument("--read-limit", type=int, default=600, help="of each drive of the lab, MB/s (default 600)")
+    parser.add_argument("--files", type=int, default=20000, help="row 9: small files (default 20000)")
     parser.add_argument("--disk", default="/var/tmp", metavar="DIR", help="row 5: a directory on the machine's own drive")
     parser.add_argument("--output", default="bench-results", metavar="DIR",
                         help="where the results go; rows that are there and not taken again stay (default bench-results)")
+    parser.add_argument("--update-docs", action="store_true", help="runs nothing: puts what is in --output into "
+                        "docs/benchmarks.md, its charts and JSON into docs/benchmarks/")
     parser.add_argument("--list", action="store_true", help="the rows")
     parser.add_argument("--silent", action="store_true", help="no single figures")
     options = parser.parse_args(arguments)
     if options.quick:
-        options.size, options.runs = 64 << 20, 3
+        options.size, options.runs, options.files = 64 << 20, 3, 1000
     if options.runs < 1 or options.size < 1 << 20:
         parser.error("--runs is at least 1, --size at least 1M")
     known = all_rows()
@@ -101,7 +104,7 @@ def lab_report(lab, note):
 def run_row(row, bench):
     started = time.monotonic()
     print(f"row {row.number}: {row.title}; target {row.target}", flush=True)
-    result = {"row": row.number, "title": row.title, "target": row.target, "measures": []}
+    result = {"row": row.number, "title": row.title, "target": row.target, "runs": bench.options.runs, "measures": []}
     try:
         result["measures"] = [measure.as_json() for measure in row.run(bench)]
     except Skipped as reason:
@@ -110,8 +113,8 @@ def run_row(row, bench):
     result.update(notes=bench.take_notes(), commands=bench.commands.take_seen(), seconds=time.monotonic() - started)
     for measure in result["measures"]:
         for ratio in measure["ratios"]:
-            print(f"  {measure['name']}: {ratio['of']} = {ratio['value']:.3f} ({ratio['low']:.3f} .. {ratio['high']:.3f}), "
-                  f"target {ratio['target']:g}: {'met' if ratio['met'] else 'MISSED'}", flush=True)
+            print(f"  {measure['name']}: {ratio['of']} = {report.ratio_text(ratio)}, target {report.target_text(ratio)}: "
+                  f"{'met' if ratio['met'] else 'MISSED'}", flush=True)
     for note in result["notes"]:
         print(f"  note: {note}")
     return result
@@ -119,6 +122,9 @@ def run_row(row, bench):
 
 def main(arguments):
     options = parse_options(arguments)
+    if options.update_docs:
+        report.update_docs(options.output, REPOSITORY / "docs")
+        return 0
     if options.list:
         for row in all_rows().values():
             print(f"{row.number:3}  {row.title}  ({row.target})")
@@ -135,13 +141,13 @@ def main(arguments):
         torch = TorchClient()
         stack.callback(torch.close)
         bench = Bench(options, commands, programs, lab, torch, directory)
-        results = {"date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
-                   "machine": machine.describe(programs, REPOSITORY, torch.version()),
-                   "options": {"size": options.size, "runs": options.runs, "disk": options.disk},
-                   "lab": lab_report(lab, note), "rows": []}
+        about = {"date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
+                 "machine": machine.describe(programs, REPOSITORY, torch.versions()),
+                 "options": {"size": options.size, "runs": options.runs, "disk": options.disk},
+                 "lab": lab_report(lab, note)}
         for number in options.rows:
-            results["rows"].append(run_row(all_rows()[number], bench))
-    report.write_merged(results, options.output)
+            row = dict(run_row(all_rows()[number], bench), commit=about["machine"]["commit"])
+            report.write_merged(dict(about, rows=[row]), options.output, partial=bool(options.only))
     print(f"written: {options.output}/results.json, results.md and charts")
     return 0
 

@@ -1,5 +1,6 @@
 """What every row works with: the lab, arrays and mounts on it, the torch process, the command lines that were used."""
 import contextlib
+import functools
 import itertools
 import os
 import pathlib
@@ -8,6 +9,7 @@ import time
 
 from lab.array import Array, Mount
 
+from .commands import CommandFailed
 from .drives import LoopLab, bytes_moved
 from .fio import Raw
 from .measure import rotate
@@ -35,6 +37,34 @@ class Bench:
     @property
     def size(self):
         return self.options.size
+
+    def wants(self, name):
+        """Whether this measure of a row is asked for (--only); names it on the screen."""
+        if self.options.only and self.options.only not in name:
+            return False
+        self.say(f"- {name}")
+        return True
+
+    def deepspeed(self, path, contestants):
+        """Adds DeepSpeed's writers over a plain directory, when they work here. `path`: the file to write."""
+        formats = {"DeepSpeed FastFileWriter": "deepspeed-zip", "DeepSpeed FastFileWriter, legacy": "deepspeed-legacy",
+                   "DeepSpeed aio_handle": "aio_handle"}
+        try:
+            for format in formats.values():
+                self.torch.save(path, format, 8 << 20)
+        except CommandFailed as error:
+            self.note(f"DeepSpeed takes no part: {str(error).splitlines()[0]}")
+            return
+        finally:
+            path.unlink(missing_ok=True)
+
+        def save(format):
+            try:
+                return self.save_rate(path, format)
+            finally:
+                path.unlink(missing_ok=True)
+                self.lab.trim()
+        contestants.update({name: functools.partial(save, format) for name, format in formats.items()})
 
     def note(self, text):
         if text not in self.notes:
@@ -145,13 +175,11 @@ class Bench:
         """A load of a state of the usual size; its bytes per second."""
         return self.size / self.torch.load(path, how)["seconds"]
 
-    def drive_bytes(self):
-        """(read, written) by the lab's block devices so far."""
-        return bytes_moved(self.lab.devices)
-
-    def need_reformat(self, what):
-        if not isinstance(self.lab, LoopLab):
-            raise Skipped(f"{what} needs the lab of loop devices (root)")
+    def bytes_read(self, mount):
+        """From the drives so far: by the block devices' own count in the lab, else by the daemon's."""
+        if isinstance(self.lab, LoopLab):
+            return bytes_moved(self.lab.devices)[0]
+        return sum(member["bytes_read"] for member in mount.status()["members"])
 
 
 class Mounted(Mount):

@@ -27,7 +27,7 @@ def _commit(repository):
     return f"{commit}{' with changes' if changed == 1 else ''}" if commit else None
 
 
-def describe(programs, repository, torch_version):
+def describe(programs, repository, versions):
     cache = programs.build / "CMakeCache.txt"
     return {
         "cpu": _first_match("/proc/cpuinfo", "model name"),
@@ -41,7 +41,7 @@ def describe(programs, repository, torch_version):
         "libfuse": (_version("fusermount3", "--version") or "unknown").rsplit(" ", 1)[-1],
         "fio": _version("fio", "--version"),
         "python": platform.python_version(),
-        "torch": torch_version,
+        **versions,
         "huge_pages": pathlib.Path("/sys/kernel/mm/transparent_hugepage/enabled").read_text().strip()
         if os.path.exists("/sys/kernel/mm/transparent_hugepage/enabled") else "none",
     }

@@ -44,8 +44,9 @@ class TorchClient:
     def load(self, path, how="torch"):
         return self.run([dict(call="load", path=str(path), how=how)])[0]
 
-    def version(self):
-        return self._ask(do="versions")["torch"]
+    def versions(self):
+        """{name: version or None} of torch, safetensors and deepspeed."""
+        return self._ask(do="versions")
 
     def close(self):
         self._process.stdin.close()

@@ -9,10 +9,11 @@ torch.load until every byte is there.
   {"do": "run", "jobs": [JOB, ...]}         runs the jobs at the same time; answers a list of results
   {"do": "versions"}
 A job:
-  {"call": "save", "path": ..., "size": BYTES of the state, "format": "zip" | "legacy" | "safetensors" | "fastfilewriter" | "aio_handle",
-   "crc": true, "fsync": false, "repeat": 1, "remove": false, "then": [program, ...]}
+  {"call": "save", "path": ..., "size": BYTES of the state, "format": "zip" | "legacy" | "safetensors" | "deepspeed-zip" | "deepspeed-legacy" | "aio_handle",
+   "crc": true, "fsync": false, "repeat": 1, "remove": false, "pause": 0, "then": [program, ...]}
   {"call": "load", "path": ..., "how": "torch" | "torch-mmap" | "safetensors" | "safetensors-open"}
 """
+import importlib.metadata
 import io
 import json
 import os
@@ -91,21 +92,19 @@ def save_safetensors(state, job):
     return time.monotonic() - started
 
 
-def save_deepspeed(state, job):
-    from . import deepspeed_clients
-    return deepspeed_clients.save(state, job)
-
-
-SAVERS = {"zip": save_torch, "legacy": save_torch, "safetensors": save_safetensors,
-          "fastfilewriter": save_deepspeed, "aio_handle": save_deepspeed}
-
-
 def save(job, state):
     began, seconds = time.monotonic(), []
-    for _ in range(job.get("repeat", 1)):
+    for turn in range(job.get("repeat", 1)):
+        if turn:
+            time.sleep(job.get("pause", 0))
         if job.get("remove") and os.path.exists(job["path"]):
             os.unlink(job["path"])
-        seconds.append(SAVERS[job["format"]](state, job))
+        if "saver" in job:
+            seconds.append(job["saver"].save(state, job["path"]))
+        elif job["format"] == "safetensors":
+            seconds.append(save_safetensors(state, job))
+        else:
+            seconds.append(save_torch(state, job))
     result = {"seconds": seconds[-1], "all_seconds": seconds}
     if job.get("then"):  # what ends the work from the trainer's side, like `fpfs sync`
         subprocess.run(job["then"], check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
@@ -167,6 +166,9 @@ def prepare(job):
     if "safetensors" in (job.get("format"), job.get("how", "").split("-")[0]):
         from safetensors import torch as safetensors_torch
         check(safetensors_torch.load(safetensors_torch.save(small)))
+    if job.get("format", "").startswith(("deepspeed", "aio_handle")):
+        from . import deepspeed_clients
+        job["saver"] = deepspeed_clients.saver(job)
     return make_state(job["size"]) if job["call"] == "save" else {}
 
 
@@ -215,6 +217,16 @@ def run_jobs(jobs):
     return results
 
 
+def versions():
+    found = {"torch": torch.__version__}
+    for name in ("safetensors", "deepspeed"):
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            found[name] = None
+    return found
+
+
 def main():
     torch.set_num_threads(1)
     answers, requests = os.fdopen(os.dup(1), "w"), sys.stdin
@@ -222,7 +234,7 @@ def main():
     for line in requests:
         request = json.loads(line)
         try:
-            answer = {"torch": torch.__version__} if request["do"] == "versions" else run_jobs(request["jobs"])
+            answer = versions() if request["do"] == "versions" else run_jobs(request["jobs"])
         except Exception as error:
             answer = {"error": repr(error)}
         answers.write(json.dumps(answer) + "\n")

@@ -1,4 +1,4 @@
-"""Row 5: the machine's own drive, without limits."""
+"""Rows 5 and 10: the machine's own drive, without limits, and what rotation costs."""
 import contextlib
 import os
 import pathlib
@@ -7,8 +7,8 @@ import tempfile
 
 from lab.drives import takes_direct_io
 
-from ..measure import Measure, ratio
 from ..bench import Skipped
+from ..measure import Measure, Samples, ratio
 
 CASES = {"zip": ("zip", True), "zip, CRC32 off": ("zip", False), "legacy": ("legacy", True),
          "legacy, CRC32 off": ("legacy", False)}
@@ -50,6 +50,8 @@ def own_drive(bench):
         with bench.raw(bench.size, [directory]) as raw, bench.mounted(paths=[directory]) as mount, \
                 bench.mounted("null_write", paths=[directory]) as sink:
             for name, (format, crc) in CASES.items():
+                if not bench.wants(name):
+                    continue
                 figures = bench.rotate({
                     "raw": write_raw,
                     "sink": lambda: save_in(sink, format, crc),
@@ -58,4 +60,35 @@ def own_drive(bench):
                 measures.append(Measure(name, figures, [
                     ratio(figures, "fastpersistfs", ["raw", "sink"], 0.95),
                     ratio(figures, "fastpersistfs", ["plain directory"], 1.0)]))
+            if bench.wants("DeepSpeed"):
+                contestants = {"fastpersistfs": lambda: save_in(mount, "zip", True),
+                               "fastpersistfs, legacy": lambda: save_in(mount, "legacy", True)}
+                bench.deepspeed(plain, contestants)
+                if len(contestants) > 2:
+                    measures.append(Measure("DeepSpeed", bench.rotate(contestants)))
     return measures
+
+
+def rotation(bench):
+    """Ten saves by one process, as checkpoints are rotated; on the lab's drives and on the machine's own."""
+    measures = []
+    with own_directory(bench) as directory:
+        for where, paths in (("own drive", [directory]), ("four drives", None)):
+            for way, remove in (("overwrite", False), ("delete and save again", True)):
+                name = f"{way}, {where}"
+                if bench.wants(name):
+                    measures.append(_rotation(bench, name, paths, remove))
+    return measures
+
+
+def _rotation(bench, name, paths, remove):
+    saves = []
+    for _ in range(bench.options.runs):
+        with bench.mounted(paths=paths) as mount:
+            bench.settle()
+            seconds = bench.torch.save(mount.path / "saved", "legacy", bench.size, repeat=10, remove=remove,
+                                       pause=0.2)["all_seconds"]
+            saves.append([bench.size / one for one in seconds])
+            bench.say(" ".join(f"{rate / 1e6:.0f}" for rate in saves[-1]) + " MB/s")
+    figures = {f"save {number}": Samples("B/s", [rates[number - 1] for rates in saves]) for number in range(1, 11)}
+    return Measure(name, figures, [ratio(figures, "save 10", ["save 1"], 1.0)])

@@ -15,20 +15,28 @@ def cold_rate(bench, mount, how, name="saved"):
 
 
 def cold(bench):
-    """The sink of a load is a mount whose pool holds the whole file: the same path without the drives."""
+    """The sink of a load is a mount whose pool holds the whole file, which is open, so that its chunks stay there; the
+    page cache does not: the same path without the drives."""
     measures = []
     memory = f"buffer_memory={(bench.size + (bench.size >> 2) + (64 << 20)) >> 20}M"
     with bench.raw(bench.size) as raw, bench.mounted() as mount:
         raw.write()
         for name, (how, format, target) in HOWS.items():
+            if not bench.wants(name):
+                continue
             bench.save_rate(mount.path / "saved", format)
             with bench.mounted(memory) as sink:
                 bench.save_rate(sink.path / "saved", format)
-                held = os.open(sink.path / "saved", os.O_RDONLY)  # what is open keeps its chunks in memory
+                held = os.open(sink.path / "saved", os.O_RDONLY)
+
+                def load_from_pool():
+                    bench.drop_caches()
+                    return bench.load_rate(sink.path / "saved", how)
+
                 try:
-                    bench.load_rate(sink.path / "saved", how)
+                    load_from_pool()
                     figures = bench.rotate({"raw": raw.read,
-                                            "sink": lambda: bench.load_rate(sink.path / "saved", how),
+                                            "sink": load_from_pool,
                                             "fastpersistfs": lambda: cold_rate(bench, mount, how)})
                 finally:
                     os.close(held)
@@ -47,6 +55,9 @@ def daemon_cpu(bench):
 
     with bench.mounted() as mount:
         for format in ("zip", "legacy"):
+            if not bench.wants(f"save, {format}"):
+                continue
+
             def save():
                 (mount.path / "saved").unlink(missing_ok=True)
                 return spent(mount, lambda: bench.torch.save(mount.path / "saved", format, bench.size))
@@ -54,6 +65,8 @@ def daemon_cpu(bench):
             figures = bench.rotate({"daemon": save}, unit="s/GB")
             measures.append(Measure(f"save, {format}", figures, [limit(figures, "daemon", 0.30)]))
         for name, how in (("load", "torch"), ("load, mmap", "torch-mmap")):
+            if not bench.wants(name):
+                continue
             bench.save_rate(mount.path / "saved", "zip")
 
             def load():

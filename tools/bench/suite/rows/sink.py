@@ -18,11 +18,12 @@ def dd_rate(bench, path):
 def against_discarding(bench):
     measures = []
     with bench.mounted("null_write") as sink, bench.program_mount("fpfs-bench-discard") as discard:
-        for format in ("zip", "legacy"):
+        for format in filter(bench.wants, ("zip", "legacy")):
             figures = bench.rotate({"discarding": lambda: bench.save_rate(discard / "saved", format),
                                     "null_write": lambda: bench.save_rate(sink.path / "saved", format)})
             measures.append(Measure(format, figures, [ratio(figures, "null_write", ["discarding"], 1.0)]))
-        figures = bench.rotate({"discarding": lambda: dd_rate(bench, discard / "dd"),
-                                "null_write": lambda: dd_rate(bench, sink.path / "dd")})
-        measures.append(Measure("dd", figures, [ratio(figures, "null_write", ["discarding"], 1.0)]))
+        if bench.wants("dd"):
+            figures = bench.rotate({"discarding": lambda: dd_rate(bench, discard / "dd"),
+                                    "null_write": lambda: dd_rate(bench, sink.path / "dd")})
+            measures.append(Measure("dd", figures, [ratio(figures, "null_write", ["discarding"], 1.0)]))
     return measures

@@ -1,0 +1,106 @@
+// The index: what a commit encodes, what opening a file folds, what a flush looks up.
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "engine/index/extent_table.h"
+#include "engine/index/sidecar.h"
+
+namespace fpfs {
+namespace {
+
+constexpr uint32_t kChunkSize = kMiB;
+constexpr uint16_t kMembers = 4;
+
+SidecarHeader header() {
+  SidecarHeader header;
+  header.array_id.fill(std::byte{0xa5});
+  header.file_id = 42;
+  header.chunk_size = kChunkSize;
+  return header;
+}
+
+Extent extent_of(ChunkIndex chunk) {
+  Extent extent;
+  extent.slot = chunk / kMembers;
+  extent.member = static_cast<MemberIndex>(chunk % kMembers);
+  extent.checksum = chunk * 0x9e3779b97f4a7c15;
+  extent.stored_length = extent.raw_length = extent.visible_length = kChunkSize;
+  extent.codec = Codec::kRaw;
+  return extent;
+}
+
+// A commit of `count` chunks from `first` on.
+SidecarRecord record_of(uint64_t sequence, ChunkIndex first, uint64_t count) {
+  SidecarRecord record;
+  record.sequence = sequence;
+  record.snapshot = sequence == 1;
+  record.generation = 1;
+  record.size = record.allocated = (first + count) * kChunkSize;
+  for (ChunkIndex chunk = first; chunk < first + count; ++chunk) record.extents.emplace_back(chunk, extent_of(chunk));
+  return record;
+}
+
+class MemoryReader final : public SidecarReader {
+ public:
+  explicit MemoryReader(const std::vector<std::byte>& bytes) : bytes_(bytes) {}
+  Result<size_t> read(uint64_t offset, std::span<std::byte> buffer) override {
+    const size_t count = offset < bytes_.size() ? std::min<size_t>(buffer.size(), bytes_.size() - offset) : 0;
+    if (count > 0) std::memcpy(buffer.data(), bytes_.data() + offset, count);
+    return count;
+  }
+  Result<uint64_t> next_data(uint64_t offset) override { return std::min<uint64_t>(offset, bytes_.size()); }
+  uint64_t size() const override { return bytes_.size(); }
+
+ private:
+  const std::vector<std::byte>& bytes_;
+};
+
+// One commit of a checkpoint of range(0) chunks.
+void index_append(benchmark::State& state) {
+  const SidecarRecord record = record_of(1, 0, static_cast<uint64_t>(state.range(0)));
+  std::vector<std::byte> out;
+  for (auto _ : state) {
+    out.clear();
+    benchmark::DoNotOptimize(encode_sidecar_record(header(), record, kSidecarHeaderSize, 0, out));
+  }
+  state.SetItemsProcessed(state.iterations() * state.range(0));
+}
+BENCHMARK(index_append)->Name("index/append")->Arg(1)->Arg(1024)->Arg(65536);
+
+// A sidecar of range(0) commits of range(1) chunks each.
+void index_fold(benchmark::State& state) {
+  const auto commits = static_cast<uint64_t>(state.range(0)), chunks = static_cast<uint64_t>(state.range(1));
+  std::vector<std::byte> sidecar = encode_sidecar_header(header());
+  uint64_t snapshot = 0;
+  for (uint64_t commit = 0; commit < commits; ++commit) {
+    const SidecarRecord record = record_of(commit + 1, commit * chunks, chunks);
+    const uint64_t at = encode_sidecar_record(header(), record, sidecar.size(), snapshot, sidecar);
+    if (record.snapshot) snapshot = at;
+  }
+  for (auto _ : state) {
+    MemoryReader reader(sidecar);
+    Result<FileImage> image = fold_sidecar(reader, header().array_id, kMembers, kChunkSize, nullptr);
+    if (!image.is_ok() || image->extents.count() != commits * chunks) state.SkipWithError("the fold failed");
+    benchmark::DoNotOptimize(image);
+  }
+  state.SetItemsProcessed(state.iterations() * state.range(0) * state.range(1));
+}
+BENCHMARK(index_fold)->Name("index/fold")->Args({1, 1024})->Args({1, 65536})->Args({256, 4});
+
+void index_extents(benchmark::State& state) {
+  const auto chunks = static_cast<uint64_t>(state.range(0));
+  ExtentTable table;
+  ChunkIndex chunk = 0;
+  for (auto _ : state) {
+    table.set(chunk, extent_of(chunk));
+    benchmark::DoNotOptimize(table.get(chunk));
+    chunk = (chunk + 1) % chunks;
+  }
+}
+BENCHMARK(index_extents)->Name("index/extent_table")->Arg(1024)->Arg(65536);
+
+}  // namespace
+}  // namespace fpfs

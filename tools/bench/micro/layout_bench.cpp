@@ -1,0 +1,24 @@
+// RAID-0 arithmetic: where a chunk goes.
+#include <benchmark/benchmark.h>
+
+#include "engine/layout/stripe.h"
+
+namespace fpfs {
+namespace {
+
+void layout_place(benchmark::State& state) {
+  const StripeMap stripes{static_cast<uint32_t>(kMiB), static_cast<uint16_t>(state.range(0))};
+  constexpr FileId kFile = 0x123456789abcdef0;
+  uint64_t offset = 0;
+  for (auto _ : state) {
+    offset += 1'000'003;
+    const ChunkIndex chunk = stripes.chunk_of(offset);
+    benchmark::DoNotOptimize(stripes.member_of(kFile, chunk));
+    benchmark::DoNotOptimize(stripes.natural_slot(chunk));
+    benchmark::DoNotOptimize(stripes.offset_in_chunk(offset));
+  }
+}
+BENCHMARK(layout_place)->Name("layout/place")->Arg(1)->Arg(4)->Arg(8);
+
+}  // namespace
+}  // namespace fpfs

@@ -1,0 +1,107 @@
+"""Row 9: small files, against a FUSE passthrough over one of the drives that makes the same fsyncs."""
+import contextlib
+import os
+import shutil
+import tarfile
+import time
+
+from ..measure import Measure, Samples, ratio
+
+PER_DIRECTORY = 500
+MODES = {"durable=close": "--sync", "durable=fsync": None}
+
+
+def _tar_of_small_files(path, count):
+    """Files of 0.5 to 8 KiB in directories of 500."""
+    with tarfile.open(path, "w") as archive:
+        for index in range(count):
+            if index % PER_DIRECTORY == 0:
+                folder = tarfile.TarInfo(f"tree/folder{index // PER_DIRECTORY}")
+                folder.type, folder.mode = tarfile.DIRTYPE, 0o755
+                if index == 0:
+                    top = tarfile.TarInfo("tree")
+                    top.type, top.mode = tarfile.DIRTYPE, 0o755
+                    archive.addfile(top)
+                archive.addfile(folder)
+            entry = tarfile.TarInfo(f"tree/folder{index // PER_DIRECTORY}/file{index}")
+            entry.size = 512 * (1 + index * 7 % 16)
+            archive.addfile(entry, _Zeros(entry.size))
+
+
+class _Zeros:
+    def __init__(self, size):
+        self._left = size
+
+    def read(self, size):
+        size = min(size, self._left)
+        self._left -= size
+        return b"x" * size
+
+
+def _create_rate(directory, count):
+    """Files of 4 KiB created, written and closed, per second."""
+    folder = directory / "created"
+    folder.mkdir()
+    content = b"c" * 4096
+    started = time.monotonic()
+    for index in range(count):
+        descriptor = os.open(folder / f"file{index}", os.O_CREAT | os.O_WRONLY | os.O_EXCL, 0o644)
+        os.write(descriptor, content)
+        os.close(descriptor)
+    rate = count / (time.monotonic() - started)
+    shutil.rmtree(folder)
+    return rate
+
+
+def _timed(bench, count, *words):
+    """Files per second of a command that handles `count` of them."""
+    bench.commands.note([word if "/" not in str(word) else "PATH" for word in words])
+    started = time.monotonic()
+    bench.commands.run(*words)
+    return count / (time.monotonic() - started)
+
+
+def small_files(bench):
+    measures = []
+    files = bench.options.files
+    archive = bench.scratch / "small.tar"
+    _tar_of_small_files(archive, files)
+    try:
+        for mode, flag in MODES.items():
+            if not any(bench.wants(f"{work}, {mode}") for work in ("create", "tar x", "ls -lR", "rm -r")):
+                continue
+            with contextlib.ExitStack() as stack:
+                mount = stack.enter_context(bench.mounted(mode))
+                below = bench.lab.paths[0] / "below"
+                below.mkdir()
+                stack.callback(shutil.rmtree, below, ignore_errors=True)
+                passed = stack.enter_context(bench.program_mount("fpfs-bench-passthrough", *([flag] if flag else []), below))
+                measures += _compare(bench, mode, archive, {"fastpersistfs": mount.path, "passthrough": passed})
+    finally:
+        archive.unlink()
+        bench.lab.trim()
+    return measures
+
+
+def _compare(bench, mode, archive, places):
+    files = bench.options.files
+    each = {work: {} for work in ("create", "tar x", "ls -lR", "rm -r")}
+    for who, place in places.items():
+        def list_cold(place=place):
+            bench.drop_caches()
+            return _timed(bench, files, "ls", "-lR", place / "tree")
+
+        each["create"][who] = lambda place=place: _create_rate(place, max(files // 4, 100))
+        each["tar x"][who] = lambda place=place: _timed(bench, files, "tar", "-x", "-f", archive, "-C", place)
+        each["ls -lR"][who] = list_cold
+        each["rm -r"][who] = lambda place=place: _timed(bench, files, "rm", "-r", place / "tree")
+    # Each work needs what the one before left, so a round is all of them.
+    figures = {work: {who: Samples("files/s", []) for who in places} for work in each}
+    for run in range(bench.options.runs):
+        for work, contestants in each.items():
+            for who in contestants if run % 2 == 0 else reversed(contestants):
+                rate = contestants[who]()
+                figures[work][who].values.append(rate)
+                bench.say(f"{work}, {who}: {rate:.0f} files/s")
+    return [Measure(f"{work}, {mode}", found, [ratio(found, "fastpersistfs", ["passthrough"], 1.0)])
+            for work, found in figures.items()]
