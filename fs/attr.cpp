@@ -64,7 +64,7 @@ void set_size(fuse_req_t request, Inode& inode, uint64_t size, int to_set, const
   if (!status.is_ok()) return reply_status(request, status);
   std::shared_ptr<File> file;
   if (info != nullptr) {
-    OpenHandles::file(info->fh).unflushed.store(true);
+    OpenHandles::file(info->fh).changes.fetch_add(1);
     file = OpenHandles::file(info->fh).file;
   } else {
     Result<std::shared_ptr<File>> opened = file_system.store().open_file(inode.handle, true);

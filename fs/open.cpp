@@ -51,7 +51,7 @@ bool may_keep_pages(const FileSystem& file_system, const OpenFile& open) {
 void reply_opened(fuse_req_t request, std::shared_ptr<File> file, Inode& inode, fuse_file_info info) {
   FileSystem& file_system = file_system_of(request);
   OpenFile& open = file_system.handles().add(std::move(file), inode, may_write(info));
-  open.unflushed.store((info.flags & O_TRUNC) != 0);
+  if ((info.flags & O_TRUNC) != 0) open.changes.fetch_add(1);
   choose_caching(file_system, open.may_write, may_keep_pages(file_system, open), info);
   info.fh = OpenHandles::handle(open);
   if (fuse_reply_open(request, &info) != 0) file_system.handles().remove(open);
@@ -62,7 +62,7 @@ void reply_created(fuse_req_t request, std::shared_ptr<File> file, const Store::
   Result<fuse_entry_param> entry = make_entry(file_system, node);
   if (!entry.is_ok()) return reply_status(request, entry.status());
   OpenFile& open = file_system.handles().add(std::move(file), file_system.inodes().get(entry->ino), may_write(info));
-  open.unflushed.store(true);
+  open.changes.fetch_add(1);
   choose_caching(file_system, open.may_write, may_keep_pages(file_system, open), info);
   info.fh = OpenHandles::handle(open);
   if (fuse_reply_create(request, &*entry, &info) != 0) {
@@ -173,7 +173,7 @@ void release(fuse_req_t request, fuse_ino_t, fuse_file_info* info) noexcept {
   // through other handles is not this one's business: the kernel sends a release after close(2) has returned, when
   // another opener may already have truncated the file to write it anew, and an empty file must not replace the old
   // content.
-  if (open.unflushed.load()) {
+  if (open.has_unflushed()) {
     std::shared_ptr<File> file = open.file;
     if (!file_system.settings().durable_at_close) {
       file->closed_by_writer();

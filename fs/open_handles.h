@@ -23,9 +23,11 @@ struct OpenFile {
   std::shared_ptr<File> file;
   Inode* inode = nullptr;
   bool may_write = false;
-  // Something was changed through this handle since its last flush. Only then does its close commit the file: what
-  // other handles are in the middle of writing is committed when they are closed, not by whoever closes meanwhile.
-  std::atomic<bool> unflushed{false};
+  // Changes made through this handle, and how many of them a commit at a close has covered. A close commits the file
+  // only when there are others: what other handles are in the middle of writing is committed when they are closed, not
+  // by whoever closes meanwhile.
+  std::atomic<uint64_t> changes{0}, flushed{0};
+  bool has_unflushed() const { return changes.load() != flushed.load(); }
   ReadCursor cursor;  // guarded by the file
   std::atomic<uint64_t> bytes_read{0}, bytes_written{0};
 };

@@ -51,7 +51,7 @@ void fallocate(fuse_req_t request, fuse_ino_t node, int mode, off_t offset, off_
                fuse_file_info* info) noexcept {
   FileSystem& file_system = file_system_of(request);
   OpenFile& open = OpenHandles::file(info->fh);
-  open.unflushed.store(true);
+  open.changes.fetch_add(1);
   const std::shared_ptr<File>& file = open.file;
   const auto begin = static_cast<uint64_t>(offset);
   const auto count = static_cast<uint64_t>(length);

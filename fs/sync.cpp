@@ -3,34 +3,35 @@
 #include "fs/reply.h"
 
 namespace fpfs::operations {
-namespace {
-
-void commit_then_reply(fuse_req_t request, const OpenFile& open, ControlRequest::Kind kind) {
-  FileSystem::forget_access(*open.inode);  // the commit moves the sidecar's other times
-  file_system_of(request).control(open.file, kind, 0, 0,
-                                  [request](const Status& status) { reply_status(request, status); });
-}
-
-}  // namespace
-
 void flush(fuse_req_t request, fuse_ino_t, fuse_file_info* info) noexcept {
   OpenFile& open = OpenHandles::file(info->fh);
   if (!open.may_write) {
     fuse_reply_err(request, 0);
     return;
   }
-  // Here also when another descriptor of the handle is closed (dup, fork), and when pages of a mapping are still to
-  // come.
-  if (!open.unflushed.exchange(false)) return reply_status(request, open.file->error());
-  if (file_system_of(request).settings().durable_at_close)
-    return commit_then_reply(request, open, ControlRequest::Kind::kClose);
-  open.file->closed_by_writer();
-  reply_status(request, open.file->error());
+  // Also called when another descriptor of the handle is closed (dup, fork), maybe at the same time: each waits until
+  // what it covers is durable. Pages of a mapping may still come; see release.
+  if (!open.has_unflushed()) return reply_status(request, open.file->error());
+  const uint64_t covered = open.changes.load();
+  if (!file_system_of(request).settings().durable_at_close) {
+    open.file->closed_by_writer();
+    open.flushed.store(covered);
+    return reply_status(request, open.file->error());
+  }
+  FileSystem::forget_access(*open.inode);
+  file_system_of(request).control(open.file, ControlRequest::Kind::kClose, 0, 0,
+                                  [request, &open, covered](const Status& status) {
+                                    if (status.is_ok()) open.flushed.store(covered);
+                                    reply_status(request, status);
+                                  });
 }
 
 // Also with data_only: the size and the extents are what makes data reachable, and they are the whole commit.
 void fsync(fuse_req_t request, fuse_ino_t, int, fuse_file_info* info) noexcept {
-  commit_then_reply(request, OpenHandles::file(info->fh), ControlRequest::Kind::kCommit);
+  const OpenFile& open = OpenHandles::file(info->fh);
+  FileSystem::forget_access(*open.inode);  // the commit moves the sidecar's other times
+  file_system_of(request).control(open.file, ControlRequest::Kind::kCommit, 0, 0,
+                                  [request](const Status& status) { reply_status(request, status); });
 }
 
 void fsyncdir(fuse_req_t request, fuse_ino_t node, int, fuse_file_info*) noexcept {

@@ -73,7 +73,7 @@ void write(fuse_req_t request, fuse_ino_t node, const char* data, size_t size, o
   call.request.offset = static_cast<uint64_t>(offset);
   call.request.length = static_cast<uint32_t>(size);
   call.request.data = reinterpret_cast<const std::byte*>(data);
-  open.unflushed.store(true);
+  open.changes.fetch_add(1);
   call.request.complete = write_done;
   call.request.owner = &call;
   // The handle may be released as soon as the answer is out, while File::write() is still returning.
