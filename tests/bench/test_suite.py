@@ -1,4 +1,5 @@
 """Every row of the benchmark suite, tiny: that it measures something and reports it, not how fast anything is."""
+import importlib.util
 import json
 import os
 import pathlib
@@ -38,7 +39,8 @@ def assert_nothing_left(scratch):
 def tiny(lab):
     """All rows of a run over a few MiB; {number: row}, and the lab's description under "lab"."""
     scratch, output = lab / "bench", lab / "bench-output"
-    process = start(scratch, "--size", "4M", "--runs", "1", "--files", "60", "--silent", "--output", output)
+    process = start(scratch, "--size", "4M", "--runs", "1", "--files", "60", "--silent", "--no-deepspeed",
+                    "--output", output)
     said, _ = process.communicate(timeout=170)
     assert process.returncode == 0, said
     assert_nothing_left(scratch)
@@ -79,6 +81,19 @@ def test_drives_of_the_lab_obey_their_limits(tiny):
         pytest.skip(lab["note"])
     assert 0 < lab["verified"]["direct"] <= 1.1 * lab["limits"]["write"]
     assert 0 < lab["verified"]["buffered"] <= 1.1 * lab["limits"]["write"]
+
+
+@pytest.mark.skipif(importlib.util.find_spec("deepspeed") is None, reason="DeepSpeed is not installed")
+def test_deepspeed_takes_part_when_it_is_installed(lab):
+    scratch, output = lab / "bench-deepspeed", lab / "bench-deepspeed-output"
+    process = start(scratch, "--row", "2", "--only", "DeepSpeed", "--size", "8M", "--runs", "1", "--output", output)
+    said, _ = process.communicate(timeout=110)
+    assert process.returncode == 0, said
+    row, = json.loads((output / "results.json").read_text())["rows"]
+    figures = row["measures"][0]["figures"] if row["measures"] else row["notes"]
+    for name in ("DeepSpeed FastFileWriter", "DeepSpeed FastFileWriter, legacy", "DeepSpeed aio_handle"):
+        assert name in figures
+    assert_nothing_left(scratch)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -62,6 +62,7 @@ def parse_options(arguments):
     parser.add_argument("--disk", default="/var/tmp", metavar="DIR", help="row 5: a directory on the machine's own drive")
     parser.add_argument("--output", default="bench-results", metavar="DIR",
                         help="where the results go; rows that are there and not taken again stay (default bench-results)")
+    parser.add_argument("--no-deepspeed", action="store_true", help="without DeepSpeed's writers, also when it is installed")
     parser.add_argument("--update-docs", action="store_true", help="runs nothing: puts what is in --output into "
                         "docs/benchmarks.md, its charts and JSON into docs/benchmarks/")
     parser.add_argument("--list", action="store_true", help="the rows")

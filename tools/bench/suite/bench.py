@@ -42,6 +42,8 @@ class Bench:
         """Whether this measure of a row is asked for (--only); names it on the screen."""
         if self.options.only and self.options.only not in name:
             return False
+        if name == "DeepSpeed" and self.options.no_deepspeed:
+            return False
         self.say(f"- {name}")
         return True
 
@@ -49,6 +51,9 @@ class Bench:
         """Adds DeepSpeed's writers over a plain directory, when they work here. `path`: the file to write."""
         formats = {"DeepSpeed FastFileWriter": "deepspeed-zip", "DeepSpeed FastFileWriter, legacy": "deepspeed-legacy",
                    "DeepSpeed aio_handle": "aio_handle"}
+        if not self.torch.versions()["deepspeed"]:
+            self.note("DeepSpeed takes no part: it is not installed")
+            return
         try:
             for format in formats.values():
                 self.torch.save(path, format, 8 << 20)

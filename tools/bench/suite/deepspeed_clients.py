@@ -3,6 +3,7 @@ bytes of a state in one page-locked tensor. Neither syncs; the fsync here makes 
 
 Handles, buffers and compiled operators are ready before the clock runs.
 """
+import logging
 import os
 import time
 
@@ -22,7 +23,13 @@ def _sync(path):
 class FastFileWriterSaver:
     def __init__(self, job):
         from deepspeed.io import FastFileWriter, FastFileWriterConfig
-        from deepspeed.ops.op_builder import AsyncIOBuilder, UtilsBuilder
+        from deepspeed.io import fast_file_writer, utils
+        from deepspeed.ops.op_builder import AsyncIOBuilder
+        from deepspeed.ops.op_builder.utils import UtilsBuilder
+        # DeepSpeed offers this operator for accelerators only, but it is plain C++ and works here.
+        for module in (fast_file_writer, utils):
+            if hasattr(module, "UtilsBuilder"):
+                module.UtilsBuilder = UtilsBuilder
         UtilsBuilder().load()
         self._writer = FastFileWriter
         handle = AsyncIOBuilder().load().aio_handle(BLOCK, DEPTH, False, True, PARALLEL)
@@ -54,4 +61,5 @@ class AioHandleSaver:
 
 
 def saver(job):
+    logging.disable(logging.WARNING)  # it warns of wear with each write
     return AioHandleSaver(job) if job["format"] == "aio_handle" else FastFileWriterSaver(job)
