@@ -1,4 +1,6 @@
 """cp, rsync, tar and dd, killed in the middle: what each may leave follows from how it writes."""
+import dataclasses
+import pathlib
 import shutil
 import subprocess
 import tarfile
@@ -11,20 +13,26 @@ from lab.killing import Client
 MIB = 1 << 20
 
 
+@dataclasses.dataclass
+class Source:
+    """A tree to copy, and what it holds: that stays known when the tree has made room for the next."""
+    tree: pathlib.Path
+    files: dict
+
+
 @pytest.fixture
 def make_source(native):
-    """make_source(number): a tree with 48 MiB that the number determines; only the newest ones are kept."""
-    made = []
-
+    """make_source(number): a tree with 48 MiB that the number determines; only the newest one is kept."""
     def make(number):
-        tree = native / f"source{number}"
+        for older in native.glob("source*"):
+            shutil.rmtree(older)
+        source = Source(native / f"source{number}", {})
         for index, size in enumerate([20 * MIB, 5000, 12 * MIB + 5, 0, 3 * MIB, 33000] + [MIB // 2] * 26):
-            (tree / f"d{index % 3}").mkdir(parents=True, exist_ok=True)
-            (tree / f"d{index % 3}" / f"file{index}").write_bytes(pattern(number * 100 + index, 0, size))
-        made.append(tree)
-        if len(made) > 2:
-            shutil.rmtree(made.pop(0))
-        return tree
+            path = source.tree / f"d{index % 3}" / f"file{index}"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            source.files[path.relative_to(source.tree).as_posix()] = pattern(number * 100 + index, 0, size)
+            path.write_bytes(pattern(number * 100 + index, 0, size))
+        return source
 
     return make
 
@@ -35,41 +43,41 @@ def contents(tree):
 
 
 def is_copy(loaded, source):
-    return loaded == contents(source)
+    return loaded == source.files
 
 
 def may_be_cut(loaded, old, new):
     """Every file is old, new, or a beginning of the new."""
-    before, after = contents(old) if old else {}, contents(new)
-    return all(content == before.get(name) or after[name].startswith(content) for name, content in loaded.items())
+    before = old.files if old else {}
+    return all(content == before.get(name) or new.files[name].startswith(content) for name, content in loaded.items())
 
 
 def may_be_overwritten(loaded, old, new):
     """Every file is the new one up to some place, and the old one from there on."""
-    before, after = contents(old) if old else {}, contents(new)
+    before = old.files if old else {}
     for name, content in loaded.items():
-        same = (first_difference(content, after[name]) if content != after[name] else len(content)) // 4096 * 4096
+        same = (first_difference(content, new.files[name]) if content != new.files[name] else len(content)) // 4096 * 4096
         if content[same + 4096:] != before.get(name, b"")[same + 4096:]:
             return False
     return True
 
 
 def is_old_or_new(loaded, old, new):
-    before, after = contents(old) if old else {}, contents(new)
-    return all(content in (before.get(name), after[name]) for name, content in loaded.items())
+    before = old.files if old else {}
+    return all(content in (before.get(name), new.files[name]) for name, content in loaded.items())
 
 
 def command(*words):
     """A saver that runs a program; {source} and {target} are filled in."""
     def save(path, source):
-        subprocess.run([word.format(source=source, target=path) for word in words], check=True, stdin=subprocess.DEVNULL)
+        subprocess.run([word.format(source=source.tree, target=path) for word in words], check=True, stdin=subprocess.DEVNULL)
 
     return save
 
 
 def unpack(path, source):
     path.mkdir(exist_ok=True)
-    with subprocess.Popen(["tar", "-C", source, "-cf", "-", "."], stdout=subprocess.PIPE) as packer:
+    with subprocess.Popen(["tar", "-C", source.tree, "-cf", "-", "."], stdout=subprocess.PIPE) as packer:
         subprocess.run(["tar", "-C", path, "-xpf", "-"], check=True, stdin=packer.stdout)
 
 
@@ -101,8 +109,8 @@ def test_tar_is_killed(trial, make_source):
                          ids=["plain", "direct", "dsync"])
 def test_dd_is_killed(trial, make_source, options):
     def is_part(loaded, old, new):
-        return (new / "d0/file0").read_bytes().startswith(loaded)
+        return new.files["d0/file0"].startswith(loaded)
 
     trial(Client(make_source, command("dd", "if={source}/d0/file0", "of={target}", "status=none", *options),
-                 lambda path: path.read_bytes(), lambda loaded, source: loaded == (source / "d0/file0").read_bytes(),
+                 lambda path: path.read_bytes(), lambda loaded, source: loaded == source.files["d0/file0"],
                  is_part=is_part), "image").kill_client()

@@ -23,6 +23,10 @@ ROUNDS = 40 if LONG else 3  # kills that landed in the middle of a save
 PART = "a part of the new"
 
 
+def no_part(loaded, old, new):
+    return False
+
+
 @dataclasses.dataclass
 class Client:
     """How a client saves and loads. The state number n is `make(n)`; making it is no part of the save."""
@@ -33,7 +37,7 @@ class Client:
     # What `load` raises for what a killed client left unfinished. Empty: it must not leave such a thing.
     refusals: tuple = ()
     # Where the library cannot tell: is_part(loaded, old, new), whether a kill may leave this.
-    is_part: Callable = lambda loaded, old, new: False
+    is_part: Callable = no_part
     # Whether an unfinished file holds exactly a beginning of the finished one.
     sequential: bool = False
     # Files whose bytes differ from save to save of the same state.
@@ -192,7 +196,9 @@ class Trial:
     def _look(self):
         """What is there: "old", "new", "nothing" or PART; anything else fails."""
         if not any(path.stat().st_size for path in files_under(self.path)):
-            assert self._old is None or self.client.refusals or self.client.sequential, "the old state is gone"
+            # Between opening with O_TRUNC and the first write, unless it is none of those that write in place.
+            in_place = self.client.refusals or self.client.is_part is not no_part
+            assert self._old is None or in_place, "the old state is gone"
             return "nothing"
         try:
             loaded = self.client.load(self.path)
