@@ -168,8 +168,9 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   void mark_modified() FPFS_REQUIRES(mutex_);
   void unlink_dirty(CachedChunk& chunk) FPFS_REQUIRES(mutex_);
   MemberIndex member_of(ChunkIndex chunk) FPFS_REQUIRES(mutex_);
-  void write_if_room(WriteRequest& request, bool may_wait);
-  bool has_room(const WriteRequest& request);
+  void write_if_room(WriteRequest& request, bool may_free);
+  // `in_flight` is set when that may change by itself.
+  bool has_room(const WriteRequest& request, bool& in_flight);
   bool may_flush() const FPFS_REQUIRES(mutex_) { return phase_ == Phase::kIdle || phase_ == Phase::kSyncing; }
   void begin_flush(CachedChunk& chunk, bool streaming, Deferred& deferred) FPFS_REQUIRES(mutex_);
   void flush_dirty(bool only_full, Deferred& deferred) FPFS_REQUIRES(mutex_);

@@ -67,6 +67,7 @@ struct WriteRequest {
   uint32_t done = 0;
   bool active = false;
   Status refusal;  // not ok: there is no room for it
+  unsigned looks_for_room = 0;
 };
 
 // fsync and close; truncate; hole punching.

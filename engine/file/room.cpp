@@ -43,7 +43,7 @@ bool Room::fits(Device& device, uint64_t bytes) {
   look(device);
   // Nothing else looks at the names' drive: it would count as scarce for ever.
   if (Device& tree = devices_.back(); tree.scarce.load()) look(tree);
-  return device.available.load() >= device.kept.load() + device.unstored.load() + bytes;
+  return device.available.load() >= device.kept.load() + device.unstored.load() + device.in_flight.load() + bytes;
 }
 
 uint64_t Room::ahead_max(MemberIndex member) const {

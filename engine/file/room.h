@@ -31,6 +31,11 @@ class Room {
   void add_unstored(MemberIndex member, uint64_t bytes) { device_of(member).unstored.fetch_add(bytes); }
   void remove_unstored(MemberIndex member, uint64_t bytes) { device_of(member).unstored.fetch_sub(bytes); }
 
+  // The same for content on its way to a drive: it may have its space already, which is known when it has arrived.
+  void add_in_flight(MemberIndex member, uint64_t bytes) { device_of(member).in_flight.fetch_add(bytes); }
+  void remove_in_flight(MemberIndex member, uint64_t bytes) { device_of(member).in_flight.fetch_sub(bytes); }
+  bool is_in_flight(MemberIndex member) const { return device_of(member).in_flight.load() > 0; }
+
   // Some drive may not have room for a whole pool: ask fits() before taking content.
   bool is_scarce() const { return scarce_.load(std::memory_order_relaxed) > 0; }
   // Looks (a system call): `bytes` more fit on the member, or where the names are.
@@ -47,7 +52,7 @@ class Room {
   struct Device {
     Handle handle = kNoHandle;
     uint64_t number = 0;
-    std::atomic<uint64_t> kept{0}, available{UINT64_MAX}, unstored{0};
+    std::atomic<uint64_t> kept{0}, available{UINT64_MAX}, unstored{0}, in_flight{0};
     std::atomic<bool> scarce{false};
   };
   Device& device_of(MemberIndex member) { return devices_[device_by_member_[member]]; }

@@ -32,6 +32,7 @@ void File::write(WriteRequest& request) {
     request.active = true;  // begin_landing() has counted it
   }
   request.refusal = Status::ok();
+  request.looks_for_room = 0;
   if (context_.room->is_scarce())
     write_if_room(request, true);
   else
@@ -268,7 +269,7 @@ void File::begin_flush(CachedChunk& chunk, bool streaming, Deferred& deferred) {
   FPFS_CHECK(chunk.dirty && chunk.state == CachedChunk::State::kReady && !chunk.filling,
              "only dirty chunks are flushed");
   unlink_dirty(chunk);
-  context_.room->add_unstored(member_of(chunk.index), context_.stripes.chunk_size);  // until it has its place
+  context_.room->add_in_flight(member_of(chunk.index), context_.stripes.chunk_size);
   chunk.state = CachedChunk::State::kWriting;
   chunk.streaming = streaming;
   if (objects_ == nullptr)
@@ -328,7 +329,6 @@ Status File::prepare_flush(IoRequest& io) {
     FPFS_ASSIGN_OR_RETURN(io.handle, chunk.objects->open_for_transfer(target.member, true));
     return chunk.objects->preallocate(target.member, io.offset, io.offset + io.length, ahead_max);
   });
-  context.room->remove_unstored(target.member, context.stripes.chunk_size);
   if (chunk.objects->allocated_end(target.member) != allocated) context.room->refresh(target.member);
   return placed;
 }
@@ -361,6 +361,7 @@ void File::finish_flush(CachedChunk& chunk, const ObjectSet& objects, const Stat
   {
     MutexLock lock(mutex_);
     --writes_in_flight_;
+    context_.room->remove_in_flight(chunk.target.member, context_.stripes.chunk_size);
     if (abandoned_) return;
     chunk.state = CachedChunk::State::kReady;
     // After a truncation to nothing the slots counted here are those of a new generation's objects.

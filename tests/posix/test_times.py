@@ -56,8 +56,8 @@ def test_access_times_of_other_things(same):
         seen = [moved(sub, os.listdir, sub), moved(sub, os.listdir, sub)]
         seen += [moved(sub, (sub / "more").touch), moved(sub, os.listdir, sub), moved(sub, os.stat, sub / "file")]
         os.symlink("sub/file", directory / "link")
-        empty = sub / "file"
-        seen += [moved(empty, empty.read_bytes), moved(empty, empty.read_bytes)]
+        (sub / "file").write_bytes(b"one byte more than nothing: the kernel does not ask the daemon for that")
+        seen += [moved(sub / "file", (sub / "file").read_bytes), moved(sub / "file", (directory / "link").read_bytes)]
         seen.append(moved(directory / "link", os.stat, directory / "link"))
         return seen
 

@@ -70,10 +70,13 @@ std::string SimWorld::path_of(uint64_t number) const {
   return "inode " + std::to_string(number) + " (no name)";
 }
 
+// What is removed counts as free although a power cut may bring it back: a real filesystem commits its journal before
+// it gives such space to somebody else.
 uint64_t SimWorld::used_bytes(unsigned filesystem) const {
   uint64_t used = 0;
   for (const auto& [number, inode] : inodes_)
-    if (inode.filesystem == filesystem) used += inode.content.visible().allocated_bytes();
+    if (inode.filesystem == filesystem && inode.names + inode.handles > 0)
+      used += inode.content.visible().allocated_bytes();
   return used;
 }
 

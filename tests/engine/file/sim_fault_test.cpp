@@ -333,8 +333,9 @@ TEST_P(NearlyFullTest, SpaceGivenUpIsThereForTheNextWrite) {
     ASSERT_TRUE(array_.control(*file, ControlRequest::Kind::kClose).is_ok());
     EXPECT_TRUE(holds(*file, round, fitted));
     file.reset();
+    array_.world().drain();
     ASSERT_TRUE(array_.store().unlink(array_.store().root(), name).is_ok());
-    // Nothing runs in between: the next writer has to see to it.
+    // Nothing runs from here on: the next writer has to see to it.
   }
 }
 
