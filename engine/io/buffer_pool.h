@@ -87,9 +87,9 @@ class BufferPool {
 
   // Takes `count` buffers into `out` and returns true; or, when they are not there, queues `waiter` (count set from
   // `count`) and returns false. With waiter == nullptr it only tries. `count` at most total()/2. `held`: the owner
-  // whose lock the caller holds, if any; its buffers are evicted by evict_locked(). First go free buffers that were used
-  // before and cold ones, the latest first: a stream that its drives keep up with goes through few buffers, which stay
-  // in the processor's cache. Then free ones never used, then evictable ones, the oldest first. Waiting needs a
+  // whose lock the caller holds, if any; its buffers are evicted by evict_locked(). First go free buffers that were
+  // used before and cold ones, the latest first: a stream that its drives keep up with goes through few buffers, which
+  // stay in the processor's cache. Then free ones never used, then evictable ones, the oldest first. Waiting needs a
   // RetryHook.
   bool acquire(unsigned count, Buffer** out, Waiter* waiter, BufferOwner* held = nullptr);
   // Gives buffers back; their content is gone.
@@ -137,7 +137,7 @@ class BufferPool {
 
   mutable Mutex mutex_;
   List free_ FPFS_GUARDED_BY(mutex_);
-  List evictable_ FPFS_GUARDED_BY(mutex_);            // cold ones first
+  List evictable_ FPFS_GUARDED_BY(mutex_);             // cold ones first
   unsigned touched_free_ FPFS_GUARDED_BY(mutex_) = 0;  // at the head of free_
   Waiter* waiters_head_ FPFS_GUARDED_BY(mutex_) = nullptr;
   Waiter* waiters_tail_ FPFS_GUARDED_BY(mutex_) = nullptr;
