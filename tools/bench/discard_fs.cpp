@@ -5,8 +5,6 @@
 // Requests are handled by libfuse's own multi-threaded loop.
 //
 //   fpfs-bench-discard MOUNTPOINT
-#define FUSE_USE_VERSION 314
-#include <fuse3/fuse_lowlevel.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -18,6 +16,8 @@
 #include <cstring>
 #include <mutex>
 #include <string>
+
+#include "tools/bench/serve.h"
 
 namespace {
 
@@ -149,21 +149,5 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "usage: fpfs-bench-discard MOUNTPOINT\n");
     return 16;
   }
-  std::string program = argv[0], dash_o = "-o", options = "fsname=discard,subtype=fpfs-bench";
-  char* words[] = {program.data(), dash_o.data(), options.data(), nullptr};
-  fuse_args arguments = FUSE_ARGS_INIT(3, words);
-  const fuse_lowlevel_ops table = operations();
-  fuse_session* session = fuse_session_new(&arguments, &table, sizeof table, nullptr);
-  fuse_opt_free_args(&arguments);
-  if (session == nullptr) return 1;
-  int result = 1;
-  if (fuse_set_signal_handlers(session) == 0 && fuse_session_mount(session, argv[1]) == 0) {
-    fuse_loop_config* config = fuse_loop_cfg_create();
-    result = fuse_session_loop_mt(session, config) == 0 ? 0 : 1;
-    fuse_loop_cfg_destroy(config);
-    fuse_session_unmount(session);
-  }
-  fuse_remove_signal_handlers(session);
-  fuse_session_destroy(session);
-  return result;
+  return fpfs::bench::serve(argv[0], "fsname=discard,subtype=fpfs-bench", operations(), argv[1]);
 }

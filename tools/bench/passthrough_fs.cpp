@@ -6,10 +6,8 @@
 //     --sync   what durable=close does: when a file that was written is closed, it and its directory are synced first
 //
 // Nodes are O_PATH handles in a table; node numbers are indices into it.
-#define FUSE_USE_VERSION 314
 #include <dirent.h>
 #include <fcntl.h>
-#include <fuse3/fuse_lowlevel.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/xattr.h>
@@ -25,6 +23,8 @@
 #include <unordered_map>
 #include <utility>
 #include <vector>
+
+#include "tools/bench/serve.h"
 
 namespace {
 
@@ -464,21 +464,6 @@ int main(int argc, char** argv) {
   }
   g_nodes.add_root(root);
   ::umask(0);  // the kernel has applied the caller's
-  std::string program = argv[0], dash_o = "-o", options = "default_permissions,fsname=passthrough,subtype=fpfs-bench";
-  char* words[] = {program.data(), dash_o.data(), options.data(), nullptr};
-  fuse_args arguments = FUSE_ARGS_INIT(3, words);
-  const fuse_lowlevel_ops table = operations();
-  fuse_session* session = fuse_session_new(&arguments, &table, sizeof table, nullptr);
-  fuse_opt_free_args(&arguments);
-  if (session == nullptr) return 1;
-  int result = 1;
-  if (fuse_set_signal_handlers(session) == 0 && fuse_session_mount(session, argv[next + 1]) == 0) {
-    fuse_loop_config* config = fuse_loop_cfg_create();
-    result = fuse_session_loop_mt(session, config) == 0 ? 0 : 1;
-    fuse_loop_cfg_destroy(config);
-    fuse_session_unmount(session);
-  }
-  fuse_remove_signal_handlers(session);
-  fuse_session_destroy(session);
-  return result;
+  return fpfs::bench::serve(argv[0], "default_permissions,fsname=passthrough,subtype=fpfs-bench", operations(),
+                            argv[next + 1]);
 }
