@@ -8,11 +8,13 @@
 // Nodes are O_PATH handles in a table; node numbers are indices into it.
 #include <dirent.h>
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -445,6 +447,16 @@ fuse_lowlevel_ops operations() {
   return table;
 }
 
+// Each node is a descriptor: as many as root may have, or as this user may.
+void raise_descriptor_limit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  const rlimit wanted = {std::max<rlim_t>(limit.rlim_max, 1 << 20), std::max<rlim_t>(limit.rlim_max, 1 << 20)};
+  if (::setrlimit(RLIMIT_NOFILE, &wanted) == 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  (void)::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -457,6 +469,7 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "usage: fpfs-bench-passthrough [--sync] DIRECTORY MOUNTPOINT\n");
     return 16;
   }
+  raise_descriptor_limit();
   const int root = ::open(argv[next], O_PATH | O_DIRECTORY | O_CLOEXEC);
   if (root < 0) {
     std::fprintf(stderr, "fpfs-bench-passthrough: %s: %s\n", argv[next], std::strerror(errno));

@@ -176,9 +176,13 @@ class Bench:
         size = size or self.size
         return size / self.torch.save(path, format, size, **options)["seconds"]
 
-    def load_rate(self, path, how="torch"):
-        """A load of a state of the usual size; its bytes per second."""
-        return self.size / self.torch.load(path, how)["seconds"]
+    def load_rate(self, path, how="torch", idle=None):
+        """A load of a state of the usual size; its bytes per second. `idle` collects the share of the machine's processors that
+        had nothing to do meanwhile."""
+        result = self.torch.load(path, how)
+        if idle is not None:
+            idle.append(result["processors_idle"])
+        return self.size / result["seconds"]
 
     def bytes_read(self, mount):
         """From the drives so far: by the block devices' own count in the lab, else by the daemon's."""

@@ -1,5 +1,6 @@
-"""Asks a directory for attributes, unknown names and listings all the time, and a control directory for the same, until a
-line comes on stdin. Prints one JSON object: {"fastpersistfs stat": [[when, seconds], ...], ...}.
+"""Asks a directory for attributes, unknown names and listings all the time, a control directory for the same, and another
+process of the daemon's priority for a byte back (what any answer by a process costs at this moment), until a line comes on
+stdin. Prints one JSON object: {"fastpersistfs stat": [[when, seconds], ...], ..., "echo": [...]}.
 
     python -m suite.prober DIRECTORY CONTROL
 """
@@ -22,8 +23,29 @@ def stat(path):
         raise OSError(ctypes.get_errno(), f"statx {path}")
 
 
+class Echo:
+    """A process that sends back each byte, as a filesystem's daemon answers: two changes of the running process."""
+
+    def __init__(self):
+        (theirs, self._out), (self._in, back) = os.pipe(), os.pipe()
+        if os.fork() == 0:
+            os.close(self._out)  # so that the end of this process is the end of its own
+            try:
+                os.nice(-10)
+            except PermissionError:
+                pass  # neither could the daemon
+            while byte := os.read(theirs, 1):
+                os.write(back, byte)
+            os._exit(0)
+
+    def ask(self):
+        os.write(self._out, b".")
+        os.read(self._in, 1)
+
+
 def main(directory, control):
     samples = {}
+    echo = Echo()
 
     def timed(name, call, *arguments):
         started = time.monotonic()
@@ -38,6 +60,7 @@ def main(directory, control):
             timed(f"{who} stat", stat, f"{where}/entry{turn % 200}")
             timed(f"{who} lookup", os.path.exists, f"{where}/unknown{turn}")
             timed(f"{who} readdir", os.listdir, where)
+        timed("echo", echo.ask)
     print(json.dumps(samples))
 
 

@@ -172,17 +172,27 @@ def prepare(job):
     return make_state(job["size"]) if job["call"] == "save" else {}
 
 
+def processor_times():
+    """(ticks in which some processor had nothing to do, all ticks), over all processors since boot."""
+    with open("/proc/stat") as file:
+        user, nice, system, idle, io_wait, *rest = map(int, file.readline().split()[1:9])
+    return idle + io_wait, user + nice + system + idle + io_wait + sum(rest)
+
+
 def perform(job, ready_pipe, start_pipe, result_pipe):
     """In the child."""
     try:
         state = prepare(job)
         os.close(ready_pipe)
         os.read(start_pipe, 1)  # until the parent closes its end
+        idle_before, ticks_before = processor_times()
         began, before = time.monotonic(), resource.getrusage(resource.RUSAGE_SELF)
         result = CALLS[job["call"]](job, state)
         after = resource.getrusage(resource.RUSAGE_SELF)
         result.update(began=began, ended=time.monotonic(),
                       cpu_seconds=after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+        idle_after, ticks_after = processor_times()
+        result["processors_idle"] = (idle_after - idle_before) / max(ticks_after - ticks_before, 1)
     except Exception as error:  # told to the parent
         result = {"error": f"{error!r}\n{traceback.format_exc()}"}
     os.write(result_pipe, json.dumps(result).encode())

@@ -8,10 +8,10 @@ HOWS = {"torch.load": ("torch", "zip", 0.95), "torch.load, legacy": ("torch", "l
         "safetensors safe_open": ("safetensors-open", "safetensors", 0.95)}
 
 
-def cold_rate(bench, mount, how, name="saved"):
+def cold_rate(bench, mount, how, idle=None):
     """A load that nobody in between remembers."""
     mount.remount_cold()
-    return bench.load_rate(mount.path / name, how)
+    return bench.load_rate(mount.path / "saved", how, idle)
 
 
 def cold(bench):
@@ -29,17 +29,21 @@ def cold(bench):
                 bench.save_rate(sink.path / "saved", format)
                 held = os.open(sink.path / "saved", os.O_RDONLY)
 
-                def load_from_pool():
+                idle, sink_idle = [], []
+
+                def load_from_pool(idle=None):
                     bench.drop_caches()
-                    return bench.load_rate(sink.path / "saved", how)
+                    return bench.load_rate(sink.path / "saved", how, idle)
 
                 try:
                     load_from_pool()
                     figures = bench.rotate({"raw": raw.read,
-                                            "sink": load_from_pool,
-                                            "fastpersistfs": lambda: cold_rate(bench, mount, how)})
+                                            "sink": lambda: load_from_pool(sink_idle),
+                                            "fastpersistfs": lambda: cold_rate(bench, mount, how, idle)})
                 finally:
                     os.close(held)
+            figures["processors idle, sink"] = Samples("", sink_idle)
+            figures["processors idle, fastpersistfs"] = Samples("", idle)
             measures.append(Measure(name, figures, [ratio(figures, "fastpersistfs", ["raw", "sink"], target)]))
     return measures
 
