@@ -42,12 +42,13 @@ void File::continue_read(ReadRequest& request) {
   // The callback may free the request; what it pinned is remembered here.
   std::array<CachedChunk*, kRequestChunksMax> pinned = request.pinned;
   const unsigned pinned_count = request.pinned_count;
+  const ChunkIndex read_out = request.reader_caches ? context_.stripes.chunk_of(request.offset + request.bytes) : 0;
   request.complete(request, Status::ok());
   Deferred after;
   {
     MutexLock lock(mutex_);
     for (unsigned i = 0; i < pinned_count; ++i)
-      if (pinned[i] != nullptr) unpin(*pinned[i], after);
+      if (pinned[i] != nullptr) unpin(*pinned[i], pinned[i]->index < read_out, after);
   }
   run(after);
 }
@@ -136,13 +137,13 @@ void File::pin(CachedChunk& chunk, CachedChunk*& slot) {
   slot = &chunk;
 }
 
-void File::unpin(CachedChunk& chunk, Deferred& deferred) {
-  if (--chunk.readers == 0) settle(chunk, false, deferred);
+void File::unpin(CachedChunk& chunk, bool cold, Deferred& deferred) {
+  if (--chunk.readers == 0) settle(chunk, cold, deferred);
 }
 
 void File::unpin_all(ReadRequest& request, Deferred& deferred) {
   for (unsigned i = 0; i < request.pinned_count; ++i)
-    if (request.pinned[i] != nullptr) unpin(*request.pinned[i], deferred);
+    if (request.pinned[i] != nullptr) unpin(*request.pinned[i], false, deferred);
   request.pinned_count = 0;
 }
 

@@ -32,6 +32,7 @@ struct ReadRequest {
   uint64_t offset = 0;
   uint32_t length = 0;           // at most kRequestBytesMax
   ReadCursor* cursor = nullptr;  // optional: without one nothing is read ahead
+  bool reader_caches = false;    // the reader keeps what it gets: chunks that it read to their end may go first
   void (*complete)(ReadRequest& request, const Status& status) = nullptr;
   void* owner = nullptr;
 

@@ -85,3 +85,17 @@ def test_many_small_files(anywhere):
     anywhere.remount()
     for number in range(2000):
         assert (anywhere.path / str(number % 20) / f"file{number}").read_bytes() == b"%d" % number * (number % 300)
+
+
+@pytest.mark.root  # without the privilege to raise the kernel's read-ahead readers go past the page cache
+def test_a_load_goes_through_few_buffers(array, make_mount):
+    """What the kernel keeps does not stay in the pool as well: a load does not touch all of its memory."""
+    mount = make_mount(array, "buffer_memory=256M")
+    content = bytes(range(256)) * (200 * MIB // 256)
+    (mount.path / "file").write_bytes(content)
+    mount.unmount()
+    mount.start()
+    before = mount.memory()
+    assert (mount.path / "file").read_bytes() == content
+    grown = mount.memory() - before
+    assert grown < 100 * MIB, f"{grown >> 20} MiB of buffers for a load of 200 MiB"
