@@ -242,12 +242,25 @@ void Channel::settle_landing(Worker& worker, size_t length) {
   landing.file->cancel_landing(landing);
 }
 
-// Reads and writes never wait. Another request that is there already need not wait for this one's copy either.
+// Some requests never wait for a drive: what they start is finished by other threads. Another request that is there
+// already need not wait for this one's copy either.
 bool Channel::may_go_on_leading(const Worker& worker) {
   wire::InHeader header;
   std::memcpy(&header, worker.buffer->request, sizeof header);
-  if (header.opcode == wire::kOpcodeWrite && (worker.landing.file != nullptr || discards_)) return true;  // no copy
-  if (header.opcode != wire::kOpcodeRead && header.opcode != wire::kOpcodeWrite) return false;
+  switch (header.opcode) {
+    case wire::kOpcodeWrite:
+      if (worker.landing.file != nullptr || discards_) return true;  // no copy
+      break;
+    case wire::kOpcodeRead:
+    case wire::kOpcodeGetAttributes:
+    case wire::kOpcodeFlush:
+    case wire::kOpcodeRelease:
+    case wire::kOpcodeForget:
+    case wire::kOpcodeForgetMany:
+      break;
+    default:
+      return false;
+  }
   return !wait_for_request(0);
 }
 

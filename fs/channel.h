@@ -5,12 +5,12 @@
 //              ↑                                                                 │ WRITE: the operation keeps the
 //              buffer └─────────────────────────────────────────────────────────────────┘
 //
-// One worker at a time, the leader, waits for requests; the others wait for the lead. A leader that got a READ or WRITE
-// and sees no further request handles it and goes on leading: a single stream is served by one thread, whose caches
-// know it. Before anything else, which may block, it lets another lead. Knowing that nobody else reads meanwhile, the
-// leader can say where the next request's bytes are to go: while a file is being written front to back they land in the
-// engine's memory, behind what was written last (engine/file/landing.h). When it was another request after all, its
-// bytes are moved to the receive buffer, as if they had come there.
+// One worker at a time, the leader, waits for requests; the others wait for the lead. A leader that got a request which
+// cannot block (READ, WRITE, FLUSH, ...) and sees no further one handles it and goes on leading: a single stream is
+// served by one thread, whose caches know it, and nobody is woken. Before anything else it lets another lead. Knowing
+// that nobody else reads meanwhile, the leader can say where the next request's bytes are to go: while a file is being
+// written front to back they land in the engine's memory, behind what was written last (engine/file/landing.h). When it
+// was another request after all, its bytes are moved to the receive buffer, as if they had come there.
 //
 // Reading is ours rather than libfuse's for that, and so that flags which libfuse 3.14 drops are seen. Replies pass
 // through a hook that adds what 3.14 cannot say to the kernel: FUSE_HANDLE_KILLPRIV_V2 and FUSE_DIRECT_IO_ALLOW_MMAP in

@@ -44,11 +44,16 @@ struct PruneOut {
 };
 static_assert(sizeof(PruneOut) == 16);
 
+constexpr uint32_t kOpcodeForget = 2;
+constexpr uint32_t kOpcodeGetAttributes = 3;
 constexpr uint32_t kOpcodeOpen = 14;
 constexpr uint32_t kOpcodeRead = 15;
 constexpr uint32_t kOpcodeWrite = 16;
+constexpr uint32_t kOpcodeRelease = 18;
+constexpr uint32_t kOpcodeFlush = 25;
 constexpr uint32_t kOpcodeInit = 26;
 constexpr uint32_t kOpcodeCreate = 35;
+constexpr uint32_t kOpcodeForgetMany = 42;
 constexpr uint32_t kOpcodeTemporaryFile = 51;
 
 struct InitIn {
