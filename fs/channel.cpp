@@ -252,7 +252,8 @@ bool Channel::may_go_on_leading(const Worker& worker) {
       if (worker.landing.file != nullptr || discards_) return true;  // no copy
       break;
     case wire::kOpcodeRead:
-    case wire::kOpcodeGetAttributes:
+    case wire::kOpcodeGetAttributes:  // of an inode that is in memory, as the node holds it open
+    case wire::kOpcodeGetXattr:
     case wire::kOpcodeFlush:
     case wire::kOpcodeRelease:
     case wire::kOpcodeForget:

@@ -50,6 +50,7 @@ constexpr uint32_t kOpcodeOpen = 14;
 constexpr uint32_t kOpcodeRead = 15;
 constexpr uint32_t kOpcodeWrite = 16;
 constexpr uint32_t kOpcodeRelease = 18;
+constexpr uint32_t kOpcodeGetXattr = 22;
 constexpr uint32_t kOpcodeFlush = 25;
 constexpr uint32_t kOpcodeInit = 26;
 constexpr uint32_t kOpcodeCreate = 35;

@@ -164,7 +164,7 @@ def make_drive(lab, numbers):
     made = []
 
     def make(size, kind="ext4"):
-        made.append(LoopDrive(lab, f"extra{next(numbers)}", size, kind))
+        made.append(LoopDrive(lab, f"extra{next(numbers)}", size, kind, discard=False))
         return made[-1]
 
     yield make

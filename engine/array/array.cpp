@@ -93,6 +93,15 @@ Status Array::mark_clean() {
   return storage.fsync(metadata_directory_);
 }
 
+Status Array::check_running(MemberIndex member) const {
+  return environment_.storage().check_running(members_[member].lock);
+}
+
+Status Array::check_tree_running() const {
+  const Handle lock = metadata_lock_ != kNoHandle ? metadata_lock_ : members_[superblock_.metadata_member].lock;
+  return environment_.storage().check_running(lock);
+}
+
 Result<Handle> Array::object_directory(MemberIndex member, FileId file) {
   FPFS_CHECK(member < members_.size(), "a member index comes from this array");
   const size_t index = file & 0xff;

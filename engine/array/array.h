@@ -86,6 +86,10 @@ class Array {
   Status mark_dirty();  // durable on return
   Status mark_clean();  // durable on return
 
+  // To be asked after a sync on a member, or in the tree, before it is believed: see Storage::check_running().
+  Status check_running(MemberIndex member) const;
+  Status check_tree_running() const;
+
   // objects/xx of one member for a file id (opened once, kept).
   Result<Handle> object_directory(MemberIndex member, FileId file);
   // "<16 hex digits of the file id>.<8 hex digits of the generation>".

@@ -315,6 +315,7 @@ Result<File::Appended> File::append_record() FPFS_NO_THREAD_SAFETY_ANALYSIS {
   if (!commit.sync) return appended;
   FPFS_RETURN_IF_ERROR(storage.fsync(sidecar));
   if (commit.new_name_in != kNoHandle) FPFS_RETURN_IF_ERROR(storage.fsync(commit.new_name_in));
+  FPFS_RETURN_IF_ERROR(context_.array->check_tree_running());
   return appended;
 }
 

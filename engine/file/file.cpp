@@ -281,11 +281,6 @@ bool File::is_writable() const {
   return writable_;
 }
 
-bool File::has_new_name() const {
-  MutexLock lock(mutex_);
-  return new_name_;
-}
-
 void File::overlay(struct stat& attributes) const {
   MutexLock lock(mutex_);
   uint64_t allocated = extents_.allocated_bytes() + round_up(inline_data_.size(), 512);

@@ -96,7 +96,6 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   void name_removed(Handle directory);   // takes ownership; the last name went: free the objects after the last use
   void set_unnamed();                    // made without a name (O_TMPFILE): goes with its last user, unless linked
   void name_given(Handle directory);     // takes ownership; a file made without a name was linked
-  bool has_new_name() const;
   // Flushes dirty chunks because the pool is short of buffers.
   void flush_for_pressure();
   // Store is going away without a commit (a crash, or a failed file): forget everything.

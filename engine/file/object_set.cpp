@@ -123,7 +123,7 @@ Status ObjectSet::sync(MemberIndex member) {
     FPFS_RETURN_IF_ERROR(storage_.fsync(directory));
     object.name_is_new.store(false);
   }
-  return Status::ok();
+  return array_.check_running(member);
 }
 
 Status ObjectSet::punch(MemberIndex member, uint64_t offset, uint64_t length) {

@@ -196,6 +196,12 @@ Status PosixStorage::fdatasync(Handle handle) {
   return done(retry([&] { return ::fdatasync(handle); }), "fdatasync", handle);
 }
 
+Status PosixStorage::check_running(Handle file) {
+  std::byte byte;
+  const ssize_t count = retry([&] { return ::pread(file, &byte, sizeof byte, 0); });
+  return done(count < 0 ? -1 : 0, "read", file).with_context("the filesystem went down during a sync");
+}
+
 Status PosixStorage::sync_filesystem(Handle handle) {
   return done(retry([&] { return ::syncfs(handle); }), "syncfs", handle);
 }

@@ -26,6 +26,7 @@ class PosixStorage final : public Storage {
   Status pwrite(Handle handle, std::span<const std::byte> data, uint64_t offset) override;
   Status fsync(Handle handle) override;
   Status fdatasync(Handle handle) override;
+  Status check_running(Handle file) override;
   Status sync_filesystem(Handle handle) override;
   Status ftruncate(Handle handle, uint64_t size) override;
   Status fallocate(Handle handle, int mode, uint64_t offset, uint64_t length) override;

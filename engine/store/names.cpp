@@ -213,7 +213,8 @@ Status Store::link(Handle node, Handle directory, const std::string& name) {
 Status Store::sync_directory(Handle directory) {
   FPFS_ASSIGN_OR_RETURN(const Handle handle, storage().reopen(directory, kDirectoryFlags));
   const ScopedHandle scoped(storage(), handle);
-  const Status status = storage().fsync(handle);
+  Status status = storage().fsync(handle);
+  if (status.is_ok()) status = array_->check_tree_running();
   if (!status.is_ok()) impl_->fail_array(status.with_context(storage().describe(directory)));
   return status;
 }

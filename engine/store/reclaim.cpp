@@ -100,12 +100,13 @@ void Store::Impl::wait_for_frees(std::chrono::milliseconds limit) {
 
 Status Store::Impl::reclaim_batch(ReclaimBatch& batch) {
   for (const Executor::Task& task : batch.tasks) task();
-  for (const auto& [inode, handle] : batch.directories) {
-    const Status synced = storage().fsync(handle);
-    if (!synced.is_ok()) {
-      fail_array(synced);
-      return synced;
-    }
+  Status synced;
+  for (const auto& [inode, handle] : batch.directories)
+    if (synced.is_ok()) synced = storage().fsync(handle);
+  if (synced.is_ok() && !batch.directories.empty()) synced = array->check_tree_running();
+  if (!synced.is_ok()) {
+    fail_array(synced);
+    return synced;
   }
   Status first_failure;
   for (const DoomedObjects& doomed : batch.objects) {

@@ -3,6 +3,7 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import time
 
@@ -124,6 +125,17 @@ class Mount:
         self.process.wait()
         self.process = None
         mount_table.unmount(self.path, lazy=True)
+
+    def freeze(self):
+        """Stops the daemon between two instructions: it says nothing more to anybody. Calls that are in the kernel go on."""
+        self.process.send_signal(signal.SIGSTOP)
+        deadline = time.monotonic() + 10
+        while any(state in "RS" for state in self._thread_states()):
+            assert time.monotonic() < deadline, "the daemon does not stop"
+
+    def _thread_states(self):
+        for task in pathlib.Path(f"/proc/{self.pid}/task").iterdir():
+            yield (task / "stat").read_text().rsplit(")", 1)[1].split()[0]
 
     def remount(self):
         self.unmount()

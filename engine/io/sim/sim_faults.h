@@ -11,7 +11,7 @@ namespace fpfs {
 
 // A plan: the `nth` call that matches, and the `count - 1` after it, go wrong.
 struct SimFault {
-  enum class Call : uint8_t { kRead, kWrite, kSyncFile, kSyncDirectory, kAllocate };
+  enum class Call : uint8_t { kRead, kWrite, kSyncFile, kSyncDirectory, kAllocate, kCheckRunning };
   enum class Effect : uint8_t {
     kError,        // fails with `error`; a write or sync may have done a part of its work
     kShort,        // a transfer ends early and fails (queues report what cannot be continued as kIoError)

@@ -328,6 +328,13 @@ Status SimStorage::fdatasync(Handle handle) {
   return fsync(handle);
 }
 
+Status SimStorage::check_running(Handle file) {
+  MutexLock lock(mutex_);
+  if (const SimFault* fault = match(SimFault::Call::kCheckRunning, file); fault != nullptr)
+    return Status::from_errno(fault->error, "read " + kernel_.describe(file));
+  return Status::ok();
+}
+
 Status SimStorage::sync_filesystem(Handle handle) {
   MutexLock lock(mutex_);
   return end(begin("syncfs", handle, "") ? kernel_.sync_filesystem(handle) : Status::ok());
