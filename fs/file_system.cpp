@@ -19,6 +19,7 @@ FileSystem::FileSystem(Environment& environment, Store& store, Settings settings
       settings_(std::move(settings)),
       inodes_(store.storage(), store.root(), root),
       pruner_(inodes_, settings_.nodes_max),
+      scrub_(store),
       read_calls_(kCallsInitial, kReadCallsMax),
       write_calls_(kCallsInitial, kWriteCallsMax),
       control_calls_(kCallsInitial, kControlCallsMax) {}

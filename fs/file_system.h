@@ -13,6 +13,7 @@
 #include <string>
 
 #include "engine/io/environment.h"
+#include "engine/store/scrub.h"
 #include "engine/store/store.h"
 #include "fs/call_pool.h"
 #include "fs/calls.h"
@@ -43,6 +44,7 @@ class FileSystem {
   Storage& storage() { return store_.storage(); }
   InodeTable& inodes() { return inodes_; }
   OpenHandles& handles() { return handles_; }
+  Scrub& scrub() { return scrub_; }
   const Settings& settings() const { return settings_; }
   double uptime_seconds() const {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - started_).count();
@@ -101,6 +103,7 @@ class FileSystem {
   OpenHandles handles_;
   NodePruner pruner_;
   std::atomic<bool> pruning_{false};
+  Scrub scrub_;
   CallPool<ReadCall> read_calls_;
   CallPool<WriteCall> write_calls_;
   CallPool<ControlCall> control_calls_;

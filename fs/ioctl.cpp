@@ -1,10 +1,13 @@
 // The ioctls of fs/ioctl.h.
 #include "fs/ioctl.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <memory>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -186,12 +189,47 @@ void sync_all(fuse_req_t request, fuse_ino_t node) {
   });
 }
 
+Status run_scrub_command(Scrub& scrub, const IoctlScrub& question) {
+  switch (question.command) {
+    case IoctlScrub::kStart:
+      return scrub.start(question.limit);
+    case IoctlScrub::kPause:
+      return scrub.pause();
+    case IoctlScrub::kResume:
+      return scrub.resume(question.has_limit != 0 ? std::optional(question.limit) : std::nullopt);
+    case IoctlScrub::kCancel:
+      return scrub.cancel();
+    default:
+      return Status::error(StatusCode::kInvalidArgument, "unknown scrub command");
+  }
+}
+
+// Off the workers: pausing waits for the chunks in flight.
+void scrub(fuse_req_t request, fuse_ino_t node, const IoctlScrub& question) {
+  FileSystem& file_system = file_system_of(request);
+  const uid_t user = fuse_req_ctx(request)->uid;
+  if (node != InodeTable::kRootNode || (user != 0 && user != ::geteuid())) {
+    fuse_reply_err(request, node != InodeTable::kRootNode ? ENOTTY : EPERM);
+    return;
+  }
+  file_system.run_in_background([request, question] {
+    IoctlScrub answer = question;
+    const Status status = run_scrub_command(file_system_of(request).scrub(), question);
+    answer.error = status.errno_value();
+    const std::string message = status.is_ok() ? "" : status.message().substr(0, sizeof answer.message - 1);
+    std::memcpy(answer.message, message.c_str(), message.size() + 1);
+    fuse_reply_ioctl(request, 0, &answer, sizeof answer);
+  });
+}
+
 }  // namespace
 
 void ioctl(fuse_req_t request, fuse_ino_t node, unsigned command, void*, fuse_file_info* info, unsigned flags,
            const void* in, size_t in_size, size_t) noexcept {
   if ((flags & FUSE_IOCTL_DIR) != 0) {
     if (command == FPFS_IOC_SYNC_ALL) return sync_all(request, node);
+    if (command == FPFS_IOC_SCRUB)
+      return with_argument<IoctlScrub>(request, in, in_size, [&](IoctlScrub& a) { scrub(request, node, a); });
     fuse_reply_err(request, ENOTTY);
     return;
   }

@@ -81,6 +81,24 @@ struct IoctlVerify {
 };
 static_assert(sizeof(IoctlVerify) == 592);
 
+// --- FPFS_IOC_SCRUB: commands to the scrub of the mount, on its root directory; what it does is told by the attribute
+// user.fastpersistfs.scrub (fs/scrub_report.h). EPERM for anyone but root and the daemon's own user.
+// --------------------------------------------------------------------------------------------------------------------
+
+struct IoctlScrub {
+  static constexpr uint32_t kVersion = 1;
+  enum Command : uint32_t { kStart = 1, kPause = 2, kResume = 3, kCancel = 4 };
+
+  uint32_t version = kVersion;
+  uint32_t command = 0;    // in; EINVAL when it is none
+  uint64_t limit = 0;      // in: of kStart, and of kResume when has_limit: bytes per second, 0 for no limit
+  uint32_t has_limit = 0;  // in: kResume: 1 to change the limit
+  int32_t error = 0;       // out: 0, or the errno of the refusal
+  uint64_t reserved[4] = {};
+  char message[512] = {};  // out: of the refusal, one line, NUL-terminated
+};
+static_assert(sizeof(IoctlScrub) == 568);
+
 }  // namespace fpfs
 
 // NOLINTBEGIN(cppcoreguidelines-macro-usage): request numbers are macros wherever ioctls are
@@ -89,4 +107,5 @@ static_assert(sizeof(IoctlVerify) == 592);
 #define FPFS_IOC_VERIFY _IOWR(0xF5, 3, struct ::fpfs::IoctlVerify)
 // On the root directory of the mount: returns when every file and every name is durable, or with the first error.
 #define FPFS_IOC_SYNC_ALL _IO(0xF5, 4)
+#define FPFS_IOC_SCRUB _IOWR(0xF5, 5, struct ::fpfs::IoctlScrub)
 // NOLINTEND

@@ -146,6 +146,7 @@ Status MountProcess::serve(Launcher& launcher) {
                                                   "; see the log above and dmesg");
   }
   file_system_->set_cached_reads(raise_read_ahead(options_.mount_point, kReadAheadKib));
+  file_system_->scrub().open();
   launcher.report_live();
   log(LogLevel::kInfo, "{} mounted at {}, {} threads", options_.source, options_.mount_point, thread_count(options_));
   wait_for_end();
@@ -200,6 +201,7 @@ void MountProcess::end_by_signal(int signal) {
 Status MountProcess::close() {
   if (channel_ != nullptr) {
     channel_->join();
+    file_system_->scrub().stop();
     file_system_->drain();
     channel_ = nullptr;
     // Files that processes still had open are closed for them, while they are known.

@@ -9,6 +9,7 @@
 #include "fs/operations.h"
 #include "fs/privileges.h"
 #include "fs/reply.h"
+#include "fs/scrub_report.h"
 #include "fs/status_report.h"
 
 namespace fpfs::operations {
@@ -40,6 +41,7 @@ Result<std::string> file_attribute(FileSystem& file_system, const Inode& inode, 
 Result<std::string> virtual_attribute(FileSystem& file_system, const Inode& inode, std::string_view name) {
   name.remove_prefix(kVirtualPrefix.size());
   if (name == "status" && file_system.inodes().is_root(inode)) return status_report(file_system);
+  if (name == "scrub" && file_system.inodes().is_root(inode)) return scrub_report(file_system.scrub().report());
   if (name == "id" || name == "codec" || name == "stored" || name == "members" || name == "stat")
     return file_attribute(file_system, inode, name);
   return no_such_attribute();

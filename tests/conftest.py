@@ -16,6 +16,7 @@ import pytest
 from lab import LONG
 from lab.array import Array, Mount
 from lab.drives import Drives, LoopDrive
+from lab.faulty_drive import FaultyDrive
 from lab.programs import Programs
 from lab.watchdog import Watchdog
 
@@ -170,6 +171,14 @@ def make_drive(lab, numbers):
     yield make
     for drive in made:
         drive.close()
+
+
+@pytest.fixture
+def faulty(request, binaries, lab, numbers):
+    """A drive that fails or hangs on command (needs root). Its filesystem: XFS, or the test's parameter."""
+    drive = FaultyDrive(binaries, lab, f"faulty{next(numbers)}", kind=getattr(request, "param", "xfs"))
+    yield drive
+    drive.close()
 
 
 @pytest.fixture

@@ -20,6 +20,8 @@ constexpr const char* kLockName = "lock";
 constexpr const char* kObjectsName = "objects";
 constexpr const char* kTreeName = "tree";
 constexpr const char* kStateName = "state";
+constexpr const char* kScrubName = "scrub";
+constexpr const char* kScrubNewName = "scrub.new";
 constexpr const char* kLostFoundName = "lost+found";
 // Holds what a forced format is removing; its presence says that the removal has not finished.
 constexpr const char* kFormerName = ".fastpersistfs-former";

@@ -18,9 +18,9 @@
 #include <fmt/format.h>
 
 #include "engine/check/inspect.h"
+#include "engine/check/members.h"
 #include "engine/check/repair.h"
 #include "engine/check/set_aside.h"
-#include "engine/check/superblocks.h"
 #include "engine/check/verify.h"
 
 namespace fpfs {
@@ -59,6 +59,7 @@ class Checker {
   void judge_verified(const std::shared_ptr<VerifiedFile>& file);
   bool look_again(std::shared_ptr<VerifiedFile>& file);
   Status set_damaged_aside();
+  void read_what_survives(const FileEntry& entry, const ScannedFile& file, Damage& damage);
   Status settle_leftovers();
   Result<bool> settle_object(const ObjectEntry& object);
 
@@ -284,17 +285,46 @@ bool Checker::look_again(std::shared_ptr<VerifiedFile>& file) {
 
 // --- repair ----------------------------------------------------------------------------------------------------------
 
+// What a text says about surviving bytes was read: also without verify_data, and of objects that are known to be short.
+void Checker::read_what_survives(const FileEntry& entry, const ScannedFile& file, Damage& damage) {
+  DataVerifier::Totals totals;
+  auto read = std::make_shared<VerifiedFile>();
+  read->path = entry.path;
+  read->attributes = file.attributes;
+  read->file_id = file.image.file_id;
+  read->generation = file.image.generation;
+  DataVerifier verifier(storage_, array_, totals, options_.cancelled, [this] { show_progress(); });
+  verifier.add(read, file.image);
+  verifier.finish();
+  const MutexLock lock(read->mutex);
+  const std::vector<ChunkIndex> known = damage.lost_chunks;
+  for (CheckError& error : read->errors) {
+    const auto chunk = static_cast<ChunkIndex>(error.chunk);
+    if (std::binary_search(known.begin(), known.end(), chunk)) continue;
+    damage.errors.push_back(error);
+    damage.lost_chunks.push_back(chunk);
+    add_error(std::move(error));
+  }
+  std::sort(damage.lost_chunks.begin(), damage.lost_chunks.end());
+}
+
 Status Checker::set_damaged_aside() {
   if (damage_.empty()) return Status::ok();
   std::unordered_set<std::string> moved;
+  std::unordered_set<uint64_t> read;
   const auto visit = [&](const FileEntry& entry) -> Result<bool> {
     const Result<struct stat> attributes = storage_.stat_at(entry.directory, entry.name);
     if (!attributes.is_ok()) return attributes.status();
     const auto damage = damage_.find(attributes->st_ino);
     if (damage == damage_.end()) return true;
     FPFS_ASSIGN_OR_RETURN(const ScannedFile file, scan_file(storage_, array_, entry));
-    FPFS_RETURN_IF_ERROR(set_aside(storage_, array_, entry, file, damage->second.errors, damage->second.lost_chunks,
-                                   options_.verify_data));
+    const bool is_first_name = read.insert(attributes->st_ino).second;
+    const bool was_read = options_.verify_data && damage->second.members.none();
+    if (file.status.is_ok() && !was_read && is_first_name) read_what_survives(entry, file, damage->second);
+    if (cancelled()) return false;  // what was not read must not be called lost
+    FPFS_ASSIGN_OR_RETURN(FileSetAside aside,
+                          set_aside(storage_, array_, entry, file, damage->second.errors, damage->second.lost_chunks));
+    report_.set_aside.push_back(std::move(aside));
     moved.insert(entry.path);
     return true;
   };
@@ -357,26 +387,41 @@ Result<bool> Checker::settle_object(const ObjectEntry& object) {
   return true;
 }
 
+// Beside a live mount the array is held by it, and is looked at all the same.
+Result<std::unique_ptr<Array>> open_array(Environment& environment, const std::vector<std::string>& directories,
+                                          ArrayOptions& how, bool& is_live) {
+  Result<std::unique_ptr<Array>> array = Array::open(environment, directories, how);
+  is_live = how.read_only && array.status().code() == StatusCode::kBusy;
+  if (!is_live) return array;
+  how.lock = false;
+  return Array::open(environment, directories, how);
+}
+
 }  // namespace
 
 Result<CheckReport> check_array(Environment& environment, const std::vector<std::string>& directories,
                                 const CheckOptions& options) {
   Storage& storage = environment.storage();
-  ArrayOptions open;
-  open.read_only = options.repair == Repair::kNone;
-  open.buffered_members = options.buffered_members;
-  Result<std::unique_ptr<Array>> array = Array::open(environment, directories, open);
-  const bool is_live = open.read_only && array.status().code() == StatusCode::kBusy;
-  if (is_live) {
-    open.lock = false;
-    array = Array::open(environment, directories, open);
+  ArrayOptions how;
+  how.read_only = options.repair == Repair::kNone;
+  how.buffered_members = options.buffered_members;
+  how.metadata_directory = options.metadata_directory;
+  bool is_live = false;
+  Result<std::unique_ptr<Array>> array = open_array(environment, directories, how, is_live);
+  if (array.is_ok()) return Checker(storage, **array, options, is_live).run();
+
+  FPFS_ASSIGN_OR_RETURN(MemberFindings members, examine_members(storage, directories, array.status()));
+  CheckReport report;
+  if (members.is_readable_degraded && how.read_only) {
+    how.degraded = true;
+    array = open_array(environment, members.present, how, is_live);
+    // Not without the member that keeps the names.
+    if (array.is_ok()) {
+      FPFS_ASSIGN_OR_RETURN(report, Checker(storage, **array, options, is_live).run());
+    }
   }
-  if (!array.is_ok()) {
-    if (Result<CheckReport> report = report_superblocks(storage, directories, array.status()); report.is_ok())
-      return report;
-    return array.status();
-  }
-  return Checker(storage, **array, options, is_live).run();
+  report.errors.insert(report.errors.begin(), members.errors.begin(), members.errors.end());
+  return report;
 }
 
 }  // namespace fpfs

@@ -28,6 +28,7 @@ struct CheckOptions {
   Repair repair = Repair::kNone;
   bool verify_data = false;
   bool buffered_members = false;
+  std::string metadata_directory;  // where the array's --meta-dir is now; empty: where its superblocks say
   std::function<void(uint64_t bytes_done, uint64_t bytes_total)> progress;  // about once a second
   const std::atomic<bool>* cancelled = nullptr;
 };
@@ -37,11 +38,25 @@ struct CheckError {
   int64_t chunk = -1;  // -1: not about one chunk
   int member = -1;
   int64_t object_offset = -1;  // bytes in the object file
-  // "superblock", "sidecar", "torn-tail", "missing-object", "short-object", "checksum", "unreadable", "overlap",
-  // "orphan", "leftover-space", "foreign", "extent"
+  // Of members: "missing-member", "foreign-member", "duplicate-member", "superblock". Of a file's index: "sidecar",
+  // "foreign-sidecar", "torn-tail", "overlap", "extent". Of its data: "missing-object", "short-object",
+  // "missing-member" (with a path), "checksum", "misplaced" (the bytes are another chunk's of the same file),
+  // "unreadable". Of space: "orphan", "leftover-space", "foreign".
   std::string kind;
   std::string detail;  // one sentence
   bool repaired = false;
+};
+
+// A damaged file that Repair::kYes moved out of the tree.
+struct FileSetAside {
+  std::string path;
+  std::string moved_to;  // "lost+found/000000000000002a-step100.pt.sidecar", below the directory that keeps the names
+  uint64_t size = 0;     // 0 when its index cannot be read
+  struct Range {
+    uint64_t offset = 0, length = 0;
+    bool operator==(const Range&) const = default;
+  };
+  std::vector<Range> surviving;  // read and checked; ascending
 };
 
 struct CheckReport {
@@ -51,12 +66,14 @@ struct CheckReport {
   double seconds = 0;
   bool cancelled = false;
   std::vector<CheckError> errors;  // in path order; at most 10,000, then `errors_omitted` counts on
+  std::vector<FileSetAside> set_aside;
   uint64_t errors_omitted = 0;
   bool clean() const { return errors.empty() && errors_omitted == 0; }
 };
 
-// A Status failure: the check itself could not run (fsck exit 8). Damage found is in the report. Damaged or missing
-// superblocks are damage: named in the report, and no further check runs.
+// A Status failure: the check itself could not run (fsck exit 8). Damage found is in the report. Members that are
+// missing, damaged, another array's or there twice are damage: named in the report. With members missing Repair::kNone
+// checks what the others hold; otherwise no further check runs then.
 Result<CheckReport> check_array(Environment& environment, const std::vector<std::string>& directories,
                                 const CheckOptions& options);
 

@@ -40,8 +40,15 @@ FileInspection Inspector::run() {
   if (!file_.status.is_ok()) return std::move(found_);
   inspect_extents();
   const auto members = chunks_by_member(file_.image, array_.member_count());
-  for (MemberIndex m = 0; m < array_.member_count(); ++m)
-    if (!members[m].empty() && array_.member(m).present) inspect_object(m, members[m]);
+  for (MemberIndex m = 0; m < array_.member_count(); ++m) {
+    if (members[m].empty()) continue;
+    if (array_.member(m).present) {
+      inspect_object(m, members[m]);
+    } else {
+      found_.damaged_members.set(m);
+      report_lost(m, members[m], "missing-member", "the member is missing");
+    }
+  }
   std::sort(found_.lost_chunks.begin(), found_.lost_chunks.end());
   found_.lost_chunks.erase(std::unique(found_.lost_chunks.begin(), found_.lost_chunks.end()), found_.lost_chunks.end());
   return std::move(found_);
@@ -59,8 +66,11 @@ void Inspector::inspect_sidecar() {
   if (!file_.status.is_ok()) {
     const StatusCode code = file_.status.code();
     const bool readable = code == StatusCode::kCorruption || code == StatusCode::kUnsupported;
-    report(readable ? "sidecar" : "unreadable",
-           fmt::format("{}; the objects it may name are kept", file_.status.message()));
+    if (file_.is_foreign)
+      report("foreign-sidecar", file_.status.message());
+    else
+      report(readable ? "sidecar" : "unreadable",
+             fmt::format("{}; the objects it may name are kept", file_.status.message()));
     return;
   }
   if (file_.findings.torn_tail)
@@ -130,7 +140,9 @@ void Inspector::check_length(MemberIndex member, const std::vector<PlacedChunk>&
 
 void Inspector::report_lost(MemberIndex member, const std::vector<PlacedChunk>& lost, const char* kind,
                             const std::string& why) {
-  const std::string object = object_path(array_, member, file_.image.file_id, file_.image.generation);
+  const std::string object = array_.member(member).present
+                                 ? object_path(array_, member, file_.image.file_id, file_.image.generation)
+                                 : fmt::format("member {}", member);
   CheckError& error = report(
       kind, fmt::format("{}: {}{}", object, why, lost.empty() ? "" : fmt::format("; {} chunks are lost", lost.size())));
   error.member = member;

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 
 #include <algorithm>
+#include <array>
 #include <vector>
 
 #include <fmt/format.h>
@@ -35,6 +36,14 @@ Result<unsigned char> type_of(Storage& storage, Handle directory, const Director
 }
 
 using FileVisitor = std::function<Result<bool>(const FileEntry&)>;
+
+bool belongs_elsewhere(StorageSidecarReader& reader, const Uuid& array_id) {
+  std::array<std::byte, kSidecarHeaderSize> bytes;
+  const Result<size_t> got = reader.read(0, bytes);
+  if (!got.is_ok() || *got < bytes.size()) return false;
+  const Result<SidecarHeader> header = decode_sidecar_header(bytes);
+  return header.is_ok() && header->array_id != array_id;
+}
 
 // False when the visitor wants no more.
 Result<bool> walk_directory(Storage& storage, Handle directory, const std::string& path, const FileVisitor& visit) {
@@ -92,6 +101,7 @@ Result<ScannedFile> scan_file(Storage& storage, const Array& array, const FileEn
     return file;
   }
   file.status = image.status();
+  file.is_foreign = belongs_elsewhere(reader, array.id());
   const Result<std::optional<FileId>> claimed = identify_sidecar(reader, array.id());
   if (claimed.is_ok()) file.claimed_id = *claimed;
   return file;
@@ -127,6 +137,7 @@ bool References::add(const ScannedFile& file) {
 }
 
 void References::add_unreadable(const ScannedFile& file) {
+  if (file.is_foreign) return;
   if (!file.claimed_id) {
     keeps_everything_ = true;
     return;

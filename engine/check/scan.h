@@ -35,6 +35,7 @@ struct ScannedFile {
   FileImage image;            // when status is ok
   SidecarFindings findings;
   std::optional<FileId> claimed_id;  // when status is not ok: whose objects it may name, if that can be told
+  bool is_foreign = false;           // when status is not ok: an intact header of another array; names nothing here
 
   // Changed since it was scanned, judging by inode, size and time of change (which no one can set).
   bool is_same_as(const struct stat& now) const;
@@ -57,7 +58,8 @@ class References {
   };
   // False when a sidecar with another inode has this file id already.
   bool add(const ScannedFile& file);
-  // A sidecar that cannot be read: its objects, or if they cannot be told all objects, count as named.
+  // A sidecar that cannot be read: its objects, or if they cannot be told all objects, count as named. One of another
+  // array names none.
   void add_unreadable(const ScannedFile& file);
   // Whether the object belongs to some sidecar.
   bool names(FileId file, Generation generation) const;

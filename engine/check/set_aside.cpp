@@ -36,11 +36,11 @@ std::string describe(const CheckError& error) {
 }
 
 std::string make_text(const Array& array, const FileEntry& entry, const ScannedFile& file,
-                      const std::vector<CheckError>& errors, const std::vector<ChunkIndex>& lost_chunks,
-                      bool verified) {
+                      const std::vector<CheckError>& errors, const std::vector<FileSetAside::Range>& surviving) {
   std::string text = fmt::format("This was {} of array {}, set aside by fsck.fastpersistfs because of:\n", entry.path,
                                  to_string(array.id()));
   for (const CheckError& error : errors) text += describe(error);
+  if (file.is_foreign) return text + "It belongs to another array and names nothing in this one.\n";
   if (!file.status.is_ok()) {
     text +=
         file.claimed_id
@@ -51,12 +51,10 @@ std::string make_text(const Array& array, const FileEntry& entry, const ScannedF
             : "Its index cannot be read and does not tell whose it is. All objects are kept as long as it lies here.\n";
     return text;
   }
-  text += fmt::format("Its size is {} bytes. ", file.image.size);
-  text += verified ? "All of it was read. Surviving:\n"
-                   : "Its data was not read (--verify-data was not given). Surviving at best:\n";
-  const auto ranges = surviving_ranges(file.image.size, array.stripes().chunk_size, lost_chunks);
-  for (const std::string& range : ranges) text += "  " + range + "\n";
-  if (ranges.empty()) text += "  nothing\n";
+  text += fmt::format("Its size is {} bytes. All of it was read. Surviving:\n", file.image.size);
+  for (const FileSetAside::Range& range : surviving)
+    text += fmt::format("  bytes {} to {} ({} bytes)\n", range.offset, range.offset + range.length - 1, range.length);
+  if (surviving.empty()) text += "  nothing\n";
   text += fmt::format(
       "Moved back to its place in tree/ it can be read again where it survives. Its objects are named "
       "{}.\n",
@@ -77,12 +75,12 @@ bool is_sidecar_set_aside(const std::string& name) {
   return std::string_view(name).ends_with(kSidecarSuffix);
 }
 
-std::vector<std::string> surviving_ranges(uint64_t size, uint32_t chunk_size,
-                                          const std::vector<ChunkIndex>& lost_chunks) {
-  std::vector<std::string> ranges;
+std::vector<FileSetAside::Range> surviving_ranges(uint64_t size, uint32_t chunk_size,
+                                                  const std::vector<ChunkIndex>& lost_chunks) {
+  std::vector<FileSetAside::Range> ranges;
   uint64_t begin = 0;
   const auto add_until = [&](uint64_t end) {
-    if (begin < end) ranges.push_back(fmt::format("bytes {} to {} ({} bytes)", begin, end - 1, end - begin));
+    if (begin < end) ranges.push_back({begin, end - begin});
   };
   for (ChunkIndex chunk : lost_chunks) {
     if (chunk > size / chunk_size) break;
@@ -93,12 +91,18 @@ std::vector<std::string> surviving_ranges(uint64_t size, uint32_t chunk_size,
   return ranges;
 }
 
-Status set_aside(Storage& storage, const Array& array, const FileEntry& entry, const ScannedFile& file,
-                 const std::vector<CheckError>& errors, const std::vector<ChunkIndex>& lost_chunks, bool verified) {
+Result<FileSetAside> set_aside(Storage& storage, const Array& array, const FileEntry& entry, const ScannedFile& file,
+                               const std::vector<CheckError>& errors, const std::vector<ChunkIndex>& lost_chunks) {
+  FileSetAside aside;
+  aside.path = entry.path;
+  if (file.status.is_ok()) {
+    aside.size = file.image.size;
+    aside.surviving = surviving_ranges(file.image.size, array.stripes().chunk_size, lost_chunks);
+  }
   FPFS_ASSIGN_OR_RETURN(const ScopedHandle lost, open_lost_and_found(storage, array));
   const std::string base =
       fmt::format("{:016x}-{}", static_cast<uint64_t>(file.attributes.st_ino), entry.name.substr(0, kNameBytesMax));
-  const std::string text = make_text(array, entry, file, errors, lost_chunks, verified);
+  const std::string text = make_text(array, entry, file, errors, aside.surviving);
   // A file of this inode and name may lie here already: of an earlier repair, or another hard link of this one.
   Status moved;
   for (int number = 1; number <= 100; ++number) {
@@ -109,7 +113,9 @@ Status set_aside(Storage& storage, const Array& array, const FileEntry& entry, c
     FPFS_RETURN_IF_ERROR(moved);
     FPFS_RETURN_IF_ERROR(write_text(storage, lost.get(), name + std::string(kTextSuffix), text));
     FPFS_RETURN_IF_ERROR(storage.fsync(lost.get()));
-    return storage.fsync(entry.directory);
+    FPFS_RETURN_IF_ERROR(storage.fsync(entry.directory));
+    aside.moved_to = fmt::format("{}/{}{}", kLostAndFound, name, kSidecarSuffix);
+    return aside;
   }
   return moved;
 }

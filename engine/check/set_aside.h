@@ -19,12 +19,12 @@ constexpr const char* kLostAndFound = "lost+found";
 bool is_sidecar_set_aside(const std::string& name);
 
 // Moves the file and writes the text. `errors` are those of this file, `lost_chunks` (ascending) those of its chunks
-// that cannot be read back; `verified` says whether all chunks were read. Durable on return.
-Status set_aside(Storage& storage, const Array& array, const FileEntry& entry, const ScannedFile& file,
-                 const std::vector<CheckError>& errors, const std::vector<ChunkIndex>& lost_chunks, bool verified);
+// that were found not to be readable, all of them having been read. Durable on return.
+Result<FileSetAside> set_aside(Storage& storage, const Array& array, const FileEntry& entry, const ScannedFile& file,
+                               const std::vector<CheckError>& errors, const std::vector<ChunkIndex>& lost_chunks);
 
-// "bytes 0 to 4095 (4096 bytes)", one line per range, of what survives when `lost_chunks` are gone.
-std::vector<std::string> surviving_ranges(uint64_t size, uint32_t chunk_size,
-                                          const std::vector<ChunkIndex>& lost_chunks);
+// What survives when `lost_chunks` are gone.
+std::vector<FileSetAside::Range> surviving_ranges(uint64_t size, uint32_t chunk_size,
+                                                  const std::vector<ChunkIndex>& lost_chunks);
 
 }  // namespace fpfs

@@ -29,6 +29,7 @@ struct VerifiedFile {
   Generation generation = 0;
   // Members whose object is known to be missing or too short: that is reported already.
   std::bitset<kMemberCountMax> known_damaged;
+  std::vector<std::vector<PlacedChunk>> chunks;  // by member, in the order of their slots; set by add()
 
   Mutex mutex;
   std::vector<CheckError> errors FPFS_GUARDED_BY(mutex);

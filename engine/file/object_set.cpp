@@ -57,6 +57,9 @@ Result<Handle> ObjectSet::open_for_transfer(MemberIndex member, bool for_write) 
   const int flags = array_.object_flags(member) | (array_.read_only() ? O_RDONLY : O_RDWR);
   if (may_exist_ || !for_write) {
     Result<Handle> existing = storage_.open_at(directory, name, flags);
+    // A filesystem that has turned read-only still gives what it holds.
+    const bool only_readable = !for_write && !existing.is_ok() && existing.status().errno_value() == EROFS;
+    if (only_readable) existing = storage_.open_at(directory, name, array_.object_flags(member) | O_RDONLY);
     if (existing.is_ok()) {
       const Result<struct stat> attributes = storage_.fstat(*existing);
       Status usable = attributes.status();
@@ -66,7 +69,8 @@ Result<Handle> ObjectSet::open_for_transfer(MemberIndex member, bool for_write) 
         storage_.close(*existing);
         return usable;
       }
-      object.allocated_end.store(static_cast<uint64_t>(attributes->st_size));
+      // As if nothing were allocated, so that a write that comes later is refused by preallocate().
+      object.allocated_end.store(only_readable ? 0 : static_cast<uint64_t>(attributes->st_size));
       object.handle.store(*existing, std::memory_order_release);
       return *existing;
     }
@@ -98,6 +102,7 @@ Status ObjectSet::preallocate(MemberIndex member, uint64_t begin, uint64_t end, 
     want = end;
     status = storage_.fallocate(object.handle.load(), 0, from, want - from);
   }
+  if (status.errno_value() == EBADF) return Status::from_errno(EROFS, "write to an object of a read-only filesystem");
   // A filesystem without fallocate: the writes extend the file themselves, only slower.
   if (!status.is_ok() && status.code() != StatusCode::kUnsupported) return status;
   if (want > end) object.allocated_ahead.store(true, std::memory_order_relaxed);

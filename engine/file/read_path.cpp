@@ -201,6 +201,17 @@ void File::read_ahead(ReadCursor& cursor, uint64_t offset, uint32_t length, Defe
   }
 }
 
+namespace {
+void count_load(MemberCounters& counters, const IoRequest& io, const Status& outcome) {
+  if (outcome.is_ok()) {
+    counters.bytes_read.fetch_add(io.transferred, std::memory_order_relaxed);
+    return;
+  }
+  (outcome.code() == StatusCode::kCorruption ? counters.checksum_errors : counters.read_errors)
+      .fetch_add(1, std::memory_order_relaxed);
+}
+}  // namespace
+
 // --- loads ----------------------------------------------------------------------------------------------------------
 
 void File::load_inline(CachedChunk& chunk) {
@@ -257,12 +268,8 @@ void File::end_load(CachedChunk& chunk, const IoRequest& io, const Status& statu
   const std::shared_ptr<ObjectSet> objects = std::move(chunk.objects);
   Status outcome = status;
   if (outcome.is_ok()) outcome = check_loaded(file->context_, *objects, chunk.index, chunk.target, io);
-  MemberCounters& counters = file->context_.counters[chunk.target.member];
-  if (outcome.is_ok()) {
-    counters.bytes_read.fetch_add(io.transferred, std::memory_order_relaxed);
-  } else {
-    (outcome.code() == StatusCode::kCorruption ? counters.checksum_errors : counters.read_errors)
-        .fetch_add(1, std::memory_order_relaxed);
+  count_load(file->context_.counters[chunk.target.member], io, outcome);
+  if (!outcome.is_ok()) {
     outcome = file->describe(outcome, chunk.index, chunk.target, *objects);
     log(LogLevel::kError, "{}; the read fails with an I/O error", outcome.message());
   }
@@ -373,6 +380,7 @@ void File::end_verification(IoRequest& io, const Status& status) {
   context.pool->release(*self->buffer);
   if (!outcome.is_ok() && self->file->has_moved(self->chunk, self->extent))
     return self->file->verify_chunk(self->chunk, std::move(self->done));  // replaced meanwhile: look at the new place
+  count_load(context.counters[self->extent.member], io, outcome);
   if (!outcome.is_ok()) outcome = self->file->describe(outcome, self->chunk, self->extent, *self->objects);
   self->done(outcome);
 }

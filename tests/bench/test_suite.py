@@ -12,7 +12,7 @@ from lab import mount_table
 from lab.programs import REPOSITORY
 
 RUN = REPOSITORY / "tools" / "bench" / "run"
-ROWS = range(1, 14)
+ROWS = range(1, 15)
 
 
 def start(scratch, *arguments):

@@ -28,6 +28,10 @@ def takes_direct_io(directory):
 SHUTDOWN, WITHOUT_LOG = 0x8004587D, 2
 
 
+# No lazy initialisation: it would write behind the tests' back.
+MKFS_FLAGS = {"xfs": ["-q", "-f"], "ext4": ["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"]}
+
+
 class LoopDrive:
     """One loop device over a sparse file, with a filesystem on it, mounted at `path`.
 
@@ -45,9 +49,7 @@ class LoopDrive:
             with open(self._backing, "wb") as file:
                 file.truncate(size)
             self._device = run("losetup", "--find", "--show", self._backing).stdout.strip()
-            # No lazy initialisation: it would write behind the tests' back.
-            flags = {"xfs": ["-q", "-f"], "ext4": ["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"]}[kind]
-            run(f"mkfs.{kind}", *flags, self._device)
+            run(f"mkfs.{kind}", *MKFS_FLAGS[kind], self._device)
             run("mount", *self._mount_options, self._device, self.path)
         except BaseException:
             self.close()

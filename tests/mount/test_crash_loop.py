@@ -1,7 +1,7 @@
 """Round after round: torch saves checkpoints, the daemon is killed or the power goes in the middle of it, everything is mounted
 again, and what close returned for is there, bit for bit.
 
-Fourteen rounds by default, 300 with tests/run --long.
+Or one drive vanishes under a daemon that lives on. Eighteen rounds by default, 360 with tests/run --long.
 """
 import os
 import random
@@ -11,14 +11,15 @@ import time
 
 import pytest
 
-from lab import LONG
-from lab.system import within
+from lab import LONG, mount_table
+from lab.system import attempt, within
 
 torch = pytest.importorskip("torch")
 
 MIB = 1 << 20
 TESTS = __file__.rsplit("/", 2)[0]
-ROUNDS = {"killed": 100 if LONG else 6, "power": 50 if LONG else 2}  # power: each of four ways
+# power: each of four ways; vanished: the drive with the names, and another
+ROUNDS = {"killed": 100 if LONG else 6, "power": 50 if LONG else 2, "vanished": 30 if LONG else 2}
 
 # Saves version after version until something fails; says on stdout what was saved, and what failed.
 SAVER = """
@@ -221,3 +222,22 @@ def test_the_power_goes(kind, daemon_goes_on, make_drive, make_array, make_mount
 
     array = make_array(paths=[drive.path for drive in drives])
     run_rounds(make_mount(array), savers, ROUNDS["power"], crash, restart)
+
+
+@pytest.mark.root
+@pytest.mark.time_limit(300)
+@pytest.mark.parametrize("place", [0, 2], ids=["with-the-names", "another"])
+def test_a_drive_vanishes(drives, faulty, make_array, make_mount, savers, place):
+    """One drive is pulled out: savers get errors from a daemon that lives on; then it is plugged in again."""
+    paths = list(drives.paths[:2])
+    paths.insert(place, faulty.path)
+
+    def restart(mount):
+        attempt(os.listdir, mount.path)
+        mount_table.unmount(mount.path, lazy=True)
+        mount.process.wait(timeout=60)
+        mount.process = None
+        faulty.plug_in()
+        mount.start()
+
+    run_rounds(make_mount(make_array(paths=paths)), savers, ROUNDS["vanished"], lambda mount: faulty.vanish(), restart)

@@ -54,7 +54,7 @@ TEST(FsckReport, JsonHasExactlyTheKeysOfTheContract) {
   std::vector<std::string> keys;
   for (auto& [key, value] : json.items()) keys.push_back(key);
   EXPECT_EQ(keys, (std::vector<std::string>{"clean", "files", "chunks", "bytes_stored", "bytes_verified", "seconds",
-                                            "orphans", "errors", "repaired"}));
+                                            "orphans", "errors", "repaired", "set_aside"}));
   EXPECT_EQ(json["clean"], false);
   EXPECT_EQ(json["bytes_verified"], 6000000);
   ASSERT_EQ(json["errors"].size(), 1U);

@@ -13,7 +13,8 @@ from command_lines import assert_one_line_error
 from lab.data import write_pattern
 from lab.programs import run
 
-KEYS = ["clean", "files", "chunks", "bytes_stored", "bytes_verified", "seconds", "orphans", "errors", "repaired"]
+KEYS = ["clean", "files", "chunks", "bytes_stored", "bytes_verified", "seconds", "orphans", "errors", "repaired",
+        "set_aside"]
 ERROR_KEYS = ["path", "chunk", "member", "object_offset", "kind", "detail"]
 CHUNK = 64 * 1024
 SIZE = 12 * CHUNK + 100
@@ -101,6 +102,10 @@ def test_a_flipped_bit_is_found_by_reading_and_set_aside(filled, report, fsck):
     assert code == 4 and found["repaired"] == 0
     result = fsck("-y", "--verify-data")
     assert result.returncode == 1 and "lost+found" in result.stdout
+    lost = error["chunk"]
+    kept = [f"{begin}-{end - 1}" for begin, end in ((0, lost * CHUNK), ((lost + 1) * CHUNK, SIZE)) if begin < end]
+    assert re.search(rf"^/model.pt: set aside as lost.found/\S+; of its {SIZE} bytes survive: {', '.join(kept)}$",
+                     result.stdout, re.MULTILINE), result.stdout
     code, found = report("-n", "--verify-data")
     assert code == 0 and found["clean"] and found["files"] == 0
 
@@ -195,10 +200,17 @@ def test_a_damaged_superblock(array, report, fsck):
     assert str(array.members[1]) in fsck("-n").stdout
 
 
-def test_a_missing_member(array, binaries, buffered):
-    array.damaged = True
-    others = ":".join(str(member) for member in array.members[:-1])
-    assert_one_line_error(run(binaries.fsck, *buffered, "-n", others, check=False), 8, array.members[-1].name)
+@pytest.mark.chunk_size(CHUNK)
+def test_a_missing_member(filled, binaries, buffered):
+    """What the other members hold is checked; nothing is repaired until the member is back."""
+    others = ":".join(str(member) for member in filled.members[:-1])
+    for option in ("-n", "-p", "-y"):
+        result = run(binaries.fsck, *buffered, option, "--json", others, check=False)
+        assert result.returncode == 4, result.stdout
+        errors = json.loads(result.stdout)["errors"]
+        assert (errors[0]["kind"], errors[0]["path"], errors[0]["member"]) == ("missing-member", "", 3)
+        assert [error["path"] for error in errors[1:]] == (["/model.pt"] if option == "-n" else [])
+        assert json.loads(result.stdout)["repaired"] == 0
 
 
 def test_no_such_directory(binaries, fresh):

@@ -28,6 +28,9 @@ Result<FileDescriptor> open_path(const std::string& path);
 // Absolute, without symbolic links.
 Result<std::string> resolve(const std::string& path);
 
+// The JSON (keys: fs/scrub_report.h) of the scrub of the mount that `path` lies in.
+Result<Json> read_scrub_status(const std::string& path);
+
 // The root of the mount that `path` lies in.
 Result<std::string> mount_root_of(const std::string& path);
 

@@ -26,6 +26,7 @@ struct Options {
   bool progress = false;
   bool no_progress = false;
   bool buffered_members = false;
+  std::string metadata_directory;
 
   Repair repair() const { return yes ? Repair::kYes : preen ? Repair::kPreen : Repair::kNone; }
   bool show_progress() const { return progress || (!no_progress && isatty(STDERR_FILENO) != 0); }
@@ -45,6 +46,7 @@ void add_options(CLI::App& app, Options& options) {
       app.add_flag("--progress", options.progress, "Show progress on stderr (default: when stderr is a terminal)");
   app.add_flag("--no-progress", options.no_progress, "Show no progress")->excludes(progress);
   app.add_flag("--buffered-members", options.buffered_members, "Accept members without O_DIRECT (development)");
+  app.add_option("--meta-dir", options.metadata_directory, "Where the array's --meta-dir is now")->type_name("DIR");
   app.footer("Exit code: 0 clean, 1 corrected, 4 errors left, 8 the check could not run, 16 usage, 32 cancelled");
 }
 
@@ -62,6 +64,7 @@ int run(int argc, char** argv) {
   check.repair = options.repair();
   check.verify_data = options.verify_data;
   check.buffered_members = options.buffered_members;
+  check.metadata_directory = options.metadata_directory;
   check.cancelled = &catch_interrupts();
   if (options.show_progress()) check.progress = [&line](uint64_t done, uint64_t total) { line.update(done, total); };
 

@@ -33,6 +33,29 @@ std::string line_of(const CheckError& error) {
   return one_line(std::move(line));
 }
 
+Json json_of(const FileSetAside& aside) {
+  Json surviving = Json::array();
+  for (const FileSetAside::Range& range : aside.surviving)
+    surviving.push_back({{"offset", range.offset}, {"length", range.length}});
+  return {{"path", aside.path}, {"moved_to", aside.moved_to}, {"size", aside.size}, {"surviving", surviving}};
+}
+
+// "/run1/a.pt: set aside as lost+found/...; of 1000 bytes survive: 0-499, 600-999".
+std::string line_of(const FileSetAside& aside) {
+  constexpr size_t kRangesMax = 8;
+  std::vector<std::string> ranges;
+  for (const FileSetAside::Range& range : aside.surviving) {
+    if (ranges.size() == kRangesMax) {
+      ranges.push_back(fmt::format("and {} more ranges", aside.surviving.size() - kRangesMax));
+      break;
+    }
+    ranges.push_back(fmt::format("{}-{}", range.offset, range.offset + range.length - 1));
+  }
+  return one_line(fmt::format("{}: set aside as {}; of its {} bytes survive: {}", aside.path, aside.moved_to,
+                              aside.size,
+                              ranges.empty() ? "none that can be placed" : fmt::format("{}", fmt::join(ranges, ", "))));
+}
+
 // Where files that were set aside are, now or before; empty when there are none.
 std::string lost_and_found(const std::vector<std::string>& directories) {
   for (const std::string& directory : directories) {
@@ -84,6 +107,8 @@ void print_report_json(const CheckReport& report) {
                       {"object_offset", -1},
                       {"kind", "omitted"},
                       {"detail", fmt::format("{} more errors are not listed", report.errors_omitted)}});
+  Json set_aside = Json::array();
+  for (const FileSetAside& aside : report.set_aside) set_aside.push_back(json_of(aside));
   print_json({{"clean", report.clean() && !report.cancelled},
               {"files", report.files},
               {"chunks", report.chunks},
@@ -92,12 +117,14 @@ void print_report_json(const CheckReport& report) {
               {"seconds", report.seconds},
               {"orphans", report.orphans},
               {"errors", errors},
-              {"repaired", report.repaired}});
+              {"repaired", report.repaired},
+              {"set_aside", set_aside}});
 }
 
 void print_report(const CheckReport& report, const std::vector<std::string>& directories, bool verified_data) {
   for (const CheckError& error : report.errors) fmt::print("{}\n", line_of(error));
   if (report.errors_omitted > 0) fmt::print("... and {} more errors\n", report.errors_omitted);
+  for (const FileSetAside& aside : report.set_aside) fmt::print("{}\n", line_of(aside));
   Facts facts;
   facts.add("Array", fmt::format("{}", fmt::join(directories, ":")));
   facts.add("Files", fmt::format("{}", report.files));

@@ -62,7 +62,7 @@ TEST_F(CheckTest, AFlippedBitInAnyChunkIsNamedExactly) {
   EXPECT_TRUE(array_.check(Repair::kNone, true).clean());
 }
 
-TEST_F(CheckTest, SwappedChunksFailEvenThoughEachIsWhole) {
+TEST_F(CheckTest, SwappedChunksAreToldFromDamagedOnes) {
   // Chunks 0 and 3 lie in slots 0 and 1 of one object.
   const Extent first = image_.extents.get(0), second = image_.extents.get(3);
   ASSERT_EQ(first.member, second.member);
@@ -72,8 +72,26 @@ TEST_F(CheckTest, SwappedChunksFailEvenThoughEachIsWhole) {
   test::fill(data, 1, 0);
   HandMadeArray::write_at(object_of(first), second.slot * kChunk, data);
   const std::string member = std::to_string(first.member);
-  EXPECT_EQ(summary(array_.check(Repair::kNone, true)),
-            "checksum /run/big.pt 0 " + member + "; checksum /run/big.pt 3 " + member);
+  const CheckReport report = array_.check(Repair::kNone, true);
+  EXPECT_EQ(summary(report), "misplaced /run/big.pt 0 " + member + "; misplaced /run/big.pt 3 " + member);
+  EXPECT_NE(report.errors[0].detail.find("the bytes of chunk 3, which belongs on member " + member +
+                                         " at object offset 65536"),
+            std::string::npos)
+      << report.errors[0].detail;
+}
+
+TEST_F(CheckTest, ExchangedContentOfTwoMembersIsToldFromDamage) {
+  const std::string one = array_.members[1] + "/objects", two = array_.members[2] + "/objects";
+  std::filesystem::rename(one, one + ".kept");
+  std::filesystem::rename(two, one);
+  std::filesystem::rename(one + ".kept", two);
+  // The object that is now on member 1 is shorter than the one that belongs there, which is said once; the one on
+  // member 2 has chunks 0, 3 and 6 of the other member's in the places of 1, 4 and 7, and in that of the last chunk,
+  // which is a short one, bytes that are nobody's.
+  const CheckReport report = array_.check(Repair::kNone, true);
+  EXPECT_EQ(summary(report),
+            "leftover-space - -1 1; misplaced /run/big.pt 1 2; misplaced /run/big.pt 4 2; misplaced /run/big.pt 7 2; "
+            "short-object /run/big.pt 9 1; checksum /run/big.pt 10 2; missing-object /small 0 2");
 }
 
 TEST_F(CheckTest, ADamagedSidecarIsNamed) {
@@ -88,8 +106,12 @@ TEST_F(CheckTest, ASidecarOfAnotherArrayIsNamed) {
   other.add_file("/x", {0x55, 0, 100, 1});
   std::filesystem::copy_file(other.sidecar("/x"), array_.sidecar("/x"));
   const CheckReport report = array_.check();
-  EXPECT_EQ(summary(report), "sidecar /x -1 -1");
+  EXPECT_EQ(summary(report), "foreign-sidecar /x -1 -1");
   EXPECT_NE(report.errors[0].detail.find("another array"), std::string::npos);
+  // It names nothing here, so it keeps no orphan; and it is set aside like any other that cannot be read.
+  std::ofstream(array_.object(1, 0x55, 0)) << "orphan";
+  EXPECT_EQ(summary(array_.check(Repair::kYes)), "orphan - -1 1 repaired; foreign-sidecar /x -1 -1 repaired");
+  EXPECT_TRUE(array_.check(Repair::kYes, true).clean());
 }
 
 TEST_F(CheckTest, AMissingObjectIsNamedOnce) {
@@ -124,11 +146,74 @@ TEST_F(CheckTest, DamagedAndMissingSuperblocksAreNamed) {
   EXPECT_TRUE(array_.check().clean());
 }
 
-TEST_F(CheckTest, AnIncompleteSetOfDirectoriesIsAFailureToCheck) {
-  array_.directories.pop_back();
-  EXPECT_FALSE(array_.try_check({}).is_ok());
+TEST_F(CheckTest, WithoutAMemberWhatTheOthersHoldIsChecked) {
+  const Extent small = array_.add_file("/also", {0x500000000, 0, 700, 6}).extents.get(0);
+  const auto gone = static_cast<MemberIndex>(small.member == 1 ? 2 : 1);
+  const std::string number = std::to_string(gone);
+  std::erase(array_.directories, array_.members[gone]);
+  for (const char* found_instead : {"", "/nonexistent/fpfs"}) {
+    if (*found_instead != '\0') array_.directories.emplace_back(found_instead);
+    const CheckReport report = array_.check(Repair::kNone, true);
+    const std::string text = summary(report);
+    EXPECT_EQ(text.find("missing-member - -1 " + number + "; "), 0u) << text;
+    EXPECT_NE(report.errors[0].detail.find(found_instead), std::string::npos) << report.errors[0].detail;
+    EXPECT_NE(text.find("missing-member /run/big.pt"), std::string::npos) << text;
+    EXPECT_EQ(text.find("/also"), std::string::npos) << text;
+    EXPECT_GT(report.bytes_verified, 6u * kChunk);
+    // Nothing is repaired until the member is back: it may only not be mounted.
+    const CheckReport repaired = array_.check(Repair::kYes);
+    EXPECT_EQ(summary(repaired), "missing-member - -1 " + number);
+    EXPECT_FALSE(std::filesystem::exists(array_.members[0] + "/lost+found"));
+  }
+}
+
+TEST_F(CheckTest, WithoutTheMemberThatKeepsTheNamesOnlyThatIsSaid) {
+  std::erase(array_.directories, array_.members[0]);
+  EXPECT_EQ(summary(array_.check(Repair::kNone, true)), "missing-member - -1 0");
+}
+
+TEST_F(CheckTest, NoArrayInSightIsAFailureToCheck) {
   array_.directories = {"/nonexistent/fpfs"};
   EXPECT_EQ(array_.try_check({}).status().code(), StatusCode::kNotFound);
+}
+
+TEST_F(CheckTest, AMemberOfAnotherArrayIsNamed) {
+  const HandMadeArray other;
+  array_.directories[1] = other.members[1];
+  const CheckReport report = array_.check();
+  EXPECT_EQ(summary(report), "foreign-member - -1 -1");
+  EXPECT_NE(report.errors[0].detail.find(other.members[1] + ": it is member 1 of another array"), std::string::npos)
+      << report.errors[0].detail;
+}
+
+TEST_F(CheckTest, ACopiedMemberIsNamed) {
+  const test::TemporaryDirectory place;
+  const std::string copy = place / "copy";
+  std::filesystem::copy(array_.members[1], copy, std::filesystem::copy_options::recursive);
+  array_.directories[2] = copy;  // in the place of another, or beside it
+  EXPECT_EQ(summary(array_.check()), "duplicate-member - -1 1");
+  array_.directories.push_back(array_.members[2]);
+  const CheckReport report = array_.check();
+  EXPECT_EQ(summary(report), "duplicate-member - -1 1");
+  EXPECT_NE(report.errors[0].detail.find("a copy of the other"), std::string::npos) << report.errors[0].detail;
+  EXPECT_NE(report.errors[0].detail.find(copy), std::string::npos) << report.errors[0].detail;
+}
+
+TEST(CheckElsewhere, NamesInADirectoryThatMovedAreFound) {
+  const test::TemporaryDirectory place;
+  PosixEnvironment environment{2};
+  const std::vector<std::string> directories = {place / "a", place / "b"};
+  FormatOptions format;
+  format.metadata_directory = place / "names";
+  ASSERT_TRUE(Array::format(environment, directories, format).is_ok());
+  std::filesystem::rename(place / "names", place / "moved");
+  CheckOptions options;
+  options.buffered_members = true;
+  EXPECT_FALSE(check_array(environment, directories, options).is_ok());
+  options.metadata_directory = place / "moved";
+  const Result<CheckReport> report = check_array(environment, directories, options);
+  ASSERT_TRUE(report.is_ok()) << report.status().message();
+  EXPECT_TRUE(report->clean());
 }
 
 TEST_F(CheckTest, TwoChunksInOneSlotAreAnOverlap) {

@@ -234,14 +234,37 @@ TEST_F(SetAsideTest, AnUnreadableSidecarMovesAndStillProtectsItsObjects) {
   EXPECT_TRUE(std::filesystem::exists(array_.object(1, kBig, 2)));
 }
 
+TEST_F(SetAsideTest, WhatSurvivesWasReadAlsoWithoutVerifyingEverything) {
+  // One object is missing, which the structure shows; a bit of another is wrong, which only reading shows.
+  const Extent flipped = image_.extents.get(4);
+  const auto missing = static_cast<MemberIndex>((flipped.member + 1) % HandMadeArray::kMembers);
+  std::filesystem::remove(array_.object(missing, kBig, 2));
+  HandMadeArray::flip_bit(array_.object(flipped.member, kBig, 2), flipped.slot * kChunk + 99);
+  const CheckReport report = array_.check(Repair::kYes);
+  ASSERT_EQ(report.set_aside.size(), 1u);
+  const FileSetAside& aside = report.set_aside[0];
+  EXPECT_EQ(aside.path, "/run/big.pt");
+  EXPECT_TRUE(std::filesystem::exists(array_.members[0] + "/" + aside.moved_to)) << aside.moved_to;
+  EXPECT_EQ(aside.size, 10u * kChunk + 1234);
+  uint64_t surviving = 0;
+  for (const FileSetAside::Range& range : aside.surviving) surviving += range.length;
+  uint64_t lost = kChunk;
+  image_.extents.for_each(0, [&](ChunkIndex, const Extent& extent) {
+    if (extent.member == missing) lost += extent.stored_length;
+    return true;
+  });
+  EXPECT_EQ(surviving, aside.size - lost);
+  EXPECT_NE(text_there().find("checksum, chunk 4"), std::string::npos) << text_there();
+}
+
 TEST(SurvivingRanges, AreWhatLostChunksLeave) {
-  using Ranges = std::vector<std::string>;
+  using Ranges = std::vector<FileSetAside::Range>;
   EXPECT_EQ(surviving_ranges(0, 10, {}), Ranges{});
-  EXPECT_EQ(surviving_ranges(25, 10, {}), Ranges{"bytes 0 to 24 (25 bytes)"});
-  EXPECT_EQ(surviving_ranges(25, 10, {1}), (Ranges{"bytes 0 to 9 (10 bytes)", "bytes 20 to 24 (5 bytes)"}));
-  EXPECT_EQ(surviving_ranges(25, 10, {0, 2}), Ranges{"bytes 10 to 19 (10 bytes)"});
+  EXPECT_EQ(surviving_ranges(25, 10, {}), (Ranges{{0, 25}}));
+  EXPECT_EQ(surviving_ranges(25, 10, {1}), (Ranges{{0, 10}, {20, 5}}));
+  EXPECT_EQ(surviving_ranges(25, 10, {0, 2}), (Ranges{{10, 10}}));
   EXPECT_EQ(surviving_ranges(25, 10, {0, 1, 2, 900}), Ranges{});
-  EXPECT_EQ(surviving_ranges(5, 10, {UINT64_MAX}), Ranges{"bytes 0 to 4 (5 bytes)"});
+  EXPECT_EQ(surviving_ranges(5, 10, {UINT64_MAX}), (Ranges{{0, 5}}));
 }
 
 }  // namespace

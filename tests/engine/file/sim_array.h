@@ -39,9 +39,14 @@ class SimArray {
   const std::vector<std::string>& paths() const { return paths_; }
 
   void open() {
-    Result<std::unique_ptr<Store>> opened = Store::open(world_, paths_, options_);
-    ASSERT_TRUE(opened.is_ok()) << opened.status().message();
-    store_ = std::move(*opened);
+    const Status status = try_open_array();
+    ASSERT_TRUE(status.is_ok()) << status.message();
+  }
+  Status try_open_array(bool read_only = false) {
+    StoreOptions options = options_;
+    options.array.read_only = read_only;
+    FPFS_ASSIGN_OR_RETURN(store_, Store::open(world_, paths_, options));
+    return Status::ok();
   }
   Status close() {
     Status result;
@@ -51,17 +56,16 @@ class SimArray {
       closed = true;
     });
     EXPECT_TRUE(world_.run_until([&closed] { return closed; })) << "close was not answered";
-    world_.stop();
-    store_.reset();
-    EXPECT_TRUE(sim().open_handles().empty()) << sim().open_handles().front();
-    world_.kill();
+    kill();
     return result;
   }
   void crash() {
-    world_.stop();
-    store_.reset();
-    EXPECT_TRUE(sim().open_handles().empty()) << sim().open_handles().front();
+    leave();
     world_.crash();
+  }
+  void kill() {
+    leave();
+    world_.kill();
   }
 
   std::shared_ptr<File> create(const std::string& name) {
@@ -72,7 +76,7 @@ class SimArray {
   }
   Result<std::shared_ptr<File>> try_open(const std::string& name) {
     FPFS_ASSIGN_OR_RETURN(const Store::Node node, store_->lookup(store_->root(), name));
-    Result<std::shared_ptr<File>> file = store_->open_file(node.handle, true);
+    Result<std::shared_ptr<File>> file = store_->open_file(node.handle, !store_->read_only());
     store_->storage().close(node.handle);
     return file;
   }
@@ -159,6 +163,11 @@ class SimArray {
   }
 
  private:
+  void leave() {
+    world_.stop();
+    store_.reset();
+    EXPECT_TRUE(sim().open_handles().empty()) << sim().open_handles().front();
+  }
   static std::vector<std::string> make_paths(unsigned members) {
     std::vector<std::string> paths;
     for (unsigned i = 0; i < members; ++i) paths.push_back("/m" + std::to_string(i));

@@ -1,0 +1,21 @@
+// The JSON behind the virtual attribute user.fastpersistfs.scrub of the root (`fpfs scrub status`). Byte counts are
+// integers, times seconds. Keys are an interface: they are added to, not changed.
+//
+// {
+//   "state": "none" | "running" | "paused" | "finished" | "cancelled",
+//   "started", "ended" (since the epoch; 0: not), "seconds" (of work), "limit" (bytes per second; 0: none),
+//   "files_done", "chunks_done", "bytes_done", "bytes_total" (0 until it was counted), "bytes_per_second",
+//   "eta_seconds" (-1: not known), "errors", "note" (why it paused by itself),
+//   "damage": [{"path", "chunk", "member", "object_offset", "kind", "detail"}], as in fsck's JSON; "damage_omitted"
+// }
+#pragma once
+
+#include <string>
+
+#include "engine/store/scrub.h"
+
+namespace fpfs {
+
+std::string scrub_report(const Scrub::Report& report);
+
+}  // namespace fpfs

@@ -1,0 +1,328 @@
+// Scrubbing an open array: everything is read once, what is wrong is named, pausing and remounting lose nothing.
+#include "engine/store/scrub.h"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <fstream>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include "engine/io/posix_environment.h"
+#include "tests/support/temporary_directory.h"
+#include "tests/support/test_data.h"
+
+namespace fpfs {
+namespace {
+
+using Phase = ScrubState::Phase;
+constexpr uint32_t kChunk = 64 * kKiB;
+
+class ScrubTest : public testing::Test {
+ protected:
+  ScrubTest() {
+    for (const char* name : {"a", "b", "c"}) directories_.push_back(place_ / name);
+    FormatOptions format;
+    format.chunk_size = kChunk;
+    EXPECT_TRUE(Array::format(environment_, directories_, format).is_ok());
+    open();
+  }
+  ~ScrubTest() override { close(); }
+
+  void open(bool read_only = false) {
+    StoreOptions options;
+    options.buffer_memory = 64 * kChunk;
+    options.array.buffered_members = true;
+    options.array.read_only = read_only;
+    auto store = Store::open(environment_, directories_, options);
+    ASSERT_TRUE(store.is_ok()) << store.status().message();
+    store_ = std::move(*store);
+    scrub_ = std::make_unique<Scrub>(*store_);
+    scrub_->open();
+  }
+  void close() {
+    if (store_ == nullptr) return;
+    scrub_->stop();
+    scrub_.reset();
+    EXPECT_TRUE(store_->close().is_ok());
+    store_.reset();
+  }
+  // As a crash would leave it: nothing is said to anybody.
+  void crash() {
+    scrub_.reset();
+    store_.reset();
+  }
+
+  void write_file(const std::string& name, uint64_t size, uint64_t seed = 1) {
+    auto created = store_->create(store_->root(), name, 0644);
+    ASSERT_TRUE(created.is_ok()) << created.status().message();
+    store_->storage().close(created->node.handle);
+    std::vector<std::byte> data(size);
+    test::fill(data, seed, 0);
+    ASSERT_TRUE(store_->write_sync(*created->file, 0, data).is_ok());
+    ASSERT_TRUE(store_->commit_sync(*created->file).is_ok());
+  }
+  void make_directory(const std::string& name) {
+    ASSERT_TRUE(store_->make_directory(store_->root(), name, 0755).is_ok());
+  }
+
+  Scrub::Report wait_for_end() {
+    for (int i = 0; i < 3000; ++i) {
+      Scrub::Report report = scrub_->report();
+      if (report.state.phase != Phase::kRunning) return report;
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    ADD_FAILURE() << "the scrub does not end";
+    return scrub_->report();
+  }
+  void wait_for_chunks(uint64_t count) {
+    for (int i = 0; i < 3000 && scrub_->report().state.chunks < count; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  std::vector<std::string> objects() const {
+    std::vector<std::string> found;
+    for (const std::string& directory : directories_)
+      for (const auto& entry : std::filesystem::recursive_directory_iterator(directory + "/objects"))
+        if (entry.is_regular_file()) found.push_back(entry.path().string());
+    return found;
+  }
+  static void flip_bit(const std::string& path, uint64_t offset) {
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekg(static_cast<std::streamoff>(offset));
+    const char byte = static_cast<char>(file.get() ^ 4);
+    file.seekp(static_cast<std::streamoff>(offset));
+    file.put(byte);
+    EXPECT_TRUE(file.good()) << path;
+  }
+
+  // In memory where the machine has a place for that: formatting syncs hundreds of directories.
+  static std::string fast_place() {
+    return ::access("/dev/shm", W_OK) == 0 ? "/dev/shm" : std::filesystem::temp_directory_path().string();
+  }
+
+  const test::TemporaryDirectory place_{fast_place()};
+  PosixEnvironment environment_{4};
+  std::vector<std::string> directories_;
+  std::unique_ptr<Store> store_;
+  std::unique_ptr<Scrub> scrub_;
+};
+
+TEST_F(ScrubTest, ReadsEveryChunkOnce) {
+  write_file("big", 30 * kChunk + 77);
+  write_file("small", 1000);  // lives in its sidecar
+  make_directory("empty");
+  EXPECT_EQ(scrub_->report().state.phase, Phase::kNone);
+  ASSERT_TRUE(scrub_->start(0).is_ok());
+  const Scrub::Report report = wait_for_end();
+  EXPECT_EQ(report.state.phase, Phase::kFinished);
+  EXPECT_EQ(report.state.files, 2u);
+  EXPECT_EQ(report.state.chunks, 31u);
+  EXPECT_EQ(report.state.bytes, 30u * kChunk + 4096);
+  EXPECT_EQ(report.state.errors, 0u);
+  EXPECT_GE(report.bytes_total, report.state.bytes);
+  EXPECT_GT(report.state.ended_seconds, 0);
+  ASSERT_TRUE(scrub_->start(0).is_ok()) << "and again";
+  EXPECT_EQ(wait_for_end().state.chunks, 31u);
+}
+
+TEST_F(ScrubTest, NamesWhatIsWrongAndGoesOn) {
+  write_file("flipped", 6 * kChunk, 1);
+  const std::string flipped = objects().front();
+  flip_bit(flipped, 5);
+  write_file("gone", 3 * kChunk, 2);
+  write_file("good", 3 * kChunk, 3);
+  write_file("short", 3 * kChunk, 4);
+  write_file("unindexed", 3 * kChunk, 5);
+  close();
+  // Objects carry the file's id; which file that is, its sidecar says.
+  open();
+  const auto id_of = [&](const std::string& name) {
+    auto node = store_->lookup(store_->root(), name);
+    auto file = store_->open_file(node->handle, false);
+    store_->storage().close(node->handle);
+    return (*file)->info().file_id;
+  };
+  const std::string gone = Array::object_name(id_of("gone"), 0), cut = Array::object_name(id_of("short"), 0);
+  close();
+  bool removed = false, truncated = false;
+  for (const std::string& object : objects()) {
+    if (!removed && object.ends_with(gone)) removed = std::filesystem::remove(object);
+    if (!truncated && object.ends_with(cut)) {
+      std::filesystem::resize_file(object, 4096);
+      truncated = true;
+    }
+  }
+  flip_bit(directories_[0] + "/tree/unindexed", 200);
+  open();
+  ASSERT_TRUE(scrub_->start(0).is_ok());
+  const Scrub::Report report = wait_for_end();
+  EXPECT_EQ(report.state.phase, Phase::kFinished);
+  std::string found;
+  for (const CheckError& error : report.state.damage) found += error.path + " " + error.kind + "; ";
+  EXPECT_EQ(found, "/flipped checksum; /gone missing-object; /short short-object; /unindexed sidecar; ");
+  EXPECT_EQ(report.state.errors, 4u);
+  EXPECT_EQ(report.state.files, 5u);
+  const CheckError& error = report.state.damage[0];
+  EXPECT_EQ(error.object_offset, 0);
+  EXPECT_NE(flipped.find(directories_[static_cast<size_t>(error.member)]), std::string::npos) << error.detail;
+  EXPECT_GE(store_->status().members[static_cast<size_t>(error.member)].checksum_errors, 1u);
+}
+
+TEST_F(ScrubTest, KeepsToItsLimit) {
+  write_file("file", 20 * kChunk);
+  const auto begin = std::chrono::steady_clock::now();
+  ASSERT_TRUE(scrub_->start(40 * kChunk).is_ok());
+  wait_for_chunks(5);
+  const Scrub::Report report = scrub_->report();
+  EXPECT_EQ(report.state.limit, 40u * kChunk);
+  EXPECT_GT(report.bytes_per_second, 0);
+  EXPECT_GT(report.eta_seconds, 0);
+  EXPECT_EQ(wait_for_end().state.chunks, 20u);
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  EXPECT_GT(seconds, 0.4);
+  EXPECT_LT(seconds, 5);
+}
+
+TEST_F(ScrubTest, PausesAndGoesOnWithoutReadingTwice) {
+  write_file("first", 20 * kChunk, 1);
+  write_file("second", 20 * kChunk, 2);
+  ASSERT_TRUE(scrub_->start(60 * kChunk).is_ok());
+  wait_for_chunks(3);
+  ASSERT_TRUE(scrub_->pause().is_ok());
+  const uint64_t chunks = scrub_->report().state.chunks;
+  EXPECT_GE(chunks, 3u);
+  EXPECT_LT(chunks, 20u);
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  EXPECT_EQ(scrub_->report().state.chunks, chunks);
+  ASSERT_TRUE(scrub_->resume(uint64_t{0}).is_ok());
+  const Scrub::Report report = wait_for_end();
+  EXPECT_EQ(report.state.phase, Phase::kFinished);
+  EXPECT_EQ(report.state.chunks, 40u);
+  EXPECT_EQ(report.state.files, 2u);
+}
+
+TEST_F(ScrubTest, GoesOnAfterARemountButNotWhenPaused) {
+  write_file("a", 20 * kChunk, 1);
+  make_directory("b");
+  write_file("c", 20 * kChunk, 2);
+  ASSERT_TRUE(scrub_->start(100 * kChunk).is_ok());
+  wait_for_chunks(25);
+  close();
+  open();  // goes on by itself
+  EXPECT_EQ(scrub_->report().state.phase, Phase::kRunning);
+  EXPECT_GE(scrub_->report().state.chunks, 25u);
+  ASSERT_TRUE(scrub_->pause().is_ok());
+  close();
+  open(true);
+  EXPECT_EQ(scrub_->report().state.phase, Phase::kNone) << "read-only: nothing is taken up";
+  close();
+  open();
+  EXPECT_EQ(scrub_->report().state.phase, Phase::kPaused);
+  ASSERT_TRUE(scrub_->resume(uint64_t{0}).is_ok());
+  const Scrub::Report report = wait_for_end();
+  EXPECT_EQ(report.state.chunks, 40u);
+  EXPECT_EQ(report.state.files, 2u);
+  close();
+  open();
+  EXPECT_EQ(scrub_->report().state.phase, Phase::kFinished);
+}
+
+TEST_F(ScrubTest, GoesOnAfterACrashFromAnOlderPlace) {
+  write_file("a", 30 * kChunk, 1);
+  ASSERT_TRUE(scrub_->start(100 * kChunk).is_ok());
+  wait_for_chunks(10);
+  const std::string state = place_ / "kept";
+  std::filesystem::copy_file(directories_[0] + "/scrub", state);  // as of the start
+  close();
+  std::filesystem::copy_file(state, directories_[0] + "/scrub", std::filesystem::copy_options::overwrite_existing);
+  open();
+  EXPECT_EQ(wait_for_end().state.chunks, 30u);
+}
+
+TEST_F(ScrubTest, GivesUpAStateThatIsDamaged) {
+  write_file("a", 30 * kChunk, 1);
+  ASSERT_TRUE(scrub_->start(10 * kChunk).is_ok());
+  wait_for_chunks(2);
+  close();
+  flip_bit(directories_[0] + "/scrub", 60);
+  open();
+  EXPECT_EQ(scrub_->report().state.phase, Phase::kNone);
+  ASSERT_TRUE(scrub_->start(0).is_ok());
+  EXPECT_EQ(wait_for_end().state.chunks, 30u);
+}
+
+TEST_F(ScrubTest, RefusesWhatMakesNoSense) {
+  EXPECT_EQ(scrub_->pause().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(scrub_->resume({}).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(scrub_->cancel().code(), StatusCode::kInvalidArgument);
+  write_file("a", 30 * kChunk, 1);
+  ASSERT_TRUE(scrub_->start(10 * kChunk).is_ok());
+  EXPECT_EQ(scrub_->start(0).code(), StatusCode::kBusy);
+  EXPECT_EQ(scrub_->resume({}).code(), StatusCode::kInvalidArgument);
+  EXPECT_TRUE(scrub_->resume(uint64_t{5 * kChunk}).is_ok()) << "a new limit";
+  EXPECT_EQ(scrub_->report().state.limit, 5u * kChunk);
+  ASSERT_TRUE(scrub_->pause().is_ok());
+  EXPECT_EQ(scrub_->pause().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(scrub_->start(0).code(), StatusCode::kBusy);
+  ASSERT_TRUE(scrub_->cancel().is_ok());
+  EXPECT_EQ(scrub_->report().state.phase, Phase::kCancelled);
+  EXPECT_EQ(scrub_->resume({}).code(), StatusCode::kInvalidArgument);
+  ASSERT_TRUE(scrub_->start(0).is_ok());
+  EXPECT_EQ(wait_for_end().state.phase, Phase::kFinished);
+}
+
+TEST_F(ScrubTest, FilesThatChangeUnderItAreNoErrors) {
+  for (int i = 0; i < 6; ++i) write_file("file" + std::to_string(i), 12 * kChunk, 1);
+  ASSERT_TRUE(scrub_->start(400 * kChunk).is_ok());
+  // Rewritten, truncated and removed while it comes by.
+  std::vector<std::byte> data(3 * kChunk);
+  for (int round = 0; scrub_->report().state.phase == Phase::kRunning && round < 500; ++round) {
+    const std::string name = "file" + std::to_string(round % 5);
+    auto node = store_->lookup(store_->root(), name);
+    ASSERT_TRUE(node.is_ok());
+    auto file = store_->open_file(node->handle, true);
+    store_->storage().close(node->handle);
+    ASSERT_TRUE(file.is_ok());
+    test::fill(data, static_cast<uint64_t>(round), 0);
+    if (round % 7 == 0) {
+      ASSERT_TRUE(store_->truncate_sync(**file, 0).is_ok());
+    }
+    ASSERT_TRUE(store_->write_sync(**file, static_cast<uint64_t>(round % 9) * kChunk, data).is_ok());
+    ASSERT_TRUE(store_->commit_sync(**file).is_ok());
+    if (round == 3) {
+      ASSERT_TRUE(store_->unlink(store_->root(), "file5").is_ok());
+    }
+  }
+  const Scrub::Report report = wait_for_end();
+  EXPECT_EQ(report.state.phase, Phase::kFinished);
+  EXPECT_EQ(report.state.errors, 0u) << report.state.damage.at(0).path << " " << report.state.damage.at(0).detail;
+}
+
+TEST_F(ScrubTest, AHardLinkIsReadOnce) {
+  write_file("a", 10 * kChunk, 1);
+  auto node = store_->lookup(store_->root(), "a");
+  ASSERT_TRUE(store_->link(node->handle, store_->root(), "z").is_ok());
+  store_->storage().close(node->handle);
+  ASSERT_TRUE(scrub_->start(0).is_ok());
+  EXPECT_EQ(wait_for_end().state.chunks, 10u);
+}
+
+TEST_F(ScrubTest, WorksReadOnlyWithoutLeavingATrace) {
+  write_file("a", 10 * kChunk, 1);
+  close();
+  open(true);
+  ASSERT_TRUE(scrub_->start(0).is_ok());
+  EXPECT_EQ(wait_for_end().state.chunks, 10u);
+  close();
+  EXPECT_FALSE(std::filesystem::exists(directories_[0] + "/scrub"));
+}
+
+TEST_F(ScrubTest, EndsWithTheStore) {
+  write_file("a", 100 * kChunk, 1);
+  ASSERT_TRUE(scrub_->start(kChunk).is_ok());
+  crash();  // the destructor stops it
+}
+
+}  // namespace
+}  // namespace fpfs

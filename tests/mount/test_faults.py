@@ -1,0 +1,334 @@
+"""Drives that fail, fill up, turn read-only or vanish, and a system that runs out of things: the application gets an error in
+bounded time, no other file is harmed, and fpfs status shows which member it is."""
+import json
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+
+from lab import LONG, mount_table
+from lab.array import Mount, MountFailed
+from lab.data import is_pattern, pattern, write_pattern
+from lab.programs import run
+from lab.system import attempt, within
+
+MIB = 1 << 20
+BOUNDED = 25  # seconds: much more than any answer takes, much less than for ever
+FAILED = ("EIO", "EROFS")
+
+pytestmark = pytest.mark.root
+
+
+@pytest.fixture
+def faulty_array(drives, faulty, make_array):
+    """Names on a good drive, the faulty one is the last member."""
+    array = make_array(paths=[*drives.paths[:2], faulty.path])
+    array.faulty = 2
+    array.damaged = True  # these tests judge it themselves
+    yield array
+    faulty.let_go()
+
+
+@pytest.fixture
+def faulty_mount(faulty_array, make_mount):
+    mount = make_mount(faulty_array)
+    write_pattern(mount.path / "before", 1, 9 * MIB)
+    write_pattern(mount.path / "small", 2, 1000)
+    return mount
+
+
+def member(mount, index=2):
+    return mount.status()["members"][index]
+
+
+def save(path, seed, size=12 * MIB):
+    """The error that a saver gets, or None."""
+    return attempt(write_pattern, path, seed, size)
+
+
+def wait_until(condition, seconds=20):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it does not come"
+        time.sleep(0.05)
+
+
+def end(mount):
+    """Takes the mount down, whatever the daemon thinks of it."""
+    if mount_table.entry_of(mount.path):
+        assert mount_table.unmount(mount.path).returncode == 0
+    mount.process.wait(timeout=BOUNDED)
+    mount.process = None
+
+
+def recover(mount, drive):
+    """The drive is good again, its filesystem was mounted anew: what was committed is there."""
+    end(mount)
+    drive.remount()
+    mount.start()
+    assert is_pattern(mount.path / "before", 1, 9 * MIB) and is_pattern(mount.path / "small", 2, 1000)
+    assert save(mount.path / "new", 7) is None
+    assert is_pattern(mount.path / "new", 7, 12 * MIB)
+    mount.unmount()
+    mount.array.assert_clean()
+
+
+@pytest.mark.parametrize("faulty", ["xfs", "ext4"], indirect=True)
+@pytest.mark.parametrize("what", ["write", "sync"])
+def test_errors_while_saving(faulty, faulty_mount, what):
+    mount = faulty_mount
+    faulty.fail(what)
+    failure = within(BOUNDED, save, mount.path / "before", 3)
+    assert failure in FAILED
+    assert within(BOUNDED, save, mount.path / "another", 4) in FAILED
+    found = member(mount)
+    assert found["state"] == "failing" and found["write_errors"] + found["sync_errors"] > 0
+    assert mount.status()["state"] in ("failing", "failed")
+    assert [other["state"] for other in mount.status()["members"][:2]] == ["ok", "ok"]
+    # Small files lie with the names, on a drive that is well.
+    assert is_pattern(mount.path / "small", 2, 1000)
+    assert within(BOUNDED, save, mount.path / "small2", 5, 1000) is None
+    recover(mount, faulty)
+
+
+@pytest.mark.chunk_size(65536)
+def test_unreadable_sectors(faulty, drives, make_array, make_mount, tmp_path):
+    """Exactly the chunks on them fail; fsck, verify, scrub and export say which and go on."""
+    array = make_array(chunk_size=65536, paths=[*drives.paths[:2], faulty.path])
+    array.damaged = True
+    mount = make_mount(array)
+    count = 30
+    write_pattern(mount.path / "bad", 1, count * 65536)
+    write_pattern(mount.path / "good", 2, count * 65536)
+    extents = json.loads(run(array.programs.fpfs, "map", "--json", mount.path / "bad").stdout)["extents"]
+    mount.unmount()
+    victims = [extent for extent in extents if extent["member"] == 2][2:4]
+    for victim in victims:
+        (begin,) = [physical + victim["file_offset"] - offset
+                    for offset, physical, length in faulty.where(victim["file"])
+                    if offset <= victim["file_offset"] < offset + length]
+        faulty.fail("read", begin=begin, end=begin + 512)
+    faulty.drop_caches()
+    status, report = array.fsck_report("--verify-data")
+    assert status == 4
+    assert [(error["kind"], error["path"], error["chunk"], error["member"], error["object_offset"])
+            for error in report["errors"]] == [
+                ("unreadable", "/bad", victim["offset"] // 65536, 2, victim["file_offset"]) for victim in victims]
+
+    mount.start()
+    lost = {victim["offset"] for victim in victims}
+    with open(mount.path / "bad", "rb", buffering=0) as file:
+        for extent in extents:
+            got = within(BOUNDED, os.pread, file.fileno(), 65536, extent["offset"])
+            assert got == ("EIO" if extent["offset"] in lost else pattern(1, extent["offset"], 65536))
+    assert is_pattern(mount.path / "good", 2, count * 65536)
+    assert member(mount)["state"] == "failing" and member(mount)["read_errors"] >= len(victims)
+    assert run(array.programs.fpfs, "verify", mount.path / "bad", check=False).returncode == 4
+    scrub = run(array.programs.fpfs, "scrub", "start", mount.path, "--wait", "--json", check=False)
+    assert scrub.returncode == 4
+    assert [(damage["kind"], damage["path"], damage["chunk"]) for damage in json.loads(scrub.stdout)["damage"]] == [
+        ("unreadable", "/bad", victim["offset"] // 65536) for victim in victims]
+    mount.unmount()
+
+    result = run(array.programs.fpfs, "export", "--partial", array.argument, "bad", "-o", tmp_path / "bad", check=False)
+    assert result.returncode == 1 and f"{len(victims) * 65536} of {count * 65536} bytes" in result.stderr
+    content = (tmp_path / "bad").read_bytes()
+    for extent in extents:
+        piece = content[extent["offset"]:extent["offset"] + 65536]
+        assert piece == (bytes(65536) if extent["offset"] in lost else pattern(1, extent["offset"], 65536))
+    # Set aside, with what survives; the rest is whole.
+    status, report = array.fsck_report("-y")
+    assert status == 0 or report["set_aside"] == []  # -y alone does not read what nothing says is damaged
+    status, report = array.fsck_report("-y", "--verify-data")
+    assert status == 1
+    (aside,) = report["set_aside"]
+    assert aside["path"] == "/bad" and sum(each["length"] for each in aside["surviving"]) == (count - 2) * 65536
+    faulty.heal()
+    array.assert_clean()
+
+
+def test_a_full_member(drives, make_drive, make_array, make_mount):
+    """One drive is smaller than the others: its end is ENOSPC for the file that met it, and for no other."""
+    drive = make_drive(96 * MIB)
+    array = make_array(paths=[*drives.paths[:2], drive.path])
+    mount = make_mount(array)
+    write_pattern(mount.path / "before", 1, 30 * MIB)
+    write_pattern(mount.path / "replaced", 2, 6 * MIB)
+    assert within(60, save, mount.path / "large", 3, 400 * MIB) == "ENOSPC"
+    assert within(60, save, mount.path / "replaced", 4, 400 * MIB) == "ENOSPC"
+    assert is_pattern(mount.path / "before", 1, 30 * MIB)
+    assert mount.status()["state"] in ("ok", "failing")
+    assert save(mount.path / "small", 5, 1000) is None
+    os.unlink(mount.path / "large")
+    mount.remount()
+    assert is_pattern(mount.path / "replaced", 2, 6 * MIB)  # the last committed content
+    assert save(mount.path / "fits", 6, 12 * MIB) is None
+    assert is_pattern(mount.path / "fits", 6, 12 * MIB)
+
+
+def test_a_short_hang_is_survived(faulty, faulty_array, make_mount):
+    """What was written waits for the drive, and nothing fails. 30 s in the long run."""
+    mount = make_mount(faulty_array)
+    faulty.hang()
+    saver = subprocess.Popen(["dd", "if=/dev/zero", f"of={mount.path}/file", "bs=1M", "count=24", "status=none"])
+    time.sleep(30 if LONG else 3)
+    assert saver.poll() is None
+    faulty.heal()
+    assert saver.wait(timeout=BOUNDED) == 0
+    mount.unmount()
+    faulty_array.assert_clean()
+
+
+@pytest.mark.parametrize("faulty", ["xfs", "ext4"], indirect=True)
+def test_a_member_that_vanishes_while_saving(faulty, faulty_mount, make_mount):
+    """Pulled out: savers fail, and `ro,degraded` serves what lies elsewhere."""
+    mount = faulty_mount
+    extents = json.loads(run(mount.array.programs.fpfs, "map", "--json", mount.path / "before").stdout)["extents"]
+    saver = subprocess.Popen(["dd", "if=/dev/zero", f"of={mount.path}/file", "bs=1M", "count=100000", "status=none"],
+                             stderr=subprocess.PIPE, text=True)
+    time.sleep(0.3)
+    faulty.vanish()
+    assert within(BOUNDED, saver.wait) == 1
+    assert "Input/output error" in saver.stderr.read()
+    saver.stderr.close()
+    assert member(mount)["state"] == "failing"
+    assert is_pattern(mount.path / "small", 2, 1000)
+    end(mount)
+    mount.array.members = mount.array.members[:2]
+    left = make_mount(mount.array, "ro", "degraded")
+    assert left.status()["state"] == "degraded" and member(left)["state"] == "missing"
+    assert is_pattern(left.path / "small", 2, 1000)
+    with open(left.path / "before", "rb", buffering=0) as file:
+        for extent in extents:
+            got = within(BOUNDED, os.pread, file.fileno(), MIB, extent["offset"])
+            assert got == ("EIO" if extent["member"] == 2 else pattern(1, extent["offset"], MIB))
+    left.unmount()
+
+
+def test_a_member_that_turns_read_only(drives, make_drive, make_array, make_mount):
+    """As ext4 does it when it has found its journal broken."""
+    drive = make_drive(200 * MIB, "ext4")
+    array = make_array(paths=[*drives.paths[:2], drive.path])
+    array.damaged = True
+    mount = make_mount(array)
+    write_pattern(mount.path / "before", 1, 9 * MIB)
+    write_pattern(mount.path / "small", 2, 1000)
+    subprocess.run(["mount", "-o", "remount,abort", str(drive.path)], capture_output=True)
+    assert within(BOUNDED, save, mount.path / "file", 3) in FAILED
+    assert within(BOUNDED, save, mount.path / "before", 4) in FAILED
+    assert member(mount)["state"] == "failing"
+    assert is_pattern(mount.path / "before", 1, 9 * MIB) and is_pattern(mount.path / "small", 2, 1000)
+    assert within(BOUNDED, save, mount.path / "small2", 5, 1000) is None
+    recover(mount, drive)
+
+
+@pytest.mark.parametrize("faulty", ["xfs", "ext4"], indirect=True)
+def test_the_drive_of_names_fails(faulty, drives, make_array, make_mount):
+    """Nobody knows what its filesystem has kept: no write is promised anything, until the array is mounted anew."""
+    array = make_array(paths=[faulty.path, *drives.paths[:2]])
+    array.damaged = True
+    mount = make_mount(array)
+    write_pattern(mount.path / "before", 1, 9 * MIB)
+    write_pattern(mount.path / "small", 2, 1000)
+    faulty.fail("write", "sync")
+    assert within(BOUNDED, save, mount.path / "new", 3) in FAILED
+    assert within(BOUNDED, save, mount.path / "small", 4, 500) in FAILED
+    status = mount.status()
+    assert status["state"] == "failed" and status["array"]["read_only_reason"]
+    assert within(BOUNDED, save, mount.path / "another", 5) in FAILED
+    recover(mount, faulty)
+
+
+# --- what the system runs out of ---------------------------------------------------------------------------------------
+
+
+def start_with_descriptors(array, place, count):
+    """A mount whose daemon may hold so many descriptors."""
+    mount = Mount(array, place)
+    # Root may raise the limit again, and the daemon would; without that privilege it may not.
+    mount.prefix = ["prlimit", f"--nofile={count}:{count}", "setpriv", "--bounding-set=-sys_resource",
+                    "--inh-caps=-sys_resource"]
+    return mount.start()
+
+
+def test_too_few_descriptors_are_said_at_the_start(array, lab):
+    with pytest.raises(MountFailed, match="open files are needed"):
+        start_with_descriptors(array, lab / "few", 300)
+
+
+def test_out_of_descriptors(array, lab):
+    """More files open than the daemon may hold: an error for the ones too many, and nothing else."""
+    mount = start_with_descriptors(array, lab / "limited", 1700)
+    try:
+        opened, failure = [], None
+        for number in range(3000):
+            outcome = attempt(os.open, mount.path / f"file{number}", os.O_CREAT | os.O_RDWR)
+            if isinstance(outcome, str):
+                failure = outcome
+                break
+            opened.append(outcome)
+        assert failure in ("EMFILE", "ENFILE") and len(opened) > 100
+        os.write(opened[0], b"x" * 100)
+        for descriptor in opened:
+            os.close(descriptor)
+        assert (mount.path / "file0").read_bytes() == b"x" * 100
+        wait_until(lambda: attempt(write_pattern, mount.path / "after", 1, 3 * MIB) is None)
+        assert is_pattern(mount.path / "after", 1, 3 * MIB)
+        mount.unmount()
+    finally:
+        mount.destroy()
+
+
+@pytest.mark.skipif(not LONG, reason="changes a limit of the whole machine for a moment: --long")
+def test_no_asynchronous_io_left(array, make_mount):
+    limit = "/proc/sys/fs/aio-max-nr"
+    before = open(limit).read()
+    try:
+        with open(limit, "w") as file:
+            file.write(open("/proc/sys/fs/aio-nr").read())
+        with pytest.raises(MountFailed, match="fs.aio-max-nr"):
+            make_mount(array)
+    finally:
+        with open(limit, "w") as file:
+            file.write(before)
+    write_pattern(make_mount(array).path / "file", 1, 3 * MIB)
+
+
+def test_the_connection_is_aborted_while_saving(mount):
+    """/dev/fuse closed under us: savers get an error at once, the daemon ends, what was closed is there."""
+    write_pattern(mount.path / "before", 1, 9 * MIB)
+    saver = subprocess.Popen(["dd", "if=/dev/zero", f"of={mount.path}/file", "bs=1M", "count=100000", "status=none"],
+                             stderr=subprocess.DEVNULL)
+    time.sleep(0.3)
+    assert mount_table.abort(mount_table.entry_of(mount.path))
+    assert within(BOUNDED, saver.wait) == 1
+    assert attempt(os.listdir, mount.path) in ("ENOTCONN", "ECONNABORTED")
+    mount.process.wait(timeout=BOUNDED)
+    mount.process = None
+    mount_table.unmount(mount.path, lazy=True)
+    mount.start()
+    assert is_pattern(mount.path / "before", 1, 9 * MIB)
+
+
+@pytest.mark.parametrize("way", ["umount", "SIGTERM"])
+def test_the_end_of_a_mount_while_saving(mount, way):
+    """umount is refused while files are open; SIGTERM commits what was written and ends. No saver hangs."""
+    write_pattern(mount.path / "before", 1, 9 * MIB)
+    saver = subprocess.Popen(["dd", "if=/dev/zero", f"of={mount.path}/file", "bs=1M", "count=100000", "status=none"],
+                             stderr=subprocess.DEVNULL)
+    time.sleep(0.3)
+    if way == "umount":
+        assert mount_table.unmount(mount.path).returncode != 0
+        assert saver.poll() is None
+        saver.send_signal(signal.SIGINT)
+        assert within(BOUNDED, saver.wait) != 0
+        mount.unmount()
+    else:
+        mount.process.send_signal(signal.SIGTERM)
+        assert within(40, saver.wait) != 0
+        assert mount.process.wait(timeout=BOUNDED) == 0, mount.log()
+        mount.process = None
+    mount.start()
+    assert is_pattern(mount.path / "before", 1, 9 * MIB)

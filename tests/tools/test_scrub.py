@@ -1,0 +1,147 @@
+"""fpfs scrub on a live mount: commands, progress, findings, and what a remount keeps."""
+import json
+import os
+import time
+
+import pytest
+
+from command_lines import assert_one_line_error
+from lab.data import write_pattern
+from lab.programs import run
+
+CHUNK = 64 * 1024
+KEYS = ["state", "started", "ended", "seconds", "limit", "files_done", "chunks_done", "bytes_done", "bytes_total",
+        "bytes_per_second", "eta_seconds", "errors", "note", "damage", "damage_omitted"]
+
+
+@pytest.fixture
+def scrub(binaries):
+    """scrub(mount, action, *options): the finished command."""
+    return lambda mount, action, *options: run(binaries.fpfs, "scrub", action, mount.path, *options, check=False)
+
+
+@pytest.fixture
+def state(scrub):
+    """state(mount): the JSON object, whose form is checked."""
+    def read(mount):
+        result = scrub(mount, "status", "--json")
+        assert result.returncode == 0, result.stderr
+        found = json.loads(result.stdout)
+        assert sorted(found) == sorted(KEYS)
+        return found
+    return read
+
+
+def wait_until(condition):
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline, "it does not come"
+        time.sleep(0.02)
+
+
+@pytest.mark.chunk_size(CHUNK)
+def test_a_clean_array(mount, scrub, state):
+    assert state(mount)["state"] == "none"
+    assert "No scrub" in scrub(mount, "status").stdout
+    for number in range(3):
+        write_pattern(mount.path / f"file{number}", number, 20 * CHUNK)
+    result = scrub(mount, "start", "--wait", "--json")
+    assert result.returncode == 0, result.stderr
+    found = json.loads(result.stdout)
+    assert found["state"] == "finished" and found["errors"] == 0
+    assert (found["files_done"], found["chunks_done"], found["bytes_done"]) == (3, 60, 60 * CHUNK)
+    assert 0 < found["started"] <= found["ended"] <= time.time() + 1
+    assert "finished" in scrub(mount, "status").stdout
+
+
+@pytest.mark.chunk_size(CHUNK)
+def test_progress_pause_remount_resume(mount, scrub, state):
+    """At a limit of 1 MiB a second: it keeps to it, tells how long it will take, and reads nothing twice."""
+    for number in range(2):
+        write_pattern(mount.path / f"file{number}", number, 24 * CHUNK)
+    started = time.monotonic()
+    assert scrub(mount, "start", "--limit", "1M").returncode == 0
+    wait_until(lambda: state(mount)["chunks_done"] >= 8)
+    found = state(mount)
+    assert found["state"] == "running" and found["limit"] == 1 << 20 and found["bytes_total"] == 48 * CHUNK
+    assert 0.3 * (1 << 20) < found["bytes_per_second"] < 1.6 * (1 << 20)
+    assert 0 < found["eta_seconds"] < 10
+    assert "left" in scrub(mount, "status").stdout
+    mount.remount()
+    found = state(mount)
+    assert found["state"] == "running" and found["chunks_done"] >= 8
+    assert scrub(mount, "pause").returncode == 0
+    paused = state(mount)
+    assert paused["state"] == "paused" and paused["chunks_done"] < 48
+    assert paused["bytes_done"] <= (time.monotonic() - started + 0.3) * (1 << 20)
+    mount.kill()
+    mount.start()
+    time.sleep(0.2)
+    assert {key: state(mount)[key] for key in ("state", "chunks_done", "files_done")} == {
+        key: paused[key] for key in ("state", "chunks_done", "files_done")}
+    result = scrub(mount, "resume", "--limit", "0", "--wait")
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert state(mount)["chunks_done"] == 48
+
+
+@pytest.mark.chunk_size(CHUNK)
+def test_damage_is_named(array, make_mount, scrub, state):
+    array.damaged = True
+    mount = make_mount(array)
+    write_pattern(mount.path / "good", 1, 10 * CHUNK)
+    write_pattern(mount.path / "bad", 2, 10 * CHUNK)
+    extent = json.loads(run(array.programs.fpfs, "map", "--json", mount.path / "bad").stdout)["extents"][4]
+    with open(extent["file"], "r+b", buffering=0) as file:
+        os.pwrite(file.fileno(), b"other bytes", extent["file_offset"] + 100)
+    result = scrub(mount, "start", "--wait")
+    assert result.returncode == 4
+    assert "/bad: chunk 4: checksum" in result.stdout
+    found = state(mount)
+    (damage,) = found["damage"]
+    assert (damage["path"], damage["chunk"], damage["member"], damage["object_offset"], damage["kind"]) == (
+        "/bad", 4, extent["member"], extent["file_offset"], "checksum")
+    assert mount.status()["members"][extent["member"]]["checksum_errors"] >= 1
+    assert "scrub: /bad" in mount.log()
+    mount.remount()
+    assert state(mount)["damage"] == found["damage"]  # also after a remount
+
+
+@pytest.mark.chunk_size(CHUNK)
+def test_beside_a_writer(mount, scrub, state):
+    """Writers and their checkpoints are none of its errors."""
+    for number in range(6):
+        write_pattern(mount.path / f"file{number}", number, 40 * CHUNK)
+    assert scrub(mount, "start", "--limit", "8M").returncode == 0
+    for version in range(40):
+        write_pattern(mount.path / f"file{version % 6}", 100 + version, (30 + version) * CHUNK)
+        if state(mount)["state"] != "running":
+            break
+    wait_until(lambda: state(mount)["state"] == "finished")
+    assert state(mount)["errors"] == 0
+
+
+@pytest.mark.chunk_size(CHUNK)
+def test_refusals(mount, scrub, tmp_path):
+    for action in ("pause", "resume", "cancel"):
+        assert_one_line_error(scrub(mount, action), 1, "never started")
+    write_pattern(mount.path / "file", 1, 40 * CHUNK)
+    assert scrub(mount, "start", "--limit", "64K").returncode == 0
+    assert_one_line_error(scrub(mount, "start"), 1, "cancel it first")
+    assert scrub(mount, "cancel").returncode == 0
+    assert "cancelled" in scrub(mount, "status").stdout
+    assert_one_line_error(scrub(mount, "resume"), 1, "was cancelled")
+    for words in (("bogus",), ("status", "--limit", "1M"), ("pause", "--wait"), ("start", "--limit", "fast")):
+        assert_one_line_error(scrub(mount, *words), 16, "fpfs")
+    assert_one_line_error(run(mount.array.programs.fpfs, "scrub", "status", tmp_path, check=False), 1, "fastpersistfs")
+
+
+@pytest.mark.root
+@pytest.mark.mount_options("allow_other")
+def test_others_may_look_but_not_command(mount, binaries):
+    from lab.system import in_child
+
+    def as_nobody(action):
+        return run(binaries.fpfs, "scrub", action, mount.path, check=False).returncode
+
+    assert in_child(lambda: bytes([as_nobody("status")]), uid=65534) == b"\0"
+    assert in_child(lambda: bytes([as_nobody("start")]), uid=65534) == b"\1"

@@ -1,0 +1,109 @@
+// fpfs scrub: commands to the scrub of a mounted array, and what it found.
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <memory>
+#include <thread>
+
+#include <fmt/format.h>
+
+#include "fs/ioctl.h"
+#include "tools/common/interrupt.h"
+#include "tools/fpfs/mounted.h"
+#include "tools/fpfs/scrub_view.h"
+#include "tools/fpfs/verbs.h"
+
+namespace fpfs::tools {
+
+namespace {
+
+const char* const kProgram = "fpfs scrub";
+constexpr std::chrono::milliseconds kWaitInterval{200};
+
+struct Options {
+  std::string action;
+  std::string mount_point;
+  uint64_t limit = 0;
+  CLI::Option* limit_given = nullptr;
+  bool json = false;
+  bool wait = false;
+};
+
+uint32_t command_of(const std::string& action) {
+  if (action == "start") return IoctlScrub::kStart;
+  if (action == "pause") return IoctlScrub::kPause;
+  if (action == "resume") return IoctlScrub::kResume;
+  return IoctlScrub::kCancel;
+}
+
+Status send(const Options& options) {
+  FPFS_ASSIGN_OR_RETURN(const std::string root_path, mount_root_of(options.mount_point));
+  FPFS_ASSIGN_OR_RETURN(const FileDescriptor root, open_path(root_path));
+  IoctlScrub request;
+  request.command = command_of(options.action);
+  request.limit = options.limit;
+  request.has_limit = options.limit_given->count() > 0 ? 1 : 0;
+  if (::ioctl(root.number(), FPFS_IOC_SCRUB, &request) != 0) {
+    if (errno == EPERM)
+      return Status::from_errno(EPERM,
+                                options.mount_point + ": only root and the user who mounted it command its scrub");
+    return explain_mount_error(errno, options.mount_point);
+  }
+  if (request.error == 0) return Status::ok();
+  request.message[sizeof request.message - 1] = '\0';
+  return Status::error(StatusCode::kInvalidArgument, fmt::format("{}: {}", options.mount_point, request.message));
+}
+
+// Until the scrub ends or is stopped by someone.
+Result<Json> wait_for_end(const std::string& mount_point) {
+  const std::atomic<bool>& interrupted = catch_interrupts();
+  for (;;) {
+    FPFS_ASSIGN_OR_RETURN(Json scrub, read_scrub_status(mount_point));
+    if (text_at(scrub, "state") != "running") return scrub;
+    if (interrupted) return Status::error(StatusCode::kCancelled, "interrupted; the scrub goes on (fpfs scrub pause)");
+    std::this_thread::sleep_for(kWaitInterval);
+  }
+}
+
+int run(const Options& options) {
+  const bool begins = options.action == "start" || options.action == "resume";
+  if (options.limit_given->count() > 0 && !begins)
+    return fail(kProgram, kExitUsage, "--limit goes with start and resume (see fpfs scrub --help)");
+  if (options.wait && !begins)
+    return fail(kProgram, kExitUsage, "--wait goes with start and resume (see fpfs scrub --help)");
+  if (options.action != "status")
+    if (const Status sent = send(options); !sent.is_ok()) return fail(kProgram, kExitFailure, sent.message());
+  const Result<Json> scrub = options.wait ? wait_for_end(options.mount_point) : read_scrub_status(options.mount_point);
+  if (!scrub.is_ok()) return fail(kProgram, kExitFailure, scrub.status().message());
+  if (options.json) {
+    print_json(*scrub);
+  } else {
+    fmt::print("{}", describe_scrub(*scrub));
+  }
+  if (!options.wait) return kExitOk;
+  if (number_at(*scrub, "errors") > 0) return kExitDamage;
+  return text_at(*scrub, "state") == "finished" ? kExitOk : kExitFailure;
+}
+
+}  // namespace
+
+Verb add_scrub(CLI::App& fpfs) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command =
+      fpfs.add_subcommand("scrub", "Read and check everything that a mounted array holds, in the background");
+  command->add_option("ACTION", options->action, "start, status, pause, resume or cancel")
+      ->required()
+      ->type_name("")
+      ->check(CLI::IsMember({"start", "status", "pause", "resume", "cancel"}));
+  command->add_option("MOUNTPOINT", options->mount_point, "Where the array is mounted")->required()->type_name("");
+  options->limit_given = add_size_option(*command, "--limit", options->limit,
+                                         "start, resume: at most this many bytes per second (200M); 0: no limit");
+  command->add_flag("--json", options->json, "Print one JSON object");
+  command->add_flag("--wait", options->wait, "start, resume: return when it has ended");
+  command->footer(
+      "A scrub goes on after a remount where it was; pause keeps it from that. Exit code: 0, 1 failure, 16 usage;\n"
+      "with --wait: 0 everything is as written, 4 damage was found, 1 it was stopped before its end");
+  return {command, [options] { return run(*options); }};
+}
+
+}  // namespace fpfs::tools

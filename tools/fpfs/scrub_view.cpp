@@ -1,0 +1,75 @@
+#include "tools/fpfs/scrub_view.h"
+
+#include <ctime>
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include "engine/base/one_line.h"
+#include "engine/base/units.h"
+#include "tools/common/table.h"
+
+namespace fpfs::tools {
+
+namespace {
+
+double real_at(const Json& object, const char* key, double otherwise) {
+  return object.is_object() && object.contains(key) && object[key].is_number() ? object[key].get<double>() : otherwise;
+}
+
+std::string time_text(uint64_t seconds) {
+  const auto time = static_cast<std::time_t>(seconds);
+  struct tm local {};
+  if (::localtime_r(&time, &local) == nullptr) return fmt::format("{}", seconds);
+  return fmt::format("{:%Y-%m-%d %H:%M:%S}", local);
+}
+
+int64_t signed_at(const Json& object, const char* key) {
+  return object.is_object() && object.contains(key) && object[key].is_number_integer() ? object[key].get<int64_t>()
+                                                                                       : -1;
+}
+
+std::string line_of(const Json& damage) {
+  std::string place;
+  if (const int64_t chunk = signed_at(damage, "chunk"); chunk >= 0) place += fmt::format("chunk {}: ", chunk);
+  return one_line(fmt::format("{}: {}{}: {}", text_at(damage, "path", "-"), place, text_at(damage, "kind", "-"),
+                              text_at(damage, "detail"))) +
+         "\n";
+}
+
+}  // namespace
+
+std::string describe_scrub_progress(const Json& scrub) {
+  const uint64_t done = number_at(scrub, "bytes_done"), total = number_at(scrub, "bytes_total");
+  std::string text =
+      total == 0 ? fmt::format("{}", format_size(done))
+                 : fmt::format("{} of {} ({})", format_size(done), format_size(total), format_percent(done, total));
+  if (text_at(scrub, "state") != "running") return text;
+  text += ", " + format_rate(real_at(scrub, "bytes_per_second", 0));
+  if (const double eta = real_at(scrub, "eta_seconds", -1); eta >= 0)
+    text += fmt::format(", {} left", format_duration(eta));
+  return text;
+}
+
+std::string describe_scrub(const Json& scrub) {
+  const std::string state = text_at(scrub, "state", "-");
+  if (state == "none") return "No scrub was started on this array.\n";
+  Facts facts;
+  const std::string note = text_at(scrub, "note");
+  facts.add("State", note.empty() ? state : fmt::format("{}: {}", state, note));
+  facts.add("Started", time_text(number_at(scrub, "started")));
+  if (const uint64_t ended = number_at(scrub, "ended"); ended != 0) facts.add("Ended", time_text(ended));
+  const uint64_t limit = number_at(scrub, "limit");
+  facts.add("Limit", limit == 0 ? std::string("none") : format_rate(static_cast<double>(limit)));
+  facts.add("Progress", describe_scrub_progress(scrub));
+  facts.add("Files", fmt::format("{}, {} chunks", number_at(scrub, "files_done"), number_at(scrub, "chunks_done")));
+  facts.add("Time", format_duration(real_at(scrub, "seconds", 0)));
+  facts.add("Errors", fmt::format("{}", number_at(scrub, "errors")));
+  std::string text = facts.text();
+  for (const Json& damage : array_at(scrub, "damage")) text += line_of(damage);
+  if (const uint64_t omitted = number_at(scrub, "damage_omitted"); omitted > 0)
+    text += fmt::format("... and {} more; the log and fsck.fastpersistfs --verify-data name all\n", omitted);
+  return text;
+}
+
+}  // namespace fpfs::tools
