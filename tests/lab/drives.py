@@ -41,7 +41,8 @@ class LoopDrive:
                 file.truncate(size)
             self._device = run("losetup", "--find", "--show", self._backing).stdout.strip()
             # No lazy initialisation: it would write behind the tests' back.
-            flags = {"xfs": ["-q", "-f"], "ext4": ["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"]}[kind]
+            flags = {"xfs": ["-q", "-f"], "ext4": ["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"],
+                     "btrfs": ["-q", "-f"]}[kind]
             run(f"mkfs.{kind}", *flags, self._device)
             run("mount", "-o", "discard", self._device, self.path)
         except BaseException:
