@@ -36,6 +36,7 @@ struct Inode {
   std::atomic<unsigned> opens{0};  // handles of open files
   // Handles that may write. While there are some, attributes are cached for a short time only.
   std::atomic<unsigned> writers{0};
+  std::atomic<unsigned> mappers{0};  // handles through which it may be mapped shared and writable; see open.cpp
   // The commit (File::clean_commit()) that the pages in the kernel's cache are of; 0: unknown. See open.cpp.
   std::atomic<uint64_t> cached_commit{0};
   // False once the file was seen without them; set again by whoever may have set them (chmod, setxattr). Saves the

@@ -18,17 +18,31 @@ bool may_write(const fuse_file_info& info) {
   return (info.flags & O_ACCMODE) != O_RDONLY;
 }
 
-// Writers go past the page cache: one copy, and no dirty pages that the training job would have to wait for.
+// A shared mapping that can change the file needs a handle like this.
+bool may_map_for_writing(const fuse_file_info& info) {
+  return (info.flags & O_ACCMODE) == O_RDWR;
+}
+
+// Who only writes goes past the page cache: one copy, and no pages that the training job would have to make room for.
+//
+// Who may also map the file goes through it. A write past the cache and a mapping that changes another part of the same
+// page lose one of the two: when the mapping touches the page while the write is on its way here, the kernel reads it
+// as it was before, and once the write was answered it drops the page (invalidate_inode_pages2_range in
+// fs/fuse/file.c), writing it back whole first, as it is dirty: over what was just written. In the cache both change
+// the same page, as on any local filesystem. A writer beside such a handle goes through the cache for the same reason.
 //
 // Readers go through it, as on any filesystem: the kernel then reads ahead, several requests at once, while the reader
 // works on what has come (torch.load of 1 GiB: 1.25 against 0.95 GB/s past the cache, where tmpfs gives 1.35), and all
 // processes that load one file share its pages. Without the privilege to raise the read-ahead that would be steps of
 // 128 KiB; then readers go past the cache too, if such files can be mapped.
-void choose_caching(const FileSystem& file_system, bool writer, bool keep_pages, fuse_file_info& info) {
-  info.direct_io = writer || !file_system.cached_reads();
+void choose_caching(const FileSystem& file_system, const OpenFile& open, bool keep_pages, fuse_file_info& info) {
+  if (open.inode->mappers.load() > 0)
+    info.direct_io = false;
+  else
+    info.direct_io = open.may_write || !file_system.cached_reads();
   info.keep_cache = keep_pages;
   // A reader's close has nothing to report, so it need not wait for an answer.
-  info.noflush = !writer;
+  info.noflush = !open.may_write;
 }
 
 // Whether the pages that the kernel still has are of the content that this opener is to see. They are when nobody could
@@ -50,9 +64,9 @@ bool may_keep_pages(const FileSystem& file_system, const OpenFile& open) {
 
 void reply_opened(fuse_req_t request, std::shared_ptr<File> file, Inode& inode, fuse_file_info info) {
   FileSystem& file_system = file_system_of(request);
-  OpenFile& open = file_system.handles().add(std::move(file), inode, may_write(info));
+  OpenFile& open = file_system.handles().add(std::move(file), inode, may_write(info), may_map_for_writing(info));
   if ((info.flags & O_TRUNC) != 0) open.changes.fetch_add(1);
-  choose_caching(file_system, open.may_write, may_keep_pages(file_system, open), info);
+  choose_caching(file_system, open, may_keep_pages(file_system, open), info);
   info.fh = OpenHandles::handle(open);
   if (fuse_reply_open(request, &info) != 0) file_system.handles().remove(open);
 }
@@ -61,9 +75,10 @@ void reply_created(fuse_req_t request, std::shared_ptr<File> file, const Store::
   FileSystem& file_system = file_system_of(request);
   Result<fuse_entry_param> entry = make_entry(file_system, node);
   if (!entry.is_ok()) return reply_status(request, entry.status());
-  OpenFile& open = file_system.handles().add(std::move(file), file_system.inodes().get(entry->ino), may_write(info));
+  OpenFile& open = file_system.handles().add(std::move(file), file_system.inodes().get(entry->ino), may_write(info),
+                                             may_map_for_writing(info));
   open.changes.fetch_add(1);
-  choose_caching(file_system, open.may_write, may_keep_pages(file_system, open), info);
+  choose_caching(file_system, open, may_keep_pages(file_system, open), info);
   info.fh = OpenHandles::handle(open);
   if (fuse_reply_create(request, &*entry, &info) != 0) {
     file_system.handles().remove(open);

@@ -23,6 +23,7 @@ struct OpenFile {
   std::shared_ptr<File> file;
   Inode* inode = nullptr;
   bool may_write = false;
+  bool may_map = false;  // shared and writable
   // Changes made through this handle, and how many of them a commit at a close has covered. A close commits the file
   // only when there are others: what other handles are in the middle of writing is committed when they are closed, not
   // by whoever closes meanwhile.
@@ -42,7 +43,7 @@ struct OpenDirectory {
 
 class OpenHandles {
  public:
-  OpenFile& add(std::shared_ptr<File> file, Inode& inode, bool may_write);
+  OpenFile& add(std::shared_ptr<File> file, Inode& inode, bool may_write, bool may_map);
   void remove(OpenFile& open);
   OpenDirectory& add_directory();
   void remove(OpenDirectory& open);

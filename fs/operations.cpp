@@ -12,7 +12,7 @@ constexpr unsigned kWriteSizeMax = kRequestBytesMax;
 constexpr unsigned kBackgroundMax = 256;
 
 // What is asked of the kernel, and what is not:
-// - no writeback cache, no automatic page cache invalidation: files are read and written past the page cache;
+// - no writeback cache, no automatic page cache invalidation: each open says what the cache is good for (open.cpp);
 // - no lock operations: the kernel's own locks are right for a filesystem that only this machine sees;
 // - no splice: payloads are received page-aligned into buffers of our own;
 // - not the first HANDLE_KILLPRIV, but its successor, which this library version cannot ask for (fs/channel.cpp does).

@@ -1,10 +1,11 @@
-// fallocate and lseek: the holes of a file. Space is not reserved: chunks get their place when they are written, so
-// fallocate checks that there is room and sets the size.
+// fallocate and lseek: the holes of a file. Chunks get their place when they are written: what fallocate asks for is
+// set aside for the file until then (File::reserve), while it is open.
 #include <fcntl.h>
 #include <linux/falloc.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 
 #include "fs/operations.h"
 #include "fs/privileges.h"
@@ -13,19 +14,27 @@
 namespace fpfs::operations {
 namespace {
 
-// What the file would need beyond its size must be free now.
-Status check_room(FileSystem& file_system, const File& file, uint64_t end) {
-  const uint64_t size = file.size();
-  if (end <= size) return Status::ok();
-  for (bool again : {true, false}) {
-    FPFS_ASSIGN_OR_RETURN(const struct statvfs space, file_system.store().space());
-    const uint64_t available = space.f_bavail * space.f_frsize;
-    if (end - size <= available) return Status::ok();
-    if (again && file_system.store().finish_frees()) continue;
-    return Status::error(StatusCode::kNoSpace,
-                         "fallocate of " + format_size(end - size) + " with " + format_size(available) + " free");
-  }
-  return Status::ok();
+constexpr auto kBetweenLooks = std::chrono::milliseconds(1);
+constexpr unsigned kLooksMax = 2000;  // other writers may keep something in flight for ever
+
+struct Allocation {
+  fuse_req_t request;
+  std::shared_ptr<File> file;
+  uint64_t offset, length;
+  bool keep_size;
+};
+
+// Before it fails, what is about to be freed is freed, and what is on its way to the drives arrives: it may have its
+// space already. `freed`: there may be more room than at the last look.
+void reserve(const Allocation& call, std::function<void(const Status&)> then, bool freed = true,
+             unsigned looks_left = kLooksMax) {
+  bool in_flight = false;
+  const Status status = call.file->reserve(call.offset, call.length, in_flight);
+  if (status.code() != StatusCode::kNoSpace || looks_left == 0 || (!freed && !in_flight)) return then(status);
+  FileSystem& file_system = file_system_of(call.request);
+  file_system.run_later(kBetweenLooks, [&file_system, call, then = std::move(then), looks_left] {
+    reserve(call, then, file_system.store().finish_frees(), looks_left - 1);
+  });
 }
 
 void extend_then_reply(fuse_req_t request, const std::shared_ptr<File>& file, uint64_t end) {
@@ -37,12 +46,27 @@ void extend_then_reply(fuse_req_t request, const std::shared_ptr<File>& file, ui
                                   [request](const Status& status) { reply_status(request, status); });
 }
 
-void punch(fuse_req_t request, const std::shared_ptr<File>& file, uint64_t offset, uint64_t length, bool extend) {
-  auto punched = [request, file, end = offset + length, extend](const Status& status) {
-    if (!status.is_ok() || !extend) return reply_status(request, status);
-    extend_then_reply(request, file, end);
-  };
-  file_system_of(request).control(file, ControlRequest::Kind::kPunchHole, offset, length, std::move(punched));
+void punch(const Allocation& call, std::function<void(const Status&)> then) {
+  file_system_of(call.request)
+      .control(call.file, ControlRequest::Kind::kPunchHole, call.offset, call.length, std::move(then));
+}
+
+void allocate(const Allocation& call) {
+  reserve(call, [call](const Status& status) {
+    if (!status.is_ok() || call.keep_size) return reply_status(call.request, status);
+    extend_then_reply(call.request, call.file, call.offset + call.length);
+  });
+}
+
+// Nothing is zeroed unless the range fits the drives; the hole that it becomes is set aside once more.
+void zero(const Allocation& call) {
+  reserve(call, [call](const Status& fits) {
+    if (!fits.is_ok()) return reply_status(call.request, fits);
+    punch(call, [call](const Status& status) {
+      if (!status.is_ok()) return reply_status(call.request, status);
+      allocate(call);
+    });
+  });
 }
 
 }  // namespace
@@ -52,24 +76,20 @@ void fallocate(fuse_req_t request, fuse_ino_t node, int mode, off_t offset, off_
   FileSystem& file_system = file_system_of(request);
   OpenFile& open = OpenHandles::file(info->fh);
   open.changes.fetch_add(1);
-  const std::shared_ptr<File>& file = open.file;
-  const auto begin = static_cast<uint64_t>(offset);
-  const auto count = static_cast<uint64_t>(length);
   const bool keep_size = (mode & FALLOC_FL_KEEP_SIZE) != 0;
   const int kind = mode & ~FALLOC_FL_KEEP_SIZE;
   if (kind != 0 && kind != FALLOC_FL_ZERO_RANGE && !(kind == FALLOC_FL_PUNCH_HOLE && keep_size)) {
     fuse_reply_err(request, EOPNOTSUPP);
     return;
   }
-  Status status = drop_privileges(file_system, request, file_system.inodes().get(node), !may_keep_set_id(request));
-  if (status.is_ok() && kind != FALLOC_FL_PUNCH_HOLE) status = check_room(file_system, *file, begin + count);
+  const Status status =
+      drop_privileges(file_system, request, file_system.inodes().get(node), !may_keep_set_id(request));
   if (!status.is_ok()) return reply_status(request, status);
-  if (kind != 0) return punch(request, file, begin, count, !keep_size);
-  if (keep_size) {
-    fuse_reply_err(request, 0);
-    return;
-  }
-  extend_then_reply(request, file, begin + count);
+  const Allocation call{request, open.file, static_cast<uint64_t>(offset), static_cast<uint64_t>(length), keep_size};
+  if (kind == FALLOC_FL_PUNCH_HOLE)
+    return punch(call, [request](const Status& punched) { reply_status(request, punched); });
+  if (kind == FALLOC_FL_ZERO_RANGE) return zero(call);
+  allocate(call);
 }
 
 void lseek(fuse_req_t request, fuse_ino_t, off_t offset, int whence, fuse_file_info* info) noexcept {

@@ -133,13 +133,13 @@ python_environment() {
   has_python_packages "${wanted[@]}" || fail "$environment lacks some of ${wanted[*]} after pip install"
 }
 
-# DeepSpeed and its aio extension, which has to be compiled (once: it is kept in the environment). Where that cannot be done
-# the tests that need it say so and are skipped.
+# DeepSpeed and its extensions, which have to be compiled (once: they are kept in the environment). Where that cannot be
+# done the tests that need them say so and are skipped.
 deepspeed_environment() {
   if ! has_python_packages "$deepspeed_package"; then
     say "installing $deepspeed_package"
     # torch by its version, so that it is never replaced.
     install_python_packages "$deepspeed_package" "${python_packages[0]}" || return 1
   fi
-  "$fpfs_python" "$fpfs_root/tests/clients/deepspeed_aio.py"
+  "$fpfs_python" "$fpfs_root/tests/clients/deepspeed_extensions.py"
 }

@@ -44,7 +44,7 @@ struct Member {
   Handle directory = kNoHandle;
   Handle objects = kNoHandle;  // objects/
   Handle lock = kNoHandle;     // the open `lock` file
-  uint64_t device = 0;         // st_dev: members that share one device share its space
+  uint64_t device = 0;         // Storage::filesystem_of(): members that share one share its space
   bool direct = true;          // O_DIRECT works here
 };
 

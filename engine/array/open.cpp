@@ -285,7 +285,7 @@ Result<std::unique_ptr<Array>> Array::open(Environment& environment, const std::
           "its filesystem does not do O_DIRECT, which the array needs; use a directory on XFS, ext4 or btrfs");
     FPFS_ASSIGN_OR_RETURN(ScopedHandle objects, opener.open_part(found, kObjectsName));
     member.objects = objects.release();
-    member.device = found.identity.device;
+    FPFS_ASSIGN_OR_RETURN(member.device, storage.filesystem_of(member.objects));
     member.present = true;
   }
   FPFS_ASSIGN_OR_RETURN(ScopedHandle tree, opener.open_part(opener.metadata(), kTreeName));

@@ -45,7 +45,8 @@ bool File::has_room(const WriteRequest& request, bool& in_flight) {
     for (ChunkIndex index = context_.stripes.chunk_of(request.offset); index * chunk_size < end; ++index) {
       const CachedChunk* chunk = table_.find(index);
       const Extent& extent = extents_.get(index);
-      if (chunk != nullptr && chunk->dirty) continue;  // has its room, however far it will be filled
+      // Has its room, however far it will be filled.
+      if ((chunk != nullptr && chunk->dirty) || reserved_.contains(index)) continue;
       // What was stored since the last commit is overwritten in place.
       const uint64_t has = extent.exists() && extent.epoch == epoch_ ? extent.allocated() : 0;
       needs[member_of(index)] += chunk_size - has;

@@ -109,6 +109,8 @@ bool File::run_commit_request(Deferred& deferred) {
 // --- truncate -------------------------------------------------------------------------------------------------------
 
 void File::truncate_locked(uint64_t size, Deferred& deferred) {
+  // Also of the size that it has: what fallocate set aside behind the end is given back.
+  if (size <= size_) unreserve(round_up(size, context_.stripes.chunk_size) / context_.stripes.chunk_size, UINT64_MAX);
   if (size == size_) return;
   mark_modified();
   if (size == 0) {
@@ -193,6 +195,7 @@ void File::punch_locked(uint64_t offset, uint64_t length, Deferred& deferred) {
   mark_modified();
   if (first >= stop) return;
   drop_chunks(first, stop - 1, deferred);
+  unreserve(first, stop);
   if (first == 0 && has_inline_) {
     has_inline_ = false;
     inline_data_.clear();

@@ -49,6 +49,7 @@ File::~File() FPFS_NO_THREAD_SAFETY_ANALYSIS {
       table_.remove(chunk);
       free_chunk(chunk);
     });
+    unreserve(0, UINT64_MAX);
   }
   // Objects that nothing names any more: those of a file without a name (once the removal of the name is durable), and
   // those of a generation that no commit recorded.
@@ -207,6 +208,7 @@ void File::mark_dirty(CachedChunk& chunk) {
   if (chunk.dirty) return;
   chunk.dirty = true;
   context_.room->add_unstored(member_of(chunk.index), context_.stripes.chunk_size);
+  if (!reserved_.is_empty()) unreserve(chunk.index, chunk.index + 1);
   ++dirty_count_;
   chunk.previous_dirty = dirty_tail_;
   chunk.next_dirty = nullptr;

@@ -28,6 +28,7 @@
 #include "engine/base/mutex.h"
 #include "engine/base/status.h"
 #include "engine/file/cached_chunk.h"
+#include "engine/file/chunk_ranges.h"
 #include "engine/file/context.h"
 #include "engine/file/object_set.h"
 #include "engine/file/requests.h"
@@ -55,6 +56,12 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   // Reads one chunk from its drive, past the cache, and checks it. Needs one pool buffer. Holes pass. kCorruption or
   // kIoError name member and object offset.
   void verify_chunk(ChunkIndex chunk, std::function<void(const Status&)> done);
+
+  // fallocate(2): room for what is still to be written in the range, kept from all other writers until it is written,
+  // cut off or punched, or nobody has the file open any more. What is stored already has none: it is never overwritten
+  // in place. kNoSpace: not all of it, and so nothing; `in_flight` is set when that may change by itself. Looks at the
+  // drives (a system call for each).
+  Status reserve(uint64_t offset, uint64_t length, bool& in_flight);
 
   // A handle that may have written was closed. With Durable::kFsync the commit follows in the background.
   void closed_by_writer();
@@ -170,6 +177,11 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   void write_if_room(WriteRequest& request, bool may_free);
   // `in_flight` is set when that may change by itself.
   bool has_room(const WriteRequest& request, bool& in_flight);
+  // reserve.cpp
+  void reserve_chunks(ChunkIndex first, ChunkIndex stop, ChunkRanges& added, std::vector<bool>& touched)
+      FPFS_REQUIRES(mutex_);
+  void unreserve(ChunkIndex first, ChunkIndex stop) FPFS_REQUIRES(mutex_);
+
   bool may_flush() const FPFS_REQUIRES(mutex_) { return phase_ == Phase::kIdle || phase_ == Phase::kSyncing; }
   void begin_flush(CachedChunk& chunk, bool streaming, Deferred& deferred) FPFS_REQUIRES(mutex_);
   void flush_dirty(bool only_full, Deferred& deferred) FPFS_REQUIRES(mutex_);
@@ -279,6 +291,7 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   std::shared_ptr<ObjectSet> objects_ FPFS_GUARDED_BY(mutex_);
   std::vector<SlotMap> slots_ FPFS_GUARDED_BY(mutex_);  // by member
   bool has_unpunched_ FPFS_GUARDED_BY(mutex_) = false;  // free slots may hold space
+  ChunkRanges reserved_ FPFS_GUARDED_BY(mutex_);        // not stored, not dirty, counted in Room
   bool has_inline_ FPFS_GUARDED_BY(mutex_) = false;     // the content of chunk 0, unless that is in memory
   std::vector<std::byte> inline_data_ FPFS_GUARDED_BY(mutex_);
   ChunkTable table_ FPFS_GUARDED_BY(mutex_);

@@ -35,7 +35,7 @@ void Room::look(Device& device) {
   const uint64_t available = space->f_bavail * space->f_frsize;
   device.kept.store(kept, std::memory_order_relaxed);
   device.available.store(available, std::memory_order_relaxed);
-  const bool scarce = available < kept + pool_bytes_;
+  const bool scarce = available < kept + pool_bytes_ + device.reserved.load();
   if (device.scarce.exchange(scarce) != scarce) scarce_.fetch_add(scarce ? 1 : -1);
 }
 
@@ -43,17 +43,21 @@ bool Room::fits(Device& device, uint64_t bytes) {
   look(device);
   // Nothing else looks at the names' drive: it would count as scarce for ever.
   if (Device& tree = devices_.back(); tree.scarce.load()) look(tree);
-  return device.available.load() >= device.kept.load() + device.unstored.load() + device.in_flight.load() + bytes;
+  const uint64_t taken = device.unstored.load() + device.in_flight.load() + device.reserved.load();
+  return device.available.load() >= device.kept.load() + taken + bytes;
 }
 
 uint64_t Room::ahead_max(MemberIndex member) const {
-  return device_of(member).available.load(std::memory_order_relaxed) / kAheadShare;
+  const Device& device = device_of(member);
+  const uint64_t available = device.available.load(std::memory_order_relaxed);
+  return (available - std::min(available, device.reserved.load(std::memory_order_relaxed))) / kAheadShare;
 }
 
 std::map<uint64_t, uint64_t> Room::withheld() const {
   std::map<uint64_t, uint64_t> result;
   for (size_t i = 0; i + 1 < devices_.size(); ++i)
-    if (device_by_member_[i] == i) result[devices_[i].number] = devices_[i].kept.load() + devices_[i].unstored.load();
+    if (const Device& device = devices_[i]; device_by_member_[i] == i)
+      result[device.number] = device.kept.load() + device.unstored.load() + device.reserved.load();
   return result;
 }
 

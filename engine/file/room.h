@@ -36,6 +36,10 @@ class Room {
   void remove_in_flight(MemberIndex member, uint64_t bytes) { device_of(member).in_flight.fetch_sub(bytes); }
   bool is_in_flight(MemberIndex member) const { return device_of(member).in_flight.load() > 0; }
 
+  // What fallocate set aside for content to come.
+  void add_reserved(MemberIndex member, uint64_t bytes) { device_of(member).reserved.fetch_add(bytes); }
+  void remove_reserved(MemberIndex member, uint64_t bytes) { device_of(member).reserved.fetch_sub(bytes); }
+
   // Some drive may not have room for a whole pool: ask fits() before taking content.
   bool is_scarce() const { return scarce_.load(std::memory_order_relaxed) > 0; }
   // Looks (a system call): `bytes` more fit on the member, or where the names are.
@@ -52,7 +56,7 @@ class Room {
   struct Device {
     Handle handle = kNoHandle;
     uint64_t number = 0;
-    std::atomic<uint64_t> kept{0}, available{UINT64_MAX}, unstored{0}, in_flight{0};
+    std::atomic<uint64_t> kept{0}, available{UINT64_MAX}, unstored{0}, in_flight{0}, reserved{0};
     std::atomic<bool> scarce{false};
   };
   Device& device_of(MemberIndex member) { return devices_[device_by_member_[member]]; }

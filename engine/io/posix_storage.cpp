@@ -2,9 +2,13 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <linux/btrfs.h>
 #include <linux/limits.h>
+#include <linux/magic.h>
 #include <linux/openat2.h>
 #include <sys/file.h>
+#include <sys/ioctl.h>
+#include <sys/statfs.h>
 #include <sys/syscall.h>
 #include <sys/xattr.h>
 #include <unistd.h>
@@ -12,6 +16,7 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <cstring>
 #include <memory>
 
 #include <fmt/format.h>
@@ -235,6 +240,18 @@ Result<struct statvfs> PosixStorage::fstatvfs(Handle handle) {
   struct statvfs space;
   if (retry([&] { return ::fstatvfs(handle, &space); }) < 0) return failure("statvfs", handle);
   return space;
+}
+
+Result<uint64_t> PosixStorage::filesystem_of(Handle handle) {
+  struct statfs space;
+  if (retry([&] { return ::fstatfs(handle, &space); }) < 0) return failure("statfs", handle);
+  if (space.f_type != BTRFS_SUPER_MAGIC) return Storage::filesystem_of(handle);
+  struct btrfs_ioctl_fs_info_args info {};
+  if (::ioctl(handle, BTRFS_IOC_FS_INFO, &info) < 0) return failure("BTRFS_IOC_FS_INFO of", handle);
+  uint64_t number;
+  static_assert(sizeof number <= sizeof info.fsid);
+  std::memcpy(&number, info.fsid, sizeof number);
+  return number;
 }
 
 Status PosixStorage::lock(Handle handle, bool exclusive) {

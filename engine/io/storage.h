@@ -81,6 +81,12 @@ class Storage {
   virtual Result<uint64_t> seek_data(Handle handle, uint64_t offset) = 0;
   virtual Result<struct stat> fstat(Handle handle) = 0;
   virtual Result<struct statvfs> fstatvfs(Handle handle) = 0;
+  // A number that handles on one filesystem share: they share its space. Subvolumes of one btrfs differ in st_dev only.
+  virtual Result<uint64_t> filesystem_of(Handle handle) {
+    const Result<struct stat> attributes = fstat(handle);
+    if (!attributes.is_ok()) return attributes.status();
+    return uint64_t{attributes->st_dev};
+  }
   // Takes an exclusive (or shared) advisory lock on an open file; kBusy when another open file holds it.
   virtual Status lock(Handle handle, bool exclusive) = 0;
 

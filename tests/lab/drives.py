@@ -29,7 +29,8 @@ SHUTDOWN, WITHOUT_LOG = 0x8004587D, 2
 
 
 # No lazy initialisation: it would write behind the tests' back.
-MKFS_FLAGS = {"xfs": ["-q", "-f"], "ext4": ["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"]}
+MKFS_FLAGS = {"xfs": ["-q", "-f"], "ext4": ["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"],
+              "btrfs": ["-q", "-f"]}
 
 
 class LoopDrive:

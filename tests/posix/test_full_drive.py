@@ -9,7 +9,7 @@ import time
 import pytest
 
 from lab.data import is_pattern, pattern, write_pattern
-from lab.system import attempt, fallocate
+from lab.system import FALLOC_KEEP_SIZE, attempt, fallocate
 
 pytestmark = [pytest.mark.root, pytest.mark.time_limit(240)]
 MIB = 1 << 20
@@ -127,6 +127,31 @@ def test_fallocate_beyond_what_is_free(same_when_full):
             file.truncate(0)  # what of it was allocated all the same
             seen += [attempt(fallocate, file.fileno(), 0, 0, 30 * MIB), os.fstat(file.fileno()).st_size]
             seen += [attempt(write_pattern, directory / "other", 1, 30 * MIB), is_pattern(directory / "other", 1, 30 * MIB)]
+        return seen
+
+    same_when_full(behaviour)
+
+
+@pytest.mark.parametrize("keep_size", [0, FALLOC_KEEP_SIZE])
+def test_room_that_fallocate_got_is_kept_for_its_file(same_when_full, keep_size):
+    """Others fill the drive meanwhile; statfs does not offer it to them either."""
+    def behaviour(directory):
+        before = free(directory)
+        with open(directory / "file", "w+b", buffering=0) as file:
+            seen = [attempt(fallocate, file.fileno(), keep_size, 0, 30 * MIB), os.fstat(file.fileno()).st_size,
+                    29 * MIB < before - free(directory) < 34 * MIB]
+            said, taken = fill(directory / "other")
+            seen += [said, taken > 30 * MIB, attempt(fallocate, file.fileno(), 0, 0, 60 * MIB)]
+            file.truncate(30 * MIB)
+            seen += [attempt(os.pwrite, file.fileno(), pattern(3, offset, MIB), offset)
+                     for offset in range(0, 30 * MIB, MIB)]
+            seen.append(attempt(os.fsync, file.fileno()))
+        seen += [is_pattern(directory / "file", 3, 30 * MIB), is_pattern(directory / "other", 1, taken)]
+        os.unlink(directory / "other")
+        with open(directory / "file", "r+b", buffering=0) as file:
+            seen.append(attempt(fallocate, file.fileno(), keep_size, 0, 45 * MIB))
+            file.truncate(30 * MIB)  # gives back what lies behind it
+            seen.append(free(directory) > 40 * MIB)
         return seen
 
     same_when_full(behaviour)

@@ -334,6 +334,56 @@ TEST_P(NearlyFullTest, RefusesWhatDoesNotFitAndKeepsTheRest) {
   EXPECT_TRUE(holds(*file, 1, taken));
 }
 
+TEST_P(NearlyFullTest, WhatWasSetAsideIsKeptForItsFile) {
+  const std::shared_ptr<File> file = array_.create("file"), other = array_.create("other");
+  constexpr uint64_t kSetAside = kCapacity / kPiece * kPiece;
+  bool in_flight = false;
+  EXPECT_EQ(file->reserve(0, 3 * kCapacity, in_flight).code(), StatusCode::kNoSpace);
+  ASSERT_TRUE(file->reserve(0, kSetAside, in_flight).is_ok());
+  EXPECT_EQ(other->reserve(0, 2 * kCapacity, in_flight).code(), StatusCode::kNoSpace);
+  const uint64_t taken = fill(*other, 1);
+  EXPECT_GT(taken, kCapacity);
+  EXPECT_LT(taken, 2 * kCapacity);
+  for (uint64_t offset = 0; offset < kSetAside; offset += kPiece) {
+    const Status status = array_.write(*file, offset, make_bytes(kPiece, 2 + offset));
+    ASSERT_TRUE(status.is_ok()) << offset << ": " << status.message();
+  }
+  ASSERT_TRUE(array_.commit(*file).is_ok());
+  ASSERT_TRUE(array_.commit(*other).is_ok());
+  EXPECT_TRUE(holds(*file, 2, kSetAside));
+  EXPECT_TRUE(holds(*other, 1, taken));
+}
+
+// Truncation, holes and the last close give back what was set aside.
+TEST_P(NearlyFullTest, WhatWasSetAsideIsGivenBack) {
+  std::shared_ptr<File> file = array_.create("file");
+  bool in_flight = false;
+  const std::shared_ptr<File> other = array_.create("other");
+  const auto set_aside = [&] {
+    ASSERT_TRUE(file->reserve(0, 2 * kCapacity, in_flight).is_ok());
+    ASSERT_EQ(other->reserve(0, 2 * kCapacity, in_flight).code(), StatusCode::kNoSpace);
+  };
+  const auto is_free = [&] {
+    const bool fits = other->reserve(0, 2 * kCapacity, in_flight).is_ok();
+    EXPECT_TRUE(array_.control(*other, ControlRequest::Kind::kTruncate, 1).is_ok());
+    EXPECT_TRUE(array_.control(*other, ControlRequest::Kind::kTruncate, 0).is_ok());
+    return fits;
+  };
+  set_aside();
+  ASSERT_TRUE(array_.control(*file, ControlRequest::Kind::kTruncate, 2 * kCapacity).is_ok());
+  ASSERT_TRUE(array_.control(*file, ControlRequest::Kind::kTruncate, 0).is_ok());
+  EXPECT_TRUE(is_free());
+  set_aside();
+  ASSERT_TRUE(array_.control(*file, ControlRequest::Kind::kTruncate, 2 * kCapacity).is_ok());
+  ASSERT_TRUE(array_.control(*file, ControlRequest::Kind::kPunchHole, 0, 2 * kCapacity).is_ok());
+  EXPECT_TRUE(is_free());
+  set_aside();
+  ASSERT_TRUE(array_.commit(*file).is_ok());
+  file.reset();
+  array_.world().drain();
+  EXPECT_TRUE(is_free());
+}
+
 TEST_P(NearlyFullTest, SpaceGivenUpIsThereForTheNextWrite) {
   uint64_t taken = 0;
   for (uint64_t round = 0; round < 4; ++round) {
