@@ -124,6 +124,17 @@ def test_ordinary_user_crashes_and_mounts_again(as_alice):
     wait_for_free(as_alice)
 
 
+def test_little_locked_memory_is_enough(as_alice):
+    """DeepNVMe ends the process of a user with the usual limit of 8 MiB."""
+    program = as_alice.programs / "fastpersistfs"
+    as_alice("prlimit", "--memlock=8388608", str(program), *(["-o", as_alice.options[1:]] if as_alice.options else []), "--init",
+             as_alice.members, as_alice.place)
+    in_child(lambda: write_pattern(as_alice.place / "file", 3, 64 * MIB), uid=ALICE)
+    in_child(lambda: None if is_pattern(as_alice.place / "file", 3, 64 * MIB) else 1 / 0, uid=ALICE)
+    as_alice("fusermount3", "-u", as_alice.place)
+    wait_for_free(as_alice)
+
+
 def test_what_an_ordinary_user_may_not(as_alice, drives):
     as_alice("mkfs.fastpersistfs", as_alice.members)
     # allow_other is the administrator's to permit (user_allow_other in /etc/fuse.conf).
