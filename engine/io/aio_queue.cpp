@@ -148,11 +148,17 @@ void AioQueue::take_inbox() {
 void AioQueue::run() {
   for (;;) {
     take_inbox();
-    bool progress = prepare_some();
-    progress |= submit_ready();
+    bool progress = false;
+    if (repeating_ != nullptr || !repetitions_.empty()) {
+      progress = submit_repetition();
+    } else {
+      progress = prepare_some();
+      progress |= submit_ready(ready_.size());
+    }
     progress |= reap();
     if (progress) continue;
-    if (in_flight_ == 0 && ready_.empty() && pending_head_ == nullptr && stopping_.load() && inbox_.load() == nullptr)
+    if (in_flight_ == 0 && ready_.empty() && repetitions_.empty() && pending_head_ == nullptr && stopping_.load() &&
+        inbox_.load() == nullptr)
       return;
     sleep();
   }
@@ -179,9 +185,24 @@ bool AioQueue::prepare_some() {
     free_slots_.pop_back();
     slot.request = &request;
     slot.continuations = 0;
+    slot.repeated = false;
     fill(slot);
   }
   return progress;
+}
+
+// Transfers of neighbouring places that are under way together may reach the drive as one request, and one bad sector
+// fails them all. A read that failed is therefore repeated once, with nothing else on the drive: then it fails for its
+// own reasons only. Writes are not: what they fail for may have lost what lay there.
+bool AioQueue::submit_repetition() {
+  if (in_flight_ > 0) return false;
+  if (repeating_ == nullptr) {
+    repeating_ = repetitions_.front();
+    repetitions_.pop_front();
+    fill(*repeating_);
+    std::rotate(ready_.begin(), ready_.end() - 1, ready_.end());
+  }
+  return submit_ready(1);
 }
 
 // Makes a slot ready for what is left of its request.
@@ -195,12 +216,12 @@ void AioQueue::fill(Slot& slot) {
   ready_.push_back(&slot.block);
 }
 
-// Gives the ready transfers to the kernel, as many as it takes. Returns whether it took or failed any.
-bool AioQueue::submit_ready() {
-  if (ready_.empty()) return false;
+// Gives the first of the ready transfers to the kernel, as many as it takes. Returns whether it took or failed any.
+bool AioQueue::submit_ready(size_t count_max) {
+  if (count_max == 0) return false;
   const uint64_t now = monotonic_ns();
-  for (struct iocb* block : ready_) static_cast<Slot*>(block->data)->request->submitted_ns = now;
-  const int result = ::io_submit(context_, static_cast<long>(ready_.size()), ready_.data());
+  for (size_t i = 0; i < count_max; ++i) static_cast<Slot*>(ready_[i]->data)->request->submitted_ns = now;
+  const int result = ::io_submit(context_, static_cast<long>(count_max), ready_.data());
   if (result > 0) {
     const auto count = static_cast<unsigned>(result);
     ready_.erase(ready_.begin(), ready_.begin() + count);
@@ -256,6 +277,12 @@ void AioQueue::transferred(Slot& slot, int64_t result) {
   IoRequest& request = *slot.request;
   add(counted_.transfer_ns, monotonic_ns() - request.submitted_ns);
   add(counted_.transfers, 1);
+  if (result == -EIO && request.kind == IoRequest::Kind::kRead && !slot.repeated) {
+    slot.repeated = true;
+    add(counted_.waiting, 1);
+    repetitions_.push_back(&slot);
+    return;
+  }
   if (result < 0)
     return finish(slot, place(request, Status::from_errno(static_cast<int>(-result), name_of(request.kind))));
   FPFS_CHECK(result <= request.length - request.done, "a transfer moves at most what was asked for");
@@ -270,6 +297,7 @@ void AioQueue::transferred(Slot& slot, int64_t result) {
   ++slot.continuations;
   add(counted_.waiting, 1);
   fill(slot);
+  if (repeating_ == &slot) std::rotate(ready_.begin(), ready_.end() - 1, ready_.end());
 }
 
 // What a short count means: the end of the file (ok), a pause (*go_on), or a failure.
@@ -291,6 +319,7 @@ Status AioQueue::judge_short(const IoRequest& request, unsigned continuations, b
 void AioQueue::finish(Slot& slot, const Status& status) {
   IoRequest& request = *slot.request;
   slot.request = nullptr;
+  if (repeating_ == &slot) repeating_ = nullptr;
   free_slots_.push_back(&slot);
   request.transferred = request.done;
   complete(request, status);

@@ -2,7 +2,9 @@
 //
 // The thread does everything: it takes requests from the inbox, prepares them (the hash of a chunk that is written runs
 // here), submits them, reaps and completes them. It sleeps in one place, on an eventfd that the kernel signals for
-// completions and submit() for arrivals. Buffered handles go through the same queue; io_submit then does the transfer.
+// completions and submit() for arrivals. A read that fails with EIO is repeated once, with nothing else on the drive,
+// as the drive may have got it in one request with a neighbour that cannot be read. Buffered handles go through the
+// same queue; io_submit then does the transfer.
 //
 // Possible failures of a transfer, in complete(), all with member, offset and length: the errno of the transfer
 // (kIoError, kNoSpace, ...); kIoError for a short count that is not the end of the file or that does not go on after
@@ -13,6 +15,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -48,13 +51,15 @@ class AioQueue final : public IoQueue {
     struct iocb block {};
     IoRequest* request = nullptr;
     unsigned continuations = 0;
+    bool repeated = false;
   };
 
   AioQueue(int member, unsigned depth, io_context_t context, int event);
   void run();
   void take_inbox();
   bool prepare_some();
-  bool submit_ready();
+  bool submit_ready(size_t count_max);
+  bool submit_repetition();
   bool reap();
   void sleep();
   void fill(Slot& slot);
@@ -81,7 +86,9 @@ class AioQueue final : public IoQueue {
   std::vector<struct iocb*> ready_;  // prepared, to be given to io_submit; at most depth_
   std::vector<struct io_event> events_;
   unsigned in_flight_ = 0;
-  unsigned refusals_ = 0;  // consecutive EAGAIN of io_submit with nothing in flight
+  std::deque<Slot*> repetitions_;  // reads that failed and have not been repeated yet
+  Slot* repeating_ = nullptr;      // the one of them that has its turn: ready or in flight
+  unsigned refusals_ = 0;          // consecutive EAGAIN of io_submit with nothing in flight
 
   struct {
     std::atomic<uint64_t> bytes_read{0}, bytes_written{0}, errors{0}, in_flight{0}, waiting{0};

@@ -95,10 +95,7 @@ Status copy_content(Store& store, File& file, const Options& options, Output& ou
     if (interrupted) return Status::error(StatusCode::kCancelled, "interrupted");
     const uint64_t chunk_end = std::min(size, round_down(offset, chunk_size) + chunk_size);
     std::span<std::byte> piece(buffer.data(), std::min<uint64_t>(buffer.size(), chunk_end - offset));
-    Result<size_t> count = store.read_sync(file, offset, piece, &cursor);
-    // Neighbouring chunks that are read ahead reach the drive as one request, which one bad sector fails as a whole. A
-    // chunk that is read by itself fails for its own reasons only.
-    if (!count.is_ok()) count = store.read_sync(file, offset, piece);
+    const Result<size_t> count = store.read_sync(file, offset, piece, &cursor);
     if (count.is_ok() && *count == piece.size()) {
       FPFS_RETURN_IF_ERROR(output.write(offset, piece));
       offset += piece.size();

@@ -22,10 +22,11 @@ namespace {
 
 struct Plan {
   std::atomic<int> setup_error{0};
-  std::atomic<int> refusals{0};          // so many io_submit calls return -EAGAIN
-  std::atomic<long> accepted_max{1000};  // transfers that one io_submit takes
-  std::atomic<unsigned long> piece{0};   // bytes that one transfer moves at most; 0: no limit
-  std::atomic<int> failed{-1};           // the completion with this number (from 0) turns into `error`
+  std::atomic<int> refusals{0};           // so many io_submit calls return -EAGAIN
+  std::atomic<long> accepted_max{1000};   // transfers that one io_submit takes
+  std::atomic<unsigned long> piece{0};    // bytes that one transfer moves at most; 0: no limit
+  std::atomic<int> failed{-1};            // the completion with this number (from 0) turns into `error`
+  std::atomic<long long> bad_offset{-1};  // every completion of a transfer that begins there turns into `error`
   std::atomic<int> error{-EIO};
   std::atomic<int> interruptions{0};  // so many io_getevents calls return -EINTR
   std::atomic<int> completions{0};
@@ -62,7 +63,8 @@ int io_getevents(io_context_t context, long min, long max, struct io_event* even
   if (spend(plan.interruptions)) return -EINTR;
   const long count = ::syscall(SYS_io_getevents, context, min, max, events, timeout);
   for (long i = 0; i < count; ++i)
-    if (plan.completions++ == plan.failed) events[i].res = static_cast<unsigned long>(plan.error.load());
+    if (plan.completions++ == plan.failed || events[i].obj->u.c.offset == plan.bad_offset)
+      events[i].res = static_cast<unsigned long>(plan.error.load());
   return count < 0 ? -errno : static_cast<int>(count);
 }
 
@@ -87,6 +89,7 @@ class AioQueueFaultsTest : public testing::Test {
     plan.accepted_max = 1000;
     plan.piece = 0;
     plan.failed = -1;
+    plan.bad_offset = -1;
     plan.error = -EIO;
     handle_ = ::open((directory_ / "a").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     ASSERT_GE(handle_, 0);
@@ -204,8 +207,7 @@ TEST_F(AioQueueFaultsTest, DoesNotContinueForEver) {
 TEST_F(AioQueueFaultsTest, ADriveErrorReachesItsOwnRequestOnly) {
   run(IoRequest::Kind::kWrite, 20);
   for (const auto kind : {IoRequest::Kind::kWrite, IoRequest::Kind::kRead}) {
-    plan.completions = 0;
-    plan.failed = 7;
+    plan.bad_offset = 7 * kLength;
     run(kind, 20);
     unsigned failures = 0;
     for (Transfer& transfer : transfers_) {
@@ -218,6 +220,25 @@ TEST_F(AioQueueFaultsTest, ADriveErrorReachesItsOwnRequestOnly) {
     }
     EXPECT_EQ(failures, 1u);
   }
+}
+
+// What the block layer merged with a bad neighbour.
+TEST_F(AioQueueFaultsTest, AReadThatFailedIsRepeatedOnceByItself) {
+  run(IoRequest::Kind::kWrite, 20);
+  for (const unsigned long piece : {0ul, 32768ul}) {
+    plan.piece = piece;
+    plan.completions = 0;
+    plan.failed = 7;
+    run(IoRequest::Kind::kRead, 20);
+    expect_all_right();
+    EXPECT_EQ(plan.completions, (piece == 0 ? 20 : 20 * 4) + 1);
+  }
+  plan.piece = 0;
+  plan.completions = 0;
+  plan.failed = 0;
+  run(IoRequest::Kind::kWrite, 1);
+  EXPECT_EQ(plan.completions, 1) << "a write is not repeated";
+  EXPECT_EQ(transfers_[0].status.code(), StatusCode::kIoError);
 }
 
 TEST_F(AioQueueFaultsTest, AFullDriveIsNoSpace) {
