@@ -40,7 +40,7 @@ class Client:
     is_part: Callable = no_part
     # Whether an unfinished file holds exactly a beginning of the finished one.
     sequential: bool = False
-    # Files whose bytes differ from save to save of the same state.
+    # Names (without directories) of files whose bytes differ from save to save of the same state.
     varying: tuple = ()
     # What the client's process does with a state before the save, which it may be killed in, begins.
     prepare: Callable = lambda state: state
@@ -230,7 +230,7 @@ class Trial:
     def _assert_old_or_new(self, before):
         after, whole = self._contents(self.path), self._undisturbed()
         for name, content in after.items():
-            if (name in before or name in whole) and name not in self.client.varying:
+            if (name in before or name in whole) and pathlib.PurePath(name).name not in self.client.varying:
                 assert content in (before.get(name, b""), whole.get(name)), f"{name} is neither old nor new"
 
     def _assert_beginning(self):

@@ -42,8 +42,8 @@ def cold(bench):
                                             "fastpersistfs": lambda: cold_rate(bench, mount, how, idle)})
                 finally:
                     os.close(held)
-            figures["processors idle, sink"] = Samples("", sink_idle)
-            figures["processors idle, fastpersistfs"] = Samples("", idle)
+            figures["processors idle, sink"] = Samples("%", [100 * share for share in sink_idle])
+            figures["processors idle, fastpersistfs"] = Samples("%", [100 * share for share in idle])
             measures.append(Measure(name, figures, [ratio(figures, "fastpersistfs", ["raw", "sink"], target)]))
     return measures
 
