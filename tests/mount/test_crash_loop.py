@@ -38,8 +38,10 @@ for line in sys.stdin:
                 torch.save(state, path + ".new")
                 os.replace(path + ".new", path)
                 directory = os.open(os.path.dirname(path), os.O_RDONLY)
-                os.fsync(directory)  # what makes the new name durable
-                os.close(directory)
+                try:
+                    os.fsync(directory)  # what makes the new name durable
+                finally:
+                    os.close(directory)  # an open file would keep the mount alive
             elif way == "overwrite":
                 torch.save(state, path)
             else:
