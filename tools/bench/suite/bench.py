@@ -132,7 +132,7 @@ class Bench:
         path = self.scratch / f"mount{next(self._numbers)}"
         path.mkdir()
         words = [str(self.programs.build / "tools" / program), *map(str, arguments), str(path)]
-        self.commands.note(words)
+        self.commands.note([f"build/tools/{program}", *map(str, arguments), "MOUNT"])
         process = subprocess.Popen(words, stdin=subprocess.DEVNULL)
         try:
             deadline = time.monotonic() + 20
