@@ -200,12 +200,11 @@ bool AioQueue::submit_repetition() {
     repeating_ = repetitions_.front();
     repetitions_.pop_front();
     fill(*repeating_);
-    std::rotate(ready_.begin(), ready_.end() - 1, ready_.end());
   }
   return submit_ready(1);
 }
 
-// Makes a slot ready for what is left of its request.
+// Makes a slot ready for what is left of its request; a repetition before all others.
 void AioQueue::fill(Slot& slot) {
   const IoRequest& request = *slot.request;
   (request.kind == IoRequest::Kind::kRead ? io_prep_pread : io_prep_pwrite)(
@@ -213,7 +212,7 @@ void AioQueue::fill(Slot& slot) {
       static_cast<long long>(request.offset + request.done));
   io_set_eventfd(&slot.block, event_);
   slot.block.data = &slot;
-  ready_.push_back(&slot.block);
+  ready_.insert(&slot == repeating_ ? ready_.begin() : ready_.end(), &slot.block);
 }
 
 // Gives the first of the ready transfers to the kernel, as many as it takes. Returns whether it took or failed any.
@@ -297,7 +296,6 @@ void AioQueue::transferred(Slot& slot, int64_t result) {
   ++slot.continuations;
   add(counted_.waiting, 1);
   fill(slot);
-  if (repeating_ == &slot) std::rotate(ready_.begin(), ready_.end() - 1, ready_.end());
 }
 
 // What a short count means: the end of the file (ok), a pause (*go_on), or a failure.
