@@ -52,6 +52,7 @@ json members_report(const StoreStatus& status) {
                        {"state", member_state(member)},
                        {"space_total", member.space_total},
                        {"space_free", member.space_free},
+                       {"space_spare", member.space_spare},
                        {"bytes_read", member.bytes_read},
                        {"bytes_written", member.bytes_written},
                        {"read_errors", member.read_errors},

@@ -146,7 +146,7 @@ int Array::object_flags(MemberIndex member) const {
   return members_[member].direct ? O_DIRECT : 0;
 }
 
-Result<struct statvfs> Array::space(const std::map<uint64_t, uint64_t>& withheld) const {
+Result<struct statvfs> Array::space(const std::map<uint64_t, SpaceChange>& changes) const {
   constexpr uint64_t kUnit = 4096;
   struct Device {
     uint64_t total = 0, free = 0, available = 0;  // bytes
@@ -161,11 +161,11 @@ Result<struct statvfs> Array::space(const std::map<uint64_t, uint64_t>& withheld
     if (!result.is_ok()) return result.status().at(i, 0, 0).with_context(members_[i].path);
     Device& device = devices[members_[i].device];
     const uint64_t fragment = result->f_frsize;
-    const auto less = withheld.find(members_[i].device);
-    const uint64_t taken = less == withheld.end() ? 0 : less->second;
-    const uint64_t available = fragment * result->f_bavail;
-    device = {fragment * result->f_blocks, fragment * result->f_bfree, available - std::min(available, taken),
-              device.members + 1};
+    const auto found = changes.find(members_[i].device);
+    const SpaceChange change = found == changes.end() ? SpaceChange() : found->second;
+    const uint64_t available = fragment * result->f_bavail + change.spare;
+    device = {fragment * result->f_blocks, fragment * result->f_bfree + change.spare,
+              available - std::min(available, change.withheld), device.members + 1};
     ++members;
   }
   // Data is striped evenly: the array is full when its fullest member is.

@@ -101,8 +101,12 @@ class Array {
 
   // Free and total space for new data, as statvfs of the array: total and free are what the members' filesystems
   // together give to data striped evenly; members on one device are counted once. f_files and f_ffree are the tree's.
-  // `withheld`: bytes that are not available although free, by Member::device.
-  Result<struct statvfs> space(const std::map<uint64_t, uint64_t>& withheld = {}) const;
+  // `changes`: where a drive's own figures are not the whole truth, by Member::device.
+  struct SpaceChange {
+    uint64_t withheld = 0;  // bytes that are not available although free
+    uint64_t spare = 0;     // bytes that are free although taken
+  };
+  Result<struct statvfs> space(const std::map<uint64_t, SpaceChange>& changes = {}) const;
 
  private:
   explicit Array(Environment& environment) : environment_(environment) {}

@@ -10,6 +10,7 @@
 #include "engine/array/array.h"
 #include "engine/file/options.h"
 #include "engine/file/room.h"
+#include "engine/file/spare_objects.h"
 #include "engine/io/buffer_pool.h"
 #include "engine/io/environment.h"
 
@@ -20,12 +21,6 @@ struct CachedChunk;
 struct MemberCounters {
   std::atomic<uint64_t> bytes_read{0}, bytes_written{0};
   std::atomic<uint64_t> read_errors{0}, write_errors{0}, sync_errors{0}, checksum_errors{0};
-};
-
-// Objects that no sidecar will name once a name change is durable.
-struct DoomedObjects {
-  FileId file = 0;
-  Generation generation = 0;
 };
 
 // When a file last changed (stat's ctime). A commit moves the sidecar's own change time although the content changed
@@ -59,6 +54,7 @@ class FileContext {
   std::vector<std::unique_ptr<IoQueue>> queues;  // by member; null for a missing one
   std::unique_ptr<MemberCounters[]> counters;
   std::unique_ptr<Room> room;
+  std::unique_ptr<SpareObjects> spares;
   std::unique_ptr<std::byte[]> zeros;  // kRequestBytesMax zeros: what holes read as
   std::atomic<uint64_t> commits{0};
   std::atomic<unsigned> writes_in_flight{0};  // of all files
@@ -84,8 +80,13 @@ class FileContext {
   virtual void relieve_pressure() = 0;
   // Runs `task` on the executor; Store::close() and the destructor wait for it.
   virtual void post(Executor::Task task) = 0;
-  // Frees objects in the background. `directory` (owned by the callee from here on, may be kNoHandle) is synced first:
-  // the name that led to them was removed from it.
+  // The generation that objects about to be made get: `wanted`, or a later one when this mount has made objects of that
+  // generation which no commit recorded. Those may be waiting to be freed, by their names.
+  virtual Generation claim_generation(FileId file, Generation wanted) = 0;
+  // The claims up to `generation` are settled: a commit recorded the last of them, or the file is gone.
+  virtual void settle_generation(FileId file, Generation generation) = 0;
+  // Frees objects in the background, or keeps them as spares. `directory` (owned by the callee from here on, may be
+  // kNoHandle) is synced first: the name that led to them was removed from it.
   virtual void reclaim(std::vector<DoomedObjects> objects, Handle directory) = 0;
   // Runs a task that frees space: in the background, or by whoever needs the space first.
   virtual void post_free(Executor::Task task) = 0;

@@ -56,9 +56,14 @@ File::~File() FPFS_NO_THREAD_SAFETY_ANALYSIS {
   std::vector<DoomedObjects> doomed;
   const bool nameless = removed_ || unnamed_;
   if (!abandoned_) {
-    if (objects_ != nullptr && (nameless || !objects_->is_recorded())) doomed.push_back({file_id_, generation_});
-    if (nameless)
-      for (const auto& objects : doomed_) doomed.push_back({objects->file(), objects->generation()});
+    const auto doom = [&](const std::shared_ptr<ObjectSet>& objects) FPFS_NO_THREAD_SAFETY_ANALYSIS {
+      doomed.push_back({objects->file(), objects->generation(), objects, error_.is_ok()});
+    };
+    if (objects_ != nullptr && (nameless || !objects_->is_recorded())) doom(objects_);
+    if (nameless) {
+      std::for_each(doomed_.begin(), doomed_.end(), doom);
+      context_.settle_generation(file_id_, generation_);
+    }
   }
   if (!doomed.empty())
     context_.reclaim(std::move(doomed), removed_from_);
@@ -92,7 +97,7 @@ Status File::load_image() {
     return true;
   });
   if (sequence_ > 0 && !has_inline_)
-    objects_ = std::make_shared<ObjectSet>(context_.storage(), *context_.array, file_id_, generation_, true);
+    objects_ = std::make_shared<ObjectSet>(context_.storage(), *context_.array, nullptr, file_id_, generation_, true);
   return Status::ok();
 }
 

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "engine/file/spare_objects.h"
+
 namespace fpfs {
 
 namespace {
@@ -32,9 +34,11 @@ Status as_fault(const Status& status) {
 }
 }  // namespace
 
-ObjectSet::ObjectSet(Storage& storage, Array& array, FileId file, Generation generation, bool may_exist)
+ObjectSet::ObjectSet(Storage& storage, Array& array, SpareObjects* spares, FileId file, Generation generation,
+                     bool may_exist)
     : storage_(storage),
       array_(array),
+      spares_(spares),
       file_(file),
       generation_(generation),
       may_exist_(may_exist),
@@ -46,7 +50,8 @@ ObjectSet::~ObjectSet() {
     if (objects_[m].handle.load() != kNoHandle) storage_.close(objects_[m].handle.load());
 }
 
-Result<Handle> ObjectSet::open_for_transfer(MemberIndex member, bool for_write) {
+Result<Handle> ObjectSet::open_for_transfer(MemberIndex member, Use use) {
+  const bool for_write = use != Use::kRead;
   Object& object = objects_[member];
   Handle handle = object.handle.load(std::memory_order_acquire);
   if (handle != kNoHandle) return handle;
@@ -76,17 +81,28 @@ Result<Handle> ObjectSet::open_for_transfer(MemberIndex member, bool for_write) 
     }
     if (existing.status().code() != StatusCode::kNotFound || !for_write) return as_fault(existing.status());
   }
+  const Result<Handle> made = make(member, directory, name, flags, use);
+  if (!made.is_ok()) return as_fault(made.status());
+  object.name_is_new.store(true);
+  object.touched.store(true);
+  object.handle.store(*made, std::memory_order_release);
+  return *made;
+}
+
+// An object that is found under this name was never named by a commit: it is what a crash left.
+Result<Handle> ObjectSet::make(MemberIndex member, Handle directory, const std::string& name, int flags, Use use) {
+  if (use == Use::kStream && spares_ != nullptr)
+    if (const std::optional<SpareObjects::Taken> spare = spares_->take(member, directory, name, flags)) {
+      objects_[member].allocated_end.store(spare->length);
+      objects_[member].allocated_ahead.store(true);
+      return spare->handle;
+    }
   Result<Handle> created = storage_.open_at(directory, name, flags | O_CREAT | O_EXCL, 0600);
   if (!created.is_ok() && created.status().code() == StatusCode::kExists) {
-    // No commit ever named this generation: it is what a crash left.
     FPFS_RETURN_IF_ERROR(storage_.unlink(directory, name));
     created = storage_.open_at(directory, name, flags | O_CREAT | O_EXCL, 0600);
   }
-  if (!created.is_ok()) return as_fault(created.status());
-  object.name_is_new.store(true);
-  object.touched.store(true);
-  object.handle.store(*created, std::memory_order_release);
-  return *created;
+  return created;
 }
 
 Status ObjectSet::preallocate(MemberIndex member, uint64_t begin, uint64_t end, uint64_t ahead_max) {

@@ -14,11 +14,13 @@
 
 namespace fpfs {
 
+class SpareObjects;
+
 class ObjectSet {
  public:
-  // `may_exist`: a commit recorded this generation, so its objects are opened before they are created. Otherwise an
-  // object found under this name is the leftover of a crash and is replaced.
-  ObjectSet(Storage& storage, Array& array, FileId file, Generation generation, bool may_exist);
+  // `spares` may be null. `may_exist`: a commit recorded this generation, so its objects are opened before they are
+  // created. Otherwise an object found under this name is the leftover of a crash and is replaced.
+  ObjectSet(Storage& storage, Array& array, SpareObjects* spares, FileId file, Generation generation, bool may_exist);
   ~ObjectSet();  // closes handles
   ObjectSet(const ObjectSet&) = delete;
   ObjectSet& operator=(const ObjectSet&) = delete;
@@ -26,8 +28,13 @@ class ObjectSet {
   FileId file() const { return file_; }
   Generation generation() const { return generation_; }
 
-  // The object's handle, opening it (for_write: creating it) when this is the first use. kNotFound: no such object.
-  Result<Handle> open_for_transfer(MemberIndex member, bool for_write);
+  enum class Use : uint8_t {
+    kRead,
+    kWrite,   // makes the object when there is none
+    kStream,  // the same, and much may follow: a spare object is taken for it when there is one
+  };
+  // The object's handle, opened when this is the first use. kNotFound: no such object to read.
+  Result<Handle> open_for_transfer(MemberIndex member, Use use);
   // Makes sure that bytes [begin, end) of the object are allocated and within its size, so that a direct write there
   // does not extend the file (which would make io_submit synchronous on ext4 and XFS). When more will follow, space is
   // allocated ahead in growing steps of at most `ahead_max` bytes. What lies before `begin` is left as it is: a sparse
@@ -59,6 +66,8 @@ class ObjectSet {
   void clear_touched(MemberIndex member) { objects_[member].touched.store(false, std::memory_order_release); }
 
  private:
+  Result<Handle> make(MemberIndex member, Handle directory, const std::string& name, int flags, Use use);
+
   struct Object {
     std::atomic<Handle> handle{kNoHandle};
     std::atomic<bool> touched{false};
@@ -68,6 +77,7 @@ class ObjectSet {
   };
   Storage& storage_;
   Array& array_;
+  SpareObjects* const spares_;
   const FileId file_;
   const Generation generation_;
   const bool may_exist_;

@@ -27,6 +27,8 @@ struct StoreOptions {
   bool null_write = false;
   // Files up to this many bytes live inside their sidecar. 0 .. kInlineSizeMax.
   uint32_t inline_max = 32 * 1024;
+  // Objects that became free are kept for the next file when they are at least this long (spare_objects.h).
+  uint64_t spare_least = 4 * kMiB;
   // With Durable::kFsync: a file that was closed is committed in the background after this long.
   unsigned background_commit_ms = 1000;
 };

@@ -246,7 +246,7 @@ Status File::prepare_load(IoRequest& io) {
 
 // An object that a record names and that is not there is damage (EIO), whatever open(2) calls it.
 Status File::open_for_load(ObjectSet& objects, MemberIndex member, IoRequest& io) {
-  const Result<Handle> handle = objects.open_for_transfer(member, false);
+  const Result<Handle> handle = objects.open_for_transfer(member, ObjectSet::Use::kRead);
   if (handle.is_ok()) {
     io.handle = *handle;
     return Status::ok();

@@ -53,11 +53,20 @@ uint64_t Room::ahead_max(MemberIndex member) const {
   return (available - std::min(available, device.reserved.load(std::memory_order_relaxed))) / kAheadShare;
 }
 
-std::map<uint64_t, uint64_t> Room::withheld() const {
-  std::map<uint64_t, uint64_t> result;
+bool Room::may_hold_spare(MemberIndex member, uint64_t bytes) {
+  Device& device = device_of(member);
+  look(device);
+  const uint64_t taken = device.unstored.load() + device.in_flight.load() + device.reserved.load();
+  const uint64_t spare = device.spare.load() + bytes;
+  return device.available.load() >= device.kept.load() + pool_bytes_ + taken + spare;
+}
+
+std::map<uint64_t, Array::SpaceChange> Room::changes() const {
+  std::map<uint64_t, Array::SpaceChange> result;
   for (size_t i = 0; i + 1 < devices_.size(); ++i)
     if (const Device& device = devices_[i]; device_by_member_[i] == i)
-      result[device.number] = device.kept.load() + device.unstored.load() + device.reserved.load();
+      result[device.number] = {device.kept.load() + device.unstored.load() + device.reserved.load(),
+                               device.spare.load()};
   return result;
 }
 

@@ -40,6 +40,11 @@ class Room {
   void add_reserved(MemberIndex member, uint64_t bytes) { device_of(member).reserved.fetch_add(bytes); }
   void remove_reserved(MemberIndex member, uint64_t bytes) { device_of(member).reserved.fetch_sub(bytes); }
 
+  // Spare objects: allocated, and given up as soon as their space is wanted.
+  bool may_hold_spare(MemberIndex member, uint64_t bytes);  // much more is left; looks
+  void add_spare(MemberIndex member, uint64_t bytes) { device_of(member).spare.fetch_add(bytes); }
+  void remove_spare(MemberIndex member, uint64_t bytes) { device_of(member).spare.fetch_sub(bytes); }
+
   // Some drive may not have room for a whole pool: ask fits() before taking content.
   bool is_scarce() const { return scarce_.load(std::memory_order_relaxed) > 0; }
   // Looks (a system call): `bytes` more fit on the member, or where the names are.
@@ -49,14 +54,14 @@ class Room {
   void refresh(MemberIndex member) { look(device_of(member)); }
   // Allocating ahead of a stream must not take what others need: the most that may be taken.
   uint64_t ahead_max(MemberIndex member) const;
-  // By Member::device: what statfs must not offer, because it is kept or spoken for.
-  std::map<uint64_t, uint64_t> withheld() const;
+  // By Member::device: how what statfs offers differs from what the drive's filesystem says.
+  std::map<uint64_t, Array::SpaceChange> changes() const;
 
  private:
   struct Device {
     Handle handle = kNoHandle;
     uint64_t number = 0;
-    std::atomic<uint64_t> kept{0}, available{UINT64_MAX}, unstored{0}, in_flight{0}, reserved{0};
+    std::atomic<uint64_t> kept{0}, available{UINT64_MAX}, unstored{0}, in_flight{0}, reserved{0}, spare{0};
     std::atomic<bool> scarce{false};
   };
   Device& device_of(MemberIndex member) { return devices_[device_by_member_[member]]; }

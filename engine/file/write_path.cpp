@@ -272,8 +272,11 @@ void File::begin_flush(CachedChunk& chunk, bool streaming, Deferred& deferred) {
   context_.room->add_in_flight(member_of(chunk.index), context_.stripes.chunk_size);
   chunk.state = CachedChunk::State::kWriting;
   chunk.streaming = streaming;
-  if (objects_ == nullptr)
-    objects_ = std::make_shared<ObjectSet>(context_.storage(), *context_.array, file_id_, generation_, false);
+  if (objects_ == nullptr) {
+    generation_ = context_.claim_generation(file_id_, generation_);
+    objects_ = std::make_shared<ObjectSet>(context_.storage(), *context_.array, context_.spares.get(), file_id_,
+                                           generation_, false);
+  }
   const Extent& old = extents_.get(chunk.index);
   const MemberIndex member = member_of(chunk.index);
   chunk.target = Extent();
@@ -325,8 +328,9 @@ Status File::prepare_flush(IoRequest& io) {
       chunk_seed(context.array->id().data(), chunk.objects->file(), chunk.objects->generation(), chunk.index));
   const uint64_t allocated = chunk.objects->allocated_end(target.member);
   const uint64_t ahead_max = chunk.streaming ? context.room->ahead_max(target.member) : 0;
+  const auto use = chunk.streaming ? ObjectSet::Use::kStream : ObjectSet::Use::kWrite;
   const Status placed = context.with_space([&]() -> Status {
-    FPFS_ASSIGN_OR_RETURN(io.handle, chunk.objects->open_for_transfer(target.member, true));
+    FPFS_ASSIGN_OR_RETURN(io.handle, chunk.objects->open_for_transfer(target.member, use));
     return chunk.objects->preallocate(target.member, io.offset, io.offset + io.length, ahead_max);
   });
   if (chunk.objects->allocated_end(target.member) != allocated) context.room->refresh(target.member);

@@ -254,6 +254,12 @@ Result<uint64_t> PosixStorage::filesystem_of(Handle handle) {
   return number;
 }
 
+bool PosixStorage::overwrites_in_place(Handle handle) {
+  struct statfs space;
+  if (retry([&] { return ::fstatfs(handle, &space); }) < 0) return false;
+  return space.f_type == EXT4_SUPER_MAGIC || space.f_type == XFS_SUPER_MAGIC;
+}
+
 Status PosixStorage::lock(Handle handle, bool exclusive) {
   const int operation = (exclusive ? LOCK_EX : LOCK_SH) | LOCK_NB;
   if (retry([&] { return ::flock(handle, operation); }) == 0) return Status::ok();

@@ -34,6 +34,7 @@ class PosixStorage final : public Storage {
   Result<struct stat> fstat(Handle handle) override;
   Result<struct statvfs> fstatvfs(Handle handle) override;
   Result<uint64_t> filesystem_of(Handle handle) override;
+  bool overwrites_in_place(Handle handle) override;
   Status lock(Handle handle, bool exclusive) override;
 
   Result<struct stat> stat_at(Handle directory, const std::string& name) override;

@@ -87,6 +87,11 @@ class Storage {
     if (!attributes.is_ok()) return attributes.status();
     return uint64_t{attributes->st_dev};
   }
+  // Writing over written blocks of a file leaves them where they are: true only where that is known.
+  virtual bool overwrites_in_place(Handle handle) {
+    static_cast<void>(handle);
+    return true;
+  }
   // Takes an exclusive (or shared) advisory lock on an open file; kBusy when another open file holds it.
   virtual Status lock(Handle handle, bool exclusive) = 0;
 

@@ -125,7 +125,7 @@ Status Store::set_times(Handle node, const struct timespec times[2]) {
 // Space that was given up counts as free; it is not worth a long wait, though.
 Result<struct statvfs> Store::space() {
   impl_->wait_for_frees(std::chrono::milliseconds(200));
-  return array_->space(impl_->room->withheld());
+  return array_->space(impl_->room->changes());
 }
 
 bool Store::finish_frees() {
@@ -267,7 +267,7 @@ class Store::NameHolder {
         return;
       }
       if (summary->is_inline) return;
-      doomed = {summary->file_id, summary->generation};
+      doomed = {summary->file_id, summary->generation, {}, true};
     }
     Result<Handle> parent = storage.reopen(directory, kDirectoryFlags);
     if (!parent.is_ok()) {

@@ -1,5 +1,7 @@
 // Freeing the objects of files that were unlinked or replaced, and the places of chunks that were.
 //
+// An object that is worth it becomes a spare (spare_objects.h) instead of being removed.
+//
 // Freeing runs in the background, one batch after the other. Whoever finds a drive full first helps: finish_frees()
 // takes what is queued and waits for what others took, so that space that was given up counts as free.
 //
@@ -72,8 +74,32 @@ bool Store::Impl::reclaim_queued() {
   return true;
 }
 
+void Store::Impl::free_spares() {
+  std::vector<DoomedObjects> objects = spares->give_up();
+  if (!objects.empty()) reclaim(std::move(objects), kNoHandle);
+}
+
+void Store::Impl::set_timer(const std::shared_ptr<SpareTimer>& timer) {
+  MutexLock lock(timer->mutex);
+  if (timer->impl == nullptr || timer->is_set) return;
+  timer->is_set = true;
+  timer->impl->environment->executor().post_after(SpareObjects::kLife, [timer] {
+    {
+      MutexLock running(timer->mutex);
+      timer->is_set = false;
+      if (timer->impl == nullptr || timer->impl->spares->is_empty()) return;
+      struct timespec time = timer->impl->environment->now();
+      time.tv_sec -= std::chrono::seconds(SpareObjects::kLife).count();
+      std::vector<DoomedObjects> objects = timer->impl->spares->give_up_kept_before(time);
+      if (!objects.empty()) timer->impl->reclaim(std::move(objects), kNoHandle);
+    }
+    set_timer(timer);
+  });
+}
+
 bool Store::Impl::finish_frees() {
   bool freed = false;
+  free_spares();
   for (;;) {
     if (reclaim_queued()) {
       freed = true;
@@ -109,14 +135,20 @@ Status Store::Impl::reclaim_batch(ReclaimBatch& batch) {
     return synced;
   }
   Status first_failure;
+  bool has_kept = false;
   for (const DoomedObjects& doomed : batch.objects) {
     const std::string name = Array::object_name(doomed.file, doomed.generation);
     for (MemberIndex m = 0; m < stripes.member_count; ++m) {
+      if (spares->keep(m, doomed)) {
+        has_kept = true;
+        continue;
+      }
       Result<Handle> directory = array->object_directory(m, doomed.file);
       const Status status = directory.is_ok() ? storage().unlink(*directory, name) : directory.status();
       if (!status.is_ok() && status.code() != StatusCode::kNotFound && first_failure.is_ok()) first_failure = status;
     }
   }
+  if (has_kept) set_timer(spare_timer_);
   return first_failure;
 }
 

@@ -67,6 +67,11 @@ Status Store::Impl::start() {
   counters = std::make_unique<MemberCounters[]>(stripes.member_count);
   zeros = std::make_unique<std::byte[]>(kRequestBytesMax);
   room = std::make_unique<Room>(storage(), *array, pool->total() * uint64_t{pool->buffer_size()});
+  spares = std::make_unique<SpareObjects>(*this);
+  if (!environment->is_simulated()) {
+    MutexLock lock(spare_timer_->mutex);
+    spare_timer_->impl = this;
+  }
   // Deep enough to keep every member busy while the reader works through what arrived; never the whole pool.
   if (options.read_ahead == 0) options.read_ahead = std::max(8U, 4U * stripes.member_count);
   options.read_ahead = std::min(options.read_ahead, pool->total() / 4);
@@ -93,6 +98,11 @@ Status Store::Impl::start() {
     FPFS_ASSIGN_OR_RETURN(queues.back(), environment->make_queue(m, options.queue_depth));
   }
   return Status::ok();
+}
+
+void Store::Impl::end_timer() {
+  MutexLock lock(spare_timer_->mutex);
+  spare_timer_->impl = nullptr;
 }
 
 void Store::Impl::relieve_pressure() {
@@ -162,6 +172,19 @@ ChangeTime Store::Impl::recall_change_time(uint64_t key) {
   return found == change_times_.end() ? ChangeTime() : found->second;
 }
 
+Generation Store::Impl::claim_generation(FileId file, Generation wanted) {
+  MutexLock lock(generations_mutex_);
+  const auto [claim, is_first] = claimed_generations_.try_emplace(file, wanted);
+  if (!is_first) claim->second = std::max(claim->second + 1, wanted);
+  return claim->second;
+}
+
+void Store::Impl::settle_generation(FileId file, Generation generation) {
+  MutexLock lock(generations_mutex_);
+  const auto claim = claimed_generations_.find(file);
+  if (claim != claimed_generations_.end() && claim->second <= generation) claimed_generations_.erase(claim);
+}
+
 std::shared_ptr<File> Store::Impl::find(uint64_t inode) {
   MutexLock lock(mutex_);
   auto it = files_.find(inode);
@@ -229,6 +252,7 @@ void Store::close_async(std::function<void(const Status&)> done) {
 // Waits, by looking again, until the background work of the commits is done too, and the last transfers: one may hold
 // the last reference to a removed file, whose objects are freed with it.
 void Store::finish_close(const Status& synced, const std::function<void(const Status&)>& done) {
+  impl_->free_spares();
   if (impl_->tasks_outstanding() > 0 || impl_->transfers.load(std::memory_order_acquire) > 0) {
     environment_.executor().post_after(std::chrono::milliseconds(1),
                                        [this, synced, done] { finish_close(synced, done); });
@@ -248,6 +272,7 @@ void Store::finish_close(const Status& synced, const std::function<void(const St
 Store::~Store() {
   // No file starts anything any more; what is under way ends (in a simulation that lost its power it is gone already);
   // then the files go, then what they share.
+  impl_->end_timer();
   for (const std::shared_ptr<File>& file : impl_->files()) file->abandon();
   for (auto& queue : impl_->queues) queue.reset();
   if (!environment_.is_simulated()) impl_->wait_for_tasks();
@@ -346,6 +371,7 @@ StoreStatus Store::status() const {
         entry.space_total = space->f_blocks * space->f_frsize;
         entry.space_free = space->f_bavail * space->f_frsize;
       }
+    entry.space_spare = impl_->spares->bytes(m);
     entry.bytes_read = counters.bytes_read.load();
     entry.bytes_written = counters.bytes_written.load();
     entry.read_errors = counters.read_errors.load();

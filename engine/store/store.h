@@ -41,6 +41,7 @@ struct MemberStatus {
   std::string path;
   bool present = false;
   uint64_t space_total = 0, space_free = 0;    // bytes of its filesystem
+  uint64_t space_spare = 0;                    // bytes of freed objects kept for the next file
   uint64_t bytes_read = 0, bytes_written = 0;  // since open
   uint64_t read_errors = 0, write_errors = 0, sync_errors = 0, checksum_errors = 0;
 };

@@ -22,9 +22,14 @@ class Store::Impl final : public FileContext {
   void relieve_pressure() override;
   void post(Executor::Task task) override;
   void post_after(std::chrono::milliseconds delay, Executor::Task task);
+  Generation claim_generation(FileId file, Generation wanted) override;
+  void settle_generation(FileId file, Generation generation) override;
   void reclaim(std::vector<DoomedObjects> objects, Handle directory) override;
   void post_free(Executor::Task task) override;
   bool finish_frees() override;
+  // Frees the spare objects: what is left of them after this is what becomes spare meanwhile.
+  void free_spares();
+  void end_timer();  // before the store goes
   // Waits until nothing waits to be freed, at most this long.
   void wait_for_frees(std::chrono::milliseconds limit);
   void fail_array(const Status& status) override;
@@ -61,6 +66,13 @@ class Store::Impl final : public FileContext {
   bool reclaim_queued();
   Status reclaim_batch(ReclaimBatch& batch);
   void start_reclaim() FPFS_REQUIRES(reclaim_mutex_);
+  // A look after SpareObjects::kLife for spares that nobody wanted. The executor may outlive the store.
+  struct SpareTimer {
+    Mutex mutex;
+    Impl* impl FPFS_GUARDED_BY(mutex) = nullptr;
+    bool is_set FPFS_GUARDED_BY(mutex) = false;
+  };
+  static void set_timer(const std::shared_ptr<SpareTimer>& timer);
 
   mutable Mutex mutex_;
   std::unordered_map<uint64_t, std::weak_ptr<File>> files_ FPFS_GUARDED_BY(mutex_);
@@ -80,6 +92,10 @@ class Store::Impl final : public FileContext {
   Mutex change_times_mutex_;
   std::unordered_map<uint64_t, ChangeTime> change_times_ FPFS_GUARDED_BY(change_times_mutex_);
   std::deque<uint64_t> change_times_order_ FPFS_GUARDED_BY(change_times_mutex_);  // the oldest goes first
+  Mutex generations_mutex_;
+  // Of objects that were made and are not recorded by a commit: the newest of each file.
+  std::unordered_map<FileId, Generation> claimed_generations_ FPFS_GUARDED_BY(generations_mutex_);
+  const std::shared_ptr<SpareTimer> spare_timer_ = std::make_shared<SpareTimer>();
   ReclaimBatch reclaim_queue_ FPFS_GUARDED_BY(reclaim_mutex_);
   bool reclaim_posted_ FPFS_GUARDED_BY(reclaim_mutex_) = false;    // a task will take what is queued
   unsigned reclaims_running_ FPFS_GUARDED_BY(reclaim_mutex_) = 0;  // batches taken and not done

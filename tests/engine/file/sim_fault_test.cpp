@@ -69,6 +69,7 @@ class FaultTest : public ::testing::TestWithParam<std::tuple<FaultCase, uint64_t
 TEST_P(FaultTest, IsReportedAndHurtsNothingElse) {
   StoreOptions options;
   options.inline_max = 0;
+  options.spare_least = 1;
   SimArray array(seed(), 3, options);
   const Bytes old_content = make_bytes(kLength, 1), new_content = make_bytes(kLength, 2);
   const Bytes other_content = make_bytes(kLength, 3);
@@ -123,6 +124,41 @@ TEST_P(FaultTest, IsReportedAndHurtsNothingElse) {
   ASSERT_TRUE(other_after.is_ok()) << other_after.status().message();
   EXPECT_TRUE(*other_after == other_expected);
 }
+
+// The objects of the save that failed are freed in the background, while the next one makes its own.
+class RetryTest : public ::testing::TestWithParam<uint64_t> {};
+
+TEST_P(RetryTest, IsNotFreedWithTheSaveThatFailed) {
+  StoreOptions options;
+  options.inline_max = 0;
+  options.spare_least = 1;
+  SimArray array(GetParam(), 3, options);
+  const Bytes content = make_bytes(kLength, GetParam());
+  std::shared_ptr<File> file = array.create("a");
+  ASSERT_TRUE(array.write(*file, 0, make_bytes(kLength, 1)).is_ok());
+  ASSERT_TRUE(array.commit(*file).is_ok());
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    ASSERT_TRUE(array.control(*file, ControlRequest::Kind::kTruncate, 0).is_ok());
+    array.sim().inject(fault(Call::kWrite, SimRole::kObjects, EIO));
+    static_cast<void>(array.write(*file, 0, make_bytes(kLength, 2)));
+    ASSERT_FALSE(array.commit(*file).is_ok());
+    array.sim().clear_faults();
+    file.reset();
+    file = array.open("a");
+  }
+  ASSERT_TRUE(array.control(*file, ControlRequest::Kind::kTruncate, 0).is_ok());
+  ASSERT_TRUE(array.write(*file, 0, content).is_ok());
+  ASSERT_TRUE(array.commit(*file).is_ok());
+  array.world().drain();
+  file.reset();
+  ASSERT_TRUE(array.close().is_ok());
+  array.open();
+  const Result<Bytes> read = array.read_all(*array.open("a"));
+  ASSERT_TRUE(read.is_ok()) << read.status().message();
+  EXPECT_TRUE(*read == content);
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, RetryTest, ::testing::Range<uint64_t>(0, 40));
 
 INSTANTIATE_TEST_SUITE_P(Plans, FaultTest,
                          ::testing::Combine(::testing::ValuesIn(kCases), ::testing::Range<uint64_t>(0, 6)),

@@ -1,0 +1,112 @@
+#include "engine/file/spare_objects.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "engine/base/log.h"
+#include "engine/file/context.h"
+
+namespace fpfs {
+
+namespace {
+constexpr uint64_t kStatBlock = 512;  // unit of st_blocks
+}  // namespace
+
+SpareObjects::SpareObjects(FileContext& context) : context_(context), spares_(context.array->member_count()) {
+  for (MemberIndex m = 0; m < context.array->member_count(); ++m) {
+    const Member& member = context.array->member(m);
+    overwrites_in_place_.push_back(member.present && context.storage().overwrites_in_place(member.objects));
+  }
+}
+
+bool SpareObjects::keep(MemberIndex member, const DoomedObjects& doomed) {
+  if (!doomed.may_be_spare || !overwrites_in_place_[member]) return false;
+  const Result<Handle> directory = context_.array->object_directory(member, doomed.file);
+  if (!directory.is_ok()) return false;
+  const Result<struct stat> attributes =
+      context_.storage().stat_at(*directory, Array::object_name(doomed.file, doomed.generation));
+  if (!attributes.is_ok() || !S_ISREG(attributes->st_mode)) return false;
+  const auto length = static_cast<uint64_t>(attributes->st_size);
+  const bool has_holes = static_cast<uint64_t>(attributes->st_blocks) * kStatBlock < length;
+  if (length < context_.options.spare_least || has_holes || !context_.room->may_hold_spare(member, length))
+    return false;
+  context_.room->add_spare(member, length);
+  MutexLock lock(mutex_);
+  spares_[member].emplace(length, Spare{doomed, context_.environment->now()});
+  return true;
+}
+
+std::optional<SpareObjects::Taken> SpareObjects::take(MemberIndex member, Handle directory, const std::string& name,
+                                                      int flags) {
+  DoomedObjects objects;
+  uint64_t length = 0;
+  {
+    MutexLock lock(mutex_);
+    auto& spares = spares_[member];
+    const auto found = std::find_if(spares.begin(), spares.end(),
+                                    [](const auto& entry) { return entry.second.objects.users.expired(); });
+    if (found == spares.end()) return std::nullopt;
+    length = found->first;
+    objects = found->second.objects;
+    spares.erase(found);
+  }
+  context_.room->remove_spare(member, length);
+  Storage& storage = context_.storage();
+  const std::string old_name = Array::object_name(objects.file, objects.generation);
+  const Result<Handle> old_directory = context_.array->object_directory(member, objects.file);
+  const Result<Handle> handle =
+      old_directory.is_ok() ? storage.open_at(*old_directory, old_name, flags) : old_directory.status();
+  Status status = handle.status();
+  if (status.is_ok()) {
+    const Result<struct stat> attributes = storage.fstat(*handle);
+    // Nobody else touches it; should somebody have, then what is not allocated must not count as such.
+    if (!attributes.is_ok() || static_cast<uint64_t>(attributes->st_size) != length)
+      status = Status::error(StatusCode::kIoError, storage.describe(*handle) + " was changed from outside");
+    else
+      status = storage.rename(*old_directory, old_name, directory, name, 0);
+    if (status.is_ok()) return Taken{*handle, length};
+    storage.close(*handle);
+  }
+  log(LogLevel::kWarning, "a freed object cannot be used again: {}; fsck -p will free it", status.message());
+  context_.note_failure();
+  return std::nullopt;
+}
+
+std::vector<DoomedObjects> SpareObjects::give_up() {
+  return give_up_if([](const Spare&) { return true; });
+}
+
+std::vector<DoomedObjects> SpareObjects::give_up_kept_before(const struct timespec& time) {
+  return give_up_if([&time](const Spare& spare) {
+    return std::tie(spare.since.tv_sec, spare.since.tv_nsec) < std::tie(time.tv_sec, time.tv_nsec);
+  });
+}
+
+uint64_t SpareObjects::bytes(MemberIndex member) const {
+  MutexLock lock(mutex_);
+  uint64_t sum = 0;
+  for (const auto& [length, spare] : spares_[member]) sum += length;
+  return sum;
+}
+
+bool SpareObjects::is_empty() const {
+  MutexLock lock(mutex_);
+  return std::all_of(spares_.begin(), spares_.end(), [](const auto& of_member) { return of_member.empty(); });
+}
+
+std::vector<DoomedObjects> SpareObjects::give_up_if(const std::function<bool(const Spare&)>& chosen) {
+  std::vector<DoomedObjects> given_up;
+  MutexLock lock(mutex_);
+  for (MemberIndex m = 0; m < spares_.size(); ++m)
+    std::erase_if(spares_[m], [&](const auto& entry) {
+      const auto& [length, spare] = entry;
+      if (!chosen(spare)) return false;
+      context_.room->remove_spare(m, length);
+      given_up.push_back(spare.objects);
+      given_up.back().may_be_spare = false;
+      return true;
+    });
+  return given_up;
+}
+
+}  // namespace fpfs

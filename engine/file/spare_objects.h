@@ -1,0 +1,83 @@
+// SpareObjects: objects that no file needs any more, kept to be written over by the next file instead of being freed.
+//
+// Checkpoints are rotated: what one save frees, the next one wants. To free an object and to allocate it again is work
+// for the drive's filesystem, and on many for the drive too (discard), just while the next save is written; blocks that
+// were written before are also written faster than new ones (docs/benchmarks.md, row 10).
+//
+// A spare keeps the name that it had. Whatever looks at the array from outside (fsck, recovery after a crash) finds an
+// orphan: an object that was about to be freed. So an object may become a spare exactly when it may be unlinked: when
+// the removal of what named it is durable. What it holds reaches no reader: a chunk is read by its extent only, and
+// verified with a seed that has file and generation in it.
+//
+// Spares count as free space (Room::add_spare). They are given up when a drive runs short, when they were not wanted
+// for kLife, and at unmount. Only what the next file can write over in place is kept: objects without holes, of
+// some length, on filesystems that overwrite in place.
+//
+// Thread safety: all methods from any thread.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/array/array.h"
+#include "engine/base/mutex.h"
+#include "engine/file/object_set.h"
+
+namespace fpfs {
+
+class FileContext;
+
+// The objects of one generation of one file, which no sidecar will name once a name change is durable.
+struct DoomedObjects {
+  FileId file = 0;
+  Generation generation = 0;
+  // Who may still read or write them. Unlinked objects stay until the last of these is gone; nobody may write over
+  // them before.
+  std::weak_ptr<const ObjectSet> users;
+  // False: to be freed at once. What failed is: a drive may fail at the same place again.
+  bool may_be_spare = true;
+};
+
+class SpareObjects {
+ public:
+  static constexpr std::chrono::minutes kLife{60};
+
+  // The context, complete but for this, outlives it. StoreOptions::spare_least: smaller objects are not kept.
+  explicit SpareObjects(FileContext& context);
+
+  // The object of `member` becomes a spare. False: it is not fit for it, or there is none; the caller frees it.
+  bool keep(MemberIndex member, const DoomedObjects& doomed);
+  struct Taken {
+    Handle handle = kNoHandle;
+    uint64_t length = 0;  // bytes, all of them allocated
+  };
+  // A spare of the member, opened with `flags` and moved to `name` in `directory`, over what has that name; durable
+  // once `directory` was synced. Nothing: there is none.
+  std::optional<Taken> take(MemberIndex member, Handle directory, const std::string& name, int flags);
+  // All of them, or those that became spares before a time of Environment::now(), are spares no more. The caller frees
+  // them.
+  std::vector<DoomedObjects> give_up();
+  std::vector<DoomedObjects> give_up_kept_before(const struct timespec& time);
+  uint64_t bytes(MemberIndex member) const;
+  bool is_empty() const;
+
+ private:
+  struct Spare {
+    DoomedObjects objects;
+    struct timespec since {};
+  };
+  std::vector<DoomedObjects> give_up_if(const std::function<bool(const Spare&)>& chosen);
+
+  FileContext& context_;
+  std::vector<bool> overwrites_in_place_;  // by member
+  mutable Mutex mutex_;
+  // By member; the smallest first, so that a small file does not take what a large one could have used.
+  std::vector<std::multimap<uint64_t, Spare>> spares_ FPFS_GUARDED_BY(mutex_);
+};
+
+}  // namespace fpfs
