@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -23,6 +24,7 @@ namespace fpfs {
 // What a worker has in hand. Operations and the reply hook reach it through t_worker.
 struct Channel::Worker {
   Channel* channel = nullptr;
+  int epoll = -1;
   ReceiveBuffer* buffer = nullptr;
   Landing landing;
   wire::RequestFacts request;
@@ -124,6 +126,15 @@ Status Channel::open_session(const MountOptions& options) {
     unmount();
     return status;
   }
+  for (unsigned i = 0; i < threads_; ++i) {
+    const int epoll = ::epoll_create1(EPOLL_CLOEXEC);
+    epoll_event requests{EPOLLIN | EPOLLEXCLUSIVE, {}};
+    if (epoll >= 0) epolls_.push_back(epoll);
+    if (epoll >= 0 && ::epoll_ctl(epoll, EPOLL_CTL_ADD, fuse_session_fd(session_), &requests) == 0) continue;
+    const Status status = Status::from_errno(errno, "make an epoll set for /dev/fuse");
+    unmount();
+    return status;
+  }
   file_system_.set_session(session_);
   return Status::ok();
 }
@@ -136,6 +147,7 @@ Channel::~Channel() {
     if (!stopping_) fuse_session_unmount(session_);
     fuse_session_destroy(session_);
   }
+  for (const int epoll : epolls_) ::close(epoll);
   if (event_ >= 0) ::close(event_);
 }
 
@@ -143,60 +155,74 @@ void Channel::start() {
   install_wake_handler();
   running_ = threads_;
   for (unsigned i = 0; i < threads_; ++i)
-    workers_.push_back(start_thread("fpfs-serve-" + std::to_string(i), [this] { serve(); }));
+    workers_.push_back(start_thread("fpfs-serve-" + std::to_string(i), [this, i] { serve(epolls_[i]); }));
 }
 
-void Channel::serve() FPFS_NO_THREAD_SAFETY_ANALYSIS {
+void Channel::serve(int epoll) {
   sigset_t wake;
   sigemptyset(&wake);
   sigaddset(&wake, kWakeSignal);
   pthread_sigmask(SIG_UNBLOCK, &wake, nullptr);
   Worker worker;
   worker.channel = this;
+  worker.epoll = epoll;
   t_worker = &worker;
-  bool leading = false;
+  bool receiving = false;
   bool is_open = true;
   while (is_open && !stopping_.load(std::memory_order_relaxed)) {
     if (worker.buffer == nullptr) worker.buffer = buffers_->try_take();
     if (worker.buffer == nullptr) {
-      // It may take long until one is free; somebody else has to lead then.
-      if (leading) lead_.unlock();
-      leading = false;
+      // It may take long until one is free; somebody else has to receive then.
+      if (receiving) retire_receiver();
+      receiving = false;
       worker.buffer = &buffers_->take();
     }
-    if (!leading) lead_.lock();
-    leading = true;
+    if (!receiving) become_receiver();
+    receiving = true;
     size_t length = 0;
     is_open = receive(worker, length);
     if (length == 0) continue;
-    if (!may_go_on_leading(worker)) {
-      lead_.unlock();
-      leading = false;
+    if (!may_stay_receiver(worker)) {
+      retire_receiver();
+      receiving = false;
     }
     process(worker, length);
+    if (receiving && receivers_.load(std::memory_order_relaxed) > receivers_wanted()) {
+      retire_receiver();
+      receiving = false;
+    }
   }
-  if (leading) lead_.unlock();
+  if (receiving) retire_receiver();
   t_worker = nullptr;
   if (worker.buffer != nullptr) buffers_->give_back(*worker.buffer);
   if (running_.fetch_sub(1) == 1) signal_event();
 }
 
-// Whether a request is there, or the connection has ended.
-bool Channel::wait_for_request(int timeout_ms) {
-  pollfd descriptor{fuse_session_fd(session_), POLLIN, 0};
-  return ::poll(&descriptor, 1, timeout_ms) > 0;
+void Channel::become_receiver() {
+  MutexLock lock(receivers_mutex_);
+  while (receivers_.load(std::memory_order_relaxed) >= receivers_wanted() && !stopping_.load())
+    receiver_wanted_.wait(receivers_mutex_);
+  receivers_.fetch_add(1);
+}
+
+// Another worker takes the place when nobody else waits for requests.
+void Channel::retire_receiver() {
+  MutexLock lock(receivers_mutex_);
+  if (receivers_.fetch_sub(1) == 1) receiver_wanted_.notify_one();
 }
 
 // Reads one request into the worker's buffer, but for what has landed: then worker.landing is held. `length` stays 0
 // when there was none. False at the end of the connection.
 bool Channel::receive(Worker& worker, size_t& length) {
   // The landing is taken when the request is there, so that it is held during the copy only.
-  if (!wait_for_request(-1)) return true;
+  epoll_event event;
+  if (::epoll_wait(worker.epoll, &event, 1, -1) <= 0) return true;
   Landing& landing = worker.landing;
   std::shared_ptr<File> stream;
-  {
+  if (streaming_.load(std::memory_order_relaxed)) {
     MutexLock lock(stream_mutex_);
     stream = stream_.lock();
+    if (stream == nullptr) streaming_ = false;
   }
   if (stream != nullptr) (void)stream->begin_landing(landing);
   std::byte* const memory = worker.buffer->request;
@@ -244,7 +270,7 @@ void Channel::settle_landing(Worker& worker, size_t length) {
 
 // Some requests never wait for a drive: what they start is finished by other threads. Another request that is there
 // already need not wait for this one's copy either.
-bool Channel::may_go_on_leading(const Worker& worker) {
+bool Channel::may_stay_receiver(const Worker& worker) {
   wire::InHeader header;
   std::memcpy(&header, worker.buffer->request, sizeof header);
   switch (header.opcode) {
@@ -262,7 +288,9 @@ bool Channel::may_go_on_leading(const Worker& worker) {
     default:
       return false;
   }
-  return !wait_for_request(0);
+  if (receivers_.load(std::memory_order_relaxed) > 1) return true;
+  pollfd descriptor{fuse_session_fd(session_), POLLIN, 0};
+  return ::poll(&descriptor, 1, 0) <= 0;
 }
 
 void Channel::process(Worker& worker, size_t length) {
@@ -299,6 +327,7 @@ void Channel::expect_more_of(const std::shared_ptr<File>& file) {
   Channel& channel = *t_worker->channel;
   MutexLock lock(channel.stream_mutex_);
   channel.stream_ = file;
+  channel.streaming_ = true;
 }
 
 // libfuse wants it, but we read ourselves.
@@ -349,7 +378,11 @@ void Channel::unmount() {
 }
 
 void Channel::stop() {
-  stopping_ = true;
+  {
+    MutexLock lock(receivers_mutex_);
+    stopping_ = true;
+  }
+  receiver_wanted_.notify_all();
   // A signal that comes just before read() is lost, hence the repetition.
   while (!has_ended()) {
     for (std::thread& worker : workers_) pthread_kill(worker.native_handle(), kWakeSignal);

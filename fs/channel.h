@@ -1,16 +1,20 @@
 // Channel: the connection to the kernel: mounts, and runs the workers that read requests from /dev/fuse and hand them
 // to libfuse, which calls the operations.
 //
-//   worker:  lead → read one request → (let another lead) → note its facts → libfuse → operation → (answer, or later)
-//              ↑                                                                 │ WRITE: the operation keeps the
-//              buffer └─────────────────────────────────────────────────────────────────┘
+//   worker:  receive one request → (see that another receives) → note its facts → libfuse → operation → (answer, or
+//      ↑      later)                                                                      │ WRITE: the operation keeps
+//      └──────────────────────────────────────────────────────────────────────────────────┘ the buffer
 //
-// One worker at a time, the leader, waits for requests; the others wait for the lead. A leader that got a request which
-// cannot block (READ, WRITE, FLUSH, ...) and sees no further one handles it and goes on leading: a single stream is
-// served by one thread, whose caches know it, and nobody is woken. Before anything else it lets another lead. Knowing
-// that nobody else reads meanwhile, the leader can say where the next request's bytes are to go: while a file is being
-// written front to back they land in the engine's memory, behind what was written last (engine/file/landing.h). When it
-// was another request after all, its bytes are moved to the receive buffer, as if they had come there.
+// A few workers, the receivers, wait for requests, each in an epoll set of its own (EPOLLEXCLUSIVE: the kernel wakes
+// one of them); the others wait to become receivers. There are kReceivers of them, so that the next request of a client
+// that creates files finds one waiting and nobody has to be woken for it. While a file is being written front to back
+// there is one: a single stream is served by one thread, whose caches know it. A receiver that got a request which
+// cannot block (READ, WRITE, FLUSH, ...) and sees no further one handles it and stays a receiver; before anything else
+// it makes sure that there is another.
+//
+// While a file is being written front to back, the next request's bytes go to the engine's memory right away, behind
+// what was written last (engine/file/landing.h). When it was another request after all, they are moved to the receive
+// buffer, as if they had come there.
 //
 // Reading is ours rather than libfuse's for that, and so that flags which libfuse 3.14 drops are seen. Replies pass
 // through a hook that adds what 3.14 cannot say to the kernel: FUSE_HANDLE_KILLPRIV_V2 and FUSE_DIRECT_IO_ALLOW_MMAP in
@@ -70,11 +74,13 @@ class Channel {
  private:
   Channel(FileSystem& file_system, std::unique_ptr<ReceiveBuffers> buffers, unsigned threads);
   Status open_session(const MountOptions& options);
-  void serve();
-  bool wait_for_request(int timeout_ms);
+  void serve(int epoll);
+  void become_receiver();
+  void retire_receiver();
+  unsigned receivers_wanted() const { return streaming_.load(std::memory_order_relaxed) ? 1 : kReceivers; }
   bool receive(Worker& worker, size_t& length);
   static void settle_landing(Worker& worker, size_t length);
-  bool may_go_on_leading(const Worker& worker);
+  bool may_stay_receiver(const Worker& worker);
   void process(Worker& worker, size_t length);
   void signal_event();
   static ssize_t read_hook(int fd, void* buffer, size_t length, void* user_data);
@@ -87,14 +93,18 @@ class Channel {
   std::unique_ptr<ReceiveBuffers> buffers_;
   fuse_session* session_ = nullptr;
   int event_ = -1;
+  std::vector<int> epolls_;  // by worker
   std::vector<std::thread> workers_;
   std::atomic<unsigned> running_{0};
   std::atomic<bool> live_{false};
   std::atomic<bool> stopping_{false};
-  // Held by the leader.
-  Mutex lead_;
+  static constexpr unsigned kReceivers = 2;
+  Mutex receivers_mutex_;
+  CondVar receiver_wanted_;
+  std::atomic<unsigned> receivers_{0};  // changed under receivers_mutex_
   Mutex stream_mutex_;
   std::weak_ptr<File> stream_ FPFS_GUARDED_BY(stream_mutex_);  // written last
+  std::atomic<bool> streaming_{false};                         // stream_ is somebody
 };
 
 }  // namespace fpfs

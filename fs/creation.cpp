@@ -4,9 +4,13 @@
 
 namespace fpfs {
 
-mode_t creation_mode(FileSystem& file_system, const Inode& parent, mode_t mode, mode_t umask) {
-  Result<size_t> size = file_system.storage().get_xattr(parent.handle, "system.posix_acl_default", {});
-  return size.is_ok() ? mode : mode & ~umask;
+mode_t creation_mode(FileSystem& file_system, Inode& parent, mode_t mode, mode_t umask) {
+  const unsigned changes = parent.default_acl_changes.load();
+  if (parent.without_default_acl.load() == changes) return mode & ~umask;
+  const Result<size_t> size = file_system.storage().get_xattr(parent.handle, kDefaultAcl, {});
+  if (size.is_ok()) return mode;
+  parent.without_default_acl.store(changes);
+  return mode & ~umask;
 }
 
 Status give_to_caller(FileSystem& file_system, const fuse_ctx& caller, const Inode& parent, Store::Node& node) {

@@ -8,9 +8,11 @@
 
 namespace fpfs {
 
+constexpr const char* kDefaultAcl = "system.posix_acl_default";
+
 // The mode to make an entry with: the umask does not apply where the directory has a default ACL, which the filesystem
 // under tree/ evaluates itself.
-mode_t creation_mode(FileSystem& file_system, const Inode& parent, mode_t mode, mode_t umask);
+mode_t creation_mode(FileSystem& file_system, Inode& parent, mode_t mode, mode_t umask);
 
 // Gives a new entry to the caller (the group of a set-group-ID directory stays) and brings its attributes up to date.
 Status give_to_caller(FileSystem& file_system, const fuse_ctx& caller, const Inode& parent, Store::Node& node);

@@ -125,7 +125,7 @@ void releasedir(fuse_req_t request, fuse_ino_t, fuse_file_info* info) noexcept {
 
 void mkdir(fuse_req_t request, fuse_ino_t parent, const char* name, mode_t mode) noexcept {
   FileSystem& file_system = file_system_of(request);
-  const Inode& directory = file_system.inodes().get(parent);
+  Inode& directory = file_system.inodes().get(parent);
   const fuse_ctx& caller = *fuse_req_ctx(request);
   const mode_t made_with = creation_mode(file_system, directory, mode & 07777, caller.umask);
   Status status = file_system.store().make_directory(directory.handle, name, made_with);

@@ -18,7 +18,7 @@ InodeTable::~InodeTable() {
   for (const auto& [number, inode] : inodes_) storage_.close(inode->handle);
 }
 
-Result<Inode*> InodeTable::remember(Handle handle, const struct stat& attributes) {
+Result<Inode*> InodeTable::remember(Handle handle, const struct stat& attributes, bool is_new) {
   if (attributes.st_dev != device_) {
     storage_.close(handle);
     return Status::from_errno(EXDEV,
@@ -37,6 +37,7 @@ Result<Inode*> InodeTable::remember(Handle handle, const struct stat& attributes
       entry->number = attributes.st_ino;
       entry->generation = next_generation_++;
       entry->is_directory = S_ISDIR(attributes.st_mode);
+      entry->may_have_capability = !is_new;
       size_.store(inodes_.size(), std::memory_order_relaxed);
     }
     inode = entry.get();

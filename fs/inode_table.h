@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 
 #include <atomic>
+#include <climits>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -36,6 +37,9 @@ struct Inode {
   std::atomic<unsigned> opens{0};  // handles of open files
   // Handles that may write. While there are some, attributes are cached for a short time only.
   std::atomic<unsigned> writers{0};
+  // A writer failed and is gone. What it had written may show until the engine's last task for it has ended, so the
+  // kernel is to keep no attributes before the next open, which shows the content committed last.
+  std::atomic<bool> has_failed{false};
   std::atomic<unsigned> mappers{0};  // handles through which it may be mapped shared and writable; see open.cpp
   // The commit (File::clean_commit()) that the pages in the kernel's cache are of; 0: unknown. See open.cpp.
   std::atomic<uint64_t> cached_commit{0};
@@ -43,6 +47,10 @@ struct Inode {
   // check at every write.
   std::atomic<bool> may_have_set_id{true};
   std::atomic<bool> may_have_capability{true};
+  // Of a directory: how often its default ACL was set, and at which of these counts it was seen without one. Saves the
+  // check at every entry that is made in it.
+  std::atomic<unsigned> default_acl_changes{0};
+  std::atomic<unsigned> without_default_acl{UINT_MAX};
   // When a read last moved the access time (seconds); 0 when the next one may move it again (relatime).
   std::atomic<int64_t> access_noted{0};
 };
@@ -58,8 +66,9 @@ class InodeTable {
   InodeTable(const InodeTable&) = delete;
   InodeTable& operator=(const InodeTable&) = delete;
 
-  // The Inode of `handle` (owned from here on, also on failure), with one more lookup counted.
-  Result<Inode*> remember(Handle handle, const struct stat& attributes);
+  // The Inode of `handle` (owned from here on, also on failure), with one more lookup counted. `is_new`: see
+  // Store::Node.
+  Result<Inode*> remember(Handle handle, const struct stat& attributes, bool is_new = false);
   Inode& get(uint64_t node) {
     return node == kRootNode ? root_ : *reinterpret_cast<Inode*>(static_cast<uintptr_t>(node));
   }

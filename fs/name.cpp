@@ -32,7 +32,7 @@ void make_file(fuse_req_t request, const Inode& parent, const char* name, mode_t
 
 void mknod(fuse_req_t request, fuse_ino_t parent, const char* name, mode_t mode, dev_t device) noexcept {
   FileSystem& file_system = file_system_of(request);
-  const Inode& directory = file_system.inodes().get(parent);
+  Inode& directory = file_system.inodes().get(parent);
   const mode_t permissions = creation_mode(file_system, directory, mode & 07777, fuse_req_ctx(request)->umask);
   if (S_ISREG(mode)) return make_file(request, directory, name, permissions);
   Status status = file_system.store().make_node(directory.handle, name, (mode & S_IFMT) | permissions, device);

@@ -68,6 +68,7 @@ void reply_opened(fuse_req_t request, std::shared_ptr<File> file, Inode& inode, 
   if ((info.flags & O_TRUNC) != 0) open.changes.fetch_add(1);
   choose_caching(file_system, open, may_keep_pages(file_system, open), info);
   info.fh = OpenHandles::handle(open);
+  if (inode.has_failed.exchange(false)) file_system.invalidate_attributes(inode);
   if (fuse_reply_open(request, &info) != 0) file_system.handles().remove(open);
 }
 
@@ -198,6 +199,7 @@ void release(fuse_req_t request, fuse_ino_t, fuse_file_info* info) noexcept {
   }
   const bool failed = open.may_write && !open.file->error().is_ok();
   Inode& inode = *open.inode;
+  if (failed) inode.has_failed.store(true);
   file_system.handles().remove(open);
   // What the kernel knows of its size may be that of content which was given up.
   if (failed) file_system.invalidate_attributes(inode);

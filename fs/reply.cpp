@@ -15,11 +15,12 @@ void reply_status(fuse_req_t request, const Status& status) {
 }
 
 double attribute_seconds(const Inode& inode) {
+  if (inode.has_failed.load()) return 0;
   return inode.writers.load(std::memory_order_relaxed) > 0 ? kWriterCacheSeconds : kCacheSeconds;
 }
 
 Result<fuse_entry_param> make_entry(FileSystem& file_system, const Store::Node& node) {
-  FPFS_ASSIGN_OR_RETURN(Inode * inode, file_system.inodes().remember(node.handle, node.attributes));
+  FPFS_ASSIGN_OR_RETURN(Inode * inode, file_system.inodes().remember(node.handle, node.attributes, node.is_new));
   file_system.node_added();
   fuse_entry_param entry{};
   entry.ino = file_system.inodes().node(*inode);

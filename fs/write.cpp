@@ -79,7 +79,7 @@ void write(fuse_req_t request, fuse_ino_t node, const char* data, size_t size, o
   // The handle may be released as soon as the answer is out, while File::write() is still returning.
   const std::shared_ptr<File> file = open.file;
   file->write(call.request);
-  Channel::expect_more_of(file);
+  if (size >= File::kLandingWriteMin) Channel::expect_more_of(file);
 }
 
 }  // namespace fpfs::operations

@@ -6,6 +6,7 @@
 #include <span>
 #include <string_view>
 
+#include "fs/creation.h"
 #include "fs/operations.h"
 #include "fs/privileges.h"
 #include "fs/reply.h"
@@ -117,6 +118,7 @@ void setxattr(fuse_req_t request, fuse_ino_t node, const char* name, const char*
   FileSystem::forget_access(inode);
   Status status = file_system.storage().set_xattr(inode.handle, name, std::as_bytes(std::span(value, size)), flags);
   if (status.is_ok() && std::string_view(name) == "security.capability") inode.may_have_capability.store(true);
+  if (status.is_ok() && std::string_view(name) == kDefaultAcl) inode.default_acl_changes.fetch_add(1);
   if (status.is_ok() && std::string_view(name) == "system.posix_acl_access")
     status = drop_set_group_id(file_system, request, inode);
   reply_status(request, status);

@@ -178,7 +178,7 @@ Result<Store::Created> Store::adopt_created(Handle sidecar, Handle directory, Ha
   FPFS_ASSIGN_OR_RETURN(std::shared_ptr<File> file, File::open(*impl_, sidecar, true, parent));
   impl_->insert(file);
   FPFS_ASSIGN_OR_RETURN(const struct stat attributes, this->attributes(node));
-  return Created{{owned_node.release(), attributes}, std::move(file)};
+  return Created{{owned_node.release(), attributes, true}, std::move(file)};
 }
 
 Status Store::make_directory(Handle directory, const std::string& name, mode_t mode) {

@@ -79,6 +79,7 @@ class Store {
   struct Node {
     Handle handle = kNoHandle;  // O_PATH; the receiver closes it with storage().close()
     struct stat attributes {};  // logical: size and blocks of a regular file are its content's
+    bool is_new = false;        // made by this call: it cannot have file capabilities
   };
   Result<Node> lookup(Handle directory, const std::string& name);
   // Logical attributes of a node.

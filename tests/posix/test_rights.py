@@ -195,6 +195,24 @@ def test_default_acls_and_umask(same_for_users):
     same_for_users(behaviour)
 
 
+def test_a_default_acl_comes_and_goes_between_files(same_for_users):
+    def behaviour(directory):
+        os.umask(0o077)
+        seen = []
+        for number, acl in enumerate((None, ("-d", "-m", "u::rwx,g::r-x,o::r--"), ("-k",), ("-d", "-m", "u::rwx,g::rwx,o::---"))):
+            if acl is not None:
+                run("setfacl", *acl, directory)
+            for again in range(2):
+                os.close(os.open(directory / f"file{number}{again}", os.O_CREAT | os.O_WRONLY, 0o666))
+                os.mkdir(directory / f"dir{number}{again}", 0o777)
+                os.close(os.open(directory / f"dir{number}{again}/file", os.O_CREAT | os.O_WRONLY, 0o666))
+                seen += [mode(directory / f"{name}{number}{again}") for name in ("file", "dir")]
+                seen.append(mode(directory / f"dir{number}{again}/file"))
+        return seen
+
+    same_for_users(behaviour)
+
+
 def test_setting_an_acl_changes_the_mode(same_for_users):
     def behaviour(directory):
         path = directory / "file"
