@@ -219,7 +219,7 @@ bool Channel::receive(Worker& worker, size_t& length) {
   if (::epoll_wait(worker.epoll, &event, 1, -1) <= 0) return true;
   Landing& landing = worker.landing;
   std::shared_ptr<File> stream;
-  if (streaming_.load(std::memory_order_relaxed)) {
+  if (streaming_.load(std::memory_order_relaxed) && odds_.are_good()) {
     MutexLock lock(stream_mutex_);
     stream = stream_.lock();
     if (stream == nullptr) streaming_ = false;
@@ -251,14 +251,23 @@ bool Channel::receive(Worker& worker, size_t& length) {
   return false;
 }
 
+void LandingOdds::guessed(bool right) {
+  const int credit = credit_.load(std::memory_order_relaxed) + (right ? 1 : -kWrongCosts);
+  credit_.store(std::clamp(credit, 0, kCreditMax), std::memory_order_relaxed);
+  if (credit < 0) pause_.store(kPause, std::memory_order_relaxed);
+}
+
 // Keeps the landing when the request is the write that was expected; else moves what came there to the buffer.
 void Channel::settle_landing(Worker& worker, size_t length) {
   Landing& landing = worker.landing;
   if (landing.file == nullptr) return;
   std::byte* const memory = worker.buffer->request;
   if (wire::is_write_at({memory, std::min(length, wire::kWritePayloadOffset)}, landing.offset) &&
-      OpenHandles::file(wire::write_handle({memory, wire::kWritePayloadOffset})).file == landing.file)
+      OpenHandles::file(wire::write_handle({memory, wire::kWritePayloadOffset})).file == landing.file) {
+    odds_.guessed(true);
     return;
+  }
+  if (length > File::kLandingWriteMin) odds_.guessed(false);
   size_t position = wire::kWritePayloadOffset;
   for (unsigned i = 0; i < landing.part_count && position < length; ++i) {
     const size_t part = std::min(landing.parts[i].iov_len, length - position);

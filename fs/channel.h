@@ -14,7 +14,8 @@
 //
 // While a file is being written front to back, the next request's bytes go to the engine's memory right away, behind
 // what was written last (engine/file/landing.h). When it was another request after all, they are moved to the receive
-// buffer, as if they had come there.
+// buffer, as if they had come there. Where several files are written at once that is mostly so, and costs a copy:
+// LandingOdds keeps account.
 //
 // Reading is ours rather than libfuse's for that, and so that flags which libfuse 3.14 drops are seen. Replies pass
 // through a hook that adds what 3.14 cannot say to the kernel: FUSE_HANDLE_KILLPRIV_V2 and FUSE_DIRECT_IO_ALLOW_MMAP in
@@ -38,6 +39,21 @@
 #include "fs/receive_buffers.h"
 
 namespace fpfs {
+
+// Whether to expect the next write behind the last one. A right guess saves a copy of the payload, a wrong one costs
+// one. Thread safety: all methods from any thread; what counts is the tendency.
+class LandingOdds {
+ public:
+  bool are_good() { return pause_.load(std::memory_order_relaxed) == 0 || pause_.fetch_sub(1) <= 1; }
+  void guessed(bool right);
+
+ private:
+  static constexpr int kCreditMax = 8;
+  static constexpr int kWrongCosts = 2;
+  static constexpr int kPause = 64;  // requests
+  std::atomic<int> credit_{0};
+  std::atomic<int> pause_{0};
+};
 
 class Channel {
  public:
@@ -79,7 +95,7 @@ class Channel {
   void retire_receiver();
   unsigned receivers_wanted() const { return streaming_.load(std::memory_order_relaxed) ? 1 : kReceivers; }
   bool receive(Worker& worker, size_t& length);
-  static void settle_landing(Worker& worker, size_t length);
+  void settle_landing(Worker& worker, size_t length);
   bool may_stay_receiver(const Worker& worker);
   void process(Worker& worker, size_t length);
   void signal_event();
@@ -105,6 +121,7 @@ class Channel {
   Mutex stream_mutex_;
   std::weak_ptr<File> stream_ FPFS_GUARDED_BY(stream_mutex_);  // written last
   std::atomic<bool> streaming_{false};                         // stream_ is somebody
+  LandingOdds odds_;
 };
 
 }  // namespace fpfs
