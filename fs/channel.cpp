@@ -24,10 +24,16 @@ namespace fpfs {
 // What a worker has in hand. Operations and the reply hook reach it through t_worker.
 struct Channel::Worker {
   Channel* channel = nullptr;
-  int epoll = -1;
+  int epoll = -1;         // that wakes this worker only; -1: none could be made, it is woken with others
+  bool receives = false;  // guarded by receivers_mutex_
   ReceiveBuffer* buffer = nullptr;
   Landing landing;
   wire::RequestFacts request;
+  std::thread thread;
+  // For who looks whether it is caught with a request: since when it has one (0: it has none), and which.
+  std::atomic<uint64_t> began_ns{0};
+  std::atomic<uint64_t> unique{0};
+  std::atomic<bool> finished{false};
 };
 
 namespace {
@@ -36,6 +42,8 @@ namespace {
 constexpr unsigned kSpareBuffers = 32;
 // Interrupts a worker's read so that it looks at stopping_.
 constexpr int kWakeSignal = SIGUSR1;
+// Worker::began_ns of one that was caught in a call and given up: it ends when the call returns.
+constexpr uint64_t kReplaced = UINT64_MAX;
 
 thread_local Channel::Worker* t_worker = nullptr;
 // While mounting: where libfuse's words go, so that the failure is one line of ours.
@@ -70,6 +78,15 @@ std::string libfuse_options(const MountOptions& options) {
   if (options.sync_writes) text += ",sync";
   for (const std::string& option : options.kernel_options) text += "," + escape_commas(option);
   return text;
+}
+
+// An epoll set of which the kernel wakes one waiter for a request; -1: it could not be made.
+int watch_requests(int descriptor) {
+  const int epoll = ::epoll_create1(EPOLL_CLOEXEC);
+  epoll_event requests{EPOLLIN | EPOLLEXCLUSIVE, {}};
+  if (epoll < 0 || ::epoll_ctl(epoll, EPOLL_CTL_ADD, descriptor, &requests) == 0) return epoll;
+  ::close(epoll);
+  return -1;
 }
 
 void install_wake_handler() {
@@ -119,19 +136,10 @@ Status Channel::open_session(const MountOptions& options) {
     unmount();
     return Status::error(StatusCode::kSystem, "libfuse refused the I/O hooks; it must be 3.13 or newer");
   }
-  // A request that poll() saw may be interrupted before it is read; the leader must not wait for the next one then.
+  // A request that poll() saw may be interrupted before it is read; the receiver must not wait for the next one then.
   const int flags = ::fcntl(fuse_session_fd(session_), F_GETFL);
   if (flags < 0 || ::fcntl(fuse_session_fd(session_), F_SETFL, flags | O_NONBLOCK) < 0) {
     const Status status = Status::from_errno(errno, "make /dev/fuse non-blocking");
-    unmount();
-    return status;
-  }
-  for (unsigned i = 0; i < threads_; ++i) {
-    const int epoll = ::epoll_create1(EPOLL_CLOEXEC);
-    epoll_event requests{EPOLLIN | EPOLLEXCLUSIVE, {}};
-    if (epoll >= 0) epolls_.push_back(epoll);
-    if (epoll >= 0 && ::epoll_ctl(epoll, EPOLL_CTL_ADD, fuse_session_fd(session_), &requests) == 0) continue;
-    const Status status = Status::from_errno(errno, "make an epoll set for /dev/fuse");
     unmount();
     return status;
   }
@@ -147,76 +155,81 @@ Channel::~Channel() {
     if (!stopping_) fuse_session_unmount(session_);
     fuse_session_destroy(session_);
   }
-  for (const int epoll : epolls_) ::close(epoll);
   if (event_ >= 0) ::close(event_);
 }
 
 void Channel::start() {
   install_wake_handler();
   running_ = threads_;
-  for (unsigned i = 0; i < threads_; ++i)
-    workers_.push_back(start_thread("fpfs-serve-" + std::to_string(i), [this, i] { serve(epolls_[i]); }));
+  MutexLock lock(workers_mutex_);
+  for (unsigned i = 0; i < threads_; ++i) start_worker();
 }
 
-void Channel::serve(int epoll) {
+void Channel::start_worker() {
+  workers_.push_back(std::make_unique<Worker>());
+  Worker& worker = *workers_.back();
+  worker.channel = this;
+  worker.epoll = watch_requests(fuse_session_fd(session_));
+  worker.thread = start_thread("fpfs-serve-" + std::to_string(workers_.size() - 1), [this, &worker] { serve(worker); });
+}
+
+void Channel::serve(Worker& worker) {
   sigset_t wake;
   sigemptyset(&wake);
   sigaddset(&wake, kWakeSignal);
   pthread_sigmask(SIG_UNBLOCK, &wake, nullptr);
-  Worker worker;
-  worker.channel = this;
-  worker.epoll = epoll;
   t_worker = &worker;
-  bool receiving = false;
-  bool is_open = true;
-  while (is_open && !stopping_.load(std::memory_order_relaxed)) {
+  bool goes_on = true;
+  while (goes_on && !stopping_.load(std::memory_order_relaxed)) {
     if (worker.buffer == nullptr) worker.buffer = buffers_->try_take();
     if (worker.buffer == nullptr) {
       // It may take long until one is free; somebody else has to receive then.
-      if (receiving) retire_receiver();
-      receiving = false;
+      retire_receiver(worker);
       worker.buffer = &buffers_->take();
     }
-    if (!receiving) become_receiver();
-    receiving = true;
+    become_receiver(worker);
     size_t length = 0;
-    is_open = receive(worker, length);
+    goes_on = receive(worker, length);
     if (length == 0) continue;
-    if (!may_stay_receiver(worker)) {
-      retire_receiver();
-      receiving = false;
-    }
-    process(worker, length);
-    if (receiving && receivers_.load(std::memory_order_relaxed) > receivers_wanted()) {
-      retire_receiver();
-      receiving = false;
-    }
+    if (!may_stay_receiver(worker)) retire_receiver(worker);
+    goes_on = process(worker, length);
+    if (receivers_.load(std::memory_order_relaxed) > receivers_wanted()) retire_receiver(worker);
   }
-  if (receiving) retire_receiver();
+  retire_receiver(worker);
   t_worker = nullptr;
+  if (worker.epoll >= 0) ::close(worker.epoll);
   if (worker.buffer != nullptr) buffers_->give_back(*worker.buffer);
-  if (running_.fetch_sub(1) == 1) signal_event();
+  worker.finished = true;
+  if (worker.began_ns.load() != kReplaced && running_.fetch_sub(1) == 1) signal_event();
 }
 
-void Channel::become_receiver() {
+// When it is not one already.
+void Channel::become_receiver(Worker& worker) {
   MutexLock lock(receivers_mutex_);
-  while (receivers_.load(std::memory_order_relaxed) >= receivers_wanted() && !stopping_.load())
+  while (!worker.receives && receivers_.load(std::memory_order_relaxed) >= receivers_wanted() && !stopping_.load())
     receiver_wanted_.wait(receivers_mutex_);
-  receivers_.fetch_add(1);
+  if (!std::exchange(worker.receives, true)) receivers_.fetch_add(1);
 }
 
-// Another worker takes the place when nobody else waits for requests.
-void Channel::retire_receiver() {
+// When it is one: also by who finds it caught in a call (give_up_requests()). Another worker takes the place when
+// nobody else waits for requests.
+void Channel::retire_receiver(Worker& worker) {
   MutexLock lock(receivers_mutex_);
-  if (receivers_.fetch_sub(1) == 1) receiver_wanted_.notify_one();
+  if (std::exchange(worker.receives, false) && receivers_.fetch_sub(1) == 1) receiver_wanted_.notify_one();
+}
+
+bool Channel::wait_for_request(const Worker& worker) {
+  epoll_event event;
+  if (worker.epoll >= 0) return ::epoll_wait(worker.epoll, &event, 1, -1) > 0;
+  pollfd descriptor{fuse_session_fd(session_), POLLIN, 0};
+  return ::poll(&descriptor, 1, -1) > 0;
 }
 
 // Reads one request into the worker's buffer, but for what has landed: then worker.landing is held. `length` stays 0
 // when there was none. False at the end of the connection.
 bool Channel::receive(Worker& worker, size_t& length) {
   // The landing is taken when the request is there, so that it is held during the copy only.
-  epoll_event event;
-  if (::epoll_wait(worker.epoll, &event, 1, -1) <= 0) return true;
+  if (!wait_for_request(worker)) return true;
   Landing& landing = worker.landing;
   std::shared_ptr<File> stream;
   if (streaming_.load(std::memory_order_relaxed) && odds_.are_good()) {
@@ -302,11 +315,20 @@ bool Channel::may_stay_receiver(const Worker& worker) {
   return ::poll(&descriptor, 1, 0) <= 0;
 }
 
-void Channel::process(Worker& worker, size_t length) {
+// False: meanwhile another worker has taken this one's place.
+bool Channel::process(Worker& worker, size_t length) {
   const std::span<std::byte> bytes(worker.buffer->request, length);
   const bool unnamed = wire::translate_request(bytes);
   worker.request = wire::examine_request(bytes);
   worker.request.unnamed = unnamed;
+  if (wire::needs_names(worker.request.opcode) && file_system_.store().names_stalled()) {
+    fail_request(worker.request.unique);
+    worker.request = {};
+    return true;
+  }
+  worker.unique.store(worker.request.unique, std::memory_order_relaxed);
+  worker.began_ns.store(StallWatch::monotonic_ns());
+  file_system_.replies().begin(worker.request.unique, worker.request.opcode);
   fuse_buf request{};
   request.mem = worker.buffer->request;
   request.size = length;
@@ -314,6 +336,8 @@ void Channel::process(Worker& worker, size_t length) {
   worker.request = {};
   // A write that was refused before it reached the engine.
   if (worker.landing.file != nullptr) worker.landing.file->cancel_landing(worker.landing);
+  uint64_t began = worker.began_ns.load();
+  return began != kReplaced && worker.began_ns.compare_exchange_strong(began, 0);
 }
 
 const wire::RequestFacts& Channel::current_request() {
@@ -344,10 +368,14 @@ ssize_t Channel::read_hook(int fd, void* buffer, size_t length, void*) {
   return ::read(fd, buffer, length);
 }
 
-ssize_t Channel::writev_hook(int fd, struct iovec* parts, int count, void*) {
+ssize_t Channel::writev_hook(int fd, struct iovec* parts, int count, void* user_data) {
+  const auto& header = *static_cast<const wire::OutHeader*>(parts[0].iov_base);
+  if (!static_cast<FileSystem*>(user_data)->replies().may_reply(header.unique)) {
+    errno = ENOENT;  // as when the kernel does not wait for it any more
+    return -1;
+  }
   if (t_worker == nullptr) return ::writev(fd, parts, count);
   const wire::RequestFacts& request = t_worker->request;
-  const auto& header = *static_cast<const wire::OutHeader*>(parts[0].iov_base);
   if (header.unique != request.unique || header.error != 0 || count != 2) return ::writev(fd, parts, count);
   if (request.opcode == wire::kOpcodeInit) return t_worker->channel->reply_to_init(fd, parts, count, request);
   if (request.opcode == wire::kOpcodeOpen || request.opcode == wire::kOpcodeCreate)
@@ -394,14 +422,65 @@ void Channel::stop() {
   receiver_wanted_.notify_all();
   // A signal that comes just before read() is lost, hence the repetition.
   while (!has_ended()) {
-    for (std::thread& worker : workers_) pthread_kill(worker.native_handle(), kWakeSignal);
+    {
+      MutexLock lock(workers_mutex_);
+      for (const auto& worker : workers_) pthread_kill(worker->thread.native_handle(), kWakeSignal);
+    }
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
 }
 
-void Channel::join() {
-  for (std::thread& worker : workers_) worker.join();
-  workers_.clear();
+bool Channel::join() {
+  while (!has_ended()) {
+    pollfd event{event_, POLLIN, 0};
+    ::poll(&event, 1, 1000);
+    clear_event();
+  }
+  bool all_came_back = true;
+  MutexLock lock(workers_mutex_);
+  for (const auto& worker : workers_) {
+    if (worker->finished) {
+      worker->thread.join();
+    } else {
+      worker->thread.detach();
+      all_came_back = false;
+    }
+  }
+  if (all_came_back) workers_.clear();
+  return all_came_back;
+}
+
+// --- when a drive hangs ----------------------------------------------------------------------------------------------
+
+void Channel::fail_request(uint64_t unique) {
+  wire::OutHeader header{sizeof header, -EIO, unique};
+  // Fails when the answer was on its way already, or the connection has ended.
+  (void)!::write(fuse_session_fd(session_), &header, sizeof header);
+}
+
+void Channel::give_up_requests(uint64_t since_ns) {
+  for (const uint64_t unique : file_system_.replies().give_up(since_ns)) fail_request(unique);
+  MutexLock lock(workers_mutex_);
+  const size_t count = workers_.size();
+  for (size_t i = 0; i < count; ++i) {
+    Worker& worker = *workers_[i];
+    uint64_t began = worker.began_ns.load();
+    if (began == 0 || began > since_ns) continue;  // kReplaced too
+    const uint64_t unique = worker.unique.load(std::memory_order_relaxed);
+    if (!worker.began_ns.compare_exchange_strong(began, kReplaced)) continue;  // it came back just now
+    if (file_system_.replies().give_up_one(unique)) fail_request(unique);
+    log(LogLevel::kError, "a thread is caught in a call to a drive that does not answer; another takes its place");
+    retire_receiver(worker);
+    if (has_ended() || stopping_) {
+      if (running_.fetch_sub(1) == 1) signal_event();
+    } else {
+      start_worker();
+    }
+  }
+}
+
+void Channel::disconnect() {
+  ::close(fuse_session_fd(session_));
 }
 
 }  // namespace fpfs

@@ -74,7 +74,14 @@ class Channel {
   void unmount();
   // Makes the workers return although the kernel keeps the connection (a lazy unmount with files still open).
   void stop();
-  void join();
+  // Waits for the workers. False: some are caught in calls to a drive that hangs, and are left behind. The process must
+  // end then without destroying what they use.
+  bool join();
+  // While a drive hangs: answers, with EIO, requests that began at or before `since_ns` and that nobody answered, and
+  // puts a new worker in the place of each that is caught with one.
+  void give_up_requests(uint64_t since_ns);
+  // Ends the connection: the kernel fails what it still waits for.
+  void disconnect();
 
   // --- for operations, on a worker's thread, while it handles a request
   // ------------------------------------------------
@@ -90,14 +97,17 @@ class Channel {
  private:
   Channel(FileSystem& file_system, std::unique_ptr<ReceiveBuffers> buffers, unsigned threads);
   Status open_session(const MountOptions& options);
-  void serve(int epoll);
-  void become_receiver();
-  void retire_receiver();
+  void start_worker() FPFS_REQUIRES(workers_mutex_);
+  void serve(Worker& worker);
+  bool wait_for_request(const Worker& worker);
+  void become_receiver(Worker& worker);
+  void retire_receiver(Worker& worker);
   unsigned receivers_wanted() const { return streaming_.load(std::memory_order_relaxed) ? 1 : kReceivers; }
   bool receive(Worker& worker, size_t& length);
   void settle_landing(Worker& worker, size_t length);
   bool may_stay_receiver(const Worker& worker);
-  void process(Worker& worker, size_t length);
+  bool process(Worker& worker, size_t length);
+  void fail_request(uint64_t unique);
   void signal_event();
   static ssize_t read_hook(int fd, void* buffer, size_t length, void* user_data);
   static ssize_t writev_hook(int fd, struct iovec* parts, int count, void* user_data);
@@ -109,8 +119,8 @@ class Channel {
   std::unique_ptr<ReceiveBuffers> buffers_;
   fuse_session* session_ = nullptr;
   int event_ = -1;
-  std::vector<int> epolls_;  // by worker
-  std::vector<std::thread> workers_;
+  Mutex workers_mutex_;
+  std::vector<std::unique_ptr<Worker>> workers_ FPFS_GUARDED_BY(workers_mutex_);
   std::atomic<unsigned> running_{0};
   std::atomic<bool> live_{false};
   std::atomic<bool> stopping_{false};

@@ -73,13 +73,7 @@ Launcher Launcher::launch(bool foreground) {
 }
 
 void Launcher::report_live() {
-  if (pipe_ < 0) return;
-  const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
-  for (int descriptor = 0; descriptor <= 2 && null >= 0; ++descriptor) ::dup2(null, descriptor);
-  if (null > 2) ::close(null);
-  write_all(pipe_, std::string(1, kLive));
-  ::close(pipe_);
-  pipe_ = -1;
+  if (pipe_ >= 0) report(std::string(1, kLive));
 }
 
 void Launcher::report_failure(const std::string& message) {
@@ -87,7 +81,15 @@ void Launcher::report_failure(const std::string& message) {
     print_error(message);
     return;
   }
-  write_all(pipe_, message);
+  report(message);
+}
+
+// Lets go of the caller's terminal and pipes first: a daemon that ends may be kept by a drive that hangs.
+void Launcher::report(const std::string& text) {
+  const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+  for (int descriptor = 0; descriptor <= 2 && null >= 0; ++descriptor) ::dup2(null, descriptor);
+  if (null > 2) ::close(null);
+  write_all(pipe_, text);
   ::close(pipe_);
   pipe_ = -1;
 }

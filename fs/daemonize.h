@@ -17,14 +17,15 @@ class Launcher {
   // not, after printing the reason). With `foreground` nothing is forked.
   static Launcher launch(bool foreground);
 
-  // The mount works: the parent exits 0. In the background stdin, stdout and stderr become /dev/null, so that nothing
-  // holds the caller's terminal or pipes.
+  // The mount works: the parent exits 0. In the background stdin, stdout and stderr become /dev/null with either
+  // report, so that nothing holds the caller's terminal or pipes.
   void report_live();
   // The daemon will end with exit status 1; prints the one line that says why.
   void report_failure(const std::string& message);
 
  private:
   explicit Launcher(int pipe) : pipe_(pipe) {}
+  void report(const std::string& text);
   int pipe_;  // to the parent; -1 in the foreground, and after the report
 };
 

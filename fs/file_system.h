@@ -21,6 +21,7 @@
 #include "fs/inode_table.h"
 #include "fs/node_pruner.h"
 #include "fs/open_handles.h"
+#include "fs/reply_watch.h"
 
 namespace fpfs {
 
@@ -45,6 +46,7 @@ class FileSystem {
   InodeTable& inodes() { return inodes_; }
   OpenHandles& handles() { return handles_; }
   Scrub& scrub() { return scrub_; }
+  ReplyWatch& replies() { return replies_; }
   const Settings& settings() const { return settings_; }
   double uptime_seconds() const {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - started_).count();
@@ -104,6 +106,7 @@ class FileSystem {
   NodePruner pruner_;
   std::atomic<bool> pruning_{false};
   Scrub scrub_;
+  ReplyWatch replies_;
   CallPool<ReadCall> read_calls_;
   CallPool<WriteCall> write_calls_;
   CallPool<ControlCall> control_calls_;

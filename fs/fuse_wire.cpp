@@ -52,6 +52,30 @@ RequestFacts examine_request(std::span<const std::byte> request) {
   return facts;
 }
 
+bool needs_names(uint32_t opcode) {
+  switch (opcode) {
+    case kOpcodeForget:
+    case kOpcodeGetAttributes:
+    case kOpcodeRead:
+    case kOpcodeWrite:
+    case kOpcodeStatfs:
+    case kOpcodeRelease:
+    case kOpcodeFsync:
+    case kOpcodeGetXattr:
+    case kOpcodeFlush:
+    case kOpcodeInit:
+    case kOpcodeReleaseDirectory:
+    case kOpcodeInterrupt:
+    case kOpcodeDestroy:
+    case kOpcodeIoctl:
+    case kOpcodeForgetMany:
+    case kOpcodeSeek:
+      return false;
+    default:
+      return true;
+  }
+}
+
 bool translate_request(std::span<std::byte> request) {
   InHeader header;
   if (!read_struct(request, 0, header) || header.opcode != kOpcodeTemporaryFile) return false;

@@ -49,12 +49,19 @@ constexpr uint32_t kOpcodeGetAttributes = 3;
 constexpr uint32_t kOpcodeOpen = 14;
 constexpr uint32_t kOpcodeRead = 15;
 constexpr uint32_t kOpcodeWrite = 16;
+constexpr uint32_t kOpcodeStatfs = 17;
 constexpr uint32_t kOpcodeRelease = 18;
+constexpr uint32_t kOpcodeFsync = 20;
 constexpr uint32_t kOpcodeGetXattr = 22;
 constexpr uint32_t kOpcodeFlush = 25;
 constexpr uint32_t kOpcodeInit = 26;
+constexpr uint32_t kOpcodeReleaseDirectory = 29;
 constexpr uint32_t kOpcodeCreate = 35;
+constexpr uint32_t kOpcodeInterrupt = 36;
+constexpr uint32_t kOpcodeDestroy = 38;
+constexpr uint32_t kOpcodeIoctl = 39;
 constexpr uint32_t kOpcodeForgetMany = 42;
+constexpr uint32_t kOpcodeSeek = 46;
 constexpr uint32_t kOpcodeTemporaryFile = 51;
 
 struct InitIn {
@@ -152,6 +159,10 @@ bool is_write_at(std::span<const std::byte> request, uint64_t offset);
 uint64_t write_handle(std::span<const std::byte> request);
 
 RequestFacts examine_request(std::span<const std::byte> request);
+
+// Whether the request looks at the tree, so that it cannot be served while the drive with the names hangs. Not so:
+// content of open files, attributes of nodes in memory, the mount's own state, and what ends something.
+bool needs_names(uint32_t opcode);
 
 // TMPFILE (O_TMPFILE), which libfuse 3.14 does not know, has the arguments and the answer of CREATE: the request is
 // turned into one. Returns true when it was.

@@ -8,17 +8,11 @@
 
 #include "engine/base/log.h"
 #include "fs/daemonize.h"
-#include "fs/mount_point.h"
 #include "fs/mount_process.h"
 #include "fs/options.h"
 
 namespace fpfs {
 namespace {
-
-Status prepare(MountOptions& options) {
-  FPFS_RETURN_IF_ERROR(make_paths_absolute(options));
-  return check_mount_point(options.mount_point, options.directories, options.nonempty);
-}
 
 int fail(const Status& status) {
   print_error(status.message());
@@ -36,7 +30,7 @@ int mount_main(const std::vector<std::string>& arguments) {
     std::puts("fastpersistfs " FPFS_VERSION);
     return 0;
   }
-  Status status = prepare(*options);
+  Status status = make_paths_absolute(*options);
   if (!status.is_ok()) return fail(status);
 
   Launcher launcher = Launcher::launch(options->foreground);

@@ -31,6 +31,8 @@ constexpr seconds kLiveMax{60};
 // After a signal: how long files may stay open in other processes before they get EIO.
 constexpr seconds kOpenFilesMax{10};
 constexpr milliseconds kRetry{50};
+// With a drive that hangs: how long the end waits for the others after their commits.
+constexpr uint64_t kLeaveAfterCommitNs = 2'000'000'000;
 constexpr rlim_t kDescriptorsWanted = 1024 * 1024;
 constexpr int kNice = -10;
 constexpr unsigned kReadAheadKib = 1024;  // one whole request
@@ -92,6 +94,13 @@ Status MountProcess::run(Launcher& launcher) {
   if (signals_ < 0) return Status::from_errno(errno, "make a signalfd");
   raise_descriptor_limit();
   raise_priority();  // inherited by all threads
+  launcher_ = &launcher;
+  environment_.watch()->start(milliseconds(options_.store.io_timeout_ms));
+  stall_listener_ = environment_.watch()->add_listener([this](StallWatch::Domain domain) { on_stall(domain); });
+  {
+    const StallWatch::Call looking(*environment_.watch(), StallWatch::kElsewhere);  // at members too
+    FPFS_RETURN_IF_ERROR(check_mount_point(options_.mount_point, options_.directories, options_.nonempty));
+  }
   FPFS_RETURN_IF_ERROR(open_store());
   Status status = start();
   if (status.is_ok()) status = serve(launcher);
@@ -127,7 +136,9 @@ Status MountProcess::start() {
   settings.mount_point = options_.mount_point;
   settings.source = options_.source;
   file_system_ = std::make_unique<FileSystem>(environment_, *store_, std::move(settings), root);
-  FPFS_ASSIGN_OR_RETURN(channel_, Channel::mount(*file_system_, options_, thread_count(options_)));
+  FPFS_ASSIGN_OR_RETURN(auto channel, Channel::mount(*file_system_, options_, thread_count(options_)));
+  const MutexLock lock(channel_mutex_);
+  channel_ = std::move(channel);
   channel_->start();
   return Status::ok();
 }
@@ -147,6 +158,7 @@ Status MountProcess::serve(Launcher& launcher) {
   }
   file_system_->set_cached_reads(raise_read_ahead(options_.mount_point, kReadAheadKib));
   file_system_->scrub().open();
+  stage_ = Stage::kServing;
   launcher.report_live();
   log(LogLevel::kInfo, "{} mounted at {}, {} threads", options_.source, options_.mount_point, thread_count(options_));
   wait_for_end();
@@ -182,6 +194,7 @@ void MountProcess::commit_all(ControlRequest::Kind kind) {
 // Commits, detaches the mount, and gives the processes that still have files open a bounded time to close them.
 void MountProcess::end_by_signal(int signal) {
   log(LogLevel::kInfo, "signal {}: committing everything and unmounting {}", signal, options_.mount_point);
+  begin_to_end();
   commit_all(ControlRequest::Kind::kCommit);
 
   Status detached = detach_mount(options_.mount_point);
@@ -199,21 +212,69 @@ void MountProcess::end_by_signal(int signal) {
 }
 
 Status MountProcess::close() {
+  begin_to_end();
   if (channel_ != nullptr) {
-    channel_->join();
+    const bool all_came_back = channel_->join();
+    // Files that processes still had open are closed for them, while they are known.
+    if (!all_came_back) {
+      if (!store_->read_only()) commit_all(ControlRequest::Kind::kClose);
+      leave("threads are caught in calls to it");
+    }
     file_system_->scrub().stop();
     file_system_->drain();
-    channel_ = nullptr;
-    // Files that processes still had open are closed for them, while they are known.
+    {
+      const MutexLock lock(channel_mutex_);
+      channel_ = nullptr;
+    }
     if (!store_->read_only()) commit_all(ControlRequest::Kind::kClose);
   }
+  stage_began_ns_ = StallWatch::monotonic_ns();
+  committed_ = true;
   if (file_system_ != nullptr) file_system_->handles().clear();
   file_system_ = nullptr;
   Status status = store_->close();
   store_ = nullptr;
+  stall_listener_.reset();
   if (signals_ >= 0) ::close(signals_);
   if (status.is_ok()) log(LogLevel::kInfo, "{} unmounted, everything is committed", options_.source);
   return status;
+}
+
+// --- when a drive hangs ----------------------------------------------------------------------------------------------
+
+void MountProcess::begin_to_end() {
+  if (stage_.exchange(Stage::kEnding) != Stage::kEnding) stage_began_ns_ = StallWatch::monotonic_ns();
+}
+
+void MountProcess::on_stall(StallWatch::Domain domain) {
+  const StallWatch& watch = *environment_.watch();
+  if (stage_ == Stage::kOpening) {
+    // Only the members are asked before the mount is live, so it is one of them, whichever.
+    launcher_->report_failure(watch.check(domain).message() + "; the array is not mounted");
+    ::_exit(1);
+  }
+  const uint64_t now = StallWatch::monotonic_ns();
+  const auto limit_ns = static_cast<uint64_t>(std::chrono::nanoseconds(watch.limit()).count());
+  {
+    const MutexLock lock(channel_mutex_);
+    if (channel_ != nullptr && now > limit_ns) channel_->give_up_requests(now - limit_ns);
+  }
+  if (stage_ != Stage::kEnding) return;
+  // What other drives can take is committed soon after the requests for the one that hangs were given up.
+  const uint64_t patience = committed_ ? kLeaveAfterCommitNs : 2 * limit_ns + kLeaveAfterCommitNs;
+  if (now - stage_began_ns_ > patience) leave(watch.check(domain).message());
+}
+
+void MountProcess::leave(const std::string& why) {
+  log(LogLevel::kError,
+      "{} ends without a drive that does not answer ({}); what was not committed is lost, the next mount cleans up",
+      options_.source, why);
+  {
+    const MutexLock lock(channel_mutex_);
+    // The kernel keeps a process with calls under way on such a drive; nobody else may have to wait for it.
+    if (channel_ != nullptr) channel_->disconnect();
+  }
+  ::_exit(1);
 }
 
 }  // namespace fpfs

@@ -127,6 +127,13 @@ const std::vector<Option>& own_options() {
        [](MountOptions& o, const std::string& name, const Value& v) {
          return parse_number(name, v, 1, 256, o.threads);
        }},
+      {"io_timeout", "SECONDS", "give up on a member that does not answer for so long, 0: never (default 120)",
+       [](MountOptions& o, const std::string& name, const Value& v) {
+         unsigned seconds = 0;
+         FPFS_RETURN_IF_ERROR(parse_number(name, v, 0, 86400, seconds));
+         o.store.io_timeout_ms = seconds * 1000;
+         return Status::ok();
+       }},
       {"read_ahead", "N", "chunks read ahead of a sequential reader, 0 to 1024 (0: by the number of members)",
        [](MountOptions& o, const std::string& name, const Value& v) {
          return parse_number(name, v, 0, 1024, o.store.read_ahead);

@@ -39,6 +39,7 @@ json array_report(const Store& store, const StoreStatus& status) {
 
 const char* member_state(const MemberStatus& member) {
   if (!member.present) return "missing";
+  if (member.stalled) return "stalled";
   const uint64_t errors = member.read_errors + member.write_errors + member.sync_errors + member.checksum_errors;
   return errors == 0 ? "ok" : "failing";
 }
@@ -63,6 +64,15 @@ json members_report(const StoreStatus& status) {
   return members;
 }
 
+json metadata_report(const Store& store, const StoreStatus& status) {
+  const uint16_t member = store.array().superblock().metadata_member;
+  const char* state = status.metadata_stalled ? "stalled" : status.metadata_errors > 0 ? "failing" : "ok";
+  return {{"path", store.array().metadata_path()},
+          {"member", member == kMetadataOnlyMember ? -1 : static_cast<int>(member)},
+          {"state", state},
+          {"errors", status.metadata_errors}};
+}
+
 json options_report(const FileSystem& file_system, const StoreOptions& options) {
   return {{"ro", options.array.read_only},
           {"durable", options.durable == StoreOptions::Durable::kClose ? "close" : "fsync"},
@@ -72,6 +82,7 @@ json options_report(const FileSystem& file_system, const StoreOptions& options) 
           {"queue_depth", options.queue_depth},
           {"threads", file_system.settings().threads},
           {"read_ahead", options.read_ahead},
+          {"io_timeout", options.io_timeout_ms / 1000},
           {"null_write", options.null_write}};
 }
 
@@ -124,6 +135,7 @@ std::string status_report(FileSystem& file_system) {
                   {"space", space_report(store)},
                   {"array", array_report(store, status)},
                   {"members", members_report(status)},
+                  {"metadata", metadata_report(store, status)},
                   {"options", options_report(file_system, store.options())},
                   {"buffers",
                    {{"size", status.buffer_size},

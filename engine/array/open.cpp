@@ -283,12 +283,14 @@ Result<std::unique_ptr<Array>> Array::open(Environment& environment, const std::
       return refuse(
           StatusCode::kUnsupported, found.path,
           "its filesystem does not do O_DIRECT, which the array needs; use a directory on XFS, ext4 or btrfs");
+    storage.assign_domain(found.directory.get(), i);
     FPFS_ASSIGN_OR_RETURN(ScopedHandle objects, opener.open_part(found, kObjectsName));
     member.objects = objects.release();
     FPFS_ASSIGN_OR_RETURN(member.device, storage.filesystem_of(member.objects));
     member.present = true;
   }
   FPFS_ASSIGN_OR_RETURN(ScopedHandle tree, opener.open_part(opener.metadata(), kTreeName));
+  storage.assign_domain(tree.get(), StallWatch::kTree);
   array->tree_ = tree.release();
   array->metadata_path_ = opener.metadata().path;
 
@@ -309,6 +311,7 @@ Result<std::unique_ptr<Array>> Array::open(Environment& environment, const std::
   } else {
     array->metadata_directory_ = array->members_[opener.any().metadata_member].directory;
   }
+  storage.assign_domain(array->metadata_directory_, StallWatch::kTree);
   const Result<struct stat> state = storage.stat_at(array->metadata_directory_, kStateName);
   if (!state.is_ok() && state.status().code() != StatusCode::kNotFound)
     return state.status().with_context(array->metadata_path_);

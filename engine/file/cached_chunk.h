@@ -9,7 +9,8 @@
 // member's queue thread alone touches `io`, `target` and the buffer's content while state is kLoading or kWriting.
 //
 // A chunk that is truncated away or replaced while a transfer or a reader still uses its buffer is detached: no longer
-// in the table, freed when the last user is gone.
+// in the table, freed when the last user is gone. So is one whose transfer was given up on, because its member hangs:
+// whoever waits for it gets `failure`, while the buffer stays with the transfer until that has ended.
 #pragma once
 
 #include <cstdint>
@@ -36,6 +37,7 @@ struct CachedChunk {
   bool dirty = false;  // holds bytes that no write was prepared for yet
   bool detached = false;
   bool filling = false;    // a writer copies into it, without the lock
+  bool given_up = false;   // nobody waits for its transfer any more
   bool streaming = false;  // flushed because it was full, not because of a commit: preallocate ahead
   uint32_t length = 0;     // the first bytes that are content; the rest of the chunk reads as zeros
   unsigned readers = 0;

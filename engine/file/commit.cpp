@@ -41,6 +41,7 @@ bool File::fits_sidecar() const {
 void File::start_commit(ControlRequest* requests, Deferred& deferred) {
   commit_ = std::make_unique<Commit>();
   commit_->requests = requests;
+  commit_->began_ns = StallWatch::monotonic_ns();
   commit_->sync = !requests->lazy;
   commit_->closing = background_commit_;  // a writer has closed: this may be the last commit
   for (const ControlRequest* request = requests; request != nullptr; request = request->next)
@@ -240,6 +241,12 @@ void File::object_sync_done(const Status& status) FPFS_NO_THREAD_SAFETY_ANALYSIS
     failure = commit.failure;
   }
   if (failure.is_ok()) failure = context_.array_failure();
+  if (failure.is_ok()) failure = context_.check_names();
+  if (failure.is_ok()) {
+    MutexLock lock(mutex_);
+    failure = error_;  // given up meanwhile: what was reported as failed is not made durable
+    commit.appending = failure.is_ok();
+  }
   if (!failure.is_ok()) {
     finish_commit(failure, false);
     return;
@@ -321,7 +328,10 @@ Result<File::Appended> File::append_record() FPFS_NO_THREAD_SAFETY_ANALYSIS {
 
 void File::finish_commit(const Result<Appended>& outcome, bool sidecar_unknown) {
   const std::shared_ptr<File> self = shared_from_this();
-  if (sidecar_unknown) context_.fail_array(outcome.status().with_context(path()));
+  if (sidecar_unknown) {
+    context_.count_tree_error();
+    context_.fail_array(outcome.status().with_context(path()));
+  }
   Deferred deferred;
   {
     MutexLock lock(mutex_);

@@ -46,6 +46,7 @@ class FileContext {
   virtual ~FileContext() = default;
 
   Environment* environment = nullptr;
+  StallWatch* watch = nullptr;  // null in a simulation
   Array* array = nullptr;
   StripeMap stripes;
   StoreOptions options;
@@ -63,14 +64,25 @@ class FileContext {
 
   Storage& storage() const { return environment->storage(); }
 
-  // Starts a transfer; on a member that is missing (degraded) it fails at once. Its completion ends with
+  // Starts a transfer; on a member that is missing (degraded) or hangs it fails at once. Its completion ends with
   // transfer_ended().
   void submit(MemberIndex member, IoRequest& io) {
     transfers.fetch_add(1, std::memory_order_relaxed);
-    if (queues[member] != nullptr)
-      queues[member]->submit(io);
-    else
+    if (queues[member] == nullptr)
       io.complete(io, Status::error(StatusCode::kIoError, "the member is missing"));
+    else if (watch != nullptr && watch->is_stalled(member))
+      io.complete(io, watch->check(member));
+    else
+      queues[member]->submit(io);
+  }
+
+  // Whether the tree answers. Asked before its state is changed: what was never begun leaves nothing unknown.
+  Status check_names() const { return watch != nullptr ? watch->check(StallWatch::kTree) : Status::ok(); }
+
+  // A sidecar or a directory could not be written or synced.
+  void count_tree_error() {
+    const uint16_t member = array->superblock().metadata_member;
+    if (member < stripes.member_count) counters[member].sync_errors.fetch_add(1, std::memory_order_relaxed);
   }
 
   void transfer_ended() { transfers.fetch_sub(1, std::memory_order_release); }

@@ -133,7 +133,7 @@ CachedChunk& File::adopt_buffer(Buffer& buffer, ChunkIndex index) {
   chunk.buffer = &buffer;
   chunk.index = index;
   chunk.state = CachedChunk::State::kReady;
-  chunk.dirty = chunk.detached = chunk.filling = chunk.streaming = false;
+  chunk.dirty = chunk.detached = chunk.filling = chunk.streaming = chunk.given_up = false;
   chunk.length = 0;
   chunk.readers = 0;
   chunk.target = Extent();
@@ -170,6 +170,7 @@ void File::settle(CachedChunk& chunk, bool cold, Deferred& deferred) {
   if (chunk.state == State::kLoading || chunk.state == State::kWriting) return;
   wake(chunk, deferred);
   if (chunk.detached) {
+    if (!detached_in_transfer_.empty()) std::erase(detached_in_transfer_, &chunk);
     --detached_;
     free_chunk(chunk);
   } else if (chunk.state == State::kFailed) {
@@ -190,6 +191,8 @@ void File::detach(CachedChunk& chunk, Deferred& deferred) {
   table_.remove(chunk);
   chunk.detached = true;
   ++detached_;
+  if (chunk.state == CachedChunk::State::kLoading || chunk.state == CachedChunk::State::kWriting)
+    detached_in_transfer_.push_back(&chunk);
   wake(chunk, deferred);
   settle(chunk, true, deferred);
 }

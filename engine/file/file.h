@@ -1,5 +1,5 @@
 // File: the content of one open regular file. Write path (write_path.cpp), read path (read_path.cpp), commit
-// (commit.cpp), truncation and hole punching (control.cpp).
+// (commit.cpp), truncation and hole punching (control.cpp), what a member that hangs means for it (give_up.cpp).
 //
 // All content passes through CachedChunks in pool buffers:
 //   write → copied into a chunk → reply → (chunk full, or commit, or pool pressure) flush: hash and O_DIRECT write by
@@ -105,6 +105,8 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   void name_given(Handle directory);     // takes ownership; a file made without a name was linked
   // Flushes dirty chunks because the pool is short of buffers.
   void flush_for_pressure();
+  // A member, or the tree, hangs: whatever waits for it gets `failure` now. May be called again and again.
+  void member_stalled(StallWatch::Domain domain, const Status& failure);
   // Store is going away without a commit (a crash, or a failed file): forget everything.
   void abandon();
 
@@ -151,6 +153,9 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
     bool closing = false;
     bool sync = true;
     bool after_unsynced = false;  // the record before may not be durable
+    bool appending = false;       // under mutex_: the sidecar may be changing
+    bool given_up = false;        // under mutex_: its requests were answered
+    uint64_t began_ns = 0;        // StallWatch::monotonic_ns()
     Handle new_name_in = kNoHandle;
     std::atomic<unsigned> pending{0};
     Mutex mutex;
@@ -208,10 +213,19 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   static void complete_load(IoRequest& io, const Status& status);
   static void end_load(CachedChunk& chunk, const IoRequest& io, const Status& status);
   void finish_load(CachedChunk& chunk, const Status& status);
+  static void count_load(MemberCounters& counters, const IoRequest& io, const Status& outcome);
+  static Status no_buffer_comes();
   static Status check_loaded(const FileContext& context, const ObjectSet& objects, ChunkIndex chunk,
                              const Extent& extent, const IoRequest& io);
-  static void start_verification(void* job);
+
+  // verify_chunk.cpp
+  struct Verification;
+  static void start_verification(Verification& job);
   static void end_verification(IoRequest& io, const Status& status);
+  static void conclude(std::unique_ptr<Verification> job, const Status& status);
+  void forget(Verification& job) FPFS_REQUIRES(mutex_);
+  std::vector<std::function<void(const Status&)>> give_up_verifications(StallWatch::Domain domain)
+      FPFS_REQUIRES(mutex_);
   bool has_moved(ChunkIndex chunk, const Extent& extent) const;
   Status describe(const Status& status, ChunkIndex chunk, const Extent& extent, const ObjectSet& objects) const;
 
@@ -241,6 +255,12 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   static void complete_with(Deferred& deferred, ControlRequest& request, const Status& status);
   struct ZeroEdges;
   void zero_edges_then_punch(ControlRequest& request);
+
+  // give_up.cpp
+  void give_up_loads(StallWatch::Domain domain, const Status& failure, Deferred& deferred) FPFS_REQUIRES(mutex_);
+  bool writes_to(StallWatch::Domain domain) const FPFS_REQUIRES(mutex_);
+  bool commit_is_caught(StallWatch::Domain domain) const FPFS_REQUIRES(mutex_);
+  void give_up_writes(StallWatch::Domain domain, const Status& failure, Deferred& deferred) FPFS_REQUIRES(mutex_);
 
   // commit.cpp
   bool needs_commit() const FPFS_REQUIRES(mutex_) { return modified_ || new_name_ || unsynced_; }
@@ -300,6 +320,8 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   unsigned dirty_count_ FPFS_GUARDED_BY(mutex_) = 0;
   unsigned writes_in_flight_ FPFS_GUARDED_BY(mutex_) = 0;
   unsigned detached_ FPFS_GUARDED_BY(mutex_) = 0;
+  std::vector<CachedChunk*> detached_in_transfer_ FPFS_GUARDED_BY(mutex_);
+  Verification* verifications_ FPFS_GUARDED_BY(mutex_) = nullptr;  // under way
   Status error_ FPFS_GUARDED_BY(mutex_);
 
   // Since the last consistent point.

@@ -31,6 +31,9 @@ struct StoreOptions {
   uint64_t spare_least = 4 * kMiB;
   // With Durable::kFsync: a file that was closed is committed in the background after this long.
   unsigned background_commit_ms = 1000;
+  // A member that does not answer for this long is given up on until it does (engine/io/stall_watch.h). 0: never.
+  // Well above the 30 s that kernels give an NVMe command before they reset the drive, so that resets are survived.
+  unsigned io_timeout_ms = 120'000;
 };
 
 }  // namespace fpfs

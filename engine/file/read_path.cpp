@@ -20,6 +20,7 @@ void File::read(ReadRequest& request) {
   request.pinned_count = 0;
   request.bytes = 0;
   request.iov_count = 0;
+  request.waiter.expired = false;
   continue_read(request);
 }
 
@@ -59,6 +60,10 @@ File::Step File::pin_range(ReadRequest& request, Deferred& deferred, Status& fai
     failure = error_;
     return Step::kFailed;
   }
+  if (request.waiter.expired) {
+    failure = no_buffer_comes();
+    return Step::kFailed;
+  }
   if (request.pinned_count == 0) {
     request.bytes =
         request.offset >= size_ ? 0 : static_cast<uint32_t>(std::min<uint64_t>(request.length, size_ - request.offset));
@@ -70,12 +75,12 @@ File::Step File::pin_range(ReadRequest& request, Deferred& deferred, Status& fai
   for (unsigned i = 0; i < request.pinned_count; ++i) {
     CachedChunk* chunk = request.pinned[i];
     if (chunk == nullptr) continue;
-    if (chunk->state == CachedChunk::State::kLoading) {
+    if (chunk->state == CachedChunk::State::kLoading && !chunk->given_up) {
       request.next = chunk->waiting_reads;
       chunk->waiting_reads = &request;
       return Step::kParked;
     }
-    if (chunk->state == CachedChunk::State::kFailed) {
+    if (chunk->state == CachedChunk::State::kFailed || chunk->given_up) {
       failure = chunk->failure;
       unpin_all(request, deferred);
       return Step::kFailed;
@@ -201,8 +206,7 @@ void File::read_ahead(ReadCursor& cursor, uint64_t offset, uint32_t length, Defe
   }
 }
 
-namespace {
-void count_load(MemberCounters& counters, const IoRequest& io, const Status& outcome) {
+void File::count_load(MemberCounters& counters, const IoRequest& io, const Status& outcome) {
   if (outcome.is_ok()) {
     counters.bytes_read.fetch_add(io.transferred, std::memory_order_relaxed);
     return;
@@ -210,7 +214,6 @@ void count_load(MemberCounters& counters, const IoRequest& io, const Status& out
   (outcome.code() == StatusCode::kCorruption ? counters.checksum_errors : counters.read_errors)
       .fetch_add(1, std::memory_order_relaxed);
 }
-}  // namespace
 
 // --- loads ----------------------------------------------------------------------------------------------------------
 
@@ -312,77 +315,6 @@ Status File::describe(const Status& status, ChunkIndex chunk, const Extent& exte
                                 context_.array->member(extent.member).path,
                                 Array::object_name(objects.file(), objects.generation()), offset))
       .at(extent.member, offset, extent.stored_length);
-}
-
-// --- verify on demand -----------------------------------------------------------------------------------------------
-
-namespace {
-// One chunk read into a buffer of its own, past the cache.
-struct Verification {
-  std::shared_ptr<File> file;
-  std::shared_ptr<ObjectSet> objects;
-  ChunkIndex chunk = 0;
-  Extent extent;
-  Buffer* buffer = nullptr;
-  BufferPool::Waiter waiter;
-  IoRequest io;
-  std::function<void(const Status&)> done;
-};
-}  // namespace
-
-void File::verify_chunk(ChunkIndex chunk, std::function<void(const Status&)> done) {
-  auto job = std::make_unique<Verification>();
-  {
-    MutexLock lock(mutex_);
-    job->extent = extents_.get(chunk);
-    job->objects = objects_;
-  }
-  if (!job->extent.exists()) return done(Status::ok());
-  job->file = shared_from_this();
-  job->chunk = chunk;
-  job->done = std::move(done);
-  job->waiter.owner = job.get();
-  job->waiter.ready = [](BufferPool::Waiter& waiter) { start_verification(waiter.owner); };
-  start_verification(job.release());
-}
-
-bool File::has_moved(ChunkIndex chunk, const Extent& extent) const {
-  MutexLock lock(mutex_);
-  return !(extents_.get(chunk) == extent);
-}
-
-void File::start_verification(void* pointer) {
-  auto* job = static_cast<Verification*>(pointer);
-  FileContext& context = job->file->context_;
-  if (!context.pool->acquire(1, &job->buffer, &job->waiter, nullptr)) return;
-  job->io.kind = IoRequest::Kind::kRead;
-  job->io.data = job->buffer->data;
-  job->io.offset = job->extent.slot * context.stripes.chunk_size;
-  job->io.length = static_cast<uint32_t>(round_up(job->extent.stored_length, kIoAlignment));
-  job->io.owner = job;
-  job->io.prepare = [](IoRequest& io) {
-    auto* self = static_cast<Verification*>(io.owner);
-    return open_for_load(*self->objects, self->extent.member, io);
-  };
-  job->io.complete = [](IoRequest& io, const Status& status) {
-    FileContext& shared = static_cast<Verification*>(io.owner)->file->context_;
-    end_verification(io, status);
-    shared.transfer_ended();
-  };
-  context.submit(job->extent.member, job->io);
-}
-
-void File::end_verification(IoRequest& io, const Status& status) {
-  const std::unique_ptr<Verification> self(static_cast<Verification*>(io.owner));
-  FileContext& context = self->file->context_;
-  Status outcome = status;
-  if (outcome.is_ok()) outcome = check_loaded(context, *self->objects, self->chunk, self->extent, io);
-  context.pool->release(*self->buffer);
-  if (!outcome.is_ok() && self->file->has_moved(self->chunk, self->extent))
-    return self->file->verify_chunk(self->chunk, std::move(self->done));  // replaced meanwhile: look at the new place
-  count_load(context.counters[self->extent.member], io, outcome);
-  if (!outcome.is_ok()) outcome = self->file->describe(outcome, self->chunk, self->extent, *self->objects);
-  self->done(outcome);
 }
 
 }  // namespace fpfs

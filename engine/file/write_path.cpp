@@ -26,6 +26,7 @@ void File::write(WriteRequest& request) {
   request.done = 0;
   request.active = false;
   request.granted = nullptr;
+  request.waiter.expired = false;
   if (request.landing != nullptr) {
     FPFS_CHECK(request.landing->file.get() == this && request.landing->offset == request.offset,
                "what landed are the bytes of this write");
@@ -117,6 +118,10 @@ void File::continue_write(WriteRequest& request) {
 }
 
 File::Step File::write_some(WriteRequest& request, Deferred& deferred, Status& failure) {
+  if (request.waiter.expired) {
+    failure = no_buffer_comes();
+    return Step::kFailed;
+  }
   if (!request.active) {
     if (controls_head_ != nullptr) {
       request.next = nullptr;
@@ -349,7 +354,6 @@ void File::end_flush(CachedChunk& chunk, const IoRequest& io, const Status& stat
   const std::shared_ptr<File> file = std::move(chunk.keep);
   const std::shared_ptr<ObjectSet> objects = std::move(chunk.objects);
   MemberCounters& counters = file->context_.counters[chunk.target.member];
-  file->context_.writes_in_flight.fetch_sub(1, std::memory_order_relaxed);
   if (status.is_ok()) {
     counters.bytes_written.fetch_add(io.length, std::memory_order_relaxed);
     objects->touch(chunk.target.member);
@@ -366,6 +370,7 @@ void File::finish_flush(CachedChunk& chunk, const ObjectSet& objects, const Stat
     MutexLock lock(mutex_);
     --writes_in_flight_;
     context_.room->remove_in_flight(chunk.target.member, context_.stripes.chunk_size);
+    if (!chunk.given_up) context_.writes_in_flight.fetch_sub(1, std::memory_order_relaxed);
     if (abandoned_) return;
     chunk.state = CachedChunk::State::kReady;
     // After a truncation to nothing the slots counted here are those of a new generation's objects.

@@ -7,12 +7,14 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "engine/base/check.h"
 #include "engine/base/units.h"
 #include "engine/io/named_thread.h"
+#include "engine/io/stall_watch.h"
 
 namespace fpfs {
 namespace {
@@ -129,6 +131,49 @@ void AioQueue::sleep() {
   sleeping_.store(false);
 }
 
+// From any thread, while this queue's own may be caught in a system call.
+void AioQueue::fail_waiting(const Status& failure) {
+  IoRequest* waiting = nullptr;
+  {
+    const MutexLock lock(pending_mutex_);
+    take_inbox();
+    waiting = std::exchange(pending_head_, nullptr);
+    pending_tail_ = nullptr;
+  }
+  while (waiting != nullptr) {
+    IoRequest& request = *waiting;
+    waiting = request.next;
+    request.next = nullptr;
+    request.done = request.transferred = 0;
+    subtract(counted_.waiting, 1);
+    complete(request, place(request, failure));
+  }
+}
+
+uint64_t AioQueue::oldest_transfer_ns() const {
+  uint64_t oldest = 0;
+  for (const Slot& slot : slots_) {
+    const uint64_t began = slot.began_ns.load(std::memory_order_relaxed);
+    if (began != 0 && (oldest == 0 || began < oldest)) oldest = began;
+  }
+  return oldest;
+}
+
+// The next request to prepare; null when there is none.
+IoRequest* AioQueue::next_pending() {
+  const MutexLock lock(pending_mutex_);
+  IoRequest* const request = pending_head_;
+  if (request == nullptr) return nullptr;
+  pending_head_ = request->next;
+  request->next = nullptr;
+  return request;
+}
+
+bool AioQueue::has_pending() {
+  const MutexLock lock(pending_mutex_);
+  return pending_head_ != nullptr;
+}
+
 void AioQueue::take_inbox() {
   IoRequest* newest = inbox_.exchange(nullptr);
   if (newest == nullptr) return;
@@ -147,7 +192,10 @@ void AioQueue::take_inbox() {
 
 void AioQueue::run() {
   for (;;) {
-    take_inbox();
+    {
+      const MutexLock lock(pending_mutex_);
+      take_inbox();
+    }
     bool progress = false;
     if (repeating_ != nullptr || !repetitions_.empty()) {
       progress = submit_repetition();
@@ -157,8 +205,8 @@ void AioQueue::run() {
     }
     progress |= reap();
     if (progress) continue;
-    if (in_flight_ == 0 && ready_.empty() && repetitions_.empty() && pending_head_ == nullptr && stopping_.load() &&
-        inbox_.load() == nullptr)
+    if (in_flight_ == 0 && ready_.empty() && repetitions_.empty() && stopping_.load() && inbox_.load() == nullptr &&
+        !has_pending())
       return;
     sleep();
   }
@@ -168,10 +216,10 @@ void AioQueue::run() {
 bool AioQueue::prepare_some() {
   const size_t batch = in_flight_ < kBusyInFlight ? 1 : kBatchMax;
   bool progress = false;
-  while (pending_head_ != nullptr && !free_slots_.empty() && ready_.size() < batch) {
-    IoRequest& request = *pending_head_;
-    pending_head_ = request.next;
-    request.next = nullptr;
+  while (!free_slots_.empty() && ready_.size() < batch) {
+    IoRequest* const next = next_pending();
+    if (next == nullptr) break;
+    IoRequest& request = *next;
     request.done = request.transferred = 0;
     progress = true;
     if (request.prepare != nullptr) {
@@ -219,7 +267,12 @@ void AioQueue::fill(Slot& slot) {
 bool AioQueue::submit_ready(size_t count_max) {
   if (count_max == 0) return false;
   const uint64_t now = monotonic_ns();
-  for (size_t i = 0; i < count_max; ++i) static_cast<Slot*>(ready_[i]->data)->request->submitted_ns = now;
+  const uint64_t coarse_now = StallWatch::monotonic_ns();
+  for (size_t i = 0; i < count_max; ++i) {
+    auto& slot = *static_cast<Slot*>(ready_[i]->data);
+    slot.request->submitted_ns = now;
+    slot.began_ns.store(coarse_now, std::memory_order_relaxed);  // also of a call of io_submit that does not return
+  }
   const int result = ::io_submit(context_, static_cast<long>(count_max), ready_.data());
   if (result > 0) {
     const auto count = static_cast<unsigned>(result);
@@ -274,6 +327,7 @@ bool AioQueue::reap() {
 
 void AioQueue::transferred(Slot& slot, int64_t result) {
   IoRequest& request = *slot.request;
+  slot.began_ns.store(0, std::memory_order_relaxed);
   add(counted_.transfer_ns, monotonic_ns() - request.submitted_ns);
   add(counted_.transfers, 1);
   if (result == -EIO && request.kind == IoRequest::Kind::kRead && !slot.repeated) {
@@ -317,6 +371,7 @@ Status AioQueue::judge_short(const IoRequest& request, unsigned continuations, b
 void AioQueue::finish(Slot& slot, const Status& status) {
   IoRequest& request = *slot.request;
   slot.request = nullptr;
+  slot.began_ns.store(0, std::memory_order_relaxed);
   if (repeating_ == &slot) repeating_ = nullptr;
   free_slots_.push_back(&slot);
   request.transferred = request.done;

@@ -20,6 +20,7 @@
 #include <thread>
 #include <vector>
 
+#include "engine/base/mutex.h"
 #include "engine/io/io_queue.h"
 
 namespace fpfs {
@@ -43,6 +44,8 @@ class AioQueue final : public IoQueue {
   // Waits until everything that was submitted has completed. No submit() by others may run or follow.
   ~AioQueue() override;
   void submit(IoRequest& request) override;
+  void fail_waiting(const Status& failure) override;
+  uint64_t oldest_transfer_ns() const override;
   Counters counters() const;
 
  private:
@@ -52,11 +55,14 @@ class AioQueue final : public IoQueue {
     IoRequest* request = nullptr;
     unsigned continuations = 0;
     bool repeated = false;
+    std::atomic<uint64_t> began_ns{0};  // given to the kernel; 0: not there
   };
 
   AioQueue(int member, unsigned depth, io_context_t context, int event);
   void run();
-  void take_inbox();
+  void take_inbox() FPFS_REQUIRES(pending_mutex_);
+  IoRequest* next_pending();
+  bool has_pending();
   bool prepare_some();
   bool submit_ready(size_t count_max);
   bool submit_repetition();
@@ -78,9 +84,12 @@ class AioQueue final : public IoQueue {
   std::atomic<bool> sleeping_{false};
   std::atomic<bool> stopping_{false};
 
+  // Taken from the inbox, in order of arrival. The thread's, but for fail_waiting().
+  Mutex pending_mutex_;
+  IoRequest* pending_head_ FPFS_GUARDED_BY(pending_mutex_) = nullptr;
+  IoRequest* pending_tail_ FPFS_GUARDED_BY(pending_mutex_) = nullptr;
+
   // The thread's own.
-  IoRequest* pending_head_ = nullptr;  // taken from the inbox, in order of arrival
-  IoRequest* pending_tail_ = nullptr;
   std::vector<Slot> slots_;
   std::vector<Slot*> free_slots_;
   std::vector<struct iocb*> ready_;  // prepared, to be given to io_submit; at most depth_

@@ -9,6 +9,7 @@
 
 #include "engine/base/check.h"
 #include "engine/base/units.h"
+#include "engine/io/stall_watch.h"
 
 namespace fpfs {
 namespace {
@@ -207,6 +208,8 @@ void BufferPool::enqueue(Waiter& waiter, bool at_head) {
   else
     (waiters_head_ == nullptr ? waiters_head_ : waiters_tail_->next) = &waiter;
   if (waiter.next == nullptr) waiters_tail_ = &waiter;
+  waiter.expired = false;
+  if (!at_head) waiter.since_ns = StallWatch::monotonic_ns();
   waiting_.fetch_add(1);
   if (!at_head) ++counters_.waits;
 }
@@ -227,6 +230,33 @@ void BufferPool::run_waiters() {
 
 void BufferPool::retry_waiters() {
   wake(true);
+}
+
+void BufferPool::expire_waiters(uint64_t since_ns) {
+  Waiter* expired = nullptr;
+  {
+    MutexLock lock(mutex_);
+    for (Waiter** link = &waiters_head_; *link != nullptr;) {
+      Waiter* const waiter = *link;
+      if (waiter->since_ns > since_ns) {
+        link = &waiter->next;
+        continue;
+      }
+      *link = waiter->next;
+      waiting_.fetch_sub(1);
+      waiter->expired = true;
+      waiter->next = expired;
+      expired = waiter;
+    }
+    waiters_tail_ = waiters_head_;
+    while (waiters_tail_ != nullptr && waiters_tail_->next != nullptr) waiters_tail_ = waiters_tail_->next;
+  }
+  while (expired != nullptr) {
+    Waiter* const waiter = expired;
+    expired = waiter->next;
+    waiter->ready(*waiter);
+  }
+  run_waiters();
 }
 
 void BufferPool::wake(bool is_retry) {

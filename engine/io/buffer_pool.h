@@ -68,6 +68,9 @@ class BufferPool {
     // its place at the head).
     void (*ready)(Waiter& waiter) = nullptr;
     void* owner = nullptr;
+    // Set by expire_waiters(), which calls `ready` then: no buffer will come; the callee gives up.
+    bool expired = false;
+    uint64_t since_ns = 0;  // StallWatch::monotonic_ns() when it was queued
   };
   struct Counters {
     uint64_t total = 0, free = 0, evictable = 0, waiting = 0;
@@ -105,6 +108,9 @@ class BufferPool {
   void run_waiters();
   // The same, as the answer to a RetryHook.
   void retry_waiters();
+  // Calls every waiter that was queued at or before `since_ns`, marked as expired: when transfers that hang keep the
+  // buffers, waiting has to end.
+  void expire_waiters(uint64_t since_ns);
 
   // Before the first use.
   void set_pressure_hook(PressureHook hook, void* context);

@@ -7,6 +7,7 @@
 
 #include "engine/io/executor.h"
 #include "engine/io/io_queue.h"
+#include "engine/io/stall_watch.h"
 #include "engine/io/storage.h"
 
 namespace fpfs {
@@ -20,6 +21,8 @@ class Environment {
   // submitted (kCancelled is never invented: a transfer that was started ends).
   virtual Result<std::unique_ptr<IoQueue>> make_queue(int member, unsigned depth) = 0;
   virtual struct timespec now() = 0;  // CLOCK_REALTIME
+  // Knows which members hang; null where nothing can (a simulation).
+  virtual StallWatch* watch() { return nullptr; }
   // True in a simulation, where nothing runs by itself, so nothing may wait for background work.
   virtual bool is_simulated() const { return false; }
   // Makes sure that this process may hold `count` handles, raising its own limit where it can. kSystem (EMFILE) when it

@@ -2,7 +2,7 @@
 //
 // The caller embeds an IoRequest in its own object and owns it until `complete` is called, exactly once per submit().
 // Both hooks run on the queue's own thread (SimIoQueue: on the test's thread, in seeded order), never on the caller's
-// and never inside submit(), so a caller may hold its locks while submitting.
+// and never inside submit(), so a caller may hold its locks while submitting. The exception is fail_waiting().
 //
 //   submit() ─→ [bounded by the caller: one request per pool buffer] ─→ prepare() ─→ transfer ─→ complete()
 //
@@ -50,6 +50,11 @@ class IoQueue {
   virtual ~IoQueue() = default;
   // Thread-safe, does not block, does not fail: failures come through complete().
   virtual void submit(IoRequest& request) = 0;
+  // For a member that hangs: completes with `failure`, on the caller's thread, every request that is not on the drive.
+  // What is on the drive keeps its memory until the drive gives it back, if ever: complete() is called then.
+  virtual void fail_waiting(const Status& failure) { static_cast<void>(failure); }
+  // Since when (StallWatch::monotonic_ns()) the oldest transfer is on the drive; 0: none is.
+  virtual uint64_t oldest_transfer_ns() const { return 0; }
 };
 
 }  // namespace fpfs

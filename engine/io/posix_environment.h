@@ -7,14 +7,18 @@
 #include "engine/io/environment.h"
 #include "engine/io/posix_storage.h"
 #include "engine/io/thread_executor.h"
+#include "engine/io/watched_storage.h"
 
 namespace fpfs {
 
-class PosixEnvironment final : public Environment {
+class PosixEnvironment : public Environment {
  public:
-  // `threads` bounds how many blocking calls (syncs, sidecar writes, removals) run at a time.
-  explicit PosixEnvironment(unsigned threads = 8) : executor_(threads) {}
-  Storage& storage() override { return storage_; }
+  // `threads` bounds how many blocking calls (syncs, sidecar writes, removals) run at a time, as long as they come
+  // back. `storage`: what makes the calls; tests pass one that hangs.
+  explicit PosixEnvironment(unsigned threads = 8, std::unique_ptr<Storage> storage = std::make_unique<PosixStorage>())
+      : storage_(std::move(storage)), watched_(*storage_, watch_), executor_(threads) {}
+  Storage& storage() override { return watched_; }
+  StallWatch* watch() override { return &watch_; }
   ThreadExecutor& executor() override { return executor_; }
   Result<std::unique_ptr<IoQueue>> make_queue(int member, unsigned depth) override;
   struct timespec now() override;
@@ -22,7 +26,9 @@ class PosixEnvironment final : public Environment {
   uint64_t random_u64() override;
 
  private:
-  PosixStorage storage_;
+  std::unique_ptr<Storage> storage_;
+  StallWatch watch_;
+  WatchedStorage watched_;
   ThreadExecutor executor_;
 };
 

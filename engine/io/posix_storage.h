@@ -14,7 +14,7 @@
 
 namespace fpfs {
 
-class PosixStorage final : public Storage {
+class PosixStorage : public Storage {
  public:
   Result<Handle> open_directory(const std::string& path) override;
   Result<Handle> open_at(Handle directory, const std::string& name, int flags, mode_t mode) override;

@@ -55,6 +55,12 @@ class Storage {
   // A second handle with other flags on what `handle` (maybe an O_PATH handle) refers to.
   virtual Result<Handle> reopen(Handle handle, int flags) = 0;
   virtual void close(Handle handle) = 0;
+  // Says what the handle, and every handle opened through it from now on, belongs to (StallWatch::Domain), for a
+  // storage that watches its calls.
+  virtual void assign_domain(Handle handle, uint16_t domain) {
+    static_cast<void>(handle);
+    static_cast<void>(domain);
+  }
   // Where a handle leads at this moment, for messages only.
   virtual std::string describe(Handle handle) { return "handle " + std::to_string(handle); }
 

@@ -1,5 +1,6 @@
 #include "engine/io/thread_executor.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "engine/base/check.h"
@@ -9,10 +10,21 @@ namespace fpfs {
 
 ThreadExecutor::ThreadExecutor(unsigned threads) {
   FPFS_CHECK(threads > 0, "an executor needs a thread");
-  threads_.reserve(threads + 1);
-  for (unsigned i = 0; i < threads; ++i)
-    threads_.push_back(start_thread("fpfs-work-" + std::to_string(i), [this] { run_tasks(); }));
-  threads_.push_back(start_thread("fpfs-timer", [this] { run_timer(); }));
+  {
+    MutexLock lock(mutex_);
+    for (unsigned i = 0; i < threads; ++i) start_worker();
+  }
+  timer_thread_ = start_thread("fpfs-timer", [this] { run_timer(); });
+}
+
+// True when the timer has to be woken, to look whether the busy threads ever come back.
+bool ThreadExecutor::want_watch() {
+  return all_are_busy() && !std::exchange(is_watched_, true);
+}
+
+void ThreadExecutor::start_worker() {
+  threads_.push_back(start_thread("fpfs-work-" + std::to_string(workers_), [this] { run_tasks(); }));
+  ++workers_;
 }
 
 ThreadExecutor::~ThreadExecutor() {
@@ -20,12 +32,15 @@ ThreadExecutor::~ThreadExecutor() {
 }
 
 void ThreadExecutor::post(Task task) {
+  bool wake_timer = false;
   {
     MutexLock lock(mutex_);
     FPFS_CHECK(!stopped_, "nothing is posted to a stopped executor");
     tasks_.push_back(std::move(task));
+    wake_timer = want_watch();
   }
   work_.notify_one();
+  if (wake_timer) timer_.notify_one();
 }
 
 void ThreadExecutor::post_after(std::chrono::milliseconds delay, Task task) {
@@ -49,8 +64,13 @@ void ThreadExecutor::stop() {
   }
   timer_.notify_all();
   work_.notify_all();
-  for (std::thread& thread : threads_) thread.join();
-  threads_.clear();
+  if (timer_thread_.joinable()) timer_thread_.join();
+  std::vector<std::thread> threads;  // no more are started now
+  {
+    MutexLock lock(mutex_);
+    threads.swap(threads_);
+  }
+  for (std::thread& thread : threads) thread.join();
   MutexLock lock(mutex_);
   stopped_ = true;
 }
@@ -58,6 +78,7 @@ void ThreadExecutor::stop() {
 void ThreadExecutor::run_tasks() {
   for (;;) {
     Task task;
+    bool wake_timer = false;
     {
       MutexLock lock(mutex_);
       // While stopping, a thread without work waits for the running tasks too: they may still post.
@@ -66,7 +87,10 @@ void ThreadExecutor::run_tasks() {
       task = std::move(tasks_.front());
       tasks_.pop_front();
       ++running_;
+      last_start_ = Clock::now();
+      wake_timer = want_watch();
     }
+    if (wake_timer) timer_.notify_one();
     task();
     task = nullptr;  // captures die before the task counts as done
     bool is_last = false;
@@ -84,13 +108,20 @@ void ThreadExecutor::run_timer() {
     {
       MutexLock lock(mutex_);
       if (stopping_) return;
-      if (delayed_.empty()) {
-        timer_.wait(mutex_);
-        continue;
+      const Clock::time_point now = Clock::now();
+      is_watched_ = all_are_busy() && workers_ < kThreadsMax;
+      if (is_watched_ && now - last_start_ >= kStuckAfter) {
+        last_start_ = now;
+        start_worker();
       }
-      const Clock::duration rest = delayed_.begin()->first - Clock::now();
+      const Clock::duration rest = delayed_.empty() ? Clock::duration::max() : delayed_.begin()->first - now;
       if (rest > Clock::duration::zero()) {
-        timer_.wait_for(mutex_, rest);
+        if (is_watched_)
+          timer_.wait_for(mutex_, std::min<Clock::duration>(rest, kStuckAfter));
+        else if (delayed_.empty())
+          timer_.wait(mutex_);
+        else
+          timer_.wait_for(mutex_, rest);
         continue;
       }
       due = std::move(delayed_.begin()->second);

@@ -1,6 +1,8 @@
-// ThreadExecutor: an Executor with a fixed number of threads, and one more that keeps time for delayed tasks.
+// ThreadExecutor: an Executor with a number of threads, and one more that keeps time for delayed tasks.
 //
-// Tasks start in the order of post(). They may block; as many may block as there are threads before others wait.
+// Tasks start in the order of post(). They may block; as many may block as there are threads before others wait. When
+// all are blocked and none has come back for kStuckAfter, one more thread is started, up to kThreadsMax: tasks that
+// wait for one drive that hangs must not keep the others from theirs.
 #pragma once
 
 #include <chrono>
@@ -16,6 +18,8 @@ namespace fpfs {
 
 class ThreadExecutor final : public Executor {
  public:
+  static constexpr std::chrono::milliseconds kStuckAfter{1000};
+  static constexpr size_t kThreadsMax = 128;
   explicit ThreadExecutor(unsigned threads);
   ~ThreadExecutor() override;  // stops
   void post(Task task) override;
@@ -28,6 +32,9 @@ class ThreadExecutor final : public Executor {
   using Clock = std::chrono::steady_clock;
   void run_tasks();
   void run_timer();
+  void start_worker() FPFS_REQUIRES(mutex_);
+  bool want_watch() FPFS_REQUIRES(mutex_);
+  bool all_are_busy() const FPFS_REQUIRES(mutex_) { return running_ == workers_ && !tasks_.empty(); }
 
   Mutex mutex_;
   CondVar work_;
@@ -35,9 +42,13 @@ class ThreadExecutor final : public Executor {
   std::deque<Task> tasks_ FPFS_GUARDED_BY(mutex_);
   std::multimap<Clock::time_point, Task> delayed_ FPFS_GUARDED_BY(mutex_);
   unsigned running_ FPFS_GUARDED_BY(mutex_) = 0;  // tasks that run now
+  unsigned workers_ FPFS_GUARDED_BY(mutex_) = 0;
+  Clock::time_point last_start_ FPFS_GUARDED_BY(mutex_);  // of a task
+  bool is_watched_ FPFS_GUARDED_BY(mutex_) = false;       // the timer looks whether busy threads come back
   bool stopping_ FPFS_GUARDED_BY(mutex_) = false;
   bool stopped_ FPFS_GUARDED_BY(mutex_) = false;
-  std::vector<std::thread> threads_;
+  std::vector<std::thread> threads_ FPFS_GUARDED_BY(mutex_);
+  std::thread timer_thread_;
 };
 
 }  // namespace fpfs

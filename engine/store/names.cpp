@@ -211,6 +211,7 @@ Status Store::link(Handle node, Handle directory, const std::string& name) {
 }
 
 Status Store::sync_directory(Handle directory) {
+  FPFS_RETURN_IF_ERROR(impl_->check_names());
   FPFS_ASSIGN_OR_RETURN(const Handle handle, storage().reopen(directory, kDirectoryFlags));
   const ScopedHandle scoped(storage(), handle);
   Status status = storage().fsync(handle);
@@ -362,9 +363,12 @@ void Store::rename_async(Handle from, const std::string& from_name, Handle to, c
         std::unique_ptr<Job> self(this);
         Status status = committed;
         if (sidecar != kNoHandle) {
-          status = store->storage().fsync(sidecar);
+          status = store->impl_->check_names();
+          if (status.is_ok()) {
+            status = store->storage().fsync(sidecar);
+            if (!status.is_ok()) store->impl_->fail_array(status);
+          }
           store->storage().close(sidecar);
-          if (!status.is_ok()) store->impl_->fail_array(status);
         }
         if (status.is_ok()) status = store->rename(from, from_name, to, to_name, flags);
         file.reset();

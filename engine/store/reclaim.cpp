@@ -109,7 +109,11 @@ bool Store::Impl::finish_frees() {
     MutexLock lock(reclaim_mutex_);
     if (reclaims_running_ == 0) return freed;
     freed = true;
-    while (reclaims_running_ > 0 && reclaim_queue_.is_empty()) reclaim_done_.wait(reclaim_mutex_);
+    while (reclaims_running_ > 0 && reclaim_queue_.is_empty()) {
+      // What frees may be caught in a call to a member that hangs.
+      if (watch != nullptr && watch->is_any_stalled()) return freed;
+      reclaim_done_.wait_for(reclaim_mutex_, std::chrono::seconds(1));
+    }
   }
 }
 
@@ -126,11 +130,13 @@ void Store::Impl::wait_for_frees(std::chrono::milliseconds limit) {
 
 Status Store::Impl::reclaim_batch(ReclaimBatch& batch) {
   for (const Executor::Task& task : batch.tasks) task();
+  FPFS_RETURN_IF_ERROR(check_names());
   Status synced;
   for (const auto& [inode, handle] : batch.directories)
     if (synced.is_ok()) synced = storage().fsync(handle);
   if (synced.is_ok() && !batch.directories.empty()) synced = array->check_tree_running();
   if (!synced.is_ok()) {
+    count_tree_error();
     fail_array(synced);
     return synced;
   }

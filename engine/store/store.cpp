@@ -97,12 +97,46 @@ Status Store::Impl::start() {
     if (!array->member(m).present) continue;
     FPFS_ASSIGN_OR_RETURN(queues.back(), environment->make_queue(m, options.queue_depth));
   }
+  start_watching();
   return Status::ok();
 }
 
 void Store::Impl::end_timer() {
   MutexLock lock(spare_timer_->mutex);
   spare_timer_->impl = nullptr;
+}
+
+void Store::Impl::start_watching() {
+  watch = environment->watch();
+  if (watch == nullptr) return;
+  watch->set_name(StallWatch::kTree, fmt::format("the drive that holds the names ({})", array->metadata_path()));
+  for (MemberIndex m = 0; m < stripes.member_count; ++m) {
+    watch->set_name(m, fmt::format("member {} ({})", m, array->member(m).path));
+    if (queues[m] == nullptr) continue;
+    registrations_.push_back(watch->add_source(m, [queue = queues[m].get()] { return queue->oldest_transfer_ns(); }));
+  }
+  registrations_.push_back(watch->add_listener([this](StallWatch::Domain domain) { member_stalled(domain); }));
+}
+
+bool Store::Impl::is_stalled(MemberIndex member) const {
+  if (watch == nullptr) return false;
+  const bool holds_the_tree = array->superblock().metadata_member == member;
+  return watch->is_stalled(member) || (holds_the_tree && watch->is_stalled(StallWatch::kTree));
+}
+
+void Store::Impl::stop_watching() {
+  registrations_.clear();
+}
+
+// On the watch's thread, now and then while the domain does not answer.
+void Store::Impl::member_stalled(StallWatch::Domain domain) {
+  const Status failure = watch->check(domain);
+  if (failure.is_ok() || domain == StallWatch::kElsewhere) return;
+  if (domain < queues.size() && queues[domain] != nullptr) queues[domain]->fail_waiting(failure);
+  for (const std::shared_ptr<File>& file : files()) file->member_stalled(domain, failure);
+  const auto limit_ns = static_cast<uint64_t>(std::chrono::nanoseconds(watch->limit()).count());
+  const uint64_t now = StallWatch::monotonic_ns();
+  pool->expire_waiters(now > limit_ns ? now - limit_ns : 0);
 }
 
 void Store::Impl::relieve_pressure() {
@@ -218,6 +252,7 @@ Store::Store(Environment& environment, StoreOptions options)
 Result<std::unique_ptr<Store>> Store::open(Environment& environment, const std::vector<std::string>& directories,
                                            const StoreOptions& options) {
   std::unique_ptr<Store> store(new Store(environment, options));
+  if (environment.watch() != nullptr) environment.watch()->start(std::chrono::milliseconds(options.io_timeout_ms));
   FPFS_ASSIGN_OR_RETURN(store->array_, Array::open(environment, directories, options.array));
   Impl& impl = *store->impl_;
   impl.environment = &environment;
@@ -273,6 +308,7 @@ Store::~Store() {
   // No file starts anything any more; what is under way ends (in a simulation that lost its power it is gone already);
   // then the files go, then what they share.
   impl_->end_timer();
+  impl_->stop_watching();
   for (const std::shared_ptr<File>& file : impl_->files()) file->abandon();
   for (auto& queue : impl_->queues) queue.reset();
   if (!environment_.is_simulated()) impl_->wait_for_tasks();
@@ -281,6 +317,10 @@ Store::~Store() {
       const std::shared_ptr<File> keep = std::move(impl_->chunks[i].keep);
       const std::shared_ptr<ObjectSet> objects = std::move(impl_->chunks[i].objects);
     }
+}
+
+bool Store::names_stalled() const {
+  return impl_->watch != nullptr && impl_->watch->is_stalled(StallWatch::kTree);
 }
 
 bool Store::read_only() const {
@@ -366,6 +406,7 @@ StoreStatus Store::status() const {
     MemberStatus entry;
     entry.path = member.path;
     entry.present = member.present;
+    entry.stalled = impl_->is_stalled(m);
     if (member.present)
       if (Result<struct statvfs> space = environment_.storage().fstatvfs(member.directory); space.is_ok()) {
         entry.space_total = space->f_blocks * space->f_frsize;
@@ -388,6 +429,10 @@ StoreStatus Store::status() const {
   }
   status.commits = impl_->commits.load();
   status.pending_frees = impl_->pending_frees();
+  if (impl_->watch != nullptr) {
+    status.metadata_errors = impl_->watch->errors(StallWatch::kTree);
+    status.metadata_stalled = names_stalled();
+  }
   const Status failure = impl_->array_failure();
   status.read_only = array_->read_only() || !failure.is_ok();
   if (!failure.is_ok()) status.read_only_reason = failure.message();

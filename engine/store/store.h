@@ -40,6 +40,7 @@ struct RecoveryReport {
 struct MemberStatus {
   std::string path;
   bool present = false;
+  bool stalled = false;                        // does not answer; see StoreOptions::io_timeout_ms
   uint64_t space_total = 0, space_free = 0;    // bytes of its filesystem
   uint64_t space_spare = 0;                    // bytes of freed objects kept for the next file
   uint64_t bytes_read = 0, bytes_written = 0;  // since open
@@ -51,6 +52,8 @@ struct StoreStatus {
   BufferPool::Counters buffers;
   uint32_t buffer_size = 0;
   uint64_t open_files = 0, dirty_files = 0, commits = 0, pending_frees = 0;
+  uint64_t metadata_errors = 0;  // calls on names and indexes that failed because of their drive
+  bool metadata_stalled = false;
   bool read_only = false;
   std::string read_only_reason;  // when the array turned read-only by itself
 };
@@ -113,6 +116,8 @@ class Store {
   Status set_times(Handle node, const struct timespec times[2]);
   // What new data can use, as df shows it. Waits a moment for what is being freed.
   Result<struct statvfs> space();
+  // The drive that holds the names does not answer (engine/io/stall_watch.h).
+  bool names_stalled() const;
   // Frees what waits for it, however long that takes; false when there was nothing. Before a full drive is reported.
   bool finish_frees();
 

@@ -16,6 +16,10 @@ class Store::Impl final : public FileContext {
 
   // Makes the pool, the chunk descriptors, the queues and the counters. `array` is set.
   Status start();
+  // The member, or the tree that it holds, does not answer.
+  bool is_stalled(MemberIndex member) const;
+  // Nothing is told about members that hang any more.
+  void stop_watching();
 
   // --- FileContext
   // -----------------------------------------------------------------------------------------------------
@@ -55,6 +59,8 @@ class Store::Impl final : public FileContext {
   void note_failure() override { had_failure_.store(true); }
 
  private:
+  void start_watching();
+  void member_stalled(StallWatch::Domain domain);
   Executor::Task counted(Executor::Task task);
   struct ReclaimBatch {
     std::map<uint64_t, Handle> directories;  // by inode number
@@ -73,6 +79,8 @@ class Store::Impl final : public FileContext {
     bool is_set FPFS_GUARDED_BY(mutex) = false;
   };
   static void set_timer(const std::shared_ptr<SpareTimer>& timer);
+
+  std::vector<StallWatch::Registration> registrations_;
 
   mutable Mutex mutex_;
   std::unordered_map<uint64_t, std::weak_ptr<File>> files_ FPFS_GUARDED_BY(mutex_);

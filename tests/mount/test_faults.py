@@ -1,5 +1,5 @@
-"""Drives that fail, fill up, turn read-only or vanish, and a system that runs out of things: the application gets an error in
-bounded time, no other file is harmed, and fpfs status shows which member it is."""
+"""Drives that fail, hang, fill up, turn read-only or vanish, and a system that runs out of things: the application gets an
+error in bounded time, no other file is harmed, and fpfs status shows which member it is."""
 import json
 import mmap
 import os
@@ -16,6 +16,7 @@ from lab.programs import run
 from lab.system import attempt, within
 
 MIB = 1 << 20
+TIMEOUT = 1  # seconds: io_timeout of the mounts that meet a hanging drive
 BOUNDED = 25  # seconds: much more than any answer takes, much less than for ever
 FAILED = ("EIO", "EROFS")
 
@@ -176,6 +177,141 @@ def test_a_full_member(drives, make_drive, make_array, make_mount):
     assert is_pattern(mount.path / "replaced", 2, 6 * MIB)  # the last committed content
     assert save(mount.path / "fits", 6, 12 * MIB) is None
     assert is_pattern(mount.path / "fits", 6, 12 * MIB)
+
+
+@pytest.fixture
+def hanging_mount(faulty, faulty_array, make_mount):
+    mount = make_mount(faulty_array, f"io_timeout={TIMEOUT}")
+    write_pattern(mount.path / "before", 1, 9 * MIB)
+    write_pattern(mount.path / "small", 2, 1000)
+    yield mount
+    faulty.let_go()  # or nothing could be taken down
+
+
+def test_a_hanging_member(faulty, hanging_mount):
+    """For ever: savers and readers get EIO in bounded time, everything else goes on; when it answers again, so does the mount."""
+    mount = hanging_mount
+    extents = json.loads(run(mount.array.programs.fpfs, "map", "--json", mount.path / "before").stdout)["extents"]
+    mount.remount()
+    faulty.hang()
+    begin = time.monotonic()
+    assert within(BOUNDED, save, mount.path / "file", 3) == "EIO"
+    assert time.monotonic() - begin < TIMEOUT + 5
+    assert mount.status()["state"] == "stalled" and member(mount)["state"] == "stalled"
+    assert member(mount)["write_errors"] > 0
+    assert [other["state"] for other in mount.status()["members"][:2]] == ["ok", "ok"]
+    begin = time.monotonic()
+    assert within(BOUNDED, save, mount.path / "another", 4) == "EIO"  # at once now
+    with open(mount.path / "before", "rb", buffering=0) as file:
+        for extent in extents:
+            got = within(BOUNDED, os.pread, file.fileno(), MIB, extent["offset"])
+            assert got == ("EIO" if extent["member"] == 2 else pattern(1, extent["offset"], MIB))
+    assert within(BOUNDED, save, mount.path / "small2", 5, 1000) is None
+    assert is_pattern(mount.path / "small", 2, 1000)
+    assert sorted(os.listdir(mount.path)) == ["another", "before", "file", "small", "small2"]
+    assert time.monotonic() - begin < 5
+    assert "has not answered" in mount.log()
+    faulty.heal()
+    wait_until(lambda: member(mount)["state"] != "stalled")
+    assert "answers again" in mount.log()
+    assert save(mount.path / "after", 6) is None
+    assert is_pattern(mount.path / "after", 6, 12 * MIB) and is_pattern(mount.path / "before", 1, 9 * MIB)
+    recover(mount, faulty)
+
+
+@pytest.mark.parametrize("faulty", ["xfs", "ext4"], indirect=True)
+@pytest.mark.skipif(not LONG, reason="--long: the short run has the drive that hangs wholly")
+@pytest.mark.parametrize("what", ["read", "write", "sync"])
+def test_a_member_that_hangs_in_one_way(faulty, hanging_mount, what):
+    mount = hanging_mount
+    mount.remount()
+    faulty.drop_caches()
+    faulty.hang(what)
+    if what == "read":
+        assert within(BOUNDED, (mount.path / "before").read_bytes) == "EIO"
+        assert member(mount)["read_errors"] > 0
+    else:
+        assert within(BOUNDED, save, mount.path / "before", 3) == "EIO"
+        assert member(mount)["write_errors"] + member(mount)["sync_errors"] > 0
+    assert within(BOUNDED, save, mount.path / "small2", 5, 1000) is None
+    faulty.heal()
+    wait_until(lambda: member(mount)["state"] != "stalled")
+    recover(mount, faulty)
+
+
+def test_a_hanging_drive_of_names(faulty, drives, make_array, make_mount):
+    """The names themselves: every call fails in bounded time, fpfs status works, and what was closed is there afterwards."""
+    array = make_array(paths=[faulty.path, *drives.paths[:2]])
+    array.damaged = True
+    mount = make_mount(array, f"io_timeout={TIMEOUT}", "threads=4")
+    os.mkdir(mount.path / "dir")
+    write_pattern(mount.path / "dir/file", 1, 6 * MIB)
+    reader = open(mount.path / "dir/file", "rb", buffering=0)
+    faulty.drop_caches()
+    faulty.hang()
+    try:
+        # More callers than the daemon has threads.
+        savers = [subprocess.Popen(["dd", "if=/dev/zero", f"of={mount.path}/dir/new{number}", "bs=64K", "count=4",
+                                    "conv=fsync", "status=none"], stderr=subprocess.DEVNULL) for number in range(6)]
+        assert 0 not in [within(BOUNDED, saver.wait) for saver in savers]
+        status = within(BOUNDED, mount.status)
+        assert status["state"] in ("stalled", "failed") and status["metadata"]["state"] == "stalled"
+        assert status["members"][0]["state"] == "stalled"
+        begin = time.monotonic()
+        assert within(BOUNDED, os.mkdir, mount.path / "another") == "EIO"
+        assert within(BOUNDED, os.listdir, mount.path) == "EIO"
+        assert time.monotonic() - begin < TIMEOUT
+    finally:
+        faulty.let_go()
+    wait_until(lambda: mount.status()["metadata"]["state"] != "stalled")
+    assert within(BOUNDED, os.listdir, mount.path / "dir")
+    assert os.pread(reader.fileno(), MIB, 0) == pattern(1, 0, MIB)
+    reader.close()
+    end(mount)
+    mount.start()
+    assert is_pattern(mount.path / "dir/file", 1, 6 * MIB)
+    mount.unmount()
+    array.fsck("-p")
+    array.assert_clean()
+
+
+@pytest.mark.parametrize("way", ["umount", pytest.param("SIGTERM", marks=pytest.mark.skipif(not LONG, reason="--long"))])
+def test_the_end_of_a_mount_with_a_hanging_member(faulty, hanging_mount, way):
+    """The mount goes in bounded time, other drives get what is theirs; the daemon says why it ended badly."""
+    mount = hanging_mount
+    faulty.hang()
+    small = open(mount.path / "open", "wb", buffering=0)
+    small.write(pattern(9, 0, 1000))
+    assert within(BOUNDED, save, mount.path / "file", 3) == "EIO"
+    if way == "umount":
+        small.close()
+        assert within(BOUNDED, lambda: mount_table.unmount(mount.path).returncode) == 0
+    else:
+        mount.process.send_signal(signal.SIGTERM)
+    wait_until(lambda: mount_table.entry_of(mount.path) is None, BOUNDED)
+    wait_until(lambda: "ends without a drive" in mount.log(), BOUNDED)
+    attempt(small.close)
+    # The kernel keeps the process, and with it the array's lock, for as long as the drive keeps its transfers.
+    faulty.heal()
+    assert mount.process.wait(timeout=BOUNDED) == 1
+    mount.process = None
+    mount.start()
+    assert is_pattern(mount.path / "open", 9, 1000)
+    recover(mount, faulty)
+
+
+@pytest.mark.skipif(not LONG, reason="--long")
+def test_mounting_with_a_hanging_member(faulty, faulty_array, binaries, lab):
+    """In the background, as people mount: one line, and exit 1."""
+    faulty.drop_caches()
+    faulty.hang()
+    place = lab / "mountpoint"
+    place.mkdir(exist_ok=True)
+    command = [binaries.mount, "-o", f"io_timeout={TIMEOUT}", faulty_array.argument, str(place)]
+    result = within(BOUNDED, lambda: subprocess.run(command, capture_output=True, text=True, timeout=BOUNDED))
+    assert result.returncode == 1, result
+    assert len(result.stderr.splitlines()) == 1 and "has not answered" in result.stderr
+    assert mount_table.entry_of(place) is None
 
 
 def test_a_short_hang_is_survived(faulty, faulty_array, make_mount):

@@ -34,9 +34,13 @@ std::string state_of(const Json& status) {
   const Json& array = object_at(status, "array");
   if (!text_at(array, "read_only_reason").empty()) return "failed";
   if (flag_at(array, "degraded")) return "degraded";
-  for (const Json& member : array_at(status, "members"))
-    if (text_at(member, "state", "ok") != "ok") return "failing";
-  return "ok";
+  std::string worst = text_at(object_at(status, "metadata"), "state", "ok");
+  for (const Json& member : array_at(status, "members")) {
+    const std::string state = text_at(member, "state", "ok");
+    if (state == "stalled" || worst == "stalled") return "stalled";
+    if (state != "ok") worst = "failing";
+  }
+  return worst;
 }
 
 }  // namespace

@@ -31,6 +31,7 @@ struct Plan {
   std::atomic<int> interruptions{0};  // so many io_getevents calls return -EINTR
   std::atomic<int> completions{0};
   std::atomic<int> submits{0};
+  std::atomic<bool> hangs{false};  // no transfer ends
 };
 Plan plan;
 
@@ -61,6 +62,7 @@ int io_submit(io_context_t context, long count, struct iocb** blocks) {
 
 int io_getevents(io_context_t context, long min, long max, struct io_event* events, struct timespec* timeout) {
   if (spend(plan.interruptions)) return -EINTR;
+  if (plan.hangs) return 0;
   const long count = ::syscall(SYS_io_getevents, context, min, max, events, timeout);
   for (long i = 0; i < count; ++i)
     if (plan.completions++ == plan.failed || events[i].obj->u.c.offset == plan.bad_offset)
@@ -88,6 +90,7 @@ class AioQueueFaultsTest : public testing::Test {
     plan.setup_error = plan.refusals = plan.interruptions = plan.completions = plan.submits = 0;
     plan.accepted_max = 1000;
     plan.piece = 0;
+    plan.hangs = false;
     plan.failed = -1;
     plan.bad_offset = -1;
     plan.error = -EIO;
@@ -260,6 +263,55 @@ TEST_F(AioQueueFaultsTest, InterruptionsAreNoErrors) {
   plan.interruptions = 10;
   run(IoRequest::Kind::kWrite, 20);
   expect_all_right();
+}
+
+TEST_F(AioQueueFaultsTest, WhatIsNotOnAHangingDriveCanBeFailed) {
+  constexpr unsigned kDepth = 2, kCount = 7;
+  Result<std::unique_ptr<AioQueue>> made = AioQueue::create(1, kDepth);
+  ASSERT_TRUE(made.is_ok());
+  AioQueue& queue = **made;
+  EXPECT_EQ(queue.oldest_transfer_ns(), 0u);
+  plan.hangs = true;
+  for (unsigned i = 0; i <= kCount; ++i) {
+    Transfer& transfer = transfers_.emplace_back();
+    IoRequest& request = transfer.request;
+    request.kind = IoRequest::Kind::kWrite;
+    request.handle = handle_;
+    request.offset = uint64_t{i} * kLength;
+    request.length = kLength;
+    request.data = transfer.memory.data();
+    request.owner = &transfer;
+    request.complete = [](IoRequest& io, const Status& status) {
+      auto& self = *static_cast<Transfer*>(io.owner);
+      EXPECT_FALSE(self.completed);
+      self.status = status;
+      self.completed = true;
+    };
+    test::fill(transfer.memory.span(), 3, request.offset);
+    if (i < kCount) queue.submit(request);
+  }
+  for (int i = 0; i < 2000 && queue.counters().in_flight < kDepth; ++i) ::usleep(1000);
+  ASSERT_EQ(queue.counters().in_flight, kDepth);
+  EXPECT_NE(queue.oldest_transfer_ns(), 0u);
+  queue.fail_waiting(Status::error(StatusCode::kIoError, "it hangs"));
+  unsigned failed = 0;
+  for (const Transfer& transfer : transfers_) failed += transfer.completed ? 1 : 0;
+  EXPECT_EQ(failed, kCount - kDepth);
+  EXPECT_EQ(queue.counters().waiting, 0u);
+  // The drive answers: what it had ends as if nothing had been. (Another request wakes the thread, which would
+  // otherwise wait for the kernel's word, which the plan has swallowed.)
+  plan.hangs = false;
+  queue.submit(transfers_.back().request);
+  made->reset();
+  unsigned written = 0;
+  for (const Transfer& transfer : transfers_) {
+    EXPECT_TRUE(transfer.completed);
+    written += transfer.status.is_ok() ? 1 : 0;
+    if (!transfer.status.is_ok()) {
+      EXPECT_NE(transfer.status.message().find("it hangs"), std::string::npos);
+    }
+  }
+  EXPECT_EQ(written, kDepth + 1);
 }
 
 }  // namespace

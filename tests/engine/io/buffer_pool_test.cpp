@@ -322,6 +322,32 @@ TEST_F(BufferPoolTest, CallbacksDoNotNest) {
   EXPECT_EQ(depth_max, 1);
 }
 
+TEST_F(BufferPoolTest, WaitersThatWaitedForTooLongAreToldSo) {
+  const std::vector<Buffer*> all = take_all();
+  TestWaiter old_one, another, young;
+  Buffer* buffer = nullptr;
+  EXPECT_FALSE(pool_->acquire(1, &buffer, &old_one));
+  EXPECT_FALSE(pool_->acquire(1, &buffer, &another));
+  EXPECT_FALSE(pool_->acquire(1, &buffer, &young));
+  const uint64_t now = old_one.since_ns;
+  another.since_ns = now;
+  young.since_ns = now + 1;
+  pool_->expire_waiters(now);
+  EXPECT_TRUE(old_one.expired && another.expired);
+  EXPECT_EQ(old_one.calls + another.calls, 2);
+  EXPECT_FALSE(young.expired);
+  EXPECT_EQ(young.calls, 0);
+  EXPECT_EQ(pool_->counters().waiting, 1u);
+  // The one that is left is the head and the tail of the line.
+  TestWaiter last;
+  EXPECT_FALSE(pool_->acquire(1, &buffer, &last));
+  for (Buffer* each : all) pool_->release(*each);
+  pool_->run_waiters();
+  EXPECT_EQ(young.calls, 1);
+  EXPECT_EQ(last.calls, 1);
+  EXPECT_FALSE(young.expired);
+}
+
 TEST_F(BufferPoolTest, FreeingAsksForARetryOnceAndDoesNotCall) {
   std::vector<Buffer*> buffers = take_all();
   Owner owner;

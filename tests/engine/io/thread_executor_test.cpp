@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -54,6 +55,20 @@ TEST(ThreadExecutor, AsManyTasksMayBlockAsThereAreThreads) {
     });
   executor.stop();
   EXPECT_EQ(arrived, kThreads);
+}
+
+TEST(ThreadExecutor, WhenAllAreBlockedForLongOneMoreThreadComes) {
+  ThreadExecutor executor(2);
+  std::promise<void> release;
+  const std::shared_future<void> released = release.get_future().share();
+  for (int i = 0; i < 3; ++i) executor.post([released] { released.wait(); });
+  std::promise<void> done;
+  executor.post([&done] { done.set_value(); });
+  std::future<void> finished = done.get_future();
+  EXPECT_EQ(finished.wait_for(ThreadExecutor::kStuckAfter / 2), std::future_status::timeout) << "not at once";
+  EXPECT_EQ(finished.wait_for(ThreadExecutor::kStuckAfter * 10), std::future_status::ready);
+  release.set_value();
+  executor.stop();
 }
 
 TEST(ThreadExecutor, StopRunsWhatTasksStillPost) {

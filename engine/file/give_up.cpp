@@ -1,0 +1,120 @@
+// What a member that hangs means for an open file (engine/io/stall_watch.h says what hanging is).
+//
+// Nothing can be taken back from a drive that does not answer. So whoever waits is answered without it, and what the
+// drive still has is left to it: the chunk of such a transfer is detached, its buffer comes back when the transfer
+// ends.
+//
+//   loads       their readers get the failure. The file is as whole as before
+//   flushes     the file fails, as after any failed write
+//   a commit    that is caught in a sync fails the file; caught while it appends to the sidecar, it leaves the
+//   sidecar's
+//               state unknown, and the array turns read-only
+//
+// A commit that was given up on ends whenever its sync returns, and must not make durable what was reported as failed:
+// object_sync_done() looks before it appends.
+#include <algorithm>
+
+#include "engine/base/log.h"
+#include "engine/file/file.h"
+
+namespace fpfs {
+
+void File::member_stalled(StallWatch::Domain domain, const Status& failure) {
+  const std::shared_ptr<File> self = shared_from_this();
+  Deferred deferred;
+  std::vector<std::function<void(const Status&)>> verifications;
+  {
+    MutexLock lock(mutex_);
+    if (abandoned_) return;
+    give_up_loads(domain, failure, deferred);
+    if (writes_to(domain) || commit_is_caught(domain)) give_up_writes(domain, failure, deferred);
+    verifications = give_up_verifications(domain);
+  }
+  run(deferred);
+  for (const auto& answer : verifications) answer(failure);
+  context_.relieve_pressure();
+}
+
+void File::give_up_loads(StallWatch::Domain domain, const Status& failure, Deferred& deferred) {
+  const auto is_caught = [domain](const CachedChunk& chunk) {
+    return chunk.state == CachedChunk::State::kLoading && chunk.target.member == domain && !chunk.given_up;
+  };
+  const auto give_up = [&](CachedChunk& chunk) FPFS_NO_THREAD_SAFETY_ANALYSIS {
+    chunk.given_up = true;
+    chunk.failure = failure.with_context(path());
+    context_.counters[chunk.target.member].read_errors.fetch_add(1, std::memory_order_relaxed);
+    log(LogLevel::kError, "{}; the read of chunk {} fails with an I/O error", chunk.failure.message(), chunk.index);
+  };
+  for (CachedChunk* chunk : detached_in_transfer_) {
+    if (!is_caught(*chunk)) continue;
+    give_up(*chunk);
+    wake(*chunk, deferred);
+  }
+  table_.for_each([&](CachedChunk& chunk) FPFS_NO_THREAD_SAFETY_ANALYSIS {
+    if (!is_caught(chunk)) return;
+    give_up(chunk);
+    detach(chunk, deferred);
+  });
+}
+
+bool File::writes_to(StallWatch::Domain domain) const {
+  const auto is_caught = [domain](const CachedChunk& chunk) {
+    return chunk.state == CachedChunk::State::kWriting && chunk.target.member == domain && !chunk.given_up;
+  };
+  bool found = std::any_of(detached_in_transfer_.begin(), detached_in_transfer_.end(),
+                           [&](const CachedChunk* chunk) { return is_caught(*chunk); });
+  table_.for_each([&](const CachedChunk& chunk) { found |= is_caught(chunk); });
+  return found;
+}
+
+// Commits that drain wait for flushes; these here for calls that nobody else sees.
+bool File::commit_is_caught(StallWatch::Domain domain) const {
+  if (commit_ == nullptr || commit_->given_up || phase_ == Phase::kDraining) return false;
+  const bool needs_it =
+      domain == StallWatch::kTree || (domain < context_.stripes.member_count && commit_->objects != nullptr &&
+                                      commit_->objects->allocated_end(static_cast<MemberIndex>(domain)) > 0);
+  const auto limit_ns =
+      static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(context_.watch->limit()).count());
+  return needs_it && StallWatch::monotonic_ns() - commit_->began_ns > limit_ns;
+}
+
+void File::give_up_writes(StallWatch::Domain domain, const Status& failure, Deferred& deferred) {
+  fail(failure);
+  const auto give_up = [&](CachedChunk& chunk) FPFS_NO_THREAD_SAFETY_ANALYSIS {
+    if (chunk.state != CachedChunk::State::kWriting || chunk.target.member != domain || chunk.given_up) return;
+    chunk.given_up = true;
+    context_.writes_in_flight.fetch_sub(1, std::memory_order_relaxed);
+    context_.counters[chunk.target.member].write_errors.fetch_add(1, std::memory_order_relaxed);
+  };
+  for (CachedChunk* chunk : detached_in_transfer_) give_up(*chunk);
+  // Flushes to other members too end for themselves: there is no commit left that they could belong to.
+  table_.for_each([&](CachedChunk& chunk) FPFS_NO_THREAD_SAFETY_ANALYSIS {
+    if (chunk.state != CachedChunk::State::kWriting) return;
+    give_up(chunk);
+    detach(chunk, deferred);
+  });
+  discard_dirty(deferred);
+  if (commit_ != nullptr && phase_ == Phase::kDraining) return end_commit(error_, deferred);
+  if (commit_ != nullptr && !commit_->given_up) {
+    commit_->given_up = true;
+    if (domain < context_.stripes.member_count)
+      context_.counters[domain].sync_errors.fetch_add(1, std::memory_order_relaxed);
+    if (commit_->appending) {
+      context_.count_tree_error();
+      context_.fail_array(failure.with_context(path()));
+    }
+    while (ControlRequest* request = commit_->requests) {
+      commit_->requests = request->next;
+      complete_with(deferred, *request, error_);
+    }
+    phase_ = Phase::kSyncing;  // requests behind it are answered; flushes there are none of any more
+  }
+  run_controls(deferred);
+}
+
+Status File::no_buffer_comes() {
+  return Status::error(StatusCode::kIoError,
+                       "no buffer came free: a member that does not answer keeps them (fpfs status says which)");
+}
+
+}  // namespace fpfs

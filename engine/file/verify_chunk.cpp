@@ -1,0 +1,126 @@
+// One chunk read into a buffer of its own, past the cache, and checked: what fpfs verify and scrub are made of.
+#include "engine/file/file.h"
+
+namespace fpfs {
+
+struct File::Verification {
+  std::shared_ptr<File> file;
+  std::shared_ptr<ObjectSet> objects;
+  ChunkIndex chunk = 0;
+  Extent extent;
+  Buffer* buffer = nullptr;
+  BufferPool::Waiter waiter;
+  IoRequest io;
+  std::function<void(const Status&)> done;
+  // Guarded by the file.
+  Verification* previous = nullptr;
+  Verification* next = nullptr;
+  bool submitted = false;
+  bool given_up = false;  // answered already; only the buffer is left to give back
+};
+
+void File::verify_chunk(ChunkIndex chunk, std::function<void(const Status&)> done) {
+  auto job = std::make_unique<Verification>();
+  job->file = shared_from_this();
+  job->chunk = chunk;
+  job->waiter.owner = job.get();
+  job->waiter.ready = [](BufferPool::Waiter& waiter) { start_verification(*static_cast<Verification*>(waiter.owner)); };
+  bool is_hole = false;
+  {
+    MutexLock lock(mutex_);
+    job->extent = extents_.get(chunk);
+    job->objects = objects_;
+    is_hole = !job->extent.exists();
+    if (!is_hole) {
+      job->done = std::move(done);
+      job->next = verifications_;
+      if (job->next != nullptr) job->next->previous = job.get();
+      verifications_ = job.get();
+    }
+  }
+  if (is_hole) return done(Status::ok());
+  start_verification(*job.release());
+}
+
+bool File::has_moved(ChunkIndex chunk, const Extent& extent) const {
+  MutexLock lock(mutex_);
+  return !(extents_.get(chunk) == extent);
+}
+
+void File::start_verification(Verification& job) {
+  FileContext& context = job.file->context_;
+  if (job.waiter.expired) return conclude(std::unique_ptr<Verification>(&job), no_buffer_comes());
+  if (!context.pool->acquire(1, &job.buffer, &job.waiter, nullptr)) return;
+  job.io.kind = IoRequest::Kind::kRead;
+  job.io.data = job.buffer->data;
+  job.io.offset = job.extent.slot * context.stripes.chunk_size;
+  job.io.length = static_cast<uint32_t>(round_up(job.extent.stored_length, kIoAlignment));
+  job.io.owner = &job;
+  job.io.prepare = [](IoRequest& io) {
+    auto* self = static_cast<Verification*>(io.owner);
+    return open_for_load(*self->objects, self->extent.member, io);
+  };
+  job.io.complete = [](IoRequest& io, const Status& status) {
+    FileContext& shared = static_cast<Verification*>(io.owner)->file->context_;
+    end_verification(io, status);
+    shared.transfer_ended();
+  };
+  {
+    MutexLock lock(job.file->mutex_);
+    job.submitted = true;
+  }
+  context.submit(job.extent.member, job.io);
+}
+
+void File::end_verification(IoRequest& io, const Status& status) {
+  std::unique_ptr<Verification> self(static_cast<Verification*>(io.owner));
+  FileContext& context = self->file->context_;
+  Status outcome = status;
+  if (outcome.is_ok()) outcome = check_loaded(context, *self->objects, self->chunk, self->extent, io);
+  context.pool->release(*self->buffer);
+  if (!outcome.is_ok() && self->file->has_moved(self->chunk, self->extent)) {
+    // Replaced meanwhile: look at the new place, unless nobody wants to know any more.
+    const std::shared_ptr<File> file = self->file;
+    {
+      MutexLock lock(file->mutex_);
+      if (self->given_up) return;
+      file->forget(*self);
+    }
+    return file->verify_chunk(self->chunk, std::move(self->done));
+  }
+  count_load(context.counters[self->extent.member], io, outcome);
+  if (!outcome.is_ok()) outcome = self->file->describe(outcome, self->chunk, self->extent, *self->objects);
+  conclude(std::move(self), outcome);
+}
+
+void File::conclude(std::unique_ptr<Verification> job, const Status& status) {
+  {
+    MutexLock lock(job->file->mutex_);
+    if (job->given_up) return;
+    job->file->forget(*job);
+  }
+  job->done(status);
+}
+
+void File::forget(Verification& job) {
+  (job.previous != nullptr ? job.previous->next : verifications_) = job.next;
+  if (job.next != nullptr) job.next->previous = job.previous;
+  job.previous = job.next = nullptr;
+}
+
+std::vector<std::function<void(const Status&)>> File::give_up_verifications(StallWatch::Domain domain) {
+  std::vector<std::function<void(const Status&)>> answers;
+  for (Verification* job = verifications_; job != nullptr;) {
+    Verification* const next = job->next;
+    if (job->submitted && job->extent.member == domain) {
+      job->given_up = true;
+      forget(*job);
+      answers.push_back(std::move(job->done));
+      context_.counters[job->extent.member].read_errors.fetch_add(1, std::memory_order_relaxed);
+    }
+    job = next;
+  }
+  return answers;
+}
+
+}  // namespace fpfs

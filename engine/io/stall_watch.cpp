@@ -1,0 +1,166 @@
+#include "engine/io/stall_watch.h"
+
+#include <time.h>
+
+#include <algorithm>
+#include <functional>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "engine/base/log.h"
+#include "engine/io/named_thread.h"
+
+namespace fpfs {
+
+using std::chrono::milliseconds;
+
+uint64_t StallWatch::monotonic_ns() {
+  struct timespec time {};
+  clock_gettime(CLOCK_MONOTONIC_COARSE, &time);  // a few milliseconds are nothing here, and this one is cheap
+  return static_cast<uint64_t>(time.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(time.tv_nsec);
+}
+
+StallWatch::~StallWatch() {
+  if (!thread_.joinable()) return;
+  {
+    const MutexLock lock(thread_mutex_);
+    stopping_ = true;
+    stop_.notify_all();
+  }
+  thread_.join();
+}
+
+void StallWatch::start(milliseconds limit) {
+  limit_ms_.store(static_cast<uint64_t>(limit.count()));
+  if (limit.count() > 0 && !thread_.joinable()) thread_ = start_thread("fpfs-watch", [this] { run(); });
+}
+
+Status StallWatch::check(Domain domain) const {
+  if (!is_stalled(domain)) return Status::ok();
+  return Status::error(StatusCode::kIoError, fmt::format("{} has not answered for {:g} s (io_timeout)", name_of(domain),
+                                                         static_cast<double>(limit_ms_.load()) / 1000));
+}
+
+void StallWatch::set_name(Domain domain, const std::string& name) {
+  const MutexLock lock(names_mutex_);
+  names_[domain] = name;
+}
+
+std::string StallWatch::name_of(Domain domain) const {
+  const MutexLock lock(names_mutex_);
+  const auto known = names_.find(domain);
+  if (known != names_.end()) return known->second;
+  return domain < kMemberCountMax ? fmt::format("member {}", domain) : std::string("the drive");
+}
+
+void StallWatch::set_stalled(Domain domain, bool stalled) {
+  if (stalled_[domain].exchange(stalled) == stalled || domain == kElsewhere) return;
+  if (stalled)
+    log(LogLevel::kError, "{}; what needs it fails until it answers", check(domain).message());
+  else
+    log(LogLevel::kWarning, "{} answers again", name_of(domain));
+}
+
+// --- calls -----------------------------------------------------------------------------------------------------------
+
+StallWatch::Shard& StallWatch::shard_of_this_thread() {
+  static std::atomic<size_t> threads{0};
+  thread_local const size_t number = threads.fetch_add(1);
+  return shards_[number % kShards];
+}
+
+StallWatch::Call::Call(StallWatch& watch, Domain domain) : watch_(watch), domain_(domain), began_ns_(monotonic_ns()) {
+  Shard& shard = watch_.shard_of_this_thread();
+  const MutexLock lock(shard.mutex);
+  next_ = shard.head;
+  if (next_ != nullptr) next_->previous_ = this;
+  shard.head = this;
+}
+
+StallWatch::Call::~Call() {
+  Shard& shard = watch_.shard_of_this_thread();
+  const MutexLock lock(shard.mutex);
+  (previous_ != nullptr ? previous_->next_ : shard.head) = next_;
+  if (next_ != nullptr) next_->previous_ = previous_;
+}
+
+// --- looking ---------------------------------------------------------------------------------------------------------
+
+void StallWatch::run() {
+  for (;;) {
+    {
+      const milliseconds interval = std::clamp(limit() / 10, milliseconds(10), milliseconds(1000));
+      const MutexLock lock(thread_mutex_);
+      if (!stopping_) stop_.wait_for(thread_mutex_, interval);
+      if (stopping_) return;
+    }
+    look();
+  }
+}
+
+void StallWatch::look() {
+  const uint64_t now = monotonic_ns();
+  const uint64_t limit_ns = limit_ms_.load() * 1'000'000;
+  const auto is_overdue = [&](uint64_t began) { return began != 0 && now > began && now - began > limit_ns; };
+  std::array<bool, kDomains> overdue{};
+  for (Shard& shard : shards_) {
+    const MutexLock lock(shard.mutex);
+    for (const Call* call = shard.head; call != nullptr; call = call->next_)
+      if (is_overdue(call->began_ns_.load(std::memory_order_relaxed))) overdue[call->domain_] = true;
+  }
+  const MutexLock lock(watchers_mutex_);
+  for (const auto& [number, source] : sources_)
+    if (is_overdue(source.oldest())) overdue[source.domain] = true;
+  for (Domain domain = 0; domain < kDomains; ++domain) set_stalled(domain, overdue[domain]);
+  const bool any = std::find(overdue.begin(), overdue.end(), true) != overdue.end();
+  any_stalled_.store(any);
+  if (!any) return;
+  for (Domain domain = 0; domain < kDomains; ++domain)
+    if (overdue[domain])
+      for (const auto& [number, listener] : listeners_) listener(domain);
+}
+
+// --- registrations ---------------------------------------------------------------------------------------------------
+
+StallWatch::Registration StallWatch::add_source(Domain domain, std::function<uint64_t()> oldest) {
+  const MutexLock lock(watchers_mutex_);
+  Registration registration;
+  registration.watch_ = this;
+  registration.number_ = next_number_++;
+  sources_.emplace(registration.number_, Source{domain, std::move(oldest)});
+  return registration;
+}
+
+StallWatch::Registration StallWatch::add_listener(std::function<void(Domain)> listener) {
+  const MutexLock lock(watchers_mutex_);
+  Registration registration;
+  registration.watch_ = this;
+  registration.number_ = next_number_++;
+  listeners_.emplace(registration.number_, std::move(listener));
+  return registration;
+}
+
+void StallWatch::remove(uint64_t number) {
+  const MutexLock lock(watchers_mutex_);
+  sources_.erase(number);
+  listeners_.erase(number);
+}
+
+StallWatch::Registration::Registration(Registration&& other) noexcept
+    : watch_(std::exchange(other.watch_, nullptr)), number_(other.number_) {}
+
+StallWatch::Registration& StallWatch::Registration::operator=(Registration&& other) noexcept {
+  if (this != &other) {
+    reset();
+    watch_ = std::exchange(other.watch_, nullptr);
+    number_ = other.number_;
+  }
+  return *this;
+}
+
+void StallWatch::Registration::reset() {
+  if (watch_ != nullptr) std::exchange(watch_, nullptr)->remove(number_);
+}
+
+}  // namespace fpfs

@@ -1,0 +1,145 @@
+// StallWatch: which members answer, and which hang. What bounded time means here.
+//
+// A drive that hangs cannot be made to answer: the kernel neither takes a transfer back that is on the drive nor wakes
+// a thread that waits for one. So nobody waits for the drive itself for longer than the limit (`io_timeout`):
+//
+//   - every blocking call (WatchedStorage) and every transfer (AioQueue) is known here from its start to its end;
+//   - when one takes longer than the limit, its member is *stalled*. From then on calls and transfers to this member
+//     are refused at once (kIoError), and listeners are told, at that moment and about once a second until it answers.
+//     Each gives up what it has with that member: Store fails the requests that wait for transfers and commits, the
+//     FUSE front answers requests whose threads are caught in a call, and replaces those threads;
+//   - what is caught keeps what it uses: a buffer under a transfer that may still happen is not used for anything else
+//     until the transfer has ended;
+//   - when everything overdue has ended, the member is no longer stalled.
+//
+// A domain is what stalls as a whole: each member's objects are one, the tree and its directory are another (kTree):
+// the metadata member's drive hangs in both, which shows in each when it is used.
+//
+// Thread safety: all methods from any thread. Listeners run on the watch's own thread, one at a time; they must not
+// wait for any drive.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "engine/base/mutex.h"
+#include "engine/base/status.h"
+#include "engine/index/superblock.h"
+
+namespace fpfs {
+
+class StallWatch {
+ public:
+  using Domain = uint16_t;
+  static constexpr Domain kTree = kMemberCountMax;           // the namespace
+  static constexpr Domain kElsewhere = kMemberCountMax + 1;  // not part of an open array (yet)
+  static constexpr unsigned kDomains = kMemberCountMax + 2;
+
+  StallWatch() = default;
+  ~StallWatch();
+  StallWatch(const StallWatch&) = delete;
+  StallWatch& operator=(const StallWatch&) = delete;
+
+  // Starts watching. Zero (and before): nothing is ever overdue.
+  void start(std::chrono::milliseconds limit);
+  std::chrono::milliseconds limit() const { return std::chrono::milliseconds(limit_ms_.load()); }
+
+  // What messages call a domain: "member 2 (/nvme2/fp)".
+  void set_name(Domain domain, const std::string& name);
+
+  bool is_stalled(Domain domain) const { return stalled_[domain].load(std::memory_order_relaxed); }
+  bool is_any_stalled() const { return any_stalled_.load(std::memory_order_relaxed); }
+  // Ok, or why nothing may be asked of the domain now.
+  Status check(Domain domain) const;
+  // Calls of the domain that failed in a way that says something about its drive (EIO, EROFS, ENODEV, ...).
+  uint64_t errors(Domain domain) const { return errors_[domain].load(std::memory_order_relaxed); }
+  void count_error(Domain domain) { errors_[domain].fetch_add(1, std::memory_order_relaxed); }
+
+  // A blocking call under way, from construction to destruction, on one thread.
+  class Call {
+   public:
+    Call(StallWatch& watch, Domain domain);
+    ~Call();
+    // Between them the call does not wait for the drive.
+    void pause() { began_ns_.store(0, std::memory_order_relaxed); }
+    void resume() { began_ns_.store(monotonic_ns(), std::memory_order_relaxed); }
+    Call(const Call&) = delete;
+    Call& operator=(const Call&) = delete;
+
+   private:
+    friend class StallWatch;
+    StallWatch& watch_;
+    const Domain domain_;
+    std::atomic<uint64_t> began_ns_;  // 0: paused
+    Call* previous_ = nullptr;
+    Call* next_ = nullptr;
+  };
+
+  // Something else that may be caught: `oldest` returns since when (monotonic_ns()), 0 when there is nothing.
+  class Registration {
+   public:
+    Registration() = default;
+    Registration(Registration&& other) noexcept;
+    Registration& operator=(Registration&& other) noexcept;
+    ~Registration() { reset(); }
+    void reset();  // on return nothing of it runs or will
+
+   private:
+    friend class StallWatch;
+    StallWatch* watch_ = nullptr;
+    uint64_t number_ = 0;
+  };
+  [[nodiscard]] Registration add_source(Domain domain, std::function<uint64_t()> oldest);
+  // Called with the domain that is stalled. With kElsewhere for a call outside any array.
+  [[nodiscard]] Registration add_listener(std::function<void(Domain)> listener);
+
+  static uint64_t monotonic_ns();
+
+ private:
+  // Calls are spread over several lists so that threads seldom meet at one lock.
+  struct alignas(64) Shard {
+    Mutex mutex;
+    Call* head FPFS_GUARDED_BY(mutex) = nullptr;
+  };
+  struct Source {
+    Domain domain;
+    std::function<uint64_t()> oldest;
+  };
+  static constexpr size_t kShards = 16;
+
+  std::string name_of(Domain domain) const;
+  void set_stalled(Domain domain, bool stalled);
+  Shard& shard_of_this_thread();
+  void run();
+  void look();
+  void remove(uint64_t number);
+
+  std::atomic<uint64_t> limit_ms_{0};
+  std::array<std::atomic<bool>, kDomains> stalled_{};
+  std::array<std::atomic<uint64_t>, kDomains> errors_{};
+  std::atomic<bool> any_stalled_{false};
+  std::array<Shard, kShards> shards_;
+
+  mutable Mutex names_mutex_;
+  std::map<Domain, std::string> names_ FPFS_GUARDED_BY(names_mutex_);
+
+  // Held while sources and listeners are called, so that reset() waits for them.
+  Mutex watchers_mutex_;
+  std::map<uint64_t, Source> sources_ FPFS_GUARDED_BY(watchers_mutex_);
+  std::map<uint64_t, std::function<void(Domain)>> listeners_ FPFS_GUARDED_BY(watchers_mutex_);
+  uint64_t next_number_ FPFS_GUARDED_BY(watchers_mutex_) = 1;
+
+  Mutex thread_mutex_;
+  CondVar stop_;
+  bool stopping_ FPFS_GUARDED_BY(thread_mutex_) = false;
+  std::thread thread_;
+};
+
+}  // namespace fpfs
