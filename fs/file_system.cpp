@@ -22,7 +22,10 @@ FileSystem::FileSystem(Environment& environment, Store& store, Settings settings
       scrub_(store),
       read_calls_(kCallsInitial, kReadCallsMax),
       write_calls_(kCallsInitial, kWriteCallsMax),
-      control_calls_(kCallsInitial, kControlCallsMax) {}
+      control_calls_(kCallsInitial, kControlCallsMax) {
+  store_.keep_removed(
+      [this](uint64_t number, std::unique_ptr<Store::Removed> removed) { inodes_.keep(number, std::move(removed)); });
+}
 
 void FileSystem::invalidate_attributes(const Inode& inode) {
   // A negative offset: attributes only. Fails when the kernel does not know the node, which is as good.

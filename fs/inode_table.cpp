@@ -15,7 +15,10 @@ InodeTable::InodeTable(Storage& storage, Handle root, const struct stat& root_at
 
 InodeTable::~InodeTable() {
   MutexLock lock(mutex_);
-  for (const auto& [number, inode] : inodes_) storage_.close(inode->handle);
+  for (const auto& [number, inode] : inodes_) {
+    inode->removed = nullptr;
+    storage_.close(inode->handle);
+  }
 }
 
 Result<Inode*> InodeTable::remember(Handle handle, const struct stat& attributes, bool is_new) {
@@ -47,6 +50,12 @@ Result<Inode*> InodeTable::remember(Handle handle, const struct stat& attributes
   return inode;
 }
 
+void InodeTable::keep(uint64_t number, std::unique_ptr<Store::Removed> removed) {
+  MutexLock lock(mutex_);
+  const auto entry = inodes_.find(number);
+  if (entry != inodes_.end()) std::swap(entry->second->removed, removed);
+}
+
 void InodeTable::forget(uint64_t node, uint64_t count) {
   if (node == kRootNode) return;
   std::unique_ptr<Inode> gone;
@@ -61,6 +70,7 @@ void InodeTable::forget(uint64_t node, uint64_t count) {
     inodes_.erase(entry);
     size_.store(inodes_.size(), std::memory_order_relaxed);
   }
+  gone->removed = nullptr;
   // Closed only after the entry is gone: while it is open, no other file can have this st_ino.
   storage_.close(gone->handle);
 }

@@ -25,6 +25,7 @@
 #include "engine/base/mutex.h"
 #include "engine/base/status.h"
 #include "engine/io/storage.h"
+#include "engine/store/store.h"
 
 namespace fpfs {
 
@@ -34,7 +35,8 @@ struct Inode {
   uint64_t generation = 0;    // makes (address, generation) unique over the life of the mount
   uint64_t lookups = 0;       // guarded by the table
   bool is_directory = false;
-  std::atomic<unsigned> opens{0};  // handles of open files
+  std::unique_ptr<Store::Removed> removed;  // while it has no name; guarded by the table
+  std::atomic<unsigned> opens{0};           // handles of open files
   // Handles that may write. While there are some, attributes are cached for a short time only.
   std::atomic<unsigned> writers{0};
   // A writer failed and is gone. What it had written may show until the engine's last task for it has ended, so the
@@ -76,6 +78,9 @@ class InodeTable {
     return &inode == &root_ ? kRootNode : static_cast<uint64_t>(reinterpret_cast<uintptr_t>(&inode));
   }
   bool is_root(const Inode& inode) const { return &inode == &root_; }
+  // The content of a file without a name: whoever has a descriptor of it, be it one made with O_PATH, can open it until
+  // the kernel forgets the node (Store::Keeper). Null: it has a name again.
+  void keep(uint64_t number, std::unique_ptr<Store::Removed> removed);
   // The kernel drops `count` lookups of a node.
   void forget(uint64_t node, uint64_t count);
   size_t size() const { return size_.load(std::memory_order_relaxed); }  // without the root

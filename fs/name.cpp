@@ -62,6 +62,7 @@ void link(fuse_req_t request, fuse_ino_t node, fuse_ino_t new_parent, const char
   FileSystem::forget_access(inode);
   Status status = file_system.store().link(inode.handle, directory.handle, new_name);
   if (!status.is_ok()) return reply_status(request, status);
+  file_system.inodes().keep(inode.number, nullptr);
   reply_node(request, file_system.store().lookup(directory.handle, new_name));
 }
 

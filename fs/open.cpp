@@ -72,10 +72,12 @@ void reply_opened(fuse_req_t request, std::shared_ptr<File> file, Inode& inode, 
   if (fuse_reply_open(request, &info) != 0) file_system.handles().remove(open);
 }
 
-void reply_created(fuse_req_t request, std::shared_ptr<File> file, const Store::Node& node, fuse_file_info info) {
+void reply_created(fuse_req_t request, std::shared_ptr<File> file, const Store::Node& node, fuse_file_info info,
+                   std::unique_ptr<Store::Removed> unnamed = nullptr) {
   FileSystem& file_system = file_system_of(request);
   Result<fuse_entry_param> entry = make_entry(file_system, node);
   if (!entry.is_ok()) return reply_status(request, entry.status());
+  if (unnamed != nullptr) file_system.inodes().keep(node.attributes.st_ino, std::move(unnamed));
   OpenFile& open = file_system.handles().add(std::move(file), file_system.inodes().get(entry->ino), may_write(info),
                                              may_map_for_writing(info));
   open.changes.fetch_add(1);
@@ -178,7 +180,7 @@ void create(fuse_req_t request, fuse_ino_t parent, const char* name, mode_t mode
     file_system.storage().close(created->node.handle);
     return reply_status(request, removed.is_ok() ? status : removed);
   }
-  reply_created(request, std::move(created->file), created->node, *info);
+  reply_created(request, std::move(created->file), created->node, *info, std::move(created->unnamed));
 }
 
 void release(fuse_req_t request, fuse_ino_t, fuse_file_info* info) noexcept {

@@ -1,8 +1,8 @@
 // Names: what lives in tree/ and what happens to a file's content when its names change.
 //
 // Whoever removes or replaces a name holds the file's name lock from before the change until it is known whether
-// content must be freed, and openers hold it while they open: so a file is either open before its last name goes (its
-// File frees the objects after the last use) or cannot be opened any more.
+// content must be freed, and openers hold it while they open: so a file without a name is open (its File frees the
+// objects after the last use), or kept by somebody who may open it (Removed), or cannot be opened any more.
 #include <fcntl.h>
 #include <linux/fs.h>
 
@@ -160,6 +160,9 @@ Result<Store::Created> Store::create_unnamed(Handle directory, mode_t mode) {
   }
   FPFS_ASSIGN_OR_RETURN(Created created, adopt_created(sidecar, kNoHandle, *node));
   created.file->set_unnamed();
+  if (keeper_ == nullptr) return created;
+  created.unnamed.reset(new Removed(*this, created.node.attributes.st_ino, kNoHandle, {}));
+  created.unnamed->file_ = created.file;
   return created;
 }
 
@@ -178,7 +181,7 @@ Result<Store::Created> Store::adopt_created(Handle sidecar, Handle directory, Ha
   FPFS_ASSIGN_OR_RETURN(std::shared_ptr<File> file, File::open(*impl_, sidecar, true, parent));
   impl_->insert(file);
   FPFS_ASSIGN_OR_RETURN(const struct stat attributes, this->attributes(node));
-  return Created{{owned_node.release(), attributes, true}, std::move(file)};
+  return Created{{owned_node.release(), attributes, true}, std::move(file), nullptr};
 }
 
 Status Store::make_directory(Handle directory, const std::string& name, mode_t mode) {
@@ -251,34 +254,31 @@ class Store::NameHolder {
   uint64_t inode() const { return inode_; }
   Handle handle() const { return handle_; }
 
-  // After the name was removed from `directory`, with the name lock held.
-  void release(Handle directory) {
-    if (!is_file()) return;
+  // After the name was removed from `directory`, with the name lock held. Null when the file has other names.
+  std::unique_ptr<Removed> release(Handle directory) {
+    if (!is_file()) return nullptr;
     Storage& storage = store_.storage();
     Result<struct stat> now = storage.fstat(handle_);
-    if (!now.is_ok() || now->st_nlink > 0) return;
+    if (!now.is_ok() || now->st_nlink > 0) return nullptr;
     std::shared_ptr<File> file = store_.impl_->find(inode_);
-    DoomedObjects doomed;
-    if (file == nullptr) {
-      if (now->st_size == 0) return;
+    std::vector<DoomedObjects> doomed;
+    if (file == nullptr && now->st_size > 0) {
       Result<SidecarSummary> summary = summarize(storage, *store_.array_, handle_, static_cast<uint64_t>(now->st_size));
-      if (!summary.is_ok()) {
+      if (!summary.is_ok())
         log(LogLevel::kWarning, "removed a file with an unreadable index ({}); fsck -p will free its objects",
             summary.status().message());
-        return;
-      }
-      if (summary->is_inline) return;
-      doomed = {summary->file_id, summary->generation, {}, true};
+      else if (!summary->is_inline)
+        doomed.push_back({summary->file_id, summary->generation, {}, true});
     }
+    if (file == nullptr && doomed.empty() && store_.keeper_ == nullptr) return nullptr;
     Result<Handle> parent = storage.reopen(directory, kDirectoryFlags);
     if (!parent.is_ok()) {
       log(LogLevel::kWarning, "cannot free a removed file: {}; fsck -p will", parent.status().message());
-      return;
+      return nullptr;
     }
-    if (file != nullptr)
-      file->name_removed(*parent);
-    else
-      store_.impl_->reclaim({doomed}, *parent);
+    std::unique_ptr<Removed> removed(new Removed(store_, inode_, *parent, std::move(doomed)));
+    if (file != nullptr) removed->adopt(file);
+    return removed;
   }
 
  private:
@@ -287,13 +287,43 @@ class Store::NameHolder {
   Handle handle_ = kNoHandle;
 };
 
+Store::Removed::Removed(Store& store, uint64_t inode, Handle directory, std::vector<DoomedObjects> objects)
+    : store_(store), inode_(inode), directory_(directory), objects_(std::move(objects)) {
+  store_.impl_->insert_removed(inode_, *this);
+}
+
+void Store::Removed::adopt(const std::shared_ptr<File>& file) {
+  file_ = file;
+  file_->name_removed(std::exchange(directory_, kNoHandle));
+  objects_.clear();
+}
+
+Store::Removed::~Removed() {
+  Impl& impl = *store_.impl_;
+  MutexLock lock(impl.name_lock(inode_));
+  file_ = nullptr;
+  if (!objects_.empty())
+    impl.reclaim(std::move(objects_), directory_);
+  else if (directory_ != kNoHandle)
+    store_.storage().close(directory_);
+  impl.erase_removed(inode_);
+}
+
+void Store::give_away(uint64_t inode, std::unique_ptr<Removed> removed) {
+  if (removed != nullptr && keeper_ != nullptr) keeper_(inode, std::move(removed));
+}
+
 Status Store::unlink(Handle directory, const std::string& name) {
   FPFS_RETURN_IF_ERROR(impl_->array_failure());
   NameHolder holder(*this, directory, name);
   if (!holder.is_file()) return storage().unlink(directory, name);
-  MutexLock lock(impl_->name_lock(holder.inode()));
-  FPFS_RETURN_IF_ERROR(storage().unlink(directory, name));
-  holder.release(directory);
+  std::unique_ptr<Removed> removed;
+  {
+    MutexLock lock(impl_->name_lock(holder.inode()));
+    FPFS_RETURN_IF_ERROR(storage().unlink(directory, name));
+    removed = holder.release(directory);
+  }
+  give_away(holder.inode(), std::move(removed));
   return Status::ok();
 }
 
@@ -308,9 +338,13 @@ Status Store::rename(Handle from, const std::string& from_name, Handle to, const
   NameHolder target(*this, to, to_name);
   const bool replaces = target.is_file() && (flags & (RENAME_EXCHANGE | RENAME_NOREPLACE)) == 0;
   if (replaces) {
-    MutexLock lock(impl_->name_lock(target.inode()));
-    FPFS_RETURN_IF_ERROR(storage().rename(from, from_name, to, to_name, flags));
-    target.release(to);
+    std::unique_ptr<Removed> removed;
+    {
+      MutexLock lock(impl_->name_lock(target.inode()));
+      FPFS_RETURN_IF_ERROR(storage().rename(from, from_name, to, to_name, flags));
+      removed = target.release(to);
+    }
+    give_away(target.inode(), std::move(removed));
   } else {
     FPFS_RETURN_IF_ERROR(storage().rename(from, from_name, to, to_name, flags));
   }

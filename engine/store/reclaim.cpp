@@ -97,6 +97,31 @@ void Store::Impl::set_timer(const std::shared_ptr<SpareTimer>& timer) {
   });
 }
 
+// The kernel forgets nearly every file as soon as its last name went, but says so behind the answer to unlink(2).
+constexpr std::chrono::milliseconds kReleaseMax{50};
+
+bool Store::Impl::is_release_due() const {
+  return !removed_.empty() && std::chrono::steady_clock::now() < last_removed_ + kReleaseMax;
+}
+
+Store::Removed* Store::Impl::find_removed(uint64_t inode) {
+  MutexLock lock(reclaim_mutex_);
+  const auto found = removed_.find(inode);
+  return found == removed_.end() ? nullptr : found->second;
+}
+
+void Store::Impl::insert_removed(uint64_t inode, Removed& removed) {
+  MutexLock lock(reclaim_mutex_);
+  removed_[inode] = &removed;
+  last_removed_ = std::chrono::steady_clock::now();
+}
+
+void Store::Impl::erase_removed(uint64_t inode) {
+  MutexLock lock(reclaim_mutex_);
+  removed_.erase(inode);
+  reclaim_done_.notify_all();
+}
+
 bool Store::Impl::finish_frees() {
   bool freed = false;
   free_spares();
@@ -107,12 +132,12 @@ bool Store::Impl::finish_frees() {
     }
     // In a simulation, which has one thread, nothing can be under way here.
     MutexLock lock(reclaim_mutex_);
-    if (reclaims_running_ == 0) return freed;
-    freed = true;
-    while (reclaims_running_ > 0 && reclaim_queue_.is_empty()) {
+    if (reclaims_running_ == 0 && !is_release_due()) return freed;
+    if (reclaims_running_ > 0) freed = true;
+    while (reclaim_queue_.is_empty() && (reclaims_running_ > 0 || is_release_due())) {
       // What frees may be caught in a call to a member that hangs.
       if (watch != nullptr && watch->is_any_stalled()) return freed;
-      reclaim_done_.wait_for(reclaim_mutex_, std::chrono::seconds(1));
+      reclaim_done_.wait_for(reclaim_mutex_, kReleaseMax);
     }
   }
 }
@@ -121,10 +146,10 @@ void Store::Impl::wait_for_frees(std::chrono::milliseconds limit) {
   if (environment->is_simulated()) return;
   const auto deadline = std::chrono::steady_clock::now() + limit;
   MutexLock lock(reclaim_mutex_);
-  while (reclaims_running_ > 0 || !reclaim_queue_.is_empty()) {
+  while (reclaims_running_ > 0 || !reclaim_queue_.is_empty() || is_release_due()) {
     const auto now = std::chrono::steady_clock::now();
     if (now >= deadline) return;
-    reclaim_done_.wait_for(reclaim_mutex_, deadline - now);
+    reclaim_done_.wait_for(reclaim_mutex_, std::min<std::chrono::steady_clock::duration>(deadline - now, kReleaseMax));
   }
 }
 

@@ -344,12 +344,14 @@ Result<std::shared_ptr<File>> Store::open_file(Handle node, bool for_writing) {
   }
   FPFS_ASSIGN_OR_RETURN(const Handle sidecar, storage().reopen(node, flags));
   FPFS_ASSIGN_OR_RETURN(const struct stat now, storage().fstat(sidecar));
-  if (now.st_nlink == 0 && now.st_size > 0) {
+  Removed* removed = now.st_nlink == 0 ? impl_->find_removed(now.st_ino) : nullptr;
+  if (now.st_nlink == 0 && removed == nullptr) {
     // Its objects may be gone already; nobody has it open.
     storage().close(sidecar);
     return Status::from_errno(ESTALE, "open a removed file");
   }
   FPFS_ASSIGN_OR_RETURN(std::shared_ptr<File> file, File::open(*impl_, sidecar, for_writing, kNoHandle));
+  if (removed != nullptr) removed->adopt(file);
   impl_->insert(file);
   return file;
 }

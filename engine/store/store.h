@@ -87,9 +87,35 @@ class Store {
   Result<Node> lookup(Handle directory, const std::string& name);
   // Logical attributes of a node.
   Result<struct stat> attributes(Handle node);
+  // The content of a file without a name: as long as this exists, its nodes can be opened.
+  class Removed {
+   public:
+    // Not with a lock of the store held.
+    ~Removed();
+    Removed(const Removed&) = delete;
+    Removed& operator=(const Removed&) = delete;
+
+   private:
+    friend class Store;
+    Removed(Store& store, uint64_t inode, Handle directory, std::vector<DoomedObjects> objects);
+    void adopt(const std::shared_ptr<File>& file);
+
+    Store& store_;
+    const uint64_t inode_;
+    Handle directory_;  // that had the last name; kNoHandle when there was none, or once a File has it
+    std::vector<DoomedObjects> objects_;
+    std::shared_ptr<File> file_;  // once somebody has opened it; it frees what it has
+  };
+  // Called with what was just removed, before unlink or rename return. A node that others can still open (the kernel
+  // gives out descriptors made with O_PATH) keeps it, and destroys it before the node's last handle is closed. Without
+  // a keeper the content goes when nobody has it open. Set before serving.
+  using Keeper = std::function<void(uint64_t inode, std::unique_ptr<Removed> removed)>;
+  void keep_removed(Keeper keeper) { keeper_ = std::move(keeper); }
+
   struct Created {
     Node node;
     std::shared_ptr<File> file;
+    std::unique_ptr<Removed> unnamed;  // of create_unnamed()
   };
   // Makes and opens a regular file; kExists when the name is there. Mode as given (the caller has applied the umask);
   // the owner is the daemon's until chown.
@@ -147,12 +173,14 @@ class Store {
   void fill_logical(Handle node, struct stat& attributes);
   Result<Created> adopt_created(Handle sidecar, Handle directory, Handle node);
   class NameHolder;
+  void give_away(uint64_t inode, std::unique_ptr<Removed> removed);
 
   Environment& environment_;
   StoreOptions options_;
   RecoveryReport recovery_;
   std::unique_ptr<Array> array_;
   std::unique_ptr<Impl> impl_;
+  Keeper keeper_;
 };
 
 }  // namespace fpfs

@@ -46,6 +46,10 @@ class Store::Impl final : public FileContext {
   std::shared_ptr<File> find(uint64_t inode);
   void insert(const std::shared_ptr<File>& file);
   std::vector<std::shared_ptr<File>> files();
+  // What somebody keeps of a file without a name. With its name lock held.
+  Removed* find_removed(uint64_t inode);
+  void insert_removed(uint64_t inode, Removed& removed);
+  void erase_removed(uint64_t inode);
   // Held while a file is opened, unlinked or replaced, so that its objects are not freed under an opener.
   Mutex& name_lock(uint64_t inode) { return name_locks_[inode % name_locks_.size()]; }
 
@@ -71,6 +75,7 @@ class Store::Impl final : public FileContext {
   // Takes what is queued and frees it; false when there was nothing.
   bool reclaim_queued();
   Status reclaim_batch(ReclaimBatch& batch);
+  bool is_release_due() const FPFS_REQUIRES(reclaim_mutex_);
   void start_reclaim() FPFS_REQUIRES(reclaim_mutex_);
   // A look after SpareObjects::kLife for spares that nobody wanted. The executor may outlive the store.
   struct SpareTimer {
@@ -107,7 +112,9 @@ class Store::Impl final : public FileContext {
   ReclaimBatch reclaim_queue_ FPFS_GUARDED_BY(reclaim_mutex_);
   bool reclaim_posted_ FPFS_GUARDED_BY(reclaim_mutex_) = false;    // a task will take what is queued
   unsigned reclaims_running_ FPFS_GUARDED_BY(reclaim_mutex_) = 0;  // batches taken and not done
-  CondVar reclaim_done_;
+  std::unordered_map<uint64_t, Removed*> removed_ FPFS_GUARDED_BY(reclaim_mutex_);
+  std::chrono::steady_clock::time_point last_removed_ FPFS_GUARDED_BY(reclaim_mutex_);
+  CondVar reclaim_done_;  // or something that was kept was released
 };
 
 }  // namespace fpfs

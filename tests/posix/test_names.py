@@ -128,6 +128,79 @@ def test_unlinked_while_open(same):
     same(behaviour)
 
 
+def reopened(path_only, flags):
+    return os.open(f"/proc/self/fd/{path_only}", flags)
+
+
+def link_descriptor(descriptor, path):
+    proc = os.open("/proc", os.O_PATH)  # without it Python calls link(2), which does not follow
+    try:
+        os.link(f"self/fd/{descriptor}", path, src_dir_fd=proc, follow_symlinks=True)
+    finally:
+        os.close(proc)
+
+
+@pytest.mark.parametrize("size", [0, 100, 3_000_000])
+def test_removed_and_opened_again(same, size):
+    """A descriptor made with O_PATH opens its file after the last name went, as often as its owner likes."""
+    def behaviour(directory):
+        path = directory / "file"
+        path.write_bytes(pattern(1, 0, size))
+        path_only = os.open(path, os.O_PATH)
+        os.unlink(path)
+        seen = [os.fstat(path_only).st_nlink, os.fstat(path_only).st_size]
+        with open(reopened(path_only, os.O_RDWR), "r+b") as file:
+            seen.append(file.read() == pattern(1, 0, size))
+            file.write(pattern(2, size, 2_000_000))
+        with open(reopened(path_only, os.O_RDONLY), "rb") as file:
+            seen.append(file.read() == pattern(1, 0, size) + pattern(2, size, 2_000_000))
+        os.truncate(f"/proc/self/fd/{path_only}", 10)
+        with open(reopened(path_only, os.O_WRONLY | os.O_TRUNC), "wb") as file:
+            file.write(pattern(3, 0, 500_000))
+        with open(reopened(path_only, os.O_RDONLY), "rb") as file:
+            seen.append(file.read() == pattern(3, 0, 500_000))
+        seen.append(attempt(link_descriptor, path_only, directory / "again"))
+        os.close(path_only)
+        return seen
+
+    assert same(behaviour)[2:5] == [True] * 3
+
+
+def test_replaced_and_opened_again(same):
+    """The same for what a rename replaced, and for what was open when its name went."""
+    def behaviour(directory):
+        path = directory / "file"
+        descriptor = os.open(path, os.O_CREAT | os.O_RDWR)
+        os.write(descriptor, pattern(1, 0, 1_500_000))
+        path_only = os.open(path, os.O_PATH)
+        (directory / "new").write_bytes(pattern(2, 0, 1_000_000))
+        os.replace(directory / "new", path)
+        os.pwrite(descriptor, b"not committed by anybody", 700_000)
+        os.close(descriptor)
+        with open(reopened(path_only, os.O_RDONLY), "rb") as file:
+            content = file.read()
+        os.close(path_only)
+        return len(content), content[700_000:700_030], content[-10:], path.read_bytes() == pattern(2, 0, 1_000_000)
+
+    same(behaviour)
+
+
+def test_unnamed_and_opened_again(same):
+    def behaviour(directory):
+        unnamed = os.open(directory, os.O_TMPFILE | os.O_RDWR, 0o600)
+        os.write(unnamed, pattern(1, 0, 1_500_000))
+        path_only = reopened(unnamed, os.O_PATH)
+        os.close(unnamed)
+        again = reopened(path_only, os.O_RDWR)
+        seen = [os.pread(again, 2_000_000, 0) == pattern(1, 0, 1_500_000), os.fstat(again).st_nlink]
+        link_descriptor(again, directory / "named")
+        os.close(again)
+        os.close(path_only)
+        return seen, (directory / "named").read_bytes() == pattern(1, 0, 1_500_000), os.listdir(directory)
+
+    same(behaviour)
+
+
 def test_directories(same):
     def behaviour(directory):
         sub = directory / "sub"

@@ -1,0 +1,130 @@
+// Files without a name that somebody keeps (Store::Removed): they can be opened and changed until they are let go of,
+// and leave nothing behind.
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <map>
+
+#include "engine/check/check.h"
+#include "tests/engine/file/sim_array.h"
+
+namespace fpfs::test {
+namespace {
+
+constexpr size_t kLong = 5 * kTestChunk + 777;
+
+class RemovedTest : public ::testing::TestWithParam<size_t> {
+ protected:
+  RemovedTest() : array_(/*seed=*/7) {
+    array_.store().keep_removed(
+        [this](uint64_t inode, std::unique_ptr<Store::Removed> removed) { kept_[inode] = std::move(removed); });
+  }
+
+  Store& store() { return array_.store(); }
+  Storage& storage() { return array_.store().storage(); }
+
+  void save(const std::string& name, const Bytes& content) {
+    const std::shared_ptr<File> file = array_.create(name);
+    append(*file, content);
+    ASSERT_TRUE(array_.control(*file, ControlRequest::Kind::kClose).is_ok());
+  }
+  void append(File& file, const Bytes& content) {
+    for (size_t at = 0; at < content.size(); at += 50'000) {
+      const size_t piece = std::min<size_t>(50'000, content.size() - at);
+      ASSERT_TRUE(array_.write(file, file.size(), std::span(content).subspan(at, piece)).is_ok());
+    }
+  }
+  void look_up(const std::string& name) {
+    Result<Store::Node> node = store().lookup(store().root(), name);
+    ASSERT_TRUE(node.is_ok()) << node.status().message();
+    node_ = *node;
+  }
+  std::shared_ptr<File> open_node() {
+    Result<std::shared_ptr<File>> file = store().open_file(node_.handle, true);
+    EXPECT_TRUE(file.is_ok()) << file.status().message();
+    return file.is_ok() ? *file : nullptr;
+  }
+  // What was kept is let go of: no opener finds it any more, and it left nothing on the drives.
+  void let_go() {
+    ASSERT_EQ(kept_.size(), 1u);
+    kept_.clear();
+    const auto is_freed = [this] { return store().status().open_files == 0 && store().status().pending_frees == 0; };
+    ASSERT_TRUE(array_.world().run_until(is_freed));
+    EXPECT_EQ(store().open_file(node_.handle, false).status().errno_value(), ESTALE);
+    storage().close(std::exchange(node_.handle, kNoHandle));
+    ASSERT_TRUE(array_.close().is_ok());
+    const Result<CheckReport> report = check_array(array_.world(), array_.paths(), {});
+    ASSERT_TRUE(report.is_ok()) << report.status().message();
+    EXPECT_TRUE(report->clean()) << report->errors.front().kind << " " << report->errors.front().detail;
+    EXPECT_EQ(report->orphans, 0u);
+    array_.open();
+  }
+
+  SimArray array_;
+  std::map<uint64_t, std::unique_ptr<Store::Removed>> kept_;
+  Store::Node node_;
+};
+
+TEST_P(RemovedTest, CanBeOpenedAndChangedUntilItIsLetGoOf) {
+  const Bytes old_content = make_bytes(GetParam(), 1), more = make_bytes(kLong, 2);
+  save("file", old_content);
+  look_up("file");
+  ASSERT_TRUE(store().unlink(store().root(), "file").is_ok());
+  ASSERT_EQ(kept_.size(), 1u);
+  ASSERT_EQ(kept_.count(node_.attributes.st_ino), 1u);
+  {
+    const std::shared_ptr<File> file = open_node();
+    ASSERT_NE(file, nullptr);
+    EXPECT_EQ(*array_.read_all(*file), old_content);
+    append(*file, more);
+    ASSERT_TRUE(array_.control(*file, ControlRequest::Kind::kClose).is_ok());
+  }
+  Bytes both = old_content;
+  both.insert(both.end(), more.begin(), more.end());
+  {
+    const std::shared_ptr<File> file = open_node();
+    ASSERT_NE(file, nullptr);
+    EXPECT_EQ(*array_.read_all(*file), both);
+  }
+  let_go();
+}
+
+TEST_P(RemovedTest, NobodyOpenedIt) {
+  save("file", make_bytes(GetParam(), 1));
+  look_up("file");
+  ASSERT_TRUE(store().unlink(store().root(), "file").is_ok());
+  let_go();
+}
+
+TEST_P(RemovedTest, ReplacedByARenameWhileOpen) {
+  const Bytes content = make_bytes(GetParam(), 1);
+  save("new", make_bytes(kLong, 2));
+  {
+    const std::shared_ptr<File> file = array_.create("file");
+    look_up("file");
+    append(*file, content);  // nobody commits it
+    ASSERT_TRUE(store().rename(store().root(), "new", store().root(), "file", 0).is_ok());
+  }
+  EXPECT_EQ(*array_.read_all(*open_node()), content);
+  let_go();
+  EXPECT_EQ(*array_.read_all(*array_.open("file")), make_bytes(kLong, 2));
+}
+
+TEST_P(RemovedTest, MadeWithoutAName) {
+  const Bytes content = make_bytes(GetParam(), 1);
+  {
+    Result<Store::Created> created = store().create_unnamed(store().root(), 0600);
+    ASSERT_TRUE(created.is_ok());
+    node_ = created->node;
+    kept_[node_.attributes.st_ino] = std::move(created->unnamed);
+    append(*created->file, content);
+    ASSERT_TRUE(array_.control(*created->file, ControlRequest::Kind::kClose).is_ok());
+  }
+  EXPECT_EQ(*array_.read_all(*open_node()), content);
+  let_go();
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, RemovedTest, ::testing::Values(0, 100, kLong));
+
+}  // namespace
+}  // namespace fpfs::test
