@@ -39,9 +39,9 @@ struct Inode {
   std::atomic<unsigned> opens{0};           // handles of open files
   // Handles that may write. While there are some, attributes are cached for a short time only.
   std::atomic<unsigned> writers{0};
-  // A writer failed and is gone. What it had written may show until the engine's last task for it has ended, so the
-  // kernel is to keep no attributes before the next open, which shows the content committed last.
-  std::atomic<bool> has_failed{false};
+  // Failed writers' handles that were closed since the file was opened last: what the kernel knows of its size may be
+  // that of content which was given up.
+  std::atomic<unsigned> given_up{0};
   std::atomic<unsigned> mappers{0};  // handles through which it may be mapped shared and writable; see open.cpp
   // The commit (File::clean_commit()) that the pages in the kernel's cache are of; 0: unknown. See open.cpp.
   std::atomic<uint64_t> cached_commit{0};

@@ -68,7 +68,6 @@ void reply_opened(fuse_req_t request, std::shared_ptr<File> file, Inode& inode, 
   if ((info.flags & O_TRUNC) != 0) open.changes.fetch_add(1);
   choose_caching(file_system, open, may_keep_pages(file_system, open), info);
   info.fh = OpenHandles::handle(open);
-  if (inode.has_failed.exchange(false)) file_system.invalidate_attributes(inode);
   if (fuse_reply_open(request, &info) != 0) file_system.handles().remove(open);
 }
 
@@ -120,9 +119,11 @@ void open_existing(fuse_req_t request, const Inode& parent, const char* name, co
   truncate_opened(file_system, *file, node->handle, std::move(truncated));
 }
 
-// A file whose writer failed shows its last committed content once the writer's handle is gone. The kernel sends that
-// behind the writer's close, maybe after the next open: such an open looks again for a while.
-constexpr unsigned kLooksAtFailed = 50;
+// A file whose writer failed shows its last committed content once the writer's handle is gone, which the kernel sends
+// behind the writer's close, and what it had on the way to the drives has ended. Such an open looks again: for long
+// when nobody has the file open, for a while when somebody may keep it so.
+constexpr unsigned kLooksAtFailed = 5000;
+constexpr unsigned kLooksWhileOpen = 50;
 constexpr auto kBetweenLooks = std::chrono::milliseconds(2);
 
 struct Opening {
@@ -130,19 +131,31 @@ struct Opening {
   Inode& inode;
   fuse_file_info info;
   bool kill_set_id;
-  unsigned looks_left = kLooksAtFailed;
+  unsigned looks = 0, looks_while_open = 0;
 };
 
+bool looks_again(Opening& opening, const File& file) {
+  if (file.error().is_ok()) return false;
+  if (opening.inode.opens.load() > 0) ++opening.looks_while_open;
+  return ++opening.looks < kLooksAtFailed && opening.looks_while_open < kLooksWhileOpen;
+}
+
+// The kernel forgets the size of content that was given up, before the opener reads by it.
+void correct_size(FileSystem& file_system, Inode& inode) {
+  unsigned given_up = inode.given_up.load();
+  if (given_up == 0) return;
+  file_system.invalidate_attributes(inode);
+  inode.given_up.compare_exchange_strong(given_up, 0);
+}
+
 void open_node(Opening opening) {
-  const auto& [request, inode, info, kill_set_id, looks_left] = opening;
+  const auto& [request, inode, info, kill_set_id, looks, looks_while_open] = opening;
   FileSystem& file_system = file_system_of(request);
   const bool truncates = (info.flags & O_TRUNC) != 0;
   Result<std::shared_ptr<File>> file = file_system.store().open_file(inode.handle, may_write(info) || truncates);
   if (!file.is_ok()) return reply_status(request, file.status());
-  if (looks_left > 0 && !(*file)->error().is_ok()) {
-    --opening.looks_left;
-    return file_system.run_later(kBetweenLooks, [opening] { open_node(opening); });
-  }
+  if (looks_again(opening, **file)) return file_system.run_later(kBetweenLooks, [opening] { open_node(opening); });
+  if ((*file)->error().is_ok()) correct_size(file_system, inode);
   if (!truncates) return reply_opened(request, std::move(*file), inode, info);
 
   Status status = drop_privileges(file_system, request, inode, kill_set_id);
@@ -201,9 +214,8 @@ void release(fuse_req_t request, fuse_ino_t, fuse_file_info* info) noexcept {
   }
   const bool failed = open.may_write && !open.file->error().is_ok();
   Inode& inode = *open.inode;
-  if (failed) inode.has_failed.store(true);
+  if (failed) inode.given_up.fetch_add(1);
   file_system.handles().remove(open);
-  // What the kernel knows of its size may be that of content which was given up.
   if (failed) file_system.invalidate_attributes(inode);
   fuse_reply_err(request, 0);
 }

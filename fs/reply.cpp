@@ -15,7 +15,7 @@ void reply_status(fuse_req_t request, const Status& status) {
 }
 
 double attribute_seconds(const Inode& inode) {
-  if (inode.has_failed.load()) return 0;
+  if (inode.given_up.load() > 0) return 0;
   return inode.writers.load(std::memory_order_relaxed) > 0 ? kWriterCacheSeconds : kCacheSeconds;
 }
 

@@ -188,3 +188,22 @@ def test_replacement_that_does_not_fit_leaves_the_old(make_drive, make_array, ma
     said, _ = fill(path, flags=os.O_TRUNC)
     assert said == ("ENOSPC", "ENOSPC", "ENOSPC")
     assert is_pattern(path, 1, 45 * MIB)
+
+
+def test_old_content_is_read_with_its_own_size(make_drive, make_array, make_mount, drives):
+    """Also by who opens the file while the failed writer's handle is on its way out, behind its close."""
+    if drives.kind == "directories":
+        pytest.skip("no loop devices here: no small drives")
+    mount = make_mount(make_array(paths=[make_drive(DRIVE).path for _ in range(2)]))
+    path = mount.path / "checkpoint"
+    size = 60 * MIB
+    write_pattern(path, 1, size)
+    sizes = set()
+    for _ in range(30):
+        descriptor = os.open(path, os.O_WRONLY | os.O_TRUNC)
+        while attempt(os.write, descriptor, bytes(MIB)) != "ENOSPC":
+            pass
+        assert attempt(os.close, descriptor) == "ENOSPC"
+        with open(path, "rb", buffering=0) as file:
+            sizes.add(file.seek(size - 5) + len(file.read(10)))
+    assert sizes == {size}
