@@ -106,7 +106,11 @@ Result<CheckReport> Checker::run() {
   report_.repaired = static_cast<uint64_t>(std::count_if(report_.errors.begin(), report_.errors.end(),
                                                          [](const CheckError& error) { return error.repaired; }));
   const bool all_repaired = report_.repaired == report_.errors.size() && report_.errors_omitted == 0;
-  if (repairs() && all_repaired && !report_.cancelled && array_.was_dirty()) FPFS_RETURN_IF_ERROR(array_.mark_clean());
+  if (repairs() && all_repaired && !report_.cancelled && array_.was_dirty()) {
+    // "Clean" says that nothing is left to free, so what was freed must not come back with a power cut.
+    FPFS_RETURN_IF_ERROR(sync_everything(storage_, array_));
+    FPFS_RETURN_IF_ERROR(array_.mark_clean());
+  }
   report_.seconds = std::chrono::duration<double>(Clock::now() - start).count();
   return std::move(report_);
 }
