@@ -1,12 +1,26 @@
 // lookup, forget: the kernel learns of a node by name, and lets go of it.
+#include <cerrno>
+#include <chrono>
+
 #include "fs/operations.h"
 #include "fs/reply.h"
 
 namespace fpfs::operations {
+namespace {
 
-void lookup(fuse_req_t request, fuse_ino_t parent, const char* name) noexcept {
+// Who lists a large directory may look names up faster than the kernel is made to forget others (NodePruner): the
+// lookup waits for that. Not for ever: what is forgotten by name takes the directory's lock, which this caller holds.
+constexpr unsigned kTriesMax = 100;
+constexpr auto kBetweenTries = std::chrono::milliseconds(10);
+
+void look_up(fuse_req_t request, fuse_ino_t parent, const char* name, unsigned tries_left) {
   FileSystem& file_system = file_system_of(request);
   Result<Store::Node> node = file_system.store().lookup(file_system.inodes().get(parent).handle, name);
+  if (!node.is_ok() && node.status().errno_value() == EMFILE && tries_left > 0) {
+    return file_system.run_later(kBetweenTries, [request, parent, text = std::string(name), tries_left] {
+      look_up(request, parent, text.c_str(), tries_left - 1);
+    });
+  }
   if (!node.is_ok() && node.status().code() == StatusCode::kNotFound) {
     // A negative entry: the kernel need not ask again until somebody makes the name, which it sees itself.
     fuse_entry_param absent{};
@@ -15,6 +29,12 @@ void lookup(fuse_req_t request, fuse_ino_t parent, const char* name) noexcept {
     return;
   }
   reply_node(request, std::move(node));
+}
+
+}  // namespace
+
+void lookup(fuse_req_t request, fuse_ino_t parent, const char* name) noexcept {
+  look_up(request, parent, name, kTriesMax);
 }
 
 void forget(fuse_req_t request, fuse_ino_t node, uint64_t count) noexcept {

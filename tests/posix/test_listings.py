@@ -90,7 +90,7 @@ def test_more_files_than_descriptors(array, make_mount):
     """The kernel remembers every file that was looked at, and each costs the daemon a descriptor: some are forgotten."""
     limited = ["prlimit", "--nofile=4000:4000", "setpriv", "--bounding-set=-sys_resource"]
     mount = make_mount(array, prefix=limited)
-    names = [f"file-{number:05d}" for number in range(12_000 if LONG else 6_000)]
+    names = [f"file-{number:05d}" for number in range(12_000 if LONG else 4_500)]
     held = [os.open(mount.path / name, os.O_CREAT | os.O_RDWR) for name in names[:500]]
     for number in range(500, len(names)):
         os.close(os.open(mount.path / names[number], os.O_CREAT | os.O_WRONLY))
