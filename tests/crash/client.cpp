@@ -165,7 +165,10 @@ Task<bool> Client::write(OpenFile& file, uint64_t offset, size_t length) {
   WriteCall call(session_.scheduler, *file.file, offset, data);
   call.start();
   const Status status = co_await call;
-  if (!session_.good(status, "write")) co_return false;
+  if (!session_.good(status, "write")) {
+    if (!session_.world.is_off()) file.model->forget();  // a part of it may be there
+    co_return false;
+  }
   file.model->set_content(std::move(after));
   co_return true;
 }
@@ -213,7 +216,10 @@ Task<bool> Client::punch(OpenFile& file, uint64_t offset, uint64_t length) {
   ControlCall call(session_.scheduler, *file.file, ControlRequest::Kind::kPunchHole, offset, length);
   call.start();
   const Status status = co_await call;
-  if (!session_.good(status, "punch")) co_return false;
+  if (!session_.good(status, "punch")) {
+    if (!session_.world.is_off()) file.model->forget();  // a part of it may be there
+    co_return false;
+  }
   file.model->set_content(std::move(after));
   co_return true;
 }

@@ -42,8 +42,21 @@ void FileModel::acknowledge(size_t version) {
   acknowledged_ = std::max(acknowledged_, version);
 }
 
-bool FileModel::allows(const Content& content, size_t oldest) const {
-  const auto same = [&content](const auto& version) { return *version == content; };
+bool FileModel::allows(const Content& content, size_t oldest, const Gaps& gaps) const {
+  if (is_unknown_) return true;
+  const auto same = [&](const auto& version) {
+    if (version->size() != content.size()) return false;
+    size_t from = 0;
+    const auto part_is_same = [&](size_t end) {
+      return std::equal(content.begin() + static_cast<ptrdiff_t>(from), content.begin() + static_cast<ptrdiff_t>(end),
+                        version->begin() + static_cast<ptrdiff_t>(from));
+    };
+    for (const auto& [begin, end] : gaps) {
+      if (!part_is_same(begin)) return false;
+      from = end;
+    }
+    return part_is_same(content.size());
+  };
   const size_t first = std::max(acknowledged_, oldest);
   return std::any_of(versions_.begin() + static_cast<ptrdiff_t>(first), versions_.end(), same);
 }
@@ -148,7 +161,7 @@ std::optional<std::string> Model::check_name(const std::string& path, const Seen
     return fmt::format("{} was being made when the power went and holds {} bytes", path, seen.content.size());
   }
   const FileModel& file = *files_.at(seen.inode);
-  if (file.allows(seen.content, expected.at(seen.inode))) return std::nullopt;
+  if (file.allows(seen.content, expected.at(seen.inode), seen.gaps)) return std::nullopt;
   return fmt::format("{} ({}) holds {} bytes that are no version it may show; versions: {}", path, name_of(seen.inode),
                      seen.content.size(), file.describe_versions());
 }

@@ -20,6 +20,8 @@
 namespace fpfs::crash {
 
 using Content = std::vector<std::byte>;
+// Begin and end of bytes that could not be read.
+using Gaps = std::vector<std::pair<size_t, size_t>>;
 
 class FileModel {
  public:
@@ -30,8 +32,10 @@ class FileModel {
   size_t may_show(const Content& content);
   // The commit of this version was acknowledged: nothing older may show.
   void acknowledge(size_t version);
-  // One of the versions from `oldest` on that are not superseded.
-  bool allows(const Content& content, size_t oldest = 0) const;
+  // A change of it failed in the middle: nothing is known of its content any more.
+  void forget() { is_unknown_ = true; }
+  // One of the versions from `oldest` on that are not superseded, but for the gaps.
+  bool allows(const Content& content, size_t oldest = 0, const Gaps& gaps = {}) const;
   // Something that is not empty was committed for certain.
   bool has_committed_content() const { return !versions_[acknowledged_]->empty(); }
   std::string describe_versions() const;
@@ -40,6 +44,7 @@ class FileModel {
   Content content_;  // what readers see now
   std::vector<std::shared_ptr<const Content>> versions_;
   size_t acknowledged_ = 0;
+  bool is_unknown_ = false;
 };
 
 class Model {
@@ -78,6 +83,7 @@ class Model {
   struct Seen {
     uint64_t inode = kAbsent;
     Content content;
+    Gaps gaps;
   };
   // Compares what a new mount shows; the message says what is wrong with it.
   std::optional<std::string> check(const std::map<std::string, Seen>& seen) const;

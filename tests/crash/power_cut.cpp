@@ -6,6 +6,7 @@
 #include <array>
 #include <map>
 #include <memory>
+#include <set>
 #include <vector>
 
 #include <fmt/format.h>
@@ -58,13 +59,14 @@ const SimWorld& formatted_world(unsigned members, bool separate_tree) {
 
 class Life {
  public:
-  Life(uint64_t seed, const SeedOptions& options)
+  Life(uint64_t seed, const SeedOptions& options, Coverage& coverage)
       : options_(options),
         members_(1 + static_cast<unsigned>(seed % kMembersMax)),
         paths_(member_paths(members_)),
         world_(seed, {.mount_paths = mount_paths(members_), .journal_order = {}}),
         random_(world_.random()),
-        scheduler_(random_) {
+        scheduler_(random_),
+        coverage_(coverage) {
     world_.sim().restore(formatted_world(members_, random_.chance(25)));
     world_.sim().plant(options.planted);
     if (options.verbose) world_.sim().set_trace([this](const std::string& line) { trace(line); });
@@ -73,20 +75,32 @@ class Life {
   ~Life() { world_.stop(); }  // what is under way holds on to the store
 
   std::optional<std::string> run() {
+    std::optional<std::string> wrong = live();
+    coverage_.compactions += world_.sim().index_punches();
+    return wrong;
+  }
+
+ private:
+  std::optional<std::string> live() {
     model_.restart({});
     const uint64_t rounds = random_.between(1, 3);
+    const bool damages = random_.chance(15);  // in the last round
     for (uint64_t round = 0; round < rounds; ++round) {
+      if (round > 0 && !was_killed_ && random_.chance(20) && !preen()) break;
       if (!mount(round > 0 && random_.chance(40)) || !look()) break;
       if (random_.chance(30) && !recover_again()) break;
+      if (damages && round + 1 == rounds) lie();
       if (!work()) break;
       if (!end()) break;
     }
-    if (failure_.empty() && mount(false) && look()) close_and_check();
+    if (failure_.empty() && damages)
+      bear_damage();
+    else if (failure_.empty() && mount(false) && look())
+      close_and_check();
     if (failure_.empty()) return std::nullopt;
     return failure_;
   }
 
- private:
   void choose_options() {
     constexpr uint32_t kInlineLimits[] = {0, 4096, kInlineSizeMax};
     store_options_.durable = random_.chance(60) ? StoreOptions::Durable::kClose : StoreOptions::Durable::kFsync;
@@ -126,7 +140,8 @@ class Life {
 
   // Opens the array; `cut`: the power goes while it recovers, several times perhaps.
   bool mount(bool cut) {
-    for (uint64_t cuts = cut ? random_.between(1, 3) : 0; cuts > 0; --cuts) {
+    const uint64_t all_cuts = cut ? random_.between(1, 3) : 0;
+    for (uint64_t cuts = all_cuts; cuts > 0; --cuts) {
       world_.cut_at(world_.boundaries() + 1 + random_.below(uint64_t{8} << random_.below(5)));
       Result<std::unique_ptr<Store>> opened = Store::open(world_, paths_, store_options_);
       if (opened.is_ok())
@@ -134,6 +149,7 @@ class Life {
       else if (!world_.is_off())
         return fail("mount: " + opened.status().message());
       trace("mounted, cut off");
+      if (world_.is_off()) ++(cuts < all_cuts ? coverage_.recoveries_cut_again : coverage_.recoveries_cut);
       world_.stop();
       if (!begin_again(true)) return false;
       was_killed_ = false;
@@ -179,6 +195,7 @@ class Life {
     if (!run_clients(readers) || !failure_.empty()) return false;
     if (auto wrong = model_.check(seen)) return fail("after the crash " + *wrong);
     model_.restart(seen);
+    seen_ = std::move(seen);
     return true;
   }
 
@@ -215,9 +232,17 @@ class Life {
     const auto size = static_cast<uint64_t>(node->attributes.st_size);
     ReadCursor cursor;
     while (seen.content.size() < size) {
-      ReadCall call(scheduler_, *file, seen.content.size(), 200'000, &cursor);
+      // Chunk by chunk where some may be damaged, so that all others are looked at.
+      const uint32_t length = drives_lied_ ? kChunk : 200'000;
+      ReadCall call(scheduler_, *file, seen.content.size(), length, &cursor);
       call.start();
       const Status status = co_await call;
+      if (!status.is_ok() && drives_lied_) {
+        const size_t begin = seen.content.size();
+        seen.content.resize(std::min<uint64_t>(size, begin + length));
+        seen.gaps.emplace_back(begin, seen.content.size());
+        continue;
+      }
       if (!status.is_ok()) co_return fail("read: " + status.message());
       if (call.data.empty()) co_return fail(fmt::format("ends at {}, its size is {}", seen.content.size(), size));
       seen.content.insert(seen.content.end(), call.data.begin(), call.data.end());
@@ -247,6 +272,7 @@ class Life {
                     .durable = store_options_.durable,
                     .any_point = synced_by_others || store_options_.durable == StoreOptions::Durable::kFsync,
                     .largest_file = random_.chance(70) ? 4 * kChunk : 12 * kChunk,
+                    .drives_lie = drives_lied_,
                     .failure = {}};
     for (size_t i = 0; i < directory_names_.size(); ++i) {
       Result<Store::Node> node = store_->lookup(store_->root(), directory_names_[i]);
@@ -291,24 +317,106 @@ class Life {
       closed = true;
     });
     if (!world_.run_until([&closed] { return closed; })) return fail("close was not answered");
-    if (!status.is_ok()) return fail("close: " + status.message());
+    if (!status.is_ok() && !drives_lied_) return fail("close: " + status.message());
     return true;
   }
 
   bool close_and_check() {
     if (!close()) return false;
     world_.stop();
-    if (!begin_again(true)) return false;
+    return begin_again(true) && check(Repair::kNone) && expect_clean() && check_leaks();
+  }
+
+  // fsck of the array, which nobody has open. Its findings: report_.
+  bool check(Repair repair) {
     CheckOptions options;
     options.verify_data = true;
+    options.repair = repair;
     Result<CheckReport> report = check_array(world_, paths_, options);
     if (!report.is_ok()) return fail("check: " + report.status().message());
-    if (!report->clean()) {
-      const CheckError& first = report->errors.front();
-      return fail(fmt::format("the check found {} errors; the first: {} {}: {}", report->errors.size(), first.kind,
-                              first.path, first.detail));
+    report_ = std::move(*report);
+    return true;
+  }
+  bool expect_clean() {
+    if (report_.clean()) return true;
+    const CheckError& first = report_.errors.front();
+    return fail(fmt::format("the check found {} errors; the first: {} {}: {}", report_.errors.size(), first.kind,
+                            first.path, first.detail));
+  }
+
+  // fsck instead of the recovery that a mount does: it finds leftovers and nothing else, and its repair leaves none.
+  bool preen() {
+    trace("fsck -p");
+    if (!check(Repair::kNone)) return false;
+    for (const CheckError& error : report_.errors)
+      if (error.kind != "orphan" && error.kind != "leftover-space" && error.kind != "torn-tail")
+        return fail(fmt::format("after the crash the check finds {} {}: {}", error.kind, error.path, error.detail));
+    return check(Repair::kPreen) && check(Repair::kNone) && expect_clean() && check_leaks();
+  }
+
+  // --- damage ------------------------------------------------------------------------------------------------------
+
+  // From now on some writes to objects are reported done and were not, or went elsewhere.
+  void lie() {
+    drives_lied_ = true;
+    for (uint64_t i = random_.between(0, 3); i > 0; --i) {
+      SimFault fault;
+      fault.call = SimFault::Call::kWrite;
+      fault.effect = random_.chance(50) ? SimFault::Effect::kLost : SimFault::Effect::kMisdirected;
+      fault.role = SimRole::kObjects;
+      fault.nth = 1 + random_.below(uint64_t{2} << random_.below(6));
+      world_.sim().inject(fault);
     }
-    return check_leaks();
+  }
+
+  // Some bits of what is stored turn over.
+  void rot() {
+    std::vector<std::string> objects;
+    for (const std::string& path : paths_)
+      for (std::string& object : world_.sim().files_below(path + "/objects")) objects.push_back(std::move(object));
+    for (uint64_t i = objects.empty() ? 0 : random_.between(0, 4); i > 0; --i) {
+      const std::string& object = objects[random_.below(objects.size())];
+      const uint64_t size = world_.sim().content_of(object).size();
+      if (size > 0) world_.sim().flip_bit(object, random_.below(size), static_cast<unsigned>(random_.below(8)));
+    }
+  }
+
+  // What was acknowledged is there bit for bit or cannot be read; the check finds exactly what cannot be read; and when
+  // that has been set aside, the rest is whole and as it was.
+  bool bear_damage() {
+    world_.sim().clear_faults();
+    rot();
+    if (!mount(random_.chance(30)) || !look() || !close()) return false;
+    const std::map<std::string, Model::Seen> before = seen_;
+    world_.stop();
+    if (!begin_again(true) || !check(Repair::kNone)) return false;
+    std::set<uint64_t> unreadable, reported;
+    for (const auto& [path, seen] : before)
+      if (!seen.gaps.empty()) unreadable.insert(seen.inode);
+    for (const CheckError& error : report_.errors) {
+      if (error.path.empty() || error.kind == "leftover-space") continue;  // what a failed file has left behind
+      const auto found = before.find(key_of(error.path));
+      if (found == before.end()) return fail("the check names " + error.path + ", which is not there");
+      reported.insert(found->second.inode);
+      if (found->second.gaps.empty())
+        return fail(fmt::format("the check says {} of {}, which can be read", error.kind, error.path));
+    }
+    if (unreadable != reported)
+      return fail(fmt::format("{} files cannot be read, the check found {}", unreadable.size(), reported.size()));
+    coverage_.files_damaged += unreadable.size();
+    trace(fmt::format("{} files are damaged", unreadable.size()));
+    if (!check(Repair::kYes) || !check(Repair::kNone) || !expect_clean() || !check(Repair::kYes) || !expect_clean())
+      return false;
+    drives_lied_ = false;
+    std::map<std::string, Model::Seen> whole;
+    for (const auto& [path, seen] : before)
+      if (seen.gaps.empty()) whole.insert({path, seen});
+    model_.restart(whole);
+    return mount(false) && look() && close_and_check();
+  }
+  // "/d1/c1-0" and "/c1-0" of a report, as names are kept here.
+  static std::string key_of(const std::string& path) {
+    return path.find('/', 1) == std::string::npos ? "." + path : path.substr(1);
   }
 
   const SeedOptions options_;
@@ -318,17 +426,21 @@ class Life {
   SimEnvironment world_;
   SimRandom& random_;
   Scheduler scheduler_;
+  Coverage& coverage_;
   StoreOptions store_options_;
   std::unique_ptr<Store> store_;
   Model model_;
+  std::map<std::string, Model::Seen> seen_;  // by the last look()
+  CheckReport report_;
+  bool drives_lied_ = false;
   bool was_killed_ = false;
   std::string failure_;
 };
 
 }  // namespace
 
-std::optional<std::string> run_seed(uint64_t seed, const SeedOptions& options) {
-  return Life(seed, options).run();
+std::optional<std::string> run_seed(uint64_t seed, const SeedOptions& options, Coverage& coverage) {
+  return Life(seed, options, coverage).run();
 }
 
 }  // namespace fpfs::crash

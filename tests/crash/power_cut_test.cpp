@@ -26,9 +26,25 @@ const std::map<std::string, SimPlantedBug> kPlantedBugs = {
     {"sidecar-sync-skipped", SimPlantedBug::kSidecarSyncSkipped},
     {"tree-directory-sync-skipped", SimPlantedBug::kTreeDirectorySyncSkipped},
     {"object-directory-sync-skipped", SimPlantedBug::kObjectDirectorySyncSkipped},
+    {"object-sync-after-record", SimPlantedBug::kObjectSyncAfterRecord},
+    {"sidecar-sync-after-answer", SimPlantedBug::kSidecarSyncAfterAnswer},
+    {"name-sync-after-answer", SimPlantedBug::kNameSyncAfterAnswer},
     {"write-error-ignored", SimPlantedBug::kWriteErrorIgnored},
+    {"short-write-ignored", SimPlantedBug::kShortWriteIgnored},
+    {"object-sync-error-ignored", SimPlantedBug::kObjectSyncErrorIgnored},
+    {"sidecar-sync-error-ignored", SimPlantedBug::kSidecarSyncErrorIgnored},
+    {"chunk-misplaced", SimPlantedBug::kChunkMisplaced},
+    {"freed-too-much", SimPlantedBug::kFreedTooMuch},
+    {"trimmed-too-much", SimPlantedBug::kTrimmedTooMuch},
+    {"compacted-too-much", SimPlantedBug::kCompactedTooMuch},
+    {"torn-tail-kept", SimPlantedBug::kTornTailKept},
     {"rename-not-atomic", SimPlantedBug::kRenameNotAtomic},
+    {"dirty-mark-not-synced", SimPlantedBug::kDirtyMarkNotSynced},
+    {"clean-mark-too-early", SimPlantedBug::kCleanMarkTooEarly},
 };
+
+// So many seeds come across everything.
+constexpr uint64_t kSeedsThatCoverAll = 2000;
 
 // "500..900"
 bool parse_range(const std::string& text, uint64_t* first, uint64_t* end) {
@@ -72,9 +88,10 @@ int main(int argc, char** argv) {
   program = argv[0];
   std::signal(SIGABRT, name_the_seed);
 
+  fpfs::crash::Coverage coverage;
   for (uint64_t s = first; s < end; ++s) {
     current_seed = s;
-    const auto wrong = fpfs::crash::run_seed(s, {.planted = planted, .verbose = verbose});
+    const auto wrong = fpfs::crash::run_seed(s, {.planted = planted, .verbose = verbose}, coverage);
     if (!wrong.has_value()) continue;
     if (planted != SimPlantedBug::kNone) {
       fmt::print("seed {} catches it: {}\n", s, *wrong);
@@ -87,6 +104,16 @@ int main(int argc, char** argv) {
     fmt::print("no seed caught the planted mistake\n");
     return 1;
   }
-  fmt::print("{} seeds passed\n", end - first);
+  fmt::print(
+      "{} seeds passed; {} compactions of indexes, {} recoveries cut off and {} cut off again, {} damaged files "
+      "found\n",
+      end - first, coverage.compactions, coverage.recoveries_cut, coverage.recoveries_cut_again,
+      coverage.files_damaged);
+  const bool is_covered = coverage.compactions > 0 && coverage.recoveries_cut > 0 &&
+                          coverage.recoveries_cut_again > 0 && coverage.files_damaged > 0;
+  if (end - first >= kSeedsThatCoverAll && !is_covered) {
+    fmt::print("something of that never happened: the seeds test less than they should\n");
+    return 1;
+  }
   return 0;
 }

@@ -35,12 +35,30 @@ struct SimFault {
 // Mistakes that an engine could make, made for it now and then: the power-cut test must find each.
 enum class SimPlantedBug : uint8_t {
   kNone,
+  // Steps of a commit that are left out ...
   kObjectSyncSkipped,           // the record is appended before its chunks are on the drives
   kSidecarSyncSkipped,          // the commit is acknowledged before its record is on the drive
   kTreeDirectorySyncSkipped,    // a new name is acknowledged before it is on the drive
   kObjectDirectorySyncSkipped,  // an object's name is not on the drive when its chunks are recorded
-  kWriteErrorIgnored,           // a failed transfer is taken for a good one
-  kRenameNotAtomic,             // a replaced name is removed before the new one is made
+  // ... or made after the one that they come before,
+  kObjectSyncAfterRecord,   // chunks are synced when the record that names them has been
+  kSidecarSyncAfterAnswer,  // the record is synced when the commit has been acknowledged
+  kNameSyncAfterAnswer,     // and so is a new name
+  // ... or believed although they failed.
+  kWriteErrorIgnored,        // a failed transfer is taken for a good one
+  kShortWriteIgnored,        // a transfer that ended early is taken for a whole one
+  kObjectSyncErrorIgnored,   // a failed sync of chunks is taken for a good one
+  kSidecarSyncErrorIgnored,  // and of a record
+  // Wrong places.
+  kChunkMisplaced,    // a chunk goes to the slot behind its own
+  kFreedTooMuch,      // punching a replaced chunk takes a block of the next
+  kTrimmedTooMuch,    // giving back preallocated space takes a block of the content
+  kCompactedTooMuch,  // compaction of an index punches into its snapshot
+  kTornTailKept,      // a torn record is not cut before the next is appended
+  // Names and the mark that says that an array is in use.
+  kRenameNotAtomic,     // a replaced name is removed before the new one is made
+  kDirtyMarkNotSynced,  // the array is used before its mark is on the drive
+  kCleanMarkTooEarly,   // it is marked clean before what was freed is freed on the drives
 };
 
 }  // namespace fpfs

@@ -198,13 +198,19 @@ Result<size_t> SimKernel::read_direct(Handle handle, std::span<std::byte> buffer
 Status SimKernel::fsync(Handle handle) {
   SimInode& inode = inode_of(handle);
   if ((open(handle).flags & O_PATH) != 0) return Status::from_errno(EBADF, "fsync " + describe(handle));
-  if (inode.is_directory()) {
-    world_.sync_directory(inode.number);
-    return Status::ok();
-  }
-  inode.content.sync();
-  inode.durable_attributes = inode.attributes;
+  sync(inode.number);
   return Status::ok();
+}
+
+void SimKernel::sync(uint64_t number) {
+  if (!world_.has(number)) return;
+  SimInode& inode = world_.inode(number);
+  if (inode.is_directory()) {
+    world_.sync_directory(number);
+  } else {
+    inode.content.sync();
+    inode.durable_attributes = inode.attributes;
+  }
 }
 
 Status SimKernel::fdatasync(Handle handle) {

@@ -24,6 +24,8 @@ class SimKernel final : public Storage {
   SimWorld& world() { return world_; }
   const SimWorld& world() const { return world_; }
   void set_world(SimWorld world);  // no handle may be open
+  // fsync of an inode, for one that is late: its handle may be closed by now.
+  void sync(uint64_t inode);
   void set_time(uint64_t nanoseconds) { now_ns_ = nanoseconds; }
   void set_rename_atomic(bool atomic) { rename_atomic_ = atomic; }
   SimInode& inode_of(Handle handle) { return world_.inode(open(handle).inode); }

@@ -15,6 +15,10 @@ namespace fpfs {
 
 namespace {
 constexpr unsigned kMistakePercent = 5;
+constexpr unsigned kRareMistakePercent = 50;
+// A sync that comes too late does within so many boundaries.
+constexpr uint64_t kLateMax = 60;
+constexpr uint64_t kBlock = 4096;
 
 std::string range(uint64_t offset, uint64_t length) {
   return fmt::format("{} bytes at {}", length, offset);
@@ -33,6 +37,7 @@ Status SimStorage::power_off() {
 // True at the moment of the cut.
 bool SimStorage::tick_locked() {
   ++boundaries_;
+  make_late_syncs(false);
   if (cut_at_ == 0 || boundaries_ < cut_at_) return false;
   off_ = true;
   return true;
@@ -80,6 +85,7 @@ bool SimStorage::is_off() const {
 void SimStorage::crash() {
   MutexLock lock(mutex_);
   kernel_.forget_handles();
+  late_syncs_.clear();
   kernel_.world().crash(random_);
   off_ = false;
   cut_at_ = 0;
@@ -88,6 +94,7 @@ void SimStorage::crash() {
 void SimStorage::kill() {
   MutexLock lock(mutex_);
   kernel_.forget_handles();
+  make_late_syncs(true);
   kernel_.world().end_transfers(random_);
   off_ = false;
   cut_at_ = 0;
@@ -126,6 +133,11 @@ uint64_t SimStorage::fault_hits() const {
   uint64_t hits = 0;
   for (const SimFault& fault : faults_) hits += fault.hits;
   return hits;
+}
+
+uint64_t SimStorage::index_punches() const {
+  MutexLock lock(mutex_);
+  return index_punches_;
 }
 
 void SimStorage::plant(SimPlantedBug bug) {
@@ -229,8 +241,10 @@ SimStorage::Transfer SimStorage::start_write(const IoRequest& request) {
   const std::span<const std::byte> data(request.data, request.length);
   transfer.bytes = request.length;
   uint64_t offset = request.offset;
-  bool fails = planted_ == SimPlantedBug::kWriteErrorIgnored && random_.chance(kMistakePercent);
-  if (fails) transfer.bytes = 0;
+  const SimInode& inode = kernel_.inode_of(request.handle);
+  if (errs(SimPlantedBug::kWriteErrorIgnored, inode, SimRole::kObjects)) transfer.bytes = 0;
+  if (errs(SimPlantedBug::kShortWriteIgnored, inode, SimRole::kObjects)) transfer.bytes -= kBlock;
+  if (errs(SimPlantedBug::kChunkMisplaced, inode, SimRole::kObjects)) offset += request.length;
   if (const SimFault* fault = match(SimFault::Call::kWrite, request.handle); fault != nullptr) {
     if (fault->effect == SimFault::Effect::kMisdirected) {
       offset += request.length;
@@ -290,23 +304,45 @@ Status SimStorage::pwrite(Handle handle, std::span<const std::byte> data, uint64
 }
 
 // Now and then only: a mistake that always happens is easily seen.
-bool SimStorage::sync_is_skipped(const SimInode& inode) {
-  SimRole aimed_at = SimRole::kOther;
-  switch (planted_) {
-    case SimPlantedBug::kObjectSyncSkipped:
-    case SimPlantedBug::kObjectDirectorySyncSkipped:
-      aimed_at = SimRole::kObjects;
-      break;
-    case SimPlantedBug::kSidecarSyncSkipped:
-    case SimPlantedBug::kTreeDirectorySyncSkipped:
-      aimed_at = SimRole::kTree;
-      break;
-    default:
-      return false;
+// More often where it shows only when the power goes within a few steps of it, or where the step is a rare one.
+bool SimStorage::errs(SimPlantedBug bug, const SimInode& inode, SimRole role, bool directory) {
+  if (planted_ != bug || inode.role != role || inode.is_directory() != directory) return false;
+  using Bug = SimPlantedBug;
+  const bool is_rare = bug == Bug::kObjectSyncAfterRecord || bug == Bug::kNameSyncAfterAnswer ||
+                       bug == Bug::kTornTailKept || bug == Bug::kCompactedTooMuch || bug == Bug::kDirtyMarkNotSynced ||
+                       bug == Bug::kCleanMarkTooEarly;
+  return random_.chance(is_rare ? kRareMistakePercent : kMistakePercent);
+}
+
+// What a sync comes to instead of itself, when the planted bug is about it.
+bool SimStorage::sync_errs(SimInode& inode) {
+  using Bug = SimPlantedBug;
+  if (errs(Bug::kObjectSyncSkipped, inode, SimRole::kObjects) ||
+      errs(Bug::kSidecarSyncSkipped, inode, SimRole::kTree) ||
+      errs(Bug::kTreeDirectorySyncSkipped, inode, SimRole::kTree, true) ||
+      errs(Bug::kObjectDirectorySyncSkipped, inode, SimRole::kObjects, true) ||
+      errs(Bug::kDirtyMarkNotSynced, inode, SimRole::kOther, true))
+    return true;
+  if (errs(Bug::kObjectSyncErrorIgnored, inode, SimRole::kObjects) ||
+      errs(Bug::kSidecarSyncErrorIgnored, inode, SimRole::kTree)) {
+    inode.content.sync_failed(random_);
+    return true;
   }
-  const bool at_directories =
-      planted_ == SimPlantedBug::kObjectDirectorySyncSkipped || planted_ == SimPlantedBug::kTreeDirectorySyncSkipped;
-  return inode.role == aimed_at && inode.is_directory() == at_directories && random_.chance(kMistakePercent);
+  const bool until_next_record = errs(Bug::kObjectSyncAfterRecord, inode, SimRole::kObjects);
+  if (until_next_record || errs(Bug::kSidecarSyncAfterAnswer, inode, SimRole::kTree) ||
+      errs(Bug::kNameSyncAfterAnswer, inode, SimRole::kTree, true)) {
+    late_syncs_.emplace_back(inode.number, until_next_record ? UINT64_MAX : boundaries_ + 1 + random_.below(kLateMax));
+    return true;
+  }
+  return false;
+}
+
+void SimStorage::make_late_syncs(bool all) {
+  std::erase_if(late_syncs_, [&](const auto& late) FPFS_NO_THREAD_SAFETY_ANALYSIS {
+    if (!all && boundaries_ < late.second) return false;
+    kernel_.sync(late.first);
+    return true;
+  });
 }
 
 Status SimStorage::sync_file(Handle handle) {
@@ -316,7 +352,10 @@ Status SimStorage::sync_file(Handle handle) {
     if (!inode.is_directory()) inode.content.sync_failed(random_);
     return Status::from_errno(fault->error, "fsync " + kernel_.describe(handle));
   }
-  return sync_is_skipped(inode) ? Status::ok() : kernel_.fsync(handle);
+  if (sync_errs(inode)) return Status::ok();
+  const Status synced = kernel_.fsync(handle);
+  if (inode.role == SimRole::kTree) make_late_syncs(true);
+  return synced;
 }
 
 Status SimStorage::fsync(Handle handle) {
@@ -337,18 +376,29 @@ Status SimStorage::check_running(Handle file) {
 
 Status SimStorage::sync_filesystem(Handle handle) {
   MutexLock lock(mutex_);
-  return end(begin("syncfs", handle, "") ? kernel_.sync_filesystem(handle) : Status::ok());
+  const bool happens = begin("syncfs", handle, "") &&
+                       !errs(SimPlantedBug::kCleanMarkTooEarly, kernel_.inode_of(handle), SimRole::kObjects, true);
+  return end(happens ? kernel_.sync_filesystem(handle) : Status::ok());
 }
 
 Status SimStorage::ftruncate(Handle handle, uint64_t size) {
   MutexLock lock(mutex_);
-  return end(begin("truncate", handle, fmt::format("to {}", size)) ? kernel_.ftruncate(handle, size) : Status::ok());
+  if (!begin("truncate", handle, fmt::format("to {}", size))) return end(Status::ok());
+  const SimInode& inode = kernel_.inode_of(handle);
+  if (errs(SimPlantedBug::kTornTailKept, inode, SimRole::kTree)) return end(Status::ok());
+  if (size >= kBlock && errs(SimPlantedBug::kTrimmedTooMuch, inode, SimRole::kObjects)) size -= kBlock;
+  return end(kernel_.ftruncate(handle, size));
 }
 
 Status SimStorage::fallocate(Handle handle, int mode, uint64_t offset, uint64_t length) {
   MutexLock lock(mutex_);
   const bool punches = (mode & FALLOC_FL_PUNCH_HOLE) != 0;
   if (!begin(punches ? "punch" : "allocate", handle, range(offset, length))) return power_off();
+  const SimInode& inode = kernel_.inode_of(handle);
+  if (punches && inode.role == SimRole::kTree) ++index_punches_;
+  if (punches && (errs(SimPlantedBug::kFreedTooMuch, inode, SimRole::kObjects) ||
+                  errs(SimPlantedBug::kCompactedTooMuch, inode, SimRole::kTree)))
+    length += kBlock;
   if (!punches)
     if (const SimFault* fault = match(SimFault::Call::kAllocate, handle); fault != nullptr)
       return end(Status::from_errno(fault->error, "fallocate " + kernel_.describe(handle)));

@@ -48,6 +48,7 @@ class SimStorage final : public Storage {
   void inject(const SimFault& fault);
   void clear_faults();
   uint64_t fault_hits() const;
+  uint64_t index_punches() const;  // holes punched into files of the tree: compactions of sidecars
   void plant(SimPlantedBug bug);
   void set_journal_order(SimFilesystem::JournalOrder order);  // of all filesystems
   void set_direct_io(unsigned filesystem, bool has);
@@ -116,7 +117,10 @@ class SimStorage final : public Storage {
   bool tick_locked() FPFS_REQUIRES(mutex_);
   SimFault* match(SimFault::Call call, Handle handle) FPFS_REQUIRES(mutex_);
   Status sync_file(Handle handle) FPFS_REQUIRES(mutex_);
-  bool sync_is_skipped(const SimInode& inode) FPFS_REQUIRES(mutex_);
+  // Whether the planted bug happens to this call on this inode, now.
+  bool errs(SimPlantedBug bug, const SimInode& inode, SimRole role, bool directory = false) FPFS_REQUIRES(mutex_);
+  bool sync_errs(SimInode& inode) FPFS_REQUIRES(mutex_);
+  void make_late_syncs(bool all) FPFS_REQUIRES(mutex_);
   static Status power_off();
 
   mutable Mutex mutex_;
@@ -126,6 +130,9 @@ class SimStorage final : public Storage {
   std::vector<SimFault> faults_ FPFS_GUARDED_BY(mutex_);
   SimFilesystem::JournalOrder order_ FPFS_GUARDED_BY(mutex_) = SimFilesystem::JournalOrder::kWhole;
   SimPlantedBug planted_ FPFS_GUARDED_BY(mutex_) = SimPlantedBug::kNone;
+  // Syncs that a planted bug has put off: the inode, and the boundary from which on they are made.
+  std::vector<std::pair<uint64_t, uint64_t>> late_syncs_ FPFS_GUARDED_BY(mutex_);
+  uint64_t index_punches_ FPFS_GUARDED_BY(mutex_) = 0;
   uint64_t boundaries_ FPFS_GUARDED_BY(mutex_) = 0;
   uint64_t cut_at_ FPFS_GUARDED_BY(mutex_) = 0;
   bool off_ FPFS_GUARDED_BY(mutex_) = false;

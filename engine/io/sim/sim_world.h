@@ -97,6 +97,7 @@ class SimWorld {
   unsigned filesystem_count() const { return static_cast<unsigned>(filesystems_.size()); }
   // The inode at an absolute path of whole components; 0 when there is none.
   uint64_t find(const std::string& path) const;
+  bool has(uint64_t number) const { return inodes_.contains(number); }
   uint64_t lookup(const SimInode& directory, const std::string& name) const;
   std::string path_of(uint64_t number) const;
   uint64_t used_bytes(unsigned filesystem) const;
