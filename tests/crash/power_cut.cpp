@@ -77,6 +77,7 @@ class Life {
   std::optional<std::string> run() {
     std::optional<std::string> wrong = live();
     coverage_.compactions += world_.sim().index_punches();
+    coverage_.objects_recycled += world_.sim().object_renames();
     return wrong;
   }
 

@@ -20,6 +20,7 @@ struct SeedOptions {
 // What seeds came across, so that nobody believes in a test of what never happened.
 struct Coverage {
   uint64_t compactions = 0;           // of indexes
+  uint64_t objects_recycled = 0;      // taken over by another file
   uint64_t recoveries_cut = 0;        // cut off by another power cut
   uint64_t recoveries_cut_again = 0;  // and the recovery after that too
   uint64_t files_damaged = 0;         // by lost and misdirected writes and by bit rot

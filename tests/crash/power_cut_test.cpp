@@ -105,11 +105,11 @@ int main(int argc, char** argv) {
     return 1;
   }
   fmt::print(
-      "{} seeds passed; {} compactions of indexes, {} recoveries cut off and {} cut off again, {} damaged files "
-      "found\n",
-      end - first, coverage.compactions, coverage.recoveries_cut, coverage.recoveries_cut_again,
-      coverage.files_damaged);
-  const bool is_covered = coverage.compactions > 0 && coverage.recoveries_cut > 0 &&
+      "{} seeds passed; {} compactions of indexes, {} objects recycled, {} recoveries cut off and {} cut off again, {} "
+      "damaged files found\n",
+      end - first, coverage.compactions, coverage.objects_recycled, coverage.recoveries_cut,
+      coverage.recoveries_cut_again, coverage.files_damaged);
+  const bool is_covered = coverage.compactions > 0 && coverage.objects_recycled > 0 && coverage.recoveries_cut > 0 &&
                           coverage.recoveries_cut_again > 0 && coverage.files_damaged > 0;
   if (end - first >= kSeedsThatCoverAll && !is_covered) {
     fmt::print("something of that never happened: the seeds test less than they should\n");

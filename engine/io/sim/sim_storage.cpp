@@ -140,6 +140,11 @@ uint64_t SimStorage::index_punches() const {
   return index_punches_;
 }
 
+uint64_t SimStorage::object_renames() const {
+  MutexLock lock(mutex_);
+  return object_renames_;
+}
+
 void SimStorage::plant(SimPlantedBug bug) {
   MutexLock lock(mutex_);
   planted_ = bug;

@@ -48,7 +48,8 @@ class SimStorage final : public Storage {
   void inject(const SimFault& fault);
   void clear_faults();
   uint64_t fault_hits() const;
-  uint64_t index_punches() const;  // holes punched into files of the tree: compactions of sidecars
+  uint64_t index_punches() const;   // holes punched into files of the tree: compactions of sidecars
+  uint64_t object_renames() const;  // objects that a file took over from another
   void plant(SimPlantedBug bug);
   void set_journal_order(SimFilesystem::JournalOrder order);  // of all filesystems
   void set_direct_io(unsigned filesystem, bool has);
@@ -133,6 +134,7 @@ class SimStorage final : public Storage {
   // Syncs that a planted bug has put off: the inode, and the boundary from which on they are made.
   std::vector<std::pair<uint64_t, uint64_t>> late_syncs_ FPFS_GUARDED_BY(mutex_);
   uint64_t index_punches_ FPFS_GUARDED_BY(mutex_) = 0;
+  uint64_t object_renames_ FPFS_GUARDED_BY(mutex_) = 0;
   uint64_t boundaries_ FPFS_GUARDED_BY(mutex_) = 0;
   uint64_t cut_at_ FPFS_GUARDED_BY(mutex_) = 0;
   bool off_ FPFS_GUARDED_BY(mutex_) = false;

@@ -136,6 +136,7 @@ Status SimStorage::remove_directory(Handle directory, const std::string& name) {
 Status SimStorage::rename(Handle from, const std::string& from_name, Handle to, const std::string& to_name,
                           unsigned flags) {
   MutexLock lock(mutex_);
+  if (kernel_.inode_of(from).role == SimRole::kObjects) ++object_renames_;
   return end(begin("rename", from, from_name + " to " + kernel_.describe(to) + "/" + to_name)
                  ? kernel_.rename(from, from_name, to, to_name, flags)
                  : Status::ok());
