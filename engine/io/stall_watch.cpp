@@ -112,10 +112,10 @@ void StallWatch::look() {
   const MutexLock lock(watchers_mutex_);
   for (const auto& [number, source] : sources_)
     if (is_overdue(source.oldest())) overdue[source.domain] = true;
-  for (Domain domain = 0; domain < kDomains; ++domain) set_stalled(domain, overdue[domain]);
   const bool any = std::find(overdue.begin(), overdue.end(), true) != overdue.end();
-  any_stalled_.store(any);
-  if (!any) return;
+  if (any) any_stalled_.store(true);  // before who sees one of them stalled asks
+  for (Domain domain = 0; domain < kDomains; ++domain) set_stalled(domain, overdue[domain]);
+  if (!any) return any_stalled_.store(false);
   for (Domain domain = 0; domain < kDomains; ++domain)
     if (overdue[domain])
       for (const auto& [number, listener] : listeners_) listener(domain);
