@@ -191,6 +191,7 @@ void Channel::serve(Worker& worker) {
     size_t length = 0;
     goes_on = receive(worker, length);
     if (length == 0) continue;
+    note_transfer(worker, length);
     if (!may_stay_receiver(worker)) retire_receiver(worker);
     goes_on = process(worker, length);
     if (receivers_.load(std::memory_order_relaxed) > receivers_wanted()) retire_receiver(worker);
@@ -288,6 +289,17 @@ void Channel::settle_landing(Worker& worker, size_t length) {
     position += part;
   }
   landing.file->cancel_landing(landing);
+}
+
+void Channel::note_transfer(const Worker& worker, size_t length) {
+  constexpr int kOthersBetween = 16;
+  wire::InHeader header;
+  std::memcpy(&header, worker.buffer->request, sizeof header);
+  const int seen = transfers_seen_.load(std::memory_order_relaxed);
+  if (header.opcode == wire::kOpcodeRead || length > File::kLandingWriteMin)
+    transfers_seen_.store(kOthersBetween, std::memory_order_relaxed);
+  else if (seen > 0)
+    transfers_seen_.store(seen - 1, std::memory_order_relaxed);
 }
 
 // Some requests never wait for a drive: what they start is finished by other threads. Another request that is there

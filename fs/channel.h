@@ -7,7 +7,7 @@
 //
 // A few workers, the receivers, wait for requests, each in an epoll set of its own (EPOLLEXCLUSIVE: the kernel wakes
 // one of them); the others wait to become receivers. There are kReceivers of them, so that the next request of a client
-// that creates files finds one waiting and nobody has to be woken for it. While a file is being written front to back
+// that creates files finds one waiting and nobody has to be woken for it. While much is read or written
 // there is one: a single stream is served by one thread, whose caches know it. A receiver that got a request which
 // cannot block (READ, WRITE, FLUSH, ...) and sees no further one handles it and stays a receiver; before anything else
 // it makes sure that there is another.
@@ -102,7 +102,8 @@ class Channel {
   bool wait_for_request(const Worker& worker);
   void become_receiver(Worker& worker);
   void retire_receiver(Worker& worker);
-  unsigned receivers_wanted() const { return streaming_.load(std::memory_order_relaxed) ? 1 : kReceivers; }
+  unsigned receivers_wanted() const { return transfers_seen_.load(std::memory_order_relaxed) > 0 ? 1 : kReceivers; }
+  void note_transfer(const Worker& worker, size_t length);
   bool receive(Worker& worker, size_t& length);
   void settle_landing(Worker& worker, size_t length);
   bool may_stay_receiver(const Worker& worker);
@@ -132,6 +133,8 @@ class Channel {
   std::weak_ptr<File> stream_ FPFS_GUARDED_BY(stream_mutex_);  // written last
   std::atomic<bool> streaming_{false};                         // stream_ is somebody
   LandingOdds odds_;
+  // Counts down from the last request that moved much data, request by request.
+  std::atomic<int> transfers_seen_{0};
 };
 
 }  // namespace fpfs
