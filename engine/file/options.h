@@ -1,6 +1,7 @@
 // StoreOptions: every knob of an open array. Command lines, profiles and tests all end here.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 
@@ -29,6 +30,8 @@ struct StoreOptions {
   uint32_t inline_max = 32 * 1024;
   // Objects that became free are kept for the next file when they are at least this long (spare_objects.h).
   uint64_t spare_least = 4 * kMiB;
+  // And for so long at most; zero: for as long as there is room.
+  std::chrono::minutes spare_life{60};
   // With Durable::kFsync: a file that was closed is committed in the background after this long.
   unsigned background_commit_ms = 1000;
   // A member that does not answer for this long is given up on until it does (engine/io/stall_watch.h). 0: never.

@@ -10,13 +10,12 @@
 // verified with a seed that has file and generation in it.
 //
 // Spares count as free space (Room::add_spare). They are given up when a drive runs short, when they were not wanted
-// for kLife, and at unmount. Only what the next file can write over in place is kept: objects without holes, of
-// some length, on filesystems that overwrite in place.
+// for StoreOptions::spare_life, and at unmount. Only what the next file can write over in place is kept: objects
+// without holes, of some length, on filesystems that overwrite in place.
 //
 // Thread safety: all methods from any thread.
 #pragma once
 
-#include <chrono>
 #include <functional>
 #include <map>
 #include <memory>
@@ -45,8 +44,6 @@ struct DoomedObjects {
 
 class SpareObjects {
  public:
-  static constexpr std::chrono::minutes kLife{60};
-
   // The context, complete but for this, outlives it. StoreOptions::spare_least: smaller objects are not kept.
   explicit SpareObjects(FileContext& context);
 

@@ -82,14 +82,16 @@ void Store::Impl::free_spares() {
 void Store::Impl::set_timer(const std::shared_ptr<SpareTimer>& timer) {
   MutexLock lock(timer->mutex);
   if (timer->impl == nullptr || timer->is_set) return;
+  const std::chrono::minutes life = timer->impl->options.spare_life;
+  if (life.count() == 0) return;
   timer->is_set = true;
-  timer->impl->environment->executor().post_after(SpareObjects::kLife, [timer] {
+  timer->impl->environment->executor().post_after(life, [timer, life] {
     {
       MutexLock running(timer->mutex);
       timer->is_set = false;
       if (timer->impl == nullptr || timer->impl->spares->is_empty()) return;
       struct timespec time = timer->impl->environment->now();
-      time.tv_sec -= std::chrono::seconds(SpareObjects::kLife).count();
+      time.tv_sec -= std::chrono::seconds(life).count();
       std::vector<DoomedObjects> objects = timer->impl->spares->give_up_kept_before(time);
       if (!objects.empty()) timer->impl->reclaim(std::move(objects), kNoHandle);
     }

@@ -68,7 +68,7 @@ Status Store::Impl::start() {
   zeros = std::make_unique<std::byte[]>(kRequestBytesMax);
   room = std::make_unique<Room>(storage(), *array, pool->total() * uint64_t{pool->buffer_size()});
   spares = std::make_unique<SpareObjects>(*this);
-  if (!environment->is_simulated()) {
+  {
     MutexLock lock(spare_timer_->mutex);
     spare_timer_->impl = this;
   }

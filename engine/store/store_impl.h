@@ -77,7 +77,7 @@ class Store::Impl final : public FileContext {
   Status reclaim_batch(ReclaimBatch& batch);
   bool is_release_due() const FPFS_REQUIRES(reclaim_mutex_);
   void start_reclaim() FPFS_REQUIRES(reclaim_mutex_);
-  // A look after SpareObjects::kLife for spares that nobody wanted. The executor may outlive the store.
+  // A look after StoreOptions::spare_life for spares that nobody wanted. The executor may outlive the store.
   struct SpareTimer {
     Mutex mutex;
     Impl* impl FPFS_GUARDED_BY(mutex) = nullptr;

@@ -110,6 +110,7 @@ class Life {
     store_options_.read_ahead = static_cast<unsigned>(random_.below(4));
     store_options_.buffer_memory = (34 + random_.below(20)) * kChunk;
     store_options_.spare_least = random_.chance(60) ? 1 : UINT64_MAX;
+    store_options_.spare_life = {};
     store_options_.background_commit_ms = static_cast<unsigned>(random_.between(1, 100));
   }
 

@@ -70,6 +70,7 @@ TEST_P(FaultTest, IsReportedAndHurtsNothingElse) {
   StoreOptions options;
   options.inline_max = 0;
   options.spare_least = 1;
+  options.spare_life = {};
   SimArray array(seed(), 3, options);
   const Bytes old_content = make_bytes(kLength, 1), new_content = make_bytes(kLength, 2);
   const Bytes other_content = make_bytes(kLength, 3);
@@ -132,6 +133,7 @@ TEST_P(RetryTest, IsNotFreedWithTheSaveThatFailed) {
   StoreOptions options;
   options.inline_max = 0;
   options.spare_least = 1;
+  options.spare_life = {};
   SimArray array(GetParam(), 3, options);
   const Bytes content = make_bytes(kLength, GetParam());
   std::shared_ptr<File> file = array.create("a");

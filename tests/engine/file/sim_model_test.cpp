@@ -26,6 +26,7 @@ class ModelTest : public ::testing::TestWithParam<uint64_t> {
     options.durable = random_.chance(50) ? StoreOptions::Durable::kClose : StoreOptions::Durable::kFsync;
     options.background_commit_ms = 1;
     options.spare_least = random_.chance(60) ? 1 : UINT64_MAX;
+    options.spare_life = {};
     return options;
   }
 

@@ -14,6 +14,7 @@ StoreOptions options() {
   StoreOptions options;
   options.inline_max = 0;
   options.spare_least = 1;
+  options.spare_life = {};  // in a simulation an hour passes as soon as nobody has anything to do
   return options;
 }
 
@@ -130,6 +131,21 @@ TEST_P(SpareObjectsTest, CountAsFreeSpaceAndAreGivenUpForIt) {
   EXPECT_TRUE(written.is_ok()) << written.message() << " after " << stored << " bytes of " << free_before;
   EXPECT_TRUE(array_.commit(*file).is_ok());
   EXPECT_EQ(spare_bytes(array_), 0u);
+}
+
+TEST(SpareObjectsLifeTest, AreFreedWhenNobodyWantsThem) {
+  StoreOptions with_life = options();
+  with_life.spare_life = std::chrono::minutes(7);
+  SimArray array(1, 3, with_life);
+  save(array, "a", make_bytes(kLength, 1));
+  ASSERT_TRUE(array.store().unlink(array.store().root(), "a").is_ok());
+  array.world().drain();
+  ASSERT_GE(spare_bytes(array), kLength);
+  const time_t kept = array.world().now().tv_sec;
+  ASSERT_TRUE(array.world().run_until([&array] { return spare_bytes(array) == 0; }));
+  EXPECT_GE(array.world().now().tv_sec - kept, 7 * 60);
+  array.world().drain();
+  EXPECT_TRUE(objects_of(array).empty());
 }
 
 TEST_P(SpareObjectsTest, WhatFailedIsNotUsedAgain) {
