@@ -50,19 +50,19 @@ TEST(StallWatch, ACallThatTakesTooLongStallsItsDomainUntilItEnds) {
   }
   ASSERT_TRUE(becomes_true([&] { return !watch.is_stalled(3); }));
   EXPECT_TRUE(watch.check(3).is_ok());
-  EXPECT_FALSE(watch.is_any_stalled());
+  EXPECT_TRUE(becomes_true([&] { return !watch.is_any_stalled(); })) << "known a moment later";
 }
 
 TEST(StallWatch, QuickCallsAreNobodysBusiness) {
   StallWatch watch;
-  watch.start(milliseconds(100));
+  watch.start(milliseconds(300));
   std::atomic<bool> stop{false};
   std::vector<std::thread> callers;
   for (int i = 0; i < 4; ++i)
     callers.emplace_back([&] {
       while (!stop) const StallWatch::Call call(watch, 1);
     });
-  for (int i = 0; i < 200; ++i) {
+  for (int i = 0; i < 400; ++i) {
     EXPECT_FALSE(watch.is_any_stalled());
     std::this_thread::sleep_for(milliseconds(2));
   }
@@ -117,7 +117,7 @@ TEST(StallWatch, NothingIsToldAfterAReset) {
 
 class WatchedStorageTest : public testing::Test {
  protected:
-  WatchedStorageTest() : storage_(inner_, watch_) { watch_.start(milliseconds(50)); }
+  WatchedStorageTest() : storage_(inner_, watch_) { watch_.start(milliseconds(250)); }
 
   Handle open_member(const std::string& name, StallWatch::Domain domain) {
     std::filesystem::create_directory(place_ / name);
@@ -127,7 +127,7 @@ class WatchedStorageTest : public testing::Test {
     return *directory;
   }
 
-  const test::TemporaryDirectory place_;
+  const test::TemporaryDirectory place_{test::quick_place()};
   test::Hangs hangs_;
   test::HangingStorage inner_{hangs_};
   StallWatch watch_;
@@ -180,7 +180,7 @@ TEST_F(WatchedStorageTest, WhatAVisitorTakesIsItsOwnTime) {
   EXPECT_TRUE(storage_
                   .list(directory,
                         [&](const DirectoryEntry&) {
-                          std::this_thread::sleep_for(milliseconds(150));
+                          std::this_thread::sleep_for(milliseconds(600));
                           was_stalled |= watch_.is_stalled(1);
                           return true;
                         })
