@@ -1,5 +1,7 @@
 #include "fs/creation.h"
 
+#include <cerrno>
+
 #include "fs/reply.h"
 
 namespace fpfs {
@@ -9,7 +11,8 @@ mode_t creation_mode(FileSystem& file_system, Inode& parent, mode_t mode, mode_t
   if (parent.without_default_acl.load() == changes) return mode & ~umask;
   const Result<size_t> size = file_system.storage().get_xattr(parent.handle, kDefaultAcl, {});
   if (size.is_ok()) return mode;
-  parent.without_default_acl.store(changes);
+  // A look that failed for another reason says nothing about the next.
+  if (size.status().errno_value() == ENODATA) parent.without_default_acl.store(changes);
   return mode & ~umask;
 }
 
