@@ -8,7 +8,7 @@ namespace fpfs::operations {
 namespace {
 
 // Consumes the request. After the reply the kernel may forget the node, so nothing of `inode` is used behind it.
-void reply_attributes(fuse_req_t request, const Inode& inode) {
+void reply_attributes(fuse_req_t request, Inode& inode) {
   Result<struct stat> attributes = file_system_of(request).store().attributes(inode.handle);
   if (!attributes.is_ok()) return reply_status(request, attributes.status());
   fuse_reply_attr(request, &*attributes, attribute_seconds(inode));
@@ -97,7 +97,7 @@ void getattr(fuse_req_t request, fuse_ino_t node, fuse_file_info*) noexcept {
 void setattr(fuse_req_t request, fuse_ino_t node, struct stat* attributes, int to_set, fuse_file_info* info) noexcept {
   FileSystem& file_system = file_system_of(request);
   Inode& inode = file_system.inodes().get(node);
-  FileSystem::forget_access(inode);
+  FileSystem::note_change(inode);
   Status status = set_owner_and_mode(file_system, inode, *attributes, to_set);
   if (!status.is_ok()) return reply_status(request, status);
   const Times times = times_to_set(*attributes, to_set);

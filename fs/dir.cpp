@@ -42,12 +42,13 @@ class Reply {
                                   static_cast<off_t>(position)));
   }
 
-  // With attributes, and a lookup counted. An entry that went away meanwhile is listed without.
+  // With attributes, and a lookup counted; without when the kernel has them, or the entry went away meanwhile. (What it
+  // has may by now be another name's: so the entry is not said to be that node.)
   bool add_plus(FileSystem& file_system, const Inode& directory, const DirectoryEntry& entry, size_t position) {
     fuse_entry_param found{};
     found.attr.st_ino = entry.inode;
     found.attr.st_mode = static_cast<mode_t>(entry.type) << 12;
-    if (entry.name != "." && entry.name != "..") {
+    if (entry.name != "." && entry.name != ".." && !file_system.inodes().attributes_known(entry.inode)) {
       Result<Store::Node> node = file_system.store().lookup(directory.handle, entry.name);
       if (node.is_ok()) {
         Result<fuse_entry_param> known = make_entry(file_system, *node);

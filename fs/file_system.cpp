@@ -39,7 +39,7 @@ void FileSystem::move_access_time(Inode& inode) {
 
 bool FileSystem::access_is_due(Inode& inode) const {
   if (!settings_.file_access_times) return false;
-  if (environment_.now().tv_sec - inode.access_noted.load() > kDaySeconds) forget_access(inode);
+  if (environment_.now().tv_sec - inode.access_noted.load() > kDaySeconds) note_change(inode);
   return inode.access_noted.load() == 0;
 }
 

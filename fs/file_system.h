@@ -67,10 +67,12 @@ class FileSystem {
   void set_session(fuse_session* session) { session_ = session; }
   // A file's content is about to be read: moves the access time. Cheap once it was moved.
   void note_access(Inode& inode) {
+    inode.set_attributes_known(false);
     if (inode.access_noted.load(std::memory_order_relaxed) == 0) move_access_time(inode);
   }
-  // The file changed: the next read moves the access time again.
-  static void forget_access(Inode& inode) {
+  // The file changes: the next read moves the access time again.
+  static void note_change(Inode& inode) {
+    inode.set_attributes_known(false);
     if (inode.access_noted.load(std::memory_order_relaxed) != 0) inode.access_noted.store(0, std::memory_order_relaxed);
   }
   // Reads must reach the daemon, as the next one may move the access time: so it is a day after it was moved, too.

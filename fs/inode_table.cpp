@@ -50,6 +50,12 @@ Result<Inode*> InodeTable::remember(Handle handle, const struct stat& attributes
   return inode;
 }
 
+bool InodeTable::attributes_known(uint64_t number) const {
+  MutexLock lock(mutex_);
+  const auto entry = inodes_.find(number);
+  return entry != inodes_.end() && entry->second->attributes_known.load(std::memory_order_relaxed);
+}
+
 void InodeTable::keep(uint64_t number, std::unique_ptr<Store::Removed> removed) {
   MutexLock lock(mutex_);
   const auto entry = inodes_.find(number);

@@ -53,6 +53,12 @@ struct Inode {
   // check at every entry that is made in it.
   std::atomic<unsigned> default_acl_changes{0};
   std::atomic<unsigned> without_default_acl{UINT_MAX};
+  // The kernel keeps its attributes, and nothing has changed them since: a listing need not hand them out again. Only a
+  // hint: when it is wrong, the kernel asks.
+  std::atomic<bool> attributes_known{false};
+  void set_attributes_known(bool yes) {
+    if (attributes_known.load(std::memory_order_relaxed) != yes) attributes_known.store(yes, std::memory_order_relaxed);
+  }
   // When a read last moved the access time (seconds); 0 when the next one may move it again (relatime).
   std::atomic<int64_t> access_noted{0};
 };
@@ -78,6 +84,8 @@ class InodeTable {
     return &inode == &root_ ? kRootNode : static_cast<uint64_t>(reinterpret_cast<uintptr_t>(&inode));
   }
   bool is_root(const Inode& inode) const { return &inode == &root_; }
+  // Whether the kernel knows a node with this st_ino, and its attributes (Inode::attributes_known).
+  bool attributes_known(uint64_t number) const;
   // The content of a file without a name: whoever has a descriptor of it, be it one made with O_PATH, can open it until
   // the kernel forgets the node (Store::Keeper). Null: it has a name again.
   void keep(uint64_t number, std::unique_ptr<Store::Removed> removed);

@@ -59,7 +59,7 @@ void link(fuse_req_t request, fuse_ino_t node, fuse_ino_t new_parent, const char
   FileSystem& file_system = file_system_of(request);
   const Inode& directory = file_system.inodes().get(new_parent);
   Inode& inode = file_system.inodes().get(node);
-  FileSystem::forget_access(inode);
+  FileSystem::note_change(inode);
   Status status = file_system.store().link(inode.handle, directory.handle, new_name);
   if (!status.is_ok()) return reply_status(request, status);
   file_system.inodes().keep(inode.number, nullptr);

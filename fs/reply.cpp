@@ -14,9 +14,12 @@ void reply_status(fuse_req_t request, const Status& status) {
   fuse_reply_err(request, status.errno_value());
 }
 
-double attribute_seconds(const Inode& inode) {
+double attribute_seconds(Inode& inode) {
   if (inode.given_up.load() > 0) return 0;
-  return inode.writers.load(std::memory_order_relaxed) > 0 ? kWriterCacheSeconds : kCacheSeconds;
+  if (inode.writers.load(std::memory_order_relaxed) > 0) return kWriterCacheSeconds;
+  // What is done in a directory changes its attributes, too.
+  if (!inode.is_directory) inode.set_attributes_known(true);
+  return kCacheSeconds;
 }
 
 Result<fuse_entry_param> make_entry(FileSystem& file_system, const Store::Node& node) {

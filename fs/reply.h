@@ -27,6 +27,7 @@ void log_fault(const Status& status);
 Result<fuse_entry_param> make_entry(FileSystem& file_system, const Store::Node& node);
 // Answers with a node just found or made, or the failure.
 void reply_node(fuse_req_t request, Result<Store::Node> node);
-double attribute_seconds(const Inode& inode);
+// How long the kernel may keep the attributes that it is about to be given.
+double attribute_seconds(Inode& inode);
 
 }  // namespace fpfs

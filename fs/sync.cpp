@@ -18,7 +18,7 @@ void flush(fuse_req_t request, fuse_ino_t, fuse_file_info* info) noexcept {
     open.flushed.store(covered);
     return reply_status(request, open.file->error());
   }
-  FileSystem::forget_access(*open.inode);
+  FileSystem::note_change(*open.inode);
   file_system_of(request).control(open.file, ControlRequest::Kind::kClose, 0, 0,
                                   [request, &open, covered](const Status& status) {
                                     if (status.is_ok()) open.flushed.store(covered);
@@ -29,7 +29,7 @@ void flush(fuse_req_t request, fuse_ino_t, fuse_file_info* info) noexcept {
 // Also with data_only: the size and the extents are what makes data reachable, and they are the whole commit.
 void fsync(fuse_req_t request, fuse_ino_t, int, fuse_file_info* info) noexcept {
   const OpenFile& open = OpenHandles::file(info->fh);
-  FileSystem::forget_access(*open.inode);  // the commit moves the sidecar's other times
+  FileSystem::note_change(*open.inode);  // the commit moves the sidecar's other times
   file_system_of(request).control(open.file, ControlRequest::Kind::kCommit, 0, 0,
                                   [request](const Status& status) { reply_status(request, status); });
 }

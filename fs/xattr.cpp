@@ -115,7 +115,7 @@ void setxattr(fuse_req_t request, fuse_ino_t node, const char* name, const char*
   }
   FileSystem& file_system = file_system_of(request);
   Inode& inode = file_system.inodes().get(node);
-  FileSystem::forget_access(inode);
+  FileSystem::note_change(inode);
   Status status = file_system.storage().set_xattr(inode.handle, name, std::as_bytes(std::span(value, size)), flags);
   if (status.is_ok() && std::string_view(name) == "security.capability") inode.may_have_capability.store(true);
   if (status.is_ok() && std::string_view(name) == kDefaultAcl) inode.default_acl_changes.fetch_add(1);
