@@ -232,17 +232,17 @@ class Store::NameHolder {
   // `name` may not exist or be no regular file: then release() does nothing.
   NameHolder(Store& store, Handle directory, const std::string& name) : store_(store) {
     Storage& storage = store.storage();
-    const Result<Handle> opened = storage.open_at(directory, name, O_PATH);
+    const Result<struct stat> named = storage.stat_at(directory, name);
+    if (!named.is_ok() || !S_ISREG(named->st_mode)) return;
+    // Readable when there is something to read: to free content its id must be known.
+    Result<Handle> opened = storage.open_at(directory, name, named->st_size > 0 ? O_RDONLY : O_PATH);
+    if (!opened.is_ok()) opened = storage.open_at(directory, name, O_PATH);
     if (!opened.is_ok()) return;
     ScopedHandle node(storage, *opened);
     const Result<struct stat> attributes = storage.fstat(node.get());
     if (!attributes.is_ok() || !S_ISREG(attributes->st_mode)) return;
     inode_ = attributes->st_ino;
     handle_ = node.release();
-    if (attributes->st_size == 0) return;
-    // Readable when there is something to read: to free content its id must be known.
-    const Result<Handle> readable = storage.reopen(handle_, O_RDONLY);
-    if (readable.is_ok()) storage.close(std::exchange(handle_, *readable));
   }
   ~NameHolder() {
     if (handle_ != kNoHandle) store_.storage().close(handle_);
@@ -271,12 +271,18 @@ class Store::NameHolder {
         doomed.push_back({summary->file_id, summary->generation, {}, true});
     }
     if (file == nullptr && doomed.empty() && store_.keeper_ == nullptr) return nullptr;
-    Result<Handle> parent = storage.reopen(directory, kDirectoryFlags);
-    if (!parent.is_ok()) {
-      log(LogLevel::kWarning, "cannot free a removed file: {}; fsck -p will", parent.status().message());
-      return nullptr;
+    // Objects are freed when the name is gone for good: its directory is synced before. A file that has none needs no
+    // handle of it: what somebody may still write to it is never committed.
+    Handle synced = kNoHandle;
+    if (file != nullptr || !doomed.empty()) {
+      Result<Handle> parent = storage.reopen(directory, kDirectoryFlags);
+      if (!parent.is_ok()) {
+        log(LogLevel::kWarning, "cannot free a removed file: {}; fsck -p will", parent.status().message());
+        return nullptr;
+      }
+      synced = *parent;
     }
-    std::unique_ptr<Removed> removed(new Removed(store_, inode_, *parent, std::move(doomed)));
+    std::unique_ptr<Removed> removed(new Removed(store_, inode_, synced, std::move(doomed)));
     if (file != nullptr) removed->adopt(file);
     return removed;
   }

@@ -102,7 +102,7 @@ class Store {
 
     Store& store_;
     const uint64_t inode_;
-    Handle directory_;  // that had the last name; kNoHandle when there was none, or once a File has it
+    Handle directory_;  // that had the last name; kNoHandle when there are no objects, or once a File has it
     std::vector<DoomedObjects> objects_;
     std::shared_ptr<File> file_;  // once somebody has opened it; it frees what it has
   };
