@@ -1,5 +1,8 @@
 // opendir, readdir, readdirplus, releasedir, mkdir, rmdir.
+#include <algorithm>
 #include <cerrno>
+#include <optional>
+#include <span>
 
 #include "fs/creation.h"
 #include "fs/operations.h"
@@ -29,36 +32,42 @@ Result<std::vector<DirectoryEntry>> list(FileSystem& file_system, const Inode& i
   return entries;
 }
 
+bool is_dot(const std::string& name) {
+  return name == "." || name == "..";
+}
+
 // One reply's worth of entries. Positions are 1-based: the offset of an entry is where reading goes on behind it.
 class Reply {
  public:
-  Reply(fuse_req_t request, size_t size) : request_(request), buffer_(size) {}
+  Reply(fuse_req_t request, size_t size, bool plus) : request_(request), plus_(plus), buffer_(size) {}
 
-  bool add(const DirectoryEntry& entry, size_t position) {
+  // How many of the entries, from the first on, there is room for.
+  size_t count_fitting(std::span<const DirectoryEntry> entries) const {
+    size_t bytes = 0, count = 0;
+    for (; count < entries.size(); ++count) {
+      const char* name = entries[count].name.c_str();
+      bytes += plus_ ? fuse_add_direntry_plus(request_, nullptr, 0, name, nullptr, 0)
+                     : fuse_add_direntry(request_, nullptr, 0, name, nullptr, 0);
+      if (bytes > buffer_.size()) break;
+    }
+    return count;
+  }
+
+  void add(const DirectoryEntry& entry, size_t position) {
     struct stat attributes {};
     attributes.st_ino = entry.inode;
     attributes.st_mode = static_cast<mode_t>(entry.type) << 12;
-    return took(fuse_add_direntry(request_, free(), free_bytes(), entry.name.c_str(), &attributes,
-                                  static_cast<off_t>(position)));
+    used_ += fuse_add_direntry(request_, free(), free_bytes(), entry.name.c_str(), &attributes,
+                               static_cast<off_t>(position));
   }
 
-  // With attributes, and a lookup counted; without when the kernel has them, or the entry went away meanwhile. (What it
-  // has may by now be another name's: so the entry is not said to be that node.)
-  bool add_plus(FileSystem& file_system, const Inode& directory, const DirectoryEntry& entry, size_t position) {
+  // `known`: attributes, and a lookup that the caller counted.
+  void add_plus(const DirectoryEntry& entry, const std::optional<fuse_entry_param>& known, size_t position) {
     fuse_entry_param found{};
     found.attr.st_ino = entry.inode;
     found.attr.st_mode = static_cast<mode_t>(entry.type) << 12;
-    if (entry.name != "." && entry.name != ".." && !file_system.inodes().attributes_known(entry.inode)) {
-      Result<Store::Node> node = file_system.store().lookup(directory.handle, entry.name);
-      if (node.is_ok()) {
-        Result<fuse_entry_param> known = make_entry(file_system, *node);
-        if (known.is_ok()) found = *known;
-      }
-    }
-    const bool fits = took(fuse_add_direntry_plus(request_, free(), free_bytes(), entry.name.c_str(), &found,
-                                                  static_cast<off_t>(position)));
-    if (!fits && found.ino != 0) file_system.inodes().forget(found.ino, 1);
-    return fits;
+    used_ += fuse_add_direntry_plus(request_, free(), free_bytes(), entry.name.c_str(), known ? &*known : &found,
+                                    static_cast<off_t>(position));
   }
 
   void send() { fuse_reply_buf(request_, buffer_.data(), used_); }
@@ -66,16 +75,31 @@ class Reply {
  private:
   char* free() { return buffer_.data() + used_; }
   size_t free_bytes() const { return buffer_.size() - used_; }
-  bool took(size_t bytes) {
-    if (bytes > free_bytes()) return false;
-    used_ += bytes;
-    return true;
-  }
 
   fuse_req_t request_;
+  const bool plus_;
   std::vector<char> buffer_;
   size_t used_ = 0;
 };
+
+// With attributes, except of what went away meanwhile, and of what the kernel has them of already. (That may be another
+// name's by now: so the entry is not said to be that node.)
+void add_with_attributes(Reply& reply, FileSystem& file_system, const Inode& directory,
+                         std::span<const DirectoryEntry> entries, size_t position) {
+  std::vector<std::string> unknown;
+  for (const DirectoryEntry& entry : entries)
+    if (!is_dot(entry.name) && !file_system.inodes().attributes_known(entry.inode)) unknown.push_back(entry.name);
+  const std::vector<std::optional<Store::Node>> nodes = file_system.store().lookup_all(directory.handle, unknown);
+  size_t next = 0;
+  for (const DirectoryEntry& entry : entries) {
+    std::optional<fuse_entry_param> known;
+    if (next < unknown.size() && unknown[next] == entry.name) {
+      if (const std::optional<Store::Node>& node = nodes[next++]; node.has_value())
+        if (Result<fuse_entry_param> made = make_entry(file_system, *node); made.is_ok()) known = *made;
+    }
+    reply.add_plus(entry, known, ++position);
+  }
+}
 
 Status fill(Reply& reply, FileSystem& file_system, fuse_ino_t node, off_t offset, OpenDirectory& open, bool plus) {
   const Inode& inode = file_system.inodes().get(node);
@@ -85,17 +109,20 @@ Status fill(Reply& reply, FileSystem& file_system, fuse_ino_t node, off_t offset
     open.loaded = true;
     if (file_system.settings().directory_access_times) file_system.storage().note_access(inode.handle);
   }
-  for (auto position = static_cast<size_t>(offset); position < open.entries.size(); ++position) {
-    const DirectoryEntry& entry = open.entries[position];
-    const bool fits = plus ? reply.add_plus(file_system, inode, entry, position + 1) : reply.add(entry, position + 1);
-    if (!fits) break;
+  size_t position = std::min(static_cast<size_t>(offset), open.entries.size());
+  std::span<const DirectoryEntry> entries = std::span(open.entries).subspan(position);
+  entries = entries.first(reply.count_fitting(entries));
+  if (plus) {
+    add_with_attributes(reply, file_system, inode, entries, position);
+  } else {
+    for (const DirectoryEntry& entry : entries) reply.add(entry, ++position);
   }
   return Status::ok();
 }
 
 void read_directory(fuse_req_t request, fuse_ino_t node, size_t size, off_t offset, const fuse_file_info& info,
                     bool plus) {
-  Reply reply(request, size);
+  Reply reply(request, size, plus);
   Status status = fill(reply, file_system_of(request), node, offset, OpenHandles::directory(info.fh), plus);
   // No lock is held here: with the answer out, the handle may be released.
   if (!status.is_ok()) return reply_status(request, status);

@@ -1,7 +1,7 @@
 // InodeTable: the kernel's node numbers and what they stand for.
 //
 // A node number is the address of an Inode (the root: FUSE_ROOT_ID), so a request reaches its Inode without a lookup.
-// An Inode holds an O_PATH handle on its entry of tree/ from the first lookup until the kernel has forgotten all of
+// An Inode holds a handle on its entry of tree/ from the first lookup until the kernel has forgotten all of
 // them. Inodes are keyed by st_ino, so all hard links of a file share one. An st_ino cannot be used again for another
 // file while the handle is open, even after unlink, which is why the key is safe.
 //
@@ -30,7 +30,7 @@
 namespace fpfs {
 
 struct Inode {
-  Handle handle = kNoHandle;  // O_PATH, owned by the table (the root's: borrowed)
+  Handle handle = kNoHandle;  // O_PATH or readable, owned by the table (the root's: borrowed)
   uint64_t number = 0;        // st_ino
   uint64_t generation = 0;    // makes (address, generation) unique over the life of the mount
   uint64_t lookups = 0;       // guarded by the table

@@ -141,8 +141,8 @@ Result<Handle> PosixStorage::open_at(Handle directory, const std::string& name, 
 
 Result<Handle> PosixStorage::reopen(Handle handle, int flags) {
   // O_NOFOLLOW would stop at the magic link itself. It is not needed: what the magic link leads to is not followed
-  // further, a symbolic link ends in ELOOP (or, with O_PATH, in a handle of the link). A directory is its own ".", which
-  // costs half as much.
+  // further, a symbolic link ends in ELOOP (or, with O_PATH, in a handle of the link). A directory is its own ".",
+  // which costs half as much.
   const int fd = open_quietly(flags & ~O_NOFOLLOW, [&](int all_flags) {
     return (flags & O_DIRECTORY) != 0 ? ::openat(handle, ".", all_flags) : ::open(ProcPath(handle).c_str(), all_flags);
   });
@@ -179,6 +179,10 @@ Result<size_t> PosixStorage::pread(Handle handle, std::span<std::byte> buffer, u
     done_bytes += static_cast<size_t>(count);
   }
   return done_bytes;
+}
+
+void PosixStorage::read_ahead(Handle file, uint64_t offset, uint64_t length) {
+  static_cast<void>(::posix_fadvise(file, static_cast<off_t>(offset), static_cast<off_t>(length), POSIX_FADV_WILLNEED));
 }
 
 Status PosixStorage::pwrite(Handle handle, std::span<const std::byte> data, uint64_t offset) {

@@ -23,6 +23,7 @@ class PosixStorage : public Storage {
   std::string describe(Handle handle) override;
 
   Result<size_t> pread(Handle handle, std::span<std::byte> buffer, uint64_t offset) override;
+  void read_ahead(Handle file, uint64_t offset, uint64_t length) override;
   Status pwrite(Handle handle, std::span<const std::byte> data, uint64_t offset) override;
   Status fsync(Handle handle) override;
   Status fdatasync(Handle handle) override;

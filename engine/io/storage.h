@@ -67,6 +67,10 @@ class Storage {
   // --- files -----------------------------------------------------------------------------------------------------
   // Whole transfers: short counts are continued inside; a read at end of file returns fewer bytes than asked for.
   virtual Result<size_t> pread(Handle handle, std::span<std::byte> buffer, uint64_t offset) = 0;
+  // The drive may read these bytes of a file ahead: somebody will ask for them. Best effort; does not wait for them.
+  virtual void read_ahead(Handle file, uint64_t offset, uint64_t length) {
+    static_cast<void>(file), static_cast<void>(offset), static_cast<void>(length);
+  }
   virtual Status pwrite(Handle handle, std::span<const std::byte> data, uint64_t offset) = 0;
   virtual Status fsync(Handle handle) = 0;      // files and directories
   virtual Status fdatasync(Handle handle) = 0;  // files

@@ -60,6 +60,14 @@ auto WatchedStorage::watched(Handle handle, Call call) -> decltype(call()) {
   return outcome;
 }
 
+template <typename Call>
+void WatchedStorage::attempt(Handle handle, Call call) {
+  const StallWatch::Domain domain = domain_of(handle);
+  if (watch_.is_stalled(domain)) return;
+  const StallWatch::Call under_way(watch_, domain);
+  call();
+}
+
 Result<Handle> WatchedStorage::inherit(Handle from, Result<Handle> opened) {
   if (opened.is_ok()) assign_domain(*opened, domain_of(from));
   return opened;
@@ -117,6 +125,10 @@ void WatchedStorage::close_what_was_left() {
 
 Result<size_t> WatchedStorage::pread(Handle handle, std::span<std::byte> buffer, uint64_t offset) {
   return watched(handle, [&] { return storage_.pread(handle, buffer, offset); });
+}
+
+void WatchedStorage::read_ahead(Handle file, uint64_t offset, uint64_t length) {
+  attempt(file, [&] { storage_.read_ahead(file, offset, length); });
 }
 
 Status WatchedStorage::pwrite(Handle handle, std::span<const std::byte> data, uint64_t offset) {
@@ -241,10 +253,7 @@ Status WatchedStorage::set_times(Handle handle, const struct timespec times[2]) 
 }
 
 void WatchedStorage::note_access(Handle handle) {
-  const StallWatch::Domain domain = domain_of(handle);
-  if (watch_.is_stalled(domain)) return;
-  const StallWatch::Call under_way(watch_, domain);
-  storage_.note_access(handle);
+  attempt(handle, [&] { storage_.note_access(handle); });
 }
 
 Result<size_t> WatchedStorage::get_xattr(Handle handle, const std::string& name, std::span<std::byte> value) {

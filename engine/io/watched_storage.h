@@ -26,6 +26,7 @@ class WatchedStorage final : public Storage {
   std::string describe(Handle handle) override { return storage_.describe(handle); }  // asks no drive
 
   Result<size_t> pread(Handle handle, std::span<std::byte> buffer, uint64_t offset) override;
+  void read_ahead(Handle file, uint64_t offset, uint64_t length) override;
   Status pwrite(Handle handle, std::span<const std::byte> data, uint64_t offset) override;
   Status fsync(Handle handle) override;
   Status fdatasync(Handle handle) override;
@@ -67,6 +68,9 @@ class WatchedStorage final : public Storage {
   // Makes `call` on behalf of `handle`'s domain; `Outcome` is a Status or a Result.
   template <typename Call>
   auto watched(Handle handle, Call call) -> decltype(call());
+  // The same for what may as well not be done.
+  template <typename Call>
+  void attempt(Handle handle, Call call);
   void close_what_was_left();
 
   Storage& storage_;

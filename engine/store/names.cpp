@@ -78,10 +78,13 @@ void Store::fill_logical(Handle node, struct stat& attributes) {
   attributes.st_size = 0;
   attributes.st_blocks = 0;
   if (sidecar_size == 0) return;
-  Result<Handle> handle = storage().reopen(node, O_RDONLY);
-  if (!handle.is_ok()) return;
-  const ScopedHandle sidecar(storage(), *handle);
-  Result<SidecarSummary> summary = summarize(storage(), *array_, sidecar.get(), sidecar_size);
+  Result<SidecarSummary> summary = summarize(storage(), *array_, node, sidecar_size);
+  if (!summary.is_ok() && summary.status().errno_value() == EBADF) {  // an O_PATH handle
+    Result<Handle> handle = storage().reopen(node, O_RDONLY);
+    if (!handle.is_ok()) return;
+    const ScopedHandle sidecar(storage(), *handle);
+    summary = summarize(storage(), *array_, sidecar.get(), sidecar_size);
+  }
   if (!summary.is_ok()) {
     log(LogLevel::kWarning, "{}: {}; run fsck.fastpersistfs", storage().describe(node), summary.status().message());
     return;
@@ -90,14 +93,49 @@ void Store::fill_logical(Handle node, struct stat& attributes) {
   attributes.st_blocks = static_cast<blkcnt_t>(round_up(summary->allocated, 512) / 512);
 }
 
-Result<Store::Node> Store::lookup(Handle directory, const std::string& name) {
-  FPFS_ASSIGN_OR_RETURN(const Handle handle, storage().open_at(directory, name, O_PATH));
+// Readable where there is a size to be read. Nothing but a regular file is opened for that: a device might notice.
+Result<Handle> Store::open_node(Handle directory, const std::string& name, bool read_ahead) {
+  FPFS_ASSIGN_OR_RETURN(const struct stat named, storage().stat_at(directory, name));
+  if (S_ISREG(named.st_mode) && named.st_size > 0) {
+    const Result<Handle> readable = storage().open_at(directory, name, O_RDONLY);
+    if (readable.is_ok()) {
+      const auto size = static_cast<uint64_t>(named.st_size);
+      const uint64_t end = std::min<uint64_t>(size, kSidecarTrailerSize);
+      if (read_ahead) storage().read_ahead(*readable, size - end, end);
+      return readable;
+    }
+  }
+  return storage().open_at(directory, name, O_PATH);
+}
+
+Result<Store::Node> Store::complete_node(Handle handle) {
   Result<struct stat> attributes = this->attributes(handle);
   if (!attributes.is_ok()) {
     storage().close(handle);
     return attributes.status();
   }
   return Node{handle, *attributes};
+}
+
+Result<Store::Node> Store::lookup(Handle directory, const std::string& name) {
+  FPFS_ASSIGN_OR_RETURN(const Handle handle, open_node(directory, name, false));
+  return complete_node(handle);
+}
+
+std::vector<std::optional<Store::Node>> Store::lookup_all(Handle directory, std::span<const std::string> names) {
+  std::vector<Handle> handles;
+  handles.reserve(names.size());
+  for (const std::string& name : names) {
+    const Result<Handle> handle = open_node(directory, name, true);
+    handles.push_back(handle.is_ok() ? *handle : kNoHandle);
+  }
+  std::vector<std::optional<Node>> nodes(names.size());
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (handles[i] == kNoHandle) continue;
+    Result<Node> node = complete_node(handles[i]);
+    if (node.is_ok()) nodes[i] = *node;
+  }
+  return nodes;
 }
 
 Result<struct stat> Store::attributes(Handle node) {

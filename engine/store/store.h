@@ -1,6 +1,6 @@
 // Store: an open array. The façade that the FUSE front, the tools and C++ programs use.
 //
-// Names are reached through nodes: handles (Storage::open_at with O_PATH) on entries of tree/. A regular file's node is
+// Names are reached through nodes: handles (Storage::open_at) on entries of tree/. A regular file's node is
 // its sidecar; Store gives such a node its logical size, and opens it as a File. Everything else (directories, symbolic
 // links, special files) is what it looks like.
 //
@@ -16,6 +16,8 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -80,11 +82,14 @@ class Store {
 
   // --- nodes -------------------------------------------------------------------------------------------------------
   struct Node {
-    Handle handle = kNoHandle;  // O_PATH; the receiver closes it with storage().close()
+    Handle handle = kNoHandle;  // O_PATH or readable; the receiver closes it with storage().close()
     struct stat attributes {};  // logical: size and blocks of a regular file are its content's
     bool is_new = false;        // made by this call: it cannot have file capabilities
   };
   Result<Node> lookup(Handle directory, const std::string& name);
+  // Looks up several names; nothing for those that cannot be. The drive is asked for all sidecars before the first is
+  // waited for.
+  std::vector<std::optional<Node>> lookup_all(Handle directory, std::span<const std::string> names);
   // Logical attributes of a node.
   Result<struct stat> attributes(Handle node);
   // The content of a file without a name: as long as this exists, its nodes can be opened.
@@ -171,6 +176,8 @@ class Store {
   Store(Environment& environment, StoreOptions options);
   void finish_close(const Status& synced, const std::function<void(const Status&)>& done);
   void fill_logical(Handle node, struct stat& attributes);
+  Result<Handle> open_node(Handle directory, const std::string& name, bool read_ahead);
+  Result<Node> complete_node(Handle handle);
   Result<Created> adopt_created(Handle sidecar, Handle directory, Handle node);
   class NameHolder;
   void give_away(uint64_t inode, std::unique_ptr<Removed> removed);

@@ -158,3 +158,42 @@ def test_a_hundred_thousand_entries_under_change(mount):
         for entry in entries:
             os.unlink(entry.path)
     assert os.listdir(mount.path) == []
+
+
+def test_listed_again_after_every_kind_of_change(same):
+    """What the kernel was told by one listing must not be shown by the next when it is no longer true."""
+    def behaviour(directory):
+        for number in range(40):
+            (directory / f"file{number:02d}").write_bytes(b"x" * number)
+
+        def listing():
+            with os.scandir(directory) as entries:
+                found = sorted((entry.name, entry.stat(follow_symlinks=False)) for entry in entries)
+            return [(name, status.st_mode, status.st_nlink, status.st_uid, status.st_size if name != "sub" else 0)
+                    for name, status in found]
+
+        seen = [listing(), listing()]
+        kept = os.open(directory / "file30", os.O_RDWR)
+
+        def exchange(one, other):
+            os.rename(directory / one, directory / "aside")
+            os.rename(directory / other, directory / one)
+            os.rename(directory / "aside", directory / other)
+
+        for change in (
+                lambda: (directory / "file01").write_bytes(b"longer" * 1000),
+                lambda: os.truncate(directory / "file02", 77_777),
+                lambda: os.chmod(directory / "file03", 0o600),
+                lambda: os.chown(directory / "file04", 1234, 1234),
+                lambda: os.link(directory / "file05", directory / "link"),
+                lambda: os.unlink(directory / "file06"),
+                lambda: exchange("file07", "file17"),
+                lambda: os.rename(directory / "file08", directory / "file18"),
+                lambda: os.mkdir(directory / "sub"),
+                lambda: os.pwrite(kept, b"while open" * 100, 0),
+                lambda: os.close(kept)):
+            change()
+            seen += [listing(), listing()]
+        return seen
+
+    same(behaviour)
