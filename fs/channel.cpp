@@ -399,7 +399,8 @@ ssize_t Channel::reply_to_init(int fd, struct iovec* parts, int count, const wir
   wire::InitOut reply;
   if (parts[1].iov_len < sizeof reply) return ::writev(fd, parts, count);
   std::memcpy(&reply, parts[1].iov_base, sizeof reply);
-  reply = wire::extend_init_reply(reply, request);
+  reply = wire::extend_init_reply(
+      reply, request, file_system_.settings().read_bytes_max / static_cast<unsigned>(::sysconf(_SC_PAGESIZE)));
   std::memcpy(parts[1].iov_base, &reply, sizeof reply);
   // Before the answer: the first open may follow at once.
   file_system_.set_direct_mmap((reply.flags2 & wire::kInit2DirectIoAllowMmap) != 0);

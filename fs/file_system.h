@@ -33,9 +33,10 @@ class FileSystem {
     // Reading moves access times, by the rules of the filesystem under tree/ (mount options noatime, nodiratime, ro).
     bool file_access_times = true;
     bool directory_access_times = true;
-    size_t nodes_max = SIZE_MAX;  // that the kernel may remember, roughly
-    unsigned threads = 0;         // for status
-    std::string mount_point;      // for status
+    size_t nodes_max = SIZE_MAX;                 // that the kernel may remember, roughly
+    uint32_t read_bytes_max = kRequestBytesMax;  // of one READ: kRequestBytesMax .. kReadBytesMax, whole pages
+    unsigned threads = 0;                        // for status
+    std::string mount_point;                     // for status
     std::string source;
   };
   // The store and the environment outlive it. `root` are the root's attributes.

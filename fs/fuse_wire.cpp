@@ -1,5 +1,7 @@
 #include "fs/fuse_wire.h"
 
+#include <algorithm>
+
 namespace fpfs::wire {
 
 bool is_write_at(std::span<const std::byte> request, uint64_t offset) {
@@ -84,13 +86,17 @@ bool translate_request(std::span<std::byte> request) {
   return true;
 }
 
-InitOut extend_init_reply(InitOut reply, const RequestFacts& request) {
+InitOut extend_init_reply(InitOut reply, const RequestFacts& request, unsigned read_pages_max) {
   // Without this the kernel asks for security.capability before every write.
   reply.flags |= request.init_flags & kInitHandleKillPrivilegesV2;
   if ((request.init_flags2 & kInit2DirectIoAllowMmap) != 0) {
     reply.flags |= kInitExtended;
     reply.flags2 |= kInit2DirectIoAllowMmap;
   }
+  // Writes have a limit of their own (write_max), which stays. A kernel that allows fewer pages takes as many as it
+  // may.
+  if ((reply.flags & kInitPagesMax) != 0)
+    reply.pages_max = std::max(reply.pages_max, static_cast<uint16_t>(read_pages_max));
   return reply;
 }
 

@@ -89,6 +89,7 @@ struct InitOut {
 };
 static_assert(sizeof(InitOut) == 36 && offsetof(InitOut, flags) == 12 && offsetof(InitOut, flags2) == 32);
 
+constexpr uint32_t kInitPagesMax = 1U << 22;
 constexpr uint32_t kInitHandleKillPrivilegesV2 = 1U << 28;
 constexpr uint32_t kInitExtended = 1U << 30;
 constexpr uint32_t kInit2DirectIoAllowMmap = 1U << 4;  // bit 36
@@ -169,7 +170,7 @@ bool needs_names(uint32_t opcode);
 bool translate_request(std::span<std::byte> request);
 
 // The flags to add to an INIT reply, given what the kernel offered. Returns the changed reply.
-InitOut extend_init_reply(InitOut reply, const RequestFacts& request);
+InitOut extend_init_reply(InitOut reply, const RequestFacts& request, unsigned read_pages_max);
 
 // Lets the kernel send writes of one file side by side when an OPEN or CREATE reply (`body`: all behind the header)
 // opened it for direct I/O.

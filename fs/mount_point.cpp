@@ -149,6 +149,13 @@ Status detach_mount(const std::string& mount_point) {
   return Status::from_errno(failure, "unmount " + mount_point);
 }
 
+uint64_t request_bytes_limit() {
+  std::ifstream setting("/proc/sys/fs/fuse/max_pages_limit");
+  uint64_t pages = 256;
+  setting >> pages;
+  return std::max<uint64_t>(pages, 1) * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+}
+
 bool raise_read_ahead(const std::string& mount_point, unsigned kibibytes) {
   const std::vector<MountEntry> entries = read_mount_table();
   // The last mount on a path is the one that shows.

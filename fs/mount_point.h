@@ -33,6 +33,9 @@ bool is_source_mounted(const std::string& source);
 // Detaches the mount: by umount2(MNT_DETACH), or fusermount3 where that needs privileges this process lacks.
 Status detach_mount(const std::string& mount_point);
 
+// The most that the kernel puts into one request, in bytes (fs.fuse.max_pages_limit; kernels before 6.13: 1 MiB).
+uint64_t request_bytes_limit();
+
 // Lets reads and page faults of mapped files read this far ahead (default of the kernel: 128 KiB, which makes mapping a
 // checkpoint many times slower than reading it). Needs root; false when it is not allowed. Nothing but speed depends on
 // it.

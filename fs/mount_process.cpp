@@ -35,7 +35,6 @@ constexpr milliseconds kRetry{50};
 constexpr uint64_t kLeaveAfterCommitNs = 2'000'000'000;
 constexpr rlim_t kDescriptorsWanted = 1024 * 1024;
 constexpr int kNice = -10;
-constexpr unsigned kReadAheadKib = 1024;  // one whole request
 
 // Each name that the kernel remembers costs a descriptor.
 void raise_descriptor_limit() {
@@ -73,6 +72,12 @@ int open_signals() {
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
   ::signal(SIGPIPE, SIG_IGN);
   return ::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+// As long as the kernel allows and the pool can serve.
+uint32_t read_bytes_max(uint64_t buffer_memory) {
+  const uint64_t longest = std::min({request_bytes_limit(), buffer_memory / 8, uint64_t{kReadBytesMax}});
+  return std::max(kRequestBytesMax, static_cast<uint32_t>(round_down(longest, kMiB)));
 }
 
 unsigned thread_count(const MountOptions& options) {
@@ -132,6 +137,7 @@ Status MountProcess::start() {
   settings.file_access_times = options_.access_times && !options_.store.array.read_only;
   settings.directory_access_times = settings.file_access_times && options_.directory_access_times;
   settings.nodes_max = nodes_max();
+  settings.read_bytes_max = read_bytes_max(options_.store.buffer_memory);
   settings.threads = thread_count(options_);
   settings.mount_point = options_.mount_point;
   settings.source = options_.source;
@@ -156,7 +162,9 @@ Status MountProcess::serve(Launcher& launcher) {
     return Status::error(StatusCode::kSystem, "the kernel did not accept the mount at " + options_.mount_point +
                                                   "; see the log above and dmesg");
   }
-  file_system_->set_cached_reads(raise_read_ahead(options_.mount_point, kReadAheadKib));
+  // One whole request.
+  const auto read_ahead = static_cast<unsigned>(file_system_->settings().read_bytes_max / kKiB);
+  file_system_->set_cached_reads(raise_read_ahead(options_.mount_point, read_ahead));
   file_system_->scrub().open();
   stage_ = Stage::kServing;
   launcher.report_live();

@@ -6,7 +6,7 @@
 namespace fpfs {
 namespace {
 
-// The longest request. Linux allows more since 6.13 by a system-wide setting that nobody may rely on.
+// Longer ones gained nothing where the kernel allows them, and each receive buffer would be as long.
 constexpr unsigned kWriteSizeMax = kRequestBytesMax;
 // Asynchronous direct I/O (io_submit on the mount) and page cache read-ahead under way at a time.
 constexpr unsigned kBackgroundMax = 256;

@@ -27,13 +27,13 @@ void read_done(ReadRequest& engine_request, const Status& status) {
 }  // namespace
 
 void read(fuse_req_t request, fuse_ino_t, size_t size, off_t offset, fuse_file_info* info) noexcept {
-  if (size > kRequestBytesMax) {
+  FileSystem& file_system = file_system_of(request);
+  if (size > file_system.settings().read_bytes_max) {
     log(LogLevel::kError, "the kernel asked for {} bytes at once, but {} were agreed; the read is refused", size,
-        kRequestBytesMax);
+        file_system.settings().read_bytes_max);
     fuse_reply_err(request, EIO);
     return;
   }
-  FileSystem& file_system = file_system_of(request);
   OpenFile& open = OpenHandles::file(info->fh);
   file_system.note_access(*open.inode);
   ReadCall& call = file_system.read_calls().take();

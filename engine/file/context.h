@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <string>
@@ -56,7 +57,7 @@ class FileContext {
   std::unique_ptr<MemberCounters[]> counters;
   std::unique_ptr<Room> room;
   std::unique_ptr<SpareObjects> spares;
-  std::unique_ptr<std::byte[]> zeros;  // kRequestBytesMax zeros: what holes read as
+  std::unique_ptr<std::byte[], void (*)(void*)> zeros{nullptr, std::free};  // kReadBytesMax zeros: what holes read as
   std::atomic<uint64_t> commits{0};
   std::atomic<unsigned> writes_in_flight{0};  // of all files
   // Transfers whose completion has not returned yet: until then one may hold the last reference to its file.

@@ -15,7 +15,7 @@
 namespace fpfs {
 
 void File::read(ReadRequest& request) {
-  FPFS_CHECK(request.length <= kRequestBytesMax, "a longer read is split by the caller");
+  FPFS_CHECK(request.length <= kReadBytesMax, "a longer read is split by the caller");
   request.file = this;
   request.pinned_count = 0;
   request.bytes = 0;
@@ -41,7 +41,7 @@ void File::continue_read(ReadRequest& request) {
     return;
   }
   // The callback may free the request; what it pinned is remembered here.
-  std::array<CachedChunk*, kRequestChunksMax> pinned = request.pinned;
+  std::array<CachedChunk*, kReadChunksMax> pinned = request.pinned;
   const unsigned pinned_count = request.pinned_count;
   const ChunkIndex read_out = request.reader_caches ? context_.stripes.chunk_of(request.offset + request.bytes) : 0;
   request.complete(request, Status::ok());
@@ -95,7 +95,7 @@ File::Step File::pin_first(ReadRequest& request, Deferred& deferred) {
   const ChunkIndex first = context_.stripes.chunk_of(request.offset);
   const unsigned count =
       static_cast<unsigned>(context_.stripes.chunk_of(request.offset + request.bytes - 1) - first) + 1;
-  std::array<unsigned, kRequestChunksMax> missing;
+  std::array<unsigned, kReadChunksMax> missing;
   unsigned missing_count = 0;
   for (unsigned i = 0; i < count; ++i) {
     CachedChunk* chunk = table_.find(first + i);
@@ -113,7 +113,7 @@ File::Step File::pin_first(ReadRequest& request, Deferred& deferred) {
       missing[missing_count++] = i;
   }
   if (missing_count == 0) return Step::kDone;
-  std::array<Buffer*, kRequestChunksMax> buffers;
+  std::array<Buffer*, kReadChunksMax> buffers;
   request.waiter.owner = &request;
   request.waiter.ready = [](BufferPool::Waiter& waiter) {
     auto& waiting = *static_cast<ReadRequest*>(waiter.owner);
@@ -175,7 +175,7 @@ void File::build_reply(ReadRequest& request) {
 
 namespace {
 // The kernel reads ahead with several requests at once, which come in any order.
-constexpr uint64_t kDisorderMax = 8 * kRequestBytesMax;
+constexpr uint64_t kDisorderMax = 8 * kMiB;
 }  // namespace
 
 // Sequential readers get their window doubled from a few chunks up to the limit; a jump closes it.

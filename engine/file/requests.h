@@ -15,10 +15,13 @@
 
 namespace fpfs {
 
-// The longest single read or write request (FUSE's largest at 256 pages). Longer ones are split by the caller.
+// The longest single request that every pool can serve (FUSE's largest at 256 pages). Longer ones are split by the
+// caller.
 constexpr uint32_t kRequestBytesMax = 1024 * 1024;
-// Chunks that one request can touch: kRequestBytesMax over the smallest chunk, plus one for misalignment.
-constexpr unsigned kRequestChunksMax = kRequestBytesMax / (64 * 1024) + 1;
+// Reads may be longer, up to this, with a pool of at least eight times the length.
+constexpr uint32_t kReadBytesMax = 4 * 1024 * 1024;
+// Chunks that one read can touch: kReadBytesMax over the smallest chunk, plus one for misalignment.
+constexpr unsigned kReadChunksMax = kReadBytesMax / (64 * 1024) + 1;
 
 // Position of one reader in one open file, for read-ahead. One per open handle; guarded by the file.
 struct ReadCursor {
@@ -30,14 +33,14 @@ struct ReadCursor {
 struct ReadRequest {
   // In.
   uint64_t offset = 0;
-  uint32_t length = 0;           // at most kRequestBytesMax
+  uint32_t length = 0;           // at most kReadBytesMax
   ReadCursor* cursor = nullptr;  // optional: without one nothing is read ahead
   bool reader_caches = false;    // the reader keeps what it gets: chunks that it read to their end may go first
   void (*complete)(ReadRequest& request, const Status& status) = nullptr;
   void* owner = nullptr;
 
   // Out, valid during complete() only: the bytes, verified, `bytes` in all (fewer than `length` only at end of file).
-  std::array<struct iovec, 2 * kRequestChunksMax> iov{};
+  std::array<struct iovec, 2 * kReadChunksMax> iov{};
   unsigned iov_count = 0;
   uint32_t bytes = 0;
 
@@ -45,7 +48,7 @@ struct ReadRequest {
   ReadRequest* next = nullptr;
   class File* file = nullptr;
   BufferPool::Waiter waiter;
-  std::array<struct CachedChunk*, kRequestChunksMax> pinned{};
+  std::array<struct CachedChunk*, kReadChunksMax> pinned{};
   unsigned pinned_count = 0;
 };
 

@@ -65,7 +65,9 @@ Status Store::Impl::start() {
   FPFS_ASSIGN_OR_RETURN(pool, BufferPool::create(options.buffer_memory, stripes.chunk_size));
   chunks = std::make_unique<CachedChunk[]>(pool->total());
   counters = std::make_unique<MemberCounters[]>(stripes.member_count);
-  zeros = std::make_unique<std::byte[]>(kRequestBytesMax);
+  // Not touched before they are read: then they cost no memory.
+  zeros.reset(static_cast<std::byte*>(std::calloc(kReadBytesMax, 1)));
+  if (zeros == nullptr) return Status::from_errno(ENOMEM, "allocate buffers");
   room = std::make_unique<Room>(storage(), *array, pool->total() * uint64_t{pool->buffer_size()});
   spares = std::make_unique<SpareObjects>(*this);
   {

@@ -78,16 +78,27 @@ TEST(FuseWire, InitReplyTakesWhatIsOfferedAndNothingElse) {
   reply.flags = 0x5;
   reply.write_max = 1048576;
   RequestFacts nothing;
-  InitOut out = extend_init_reply(reply, nothing);
+  InitOut out = extend_init_reply(reply, nothing, 256);
   EXPECT_EQ(std::memcmp(&out, &reply, sizeof out), 0);
 
   RequestFacts all;
   all.init_flags = 0xffffffff;
   all.init_flags2 = 0xffffffff;
-  out = extend_init_reply(reply, all);
+  out = extend_init_reply(reply, all, 256);
   EXPECT_EQ(out.flags, 0x5U | (1U << 28) | (1U << 30));
   EXPECT_EQ(out.flags2, 1U << 4);
   EXPECT_EQ(out.write_max, 1048576U);
+}
+
+TEST(FuseWire, ReadsMayBeLongerThanWritesWhereLengthsAreCountedInPages) {
+  InitOut reply{};
+  reply.write_max = 1048576;
+  reply.pages_max = 256;
+  EXPECT_EQ(extend_init_reply(reply, RequestFacts{}, 1024).pages_max, 256U);  // a kernel before 4.20
+  reply.flags = kInitPagesMax;
+  EXPECT_EQ(extend_init_reply(reply, RequestFacts{}, 1024).pages_max, 1024U);
+  EXPECT_EQ(extend_init_reply(reply, RequestFacts{}, 1024).write_max, 1048576U);
+  EXPECT_EQ(extend_init_reply(reply, RequestFacts{}, 16).pages_max, 256U);
 }
 
 TEST(FuseWire, ParallelWritesOnlyWithDirectIo) {

@@ -1,5 +1,7 @@
 """Many writers, much data: fio's own verification, and memory that stays within the pool."""
 import json
+import mmap
+import os
 import subprocess
 import sys
 import threading
@@ -8,7 +10,7 @@ import time
 import pytest
 
 from lab import LONG
-from lab.data import is_pattern
+from lab.data import is_pattern, pattern, write_pattern
 from lab.programs import run
 
 MIB = 1 << 20
@@ -99,3 +101,54 @@ def test_a_load_goes_through_few_buffers(array, make_mount):
     assert (mount.path / "file").read_bytes() == content
     grown = mount.memory() - before
     assert grown < 100 * MIB, f"{grown >> 20} MiB of buffers for a load of 200 MiB"
+
+
+PAGES_LIMIT = "/proc/sys/fs/fuse/max_pages_limit"
+
+
+@pytest.fixture(params=[256, 1024], ids=["reads of 1 MiB", "reads of 4 MiB"])
+def pages_limit(request):
+    """The most pages that the kernel puts into one request, while the test runs."""
+    if not os.path.exists(PAGES_LIMIT):
+        if request.param == 256:
+            yield 256
+            return
+        pytest.skip("this kernel's requests have 256 pages at most")
+    with open(PAGES_LIMIT, "r+") as setting:
+        before = setting.read()
+        setting.seek(0)
+        setting.write(str(request.param))
+    yield request.param
+    with open(PAGES_LIMIT, "w") as setting:
+        setting.write(before)
+
+
+@pytest.mark.parametrize("chunk_size", [1 << 16, None], ids=["small chunks", "chunks"])
+def test_reads_are_as_long_as_the_kernel_allows(pages_limit, make_array, make_mount, chunk_size):
+    mount = make_mount(make_array(chunk_size), "buffer_memory=64M")
+    size = 40 * MIB + 12_345
+    write_pattern(mount.path / "file", 5, size)
+    with open(mount.path / "file", "r+b") as file:  # with a hole
+        file.seek(9 * MIB + 1)
+        file.write(bytes(6 * MIB))
+    mount.remount()
+    expected = bytearray(pattern(5, 0, size))
+    expected[9 * MIB + 1:15 * MIB + 1] = bytes(6 * MIB)
+    buffer = mmap.mmap(-1, 8 * MIB)
+    offsets = list(range(0, size, 8 * MIB))
+    with open(os.open(mount.path / "file", os.O_RDONLY | os.O_DIRECT), "rb", buffering=0) as file:
+        for offset in offsets + [4096, 5 * MIB - 4096, 8 * MIB + 512 * 7, size // 4096 * 4096 - 4 * MIB]:
+            got = os.preadv(file.fileno(), [buffer], offset)
+            assert buffer[:got] == expected[offset:offset + 8 * MIB]
+
+        def writes():  # system calls: once everything is in the daemon's memory, an answer is one
+            with open(f"/proc/{mount.pid}/io") as counts:
+                return int(dict(line.split(": ") for line in counts)["syscw"])
+
+        before = writes()
+        for offset in offsets:
+            os.preadv(file.fileno(), [buffer], offset)
+        answers = writes() - before
+    least = -(-size // (pages_limit * 4096))
+    assert least <= answers <= least + 4
+    assert (mount.path / "file").read_bytes() == expected  # through the page cache
