@@ -92,7 +92,14 @@ void FileSystem::control(std::shared_ptr<File> file, ControlRequest::Kind kind, 
   call.file->control(call.request);
 }
 
+void FileSystem::populate_buffers() {
+  run_in_background([this] {
+    if (!ending_.load() && store_.populate_buffers()) populate_buffers();
+  });
+}
+
 void FileSystem::drain() {
+  ending_.store(true);
   read_calls_.wait_until_idle();
   write_calls_.wait_until_idle();
   others_under_way_.wait_until_idle();

@@ -85,6 +85,9 @@ class FileSystem {
   // Tells the kernel to ask for a node's attributes again, after a change that it did not ask for.
   void invalidate_attributes(const Inode& inode);
 
+  // Makes the buffers' memory resident, in the background: for savers that do not wait for the drives, clearing pages
+  // is a good part of the first save.
+  void populate_buffers();
   // Runs blocking work (syncing a directory) off the workers; counted as a request under way.
   void run_in_background(std::function<void()> task);
   void run_later(std::chrono::milliseconds delay, std::function<void()> task);
@@ -114,6 +117,7 @@ class FileSystem {
   CallPool<WriteCall> write_calls_;
   CallPool<ControlCall> control_calls_;
   RequestCounter others_under_way_;
+  std::atomic<bool> ending_{false};
   std::atomic<bool> direct_mmap_{false};
   std::atomic<bool> cached_reads_{false};
   fuse_session* session_ = nullptr;

@@ -165,6 +165,7 @@ Status MountProcess::serve(Launcher& launcher) {
   // One whole request.
   const auto read_ahead = static_cast<unsigned>(file_system_->settings().read_bytes_max / kKiB);
   file_system_->set_cached_reads(raise_read_ahead(options_.mount_point, read_ahead));
+  if (!file_system_->settings().durable_at_close) file_system_->populate_buffers();
   file_system_->scrub().open();
   stage_ = Stage::kServing;
   launcher.report_live();

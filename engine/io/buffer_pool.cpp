@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -70,6 +71,13 @@ BufferPool::BufferPool(std::byte* mapping, size_t mapping_bytes, uint32_t buffer
 
 BufferPool::~BufferPool() {
   ::munmap(mapping_, mapping_bytes_);
+}
+
+bool BufferPool::populate_some() {
+  const size_t length = std::min<size_t>(mapping_bytes_ - populated_, 64 * kMiB);
+  if (length == 0 || ::madvise(mapping_ + populated_, length, MADV_POPULATE_WRITE) != 0) return false;
+  populated_ += length;
+  return true;
 }
 
 // --- lists -----------------------------------------------------------------------------------------------------------

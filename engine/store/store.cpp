@@ -329,6 +329,10 @@ bool Store::read_only() const {
   return array_->read_only() || !impl_->array_failure().is_ok();
 }
 
+bool Store::populate_buffers() {
+  return impl_->pool->populate_some();
+}
+
 // --- files ----------------------------------------------------------------------------------------------------------
 
 Result<std::shared_ptr<File>> Store::open_file(Handle node, bool for_writing) {

@@ -79,6 +79,8 @@ class Store {
   Handle root() const { return array_->tree(); }
   Storage& storage() const { return environment_.storage(); }
   bool read_only() const;
+  // BufferPool::populate_some().
+  bool populate_buffers();
 
   // --- nodes -------------------------------------------------------------------------------------------------------
   struct Node {

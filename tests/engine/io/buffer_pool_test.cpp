@@ -1,5 +1,7 @@
 #include "engine/io/buffer_pool.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <array>
 #include <condition_variable>
@@ -99,6 +101,26 @@ class BufferPoolTest : public testing::Test {
 };
 
 // --- buffers ---------------------------------------------------------------------------------------------------------
+
+TEST(BufferPoolMemory, CanBeMadeResidentAheadOfUse) {
+  constexpr uint32_t kChunk = kMiB;
+  auto pool = BufferPool::create(100 * uint64_t{kChunk}, kChunk);
+  ASSERT_TRUE(pool.is_ok());
+  std::array<Buffer*, 50> buffers;
+  ASSERT_TRUE((*pool)->acquire(50, buffers.data(), nullptr));
+  std::memset(buffers[7]->data, 0x77, kChunk);
+  unsigned rounds = 0;
+  while ((*pool)->populate_some()) ++rounds;
+  EXPECT_EQ(rounds, 2u);  // 64 MiB, and the rest
+  std::array<unsigned char, kChunk / 4096> resident;
+  for (const Buffer* buffer : buffers) {
+    ASSERT_EQ(::mincore(buffer->data, kChunk, resident.data()), 0);
+    EXPECT_TRUE(std::all_of(resident.begin(), resident.end(), [](unsigned char page) { return (page & 1) != 0; }));
+  }
+  EXPECT_TRUE(
+      std::all_of(buffers[7]->data, buffers[7]->data + kChunk, [](std::byte byte) { return byte == std::byte{0x77}; }));
+  for (Buffer* buffer : buffers) (*pool)->release(*buffer);
+}
 
 TEST_F(BufferPoolTest, RefusesSenselessSizes) {
   EXPECT_EQ(BufferPool::create(15 * kSize, kSize).status().code(), StatusCode::kInvalidArgument);
