@@ -382,8 +382,7 @@ Status PosixStorage::chown(Handle handle, uid_t uid, gid_t gid) {
 }
 
 Status PosixStorage::set_times(Handle handle, const struct timespec times[2]) {
-  // Not utimensat(handle, "", AT_EMPTY_PATH), which Linux before 5.8 refuses.
-  return done(::utimensat(AT_FDCWD, ProcPath(handle).c_str(), times, 0), "set times of", handle);
+  return done(::utimensat(handle, "", times, AT_EMPTY_PATH), "set times of", handle);
 }
 
 // The kernel's own way of moving it: a read. Setting it would move the change time as well.
