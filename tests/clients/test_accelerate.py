@@ -67,13 +67,20 @@ def test_killed_while_offloading(trial, accelerate):
         return loaded.keys() == state.keys() and all(torch.equal(loaded[name], state[name]) for name in state)
 
     def is_part(loaded, old, new):
+        copied_into = []
         for name, content in loaded.items():
-            for start in range(0, len(content), 1024):  # a page
-                page = content[start:start + 1024]
-                if not any(torch.equal(page, other[start:start + len(page)])
-                           for other in (new[name], torch.zeros_like(new[name]), *([old[name]] if old else []))):
-                    return False
-        return True
+            pages = content.numpy().reshape(-1, 1024)
+            allowed = [state[name].numpy().reshape(-1, 1024)[:len(pages)] for state in (new, old) if state]
+            allowed.append(numpy.zeros_like(pages))
+            if not numpy.any([pages == other for other in allowed], axis=0).all():
+                return False
+            whole = numpy.any([(pages == other).all(axis=1) for other in allowed], axis=0)
+            copied_into += [(name, page) for page in numpy.flatnonzero(~whole)]
+        if not copied_into:
+            return True
+        # These are where the kill found memcpy(3), which copies up to four pages at once.
+        (first_name, first), (last_name, last) = copied_into[0], copied_into[-1]
+        return first_name == last_name and last - first < 4
 
     client = Client(make, lambda path, state: accelerate.utils.offload_state_dict(str(path), state), load, same,
                     is_part=is_part)

@@ -211,7 +211,8 @@ def ended(array, place):
 def test_mount_by_type(array, installed, place):
     options = "noatime" if array.direct_io else "noatime,buffered_members"
     run("mount", "-t", "fastpersistfs", array.argument, place, "-o", options)
-    assert "noatime" in mount_table.entry_of(place).options
+    seen = mount_table.entry_of(place).options.split(",")
+    assert "noatime" in seen and not {"nosuid", "nodev"} & set(seen), "as a local filesystem"
     write_pattern(place / "file", 1, 2 * MIB)
     assert is_pattern(place / "file", 1, 2 * MIB)
     ended(array, place)
@@ -227,7 +228,8 @@ def test_mount_from_fstab(array, installed, place, tmp_path):
     assert "allow_other" in mount_table.entry_of(place).options
     write_pattern(place / "file", 1, 2 * MIB)
     ended(array, place)
-    run("mount", "--fstab", fstab, "-o", "ro", place)
+    run("mount", "--fstab", fstab, "-o", "ro,nosuid", place)
+    assert "nosuid" in mount_table.entry_of(place).options.split(",")
     assert is_pattern(place / "file", 1, 2 * MIB)
     with pytest.raises(OSError):
         (place / "new").touch()

@@ -15,9 +15,12 @@ def helper(tmp_path):
     shutil.copy(HELPER, copy)
     daemon = tmp_path / "fastpersistfs"
 
-    def call(*arguments, daemon_exit=0):
+    def call(*arguments, daemon_exit=0, uid=1000):
         daemon.write_text(f'#!/bin/sh\nfor argument; do echo "$argument"; done\nexit {daemon_exit}\n')
         daemon.chmod(0o755)
+        identity = tmp_path / "id"
+        identity.write_text(f"#!/bin/sh\necho {uid}\n")
+        identity.chmod(0o755)
         return run(copy, *arguments, check=False, env={"PATH": f"{tmp_path}:/usr/bin:/bin"})
 
     return call
@@ -27,10 +30,11 @@ def helper(tmp_path):
     ("defaults", []),
     ("rw,nofail,noauto,auto,user,users,owner,group,_netdev,comment=x,x-systemd.automount,X-y", []),
     ("noatime,durable=close,allow_other", ["noatime,durable=close,allow_other"]),
-    ("ro,nosuid,nodev,noexec", ["nosuid,nodev,noexec,ro"]),
+    ("ro,nosuid,nodev,noexec", ["noexec,nosuid,nodev,ro"]),
     ("ro,rw", []),
     ("rw,ro", ["ro"]),
-    ("dev,suid,exec", ["dev,suid,exec"]),
+    ("dev,suid,exec", ["exec,suid,dev"]),
+    ("nosuid,dev,suid,nodev", ["suid,nodev"]),
     ("profile=/etc/*.conf", ["profile=/etc/*.conf"]),
     ("log_file=/var/log/a b.log,defaults", ["log_file=/var/log/a b.log"]),
 ])
@@ -39,6 +43,14 @@ def test_options(helper, given, passed):
     assert result.returncode == 0, result.stderr
     expected = (["-o"] + passed if passed else []) + ["/a/fp:/b/fp", "/mnt/x"]
     assert result.stdout.splitlines() == expected
+
+
+@pytest.mark.parametrize("given, passed", [
+    ("defaults", "suid,dev"), ("noatime", "noatime,suid,dev"), ("nosuid", "nosuid,dev"), ("nodev", "suid,nodev"),
+    ("user,noexec,nosuid,nodev", "noexec,nosuid,nodev"), ("ro", "suid,dev,ro")])
+def test_a_mount_by_root_is_like_a_local_one(helper, given, passed):
+    """Programs with set-user-ID bits and device nodes work unless they are excluded."""
+    assert helper("/a", "/m", "-o", given, uid=0).stdout.splitlines() == ["-o", passed, "/a", "/m"]
 
 
 def test_the_ways_mount_calls_it(helper):
@@ -76,7 +88,7 @@ def test_refusals_are_one_line(helper, arguments, expected):
 def test_without_a_daemon(tmp_path):
     tools = tmp_path / "tools"
     tools.mkdir()
-    for name in ("dirname", "readlink", "sed"):
+    for name in ("dirname", "id", "readlink", "sed"):
         (tools / name).symlink_to(shutil.which(name))
     copy = tmp_path / "sbin" / "mount.fastpersistfs"
     copy.parent.mkdir()
