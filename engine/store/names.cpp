@@ -12,6 +12,7 @@
 #include "engine/base/log.h"
 #include "engine/index/sidecar.h"
 #include "engine/index/sidecar_file.h"
+#include "engine/io/scoped_handle.h"
 #include "engine/store/store_impl.h"
 
 namespace fpfs {
@@ -19,23 +20,6 @@ namespace fpfs {
 namespace {
 
 constexpr int kDirectoryFlags = O_RDONLY | O_DIRECTORY;
-
-// A handle that is closed when the scope ends, unless it is given away.
-class ScopedHandle {
- public:
-  ScopedHandle(Storage& storage, Handle handle) : storage_(storage), handle_(handle) {}
-  ~ScopedHandle() {
-    if (handle_ != kNoHandle) storage_.close(handle_);
-  }
-  ScopedHandle(const ScopedHandle&) = delete;
-  ScopedHandle& operator=(const ScopedHandle&) = delete;
-  Handle get() const { return handle_; }
-  Handle release() { return std::exchange(handle_, kNoHandle); }
-
- private:
-  Storage& storage_;
-  Handle handle_;
-};
 
 // What the end of a sidecar tells without reading it all; a torn tail costs reading it all.
 Result<SidecarSummary> summarize(Storage& storage, const Array& array, Handle sidecar, uint64_t size) {
@@ -270,11 +254,8 @@ class Store::NameHolder {
   // `name` may not exist or be no regular file: then release() does nothing.
   NameHolder(Store& store, Handle directory, const std::string& name) : store_(store) {
     Storage& storage = store.storage();
-    const Result<struct stat> named = storage.stat_at(directory, name);
-    if (!named.is_ok() || !S_ISREG(named->st_mode)) return;
     // Readable when there is something to read: to free content its id must be known.
-    Result<Handle> opened = storage.open_at(directory, name, named->st_size > 0 ? O_RDONLY : O_PATH);
-    if (!opened.is_ok()) opened = storage.open_at(directory, name, O_PATH);
+    const Result<Handle> opened = store.open_node(directory, name, false);
     if (!opened.is_ok()) return;
     ScopedHandle node(storage, *opened);
     const Result<struct stat> attributes = storage.fstat(node.get());
