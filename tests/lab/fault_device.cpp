@@ -234,7 +234,7 @@ int main(int argc, char** argv) {
   fuse_loop_cfg_set_max_threads(config, 64);
   fuse_session_loop_mt(session, config);
   fuse_loop_cfg_destroy(config);
-  std::fclose(stdin);
-  commands.detach();
-  std::_Exit(0);
+  // Also when the connection was aborted: who waits for this process may count on it that nothing more is unmounted.
+  commands.join();
+  fuse_session_destroy(session);
 }

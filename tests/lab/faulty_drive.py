@@ -84,8 +84,8 @@ class FaultyDrive:
         """After vanish(): the drive is there again."""
         run("umount", self.path)
         run("losetup", "-d", self._device)
+        self._device = None
         self._end_server()
-        mount_table.unmount(self._layer, lazy=True)
         self._start()
         run("mount", self._device, self.path)
 
@@ -109,14 +109,13 @@ class FaultyDrive:
             subprocess.run(["losetup", "-d", self._device], capture_output=True)
         if self._server:
             self._end_server()
-        if mount_table.entry_of(self._layer):
-            mount_table.unmount(self._layer, lazy=True)
         self._backing.unlink(missing_ok=True)
         for directory in (self.path, self._layer):
             if not mount_table.entry_of(directory):
                 directory.rmdir()
 
     def _end_server(self):
+        """Its mount is gone, too."""
         try:
             self._server.stdin.close()
         except OSError:
@@ -126,5 +125,7 @@ class FaultyDrive:
         except subprocess.TimeoutExpired:
             self._server.kill()
             self._server.wait()
+        if self._server.returncode != 0:
+            mount_table.unmount(self._layer, lazy=True)
         self._server.stdout.close()
         self._server = None

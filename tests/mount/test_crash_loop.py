@@ -5,6 +5,7 @@ Or one drive vanishes under a daemon that lives on. Eighteen rounds by default, 
 """
 import os
 import random
+import shutil
 import subprocess
 import sys
 import time
@@ -243,3 +244,24 @@ def test_a_drive_vanishes(drives, faulty, make_array, make_mount, savers, place)
         mount.start()
 
     run_rounds(make_mount(make_array(paths=paths)), savers, ROUNDS["vanished"], lambda mount: faulty.vanish(), restart)
+
+
+@pytest.fixture
+def slow_umount(monkeypatch, tmp_path):
+    """umount(8) takes its time, as it does on a busy machine."""
+    program = tmp_path / "umount"
+    program.write_text(f'#!/bin/sh\nsleep 1\nexec {shutil.which("umount")} "$@"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+
+
+@pytest.mark.root
+def test_the_drive_that_vanishes_comes_back_whole(slow_umount, faulty):
+    """The test's own drive: what is left of taking the old one down must not reach the new one."""
+    (faulty.path / "file").write_text("content")
+    os.sync()
+    for _ in range(2):
+        faulty.vanish()
+        faulty.plug_in()
+        faulty.remount()
+        assert (faulty.path / "file").read_text() == "content"
