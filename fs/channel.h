@@ -1,25 +1,17 @@
-// Channel: the connection to the kernel: mounts, and runs the workers that read requests from /dev/fuse and hand them
-// to libfuse, which calls the operations.
+// Channel: the connection to the kernel: mounts, and runs the workers that receive requests and hand them to libfuse,
+// which calls the operations.
 //
-//   worker:  receive one request → (see that another receives) → note its facts → libfuse → operation → (answer, or
-//      ↑      later)                                                                      │ WRITE: the operation keeps
-//      └──────────────────────────────────────────────────────────────────────────────────┘ the buffer
+//   worker:  receive one request → note its facts → libfuse → operation → (answer, or later)
+//      ↑                                                          │ WRITE: the operation keeps the buffer
+//      └──────────────────────────────────────────────────────────┘
 //
-// A few workers, the receivers, wait for requests, each in an epoll set of its own (EPOLLEXCLUSIVE: the kernel wakes
-// one of them); the others wait to become receivers. There are kReceivers of them, so that the next request of a client
-// that creates files finds one waiting and nobody has to be woken for it. While much is read or written
-// there is one: a single stream is served by one thread, whose caches know it. A receiver that got a request which
-// cannot block (READ, WRITE, FLUSH, ...) and sees no further one handles it and stays a receiver; before anything else
-// it makes sure that there is another.
+// Requests come at /dev/fuse (fs/device_receivers.h). Where the kernel offers it and the mount wants it, most come
+// through io_uring instead (fs/ring_receivers.h).
 //
-// While a file is being written front to back, the next request's bytes go to the engine's memory right away, behind
-// what was written last (engine/file/landing.h). When it was another request after all, they are moved to the receive
-// buffer, as if they had come there. Where several files are written at once that is mostly so, and costs a copy:
-// LandingOdds keeps account.
-//
-// Reading is ours rather than libfuse's for that, and so that flags which libfuse 3.14 drops are seen. Replies pass
-// through a hook that adds what 3.14 cannot say to the kernel: FUSE_HANDLE_KILLPRIV_V2 and FUSE_DIRECT_IO_ALLOW_MMAP in
-// the INIT reply, parallel direct writes in OPEN and CREATE replies (tests/fs/fuse_wire_test.cpp checks the bytes).
+// Reading is ours rather than libfuse's, so that a write's payload goes where it belongs and flags which libfuse 3.14
+// drops are seen. Replies pass through a hook that adds what 3.14 cannot say to the kernel: FUSE_HANDLE_KILLPRIV_V2 and
+// FUSE_DIRECT_IO_ALLOW_MMAP in the INIT reply, parallel direct writes in OPEN and CREATE replies
+// (tests/fs/fuse_wire_test.cpp checks the bytes).
 //
 // Thread safety: start(), stop(), join() from one thread; the rest from any.
 #pragma once
@@ -32,30 +24,18 @@
 
 #include "engine/base/mutex.h"
 #include "engine/base/status.h"
+#include "fs/device_receivers.h"
 #include "fs/file_system.h"
 #include "fs/fuse_library.h"
 #include "fs/fuse_wire.h"
 #include "fs/options.h"
 #include "fs/receive_buffers.h"
+#include "fs/ring_receivers.h"
+#include "fs/worker.h"
 
 namespace fpfs {
 
-// Whether to expect the next write behind the last one. A right guess saves a copy of the payload, a wrong one costs
-// one. Thread safety: all methods from any thread; what counts is the tendency.
-class LandingOdds {
- public:
-  bool are_good() { return pause_.load(std::memory_order_relaxed) == 0 || pause_.fetch_sub(1) <= 1; }
-  void guessed(bool right);
-
- private:
-  static constexpr int kCreditMax = 8;
-  static constexpr int kWrongCosts = 2;
-  static constexpr int kPause = 64;  // requests
-  std::atomic<int> credit_{0};
-  std::atomic<int> pause_{0};
-};
-
-class Channel {
+class Channel final : private RequestHandler {
  public:
   // Mounts. The file system outlives the channel.
   static Result<std::unique_ptr<Channel>> mount(FileSystem& file_system, const MountOptions& options, unsigned threads);
@@ -83,8 +63,7 @@ class Channel {
   // Ends the connection: the kernel fails what it still waits for.
   void disconnect();
 
-  // --- for operations, on a worker's thread, while it handles a request
-  // ------------------------------------------------
+  // --- for operations, on a worker's thread, while it handles a request ---------------------------------------------
   static const wire::RequestFacts& current_request();
   // The receive buffer of the request becomes the caller's, who gives it back to its home.
   static ReceiveBuffer& keep_payload();
@@ -92,23 +71,18 @@ class Channel {
   static bool take_landing(Landing& landing);
   // The next request is probably a write to this file.
   static void expect_more_of(const std::shared_ptr<File>& file);
-  struct Worker;
 
  private:
-  Channel(FileSystem& file_system, std::unique_ptr<ReceiveBuffers> buffers, unsigned threads);
+  Channel(FileSystem& file_system, std::unique_ptr<ReceiveBuffers> buffers, unsigned threads, bool wants_rings);
   Status open_session(const MountOptions& options);
-  void start_worker() FPFS_REQUIRES(workers_mutex_);
-  void serve(Worker& worker);
-  bool wait_for_request(const Worker& worker);
-  void become_receiver(Worker& worker);
-  void retire_receiver(Worker& worker);
-  unsigned receivers_wanted() const { return transfers_seen_.load(std::memory_order_relaxed) > 0 ? 1 : kReceivers; }
-  void note_transfer(const Worker& worker, size_t length);
-  bool receive(Worker& worker, size_t& length);
-  void settle_landing(Worker& worker, size_t length);
-  bool may_stay_receiver(const Worker& worker);
-  bool process(Worker& worker, size_t length);
-  void fail_request(uint64_t unique);
+  void start_worker(RingEntry* entry) FPFS_REQUIRES(workers_mutex_);
+  void work(Worker& worker);
+  int descriptor() const override { return fuse_session_fd(session_); }
+  bool is_stopping() const override { return stopping_.load(std::memory_order_relaxed); }
+  bool handle(Worker& worker, size_t length) override;
+  void refuse(uint64_t unique) override;
+  void start_ring_worker(RingEntry& entry) override;
+  void connection_ended() override;
   void signal_event();
   static ssize_t read_hook(int fd, void* buffer, size_t length, void* user_data);
   static ssize_t writev_hook(int fd, struct iovec* parts, int count, void* user_data);
@@ -116,8 +90,10 @@ class Channel {
 
   FileSystem& file_system_;
   const unsigned threads_;
-  const bool discards_;  // null_write
+  const bool wants_rings_;
   std::unique_ptr<ReceiveBuffers> buffers_;
+  DeviceReceivers at_device_;
+  RingReceivers at_rings_;
   fuse_session* session_ = nullptr;
   int event_ = -1;
   Mutex workers_mutex_;
@@ -125,16 +101,6 @@ class Channel {
   std::atomic<unsigned> running_{0};
   std::atomic<bool> live_{false};
   std::atomic<bool> stopping_{false};
-  static constexpr unsigned kReceivers = 2;
-  Mutex receivers_mutex_;
-  CondVar receiver_wanted_;
-  std::atomic<unsigned> receivers_{0};  // changed under receivers_mutex_
-  Mutex stream_mutex_;
-  std::weak_ptr<File> stream_ FPFS_GUARDED_BY(stream_mutex_);  // written last
-  std::atomic<bool> streaming_{false};                         // stream_ is somebody
-  LandingOdds odds_;
-  // Counts down from the last request that moved much data, request by request.
-  std::atomic<int> transfers_seen_{0};
 };
 
 }  // namespace fpfs

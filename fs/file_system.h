@@ -22,6 +22,7 @@
 #include "fs/node_pruner.h"
 #include "fs/open_handles.h"
 #include "fs/reply_watch.h"
+#include "fs/ring_entry.h"
 
 namespace fpfs {
 
@@ -59,6 +60,9 @@ class FileSystem {
 
   // Agreed with the kernel at INIT.
   void set_direct_mmap(bool yes) { direct_mmap_.store(yes, std::memory_order_relaxed); }
+  // Requests come through io_uring: where answers to them go. Outlives every request. Null: they come by /dev/fuse.
+  void set_ring_entries(RingEntries* entries) { ring_entries_.store(entries, std::memory_order_release); }
+  RingEntries* ring_entries() const { return ring_entries_.load(std::memory_order_acquire); }
   // Files opened with direct I/O can still be mapped shared.
   bool direct_mmap() const { return direct_mmap_.load(std::memory_order_relaxed); }
   // Readers go through the kernel's page cache: it reads ahead in steps that are worth a request.
@@ -120,6 +124,7 @@ class FileSystem {
   std::atomic<bool> ending_{false};
   std::atomic<bool> direct_mmap_{false};
   std::atomic<bool> cached_reads_{false};
+  std::atomic<RingEntries*> ring_entries_{nullptr};
   fuse_session* session_ = nullptr;
 };
 

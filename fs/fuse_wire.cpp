@@ -1,5 +1,7 @@
 #include "fs/fuse_wire.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 
 namespace fpfs::wire {
@@ -98,6 +100,13 @@ InitOut extend_init_reply(InitOut reply, const RequestFacts& request, unsigned r
   if ((reply.flags & kInitPagesMax) != 0)
     reply.pages_max = std::max(reply.pages_max, static_cast<uint16_t>(read_pages_max));
   return reply;
+}
+
+size_t ring_payload_bytes(const InitOut& reply) {
+  constexpr size_t kLeast = 8192;
+  constexpr size_t kPagesWithoutFlag = 32;
+  const size_t pages = (reply.flags & kInitPagesMax) != 0 ? reply.pages_max : kPagesWithoutFlag;
+  return std::max({kLeast, size_t{reply.write_max}, pages * static_cast<size_t>(::sysconf(_SC_PAGESIZE))});
 }
 
 void allow_parallel_writes(const struct iovec& body) {

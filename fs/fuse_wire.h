@@ -93,6 +93,7 @@ constexpr uint32_t kInitPagesMax = 1U << 22;
 constexpr uint32_t kInitHandleKillPrivilegesV2 = 1U << 28;
 constexpr uint32_t kInitExtended = 1U << 30;
 constexpr uint32_t kInit2DirectIoAllowMmap = 1U << 4;  // bit 36
+constexpr uint32_t kInit2OverIoUring = 1U << 9;        // bit 41
 
 struct WriteIn {
   uint64_t handle;
@@ -134,6 +135,29 @@ constexpr uint32_t kReplyParallelDirectWrites = 1U << 6;
 // setattr's `to_set` reaches the handler unchanged up to this bit: kill set-user-ID and set-group-ID on truncation.
 constexpr int kSetattrKillSetId = 1 << 11;
 
+// FUSE over io_uring: a request and its answer in memory that the kernel shares with the daemon, beside a payload: of a
+// request all behind its first argument, of an answer all behind the header.
+struct RingEntryHeader {
+  std::byte in_out[128];     // InHeader, then OutHeader
+  std::byte operation[128];  // the first argument
+  uint64_t flags;
+  uint64_t commit_id;  // says which request is answered
+  uint32_t payload_bytes;
+  uint32_t padding;
+  uint64_t reserved;
+};
+static_assert(sizeof(RingEntryHeader) == 288 && offsetof(RingEntryHeader, payload_bytes) == 272);
+// What an io_uring command on /dev/fuse carries in its second half.
+struct RingCommand {
+  uint64_t flags;
+  uint64_t commit_id;
+  uint16_t queue;
+  uint8_t padding[6];
+};
+static_assert(sizeof(RingCommand) == 24);
+constexpr uint32_t kRingRegister = 1;
+constexpr uint32_t kRingCommitAndFetch = 2;
+
 // A WRITE's payload starts this far into the request.
 constexpr size_t kWritePayloadOffset = sizeof(InHeader) + sizeof(WriteIn);
 
@@ -171,6 +195,9 @@ bool translate_request(std::span<std::byte> request);
 
 // The flags to add to an INIT reply, given what the kernel offered. Returns the changed reply.
 InitOut extend_init_reply(InitOut reply, const RequestFacts& request, unsigned read_pages_max);
+// The most that one request or answer of a connection with this INIT reply carries behind its header: the least size of
+// a ring entry's payload.
+size_t ring_payload_bytes(const InitOut& reply);
 
 // Lets the kernel send writes of one file side by side when an OPEN or CREATE reply (`body`: all behind the header)
 // opened it for direct I/O.

@@ -169,7 +169,8 @@ Status MountProcess::serve(Launcher& launcher) {
   file_system_->scrub().open();
   stage_ = Stage::kServing;
   launcher.report_live();
-  log(LogLevel::kInfo, "{} mounted at {}, {} threads", options_.source, options_.mount_point, thread_count(options_));
+  log(LogLevel::kInfo, "{} mounted at {}, {} threads{}", options_.source, options_.mount_point, thread_count(options_),
+      file_system_->ring_entries() != nullptr ? ", requests come through io_uring" : "");
   wait_for_end();
   return Status::ok();
 }

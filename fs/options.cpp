@@ -127,6 +127,8 @@ const std::vector<Option>& own_options() {
        [](MountOptions& o, const std::string& name, const Value& v) {
          return parse_number(name, v, 1, 256, o.threads);
        }},
+      {"io_uring", "", "take requests through io_uring where the kernel offers it (for many small files)",
+       flag(&MountOptions::io_uring)},
       {"io_timeout", "SECONDS", "give up on a member that does not answer for so long, 0: never (default 120)",
        [](MountOptions& o, const std::string& name, const Value& v) {
          unsigned seconds = 0;

@@ -28,6 +28,7 @@ struct MountOptions {
   // Workers that read requests, 1 .. 256; 0: max(4, 2 * cores). Each request is handled without waiting for a drive, so
   // more threads help only many-client loads.
   unsigned threads = 0;
+  bool io_uring = false;  // requests come through io_uring where the kernel offers it
   StoreOptions store;
   LogLevel log_level = LogLevel::kInfo;
   std::string log_file;                     // empty: stderr

@@ -81,6 +81,7 @@ json options_report(const FileSystem& file_system, const StoreOptions& options) 
           {"buffer_memory", options.buffer_memory},
           {"queue_depth", options.queue_depth},
           {"threads", file_system.settings().threads},
+          {"io_uring", file_system.ring_entries() != nullptr},
           {"read_ahead", options.read_ahead},
           {"io_timeout", options.io_timeout_ms / 1000},
           {"null_write", options.null_write}};

@@ -11,8 +11,8 @@
 //                "checksum_errors"}],
 //   "metadata": {"path", "member" (index of the member that holds the names, or -1), "state": "ok" | "failing" |
 //                "stalled", "errors" (calls on names and indexes that its drive failed)},
-//   "options": {"ro", "durable", "compress", "verify", "buffer_memory", "queue_depth", "threads", "read_ahead",
-//               "io_timeout" (seconds), "null_write"},
+//   "options": {"ro", "durable", "compress", "verify", "buffer_memory", "queue_depth", "threads", "io_uring" (in use),
+//               "read_ahead", "io_timeout" (seconds), "null_write"},
 //   "buffers": {"size", "total", "free", "evictable", "waiting", "waits", "evictions"},
 //   "files":   {"open", "dirty", "commits", "pending_frees"},
 //   "recovery": {"was_dirty", "orphans_removed", "torn_tails", "bytes_freed"},

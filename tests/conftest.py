@@ -1,7 +1,8 @@
 """Fixtures of the tests through a mount (tests/mount, tests/posix, tests/clients).
 
 FPFS_LAB names the directory for drives, arrays and mounts (tests/run makes one and clears it away whatever happens);
-FPFS_BUILD the build under test; FPFS_TEST_LONG=1 asks for the long versions.
+FPFS_BUILD the build under test; FPFS_TEST_LONG=1 asks for the long versions; FPFS_TEST_OPTIONS is given to each mount before
+its own options.
 """
 
 import itertools

@@ -101,6 +101,16 @@ TEST(FuseWire, ReadsMayBeLongerThanWritesWhereLengthsAreCountedInPages) {
   EXPECT_EQ(extend_init_reply(reply, RequestFacts{}, 16).pages_max, 256U);
 }
 
+TEST(FuseWire, RingEntriesHoldTheLongestRequestAndAnswer) {
+  InitOut reply{};
+  EXPECT_EQ(ring_payload_bytes(reply), 131072U);  // 32 pages, where the kernel was not told of more
+  reply.write_max = 1048576;
+  reply.pages_max = 1024;
+  EXPECT_EQ(ring_payload_bytes(reply), 1048576U);
+  reply.flags = kInitPagesMax;
+  EXPECT_EQ(ring_payload_bytes(reply), 4194304U);
+}
+
 TEST(FuseWire, ParallelWritesOnlyWithDirectIo) {
   // A CREATE reply: an entry, then the open part.
   std::vector<std::byte> body(128 + sizeof(OpenOut), std::byte{0xee});

@@ -62,6 +62,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Spelling{"queue_depth=1024", [](O o) { return o.store.queue_depth == 1024; }},
                     Spelling{"threads=256", [](O o) { return o.threads == 256; }},
                     Spelling{"read_ahead=1024", [](O o) { return o.store.read_ahead == 1024; }},
+                    Spelling{"io_uring", [](O o) { return o.io_uring; }},
                     Spelling{"io_timeout=5", [](O o) { return o.store.io_timeout_ms == 5000; }},
                     Spelling{"io_timeout=0", [](O o) { return o.store.io_timeout_ms == 0; }},
                     Spelling{"null_write", [](O o) { return o.store.null_write; }},

@@ -67,7 +67,7 @@ class Mount:
         self.path.mkdir(parents=True, exist_ok=True)
 
     def start(self):
-        options = list(self.options)
+        options = [*filter(None, os.environ.get("FPFS_TEST_OPTIONS", "").split(",")), *self.options]
         if not self.array.direct_io:
             options.append("buffered_members")
         flags = ["-o", ",".join(options)] if options else []

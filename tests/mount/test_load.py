@@ -11,6 +11,7 @@ import pytest
 
 from lab import LONG
 from lab.data import is_pattern, pattern, write_pattern
+from lab.machine_setting import PAGES_LIMIT, changed
 from lab.programs import run
 
 MIB = 1 << 20
@@ -103,29 +104,21 @@ def test_a_load_goes_through_few_buffers(array, make_mount):
     assert grown < 100 * MIB, f"{grown >> 20} MiB of buffers for a load of 200 MiB"
 
 
-PAGES_LIMIT = "/proc/sys/fs/fuse/max_pages_limit"
-
-
 @pytest.fixture(params=[256, 1024], ids=["reads of 1 MiB", "reads of 4 MiB"])
 def pages_limit(request):
     """The most pages that the kernel puts into one request, while the test runs."""
-    if not os.path.exists(PAGES_LIMIT):
+    if not PAGES_LIMIT.exists():
         if request.param == 256:
             yield 256
             return
         pytest.skip("this kernel's requests have 256 pages at most")
-    with open(PAGES_LIMIT, "r+") as setting:
-        before = setting.read()
-        setting.seek(0)
-        setting.write(str(request.param))
-    yield request.param
-    with open(PAGES_LIMIT, "w") as setting:
-        setting.write(before)
+    with changed(PAGES_LIMIT, request.param):
+        yield request.param
 
 
 @pytest.mark.parametrize("chunk_size", [1 << 16, None], ids=["small chunks", "chunks"])
 def test_reads_are_as_long_as_the_kernel_allows(pages_limit, make_array, make_mount, chunk_size):
-    mount = make_mount(make_array(chunk_size), "buffer_memory=64M")
+    mount = make_mount(make_array(chunk_size), "buffer_memory=64M", "io_uring=off")  # whose answers are no calls of write
     size = 40 * MIB + 12_345
     write_pattern(mount.path / "file", 5, size)
     with open(mount.path / "file", "r+b") as file:  # with a hole

@@ -1,9 +1,12 @@
-"""Row 9: small files, against a FUSE passthrough over one of the drives that makes the same fsyncs."""
+"""Row 9: small files, against a FUSE passthrough over one of the drives that makes the same fsyncs. Where the kernel has it
+(and this is root), also a mount whose requests come through io_uring."""
 import contextlib
 import os
 import shutil
 import tarfile
 import time
+
+from lab.machine_setting import RINGS_OFFERED, changed, rings_can_be_offered
 
 from ..measure import Measure, Samples, ratio
 
@@ -76,7 +79,13 @@ def small_files(bench):
                 below.mkdir()
                 stack.callback(shutil.rmtree, below, ignore_errors=True)
                 passed = stack.enter_context(bench.program_mount("fpfs-bench-passthrough", *([flag] if flag else []), below))
-                measures += _compare(bench, mode, archive, {"fastpersistfs": mount.path, "passthrough": passed})
+                places = {"fastpersistfs": mount.path, "passthrough": passed}
+                if rings_can_be_offered():
+                    with changed(RINGS_OFFERED, "Y"):
+                        by_rings = stack.enter_context(bench.mounted(mode, "io_uring"))
+                    if by_rings.status()["options"]["io_uring"]:
+                        places["with io_uring"] = by_rings.path
+                measures += _compare(bench, mode, archive, places)
     finally:
         archive.unlink()
         bench.lab.trim()
@@ -103,5 +112,6 @@ def _compare(bench, mode, archive, places):
                 rate = contestants[who]()
                 figures[work][who].values.append(rate)
                 bench.say(f"{work}, {who}: {rate:.0f} files/s")
-    return [Measure(f"{work}, {mode}", found, [ratio(found, "fastpersistfs", ["passthrough"], 1.0)])
+    mine = [who for who in places if who != "passthrough"]
+    return [Measure(f"{work}, {mode}", found, [ratio(found, who, ["passthrough"], 1.0) for who in mine])
             for work, found in figures.items()]

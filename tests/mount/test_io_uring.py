@@ -1,0 +1,206 @@
+"""Requests that come through io_uring instead of /dev/fuse, where the kernel offers that (Linux 6.14, fs.fuse's enable_uring).
+
+A run of everything else with it: echo Y >/sys/module/fuse/parameters/enable_uring, then FPFS_TEST_OPTIONS=io_uring tests/run.
+"""
+import os
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from lab import LONG, mount_table
+from lab.data import is_pattern, pattern, write_pattern
+from lab.machine_setting import RINGS_FORBIDDEN, RINGS_OFFERED, changed, rings_can_be_offered
+from lab.system import attempt, within
+
+MIB = 1 << 20
+TIMEOUT = 1  # seconds: io_timeout of the mounts that meet a hanging drive
+BOUNDED = 25
+
+pytestmark = [pytest.mark.root,
+              pytest.mark.skipif(not rings_can_be_offered(), reason="FUSE over io_uring cannot be had on this machine")]
+
+
+@pytest.fixture
+def offered():
+    with changed(RINGS_OFFERED, "Y"):
+        yield
+
+
+def is_in_use(mount):
+    return mount.status()["options"]["io_uring"]
+
+
+def transferred(mount):
+    """Bytes that the daemon read and wrote with read(2), write(2) and their kin: from and to /dev/fuse, too."""
+    with open(f"/proc/{mount.pid}/io") as counts:
+        found = dict(line.split(": ") for line in counts)
+    return int(found["rchar"]) + int(found["wchar"])
+
+
+@pytest.mark.parametrize("chunk_size", [65536, None], ids=["small chunks", "chunks"])
+def test_content_comes_and_goes_through_it(offered, make_array, make_mount, chunk_size):
+    mount = make_mount(make_array(chunk_size), "io_uring")
+    if not is_in_use(mount):
+        pytest.fail("offered, but not in use; was liburing there when this was built?")
+    before = transferred(mount)
+    write_pattern(mount.path / "file", 1, 40 * MIB)
+    assert is_pattern(mount.path / "file", 1, 40 * MIB)
+    assert transferred(mount) - before < MIB
+    mount.remount()
+    assert is_in_use(mount) and is_pattern(mount.path / "file", 1, 40 * MIB)
+    assert "through io_uring" in mount.log()
+
+
+def test_only_where_it_is_offered_and_wanted(offered, array, make_mount):
+    with changed(RINGS_OFFERED, "N"):
+        mount = make_mount(array, "io_uring")
+        assert not is_in_use(mount) and "the kernel does not offer it" in mount.log()
+        mount.unmount()
+    mount = make_mount(array, "io_uring=off")  # the default
+    assert not is_in_use(mount)
+    write_pattern(mount.path / "file", 1, 3 * MIB)
+    assert is_pattern(mount.path / "file", 1, 3 * MIB)
+
+
+@pytest.mark.skipif(not RINGS_FORBIDDEN.exists(), reason="io_uring cannot be forbidden on this kernel")
+def test_forbidden_to_the_daemon(offered, array, make_mount):
+    """The kernel offers it to every mount, but lets nobody make an io_uring: the mount does without, and says so."""
+    with changed(RINGS_FORBIDDEN, 2):
+        mount = make_mount(array, "io_uring")
+    assert not is_in_use(mount) and "do not come through io_uring" in mount.log()
+    write_pattern(mount.path / "file", 1, 3 * MIB)
+    assert is_pattern(mount.path / "file", 1, 3 * MIB)
+
+
+def test_more_callers_than_workers(offered, array, make_mount):
+    """Each waits in a call of its own; all are served, and the tree is read meanwhile."""
+    mount = make_mount(array, "io_uring")
+    assert is_in_use(mount)
+    count = 200
+    names = [f"file{number}" for number in range(count)]
+    barrier = threading.Barrier(count)
+    failures = []
+
+    def work(number):
+        barrier.wait()
+        try:
+            for version in range(3):
+                with open(mount.path / names[number], "wb", buffering=0) as file:
+                    file.write(pattern(number + version, 0, 70_000))
+                    os.fsync(file.fileno())
+                assert (mount.path / names[number]).read_bytes() == pattern(number + version, 0, 70_000)
+        except BaseException as failure:
+            failures.append((number, repr(failure)))
+
+    threads = [threading.Thread(target=work, args=[number]) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        assert within(BOUNDED, os.listdir, mount.path) is not None
+        time.sleep(0.1)
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert sorted(os.listdir(mount.path)) == sorted(names)
+    assert len(os.listdir(f"/proc/{mount.pid}/task")) < 300
+    for number in range(count):
+        assert is_pattern(mount.path / names[number], number + 2, 70_000)
+
+
+SAVER = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from lab.data import write_pattern
+version = 0
+while True:
+    version += 1
+    write_pattern(sys.argv[2], version, 9 << 20)
+    print(version, flush=True)
+"""
+
+
+@pytest.mark.time_limit(120)
+def test_the_daemon_is_killed(offered, array, make_mount):
+    """What close returned for is there."""
+    mount = make_mount(array, "io_uring")
+    assert is_in_use(mount)
+    tests = __file__.rsplit("/", 2)[0]
+    last = 0
+    for number in range(30 if LONG else 4):
+        saver = subprocess.Popen([sys.executable, "-c", SAVER, tests, mount.path / "file"], stdout=subprocess.PIPE,
+                                 stderr=subprocess.DEVNULL, text=True)
+        saved = [saver.stdout.readline() for _ in range(1 + number % 3)]
+        mount.process.kill()
+        saved += saver.stdout.readlines()
+        saver.wait()
+        last = int([line for line in saved if line][-1])
+        mount.kill()
+        mount.start()
+        assert is_in_use(mount)
+        assert is_pattern(mount.path / "file", last, 9 * MIB) or is_pattern(mount.path / "file", last + 1, 9 * MIB)
+    mount.unmount()
+    array.assert_clean()
+
+
+@pytest.mark.parametrize("place", [0, 2], ids=["with-the-names", "another"])
+def test_a_drive_hangs(offered, drives, faulty, make_array, make_mount, place):
+    """Callers get EIO in bounded time, also more of them than there are workers; when it answers again, so does the mount, and
+    what a call does that was caught there harms nothing."""
+    paths = list(drives.paths[:2])
+    paths.insert(place, faulty.path)
+    array = make_array(paths=paths)
+    array.damaged = True
+    mount = make_mount(array, "io_uring", f"io_timeout={TIMEOUT}")
+    assert is_in_use(mount)
+    os.mkdir(mount.path / "dir")
+    write_pattern(mount.path / "dir/file", 1, 9 * MIB)
+    faulty.drop_caches()
+    faulty.hang()
+    try:
+        savers = [subprocess.Popen(["dd", "if=/dev/zero", f"of={mount.path}/dir/new{number}", "bs=64K", "count=40",
+                                    "conv=fsync", "status=none"], stderr=subprocess.DEVNULL) for number in range(20)]
+        results = [within(BOUNDED, saver.wait) for saver in savers]
+        assert all(results) if place == 0 else 0 not in results[:1]
+        assert within(BOUNDED, mount.status)["state"] in ("stalled", "failed")
+        if place == 0:
+            assert within(BOUNDED, os.mkdir, mount.path / "another") == "EIO"
+        else:
+            assert within(BOUNDED, os.mkdir, mount.path / "another") is None
+    finally:
+        faulty.let_go()
+    deadline = time.monotonic() + 20
+    while mount.status()["state"] == "stalled":
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert within(BOUNDED, is_pattern, mount.path / "dir/file", 1, 9 * MIB)
+    assert attempt(write_pattern, mount.path / "after", 3, 9 * MIB) is None
+    assert is_pattern(mount.path / "after", 3, 9 * MIB)
+    mount_table.unmount(mount.path)
+    mount.process.wait(timeout=BOUNDED)
+    mount.process = None
+    faulty.remount()
+    mount.start()
+    assert is_pattern(mount.path / "dir/file", 1, 9 * MIB)
+    mount.unmount()
+    array.fsck("-p")
+    array.assert_clean()
+
+
+def test_the_mount_goes_while_files_are_open(offered, array, make_mount):
+    """A lazy unmount keeps the connection; SIGTERM then ends the daemon all the same."""
+    mount = make_mount(array, "io_uring")
+    assert is_in_use(mount)
+    file = open(mount.path / "file", "wb", buffering=0)
+    file.write(pattern(1, 0, MIB))
+    mount_table.unmount(mount.path, lazy=True)
+    file.write(pattern(1, MIB, MIB))
+    mount.process.terminate()
+    assert mount.process.wait(timeout=60) == 0
+    mount.process = None
+    assert attempt(file.write, b"x") in ("ENOTCONN", "ECONNABORTED", "EIO")
+    attempt(file.close)
+    mount.start()
+    assert is_pattern(mount.path / "file", 1, 2 * MIB)
