@@ -14,6 +14,7 @@
 #include <chrono>
 #include <cstdarg>
 #include <cstdio>
+#include <system_error>
 
 #include "engine/base/log.h"
 #include "engine/io/named_thread.h"
@@ -153,10 +154,18 @@ void Channel::start_worker(RingEntry* entry) {
   worker.thread = start_thread("fpfs-serve-" + std::to_string(workers_.size() - 1), [this, &worker] { work(worker); });
 }
 
-void Channel::start_ring_worker(RingEntry& entry) {
+bool Channel::start_ring_worker(RingEntry& entry) {
   const MutexLock lock(workers_mutex_);
   running_.fetch_add(1);
-  start_worker(&entry);
+  try {
+    start_worker(&entry);
+    return true;
+  } catch (const std::system_error& failure) {
+    workers_.pop_back();
+    running_.fetch_sub(1);  // never the last: the caller runs
+    log(LogLevel::kWarning, "no thread for one more worker: {}", failure.what());
+    return false;
+  }
 }
 
 void Channel::work(Worker& worker) {

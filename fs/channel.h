@@ -81,7 +81,7 @@ class Channel final : private RequestHandler {
   bool is_stopping() const override { return stopping_.load(std::memory_order_relaxed); }
   bool handle(Worker& worker, size_t length) override;
   void refuse(uint64_t unique) override;
-  void start_ring_worker(RingEntry& entry) override;
+  bool start_ring_worker(RingEntry& entry) override;
   void connection_ended() override;
   void signal_event();
   static ssize_t read_hook(int fd, void* buffer, size_t length, void* user_data);

@@ -49,17 +49,18 @@ void RingReceivers::open(bool agreed) {
 
 bool RingReceivers::add_worker(unsigned queue) {
   Queue& at = queues_[queue];
-  if (at.workers.fetch_add(1) >= kWorkersMax) {
-    at.workers.fetch_sub(1);
-    return false;
+  RingEntry* entry = nullptr;
+  if (at.workers.fetch_add(1) < kWorkersMax) {
+    entry = at.spare.exchange(nullptr);
+    if (entry == nullptr) {
+      Result<RingEntry*> made = entries_->add(queue);
+      if (made.is_ok()) entry = *made;
+    }
+    if (entry != nullptr && handler_.start_ring_worker(*entry)) return true;
   }
-  Result<RingEntry*> entry = entries_->add(queue);
-  if (!entry.is_ok()) {
-    log(LogLevel::kWarning, "{}", entry.status().message());
-    return false;
-  }
-  handler_.start_ring_worker(**entry);
-  return true;
+  at.workers.fetch_sub(1);
+  if (entry != nullptr) at.spare = entry;
+  return false;
 }
 
 // Called by each worker once it has a ring, or could not make one.

@@ -42,6 +42,7 @@ class RingReceivers {
   struct Queue {
     std::atomic<unsigned> waiting{0};  // workers
     std::atomic<unsigned> workers{0};
+    std::atomic<RingEntry*> spare{nullptr};  // made for a worker for which there was no thread
   };
   enum class State : uint8_t { kPreparing, kOpen, kRefused };
   bool add_worker(unsigned queue);

@@ -40,7 +40,8 @@ class RequestHandler {
   virtual bool handle(Worker& worker, size_t length) = 0;
   // Answers EIO, unless there was an answer.
   virtual void refuse(uint64_t unique) = 0;
-  virtual void start_ring_worker(RingEntry& entry) = 0;
+  // False: the system has no thread for it.
+  virtual bool start_ring_worker(RingEntry& entry) = 0;
   // The connection has ended: answers still under way find nobody, and that is no error to speak of.
   virtual void connection_ended() = 0;
 

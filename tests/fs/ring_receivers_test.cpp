@@ -1,0 +1,89 @@
+// What comes before the first request; that needs a kernel with FUSE over io_uring and a mount
+// (tests/mount/test_io_uring.py).
+#include "fs/ring_receivers.h"
+
+#include <gtest/gtest.h>
+
+#include <list>
+#include <thread>
+
+namespace fpfs {
+namespace {
+
+// A channel that has so many threads and no connection.
+class Handler final : public RequestHandler {
+ public:
+  explicit Handler(unsigned threads) : threads_left_(threads) {}
+  void join() {
+    for (Worker& worker : workers_) worker.thread.join();
+  }
+
+  int descriptor() const override { return -1; }
+  bool is_stopping() const override { return false; }
+  bool handle(Worker&, size_t) override { return false; }
+  void refuse(uint64_t) override {}
+  bool start_ring_worker(RingEntry& entry) override {
+    if (threads_left_ == 0) return false;
+    --threads_left_;
+    Worker& worker = workers_.emplace_back();
+    worker.entry = &entry;
+    worker.thread = std::thread([this, &worker] { receivers->serve(worker); });
+    return true;
+  }
+  void connection_ended() override {}
+
+  RingReceivers* receivers = nullptr;
+  unsigned threads_left() const { return threads_left_; }
+
+ private:
+  unsigned threads_left_;
+  std::list<Worker> workers_;
+};
+
+wire::InitOut init_reply() {
+  wire::InitOut reply{};
+  reply.write_max = 65536;
+  return reply;
+}
+
+struct Rig {
+  explicit Rig(unsigned threads) : handler(threads), receivers(handler, *buffers) { handler.receivers = &receivers; }
+  ~Rig() { handler.join(); }
+  std::unique_ptr<ReceiveBuffers> buffers = *ReceiveBuffers::create(4);
+  Handler handler;
+  RingReceivers receivers;
+};
+
+bool can_have_rings() {
+  return RequestRing::create(-1).is_ok();
+}
+
+TEST(RingReceivers, NothingIsAgreedWithoutThreadsForAll) {
+  const unsigned wanted = 2 * RequestRing::queue_count();
+  for (unsigned threads : {0U, 1U, wanted - 1}) {
+    auto rig = std::make_unique<Rig>(threads);
+    EXPECT_FALSE(rig->receivers.prepare(init_reply())) << threads;
+    EXPECT_EQ(rig->handler.threads_left(), 0U);
+    rig->receivers.open(false);  // those that there are end
+  }
+}
+
+TEST(RingReceivers, WorkersEndWhenNothingWasAgreed) {
+  Rig rig(1000);
+  EXPECT_EQ(rig.receivers.prepare(init_reply()), can_have_rings());
+  EXPECT_EQ(rig.handler.threads_left(), 1000 - 2 * RequestRing::queue_count());
+  rig.receivers.open(false);
+}
+
+// As when the connection ends between INIT's answer and the first request.
+TEST(RingReceivers, WorkersEndWithTheConnection) {
+  Rig rig(1000);
+  if (!rig.receivers.prepare(init_reply())) {
+    rig.receivers.open(false);
+    GTEST_SKIP() << "this system has no io_uring for us";
+  }
+  rig.receivers.open(true);
+}
+
+}  // namespace
+}  // namespace fpfs
