@@ -110,20 +110,8 @@ class SimArray {
   }
   Status commit(File& file) { return control(file, ControlRequest::Kind::kCommit); }
   Result<Bytes> read(File& file, uint64_t offset, uint32_t length, ReadCursor* cursor = nullptr) {
-    struct Read : Answer<ReadRequest> {
-      Bytes data;
-    } answer;
-    answer.request.offset = offset;
-    answer.request.length = length;
+    Read answer(offset, length);
     answer.request.cursor = cursor;
-    answer.request.complete = [](ReadRequest& request, const Status& status) {
-      auto& self = *static_cast<Read*>(request.owner);
-      for (unsigned i = 0; status.is_ok() && i < request.iov_count; ++i) {
-        const auto* bytes = static_cast<const std::byte*>(request.iov[i].iov_base);
-        self.data.insert(self.data.end(), bytes, bytes + request.iov[i].iov_len);
-      }
-      self.finish(status);
-    };
     file.read(answer.request);
     FPFS_RETURN_IF_ERROR(wait(answer));
     return std::move(answer.data);
@@ -155,6 +143,22 @@ class SimArray {
     Request request;
     Status status;
     bool answered = false;
+  };
+  // One whose bytes are kept.
+  struct Read : Answer<ReadRequest> {
+    Read(uint64_t offset, uint32_t length) {
+      request.offset = offset;
+      request.length = length;
+      request.complete = [](ReadRequest& done, const Status& result) {
+        auto& self = *static_cast<Read*>(done.owner);
+        for (unsigned i = 0; result.is_ok() && i < done.iov_count; ++i) {
+          const auto* bytes = static_cast<const std::byte*>(done.iov[i].iov_base);
+          self.data.insert(self.data.end(), bytes, bytes + done.iov[i].iov_len);
+        }
+        self.finish(result);
+      };
+    }
+    Bytes data;
   };
   template <typename Request>
   Status wait(Answer<Request>& answer) {

@@ -171,30 +171,17 @@ TEST_P(SpareObjectsTest, AreNotWrittenUnderReaders) {
   save(array_, "a", old_content);
   ASSERT_TRUE(array_.close().is_ok());
   array_.open();  // nothing of it is in memory
-  struct Read : SimArray::Answer<ReadRequest> {
-    Bytes data;
-  };
   const std::shared_ptr<File> file = array_.open("a");
-  std::vector<std::unique_ptr<Read>> reads;
+  std::vector<std::unique_ptr<SimArray::Read>> reads;
   for (uint64_t chunk = 0; chunk < 6; ++chunk) {
-    auto& read = *reads.emplace_back(std::make_unique<Read>());
-    read.request.offset = chunk * kTestChunk;
-    read.request.length = 1000;
-    read.request.complete = [](ReadRequest& request, const Status& status) {
-      auto& self = *static_cast<Read*>(request.owner);
-      for (unsigned i = 0; status.is_ok() && i < request.iov_count; ++i) {
-        const auto* bytes = static_cast<const std::byte*>(request.iov[i].iov_base);
-        self.data.insert(self.data.end(), bytes, bytes + request.iov[i].iov_len);
-      }
-      self.finish(status);
-    };
+    auto& read = *reads.emplace_back(std::make_unique<SimArray::Read>(chunk * kTestChunk, 1000));
     file->read(read.request);
   }
   replace(array_, *file, new_content);
   save(array_, "b", make_bytes(kLength, 3));
   save(array_, "c", make_bytes(kLength, 4));
   for (uint64_t chunk = 0; chunk < 6; ++chunk) {
-    Read& read = *reads[chunk];
+    SimArray::Read& read = *reads[chunk];
     const Status status = array_.wait(read);
     ASSERT_TRUE(status.is_ok()) << status.message();
     const auto at = static_cast<ptrdiff_t>(chunk * kTestChunk);
