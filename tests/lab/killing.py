@@ -166,8 +166,9 @@ class Trial:
             before = self._contents(self.path)
             child = self._start_save()
             time.sleep(self._moment())
+            self.mount.process.kill()
+            landed = child.kill()  # before the dead mount goes: it would go on in the directory below
             self.mount.kill()
-            landed = child.kill()
             self.mount.start()
             found = self._look()
             assert found in ("old", "new"), found

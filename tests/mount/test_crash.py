@@ -129,10 +129,14 @@ def test_replaced_checkpoint_is_old_or_new(anywhere, way):
     for _ in range(60 if LONG else 8):
         writer = subprocess.Popen([sys.executable, "-c", REPLACER, TESTS, str(path), str(size), way, str(version + 1)],
                                   stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-        time.sleep(0.35 + rolls.random() * 0.5)  # Python and numpy take their time to start
+        said = [writer.stdout.readline()]  # Python and numpy take their time to start
+        time.sleep(rolls.random() * 0.5)
+        # The dead mount stays until the writer has seen it: without it, it would go on in the directory below.
+        anywhere.process.kill()
+        said += writer.stdout.readlines()
+        writer.wait()
+        closed = int(said[-1])
         anywhere.kill()
-        said = writer.communicate(timeout=60)[0].split()
-        closed = int(said[-1]) if said else version
         anywhere.start()
         # What close returned for is there; at most one later version may have made it.
         candidates = [each for each in (closed, closed + 1) if is_pattern(path, each, size)]

@@ -478,3 +478,28 @@ def test_the_end_of_a_mount_while_saving(mount, way):
         mount.process = None
     mount.start()
     assert is_pattern(mount.path / "before", 1, 9 * MIB)
+
+
+@pytest.mark.parametrize("faulty", ["ext4"], indirect=True)
+def test_a_failed_look_at_a_default_acl(faulty, drives, make_array, make_mount):
+    """Whether a directory has one is remembered; that its drive could not say is not."""
+    array = make_array(paths=[faulty.path, *drives.paths[:2]])
+    array.damaged = True
+    mount = make_mount(array)
+    folder = mount.path / "folder"
+    folder.mkdir()
+    # So long that ext4 keeps it in a block of its own, which is read when it is asked for.
+    run("setfacl", "-d", "-m", ",".join(f"u:{uid}:r-x" for uid in range(2000, 2040)) + ",g::rwx,o::rwx,m::rwx", folder)
+    mount.remount()
+    faulty.drop_caches()
+    os.listdir(folder)
+    umask = os.umask(0o077)
+    try:
+        faulty.fail("read")
+        assert attempt(os.mknod, folder / "first", 0o100666) == "EIO"
+        faulty.heal()
+        os.mknod(folder / "second", 0o100666)
+    finally:
+        os.umask(umask)
+    assert os.stat(folder / "second").st_mode & 0o777 == 0o666
+    assert "user:2000:r-x" in run("getfacl", "-c", folder / "second").stdout
