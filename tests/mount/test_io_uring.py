@@ -16,7 +16,7 @@ from lab.machine_setting import RINGS_FORBIDDEN, RINGS_OFFERED, changed, rings_c
 from lab.system import attempt, within
 
 MIB = 1 << 20
-TIMEOUT = 1  # seconds: io_timeout of the mounts that meet a hanging drive
+TIMEOUT = 3  # seconds: io_timeout of the mounts that meet a hanging drive; the others must keep to it, too
 BOUNDED = 25
 
 pytestmark = [pytest.mark.root,
