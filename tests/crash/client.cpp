@@ -233,7 +233,10 @@ Task<bool> Client::read_back(OpenFile& file) {
     const auto length = static_cast<uint32_t>(random_.between(1, 200'000));
     ReadCall call(session_.scheduler, *file.file, offset, length, random_.chance(80) ? &cursor : nullptr);
     call.start();
-    if (!session_.good(co_await call, "read")) co_return false;
+    if (!session_.good(co_await call, "read")) {
+      file.model->may_show(expected);  // the client gives up here; what it changed is committed when the mount ends
+      co_return false;
+    }
     const uint64_t end = std::min<uint64_t>(expected.size(), offset + length);
     if (call.data.size() != end - offset ||
         !std::equal(call.data.begin(), call.data.end(), expected.begin() + static_cast<ptrdiff_t>(offset))) {
