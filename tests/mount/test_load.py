@@ -52,7 +52,7 @@ write_pattern(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
 @pytest.mark.parametrize("pool", [32, 256])
 def test_eight_writers_stay_within_the_pool(array, make_mount, pool):
     mount = make_mount(array, f"buffer_memory={pool}M")
-    size = (2048 if LONG else 128) * MIB
+    size = (1024 if LONG else 128) * MIB  # the drives have 12 GiB in all
     tests = __file__.rsplit("/", 2)[0]
     writers = [subprocess.Popen([sys.executable, "-c", WRITER, tests, str(mount.path / f"file{number}"), str(number),
                                  str(size)]) for number in range(8)]
