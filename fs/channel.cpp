@@ -111,7 +111,12 @@ Status Channel::open_session(const MountOptions& options) {
     return Status::error(StatusCode::kPermission,
                          "could not mount at " + options.mount_point +
                              (::geteuid() == 0 ? "" : "; if fusermount3 was asked, its own message says why"));
-  static const fuse_custom_io io = {writev_hook, read_hook, nullptr, nullptr};
+  static const fuse_custom_io io = [] {
+    fuse_custom_io hooks{};  // newer libraries have more of them
+    hooks.writev = writev_hook;
+    hooks.read = read_hook;
+    return hooks;
+  }();
   if (fuse_session_custom_io(session_, &io, fuse_session_fd(session_)) != 0) {
     unmount();
     return Status::error(StatusCode::kSystem, "libfuse refused the I/O hooks; it must be 3.13 or newer");

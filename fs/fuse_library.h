@@ -2,4 +2,4 @@
 #pragma once
 
 #define FUSE_USE_VERSION 314
-#include <fuse3/fuse_lowlevel.h>
+#include <fuse_lowlevel.h>
