@@ -131,8 +131,9 @@ uint64_t encode_sidecar_record(const SidecarHeader& header, const SidecarRecord&
   put_head(bytes.data(), header, record, length);
   put_body(&bytes[kHeadSize], record);
   put_trailer(trailer.data(), header, record, offset, snapshot_offset);
-  // Head, trailer and the sectors that hold them are not zeros, so counting before the checksums are in is exact.
-  const auto zero_sectors = static_cast<std::byte>(count_zero_sectors(bytes, offset));
+  // The sectors that hold a part of the head are not zeros once its checksum, which ends it, is there; nor is the
+  // trailer's.
+  const auto zero_sectors = static_cast<std::byte>(count_zero_sectors(bytes.subspan(kHeadSize), offset + kHeadSize));
   bytes[head_at::kZeroSectors] = zero_sectors;
   trailer[trailer_at::kZeroSectors] = zero_sectors;
 

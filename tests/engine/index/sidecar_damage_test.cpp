@@ -80,6 +80,28 @@ TEST(SidecarTorn, AnyMissingSectorsOfTheLastAppendGiveTheStateBefore) {
   EXPECT_GT(rolled_back, 2000u);
 }
 
+// Wherever in a sector the record begins: its head may reach into one that is zeros but for the head's last bytes.
+TEST(SidecarTorn, AnyMissingSectorOfContentThatBeginsWithZerosGivesTheStateBefore) {
+  constexpr uint64_t kSector = 512;
+  std::vector<std::byte> content(3000, std::byte{7});
+  std::fill_n(content.begin(), 1000, std::byte{0});
+  for (size_t before = 8; before <= kSector; before += 8) {
+    LogWriter log(1);
+    log.commit_inline(std::vector<std::byte>(before, std::byte{1}));
+    log.commit_inline(content);
+    for (uint64_t at = log.appended_from; at < log.bytes.size(); at = at / kSector * kSector + kSector) {
+      std::vector<std::byte> bytes = log.bytes;
+      const uint64_t end = std::min<uint64_t>(bytes.size(), at / kSector * kSector + kSector);
+      std::fill(bytes.begin() + static_cast<ptrdiff_t>(at), bytes.begin() + static_cast<ptrdiff_t>(end), std::byte{0});
+      SidecarFindings findings;
+      const auto image = fold(bytes, &findings);
+      ASSERT_TRUE(image.is_ok()) << log.appended_from << ", sector at " << at << ": " << image.status().message();
+      const bool complete = bytes == log.bytes;
+      ASSERT_EQ(difference(*image, log.states[complete ? log.states.size() - 1 : log.states.size() - 2]), "");
+    }
+  }
+}
+
 TEST(SidecarTorn, InlineContentOfZerosIsNoTornTail) {
   LogWriter log(8);
   log.commit_inline(std::vector<std::byte>(kInlineSizeMax));
