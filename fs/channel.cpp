@@ -4,12 +4,9 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
-#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstdarg>
@@ -250,6 +247,12 @@ ssize_t Channel::writev_hook(int fd, struct iovec* parts, int count, void* user_
     if (request.opcode == wire::kOpcodeOpen || request.opcode == wire::kOpcodeCreate)
       wire::allow_parallel_writes(parts[1]);
   }
+  return send(file_system, fd, parts, count);
+}
+
+// To where the request came from.
+ssize_t Channel::send(FileSystem& file_system, int fd, const struct iovec* parts, int count) {
+  const auto& header = *static_cast<const wire::OutHeader*>(parts[0].iov_base);
   return RingEntries::has_number(header.unique) ? file_system.ring_entries()->answer(parts, count)
                                                 : ::writev(fd, parts, count);
 }
@@ -339,13 +342,9 @@ bool Channel::join() {
 
 void Channel::refuse(uint64_t unique) {
   wire::OutHeader header{sizeof header, -EIO, unique};
-  if (RingEntries::has_number(unique)) {
-    const struct iovec answer { &header, sizeof header };
-    (void)at_rings_.entries()->answer(&answer, 1);
-    return;
-  }
+  const struct iovec answer { &header, sizeof header };
   // Fails when the answer was on its way already, or the connection has ended.
-  (void)!::write(fuse_session_fd(session_), &header, sizeof header);
+  (void)send(file_system_, fuse_session_fd(session_), &answer, 1);
 }
 
 void Channel::give_up_requests(uint64_t since_ns) {

@@ -86,6 +86,7 @@ class Channel final : private RequestHandler {
   void signal_event();
   static ssize_t read_hook(int fd, void* buffer, size_t length, void* user_data);
   static ssize_t writev_hook(int fd, struct iovec* parts, int count, void* user_data);
+  static ssize_t send(FileSystem& file_system, int fd, const struct iovec* parts, int count);
   ssize_t reply_to_init(int fd, struct iovec* parts, int count, const wire::RequestFacts& request);
 
   FileSystem& file_system_;

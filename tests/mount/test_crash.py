@@ -1,20 +1,16 @@
 """kill -9 of the daemon: what was closed is there, what was not is old or absent, never a mixture."""
 import mmap
 import os
-import random
-import signal
-import subprocess
-import sys
 import time
 
 import pytest
 
 from lab import LONG
 from lab.data import is_pattern, pattern, write_pattern
+from lab.replacing import kills_while_replacing
 from lab.system import attempt
 
 MIB = 1 << 20
-TESTS = __file__.rsplit("/", 2)[0]
 
 
 def free_bytes(mount):
@@ -102,46 +98,11 @@ def test_names_after_a_crash(mount):
     assert is_pattern(root / "dir/b", 1, MIB) and os.getxattr(root / "dir/b", "user.x") == b"y"
 
 
-# Writes version after version of one file and says on stdout which one close returned for.
-REPLACER = """
-import os, sys
-sys.path.insert(0, sys.argv[1])
-from lab.data import write_pattern
-path, size, way = sys.argv[2], int(sys.argv[3]), sys.argv[4]
-for version in range(int(sys.argv[5]), 1000000):
-    if way == "rename":
-        write_pattern(path + ".new", version, size)
-        os.replace(path + ".new", path)
-    else:
-        write_pattern(path, version, size)
-    os.write(1, b"%d\\n" % version)
-"""
-
-
 @pytest.mark.time_limit(300)
 @pytest.mark.parametrize("way", ["truncate", "rename"])
 def test_replaced_checkpoint_is_old_or_new(anywhere, way):
-    size = 6 * MIB + 123
-    path = anywhere.path / "checkpoint"
-    rolls = random.Random(17)
-    version = 0
-    write_pattern(path, version, size)
-    for _ in range(60 if LONG else 8):
-        writer = subprocess.Popen([sys.executable, "-c", REPLACER, TESTS, str(path), str(size), way, str(version + 1)],
-                                  stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-        said = [writer.stdout.readline()]  # Python and numpy take their time to start
-        time.sleep(rolls.random() * 0.5)
-        # The dead mount stays until the writer has seen it: without it, it would go on in the directory below.
-        anywhere.process.kill()
-        said += writer.stdout.readlines()
-        writer.wait()
-        closed = int(said[-1])
-        anywhere.kill()
-        anywhere.start()
-        # What close returned for is there; at most one later version may have made it.
-        candidates = [each for each in (closed, closed + 1) if is_pattern(path, each, size)]
-        assert candidates, f"{path} ({path.stat().st_size} bytes) is neither version {closed} nor {closed + 1}"
-        version = candidates[0]
+    for _ in kills_while_replacing(anywhere, way, 60 if LONG else 8):
+        pass
 
 
 def test_an_earlier_handle_commits_nothing_of_the_next_writer(mount):
