@@ -96,10 +96,10 @@ free_memory_mib() { awk '/^MemAvailable:/ { print int($2 / 1024) }' /proc/meminf
 
 # --- Python --------------------------------------------------------------------------------------------------------
 # One virtual environment, `.venv` in the repository or $FPFS_VENV, with the packages that quickstart and most tests need;
-# `python_environment clients` adds what tests/clients needs. Sets `fpfs_python`.
+# `python_environment clients` adds what the other tests need. Sets `fpfs_python`.
 
 python_packages=(torch==2.13.0 numpy safetensors pytest)
-client_packages=(transformers accelerate lightning h5py pandas pyarrow)
+client_packages=(transformers accelerate lightning h5py pandas pyarrow pyflakes)
 deepspeed_package=deepspeed==0.19.8
 
 # has_python_packages NAME[==VERSION]...

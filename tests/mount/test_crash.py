@@ -1,6 +1,7 @@
 """kill -9 of the daemon: what was closed is there, what was not is old or absent, never a mixture."""
 import mmap
 import os
+import signal
 import time
 
 import pytest
