@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <vector>
 
 #include <fmt/format.h>
@@ -16,7 +17,7 @@ namespace {
 using nlohmann::json;
 
 constexpr size_t kOpenFilesMax = 64;
-constexpr const char* kCodecNames[] = {"none", "raw", "zstd", "zstd-planes"};
+constexpr std::array<const char*, kCodecs> kCodecNames = {"none", "raw", "zstd"};
 
 bool is_degraded(const StoreStatus& status) {
   return std::any_of(status.members.begin(), status.members.end(),
@@ -163,7 +164,7 @@ std::string status_report(FileSystem& file_system) {
 std::string file_report(FileSystem& file_system, const File& file, const struct stat& attributes) {
   const File::Info info = file.info();
   json codecs = json::object();
-  for (size_t codec = 1; codec < std::size(kCodecNames); ++codec) codecs[kCodecNames[codec]] = info.codec_chunks[codec];
+  for (size_t codec = 1; codec < kCodecs; ++codec) codecs[kCodecNames[codec]] = info.codec_chunks[codec];
   json members = json::array();
   for (size_t index = 0; index < info.members.size(); ++index)
     if (info.members[index]) members.push_back(index);
@@ -184,7 +185,7 @@ std::string file_report(FileSystem& file_system, const File& file, const struct 
 std::string codec_text(const File::Info& info) {
   if (info.is_inline) return "inline";
   std::string text;
-  for (size_t codec = 1; codec < std::size(kCodecNames); ++codec)
+  for (size_t codec = 1; codec < kCodecs; ++codec)
     if (info.codec_chunks[codec] > 0) text += (text.empty() ? "" : "+") + std::string(kCodecNames[codec]);
   return text.empty() ? "none" : text;
 }

@@ -20,9 +20,8 @@
 //   "open_files_omitted"
 // }
 // stat: {
-//   "file_id", "generation", "sequence", "size", "stored_bytes", "chunk_size", "chunks", "codecs": {"raw", "zstd",
-//   "zstd-planes"} (chunks of each), "inline", "members": [index...], "dirty", "changed" (last commit or change of
-//   attributes)
+//   "file_id", "generation", "sequence", "size", "stored_bytes", "chunk_size", "chunks", "codecs": {"raw", "zstd"}
+//   (chunks of each), "inline", "members": [index...], "dirty", "changed" (last commit or change of attributes)
 // }
 #pragma once
 
@@ -36,7 +35,7 @@ namespace fpfs {
 std::string status_report(FileSystem& file_system);
 std::string file_report(FileSystem& file_system, const File& file, const struct stat& attributes);
 
-// "raw", "zstd", "zstd-planes", "inline", "none" (nothing stored); several joined by '+'.
+// "raw", "zstd", "inline", "none" (nothing stored); several joined by '+'.
 std::string codec_text(const File::Info& info);
 // "0,1,3".
 std::string member_text(const File::Info& info);

@@ -40,8 +40,8 @@ struct CheckError {
   int64_t object_offset = -1;  // bytes in the object file
   // Of members: "missing-member", "foreign-member", "duplicate-member", "superblock". Of a file's index: "sidecar",
   // "foreign-sidecar", "torn-tail", "overlap", "extent". Of its data: "missing-object", "short-object",
-  // "missing-member" (with a path), "checksum", "misplaced" (the bytes are another chunk's of the same file),
-  // "unreadable". Of space: "orphan", "leftover-space", "foreign".
+  // "missing-member" (with a path), "checksum" (or a frame that does not decode), "misplaced" (the bytes are another
+  // chunk's of the same file), "unreadable". Of space: "orphan", "leftover-space", "foreign".
   std::string kind;
   std::string detail;  // one sentence
   bool repaired = false;

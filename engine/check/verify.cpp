@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 
 #include "engine/check/inspect.h"
+#include "engine/codec/decompress.h"
 #include "engine/codec/hash.h"
 #include "engine/io/scoped_handle.h"
 
@@ -239,6 +240,11 @@ void DataVerifier::MemberReader::judge(const Run& run, const PlacedChunk& placed
            fmt::format("{} bytes with checksum {:016x}, written was {:016x}", stored.size(), checksum,
                        placed.extent.checksum));
     return;
+  }
+  if (placed.extent.codec == Codec::kZstd) {
+    std::vector<std::byte> content(placed.extent.raw_length);
+    const Status decoded = decompress(stored, content);
+    if (!decoded.is_ok()) return report(run, placed, "checksum", decoded.message());
   }
   verifier_.totals_.bytes_done += placed.extent.stored_length;
   verifier_.totals_.bytes_verified += placed.extent.stored_length;

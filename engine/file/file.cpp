@@ -363,7 +363,7 @@ File::Info File::info() const {
   info.stored_bytes = inline_data_.size();
   extents_.for_each(0, [&info](ChunkIndex, const Extent& extent) {
     info.stored_bytes += extent.stored_length;
-    ++info.codec_chunks[static_cast<size_t>(extent.codec) & 3];
+    ++info.codec_chunks[static_cast<size_t>(extent.codec)];
     info.members[extent.member] = true;
     return true;
   });

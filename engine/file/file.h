@@ -89,7 +89,7 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
     Generation generation = 0;
     uint64_t size = 0, stored_bytes = 0, chunks = 0, sequence = 0;
     bool is_inline = false;
-    uint64_t codec_chunks[4] = {};
+    uint64_t codec_chunks[kCodecs] = {};
     std::vector<bool> members;
   };
   Info info() const;

@@ -4,11 +4,14 @@
 // needs can be evicted, so it is evaluated again after each load until the last one is there. While it waits for
 // buffers it holds none. Several readers of one chunk share one load.
 //
-// Verification (P3) happens in the load's completion, on the member's queue thread, before anyone can see the bytes.
+// Verification (P3), and decoding, happen in the load's completion, on the member's queue thread, before anyone can see
+// the bytes.
 #include <algorithm>
 #include <cerrno>
+#include <vector>
 
 #include "engine/base/log.h"
+#include "engine/codec/decompress.h"
 #include "engine/codec/hash.h"
 #include "engine/file/file.h"
 
@@ -279,17 +282,29 @@ void File::end_load(CachedChunk& chunk, const IoRequest& io, const Status& statu
   file->finish_load(chunk, outcome);
 }
 
+namespace {
+
+// The buffer, of a chunk's size, holds what is stored, and afterwards what it decodes to.
+Status decode_in_place(const Extent& extent, std::byte* buffer) {
+  const std::vector<std::byte> frame(buffer, buffer + extent.stored_length);
+  return decompress(frame, {buffer, extent.raw_length});
+}
+
+}  // namespace
+
 Status File::check_loaded(const FileContext& context, const ObjectSet& objects, ChunkIndex chunk, const Extent& extent,
                           const IoRequest& io) {
   if (io.transferred < extent.stored_length)
     return Status::error(StatusCode::kCorruption, "the object ends after " + std::to_string(io.transferred) + " of " +
                                                       std::to_string(extent.stored_length) + " bytes");
-  if (!context.options.verify) return Status::ok();
-  const uint64_t found =
-      hash_bytes({io.data, extent.stored_length},
-                 chunk_seed(context.array->id().data(), objects.file(), objects.generation(), chunk));
-  if (found == extent.checksum) return Status::ok();
-  return Status::error(StatusCode::kCorruption, "the checksum does not match what was written");
+  if (context.options.verify) {
+    const uint64_t found =
+        hash_bytes({io.data, extent.stored_length},
+                   chunk_seed(context.array->id().data(), objects.file(), objects.generation(), chunk));
+    if (found != extent.checksum)
+      return Status::error(StatusCode::kCorruption, "the checksum does not match what was written");
+  }
+  return extent.codec == Codec::kZstd ? decode_in_place(extent, io.data) : Status::ok();
 }
 
 void File::finish_load(CachedChunk& chunk, const Status& status) {

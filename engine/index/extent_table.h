@@ -15,11 +15,11 @@
 namespace fpfs {
 
 enum class Codec : uint8_t {
-  kNone = 0,        // no extent: the chunk reads as zeros
-  kRaw = 1,         // stored as is
-  kZstd = 2,        // one zstd frame
-  kZstdPlanes = 3,  // bytes grouped by position within elements, compressed per plane (engine/codec/compress.h)
+  kNone = 0,  // no extent: the chunk reads as zeros
+  kRaw = 1,   // stored as is
+  kZstd = 2,  // one zstd frame (engine/codec/decompress.h)
 };
+constexpr size_t kCodecs = 3;
 
 struct Extent {
   SlotIndex slot = 0;          // of the file's object on `member`

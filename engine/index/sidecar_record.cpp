@@ -103,7 +103,7 @@ Result<std::pair<ChunkIndex, Extent>> decode_extent(const std::byte* p, uint16_t
   const ChunkIndex chunk = get_u64(p + extent_at::kChunk);
   if (chunk > kFileSizeMax / chunk_size) return invalid(fmt::format("chunk {} lies beyond the largest file", chunk));
   const auto codec = std::to_integer<uint8_t>(p[extent_at::kCodec]);
-  if (codec > static_cast<uint8_t>(Codec::kZstdPlanes))
+  if (codec >= kCodecs)
     return Status::error(StatusCode::kUnsupported, fmt::format("chunk {} has the unknown codec {}", chunk, codec));
   if (p[extent_at::kReserved] != std::byte{0}) return invalid(fmt::format("chunk {}: reserved byte not zero", chunk));
   Extent extent;

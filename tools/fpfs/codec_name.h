@@ -16,8 +16,6 @@ inline std::string codec_name(uint8_t codec) {
       return "raw";
     case Codec::kZstd:
       return "zstd";
-    case Codec::kZstdPlanes:
-      return "zstd-planes";
   }
   return "codec-" + std::to_string(codec);
 }

@@ -69,17 +69,23 @@ class HandMadeArray {
 
   // Stores one chunk of a file in its natural place.
   Extent write_chunk(const Spec& spec, ChunkIndex chunk) {
-    const StripeMap stripes{kChunkSize, kMembers};
     std::vector<std::byte> data(std::min<uint64_t>(kChunkSize, spec.size - chunk * kChunkSize));
     test::fill(data, spec.seed, chunk * kChunkSize);
+    return store_chunk(spec, chunk, data, Codec::kRaw, static_cast<uint32_t>(data.size()));
+  }
+  // The same with any stored bytes, which `codec` says to be `raw_length` bytes.
+  Extent store_chunk(const Spec& spec, ChunkIndex chunk, std::vector<std::byte> stored, Codec codec,
+                     uint32_t raw_length) {
+    const StripeMap stripes{kChunkSize, kMembers};
     Extent extent;
-    extent.codec = Codec::kRaw;
+    extent.codec = codec;
     extent.member = stripes.member_of(spec.file, chunk);
     extent.slot = stripes.natural_slot(chunk);
-    extent.stored_length = extent.raw_length = extent.visible_length = static_cast<uint32_t>(data.size());
-    extent.checksum = hash_bytes(data, chunk_seed(id.data(), spec.file, spec.generation, chunk));
-    data.resize(extent.allocated());
-    write_at(object(extent.member, spec.file, spec.generation), extent.slot * kChunkSize, data);
+    extent.stored_length = static_cast<uint32_t>(stored.size());
+    extent.raw_length = extent.visible_length = raw_length;
+    extent.checksum = hash_bytes(stored, chunk_seed(id.data(), spec.file, spec.generation, chunk));
+    stored.resize(extent.allocated());
+    write_at(object(extent.member, spec.file, spec.generation), extent.slot * kChunkSize, stored);
     return extent;
   }
 

@@ -10,7 +10,7 @@ namespace {
 
 Extent extent_of(uint64_t number) {
   Extent extent;
-  extent.codec = static_cast<Codec>(1 + number % 3);
+  extent.codec = static_cast<Codec>(1 + number % (kCodecs - 1));
   extent.slot = number * 7;
   extent.checksum = number * 0x9e3779b97f4a7c15;
   extent.stored_length = static_cast<uint32_t>(1 + number % 10000);

@@ -171,6 +171,7 @@ TEST(SidecarFold, ImpossibleValuesAreRefused) {
       [](SidecarRecord& record) { record.extents[1].second.raw_length = 999; },
       [](SidecarRecord& record) { record.extents[1].second.visible_length = 1001; },
       [](SidecarRecord& record) { record.extents[1].second.slot = UINT64_MAX / kChunkSize; },
+      [](SidecarRecord& record) { record.extents[1].second.codec = static_cast<Codec>(kCodecs); },
       [](SidecarRecord& record) { record.extents[1].second.codec = static_cast<Codec>(200); },
       [](SidecarRecord& record) { record.extents[1].first = 3; },
       [](SidecarRecord& record) { record.extents[1].first = 10; },

@@ -183,7 +183,7 @@ class LogWriter {
   Extent random_extent() {
     Extent extent;
     if (random() % 8 == 0) return extent;
-    extent.codec = static_cast<Codec>(1 + random() % 3);
+    extent.codec = static_cast<Codec>(1 + random() % (kCodecs - 1));
     extent.slot = random() % 1000;
     extent.checksum = random();
     extent.raw_length = 1 + random() % kChunkSize;
