@@ -1,4 +1,5 @@
 """Reading and writing: what a local filesystem does, the mount does."""
+import errno
 import hashlib
 import mmap
 import os
@@ -8,7 +9,8 @@ import tempfile
 import pytest
 
 from lab.data import pattern
-from lab.system import (FALLOC_KEEP_SIZE, FALLOC_PUNCH_HOLE, FALLOC_ZERO_RANGE, attempt, fallocate, in_child)
+from lab.system import (FALLOC_COLLAPSE_RANGE, FALLOC_INSERT_RANGE, FALLOC_KEEP_SIZE, FALLOC_PUNCH_HOLE,
+                        FALLOC_ZERO_RANGE, attempt, fallocate, in_child)
 
 MIB = 1 << 20
 # Around inline size, pages, small chunks, default chunks.
@@ -215,6 +217,21 @@ def test_fallocate(same):
         return seen
 
     same(behaviour)
+
+
+@pytest.mark.parametrize("mode", [FALLOC_COLLAPSE_RANGE, FALLOC_INSERT_RANGE])
+def test_ranges_are_neither_collapsed_nor_inserted(mount, mode):
+    """Refused as by a filesystem that cannot do it, so that callers copy instead; nothing of the file changes."""
+    path, content = mount.path / "file", pattern(9, 0, 3 * MIB)
+    path.write_bytes(content)
+    with open(path, "r+b", buffering=0) as file:
+        file.write(b"new")
+        for offset, length in ((0, MIB), (MIB, 4096), (MIB + 1, 100), (2 * MIB, MIB), (4 * MIB, MIB)):
+            assert attempt(fallocate, file.fileno(), mode, offset, length) == errno.errorcode[errno.EOPNOTSUPP]
+        assert os.fstat(file.fileno()).st_size == len(content)
+    assert path.read_bytes() == b"new" + content[3:]
+    mount.remount()
+    assert path.read_bytes() == b"new" + content[3:]
 
 
 def test_mapped_reads(same):
