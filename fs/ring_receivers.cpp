@@ -4,13 +4,17 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <thread>
 
 #include "engine/base/log.h"
 #include "fs/open_handles.h"
 
 namespace fpfs {
 namespace {
+
+constexpr std::chrono::milliseconds kRingRetry{100};
 
 // A wish: a processor that is not there, or not for this process, cannot be had. Callers wait for their answers, so
 // their processor is the one that is free, and waking another takes longer (docs/benchmarks.md).
@@ -64,18 +68,27 @@ bool RingReceivers::add_worker(unsigned queue) {
 }
 
 // Called by each worker once it has a ring, or could not make one.
-bool RingReceivers::may_start(bool has_one) {
+bool RingReceivers::may_start(const Status& made) {
   const MutexLock lock(mutex_);
-  ++(has_one ? made_ : failed_);
+  if (!made.is_ok())
+    log(LogLevel::kWarning, "{}: {}",
+        state_ == State::kPreparing ? "requests do not come through io_uring" : "a worker has to wait for its io_uring",
+        made.message());
+  ++(made.is_ok() ? made_ : failed_);
   changed_.notify_all();
   while (state_ == State::kPreparing) changed_.wait(mutex_);
-  return has_one && state_ == State::kOpen;
+  return state_ == State::kOpen;
 }
 
 void RingReceivers::serve(Worker& worker) {
   Result<std::unique_ptr<RequestRing>> ring = RequestRing::create(handler_.descriptor());
-  if (!ring.is_ok()) log(LogLevel::kWarning, "requests do not come through io_uring: {}", ring.status().message());
-  if (!may_start(ring.is_ok())) return;
+  if (!may_start(ring.status())) return;
+  // One that was added later, when the process had no descriptor left. The answer of a caught request may be waiting in
+  // its entry, so it does not give up.
+  for (; !ring.is_ok(); ring = RequestRing::create(handler_.descriptor())) {
+    if (handler_.is_stopping()) return;
+    std::this_thread::sleep_for(kRingRetry);
+  }
   RingEntry& entry = *worker.entry;
   Queue& queue = queues_[entry.queue()];
   stay_on_processor(entry.queue());

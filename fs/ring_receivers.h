@@ -46,7 +46,7 @@ class RingReceivers {
   };
   enum class State : uint8_t { kPreparing, kOpen, kRefused };
   bool add_worker(unsigned queue);
-  bool may_start(bool has_ring);
+  bool may_start(const Status& made);
   size_t receive(Worker& worker);
 
   static constexpr unsigned kWorkersMin = 2;  // at each queue

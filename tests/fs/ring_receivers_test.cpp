@@ -3,7 +3,9 @@
 #include "fs/ring_receivers.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
+#include <chrono>
 #include <list>
 #include <thread>
 
@@ -15,7 +17,8 @@ class Handler final : public RequestHandler {
  public:
   explicit Handler(unsigned threads) : threads_left_(threads) {}
   void join() {
-    for (Worker& worker : workers_) worker.thread.join();
+    for (Worker& worker : workers_)
+      if (worker.thread.joinable()) worker.thread.join();
   }
 
   int descriptor() const override { return -1; }
@@ -27,13 +30,17 @@ class Handler final : public RequestHandler {
     --threads_left_;
     Worker& worker = workers_.emplace_back();
     worker.entry = &entry;
-    worker.thread = std::thread([this, &worker] { receivers->serve(worker); });
+    worker.thread = std::thread([this, &worker] {
+      receivers->serve(worker);
+      worker.finished = true;
+    });
     return true;
   }
   void connection_ended() override {}
 
   RingReceivers* receivers = nullptr;
   unsigned threads_left() const { return threads_left_; }
+  bool has_ended(size_t worker) const { return std::next(workers_.begin(), worker)->finished; }
 
  private:
   unsigned threads_left_;
@@ -83,6 +90,29 @@ TEST(RingReceivers, WorkersEndWithTheConnection) {
     GTEST_SKIP() << "this system has no io_uring for us";
   }
   rig.receivers.open(true);
+}
+
+// A process that has no descriptor for a ring gets one when it has: an answer may be waiting for it.
+TEST(RingReceivers, AWorkerThatIsAddedLaterWaitsForItsRing) {
+  Rig rig(1000);
+  if (!rig.receivers.prepare(init_reply())) {
+    rig.receivers.open(false);
+    GTEST_SKIP() << "this system has no io_uring for us";
+  }
+  rig.receivers.open(true);
+  const unsigned first = 2 * RequestRing::queue_count();
+  const Result<RingEntry*> entry = rig.receivers.entries()->add(0);
+  ASSERT_TRUE(entry.is_ok()) << entry.status().message();
+  struct rlimit limit;
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
+  const struct rlimit none { 0, limit.rlim_max };
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  EXPECT_TRUE(rig.handler.start_ring_worker(**entry));
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  EXPECT_FALSE(rig.handler.has_ended(first));
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+  rig.handler.join();  // it has its ring, and sees that there is no connection
+  EXPECT_TRUE(rig.handler.has_ended(first));
 }
 
 }  // namespace
