@@ -9,7 +9,6 @@
 #include "engine/base/bytes.h"
 
 namespace fpfs {
-
 namespace {
 
 Status undecodable(const std::string& why) {
