@@ -1,4 +1,7 @@
 // Runs a fuzzer over files and directories of inputs: what libFuzzer does when it is given files, with any compiler.
+#include <signal.h>
+#include <sys/time.h>
+
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -6,7 +9,24 @@
 
 #include "tests/fuzz/fuzz.h"
 
+namespace {
+
+// Signals that interrupt system calls, as libFuzzer's watchdog sends them, but all the time.
+void be_interrupted() {
+  struct sigaction action {};
+  action.sa_handler = [](int) {};
+  sigemptyset(&action.sa_mask);
+  sigaction(SIGALRM, &action, nullptr);
+  const struct itimerval often {
+    {0, 2000}, { 0, 2000 }
+  };
+  setitimer(ITIMER_REAL, &often, nullptr);
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
+  be_interrupted();
   std::vector<std::filesystem::path> inputs;
   for (int i = 1; i < argc; ++i) {
     if (!std::filesystem::is_directory(argv[i])) {

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <initializer_list>
@@ -99,6 +100,7 @@ class World {
   void clear() { clear(store_->root()); }
 
  private:
+  bool has_answer();
   void clear(Handle directory);
 
   std::string place_;
@@ -204,14 +206,27 @@ void World::tell(Opcode opcode, uint64_t node, uint32_t user, const Bytes& body)
   Bytes message(header.length);
   std::memcpy(message.data(), &header, sizeof header);
   std::copy(body.begin(), body.end(), message.begin() + sizeof header);
-  require(::send(kernel_, message.data(), message.size(), 0) == static_cast<ssize_t>(message.size()), "a request goes");
+  ssize_t sent = -1;
+  do {
+    sent = ::send(kernel_, message.data(), message.size(), 0);
+  } while (sent < 0 && errno == EINTR);
+  require(sent == static_cast<ssize_t>(message.size()), "a request goes");
+}
+
+// libFuzzer's watchdog sends a signal twice a minute. A wait that it interrupts begins again.
+bool World::has_answer() {
+  pollfd descriptor{kernel_, POLLIN, 0};
+  int ready = -1;
+  do {
+    ready = ::poll(&descriptor, 1, kAnswerMs);
+  } while (ready < 0 && errno == EINTR);
+  return ready == 1;
 }
 
 Bytes World::ask(Opcode opcode, uint64_t node, uint32_t user, const Bytes& body, int* error) {
   tell(opcode, node, user, body);
   for (;;) {
-    pollfd descriptor{kernel_, POLLIN, 0};
-    require(::poll(&descriptor, 1, kAnswerMs) == 1, "every request is answered in bounded time");
+    require(has_answer(), "every request is answered in bounded time");
     const ssize_t length = ::recv(kernel_, answer_.data(), answer_.size(), 0);
     require(length >= static_cast<ssize_t>(sizeof(wire::OutHeader)), "an answer has a header");
     wire::OutHeader header;
