@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <zstd.h>
 
+#include <cerrno>
 #include <memory>
 #include <string>
 

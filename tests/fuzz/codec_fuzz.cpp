@@ -3,7 +3,6 @@
 // was compressed when nothing was damaged.
 #include <zstd.h>
 
-#include <cstring>
 #include <vector>
 
 #include "engine/codec/decompress.h"
