@@ -1,12 +1,11 @@
 // Any bytes as the stored frame of a chunk, and frames that the library makes of any content with any settings, whole
 // or damaged in a few places. It is refused, or all of the chunk is there: the same when it is decoded again, and what
 // was compressed when nothing was damaged.
-#include <zstd.h>
-
 #include <vector>
 
 #include "engine/codec/decompress.h"
 #include "tests/fuzz/fuzz.h"
+#include "tests/support/zstd_frame.h"
 
 namespace {
 
@@ -41,20 +40,6 @@ Bytes build_content(Input& input) {
   return content;
 }
 
-Bytes compress(const Bytes& content, int level, uint8_t flags) {
-  ZSTD_CCtx* const context = ZSTD_createCCtx();
-  ZSTD_CCtx_setParameter(context, ZSTD_c_compressionLevel, level);
-  ZSTD_CCtx_setParameter(context, ZSTD_c_checksumFlag, flags & 1);
-  ZSTD_CCtx_setParameter(context, ZSTD_c_contentSizeFlag, flags >> 1 & 1);
-  ZSTD_CCtx_setParameter(context, ZSTD_c_enableLongDistanceMatching, flags >> 2 & 1);
-  Bytes frame(ZSTD_compressBound(content.size()));
-  const size_t length = ZSTD_compress2(context, frame.data(), frame.size(), content.data(), content.size());
-  ZSTD_freeCCtx(context);
-  require(ZSTD_isError(length) == 0, "anything can be compressed");
-  frame.resize(length);
-  return frame;
-}
-
 // In memory of exactly its size, so that ASan sees a byte too many.
 bool decode(const Bytes& frame, size_t size, Bytes& out) {
   out.assign(size, std::byte{0});
@@ -84,6 +69,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   const int level = static_cast<int>(input.byte() % 12) - 5;
   const uint8_t flags = input.byte(), damages = input.byte() % 4;
+  const fpfs::test::FrameOptions options{level, (flags & 1) != 0, (flags & 2) != 0, (flags & 4) != 0};
   struct Damage {
     size_t place;
     std::byte mask;
@@ -91,7 +77,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   for (Damage& damage : planned) damage = {input.number(3), static_cast<std::byte>(input.byte())};
   const size_t cut = input.byte() < 230 ? 0 : input.number(2);
   const Bytes content = build_content(input);
-  Bytes frame = compress(content, level, flags), decoded;
+  Bytes frame = fpfs::test::zstd_frame(content, options), decoded;
   require(decode(frame, content.size(), decoded) && decoded == content, "what was compressed comes back");
   for (uint8_t i = 0; i < damages; ++i) frame[planned[i].place % frame.size()] ^= planned[i].mask;
   frame.resize(frame.size() - std::min(cut, frame.size()));

@@ -206,21 +206,14 @@ void World::tell(Opcode opcode, uint64_t node, uint32_t user, const Bytes& body)
   Bytes message(header.length);
   std::memcpy(message.data(), &header, sizeof header);
   std::copy(body.begin(), body.end(), message.begin() + sizeof header);
-  ssize_t sent = -1;
-  do {
-    sent = ::send(kernel_, message.data(), message.size(), 0);
-  } while (sent < 0 && errno == EINTR);
+  const ssize_t sent = TEMP_FAILURE_RETRY(::send(kernel_, message.data(), message.size(), 0));
   require(sent == static_cast<ssize_t>(message.size()), "a request goes");
 }
 
 // libFuzzer's watchdog sends a signal twice a minute. A wait that it interrupts begins again.
 bool World::has_answer() {
   pollfd descriptor{kernel_, POLLIN, 0};
-  int ready = -1;
-  do {
-    ready = ::poll(&descriptor, 1, kAnswerMs);
-  } while (ready < 0 && errno == EINTR);
-  return ready == 1;
+  return TEMP_FAILURE_RETRY(::poll(&descriptor, 1, kAnswerMs)) == 1;
 }
 
 Bytes World::ask(Opcode opcode, uint64_t node, uint32_t user, const Bytes& body, int* error) {

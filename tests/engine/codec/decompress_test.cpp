@@ -9,12 +9,15 @@
 
 #include "engine/base/bytes.h"
 #include "tests/support/test_data.h"
+#include "tests/support/zstd_frame.h"
 
 namespace fpfs {
 namespace {
 
 using Bytes = std::vector<std::byte>;
+using test::zstd_frame;
 constexpr std::byte kUntouched{0xee};
+constexpr test::FrameOptions kUnsized{.says_its_size = false};
 
 // Half noise, half the same again: what is decoded copies from what was decoded.
 Bytes content(size_t size) {
@@ -22,19 +25,6 @@ Bytes content(size_t size) {
   test::fill(bytes, 3, 0);
   std::copy_n(bytes.begin(), size / 2, bytes.end() - static_cast<ptrdiff_t>(size / 2));
   return bytes;
-}
-
-Bytes compress(const Bytes& bytes, int level, bool checksum = false, bool says_its_size = true) {
-  ZSTD_CCtx* const context = ZSTD_createCCtx();
-  ZSTD_CCtx_setParameter(context, ZSTD_c_compressionLevel, level);
-  ZSTD_CCtx_setParameter(context, ZSTD_c_checksumFlag, checksum ? 1 : 0);
-  ZSTD_CCtx_setParameter(context, ZSTD_c_contentSizeFlag, says_its_size ? 1 : 0);
-  Bytes frame(ZSTD_compressBound(bytes.size()));
-  const size_t length = ZSTD_compress2(context, frame.data(), frame.size(), bytes.data(), bytes.size());
-  ZSTD_freeCCtx(context);
-  EXPECT_EQ(ZSTD_isError(length), 0u);
-  frame.resize(length);
-  return frame;
 }
 
 struct Decoded {
@@ -66,14 +56,14 @@ TEST(Decompress, GivesBackWhatWasCompressed) {
       for (const bool checksum : {false, true})
         for (const bool says_its_size : {false, true}) {
           const Bytes bytes = content(size);
-          const Decoded decoded = decode(compress(bytes, level, checksum, says_its_size), size);
+          const Decoded decoded = decode(zstd_frame(bytes, {level, checksum, says_its_size}), size);
           EXPECT_TRUE(decoded.status.is_ok()) << decoded.status.message();
           EXPECT_EQ(decoded.bytes, bytes) << size << " bytes, level " << level;
         }
 }
 
 TEST(Decompress, RefusesAnotherLength) {
-  const Bytes frame = compress(content(5000), 3), silent = compress(content(5000), 3, false, false);
+  const Bytes frame = zstd_frame(content(5000)), silent = zstd_frame(content(5000), kUnsized);
   for (const size_t size : {0u, 1u, 4999u, 5001u, 65536u}) {
     expect_refused(frame, size);
     expect_refused(silent, size);
@@ -81,12 +71,12 @@ TEST(Decompress, RefusesAnotherLength) {
 }
 
 TEST(Decompress, RefusesWhatIsCutOrContinued) {
-  const Bytes frame = compress(content(5000), 3);
+  const Bytes frame = zstd_frame(content(5000));
   for (size_t length = 0; length < frame.size(); ++length) expect_refused(std::span(frame).first(length), 5000);
   Bytes longer = frame;
   longer.push_back(std::byte{0});
   expect_refused(longer, 5000);
-  const Bytes half = compress(content(2500), 3);
+  const Bytes half = zstd_frame(content(2500));
   Bytes two = half;
   two.insert(two.end(), half.begin(), half.end());
   expect_refused(two, 5000);
@@ -97,7 +87,7 @@ TEST(Decompress, RefusesOtherKindsOfFrames) {
   put_u32(skippable.data(), ZSTD_MAGIC_SKIPPABLE_START);
   put_u32(&skippable[4], 100);
   expect_refused(skippable, 100);
-  const Bytes frame = compress(content(5000), 3);
+  const Bytes frame = zstd_frame(content(5000));
   skippable.insert(skippable.end(), frame.begin(), frame.end());
   expect_refused(skippable, 5000);
   for (uint32_t version = 1; version <= 7; ++version) {  // from before the format was settled
@@ -113,7 +103,7 @@ TEST(Decompress, RefusesOtherKindsOfFrames) {
 
 // 16 TiB by its own account, in a window of 128 GiB and more: neither is believed.
 TEST(Decompress, TakesNoMemoryBecauseAFrameSaysSo) {
-  Bytes frame = compress(content(5000), 3, false, false);
+  Bytes frame = zstd_frame(content(5000), kUnsized);
   frame[5] = std::byte{0xff};  // the window descriptor of a frame without its size
   (void)decode(frame, 5000);
   Bytes sized(4 + 1 + 8);
@@ -127,7 +117,7 @@ TEST(Decompress, TakesNoMemoryBecauseAFrameSaysSo) {
 // Without a checksum of its own a damaged frame may decode to something else (the chunk's checksum sees to that).
 TEST(Decompress, SurvivesEveryDamagedBit) {
   for (const bool checksum : {false, true}) {
-    const Bytes bytes = content(2000), frame = compress(bytes, 3, checksum);
+    const Bytes bytes = content(2000), frame = zstd_frame(bytes, {.checksum = checksum});
     size_t refused = 0;
     for (size_t bit = 0; bit < 8 * frame.size(); ++bit) {
       Bytes damaged = frame;

@@ -1,29 +1,21 @@
 // Files with chunks that are stored as zstd frames: read, changed, checked. No release writes them yet, so they are
 // made by hand.
-#include <zstd.h>
-
 #include <algorithm>
 
 #include <gtest/gtest.h>
 
 #include "engine/store/store.h"
 #include "tests/engine/check/hand_made_array.h"
+#include "tests/support/zstd_frame.h"
 
 namespace fpfs {
 namespace {
 
 using Bytes = std::vector<std::byte>;
+using test::zstd_frame;
 constexpr uint32_t kChunk = HandMadeArray::kChunkSize;
 constexpr FileId kFile = 0x77;
 constexpr uint64_t kChunks = 5, kSize = (kChunks - 1) * kChunk + 1000;
-
-Bytes compress(std::span<const std::byte> bytes) {
-  Bytes frame(ZSTD_compressBound(bytes.size()));
-  const size_t length = ZSTD_compress(frame.data(), frame.size(), bytes.data(), bytes.size(), 1);
-  EXPECT_EQ(ZSTD_isError(length), 0u);
-  frame.resize(length);
-  return frame;
-}
 
 class ZstdChunks : public testing::Test {
  protected:
@@ -34,7 +26,7 @@ class ZstdChunks : public testing::Test {
     record_.size = kSize;
     for (ChunkIndex chunk = 0; chunk < kChunks; ++chunk) {
       const Bytes bytes(part(chunk).begin(), part(chunk).end());
-      store(chunk, chunk == 2 ? bytes : compress(bytes), chunk == 2 ? Codec::kRaw : Codec::kZstd);
+      store(chunk, chunk == 2 ? bytes : zstd_frame(bytes), chunk == 2 ? Codec::kRaw : Codec::kZstd);
     }
   }
   ~ZstdChunks() override { close(); }
@@ -137,12 +129,12 @@ TEST_F(ZstdChunks, AreChangedInPartAndCut) {
 // Right checksums over what does not decode, from a writer that is broken or means harm: the chunk fails, the others
 // do not, and whoever checks says so.
 TEST_F(ZstdChunks, ThatDoNotDecodeFail) {
-  Bytes frame = compress(part(1));
+  Bytes frame = zstd_frame(part(1));
   const std::vector<std::pair<std::string, Bytes>> damages = {
       {"no frame", Bytes(part(1).begin(), part(1).begin() + 4000)},
       {"cut", Bytes(frame.begin(), frame.end() - 1)},
-      {"too short", compress(part(1).first(kChunk - 1))},
-      {"too long", compress(std::span(content_).subspan(kChunk, kChunk + 1))},
+      {"too short", zstd_frame(part(1).first(kChunk - 1))},
+      {"too long", zstd_frame(std::span(content_).subspan(kChunk, kChunk + 1))},
       {"two frames",
        [&] {
          frame.insert(frame.end(), frame.begin(), frame.end());
