@@ -3,6 +3,7 @@ import importlib.util
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 
@@ -71,6 +72,7 @@ def test_report(tiny):
     text = (tiny["output"] / "results.md").read_text()
     for number in ROWS:
         assert f"### Row {number}:" in text
+    assert re.search(r"; fastpersistfs at [0-9a-f]{12}( with changes)?, (Release|RelWithDebInfo|Debug) build\.", text)
     assert (tiny["output"] / "row01.svg").read_text().startswith("<svg")
 
 

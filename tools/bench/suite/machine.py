@@ -8,7 +8,7 @@ import subprocess
 def _first_match(path, key):
     for line in pathlib.Path(path).read_text().splitlines():
         if line.startswith(key):
-            return line.split(":" if ":" in line else "=", 1)[1].strip().strip('"')
+            return line.removeprefix(key).strip().lstrip(":=").strip(' "')
     return "unknown"
 
 
@@ -37,7 +37,7 @@ def describe(programs, repository, versions):
         "system": _first_match("/etc/os-release", "PRETTY_NAME"),
         "fastpersistfs": _version(programs.mount, "--version"),
         "commit": _commit(repository),
-        "build": _first_match(cache, "CMAKE_BUILD_TYPE") if cache.exists() else "unknown",
+        "build": _first_match(cache, "CMAKE_BUILD_TYPE:STRING") if cache.exists() else "unknown",
         "libfuse": (_version("fusermount3", "--version") or "unknown").rsplit(" ", 1)[-1],
         "fio": _version("fio", "--version"),
         "python": platform.python_version(),
