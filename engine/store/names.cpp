@@ -50,6 +50,15 @@ Result<SidecarSummary> summarize(Storage& storage, const Array& array, Handle si
 // --- attributes
 // -------------------------------------------------------------------------------------------------------
 
+// Of a node of any kind of handle. Of a file that is not open, or it may change meanwhile.
+Result<SidecarSummary> Store::summarize_node(Handle node, uint64_t sidecar_size) {
+  Result<SidecarSummary> summary = summarize(storage(), *array_, node, sidecar_size);
+  if (summary.is_ok() || summary.status().errno_value() != EBADF) return summary;  // EBADF: made with O_PATH
+  FPFS_ASSIGN_OR_RETURN(const Handle handle, storage().reopen(node, O_RDONLY));
+  const ScopedHandle sidecar(storage(), handle);
+  return summarize(storage(), *array_, sidecar.get(), sidecar_size);
+}
+
 // Size and blocks of a regular file that is not open, from its sidecar. A sidecar that cannot be read shows as an empty
 // file: it can be listed and removed; opening it reports the damage.
 void Store::fill_logical(Handle node, struct stat& attributes) {
@@ -62,13 +71,7 @@ void Store::fill_logical(Handle node, struct stat& attributes) {
   attributes.st_size = 0;
   attributes.st_blocks = 0;
   if (sidecar_size == 0) return;
-  Result<SidecarSummary> summary = summarize(storage(), *array_, node, sidecar_size);
-  if (!summary.is_ok() && summary.status().errno_value() == EBADF) {  // an O_PATH handle
-    Result<Handle> handle = storage().reopen(node, O_RDONLY);
-    if (!handle.is_ok()) return;
-    const ScopedHandle sidecar(storage(), *handle);
-    summary = summarize(storage(), *array_, sidecar.get(), sidecar_size);
-  }
+  const Result<SidecarSummary> summary = summarize_node(node, sidecar_size);
   if (!summary.is_ok()) {
     log(LogLevel::kWarning, "{}: {}; run fsck.fastpersistfs", storage().describe(node), summary.status().message());
     return;
@@ -251,14 +254,19 @@ Status Store::sync_directory(Handle directory) {
 // A file whose name is about to go: holds what is needed to free its content if that was the last one.
 class Store::NameHolder {
  public:
-  // `name` may not exist or be no regular file: then release() does nothing.
+  // `name` may not exist or be no regular file: then release() does nothing. When that cannot be told, status() says
+  // why, and the name must stay.
   NameHolder(Store& store, Handle directory, const std::string& name) : store_(store) {
     Storage& storage = store.storage();
     // Readable when there is something to read: to free content its id must be known.
     const Result<Handle> opened = store.open_node(directory, name, false);
-    if (!opened.is_ok()) return;
+    if (!opened.is_ok()) {
+      if (opened.status().code() != StatusCode::kNotFound) status_ = opened.status();
+      return;
+    }
     ScopedHandle node(storage, *opened);
     const Result<struct stat> attributes = storage.fstat(node.get());
+    status_ = attributes.status();
     if (!attributes.is_ok() || !S_ISREG(attributes->st_mode)) return;
     inode_ = attributes->st_ino;
     handle_ = node.release();
@@ -269,6 +277,7 @@ class Store::NameHolder {
   NameHolder(const NameHolder&) = delete;
   NameHolder& operator=(const NameHolder&) = delete;
 
+  const Status& status() const { return status_; }
   bool is_file() const { return handle_ != kNoHandle; }
   uint64_t inode() const { return inode_; }
   Handle handle() const { return handle_; }
@@ -277,28 +286,24 @@ class Store::NameHolder {
   std::unique_ptr<Removed> release(Handle directory) {
     if (!is_file()) return nullptr;
     Storage& storage = store_.storage();
-    Result<struct stat> now = storage.fstat(handle_);
-    if (!now.is_ok() || now->st_nlink > 0) return nullptr;
+    // First: once nobody has the file open, its index does not change any more.
     std::shared_ptr<File> file = store_.impl_->find(inode_);
+    const Result<struct stat> now = storage.fstat(handle_);
+    if (!now.is_ok()) return left_over(now.status());
+    if (now->st_nlink > 0) return nullptr;
     std::vector<DoomedObjects> doomed;
     if (file == nullptr && now->st_size > 0) {
-      Result<SidecarSummary> summary = summarize(storage, *store_.array_, handle_, static_cast<uint64_t>(now->st_size));
-      if (!summary.is_ok())
-        log(LogLevel::kWarning, "removed a file with an unreadable index ({}); fsck -p will free its objects",
-            summary.status().message());
-      else if (!summary->is_inline)
-        doomed.push_back({summary->file_id, summary->generation, {}, true});
+      const Result<SidecarSummary> summary = store_.summarize_node(handle_, static_cast<uint64_t>(now->st_size));
+      if (!summary.is_ok()) return left_over(summary.status());
+      if (!summary->is_inline) doomed.push_back({summary->file_id, summary->generation, {}, true});
     }
     if (file == nullptr && doomed.empty() && store_.keeper_ == nullptr) return nullptr;
     // Objects are freed when the name is gone for good: its directory is synced before. A file that has none needs no
     // handle of it: what somebody may still write to it is never committed.
     Handle synced = kNoHandle;
     if (file != nullptr || !doomed.empty()) {
-      Result<Handle> parent = storage.reopen(directory, kDirectoryFlags);
-      if (!parent.is_ok()) {
-        log(LogLevel::kWarning, "cannot free a removed file: {}; fsck -p will", parent.status().message());
-        return nullptr;
-      }
+      const Result<Handle> parent = storage.reopen(directory, kDirectoryFlags);
+      if (!parent.is_ok()) return left_over(parent.status());
       synced = *parent;
     }
     std::unique_ptr<Removed> removed(new Removed(store_, inode_, synced, std::move(doomed)));
@@ -307,7 +312,16 @@ class Store::NameHolder {
   }
 
  private:
+  // The name is gone, and what it had on the members stays.
+  std::unique_ptr<Removed> left_over(const Status& failure) {
+    log(LogLevel::kWarning, "cannot free what a removed file had: {}; the next mount or fsck -p will",
+        failure.message());
+    store_.impl_->note_failure();
+    return nullptr;
+  }
+
   Store& store_;
+  Status status_;
   uint64_t inode_ = 0;
   Handle handle_ = kNoHandle;
 };
@@ -341,6 +355,7 @@ void Store::give_away(uint64_t inode, std::unique_ptr<Removed> removed) {
 Status Store::unlink(Handle directory, const std::string& name) {
   FPFS_RETURN_IF_ERROR(impl_->array_failure());
   NameHolder holder(*this, directory, name);
+  FPFS_RETURN_IF_ERROR(holder.status());
   if (!holder.is_file()) return storage().unlink(directory, name);
   std::unique_ptr<Removed> removed;
   {
@@ -361,6 +376,8 @@ Status Store::rename(Handle from, const std::string& from_name, Handle to, const
   FPFS_RETURN_IF_ERROR(impl_->array_failure());
   NameHolder source(*this, from, from_name);
   NameHolder target(*this, to, to_name);
+  FPFS_RETURN_IF_ERROR(source.status());
+  FPFS_RETURN_IF_ERROR(target.status());
   const bool replaces = target.is_file() && (flags & (RENAME_EXCHANGE | RENAME_NOREPLACE)) == 0;
   if (replaces) {
     std::unique_ptr<Removed> removed;

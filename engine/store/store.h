@@ -178,6 +178,7 @@ class Store {
   Store(Environment& environment, StoreOptions options);
   void finish_close(const Status& synced, const std::function<void(const Status&)>& done);
   void fill_logical(Handle node, struct stat& attributes);
+  Result<SidecarSummary> summarize_node(Handle node, uint64_t sidecar_size);
   Result<Handle> open_node(Handle directory, const std::string& name, bool read_ahead);
   Result<Node> complete_node(Handle handle);
   Result<Created> adopt_created(Handle sidecar, Handle directory, Handle node);

@@ -1,0 +1,166 @@
+// Names that go at an awkward moment: while a first commit ends, or when handles run out. What the file had on the
+// members goes with it, or the name stays; and if neither can be had, the next mount sees to it.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "engine/check/check.h"
+#include "engine/io/posix_environment.h"
+#include "engine/store/store.h"
+#include "tests/support/temporary_directory.h"
+#include "tests/support/test_data.h"
+
+namespace fpfs {
+namespace {
+
+constexpr uint32_t kChunk = 64 * kKiB;
+
+// What a test wants to happen in front of a call, or instead of it.
+struct Plan {
+  std::function<void()> before_removal;  // of a name, once
+  int open_error = 0;                    // errno of every open_at
+  int reopen_error = 0;                  // of the next reopen
+};
+
+class PlannedStorage final : public PosixStorage {
+ public:
+  explicit PlannedStorage(Plan& plan) : plan_(plan) {}
+  Result<Handle> open_at(Handle directory, const std::string& name, int flags, mode_t mode) override {
+    if (plan_.open_error != 0) return Status::from_errno(plan_.open_error, "open " + name);
+    return PosixStorage::open_at(directory, name, flags, mode);
+  }
+  Result<Handle> reopen(Handle handle, int flags) override {
+    if (const int error = std::exchange(plan_.reopen_error, 0); error != 0) return Status::from_errno(error, "reopen");
+    return PosixStorage::reopen(handle, flags);
+  }
+  Status unlink(Handle directory, const std::string& name) override {
+    if (const auto run = std::exchange(plan_.before_removal, nullptr)) run();
+    return PosixStorage::unlink(directory, name);
+  }
+  Status rename(Handle from, const std::string& from_name, Handle to, const std::string& to_name,
+                unsigned flags) override {
+    if (const auto run = std::exchange(plan_.before_removal, nullptr)) run();
+    return PosixStorage::rename(from, from_name, to, to_name, flags);
+  }
+
+ private:
+  Plan& plan_;
+};
+
+class UnlinkRaceTest : public ::testing::Test {
+ protected:
+  UnlinkRaceTest()
+      : directories_{place_ / "a", place_ / "b"}, environment_(4, std::make_unique<PlannedStorage>(plan_)) {
+    FormatOptions format;
+    format.chunk_size = kChunk;
+    EXPECT_TRUE(Array::format(environment_, directories_, format).is_ok());
+    open();
+  }
+  void open() {
+    StoreOptions options;
+    options.buffer_memory = 64 * kChunk;
+    options.array.buffered_members = true;
+    auto store = Store::open(environment_, directories_, options);
+    ASSERT_TRUE(store.is_ok()) << store.status().message();
+    store_ = std::move(*store);
+  }
+  void close() {
+    EXPECT_TRUE(store_->close().is_ok());
+    store_ = nullptr;
+  }
+  uint64_t orphans() {
+    CheckOptions options;
+    options.buffered_members = true;
+    const Result<CheckReport> report = check_array(environment_, directories_, options);
+    EXPECT_TRUE(report.is_ok()) << report.status().message();
+    return report.is_ok() ? report->orphans : 0;
+  }
+
+  // Some chunks on both members, not committed.
+  std::shared_ptr<File> create(const std::string& name) {
+    Result<Store::Created> created = store_->create(store_->root(), name, 0600);
+    EXPECT_TRUE(created.is_ok()) << created.status().message();
+    store_->storage().close(created->node.handle);
+    std::vector<std::byte> data(3 * kChunk + 777);
+    test::fill(data, 1, 0);
+    EXPECT_TRUE(store_->write_sync(*created->file, 0, data).is_ok());
+    return created->file;
+  }
+  void save(const std::string& name) { EXPECT_TRUE(store_->commit_sync(*create(name)).is_ok()); }
+  bool exists(const std::string& name) {
+    const Result<Store::Node> node = store_->lookup(store_->root(), name);
+    if (node.is_ok()) store_->storage().close(node->handle);
+    return node.is_ok();
+  }
+  // Its first commit ends, and nobody has it open any more, when the removal has looked at the name already.
+  void commit_during_removal(std::shared_ptr<File> file) {
+    plan_.before_removal = [this, file = std::move(file)]() mutable {
+      EXPECT_TRUE(store_->commit_sync(*file).is_ok());
+      file = nullptr;
+      while (store_->status().open_files > 0) std::this_thread::yield();  // the commit's own threads let go of it
+    };
+  }
+
+  Plan plan_;
+  test::TemporaryDirectory place_{test::quick_place()};
+  std::vector<std::string> directories_;
+  PosixEnvironment environment_;
+  std::unique_ptr<Store> store_;
+};
+
+TEST_F(UnlinkRaceTest, UnlinkedWhileTheFirstCommitEnds) {
+  commit_during_removal(create("file"));
+  ASSERT_TRUE(store_->unlink(store_->root(), "file").is_ok());
+  close();
+  EXPECT_EQ(orphans(), 0u);
+}
+
+TEST_F(UnlinkRaceTest, ReplacedWhileTheFirstCommitEnds) {
+  save("new");
+  commit_during_removal(create("file"));
+  ASSERT_TRUE(store_->rename(store_->root(), "new", store_->root(), "file", 0).is_ok());
+  close();
+  EXPECT_EQ(orphans(), 0u);
+}
+
+// Nothing is known of a file that cannot be opened: its name stays.
+TEST_F(UnlinkRaceTest, OutOfHandlesTheNameStays) {
+  save("file");
+  save("new");
+  plan_.open_error = EMFILE;
+  EXPECT_EQ(store_->unlink(store_->root(), "file").errno_value(), EMFILE);
+  EXPECT_EQ(store_->rename(store_->root(), "new", store_->root(), "file", 0).errno_value(), EMFILE);
+  plan_.open_error = 0;
+  EXPECT_TRUE(exists("file"));
+  EXPECT_TRUE(exists("new"));
+  EXPECT_TRUE(store_->unlink(store_->root(), "file").is_ok());
+  EXPECT_EQ(store_->unlink(store_->root(), "file").errno_value(), ENOENT);
+  EXPECT_TRUE(store_->rename(store_->root(), "new", store_->root(), "file", 0).is_ok());
+  close();
+  EXPECT_EQ(orphans(), 0u);
+}
+
+// The name is gone when that shows: the array is not marked clean, so the next mount frees what is left.
+TEST_F(UnlinkRaceTest, OutOfHandlesBehindTheRemoval) {
+  save("file");
+  plan_.before_removal = [this] { plan_.reopen_error = EMFILE; };
+  ASSERT_TRUE(store_->unlink(store_->root(), "file").is_ok());
+  EXPECT_FALSE(exists("file"));
+  close();
+  EXPECT_EQ(orphans(), 2u);
+  open();
+  EXPECT_TRUE(store_->recovery().was_dirty);
+  EXPECT_EQ(store_->recovery().orphans_removed, 2u);
+  close();
+  EXPECT_EQ(orphans(), 0u);
+}
+
+}  // namespace
+}  // namespace fpfs
