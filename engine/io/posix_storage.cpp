@@ -16,8 +16,10 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <chrono>
 #include <cstring>
 #include <memory>
+#include <thread>
 
 #include <fmt/format.h>
 
@@ -268,10 +270,17 @@ bool PosixStorage::overwrites_in_place(Handle handle) {
 
 Status PosixStorage::lock(Handle handle, bool exclusive) {
   const int operation = (exclusive ? LOCK_EX : LOCK_SH) | LOCK_NB;
-  if (retry([&] { return ::flock(handle, operation); }) == 0) return Status::ok();
-  if (errno == EWOULDBLOCK)
-    return Status::error(StatusCode::kBusy, fmt::format("lock {}: held by another process", path_of(handle)));
-  return failure("lock", handle);
+  // Who looks at /proc/PID/fd (lsof, fuser) holds the file for a moment, and with it the lock of a process that is
+  // gone.
+  constexpr int kTries = 20;
+  constexpr std::chrono::milliseconds kPause{10};
+  for (int tries = 1;; ++tries) {
+    if (retry([&] { return ::flock(handle, operation); }) == 0) return Status::ok();
+    if (errno != EWOULDBLOCK) return failure("lock", handle);
+    if (tries == kTries)
+      return Status::error(StatusCode::kBusy, fmt::format("lock {}: held by another process", path_of(handle)));
+    std::this_thread::sleep_for(kPause);
+  }
 }
 
 // --- names -----------------------------------------------------------------------------------------------------------

@@ -102,7 +102,8 @@ class Storage {
     static_cast<void>(handle);
     return true;
   }
-  // Takes an exclusive (or shared) advisory lock on an open file; kBusy when another open file holds it.
+  // Takes an exclusive (or shared) advisory lock on an open file; kBusy when another open file holds it, and still does
+  // a moment later.
   virtual Status lock(Handle handle, bool exclusive) = 0;
 
   // --- names -----------------------------------------------------------------------------------------------------

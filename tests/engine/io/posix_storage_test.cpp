@@ -159,6 +159,21 @@ TEST_F(PosixStorageTest, LocksExcludeOtherOpenFiles) {
   storage_.close(first);
 }
 
+// A look at /proc/PID/fd keeps the file open for a moment after its process has closed it.
+TEST_F(PosixStorageTest, ALockThatIsGivenUpInAMomentIsTaken) {
+  const Handle first = open("lock", O_RDWR | O_CREAT);
+  const Handle second = open("lock", O_RDWR);
+  ASSERT_TRUE(storage_.lock(first, true).is_ok());
+  std::thread holder([&] {
+    ::usleep(50'000);
+    storage_.close(first);
+  });
+  const Status locked = storage_.lock(second, true);
+  holder.join();
+  EXPECT_TRUE(locked.is_ok()) << locked.message();
+  storage_.close(second);
+}
+
 TEST_F(PosixStorageTest, TellsSpace) {
   const Handle path = open(".", O_PATH | O_DIRECTORY);
   Result<struct statvfs> space = storage_.fstatvfs(path);
