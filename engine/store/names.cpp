@@ -73,7 +73,9 @@ void Store::fill_logical(Handle node, struct stat& attributes) {
   if (sidecar_size == 0) return;
   const Result<SidecarSummary> summary = summarize_node(node, sidecar_size);
   if (!summary.is_ok()) {
-    log(LogLevel::kWarning, "{}: {}; run fsck.fastpersistfs", storage().describe(node), summary.status().message());
+    // EACCES: a daemon that is not root, and a file that its owner may not read. Nothing is damaged.
+    if (summary.status().errno_value() != EACCES)
+      log(LogLevel::kWarning, "{}: {}; run fsck.fastpersistfs", storage().describe(node), summary.status().message());
     return;
   }
   attributes.st_size = static_cast<off_t>(summary->size);

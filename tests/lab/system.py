@@ -72,6 +72,14 @@ def in_child(body, uid=None, groups=()):
     return said
 
 
+def wait_until(condition, seconds=30):
+    """Asks again and again; fails when it has not come true by then."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not so within {seconds} seconds"
+        time.sleep(0.02)
+
+
 def within(seconds, call, *arguments):
     """What a call returned, or the name of its error; fails the test when it takes longer. The call runs in a thread, so
     that one that hangs in the kernel does not hang the test."""

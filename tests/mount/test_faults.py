@@ -13,7 +13,7 @@ from lab import LONG, mount_table
 from lab.array import Mount, MountFailed
 from lab.data import is_pattern, pattern, write_pattern
 from lab.programs import run
-from lab.system import attempt, within
+from lab.system import attempt, wait_until, within
 
 MIB = 1 << 20
 TIMEOUT = 1  # seconds: io_timeout of the mounts that meet a hanging drive
@@ -50,11 +50,11 @@ def save(path, seed, size=12 * MIB):
     return attempt(write_pattern, path, seed, size)
 
 
-def wait_until(condition, seconds=20):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it does not come"
-        time.sleep(0.05)
+def start_saver(mount, **options):
+    """A saver that does not end by itself, when it has written something."""
+    saver = subprocess.Popen(["dd", "if=/dev/zero", f"of={mount.path}/file", "bs=1M", "count=100000", "status=none"], **options)
+    wait_until(lambda: (mount.path / "file").exists() and (mount.path / "file").stat().st_size >= 8 * MIB)
+    return saver
 
 
 def end(mount):
@@ -332,9 +332,7 @@ def test_a_member_that_vanishes_while_saving(faulty, faulty_mount, make_mount):
     """Pulled out: savers fail, and `ro,degraded` serves what lies elsewhere."""
     mount = faulty_mount
     extents = json.loads(run(mount.array.programs.fpfs, "map", "--json", mount.path / "before").stdout)["extents"]
-    saver = subprocess.Popen(["dd", "if=/dev/zero", f"of={mount.path}/file", "bs=1M", "count=100000", "status=none"],
-                             stderr=subprocess.PIPE, text=True)
-    time.sleep(0.3)
+    saver = start_saver(mount, stderr=subprocess.PIPE, text=True)
     faulty.vanish()
     assert within(BOUNDED, saver.wait) == 1
     assert "Input/output error" in saver.stderr.read()
@@ -445,9 +443,7 @@ def test_no_asynchronous_io_left(array, make_mount):
 def test_the_connection_is_aborted_while_saving(mount):
     """/dev/fuse closed under us: savers get an error at once, the daemon ends, what was closed is there."""
     write_pattern(mount.path / "before", 1, 9 * MIB)
-    saver = subprocess.Popen(["dd", "if=/dev/zero", f"of={mount.path}/file", "bs=1M", "count=100000", "status=none"],
-                             stderr=subprocess.DEVNULL)
-    time.sleep(0.3)
+    saver = start_saver(mount, stderr=subprocess.DEVNULL)
     assert mount_table.abort(mount_table.entry_of(mount.path))
     assert within(BOUNDED, saver.wait) == 1
     assert attempt(os.listdir, mount.path) in ("ENOTCONN", "ECONNABORTED")
@@ -462,9 +458,7 @@ def test_the_connection_is_aborted_while_saving(mount):
 def test_the_end_of_a_mount_while_saving(mount, way):
     """umount is refused while files are open; SIGTERM commits what was written and ends. No saver hangs."""
     write_pattern(mount.path / "before", 1, 9 * MIB)
-    saver = subprocess.Popen(["dd", "if=/dev/zero", f"of={mount.path}/file", "bs=1M", "count=100000", "status=none"],
-                             stderr=subprocess.DEVNULL)
-    time.sleep(0.3)
+    saver = start_saver(mount, stderr=subprocess.DEVNULL)
     if way == "umount":
         assert mount_table.unmount(mount.path).returncode != 0
         assert saver.poll() is None

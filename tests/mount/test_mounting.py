@@ -4,7 +4,6 @@ import os
 import pathlib
 import shutil
 import subprocess
-import time
 
 import pytest
 
@@ -12,6 +11,7 @@ from lab import mount_table
 from lab.array import Array, Mount
 from lab.data import is_pattern, write_pattern
 from lab.programs import REPOSITORY, run
+from lab.system import wait_until
 
 MIB = 1 << 20
 
@@ -47,10 +47,7 @@ def assert_refused(result, *words):
 
 
 def wait_until_gone(pid):
-    deadline = time.monotonic() + 30
-    while pathlib.Path(f"/proc/{pid}").exists():
-        assert time.monotonic() < deadline, f"the daemon {pid} did not end"
-        time.sleep(0.02)
+    wait_until(lambda: not pathlib.Path(f"/proc/{pid}").exists())
 
 
 def daemon_pid(array, place):

@@ -10,7 +10,7 @@ import pytest
 from lab import mount_table
 from lab.data import is_pattern, write_pattern
 from lab.programs import run
-from lab.system import attempt, in_child
+from lab.system import attempt, in_child, wait_until
 
 MIB = 1 << 20
 # Users that every machine has: fusermount3 wants to know their names.
@@ -122,6 +122,36 @@ def test_ordinary_user_crashes_and_mounts_again(as_alice):
     in_child(lambda: None if is_pattern(as_alice.place / "file", 2, 5 * MIB) else 1 / 0, uid=ALICE)
     as_alice("fusermount3", "-u", as_alice.place)
     wait_for_free(as_alice)
+
+
+def test_files_that_their_owner_may_not_read(as_alice):
+    """The daemon is that owner: it keeps what it cannot read, and gives it back with the permission."""
+    place = as_alice.place
+
+    def unmount():  # without a look by fsck -p, which would free what is left over
+        daemon = json.loads(as_alice("fpfs", "status", "--json", place).stdout)["pid"]
+        as_alice("fusermount3", "-u", place)
+        wait_until(lambda: not os.path.exists(f"/proc/{daemon}"))
+
+    def remount():
+        unmount()
+        as_alice("fastpersistfs", as_alice.members, place)
+
+    def save():
+        for seed, name in enumerate(("kept", "removed")):
+            write_pattern(place / name, seed, 5 * MIB)
+            os.chmod(place / name, 0)
+
+    as_alice("fastpersistfs", "--init", as_alice.members, place)
+    in_child(save, uid=ALICE)
+    remount()
+    in_child(lambda: os.unlink(place / "removed"), uid=ALICE)
+    in_child(lambda: os.chmod(place / "kept", 0o600), uid=ALICE)
+    remount()
+    in_child(lambda: None if is_pattern(place / "kept", 0, 5 * MIB) else 1 / 0, uid=ALICE)
+    unmount()
+    report = json.loads(as_alice("fsck.fastpersistfs", "-n", "--json", "--verify-data", as_alice.members).stdout)
+    assert report["clean"] and report["orphans"] == 0, report
 
 
 def test_little_locked_memory_is_enough(as_alice):

@@ -8,6 +8,7 @@ import pytest
 from command_lines import assert_one_line_error
 from lab.data import write_pattern
 from lab.programs import run
+from lab.system import wait_until
 
 CHUNK = 64 * 1024
 KEYS = ["state", "started", "ended", "seconds", "limit", "files_done", "chunks_done", "bytes_done", "bytes_total",
@@ -30,13 +31,6 @@ def state(scrub):
         assert sorted(found) == sorted(KEYS)
         return found
     return read
-
-
-def wait_until(condition):
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline, "it does not come"
-        time.sleep(0.02)
 
 
 @pytest.mark.chunk_size(CHUNK)
