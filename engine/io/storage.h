@@ -102,8 +102,7 @@ class Storage {
     static_cast<void>(handle);
     return true;
   }
-  // Takes an exclusive (or shared) advisory lock on an open file; kBusy when another open file holds it, and still does
-  // a moment later.
+  // Takes an exclusive (or shared) advisory lock on an open file; kBusy when another holds it for more than a moment.
   virtual Status lock(Handle handle, bool exclusive) = 0;
 
   // --- names -----------------------------------------------------------------------------------------------------
