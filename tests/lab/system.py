@@ -80,6 +80,10 @@ def wait_until(condition, seconds=30):
         time.sleep(0.02)
 
 
+def wait_until_gone(pid):
+    wait_until(lambda: not os.path.exists(f"/proc/{pid}"))
+
+
 def within(seconds, call, *arguments):
     """What a call returned, or the name of its error; fails the test when it takes longer. The call runs in a thread, so
     that one that hangs in the kernel does not hang the test."""

@@ -212,7 +212,7 @@ def test_a_hanging_member(faulty, hanging_mount):
     assert time.monotonic() - begin < 5
     assert "has not answered" in mount.log()
     faulty.heal()
-    wait_until(lambda: member(mount)["state"] != "stalled")
+    wait_until(lambda: member(mount)["state"] != "stalled", 20)
     assert "answers again" in mount.log()
     assert save(mount.path / "after", 6) is None
     assert is_pattern(mount.path / "after", 6, 12 * MIB) and is_pattern(mount.path / "before", 1, 9 * MIB)
@@ -235,7 +235,7 @@ def test_a_member_that_hangs_in_one_way(faulty, hanging_mount, what):
         assert member(mount)["write_errors"] + member(mount)["sync_errors"] > 0
     assert within(BOUNDED, save, mount.path / "small2", 5, 1000) is None
     faulty.heal()
-    wait_until(lambda: member(mount)["state"] != "stalled")
+    wait_until(lambda: member(mount)["state"] != "stalled", 20)
     recover(mount, faulty)
 
 
@@ -263,7 +263,7 @@ def test_a_hanging_drive_of_names(faulty, drives, make_array, make_mount):
         assert time.monotonic() - begin < TIMEOUT
     finally:
         faulty.let_go()
-    wait_until(lambda: mount.status()["metadata"]["state"] != "stalled")
+    wait_until(lambda: mount.status()["metadata"]["state"] != "stalled", 20)
     assert within(BOUNDED, os.listdir, mount.path / "dir")
     assert os.pread(reader.fileno(), MIB, 0) == pattern(1, 0, MIB)
     reader.close()
@@ -418,7 +418,7 @@ def test_out_of_descriptors(array, lab):
         for descriptor in opened:
             os.close(descriptor)
         assert (mount.path / "file0").read_bytes() == b"x" * 100
-        wait_until(lambda: attempt(write_pattern, mount.path / "after", 1, 3 * MIB) is None)
+        wait_until(lambda: attempt(write_pattern, mount.path / "after", 1, 3 * MIB) is None, 20)
         assert is_pattern(mount.path / "after", 1, 3 * MIB)
         mount.unmount()
     finally:

@@ -11,7 +11,7 @@ from lab import mount_table
 from lab.array import Array, Mount
 from lab.data import is_pattern, write_pattern
 from lab.programs import REPOSITORY, run
-from lab.system import wait_until
+from lab.system import wait_until_gone
 
 MIB = 1 << 20
 
@@ -44,10 +44,6 @@ def assert_refused(result, *words):
     assert len(lines) == 1, f"one line was expected: {result.stderr}"
     for word in words:
         assert str(word) in lines[0], f"'{word}' is not in: {lines[0]}"
-
-
-def wait_until_gone(pid):
-    wait_until(lambda: not pathlib.Path(f"/proc/{pid}").exists())
 
 
 def daemon_pid(array, place):

@@ -10,7 +10,7 @@ import pytest
 from lab import mount_table
 from lab.data import is_pattern, write_pattern
 from lab.programs import run
-from lab.system import attempt, in_child, wait_until
+from lab.system import attempt, in_child, wait_until_gone
 
 MIB = 1 << 20
 # Users that every machine has: fusermount3 wants to know their names.
@@ -131,7 +131,7 @@ def test_files_that_their_owner_may_not_read(as_alice):
     def unmount():  # without a look by fsck -p, which would free what is left over
         daemon = json.loads(as_alice("fpfs", "status", "--json", place).stdout)["pid"]
         as_alice("fusermount3", "-u", place)
-        wait_until(lambda: not os.path.exists(f"/proc/{daemon}"))
+        wait_until_gone(daemon)
 
     def remount():
         unmount()

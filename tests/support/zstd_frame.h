@@ -12,7 +12,7 @@
 namespace fpfs::test {
 
 struct FrameOptions {
-  int level = 1;
+  int level = ZSTD_CLEVEL_DEFAULT;
   bool checksum = false;  // of the content, at the frame's end
   bool says_its_size = true;
   bool long_distances = false;

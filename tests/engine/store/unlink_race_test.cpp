@@ -1,6 +1,5 @@
 // Names that go at an awkward moment: while a first commit ends, or when handles run out. What the file had on the
 // members goes with it, or the name stays; and if neither can be had, the next mount sees to it.
-#include <fcntl.h>
 #include <gtest/gtest.h>
 
 #include <cerrno>
