@@ -230,13 +230,13 @@ Status Store::link(Handle node, Handle directory, const std::string& name) {
   FPFS_RETURN_IF_ERROR(impl_->array_failure());
   FPFS_ASSIGN_OR_RETURN(const struct stat attributes, storage().fstat(node));
   MutexLock lock(impl_->name_lock(attributes.st_ino));
-  FPFS_RETURN_IF_ERROR(storage().link(node, directory, name));
-  // An unnamed file has its first name now, which its next commit makes durable.
-  if (attributes.st_nlink > 0) return Status::ok();
-  const std::shared_ptr<File> file = impl_->find(attributes.st_ino);
-  if (file == nullptr) return Status::ok();
+  const std::shared_ptr<File> unnamed = attributes.st_nlink == 0 ? impl_->find(attributes.st_ino) : nullptr;
+  if (unnamed == nullptr) return storage().link(node, directory, name);
+  // It has its first name now, which its next commit makes durable.
   FPFS_ASSIGN_OR_RETURN(const Handle parent, storage().reopen(directory, kDirectoryFlags));
-  file->name_given(parent);
+  ScopedHandle owned(storage(), parent);
+  FPFS_RETURN_IF_ERROR(storage().link(node, directory, name));
+  unnamed->name_given(owned.release());
   return Status::ok();
 }
 
@@ -271,6 +271,7 @@ class Store::NameHolder {
     status_ = attributes.status();
     if (!attributes.is_ok() || !S_ISREG(attributes->st_mode)) return;
     inode_ = attributes->st_ino;
+    has_content_ = attributes->st_size > 0;
     handle_ = node.release();
   }
   ~NameHolder() {
@@ -281,6 +282,7 @@ class Store::NameHolder {
 
   const Status& status() const { return status_; }
   bool is_file() const { return handle_ != kNoHandle; }
+  bool has_content() const { return has_content_; }  // something was committed
   uint64_t inode() const { return inode_; }
   Handle handle() const { return handle_; }
 
@@ -325,6 +327,7 @@ class Store::NameHolder {
   Store& store_;
   Status status_;
   uint64_t inode_ = 0;
+  bool has_content_ = false;
   Handle handle_ = kNoHandle;
 };
 
@@ -380,7 +383,20 @@ Status Store::rename(Handle from, const std::string& from_name, Handle to, const
   NameHolder target(*this, to, to_name);
   FPFS_RETURN_IF_ERROR(source.status());
   FPFS_RETURN_IF_ERROR(target.status());
-  const bool replaces = target.is_file() && (flags & (RENAME_EXCHANGE | RENAME_NOREPLACE)) == 0;
+  const bool exchanges = (flags & RENAME_EXCHANGE) != 0;
+  const bool replaces = target.is_file() && !exchanges && (flags & RENAME_NOREPLACE) == 0;
+  // Whoever has a moved file open needs its new directory. Had beforehand: what fails later fails with the names
+  // changed.
+  auto directory_for = [this](const NameHolder& holder, Handle directory) -> Result<ScopedHandle> {
+    if (!holder.is_file()) return ScopedHandle();
+    FPFS_ASSIGN_OR_RETURN(const Handle handle, storage().reopen(directory, kDirectoryFlags));
+    return ScopedHandle(storage(), handle);
+  };
+  FPFS_ASSIGN_OR_RETURN(ScopedHandle source_goes_to, directory_for(source, to));
+  ScopedHandle target_goes_to;
+  if (exchanges) {
+    FPFS_ASSIGN_OR_RETURN(target_goes_to, directory_for(target, from));
+  }
   if (replaces) {
     std::unique_ptr<Removed> removed;
     {
@@ -394,73 +410,96 @@ Status Store::rename(Handle from, const std::string& from_name, Handle to, const
   }
   // An open file's new name becomes durable with its next commit: who saves, renames and then closes (or calls fsync)
   // is promised the content under the name that it has then.
-  auto moved = [this](const NameHolder& holder, Handle directory) {
-    if (!holder.is_file()) return Status::ok();
-    std::shared_ptr<File> file = impl_->find(holder.inode());
-    if (file == nullptr) return Status::ok();
-    FPFS_ASSIGN_OR_RETURN(const Handle parent, storage().reopen(directory, kDirectoryFlags));
-    file->name_moved_to(parent);
-    return Status::ok();
+  auto moved = [this](const NameHolder& holder, ScopedHandle& directory) {
+    if (!directory.is_open()) return;
+    if (std::shared_ptr<File> file = impl_->find(holder.inode())) file->name_moved_to(directory.release());
   };
-  FPFS_RETURN_IF_ERROR(moved(source, to));
-  if ((flags & RENAME_EXCHANGE) != 0) FPFS_RETURN_IF_ERROR(moved(target, from));
+  moved(source, source_goes_to);
+  moved(target, target_goes_to);
   return Status::ok();
 }
 
+// A rename and what has to be durable before it.
+struct Store::RenameJob {
+  Store& store;
+  Handle from, to;
+  std::string from_name, to_name;
+  unsigned flags;
+  std::function<void(const Status&)> done;
+  std::vector<std::shared_ptr<File>> uncommitted = {};
+  size_t committed = 0;                     // of those
+  std::vector<ScopedHandle> unsynced = {};  // indexes of closed files
+  ControlRequest request = {};
+
+  Status look() {
+    if ((flags & RENAME_NOREPLACE) != 0) return Status::ok();
+    const bool exchanges = (flags & RENAME_EXCHANGE) != 0;
+    const NameHolder target(store, to, to_name);
+    FPFS_RETURN_IF_ERROR(target.status());
+    if (!target.has_content() && !exchanges) return Status::ok();
+    const NameHolder source(store, from, from_name);
+    FPFS_RETURN_IF_ERROR(source.status());
+    // Only content that replaces content can leave something half: a new name may be empty after a crash.
+    if (target.has_content()) FPFS_RETURN_IF_ERROR(add(source));
+    if (exchanges && source.has_content()) FPFS_RETURN_IF_ERROR(add(target));
+    return Status::ok();
+  }
+  Status add(const NameHolder& holder) {
+    if (!holder.is_file()) return Status::ok();
+    if (std::shared_ptr<File> file = store.impl_->find(holder.inode())) {
+      if (file->is_dirty()) uncommitted.push_back(std::move(file));
+      return Status::ok();
+    }
+    // With Durable::kFsync a closed file's record may be in the page cache only.
+    if (store.options_.durable != StoreOptions::Durable::kFsync || !holder.has_content()) return Status::ok();
+    const Result<Handle> handle = store.storage().reopen(holder.handle(), O_RDONLY);
+    // EACCES: a daemon that is not root, and a file that its owner may not read.
+    if (!handle.is_ok()) return handle.status().errno_value() == EACCES ? Status::ok() : handle.status();
+    unsynced.emplace_back(store.storage(), *handle);
+    return Status::ok();
+  }
+
+  // Commits one file after another, each from the end of the one before; then syncs and renames.
+  static void go_on(std::unique_ptr<RenameJob> job, const Status& status) {
+    if (!status.is_ok() || job->committed == job->uncommitted.size())
+      return answer(std::move(job), status.is_ok() ? job->finish() : status);
+    File& file = *job->uncommitted[job->committed++];
+    ControlRequest& commit = job->request = {};
+    commit.complete = [](ControlRequest& request, const Status& result) {
+      auto* waiting = static_cast<RenameJob*>(request.owner);
+      waiting->post(result);
+    };
+    commit.owner = job.release();
+    file.control(commit);
+  }
+  void post(const Status& status) {
+    store.impl_->post([this, status] { go_on(std::unique_ptr<RenameJob>(this), status); });
+  }
+  Status finish() {
+    for (const ScopedHandle& index : unsynced) {
+      FPFS_RETURN_IF_ERROR(store.impl_->check_names());
+      const Status synced = store.storage().fsync(index.get());
+      if (!synced.is_ok()) store.impl_->fail_array(synced);
+      FPFS_RETURN_IF_ERROR(synced);
+    }
+    return store.rename(from, from_name, to, to_name, flags);
+  }
+  static void answer(std::unique_ptr<RenameJob> job, const Status& status) {
+    const std::function<void(const Status&)> answered = std::move(job->done);
+    job.reset();  // who is answered finds its files no longer in use
+    answered(status);
+  }
+};
+
 void Store::rename_async(Handle from, const std::string& from_name, Handle to, const std::string& to_name,
                          unsigned flags, std::function<void(const Status&)> done) {
-  // Only content that replaces content can leave something half: a new name may be empty after a crash.
-  bool replaces = false;
-  std::shared_ptr<File> file;
-  Handle source_handle = kNoHandle;
-  if ((flags & RENAME_NOREPLACE) == 0) {
-    Result<struct stat> target = storage().stat_at(to, to_name);
-    replaces = target.is_ok() && S_ISREG(target->st_mode) && target->st_size > 0;
-  }
-  if (replaces) {
-    const NameHolder source(*this, from, from_name);
-    if (source.is_file()) file = impl_->find(source.inode());
-    // With Durable::kFsync a closed file's record may be in the page cache only.
-    if (source.is_file() && file == nullptr && options_.durable == StoreOptions::Durable::kFsync)
-      if (Result<Handle> handle = storage().reopen(source.handle(), O_RDONLY); handle.is_ok()) source_handle = *handle;
-  }
-  if (source_handle == kNoHandle && (file == nullptr || !file->is_dirty()))
-    return done(rename(from, from_name, to, to_name, flags));
-
-  struct Job {
-    Store* store = nullptr;
-    ControlRequest request;
-    std::shared_ptr<File> file;
-    Handle from = kNoHandle, to = kNoHandle, sidecar = kNoHandle;
-    std::string from_name, to_name;
-    unsigned flags = 0;
-    std::function<void(const Status&)> done;
-
-    void finish(const Status& committed) {
-      store->impl_->post([this, committed] {
-        std::unique_ptr<Job> self(this);
-        Status status = committed;
-        if (sidecar != kNoHandle) {
-          status = store->impl_->check_names();
-          if (status.is_ok()) {
-            status = store->storage().fsync(sidecar);
-            if (!status.is_ok()) store->impl_->fail_array(status);
-          }
-          store->storage().close(sidecar);
-        }
-        if (status.is_ok()) status = store->rename(from, from_name, to, to_name, flags);
-        file.reset();
-        done(status);
-      });
-    }
-  };
-  auto* job = new Job{this, {}, file, from, to, source_handle, from_name, to_name, flags, std::move(done)};
-  if (file == nullptr) return job->finish(Status::ok());
-  job->request.owner = job;
-  job->request.complete = [](ControlRequest& request, const Status& status) {
-    static_cast<Job*>(request.owner)->finish(status);
-  };
-  file->control(job->request);
+  std::unique_ptr<RenameJob> job(new RenameJob{*this, from, to, from_name, to_name, flags, std::move(done)});
+  const Status looked = job->look();
+  if (!looked.is_ok()) return RenameJob::answer(std::move(job), looked);
+  if (!job->uncommitted.empty()) return RenameJob::go_on(std::move(job), Status::ok());
+  // A sync may take long: not on the caller's thread.
+  if (!job->unsynced.empty()) return job.release()->post(Status::ok());
+  RenameJob::answer(std::move(job), rename(from, from_name, to, to_name, flags));
 }
 
 }  // namespace fpfs

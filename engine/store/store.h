@@ -137,8 +137,9 @@ class Store {
   Status remove_directory(Handle directory, const std::string& name);
   Status rename(Handle from, const std::string& from_name, Handle to, const std::string& to_name, unsigned flags);
   // The same, with promise P2 for savers that rename before they close: when a file with uncommitted content replaces
-  // another, it is committed first, so that a crash leaves the whole old or the whole new content under the name. Calls
-  // back once, inside the call when there is nothing to wait for. The handles stay open until then.
+  // another (or is exchanged for it), it is committed first, so that a crash leaves the whole old or the whole new
+  // content under the name. Calls back once, inside the call when there is nothing to wait for. The handles stay open
+  // until then.
   void rename_async(Handle from, const std::string& from_name, Handle to, const std::string& to_name, unsigned flags,
                     std::function<void(const Status&)> done);
   // Makes the names in a directory durable.
@@ -183,6 +184,7 @@ class Store {
   Result<Node> complete_node(Handle handle);
   Result<Created> adopt_created(Handle sidecar, Handle directory, Handle node);
   class NameHolder;
+  struct RenameJob;
   void give_away(uint64_t inode, std::unique_ptr<Removed> removed);
 
   Environment& environment_;

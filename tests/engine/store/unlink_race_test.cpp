@@ -1,9 +1,13 @@
 // Names that go at an awkward moment: while a first commit ends, or when handles run out. What the file had on the
-// members goes with it, or the name stays; and if neither can be had, the next mount sees to it.
+// members goes with it, or the name stays; and if neither can be had, the next mount sees to it. What takes the place
+// of content is durable first.
 #include <gtest/gtest.h>
+#include <linux/fs.h>
 
+#include <atomic>
 #include <cerrno>
 #include <functional>
+#include <future>
 #include <memory>
 #include <string>
 #include <thread>
@@ -21,11 +25,15 @@ namespace {
 
 constexpr uint32_t kChunk = 64 * kKiB;
 
+constexpr int kMany = 1'000'000;
+
 // What a test wants to happen in front of a call, or instead of it.
 struct Plan {
-  std::function<void()> before_removal;  // of a name, once
-  int open_error = 0;                    // errno of every open_at
-  int reopen_error = 0;                  // of the next reopen
+  std::function<void()> before_removal;   // of a name, once
+  int open_error = 0;                     // errno of every open_at
+  int reopen_error = 0;                   // of the next reopen
+  std::atomic<int> handles_left = kMany;  // after so many, one open_at or reopen finds none
+  std::atomic<bool> synced = false;       // a file was
 };
 
 class PlannedStorage final : public PosixStorage {
@@ -33,23 +41,35 @@ class PlannedStorage final : public PosixStorage {
   explicit PlannedStorage(Plan& plan) : plan_(plan) {}
   Result<Handle> open_at(Handle directory, const std::string& name, int flags, mode_t mode) override {
     if (plan_.open_error != 0) return Status::from_errno(plan_.open_error, "open " + name);
+    if (out_of_handles()) return Status::from_errno(EMFILE, "open " + name);
     return PosixStorage::open_at(directory, name, flags, mode);
   }
   Result<Handle> reopen(Handle handle, int flags) override {
     if (const int error = std::exchange(plan_.reopen_error, 0); error != 0) return Status::from_errno(error, "reopen");
+    if (out_of_handles()) return Status::from_errno(EMFILE, "reopen");
     return PosixStorage::reopen(handle, flags);
   }
+  Status fsync(Handle handle) override {
+    const Result<struct stat> attributes = fstat(handle);
+    if (attributes.is_ok() && S_ISREG(attributes->st_mode)) plan_.synced = true;
+    return PosixStorage::fsync(handle);
+  }
   Status unlink(Handle directory, const std::string& name) override {
-    if (const auto run = std::exchange(plan_.before_removal, nullptr)) run();
+    about_to_remove(name);
     return PosixStorage::unlink(directory, name);
   }
   Status rename(Handle from, const std::string& from_name, Handle to, const std::string& to_name,
                 unsigned flags) override {
-    if (const auto run = std::exchange(plan_.before_removal, nullptr)) run();
+    about_to_remove(from_name);
     return PosixStorage::rename(from, from_name, to, to_name, flags);
   }
 
  private:
+  void about_to_remove(const std::string& name) {
+    if (name != "new" && name != "file") return;  // an object
+    if (const auto run = std::exchange(plan_.before_removal, nullptr)) run();
+  }
+  bool out_of_handles() { return plan_.handles_left-- == 0; }
   Plan& plan_;
 };
 
@@ -62,8 +82,7 @@ class UnlinkRaceTest : public ::testing::Test {
     EXPECT_TRUE(Array::format(environment_, directories_, format).is_ok());
     open();
   }
-  void open() {
-    StoreOptions options;
+  void open(StoreOptions options = {}) {
     options.buffer_memory = 64 * kChunk;
     options.array.buffered_members = true;
     auto store = Store::open(environment_, directories_, options);
@@ -80,6 +99,20 @@ class UnlinkRaceTest : public ::testing::Test {
     const Result<CheckReport> report = check_array(environment_, directories_, options);
     EXPECT_TRUE(report.is_ok()) << report.status().message();
     return report.is_ok() ? report->orphans : 0;
+  }
+
+  struct stat index(const std::string& name) {
+    const Result<struct stat> found = store_->storage().stat_at(store_->root(), name);
+    return found.is_ok() ? *found : (struct stat){};
+  }
+  uint64_t inode(const std::string& name) { return index(name).st_ino; }  // 0: no such name
+  std::pair<uint64_t, uint64_t> names() { return {inode("new"), inode("file")}; }
+  bool is_committed(const std::string& name) { return index(name).st_size > 0; }
+  Status rename(const std::string& from, const std::string& to, unsigned flags) {
+    std::promise<Status> answer;
+    store_->rename_async(store_->root(), from, store_->root(), to, flags,
+                         [&answer](const Status& status) { answer.set_value(status); });
+    return answer.get_future().get();
   }
 
   // Some chunks on both members, not committed.
@@ -159,6 +192,96 @@ TEST_F(UnlinkRaceTest, OutOfHandlesBehindTheRemoval) {
   EXPECT_EQ(store_->recovery().orphans_removed, 2u);
   close();
   EXPECT_EQ(orphans(), 0u);
+}
+
+// Handles run out for a moment, each moment of a rename in turn: it fails and no name has changed, or it is done, and
+// what replaced content was committed when it did.
+TEST_F(UnlinkRaceTest, OutOfHandlesNothingIsReplacedByUncommittedContent) {
+  int refused = 0;
+  bool ran_out = true;
+  for (int moment = 0; ran_out; ++moment) {
+    ran_out = false;
+    for (const unsigned flags : {0u, static_cast<unsigned>(RENAME_EXCHANGE)}) {
+      SCOPED_TRACE(testing::Message() << "after " << moment << " handles, flags " << flags);
+      save("file");
+      const std::shared_ptr<File> file = create("new");
+      const auto before = names();
+      plan_.before_removal = [&] { EXPECT_TRUE(is_committed("new")); };
+      plan_.handles_left = moment;
+      const Status status = rename("new", "file", flags);
+      ran_out |= plan_.handles_left.exchange(kMany) < 0;
+      plan_.before_removal = nullptr;
+      if (status.is_ok()) {
+        EXPECT_EQ(inode("file"), before.first);
+        EXPECT_EQ(inode("new"), flags == 0 ? 0 : before.second);
+      } else {
+        ++refused;
+        EXPECT_TRUE(ran_out) << status.message();
+        EXPECT_EQ(status.errno_value(), EMFILE);
+        EXPECT_EQ(names(), before);
+      }
+      if (exists("new")) {
+        EXPECT_TRUE(store_->unlink(store_->root(), "new").is_ok());
+      }
+      EXPECT_TRUE(store_->unlink(store_->root(), "file").is_ok());
+    }
+  }
+  EXPECT_GT(refused, 2);
+}
+
+// The same for a file that was closed and has not reached the drives.
+TEST_F(UnlinkRaceTest, OutOfHandlesNothingIsReplacedByUnsyncedContent) {
+  close();
+  StoreOptions options;
+  options.durable = StoreOptions::Durable::kFsync;
+  open(options);
+  int refused = 0;
+  bool ran_out = true;
+  for (int moment = 0; ran_out; ++moment) {
+    SCOPED_TRACE(testing::Message() << "after " << moment << " handles");
+    save("file");
+    save("new");
+    const auto before = names();
+    while (store_->status().open_files > 0) std::this_thread::yield();
+    plan_.synced = false;
+    plan_.before_removal = [&] { EXPECT_TRUE(plan_.synced); };
+    plan_.handles_left = moment;
+    const Status status = rename("new", "file", 0);
+    ran_out = plan_.handles_left.exchange(kMany) < 0;
+    plan_.before_removal = nullptr;
+    if (!status.is_ok()) {
+      ++refused;
+      EXPECT_EQ(status.errno_value(), EMFILE);
+      EXPECT_EQ(names(), before);
+      EXPECT_TRUE(store_->unlink(store_->root(), "new").is_ok());
+    }
+    EXPECT_TRUE(store_->unlink(store_->root(), "file").is_ok());
+  }
+  EXPECT_GT(refused, 1);
+}
+
+// Which of the two is named first does not matter when both change places.
+TEST_F(UnlinkRaceTest, ExchangedOnceBothAreCommitted) {
+  save("file");
+  const std::shared_ptr<File> file = create("new");
+  plan_.before_removal = [&] { EXPECT_TRUE(is_committed("new")); };
+  const auto before = names();
+  ASSERT_TRUE(rename("file", "new", RENAME_EXCHANGE).is_ok());
+  EXPECT_FALSE(plan_.before_removal) << "the exchange was not seen";
+  EXPECT_EQ(names(), std::pair(before.second, before.first));
+}
+
+// An unnamed file that cannot be given a name durably gets none.
+TEST_F(UnlinkRaceTest, OutOfHandlesNoFirstName) {
+  Result<Store::Created> created = store_->create_unnamed(store_->root(), 0600);
+  ASSERT_TRUE(created.is_ok()) << created.status().message();
+  const Handle node = created->node.handle;
+  plan_.reopen_error = EMFILE;
+  EXPECT_EQ(store_->link(node, store_->root(), "file").errno_value(), EMFILE);
+  EXPECT_FALSE(exists("file"));
+  EXPECT_TRUE(store_->link(node, store_->root(), "file").is_ok());
+  EXPECT_TRUE(exists("file"));
+  store_->storage().close(node);
 }
 
 }  // namespace
