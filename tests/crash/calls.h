@@ -108,22 +108,24 @@ struct ReadCall : Call {
 
 struct RenameCall : Call {
   RenameCall(Scheduler& call_scheduler, Store& target, Handle from_directory, std::string from, Handle to_directory,
-             std::string to)
+             std::string to, unsigned rename_flags)
       : Call(call_scheduler),
         store(target),
         from_handle(from_directory),
         to_handle(to_directory),
         from_name(std::move(from)),
-        to_name(std::move(to)) {}
+        to_name(std::move(to)),
+        flags(rename_flags) {}
   void start() {
     started = true;
-    store.rename_async(from_handle, from_name, to_handle, to_name, 0,
+    store.rename_async(from_handle, from_name, to_handle, to_name, flags,
                        [this](const Status& result) { complete(result); });
   }
 
   Store& store;
   Handle from_handle, to_handle;
   std::string from_name, to_name;
+  unsigned flags;
 };
 
 struct SyncAllCall : Call {

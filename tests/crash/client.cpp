@@ -294,16 +294,22 @@ Task<bool> Client::close(OpenFile& file) {
   co_return went_on;
 }
 
-Task<bool> Client::rename(const Place& from, const Place& to) {
-  const uint64_t inode = session_.model.inode_at(from.path);
-  const std::shared_ptr<FileModel> model = session_.model.file(inode);
-  // A file that replaces another's content is committed first.
-  const size_t version = model->may_show(model->content());
-  const std::shared_ptr<FileModel> replaced = session_.model.file(session_.model.inode_at(to.path));
-  const size_t oldest = replaced != nullptr && replaced->has_committed_content() ? version : 0;
-  const Model::Operation operation = session_.model.begin({{from.path, Model::kAbsent}, {to.path, inode, oldest}});
+Task<bool> Client::rename(const Place& from, const Place& to, unsigned flags) {
+  const uint64_t inode = session_.model.inode_at(from.path), replaced = session_.model.inode_at(to.path);
+  // What takes the place of another file's content is committed first.
+  const auto change = [this](const Place& place, uint64_t after, uint64_t before) {
+    Model::Change result{place.path, after};
+    if (after == Model::kAbsent) return result;
+    const std::shared_ptr<FileModel> model = session_.model.file(after), gone = session_.model.file(before);
+    const size_t version = model->may_show(model->content());
+    if (gone != nullptr && gone->has_committed_content()) result.oldest_version = version;
+    return result;
+  };
+  const bool exchanges = (flags & RENAME_EXCHANGE) != 0;
+  const Model::Operation operation =
+      session_.model.begin({change(from, exchanges ? replaced : Model::kAbsent, inode), change(to, inode, replaced)});
   RenameCall call(session_.scheduler, session_.store, session_.directories[from.directory], from.name,
-                  session_.directories[to.directory], to.name);
+                  session_.directories[to.directory], to.name, flags);
   call.start();
   if (!session_.good(co_await call, "rename of " + from.path + " to " + to.path)) co_return false;
   session_.model.done(operation);
@@ -334,6 +340,14 @@ Task<bool> Client::save(Place place) {
   co_return true;
 }
 
+// Renames a temporary file over a name. Or both change places, named in any order, and what was there goes.
+Task<bool> Client::publish(Place temporary, Place place) {
+  if (!exists(place) || !random_.chance(20)) co_return co_await rename(temporary, place, 0);
+  const bool old_first = random_.chance(50);
+  if (!co_await rename(old_first ? place : temporary, old_first ? temporary : place, RENAME_EXCHANGE)) co_return false;
+  co_return co_await remove(temporary);
+}
+
 // The careful saver: a temporary file that is renamed over, before or after it is closed.
 Task<bool> Client::save_and_rename(Place place) {
   Place temporary = place;
@@ -347,9 +361,9 @@ Task<bool> Client::save_and_rename(Place place) {
   if (!co_await write_sequentially(file, random_length())) co_return false;
   if (random_.chance(50) && !co_await commit(file, false)) co_return false;
   const bool rename_first = random_.chance(40);
-  if (rename_first && !co_await rename(temporary, place)) co_return false;
+  if (rename_first && !co_await publish(temporary, place)) co_return false;
   if (!co_await close(file)) co_return false;
-  if (!rename_first && !co_await rename(temporary, place)) co_return false;
+  if (!rename_first && !co_await publish(temporary, place)) co_return false;
   if (random_.chance(40) && !sync_directory(place.directory)) co_return false;
   co_return true;
 }
@@ -449,13 +463,8 @@ Task<bool> Client::keep_committing(Place place) {
 Task<bool> Client::exchange(Place place) {
   const Place other = random_place();
   if (!exists(place) || !exists(other)) co_return true;
-  const uint64_t inode = session_.model.inode_at(place.path), other_inode = session_.model.inode_at(other.path);
-  if (inode == other_inode) co_return true;
-  const Model::Operation operation = session_.model.begin({{place.path, other_inode}, {other.path, inode}});
-  const Status status = session_.store.rename(session_.directories[place.directory], place.name,
-                                              session_.directories[other.directory], other.name, RENAME_EXCHANGE);
-  if (!session_.good(status, "exchange of " + place.path + " and " + other.path)) co_return false;
-  session_.model.done(operation);
+  if (session_.model.inode_at(place.path) == session_.model.inode_at(other.path)) co_return true;
+  if (!co_await rename(place, other, RENAME_EXCHANGE)) co_return false;
   if (random_.chance(40) && !sync_directory(place.directory)) co_return false;
   co_return true;
 }

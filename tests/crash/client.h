@@ -95,7 +95,8 @@ class Client {
   Task<bool> commit(OpenFile& file, bool closing);
   Task<bool> commit_while_writing(OpenFile& file);
   Task<bool> close(OpenFile& file);
-  Task<bool> rename(const Place& from, const Place& to);
+  Task<bool> rename(const Place& from, const Place& to, unsigned flags);
+  Task<bool> publish(Place temporary, Place place);
   bool sync_directory(size_t directory);
   void changed(OpenFile& file, const Content& content);
   void committed(const OpenFile& file, size_t version, Model::Operation names);
