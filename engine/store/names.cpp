@@ -429,7 +429,7 @@ struct Store::RenameJob {
   std::vector<std::shared_ptr<File>> uncommitted = {};
   size_t committed = 0;                     // of those
   std::vector<ScopedHandle> unsynced = {};  // indexes of closed files
-  ControlRequest request = {};
+  ControlRequest commit = {};
 
   Status look() {
     if ((flags & RENAME_NOREPLACE) != 0) return Status::ok();
@@ -461,16 +461,18 @@ struct Store::RenameJob {
 
   // Commits one file after another, each from the end of the one before; then syncs and renames.
   static void go_on(std::unique_ptr<RenameJob> job, const Status& status) {
-    if (!status.is_ok() || job->committed == job->uncommitted.size())
-      return answer(std::move(job), status.is_ok() ? job->finish() : status);
+    if (!status.is_ok()) return answer(std::move(job), status);
+    if (job->committed == job->uncommitted.size()) {
+      const Status renamed = job->finish();
+      return answer(std::move(job), renamed);
+    }
     File& file = *job->uncommitted[job->committed++];
-    ControlRequest& commit = job->request = {};
-    commit.complete = [](ControlRequest& request, const Status& result) {
-      auto* waiting = static_cast<RenameJob*>(request.owner);
-      waiting->post(result);
+    job->commit = {};
+    job->commit.complete = [](ControlRequest& request, const Status& result) {
+      static_cast<RenameJob*>(request.owner)->post(result);
     };
-    commit.owner = job.release();
-    file.control(commit);
+    job->commit.owner = job.get();
+    file.control(job.release()->commit);
   }
   void post(const Status& status) {
     store.impl_->post([this, status] { go_on(std::unique_ptr<RenameJob>(this), status); });
