@@ -68,6 +68,16 @@ def test_row(tiny, number):
     assert sum(len(measure["ratios"]) for measure in row["measures"]) > 0
 
 
+@pytest.mark.time_limit(180)
+def test_results_of_another_size_are_refused_before_a_row_is_taken(tiny, lab):
+    scratch = lab / "bench-other-size"
+    process = start(scratch, "--size", "8M", "--row", "11", "--silent", "--output", tiny["output"])
+    said, _ = process.communicate(timeout=170)
+    assert process.returncode != 0 and "row 11" not in said
+    assert said.splitlines()[-1].endswith("write them to another --output")
+    assert_nothing_left(scratch)
+
+
 def test_report(tiny):
     text = (tiny["output"] / "results.md").read_text()
     for number in ROWS:
@@ -101,7 +111,7 @@ def test_deepspeed_takes_part_when_it_is_installed(lab):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_run_leaves_nothing(lab, number):
     scratch = lab / f"bench-{number}"
-    process = start(scratch, "--row", "10", "--size", "8M", "--output", lab / "bench-output")
+    process = start(scratch, "--row", "10", "--size", "8M", "--output", lab / f"bench-output-{number}")
     for line in process.stdout:
         if "MB/s" in line:
             break

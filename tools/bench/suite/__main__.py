@@ -146,6 +146,8 @@ def main(arguments):
                  "machine": machine.describe(programs, REPOSITORY, torch.versions()),
                  "options": {"size": options.size, "runs": options.runs, "disk": options.disk},
                  "lab": lab_report(lab, note)}
+        if earlier := report.earlier_results(options.output):
+            report.refuse_to_mix(earlier, about)  # now, not when the first row has been taken
         for number in options.rows:
             row = dict(run_row(all_rows()[number], bench), commit=about["machine"]["commit"])
             report.write_merged(dict(about, rows=[row]), options.output, partial=bool(options.only))

@@ -105,14 +105,18 @@ def row_chart(row):
     return bar_chart(f"Row {row['row']}: {row['title']}", "MB/s", groups) if groups else None
 
 
-def merge(older, newer, partial=False):
-    """Results of several runs as one: rows of the newer (with `partial`: their measures) take the place of the older's.
-    Runs on different machines or of different sizes are refused."""
+def refuse_to_mix(older, newer):
+    """ValueError when the results are of different machines or sizes."""
     for key in ("machine", "lab", "options"):
         for name in ("cpu", "cores", "kernel", "size", "kind"):
             if older[key].get(name) != newer[key].get(name):
                 raise ValueError(f"results differ in {key}.{name}: {older[key].get(name)} and {newer[key].get(name)}; "
                                  "write them to another --output")
+
+
+def merge(older, newer, partial=False):
+    """Results of several runs as one: rows of the newer (with `partial`: their measures) take the place of the older's."""
+    refuse_to_mix(older, newer)
     rows = {row["row"]: row for row in older["rows"]}
     for row in newer["rows"]:
         before = rows.get(row["row"])
@@ -127,12 +131,16 @@ def _merge_row(older, newer):
     return dict(newer, measures=list(measures.values()), notes=join("notes"), commands=join("commands"))
 
 
+def earlier_results(directory):
+    """What the directory holds, None when that is nothing."""
+    path = pathlib.Path(directory) / "results.json"
+    return json.loads(path.read_text()) if path.exists() else None
+
+
 def write_merged(results, directory, partial=False):
     """Adds the rows of `results` (with `partial`: their measures) to those that the directory holds."""
-    earlier = pathlib.Path(directory) / "results.json"
-    if earlier.exists():
-        results = merge(json.loads(earlier.read_text()), results, partial)
-    write(results, directory)
+    earlier = earlier_results(directory)
+    write(merge(earlier, results, partial) if earlier else results, directory)
 
 
 BEGIN, END = "<!-- results: tools/bench/run --update-docs writes what follows -->", "<!-- end of results -->"
