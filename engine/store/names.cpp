@@ -21,6 +21,12 @@ namespace {
 
 constexpr int kDirectoryFlags = O_RDONLY | O_DIRECTORY;
 
+// A handle by which the directory can be synced.
+Result<ScopedHandle> reopen_directory(Storage& storage, Handle directory) {
+  FPFS_ASSIGN_OR_RETURN(const Handle handle, storage.reopen(directory, kDirectoryFlags));
+  return ScopedHandle(storage, handle);
+}
+
 // What the end of a sidecar tells without reading it all; a torn tail costs reading it all.
 Result<SidecarSummary> summarize(Storage& storage, const Array& array, Handle sidecar, uint64_t size) {
   if (size == 0) return SidecarSummary{.is_inline = true};
@@ -233,18 +239,16 @@ Status Store::link(Handle node, Handle directory, const std::string& name) {
   const std::shared_ptr<File> unnamed = attributes.st_nlink == 0 ? impl_->find(attributes.st_ino) : nullptr;
   if (unnamed == nullptr) return storage().link(node, directory, name);
   // It has its first name now, which its next commit makes durable.
-  FPFS_ASSIGN_OR_RETURN(const Handle parent, storage().reopen(directory, kDirectoryFlags));
-  ScopedHandle owned(storage(), parent);
+  FPFS_ASSIGN_OR_RETURN(ScopedHandle parent, reopen_directory(storage(), directory));
   FPFS_RETURN_IF_ERROR(storage().link(node, directory, name));
-  unnamed->name_given(owned.release());
+  unnamed->name_given(parent.release());
   return Status::ok();
 }
 
 Status Store::sync_directory(Handle directory) {
   FPFS_RETURN_IF_ERROR(impl_->check_names());
-  FPFS_ASSIGN_OR_RETURN(const Handle handle, storage().reopen(directory, kDirectoryFlags));
-  const ScopedHandle scoped(storage(), handle);
-  Status status = storage().fsync(handle);
+  FPFS_ASSIGN_OR_RETURN(const ScopedHandle handle, reopen_directory(storage(), directory));
+  Status status = storage().fsync(handle.get());
   if (status.is_ok()) status = array_->check_tree_running();
   if (!status.is_ok()) impl_->fail_array(status.with_context(storage().describe(directory)));
   return status;
@@ -387,15 +391,12 @@ Status Store::rename(Handle from, const std::string& from_name, Handle to, const
   const bool replaces = target.is_file() && !exchanges && (flags & RENAME_NOREPLACE) == 0;
   // Whoever has a moved file open needs its new directory. Had beforehand: what fails later fails with the names
   // changed.
-  auto directory_for = [this](const NameHolder& holder, Handle directory) -> Result<ScopedHandle> {
-    if (!holder.is_file()) return ScopedHandle();
-    FPFS_ASSIGN_OR_RETURN(const Handle handle, storage().reopen(directory, kDirectoryFlags));
-    return ScopedHandle(storage(), handle);
-  };
-  FPFS_ASSIGN_OR_RETURN(ScopedHandle source_goes_to, directory_for(source, to));
-  ScopedHandle target_goes_to;
-  if (exchanges) {
-    FPFS_ASSIGN_OR_RETURN(target_goes_to, directory_for(target, from));
+  ScopedHandle source_goes_to, target_goes_to;
+  if (source.is_file()) {
+    FPFS_ASSIGN_OR_RETURN(source_goes_to, reopen_directory(storage(), to));
+  }
+  if (exchanges && target.is_file()) {
+    FPFS_ASSIGN_OR_RETURN(target_goes_to, reopen_directory(storage(), from));
   }
   if (replaces) {
     std::unique_ptr<Removed> removed;
