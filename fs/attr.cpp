@@ -2,6 +2,7 @@
 #include "fs/fuse_wire.h"
 #include "fs/operations.h"
 #include "fs/privileges.h"
+#include "fs/process.h"
 #include "fs/reply.h"
 
 namespace fpfs::operations {
@@ -56,15 +57,17 @@ void finish_setattr(fuse_req_t request, Inode& inode, const Times& times, const 
   reply_attributes(request, inode);
 }
 
-// ftruncate acts on an open file, which commits when it is closed; truncate(2) has no close, so it commits here.
+// ftruncate acts on an open file, which commits when it is closed; truncate(2) has no close, so it commits here, unless
+// somebody is in the middle of writing, whose close will.
 void set_size(fuse_req_t request, Inode& inode, uint64_t size, int to_set, const fuse_file_info* info,
               const Times& times) {
   FileSystem& file_system = file_system_of(request);
   Status status = drop_privileges(file_system, request, inode, (to_set & wire::kSetattrKillSetId) != 0);
   if (!status.is_ok()) return reply_status(request, status);
   std::shared_ptr<File> file;
+  std::shared_ptr<Writer> writer;
   if (info != nullptr) {
-    OpenHandles::file(info->fh).changes.fetch_add(1);
+    writer = OpenHandles::file(info->fh).writer;
     file = OpenHandles::file(info->fh).file;
   } else {
     Result<std::shared_ptr<File>> opened = file_system.store().open_file(inode.handle, true);
@@ -73,7 +76,7 @@ void set_size(fuse_req_t request, Inode& inode, uint64_t size, int to_set, const
   }
   const bool closes = info == nullptr;
   inode.cached_commit.store(0);
-  auto truncated = [request, &inode, times, closes, file](const Status& result) {
+  auto truncated = [request, &inode, times, closes, file, writer](const ControlRequest&, const Status& result) {
     FileSystem& owner = file_system_of(request);
     inode.cached_commit.store(0);  // once more: somebody may have opened it meanwhile
     if (!result.is_ok() || !closes) return finish_setattr(request, inode, times, result);
@@ -81,11 +84,18 @@ void set_size(fuse_req_t request, Inode& inode, uint64_t size, int to_set, const
       file->closed_by_writer();
       return finish_setattr(request, inode, times, result);
     }
-    owner.control(file, ControlRequest::Kind::kClose, 0, 0, [request, &inode, times](const Status& committed) {
+    ControlRequest commit;
+    commit.kind = ControlRequest::Kind::kClose;
+    commit.unfinished = ControlRequest::Unfinished::kLeftAlone;
+    owner.control(file, commit, [request, &inode, times](const ControlRequest&, const Status& committed) {
       finish_setattr(request, inode, times, committed);
     });
   };
-  file_system.control(file, ControlRequest::Kind::kTruncate, size, 0, std::move(truncated));
+  ControlRequest truncation;
+  truncation.kind = ControlRequest::Kind::kTruncate;
+  truncation.offset = size;
+  if (writer != nullptr) truncation.origin = {writer.get(), {0, process_of(fuse_req_ctx(request)->pid)}, false};
+  file_system.control(file, truncation, std::move(truncated));
 }
 
 }  // namespace

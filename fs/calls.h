@@ -37,7 +37,7 @@ struct ControlCall {
   ControlRequest request;
   FileSystem* file_system = nullptr;
   std::shared_ptr<File> file;
-  std::function<void(const Status&)> then;
+  std::function<void(const ControlRequest& request, const Status& status)> then;
 };
 
 }  // namespace fpfs

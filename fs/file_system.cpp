@@ -1,5 +1,7 @@
 #include "fs/file_system.h"
 
+#include "engine/base/log.h"
+
 namespace fpfs {
 namespace {
 
@@ -68,11 +70,17 @@ void FileSystem::run_later(std::chrono::milliseconds delay, std::function<void()
 
 void FileSystem::control(std::shared_ptr<File> file, ControlRequest::Kind kind, uint64_t offset, uint64_t length,
                          std::function<void(const Status&)> then) {
+  ControlRequest request;
+  request.kind = kind;
+  request.offset = offset;
+  request.length = length;
+  control(std::move(file), request,
+          [then = std::move(then)](const ControlRequest&, const Status& status) { then(status); });
+}
+
+void FileSystem::control(std::shared_ptr<File> file, const ControlRequest& wanted, ControlDone then) {
   ControlCall& call = control_calls_.take();
-  call.request = ControlRequest{};
-  call.request.kind = kind;
-  call.request.offset = offset;
-  call.request.length = length;
+  call.request = wanted;
   call.request.owner = &call;
   call.request.complete = [](ControlRequest& request, const Status& status) {
     ControlCall& done = *static_cast<ControlCall*>(request.owner);
@@ -81,7 +89,7 @@ void FileSystem::control(std::shared_ptr<File> file, ControlRequest::Kind kind, 
     auto callback = std::move(done.then);
     done.then = nullptr;
     std::shared_ptr<File> kept = std::move(done.file);
-    callback(status);
+    callback(request, status);
     callback = nullptr;
     kept = nullptr;
     file_system.control_calls_.give_back(done);
@@ -90,6 +98,15 @@ void FileSystem::control(std::shared_ptr<File> file, ControlRequest::Kind kind, 
   call.then = std::move(then);
   call.file = std::move(file);
   call.file->control(call.request);
+}
+
+void FileSystem::say_killed_is_unknown() {
+  if (killed_is_unknown_.exchange(true)) return;
+  log(LogLevel::kWarning,
+      "a process of another PID namespace closes a file that it was replacing: whether it was killed in the middle of "
+      "that cannot be seen from here, so its replacement is committed (killed_saver); run the mount where its "
+      "processes "
+      "have numbers");
 }
 
 void FileSystem::populate_buffers() {

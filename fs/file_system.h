@@ -30,7 +30,8 @@ class FileSystem {
  public:
   struct Settings {
     bool durable_at_close = true;
-    bool sync_writes = false;  // mount option sync
+    bool killed_keeps_old = true;  // killed_saver=keep_old
+    bool sync_writes = false;      // mount option sync
     // Reading moves access times, by the rules of the filesystem under tree/ (mount options noatime, nodiratime, ro).
     bool file_access_times = true;
     bool directory_access_times = true;
@@ -92,12 +93,17 @@ class FileSystem {
   // Makes the buffers' memory resident, in the background: for savers that do not wait for the drives, clearing pages
   // is a good part of the first save.
   void populate_buffers();
+  // A process was closing what it was replacing, and nobody can say whether it was killed. Said in the log once.
+  void say_killed_is_unknown();
   // Runs blocking work (syncing a directory) off the workers; counted as a request under way.
   void run_in_background(std::function<void()> task);
   void run_later(std::chrono::milliseconds delay, std::function<void()> task);
   // Starts a control request on `file`, kept open meanwhile. `then` runs once, maybe inside the call.
   void control(std::shared_ptr<File> file, ControlRequest::Kind kind, uint64_t offset, uint64_t length,
                std::function<void(const Status&)> then);
+  // The same with all that a request can say; `then` sees what it came to. Its Writer outlives that.
+  using ControlDone = std::function<void(const ControlRequest& request, const Status& status)>;
+  void control(std::shared_ptr<File> file, const ControlRequest& request, ControlDone then);
   // Requests that are answered later and hold no object of a pool.
   RequestCounter& others_under_way() { return others_under_way_; }
   // Waits until every request under way was answered. Workers must have ended.
@@ -122,6 +128,7 @@ class FileSystem {
   CallPool<ControlCall> control_calls_;
   RequestCounter others_under_way_;
   std::atomic<bool> ending_{false};
+  std::atomic<bool> killed_is_unknown_{false};
   std::atomic<bool> direct_mmap_{false};
   std::atomic<bool> cached_reads_{false};
   std::atomic<RingEntries*> ring_entries_{nullptr};

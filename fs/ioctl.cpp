@@ -172,21 +172,62 @@ void with_argument(fuse_req_t request, const void* in, size_t in_size, Run run) 
   run(*argument);
 }
 
+// Root, or who mounted it.
+bool is_owner(fuse_req_t request) {
+  const uid_t user = fuse_req_ctx(request)->uid;
+  return user == 0 || user == ::geteuid();
+}
+
+// As seen in the mount: messages of the engine name the index of a file, below tree/.
+std::string path_in_mount(const Array& array, const std::string& path) {
+  const std::string tree = array.metadata_path() + "/tree";
+  return path.starts_with(tree + "/") ? path.substr(tree.size()) : path;
+}
+
+void reply_synced(fuse_req_t request, const Status& status, const std::vector<std::string>& left_alone) {
+  if (!status.is_ok()) return reply_status(request, status);
+  const Array& array = file_system_of(request).store().array();
+  IoctlSync answer;
+  answer.left_alone = static_cast<uint32_t>(left_alone.size());
+  size_t used = 0;
+  for (const std::string& path : left_alone) {
+    const std::string shown = path_in_mount(array, path);
+    if (sizeof answer.paths - used <= shown.size()) break;
+    std::memcpy(answer.paths + used, shown.c_str(), shown.size() + 1);
+    used += shown.size() + 1;
+  }
+  fuse_reply_ioctl(request, 0, &answer, sizeof answer);
+}
+
 void sync_all(fuse_req_t request, fuse_ino_t node) {
-  if (node != InodeTable::kRootNode) {
-    fuse_reply_err(request, ENOTTY);
+  if (node != InodeTable::kRootNode || !is_owner(request)) {
+    fuse_reply_err(request, node != InodeTable::kRootNode ? ENOTTY : EPERM);
     return;
   }
   FileSystem& file_system = file_system_of(request);
   file_system.others_under_way().begin();
-  file_system.store().sync_all([request, &file_system](const Status& status) {
-    if (status.is_ok()) {
-      fuse_reply_ioctl(request, 0, nullptr, 0);
-    } else {
-      reply_status(request, status);
-    }
-    file_system.others_under_way().end();
-  });
+  constexpr auto kUnfinished = ControlRequest::Unfinished::kTricklesCommitted;
+  file_system.store().commit_all(ControlRequest::Kind::kCommit, kUnfinished,
+                                 [request, &file_system](const Store::CommitOutcome& outcome) {
+                                   reply_synced(request, outcome.status, outcome.unfinished);
+                                   file_system.others_under_way().end();
+                                 });
+}
+
+void sync_file(fuse_req_t request, const OpenFile& open) {
+  if (!open.may_write() && !is_owner(request)) {
+    fuse_reply_err(request, EPERM);
+    return;
+  }
+  ControlRequest commit;
+  commit.kind = ControlRequest::Kind::kCommit;
+  commit.unfinished = ControlRequest::Unfinished::kTricklesCommitted;
+  file_system_of(request).control(open.file, commit,
+                                  [request, file = open.file](const ControlRequest& done, const Status& status) {
+                                    std::vector<std::string> left_alone;
+                                    if (done.was_left_alone) left_alone.push_back(file->path());
+                                    reply_synced(request, status, left_alone);
+                                  });
 }
 
 Status run_scrub_command(Scrub& scrub, const IoctlScrub& question) {
@@ -207,8 +248,7 @@ Status run_scrub_command(Scrub& scrub, const IoctlScrub& question) {
 // Off the workers: pausing waits for the chunks in flight.
 void scrub(fuse_req_t request, fuse_ino_t node, const IoctlScrub& question) {
   FileSystem& file_system = file_system_of(request);
-  const uid_t user = fuse_req_ctx(request)->uid;
-  if (node != InodeTable::kRootNode || (user != 0 && user != ::geteuid())) {
+  if (node != InodeTable::kRootNode || !is_owner(request)) {
     fuse_reply_err(request, node != InodeTable::kRootNode ? ENOTTY : EPERM);
     return;
   }
@@ -227,7 +267,8 @@ void scrub(fuse_req_t request, fuse_ino_t node, const IoctlScrub& question) {
 void ioctl(fuse_req_t request, fuse_ino_t node, unsigned command, void*, fuse_file_info* info, unsigned flags,
            const void* in, size_t in_size, size_t) noexcept {
   if ((flags & FUSE_IOCTL_DIR) != 0) {
-    if (command == FPFS_IOC_SYNC_ALL) return sync_all(request, node);
+    if (command == FPFS_IOC_SYNC)
+      return with_argument<IoctlSync>(request, in, in_size, [&](IoctlSync&) { sync_all(request, node); });
     if (command == FPFS_IOC_SCRUB)
       return with_argument<IoctlScrub>(request, in, in_size, [&](IoctlScrub& a) { scrub(request, node, a); });
     fuse_reply_err(request, ENOTTY);
@@ -240,6 +281,9 @@ void ioctl(fuse_req_t request, fuse_ino_t node, unsigned command, void*, fuse_fi
     case FPFS_IOC_OBJECT_PATH:
       return with_argument<IoctlObjectPath>(request, in, in_size,
                                             [&](IoctlObjectPath& a) { object_path(request, file, a); });
+    case FPFS_IOC_SYNC:
+      return with_argument<IoctlSync>(request, in, in_size,
+                                      [&](IoctlSync&) { sync_file(request, OpenHandles::file(info->fh)); });
     case FPFS_IOC_VERIFY:
       return with_argument<IoctlVerify>(request, in, in_size, [&](IoctlVerify& a) { verify(request, file, a); });
     default:

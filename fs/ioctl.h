@@ -99,13 +99,29 @@ struct IoctlScrub {
 };
 static_assert(sizeof(IoctlScrub) == 568);
 
+// --- FPFS_IOC_SYNC: waits until a file, or (on the root directory of the mount) every file and every name, is durable.
+// What somebody is in the middle of writing is left alone: a save is ended by its writer's close, or fsync. EPERM for
+// anyone but root and the daemon's own user, unless it is a file that is open for writing.
+// --------------------------------------------------------------------------------------------------------------------
+
+struct IoctlSync {
+  static constexpr uint32_t kVersion = 1;
+
+  uint32_t version = kVersion;
+  uint32_t left_alone = 0;  // out: so many files are being written
+  uint64_t reserved[2] = {};
+  char paths[8192] =
+      {};  // out: theirs, below the mount point ("/run7/x.pt"), each with a NUL behind it; as many as fit
+};
+static_assert(sizeof(IoctlSync) == 24 + 8192);
+
 }  // namespace fpfs
 
 // NOLINTBEGIN(cppcoreguidelines-macro-usage): request numbers are macros wherever ioctls are
 #define FPFS_IOC_EXTENTS _IOWR(0xF5, 1, struct ::fpfs::IoctlExtents)
 #define FPFS_IOC_OBJECT_PATH _IOWR(0xF5, 2, struct ::fpfs::IoctlObjectPath)
 #define FPFS_IOC_VERIFY _IOWR(0xF5, 3, struct ::fpfs::IoctlVerify)
-// On the root directory of the mount: returns when every file and every name is durable, or with the first error.
-#define FPFS_IOC_SYNC_ALL _IO(0xF5, 4)
+// 4 was a sync of everything that did not say what it left alone.
 #define FPFS_IOC_SCRUB _IOWR(0xF5, 5, struct ::fpfs::IoctlScrub)
+#define FPFS_IOC_SYNC _IOWR(0xF5, 6, struct ::fpfs::IoctlSync)
 // NOLINTEND

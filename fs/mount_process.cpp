@@ -133,6 +133,7 @@ Status MountProcess::start() {
   FPFS_ASSIGN_OR_RETURN(const struct stat root, store_->attributes(store_->root()));
   FileSystem::Settings settings;
   settings.durable_at_close = options_.store.durable == StoreOptions::Durable::kClose;
+  settings.killed_keeps_old = options_.killed_keeps_old;
   settings.sync_writes = options_.sync_writes;
   settings.file_access_times = options_.access_times && !options_.store.array.read_only;
   settings.directory_access_times = settings.file_access_times && options_.directory_access_times;
@@ -186,13 +187,14 @@ void MountProcess::wait_for_end() {
   }
 }
 
-// Waits until every open file is committed; failures are logged.
-void MountProcess::commit_all(ControlRequest::Kind kind) {
+// Waits until every file that nobody is in the middle of writing is committed; failures are logged.
+void MountProcess::commit_finished() {
   std::mutex mutex;
   std::condition_variable done_changed;
   bool done = false;
-  store_->commit_all(kind, [&](const Status& status) {
-    if (!status.is_ok()) log(LogLevel::kError, "{}", status.message());
+  constexpr auto kUnfinished = ControlRequest::Unfinished::kTricklesCommitted;
+  store_->commit_all(ControlRequest::Kind::kClose, kUnfinished, [&](const Store::CommitOutcome& outcome) {
+    if (!outcome.status.is_ok()) log(LogLevel::kError, "{}", outcome.status.message());
     std::lock_guard<std::mutex> lock(mutex);
     done = true;
     done_changed.notify_all();
@@ -201,11 +203,12 @@ void MountProcess::commit_all(ControlRequest::Kind kind) {
   done_changed.wait(lock, [&done] { return done; });
 }
 
-// Commits, detaches the mount, and gives the processes that still have files open a bounded time to close them.
+// Commits what is finished, detaches the mount, and gives the processes that still have files open a bounded time to
+// close them.
 void MountProcess::end_by_signal(int signal) {
-  log(LogLevel::kInfo, "signal {}: committing everything and unmounting {}", signal, options_.mount_point);
+  log(LogLevel::kInfo, "signal {}: committing what was closed and unmounting {}", signal, options_.mount_point);
   begin_to_end();
-  commit_all(ControlRequest::Kind::kCommit);
+  commit_finished();
 
   Status detached = detach_mount(options_.mount_point);
   if (!detached.is_ok()) log(LogLevel::kError, "{}", detached.message());
@@ -225,9 +228,8 @@ Status MountProcess::close() {
   begin_to_end();
   if (channel_ != nullptr) {
     const bool all_came_back = channel_->join();
-    // Files that processes still had open are closed for them, while they are known.
     if (!all_came_back) {
-      if (!store_->read_only()) commit_all(ControlRequest::Kind::kClose);
+      if (!store_->read_only()) commit_finished();
       leave("threads are caught in calls to it");
     }
     file_system_->scrub().stop();
@@ -236,7 +238,6 @@ Status MountProcess::close() {
       const MutexLock lock(channel_mutex_);
       channel_ = nullptr;
     }
-    if (!store_->read_only()) commit_all(ControlRequest::Kind::kClose);
   }
   stage_began_ns_ = StallWatch::monotonic_ns();
   committed_ = true;

@@ -37,7 +37,7 @@ class MountProcess {
   Status serve(Launcher& launcher);
   Status close();
   void wait_for_end();
-  void commit_all(ControlRequest::Kind kind);
+  void commit_finished();
   void end_by_signal(int signal);
   void begin_to_end();
   // On the watch's thread, while a drive hangs.

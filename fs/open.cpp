@@ -9,18 +9,51 @@
 #include "fs/creation.h"
 #include "fs/operations.h"
 #include "fs/privileges.h"
+#include "fs/process.h"
 #include "fs/reply.h"
 
 namespace fpfs::operations {
 namespace {
 
+// O_TRUNC changes the file also through a descriptor that is for reading.
 bool may_write(const fuse_file_info& info) {
-  return (info.flags & O_ACCMODE) != O_RDONLY;
+  return (info.flags & O_ACCMODE) != O_RDONLY || (info.flags & O_TRUNC) != 0;
 }
 
-// A shared mapping that can change the file needs a handle like this.
-bool may_map_for_writing(const fuse_file_info& info) {
-  return (info.flags & O_ACCMODE) == O_RDWR;
+// For what is about to be opened; null for a reader.
+std::shared_ptr<Writer> make_writer(fuse_req_t request, File& file, const fuse_file_info& info, bool is_new) {
+  if (!may_write(info)) return nullptr;
+  Writer::Description description;
+  description.opener.process = process_of(fuse_req_ctx(request)->pid);
+  // A shared mapping that can change the file needs a handle like this.
+  description.may_map = (info.flags & O_ACCMODE) == O_RDWR;
+  description.appends = (info.flags & O_APPEND) != 0;
+  description.is_new = is_new;
+  auto writer = std::make_shared<Writer>(description);
+  file.attach(*writer);
+  return writer;
+}
+
+// After the last request that came through it was answered. What it leaves unfinished is committed: pages of a mapping
+// that outlived its descriptors; nobody is left to be told of a failure, except the log. `killed`: its opener was,
+// before it knew.
+void end_writer(FileSystem& file_system, const std::shared_ptr<File>& file, const std::shared_ptr<Writer>& writer,
+                bool killed) {
+  if (writer == nullptr) return;
+  ControlRequest request;
+  request.kind = ControlRequest::Kind::kClose;
+  if (killed && file->is_replacing() && file_system.settings().killed_keeps_old) {
+    request.origin = {writer.get(), writer->description().opener, false};
+    request.killed = true;
+    return file_system.control(file, request, [file, writer](const ControlRequest&, const Status& status) {
+      log_fault(status);
+      (void)file->detach(*writer);
+    });
+  }
+  if (!file->detach(*writer)) return;
+  if (!file_system.settings().durable_at_close) return file->closed_by_writer();
+  request.unfinished = ControlRequest::Unfinished::kLeftAlone;
+  file_system.control(file, request, [](const ControlRequest&, const Status& status) { log_fault(status); });
 }
 
 // Who only writes goes past the page cache: one copy, and no pages that the training job would have to make room for.
@@ -39,10 +72,10 @@ void choose_caching(const FileSystem& file_system, const OpenFile& open, bool ke
   if (open.inode->mappers.load() > 0)
     info.direct_io = false;
   else
-    info.direct_io = open.may_write || !file_system.cached_reads();
+    info.direct_io = open.may_write() || !file_system.cached_reads();
   info.keep_cache = keep_pages;
   // A reader's close has nothing to report, so it need not wait for an answer.
-  info.noflush = !open.may_write;
+  info.noflush = !open.may_write();
 }
 
 // Whether the pages that the kernel still has are of the content that this opener is to see. They are when nobody could
@@ -51,7 +84,7 @@ void choose_caching(const FileSystem& file_system, const OpenFile& open, bool ke
 // opposite order, so one of the two sees the other.
 bool may_keep_pages(const FileSystem& file_system, const OpenFile& open) {
   Inode& inode = *open.inode;
-  if (open.may_write) {
+  if (open.may_write()) {
     inode.cached_commit.store(0);
     return false;
   }
@@ -62,41 +95,61 @@ bool may_keep_pages(const FileSystem& file_system, const OpenFile& open) {
   return false;
 }
 
-void reply_opened(fuse_req_t request, std::shared_ptr<File> file, Inode& inode, fuse_file_info info) {
-  FileSystem& file_system = file_system_of(request);
-  OpenFile& open = file_system.handles().add(std::move(file), inode, may_write(info), may_map_for_writing(info));
-  if ((info.flags & O_TRUNC) != 0) open.changes.fetch_add(1);
-  choose_caching(file_system, open, may_keep_pages(file_system, open), info);
-  info.fh = OpenHandles::handle(open);
-  if (fuse_reply_open(request, &info) != 0) file_system.handles().remove(open);
+// A file that is open for somebody who is about to be told. Its writer is attached.
+struct Opened {
+  std::shared_ptr<File> file;
+  std::shared_ptr<Writer> writer;
+};
+
+// The answer did not reach the opener, who was killed.
+void remove_unanswered(FileSystem& file_system, OpenFile& open) {
+  end_writer(file_system, open.file, open.writer, true);
+  file_system.handles().remove(open);
 }
 
-void reply_created(fuse_req_t request, std::shared_ptr<File> file, const Store::Node& node, fuse_file_info info,
+void reply_opened(fuse_req_t request, Opened opened, Inode& inode, fuse_file_info info) {
+  FileSystem& file_system = file_system_of(request);
+  OpenFile& open = file_system.handles().add(std::move(opened.file), inode, std::move(opened.writer));
+  choose_caching(file_system, open, may_keep_pages(file_system, open), info);
+  info.fh = OpenHandles::handle(open);
+  if (fuse_reply_open(request, &info) != 0) remove_unanswered(file_system, open);
+}
+
+void reply_created(fuse_req_t request, Opened opened, const Store::Node& node, fuse_file_info info,
                    std::unique_ptr<Store::Removed> unnamed = nullptr) {
   FileSystem& file_system = file_system_of(request);
   Result<fuse_entry_param> entry = make_entry(file_system, node);
-  if (!entry.is_ok()) return reply_status(request, entry.status());
+  if (!entry.is_ok()) {
+    end_writer(file_system, opened.file, opened.writer, false);
+    return reply_status(request, entry.status());
+  }
   if (unnamed != nullptr) file_system.inodes().keep(node.attributes.st_ino, std::move(unnamed));
-  OpenFile& open = file_system.handles().add(std::move(file), file_system.inodes().get(entry->ino), may_write(info),
-                                             may_map_for_writing(info));
-  open.changes.fetch_add(1);
+  OpenFile& open =
+      file_system.handles().add(std::move(opened.file), file_system.inodes().get(entry->ino), std::move(opened.writer));
   choose_caching(file_system, open, may_keep_pages(file_system, open), info);
   info.fh = OpenHandles::handle(open);
   if (fuse_reply_create(request, &*entry, &info) != 0) {
-    file_system.handles().remove(open);
+    remove_unanswered(file_system, open);
     file_system.inodes().forget(entry->ino, 1);
   }
 }
 
 // O_TRUNC: the content goes, and with it the times move, also when there was none. `then` gets the outcome.
-void truncate_opened(FileSystem& file_system, const std::shared_ptr<File>& file, Handle node,
+void truncate_opened(FileSystem& file_system, const Opened& opened, Handle node,
                      std::function<void(const Status&)> then) {
+  const std::shared_ptr<File>& file = opened.file;
   const bool was_empty = file->size() == 0;
-  auto truncated = [&file_system, node, was_empty, then = std::move(then)](const Status& status) {
+  auto truncated = [&file_system, opened, node, was_empty, then = std::move(then)](const ControlRequest&,
+                                                                                   const Status& status) {
     constexpr struct timespec kTimes[2] = {{0, UTIME_OMIT}, {0, UTIME_NOW}};
-    then(status.is_ok() && was_empty ? file_system.store().set_times(node, kTimes) : status);
+    const Status outcome = status.is_ok() && was_empty ? file_system.store().set_times(node, kTimes) : status;
+    if (!outcome.is_ok()) (void)opened.file->detach(*opened.writer);
+    then(outcome);
   };
-  file_system.control(file, ControlRequest::Kind::kTruncate, 0, 0, std::move(truncated));
+  ControlRequest request;
+  request.kind = ControlRequest::Kind::kTruncate;
+  request.origin = {opened.writer.get(), opened.writer->description().opener, false};
+  file_system.control(file, request, std::move(truncated));
 }
 
 // Somebody made the name since the kernel looked: opens what is there, as open(2) with O_CREAT does.
@@ -110,13 +163,14 @@ void open_existing(fuse_req_t request, const Inode& parent, const char* name, co
     file_system.storage().close(node->handle);
     return reply_status(request, file.status());
   }
-  if (!truncates) return reply_created(request, std::move(*file), *node, info);
-  auto truncated = [request, node = *node, info, opened = *file](const Status& status) {
+  const Opened opened{*file, make_writer(request, **file, info, false)};
+  if (!truncates) return reply_created(request, opened, *node, info);
+  auto truncated = [request, node = *node, info, opened](const Status& status) {
     if (status.is_ok()) return reply_created(request, opened, node, info);
     file_system_of(request).storage().close(node.handle);
     reply_status(request, status);
   };
-  truncate_opened(file_system, *file, node->handle, std::move(truncated));
+  truncate_opened(file_system, opened, node->handle, std::move(truncated));
 }
 
 // A file whose writer failed shows its last committed content once the writer's handle is gone, which the kernel sends
@@ -156,15 +210,16 @@ void open_node(Opening opening) {
   if (!file.is_ok()) return reply_status(request, file.status());
   if (looks_again(opening, **file)) return file_system.run_later(kBetweenLooks, [opening] { open_node(opening); });
   if ((*file)->error().is_ok()) correct_size(file_system, inode);
-  if (!truncates) return reply_opened(request, std::move(*file), inode, info);
+  if (!truncates) return reply_opened(request, {*file, make_writer(request, **file, info, false)}, inode, info);
 
   Status status = drop_privileges(file_system, request, inode, kill_set_id);
   if (!status.is_ok()) return reply_status(request, status);
-  auto truncated = [opening, opened = *file](const Status& result) {
+  const Opened opened{*file, make_writer(request, **file, info, false)};
+  auto truncated = [opening, opened](const Status& result) {
     if (!result.is_ok()) return reply_status(opening.request, result);
     reply_opened(opening.request, opened, opening.inode, opening.info);
   };
-  truncate_opened(file_system, *file, inode.handle, std::move(truncated));
+  truncate_opened(file_system, opened, inode.handle, std::move(truncated));
 }
 
 }  // namespace
@@ -193,26 +248,18 @@ void create(fuse_req_t request, fuse_ino_t parent, const char* name, mode_t mode
     file_system.storage().close(created->node.handle);
     return reply_status(request, removed.is_ok() ? status : removed);
   }
-  reply_created(request, std::move(created->file), created->node, *info, std::move(created->unnamed));
+  Opened opened{created->file, make_writer(request, *created->file, *info, true)};
+  reply_created(request, std::move(opened), created->node, *info, std::move(created->unnamed));
 }
 
 void release(fuse_req_t request, fuse_ino_t, fuse_file_info* info) noexcept {
   FileSystem& file_system = file_system_of(request);
   OpenFile& open = OpenHandles::file(info->fh);
-  // Usually flush has committed everything. What came after it through this handle (pages of a shared mapping that
-  // outlived its descriptor) is committed now; nobody is left to be told of a failure, except the log. What came
-  // through other handles is not this one's business: the kernel sends a release after close(2) has returned, when
-  // another opener may already have truncated the file to write it anew, and an empty file must not replace the old
-  // content.
-  if (open.has_unflushed()) {
-    std::shared_ptr<File> file = open.file;
-    if (!file_system.settings().durable_at_close) {
-      file->closed_by_writer();
-    } else if (file->is_dirty() && file->error().is_ok()) {
-      file_system.control(std::move(file), ControlRequest::Kind::kClose, 0, 0, log_fault);
-    }
-  }
-  const bool failed = open.may_write && !open.file->error().is_ok();
+  const bool failed = open.may_write() && !open.file->error().is_ok();
+  // Usually its closes have committed everything. What came through other handles is not this one's business: the
+  // kernel sends a release after close(2) has returned, when another opener may already have truncated the file to
+  // write it anew, and an empty file must not replace the old content.
+  end_writer(file_system, open.file, open.writer, false);
   Inode& inode = *open.inode;
   if (failed) inode.given_up.fetch_add(1);
   file_system.handles().remove(open);

@@ -2,15 +2,14 @@
 
 namespace fpfs {
 
-OpenFile& OpenHandles::add(std::shared_ptr<File> file, Inode& inode, bool may_write, bool may_map) {
+OpenFile& OpenHandles::add(std::shared_ptr<File> file, Inode& inode, std::shared_ptr<Writer> writer) {
   auto open = std::make_unique<OpenFile>();
   open->file = std::move(file);
   open->inode = &inode;
-  open->may_write = may_write;
-  open->may_map = may_map;
+  open->writer = std::move(writer);
   inode.opens.fetch_add(1, std::memory_order_relaxed);
-  if (may_write) inode.writers.fetch_add(1);
-  if (may_map) inode.mappers.fetch_add(1);
+  if (open->may_write()) inode.writers.fetch_add(1);
+  if (open->may_map()) inode.mappers.fetch_add(1);
   OpenFile& result = *open;
   MutexLock lock(mutex_);
   files_.emplace(&result, std::move(open));
@@ -19,8 +18,8 @@ OpenFile& OpenHandles::add(std::shared_ptr<File> file, Inode& inode, bool may_wr
 
 void OpenHandles::remove(OpenFile& open) {
   open.inode->opens.fetch_sub(1, std::memory_order_relaxed);
-  if (open.may_write) open.inode->writers.fetch_sub(1, std::memory_order_relaxed);
-  if (open.may_map) open.inode->mappers.fetch_sub(1, std::memory_order_relaxed);
+  if (open.may_write()) open.inode->writers.fetch_sub(1, std::memory_order_relaxed);
+  if (open.may_map()) open.inode->mappers.fetch_sub(1, std::memory_order_relaxed);
   std::unique_ptr<OpenFile> gone;  // destroyed after the lock: the last reference to a File may go with it
   MutexLock lock(mutex_);
   auto entry = files_.find(&open);
@@ -55,6 +54,8 @@ void OpenHandles::clear() {
   MutexLock lock(mutex_);
   files.swap(files_);
   directories.swap(directories_);
+  for (const auto& [address, open] : files)
+    if (open->may_write()) open->file->cut_off(*open->writer);
 }
 
 }  // namespace fpfs

@@ -19,17 +19,14 @@
 
 namespace fpfs {
 
+// Of one open file description: it has no copies, however many descriptors there are.
 struct OpenFile {
   std::shared_ptr<File> file;
   Inode* inode = nullptr;
-  bool may_write = false;
-  bool may_map = false;  // shared and writable
-  // Changes made through this handle, and how many of them a commit at a close has covered. A close commits the file
-  // only when there are others: what other handles are in the middle of writing is committed when they are closed, not
-  // by whoever closes meanwhile.
-  std::atomic<uint64_t> changes{0}, flushed{0};
-  bool has_unflushed() const { return changes.load() != flushed.load(); }
-  ReadCursor cursor;  // guarded by the file
+  std::shared_ptr<Writer> writer;  // null: opened for reading
+  bool may_write() const { return writer != nullptr; }
+  bool may_map() const { return may_write() && writer->description().may_map; }  // shared and writable
+  ReadCursor cursor;                                                             // guarded by the file
   std::atomic<uint64_t> bytes_read{0}, bytes_written{0};
 };
 
@@ -43,7 +40,9 @@ struct OpenDirectory {
 
 class OpenHandles {
  public:
-  OpenFile& add(std::shared_ptr<File> file, Inode& inode, bool may_write, bool may_map);
+  // `writer`: attached to the file; null for a reader.
+  OpenFile& add(std::shared_ptr<File> file, Inode& inode, std::shared_ptr<Writer> writer);
+  // Its writer was detached.
   void remove(OpenFile& open);
   OpenDirectory& add_directory();
   void remove(OpenDirectory& open);

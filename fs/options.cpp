@@ -63,6 +63,21 @@ Status parse_durable(const Value& value, StoreOptions::Durable& out) {
   return Status::ok();
 }
 
+Status parse_killed_saver(const Value& value, bool& keeps_old) {
+  if (value != "keep_old" && value != "commit")
+    return usage_error("option killed_saver is '" + value.value_or("") + "'; it must be keep_old or commit");
+  keeps_old = value == "keep_old";
+  return Status::ok();
+}
+
+// Whole seconds, 0 .. a day, kept in milliseconds.
+Status parse_seconds(const std::string& name, const Value& value, unsigned& out_ms) {
+  unsigned seconds = 0;
+  FPFS_RETURN_IF_ERROR(parse_number(name, value, 0, 86400, seconds));
+  out_ms = seconds * 1000;
+  return Status::ok();
+}
+
 Status parse_buffer_memory(const Value& value, uint64_t& out) {
   Result<uint64_t> bytes = parse_size(value.value_or(""));
   // The lower limit is the smallest pool at the smallest chunk size; the store checks against its own chunk size.
@@ -131,10 +146,18 @@ const std::vector<Option>& own_options() {
        flag(&MountOptions::io_uring)},
       {"io_timeout", "SECONDS", "give up on a member that does not answer for so long, 0: never (default 120)",
        [](MountOptions& o, const std::string& name, const Value& v) {
-         unsigned seconds = 0;
-         FPFS_RETURN_IF_ERROR(parse_number(name, v, 0, 86400, seconds));
-         o.store.io_timeout_ms = seconds * 1000;
-         return Status::ok();
+         return parse_seconds(name, v, o.store.io_timeout_ms);
+       }},
+      {"killed_saver", "keep_old|commit",
+       "when a signal kills who is replacing a file: keep the old content (default), or commit what there is",
+       [](MountOptions& o, const std::string&, const Value& v) { return parse_killed_saver(v, o.killed_keeps_old); }},
+      {"commit_interval", "SECONDS", "commit a log that stays open so often, 0: not (default 30)",
+       [](MountOptions& o, const std::string& name, const Value& v) {
+         return parse_seconds(name, v, o.store.commit_interval_ms);
+       }},
+      {"commit_idle", "SECONDS", "and when nothing was written to it for so long, 0: not (default 5)",
+       [](MountOptions& o, const std::string& name, const Value& v) {
+         return parse_seconds(name, v, o.store.commit_idle_ms);
        }},
       {"read_ahead", "N", "chunks read ahead of a sequential reader, 0 to 1024 (0: by the number of members)",
        [](MountOptions& o, const std::string& name, const Value& v) {

@@ -28,6 +28,8 @@ struct MountOptions {
   // Workers that read requests, 1 .. 256; 0: max(4, 2 * cores). Each request is handled without waiting for a drive, so
   // more threads help only many-client loads.
   unsigned threads = 0;
+  // killed_saver=keep_old: what a process that a signal killed was replacing keeps its content of before.
+  bool killed_keeps_old = true;
   bool io_uring = false;  // requests come through io_uring where the kernel offers it
   StoreOptions store;
   LogLevel log_level = LogLevel::kInfo;

@@ -45,7 +45,7 @@ void read(fuse_req_t request, fuse_ino_t, size_t size, off_t offset, fuse_file_i
   call.request.cursor = &open.cursor;
   // What the kernel keeps need not stay here as well. A short stay keeps the buffers that a load goes through few: warm
   // in the processor's cache, and the pool's other memory untouched.
-  call.request.reader_caches = !open.may_write && file_system.cached_reads() && (info->flags & O_DIRECT) == 0;
+  call.request.reader_caches = !open.may_write() && file_system.cached_reads() && (info->flags & O_DIRECT) == 0;
   call.request.complete = read_done;
   call.request.owner = &call;
   // The handle may be released as soon as the answer is out, while File::read() is still returning.

@@ -9,6 +9,7 @@
 
 #include "fs/operations.h"
 #include "fs/privileges.h"
+#include "fs/process.h"
 #include "fs/reply.h"
 
 namespace fpfs::operations {
@@ -20,6 +21,8 @@ constexpr unsigned kLooksMax = 2000;  // other writers may keep something in fli
 struct Allocation {
   fuse_req_t request;
   std::shared_ptr<File> file;
+  std::shared_ptr<Writer> writer;
+  Actor caller;
   uint64_t offset, length;
   bool keep_size;
 };
@@ -37,24 +40,33 @@ void reserve(const Allocation& call, std::function<void(const Status&)> then, bo
   });
 }
 
-void extend_then_reply(fuse_req_t request, const std::shared_ptr<File>& file, uint64_t end) {
-  if (end <= file->size()) {
-    fuse_reply_err(request, 0);
-    return;
-  }
-  file_system_of(request).control(file, ControlRequest::Kind::kTruncate, end, 0,
-                                  [request](const Status& status) { reply_status(request, status); });
+void change(const Allocation& call, ControlRequest::Kind kind, uint64_t offset, uint64_t length,
+            std::function<void(const Status&)> then) {
+  ControlRequest request;
+  request.kind = kind;
+  request.offset = offset;
+  request.length = length;
+  request.origin = {call.writer.get(), call.caller, false};
+  file_system_of(call.request)
+      .control(call.file, request,
+               [then = std::move(then)](const ControlRequest&, const Status& status) { then(status); });
+}
+
+void extend_then_reply(const Allocation& call) {
+  const uint64_t end = call.offset + call.length;
+  const auto reply = [request = call.request](const Status& status) { reply_status(request, status); };
+  if (end <= call.file->size()) return reply(Status::ok());
+  change(call, ControlRequest::Kind::kTruncate, end, 0, reply);
 }
 
 void punch(const Allocation& call, std::function<void(const Status&)> then) {
-  file_system_of(call.request)
-      .control(call.file, ControlRequest::Kind::kPunchHole, call.offset, call.length, std::move(then));
+  change(call, ControlRequest::Kind::kPunchHole, call.offset, call.length, std::move(then));
 }
 
 void allocate(const Allocation& call) {
   reserve(call, [call](const Status& status) {
     if (!status.is_ok() || call.keep_size) return reply_status(call.request, status);
-    extend_then_reply(call.request, call.file, call.offset + call.length);
+    extend_then_reply(call);
   });
 }
 
@@ -75,7 +87,6 @@ void fallocate(fuse_req_t request, fuse_ino_t node, int mode, off_t offset, off_
                fuse_file_info* info) noexcept {
   FileSystem& file_system = file_system_of(request);
   OpenFile& open = OpenHandles::file(info->fh);
-  open.changes.fetch_add(1);
   const bool keep_size = (mode & FALLOC_FL_KEEP_SIZE) != 0;
   const int kind = mode & ~FALLOC_FL_KEEP_SIZE;
   if (kind != 0 && kind != FALLOC_FL_ZERO_RANGE && !(kind == FALLOC_FL_PUNCH_HOLE && keep_size)) {
@@ -85,7 +96,9 @@ void fallocate(fuse_req_t request, fuse_ino_t node, int mode, off_t offset, off_
   const Status status =
       drop_privileges(file_system, request, file_system.inodes().get(node), !may_keep_set_id(request));
   if (!status.is_ok()) return reply_status(request, status);
-  const Allocation call{request, open.file, static_cast<uint64_t>(offset), static_cast<uint64_t>(length), keep_size};
+  const Actor caller{0, process_of(fuse_req_ctx(request)->pid)};
+  const Allocation call{
+      request, open.file, open.writer, caller, static_cast<uint64_t>(offset), static_cast<uint64_t>(length), keep_size};
   if (kind == FALLOC_FL_PUNCH_HOLE)
     return punch(call, [request](const Status& punched) { reply_status(request, punched); });
   if (kind == FALLOC_FL_ZERO_RANGE) return zero(call);

@@ -98,7 +98,7 @@ struct OpenEntry {
 json open_files_report(FileSystem& file_system, uint64_t& omitted) {
   std::vector<OpenEntry> entries;
   file_system.handles().for_each_file([&entries](const OpenFile& open) {
-    entries.push_back({open.file, open.may_write, open.bytes_read.load(std::memory_order_relaxed),
+    entries.push_back({open.file, open.may_write(), open.bytes_read.load(std::memory_order_relaxed),
                        open.bytes_written.load(std::memory_order_relaxed)});
   });
   std::sort(entries.begin(), entries.end(), [](const OpenEntry& a, const OpenEntry& b) {

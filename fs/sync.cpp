@@ -1,29 +1,47 @@
 // flush (every close of a descriptor), fsync, fsyncdir: where durability is promised and failures are told.
 #include "fs/operations.h"
+
+#include "engine/base/log.h"
+#include "fs/process.h"
 #include "fs/reply.h"
 
 namespace fpfs::operations {
+namespace {
+
+// Whether a half-written replacement is to be given up. Where the caller has no number the kernel cannot be asked.
+bool is_killed_saver(fuse_req_t request, const OpenFile& open) {
+  FileSystem& file_system = file_system_of(request);
+  if (!file_system.settings().killed_keeps_old || !open.file->is_replacing()) return false;
+  const std::optional<bool> dying = is_dying_of_signal(fuse_req_ctx(request)->pid);
+  if (!dying) file_system.say_killed_is_unknown();
+  return dying.value_or(false);
+}
+
+}  // namespace
+
+// Called for each close of a descriptor of the handle, by whatever process (dup, fork, exec), maybe at the same time:
+// each waits until what it ends is durable (engine/file/writer.h). Pages of a mapping may still come; see release.
 void flush(fuse_req_t request, fuse_ino_t, fuse_file_info* info) noexcept {
+  FileSystem& file_system = file_system_of(request);
   OpenFile& open = OpenHandles::file(info->fh);
-  if (!open.may_write) {
+  if (!open.may_write()) {
     fuse_reply_err(request, 0);
     return;
   }
-  // Also called when another descriptor of the handle is closed (dup, fork), maybe at the same time: each waits until
-  // what it covers is durable. Pages of a mapping may still come; see release.
-  if (!open.has_unflushed()) return reply_status(request, open.file->error());
-  const uint64_t covered = open.changes.load();
-  if (!file_system_of(request).settings().durable_at_close) {
-    open.file->closed_by_writer();
-    open.flushed.store(covered);
+  ControlRequest close;
+  close.kind = ControlRequest::Kind::kClose;
+  close.origin = {open.writer.get(), {info->lock_owner, process_of(fuse_req_ctx(request)->pid)}, false};
+  close.killed = is_killed_saver(request, open);
+  if (!file_system.settings().durable_at_close && !close.killed) {
+    open.file->closed_by_writer(close.origin);
     return reply_status(request, open.file->error());
   }
   FileSystem::note_change(*open.inode);
-  file_system_of(request).control(open.file, ControlRequest::Kind::kClose, 0, 0,
-                                  [request, &open, covered](const Status& status) {
-                                    if (status.is_ok()) open.flushed.store(covered);
-                                    reply_status(request, status);
-                                  });
+  file_system.control(open.file, close, [request, &open](const ControlRequest& done, const Status& status) {
+    // What readers have of the half must go before they look again.
+    if (done.was_given_up) open.inode->given_up.fetch_add(1);
+    reply_status(request, status);
+  });
 }
 
 // Also with data_only: the size and the extents are what makes data reachable, and they are the whole commit.

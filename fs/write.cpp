@@ -9,6 +9,7 @@
 #include "fs/channel.h"
 #include "fs/operations.h"
 #include "fs/privileges.h"
+#include "fs/process.h"
 #include "fs/reply.h"
 
 namespace fpfs::operations {
@@ -46,6 +47,13 @@ void write_done(WriteRequest& engine_request, const Status& status) {
   if (payload != nullptr) payload->home->give_back(*payload);
 }
 
+// A write past the page cache names the descriptor table it came by. A page of a mapping has nobody's name, although it
+// may carry somebody's number.
+Actor writer_of(fuse_req_t request, const fuse_file_info& info) {
+  if (info.lock_owner != 0 || info.writepage != 0) return {info.lock_owner, 0};
+  return {0, process_of(fuse_req_ctx(request)->pid)};
+}
+
 }  // namespace
 
 void write(fuse_req_t request, fuse_ino_t node, const char* data, size_t size, off_t offset,
@@ -73,7 +81,7 @@ void write(fuse_req_t request, fuse_ino_t node, const char* data, size_t size, o
   call.request.offset = static_cast<uint64_t>(offset);
   call.request.length = static_cast<uint32_t>(size);
   call.request.data = reinterpret_cast<const std::byte*>(data);
-  open.changes.fetch_add(1);
+  call.request.origin = {open.writer.get(), writer_of(request, *info), info->writepage != 0};
   call.request.complete = write_done;
   call.request.owner = &call;
   // The handle may be released as soon as the answer is out, while File::write() is still returning.

@@ -56,6 +56,7 @@ void File::start_commit(ControlRequest* requests, Deferred& deferred) {
     unsynced_ = true;
   }
   commit_->has_record = modified_;
+  commit_->covers = change_;
   if (!modified_) {
     phase_ = Phase::kSyncing;
     if (commit_->closing && has_slack()) {
@@ -81,7 +82,7 @@ void File::start_commit(ControlRequest* requests, Deferred& deferred) {
   dead_.clear();
   doomed_.clear();
   truncated_from_.reset();
-  modified_ = false;
+  modified_ = replaces_ = false;
   if (in_sidecar) {
     build_inline_record(deferred);
     ++epoch_;
@@ -336,7 +337,9 @@ void File::finish_commit(const Result<Appended>& outcome, bool sidecar_unknown) 
   {
     MutexLock lock(mutex_);
     if (abandoned_) return;
+    if (outcome.is_ok()) committed_change_ = commit_->covers;
     if (outcome.is_ok() && commit_->has_record) {
+      committed_size_ = commit_->record.size;
       const bool compacted = commit_->record.snapshot;
       if (compacted) snapshot_offset_ = outcome->record_offset;
       log_end_ = outcome->end;
@@ -410,43 +413,6 @@ void File::punch_dead(const std::vector<DeadSlot>& dead) {
   MutexLock lock(mutex_);
   for (const DeadSlot& slot : punched)
     if (slot.objects == objects_) slots_[slot.member].release(slot.slot);
-}
-
-void File::closed_by_writer() {
-  struct Background {
-    ControlRequest request;
-    std::shared_ptr<File> file;
-  };
-  auto start = [](const std::shared_ptr<File>& file, bool lazy) {
-    auto* job = new Background{{}, file};
-    job->request.kind = ControlRequest::Kind::kClose;
-    job->request.lazy = lazy;
-    job->request.owner = job;
-    job->request.complete = [](ControlRequest& request, const Status&) {
-      delete static_cast<Background*>(request.owner);  // a failure stays with the file and was logged
-    };
-    file->control(job->request);
-  };
-  if (context_.options.durable == StoreOptions::Durable::kClose) return;
-  start(shared_from_this(), true);
-  bool only_slack = false;
-  {
-    MutexLock lock(mutex_);
-    only_slack = !modified_ && (has_slack() || (commit_ != nullptr && objects_ != nullptr));
-    if (!only_slack && (!modified_ || background_commit_)) return;
-    background_commit_ |= !only_slack;
-  }
-  if (only_slack) return start(shared_from_this(), false);  // committed by fsync before: nothing keeps the file open
-  context_.environment->executor().post_after(std::chrono::milliseconds(context_.options.background_commit_ms),
-                                              [weak = weak_from_this(), start] {
-                                                const std::shared_ptr<File> file = weak.lock();
-                                                if (file == nullptr) return;
-                                                {
-                                                  MutexLock lock(file->mutex_);
-                                                  file->background_commit_ = false;
-                                                }
-                                                start(file, false);
-                                              });
 }
 
 }  // namespace fpfs

@@ -58,6 +58,7 @@ class FileContext {
   std::unique_ptr<Room> room;
   std::unique_ptr<SpareObjects> spares;
   std::unique_ptr<std::byte[], void (*)(void*)> zeros{nullptr, std::free};  // kReadBytesMax zeros: what holes read as
+  struct timespec opened_at {};  // when the array was opened: what was changed before is durable
   std::atomic<uint64_t> commits{0};
   std::atomic<unsigned> writes_in_flight{0};  // of all files
   // Transfers whose completion has not returned yet: until then one may hold the last reference to its file.
@@ -91,6 +92,9 @@ class FileContext {
   // When requests wait for buffers and no write is under way that would free some: has files flush partly filled
   // chunks. Cheap when there is nothing to do. Called without locks.
   virtual void relieve_pressure() = 0;
+  // Some file is changed by somebody who may never close it: looks again and again at File::commit_trickle() of all.
+  // Cheap when it is doing so.
+  virtual void watch_trickles() = 0;
   // Runs `task` on the executor; Store::close() and the destructor wait for it.
   virtual void post(Executor::Task task) = 0;
   // The generation that objects about to be made get: `wanted`, or a later one when this mount has made objects of that

@@ -57,9 +57,9 @@ void File::run_controls(Deferred& deferred) {
       status = Status::error(StatusCode::kTooLarge, "beyond the largest file size");
     if (status.is_ok()) {
       if (request.kind == ControlRequest::Kind::kTruncate)
-        truncate_locked(request.offset, deferred);
+        truncate_locked(request.offset, request.origin, deferred);
       else
-        punch_locked(request.offset, request.length, deferred);
+        punch_locked(request, deferred);
     }
     complete_with(deferred, request, status);
   }
@@ -71,17 +71,46 @@ void File::run_controls(Deferred& deferred) {
   }
 }
 
+// Whether a commit is what the request asks for, given who has written what.
+bool File::is_wanted(ControlRequest& request) {
+  using Unfinished = ControlRequest::Unfinished;
+  // What is left of space is given back by any close, unless somebody is about to fill it.
+  if (request.kind == ControlRequest::Kind::kClose && request.origin.writer != nullptr)
+    return finish(request.origin, false) || (!modified_ && !is_unfinished(false));
+  if (request.unfinished == Unfinished::kCommitted) return true;
+  const bool is_reachable = !removed_ && !unnamed_;
+  request.was_left_alone = is_reachable && is_unfinished(request.unfinished == Unfinished::kTricklesCommitted);
+  return !request.was_left_alone;
+}
+
+// A lazy commit makes nothing durable, so it must leave nothing to free. fsync makes attributes and names durable too,
+// of which nobody keeps account here.
+bool File::has_work(const ControlRequest& request) const {
+  if (request.lazy) return modified_ && fits_sidecar() && doomed_.empty() && dead_.empty();
+  if (needs_commit()) return true;
+  return request.kind == ControlRequest::Kind::kClose
+             ? has_slack()
+             : request.unfinished == ControlRequest::Unfinished::kCommitted && !context_.array->read_only();
+}
+
 // The commit at the head of the queue. False when it has to wait for the one under way.
 bool File::run_commit_request(Deferred& deferred) {
-  Status failure = error_;
-  if (failure.is_ok() && needs_commit()) failure = context_.array_failure();
-  // A lazy commit makes nothing durable, so it must leave nothing to free.
+  if (error_.is_ok() && !is_wanted(*controls_head_)) {
+    complete_with(deferred, *pop_control(), Status::ok());
+    return true;
+  }
+  const bool works = has_work(*controls_head_);
   const bool lazy = controls_head_->lazy;
-  const bool has_work = lazy ? modified_ && fits_sidecar() && doomed_.empty() && dead_.empty()
-                             : needs_commit() || (controls_head_->kind == ControlRequest::Kind::kClose && has_slack());
+  Status failure = error_;
+  if (failure.is_ok() && works) failure = context_.array_failure();
+  if (failure.is_ok() && controls_head_->killed && replaces_ && committed_size_ > 0) {
+    if (commit_ != nullptr) return false;
+    give_up_replacement(*pop_control(), deferred);
+    return true;
+  }
   // Closing a file that was made without a name promises nothing; fsync of it does, as it may be linked later.
   const bool unreachable = removed_ || (unnamed_ && controls_head_->kind == ControlRequest::Kind::kClose);
-  const bool nothing_to_do = unreachable || !has_work;
+  const bool nothing_to_do = unreachable || !works;
   if (!failure.is_ok() || (nothing_to_do && commit_ == nullptr)) {
     complete_with(deferred, *pop_control(), failure);
     drop_if_clean();
@@ -97,8 +126,10 @@ bool File::run_commit_request(Deferred& deferred) {
     return true;
   }
   ControlRequest* list = nullptr;
-  while (controls_head_ != nullptr && controls_head_->is_commit() && controls_head_->lazy == lazy) {
+  while (controls_head_ != nullptr && controls_head_->is_commit() && controls_head_->lazy == lazy &&
+         !controls_head_->killed) {
     ControlRequest* request = pop_control();
+    (void)is_wanted(*request);
     request->next = list;
     list = request;
   }
@@ -108,12 +139,13 @@ bool File::run_commit_request(Deferred& deferred) {
 
 // --- truncate -------------------------------------------------------------------------------------------------------
 
-void File::truncate_locked(uint64_t size, Deferred& deferred) {
+void File::truncate_locked(uint64_t size, const Origin& origin, Deferred& deferred) {
   // Also of the size that it has: what fallocate set aside behind the end is given back.
   if (size <= size_) unreserve(round_up(size, context_.stripes.chunk_size) / context_.stripes.chunk_size, UINT64_MAX);
   if (size == size_) return;
-  mark_modified();
+  mark_modified(origin);
   if (size == 0) {
+    replaces_ = true;
     drop_chunks(0, UINT64_MAX, deferred);
     start_generation();
   } else if (size < size_) {
@@ -186,13 +218,13 @@ void File::set_extent(ChunkIndex chunk, const Extent& extent) {
 // --- holes ----------------------------------------------------------------------------------------------------------
 
 // The whole chunks inside the range; its ragged ends were overwritten with zeros before.
-void File::punch_locked(uint64_t offset, uint64_t length, Deferred& deferred) {
-  const uint64_t end = offset + length;
+void File::punch_locked(const ControlRequest& request, Deferred& deferred) {
+  const uint64_t offset = request.offset, end = offset + request.length;
   const uint32_t chunk_size = context_.stripes.chunk_size;
   const ChunkIndex first = round_up(offset, chunk_size) / chunk_size;
   // The last chunk of the file counts as whole when the range reaches the end of the file.
   const ChunkIndex stop = end >= size_ ? round_up(size_, chunk_size) / chunk_size : end / chunk_size;
-  mark_modified();
+  mark_modified(request.origin);
   if (first >= stop) return;
   drop_chunks(first, stop - 1, deferred);
   unreserve(first, stop);
@@ -234,6 +266,7 @@ struct File::ZeroEdges {
     length -= job->write.length;
     if (length == 0) job->pieces.pop_back();
     job->write.data = job->file->context_.zeros.get();
+    job->write.origin = job->control->origin;
     job->write.owner = job;
     job->write.complete = [](WriteRequest& request, const Status& status) {
       auto* self = static_cast<ZeroEdges*>(request.owner);

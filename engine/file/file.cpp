@@ -22,10 +22,12 @@ Result<std::shared_ptr<File>> File::open(FileContext& context, Handle sidecar, b
     MutexLock lock(file->mutex_);
     file->mtime_ = attributes->st_mtim;
     file->change_time_ = context.recall_change_time(file->key_);
-    // An earlier, lazy commit may not be durable: the first fsync sees to it.
-    file->unsynced_ = writable && context.options.durable == StoreOptions::Durable::kFsync && attributes->st_size > 0;
+    // An earlier, lazy commit may not be durable: the next commit sees to it, whoever opened the file first. (Clocks of
+    // filesystems are coarse.)
+    file->unsynced_ = context.options.durable == StoreOptions::Durable::kFsync && attributes->st_size > 0 &&
+                      attributes->st_ctim.tv_sec + 1 >= context.opened_at.tv_sec;
+    FPFS_RETURN_IF_ERROR(file->load_image());
   }
-  FPFS_RETURN_IF_ERROR(file->load_image());
   return file;
 }
 
@@ -75,7 +77,6 @@ File::~File() FPFS_NO_THREAD_SAFETY_ANALYSIS {
 }
 
 Status File::load_image() {
-  MutexLock lock(mutex_);
   FPFS_ASSIGN_OR_RETURN(const struct stat attributes, context_.storage().fstat(sidecar_));
   StorageSidecarReader reader(context_.storage(), sidecar_, static_cast<uint64_t>(attributes.st_size));
   SidecarFindings findings;
@@ -85,7 +86,7 @@ Status File::load_image() {
   file_id_ = image->file_id;
   generation_ = image->generation;
   sequence_ = image->sequence;
-  size_ = image->size;
+  size_ = committed_size_ = image->size;
   has_inline_ = image->is_inline;
   inline_data_ = std::move(image->inline_data);
   extents_ = std::move(image->extents);
@@ -239,9 +240,19 @@ MemberIndex File::member_of(ChunkIndex chunk) {
 }
 
 // The content changed: there is something to commit.
-void File::mark_modified() {
+void File::mark_modified(const Origin& origin) {
+  mtime_ = change_time_.shown = changed_at_ = context_.environment->now();
+  if (!modified_) uncommitted_since_ = changed_at_;
   modified_ = true;
-  mtime_ = change_time_.shown = context_.environment->now();
+  ++change_;
+  if (origin.by_mapping) {
+    mapped_change_ = change_;
+  } else if (origin.writer != nullptr) {
+    origin.writer->changed(origin.actor, change_, committed_change_);
+    context_.watch_trickles();
+  } else {
+    unowned_change_ = change_;
+  }
   keep_alive();
 }
 

@@ -33,6 +33,7 @@
 #include "engine/file/object_set.h"
 #include "engine/file/requests.h"
 #include "engine/file/slot_map.h"
+#include "engine/file/writer.h"
 #include "engine/index/sidecar.h"
 
 namespace fpfs {
@@ -63,8 +64,22 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   // drives (a system call for each).
   Status reserve(uint64_t offset, uint64_t length, bool& in_flight);
 
-  // A handle that may have written was closed. With Durable::kFsync the commit follows in the background.
-  void closed_by_writer();
+  // --- who writes: see writer.h. A Writer is detached before it is destroyed ----------------------------------------
+  void attach(Writer& writer);
+  // Its description is gone, after everything that came through it was answered. True: what it has written since a
+  // commit is finished by that, and for the caller to commit.
+  bool detach(Writer& writer);
+  // The connection to those who write has ended: what is unfinished will never be finished, and is not committed.
+  void cut_off(Writer& writer);
+  // Durable::kFsync: a close by `closer` (without a Writer: by the only one who writes). When it ends a save, the
+  // commit follows in the background.
+  void closed_by_writer(const Origin& closer = {});
+  // Uncommitted changes took the place of committed content as a whole.
+  bool is_replacing() const;
+  // Somebody is in the middle of writing.
+  bool has_unfinished() const;
+  // Commits a trickle that is due. True: there is something that may become due later.
+  bool commit_trickle();
 
   // --- state -------------------------------------------------------------------------------------------------------
   uint64_t key() const { return key_; }  // inode number of the sidecar
@@ -153,6 +168,7 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
     bool closing = false;
     bool sync = true;
     bool after_unsynced = false;  // the record before may not be durable
+    uint64_t covers = 0;          // the last change that it makes durable
     bool appending = false;       // under mutex_: the sidecar may be changing
     bool given_up = false;        // under mutex_: its requests were answered
     uint64_t began_ns = 0;        // StallWatch::monotonic_ns()
@@ -163,7 +179,7 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   };
 
   File(FileContext& context, Handle sidecar, bool writable, Handle new_name_in, uint64_t key);
-  Status load_image();
+  Status load_image() FPFS_REQUIRES(mutex_);
   void run(Deferred& deferred);
 
   // write_path.cpp
@@ -176,7 +192,7 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   void end_landing(Landing& landing) FPFS_REQUIRES(mutex_);
   static const std::byte* source_of(const WriteRequest& request);
   void mark_dirty(CachedChunk& chunk) FPFS_REQUIRES(mutex_);
-  void mark_modified() FPFS_REQUIRES(mutex_);
+  void mark_modified(const Origin& origin) FPFS_REQUIRES(mutex_);
   void unlink_dirty(CachedChunk& chunk) FPFS_REQUIRES(mutex_);
   MemberIndex member_of(ChunkIndex chunk) FPFS_REQUIRES(mutex_);
   void write_if_room(WriteRequest& request, bool may_free);
@@ -244,9 +260,11 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   void enqueue_control(ControlRequest& request);
   void run_controls(Deferred& deferred) FPFS_REQUIRES(mutex_);
   bool run_commit_request(Deferred& deferred) FPFS_REQUIRES(mutex_);
+  bool is_wanted(ControlRequest& request) FPFS_REQUIRES(mutex_);
+  bool has_work(const ControlRequest& request) const FPFS_REQUIRES(mutex_);
   ControlRequest* pop_control() FPFS_REQUIRES(mutex_);
-  void truncate_locked(uint64_t size, Deferred& deferred) FPFS_REQUIRES(mutex_);
-  void punch_locked(uint64_t offset, uint64_t length, Deferred& deferred) FPFS_REQUIRES(mutex_);
+  void truncate_locked(uint64_t size, const Origin& origin, Deferred& deferred) FPFS_REQUIRES(mutex_);
+  void punch_locked(const ControlRequest& request, Deferred& deferred) FPFS_REQUIRES(mutex_);
   void drop_chunks(ChunkIndex first, ChunkIndex last, Deferred& deferred) FPFS_REQUIRES(mutex_);
   void start_generation() FPFS_REQUIRES(mutex_);
   void forget_extent(const Extent& extent) FPFS_REQUIRES(mutex_);
@@ -255,6 +273,15 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   static void complete_with(Deferred& deferred, ControlRequest& request, const Status& status);
   struct ZeroEdges;
   void zero_edges_then_punch(ControlRequest& request);
+
+  // writers.cpp
+  bool finish(const Origin& closer, bool is_gone) FPFS_REQUIRES(mutex_);
+  bool is_unfinished(bool only_streams) const FPFS_REQUIRES(mutex_);
+  bool is_written_by_others_than(const Origin& origin) const FPFS_REQUIRES(mutex_);
+  void give_up_replacement(ControlRequest& request, Deferred& deferred) FPFS_REQUIRES(mutex_);
+  Status revert(Deferred& deferred) FPFS_REQUIRES(mutex_);
+  static void commit_in_background(const std::shared_ptr<File>& file, ControlRequest::Kind kind, bool lazy,
+                                   ControlRequest::Unfinished unfinished);
 
   // give_up.cpp
   void give_up_loads(StallWatch::Domain domain, const Status& failure, Deferred& deferred) FPFS_REQUIRES(mutex_);
@@ -323,6 +350,19 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   std::vector<CachedChunk*> detached_in_transfer_ FPFS_GUARDED_BY(mutex_);
   Verification* verifications_ FPFS_GUARDED_BY(mutex_) = nullptr;  // under way
   Status error_ FPFS_GUARDED_BY(mutex_);
+
+  // Changes are numbered; a commit covers all up to one. Those that came by mappings are nobody's.
+  uint64_t change_ FPFS_GUARDED_BY(mutex_) = 0;
+  uint64_t committed_change_ FPFS_GUARDED_BY(mutex_) = 0;
+  uint64_t mapped_change_ FPFS_GUARDED_BY(mutex_) = 0;    // the last of those
+  uint64_t mapped_finished_ FPFS_GUARDED_BY(mutex_) = 0;  // of which a close has ended these
+  uint64_t unowned_change_ FPFS_GUARDED_BY(mutex_) = 0;   // the last that came without a Writer
+  Writer* writers_ FPFS_GUARDED_BY(mutex_) = nullptr;
+  bool cut_off_ FPFS_GUARDED_BY(mutex_) = false;
+  struct timespec uncommitted_since_ FPFS_GUARDED_BY(mutex_) {};
+  struct timespec changed_at_ FPFS_GUARDED_BY(mutex_) {};
+  uint64_t committed_size_ FPFS_GUARDED_BY(mutex_) = 0;
+  bool replaces_ FPFS_GUARDED_BY(mutex_) = false;  // cut to nothing since the last consistent point; see is_replacing()
 
   // Since the last consistent point.
   uint32_t epoch_ FPFS_GUARDED_BY(mutex_) = 1;

@@ -34,6 +34,10 @@ struct StoreOptions {
   std::chrono::minutes spare_life{60};
   // With Durable::kFsync: a file that was closed is committed in the background after this long.
   unsigned background_commit_ms = 1000;
+  // A trickle (a log that stays open; engine/file/writer.h) is committed by itself after this long since the last
+  // commit, and when nothing was written for so long. 0: not.
+  unsigned commit_interval_ms = 30'000;
+  unsigned commit_idle_ms = 5'000;
   // A member that does not answer for this long is given up on until it does (engine/io/stall_watch.h). 0: never.
   // Well above the 30 s that kernels give an NVMe command before they reset the drive, so that resets are survived.
   unsigned io_timeout_ms = 120'000;

@@ -11,6 +11,7 @@
 #include "engine/base/status.h"
 #include "engine/base/units.h"
 #include "engine/file/landing.h"
+#include "engine/file/writer.h"
 #include "engine/io/buffer_pool.h"
 
 namespace fpfs {
@@ -60,6 +61,7 @@ struct WriteRequest {
   // Optional, from File::begin_landing(): as many of the first bytes as it has room for lie there and not at `data`.
   // Valid until complete(), which leaves it empty.
   Landing* landing = nullptr;
+  Origin origin;
   void (*complete)(WriteRequest& request, const Status& status) = nullptr;
   void* owner = nullptr;
 
@@ -87,6 +89,24 @@ struct ControlRequest {
   uint64_t length = 0;
   void (*complete)(ControlRequest& request, const Status& status) = nullptr;
   void* owner = nullptr;
+
+  // Of a change, and of a close: who, and through what. A kClose with a Writer commits only when it ends what its actor
+  // wrote through that, or what came by mappings (writer.h).
+  Origin origin;
+  // kClose with a Writer: a signal ends the process that closes. When it was replacing the file's content (a truncation
+  // to nothing that is not committed), that is given up: the file has its last committed content again. When others
+  // were writing too, the file fails, for them to know.
+  bool killed = false;
+  // kCommit, and kClose without a Writer: what to do about changes that their writers have not finished.
+  enum class Unfinished : uint8_t {
+    kCommitted,         // all is committed: fsync
+    kLeftAlone,         // then nothing is committed
+    kTricklesCommitted  // unless all of them are trickles'
+  };
+  Unfinished unfinished = Unfinished::kCommitted;
+  // Out: nothing was committed, because of unfinished changes; the replacement was given up.
+  bool was_left_alone = false;
+  bool was_given_up = false;
 
   // kClose only, with Durable::kFsync: content that fits its sidecar is appended there without a sync (the kernel's
   // writeback makes it durable soon); other content is left for a real commit.

@@ -180,7 +180,7 @@ File::Step File::write_some(WriteRequest& request, Deferred& deferred, Status& f
     if (from_inline) {
       context_.pool->make_busy(*chunk->buffer);
       mark_dirty(*chunk);
-      mark_modified();
+      mark_modified(request.origin);
       has_inline_ = false;
       inline_data_.clear();
       continue;
@@ -203,7 +203,7 @@ File::Step File::write_some(WriteRequest& request, Deferred& deferred, Status& f
     chunk->filling = false;
     chunk->length = std::max(chunk->length, end);
     mark_dirty(*chunk);
-    mark_modified();
+    mark_modified(request.origin);
     request.done += end - begin;
     size_ = std::max(size_, offset + (end - begin));
     if (end == chunk_size && chunk->length == chunk_size && may_flush())
@@ -216,6 +216,8 @@ File::Step File::write_some(WriteRequest& request, Deferred& deferred, Status& f
       begin_flush(*dirty_head_, false, deferred);
   }
   stream_end_ = request.length >= kLandingWriteMin ? request.offset + request.length : kNoStream;
+  if (request.origin.writer != nullptr)
+    request.origin.writer->wrote(request.length, changed_at_, chunk_size, context_.options.commit_interval_ms);
   return Step::kDone;
 }
 

@@ -79,24 +79,12 @@ void Store::Impl::free_spares() {
   if (!objects.empty()) reclaim(std::move(objects), kNoHandle);
 }
 
-void Store::Impl::set_timer(const std::shared_ptr<SpareTimer>& timer) {
-  MutexLock lock(timer->mutex);
-  if (timer->impl == nullptr || timer->is_set) return;
-  const std::chrono::minutes life = timer->impl->options.spare_life;
-  if (life.count() == 0) return;
-  timer->is_set = true;
-  timer->impl->environment->executor().post_after(life, [timer, life] {
-    {
-      MutexLock running(timer->mutex);
-      timer->is_set = false;
-      if (timer->impl == nullptr || timer->impl->spares->is_empty()) return;
-      struct timespec time = timer->impl->environment->now();
-      time.tv_sec -= std::chrono::seconds(life).count();
-      std::vector<DoomedObjects> objects = timer->impl->spares->give_up_kept_before(time);
-      if (!objects.empty()) timer->impl->reclaim(std::move(objects), kNoHandle);
-    }
-    set_timer(timer);
-  });
+bool Store::Impl::give_up_old_spares() {
+  struct timespec time = environment->now();
+  time.tv_sec -= std::chrono::seconds(options.spare_life).count();
+  std::vector<DoomedObjects> objects = spares->give_up_kept_before(time);
+  if (!objects.empty()) reclaim(std::move(objects), kNoHandle);
+  return !spares->is_empty();
 }
 
 // The kernel forgets nearly every file as soon as its last name went, but says so behind the answer to unlink(2).
@@ -181,7 +169,7 @@ Status Store::Impl::reclaim_batch(ReclaimBatch& batch) {
       if (!status.is_ok() && status.code() != StatusCode::kNotFound && first_failure.is_ok()) first_failure = status;
     }
   }
-  if (has_kept) set_timer(spare_timer_);
+  if (has_kept) spare_timer_.set();
   return first_failure;
 }
 

@@ -61,6 +61,7 @@ class Arrival {
 
 Status Store::Impl::start() {
   stripes = array->stripes();
+  opened_at = environment->now();
   FPFS_RETURN_IF_ERROR(check_options(options, stripes.chunk_size));
   FPFS_ASSIGN_OR_RETURN(pool, BufferPool::create(options.buffer_memory, stripes.chunk_size));
   chunks = std::make_unique<CachedChunk[]>(pool->total());
@@ -70,10 +71,7 @@ Status Store::Impl::start() {
   if (zeros == nullptr) return Status::from_errno(ENOMEM, "allocate buffers");
   room = std::make_unique<Room>(storage(), *array, pool->total() * uint64_t{pool->buffer_size()});
   spares = std::make_unique<SpareObjects>(*this);
-  {
-    MutexLock lock(spare_timer_->mutex);
-    spare_timer_->impl = this;
-  }
+  start_timers();
   // Deep enough to keep every member busy while the reader works through what arrived; never the whole pool.
   if (options.read_ahead == 0) options.read_ahead = std::max(8U, 4U * stripes.member_count);
   options.read_ahead = std::min(options.read_ahead, pool->total() / 4);
@@ -103,9 +101,24 @@ Status Store::Impl::start() {
   return Status::ok();
 }
 
-void Store::Impl::end_timer() {
-  MutexLock lock(spare_timer_->mutex);
-  spare_timer_->impl = nullptr;
+void Store::Impl::start_timers() {
+  spare_timer_.open(environment->executor(), options.spare_life, [this] { return give_up_old_spares(); });
+  // Often enough that a trickle is late by a part of what it asked for.
+  const auto sooner = [](unsigned a, unsigned b) { return a == 0 || b == 0 ? std::max(a, b) : std::min(a, b); };
+  const unsigned soonest = sooner(options.commit_interval_ms, options.commit_idle_ms);
+  const auto interval = std::chrono::milliseconds(soonest == 0 ? 0 : std::clamp(soonest / 5, 1U, 1000U));
+  trickle_timer_.open(environment->executor(), interval, [this] { return commit_trickles(); });
+}
+
+void Store::Impl::end_timers() {
+  spare_timer_.end();
+  trickle_timer_.end();
+}
+
+bool Store::Impl::commit_trickles() {
+  bool again = false;
+  for (const std::shared_ptr<File>& file : files()) again |= file->commit_trickle();
+  return again;
 }
 
 void Store::Impl::start_watching() {
@@ -282,8 +295,22 @@ Status Store::close() {
 }
 
 void Store::close_async(std::function<void(const Status&)> done) {
-  commit_all(ControlRequest::Kind::kClose,
-             [this, done = std::move(done)](const Status& synced) { finish_close(synced, done); });
+  impl_->end_timers();
+  commit_all(
+      ControlRequest::Kind::kClose, ControlRequest::Unfinished::kTricklesCommitted,
+      [this, done = std::move(done)](const CommitOutcome& outcome) {
+        Status status = outcome.status;
+        for (const std::string& path : outcome.unfinished)
+          log(LogLevel::kError, "{} was being written when the array was closed: it is left as after a crash", path);
+        if (!outcome.unfinished.empty()) {
+          impl_->note_failure();
+          if (status.is_ok())
+            status = Status::error(
+                StatusCode::kBusy,
+                fmt::format("{} files were being written and are left as after a crash", outcome.unfinished.size()));
+        }
+        finish_close(status, done);
+      });
 }
 
 // Waits, by looking again, until the background work of the commits is done too, and the last transfers: one may hold
@@ -309,7 +336,7 @@ void Store::finish_close(const Status& synced, const std::function<void(const St
 Store::~Store() {
   // No file starts anything any more; what is under way ends (in a simulation that lost its power it is gone already);
   // then the files go, then what they share.
-  impl_->end_timer();
+  impl_->end_timers();
   impl_->stop_watching();
   for (const std::shared_ptr<File>& file : impl_->files()) file->abandon();
   for (auto& queue : impl_->queues) queue.reset();
@@ -362,30 +389,32 @@ Result<std::shared_ptr<File>> Store::open_file(Handle node, bool for_writing) {
   return file;
 }
 
-void Store::commit_all(ControlRequest::Kind kind, std::function<void(const Status&)> done) {
+void Store::commit_all(ControlRequest::Kind kind, ControlRequest::Unfinished unfinished,
+                       std::function<void(const CommitOutcome&)> done) {
   struct Job {
     std::vector<ControlRequest> requests;
     std::vector<std::shared_ptr<File>> files;
     std::atomic<size_t> pending{0};
     Mutex mutex;
-    Status failure;
+    CommitOutcome outcome;
     Store* store = nullptr;
-    std::function<void(const Status&)> done;
+    std::function<void(const CommitOutcome&)> done;
     void arrive(const Status& status) {
       if (!status.is_ok()) {
         MutexLock lock(mutex);
-        if (failure.is_ok()) failure = status;
+        if (outcome.status.is_ok()) outcome.status = status;
       }
       if (pending.fetch_sub(1) > 1) return;
       store->impl_->post([this] {
         std::unique_ptr<Job> self(this);
-        Status result = failure;
+        for (size_t i = 0; i < files.size(); ++i)
+          if (requests[i].was_left_alone) outcome.unfinished.push_back(files[i]->path());
         if (!store->array_->read_only()) {
           const Status synced = store->storage().sync_filesystem(store->array_->tree());
-          if (result.is_ok()) result = synced;
+          if (outcome.status.is_ok()) outcome.status = synced;
         }
         files.clear();
-        done(result);
+        done(outcome);
       });
     }
   };
@@ -397,6 +426,7 @@ void Store::commit_all(ControlRequest::Kind kind, std::function<void(const Statu
   job->pending = job->files.size() + 1;
   for (size_t i = 0; i < job->files.size(); ++i) {
     job->requests[i].kind = kind;
+    job->requests[i].unfinished = unfinished;
     job->requests[i].owner = job;
     job->requests[i].complete = [](ControlRequest& request, const Status& status) {
       static_cast<Job*>(request.owner)->arrive(status);

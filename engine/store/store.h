@@ -66,8 +66,9 @@ class Store {
   static Result<std::unique_ptr<Store>> open(Environment& environment, const std::vector<std::string>& directories,
                                              const StoreOptions& options);
   // Commits every file, frees what is pending, marks the array clean. The first failure is returned; the array stays
-  // marked dirty then. No other call may run or follow. A Store destroyed without close() leaves the array as a crash
-  // would.
+  // marked dirty then. So it does when somebody is in the middle of writing a file (File::has_unfinished()): that is
+  // not committed but left as after a crash, with a line in the log; kBusy. No other call may run or follow. A Store
+  // destroyed without close() leaves the array as a crash would.
   Status close();
   // The same without waiting: `done` is called once, on an executor thread; the Store is destroyed after that.
   void close_async(std::function<void(const Status&)> done);
@@ -159,10 +160,14 @@ class Store {
   // Opens a regular file's content. All openers of one file (whatever its name) share one File. kCorruption when the
   // sidecar cannot be read: the message says where.
   Result<std::shared_ptr<File>> open_file(Handle node, bool for_writing);
-  // Commits every open file and makes all names durable. Calls back once.
-  void sync_all(std::function<void(const Status&)> done) { commit_all(ControlRequest::Kind::kCommit, std::move(done)); }
-  // The same with kCommit or, when no writer will go on, kClose.
-  void commit_all(ControlRequest::Kind kind, std::function<void(const Status&)> done);
+  // Commits every file, but for those with unfinished changes (which `unfinished` decides about), and makes all names
+  // durable. kClose: no writer will go on. Calls back once.
+  struct CommitOutcome {
+    Status status;                        // the first failure
+    std::vector<std::string> unfinished;  // the files that were left alone
+  };
+  void commit_all(ControlRequest::Kind kind, ControlRequest::Unfinished unfinished,
+                  std::function<void(const CommitOutcome&)> done);
 
   StoreStatus status() const;
 

@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "engine/store/store.h"
+#include "engine/store/store_timer.h"
 
 namespace fpfs {
 
@@ -24,6 +25,7 @@ class Store::Impl final : public FileContext {
   // --- FileContext
   // -----------------------------------------------------------------------------------------------------
   void relieve_pressure() override;
+  void watch_trickles() override { trickle_timer_.set(); }
   void post(Executor::Task task) override;
   void post_after(std::chrono::milliseconds delay, Executor::Task task);
   Generation claim_generation(FileId file, Generation wanted) override;
@@ -33,7 +35,7 @@ class Store::Impl final : public FileContext {
   bool finish_frees() override;
   // Frees the spare objects: what is left of them after this is what becomes spare meanwhile.
   void free_spares();
-  void end_timer();  // before the store goes
+  void end_timers();  // before the store goes
   // Waits until nothing waits to be freed, at most this long.
   void wait_for_frees(std::chrono::milliseconds limit);
   void fail_array(const Status& status) override;
@@ -77,13 +79,9 @@ class Store::Impl final : public FileContext {
   Status reclaim_batch(ReclaimBatch& batch);
   bool is_release_due() const FPFS_REQUIRES(reclaim_mutex_);
   void start_reclaim() FPFS_REQUIRES(reclaim_mutex_);
-  // A look after StoreOptions::spare_life for spares that nobody wanted. The executor may outlive the store.
-  struct SpareTimer {
-    Mutex mutex;
-    Impl* impl FPFS_GUARDED_BY(mutex) = nullptr;
-    bool is_set FPFS_GUARDED_BY(mutex) = false;
-  };
-  static void set_timer(const std::shared_ptr<SpareTimer>& timer);
+  void start_timers();
+  bool give_up_old_spares();
+  bool commit_trickles();
 
   std::vector<StallWatch::Registration> registrations_;
 
@@ -108,7 +106,8 @@ class Store::Impl final : public FileContext {
   Mutex generations_mutex_;
   // Of objects that were made and are not recorded by a commit: the newest of each file.
   std::unordered_map<FileId, Generation> claimed_generations_ FPFS_GUARDED_BY(generations_mutex_);
-  const std::shared_ptr<SpareTimer> spare_timer_ = std::make_shared<SpareTimer>();
+  StoreTimer spare_timer_;    // looks for spares that nobody wanted
+  StoreTimer trickle_timer_;  // and for trickles that are due
   ReclaimBatch reclaim_queue_ FPFS_GUARDED_BY(reclaim_mutex_);
   bool reclaim_posted_ FPFS_GUARDED_BY(reclaim_mutex_) = false;    // a task will take what is queued
   unsigned reclaims_running_ FPFS_GUARDED_BY(reclaim_mutex_) = 0;  // batches taken and not done

@@ -132,7 +132,8 @@ struct SyncAllCall : Call {
   SyncAllCall(Scheduler& call_scheduler, Store& target) : Call(call_scheduler), store(target) {}
   void start() {
     started = true;
-    store.sync_all([this](const Status& result) { complete(result); });
+    store.commit_all(ControlRequest::Kind::kCommit, ControlRequest::Unfinished::kLeftAlone,
+                     [this](const Store::CommitOutcome& outcome) { complete(outcome.status); });
   }
 
   Store& store;

@@ -1,8 +1,10 @@
 // fpfs sync: returns when files, or everything under a mount point, are committed.
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstring>
 #include <memory>
 #include <vector>
 
@@ -20,22 +22,52 @@ struct Options {
   std::vector<std::string> paths;
 };
 
+// Open for writing where that is allowed: who may write a file may have it committed. Writes nothing.
+Result<FileDescriptor> open_to_sync(const std::string& path) {
+  const int writable = ::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NONBLOCK);
+  if (writable >= 0) return FileDescriptor(writable);
+  return open_path(path);
+}
+
+// Adds what was left alone, because somebody is in the middle of writing it.
+Status sync(const FileDescriptor& file, const std::string& path, const std::string& root,
+            std::vector<std::string>& left_alone) {
+  auto question = std::make_unique<IoctlSync>();
+  if (::ioctl(file.number(), FPFS_IOC_SYNC, question.get()) != 0) {
+    if (errno == EPERM)
+      return Status::error(StatusCode::kPermission,
+                           path + ": only root, who mounted it, and who may write a file can have it committed");
+    return explain_mount_error(errno, path);
+  }
+  const char* name = question->paths;
+  const char* const end = name + sizeof question->paths;
+  for (uint32_t i = 0; i < question->left_alone && name < end && *name != '\0'; ++i) {
+    left_alone.push_back(root + name);
+    name += ::strnlen(name, static_cast<size_t>(end - name)) + 1;
+  }
+  while (left_alone.size() < question->left_alone) left_alone.push_back("one more file");
+  return Status::ok();
+}
+
 // A directory stands for everything in its mount: names and files under it may be dirty through other names.
-Status sync_path(const std::string& path) {
-  FPFS_ASSIGN_OR_RETURN(FileDescriptor file, open_path(path));
+Status sync_path(const std::string& path, std::vector<std::string>& left_alone) {
   struct stat attributes {};
-  if (::fstat(file.number(), &attributes) != 0) return explain_mount_error(errno, path);
-  if (!S_ISDIR(attributes.st_mode))
-    return ::fsync(file.number()) == 0 ? Status::ok() : explain_mount_error(errno, path);
+  if (::stat(path.c_str(), &attributes) != 0) return explain_mount_error(errno, path);
   FPFS_ASSIGN_OR_RETURN(std::string root_path, mount_root_of(path));
-  FPFS_ASSIGN_OR_RETURN(FileDescriptor root, open_path(root_path));
-  return ::ioctl(root.number(), FPFS_IOC_SYNC_ALL) == 0 ? Status::ok() : explain_mount_error(errno, path);
+  FPFS_ASSIGN_OR_RETURN(FileDescriptor file, S_ISDIR(attributes.st_mode) ? open_path(root_path) : open_to_sync(path));
+  return sync(file, path, root_path, left_alone);
 }
 
 int run(const Options& options) {
   int exit_code = kExitOk;
-  for (const std::string& path : options.paths)
-    if (Status status = sync_path(path); !status.is_ok()) exit_code = fail(kProgram, kExitFailure, status.message());
+  for (const std::string& path : options.paths) {
+    std::vector<std::string> left_alone;
+    if (Status status = sync_path(path, left_alone); !status.is_ok())
+      exit_code = fail(kProgram, kExitFailure, status.message());
+    for (const std::string& file : left_alone)
+      exit_code = fail(kProgram, kExitFailure,
+                       file + ": somebody is writing it and has not closed it; not committed, closing it does");
+  }
   return exit_code;
 }
 

@@ -1,0 +1,75 @@
+#include "engine/file/writer.h"
+
+#include <algorithm>
+
+namespace fpfs {
+
+void Writer::changed(const Actor& actor, uint64_t change, uint64_t committed) {
+  if (last_change_ <= committed) {
+    noted_count_ = 0;
+    is_by_anybody_ = is_stream_ = false;
+    window_bytes_ = 0;
+  }
+  last_change_ = change;
+  const auto same = [&actor](const Noted& entry) { return entry.actor.is_same(actor); };
+  const auto known = std::find_if(noted().begin(), noted().end(), same);
+  if (known != noted().end()) {
+    known->is_finished = false;
+    if (known->actor.owner == 0) known->actor.owner = actor.owner;
+    if (known->actor.process == 0) known->actor.process = actor.process;
+  } else if (actor.is_known() && noted_count_ < kActorsMax) {
+    noted_[noted_count_++] = {actor, false};
+  } else {
+    is_by_anybody_ = true;
+    is_finished_ = false;
+  }
+}
+
+void Writer::wrote(uint64_t bytes, const struct timespec& now, uint64_t chunk_size, unsigned interval_ms) {
+  const int64_t passed_ms =
+      (now.tv_sec - window_began_.tv_sec) * 1000 + (now.tv_nsec - window_began_.tv_nsec) / 1'000'000;
+  if (window_bytes_ == 0 || (interval_ms != 0 && passed_ms >= int64_t{interval_ms})) {
+    window_began_ = now;
+    window_bytes_ = 0;
+  }
+  window_bytes_ += bytes;
+  if (window_bytes_ > chunk_size) is_stream_ = true;
+}
+
+bool Writer::finish(const Actor& actor, uint64_t committed) {
+  if (!has_uncommitted(committed)) return false;
+  bool is_by_actor = is_by_anybody_;
+  is_finished_ |= is_by_anybody_;
+  for (Noted& entry : noted()) {
+    if (!entry.actor.is_same(actor)) continue;
+    entry.is_finished = true;
+    is_by_actor = true;
+  }
+  return is_by_actor;
+}
+
+bool Writer::finish_all(uint64_t committed) {
+  is_finished_ = true;
+  for (Noted& entry : noted()) entry.is_finished = true;
+  return has_uncommitted(committed);
+}
+
+bool Writer::is_unfinished(uint64_t committed) const {
+  if (!has_uncommitted(committed)) return false;
+  return (is_by_anybody_ && !is_finished_) ||
+         std::any_of(noted().begin(), noted().end(), [](const Noted& entry) { return !entry.is_finished; });
+}
+
+bool Writer::is_by_others_than(const Actor& actor, uint64_t committed) const {
+  if (!has_uncommitted(committed)) return false;
+  return is_by_anybody_ ||
+         std::any_of(noted().begin(), noted().end(), [&](const Noted& entry) { return !entry.actor.is_same(actor); });
+}
+
+bool Writer::may_have_mapped(const Actor& actor) const {
+  if (!description_.may_map) return false;
+  if (!description_.opener.is_known() || !actor.is_known() || description_.opener.is_same(actor)) return true;
+  return std::any_of(noted().begin(), noted().end(), [&](const Noted& entry) { return entry.actor.is_same(actor); });
+}
+
+}  // namespace fpfs

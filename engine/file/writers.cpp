@@ -1,0 +1,191 @@
+// Who writes a file, and what their closes mean: writer.h has the rules.
+//
+// All of it is decided where a close takes its turn among the controls, with no write in progress: what was taken by
+// then is what the close can end. A write that waits behind another commit is not, and stays unfinished.
+#include <algorithm>
+
+#include "engine/base/log.h"
+#include "engine/file/file.h"
+
+namespace fpfs {
+
+void File::attach(Writer& writer) {
+  MutexLock lock(mutex_);
+  writer.next = writers_;
+  if (writers_ != nullptr) writers_->previous = &writer;
+  writers_ = &writer;
+  if (writer.description().is_new) writer.changed(writer.description().opener, ++change_, committed_change_);
+}
+
+bool File::detach(Writer& writer) {
+  MutexLock lock(mutex_);
+  const bool ends = finish({&writer, {}, false}, true);
+  (writer.previous != nullptr ? writer.previous->next : writers_) = writer.next;
+  if (writer.next != nullptr) writer.next->previous = writer.previous;
+  writer.next = writer.previous = nullptr;
+  return ends && error_.is_ok();
+}
+
+void File::cut_off(Writer& writer) {
+  {
+    MutexLock lock(mutex_);
+    cut_off_ |= error_.is_ok() && is_unfinished(true);
+  }
+  (void)detach(writer);
+}
+
+// A close, or (`is_gone`) the end of the description. True when it ends something that is not committed.
+bool File::finish(const Origin& closer, bool is_gone) {
+  Writer& writer = *closer.writer;
+  bool ends = is_gone ? writer.finish_all(committed_change_) : writer.finish(closer.actor, committed_change_);
+  const bool may_have_mapped = is_gone ? writer.description().may_map : writer.may_have_mapped(closer.actor);
+  if (mapped_change_ > committed_change_ && may_have_mapped) {
+    mapped_finished_ = mapped_change_;
+    ends = true;
+  }
+  return ends;
+}
+
+bool File::is_unfinished(bool only_streams) const {
+  if (cut_off_) return true;
+  const bool mapped = mapped_change_ > std::max(committed_change_, mapped_finished_);
+  for (const Writer* writer = writers_; writer != nullptr; writer = writer->next) {
+    if (mapped && writer->description().may_map) return true;
+    if (writer->is_unfinished(committed_change_) && !(only_streams && writer->is_trickle())) return true;
+  }
+  return false;
+}
+
+bool File::has_unfinished() const {
+  MutexLock lock(mutex_);
+  return is_unfinished(false);
+}
+
+bool File::is_replacing() const {
+  MutexLock lock(mutex_);
+  return replaces_ && committed_size_ > 0;
+}
+
+// --- with Durable::kFsync ------------------------------------------------------------------------------------------
+
+void File::commit_in_background(const std::shared_ptr<File>& file, ControlRequest::Kind kind, bool lazy,
+                                ControlRequest::Unfinished unfinished) {
+  struct Background {
+    ControlRequest request;
+    std::shared_ptr<File> file;
+  };
+  auto* job = new Background{{}, file};
+  job->request.kind = kind;
+  job->request.lazy = lazy;
+  job->request.unfinished = unfinished;
+  job->request.owner = job;
+  job->request.complete = [](ControlRequest& request, const Status&) {
+    delete static_cast<Background*>(request.owner);  // a failure stays with the file and was logged
+  };
+  file->control(job->request);
+}
+
+void File::closed_by_writer(const Origin& closer) {
+  if (context_.options.durable == StoreOptions::Durable::kClose) return;
+  constexpr auto kLeftAlone = ControlRequest::Unfinished::kLeftAlone;
+  if (closer.writer != nullptr) {
+    MutexLock lock(mutex_);
+    if (!finish(closer, false) && is_unfinished(false)) return;
+  }
+  commit_in_background(shared_from_this(), ControlRequest::Kind::kClose, true, kLeftAlone);
+  bool only_slack = false;
+  {
+    MutexLock lock(mutex_);
+    only_slack = !modified_ && (has_slack() || (commit_ != nullptr && objects_ != nullptr));
+    if (!only_slack && (!modified_ || background_commit_)) return;
+    background_commit_ |= !only_slack;
+  }
+  // Committed by fsync before: nothing keeps the file open.
+  if (only_slack) return commit_in_background(shared_from_this(), ControlRequest::Kind::kClose, false, kLeftAlone);
+  context_.environment->executor().post_after(
+      std::chrono::milliseconds(context_.options.background_commit_ms), [weak = weak_from_this()] {
+        const std::shared_ptr<File> file = weak.lock();
+        if (file == nullptr) return;
+        {
+          MutexLock lock(file->mutex_);
+          file->background_commit_ = false;
+        }
+        commit_in_background(file, ControlRequest::Kind::kClose, false, kLeftAlone);
+      });
+}
+
+// --- trickles ------------------------------------------------------------------------------------------------------
+
+bool File::commit_trickle() {
+  {
+    MutexLock lock(mutex_);
+    if (!modified_ || !error_.is_ok() || unowned_change_ > committed_change_ || is_unfinished(true)) {
+      // A stream may be committed by an fsync, and go on as a trickle.
+      return writers_ != nullptr && change_ > committed_change_ && error_.is_ok();
+    }
+    const struct timespec now = context_.environment->now();
+    const auto has_passed = [&now](const struct timespec& since, unsigned limit_ms) {
+      return limit_ms != 0 &&
+             (now.tv_sec - since.tv_sec) * 1000 + (now.tv_nsec - since.tv_nsec) / 1'000'000 >= int64_t{limit_ms};
+    };
+    const StoreOptions& options = context_.options;
+    if (!has_passed(uncommitted_since_, options.commit_interval_ms) && !has_passed(changed_at_, options.commit_idle_ms))
+      return true;
+  }
+  commit_in_background(shared_from_this(), ControlRequest::Kind::kCommit, false,
+                       ControlRequest::Unfinished::kTricklesCommitted);
+  return true;
+}
+
+// --- a saver that was killed ---------------------------------------------------------------------------------------
+
+bool File::is_written_by_others_than(const Origin& origin) const {
+  for (const Writer* writer = writers_; writer != nullptr; writer = writer->next)
+    if (writer == origin.writer ? writer->is_by_others_than(origin.actor, committed_change_)
+                                : writer->has_uncommitted(committed_change_))
+      return true;
+  return false;
+}
+
+void File::give_up_replacement(ControlRequest& request, Deferred& deferred) {
+  Status outcome;
+  if (is_written_by_others_than(request.origin)) {
+    outcome = Status::error(StatusCode::kIoError, "one of several processes that were replacing it was killed");
+    fail(outcome);
+    discard_dirty(deferred);
+  } else {
+    outcome = revert(deferred);
+    if (outcome.is_ok())
+      log(LogLevel::kWarning, "{}: the process that was replacing it was killed; it keeps its content of before",
+          path());
+    else
+      fail(outcome);
+  }
+  request.was_given_up = true;
+  complete_with(deferred, request, outcome);
+  drop_if_clean();
+}
+
+// Back to what the sidecar says. What is on its way to the drives goes to objects that nobody names any more.
+Status File::revert(Deferred& deferred) {
+  drop_chunks(0, UINT64_MAX, deferred);
+  unreserve(0, UINT64_MAX);
+  std::vector<DoomedObjects> doomed;
+  if (objects_ != nullptr && !objects_->is_recorded())
+    doomed.push_back({objects_->file(), objects_->generation(), objects_, true});
+  start_generation();
+  slots_.assign(slots_.size(), SlotMap());
+  objects_ = nullptr;
+  doomed_.clear();
+  truncated_from_.reset();
+  has_unpunched_ = modified_ = replaces_ = false;
+  stream_end_ = kNoStream;
+  committed_change_ = change_;
+  ++epoch_;
+  if (!doomed.empty()) context_.reclaim(std::move(doomed), kNoHandle);
+  FPFS_ASSIGN_OR_RETURN(const struct stat attributes, context_.storage().fstat(sidecar_));
+  mtime_ = attributes.st_mtim;
+  return load_image();
+}
+
+}  // namespace fpfs
