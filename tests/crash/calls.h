@@ -129,14 +129,16 @@ struct RenameCall : Call {
 };
 
 struct SyncAllCall : Call {
-  SyncAllCall(Scheduler& call_scheduler, Store& target) : Call(call_scheduler), store(target) {}
+  SyncAllCall(Scheduler& call_scheduler, Store& target, ControlRequest::Unfinished about_unfinished)
+      : Call(call_scheduler), store(target), unfinished(about_unfinished) {}
   void start() {
     started = true;
-    store.commit_all(ControlRequest::Kind::kCommit, ControlRequest::Unfinished::kLeftAlone,
+    store.commit_all(ControlRequest::Kind::kCommit, unfinished,
                      [this](const Store::CommitOutcome& outcome) { complete(outcome.status); });
   }
 
   Store& store;
+  ControlRequest::Unfinished unfinished;
 };
 
 }  // namespace fpfs::crash

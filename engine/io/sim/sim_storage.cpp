@@ -315,7 +315,7 @@ bool SimStorage::errs(SimPlantedBug bug, const SimInode& inode, SimRole role, bo
   using Bug = SimPlantedBug;
   const bool is_rare = bug == Bug::kObjectSyncAfterRecord || bug == Bug::kNameSyncAfterAnswer ||
                        bug == Bug::kTornTailKept || bug == Bug::kCompactedTooMuch || bug == Bug::kDirtyMarkNotSynced ||
-                       bug == Bug::kCleanMarkTooEarly;
+                       bug == Bug::kCleanMarkTooEarly || bug == Bug::kUnsyncedKept;
   return random_.chance(is_rare ? kRareMistakePercent : kMistakePercent);
 }
 
@@ -350,26 +350,27 @@ void SimStorage::make_late_syncs(bool all) {
   });
 }
 
-Status SimStorage::sync_file(Handle handle) {
+Status SimStorage::sync_file(Handle handle, bool only_data) {
   SimInode& inode = kernel_.inode_of(handle);
   const auto call = inode.is_directory() ? SimFault::Call::kSyncDirectory : SimFault::Call::kSyncFile;
   if (const SimFault* fault = match(call, handle); fault != nullptr) {
     if (!inode.is_directory()) inode.content.sync_failed(random_);
     return Status::from_errno(fault->error, "fsync " + kernel_.describe(handle));
   }
-  if (sync_errs(inode)) return Status::ok();
-  const Status synced = kernel_.fsync(handle);
+  if (sync_errs(inode) || (only_data && errs(SimPlantedBug::kUnsyncedKept, inode, SimRole::kTree))) return Status::ok();
+  const Status synced = only_data ? kernel_.fdatasync(handle) : kernel_.fsync(handle);
   if (inode.role == SimRole::kTree) make_late_syncs(true);
   return synced;
 }
 
 Status SimStorage::fsync(Handle handle) {
   MutexLock lock(mutex_);
-  return end(begin("sync", handle, "") ? sync_file(handle) : Status::ok());
+  return end(begin("sync", handle, "") ? sync_file(handle, false) : Status::ok());
 }
 
 Status SimStorage::fdatasync(Handle handle) {
-  return fsync(handle);
+  MutexLock lock(mutex_);
+  return end(begin("sync", handle, "data") ? sync_file(handle, true) : Status::ok());
 }
 
 Status SimStorage::check_running(Handle file) {
