@@ -16,11 +16,12 @@ namespace fpfs {
 class SlotMap {
  public:
   // Takes `natural` (where RAID-0 arithmetic puts the chunk) when it is free and not absurdly far beyond the object's
-  // end (a sparse file's high chunks would otherwise exceed the member filesystem's file size limit, 16 TiB on ext4);
-  // else the lowest free slot.
+  // end (a sparse file's high chunks would otherwise exceed the member filesystem's file size limit, 16 TiB on ext4),
+  // nor so far that the map would take much more memory than what it describes; else the lowest free slot.
   SlotIndex allocate(SlotIndex natural) {
     SlotIndex slot = natural;
-    if (is_taken(natural) || natural > end() + kNaturalGapMax) slot = lowest_free();
+    const bool is_far = natural > end() + kNaturalGapMax || natural > kSpreadLeast + taken_ * kSpreadMax;
+    if (is_taken(natural) || is_far) slot = lowest_free();
     take(slot);
     return slot;
   }
@@ -28,11 +29,13 @@ class SlotMap {
     if (slot / 64 >= words_.size()) words_.resize(std::max<size_t>(slot / 64 + 1, words_.size() * 2), 0);
     FPFS_CHECK(!is_taken(slot), "a slot is taken once");
     words_[slot / 64] |= uint64_t{1} << (slot % 64);
+    ++taken_;
     end_ = std::max(end_, slot + 1);
   }
   void release(SlotIndex slot) {
     FPFS_CHECK(is_taken(slot), "only a taken slot is released");
     words_[slot / 64] &= ~(uint64_t{1} << (slot % 64));
+    --taken_;
     hint_ = std::min(hint_, slot / 64);
     while (end_ > 0 && !is_taken(end_ - 1)) --end_;
   }
@@ -55,6 +58,9 @@ class SlotMap {
  private:
   // Streams of several writers and read-ahead distance stay well below this many chunks per member.
   static constexpr SlotIndex kNaturalGapMax = 1024;
+  // Slots for each that is taken: at most 8 bytes of the map, which may be twice as long as it has to be.
+  static constexpr SlotIndex kSpreadMax = 64;
+  static constexpr SlotIndex kSpreadLeast = 64 * 1024;
 
   SlotIndex lowest_free() {
     while (hint_ < words_.size() && words_[hint_] == ~uint64_t{0}) ++hint_;
@@ -64,6 +70,7 @@ class SlotMap {
 
   std::vector<uint64_t> words_;
   SlotIndex end_ = 0;
+  uint64_t taken_ = 0;
   uint64_t hint_ = 0;  // no word before it has a free slot
 };
 
