@@ -59,6 +59,10 @@ class FileContext {
   std::unique_ptr<SpareObjects> spares;
   std::unique_ptr<std::byte[], void (*)(void*)> zeros{nullptr, std::free};  // kReadBytesMax zeros: what holes read as
   struct timespec opened_at {};  // when the array was opened: what was changed before is durable
+  // Entries of the indexes of all open files, and how many there may be: memory beside the pool. A file that would
+  // need more of them is not opened, and no chunk is added to one; see refuse_index().
+  std::atomic<uint64_t> index_entries{0};
+  uint64_t index_entries_max = UINT64_MAX;
   std::atomic<uint64_t> commits{0};
   std::atomic<unsigned> writes_in_flight{0};  // of all files
   // Transfers whose completion has not returned yet: until then one may hold the last reference to its file.
@@ -77,6 +81,9 @@ class FileContext {
     else
       queues[member]->submit(io);
   }
+
+  // What who needs `entries` more than there may be gets. The log says so once in a while.
+  Status refuse_index(uint64_t entries);
 
   // Whether the tree answers. Asked before its state is changed: what was never begun leaves nothing unknown.
   Status check_names() const { return watch != nullptr ? watch->check(StallWatch::kTree) : Status::ok(); }
@@ -107,8 +114,8 @@ class FileContext {
   virtual void reclaim(std::vector<DoomedObjects> objects, Handle directory) = 0;
   // Runs a task that frees space: in the background, or by whoever needs the space first.
   virtual void post_free(Executor::Task task) = 0;
-  // Before a full drive is reported: frees everything that waits for it, and waits for what others are freeing. Not
-  // under locks; may block for the drives. False: there was nothing.
+  // Before a full drive is reported: frees everything that waits for it now, and waits for what others are freeing;
+  // what is removed from now on is not waited for. Not under locks; may block for the drives. False: there was nothing.
   virtual bool finish_frees() = 0;
   // Runs `call`; when that fails for lack of space while space is still being freed, once more behind that.
   template <typename Call>
@@ -128,6 +135,8 @@ class FileContext {
   virtual void note_failure() = 0;
 
  private:
+  std::atomic<int64_t> index_refused_at_{0};  // seconds of Environment::now() when that was logged
+
   static const Status& status_of(const Status& status) { return status; }
   template <typename T>
   static Status status_of(const Result<T>& result) {

@@ -83,6 +83,9 @@ Status File::load_image() {
   Result<FileImage> image =
       fold_sidecar(reader, context_.array->id(), context_.stripes.member_count, context_.stripes.chunk_size, &findings);
   if (!image.is_ok()) return image.status();
+  const uint64_t entries = image->extents.count();
+  if (entries > 0 && context_.index_entries.load() + entries > context_.index_entries_max)
+    return context_.refuse_index(entries).with_context(path());
   file_id_ = image->file_id;
   generation_ = image->generation;
   sequence_ = image->sequence;
@@ -90,6 +93,7 @@ Status File::load_image() {
   has_inline_ = image->is_inline;
   inline_data_ = std::move(image->inline_data);
   extents_ = std::move(image->extents);
+  extents_.count_in(context_.index_entries);
   log_end_ = image->end;
   snapshot_offset_ = image->snapshot_offset;
   live_bytes_ = image->live_bytes;

@@ -60,9 +60,9 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
 
   // fallocate(2): room for what is still to be written in the range, kept from all other writers until it is written,
   // cut off or punched, or nobody has the file open any more. What is stored already has none: it is never overwritten
-  // in place. kNoSpace: not all of it, and so nothing; `in_flight` is set when that may change by itself. Looks at the
-  // drives (a system call for each).
-  Status reserve(uint64_t offset, uint64_t length, bool& in_flight);
+  // in place. kNoSpace: not all of it, and so nothing; `in_flight` is set when that may change by itself, by what was
+  // on its way when `sent` was noted (empty: now, and it is noted). Looks at the drives (a system call for each).
+  Status reserve(uint64_t offset, uint64_t length, Room::Sent& sent, bool& in_flight);
 
   // --- who writes: see writer.h. A Writer is detached before it is destroyed ----------------------------------------
   void attach(Writer& writer);
@@ -195,9 +195,10 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   void mark_modified(const Origin& origin) FPFS_REQUIRES(mutex_);
   void unlink_dirty(CachedChunk& chunk) FPFS_REQUIRES(mutex_);
   MemberIndex member_of(ChunkIndex chunk) FPFS_REQUIRES(mutex_);
+  void refuse_new_chunks(WriteRequest& request);
   void write_if_room(WriteRequest& request, bool may_free);
-  // `in_flight` is set when that may change by itself.
-  bool has_room(const WriteRequest& request, bool& in_flight);
+  // `in_flight` is set when that may change by itself, by what was on its way when the write came.
+  bool has_room(WriteRequest& request, bool& in_flight);
   // reserve.cpp
   void reserve_chunks(ChunkIndex first, ChunkIndex stop, ChunkRanges& added, std::vector<bool>& touched)
       FPFS_REQUIRES(mutex_);

@@ -43,8 +43,13 @@ bool Room::fits(Device& device, uint64_t bytes) {
   look(device);
   // Nothing else looks at the names' drive: it would count as scarce for ever.
   if (Device& tree = devices_.back(); tree.scarce.load()) look(tree);
-  const uint64_t taken = device.unstored.load() + device.in_flight.load() + device.reserved.load();
-  return device.available.load() >= device.kept.load() + taken + bytes;
+  return device.available.load() >= device.kept.load() + device.taken() + bytes;
+}
+
+Room::Sent Room::sent() const {
+  Sent sent;
+  for (const size_t device : device_by_member_) sent.push_back(devices_[device].sent.load());
+  return sent;
 }
 
 uint64_t Room::ahead_max(MemberIndex member) const {
@@ -56,9 +61,8 @@ uint64_t Room::ahead_max(MemberIndex member) const {
 bool Room::may_hold_spare(MemberIndex member, uint64_t bytes) {
   Device& device = device_of(member);
   look(device);
-  const uint64_t taken = device.unstored.load() + device.in_flight.load() + device.reserved.load();
   const uint64_t spare = device.spare.load() + bytes;
-  return device.available.load() >= device.kept.load() + pool_bytes_ + taken + spare;
+  return device.available.load() >= device.kept.load() + pool_bytes_ + device.taken() + spare;
 }
 
 std::map<uint64_t, Array::SpaceChange> Room::changes() const {

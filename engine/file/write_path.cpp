@@ -34,7 +34,9 @@ void File::write(WriteRequest& request) {
   }
   request.refusal = Status::ok();
   request.looks_for_room = 0;
-  if (context_.room->is_scarce())
+  request.sent_before.clear();
+  if (context_.index_entries.load(std::memory_order_relaxed) >= context_.index_entries_max) refuse_new_chunks(request);
+  if (context_.room->is_scarce() && request.refusal.is_ok())
     write_if_room(request, true);
   else
     continue_write(request);

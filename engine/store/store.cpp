@@ -30,6 +30,9 @@ Status check_options(const StoreOptions& options, uint32_t chunk_size) {
   return Status::ok();
 }
 
+// For the indexes of open files: 6.5 TiB of them in chunks of 1 MiB.
+constexpr uint64_t kIndexMemoryLeast = 256 * kMiB;
+
 // Closed files whose change time is remembered; some 6 MiB at most.
 constexpr size_t kChangeTimesMax = 65536;
 
@@ -65,6 +68,9 @@ Status Store::Impl::start() {
   FPFS_RETURN_IF_ERROR(check_options(options, stripes.chunk_size));
   FPFS_ASSIGN_OR_RETURN(pool, BufferPool::create(options.buffer_memory, stripes.chunk_size));
   chunks = std::make_unique<CachedChunk[]>(pool->total());
+  index_entries_max = options.index_chunks != 0
+                          ? options.index_chunks
+                          : std::max(options.buffer_memory, kIndexMemoryLeast) / ExtentTable::kEntryBytesMax;
   counters = std::make_unique<MemberCounters[]>(stripes.member_count);
   // Not touched before they are read: then they cost no memory.
   zeros.reset(static_cast<std::byte*>(std::calloc(kReadBytesMax, 1)));

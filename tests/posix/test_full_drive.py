@@ -3,13 +3,15 @@
 The drives have room for the same amount of data, not for exactly the same: behaviours return what must be equal, never
 how much fitted.
 """
+import contextlib
 import os
+import signal
 import time
 
 import pytest
 
 from lab.data import is_pattern, pattern, write_pattern
-from lab.system import FALLOC_KEEP_SIZE, attempt, fallocate
+from lab.system import FALLOC_KEEP_SIZE, attempt, die_with_parent, fallocate, within
 
 pytestmark = [pytest.mark.root, pytest.mark.time_limit(240)]
 MIB = 1 << 20
@@ -176,6 +178,54 @@ def test_appending_goes_on_after_the_error(same_when_full):
                 content.endswith(b"second\n"), time.monotonic() < deadline)
 
     same_when_full(behaviour)
+
+
+@contextlib.contextmanager
+def removing_for_ever(directory, processes=3):
+    """Processes that keep a removed file open, and make and remove an empty one again and again."""
+    def remove(number):
+        die_with_parent()
+        name = directory / f"coming{number}"
+        kept = os.open(name, os.O_CREAT | os.O_RDWR)
+        while kept >= 0:
+            os.unlink(name)
+            os.mknod(name)
+
+    children = []
+    try:
+        for number in range(processes):
+            children.append(os.fork())
+            if children[-1] == 0:
+                try:
+                    remove(number)
+                finally:
+                    os._exit(1)
+        yield
+        assert all(os.waitpid(child, os.WNOHANG) == (0, 0) for child in children), "one has ended"
+    finally:
+        for number, child in enumerate(children):
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            (directory / f"coming{number}").unlink(missing_ok=True)
+
+
+def test_who_removes_for_ever_holds_up_nobody(make_drive, make_array, make_mount, drives):
+    """What does not fit is refused, however much is being removed meanwhile."""
+    if drives.kind == "directories":
+        pytest.skip("no loop devices here: no small drives")
+    mount = make_mount(make_array(paths=[make_drive(DRIVE).path for _ in range(2)]))
+    fill(mount.path / "big")
+    with removing_for_ever(mount.path):
+        with open(mount.path / "more", "w+b", buffering=0) as file:
+            for _ in range(5):
+                assert within(20, os.write, file.fileno(), bytes(MIB)) == "ENOSPC"
+                assert within(20, fallocate, file.fileno(), 0, 0, 40 * MIB) == "ENOSPC"
+                assert within(20, os.statvfs, mount.path).f_blocks > 0
+    # What was removed before counts all the same.
+    for _ in range(3):
+        os.unlink(mount.path / "big")
+        with removing_for_ever(mount.path):
+            write_pattern(mount.path / "big", 1, 60 * MIB)
 
 
 def test_replacement_that_does_not_fit_leaves_the_old(make_drive, make_array, make_mount, drives):
