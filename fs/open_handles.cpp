@@ -28,7 +28,7 @@ void OpenHandles::remove(OpenFile& open) {
 }
 
 OpenDirectory& OpenHandles::add_directory() {
-  auto open = std::make_unique<OpenDirectory>();
+  auto open = std::make_unique<OpenDirectory>(streams_);
   OpenDirectory& result = *open;
   MutexLock lock(mutex_);
   directories_.emplace(&result, std::move(open));

@@ -13,6 +13,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <charconv>
@@ -357,6 +358,20 @@ Result<std::string> PosixStorage::read_link(Handle handle) {
 Status PosixStorage::make_node(Handle directory, const std::string& name, mode_t mode, dev_t device) {
   FPFS_RETURN_IF_ERROR(check_name("mknod", name));
   return done(::mknodat(directory, name.c_str(), mode, device), "mknod", directory, name);
+}
+
+Status PosixStorage::read_directory(Handle directory, uint64_t position, size_t bytes,
+                                    std::vector<DirectoryEntry>& entries) {
+  std::vector<char> buffer(std::max(bytes, kDirectoryBytesMin));
+  if (::lseek(directory, static_cast<off_t>(position), SEEK_SET) < 0) return failure("seek in directory", directory);
+  const auto length = retry([&] { return ::syscall(SYS_getdents64, directory, buffer.data(), buffer.size()); });
+  if (length < 0) return failure("read directory", directory);
+  for (const char* at = buffer.data(); at < buffer.data() + length;) {
+    const auto& entry = *reinterpret_cast<const struct dirent64*>(at);
+    entries.push_back({entry.d_name, entry.d_ino, entry.d_type, static_cast<uint64_t>(entry.d_off)});
+    at += entry.d_reclen;
+  }
+  return Status::ok();
 }
 
 Status PosixStorage::list(Handle directory, const std::function<bool(const DirectoryEntry&)>& visit) {

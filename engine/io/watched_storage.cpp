@@ -224,6 +224,11 @@ Status WatchedStorage::make_node(Handle directory, const std::string& name, mode
   return watched(directory, [&] { return storage_.make_node(directory, name, mode, device); });
 }
 
+Status WatchedStorage::read_directory(Handle directory, uint64_t position, size_t bytes,
+                                      std::vector<DirectoryEntry>& entries) {
+  return watched(directory, [&] { return storage_.read_directory(directory, position, bytes, entries); });
+}
+
 Status WatchedStorage::list(Handle directory, const std::function<bool(const DirectoryEntry&)>& visit) {
   const StallWatch::Domain domain = domain_of(directory);
   if (watch_.is_stalled(domain)) return watch_.check(domain);

@@ -51,6 +51,8 @@ class WatchedStorage final : public Storage {
   Status symlink(const std::string& target, Handle directory, const std::string& name) override;
   Result<std::string> read_link(Handle handle) override;
   Status make_node(Handle directory, const std::string& name, mode_t mode, dev_t device) override;
+  Status read_directory(Handle directory, uint64_t position, size_t bytes,
+                        std::vector<DirectoryEntry>& entries) override;
   Status list(Handle directory, const std::function<bool(const DirectoryEntry&)>& visit) override;
 
   Status chmod(Handle handle, mode_t mode) override;
