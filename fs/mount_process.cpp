@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "engine/base/log.h"
+#include "fs/heap.h"
 #include "fs/mount_point.h"
 
 namespace fpfs {
@@ -47,6 +48,8 @@ void raise_descriptor_limit() {
   limit.rlim_cur = limit.rlim_max;
   (void)::setrlimit(RLIMIT_NOFILE, &limit);
 }
+
+constexpr int kBetweenTrims = 2000;  // milliseconds
 
 // The caller of write(2) waits for this process to be scheduled, for a few microseconds of work each time: that should
 // not have to wait for what computes. A wish; it takes privileges. Where sessions are scheduled as groups (autogroup),
@@ -177,9 +180,12 @@ Status MountProcess::serve(Launcher& launcher) {
 }
 
 void MountProcess::wait_for_end() {
+  Heap heap;
   while (!channel_->has_ended()) {
     pollfd events[] = {{channel_->event_descriptor(), POLLIN, 0}, {signals_, POLLIN, 0}};
-    if (::poll(events, 2, -1) < 0 && errno != EINTR) log(LogLevel::kError, "poll failed with errno {}", errno);
+    const int ready = ::poll(events, 2, kBetweenTrims);
+    if (ready < 0 && errno != EINTR) log(LogLevel::kError, "poll failed with errno {}", errno);
+    if (ready == 0) heap.give_back();
     channel_->clear_event();
     signalfd_siginfo signal{};
     if (::read(signals_, &signal, sizeof signal) == sizeof signal)
