@@ -85,6 +85,14 @@ class FileContext {
   // What who needs `entries` more than there may be gets. The log says so once in a while.
   Status refuse_index(uint64_t entries);
 
+  // When content changes, which the tree's filesystem does not stamp itself. Its own stamps before are never later, its
+  // own stamps behind never earlier: both follow the coarse clock, and where the filesystem was finer (multigrain
+  // timestamps, Linux 6.13: what somebody has looked at since it last changed is stamped by the fine clock, and nothing
+  // is stamped earlier after that), the newest stamp that was seen counts.
+  struct timespec change_stamp() const;
+  // A change time that the tree's filesystem gave.
+  void note_stamp(const struct timespec& ctime);
+
   // Whether the tree answers. Asked before its state is changed: what was never begun leaves nothing unknown.
   Status check_names() const { return watch != nullptr ? watch->check(StallWatch::kTree) : Status::ok(); }
 
@@ -135,6 +143,7 @@ class FileContext {
   virtual void note_failure() = 0;
 
  private:
+  std::atomic<int64_t> newest_stamp_ns_{0};
   std::atomic<int64_t> index_refused_at_{0};  // seconds of Environment::now() when that was logged
 
   static const Status& status_of(const Status& status) { return status; }

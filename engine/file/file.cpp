@@ -245,7 +245,7 @@ MemberIndex File::member_of(ChunkIndex chunk) {
 
 // The content changed: there is something to commit.
 void File::mark_modified(const Origin& origin) {
-  mtime_ = change_time_.shown = changed_at_ = context_.environment->now();
+  mtime_ = change_time_.shown = changed_at_ = context_.change_stamp();
   if (!modified_) uncommitted_since_ = changed_at_;
   modified_ = true;
   ++change_;
@@ -258,6 +258,34 @@ void File::mark_modified(const Origin& origin) {
     unowned_change_ = change_;
   }
   keep_alive();
+}
+
+namespace {
+
+constexpr int64_t kNanoseconds = 1'000'000'000;
+
+int64_t nanoseconds(const struct timespec& time) {
+  return time.tv_sec * kNanoseconds + time.tv_nsec;
+}
+
+}  // namespace
+
+struct timespec FileContext::change_stamp() const {
+  constexpr int64_t kTickMax = kNanoseconds / 10;  // beyond it the clock was set back
+  const struct timespec coarse = environment->stamp();
+  const int64_t newest = newest_stamp_ns_.load();
+  const int64_t ahead = newest - nanoseconds(coarse);
+  if (ahead <= 0 || ahead > kTickMax) return coarse;
+  return {.tv_sec = newest / kNanoseconds, .tv_nsec = newest % kNanoseconds};
+}
+
+void FileContext::note_stamp(const struct timespec& ctime) {
+  const int64_t stamp = nanoseconds(ctime);
+  int64_t newest = newest_stamp_ns_.load();
+  if (stamp <= newest) return;
+  if (stamp > nanoseconds(environment->now())) return;  // the clock was set back since
+  while (!newest_stamp_ns_.compare_exchange_weak(newest, stamp))
+    if (newest >= stamp) return;
 }
 
 void File::keep_alive() {

@@ -9,6 +9,7 @@ namespace fpfs {
 namespace {
 constexpr uint64_t kKeptMax = 2 * kMiB;
 constexpr uint64_t kKeptShare = 64;   // of a small drive no more than one part in so many
+constexpr uint64_t kNamesShare = 4;   // of kept(): what making the file may take before its content is asked for
 constexpr uint64_t kAheadShare = 16;  // of what is free, for one stream
 }  // namespace
 
@@ -69,7 +70,7 @@ std::map<uint64_t, Array::SpaceChange> Room::changes() const {
   std::map<uint64_t, Array::SpaceChange> result;
   for (size_t i = 0; i + 1 < devices_.size(); ++i)
     if (const Device& device = devices_[i]; device_by_member_[i] == i)
-      result[device.number] = {device.kept.load() + device.unstored.load() + device.reserved.load(),
+      result[device.number] = {device.kept.load() + device.kept.load() / kNamesShare + device.taken(),
                                device.spare.load()};
   return result;
 }

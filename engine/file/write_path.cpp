@@ -143,7 +143,7 @@ File::Step File::write_some(WriteRequest& request, Deferred& deferred, Status& f
     if (context_.options.null_write) {
       request.done = request.length;
       size_ = std::max(size_, request.offset + request.length);
-      mtime_ = context_.environment->now();
+      mtime_ = context_.change_stamp();
       return Step::kDone;
     }
   }

@@ -135,6 +135,7 @@ std::vector<std::optional<Store::Node>> Store::lookup_all(Handle directory, std:
 
 Result<struct stat> Store::attributes(Handle node) {
   FPFS_ASSIGN_OR_RETURN(struct stat attributes, storage().fstat(node));
+  impl_->note_stamp(attributes.st_ctim);
   if (S_ISREG(attributes.st_mode)) fill_logical(node, attributes);
   return attributes;
 }
