@@ -168,7 +168,7 @@ Result<struct statvfs> Array::space(const std::map<uint64_t, SpaceChange>& chang
               available - std::min(available, change.withheld), device.members + 1};
     ++members;
   }
-  // Data is striped evenly: the array is full when its fullest member is, and that when it has no room for a chunk.
+  // Data is striped evenly: the array is full when its fullest member is.
   uint64_t total = 0, free = UINT64_MAX, available = UINT64_MAX;
   uint64_t free_sum = 0, available_sum = 0;
   for (const auto& [number, device] : devices) {
@@ -176,7 +176,7 @@ Result<struct statvfs> Array::space(const std::map<uint64_t, SpaceChange>& chang
     free_sum += device.free;
     available_sum += device.available;
     free = std::min(free, device.free / device.members);
-    available = std::min(available, round_down(device.available / device.members, superblock_.chunk_size));
+    available = std::min(available, device.available / device.members);
   }
   FPFS_ASSIGN_OR_RETURN(const struct statvfs tree, storage.fstatvfs(tree_));
   struct statvfs space {};

@@ -159,7 +159,11 @@ Status Store::set_times(Handle node, const struct timespec times[2]) {
 // Space that was given up counts as free; it is not worth a long wait, though.
 Result<struct statvfs> Store::space() {
   impl_->wait_for_frees(std::chrono::milliseconds(200));
-  return array_->space(impl_->room->changes());
+  FPFS_ASSIGN_OR_RETURN(struct statvfs space, array_->space(impl_->room->changes()));
+  // Content goes to the members in turn, in whole chunks.
+  const uint64_t round = uint64_t{impl_->stripes.chunk_size} * impl_->stripes.member_count;
+  space.f_bavail = round_down(space.f_bavail * space.f_frsize, round) / space.f_frsize;
+  return space;
 }
 
 bool Store::finish_frees() {
