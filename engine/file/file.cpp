@@ -83,6 +83,9 @@ Status File::load_image() {
   Result<FileImage> image =
       fold_sidecar(reader, context_.array->id(), context_.stripes.member_count, context_.stripes.chunk_size, &findings);
   if (!image.is_ok()) return image.status();
+  if (image->sequence > kSequenceMax / 2)
+    return Status::error(StatusCode::kCorruption,
+                         fmt::format("sidecar record {}: nobody commits as often", image->sequence));
   const uint64_t entries = image->extents.count();
   if (entries > 0 && context_.index_entries.load() + entries > context_.index_entries_max)
     return context_.refuse_index(entries).with_context(path());
@@ -97,13 +100,27 @@ Status File::load_image() {
   log_end_ = image->end;
   snapshot_offset_ = image->snapshot_offset;
   live_bytes_ = image->live_bytes;
-  extents_.for_each(0, [this](ChunkIndex, const Extent& extent) FPFS_NO_THREAD_SAFETY_ANALYSIS {
-    if (!slots_[extent.member].is_taken(extent.slot)) slots_[extent.member].take(extent.slot);
-    return true;
-  });
+  FPFS_RETURN_IF_ERROR(take_slots());
   if (sequence_ > 0 && !has_inline_)
     objects_ = std::make_shared<ObjectSet>(context_.storage(), *context_.array, nullptr, file_id_, generation_, true);
   return Status::ok();
+}
+
+// Two chunks in one slot: at most one of them is right, and giving back the other's would free it. Where nothing is
+// changed, that one can be read.
+Status File::take_slots() {
+  Status contradiction;
+  extents_.for_each(0, [&](ChunkIndex chunk, const Extent& extent) FPFS_NO_THREAD_SAFETY_ANALYSIS {
+    SlotMap& slots = slots_[extent.member];
+    const bool is_taken = slots.is_taken(extent.slot);
+    if (!is_taken) slots.take(extent.slot);
+    if (is_taken && !context_.array->read_only())
+      contradiction = Status::error(StatusCode::kCorruption,
+                                    fmt::format("chunk {} is said to lie in slot {} of member {}, as another chunk",
+                                                chunk, extent.slot, extent.member));
+    return contradiction.is_ok();
+  });
+  return contradiction;
 }
 
 // --- after the lock -------------------------------------------------------------------------------------------------

@@ -180,6 +180,7 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
 
   File(FileContext& context, Handle sidecar, bool writable, Handle new_name_in, uint64_t key);
   Status load_image() FPFS_REQUIRES(mutex_);
+  Status take_slots() FPFS_REQUIRES(mutex_);
   void run(Deferred& deferred);
 
   // write_path.cpp

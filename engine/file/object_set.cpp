@@ -148,14 +148,21 @@ Status ObjectSet::sync(MemberIndex member) {
 }
 
 Status ObjectSet::punch(MemberIndex member, uint64_t offset, uint64_t length) {
-  constexpr int kPunch = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
+  const auto punch_in = [&](Handle object) -> Status {
+    // Nothing lies behind its end, where damage may place a chunk and a filesystem refuses to punch.
+    FPFS_ASSIGN_OR_RETURN(const struct stat attributes, storage_.fstat(object));
+    const auto size = static_cast<uint64_t>(attributes.st_size);
+    if (offset >= size) return Status::ok();
+    return storage_.fallocate(object, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset,
+                              std::min(length, size - offset));
+  };
   const Handle handle = objects_[member].handle.load(std::memory_order_acquire);
-  if (handle != kNoHandle) return storage_.fallocate(handle, kPunch, offset, length);
+  if (handle != kNoHandle) return punch_in(handle);
   // Not used since the file was opened. A handle of our own: the shared one is made by the member's queue thread.
   FPFS_ASSIGN_OR_RETURN(const Handle directory, array_.object_directory(member, file_));
   Result<Handle> opened = storage_.open_at(directory, Array::object_name(file_, generation_), O_RDWR);
   if (!opened.is_ok()) return opened.status().code() == StatusCode::kNotFound ? Status::ok() : opened.status();
-  const Status status = storage_.fallocate(*opened, kPunch, offset, length);
+  const Status status = punch_in(*opened);
   storage_.close(*opened);
   return status;
 }
