@@ -103,7 +103,13 @@ class Verification : public std::enable_shared_from_this<Verification> {
     {
       MutexLock lock(mutex_);
       if (next_ >= end_ || failed_) return false;
-      chunk = next_++;
+      // Over holes at once: they may be most of a file of any size.
+      chunk = file_->next_stored(next_).value_or(answer_.chunks_in_file);
+      next_ = chunk + 1;
+      if (chunk >= end_) {
+        end_ = std::min(chunk, answer_.chunks_in_file);
+        return false;
+      }
       ++under_way_;
     }
     file_->verify_chunk(chunk,

@@ -102,6 +102,14 @@ class FileContext {
     if (member < stripes.member_count) counters[member].sync_errors.fetch_add(1, std::memory_order_relaxed);
   }
 
+  // What a sidecar holds was read from its drive, and is wrong or cannot be read.
+  void count_tree_read_error(const Status& failure) {
+    const uint16_t member = array->superblock().metadata_member;
+    if (member >= stripes.member_count) return;
+    (failure.code() == StatusCode::kCorruption ? counters[member].checksum_errors : counters[member].read_errors)
+        .fetch_add(1, std::memory_order_relaxed);
+  }
+
   void transfer_ended() { transfers.fetch_sub(1, std::memory_order_release); }
 
   // When requests wait for buffers and no write is under way that would free some: has files flush partly filled

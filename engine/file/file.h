@@ -55,8 +55,11 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   bool begin_landing(Landing& landing);
   void cancel_landing(Landing& landing);
   // Reads one chunk from its drive, past the cache, and checks it. Needs one pool buffer. Holes pass. kCorruption or
-  // kIoError name member and object offset.
+  // kIoError name member and object offset. Of content that is kept in the sidecar, which is chunk 0, the sidecar is
+  // read and checked, past the page cache.
   void verify_chunk(ChunkIndex chunk, std::function<void(const Status&)> done);
+  // The first chunk from `first` on that verify_chunk() reads; nothing when there is none.
+  std::optional<ChunkIndex> next_stored(ChunkIndex first) const;
 
   // fallocate(2): room for what is still to be written in the range, kept from all other writers until it is written,
   // cut off or punched, or nobody has the file open any more. What is stored already has none: it is never overwritten
@@ -240,6 +243,8 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   struct Verification;
   static void start_verification(Verification& job);
   static void end_verification(IoRequest& io, const Status& status);
+  static void verify_inline(Verification& job);
+  Status read_sidecar_again(uint64_t& sequence);
   static void conclude(std::unique_ptr<Verification> job, const Status& status);
   void forget(Verification& job) FPFS_REQUIRES(mutex_);
   std::vector<std::function<void(const Status&)>> give_up_verifications(StallWatch::Domain domain)
