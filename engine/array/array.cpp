@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 
 #include <fmt/format.h>
 
@@ -73,6 +74,13 @@ Result<std::vector<std::string>> Array::split_directories(const std::string& dir
   return parts;
 }
 
+bool Array::may_be_torn(const struct stat& sidecar) const {
+  if (!dirty_since_) return false;
+  // The change time, which no one can set, reaches the drive with the size that an append gives the sidecar.
+  const struct timespec& changed = sidecar.st_ctim;
+  return std::tie(changed.tv_sec, changed.tv_nsec) >= std::tie(dirty_since_->tv_sec, dirty_since_->tv_nsec);
+}
+
 Status Array::mark_dirty() {
   if (read_only_) return read_only_failure();
   constexpr std::string_view kText = "dirty\n";
@@ -82,6 +90,8 @@ Status Array::mark_dirty() {
   const ScopedHandle state(storage, handle);
   FPFS_RETURN_IF_ERROR(storage.pwrite(handle, std::as_bytes(std::span(kText)), 0));
   FPFS_RETURN_IF_ERROR(storage.fsync(handle));
+  FPFS_ASSIGN_OR_RETURN(const struct stat attributes, storage.fstat(handle));
+  dirty_since_ = attributes.st_mtim;
   return storage.fsync(metadata_directory_);
 }
 

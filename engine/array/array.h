@@ -12,6 +12,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -83,6 +84,10 @@ class Array {
 
   // The array was not closed cleanly the last time it was open for writing.
   bool was_dirty() const { return was_dirty_; }
+  // Whether bytes behind the last whole record of a sidecar with these attributes may be what a crash left of a commit:
+  // only when it was changed since the array was marked dirty. After a clean end nothing is, and nothing is in a file
+  // that nobody has written since: there such bytes are damage.
+  bool may_be_torn(const struct stat& sidecar) const;
   Status mark_dirty();  // durable on return
   Status mark_clean();  // durable on return
 
@@ -119,6 +124,8 @@ class Array {
   std::string metadata_path_;
   bool read_only_ = false;
   bool was_dirty_ = false;
+  std::optional<struct timespec>
+      dirty_since_;  // by the clock that stamps the sidecars; set before others use the array
   Mutex mutex_;
   std::vector<std::array<Handle, 256>> object_directories_ FPFS_GUARDED_BY(mutex_);
 };

@@ -32,9 +32,10 @@ Status add_files_set_aside(Storage& storage, const Array& array, References& ref
   return walk_files(storage, *opened, [&](const FileEntry& entry) -> Result<bool> {
     if (!is_sidecar_set_aside(entry.name)) return true;
     FPFS_ASSIGN_OR_RETURN(const ScannedFile file, scan_file(storage, array, entry));
-    if (file.status.is_ok())
-      references.add(file);
-    else
+    // Records may be missing that named more: of a file that is set aside every object is kept.
+    if (file.status.is_ok() && file.image.sequence > 0)
+      references.keep(file.image.file_id);
+    else if (file.attributes.st_size > 0 || !file.status.is_ok())
       references.add_unreadable(file);
     return true;
   });

@@ -83,6 +83,7 @@ Status File::load_image() {
   Result<FileImage> image =
       fold_sidecar(reader, context_.array->id(), context_.stripes.member_count, context_.stripes.chunk_size, &findings);
   if (!image.is_ok()) return image.status();
+  if (findings.torn_tail && !context_.array->may_be_torn(attributes)) return damaged_tail(image->end, findings);
   if (image->sequence > kSequenceMax / 2)
     return Status::error(StatusCode::kCorruption,
                          fmt::format("sidecar record {}: nobody commits as often", image->sequence));

@@ -116,6 +116,10 @@ struct SidecarFindings {
   uint64_t torn_bytes = 0;
 };
 
+// Why a sidecar that ends in a torn tail is not read as it was before: nobody was writing it when the array ended.
+// `end` is FileImage::end.
+Status damaged_tail(uint64_t end, const SidecarFindings& findings);
+
 // Reads a whole sidecar: from the newest snapshot (named by the trailer, or searched for at multiples of
 // kSnapshotAlignment when the tail is torn) to the last valid record. `expected_array` guards against foreign sidecars.
 // kCorruption when no consistent state can be read (a damaged header; damage before valid records), with a message that

@@ -188,6 +188,13 @@ Result<FileImage> fold_sidecar(SidecarReader& reader, const Uuid& expected_array
   return within_memory([&] { return fold(reader, expected_array, member_count, chunk_size, findings); });
 }
 
+Status damaged_tail(uint64_t end, const SidecarFindings& findings) {
+  return Status::error(StatusCode::kCorruption,
+                       fmt::format("the {} bytes behind offset {} of the sidecar are no whole record, and nobody was "
+                                   "writing it when the array ended: it was cut short or damaged",
+                                   findings.torn_bytes, end));
+}
+
 Result<std::optional<FileId>> identify_sidecar(SidecarReader& reader, const Uuid& array_id) {
   return within_memory([&] { return identify(reader, array_id); });
 }

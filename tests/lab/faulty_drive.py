@@ -80,6 +80,11 @@ class FaultyDrive:
             found.append((int(first) * 512, int(block) * 512, (int(last) - int(first) + 1) * 512))
         return found
 
+    @property
+    def device(self):
+        """The drive itself, below its filesystem."""
+        return self._device
+
     def plug_in(self):
         """After vanish(): the drive is there again."""
         run("umount", self.path)
