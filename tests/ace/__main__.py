@@ -2,8 +2,8 @@
 
   PYTHONPATH=tests python -m ace --number 1234 --verbose       one, with its calls and what was left (may be repeated)
   PYTHONPATH=tests python -m ace --sequence "write A/foo; fsync A/foo" [--size 44444]
-  PYTHONPATH=tests python -m ace --from 0 --to 20000            these
-  PYTHONPATH=tests python -m ace --chosen 400 [--part 0/2]      so many, from everywhere; a part of them
+  PYTHONPATH=tests python -m ace --from 0 --to 20000            these; --part 0/2: the first half, every second one
+  PYTHONPATH=tests python -m ace --chosen 400                   so many, from everywhere
   PYTHONPATH=tests python -m ace --list --from 0 --to 200       only says what they are
 
 --variant xfs-close takes one of the mounts only. --json: one object a line. FPFS_BUILD names the build under test, FPFS_LAB
@@ -20,6 +20,7 @@ import sys
 import tempfile
 
 from lab.programs import Programs
+from lab.system import die_with_parent
 
 from . import runner
 from .model import from_text, to_text
@@ -43,12 +44,12 @@ def arguments():
 
 
 def numbers_of(options):
+    part, parts = map(int, options.part.split("/"))
     if options.number:
         return options.number
     if options.chosen:
-        part, parts = map(int, options.part.split("/"))
         return chosen(options.chosen)[part::parts]
-    return range(options.begin, options.end if options.end is not None else options.begin + 1)
+    return range(options.begin, options.end if options.end is not None else options.begin + 1)[part::parts]
 
 
 def say_calls(operations, size, number):
@@ -65,9 +66,10 @@ def main():
             print(number, size, to_text(operations))
         return 0
     variants = [each for each in runner.VARIANTS if not options.variant or "-".join(each) in options.variant]
-    parent = os.environ.get("FPFS_LAB") or "/dev/shm"
+    parent = os.environ.get("FPFS_LAB", "/dev/shm")
     directory = pathlib.Path(tempfile.mkdtemp(prefix="ace-", dir=parent))
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(2))
+    die_with_parent(signal.SIGTERM)
     os.umask(0o022)
     say = print if options.verbose else lambda text: None
     failed = 0

@@ -198,50 +198,60 @@ def _make_durable(path):
         os.close(descriptor)
 
 
+def set_up(root, model):
+    """What is there before the sequence begins, in a new directory."""
+    root.mkdir(mode=0o755)
+    for name, inode in model.snapshots[0].items():
+        path = root / name
+        if inode["kind"] == "directory":
+            path.mkdir()
+            os.chmod(path, inode["mode"])
+            os.chown(path, 0, inode["group"])
+            continue
+        content = next(each for each in model.inodes if each.group == inode["group"]).commits[0].content
+        with open(path, "wb", buffering=0) as file:
+            assert file.write(content) == len(content)
+            os.fchmod(file.fileno(), inode["mode"])
+            os.fchown(file.fileno(), 0, inode["group"])
+            os.fsync(file.fileno())
+
+
+def perform(root, model, descriptors, behind=lambda word: None):
+    """The calls of the sequence; `behind` is called after each."""
+    for step, word, *arguments in model.calls:
+        try:
+            descriptors.do("open_" if word == "open" else word, *arguments)
+        except OSError as error:
+            raise AssertionError(f"{root}: step {step}: {word} {arguments[:2]} failed: {error}") from error
+        behind(word)
+
+
 class Place:
     """One of the two kinds. `directory` is where it puts its sequences' directories."""
 
     def __init__(self, name, drives):
         self.name, self.drives = name, drives
 
-    def run(self, model, name):
-        """The set-up, the calls, the cut; what is there after it."""
+    def run(self, model, name, pauses=False):
+        """The set-up, the calls, the cut; what is there after it. `pauses`: where something goes on in the background once
+        a call has returned it gets its turn."""
         root = self.directory / name
-        self._set_up(root, model)
+        set_up(root, model)
+        for path in (*(root / each for each in model.snapshots[0]), root, root.parent):
+            _make_durable(path)
+        for drive in self.drives:
+            drive.sync()
         descriptors = Descriptors(root)
         try:
-            for step, word, *arguments in model.calls:
-                try:
-                    descriptors.do("open_" if word == "open" else word, *arguments)
-                except OSError as error:
-                    raise AssertionError(f"{self.name}: step {step}: {word} {arguments[:2]} failed: {error}") from error
+            perform(root, model, descriptors, lambda word: self._behind(word, pauses))
             self._cut()
         finally:
             descriptors.abandon()
         self._restart()
         return look(root)
 
-    def _set_up(self, root, model):
-        root.mkdir(mode=0o755)
-        for name, inode in model.snapshots[0].items():
-            path = root / name
-            if inode["kind"] == "directory":
-                path.mkdir()
-                os.chmod(path, inode["mode"])
-            else:
-                content = next(each for each in model.inodes if each.group == inode["group"]).commits[0].content
-                with open(path, "wb", buffering=0) as file:
-                    assert file.write(content) == len(content)
-                    os.fchmod(file.fileno(), inode["mode"])
-                    os.fchown(file.fileno(), 0, inode["group"])
-                    os.fsync(file.fileno())
-            os.chown(path, 0, inode["group"])
-        for name in model.snapshots[0]:
-            _make_durable(root / name)
-        _make_durable(root)
-        _make_durable(root.parent)
-        for drive in self.drives:
-            drive.sync()
+    def _behind(self, word, pauses):
+        pass
 
 
 class Plain(Place):
@@ -288,6 +298,10 @@ class Mounted(Place):
         for drive in self.drives:
             drive.remount()
         self.mount.start()
+
+    def _behind(self, word, pauses):
+        if pauses and self.durable == "fsync" and word in ("close", "truncate"):
+            time.sleep(0.005)
 
     def finish(self):
         """What all the cuts left behind is in order."""

@@ -60,7 +60,7 @@ class Lab:
         for step, path, attribute in oracle.broken_claims(model, plain):
             say(f"no claim: {attribute} of {path} at step {step}, which XFS or ext4 did not keep")
         for place in self.mounts:
-            left = place.run(model, name)
+            left = place.run(model, name, pauses=number % 2 == 0)
             for _ in range(LOOKS):
                 violations = oracle.judge(model, plain, left, place.durable)
                 if not any(violation.journal_only for violation in violations):
