@@ -22,6 +22,7 @@ class Commit:
     step: int
     content: bytes | None
     certain: str = ""
+    written: int = 0  # the step that made it what it is
 
 
 @dataclasses.dataclass
@@ -39,6 +40,7 @@ class Inode:
     wrote: bool = False  # through `writer`, and neither closed nor synced since
     stored: bool = False  # the same through `mapping`
     changed: bool = False  # not synced since
+    written: int = 0  # the step that last changed the content
 
 
 @dataclasses.dataclass
@@ -59,6 +61,7 @@ class Model:
     def __init__(self, size, content, initial=()):
         self.size, self._content = size, content
         self.inodes, self.names, self.calls, self.claims, self.snapshots = [], {}, [], [], []
+        self.synced = []  # (step, the names that a sync was about, and the directories of these)
         self.step = 0
         self._seen = set()
         for name in DIRECTORIES:
@@ -127,12 +130,12 @@ class Model:
         content = inode.content.ljust(offset, b"\0")
         inode.content = content[:offset] + data + content[offset + len(data):]
         setattr(inode, through, True)
-        inode.changed = True
+        inode.changed, inode.written = True, self.step
 
     def _commit(self, inode, certain):
         """What is in the page cache only, as nobody synced a mapping, may come along or not."""
         unsure = inode.stored and not certain
-        inode.commits.append(Commit(self.step, None if unsure else inode.content, certain))
+        inode.commits.append(Commit(self.step, None if unsure else inode.content, certain, inode.written))
         if certain:
             inode.wrote = inode.stored = False
         if certain == "always":
@@ -206,7 +209,7 @@ class Model:
         if size == len(inode.content):
             raise Impossible(path)
         inode.content = inode.content[:size].ljust(size, b"\0")
-        inode.changed = True
+        inode.changed, inode.written = True, self.step
         if inode.writer:
             inode.wrote = True
             self._call("ftruncate", inode.writer, size)
@@ -288,10 +291,12 @@ class Model:
 
     def _synced(self, inode, attributes):
         self._commit(inode, "always")
+        had = {name for state in self.snapshots for name, there in state.items() if there["group"] == inode.group}
+        names = had.union(self.names_of(inode))
+        self.synced.append((self.step, names.union(name.rsplit("/", 1)[0] for name in names)))
         if not attributes:
             return
-        lost = {name for state in self.snapshots for name, there in state.items() if there["group"] == inode.group}
-        for name in sorted(lost.union(self.names_of(inode))):
+        for name in sorted(names):
             self.claims.append(Claim(self.step, name, attributes if name in self.names_of(inode) else ("kind", "group")))
 
     def _sync(self, word, path, attributes, through=""):
@@ -300,10 +305,9 @@ class Model:
             if word != "fsync":
                 raise Impossible(path)
             self._call("sync_by_name", word, path)
-            for state in (*self.snapshots, self.names):
-                for name in state:
-                    if name.rsplit("/", 1)[0] == path and name != path:
-                        self.claims.append(Claim(self.step, name, ("kind", "group")))
+            inside = {name for state in (*self.snapshots, self.names) for name in state if name.startswith(path + "/")}
+            self.synced.append((self.step, {path, *inside}))
+            self.claims += [Claim(self.step, name, ("kind", "group")) for name in sorted(inside) if name.count("/") == 1]
             self.claims.append(Claim(self.step, path, ATTRIBUTES))
             return
         slot = through or inode.writer or inode.mapping
@@ -331,7 +335,7 @@ class Model:
         if not inode.mapping:
             raise Impossible(path)
         self._call("msync", inode.mapping)
-        self._commit(inode, "always")
+        self._synced(inode, ())
 
     def do_close(self, path):
         """Of every descriptor but a reader's: first the mapping, so that what was stored is in the last close."""
