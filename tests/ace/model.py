@@ -5,7 +5,6 @@ the first operation on its name needs is there, and durable, before the sequence
 """
 import dataclasses
 
-FILES = ("A/foo", "A/bar", "B/foo", "B/bar")
 DIRECTORIES = ("A", "B")
 # An object is known again after the cut by its group, which it is made with: no inode number comes again, no name moves.
 FIRST_GROUP = 2000
@@ -349,9 +348,6 @@ class Model:
         self._commit(inode, certain)
         inode.writer = inode.mapping = ""
         inode.appends = False
-
-
-SYNCS = ("fsync", "fdatasync", "readsync", "msync", "close")
 
 
 def simulate(operations, size, content):

@@ -11,7 +11,7 @@ import functools
 import itertools
 import random
 
-from .model import DIRECTORIES, FILES, Impossible, Model, simulate, to_text
+from .model import DIRECTORIES, Impossible, Model
 
 # In the sidecar; one chunk, the last of it part of a sector; several chunks of 64 KiB.
 SIZES = (5000, 44444, 200000)
@@ -164,6 +164,3 @@ def chosen(count, among=None):
     spread = [ones * index // from_ones for index in range(from_ones)]
     rest = count - from_ones
     return spread + [ones + (among - ones) * index // rest for index in range(rest)]
-
-
-__all__ = ["FILES", "SIZES", "chosen", "sequence", "short_ones", "simulate", "to_text"]
