@@ -60,7 +60,7 @@ class Model:
     def __init__(self, size, content, initial=()):
         self.size, self._content = size, content
         self.inodes, self.names, self.calls, self.claims, self.snapshots = [], {}, [], [], []
-        self.synced = []  # (step, the names that a sync was about, and the directories of these)
+        self.synced = []  # (step, the names that a sync was about)
         self.step = 0
         self._seen = set()
         for name in DIRECTORIES:
@@ -292,7 +292,7 @@ class Model:
         self._commit(inode, "always")
         had = {name for state in self.snapshots for name, there in state.items() if there["group"] == inode.group}
         names = had.union(self.names_of(inode))
-        self.synced.append((self.step, names.union(name.rsplit("/", 1)[0] for name in names)))
+        self.synced.append((self.step, names))
         if not attributes:
             return
         for name in sorted(names):
