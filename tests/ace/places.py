@@ -33,6 +33,14 @@ def _system(function, *arguments):
     raise OSError(number, os.strerror(number), str(arguments))
 
 
+def _make_durable(path):
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 @contextlib.contextmanager
 def as_group(group):
     """What is made here belongs to this group. Only the calls' group changes: the process may still use the mount."""
@@ -51,8 +59,17 @@ class Drive(LoopDrive):
         super().__init__(directory, name, DRIVE_SIZE[kind], kind, discard=False)
 
     def remount(self):
-        _system(libc.umount2, os.fsencode(self.path), 0)
-        _system(libc.mount, os.fsencode(self._device), os.fsencode(self.path), self.kind.encode(), 0, None)
+        """While another namespace of mounts still has the one that was shut down (a container that starts somewhere), mount(2)
+        gives the same again: its sync fails."""
+        for attempts_left in range(200, -1, -1):
+            _system(libc.umount2, os.fsencode(self.path), 0)
+            _system(libc.mount, os.fsencode(self._device), os.fsencode(self.path), self.kind.encode(), 0, None)
+            try:
+                return _make_durable(self.path)
+            except OSError as error:
+                if error.errno != errno.EIO or attempts_left == 0:
+                    raise
+            time.sleep(0.05)
 
     def sync(self):
         descriptor = os.open(self.path, os.O_RDONLY)
@@ -188,14 +205,6 @@ def _content(path):
         while part := file.read(1 << 22):
             parts.append(part)
     return b"".join(parts)
-
-
-def _make_durable(path):
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def set_up(root, model):
