@@ -40,10 +40,8 @@ Array::~Array() {
   const auto close = [&](Handle handle) {
     if (handle != kNoHandle) storage.close(handle);
   };
-  {
-    const MutexLock lock(mutex_);
-    for (const auto& of_member : object_directories_) std::for_each(of_member.begin(), of_member.end(), close);
-  }
+  for (size_t m = 0; m < members_.size(); ++m)
+    for (HandleCache::Slot& directory : kept_[m].directories) kept_[m].handles->remove(directory);
   close(tree_);
   const bool has_own_handle = std::none_of(members_.begin(), members_.end(),
                                            [&](const Member& m) { return m.directory == metadata_directory_; });
@@ -112,13 +110,11 @@ Status Array::check_tree_running() const {
   return environment_.storage().check_running(lock);
 }
 
-Result<Handle> Array::object_directory(MemberIndex member, FileId file) {
+Result<HandleCache::Pin> Array::object_directory(MemberIndex member, FileId file) {
   FPFS_CHECK(member < members_.size(), "a member index comes from this array");
   const size_t index = file & 0xff;
-  {
-    const MutexLock lock(mutex_);
-    if (const Handle known = object_directories_[member][index]; known != kNoHandle) return known;
-  }
+  HandleCache::Slot& slot = kept_[member].directories[index];
+  if (HandleCache::Pin known = handles(member).find(slot); known.is_set()) return known;
   const Member& where = members_[member];
   if (!where.present)
     return Status::error(StatusCode::kIoError,
@@ -128,13 +124,7 @@ Result<Handle> Array::object_directory(MemberIndex member, FileId file) {
   const Result<Handle> opened = environment_.storage().open_at(where.objects, name, O_RDONLY | O_DIRECTORY);
   if (!opened.is_ok())
     return opened.status().with_context(fmt::format("{}/{}", where.path, kObjectsName)).at(member, 0, 0);
-  const MutexLock lock(mutex_);
-  Handle& kept = object_directories_[member][index];
-  if (kept == kNoHandle)
-    kept = *opened;
-  else
-    environment_.storage().close(*opened);  // another thread was faster
-  return kept;
+  return handles(member).insert(slot, *opened);
 }
 
 std::string Array::object_name(FileId file, Generation generation) {

@@ -10,16 +10,17 @@
 //   lost+found/       made by fsck -y
 #pragma once
 
+#include <array>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "engine/base/mutex.h"
 #include "engine/base/status.h"
 #include "engine/index/superblock.h"
 #include "engine/io/environment.h"
+#include "engine/io/handle_cache.h"
 #include "engine/layout/stripe.h"
 
 namespace fpfs {
@@ -33,9 +34,11 @@ struct FormatOptions {
 
 struct ArrayOptions {
   bool read_only = false;
-  bool degraded = false;           // with read_only: open with members missing
-  bool buffered_members = false;   // accept members without O_DIRECT (development)
-  bool lock = true;                // false: fsck -n beside a mount
+  bool degraded = false;          // with read_only: open with members missing
+  bool buffered_members = false;  // accept members without O_DIRECT (development)
+  bool lock = true;               // false: fsck -n beside a mount
+  // Objects, and directories of objects, that are kept open on each member; more only while they are in use.
+  size_t handles_kept = 256;
   std::string metadata_directory;  // overrides the superblock's hint
 };
 
@@ -95,8 +98,10 @@ class Array {
   Status check_running(MemberIndex member) const;
   Status check_tree_running() const;
 
-  // objects/xx of one member for a file id (opened once, kept).
-  Result<Handle> object_directory(MemberIndex member, FileId file);
+  // What is kept open of one member besides what Member says.
+  HandleCache& handles(MemberIndex member) { return *kept_[member].handles; }
+  // objects/xx of one member for a file id, pinned.
+  Result<HandleCache::Pin> object_directory(MemberIndex member, FileId file);
   // "<16 hex digits of the file id>.<8 hex digits of the generation>".
   static std::string object_name(FileId file, Generation generation);
   // The reverse; false when `name` is no object name.
@@ -126,8 +131,11 @@ class Array {
   bool was_dirty_ = false;
   std::optional<struct timespec>
       dirty_since_;  // by the clock that stamps the sidecars; set before others use the array
-  Mutex mutex_;
-  std::vector<std::array<Handle, 256>> object_directories_ FPFS_GUARDED_BY(mutex_);
+  struct Kept {
+    std::unique_ptr<HandleCache> handles;
+    std::array<HandleCache::Slot, 256> directories;  // by the low byte of the file id
+  };
+  std::unique_ptr<Kept[]> kept_;  // by member
 };
 
 }  // namespace fpfs

@@ -257,21 +257,19 @@ Result<std::unique_ptr<Array>> Array::open(Environment& environment, const std::
   Opener opener(storage, options);
   FPFS_RETURN_IF_ERROR(opener.find(directories));
 
-  // Each member's 256 object directories stay open once they were used; the rest is for files and everything else.
+  // What is kept open of each member, and three of its own; the rest is for files and everything else.
   constexpr uint64_t kOtherHandles = 512;
-  FPFS_RETURN_IF_ERROR(environment.allow_handles(kOtherHandles + uint64_t{256 + 3} * opener.any().member_count));
+  const uint64_t of_member = options.handles_kept + 3;
+  FPFS_RETURN_IF_ERROR(environment.allow_handles(kOtherHandles + of_member * opener.any().member_count));
 
   std::unique_ptr<Array> array(new Array(environment));
   array->superblock_ = opener.any();
   array->read_only_ = options.read_only;
   const uint16_t count = opener.any().member_count;
   array->members_.resize(count);
-  {
-    std::array<Handle, 256> none;
-    none.fill(kNoHandle);
-    const MutexLock lock(array->mutex_);
-    array->object_directories_.assign(count, none);
-  }
+  array->kept_ = std::make_unique<Kept[]>(count);
+  for (uint16_t i = 0; i < count; ++i)
+    array->kept_[i].handles = std::make_unique<HandleCache>(storage, options.handles_kept);
   for (uint16_t i = 0; i < count; ++i) {
     Member& member = array->members_[i];
     member.path = "(missing)";

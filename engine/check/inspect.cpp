@@ -97,9 +97,9 @@ void Inspector::inspect_extents() {
 void Inspector::inspect_object(MemberIndex member, const std::vector<PlacedChunk>& chunks) {
   check_overlaps(member, chunks);
   const FileImage& image = file_.image;
-  const Result<Handle> directory = array_.object_directory(member, image.file_id);
+  const Result<HandleCache::Pin> directory = array_.object_directory(member, image.file_id);
   const Result<struct stat> attributes =
-      directory.is_ok() ? storage_.stat_at(*directory, Array::object_name(image.file_id, image.generation))
+      directory.is_ok() ? storage_.stat_at(directory->get(), Array::object_name(image.file_id, image.generation))
                         : Result<struct stat>(directory.status());
   if (!attributes.is_ok()) {
     found_.damaged_members.set(member);

@@ -61,9 +61,9 @@ namespace {
 
 Result<ScopedHandle> open_object(Storage& storage, Array& array, const FileImage& image, MemberIndex member,
                                  int flags) {
-  FPFS_ASSIGN_OR_RETURN(const Handle directory, array.object_directory(member, image.file_id));
+  FPFS_ASSIGN_OR_RETURN(const HandleCache::Pin directory, array.object_directory(member, image.file_id));
   FPFS_ASSIGN_OR_RETURN(const Handle opened,
-                        storage.open_at(directory, Array::object_name(image.file_id, image.generation), flags));
+                        storage.open_at(directory.get(), Array::object_name(image.file_id, image.generation), flags));
   return ScopedHandle(storage, opened);
 }
 

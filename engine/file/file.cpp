@@ -455,6 +455,11 @@ void File::set_mtime(const struct timespec& mtime) {
   mtime_ = mtime;
 }
 
+void File::hold(HandleShares::Lease handles) {
+  MutexLock lock(mutex_);
+  if (handles_.count() == 0) std::swap(handles_, handles);
+}
+
 void File::name_moved_to(Handle directory) {
   MutexLock lock(mutex_);
   if (new_name_in_ != kNoHandle) context_.storage().close(new_name_in_);

@@ -35,6 +35,7 @@
 #include "engine/file/slot_map.h"
 #include "engine/file/writer.h"
 #include "engine/index/sidecar.h"
+#include "engine/io/handle_shares.h"
 
 namespace fpfs {
 
@@ -117,10 +118,11 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   Status make_writable(Handle sidecar);  // takes ownership; for a file first opened read-only
   bool is_writable() const;
   void set_mtime(const struct timespec& mtime);
-  void name_moved_to(Handle directory);  // takes ownership; rename of a file whose name is not durable yet
-  void name_removed(Handle directory);   // takes ownership; the last name went: free the objects after the last use
-  void set_unnamed();                    // made without a name (O_TMPFILE): goes with its last user, unless linked
-  void name_given(Handle directory);     // takes ownership; a file made without a name was linked
+  void hold(HandleShares::Lease handles);  // what it holds is counted there until it goes; the first one counts
+  void name_moved_to(Handle directory);    // takes ownership; rename of a file whose name is not durable yet
+  void name_removed(Handle directory);     // takes ownership; the last name went: free the objects after the last use
+  void set_unnamed();                      // made without a name (O_TMPFILE): goes with its last user, unless linked
+  void name_given(Handle directory);       // takes ownership; a file made without a name was linked
   // Flushes dirty chunks because the pool is short of buffers.
   void flush_for_pressure();
   // A member, or the tree, hangs: whatever waits for it gets `failure` now. May be called again and again.
@@ -230,7 +232,7 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   void begin_load(CachedChunk& chunk, const Extent& extent, Deferred& deferred) FPFS_REQUIRES(mutex_);
   void load_inline(CachedChunk& chunk) FPFS_REQUIRES(mutex_);
   static Status prepare_load(IoRequest& io);
-  static Status open_for_load(ObjectSet& objects, MemberIndex member, IoRequest& io);
+  static Status open_for_load(ObjectSet& objects, MemberIndex member, HandleCache::Pin& object, IoRequest& io);
   static void complete_load(IoRequest& io, const Status& status);
   static void end_load(CachedChunk& chunk, const IoRequest& io, const Status& status);
   void finish_load(CachedChunk& chunk, const Status& status);
@@ -392,6 +394,8 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
 
   Phase phase_ FPFS_GUARDED_BY(mutex_) = Phase::kIdle;
   std::unique_ptr<Commit> commit_;  // set and cleared under mutex_; its fields belong to the phase's thread
+
+  HandleShares::Lease handles_ FPFS_GUARDED_BY(mutex_);
 
   // The sidecar's log.
   uint64_t sequence_ FPFS_GUARDED_BY(mutex_) = 0;  // of the last record on the drive

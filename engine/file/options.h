@@ -41,6 +41,9 @@ struct StoreOptions {
   // commit, and when nothing was written for so long. 0: not.
   unsigned commit_interval_ms = 30'000;
   unsigned commit_idle_ms = 5'000;
+  // Handles that users of the store may make it hold: with their open files, and with the nodes that they look up
+  // (Store::shares()). Not counted in there: what the store needs besides, and ArrayOptions::handles_kept.
+  size_t shared_handles = 1024 * 1024;
   // A member that does not answer for this long is given up on until it does (engine/io/stall_watch.h). 0: never.
   // Well above the 30 s that kernels give an NVMe command before they reset the drive, so that resets are survived.
   unsigned io_timeout_ms = 120'000;

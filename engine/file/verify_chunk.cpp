@@ -10,6 +10,7 @@ namespace fpfs {
 struct File::Verification {
   std::shared_ptr<File> file;
   std::shared_ptr<ObjectSet> objects;
+  HandleCache::Pin object;  // while it is read
   ChunkIndex chunk = 0;
   Extent extent;                  // there is none when the content is in the sidecar
   StallWatch::Domain domain = 0;  // whose drive is waited for
@@ -129,7 +130,7 @@ void File::start_verification(Verification& job) {
   job.io.owner = &job;
   job.io.prepare = [](IoRequest& io) {
     auto* self = static_cast<Verification*>(io.owner);
-    return open_for_load(*self->objects, self->extent.member, io);
+    return open_for_load(*self->objects, self->extent.member, self->object, io);
   };
   job.io.complete = [](IoRequest& io, const Status& status) {
     FileContext& shared = static_cast<Verification*>(io.owner)->file->context_;
@@ -145,6 +146,7 @@ void File::start_verification(Verification& job) {
 
 void File::end_verification(IoRequest& io, const Status& status) {
   std::unique_ptr<Verification> self(static_cast<Verification*>(io.owner));
+  self->object.reset();
   FileContext& context = self->file->context_;
   Status outcome = status;
   if (outcome.is_ok()) outcome = check_loaded(context, *self->objects, self->chunk, self->extent, io);

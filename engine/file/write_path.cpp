@@ -339,8 +339,9 @@ Status File::prepare_flush(IoRequest& io) {
   const uint64_t ahead_max = chunk.streaming ? context.room->ahead_max(target.member) : 0;
   const auto use = chunk.streaming ? ObjectSet::Use::kStream : ObjectSet::Use::kWrite;
   const Status placed = context.with_space([&]() -> Status {
-    FPFS_ASSIGN_OR_RETURN(io.handle, chunk.objects->open_for_transfer(target.member, use));
-    return chunk.objects->preallocate(target.member, io.offset, io.offset + io.length, ahead_max);
+    FPFS_ASSIGN_OR_RETURN(chunk.object, chunk.objects->open_for_transfer(target.member, use));
+    io.handle = chunk.object.get();
+    return chunk.objects->preallocate(target.member, io.handle, io.offset, io.offset + io.length, ahead_max);
   });
   if (chunk.objects->allocated_end(target.member) != allocated) context.room->refresh(target.member);
   return placed;
@@ -357,6 +358,7 @@ void File::complete_flush(IoRequest& io, const Status& status) {
 void File::end_flush(CachedChunk& chunk, const IoRequest& io, const Status& status) {
   const std::shared_ptr<File> file = std::move(chunk.keep);
   const std::shared_ptr<ObjectSet> objects = std::move(chunk.objects);
+  const HandleCache::Pin object = std::move(chunk.object);
   MemberCounters& counters = file->context_.counters[chunk.target.member];
   if (status.is_ok()) {
     counters.bytes_written.fetch_add(io.length, std::memory_order_relaxed);

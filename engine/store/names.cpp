@@ -67,25 +67,27 @@ Result<SidecarSummary> Store::summarize_node(Handle node, uint64_t sidecar_size)
 
 // Size and blocks of a regular file that is not open, from its sidecar. A sidecar that cannot be read shows as an empty
 // file: it can be listed and removed; opening it reports the damage.
-void Store::fill_logical(Handle node, struct stat& attributes) {
+Status Store::fill_logical(Handle node, struct stat& attributes) {
   if (std::shared_ptr<File> file = impl_->find(attributes.st_ino)) {
     file->overlay(attributes);
-    return;
+    return Status::ok();
   }
   attributes.st_ctim = impl_->recall_change_time(attributes.st_ino).show(attributes.st_ctim);
   const auto sidecar_size = static_cast<uint64_t>(attributes.st_size);
   attributes.st_size = 0;
   attributes.st_blocks = 0;
-  if (sidecar_size == 0) return;
+  if (sidecar_size == 0) return Status::ok();
   const Result<SidecarSummary> summary = summarize_node(node, sidecar_size);
+  if (summary.status().errno_value() == EMFILE || summary.status().errno_value() == ENFILE) return summary.status();
   if (!summary.is_ok()) {
     // EACCES: a daemon that is not root, and a file that its owner may not read. Nothing is damaged.
     if (summary.status().errno_value() != EACCES)
       log(LogLevel::kWarning, "{}: {}; run fsck.fastpersistfs", storage().describe(node), summary.status().message());
-    return;
+    return Status::ok();
   }
   attributes.st_size = static_cast<off_t>(summary->size);
   attributes.st_blocks = static_cast<blkcnt_t>(round_up(summary->allocated, 512) / 512);
+  return Status::ok();
 }
 
 // Readable where there is a size to be read. Nothing but a regular file is opened for that: a device might notice.
@@ -136,7 +138,7 @@ std::vector<std::optional<Store::Node>> Store::lookup_all(Handle directory, std:
 Result<struct stat> Store::attributes(Handle node) {
   FPFS_ASSIGN_OR_RETURN(struct stat attributes, storage().fstat(node));
   impl_->note_stamp(attributes.st_ctim);
-  if (S_ISREG(attributes.st_mode)) fill_logical(node, attributes);
+  if (S_ISREG(attributes.st_mode)) FPFS_RETURN_IF_ERROR(fill_logical(node, attributes));
   return attributes;
 }
 
@@ -175,28 +177,21 @@ bool Store::finish_frees() {
 
 Result<Store::Created> Store::create(Handle directory, const std::string& name, mode_t mode) {
   FPFS_RETURN_IF_ERROR(impl_->array_failure());
+  // Had beforehand: what can fail, fails before there is a name.
+  FPFS_ASSIGN_OR_RETURN(ScopedHandle parent, reopen_directory(storage(), directory));
   FPFS_ASSIGN_OR_RETURN(const Handle sidecar, impl_->with_space([&] {
     return storage().open_at(directory, name, O_CREAT | O_EXCL | O_RDWR, mode);
   }));
-  // Not by its name: the caller becomes the owner of this file and of no other.
-  Result<Handle> node = storage().reopen(sidecar, O_PATH);
-  if (!node.is_ok()) {
-    storage().close(sidecar);
-    return node.status();
-  }
-  return adopt_created(sidecar, directory, *node);
+  Result<Created> created = adopt_created(sidecar, std::move(parent));
+  if (!created.is_ok()) take_back(directory, name, false);
+  return created;
 }
 
 Result<Store::Created> Store::create_unnamed(Handle directory, mode_t mode) {
   FPFS_RETURN_IF_ERROR(impl_->array_failure());
   FPFS_ASSIGN_OR_RETURN(const Handle sidecar,
                         impl_->with_space([&] { return storage().open_at(directory, ".", O_TMPFILE | O_RDWR, mode); }));
-  Result<Handle> node = storage().reopen(sidecar, O_PATH);
-  if (!node.is_ok()) {
-    storage().close(sidecar);
-    return node.status();
-  }
-  FPFS_ASSIGN_OR_RETURN(Created created, adopt_created(sidecar, kNoHandle, *node));
+  FPFS_ASSIGN_OR_RETURN(Created created, adopt_created(sidecar, ScopedHandle()));
   created.file->set_unnamed();
   if (keeper_ == nullptr) return created;
   created.unnamed.reset(new Removed(*this, created.node.attributes.st_ino, kNoHandle, {}));
@@ -205,21 +200,24 @@ Result<Store::Created> Store::create_unnamed(Handle directory, mode_t mode) {
 }
 
 // The file's first commit makes its name durable too, so it remembers the directory.
-Result<Store::Created> Store::adopt_created(Handle sidecar, Handle directory, Handle node) {
-  ScopedHandle owned_node(storage(), node);
-  Handle parent = kNoHandle;
-  if (directory != kNoHandle) {
-    Result<Handle> opened = storage().reopen(directory, kDirectoryFlags);
-    if (!opened.is_ok()) {
-      storage().close(sidecar);
-      return opened.status();
-    }
-    parent = *opened;
+Result<Store::Created> Store::adopt_created(Handle sidecar, ScopedHandle directory) {
+  // Not by its name: the caller becomes the owner of this file and of no other.
+  const Result<Handle> reopened = storage().reopen(sidecar, O_PATH);
+  if (!reopened.is_ok()) {
+    storage().close(sidecar);
+    return reopened.status();
   }
-  FPFS_ASSIGN_OR_RETURN(std::shared_ptr<File> file, File::open(*impl_, sidecar, true, parent));
+  ScopedHandle node(storage(), *reopened);
+  FPFS_ASSIGN_OR_RETURN(std::shared_ptr<File> file, File::open(*impl_, sidecar, true, directory.release()));
   impl_->insert(file);
-  FPFS_ASSIGN_OR_RETURN(const struct stat attributes, this->attributes(node));
-  return Created{{owned_node.release(), attributes, true}, std::move(file), nullptr};
+  FPFS_ASSIGN_OR_RETURN(const struct stat attributes, this->attributes(node.get()));
+  return Created{{node.release(), attributes, true}, std::move(file), nullptr};
+}
+
+void Store::take_back(Handle directory, const std::string& name, bool is_directory) {
+  const Status removed = is_directory ? storage().remove_directory(directory, name) : storage().unlink(directory, name);
+  if (!removed.is_ok())
+    log(LogLevel::kWarning, "a call failed and what it had made stays: {}; remove it", removed.message());
 }
 
 Status Store::make_directory(Handle directory, const std::string& name, mode_t mode) {

@@ -184,8 +184,8 @@ Status Store::Impl::reclaim_batch(ReclaimBatch& batch) {
         has_kept = true;
         continue;
       }
-      Result<Handle> directory = array->object_directory(m, doomed.file);
-      const Status status = directory.is_ok() ? storage().unlink(*directory, name) : directory.status();
+      const Result<HandleCache::Pin> directory = array->object_directory(m, doomed.file);
+      const Status status = directory.is_ok() ? storage().unlink(directory->get(), name) : directory.status();
       if (!status.is_ok() && status.code() != StatusCode::kNotFound && first_failure.is_ok()) first_failure = status;
     }
   }

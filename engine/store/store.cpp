@@ -268,7 +268,10 @@ std::vector<std::shared_ptr<File>> Store::Impl::files() {
 // --- life -----------------------------------------------------------------------------------------------------------
 
 Store::Store(Environment& environment, StoreOptions options)
-    : environment_(environment), options_(options), impl_(std::make_unique<Impl>(options)) {}
+    : environment_(environment),
+      options_(options),
+      shares_(options.shared_handles),
+      impl_(std::make_unique<Impl>(options)) {}
 
 Result<std::unique_ptr<Store>> Store::open(Environment& environment, const std::vector<std::string>& directories,
                                            const StoreOptions& options) {

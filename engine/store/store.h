@@ -28,6 +28,8 @@
 #include "engine/file/options.h"
 #include "engine/io/buffer_pool.h"
 #include "engine/io/environment.h"
+#include "engine/io/handle_shares.h"
+#include "engine/io/scoped_handle.h"
 
 namespace fpfs {
 
@@ -80,6 +82,10 @@ class Store {
   Handle root() const { return array_->tree(); }
   Storage& storage() const { return environment_.storage(); }
   bool read_only() const;
+  // The handles that users may make the store hold (StoreOptions::shared_handles): whoever opens files and looks up
+  // nodes for several users counts them there.
+  static constexpr size_t kHandlesOfFile = 2;  // of an open file: its index, and the directory of a new name
+  HandleShares& shares() { return shares_; }
   // BufferPool::populate_some().
   bool populate_buffers();
 
@@ -126,13 +132,16 @@ class Store {
     std::unique_ptr<Removed> unnamed;  // of create_unnamed()
   };
   // Makes and opens a regular file; kExists when the name is there. Mode as given (the caller has applied the umask);
-  // the owner is the daemon's until chown.
+  // the owner is who the calling thread is to the filesystem. A failure leaves no name.
   Result<Created> create(Handle directory, const std::string& name, mode_t mode);
   // An unnamed regular file in the filesystem of `directory` (O_TMPFILE), to be linked later or vanish.
   Result<Created> create_unnamed(Handle directory, mode_t mode);
   Status make_directory(Handle directory, const std::string& name, mode_t mode);
   Status make_node(Handle directory, const std::string& name, mode_t mode, dev_t device);
   Status symlink(const std::string& target, Handle directory, const std::string& name);
+  // Removes an empty entry that was just made, for a call that fails after all. Needs no handle; what cannot be removed
+  // is logged.
+  void take_back(Handle directory, const std::string& name, bool is_directory);
   Status link(Handle node, Handle directory, const std::string& name);
   Status unlink(Handle directory, const std::string& name);
   Status remove_directory(Handle directory, const std::string& name);
@@ -183,11 +192,11 @@ class Store {
   class Impl;
   Store(Environment& environment, StoreOptions options);
   void finish_close(const Status& synced, const std::function<void(const Status&)>& done);
-  void fill_logical(Handle node, struct stat& attributes);
+  Status fill_logical(Handle node, struct stat& attributes);
   Result<SidecarSummary> summarize_node(Handle node, uint64_t sidecar_size);
   Result<Handle> open_node(Handle directory, const std::string& name, bool read_ahead);
   Result<Node> complete_node(Handle handle);
-  Result<Created> adopt_created(Handle sidecar, Handle directory, Handle node);
+  Result<Created> adopt_created(Handle sidecar, ScopedHandle directory);
   class NameHolder;
   struct RenameJob;
   void give_away(uint64_t inode, std::unique_ptr<Removed> removed);
@@ -195,6 +204,7 @@ class Store {
   Environment& environment_;
   StoreOptions options_;
   RecoveryReport recovery_;
+  HandleShares shares_;  // outlives the files
   std::unique_ptr<Array> array_;
   std::unique_ptr<Impl> impl_;
   Keeper keeper_;

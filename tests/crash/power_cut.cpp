@@ -112,6 +112,7 @@ class Life {
     store_options_.spare_least = random_.chance(60) ? 1 : UINT64_MAX;
     store_options_.spare_life = {};
     store_options_.background_commit_ms = static_cast<unsigned>(random_.between(1, 100));
+    store_options_.array.handles_kept = random_.below(8);
   }
 
   bool fail(const std::string& what) {
