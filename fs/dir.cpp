@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "fs/as_caller.h"
 #include "fs/creation.h"
 #include "fs/operations.h"
 #include "fs/reply.h"
@@ -73,18 +74,21 @@ class Reply {
 
 // With attributes, except of what went away meanwhile, and of what the kernel has them of already. (That may be another
 // name's by now: so the entry is not said to be that node.)
-void add_with_attributes(Reply& reply, FileSystem& file_system, const Inode& directory,
+void add_with_attributes(Reply& reply, FileSystem& file_system, const Inode& directory, uid_t user,
                          std::span<const DirectoryEntry> entries) {
   std::vector<std::string> unknown;
   for (const DirectoryEntry& entry : entries)
     if (!is_dot(entry.name) && !file_system.inodes().attributes_known(entry.inode)) unknown.push_back(entry.name);
+  HandleShares::Lease handles = file_system.store().shares().lease_some(user, unknown.size());
+  unknown.resize(handles.count());  // the others are looked up when somebody wants to know
   const std::vector<std::optional<Store::Node>> nodes = file_system.store().lookup_all(directory.handle, unknown);
   size_t next = 0;
   for (const DirectoryEntry& entry : entries) {
     std::optional<fuse_entry_param> known;
     if (next < unknown.size() && unknown[next] == entry.name) {
       if (const std::optional<Store::Node>& node = nodes[next++]; node.has_value())
-        if (Result<fuse_entry_param> made = make_entry(file_system, *node); made.is_ok()) known = *made;
+        if (Result<fuse_entry_param> made = make_entry(file_system, *node, handles.split(1)); made.is_ok())
+          known = *made;
     }
     reply.add_plus(entry, known);
   }
@@ -115,14 +119,15 @@ Result<std::vector<DirectoryEntry>> read_part(const Reply& reply, FileSystem& fi
   return entries;
 }
 
-Status fill(Reply& reply, FileSystem& file_system, fuse_ino_t node, off_t offset, OpenDirectory& open, bool plus) {
+Status fill(Reply& reply, FileSystem& file_system, fuse_ino_t node, off_t offset, OpenDirectory& open, uid_t user,
+            bool plus) {
   const Inode& inode = file_system.inodes().get(node);
   MutexLock lock(open.mutex);
   FPFS_ASSIGN_OR_RETURN(const std::vector<DirectoryEntry> entries,
                         read_part(reply, file_system, inode, static_cast<uint64_t>(offset), open));
   if (offset == 0 && file_system.settings().directory_access_times) file_system.storage().note_access(inode.handle);
   if (plus) {
-    add_with_attributes(reply, file_system, inode, entries);
+    add_with_attributes(reply, file_system, inode, user, entries);
   } else {
     for (const DirectoryEntry& entry : entries) reply.add(entry);
   }
@@ -132,7 +137,8 @@ Status fill(Reply& reply, FileSystem& file_system, fuse_ino_t node, off_t offset
 void read_directory(fuse_req_t request, fuse_ino_t node, size_t size, off_t offset, const fuse_file_info& info,
                     bool plus) {
   Reply reply(request, size, plus);
-  Status status = fill(reply, file_system_of(request), node, offset, OpenHandles::directory(info.fh), plus);
+  Status status = fill(reply, file_system_of(request), node, offset, OpenHandles::directory(info.fh),
+                       fuse_req_ctx(request)->uid, plus);
   // No lock is held here: with the answer out, the handle may be released.
   if (!status.is_ok()) return reply_status(request, status);
   reply.send();
@@ -165,9 +171,14 @@ void mkdir(fuse_req_t request, fuse_ino_t parent, const char* name, mode_t mode)
   Inode& directory = file_system.inodes().get(parent);
   const fuse_ctx& caller = *fuse_req_ctx(request);
   const mode_t made_with = creation_mode(file_system, directory, mode & 07777, caller.umask);
-  Status status = file_system.store().make_directory(directory.handle, name, made_with);
-  if (!status.is_ok()) return reply_status(request, status);
-  reply_made(request, directory, name, true);
+  with_handles(request, 1, [request, &directory, text = std::string(name), made_with](HandleShares::Lease handles) {
+    const Status status = [&] {
+      const AsCaller as_caller(*fuse_req_ctx(request));
+      return file_system_of(request).store().make_directory(directory.handle, text, made_with);
+    }();
+    if (!status.is_ok()) return reply_status(request, status);
+    reply_made(request, directory, text.c_str(), true, std::move(handles));
+  });
 }
 
 void rmdir(fuse_req_t request, fuse_ino_t parent, const char* name) noexcept {

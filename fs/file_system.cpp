@@ -45,9 +45,9 @@ bool FileSystem::access_is_due(Inode& inode) const {
   return inode.access_noted.load() == 0;
 }
 
-void FileSystem::start_pruning() {
-  run_in_background([this] {
-    if (session_ != nullptr) pruner_.run(session_);
+void FileSystem::start_pruning(bool all) {
+  run_in_background([this, all] {
+    if (session_ != nullptr) pruner_.run(session_, all);
     pruning_.store(false);
   });
 }

@@ -85,7 +85,13 @@ class FileSystem {
   bool access_is_due(Inode& inode) const;
   // The kernel got to know one more node: maybe it should forget others.
   void node_added() {
-    if (pruner_.is_due() && !pruning_.exchange(true)) start_pruning();
+    if (pruner_.is_due() && !pruning_.exchange(true)) start_pruning(false);
+  }
+  // The kernel should forget every node that nobody uses. False: it is being asked to already.
+  bool forget_unused() {
+    if (pruning_.exchange(true)) return false;
+    start_pruning(true);
+    return true;
   }
   // Tells the kernel to ask for a node's attributes again, after a change that it did not ask for.
   void invalidate_attributes(const Inode& inode);
@@ -111,7 +117,7 @@ class FileSystem {
 
  private:
   void move_access_time(Inode& inode);
-  void start_pruning();
+  void start_pruning(bool all);
 
   Environment& environment_;
   Store& store_;

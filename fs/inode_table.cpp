@@ -21,7 +21,8 @@ InodeTable::~InodeTable() {
   }
 }
 
-Result<Inode*> InodeTable::remember(Handle handle, const struct stat& attributes, bool is_new) {
+Result<Inode*> InodeTable::remember(Handle handle, const struct stat& attributes, HandleShares::Lease handles,
+                                    bool is_new) {
   if (attributes.st_dev != device_) {
     storage_.close(handle);
     return Status::from_errno(EXDEV,
@@ -37,6 +38,7 @@ Result<Inode*> InodeTable::remember(Handle handle, const struct stat& attributes
     if (!known) {
       entry = std::make_unique<Inode>();
       entry->handle = handle;
+      std::swap(entry->handles, handles);
       entry->number = attributes.st_ino;
       entry->generation = next_generation_++;
       entry->is_directory = S_ISDIR(attributes.st_mode);
@@ -48,6 +50,11 @@ Result<Inode*> InodeTable::remember(Handle handle, const struct stat& attributes
   }
   if (known) storage_.close(handle);
   return inode;
+}
+
+void InodeTable::remember(Inode& inode) {
+  MutexLock lock(mutex_);
+  ++inode.lookups;
 }
 
 bool InodeTable::attributes_known(uint64_t number) const {

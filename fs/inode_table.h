@@ -35,6 +35,7 @@ struct Inode {
   uint64_t generation = 0;    // makes (address, generation) unique over the life of the mount
   uint64_t lookups = 0;       // guarded by the table
   bool is_directory = false;
+  HandleShares::Lease handles;              // what the handle is counted as
   std::unique_ptr<Store::Removed> removed;  // while it has no name; guarded by the table
   std::atomic<unsigned> opens{0};           // handles of open files
   // Handles that may write. While there are some, attributes are cached for a short time only.
@@ -74,9 +75,12 @@ class InodeTable {
   InodeTable(const InodeTable&) = delete;
   InodeTable& operator=(const InodeTable&) = delete;
 
-  // The Inode of `handle` (owned from here on, also on failure), with one more lookup counted. `is_new`: see
-  // Store::Node.
-  Result<Inode*> remember(Handle handle, const struct stat& attributes, bool is_new = false);
+  // The Inode of `handle` (owned from here on, also on failure, and counted in `handles`), with one more lookup
+  // counted. `is_new`: see Store::Node.
+  Result<Inode*> remember(Handle handle, const struct stat& attributes, HandleShares::Lease handles,
+                          bool is_new = false);
+  // One more lookup of a node that the kernel knows.
+  void remember(Inode& inode);
   Inode& get(uint64_t node) {
     return node == kRootNode ? root_ : *reinterpret_cast<Inode*>(static_cast<uintptr_t>(node));
   }

@@ -59,13 +59,26 @@ void raise_priority() {
   std::ofstream("/proc/self/autogroup") << kNice << std::flush;
 }
 
-// Half of the descriptors are for nodes; more nodes than this cost more memory than they save time.
+// What the descriptors are for: what calls need while they run, what is kept open of the members, and for the rest what
+// users hold by their open files and the names that they look up.
+constexpr size_t kForCallsMin = 256;
+constexpr size_t kKeptOfMemberMin = 32;
+constexpr size_t kKeptOfMemberMax = 16 * 1024;
+
+void divide_descriptors(size_t members, StoreOptions& options) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  const size_t all = static_cast<size_t>(std::min<rlim_t>(limit.rlim_cur, kDescriptorsWanted));
+  options.array.handles_kept = std::clamp(all / 8 / members, kKeptOfMemberMin, kKeptOfMemberMax);
+  const size_t others = std::max(all / 16, kForCallsMin) + members * options.array.handles_kept;
+  options.shared_handles = all - std::min(all, others);
+}
+
+// Half of what users may hold is for nodes that nobody uses; more than this cost more memory than they save time.
 constexpr size_t kNodesMax = 256 * 1024;
 
-size_t nodes_max() {
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return kNodesMax;
-  return static_cast<size_t>(std::min<rlim_t>(limit.rlim_cur / 2, kNodesMax));
+size_t nodes_max(const StoreOptions& options) {
+  return std::min(options.shared_handles / 2, kNodesMax);
 }
 
 int open_signals() {
@@ -101,6 +114,7 @@ Status MountProcess::run(Launcher& launcher) {
   signals_ = open_signals();
   if (signals_ < 0) return Status::from_errno(errno, "make a signalfd");
   raise_descriptor_limit();
+  divide_descriptors(options_.directories.size(), options_.store);
   raise_priority();  // inherited by all threads
   launcher_ = &launcher;
   environment_.watch()->start(milliseconds(options_.store.io_timeout_ms));
@@ -140,7 +154,7 @@ Status MountProcess::start() {
   settings.sync_writes = options_.sync_writes;
   settings.file_access_times = options_.access_times && !options_.store.array.read_only;
   settings.directory_access_times = settings.file_access_times && options_.directory_access_times;
-  settings.nodes_max = nodes_max();
+  settings.nodes_max = nodes_max(options_.store);
   settings.read_bytes_max = read_bytes_max(options_.store.buffer_memory);
   settings.threads = thread_count(options_);
   settings.mount_point = options_.mount_point;

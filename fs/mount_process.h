@@ -46,7 +46,7 @@ class MountProcess {
 
   enum class Stage : uint8_t { kOpening, kServing, kEnding };
 
-  const MountOptions& options_;
+  MountOptions options_;
   PosixEnvironment environment_;
   Launcher* launcher_ = nullptr;  // while kOpening
   std::atomic<Stage> stage_{Stage::kOpening};

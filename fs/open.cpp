@@ -4,7 +4,10 @@
 
 #include <cerrno>
 #include <chrono>
+#include <memory>
+#include <string>
 
+#include "fs/as_caller.h"
 #include "fs/channel.h"
 #include "fs/creation.h"
 #include "fs/operations.h"
@@ -18,6 +21,10 @@ namespace {
 // O_TRUNC changes the file also through a descriptor that is for reading.
 bool may_write(const fuse_file_info& info) {
   return (info.flags & O_ACCMODE) != O_RDONLY || (info.flags & O_TRUNC) != 0;
+}
+
+bool may_read(const fuse_file_info& info) {
+  return (info.flags & O_ACCMODE) == O_RDONLY || (info.flags & O_ACCMODE) == O_RDWR;
 }
 
 // For what is about to be opened; null for a reader.
@@ -110,15 +117,16 @@ void remove_unanswered(FileSystem& file_system, OpenFile& open) {
 void reply_opened(fuse_req_t request, Opened opened, Inode& inode, fuse_file_info info) {
   FileSystem& file_system = file_system_of(request);
   OpenFile& open = file_system.handles().add(std::move(opened.file), inode, std::move(opened.writer));
+  open.may_read = may_read(info);
   choose_caching(file_system, open, may_keep_pages(file_system, open), info);
   info.fh = OpenHandles::handle(open);
   if (fuse_reply_open(request, &info) != 0) remove_unanswered(file_system, open);
 }
 
 void reply_created(fuse_req_t request, Opened opened, const Store::Node& node, fuse_file_info info,
-                   std::unique_ptr<Store::Removed> unnamed = nullptr) {
+                   HandleShares::Lease handles, std::unique_ptr<Store::Removed> unnamed) {
   FileSystem& file_system = file_system_of(request);
-  Result<fuse_entry_param> entry = make_entry(file_system, node);
+  Result<fuse_entry_param> entry = make_entry(file_system, node, std::move(handles));
   if (!entry.is_ok()) {
     end_writer(file_system, opened.file, opened.writer, false);
     return reply_status(request, entry.status());
@@ -126,6 +134,7 @@ void reply_created(fuse_req_t request, Opened opened, const Store::Node& node, f
   if (unnamed != nullptr) file_system.inodes().keep(node.attributes.st_ino, std::move(unnamed));
   OpenFile& open =
       file_system.handles().add(std::move(opened.file), file_system.inodes().get(entry->ino), std::move(opened.writer));
+  open.may_read = may_read(info);
   choose_caching(file_system, open, may_keep_pages(file_system, open), info);
   info.fh = OpenHandles::handle(open);
   if (fuse_reply_create(request, &*entry, &info) != 0) {
@@ -152,27 +161,6 @@ void truncate_opened(FileSystem& file_system, const Opened& opened, Handle node,
   file_system.control(file, request, std::move(truncated));
 }
 
-// Somebody made the name since the kernel looked: opens what is there, as open(2) with O_CREAT does.
-void open_existing(fuse_req_t request, const Inode& parent, const char* name, const fuse_file_info& info) {
-  FileSystem& file_system = file_system_of(request);
-  Result<Store::Node> node = file_system.store().lookup(parent.handle, name);
-  if (!node.is_ok()) return reply_status(request, node.status());
-  const bool truncates = (info.flags & O_TRUNC) != 0;
-  Result<std::shared_ptr<File>> file = file_system.store().open_file(node->handle, may_write(info) || truncates);
-  if (!file.is_ok()) {
-    file_system.storage().close(node->handle);
-    return reply_status(request, file.status());
-  }
-  const Opened opened{*file, make_writer(request, **file, info, false)};
-  if (!truncates) return reply_created(request, opened, *node, info);
-  auto truncated = [request, node = *node, info, opened](const Status& status) {
-    if (status.is_ok()) return reply_created(request, opened, node, info);
-    file_system_of(request).storage().close(node.handle);
-    reply_status(request, status);
-  };
-  truncate_opened(file_system, opened, node->handle, std::move(truncated));
-}
-
 // A file whose writer failed shows its last committed content once the writer's handle is gone, which the kernel sends
 // behind the writer's close, and what it had on the way to the drives has ended. Such an open looks again: for long
 // when nobody has the file open, for a while when somebody may keep it so.
@@ -185,6 +173,7 @@ struct Opening {
   Inode& inode;
   fuse_file_info info;
   bool kill_set_id;
+  std::shared_ptr<HandleShares::Lease> handles;  // of the file
   unsigned looks = 0, looks_while_open = 0;
 };
 
@@ -203,12 +192,13 @@ void correct_size(FileSystem& file_system, Inode& inode) {
 }
 
 void open_node(Opening opening) {
-  const auto& [request, inode, info, kill_set_id, looks, looks_while_open] = opening;
+  const auto& [request, inode, info, kill_set_id, handles, looks, looks_while_open] = opening;
   FileSystem& file_system = file_system_of(request);
   const bool truncates = (info.flags & O_TRUNC) != 0;
   Result<std::shared_ptr<File>> file = file_system.store().open_file(inode.handle, may_write(info) || truncates);
   if (!file.is_ok()) return reply_status(request, file.status());
   if (looks_again(opening, **file)) return file_system.run_later(kBetweenLooks, [opening] { open_node(opening); });
+  (*file)->hold(std::move(*handles));
   if ((*file)->error().is_ok()) correct_size(file_system, inode);
   if (!truncates) return reply_opened(request, {*file, make_writer(request, **file, info, false)}, inode, info);
 
@@ -222,34 +212,63 @@ void open_node(Opening opening) {
   truncate_opened(file_system, opened, inode.handle, std::move(truncated));
 }
 
+// A CREATE, with all that is gone once its worker goes on to the next request.
+struct Creation {
+  fuse_req_t request;
+  Inode& directory;
+  std::string name;
+  mode_t mode;
+  fuse_file_info info;
+  bool unnamed;
+};
+
+void create_node(const Creation& creation, HandleShares::Lease handles) {
+  const fuse_req_t request = creation.request;
+  const fuse_file_info& info = creation.info;
+  FileSystem& file_system = file_system_of(request);
+  Store& store = file_system.store();
+  const fuse_ctx& caller = *fuse_req_ctx(request);
+  Result<Store::Created> created = [&] {
+    const AsCaller as_caller(caller);
+    const Handle parent = creation.directory.handle;
+    return creation.unnamed ? store.create_unnamed(parent, creation.mode)
+                            : store.create(parent, creation.name, creation.mode);
+  }();
+  // Somebody made the name since the kernel looked, and neither what it is nor what this caller may do with it was
+  // checked. With ESTALE the kernel looks again (path_openat with LOOKUP_REVAL) and opens what it finds by the rules.
+  if (created.status().code() == StatusCode::kExists && (info.flags & O_EXCL) == 0) {
+    fuse_reply_err(request, ESTALE);
+    return;
+  }
+  if (!created.is_ok()) return reply_status(request, created.status());
+  const Status given = give_to_caller(file_system, caller, creation.directory, created->node);
+  if (!given.is_ok()) {
+    file_system.storage().close(created->node.handle);
+    if (!creation.unnamed) store.take_back(creation.directory.handle, creation.name, false);
+    return reply_status(request, given);
+  }
+  created->file->hold(handles.split(Store::kHandlesOfFile));
+  Opened opened{created->file, make_writer(request, *created->file, info, true)};
+  reply_created(request, std::move(opened), created->node, info, std::move(handles), std::move(created->unnamed));
+}
+
 }  // namespace
 
 void open(fuse_req_t request, fuse_ino_t node, fuse_file_info* info) noexcept {
   Inode& inode = file_system_of(request).inodes().get(node);
-  open_node({request, inode, *info, Channel::current_request().kill_set_id});
+  const bool kill_set_id = Channel::current_request().kill_set_id;
+  with_handles(request, Store::kHandlesOfFile, [request, &inode, info = *info, kill_set_id](auto handles) {
+    open_node({request, inode, info, kill_set_id, std::make_shared<HandleShares::Lease>(std::move(handles))});
+  });
 }
 
 void create(fuse_req_t request, fuse_ino_t parent, const char* name, mode_t mode, fuse_file_info* info) noexcept {
   FileSystem& file_system = file_system_of(request);
   Inode& directory = file_system.inodes().get(parent);
-  const fuse_ctx& caller = *fuse_req_ctx(request);
-  const mode_t made_with = creation_mode(file_system, directory, mode & 07777, caller.umask);
-  const bool unnamed = Channel::current_request().unnamed;
-  Result<Store::Created> created = unnamed ? file_system.store().create_unnamed(directory.handle, made_with)
-                                           : file_system.store().create(directory.handle, name, made_with);
-  if (!created.is_ok()) {
-    if (created.status().code() == StatusCode::kExists && (info->flags & O_EXCL) == 0)
-      return open_existing(request, directory, name, *info);
-    return reply_status(request, created.status());
-  }
-  Status status = give_to_caller(file_system, caller, directory, created->node);
-  if (!status.is_ok()) {
-    Status removed = unnamed ? Status::ok() : file_system.store().unlink(directory.handle, name);
-    file_system.storage().close(created->node.handle);
-    return reply_status(request, removed.is_ok() ? status : removed);
-  }
-  Opened opened{created->file, make_writer(request, *created->file, *info, true)};
-  reply_created(request, std::move(opened), created->node, *info, std::move(created->unnamed));
+  const mode_t made_with = creation_mode(file_system, directory, mode & 07777, fuse_req_ctx(request)->umask);
+  Creation creation{request, directory, name, made_with, *info, Channel::current_request().unnamed};
+  with_handles(request, Store::kHandlesOfFile + 1,
+               [creation = std::move(creation)](auto handles) { create_node(creation, std::move(handles)); });
 }
 
 void release(fuse_req_t request, fuse_ino_t, fuse_file_info* info) noexcept {

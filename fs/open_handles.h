@@ -25,6 +25,7 @@ struct OpenFile {
   std::shared_ptr<File> file;
   Inode* inode = nullptr;
   std::shared_ptr<Writer> writer;  // null: opened for reading
+  bool may_read = false;
   bool may_write() const { return writer != nullptr; }
   bool may_map() const { return may_write() && writer->description().may_map; }  // shared and writable
   ReadCursor cursor;                                                             // guarded by the file
