@@ -220,6 +220,11 @@ Status PosixStorage::sync_filesystem(Handle handle) {
   return done(retry([&] { return ::syncfs(handle); }), "syncfs", handle);
 }
 
+// Pages of a write that failed are clean in the kernel's eyes, so they go as well.
+void PosixStorage::drop_cache(Handle file) {
+  static_cast<void>(::posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED));
+}
+
 Status PosixStorage::ftruncate(Handle handle, uint64_t size) {
   if (retry([&] { return ::ftruncate(handle, static_cast<off_t>(size)); }) < 0)
     return failure("truncate", handle, size, 0);

@@ -29,6 +29,7 @@ class PosixStorage : public Storage {
   Status fdatasync(Handle handle) override;
   Status check_running(Handle file) override;
   Status sync_filesystem(Handle handle) override;
+  void drop_cache(Handle file) override;
   Status ftruncate(Handle handle, uint64_t size) override;
   Status fallocate(Handle handle, int mode, uint64_t offset, uint64_t length) override;
   Result<uint64_t> seek_data(Handle handle, uint64_t offset) override;

@@ -86,6 +86,10 @@ class Storage {
   }
   // syncfs(2): everything on the filesystem that `handle` is on, names too.
   virtual Status sync_filesystem(Handle handle) { return fsync(handle); }
+  // What is in memory of a regular file and need not be written is forgotten, so that it is read from the drive. After
+  // a sync that failed the two differ: what could not be written is kept in memory and no longer counts as dirty. Best
+  // effort: what is in use stays.
+  virtual void drop_cache(Handle file) { static_cast<void>(file); }
   virtual Status ftruncate(Handle handle, uint64_t size) = 0;
   // fallocate(2) with the kernel's mode bits.
   virtual Status fallocate(Handle handle, int mode, uint64_t offset, uint64_t length) = 0;

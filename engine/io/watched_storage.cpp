@@ -151,6 +151,10 @@ Status WatchedStorage::sync_filesystem(Handle handle) {
   return watched(handle, [&] { return storage_.sync_filesystem(handle); });
 }
 
+void WatchedStorage::drop_cache(Handle file) {
+  attempt(file, [&] { storage_.drop_cache(file); });
+}
+
 Status WatchedStorage::ftruncate(Handle handle, uint64_t size) {
   return watched(handle, [&] { return storage_.ftruncate(handle, size); });
 }

@@ -171,6 +171,12 @@ void SimWorld::sync_filesystem(unsigned index) {
   }
 }
 
+void SimWorld::sync_filesystem_failed(unsigned index, SimRandom& random) {
+  for (auto& [number, inode] : inodes_)
+    if (inode.filesystem == index && inode.content.has_unsynced()) inode.content.sync_failed(random);
+  if (random.chance(50)) sync_filesystem(index);
+}
+
 void SimWorld::end_transfers(SimRandom& random) {
   for (auto& [number, inode] : inodes_) inode.content.end_transfers(random);
 }
