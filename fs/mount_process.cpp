@@ -264,10 +264,18 @@ Status MountProcess::close() {
   if (file_system_ != nullptr) file_system_->handles().clear();
   file_system_ = nullptr;
   Status status = store_->close();
+  const bool left_clean = store_->left_clean() || options_.store.array.read_only;
   store_ = nullptr;
   stall_listener_.reset();
   if (signals_ >= 0) ::close(signals_);
-  if (status.is_ok()) log(LogLevel::kInfo, "{} unmounted, everything is committed", options_.source);
+  if (!status.is_ok())
+    log(LogLevel::kError, "{} unmounted, but something is lost: {}", options_.source, status.message());
+  else if (left_clean)
+    log(LogLevel::kInfo, "{} unmounted, everything is committed", options_.source);
+  else
+    log(LogLevel::kWarning,
+        "{} unmounted; saves failed, as those who made them were told, and the next mount frees what they left behind",
+        options_.source);
   return status;
 }
 

@@ -59,6 +59,7 @@ void end_writer(FileSystem& file_system, const std::shared_ptr<File>& file, cons
   }
   if (!file->detach(*writer)) return;
   if (!file_system.settings().durable_at_close) return file->closed_by_writer();
+  file->promise();
   request.unfinished = ControlRequest::Unfinished::kLeftAlone;
   file_system.control(file, request, [](const ControlRequest&, const Status& status) { log_fault(status); });
 }

@@ -174,7 +174,8 @@ bool Checker::is_further_name(const struct stat& attributes) {
 Result<bool> Checker::scan(const FileEntry& entry) {
   if (cancelled()) return false;
   for (int look = 1;; ++look) {
-    const Result<ScannedFile> file = scan_file(storage_, array_, entry);
+    const Result<ScannedFile> file =
+        scan_file(storage_, array_, entry, repairs() ? SidecarSource::kUncached : SidecarSource::kCache);
     if (!file.is_ok()) return true;  // gone since the directory was listed
     FileInspection inspection = inspect_file(storage_, array_, entry.path, *file, !is_live_);
     if (is_live_ && !inspection.errors.empty()) {

@@ -31,7 +31,7 @@ Status add_files_set_aside(Storage& storage, const Array& array, References& ref
   const ScopedHandle directory(storage, *opened);
   return walk_files(storage, *opened, [&](const FileEntry& entry) -> Result<bool> {
     if (!is_sidecar_set_aside(entry.name)) return true;
-    FPFS_ASSIGN_OR_RETURN(const ScannedFile file, scan_file(storage, array, entry));
+    FPFS_ASSIGN_OR_RETURN(const ScannedFile file, scan_file(storage, array, entry, SidecarSource::kUncached));
     // Records may be missing that named more: of a file that is set aside every object is kept.
     if (file.status.is_ok() && file.image.sequence > 0)
       references.keep(file.image.file_id);

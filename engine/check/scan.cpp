@@ -106,6 +106,7 @@ Result<ScannedFile> scan_file(Storage& storage, const Array& array, const FileEn
     return file;
   }
   const ScopedHandle handle(storage, *opened);
+  if (source == SidecarSource::kUncached) storage.drop_cache(*opened);
   const Result<struct stat> attributes = storage.fstat(*opened);
   if (!attributes.is_ok()) {
     file.status = attributes.status();
@@ -113,7 +114,7 @@ Result<ScannedFile> scan_file(Storage& storage, const Array& array, const FileEn
   }
   file.attributes = *attributes;
   const auto size = static_cast<uint64_t>(attributes->st_size);
-  if (source == SidecarSource::kCache) {
+  if (source != SidecarSource::kDrive) {
     StorageSidecarReader reader(storage, *opened, size);
     read_sidecar(array, reader, file);
     return file;

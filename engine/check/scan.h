@@ -43,8 +43,11 @@ struct ScannedFile {
 };
 
 enum class SidecarSource : uint8_t {
-  kCache,  // through the page cache, as a reader of the array would
-  kDrive,  // past it: what is stored
+  kCache,     // through the page cache, as a reader of the array would
+  kUncached,  // the same, with the cache dropped before: what a power cut would leave. After a sync that failed, memory
+              // holds what the drive does not, and a sync that succeeds then does not change that
+              // (Storage::drop_cache). For whoever frees what no sidecar names
+  kDrive,     // past it: what is stored
 };
 
 // Never fails but for kNotFound: the name is gone. A torn tail is one only where a crash can have left it

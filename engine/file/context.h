@@ -18,6 +18,7 @@
 namespace fpfs {
 
 struct CachedChunk;
+class File;
 
 struct MemberCounters {
   std::atomic<uint64_t> bytes_read{0}, bytes_written{0};
@@ -149,6 +150,19 @@ class FileContext {
   virtual ChangeTime recall_change_time(uint64_t key) = 0;
   // A file failed: what it wrote and did not commit stays on the members until a recovery looks for it.
   virtual void note_failure() = 0;
+  // Content is lost although its close returned 0. `loss` names the file. The end of the array says so, and before that
+  // whoever takes it.
+  virtual void note_loss(uint64_t key, const Status& loss) = 0;
+  // What of a file was lost and nobody was told yet: the caller tells it, or it no longer matters. Ok: nothing.
+  virtual Status take_loss(uint64_t key) = 0;
+  // The name of a file whose commit failed may not be durable, and whoever saves to it again finds it there: the next
+  // commit syncs `directory` (owned by the callee from here on) as the failed one would have. Until then, or until the
+  // name is removed.
+  virtual void keep_new_name(uint64_t key, Handle directory) = 0;
+  virtual void forget_new_name(uint64_t key) = 0;
+  // A record was appended and not synced: the next sync of everything covers it. For what is said when that fails.
+  virtual void note_unsynced(const File& file) = 0;
+  virtual void note_synced(const File& file) = 0;
 
  private:
   std::atomic<int64_t> newest_stamp_ns_{0};

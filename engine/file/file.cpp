@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 #include "engine/base/log.h"
 #include "engine/index/sidecar_file.h"
@@ -322,6 +323,8 @@ void File::fail(const Status& status) {
         status.message());
     error_ = status;
     context_.note_failure();
+    if (promised_) context_.note_loss(key_, status.with_context(path()));
+    if (new_name_in_ != kNoHandle) context_.keep_new_name(key_, std::exchange(new_name_in_, kNoHandle));
   }
 }
 
@@ -472,6 +475,7 @@ void File::name_removed(Handle directory) {
   if (removed_from_ != kNoHandle) context_.storage().close(removed_from_);
   removed_from_ = directory;
   removed_ = true;
+  context_.forget_new_name(key_);
   drop_if_clean();
 }
 

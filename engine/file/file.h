@@ -84,6 +84,9 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   bool has_unfinished() const;
   // Commits a trickle that is due. True: there is something that may become due later.
   bool commit_trickle();
+  // Whoever wrote what is not committed yet hears of no failure any more: when there is one, that is a loss
+  // (FileContext::note_loss).
+  void promise();
 
   // --- state -------------------------------------------------------------------------------------------------------
   uint64_t key() const { return key_; }  // inode number of the sidecar
@@ -310,14 +313,26 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   bool has_slack() const FPFS_REQUIRES(mutex_);
   void post_object_syncs();
   void object_sync_done(const Status& status);
+  // What became of the log.
   struct Appended {
-    uint64_t record_offset = 0, end = 0;
+    Appended(uint64_t new_record_offset, uint64_t new_end) : record_offset(new_record_offset), end(new_end) {}
+    // A failure, of which nothing else is known. So it is unless it is said otherwise.
+    Appended(Status failure) : status(std::move(failure)), log_is_known(false) {}  // NOLINT: implicit by design
+    // A failure that left the log as it was, durably.
+    static Appended nothing(const Status& failure) {
+      Appended appended(failure);
+      appended.log_is_known = true;
+      return appended;
+    }
+    Status status;
+    bool log_is_known = true;
+    uint64_t record_offset = 0, end = 0;  // when ok
   };
-  Result<Appended> append_record();
+  Appended append_record();
   Status settle_log(Handle sidecar, uint64_t log_end, bool is_unsynced, const struct stat& attributes);
   Status cut_log(Handle sidecar, uint64_t log_end);
   Status keep_times(Handle sidecar, const struct timespec& change_before);
-  void finish_commit(const Result<Appended>& outcome, bool sidecar_unknown);
+  void finish_commit(const Appended& outcome);
   void end_commit(const Status& status, Deferred& deferred) FPFS_REQUIRES(mutex_);
   void punch_dead(const std::vector<DeadSlot>& dead);
   void punch_log(Handle sidecar, uint64_t end);
@@ -359,6 +374,7 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   std::vector<CachedChunk*> detached_in_transfer_ FPFS_GUARDED_BY(mutex_);
   Verification* verifications_ FPFS_GUARDED_BY(mutex_) = nullptr;  // under way
   Status error_ FPFS_GUARDED_BY(mutex_);
+  bool promised_ FPFS_GUARDED_BY(mutex_) = false;  // see promise()
 
   // Changes are numbered; a commit covers all up to one. Those that came by mappings are nobody's.
   uint64_t change_ FPFS_GUARDED_BY(mutex_) = 0;

@@ -209,6 +209,9 @@ Result<Store::Created> Store::adopt_created(Handle sidecar, ScopedHandle directo
   }
   ScopedHandle node(storage(), *reopened);
   FPFS_ASSIGN_OR_RETURN(std::shared_ptr<File> file, File::open(*impl_, sidecar, true, directory.release()));
+  // Of a file that had this inode before.
+  static_cast<void>(impl_->take_loss(file->key()));
+  impl_->forget_new_name(file->key());
   impl_->insert(file);
   FPFS_ASSIGN_OR_RETURN(const struct stat attributes, this->attributes(node.get()));
   return Created{{node.release(), attributes, true}, std::move(file), nullptr};
@@ -250,10 +253,14 @@ Status Store::link(Handle node, Handle directory, const std::string& name) {
 
 Status Store::sync_directory(Handle directory) {
   FPFS_RETURN_IF_ERROR(impl_->check_names());
+  FPFS_RETURN_IF_ERROR(impl_->array_failure());  // of a sync before: this one could succeed and would say nothing
   FPFS_ASSIGN_OR_RETURN(const ScopedHandle handle, reopen_directory(storage(), directory));
   Status status = storage().fsync(handle.get());
   if (status.is_ok()) status = array_->check_tree_running();
-  if (!status.is_ok()) impl_->fail_array(status.with_context(storage().describe(directory)));
+  if (!status.is_ok()) {
+    impl_->count_tree_error();
+    impl_->fail_array(status.with_context(storage().describe(directory)));
+  }
   return status;
 }
 
@@ -484,8 +491,13 @@ struct Store::RenameJob {
   Status finish() {
     for (const ScopedHandle& index : unsynced) {
       FPFS_RETURN_IF_ERROR(store.impl_->check_names());
-      const Status synced = store.storage().fsync(index.get());
-      if (!synced.is_ok()) store.impl_->fail_array(synced);
+      FPFS_RETURN_IF_ERROR(store.impl_->array_failure());
+      Status synced = store.storage().fsync(index.get());
+      if (synced.is_ok()) synced = store.array_->check_tree_running();
+      if (!synced.is_ok()) {
+        store.impl_->count_tree_error();
+        store.impl_->fail_array(synced);
+      }
       FPFS_RETURN_IF_ERROR(synced);
     }
     return store.rename(from, from_name, to, to_name, flags);

@@ -166,6 +166,8 @@ void Store::Impl::wait_for_frees(std::chrono::milliseconds limit) {
 Status Store::Impl::reclaim_batch(ReclaimBatch& batch) {
   for (const Executor::Task& task : batch.tasks) task();
   FPFS_RETURN_IF_ERROR(check_names());
+  // After a sync that failed the next one may succeed, and says nothing about the names that the first one lost.
+  FPFS_RETURN_IF_ERROR(array_failure());
   Status synced;
   for (const auto& [inode, handle] : batch.directories)
     if (synced.is_ok()) synced = storage().fsync(handle);

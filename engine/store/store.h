@@ -67,13 +67,16 @@ class Store {
   // Opens the array, recovers after an unclean shutdown (frees orphans), starts queues. The environment outlives it.
   static Result<std::unique_ptr<Store>> open(Environment& environment, const std::vector<std::string>& directories,
                                              const StoreOptions& options);
-  // Commits every file, frees what is pending, marks the array clean. The first failure is returned; the array stays
-  // marked dirty then. So it does when somebody is in the middle of writing a file (File::has_unfinished()): that is
-  // not committed but left as after a crash, with a line in the log; kBusy. No other call may run or follow. A Store
-  // destroyed without close() leaves the array as a crash would.
+  // Commits every file, frees what is pending, marks the array clean. The first failure is returned, also of a commit
+  // before this whose writers had been told that all was well (FileContext::note_loss): nothing that failed is tried
+  // again. The array stays marked dirty then, and when a file failed whose writers were told. So it does when somebody
+  // is in the middle of writing a file (File::has_unfinished()): that is not committed but left as after a crash, with
+  // a line in the log; kBusy. No other call may run or follow but left_clean(). A Store destroyed without close()
+  // leaves the array as a crash would.
   Status close();
   // The same without waiting: `done` is called once, on an executor thread; the Store is destroyed after that.
   void close_async(std::function<void(const Status&)> done);
+  bool left_clean() const { return left_clean_; }
   ~Store();
 
   const Array& array() const { return *array_; }
@@ -170,7 +173,7 @@ class Store {
   // sidecar cannot be read: the message says where.
   Result<std::shared_ptr<File>> open_file(Handle node, bool for_writing);
   // Commits every file, but for those with unfinished changes (which `unfinished` decides about), and makes all names
-  // durable. kClose: no writer will go on. Calls back once.
+  // durable. kClose: no writer will go on. Calls back once; also with what was lost before that nobody was told of yet.
   struct CommitOutcome {
     Status status;                        // the first failure
     std::vector<std::string> unfinished;  // the files that were left alone
@@ -208,6 +211,7 @@ class Store {
   std::unique_ptr<Array> array_;
   std::unique_ptr<Impl> impl_;
   Keeper keeper_;
+  bool left_clean_ = false;
 };
 
 }  // namespace fpfs

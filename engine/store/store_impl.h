@@ -65,6 +65,20 @@ class Store::Impl final : public FileContext {
   // Some file failed: its uncommitted leftovers are on the members, so the next mount should look for them.
   bool had_failure() const { return had_failure_.load(); }
   void note_failure() override { had_failure_.store(true); }
+  void note_loss(uint64_t key, const Status& loss) override;
+  Status take_loss(uint64_t key) override;
+  Status take_any_loss();
+  Status first_loss() const;  // also when somebody was told of it
+  void note_unsynced(const File& file) override;
+  void note_synced(const File& file) override;
+  // Syncs the filesystem of the tree. When that fails nobody knows which names and lazily appended records are on the
+  // drive.
+  Status sync_tree();
+  void keep_new_name(uint64_t key, Handle directory) override;
+  void forget_new_name(uint64_t key) override;
+  // A handle of one's own of what keep_new_name() keeps, or kNoHandle.
+  Result<Handle> new_name_of(uint64_t key);
+  void close_new_names();  // before the store goes
 
  private:
   void start_watching();
@@ -106,6 +120,12 @@ class Store::Impl final : public FileContext {
   Status failure_ FPFS_GUARDED_BY(failure_mutex_);
   std::atomic<bool> failed_{false};
   std::atomic<bool> had_failure_{false};
+  Status first_loss_ FPFS_GUARDED_BY(failure_mutex_);
+  std::map<uint64_t, Status> losses_ FPFS_GUARDED_BY(failure_mutex_);  // that nobody was told of, by key of the file
+  std::map<uint64_t, std::string> unsynced_ FPFS_GUARDED_BY(failure_mutex_);  // a few of them: key and path
+  std::atomic<bool> has_losses_{false}, has_unsynced_{false}, has_new_names_{false};
+  Mutex new_names_mutex_;
+  std::deque<std::pair<uint64_t, Handle>> new_names_ FPFS_GUARDED_BY(new_names_mutex_);  // the oldest first
   std::atomic<bool> relieving_{false};
   mutable Mutex reclaim_mutex_;
   Mutex change_times_mutex_;
