@@ -21,6 +21,7 @@
 #include "fs/inode_table.h"
 #include "fs/node_pruner.h"
 #include "fs/open_handles.h"
+#include "fs/page_cache.h"
 #include "fs/reply_watch.h"
 #include "fs/ring_entry.h"
 
@@ -48,6 +49,7 @@ class FileSystem {
   Storage& storage() { return store_.storage(); }
   InodeTable& inodes() { return inodes_; }
   OpenHandles& handles() { return handles_; }
+  PageCache& page_cache() { return page_cache_; }
   Scrub& scrub() { return scrub_; }
   ReplyWatch& replies() { return replies_; }
   const Settings& settings() const { return settings_; }
@@ -116,6 +118,7 @@ class FileSystem {
   void drain();
 
  private:
+  void invalidate(uint64_t node, off_t offset);
   void move_access_time(Inode& inode);
   void start_pruning(bool all);
 
@@ -125,6 +128,7 @@ class FileSystem {
   const std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
   InodeTable inodes_;
   OpenHandles handles_;
+  PageCache page_cache_;
   NodePruner pruner_;
   std::atomic<bool> pruning_{false};
   Scrub scrub_;

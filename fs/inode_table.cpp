@@ -69,6 +69,11 @@ void InodeTable::keep(uint64_t number, std::unique_ptr<Store::Removed> removed) 
   if (entry != inodes_.end()) std::swap(entry->second->removed, removed);
 }
 
+void InodeTable::hold(Inode& inode) {
+  MutexLock lock(mutex_);
+  ++inode.lookups;
+}
+
 void InodeTable::forget(uint64_t node, uint64_t count) {
   if (node == kRootNode) return;
   std::unique_ptr<Inode> gone;

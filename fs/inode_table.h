@@ -43,9 +43,16 @@ struct Inode {
   // Failed writers' handles that were closed since the file was opened last: what the kernel knows of its size may be
   // that of content which was given up.
   std::atomic<unsigned> given_up{0};
-  std::atomic<unsigned> mappers{0};  // handles through which it may be mapped shared and writable; see open.cpp
-  // The commit (File::clean_commit()) that the pages in the kernel's cache are of; 0: unknown. See open.cpp.
+  // The kernel may have pages of it in its cache, and the commit (File::clean_commit()) that they are of; 0: unknown.
+  std::atomic<bool> has_pages{false};
   std::atomic<uint64_t> cached_commit{0};
+  struct CacheState {
+    unsigned handles = 0;          // whose open was answered
+    unsigned writers_through = 0;  // of them, those that may write through the kernel's cache
+    unsigned readers_past = 0;     // and those that may be mapped and go past it
+    bool dropping = false;         // the kernel is dropping its pages: opens wait
+  };
+  CacheState cache;  // guarded by PageCache, which says what it is for
   // False once the file was seen without them; set again by whoever may have set them (chmod, setxattr). Saves the
   // check at every write.
   std::atomic<bool> may_have_set_id{true};
@@ -93,6 +100,8 @@ class InodeTable {
   // The content of a file without a name: whoever has a descriptor of it, be it one made with O_PATH, can open it until
   // the kernel forgets the node (Store::Keeper). Null: it has a name again.
   void keep(uint64_t number, std::unique_ptr<Store::Removed> removed);
+  // The node stays also when the kernel forgets it, until forget(node, 1).
+  void hold(Inode& inode);
   // The kernel drops `count` lookups of a node.
   void forget(uint64_t node, uint64_t count);
   size_t size() const { return size_.load(std::memory_order_relaxed); }  // without the root

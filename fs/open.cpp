@@ -64,6 +64,8 @@ void end_writer(FileSystem& file_system, const std::shared_ptr<File>& file, cons
   file_system.control(file, request, [](const ControlRequest&, const Status& status) { log_fault(status); });
 }
 
+constexpr uint64_t kSmallBytes = 4 * kMiB;
+
 // Who only writes goes past the page cache: one copy, and no pages that the training job would have to make room for.
 //
 // Who may also map the file goes through it. A write past the cache and a mapping that changes another part of the same
@@ -76,31 +78,32 @@ void end_writer(FileSystem& file_system, const std::shared_ptr<File>& file, cons
 // works on what has come (torch.load of 1 GiB: 1.25 against 0.95 GB/s past the cache, where tmpfs gives 1.35), and all
 // processes that load one file share its pages. Without the privilege to raise the read-ahead that would be steps of
 // 128 KiB; then readers go past the cache too, if such files can be mapped.
-void choose_caching(const FileSystem& file_system, const OpenFile& open, bool keep_pages, fuse_file_info& info) {
-  if (open.inode->mappers.load() > 0)
-    info.direct_io = false;
-  else
-    info.direct_io = open.may_write() || !file_system.cached_reads();
-  info.keep_cache = keep_pages;
-  // A reader's close has nothing to report, so it need not wait for an answer.
-  info.noflush = !open.may_write();
-}
-
-// Whether the pages that the kernel still has are of the content that this opener is to see. They are when nobody could
-// write since they were read and the content was committed then: what a failed writer left in the cache must not
-// outlive it. A writer is counted in `writers` before it clears cached_commit, and here both are looked at in the
-// opposite order, so one of the two sees the other.
-bool may_keep_pages(const FileSystem& file_system, const OpenFile& open) {
-  Inode& inode = *open.inode;
-  if (open.may_write()) {
-    inode.cached_commit.store(0);
-    return false;
-  }
-  const uint64_t commit = open.file->clean_commit();
-  const uint64_t cached = inode.cached_commit.exchange(commit);
-  if (inode.writers.load() == 0) return commit != 0 && cached == commit && !file_system.access_is_due(inode);
-  inode.cached_commit.store(0);
-  return false;
+//
+// How the other handles of the file go decides, too (PageCache::enter). `then` may run later.
+void enter_cache(FileSystem& file_system, OpenFile& open, const fuse_file_info& info,
+                 std::function<void(const fuse_file_info&)> then) {
+  const int mode = info.flags & O_ACCMODE;
+  open.cache.may_read = mode != O_WRONLY;
+  open.cache.may_write = open.may_write();
+  open.cache.prefers_past = open.may_write() ? mode != O_RDWR : !file_system.cached_reads();
+  const bool must_reach_us = !open.may_write() && file_system.access_is_due(*open.inode);
+  auto answer = [&file_system, &open, must_reach_us, asked = info, then = std::move(then)] {
+    // The reads may be answered from the pages that are there, so the access time moves now.
+    if (must_reach_us && open.inode->has_pages.load()) {
+      file_system.note_access(*open.inode);
+      file_system.invalidate_attributes(*open.inode);
+    }
+    fuse_file_info answered = asked;
+    answered.direct_io = open.cache.goes_past;
+    answered.keep_cache = true;
+    // A reader's close has nothing to report, so it need not wait for an answer.
+    answered.noflush = !open.may_write();
+    answered.fh = OpenHandles::handle(open);
+    then(answered);
+  };
+  const bool is_small = open.file->size() <= kSmallBytes;
+  const auto commit = [&open] { return open.file->clean_commit(); };
+  file_system.page_cache().enter({*open.inode, commit, open.cache, is_small, must_reach_us}, std::move(answer));
 }
 
 // A file that is open for somebody who is about to be told. Its writer is attached.
@@ -109,22 +112,27 @@ struct Opened {
   std::shared_ptr<Writer> writer;
 };
 
-// The answer did not reach the opener, who was killed.
-void remove_unanswered(FileSystem& file_system, OpenFile& open) {
-  end_writer(file_system, open.file, open.writer, true);
+void remove_handle(FileSystem& file_system, OpenFile& open) {
+  file_system.page_cache().leave(*open.inode, open.cache);
   file_system.handles().remove(open);
 }
 
-void reply_opened(fuse_req_t request, Opened opened, Inode& inode, fuse_file_info info) {
+// The answer did not reach the opener, who was killed.
+void remove_unanswered(FileSystem& file_system, OpenFile& open) {
+  end_writer(file_system, open.file, open.writer, true);
+  remove_handle(file_system, open);
+}
+
+void reply_opened(fuse_req_t request, Opened opened, Inode& inode, const fuse_file_info& info) {
   FileSystem& file_system = file_system_of(request);
   OpenFile& open = file_system.handles().add(std::move(opened.file), inode, std::move(opened.writer));
   open.may_read = may_read(info);
-  choose_caching(file_system, open, may_keep_pages(file_system, open), info);
-  info.fh = OpenHandles::handle(open);
-  if (fuse_reply_open(request, &info) != 0) remove_unanswered(file_system, open);
+  enter_cache(file_system, open, info, [&file_system, &open, request](const fuse_file_info& answer) {
+    if (fuse_reply_open(request, &answer) != 0) remove_unanswered(file_system, open);
+  });
 }
 
-void reply_created(fuse_req_t request, Opened opened, const Store::Node& node, fuse_file_info info,
+void reply_created(fuse_req_t request, Opened opened, const Store::Node& node, const fuse_file_info& info,
                    HandleShares::Lease handles, std::unique_ptr<Store::Removed> unnamed) {
   FileSystem& file_system = file_system_of(request);
   Result<fuse_entry_param> entry = make_entry(file_system, node, std::move(handles));
@@ -136,12 +144,11 @@ void reply_created(fuse_req_t request, Opened opened, const Store::Node& node, f
   OpenFile& open =
       file_system.handles().add(std::move(opened.file), file_system.inodes().get(entry->ino), std::move(opened.writer));
   open.may_read = may_read(info);
-  choose_caching(file_system, open, may_keep_pages(file_system, open), info);
-  info.fh = OpenHandles::handle(open);
-  if (fuse_reply_create(request, &*entry, &info) != 0) {
+  enter_cache(file_system, open, info, [&file_system, &open, request, entry = *entry](const fuse_file_info& answer) {
+    if (fuse_reply_create(request, &entry, &answer) == 0) return;
     remove_unanswered(file_system, open);
-    file_system.inodes().forget(entry->ino, 1);
-  }
+    file_system.inodes().forget(entry.ino, 1);
+  });
 }
 
 // O_TRUNC: the content goes, and with it the times move, also when there was none. `then` gets the outcome.
@@ -282,7 +289,7 @@ void release(fuse_req_t request, fuse_ino_t, fuse_file_info* info) noexcept {
   end_writer(file_system, open.file, open.writer, false);
   Inode& inode = *open.inode;
   if (failed) inode.given_up.fetch_add(1);
-  file_system.handles().remove(open);
+  remove_handle(file_system, open);
   if (failed) file_system.invalidate_attributes(inode);
   fuse_reply_err(request, 0);
 }

@@ -17,6 +17,7 @@
 #include "engine/file/file.h"
 #include "engine/io/scoped_handle.h"
 #include "fs/inode_table.h"
+#include "fs/page_cache.h"
 
 namespace fpfs {
 
@@ -27,8 +28,8 @@ struct OpenFile {
   std::shared_ptr<Writer> writer;  // null: opened for reading
   bool may_read = false;
   bool may_write() const { return writer != nullptr; }
-  bool may_map() const { return may_write() && writer->description().may_map; }  // shared and writable
-  ReadCursor cursor;                                                             // guarded by the file
+  CacheUse cache;
+  ReadCursor cursor;  // guarded by the file
   std::atomic<uint64_t> bytes_read{0}, bytes_written{0};
 };
 

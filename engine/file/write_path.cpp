@@ -140,6 +140,13 @@ File::Step File::write_some(WriteRequest& request, Deferred& deferred, Status& f
     else
       failure = context_.array_failure();
     if (!failure.is_ok()) return Step::kFailed;
+    // A mapping makes no file longer: it was cut off while these pages were on their way here. (The kernel waits for
+    // them before it truncates, but not before an open that does.)
+    if (request.origin.by_mapping) {
+      request.length =
+          static_cast<uint32_t>(std::min<uint64_t>(request.length, size_ - std::min(size_, request.offset)));
+      if (request.length == 0) return Step::kDone;
+    }
     if (context_.options.null_write) {
       request.done = request.length;
       size_ = std::max(size_, request.offset + request.length);
