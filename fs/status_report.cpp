@@ -21,9 +21,9 @@ constexpr size_t kOpenFilesMax = 64;
 constexpr size_t kOpenFilesBytesMax = 44 * kKiB;
 constexpr std::array<const char*, kCodecs> kCodecNames = {"none", "raw", "zstd"};
 
-bool is_degraded(const StoreStatus& status) {
-  return std::any_of(status.members.begin(), status.members.end(),
-                     [](const MemberStatus& member) { return !member.present; });
+bool is_degraded(const Store& store, const StoreStatus& status) {
+  return store.array().has_outdated() || std::any_of(status.members.begin(), status.members.end(),
+                                                     [](const MemberStatus& member) { return !member.present; });
 }
 
 json space_report(Store& store) {
@@ -44,14 +44,15 @@ std::string reason_for(const StoreStatus& status, bool for_owner) {
 
 json array_report(const Store& store, const StoreStatus& status, bool for_owner) {
   const Superblock& superblock = store.array().superblock();
-  return {{"id", to_string(superblock.array_id)}, {"label", superblock.label},
-          {"chunk_size", superblock.chunk_size},  {"member_count", superblock.member_count},
-          {"read_only", status.read_only},        {"read_only_reason", reason_for(status, for_owner)},
-          {"degraded", is_degraded(status)}};
+  return {{"id", to_string(superblock.array_id)},  {"label", superblock.label},
+          {"chunk_size", superblock.chunk_size},   {"member_count", superblock.member_count},
+          {"read_only", status.read_only},         {"read_only_reason", reason_for(status, for_owner)},
+          {"degraded", is_degraded(store, status)}};
 }
 
 const char* member_state(const MemberStatus& member) {
   if (!member.present) return "missing";
+  if (member.outdated) return "outdated";
   if (member.stalled) return "stalled";
   const uint64_t errors = member.read_errors + member.write_errors + member.sync_errors + member.checksum_errors;
   return errors == 0 ? "ok" : "failing";

@@ -9,7 +9,9 @@
 #include <fmt/format.h>
 
 #include "engine/array/member_directory.h"
+#include "engine/array/superblock_copies.h"
 #include "engine/base/bytes.h"
+#include "engine/base/check.h"
 #include "engine/io/scoped_handle.h"
 
 namespace fpfs {
@@ -79,8 +81,40 @@ bool Array::may_be_torn(const struct stat& sidecar) const {
   return std::tie(changed.tv_sec, changed.tv_nsec) >= std::tie(dirty_since_->tv_sec, dirty_since_->tv_nsec);
 }
 
+Status Array::raise_stamp(uint64_t mount) {
+  return raise_mount_records(environment_.storage(), directories_, mount, environment_.now().tv_sec,
+                             environment_.random_u64());
+}
+
+Status Array::begin_changes() {
+  if (read_only_) return read_only_failure();
+  if (changes_begun_) return Status::ok();
+  Storage& storage = environment_.storage();
+  uint64_t mount = 0;
+  for (const ArrayDirectory& directory : directories_) mount = std::max(mount, directory.record.stamp.mount);
+  FPFS_RETURN_IF_ERROR(raise_stamp(mount + 1));
+  std::vector<Superblock> superblocks;
+  for (const ArrayDirectory& directory : directories_) {
+    superblocks.push_back(directory.superblock);
+    superblocks.back().read_only_compatible |= kFeatureMountRecords;
+  }
+  for (const ArrayDirectory& directory : directories_)
+    FPFS_RETURN_IF_ERROR(
+        write_superblock_copies(storage, directory.directory, superblocks).with_context(directory.path));
+  // An array of before: from here on no program writes to it that does not know of the records.
+  for (size_t i = 0; i < directories_.size(); ++i) {
+    if (directories_[i].superblock.read_only_compatible == superblocks[i].read_only_compatible) continue;
+    FPFS_RETURN_IF_ERROR(
+        write_superblock(storage, directories_[i].directory, superblocks[i]).with_context(directories_[i].path));
+    directories_[i].superblock = superblocks[i];
+  }
+  changes_begun_ = true;
+  return Status::ok();
+}
+
 Status Array::mark_dirty() {
   if (read_only_) return read_only_failure();
+  FPFS_RETURN_IF_ERROR(begin_changes());
   constexpr std::string_view kText = "dirty\n";
   Storage& storage = environment_.storage();
   FPFS_ASSIGN_OR_RETURN(const Handle handle, storage.open_at(metadata_directory_, kStateName,
@@ -95,6 +129,8 @@ Status Array::mark_dirty() {
 
 Status Array::mark_clean() {
   if (read_only_) return read_only_failure();
+  FPFS_RETURN_IF_ERROR(begin_changes());
+  FPFS_RETURN_IF_ERROR(raise_stamp(directories_.front().record.stamp.mount));
   Storage& storage = environment_.storage();
   Status removed = storage.unlink(metadata_directory_, kStateName);
   if (!removed.is_ok() && removed.code() != StatusCode::kNotFound) return removed;

@@ -3,6 +3,8 @@
 //
 // A member directory (mode 0700) holds:
 //   superblock        4096 bytes (engine/index/superblock.h)
+//   superblocks       copies of the superblocks of all directories (superblock_copies.h)
+//   mount             up to when the directory took part (mount_records.h)
 //   lock              advisory lock of the process that has the array open; its content is that process's pid
 //   objects/00 .. ff  the objects; an object's directory is the low byte of its file id
 //   tree/             on the metadata member only: the namespace
@@ -17,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/array/mount_records.h"
 #include "engine/base/status.h"
 #include "engine/index/superblock.h"
 #include "engine/io/environment.h"
@@ -34,7 +37,8 @@ struct FormatOptions {
 
 struct ArrayOptions {
   bool read_only = false;
-  bool degraded = false;          // with read_only: open with members missing
+  bool degraded = false;          // with read_only: open with members missing, or older than the others
+  bool renew_records = false;     // for repair: members whose mount record is lost count as current
   bool buffered_members = false;  // accept members without O_DIRECT (development)
   bool lock = true;               // false: fsck -n beside a mount
   // Objects, and directories of objects, that are kept open on each member; more only while they are in use.
@@ -50,6 +54,7 @@ struct Member {
   Handle lock = kNoHandle;     // the open `lock` file
   uint64_t device = 0;         // Storage::filesystem_of(): members that share one share its space
   bool direct = true;          // O_DIRECT works here
+  bool outdated = false;       // with `degraded`: an old copy, or one that may be
 };
 
 class Array {
@@ -68,7 +73,7 @@ class Array {
 
   // Opens in any order of paths. Each refusal is one sentence naming the directory, what was found and what to do:
   // no superblock, damaged superblock, other version, another array's member, the same member twice, a member missing,
-  // wrong count, held by another process (its pid), no O_DIRECT.
+  // wrong count, a member older than the others, held by another process (its pid), no O_DIRECT.
   static Result<std::unique_ptr<Array>> open(Environment& environment, const std::vector<std::string>& directories,
                                              const ArrayOptions& options);
   ~Array();  // closes handles and drops the locks; no durable effect
@@ -81,6 +86,8 @@ class Array {
   uint16_t member_count() const { return superblock_.member_count; }
   const Member& member(MemberIndex index) const { return members_[index]; }  // by member index, whatever the path order
   bool read_only() const { return read_only_; }
+  // With `degraded`: some directory is an old copy, or may be.
+  bool has_outdated() const { return has_outdated_; }
   Handle tree() const { return tree_; }  // tree/, a readable directory handle
   Handle metadata_directory() const { return metadata_directory_; }
   const std::string& metadata_path() const { return metadata_path_; }
@@ -91,8 +98,13 @@ class Array {
   // only when it was changed since the array was marked dirty. After a clean end nothing is, and nothing is in a file
   // that nobody has written since: there such bytes are damage.
   bool may_be_torn(const struct stat& sidecar) const;
+  // To be called before anything is changed, recovery and repairs included: from here on a copy of a member that was
+  // made before is older (mount_records.h). Brings an array of an earlier version up to this one's. Once per open;
+  // further calls do nothing. Durable on return.
+  Status begin_changes();
   Status mark_dirty();  // durable on return
-  Status mark_clean();  // durable on return
+  // What is copied from here on is newer than what was copied before. Durable on return.
+  Status mark_clean();
 
   // To be asked after a sync on a member, or in the tree, before it is believed: see Storage::check_running().
   Status check_running(MemberIndex member) const;
@@ -120,9 +132,15 @@ class Array {
 
  private:
   explicit Array(Environment& environment) : environment_(environment) {}
+  Status raise_stamp(uint64_t mount);
+  void note_outdated();
+
   Environment& environment_;
   Superblock superblock_;
   std::vector<Member> members_;
+  std::vector<ArrayDirectory> directories_;  // all that are present; borrows the handles of the others
+  bool has_outdated_ = false;
+  bool changes_begun_ = false;
   Handle tree_ = kNoHandle;
   Handle metadata_directory_ = kNoHandle;
   Handle metadata_lock_ = kNoHandle;

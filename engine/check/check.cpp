@@ -101,6 +101,7 @@ class Checker {
 Result<CheckReport> Checker::run() {
   const Clock::time_point start = Clock::now();
   FPFS_RETURN_IF_ERROR(check_object_directories());
+  if (repairs()) FPFS_RETURN_IF_ERROR(array_.begin_changes());
   if (repairs()) FPFS_RETURN_IF_ERROR(sync_everything(storage_, array_));
   FPFS_RETURN_IF_ERROR(walk_files(storage_, array_.tree(), [this](const FileEntry& entry) { return scan(entry); }));
   FPFS_RETURN_IF_ERROR(add_files_set_aside(storage_, array_, references_));
@@ -482,6 +483,31 @@ Result<bool> Checker::settle_object(const ObjectEntry& object) {
   return true;
 }
 
+// A member whose mount record is lost may be an old copy. It is taken for current when all of the array fits together:
+// an old one lacks objects that the names need, or old names leave newer objects without a file.
+Result<CheckReport> renew_records(Environment& environment, MemberFindings members, CheckOptions options) {
+  ArrayOptions how;
+  how.read_only = how.degraded = true;
+  how.buffered_members = options.buffered_members;
+  how.metadata_directory = options.metadata_directory;
+  CheckReport report;
+  options.repair = Repair::kNone;
+  {
+    FPFS_ASSIGN_OR_RETURN(const auto array, Array::open(environment, members.present, how));
+    FPFS_ASSIGN_OR_RETURN(report, Checker(environment.storage(), *array, options, false).run());
+  }
+  if (report.clean() && !report.cancelled) {
+    how.read_only = how.degraded = false;
+    how.renew_records = true;
+    FPFS_ASSIGN_OR_RETURN(const auto array, Array::open(environment, members.present, how));
+    FPFS_RETURN_IF_ERROR(array->begin_changes());
+    for (CheckError& error : members.errors) error.repaired = true;
+    report.repaired = members.errors.size();
+  }
+  report.errors.insert(report.errors.begin(), members.errors.begin(), members.errors.end());
+  return report;
+}
+
 // Beside a live mount the array is held by it, and is looked at all the same.
 Result<std::unique_ptr<Array>> open_array(Environment& environment, const std::vector<std::string>& directories,
                                           ArrayOptions& how, bool& is_live) {
@@ -505,8 +531,20 @@ Result<CheckReport> check_array(Environment& environment, const std::vector<std:
   Result<std::unique_ptr<Array>> array = open_array(environment, directories, how, is_live);
   if (array.is_ok()) return Checker(storage, **array, options, is_live).run();
 
-  FPFS_ASSIGN_OR_RETURN(MemberFindings members, examine_members(storage, directories, array.status()));
+  FPFS_ASSIGN_OR_RETURN(MemberFindings members,
+                        examine_members(storage, directories, options.metadata_directory, array.status()));
   CheckReport report;
+  if (options.repair == Repair::kYes && !members.restorable.empty()) {
+    FPFS_RETURN_IF_ERROR(restore_superblocks(storage, members));
+    // Whatever else there may be is found by looking again.
+    FPFS_ASSIGN_OR_RETURN(report, check_array(environment, directories, options));
+    std::erase_if(members.errors, [](const CheckError& error) { return !error.repaired; });
+    report.repaired += members.errors.size();
+    report.errors.insert(report.errors.begin(), members.errors.begin(), members.errors.end());
+    return report;
+  }
+  if (options.repair == Repair::kYes && members.only_records_are_lost)
+    return renew_records(environment, std::move(members), options);
   if (members.is_readable_degraded && how.read_only) {
     how.degraded = true;
     array = open_array(environment, members.present, how, is_live);

@@ -39,7 +39,8 @@ struct CheckError {
   int64_t chunk = -1;  // -1: not about one chunk
   int member = -1;
   int64_t object_offset = -1;  // bytes in the object file
-  // Of members: "missing-member", "foreign-member", "duplicate-member", "superblock". Of a file's index: "sidecar",
+  // Of members: "missing-member", "foreign-member", "duplicate-member", "older-member", "superblock", "mount-record".
+  // Of a file's index: "sidecar",
   // "foreign-sidecar", "torn-tail", "overlap", "extent". Of its data: "missing-object", "short-object",
   // "missing-member" (with a path), "checksum" (or a frame that does not decode), "misplaced" (the bytes are another
   // chunk's of the same file), "unreadable". Of space: "orphan", "leftover-space", "foreign".

@@ -399,6 +399,7 @@ Result<std::unique_ptr<Store>> Store::open(Environment& environment, const std::
   FPFS_RETURN_IF_ERROR(impl.start());
   store->options_ = impl.options;
   if (store->array_->read_only()) return store;
+  FPFS_RETURN_IF_ERROR(store->array_->begin_changes());
   store->recovery_.was_dirty = store->array_->was_dirty();
   if (store->recovery_.was_dirty) {
     FPFS_ASSIGN_OR_RETURN(const RecoveryCounts counts, recover_array(environment, *store->array_));
@@ -579,6 +580,7 @@ StoreStatus Store::status() const {
     MemberStatus entry;
     entry.path = member.path;
     entry.present = member.present;
+    entry.outdated = member.outdated;
     entry.stalled = impl_->is_stalled(m);
     if (member.present)
       if (Result<struct statvfs> space = environment_.storage().fstatvfs(member.directory); space.is_ok()) {

@@ -44,6 +44,7 @@ struct RecoveryReport {
 struct MemberStatus {
   std::string path;
   bool present = false;
+  bool outdated = false;                       // see Member
   bool stalled = false;                        // does not answer; see StoreOptions::io_timeout_ms
   uint64_t space_total = 0, space_free = 0;    // bytes of its filesystem
   uint64_t space_spare = 0;                    // bytes of freed objects kept for the next file
