@@ -128,7 +128,9 @@ Status MountProcess::run(Launcher& launcher) {
   if (status.is_ok()) status = serve(launcher);
   // Also after a failed start: an array that was opened is closed properly.
   Status closed = close();
-  return status.is_ok() ? closed : status;
+  if (status.is_ok()) status = closed;
+  end_report_.say(status.is_ok() ? 0 : 1, status.message());
+  return status;
 }
 
 Status MountProcess::open_store() {
@@ -185,6 +187,8 @@ Status MountProcess::serve(Launcher& launcher) {
   file_system_->set_cached_reads(raise_read_ahead(options_.mount_point, read_ahead));
   if (!file_system_->settings().durable_at_close) file_system_->populate_buffers();
   file_system_->scrub().open();
+  if (Status listening = end_report_.listen(device_at(options_.mount_point)); !listening.is_ok())
+    log(LogLevel::kWarning, "umount cannot wait for the end of this mount: {}", listening.message());
   stage_ = Stage::kServing;
   launcher.report_live();
   log(LogLevel::kInfo, "{} mounted at {}, {} threads{}", options_.source, options_.mount_point, thread_count(options_),
@@ -196,11 +200,13 @@ Status MountProcess::serve(Launcher& launcher) {
 void MountProcess::wait_for_end() {
   Heap heap;
   while (!channel_->has_ended()) {
-    pollfd events[] = {{channel_->event_descriptor(), POLLIN, 0}, {signals_, POLLIN, 0}};
-    const int ready = ::poll(events, 2, kBetweenTrims);
+    pollfd events[] = {
+        {channel_->event_descriptor(), POLLIN, 0}, {signals_, POLLIN, 0}, {end_report_.descriptor(), POLLIN, 0}};
+    const int ready = ::poll(events, 3, kBetweenTrims);
     if (ready < 0 && errno != EINTR) log(LogLevel::kError, "poll failed with errno {}", errno);
     if (ready == 0) heap.give_back();
     channel_->clear_event();
+    end_report_.accept();
     signalfd_siginfo signal{};
     if (::read(signals_, &signal, sizeof signal) == sizeof signal)
       return end_by_signal(static_cast<int>(signal.ssi_signo));
@@ -308,6 +314,7 @@ void MountProcess::leave(const std::string& why) {
   log(LogLevel::kError,
       "{} ends without a drive that does not answer ({}); what was not committed is lost, the next mount cleans up",
       options_.source, why);
+  end_report_.say(1, why);
   {
     const MutexLock lock(channel_mutex_);
     // The kernel keeps a process with calls under way on such a drive; nobody else may have to wait for it.
