@@ -112,8 +112,9 @@ std::vector<OutdatedDirectory> find_outdated(const std::vector<ArrayDirectory>& 
   for (size_t i = 0; i < directories.size(); ++i) {
     const ArrayDirectory& directory = directories[i];
     if (!directory.record_status.is_ok())
-      outdated.push_back(
-          {i, "mount-record", directory.record_status.message() + ", so it cannot be told whether it is an old copy"});
+      outdated.push_back({i, "mount-record",
+                          directory.record_status.message() +
+                              ", so it cannot be told whether it is an old copy (fsck.fastpersistfs -y finds out)"});
     else if (!is_current(directory.record, newest))
       outdated.push_back(
           {i, "older-member", describe_difference(directory.record.last_settled(), newest, holder->path)});

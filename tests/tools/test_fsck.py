@@ -255,8 +255,10 @@ def test_the_metadata_directorys_superblock(make_array, make_mount, drives, fres
     status, found = array.fsck_report("-n")
     assert status == 4 and str(names) in found["errors"][0]["detail"]
     assert array.fsck_report("-y")[0] == 1
-    mount = make_mount(array)
+    mount.start()
     assert (mount.path / "file").read_bytes() == b"content"
+    mount.unmount()
+    array.damaged = True  # the fixture takes the names away first
 
 
 @pytest.mark.chunk_size(CHUNK)
@@ -324,11 +326,12 @@ def test_a_lost_mount_record(filled, make_mount, index):
     with pytest.raises(MountFailed, match="mount record is missing"):
         make_mount(filled)
     object_path = objects_of(filled)[0]
-    object_path.rename(member / "away")
+    away = object_path.parents[2] / "away"
+    object_path.rename(away)
     status, found = filled.fsck_report("-y")
     assert status == 4 and found["repaired"] == 0
     assert {"mount-record", "missing-object"} == {error["kind"] for error in found["errors"]}
-    (member / "away").rename(object_path)
+    away.rename(object_path)
     status, found = filled.fsck_report("-y")
     assert status == 1 and found["repaired"] == 1
     make_mount(filled).unmount()
