@@ -92,7 +92,7 @@ def replace_by_link(path, target):
 
 # --- links in the members ----------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize("name", ["superblock", "mount", "lock", "state", "objects", "tree"])
+@pytest.mark.parametrize("name", ["superblock", "lock", "state", "objects", "tree"])
 def test_member_entry_that_is_a_link(array, make_mount, outside, name):
     mount = make_mount(array)
     write_pattern(mount.path / "file", 1, 5 * MIB)
