@@ -15,10 +15,6 @@
 namespace fpfs::operations {
 namespace {
 
-unsigned char type_of(mode_t mode) {
-  return static_cast<unsigned char>((mode & S_IFMT) >> 12);
-}
-
 bool is_dot(const std::string& name) {
   return name == "." || name == "..";
 }

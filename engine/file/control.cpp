@@ -138,7 +138,8 @@ bool File::run_commit_request(Deferred& deferred) {
     commit_->requests = request;
     return true;
   }
-  ControlRequest* list = nullptr;
+  // With it those behind it that ask for the same: what a killed saver left is looked at by itself.
+  ControlRequest* list = pop_control();
   while (controls_head_ != nullptr && controls_head_->is_commit() && controls_head_->lazy == lazy &&
          !controls_head_->killed) {
     ControlRequest* request = pop_control();
