@@ -91,7 +91,7 @@ bool Store::Impl::give_up_old_spares() {
 }
 
 // The kernel forgets nearly every file as soon as its last name went, but says so behind the answer to unlink(2).
-constexpr std::chrono::milliseconds kReleaseMax{50};
+constexpr std::chrono::milliseconds kReleaseMax{250};
 // Batches that one waiter sees through: what one frees may hold the last reference to what has more to free.
 constexpr unsigned kBatchesMax = 8;
 

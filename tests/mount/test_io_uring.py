@@ -174,7 +174,8 @@ def test_the_mount_goes_while_files_are_open(offered, array, make_mount):
     mount_table.unmount(mount.path, lazy=True)
     file.write(pattern(1, MIB, MIB))
     os.fsync(file.fileno())
-    file.write(b"unfinished")
+    file.write(pattern(2, 0, MIB))
+    file.write(pattern(2, 0, MIB))  # more than a log would in so short a time
     mount.process.terminate()
     assert mount.process.wait(timeout=60) == 1
     mount.process = None
