@@ -47,8 +47,10 @@ def assert_right(outcome):
 
 @pytest.mark.parametrize("roles", ROLES)
 def test_the_drives_own_filesystem_passes(play, native, roles):
-    """So the model asks for no more than any local filesystem gives."""
-    assert_right(play(native / "file", ROLES[roles]))
+    """So the model asks for no more than any local filesystem gives. (A read beside a truncation may fail there: XFS, EIO.)"""
+    _, found = play(native / "file", ROLES[roles])
+    assert (found["wrong"], found["wrong_at_rest"], found["died"]) == (0, 0, 0), found
+    assert found["reads"] > 100 and found["writes"] + found["stores"] > 0
 
 
 @pytest.mark.parametrize("kind", MOUNTS)
