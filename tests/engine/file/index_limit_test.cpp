@@ -3,7 +3,6 @@
 
 #include <cerrno>
 
-#include "engine/file/slot_map.h"
 #include "tests/engine/file/sim_array.h"
 
 namespace fpfs::test {
@@ -59,15 +58,6 @@ TEST_F(IndexLimitTest, AFileThatWouldExceedItIsNotOpened) {
   array_.world().drain();
   file = array_.open("file");
   EXPECT_EQ(file->size(), kLimit * kTestChunk);
-}
-
-TEST(SlotMap, ChunksFarApartDoNotMakeItLong) {
-  SlotMap slots;
-  constexpr uint64_t kCount = 20'000;
-  for (uint64_t i = 0; i < kCount; ++i) slots.allocate(i * 1000);
-  EXPECT_LE(slots.end(), 64 * 1024 + kCount * 64 + 1);
-  SlotMap dense;
-  for (uint64_t i = 0; i < kCount; ++i) EXPECT_EQ(dense.allocate(i), i);
 }
 
 }  // namespace
