@@ -280,7 +280,7 @@ void ioctl(fuse_req_t request, fuse_ino_t node, unsigned command, void*, fuse_fi
   const OpenFile& open = OpenHandles::file(info->fh);
   // They tell about the content: where it is, what its checksums are. As read(2) of a descriptor that is open for
   // writing only.
-  if (!open.may_read && is_about_content(command)) {
+  if (!open.cache.may_read && is_about_content(command)) {
     fuse_reply_err(request, EBADF);
     return;
   }

@@ -83,7 +83,7 @@ constexpr uint64_t kSmallBytes = 4 * kMiB;
 void enter_cache(FileSystem& file_system, OpenFile& open, const fuse_file_info& info,
                  std::function<void(const fuse_file_info&)> then) {
   const int mode = info.flags & O_ACCMODE;
-  open.cache.may_read = mode != O_WRONLY;
+  open.cache.may_read = may_read(info);
   open.cache.may_write = open.may_write();
   open.cache.prefers_past = open.may_write() ? mode != O_RDWR : !file_system.cached_reads();
   const bool must_reach_us = !open.may_write() && file_system.access_is_due(*open.inode);
@@ -126,7 +126,6 @@ void remove_unanswered(FileSystem& file_system, OpenFile& open) {
 void reply_opened(fuse_req_t request, Opened opened, Inode& inode, const fuse_file_info& info) {
   FileSystem& file_system = file_system_of(request);
   OpenFile& open = file_system.handles().add(std::move(opened.file), inode, std::move(opened.writer));
-  open.may_read = may_read(info);
   enter_cache(file_system, open, info, [&file_system, &open, request](const fuse_file_info& answer) {
     if (fuse_reply_open(request, &answer) != 0) remove_unanswered(file_system, open);
   });
@@ -143,7 +142,6 @@ void reply_created(fuse_req_t request, Opened opened, const Store::Node& node, c
   if (unnamed != nullptr) file_system.inodes().keep(node.attributes.st_ino, std::move(unnamed));
   OpenFile& open =
       file_system.handles().add(std::move(opened.file), file_system.inodes().get(entry->ino), std::move(opened.writer));
-  open.may_read = may_read(info);
   enter_cache(file_system, open, info, [&file_system, &open, request, entry = *entry](const fuse_file_info& answer) {
     if (fuse_reply_create(request, &entry, &answer) == 0) return;
     remove_unanswered(file_system, open);

@@ -26,7 +26,6 @@ struct OpenFile {
   std::shared_ptr<File> file;
   Inode* inode = nullptr;
   std::shared_ptr<Writer> writer;  // null: opened for reading
-  bool may_read = false;
   bool may_write() const { return writer != nullptr; }
   CacheUse cache;
   ReadCursor cursor;  // guarded by the file

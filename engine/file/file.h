@@ -80,8 +80,6 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   void closed_by_writer(const Origin& closer = {});
   // Uncommitted changes took the place of committed content as a whole.
   bool is_replacing() const;
-  // Somebody is in the middle of writing.
-  bool has_unfinished() const;
   // Commits a trickle that is due. True: there is something that may become due later.
   bool commit_trickle();
   // Whoever wrote what is not committed yet hears of no failure any more: when there is one, that is a loss

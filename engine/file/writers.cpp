@@ -56,11 +56,6 @@ bool File::is_unfinished(bool only_streams) const {
   return false;
 }
 
-bool File::has_unfinished() const {
-  MutexLock lock(mutex_);
-  return is_unfinished(false);
-}
-
 bool File::is_replacing() const {
   MutexLock lock(mutex_);
   return replaces_ && committed_size_ > 0;

@@ -71,7 +71,7 @@ class Store {
   // Commits every file, frees what is pending, marks the array clean. The first failure is returned, also of a commit
   // before this whose writers had been told that all was well (FileContext::note_loss): nothing that failed is tried
   // again. The array stays marked dirty then, and when a file failed whose writers were told. So it does when somebody
-  // is in the middle of writing a file (File::has_unfinished()): that is not committed but left as after a crash, with
+  // is in the middle of writing a file (engine/file/writer.h): that is not committed but left as after a crash, with
   // a line in the log; kBusy. No other call may run or follow but left_clean(). A Store destroyed without close()
   // leaves the array as a crash would.
   Status close();
