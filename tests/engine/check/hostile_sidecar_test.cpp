@@ -109,7 +109,7 @@ std::vector<Case> cases() {
       {"a slot of 512 TiB", [](SidecarRecord& r) { put_into_slot(r, 2, uint64_t{1} << 33); }, nothing},
       {"slots far apart",
        [](SidecarRecord& r) {
-         for (size_t i = 0; i < r.extents.size(); ++i) put_into_slot(r, i, uint64_t{1} << (20 + 6 * i));
+         for (size_t i = 0; i < r.extents.size(); ++i) put_into_slot(r, i, uint64_t{1} << (20 + 2 * i));
        },
        nothing},
       {"one slot twice", [](SidecarRecord& r) { r.extents[3].second = r.extents[0].second; }, nothing},
@@ -194,15 +194,20 @@ class HostileSidecar : public testing::Test {
     HandMadeArray::write_at(array_.sidecar("/hostile"), 0, log);
   }
 
-  // In a process of its own, with a limit on memory and time: what it does there is lived through.
+  // In a process of its own, with a limit on memory and time: what it does there is lived through. Under a sanitizer in
+  // this one: it says itself what went wrong, changes what memory is taken, and TSan knows no threads behind a fork.
   void survives(const std::string& what, const std::function<void()>& act) {
+    if (kIsSanitized) {
+      SCOPED_TRACE(what);
+      return act();
+    }
     const pid_t child = ::fork();
     ASSERT_GE(child, 0);
     if (child == 0) {
       const struct rlimit address_space { kAddressSpaceMax, kAddressSpaceMax };
       const struct rlimit no_core {};
       ::setrlimit(RLIMIT_CORE, &no_core);
-      if (!kIsSanitized) ::setrlimit(RLIMIT_AS, &address_space);
+      ::setrlimit(RLIMIT_AS, &address_space);
       ::alarm(kSecondsMax);
       [&]() noexcept { act(); }();  // nothing that is thrown gets back to the framework, which would go on here
       ::_exit(testing::Test::HasFailure() ? 1 : 0);
@@ -213,8 +218,7 @@ class HostileSidecar : public testing::Test {
     EXPECT_TRUE(WIFEXITED(status)) << what << ": ended by signal " << WTERMSIG(status)
                                    << (WTERMSIG(status) == SIGALRM ? ": it does not end" : "");
     EXPECT_TRUE(!WIFEXITED(status) || WEXITSTATUS(status) == 0) << what;
-    EXPECT_TRUE(kIsSanitized || static_cast<uint64_t>(usage.ru_maxrss) * kKiB < kResidentMax)
-        << what << ": " << usage.ru_maxrss << " KiB";
+    EXPECT_LT(static_cast<uint64_t>(usage.ru_maxrss) * kKiB, kResidentMax) << what << ": " << usage.ru_maxrss << " KiB";
   }
 
   static void read_some(Store& store, File& file) {
