@@ -1,4 +1,6 @@
 // getattr, setattr: what stat shows, and chmod, chown, utimens, truncate.
+#include <cerrno>
+
 #include "fs/fuse_wire.h"
 #include "fs/operations.h"
 #include "fs/privileges.h"
@@ -70,9 +72,15 @@ void set_size(fuse_req_t request, Inode& inode, uint64_t size, int to_set, const
     writer = OpenHandles::file(info->fh).writer;
     file = OpenHandles::file(info->fh).file;
   } else {
+    HandleShares::Lease handles = file_system.store().shares().lease(fuse_req_ctx(request)->uid, Store::kHandlesOfFile);
+    if (handles.count() == 0) {
+      fuse_reply_err(request, ENFILE);
+      return;
+    }
     Result<std::shared_ptr<File>> opened = file_system.store().open_file(inode.handle, true);
     if (!opened.is_ok()) return reply_status(request, opened.status());
     file = std::move(*opened);
+    file->hold(std::move(handles));
   }
   const bool closes = info == nullptr;
   inode.cached_commit.store(0);

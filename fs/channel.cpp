@@ -32,6 +32,11 @@ thread_local Worker* t_worker = nullptr;
 // While mounting: where libfuse's words go, so that the failure is one line of ours.
 thread_local std::string* t_captured = nullptr;
 
+// What the workers at rings may take besides the pool.
+uint64_t ring_memory(uint64_t buffer_memory) {
+  return buffer_memory / 2;
+}
+
 void log_from_libfuse(fuse_log_level level, const char* format, va_list arguments) {
   char text[512];
   std::vsnprintf(text, sizeof text, format, arguments);
@@ -78,11 +83,12 @@ Channel::Channel(FileSystem& file_system, std::unique_ptr<ReceiveBuffers> buffer
       wants_rings_(wants_rings),
       buffers_(std::move(buffers)),
       at_device_(*this, *buffers_, file_system.store().options().null_write),
-      at_rings_(*this, *buffers_) {}
+      at_rings_(*this, *buffers_, ring_memory(file_system.store().options().buffer_memory)) {}
 
 Result<std::unique_ptr<Channel>> Channel::mount(FileSystem& file_system, const MountOptions& options,
                                                 unsigned threads) {
-  const unsigned ring_workers = options.io_uring ? RingReceivers::workers_max() : 0;
+  const unsigned ring_workers =
+      options.io_uring ? RingReceivers::workers_max(ring_memory(options.store.buffer_memory), kRequestBytesMax) : 0;
   FPFS_ASSIGN_OR_RETURN(auto buffers, ReceiveBuffers::create(threads + ring_workers + kSpareBuffers));
   std::unique_ptr<Channel> channel(new Channel(file_system, std::move(buffers), threads, options.io_uring));
   channel->event_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

@@ -20,6 +20,9 @@ FileSystem::FileSystem(Environment& environment, Store& store, Settings settings
       store_(store),
       settings_(std::move(settings)),
       inodes_(store.storage(), store.root(), root),
+      page_cache_(
+          inodes_, [this](uint64_t node) { invalidate(node, 0); },
+          [this](std::function<void()> task) { run_in_background(std::move(task)); }),
       pruner_(inodes_, settings_.nodes_max),
       scrub_(store),
       read_calls_(kCallsInitial, kReadCallsMax),
@@ -29,9 +32,13 @@ FileSystem::FileSystem(Environment& environment, Store& store, Settings settings
       [this](uint64_t number, std::unique_ptr<Store::Removed> removed) { inodes_.keep(number, std::move(removed)); });
 }
 
+// From `offset` on. Fails when the kernel does not know the node, which is as good.
+void FileSystem::invalidate(uint64_t node, off_t offset) {
+  if (session_ != nullptr) (void)fuse_lowlevel_notify_inval_inode(session_, node, offset, 0);
+}
+
 void FileSystem::invalidate_attributes(const Inode& inode) {
-  // A negative offset: attributes only. Fails when the kernel does not know the node, which is as good.
-  if (session_ != nullptr) (void)fuse_lowlevel_notify_inval_inode(session_, inodes_.node(inode), -1, 0);
+  invalidate(inodes_.node(inode), -1);  // a negative offset: attributes only
 }
 
 void FileSystem::move_access_time(Inode& inode) {
@@ -45,9 +52,9 @@ bool FileSystem::access_is_due(Inode& inode) const {
   return inode.access_noted.load() == 0;
 }
 
-void FileSystem::start_pruning() {
-  run_in_background([this] {
-    if (session_ != nullptr) pruner_.run(session_);
+void FileSystem::start_pruning(bool all) {
+  run_in_background([this, all] {
+    if (session_ != nullptr) pruner_.run(session_, all);
     pruning_.store(false);
   });
 }

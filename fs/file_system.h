@@ -21,6 +21,7 @@
 #include "fs/inode_table.h"
 #include "fs/node_pruner.h"
 #include "fs/open_handles.h"
+#include "fs/page_cache.h"
 #include "fs/reply_watch.h"
 #include "fs/ring_entry.h"
 
@@ -48,6 +49,7 @@ class FileSystem {
   Storage& storage() { return store_.storage(); }
   InodeTable& inodes() { return inodes_; }
   OpenHandles& handles() { return handles_; }
+  PageCache& page_cache() { return page_cache_; }
   Scrub& scrub() { return scrub_; }
   ReplyWatch& replies() { return replies_; }
   const Settings& settings() const { return settings_; }
@@ -85,7 +87,13 @@ class FileSystem {
   bool access_is_due(Inode& inode) const;
   // The kernel got to know one more node: maybe it should forget others.
   void node_added() {
-    if (pruner_.is_due() && !pruning_.exchange(true)) start_pruning();
+    if (pruner_.is_due() && !pruning_.exchange(true)) start_pruning(false);
+  }
+  // The kernel should forget every node that nobody uses. False: it is being asked to already.
+  bool forget_unused() {
+    if (pruning_.exchange(true)) return false;
+    start_pruning(true);
+    return true;
   }
   // Tells the kernel to ask for a node's attributes again, after a change that it did not ask for.
   void invalidate_attributes(const Inode& inode);
@@ -110,8 +118,9 @@ class FileSystem {
   void drain();
 
  private:
+  void invalidate(uint64_t node, off_t offset);
   void move_access_time(Inode& inode);
-  void start_pruning();
+  void start_pruning(bool all);
 
   Environment& environment_;
   Store& store_;
@@ -119,6 +128,7 @@ class FileSystem {
   const std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
   InodeTable inodes_;
   OpenHandles handles_;
+  PageCache page_cache_;
   NodePruner pruner_;
   std::atomic<bool> pruning_{false};
   Scrub scrub_;

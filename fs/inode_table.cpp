@@ -21,7 +21,8 @@ InodeTable::~InodeTable() {
   }
 }
 
-Result<Inode*> InodeTable::remember(Handle handle, const struct stat& attributes, bool is_new) {
+Result<Inode*> InodeTable::remember(Handle handle, const struct stat& attributes, HandleShares::Lease handles,
+                                    bool is_new) {
   if (attributes.st_dev != device_) {
     storage_.close(handle);
     return Status::from_errno(EXDEV,
@@ -37,6 +38,7 @@ Result<Inode*> InodeTable::remember(Handle handle, const struct stat& attributes
     if (!known) {
       entry = std::make_unique<Inode>();
       entry->handle = handle;
+      std::swap(entry->handles, handles);
       entry->number = attributes.st_ino;
       entry->generation = next_generation_++;
       entry->is_directory = S_ISDIR(attributes.st_mode);
@@ -50,6 +52,11 @@ Result<Inode*> InodeTable::remember(Handle handle, const struct stat& attributes
   return inode;
 }
 
+void InodeTable::remember(Inode& inode) {
+  MutexLock lock(mutex_);
+  ++inode.lookups;
+}
+
 bool InodeTable::attributes_known(uint64_t number) const {
   MutexLock lock(mutex_);
   const auto entry = inodes_.find(number);
@@ -60,6 +67,11 @@ void InodeTable::keep(uint64_t number, std::unique_ptr<Store::Removed> removed) 
   MutexLock lock(mutex_);
   const auto entry = inodes_.find(number);
   if (entry != inodes_.end()) std::swap(entry->second->removed, removed);
+}
+
+void InodeTable::hold(Inode& inode) {
+  MutexLock lock(mutex_);
+  ++inode.lookups;
 }
 
 void InodeTable::forget(uint64_t node, uint64_t count) {

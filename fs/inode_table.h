@@ -35,6 +35,7 @@ struct Inode {
   uint64_t generation = 0;    // makes (address, generation) unique over the life of the mount
   uint64_t lookups = 0;       // guarded by the table
   bool is_directory = false;
+  HandleShares::Lease handles;              // what the handle is counted as
   std::unique_ptr<Store::Removed> removed;  // while it has no name; guarded by the table
   std::atomic<unsigned> opens{0};           // handles of open files
   // Handles that may write. While there are some, attributes are cached for a short time only.
@@ -42,9 +43,16 @@ struct Inode {
   // Failed writers' handles that were closed since the file was opened last: what the kernel knows of its size may be
   // that of content which was given up.
   std::atomic<unsigned> given_up{0};
-  std::atomic<unsigned> mappers{0};  // handles through which it may be mapped shared and writable; see open.cpp
-  // The commit (File::clean_commit()) that the pages in the kernel's cache are of; 0: unknown. See open.cpp.
+  // The kernel may have pages of it in its cache, and the commit (File::clean_commit()) that they are of; 0: unknown.
+  std::atomic<bool> has_pages{false};
   std::atomic<uint64_t> cached_commit{0};
+  struct CacheState {
+    unsigned handles = 0;          // whose open was answered
+    unsigned writers_through = 0;  // of them, those that may write through the kernel's cache
+    unsigned readers_past = 0;     // and those that may be mapped and go past it
+    bool dropping = false;         // the kernel is dropping its pages: opens wait
+  };
+  CacheState cache;  // guarded by PageCache, which says what it is for
   // False once the file was seen without them; set again by whoever may have set them (chmod, setxattr). Saves the
   // check at every write.
   std::atomic<bool> may_have_set_id{true};
@@ -74,9 +82,12 @@ class InodeTable {
   InodeTable(const InodeTable&) = delete;
   InodeTable& operator=(const InodeTable&) = delete;
 
-  // The Inode of `handle` (owned from here on, also on failure), with one more lookup counted. `is_new`: see
-  // Store::Node.
-  Result<Inode*> remember(Handle handle, const struct stat& attributes, bool is_new = false);
+  // The Inode of `handle` (owned from here on, also on failure, and counted in `handles`), with one more lookup
+  // counted. `is_new`: see Store::Node.
+  Result<Inode*> remember(Handle handle, const struct stat& attributes, HandleShares::Lease handles,
+                          bool is_new = false);
+  // One more lookup of a node that the kernel knows.
+  void remember(Inode& inode);
   Inode& get(uint64_t node) {
     return node == kRootNode ? root_ : *reinterpret_cast<Inode*>(static_cast<uintptr_t>(node));
   }
@@ -89,6 +100,8 @@ class InodeTable {
   // The content of a file without a name: whoever has a descriptor of it, be it one made with O_PATH, can open it until
   // the kernel forgets the node (Store::Keeper). Null: it has a name again.
   void keep(uint64_t number, std::unique_ptr<Store::Removed> removed);
+  // The node stays also when the kernel forgets it, until forget(node, 1).
+  void hold(Inode& inode);
   // The kernel drops `count` lookups of a node.
   void forget(uint64_t node, uint64_t count);
   size_t size() const { return size_.load(std::memory_order_relaxed); }  // without the root

@@ -1,8 +1,6 @@
 // The ioctls of fs/ioctl.h.
 #include "fs/ioctl.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -13,6 +11,7 @@
 
 #include "engine/array/array.h"
 #include "fs/operations.h"
+#include "fs/privileges.h"
 #include "fs/reply.h"
 
 namespace fpfs::operations {
@@ -103,7 +102,13 @@ class Verification : public std::enable_shared_from_this<Verification> {
     {
       MutexLock lock(mutex_);
       if (next_ >= end_ || failed_) return false;
-      chunk = next_++;
+      // Over holes at once: they may be most of a file of any size.
+      chunk = file_->next_stored(next_).value_or(answer_.chunks_in_file);
+      next_ = chunk + 1;
+      if (chunk >= end_) {
+        end_ = std::min(chunk, answer_.chunks_in_file);
+        return false;
+      }
       ++under_way_;
     }
     file_->verify_chunk(chunk,
@@ -172,12 +177,6 @@ void with_argument(fuse_req_t request, const void* in, size_t in_size, Run run) 
   run(*argument);
 }
 
-// Root, or who mounted it.
-bool is_owner(fuse_req_t request) {
-  const uid_t user = fuse_req_ctx(request)->uid;
-  return user == 0 || user == ::geteuid();
-}
-
 // As seen in the mount: messages of the engine name the index of a file, below tree/.
 std::string path_in_mount(const Array& array, const std::string& path) {
   const std::string tree = array.metadata_path() + "/tree";
@@ -200,7 +199,7 @@ void reply_synced(fuse_req_t request, const Status& status, const std::vector<st
 }
 
 void sync_all(fuse_req_t request, fuse_ino_t node) {
-  if (node != InodeTable::kRootNode || !is_owner(request)) {
+  if (node != InodeTable::kRootNode || !owns_mount(request)) {
     fuse_reply_err(request, node != InodeTable::kRootNode ? ENOTTY : EPERM);
     return;
   }
@@ -215,7 +214,7 @@ void sync_all(fuse_req_t request, fuse_ino_t node) {
 }
 
 void sync_file(fuse_req_t request, const OpenFile& open) {
-  if (!open.may_write() && !is_owner(request)) {
+  if (!open.may_write() && !owns_mount(request)) {
     fuse_reply_err(request, EPERM);
     return;
   }
@@ -248,7 +247,7 @@ Status run_scrub_command(Scrub& scrub, const IoctlScrub& question) {
 // Off the workers: pausing waits for the chunks in flight.
 void scrub(fuse_req_t request, fuse_ino_t node, const IoctlScrub& question) {
   FileSystem& file_system = file_system_of(request);
-  if (node != InodeTable::kRootNode || !is_owner(request)) {
+  if (node != InodeTable::kRootNode || !owns_mount(request)) {
     fuse_reply_err(request, node != InodeTable::kRootNode ? ENOTTY : EPERM);
     return;
   }
@@ -260,6 +259,10 @@ void scrub(fuse_req_t request, fuse_ino_t node, const IoctlScrub& question) {
     std::memcpy(answer.message, message.c_str(), message.size() + 1);
     fuse_reply_ioctl(request, 0, &answer, sizeof answer);
   });
+}
+
+bool is_about_content(unsigned command) {
+  return command == FPFS_IOC_EXTENTS || command == FPFS_IOC_OBJECT_PATH || command == FPFS_IOC_VERIFY;
 }
 
 }  // namespace
@@ -274,7 +277,14 @@ void ioctl(fuse_req_t request, fuse_ino_t node, unsigned command, void*, fuse_fi
     fuse_reply_err(request, ENOTTY);
     return;
   }
-  const std::shared_ptr<File> file = OpenHandles::file(info->fh).file;
+  const OpenFile& open = OpenHandles::file(info->fh);
+  // They tell about the content: where it is, what its checksums are. As read(2) of a descriptor that is open for
+  // writing only.
+  if (!open.cache.may_read && is_about_content(command)) {
+    fuse_reply_err(request, EBADF);
+    return;
+  }
+  const std::shared_ptr<File> file = open.file;
   switch (command) {
     case FPFS_IOC_EXTENTS:
       return with_argument<IoctlExtents>(request, in, in_size, [&](IoctlExtents& a) { map_extents(request, file, a); });

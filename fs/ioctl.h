@@ -4,7 +4,8 @@
 // `version` to the constant of the struct and zeroes the rest; another version is refused with EPROTO, so that tools
 // and a daemon of different releases fail in words rather than misread each other. Sizes and offsets are bytes.
 //
-// Errors of all of them: ENOTTY on a file system that is not fastpersistfs, or on the wrong kind of file.
+// Errors of all of them: ENOTTY on a file system that is not fastpersistfs, or on the wrong kind of file. Of those
+// about a regular file: EBADF on a descriptor that is not open for reading.
 #pragma once
 
 #include <sys/ioctl.h>

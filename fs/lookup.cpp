@@ -13,12 +13,15 @@ namespace {
 constexpr unsigned kTriesMax = 100;
 constexpr auto kBetweenTries = std::chrono::milliseconds(10);
 
-void look_up(fuse_req_t request, fuse_ino_t parent, const char* name, unsigned tries_left) {
+void look_up(fuse_req_t request, fuse_ino_t parent, const char* name, unsigned tries_left,
+             HandleShares::Lease handles) {
   FileSystem& file_system = file_system_of(request);
   Result<Store::Node> node = file_system.store().lookup(file_system.inodes().get(parent).handle, name);
   if (!node.is_ok() && node.status().errno_value() == EMFILE && tries_left > 0) {
     return file_system.run_later(kBetweenTries, [request, parent, text = std::string(name), tries_left] {
-      look_up(request, parent, text.c_str(), tries_left - 1);
+      with_handles(request, 1, [request, parent, text, tries_left](HandleShares::Lease again) {
+        look_up(request, parent, text.c_str(), tries_left - 1, std::move(again));
+      });
     });
   }
   if (!node.is_ok() && node.status().code() == StatusCode::kNotFound) {
@@ -28,13 +31,15 @@ void look_up(fuse_req_t request, fuse_ino_t parent, const char* name, unsigned t
     fuse_reply_entry(request, &absent);
     return;
   }
-  reply_node(request, std::move(node));
+  reply_node(request, std::move(node), std::move(handles));
 }
 
 }  // namespace
 
 void lookup(fuse_req_t request, fuse_ino_t parent, const char* name) noexcept {
-  look_up(request, parent, name, kTriesMax);
+  with_handles(request, 1, [request, parent, text = std::string(name)](HandleShares::Lease handles) {
+    look_up(request, parent, text.c_str(), kTriesMax, std::move(handles));
+  });
 }
 
 void forget(fuse_req_t request, fuse_ino_t node, uint64_t count) noexcept {

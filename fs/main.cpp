@@ -8,6 +8,7 @@
 
 #include "engine/base/log.h"
 #include "fs/daemonize.h"
+#include "fs/heap.h"
 #include "fs/mount_process.h"
 #include "fs/options.h"
 
@@ -33,6 +34,7 @@ int mount_main(const std::vector<std::string>& arguments) {
   Status status = make_paths_absolute(*options);
   if (!status.is_ok()) return fail(status);
 
+  Heap::configure();
   Launcher launcher = Launcher::launch(options->foreground);
   ::umask(0);  // modes arrive complete; see fs/creation.h
   if (!options->foreground && ::chdir("/") != 0) return 1;

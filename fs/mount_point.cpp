@@ -46,6 +46,10 @@ bool parse_line(const std::string& line, MountEntry& entry) {
   }
   std::string source;
   if (!(in >> entry.type >> source)) return false;
+  std::string options;
+  in >> options;
+  if (const size_t at = options.find("user_id="); at != std::string::npos)
+    (void)std::sscanf(options.c_str() + at, "user_id=%u", &entry.owner);
   entry.mount_point = unescape(mount_point);
   entry.source = unescape(source);
   return true;
@@ -76,18 +80,22 @@ Status check_empty(const std::string& mount_point) {
   return Status::ok();
 }
 
-Status run_fusermount(const std::string& mount_point) {
-  std::string program = "fusermount3", unmount = "-u", quiet = "-q", lazy = "-z", separator = "--", path = mount_point;
-  char* arguments[] = {program.data(),   unmount.data(), quiet.data(), lazy.data(),
-                       separator.data(), path.data(),    nullptr};
+Status run_fusermount(const std::string& mount_point, bool lazy) {
+  std::vector<std::string> words = {"fusermount3", "-u", "-q"};
+  if (lazy) words.emplace_back("-z");
+  words.insert(words.end(), {"--", mount_point});
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
   pid_t child = 0;
-  const int failure = ::posix_spawnp(&child, "fusermount3", nullptr, nullptr, arguments, environ);
+  const int failure = ::posix_spawnp(&child, "fusermount3", nullptr, nullptr, arguments.data(), environ);
   if (failure != 0) return Status::from_errno(failure, "run fusermount3 -u " + mount_point);
   int result = 0;
   while (::waitpid(child, &result, 0) < 0)
     if (errno != EINTR) return Status::from_errno(errno, "wait for fusermount3 -u " + mount_point);
   if (WIFEXITED(result) && WEXITSTATUS(result) == 0) return Status::ok();
-  return Status::error(StatusCode::kSystem, "fusermount3 -u " + mount_point + " failed; unmount it by hand");
+  return Status::error(StatusCode::kSystem, "fusermount3 -u " + mount_point +
+                                                " failed: it is in use, or another user's; unmount it by hand");
 }
 
 }  // namespace
@@ -145,8 +153,29 @@ Status detach_mount(const std::string& mount_point) {
   if (::umount2(mount_point.c_str(), MNT_DETACH | UMOUNT_NOFOLLOW) == 0) return Status::ok();
   const int failure = errno;
   if (failure == EINVAL || failure == ENOENT) return Status::ok();  // no mount there any more
-  if (failure == EPERM) return run_fusermount(mount_point);
+  if (failure == EPERM) return run_fusermount(mount_point, true);
   return Status::from_errno(failure, "unmount " + mount_point);
+}
+
+Status unmount(const std::string& mount_point, bool lazy, bool force) {
+  const int flags = UMOUNT_NOFOLLOW | (lazy ? MNT_DETACH : 0) | (force ? MNT_FORCE : 0);
+  if (::umount2(mount_point.c_str(), flags) == 0) return Status::ok();
+  const int failure = errno;
+  if (failure == EPERM && !force) return run_fusermount(mount_point, lazy);
+  if (failure == EBUSY)
+    return Status::error(StatusCode::kBusy, mount_point +
+                                                ": it is in use; end what works there (fuser -vm shows it), or detach "
+                                                "it with -l");
+  return Status::from_errno(failure, "unmount " + mount_point);
+}
+
+std::string device_at(const std::string& mount_point) {
+  std::string device;
+  // The last mount on a path is the one that shows.
+  for (const MountEntry& entry : read_mount_table())
+    if (entry.mount_point == mount_point && entry.type == kFilesystemType)
+      device = std::to_string(entry.device_major) + ":" + std::to_string(entry.device_minor);
+  return device;
 }
 
 uint64_t request_bytes_limit() {
@@ -157,16 +186,11 @@ uint64_t request_bytes_limit() {
 }
 
 bool raise_read_ahead(const std::string& mount_point, unsigned kibibytes) {
-  const std::vector<MountEntry> entries = read_mount_table();
-  // The last mount on a path is the one that shows.
-  for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {
-    if (entry->mount_point != mount_point || entry->type != kFilesystemType) continue;
-    std::ofstream file("/sys/class/bdi/" + std::to_string(entry->device_major) + ":" +
-                       std::to_string(entry->device_minor) + "/read_ahead_kb");
-    file << kibibytes << std::flush;
-    return file.good();
-  }
-  return false;
+  const std::string device = device_at(mount_point);
+  if (device.empty()) return false;
+  std::ofstream file("/sys/class/bdi/" + device + "/read_ahead_kb");
+  file << kibibytes << std::flush;
+  return file.good();
 }
 
 }  // namespace fpfs

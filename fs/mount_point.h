@@ -15,6 +15,7 @@ struct MountEntry {
   std::string type;
   std::string source;
   unsigned device_major = 0, device_minor = 0;
+  unsigned owner = 0;  // of a FUSE mount: the user who mounted it
 };
 
 // The lines of /proc/self/mountinfo, in mount order; lines that cannot be read as such are left out. Pure.
@@ -27,11 +28,18 @@ std::vector<MountEntry> read_mount_table();
 // `mount_point` is absolute and free of links, `members` are absolute. Changes nothing.
 Status check_mount_point(const std::string& mount_point, const std::vector<std::string>& members, bool nonempty);
 
+// "0:57": the device of the mount of this filesystem at exactly this path, the one that shows; empty when there is
+// none.
+std::string device_at(const std::string& mount_point);
+
 // Some mount of this filesystem shows `source` as its source.
 bool is_source_mounted(const std::string& source);
 
 // Detaches the mount: by umount2(MNT_DETACH), or fusermount3 where that needs privileges this process lacks.
 Status detach_mount(const std::string& mount_point);
+
+// Unmounts, likewise. `lazy`: also while it is in use; `force`: its requests end with errors first (root only).
+Status unmount(const std::string& mount_point, bool lazy, bool force);
 
 // The most that the kernel puts into one request, in bytes (fs.fuse.max_pages_limit; kernels before 6.13: 1 MiB).
 uint64_t request_bytes_limit();

@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "engine/base/log.h"
+#include "fs/heap.h"
 #include "fs/mount_point.h"
 
 namespace fpfs {
@@ -48,6 +49,8 @@ void raise_descriptor_limit() {
   (void)::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+constexpr int kBetweenTrims = 2000;  // milliseconds
+
 // The caller of write(2) waits for this process to be scheduled, for a few microseconds of work each time: that should
 // not have to wait for what computes. A wish; it takes privileges. Where sessions are scheduled as groups (autogroup),
 // the nice value alone counts within this one only.
@@ -56,13 +59,26 @@ void raise_priority() {
   std::ofstream("/proc/self/autogroup") << kNice << std::flush;
 }
 
-// Half of the descriptors are for nodes; more nodes than this cost more memory than they save time.
+// What the descriptors are for: what calls need while they run, what is kept open of the members, and for the rest what
+// users hold by their open files and the names that they look up.
+constexpr size_t kForCallsMin = 256;
+constexpr size_t kKeptOfMemberMin = 32;
+constexpr size_t kKeptOfMemberMax = 16 * 1024;
+
+void divide_descriptors(size_t members, StoreOptions& options) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  const size_t all = static_cast<size_t>(std::min<rlim_t>(limit.rlim_cur, kDescriptorsWanted));
+  options.array.handles_kept = std::clamp(all / 8 / members, kKeptOfMemberMin, kKeptOfMemberMax);
+  const size_t others = std::max(all / 16, kForCallsMin) + members * options.array.handles_kept;
+  options.shared_handles = all - std::min(all, others);
+}
+
+// Half of what users may hold is for nodes that nobody uses; more than this cost more memory than they save time.
 constexpr size_t kNodesMax = 256 * 1024;
 
-size_t nodes_max() {
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return kNodesMax;
-  return static_cast<size_t>(std::min<rlim_t>(limit.rlim_cur / 2, kNodesMax));
+size_t nodes_max(const StoreOptions& options) {
+  return std::min(options.shared_handles / 2, kNodesMax);
 }
 
 int open_signals() {
@@ -98,6 +114,7 @@ Status MountProcess::run(Launcher& launcher) {
   signals_ = open_signals();
   if (signals_ < 0) return Status::from_errno(errno, "make a signalfd");
   raise_descriptor_limit();
+  divide_descriptors(options_.directories.size(), options_.store);
   raise_priority();  // inherited by all threads
   launcher_ = &launcher;
   environment_.watch()->start(milliseconds(options_.store.io_timeout_ms));
@@ -111,7 +128,9 @@ Status MountProcess::run(Launcher& launcher) {
   if (status.is_ok()) status = serve(launcher);
   // Also after a failed start: an array that was opened is closed properly.
   Status closed = close();
-  return status.is_ok() ? closed : status;
+  if (status.is_ok()) status = closed;
+  end_report_.say(status.is_ok() ? 0 : 1, status.message());
+  return status;
 }
 
 Status MountProcess::open_store() {
@@ -137,7 +156,7 @@ Status MountProcess::start() {
   settings.sync_writes = options_.sync_writes;
   settings.file_access_times = options_.access_times && !options_.store.array.read_only;
   settings.directory_access_times = settings.file_access_times && options_.directory_access_times;
-  settings.nodes_max = nodes_max();
+  settings.nodes_max = nodes_max(options_.store);
   settings.read_bytes_max = read_bytes_max(options_.store.buffer_memory);
   settings.threads = thread_count(options_);
   settings.mount_point = options_.mount_point;
@@ -168,6 +187,8 @@ Status MountProcess::serve(Launcher& launcher) {
   file_system_->set_cached_reads(raise_read_ahead(options_.mount_point, read_ahead));
   if (!file_system_->settings().durable_at_close) file_system_->populate_buffers();
   file_system_->scrub().open();
+  if (Status listening = end_report_.listen(device_at(options_.mount_point)); !listening.is_ok())
+    log(LogLevel::kWarning, "umount cannot wait for the end of this mount: {}", listening.message());
   stage_ = Stage::kServing;
   launcher.report_live();
   log(LogLevel::kInfo, "{} mounted at {}, {} threads{}", options_.source, options_.mount_point, thread_count(options_),
@@ -177,10 +198,15 @@ Status MountProcess::serve(Launcher& launcher) {
 }
 
 void MountProcess::wait_for_end() {
+  Heap heap;
   while (!channel_->has_ended()) {
-    pollfd events[] = {{channel_->event_descriptor(), POLLIN, 0}, {signals_, POLLIN, 0}};
-    if (::poll(events, 2, -1) < 0 && errno != EINTR) log(LogLevel::kError, "poll failed with errno {}", errno);
+    pollfd events[] = {
+        {channel_->event_descriptor(), POLLIN, 0}, {signals_, POLLIN, 0}, {end_report_.descriptor(), POLLIN, 0}};
+    const int ready = ::poll(events, 3, kBetweenTrims);
+    if (ready < 0 && errno != EINTR) log(LogLevel::kError, "poll failed with errno {}", errno);
+    if (ready == 0) heap.give_back();
     channel_->clear_event();
+    end_report_.accept();
     signalfd_siginfo signal{};
     if (::read(signals_, &signal, sizeof signal) == sizeof signal)
       return end_by_signal(static_cast<int>(signal.ssi_signo));
@@ -244,10 +270,18 @@ Status MountProcess::close() {
   if (file_system_ != nullptr) file_system_->handles().clear();
   file_system_ = nullptr;
   Status status = store_->close();
+  const bool left_clean = store_->left_clean() || options_.store.array.read_only;
   store_ = nullptr;
   stall_listener_.reset();
   if (signals_ >= 0) ::close(signals_);
-  if (status.is_ok()) log(LogLevel::kInfo, "{} unmounted, everything is committed", options_.source);
+  if (!status.is_ok())
+    log(LogLevel::kError, "{} unmounted, but something is lost: {}", options_.source, status.message());
+  else if (left_clean)
+    log(LogLevel::kInfo, "{} unmounted, everything is committed", options_.source);
+  else
+    log(LogLevel::kWarning,
+        "{} unmounted; saves failed, as those who made them were told, and the next mount frees what they left behind",
+        options_.source);
   return status;
 }
 
@@ -280,6 +314,7 @@ void MountProcess::leave(const std::string& why) {
   log(LogLevel::kError,
       "{} ends without a drive that does not answer ({}); what was not committed is lost, the next mount cleans up",
       options_.source, why);
+  end_report_.say(1, why);
   {
     const MutexLock lock(channel_mutex_);
     // The kernel keeps a process with calls under way on such a drive; nobody else may have to wait for it.

@@ -17,6 +17,7 @@
 #include "engine/io/posix_environment.h"
 #include "fs/channel.h"
 #include "fs/daemonize.h"
+#include "fs/end_report.h"
 #include "fs/file_system.h"
 #include "fs/options.h"
 
@@ -46,7 +47,7 @@ class MountProcess {
 
   enum class Stage : uint8_t { kOpening, kServing, kEnding };
 
-  const MountOptions& options_;
+  MountOptions options_;
   PosixEnvironment environment_;
   Launcher* launcher_ = nullptr;  // while kOpening
   std::atomic<Stage> stage_{Stage::kOpening};
@@ -57,6 +58,7 @@ class MountProcess {
   Mutex channel_mutex_;  // for on_stall() and the taking down of the channel
   std::unique_ptr<Channel> channel_;
   int signals_ = -1;  // a signalfd
+  EndReport end_report_;
   StallWatch::Registration stall_listener_;
 };
 

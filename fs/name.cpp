@@ -2,8 +2,10 @@
 #include <fcntl.h>
 
 #include <cerrno>
-#include <cstdio>
+#include <memory>
+#include <string>
 
+#include "fs/as_caller.h"
 #include "fs/creation.h"
 #include "fs/operations.h"
 #include "fs/reply.h"
@@ -12,20 +14,62 @@ namespace fpfs::operations {
 namespace {
 
 // An empty regular file made by mknod(2): there is no close, so the name is committed here.
-void make_file(fuse_req_t request, const Inode& parent, const char* name, mode_t mode) {
+void make_file(fuse_req_t request, const Inode& parent, const std::string& name, mode_t mode,
+               HandleShares::Lease handles) {
   FileSystem& file_system = file_system_of(request);
-  Result<Store::Created> created = file_system.store().create(parent.handle, name, mode);
+  Store& store = file_system.store();
+  Result<Store::Created> created = [&] {
+    const AsCaller as_caller(*fuse_req_ctx(request));
+    return store.create(parent.handle, name, mode);
+  }();
   if (!created.is_ok()) return reply_status(request, created.status());
-  file_system.storage().close(created->node.handle);
+  const auto give_up = [request, &store, &parent, name, handle = created->node.handle](const Status& status) {
+    store.storage().close(handle);
+    store.take_back(parent.handle, name, false);
+    reply_status(request, status);
+  };
+  const Status given = give_to_caller(file_system, *fuse_req_ctx(request), parent, created->node);
+  if (!given.is_ok()) return give_up(given);
   if (!file_system.settings().durable_at_close) {
     created->file->closed_by_writer();
-    return reply_made(request, parent, name, false);
+    return reply_node(request, std::move(created->node), std::move(handles));
   }
-  auto committed = [request, &parent, text = std::string(name)](const Status& status) {
-    if (!status.is_ok()) return reply_status(request, status);
-    reply_made(request, parent, text.c_str(), false);
+  auto committed = [request, give_up, node = created->node,
+                    kept = std::make_shared<HandleShares::Lease>(std::move(handles))](const Status& status) {
+    if (!status.is_ok()) return give_up(status);
+    reply_node(request, node, std::move(*kept));
   };
   file_system.control(std::move(created->file), ControlRequest::Kind::kCommit, 0, 0, std::move(committed));
+}
+
+// The node has one more name: it needs no handle for that.
+void reply_linked(fuse_req_t request, Inode& inode) {
+  FileSystem& file_system = file_system_of(request);
+  const Result<struct stat> attributes = file_system.store().attributes(inode.handle);
+  if (!attributes.is_ok()) return reply_status(request, attributes.status());
+  file_system.inodes().remember(inode);
+  const fuse_entry_param entry = entry_of(file_system, inode, *attributes);
+  if (fuse_reply_entry(request, &entry) != 0) file_system.inodes().forget(entry.ino, 1);
+}
+
+// What a rename left under the old name is a new entry, which may have been made on another thread.
+Status own_whiteout(fuse_req_t request, const Inode& directory, const std::string& name) {
+  FileSystem& file_system = file_system_of(request);
+  FPFS_ASSIGN_OR_RETURN(Store::Node node, file_system.store().lookup(directory.handle, name));
+  const ScopedHandle handle(file_system.storage(), node.handle);
+  return give_to_caller(file_system, *fuse_req_ctx(request), directory, node);
+}
+
+// Makes an entry of another kind with `make` and answers with it.
+template <typename Make>
+void make_and_reply(fuse_req_t request, const Inode& parent, const std::string& name, HandleShares::Lease handles,
+                    Make make) {
+  const Status status = [&] {
+    const AsCaller as_caller(*fuse_req_ctx(request));
+    return make(file_system_of(request).store());
+  }();
+  if (!status.is_ok()) return reply_status(request, status);
+  reply_made(request, parent, name.c_str(), false, std::move(handles));
 }
 
 }  // namespace
@@ -34,18 +78,22 @@ void mknod(fuse_req_t request, fuse_ino_t parent, const char* name, mode_t mode,
   FileSystem& file_system = file_system_of(request);
   Inode& directory = file_system.inodes().get(parent);
   const mode_t permissions = creation_mode(file_system, directory, mode & 07777, fuse_req_ctx(request)->umask);
-  if (S_ISREG(mode)) return make_file(request, directory, name, permissions);
-  Status status = file_system.store().make_node(directory.handle, name, (mode & S_IFMT) | permissions, device);
-  if (!status.is_ok()) return reply_status(request, status);
-  reply_made(request, directory, name, false);
+  with_handles(request, 1,
+               [request, &directory, text = std::string(name), mode, permissions, device](HandleShares::Lease handles) {
+                 if (S_ISREG(mode)) return make_file(request, directory, text, permissions, std::move(handles));
+                 make_and_reply(request, directory, text, std::move(handles), [&](Store& store) {
+                   return store.make_node(directory.handle, text, (mode & S_IFMT) | permissions, device);
+                 });
+               });
 }
 
 void symlink(fuse_req_t request, const char* target, fuse_ino_t parent, const char* name) noexcept {
   FileSystem& file_system = file_system_of(request);
   const Inode& directory = file_system.inodes().get(parent);
-  Status status = file_system.store().symlink(target, directory.handle, name);
-  if (!status.is_ok()) return reply_status(request, status);
-  reply_made(request, directory, name, false);
+  with_handles(request, 1, [request, &directory, to = std::string(target), text = std::string(name)](auto handles) {
+    make_and_reply(request, directory, text, std::move(handles),
+                   [&](Store& store) { return store.symlink(to, directory.handle, text); });
+  });
 }
 
 void readlink(fuse_req_t request, fuse_ino_t node) noexcept {
@@ -63,7 +111,7 @@ void link(fuse_req_t request, fuse_ino_t node, fuse_ino_t new_parent, const char
   Status status = file_system.store().link(inode.handle, directory.handle, new_name);
   if (!status.is_ok()) return reply_status(request, status);
   file_system.inodes().keep(inode.number, nullptr);
-  reply_node(request, file_system.store().lookup(directory.handle, new_name));
+  reply_linked(request, inode);
 }
 
 void unlink(fuse_req_t request, fuse_ino_t parent, const char* name) noexcept {
@@ -80,8 +128,14 @@ void rename(fuse_req_t request, fuse_ino_t parent, const char* name, fuse_ino_t 
   FileSystem& file_system = file_system_of(request);
   InodeTable& inodes = file_system.inodes();
   // Answered later when uncommitted content is about to replace committed content: that waits for its commit.
-  file_system.store().rename_async(inodes.get(parent).handle, name, inodes.get(new_parent).handle, new_name, flags,
-                                   [request](const Status& status) { reply_status(request, status); });
+  const Inode& directory = inodes.get(parent);
+  auto renamed = [request, &directory,
+                  whiteout = (flags & RENAME_WHITEOUT) != 0 ? std::string(name) : ""](Status status) {
+    if (status.is_ok() && !whiteout.empty()) status = own_whiteout(request, directory, whiteout);
+    reply_status(request, status);
+  };
+  file_system.store().rename_async(directory.handle, name, inodes.get(new_parent).handle, new_name, flags,
+                                   std::move(renamed));
 }
 
 }  // namespace fpfs::operations

@@ -11,18 +11,20 @@ namespace fpfs {
 namespace {
 
 constexpr size_t kAtOnce = 512;
+constexpr std::chrono::milliseconds kBetweenRuns{20};
 
 }  // namespace
 
-void NodePruner::run(fuse_session* session) {
+void NodePruner::run(fuse_session* session, bool all) {
   // A quarter goes, so that the next time is far; what the kernel cannot forget is not asked for twice.
   const size_t size = inodes_.size();
-  const size_t target = nodes_max_ - nodes_max_ / 4;
+  const size_t target = all ? 0 : nodes_max_ - nodes_max_ / 4;
   for (size_t left = size > target ? size - target : 0; left > 0; left -= std::min(left, kAtOnce)) {
     const size_t count = std::min(left, kAtOnce);
     if (by_node_) by_node_ = prune_by_node(session, count);
     if (!by_node_) prune_by_name(session, count);
   }
+  not_before_.store(std::chrono::steady_clock::now() + kBetweenRuns);
 }
 
 bool NodePruner::prune_by_node(fuse_session* session, size_t count) {

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 
 #include "fs/fuse_library.h"
 #include "fs/inode_table.h"
@@ -19,8 +20,9 @@ class NodePruner {
  public:
   NodePruner(InodeTable& inodes, size_t nodes_max) : inodes_(inodes), nodes_max_(nodes_max) {}
 
-  bool is_due() const { return inodes_.size() > nodes_max_; }
-  void run(fuse_session* session);
+  bool is_due() const { return inodes_.size() > nodes_max_ && std::chrono::steady_clock::now() >= not_before_.load(); }
+  // `all`: everything that nobody uses goes; somebody finds no handle for one more.
+  void run(fuse_session* session, bool all);
 
  private:
   // False: this kernel does not know the request.
@@ -29,6 +31,8 @@ class NodePruner {
 
   InodeTable& inodes_;
   const size_t nodes_max_;
+  // What is in use is not forgotten: there may be too many for long.
+  std::atomic<std::chrono::steady_clock::time_point> not_before_{};
   bool by_node_ = true;
 };
 

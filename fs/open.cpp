@@ -4,7 +4,10 @@
 
 #include <cerrno>
 #include <chrono>
+#include <memory>
+#include <string>
 
+#include "fs/as_caller.h"
 #include "fs/channel.h"
 #include "fs/creation.h"
 #include "fs/operations.h"
@@ -18,6 +21,10 @@ namespace {
 // O_TRUNC changes the file also through a descriptor that is for reading.
 bool may_write(const fuse_file_info& info) {
   return (info.flags & O_ACCMODE) != O_RDONLY || (info.flags & O_TRUNC) != 0;
+}
+
+bool may_read(const fuse_file_info& info) {
+  return (info.flags & O_ACCMODE) == O_RDONLY || (info.flags & O_ACCMODE) == O_RDWR;
 }
 
 // For what is about to be opened; null for a reader.
@@ -52,9 +59,12 @@ void end_writer(FileSystem& file_system, const std::shared_ptr<File>& file, cons
   }
   if (!file->detach(*writer)) return;
   if (!file_system.settings().durable_at_close) return file->closed_by_writer();
+  file->promise();
   request.unfinished = ControlRequest::Unfinished::kLeftAlone;
   file_system.control(file, request, [](const ControlRequest&, const Status& status) { log_fault(status); });
 }
+
+constexpr uint64_t kSmallBytes = 4 * kMiB;
 
 // Who only writes goes past the page cache: one copy, and no pages that the training job would have to make room for.
 //
@@ -68,31 +78,32 @@ void end_writer(FileSystem& file_system, const std::shared_ptr<File>& file, cons
 // works on what has come (torch.load of 1 GiB: 1.25 against 0.95 GB/s past the cache, where tmpfs gives 1.35), and all
 // processes that load one file share its pages. Without the privilege to raise the read-ahead that would be steps of
 // 128 KiB; then readers go past the cache too, if such files can be mapped.
-void choose_caching(const FileSystem& file_system, const OpenFile& open, bool keep_pages, fuse_file_info& info) {
-  if (open.inode->mappers.load() > 0)
-    info.direct_io = false;
-  else
-    info.direct_io = open.may_write() || !file_system.cached_reads();
-  info.keep_cache = keep_pages;
-  // A reader's close has nothing to report, so it need not wait for an answer.
-  info.noflush = !open.may_write();
-}
-
-// Whether the pages that the kernel still has are of the content that this opener is to see. They are when nobody could
-// write since they were read and the content was committed then: what a failed writer left in the cache must not
-// outlive it. A writer is counted in `writers` before it clears cached_commit, and here both are looked at in the
-// opposite order, so one of the two sees the other.
-bool may_keep_pages(const FileSystem& file_system, const OpenFile& open) {
-  Inode& inode = *open.inode;
-  if (open.may_write()) {
-    inode.cached_commit.store(0);
-    return false;
-  }
-  const uint64_t commit = open.file->clean_commit();
-  const uint64_t cached = inode.cached_commit.exchange(commit);
-  if (inode.writers.load() == 0) return commit != 0 && cached == commit && !file_system.access_is_due(inode);
-  inode.cached_commit.store(0);
-  return false;
+//
+// How the other handles of the file go decides, too (PageCache::enter). `then` may run later.
+void enter_cache(FileSystem& file_system, OpenFile& open, const fuse_file_info& info,
+                 std::function<void(const fuse_file_info&)> then) {
+  const int mode = info.flags & O_ACCMODE;
+  open.cache.may_read = may_read(info);
+  open.cache.may_write = open.may_write();
+  open.cache.prefers_past = open.may_write() ? mode != O_RDWR : !file_system.cached_reads();
+  const bool must_reach_us = !open.may_write() && file_system.access_is_due(*open.inode);
+  auto answer = [&file_system, &open, must_reach_us, asked = info, then = std::move(then)] {
+    // The reads may be answered from the pages that are there, so the access time moves now.
+    if (must_reach_us && open.inode->has_pages.load()) {
+      file_system.note_access(*open.inode);
+      file_system.invalidate_attributes(*open.inode);
+    }
+    fuse_file_info answered = asked;
+    answered.direct_io = open.cache.goes_past;
+    answered.keep_cache = true;
+    // A reader's close has nothing to report, so it need not wait for an answer.
+    answered.noflush = !open.may_write();
+    answered.fh = OpenHandles::handle(open);
+    then(answered);
+  };
+  const bool is_small = open.file->size() <= kSmallBytes;
+  const auto commit = [&open] { return open.file->clean_commit(); };
+  file_system.page_cache().enter({*open.inode, commit, open.cache, is_small, must_reach_us}, std::move(answer));
 }
 
 // A file that is open for somebody who is about to be told. Its writer is attached.
@@ -101,24 +112,29 @@ struct Opened {
   std::shared_ptr<Writer> writer;
 };
 
-// The answer did not reach the opener, who was killed.
-void remove_unanswered(FileSystem& file_system, OpenFile& open) {
-  end_writer(file_system, open.file, open.writer, true);
+void remove_handle(FileSystem& file_system, OpenFile& open) {
+  file_system.page_cache().leave(*open.inode, open.cache);
   file_system.handles().remove(open);
 }
 
-void reply_opened(fuse_req_t request, Opened opened, Inode& inode, fuse_file_info info) {
-  FileSystem& file_system = file_system_of(request);
-  OpenFile& open = file_system.handles().add(std::move(opened.file), inode, std::move(opened.writer));
-  choose_caching(file_system, open, may_keep_pages(file_system, open), info);
-  info.fh = OpenHandles::handle(open);
-  if (fuse_reply_open(request, &info) != 0) remove_unanswered(file_system, open);
+// The answer did not reach the opener, who was killed.
+void remove_unanswered(FileSystem& file_system, OpenFile& open) {
+  end_writer(file_system, open.file, open.writer, true);
+  remove_handle(file_system, open);
 }
 
-void reply_created(fuse_req_t request, Opened opened, const Store::Node& node, fuse_file_info info,
-                   std::unique_ptr<Store::Removed> unnamed = nullptr) {
+void reply_opened(fuse_req_t request, Opened opened, Inode& inode, const fuse_file_info& info) {
   FileSystem& file_system = file_system_of(request);
-  Result<fuse_entry_param> entry = make_entry(file_system, node);
+  OpenFile& open = file_system.handles().add(std::move(opened.file), inode, std::move(opened.writer));
+  enter_cache(file_system, open, info, [&file_system, &open, request](const fuse_file_info& answer) {
+    if (fuse_reply_open(request, &answer) != 0) remove_unanswered(file_system, open);
+  });
+}
+
+void reply_created(fuse_req_t request, Opened opened, const Store::Node& node, const fuse_file_info& info,
+                   HandleShares::Lease handles, std::unique_ptr<Store::Removed> unnamed) {
+  FileSystem& file_system = file_system_of(request);
+  Result<fuse_entry_param> entry = make_entry(file_system, node, std::move(handles));
   if (!entry.is_ok()) {
     end_writer(file_system, opened.file, opened.writer, false);
     return reply_status(request, entry.status());
@@ -126,12 +142,11 @@ void reply_created(fuse_req_t request, Opened opened, const Store::Node& node, f
   if (unnamed != nullptr) file_system.inodes().keep(node.attributes.st_ino, std::move(unnamed));
   OpenFile& open =
       file_system.handles().add(std::move(opened.file), file_system.inodes().get(entry->ino), std::move(opened.writer));
-  choose_caching(file_system, open, may_keep_pages(file_system, open), info);
-  info.fh = OpenHandles::handle(open);
-  if (fuse_reply_create(request, &*entry, &info) != 0) {
+  enter_cache(file_system, open, info, [&file_system, &open, request, entry = *entry](const fuse_file_info& answer) {
+    if (fuse_reply_create(request, &entry, &answer) == 0) return;
     remove_unanswered(file_system, open);
-    file_system.inodes().forget(entry->ino, 1);
-  }
+    file_system.inodes().forget(entry.ino, 1);
+  });
 }
 
 // O_TRUNC: the content goes, and with it the times move, also when there was none. `then` gets the outcome.
@@ -152,27 +167,6 @@ void truncate_opened(FileSystem& file_system, const Opened& opened, Handle node,
   file_system.control(file, request, std::move(truncated));
 }
 
-// Somebody made the name since the kernel looked: opens what is there, as open(2) with O_CREAT does.
-void open_existing(fuse_req_t request, const Inode& parent, const char* name, const fuse_file_info& info) {
-  FileSystem& file_system = file_system_of(request);
-  Result<Store::Node> node = file_system.store().lookup(parent.handle, name);
-  if (!node.is_ok()) return reply_status(request, node.status());
-  const bool truncates = (info.flags & O_TRUNC) != 0;
-  Result<std::shared_ptr<File>> file = file_system.store().open_file(node->handle, may_write(info) || truncates);
-  if (!file.is_ok()) {
-    file_system.storage().close(node->handle);
-    return reply_status(request, file.status());
-  }
-  const Opened opened{*file, make_writer(request, **file, info, false)};
-  if (!truncates) return reply_created(request, opened, *node, info);
-  auto truncated = [request, node = *node, info, opened](const Status& status) {
-    if (status.is_ok()) return reply_created(request, opened, node, info);
-    file_system_of(request).storage().close(node.handle);
-    reply_status(request, status);
-  };
-  truncate_opened(file_system, opened, node->handle, std::move(truncated));
-}
-
 // A file whose writer failed shows its last committed content once the writer's handle is gone, which the kernel sends
 // behind the writer's close, and what it had on the way to the drives has ended. Such an open looks again: for long
 // when nobody has the file open, for a while when somebody may keep it so.
@@ -185,6 +179,7 @@ struct Opening {
   Inode& inode;
   fuse_file_info info;
   bool kill_set_id;
+  std::shared_ptr<HandleShares::Lease> handles;  // of the file
   unsigned looks = 0, looks_while_open = 0;
 };
 
@@ -203,12 +198,13 @@ void correct_size(FileSystem& file_system, Inode& inode) {
 }
 
 void open_node(Opening opening) {
-  const auto& [request, inode, info, kill_set_id, looks, looks_while_open] = opening;
+  const auto& [request, inode, info, kill_set_id, handles, looks, looks_while_open] = opening;
   FileSystem& file_system = file_system_of(request);
   const bool truncates = (info.flags & O_TRUNC) != 0;
   Result<std::shared_ptr<File>> file = file_system.store().open_file(inode.handle, may_write(info) || truncates);
   if (!file.is_ok()) return reply_status(request, file.status());
   if (looks_again(opening, **file)) return file_system.run_later(kBetweenLooks, [opening] { open_node(opening); });
+  (*file)->hold(std::move(*handles));
   if ((*file)->error().is_ok()) correct_size(file_system, inode);
   if (!truncates) return reply_opened(request, {*file, make_writer(request, **file, info, false)}, inode, info);
 
@@ -222,34 +218,63 @@ void open_node(Opening opening) {
   truncate_opened(file_system, opened, inode.handle, std::move(truncated));
 }
 
+// A CREATE, with all that is gone once its worker goes on to the next request.
+struct Creation {
+  fuse_req_t request;
+  Inode& directory;
+  std::string name;
+  mode_t mode;
+  fuse_file_info info;
+  bool unnamed;
+};
+
+void create_node(const Creation& creation, HandleShares::Lease handles) {
+  const fuse_req_t request = creation.request;
+  const fuse_file_info& info = creation.info;
+  FileSystem& file_system = file_system_of(request);
+  Store& store = file_system.store();
+  const fuse_ctx& caller = *fuse_req_ctx(request);
+  Result<Store::Created> created = [&] {
+    const AsCaller as_caller(caller);
+    const Handle parent = creation.directory.handle;
+    return creation.unnamed ? store.create_unnamed(parent, creation.mode)
+                            : store.create(parent, creation.name, creation.mode);
+  }();
+  // Somebody made the name since the kernel looked, and neither what it is nor what this caller may do with it was
+  // checked. With ESTALE the kernel looks again (path_openat with LOOKUP_REVAL) and opens what it finds by the rules.
+  if (created.status().code() == StatusCode::kExists && (info.flags & O_EXCL) == 0) {
+    fuse_reply_err(request, ESTALE);
+    return;
+  }
+  if (!created.is_ok()) return reply_status(request, created.status());
+  const Status given = give_to_caller(file_system, caller, creation.directory, created->node);
+  if (!given.is_ok()) {
+    file_system.storage().close(created->node.handle);
+    if (!creation.unnamed) store.take_back(creation.directory.handle, creation.name, false);
+    return reply_status(request, given);
+  }
+  created->file->hold(handles.split(Store::kHandlesOfFile));
+  Opened opened{created->file, make_writer(request, *created->file, info, true)};
+  reply_created(request, std::move(opened), created->node, info, std::move(handles), std::move(created->unnamed));
+}
+
 }  // namespace
 
 void open(fuse_req_t request, fuse_ino_t node, fuse_file_info* info) noexcept {
   Inode& inode = file_system_of(request).inodes().get(node);
-  open_node({request, inode, *info, Channel::current_request().kill_set_id});
+  const bool kill_set_id = Channel::current_request().kill_set_id;
+  with_handles(request, Store::kHandlesOfFile, [request, &inode, info = *info, kill_set_id](auto handles) {
+    open_node({request, inode, info, kill_set_id, std::make_shared<HandleShares::Lease>(std::move(handles))});
+  });
 }
 
 void create(fuse_req_t request, fuse_ino_t parent, const char* name, mode_t mode, fuse_file_info* info) noexcept {
   FileSystem& file_system = file_system_of(request);
   Inode& directory = file_system.inodes().get(parent);
-  const fuse_ctx& caller = *fuse_req_ctx(request);
-  const mode_t made_with = creation_mode(file_system, directory, mode & 07777, caller.umask);
-  const bool unnamed = Channel::current_request().unnamed;
-  Result<Store::Created> created = unnamed ? file_system.store().create_unnamed(directory.handle, made_with)
-                                           : file_system.store().create(directory.handle, name, made_with);
-  if (!created.is_ok()) {
-    if (created.status().code() == StatusCode::kExists && (info->flags & O_EXCL) == 0)
-      return open_existing(request, directory, name, *info);
-    return reply_status(request, created.status());
-  }
-  Status status = give_to_caller(file_system, caller, directory, created->node);
-  if (!status.is_ok()) {
-    Status removed = unnamed ? Status::ok() : file_system.store().unlink(directory.handle, name);
-    file_system.storage().close(created->node.handle);
-    return reply_status(request, removed.is_ok() ? status : removed);
-  }
-  Opened opened{created->file, make_writer(request, *created->file, *info, true)};
-  reply_created(request, std::move(opened), created->node, *info, std::move(created->unnamed));
+  const mode_t made_with = creation_mode(file_system, directory, mode & 07777, fuse_req_ctx(request)->umask);
+  Creation creation{request, directory, name, made_with, *info, Channel::current_request().unnamed};
+  with_handles(request, Store::kHandlesOfFile + 1,
+               [creation = std::move(creation)](auto handles) { create_node(creation, std::move(handles)); });
 }
 
 void release(fuse_req_t request, fuse_ino_t, fuse_file_info* info) noexcept {
@@ -262,7 +287,7 @@ void release(fuse_req_t request, fuse_ino_t, fuse_file_info* info) noexcept {
   end_writer(file_system, open.file, open.writer, false);
   Inode& inode = *open.inode;
   if (failed) inode.given_up.fetch_add(1);
-  file_system.handles().remove(open);
+  remove_handle(file_system, open);
   if (failed) file_system.invalidate_attributes(inode);
   fuse_reply_err(request, 0);
 }

@@ -9,7 +9,6 @@ OpenFile& OpenHandles::add(std::shared_ptr<File> file, Inode& inode, std::shared
   open->writer = std::move(writer);
   inode.opens.fetch_add(1, std::memory_order_relaxed);
   if (open->may_write()) inode.writers.fetch_add(1);
-  if (open->may_map()) inode.mappers.fetch_add(1);
   OpenFile& result = *open;
   MutexLock lock(mutex_);
   files_.emplace(&result, std::move(open));
@@ -19,7 +18,6 @@ OpenFile& OpenHandles::add(std::shared_ptr<File> file, Inode& inode, std::shared
 void OpenHandles::remove(OpenFile& open) {
   open.inode->opens.fetch_sub(1, std::memory_order_relaxed);
   if (open.may_write()) open.inode->writers.fetch_sub(1, std::memory_order_relaxed);
-  if (open.may_map()) open.inode->mappers.fetch_sub(1, std::memory_order_relaxed);
   std::unique_ptr<OpenFile> gone;  // destroyed after the lock: the last reference to a File may go with it
   MutexLock lock(mutex_);
   auto entry = files_.find(&open);
@@ -28,7 +26,7 @@ void OpenHandles::remove(OpenFile& open) {
 }
 
 OpenDirectory& OpenHandles::add_directory() {
-  auto open = std::make_unique<OpenDirectory>();
+  auto open = std::make_unique<OpenDirectory>(streams_);
   OpenDirectory& result = *open;
   MutexLock lock(mutex_);
   directories_.emplace(&result, std::move(open));

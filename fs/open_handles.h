@@ -15,7 +15,9 @@
 
 #include "engine/base/mutex.h"
 #include "engine/file/file.h"
+#include "engine/io/scoped_handle.h"
 #include "fs/inode_table.h"
+#include "fs/page_cache.h"
 
 namespace fpfs {
 
@@ -25,17 +27,30 @@ struct OpenFile {
   Inode* inode = nullptr;
   std::shared_ptr<Writer> writer;  // null: opened for reading
   bool may_write() const { return writer != nullptr; }
-  bool may_map() const { return may_write() && writer->description().may_map; }  // shared and writable
-  ReadCursor cursor;                                                             // guarded by the file
+  CacheUse cache;
+  ReadCursor cursor;  // guarded by the file
   std::atomic<uint64_t> bytes_read{0}, bytes_written{0};
 };
 
-// A listing is a snapshot taken when reading starts at the beginning, so offsets are positions in it and stay what they
-// were while names come and go.
+// A listing is read from the directory under tree/ as it goes on, so that one that is open holds nothing of it. Offsets
+// are that filesystem's own positions, which stay what they are while names come and go.
 struct OpenDirectory {
+  explicit OpenDirectory(std::atomic<unsigned>& all) : streams(all) {}
+  ~OpenDirectory() { close_stream(); }
+  OpenDirectory(const OpenDirectory&) = delete;
+  OpenDirectory& operator=(const OpenDirectory&) = delete;
+  void close_stream() FPFS_NO_THREAD_SAFETY_ANALYSIS {
+    if (!stream.is_open()) return;
+    stream.reset();
+    streams.fetch_sub(1);
+  }
+
   Mutex mutex;
-  std::vector<DirectoryEntry> entries FPFS_GUARDED_BY(mutex);
-  bool loaded FPFS_GUARDED_BY(mutex) = false;
+  std::atomic<unsigned>& streams;  // open ones, of all directories
+  // From the first part that is read to the end; beyond kStreamsMax for one part only. (Some filesystems remember at a
+  // descriptor what it has listed.)
+  static constexpr unsigned kStreamsMax = 256;
+  ScopedHandle stream FPFS_GUARDED_BY(mutex);
 };
 
 class OpenHandles {
@@ -64,6 +79,7 @@ class OpenHandles {
   template <typename Open>
   using Set = std::unordered_map<const Open*, std::unique_ptr<Open>>;
   mutable Mutex mutex_;
+  std::atomic<unsigned> streams_{0};
   Set<OpenFile> files_ FPFS_GUARDED_BY(mutex_);
   Set<OpenDirectory> directories_ FPFS_GUARDED_BY(mutex_);
 };

@@ -1,5 +1,7 @@
 #include "fs/privileges.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <vector>
@@ -49,6 +51,11 @@ Status drop_capability(FileSystem& file_system, const Inode& inode) {
 
 bool may_keep_set_id(fuse_req_t request) {
   return fuse_req_ctx(request)->uid == 0;
+}
+
+bool owns_mount(fuse_req_t request) {
+  const uid_t user = fuse_req_ctx(request)->uid;
+  return user == 0 || user == ::geteuid();
 }
 
 Status drop_set_group_id(FileSystem& file_system, fuse_req_t request, Inode& inode) {

@@ -13,6 +13,8 @@ namespace fpfs {
 Status drop_privileges(FileSystem& file_system, fuse_req_t request, Inode& inode, bool kill_set_id);
 // Where the kernel does not say it: whether the caller may keep them.
 bool may_keep_set_id(fuse_req_t request);
+// Root, or the user who runs the daemon.
+bool owns_mount(fuse_req_t request);
 // After a user has set an ACL: the set-group-ID bit stays only for root and the group's members.
 Status drop_set_group_id(FileSystem& file_system, fuse_req_t request, Inode& inode);
 

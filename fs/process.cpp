@@ -65,10 +65,17 @@ uint32_t process_of(pid_t thread) {
   return to_number<uint32_t>(std::string_view(status).substr(at + kKey.size())).value_or(0);
 }
 
+// Most who close something go on living, and one may be in execve(2), which closes descriptors while it holds a lock
+// that readers of /proc/PID/stat wait for (Linux 6.18: they would wait for the answer to this close). So what does not
+// wait is asked first: who exits has given up its memory before its files (do_exit(): exit_mm, exit_files).
+//
 // PF_SIGNALED is set of every thread that a signal ends, also of those that the exit(2) of another thread ends; the
 // exit status of the process (which do_task_stat() takes from the thread group once that is exiting) tells these apart.
 std::optional<bool> is_dying_of_signal(pid_t thread) {
   if (thread <= 0) return std::nullopt;
+  const std::string memory = read_proc(thread, "statm");
+  if (memory.empty()) return std::nullopt;
+  if (!memory.starts_with("0 ")) return false;
   const std::string stat = read_proc(thread, "stat");
   const std::optional<uint64_t> flags = to_number<uint64_t>(stat_field(stat, kFlagsField));
   const std::optional<int> exit_code = to_number<int>(stat_field(stat, kExitCodeField));

@@ -78,6 +78,10 @@ bool RingEntry::answer(uint64_t unique, const struct iovec* parts, int count) {
   return true;
 }
 
+bool RingEntry::is_answered() const {
+  return (state_.load(std::memory_order_acquire) & kStateMask) == kAnswered;
+}
+
 void RingEntry::wait_until_answered() const {
   for (;;) {
     const uint64_t state = state_.load(std::memory_order_acquire);

@@ -37,6 +37,7 @@ class RingEntry {
   uint64_t unique() const { return unique_of(state_.load(std::memory_order_relaxed)); }
   // `parts`: an OutHeader and what follows it, as for /dev/fuse. False: it was answered before, or is another's.
   bool answer(uint64_t unique, const struct iovec* parts, int count);
+  bool is_answered() const;
   void wait_until_answered() const;
   // How much the request in hand holds behind the header and the first argument; false: its lengths contradict each
   // other.

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstring>
 #include <thread>
+#include <utility>
 
 #include "engine/base/log.h"
 #include "fs/open_handles.h"
@@ -30,10 +31,19 @@ void stay_on_processor(unsigned processor) {
 
 }  // namespace
 
+unsigned RingReceivers::workers_max(uint64_t memory, size_t payload_bytes) {
+  const unsigned queues = RequestRing::queue_count();
+  const uint64_t fit = memory / (payload_bytes + ReceiveBuffers::kRequestSizeMax);
+  return static_cast<unsigned>(
+      std::clamp<uint64_t>(fit, uint64_t{queues} * kWorkersMin, uint64_t{queues} * kWorkersMax));
+}
+
 // While INIT is answered: makes the first workers of each queue. False: some got no ring, nothing is to be agreed.
 bool RingReceivers::prepare(const wire::InitOut& reply) {
   const unsigned queues = RequestRing::queue_count();
-  entries_ = std::make_unique<RingEntries>(size_t{queues} * kWorkersMax, wire::ring_payload_bytes(reply));
+  const size_t payload_bytes = wire::ring_payload_bytes(reply);
+  workers_max_ = workers_max(memory_, payload_bytes);
+  entries_ = std::make_unique<RingEntries>(size_t{queues} * kWorkersMax, payload_bytes);
   queues_ = std::vector<Queue>(queues);
   unsigned started = 0;
   for (unsigned queue = 0; queue < queues; ++queue)
@@ -54,7 +64,8 @@ void RingReceivers::open(bool agreed) {
 bool RingReceivers::add_worker(unsigned queue) {
   Queue& at = queues_[queue];
   RingEntry* entry = nullptr;
-  if (at.workers.fetch_add(1) < kWorkersMax) {
+  const bool is_allowed = workers_.fetch_add(1) < workers_max_;
+  if (at.workers.fetch_add(1) < kWorkersMax && is_allowed) {
     entry = at.spare.exchange(nullptr);
     if (entry == nullptr) {
       Result<RingEntry*> made = entries_->add(queue);
@@ -63,6 +74,7 @@ bool RingReceivers::add_worker(unsigned queue) {
     if (entry != nullptr && handler_.start_ring_worker(*entry)) return true;
   }
   at.workers.fetch_sub(1);
+  workers_.fetch_sub(1);
   if (entry != nullptr) at.spare = entry;
   return false;
 }
@@ -109,7 +121,10 @@ void RingReceivers::serve(Worker& worker) {
       log(LogLevel::kError, "a request's lengths contradict each other; it fails");
       handler_.refuse(entry.unique());
     }
-    if (goes_on) entry.wait_until_answered();
+    if (!goes_on || entry.is_answered()) continue;
+    // The handler has what it needs: while this one waits another request may use the buffer.
+    if (worker.buffer != nullptr) buffers_.give_back(*std::exchange(worker.buffer, nullptr));
+    entry.wait_until_answered();
   }
 }
 

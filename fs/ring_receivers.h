@@ -6,7 +6,8 @@
 //
 // Each belongs to the queue of one processor and stays on that processor. An entry is with the kernel only while its
 // worker waits, so no request ever is behind one that blocks: whoever takes the last worker that waits at a queue adds
-// another, up to kWorkersMax. Beyond that, requests wait in the kernel.
+// another, up to kWorkersMax, and up to what the memory for rings allows: each has an entry and a receive buffer, which
+// take twice the longest request. Beyond that, requests wait in the kernel.
 //
 // Thread safety: serve() on each worker's thread, the rest from the one that answers INIT.
 #pragma once
@@ -24,10 +25,12 @@ namespace fpfs {
 
 class RingReceivers {
  public:
-  RingReceivers(RequestHandler& handler, ReceiveBuffers& buffers) : handler_(handler), buffers_(buffers) {}
+  // `memory`: bytes for all workers' entries and buffers; each queue has kWorkersMin workers all the same.
+  RingReceivers(RequestHandler& handler, ReceiveBuffers& buffers, uint64_t memory)
+      : handler_(handler), buffers_(buffers), memory_(memory) {}
 
-  // The most workers there can be on this machine.
-  static unsigned workers_max() { return RequestRing::queue_count() * kWorkersMax; }
+  // The most workers there can be on this machine, when the longest request has `payload_bytes`.
+  static unsigned workers_max(uint64_t memory, size_t payload_bytes);
   // Before `reply` is sent: makes the first workers of each queue. False: some got no ring, so that nothing may be
   // agreed; the reason was logged.
   bool prepare(const wire::InitOut& reply);
@@ -53,6 +56,9 @@ class RingReceivers {
   static constexpr unsigned kWorkersMax = 64;
   RequestHandler& handler_;
   ReceiveBuffers& buffers_;
+  const uint64_t memory_;
+  unsigned workers_max_ = 0;
+  std::atomic<unsigned> workers_{0};  // of all queues
   std::unique_ptr<RingEntries> entries_;
   std::vector<Queue> queues_;  // one for each processor
   Mutex mutex_;

@@ -21,7 +21,7 @@ std::string to_text(const json& value) {
 
 }  // namespace
 
-std::string scrub_report(const Scrub::Report& report) {
+std::string scrub_report(const Scrub::Report& report, bool for_owner) {
   const ScrubState& state = report.state;
   json damage = json::array();
   size_t bytes = 0;
@@ -30,7 +30,7 @@ std::string scrub_report(const Scrub::Report& report) {
                   {"member", error.member}, {"object_offset", error.object_offset},
                   {"kind", error.kind},     {"detail", error.detail}};
     bytes += to_text(entry).size() + 1;
-    if (bytes > kDamageBytesMax) break;
+    if (!for_owner || bytes > kDamageBytesMax) break;
     damage.push_back(std::move(entry));
   }
   const uint64_t omitted = state.errors - std::min<uint64_t>(state.errors, damage.size());

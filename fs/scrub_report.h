@@ -8,6 +8,7 @@
 //   "eta_seconds" (-1: not known), "errors", "note" (why it paused by itself),
 //   "damage": [{"path", "chunk", "member", "object_offset", "kind", "detail"}], as in fsck's JSON; "damage_omitted"
 // }
+// What names files is told to root and the mount's owner only: for everybody else all damage is omitted.
 #pragma once
 
 #include <string>
@@ -16,6 +17,6 @@
 
 namespace fpfs {
 
-std::string scrub_report(const Scrub::Report& report);
+std::string scrub_report(const Scrub::Report& report, bool for_owner);
 
 }  // namespace fpfs

@@ -16,7 +16,7 @@ namespace fpfs::operations {
 namespace {
 
 constexpr auto kBetweenLooks = std::chrono::milliseconds(1);
-constexpr unsigned kLooksMax = 2000;  // other writers may keep something in flight for ever
+constexpr unsigned kLooksMax = 2000;  // a drive may hang
 
 struct Allocation {
   fuse_req_t request;
@@ -27,16 +27,29 @@ struct Allocation {
   bool keep_size;
 };
 
-// Before it fails, what is about to be freed is freed, and what is on its way to the drives arrives: it may have its
-// space already. `freed`: there may be more room than at the last look.
-void reserve(const Allocation& call, std::function<void(const Status&)> then, bool freed = true,
-             unsigned looks_left = kLooksMax) {
+// What a call has done so far to find room.
+struct Looks {
+  unsigned left = kLooksMax;
+  Room::Sent sent;
+  bool has_freed = false;
+};
+
+// Before it fails, what is on its way to the drives arrives (it may have its space already), and what is about to be
+// freed is freed; of both, what was there when the call came.
+void reserve(const Allocation& call, std::function<void(const Status&)> then, Looks looks = {}) {
   bool in_flight = false;
-  const Status status = call.file->reserve(call.offset, call.length, in_flight);
-  if (status.code() != StatusCode::kNoSpace || looks_left == 0 || (!freed && !in_flight)) return then(status);
+  const Status status = call.file->reserve(call.offset, call.length, looks.sent, in_flight);
+  const bool may_wait = in_flight && looks.left > 0;
+  if (status.code() != StatusCode::kNoSpace || (!may_wait && looks.has_freed)) return then(status);
   FileSystem& file_system = file_system_of(call.request);
-  file_system.run_later(kBetweenLooks, [&file_system, call, then = std::move(then), looks_left] {
-    reserve(call, then, file_system.store().finish_frees(), looks_left - 1);
+  file_system.run_later(kBetweenLooks, [&file_system, call, then = std::move(then), looks, may_wait]() mutable {
+    if (may_wait) {
+      --looks.left;
+    } else {
+      file_system.store().finish_frees();
+      looks.has_freed = true;
+    }
+    reserve(call, then, looks);
   });
 }
 

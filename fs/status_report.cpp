@@ -17,11 +17,13 @@ namespace {
 using nlohmann::json;
 
 constexpr size_t kOpenFilesMax = 64;
+// An attribute holds 64 KiB (XATTR_SIZE_MAX); the rest of the report is a few.
+constexpr size_t kOpenFilesBytesMax = 44 * kKiB;
 constexpr std::array<const char*, kCodecs> kCodecNames = {"none", "raw", "zstd"};
 
-bool is_degraded(const StoreStatus& status) {
-  return std::any_of(status.members.begin(), status.members.end(),
-                     [](const MemberStatus& member) { return !member.present; });
+bool is_degraded(const Store& store, const StoreStatus& status) {
+  return store.array().has_outdated() || std::any_of(status.members.begin(), status.members.end(),
+                                                     [](const MemberStatus& member) { return !member.present; });
 }
 
 json space_report(Store& store) {
@@ -30,16 +32,27 @@ json space_report(Store& store) {
   return {{"total", space->f_blocks * space->f_frsize}, {"free", space->f_bavail * space->f_frsize}};
 }
 
-json array_report(const Store& store, const StoreStatus& status) {
+// Paths may hold any bytes; what is no UTF-8 is replaced.
+std::string to_text(const json& report) {
+  return report.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+std::string reason_for(const StoreStatus& status, bool for_owner) {
+  if (status.read_only_reason.empty() || for_owner) return status.read_only_reason;
+  return "the array turned read-only; the daemon's log says why";
+}
+
+json array_report(const Store& store, const StoreStatus& status, bool for_owner) {
   const Superblock& superblock = store.array().superblock();
-  return {{"id", to_string(superblock.array_id)}, {"label", superblock.label},
-          {"chunk_size", superblock.chunk_size},  {"member_count", superblock.member_count},
-          {"read_only", status.read_only},        {"read_only_reason", status.read_only_reason},
-          {"degraded", is_degraded(status)}};
+  return {{"id", to_string(superblock.array_id)},  {"label", superblock.label},
+          {"chunk_size", superblock.chunk_size},   {"member_count", superblock.member_count},
+          {"read_only", status.read_only},         {"read_only_reason", reason_for(status, for_owner)},
+          {"degraded", is_degraded(store, status)}};
 }
 
 const char* member_state(const MemberStatus& member) {
   if (!member.present) return "missing";
+  if (member.outdated) return "outdated";
   if (member.stalled) return "stalled";
   const uint64_t errors = member.read_errors + member.write_errors + member.sync_errors + member.checksum_errors;
   return errors == 0 ? "ok" : "failing";
@@ -95,7 +108,7 @@ struct OpenEntry {
 };
 
 // The busiest open handles. Paths are looked up afterwards, without the list's lock.
-json open_files_report(FileSystem& file_system, uint64_t& omitted) {
+json open_files_report(FileSystem& file_system, bool for_owner, uint64_t& omitted) {
   std::vector<OpenEntry> entries;
   file_system.handles().for_each_file([&entries](const OpenFile& open) {
     entries.push_back({open.file, open.may_write(), open.bytes_read.load(std::memory_order_relaxed),
@@ -104,38 +117,38 @@ json open_files_report(FileSystem& file_system, uint64_t& omitted) {
   std::sort(entries.begin(), entries.end(), [](const OpenEntry& a, const OpenEntry& b) {
     return a.bytes_read + a.bytes_written > b.bytes_read + b.bytes_written;
   });
-  omitted = entries.size() > kOpenFilesMax ? entries.size() - kOpenFilesMax : 0;
-  entries.resize(std::min(entries.size(), kOpenFilesMax));
   json files = json::array();
-  for (const OpenEntry& entry : entries)
-    files.push_back({{"path", entry.file->path()},
-                     {"size", entry.file->size()},
-                     {"writing", entry.writing},
-                     {"bytes_read", entry.bytes_read},
-                     {"bytes_written", entry.bytes_written}});
+  size_t bytes = 0;
+  for (const OpenEntry& entry : entries) {
+    if (!for_owner || files.size() == kOpenFilesMax) break;
+    json file = {{"path", entry.file->path()},
+                 {"size", entry.file->size()},
+                 {"writing", entry.writing},
+                 {"bytes_read", entry.bytes_read},
+                 {"bytes_written", entry.bytes_written}};
+    bytes += to_text(file).size() + 1;
+    if (bytes > kOpenFilesBytesMax) break;
+    files.push_back(std::move(file));
+  }
+  omitted = entries.size() - files.size();
   return files;
-}
-
-// Paths may hold any bytes; what is no UTF-8 is replaced.
-std::string to_text(const json& report) {
-  return report.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
 }  // namespace
 
-std::string status_report(FileSystem& file_system) {
+std::string status_report(FileSystem& file_system, bool for_owner) {
   Store& store = file_system.store();
   const StoreStatus status = store.status();
   const RecoveryReport& recovery = store.recovery();
   uint64_t omitted = 0;
-  json open_files = open_files_report(file_system, omitted);
+  json open_files = open_files_report(file_system, for_owner, omitted);
   return to_text({{"version", FPFS_VERSION},
                   {"pid", ::getpid()},
                   {"mountpoint", file_system.settings().mount_point},
                   {"source", file_system.settings().source},
                   {"uptime_seconds", file_system.uptime_seconds()},
                   {"space", space_report(store)},
-                  {"array", array_report(store, status)},
+                  {"array", array_report(store, status, for_owner)},
                   {"members", members_report(status)},
                   {"metadata", metadata_report(store, status)},
                   {"options", options_report(file_system, store.options())},

@@ -70,6 +70,7 @@ void write(fuse_req_t request, fuse_ino_t node, const char* data, size_t size, o
       drop_privileges(file_system, request, file_system.inodes().get(node), Channel::current_request().kill_set_id);
   if (!status.is_ok()) return reply_status(request, status);
   FileSystem::note_change(*open.inode);
+  if (!open.cache.goes_past) PageCache::note_pages(*open.inode);
   WriteCall& call = file_system.write_calls().take();
   call.file_system = &file_system;
   call.open = &open;

@@ -39,10 +39,12 @@ Result<std::string> file_attribute(FileSystem& file_system, const Inode& inode, 
   return file_report(file_system, *file, attributes);
 }
 
-Result<std::string> virtual_attribute(FileSystem& file_system, const Inode& inode, std::string_view name) {
+Result<std::string> virtual_attribute(FileSystem& file_system, const Inode& inode, std::string_view name,
+                                      bool for_owner) {
   name.remove_prefix(kVirtualPrefix.size());
-  if (name == "status" && file_system.inodes().is_root(inode)) return status_report(file_system);
-  if (name == "scrub" && file_system.inodes().is_root(inode)) return scrub_report(file_system.scrub().report());
+  if (name == "status" && file_system.inodes().is_root(inode)) return status_report(file_system, for_owner);
+  if (name == "scrub" && file_system.inodes().is_root(inode))
+    return scrub_report(file_system.scrub().report(), for_owner);
   if (name == "id" || name == "codec" || name == "stored" || name == "members" || name == "stat")
     return file_attribute(file_system, inode, name);
   return no_such_attribute();
@@ -78,7 +80,7 @@ void getxattr(fuse_req_t request, fuse_ino_t node, const char* name, size_t size
   FileSystem& file_system = file_system_of(request);
   const Inode& inode = file_system.inodes().get(node);
   if (is_virtual(name)) {
-    Result<std::string> value = virtual_attribute(file_system, inode, name);
+    Result<std::string> value = virtual_attribute(file_system, inode, name, owns_mount(request));
     if (!value.is_ok()) return reply_status(request, value.status());
     return reply_value(request, *value, size);
   }

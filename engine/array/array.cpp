@@ -4,11 +4,14 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 
 #include <fmt/format.h>
 
 #include "engine/array/member_directory.h"
+#include "engine/array/superblock_copies.h"
 #include "engine/base/bytes.h"
+#include "engine/base/check.h"
 #include "engine/io/scoped_handle.h"
 
 namespace fpfs {
@@ -39,10 +42,8 @@ Array::~Array() {
   const auto close = [&](Handle handle) {
     if (handle != kNoHandle) storage.close(handle);
   };
-  {
-    const MutexLock lock(mutex_);
-    for (const auto& of_member : object_directories_) std::for_each(of_member.begin(), of_member.end(), close);
-  }
+  for (size_t m = 0; m < members_.size(); ++m)
+    for (HandleCache::Slot& directory : kept_[m].directories) kept_[m].handles->remove(directory);
   close(tree_);
   const bool has_own_handle = std::none_of(members_.begin(), members_.end(),
                                            [&](const Member& m) { return m.directory == metadata_directory_; });
@@ -73,8 +74,47 @@ Result<std::vector<std::string>> Array::split_directories(const std::string& dir
   return parts;
 }
 
+bool Array::may_be_torn(const struct stat& sidecar) const {
+  if (!dirty_since_) return false;
+  // The change time, which no one can set, reaches the drive with the size that an append gives the sidecar.
+  const struct timespec& changed = sidecar.st_ctim;
+  return std::tie(changed.tv_sec, changed.tv_nsec) >= std::tie(dirty_since_->tv_sec, dirty_since_->tv_nsec);
+}
+
+Status Array::raise_stamp(uint64_t mount) {
+  return raise_mount_records(environment_.storage(), directories_, mount, environment_.now().tv_sec,
+                             environment_.random_u64());
+}
+
+Status Array::begin_changes() {
+  if (read_only_) return read_only_failure();
+  if (changes_begun_) return Status::ok();
+  Storage& storage = environment_.storage();
+  uint64_t mount = 0;
+  for (const ArrayDirectory& directory : directories_) mount = std::max(mount, directory.record.stamp.mount);
+  FPFS_RETURN_IF_ERROR(raise_stamp(mount + 1));
+  std::vector<Superblock> superblocks;
+  for (const ArrayDirectory& directory : directories_) {
+    superblocks.push_back(directory.superblock);
+    superblocks.back().read_only_compatible |= kFeatureMountRecords;
+  }
+  for (const ArrayDirectory& directory : directories_)
+    FPFS_RETURN_IF_ERROR(
+        write_superblock_copies(storage, directory.directory, superblocks).with_context(directory.path));
+  // An array of before: from here on no program writes to it that does not know of the records.
+  for (size_t i = 0; i < directories_.size(); ++i) {
+    if (directories_[i].superblock.read_only_compatible == superblocks[i].read_only_compatible) continue;
+    FPFS_RETURN_IF_ERROR(
+        write_superblock(storage, directories_[i].directory, superblocks[i]).with_context(directories_[i].path));
+    directories_[i].superblock = superblocks[i];
+  }
+  changes_begun_ = true;
+  return Status::ok();
+}
+
 Status Array::mark_dirty() {
   if (read_only_) return read_only_failure();
+  FPFS_RETURN_IF_ERROR(begin_changes());
   constexpr std::string_view kText = "dirty\n";
   Storage& storage = environment_.storage();
   FPFS_ASSIGN_OR_RETURN(const Handle handle, storage.open_at(metadata_directory_, kStateName,
@@ -82,11 +122,15 @@ Status Array::mark_dirty() {
   const ScopedHandle state(storage, handle);
   FPFS_RETURN_IF_ERROR(storage.pwrite(handle, std::as_bytes(std::span(kText)), 0));
   FPFS_RETURN_IF_ERROR(storage.fsync(handle));
+  FPFS_ASSIGN_OR_RETURN(const struct stat attributes, storage.fstat(handle));
+  dirty_since_ = attributes.st_mtim;
   return storage.fsync(metadata_directory_);
 }
 
 Status Array::mark_clean() {
   if (read_only_) return read_only_failure();
+  FPFS_RETURN_IF_ERROR(begin_changes());
+  FPFS_RETURN_IF_ERROR(raise_stamp(directories_.front().record.stamp.mount));
   Storage& storage = environment_.storage();
   Status removed = storage.unlink(metadata_directory_, kStateName);
   if (!removed.is_ok() && removed.code() != StatusCode::kNotFound) return removed;
@@ -102,13 +146,11 @@ Status Array::check_tree_running() const {
   return environment_.storage().check_running(lock);
 }
 
-Result<Handle> Array::object_directory(MemberIndex member, FileId file) {
+Result<HandleCache::Pin> Array::object_directory(MemberIndex member, FileId file) {
   FPFS_CHECK(member < members_.size(), "a member index comes from this array");
   const size_t index = file & 0xff;
-  {
-    const MutexLock lock(mutex_);
-    if (const Handle known = object_directories_[member][index]; known != kNoHandle) return known;
-  }
+  HandleCache::Slot& slot = kept_[member].directories[index];
+  if (HandleCache::Pin known = handles(member).find(slot); known.is_set()) return known;
   const Member& where = members_[member];
   if (!where.present)
     return Status::error(StatusCode::kIoError,
@@ -118,13 +160,7 @@ Result<Handle> Array::object_directory(MemberIndex member, FileId file) {
   const Result<Handle> opened = environment_.storage().open_at(where.objects, name, O_RDONLY | O_DIRECTORY);
   if (!opened.is_ok())
     return opened.status().with_context(fmt::format("{}/{}", where.path, kObjectsName)).at(member, 0, 0);
-  const MutexLock lock(mutex_);
-  Handle& kept = object_directories_[member][index];
-  if (kept == kNoHandle)
-    kept = *opened;
-  else
-    environment_.storage().close(*opened);  // another thread was faster
-  return kept;
+  return handles(member).insert(slot, *opened);
 }
 
 std::string Array::object_name(FileId file, Generation generation) {

@@ -3,6 +3,8 @@
 //
 // A member directory (mode 0700) holds:
 //   superblock        4096 bytes (engine/index/superblock.h)
+//   superblocks       copies of the superblocks of all directories (superblock_copies.h)
+//   mount             up to when the directory took part (mount_records.h)
 //   lock              advisory lock of the process that has the array open; its content is that process's pid
 //   objects/00 .. ff  the objects; an object's directory is the low byte of its file id
 //   tree/             on the metadata member only: the namespace
@@ -10,15 +12,18 @@
 //   lost+found/       made by fsck -y
 #pragma once
 
+#include <array>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "engine/base/mutex.h"
+#include "engine/array/mount_records.h"
 #include "engine/base/status.h"
 #include "engine/index/superblock.h"
 #include "engine/io/environment.h"
+#include "engine/io/handle_cache.h"
 #include "engine/layout/stripe.h"
 
 namespace fpfs {
@@ -32,9 +37,12 @@ struct FormatOptions {
 
 struct ArrayOptions {
   bool read_only = false;
-  bool degraded = false;           // with read_only: open with members missing
-  bool buffered_members = false;   // accept members without O_DIRECT (development)
-  bool lock = true;                // false: fsck -n beside a mount
+  bool degraded = false;          // with read_only: open with members missing, or older than the others
+  bool renew_records = false;     // for repair: members whose mount record is lost count as current
+  bool buffered_members = false;  // accept members without O_DIRECT (development)
+  bool lock = true;               // false: fsck -n beside a mount
+  // Objects, and directories of objects, that are kept open on each member; more only while they are in use.
+  size_t handles_kept = 256;
   std::string metadata_directory;  // overrides the superblock's hint
 };
 
@@ -46,6 +54,7 @@ struct Member {
   Handle lock = kNoHandle;     // the open `lock` file
   uint64_t device = 0;         // Storage::filesystem_of(): members that share one share its space
   bool direct = true;          // O_DIRECT works here
+  bool outdated = false;       // with `degraded`: an old copy, or one that may be
 };
 
 class Array {
@@ -64,7 +73,7 @@ class Array {
 
   // Opens in any order of paths. Each refusal is one sentence naming the directory, what was found and what to do:
   // no superblock, damaged superblock, other version, another array's member, the same member twice, a member missing,
-  // wrong count, held by another process (its pid), no O_DIRECT.
+  // wrong count, a member older than the others, held by another process (its pid), no O_DIRECT.
   static Result<std::unique_ptr<Array>> open(Environment& environment, const std::vector<std::string>& directories,
                                              const ArrayOptions& options);
   ~Array();  // closes handles and drops the locks; no durable effect
@@ -77,21 +86,34 @@ class Array {
   uint16_t member_count() const { return superblock_.member_count; }
   const Member& member(MemberIndex index) const { return members_[index]; }  // by member index, whatever the path order
   bool read_only() const { return read_only_; }
+  // With `degraded`: some directory is an old copy, or may be.
+  bool has_outdated() const { return has_outdated_; }
   Handle tree() const { return tree_; }  // tree/, a readable directory handle
   Handle metadata_directory() const { return metadata_directory_; }
   const std::string& metadata_path() const { return metadata_path_; }
 
   // The array was not closed cleanly the last time it was open for writing.
   bool was_dirty() const { return was_dirty_; }
+  // Whether bytes behind the last whole record of a sidecar with these attributes may be what a crash left of a commit:
+  // only when it was changed since the array was marked dirty. After a clean end nothing is, and nothing is in a file
+  // that nobody has written since: there such bytes are damage.
+  bool may_be_torn(const struct stat& sidecar) const;
+  // To be called before anything is changed, recovery and repairs included: from here on a copy of a member that was
+  // made before is older (mount_records.h). Brings an array of an earlier version up to this one's. Once per open;
+  // further calls do nothing. Durable on return.
+  Status begin_changes();
   Status mark_dirty();  // durable on return
-  Status mark_clean();  // durable on return
+  // What is copied from here on is newer than what was copied before. Durable on return.
+  Status mark_clean();
 
   // To be asked after a sync on a member, or in the tree, before it is believed: see Storage::check_running().
   Status check_running(MemberIndex member) const;
   Status check_tree_running() const;
 
-  // objects/xx of one member for a file id (opened once, kept).
-  Result<Handle> object_directory(MemberIndex member, FileId file);
+  // What is kept open of one member besides what Member says.
+  HandleCache& handles(MemberIndex member) { return *kept_[member].handles; }
+  // objects/xx of one member for a file id, pinned.
+  Result<HandleCache::Pin> object_directory(MemberIndex member, FileId file);
   // "<16 hex digits of the file id>.<8 hex digits of the generation>".
   static std::string object_name(FileId file, Generation generation);
   // The reverse; false when `name` is no object name.
@@ -110,17 +132,28 @@ class Array {
 
  private:
   explicit Array(Environment& environment) : environment_(environment) {}
+  Status raise_stamp(uint64_t mount);
+  void note_outdated();
+
   Environment& environment_;
   Superblock superblock_;
   std::vector<Member> members_;
+  std::vector<ArrayDirectory> directories_;  // all that are present; borrows the handles of the others
+  bool has_outdated_ = false;
+  bool changes_begun_ = false;
   Handle tree_ = kNoHandle;
   Handle metadata_directory_ = kNoHandle;
   Handle metadata_lock_ = kNoHandle;
   std::string metadata_path_;
   bool read_only_ = false;
   bool was_dirty_ = false;
-  Mutex mutex_;
-  std::vector<std::array<Handle, 256>> object_directories_ FPFS_GUARDED_BY(mutex_);
+  std::optional<struct timespec>
+      dirty_since_;  // by the clock that stamps the sidecars; set before others use the array
+  struct Kept {
+    std::unique_ptr<HandleCache> handles;
+    std::array<HandleCache::Slot, 256> directories;  // by the low byte of the file id
+  };
+  std::unique_ptr<Kept[]> kept_;  // by member
 };
 
 }  // namespace fpfs

@@ -1,7 +1,8 @@
 // Formatting. First everything is checked on every directory and nothing is changed; then every directory is locked;
-// then superblocks of a former array go, durably, on all directories; then its content; then the new array is laid out;
-// the new superblocks come last. A crash at any point leaves directories that no array opens, and that can be formatted
-// again: without force when nothing of value was in them, with force while a former array's removal is unfinished.
+// then superblocks of a former array go, durably, on all directories; then its content; then the new array is laid out,
+// with its first mount records and the copies of the superblocks; the new superblocks come last. A crash at any point
+// leaves directories that no array opens, and that can be formatted again: without force when nothing of value was in
+// them, with force while a former array's removal is unfinished.
 #include <fcntl.h>
 #include <sys/statvfs.h>
 
@@ -13,6 +14,8 @@
 #include "engine/array/array.h"
 #include "engine/array/former.h"
 #include "engine/array/member_directory.h"
+#include "engine/array/mount_records.h"
+#include "engine/array/superblock_copies.h"
 #include "engine/base/bytes.h"
 #include "engine/io/scoped_handle.h"
 
@@ -74,7 +77,6 @@ class Formatter {
   Status clear();
   Status lay_out(const Candidate& candidate);
   Status write_superblocks();
-  Status write_superblock(const Candidate& candidate, const Superblock& superblock);
   Uuid random_uuid();
 
   Environment& environment_;
@@ -200,9 +202,11 @@ Status Formatter::describe_refusal(const Candidate& candidate) const {
   const Result<Superblock> superblock =
       bytes.is_ok() ? decode_superblock(*bytes, false) : Result<Superblock>(bytes.status());
   if (!superblock.is_ok())
-    return refuse(StatusCode::kExists, candidate.path,
-                  fmt::format("it holds a superblock that cannot be read ({}); use --force to format it nevertheless",
-                              superblock.status().message()));
+    return refuse(
+        StatusCode::kExists, candidate.path,
+        fmt::format("it holds a superblock that cannot be read ({}); fsck.fastpersistfs -y makes it again where "
+                    "a copy is left, --force formats the directory nevertheless",
+                    superblock.status().message()));
   return refuse(StatusCode::kExists, candidate.path,
                 fmt::format("it is {} of array {}{}{}; use --force to destroy that array",
                             describe_member(superblock->member_index), to_string(superblock->array_id),
@@ -273,6 +277,7 @@ Status Formatter::lay_out(const Candidate& candidate) {
 
 Status Formatter::write_superblocks() {
   Superblock superblock;
+  superblock.read_only_compatible = kFeatureMountRecords;
   superblock.array_id = random_uuid();
   superblock.member_count = member_count_;
   superblock.chunk_size = options_.chunk_size;
@@ -282,27 +287,24 @@ Status Formatter::write_superblocks() {
     superblock.metadata_member = kMetadataOnlyMember;
     superblock.metadata_path = std::filesystem::absolute(candidates_.back().path).string();
   }
+  std::vector<Superblock> all;
   for (const Candidate& candidate : candidates_) {
     superblock.member_index = candidate.member_index;
     superblock.member_id = random_uuid();
-    FPFS_RETURN_IF_ERROR(write_superblock(candidate, superblock).with_context(candidate.path));
+    FPFS_RETURN_IF_ERROR(validate_superblock(superblock).with_context(candidate.path));
+    all.push_back(superblock);
   }
+  const MountStamp first{1, environment_.random_u64(), 0, superblock.created_seconds};
+  for (size_t i = 0; i < all.size(); ++i) {
+    ArrayDirectory directory{candidates_[i].path, all[i], candidates_[i].directory.get(), kNoHandle, {}, {}};
+    directory.record = {all[i].array_id, all[i].member_id, true, first, {}};
+    FPFS_RETURN_IF_ERROR(write_mount_record(storage_, directory));
+    FPFS_RETURN_IF_ERROR(write_superblock_copies(storage_, directory.directory, all).with_context(directory.path));
+  }
+  for (size_t i = 0; i < all.size(); ++i)
+    FPFS_RETURN_IF_ERROR(
+        write_superblock(storage_, candidates_[i].directory.get(), all[i]).with_context(candidates_[i].path));
   return Status::ok();
-}
-
-// Under another name first: a torn superblock would look like a damaged array.
-Status Formatter::write_superblock(const Candidate& candidate, const Superblock& superblock) {
-  const Handle directory = candidate.directory.get();
-  FPFS_RETURN_IF_ERROR(validate_superblock(superblock));
-  const auto bytes = encode_superblock(superblock);
-  FPFS_ASSIGN_OR_RETURN(const Handle handle,
-                        storage_.open_at(directory, kSuperblockNewName, O_WRONLY | O_CREAT | O_TRUNC, 0600));
-  ScopedHandle file(storage_, handle);
-  FPFS_RETURN_IF_ERROR(storage_.pwrite(handle, bytes, 0));
-  FPFS_RETURN_IF_ERROR(storage_.fsync(handle));
-  file.reset();
-  FPFS_RETURN_IF_ERROR(storage_.rename(directory, kSuperblockNewName, directory, kSuperblockName, 0));
-  return storage_.fsync(directory);
 }
 
 // Version 4 of RFC 9562.

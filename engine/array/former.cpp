@@ -118,7 +118,9 @@ Status remove_set_aside(Storage& storage, Handle directory) {
 Status set_former_aside(Storage& storage, Handle directory) {
   FPFS_ASSIGN_OR_RETURN(const ScopedHandle former, open_former(storage, directory));
   Remover remover(storage, former.get());
-  FPFS_RETURN_IF_ERROR(unless_missing(remover.take(directory, kSuperblockName)));
+  // With its copies, or fsck could make it again from them.
+  for (const char* name : {kSuperblockName, kSuperblocksName})
+    FPFS_RETURN_IF_ERROR(unless_missing(remover.take(directory, name)));
   FPFS_RETURN_IF_ERROR(storage.fsync(former.get()));
   return storage.fsync(directory);
 }
@@ -126,7 +128,8 @@ Status set_former_aside(Storage& storage, Handle directory) {
 Status remove_former(Storage& storage, Handle directory) {
   FPFS_ASSIGN_OR_RETURN(ScopedHandle former, open_former(storage, directory));
   Remover remover(storage, former.get());
-  for (const char* name : {kObjectsName, kTreeName, kStateName, kSuperblockNewName, kScrubName, kScrubNewName})
+  for (const char* name : {kObjectsName, kTreeName, kStateName, kMountName, kMountNewName, kSuperblockNewName,
+                           kSuperblocksNewName, kScrubName, kScrubNewName})
     FPFS_RETURN_IF_ERROR(unless_missing(remover.take(directory, name)));
   FPFS_RETURN_IF_ERROR(remover.remove_all());
   FPFS_RETURN_IF_ERROR(remove_set_aside(storage, directory));

@@ -5,8 +5,12 @@
 #include <unistd.h>
 
 #include <array>
+#include <optional>
 
 #include <fmt/format.h>
+
+#include "engine/array/superblock_copies.h"
+#include "engine/index/mount_record.h"
 
 namespace fpfs {
 namespace {
@@ -62,19 +66,35 @@ Result<bool> holds_no_object(Storage& storage, Handle directory) {
   return hollow;
 }
 
+// Of the files that a format writes before the superblock; nothing of value is lost with them.
+std::optional<size_t> size_max_of(const std::string& name) {
+  if (name == kLockName) return kLockSizeMax;
+  if (name == kSuperblockNewName) return kSuperblockSize;
+  if (name == kSuperblocksName || name == kSuperblocksNewName) return kSuperblocksSizeMax;
+  if (name == kMountName || name == kMountNewName) return kMountRecordSize;
+  return std::nullopt;
+}
+
+// Whether a file of a name that is not ours alone has content that is.
+bool is_our_content(Storage& storage, Handle directory, const std::string& name) {
+  if (name == kSuperblocksName) return !read_superblock_copies(storage, directory).empty();
+  if (name != kMountName) return true;
+  const Result<std::vector<std::byte>> bytes = read_small_file(storage, directory, name, kMountRecordSize);
+  return bytes.is_ok() && decode_mount_record(*bytes).is_ok();
+}
+
 // Whether an entry with one of our names is as an interrupted format leaves it.
 Result<bool> is_worthless(Storage& storage, Handle directory, const std::string& name) {
   FPFS_ASSIGN_OR_RETURN(const struct stat attributes, storage.stat_at(directory, name));
-  if (name == kLockName) return S_ISREG(attributes.st_mode) && attributes.st_size <= static_cast<off_t>(kLockSizeMax);
-  if (name == kSuperblockNewName)
-    return S_ISREG(attributes.st_mode) && attributes.st_size <= static_cast<off_t>(kSuperblockSize);
+  if (const std::optional<size_t> size_max = size_max_of(name))
+    return S_ISREG(attributes.st_mode) && attributes.st_size <= static_cast<off_t>(*size_max) &&
+           is_our_content(storage, directory, name);
   if (!S_ISDIR(attributes.st_mode)) return false;
   return name == kObjectsName ? holds_no_object(storage, directory) : is_empty(storage, directory, name);
 }
 
 bool is_our_name(const std::string& name) {
-  return name == kLockName || name == kSuperblockNewName || name == kObjectsName || name == kTreeName ||
-         name == kStateName;
+  return size_max_of(name).has_value() || name == kObjectsName || name == kTreeName || name == kStateName;
 }
 
 }  // namespace
@@ -108,16 +128,32 @@ std::string object_directory_name(unsigned index) {
 }
 
 Result<std::vector<std::byte>> read_superblock_file(Storage& storage, Handle directory) {
+  return read_small_file(storage, directory, kSuperblockName, kSuperblockSize);
+}
+
+Result<std::vector<std::byte>> read_small_file(Storage& storage, Handle directory, const std::string& name,
+                                               size_t size_max) {
   // Looked at before it is opened: opening a FIFO would wait for ever.
-  FPFS_ASSIGN_OR_RETURN(const struct stat attributes, storage.stat_at(directory, kSuperblockName));
+  FPFS_ASSIGN_OR_RETURN(const struct stat attributes, storage.stat_at(directory, name));
   if (!S_ISREG(attributes.st_mode))
-    return Status::error(StatusCode::kCorruption, "the entry 'superblock' is not a regular file");
-  FPFS_ASSIGN_OR_RETURN(const Handle handle, storage.open_at(directory, kSuperblockName, O_RDONLY));
+    return Status::error(StatusCode::kCorruption, fmt::format("the entry '{}' is not a regular file", name));
+  FPFS_ASSIGN_OR_RETURN(const Handle handle, storage.open_at(directory, name, O_RDONLY));
   const ScopedHandle file(storage, handle);
-  std::vector<std::byte> bytes(kSuperblockSize + 1);
+  std::vector<std::byte> bytes(size_max + 1);
   FPFS_ASSIGN_OR_RETURN(const size_t size, storage.pread(handle, bytes, 0));
   bytes.resize(size);
   return bytes;
+}
+
+Status replace_file(Storage& storage, Handle directory, const std::string& name, const std::string& new_name,
+                    std::span<const std::byte> bytes) {
+  FPFS_ASSIGN_OR_RETURN(const Handle handle, storage.open_at(directory, new_name, O_WRONLY | O_CREAT | O_TRUNC, 0600));
+  ScopedHandle file(storage, handle);
+  FPFS_RETURN_IF_ERROR(storage.pwrite(handle, bytes, 0));
+  FPFS_RETURN_IF_ERROR(storage.fsync(handle));
+  file.reset();
+  FPFS_RETURN_IF_ERROR(storage.rename(directory, new_name, directory, name, 0));
+  return storage.fsync(directory);
 }
 
 Result<DirectoryFindings> examine_directory(Storage& storage, Handle directory) {

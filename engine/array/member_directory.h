@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,10 @@ namespace fpfs {
 // The names in a member directory.
 constexpr const char* kSuperblockName = "superblock";
 constexpr const char* kSuperblockNewName = "superblock.new";  // until it is renamed: a crash in between leaves it
+constexpr const char* kSuperblocksName = "superblocks";
+constexpr const char* kSuperblocksNewName = "superblocks.new";
+constexpr const char* kMountName = "mount";
+constexpr const char* kMountNewName = "mount.new";
 constexpr const char* kLockName = "lock";
 constexpr const char* kObjectsName = "objects";
 constexpr const char* kTreeName = "tree";
@@ -43,6 +48,13 @@ std::string object_directory_name(unsigned index);
 // The bytes of `superblock`, at most kSuperblockSize + 1 of them (so that a longer file shows). kNotFound when there is
 // none; kCorruption when it is not a regular file.
 Result<std::vector<std::byte>> read_superblock_file(Storage& storage, Handle directory);
+// The same for any small file of a member directory.
+Result<std::vector<std::byte>> read_small_file(Storage& storage, Handle directory, const std::string& name,
+                                               size_t size_max);
+
+// Makes `name` hold these bytes, whole or not at all: written under `new_name` first. Durable on return.
+Status replace_file(Storage& storage, Handle directory, const std::string& name, const std::string& new_name,
+                    std::span<const std::byte> bytes);
 
 // What lies in a directory that someone wants to format.
 struct DirectoryFindings {

@@ -1,5 +1,6 @@
 // Opening. Nothing is changed in any directory until every directory was found to be what it must be; only then are the
-// lock files touched. Superblocks are read a second time under the locks: a format may have run in between.
+// lock files touched. Superblocks and mount records are read a second time under the locks: a format or a mount may
+// have run in between.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -12,6 +13,7 @@
 
 #include "engine/array/array.h"
 #include "engine/array/member_directory.h"
+#include "engine/array/superblock_copies.h"
 #include "engine/base/log.h"
 #include "engine/io/scoped_handle.h"
 
@@ -47,11 +49,13 @@ Result<Found> look(Storage& storage, const std::string& path, bool for_writing) 
   Result<std::vector<std::byte>> bytes = read_superblock_file(storage, *opened);
   if (bytes.status().code() == StatusCode::kNotFound) {
     const bool unfinished = storage.stat_at(*opened, kFormerName).is_ok();
+    const bool was_member = identify_by_copies(storage, *opened, read_superblock_copies(storage, *opened)).has_value();
     return refuse(StatusCode::kNotFound, path,
                   unfinished
                       ? "a forced format of it did not finish; format the array again with mkfs.fastpersistfs --force"
-                      : "it has no superblock, so it is not a member of an array; is its drive mounted? A new "
-                        "array is made with mkfs.fastpersistfs");
+                  : was_member ? "its superblock is missing; fsck.fastpersistfs -y makes it again from a copy"
+                               : "it has no superblock, so it is not a member of an array; is its drive mounted? A new "
+                                 "array is made with mkfs.fastpersistfs");
   }
   if (!bytes.is_ok()) return bytes.status().with_context(path);
   found.bytes = *std::move(bytes);
@@ -59,7 +63,8 @@ Result<Found> look(Storage& storage, const std::string& path, bool for_writing) 
   if (superblock.status().code() == StatusCode::kCorruption)
     return refuse(
         StatusCode::kCorruption, path,
-        fmt::format("{}; nothing was changed. Without this directory, ro and degraded read what the others hold",
+        fmt::format("{}; nothing was changed. fsck.fastpersistfs -y makes it again where a copy is left; without this "
+                    "directory, ro and degraded read what the others hold",
                     superblock.status().message()));
   if (!superblock.is_ok()) return superblock.status().with_context(path);
   found.superblock = *std::move(superblock);
@@ -102,6 +107,8 @@ class Opener {
   }
   Result<bool> has_direct_io(const Found& found) const;
   Result<ScopedHandle> lock(const Found& found) const;
+  // All that were found: members by their index, then the metadata directory.
+  std::vector<ArrayDirectory> all() const;
   // A directory of a member, on the same filesystem as the member.
   Result<ScopedHandle> open_part(const Found& found, const char* name) const;
 
@@ -137,6 +144,16 @@ Status Opener::find(const std::vector<std::string>& directories) {
   if (first != members_.end()) any_ = (*first)->superblock;
   FPFS_RETURN_IF_ERROR(find_metadata_directory());
   return check_complete();
+}
+
+std::vector<ArrayDirectory> Opener::all() const {
+  std::vector<ArrayDirectory> directories;
+  const auto add = [&directories](const std::optional<Found>& found) {
+    if (found) directories.push_back({found->path, found->superblock, found->directory.get(), kNoHandle, {}, {}});
+  };
+  for (const std::optional<Found>& member : members_) add(member);
+  add(metadata_only_);
+  return directories;
 }
 
 Status Opener::find_metadata_directory() {
@@ -257,21 +274,19 @@ Result<std::unique_ptr<Array>> Array::open(Environment& environment, const std::
   Opener opener(storage, options);
   FPFS_RETURN_IF_ERROR(opener.find(directories));
 
-  // Each member's 256 object directories stay open once they were used; the rest is for files and everything else.
+  // What is kept open of each member, and three of its own; the rest is for files and everything else.
   constexpr uint64_t kOtherHandles = 512;
-  FPFS_RETURN_IF_ERROR(environment.allow_handles(kOtherHandles + uint64_t{256 + 3} * opener.any().member_count));
+  const uint64_t of_member = options.handles_kept + 3;
+  FPFS_RETURN_IF_ERROR(environment.allow_handles(kOtherHandles + of_member * opener.any().member_count));
 
   std::unique_ptr<Array> array(new Array(environment));
   array->superblock_ = opener.any();
   array->read_only_ = options.read_only;
   const uint16_t count = opener.any().member_count;
   array->members_.resize(count);
-  {
-    std::array<Handle, 256> none;
-    none.fill(kNoHandle);
-    const MutexLock lock(array->mutex_);
-    array->object_directories_.assign(count, none);
-  }
+  array->kept_ = std::make_unique<Kept[]>(count);
+  for (uint16_t i = 0; i < count; ++i)
+    array->kept_[i].handles = std::make_unique<HandleCache>(storage, options.handles_kept);
   for (uint16_t i = 0; i < count; ++i) {
     Member& member = array->members_[i];
     member.path = "(missing)";
@@ -289,6 +304,10 @@ Result<std::unique_ptr<Array>> Array::open(Environment& environment, const std::
     FPFS_ASSIGN_OR_RETURN(member.device, storage.filesystem_of(member.objects));
     member.present = true;
   }
+  array->directories_ = opener.all();
+  read_mount_records(storage, array->directories_, false);
+  if (options.renew_records) renew_unknown_records(array->directories_);
+  if (!options.degraded) FPFS_RETURN_IF_ERROR(check_mount_records(array->directories_));
   FPFS_ASSIGN_OR_RETURN(ScopedHandle tree, opener.open_part(opener.metadata(), kTreeName));
   storage.assign_domain(tree.get(), StallWatch::kTree);
   array->tree_ = tree.release();
@@ -312,11 +331,34 @@ Result<std::unique_ptr<Array>> Array::open(Environment& environment, const std::
     array->metadata_directory_ = array->members_[opener.any().metadata_member].directory;
   }
   storage.assign_domain(array->metadata_directory_, StallWatch::kTree);
+  for (ArrayDirectory& directory : array->directories_) {
+    const uint16_t index = directory.superblock.member_index;
+    directory.lock = index == kMetadataOnlyMember ? array->metadata_lock_ : array->members_[index].lock;
+  }
+  if (options.lock) read_mount_records(storage, array->directories_, true);
+  if (options.renew_records) renew_unknown_records(array->directories_);
+  if (options.degraded)
+    array->note_outdated();
+  else
+    FPFS_RETURN_IF_ERROR(check_mount_records(array->directories_));
   const Result<struct stat> state = storage.stat_at(array->metadata_directory_, kStateName);
   if (!state.is_ok() && state.status().code() != StatusCode::kNotFound)
     return state.status().with_context(array->metadata_path_);
   array->was_dirty_ = state.is_ok();
+  if (state.is_ok()) array->dirty_since_ = state->st_mtim;
   return array;
+}
+
+// Degraded is for reading what is left: what an old copy holds is checked as ever, and counts where it fits.
+void Array::note_outdated() {
+  for (const OutdatedDirectory& outdated : find_outdated(directories_)) {
+    const ArrayDirectory& directory = directories_[outdated.index];
+    const uint16_t index = directory.superblock.member_index;
+    log(LogLevel::kWarning, "{}: {}: {}; what of it fits the others can be read", directory.path,
+        describe_member(index), outdated.sentence);
+    has_outdated_ = true;
+    if (index != kMetadataOnlyMember) members_[index].outdated = true;
+  }
 }
 
 }  // namespace fpfs

@@ -2,7 +2,7 @@
 // -Wthread-safety is an error in clang builds.
 //
 // Lock order of the whole program (outermost first); a thread that holds one may take only locks below it:
-//   fs inode table  →  Store::mutex_  →  File::mutex_  →  BufferPool::mutex_  →  queue and executor locks
+//   fs page cache or inode table  →  Store::mutex_  →  File::mutex_  →  BufferPool::mutex_  →  queue and executor locks
 // The one exception runs against the order with try_lock only: BufferPool's eviction (see buffer_pool.h).
 // No lock is held while hashing, waiting for I/O or replying.
 #pragma once

@@ -5,6 +5,11 @@
 // Beside a live mount nothing is repaired and what only the mount can know is not judged: an object that no sidecar
 // names may belong to a file that is being written or that was unlinked while open. A file with findings is looked at
 // until it stays the same from one look to the next.
+//
+// After a clean end nothing is left over. Then bytes behind the last record of a sidecar, objects that no sidecar names
+// and space that no extent needs are no leftovers of a crash: the sidecar that named them was cut short, emptied or
+// lost, and they may be the content of the newest commit. Repair::kPreen frees nothing that such a sidecar can have
+// named.
 #include "engine/check/check.h"
 
 #include <algorithm>
@@ -36,7 +41,11 @@ using Clock = std::chrono::steady_clock;
 class Checker {
  public:
   Checker(Storage& storage, Array& array, const CheckOptions& options, bool is_live)
-      : storage_(storage), array_(array), options_(options), is_live_(is_live) {}
+      : storage_(storage),
+        array_(array),
+        options_(options),
+        is_live_(is_live),
+        ended_cleanly_(!is_live && !array.was_dirty()) {}
   Result<CheckReport> run();
 
  private:
@@ -54,7 +63,9 @@ class Checker {
   Status check_object_directories();
   Result<bool> scan(const FileEntry& entry);
   Status record(const FileEntry& entry, const ScannedFile& file, FileInspection inspection);
+  Status find_missing_records();
   Status verify();
+  void verify_inline(const FileEntry& entry, const ScannedFile& scanned);
   void collect(std::deque<std::shared_ptr<VerifiedFile>>& files, bool all);
   void judge_verified(const std::shared_ptr<VerifiedFile>& file);
   bool look_again(std::shared_ptr<VerifiedFile>& file);
@@ -64,15 +75,19 @@ class Checker {
   Result<bool> settle_object(const ObjectEntry& object);
 
   bool repairs() const { return options_.repair != Repair::kNone; }
+  // What was left over after a clean end is freed on request only.
+  bool frees_leftovers() const { return ended_cleanly_ ? options_.repair == Repair::kYes : repairs(); }
   bool cancelled() const { return options_.cancelled != nullptr && options_.cancelled->load(); }
   bool is_further_name(const struct stat& attributes);
   void add_error(CheckError error);
   void show_progress();
+  std::string why_kept() const;
 
   Storage& storage_;
   Array& array_;
   const CheckOptions& options_;
   const bool is_live_;
+  const bool ended_cleanly_;
   CheckReport report_;
   References references_;
   std::unordered_set<uint64_t> linked_inodes_;
@@ -86,9 +101,11 @@ class Checker {
 Result<CheckReport> Checker::run() {
   const Clock::time_point start = Clock::now();
   FPFS_RETURN_IF_ERROR(check_object_directories());
+  if (repairs()) FPFS_RETURN_IF_ERROR(array_.begin_changes());
   if (repairs()) FPFS_RETURN_IF_ERROR(sync_everything(storage_, array_));
   FPFS_RETURN_IF_ERROR(walk_files(storage_, array_.tree(), [this](const FileEntry& entry) { return scan(entry); }));
   FPFS_RETURN_IF_ERROR(add_files_set_aside(storage_, array_, references_));
+  if (ended_cleanly_ && !cancelled()) FPFS_RETURN_IF_ERROR(find_missing_records());
   if (options_.verify_data && !cancelled()) FPFS_RETURN_IF_ERROR(verify());
   if (!cancelled()) {
     if (options_.repair == Repair::kYes) FPFS_RETURN_IF_ERROR(set_damaged_aside());
@@ -142,6 +159,12 @@ void Checker::show_progress() {
   options_.progress(totals_.bytes_done, report_.bytes_stored);
 }
 
+std::string Checker::why_kept() const {
+  if (!ended_cleanly_ || frees_leftovers()) return "";
+  return "; the array was ended cleanly, so this may be content whose sidecar was cut short or emptied: look for such "
+         "a file before -y frees it";
+}
+
 // A hard link to a sidecar that was looked at under another name.
 bool Checker::is_further_name(const struct stat& attributes) {
   return attributes.st_nlink > 1 && !linked_inodes_.insert(attributes.st_ino).second;
@@ -152,7 +175,8 @@ bool Checker::is_further_name(const struct stat& attributes) {
 Result<bool> Checker::scan(const FileEntry& entry) {
   if (cancelled()) return false;
   for (int look = 1;; ++look) {
-    const Result<ScannedFile> file = scan_file(storage_, array_, entry);
+    const Result<ScannedFile> file =
+        scan_file(storage_, array_, entry, repairs() ? SidecarSource::kUncached : SidecarSource::kCache);
     if (!file.is_ok()) return true;  // gone since the directory was listed
     FileInspection inspection = inspect_file(storage_, array_, entry.path, *file, !is_live_);
     if (is_live_ && !inspection.errors.empty()) {
@@ -181,6 +205,7 @@ Status Checker::record(const FileEntry& entry, const ScannedFile& file, FileInsp
         fmt::format("another sidecar names the same objects ({:016x}): one is a copy made behind the mount's back",
                     file.image.file_id);
   }
+  report_.bytes_stored += file.image.inline_data.size();
   file.image.extents.for_each(0, [this](ChunkIndex, const Extent& extent) {
     ++report_.chunks;
     report_.bytes_stored += extent.stored_length;
@@ -203,6 +228,37 @@ Status Checker::record(const FileEntry& entry, const ScannedFile& file, FileInsp
   return Status::ok();
 }
 
+// Objects of a file in a generation that its sidecar does not name: its last records are missing, and what is left
+// looks like a file that is whole. It is damaged, and keeps all its objects.
+Status Checker::find_missing_records() {
+  std::map<FileId, std::string> unnamed;  // an object of each
+  for (MemberIndex m = 0; m < array_.member_count(); ++m)
+    if (array_.member(m).present)
+      FPFS_RETURN_IF_ERROR(walk_objects(storage_, array_, m, [&](const ObjectEntry& object) -> Result<bool> {
+        if (is_orphan(references_, object) && references_.knows(object.file))
+          unnamed.emplace(object.file, object_path(array_, m, object.file, object.generation));
+        return !cancelled();
+      }));
+  if (unnamed.empty()) return Status::ok();
+  return walk_files(storage_, array_.tree(), [&](const FileEntry& entry) -> Result<bool> {
+    const Result<ScannedFile> file = scan_file(storage_, array_, entry);
+    if (!file.is_ok() || !file->status.is_ok()) return !cancelled();
+    const auto found = unnamed.find(file->image.file_id);
+    if (found == unnamed.end()) return !cancelled();
+    references_.keep(found->first);
+    CheckError error;
+    error.path = entry.path;
+    error.kind = "sidecar";
+    error.detail = fmt::format(
+        "its last records are missing: the array was ended cleanly, and there is {}, which they named; the file's "
+        "objects are kept",
+        found->second);
+    damage_[file->attributes.st_ino].errors.push_back(error);
+    add_error(std::move(error));
+    return !cancelled();
+  });
+}
+
 // --- verify ----------------------------------------------------------------------------------------------------------
 
 Status Checker::verify() {
@@ -212,8 +268,14 @@ Status Checker::verify() {
   const auto add = [&](const FileEntry& entry) -> Result<bool> {
     const Result<ScannedFile> scanned = scan_file(storage_, array_, entry);
     // What cannot be read was reported by the scan.
-    if (!scanned.is_ok() || !scanned->status.is_ok() || scanned->image.extents.count() == 0) return !cancelled();
+    const bool is_stored = scanned.is_ok() && (scanned->image.is_inline || scanned->image.extents.count() > 0);
+    if (!is_stored || !scanned->status.is_ok()) return !cancelled();
     if (is_further_name(scanned->attributes)) return !cancelled();
+    if (scanned->image.is_inline) {
+      verify_inline(entry, *scanned);
+      show_progress();
+      return !cancelled();
+    }
     auto file = std::make_shared<VerifiedFile>();
     file->path = entry.path;
     file->attributes = scanned->attributes;
@@ -235,6 +297,32 @@ Status Checker::verify() {
   for (const std::shared_ptr<VerifiedFile>& file : failed_) judge_verified(file);
   failed_.clear();
   return Status::ok();
+}
+
+// Content that is kept in the sidecar: read anew from the drive, as the scan may have had it from the page cache, and
+// checked by the sums of the records that hold it.
+void Checker::verify_inline(const FileEntry& entry, const ScannedFile& scanned) {
+  const uint64_t length = scanned.image.inline_data.size();
+  totals_.bytes_done += length;
+  Result<ScannedFile> stored = scan_file(storage_, array_, entry, SidecarSource::kDrive);
+  for (int look = 1; is_live_ && stored.is_ok() && !stored->status.is_ok(); ++look) {
+    const Result<struct stat> now = storage_.stat_at(entry.directory, entry.name);
+    if (!now.is_ok() || look == kLooksMax) return;  // gone, or commit after commit: its reader is the mount itself
+    if (stored->is_same_as(*now)) break;
+    stored = scan_file(storage_, array_, entry, SidecarSource::kDrive);
+  }
+  if (!stored.is_ok()) return;  // gone since the directory was listed
+  if (stored->status.is_ok()) {
+    totals_.bytes_verified += length;
+    return;
+  }
+  FileInspection inspection = inspect_file(storage_, array_, entry.path, *stored, false);
+  Damage& damage = damage_[stored->attributes.st_ino];
+  damage.lost_chunks.assign(1, 0);
+  for (CheckError& error : inspection.errors) {
+    damage.errors.push_back(error);
+    add_error(std::move(error));
+  }
 }
 
 // Lets go of files that were read wholly, keeping those with errors.
@@ -350,8 +438,8 @@ Status Checker::settle_leftovers() {
       error.member = m;
       error.kind = "leftover-space";
       error.detail = object_path(array_, m, file->image.file_id, file->image.generation) +
-                     " holds space that the file does not need";
-      if (repairs() && !is_shared) {
+                     " holds space that the file does not need" + why_kept();
+      if (frees_leftovers() && !is_shared) {
         FPFS_RETURN_IF_ERROR(free_leftovers_on(storage_, array_, file->image, m, members[m]).status());
         error.repaired = true;
       }
@@ -380,15 +468,44 @@ Result<bool> Checker::settle_object(const ObjectEntry& object) {
     error.detail = path + ": this is no object; move it elsewhere";
   } else {
     error.kind = orphan ? "orphan" : "leftover-space";
-    error.detail = fmt::format("{}: {} bytes that no file names", path, attributes->st_size);
+    // Of a file that no sidecar knows, and none can have forgotten, nothing can be missing.
+    const bool is_nobodys = orphan && !references_.knows(object.file) && references_.empty_sidecars() == 0;
+    const bool frees = frees_leftovers() || (repairs() && is_nobodys);
+    error.detail = fmt::format("{}: {} bytes that no file names{}", path, attributes->st_size,
+                               is_nobodys || frees ? "" : why_kept());
     if (orphan) ++report_.orphans;
-    if (repairs()) {
+    if (frees) {
       FPFS_RETURN_IF_ERROR(remove_object(storage_, object).status());
       error.repaired = true;
     }
   }
   add_error(std::move(error));
   return true;
+}
+
+// A member whose mount record is lost may be an old copy. It is taken for current when all of the array fits together:
+// an old one lacks objects that the names need, or old names leave newer objects without a file.
+Result<CheckReport> renew_records(Environment& environment, MemberFindings members, CheckOptions options) {
+  ArrayOptions how;
+  how.read_only = how.degraded = true;
+  how.buffered_members = options.buffered_members;
+  how.metadata_directory = options.metadata_directory;
+  CheckReport report;
+  options.repair = Repair::kNone;
+  {
+    FPFS_ASSIGN_OR_RETURN(const auto array, Array::open(environment, members.present, how));
+    FPFS_ASSIGN_OR_RETURN(report, Checker(environment.storage(), *array, options, false).run());
+  }
+  if (report.clean() && !report.cancelled) {
+    how.read_only = how.degraded = false;
+    how.renew_records = true;
+    FPFS_ASSIGN_OR_RETURN(const auto array, Array::open(environment, members.present, how));
+    FPFS_RETURN_IF_ERROR(array->begin_changes());
+    for (CheckError& error : members.errors) error.repaired = true;
+    report.repaired = members.errors.size();
+  }
+  report.errors.insert(report.errors.begin(), members.errors.begin(), members.errors.end());
+  return report;
 }
 
 // Beside a live mount the array is held by it, and is looked at all the same.
@@ -414,8 +531,20 @@ Result<CheckReport> check_array(Environment& environment, const std::vector<std:
   Result<std::unique_ptr<Array>> array = open_array(environment, directories, how, is_live);
   if (array.is_ok()) return Checker(storage, **array, options, is_live).run();
 
-  FPFS_ASSIGN_OR_RETURN(MemberFindings members, examine_members(storage, directories, array.status()));
+  FPFS_ASSIGN_OR_RETURN(MemberFindings members,
+                        examine_members(storage, directories, options.metadata_directory, array.status()));
   CheckReport report;
+  if (options.repair == Repair::kYes && !members.restorable.empty()) {
+    FPFS_RETURN_IF_ERROR(restore_superblocks(storage, members));
+    // Whatever else there may be is found by looking again.
+    FPFS_ASSIGN_OR_RETURN(report, check_array(environment, directories, options));
+    std::erase_if(members.errors, [](const CheckError& error) { return !error.repaired; });
+    report.repaired += members.errors.size();
+    report.errors.insert(report.errors.begin(), members.errors.begin(), members.errors.end());
+    return report;
+  }
+  if (options.repair == Repair::kYes && members.only_records_are_lost)
+    return renew_records(environment, std::move(members), options);
   if (members.is_readable_degraded && how.read_only) {
     how.degraded = true;
     array = open_array(environment, members.present, how, is_live);

@@ -2,8 +2,8 @@
 // fsck.fastpersistfs is a command line around check_array(); Store::open() uses recover_array() after a crash.
 //
 // Reads superblocks, every sidecar of tree/ and every object directory; with verify_data every stored chunk, on all
-// members in parallel (one reading thread per member, O_DIRECT). Works beside a live mount with repair = kNone: a file
-// that changes while it is looked at is looked at again rather than reported.
+// members in parallel (a few reading threads per member, O_DIRECT), and content that is kept in sidecars. Works beside
+// a live mount with repair = kNone: a file that changes while it is looked at is looked at again rather than reported.
 #pragma once
 
 #include <atomic>
@@ -20,8 +20,9 @@ namespace fpfs {
 
 enum class Repair : uint8_t {
   kNone,   // fsck -n: changes nothing
-  kPreen,  // fsck -p: orphan objects, torn tails, leftovers of crashes
-  kYes,    // fsck -y: also sets damaged files aside under lost+found
+  kPreen,  // fsck -p: orphan objects, torn tails, leftovers of crashes; after a clean end only what no file can have
+           // named
+  kYes,    // fsck -y: also sets damaged files aside under lost+found, and frees what a clean end left over
 };
 
 struct CheckOptions {
@@ -38,7 +39,8 @@ struct CheckError {
   int64_t chunk = -1;  // -1: not about one chunk
   int member = -1;
   int64_t object_offset = -1;  // bytes in the object file
-  // Of members: "missing-member", "foreign-member", "duplicate-member", "superblock". Of a file's index: "sidecar",
+  // Of members: "missing-member", "foreign-member", "duplicate-member", "older-member", "superblock", "mount-record".
+  // Of a file's index: "sidecar",
   // "foreign-sidecar", "torn-tail", "overlap", "extent". Of its data: "missing-object", "short-object",
   // "missing-member" (with a path), "checksum" (or a frame that does not decode), "misplaced" (the bytes are another
   // chunk's of the same file), "unreadable". Of space: "orphan", "leftover-space", "foreign".
@@ -61,7 +63,7 @@ struct FileSetAside {
 
 struct CheckReport {
   uint64_t files = 0, chunks = 0;
-  uint64_t bytes_stored = 0, bytes_verified = 0;
+  uint64_t bytes_stored = 0, bytes_verified = 0;  // of the members, and content that is kept in sidecars
   uint64_t orphans = 0, repaired = 0;
   double seconds = 0;
   bool cancelled = false;

@@ -11,6 +11,9 @@ namespace fpfs {
 
 namespace {
 
+// An index that contradicts itself does so at once or all over; each is a line for a person to read.
+constexpr size_t kErrorsMax = 100;
+
 class Inspector {
  public:
   Inspector(Storage& storage, Array& array, const std::string& path, const ScannedFile& file, bool judge_space)
@@ -87,16 +90,16 @@ void Inspector::inspect_extents() {
     error.chunk = static_cast<int64_t>(chunk);
     error.member = extent.member;
     error.object_offset = static_cast<int64_t>(place_of(extent, stripes.chunk_size).begin);
-    return found_.errors.size() < 100;
+    return found_.errors.size() < kErrorsMax;
   });
 }
 
 void Inspector::inspect_object(MemberIndex member, const std::vector<PlacedChunk>& chunks) {
   check_overlaps(member, chunks);
   const FileImage& image = file_.image;
-  const Result<Handle> directory = array_.object_directory(member, image.file_id);
+  const Result<HandleCache::Pin> directory = array_.object_directory(member, image.file_id);
   const Result<struct stat> attributes =
-      directory.is_ok() ? storage_.stat_at(*directory, Array::object_name(image.file_id, image.generation))
+      directory.is_ok() ? storage_.stat_at(directory->get(), Array::object_name(image.file_id, image.generation))
                         : Result<struct stat>(directory.status());
   if (!attributes.is_ok()) {
     found_.damaged_members.set(member);
@@ -116,7 +119,7 @@ void Inspector::inspect_object(MemberIndex member, const std::vector<PlacedChunk
 }
 
 void Inspector::check_overlaps(MemberIndex member, const std::vector<PlacedChunk>& chunks) {
-  for (size_t i = 1; i < chunks.size(); ++i) {
+  for (size_t i = 1; i < chunks.size() && found_.errors.size() < kErrorsMax; ++i) {
     if (chunks[i].extent.slot != chunks[i - 1].extent.slot) continue;
     CheckError& error =
         report("overlap", fmt::format("chunks {} and {} are both said to lie in slot {} of {}", chunks[i - 1].chunk,

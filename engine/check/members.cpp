@@ -4,11 +4,14 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <optional>
 
 #include <fmt/format.h>
 
 #include "engine/array/member_directory.h"
+#include "engine/array/mount_records.h"
+#include "engine/array/superblock_copies.h"
 #include "engine/io/scoped_handle.h"
 
 namespace fpfs {
@@ -24,8 +27,12 @@ struct Examined {
   };
   std::string path;
   Kind kind = Kind::kUnknown;
-  Superblock superblock;
+  Superblock superblock;  // kDamaged: the copy of it, if there is one
+  bool has_copy = false;  // of kDamaged
   Status failure;
+  std::vector<Superblock> copies;  // that this directory keeps
+  std::shared_ptr<const ScopedHandle> directory;
+  Identity identity;
 };
 
 Examined examine(Storage& storage, const std::string& path) {
@@ -38,7 +45,9 @@ Examined examine(Storage& storage, const std::string& path) {
     if (opened.status().code() == StatusCode::kNotFound) examined.kind = Kind::kAbsent;
     return examined;
   }
-  const ScopedHandle directory(storage, *opened);
+  examined.directory = std::make_shared<const ScopedHandle>(storage, *opened);
+  examined.copies = read_superblock_copies(storage, *opened);
+  if (const Result<Identity> identity = identity_of(storage, *opened); identity.is_ok()) examined.identity = *identity;
   const Result<std::vector<std::byte>> bytes = read_superblock_file(storage, *opened);
   const Result<Superblock> superblock =
       bytes.is_ok() ? decode_superblock(*bytes, false) : Result<Superblock>(bytes.status());
@@ -48,28 +57,61 @@ Examined examine(Storage& storage, const std::string& path) {
     examined.superblock = *superblock;
   } else if (superblock.status().code() == StatusCode::kNotFound) {
     const Result<DirectoryFindings> content = examine_directory(storage, *opened);
-    const bool has_objects = storage.stat_at(*opened, kObjectsName).is_ok();
-    examined.kind = content.is_ok() && content->blank && !has_objects ? Kind::kAbsent : Kind::kDamaged;
+    const bool has_parts =
+        storage.stat_at(*opened, kObjectsName).is_ok() || storage.stat_at(*opened, kTreeName).is_ok();
+    examined.kind = content.is_ok() && content->blank && !has_parts ? Kind::kAbsent : Kind::kDamaged;
   } else if (superblock.status().code() == StatusCode::kCorruption) {
     examined.kind = Kind::kDamaged;
   }
   return examined;
 }
 
+// The directory that holds the names only, when it is not among those given.
+void add_metadata_directory(Storage& storage, std::vector<Examined>& all, std::string path) {
+  for (const Examined& examined : all) {
+    if (path.empty() && examined.kind == Examined::Kind::kMember) path = examined.superblock.metadata_path;
+    for (const Superblock& copy : examined.copies)
+      if (path.empty()) path = copy.metadata_path;
+  }
+  if (path.empty()) return;
+  Examined metadata = examine(storage, path);
+  const bool is_given = std::any_of(all.begin(), all.end(), [&](const Examined& other) {
+    return metadata.directory != nullptr && other.directory != nullptr && other.identity == metadata.identity;
+  });
+  if (!is_given) all.push_back(std::move(metadata));
+}
+
+// Looks through all copies that any directory keeps for the superblocks that are lost.
+void find_copies(Storage& storage, std::vector<Examined>& all) {
+  std::vector<Superblock> copies;
+  for (const Examined& examined : all) copies.insert(copies.end(), examined.copies.begin(), examined.copies.end());
+  for (Examined& examined : all) {
+    if (examined.kind != Examined::Kind::kDamaged || examined.failure.code() == StatusCode::kUnsupported) continue;
+    const Result<struct stat> entry = storage.stat_at(examined.directory->get(), kSuperblockName);
+    if (entry.is_ok() && !S_ISREG(entry->st_mode)) continue;  // someone put something else there
+    const std::optional<Superblock> copy = identify_by_copies(storage, examined.directory->get(), copies);
+    examined.has_copy = copy.has_value();
+    if (copy) examined.superblock = *copy;
+  }
+}
+
 class Judge {
  public:
-  Judge(std::vector<Examined> all, const Status& failure) : all_(std::move(all)), failure_(failure) {}
+  Judge(Storage& storage, std::vector<Examined> all, const Status& failure)
+      : storage_(storage), all_(std::move(all)), failure_(failure) {}
   Result<MemberFindings> run();
 
  private:
   using Kind = Examined::Kind;
   void choose_array();
   void judge_members();
+  void judge_age();
   void judge_damaged();
   void judge_missing();
   CheckError& report(const char* kind, int member, std::string detail);
   std::vector<const Examined*> of_kind(Kind kind) const;
 
+  Storage& storage_;
   const std::vector<Examined> all_;
   const Status& failure_;
   const Superblock* array_ = nullptr;  // of a directory of the array in question
@@ -85,26 +127,31 @@ Result<MemberFindings> Judge::run() {
   const std::vector<const Examined*> damaged = of_kind(Kind::kDamaged);
   const bool any_unknown = !of_kind(Kind::kUnknown).empty();
   const bool is_array = array_ != nullptr || std::any_of(damaged.begin(), damaged.end(), [](const Examined* e) {
-                          return e->failure.code() == StatusCode::kCorruption;
+                          return e->has_copy || e->failure.code() == StatusCode::kCorruption;
                         });
   if (any_unknown || !is_array) return failure_;
   judge_members();
   judge_damaged();
   judge_missing();
+  judge_age();
   if (found_.errors.empty() && failure_.code() == StatusCode::kCorruption) report("superblock", -1, failure_.message());
   if (found_.errors.empty()) return failure_;
-  found_.is_readable_degraded = std::all_of(found_.errors.begin(), found_.errors.end(),
-                                            [](const CheckError& error) { return error.kind == "missing-member"; });
+  found_.is_readable_degraded = std::all_of(found_.errors.begin(), found_.errors.end(), [](const CheckError& error) {
+    return error.kind == "missing-member" || error.kind == "older-member" || error.kind == "mount-record";
+  });
+  found_.only_records_are_lost = std::all_of(found_.errors.begin(), found_.errors.end(),
+                                             [](const CheckError& error) { return error.kind == "mount-record"; });
   return std::move(found_);
 }
 
 // The array that most directories belong to; among equals that of the first directory.
 void Judge::choose_array() {
   size_t most = 0;
+  const auto is_known = [](const Examined& examined) { return examined.kind == Kind::kMember || examined.has_copy; };
   for (const Examined& candidate : all_) {
-    if (candidate.kind != Kind::kMember) continue;
+    if (!is_known(candidate)) continue;
     const auto votes = static_cast<size_t>(std::count_if(all_.begin(), all_.end(), [&](const Examined& other) {
-      return other.kind == Kind::kMember && other.superblock.array_id == candidate.superblock.array_id;
+      return is_known(other) && other.superblock.array_id == candidate.superblock.array_id;
     }));
     if (votes <= most) continue;
     most = votes;
@@ -135,18 +182,48 @@ void Judge::judge_members() {
                        describe_member(superblock.member_index), known->second->path,
                        is_copy ? ", so one is a copy of the other" : ""));
   }
+  // What a lost superblock said, where that is known and nobody else claims it.
+  for (const Examined& examined : all_)
+    if (examined.has_copy && examined.superblock.array_id == array_->array_id)
+      members_.emplace(examined.superblock.member_index, &examined);
   for (uint16_t index = 0; array_ != nullptr && index < array_->member_count; ++index)
     if (members_.count(index) == 0) missing_.push_back(index);
+}
+
+void Judge::judge_age() {
+  std::vector<ArrayDirectory> directories;
+  for (const auto& [index, examined] : members_)
+    directories.push_back({examined->path, examined->superblock, examined->directory->get(), kNoHandle, {}, {}});
+  read_mount_records(storage_, directories, false);
+  for (const OutdatedDirectory& outdated : find_outdated(directories)) {
+    const ArrayDirectory& directory = directories[outdated.index];
+    const uint16_t index = directory.superblock.member_index;
+    report(outdated.kind, index == kMetadataOnlyMember ? -1 : static_cast<int>(index),
+           fmt::format("{}: {}: {}", directory.path, describe_member(index), outdated.sentence));
+  }
 }
 
 void Judge::judge_damaged() {
   const std::vector<const Examined*> damaged = of_kind(Kind::kDamaged);
   // When one member is missing and one directory is damaged, it is that one.
-  const bool is_known = damaged.size() == 1 && missing_.size() == 1;
-  for (const Examined* examined : damaged)
-    report("superblock", is_known ? missing_[0] : -1,
-           examined->path + ": " +
-               (examined->failure.code() == StatusCode::kNotFound ? "no superblock" : examined->failure.message()));
+  const auto unknown = std::count_if(damaged.begin(), damaged.end(), [](const Examined* e) { return !e->has_copy; });
+  const bool is_known = unknown == 1 && missing_.size() == 1;
+  for (const Examined* examined : damaged) {
+    const std::string what =
+        fmt::format("{}: {}", examined->path,
+                    examined->failure.code() == StatusCode::kNotFound ? "no superblock" : examined->failure.message());
+    const auto known = members_.find(examined->superblock.member_index);
+    const bool is_restorable = examined->has_copy && known != members_.end() && known->second == examined;
+    if (!is_restorable) {
+      report("superblock", is_known && !examined->has_copy ? missing_[0] : -1,
+             what + "; no copy of it is left that this directory can be told by");
+      continue;
+    }
+    const uint16_t index = examined->superblock.member_index;
+    report("superblock", index == kMetadataOnlyMember ? -1 : static_cast<int>(index),
+           fmt::format("{}; it is {}, -y makes the superblock again from a copy", what, describe_member(index)));
+    found_.restorable.push_back({examined->path, examined->superblock, found_.errors.size() - 1});
+  }
   if (is_known) missing_.clear();
 }
 
@@ -180,11 +257,29 @@ std::vector<const Examined*> Judge::of_kind(Kind kind) const {
 }  // namespace
 
 Result<MemberFindings> examine_members(Storage& storage, const std::vector<std::string>& directories,
-                                       const Status& failure) {
+                                       const std::string& metadata_directory, const Status& failure) {
   std::vector<Examined> all;
   all.reserve(directories.size());
   for (const std::string& path : directories) all.push_back(examine(storage, path));
-  return Judge(std::move(all), failure).run();
+  add_metadata_directory(storage, all, metadata_directory);
+  find_copies(storage, all);
+  return Judge(storage, std::move(all), failure).run();
+}
+
+Status restore_superblocks(Storage& storage, MemberFindings& findings) {
+  for (const MemberFindings::Restorable& lost : findings.restorable) {
+    FPFS_ASSIGN_OR_RETURN(const Handle opened, storage.open_directory(lost.path));
+    const ScopedHandle directory(storage, opened);
+    FPFS_ASSIGN_OR_RETURN(const ScopedHandle lock, lock_member(storage, opened, lost.path, LockMode::kExclusive, true));
+    // A format may have run since it was looked at.
+    const std::optional<Superblock> copy = identify_by_copies(storage, opened, {lost.superblock});
+    if (!copy)
+      return Status::error(StatusCode::kBusy, lost.path + ": another process has changed it meanwhile; try again");
+    FPFS_RETURN_IF_ERROR(write_superblock(storage, opened, lost.superblock).with_context(lost.path));
+    CheckError& error = findings.errors[lost.error];
+    error.repaired = true;
+  }
+  return Status::ok();
 }
 
 }  // namespace fpfs

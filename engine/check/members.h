@@ -1,23 +1,36 @@
-// Why an array does not open: members that are missing, damaged, another array's or there twice, which fsck reports; or
-// something else that it cannot check.
+// Why an array does not open: members that are missing, damaged, another array's, there twice or older than the others,
+// which fsck reports; or something else that it cannot check.
 #pragma once
 
 #include <string>
 #include <vector>
 
 #include "engine/check/check.h"
+#include "engine/index/superblock.h"
 #include "engine/io/storage.h"
 
 namespace fpfs {
 
 struct MemberFindings {
-  std::vector<CheckError> errors;     // never empty
-  std::vector<std::string> present;   // the directories that are members as they should be
-  bool is_readable_degraded = false;  // members are missing, and nothing else is wrong
+  std::vector<CheckError> errors;      // never empty
+  std::vector<std::string> present;    // the directories that are members as they should be
+  bool is_readable_degraded = false;   // members are missing or older, and nothing else is wrong
+  bool only_records_are_lost = false;  // some mount records, and nothing else is wrong
+  // Lost superblocks that can be made again, each with the error that says so.
+  struct Restorable {
+    std::string path;
+    Superblock superblock;
+    size_t error = 0;  // in `errors`
+  };
+  std::vector<Restorable> restorable;
 };
 
 // `failure` is what Array::open() said; it is returned when the members are not the reason.
+// `metadata_directory`: where it is now; empty: where the superblocks say.
 Result<MemberFindings> examine_members(Storage& storage, const std::vector<std::string>& directories,
-                                       const Status& failure);
+                                       const std::string& metadata_directory, const Status& failure);
+
+// Makes the superblocks again, and marks their errors as repaired. Durable on return. kBusy when a directory is in use.
+Status restore_superblocks(Storage& storage, MemberFindings& findings);
 
 }  // namespace fpfs

@@ -70,13 +70,16 @@ Result<uint64_t> free_leftover_space(Storage& storage, Handle object, const std:
                                      uint32_t chunk_size) {
   FPFS_ASSIGN_OR_RETURN(const struct stat before, storage.fstat(object));
   const uint64_t end = chunks.empty() ? 0 : place_of(chunks.back().extent, chunk_size).end;
+  const uint64_t size = std::min(end, static_cast<uint64_t>(before.st_size));
   if (static_cast<uint64_t>(before.st_size) > end) FPFS_RETURN_IF_ERROR(storage.ftruncate(object, end));
   uint64_t gap_begin = 0;
   for (const PlacedChunk& placed : chunks) {
     const ByteRange place = place_of(placed.extent, chunk_size);
-    if (gap_begin < place.begin) {
+    // Not behind its end, where damage may place a chunk and a filesystem refuses to punch.
+    const uint64_t gap_end = std::min(place.begin, size);
+    if (gap_begin < gap_end) {
       const Status punched =
-          storage.fallocate(object, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, gap_begin, place.begin - gap_begin);
+          storage.fallocate(object, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, gap_begin, gap_end - gap_begin);
       // A filesystem that cannot punch keeps the space until the file goes.
       if (!punched.is_ok() && punched.code() != StatusCode::kUnsupported) return punched;
     }

@@ -1,7 +1,8 @@
 // Recovery after an unclean shutdown. What makes it safe at any moment:
 //
 //   1. sync      the tree's filesystem and the members': after a killed daemon (no power cut) the page cache may hold
-//                records that are newer than the durable ones. From here on what is read is what a power cut leaves.
+//                records that are newer than the durable ones. From here on what is read is what a power cut leaves;
+//                sidecars are read from the drive, as a sync that failed before may have left others in memory.
 //   2. sidecars  every one is read; torn tails are cut and the cut is synced. A sidecar that cannot be read protects
 //                the objects that it may name, all of them when it does not even tell whose they are.
 //   3. objects   only after all sidecars were read: objects that none of them names are removed, space outside the
@@ -52,7 +53,7 @@ Result<RecoveryCounts> Recovery::run() {
 }
 
 Result<bool> Recovery::recover_sidecar(const FileEntry& entry) {
-  FPFS_ASSIGN_OR_RETURN(const ScannedFile file, scan_file(storage_, array_, entry));
+  FPFS_ASSIGN_OR_RETURN(const ScannedFile file, scan_file(storage_, array_, entry, SidecarSource::kUncached));
   if (!file.status.is_ok()) {
     log(LogLevel::kError, "{}: {}; {}fsck.fastpersistfs -y sets the file aside", entry.path, file.status.message(),
         file.is_foreign ? "" : "its data is kept, ");

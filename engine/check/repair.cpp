@@ -31,10 +31,11 @@ Status add_files_set_aside(Storage& storage, const Array& array, References& ref
   const ScopedHandle directory(storage, *opened);
   return walk_files(storage, *opened, [&](const FileEntry& entry) -> Result<bool> {
     if (!is_sidecar_set_aside(entry.name)) return true;
-    FPFS_ASSIGN_OR_RETURN(const ScannedFile file, scan_file(storage, array, entry));
-    if (file.status.is_ok())
-      references.add(file);
-    else
+    FPFS_ASSIGN_OR_RETURN(const ScannedFile file, scan_file(storage, array, entry, SidecarSource::kUncached));
+    // Records may be missing that named more: of a file that is set aside every object is kept.
+    if (file.status.is_ok() && file.image.sequence > 0)
+      references.keep(file.image.file_id);
+    else if (file.attributes.st_size > 0 || !file.status.is_ok())
       references.add_unreadable(file);
     return true;
   });
@@ -60,9 +61,9 @@ namespace {
 
 Result<ScopedHandle> open_object(Storage& storage, Array& array, const FileImage& image, MemberIndex member,
                                  int flags) {
-  FPFS_ASSIGN_OR_RETURN(const Handle directory, array.object_directory(member, image.file_id));
+  FPFS_ASSIGN_OR_RETURN(const HandleCache::Pin directory, array.object_directory(member, image.file_id));
   FPFS_ASSIGN_OR_RETURN(const Handle opened,
-                        storage.open_at(directory, Array::object_name(image.file_id, image.generation), flags));
+                        storage.open_at(directory.get(), Array::object_name(image.file_id, image.generation), flags));
   return ScopedHandle(storage, opened);
 }
 

@@ -13,7 +13,8 @@ Status sync_everything(Storage& storage, const Array& array);
 // Cuts a sidecar behind its last whole record. Durable on return.
 Status cut_torn_tail(Storage& storage, const FileEntry& entry, const ScannedFile& file);
 
-// Adds what the sidecars under lost+found/ name (see set_aside.h).
+// Adds what the sidecars under lost+found/ name or may have named (see set_aside.h): their files' objects of every
+// generation.
 Status add_files_set_aside(Storage& storage, const Array& array, References& references);
 
 // An object that no sidecar names.

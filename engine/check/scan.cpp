@@ -37,7 +37,7 @@ Result<unsigned char> type_of(Storage& storage, Handle directory, const Director
 
 using FileVisitor = std::function<Result<bool>(const FileEntry&)>;
 
-bool belongs_elsewhere(StorageSidecarReader& reader, const Uuid& array_id) {
+bool belongs_elsewhere(SidecarReader& reader, const Uuid& array_id) {
   std::array<std::byte, kSidecarHeaderSize> bytes;
   const Result<size_t> got = reader.read(0, bytes);
   if (!got.is_ok() || *got < bytes.size()) return false;
@@ -77,7 +77,26 @@ bool ScannedFile::is_same_as(const struct stat& now) const {
          now.st_ctim.tv_sec == attributes.st_ctim.tv_sec && now.st_ctim.tv_nsec == attributes.st_ctim.tv_nsec;
 }
 
-Result<ScannedFile> scan_file(Storage& storage, const Array& array, const FileEntry& entry) {
+namespace {
+
+void read_sidecar(const Array& array, SidecarReader& reader, ScannedFile& file) {
+  const StripeMap stripes = array.stripes();
+  Result<FileImage> image = fold_sidecar(reader, array.id(), stripes.member_count, stripes.chunk_size, &file.findings);
+  if (!image.is_ok())
+    file.status = image.status();
+  else if (file.findings.torn_tail && !array.may_be_torn(file.attributes))
+    file.status = damaged_tail(image->end, file.findings);
+  else
+    file.image = std::move(*image);
+  if (!file.status.is_ok()) file.is_foreign = belongs_elsewhere(reader, array.id());
+  if (file.status.is_ok() && !file.findings.torn_tail) return;
+  const Result<std::optional<FileId>> claimed = identify_sidecar(reader, array.id());
+  if (claimed.is_ok()) file.claimed_id = *claimed;
+}
+
+}  // namespace
+
+Result<ScannedFile> scan_file(Storage& storage, const Array& array, const FileEntry& entry, SidecarSource source) {
   ScannedFile file;
   // Not O_RDONLY alone: the name may meanwhile be a FIFO, whose opening would wait for a writer.
   const Result<Handle> opened = storage.open_at(entry.directory, entry.name, O_RDONLY | O_NONBLOCK);
@@ -87,23 +106,24 @@ Result<ScannedFile> scan_file(Storage& storage, const Array& array, const FileEn
     return file;
   }
   const ScopedHandle handle(storage, *opened);
+  if (source == SidecarSource::kUncached) storage.drop_cache(*opened);
   const Result<struct stat> attributes = storage.fstat(*opened);
   if (!attributes.is_ok()) {
     file.status = attributes.status();
     return file;
   }
   file.attributes = *attributes;
-  StorageSidecarReader reader(storage, *opened, static_cast<uint64_t>(attributes->st_size));
-  const StripeMap stripes = array.stripes();
-  Result<FileImage> image = fold_sidecar(reader, array.id(), stripes.member_count, stripes.chunk_size, &file.findings);
-  if (image.is_ok()) {
-    file.image = std::move(*image);
+  const auto size = static_cast<uint64_t>(attributes->st_size);
+  if (source != SidecarSource::kDrive) {
+    StorageSidecarReader reader(storage, *opened, size);
+    read_sidecar(array, reader, file);
     return file;
   }
-  file.status = image.status();
-  file.is_foreign = belongs_elsewhere(reader, array.id());
-  const Result<std::optional<FileId>> claimed = identify_sidecar(reader, array.id());
-  if (claimed.is_ok()) file.claimed_id = *claimed;
+  const auto reader = DirectSidecarReader::open(storage, *opened, size);
+  if (reader.is_ok())
+    read_sidecar(array, **reader, file);
+  else
+    file.status = reader.status();
   return file;
 }
 
@@ -121,7 +141,10 @@ Result<ScannedFile> scan_path(Storage& storage, const Array& array, Handle root,
 }
 
 bool References::add(const ScannedFile& file) {
-  if (file.image.sequence == 0) return true;  // an empty file names nothing
+  if (file.image.sequence == 0) {  // an empty file names nothing
+    if (file.attributes.st_size == 0) ++empty_sidecars_;
+    return true;
+  }
   Reference reference;
   reference.generation = file.image.generation;
   reference.inode = file.attributes.st_ino;
@@ -161,7 +184,8 @@ const References::Reference* References::find(FileId file, Generation generation
 Status walk_objects(Storage& storage, Array& array, MemberIndex member,
                     const std::function<Result<bool>(const ObjectEntry&)>& visit) {
   for (unsigned index = 0; index < 256; ++index) {
-    FPFS_ASSIGN_OR_RETURN(const Handle directory, array.object_directory(member, FileId{index}));
+    FPFS_ASSIGN_OR_RETURN(const HandleCache::Pin pinned, array.object_directory(member, FileId{index}));
+    const Handle directory = pinned.get();
     FPFS_ASSIGN_OR_RETURN(const auto entries, sorted_entries(storage, directory));
     for (const DirectoryEntry& entry : entries) {
       ObjectEntry object;

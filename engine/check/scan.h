@@ -34,15 +34,26 @@ struct ScannedFile {
   Status status;              // kCorruption, kUnsupported, or why it could not be read
   FileImage image;            // when status is ok
   SidecarFindings findings;
-  std::optional<FileId> claimed_id;  // when status is not ok: whose objects it may name, if that can be told
-  bool is_foreign = false;           // when status is not ok: an intact header of another array; names nothing here
+  // When status is not ok, or records are missing at its end: whose objects it may name, if that can be told.
+  std::optional<FileId> claimed_id;
+  bool is_foreign = false;  // when status is not ok: an intact header of another array; names nothing here
 
   // Changed since it was scanned, judging by inode, size and time of change (which no one can set).
   bool is_same_as(const struct stat& now) const;
 };
 
-// Never fails but for kNotFound: the name is gone.
-Result<ScannedFile> scan_file(Storage& storage, const Array& array, const FileEntry& entry);
+enum class SidecarSource : uint8_t {
+  kCache,     // through the page cache, as a reader of the array would
+  kUncached,  // the same, with the cache dropped before: what a power cut would leave. After a sync that failed, memory
+              // holds what the drive does not, and a sync that succeeds then does not change that
+              // (Storage::drop_cache). For whoever frees what no sidecar names
+  kDrive,     // past it: what is stored
+};
+
+// Never fails but for kNotFound: the name is gone. A torn tail is one only where a crash can have left it
+// (Array::may_be_torn): elsewhere `status` is kCorruption.
+Result<ScannedFile> scan_file(Storage& storage, const Array& array, const FileEntry& entry,
+                              SidecarSource source = SidecarSource::kCache);
 
 // The same for a path below `root`.
 Result<ScannedFile> scan_path(Storage& storage, const Array& array, Handle root, const std::string& path);
@@ -61,6 +72,12 @@ class References {
   // A sidecar that cannot be read: its objects, or if they cannot be told all objects, count as named. One of another
   // array names none.
   void add_unreadable(const ScannedFile& file);
+  // All objects of the file count as named, of whatever generation.
+  void keep(FileId file) { references_[file].is_unreadable = true; }
+  // Whether some sidecar is the file's, whatever generation it names.
+  bool knows(FileId file) const { return references_.contains(file); }
+  // Sidecars of no bytes: each is a file that never had content, or one whose sidecar was cut to nothing.
+  uint64_t empty_sidecars() const { return empty_sidecars_; }
   // Whether the object belongs to some sidecar.
   bool names(FileId file, Generation generation) const;
   // The reference of the file's current generation; null when there is none.
@@ -69,6 +86,7 @@ class References {
 
  private:
   std::unordered_map<FileId, Reference> references_;
+  uint64_t empty_sidecars_ = 0;
   bool keeps_everything_ = false;
 };
 

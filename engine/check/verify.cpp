@@ -41,9 +41,9 @@ class SharedObject {
     const MutexLock lock(mutex_);
     if (!opened_) {
       opened_ = true;
-      const Result<Handle> directory = array.object_directory(member, file->file_id);
+      const Result<HandleCache::Pin> directory = array.object_directory(member, file->file_id);
       const Result<Handle> handle =
-          directory.is_ok() ? storage.open_at(*directory, Array::object_name(file->file_id, file->generation),
+          directory.is_ok() ? storage.open_at(directory->get(), Array::object_name(file->file_id, file->generation),
                                               O_RDONLY | array.object_flags(member))
                             : directory.status();
       if (handle.is_ok())

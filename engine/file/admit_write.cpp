@@ -1,18 +1,25 @@
-// Whether a write still fits the drives, asked while some drive is nearly full (room.h).
+// Whether a write may be taken: it still fits the drives, asked while some drive is nearly full (room.h), and the
+// memory for the indexes of open files, asked when there is none left.
+#include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <vector>
 
+#include <fmt/format.h>
+
+#include "engine/base/log.h"
 #include "engine/file/file.h"
 
 namespace fpfs {
 
 namespace {
 constexpr auto kBetweenLooks = std::chrono::milliseconds(1);
-constexpr unsigned kLooksMax = 2000;  // other writers may keep something in flight for ever
+constexpr unsigned kLooksMax = 2000;  // a drive may hang
 }  // namespace
 
 // A write that does not fit is refused before any of it is taken: what was written before is not touched. First
-// everything that is about to be freed is, and what is on its way to the drives arrives.
+// everything that is about to be freed is, and what is on its way to the drives arrives; of both, what was there when
+// the write came, as others may go on for ever.
 void File::write_if_room(WriteRequest& request, bool may_free) {
   bool in_flight = false;
   if (has_room(request, in_flight)) return continue_write(request);
@@ -32,7 +39,33 @@ void File::write_if_room(WriteRequest& request, bool may_free) {
   continue_write(request);
 }
 
-bool File::has_room(const WriteRequest& request, bool& in_flight) {
+Status FileContext::refuse_index(uint64_t entries) {
+  constexpr int64_t kBetweenLines = 60;  // seconds
+  const Status status = Status::from_errno(ENOMEM, fmt::format("add {} chunks to the {} of all open files", entries,
+                                                               index_entries.load()))
+                            .with_context(fmt::format("indexes may have {} chunks in memory; close files, or mount "
+                                                      "with more buffer_memory",
+                                                      index_entries_max));
+  const int64_t now = environment->now().tv_sec;
+  int64_t last = index_refused_at_.load();
+  if (now - last >= kBetweenLines && index_refused_at_.compare_exchange_strong(last, now))
+    log(LogLevel::kWarning, "{}", status.message());
+  return status;
+}
+
+// Refused as a whole, like a write that does not fit the drives.
+void File::refuse_new_chunks(WriteRequest& request) {
+  MutexLock lock(mutex_);
+  const uint64_t end = request.offset + request.length;
+  if (context_.options.null_write || request.length == 0 || end > kFileSizeMax) return;
+  if (std::max(size_, end) <= context_.options.inline_max && objects_ == nullptr) return;  // goes to the sidecar
+  uint64_t added = 0;
+  for (ChunkIndex index = context_.stripes.chunk_of(request.offset); index * context_.stripes.chunk_size < end; ++index)
+    if (table_.find(index) == nullptr && !extents_.get(index).exists()) ++added;
+  if (added > 0) request.refusal = context_.refuse_index(added);
+}
+
+bool File::has_room(WriteRequest& request, bool& in_flight) {
   const uint32_t chunk_size = context_.stripes.chunk_size;
   std::vector<uint64_t> needs(context_.stripes.member_count, 0);
   {
@@ -54,7 +87,8 @@ bool File::has_room(const WriteRequest& request, bool& in_flight) {
   }
   for (MemberIndex m = 0; m < needs.size(); ++m)
     if (needs[m] > 0 && !context_.room->fits(m, needs[m])) {
-      in_flight = context_.room->is_in_flight(m);
+      if (request.sent_before.empty()) request.sent_before = context_.room->sent();
+      in_flight = context_.room->is_in_flight(m, request.sent_before);
       return false;
     }
   return true;

@@ -21,6 +21,7 @@
 #include "engine/file/requests.h"
 #include "engine/index/extent_table.h"
 #include "engine/io/buffer_pool.h"
+#include "engine/io/handle_cache.h"
 #include "engine/io/io_queue.h"
 
 namespace fpfs {
@@ -47,6 +48,7 @@ struct CachedChunk {
   IoRequest io;
   std::shared_ptr<File> keep;          // while a transfer is under way
   std::shared_ptr<ObjectSet> objects;  // likewise
+  HandleCache::Pin object;             // likewise: what is read or written
   ReadRequest* waiting_reads = nullptr;
   WriteRequest* waiting_writes = nullptr;
 

@@ -9,8 +9,10 @@
 //
 // A crash before 3 is durable leaves the previous record; after it, the new one. Steps 1 to 4 never touch anything that
 // the previous record names, and 6 starts only when the new one is durable. A failure anywhere fails the file for good:
-// a sync that failed may have lost what it was to write, and is not tried again (P4). When it is the sidecar or a
-// directory whose sync failed, the state of the tree is unknown and the whole array turns read-only.
+// a sync that failed may have lost what it was to write, and is not tried again (P4). From the first change of the
+// sidecar on, a failure leaves it unknown whether the record is there, whatever errno it has (a thin drive that is full
+// fails syncs with ENOSPC): then the whole array turns read-only. Only a write that had no room, and whose torn tail
+// was cut durably, leaves the log known.
 //
 // Content that fits the sidecar (kInlineSizeMax) skips 1 and 2: the record carries it.
 #include <fcntl.h>
@@ -248,12 +250,7 @@ void File::object_sync_done(const Status& status) FPFS_NO_THREAD_SAFETY_ANALYSIS
     failure = error_;  // given up meanwhile: what was reported as failed is not made durable
     commit.appending = failure.is_ok();
   }
-  if (!failure.is_ok()) {
-    finish_commit(failure, false);
-    return;
-  }
-  const Result<Appended> outcome = append_record();
-  finish_commit(outcome, !outcome.is_ok() && outcome.status().code() != StatusCode::kNoSpace);
+  finish_commit(failure.is_ok() ? append_record() : Appended::nothing(failure));
 }
 
 // A record is appended only behind a durable one: a reader tells a torn tail from damage by nothing valid following it.
@@ -288,7 +285,7 @@ Status File::keep_times(Handle sidecar, const struct timespec& change_before) {
   return Status::ok();
 }
 
-Result<File::Appended> File::append_record() FPFS_NO_THREAD_SAFETY_ANALYSIS {
+File::Appended File::append_record() FPFS_NO_THREAD_SAFETY_ANALYSIS {
   Commit& commit = *commit_;
   Storage& storage = context_.storage();
   Handle sidecar;
@@ -315,7 +312,7 @@ Result<File::Appended> File::append_record() FPFS_NO_THREAD_SAFETY_ANALYSIS {
     const Status written = context_.with_space([&] { return storage.pwrite(sidecar, bytes, log_end); });
     if (!written.is_ok()) {
       FPFS_RETURN_IF_ERROR(cut_log(sidecar, log_end).with_context(written.message()));
-      return written;
+      return written.code() == StatusCode::kNoSpace ? Appended::nothing(written) : Appended(written);
     }
     appended = {record_offset, log_end + bytes.size()};
     FPFS_RETURN_IF_ERROR(keep_times(sidecar, before.st_ctim));
@@ -327,22 +324,28 @@ Result<File::Appended> File::append_record() FPFS_NO_THREAD_SAFETY_ANALYSIS {
   return appended;
 }
 
-void File::finish_commit(const Result<Appended>& outcome, bool sidecar_unknown) {
+void File::finish_commit(const Appended& outcome) {
   const std::shared_ptr<File> self = shared_from_this();
-  if (sidecar_unknown) {
+  if (!outcome.log_is_known) {
     context_.count_tree_error();
-    context_.fail_array(outcome.status().with_context(path()));
+    context_.fail_array(outcome.status.with_context(path()));
   }
   Deferred deferred;
   {
     MutexLock lock(mutex_);
     if (abandoned_) return;
-    if (outcome.is_ok()) committed_change_ = commit_->covers;
-    if (outcome.is_ok() && commit_->has_record) {
+    if (outcome.status.is_ok()) {
+      committed_change_ = commit_->covers;
+      if (commit_->sync)
+        context_.note_synced(*this);
+      else
+        context_.note_unsynced(*this);
+    }
+    if (outcome.status.is_ok() && commit_->has_record) {
       committed_size_ = commit_->record.size;
       const bool compacted = commit_->record.snapshot;
-      if (compacted) snapshot_offset_ = outcome->record_offset;
-      log_end_ = outcome->end;
+      if (compacted) snapshot_offset_ = outcome.record_offset;
+      log_end_ = outcome.end;
       ++sequence_;
       context_.commits.fetch_add(1, std::memory_order_relaxed);
       // The record is durable (a lazy one has nothing to free): what only the one before named can go.
@@ -356,7 +359,7 @@ void File::finish_commit(const Result<Appended>& outcome, bool sidecar_unknown) 
       if (compacted && commit_->sync && snapshot_offset_ > kSnapshotAlignment)
         context_.post_free([self, handle = sidecar_, end = snapshot_offset_] { self->punch_log(handle, end); });
     }
-    end_commit(outcome.status(), deferred);
+    end_commit(outcome.status, deferred);
   }
   run(deferred);
 }
@@ -364,10 +367,16 @@ void File::finish_commit(const Result<Appended>& outcome, bool sidecar_unknown) 
 void File::end_commit(const Status& status, Deferred& deferred) {
   const std::unique_ptr<Commit> commit = std::move(commit_);
   phase_ = Phase::kIdle;
-  if (commit->new_name_in != kNoHandle) context_.storage().close(commit->new_name_in);
   if (!status.is_ok()) {
     fail(status);
     discard_dirty(deferred);
+    if (commit->new_name_in != kNoHandle) context_.keep_new_name(key_, commit->new_name_in);
+  } else {
+    if (commit->new_name_in != kNoHandle) {
+      context_.storage().close(commit->new_name_in);
+      context_.forget_new_name(key_);
+    }
+    if (!modified_) promised_ = false;
   }
   while (ControlRequest* request = commit->requests) {
     commit->requests = request->next;
@@ -413,6 +422,11 @@ void File::punch_dead(const std::vector<DeadSlot>& dead) {
   MutexLock lock(mutex_);
   for (const DeadSlot& slot : punched)
     if (slot.objects == objects_) slots_[slot.member].release(slot.slot);
+}
+
+void File::promise() {
+  MutexLock lock(mutex_);
+  promised_ |= error_.is_ok() && (modified_ || commit_ != nullptr) && !is_unfinished(false);
 }
 
 }  // namespace fpfs

@@ -18,6 +18,7 @@
 namespace fpfs {
 
 struct CachedChunk;
+class File;
 
 struct MemberCounters {
   std::atomic<uint64_t> bytes_read{0}, bytes_written{0};
@@ -59,6 +60,10 @@ class FileContext {
   std::unique_ptr<SpareObjects> spares;
   std::unique_ptr<std::byte[], void (*)(void*)> zeros{nullptr, std::free};  // kReadBytesMax zeros: what holes read as
   struct timespec opened_at {};  // when the array was opened: what was changed before is durable
+  // Entries of the indexes of all open files, and how many there may be: memory beside the pool. A file that would
+  // need more of them is not opened, and no chunk is added to one; see refuse_index().
+  std::atomic<uint64_t> index_entries{0};
+  uint64_t index_entries_max = UINT64_MAX;
   std::atomic<uint64_t> commits{0};
   std::atomic<unsigned> writes_in_flight{0};  // of all files
   // Transfers whose completion has not returned yet: until then one may hold the last reference to its file.
@@ -78,6 +83,17 @@ class FileContext {
       queues[member]->submit(io);
   }
 
+  // What who needs `entries` more than there may be gets. The log says so once in a while.
+  Status refuse_index(uint64_t entries);
+
+  // When content changes, which the tree's filesystem does not stamp itself. Its own stamps before are never later, its
+  // own stamps behind never earlier: both follow the coarse clock, and where the filesystem was finer (multigrain
+  // timestamps, Linux 6.13: what somebody has looked at since it last changed is stamped by the fine clock, and nothing
+  // is stamped earlier after that), the newest stamp that was seen counts.
+  struct timespec change_stamp() const;
+  // A change time that the tree's filesystem gave.
+  void note_stamp(const struct timespec& ctime);
+
   // Whether the tree answers. Asked before its state is changed: what was never begun leaves nothing unknown.
   Status check_names() const { return watch != nullptr ? watch->check(StallWatch::kTree) : Status::ok(); }
 
@@ -85,6 +101,14 @@ class FileContext {
   void count_tree_error() {
     const uint16_t member = array->superblock().metadata_member;
     if (member < stripes.member_count) counters[member].sync_errors.fetch_add(1, std::memory_order_relaxed);
+  }
+
+  // What a sidecar holds was read from its drive, and is wrong or cannot be read.
+  void count_tree_read_error(const Status& failure) {
+    const uint16_t member = array->superblock().metadata_member;
+    if (member >= stripes.member_count) return;
+    (failure.code() == StatusCode::kCorruption ? counters[member].checksum_errors : counters[member].read_errors)
+        .fetch_add(1, std::memory_order_relaxed);
   }
 
   void transfer_ended() { transfers.fetch_sub(1, std::memory_order_release); }
@@ -107,8 +131,8 @@ class FileContext {
   virtual void reclaim(std::vector<DoomedObjects> objects, Handle directory) = 0;
   // Runs a task that frees space: in the background, or by whoever needs the space first.
   virtual void post_free(Executor::Task task) = 0;
-  // Before a full drive is reported: frees everything that waits for it, and waits for what others are freeing. Not
-  // under locks; may block for the drives. False: there was nothing.
+  // Before a full drive is reported: frees everything that waits for it now, and waits for what others are freeing;
+  // what is removed from now on is not waited for. Not under locks; may block for the drives. False: there was nothing.
   virtual bool finish_frees() = 0;
   // Runs `call`; when that fails for lack of space while space is still being freed, once more behind that.
   template <typename Call>
@@ -126,8 +150,24 @@ class FileContext {
   virtual ChangeTime recall_change_time(uint64_t key) = 0;
   // A file failed: what it wrote and did not commit stays on the members until a recovery looks for it.
   virtual void note_failure() = 0;
+  // Content is lost although its close returned 0. `loss` names the file. The end of the array says so, and before that
+  // whoever takes it.
+  virtual void note_loss(uint64_t key, const Status& loss) = 0;
+  // What of a file was lost and nobody was told yet: the caller tells it, or it no longer matters. Ok: nothing.
+  virtual Status take_loss(uint64_t key) = 0;
+  // The name of a file whose commit failed may not be durable, and whoever saves to it again finds it there: the next
+  // commit syncs `directory` (owned by the callee from here on) as the failed one would have. Until then, or until the
+  // name is removed.
+  virtual void keep_new_name(uint64_t key, Handle directory) = 0;
+  virtual void forget_new_name(uint64_t key) = 0;
+  // A record was appended and not synced: the next sync of everything covers it. For what is said when that fails.
+  virtual void note_unsynced(const File& file) = 0;
+  virtual void note_synced(const File& file) = 0;
 
  private:
+  std::atomic<int64_t> newest_stamp_ns_{0};
+  std::atomic<int64_t> index_refused_at_{0};  // seconds of Environment::now() when that was logged
+
   static const Status& status_of(const Status& status) { return status; }
   template <typename T>
   static Status status_of(const Result<T>& result) {

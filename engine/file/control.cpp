@@ -2,7 +2,9 @@
 // progress; writes that arrive behind one wait for it.
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
+#include "engine/base/log.h"
 #include "engine/file/file.h"
 
 namespace fpfs {
@@ -103,6 +105,17 @@ bool File::run_commit_request(Deferred& deferred) {
   const bool lazy = controls_head_->lazy;
   Status failure = error_;
   if (failure.is_ok() && works) failure = context_.array_failure();
+  if (!failure.is_ok() && error_.is_ok() && std::exchange(promised_, false)) {
+    log(LogLevel::kError, "{}: not committed: {}", path(), failure.message());
+    context_.note_loss(key_, failure.with_context(path()));
+  }
+  // fsync is told what was lost before, with this file open or another time.
+  const bool is_fsync = controls_head_->kind == ControlRequest::Kind::kCommit &&
+                        controls_head_->unfinished == ControlRequest::Unfinished::kCommitted;
+  if (is_fsync) {
+    const Status loss = context_.take_loss(key_);
+    if (failure.is_ok()) failure = loss;
+  }
   if (failure.is_ok() && controls_head_->killed && replaces_ && committed_size_ > 0) {
     if (commit_ != nullptr) return false;
     give_up_replacement(*pop_control(), deferred);
@@ -125,7 +138,8 @@ bool File::run_commit_request(Deferred& deferred) {
     commit_->requests = request;
     return true;
   }
-  ControlRequest* list = nullptr;
+  // With it those behind it that ask for the same: what a killed saver left is looked at by itself.
+  ControlRequest* list = pop_control();
   while (controls_head_ != nullptr && controls_head_->is_commit() && controls_head_->lazy == lazy &&
          !controls_head_->killed) {
     ControlRequest* request = pop_control();
@@ -148,6 +162,7 @@ void File::truncate_locked(uint64_t size, const Origin& origin, Deferred& deferr
     replaces_ = true;
     drop_chunks(0, UINT64_MAX, deferred);
     start_generation();
+    static_cast<void>(context_.take_loss(key_));  // what was lost is given up now
   } else if (size < size_) {
     const ChunkIndex boundary = context_.stripes.chunk_of(size);
     const uint32_t kept = context_.stripes.offset_in_chunk(size);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 #include "engine/base/log.h"
 #include "engine/index/sidecar_file.h"
@@ -83,6 +84,13 @@ Status File::load_image() {
   Result<FileImage> image =
       fold_sidecar(reader, context_.array->id(), context_.stripes.member_count, context_.stripes.chunk_size, &findings);
   if (!image.is_ok()) return image.status();
+  if (findings.torn_tail && !context_.array->may_be_torn(attributes)) return damaged_tail(image->end, findings);
+  if (image->sequence > kSequenceMax / 2)
+    return Status::error(StatusCode::kCorruption,
+                         fmt::format("sidecar record {}: nobody commits as often", image->sequence));
+  const uint64_t entries = image->extents.count();
+  if (entries > 0 && context_.index_entries.load() + entries > context_.index_entries_max)
+    return context_.refuse_index(entries).with_context(path());
   file_id_ = image->file_id;
   generation_ = image->generation;
   sequence_ = image->sequence;
@@ -90,16 +98,31 @@ Status File::load_image() {
   has_inline_ = image->is_inline;
   inline_data_ = std::move(image->inline_data);
   extents_ = std::move(image->extents);
+  extents_.count_in(context_.index_entries);
   log_end_ = image->end;
   snapshot_offset_ = image->snapshot_offset;
   live_bytes_ = image->live_bytes;
-  extents_.for_each(0, [this](ChunkIndex, const Extent& extent) FPFS_NO_THREAD_SAFETY_ANALYSIS {
-    if (!slots_[extent.member].is_taken(extent.slot)) slots_[extent.member].take(extent.slot);
-    return true;
-  });
+  FPFS_RETURN_IF_ERROR(take_slots());
   if (sequence_ > 0 && !has_inline_)
     objects_ = std::make_shared<ObjectSet>(context_.storage(), *context_.array, nullptr, file_id_, generation_, true);
   return Status::ok();
+}
+
+// Two chunks in one slot: at most one of them is right, and giving back the other's would free it. Where nothing is
+// changed, that one can be read.
+Status File::take_slots() {
+  Status contradiction;
+  extents_.for_each(0, [&](ChunkIndex chunk, const Extent& extent) FPFS_NO_THREAD_SAFETY_ANALYSIS {
+    SlotMap& slots = slots_[extent.member];
+    const bool is_taken = slots.is_taken(extent.slot);
+    if (!is_taken) slots.take(extent.slot);
+    if (is_taken && !context_.array->read_only())
+      contradiction = Status::error(StatusCode::kCorruption,
+                                    fmt::format("chunk {} is said to lie in slot {} of member {}, as another chunk",
+                                                chunk, extent.slot, extent.member));
+    return contradiction.is_ok();
+  });
+  return contradiction;
 }
 
 // --- after the lock -------------------------------------------------------------------------------------------------
@@ -241,7 +264,7 @@ MemberIndex File::member_of(ChunkIndex chunk) {
 
 // The content changed: there is something to commit.
 void File::mark_modified(const Origin& origin) {
-  mtime_ = change_time_.shown = changed_at_ = context_.environment->now();
+  mtime_ = change_time_.shown = changed_at_ = context_.change_stamp();
   if (!modified_) uncommitted_since_ = changed_at_;
   modified_ = true;
   ++change_;
@@ -254,6 +277,34 @@ void File::mark_modified(const Origin& origin) {
     unowned_change_ = change_;
   }
   keep_alive();
+}
+
+namespace {
+
+constexpr int64_t kNanoseconds = 1'000'000'000;
+
+int64_t nanoseconds(const struct timespec& time) {
+  return time.tv_sec * kNanoseconds + time.tv_nsec;
+}
+
+}  // namespace
+
+struct timespec FileContext::change_stamp() const {
+  constexpr int64_t kTickMax = kNanoseconds / 10;  // beyond it the clock was set back
+  const struct timespec coarse = environment->stamp();
+  const int64_t newest = newest_stamp_ns_.load();
+  const int64_t ahead = newest - nanoseconds(coarse);
+  if (ahead <= 0 || ahead > kTickMax) return coarse;
+  return {.tv_sec = newest / kNanoseconds, .tv_nsec = newest % kNanoseconds};
+}
+
+void FileContext::note_stamp(const struct timespec& ctime) {
+  const int64_t stamp = nanoseconds(ctime);
+  int64_t newest = newest_stamp_ns_.load();
+  if (stamp <= newest) return;
+  if (stamp > nanoseconds(environment->now())) return;  // the clock was set back since
+  while (!newest_stamp_ns_.compare_exchange_weak(newest, stamp))
+    if (newest >= stamp) return;
 }
 
 void File::keep_alive() {
@@ -272,6 +323,8 @@ void File::fail(const Status& status) {
         status.message());
     error_ = status;
     context_.note_failure();
+    if (promised_) context_.note_loss(key_, status.with_context(path()));
+    if (new_name_in_ != kNoHandle) context_.keep_new_name(key_, std::exchange(new_name_in_, kNoHandle));
   }
 }
 
@@ -405,6 +458,11 @@ void File::set_mtime(const struct timespec& mtime) {
   mtime_ = mtime;
 }
 
+void File::hold(HandleShares::Lease handles) {
+  MutexLock lock(mutex_);
+  if (handles_.count() == 0) std::swap(handles_, handles);
+}
+
 void File::name_moved_to(Handle directory) {
   MutexLock lock(mutex_);
   if (new_name_in_ != kNoHandle) context_.storage().close(new_name_in_);
@@ -417,6 +475,7 @@ void File::name_removed(Handle directory) {
   if (removed_from_ != kNoHandle) context_.storage().close(removed_from_);
   removed_from_ = directory;
   removed_ = true;
+  context_.forget_new_name(key_);
   drop_if_clean();
 }
 

@@ -35,6 +35,7 @@
 #include "engine/file/slot_map.h"
 #include "engine/file/writer.h"
 #include "engine/index/sidecar.h"
+#include "engine/io/handle_shares.h"
 
 namespace fpfs {
 
@@ -55,14 +56,17 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   bool begin_landing(Landing& landing);
   void cancel_landing(Landing& landing);
   // Reads one chunk from its drive, past the cache, and checks it. Needs one pool buffer. Holes pass. kCorruption or
-  // kIoError name member and object offset.
+  // kIoError name member and object offset. Of content that is kept in the sidecar, which is chunk 0, the sidecar is
+  // read and checked, past the page cache.
   void verify_chunk(ChunkIndex chunk, std::function<void(const Status&)> done);
+  // The first chunk from `first` on that verify_chunk() reads; nothing when there is none.
+  std::optional<ChunkIndex> next_stored(ChunkIndex first) const;
 
   // fallocate(2): room for what is still to be written in the range, kept from all other writers until it is written,
   // cut off or punched, or nobody has the file open any more. What is stored already has none: it is never overwritten
-  // in place. kNoSpace: not all of it, and so nothing; `in_flight` is set when that may change by itself. Looks at the
-  // drives (a system call for each).
-  Status reserve(uint64_t offset, uint64_t length, bool& in_flight);
+  // in place. kNoSpace: not all of it, and so nothing; `in_flight` is set when that may change by itself, by what was
+  // on its way when `sent` was noted (empty: now, and it is noted). Looks at the drives (a system call for each).
+  Status reserve(uint64_t offset, uint64_t length, Room::Sent& sent, bool& in_flight);
 
   // --- who writes: see writer.h. A Writer is detached before it is destroyed ----------------------------------------
   void attach(Writer& writer);
@@ -76,10 +80,11 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   void closed_by_writer(const Origin& closer = {});
   // Uncommitted changes took the place of committed content as a whole.
   bool is_replacing() const;
-  // Somebody is in the middle of writing.
-  bool has_unfinished() const;
   // Commits a trickle that is due. True: there is something that may become due later.
   bool commit_trickle();
+  // Whoever wrote what is not committed yet hears of no failure any more: when there is one, that is a loss
+  // (FileContext::note_loss).
+  void promise();
 
   // --- state -------------------------------------------------------------------------------------------------------
   uint64_t key() const { return key_; }  // inode number of the sidecar
@@ -114,10 +119,11 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   Status make_writable(Handle sidecar);  // takes ownership; for a file first opened read-only
   bool is_writable() const;
   void set_mtime(const struct timespec& mtime);
-  void name_moved_to(Handle directory);  // takes ownership; rename of a file whose name is not durable yet
-  void name_removed(Handle directory);   // takes ownership; the last name went: free the objects after the last use
-  void set_unnamed();                    // made without a name (O_TMPFILE): goes with its last user, unless linked
-  void name_given(Handle directory);     // takes ownership; a file made without a name was linked
+  void hold(HandleShares::Lease handles);  // what it holds is counted there until it goes; the first one counts
+  void name_moved_to(Handle directory);    // takes ownership; rename of a file whose name is not durable yet
+  void name_removed(Handle directory);     // takes ownership; the last name went: free the objects after the last use
+  void set_unnamed();                      // made without a name (O_TMPFILE): goes with its last user, unless linked
+  void name_given(Handle directory);       // takes ownership; a file made without a name was linked
   // Flushes dirty chunks because the pool is short of buffers.
   void flush_for_pressure();
   // A member, or the tree, hangs: whatever waits for it gets `failure` now. May be called again and again.
@@ -180,6 +186,7 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
 
   File(FileContext& context, Handle sidecar, bool writable, Handle new_name_in, uint64_t key);
   Status load_image() FPFS_REQUIRES(mutex_);
+  Status take_slots() FPFS_REQUIRES(mutex_);
   void run(Deferred& deferred);
 
   // write_path.cpp
@@ -195,9 +202,10 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   void mark_modified(const Origin& origin) FPFS_REQUIRES(mutex_);
   void unlink_dirty(CachedChunk& chunk) FPFS_REQUIRES(mutex_);
   MemberIndex member_of(ChunkIndex chunk) FPFS_REQUIRES(mutex_);
+  void refuse_new_chunks(WriteRequest& request);
   void write_if_room(WriteRequest& request, bool may_free);
-  // `in_flight` is set when that may change by itself.
-  bool has_room(const WriteRequest& request, bool& in_flight);
+  // `in_flight` is set when that may change by itself, by what was on its way when the write came.
+  bool has_room(WriteRequest& request, bool& in_flight);
   // reserve.cpp
   void reserve_chunks(ChunkIndex first, ChunkIndex stop, ChunkRanges& added, std::vector<bool>& touched)
       FPFS_REQUIRES(mutex_);
@@ -225,7 +233,7 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   void begin_load(CachedChunk& chunk, const Extent& extent, Deferred& deferred) FPFS_REQUIRES(mutex_);
   void load_inline(CachedChunk& chunk) FPFS_REQUIRES(mutex_);
   static Status prepare_load(IoRequest& io);
-  static Status open_for_load(ObjectSet& objects, MemberIndex member, IoRequest& io);
+  static Status open_for_load(ObjectSet& objects, MemberIndex member, HandleCache::Pin& object, IoRequest& io);
   static void complete_load(IoRequest& io, const Status& status);
   static void end_load(CachedChunk& chunk, const IoRequest& io, const Status& status);
   void finish_load(CachedChunk& chunk, const Status& status);
@@ -238,6 +246,8 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   struct Verification;
   static void start_verification(Verification& job);
   static void end_verification(IoRequest& io, const Status& status);
+  static void verify_inline(Verification& job);
+  Status read_sidecar_again(uint64_t& sequence);
   static void conclude(std::unique_ptr<Verification> job, const Status& status);
   void forget(Verification& job) FPFS_REQUIRES(mutex_);
   std::vector<std::function<void(const Status&)>> give_up_verifications(StallWatch::Domain domain)
@@ -301,14 +311,26 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   bool has_slack() const FPFS_REQUIRES(mutex_);
   void post_object_syncs();
   void object_sync_done(const Status& status);
+  // What became of the log.
   struct Appended {
-    uint64_t record_offset = 0, end = 0;
+    Appended(uint64_t new_record_offset, uint64_t new_end) : record_offset(new_record_offset), end(new_end) {}
+    // A failure, of which nothing else is known. So it is unless it is said otherwise.
+    Appended(Status failure) : status(std::move(failure)), log_is_known(false) {}  // NOLINT: implicit by design
+    // A failure that left the log as it was, durably.
+    static Appended nothing(const Status& failure) {
+      Appended appended(failure);
+      appended.log_is_known = true;
+      return appended;
+    }
+    Status status;
+    bool log_is_known = true;
+    uint64_t record_offset = 0, end = 0;  // when ok
   };
-  Result<Appended> append_record();
+  Appended append_record();
   Status settle_log(Handle sidecar, uint64_t log_end, bool is_unsynced, const struct stat& attributes);
   Status cut_log(Handle sidecar, uint64_t log_end);
   Status keep_times(Handle sidecar, const struct timespec& change_before);
-  void finish_commit(const Result<Appended>& outcome, bool sidecar_unknown);
+  void finish_commit(const Appended& outcome);
   void end_commit(const Status& status, Deferred& deferred) FPFS_REQUIRES(mutex_);
   void punch_dead(const std::vector<DeadSlot>& dead);
   void punch_log(Handle sidecar, uint64_t end);
@@ -350,6 +372,7 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   std::vector<CachedChunk*> detached_in_transfer_ FPFS_GUARDED_BY(mutex_);
   Verification* verifications_ FPFS_GUARDED_BY(mutex_) = nullptr;  // under way
   Status error_ FPFS_GUARDED_BY(mutex_);
+  bool promised_ FPFS_GUARDED_BY(mutex_) = false;  // see promise()
 
   // Changes are numbered; a commit covers all up to one. Those that came by mappings are nobody's.
   uint64_t change_ FPFS_GUARDED_BY(mutex_) = 0;
@@ -385,6 +408,8 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
 
   Phase phase_ FPFS_GUARDED_BY(mutex_) = Phase::kIdle;
   std::unique_ptr<Commit> commit_;  // set and cleared under mutex_; its fields belong to the phase's thread
+
+  HandleShares::Lease handles_ FPFS_GUARDED_BY(mutex_);
 
   // The sidecar's log.
   uint64_t sequence_ FPFS_GUARDED_BY(mutex_) = 0;  // of the last record on the drive

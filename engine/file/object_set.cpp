@@ -32,6 +32,10 @@ Status as_fault(const Status& status) {
       return Status::error(StatusCode::kIoError, status.message());
   }
 }
+
+bool lacks_descriptors(const Status& status) {
+  return status.errno_value() == EMFILE || status.errno_value() == ENFILE;
+}
 }  // namespace
 
 ObjectSet::ObjectSet(Storage& storage, Array& array, SpareObjects* spares, FileId file, Generation generation,
@@ -43,50 +47,79 @@ ObjectSet::ObjectSet(Storage& storage, Array& array, SpareObjects* spares, FileI
       generation_(generation),
       may_exist_(may_exist),
       recorded_(may_exist),
-      objects_(std::make_unique<Object[]>(array.member_count())) {}
-
-ObjectSet::~ObjectSet() {
-  for (MemberIndex m = 0; m < array_.member_count(); ++m)
-    if (objects_[m].handle.load() != kNoHandle) storage_.close(objects_[m].handle.load());
+      objects_(std::make_unique<Object[]>(array.member_count())) {
+  for (MemberIndex m = 0; m < array_.member_count(); ++m) objects_[m].storage = &storage;
 }
 
-Result<Handle> ObjectSet::open_for_transfer(MemberIndex member, Use use) {
+ObjectSet::~ObjectSet() {
+  for (MemberIndex m = 0; m < array_.member_count(); ++m) array_.handles(m).remove(objects_[m]);
+}
+
+// A failure stays with the object: whoever syncs it gets it, and nobody else is told.
+void ObjectSet::Object::before_close(Handle handle) {
+  if (!unsynced.load()) return;
+  const Status status = storage->fdatasync(handle);
+  if (status.is_ok()) return unsynced.store(false);
+  MutexLock lock(mutex);
+  if (sync_failure.is_ok()) sync_failure = status;
+}
+
+Result<HandleCache::Pin> ObjectSet::open_for_transfer(MemberIndex member, Use use) {
+  HandleCache& handles = array_.handles(member);
+  Object& object = objects_[member];
+  if (HandleCache::Pin pin = handles.find(object); pin.is_set()) return pin;
+  Result<Handle> opened = open(member, use);
+  // Every other handle that can be opened again is worth less than this call.
+  if (lacks_descriptors(opened.status()) && handles.make_room()) opened = open(member, use);
+  if (!opened.is_ok()) return as_fault(opened.status());
+  object.exists.store(true, std::memory_order_release);
+  return handles.insert(object, *opened);
+}
+
+Result<HandleCache::Pin> ObjectSet::open_again(MemberIndex member) {
+  FPFS_CHECK(objects_[member].exists.load(), "an object that was used has been opened");
+  return open_for_transfer(member, Use::kRead);
+}
+
+Result<Handle> ObjectSet::open(MemberIndex member, Use use) {
   const bool for_write = use != Use::kRead;
   Object& object = objects_[member];
-  Handle handle = object.handle.load(std::memory_order_acquire);
-  if (handle != kNoHandle) return handle;
-  const Result<Handle> opened = array_.object_directory(member, file_);
-  if (!opened.is_ok()) return as_fault(opened.status());
-  const Handle directory = *opened;
+  FPFS_ASSIGN_OR_RETURN(const HandleCache::Pin directory, array_.object_directory(member, file_));
   const std::string name = Array::object_name(file_, generation_);
   const int flags = array_.object_flags(member) | (array_.read_only() ? O_RDONLY : O_RDWR);
-  if (may_exist_ || !for_write) {
-    Result<Handle> existing = storage_.open_at(directory, name, flags);
-    // A filesystem that has turned read-only still gives what it holds.
-    const bool only_readable = !for_write && !existing.is_ok() && existing.status().errno_value() == EROFS;
-    if (only_readable) existing = storage_.open_at(directory, name, array_.object_flags(member) | O_RDONLY);
-    if (existing.is_ok()) {
-      const Result<struct stat> attributes = storage_.fstat(*existing);
-      Status usable = attributes.status();
-      if (attributes.is_ok() && !S_ISREG(attributes->st_mode))
-        usable = Status::error(StatusCode::kIoError, storage_.describe(*existing) + " is not a regular file");
-      if (!usable.is_ok()) {
-        storage_.close(*existing);
-        return usable;
-      }
-      // As if nothing were allocated, so that a write that comes later is refused by preallocate().
-      object.allocated_end.store(only_readable ? 0 : static_cast<uint64_t>(attributes->st_size));
-      object.handle.store(*existing, std::memory_order_release);
-      return *existing;
-    }
-    if (existing.status().code() != StatusCode::kNotFound || !for_write) return as_fault(existing.status());
+  const bool exists = object.exists.load(std::memory_order_acquire);
+  if (exists || may_exist_ || !for_write) {
+    Result<Handle> existing = open_existing(member, directory.get(), name, flags, for_write);
+    if (existing.is_ok() || exists || !for_write || existing.status().code() != StatusCode::kNotFound) return existing;
   }
-  const Result<Handle> made = make(member, directory, name, flags, use);
-  if (!made.is_ok()) return as_fault(made.status());
+  FPFS_ASSIGN_OR_RETURN(const Handle made, make(member, directory.get(), name, flags, use));
   object.name_is_new.store(true);
-  object.touched.store(true);
-  object.handle.store(*made, std::memory_order_release);
-  return *made;
+  touch(member);
+  return made;
+}
+
+Result<Handle> ObjectSet::open_existing(MemberIndex member, Handle directory, const std::string& name, int flags,
+                                        bool for_write) {
+  Object& object = objects_[member];
+  Result<Handle> existing = storage_.open_at(directory, name, flags);
+  // A filesystem that has turned read-only still gives what it holds.
+  const bool only_readable = !for_write && !existing.is_ok() && existing.status().errno_value() == EROFS;
+  if (only_readable) existing = storage_.open_at(directory, name, array_.object_flags(member) | O_RDONLY);
+  if (!existing.is_ok()) return existing;
+  const Result<struct stat> attributes = storage_.fstat(*existing);
+  Status usable = attributes.status();
+  if (attributes.is_ok() && !S_ISREG(attributes->st_mode))
+    usable = Status::error(StatusCode::kIoError, storage_.describe(*existing) + " is not a regular file");
+  if (!usable.is_ok()) {
+    storage_.close(*existing);
+    return usable;
+  }
+  // As if nothing were allocated, so that a write that comes later is refused by preallocate().
+  if (only_readable)
+    object.allocated_end.store(0);
+  else if (!object.exists.load())
+    object.allocated_end.store(static_cast<uint64_t>(attributes->st_size));
+  return existing;
 }
 
 // An object that is found under this name was never named by a commit: it is what a crash left.
@@ -105,18 +138,18 @@ Result<Handle> ObjectSet::make(MemberIndex member, Handle directory, const std::
   return created;
 }
 
-Status ObjectSet::preallocate(MemberIndex member, uint64_t begin, uint64_t end, uint64_t ahead_max) {
+Status ObjectSet::preallocate(MemberIndex member, Handle handle, uint64_t begin, uint64_t end, uint64_t ahead_max) {
   Object& object = objects_[member];
-  object.touched.store(true, std::memory_order_release);
+  touch(member);
   const uint64_t have = object.allocated_end.load(std::memory_order_relaxed);
   if (end <= have) return Status::ok();
   const uint64_t from = std::max(begin, have);
   const uint64_t ahead = round_down(std::min(ahead_max, std::clamp(have, kAheadMin, kAheadMax)), kIoAlignment);
   uint64_t want = std::max(end, from + ahead);
-  Status status = storage_.fallocate(object.handle.load(), 0, from, want - from);
+  Status status = storage_.fallocate(handle, 0, from, want - from);
   if (status.code() == StatusCode::kNoSpace && want > end) {
     want = end;
-    status = storage_.fallocate(object.handle.load(), 0, from, want - from);
+    status = storage_.fallocate(handle, 0, from, want - from);
   }
   if (status.errno_value() == EBADF) return Status::from_errno(EROFS, "write to an object of a read-only filesystem");
   // A filesystem without fallocate: the writes extend the file themselves, only slower.
@@ -129,33 +162,47 @@ Status ObjectSet::preallocate(MemberIndex member, uint64_t begin, uint64_t end, 
 Status ObjectSet::trim(MemberIndex member, uint64_t end) {
   Object& object = objects_[member];
   object.allocated_ahead.store(false, std::memory_order_relaxed);
-  if (object.handle.load() == kNoHandle || object.allocated_end.load() <= end) return Status::ok();
-  FPFS_RETURN_IF_ERROR(storage_.ftruncate(object.handle.load(), end));
+  if (object.allocated_end.load() <= end) return Status::ok();
+  FPFS_ASSIGN_OR_RETURN(const HandleCache::Pin handle, open_again(member));
+  touch(member);
+  FPFS_RETURN_IF_ERROR(storage_.ftruncate(handle.get(), end));
   object.allocated_end.store(end);
-  object.touched.store(true);
   return Status::ok();
 }
 
 Status ObjectSet::sync(MemberIndex member) {
   Object& object = objects_[member];
-  FPFS_RETURN_IF_ERROR(storage_.fdatasync(object.handle.load()));
+  FPFS_ASSIGN_OR_RETURN(const HandleCache::Pin handle, open_again(member));
+  object.unsynced.store(false);
+  FPFS_RETURN_IF_ERROR(storage_.fdatasync(handle.get()));
+  {
+    MutexLock lock(object.mutex);
+    FPFS_RETURN_IF_ERROR(object.sync_failure);
+  }
   if (object.name_is_new.load()) {
-    FPFS_ASSIGN_OR_RETURN(const Handle directory, array_.object_directory(member, file_));
-    FPFS_RETURN_IF_ERROR(storage_.fsync(directory));
+    FPFS_ASSIGN_OR_RETURN(const HandleCache::Pin directory, array_.object_directory(member, file_));
+    FPFS_RETURN_IF_ERROR(storage_.fsync(directory.get()));
     object.name_is_new.store(false);
   }
   return array_.check_running(member);
 }
 
 Status ObjectSet::punch(MemberIndex member, uint64_t offset, uint64_t length) {
-  constexpr int kPunch = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
-  const Handle handle = objects_[member].handle.load(std::memory_order_acquire);
-  if (handle != kNoHandle) return storage_.fallocate(handle, kPunch, offset, length);
-  // Not used since the file was opened. A handle of our own: the shared one is made by the member's queue thread.
-  FPFS_ASSIGN_OR_RETURN(const Handle directory, array_.object_directory(member, file_));
-  Result<Handle> opened = storage_.open_at(directory, Array::object_name(file_, generation_), O_RDWR);
+  const auto punch_in = [&](Handle object) -> Status {
+    // Nothing lies behind its end, where damage may place a chunk and a filesystem refuses to punch.
+    FPFS_ASSIGN_OR_RETURN(const struct stat attributes, storage_.fstat(object));
+    const auto size = static_cast<uint64_t>(attributes.st_size);
+    if (offset >= size) return Status::ok();
+    return storage_.fallocate(object, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset,
+                              std::min(length, size - offset));
+  };
+  const HandleCache::Pin handle = array_.handles(member).find(objects_[member]);
+  if (handle.is_set()) return punch_in(handle.get());
+  // A handle of our own: the shared one is made by the member's queue thread.
+  FPFS_ASSIGN_OR_RETURN(const HandleCache::Pin directory, array_.object_directory(member, file_));
+  Result<Handle> opened = storage_.open_at(directory.get(), Array::object_name(file_, generation_), O_RDWR);
   if (!opened.is_ok()) return opened.status().code() == StatusCode::kNotFound ? Status::ok() : opened.status();
-  const Status status = storage_.fallocate(*opened, kPunch, offset, length);
+  const Status status = punch_in(*opened);
   storage_.close(*opened);
   return status;
 }

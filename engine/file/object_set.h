@@ -1,5 +1,9 @@
 // ObjectSet: the objects of one generation of one file, at most one per member, opened when first used.
 //
+// Their handles are kept in the members' caches (Array::handles()): one that nobody uses may be closed to make room for
+// another, and is opened again by the object's name. What is not synced by then is synced before, so that what a sync
+// has to report is not lost with the handle; sync() tells it.
+//
 // Thread safety: open_for_transfer() and preallocate() of a member run only on that member's queue thread (inside
 // IoRequest::prepare); trim() only while the file has no write in flight; sync() and the rest from any thread.
 #pragma once
@@ -33,13 +37,13 @@ class ObjectSet {
     kWrite,   // makes the object when there is none
     kStream,  // the same, and much may follow: a spare object is taken for it when there is one
   };
-  // The object's handle, opened when this is the first use. kNotFound: no such object to read.
-  Result<Handle> open_for_transfer(MemberIndex member, Use use);
-  // Makes sure that bytes [begin, end) of the object are allocated and within its size, so that a direct write there
-  // does not extend the file (which would make io_submit synchronous on ext4 and XFS). When more will follow, space is
-  // allocated ahead in growing steps of at most `ahead_max` bytes. What lies before `begin` is left as it is: a sparse
-  // file's gap stays a hole.
-  Status preallocate(MemberIndex member, uint64_t begin, uint64_t end, uint64_t ahead_max);
+  // The object's handle, pinned; opened when this is the first use. kNotFound: no such object to read.
+  Result<HandleCache::Pin> open_for_transfer(MemberIndex member, Use use);
+  // Makes sure that bytes [begin, end) of the object, open as `handle`, are allocated and within its size, so that a
+  // direct write there does not extend the file (which would make io_submit synchronous on ext4 and XFS). When more
+  // will follow, space is allocated ahead in growing steps of at most `ahead_max` bytes. What lies before `begin` is
+  // left as it is: a sparse file's gap stays a hole.
+  Status preallocate(MemberIndex member, Handle handle, uint64_t begin, uint64_t end, uint64_t ahead_max);
   // Something was allocated ahead since the last trim(): free slots may hold space.
   bool is_allocated_ahead(MemberIndex member) const {
     return objects_[member].allocated_ahead.load(std::memory_order_relaxed);
@@ -56,7 +60,10 @@ class ObjectSet {
   Status punch(MemberIndex member, uint64_t offset, uint64_t length);
   // A write completed. Said at its completion: one that is still on the drive is not covered by a sync that clears the
   // mark meanwhile.
-  void touch(MemberIndex member) { objects_[member].touched.store(true, std::memory_order_release); }
+  void touch(MemberIndex member) {
+    objects_[member].unsynced.store(true, std::memory_order_release);
+    objects_[member].touched.store(true, std::memory_order_release);
+  }
   // Written since the last clear.
   bool is_touched(MemberIndex member) const { return objects_[member].touched.load(std::memory_order_acquire); }
   // A commit recorded this generation, or may have: its objects must stay until another commit or the removal of the
@@ -67,9 +74,21 @@ class ObjectSet {
 
  private:
   Result<Handle> make(MemberIndex member, Handle directory, const std::string& name, int flags, Use use);
+  Result<Handle> open(MemberIndex member, Use use);
+  Result<Handle> open_existing(MemberIndex member, Handle directory, const std::string& name, int flags,
+                               bool for_write);
+  // A handle of an object that was used before.
+  Result<HandleCache::Pin> open_again(MemberIndex member);
 
-  struct Object {
-    std::atomic<Handle> handle{kNoHandle};
+  struct Object : HandleCache::Slot {
+    void before_close(Handle handle) override;
+    bool is_slow_to_close() const override { return unsynced.load(std::memory_order_relaxed); }
+
+    Storage* storage = nullptr;
+    std::atomic<bool> exists{false};    // it was opened, or made, once
+    std::atomic<bool> unsynced{false};  // changed since the last sync began
+    Mutex mutex;
+    Status sync_failure FPFS_GUARDED_BY(mutex);  // of a handle that was closed
     std::atomic<bool> touched{false};
     std::atomic<bool> name_is_new{false};
     std::atomic<bool> allocated_ahead{false};

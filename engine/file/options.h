@@ -18,6 +18,9 @@ struct StoreOptions {
   Durable durable = Durable::kClose;
   // Bytes of the buffer pool. At least BufferPool::kBuffersMin chunks and 2 * kRequestBytesMax per member.
   uint64_t buffer_memory = 256 * kMiB;
+  // Chunks that the indexes of all open files may have; 0: what fits a part of memory as large as the pool, at least
+  // 256 MiB (FileContext::index_entries_max).
+  uint64_t index_chunks = 0;
   // Transfers in flight per member, 1 .. 1024. 16 MiB in flight saturate any NVMe drive at the default chunk size.
   unsigned queue_depth = 16;
   // Chunks read ahead of a sequential reader, over all members; 0: chosen from the member count. At most 1024.
@@ -38,6 +41,9 @@ struct StoreOptions {
   // commit, and when nothing was written for so long. 0: not.
   unsigned commit_interval_ms = 30'000;
   unsigned commit_idle_ms = 5'000;
+  // Handles that users of the store may make it hold: with their open files, and with the nodes that they look up
+  // (Store::shares()). Not counted in there: what the store needs besides, and ArrayOptions::handles_kept.
+  size_t shared_handles = 1024 * 1024;
   // A member that does not answer for this long is given up on until it does (engine/io/stall_watch.h). 0: never.
   // Well above the 30 s that kernels give an NVMe command before they reset the drive, so that resets are survived.
   unsigned io_timeout_ms = 120'000;

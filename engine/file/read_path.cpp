@@ -247,17 +247,18 @@ void File::begin_load(CachedChunk& chunk, const Extent& extent, Deferred& deferr
 // On the member's thread.
 Status File::prepare_load(IoRequest& io) {
   CachedChunk& chunk = *static_cast<CachedChunk*>(io.owner);
-  return open_for_load(*chunk.objects, chunk.target.member, io);
+  return open_for_load(*chunk.objects, chunk.target.member, chunk.object, io);
 }
 
 // An object that a record names and that is not there is damage (EIO), whatever open(2) calls it.
-Status File::open_for_load(ObjectSet& objects, MemberIndex member, IoRequest& io) {
-  const Result<Handle> handle = objects.open_for_transfer(member, ObjectSet::Use::kRead);
-  if (handle.is_ok()) {
-    io.handle = *handle;
+Status File::open_for_load(ObjectSet& objects, MemberIndex member, HandleCache::Pin& object, IoRequest& io) {
+  Result<HandleCache::Pin> opened = objects.open_for_transfer(member, ObjectSet::Use::kRead);
+  if (opened.is_ok()) {
+    object = std::move(*opened);
+    io.handle = object.get();
     return Status::ok();
   }
-  if (handle.status().code() != StatusCode::kNotFound) return handle.status();
+  if (opened.status().code() != StatusCode::kNotFound) return opened.status();
   return Status::error(StatusCode::kCorruption, "the object is missing");
 }
 
@@ -272,6 +273,7 @@ void File::complete_load(IoRequest& io, const Status& status) {
 void File::end_load(CachedChunk& chunk, const IoRequest& io, const Status& status) {
   const std::shared_ptr<File> file = std::move(chunk.keep);
   const std::shared_ptr<ObjectSet> objects = std::move(chunk.objects);
+  const HandleCache::Pin object = std::move(chunk.object);
   Status outcome = status;
   if (outcome.is_ok()) outcome = check_loaded(file->context_, *objects, chunk.index, chunk.target, io);
   count_load(file->context_.counters[chunk.target.member], io, outcome);

@@ -11,6 +11,7 @@
 #include "engine/base/status.h"
 #include "engine/base/units.h"
 #include "engine/file/landing.h"
+#include "engine/file/room.h"
 #include "engine/file/writer.h"
 #include "engine/io/buffer_pool.h"
 
@@ -74,6 +75,7 @@ struct WriteRequest {
   bool active = false;
   Status refusal;  // not ok: there is no room for it
   unsigned looks_for_room = 0;
+  Room::Sent sent_before;  // when it did not fit at first
 };
 
 // fsync and close; truncate; hole punching.

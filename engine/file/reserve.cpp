@@ -21,7 +21,7 @@ void for_each_member(const StripeMap& stripes, ChunkIndex first, ChunkIndex stop
 }
 }  // namespace
 
-Status File::reserve(uint64_t offset, uint64_t length, bool& in_flight) {
+Status File::reserve(uint64_t offset, uint64_t length, Room::Sent& sent, bool& in_flight) {
   in_flight = false;
   const uint64_t end = offset + length;
   const Status no_room = Status::error(StatusCode::kNoSpace, "the drives have no room for this range");
@@ -53,7 +53,8 @@ Status File::reserve(uint64_t offset, uint64_t length, bool& in_flight) {
   // Counted first, so that of two who want the last room not both get it.
   for (MemberIndex m = 0; m < touched.size(); ++m) {
     if (!touched[m] || context_.room->fits(m, 0)) continue;
-    in_flight = context_.room->is_in_flight(m);
+    if (sent.empty()) sent = context_.room->sent();
+    in_flight = context_.room->is_in_flight(m, sent);
     MutexLock lock(mutex_);
     added.remove(0, UINT64_MAX,
                  [this](ChunkIndex first, ChunkIndex stop) FPFS_NO_THREAD_SAFETY_ANALYSIS { unreserve(first, stop); });

@@ -9,6 +9,7 @@ namespace fpfs {
 namespace {
 constexpr uint64_t kKeptMax = 2 * kMiB;
 constexpr uint64_t kKeptShare = 64;   // of a small drive no more than one part in so many
+constexpr uint64_t kNamesShare = 4;   // of kept(): what making the file may take before its content is asked for
 constexpr uint64_t kAheadShare = 16;  // of what is free, for one stream
 }  // namespace
 
@@ -43,8 +44,13 @@ bool Room::fits(Device& device, uint64_t bytes) {
   look(device);
   // Nothing else looks at the names' drive: it would count as scarce for ever.
   if (Device& tree = devices_.back(); tree.scarce.load()) look(tree);
-  const uint64_t taken = device.unstored.load() + device.in_flight.load() + device.reserved.load();
-  return device.available.load() >= device.kept.load() + taken + bytes;
+  return device.available.load() >= device.kept.load() + device.taken() + bytes;
+}
+
+Room::Sent Room::sent() const {
+  Sent sent;
+  for (const size_t device : device_by_member_) sent.push_back(devices_[device].sent.load());
+  return sent;
 }
 
 uint64_t Room::ahead_max(MemberIndex member) const {
@@ -56,16 +62,15 @@ uint64_t Room::ahead_max(MemberIndex member) const {
 bool Room::may_hold_spare(MemberIndex member, uint64_t bytes) {
   Device& device = device_of(member);
   look(device);
-  const uint64_t taken = device.unstored.load() + device.in_flight.load() + device.reserved.load();
   const uint64_t spare = device.spare.load() + bytes;
-  return device.available.load() >= device.kept.load() + pool_bytes_ + taken + spare;
+  return device.available.load() >= device.kept.load() + pool_bytes_ + device.taken() + spare;
 }
 
 std::map<uint64_t, Array::SpaceChange> Room::changes() const {
   std::map<uint64_t, Array::SpaceChange> result;
   for (size_t i = 0; i + 1 < devices_.size(); ++i)
     if (const Device& device = devices_[i]; device_by_member_[i] == i)
-      result[device.number] = {device.kept.load() + device.unstored.load() + device.reserved.load(),
+      result[device.number] = {device.kept.load() + device.kept.load() / kNamesShare + device.taken(),
                                device.spare.load()};
   return result;
 }

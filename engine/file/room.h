@@ -32,9 +32,15 @@ class Room {
   void remove_unstored(MemberIndex member, uint64_t bytes) { device_of(member).unstored.fetch_sub(bytes); }
 
   // The same for content on its way to a drive: it may have its space already, which is known when it has arrived.
-  void add_in_flight(MemberIndex member, uint64_t bytes) { device_of(member).in_flight.fetch_add(bytes); }
-  void remove_in_flight(MemberIndex member, uint64_t bytes) { device_of(member).in_flight.fetch_sub(bytes); }
-  bool is_in_flight(MemberIndex member) const { return device_of(member).in_flight.load() > 0; }
+  void add_in_flight(MemberIndex member, uint64_t bytes) { device_of(member).sent.fetch_add(bytes); }
+  void remove_in_flight(MemberIndex member, uint64_t bytes) { device_of(member).arrived.fetch_add(bytes); }
+  // How much was ever sent to each member. Who waits for what is in flight waits for that much to have arrived: as much
+  // as was on its way, whatever is sent after it.
+  using Sent = std::vector<uint64_t>;
+  Sent sent() const;
+  bool is_in_flight(MemberIndex member, const Sent& sent) const {
+    return device_of(member).arrived.load() < sent[member];
+  }
 
   // What fallocate set aside for content to come.
   void add_reserved(MemberIndex member, uint64_t bytes) { device_of(member).reserved.fetch_add(bytes); }
@@ -61,8 +67,13 @@ class Room {
   struct Device {
     Handle handle = kNoHandle;
     uint64_t number = 0;
-    std::atomic<uint64_t> kept{0}, available{UINT64_MAX}, unstored{0}, in_flight{0}, reserved{0}, spare{0};
+    std::atomic<uint64_t> kept{0}, available{UINT64_MAX}, unstored{0}, sent{0}, arrived{0}, reserved{0}, spare{0};
     std::atomic<bool> scarce{false};
+    // Spoken for, in memory or on its way.
+    uint64_t taken() const {
+      const uint64_t done = arrived.load();  // first: so the difference is never below 0
+      return unstored.load() + reserved.load() + (sent.load() - done);
+    }
   };
   Device& device_of(MemberIndex member) { return devices_[device_by_member_[member]]; }
   const Device& device_of(MemberIndex member) const { return devices_[device_by_member_[member]]; }

@@ -1,12 +1,14 @@
 // Which slots of one object are taken. A slot is taken from the moment a write is prepared for it until the commit that
 // makes it unreachable is durable, so nothing that a crash could bring back is ever overwritten.
 //
+// Kept as runs of taken slots: what it costs goes with the number of extents, whatever slot numbers a sidecar names.
+//
 // Thread safety: none; guarded by File::mutex_.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
-#include <vector>
+#include <iterator>
+#include <map>
 
 #include "engine/base/check.h"
 #include "engine/base/units.h"
@@ -25,46 +27,51 @@ class SlotMap {
     return slot;
   }
   void take(SlotIndex slot) {
-    if (slot / 64 >= words_.size()) words_.resize(std::max<size_t>(slot / 64 + 1, words_.size() * 2), 0);
     FPFS_CHECK(!is_taken(slot), "a slot is taken once");
-    words_[slot / 64] |= uint64_t{1} << (slot % 64);
-    end_ = std::max(end_, slot + 1);
+    const auto behind = runs_.upper_bound(slot);
+    const bool joins_behind = behind != runs_.end() && behind->first == slot + 1;
+    const SlotIndex stop = joins_behind ? behind->second : slot + 1;
+    if (behind != runs_.begin() && std::prev(behind)->second == slot)
+      std::prev(behind)->second = stop;
+    else
+      runs_.emplace_hint(behind, slot, stop);
+    if (joins_behind) runs_.erase(behind);
   }
   void release(SlotIndex slot) {
     FPFS_CHECK(is_taken(slot), "only a taken slot is released");
-    words_[slot / 64] &= ~(uint64_t{1} << (slot % 64));
-    hint_ = std::min(hint_, slot / 64);
-    while (end_ > 0 && !is_taken(end_ - 1)) --end_;
+    const auto run = std::prev(runs_.upper_bound(slot));
+    const SlotIndex stop = run->second;
+    if (slot + 1 < stop) runs_.emplace_hint(std::next(run), slot + 1, stop);
+    if (run->first == slot)
+      runs_.erase(run);
+    else
+      run->second = slot;
   }
   bool is_taken(SlotIndex slot) const {
-    return slot / 64 < words_.size() && (words_[slot / 64] >> (slot % 64) & 1) != 0;
+    const auto behind = runs_.upper_bound(slot);
+    return behind != runs_.begin() && slot < std::prev(behind)->second;
   }
   // The runs of free slots below end(): visit(first slot, count).
   template <typename Visit>
   void for_each_gap(Visit visit) const {
-    for (SlotIndex slot = 0; slot < end_;) {
-      SlotIndex stop = slot;
-      while (stop < end_ && !is_taken(stop)) ++stop;
-      if (stop > slot) visit(slot, stop - slot);
-      slot = stop + 1;
+    SlotIndex gap = 0;
+    for (const auto& [begin, stop] : runs_) {
+      if (begin > gap) visit(gap, begin - gap);
+      gap = stop;
     }
   }
   // One past the highest taken slot.
-  SlotIndex end() const { return end_; }
+  SlotIndex end() const { return runs_.empty() ? 0 : std::prev(runs_.end())->second; }
 
  private:
   // Streams of several writers and read-ahead distance stay well below this many chunks per member.
   static constexpr SlotIndex kNaturalGapMax = 1024;
 
-  SlotIndex lowest_free() {
-    while (hint_ < words_.size() && words_[hint_] == ~uint64_t{0}) ++hint_;
-    if (hint_ >= words_.size()) return hint_ * 64;
-    return hint_ * 64 + static_cast<SlotIndex>(__builtin_ctzll(~words_[hint_]));
+  SlotIndex lowest_free() const {
+    return runs_.empty() || runs_.begin()->first > 0 ? SlotIndex{0} : runs_.begin()->second;
   }
 
-  std::vector<uint64_t> words_;
-  SlotIndex end_ = 0;
-  uint64_t hint_ = 0;  // no word before it has a free slot
+  std::map<SlotIndex, SlotIndex> runs_;  // first slot: one past the last; runs do not touch
 };
 
 }  // namespace fpfs

@@ -21,10 +21,10 @@ SpareObjects::SpareObjects(FileContext& context) : context_(context), spares_(co
 
 bool SpareObjects::keep(MemberIndex member, const DoomedObjects& doomed) {
   if (!doomed.may_be_spare || !overwrites_in_place_[member]) return false;
-  const Result<Handle> directory = context_.array->object_directory(member, doomed.file);
+  const Result<HandleCache::Pin> directory = context_.array->object_directory(member, doomed.file);
   if (!directory.is_ok()) return false;
   const Result<struct stat> attributes =
-      context_.storage().stat_at(*directory, Array::object_name(doomed.file, doomed.generation));
+      context_.storage().stat_at(directory->get(), Array::object_name(doomed.file, doomed.generation));
   if (!attributes.is_ok() || !S_ISREG(attributes->st_mode)) return false;
   const auto length = static_cast<uint64_t>(attributes->st_size);
   const bool has_holes = static_cast<uint64_t>(attributes->st_blocks) * kStatBlock < length;
@@ -53,9 +53,9 @@ std::optional<SpareObjects::Taken> SpareObjects::take(MemberIndex member, Handle
   context_.room->remove_spare(member, length);
   Storage& storage = context_.storage();
   const std::string old_name = Array::object_name(objects.file, objects.generation);
-  const Result<Handle> old_directory = context_.array->object_directory(member, objects.file);
+  const Result<HandleCache::Pin> old_directory = context_.array->object_directory(member, objects.file);
   const Result<Handle> handle =
-      old_directory.is_ok() ? storage.open_at(*old_directory, old_name, flags) : old_directory.status();
+      old_directory.is_ok() ? storage.open_at(old_directory->get(), old_name, flags) : old_directory.status();
   Status status = handle.status();
   if (status.is_ok()) {
     const Result<struct stat> attributes = storage.fstat(*handle);
@@ -63,7 +63,7 @@ std::optional<SpareObjects::Taken> SpareObjects::take(MemberIndex member, Handle
     if (!attributes.is_ok() || static_cast<uint64_t>(attributes->st_size) != length)
       status = Status::error(StatusCode::kIoError, storage.describe(*handle) + " was changed from outside");
     else
-      status = storage.rename(*old_directory, old_name, directory, name, 0);
+      status = storage.rename(old_directory->get(), old_name, directory, name, 0);
     if (status.is_ok()) return Taken{*handle, length};
     storage.close(*handle);
   }

@@ -1,13 +1,19 @@
-// One chunk read into a buffer of its own, past the cache, and checked: what fpfs verify and scrub are made of.
+// One chunk read into a buffer of its own, past the cache, and checked: what fpfs verify and scrub are made of. Or,
+// when the content is in the sidecar, that.
+#include <fmt/format.h>
+
 #include "engine/file/file.h"
+#include "engine/index/sidecar_file.h"
 
 namespace fpfs {
 
 struct File::Verification {
   std::shared_ptr<File> file;
   std::shared_ptr<ObjectSet> objects;
+  HandleCache::Pin object;  // while it is read
   ChunkIndex chunk = 0;
-  Extent extent;
+  Extent extent;                  // there is none when the content is in the sidecar
+  StallWatch::Domain domain = 0;  // whose drive is waited for
   Buffer* buffer = nullptr;
   BufferPool::Waiter waiter;
   IoRequest io;
@@ -25,12 +31,14 @@ void File::verify_chunk(ChunkIndex chunk, std::function<void(const Status&)> don
   job->chunk = chunk;
   job->waiter.owner = job.get();
   job->waiter.ready = [](BufferPool::Waiter& waiter) { start_verification(*static_cast<Verification*>(waiter.owner)); };
-  bool is_hole = false;
+  bool is_hole = false, is_inline = false;
   {
     MutexLock lock(mutex_);
     job->extent = extents_.get(chunk);
     job->objects = objects_;
-    is_hole = !job->extent.exists();
+    is_inline = chunk == 0 && has_inline_ && sequence_ > 0;
+    is_hole = !job->extent.exists() && !is_inline;
+    job->domain = is_inline ? StallWatch::kTree : job->extent.member;
     if (!is_hole) {
       job->done = std::move(done);
       job->next = verifications_;
@@ -39,8 +47,72 @@ void File::verify_chunk(ChunkIndex chunk, std::function<void(const Status&)> don
     }
   }
   if (is_hole) return done(Status::ok());
-  start_verification(*job.release());
+  if (is_inline)
+    verify_inline(*job.release());
+  else
+    start_verification(*job.release());
 }
+
+std::optional<ChunkIndex> File::next_stored(ChunkIndex first) const {
+  MutexLock lock(mutex_);
+  if (first == 0 && has_inline_) return 0;
+  std::optional<ChunkIndex> next;
+  extents_.for_each(first, [&next](ChunkIndex chunk, const Extent&) {
+    next = chunk;
+    return false;
+  });
+  return next;
+}
+
+// --- content in the sidecar -----------------------------------------------------------------------------------------
+
+// Small, and nothing of it goes through the pool: read on the executor, which may wait for the drive.
+void File::verify_inline(Verification& job) {
+  {
+    MutexLock lock(job.file->mutex_);
+    job.submitted = true;
+  }
+  job.file->context_.post([&job] {
+    std::unique_ptr<Verification> self(&job);
+    const std::shared_ptr<File> file = self->file;
+    uint64_t sequence = 0;
+    Status outcome = file->read_sidecar_again(sequence);
+    if (outcome.is_ok()) return conclude(std::move(self), outcome);
+    {
+      MutexLock lock(file->mutex_);
+      if (self->given_up) return;
+      if (file->sequence_ == sequence) {
+        outcome = outcome.with_context(file->path());
+      } else {
+        // Committed meanwhile: the log that was read may have been compacted.
+        file->forget(*self);
+        outcome = Status::ok();
+      }
+    }
+    if (outcome.is_ok()) return file->verify_chunk(self->chunk, std::move(self->done));
+    file->context_.count_tree_read_error(outcome);
+    conclude(std::move(self), outcome);
+  });
+}
+
+// The last commit, as it is on the drive. `sequence`: which one that is.
+Status File::read_sidecar_again(uint64_t& sequence) {
+  std::unique_ptr<DirectSidecarReader> reader;
+  {
+    // The handle may be replaced by a writer's. Opening what is open already waits for no drive.
+    MutexLock lock(mutex_);
+    sequence = sequence_;
+    FPFS_ASSIGN_OR_RETURN(reader, DirectSidecarReader::open(context_.storage(), sidecar_, log_end_));
+  }
+  FPFS_ASSIGN_OR_RETURN(
+      const FileImage image,
+      fold_sidecar(*reader, context_.array->id(), context_.stripes.member_count, context_.stripes.chunk_size, nullptr));
+  if (image.sequence == sequence) return Status::ok();
+  return Status::error(StatusCode::kCorruption, fmt::format("the sidecar ends with record {}, record {} was committed",
+                                                            image.sequence, sequence));
+}
+
+// --- chunks ---------------------------------------------------------------------------------------------------------
 
 bool File::has_moved(ChunkIndex chunk, const Extent& extent) const {
   MutexLock lock(mutex_);
@@ -58,7 +130,7 @@ void File::start_verification(Verification& job) {
   job.io.owner = &job;
   job.io.prepare = [](IoRequest& io) {
     auto* self = static_cast<Verification*>(io.owner);
-    return open_for_load(*self->objects, self->extent.member, io);
+    return open_for_load(*self->objects, self->extent.member, self->object, io);
   };
   job.io.complete = [](IoRequest& io, const Status& status) {
     FileContext& shared = static_cast<Verification*>(io.owner)->file->context_;
@@ -74,6 +146,7 @@ void File::start_verification(Verification& job) {
 
 void File::end_verification(IoRequest& io, const Status& status) {
   std::unique_ptr<Verification> self(static_cast<Verification*>(io.owner));
+  self->object.reset();
   FileContext& context = self->file->context_;
   Status outcome = status;
   if (outcome.is_ok()) outcome = check_loaded(context, *self->objects, self->chunk, self->extent, io);
@@ -112,11 +185,12 @@ std::vector<std::function<void(const Status&)>> File::give_up_verifications(Stal
   std::vector<std::function<void(const Status&)>> answers;
   for (Verification* job = verifications_; job != nullptr;) {
     Verification* const next = job->next;
-    if (job->submitted && job->extent.member == domain) {
+    if (job->submitted && job->domain == domain) {
       job->given_up = true;
       forget(*job);
       answers.push_back(std::move(job->done));
-      context_.counters[job->extent.member].read_errors.fetch_add(1, std::memory_order_relaxed);
+      if (domain < context_.stripes.member_count)
+        context_.counters[domain].read_errors.fetch_add(1, std::memory_order_relaxed);
     }
     job = next;
   }

@@ -34,7 +34,9 @@ void File::write(WriteRequest& request) {
   }
   request.refusal = Status::ok();
   request.looks_for_room = 0;
-  if (context_.room->is_scarce())
+  request.sent_before.clear();
+  if (context_.index_entries.load(std::memory_order_relaxed) >= context_.index_entries_max) refuse_new_chunks(request);
+  if (context_.room->is_scarce() && request.refusal.is_ok())
     write_if_room(request, true);
   else
     continue_write(request);
@@ -138,10 +140,17 @@ File::Step File::write_some(WriteRequest& request, Deferred& deferred, Status& f
     else
       failure = context_.array_failure();
     if (!failure.is_ok()) return Step::kFailed;
+    // A mapping makes no file longer: it was cut off while these pages were on their way here. (The kernel waits for
+    // them before it truncates, but not before an open that does.)
+    if (request.origin.by_mapping) {
+      request.length =
+          static_cast<uint32_t>(std::min<uint64_t>(request.length, size_ - std::min(size_, request.offset)));
+      if (request.length == 0) return Step::kDone;
+    }
     if (context_.options.null_write) {
       request.done = request.length;
       size_ = std::max(size_, request.offset + request.length);
-      mtime_ = context_.environment->now();
+      mtime_ = context_.change_stamp();
       return Step::kDone;
     }
   }
@@ -337,8 +346,9 @@ Status File::prepare_flush(IoRequest& io) {
   const uint64_t ahead_max = chunk.streaming ? context.room->ahead_max(target.member) : 0;
   const auto use = chunk.streaming ? ObjectSet::Use::kStream : ObjectSet::Use::kWrite;
   const Status placed = context.with_space([&]() -> Status {
-    FPFS_ASSIGN_OR_RETURN(io.handle, chunk.objects->open_for_transfer(target.member, use));
-    return chunk.objects->preallocate(target.member, io.offset, io.offset + io.length, ahead_max);
+    FPFS_ASSIGN_OR_RETURN(chunk.object, chunk.objects->open_for_transfer(target.member, use));
+    io.handle = chunk.object.get();
+    return chunk.objects->preallocate(target.member, io.handle, io.offset, io.offset + io.length, ahead_max);
   });
   if (chunk.objects->allocated_end(target.member) != allocated) context.room->refresh(target.member);
   return placed;
@@ -355,6 +365,7 @@ void File::complete_flush(IoRequest& io, const Status& status) {
 void File::end_flush(CachedChunk& chunk, const IoRequest& io, const Status& status) {
   const std::shared_ptr<File> file = std::move(chunk.keep);
   const std::shared_ptr<ObjectSet> objects = std::move(chunk.objects);
+  const HandleCache::Pin object = std::move(chunk.object);
   MemberCounters& counters = file->context_.counters[chunk.target.member];
   if (status.is_ok()) {
     counters.bytes_written.fetch_add(io.length, std::memory_order_relaxed);

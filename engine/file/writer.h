@@ -81,7 +81,7 @@ class Writer {
 
  private:
   // More actors at once than this: everybody counts as one (durability before all else).
-  static constexpr unsigned kActorsMax = 8;
+  static constexpr unsigned kActorsMax = 16;  // some are noted twice, by owner and by process
   struct Noted {
     Actor actor;
     bool is_finished = false;

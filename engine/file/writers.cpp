@@ -56,11 +56,6 @@ bool File::is_unfinished(bool only_streams) const {
   return false;
 }
 
-bool File::has_unfinished() const {
-  MutexLock lock(mutex_);
-  return is_unfinished(false);
-}
-
 bool File::is_replacing() const {
   MutexLock lock(mutex_);
   return replaces_ && committed_size_ > 0;
@@ -80,7 +75,7 @@ void File::commit_in_background(const std::shared_ptr<File>& file, ControlReques
   job->request.unfinished = unfinished;
   job->request.owner = job;
   job->request.complete = [](ControlRequest& request, const Status&) {
-    delete static_cast<Background*>(request.owner);  // a failure stays with the file and was logged
+    delete static_cast<Background*>(request.owner);  // a failure is a loss, noted where it happened
   };
   file->control(job->request);
 }
@@ -92,6 +87,7 @@ void File::closed_by_writer(const Origin& closer) {
     MutexLock lock(mutex_);
     if (!finish(closer, false) && is_unfinished(false)) return;
   }
+  promise();
   commit_in_background(shared_from_this(), ControlRequest::Kind::kClose, true, kLeftAlone);
   bool only_slack = false;
   {

@@ -172,7 +172,8 @@ std::optional<Trailer> decode_trailer(std::span<const std::byte> bytes, uint64_t
   summary.snapshot_offset = get_u64(&bytes[trailer_at::kSnapshotOffset]);
   // A checksum that matches by chance or by malice must not lead a reader astray.
   const bool sane =
-      flags <= kKnownFlags && summary.file_id != 0 && summary.sequence > 0 && summary.size <= kFileSizeMax &&
+      flags <= kKnownFlags && summary.file_id != 0 && summary.sequence > 0 && summary.sequence <= kSequenceMax &&
+      summary.size <= kFileSizeMax && summary.allocated <= kFileSizeMax &&
       summary.record_offset >= kSidecarHeaderSize && summary.record_offset % kRecordAlignment == 0 &&
       summary.record_offset < end && end - summary.record_offset >= kHeadSize + kSidecarTrailerSize &&
       summary.snapshot_offset % kSnapshotAlignment == 0 && summary.snapshot_offset <= summary.record_offset &&

@@ -35,6 +35,10 @@ constexpr uint32_t kSidecarTrailerSize = 64;
 constexpr uint32_t kSnapshotAlignment = 4096;
 constexpr uint32_t kInlineSizeMax = 32 * 1024;  // default limit; a record never holds more inline bytes than this
 
+// No sidecar counts this far; a number above it is no count of commits. File refuses at half of it, so that whatever it
+// opens can be committed to.
+constexpr uint64_t kSequenceMax = uint64_t{1} << 63;
+
 struct SidecarHeader {
   Uuid array_id{};
   FileId file_id = 0;
@@ -112,11 +116,17 @@ struct SidecarFindings {
   uint64_t torn_bytes = 0;
 };
 
+// Why a sidecar that ends in a torn tail is not read as it was before: nobody was writing it when the array ended.
+// `end` is FileImage::end.
+Status damaged_tail(uint64_t end, const SidecarFindings& findings);
+
 // Reads a whole sidecar: from the newest snapshot (named by the trailer, or searched for at multiples of
 // kSnapshotAlignment when the tail is torn) to the last valid record. `expected_array` guards against foreign sidecars.
 // kCorruption when no consistent state can be read (a damaged header; damage before valid records), with a message that
 // says what is wrong at which offset. Every integer is validated before it is used for an allocation or an offset:
-// extents lie inside `member_count` members, lengths inside the chunk, chunks ascending.
+// extents lie inside `member_count` members, lengths inside the chunk, chunks ascending. What it takes of memory goes
+// with the data that the file holds: its length does not count, as holes make any length. kSystem with ENOMEM when even
+// that is not there.
 Result<FileImage> fold_sidecar(SidecarReader& reader, const Uuid& expected_array, uint16_t member_count,
                                uint32_t chunk_size, SidecarFindings* findings);
 

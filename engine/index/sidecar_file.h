@@ -2,8 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <cstdlib>
+#include <memory>
 
 #include "engine/index/sidecar.h"
+#include "engine/io/scoped_handle.h"
 #include "engine/io/storage.h"
 
 namespace fpfs {
@@ -25,6 +28,30 @@ class StorageSidecarReader : public SidecarReader {
   Storage& storage_;
   const Handle handle_;
   const uint64_t size_;
+};
+
+// Reads it from the drive, past the page cache: what is stored, not what was written or read before. On a filesystem
+// without O_DIRECT, where only a directory of names may lie, through the cache all the same.
+//
+// Thread safety: none.
+class DirectSidecarReader : public SidecarReader {
+ public:
+  // Of what `sidecar` leads to, which stays the caller's and may be closed afterwards. Reads nothing yet.
+  static Result<std::unique_ptr<DirectSidecarReader>> open(Storage& storage, Handle sidecar, uint64_t size);
+
+  Result<size_t> read(uint64_t offset, std::span<std::byte> buffer) override;
+  Result<uint64_t> next_data(uint64_t offset) override;
+  uint64_t size() const override { return size_; }
+
+ private:
+  DirectSidecarReader(Storage& storage, ScopedHandle handle, bool is_direct, uint64_t size);
+  Result<size_t> read_block(uint64_t offset, uint64_t length);
+
+  Storage& storage_;
+  ScopedHandle handle_;
+  bool is_direct_;
+  const uint64_t size_;
+  std::unique_ptr<std::byte[], void (*)(void*)> bounce_;  // aligned, as O_DIRECT wants it
 };
 
 }  // namespace fpfs

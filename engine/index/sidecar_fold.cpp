@@ -1,4 +1,7 @@
 #include <algorithm>
+#include <cerrno>
+#include <new>
+#include <stdexcept>
 
 #include <fmt/format.h>
 
@@ -111,10 +114,19 @@ void finish(const SidecarLog& log, FileImage& image, SidecarFindings* findings) 
                      image.extents.count() * kExtentSize;
 }
 
-}  // namespace
+// What is read from drives is an error value, also when there is too much of it.
+template <typename Run>
+auto within_memory(Run run) -> decltype(run()) {
+  try {
+    return run();
+  } catch (const std::bad_alloc&) {
+  } catch (const std::length_error&) {
+  }
+  return Status::from_errno(ENOMEM, "read a sidecar");
+}
 
-Result<FileImage> fold_sidecar(SidecarReader& reader, const Uuid& expected_array, uint16_t member_count,
-                               uint32_t chunk_size, SidecarFindings* findings) {
+Result<FileImage> fold(SidecarReader& reader, const Uuid& expected_array, uint16_t member_count, uint32_t chunk_size,
+                       SidecarFindings* findings) {
   if (findings != nullptr) *findings = SidecarFindings();
   FileImage empty;
   if (reader.size() == 0) return empty;
@@ -150,7 +162,7 @@ Result<FileImage> fold_sidecar(SidecarReader& reader, const Uuid& expected_array
   return std::move(folder.image());
 }
 
-Result<std::optional<FileId>> identify_sidecar(SidecarReader& reader, const Uuid& array_id) {
+Result<std::optional<FileId>> identify(SidecarReader& reader, const Uuid& array_id) {
   SidecarLog log(reader, array_id);
   std::vector<FileId> claims;
   FPFS_ASSIGN_OR_RETURN(const auto header_bytes, log.view(0, kSidecarHeaderSize));
@@ -167,6 +179,24 @@ Result<std::optional<FileId>> identify_sidecar(SidecarReader& reader, const Uuid
   if (claims.empty() || std::count(claims.begin(), claims.end(), claims[0]) != std::ssize(claims))
     return std::optional<FileId>();
   return std::optional<FileId>(claims[0]);
+}
+
+}  // namespace
+
+Result<FileImage> fold_sidecar(SidecarReader& reader, const Uuid& expected_array, uint16_t member_count,
+                               uint32_t chunk_size, SidecarFindings* findings) {
+  return within_memory([&] { return fold(reader, expected_array, member_count, chunk_size, findings); });
+}
+
+Status damaged_tail(uint64_t end, const SidecarFindings& findings) {
+  return Status::error(StatusCode::kCorruption,
+                       fmt::format("the {} bytes behind offset {} of the sidecar are no whole record, and nobody was "
+                                   "writing it when the array ended: it was cut short or damaged",
+                                   findings.torn_bytes, end));
+}
+
+Result<std::optional<FileId>> identify_sidecar(SidecarReader& reader, const Uuid& array_id) {
+  return within_memory([&] { return identify(reader, array_id); });
 }
 
 }  // namespace fpfs

@@ -27,6 +27,13 @@ Result<std::optional<RecordHead>> SidecarLog::head_at(uint64_t offset) {
 
 Result<std::span<const std::byte>> SidecarLog::record_at(uint64_t offset, const RecordHead& head) {
   if (head.length > size() - offset) return std::span<const std::byte>();
+  // Every byte of a record was written, and a long one has no long stretch of zeros. So before memory is taken for it,
+  // each window of it must hold data: a length made of holes is not believed.
+  const uint64_t end = offset + head.length;
+  for (uint64_t at = offset; head.length > kWindowSize && at < end; at += kWindowSize) {
+    FPFS_ASSIGN_OR_RETURN(const uint64_t data, reader_.next_data(at));
+    if (data >= std::min(at + kWindowSize, end)) return std::span<const std::byte>();
+  }
   FPFS_ASSIGN_OR_RETURN(const auto bytes, view(offset, head.length));
   return record_is_whole(bytes, head, array_id_, offset) ? bytes : std::span<const std::byte>();
 }

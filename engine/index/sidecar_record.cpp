@@ -69,7 +69,7 @@ Status invalid(std::string what) {
   return Status::error(StatusCode::kCorruption, std::move(what));
 }
 
-Status validate_head(std::span<const std::byte> bytes, const RecordHead& head) {
+Status validate_head(std::span<const std::byte> bytes, const RecordHead& head, uint32_t chunk_size) {
   if ((head.flags & ~kKnownFlags) != 0)
     return Status::error(StatusCode::kUnsupported, fmt::format("unknown record flags {:#x}", head.flags));
   if (bytes[head_at::kReserved] != std::byte{0} || get_u64(&bytes[head_at::kReserved2]) != 0)
@@ -79,6 +79,8 @@ Status validate_head(std::span<const std::byte> bytes, const RecordHead& head) {
     return invalid(fmt::format("{} inline bytes and {} extents in a record of size {}", head.inline_length,
                                head.extent_count, head.size));
   if ((head.flags & kTruncateFlag) == 0 && head.truncate_from != 0) return invalid("a truncation without its flag");
+  if (head.truncate_from > kFileSizeMax / chunk_size + 1)
+    return invalid(fmt::format("a truncation from chunk {}, beyond the largest file", head.truncate_from));
   return Status::ok();
 }
 
@@ -127,7 +129,7 @@ Result<std::pair<ChunkIndex, Extent>> decode_extent(const std::byte* p, uint16_t
 
 Result<SidecarRecord> decode_record(std::span<const std::byte> bytes, const RecordHead& head, uint16_t member_count,
                                     uint32_t chunk_size) {
-  FPFS_RETURN_IF_ERROR(validate_head(bytes, head));
+  FPFS_RETURN_IF_ERROR(validate_head(bytes, head, chunk_size));
   SidecarRecord record;
   record.sequence = head.sequence;
   record.snapshot = head.is_snapshot();

@@ -36,10 +36,10 @@ Result<bool> misses_a_sector(SidecarLog& log, uint64_t begin, uint64_t end, uint
   for (uint64_t at = begin; at < end;) {
     const uint64_t next = std::min(end, round_down(at, kSectorSize) + kSectorSize);
     FPFS_ASSIGN_OR_RETURN(const bool zero, is_zero(log, at, next));
-    if (zero) ++zero_sectors;
+    if (zero && ++zero_sectors > written_zero_sectors) return true;  // however long the record says it is
     at = next;
   }
-  return zero_sectors > written_zero_sectors;
+  return false;
 }
 
 Status judge_record(SidecarLog& log, uint64_t begin, uint64_t end, uint64_t written_zero_sectors) {

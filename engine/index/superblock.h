@@ -28,8 +28,11 @@ constexpr uint16_t kMetadataOnlyMember = 0xffff;  // member_index of a directory
 // Feature flags. Unknown compatible bits are ignored, unknown read-only bits allow `ro`, unknown incompatible bits
 // refuse.
 constexpr uint64_t kKnownCompatible = 0;
-constexpr uint64_t kKnownReadOnlyCompatible = 0;
+constexpr uint64_t kKnownReadOnlyCompatible = 1;
 constexpr uint64_t kKnownIncompatible = 0;
+// Every directory has a mount record (engine/index/mount_record.h). A program that does not know of it may read: it
+// gets what is there. It may not write, as the records would not tell of that.
+constexpr uint64_t kFeatureMountRecords = 1;
 
 struct Superblock {
   uint32_t version = kFormatVersion;

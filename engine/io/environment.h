@@ -21,6 +21,8 @@ class Environment {
   // submitted (kCancelled is never invented: a transfer that was started ends).
   virtual Result<std::unique_ptr<IoQueue>> make_queue(int member, unsigned depth) = 0;
   virtual struct timespec now() = 0;  // CLOCK_REALTIME
+  // The clock that filesystems stamp changes with: CLOCK_REALTIME_COARSE, which moves with the kernel's ticks.
+  virtual struct timespec stamp() { return now(); }
   // Knows which members hang; null where nothing can (a simulation).
   virtual StallWatch* watch() { return nullptr; }
   // True in a simulation, where nothing runs by itself, so nothing may wait for background work.

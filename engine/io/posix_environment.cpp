@@ -22,6 +22,12 @@ struct timespec PosixEnvironment::now() {
   return time;
 }
 
+struct timespec PosixEnvironment::stamp() {
+  struct timespec time {};
+  clock_gettime(CLOCK_REALTIME_COARSE, &time);
+  return time;
+}
+
 Status PosixEnvironment::allow_handles(uint64_t count) {
   struct rlimit limit {};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return Status::from_errno(errno, "getrlimit RLIMIT_NOFILE");

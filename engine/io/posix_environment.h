@@ -22,6 +22,7 @@ class PosixEnvironment : public Environment {
   ThreadExecutor& executor() override { return executor_; }
   Result<std::unique_ptr<IoQueue>> make_queue(int member, unsigned depth) override;
   struct timespec now() override;
+  struct timespec stamp() override;
   Status allow_handles(uint64_t count) override;
   uint64_t random_u64() override;
 

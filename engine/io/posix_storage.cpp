@@ -13,6 +13,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <charconv>
@@ -219,6 +220,11 @@ Status PosixStorage::sync_filesystem(Handle handle) {
   return done(retry([&] { return ::syncfs(handle); }), "syncfs", handle);
 }
 
+// Pages of a write that failed are clean in the kernel's eyes, so they go as well.
+void PosixStorage::drop_cache(Handle file) {
+  static_cast<void>(::posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED));
+}
+
 Status PosixStorage::ftruncate(Handle handle, uint64_t size) {
   if (retry([&] { return ::ftruncate(handle, static_cast<off_t>(size)); }) < 0)
     return failure("truncate", handle, size, 0);
@@ -357,6 +363,20 @@ Result<std::string> PosixStorage::read_link(Handle handle) {
 Status PosixStorage::make_node(Handle directory, const std::string& name, mode_t mode, dev_t device) {
   FPFS_RETURN_IF_ERROR(check_name("mknod", name));
   return done(::mknodat(directory, name.c_str(), mode, device), "mknod", directory, name);
+}
+
+Status PosixStorage::read_directory(Handle directory, uint64_t position, size_t bytes,
+                                    std::vector<DirectoryEntry>& entries) {
+  std::vector<char> buffer(std::max(bytes, kDirectoryBytesMin));
+  if (::lseek(directory, static_cast<off_t>(position), SEEK_SET) < 0) return failure("seek in directory", directory);
+  const auto length = retry([&] { return ::syscall(SYS_getdents64, directory, buffer.data(), buffer.size()); });
+  if (length < 0) return failure("read directory", directory);
+  for (const char* at = buffer.data(); at < buffer.data() + length;) {
+    const auto& entry = *reinterpret_cast<const struct dirent64*>(at);
+    entries.push_back({entry.d_name, entry.d_ino, entry.d_type, static_cast<uint64_t>(entry.d_off)});
+    at += entry.d_reclen;
+  }
+  return Status::ok();
 }
 
 Status PosixStorage::list(Handle directory, const std::function<bool(const DirectoryEntry&)>& visit) {

@@ -27,6 +27,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "engine/base/status.h"
 
@@ -39,6 +40,7 @@ struct DirectoryEntry {
   std::string name;  // never "." or ".."
   uint64_t inode = 0;
   unsigned char type = 0;  // DT_REG, DT_DIR, ... or DT_UNKNOWN
+  uint64_t next = 0;       // read_directory(): the position behind it
 };
 
 class Storage {
@@ -84,6 +86,10 @@ class Storage {
   }
   // syncfs(2): everything on the filesystem that `handle` is on, names too.
   virtual Status sync_filesystem(Handle handle) { return fsync(handle); }
+  // What is in memory of a regular file and need not be written is forgotten, so that it is read from the drive. After
+  // a sync that failed the two differ: what could not be written is kept in memory and no longer counts as dirty. Best
+  // effort: what is in use stays.
+  virtual void drop_cache(Handle file) { static_cast<void>(file); }
   virtual Status ftruncate(Handle handle, uint64_t size) = 0;
   // fallocate(2) with the kernel's mode bits.
   virtual Status fallocate(Handle handle, int mode, uint64_t offset, uint64_t length) = 0;
@@ -127,6 +133,16 @@ class Storage {
   virtual Status symlink(const std::string& target, Handle directory, const std::string& name) = 0;
   virtual Result<std::string> read_link(Handle handle) = 0;  // an O_PATH handle of the link itself
   virtual Status make_node(Handle directory, const std::string& name, mode_t mode, dev_t device) = 0;
+  // Appends the entries of a directory from a position on, as many as fit `bytes` (at least kDirectoryBytesMin) of
+  // struct linux_dirent64; none at its end. 0 is the beginning, any other position one that an entry had as `next`:
+  // the filesystem's own, which stays what it is while names come and go. With "." and "..", and what else the
+  // filesystem lists. Of a handle opened O_RDONLY | O_DIRECTORY, which one thread at a time reads.
+  static constexpr size_t kDirectoryBytesMin = 1024;
+  virtual Status read_directory(Handle directory, uint64_t position, size_t bytes,
+                                std::vector<DirectoryEntry>& entries) {
+    static_cast<void>(position), static_cast<void>(bytes), static_cast<void>(entries);
+    return Status::error(StatusCode::kUnsupported, "read a part of " + describe(directory));
+  }
   // Calls `visit` for every entry; stops early when it returns false. The directory may be an O_PATH handle.
   virtual Status list(Handle directory, const std::function<bool(const DirectoryEntry&)>& visit) = 0;
 

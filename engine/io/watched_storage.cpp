@@ -151,6 +151,10 @@ Status WatchedStorage::sync_filesystem(Handle handle) {
   return watched(handle, [&] { return storage_.sync_filesystem(handle); });
 }
 
+void WatchedStorage::drop_cache(Handle file) {
+  attempt(file, [&] { storage_.drop_cache(file); });
+}
+
 Status WatchedStorage::ftruncate(Handle handle, uint64_t size) {
   return watched(handle, [&] { return storage_.ftruncate(handle, size); });
 }
@@ -222,6 +226,11 @@ Result<std::string> WatchedStorage::read_link(Handle handle) {
 
 Status WatchedStorage::make_node(Handle directory, const std::string& name, mode_t mode, dev_t device) {
   return watched(directory, [&] { return storage_.make_node(directory, name, mode, device); });
+}
+
+Status WatchedStorage::read_directory(Handle directory, uint64_t position, size_t bytes,
+                                      std::vector<DirectoryEntry>& entries) {
+  return watched(directory, [&] { return storage_.read_directory(directory, position, bytes, entries); });
 }
 
 Status WatchedStorage::list(Handle directory, const std::function<bool(const DirectoryEntry&)>& visit) {

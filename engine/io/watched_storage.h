@@ -32,6 +32,7 @@ class WatchedStorage final : public Storage {
   Status fdatasync(Handle handle) override;
   Status check_running(Handle file) override;
   Status sync_filesystem(Handle handle) override;
+  void drop_cache(Handle file) override;
   Status ftruncate(Handle handle, uint64_t size) override;
   Status fallocate(Handle handle, int mode, uint64_t offset, uint64_t length) override;
   Result<uint64_t> seek_data(Handle handle, uint64_t offset) override;
@@ -51,6 +52,8 @@ class WatchedStorage final : public Storage {
   Status symlink(const std::string& target, Handle directory, const std::string& name) override;
   Result<std::string> read_link(Handle handle) override;
   Status make_node(Handle directory, const std::string& name, mode_t mode, dev_t device) override;
+  Status read_directory(Handle directory, uint64_t position, size_t bytes,
+                        std::vector<DirectoryEntry>& entries) override;
   Status list(Handle directory, const std::function<bool(const DirectoryEntry&)>& visit) override;
 
   Status chmod(Handle handle, mode_t mode) override;

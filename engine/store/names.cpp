@@ -67,25 +67,27 @@ Result<SidecarSummary> Store::summarize_node(Handle node, uint64_t sidecar_size)
 
 // Size and blocks of a regular file that is not open, from its sidecar. A sidecar that cannot be read shows as an empty
 // file: it can be listed and removed; opening it reports the damage.
-void Store::fill_logical(Handle node, struct stat& attributes) {
+Status Store::fill_logical(Handle node, struct stat& attributes) {
   if (std::shared_ptr<File> file = impl_->find(attributes.st_ino)) {
     file->overlay(attributes);
-    return;
+    return Status::ok();
   }
   attributes.st_ctim = impl_->recall_change_time(attributes.st_ino).show(attributes.st_ctim);
   const auto sidecar_size = static_cast<uint64_t>(attributes.st_size);
   attributes.st_size = 0;
   attributes.st_blocks = 0;
-  if (sidecar_size == 0) return;
+  if (sidecar_size == 0) return Status::ok();
   const Result<SidecarSummary> summary = summarize_node(node, sidecar_size);
+  if (summary.status().errno_value() == EMFILE || summary.status().errno_value() == ENFILE) return summary.status();
   if (!summary.is_ok()) {
     // EACCES: a daemon that is not root, and a file that its owner may not read. Nothing is damaged.
     if (summary.status().errno_value() != EACCES)
       log(LogLevel::kWarning, "{}: {}; run fsck.fastpersistfs", storage().describe(node), summary.status().message());
-    return;
+    return Status::ok();
   }
   attributes.st_size = static_cast<off_t>(summary->size);
   attributes.st_blocks = static_cast<blkcnt_t>(round_up(summary->allocated, 512) / 512);
+  return Status::ok();
 }
 
 // Readable where there is a size to be read. Nothing but a regular file is opened for that: a device might notice.
@@ -135,7 +137,8 @@ std::vector<std::optional<Store::Node>> Store::lookup_all(Handle directory, std:
 
 Result<struct stat> Store::attributes(Handle node) {
   FPFS_ASSIGN_OR_RETURN(struct stat attributes, storage().fstat(node));
-  if (S_ISREG(attributes.st_mode)) fill_logical(node, attributes);
+  impl_->note_stamp(attributes.st_ctim);
+  if (S_ISREG(attributes.st_mode)) FPFS_RETURN_IF_ERROR(fill_logical(node, attributes));
   return attributes;
 }
 
@@ -158,7 +161,11 @@ Status Store::set_times(Handle node, const struct timespec times[2]) {
 // Space that was given up counts as free; it is not worth a long wait, though.
 Result<struct statvfs> Store::space() {
   impl_->wait_for_frees(std::chrono::milliseconds(200));
-  return array_->space(impl_->room->changes());
+  FPFS_ASSIGN_OR_RETURN(struct statvfs space, array_->space(impl_->room->changes()));
+  // Content goes to the members in turn, in whole chunks.
+  const uint64_t round = uint64_t{impl_->stripes.chunk_size} * impl_->stripes.member_count;
+  space.f_bavail = round_down(space.f_bavail * space.f_frsize, round) / space.f_frsize;
+  return space;
 }
 
 bool Store::finish_frees() {
@@ -170,28 +177,21 @@ bool Store::finish_frees() {
 
 Result<Store::Created> Store::create(Handle directory, const std::string& name, mode_t mode) {
   FPFS_RETURN_IF_ERROR(impl_->array_failure());
+  // Had beforehand: what can fail, fails before there is a name.
+  FPFS_ASSIGN_OR_RETURN(ScopedHandle parent, reopen_directory(storage(), directory));
   FPFS_ASSIGN_OR_RETURN(const Handle sidecar, impl_->with_space([&] {
     return storage().open_at(directory, name, O_CREAT | O_EXCL | O_RDWR, mode);
   }));
-  // Not by its name: the caller becomes the owner of this file and of no other.
-  Result<Handle> node = storage().reopen(sidecar, O_PATH);
-  if (!node.is_ok()) {
-    storage().close(sidecar);
-    return node.status();
-  }
-  return adopt_created(sidecar, directory, *node);
+  Result<Created> created = adopt_created(sidecar, std::move(parent));
+  if (!created.is_ok()) take_back(directory, name, false);
+  return created;
 }
 
 Result<Store::Created> Store::create_unnamed(Handle directory, mode_t mode) {
   FPFS_RETURN_IF_ERROR(impl_->array_failure());
   FPFS_ASSIGN_OR_RETURN(const Handle sidecar,
                         impl_->with_space([&] { return storage().open_at(directory, ".", O_TMPFILE | O_RDWR, mode); }));
-  Result<Handle> node = storage().reopen(sidecar, O_PATH);
-  if (!node.is_ok()) {
-    storage().close(sidecar);
-    return node.status();
-  }
-  FPFS_ASSIGN_OR_RETURN(Created created, adopt_created(sidecar, kNoHandle, *node));
+  FPFS_ASSIGN_OR_RETURN(Created created, adopt_created(sidecar, ScopedHandle()));
   created.file->set_unnamed();
   if (keeper_ == nullptr) return created;
   created.unnamed.reset(new Removed(*this, created.node.attributes.st_ino, kNoHandle, {}));
@@ -200,21 +200,27 @@ Result<Store::Created> Store::create_unnamed(Handle directory, mode_t mode) {
 }
 
 // The file's first commit makes its name durable too, so it remembers the directory.
-Result<Store::Created> Store::adopt_created(Handle sidecar, Handle directory, Handle node) {
-  ScopedHandle owned_node(storage(), node);
-  Handle parent = kNoHandle;
-  if (directory != kNoHandle) {
-    Result<Handle> opened = storage().reopen(directory, kDirectoryFlags);
-    if (!opened.is_ok()) {
-      storage().close(sidecar);
-      return opened.status();
-    }
-    parent = *opened;
+Result<Store::Created> Store::adopt_created(Handle sidecar, ScopedHandle directory) {
+  // Not by its name: the caller becomes the owner of this file and of no other.
+  const Result<Handle> reopened = storage().reopen(sidecar, O_PATH);
+  if (!reopened.is_ok()) {
+    storage().close(sidecar);
+    return reopened.status();
   }
-  FPFS_ASSIGN_OR_RETURN(std::shared_ptr<File> file, File::open(*impl_, sidecar, true, parent));
+  ScopedHandle node(storage(), *reopened);
+  FPFS_ASSIGN_OR_RETURN(std::shared_ptr<File> file, File::open(*impl_, sidecar, true, directory.release()));
+  // Of a file that had this inode before.
+  static_cast<void>(impl_->take_loss(file->key()));
+  impl_->forget_new_name(file->key());
   impl_->insert(file);
-  FPFS_ASSIGN_OR_RETURN(const struct stat attributes, this->attributes(node));
-  return Created{{owned_node.release(), attributes, true}, std::move(file), nullptr};
+  FPFS_ASSIGN_OR_RETURN(const struct stat attributes, this->attributes(node.get()));
+  return Created{{node.release(), attributes, true}, std::move(file), nullptr};
+}
+
+void Store::take_back(Handle directory, const std::string& name, bool is_directory) {
+  const Status removed = is_directory ? storage().remove_directory(directory, name) : storage().unlink(directory, name);
+  if (!removed.is_ok())
+    log(LogLevel::kWarning, "a call failed and what it had made stays: {}; remove it", removed.message());
 }
 
 Status Store::make_directory(Handle directory, const std::string& name, mode_t mode) {
@@ -247,10 +253,14 @@ Status Store::link(Handle node, Handle directory, const std::string& name) {
 
 Status Store::sync_directory(Handle directory) {
   FPFS_RETURN_IF_ERROR(impl_->check_names());
+  FPFS_RETURN_IF_ERROR(impl_->array_failure());  // of a sync before: this one could succeed and would say nothing
   FPFS_ASSIGN_OR_RETURN(const ScopedHandle handle, reopen_directory(storage(), directory));
   Status status = storage().fsync(handle.get());
   if (status.is_ok()) status = array_->check_tree_running();
-  if (!status.is_ok()) impl_->fail_array(status.with_context(storage().describe(directory)));
+  if (!status.is_ok()) {
+    impl_->count_tree_error();
+    impl_->fail_array(status.with_context(storage().describe(directory)));
+  }
   return status;
 }
 
@@ -481,8 +491,13 @@ struct Store::RenameJob {
   Status finish() {
     for (const ScopedHandle& index : unsynced) {
       FPFS_RETURN_IF_ERROR(store.impl_->check_names());
-      const Status synced = store.storage().fsync(index.get());
-      if (!synced.is_ok()) store.impl_->fail_array(synced);
+      FPFS_RETURN_IF_ERROR(store.impl_->array_failure());
+      Status synced = store.storage().fsync(index.get());
+      if (synced.is_ok()) synced = store.array_->check_tree_running();
+      if (!synced.is_ok()) {
+        store.impl_->count_tree_error();
+        store.impl_->fail_array(synced);
+      }
       FPFS_RETURN_IF_ERROR(synced);
     }
     return store.rename(from, from_name, to, to_name, flags);

@@ -3,7 +3,8 @@
 // An object that is worth it becomes a spare (spare_objects.h) instead of being removed.
 //
 // Freeing runs in the background, one batch after the other. Whoever finds a drive full first helps: finish_frees()
-// takes what is queued and waits for what others took, so that space that was given up counts as free.
+// takes what is queued and waits for what others took, so that space that was given up counts as free. It waits for
+// what it finds when it comes: others may go on removing files for ever.
 //
 // The order is what matters: the name change must be durable before the first object goes, or a power cut would bring
 // back a name whose data is gone. Requests are gathered while a batch runs, so that removing a directory of many files
@@ -55,11 +56,13 @@ void Store::Impl::start_reclaim() {
 
 bool Store::Impl::reclaim_queued() {
   ReclaimBatch batch;
+  uint64_t number = 0;
   {
     MutexLock lock(reclaim_mutex_);
     if (reclaim_queue_.is_empty()) return false;
     std::swap(batch, reclaim_queue_);
-    ++reclaims_running_;
+    number = reclaims_begun_++;
+    reclaims_running_.insert(number);
   }
   const Status status = reclaim_batch(batch);
   for (const auto& [inode, handle] : batch.directories) storage().close(handle);
@@ -69,7 +72,7 @@ bool Store::Impl::reclaim_queued() {
   }
   batch = ReclaimBatch();  // a task may hold the last reference to a file, which has more to free
   MutexLock lock(reclaim_mutex_);
-  --reclaims_running_;
+  reclaims_running_.erase(number);
   reclaim_done_.notify_all();
   return true;
 }
@@ -88,64 +91,83 @@ bool Store::Impl::give_up_old_spares() {
 }
 
 // The kernel forgets nearly every file as soon as its last name went, but says so behind the answer to unlink(2).
-constexpr std::chrono::milliseconds kReleaseMax{50};
+constexpr std::chrono::milliseconds kReleaseMax{250};
+// Batches that one waiter sees through: what one frees may hold the last reference to what has more to free.
+constexpr unsigned kBatchesMax = 8;
 
-bool Store::Impl::is_release_due() const {
-  return !removed_.empty() && std::chrono::steady_clock::now() < last_removed_ + kReleaseMax;
+bool Store::Impl::is_release_due(Clock::time_point came) const {
+  const auto first = removed_in_order_.lower_bound({Clock::now() - kReleaseMax, 0});
+  return first != removed_in_order_.end() && first->first <= came;
 }
 
 Store::Removed* Store::Impl::find_removed(uint64_t inode) {
   MutexLock lock(reclaim_mutex_);
   const auto found = removed_.find(inode);
-  return found == removed_.end() ? nullptr : found->second;
+  return found == removed_.end() ? nullptr : found->second.removed;
 }
 
 void Store::Impl::insert_removed(uint64_t inode, Removed& removed) {
   MutexLock lock(reclaim_mutex_);
-  removed_[inode] = &removed;
-  last_removed_ = std::chrono::steady_clock::now();
+  const Clock::time_point now = Clock::now();
+  Kept& kept = removed_[inode];
+  removed_in_order_.erase({kept.since, inode});
+  kept = {&removed, now};
+  removed_in_order_.emplace(now, inode);
 }
 
 void Store::Impl::erase_removed(uint64_t inode) {
   MutexLock lock(reclaim_mutex_);
-  removed_.erase(inode);
+  if (const auto found = removed_.find(inode); found != removed_.end()) {
+    removed_in_order_.erase({found->second.since, inode});
+    removed_.erase(found);
+  }
   reclaim_done_.notify_all();
 }
 
 bool Store::Impl::finish_frees() {
+  const Clock::time_point came = Clock::now();
   bool freed = false;
   free_spares();
-  for (;;) {
-    if (reclaim_queued()) {
-      freed = true;
-      continue;
-    }
+  for (unsigned batch = 0; batch < kBatchesMax; ++batch) {
+    bool is_any = reclaim_queued();
     // In a simulation, which has one thread, nothing can be under way here.
     MutexLock lock(reclaim_mutex_);
-    if (reclaims_running_ == 0 && !is_release_due()) return freed;
-    if (reclaims_running_ > 0) freed = true;
-    while (reclaim_queue_.is_empty() && (reclaims_running_ > 0 || is_release_due())) {
+    const uint64_t begun = reclaims_begun_;
+    while (is_reclaiming(begun) || (reclaim_queue_.is_empty() && is_release_due(came))) {
+      is_any |= is_reclaiming(begun);
       // What frees may be caught in a call to a member that hangs.
-      if (watch != nullptr && watch->is_any_stalled()) return freed;
+      if (watch != nullptr && watch->is_any_stalled()) return freed || is_any;
       reclaim_done_.wait_for(reclaim_mutex_, kReleaseMax);
     }
+    freed |= is_any;
+    if (!is_any && reclaim_queue_.is_empty()) break;
   }
+  return freed;
 }
 
 void Store::Impl::wait_for_frees(std::chrono::milliseconds limit) {
   if (environment->is_simulated()) return;
-  const auto deadline = std::chrono::steady_clock::now() + limit;
+  const Clock::time_point came = Clock::now();
+  uint64_t batches = 0;
   MutexLock lock(reclaim_mutex_);
-  while (reclaims_running_ > 0 || !reclaim_queue_.is_empty() || is_release_due()) {
-    const auto now = std::chrono::steady_clock::now();
-    if (now >= deadline) return;
-    reclaim_done_.wait_for(reclaim_mutex_, std::min<std::chrono::steady_clock::duration>(deadline - now, kReleaseMax));
+  for (bool is_due = true;;) {
+    if (is_due) {
+      is_due = is_release_due(came);
+      // What is released goes to the queue, and the queue is the next batch.
+      batches = reclaims_begun_ + (reclaim_queue_.is_empty() ? 0 : 1);
+    }
+    if (!is_due && reclaims_begun_ >= batches && !is_reclaiming(batches)) return;
+    const Clock::time_point now = Clock::now();
+    if (now >= came + limit) return;
+    reclaim_done_.wait_for(reclaim_mutex_, std::min<Clock::duration>(came + limit - now, kReleaseMax));
   }
 }
 
 Status Store::Impl::reclaim_batch(ReclaimBatch& batch) {
   for (const Executor::Task& task : batch.tasks) task();
   FPFS_RETURN_IF_ERROR(check_names());
+  // After a sync that failed the next one may succeed, and says nothing about the names that the first one lost.
+  FPFS_RETURN_IF_ERROR(array_failure());
   Status synced;
   for (const auto& [inode, handle] : batch.directories)
     if (synced.is_ok()) synced = storage().fsync(handle);
@@ -164,8 +186,8 @@ Status Store::Impl::reclaim_batch(ReclaimBatch& batch) {
         has_kept = true;
         continue;
       }
-      Result<Handle> directory = array->object_directory(m, doomed.file);
-      const Status status = directory.is_ok() ? storage().unlink(*directory, name) : directory.status();
+      const Result<HandleCache::Pin> directory = array->object_directory(m, doomed.file);
+      const Status status = directory.is_ok() ? storage().unlink(directory->get(), name) : directory.status();
       if (!status.is_ok() && status.code() != StatusCode::kNotFound && first_failure.is_ok()) first_failure = status;
     }
   }
@@ -175,7 +197,7 @@ Status Store::Impl::reclaim_batch(ReclaimBatch& batch) {
 
 uint64_t Store::Impl::pending_frees() const {
   MutexLock lock(reclaim_mutex_);
-  return reclaim_queue_.objects.size() + reclaim_queue_.tasks.size() + reclaims_running_;
+  return reclaim_queue_.objects.size() + reclaim_queue_.tasks.size() + reclaims_running_.size();
 }
 
 }  // namespace fpfs

@@ -287,6 +287,8 @@ bool Scrub::scrub_file(const FileEntry& entry, Handle node, File& file) {
       entry.path == resumed_.position && info.file_id == resumed_.file && info.generation == resumed_.generation;
   ChunkIndex next = is_resumed ? resumed_.next_chunk : 0;
   set_position(entry.path, info, next);
+  // The file counts as one piece: stopped before, it is read from its beginning.
+  if (info.is_inline && info.sequence > 0 && !scrub_inline(entry, file, round_up(info.stored_bytes, 512))) return false;
   for (;;) {
     const std::vector<File::MappedExtent> extents = file.map(next, kExtentsAtOnce);
     for (const File::MappedExtent& mapped : extents) {
@@ -314,9 +316,27 @@ bool Scrub::scrub_file(const FileEntry& entry, Handle node, File& file) {
   return true;
 }
 
+// Content that is kept in the sidecar. False: stopped before.
+bool Scrub::scrub_inline(const FileEntry& entry, File& file, uint64_t bytes) {
+  if (!begin_reading(entry, file, bytes)) {
+    drain();
+    return false;
+  }
+  file.verify_chunk(0, [this, bytes](const Status& status) { checked(0, Extent(), bytes, status); });
+  return true;
+}
+
 // Starts reading one chunk when its turn has come. False: stopped before.
 bool Scrub::scrub_extent(const FileEntry& entry, File& file, ChunkIndex chunk, const Extent& extent) {
-  if (!pace(extent.allocated())) return false;
+  const uint64_t bytes = extent.allocated();
+  if (!begin_reading(entry, file, bytes)) return false;
+  file.verify_chunk(chunk, [=, this](const Status& status) { checked(chunk, extent, bytes, status); });
+  return true;
+}
+
+// Waits for the turn of so many bytes. False: stopped before.
+bool Scrub::begin_reading(const FileEntry& entry, const File& file, uint64_t bytes) {
+  if (!pace(bytes)) return false;
   bool has_failures = false;
   {
     const MutexLock lock(mutex_);
@@ -326,15 +346,14 @@ bool Scrub::scrub_extent(const FileEntry& entry, File& file, ChunkIndex chunk, c
     has_failures = !failures_.empty();
   }
   if (has_failures) report_failures(entry.path, file);
-  file.verify_chunk(chunk, [this, chunk, extent](const Status& status) { checked(chunk, extent, status); });
   return true;
 }
 
-// On the member's queue thread, or inside verify_chunk().
-void Scrub::checked(ChunkIndex chunk, const Extent& extent, const Status& status) {
+// On the member's queue thread, on the executor, or inside verify_chunk().
+void Scrub::checked(ChunkIndex chunk, const Extent& extent, uint64_t bytes, const Status& status) {
   const MutexLock lock(mutex_);
-  ++state_.chunks;
-  state_.bytes += extent.allocated();
+  if (extent.exists()) ++state_.chunks;
+  state_.bytes += bytes;
   if (!status.is_ok()) failures_.push_back({chunk, extent, status});
   --in_flight_;
   changed_.notify_all();
@@ -397,16 +416,19 @@ void Scrub::report_failures(const std::string& path, const File& file) {
   for (const Failure& failure : failures) {
     CheckError error;
     error.path = path;
-    error.chunk = static_cast<int64_t>(failure.chunk);
-    error.member = failure.extent.member;
-    error.object_offset = static_cast<int64_t>(failure.extent.slot * store_.array().stripes().chunk_size);
     error.kind = kind_of(failure, info);
+    if (failure.extent.exists()) {
+      error.chunk = static_cast<int64_t>(failure.chunk);
+      error.member = failure.extent.member;
+      error.object_offset = static_cast<int64_t>(failure.extent.slot * store_.array().stripes().chunk_size);
+    }
     error.detail = failure.status.message();
     add_damage(std::move(error));
   }
 }
 
 std::string Scrub::kind_of(const Failure& failure, const File::Info& info) const {
+  if (!failure.extent.exists()) return failure.status.code() == StatusCode::kCorruption ? "sidecar" : "unreadable";
   const Member& member = store_.array().member(failure.extent.member);
   if (!member.present) return "missing-member";
   if (failure.status.code() != StatusCode::kCorruption) return "unreadable";

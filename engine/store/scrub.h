@@ -60,7 +60,7 @@ class Scrub {
   using Phase = ScrubState::Phase;
   struct Failure {
     ChunkIndex chunk = 0;
-    Extent extent;
+    Extent extent;  // there is none when the content is in the sidecar
     Status status;
   };
 
@@ -74,7 +74,9 @@ class Scrub {
   Status count_remaining();
   Result<bool> visit(const FileEntry& entry);
   bool scrub_file(const FileEntry& entry, Handle node, File& file);
+  bool scrub_inline(const FileEntry& entry, File& file, uint64_t bytes);
   bool scrub_extent(const FileEntry& entry, File& file, ChunkIndex chunk, const Extent& extent);
+  bool begin_reading(const FileEntry& entry, const File& file, uint64_t bytes);
   void report_unopened(const FileEntry& entry, const Status& failure);
   void report_failures(const std::string& path, const File& file);
   std::string kind_of(const Failure& failure, const File::Info& info) const;
@@ -82,7 +84,7 @@ class Scrub {
   bool is_further_name(const struct stat& attributes, std::unordered_set<uint64_t>& seen) const;
   bool pace(uint64_t bytes);
   void drain();
-  void checked(ChunkIndex chunk, const Extent& extent, const Status& status);
+  void checked(ChunkIndex chunk, const Extent& extent, uint64_t bytes, const Status& status);
   void set_position(const std::string& path, const File::Info& info, ChunkIndex next_chunk);
   void finish_file(const std::string& path);
   void save_now_and_then();

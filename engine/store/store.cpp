@@ -8,6 +8,7 @@
 
 #include "engine/base/log.h"
 #include "engine/check/check.h"
+#include "engine/io/scoped_handle.h"
 #include "engine/store/store_impl.h"
 
 namespace fpfs {
@@ -29,6 +30,9 @@ Status check_options(const StoreOptions& options, uint32_t chunk_size) {
                               format_size(options.buffer_memory), format_size(chunk_size), format_size(least)));
   return Status::ok();
 }
+
+// For the indexes of open files: 6.5 TiB of them in chunks of 1 MiB.
+constexpr uint64_t kIndexMemoryLeast = 256 * kMiB;
 
 // Closed files whose change time is remembered; some 6 MiB at most.
 constexpr size_t kChangeTimesMax = 65536;
@@ -65,6 +69,9 @@ Status Store::Impl::start() {
   FPFS_RETURN_IF_ERROR(check_options(options, stripes.chunk_size));
   FPFS_ASSIGN_OR_RETURN(pool, BufferPool::create(options.buffer_memory, stripes.chunk_size));
   chunks = std::make_unique<CachedChunk[]>(pool->total());
+  index_entries_max = options.index_chunks != 0
+                          ? options.index_chunks
+                          : std::max(options.buffer_memory, kIndexMemoryLeast) / ExtentTable::kEntryBytesMax;
   counters = std::make_unique<MemberCounters[]>(stripes.member_count);
   // Not touched before they are read: then they cost no memory.
   zeros.reset(static_cast<std::byte*>(std::calloc(kReadBytesMax, 1)));
@@ -221,6 +228,120 @@ ChangeTime Store::Impl::recall_change_time(uint64_t key) {
   return found == change_times_.end() ? ChangeTime() : found->second;
 }
 
+// Losses that are kept by file; whatever number of files a drive takes with it.
+constexpr size_t kLossesMax = 1024;
+constexpr size_t kUnsyncedMax = 16;
+constexpr size_t kNewNamesMax = 64;
+
+void Store::Impl::note_loss(uint64_t key, const Status& loss) {
+  MutexLock lock(failure_mutex_);
+  had_failure_.store(true);
+  if (first_loss_.is_ok()) first_loss_ = loss;
+  if (losses_.size() < kLossesMax) losses_[key] = loss;
+  has_losses_.store(true);
+}
+
+Status Store::Impl::take_loss(uint64_t key) {
+  if (!has_losses_.load()) return Status::ok();
+  MutexLock lock(failure_mutex_);
+  const auto found = losses_.find(key);
+  if (found == losses_.end()) return Status::ok();
+  const Status loss = found->second;
+  losses_.erase(found);
+  has_losses_.store(!losses_.empty());
+  return loss;
+}
+
+Status Store::Impl::take_any_loss() {
+  MutexLock lock(failure_mutex_);
+  const Status loss = losses_.empty() ? Status::ok() : losses_.begin()->second;
+  losses_.clear();
+  has_losses_.store(false);
+  return loss;
+}
+
+Status Store::Impl::first_loss() const {
+  MutexLock lock(failure_mutex_);
+  return first_loss_;
+}
+
+void Store::Impl::note_unsynced(const File& file) {
+  MutexLock lock(failure_mutex_);
+  if (unsynced_.size() < kUnsyncedMax) unsynced_.try_emplace(file.key(), file.path());
+  has_unsynced_.store(true);
+}
+
+void Store::Impl::note_synced(const File& file) {
+  if (!has_unsynced_.load()) return;
+  MutexLock lock(failure_mutex_);
+  unsynced_.erase(file.key());
+}
+
+Status Store::Impl::sync_tree() {
+  FPFS_RETURN_IF_ERROR(array_failure());
+  std::map<uint64_t, std::string> covered;
+  {
+    MutexLock lock(failure_mutex_);
+    covered.swap(unsynced_);
+  }
+  Status synced = storage().sync_filesystem(array->tree());
+  if (synced.is_ok()) synced = array->check_tree_running();
+  if (synced.is_ok()) return synced;
+  count_tree_error();
+  std::string at_risk;
+  for (const auto& [key, path] : covered) at_risk += (at_risk.empty() ? "" : ", ") + path;
+  if (!at_risk.empty()) at_risk = "; it may have lost what was closed in " + at_risk;
+  if (covered.size() == kUnsyncedMax) at_risk += " and others";
+  fail_array(Status::error(synced.code(), synced.message() + at_risk));
+  return array_failure();
+}
+
+void Store::Impl::keep_new_name(uint64_t key, Handle directory) {
+  std::pair<uint64_t, Handle> surplus{key, directory};
+  {
+    MutexLock lock(new_names_mutex_);
+    const bool is_known =
+        std::any_of(new_names_.begin(), new_names_.end(), [key](const auto& name) { return name.first == key; });
+    if (!is_known) {
+      new_names_.push_back(std::exchange(surplus, {0, kNoHandle}));
+      has_new_names_.store(true);
+      if (new_names_.size() > kNewNamesMax) {
+        surplus = new_names_.front();
+        new_names_.pop_front();
+      }
+    }
+  }
+  // Known: it was moved meanwhile, and the directory that it came from is synced with the one that it went to.
+  if (surplus.first == key)
+    storage().close(surplus.second);
+  else if (surplus.second != kNoHandle)
+    reclaim({}, surplus.second);  // which syncs it
+}
+
+void Store::Impl::forget_new_name(uint64_t key) {
+  if (!has_new_names_.load()) return;
+  MutexLock lock(new_names_mutex_);
+  std::erase_if(new_names_, [&](const auto& name) {
+    if (name.first == key) storage().close(name.second);
+    return name.first == key;
+  });
+  has_new_names_.store(!new_names_.empty());
+}
+
+Result<Handle> Store::Impl::new_name_of(uint64_t key) {
+  if (!has_new_names_.load()) return kNoHandle;
+  MutexLock lock(new_names_mutex_);
+  for (const auto& [file, directory] : new_names_)
+    if (file == key) return storage().reopen(directory, O_RDONLY | O_DIRECTORY);
+  return kNoHandle;
+}
+
+void Store::Impl::close_new_names() {
+  MutexLock lock(new_names_mutex_);
+  for (const auto& [key, directory] : new_names_) storage().close(directory);
+  new_names_.clear();
+}
+
 Generation Store::Impl::claim_generation(FileId file, Generation wanted) {
   MutexLock lock(generations_mutex_);
   const auto [claim, is_first] = claimed_generations_.try_emplace(file, wanted);
@@ -262,7 +383,10 @@ std::vector<std::shared_ptr<File>> Store::Impl::files() {
 // --- life -----------------------------------------------------------------------------------------------------------
 
 Store::Store(Environment& environment, StoreOptions options)
-    : environment_(environment), options_(options), impl_(std::make_unique<Impl>(options)) {}
+    : environment_(environment),
+      options_(options),
+      shares_(options.shared_handles),
+      impl_(std::make_unique<Impl>(options)) {}
 
 Result<std::unique_ptr<Store>> Store::open(Environment& environment, const std::vector<std::string>& directories,
                                            const StoreOptions& options) {
@@ -275,6 +399,7 @@ Result<std::unique_ptr<Store>> Store::open(Environment& environment, const std::
   FPFS_RETURN_IF_ERROR(impl.start());
   store->options_ = impl.options;
   if (store->array_->read_only()) return store;
+  FPFS_RETURN_IF_ERROR(store->array_->begin_changes());
   store->recovery_.was_dirty = store->array_->was_dirty();
   if (store->recovery_.was_dirty) {
     FPFS_ASSIGN_OR_RETURN(const RecoveryCounts counts, recover_array(environment, *store->array_));
@@ -322,13 +447,21 @@ void Store::finish_close(const Status& synced, const std::function<void(const St
                                        [this, synced, done] { finish_close(synced, done); });
     return;
   }
-  Status status = synced;
+  Status status = impl_->first_loss();
+  if (status.is_ok()) status = synced;
   if (status.is_ok()) status = impl_->array_failure();
   if (status.is_ok() && !array_->read_only() && !impl_->had_failure()) {
     // "Clean" says that nothing is left to free, so what was freed must not come back with a power cut.
-    for (MemberIndex m = 0; m < array_->member_count() && status.is_ok(); ++m)
+    for (MemberIndex m = 0; m < array_->member_count() && status.is_ok(); ++m) {
       status = storage().sync_filesystem(array_->member(m).objects);
-    if (status.is_ok()) status = array_->mark_clean();
+      if (status.is_ok()) status = array_->check_running(m);
+    }
+    if (status.is_ok()) {
+      status = array_->mark_clean();
+      left_clean_ = status.is_ok();
+      // Whether the mark is gone is not known: it is put back, should the drive still take it.
+      if (!status.is_ok()) static_cast<void>(array_->mark_dirty());
+    }
   }
   done(status);
 }
@@ -338,6 +471,7 @@ Store::~Store() {
   // then the files go, then what they share.
   impl_->end_timers();
   impl_->stop_watching();
+  impl_->close_new_names();
   for (const std::shared_ptr<File>& file : impl_->files()) file->abandon();
   for (auto& queue : impl_->queues) queue.reset();
   if (!environment_.is_simulated()) impl_->wait_for_tasks();
@@ -375,15 +509,14 @@ Result<std::shared_ptr<File>> Store::open_file(Handle node, bool for_writing) {
     }
     return file;
   }
-  FPFS_ASSIGN_OR_RETURN(const Handle sidecar, storage().reopen(node, flags));
-  FPFS_ASSIGN_OR_RETURN(const struct stat now, storage().fstat(sidecar));
+  FPFS_ASSIGN_OR_RETURN(const Handle reopened, storage().reopen(node, flags));
+  ScopedHandle sidecar(storage(), reopened);
+  FPFS_ASSIGN_OR_RETURN(const struct stat now, storage().fstat(reopened));
   Removed* removed = now.st_nlink == 0 ? impl_->find_removed(now.st_ino) : nullptr;
-  if (now.st_nlink == 0 && removed == nullptr) {
-    // Its objects may be gone already; nobody has it open.
-    storage().close(sidecar);
-    return Status::from_errno(ESTALE, "open a removed file");
-  }
-  FPFS_ASSIGN_OR_RETURN(std::shared_ptr<File> file, File::open(*impl_, sidecar, for_writing, kNoHandle));
+  // Its objects may be gone already; nobody has it open.
+  if (now.st_nlink == 0 && removed == nullptr) return Status::from_errno(ESTALE, "open a removed file");
+  FPFS_ASSIGN_OR_RETURN(const Handle new_name_in, impl_->new_name_of(now.st_ino));
+  FPFS_ASSIGN_OR_RETURN(std::shared_ptr<File> file, File::open(*impl_, sidecar.release(), for_writing, new_name_in));
   if (removed != nullptr) removed->adopt(file);
   impl_->insert(file);
   return file;
@@ -410,9 +543,11 @@ void Store::commit_all(ControlRequest::Kind kind, ControlRequest::Unfinished unf
         for (size_t i = 0; i < files.size(); ++i)
           if (requests[i].was_left_alone) outcome.unfinished.push_back(files[i]->path());
         if (!store->array_->read_only()) {
-          const Status synced = store->storage().sync_filesystem(store->array_->tree());
+          const Status synced = store->impl_->sync_tree();
           if (outcome.status.is_ok()) outcome.status = synced;
         }
+        const Status loss = store->impl_->take_any_loss();
+        if (outcome.status.is_ok()) outcome.status = loss;
         files.clear();
         done(outcome);
       });
@@ -425,6 +560,7 @@ void Store::commit_all(ControlRequest::Kind kind, ControlRequest::Unfinished unf
   job->requests.resize(job->files.size());
   job->pending = job->files.size() + 1;
   for (size_t i = 0; i < job->files.size(); ++i) {
+    if (kind == ControlRequest::Kind::kClose) job->files[i]->promise();
     job->requests[i].kind = kind;
     job->requests[i].unfinished = unfinished;
     job->requests[i].owner = job;
@@ -444,6 +580,7 @@ StoreStatus Store::status() const {
     MemberStatus entry;
     entry.path = member.path;
     entry.present = member.present;
+    entry.outdated = member.outdated;
     entry.stalled = impl_->is_stalled(m);
     if (member.present)
       if (Result<struct statvfs> space = environment_.storage().fstatvfs(member.directory); space.is_ok()) {

@@ -28,6 +28,8 @@
 #include "engine/file/options.h"
 #include "engine/io/buffer_pool.h"
 #include "engine/io/environment.h"
+#include "engine/io/handle_shares.h"
+#include "engine/io/scoped_handle.h"
 
 namespace fpfs {
 
@@ -42,6 +44,7 @@ struct RecoveryReport {
 struct MemberStatus {
   std::string path;
   bool present = false;
+  bool outdated = false;                       // see Member
   bool stalled = false;                        // does not answer; see StoreOptions::io_timeout_ms
   uint64_t space_total = 0, space_free = 0;    // bytes of its filesystem
   uint64_t space_spare = 0;                    // bytes of freed objects kept for the next file
@@ -65,13 +68,16 @@ class Store {
   // Opens the array, recovers after an unclean shutdown (frees orphans), starts queues. The environment outlives it.
   static Result<std::unique_ptr<Store>> open(Environment& environment, const std::vector<std::string>& directories,
                                              const StoreOptions& options);
-  // Commits every file, frees what is pending, marks the array clean. The first failure is returned; the array stays
-  // marked dirty then. So it does when somebody is in the middle of writing a file (File::has_unfinished()): that is
-  // not committed but left as after a crash, with a line in the log; kBusy. No other call may run or follow. A Store
-  // destroyed without close() leaves the array as a crash would.
+  // Commits every file, frees what is pending, marks the array clean. The first failure is returned, also of a commit
+  // before this whose writers had been told that all was well (FileContext::note_loss): nothing that failed is tried
+  // again. The array stays marked dirty then, and when a file failed whose writers were told. So it does when somebody
+  // is in the middle of writing a file (engine/file/writer.h): that is not committed but left as after a crash, with
+  // a line in the log; kBusy. No other call may run or follow but left_clean(). A Store destroyed without close()
+  // leaves the array as a crash would.
   Status close();
   // The same without waiting: `done` is called once, on an executor thread; the Store is destroyed after that.
   void close_async(std::function<void(const Status&)> done);
+  bool left_clean() const { return left_clean_; }
   ~Store();
 
   const Array& array() const { return *array_; }
@@ -80,6 +86,10 @@ class Store {
   Handle root() const { return array_->tree(); }
   Storage& storage() const { return environment_.storage(); }
   bool read_only() const;
+  // The handles that users may make the store hold (StoreOptions::shared_handles): whoever opens files and looks up
+  // nodes for several users counts them there.
+  static constexpr size_t kHandlesOfFile = 2;  // of an open file: its index, and the directory of a new name
+  HandleShares& shares() { return shares_; }
   // BufferPool::populate_some().
   bool populate_buffers();
 
@@ -126,13 +136,16 @@ class Store {
     std::unique_ptr<Removed> unnamed;  // of create_unnamed()
   };
   // Makes and opens a regular file; kExists when the name is there. Mode as given (the caller has applied the umask);
-  // the owner is the daemon's until chown.
+  // the owner is who the calling thread is to the filesystem. A failure leaves no name.
   Result<Created> create(Handle directory, const std::string& name, mode_t mode);
   // An unnamed regular file in the filesystem of `directory` (O_TMPFILE), to be linked later or vanish.
   Result<Created> create_unnamed(Handle directory, mode_t mode);
   Status make_directory(Handle directory, const std::string& name, mode_t mode);
   Status make_node(Handle directory, const std::string& name, mode_t mode, dev_t device);
   Status symlink(const std::string& target, Handle directory, const std::string& name);
+  // Removes an empty entry that was just made, for a call that fails after all. Needs no handle; what cannot be removed
+  // is logged.
+  void take_back(Handle directory, const std::string& name, bool is_directory);
   Status link(Handle node, Handle directory, const std::string& name);
   Status unlink(Handle directory, const std::string& name);
   Status remove_directory(Handle directory, const std::string& name);
@@ -161,7 +174,7 @@ class Store {
   // sidecar cannot be read: the message says where.
   Result<std::shared_ptr<File>> open_file(Handle node, bool for_writing);
   // Commits every file, but for those with unfinished changes (which `unfinished` decides about), and makes all names
-  // durable. kClose: no writer will go on. Calls back once.
+  // durable. kClose: no writer will go on. Calls back once; also with what was lost before that nobody was told of yet.
   struct CommitOutcome {
     Status status;                        // the first failure
     std::vector<std::string> unfinished;  // the files that were left alone
@@ -183,11 +196,11 @@ class Store {
   class Impl;
   Store(Environment& environment, StoreOptions options);
   void finish_close(const Status& synced, const std::function<void(const Status&)>& done);
-  void fill_logical(Handle node, struct stat& attributes);
+  Status fill_logical(Handle node, struct stat& attributes);
   Result<SidecarSummary> summarize_node(Handle node, uint64_t sidecar_size);
   Result<Handle> open_node(Handle directory, const std::string& name, bool read_ahead);
   Result<Node> complete_node(Handle handle);
-  Result<Created> adopt_created(Handle sidecar, Handle directory, Handle node);
+  Result<Created> adopt_created(Handle sidecar, ScopedHandle directory);
   class NameHolder;
   struct RenameJob;
   void give_away(uint64_t inode, std::unique_ptr<Removed> removed);
@@ -195,9 +208,11 @@ class Store {
   Environment& environment_;
   StoreOptions options_;
   RecoveryReport recovery_;
+  HandleShares shares_;  // outlives the files
   std::unique_ptr<Array> array_;
   std::unique_ptr<Impl> impl_;
   Keeper keeper_;
+  bool left_clean_ = false;
 };
 
 }  // namespace fpfs

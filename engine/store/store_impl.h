@@ -4,7 +4,9 @@
 #include <array>
 #include <deque>
 #include <map>
+#include <set>
 #include <unordered_map>
+#include <utility>
 
 #include "engine/store/store.h"
 #include "engine/store/store_timer.h"
@@ -36,7 +38,7 @@ class Store::Impl final : public FileContext {
   // Frees the spare objects: what is left of them after this is what becomes spare meanwhile.
   void free_spares();
   void end_timers();  // before the store goes
-  // Waits until nothing waits to be freed, at most this long.
+  // Waits until nothing of what waits now to be freed does, at most this long.
   void wait_for_frees(std::chrono::milliseconds limit);
   void fail_array(const Status& status) override;
   Status array_failure() const override;
@@ -63,6 +65,20 @@ class Store::Impl final : public FileContext {
   // Some file failed: its uncommitted leftovers are on the members, so the next mount should look for them.
   bool had_failure() const { return had_failure_.load(); }
   void note_failure() override { had_failure_.store(true); }
+  void note_loss(uint64_t key, const Status& loss) override;
+  Status take_loss(uint64_t key) override;
+  Status take_any_loss();
+  Status first_loss() const;  // also when somebody was told of it
+  void note_unsynced(const File& file) override;
+  void note_synced(const File& file) override;
+  // Syncs the filesystem of the tree. When that fails nobody knows which names and lazily appended records are on the
+  // drive.
+  Status sync_tree();
+  void keep_new_name(uint64_t key, Handle directory) override;
+  void forget_new_name(uint64_t key) override;
+  // A handle of one's own of what keep_new_name() keeps, or kNoHandle.
+  Result<Handle> new_name_of(uint64_t key);
+  void close_new_names();  // before the store goes
 
  private:
   void start_watching();
@@ -77,7 +93,13 @@ class Store::Impl final : public FileContext {
   // Takes what is queued and frees it; false when there was nothing.
   bool reclaim_queued();
   Status reclaim_batch(ReclaimBatch& batch);
-  bool is_release_due() const FPFS_REQUIRES(reclaim_mutex_);
+  using Clock = std::chrono::steady_clock;
+  // Some file that lost its last name before `came` is about to be forgotten by the kernel, or so it seems.
+  bool is_release_due(Clock::time_point came) const FPFS_REQUIRES(reclaim_mutex_);
+  // Some of the first `count` batches is not done.
+  bool is_reclaiming(uint64_t count) const FPFS_REQUIRES(reclaim_mutex_) {
+    return !reclaims_running_.empty() && *reclaims_running_.begin() < count;
+  }
   void start_reclaim() FPFS_REQUIRES(reclaim_mutex_);
   void start_timers();
   bool give_up_old_spares();
@@ -98,6 +120,12 @@ class Store::Impl final : public FileContext {
   Status failure_ FPFS_GUARDED_BY(failure_mutex_);
   std::atomic<bool> failed_{false};
   std::atomic<bool> had_failure_{false};
+  Status first_loss_ FPFS_GUARDED_BY(failure_mutex_);
+  std::map<uint64_t, Status> losses_ FPFS_GUARDED_BY(failure_mutex_);  // that nobody was told of, by key of the file
+  std::map<uint64_t, std::string> unsynced_ FPFS_GUARDED_BY(failure_mutex_);  // a few of them: key and path
+  std::atomic<bool> has_losses_{false}, has_unsynced_{false}, has_new_names_{false};
+  Mutex new_names_mutex_;
+  std::deque<std::pair<uint64_t, Handle>> new_names_ FPFS_GUARDED_BY(new_names_mutex_);  // the oldest first
   std::atomic<bool> relieving_{false};
   mutable Mutex reclaim_mutex_;
   Mutex change_times_mutex_;
@@ -109,10 +137,15 @@ class Store::Impl final : public FileContext {
   StoreTimer spare_timer_;    // looks for spares that nobody wanted
   StoreTimer trickle_timer_;  // and for trickles that are due
   ReclaimBatch reclaim_queue_ FPFS_GUARDED_BY(reclaim_mutex_);
-  bool reclaim_posted_ FPFS_GUARDED_BY(reclaim_mutex_) = false;    // a task will take what is queued
-  unsigned reclaims_running_ FPFS_GUARDED_BY(reclaim_mutex_) = 0;  // batches taken and not done
-  std::unordered_map<uint64_t, Removed*> removed_ FPFS_GUARDED_BY(reclaim_mutex_);
-  std::chrono::steady_clock::time_point last_removed_ FPFS_GUARDED_BY(reclaim_mutex_);
+  bool reclaim_posted_ FPFS_GUARDED_BY(reclaim_mutex_) = false;          // a task will take what is queued
+  uint64_t reclaims_begun_ FPFS_GUARDED_BY(reclaim_mutex_) = 0;          // batches taken: their numbers count from 0
+  std::set<uint64_t> reclaims_running_ FPFS_GUARDED_BY(reclaim_mutex_);  // batches taken and not done
+  struct Kept {
+    Removed* removed = nullptr;
+    Clock::time_point since;
+  };
+  std::unordered_map<uint64_t, Kept> removed_ FPFS_GUARDED_BY(reclaim_mutex_);
+  std::set<std::pair<Clock::time_point, uint64_t>> removed_in_order_ FPFS_GUARDED_BY(reclaim_mutex_);
   CondVar reclaim_done_;  // or something that was kept was released
 };
 

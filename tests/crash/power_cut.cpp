@@ -117,6 +117,7 @@ class Life {
     store_options_.background_commit_ms = static_cast<unsigned>(random_.between(1, 100));
     store_options_.commit_interval_ms = random_.chance(30) ? 0 : static_cast<unsigned>(random_.between(10, 1000));
     store_options_.commit_idle_ms = random_.chance(30) ? 0 : static_cast<unsigned>(random_.between(5, 500));
+    store_options_.array.handles_kept = random_.below(8);
   }
 
   bool fail(const std::string& what) {

@@ -61,8 +61,12 @@ wire::InitOut init_reply() {
   return reply;
 }
 
+constexpr uint64_t kMemory = uint64_t{1} << 40;
+
 struct Rig {
-  explicit Rig(unsigned threads) : handler(threads), receivers(handler, *buffers) { handler.receivers = &receivers; }
+  explicit Rig(unsigned threads) : handler(threads), receivers(handler, *buffers, kMemory) {
+    handler.receivers = &receivers;
+  }
   ~Rig() { handler.join(); }
   std::unique_ptr<ReceiveBuffers> buffers = *ReceiveBuffers::create(4);
   Handler handler;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/codec/hash.h"
+#include "engine/file/slot_map.h"
 #include "engine/index/sidecar_format.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -133,7 +134,7 @@ Bytes build_log(Input& input) {
   const uint8_t records = input.byte() % 12;
   uint64_t sequence = 0;
   for (uint8_t i = 0; i < records && out.size() < kSizeMax; ++i) {
-    sequence += input.byte() < 250 ? 1 : input.number(1);
+    sequence += input.byte() < 250 ? 1 : input.number(8);
     append_record(input, out, sequence, snapshot_offset);
   }
   switch (input.byte() % 4) {
@@ -154,10 +155,30 @@ Bytes build_log(Input& input) {
   return out;
 }
 
+// What a file that is opened keeps of its slots, however far they reach.
+void check_slots(const FileImage& image) {
+  std::vector<SlotMap> slots(kMembers);
+  uint64_t taken = 0;
+  image.extents.for_each(0, [&](ChunkIndex, const Extent& extent) {
+    if (slots[extent.member].is_taken(extent.slot)) return true;
+    slots[extent.member].take(extent.slot);
+    ++taken;
+    return true;
+  });
+  for (const SlotMap& map : slots) {
+    uint64_t free = 0;
+    map.for_each_gap([&](SlotIndex, uint64_t count) { free += count; });
+    require(map.end() - free <= taken, "slots are free or taken");
+    taken -= map.end() - free;
+  }
+  require(taken == 0, "each slot is taken once");
+}
+
 void check_image(const FileImage& image, uint64_t file_size, const SidecarFindings& findings) {
   require(image.end <= file_size, "records end inside the file");
   require(findings.torn_tail == (image.end < file_size), "what is left over is a torn tail");
   require(image.size <= kFileSizeMax, "a size that a file can have");
+  require(image.sequence <= kSequenceMax, "a number of commits that can be counted on");
   require(image.inline_data.size() <= std::min<uint64_t>(image.size, kInlineSizeMax), "inline content below the size");
   require(!image.is_inline || image.extents.count() == 0, "inline content has no extents beside it");
   image.extents.for_each(0, [](ChunkIndex chunk, const Extent& extent) {
@@ -169,6 +190,7 @@ void check_image(const FileImage& image, uint64_t file_size, const SidecarFindin
     require(extent.slot <= kFileSizeMax / kChunkSize, "a slot that an object can have");
     return true;
   });
+  check_slots(image);
 }
 
 void check_rewritten(const FileImage& image) {

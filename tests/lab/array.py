@@ -76,7 +76,7 @@ class Mount:
                 [*self.prefix, self.array.programs.mount, "-f", *flags, self.array.argument, str(self.path)],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         deadline = time.monotonic() + 60
-        while mount_table.entry_of(self.path) is None:
+        while not self._is_mounted():
             ended = self.process.poll()
             if ended is not None:
                 self.process = None
@@ -87,6 +87,9 @@ class Mount:
             time.sleep(0.005)
         os.stat(self.path)  # the first answer of the daemon
         return self
+
+    def _is_mounted(self):
+        return mount_table.entry_of(self.path) is not None
 
     @property
     def pid(self):

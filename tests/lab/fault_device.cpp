@@ -3,8 +3,13 @@
 // devices (the device-mapper targets for this need a kernel that has them).
 //
 // Commands come on stdin, one a line; each is answered by a line on stdout ("ok", or numbers):
-//   fail KIND ERRNO [BEGIN END]   requests of KIND (read, write, sync) that touch bytes [BEGIN, END) of the disk fail
+//   fail KIND ERRNO [BEGIN END [COUNT]]   requests of KIND (read, write, sync) that touch bytes [BEGIN, END) of the
+//   disk
+//                                 fail; the first COUNT of them
 //   hang KIND                     requests of KIND get no answer
+//   room BYTES                    writes to places that were never written get so many bytes more, then ENOSPC: a thin
+//   drive.
+//                                 (A loop device over a full tmpfs is none: it takes a short write for a whole one.)
 //   heal                          no failures from now on; what hangs goes on
 //   count                         "reads N writes N syncs N failed N hanging N"
 // It ends, and takes its mount down, at the end of stdin.
@@ -43,9 +48,12 @@ class Faults {
     {
       const std::lock_guard<std::mutex> lock(mutex_);
       ++(kind == "read" ? reads_ : kind == "write" ? writes_ : syncs_);
-      for (const Failure& rule : failures_)
-        if (rule.kind == kind && offset < rule.end && rule.begin < offset + std::max<uint64_t>(length, 1))
+      for (Failure& rule : failures_)
+        if (rule.kind == kind && offset < rule.end && rule.begin < offset + std::max<uint64_t>(length, 1) &&
+            rule.count > 0) {
           failure = rule.error;
+          --rule.count;
+        }
       for (const std::string& hanging : hanging_kinds_)
         if (hanging == kind) {
           hanging_.push_back(std::move(action));
@@ -71,19 +79,31 @@ class Faults {
     } else if (verb == "hang") {
       const std::lock_guard<std::mutex> lock(mutex_);
       hanging_kinds_.push_back(kind);
+    } else if (verb == "room") {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      room_ = std::stoull(kind);
     } else if (verb == "fail") {
-      Failure rule{kind, EIO, 0, UINT64_MAX};
+      Failure rule{kind, EIO, 0, UINT64_MAX, UINT64_MAX};
       words >> rule.error;
       if (uint64_t begin = 0; words >> begin) {
         rule.begin = begin;
         words >> rule.end;
       }
+      if (uint64_t count = 0; words >> count) rule.count = count;
       const std::lock_guard<std::mutex> lock(mutex_);
       failures_.push_back(rule);
     } else {
       return "what is " + line;
     }
     return "ok";
+  }
+
+  // False: there is no room for so many new bytes.
+  bool take_room(uint64_t bytes) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (bytes > room_) return false;
+    room_ -= bytes;
+    return true;
   }
 
   void heal() {
@@ -101,12 +121,13 @@ class Faults {
   struct Failure {
     std::string kind;
     int error;
-    uint64_t begin, end;
+    uint64_t begin, end, count;
   };
   std::mutex mutex_;
   std::vector<Failure> failures_;
   std::vector<std::string> hanging_kinds_;
   std::vector<std::function<void()>> hanging_;
+  uint64_t room_ = UINT64_MAX;
   uint64_t reads_ = 0, writes_ = 0, syncs_ = 0, failed_ = 0;
 };
 
@@ -175,9 +196,27 @@ void read(fuse_req_t request, fuse_ino_t, size_t size, off_t offset, fuse_file_i
                    [request](int error) { fuse_reply_err(request, error); });
 }
 
+// Bytes of a range that were never written.
+uint64_t missing_bytes(int file, off_t begin, off_t end) {
+  uint64_t missing = 0;
+  while (begin < end) {
+    const off_t data = ::lseek(file, begin, SEEK_DATA);
+    const off_t hole_end = data < 0 ? end : std::min(data, end);
+    missing += static_cast<uint64_t>(hole_end - begin);
+    if (hole_end == end) break;
+    begin = ::lseek(file, hole_end, SEEK_HOLE);
+  }
+  return missing;
+}
+
 void write(fuse_req_t request, fuse_ino_t, const char* data, size_t size, off_t offset, fuse_file_info*) {
   Disk& disk = disk_of(request);
   const auto answer = [request, &disk, bytes = std::string(data, size), offset] {
+    const auto end = offset + static_cast<off_t>(bytes.size());
+    if (!disk.faults.take_room(missing_bytes(disk.file, offset, end))) {
+      fuse_reply_err(request, ENOSPC);
+      return;
+    }
     const ssize_t count = ::pwrite(disk.file, bytes.data(), bytes.size(), offset);
     count < 0 ? fuse_reply_err(request, errno) : fuse_reply_write(request, static_cast<size_t>(count));
   };

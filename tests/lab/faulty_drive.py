@@ -41,10 +41,29 @@ class FaultyDrive:
         self._server.stdin.flush()
         return self._server.stdout.readline().strip()
 
-    def fail(self, *kinds, error=errno.EIO, begin=0, end=(1 << 63)):
-        """Requests of these kinds (read, write, sync) that touch bytes [begin, end) of the drive fail from now on."""
+    def fail(self, *kinds, error=errno.EIO, begin=0, end=(1 << 63), count=(1 << 63)):
+        """Requests of these kinds (read, write, sync) that touch bytes [begin, end) of the drive fail from now on, the first
+        `count` of each."""
         for kind in kinds:
-            assert self._command("fail", kind, error, begin, end) == "ok"
+            assert self._command("fail", kind, error, begin, end, count) == "ok"
+
+    def leave(self, room=(1 << 63)):
+        """A thin drive: only so many bytes can be written to places that were never written; then ENOSPC."""
+        assert self._command("room", room) == "ok"
+
+    def cut_power(self):
+        """What is on the drive at this moment is all that is left. Nobody may use it any more."""
+        copy = self._backing.with_suffix(".copy")
+        run("cp", "--sparse=always", self._backing, copy)
+        subprocess.run(["umount", str(self.path)], capture_output=True)
+        if mount_table.entry_of(self.path):
+            run("umount", "-l", self.path)
+        run("losetup", "-d", self._device)
+        self._device = None
+        self._end_server()
+        os.replace(copy, self._backing)
+        self._start()
+        run("mount", self._device, self.path)
 
     def hang(self, *kinds):
         """Requests of these kinds (all, when none is given) get no answer until heal()."""
@@ -79,6 +98,11 @@ class FaultyDrive:
             block = words[2].split("..")[0]
             found.append((int(first) * 512, int(block) * 512, (int(last) - int(first) + 1) * 512))
         return found
+
+    @property
+    def device(self):
+        """The drive itself, below its filesystem."""
+        return self._device
 
     def plug_in(self):
         """After vanish(): the drive is there again."""

@@ -28,10 +28,10 @@ def fallocate(descriptor, mode, offset, length):
     _checked(libc.fallocate(descriptor, mode, offset, length))
 
 
-def die_with_parent():
-    """In a forked process: SIGKILL when the process that made it ends. Nothing that a test starts outlives it."""
+def die_with_parent(by=signal.SIGKILL):
+    """In a process that a test made: this signal when the process that made it ends. Nothing that a test starts outlives it."""
     PR_SET_PDEATHSIG = 1
-    _checked(libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0))
+    _checked(libc.prctl(PR_SET_PDEATHSIG, by, 0, 0, 0))
 
 
 def attempt(call, *arguments, **options):

@@ -163,10 +163,11 @@ def test_signals_end_the_daemon_in_good_order(mount, name):
         write_pattern(mount.path / "closed", 1, 3 * MIB)
         file.write(pattern(2, 0, 3 * MIB))
         mount.process.send_signal(getattr(signal, name))
-        assert mount.process.wait(timeout=60) == 0, mount.log()
+        assert mount.process.wait(timeout=60) == 1, mount.log()
         attempt(file.close)
     mount.kill()
     mount.start()
-    # Everything is committed before the daemon ends, also what was still open.
+    # What was closed is committed before the daemon ends; a half is not, and is named.
+    assert "/open was being written" in mount.log()
     assert is_pattern(mount.path / "closed", 1, 3 * MIB)
-    assert is_pattern(mount.path / "open", 2, 3 * MIB)
+    assert attempt(lambda: (mount.path / "open").stat().st_size) in (0, "ENOENT")

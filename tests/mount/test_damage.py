@@ -242,3 +242,122 @@ def test_export_of_what_is_left(array, make_mount, tmp_path):
     different = {index // 65536 for index in range(0, len(expected), 64)
                  if content[index:index + 64] != expected[index:index + 64]}
     assert different == {3}
+
+
+def tree_of(array):
+    return next(member / "tree" for member in array.members if (member / "tree").is_dir())
+
+
+def objects_of(array):
+    return {path: path.stat().st_size for member in array.members for path in member.glob("objects/*/*")}
+
+
+@pytest.mark.chunk_size(65536)
+@pytest.mark.parametrize("left", ["all but 20 bytes", "header", "nothing"])
+def test_a_sidecar_cut_after_a_clean_end_frees_nothing(array, make_mount, left):
+    """Neither fsck -p nor a mount takes it for what a crash leaves; where it can be told, -y sets it aside."""
+    array.damaged = True
+    mount = make_mount(array)
+    write_pattern(mount.path / "file", 1, 16 * 65536)
+    write_pattern(mount.path / "fine", 2, 4 * 65536)
+    mount.unmount()
+    sidecar = tree_of(array) / "file"
+    objects = objects_of(array)
+    os.truncate(sidecar, {"all but 20 bytes": sidecar.stat().st_size - 20, "header": 128, "nothing": 0}[left])
+    size = sidecar.stat().st_size
+
+    status, report = array.fsck_report("-p")
+    assert status == 4 and report["repaired"] == 0
+    if left == "nothing":  # like an empty file: its objects are what tells
+        assert {error["kind"] for error in report["errors"]} == {"orphan"} and report["orphans"] > 0
+        assert all("ended cleanly" in error["detail"] for error in report["errors"])
+        assert objects_of(array) == objects
+        return
+    assert [(error["path"], error["kind"]) for error in report["errors"]] == [("/file", "sidecar")]
+    assert objects_of(array) == objects and sidecar.stat().st_size == size
+
+    for _ in range(2):  # the second mount recovers after a crash
+        mount.start()
+        with pytest.raises(OSError) as refused:
+            (mount.path / "file").read_bytes()
+        assert refused.value.errno == errno.EIO
+        assert is_pattern(mount.path / "fine", 2, 4 * 65536)
+        assert "cut short or damaged" in mount.log()
+        mount.kill()
+    assert objects_of(array) == objects
+
+    status, report = array.fsck_report("-p")
+    assert status & 4 and "/file" in {error["path"] for error in report["errors"]}
+    status, report = array.fsck_report("-y")
+    assert status == 1 and [aside["path"] for aside in report["set_aside"]] == ["/file"]
+    assert objects_of(array) == objects
+    array.assert_clean()
+
+
+def test_content_in_sidecars_is_verified(array, make_mount):
+    mount = make_mount(array)
+    count = 300
+    for number in range(count):
+        write_pattern(mount.path / f"small{number}", number, 512)
+    result = run(array.programs.fpfs, "scrub", "start", mount.path, "--wait", "--json")
+    found = json.loads(result.stdout)
+    assert (found["state"], found["files_done"], found["bytes_done"], found["bytes_total"]) == (
+        "finished", count, count * 512, count * 512)
+    mount.unmount()
+    report = array.assert_clean()
+    assert report["bytes_stored"] == report["bytes_verified"] == count * 512
+
+
+@pytest.mark.root
+def test_content_in_sidecars_is_read_from_the_drive(drives, faulty, make_array, make_mount):
+    """What the drive holds counts, not what caches remember: fpfs verify, scrub and fsck name the file."""
+    array = make_array(paths=[faulty.path, *drives.paths[:2]])  # the first member keeps the names
+    array.damaged = True
+    mount = make_mount(array)
+    for name in ("wrong", "right"):
+        write_pattern(mount.path / name, len(name), 3000)
+    mount.remount()
+    fpfs = array.programs.fpfs
+    assert run(fpfs, "verify", mount.path).returncode == 0
+    (_, place, _), = faulty.where(array.members[0] / "tree" / "wrong")
+    # Not through the filesystem, whose cache goes on to hold what was written.
+    device = os.open(faulty.device, os.O_RDWR)
+    try:
+        byte = os.pread(device, 1, place + 1000)
+        assert os.pwrite(device, bytes([byte[0] ^ 4]), place + 1000) == 1
+        os.fsync(device)
+    finally:
+        os.close(device)
+
+    assert is_pattern(mount.path / "wrong", 5, 3000), "the test shows nothing when the content was not in a cache"
+    result = run(fpfs, "verify", mount.path, check=False)
+    assert result.returncode == 4 and "/wrong" in result.stderr and "/right" not in result.stderr, result.stderr
+    result = run(fpfs, "scrub", "start", mount.path, "--wait", "--json", check=False)
+    found = json.loads(result.stdout)
+    assert result.returncode == 4
+    assert [(damage["path"], damage["kind"]) for damage in found["damage"]] == [("/wrong", "sidecar")]
+    status, report = array.fsck_report("-n", "--verify-data")  # beside the mount
+    assert status == 4 and report["bytes_verified"] == report["bytes_stored"] - 3000
+    assert [(error["path"], error["kind"]) for error in report["errors"]] == [("/wrong", "sidecar")]
+    assert is_pattern(mount.path / "right", 5, 3000)
+
+
+@pytest.mark.chunk_size(65536)
+def test_holes_of_any_size_take_no_time(array, make_mount, tmp_path):
+    """A chunk at each end of 8 TiB: verifying and exporting it takes as long as two chunks do."""
+    mount = make_mount(array)
+    size = 8 << 40
+    with open(mount.path / "sparse", "wb") as file:
+        file.write(pattern(1, 0, 65536))
+        file.seek(size - 65536)
+        file.write(pattern(1, size - 65536, 65536))
+    fpfs = array.programs.fpfs
+    found = json.loads(run(fpfs, "verify", "--json", mount.path / "sparse", timeout=60).stdout)
+    assert found["clean"] and found["chunks"] == size // 65536
+    mount.unmount()
+    buffered = [] if array.direct_io else ["--buffered-members"]
+    run(fpfs, "export", *buffered, array.argument, "sparse", "-o", tmp_path / "copy", timeout=60)
+    with open(tmp_path / "copy", "rb") as copy:
+        assert os.fstat(copy.fileno()).st_size == size
+        assert os.pread(copy.fileno(), 65536, 0) == pattern(1, 0, 65536)
+        assert os.pread(copy.fileno(), 65536, size - 65536) == pattern(1, size - 65536, 65536)

@@ -166,17 +166,51 @@ def test_a_drive_hangs(offered, drives, faulty, make_array, make_mount, place):
 
 
 def test_the_mount_goes_while_files_are_open(offered, array, make_mount):
-    """A lazy unmount keeps the connection; SIGTERM then ends the daemon all the same."""
+    """A lazy unmount keeps the connection; SIGTERM then ends the daemon all the same. What was fsynced is there."""
     mount = make_mount(array, "io_uring")
     assert is_in_use(mount)
     file = open(mount.path / "file", "wb", buffering=0)
     file.write(pattern(1, 0, MIB))
     mount_table.unmount(mount.path, lazy=True)
     file.write(pattern(1, MIB, MIB))
+    os.fsync(file.fileno())
+    file.write(pattern(2, 0, MIB))
+    file.write(pattern(2, 0, MIB))  # more than a log would in so short a time
     mount.process.terminate()
-    assert mount.process.wait(timeout=60) == 0
+    assert mount.process.wait(timeout=60) == 1
     mount.process = None
     assert attempt(file.write, b"x") in ("ENOTCONN", "ECONNABORTED", "EIO")
     attempt(file.close)
     mount.start()
     assert is_pattern(mount.path / "file", 1, 2 * MIB)
+
+
+def test_many_callers_take_no_more_memory(offered, array, make_mount):
+    """Who waits holds an entry of a ring and maybe a buffer: both are bounded by the pool's size."""
+    pool = 64 * MIB
+    mount = make_mount(array, "io_uring", "buffer_memory=64M", "durable=fsync")
+    assert is_in_use(mount)
+
+    def behaviour(number):
+        for _ in range(2):
+            write_pattern(mount.path / str(number), number, 3 * MIB)
+            assert is_pattern(mount.path / str(number), number, 3 * MIB)
+
+    failures = []
+
+    def call(number):
+        try:
+            behaviour(number)
+        except BaseException as error:
+            failures.append(error)
+
+    write_pattern(mount.path / "before", 1, 2 * pool)
+    assert is_pattern(mount.path / "before", 1, 2 * pool)
+    callers = [threading.Thread(target=call, args=(number,)) for number in range(150)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    assert not failures, failures[0]
+    # The pool, half as much for rings, and what else there is.
+    assert mount.memory("VmHWM") < pool + pool // 2 + 80 * MIB

@@ -1,14 +1,20 @@
 """Several users on one mount: whose are new entries, what each may do, and that nobody gets past the mount."""
+import fcntl
+import json
 import os
 import pwd
 import stat
+import struct
 
 import pytest
 
 from lab.data import pattern, write_pattern
-from lab.system import attempt, in_child
+from lab.programs import run
+from lab.system import attempt, in_child, wait_until
 
-MIB = 1 << 20
+KIB, MIB = 1 << 10, 1 << 20
+STATUS, SCRUB = "user.fastpersistfs.status", "user.fastpersistfs.scrub"
+IOCTLS = ((1, 10328), (2, 4120), (3, 592))  # fs/ioctl.h: numbers and sizes of extents, object path, verify
 # Users that every machine has.
 ALICE, BOB = pwd.getpwnam("nobody").pw_uid, pwd.getpwnam("daemon").pw_uid
 TEAM, OTHERS = 4300, 4301
@@ -181,3 +187,69 @@ def test_member_of_another_user_is_pointed_out(make_array, make_mount):
     assert f"{array.members[1]} belongs to user {ALICE}" in mount.log()
     mount.unmount()
     os.chown(array.members[1], 0, 0)
+
+
+# --- what the filesystem tells about itself --------------------------------------------------------------------------
+
+def test_names_in_private_directories_stay_private(make_array, make_mount):
+    """fpfs status and fpfs scrub tell root which files are open and damaged; others get figures only."""
+    array = make_array(chunk_size=64 * KIB)
+    mount = make_mount(array, "allow_other")
+    os.chmod(mount.path, 0o755)
+    private = mount.path / "private"
+    private.mkdir(mode=0o700)
+    write_pattern(private / "secret-name", 1, MIB)
+    mount.unmount()
+    array.damaged = True
+    with open(max(array.members[0].glob("objects/*/*"), key=os.path.getsize), "r+b") as file:
+        file.write(b"damage")
+    mount.start()
+    run(array.programs.fpfs, "scrub", "start", mount.path)
+    wait_until(lambda: b'"finished"' in os.getxattr(mount.path, SCRUB))
+    with open(private / "secret-name", "rb"):
+        assert b"secret-name" in os.getxattr(mount.path, STATUS) and b"secret-name" in os.getxattr(mount.path, SCRUB)
+
+        def look():
+            return os.getxattr(mount.path, STATUS) + b"\n" + os.getxattr(mount.path, SCRUB)
+
+        status, scrub = (json.loads(each) for each in in_child(look, uid=ALICE).split(b"\n"))
+    assert "secret-name" not in json.dumps([status, scrub]) and "private" not in json.dumps([status, scrub])
+    assert status["open_files"] == [] and status["open_files_omitted"] == 1 and status["files"]["open"] == 1
+    assert scrub["damage"] == [] and scrub["damage_omitted"] == scrub["errors"] == 1
+
+
+def test_only_who_may_read_a_file_learns_about_its_content(make_array, make_mount):
+    """Checksums, places of chunks, what a check finds."""
+    mount = make_mount(make_array(chunk_size=64 * KIB), "allow_other")
+    os.chmod(mount.path, 0o755)
+    path = mount.path / "file"
+    write_pattern(path, 1, 300 * KIB)
+    os.chmod(path, 0o622)
+
+    def ask():
+        found = []
+        for flags in (os.O_WRONLY, os.O_RDWR, os.O_RDONLY):
+            descriptor = attempt(os.open, path, flags)
+            for command, size in IOCTLS:
+                argument = bytearray(struct.pack("<I", 1) + bytes(size - 4))
+                found.append(attempt(fcntl.ioctl, descriptor, 0xC000F500 | size << 16 | command, argument)
+                             if isinstance(descriptor, int) else descriptor)
+        found += [attempt(os.getxattr, path, "user.fastpersistfs." + name) for name in ("stat", "id", "stored", "members")]
+        return repr(found).encode()
+
+    assert in_child(ask, uid=ALICE) == repr(["EBADF"] * 3 + ["EACCES"] * 10).encode()
+    os.chmod(path, 0o666)
+    assert eval(in_child(ask, uid=ALICE))[:9] == ["EBADF"] * 3 + [0] * 6
+
+
+def test_many_open_files_with_long_names(make_array, make_mount):
+    """An attribute holds 64 KiB: the list of open files is cut, the status is not."""
+    mount = make_mount(make_array())
+    deep = mount.path / ("d" * 255) / ("\x01" * 255) / ("e" * 255) / ("f" * 255)
+    deep.mkdir(parents=True)
+    files = [open(deep / (f"{number:02}" + "n" * 250), "wb") for number in range(64)]
+    status = mount.status()
+    assert 10 < len(status["open_files"]) < 64
+    assert len(status["open_files"]) + status["open_files_omitted"] == 64
+    for file in files:
+        file.close()

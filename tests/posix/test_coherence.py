@@ -1,10 +1,13 @@
 """Some handles go through the kernel's page cache and others past it: all must see one content all the same."""
 import mmap
 import os
+import signal
+import threading
+import time
 
 import pytest
 
-from lab.system import die_with_parent
+from lab.system import die_with_parent, in_child
 
 MIB = 1 << 20
 
@@ -113,6 +116,33 @@ def test_a_rewritten_file_is_read_anew_although_its_times_are_the_same(same):
         return True
 
     same(behaviour)
+
+
+def test_an_open_that_truncates_overtakes_pages_on_their_way_to_the_file(array, make_mount):
+    """They do not bring the old content back."""
+    PAGES = 4000  # every second one is a request of its own: many more than the kernel has under way at once
+    mount = make_mount(array)
+    path = mount.path / "file"
+    path.write_bytes(b"old!" * (PAGES * 1024))
+
+    def truncate():
+        os.close(os.open(path, os.O_WRONLY | os.O_TRUNC))
+
+    with open(path, "r+b") as file, mmap.mmap(file.fileno(), 0) as view:
+        for page in range(0, PAGES, 2):
+            view[page * 4096] = view[page * 4096]
+        mount.freeze()
+        children = []
+        for call in (view.flush, truncate):
+            children.append(threading.Thread(target=in_child, args=[call]))
+            children[-1].start()
+            time.sleep(0.5)  # until it waits for the daemon
+        mount.process.send_signal(signal.SIGCONT)
+        for child in children:
+            child.join()
+    assert path.read_bytes() == b""
+    mount.remount()
+    assert path.stat().st_size == 0
 
 
 def drive_reads(mount):

@@ -6,7 +6,7 @@ import pytest
 
 from lab.data import pattern
 from lab.programs import run
-from lab.system import attempt, fallocate, in_child, renameat2, RENAME_EXCHANGE
+from lab.system import attempt, fallocate, in_child, renameat2, RENAME_EXCHANGE, RENAME_WHITEOUT
 
 pytestmark = pytest.mark.root
 USER, OTHER, GROUP = 1234, 1235, 4321
@@ -250,5 +250,50 @@ def test_what_users_may_not(same_for_users):
                     attempt(os.rename, path, directory / "moved")]
 
         return as_user(try_all), sorted(os.listdir(directory))
+
+    same_for_users(behaviour)
+
+
+@pytest.mark.parametrize("umask", [0, 0o022])
+def test_set_id_bits_of_new_nodes(same_for_users, umask):
+    """What mkfifo and mknod are told to set is set, for users as for root."""
+    def behaviour(directory):
+        os.chown(directory, 0, GROUP)
+        seen = []
+        for uid, groups in ((0, ()), (USER, ()), (USER, (GROUP,))):
+            for bits in (0o2777, 0o777):
+                os.chmod(directory, bits)
+
+                def make():
+                    os.umask(umask)
+                    for each in (0o6777, 0o4755, 0o2775, 0o2765, 0o1777):
+                        name = f"{uid}-{len(groups)}-{bits:o}-{each:o}"
+                        os.mkfifo(directory / f"pipe-{name}", each)
+                        os.mknod(directory / f"file-{name}", stat.S_IFREG | each)
+                        os.mknod(directory / f"socket-{name}", stat.S_IFSOCK | each)
+                        os.close(os.open(directory / f"open-{name}", os.O_CREAT | os.O_WRONLY, each))
+                        os.mkdir(directory / f"dir-{name}", each)
+
+                as_user(make, uid, groups)
+        seen += [(name, owner(directory / name)) for name in sorted(os.listdir(directory))]
+        return seen
+
+    same_for_users(behaviour)
+
+
+@pytest.mark.parametrize("uid", [0, USER])
+def test_a_whiteout_is_its_makers(same_for_users, uid):
+    """What RENAME_WHITEOUT leaves can be removed by who called it, also where others' entries cannot."""
+    def behaviour(directory):
+        os.chmod(directory, 0o1777)
+
+        def rename():
+            (directory / "old").write_bytes(b"x")
+            return attempt(renameat2, directory / "old", directory / "new", RENAME_WHITEOUT)
+
+        said = as_user(rename, uid)
+        found = os.lstat(directory / "old")
+        seen = [said, owner(directory / "old"), stat.S_IFMT(found.st_mode), found.st_rdev]
+        return seen + [as_user(lambda: attempt(os.unlink, directory / "old"), uid), sorted(os.listdir(directory))]
 
     same_for_users(behaviour)

@@ -1,7 +1,9 @@
 """Access, modification and change times: what moves them and what does not."""
 import contextlib
+import itertools
 import mmap
 import os
+import random
 import time
 
 import pytest
@@ -197,3 +199,46 @@ def test_many_readers_and_a_writer(mount):
         readers = [stack.enter_context(open(path, "rb", buffering=0)) for _ in range(20)]
         assert moved(path, lambda: [reader.read(1000) for reader in readers]) == "a"
         assert moved(path, lambda: [reader.read(1000) for reader in readers]) == ""
+
+
+@pytest.mark.parametrize("looks", ["at once", "at the end", "before and after"])
+def test_times_follow_the_order_of_changes(same, looks):
+    """Content is stamped by another clock than names and attributes: what comes later is never older."""
+    def behaviour(directory):
+        rounds = 400
+        for number in range(rounds):
+            (directory / f"file{number}").touch()
+        rolls = random.Random(5)
+        seen = []
+
+        def look(kind, path):
+            found = os.lstat(path)
+            return kind, found.st_ctime_ns if kind in ("chmod", "link") else found.st_mtime_ns
+
+        changes = []
+        for number in range(rounds):
+            kind = rolls.choice(["write", "write", "symlink", "mkdir", "chmod", "link", "write anew"])
+            path = directory / (f"file{number}" if kind in ("write", "chmod", "link") else f"new{number}")
+            if looks == "before and after" and kind in ("write", "chmod", "link"):
+                os.lstat(path)
+                os.lstat(directory)
+            if kind == "symlink":
+                os.symlink("target", path)
+            elif kind == "mkdir":
+                os.mkdir(path)
+            elif kind == "chmod":
+                os.chmod(path, 0o600)
+            elif kind == "link":
+                os.link(path, directory / f"link{number}")
+            else:
+                descriptor = os.open(path, os.O_WRONLY | os.O_CREAT)
+                os.write(descriptor, b"x")
+                os.close(descriptor)
+            changes.append((kind, path))
+            if looks != "at the end":
+                seen.append(look(*changes[-1]))
+        if looks == "at the end":
+            seen = [look(*change) for change in changes]
+        return [(a[0], b[0]) for a, b in itertools.pairwise(seen) if b[1] < a[1]][:5]
+
+    same(behaviour)

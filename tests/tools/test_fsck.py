@@ -10,6 +10,7 @@ import subprocess
 import pytest
 
 from command_lines import assert_one_line_error
+from lab.array import MountFailed
 from lab.data import write_pattern
 from lab.programs import run
 
@@ -198,6 +199,143 @@ def test_a_damaged_superblock(array, report, fsck):
     assert code == 4 and not found["clean"]
     assert "superblock" in {error["kind"] for error in found["errors"]}
     assert str(array.members[1]) in fsck("-n").stdout
+
+
+def lose_superblock(member, how):
+    if how == "missing":
+        (member / "superblock").unlink()
+    else:
+        flip_byte(member / "superblock", 100)
+
+
+@pytest.mark.chunk_size(CHUNK)
+@pytest.mark.parametrize("index, how", [(0, "missing"), (0, "damaged"), (2, "missing"), (3, "damaged")])
+def test_a_lost_superblock_is_made_again(filled, make_mount, index, how):
+    """-n says that it can be, mount says what to do, -y does it: the bytes are those of before."""
+    before = (filled.members[index] / "superblock").read_bytes()
+    lose_superblock(filled.members[index], how)
+    for option in ("-n", "-p"):
+        status, found = filled.fsck_report(option)
+        assert status == 4 and [error["kind"] for error in found["errors"]] == ["superblock"]
+        assert found["errors"][0]["member"] == index
+        assert str(filled.members[index]) in found["errors"][0]["detail"] and "-y" in found["errors"][0]["detail"]
+    with pytest.raises(MountFailed, match="fsck.fastpersistfs -y"):
+        make_mount(filled)
+    status, found = filled.fsck_report("-y")
+    assert status == 1 and found["repaired"] == 1 and found["files"] > 0
+    assert (filled.members[index] / "superblock").read_bytes() == before
+    filled.assert_clean()
+    make_mount(filled)
+
+
+@pytest.mark.parametrize("members", [1, 4])
+def test_all_superblocks_are_lost(make_array, drives, make_mount, members):
+    """Every member has what it takes to tell who it is, also when there is only one."""
+    array = make_array(paths=drives.paths[:members])
+    mount = make_mount(array)
+    (mount.path / "file").write_bytes(b"content")
+    mount.unmount()
+    for member in array.members:
+        lose_superblock(member, "missing")
+    assert array.fsck_report("-n")[0] == 4
+    status, found = array.fsck_report("-y")
+    assert status == 1 and found["repaired"] == members
+    mount = make_mount(array)
+    assert (mount.path / "file").read_bytes() == b"content"
+
+
+@pytest.mark.parametrize("how", ["missing", "damaged"])
+def test_the_metadata_directorys_superblock(make_array, make_mount, drives, fresh, how):
+    names = fresh[1]
+    array = make_array(paths=drives.paths[:2], format_options=("--meta-dir", str(names)))
+    mount = make_mount(array)
+    (mount.path / "file").write_bytes(b"content")
+    mount.unmount()
+    lose_superblock(names, how)
+    status, found = array.fsck_report("-n")
+    assert status == 4 and str(names) in found["errors"][0]["detail"]
+    assert array.fsck_report("-y")[0] == 1
+    mount.start()
+    assert (mount.path / "file").read_bytes() == b"content"
+    mount.unmount()
+    array.damaged = True  # the fixture takes the names away first
+
+
+@pytest.mark.chunk_size(CHUNK)
+def test_a_superblock_is_never_guessed(filled, make_mount):
+    """A directory that does not show which member it is, or is not what it shows, gets none."""
+    filled.damaged = True
+    member = filled.members[2]
+    (member / "superblock").unlink()
+    whole = (member / "mount").read_bytes()
+
+    def refused():
+        status, found = filled.fsck_report("-y")
+        assert status == 4 and found["repaired"] == 0 and not (member / "superblock").exists()
+        assert found["errors"][0]["kind"] == "superblock" and "no copy" in found["errors"][0]["detail"]
+
+    (member / "mount").write_bytes(whole[:-1] + b"x")
+    refused()
+    (member / "mount").write_bytes((filled.members[1] / "mount").read_bytes())  # says that it is another
+    refused()
+    (member / "mount").write_bytes(whole)
+    (member / "objects").rename(member / "elsewhere")
+    refused()
+    (member / "elsewhere").rename(member / "objects")
+    (member / ".fastpersistfs-former").mkdir()  # being formatted anew
+    refused()
+    (member / ".fastpersistfs-former").rmdir()
+    # The member's own copies are not needed: the others have them.
+    (member / "superblocks").unlink()
+    assert filled.fsck_report("-y")[0] == 1
+    make_mount(filled).unmount()
+    assert (member / "superblocks").read_bytes() == (filled.members[0] / "superblocks").read_bytes()
+    filled.assert_clean()
+
+
+def test_an_array_of_before_gets_its_copies_at_a_mount(array, make_mount):
+    for member in array.members:
+        (member / "superblocks").unlink()
+    make_mount(array).unmount()
+    lose_superblock(array.members[3], "damaged")
+    assert array.fsck_report("-y")[0] == 1
+    make_mount(array)
+
+
+def test_an_old_member_stays_old_with_a_new_superblock(array, make_mount):
+    """What age a directory has is not the superblock's to say."""
+    array.damaged = True
+    member = array.members[1]
+    before = (member / "mount").read_bytes()
+    make_mount(array).unmount()
+    (member / "mount").write_bytes(before)
+    (member / "superblock").unlink()
+    status, found = array.fsck_report("-y")
+    assert status == 5 and [error["kind"] for error in found["errors"]] == ["superblock", "older-member"]
+
+
+@pytest.mark.chunk_size(CHUNK)
+@pytest.mark.parametrize("index", [0, 2])
+def test_a_lost_mount_record(filled, make_mount, index):
+    """Made again where all of the array fits together, which it would not with an old member."""
+    member = filled.members[index]
+    (member / "mount").unlink()
+    for option in ("-n", "-p"):
+        status, found = filled.fsck_report(option)
+        assert status == 4 and [error["kind"] for error in found["errors"]] == ["mount-record"]
+    with pytest.raises(MountFailed, match="mount record is missing"):
+        make_mount(filled)
+    object_path = objects_of(filled)[0]
+    away = object_path.parents[2] / "away"
+    object_path.rename(away)
+    status, found = filled.fsck_report("-y")
+    assert status == 4 and found["repaired"] == 0
+    assert {"mount-record", "missing-object"} == {error["kind"] for error in found["errors"]}
+    away.rename(object_path)
+    status, found = filled.fsck_report("-y")
+    assert status == 1 and found["repaired"] == 1
+    make_mount(filled).unmount()
+    filled.assert_clean()
 
 
 @pytest.mark.chunk_size(CHUNK)

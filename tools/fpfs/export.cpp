@@ -93,6 +93,10 @@ Status copy_content(Store& store, File& file, const Options& options, Output& ou
   ReadCursor cursor;
   for (uint64_t offset = 0; offset < size;) {
     if (interrupted) return Status::error(StatusCode::kCancelled, "interrupted");
+    // Over holes at once: they may be most of a file of any size, and stay holes.
+    const Result<uint64_t> data = file.seek(offset, /*hole=*/false);
+    if (data.status().errno_value() == ENXIO) break;
+    if (data.is_ok()) offset = *data;
     const uint64_t chunk_end = std::min(size, round_down(offset, chunk_size) + chunk_size);
     std::span<std::byte> piece(buffer.data(), std::min<uint64_t>(buffer.size(), chunk_end - offset));
     const Result<size_t> count = store.read_sync(file, offset, piece, &cursor);

@@ -35,9 +35,12 @@ struct Options {
 void add_options(CLI::App& app, Options& options) {
   app.add_option("DIRS", options.directories, kDirectoriesHelp)->required()->type_name("");
   CLI::Option* look_only = app.add_flag("-n", options.look_only, "Change nothing (the default); works while mounted");
-  CLI::Option* preen =
-      app.add_flag("-p,-a", options.preen, "Repair what is safe: orphan objects, torn tails, leftovers of crashes");
-  CLI::Option* yes = app.add_flag("-y", options.yes, "Also set damaged files aside under lost+found");
+  CLI::Option* preen = app.add_flag(
+      "-p,-a", options.preen,
+      "Repair what is safe: orphan objects, torn tails and leftovers of crashes; after a clean end, only what "
+      "no file can have named");
+  CLI::Option* yes = app.add_flag("-y", options.yes,
+                                  "Also set damaged files aside under lost+found, and free what a clean end left over");
   look_only->excludes(preen)->excludes(yes);
   preen->excludes(yes);
   app.add_flag("--verify-data", options.verify_data, "Read every chunk on all members and check it");

@@ -86,6 +86,15 @@ void SimContent::sync_failed(SimRandom& random) {
     if (random.chance(30)) apply(change, durable_);
   changes_.clear();
   diverged_ = true;
+  if (random.chance(30)) drop_cache();
+}
+
+// The size is the inode's, which stays in memory.
+void SimContent::drop_cache() {
+  if (!diverged_ || !changes_.empty()) return;
+  const uint64_t size = visible_.size();
+  visible_ = durable_;
+  visible_.set_size(size);
 }
 
 void SimContent::crash(SimRandom& random) {

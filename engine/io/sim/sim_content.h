@@ -43,9 +43,11 @@ class SimContent {
 
   // Everything completed so far becomes durable.
   void sync();
-  // A sync failed: what the drive did not take is lost for ever though calls still see it, and no later sync brings it
-  // back (what Linux does: the pages are marked clean).
+  // A sync failed: what the drive did not take is lost for ever, and no later sync brings it back. Calls still see it
+  // (what Linux does: the pages are marked clean), until they are dropped from memory.
   void sync_failed(SimRandom& random);
+  // What is in memory and need not be written is forgotten: calls see what is on the drive.
+  void drop_cache();
   // Power is cut: decides what survived; calls see that from now on.
   void crash(SimRandom& random);
   // Only the process is gone: each transfer under way ends as a whole or did not begin; nothing else changes.

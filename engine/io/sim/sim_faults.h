@@ -11,7 +11,21 @@ namespace fpfs {
 
 // A plan: the `nth` call that matches, and the `count - 1` after it, go wrong.
 struct SimFault {
-  enum class Call : uint8_t { kRead, kWrite, kSyncFile, kSyncDirectory, kAllocate, kCheckRunning };
+  enum class Call : uint8_t {
+    kRead,
+    kWrite,
+    kSyncFile,
+    kSyncDirectory,
+    kSyncFilesystem,
+    kAllocate,
+    kPunch,
+    kTruncate,
+    kCheckRunning,
+    kLook,       // stat, open without making anything, list, ...
+    kName,       // make, remove, rename, link
+    kAttribute,  // modes, owners, times, extended attributes
+    kAny,        // in a plan only: each of these
+  };
   enum class Effect : uint8_t {
     kError,        // fails with `error`; a write or sync may have done a part of its work
     kShort,        // a transfer ends early and fails (queues report what cannot be continued as kIoError)

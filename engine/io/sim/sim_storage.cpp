@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <array>
 
 #include <fmt/format.h>
 
@@ -123,6 +124,11 @@ void SimStorage::inject(const SimFault& fault) {
   faults_.push_back(fault);
 }
 
+void SimStorage::reseed(uint64_t seed) {
+  MutexLock lock(mutex_);
+  random_ = SimRandom(seed);
+}
+
 void SimStorage::clear_faults() {
   MutexLock lock(mutex_);
   faults_.clear();
@@ -133,6 +139,18 @@ uint64_t SimStorage::fault_hits() const {
   uint64_t hits = 0;
   for (const SimFault& fault : faults_) hits += fault.hits;
   return hits;
+}
+
+uint64_t SimStorage::fault_calls() const {
+  MutexLock lock(mutex_);
+  uint64_t calls = 0;
+  for (const SimFault& fault : faults_) calls += fault.seen;
+  return calls;
+}
+
+std::string SimStorage::last_fault() const {
+  MutexLock lock(mutex_);
+  return last_fault_;
 }
 
 uint64_t SimStorage::index_punches() const {
@@ -218,19 +236,28 @@ std::vector<std::byte> SimStorage::content_of(const std::string& path) const {
 // -----------------------------------------------------------------------------------------------------------
 
 SimFault* SimStorage::match(SimFault::Call call, Handle handle) {
-  if (faults_.empty()) return nullptr;
+  if (faults_.empty() || off_) return nullptr;
   const SimInode& inode = kernel_.inode_of(handle);
   SimFault* result = nullptr;
   for (SimFault& fault : faults_) {
-    if (fault.call != call) continue;
+    if (fault.call != call && fault.call != SimFault::Call::kAny) continue;
     if (fault.filesystem.has_value() && *fault.filesystem != inode.filesystem) continue;
     if (fault.role.has_value() && *fault.role != inode.role) continue;
     ++fault.seen;
     if (fault.seen < fault.nth || fault.seen - fault.nth >= fault.count) continue;
     ++fault.hits;
     result = &fault;
+    constexpr std::array kNames = {"read",   "write",           "sync",  "sync",
+                                   "syncfs", "allocate",        "punch", "truncate",
+                                   "read",   "look at or open", "name",  "set attributes of"};
+    last_fault_ = fmt::format("{} {}", kNames[static_cast<size_t>(call)], kernel_.describe(handle));
   }
   return result;
+}
+
+Status SimStorage::fault_of(SimFault::Call call, Handle handle, const char* what) {
+  const SimFault* fault = match(call, handle);
+  return fault == nullptr ? Status::ok() : Status::from_errno(fault->error, what + (" " + kernel_.describe(handle)));
 }
 
 // --- transfers
@@ -350,11 +377,16 @@ void SimStorage::make_late_syncs(bool all) {
   });
 }
 
+// What a sync that failed has done nobody knows. What it has not: content is lost, and a later sync says that all is
+// well; names are journaled and wait for that one.
 Status SimStorage::sync_file(Handle handle, bool only_data) {
   SimInode& inode = kernel_.inode_of(handle);
   const auto call = inode.is_directory() ? SimFault::Call::kSyncDirectory : SimFault::Call::kSyncFile;
   if (const SimFault* fault = match(call, handle); fault != nullptr) {
-    if (!inode.is_directory()) inode.content.sync_failed(random_);
+    if (!inode.is_directory())
+      inode.content.sync_failed(random_);
+    else if (random_.chance(50))
+      static_cast<void>(kernel_.fsync(handle));
     return Status::from_errno(fault->error, "fsync " + kernel_.describe(handle));
   }
   if (sync_errs(inode) || (only_data && errs(SimPlantedBug::kUnsyncedKept, inode, SimRole::kTree))) return Status::ok();
@@ -375,13 +407,20 @@ Status SimStorage::fdatasync(Handle handle) {
 
 Status SimStorage::check_running(Handle file) {
   MutexLock lock(mutex_);
-  if (const SimFault* fault = match(SimFault::Call::kCheckRunning, file); fault != nullptr)
-    return Status::from_errno(fault->error, "read " + kernel_.describe(file));
-  return Status::ok();
+  return fault_of(SimFault::Call::kCheckRunning, file, "read");
+}
+
+void SimStorage::drop_cache(Handle file) {
+  MutexLock lock(mutex_);
+  if (!off_) kernel_.inode_of(file).content.drop_cache();
 }
 
 Status SimStorage::sync_filesystem(Handle handle) {
   MutexLock lock(mutex_);
+  if (const SimFault* fault = match(SimFault::Call::kSyncFilesystem, handle); fault != nullptr) {
+    kernel_.world().sync_filesystem_failed(kernel_.inode_of(handle).filesystem, random_);
+    return end(Status::from_errno(fault->error, "syncfs " + kernel_.describe(handle)));
+  }
   const bool happens = begin("syncfs", handle, "") &&
                        !errs(SimPlantedBug::kCleanMarkTooEarly, kernel_.inode_of(handle), SimRole::kObjects, true);
   return end(happens ? kernel_.sync_filesystem(handle) : Status::ok());
@@ -393,7 +432,10 @@ Status SimStorage::ftruncate(Handle handle, uint64_t size) {
   const SimInode& inode = kernel_.inode_of(handle);
   if (errs(SimPlantedBug::kTornTailKept, inode, SimRole::kTree)) return end(Status::ok());
   if (size >= kBlock && errs(SimPlantedBug::kTrimmedTooMuch, inode, SimRole::kObjects)) size -= kBlock;
-  return end(kernel_.ftruncate(handle, size));
+  const Status fault = fault_of(SimFault::Call::kTruncate, handle, "truncate");
+  if (!fault.is_ok() && random_.chance(50)) return end(fault);
+  const Status truncated = kernel_.ftruncate(handle, size);
+  return end(fault.is_ok() ? truncated : fault);
 }
 
 Status SimStorage::fallocate(Handle handle, int mode, uint64_t offset, uint64_t length) {
@@ -405,15 +447,16 @@ Status SimStorage::fallocate(Handle handle, int mode, uint64_t offset, uint64_t 
   if (punches && (errs(SimPlantedBug::kFreedTooMuch, inode, SimRole::kObjects) ||
                   errs(SimPlantedBug::kCompactedTooMuch, inode, SimRole::kTree)))
     length += kBlock;
-  if (!punches)
-    if (const SimFault* fault = match(SimFault::Call::kAllocate, handle); fault != nullptr)
-      return end(Status::from_errno(fault->error, "fallocate " + kernel_.describe(handle)));
-  return end(kernel_.fallocate(handle, mode, offset, length));
+  const Status fault = fault_of(punches ? SimFault::Call::kPunch : SimFault::Call::kAllocate, handle, "fallocate");
+  if (!fault.is_ok()) length = round_down(random_.below(length), kBlock);
+  const Status done = length == 0 ? fault : kernel_.fallocate(handle, mode, offset, length);
+  return end(fault.is_ok() ? done : fault);
 }
 
 Result<uint64_t> SimStorage::seek_data(Handle handle, uint64_t offset) {
   MutexLock lock(mutex_);
   if (off_) return power_off();
+  FPFS_RETURN_IF_ERROR(fault_of(SimFault::Call::kLook, handle, "seek in"));
   return kernel_.seek_data(handle, offset);
 }
 

@@ -46,8 +46,12 @@ class SimStorage final : public Storage {
   using Trace = std::function<void(const std::string& line)>;
   void set_trace(Trace trace);
   void inject(const SimFault& fault);
+  // What is left to chance here (what a failed sync loses, what a power cut leaves) is drawn from this from now on.
+  void reseed(uint64_t seed);
   void clear_faults();
   uint64_t fault_hits() const;
+  uint64_t fault_calls() const;     // that matched plans, whether they went wrong or not
+  std::string last_fault() const;   // what the last call that went wrong was; empty: there was none
   uint64_t index_punches() const;   // holes punched into files of the tree: compactions of sidecars
   uint64_t object_renames() const;  // objects that a file took over from another
   void plant(SimPlantedBug bug);
@@ -85,6 +89,7 @@ class SimStorage final : public Storage {
   Status fdatasync(Handle handle) override;
   Status check_running(Handle file) override;
   Status sync_filesystem(Handle handle) override;
+  void drop_cache(Handle file) override;
   Status ftruncate(Handle handle, uint64_t size) override;
   Status fallocate(Handle handle, int mode, uint64_t offset, uint64_t length) override;
   Result<uint64_t> seek_data(Handle handle, uint64_t offset) override;
@@ -117,6 +122,8 @@ class SimStorage final : public Storage {
   Status end(Status status) const FPFS_REQUIRES(mutex_);
   bool tick_locked() FPFS_REQUIRES(mutex_);
   SimFault* match(SimFault::Call call, Handle handle) FPFS_REQUIRES(mutex_);
+  // What a plan makes of a call that does all of its work or nothing.
+  Status fault_of(SimFault::Call call, Handle handle, const char* what) FPFS_REQUIRES(mutex_);
   Status sync_file(Handle handle, bool only_data) FPFS_REQUIRES(mutex_);
   // Whether the planted bug happens to this call on this inode, now.
   bool errs(SimPlantedBug bug, const SimInode& inode, SimRole role, bool directory = false) FPFS_REQUIRES(mutex_);
@@ -129,6 +136,7 @@ class SimStorage final : public Storage {
   SimRandom random_ FPFS_GUARDED_BY(mutex_);
   Trace trace_ FPFS_GUARDED_BY(mutex_);
   std::vector<SimFault> faults_ FPFS_GUARDED_BY(mutex_);
+  std::string last_fault_ FPFS_GUARDED_BY(mutex_);
   SimFilesystem::JournalOrder order_ FPFS_GUARDED_BY(mutex_) = SimFilesystem::JournalOrder::kWhole;
   SimPlantedBug planted_ FPFS_GUARDED_BY(mutex_) = SimPlantedBug::kNone;
   // Syncs that a planted bug has put off: the inode, and the boundary from which on they are made.

@@ -178,6 +178,12 @@ void SimWorld::sync_filesystem(unsigned index) {
   }
 }
 
+void SimWorld::sync_filesystem_failed(unsigned index, SimRandom& random) {
+  for (auto& [number, inode] : inodes_)
+    if (inode.filesystem == index && inode.content.has_unsynced()) inode.content.sync_failed(random);
+  if (random.chance(50)) sync_filesystem(index);
+}
+
 void SimWorld::end_transfers(SimRandom& random) {
   for (auto& [number, inode] : inodes_) inode.content.end_transfers(random);
 }
@@ -232,6 +238,8 @@ void SimWorld::crash(SimRandom& random) {
     // A file's attributes reach the drive with its inode; before the first time only a name in the journal says it
     // exists.
     if (inode.durable_attributes.mode == 0 || random.chance(50)) inode.durable_attributes = inode.attributes;
+    // The change time goes with whatever else of the inode does, and so with the size that content left behind.
+    inode.durable_attributes.ctime = inode.attributes.ctime;
     inode.attributes = inode.durable_attributes;
     inode.unnamed_may_be_linked = false;
   }

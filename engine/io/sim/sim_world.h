@@ -108,6 +108,9 @@ class SimWorld {
   // fsync of a directory: all that was done to names in it. Of anything else: what was done to its own names.
   void sync_names(uint64_t number);
   void sync_filesystem(unsigned index);
+  // What was to be synced may be on the drive. Content that is not is lost (SimContent::sync_failed); names and
+  // attributes, which are journaled, wait for the next sync.
+  void sync_filesystem_failed(unsigned index, SimRandom& random);
   // Forgets an inode that nothing refers to any more.
   void collect(uint64_t number);
   void crash(SimRandom& random);

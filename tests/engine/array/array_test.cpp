@@ -379,14 +379,16 @@ TEST_F(ArrayTest, ObjectDirectoriesAreOpenedOnceForAllThreads) {
   std::vector<std::vector<Handle>> seen(4);
   for (auto& handles : seen)
     threads.emplace_back([&array, &handles] {
-      for (FileId file = 0x4200; file < 0x4300; ++file) handles.push_back(array->object_directory(1, file).value());
+      for (FileId file = 0x4200; file < 0x4300; ++file)
+        handles.push_back(array->object_directory(1, file).value().get());
     });
   for (std::thread& thread : threads) thread.join();
   for (const auto& handles : seen) EXPECT_EQ(handles, seen[0]);
-  EXPECT_EQ(array->object_directory(1, 0xff42).value(), seen[0][0x42]) << "the low byte of the id names the directory";
+  EXPECT_EQ(array->object_directory(1, 0xff42).value().get(), seen[0][0x42])
+      << "the low byte of the id names the directory";
   Storage& storage = environment_.storage();
   const Handle object =
-      storage.open_at(array->object_directory(1, 0x1234ab).value(), "o", O_RDWR | O_CREAT, 0600).value();
+      storage.open_at(array->object_directory(1, 0x1234ab).value().get(), "o", O_RDWR | O_CREAT, 0600).value();
   storage.close(object);
   EXPECT_TRUE(exists(path("b/objects/ab/o")));
 }

@@ -37,7 +37,7 @@ TEST_F(CheckTest, ACleanArrayIsClean) {
     EXPECT_TRUE(report.clean()) << summary(report);
     EXPECT_EQ(report.files, 4u);
     EXPECT_EQ(report.chunks, 12u);
-    EXPECT_EQ(report.bytes_stored, 10u * kChunk + 1234 + 700);
+    EXPECT_EQ(report.bytes_stored, 10u * kChunk + 1234 + 700 + 100) << "content in sidecars counts";
     EXPECT_EQ(report.bytes_verified, verify ? report.bytes_stored : 0);
     EXPECT_EQ(report.orphans, 0u);
     EXPECT_FALSE(report.cancelled);

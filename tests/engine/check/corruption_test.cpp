@@ -169,12 +169,14 @@ TEST_P(CorruptionTest, NothingWrongIsEverRead) {
     damage_once(i % 2 == 0 || GetParam() == "state" ? *dirty_ : *clean_, paths);
   std::printf("%lu of %lu damages to %s were detected, the others harmless\n", static_cast<unsigned long>(detected_),
               static_cast<unsigned long>(damage_count()), GetParam().c_str());
-  const bool matters = GetParam() == "superblock" || GetParam() == "tree" || GetParam() == "objects";
+  const bool matters =
+      GetParam() == "superblock" || GetParam() == "mount" || GetParam() == "tree" || GetParam() == "objects";
   EXPECT_EQ(detected_ > 0, matters);
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, CorruptionTest,
-                         ::testing::Values("superblock", "lock", "state", "scrub", "tree", "objects"),
+                         ::testing::Values("superblock", "superblocks", "mount", "lock", "state", "scrub", "tree",
+                                           "objects"),
                          [](const auto& test) { return test.param; });
 
 }  // namespace

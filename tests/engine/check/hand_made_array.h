@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -123,6 +124,15 @@ class HandMadeArray {
     char low[4];
     std::snprintf(low, sizeof(low), "%02x", static_cast<unsigned>(file & 0xff));
     return members[member] + "/objects/" + low + "/" + Array::object_name(file, generation);
+  }
+
+  // As a mount that did not end cleanly leaves it. `earlier`: it began before everything that is there was written.
+  void leave_dirty(bool earlier = true) const {
+    const std::string state = members[0] + "/state";
+    std::ofstream(state) << "dirty\n";
+    if (!earlier) return;
+    const auto a_day_ago = std::filesystem::file_time_type::clock::now() - std::chrono::hours(24);
+    std::filesystem::last_write_time(state, a_day_ago);
   }
 
   std::unique_ptr<Array> open(bool read_only) {

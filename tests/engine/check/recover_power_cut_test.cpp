@@ -44,7 +44,8 @@ class World {
     std::fill(data.span().begin(), data.span().end(), std::byte{0});
     test::fill(data.span().first(5000), file + generation, chunk * kChunk);
     extent.checksum = hash_bytes(data.span().first(5000), chunk_seed(array.id().data(), file, generation, chunk));
-    const Handle directory = *array.object_directory(extent.member, file);
+    const HandleCache::Pin pinned = array.object_directory(extent.member, file).value();
+    const Handle directory = pinned.get();
     const ScopedHandle object(
         storage(), *storage().open_at(directory, Array::object_name(file, generation), O_RDWR | O_CREAT, 0600));
     EXPECT_TRUE(storage().pwrite(object.get(), data.span(), extent.slot * kChunk).is_ok());

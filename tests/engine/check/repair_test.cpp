@@ -9,6 +9,7 @@
 
 #include "engine/check/check.h"
 #include "engine/check/set_aside.h"
+#include "engine/store/store.h"
 #include "tests/engine/check/hand_made_array.h"
 
 namespace fpfs {
@@ -27,6 +28,7 @@ class RepairTest : public testing::Test {
   // What a crash may leave: objects of files that were never committed or are unlinked, of a generation before and
   // after; a commit cut short; space preallocated ahead and a chunk that was replaced.
   void leave_what_crashes_leave() {
+    array_.leave_dirty();
     for (MemberIndex m = 0; m < HandMadeArray::kMembers; ++m)
       std::ofstream(array_.object(m, 0xabc, 0)) << std::string(10'000, 'x');
     std::ofstream(array_.object(1, kBig, 1)) << std::string(5000, 'o');
@@ -92,6 +94,7 @@ TEST_F(RepairTest, RecoveryDoesTheSameAndCounts) {
 }
 
 TEST_F(RepairTest, AChunkReplacedInTheMiddleIsGivenBack) {
+  array_.leave_dirty();
   // A hole in the middle of /holes: chunks 3 to 8 were removed by a commit, their slots not yet punched.
   const HandMadeArray::Spec spec{0x4400, 0, 12 * kChunk, 4};
   SidecarRecord record;
@@ -113,6 +116,7 @@ TEST_F(RepairTest, AChunkReplacedInTheMiddleIsGivenBack) {
 }
 
 TEST_F(RepairTest, AHoleBehindTheLastChunkIsNoSpaceButAllocatedBlocksAre) {
+  array_.leave_dirty();
   const std::string object = array_.object(image_.extents.get(9).member, kBig, 2);
   const uint64_t size = std::filesystem::file_size(object);
   std::filesystem::resize_file(object, size + 8 * kChunk);
@@ -126,6 +130,7 @@ TEST_F(RepairTest, AHoleBehindTheLastChunkIsNoSpaceButAllocatedBlocksAre) {
 }
 
 TEST_F(RepairTest, AFirstCommitCutShortBecomesAnEmptyFile) {
+  array_.leave_dirty();
   std::filesystem::resize_file(array_.sidecar("/run/big.pt"), 400);
   EXPECT_EQ(array_.check(Repair::kPreen).orphans, 3u);
   EXPECT_EQ(sidecar_size("/run/big.pt"), 0u);
@@ -171,6 +176,153 @@ TEST_F(RepairTest, WhenASidecarDoesNotTellWhoseItIsEverythingIsKept) {
   EXPECT_TRUE(std::filesystem::exists(array_.object(0, 0xabc, 0)));
   for (MemberIndex m = 0; m < HandMadeArray::kMembers; ++m)
     EXPECT_TRUE(std::filesystem::exists(array_.object(m, kBig, 2)));
+}
+
+// What a clean end leaves has no torn tails and nothing left over: that is damage, and may be the newest content.
+class CleanEndTest : public RepairTest {
+ protected:
+  std::vector<std::string> objects_of(FileId file) const {
+    std::vector<std::string> found;
+    char digits[24];
+    std::snprintf(digits, sizeof(digits), "%016llx", static_cast<unsigned long long>(file));
+    for (const std::string& member : array_.members)
+      for (const auto& entry : std::filesystem::recursive_directory_iterator(member + "/objects"))
+        if (entry.is_regular_file() && entry.path().filename().string().starts_with(digits))
+          found.push_back(entry.path().string() + " " + std::to_string(std::filesystem::file_size(entry.path())));
+    std::sort(found.begin(), found.end());
+    return found;
+  }
+  void recover() {
+    const auto array = array_.open(false);
+    const auto counts = recover_array(array_.environment, *array);
+    ASSERT_TRUE(counts.is_ok()) << counts.status().message();
+    EXPECT_EQ(counts->orphans_removed, 0u);
+    EXPECT_EQ(counts->torn_tails, 0u);
+    EXPECT_EQ(counts->bytes_freed, 0u);
+  }
+  // `path`, whose sidecar lost its end: said, kept by -p and by a mount after a crash, set aside by -y with its
+  // objects.
+  void is_damage_that_keeps(const std::string& path, FileId file) {
+    const std::vector<std::string> objects = objects_of(file);
+    const uint64_t size = sidecar_size(path);
+    ASSERT_FALSE(objects.empty());
+    const std::string expected = "sidecar " + path + " -1 -1";
+    EXPECT_EQ(summary(array_.check()), expected);
+    EXPECT_EQ(summary(array_.check(Repair::kPreen)), expected);
+    EXPECT_EQ(sidecar_size(path), size);
+    EXPECT_EQ(objects_of(file), objects);
+    EXPECT_EQ(summary(array_.check(Repair::kYes)), expected + " repaired");
+    EXPECT_FALSE(std::filesystem::exists(array_.sidecar(path)));
+    EXPECT_EQ(objects_of(file), objects);
+    EXPECT_TRUE(array_.check(Repair::kYes, true).clean());
+    array_.leave_dirty();
+    recover();
+    EXPECT_TRUE(array_.check(Repair::kPreen).clean());
+    EXPECT_EQ(objects_of(file), objects);
+  }
+  // Two commits of one file, of which the sidecar shows the first only.
+  void write_and_forget_the_second(const std::string& path, FileId file, SidecarRecord first, SidecarRecord second) {
+    first.sequence = 1;
+    second.sequence = 2;
+    array_.write_sidecar(path, file, {first});
+    const uint64_t boundary = sidecar_size(path);
+    array_.write_sidecar(path, file, {first, second});
+    ASSERT_TRUE(array_.check(Repair::kNone, true).clean()) << summary(array_.check(Repair::kNone, true));
+    std::filesystem::resize_file(array_.sidecar(path), boundary);
+  }
+};
+
+TEST_F(CleanEndTest, ASidecarCutInTheMiddleIsDamage) {
+  std::filesystem::resize_file(array_.sidecar("/run/big.pt"), sidecar_size("/run/big.pt") - 20);
+  is_damage_that_keeps("/run/big.pt", kBig);
+}
+
+TEST_F(CleanEndTest, ASidecarCutToItsHeaderIsDamage) {
+  std::filesystem::resize_file(array_.sidecar("/run/big.pt"), kSidecarHeaderSize);
+  is_damage_that_keeps("/run/big.pt", kBig);
+}
+
+TEST_F(CleanEndTest, ASidecarCutInItsHeaderIsDamage) {
+  std::filesystem::resize_file(array_.sidecar("/run/big.pt"), 100);
+  is_damage_that_keeps("/run/big.pt", kBig);
+}
+
+TEST_F(CleanEndTest, ASidecarWithoutItsLastSectorsIsDamage) {
+  const uint64_t size = sidecar_size("/run/big.pt");
+  HandMadeArray::write_at(array_.sidecar("/run/big.pt"), 512, std::vector<std::byte>(size - 512));
+  is_damage_that_keeps("/run/big.pt", kBig);
+}
+
+TEST_F(CleanEndTest, ASidecarCutBehindAnOlderGenerationIsDamage) {
+  SidecarRecord first, second;
+  first.has_inline = true;
+  first.inline_data.assign(100, std::byte{1});
+  first.size = 100;
+  const HandMadeArray::Spec spec{0x4400, 1, 5 * kChunk, 4};
+  second.generation = 1;
+  second.size = spec.size;
+  for (ChunkIndex chunk = 0; chunk < 5; ++chunk) second.extents.emplace_back(chunk, array_.write_chunk(spec, chunk));
+  write_and_forget_the_second("/replaced", spec.file, first, second);
+  is_damage_that_keeps("/replaced", spec.file);
+}
+
+TEST_F(CleanEndTest, SpaceThatAForgottenCommitNamedIsKept) {
+  const HandMadeArray::Spec spec{0x4400, 0, 36 * kChunk, 4};
+  SidecarRecord first, second;
+  for (ChunkIndex chunk = 0; chunk < 36; ++chunk)
+    (chunk < 3 ? first : second).extents.emplace_back(chunk, array_.write_chunk(spec, chunk));
+  first.size = 3 * kChunk;
+  second.size = spec.size;
+  write_and_forget_the_second("/grown", spec.file, first, second);
+  const std::vector<std::string> objects = objects_of(spec.file);
+  const std::string expected = "leftover-space /grown -1 0; leftover-space /grown -1 1; leftover-space /grown -1 2";
+  EXPECT_EQ(summary(array_.check()), expected);
+  const CheckReport preened = array_.check(Repair::kPreen);
+  EXPECT_EQ(summary(preened), expected);
+  EXPECT_NE(preened.errors[0].detail.find("ended cleanly"), std::string::npos) << preened.errors[0].detail;
+  EXPECT_EQ(objects_of(spec.file), objects);
+  EXPECT_EQ(array_.check(Repair::kYes).repaired, 3u);
+  EXPECT_TRUE(array_.check(Repair::kNone, true).clean());
+}
+
+TEST_F(CleanEndTest, ObjectsThatAnEmptiedSidecarMayHaveNamedAreKept) {
+  const std::vector<std::string> objects = objects_of(kBig);
+  std::filesystem::resize_file(array_.sidecar("/run/big.pt"), 0);
+  const CheckReport preened = array_.check(Repair::kPreen);
+  EXPECT_EQ(summary(preened), "orphan - -1 0; orphan - -1 1; orphan - -1 2");
+  EXPECT_NE(preened.errors[0].detail.find("ended cleanly"), std::string::npos) << preened.errors[0].detail;
+  EXPECT_EQ(objects_of(kBig), objects);
+  EXPECT_EQ(array_.check(Repair::kYes).repaired, 3u);
+  EXPECT_TRUE(array_.check(Repair::kNone, true).clean());
+}
+
+TEST_F(CleanEndTest, ObjectsThatNobodyCanHaveNamedAreFreed) {
+  std::ofstream(array_.object(1, 0xabc, 0)) << "x";
+  EXPECT_EQ(summary(array_.check(Repair::kPreen)), "orphan - -1 1 repaired");
+  EXPECT_TRUE(array_.check().clean());
+}
+
+TEST_F(CleanEndTest, AMountRefusesAFileWhoseSidecarWasCut) {
+  std::filesystem::resize_file(array_.sidecar("/run/big.pt"), sidecar_size("/run/big.pt") - 20);
+  const std::vector<std::string> objects = objects_of(kBig);
+  StoreOptions options;
+  options.array.buffered_members = true;
+  options.buffer_memory = 64 * kChunk;
+  // Twice without a clean end: the second mount recovers, and knows that nobody was writing the file.
+  for (int mount = 0; mount < 2; ++mount) {
+    ::usleep(20'000);  // the clock that stamps files ticks every few milliseconds
+    auto store = Store::open(array_.environment, array_.directories, options);
+    ASSERT_TRUE(store.is_ok()) << store.status().message();
+    EXPECT_EQ((*store)->recovery().was_dirty, mount == 1);
+    const Handle directory = *(*store)->storage().open_at((*store)->root(), "run", O_RDONLY | O_DIRECTORY);
+    const auto node = (*store)->lookup(directory, "big.pt");
+    ASSERT_TRUE(node.is_ok());
+    const auto file = (*store)->open_file(node->handle, false);
+    EXPECT_EQ(file.status().code(), StatusCode::kCorruption) << file.status().message();
+    (*store)->storage().close(node->handle);
+    (*store)->storage().close(directory);
+  }
+  EXPECT_EQ(objects_of(kBig), objects);
 }
 
 class SetAsideTest : public RepairTest {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,12 @@ class SimArray {
     EXPECT_TRUE(status.is_ok()) << status.message();
     open();
   }
+  // Goes on from a world that was saved (SimStorage::save) with as many members. The array is not open yet.
+  SimArray(uint64_t seed, unsigned members, const StoreOptions& options, const SimWorld& begin)
+      : paths_(make_paths(members)), world_(seed, {.mount_paths = paths_, .journal_order = {}}), options_(options) {
+    if (options_.buffer_memory > 64 * kMiB) options_.buffer_memory = 36 * kTestChunk;
+    sim().restore(begin);
+  }
   ~SimArray() {
     world_.stop();
     store_.reset();
@@ -49,15 +56,15 @@ class SimArray {
     return Status::ok();
   }
   Status close() {
-    Status result;
-    bool closed = false;
-    store_->close_async([&](const Status& status) {
-      result = status;
-      closed = true;
-    });
-    EXPECT_TRUE(world_.run_until([&closed] { return closed; })) << "close was not answered";
+    const Status result = outcome_of([this](auto done) { store_->close_async(std::move(done)); });
     kill();
     return result;
+  }
+  Status sync_all() {
+    return outcome_of([this](auto done) {
+      store_->commit_all(ControlRequest::Kind::kCommit, ControlRequest::Unfinished::kLeftAlone,
+                         [done = std::move(done)](const Store::CommitOutcome& outcome) { done(outcome.status); });
+    });
   }
   void crash() {
     leave();
@@ -167,6 +174,14 @@ class SimArray {
   }
 
  private:
+  // Calls `start` with what it is to call at the end.
+  template <typename Start>
+  Status outcome_of(Start start) {
+    std::optional<Status> result;
+    start([&result](const Status& status) { result = status; });
+    EXPECT_TRUE(world_.run_until([&result] { return result.has_value(); })) << "a call was not answered";
+    return result.value_or(Status::error(StatusCode::kSystem, "no answer"));
+  }
   void leave() {
     world_.stop();
     store_.reset();

@@ -376,9 +376,10 @@ TEST_P(NearlyFullTest, WhatWasSetAsideIsKeptForItsFile) {
   const std::shared_ptr<File> file = array_.create("file"), other = array_.create("other");
   constexpr uint64_t kSetAside = kCapacity / kPiece * kPiece;
   bool in_flight = false;
-  EXPECT_EQ(file->reserve(0, 3 * kCapacity, in_flight).code(), StatusCode::kNoSpace);
-  ASSERT_TRUE(file->reserve(0, kSetAside, in_flight).is_ok());
-  EXPECT_EQ(other->reserve(0, 2 * kCapacity, in_flight).code(), StatusCode::kNoSpace);
+  Room::Sent sent;
+  EXPECT_EQ(file->reserve(0, 3 * kCapacity, sent, in_flight).code(), StatusCode::kNoSpace);
+  ASSERT_TRUE(file->reserve(0, kSetAside, sent, in_flight).is_ok());
+  EXPECT_EQ(other->reserve(0, 2 * kCapacity, sent, in_flight).code(), StatusCode::kNoSpace);
   const uint64_t taken = fill(*other, 1);
   EXPECT_GT(taken, kCapacity);
   EXPECT_LT(taken, 2 * kCapacity);
@@ -396,13 +397,14 @@ TEST_P(NearlyFullTest, WhatWasSetAsideIsKeptForItsFile) {
 TEST_P(NearlyFullTest, WhatWasSetAsideIsGivenBack) {
   std::shared_ptr<File> file = array_.create("file");
   bool in_flight = false;
+  Room::Sent sent;
   const std::shared_ptr<File> other = array_.create("other");
   const auto set_aside = [&] {
-    ASSERT_TRUE(file->reserve(0, 2 * kCapacity, in_flight).is_ok());
-    ASSERT_EQ(other->reserve(0, 2 * kCapacity, in_flight).code(), StatusCode::kNoSpace);
+    ASSERT_TRUE(file->reserve(0, 2 * kCapacity, sent, in_flight).is_ok());
+    ASSERT_EQ(other->reserve(0, 2 * kCapacity, sent, in_flight).code(), StatusCode::kNoSpace);
   };
   const auto is_free = [&] {
-    const bool fits = other->reserve(0, 2 * kCapacity, in_flight).is_ok();
+    const bool fits = other->reserve(0, 2 * kCapacity, sent, in_flight).is_ok();
     EXPECT_TRUE(array_.control(*other, ControlRequest::Kind::kTruncate, 1).is_ok());
     EXPECT_TRUE(array_.control(*other, ControlRequest::Kind::kTruncate, 0).is_ok());
     return fits;

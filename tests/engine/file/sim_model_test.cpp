@@ -27,6 +27,7 @@ class ModelTest : public ::testing::TestWithParam<uint64_t> {
     options.background_commit_ms = 1;
     options.spare_least = random_.chance(60) ? 1 : UINT64_MAX;
     options.spare_life = {};
+    options.array.handles_kept = random_.below(6);
     return options;
   }
 

@@ -126,7 +126,7 @@ TEST_P(SpareObjectsTest, CountAsFreeSpaceAndAreGivenUpForIt) {
   const std::shared_ptr<File> file = array_.create("b");
   Status written;
   uint64_t stored = 0;
-  for (uint64_t chunk = 0; written.is_ok() && stored < free_before - 5 * kTestChunk; ++chunk, stored += kTestChunk)
+  for (uint64_t chunk = 0; written.is_ok() && stored < free_before; ++chunk, stored += kTestChunk)
     written = array_.write(*file, chunk * kTestChunk, make_bytes(kTestChunk - 1, chunk));
   EXPECT_TRUE(written.is_ok()) << written.message() << " after " << stored << " bytes of " << free_before;
   EXPECT_TRUE(array_.commit(*file).is_ok());

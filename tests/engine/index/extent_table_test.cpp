@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <random>
+#include <vector>
 
 namespace fpfs {
 namespace {
@@ -99,6 +101,60 @@ TEST(ExtentTable, MatchesAMapUnderRandomOperations) {
     table.clear();
     expect_same(table, {}, 0);
   }
+}
+
+// What File stores: whole chunks, one after the other on members in turn.
+Extent whole_chunk(ChunkIndex chunk) {
+  Extent extent = extent_of(chunk);
+  extent.codec = Codec::kRaw;
+  extent.stored_length = extent.raw_length = extent.visible_length = 1 << 20;
+  extent.epoch = 1;
+  return extent;
+}
+
+TEST(ExtentTable, MemoryFollowsWhatIsStored) {
+  constexpr uint64_t kCount = 20'000;
+  // distance between chunks, most bytes for each
+  for (const auto& [distance, limit] : {std::pair<uint64_t, uint64_t>{1, 20}, {256, 24}, {1'000'000, 24}}) {
+    SCOPED_TRACE(distance);
+    ExtentTable forwards, backwards, shuffled;
+    std::vector<ChunkIndex> chunks;
+    for (uint64_t i = 0; i < kCount; ++i) chunks.push_back(i * distance);
+    for (const ChunkIndex chunk : chunks) forwards.set(chunk, whole_chunk(chunk));
+    for (auto chunk = chunks.rbegin(); chunk != chunks.rend(); ++chunk) backwards.set(*chunk, whole_chunk(*chunk));
+    std::shuffle(chunks.begin(), chunks.end(), std::mt19937_64(distance));
+    for (const ChunkIndex chunk : chunks) shuffled.set(chunk, whole_chunk(chunk));
+    EXPECT_LE(forwards.memory_bytes(), kCount * limit);
+    EXPECT_LE(backwards.memory_bytes(), kCount * limit);
+    EXPECT_LE(shuffled.memory_bytes(), kCount * 48);
+    // One in a thousand stays.
+    for (const ChunkIndex chunk : chunks)
+      if (chunk / distance % 1000 != 0) forwards.set(chunk, Extent());
+    EXPECT_EQ(forwards.count(), kCount / 1000);
+    EXPECT_LE(forwards.memory_bytes(), 4096u);
+  }
+}
+
+TEST(ExtentTable, EntriesAreCountedInATotal) {
+  std::atomic<uint64_t> total{0};
+  {
+    ExtentTable loaded;
+    for (ChunkIndex chunk = 0; chunk < 1000; ++chunk) loaded.set(chunk, whole_chunk(chunk));
+    ExtentTable kept = std::move(loaded);
+    kept.count_in(total);
+    EXPECT_EQ(total, 1000u);
+    kept.set(5, whole_chunk(6));
+    kept.set(2000, whole_chunk(2000));
+    EXPECT_EQ(total, 1001u);
+    kept.remove_from(900, nullptr);
+    kept.set(3, Extent());
+    EXPECT_EQ(total, 899u);
+    kept.clear();
+    EXPECT_EQ(total, 0u);
+    kept.set(1, whole_chunk(1));
+    EXPECT_EQ(total, 1u);
+  }
+  EXPECT_EQ(total, 0u);
 }
 
 }  // namespace

@@ -118,7 +118,8 @@ TEST_F(ScrubTest, ReadsEveryChunkOnce) {
   EXPECT_EQ(report.state.phase, Phase::kFinished);
   EXPECT_EQ(report.state.files, 2u);
   EXPECT_EQ(report.state.chunks, 31u);
-  EXPECT_EQ(report.state.bytes, 30u * kChunk + 4096);
+  EXPECT_EQ(report.state.bytes, 30u * kChunk + 4096 + 1024) << "content in a sidecar counts";
+  EXPECT_EQ(report.bytes_total, report.state.bytes);
   EXPECT_EQ(report.state.errors, 0u);
   EXPECT_GE(report.bytes_total, report.state.bytes);
   EXPECT_GT(report.state.ended_seconds, 0);
@@ -182,6 +183,45 @@ TEST_F(ScrubTest, KeepsToItsLimit) {
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   EXPECT_GT(seconds, 0.4);
   EXPECT_LT(seconds, 5);
+}
+
+// Whoever has the file open has its content in memory: what is on the drive is looked at all the same.
+TEST_F(ScrubTest, ReadsContentInSidecarsFromTheDrive) {
+  write_file("kept", 1000, 1);
+  write_file("wrong", 2000, 2);
+  std::vector<std::shared_ptr<File>> open_files;
+  for (const char* name : {"kept", "wrong"}) {
+    auto node = store_->lookup(store_->root(), name);
+    open_files.push_back(store_->open_file(node->handle, false).value());
+    store_->storage().close(node->handle);
+  }
+  flip_bit(directories_[0] + "/tree/wrong", 700);
+  ASSERT_TRUE(scrub_->start(0).is_ok());
+  const Scrub::Report report = wait_for_end();
+  EXPECT_EQ(report.state.bytes, 1024u + 2048);
+  ASSERT_EQ(report.state.errors, 1u);
+  const CheckError& error = report.state.damage.at(0);
+  EXPECT_EQ(error.path, "/wrong");
+  EXPECT_EQ(error.kind, "sidecar");
+  EXPECT_EQ(error.chunk, -1);
+  EXPECT_NE(error.detail.find("offset 128"), std::string::npos) << error.detail;
+  uint64_t errors = 0;
+  for (const MemberStatus& member : store_->status().members) errors += member.checksum_errors;
+  EXPECT_EQ(errors, 1u);
+}
+
+TEST_F(ScrubTest, TheLimitHoldsForContentInSidecars) {
+  for (int i = 0; i < 20; ++i) write_file("small" + std::to_string(i), 5000, 1);
+  ASSERT_TRUE(scrub_->start(20'000).is_ok());
+  // 20 files of 5 KiB at 20 KB a second: five seconds. It is stopped long before it can have read all.
+  for (int i = 0; i < 3000 && scrub_->report().state.files < 2; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  ASSERT_TRUE(scrub_->pause().is_ok());
+  EXPECT_LT(scrub_->report().state.files, 20u);
+  ASSERT_TRUE(scrub_->resume(uint64_t{0}).is_ok());
+  const Scrub::Report report = wait_for_end();
+  EXPECT_EQ(report.state.files, 20u);
+  EXPECT_EQ(report.state.bytes, 20u * 5120) << "nothing is read twice";
 }
 
 TEST_F(ScrubTest, PausesAndGoesOnWithoutReadingTwice) {

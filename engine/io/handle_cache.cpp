@@ -1,0 +1,116 @@
+#include "engine/io/handle_cache.h"
+
+#include "engine/base/check.h"
+
+namespace fpfs {
+
+namespace {
+// How many slots that are slow to close are passed over for one that is not.
+constexpr unsigned kPassedOverMax = 16;
+// That go at once when the process has no descriptors left.
+constexpr unsigned kClosedAtOnce = 8;
+}  // namespace
+
+HandleCache::Pin HandleCache::find(Slot& slot) {
+  MutexLock lock(mutex_);
+  wait_until_closed(slot);
+  if (slot.handle_ == kNoHandle) return {};
+  if (slot.pins_++ == 0) unlink(slot);
+  return {*this, slot};
+}
+
+HandleCache::Pin HandleCache::insert(Slot& slot, Handle handle) {
+  Handle unwanted = kNoHandle;
+  {
+    MutexLock lock(mutex_);
+    wait_until_closed(slot);
+    if (slot.handle_ == kNoHandle) {
+      slot.handle_ = handle;
+      slot.pins_ = 1;
+      ++size_;
+      while (size_ > handles_max_ && close_one()) {
+      }
+    } else {
+      unwanted = handle;
+      if (slot.pins_++ == 0) unlink(slot);
+    }
+  }
+  if (unwanted != kNoHandle) storage_.close(unwanted);
+  return {*this, slot};
+}
+
+void HandleCache::remove(Slot& slot) {
+  Handle handle = kNoHandle;
+  {
+    MutexLock lock(mutex_);
+    wait_until_closed(slot);
+    FPFS_CHECK(slot.pins_ == 0, "a slot that somebody uses is not removed");
+    if (slot.handle_ == kNoHandle) return;
+    unlink(slot);
+    handle = std::exchange(slot.handle_, kNoHandle);
+    --size_;
+  }
+  storage_.close(handle);
+}
+
+bool HandleCache::make_room() {
+  MutexLock lock(mutex_);
+  unsigned closed = 0;
+  while (closed < kClosedAtOnce && close_one()) ++closed;
+  return closed > 0;
+}
+
+size_t HandleCache::size() const {
+  MutexLock lock(mutex_);
+  return size_;
+}
+
+void HandleCache::unpin(Slot& slot) {
+  MutexLock lock(mutex_);
+  if (--slot.pins_ > 0) return;
+  push(slot);
+  while (size_ > handles_max_ && close_one()) {
+  }
+}
+
+void HandleCache::wait_until_closed(Slot& slot) {
+  while (slot.closing_) closed_.wait(mutex_);
+}
+
+void HandleCache::push(Slot& slot) {
+  slot.older_ = newest_;
+  slot.newer_ = nullptr;
+  (newest_ != nullptr ? newest_->newer_ : oldest_) = &slot;
+  newest_ = &slot;
+}
+
+void HandleCache::unlink(Slot& slot) {
+  (slot.older_ != nullptr ? slot.older_->newer_ : oldest_) = slot.newer_;
+  (slot.newer_ != nullptr ? slot.newer_->older_ : newest_) = slot.older_;
+  slot.older_ = slot.newer_ = nullptr;
+}
+
+// Gives the lock up while it closes.
+bool HandleCache::close_one() {
+  if (oldest_ == nullptr) return false;
+  Slot* chosen = oldest_;
+  unsigned passed_over = 0;
+  for (Slot* slot = oldest_; slot != nullptr && passed_over < kPassedOverMax; slot = slot->newer_, ++passed_over) {
+    if (slot->is_slow_to_close()) continue;
+    chosen = slot;
+    break;
+  }
+  unlink(*chosen);
+  chosen->closing_ = true;
+  const Handle handle = std::exchange(chosen->handle_, kNoHandle);
+  --size_;
+  mutex_.unlock();
+  chosen->before_close(handle);
+  storage_.close(handle);
+  mutex_.lock();
+  chosen->closing_ = false;
+  closed_.notify_all();
+  return true;
+}
+
+}  // namespace fpfs

@@ -1,0 +1,45 @@
+// How a daemon tells those who wait for it (fpfs umount, and by it umount.fastpersistfs) how it ended. The exit status
+// of a process is its parent's alone, and umount(2) does not wait for a FUSE daemon.
+//
+// A socket in the abstract namespace, named after the mount's device: it leaves nothing behind, needs no place to lie,
+// and ends with its process. Who waits connects before it unmounts; at its end the daemon writes the exit status in
+// decimal, a newline, and what went wrong, if anything, on each connection. One that closes without: it was killed.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "engine/base/mutex.h"
+#include "engine/base/status.h"
+
+namespace fpfs {
+
+// Without the NUL that a name of the abstract namespace begins with. `device`: "0:57".
+std::string end_report_name(const std::string& device);
+
+// Thread safety: all methods may be called from any thread.
+class EndReport {
+ public:
+  EndReport() = default;
+  EndReport(const EndReport&) = delete;
+  EndReport& operator=(const EndReport&) = delete;
+  ~EndReport();
+
+  // From here on one can wait. A failure means only that nobody can.
+  Status listen(const std::string& device);
+  // Readable when somebody wants to wait: then accept(). -1 before listen().
+  int descriptor() const;
+  // Takes in who wants to wait: root, and the user that this process runs as. Others are turned away.
+  void accept();
+  // At the end of the process, once. Never waits.
+  void say(int exit_status, const std::string& message);
+
+ private:
+  void accept_all() FPFS_REQUIRES(mutex_);
+
+  mutable Mutex mutex_;
+  int listener_ FPFS_GUARDED_BY(mutex_) = -1;
+  std::vector<int> waiting_ FPFS_GUARDED_BY(mutex_);
+};
+
+}  // namespace fpfs

@@ -1,0 +1,84 @@
+// More objects in use than handles are kept of: nothing shows, and nothing that a drive has to report gets lost with a
+// handle that is closed to make room (promise P4).
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "tests/engine/file/sim_array.h"
+
+namespace fpfs::test {
+namespace {
+
+constexpr size_t kKept = 3;
+
+StoreOptions options() {
+  StoreOptions options;
+  options.inline_max = 0;
+  options.spare_least = UINT64_MAX;
+  options.array.handles_kept = kKept;
+  return options;
+}
+
+class ObjectHandlesTest : public ::testing::TestWithParam<uint64_t> {
+ protected:
+  SimArray array_{GetParam(), 1, options()};
+
+  std::ptrdiff_t open_objects() {
+    const std::vector<std::string> handles = array_.sim().open_handles();
+    return std::count_if(handles.begin(), handles.end(),
+                         [](const std::string& handle) { return handle.find("objects/") != std::string::npos; });
+  }
+  std::shared_ptr<File> write_new(const std::string& name, uint64_t salt) {
+    std::shared_ptr<File> file = array_.create(name);
+    EXPECT_TRUE(array_.write(*file, 0, make_bytes(2 * kTestChunk, salt)).is_ok());
+    array_.world().drain();
+    return file;
+  }
+};
+
+TEST_P(ObjectHandlesTest, ManyFilesAreWrittenAndReadWithFew) {
+  constexpr unsigned kFiles = 30;
+  std::vector<std::shared_ptr<File>> files;
+  for (unsigned i = 0; i < kFiles; ++i) files.push_back(write_new("file" + std::to_string(i), i));
+  EXPECT_LE(open_objects(), static_cast<std::ptrdiff_t>(kKept));
+  for (unsigned i = 0; i < kFiles; i += 2) ASSERT_TRUE(array_.commit(*files[i]).is_ok());
+  for (unsigned i = 0; i < kFiles; ++i)
+    ASSERT_TRUE(array_.write(*files[i], kTestChunk, make_bytes(100, 1000 + i)).is_ok());
+  array_.world().drain();
+  for (const auto& file : files) ASSERT_TRUE(array_.control(*file, ControlRequest::Kind::kClose).is_ok());
+  array_.world().drain();
+  EXPECT_LE(open_objects(), static_cast<std::ptrdiff_t>(kKept));
+  files.clear();
+  array_.crash();
+  array_.open();
+  for (unsigned i = 0; i < kFiles; ++i) {
+    Bytes expected = make_bytes(2 * kTestChunk, i);
+    const Bytes change = make_bytes(100, 1000 + i);
+    std::copy(change.begin(), change.end(), expected.begin() + kTestChunk);
+    const Result<Bytes> read = array_.read_all(*array_.open("file" + std::to_string(i)));
+    ASSERT_TRUE(read.is_ok()) << read.status().message();
+    EXPECT_TRUE(*read == expected) << i;
+  }
+}
+
+TEST_P(ObjectHandlesTest, AFailedSyncOfAHandleThatMadeRoomFailsTheCommit) {
+  const std::shared_ptr<File> first = write_new("first", 1);
+  array_.sim().inject({.call = SimFault::Call::kSyncFile,
+                       .effect = SimFault::Effect::kError,
+                       .error = EIO,
+                       .filesystem = {},
+                       .role = SimRole::kObjects});
+  std::vector<std::shared_ptr<File>> others;
+  for (unsigned i = 0; i < 2 * kKept; ++i) others.push_back(write_new("other" + std::to_string(i), i));
+  EXPECT_EQ(array_.sim().fault_hits(), 1u) << "what was not synced is, before its handle is closed";
+  array_.sim().clear_faults();
+  EXPECT_FALSE(array_.commit(*first).is_ok());
+  EXPECT_FALSE(array_.commit(*first).is_ok()) << "not the second time either";
+  for (const auto& file : others) EXPECT_TRUE(array_.commit(*file).is_ok());
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, ObjectHandlesTest, ::testing::Range(uint64_t{0}, uint64_t{8}));
+
+}  // namespace
+}  // namespace fpfs::test

@@ -1,0 +1,188 @@
+"""Few descriptors for the daemon: a call that fails has changed nothing, what was opened can be written, synced and closed,
+and one user's open files leave enough for everybody else."""
+import contextlib
+import os
+import pwd
+import stat
+
+import pytest
+
+from lab.data import pattern
+from lab.system import attempt, die_with_parent, in_child
+
+ALICE, BOB = pwd.getpwnam("nobody").pw_uid, pwd.getpwnam("daemon").pw_uid
+DESCRIPTORS = 1700
+KIB = 1024
+REFUSALS = ("EMFILE", "ENFILE")
+
+pytestmark = pytest.mark.root
+
+
+@pytest.fixture
+def place(make_array, make_mount):
+    """A directory on a mount that has few descriptors and may not raise its limit, though it is root's."""
+    mount = make_mount(make_array(chunk_size=64 * KIB), "allow_other,buffer_memory=16M",
+                       prefix=("setpriv", "--bounding-set=-sys_resource", "prlimit", f"--nofile={DESCRIPTORS}:{DESCRIPTORS}"))
+    os.chmod(mount.path, 0o755)
+    shared = mount.path / "shared"
+    shared.mkdir()
+    os.chmod(shared, 0o1777)
+    (shared / "roots").write_bytes(pattern(7, 0, 100 * KIB))
+    for number in range(20):
+        (shared / f"there{number}").write_bytes(b"x" * number)
+    return shared
+
+
+def open_many(directory, count=3000):
+    """Makes and opens files until it is refused: (descriptors, the error)."""
+    descriptors = []
+    for number in range(count):
+        made = attempt(os.open, directory / f"many{number}", os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o644)
+        if not isinstance(made, int):
+            return descriptors, made
+        descriptors.append(made)
+    return descriptors, None
+
+
+MAKERS = {
+    "file": lambda path: os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)),
+    "mkdir": os.mkdir,
+    "symlink": lambda path: os.symlink("target", path),
+    "mkfifo": os.mkfifo,
+    "mknod": lambda path: os.mknod(path, stat.S_IFREG | 0o600),
+    "link": lambda path: os.link(path.parent / "many0", path),
+}
+
+
+def test_a_call_that_fails_has_changed_nothing(place):
+    def use_up():
+        descriptors, refusal = open_many(place)
+        outcomes = {}
+        kept = []
+        for name, make in MAKERS.items():
+            for number in range(8):
+                path = place / f"{name}{number}"
+                outcomes[path.name] = attempt(make, path)
+                if outcomes[path.name] is None and name != "link":
+                    kept.append(attempt(os.open, path, os.O_PATH | os.O_NOFOLLOW))  # nobody may forget it
+        failed = {name: outcome for name, outcome in outcomes.items() if outcome is not None}
+        listed = set(os.listdir(place))
+        assert not listed & set(failed), f"failed and there: {sorted(listed & set(failed))[:5]}"
+        return repr((refusal, sorted(set(failed.values())), len(failed))).encode()
+
+    refusal, errors, failed = eval(in_child(use_up, uid=ALICE))
+    print(f"{failed} calls failed: {errors}")
+    assert refusal in REFUSALS and set(errors) <= set(REFUSALS)
+    # All that is listed is there, and belongs to who made it.
+    for name in os.listdir(place):
+        found = os.lstat(place / name)
+        assert found.st_uid == (0 if name == "roots" or name.startswith("there") else ALICE), name
+
+
+def test_what_was_opened_can_be_written_synced_and_closed(place):
+    size = 150 * KIB  # three chunks, on three members
+
+    def write_all():
+        descriptors, refusal = open_many(place)
+        failures = [attempt(os.pwrite, descriptor, pattern(number, 0, size), 0) for number, descriptor in enumerate(descriptors)]
+        failures += [attempt(os.fsync, descriptor) for descriptor in descriptors[::3]]
+        failures += [attempt(os.pwrite, descriptor, b"again", 0) for descriptor in descriptors[::2]]
+        seen = [attempt(os.pread, descriptor, 5, 70_000) for descriptor in descriptors]
+        failures += [attempt(os.close, descriptor) for descriptor in descriptors]
+        failures = [each for each in failures if each not in (None, size, 5)]
+        wrong = [number for number, got in enumerate(seen) if got != pattern(number, 70_000, 5)]
+        return repr((len(descriptors), refusal, failures[:5], len(failures), wrong[:5])).encode()
+
+    count, refusal, failures, failed, wrong = eval(in_child(write_all, uid=ALICE))
+    print(f"{count} files opened")
+    assert count > 100 and refusal in REFUSALS
+    assert not failed and not wrong, (failures, failed, wrong)
+    for number in range(0, count, 7):
+        expected = pattern(number, 0, size)
+        expected = b"again" + expected[5:] if number % 2 == 0 else expected
+        assert (place / f"many{number}").read_bytes() == expected, number
+
+
+@contextlib.contextmanager
+def holding_many(directory, uid):
+    """Another process, of this user, that has opened as many files as it is given: (how many, the error)."""
+    to_parent, to_child = os.pipe(), os.pipe()
+    holder = os.fork()
+    if holder == 0:
+        try:
+            os.close(to_child[1])
+            die_with_parent()
+            os.setgroups([])
+            os.setgid(uid)
+            os.setuid(uid)
+            descriptors, refusal = open_many(directory)
+            os.write(to_parent[1], f"{len(descriptors)} {refusal}".encode())
+            os.read(to_child[0], 1)
+        finally:
+            os._exit(0)
+    os.close(to_parent[1])
+    try:
+        count, refusal = os.read(to_parent[0], 100).decode().split()
+        yield int(count), refusal
+    finally:
+        os.close(to_child[1])
+        os.waitpid(holder, 0)
+        os.close(to_parent[0])
+        os.close(to_child[0])
+
+
+def test_open_files_of_one_user_leave_the_others_enough(place):
+    def use():
+        for number in range(20):
+            assert os.stat(place / f"there{number}").st_size == number
+        assert (place / "roots").read_bytes() == pattern(7, 0, 100 * KIB)
+        assert len(os.listdir(place)) > 100
+        for number in range(30):
+            (place / f"bobs{number}").write_bytes(pattern(number, 0, 100 * KIB))
+            assert (place / f"bobs{number}").read_bytes() == pattern(number, 0, 100 * KIB)
+            os.unlink(place / f"bobs{number}")
+        os.mkdir(place / "bobs")
+        os.rename(place / "bobs", place / "moved")
+
+    with holding_many(place, ALICE) as (count, refusal):
+        print(f"{count} files opened, then {refusal}")
+        assert refusal in REFUSALS and count > 100
+        in_child(use, uid=BOB)
+    # What is given back can be had again.
+    with open(place / "many0", "r+b") as file:
+        file.write(b"x")
+
+
+def test_creating_opens_what_it_finds_by_the_rules(make_array, make_mount):
+    """A name that appeared since the kernel looked (it keeps what it saw for a day): O_CREAT opens it as any other open."""
+    array = make_array()
+    mount = make_mount(array, "allow_other")
+    os.chmod(mount.path, 0o1777)
+    tree = array.members[0] / "tree"
+    names = ("private", "readable", "directory", "link", "fifo", "device", "own", "hidden")
+    for name in names:
+        assert attempt(os.stat, mount.path / name) == "ENOENT"
+    for name, mode in (("private", 0o600), ("readable", 0o644), ("own", 0o600)):
+        os.close(os.open(tree / name, os.O_CREAT | os.O_WRONLY, mode))
+    os.chown(tree / "own", ALICE, ALICE)
+    (tree / "directory").mkdir()
+    (tree / "link").symlink_to("own")
+    os.mkfifo(tree / "fifo", 0o600)
+    os.mknod(tree / "device", stat.S_IFCHR | 0o600, os.makedev(1, 3))
+    (tree / "hidden").mkdir()
+
+    def create():
+        # In a directory that is sticky and open to everybody, O_CREAT takes no file of somebody else
+        # (fs.protected_regular); without it the rights to the file count.
+        return repr([attempt(os.open, mount.path / "private", os.O_CREAT | os.O_RDWR, 0o666),
+                     attempt(os.open, mount.path / "readable", os.O_CREAT | os.O_WRONLY, 0o666),
+                     attempt(os.open, mount.path / "directory", os.O_CREAT | os.O_RDWR, 0o666),
+                     attempt(os.open, mount.path / "link", os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o666),
+                     attempt(os.open, mount.path / "fifo", os.O_CREAT | os.O_RDWR | os.O_NONBLOCK, 0o666),
+                     attempt(os.open, mount.path / "device", os.O_CREAT | os.O_RDWR, 0o666),
+                     attempt(os.open, mount.path / "own", os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666),
+                     attempt(os.mkdir, mount.path / "hidden"), stat.S_ISDIR(os.stat(mount.path / "hidden").st_mode),
+                     isinstance(attempt(os.open, mount.path / "own", os.O_CREAT | os.O_RDWR, 0o666), int)]).encode()
+
+    said = eval(in_child(create, uid=ALICE))
+    assert said == ["EACCES", "EACCES", "EISDIR", "ELOOP", "EACCES", "EACCES", "EEXIST", "EEXIST", True, True], said

@@ -1,0 +1,238 @@
+"""Unmounting that waits: fpfs umount, and the helpers of umount(8), return when the daemon has ended, with its status."""
+import fcntl
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from lab import mount_table
+from lab.data import is_pattern, write_pattern
+from lab.programs import REPOSITORY, run
+
+MIB = 1 << 20
+BOUNDED = 60
+
+
+def umount(mount, *options, **how):
+    return subprocess.Popen([mount.array.programs.fpfs, "umount", *options, str(mount.path)], text=True,
+                            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **how)
+
+
+def finish(process):
+    """The exit status and the lines on stderr."""
+    output, errors = process.communicate(timeout=BOUNDED)
+    assert output == ""
+    return process.returncode, errors.splitlines()
+
+
+def assert_over(mount):
+    """Nobody holds the array, and it is clean."""
+    for member in mount.array.members:
+        with open(member / "lock", "rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    assert not (mount.array.members[0] / "state").exists()
+    with open(f"/proc/{mount.pid}/stat") as stat:  # the tests are its parent, so it stays until they ask
+        assert stat.read().rsplit(")", 1)[1].split()[0] == "Z"
+    assert mount.process.wait() == 0
+    mount.process = None
+
+
+def write_without_commit(path, seed, size):
+    """On a mount with durable=fsync: closed, and not on the drives."""
+    write_pattern(path, seed, size)
+
+
+def test_it_returns_when_everything_is_over(array, make_mount):
+    mount = make_mount(array, "durable=fsync")
+    write_without_commit(mount.path / "file", 1, 40 * MIB)
+    assert finish(umount(mount)) == (0, [])
+    assert_over(mount)
+    mount.start()
+    assert is_pattern(mount.path / "file", 1, 40 * MIB)
+
+
+@pytest.mark.root
+def test_it_waits_for_a_slow_drive(drives, faulty, make_array, make_mount):
+    mount = make_mount(make_array(paths=[*drives.paths[:2], faulty.path]), "durable=fsync")
+    faulty.hang("write", "sync")
+    write_without_commit(mount.path / "file", 1, 12 * MIB)
+    waiting = umount(mount)
+    while mount_table.entry_of(mount.path):
+        time.sleep(0.01)
+    # What plain umount(2) returns to.
+    time.sleep(1)
+    assert waiting.poll() is None and mount.process.poll() is None
+    faulty.heal()
+    assert finish(waiting) == (0, [])
+    assert_over(mount)
+    mount.start()
+    assert is_pattern(mount.path / "file", 1, 12 * MIB)
+
+
+@pytest.mark.root
+def test_it_says_what_could_not_be_done(drives, faulty, make_array, make_mount):
+    array = make_array(paths=[*drives.paths[:2], faulty.path])
+    array.damaged = True
+    mount = make_mount(array)
+    write_pattern(mount.path / "file", 1, 12 * MIB)
+    faulty.fail("write", "sync")  # the end of the mount cannot be recorded there
+    status, lines = finish(umount(mount))
+    assert mount.process.wait(timeout=BOUNDED) == 1
+    mount.process = None
+    assert status == 1 and len(lines) == 1, lines
+    assert lines[0].startswith(f"fpfs umount: {mount.path}: unmounted, but the daemon ended with exit status 1: ")
+    assert (array.members[0] / "state").exists()
+    faulty.heal()
+
+
+@pytest.mark.root
+def test_a_drive_that_hangs_for_good_does_not_keep_it(drives, faulty, make_array, make_mount):
+    array = make_array(paths=[*drives.paths[:2], faulty.path])
+    array.damaged = True
+    mount = make_mount(array, "durable=fsync", "io_timeout=1")
+    faulty.hang("write", "sync")
+    with open(mount.path / "file", "wb") as file:
+        file.write(b"x" * 12 * MIB)
+    status, lines = finish(umount(mount))
+    assert status == 1 and len(lines) == 1 and "exit status 1" in lines[0], lines
+    faulty.heal()
+    mount.process.wait(timeout=BOUNDED)
+    mount.process = None
+
+
+def test_a_daemon_that_is_killed_meanwhile(array, make_mount):
+    array.damaged = True
+    mount = make_mount(array)
+    mount.process.send_signal(signal.SIGSTOP)
+    waiting = umount(mount)
+    while mount_table.entry_of(mount.path):
+        time.sleep(0.01)
+    mount.process.kill()
+    status, lines = finish(waiting)
+    assert status == 1 and len(lines) == 1 and f"process {mount.pid}) was killed" in lines[0], lines
+    mount.process.wait()
+    mount.process = None
+
+
+def test_what_is_busy_stays(mount):
+    with open(mount.path / "file", "wb"):
+        status, lines = finish(umount(mount))
+        assert status == 1 and len(lines) == 1 and "in use" in lines[0]
+        assert mount_table.entry_of(mount.path)
+        # Detached, it does not wait, and says so.
+        status, lines = finish(umount(mount, "-l"))
+        assert status == 0 and len(lines) == 1 and "not waited for" in lines[0]
+        assert mount.process.poll() is None
+    assert mount.process.wait(timeout=BOUNDED) == 0
+    mount.process = None
+
+
+@pytest.mark.root
+def test_a_mount_that_shows_twice_is_not_waited_for(mount, lab, numbers):
+    other = lab / f"other{next(numbers)}"
+    other.mkdir()
+    run("mount", "--bind", mount.path, other)
+    try:
+        process = subprocess.run([mount.array.programs.fpfs, "umount", str(other)], capture_output=True, text=True,
+                                 timeout=BOUNDED)
+        assert process.returncode == 0 and "another place" in process.stderr
+        assert mount.process.poll() is None and os.listdir(mount.path) == []
+    finally:
+        if mount_table.entry_of(other):
+            mount_table.unmount(other, lazy=True)
+        other.rmdir()
+    assert finish(umount(mount)) == (0, [])
+    assert_over(mount)
+
+
+def test_a_mount_whose_daemon_is_gone(array, make_mount):
+    mount = make_mount(array)
+    mount.process.kill()
+    mount.process.wait()
+    status, lines = finish(umount(mount))
+    assert status == 0 and len(lines) == 1 and "no daemon answers" in lines[0]
+    assert mount_table.entry_of(mount.path) is None
+    mount.process = None
+
+
+def test_links_and_relative_names(array, make_mount, tmp_path):
+    mount = make_mount(array)
+    (tmp_path / "link").symlink_to(mount.path)
+    assert run(array.programs.fpfs, "umount", tmp_path / "link").stderr == ""
+    assert_over(mount)
+    mount.start()
+    assert run(array.programs.fpfs, "umount", mount.path.name + "/", cwd=mount.path.parent).stderr == ""
+    assert_over(mount)
+
+
+@pytest.mark.parametrize("path", ["/", "/nowhere/at/all", "."])
+def test_what_is_no_mount_of_ours(binaries, path, tmp_path):
+    refused = run(binaries.fpfs, "umount", path, check=False, cwd=tmp_path)
+    assert refused.returncode == 1 and len(refused.stderr.splitlines()) == 1
+
+
+# --- umount(8) --------------------------------------------------------------------------------------------------------
+
+# In a mount namespace of its own, whose /sbin has the helpers as an installation has them: nobody else sees them.
+INSTALLED = """
+set -e
+sbin=$(readlink -f /sbin)
+mount -t tmpfs none "$1"
+mkdir "$1/new" "$1/work"
+mount -t overlay -o "lowerdir=$sbin,upperdir=$1/new,workdir=$1/work" none "$sbin"
+for name in umount.fastpersistfs umount.fuse.fastpersistfs umount.fuse; do install -m 755 "$2/umount.fastpersistfs" "$sbin/$name"; done
+install -m 755 "$3/fpfs" "$sbin/fpfs"  # umount(8) has a PATH of its own
+shift 3
+exec "$@"
+"""
+
+
+@pytest.mark.root
+def test_umount_calls_the_helper(array, lab, binaries, numbers):
+    place = lab / f"umount{next(numbers)}"
+    for name in ("sbin", "programs", "mount"):
+        (place / name).mkdir(parents=True)
+    shutil.copy(binaries.fpfs, place / "programs")
+    body = f"""
+import os, subprocess, sys
+sys.path.insert(0, {str(REPOSITORY / "tests")!r})
+from lab.data import write_pattern
+def is_over(pid):  # nobody may be there to ask for its status
+    try:
+        return open(f"/proc/{{pid}}/stat").read().rsplit(")", 1)[1].split()[0] == "Z"
+    except OSError:
+        return True
+mount, members = {str(place / "mount")!r}, {[str(member) for member in array.members]!r}
+for flags, said in ([], ""), (["-v"], "umount.fastpersistfs: "), (["-n", "-r"], ""), (["-l"], ""):
+    subprocess.run([{binaries.mount!r}, "-o", "durable=fsync{"" if array.direct_io else ",buffered_members"}",
+                    ":".join(members), mount], check=True)
+    pid = int(open(members[0] + "/lock").read())
+    write_pattern(mount + "/file", 1, 40 << 20)
+    done = subprocess.run(["umount", *flags, mount], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, (flags, done)
+    assert done.stdout.startswith(said) and (said or not done.stdout), done
+    if flags == ["-l"]:
+        assert "not waited for" in done.stderr, done
+        while not is_over(pid): pass
+    assert done.stderr == "" or flags == ["-l"], done
+    assert is_over(pid), "umount returned before its daemon had ended"
+    assert not os.path.exists(members[0] + "/state")
+# What is not ours is taken away as ever.
+subprocess.run(["mount", "-t", "tmpfs", "none", mount], check=True)
+subprocess.run(["/sbin/umount.fuse", mount, "-n"], check=True)
+assert not os.path.ismount(mount)
+print("well")
+"""
+    try:
+        done = run("unshare", "--mount", "--propagation", "private", "sh", "-c", INSTALLED, "sh", place / "sbin",
+                   REPOSITORY / "mount-scripts", place / "programs", sys.executable, "-c", body, check=False)
+        if "overlay" in done.stderr and "unknown filesystem type" in done.stderr:
+            pytest.skip("this kernel has no overlay filesystem")
+        assert done.stdout == "well\n", done.stdout + done.stderr
+    finally:
+        shutil.rmtree(place)
+    array.assert_clean()

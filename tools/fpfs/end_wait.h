@@ -1,0 +1,32 @@
+// Waiting for the end of the daemon behind a mount; the other side of fs/end_report.h.
+#pragma once
+
+#include <string>
+
+#include "engine/base/status.h"
+#include "tools/fpfs/mounted.h"
+
+namespace fpfs::tools {
+
+class EndWait {
+ public:
+  // To be called before the mount is taken away. `device`: "0:57"; `owner`: the user who mounted it. kNotFound: no
+  // daemon answers there.
+  static Result<EndWait> begin(const std::string& device, unsigned owner);
+
+  // Returns when the daemon has ended and let go of everything, with a failure that says what it could not do. Says on
+  // stderr what it waits for when that takes a while and somebody looks. One whose drive hangs ends by itself (the
+  // mount's io_timeout); the kernel may keep the process longer, which is not waited for.
+  Status finish(const std::string& program);
+
+ private:
+  EndWait(FileDescriptor socket, FileDescriptor process, int process_id)
+      : socket_(std::move(socket)), process_(std::move(process)), process_id_(process_id) {}
+  std::string read_report(const std::string& program) const;
+
+  FileDescriptor socket_;
+  FileDescriptor process_;  // a pidfd; -1 where the process cannot be seen from here
+  int process_id_;
+};
+
+}  // namespace fpfs::tools

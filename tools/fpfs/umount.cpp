@@ -1,0 +1,101 @@
+// fpfs umount: unmounts, and returns when the daemon has committed everything and ended. umount.fastpersistfs calls it
+// for umount(8).
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "fs/mount_point.h"
+#include "tools/fpfs/end_wait.h"
+#include "tools/fpfs/verbs.h"
+
+namespace fpfs::tools {
+
+namespace {
+
+const char* const kProgram = "fpfs umount";
+
+struct Options {
+  std::string mount_point;
+  bool lazy = false;
+  bool force = false;
+};
+
+std::optional<MountEntry> topmost_at(const std::string& path) {
+  std::optional<MountEntry> found;
+  for (MountEntry& entry : read_mount_table())
+    if (entry.mount_point == path) found = std::move(entry);
+  return found;
+}
+
+// By the directory above: looking at the mount itself would wait for its daemon.
+std::string without_looking_at(const std::string& path) {
+  const std::filesystem::path given(path.ends_with('/') && path.size() > 1 ? path.substr(0, path.size() - 1) : path);
+  const std::filesystem::path name = given.filename();
+  std::error_code error;
+  if (name.empty() || name == "." || name == "..") return std::filesystem::canonical(given, error).string();
+  const std::filesystem::path parent = given.has_parent_path() ? given.parent_path() : std::filesystem::path(".");
+  return (std::filesystem::canonical(parent, error) / name).string();
+}
+
+Result<MountEntry> find_mount(const std::string& path) {
+  std::optional<MountEntry> entry = topmost_at(without_looking_at(path));
+  if (!entry) {
+    FPFS_ASSIGN_OR_RETURN(const std::string resolved, resolve(path));
+    entry = topmost_at(resolved);
+  }
+  if (!entry || entry->type != kFilesystemType)
+    return Status::error(StatusCode::kInvalidArgument, path + ": no fastpersistfs is mounted there");
+  return *std::move(entry);
+}
+
+// The kernel knows the mount still: it shows at another place, or in another namespace.
+bool is_alive(const std::string& device) {
+  struct stat attributes {};
+  return ::stat(("/sys/class/bdi/" + device).c_str(), &attributes) == 0;
+}
+
+int note(int exit_code, const MountEntry& entry, const char* text) {
+  return fail(kProgram, exit_code, fmt::format("{}: {}", entry.mount_point, text));
+}
+
+int run(const Options& options) {
+  const Result<MountEntry> entry = find_mount(options.mount_point);
+  if (!entry.is_ok()) return fail(kProgram, kExitFailure, entry.status().message());
+  const std::string device = fmt::format("{}:{}", entry->device_major, entry->device_minor);
+  Result<EndWait> end = EndWait::begin(device, entry->owner);
+  const Status unmounted = unmount(entry->mount_point, options.lazy, options.force);
+  if (!unmounted.is_ok()) return fail(kProgram, kExitFailure, unmounted.message());
+  if (options.lazy)
+    return note(kExitOk, *entry,
+                "detached; what still has files open there goes on, and the daemon ends after it: not waited for");
+  if (is_alive(device))
+    return note(kExitOk, *entry, "unmounted; it is mounted at another place, too, so its daemon goes on");
+  if (!end.is_ok())
+    return note(kExitOk, *entry,
+                "unmounted; no daemon answers (it had ended, or is of an older release or of another network "
+                "namespace), so none was waited for");
+  const Status ended = end->finish(kProgram);
+  if (!ended.is_ok())
+    return fail(kProgram, kExitFailure, fmt::format("{}: unmounted, but {}", entry->mount_point, ended.message()));
+  return kExitOk;
+}
+
+}  // namespace
+
+Verb add_umount(CLI::App& fpfs) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command =
+      fpfs.add_subcommand("umount", "Unmount, and return when everything is committed and the daemon has ended");
+  command->add_option("MOUNTPOINT", options->mount_point, "Where the array is mounted")->required()->type_name("");
+  command->add_flag("-l,--lazy", options->lazy, "Detach it from the directory tree now; does not wait");
+  command->add_flag("-f,--force", options->force, "End its requests with errors, when its daemon does not answer");
+  return {command, [options] { return run(*options); }};
+}
+
+}  // namespace fpfs::tools
