@@ -26,9 +26,15 @@ struct Call {
     status = result;
     if (waiting) scheduler.ready(waiting);
   }
-  bool await_ready() const { return completed; }
-  void await_suspend(std::coroutine_handle<> client) { waiting = client; }
-  Status await_resume() { return status; }
+  // A waiter of its own: g++ 12 copies an awaitable that is a member of something, although it is an lvalue, into the
+  // frame of who awaits it, bit by bit; the completion would then find nobody waiting.
+  struct Waiter {
+    Call* call;
+    bool await_ready() const { return call->completed; }
+    void await_suspend(std::coroutine_handle<> client) { call->waiting = client; }
+    Status await_resume() const { return call->status; }
+  };
+  Waiter operator co_await() { return {this}; }
 
   Scheduler& scheduler;
   std::coroutine_handle<> waiting;

@@ -155,7 +155,7 @@ bool Client::create(const Place& place, OpenFile* out) {
   const uint64_t inode = created->node.attributes.st_ino;
   session_.store.storage().close(created->node.handle);
   session_.model.done(operation, inode);
-  session_.model.add_file(inode, {}, {.mode = created->node.attributes.st_mode & 07777, .set_to = {}});
+  session_.model.add_file(inode, {}, {.mode = created->node.attributes.st_mode & 07777, .tag = {}, .set_to = {}});
   Machine::Mode mode = random_mode();
   mode.is_new = true;
   *out = machine_.open(self_, created->file, inode, operation, mode);
@@ -167,7 +167,9 @@ bool Client::open_or_create(const Place& place, OpenFile* out) {
 }
 
 Task<bool> Client::write(const OpenFile& file, uint64_t offset, size_t length) {
-  return machine_.write(self_, file, offset, make_data(length));
+  Content data = make_data(length);
+  const bool ended = co_await machine_.write(self_, file, offset, std::move(data));
+  co_return ended;
 }
 
 Task<bool> Client::write_sequentially(const OpenFile& file, uint64_t length) {
@@ -241,7 +243,9 @@ Task<bool> Client::commit_while_writing(const OpenFile& file) {
 Task<bool> Client::close(const OpenFile& file) {
   bool went_on = true;
   if (!session_.commits_at_close() && random_.chance(40)) went_on = co_await commit(file);
-  co_return went_on&& co_await machine_.close(self_, file);
+  if (!went_on) co_return false;
+  const bool ended = co_await machine_.close(self_, file);
+  co_return ended;
 }
 
 // A subprocess: it inherits the descriptors, may become another program, and ends, in whatever way, having written
@@ -250,14 +254,15 @@ Task<bool> Client::run_child(const OpenFile& file) {
   Process child = machine_.fork(self_);
   if (random_.chance(60) && !co_await machine_.exec(child)) co_return false;
   if (random_.chance(20) && !child.table.empty() && !co_await machine_.close(child, file)) co_return false;
-  co_return co_await (random_.chance(20) ? machine_.kill(child) : machine_.exit(child));
+  const bool ended = co_await machine_.end(child, random_.chance(20));
+  co_return ended;
 }
 
 // The program is killed, and another takes its place.
 Task<bool> Client::die() {
-  if (!co_await machine_.kill(self_)) co_return false;
-  self_ = machine_.start();
-  co_return true;
+  const bool went_on = co_await machine_.end(self_, true);
+  if (went_on) self_ = machine_.start();
+  co_return went_on;
 }
 
 Task<bool> Client::rename(const Place& from, const Place& to, unsigned flags) {
@@ -295,29 +300,36 @@ bool Client::sync_directory(size_t directory) {
 // -------------------------------------------------------------------------------------------------------------
 
 // A saver: create, or open with O_TRUNC, write, close.
-Task<bool> Client::save(Place place) {
+Task<bool> Client::save(const Place& place) {
   OpenFile file;
   const bool replaces = exists(place);
   if (!open_or_create(place, &file)) co_return false;
   if (replaces && !co_await truncate(file, 0)) co_return false;
   if (!co_await write_sequentially(file, random_length())) co_return false;
   if (random_.chance(20) && !co_await read_back(file)) co_return false;
-  if (random_.chance(10)) co_return co_await die();
+  if (random_.chance(10)) {
+    const bool ended = co_await die();
+    co_return ended;
+  }
   if (!co_await close(file)) co_return false;
   if (random_.chance(20) && !sync_directory(place.directory)) co_return false;
   co_return true;
 }
 
 // Renames a temporary file over a name. Or both change places, named in any order, and what was there goes.
-Task<bool> Client::publish(Place temporary, Place place) {
-  if (!exists(place) || !random_.chance(20)) co_return co_await rename(temporary, place, 0);
+Task<bool> Client::publish(const Place& temporary, const Place& place) {
+  if (!exists(place) || !random_.chance(20)) {
+    const bool ended = co_await rename(temporary, place, 0);
+    co_return ended;
+  }
   const bool old_first = random_.chance(50);
   if (!co_await rename(old_first ? place : temporary, old_first ? temporary : place, RENAME_EXCHANGE)) co_return false;
-  co_return co_await remove(temporary);
+  const bool ended = co_await remove(temporary);
+  co_return ended;
 }
 
 // The careful saver: a temporary file that is renamed over, before or after it is closed.
-Task<bool> Client::save_and_rename(Place place) {
+Task<bool> Client::save_and_rename(const Place& place) {
   Place temporary = place;
   if (random_.chance(30)) temporary.directory = random_.below(session_.directories.size());
   do {  // those of an earlier mount may still be there
@@ -340,11 +352,12 @@ Task<bool> Client::save_and_rename(Place place) {
   if (random_.chance(40) && !sync_directory(place.directory)) co_return false;
   if (reader == nullptr) co_return true;
   if (random_.chance(40) && !co_await commit(reader)) co_return false;
-  co_return co_await machine_.close(self_, reader);
+  const bool ended = co_await machine_.close(self_, reader);
+  co_return ended;
 }
 
 // A program that modifies its file in place and calls fsync.
-Task<bool> Client::change_in_place(Place place) {
+Task<bool> Client::change_in_place(const Place& place) {
   OpenFile file;
   if (!open_or_create(place, &file)) co_return false;
   for (uint64_t writes = random_.between(1, 8); writes > 0; --writes) {
@@ -356,10 +369,11 @@ Task<bool> Client::change_in_place(Place place) {
     if (random_.chance(15) && !co_await commit_while_writing(file)) co_return false;
     if (random_.chance(20) && !co_await read_back(file)) co_return false;
   }
-  co_return co_await close(file);
+  const bool ended = co_await close(file);
+  co_return ended;
 }
 
-Task<bool> Client::resize(Place place) {
+Task<bool> Client::resize(const Place& place) {
   OpenFile file;
   if (!open_or_create(place, &file)) co_return false;
   for (uint64_t changes = random_.between(1, 5); changes > 0; --changes) {
@@ -384,11 +398,12 @@ Task<bool> Client::resize(Place place) {
     if (random_.chance(30) && !co_await commit(file)) co_return false;
     if (random_.chance(30) && !co_await read_back(file)) co_return false;
   }
-  co_return co_await close(file);
+  const bool ended = co_await close(file);
+  co_return ended;
 }
 
 // A log: small appends, each with its fsync, from inline content to chunks.
-Task<bool> Client::append_small(Place place) {
+Task<bool> Client::append_small(const Place& place) {
   OpenFile file;
   if (!open_or_create(place, &file)) co_return false;
   const uint64_t largest_piece = random_.chance(50) ? 300 : 9000;
@@ -397,11 +412,12 @@ Task<bool> Client::append_small(Place place) {
     if (!co_await write(file, file->model->content().size(), random_.between(1, largest_piece))) co_return false;
     if (random_.chance(70) && !co_await commit(file)) co_return false;
   }
-  co_return co_await close(file);
+  const bool ended = co_await close(file);
+  co_return ended;
 }
 
 // O_TMPFILE: the file has no name until it is whole.
-Task<bool> Client::save_unnamed(Place place) {
+Task<bool> Client::save_unnamed(const Place& place) {
   if (exists(place)) co_return true;
   Store& store = session_.store;
   const Handle directory = session_.directories[place.directory];
@@ -409,7 +425,7 @@ Task<bool> Client::save_unnamed(Place place) {
   if (!session_.good(created.status(), "create of an unnamed file")) co_return false;
   const Handle node = created->node.handle;
   const uint64_t inode = created->node.attributes.st_ino;
-  session_.model.add_file(inode, {}, {.mode = created->node.attributes.st_mode & 07777, .set_to = {}});
+  session_.model.add_file(inode, {}, {.mode = created->node.attributes.st_mode & 07777, .tag = {}, .set_to = {}});
   const OpenFile file =
       machine_.open(self_, created->file, inode, session_.model.now(), {.reads = random_.chance(30), .is_new = true});
   created->file.reset();
@@ -422,11 +438,12 @@ Task<bool> Client::save_unnamed(Place place) {
   }
   store.storage().close(node);
   if (!went_on) co_return false;
-  co_return co_await close(file);
+  const bool ended = co_await close(file);
+  co_return ended;
 }
 
 // Many small commits of one file: its sidecar's log is compacted on the way.
-Task<bool> Client::keep_committing(Place place) {
+Task<bool> Client::keep_committing(const Place& place) {
   OpenFile file;
   if (!open_or_create(place, &file)) co_return false;
   if (!co_await write(file, 0, random_.between(1, 2 * kChunk))) co_return false;
@@ -434,10 +451,11 @@ Task<bool> Client::keep_committing(Place place) {
     if (!co_await write(file, random_.below(file->model->content().size()), random_.between(1, 20))) co_return false;
     if (!co_await commit(file)) co_return false;
   }
-  co_return co_await close(file);
+  const bool ended = co_await close(file);
+  co_return ended;
 }
 
-Task<bool> Client::exchange(Place place) {
+Task<bool> Client::exchange(const Place& place) {
   const Place other = random_place();
   if (!exists(place) || !exists(other)) co_return true;
   if (session_.model.inode_at(place.path) == session_.model.inode_at(other.path)) co_return true;
@@ -446,7 +464,7 @@ Task<bool> Client::exchange(Place place) {
   co_return true;
 }
 
-Task<bool> Client::link_and_unlink(Place place) {
+Task<bool> Client::link_and_unlink(const Place& place) {
   const uint64_t inode = session_.model.inode_at(place.path);
   const Place other = random_place();
   if (inode == Model::kAbsent || exists(other)) co_return true;
@@ -459,12 +477,15 @@ Task<bool> Client::link_and_unlink(Place place) {
   if (!session_.good(linked, "link of " + other.path)) co_return false;
   session_.model.done(operation);
   if (random_.chance(50) && !sync_directory(other.directory)) co_return false;
-  if (random_.chance(50)) co_return co_await remove(place);
+  if (random_.chance(50)) {
+    const bool ended = co_await remove(place);
+    co_return ended;
+  }
   co_return true;
 }
 
 // Sometimes while the file is open and goes on being written to.
-Task<bool> Client::remove(Place place) {
+Task<bool> Client::remove(const Place& place) {
   if (!exists(place)) co_return true;
   OpenFile file;
   const bool keep_open = random_.chance(40);
@@ -484,7 +505,7 @@ Task<bool> Client::remove(Place place) {
   co_return true;
 }
 
-Task<bool> Client::synchronize(Place place) {
+Task<bool> Client::synchronize(const Place& place) {
   if (random_.chance(60)) co_return sync_directory(place.directory);
   if (!session_.synced_by_others) co_return true;
   const Model::Operation names = session_.model.now();
@@ -506,7 +527,7 @@ Task<bool> Client::synchronize(Place place) {
 }
 
 // A log that stays open: lines, and times without any. Nobody closes it for its content.
-Task<bool> Client::keep_log(Place place) {
+Task<bool> Client::keep_log(const Place& place) {
   OpenFile file;
   Machine::Mode mode = random_mode();
   mode.appends = random_.chance(70);
@@ -520,13 +541,17 @@ Task<bool> Client::keep_log(Place place) {
     if (random_.chance(15) && !co_await machine_.wait_for_trickle(file)) co_return false;
     if (random_.chance(10) && !co_await run_child(file)) co_return false;
   }
-  if (random_.chance(20)) co_return co_await die();
-  co_return co_await close(file);
+  if (random_.chance(20)) {
+    const bool ended = co_await die();
+    co_return ended;
+  }
+  const bool ended = co_await close(file);
+  co_return ended;
 }
 
 // chmod, chown, utimensat, setxattr, rename and link, with fsync or without. The file may be open, for reading only, or
 // nobody has it open before.
-Task<bool> Client::change_attributes(Place place) {
+Task<bool> Client::change_attributes(const Place& place) {
   if (!exists(place)) co_return true;
   Store& store = session_.store;
   for (uint64_t changes = random_.between(1, 4); changes > 0; --changes) {
@@ -577,18 +602,19 @@ Task<bool> Client::change_attributes(Place place) {
   co_return true;
 }
 
-Task<bool> Client::sync_by_reader(Place place) {
+Task<bool> Client::sync_by_reader(const Place& place) {
   OpenFile file;
   if (!open_existing(place, &file, {.writes = false, .reads = true})) co_return false;
   if (!co_await commit(file)) co_return false;
-  co_return co_await machine_.close(self_, file);
+  const bool ended = co_await machine_.close(self_, file);
+  co_return ended;
 }
 
 // --- several processes with one file
 // --------------------------------------------------------------------------------
 
 // All at random: who opens, inherits, is given, writes, maps, syncs, closes and dies.
-Task<bool> Client::share(Place place) {
+Task<bool> Client::share(const Place& place) {
   OpenFile first;
   if (!open_or_create(place, &first)) co_return false;
   const uint64_t inode = first->inode;
@@ -604,14 +630,17 @@ Task<bool> Client::share(Place place) {
   while (!processes.empty()) {
     const size_t index = random_.below(processes.size());
     const bool is_killed = random_.chance(10);
-    if (!co_await (is_killed ? machine_.kill(processes[index]) : machine_.exit(processes[index]))) co_return false;
+    if (!co_await machine_.end(processes[index], is_killed)) co_return false;
     processes.erase(processes.begin() + static_cast<ptrdiff_t>(index));
   }
-  if (machine_.has_failed(inode)) co_return co_await open_again(place);
+  if (machine_.has_failed(inode)) {
+    const bool ended = co_await open_again(place);
+    co_return ended;
+  }
   co_return true;
 }
 
-Task<bool> Client::share_once(Place place, std::vector<Process>& processes, uint64_t inode, unsigned& forks) {
+Task<bool> Client::share_once(const Place& place, std::vector<Process>& processes, uint64_t inode, unsigned& forks) {
   const size_t index = random_.below(processes.size());
   Process& process = processes[index];
   const auto may_write = [](const Process::Descriptor& descriptor) {
@@ -630,7 +659,11 @@ Task<bool> Client::share_once(Place place, std::vector<Process>& processes, uint
     Process child = machine_.fork(process);
     const bool execs = random_.chance(50);
     processes.push_back(std::move(child));
-    co_return !execs || co_await machine_.exec(processes.back());
+    {
+      if (!execs) co_return true;
+      const bool ended = co_await machine_.exec(processes.back());
+      co_return ended;
+    }
   }
   if (choice == 2 && process.table.size() < 4 && exists(place) && session_.model.inode_at(place.path) == inode) {
     OpenFile file;
@@ -641,7 +674,10 @@ Task<bool> Client::share_once(Place place, std::vector<Process>& processes, uint
     const bool is_open = open_existing(place, &file, mode);
     std::swap(self_, process);
     if (!is_open) co_return false;
-    if (mode.writes && random_.chance(20)) co_return co_await machine_.truncate(process, file, 0);
+    if (mode.writes && random_.chance(20)) {
+      const bool ended = co_await machine_.truncate(process, file, 0);
+      co_return ended;
+    }
     co_return true;
   }
   if (choice == 3 && writer != nullptr) {  // dup, or passed on
@@ -650,35 +686,59 @@ Task<bool> Client::share_once(Place place, std::vector<Process>& processes, uint
   }
   if (choice == 4 && processes.size() > 1) {
     const bool is_killed = random_.chance(50);
-    if (!co_await (is_killed ? machine_.kill(process) : machine_.exit(process))) co_return false;
+    if (!co_await machine_.end(process, is_killed)) co_return false;
     processes.erase(processes.begin() + static_cast<ptrdiff_t>(index));
     co_return true;
   }
   if (choice < 8 && !process.table.empty() && process.table.size() + processes.size() > 2) {
-    const size_t descriptor = random_.below(process.table.size());
-    co_return co_await machine_.close(process, OpenFile(process.table[descriptor].description));
+    const OpenFile file = process.table[random_.below(process.table.size())].description;
+    {
+      const bool ended = co_await machine_.close(process, file);
+      co_return ended;
+    }
   }
-  if (choice == 8 && !process.table.empty())
-    co_return co_await machine_.fsync(process.table[random_.below(process.table.size())].description);
+  if (choice == 8 && !process.table.empty()) {
+    const OpenFile file = process.table[random_.below(process.table.size())].description;
+    {
+      const bool ended = co_await machine_.fsync(file);
+      co_return ended;
+    }
+  }
   if (choice < 12 && writer != nullptr && writer->may_map()) {
     if (process.mappings.empty()) machine_.map(process, writer);
     if (size > 0) machine_.store(process.mappings.front(), random_.below(size), make_data(random_.between(1, 5000)));
-    if (random_.chance(30)) co_return co_await machine_.write_back(inode);
-    if (random_.chance(30)) co_return co_await machine_.unmap(process, OpenFile(process.mappings.front()));
+    if (random_.chance(30)) {
+      const bool ended = co_await machine_.write_back(inode);
+      co_return ended;
+    }
+    if (random_.chance(30)) {
+      const bool ended = co_await machine_.unmap(process, process.mappings.front());
+      co_return ended;
+    }
     co_return true;
   }
   if (writer == nullptr || size + length > session_.largest_file) co_return true;
-  if (choice < 14 && writer->descriptors > 1)
-    co_return co_await machine_.close_beside_write(process, writer, offset, make_data(length));
-  if (choice == 14) co_return co_await machine_.truncate(process, writer, random_.chance(60) ? 0 : offset);
-  if (choice == 15) co_return co_await read_back(writer);
+  Content data = make_data(length);
+  if (choice < 14 && writer->descriptors > 1) {
+    const bool ended = co_await machine_.close_beside_write(process, writer, offset, std::move(data));
+    co_return ended;
+  }
+  if (choice == 14) {
+    const bool ended = co_await machine_.truncate(process, writer, random_.chance(60) ? 0 : offset);
+    co_return ended;
+  }
+  if (choice == 15) {
+    const bool ended = co_await read_back(writer);
+    co_return ended;
+  }
   const uint64_t at = writer->appends() ? size : offset;
-  co_return co_await machine_.write(process, writer, at, make_data(length));
+  const bool ended = co_await machine_.write(process, writer, at, std::move(data));
+  co_return ended;
 }
 
 // One of several that replaced it was killed, and the others got an error: it shows its last committed content once
 // what is on the way to the drives has ended.
-Task<bool> Client::open_again(Place place) {
+Task<bool> Client::open_again(const Place& place) {
   for (;;) {
     if (!exists(place)) co_return true;
     OpenFile file;

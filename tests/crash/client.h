@@ -32,20 +32,20 @@ class Client {
   Content make_data(size_t length);
 
   // Chores; false when the power went.
-  Task<bool> save(Place place);
-  Task<bool> save_and_rename(Place place);
-  Task<bool> change_in_place(Place place);
-  Task<bool> resize(Place place);
-  Task<bool> append_small(Place place);
-  Task<bool> save_unnamed(Place place);
-  Task<bool> keep_committing(Place place);
-  Task<bool> exchange(Place place);
-  Task<bool> link_and_unlink(Place place);
-  Task<bool> remove(Place place);
-  Task<bool> synchronize(Place place);
-  Task<bool> keep_log(Place place);
-  Task<bool> change_attributes(Place place);
-  Task<bool> share(Place place);
+  Task<bool> save(const Place& place);
+  Task<bool> save_and_rename(const Place& place);
+  Task<bool> change_in_place(const Place& place);
+  Task<bool> resize(const Place& place);
+  Task<bool> append_small(const Place& place);
+  Task<bool> save_unnamed(const Place& place);
+  Task<bool> keep_committing(const Place& place);
+  Task<bool> exchange(const Place& place);
+  Task<bool> link_and_unlink(const Place& place);
+  Task<bool> remove(const Place& place);
+  Task<bool> synchronize(const Place& place);
+  Task<bool> keep_log(const Place& place);
+  Task<bool> change_attributes(const Place& place);
+  Task<bool> share(const Place& place);
 
   // Steps of chores.
   bool open_existing(const Place& place, OpenFile* out, const Machine::Mode& mode);
@@ -62,11 +62,11 @@ class Client {
   Task<bool> close(const OpenFile& file);
   Task<bool> run_child(const OpenFile& file);
   Task<bool> die();
-  Task<bool> sync_by_reader(Place place);
-  Task<bool> open_again(Place place);
-  Task<bool> share_once(Place place, std::vector<Process>& processes, uint64_t inode, unsigned& forks);
+  Task<bool> sync_by_reader(const Place& place);
+  Task<bool> open_again(const Place& place);
+  Task<bool> share_once(const Place& place, std::vector<Process>& processes, uint64_t inode, unsigned& forks);
   Task<bool> rename(const Place& from, const Place& to, unsigned flags);
-  Task<bool> publish(Place temporary, Place place);
+  Task<bool> publish(const Place& temporary, const Place& place);
   bool sync_directory(size_t directory);
 
   Session& session_;

@@ -110,31 +110,22 @@ void Machine::give(Process& process, const OpenFile& file, bool close_on_exec) {
 }
 
 Task<bool> Machine::exec(Process& process) {
-  while (!process.mappings.empty())
-    if (!co_await unmap(process, process.mappings.back())) co_return false;
-  for (size_t i = process.table.size(); i-- > 0;)
-    if (process.table[i].close_on_exec && !co_await close_at(process, i, false)) co_return false;
-  co_return true;
+  bool went_on = true;
+  while (went_on && !process.mappings.empty()) went_on = co_await unmap(process, process.mappings.back());
+  for (size_t i = process.table.size(); went_on && i-- > 0;)
+    if (process.table[i].close_on_exec) went_on = co_await close_at(process, i, false);
+  co_return went_on;
 }
 
-Task<bool> Machine::exit(Process& process) {
-  return close_all(process, false);
+Task<bool> Machine::end(Process& process, bool is_killed) {
+  bool went_on = true;
+  while (went_on && !process.mappings.empty()) went_on = co_await unmap(process, process.mappings.back());
+  while (went_on && !process.table.empty()) went_on = co_await close_at(process, 0, is_killed);
+  if (went_on) owners_.erase(process.owner);
+  co_return went_on;
 }
 
-Task<bool> Machine::kill(Process& process) {
-  return close_all(process, true);
-}
-
-Task<bool> Machine::close_all(Process& process, bool dies) {
-  while (!process.mappings.empty())
-    if (!co_await unmap(process, process.mappings.back())) co_return false;
-  while (!process.table.empty())
-    if (!co_await close_at(process, 0, dies)) co_return false;
-  owners_.erase(process.owner);
-  co_return true;
-}
-
-Task<bool> Machine::close(Process& process, OpenFile file) {
+Task<bool> Machine::close(Process& process, const OpenFile& file) {
   const auto same = [&file](const Process::Descriptor& descriptor) { return descriptor.description == file; };
   const auto found = std::find_if(process.table.begin(), process.table.end(), same);
   FPFS_CHECK(found != process.table.end(), "a descriptor is closed once");
@@ -148,21 +139,27 @@ Task<bool> Machine::close_at(Process& process, size_t index, bool dies) {
   --file->descriptors;
   const bool flushed = co_await flush(process, file, dies);
   if (session_.world.is_off()) co_return false;
-  co_return co_await release(file) && flushed;
+  const bool is_released = co_await release(file);
+  co_return is_released&& flushed;
 }
 
 // --- closing
 // --------------------------------------------------------------------------------------------------------
 
 // A handle for reading sends none.
-Task<bool> Machine::flush(Process& process, OpenFile file, bool dies) {
-  if (file->writer == nullptr) co_return true;
-  if (!co_await write_back(file->inode)) co_return false;
-  if (dies && file->file->is_replacing()) co_return co_await flush_killed(process, file);
-  co_return co_await flush_and_commit(process, file);
+Task<bool> Machine::flush(Process& process, const OpenFile& file, bool dies) {
+  bool went_on = true;
+  if (file->writer == nullptr) co_return went_on;
+  went_on = co_await write_back(file->inode);
+  if (!went_on) co_return false;
+  if (dies && file->file->is_replacing())
+    went_on = co_await flush_killed(process, file);
+  else
+    went_on = co_await flush_and_commit(process, file);
+  co_return went_on;
 }
 
-Task<bool> Machine::flush_and_commit(Process& process, OpenFile file) {
+Task<bool> Machine::flush_and_commit(Process& process, const OpenFile& file) {
   State& state = state_of(file->inode);
   FileModel& model = *file->model;
   const auto own = file->changes.find(process.number);
@@ -209,7 +206,7 @@ Task<bool> Machine::flush_and_commit(Process& process, OpenFile file) {
 }
 
 // The close that a signal does for its process.
-Task<bool> Machine::flush_killed(Process& process, OpenFile file) {
+Task<bool> Machine::flush_killed(Process& process, const OpenFile& file) {
   State& state = state_of(file->inode);
   const bool is_certain = replaces_for_certain(state, *file->model);
   bool others_write = false;
@@ -232,11 +229,12 @@ Task<bool> Machine::flush_killed(Process& process, OpenFile file) {
     co_return has_failed(file->inode);
   if (!may_be_saver && call.request.was_given_up) session_.fail("a replacement was given up with the death of a child");
   if (!may_be_saver || (!is_certain && !call.request.was_given_up)) co_return session_.failure.empty();
-  co_return co_await look_after_death(file, is_certain);
+  const bool ended = co_await look_after_death(file, is_certain);
+  co_return ended;
 }
 
 // Readers see the old content, or, where the new one may have been committed before, that.
-Task<bool> Machine::look_after_death(OpenFile file, bool is_certain) {
+Task<bool> Machine::look_after_death(const OpenFile& file, bool is_certain) {
   State& state = state_of(file->inode);
   Content seen;
   if (!co_await read_all(file, &seen)) co_return false;
@@ -255,7 +253,7 @@ Task<bool> Machine::look_after_death(OpenFile file, bool is_certain) {
   co_return true;
 }
 
-Task<bool> Machine::release(OpenFile file) {
+Task<bool> Machine::release(const OpenFile& file) {
   if (file->descriptors > 0 || file->mappings > 0 || file->machine == nullptr) co_return true;
   State& state = state_of(file->inode);
   file->machine = nullptr;
@@ -335,13 +333,14 @@ Task<bool> Machine::end_write(WriteUnderWay& write) {
   co_return true;
 }
 
-Task<bool> Machine::write(Process& process, const OpenFile& file, uint64_t offset, Content data) {
+Task<bool> Machine::write(Process& process, const OpenFile& file, uint64_t offset, Content&& data) {
   if (!session_.goes_on() || !co_await write_back(file->inode)) co_return false;
   const std::unique_ptr<WriteUnderWay> write = begin_write(process, file, offset, std::move(data));
-  co_return co_await end_write(*write);
+  const bool ended = co_await end_write(*write);
+  co_return ended;
 }
 
-Task<bool> Machine::close_beside_write(Process& process, OpenFile file, uint64_t offset, Content data) {
+Task<bool> Machine::close_beside_write(Process& process, const OpenFile& file, uint64_t offset, Content&& data) {
   if (!session_.goes_on() || !co_await write_back(file->inode)) co_return false;
   State& state = state_of(file->inode);
   file->model->may_show();
@@ -467,11 +466,13 @@ void Machine::map(Process& process, const OpenFile& file) {
   process.mappings.push_back(file);
 }
 
-Task<bool> Machine::unmap(Process& process, OpenFile file) {
+Task<bool> Machine::unmap(Process& process, const OpenFile& mapped) {
+  const OpenFile file = mapped;
   if (!session_.goes_on() || !co_await write_back(file->inode)) co_return false;
   process.mappings.erase(std::find(process.mappings.begin(), process.mappings.end(), file));
   --file->mappings;
-  co_return co_await release(file);
+  const bool ended = co_await release(file);
+  co_return ended;
 }
 
 void Machine::store(const OpenFile& file, uint64_t offset, Content data) {
@@ -525,7 +526,7 @@ Task<bool> Machine::sleep(std::chrono::milliseconds time) {
   co_return session_.goes_on();
 }
 
-Task<bool> Machine::wait_for_trickle(OpenFile file) {
+Task<bool> Machine::wait_for_trickle(const OpenFile& file) {
   const StoreOptions& options = session_.options;
   const auto sooner = [](unsigned a, unsigned b) { return a == 0 || b == 0 ? std::max(a, b) : std::min(a, b); };
   const unsigned soonest = sooner(options.commit_interval_ms, options.commit_idle_ms);

@@ -85,8 +85,8 @@ class Machine {
   Process fork(const Process& parent);
   // The new program keeps the descriptors that are not close-on-exec.
   Task<bool> exec(Process& process);
-  Task<bool> exit(Process& process);
-  Task<bool> kill(Process& process);
+  // Its exit, or its death by a signal.
+  Task<bool> end(Process& process, bool is_killed);
 
   struct Mode {
     bool writes = true, reads = false, appends = false, is_new = false, close_on_exec = false;
@@ -94,13 +94,13 @@ class Machine {
   OpenFile open(Process& process, std::shared_ptr<File> file, uint64_t inode, Model::Operation opened_at,
                 const Mode& mode);
   void give(Process& process, const OpenFile& file, bool close_on_exec = false);  // dup, or passed on by another
-  Task<bool> close(Process& process, OpenFile file);                              // one descriptor of it
+  Task<bool> close(Process& process, const OpenFile& file);                              // one descriptor of it
   // A thread writes and another closes a descriptor of the same description, while a commit is under way.
-  Task<bool> close_beside_write(Process& process, OpenFile file, uint64_t offset, Content data);
+  Task<bool> close_beside_write(Process& process, const OpenFile& file, uint64_t offset, Content&& data);
 
   std::unique_ptr<WriteUnderWay> begin_write(Process& process, const OpenFile& file, uint64_t offset, Content data);
   Task<bool> end_write(WriteUnderWay& write);
-  Task<bool> write(Process& process, const OpenFile& file, uint64_t offset, Content data);
+  Task<bool> write(Process& process, const OpenFile& file, uint64_t offset, Content&& data);
   Task<bool> truncate(Process& process, const OpenFile& file, uint64_t size);
   Task<bool> punch(Process& process, const OpenFile& file, uint64_t offset, uint64_t length);
   Task<bool> fsync(const OpenFile& file);
@@ -108,7 +108,7 @@ class Machine {
   Task<bool> read_all(const OpenFile& file, Content* content);
 
   void map(Process& process, const OpenFile& file);
-  Task<bool> unmap(Process& process, OpenFile file);
+  Task<bool> unmap(Process& process, const OpenFile& file);
   void store(const OpenFile& file, uint64_t offset, Content data);
   Task<bool> write_back(uint64_t inode);
 
@@ -120,7 +120,7 @@ class Machine {
   bool has_failures() const { return !failed_.empty(); }
   Task<bool> sleep(std::chrono::milliseconds time);
   // A log that stays open is committed without anybody's doing.
-  Task<bool> wait_for_trickle(OpenFile file);
+  Task<bool> wait_for_trickle(const OpenFile& file);
 
   // The mount ends under those who have files open (OpenHandles::clear).
   void cut_off();
@@ -156,13 +156,12 @@ class Machine {
   static void commit_begins(State& state, FileModel& model);
   void committed(Description& file, size_t version);
 
-  Task<bool> flush(Process& process, OpenFile file, bool dies);
-  Task<bool> flush_killed(Process& process, OpenFile file);
-  Task<bool> flush_and_commit(Process& process, OpenFile file);
-  Task<bool> release(OpenFile file);
+  Task<bool> flush(Process& process, const OpenFile& file, bool dies);
+  Task<bool> flush_killed(Process& process, const OpenFile& file);
+  Task<bool> flush_and_commit(Process& process, const OpenFile& file);
+  Task<bool> release(const OpenFile& file);
   Task<bool> close_at(Process& process, size_t index, bool dies);
-  Task<bool> close_all(Process& process, bool dies);
-  Task<bool> look_after_death(OpenFile file, bool is_certain);
+  Task<bool> look_after_death(const OpenFile& file, bool is_certain);
   void commit_now(const std::shared_ptr<File>& file);
   bool good(const Status& status, const Description& file, const std::string& what);
 
