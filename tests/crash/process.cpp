@@ -631,7 +631,9 @@ void Machine::cut_off() {
     bool is_left = false, may_be_unfinished = state->mapped.has_value() && *state->mapped > state->committed;
     for (const Description* file : state->open) {
       const bool is_trickle = file->has_written && (file->appends() || !file->is_stream);
-      is_left |= is_unfinished(*state, *file) && !is_trickle;
+      // Of a file that was only made there is nothing to lose but an empty file.
+      const bool is_only_made = file->writer != nullptr && file->writer->description().is_new && !file->has_written;
+      is_left |= is_unfinished(*state, *file) && !is_trickle && !is_only_made;
       is_left |= file->may_map() && state->mapped.has_value() && *state->mapped > state->covered;
       for (const auto& [process, version] : file->changes) may_be_unfinished |= version > state->committed;
     }
