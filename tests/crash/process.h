@@ -94,7 +94,7 @@ class Machine {
   OpenFile open(Process& process, std::shared_ptr<File> file, uint64_t inode, Model::Operation opened_at,
                 const Mode& mode);
   void give(Process& process, const OpenFile& file, bool close_on_exec = false);  // dup, or passed on by another
-  Task<bool> close(Process& process, const OpenFile& file);                              // one descriptor of it
+  Task<bool> close(Process& process, const OpenFile& file);                       // one descriptor of it
   // A thread writes and another closes a descriptor of the same description, while a commit is under way.
   Task<bool> close_beside_write(Process& process, const OpenFile& file, uint64_t offset, Content&& data);
 
