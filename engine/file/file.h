@@ -254,6 +254,7 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   void forget_inline() FPFS_REQUIRES(mutex_);
   void cache_inline(std::span<const std::byte> content) FPFS_REQUIRES(mutex_);
   void begin_load_inline(CachedChunk& chunk) FPFS_REQUIRES(mutex_);
+  Result<uint32_t> read_place(Handle sidecar, FileId file_id, const RecordPlace& place, std::span<std::byte> buffer);
   void load_inline(CachedChunk& chunk);
   void end_sidecar_read() FPFS_REQUIRES(mutex_);
   void build_inline_record() FPFS_REQUIRES(mutex_);

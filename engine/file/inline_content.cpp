@@ -50,32 +50,30 @@ void File::begin_load_inline(CachedChunk& chunk) {
   });
 }
 
+Result<uint32_t> File::read_place(Handle sidecar, FileId file_id, const RecordPlace& place,
+                                  std::span<std::byte> buffer) {
+  FPFS_RETURN_IF_ERROR(context_.check_names());
+  StorageSidecarReader reader(context_.storage(), sidecar, place.end);
+  return read_inline(reader, context_.array->id(), file_id, place, buffer);
+}
+
 void File::load_inline(CachedChunk& chunk) {
-  Handle sidecar = kNoHandle;
-  FileId file_id = 0;
-  RecordPlace place;
-  {
-    MutexLock lock(mutex_);
-    sidecar = sidecar_;
-    file_id = file_id_;
-    place = inline_place_;
-    ++sidecar_reads_;
-  }
-  Status outcome;
-  bool is_wanted = true;
-  for (bool has_moved = true; has_moved;) {
-    StorageSidecarReader reader(context_.storage(), sidecar, place.end);
-    outcome = context_.check_names();
-    if (outcome.is_ok())
-      outcome =
-          read_inline(reader, context_.array->id(), file_id, place, {chunk.buffer->data, context_.stripes.chunk_size})
-              .status();
-    MutexLock lock(mutex_);
+  Status outcome = Status::error(StatusCode::kIoError, "it was replaced before it was read");
+  mutex_.lock();
+  const Handle sidecar = sidecar_;
+  const FileId file_id = file_id_;
+  ++sidecar_reads_;
+  // Once a chunk is detached its content may be another one at another place, and who still waits looks again.
+  for (bool has_moved = true; has_moved && !chunk.detached;) {
+    const RecordPlace place = inline_place_;
+    mutex_.unlock();
+    outcome = read_place(sidecar, file_id, place, {chunk.buffer->data, context_.stripes.chunk_size}).status();
+    mutex_.lock();
     has_moved = !outcome.is_ok() && place != inline_place_;
-    place = inline_place_;
-    is_wanted = !chunk.detached;
-    if (!has_moved) end_sidecar_read();
   }
+  const bool is_wanted = !chunk.detached;
+  end_sidecar_read();
+  mutex_.unlock();
   if (!outcome.is_ok() && is_wanted) {
     context_.count_tree_read_error(outcome);
     outcome = outcome.with_context(path());
@@ -122,10 +120,9 @@ Status File::fetch_inline(Handle sidecar, FileId file_id) FPFS_NO_THREAD_SAFETY_
     return Status::ok();
   }
   content.resize(kInlineRecordMax);
-  StorageSidecarReader reader(context_.storage(), sidecar, commit.inline_from.end);
-  FPFS_ASSIGN_OR_RETURN(const uint32_t stored,
-                        read_inline(reader, context_.array->id(), file_id, commit.inline_from, content));
-  FPFS_CHECK(stored >= commit.inline_length, "a truncation makes content shorter, never longer");
+  FPFS_ASSIGN_OR_RETURN(const uint32_t stored, read_place(sidecar, file_id, commit.inline_from, content));
+  if (stored < commit.inline_length)
+    return Status::error(StatusCode::kCorruption, "the sidecar holds less than was read from it before");
   content.resize(commit.inline_length);
   return Status::ok();
 }

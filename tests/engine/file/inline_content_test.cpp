@@ -47,7 +47,8 @@ class InlineContentTest : public ::testing::TestWithParam<uint64_t> {
     ASSERT_TRUE(read.is_ok()) << read.status().message();
     EXPECT_TRUE(*read == content);
   }
-  void expect_after_crash(const std::string& name, const Bytes& content) {
+  void expect_after_crash(std::shared_ptr<File> file, const std::string& name, const Bytes& content) {
+    file.reset();
     filler_.reset();
     array_.crash();
     array_.open();
@@ -71,7 +72,7 @@ TEST_P(InlineContentTest, IsReadAgainWhenItWasEvicted) {
 
 TEST_P(InlineContentTest, AReadThatFailsIsAnErrorOfThatCall) {
   Bytes content = make_bytes(20'000, 7);
-  const std::shared_ptr<File> file = make("a", content);
+  std::shared_ptr<File> file = make("a", content);
   evict();
   fail_reads();
   EXPECT_EQ(array_.read(*file, 0, 100).status().code(), StatusCode::kIoError);
@@ -87,7 +88,7 @@ TEST_P(InlineContentTest, AReadThatFailsIsAnErrorOfThatCall) {
   std::copy(piece.begin(), piece.end(), content.begin() + 5'000);
   EXPECT_TRUE(array_.commit(*file).is_ok());
   expect(*file, content);
-  expect_after_crash("a", content);
+  expect_after_crash(std::move(file), "a", content);
 }
 
 TEST_P(InlineContentTest, ACommitThatCannotReadItLosesNothing) {
@@ -103,7 +104,7 @@ TEST_P(InlineContentTest, ACommitThatCannotReadItLosesNothing) {
   file.reset();
   array_.world().drain();
   expect(*array_.open("a"), content);
-  expect_after_crash("a", content);
+  expect_after_crash(nullptr, "a", content);
 }
 
 TEST_P(InlineContentTest, DamageIsFound) {
@@ -119,7 +120,7 @@ TEST_P(InlineContentTest, DamageIsFound) {
 
 // What is overwritten whole is not read first.
 TEST_P(InlineContentTest, AWholeNewContentNeedsNothingOfTheOld) {
-  const std::shared_ptr<File> file = make("a", make_bytes(20'000, 7));
+  std::shared_ptr<File> file = make("a", make_bytes(20'000, 7));
   evict();
   fail_reads();
   const Bytes content = make_bytes(21'000, 8);
@@ -128,12 +129,12 @@ TEST_P(InlineContentTest, AWholeNewContentNeedsNothingOfTheOld) {
   array_.sim().clear_faults();
   evict();
   expect(*file, content);
-  expect_after_crash("a", content);
+  expect_after_crash(std::move(file), "a", content);
 }
 
 TEST_P(InlineContentTest, TruncationsWhileItIsRead) {
   Bytes content = make_bytes(20'000, 7);
-  const std::shared_ptr<File> file = make("a", content);
+  std::shared_ptr<File> file = make("a", content);
   for (const uint64_t size : {15'000U, 30'000U, 0U, 100U, 40'000U}) {
     evict();
     SimArray::Read read(0, 40'000);
@@ -159,13 +160,13 @@ TEST_P(InlineContentTest, TruncationsWhileItIsRead) {
       EXPECT_TRUE(array_.commit(*file).is_ok());
     }
   }
-  expect_after_crash("a", content);
+  expect_after_crash(std::move(file), "a", content);
 }
 
 // Commits move it, and compaction of the log takes away where it was.
 TEST_P(InlineContentTest, CommitsWhileItIsRead) {
   Bytes content = make_bytes(30'000, 7);
-  const std::shared_ptr<File> file = make("a", content);
+  std::shared_ptr<File> file = make("a", content);
   for (unsigned i = 0; i < 40; ++i) {
     if (random_.chance(80)) evict();
     SimArray::Read read(0, 40'000);
@@ -185,12 +186,15 @@ TEST_P(InlineContentTest, CommitsWhileItIsRead) {
     EXPECT_TRUE(array_.commit(*file).is_ok());
     if (reads) {
       EXPECT_TRUE(array_.wait(read).is_ok());
-      EXPECT_TRUE(read.data == before || read.data == content || std::ssize(read.data) != std::ssize(before));
+      // What was cut off meanwhile may read as zeros.
+      Bytes cut = before;
+      if (content.size() < cut.size()) std::fill(cut.begin() + std::ssize(content), cut.end(), std::byte{0});
+      EXPECT_TRUE(read.data == before || read.data == content || read.data == cut);
     }
     expect(*file, content);
   }
   EXPECT_GT(array_.sim().index_punches(), 0u);
-  expect_after_crash("a", content);
+  expect_after_crash(std::move(file), "a", content);
 }
 
 // A writer's handle takes the place of the one that is read from.
@@ -276,7 +280,7 @@ TEST_P(InlineContentTest, PowerCut) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, InlineContentTest, ::testing::Range<uint64_t>(0, 20));
+INSTANTIATE_TEST_SUITE_P(Seeds, InlineContentTest, ::testing::Range<uint64_t>(0, 10));
 
 }  // namespace
 }  // namespace fpfs::test
