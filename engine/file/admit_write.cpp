@@ -53,6 +53,22 @@ Status FileContext::refuse_index(uint64_t entries) {
   return status;
 }
 
+bool IndexCopies::take(FileContext& context, uint64_t count) {
+  constexpr uint64_t kPart = 8;
+  const uint64_t others = context.index_copies.fetch_add(count);
+  if (others > 0 && others + count > context.index_entries_max / kPart) {
+    context.index_copies.fetch_sub(count);
+    return false;
+  }
+  context_ = &context;
+  count_ = count;
+  return true;
+}
+
+IndexCopies::~IndexCopies() {
+  if (context_ != nullptr) context_->index_copies.fetch_sub(count_);
+}
+
 // Refused as a whole, like a write that does not fit the drives.
 void File::refuse_new_chunks(WriteRequest& request) {
   MutexLock lock(mutex_);
