@@ -1,6 +1,6 @@
 #include "fs/scrub_report.h"
 
-#include <nlohmann/json.hpp>
+#include "fs/report_text.h"
 
 namespace fpfs {
 namespace {
@@ -13,10 +13,6 @@ constexpr size_t kDamageBytesMax = 48 * kKiB;
 const char* name_of(ScrubState::Phase phase) {
   constexpr const char* kNames[] = {"none", "running", "paused", "finished", "cancelled"};
   return kNames[static_cast<size_t>(phase)];
-}
-
-std::string to_text(const json& value) {
-  return value.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
 }  // namespace

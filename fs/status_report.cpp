@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/index/superblock.h"
+#include "fs/report_text.h"
 
 namespace fpfs {
 namespace {
@@ -30,11 +31,6 @@ json space_report(Store& store) {
   Result<struct statvfs> space = store.space();
   if (!space.is_ok()) return json::object();
   return {{"total", space->f_blocks * space->f_frsize}, {"free", space->f_bavail * space->f_frsize}};
-}
-
-// Paths may hold any bytes; what is no UTF-8 is replaced.
-std::string to_text(const json& report) {
-  return report.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
 std::string reason_for(const StoreStatus& status, bool for_owner) {

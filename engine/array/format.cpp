@@ -36,10 +36,6 @@ struct Candidate {
   Uuid member_id{};
 };
 
-Status refuse(StatusCode code, const std::string& path, const std::string& what) {
-  return Status::error(code, fmt::format("{}: {}", path, what));
-}
-
 // "/a/b/" is name "b" in "/a"; "b" is in ".".
 void split_path(const std::string& path, std::string* parent, std::string* name) {
   const size_t end = path.find_last_not_of('/');

@@ -99,6 +99,10 @@ bool is_our_name(const std::string& name) {
 
 }  // namespace
 
+Status refuse(StatusCode code, const std::string& path, const std::string& what) {
+  return Status::error(code, fmt::format("{}: {}", path, what));
+}
+
 Result<Identity> identity_of(Storage& storage, Handle handle) {
   FPFS_ASSIGN_OR_RETURN(const struct stat attributes, storage.fstat(handle));
   return Identity{attributes.st_dev, attributes.st_ino};

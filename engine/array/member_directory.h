@@ -37,6 +37,10 @@ struct Identity {
   uint64_t inode = 0;
   bool operator==(const Identity&) const = default;
 };
+
+// Why a directory is not taken: "PATH: WHAT".
+Status refuse(StatusCode code, const std::string& path, const std::string& what);
+
 Result<Identity> identity_of(Storage& storage, Handle handle);
 
 // The directories that a directory lies in, nearest first. Best effort: ends early where the way up is not known.

@@ -28,10 +28,6 @@ struct Found {
   Superblock superblock;
 };
 
-Status refuse(StatusCode code, const std::string& path, const std::string& what) {
-  return Status::error(code, fmt::format("{}: {}", path, what));
-}
-
 std::string name_of(const Superblock& superblock) {
   return superblock.label.empty() ? to_string(superblock.array_id)
                                   : fmt::format("{} ({})", to_string(superblock.array_id), superblock.label);

@@ -12,7 +12,7 @@ namespace fpfs {
 namespace {
 
 // An index that contradicts itself does so at once or all over; each is a line for a person to read.
-constexpr size_t kErrorsMax = 100;
+constexpr size_t kErrorsOfOneFileMax = 100;
 
 class Inspector {
  public:
@@ -90,7 +90,7 @@ void Inspector::inspect_extents() {
     error.chunk = static_cast<int64_t>(chunk);
     error.member = extent.member;
     error.object_offset = static_cast<int64_t>(place_of(extent, stripes.chunk_size).begin);
-    return found_.errors.size() < kErrorsMax;
+    return found_.errors.size() < kErrorsOfOneFileMax;
   });
 }
 
@@ -119,7 +119,7 @@ void Inspector::inspect_object(MemberIndex member, const std::vector<PlacedChunk
 }
 
 void Inspector::check_overlaps(MemberIndex member, const std::vector<PlacedChunk>& chunks) {
-  for (size_t i = 1; i < chunks.size() && found_.errors.size() < kErrorsMax; ++i) {
+  for (size_t i = 1; i < chunks.size() && found_.errors.size() < kErrorsOfOneFileMax; ++i) {
     if (chunks[i].extent.slot != chunks[i - 1].extent.slot) continue;
     CheckError& error =
         report("overlap", fmt::format("chunks {} and {} are both said to lie in slot {} of {}", chunks[i - 1].chunk,

@@ -14,7 +14,7 @@ namespace fpfs {
 
 namespace {
 constexpr auto kBetweenLooks = std::chrono::milliseconds(1);
-constexpr unsigned kLooksMax = 2000;  // a drive may hang
+constexpr unsigned kLooksForRoomMax = 2000;  // a drive may hang
 }  // namespace
 
 // A write that does not fit is refused before any of it is taken: what was written before is not touched. First
@@ -23,7 +23,7 @@ constexpr unsigned kLooksMax = 2000;  // a drive may hang
 void File::write_if_room(WriteRequest& request, bool may_free) {
   bool in_flight = false;
   if (has_room(request, in_flight)) return continue_write(request);
-  if (in_flight && request.looks_for_room++ < kLooksMax) {
+  if (in_flight && request.looks_for_room++ < kLooksForRoomMax) {
     context_.environment->executor().post_after(
         kBetweenLooks, [self = shared_from_this(), &request, may_free] { self->write_if_room(request, may_free); });
     return;
@@ -51,6 +51,22 @@ Status FileContext::refuse_index(uint64_t entries) {
   if (now - last >= kBetweenLines && index_refused_at_.compare_exchange_strong(last, now))
     log(LogLevel::kWarning, "{}", status.message());
   return status;
+}
+
+bool IndexCopies::take(FileContext& context, uint64_t count) {
+  constexpr uint64_t kPart = 8;
+  const uint64_t others = context.index_copies.fetch_add(count);
+  if (others > 0 && others + count > context.index_entries_max / kPart) {
+    context.index_copies.fetch_sub(count);
+    return false;
+  }
+  context_ = &context;
+  count_ = count;
+  return true;
+}
+
+IndexCopies::~IndexCopies() {
+  if (context_ != nullptr) context_->index_copies.fetch_sub(count_);
 }
 
 // Refused as a whole, like a write that does not fit the drives.

@@ -37,7 +37,7 @@ constexpr uint64_t kBytesPerExtent = 64;
 bool File::fits_sidecar() const {
   if (objects_ != nullptr || extents_.count() > 0 || writes_in_flight_ > 0 || dirty_count_ > 1) return false;
   if (dirty_count_ == 1) return dirty_head_->index == 0 && dirty_head_->length <= context_.options.inline_max;
-  return inline_data_.size() <= context_.options.inline_max;
+  return true;  // empty, or there already
 }
 
 void File::start_commit(ControlRequest* requests, Deferred& deferred) {
@@ -86,7 +86,7 @@ void File::start_commit(ControlRequest* requests, Deferred& deferred) {
   truncated_from_.reset();
   modified_ = replaces_ = false;
   if (in_sidecar) {
-    build_inline_record(deferred);
+    build_inline_record();
     ++epoch_;
     phase_ = Phase::kSyncing;
     deferred.start_sync = true;
@@ -97,20 +97,8 @@ void File::start_commit(ControlRequest* requests, Deferred& deferred) {
   advance_commit(deferred);
 }
 
-void File::build_inline_record(Deferred& deferred) {
-  if (CachedChunk* chunk = dirty_head_) {
-    inline_data_.assign(chunk->buffer->data, chunk->buffer->data + chunk->length);
-    unlink_dirty(*chunk);
-    settle(*chunk, false, deferred);
-  }
-  has_inline_ = true;
-  SidecarRecord& record = commit_->record;
-  record.has_inline = true;
-  record.inline_data = inline_data_;
-  record.truncate_from = 0;
-  record.allocated = round_up(inline_data_.size(), 512);
-  record.snapshot = sequence_ > 0 && log_end_ - snapshot_offset_ > kLogSlack + kLogFactor * inline_data_.size();
-  live_bytes_ = inline_data_.size() + kBytesPerExtent;
+bool File::wants_snapshot(uint64_t live_bytes) const {
+  return sequence_ > 0 && log_end_ - snapshot_offset_ > kLogSlack + kLogFactor * live_bytes;
 }
 
 // Called after every completed flush: when the last one of a commit is done, the record is built and syncs start.
@@ -131,11 +119,11 @@ void File::advance_commit(Deferred& deferred) {
 void File::build_record() {
   SidecarRecord& record = commit_->record;
   record.allocated = extents_.allocated_bytes();
-  const uint64_t live = extents_.count() * kBytesPerExtent;
-  record.snapshot = sequence_ > 0 && log_end_ - snapshot_offset_ > kLogSlack + kLogFactor * live;
-  live_bytes_ = live;
+  const uint64_t count = extents_.count();
+  record.snapshot = wants_snapshot(count * kBytesPerExtent) && commit_->copies.take(context_, count);
   if (record.snapshot) {
     record.truncate_from.reset();
+    record.extents.reserve(count);
     extents_.for_each(0, [&record](ChunkIndex chunk, const Extent& extent) {
       record.extents.emplace_back(chunk, extent);
       return true;
@@ -302,10 +290,14 @@ File::Appended File::append_record() FPFS_NO_THREAD_SAFETY_ANALYSIS {
   }
   Appended appended{snapshot_offset, log_end};
   if (commit.has_record) {
+    const Status fetched = fetch_inline(sidecar, header.file_id);
+    if (!fetched.is_ok()) return Appended::nothing(fetched.with_context(path()));
     std::vector<std::byte> bytes;
     if (log_end == 0) bytes = encode_sidecar_header(header);
     const uint64_t record_offset =
         encode_sidecar_record(header, commit.record, log_end + bytes.size(), snapshot_offset, bytes);
+    commit.record.inline_data = {};
+    commit.record.extents = {};
     if (commit.objects != nullptr) commit.objects->set_recorded();
     FPFS_ASSIGN_OR_RETURN(const struct stat before, storage.fstat(sidecar));
     FPFS_RETURN_IF_ERROR(settle_log(sidecar, log_end, commit.after_unsynced, before));
@@ -315,6 +307,7 @@ File::Appended File::append_record() FPFS_NO_THREAD_SAFETY_ANALYSIS {
       return written.code() == StatusCode::kNoSpace ? Appended::nothing(written) : Appended(written);
     }
     appended = {record_offset, log_end + bytes.size()};
+    if (commit.record.has_inline) inline_appended({appended.record_offset, appended.end});
     FPFS_RETURN_IF_ERROR(keep_times(sidecar, before.st_ctim));
   }
   if (!commit.sync) return appended;
@@ -333,6 +326,7 @@ void File::finish_commit(const Appended& outcome) {
   Deferred deferred;
   {
     MutexLock lock(mutex_);
+    end_inline_write(deferred);
     if (abandoned_) return;
     if (outcome.status.is_ok()) {
       committed_change_ = commit_->covers;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/array/array.h"
+#include "engine/base/mutex.h"
 #include "engine/file/options.h"
 #include "engine/file/room.h"
 #include "engine/file/spare_objects.h"
@@ -43,6 +44,23 @@ struct ChangeTime {
   }
 };
 
+class FileContext;
+
+// Entries of indexes that are about to be written whole, copied: memory for that moment.
+class IndexCopies {
+ public:
+  IndexCopies() = default;
+  IndexCopies(const IndexCopies&) = delete;
+  IndexCopies& operator=(const IndexCopies&) = delete;
+  ~IndexCopies();
+  // False when there are too many. However many there are of one file, they are taken while there are no others.
+  bool take(FileContext& context, uint64_t count);
+
+ private:
+  FileContext* context_ = nullptr;
+  uint64_t count_ = 0;
+};
+
 class FileContext {
  public:
   virtual ~FileContext() = default;
@@ -64,6 +82,8 @@ class FileContext {
   // need more of them is not opened, and no chunk is added to one; see refuse_index().
   std::atomic<uint64_t> index_entries{0};
   uint64_t index_entries_max = UINT64_MAX;
+  Mutex large_index;                      // held while one is read
+  std::atomic<uint64_t> index_copies{0};  // see IndexCopies
   std::atomic<uint64_t> commits{0};
   std::atomic<unsigned> writes_in_flight{0};  // of all files
   // Transfers whose completion has not returned yet: until then one may hold the last reference to its file.

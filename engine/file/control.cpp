@@ -180,15 +180,14 @@ void File::truncate_locked(uint64_t size, const Origin& origin, Deferred& deferr
         changes_.push_back(boundary);
       }
     }
-    if (has_inline_ && inline_data_.size() > size) inline_data_.resize(size);
+    if (has_inline_) inline_length_ = static_cast<uint32_t>(std::min<uint64_t>(inline_length_, size));
   }
   size_ = size;
 }
 
 // The content is replaced as a whole: new objects, so that the committed ones stay until the next commit.
 void File::start_generation() {
-  has_inline_ = false;
-  inline_data_.clear();
+  forget_inline();
   extents_.clear();
   changes_.clear();
   dead_.clear();
@@ -243,10 +242,7 @@ void File::punch_locked(const ControlRequest& request, Deferred& deferred) {
   if (first >= stop) return;
   drop_chunks(first, stop - 1, deferred);
   unreserve(first, stop);
-  if (first == 0 && has_inline_) {
-    has_inline_ = false;
-    inline_data_.clear();
-  }
+  if (first == 0) forget_inline();
   std::vector<ChunkIndex> punched;
   extents_.for_each(first, [&punched, stop](ChunkIndex chunk, const Extent&) {
     if (chunk < stop) punched.push_back(chunk);

@@ -77,12 +77,27 @@ File::~File() FPFS_NO_THREAD_SAFETY_ANALYSIS {
   if (!nameless && !abandoned_) context_.remember_change_time(key_, change_time_);
 }
 
+namespace {
+
+// Reading an index takes several times the memory that it takes when it was read: one large one at a time.
+Result<FileImage> read_index(FileContext& context, StorageSidecarReader& reader, SidecarFindings& findings) {
+  const auto fold = [&] {
+    return fold_sidecar(reader, context.array->id(), context.stripes.member_count, context.stripes.chunk_size,
+                        &findings);
+  };
+  constexpr uint64_t kSmall = kMiB;
+  if (reader.size() <= kSmall) return fold();
+  MutexLock lock(context.large_index);
+  return fold();
+}
+
+}  // namespace
+
 Status File::load_image() {
   FPFS_ASSIGN_OR_RETURN(const struct stat attributes, context_.storage().fstat(sidecar_));
   StorageSidecarReader reader(context_.storage(), sidecar_, static_cast<uint64_t>(attributes.st_size));
   SidecarFindings findings;
-  Result<FileImage> image =
-      fold_sidecar(reader, context_.array->id(), context_.stripes.member_count, context_.stripes.chunk_size, &findings);
+  Result<FileImage> image = read_index(context_, reader, findings);
   if (!image.is_ok()) return image.status();
   if (findings.torn_tail && !context_.array->may_be_torn(attributes)) return damaged_tail(image->end, findings);
   if (image->sequence > kSequenceMax / 2)
@@ -96,12 +111,13 @@ Status File::load_image() {
   sequence_ = image->sequence;
   size_ = committed_size_ = image->size;
   has_inline_ = image->is_inline;
-  inline_data_ = std::move(image->inline_data);
+  inline_length_ = static_cast<uint32_t>(image->inline_data.size());
+  inline_place_ = {image->record_offset, image->end};
+  cache_inline(image->inline_data);
   extents_ = std::move(image->extents);
   extents_.count_in(context_.index_entries);
   log_end_ = image->end;
   snapshot_offset_ = image->snapshot_offset;
-  live_bytes_ = image->live_bytes;
   FPFS_RETURN_IF_ERROR(take_slots());
   if (sequence_ > 0 && !has_inline_)
     objects_ = std::make_shared<ObjectSet>(context_.storage(), *context_.array, nullptr, file_id_, generation_, true);
@@ -357,7 +373,7 @@ bool File::is_writable() const {
 
 void File::overlay(struct stat& attributes) const {
   MutexLock lock(mutex_);
-  uint64_t allocated = extents_.allocated_bytes() + round_up(inline_data_.size(), 512);
+  uint64_t allocated = extents_.allocated_bytes() + round_up(inline_length_, 512);
   for (const CachedChunk* chunk = dirty_head_; chunk != nullptr; chunk = chunk->next_dirty)
     if (!extents_.get(chunk->index).exists()) allocated += round_up(chunk->length, 512);
   attributes.st_size = static_cast<off_t>(size_);
@@ -394,7 +410,7 @@ Result<uint64_t> File::seek(uint64_t offset, bool hole) const {
 // How far the content of a chunk goes; behind it are zeros, which count as a hole.
 uint32_t File::data_end(ChunkIndex chunk) const {
   if (const CachedChunk* cached = table_.find(chunk); cached != nullptr) return cached->length;
-  if (chunk == 0 && has_inline_) return static_cast<uint32_t>(inline_data_.size());
+  if (is_in_sidecar(chunk)) return inline_length_;
   const Extent& extent = extents_.get(chunk);
   return extent.exists() ? extent.visible_length : 0;
 }
@@ -424,7 +440,7 @@ File::Info File::info() const {
   info.is_inline = has_inline_;
   info.chunks = extents_.count();
   info.members.assign(context_.stripes.member_count, false);
-  info.stored_bytes = inline_data_.size();
+  info.stored_bytes = inline_length_;
   extents_.for_each(0, [&info](ChunkIndex, const Extent& extent) {
     info.stored_bytes += extent.stored_length;
     ++info.codec_chunks[static_cast<size_t>(extent.codec)];
@@ -446,7 +462,10 @@ Status File::make_writable(Handle sidecar) {
     context_.storage().close(sidecar);
     return Status::ok();
   }
-  context_.storage().close(sidecar_);
+  if (sidecar_reads_ > 0)
+    read_only_sidecar_ = sidecar_;
+  else
+    context_.storage().close(sidecar_);
   sidecar_ = sidecar;
   message_handle_.store(sidecar);
   writable_ = true;

@@ -7,6 +7,8 @@
 //           member's queue thread → clean, evictable
 //   read  → chunk at hand? reply from it : load, verify, reply; sequential readers are read ahead of
 //
+// Of a small file chunk 0 is kept in the sidecar (inline_content.cpp): written there by the commit, loaded from there.
+//
 // Consistent points. Writes in progress are counted; controls (commit, truncate, punch) wait in order until none is,
 // while new writes wait behind them. A commit then takes everything written so far: it moves to phase kDraining,
 // flushes every dirty chunk, and no chunk is flushed again before its record is built, so the record describes exactly
@@ -163,6 +165,7 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   // The commit under way, from the moment that it describes until it is durable.
   struct Commit {
     SidecarRecord record;
+    IndexCopies copies;  // in `record`
     bool has_record = false;
     std::shared_ptr<ObjectSet> objects;
     std::vector<DeadSlot> dead;
@@ -172,6 +175,11 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
     std::vector<Gap> gaps;          // preallocated and not needed, below the trimmed end
     std::vector<uint64_t> trim_to;  // per member, empty: no trimming
     bool closing = false;
+    // Content for the sidecar: in a dirty chunk, which is kWriting until the record is in the log; or what an earlier
+    // record holds.
+    CachedChunk* inline_chunk = nullptr;
+    RecordPlace inline_from;
+    uint32_t inline_length = 0;
     bool sync = true;
     bool after_unsynced = false;  // the record before may not be durable
     uint64_t covers = 0;          // the last change that it makes durable
@@ -230,8 +238,7 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   void unpin_all(ReadRequest& request, Deferred& deferred) FPFS_REQUIRES(mutex_);
   void build_reply(ReadRequest& request) FPFS_REQUIRES(mutex_);
   void read_ahead(ReadCursor& cursor, uint64_t offset, uint32_t length, Deferred& deferred) FPFS_REQUIRES(mutex_);
-  void begin_load(CachedChunk& chunk, const Extent& extent, Deferred& deferred) FPFS_REQUIRES(mutex_);
-  void load_inline(CachedChunk& chunk) FPFS_REQUIRES(mutex_);
+  void begin_load(CachedChunk& chunk, Deferred& deferred) FPFS_REQUIRES(mutex_);
   static Status prepare_load(IoRequest& io);
   static Status open_for_load(ObjectSet& objects, MemberIndex member, HandleCache::Pin& object, IoRequest& io);
   static void complete_load(IoRequest& io, const Status& status);
@@ -241,6 +248,19 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   static Status no_buffer_comes();
   static Status check_loaded(const FileContext& context, const ObjectSet& objects, ChunkIndex chunk,
                              const Extent& extent, const IoRequest& io);
+
+  // inline_content.cpp
+  bool is_in_sidecar(ChunkIndex chunk) const FPFS_REQUIRES(mutex_);
+  void forget_inline() FPFS_REQUIRES(mutex_);
+  void cache_inline(std::span<const std::byte> content) FPFS_REQUIRES(mutex_);
+  void begin_load_inline(CachedChunk& chunk) FPFS_REQUIRES(mutex_);
+  Result<uint32_t> read_place(Handle sidecar, FileId file_id, const RecordPlace& place, std::span<std::byte> buffer);
+  void load_inline(CachedChunk& chunk);
+  void end_sidecar_read() FPFS_REQUIRES(mutex_);
+  void build_inline_record() FPFS_REQUIRES(mutex_);
+  Status fetch_inline(Handle sidecar, FileId file_id);
+  void inline_appended(const RecordPlace& place);
+  void end_inline_write(Deferred& deferred) FPFS_REQUIRES(mutex_);
 
   // verify_chunk.cpp
   struct Verification;
@@ -303,7 +323,7 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   bool needs_commit() const FPFS_REQUIRES(mutex_) { return modified_ || new_name_ || unsynced_; }
   void start_commit(ControlRequest* requests, Deferred& deferred) FPFS_REQUIRES(mutex_);
   bool fits_sidecar() const FPFS_REQUIRES(mutex_);
-  void build_inline_record(Deferred& deferred) FPFS_REQUIRES(mutex_);
+  bool wants_snapshot(uint64_t live_bytes) const FPFS_REQUIRES(mutex_);
   void advance_commit(Deferred& deferred) FPFS_REQUIRES(mutex_);
   void build_record() FPFS_REQUIRES(mutex_);
   uint64_t needed_end(MemberIndex member) const FPFS_REQUIRES(mutex_);
@@ -341,6 +361,8 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
 
   mutable Mutex mutex_;
   Handle sidecar_ FPFS_GUARDED_BY(mutex_);
+  unsigned sidecar_reads_ FPFS_GUARDED_BY(mutex_) = 0;            // under way, without the lock
+  Handle read_only_sidecar_ FPFS_GUARDED_BY(mutex_) = kNoHandle;  // closed when the last of them ends
   bool writable_ FPFS_GUARDED_BY(mutex_);
   Handle new_name_in_ FPFS_GUARDED_BY(mutex_);  // directory to sync at the next commit, or kNoHandle
   bool new_name_ FPFS_GUARDED_BY(mutex_) = false;
@@ -361,8 +383,11 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   std::vector<SlotMap> slots_ FPFS_GUARDED_BY(mutex_);  // by member
   bool has_unpunched_ FPFS_GUARDED_BY(mutex_) = false;  // free slots may hold space
   ChunkRanges reserved_ FPFS_GUARDED_BY(mutex_);        // not stored, not dirty, counted in Room
-  bool has_inline_ FPFS_GUARDED_BY(mutex_) = false;     // the content of chunk 0, unless that is in memory
-  std::vector<std::byte> inline_data_ FPFS_GUARDED_BY(mutex_);
+  // The content of chunk 0 lies, or will lie when the commit under way has written it, in the record at inline_place_;
+  // of that record the first inline_length_ bytes count.
+  bool has_inline_ FPFS_GUARDED_BY(mutex_) = false;
+  uint32_t inline_length_ FPFS_GUARDED_BY(mutex_) = 0;
+  RecordPlace inline_place_ FPFS_GUARDED_BY(mutex_);
   ChunkTable table_ FPFS_GUARDED_BY(mutex_);
   CachedChunk* dirty_head_ FPFS_GUARDED_BY(mutex_) = nullptr;
   CachedChunk* dirty_tail_ FPFS_GUARDED_BY(mutex_) = nullptr;
@@ -415,7 +440,6 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   uint64_t sequence_ FPFS_GUARDED_BY(mutex_) = 0;  // of the last record on the drive
   uint64_t log_end_ FPFS_GUARDED_BY(mutex_) = 0;
   uint64_t snapshot_offset_ FPFS_GUARDED_BY(mutex_) = 0;
-  uint64_t live_bytes_ FPFS_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace fpfs

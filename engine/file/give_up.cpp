@@ -42,7 +42,10 @@ void File::give_up_loads(StallWatch::Domain domain, const Status& failure, Defer
   const auto give_up = [&](CachedChunk& chunk) FPFS_NO_THREAD_SAFETY_ANALYSIS {
     chunk.given_up = true;
     chunk.failure = failure.with_context(path());
-    context_.counters[chunk.target.member].read_errors.fetch_add(1, std::memory_order_relaxed);
+    if (domain == StallWatch::kTree)
+      context_.count_tree_read_error(failure);
+    else
+      context_.counters[chunk.target.member].read_errors.fetch_add(1, std::memory_order_relaxed);
     log(LogLevel::kError, "{}; the read of chunk {} fails with an I/O error", chunk.failure.message(), chunk.index);
   };
   for (CachedChunk* chunk : detached_in_transfer_) {
@@ -58,6 +61,7 @@ void File::give_up_loads(StallWatch::Domain domain, const Status& failure, Defer
 }
 
 bool File::writes_to(StallWatch::Domain domain) const {
+  if (domain == StallWatch::kTree) return false;  // only commits do
   const auto is_caught = [domain](const CachedChunk& chunk) {
     return chunk.state == CachedChunk::State::kWriting && chunk.target.member == domain && !chunk.given_up;
   };
@@ -84,6 +88,7 @@ void File::give_up_writes(StallWatch::Domain domain, const Status& failure, Defe
     if (chunk.state != CachedChunk::State::kWriting || chunk.target.member != domain || chunk.given_up) return;
     chunk.given_up = true;
     context_.writes_in_flight.fetch_sub(1, std::memory_order_relaxed);
+    if (domain == StallWatch::kTree) return;  // counted with the commit
     context_.counters[chunk.target.member].write_errors.fetch_add(1, std::memory_order_relaxed);
   };
   for (CachedChunk* chunk : detached_in_transfer_) give_up(*chunk);

@@ -83,6 +83,11 @@ File::Step File::pin_range(ReadRequest& request, Deferred& deferred, Status& fai
       chunk->waiting_reads = &request;
       return Step::kParked;
     }
+    if (chunk->state == CachedChunk::State::kFailed && chunk->detached && !chunk->given_up) {
+      // Replaced, and its place given to others, while it was read: once more, from what there is now.
+      unpin_all(request, deferred);
+      return pin_range(request, deferred, failure);
+    }
     if (chunk->state == CachedChunk::State::kFailed || chunk->given_up) {
       failure = chunk->failure;
       unpin_all(request, deferred);
@@ -112,7 +117,7 @@ File::Step File::pin_first(ReadRequest& request, Deferred& deferred) {
     }
     if (chunk != nullptr)
       pin(*chunk, request.pinned[i]);
-    else if (extents_.get(first + i).exists() || (first + i == 0 && has_inline_))
+    else if (extents_.get(first + i).exists() || is_in_sidecar(first + i))
       missing[missing_count++] = i;
   }
   if (missing_count == 0) return Step::kDone;
@@ -129,11 +134,7 @@ File::Step File::pin_first(ReadRequest& request, Deferred& deferred) {
   for (unsigned k = 0; k < missing_count; ++k) {
     const ChunkIndex index = first + missing[k];
     CachedChunk& chunk = adopt_buffer(*buffers[k], index);
-    const Extent& extent = extents_.get(index);
-    if (index == 0 && has_inline_)
-      load_inline(chunk);
-    else
-      begin_load(chunk, extent, deferred);
+    begin_load(chunk, deferred);
     pin(chunk, request.pinned[missing[k]]);
   }
   return Step::kDone;
@@ -205,7 +206,7 @@ void File::read_ahead(ReadCursor& cursor, uint64_t offset, uint32_t length, Defe
       cursor.ahead = index;
       return;
     }
-    begin_load(adopt_buffer(*buffer, index), extent, deferred);
+    begin_load(adopt_buffer(*buffer, index), deferred);
   }
 }
 
@@ -220,12 +221,9 @@ void File::count_load(MemberCounters& counters, const IoRequest& io, const Statu
 
 // --- loads ----------------------------------------------------------------------------------------------------------
 
-void File::load_inline(CachedChunk& chunk) {
-  std::copy(inline_data_.begin(), inline_data_.end(), chunk.buffer->data);
-  chunk.length = static_cast<uint32_t>(inline_data_.size());
-}
-
-void File::begin_load(CachedChunk& chunk, const Extent& extent, Deferred& deferred) {
+void File::begin_load(CachedChunk& chunk, Deferred& deferred) {
+  if (is_in_sidecar(chunk.index)) return begin_load_inline(chunk);
+  const Extent& extent = extents_.get(chunk.index);
   chunk.state = CachedChunk::State::kLoading;
   chunk.target = extent;
   chunk.length = extent.visible_length;

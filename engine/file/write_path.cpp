@@ -176,7 +176,7 @@ File::Step File::write_some(WriteRequest& request, Deferred& deferred, Status& f
     const uint32_t end = std::min(chunk_size, begin + (request.length - request.done));
     // A file whose content is in its sidecar gets that as chunk 0 before it may have others.
     // (Nothing to get when it is empty: a chunk of no bytes cannot be stored.)
-    if (has_inline_ && inline_data_.empty()) has_inline_ = false;
+    if (inline_length_ == 0) forget_inline();
     const bool from_inline = has_inline_ && index != 0;
     CachedChunk* chunk = from_inline ? chunk_for_write(0, 0, 0, request, deferred)
                                      : chunk_for_write(index, begin, end, request, deferred);
@@ -190,14 +190,10 @@ File::Step File::write_some(WriteRequest& request, Deferred& deferred, Status& f
       context_.pool->make_busy(*chunk->buffer);
       mark_dirty(*chunk);
       mark_modified(request.origin);
-      has_inline_ = false;
-      inline_data_.clear();
+      forget_inline();
       continue;
     }
-    if (index == 0 && has_inline_) {
-      has_inline_ = false;
-      inline_data_.clear();
-    }
+    if (index == 0) forget_inline();
     if (!chunk->dirty) context_.pool->make_busy(*chunk->buffer);
     chunk->filling = true;
     std::byte* const data = chunk->buffer->data;
@@ -236,12 +232,10 @@ CachedChunk* File::chunk_for_write(ChunkIndex index, uint32_t begin, uint32_t en
                                    Deferred& deferred) {
   CachedChunk* chunk = table_.find(index);
   if (chunk == nullptr) {
-    const Extent& extent = extents_.get(index);
-    const bool is_inline = index == 0 && has_inline_;
-    const bool loads = !is_inline && extent.exists() && !(begin == 0 && end >= extent.visible_length);
+    const bool loads = data_end(index) > 0 && !(begin == 0 && end >= data_end(index));
     // What landed there stays where it is, unless the rest of the chunk has to be loaded around it.
     Landing* const landing = request.landing;
-    if (landing != nullptr && landing->spare != nullptr && !is_inline && !loads && request.granted == nullptr &&
+    if (landing != nullptr && landing->spare != nullptr && !loads && request.granted == nullptr &&
         source_of(request) == landing->spare->data)
       request.granted = std::exchange(landing->spare, nullptr);
     if (request.granted == nullptr) {
@@ -254,10 +248,7 @@ CachedChunk* File::chunk_for_write(ChunkIndex index, uint32_t begin, uint32_t en
     }
     chunk = &adopt_buffer(*request.granted, index);
     request.granted = nullptr;
-    if (is_inline)
-      load_inline(*chunk);
-    else if (loads)
-      begin_load(*chunk, extent, deferred);
+    if (loads) begin_load(*chunk, deferred);
     if (chunk->state == CachedChunk::State::kReady) return chunk;
   }
   const bool usable = chunk->state == CachedChunk::State::kReady || chunk->state == CachedChunk::State::kFailed;

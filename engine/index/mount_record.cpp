@@ -12,7 +12,7 @@ namespace fpfs {
 namespace {
 
 constexpr std::string_view kMagic = "FPFSMNTS";
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kRecordVersion = 1;
 enum Phase : uint32_t { kAnnounced = 1, kSettled = 2 };
 
 namespace field_at {
@@ -66,7 +66,7 @@ bool is_current(const MountRecord& record, const MountStamp& newest) {
 std::array<std::byte, kMountRecordSize> encode_mount_record(const MountRecord& record) {
   std::array<std::byte, kMountRecordSize> bytes{};
   std::memcpy(&bytes[field_at::kMagicBytes], kMagic.data(), kMagic.size());
-  put_u32(&bytes[field_at::kVersionNumber], kVersion);
+  put_u32(&bytes[field_at::kVersionNumber], kRecordVersion);
   put_u32(&bytes[field_at::kPhase], record.settled ? kSettled : kAnnounced);
   std::memcpy(&bytes[field_at::kArrayId], record.array_id.data(), sizeof(Uuid));
   std::memcpy(&bytes[field_at::kMemberId], record.member_id.data(), sizeof(Uuid));
@@ -85,11 +85,11 @@ Result<MountRecord> decode_mount_record(std::span<const std::byte> bytes) {
   if (const uint64_t computed = hash_bytes(bytes.first(field_at::kChecksum)); stored != computed)
     return corrupt(
         fmt::format("the mount record is damaged: its checksum is {:016x}, its bytes give {:016x}", stored, computed));
-  if (const uint32_t version = get_u32(&bytes[field_at::kVersionNumber]); version != kVersion)
+  if (const uint32_t version = get_u32(&bytes[field_at::kVersionNumber]); version != kRecordVersion)
     return Status::error(
         StatusCode::kUnsupported,
         fmt::format("the mount record has version {}, this program reads version {}; use the program that fits",
-                    version, kVersion));
+                    version, kRecordVersion));
   MountRecord record;
   const uint32_t phase = get_u32(&bytes[field_at::kPhase]);
   record.settled = phase == kSettled;

@@ -34,6 +34,7 @@ constexpr uint32_t kSidecarHeaderSize = 128;
 constexpr uint32_t kSidecarTrailerSize = 64;
 constexpr uint32_t kSnapshotAlignment = 4096;
 constexpr uint32_t kInlineSizeMax = 32 * 1024;  // default limit; a record never holds more inline bytes than this
+constexpr uint32_t kInlineRecordMax = kInlineSizeMax + 160;  // the longest record with inline content
 
 // No sidecar counts this far; a number above it is no count of commits. File refuses at half of it, so that whatever it
 // opens can be committed to.
@@ -61,6 +62,12 @@ struct SidecarRecord {
   // Nothing of the state before remains behind a snapshot, behind inline content, or when the generation is another.
 };
 
+// Where a record lies in its sidecar: bytes [offset, end).
+struct RecordPlace {
+  uint64_t offset = 0, end = 0;
+  bool operator==(const RecordPlace&) const = default;
+};
+
 // What the trailer alone tells (stat, unlink).
 struct SidecarSummary {
   FileId file_id = 0;
@@ -83,8 +90,9 @@ struct FileImage {
   std::vector<std::byte> inline_data;
   ExtentTable extents;
   uint64_t snapshot_offset = 0;
-  uint64_t end = 0;         // where the next record goes; bytes after it are a torn tail
-  uint64_t live_bytes = 0;  // roughly what a snapshot would take: the measure for compaction
+  uint64_t record_offset = 0;  // of the last valid record
+  uint64_t end = 0;            // where the next record goes; bytes after it are a torn tail
+  uint64_t live_bytes = 0;     // roughly what a snapshot would take: the measure for compaction
 };
 
 std::vector<std::byte> encode_sidecar_header(const SidecarHeader& header);
@@ -129,6 +137,12 @@ Status damaged_tail(uint64_t end, const SidecarFindings& findings);
 // that is not there.
 Result<FileImage> fold_sidecar(SidecarReader& reader, const Uuid& expected_array, uint16_t member_count,
                                uint32_t chunk_size, SidecarFindings* findings);
+
+// The inline content of one record, which was whole before, checked again. `buffer` (kInlineRecordMax bytes or more)
+// has it at its beginning afterwards; what lies behind it there is lost. Returns its length. kCorruption: the record is
+// not what was written.
+Result<uint32_t> read_inline(SidecarReader& reader, const Uuid& array_id, FileId file_id, const RecordPlace& place,
+                             std::span<std::byte> buffer);
 
 // The file id of a sidecar that fold_sidecar() cannot read, when header, heads and trailer, as far as they are intact,
 // agree on one; nothing otherwise. For repair, which keeps the objects that such a sidecar may name.

@@ -1,10 +1,12 @@
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <new>
 #include <stdexcept>
 
 #include <fmt/format.h>
 
+#include "engine/base/check.h"
 #include "engine/index/sidecar_tail.h"
 
 namespace fpfs {
@@ -88,6 +90,7 @@ void Folder::apply(SidecarRecord& record, uint64_t offset) {
   for (const auto& [chunk, extent] : record.extents) image_.extents.set(chunk, extent);
   image_.is_inline = record.has_inline;
   image_.inline_data = std::move(record.inline_data);
+  image_.record_offset = offset;
   image_.generation = record.generation;
   image_.sequence = record.sequence;
   image_.size = record.size;
@@ -186,6 +189,23 @@ Result<std::optional<FileId>> identify(SidecarReader& reader, const Uuid& array_
 Result<FileImage> fold_sidecar(SidecarReader& reader, const Uuid& expected_array, uint16_t member_count,
                                uint32_t chunk_size, SidecarFindings* findings) {
   return within_memory([&] { return fold(reader, expected_array, member_count, chunk_size, findings); });
+}
+
+static_assert(kInlineRecordMax == kHeadSize + kInlineSizeMax + kSidecarTrailerSize);
+
+Result<uint32_t> read_inline(SidecarReader& reader, const Uuid& array_id, FileId file_id, const RecordPlace& place,
+                             std::span<std::byte> buffer) {
+  const uint64_t length = place.end - place.offset;
+  FPFS_CHECK(length <= kInlineRecordMax && length <= buffer.size(), "a record with inline content, and room for it");
+  const std::span<std::byte> bytes = buffer.first(length);
+  FPFS_ASSIGN_OR_RETURN(const size_t got, reader.read(place.offset, bytes));
+  const std::optional<RecordHead> head = decode_head(bytes.first(got), array_id, place.offset);
+  if (got != length || !head || head->file_id != file_id || !head->is_inline() ||
+      !record_is_whole(bytes, *head, array_id, place.offset))
+    return Status::error(StatusCode::kCorruption,
+                         fmt::format("the sidecar record at offset {} is not what was written", place.offset));
+  std::memmove(bytes.data(), &bytes[kHeadSize], head->inline_length);
+  return head->inline_length;
 }
 
 Status damaged_tail(uint64_t end, const SidecarFindings& findings) {

@@ -1,0 +1,152 @@
+// Content that is kept in the sidecar: chunk 0 of a small file, all there is of it.
+//
+// It passes through a pool buffer like any chunk, and nothing of it is kept beside the pool:
+//   open    the sidecar is read anyway: its content goes to a buffer, when one is at hand without waiting. Clean, so
+//           evictable
+//   load    when that is gone, chunk 0 is read from its record and checked, on the executor
+//   commit  a dirty chunk 0 is kWriting until its record is in the log: then it can be loaded from there. One that is
+//           not dirty (a truncation, other times) is copied from the record before
+//
+// Where the record lies (inline_place_) changes with each commit, and compaction punches out what lay before: a load
+// that fails looks again when the place is another by then.
+#include <algorithm>
+#include <utility>
+
+#include "engine/base/log.h"
+#include "engine/file/file.h"
+#include "engine/index/sidecar_file.h"
+
+namespace fpfs {
+
+bool File::is_in_sidecar(ChunkIndex chunk) const {
+  return chunk == 0 && has_inline_ && inline_length_ > 0;
+}
+
+void File::forget_inline() {
+  has_inline_ = false;
+  inline_length_ = 0;
+}
+
+void File::cache_inline(std::span<const std::byte> content) {
+  Buffer* buffer = nullptr;
+  if (content.empty() || !context_.pool->acquire(1, &buffer, nullptr, this)) return;
+  CachedChunk& chunk = adopt_buffer(*buffer, 0);
+  std::copy(content.begin(), content.end(), buffer->data);
+  chunk.length = static_cast<uint32_t>(content.size());
+  context_.pool->make_evictable(*buffer, false);
+}
+
+// --- loads ----------------------------------------------------------------------------------------------------------
+
+void File::begin_load_inline(CachedChunk& chunk) {
+  chunk.state = CachedChunk::State::kLoading;
+  chunk.target.member = StallWatch::kTree;
+  chunk.length = inline_length_;
+  chunk.keep = shared_from_this();
+  context_.post([&chunk] {
+    const std::shared_ptr<File> file = std::move(chunk.keep);
+    file->load_inline(chunk);
+    file->context_.relieve_pressure();
+  });
+}
+
+Result<uint32_t> File::read_place(Handle sidecar, FileId file_id, const RecordPlace& place,
+                                  std::span<std::byte> buffer) {
+  FPFS_RETURN_IF_ERROR(context_.check_names());
+  StorageSidecarReader reader(context_.storage(), sidecar, place.end);
+  return read_inline(reader, context_.array->id(), file_id, place, buffer);
+}
+
+void File::load_inline(CachedChunk& chunk) {
+  Status outcome = Status::error(StatusCode::kIoError, "it was replaced before it was read");
+  mutex_.lock();
+  const Handle sidecar = sidecar_;
+  const FileId file_id = file_id_;
+  ++sidecar_reads_;
+  // Once a chunk is detached its content may be another one at another place, and who still waits looks again.
+  for (bool has_moved = true; has_moved && !chunk.detached;) {
+    const RecordPlace place = inline_place_;
+    mutex_.unlock();
+    outcome = read_place(sidecar, file_id, place, {chunk.buffer->data, context_.stripes.chunk_size}).status();
+    mutex_.lock();
+    has_moved = !outcome.is_ok() && place != inline_place_;
+  }
+  const bool is_wanted = !chunk.detached;
+  end_sidecar_read();
+  mutex_.unlock();
+  if (!outcome.is_ok() && is_wanted) {
+    context_.count_tree_read_error(outcome);
+    outcome = outcome.with_context(path());
+    log(LogLevel::kError, "{}; the read fails with an I/O error", outcome.message());
+  }
+  finish_load(chunk, outcome);
+}
+
+void File::end_sidecar_read() {
+  if (--sidecar_reads_ > 0 || read_only_sidecar_ == kNoHandle) return;
+  context_.storage().close(std::exchange(read_only_sidecar_, kNoHandle));
+}
+
+// --- commits --------------------------------------------------------------------------------------------------------
+
+void File::build_inline_record() {
+  if (CachedChunk* const chunk = dirty_head_) {
+    unlink_dirty(*chunk);
+    chunk->state = CachedChunk::State::kWriting;
+    chunk->target = Extent();
+    chunk->target.member = StallWatch::kTree;
+    context_.writes_in_flight.fetch_add(1, std::memory_order_relaxed);
+    inline_length_ = chunk->length;
+    commit_->inline_chunk = chunk;
+  }
+  has_inline_ = true;
+  commit_->inline_from = inline_place_;
+  commit_->inline_length = inline_length_;
+  SidecarRecord& record = commit_->record;
+  record.has_inline = true;
+  record.truncate_from = 0;
+  record.allocated = round_up(inline_length_, 512);
+  record.snapshot = wants_snapshot(inline_length_);
+}
+
+// On the executor, before the record is encoded: its content, which is not there earlier, so that commits that wait for
+// their turn hold nothing beside the pool.
+Status File::fetch_inline(Handle sidecar, FileId file_id) FPFS_NO_THREAD_SAFETY_ANALYSIS {
+  Commit& commit = *commit_;
+  if (commit.inline_length == 0) return Status::ok();
+  std::vector<std::byte>& content = commit.record.inline_data;
+  if (const CachedChunk* const chunk = commit.inline_chunk) {
+    content.assign(chunk->buffer->data, chunk->buffer->data + commit.inline_length);
+    return Status::ok();
+  }
+  content.resize(kInlineRecordMax);
+  FPFS_ASSIGN_OR_RETURN(const uint32_t stored, read_place(sidecar, file_id, commit.inline_from, content));
+  if (stored < commit.inline_length)
+    return Status::error(StatusCode::kCorruption, "the sidecar holds less than was read from it before");
+  content.resize(commit.inline_length);
+  return Status::ok();
+}
+
+// The record is in the log, if not durably: the content can be read from there.
+void File::inline_appended(const RecordPlace& place) {
+  Deferred deferred;
+  {
+    MutexLock lock(mutex_);
+    inline_place_ = place;
+    end_inline_write(deferred);
+  }
+  run(deferred);
+  context_.relieve_pressure();
+}
+
+void File::end_inline_write(Deferred& deferred) {
+  CachedChunk* const chunk = commit_->inline_chunk;
+  if (chunk == nullptr) return;
+  commit_->inline_chunk = nullptr;
+  if (!chunk->given_up) context_.writes_in_flight.fetch_sub(1, std::memory_order_relaxed);
+  if (abandoned_) return;
+  chunk->state = CachedChunk::State::kReady;
+  settle(*chunk, false, deferred);
+}
+
+}  // namespace fpfs
