@@ -184,8 +184,7 @@ Task<bool> Machine::flush_and_commit(Process& process, const OpenFile& file) {
   if (!session_.commits_at_close()) {
     file->file->closed_by_writer(origin);
     if (session_.planted == PlantedCall::kBackgroundCommits)
-      session_.world.executor().post_after(std::chrono::milliseconds(session_.options.background_commit_ms),
-                                           [this, closed = file->file] { commit_now(closed); });
+      commit_after(std::chrono::milliseconds(session_.options.background_commit_ms), file->file);
     co_return good(file->file->error(), *file, "close");
   }
   Status status;
@@ -277,7 +276,7 @@ Task<bool> Machine::release(const OpenFile& file) {
   co_return good(co_await call, *file, "the end of an open file") || has_failed(file->inode);
 }
 
-// A commit that nobody asked for, of a planted mistake.
+// Commits that nobody asked for, of planted mistakes.
 void Machine::commit_now(const std::shared_ptr<File>& file) {
   struct Job {
     ControlRequest request;
@@ -287,6 +286,13 @@ void Machine::commit_now(const std::shared_ptr<File>& file) {
   job->request.owner = job;
   job->request.complete = [](ControlRequest& request, const Status&) { delete static_cast<Job*>(request.owner); };
   file->control(job->request);
+}
+
+// The file may be gone by then, and must not be kept: the end of the mount waits for it.
+void Machine::commit_after(std::chrono::milliseconds time, const std::shared_ptr<File>& file) {
+  session_.world.executor().post_after(time, [this, closed = std::weak_ptr(file)] {
+    if (const std::shared_ptr<File> still_open = closed.lock()) commit_now(still_open);
+  });
 }
 
 // --- writing

@@ -340,7 +340,7 @@ Status SimStorage::pwrite(Handle handle, std::span<const std::byte> data, uint64
 bool SimStorage::errs(SimPlantedBug bug, const SimInode& inode, SimRole role, bool directory) {
   if (planted_ != bug || inode.role != role || inode.is_directory() != directory) return false;
   using Bug = SimPlantedBug;
-  const bool is_rare = bug == Bug::kObjectSyncAfterRecord || bug == Bug::kNameSyncAfterAnswer ||
+  const bool is_rare = bug == Bug::kObjectSyncAfterRecord || bug == Bug::kSidecarSyncAfterAnswer || bug == Bug::kNameSyncAfterAnswer ||
                        bug == Bug::kTornTailKept || bug == Bug::kCompactedTooMuch || bug == Bug::kDirtyMarkNotSynced ||
                        bug == Bug::kCleanMarkTooEarly || bug == Bug::kUnsyncedKept;
   return random_.chance(is_rare ? kRareMistakePercent : kMistakePercent);
