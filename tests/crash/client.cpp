@@ -63,7 +63,7 @@ Task<bool> Client::run(unsigned chores) {
   for (unsigned i = 0; i < chores && session_.goes_on(); ++i) {
     const Place place = random_place();
     bool went_on = true;
-    switch (random_.below(24)) {
+    switch (random_.below(28)) {
       case 0:
       case 1:
       case 2:
@@ -99,12 +99,18 @@ Task<bool> Client::run(unsigned chores) {
         went_on = co_await exchange(place);
         break;
       case 16:
-        if (random_.chance(10)) went_on = co_await keep_committing(place);
+        if (random_.chance(40)) went_on = co_await keep_committing(place);
         break;
       case 17:
+      case 22:
         went_on = co_await keep_log(place);
         break;
+      case 23:
+      case 25:
+        went_on = co_await append_by_scripts(place);
+        break;
       case 18:
+      case 24:
         went_on = co_await change_attributes(place);
         break;
       case 19:
@@ -416,6 +422,24 @@ Task<bool> Client::append_small(const Place& place) {
   co_return ended;
 }
 
+// A log to which each of several short-lived programs appends.
+Task<bool> Client::append_by_scripts(const Place& place) {
+  for (uint64_t scripts = random_.between(2, 10); scripts > 0; --scripts) {
+    OpenFile file;
+    Machine::Mode mode = random_mode();
+    mode.appends = true;
+    if (exists(place) ? !open_existing(place, &file, mode) : !create(place, &file)) co_return false;
+    const uint64_t size = file->model->content().size();
+    const uint64_t largest_piece = random_.chance(50) ? 300 : 9000;
+    const bool is_full = size + largest_piece > session_.largest_file;
+    if (is_full && !co_await truncate(file, 0)) co_return false;  // a new log is begun
+    if (!co_await write(file, is_full ? 0 : size, random_.between(1, largest_piece))) co_return false;
+    if (random_.chance(10) && !co_await commit(file)) co_return false;
+    if (!co_await machine_.close(self_, file)) co_return false;
+  }
+  co_return true;
+}
+
 // O_TMPFILE: the file has no name until it is whole.
 Task<bool> Client::save_unnamed(const Place& place) {
   if (exists(place)) co_return true;
@@ -442,12 +466,15 @@ Task<bool> Client::save_unnamed(const Place& place) {
   co_return ended;
 }
 
-// Many small commits of one file: its sidecar's log is compacted on the way.
+// Many small commits of one file: its sidecar's log is compacted on the way, soon where it holds the content.
 Task<bool> Client::keep_committing(const Place& place) {
   OpenFile file;
   if (!open_or_create(place, &file)) co_return false;
-  if (!co_await write(file, 0, random_.between(1, 2 * kChunk))) co_return false;
-  for (uint64_t commits = random_.between(100, 700); commits > 0; --commits) {
+  const bool is_small = random_.chance(80);
+  if (is_small && !co_await truncate(file, 0)) co_return false;
+  if (!co_await write(file, 0, random_.between(1, is_small ? kInlineSizeMax : 2 * kChunk))) co_return false;
+  const uint64_t most = is_small ? 60 : 700;
+  for (uint64_t commits = random_.between(most / 7, most); commits > 0; --commits) {
     if (!co_await write(file, random_.below(file->model->content().size()), random_.between(1, 20))) co_return false;
     if (!co_await commit(file)) co_return false;
   }
@@ -506,7 +533,7 @@ Task<bool> Client::remove(const Place& place) {
 }
 
 Task<bool> Client::synchronize(const Place& place) {
-  if (random_.chance(60)) co_return sync_directory(place.directory);
+  if (random_.chance(session_.synced_by_others ? 30 : 60)) co_return sync_directory(place.directory);
   if (!session_.synced_by_others) co_return true;
   const Model::Operation names = session_.model.now();
   std::vector<std::pair<std::shared_ptr<FileModel>, size_t>> mine;
@@ -538,7 +565,7 @@ Task<bool> Client::keep_log(const Place& place) {
     if (!co_await write(file, file->model->content().size(), random_.between(1, 2000))) co_return false;
     if (random_.chance(30) && !co_await machine_.sleep(std::chrono::milliseconds(random_.below(2 * idle))))
       co_return false;
-    if (random_.chance(15) && !co_await machine_.wait_for_trickle(file)) co_return false;
+    if (random_.chance(25) && !co_await machine_.wait_for_trickle(file)) co_return false;
     if (random_.chance(10) && !co_await run_child(file)) co_return false;
   }
   if (random_.chance(20)) {

@@ -37,6 +37,7 @@ class Client {
   Task<bool> change_in_place(const Place& place);
   Task<bool> resize(const Place& place);
   Task<bool> append_small(const Place& place);
+  Task<bool> append_by_scripts(const Place& place);
   Task<bool> save_unnamed(const Place& place);
   Task<bool> keep_committing(const Place& place);
   Task<bool> exchange(const Place& place);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -68,8 +69,9 @@ class Life {
         scheduler_(random_),
         coverage_(coverage) {
     world_.sim().restore(formatted_world(members_, random_.chance(25)));
-    world_.sim().plant(options.planted);
-    if (options.verbose) world_.sim().set_trace([this](const std::string& line) { trace(line); });
+    if (!errs_at_the_end()) world_.sim().plant(options.planted);
+    if (options.verbose || options.digest != nullptr)
+      world_.sim().set_trace([this](const std::string& line) { trace(line); });
     choose_options();
   }
   ~Life() {
@@ -126,7 +128,10 @@ class Life {
   }
   void trace(const std::string& what) const {
     if (options_.verbose) fmt::print(stderr, "  {}\n", what);
+    if (options_.digest != nullptr) *options_.digest = *options_.digest * 31 + std::hash<std::string>()(what);
   }
+  // A mistake that is made only while a mount ends.
+  bool errs_at_the_end() const { return options_.planted == SimPlantedBug::kFailedSyncTriedAgain; }
 
   void forget_machine() {
     machine_.reset();
@@ -351,12 +356,14 @@ class Life {
     Status status;
     world_.cut_at(0);
     if (machine_ != nullptr) machine_->cut_off();
+    if (errs_at_the_end()) world_.sim().plant(options_.planted);
     if (options_.planted_call == PlantedCall::kEndCommits && !commit_everything()) return false;
     store_->close_async([&](const Status& result) {
       status = result;
       closed = true;
     });
     if (!world_.run_until([&closed] { return closed; })) return fail("close was not answered");
+    if (errs_at_the_end()) world_.sim().plant(SimPlantedBug::kNone);
     if (drives_lied_) return true;
     const bool is_busy = status.code() == StatusCode::kBusy;
     if (!status.is_ok() && !(machine_ != nullptr && (is_busy || machine_->has_failures())))

@@ -17,6 +17,7 @@ struct SeedOptions {
   SimPlantedBug planted = SimPlantedBug::kNone;
   PlantedCall planted_call = PlantedCall::kNone;
   bool verbose = false;
+  uint64_t* digest = nullptr;  // becomes one of everything that is asked of the drives, in its order
 };
 
 // What seeds came across, so that nobody believes in a test of what never happened.

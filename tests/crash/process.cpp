@@ -10,7 +10,7 @@ namespace {
 
 constexpr uint64_t kOwners = 6;
 // So many looks at a trickle that is due: commits of others may be in its way.
-constexpr unsigned kLooksMax = 3000;
+constexpr unsigned kLooksMax = 600;
 
 // Resumes its client after a while.
 struct Pause {

@@ -63,6 +63,7 @@ enum class SimPlantedBug : uint8_t {
   kShortWriteIgnored,        // a transfer that ended early is taken for a whole one
   kObjectSyncErrorIgnored,   // a failed sync of chunks is taken for a good one
   kSidecarSyncErrorIgnored,  // and of a record
+  kFailedSyncTriedAgain,     // a failed sync is tried again, and that one is believed
   // Wrong places.
   kChunkMisplaced,    // a chunk goes to the slot behind its own
   kFreedTooMuch,      // punching a replaced chunk takes a block of the next

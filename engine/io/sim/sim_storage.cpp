@@ -38,7 +38,7 @@ Status SimStorage::power_off() {
 // True at the moment of the cut.
 bool SimStorage::tick_locked() {
   ++boundaries_;
-  make_late_syncs(false);
+  make_late_syncs(Late::kDue);
   if (cut_at_ == 0 || boundaries_ < cut_at_) return false;
   off_ = true;
   return true;
@@ -95,7 +95,7 @@ void SimStorage::crash() {
 void SimStorage::kill() {
   MutexLock lock(mutex_);
   kernel_.forget_handles();
-  make_late_syncs(true);
+  make_late_syncs(Late::kAll);
   kernel_.world().end_transfers(random_);
   off_ = false;
   cut_at_ = 0;
@@ -340,9 +340,10 @@ Status SimStorage::pwrite(Handle handle, std::span<const std::byte> data, uint64
 bool SimStorage::errs(SimPlantedBug bug, const SimInode& inode, SimRole role, bool directory) {
   if (planted_ != bug || inode.role != role || inode.is_directory() != directory) return false;
   using Bug = SimPlantedBug;
-  const bool is_rare = bug == Bug::kObjectSyncAfterRecord || bug == Bug::kSidecarSyncAfterAnswer || bug == Bug::kNameSyncAfterAnswer ||
-                       bug == Bug::kTornTailKept || bug == Bug::kCompactedTooMuch || bug == Bug::kDirtyMarkNotSynced ||
-                       bug == Bug::kCleanMarkTooEarly || bug == Bug::kUnsyncedKept;
+  const bool is_rare = bug == Bug::kObjectSyncAfterRecord || bug == Bug::kSidecarSyncAfterAnswer ||
+                       bug == Bug::kNameSyncAfterAnswer || bug == Bug::kTornTailKept || bug == Bug::kCompactedTooMuch ||
+                       bug == Bug::kDirtyMarkNotSynced || bug == Bug::kCleanMarkTooEarly || bug == Bug::kUnsyncedKept ||
+                       bug == Bug::kTreeDirectorySyncSkipped;
   return random_.chance(is_rare ? kRareMistakePercent : kMistakePercent);
 }
 
@@ -360,6 +361,9 @@ bool SimStorage::sync_errs(SimInode& inode) {
     inode.content.sync_failed(random_);
     return true;
   }
+  if (errs(Bug::kFailedSyncTriedAgain, inode, SimRole::kObjects) ||
+      errs(Bug::kFailedSyncTriedAgain, inode, SimRole::kTree))
+    inode.content.sync_failed(random_);
   const bool until_next_record = errs(Bug::kObjectSyncAfterRecord, inode, SimRole::kObjects);
   if (until_next_record || errs(Bug::kSidecarSyncAfterAnswer, inode, SimRole::kTree) ||
       errs(Bug::kNameSyncAfterAnswer, inode, SimRole::kTree, true)) {
@@ -369,9 +373,10 @@ bool SimStorage::sync_errs(SimInode& inode) {
   return false;
 }
 
-void SimStorage::make_late_syncs(bool all) {
+void SimStorage::make_late_syncs(Late which) {
   std::erase_if(late_syncs_, [&](const auto& late) FPFS_NO_THREAD_SAFETY_ANALYSIS {
-    if (!all && boundaries_ < late.second) return false;
+    const bool is_of_record = late.second == UINT64_MAX;
+    if (which != Late::kAll && (which == Late::kOfRecord ? !is_of_record : boundaries_ < late.second)) return false;
     kernel_.sync(late.first);
     return true;
   });
@@ -391,7 +396,7 @@ Status SimStorage::sync_file(Handle handle, bool only_data) {
   }
   if (sync_errs(inode) || (only_data && errs(SimPlantedBug::kUnsyncedKept, inode, SimRole::kTree))) return Status::ok();
   const Status synced = only_data ? kernel_.fdatasync(handle) : kernel_.fsync(handle);
-  if (inode.role == SimRole::kTree) make_late_syncs(true);
+  if (inode.role == SimRole::kTree) make_late_syncs(Late::kOfRecord);
   return synced;
 }
 

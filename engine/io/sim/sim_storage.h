@@ -128,7 +128,8 @@ class SimStorage final : public Storage {
   // Whether the planted bug happens to this call on this inode, now.
   bool errs(SimPlantedBug bug, const SimInode& inode, SimRole role, bool directory = false) FPFS_REQUIRES(mutex_);
   bool sync_errs(SimInode& inode) FPFS_REQUIRES(mutex_);
-  void make_late_syncs(bool all) FPFS_REQUIRES(mutex_);
+  enum class Late : uint8_t { kDue, kOfRecord, kAll };
+  void make_late_syncs(Late which) FPFS_REQUIRES(mutex_);
   static Status power_off();
 
   mutable Mutex mutex_;
