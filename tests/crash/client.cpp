@@ -63,7 +63,7 @@ Task<bool> Client::run(unsigned chores) {
   for (unsigned i = 0; i < chores && session_.goes_on(); ++i) {
     const Place place = random_place();
     bool went_on = true;
-    switch (random_.below(28)) {
+    switch (random_.below(30)) {
       case 0:
       case 1:
       case 2:
@@ -188,6 +188,8 @@ Task<bool> Client::write_sequentially(const OpenFile& file, uint64_t length) {
     offset += piece;
     if (random_.chance(3) && !co_await commit(file)) co_return false;
     if (random_.chance(4) && !co_await run_child(file)) co_return false;
+    // Somebody's, in the middle of it.
+    if (session_.synced_by_others && random_.chance(6) && !co_await sync_everything()) co_return false;
   }
   co_return true;
 }
@@ -305,8 +307,15 @@ bool Client::sync_directory(size_t directory) {
 // --- chores
 // -------------------------------------------------------------------------------------------------------------
 
-// A saver: create, or open with O_TRUNC, write, close.
+// A saver, perhaps without pause.
 Task<bool> Client::save(const Place& place) {
+  for (uint64_t saves = random_.chance(20) ? random_.between(2, 4) : 1; saves > 0; --saves)
+    if (!co_await save_once(place)) co_return false;
+  co_return true;
+}
+
+// Create, or open with O_TRUNC, write, close.
+Task<bool> Client::save_once(const Place& place) {
   OpenFile file;
   const bool replaces = exists(place);
   if (!open_or_create(place, &file)) co_return false;
@@ -532,6 +541,15 @@ Task<bool> Client::remove(const Place& place) {
   co_return true;
 }
 
+Task<bool> Client::sync_everything() {
+  using Unfinished = ControlRequest::Unfinished;
+  const bool takes_all = session_.planted == PlantedCall::kSyncCommits;
+  SyncAllCall call(session_.scheduler, session_.store,
+                   takes_all ? Unfinished::kCommitted : Unfinished::kTricklesCommitted);
+  call.start();
+  co_return session_.good(co_await call, "sync of everything");
+}
+
 Task<bool> Client::synchronize(const Place& place) {
   if (random_.chance(session_.synced_by_others ? 30 : 60)) co_return sync_directory(place.directory);
   if (!session_.synced_by_others) co_return true;
@@ -542,12 +560,7 @@ Task<bool> Client::synchronize(const Place& place) {
     const std::shared_ptr<FileModel> file = session_.model.file(inode);
     mine.emplace_back(file, file->may_show());
   }
-  using Unfinished = ControlRequest::Unfinished;
-  const bool takes_all = session_.planted == PlantedCall::kSyncCommits;
-  SyncAllCall call(session_.scheduler, session_.store,
-                   takes_all ? Unfinished::kCommitted : Unfinished::kTricklesCommitted);
-  call.start();
-  if (!session_.good(co_await call, "sync of everything")) co_return false;
+  if (!co_await sync_everything()) co_return false;
   for (const auto& [file, version] : mine) file->acknowledge(version);
   session_.model.all_synced(names);
   co_return true;

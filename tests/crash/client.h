@@ -33,6 +33,7 @@ class Client {
 
   // Chores; false when the power went.
   Task<bool> save(const Place& place);
+  Task<bool> save_once(const Place& place);
   Task<bool> save_and_rename(const Place& place);
   Task<bool> change_in_place(const Place& place);
   Task<bool> resize(const Place& place);
@@ -44,6 +45,7 @@ class Client {
   Task<bool> link_and_unlink(const Place& place);
   Task<bool> remove(const Place& place);
   Task<bool> synchronize(const Place& place);
+  Task<bool> sync_everything();
   Task<bool> keep_log(const Place& place);
   Task<bool> change_attributes(const Place& place);
   Task<bool> share(const Place& place);

@@ -116,7 +116,7 @@ class Life {
     store_options_.buffer_memory = (34 + random_.below(20)) * kChunk;
     store_options_.spare_least = random_.chance(60) ? 1 : UINT64_MAX;
     store_options_.spare_life = {};
-    store_options_.background_commit_ms = static_cast<unsigned>(random_.between(1, 100));
+    store_options_.background_commit_ms = static_cast<unsigned>(random_.between(1, random_.chance(50) ? 100 : 2000));
     store_options_.commit_interval_ms = random_.chance(30) ? 0 : static_cast<unsigned>(random_.between(10, 1000));
     store_options_.commit_idle_ms = random_.chance(30) ? 0 : static_cast<unsigned>(random_.between(5, 500));
     store_options_.array.handles_kept = random_.below(8);
