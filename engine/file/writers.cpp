@@ -32,6 +32,16 @@ void File::cut_off(Writer& writer) {
     cut_off_ |= error_.is_ok() && is_unfinished(true);
   }
   (void)detach(writer);
+  bool only_slack = false;
+  {
+    MutexLock lock(mutex_);
+    only_slack = error_.is_ok() && !modified_ && writers_ == nullptr && !is_unfinished(false) && has_slack();
+  }
+  // Committed by fsync, and no close will give back what space is left: nothing keeps the file for the end of the array
+  // to see.
+  if (only_slack)
+    commit_in_background(shared_from_this(), ControlRequest::Kind::kClose, false,
+                         ControlRequest::Unfinished::kLeftAlone);
 }
 
 // A close, or (`is_gone`) the end of the description. True when it ends something that is not committed.
