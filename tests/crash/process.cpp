@@ -224,7 +224,10 @@ Task<bool> Machine::flush_killed(Process& process, const OpenFile& file) {
   call.request.killed = session_.planted != PlantedCall::kKilledSaverCommits;
   call.start();
   const Status status = co_await call;
-  if (call.request.was_given_up && !status.is_ok() && others_write) failed_.insert(file->inode);
+  if (call.request.was_given_up && !status.is_ok() && others_write) {
+    failed_.insert(file->inode);
+    has_lost_ |= !session_.commits_at_close();
+  }
   if (!good(status, *file, "close of a saver that was killed") || has_failed(file->inode))
     co_return has_failed(file->inode);
   if (!may_be_saver && call.request.was_given_up) session_.fail("a replacement was given up with the death of a child");
