@@ -208,13 +208,19 @@ Task<bool> Machine::flush_and_commit(Process& process, const OpenFile& file) {
 // The close that a signal does for its process.
 Task<bool> Machine::flush_killed(Process& process, const OpenFile& file) {
   State& state = state_of(file->inode);
-  const bool is_certain = replaces_for_certain(state, *file->model);
+  // As flush_and_commit() has it: what it wrote, or may have mapped, was committed meanwhile, and others replace it.
+  const auto own = file->changes.find(process.number);
+  const bool is_opener = file->writer->description().opener.process == process.number;
+  const bool wrote = own != file->changes.end() && own->second > state.committed;
+  const bool mapped = state.mapped.has_value() && *state.mapped > state.committed && file->may_map();
+  const bool is_saver = wrote || (mapped && (is_opener || own != file->changes.end()));
+  const bool is_certain = is_saver && replaces_for_certain(state, *file->model);
   bool others_write = false;
   for (const Description* other : state.open)
     for (const auto& [number, version] : other->changes)
       others_write |= version > state.committed && !(other == file.get() && number == process.number);
   // A child that has changed nothing is nobody's saver.
-  const bool may_be_saver = file->changes.contains(process.number) || (file->may_map() && state.mapped.has_value());
+  const bool may_be_saver = own != file->changes.end() || (file->may_map() && state.mapped.has_value());
   if (may_be_saver) {
     if (!is_certain) file->model->may_show();
     commit_begins(state, *file->model);
