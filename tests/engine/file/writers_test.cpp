@@ -347,6 +347,44 @@ TEST_P(WritersTest, ALockOwnerThatComesAgainEndsNothing) {
   expect_after_cut("a", content(3));
 }
 
+// What a commit has covered is finished, also when somebody else wrote while it was on its way.
+TEST_P(WritersTest, AWriterWhoseChangesAreCommittedEndsNothing) {
+  save("a", content(1));
+  Opened& opened = replace("a", content(2));
+  Control commit;
+  opened.file->control(commit.request);
+  Write write;
+  const Bytes half = half_of(content(3));
+  begin(write, opened, past_cache(kOther), 0, half);
+  EXPECT_TRUE(array_->wait(commit).is_ok());
+  EXPECT_TRUE(array_->wait(write).is_ok());
+  const uint64_t before = commits();
+  EXPECT_TRUE(close(opened, kSaver).is_ok());
+  EXPECT_EQ(commits(), before);
+  EXPECT_TRUE(opened.file->is_dirty());
+  expect_after_cut("a", content(2));
+}
+
+// And is in nobody's way either.
+TEST_P(WritersTest, AWriterWhoseChangesAreCommittedKeepsNobodyFromFinishing) {
+  start(Durable::kFsync);
+  save("a", content(1));
+  Opened& opened = replace("a", content(2));
+  Control commit;
+  opened.file->control(commit.request);
+  Write write;
+  Bytes whole = content(2);
+  const Bytes piece = make_bytes(5'000, 3);
+  std::copy(piece.begin(), piece.end(), whole.begin());
+  begin(write, opened, past_cache(kOther), 0, piece);
+  EXPECT_TRUE(array_->wait(commit).is_ok());
+  EXPECT_TRUE(array_->wait(write).is_ok());
+  opened.file->closed_by_writer({&opened.writer, kOther, false});
+  pass_and_write_back(opened);
+  EXPECT_FALSE(opened.file->is_dirty());
+  expect_after_cut("a", whole);
+}
+
 // --- killed savers --------------------------------------------------------------------------------------------------
 
 TEST_P(WritersTest, AKilledSaverLeavesTheOldContent) {
