@@ -367,8 +367,9 @@ Task<bool> Machine::close_beside_write(Process& process, const OpenFile& file, u
 Task<bool> Machine::truncate(Process& process, const OpenFile& file, uint64_t size) {
   if (!session_.goes_on() || !co_await write_back(file->inode)) co_return false;
   State& state = state_of(file->inode);
+  if (file->model->content().size() == size) co_return true;  // changes nothing, and is nobody's change
   Content after = file->model->content();
-  const bool cuts_all = size == 0 && !after.empty();
+  const bool cuts_all = size == 0;
   after.resize(size);
   const bool may_be_trickle = file->has_written && (file->appends() || !file->is_stream);
   const size_t version = coming(*file, std::move(after), may_be_trickle);
