@@ -197,11 +197,15 @@ class WritersTest : public ::testing::TestWithParam<std::tuple<uint64_t, Shape>>
   }
 
   uint64_t commits() { return array_->store().status().commits; }
+  Result<Bytes> read(const std::string& name) {
+    FPFS_ASSIGN_OR_RETURN(const std::shared_ptr<File> file, array_->try_open(name));
+    return array_->read_all(*file);
+  }
   void expect(const std::string& name, const Bytes& bytes) {
-    const Result<Bytes> read = array_->read_all(*array_->open(name));
-    ASSERT_TRUE(read.is_ok()) << read.status().message();
-    EXPECT_EQ(read->size(), bytes.size());
-    EXPECT_TRUE(*read == bytes) << name;
+    const Result<Bytes> found = read(name);
+    ASSERT_TRUE(found.is_ok()) << found.status().message();
+    EXPECT_EQ(found->size(), bytes.size());
+    EXPECT_TRUE(*found == bytes) << name;
   }
   void expect_after_cut(const std::string& name, const Bytes& bytes) {
     cut();
@@ -487,11 +491,11 @@ TEST_P(WritersTest, ATrickleIsCommittedEveryInterval) {
     pass(1'000);
   }
   cut();
-  const Result<Bytes> read = array_->read_all(*array_->open("log"));
-  ASSERT_TRUE(read.is_ok()) << read.status().message();
-  EXPECT_GE(read->size(), 14 * line.size());
-  EXPECT_EQ(read->size() % line.size(), 0u);
-  EXPECT_TRUE(std::equal(read->begin(), read->end(), lines.begin()));
+  const Result<Bytes> found = read("log");
+  ASSERT_TRUE(found.is_ok()) << found.status().message();
+  EXPECT_GE(found->size(), 14 * line.size());
+  EXPECT_EQ(found->size() % line.size(), 0u);
+  EXPECT_TRUE(std::equal(found->begin(), found->end(), lines.begin()));
 }
 
 TEST_P(WritersTest, ATrickleIsCommittedWhenIdle) {
@@ -628,10 +632,10 @@ TEST_P(WritersTest, TheBackgroundCommitLeavesAFileThatIsWrittenAnew) {
   EXPECT_TRUE(second.file->is_dirty());
   if (std::get<uint64_t>(GetParam()) % 2 == 0) {
     cut();
-    const Result<Bytes> read = array_->read_all(*array_->open("a"));
-    ASSERT_TRUE(read.is_ok()) << read.status().message();
+    const Result<Bytes> found = read("a");
+    ASSERT_TRUE(found.is_ok()) << found.status().message();
     // The lazy commit of a small file may have come before.
-    EXPECT_TRUE(*read == content(1) || *read == content(2)) << read->size();
+    EXPECT_TRUE(*found == content(1) || *found == content(2)) << found->size();
     return;
   }
   const Bytes whole = content(3), half = half_of(whole);
