@@ -232,7 +232,10 @@ Task<bool> Machine::flush_killed(Process& process, const OpenFile& file) {
   const Status status = co_await call;
   if (call.request.was_given_up && !status.is_ok() && others_write) {
     failed_.insert(file->inode);
-    has_lost_ |= !session_.commits_at_close();
+    if (!session_.commits_at_close()) {
+      has_lost_ = true;
+      lost_.insert(file->inode);
+    }
   }
   if (!good(status, *file, "close of a saver that was killed") || has_failed(file->inode))
     co_return has_failed(file->inode);
@@ -444,6 +447,8 @@ Task<bool> Machine::fsync(const OpenFile& file) {
     call.start();
     status = co_await call;
   }
+  const bool may_tell_loss = lost_.erase(file->inode) > 0;
+  if (!status.is_ok() && may_tell_loss) co_return true;
   if (!good(status, *file, "fsync")) co_return has_failed(file->inode);
   // For a file without a name that promises nothing: should its last name come back with a power cut, so does what was
   // committed under it.

@@ -168,6 +168,7 @@ class Machine {
 
   Session& session_;
   bool has_lost_ = false;
+  std::set<uint64_t> lost_;  // a loss of these is told to the next fsync
   std::map<uint64_t, std::unique_ptr<State>> states_;
   std::set<OpenFile> open_;
   std::set<uint64_t> failed_;
