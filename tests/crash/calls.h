@@ -26,8 +26,7 @@ struct Call {
     status = result;
     if (waiting) scheduler.ready(waiting);
   }
-  // A waiter of its own: g++ 12 copies an awaitable that is a member of something, although it is an lvalue, into the
-  // frame of who awaits it, bit by bit; the completion would then find nobody waiting.
+  // Awaited where it stands, and not copied.
   struct Waiter {
     Call* call;
     bool await_ready() const { return call->completed; }

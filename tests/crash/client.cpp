@@ -99,7 +99,7 @@ Task<bool> Client::run(unsigned chores) {
         went_on = co_await exchange(place);
         break;
       case 16:
-        if (random_.chance(10)) went_on = co_await keep_committing(place);
+        if (random_.chance(35)) went_on = co_await keep_committing(place);
         break;
       case 17:
         went_on = co_await keep_log(place);

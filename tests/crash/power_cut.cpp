@@ -132,12 +132,7 @@ class Life {
     machine_.reset();
     session_.reset();
   }
-  Result<std::unique_ptr<Store>> open_store() {
-    StoreOptions options = store_options_;
-    if (options_.planted_call == PlantedCall::kTricklesLeftAlone)
-      options.commit_interval_ms = options.commit_idle_ms = 0;
-    return Store::open(world_, paths_, options);
-  }
+  Result<std::unique_ptr<Store>> open_store() { return Store::open(world_, paths_, store_options_); }
 
   // The engine's objects are gone: nothing of theirs may be left.
   bool check_leaks() {

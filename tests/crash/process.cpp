@@ -185,7 +185,9 @@ Task<bool> Machine::flush_and_commit(Process& process, const OpenFile& file) {
     file->file->closed_by_writer(origin);
     if (session_.planted == PlantedCall::kBackgroundCommits)
       session_.world.executor().post_after(std::chrono::milliseconds(session_.options.background_commit_ms),
-                                           [this, closed = file->file] { commit_now(closed); });
+                                           [closed = std::weak_ptr<File>(file->file)] {
+                                             if (const auto still_open = closed.lock()) commit_now(still_open);
+                                           });
     co_return good(file->file->error(), *file, "close");
   }
   Status status;
@@ -550,7 +552,10 @@ Task<bool> Machine::wait_for_trickle(const OpenFile& file) {
   const size_t version = file->model->settled();
   if (!co_await sleep(std::chrono::milliseconds(2 * soonest))) co_return false;
   for (unsigned looks = 0; file->file->is_dirty(); ++looks) {
-    if (looks == kLooksMax) session_.fail(fmt::format("the log of inode {} is not committed by itself", file->inode));
+    if (looks == kLooksMax) {
+      session_.fail(fmt::format("the log of inode {} is not committed by itself", file->inode));
+      co_return false;
+    }
     // A look at the clock now and then: the engine's own come a fifth of the time apart.
     if (!co_await sleep(std::chrono::milliseconds(looks % 100 == 99 ? soonest : 0))) co_return false;
   }

@@ -163,7 +163,7 @@ class Machine {
   Task<bool> release(const OpenFile& file);
   Task<bool> close_at(Process& process, size_t index, bool dies);
   Task<bool> look_after_death(const OpenFile& file, bool is_certain);
-  void commit_now(const std::shared_ptr<File>& file);
+  static void commit_now(const std::shared_ptr<File>& file);
   bool good(const Status& status, const Description& file, const std::string& what);
 
   Session& session_;

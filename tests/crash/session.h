@@ -21,7 +21,6 @@ enum class PlantedCall : uint8_t {
   kPagesOfOneHandle,    // pages of a mapping are the handle's that they come through
   kReaderSyncsNothing,  // fsync through a handle for reading
   kCleanSyncsNothing,   // fsync of a file whose content did not change
-  kTricklesLeftAlone,   // no log that stays open is ever committed by itself
   kStreamsCommitted,    // everything that is open is committed now and then
   kAnyCloseCommits,     // also that of a child that inherited a descriptor
   kKilledSaverCommits,  // the death of a saver is taken for a close

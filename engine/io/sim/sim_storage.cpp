@@ -342,7 +342,7 @@ bool SimStorage::errs(SimPlantedBug bug, const SimInode& inode, SimRole role, bo
   using Bug = SimPlantedBug;
   const bool is_rare = bug == Bug::kObjectSyncAfterRecord || bug == Bug::kNameSyncAfterAnswer ||
                        bug == Bug::kTornTailKept || bug == Bug::kCompactedTooMuch || bug == Bug::kDirtyMarkNotSynced ||
-                       bug == Bug::kCleanMarkTooEarly || bug == Bug::kUnsyncedKept;
+                       bug == Bug::kCleanMarkTooEarly;
   return random_.chance(is_rare ? kRareMistakePercent : kMistakePercent);
 }
 
@@ -389,7 +389,7 @@ Status SimStorage::sync_file(Handle handle, bool only_data) {
       static_cast<void>(kernel_.fsync(handle));
     return Status::from_errno(fault->error, "fsync " + kernel_.describe(handle));
   }
-  if (sync_errs(inode) || (only_data && errs(SimPlantedBug::kUnsyncedKept, inode, SimRole::kTree))) return Status::ok();
+  if (sync_errs(inode)) return Status::ok();
   const Status synced = only_data ? kernel_.fdatasync(handle) : kernel_.fsync(handle);
   if (inode.role == SimRole::kTree) make_late_syncs(true);
   return synced;

@@ -163,7 +163,7 @@ void SimWorld::sync_names(uint64_t number) {
   journal = std::move(rest);
   for (const SimNameOperation& operation : done) make_durable(operation);
   for (const SimNameOperation& operation : done) forget(operation);
-  inode(number).durable_attributes = inode(number).attributes;
+  if (has(number)) inode(number).durable_attributes = inode(number).attributes;  // it may have lost its last name
 }
 
 void SimWorld::sync_filesystem(unsigned index) {
