@@ -26,9 +26,14 @@ struct Call {
     status = result;
     if (waiting) scheduler.ready(waiting);
   }
-  bool await_ready() const { return completed; }
-  void await_suspend(std::coroutine_handle<> client) { waiting = client; }
-  Status await_resume() { return status; }
+  // Awaited where it stands, and not copied.
+  struct Waiter {
+    Call* call;
+    bool await_ready() const { return call->completed; }
+    void await_suspend(std::coroutine_handle<> client) { call->waiting = client; }
+    Status await_resume() const { return call->status; }
+  };
+  Waiter operator co_await() { return {this}; }
 
   Scheduler& scheduler;
   std::coroutine_handle<> waiting;
@@ -129,14 +134,16 @@ struct RenameCall : Call {
 };
 
 struct SyncAllCall : Call {
-  SyncAllCall(Scheduler& call_scheduler, Store& target) : Call(call_scheduler), store(target) {}
+  SyncAllCall(Scheduler& call_scheduler, Store& target, ControlRequest::Unfinished about_unfinished)
+      : Call(call_scheduler), store(target), unfinished(about_unfinished) {}
   void start() {
     started = true;
-    store.commit_all(ControlRequest::Kind::kCommit, ControlRequest::Unfinished::kLeftAlone,
+    store.commit_all(ControlRequest::Kind::kCommit, unfinished,
                      [this](const Store::CommitOutcome& outcome) { complete(outcome.status); });
   }
 
   Store& store;
+  ControlRequest::Unfinished unfinished;
 };
 
 }  // namespace fpfs::crash

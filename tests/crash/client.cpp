@@ -1,6 +1,7 @@
 #include "tests/crash/client.h"
 
 #include <stdio.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 
@@ -9,8 +10,9 @@
 namespace fpfs::crash {
 
 namespace {
-constexpr uint64_t kChunk = 64 * kKiB;
 constexpr unsigned kNamesPerClient = 3;
+// So many processes can be told apart in one description (Writer::kActorsMax, by their owner and by their number).
+constexpr unsigned kForksMax = 3;
 }  // namespace
 
 // --- choices
@@ -58,10 +60,10 @@ Content Client::make_data(size_t length) {
 }
 
 Task<bool> Client::run(unsigned chores) {
-  for (unsigned i = 0; i < chores && !session_.world.is_off() && session_.failure.empty(); ++i) {
+  for (unsigned i = 0; i < chores && session_.goes_on(); ++i) {
     const Place place = random_place();
     bool went_on = true;
-    switch (random_.below(19)) {
+    switch (random_.below(24)) {
       case 0:
       case 1:
       case 2:
@@ -97,7 +99,18 @@ Task<bool> Client::run(unsigned chores) {
         went_on = co_await exchange(place);
         break;
       case 16:
-        if (random_.chance(10)) went_on = co_await keep_committing(place);
+        if (random_.chance(35)) went_on = co_await keep_committing(place);
+        break;
+      case 17:
+        went_on = co_await keep_log(place);
+        break;
+      case 18:
+        went_on = co_await change_attributes(place);
+        break;
+      case 19:
+      case 20:
+      case 21:
+        went_on = co_await share(place);
         break;
       default:
         went_on = co_await synchronize(place);
@@ -111,34 +124,28 @@ Task<bool> Client::run(unsigned chores) {
 // --- steps
 // --------------------------------------------------------------------------------------------------------------
 
-// Before a call that changes content: with commits at any point, what it leads to may show after a crash.
-void Client::changed(OpenFile& file, const Content& content) {
-  if (session_.any_point) file.model->may_show(content);
+// Mostly as savers do.
+Machine::Mode Client::random_mode() {
+  return {.writes = true, .reads = random_.chance(30), .close_on_exec = random_.chance(50)};
 }
 
-// A commit that was asked for when the file had this version and these names was acknowledged. For a file without a
-// name that promises nothing: should its last name come back with a power cut, so does what was committed under it.
-void Client::committed(const OpenFile& file, size_t version, Model::Operation names) {
-  if (!session_.model.has_name(file.inode)) return;
-  file.model->acknowledge(version);
-  // Names that it got before it was opened are the business of who gave them.
-  session_.model.file_names_synced(file.inode, file.opened_at, names);
-}
-
-bool Client::open_existing(const Place& place, OpenFile* out) {
+bool Client::open_existing(const Place& place, OpenFile* out, const Machine::Mode& mode) {
   Store& store = session_.store;
   Result<Store::Node> node = store.lookup(session_.directories[place.directory], place.name);
   if (!session_.good(node.status(), "lookup of " + place.path)) return false;
-  Result<std::shared_ptr<File>> file = store.open_file(node->handle, true);
+  Result<std::shared_ptr<File>> file = store.open_file(node->handle, mode.writes);
   store.storage().close(node->handle);
   if (!session_.good(file.status(), "open of " + place.path)) return false;
-  *out = {*file, session_.model.file(node->attributes.st_ino), node->attributes.st_ino, session_.model.now()};
-  if (out->model == nullptr || session_.model.inode_at(place.path) != out->inode)
-    session_.fail(fmt::format("{} leads to inode {}, which is wrong", place.path, out->inode));
-  else if (static_cast<uint64_t>(node->attributes.st_size) != out->model->content().size())
-    session_.fail(fmt::format("{} shows a size of {}, it is {}", place.path, node->attributes.st_size,
-                              out->model->content().size()));
-  return session_.failure.empty();
+  const uint64_t inode = node->attributes.st_ino;
+  const std::shared_ptr<FileModel> model = session_.model.file(inode);
+  if (model == nullptr || session_.model.inode_at(place.path) != inode)
+    session_.fail(fmt::format("{} leads to inode {}, which is wrong", place.path, inode));
+  else if (static_cast<uint64_t>(node->attributes.st_size) != model->content().size() && !machine_.has_failed(inode))
+    session_.fail(
+        fmt::format("{} shows a size of {}, it is {}", place.path, node->attributes.st_size, model->content().size()));
+  if (!session_.failure.empty()) return false;
+  *out = machine_.open(self_, *file, inode, session_.model.now(), mode);
+  return true;
 }
 
 bool Client::create(const Place& place, OpenFile* out) {
@@ -148,32 +155,24 @@ bool Client::create(const Place& place, OpenFile* out) {
   const uint64_t inode = created->node.attributes.st_ino;
   session_.store.storage().close(created->node.handle);
   session_.model.done(operation, inode);
-  *out = {created->file, session_.model.add_file(inode, {}), inode, operation};
+  session_.model.add_file(inode, {}, {.mode = created->node.attributes.st_mode & 07777, .tag = {}, .set_to = {}});
+  Machine::Mode mode = random_mode();
+  mode.is_new = true;
+  *out = machine_.open(self_, created->file, inode, operation, mode);
   return true;
 }
 
 bool Client::open_or_create(const Place& place, OpenFile* out) {
-  return exists(place) ? open_existing(place, out) : create(place, out);
+  return exists(place) ? open_existing(place, out, random_mode()) : create(place, out);
 }
 
-Task<bool> Client::write(OpenFile& file, uint64_t offset, size_t length) {
-  const Content data = make_data(length);
-  Content after = file.model->content();
-  after.resize(std::max<size_t>(after.size(), offset + length));
-  std::copy(data.begin(), data.end(), after.begin() + static_cast<ptrdiff_t>(offset));
-  changed(file, after);
-  WriteCall call(session_.scheduler, *file.file, offset, data);
-  call.start();
-  const Status status = co_await call;
-  if (!session_.good(status, "write")) {
-    if (!session_.world.is_off()) file.model->forget();  // a part of it may be there
-    co_return false;
-  }
-  file.model->set_content(std::move(after));
-  co_return true;
+Task<bool> Client::write(const OpenFile& file, uint64_t offset, size_t length) {
+  Content data = make_data(length);
+  const bool ended = co_await machine_.write(self_, file, offset, std::move(data));
+  co_return ended;
 }
 
-Task<bool> Client::write_sequentially(OpenFile& file, uint64_t length) {
+Task<bool> Client::write_sequentially(const OpenFile& file, uint64_t length) {
   uint64_t offset = 0;
   // Savers write in pieces of any size: headers of 64 bytes, tensors, whole requests.
   const uint64_t largest_piece = random_.chance(30) ? 5000 : random_.between(1000, 300'000);
@@ -181,69 +180,39 @@ Task<bool> Client::write_sequentially(OpenFile& file, uint64_t length) {
     const uint64_t piece = std::min(length - offset, random_.chance(20) ? 64 : random_.between(1, largest_piece));
     if (!co_await write(file, offset, piece)) co_return false;
     offset += piece;
-    if (random_.chance(3) && !co_await commit(file, false)) co_return false;
+    if (random_.chance(3) && !co_await commit(file)) co_return false;
+    if (random_.chance(4) && !co_await run_child(file)) co_return false;
   }
   co_return true;
 }
 
-Task<bool> Client::truncate(OpenFile& file, uint64_t size) {
-  Content after = file.model->content();
-  after.resize(size);
-  changed(file, after);
-  ControlCall call(session_.scheduler, *file.file, ControlRequest::Kind::kTruncate, size);
-  call.start();
-  const Status status = co_await call;
-  if (!session_.good(status, "truncate")) co_return false;
-  file.model->set_content(std::move(after));
-  co_return true;
+Task<bool> Client::truncate(const OpenFile& file, uint64_t size) {
+  return machine_.truncate(self_, file, size);
 }
 
-Task<bool> Client::punch(OpenFile& file, uint64_t offset, uint64_t length) {
-  Content after = file.model->content();
-  const uint64_t end = std::min<uint64_t>(after.size(), offset + length);
-  if (offset < end) std::fill_n(after.begin() + static_cast<ptrdiff_t>(offset), end - offset, std::byte{0});
-  if (session_.any_point) {
-    // The ragged ends are written before the whole chunks go: a commit may come between any of the pieces.
-    Content piece = file.model->content();
-    const uint64_t head_end = std::min(end, round_up(offset, kChunk));
-    const uint64_t tail = std::max(head_end, round_down(end, kChunk));
-    for (const auto& [from, to] : {std::pair(offset, head_end), std::pair(tail, end)}) {
-      if (from < to) std::fill_n(piece.begin() + static_cast<ptrdiff_t>(from), to - from, std::byte{0});
-      changed(file, piece);
-    }
-  }
-  changed(file, after);
-  ControlCall call(session_.scheduler, *file.file, ControlRequest::Kind::kPunchHole, offset, length);
-  call.start();
-  const Status status = co_await call;
-  if (!session_.good(status, "punch")) {
-    if (!session_.world.is_off()) file.model->forget();  // a part of it may be there
-    co_return false;
-  }
-  file.model->set_content(std::move(after));
-  co_return true;
+Task<bool> Client::punch(const OpenFile& file, uint64_t offset, uint64_t length) {
+  return machine_.punch(self_, file, offset, length);
 }
 
-Task<bool> Client::read_back(OpenFile& file) {
-  const Content& expected = file.model->content();
+Task<bool> Client::read_back(const OpenFile& file) {
+  if (!session_.goes_on() || !co_await machine_.write_back(file->inode)) co_return false;
+  const Content& expected = file->model->content();
   ReadCursor cursor;
   const bool random_access = random_.chance(30);
   uint64_t offset = 0;
   while (offset <= expected.size()) {
     const auto length = static_cast<uint32_t>(random_.between(1, 200'000));
-    ReadCall call(session_.scheduler, *file.file, offset, length, random_.chance(80) ? &cursor : nullptr);
+    ReadCall call(session_.scheduler, *file->file, offset, length, random_.chance(80) ? &cursor : nullptr);
     call.start();
     if (!session_.good(co_await call, "read")) {
-      // The client gives up here; what it changed is committed when the mount ends, unless that is a power cut.
-      if (!session_.world.is_off()) file.model->may_show(expected);
-      co_return false;
+      co_return false;  // the client gives up here
     }
     const uint64_t end = std::min<uint64_t>(expected.size(), offset + length);
     if (call.data.size() != end - offset ||
         !std::equal(call.data.begin(), call.data.end(), expected.begin() + static_cast<ptrdiff_t>(offset))) {
       session_.fail(
           fmt::format("a read of {} bytes at {} of a file of {} (inode {}) gave other bytes than were written", length,
-                      offset, expected.size(), file.inode));
+                      offset, expected.size(), file->inode));
       co_return false;
     }
     if (random_access && random_.chance(50)) break;
@@ -252,45 +221,47 @@ Task<bool> Client::read_back(OpenFile& file) {
   co_return true;
 }
 
-Task<bool> Client::commit(OpenFile& file, bool closing) {
-  const size_t version = file.model->may_show(file.model->content());
-  const Model::Operation names = session_.model.now();
-  using Kind = ControlRequest::Kind;
-  ControlCall call(session_.scheduler, *file.file, closing ? Kind::kClose : Kind::kCommit);
-  call.start();
-  if (!session_.good(co_await call, "commit")) co_return false;
-  committed(file, version, names);
-  co_return true;
+Task<bool> Client::commit(const OpenFile& file) {
+  return machine_.fsync(file);
 }
 
 // The program goes on writing before its fsync has returned (another thread of it).
-Task<bool> Client::commit_while_writing(OpenFile& file) {
-  const size_t version = file.model->may_show(file.model->content());
-  const Model::Operation names = session_.model.now();
-  ControlCall call(session_.scheduler, *file.file, ControlRequest::Kind::kCommit);
-  call.start();
+Task<bool> Client::commit_while_writing(const OpenFile& file) {
+  if (!co_await machine_.write_back(file->inode)) co_return false;
+  const Task<bool> sync = machine_.fsync(file);
+  sync.handle().resume();
   bool went_on = true;
   for (uint64_t writes = random_.between(1, 4); went_on && writes > 0; --writes) {
-    const uint64_t offset = random_.below(file.model->content().size() + 1);
+    const uint64_t offset = random_.below(file->model->content().size() + 1);
     went_on = co_await write(file, offset, random_.between(1, 100'000));
   }
-  const Status status = co_await call;
-  if (!session_.good(status, "commit beside writes") || !went_on) co_return false;
-  committed(file, version, names);
-  co_return true;
+  while (!sync.done()) co_await machine_.sleep({});
+  co_return went_on&& sync.result();
 }
 
-// close(2) of the last writer, as the mount does it.
-Task<bool> Client::close(OpenFile& file) {
+// The descriptor of who saves.
+Task<bool> Client::close(const OpenFile& file) {
   bool went_on = true;
-  if (session_.durable == StoreOptions::Durable::kClose) {
-    went_on = co_await commit(file, true);
-  } else {
-    if (random_.chance(40)) went_on = co_await commit(file, false);
-    file.model->may_show(file.model->content());
-    file.file->closed_by_writer();
-  }
-  file.file.reset();
+  if (!session_.commits_at_close() && random_.chance(40)) went_on = co_await commit(file);
+  if (!went_on) co_return false;
+  const bool ended = co_await machine_.close(self_, file);
+  co_return ended;
+}
+
+// A subprocess: it inherits the descriptors, may become another program, and ends, in whatever way, having written
+// nothing.
+Task<bool> Client::run_child(const OpenFile& file) {
+  Process child = machine_.fork(self_);
+  if (random_.chance(60) && !co_await machine_.exec(child)) co_return false;
+  if (random_.chance(20) && !child.table.empty() && !co_await machine_.close(child, file)) co_return false;
+  const bool ended = co_await machine_.end(child, random_.chance(20));
+  co_return ended;
+}
+
+// The program is killed, and another takes its place.
+Task<bool> Client::die() {
+  const bool went_on = co_await machine_.end(self_, true);
+  if (went_on) self_ = machine_.start();
   co_return went_on;
 }
 
@@ -301,8 +272,9 @@ Task<bool> Client::rename(const Place& from, const Place& to, unsigned flags) {
     Model::Change result{place.path, after};
     if (after == Model::kAbsent) return result;
     const std::shared_ptr<FileModel> model = session_.model.file(after), gone = session_.model.file(before);
-    const size_t version = model->may_show(model->content());
-    if (gone != nullptr && gone->has_committed_content()) result.oldest_version = version;
+    const size_t version = model->may_show();
+    machine_.may_be_committed(after);
+    if (gone != nullptr && gone->has_committed_content(0)) result.oldest_version = version;
     return result;
   };
   const bool exchanges = (flags & RENAME_EXCHANGE) != 0;
@@ -328,28 +300,36 @@ bool Client::sync_directory(size_t directory) {
 // -------------------------------------------------------------------------------------------------------------
 
 // A saver: create, or open with O_TRUNC, write, close.
-Task<bool> Client::save(Place place) {
+Task<bool> Client::save(const Place& place) {
   OpenFile file;
   const bool replaces = exists(place);
   if (!open_or_create(place, &file)) co_return false;
   if (replaces && !co_await truncate(file, 0)) co_return false;
   if (!co_await write_sequentially(file, random_length())) co_return false;
   if (random_.chance(20) && !co_await read_back(file)) co_return false;
+  if (random_.chance(10)) {
+    const bool ended = co_await die();
+    co_return ended;
+  }
   if (!co_await close(file)) co_return false;
   if (random_.chance(20) && !sync_directory(place.directory)) co_return false;
   co_return true;
 }
 
 // Renames a temporary file over a name. Or both change places, named in any order, and what was there goes.
-Task<bool> Client::publish(Place temporary, Place place) {
-  if (!exists(place) || !random_.chance(20)) co_return co_await rename(temporary, place, 0);
+Task<bool> Client::publish(const Place& temporary, const Place& place) {
+  if (!exists(place) || !random_.chance(20)) {
+    const bool ended = co_await rename(temporary, place, 0);
+    co_return ended;
+  }
   const bool old_first = random_.chance(50);
   if (!co_await rename(old_first ? place : temporary, old_first ? temporary : place, RENAME_EXCHANGE)) co_return false;
-  co_return co_await remove(temporary);
+  const bool ended = co_await remove(temporary);
+  co_return ended;
 }
 
 // The careful saver: a temporary file that is renamed over, before or after it is closed.
-Task<bool> Client::save_and_rename(Place place) {
+Task<bool> Client::save_and_rename(const Place& place) {
   Place temporary = place;
   if (random_.chance(30)) temporary.directory = random_.below(session_.directories.size());
   do {  // those of an earlier mount may still be there
@@ -359,36 +339,45 @@ Task<bool> Client::save_and_rename(Place place) {
   OpenFile file;
   if (!create(temporary, &file)) co_return false;
   if (!co_await write_sequentially(file, random_length())) co_return false;
-  if (random_.chance(50) && !co_await commit(file, false)) co_return false;
+  if (random_.chance(50) && !co_await commit(file)) co_return false;
   const bool rename_first = random_.chance(40);
   if (rename_first && !co_await publish(temporary, place)) co_return false;
   if (!co_await close(file)) co_return false;
+  file.reset();
+  // Somebody looks at it meanwhile, and has it open first.
+  OpenFile reader;
+  if (!rename_first && random_.chance(30) && !open_existing(temporary, &reader, {.writes = false, .reads = true}))
+    co_return false;
   if (!rename_first && !co_await publish(temporary, place)) co_return false;
   if (random_.chance(40) && !sync_directory(place.directory)) co_return false;
-  co_return true;
+  if (reader == nullptr) co_return true;
+  if (random_.chance(40) && !co_await commit(reader)) co_return false;
+  const bool ended = co_await machine_.close(self_, reader);
+  co_return ended;
 }
 
 // A program that modifies its file in place and calls fsync.
-Task<bool> Client::change_in_place(Place place) {
+Task<bool> Client::change_in_place(const Place& place) {
   OpenFile file;
   if (!open_or_create(place, &file)) co_return false;
   for (uint64_t writes = random_.between(1, 8); writes > 0; --writes) {
-    const uint64_t offset = random_.below(std::max<uint64_t>(file.model->content().size(), 1) + random_.below(5000));
+    const uint64_t offset = random_.below(std::max<uint64_t>(file->model->content().size(), 1) + random_.below(5000));
     const uint64_t room = session_.largest_file - std::min(offset, session_.largest_file);
     const uint64_t length = std::min(room, random_.between(1, random_.chance(70) ? 3000 : 150'000));
     if (length > 0 && !co_await write(file, offset, length)) co_return false;
-    if (random_.chance(25) && !co_await commit(file, false)) co_return false;
+    if (random_.chance(25) && !co_await commit(file)) co_return false;
     if (random_.chance(15) && !co_await commit_while_writing(file)) co_return false;
     if (random_.chance(20) && !co_await read_back(file)) co_return false;
   }
-  co_return co_await close(file);
+  const bool ended = co_await close(file);
+  co_return ended;
 }
 
-Task<bool> Client::resize(Place place) {
+Task<bool> Client::resize(const Place& place) {
   OpenFile file;
   if (!open_or_create(place, &file)) co_return false;
   for (uint64_t changes = random_.between(1, 5); changes > 0; --changes) {
-    const uint64_t size = file.model->content().size();
+    const uint64_t size = file->model->content().size();
     const uint64_t offset = random_.below(size + 1);
     bool went_on = true;
     switch (random_.below(4)) {
@@ -406,27 +395,29 @@ Task<bool> Client::resize(Place place) {
         break;
     }
     if (!went_on) co_return false;
-    if (random_.chance(30) && !co_await commit(file, false)) co_return false;
+    if (random_.chance(30) && !co_await commit(file)) co_return false;
     if (random_.chance(30) && !co_await read_back(file)) co_return false;
   }
-  co_return co_await close(file);
+  const bool ended = co_await close(file);
+  co_return ended;
 }
 
 // A log: small appends, each with its fsync, from inline content to chunks.
-Task<bool> Client::append_small(Place place) {
+Task<bool> Client::append_small(const Place& place) {
   OpenFile file;
   if (!open_or_create(place, &file)) co_return false;
   const uint64_t largest_piece = random_.chance(50) ? 300 : 9000;
   for (uint64_t appends = random_.between(2, 12); appends > 0; --appends) {
-    if (file.model->content().size() + largest_piece > session_.largest_file) break;
-    if (!co_await write(file, file.model->content().size(), random_.between(1, largest_piece))) co_return false;
-    if (random_.chance(70) && !co_await commit(file, false)) co_return false;
+    if (file->model->content().size() + largest_piece > session_.largest_file) break;
+    if (!co_await write(file, file->model->content().size(), random_.between(1, largest_piece))) co_return false;
+    if (random_.chance(70) && !co_await commit(file)) co_return false;
   }
-  co_return co_await close(file);
+  const bool ended = co_await close(file);
+  co_return ended;
 }
 
 // O_TMPFILE: the file has no name until it is whole.
-Task<bool> Client::save_unnamed(Place place) {
+Task<bool> Client::save_unnamed(const Place& place) {
   if (exists(place)) co_return true;
   Store& store = session_.store;
   const Handle directory = session_.directories[place.directory];
@@ -434,10 +425,12 @@ Task<bool> Client::save_unnamed(Place place) {
   if (!session_.good(created.status(), "create of an unnamed file")) co_return false;
   const Handle node = created->node.handle;
   const uint64_t inode = created->node.attributes.st_ino;
-  OpenFile file{created->file, session_.model.add_file(inode, {}), inode, session_.model.now()};
+  session_.model.add_file(inode, {}, {.mode = created->node.attributes.st_mode & 07777, .tag = {}, .set_to = {}});
+  const OpenFile file =
+      machine_.open(self_, created->file, inode, session_.model.now(), {.reads = random_.chance(30), .is_new = true});
   created->file.reset();
   bool went_on = co_await write_sequentially(file, random_length());
-  if (went_on && random_.chance(30)) went_on = co_await commit(file, false);
+  if (went_on && random_.chance(30)) went_on = co_await commit(file);
   if (went_on) {
     const Model::Operation operation = session_.model.begin({{place.path, inode}}, true);
     went_on = session_.good(store.link(node, directory, place.name), "link of an unnamed file");
@@ -445,22 +438,24 @@ Task<bool> Client::save_unnamed(Place place) {
   }
   store.storage().close(node);
   if (!went_on) co_return false;
-  co_return co_await close(file);
+  const bool ended = co_await close(file);
+  co_return ended;
 }
 
 // Many small commits of one file: its sidecar's log is compacted on the way.
-Task<bool> Client::keep_committing(Place place) {
+Task<bool> Client::keep_committing(const Place& place) {
   OpenFile file;
   if (!open_or_create(place, &file)) co_return false;
   if (!co_await write(file, 0, random_.between(1, 2 * kChunk))) co_return false;
   for (uint64_t commits = random_.between(100, 700); commits > 0; --commits) {
-    if (!co_await write(file, random_.below(file.model->content().size()), random_.between(1, 20))) co_return false;
-    if (!co_await commit(file, false)) co_return false;
+    if (!co_await write(file, random_.below(file->model->content().size()), random_.between(1, 20))) co_return false;
+    if (!co_await commit(file)) co_return false;
   }
-  co_return co_await close(file);
+  const bool ended = co_await close(file);
+  co_return ended;
 }
 
-Task<bool> Client::exchange(Place place) {
+Task<bool> Client::exchange(const Place& place) {
   const Place other = random_place();
   if (!exists(place) || !exists(other)) co_return true;
   if (session_.model.inode_at(place.path) == session_.model.inode_at(other.path)) co_return true;
@@ -469,7 +464,7 @@ Task<bool> Client::exchange(Place place) {
   co_return true;
 }
 
-Task<bool> Client::link_and_unlink(Place place) {
+Task<bool> Client::link_and_unlink(const Place& place) {
   const uint64_t inode = session_.model.inode_at(place.path);
   const Place other = random_place();
   if (inode == Model::kAbsent || exists(other)) co_return true;
@@ -482,23 +477,26 @@ Task<bool> Client::link_and_unlink(Place place) {
   if (!session_.good(linked, "link of " + other.path)) co_return false;
   session_.model.done(operation);
   if (random_.chance(50) && !sync_directory(other.directory)) co_return false;
-  if (random_.chance(50)) co_return co_await remove(place);
+  if (random_.chance(50)) {
+    const bool ended = co_await remove(place);
+    co_return ended;
+  }
   co_return true;
 }
 
 // Sometimes while the file is open and goes on being written to.
-Task<bool> Client::remove(Place place) {
+Task<bool> Client::remove(const Place& place) {
   if (!exists(place)) co_return true;
   OpenFile file;
   const bool keep_open = random_.chance(40);
-  if (keep_open && !open_existing(place, &file)) co_return false;
+  if (keep_open && !open_existing(place, &file, random_mode())) co_return false;
   const Model::Operation operation = session_.model.begin({{place.path, Model::kAbsent}});
   if (!session_.good(session_.store.unlink(session_.directories[place.directory], place.name),
                      "unlink of " + place.path))
     co_return false;
   session_.model.done(operation);
   if (keep_open) {
-    if (!co_await write(file, random_.below(file.model->content().size() + 1), random_.between(1, 100'000)))
+    if (!co_await write(file, random_.below(file->model->content().size() + 1), random_.between(1, 100'000)))
       co_return false;
     if (!co_await read_back(file)) co_return false;
     if (!co_await close(file)) co_return false;
@@ -507,22 +505,260 @@ Task<bool> Client::remove(Place place) {
   co_return true;
 }
 
-Task<bool> Client::synchronize(Place place) {
+Task<bool> Client::synchronize(const Place& place) {
   if (random_.chance(60)) co_return sync_directory(place.directory);
-  if (!session_.any_point) co_return true;
+  if (!session_.synced_by_others) co_return true;
   const Model::Operation names = session_.model.now();
   std::vector<std::pair<std::shared_ptr<FileModel>, size_t>> mine;
   for (const auto& [path, inode] : session_.model.names()) {
     if (inode == Model::kAbsent || !path.substr(path.find('/')).starts_with(fmt::format("/c{}-", number_))) continue;
     const std::shared_ptr<FileModel> file = session_.model.file(inode);
-    mine.emplace_back(file, file->may_show(file->content()));
+    mine.emplace_back(file, file->may_show());
   }
-  SyncAllCall call(session_.scheduler, session_.store);
+  using Unfinished = ControlRequest::Unfinished;
+  const bool takes_all = session_.planted == PlantedCall::kSyncCommits;
+  SyncAllCall call(session_.scheduler, session_.store,
+                   takes_all ? Unfinished::kCommitted : Unfinished::kTricklesCommitted);
   call.start();
   if (!session_.good(co_await call, "sync of everything")) co_return false;
   for (const auto& [file, version] : mine) file->acknowledge(version);
   session_.model.all_synced(names);
   co_return true;
+}
+
+// A log that stays open: lines, and times without any. Nobody closes it for its content.
+Task<bool> Client::keep_log(const Place& place) {
+  OpenFile file;
+  Machine::Mode mode = random_mode();
+  mode.appends = random_.chance(70);
+  if (exists(place) ? !open_existing(place, &file, mode) : !create(place, &file)) co_return false;
+  const unsigned idle = std::max(session_.options.commit_idle_ms, 1U);
+  for (uint64_t lines = random_.between(2, 12); lines > 0; --lines) {
+    if (file->model->content().size() + 2000 > session_.largest_file) break;
+    if (!co_await write(file, file->model->content().size(), random_.between(1, 2000))) co_return false;
+    if (random_.chance(30) && !co_await machine_.sleep(std::chrono::milliseconds(random_.below(2 * idle))))
+      co_return false;
+    if (random_.chance(15) && !co_await machine_.wait_for_trickle(file)) co_return false;
+    if (random_.chance(10) && !co_await run_child(file)) co_return false;
+  }
+  if (random_.chance(20)) {
+    const bool ended = co_await die();
+    co_return ended;
+  }
+  const bool ended = co_await close(file);
+  co_return ended;
+}
+
+// chmod, chown, utimensat, setxattr, rename and link, with fsync or without. The file may be open, for reading only, or
+// nobody has it open before.
+Task<bool> Client::change_attributes(const Place& place) {
+  if (!exists(place)) co_return true;
+  Store& store = session_.store;
+  for (uint64_t changes = random_.between(1, 4); changes > 0; --changes) {
+    if (!session_.goes_on()) co_return false;
+    OpenFile file;
+    if (random_.chance(70) && !open_existing(place, &file, {.writes = random_.chance(50)})) co_return false;
+    Result<Store::Node> node = store.lookup(session_.directories[place.directory], place.name);
+    if (!session_.good(node.status(), "lookup of " + place.path)) co_return false;
+    FileModel& model = *session_.model.file(node->attributes.st_ino);
+    Attributes after = model.attributes();
+    const std::string tag = fmt::format("{}", random_.below(1000));
+    Status status;
+    switch (random_.below(4)) {
+      case 0:
+        after.mode = 0400 | static_cast<mode_t>(random_.below(0400));
+        model.set_attributes(after);
+        status = store.chmod(node->handle, after.mode);
+        break;
+      case 1:
+        after.user = static_cast<uid_t>(random_.below(1000));
+        model.set_attributes(after);
+        status = store.chown(node->handle, after.user, static_cast<gid_t>(-1));
+        break;
+      case 2:
+        after.tag = tag;
+        model.set_attributes(after);
+        status = store.storage().set_xattr(node->handle, kTagName, std::as_bytes(std::span(tag)), 0);
+        break;
+      default:
+        after.set_to = timespec{static_cast<time_t>(random_.below(1'000'000)), 0};
+        model.set_attributes(after);
+        const struct timespec times[2] = {{0, UTIME_OMIT}, *after.set_to};
+        status = store.set_times(node->handle, times);
+        break;
+    }
+    store.storage().close(node->handle);
+    if (!session_.good(status, "change of attributes")) co_return false;
+    if (random_.chance(30) && !co_await link_and_unlink(place)) co_return false;
+    if (file == nullptr) {
+      if (random_.chance(50) && exists(place) && !co_await sync_by_reader(place)) co_return false;
+      if (!exists(place)) co_return true;
+      continue;
+    }
+    if (random_.chance(70) && !co_await commit(file)) co_return false;
+    if (!co_await machine_.close(self_, file)) co_return false;
+    if (!exists(place)) co_return true;
+  }
+  co_return true;
+}
+
+Task<bool> Client::sync_by_reader(const Place& place) {
+  OpenFile file;
+  if (!open_existing(place, &file, {.writes = false, .reads = true})) co_return false;
+  if (!co_await commit(file)) co_return false;
+  const bool ended = co_await machine_.close(self_, file);
+  co_return ended;
+}
+
+// --- several processes with one file
+// --------------------------------------------------------------------------------
+
+// All at random: who opens, inherits, is given, writes, maps, syncs, closes and dies.
+Task<bool> Client::share(const Place& place) {
+  OpenFile first;
+  if (!open_or_create(place, &first)) co_return false;
+  const uint64_t inode = first->inode;
+  std::vector<Process> processes;
+  processes.push_back(std::move(self_));
+  self_ = machine_.start();
+  first.reset();
+  unsigned forks = kForksMax;
+  for (uint64_t steps = random_.between(3, 25); steps > 0 && !processes.empty(); --steps) {
+    if (!co_await share_once(place, processes, inode, forks)) co_return false;
+    if (machine_.has_failed(inode)) break;
+  }
+  while (!processes.empty()) {
+    const size_t index = random_.below(processes.size());
+    const bool is_killed = random_.chance(10);
+    if (!co_await machine_.end(processes[index], is_killed)) co_return false;
+    processes.erase(processes.begin() + static_cast<ptrdiff_t>(index));
+  }
+  if (machine_.has_failed(inode)) {
+    const bool ended = co_await open_again(place);
+    co_return ended;
+  }
+  co_return true;
+}
+
+Task<bool> Client::share_once(const Place& place, std::vector<Process>& processes, uint64_t inode, unsigned& forks) {
+  const size_t index = random_.below(processes.size());
+  Process& process = processes[index];
+  const auto may_write = [](const Process::Descriptor& descriptor) {
+    return descriptor.description->writer != nullptr;
+  };
+  std::vector<OpenFile> writers;
+  for (const Process::Descriptor& descriptor : process.table)
+    if (may_write(descriptor)) writers.push_back(descriptor.description);
+  const OpenFile writer = writers.empty() ? nullptr : writers[random_.below(writers.size())];
+  const uint64_t size = session_.model.file(inode)->content().size();
+  const uint64_t offset = random_.below(size + 1);
+  const uint64_t length = random_.chance(50) ? random_.between(1, 3000) : random_.between(1, 150'000);
+  const unsigned choice = static_cast<unsigned>(random_.below(20));
+  if (choice < 2 && forks > 0) {
+    --forks;
+    Process child = machine_.fork(process);
+    const bool execs = random_.chance(50);
+    processes.push_back(std::move(child));
+    {
+      if (!execs) co_return true;
+      const bool ended = co_await machine_.exec(processes.back());
+      co_return ended;
+    }
+  }
+  if (choice == 2 && process.table.size() < 4 && exists(place) && session_.model.inode_at(place.path) == inode) {
+    OpenFile file;
+    std::swap(self_, process);
+    Machine::Mode mode = random_mode();
+    mode.writes = random_.chance(60);
+    mode.appends = random_.chance(20);
+    const bool is_open = open_existing(place, &file, mode);
+    std::swap(self_, process);
+    if (!is_open) co_return false;
+    if (mode.writes && random_.chance(20)) {
+      const bool ended = co_await machine_.truncate(process, file, 0);
+      co_return ended;
+    }
+    co_return true;
+  }
+  if (choice == 3 && writer != nullptr) {  // dup, or passed on
+    machine_.give(processes[random_.below(processes.size())], writer, random_.chance(30));
+    co_return true;
+  }
+  if (choice == 4 && processes.size() > 1) {
+    const bool is_killed = random_.chance(50);
+    if (!co_await machine_.end(process, is_killed)) co_return false;
+    processes.erase(processes.begin() + static_cast<ptrdiff_t>(index));
+    co_return true;
+  }
+  if (choice < 8 && !process.table.empty() && process.table.size() + processes.size() > 2) {
+    const OpenFile file = process.table[random_.below(process.table.size())].description;
+    {
+      const bool ended = co_await machine_.close(process, file);
+      co_return ended;
+    }
+  }
+  if (choice == 8 && !process.table.empty()) {
+    const OpenFile file = process.table[random_.below(process.table.size())].description;
+    {
+      const bool ended = co_await machine_.fsync(file);
+      co_return ended;
+    }
+  }
+  if (choice < 12 && writer != nullptr && writer->may_map()) {
+    if (process.mappings.empty()) machine_.map(process, writer);
+    if (size > 0) machine_.store(process.mappings.front(), random_.below(size), make_data(random_.between(1, 5000)));
+    if (random_.chance(30)) {
+      const bool ended = co_await machine_.write_back(inode);
+      co_return ended;
+    }
+    if (random_.chance(30)) {
+      const bool ended = co_await machine_.unmap(process, process.mappings.front());
+      co_return ended;
+    }
+    co_return true;
+  }
+  if (writer == nullptr || size + length > session_.largest_file) co_return true;
+  Content data = make_data(length);
+  if (choice < 14 && writer->descriptors > 1) {
+    const bool ended = co_await machine_.close_beside_write(process, writer, offset, std::move(data));
+    co_return ended;
+  }
+  if (choice == 14) {
+    const bool ended = co_await machine_.truncate(process, writer, random_.chance(60) ? 0 : offset);
+    co_return ended;
+  }
+  if (choice == 15) {
+    const bool ended = co_await read_back(writer);
+    co_return ended;
+  }
+  const uint64_t at = writer->appends() ? size : offset;
+  const bool ended = co_await machine_.write(process, writer, at, std::move(data));
+  co_return ended;
+}
+
+// One of several that replaced it was killed, and the others got an error: it shows its last committed content once
+// what is on the way to the drives has ended.
+Task<bool> Client::open_again(const Place& place) {
+  for (;;) {
+    if (!exists(place)) co_return true;
+    OpenFile file;
+    if (!open_existing(place, &file, {.writes = false, .reads = true})) co_return false;
+    const bool works = file->file->error().is_ok();
+    Content seen;
+    if (works && !co_await machine_.read_all(file, &seen)) co_return false;
+    if (works && !file->model->allows(seen))
+      session_.fail(fmt::format("{} holds {} bytes after one of its savers was killed; versions: {}", place.path,
+                                seen.size(), file->model->describe_versions()));
+    if (works) {
+      file->model->coming(std::move(seen), true);
+      file->model->settle();
+      machine_.reopened(file->inode);
+    }
+    if (!co_await machine_.close(self_, file)) co_return false;
+    file.reset();
+    if (works) co_return session_.failure.empty();
+    if (!co_await machine_.sleep(std::chrono::milliseconds(1))) co_return false;
+  }
 }
 
 }  // namespace fpfs::crash

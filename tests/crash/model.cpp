@@ -29,27 +29,43 @@ std::string join(const std::map<uint64_t, size_t>& inodes) {
 // --- content
 // ------------------------------------------------------------------------------------------------------------
 
-FileModel::FileModel(Content initial) : content_(std::move(initial)) {
-  may_show(content_);
+FileModel::FileModel(Content initial, Attributes attributes) : attributes_({std::move(attributes)}) {
+  coming(std::move(initial), true);
 }
 
-size_t FileModel::may_show(const Content& content) {
-  if (versions_.empty() || *versions_.back() != content) versions_.push_back(std::make_shared<const Content>(content));
-  return versions_.size() - 1;
+size_t FileModel::coming(Content content, bool may_show) {
+  const size_t size = content.size();
+  versions_.push_back({std::make_shared<const Content>(std::move(content)), size, may_show});
+  if (!attributes_.empty() && attributes_.back().set_to.has_value()) {
+    attributes_.push_back(attributes_.back());
+    attributes_.back().set_to.reset();
+  }
+  return last();
+}
+
+size_t FileModel::may_show() {
+  for (size_t i = settled_; i < versions_.size(); ++i) versions_[i].may_show = true;
+  return settled_;
+}
+
+bool FileModel::may_show_since(size_t version) const {
+  return std::any_of(versions_.begin() + static_cast<ptrdiff_t>(version), versions_.end(),
+                     [](const Version& later) { return later.may_show; });
 }
 
 void FileModel::acknowledge(size_t version) {
-  acknowledged_ = std::max(acknowledged_, version);
+  for (; acknowledged_ < version; ++acknowledged_)
+    if (acknowledged_ != settled_) versions_[acknowledged_].content = nullptr;
 }
 
 bool FileModel::allows(const Content& content, size_t oldest, const Gaps& gaps) const {
   if (is_unknown_) return true;
-  const auto same = [&](const auto& version) {
-    if (version->size() != content.size()) return false;
+  const auto same = [&](const Version& version) {
+    if (!version.may_show || version.size != content.size()) return false;
     size_t from = 0;
     const auto part_is_same = [&](size_t end) {
       return std::equal(content.begin() + static_cast<ptrdiff_t>(from), content.begin() + static_cast<ptrdiff_t>(end),
-                        version->begin() + static_cast<ptrdiff_t>(from));
+                        version.content->begin() + static_cast<ptrdiff_t>(from));
     };
     for (const auto& [begin, end] : gaps) {
       if (!part_is_same(begin)) return false;
@@ -61,13 +77,32 @@ bool FileModel::allows(const Content& content, size_t oldest, const Gaps& gaps) 
   return std::any_of(versions_.begin() + static_cast<ptrdiff_t>(first), versions_.end(), same);
 }
 
+bool FileModel::has_committed_content(size_t end) const {
+  if (is_unknown_ || versions_[acknowledged_].size == 0) return false;
+  for (size_t i = acknowledged_; i < std::min(end, versions_.size()); ++i)
+    if (versions_[i].may_show && versions_[i].size == 0) return false;
+  return true;
+}
+
 std::string FileModel::describe_versions() const {
   std::string text;
   for (size_t i = 0; i < versions_.size(); ++i) {
-    const char* kind = i < acknowledged_ ? "superseded" : i == acknowledged_ ? "acknowledged" : "possible";
-    text += fmt::format("{}{} ({} bytes)", text.empty() ? "" : ", ", kind, versions_[i]->size());
+    const char* kind = i < acknowledged_ ? "superseded" : i == acknowledged_ ? "acknowledged" : "later";
+    text += fmt::format("{}{} ({} bytes{})", text.empty() ? "" : ", ", kind, versions_[i].size,
+                        versions_[i].may_show ? "" : ", not a consistent point");
   }
   return text;
+}
+
+bool Attributes::allow(const Attributes& seen) const {
+  if (mode != seen.mode || user != seen.user || tag != seen.tag) return false;
+  return !set_to.has_value() || !seen.set_to.has_value() ||
+         (set_to->tv_sec == seen.set_to->tv_sec && set_to->tv_nsec == seen.set_to->tv_nsec);
+}
+
+bool FileModel::allows(const Attributes& seen) const {
+  return std::any_of(attributes_.begin() + static_cast<ptrdiff_t>(oldest_attributes_), attributes_.end(),
+                     [&seen](const Attributes& version) { return version.allow(seen); });
 }
 
 // --- names
@@ -78,8 +113,8 @@ std::shared_ptr<FileModel> Model::file(uint64_t inode) const {
   return found == files_.end() ? nullptr : found->second;
 }
 
-std::shared_ptr<FileModel> Model::add_file(uint64_t inode, Content content) {
-  return files_[inode] = std::make_shared<FileModel>(std::move(content));
+std::shared_ptr<FileModel> Model::add_file(uint64_t inode, Content content, const Attributes& attributes) {
+  return files_[inode] = std::make_shared<FileModel>(std::move(content), attributes);
 }
 
 uint64_t Model::inode_at(const std::string& path) const {
@@ -119,11 +154,11 @@ void Model::directory_synced(const std::string& directory, Operation at) {
       if (directory_of(change.path) == directory && operations_[i].is_done) operations_[i].durable = true;
 }
 
-void Model::file_names_synced(uint64_t inode, Operation from, Operation at) {
+void Model::file_names_synced(uint64_t inode, Operation from, Operation at, bool with_links) {
   for (size_t i = from; i < at; ++i) {
     NotedOperation& operation = operations_[i];
     for (const NotedChange& change : operation.changes)
-      if (change.after == inode && !operation.is_link && operation.is_done) operation.durable = true;
+      if (change.after == inode && (with_links || !operation.is_link) && operation.is_done) operation.durable = true;
   }
 }
 
@@ -161,6 +196,9 @@ std::optional<std::string> Model::check_name(const std::string& path, const Seen
     return fmt::format("{} was being made when the power went and holds {} bytes", path, seen.content.size());
   }
   const FileModel& file = *files_.at(seen.inode);
+  if (!file.allows(seen.attributes))
+    return fmt::format("{} ({}) has the mode {:o}, the owner {} and the tag '{}', which were superseded", path,
+                       name_of(seen.inode), seen.attributes.mode, seen.attributes.user, seen.attributes.tag);
   if (file.allows(seen.content, expected.at(seen.inode), seen.gaps)) return std::nullopt;
   return fmt::format("{} ({}) holds {} bytes that are no version it may show; versions: {}", path, name_of(seen.inode),
                      seen.content.size(), file.describe_versions());
@@ -214,7 +252,7 @@ void Model::restart(const std::map<std::string, Seen>& seen) {
   operations_.clear();
   for (const auto& [path, what] : seen) {
     names_[path] = what.inode;
-    if (!files_.contains(what.inode)) add_file(what.inode, what.content);
+    if (!files_.contains(what.inode)) add_file(what.inode, what.content, what.attributes);
   }
   initial_names_ = names_;
 }

@@ -1,13 +1,20 @@
-// Model: what the array may hold after a crash, by the engine's promises (store.h, DESIGN.md section 2).
+// Model: what the array may hold after a crash, by the engine's promises (store.h, engine/file/writer.h).
 //
-// Content. Every file has versions: the consistent points that somebody asked to be committed. After a crash it shows
-// one of them, not older than the last whose commit was acknowledged.
+// Content. Every change makes a version. After a crash a file shows one that was a consistent point, so that somebody's
+// close or fsync may have committed it (or, of a trickle, nobody's), and not one older than the last change that was
+// acknowledged. Half a save is no consistent point, whatever else happens on the machine.
+//
+// Attributes. Likewise, but every version may show, and only fsync acknowledges.
 //
 // Names. Every change of names is noted before it is made, and marked when its durability was promised: by a sync of
 // its directory, or by a commit of the file under that name. After a crash a name leads where the last promised change
 // or any later one left it, and a rename shows in both of its names or in neither.
 #pragma once
 
+#include <sys/types.h>
+#include <time.h>
+
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -23,28 +30,61 @@ using Content = std::vector<std::byte>;
 // Begin and end of bytes that could not be read.
 using Gaps = std::vector<std::pair<size_t, size_t>>;
 
+struct Attributes {
+  mode_t mode = 0;
+  uid_t user = 0;
+  std::string tag;                        // an extended attribute
+  std::optional<struct timespec> set_to;  // the modification time, while nothing has moved it since it was set
+  // Whether a crash may show `seen` when these are the ones.
+  bool allow(const Attributes& seen) const;
+};
+
 class FileModel {
  public:
-  explicit FileModel(Content initial);
-  const Content& content() const { return content_; }
-  void set_content(Content content) { content_ = std::move(content); }
-  // From now on a crash may show this content. Gives the version's number.
-  size_t may_show(const Content& content);
+  FileModel(Content initial, Attributes attributes);
+
+  // What readers see now, after every change that was answered.
+  const Content& content() const { return *versions_[settled_].content; }
+  size_t settled() const { return settled_; }
+  // The last change, answered or on its way.
+  size_t last() const { return versions_.size() - 1; }
+  // A change to this content is being asked for. `may_show`: it may be committed whenever it is there.
+  size_t coming(Content content, bool may_show);
+  // What was coming was answered.
+  void settle() { settled_ = last(); }
+  // Any moment from now may be a consistent point, with or without what is on its way. Gives settled().
+  size_t may_show();
+  // It turned out that this version cannot be committed by itself.
+  void must_not_show(size_t version) { versions_[version].may_show = false; }
+  bool may_show_since(size_t version) const;
   // The commit of this version was acknowledged: nothing older may show.
   void acknowledge(size_t version);
   // A change of it failed in the middle: nothing is known of its content any more.
   void forget() { is_unknown_ = true; }
-  // One of the versions from `oldest` on that are not superseded, but for the gaps.
+  // One of the consistent points from `oldest` on that are not superseded, but for the gaps.
   bool allows(const Content& content, size_t oldest = 0, const Gaps& gaps = {}) const;
-  // Something that is not empty was committed for certain.
-  bool has_committed_content() const { return !versions_[acknowledged_]->empty(); }
+  // Something that is not empty was committed for certain, and everything since that may have been before `end`.
+  bool has_committed_content(size_t end = SIZE_MAX) const;
   std::string describe_versions() const;
 
+  const Attributes& attributes() const { return attributes_.back(); }
+  size_t attributes_version() const { return attributes_.size() - 1; }
+  void set_attributes(const Attributes& attributes) { attributes_.push_back(attributes); }
+  void acknowledge_attributes(size_t version) { oldest_attributes_ = std::max(oldest_attributes_, version); }
+  bool allows(const Attributes& seen) const;
+
  private:
-  Content content_;  // what readers see now
-  std::vector<std::shared_ptr<const Content>> versions_;
+  struct Version {
+    std::shared_ptr<const Content> content;  // null: superseded
+    size_t size = 0;
+    bool may_show = false;
+  };
+  std::vector<Version> versions_;
+  size_t settled_ = 0;
   size_t acknowledged_ = 0;
   bool is_unknown_ = false;
+  std::vector<Attributes> attributes_;
+  size_t oldest_attributes_ = 0;
 };
 
 class Model {
@@ -62,7 +102,8 @@ class Model {
   using Operation = size_t;
 
   std::shared_ptr<FileModel> file(uint64_t inode) const;
-  std::shared_ptr<FileModel> add_file(uint64_t inode, Content content);
+  std::shared_ptr<FileModel> add_file(uint64_t inode, Content content, const Attributes& attributes);
+  const std::map<uint64_t, std::shared_ptr<FileModel>>& files() const { return files_; }
   uint64_t inode_at(const std::string& path) const;
   bool has_name(uint64_t inode) const;
   const std::map<std::string, uint64_t>& names() const { return names_; }
@@ -75,7 +116,8 @@ class Model {
   // A sync of this directory that was asked for at `at` was acknowledged.
   void directory_synced(const std::string& directory, Operation at);
   // The names of a file that were made by creating or renaming it, from `from` on and before `at`, are durable.
-  void file_names_synced(uint64_t inode, Operation from, Operation at);
+  // `with_links`: and those that were made by linking it.
+  void file_names_synced(uint64_t inode, Operation from, Operation at, bool with_links);
   void all_synced(Operation at);
   // The process was killed, the kernel lives: everything that was done stays.
   void killed();
@@ -84,6 +126,7 @@ class Model {
     uint64_t inode = kAbsent;
     Content content;
     Gaps gaps;
+    Attributes attributes;
   };
   // Compares what a new mount shows; the message says what is wrong with it.
   std::optional<std::string> check(const std::map<std::string, Seen>& seen) const;

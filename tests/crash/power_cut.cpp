@@ -72,7 +72,10 @@ class Life {
     if (options.verbose) world_.sim().set_trace([this](const std::string& line) { trace(line); });
     choose_options();
   }
-  ~Life() { world_.stop(); }  // what is under way holds on to the store
+  ~Life() {
+    world_.stop();  // what is under way holds on to the store
+    forget_machine();
+  }
 
   std::optional<std::string> run() {
     std::optional<std::string> wrong = live();
@@ -112,6 +115,8 @@ class Life {
     store_options_.spare_least = random_.chance(60) ? 1 : UINT64_MAX;
     store_options_.spare_life = {};
     store_options_.background_commit_ms = static_cast<unsigned>(random_.between(1, 100));
+    store_options_.commit_interval_ms = random_.chance(30) ? 0 : static_cast<unsigned>(random_.between(10, 1000));
+    store_options_.commit_idle_ms = random_.chance(30) ? 0 : static_cast<unsigned>(random_.between(5, 500));
     store_options_.array.handles_kept = random_.below(8);
   }
 
@@ -123,6 +128,12 @@ class Life {
     if (options_.verbose) fmt::print(stderr, "  {}\n", what);
   }
 
+  void forget_machine() {
+    machine_.reset();
+    session_.reset();
+  }
+  Result<std::unique_ptr<Store>> open_store() { return Store::open(world_, paths_, store_options_); }
+
   // The engine's objects are gone: nothing of theirs may be left.
   bool check_leaks() {
     const std::vector<std::string> open = world_.sim().open_handles();
@@ -132,6 +143,7 @@ class Life {
 
   // After stop(): the engine is destroyed, then the power comes back or the process is started again.
   bool begin_again(bool power_was_cut) {
+    forget_machine();
     store_.reset();
     if (!check_leaks()) return false;
     if (power_was_cut)
@@ -146,7 +158,7 @@ class Life {
     const uint64_t all_cuts = cut ? random_.between(1, 3) : 0;
     for (uint64_t cuts = all_cuts; cuts > 0; --cuts) {
       world_.cut_at(world_.boundaries() + 1 + random_.below(uint64_t{8} << random_.below(5)));
-      Result<std::unique_ptr<Store>> opened = Store::open(world_, paths_, store_options_);
+      Result<std::unique_ptr<Store>> opened = open_store();
       if (opened.is_ok())
         store_ = std::move(*opened);
       else if (!world_.is_off())
@@ -157,7 +169,7 @@ class Life {
       if (!begin_again(true)) return false;
       was_killed_ = false;
     }
-    Result<std::unique_ptr<Store>> opened = Store::open(world_, paths_, store_options_);
+    Result<std::unique_ptr<Store>> opened = open_store();
     if (!opened.is_ok()) return fail("mount: " + opened.status().message());
     store_ = std::move(*opened);
     // Recovery makes durable what it finds, so what a killed process had done is safe from here on, not before.
@@ -224,9 +236,21 @@ class Life {
     co_return true;
   }
 
+  Attributes attributes_of(const Store::Node& node) {
+    Attributes result{.mode = node.attributes.st_mode & 07777,
+                      .user = node.attributes.st_uid,
+                      .tag = std::string(16, 0),
+                      .set_to = node.attributes.st_mtim};
+    const Result<size_t> length =
+        store_->storage().get_xattr(node.handle, kTagName, std::as_writable_bytes(std::span(result.tag)));
+    result.tag.resize(length.is_ok() ? *length : 0);
+    return result;
+  }
+
   Task<bool> read_file(Handle directory, const std::string& name, Model::Seen& seen) {
     Result<Store::Node> node = store_->lookup(directory, name);
     if (!node.is_ok()) co_return fail("lookup: " + node.status().message());
+    seen.attributes = attributes_of(*node);
     Result<std::shared_ptr<File>> opened = store_->open_file(node->handle, false);
     store_->storage().close(node->handle);
     if (!opened.is_ok()) co_return fail("open: " + opened.status().message());
@@ -267,16 +291,22 @@ class Life {
   }
 
   bool work() {
-    const bool synced_by_others = random_.chance(30);
-    Session session{.world = world_,
-                    .store = *store_,
-                    .scheduler = scheduler_,
-                    .model = model_,
-                    .durable = store_options_.durable,
-                    .any_point = synced_by_others || store_options_.durable == StoreOptions::Durable::kFsync,
-                    .largest_file = random_.chance(70) ? 4 * kChunk : 12 * kChunk,
-                    .drives_lie = drives_lied_,
-                    .failure = {}};
+    session_.reset(new Session{.world = world_,
+                               .store = *store_,
+                               .scheduler = scheduler_,
+                               .model = model_,
+                               .options = store_options_,
+                               .planted = options_.planted_call,
+                               .synced_by_others = random_.chance(30),
+                               .largest_file = random_.chance(70) ? 4 * kChunk : 12 * kChunk,
+                               .drives_lie = drives_lied_,
+                               .failure = {}});
+    Session& session = *session_;
+    machine_ = std::make_unique<Machine>(session);
+    const auto some_boundary = [this] {
+      return world_.boundaries() + 1 + random_.below(uint64_t{8} << random_.below(8));
+    };
+    if (random_.chance(25)) session.ends_at = some_boundary();
     for (size_t i = 0; i < directory_names_.size(); ++i) {
       Result<Store::Node> node = store_->lookup(store_->root(), directory_names_[i]);
       if (!node.is_ok()) return fail("lookup of a directory: " + node.status().message());
@@ -286,11 +316,11 @@ class Life {
     std::vector<std::unique_ptr<Client>> clients;
     std::vector<Task<bool>> tasks;
     for (uint64_t i = random_.between(1, 4); i > 0; --i) {
-      clients.push_back(std::make_unique<Client>(session, static_cast<unsigned>(i)));
+      clients.push_back(std::make_unique<Client>(session, *machine_, static_cast<unsigned>(i)));
       tasks.push_back(clients.back()->run(chores));
     }
     // Early and late moments alike: what happens in the first calls and what happens in long logs.
-    world_.cut_at(world_.boundaries() + 1 + random_.below(uint64_t{8} << random_.below(8)));
+    world_.cut_at(some_boundary());
     const bool ended = run_clients(tasks);
     for (const Handle directory : session.directories) store_->storage().close(directory);
     if (!session.failure.empty()) return fail(session.failure);
@@ -299,7 +329,7 @@ class Life {
 
   bool end() {
     const bool power_cut = random_.chance(75);
-    if (!world_.is_off() && random_.chance(50)) {
+    if (!world_.is_off() && random_.chance(session_->is_ending ? 80 : 50)) {
       if (!close()) return false;
       model_.killed();  // everything is durable
       return begin_again(power_cut);
@@ -315,13 +345,26 @@ class Life {
     bool closed = false;
     Status status;
     world_.cut_at(0);
+    if (machine_ != nullptr) machine_->cut_off();
+    if (options_.planted_call == PlantedCall::kEndCommits && !commit_everything()) return false;
     store_->close_async([&](const Status& result) {
       status = result;
       closed = true;
     });
     if (!world_.run_until([&closed] { return closed; })) return fail("close was not answered");
-    if (!status.is_ok() && !drives_lied_) return fail("close: " + status.message());
-    return true;
+    if (drives_lied_) return true;
+    const bool is_busy = status.code() == StatusCode::kBusy;
+    if (!status.is_ok() && !(machine_ != nullptr && (is_busy || machine_->has_failures())))
+      return fail("close: " + status.message());
+    if (machine_ != nullptr) machine_->ended(is_busy);
+    return session_ == nullptr || session_->failure.empty() || fail(session_->failure);
+  }
+  // A planted mistake.
+  bool commit_everything() {
+    bool done = false;
+    store_->commit_all(ControlRequest::Kind::kClose, ControlRequest::Unfinished::kCommitted,
+                       [&done](const Store::CommitOutcome&) { done = true; });
+    return world_.run_until([&done] { return done; }) || fail("sync of everything was not answered");
   }
 
   bool close_and_check() {
@@ -433,6 +476,8 @@ class Life {
   StoreOptions store_options_;
   std::unique_ptr<Store> store_;
   Model model_;
+  std::unique_ptr<Session> session_;  // of the last work()
+  std::unique_ptr<Machine> machine_;
   std::map<std::string, Model::Seen> seen_;  // by the last look()
   CheckReport report_;
   bool drives_lied_ = false;

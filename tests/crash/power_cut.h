@@ -9,11 +9,13 @@
 #include <string>
 
 #include "engine/io/sim/sim_faults.h"
+#include "tests/crash/session.h"
 
 namespace fpfs::crash {
 
 struct SeedOptions {
   SimPlantedBug planted = SimPlantedBug::kNone;
+  PlantedCall planted_call = PlantedCall::kNone;
   bool verbose = false;
 };
 

@@ -43,6 +43,21 @@ const std::map<std::string, SimPlantedBug> kPlantedBugs = {
     {"clean-mark-too-early", SimPlantedBug::kCleanMarkTooEarly},
 };
 
+using fpfs::crash::PlantedCall;
+
+const std::map<std::string, PlantedCall> kPlantedCalls = {
+    {"received-is-taken", PlantedCall::kReceivedIsTaken},
+    {"pages-of-one-handle", PlantedCall::kPagesOfOneHandle},
+    {"reader-syncs-nothing", PlantedCall::kReaderSyncsNothing},
+    {"clean-sync-syncs-nothing", PlantedCall::kCleanSyncsNothing},
+    {"streams-committed", PlantedCall::kStreamsCommitted},
+    {"any-close-commits", PlantedCall::kAnyCloseCommits},
+    {"killed-saver-commits", PlantedCall::kKilledSaverCommits},
+    {"end-commits", PlantedCall::kEndCommits},
+    {"sync-commits", PlantedCall::kSyncCommits},
+    {"background-commits", PlantedCall::kBackgroundCommits},
+};
+
 // So many seeds come across everything.
 constexpr uint64_t kSeedsThatCoverAll = 2000;
 
@@ -66,15 +81,22 @@ int main(int argc, char** argv) {
   uint64_t count = 2000, first = 0, end = 0;
   std::optional<uint64_t> seed;
   std::string range;
-  SimPlantedBug planted = SimPlantedBug::kNone;
+  std::string planted;
   bool verbose = false;
   app.add_option("--count", count, "run this many seeds");
   app.add_option("--seed", seed, "run one seed");
   app.add_option("--seeds", range, "run the seeds A to B-1, given as A..B");
-  app.add_option("--planted", planted, "plant a mistake; succeed when a seed catches it")
-      ->transform(CLI::CheckedTransformer(kPlantedBugs));
+  app.add_option("--planted", planted, "plant a mistake; succeed when a seed catches it");
   app.add_flag("--verbose", verbose, "tell what happens, with the engine's own log");
   CLI11_PARSE(app, argc, argv);
+  fpfs::crash::SeedOptions options{.verbose = verbose};
+  if (const auto bug = kPlantedBugs.find(planted); bug != kPlantedBugs.end()) options.planted = bug->second;
+  if (const auto call = kPlantedCalls.find(planted); call != kPlantedCalls.end()) options.planted_call = call->second;
+  const bool is_planted = options.planted != SimPlantedBug::kNone || options.planted_call != PlantedCall::kNone;
+  if (!planted.empty() && !is_planted) {
+    fmt::print(stderr, "--planted {}: no such mistake\n", planted);
+    return 2;
+  }
   end = count;
   if (seed.has_value()) {
     first = *seed;
@@ -91,16 +113,16 @@ int main(int argc, char** argv) {
   fpfs::crash::Coverage coverage;
   for (uint64_t s = first; s < end; ++s) {
     current_seed = s;
-    const auto wrong = fpfs::crash::run_seed(s, {.planted = planted, .verbose = verbose}, coverage);
+    const auto wrong = fpfs::crash::run_seed(s, options, coverage);
     if (!wrong.has_value()) continue;
-    if (planted != SimPlantedBug::kNone) {
+    if (is_planted) {
       fmt::print("seed {} catches it: {}\n", s, *wrong);
       return 0;
     }
     fmt::print("seed {}: {}\nreplay with: {} --seed {} --verbose\n", s, *wrong, argv[0], s);
     return 1;
   }
-  if (planted != SimPlantedBug::kNone) {
+  if (is_planted) {
     fmt::print("no seed caught the planted mistake\n");
     return 1;
   }

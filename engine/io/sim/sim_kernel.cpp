@@ -205,16 +205,16 @@ Status SimKernel::fsync(Handle handle) {
 void SimKernel::sync(uint64_t number) {
   if (!world_.has(number)) return;
   SimInode& inode = world_.inode(number);
-  if (inode.is_directory()) {
-    world_.sync_directory(number);
-  } else {
-    inode.content.sync();
-    inode.durable_attributes = inode.attributes;
-  }
+  if (!inode.is_directory()) inode.content.sync();
+  world_.sync_names(number);
 }
 
 Status SimKernel::fdatasync(Handle handle) {
-  return fsync(handle);
+  SimInode& inode = inode_of(handle);
+  if (inode.is_directory()) return fsync(handle);
+  if ((open(handle).flags & O_PATH) != 0) return Status::from_errno(EBADF, "fdatasync " + describe(handle));
+  inode.content.sync();
+  return Status::ok();
 }
 
 Status SimKernel::sync_filesystem(Handle handle) {

@@ -379,7 +379,7 @@ void SimStorage::make_late_syncs(bool all) {
 
 // What a sync that failed has done nobody knows. What it has not: content is lost, and a later sync says that all is
 // well; names are journaled and wait for that one.
-Status SimStorage::sync_file(Handle handle) {
+Status SimStorage::sync_file(Handle handle, bool only_data) {
   SimInode& inode = kernel_.inode_of(handle);
   const auto call = inode.is_directory() ? SimFault::Call::kSyncDirectory : SimFault::Call::kSyncFile;
   if (const SimFault* fault = match(call, handle); fault != nullptr) {
@@ -390,18 +390,19 @@ Status SimStorage::sync_file(Handle handle) {
     return Status::from_errno(fault->error, "fsync " + kernel_.describe(handle));
   }
   if (sync_errs(inode)) return Status::ok();
-  const Status synced = kernel_.fsync(handle);
+  const Status synced = only_data ? kernel_.fdatasync(handle) : kernel_.fsync(handle);
   if (inode.role == SimRole::kTree) make_late_syncs(true);
   return synced;
 }
 
 Status SimStorage::fsync(Handle handle) {
   MutexLock lock(mutex_);
-  return end(begin("sync", handle, "") ? sync_file(handle) : Status::ok());
+  return end(begin("sync", handle, "") ? sync_file(handle, false) : Status::ok());
 }
 
 Status SimStorage::fdatasync(Handle handle) {
-  return fsync(handle);
+  MutexLock lock(mutex_);
+  return end(begin("sync", handle, "data") ? sync_file(handle, true) : Status::ok());
 }
 
 Status SimStorage::check_running(Handle file) {

@@ -124,7 +124,7 @@ class SimStorage final : public Storage {
   SimFault* match(SimFault::Call call, Handle handle) FPFS_REQUIRES(mutex_);
   // What a plan makes of a call that does all of its work or nothing.
   Status fault_of(SimFault::Call call, Handle handle, const char* what) FPFS_REQUIRES(mutex_);
-  Status sync_file(Handle handle) FPFS_REQUIRES(mutex_);
+  Status sync_file(Handle handle, bool only_data) FPFS_REQUIRES(mutex_);
   // Whether the planted bug happens to this call on this inode, now.
   bool errs(SimPlantedBug bug, const SimInode& inode, SimRole role, bool directory = false) FPFS_REQUIRES(mutex_);
   bool sync_errs(SimInode& inode) FPFS_REQUIRES(mutex_);

@@ -137,16 +137,23 @@ void SimWorld::collect(uint64_t number) {
   if (candidate.names + candidate.durable_names + candidate.pending + candidate.handles == 0) inodes_.erase(number);
 }
 
-void SimWorld::sync_directory(uint64_t number) {
+void SimWorld::sync_names(uint64_t number) {
   SimFilesystem& filesystem = filesystems_[inode(number).filesystem];
   std::vector<SimNameOperation>& journal = filesystem.journal;
-  // Backwards: what the directory needs, and what that needs in turn.
+  // Backwards: what is asked for, and what that needs in turn.
   std::vector<bool> needed(journal.size(), false);
-  std::set<uint64_t> directories = {number};
+  std::set<uint64_t> directories;
+  const bool is_directory = inode(number).is_directory();
+  if (is_directory) directories.insert(number);
+  const auto touches = [&directories](uint64_t touched) { return directories.contains(touched); };
+  const auto names_it = [number](const SimNameChange& change) {
+    return change.before == number || change.after == number;
+  };
   bool all_before = false;
   for (size_t i = journal.size(); i-- > 0;) {
-    const auto touches = [&directories](uint64_t touched) { return directories.contains(touched); };
-    needed[i] = all_before || std::any_of(journal[i].directories.begin(), journal[i].directories.end(), touches);
+    const SimNameOperation& operation = journal[i];
+    needed[i] = all_before || std::any_of(operation.directories.begin(), operation.directories.end(), touches) ||
+                (!is_directory && std::any_of(operation.changes.begin(), operation.changes.end(), names_it));
     if (!needed[i]) continue;
     all_before = filesystem.order == SimFilesystem::JournalOrder::kWhole;
     directories.insert(journal[i].directories.begin(), journal[i].directories.end());
@@ -156,7 +163,7 @@ void SimWorld::sync_directory(uint64_t number) {
   journal = std::move(rest);
   for (const SimNameOperation& operation : done) make_durable(operation);
   for (const SimNameOperation& operation : done) forget(operation);
-  inode(number).durable_attributes = inode(number).attributes;
+  if (has(number)) inode(number).durable_attributes = inode(number).attributes;  // it may have lost its last name
 }
 
 void SimWorld::sync_filesystem(unsigned index) {

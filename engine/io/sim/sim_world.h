@@ -105,8 +105,8 @@ class SimWorld {
   SimInode& create(unsigned filesystem, SimRole role, mode_t mode);
   // Does one operation as calls see it and notes it in the journal.
   void change_names(unsigned filesystem, std::vector<SimNameChange> changes, std::set<uint64_t> also_touched = {});
-  // fsync of a directory.
-  void sync_directory(uint64_t number);
+  // fsync of a directory: all that was done to names in it. Of anything else: what was done to its own names.
+  void sync_names(uint64_t number);
   void sync_filesystem(unsigned index);
   // What was to be synced may be on the drive. Content that is not is lost (SimContent::sync_failed); names and
   // attributes, which are journaled, wait for the next sync.

@@ -164,18 +164,22 @@ TEST(SimStorageCrash, SyncCoversFinishedTransfersOnly) {
   EXPECT_TRUE(kept);
 }
 
-TEST(SimStorageCrash, NamesNeedTheirDirectorySynced) {
-  bool lost = false, kept = false;
-  for (uint64_t seed = 0; seed < 100; ++seed) {
-    SimStorage storage(seed, {"/m0"});
-    const Handle root = storage.open_directory("/m0").value();
-    const Handle file = storage.open_at(root, "a", O_RDWR | O_CREAT, 0600).value();
-    ASSERT_TRUE(storage.fsync(file).is_ok());
-    storage.crash();
-    (storage.files_below("/m0").empty() ? lost : kept) = true;
+TEST(SimStorageCrash, NamesNeedTheirFileOrDirectorySynced) {
+  enum Sync { kData, kFile, kDirectory };
+  for (const Sync sync : {kData, kFile, kDirectory}) {
+    bool lost = false, kept = false;
+    for (uint64_t seed = 0; seed < 100; ++seed) {
+      SimStorage storage(seed, {"/m0"});
+      const Handle root = storage.open_directory("/m0").value();
+      const Handle file = storage.open_at(root, "a", O_RDWR | O_CREAT, 0600).value();
+      const Status synced = sync == kData ? storage.fdatasync(file) : storage.fsync(sync == kFile ? file : root);
+      ASSERT_TRUE(synced.is_ok());
+      storage.crash();
+      (storage.files_below("/m0").empty() ? lost : kept) = true;
+    }
+    EXPECT_EQ(lost, sync == kData) << sync;
+    EXPECT_TRUE(kept) << sync;
   }
-  EXPECT_TRUE(lost);
-  EXPECT_TRUE(kept);
 }
 
 TEST(SimStorageCrash, RenameOverIsOldOrNewInBothNames) {
