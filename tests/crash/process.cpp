@@ -210,11 +210,11 @@ Task<bool> Machine::flush_and_commit(Process& process, const OpenFile& file) {
 // The close that a signal does for its process.
 Task<bool> Machine::flush_killed(Process& process, const OpenFile& file) {
   State& state = state_of(file->inode);
-  // As flush_and_commit() has it: what it wrote, or may have mapped, was committed meanwhile, and others replace it.
+  // What it wrote, or may have mapped, may have been committed meanwhile; then it is others who replace the content.
   const auto own = file->changes.find(process.number);
   const bool is_opener = file->writer->description().opener.process == process.number;
-  const bool wrote = own != file->changes.end() && own->second > state.committed;
-  const bool mapped = state.mapped.has_value() && *state.mapped > state.committed && file->may_map();
+  const bool wrote = own != file->changes.end() && own->second > state.covered;
+  const bool mapped = state.mapped.has_value() && *state.mapped > state.covered && file->may_map();
   const bool is_saver = wrote || (mapped && (is_opener || own != file->changes.end()));
   const bool is_certain = is_saver && replaces_for_certain(state, *file->model);
   bool others_write = false;
