@@ -60,7 +60,7 @@ File::~File() FPFS_NO_THREAD_SAFETY_ANALYSIS {
   const bool nameless = removed_ || unnamed_;
   if (!abandoned_) {
     const auto doom = [&](const std::shared_ptr<ObjectSet>& objects) FPFS_NO_THREAD_SAFETY_ANALYSIS {
-      doomed.push_back({objects->file(), objects->generation(), objects, error_.is_ok()});
+      doomed.push_back(DoomedObjects::of(objects, error_.is_ok()));
     };
     if (objects_ != nullptr && (nameless || !objects_->is_recorded())) doom(objects_);
     for (const std::shared_ptr<ObjectSet>& objects : doomed_)

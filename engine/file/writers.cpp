@@ -179,7 +179,7 @@ Status File::revert(Deferred& deferred) {
   start_generation();
   std::vector<DoomedObjects> doomed;  // of every generation that it began since then
   for (const std::shared_ptr<ObjectSet>& objects : doomed_)
-    if (!objects->is_recorded()) doomed.push_back({objects->file(), objects->generation(), objects, true});
+    if (!objects->is_recorded()) doomed.push_back(DoomedObjects::of(objects, true));
   slots_.assign(slots_.size(), SlotMap());
   objects_ = nullptr;
   doomed_.clear();

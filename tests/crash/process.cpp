@@ -30,8 +30,7 @@ struct Pause {
 
 }  // namespace
 
-// --- descriptions
-// ---------------------------------------------------------------------------------------------------
+// --- descriptions ---------------------------------------------------------------------------------------------------
 
 Description::~Description() {
   if (machine != nullptr) machine->forget(*this);
@@ -85,8 +84,7 @@ OpenFile Machine::open(Process& process, std::shared_ptr<File> file, uint64_t in
   return opened;
 }
 
-// --- processes
-// ------------------------------------------------------------------------------------------------------
+// --- processes ------------------------------------------------------------------------------------------------------
 
 Process Machine::start() {
   Process process;
@@ -143,8 +141,7 @@ Task<bool> Machine::close_at(Process& process, size_t index, bool dies) {
   co_return is_released&& flushed;
 }
 
-// --- closing
-// --------------------------------------------------------------------------------------------------------
+// --- closing --------------------------------------------------------------------------------------------------------
 
 // A handle for reading sends none.
 Task<bool> Machine::flush(Process& process, const OpenFile& file, bool dies) {
@@ -303,8 +300,7 @@ void Machine::commit_now(const std::shared_ptr<File>& file) {
   file->control(job->request);
 }
 
-// --- writing
-// --------------------------------------------------------------------------------------------------------
+// --- writing --------------------------------------------------------------------------------------------------------
 
 bool Machine::good(const Status& status, const Description& file, const std::string& what) {
   if (has_failed(file.inode)) return status.is_ok();
@@ -432,8 +428,7 @@ Task<bool> Machine::read_all(const OpenFile& file, Content* content) {
   }
 }
 
-// --- fsync
-// ----------------------------------------------------------------------------------------------------------
+// --- fsync ----------------------------------------------------------------------------------------------------------
 
 Task<bool> Machine::fsync(const OpenFile& file) {
   if (!session_.goes_on() || !co_await write_back(file->inode)) co_return false;
@@ -475,8 +470,7 @@ void Machine::reopened(uint64_t inode) {
   may_be_committed(inode);
 }
 
-// --- mappings
-// -------------------------------------------------------------------------------------------------------
+// --- mappings -------------------------------------------------------------------------------------------------------
 
 void Machine::map(Process& process, const OpenFile& file) {
   ++file->mappings;
@@ -530,8 +524,7 @@ Task<bool> Machine::write_back(uint64_t inode) {
   co_return true;
 }
 
-// --- time
-// -----------------------------------------------------------------------------------------------------------
+// --- time -----------------------------------------------------------------------------------------------------------
 
 uint64_t Machine::now_ns() {
   const struct timespec now = session_.world.now();
@@ -563,8 +556,7 @@ Task<bool> Machine::wait_for_trickle(const OpenFile& file) {
   co_return true;
 }
 
-// --- what the model is told
-// -----------------------------------------------------------------------------------------
+// --- what the model is told -----------------------------------------------------------------------------------------
 
 bool Machine::is_unfinished(const State& state, const Description& file) const {
   return std::any_of(file.changes.begin(), file.changes.end(),
@@ -641,8 +633,7 @@ void Machine::committed(Description& file, size_t version) {
   for (Description* other : state.open) other->window_is_certain = true;
 }
 
-// --- the end of the mount
-// -------------------------------------------------------------------------------------------
+// --- the end of the mount -------------------------------------------------------------------------------------------
 
 void Machine::cut_off() {
   for (const auto& [inode, state] : states_) {
