@@ -142,6 +142,8 @@ Status write_mount_record(Storage& storage, const ArrayDirectory& directory) {
   Status written = replace_file(storage, directory.directory, kMountName, kMountNewName, bytes);
   // A directory whose filesystem went down in the middle must not be taken for one that has the record.
   if (written.is_ok() && directory.lock != kNoHandle) written = storage.check_running(directory.lock);
+  if (written.code() == StatusCode::kNoSpace)
+    written = written.with_context("no room to mount for writing; make some (or raise the quota), or mount with ro");
   return written.with_context(directory.path);
 }
 

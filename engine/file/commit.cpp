@@ -346,8 +346,7 @@ void File::finish_commit(const Appended& outcome) {
       if (!commit_->dead.empty())
         context_.post_free([self, dead = std::move(commit_->dead)] { self->punch_dead(dead); });
       std::vector<DoomedObjects> doomed;
-      for (const auto& objects : commit_->doomed)
-        doomed.push_back({objects->file(), objects->generation(), objects, true});
+      for (const auto& objects : commit_->doomed) doomed.push_back(DoomedObjects::of(objects, true));
       if (commit_->objects != nullptr) context_.settle_generation(file_id_, commit_->record.generation);
       if (!doomed.empty()) context_.reclaim(std::move(doomed), kNoHandle);
       if (compacted && commit_->sync && snapshot_offset_ > kSnapshotAlignment)

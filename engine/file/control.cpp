@@ -193,6 +193,7 @@ void File::start_generation() {
   dead_.clear();
   truncated_from_ = 0;
   if (objects_ == nullptr) return;
+  objects_->give_up();
   doomed_.push_back(std::move(objects_));
   objects_ = nullptr;
   ++generation_;

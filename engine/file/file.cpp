@@ -60,13 +60,12 @@ File::~File() FPFS_NO_THREAD_SAFETY_ANALYSIS {
   const bool nameless = removed_ || unnamed_;
   if (!abandoned_) {
     const auto doom = [&](const std::shared_ptr<ObjectSet>& objects) FPFS_NO_THREAD_SAFETY_ANALYSIS {
-      doomed.push_back({objects->file(), objects->generation(), objects, error_.is_ok()});
+      doomed.push_back(DoomedObjects::of(objects, error_.is_ok()));
     };
     if (objects_ != nullptr && (nameless || !objects_->is_recorded())) doom(objects_);
-    if (nameless) {
-      std::for_each(doomed_.begin(), doomed_.end(), doom);
-      context_.settle_generation(file_id_, generation_);
-    }
+    for (const std::shared_ptr<ObjectSet>& objects : doomed_)
+      if (nameless || !objects->is_recorded()) doom(objects);
+    if (nameless) context_.settle_generation(file_id_, generation_);
   }
   if (!doomed.empty())
     context_.reclaim(std::move(doomed), removed_from_);

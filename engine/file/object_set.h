@@ -70,6 +70,10 @@ class ObjectSet {
   // file's name is durable.
   bool is_recorded() const { return recorded_.load(std::memory_order_acquire); }
   void set_recorded() { recorded_.store(true, std::memory_order_release); }
+  // Its file has other objects now, and those that there are may be freed at any moment: none is made any more. A write
+  // that is on its way and would be the first of its object fails instead, with kNotFound; it is nobody's content.
+  void give_up() { given_up_.store(true); }
+  bool is_given_up() const { return given_up_.load(); }
   void clear_touched(MemberIndex member) { objects_[member].touched.store(false, std::memory_order_release); }
 
  private:
@@ -101,6 +105,7 @@ class ObjectSet {
   const Generation generation_;
   const bool may_exist_;
   std::atomic<bool> recorded_;
+  std::atomic<bool> given_up_{false};
   std::unique_ptr<Object[]> objects_;
 };
 

@@ -19,6 +19,10 @@ SpareObjects::SpareObjects(FileContext& context) : context_(context), spares_(co
   }
 }
 
+DoomedObjects DoomedObjects::of(const std::shared_ptr<ObjectSet>& objects, bool may_be_spare) {
+  return {objects->file(), objects->generation(), objects, may_be_spare};
+}
+
 bool SpareObjects::keep(MemberIndex member, const DoomedObjects& doomed) {
   if (!doomed.may_be_spare || !overwrites_in_place_[member]) return false;
   const Result<HandleCache::Pin> directory = context_.array->object_directory(member, doomed.file);

@@ -33,6 +33,8 @@ class FileContext;
 
 // The objects of one generation of one file, which no sidecar will name once a name change is durable.
 struct DoomedObjects {
+  static DoomedObjects of(const std::shared_ptr<ObjectSet>& objects, bool may_be_spare);
+
   FileId file = 0;
   Generation generation = 0;
   // Who may still read or write them. Unlinked objects stay until the last of these is gone; nobody may write over

@@ -362,6 +362,9 @@ void File::end_flush(CachedChunk& chunk, const IoRequest& io, const Status& stat
     counters.bytes_written.fetch_add(io.length, std::memory_order_relaxed);
     objects->touch(chunk.target.member);
     file->finish_flush(chunk, *objects, status);
+  } else if (status.code() == StatusCode::kNotFound && objects->is_given_up()) {
+    // Its object was not made any more; the chunk is detached, and nobody's.
+    file->finish_flush(chunk, *objects, Status::ok());
   } else {
     counters.write_errors.fetch_add(1, std::memory_order_relaxed);
     file->finish_flush(chunk, *objects, file->describe(status, chunk.index, chunk.target, *objects));

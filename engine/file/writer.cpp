@@ -6,22 +6,23 @@ namespace fpfs {
 
 void Writer::changed(const Actor& actor, uint64_t change, uint64_t committed) {
   if (last_change_ <= committed) {
-    noted_count_ = 0;
-    is_by_anybody_ = is_stream_ = false;
+    is_stream_ = false;
     window_bytes_ = 0;
   }
   last_change_ = change;
+  const auto is_covered = [committed](const Noted& entry) { return !entry.is_uncommitted(committed); };
+  noted_count_ = static_cast<unsigned>(std::remove_if(noted().begin(), noted().end(), is_covered) - noted().begin());
   const auto same = [&actor](const Noted& entry) { return entry.actor.is_same(actor); };
   const auto known = std::find_if(noted().begin(), noted().end(), same);
   if (known != noted().end()) {
+    known->change = change;
     known->is_finished = false;
     if (known->actor.owner == 0) known->actor.owner = actor.owner;
     if (known->actor.process == 0) known->actor.process = actor.process;
   } else if (actor.is_known() && noted_count_ < kActorsMax) {
-    noted_[noted_count_++] = {actor, false};
+    noted_[noted_count_++] = {actor, change, false};
   } else {
-    is_by_anybody_ = true;
-    is_finished_ = false;
+    anybody_ = {{}, change, false};
   }
 }
 
@@ -36,34 +37,36 @@ void Writer::wrote(uint64_t bytes, const struct timespec& now, uint64_t chunk_si
   if (window_bytes_ > chunk_size) is_stream_ = true;
 }
 
+// Who has nothing but what a commit has covered ends nothing, whatever others have written since it began.
 bool Writer::finish(const Actor& actor, uint64_t committed) {
-  if (!has_uncommitted(committed)) return false;
-  bool is_by_actor = is_by_anybody_;
-  is_finished_ |= is_by_anybody_;
+  bool ends = anybody_.is_uncommitted(committed);
+  anybody_.is_finished = true;
   for (Noted& entry : noted()) {
-    if (!entry.actor.is_same(actor)) continue;
+    if (!entry.is_uncommitted(committed) || !entry.actor.is_same(actor)) continue;
     entry.is_finished = true;
-    is_by_actor = true;
+    ends = true;
   }
-  return is_by_actor;
+  return ends;
 }
 
 bool Writer::finish_all(uint64_t committed) {
-  is_finished_ = true;
+  anybody_.is_finished = true;
   for (Noted& entry : noted()) entry.is_finished = true;
   return has_uncommitted(committed);
 }
 
 bool Writer::is_unfinished(uint64_t committed) const {
-  if (!has_uncommitted(committed)) return false;
-  return (is_by_anybody_ && !is_finished_) ||
-         std::any_of(noted().begin(), noted().end(), [](const Noted& entry) { return !entry.is_finished; });
+  const auto unfinished = [committed](const Noted& entry) {
+    return entry.is_uncommitted(committed) && !entry.is_finished;
+  };
+  return unfinished(anybody_) || std::any_of(noted().begin(), noted().end(), unfinished);
 }
 
 bool Writer::is_by_others_than(const Actor& actor, uint64_t committed) const {
-  if (!has_uncommitted(committed)) return false;
-  return is_by_anybody_ ||
-         std::any_of(noted().begin(), noted().end(), [&](const Noted& entry) { return !entry.actor.is_same(actor); });
+  const auto is_others = [&](const Noted& entry) {
+    return entry.is_uncommitted(committed) && !entry.actor.is_same(actor);
+  };
+  return is_others(anybody_) || std::any_of(noted().begin(), noted().end(), is_others);
 }
 
 bool Writer::may_have_mapped(const Actor& actor) const {

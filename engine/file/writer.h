@@ -59,7 +59,7 @@ class Writer {
 
   // --- File's ------------------------------------------------------------------------------------------------------
   // Change number `change` of the file was made through it by `actor`. `committed`: the last change that a commit has
-  // covered; what was noted of earlier ones is forgotten.
+  // covered; who made earlier ones only is forgotten.
   void changed(const Actor& actor, uint64_t change, uint64_t committed);
   // Bytes that a write brought at `now`: what tells a trickle from a stream.
   void wrote(uint64_t bytes, const struct timespec& now, uint64_t chunk_size, unsigned interval_ms);
@@ -84,7 +84,9 @@ class Writer {
   static constexpr unsigned kActorsMax = 16;  // some are noted twice, by owner and by process
   struct Noted {
     Actor actor;
+    uint64_t change = 0;  // the last one by it
     bool is_finished = false;
+    bool is_uncommitted(uint64_t committed) const { return change > committed; }
   };
   std::span<Noted> noted() { return {noted_.data(), noted_count_}; }
   std::span<const Noted> noted() const { return {noted_.data(), noted_count_}; }
@@ -92,8 +94,7 @@ class Writer {
   const Description description_;
   std::array<Noted, kActorsMax> noted_{};  // who has changed the file since the last commit
   unsigned noted_count_ = 0;
-  bool is_by_anybody_ = false;
-  bool is_finished_ = false;  // of is_by_anybody_
+  Noted anybody_;  // who is not known, or one too many
   uint64_t last_change_ = 0;
   bool is_stream_ = false;
   uint64_t window_bytes_ = 0;  // written since window_began_

@@ -176,10 +176,10 @@ void File::give_up_replacement(ControlRequest& request, Deferred& deferred) {
 Status File::revert(Deferred& deferred) {
   drop_chunks(0, UINT64_MAX, deferred);
   unreserve(0, UINT64_MAX);
-  std::vector<DoomedObjects> doomed;
-  if (objects_ != nullptr && !objects_->is_recorded())
-    doomed.push_back({objects_->file(), objects_->generation(), objects_, true});
   start_generation();
+  std::vector<DoomedObjects> doomed;  // of every generation that it began since then
+  for (const std::shared_ptr<ObjectSet>& objects : doomed_)
+    if (!objects->is_recorded()) doomed.push_back(DoomedObjects::of(objects, true));
   slots_.assign(slots_.size(), SlotMap());
   objects_ = nullptr;
   doomed_.clear();

@@ -8,7 +8,7 @@
 // symbolic link and never across a mount (EXDEV), so nothing under a member can lead the daemon outside it.
 //
 // Durability, as a local filesystem with a journal gives it, and no more:
-// - fdatasync of a file makes its content, size and allocation durable, fsync also its attributes and its changed names;
+// - fdatasync of a file makes its content, size and allocation durable, fsync also its attributes and its own names;
 // - a name made, removed or replaced in a directory is durable after fsync of that directory;
 // - rename is atomic: after a power cut the old or the new state of both names.
 //

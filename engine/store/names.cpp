@@ -53,8 +53,7 @@ Result<SidecarSummary> summarize(Storage& storage, const Array& array, Handle si
 
 }  // namespace
 
-// --- attributes
-// -------------------------------------------------------------------------------------------------------
+// --- attributes -----------------------------------------------------------------------------------------------------
 
 // Of a node of any kind of handle. Of a file that is not open, or it may change meanwhile.
 Result<SidecarSummary> Store::summarize_node(Handle node, uint64_t sidecar_size) {
@@ -172,8 +171,7 @@ bool Store::finish_frees() {
   return impl_->finish_frees();
 }
 
-// --- making names
-// -----------------------------------------------------------------------------------------------------
+// --- making names ---------------------------------------------------------------------------------------------------
 
 Result<Store::Created> Store::create(Handle directory, const std::string& name, mode_t mode) {
   FPFS_RETURN_IF_ERROR(impl_->array_failure());
@@ -264,8 +262,7 @@ Status Store::sync_directory(Handle directory) {
   return status;
 }
 
-// --- removing names
-// ---------------------------------------------------------------------------------------------------
+// --- removing names -------------------------------------------------------------------------------------------------
 
 // A file whose name is about to go: holds what is needed to free its content if that was the last one.
 class Store::NameHolder {

@@ -91,7 +91,8 @@ bool Store::Impl::give_up_old_spares() {
 }
 
 // The kernel forgets nearly every file as soon as its last name went, but says so behind the answer to unlink(2).
-constexpr std::chrono::milliseconds kReleaseMax{250};
+// On a busy machine that takes a while; nobody waits but who has found a drive full.
+constexpr std::chrono::milliseconds kReleaseMax{1000};
 // Batches that one waiter sees through: what one frees may hold the last reference to what has more to free.
 constexpr unsigned kBatchesMax = 8;
 

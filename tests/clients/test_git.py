@@ -1,6 +1,7 @@
 """git: commits, clones, garbage collection; killed in the middle of a commit or a clone."""
 import os
 import random
+import select
 import shutil
 import subprocess
 import time
@@ -56,6 +57,7 @@ def test_git_is_killed(mount, victim):
                 os.write(tell, b"x")
 
         child = Child(commit_without_end)
+        assert select.select([told], [], [], 60)[0], "no commit in a minute"
         time.sleep(rolls.uniform(0.5, 1.0))
         if victim == "daemon":
             mount.kill()

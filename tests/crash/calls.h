@@ -26,6 +26,7 @@ struct Call {
     status = result;
     if (waiting) scheduler.ready(waiting);
   }
+  // Awaited where it stands, and not copied.
   struct Waiter {
     Call* call;
     bool await_ready() const { return call->completed; }

@@ -15,8 +15,7 @@ constexpr unsigned kNamesPerClient = 3;
 constexpr unsigned kForksMax = 3;
 }  // namespace
 
-// --- choices
-// ------------------------------------------------------------------------------------------------------------
+// --- choices --------------------------------------------------------------------------------------------------------
 
 Client::Place Client::random_place() {
   Place place;
@@ -127,8 +126,7 @@ Task<bool> Client::run(unsigned chores) {
   co_return true;
 }
 
-// --- steps
-// --------------------------------------------------------------------------------------------------------------
+// --- steps ----------------------------------------------------------------------------------------------------------
 
 // Mostly as savers do.
 Machine::Mode Client::random_mode() {
@@ -304,8 +302,7 @@ bool Client::sync_directory(size_t directory) {
   return true;
 }
 
-// --- chores
-// -------------------------------------------------------------------------------------------------------------
+// --- chores ---------------------------------------------------------------------------------------------------------
 
 // A saver, perhaps without pause.
 Task<bool> Client::save(const Place& place) {
@@ -650,8 +647,7 @@ Task<bool> Client::sync_by_reader(const Place& place) {
   co_return ended;
 }
 
-// --- several processes with one file
-// --------------------------------------------------------------------------------
+// --- several processes with one file --------------------------------------------------------------------------------
 
 // All at random: who opens, inherits, is given, writes, maps, syncs, closes and dies.
 Task<bool> Client::share(const Place& place) {
@@ -699,11 +695,9 @@ Task<bool> Client::share_once(const Place& place, std::vector<Process>& processe
     Process child = machine_.fork(process);
     const bool execs = random_.chance(50);
     processes.push_back(std::move(child));
-    {
-      if (!execs) co_return true;
-      const bool ended = co_await machine_.exec(processes.back());
-      co_return ended;
-    }
+    if (!execs) co_return true;
+    const bool ended = co_await machine_.exec(processes.back());
+    co_return ended;
   }
   if (choice == 2 && process.table.size() < 4 && exists(place) && session_.model.inode_at(place.path) == inode) {
     OpenFile file;
@@ -732,17 +726,13 @@ Task<bool> Client::share_once(const Place& place, std::vector<Process>& processe
   }
   if (choice < 8 && !process.table.empty() && process.table.size() + processes.size() > 2) {
     const OpenFile file = process.table[random_.below(process.table.size())].description;
-    {
-      const bool ended = co_await machine_.close(process, file);
-      co_return ended;
-    }
+    const bool ended = co_await machine_.close(process, file);
+    co_return ended;
   }
   if (choice == 8 && !process.table.empty()) {
     const OpenFile file = process.table[random_.below(process.table.size())].description;
-    {
-      const bool ended = co_await machine_.fsync(file);
-      co_return ended;
-    }
+    const bool ended = co_await machine_.fsync(file);
+    co_return ended;
   }
   if (choice < 12 && writer != nullptr && writer->may_map()) {
     if (process.mappings.empty()) machine_.map(process, writer);

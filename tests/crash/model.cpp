@@ -26,8 +26,7 @@ std::string join(const std::map<uint64_t, size_t>& inodes) {
 
 }  // namespace
 
-// --- content
-// ------------------------------------------------------------------------------------------------------------
+// --- content --------------------------------------------------------------------------------------------------------
 
 FileModel::FileModel(Content initial, Attributes attributes) : attributes_({std::move(attributes)}) {
   coming(std::move(initial), true);
@@ -105,8 +104,7 @@ bool FileModel::allows(const Attributes& seen) const {
                      [&seen](const Attributes& version) { return version.allow(seen); });
 }
 
-// --- names
-// --------------------------------------------------------------------------------------------------------------
+// --- names ----------------------------------------------------------------------------------------------------------
 
 std::shared_ptr<FileModel> Model::file(uint64_t inode) const {
   const auto found = files_.find(inode);
@@ -182,8 +180,7 @@ std::map<uint64_t, size_t> Model::allowed(const std::string& path) const {
   return result;
 }
 
-// --- after a crash
-// --------------------------------------------------------------------------------------------------------
+// --- after a crash --------------------------------------------------------------------------------------------------
 
 std::optional<std::string> Model::check_name(const std::string& path, const Seen& seen) const {
   const std::map<uint64_t, size_t> expected = allowed(path);

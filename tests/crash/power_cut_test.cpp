@@ -20,45 +20,43 @@
 namespace {
 
 using fpfs::SimPlantedBug;
-
-const std::map<std::string, SimPlantedBug> kPlantedBugs = {
-    {"object-sync-skipped", SimPlantedBug::kObjectSyncSkipped},
-    {"sidecar-sync-skipped", SimPlantedBug::kSidecarSyncSkipped},
-    {"tree-directory-sync-skipped", SimPlantedBug::kTreeDirectorySyncSkipped},
-    {"object-directory-sync-skipped", SimPlantedBug::kObjectDirectorySyncSkipped},
-    {"object-sync-after-record", SimPlantedBug::kObjectSyncAfterRecord},
-    {"sidecar-sync-after-answer", SimPlantedBug::kSidecarSyncAfterAnswer},
-    {"name-sync-after-answer", SimPlantedBug::kNameSyncAfterAnswer},
-    {"write-error-ignored", SimPlantedBug::kWriteErrorIgnored},
-    {"short-write-ignored", SimPlantedBug::kShortWriteIgnored},
-    {"object-sync-error-ignored", SimPlantedBug::kObjectSyncErrorIgnored},
-    {"sidecar-sync-error-ignored", SimPlantedBug::kSidecarSyncErrorIgnored},
-    {"failed-sync-tried-again", SimPlantedBug::kFailedSyncTriedAgain},
-    {"chunk-misplaced", SimPlantedBug::kChunkMisplaced},
-    {"freed-too-much", SimPlantedBug::kFreedTooMuch},
-    {"trimmed-too-much", SimPlantedBug::kTrimmedTooMuch},
-    {"compacted-too-much", SimPlantedBug::kCompactedTooMuch},
-    {"torn-tail-kept", SimPlantedBug::kTornTailKept},
-    {"unsynced-record-kept", SimPlantedBug::kUnsyncedKept},
-    {"rename-not-atomic", SimPlantedBug::kRenameNotAtomic},
-    {"dirty-mark-not-synced", SimPlantedBug::kDirtyMarkNotSynced},
-    {"clean-mark-too-early", SimPlantedBug::kCleanMarkTooEarly},
-};
-
 using fpfs::crash::PlantedCall;
+using fpfs::crash::SeedOptions;
 
-const std::map<std::string, PlantedCall> kPlantedCalls = {
-    {"received-is-taken", PlantedCall::kReceivedIsTaken},
-    {"pages-of-one-handle", PlantedCall::kPagesOfOneHandle},
-    {"reader-syncs-nothing", PlantedCall::kReaderSyncsNothing},
-    {"clean-sync-syncs-nothing", PlantedCall::kCleanSyncsNothing},
-    {"trickles-left-alone", PlantedCall::kTricklesLeftAlone},
-    {"streams-committed", PlantedCall::kStreamsCommitted},
-    {"any-close-commits", PlantedCall::kAnyCloseCommits},
-    {"killed-saver-commits", PlantedCall::kKilledSaverCommits},
-    {"end-commits", PlantedCall::kEndCommits},
-    {"sync-commits", PlantedCall::kSyncCommits},
-    {"background-commits", PlantedCall::kBackgroundCommits},
+const std::map<std::string, SeedOptions> kPlanted = {
+    {"object-sync-skipped", {.planted = SimPlantedBug::kObjectSyncSkipped}},
+    {"sidecar-sync-skipped", {.planted = SimPlantedBug::kSidecarSyncSkipped}},
+    {"tree-directory-sync-skipped", {.planted = SimPlantedBug::kTreeDirectorySyncSkipped}},
+    {"object-directory-sync-skipped", {.planted = SimPlantedBug::kObjectDirectorySyncSkipped}},
+    {"object-sync-after-record", {.planted = SimPlantedBug::kObjectSyncAfterRecord}},
+    {"sidecar-sync-after-answer", {.planted = SimPlantedBug::kSidecarSyncAfterAnswer}},
+    {"name-sync-after-answer", {.planted = SimPlantedBug::kNameSyncAfterAnswer}},
+    {"write-error-ignored", {.planted = SimPlantedBug::kWriteErrorIgnored}},
+    {"short-write-ignored", {.planted = SimPlantedBug::kShortWriteIgnored}},
+    {"object-sync-error-ignored", {.planted = SimPlantedBug::kObjectSyncErrorIgnored}},
+    {"sidecar-sync-error-ignored", {.planted = SimPlantedBug::kSidecarSyncErrorIgnored}},
+    {"failed-sync-tried-again", {.planted = SimPlantedBug::kFailedSyncTriedAgain}},
+    {"chunk-misplaced", {.planted = SimPlantedBug::kChunkMisplaced}},
+    {"freed-too-much", {.planted = SimPlantedBug::kFreedTooMuch}},
+    {"trimmed-too-much", {.planted = SimPlantedBug::kTrimmedTooMuch}},
+    {"compacted-too-much", {.planted = SimPlantedBug::kCompactedTooMuch}},
+    {"torn-tail-kept", {.planted = SimPlantedBug::kTornTailKept}},
+    {"unsynced-record-kept", {.planted = SimPlantedBug::kUnsyncedKept}},
+    {"rename-not-atomic", {.planted = SimPlantedBug::kRenameNotAtomic}},
+    {"dirty-mark-not-synced", {.planted = SimPlantedBug::kDirtyMarkNotSynced}},
+    {"clean-mark-too-early", {.planted = SimPlantedBug::kCleanMarkTooEarly}},
+    // Of the mount.
+    {"received-is-taken", {.planted_call = PlantedCall::kReceivedIsTaken}},
+    {"pages-of-one-handle", {.planted_call = PlantedCall::kPagesOfOneHandle}},
+    {"reader-syncs-nothing", {.planted_call = PlantedCall::kReaderSyncsNothing}},
+    {"clean-sync-syncs-nothing", {.planted_call = PlantedCall::kCleanSyncsNothing}},
+    {"trickles-left-alone", {.planted_call = PlantedCall::kTricklesLeftAlone}},
+    {"streams-committed", {.planted_call = PlantedCall::kStreamsCommitted}},
+    {"any-close-commits", {.planted_call = PlantedCall::kAnyCloseCommits}},
+    {"killed-saver-commits", {.planted_call = PlantedCall::kKilledSaverCommits}},
+    {"end-commits", {.planted_call = PlantedCall::kEndCommits}},
+    {"sync-commits", {.planted_call = PlantedCall::kSyncCommits}},
+    {"background-commits", {.planted_call = PlantedCall::kBackgroundCommits}},
 };
 
 // Each of these is run twice more, and must do the same both times: a seed replays what it did.
@@ -99,17 +97,13 @@ int main(int argc, char** argv) {
   app.add_option("--count", count, "run this many seeds");
   app.add_option("--seed", seed, "run one seed");
   app.add_option("--seeds", range, "run the seeds A to B-1, given as A..B");
-  app.add_option("--planted", planted, "plant a mistake; succeed when a seed catches it");
+  app.add_option("--planted", planted, "plant a mistake; succeed when a seed catches it")
+      ->check(CLI::IsMember(&kPlanted));
   app.add_flag("--verbose", verbose, "tell what happens, with the engine's own log");
   CLI11_PARSE(app, argc, argv);
-  fpfs::crash::SeedOptions options{.verbose = verbose};
-  if (const auto bug = kPlantedBugs.find(planted); bug != kPlantedBugs.end()) options.planted = bug->second;
-  if (const auto call = kPlantedCalls.find(planted); call != kPlantedCalls.end()) options.planted_call = call->second;
-  const bool is_planted = options.planted != SimPlantedBug::kNone || options.planted_call != PlantedCall::kNone;
-  if (!planted.empty() && !is_planted) {
-    fmt::print(stderr, "--planted {}: no such mistake\n", planted);
-    return 2;
-  }
+  const bool is_planted = !planted.empty();
+  SeedOptions options = is_planted ? kPlanted.at(planted) : SeedOptions();
+  options.verbose = verbose;
   end = count;
   if (seed.has_value()) {
     first = *seed;

@@ -30,8 +30,7 @@ struct Pause {
 
 }  // namespace
 
-// --- descriptions
-// ---------------------------------------------------------------------------------------------------
+// --- descriptions ---------------------------------------------------------------------------------------------------
 
 Description::~Description() {
   if (machine != nullptr) machine->forget(*this);
@@ -85,8 +84,7 @@ OpenFile Machine::open(Process& process, std::shared_ptr<File> file, uint64_t in
   return opened;
 }
 
-// --- processes
-// ------------------------------------------------------------------------------------------------------
+// --- processes ------------------------------------------------------------------------------------------------------
 
 Process Machine::start() {
   Process process;
@@ -143,8 +141,7 @@ Task<bool> Machine::close_at(Process& process, size_t index, bool dies) {
   co_return is_released&& flushed;
 }
 
-// --- closing
-// --------------------------------------------------------------------------------------------------------
+// --- closing --------------------------------------------------------------------------------------------------------
 
 // A handle for reading sends none.
 Task<bool> Machine::flush(Process& process, const OpenFile& file, bool dies) {
@@ -184,7 +181,10 @@ Task<bool> Machine::flush_and_commit(Process& process, const OpenFile& file) {
   if (!session_.commits_at_close()) {
     file->file->closed_by_writer(origin);
     if (session_.planted == PlantedCall::kBackgroundCommits)
-      commit_after(std::chrono::milliseconds(session_.options.background_commit_ms), file->file);
+      session_.world.executor().post_after(std::chrono::milliseconds(session_.options.background_commit_ms),
+                                           [closed = std::weak_ptr<File>(file->file)] {
+                                             if (const auto still_open = closed.lock()) commit_now(still_open);
+                                           });
     co_return good(file->file->error(), *file, "close");
   }
   Status status;
@@ -207,13 +207,19 @@ Task<bool> Machine::flush_and_commit(Process& process, const OpenFile& file) {
 // The close that a signal does for its process.
 Task<bool> Machine::flush_killed(Process& process, const OpenFile& file) {
   State& state = state_of(file->inode);
-  const bool is_certain = replaces_for_certain(state, *file->model);
+  // What it wrote, or may have mapped, may have been committed meanwhile; then it is others who replace the content.
+  const auto own = file->changes.find(process.number);
+  const bool is_opener = file->writer->description().opener.process == process.number;
+  const bool wrote = own != file->changes.end() && own->second > state.covered;
+  const bool mapped = state.mapped.has_value() && *state.mapped > state.covered && file->may_map();
+  const bool is_saver = wrote || (mapped && (is_opener || own != file->changes.end()));
+  const bool is_certain = is_saver && replaces_for_certain(state, *file->model);
   bool others_write = false;
   for (const Description* other : state.open)
     for (const auto& [number, version] : other->changes)
       others_write |= version > state.committed && !(other == file.get() && number == process.number);
   // A child that has changed nothing is nobody's saver.
-  const bool may_be_saver = file->changes.contains(process.number) || (file->may_map() && state.mapped.has_value());
+  const bool may_be_saver = own != file->changes.end() || (file->may_map() && state.mapped.has_value());
   if (may_be_saver) {
     if (!is_certain) file->model->may_show();
     commit_begins(state, *file->model);
@@ -223,7 +229,13 @@ Task<bool> Machine::flush_killed(Process& process, const OpenFile& file) {
   call.request.killed = session_.planted != PlantedCall::kKilledSaverCommits;
   call.start();
   const Status status = co_await call;
-  if (call.request.was_given_up && !status.is_ok() && others_write) failed_.insert(file->inode);
+  if (call.request.was_given_up && !status.is_ok() && others_write) {
+    failed_.insert(file->inode);
+    if (!session_.commits_at_close()) {
+      has_lost_ = true;
+      lost_.insert(file->inode);
+    }
+  }
   if (!good(status, *file, "close of a saver that was killed") || has_failed(file->inode))
     co_return has_failed(file->inode);
   if (!may_be_saver && call.request.was_given_up) session_.fail("a replacement was given up with the death of a child");
@@ -288,15 +300,7 @@ void Machine::commit_now(const std::shared_ptr<File>& file) {
   file->control(job->request);
 }
 
-// The file may be gone by then, and must not be kept: the end of the mount waits for it.
-void Machine::commit_after(std::chrono::milliseconds time, const std::shared_ptr<File>& file) {
-  session_.world.executor().post_after(time, [this, closed = std::weak_ptr(file)] {
-    if (const std::shared_ptr<File> still_open = closed.lock()) commit_now(still_open);
-  });
-}
-
-// --- writing
-// --------------------------------------------------------------------------------------------------------
+// --- writing --------------------------------------------------------------------------------------------------------
 
 bool Machine::good(const Status& status, const Description& file, const std::string& what) {
   if (has_failed(file.inode)) return status.is_ok();
@@ -364,8 +368,9 @@ Task<bool> Machine::close_beside_write(Process& process, const OpenFile& file, u
 Task<bool> Machine::truncate(Process& process, const OpenFile& file, uint64_t size) {
   if (!session_.goes_on() || !co_await write_back(file->inode)) co_return false;
   State& state = state_of(file->inode);
+  if (file->model->content().size() == size) co_return true;  // changes nothing, and is nobody's change
   Content after = file->model->content();
-  const bool cuts_all = size == 0 && !after.empty();
+  const bool cuts_all = size == 0;
   after.resize(size);
   const bool may_be_trickle = file->has_written && (file->appends() || !file->is_stream);
   const size_t version = coming(*file, std::move(after), may_be_trickle);
@@ -423,8 +428,7 @@ Task<bool> Machine::read_all(const OpenFile& file, Content* content) {
   }
 }
 
-// --- fsync
-// ----------------------------------------------------------------------------------------------------------
+// --- fsync ----------------------------------------------------------------------------------------------------------
 
 Task<bool> Machine::fsync(const OpenFile& file) {
   if (!session_.goes_on() || !co_await write_back(file->inode)) co_return false;
@@ -440,6 +444,8 @@ Task<bool> Machine::fsync(const OpenFile& file) {
     call.start();
     status = co_await call;
   }
+  const bool may_tell_loss = lost_.erase(file->inode) > 0;
+  if (!status.is_ok() && may_tell_loss) co_return true;
   if (!good(status, *file, "fsync")) co_return has_failed(file->inode);
   // For a file without a name that promises nothing: should its last name come back with a power cut, so does what was
   // committed under it.
@@ -464,8 +470,7 @@ void Machine::reopened(uint64_t inode) {
   may_be_committed(inode);
 }
 
-// --- mappings
-// -------------------------------------------------------------------------------------------------------
+// --- mappings -------------------------------------------------------------------------------------------------------
 
 void Machine::map(Process& process, const OpenFile& file) {
   ++file->mappings;
@@ -519,8 +524,7 @@ Task<bool> Machine::write_back(uint64_t inode) {
   co_return true;
 }
 
-// --- time
-// -----------------------------------------------------------------------------------------------------------
+// --- time -----------------------------------------------------------------------------------------------------------
 
 uint64_t Machine::now_ns() {
   const struct timespec now = session_.world.now();
@@ -541,7 +545,10 @@ Task<bool> Machine::wait_for_trickle(const OpenFile& file) {
   const size_t version = file->model->settled();
   if (!co_await sleep(std::chrono::milliseconds(2 * soonest))) co_return false;
   for (unsigned looks = 0; file->file->is_dirty(); ++looks) {
-    if (looks == kLooksMax) session_.fail(fmt::format("the log of inode {} is not committed by itself", file->inode));
+    if (looks == kLooksMax) {
+      session_.fail(fmt::format("the log of inode {} is not committed by itself", file->inode));
+      co_return false;
+    }
     // A look at the clock now and then: the engine's own come a fifth of the time apart.
     if (!co_await sleep(std::chrono::milliseconds(looks % 100 == 99 ? soonest : 0))) co_return false;
   }
@@ -549,8 +556,7 @@ Task<bool> Machine::wait_for_trickle(const OpenFile& file) {
   co_return true;
 }
 
-// --- what the model is told
-// -----------------------------------------------------------------------------------------
+// --- what the model is told -----------------------------------------------------------------------------------------
 
 bool Machine::is_unfinished(const State& state, const Description& file) const {
   return std::any_of(file.changes.begin(), file.changes.end(),
@@ -627,8 +633,7 @@ void Machine::committed(Description& file, size_t version) {
   for (Description* other : state.open) other->window_is_certain = true;
 }
 
-// --- the end of the mount
-// -------------------------------------------------------------------------------------------
+// --- the end of the mount -------------------------------------------------------------------------------------------
 
 void Machine::cut_off() {
   for (const auto& [inode, state] : states_) {

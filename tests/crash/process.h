@@ -117,7 +117,8 @@ class Machine {
   // Some of its writers was killed, and the others got an error: it shows its last committed content when all are gone.
   bool has_failed(uint64_t inode) const { return failed_.contains(inode); }
   void reopened(uint64_t inode);
-  bool has_failures() const { return !failed_.empty(); }
+  // The end of the mount may say so: with durable=fsync, of closes that were told nothing.
+  bool has_failures() const { return !failed_.empty() || has_lost_; }
   Task<bool> sleep(std::chrono::milliseconds time);
   // A log that stays open is committed without anybody's doing.
   Task<bool> wait_for_trickle(const OpenFile& file);
@@ -162,11 +163,12 @@ class Machine {
   Task<bool> release(const OpenFile& file);
   Task<bool> close_at(Process& process, size_t index, bool dies);
   Task<bool> look_after_death(const OpenFile& file, bool is_certain);
-  void commit_now(const std::shared_ptr<File>& file);
-  void commit_after(std::chrono::milliseconds time, const std::shared_ptr<File>& file);
+  static void commit_now(const std::shared_ptr<File>& file);
   bool good(const Status& status, const Description& file, const std::string& what);
 
   Session& session_;
+  bool has_lost_ = false;
+  std::set<uint64_t> lost_;  // a loss of these is told to the next fsync
   std::map<uint64_t, std::unique_ptr<State>> states_;
   std::set<OpenFile> open_;
   std::set<uint64_t> failed_;

@@ -2,11 +2,14 @@
 acknowledged is lost, nothing is acknowledged in a state that nobody knows, and the end of a mount says what was lost."""
 import errno
 import os
+import time
 
 import pytest
 
 from lab import LONG, mount_table
+from lab.array import MountFailed
 from lab.data import is_pattern, pattern, write_pattern
+from lab.programs import run
 from lab.system import attempt, within
 
 MIB = 1 << 20
@@ -174,3 +177,45 @@ def test_a_thin_drive_runs_out(faulty, drives, make_array, make_mount, way, dura
     mount.start()
     saver.check()
     mount.unmount()
+
+
+def test_a_quota(make_drive, make_array, make_mount, drives):
+    """The drive has room and says so; what a quota refuses (EDQUOT) is refused to whoever writes, and nothing else is
+    lost. A btrfs subvolume's counts for everybody, root included."""
+    if drives.kind == "directories":
+        pytest.skip("no loop devices here: no drive with quotas")
+    quota = 48 * MIB
+    drive = make_drive(600 * MIB, "btrfs")
+    run("btrfs", "quota", "enable", drive.path)
+    run("btrfs", "subvolume", "create", drive.path / "limited")
+    run("btrfs", "qgroup", "limit", str(quota), drive.path / "limited")
+    mount = make_mount(make_array(paths=[drive.path / "limited"]))
+    write_pattern(mount.path / "kept", 1, 5 * MIB)
+    for _ in range(3):
+        assert within(BOUNDED, attempt, write_pattern, mount.path / "kept", 2, quota + 8 * MIB) == "EDQUOT"
+        assert is_pattern(mount.path / "kept", 1, 5 * MIB)
+    # Also by names and indexes alone.
+    write_pattern(mount.path / "filler", 3, 30 * MIB)
+    saved = 0
+    while (said := within(BOUNDED, attempt, write_pattern, mount.path / f"small{saved}", saved, 20000)) is None:
+        saved += 1
+        assert saved * 4096 < quota
+    assert said == "EDQUOT" and saved > 40
+    # Nor can it be mounted for writing without a block to write to, and says so.
+    mount.unmount()
+    with pytest.raises(MountFailed, match="no room to mount for writing; make some .* quota.*, or mount with ro"):
+        mount.start()
+    run("btrfs", "qgroup", "limit", str(quota + 2 * MIB), drive.path / "limited")
+    mount.start()
+    assert is_pattern(mount.path / "kept", 1, 5 * MIB) and is_pattern(mount.path / "filler", 3, 30 * MIB)
+    assert all(is_pattern(mount.path / f"small{number}", number, 20000) for number in range(saved))
+    os.unlink(mount.path / "filler")
+    # btrfs counts what was freed with its next transaction.
+    for _ in range(20):
+        run("btrfs", "filesystem", "sync", drive.path)
+        if attempt(write_pattern, mount.path / "kept", 4, 12 * MIB) is None:
+            break
+        time.sleep(0.5)
+    assert is_pattern(mount.path / "kept", 4, 12 * MIB)
+    mount.remount()
+    assert is_pattern(mount.path / "kept", 4, 12 * MIB)

@@ -267,11 +267,11 @@ def test_what_statfs_offers_can_be_allocated(make_drive, make_array, make_mount,
     """Right then: whatever was written, removed or set aside just before."""
     if drives.kind == "directories":
         pytest.skip("no loop devices here: no small drives")
-    size = (320 if kind == "xfs" else 48) * MIB  # the smallest XFS has 300 MiB
+    # The smallest XFS has 300 MiB; few large chunks may lie on few members.
+    size = (320 if kind == "xfs" else 48 if chunk_size is None else 96) * MIB
     array = make_array(chunk_size, paths=[make_drive(size, kind).path for _ in range(members)])
     mount = make_mount(array)
     rolls = random.Random(members)
-    tried = 0
     for number in range(12 if LONG else 5):
         path = mount.path / f"file{number}"
         kept = mount.path / f"kept{number}"
@@ -280,10 +280,6 @@ def test_what_statfs_offers_can_be_allocated(make_drive, make_array, make_mount,
         if number % 2:
             os.unlink(path)
         offered = free(mount.path)
-        if offered == 0:  # one member has no room for one more chunk
-            path.unlink(missing_ok=True)
-            continue
-        tried += 1
         with open(mount.path / "all", "wb", buffering=0) as file:
             assert attempt(fallocate, file.fileno(), 0, 0, offered) is None, f"{offered} in round {number}"
             # And one round writes all of it.
@@ -292,4 +288,3 @@ def test_what_statfs_offers_can_be_allocated(make_drive, make_array, make_mount,
                 assert os.pwrite(file.fileno(), bytes(length), offset) == length
         os.unlink(mount.path / "all")
         path.unlink(missing_ok=True)
-    assert tried >= 4

@@ -69,8 +69,8 @@ enum class SimPlantedBug : uint8_t {
   kFreedTooMuch,      // punching a replaced chunk takes a block of the next
   kTrimmedTooMuch,    // giving back preallocated space takes a block of the content
   kCompactedTooMuch,  // compaction of an index punches into its snapshot
-  kTornTailKept,      // a torn record is not cut before the next is appended
   kUnsyncedKept,      // an unsynced record is not synced before the next is appended
+  kTornTailKept,      // a torn record is not cut before the next is appended
   // Names and the mark that says that an array is in use.
   kRenameNotAtomic,     // a replaced name is removed before the new one is made
   kDirtyMarkNotSynced,  // the array is used before its mark is on the drive

@@ -161,9 +161,9 @@ void SimWorld::sync_names(uint64_t number) {
   std::vector<SimNameOperation> rest, done;
   for (size_t i = 0; i < journal.size(); ++i) (needed[i] ? done : rest).push_back(std::move(journal[i]));
   journal = std::move(rest);
-  inode(number).durable_attributes = inode(number).attributes;
   for (const SimNameOperation& operation : done) make_durable(operation);
-  for (const SimNameOperation& operation : done) forget(operation);  // and with the last one an inode without a name
+  for (const SimNameOperation& operation : done) forget(operation);
+  if (has(number)) inode(number).durable_attributes = inode(number).attributes;  // it may have lost its last name
 }
 
 void SimWorld::sync_filesystem(unsigned index) {

@@ -1,5 +1,6 @@
 // More objects in use than handles are kept of: nothing shows, and nothing that a drive has to report gets lost with a
 // handle that is closed to make room (promise P4).
+#include <fcntl.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -76,6 +77,25 @@ TEST_P(ObjectHandlesTest, AFailedSyncOfAHandleThatMadeRoomFailsTheCommit) {
   EXPECT_FALSE(array_.commit(*first).is_ok());
   EXPECT_FALSE(array_.commit(*first).is_ok()) << "not the second time either";
   for (const auto& file : others) EXPECT_TRUE(array_.commit(*file).is_ok());
+}
+
+// Content is cut off, or its saver killed, while its first writes are on their way to the drives: what they would have
+// made would stay for ever.
+TEST_P(ObjectHandlesTest, WhatIsGivenUpMakesNoObjects) {
+  constexpr FileId kFile = 77;
+  auto& array = const_cast<Array&>(array_.store().array());
+  ObjectSet objects(array_.sim(), array, nullptr, kFile, 1, false);
+  ASSERT_TRUE(objects.open_for_transfer(0, ObjectSet::Use::kWrite).is_ok());
+  objects.give_up();
+  EXPECT_TRUE(objects.open_for_transfer(0, ObjectSet::Use::kWrite).is_ok()) << "what there is can be written and freed";
+  ObjectSet given_up(array_.sim(), array, nullptr, kFile, 2, false);
+  given_up.give_up();
+  for (const ObjectSet::Use use : {ObjectSet::Use::kWrite, ObjectSet::Use::kStream, ObjectSet::Use::kRead})
+    EXPECT_EQ(given_up.open_for_transfer(0, use).status().code(), StatusCode::kNotFound);
+  const Result<HandleCache::Pin> directory = array.object_directory(0, kFile);
+  ASSERT_TRUE(directory.is_ok());
+  EXPECT_EQ(array_.sim().open_at(directory->get(), Array::object_name(kFile, 2), O_RDONLY).status().code(),
+            StatusCode::kNotFound);
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, ObjectHandlesTest, ::testing::Range(uint64_t{0}, uint64_t{8}));

@@ -164,51 +164,22 @@ TEST(SimStorageCrash, SyncCoversFinishedTransfersOnly) {
   EXPECT_TRUE(kept);
 }
 
-TEST(SimStorageCrash, NamesNeedTheirDirectorySynced) {
-  bool lost = false, kept = false;
-  for (uint64_t seed = 0; seed < 100; ++seed) {
-    SimStorage storage(seed, {"/m0"});
-    const Handle root = storage.open_directory("/m0").value();
-    ASSERT_TRUE(storage.open_at(root, "a", O_RDWR | O_CREAT, 0600).is_ok());
-    if (seed % 2 == 0) {
-      ASSERT_TRUE(storage.fsync(root).is_ok());
+TEST(SimStorageCrash, NamesNeedTheirFileOrDirectorySynced) {
+  enum Sync { kData, kFile, kDirectory };
+  for (const Sync sync : {kData, kFile, kDirectory}) {
+    bool lost = false, kept = false;
+    for (uint64_t seed = 0; seed < 100; ++seed) {
+      SimStorage storage(seed, {"/m0"});
+      const Handle root = storage.open_directory("/m0").value();
+      const Handle file = storage.open_at(root, "a", O_RDWR | O_CREAT, 0600).value();
+      const Status synced = sync == kData ? storage.fdatasync(file) : storage.fsync(sync == kFile ? file : root);
+      ASSERT_TRUE(synced.is_ok());
+      storage.crash();
+      (storage.files_below("/m0").empty() ? lost : kept) = true;
     }
-    storage.crash();
-    const bool is_there = !storage.files_below("/m0").empty();
-    if (seed % 2 == 0) {
-      EXPECT_TRUE(is_there);
-    } else {
-      (is_there ? kept : lost) = true;
-    }
+    EXPECT_EQ(lost, sync == kData) << sync;
+    EXPECT_TRUE(kept) << sync;
   }
-  EXPECT_TRUE(lost);
-  EXPECT_TRUE(kept);
-}
-
-// As on ext4 and XFS: the name that a file was made or renamed under is durable with it, and others are not; what comes
-// before it in the same directory is.
-TEST(SimStorageCrash, SyncOfAFileKeepsItsOwnNames) {
-  bool lost = false, kept = false;
-  for (uint64_t seed = 0; seed < 100; ++seed) {
-    SimStorage storage(seed, {"/m0"});
-    storage.set_journal_order(SimFilesystem::JournalOrder::kPerDirectory);
-    const Handle root = storage.open_directory("/m0").value();
-    for (const char* name : {"x", "y"}) ASSERT_TRUE(storage.make_directory(root, name, 0700).is_ok());
-    ASSERT_TRUE(storage.fsync(root).is_ok());
-    const Handle x = storage.open_at(root, "x", O_RDONLY | O_DIRECTORY).value();
-    const Handle y = storage.open_at(root, "y", O_RDONLY | O_DIRECTORY).value();
-    const Handle file = storage.open_at(x, "temporary", O_RDWR | O_CREAT, 0600).value();
-    ASSERT_TRUE(storage.open_at(y, "other", O_RDWR | O_CREAT, 0600).is_ok());
-    ASSERT_TRUE(storage.rename(x, "temporary", x, "final", 0).is_ok());
-    ASSERT_TRUE(storage.fsync(file).is_ok());
-    storage.crash();
-    const auto names = storage.files_below("/m0");
-    ASSERT_FALSE(names.empty());
-    EXPECT_EQ(names[0], "/m0/x/final");
-    (names.size() == 1 ? lost : kept) = true;
-  }
-  EXPECT_TRUE(lost);
-  EXPECT_TRUE(kept);
 }
 
 TEST(SimStorageCrash, RenameOverIsOldOrNewInBothNames) {
