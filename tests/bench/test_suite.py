@@ -13,7 +13,7 @@ from lab import mount_table
 from lab.programs import REPOSITORY
 
 RUN = REPOSITORY / "tools" / "bench" / "run"
-ROWS = range(1, 15)
+ROWS = range(1, 16)
 
 
 def start(scratch, *arguments):

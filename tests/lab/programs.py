@@ -7,8 +7,8 @@ REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 
 
 class Programs:
-    def __init__(self):
-        self.build = pathlib.Path(os.environ.get("FPFS_BUILD", REPOSITORY / "build")).resolve()
+    def __init__(self, build=None):
+        self.build = pathlib.Path(build or os.environ.get("FPFS_BUILD", REPOSITORY / "build")).resolve()
         self.mount = self._find("fs/fastpersistfs")
         self.mkfs = self._find("tools/mkfs.fastpersistfs")
         self.fsck = self._find("tools/fsck.fastpersistfs")

@@ -60,6 +60,7 @@ def parse_options(arguments):
     parser.add_argument("--read-limit", type=int, default=600, help="of each drive of the lab, MB/s (default 600)")
     parser.add_argument("--files", type=int, default=20000, help="row 9: small files (default 20000)")
     parser.add_argument("--disk", default="/var/tmp", metavar="DIR", help="row 5: a directory on the machine's own drive")
+    parser.add_argument("--against", metavar="BUILD", help="row 15: the build directory of another commit")
     parser.add_argument("--output", default="bench-results", metavar="DIR",
                         help="where the results go; rows that are there and not taken again stay (default bench-results)")
     parser.add_argument("--no-deepspeed", action="store_true", help="without DeepSpeed's writers, also when it is installed")

@@ -14,8 +14,6 @@ from .drives import LoopLab, bytes_moved
 from .fio import Raw
 from .measure import rotate
 
-TICKS = os.sysconf("SC_CLK_TCK")
-
 
 class Skipped(Exception):
     """A row, or a part of it, that this machine cannot run; the text says why."""
@@ -91,11 +89,12 @@ class Bench:
     # --- arrays and mounts -----------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def array(self, paths=None):
-        """A fresh array over the lab's drives (or over the given directories), removed afterwards."""
+    def array(self, paths=None, programs=None):
+        """A fresh array over the lab's drives (or over the given directories), removed afterwards. `programs`: of another
+        build."""
         number = next(self._numbers)
         members = [pathlib.Path(path) / f"array{number}" for path in paths or self.lab.paths]
-        array = Array(self.programs, members)
+        array = Array(programs or self.programs, members)
         try:
             yield array
         finally:
@@ -112,9 +111,9 @@ class Bench:
             mounted.destroy()
 
     @contextlib.contextmanager
-    def mounted(self, *options, paths=None):
+    def mounted(self, *options, paths=None, programs=None):
         """A mount of a fresh array."""
-        with self.array(paths) as array, self.mount(array, *options) as mount:
+        with self.array(paths, programs) as array, self.mount(array, *options) as mount:
             yield mount
 
     @contextlib.contextmanager
@@ -207,9 +206,10 @@ class Mounted(Mount):
         return self.start()
 
     def cpu_seconds(self):
-        """User and system time of the daemon so far."""
-        fields = pathlib.Path(f"/proc/{self.pid}/stat").read_text().rsplit(")", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) / TICKS
+        """User and system time of the daemon so far: of its threads, by the scheduler, as ticks are too long for small work.
+        Threads that have ended are not counted; the daemon's stay."""
+        tasks = pathlib.Path(f"/proc/{self.pid}/task").iterdir()
+        return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
 
     def destroy(self):
         super().destroy()

@@ -11,7 +11,7 @@ class Row:
 
 
 def all_rows():
-    from . import check, crowd, disk, load, save, sink, small
+    from . import against, check, crowd, disk, load, save, sink, small
     rows = [
         Row(1, "durable torch.save, four drives", "≥ 0.97 of min(raw, sink)", save.four_drives),
         Row(2, "the same against XFS on one drive and btrfs raid0 with xxhash", "≥ 4 times; ≥ 2 times", save.others),
@@ -28,5 +28,6 @@ def all_rows():
         Row(12, "overlap with training, durable=fsync", "returns ≥ 0.95 of sink; committed ≥ 0.95 of raw", save.overlap),
         Row(13, "null_write mount against a minimal discarding FUSE filesystem", "≥ 1.0", sink.against_discarding),
         Row(14, "fsck --verify-data, cold", "≥ 0.95 of raw", check.verification),
+        Row(15, "this build against another (--against)", "rates ≥ 0.97; costs ≤ 1.03", against.another_build),
     ]
     return {row.number: row for row in rows}

@@ -135,20 +135,26 @@ def _percentile_99(values):
 
 # --- row 11 --------------------------------------------------------------------------------------------------------------
 
+def memory_peaks(bench, mount):
+    """Of its daemon: after eight saves at once, and after eight loads behind them, by a daemon that is new."""
+    save_together(bench, mount)
+    saved = mount.memory("VmHWM")
+    for rank in range(PROCESSES):
+        os.unlink(mount.path / f"rank{rank}")
+    size = bench.size // 2
+    bench.save_rate(mount.path / "shared", "zip", size)
+    load_together(bench, mount, size)
+    loaded = mount.memory("VmHWM")
+    bench.say(f"{saved / 2**20:.0f} MiB after saves, {loaded / 2**20:.0f} MiB after loads")
+    return saved, loaded
+
+
 def memory(bench):
     """Largest resident memory of the daemon (VmHWM) after eight saves and eight loads at once."""
     peaks = []
     for _ in range(bench.options.runs):
         with bench.mounted() as mount:
-            save_together(bench, mount)
-            saved = mount.memory("VmHWM")
-            for rank in range(PROCESSES):
-                os.unlink(mount.path / f"rank{rank}")
-            size = bench.size // 2
-            bench.save_rate(mount.path / "shared", "zip", size)
-            load_together(bench, mount, size)
-            peaks.append((saved, mount.memory("VmHWM")))
-            bench.say(f"{saved / 2**20:.0f} MiB after saves, {peaks[-1][1] / 2**20:.0f} MiB after loads")
+            peaks.append(memory_peaks(bench, mount))
     figures = {"after saves": Samples("B", [saved for saved, _ in peaks]),
                "after loads": Samples("B", [loaded for _, loaded in peaks])}
     return [Measure("daemon", figures, [limit(figures, name, POOL + (100 << 20)) for name in figures])]

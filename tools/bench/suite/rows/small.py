@@ -64,12 +64,21 @@ def _timed(bench, count, *words):
     return count / (time.monotonic() - started)
 
 
+@contextlib.contextmanager
+def archive(bench):
+    """Of --files small files."""
+    path = bench.scratch / "small.tar"
+    _tar_of_small_files(path, bench.options.files)
+    try:
+        yield path
+    finally:
+        path.unlink()
+        bench.lab.trim()
+
+
 def small_files(bench):
     measures = []
-    files = bench.options.files
-    archive = bench.scratch / "small.tar"
-    _tar_of_small_files(archive, files)
-    try:
+    with archive(bench) as files:
         for mode, flag in MODES.items():
             if not any(bench.wants(f"{work}, {mode}") for work in ("create", "tar x", "ls -lR", "rm -r")):
                 continue
@@ -85,14 +94,14 @@ def small_files(bench):
                         by_rings = stack.enter_context(bench.mounted(mode, "io_uring"))
                     if by_rings.status()["options"]["io_uring"]:
                         places["with io_uring"] = by_rings.path
-                measures += _compare(bench, mode, archive, places)
-    finally:
-        archive.unlink()
-        bench.lab.trim()
+                mine = [who for who in places if who != "passthrough"]
+                measures += [Measure(f"{work}, {mode}", found, [ratio(found, who, ["passthrough"], 1.0) for who in mine])
+                             for work, found in rates(bench, files, places, bench.options.runs).items()]
     return measures
 
 
-def _compare(bench, mode, archive, places):
+def rates(bench, archive, places, runs):
+    """{work: {who: Samples}} of `runs` rounds in the directories of `places`."""
     files = bench.options.files
     each = {work: {} for work in ("create", "tar x", "ls -lR", "rm -r")}
     for who, place in places.items():
@@ -106,12 +115,10 @@ def _compare(bench, mode, archive, places):
         each["rm -r"][who] = lambda place=place: _timed(bench, files, "rm", "-r", place / "tree")
     # Each work needs what the one before left, so a round is all of them.
     figures = {work: {who: Samples("files/s", []) for who in places} for work in each}
-    for run in range(bench.options.runs):
+    for run in range(runs):
         for work, contestants in each.items():
             for who in contestants if run % 2 == 0 else reversed(contestants):
                 rate = contestants[who]()
                 figures[work][who].values.append(rate)
                 bench.say(f"{work}, {who}: {rate:.0f} files/s")
-    mine = [who for who in places if who != "passthrough"]
-    return [Measure(f"{work}, {mode}", found, [ratio(found, who, ["passthrough"], 1.0) for who in mine])
-            for work, found in figures.items()]
+    return figures
