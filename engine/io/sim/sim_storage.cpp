@@ -300,7 +300,7 @@ SimStorage::Transfer SimStorage::start_write(const IoRequest& request) {
 
 Status SimStorage::finish_write(const IoRequest& request, const Transfer& transfer) {
   MutexLock lock(mutex_);
-  if (trace_ && !off_)
+  if (trace_ && !off_ && transfer.number != 0)  // else it never began, and its handle may be none
     trace_(fmt::format("completed {} {}", kernel_.describe(request.handle), range(request.offset, request.length)));
   if (transfer.number != 0 && off_)
     kernel_.drop_write(transfer.number);
