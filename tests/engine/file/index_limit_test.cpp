@@ -60,5 +60,40 @@ TEST_F(IndexLimitTest, AFileThatWouldExceedItIsNotOpened) {
   EXPECT_EQ(file->size(), kLimit * kTestChunk);
 }
 
+// An index that is written whole is copied for that: who would need a second copy beyond the limit appends its changes
+// instead, and comes later.
+TEST_F(IndexLimitTest, CopiesOfIndexesWaitForEachOther) {
+  constexpr uint64_t kChunks = kLimit / 2;
+  const std::vector<std::string> names = {"a", "b"};
+  std::vector<std::shared_ptr<File>> files;
+  for (const std::string& name : names) {
+    files.push_back(array_.create(name));
+    ASSERT_TRUE(array_.write(*files.back(), 0, make_bytes(kChunks * kTestChunk, 1)).is_ok());
+    ASSERT_TRUE(array_.commit(*files.back()).is_ok());
+  }
+  // A log that is written anew is freed behind it.
+  std::vector<unsigned> copies(names.size());
+  array_.sim().set_trace([&](const std::string& line) {
+    for (size_t i = 0; i < names.size(); ++i) copies[i] += line.starts_with("punch /m0/tree/" + names[i] + " ");
+  });
+  std::vector<unsigned> rounds_with(names.size() + 1);
+  for (uint64_t round = 0; round < 1500; ++round) {
+    for (const auto& file : files)
+      ASSERT_TRUE(array_.write(*file, round % kChunks * kTestChunk, make_bytes(100, round)).is_ok());
+    const std::vector<unsigned> before = copies;
+    std::vector<SimArray::Answer<ControlRequest>> commits(files.size());
+    for (size_t i = 0; i < files.size(); ++i) {
+      commits[i].request.kind = ControlRequest::Kind::kCommit;
+      files[i]->control(commits[i].request);
+    }
+    for (auto& commit : commits) ASSERT_TRUE(array_.wait(commit).is_ok());
+    array_.world().drain();
+    ++rounds_with[(copies[0] > before[0]) + (copies[1] > before[1])];
+  }
+  EXPECT_GT(copies[0], 2u);
+  EXPECT_GT(copies[1], 2u);
+  EXPECT_EQ(rounds_with[2], 0u);
+}
+
 }  // namespace
 }  // namespace fpfs::test
