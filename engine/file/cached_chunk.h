@@ -49,14 +49,16 @@ struct CachedChunk {
   std::shared_ptr<File> keep;          // while a transfer is under way
   std::shared_ptr<ObjectSet> objects;  // likewise
   HandleCache::Pin object;             // likewise: what is read or written
-  ReadRequest* waiting_reads = nullptr;
-  WriteRequest* waiting_writes = nullptr;
+  ReadList waiting_reads;
+  WriteList waiting_writes;
 
   CachedChunk* next_in_bucket = nullptr;
-  CachedChunk* next_dirty = nullptr;  // the file's dirty list, oldest first
-  CachedChunk* previous_dirty = nullptr;
-  CachedChunk* next_submit = nullptr;  // a Deferred list
+  ListLink<CachedChunk> dirty_link;   // the file's dirty list, oldest first
+  ListLink<CachedChunk> submit_link;  // of transfers that are about to start
 };
+
+using DirtyList = IntrusiveList<CachedChunk, &CachedChunk::dirty_link>;
+using SubmitList = IntrusiveList<CachedChunk, &CachedChunk::submit_link>;
 
 // chunk number → CachedChunk of one file. Grows to at most twice the pool's buffer count.
 class ChunkTable {

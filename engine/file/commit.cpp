@@ -28,31 +28,30 @@
 namespace fpfs {
 
 namespace {
-// A sidecar is compacted when its log exceeds this many bytes plus kLogFactor times what is live.
-constexpr uint64_t kLogSlack = 64 * kKiB;
-constexpr uint64_t kLogFactor = 4;
 constexpr uint64_t kBytesPerExtent = 64;
 }  // namespace
 
 bool File::fits_sidecar() const {
-  if (objects_ != nullptr || extents_.count() > 0 || writes_in_flight_ > 0 || dirty_count_ > 1) return false;
-  if (dirty_count_ == 1) return dirty_head_->index == 0 && dirty_head_->length <= context_.options.inline_max;
+  if (objects_ != nullptr || extents_.count() > 0 || writes_in_flight_ > 0 || dirty_.count() > 1) return false;
+  if (const CachedChunk* const chunk = dirty_.front())
+    return chunk->index == 0 && chunk->length <= context_.options.inline_max;
   return true;  // empty, or there already
 }
 
-void File::start_commit(ControlRequest* requests, Deferred& deferred) {
-  commit_ = std::make_unique<Commit>();
-  commit_->requests = requests;
+void File::start_commit(ControlList requests, Deferred& deferred) {
+  commit_ = std::make_shared<CommitJob>();
   commit_->began_ns = StallWatch::monotonic_ns();
-  commit_->sync = !requests->lazy;
+  commit_->sync = !requests.front()->lazy;
   commit_->closing = background_commit_;  // a writer has closed: this may be the last commit
-  for (const ControlRequest* request = requests; request != nullptr; request = request->next)
-    commit_->closing |= request->kind == ControlRequest::Kind::kClose;
+  requests.for_each([this](const ControlRequest& request) FPFS_NO_THREAD_SAFETY_ANALYSIS {
+    commit_->closing |= request.kind == ControlRequest::Kind::kClose;
+  });
+  commit_->requests = std::move(requests);
   commit_->after_unsynced = unsynced_;
+  commit_->sidecar = sidecar_;
+  commit_->log = log_;
   if (commit_->sync) {
-    commit_->new_name_in = new_name_in_;
-    new_name_in_ = kNoHandle;
-    new_name_ = false;
+    commit_->new_name_in = names_.take_new();
     unsynced_ = false;
   } else {
     unsynced_ = true;
@@ -66,11 +65,10 @@ void File::start_commit(ControlRequest* requests, Deferred& deferred) {
       plan_trim();
       phase_ = Phase::kTrimming;
     }
-    deferred.start_sync = true;
+    deferred.commit = commit_;
     return;
   }
-  if (file_id_ == 0)
-    while (file_id_ == 0) file_id_ = context_.environment->random_u64();
+  commit_->header = {context_.array->id(), file_id(), context_.stripes.chunk_size};
   const bool in_sidecar = fits_sidecar();
   if (!in_sidecar) flush_dirty(false, deferred);
   SidecarRecord& record = commit_->record;
@@ -89,16 +87,12 @@ void File::start_commit(ControlRequest* requests, Deferred& deferred) {
     build_inline_record();
     ++epoch_;
     phase_ = Phase::kSyncing;
-    deferred.start_sync = true;
+    deferred.commit = commit_;
     return;
   }
   ++epoch_;
   phase_ = Phase::kDraining;
   advance_commit(deferred);
-}
-
-bool File::wants_snapshot(uint64_t live_bytes) const {
-  return sequence_ > 0 && log_end_ - snapshot_offset_ > kLogSlack + kLogFactor * live_bytes;
 }
 
 // Called after every completed flush: when the last one of a commit is done, the record is built and syncs start.
@@ -112,7 +106,7 @@ void File::advance_commit(Deferred& deferred) {
   build_record();
   if (commit_->closing && objects_ != nullptr) plan_trim();
   phase_ = commit_->trim_to.empty() ? Phase::kSyncing : Phase::kTrimming;
-  deferred.start_sync = true;
+  deferred.commit = commit_;
   if (may_flush()) flush_dirty(true, deferred);
 }
 
@@ -120,7 +114,7 @@ void File::build_record() {
   SidecarRecord& record = commit_->record;
   record.allocated = extents_.allocated_bytes();
   const uint64_t count = extents_.count();
-  record.snapshot = wants_snapshot(count * kBytesPerExtent) && commit_->copies.take(context_, count);
+  record.snapshot = log_.is_long(count * kBytesPerExtent) && commit_->copies.take(context_, count);
   if (record.snapshot) {
     record.truncate_from.reset();
     record.extents.reserve(count);
@@ -186,71 +180,36 @@ bool File::has_slack() const {
 // --- on executor threads
 // ----------------------------------------------------------------------------------------------
 
-// Without the lock: the commit belongs to this phase alone until finish_commit().
-void File::post_object_syncs() FPFS_NO_THREAD_SAFETY_ANALYSIS {
-  Commit& commit = *commit_;
+void File::post_object_syncs(const std::shared_ptr<CommitJob>& job) {
   const std::shared_ptr<File> self = shared_from_this();
-  std::vector<MemberIndex> members;
-  if (commit.objects != nullptr)
-    for (MemberIndex m = 0; m < context_.stripes.member_count; ++m)
-      if (commit.objects->is_touched(m) ||
-          (!commit.trim_to.empty() && (commit.objects->allocated_end(m) > commit.trim_to[m] || !commit.gaps.empty())))
-        members.push_back(m);
-  commit.pending.store(static_cast<unsigned>(members.size()) + 1);
+  const std::vector<MemberIndex> members = job->members_to_sync();
+  job->pending.store(static_cast<unsigned>(members.size()) + 1);
   for (MemberIndex m : members) {
-    context_.post([self, m, &commit] {
-      ObjectSet& objects = *commit.objects;
-      Status status;
-      if (!commit.trim_to.empty()) status = objects.trim(m, commit.trim_to[m]);
-      for (const Gap& gap : commit.gaps)
-        if (gap.member == m && status.is_ok()) status = objects.punch(m, gap.offset, gap.length);
-      if (status.is_ok() && objects.is_touched(m)) {
-        objects.clear_touched(m);
-        status = objects.sync(m);
-      }
+    context_.post([self, m, job] {
+      Status status = job->sync_objects(m);
       if (!status.is_ok()) {
         self->context_.counters[m].sync_errors.fetch_add(1, std::memory_order_relaxed);
         status =
             status.at(m, 0, 0).with_context(fmt::format("member {} ({})", m, self->context_.array->member(m).path));
       }
-      self->object_sync_done(status);
+      self->object_sync_done(*job, status);
     });
   }
-  context_.post([self] { self->object_sync_done(Status::ok()); });
+  context_.post([self, job] { self->object_sync_done(*job, Status::ok()); });
 }
 
-void File::object_sync_done(const Status& status) FPFS_NO_THREAD_SAFETY_ANALYSIS {
-  Commit& commit = *commit_;
-  if (!status.is_ok()) {
-    MutexLock lock(commit.mutex);
-    commit.failure = status;
-  }
-  if (commit.pending.fetch_sub(1) > 1) return;
-  Status failure;
-  {
-    MutexLock lock(commit.mutex);
-    failure = commit.failure;
-  }
+void File::object_sync_done(CommitJob& job, const Status& status) {
+  std::optional<Status> all = job.object_sync_ended(status);
+  if (!all.has_value()) return;
+  Status failure = *all;
   if (failure.is_ok()) failure = context_.array_failure();
   if (failure.is_ok()) failure = context_.check_names();
   if (failure.is_ok()) {
     MutexLock lock(mutex_);
     failure = error_;  // given up meanwhile: what was reported as failed is not made durable
-    commit.appending = failure.is_ok();
+    job.appending = failure.is_ok();
   }
-  finish_commit(failure.is_ok() ? append_record() : Appended::nothing(failure));
-}
-
-// A record is appended only behind a durable one: a reader tells a torn tail from damage by nothing valid following it.
-// So the record of a lazy commit is synced first, and a torn tail that a crash or a failed append left is cut durably.
-Status File::settle_log(Handle sidecar, uint64_t log_end, bool is_unsynced, const struct stat& attributes) {
-  if (static_cast<uint64_t>(attributes.st_size) > log_end) return cut_log(sidecar, log_end);
-  return is_unsynced && log_end > 0 ? context_.storage().fdatasync(sidecar) : Status::ok();
-}
-
-Status File::cut_log(Handle sidecar, uint64_t log_end) {
-  FPFS_RETURN_IF_ERROR(context_.storage().ftruncate(sidecar, log_end));
-  return context_.storage().fdatasync(sidecar);
+  finish_commit(job, failure.is_ok() ? append_record(job) : SidecarWriter::Outcome::unchanged(failure));
 }
 
 // Writing to the sidecar moved its times: the modification time is set to the file's (once more if it was set by a user
@@ -273,51 +232,27 @@ Status File::keep_times(Handle sidecar, const struct timespec& change_before) {
   return Status::ok();
 }
 
-File::Appended File::append_record() FPFS_NO_THREAD_SAFETY_ANALYSIS {
-  Commit& commit = *commit_;
-  Storage& storage = context_.storage();
-  Handle sidecar;
-  uint64_t log_end;
-  uint64_t snapshot_offset;
-  SidecarHeader header;
-  {
-    MutexLock lock(mutex_);
-    sidecar = sidecar_;
-    log_end = log_end_;
-    snapshot_offset = snapshot_offset_;
-    commit.record.sequence = sequence_ + 1;
-    header = {context_.array->id(), file_id_, context_.stripes.chunk_size};
+SidecarWriter::Outcome File::append_record(CommitJob& job) {
+  SidecarWriter writer(context_.storage(), job.sidecar->get(), job.header, job.log);
+  if (job.has_record) {
+    const Status fetched = fetch_inline(job);
+    if (!fetched.is_ok()) return SidecarWriter::Outcome::unchanged(fetched.with_context(path()));
+    if (job.objects != nullptr) job.objects->set_recorded();
+    SidecarWriter::Outcome appended =
+        writer.append(job.record, job.after_unsynced, [this] { return context_.finish_frees(); });
+    if (!appended.status.is_ok()) return appended;
+    job.log = writer.log();
+    if (job.record.has_inline) inline_appended(job, writer.place());
+    FPFS_RETURN_IF_ERROR(keep_times(job.sidecar->get(), writer.before().st_ctim));
   }
-  Appended appended{snapshot_offset, log_end};
-  if (commit.has_record) {
-    const Status fetched = fetch_inline(sidecar, header.file_id);
-    if (!fetched.is_ok()) return Appended::nothing(fetched.with_context(path()));
-    std::vector<std::byte> bytes;
-    if (log_end == 0) bytes = encode_sidecar_header(header);
-    const uint64_t record_offset =
-        encode_sidecar_record(header, commit.record, log_end + bytes.size(), snapshot_offset, bytes);
-    commit.record.inline_data = {};
-    commit.record.extents = {};
-    if (commit.objects != nullptr) commit.objects->set_recorded();
-    FPFS_ASSIGN_OR_RETURN(const struct stat before, storage.fstat(sidecar));
-    FPFS_RETURN_IF_ERROR(settle_log(sidecar, log_end, commit.after_unsynced, before));
-    const Status written = context_.with_space([&] { return storage.pwrite(sidecar, bytes, log_end); });
-    if (!written.is_ok()) {
-      FPFS_RETURN_IF_ERROR(cut_log(sidecar, log_end).with_context(written.message()));
-      return written.code() == StatusCode::kNoSpace ? Appended::nothing(written) : Appended(written);
-    }
-    appended = {record_offset, log_end + bytes.size()};
-    if (commit.record.has_inline) inline_appended({appended.record_offset, appended.end});
-    FPFS_RETURN_IF_ERROR(keep_times(sidecar, before.st_ctim));
-  }
-  if (!commit.sync) return appended;
-  FPFS_RETURN_IF_ERROR(storage.fsync(sidecar));
-  if (commit.new_name_in != kNoHandle) FPFS_RETURN_IF_ERROR(storage.fsync(commit.new_name_in));
+  if (!job.sync) return {};
+  FPFS_RETURN_IF_ERROR(writer.sync());
+  if (job.new_name_in.is_open()) FPFS_RETURN_IF_ERROR(context_.storage().fsync(job.new_name_in.get()));
   FPFS_RETURN_IF_ERROR(context_.array->check_tree_running());
-  return appended;
+  return {};
 }
 
-void File::finish_commit(const Appended& outcome) {
+void File::finish_commit(CommitJob& job, const SidecarWriter::Outcome& outcome) {
   const std::shared_ptr<File> self = shared_from_this();
   if (!outcome.log_is_known) {
     context_.count_tree_error();
@@ -326,31 +261,28 @@ void File::finish_commit(const Appended& outcome) {
   Deferred deferred;
   {
     MutexLock lock(mutex_);
-    end_inline_write(deferred);
+    end_inline_write(job, deferred);
     if (abandoned_) return;
     if (outcome.status.is_ok()) {
-      committed_change_ = commit_->covers;
-      if (commit_->sync)
+      committed_change_ = job.covers;
+      if (job.sync)
         context_.note_synced(*this);
       else
         context_.note_unsynced(*this);
     }
-    if (outcome.status.is_ok() && commit_->has_record) {
-      committed_size_ = commit_->record.size;
-      const bool compacted = commit_->record.snapshot;
-      if (compacted) snapshot_offset_ = outcome.record_offset;
-      log_end_ = outcome.end;
-      ++sequence_;
+    if (outcome.status.is_ok() && job.has_record) {
+      committed_size_ = job.record.size;
+      log_ = job.log;
       context_.commits.fetch_add(1, std::memory_order_relaxed);
       // The record is durable (a lazy one has nothing to free): what only the one before named can go.
-      if (!commit_->dead.empty())
-        context_.post_free([self, dead = std::move(commit_->dead)] { self->punch_dead(dead); });
+      if (!job.dead.empty()) context_.post_free([self, dead = std::move(job.dead)] { self->punch_dead(dead); });
       std::vector<DoomedObjects> doomed;
-      for (const auto& objects : commit_->doomed) doomed.push_back(DoomedObjects::of(objects, true));
-      if (commit_->objects != nullptr) context_.settle_generation(file_id_, commit_->record.generation);
-      if (!doomed.empty()) context_.reclaim(std::move(doomed), kNoHandle);
-      if (compacted && commit_->sync && snapshot_offset_ > kSnapshotAlignment)
-        context_.post_free([self, handle = sidecar_, end = snapshot_offset_] { self->punch_log(handle, end); });
+      for (const auto& objects : job.doomed) doomed.push_back(DoomedObjects::of(objects, true));
+      if (job.objects != nullptr) context_.settle_generation(file_id_, job.record.generation);
+      if (!doomed.empty()) context_.reclaim(std::move(doomed), {});
+      if (job.record.snapshot && job.sync && log_.snapshot_offset > kSnapshotAlignment)
+        context_.post_free(
+            [self, sidecar = job.sidecar, end = log_.snapshot_offset] { self->punch_log(*sidecar, end); });
     }
     end_commit(outcome.status, deferred);
   }
@@ -358,51 +290,46 @@ void File::finish_commit(const Appended& outcome) {
 }
 
 void File::end_commit(const Status& status, Deferred& deferred) {
-  const std::unique_ptr<Commit> commit = std::move(commit_);
+  const std::shared_ptr<CommitJob> commit = std::move(commit_);
   phase_ = Phase::kIdle;
   if (!status.is_ok()) {
     fail(status);
     discard_dirty(deferred);
-    if (commit->new_name_in != kNoHandle) context_.keep_new_name(key_, commit->new_name_in);
+    if (commit->new_name_in.is_open()) context_.keep_new_name(key_, std::move(commit->new_name_in));
   } else {
-    if (commit->new_name_in != kNoHandle) {
-      context_.storage().close(commit->new_name_in);
-      context_.forget_new_name(key_);
-    }
+    if (commit->new_name_in.is_open()) context_.forget_new_name(key_);
+    commit->new_name_in.reset();
     if (!modified_) promised_ = false;
   }
-  while (ControlRequest* request = commit->requests) {
-    commit->requests = request->next;
-    complete_with(deferred, *request, status);
-  }
+  while (ControlRequest* request = commit->requests.pop_front()) complete_with(deferred, *request, status);
   if (status.is_ok()) flush_dirty(true, deferred);
   run_controls(deferred);
   drop_if_clean();
 }
 
 // The log before a durable snapshot, up to the snapshot's own block.
-void File::punch_log(Handle sidecar, uint64_t end) {
-  const Result<struct stat> before = context_.storage().fstat(sidecar);
-  Status status = context_.storage().fallocate(sidecar, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, kSnapshotAlignment,
-                                               end - kSnapshotAlignment);
-  if (status.is_ok() && before.is_ok()) status = keep_times(sidecar, before->st_ctim);
+void File::punch_log(const ScopedHandle& sidecar, uint64_t end) {
+  const Result<struct stat> before = context_.storage().fstat(sidecar.get());
+  Status status = context_.storage().fallocate(sidecar.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                                               kSnapshotAlignment, end - kSnapshotAlignment);
+  if (status.is_ok() && before.is_ok()) status = keep_times(sidecar.get(), before->st_ctim);
   if (!status.is_ok()) log(LogLevel::kWarning, "{}: cannot compact the index: {}", path(), status.message());
 }
 
 // What the last record but one named and the last does not. Contiguous slots are punched together.
-void File::punch_dead(const std::vector<DeadSlot>& dead) {
+void File::punch_dead(const std::vector<CommitJob::DeadSlot>& dead) {
   const uint64_t chunk_size = context_.stripes.chunk_size;
-  std::vector<DeadSlot> sorted = dead;
-  std::sort(sorted.begin(), sorted.end(), [](const DeadSlot& a, const DeadSlot& b) {
+  std::vector<CommitJob::DeadSlot> sorted = dead;
+  std::sort(sorted.begin(), sorted.end(), [](const CommitJob::DeadSlot& a, const CommitJob::DeadSlot& b) {
     return std::tie(a.member, a.slot) < std::tie(b.member, b.slot);
   });
-  std::vector<DeadSlot> punched;
+  std::vector<CommitJob::DeadSlot> punched;
   for (size_t begin = 0; begin < sorted.size();) {
     size_t end = begin + 1;
     while (end < sorted.size() && sorted[end].member == sorted[begin].member &&
            sorted[end].slot == sorted[end - 1].slot + 1)
       ++end;
-    const DeadSlot& first = sorted[begin];
+    const CommitJob::DeadSlot& first = sorted[begin];
     const Status status = first.objects->punch(first.member, first.slot * chunk_size, (end - begin) * chunk_size);
     if (status.is_ok())
       punched.insert(punched.end(), sorted.begin() + static_cast<ptrdiff_t>(begin),
@@ -413,7 +340,7 @@ void File::punch_dead(const std::vector<DeadSlot>& dead) {
     begin = end;
   }
   MutexLock lock(mutex_);
-  for (const DeadSlot& slot : punched)
+  for (const CommitJob::DeadSlot& slot : punched)
     if (slot.objects == objects_) slots_[slot.member].release(slot.slot);
 }
 

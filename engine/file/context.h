@@ -15,6 +15,7 @@
 #include "engine/file/spare_objects.h"
 #include "engine/io/buffer_pool.h"
 #include "engine/io/environment.h"
+#include "engine/io/scoped_handle.h"
 
 namespace fpfs {
 
@@ -146,9 +147,9 @@ class FileContext {
   virtual Generation claim_generation(FileId file, Generation wanted) = 0;
   // The claims up to `generation` are settled: a commit recorded the last of them, or the file is gone.
   virtual void settle_generation(FileId file, Generation generation) = 0;
-  // Frees objects in the background, or keeps them as spares. `directory` (owned by the callee from here on, may be
-  // kNoHandle) is synced first: the name that led to them was removed from it.
-  virtual void reclaim(std::vector<DoomedObjects> objects, Handle directory) = 0;
+  // Frees objects in the background, or keeps them as spares. `directory` (or none) is synced first: the name that led
+  // to them was removed from it.
+  virtual void reclaim(std::vector<DoomedObjects> objects, ScopedHandle directory) = 0;
   // Runs a task that frees space: in the background, or by whoever needs the space first.
   virtual void post_free(Executor::Task task) = 0;
   // Before a full drive is reported: frees everything that waits for it now, and waits for what others are freeing;
@@ -176,9 +177,9 @@ class FileContext {
   // What of a file was lost and nobody was told yet: the caller tells it, or it no longer matters. Ok: nothing.
   virtual Status take_loss(uint64_t key) = 0;
   // The name of a file whose commit failed may not be durable, and whoever saves to it again finds it there: the next
-  // commit syncs `directory` (owned by the callee from here on) as the failed one would have. Until then, or until the
+  // commit syncs `directory` as the failed one would have. Until then, or until the
   // name is removed.
-  virtual void keep_new_name(uint64_t key, Handle directory) = 0;
+  virtual void keep_new_name(uint64_t key, ScopedHandle directory) = 0;
   virtual void forget_new_name(uint64_t key) = 0;
   // A record was appended and not synced: the next sync of everything covers it. For what is said when that fails.
   virtual void note_unsynced(const File& file) = 0;

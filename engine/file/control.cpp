@@ -22,35 +22,24 @@ void File::enqueue_control(ControlRequest& request) {
   Deferred deferred;
   {
     MutexLock lock(mutex_);
-    request.next = nullptr;
-    (controls_tail_ != nullptr ? controls_tail_->next : controls_head_) = &request;
-    controls_tail_ = &request;
+    gate_.add(request);
     run_controls(deferred);
   }
   run(deferred);
 }
 
-ControlRequest* File::pop_control() {
-  ControlRequest* request = controls_head_;
-  controls_head_ = request->next;
-  if (controls_head_ == nullptr) controls_tail_ = nullptr;
-  request->next = nullptr;
-  return request;
-}
-
 void File::complete_with(Deferred& deferred, ControlRequest& request, const Status& status) {
   request.result = status;
-  request.next = deferred.controls;
-  deferred.controls = &request;
+  deferred.controls.push_front(request);
 }
 
 void File::run_controls(Deferred& deferred) {
-  while (controls_head_ != nullptr && active_writes_ == 0 && may_flush()) {
-    if (controls_head_->is_commit()) {
+  while (const ControlRequest* const next = may_flush() ? gate_.next_control() : nullptr) {
+    if (next->is_commit()) {
       if (!run_commit_request(deferred)) return;
       continue;
     }
-    ControlRequest& request = *pop_control();
+    ControlRequest& request = gate_.pop_control();
     Status status = error_;
     if (status.is_ok() && (!writable_ || context_.array->read_only()))
       status = Status::error(StatusCode::kReadOnly, "the array is mounted read-only");
@@ -65,12 +54,7 @@ void File::run_controls(Deferred& deferred) {
     }
     complete_with(deferred, request, status);
   }
-  if (controls_head_ == nullptr && parked_head_ != nullptr) {
-    WriteRequest** tail = &deferred.writes;
-    while (*tail != nullptr) tail = &(*tail)->next;
-    *tail = parked_head_;
-    parked_head_ = parked_tail_ = nullptr;
-  }
+  deferred.writes.append(gate_.take_parked());
 }
 
 // Whether a commit is what the request asks for, given who has written what.
@@ -80,7 +64,7 @@ bool File::is_wanted(ControlRequest& request) {
   if (request.kind == ControlRequest::Kind::kClose && request.origin.writer != nullptr)
     return finish(request.origin, false) || (!modified_ && !is_unfinished(false));
   if (request.unfinished == Unfinished::kCommitted) return true;
-  const bool is_reachable = !removed_ && !unnamed_;
+  const bool is_reachable = !names_.is_nameless();
   request.was_left_alone = is_reachable && is_unfinished(request.unfinished == Unfinished::kTricklesCommitted);
   return !request.was_left_alone;
 }
@@ -97,12 +81,13 @@ bool File::has_work(const ControlRequest& request) const {
 
 // The commit at the head of the queue. False when it has to wait for the one under way.
 bool File::run_commit_request(Deferred& deferred) {
-  if (error_.is_ok() && !is_wanted(*controls_head_)) {
-    complete_with(deferred, *pop_control(), Status::ok());
+  ControlRequest& request = *gate_.head();
+  if (error_.is_ok() && !is_wanted(request)) {
+    complete_with(deferred, gate_.pop_control(), Status::ok());
     return true;
   }
-  const bool works = has_work(*controls_head_);
-  const bool lazy = controls_head_->lazy;
+  const bool works = has_work(request);
+  const bool lazy = request.lazy;
   Status failure = error_;
   if (failure.is_ok() && works) failure = context_.array_failure();
   if (!failure.is_ok() && error_.is_ok() && std::exchange(promised_, false)) {
@@ -110,44 +95,45 @@ bool File::run_commit_request(Deferred& deferred) {
     context_.note_loss(key_, failure.with_context(path()));
   }
   // fsync is told what was lost before, with this file open or another time.
-  const bool is_fsync = controls_head_->kind == ControlRequest::Kind::kCommit &&
-                        controls_head_->unfinished == ControlRequest::Unfinished::kCommitted;
+  const bool is_fsync =
+      request.kind == ControlRequest::Kind::kCommit && request.unfinished == ControlRequest::Unfinished::kCommitted;
   if (is_fsync) {
     const Status loss = context_.take_loss(key_);
     if (failure.is_ok()) failure = loss;
   }
-  if (failure.is_ok() && controls_head_->killed && replaces_ && committed_size_ > 0) {
+  if (failure.is_ok() && request.killed && replaces_ && committed_size_ > 0) {
     if (commit_ != nullptr) return false;
-    give_up_replacement(*pop_control(), deferred);
+    give_up_replacement(gate_.pop_control(), deferred);
     return true;
   }
   // Closing a file that was made without a name promises nothing; fsync of it does, as it may be linked later.
-  const bool unreachable = removed_ || (unnamed_ && controls_head_->kind == ControlRequest::Kind::kClose);
+  const bool unreachable =
+      names_.is_removed() || (names_.is_nameless() && request.kind == ControlRequest::Kind::kClose);
   const bool nothing_to_do = unreachable || !works;
   if (!failure.is_ok() || (nothing_to_do && commit_ == nullptr)) {
-    complete_with(deferred, *pop_control(), failure);
+    complete_with(deferred, gate_.pop_control(), failure);
     drop_if_clean();
     return true;
   }
   if (commit_ != nullptr) {
     // What it asks for is what the commit under way makes durable; only space is not given back by every commit.
-    const bool wants_trim = controls_head_->kind == ControlRequest::Kind::kClose && !lazy && !removed_;
+    const bool wants_trim = request.kind == ControlRequest::Kind::kClose && !lazy && !names_.is_removed();
     if (!nothing_to_do || (wants_trim && !commit_->closing)) return false;
-    ControlRequest* request = pop_control();
-    request->next = commit_->requests;
-    commit_->requests = request;
+    commit_->requests.push_front(gate_.pop_control());
     return true;
   }
   // With it those behind it that ask for the same: what a killed saver left is looked at by itself.
-  ControlRequest* list = pop_control();
-  while (controls_head_ != nullptr && controls_head_->is_commit() && controls_head_->lazy == lazy &&
-         !controls_head_->killed) {
-    ControlRequest* request = pop_control();
-    (void)is_wanted(*request);
-    request->next = list;
-    list = request;
+  ControlList list;
+  list.push_front(gate_.pop_control());
+  const auto goes_with_it = [lazy](const ControlRequest* next) {
+    return next != nullptr && next->is_commit() && next->lazy == lazy && !next->killed;
+  };
+  while (goes_with_it(gate_.head())) {
+    ControlRequest& behind = gate_.pop_control();
+    (void)is_wanted(behind);
+    list.push_front(behind);
   }
-  start_commit(list, deferred);
+  start_commit(std::move(list), deferred);
   return true;
 }
 
@@ -155,7 +141,8 @@ bool File::run_commit_request(Deferred& deferred) {
 
 void File::truncate_locked(uint64_t size, const Origin& origin, Deferred& deferred) {
   // Also of the size that it has: what fallocate set aside behind the end is given back.
-  if (size <= size_) unreserve(round_up(size, context_.stripes.chunk_size) / context_.stripes.chunk_size, UINT64_MAX);
+  if (size <= size_)
+    reserved_.remove(file_id_, round_up(size, context_.stripes.chunk_size) / context_.stripes.chunk_size, UINT64_MAX);
   if (size == size_) return;
   mark_modified(origin);
   if (size == 0) {
@@ -242,7 +229,7 @@ void File::punch_locked(const ControlRequest& request, Deferred& deferred) {
   mark_modified(request.origin);
   if (first >= stop) return;
   drop_chunks(first, stop - 1, deferred);
-  unreserve(first, stop);
+  reserved_.remove(file_id_, first, stop);
   if (first == 0) forget_inline();
   std::vector<ChunkIndex> punched;
   extents_.for_each(first, [&punched, stop](ChunkIndex chunk, const Extent&) {

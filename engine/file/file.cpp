@@ -11,36 +11,33 @@
 
 namespace fpfs {
 
-Result<std::shared_ptr<File>> File::open(FileContext& context, Handle sidecar, bool writable, Handle new_name_in) {
-  Result<struct stat> attributes = context.storage().fstat(sidecar);
-  if (!attributes.is_ok()) {
-    context.storage().close(sidecar);
-    if (new_name_in != kNoHandle) context.storage().close(new_name_in);
-    return attributes.status();
-  }
-  auto file = std::shared_ptr<File>(new File(context, sidecar, writable, new_name_in, attributes->st_ino));
+Result<std::shared_ptr<File>> File::open(FileContext& context, ScopedHandle sidecar, bool writable,
+                                         ScopedHandle new_name_in) {
+  FPFS_ASSIGN_OR_RETURN(const struct stat attributes, context.storage().fstat(sidecar.get()));
+  auto file =
+      std::shared_ptr<File>(new File(context, std::move(sidecar), writable, std::move(new_name_in), attributes.st_ino));
   {
     MutexLock lock(file->mutex_);
-    file->mtime_ = attributes->st_mtim;
+    file->mtime_ = attributes.st_mtim;
     file->change_time_ = context.recall_change_time(file->key_);
     // An earlier, lazy commit may not be durable: the next commit sees to it, whoever opened the file first. (Clocks of
     // filesystems are coarse.)
-    file->unsynced_ = context.options.durable == StoreOptions::Durable::kFsync && attributes->st_size > 0 &&
-                      attributes->st_ctim.tv_sec + 1 >= context.opened_at.tv_sec;
+    file->unsynced_ = context.options.durable == StoreOptions::Durable::kFsync && attributes.st_size > 0 &&
+                      attributes.st_ctim.tv_sec + 1 >= context.opened_at.tv_sec;
     FPFS_RETURN_IF_ERROR(file->load_image());
   }
   return file;
 }
 
-File::File(FileContext& context, Handle sidecar, bool writable, Handle new_name_in, uint64_t key)
+File::File(FileContext& context, ScopedHandle sidecar, bool writable, ScopedHandle new_name_in, uint64_t key)
     : context_(context),
       key_(key),
-      message_handle_(sidecar),
-      sidecar_(sidecar),
+      message_handle_(sidecar.get()),
+      sidecar_(std::make_shared<const ScopedHandle>(std::move(sidecar))),
       writable_(writable),
-      new_name_in_(new_name_in),
-      new_name_(new_name_in != kNoHandle),
-      slots_(context.array->member_count()) {}
+      names_(std::move(new_name_in)),
+      slots_(context.array->member_count()),
+      reserved_(*context.room, context.stripes) {}
 
 // Nobody else can reach the file any more: no lock is needed, none of the lists can change.
 File::~File() FPFS_NO_THREAD_SAFETY_ANALYSIS {
@@ -52,12 +49,12 @@ File::~File() FPFS_NO_THREAD_SAFETY_ANALYSIS {
       table_.remove(chunk);
       free_chunk(chunk);
     });
-    unreserve(0, UINT64_MAX);
+    reserved_.remove(file_id_, 0, UINT64_MAX);
   }
   // Objects that nothing names any more: those of a file without a name (once the removal of the name is durable), and
   // those of a generation that no commit recorded.
   std::vector<DoomedObjects> doomed;
-  const bool nameless = removed_ || unnamed_;
+  const bool nameless = names_.is_nameless();
   if (!abandoned_) {
     const auto doom = [&](const std::shared_ptr<ObjectSet>& objects) FPFS_NO_THREAD_SAFETY_ANALYSIS {
       doomed.push_back(DoomedObjects::of(objects, error_.is_ok()));
@@ -67,12 +64,7 @@ File::~File() FPFS_NO_THREAD_SAFETY_ANALYSIS {
       if (nameless || !objects->is_recorded()) doom(objects);
     if (nameless) context_.settle_generation(file_id_, generation_);
   }
-  if (!doomed.empty())
-    context_.reclaim(std::move(doomed), removed_from_);
-  else if (removed_from_ != kNoHandle)
-    context_.storage().close(removed_from_);
-  if (new_name_in_ != kNoHandle) context_.storage().close(new_name_in_);
-  context_.storage().close(sidecar_);
+  if (!doomed.empty()) context_.reclaim(std::move(doomed), names_.take_removed_from());
   if (!nameless && !abandoned_) context_.remember_change_time(key_, change_time_);
 }
 
@@ -93,8 +85,8 @@ Result<FileImage> read_index(FileContext& context, StorageSidecarReader& reader,
 }  // namespace
 
 Status File::load_image() {
-  FPFS_ASSIGN_OR_RETURN(const struct stat attributes, context_.storage().fstat(sidecar_));
-  StorageSidecarReader reader(context_.storage(), sidecar_, static_cast<uint64_t>(attributes.st_size));
+  FPFS_ASSIGN_OR_RETURN(const struct stat attributes, context_.storage().fstat(sidecar_->get()));
+  StorageSidecarReader reader(context_.storage(), sidecar_->get(), static_cast<uint64_t>(attributes.st_size));
   SidecarFindings findings;
   Result<FileImage> image = read_index(context_, reader, findings);
   if (!image.is_ok()) return image.status();
@@ -107,7 +99,6 @@ Status File::load_image() {
     return context_.refuse_index(entries).with_context(path());
   file_id_ = image->file_id;
   generation_ = image->generation;
-  sequence_ = image->sequence;
   size_ = committed_size_ = image->size;
   has_inline_ = image->is_inline;
   inline_length_ = static_cast<uint32_t>(image->inline_data.size());
@@ -115,10 +106,9 @@ Status File::load_image() {
   cache_inline(image->inline_data);
   extents_ = std::move(image->extents);
   extents_.count_in(context_.index_entries);
-  log_end_ = image->end;
-  snapshot_offset_ = image->snapshot_offset;
+  log_ = {image->sequence, image->end, image->snapshot_offset};
   FPFS_RETURN_IF_ERROR(take_slots());
-  if (sequence_ > 0 && !has_inline_)
+  if (log_.sequence > 0 && !has_inline_)
     objects_ = std::make_shared<ObjectSet>(context_.storage(), *context_.array, nullptr, file_id_, generation_, true);
   return Status::ok();
 }
@@ -143,24 +133,14 @@ Status File::take_slots() {
 // --- after the lock -------------------------------------------------------------------------------------------------
 
 void File::run(Deferred& deferred) {
-  while (ControlRequest* request = deferred.controls) {
-    deferred.controls = request->next;
+  while (ControlRequest* request = deferred.controls.pop_front()) {
     const Status result = std::move(request->result);
     request->complete(*request, result);
   }
-  while (CachedChunk* chunk = deferred.submits) {
-    deferred.submits = chunk->next_submit;
-    context_.submit(chunk->target.member, chunk->io);
-  }
-  if (deferred.start_sync) post_object_syncs();
-  while (ReadRequest* request = deferred.reads) {
-    deferred.reads = request->next;
-    request->file->continue_read(*request);
-  }
-  while (WriteRequest* request = deferred.writes) {
-    deferred.writes = request->next;
-    request->file->continue_write(*request);
-  }
+  while (CachedChunk* chunk = deferred.submits.pop_front()) context_.submit(chunk->target.member, chunk->io);
+  if (deferred.commit != nullptr) post_object_syncs(deferred.commit);
+  while (ReadRequest* request = deferred.reads.pop_front()) request->file->continue_read(*request);
+  while (WriteRequest* request = deferred.writes.pop_front()) request->file->continue_write(*request);
   context_.pool->run_waiters();
 }
 
@@ -177,8 +157,6 @@ CachedChunk& File::adopt_buffer(Buffer& buffer, ChunkIndex index) {
   chunk.readers = 0;
   chunk.target = Extent();
   chunk.failure = Status::ok();
-  chunk.waiting_reads = nullptr;
-  chunk.waiting_writes = nullptr;
   table_.insert(chunk);
   return chunk;
 }
@@ -190,16 +168,8 @@ void File::free_chunk(CachedChunk& chunk) {
 }
 
 void File::wake(CachedChunk& chunk, Deferred& deferred) {
-  while (ReadRequest* request = chunk.waiting_reads) {
-    chunk.waiting_reads = request->next;
-    request->next = deferred.reads;
-    deferred.reads = request;
-  }
-  while (WriteRequest* request = chunk.waiting_writes) {
-    chunk.waiting_writes = request->next;
-    request->next = deferred.writes;
-    deferred.writes = request;
-  }
+  while (ReadRequest* request = chunk.waiting_reads.pop_front()) deferred.reads.push_front(*request);
+  while (WriteRequest* request = chunk.waiting_writes.pop_front()) deferred.writes.push_front(*request);
 }
 
 // Called whenever a chunk may have become idle: wakes who waits for it and gives the buffer to whom it belongs next.
@@ -255,26 +225,24 @@ void File::mark_dirty(CachedChunk& chunk) {
   if (chunk.dirty) return;
   chunk.dirty = true;
   context_.room->add_unstored(member_of(chunk.index), context_.stripes.chunk_size);
-  if (!reserved_.is_empty()) unreserve(chunk.index, chunk.index + 1);
-  ++dirty_count_;
-  chunk.previous_dirty = dirty_tail_;
-  chunk.next_dirty = nullptr;
-  (dirty_tail_ != nullptr ? dirty_tail_->next_dirty : dirty_head_) = &chunk;
-  dirty_tail_ = &chunk;
+  reserved_.remove(file_id_, chunk.index, chunk.index + 1);
+  dirty_.push_back(chunk);
 }
 
 void File::unlink_dirty(CachedChunk& chunk) {
   context_.room->remove_unstored(member_of(chunk.index), context_.stripes.chunk_size);
-  (chunk.previous_dirty != nullptr ? chunk.previous_dirty->next_dirty : dirty_head_) = chunk.next_dirty;
-  (chunk.next_dirty != nullptr ? chunk.next_dirty->previous_dirty : dirty_tail_) = chunk.previous_dirty;
-  chunk.next_dirty = chunk.previous_dirty = nullptr;
+  dirty_.remove(chunk);
   chunk.dirty = false;
-  --dirty_count_;
+}
+
+// Chosen when it first matters.
+FileId File::file_id() {
+  while (file_id_ == 0) file_id_ = context_.environment->random_u64();
+  return file_id_;
 }
 
 MemberIndex File::member_of(ChunkIndex chunk) {
-  while (file_id_ == 0) file_id_ = context_.environment->random_u64();
-  return context_.stripes.member_of(file_id_, chunk);
+  return context_.stripes.member_of(file_id(), chunk);
 }
 
 // The content changed: there is something to commit.
@@ -329,7 +297,7 @@ void File::keep_alive() {
 // The caller holds a reference, so this is never the last one.
 void File::drop_if_clean() {
   if (commit_ != nullptr) return;
-  if (!error_.is_ok() || removed_ || unnamed_ || (!modified_ && controls_head_ == nullptr)) self_.reset();
+  if (!error_.is_ok() || names_.is_nameless() || (!modified_ && !gate_.has_controls())) self_.reset();
 }
 
 void File::fail(const Status& status) {
@@ -339,7 +307,8 @@ void File::fail(const Status& status) {
     error_ = status;
     context_.note_failure();
     if (promised_) context_.note_loss(key_, status.with_context(path()));
-    if (new_name_in_ != kNoHandle) context_.keep_new_name(key_, std::exchange(new_name_in_, kNoHandle));
+    if (ScopedHandle directory = names_.leave_new(); directory.is_open())
+      context_.keep_new_name(key_, std::move(directory));
   }
 }
 
@@ -362,7 +331,7 @@ Status File::error() const {
 
 uint64_t File::clean_commit() const {
   MutexLock lock(mutex_);
-  return needs_commit() || commit_ != nullptr || !error_.is_ok() ? 0 : sequence_;
+  return needs_commit() || commit_ != nullptr || !error_.is_ok() ? 0 : log_.sequence;
 }
 
 bool File::is_writable() const {
@@ -373,8 +342,9 @@ bool File::is_writable() const {
 void File::overlay(struct stat& attributes) const {
   MutexLock lock(mutex_);
   uint64_t allocated = extents_.allocated_bytes() + round_up(inline_length_, 512);
-  for (const CachedChunk* chunk = dirty_head_; chunk != nullptr; chunk = chunk->next_dirty)
-    if (!extents_.get(chunk->index).exists()) allocated += round_up(chunk->length, 512);
+  dirty_.for_each([&](const CachedChunk& chunk) FPFS_NO_THREAD_SAFETY_ANALYSIS {
+    if (!extents_.get(chunk.index).exists()) allocated += round_up(chunk.length, 512);
+  });
   attributes.st_size = static_cast<off_t>(size_);
   attributes.st_blocks = static_cast<blkcnt_t>(allocated / 512);
   attributes.st_mtim = mtime_;
@@ -435,7 +405,7 @@ File::Info File::info() const {
   info.file_id = file_id_;
   info.generation = generation_;
   info.size = size_;
-  info.sequence = sequence_;
+  info.sequence = log_.sequence;
   info.is_inline = has_inline_;
   info.chunks = extents_.count();
   info.members.assign(context_.stripes.member_count, false);
@@ -455,20 +425,12 @@ std::string File::path() const {
 
 // --- Store's side ---------------------------------------------------------------------------------------------------
 
-Status File::make_writable(Handle sidecar) {
+void File::make_writable(ScopedHandle sidecar) {
   MutexLock lock(mutex_);
-  if (writable_) {
-    context_.storage().close(sidecar);
-    return Status::ok();
-  }
-  if (sidecar_reads_ > 0)
-    read_only_sidecar_ = sidecar_;
-  else
-    context_.storage().close(sidecar_);
-  sidecar_ = sidecar;
-  message_handle_.store(sidecar);
+  if (writable_) return;
+  message_handle_.store(sidecar.get());
+  sidecar_ = std::make_shared<const ScopedHandle>(std::move(sidecar));
   writable_ = true;
-  return Status::ok();
 }
 
 void File::set_mtime(const struct timespec& mtime) {
@@ -481,34 +443,27 @@ void File::hold(HandleShares::Lease handles) {
   if (handles_.count() == 0) std::swap(handles_, handles);
 }
 
-void File::name_moved_to(Handle directory) {
+void File::name_moved_to(ScopedHandle directory) {
   MutexLock lock(mutex_);
-  if (new_name_in_ != kNoHandle) context_.storage().close(new_name_in_);
-  new_name_in_ = directory;
-  new_name_ = true;
+  names_.moved_to(std::move(directory));
 }
 
-void File::name_removed(Handle directory) {
+void File::name_removed(ScopedHandle directory) {
   MutexLock lock(mutex_);
-  if (removed_from_ != kNoHandle) context_.storage().close(removed_from_);
-  removed_from_ = directory;
-  removed_ = true;
+  names_.removed_from(std::move(directory));
   context_.forget_new_name(key_);
   drop_if_clean();
 }
 
 void File::set_unnamed() {
   MutexLock lock(mutex_);
-  unnamed_ = true;
+  names_.set_unnamed();
 }
 
-void File::name_given(Handle directory) {
+void File::name_given(ScopedHandle directory) {
   MutexLock lock(mutex_);
-  unnamed_ = false;
+  names_.given_in(std::move(directory));
   if (modified_) keep_alive();
-  if (new_name_in_ != kNoHandle) context_.storage().close(new_name_in_);
-  new_name_in_ = directory;
-  new_name_ = true;
 }
 
 void File::flush_for_pressure() {

@@ -30,11 +30,15 @@
 #include "engine/base/mutex.h"
 #include "engine/base/status.h"
 #include "engine/file/cached_chunk.h"
-#include "engine/file/chunk_ranges.h"
+#include "engine/file/chunk_verification.h"
+#include "engine/file/commit_job.h"
 #include "engine/file/context.h"
+#include "engine/file/name_state.h"
 #include "engine/file/object_set.h"
 #include "engine/file/requests.h"
+#include "engine/file/reservation.h"
 #include "engine/file/slot_map.h"
+#include "engine/file/write_gate.h"
 #include "engine/file/writer.h"
 #include "engine/index/sidecar.h"
 #include "engine/io/handle_shares.h"
@@ -43,9 +47,10 @@ namespace fpfs {
 
 class File final : public BufferOwner, public std::enable_shared_from_this<File> {
  public:
-  // Reads the sidecar behind `sidecar` (owned from here on; writable when `writable`). `new_name_in` (owned, or
-  // kNoHandle): the directory that must be synced at the first commit, for a file just created.
-  static Result<std::shared_ptr<File>> open(FileContext& context, Handle sidecar, bool writable, Handle new_name_in);
+  // Reads the sidecar behind `sidecar` (writable when `writable`). `new_name_in` (or none): the directory that must be
+  // synced at the first commit, for a file just created.
+  static Result<std::shared_ptr<File>> open(FileContext& context, ScopedHandle sidecar, bool writable,
+                                            ScopedHandle new_name_in);
   ~File() override;
 
   // --- requests: asynchronous, see requests.h ----------------------------------------------------------------------
@@ -118,14 +123,15 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   std::string path() const;  // where the sidecar is now, for messages
 
   // --- Store's side --------------------------------------------------------------------------------------------------
-  Status make_writable(Handle sidecar);  // takes ownership; for a file first opened read-only
+  void make_writable(ScopedHandle sidecar);  // for a file first opened read-only
   bool is_writable() const;
   void set_mtime(const struct timespec& mtime);
   void hold(HandleShares::Lease handles);  // what it holds is counted there until it goes; the first one counts
-  void name_moved_to(Handle directory);    // takes ownership; rename of a file whose name is not durable yet
-  void name_removed(Handle directory);     // takes ownership; the last name went: free the objects after the last use
-  void set_unnamed();                      // made without a name (O_TMPFILE): goes with its last user, unless linked
-  void name_given(Handle directory);       // takes ownership; a file made without a name was linked
+  // Of its names; see NameState.
+  void name_moved_to(ScopedHandle directory);
+  void name_removed(ScopedHandle directory);
+  void set_unnamed();
+  void name_given(ScopedHandle directory);
   // Flushes dirty chunks because the pool is short of buffers.
   void flush_for_pressure();
   // A member, or the tree, hangs: whatever waits for it gets `failure` now. May be called again and again.
@@ -140,12 +146,11 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
  private:
   // What must happen after mutex_ is released, in this order: answer, submit, resume.
   struct Deferred {
-    ControlRequest* controls = nullptr;  // complete each with its result
-    CachedChunk* submits = nullptr;
-    CachedChunk* submits_tail = nullptr;
-    ReadRequest* reads = nullptr;    // evaluate again
-    WriteRequest* writes = nullptr;  // continue
-    bool start_sync = false;
+    ControlList controls;  // complete each with its result
+    SubmitList submits;
+    ReadList reads;                     // evaluate again
+    WriteList writes;                   // continue
+    std::shared_ptr<CommitJob> commit;  // start its syncs
   };
   enum class Phase : uint8_t {
     kIdle,
@@ -153,46 +158,7 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
     kTrimming,  // preallocated space is given back; no flush starts
     kSyncing,   // objects, then sidecar, are made durable; writes and flushes go on for the next commit
   };
-  struct DeadSlot {
-    std::shared_ptr<ObjectSet> objects;
-    MemberIndex member = 0;
-    SlotIndex slot = 0;
-  };
-  struct Gap {
-    MemberIndex member = 0;
-    uint64_t offset = 0, length = 0;  // bytes of the object
-  };
-  // The commit under way, from the moment that it describes until it is durable.
-  struct Commit {
-    SidecarRecord record;
-    IndexCopies copies;  // in `record`
-    bool has_record = false;
-    std::shared_ptr<ObjectSet> objects;
-    std::vector<DeadSlot> dead;
-    std::vector<std::shared_ptr<ObjectSet>> doomed;
-    std::vector<ChunkIndex> changes;
-    ControlRequest* requests = nullptr;
-    std::vector<Gap> gaps;          // preallocated and not needed, below the trimmed end
-    std::vector<uint64_t> trim_to;  // per member, empty: no trimming
-    bool closing = false;
-    // Content for the sidecar: in a dirty chunk, which is kWriting until the record is in the log; or what an earlier
-    // record holds.
-    CachedChunk* inline_chunk = nullptr;
-    RecordPlace inline_from;
-    uint32_t inline_length = 0;
-    bool sync = true;
-    bool after_unsynced = false;  // the record before may not be durable
-    uint64_t covers = 0;          // the last change that it makes durable
-    bool appending = false;       // under mutex_: the sidecar may be changing
-    bool given_up = false;        // under mutex_: its requests were answered
-    uint64_t began_ns = 0;        // StallWatch::monotonic_ns()
-    Handle new_name_in = kNoHandle;
-    std::atomic<unsigned> pending{0};
-    Mutex mutex;
-    Status failure FPFS_GUARDED_BY(mutex);
-  };
-
-  File(FileContext& context, Handle sidecar, bool writable, Handle new_name_in, uint64_t key);
+  File(FileContext& context, ScopedHandle sidecar, bool writable, ScopedHandle new_name_in, uint64_t key);
   Status load_image() FPFS_REQUIRES(mutex_);
   Status take_slots() FPFS_REQUIRES(mutex_);
   void run(Deferred& deferred);
@@ -201,6 +167,9 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   void continue_write(WriteRequest& request);
   enum class Step : uint8_t { kDone, kParked, kFailed };
   Step write_some(WriteRequest& request, Deferred& deferred, Status& failure) FPFS_REQUIRES(mutex_);
+  bool begin_write(WriteRequest& request, Status& failure) FPFS_REQUIRES(mutex_);
+  Step write_piece(WriteRequest& request, Deferred& deferred, Status& failure) FPFS_REQUIRES(mutex_);
+  void fill(CachedChunk& chunk, uint32_t begin, uint32_t end, const std::byte* source) FPFS_REQUIRES(mutex_);
   CachedChunk* chunk_for_write(ChunkIndex index, uint32_t begin, uint32_t end, WriteRequest& request,
                                Deferred& deferred) FPFS_REQUIRES(mutex_);
   void end_active_write(WriteRequest& request, Deferred& deferred) FPFS_REQUIRES(mutex_);
@@ -209,16 +178,12 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   void mark_dirty(CachedChunk& chunk) FPFS_REQUIRES(mutex_);
   void mark_modified(const Origin& origin) FPFS_REQUIRES(mutex_);
   void unlink_dirty(CachedChunk& chunk) FPFS_REQUIRES(mutex_);
+  FileId file_id() FPFS_REQUIRES(mutex_);
   MemberIndex member_of(ChunkIndex chunk) FPFS_REQUIRES(mutex_);
   void refuse_new_chunks(WriteRequest& request);
   void write_if_room(WriteRequest& request, bool may_free);
   // `in_flight` is set when that may change by itself, by what was on its way when the write came.
   bool has_room(WriteRequest& request, bool& in_flight);
-  // reserve.cpp
-  void reserve_chunks(ChunkIndex first, ChunkIndex stop, ChunkRanges& added, std::vector<bool>& touched)
-      FPFS_REQUIRES(mutex_);
-  void unreserve(ChunkIndex first, ChunkIndex stop) FPFS_REQUIRES(mutex_);
-
   bool may_flush() const FPFS_REQUIRES(mutex_) { return phase_ == Phase::kIdle || phase_ == Phase::kSyncing; }
   void begin_flush(CachedChunk& chunk, bool streaming, Deferred& deferred) FPFS_REQUIRES(mutex_);
   void flush_dirty(bool only_full, Deferred& deferred) FPFS_REQUIRES(mutex_);
@@ -256,20 +221,17 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   void begin_load_inline(CachedChunk& chunk) FPFS_REQUIRES(mutex_);
   Result<uint32_t> read_place(Handle sidecar, FileId file_id, const RecordPlace& place, std::span<std::byte> buffer);
   void load_inline(CachedChunk& chunk);
-  void end_sidecar_read() FPFS_REQUIRES(mutex_);
   void build_inline_record() FPFS_REQUIRES(mutex_);
-  Status fetch_inline(Handle sidecar, FileId file_id);
-  void inline_appended(const RecordPlace& place);
-  void end_inline_write(Deferred& deferred) FPFS_REQUIRES(mutex_);
+  Status fetch_inline(CommitJob& job);
+  void inline_appended(CommitJob& job, const RecordPlace& place);
+  void end_inline_write(CommitJob& job, Deferred& deferred) FPFS_REQUIRES(mutex_);
 
   // verify_chunk.cpp
-  struct Verification;
-  static void start_verification(Verification& job);
+  static void start_verification(ChunkVerification& job);
   static void end_verification(IoRequest& io, const Status& status);
-  static void verify_inline(Verification& job);
+  static void verify_inline(ChunkVerification& job);
   Status read_sidecar_again(uint64_t& sequence);
-  static void conclude(std::unique_ptr<Verification> job, const Status& status);
-  void forget(Verification& job) FPFS_REQUIRES(mutex_);
+  static void conclude(std::unique_ptr<ChunkVerification> job, const Status& status);
   std::vector<std::function<void(const Status&)>> give_up_verifications(StallWatch::Domain domain)
       FPFS_REQUIRES(mutex_);
   bool has_moved(ChunkIndex chunk, const Extent& extent) const;
@@ -292,7 +254,6 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   bool run_commit_request(Deferred& deferred) FPFS_REQUIRES(mutex_);
   bool is_wanted(ControlRequest& request) FPFS_REQUIRES(mutex_);
   bool has_work(const ControlRequest& request) const FPFS_REQUIRES(mutex_);
-  ControlRequest* pop_control() FPFS_REQUIRES(mutex_);
   void truncate_locked(uint64_t size, const Origin& origin, Deferred& deferred) FPFS_REQUIRES(mutex_);
   void punch_locked(const ControlRequest& request, Deferred& deferred) FPFS_REQUIRES(mutex_);
   void drop_chunks(ChunkIndex first, ChunkIndex last, Deferred& deferred) FPFS_REQUIRES(mutex_);
@@ -320,55 +281,31 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   void give_up_writes(StallWatch::Domain domain, const Status& failure, Deferred& deferred) FPFS_REQUIRES(mutex_);
 
   // commit.cpp
-  bool needs_commit() const FPFS_REQUIRES(mutex_) { return modified_ || new_name_ || unsynced_; }
-  void start_commit(ControlRequest* requests, Deferred& deferred) FPFS_REQUIRES(mutex_);
+  bool needs_commit() const FPFS_REQUIRES(mutex_) { return modified_ || names_.is_new() || unsynced_; }
+  void start_commit(ControlList requests, Deferred& deferred) FPFS_REQUIRES(mutex_);
   bool fits_sidecar() const FPFS_REQUIRES(mutex_);
-  bool wants_snapshot(uint64_t live_bytes) const FPFS_REQUIRES(mutex_);
   void advance_commit(Deferred& deferred) FPFS_REQUIRES(mutex_);
   void build_record() FPFS_REQUIRES(mutex_);
   uint64_t needed_end(MemberIndex member) const FPFS_REQUIRES(mutex_);
   void plan_trim() FPFS_REQUIRES(mutex_);
   bool has_slack() const FPFS_REQUIRES(mutex_);
-  void post_object_syncs();
-  void object_sync_done(const Status& status);
-  // What became of the log.
-  struct Appended {
-    Appended(uint64_t new_record_offset, uint64_t new_end) : record_offset(new_record_offset), end(new_end) {}
-    // A failure, of which nothing else is known. So it is unless it is said otherwise.
-    Appended(Status failure) : status(std::move(failure)), log_is_known(false) {}  // NOLINT: implicit by design
-    // A failure that left the log as it was, durably.
-    static Appended nothing(const Status& failure) {
-      Appended appended(failure);
-      appended.log_is_known = true;
-      return appended;
-    }
-    Status status;
-    bool log_is_known = true;
-    uint64_t record_offset = 0, end = 0;  // when ok
-  };
-  Appended append_record();
-  Status settle_log(Handle sidecar, uint64_t log_end, bool is_unsynced, const struct stat& attributes);
-  Status cut_log(Handle sidecar, uint64_t log_end);
+  void post_object_syncs(const std::shared_ptr<CommitJob>& job);
+  void object_sync_done(CommitJob& job, const Status& status);
+  SidecarWriter::Outcome append_record(CommitJob& job);
   Status keep_times(Handle sidecar, const struct timespec& change_before);
-  void finish_commit(const Appended& outcome);
+  void finish_commit(CommitJob& job, const SidecarWriter::Outcome& outcome);
   void end_commit(const Status& status, Deferred& deferred) FPFS_REQUIRES(mutex_);
-  void punch_dead(const std::vector<DeadSlot>& dead);
-  void punch_log(Handle sidecar, uint64_t end);
+  void punch_dead(const std::vector<CommitJob::DeadSlot>& dead);
+  void punch_log(const ScopedHandle& sidecar, uint64_t end);
 
   FileContext& context_;
   const uint64_t key_;
   std::atomic<Handle> message_handle_;  // sidecar_, readable without the lock: for messages only
 
   mutable Mutex mutex_;
-  Handle sidecar_ FPFS_GUARDED_BY(mutex_);
-  unsigned sidecar_reads_ FPFS_GUARDED_BY(mutex_) = 0;            // under way, without the lock
-  Handle read_only_sidecar_ FPFS_GUARDED_BY(mutex_) = kNoHandle;  // closed when the last of them ends
+  std::shared_ptr<const ScopedHandle> sidecar_ FPFS_GUARDED_BY(mutex_);  // who uses it without the lock shares it
   bool writable_ FPFS_GUARDED_BY(mutex_);
-  Handle new_name_in_ FPFS_GUARDED_BY(mutex_);  // directory to sync at the next commit, or kNoHandle
-  bool new_name_ FPFS_GUARDED_BY(mutex_) = false;
-  Handle removed_from_ FPFS_GUARDED_BY(mutex_) = kNoHandle;
-  bool removed_ FPFS_GUARDED_BY(mutex_) = false;
-  bool unnamed_ FPFS_GUARDED_BY(mutex_) = false;
+  NameState names_ FPFS_GUARDED_BY(mutex_);
   std::shared_ptr<File> self_ FPFS_GUARDED_BY(mutex_);  // while there is something to commit
   bool abandoned_ FPFS_GUARDED_BY(mutex_) = false;
 
@@ -382,20 +319,18 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   std::shared_ptr<ObjectSet> objects_ FPFS_GUARDED_BY(mutex_);
   std::vector<SlotMap> slots_ FPFS_GUARDED_BY(mutex_);  // by member
   bool has_unpunched_ FPFS_GUARDED_BY(mutex_) = false;  // free slots may hold space
-  ChunkRanges reserved_ FPFS_GUARDED_BY(mutex_);        // not stored, not dirty, counted in Room
+  Reservation reserved_ FPFS_GUARDED_BY(mutex_);        // for chunks that are neither stored nor dirty
   // The content of chunk 0 lies, or will lie when the commit under way has written it, in the record at inline_place_;
   // of that record the first inline_length_ bytes count.
   bool has_inline_ FPFS_GUARDED_BY(mutex_) = false;
   uint32_t inline_length_ FPFS_GUARDED_BY(mutex_) = 0;
   RecordPlace inline_place_ FPFS_GUARDED_BY(mutex_);
   ChunkTable table_ FPFS_GUARDED_BY(mutex_);
-  CachedChunk* dirty_head_ FPFS_GUARDED_BY(mutex_) = nullptr;
-  CachedChunk* dirty_tail_ FPFS_GUARDED_BY(mutex_) = nullptr;
-  unsigned dirty_count_ FPFS_GUARDED_BY(mutex_) = 0;
+  DirtyList dirty_ FPFS_GUARDED_BY(mutex_);
   unsigned writes_in_flight_ FPFS_GUARDED_BY(mutex_) = 0;
   unsigned detached_ FPFS_GUARDED_BY(mutex_) = 0;
   std::vector<CachedChunk*> detached_in_transfer_ FPFS_GUARDED_BY(mutex_);
-  Verification* verifications_ FPFS_GUARDED_BY(mutex_) = nullptr;  // under way
+  IntrusiveList<ChunkVerification, &ChunkVerification::link> verifications_ FPFS_GUARDED_BY(mutex_);  // under way
   Status error_ FPFS_GUARDED_BY(mutex_);
   bool promised_ FPFS_GUARDED_BY(mutex_) = false;  // see promise()
 
@@ -405,7 +340,7 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   uint64_t mapped_change_ FPFS_GUARDED_BY(mutex_) = 0;    // the last of those
   uint64_t mapped_finished_ FPFS_GUARDED_BY(mutex_) = 0;  // of which a close has ended these
   uint64_t unowned_change_ FPFS_GUARDED_BY(mutex_) = 0;   // the last that came without a Writer
-  Writer* writers_ FPFS_GUARDED_BY(mutex_) = nullptr;
+  WriterList writers_ FPFS_GUARDED_BY(mutex_);
   bool cut_off_ FPFS_GUARDED_BY(mutex_) = false;
   struct timespec uncommitted_since_ FPFS_GUARDED_BY(mutex_) {};
   struct timespec changed_at_ FPFS_GUARDED_BY(mutex_) {};
@@ -418,28 +353,20 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   bool unsynced_ FPFS_GUARDED_BY(mutex_) = false;  // a lazy commit's record may not be durable yet
   std::optional<ChunkIndex> truncated_from_ FPFS_GUARDED_BY(mutex_);
   std::vector<ChunkIndex> changes_ FPFS_GUARDED_BY(mutex_);
-  std::vector<DeadSlot> dead_ FPFS_GUARDED_BY(mutex_);
+  std::vector<CommitJob::DeadSlot> dead_ FPFS_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<ObjectSet>> doomed_ FPFS_GUARDED_BY(mutex_);
 
-  // Controls, and writes that wait for them.
-  ControlRequest* controls_head_ FPFS_GUARDED_BY(mutex_) = nullptr;
-  ControlRequest* controls_tail_ FPFS_GUARDED_BY(mutex_) = nullptr;
-  WriteRequest* parked_head_ FPFS_GUARDED_BY(mutex_) = nullptr;
-  WriteRequest* parked_tail_ FPFS_GUARDED_BY(mutex_) = nullptr;
-  unsigned active_writes_ FPFS_GUARDED_BY(mutex_) = 0;  // and landings
+  WriteGate gate_ FPFS_GUARDED_BY(mutex_);
   static constexpr uint64_t kNoStream = UINT64_MAX;
   uint64_t stream_end_ FPFS_GUARDED_BY(mutex_) = kNoStream;  // where the last write ended, when it was a long one
   bool background_commit_ FPFS_GUARDED_BY(mutex_) = false;
 
   Phase phase_ FPFS_GUARDED_BY(mutex_) = Phase::kIdle;
-  std::unique_ptr<Commit> commit_;  // set and cleared under mutex_; its fields belong to the phase's thread
+  std::shared_ptr<CommitJob> commit_ FPFS_GUARDED_BY(mutex_);  // under way
 
   HandleShares::Lease handles_ FPFS_GUARDED_BY(mutex_);
 
-  // The sidecar's log.
-  uint64_t sequence_ FPFS_GUARDED_BY(mutex_) = 0;  // of the last record on the drive
-  uint64_t log_end_ FPFS_GUARDED_BY(mutex_) = 0;
-  uint64_t snapshot_offset_ FPFS_GUARDED_BY(mutex_) = 0;
+  SidecarLog log_ FPFS_GUARDED_BY(mutex_);
 };
 
 }  // namespace fpfs

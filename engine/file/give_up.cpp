@@ -108,10 +108,7 @@ void File::give_up_writes(StallWatch::Domain domain, const Status& failure, Defe
       context_.count_tree_error();
       context_.fail_array(failure.with_context(path()));
     }
-    while (ControlRequest* request = commit_->requests) {
-      commit_->requests = request->next;
-      complete_with(deferred, *request, error_);
-    }
+    while (ControlRequest* request = commit_->requests.pop_front()) complete_with(deferred, *request, error_);
     phase_ = Phase::kSyncing;  // requests behind it are answered; flushes there are none of any more
   }
   run_controls(deferred);

@@ -60,19 +60,17 @@ Result<uint32_t> File::read_place(Handle sidecar, FileId file_id, const RecordPl
 void File::load_inline(CachedChunk& chunk) {
   Status outcome = Status::error(StatusCode::kIoError, "it was replaced before it was read");
   mutex_.lock();
-  const Handle sidecar = sidecar_;
+  const std::shared_ptr<const ScopedHandle> sidecar = sidecar_;
   const FileId file_id = file_id_;
-  ++sidecar_reads_;
   // Once a chunk is detached its content may be another one at another place, and who still waits looks again.
   for (bool has_moved = true; has_moved && !chunk.detached;) {
     const RecordPlace place = inline_place_;
     mutex_.unlock();
-    outcome = read_place(sidecar, file_id, place, {chunk.buffer->data, context_.stripes.chunk_size}).status();
+    outcome = read_place(sidecar->get(), file_id, place, {chunk.buffer->data, context_.stripes.chunk_size}).status();
     mutex_.lock();
     has_moved = !outcome.is_ok() && place != inline_place_;
   }
   const bool is_wanted = !chunk.detached;
-  end_sidecar_read();
   mutex_.unlock();
   if (!outcome.is_ok() && is_wanted) {
     context_.count_tree_read_error(outcome);
@@ -82,15 +80,10 @@ void File::load_inline(CachedChunk& chunk) {
   finish_load(chunk, outcome);
 }
 
-void File::end_sidecar_read() {
-  if (--sidecar_reads_ > 0 || read_only_sidecar_ == kNoHandle) return;
-  context_.storage().close(std::exchange(read_only_sidecar_, kNoHandle));
-}
-
 // --- commits --------------------------------------------------------------------------------------------------------
 
 void File::build_inline_record() {
-  if (CachedChunk* const chunk = dirty_head_) {
+  if (CachedChunk* const chunk = dirty_.front()) {
     unlink_dirty(*chunk);
     chunk->state = CachedChunk::State::kWriting;
     chunk->target = Extent();
@@ -106,13 +99,12 @@ void File::build_inline_record() {
   record.has_inline = true;
   record.truncate_from = 0;
   record.allocated = round_up(inline_length_, 512);
-  record.snapshot = wants_snapshot(inline_length_);
+  record.snapshot = log_.is_long(inline_length_);
 }
 
 // On the executor, before the record is encoded: its content, which is not there earlier, so that commits that wait for
 // their turn hold nothing beside the pool.
-Status File::fetch_inline(Handle sidecar, FileId file_id) FPFS_NO_THREAD_SAFETY_ANALYSIS {
-  Commit& commit = *commit_;
+Status File::fetch_inline(CommitJob& commit) {
   if (commit.inline_length == 0) return Status::ok();
   std::vector<std::byte>& content = commit.record.inline_data;
   if (const CachedChunk* const chunk = commit.inline_chunk) {
@@ -120,7 +112,8 @@ Status File::fetch_inline(Handle sidecar, FileId file_id) FPFS_NO_THREAD_SAFETY_
     return Status::ok();
   }
   content.resize(kInlineRecordMax);
-  FPFS_ASSIGN_OR_RETURN(const uint32_t stored, read_place(sidecar, file_id, commit.inline_from, content));
+  FPFS_ASSIGN_OR_RETURN(const uint32_t stored,
+                        read_place(commit.sidecar->get(), commit.header.file_id, commit.inline_from, content));
   if (stored < commit.inline_length)
     return Status::error(StatusCode::kCorruption, "the sidecar holds less than was read from it before");
   content.resize(commit.inline_length);
@@ -128,21 +121,20 @@ Status File::fetch_inline(Handle sidecar, FileId file_id) FPFS_NO_THREAD_SAFETY_
 }
 
 // The record is in the log, if not durably: the content can be read from there.
-void File::inline_appended(const RecordPlace& place) {
+void File::inline_appended(CommitJob& commit, const RecordPlace& place) {
   Deferred deferred;
   {
     MutexLock lock(mutex_);
     inline_place_ = place;
-    end_inline_write(deferred);
+    end_inline_write(commit, deferred);
   }
   run(deferred);
   context_.relieve_pressure();
 }
 
-void File::end_inline_write(Deferred& deferred) {
-  CachedChunk* const chunk = commit_->inline_chunk;
+void File::end_inline_write(CommitJob& commit, Deferred& deferred) {
+  CachedChunk* const chunk = std::exchange(commit.inline_chunk, nullptr);
   if (chunk == nullptr) return;
-  commit_->inline_chunk = nullptr;
   if (!chunk->given_up) context_.writes_in_flight.fetch_sub(1, std::memory_order_relaxed);
   if (abandoned_) return;
   chunk->state = CachedChunk::State::kReady;

@@ -29,6 +29,7 @@ class ObjectSet {
   ObjectSet(const ObjectSet&) = delete;
   ObjectSet& operator=(const ObjectSet&) = delete;
 
+  MemberIndex member_count() const { return array_.member_count(); }
   FileId file() const { return file_; }
   Generation generation() const { return generation_; }
 

@@ -79,8 +79,7 @@ File::Step File::pin_range(ReadRequest& request, Deferred& deferred, Status& fai
     CachedChunk* chunk = request.pinned[i];
     if (chunk == nullptr) continue;
     if (chunk->state == CachedChunk::State::kLoading && !chunk->given_up) {
-      request.next = chunk->waiting_reads;
-      chunk->waiting_reads = &request;
+      chunk->waiting_reads.push_front(request);
       return Step::kParked;
     }
     if (chunk->state == CachedChunk::State::kFailed && chunk->detached && !chunk->given_up) {
@@ -111,8 +110,7 @@ File::Step File::pin_first(ReadRequest& request, Deferred& deferred) {
     request.pinned_count = i + 1;
     if (chunk != nullptr && chunk->filling) {
       unpin_all(request, deferred);
-      request.next = chunk->waiting_reads;
-      chunk->waiting_reads = &request;
+      chunk->waiting_reads.push_front(request);
       return Step::kParked;
     }
     if (chunk != nullptr)
@@ -237,9 +235,7 @@ void File::begin_load(CachedChunk& chunk, Deferred& deferred) {
   chunk.io.prepare = &File::prepare_load;
   chunk.io.complete = &File::complete_load;
   chunk.io.owner = &chunk;
-  chunk.next_submit = nullptr;
-  (deferred.submits != nullptr ? deferred.submits_tail->next_submit : deferred.submits) = &chunk;
-  deferred.submits_tail = &chunk;
+  deferred.submits.push_back(chunk);
 }
 
 // On the member's thread.
@@ -315,7 +311,7 @@ void File::finish_load(CachedChunk& chunk, const Status& status) {
     chunk.state = status.is_ok() ? CachedChunk::State::kReady : CachedChunk::State::kFailed;
     chunk.failure = status;
     // A write that waited to overwrite part of the chunk must find the failure; it settles the chunk then.
-    const bool leave_for_writer = !status.is_ok() && chunk.waiting_writes != nullptr;
+    const bool leave_for_writer = !status.is_ok() && !chunk.waiting_writes.is_empty();
     wake(chunk, deferred);
     if (!leave_for_writer) settle(chunk, false, deferred);
   }

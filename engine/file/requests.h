@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "engine/base/intrusive_list.h"
 #include "engine/base/status.h"
 #include "engine/base/units.h"
 #include "engine/file/landing.h"
@@ -47,7 +48,7 @@ struct ReadRequest {
   uint32_t bytes = 0;
 
   // The engine's own.
-  ReadRequest* next = nullptr;
+  ListLink<ReadRequest> link;
   class File* file = nullptr;
   BufferPool::Waiter waiter;
   std::array<struct CachedChunk*, kReadChunksMax> pinned{};
@@ -67,7 +68,7 @@ struct WriteRequest {
   void* owner = nullptr;
 
   // The engine's own.
-  WriteRequest* next = nullptr;
+  ListLink<WriteRequest> link;
   class File* file = nullptr;
   BufferPool::Waiter waiter;
   Buffer* granted = nullptr;  // a buffer that the pool gave while the request waited
@@ -117,8 +118,12 @@ struct ControlRequest {
   bool is_commit() const { return kind == Kind::kCommit || kind == Kind::kClose; }
 
   // The engine's own.
-  ControlRequest* next = nullptr;
+  ListLink<ControlRequest> link;
   Status result;
 };
+
+using ReadList = IntrusiveList<ReadRequest, &ReadRequest::link>;
+using WriteList = IntrusiveList<WriteRequest, &WriteRequest::link>;
+using ControlList = IntrusiveList<ControlRequest, &ControlRequest::link>;
 
 }  // namespace fpfs

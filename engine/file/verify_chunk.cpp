@@ -2,48 +2,31 @@
 // when the content is in the sidecar, that.
 #include <fmt/format.h>
 
+#include "engine/file/chunk_verification.h"
 #include "engine/file/file.h"
 #include "engine/index/sidecar_file.h"
 
 namespace fpfs {
 
-struct File::Verification {
-  std::shared_ptr<File> file;
-  std::shared_ptr<ObjectSet> objects;
-  HandleCache::Pin object;  // while it is read
-  ChunkIndex chunk = 0;
-  Extent extent;                  // there is none when the content is in the sidecar
-  StallWatch::Domain domain = 0;  // whose drive is waited for
-  Buffer* buffer = nullptr;
-  BufferPool::Waiter waiter;
-  IoRequest io;
-  std::function<void(const Status&)> done;
-  // Guarded by the file.
-  Verification* previous = nullptr;
-  Verification* next = nullptr;
-  bool submitted = false;
-  bool given_up = false;  // answered already; only the buffer is left to give back
-};
-
 void File::verify_chunk(ChunkIndex chunk, std::function<void(const Status&)> done) {
-  auto job = std::make_unique<Verification>();
+  auto job = std::make_unique<ChunkVerification>();
   job->file = shared_from_this();
   job->chunk = chunk;
   job->waiter.owner = job.get();
-  job->waiter.ready = [](BufferPool::Waiter& waiter) { start_verification(*static_cast<Verification*>(waiter.owner)); };
+  job->waiter.ready = [](BufferPool::Waiter& waiter) {
+    start_verification(*static_cast<ChunkVerification*>(waiter.owner));
+  };
   bool is_hole = false, is_inline = false;
   {
     MutexLock lock(mutex_);
     job->extent = extents_.get(chunk);
     job->objects = objects_;
-    is_inline = chunk == 0 && has_inline_ && sequence_ > 0;
+    is_inline = chunk == 0 && has_inline_ && log_.sequence > 0;
     is_hole = !job->extent.exists() && !is_inline;
     job->domain = is_inline ? StallWatch::kTree : job->extent.member;
     if (!is_hole) {
       job->done = std::move(done);
-      job->next = verifications_;
-      if (job->next != nullptr) job->next->previous = job.get();
-      verifications_ = job.get();
+      verifications_.push_front(*job);
     }
   }
   if (is_hole) return done(Status::ok());
@@ -67,13 +50,13 @@ std::optional<ChunkIndex> File::next_stored(ChunkIndex first) const {
 // --- content in the sidecar -----------------------------------------------------------------------------------------
 
 // Small, and nothing of it goes through the pool: read on the executor, which may wait for the drive.
-void File::verify_inline(Verification& job) {
+void File::verify_inline(ChunkVerification& job) {
   {
     MutexLock lock(job.file->mutex_);
     job.submitted = true;
   }
   job.file->context_.post([&job] {
-    std::unique_ptr<Verification> self(&job);
+    std::unique_ptr<ChunkVerification> self(&job);
     const std::shared_ptr<File> file = self->file;
     uint64_t sequence = 0;
     Status outcome = file->read_sidecar_again(sequence);
@@ -81,11 +64,11 @@ void File::verify_inline(Verification& job) {
     {
       MutexLock lock(file->mutex_);
       if (self->given_up) return;
-      if (file->sequence_ == sequence) {
+      if (file->log_.sequence == sequence) {
         outcome = outcome.with_context(file->path());
       } else {
         // Committed meanwhile: the log that was read may have been compacted.
-        file->forget(*self);
+        file->verifications_.remove(*self);
         outcome = Status::ok();
       }
     }
@@ -101,8 +84,8 @@ Status File::read_sidecar_again(uint64_t& sequence) {
   {
     // The handle may be replaced by a writer's. Opening what is open already waits for no drive.
     MutexLock lock(mutex_);
-    sequence = sequence_;
-    FPFS_ASSIGN_OR_RETURN(reader, DirectSidecarReader::open(context_.storage(), sidecar_, log_end_));
+    sequence = log_.sequence;
+    FPFS_ASSIGN_OR_RETURN(reader, DirectSidecarReader::open(context_.storage(), sidecar_->get(), log_.end));
   }
   FPFS_ASSIGN_OR_RETURN(
       const FileImage image,
@@ -119,9 +102,9 @@ bool File::has_moved(ChunkIndex chunk, const Extent& extent) const {
   return !(extents_.get(chunk) == extent);
 }
 
-void File::start_verification(Verification& job) {
+void File::start_verification(ChunkVerification& job) {
   FileContext& context = job.file->context_;
-  if (job.waiter.expired) return conclude(std::unique_ptr<Verification>(&job), no_buffer_comes());
+  if (job.waiter.expired) return conclude(std::unique_ptr<ChunkVerification>(&job), no_buffer_comes());
   if (!context.pool->acquire(1, &job.buffer, &job.waiter, nullptr)) return;
   job.io.kind = IoRequest::Kind::kRead;
   job.io.data = job.buffer->data;
@@ -129,11 +112,11 @@ void File::start_verification(Verification& job) {
   job.io.length = static_cast<uint32_t>(round_up(job.extent.stored_length, kIoAlignment));
   job.io.owner = &job;
   job.io.prepare = [](IoRequest& io) {
-    auto* self = static_cast<Verification*>(io.owner);
+    auto* self = static_cast<ChunkVerification*>(io.owner);
     return open_for_load(*self->objects, self->extent.member, self->object, io);
   };
   job.io.complete = [](IoRequest& io, const Status& status) {
-    FileContext& shared = static_cast<Verification*>(io.owner)->file->context_;
+    FileContext& shared = static_cast<ChunkVerification*>(io.owner)->file->context_;
     end_verification(io, status);
     shared.transfer_ended();
   };
@@ -145,7 +128,7 @@ void File::start_verification(Verification& job) {
 }
 
 void File::end_verification(IoRequest& io, const Status& status) {
-  std::unique_ptr<Verification> self(static_cast<Verification*>(io.owner));
+  std::unique_ptr<ChunkVerification> self(static_cast<ChunkVerification*>(io.owner));
   self->object.reset();
   FileContext& context = self->file->context_;
   Status outcome = status;
@@ -157,7 +140,7 @@ void File::end_verification(IoRequest& io, const Status& status) {
     {
       MutexLock lock(file->mutex_);
       if (self->given_up) return;
-      file->forget(*self);
+      file->verifications_.remove(*self);
     }
     return file->verify_chunk(self->chunk, std::move(self->done));
   }
@@ -166,34 +149,25 @@ void File::end_verification(IoRequest& io, const Status& status) {
   conclude(std::move(self), outcome);
 }
 
-void File::conclude(std::unique_ptr<Verification> job, const Status& status) {
+void File::conclude(std::unique_ptr<ChunkVerification> job, const Status& status) {
   {
     MutexLock lock(job->file->mutex_);
     if (job->given_up) return;
-    job->file->forget(*job);
+    job->file->verifications_.remove(*job);
   }
   job->done(status);
 }
 
-void File::forget(Verification& job) {
-  (job.previous != nullptr ? job.previous->next : verifications_) = job.next;
-  if (job.next != nullptr) job.next->previous = job.previous;
-  job.previous = job.next = nullptr;
-}
-
 std::vector<std::function<void(const Status&)>> File::give_up_verifications(StallWatch::Domain domain) {
   std::vector<std::function<void(const Status&)>> answers;
-  for (Verification* job = verifications_; job != nullptr;) {
-    Verification* const next = job->next;
-    if (job->submitted && job->domain == domain) {
-      job->given_up = true;
-      forget(*job);
-      answers.push_back(std::move(job->done));
-      if (domain < context_.stripes.member_count)
-        context_.counters[domain].read_errors.fetch_add(1, std::memory_order_relaxed);
-    }
-    job = next;
-  }
+  verifications_.for_each([&](ChunkVerification& job) FPFS_NO_THREAD_SAFETY_ANALYSIS {
+    if (!job.submitted || job.domain != domain) return;
+    job.given_up = true;
+    verifications_.remove(job);
+    answers.push_back(std::move(job.done));
+    if (domain < context_.stripes.member_count)
+      context_.counters[domain].read_errors.fetch_add(1, std::memory_order_relaxed);
+  });
   return answers;
 }
 

@@ -44,8 +44,7 @@ void File::write(WriteRequest& request) {
 
 bool File::begin_landing(Landing& landing) {
   MutexLock lock(mutex_);
-  if (stream_end_ > kFileSizeMax - kRequestBytesMax || !writable_ || controls_head_ != nullptr || has_inline_)
-    return false;
+  if (stream_end_ > kFileSizeMax - kRequestBytesMax || !writable_ || gate_.has_controls() || has_inline_) return false;
   if (!error_.is_ok() || context_.options.null_write || !context_.array_failure().is_ok()) return false;
   const uint32_t begin = context_.stripes.offset_in_chunk(stream_end_);
   const uint32_t rest = context_.stripes.chunk_size - begin;
@@ -71,7 +70,7 @@ bool File::begin_landing(Landing& landing) {
     add(chunk->buffer->data + begin, rest);
   }
   if (landing.spare != nullptr) add(landing.spare->data, context_.stripes.chunk_size);
-  ++active_writes_;
+  (void)gate_.try_enter();  // no control waits
   return true;
 }
 
@@ -85,7 +84,7 @@ void File::cancel_landing(Landing& landing) {
       wake(*landing.chunk, deferred);
     }
     end_landing(landing);
-    --active_writes_;
+    gate_.leave();
     if (!error_.is_ok()) discard_dirty(deferred);
     run_controls(deferred);
   }
@@ -125,34 +124,12 @@ File::Step File::write_some(WriteRequest& request, Deferred& deferred, Status& f
     return Step::kFailed;
   }
   if (!request.active) {
-    if (controls_head_ != nullptr) {
-      request.next = nullptr;
-      (parked_tail_ != nullptr ? parked_tail_->next : parked_head_) = &request;
-      parked_tail_ = &request;
+    if (!gate_.try_enter()) {
+      gate_.park(request);
       return Step::kParked;
     }
     request.active = true;
-    ++active_writes_;
-    if (!writable_ || context_.array->read_only())
-      failure = Status::error(StatusCode::kReadOnly, "the array is mounted read-only");
-    else if (request.offset > kFileSizeMax - request.length)
-      failure = Status::error(StatusCode::kTooLarge, "write past the largest file offset");
-    else
-      failure = context_.array_failure();
-    if (!failure.is_ok()) return Step::kFailed;
-    // A mapping makes no file longer: it was cut off while these pages were on their way here. (The kernel waits for
-    // them before it truncates, but not before an open that does.)
-    if (request.origin.by_mapping) {
-      request.length =
-          static_cast<uint32_t>(std::min<uint64_t>(request.length, size_ - std::min(size_, request.offset)));
-      if (request.length == 0) return Step::kDone;
-    }
-    if (context_.options.null_write) {
-      request.done = request.length;
-      size_ = std::max(size_, request.offset + request.length);
-      mtime_ = context_.change_stamp();
-      return Step::kDone;
-    }
+    if (!begin_write(request, failure)) return failure.is_ok() ? Step::kDone : Step::kFailed;
   }
   // The first part lies behind what the chunk holds, which nobody could change so far: it is taken now or never.
   if (request.done == 0 && request.landing != nullptr && request.landing->chunk != nullptr)
@@ -164,66 +141,100 @@ File::Step File::write_some(WriteRequest& request, Deferred& deferred, Status& f
     if (request.landing != nullptr && request.landing->chunk != nullptr) wake(*request.landing->chunk, deferred);
     return Step::kFailed;
   }
-  const uint32_t chunk_size = context_.stripes.chunk_size;
   while (request.done < request.length) {
-    if (!error_.is_ok()) {
-      failure = error_;
-      return Step::kFailed;
-    }
-    const uint64_t offset = request.offset + request.done;
-    const ChunkIndex index = context_.stripes.chunk_of(offset);
-    const uint32_t begin = context_.stripes.offset_in_chunk(offset);
-    const uint32_t end = std::min(chunk_size, begin + (request.length - request.done));
-    // A file whose content is in its sidecar gets that as chunk 0 before it may have others.
-    // (Nothing to get when it is empty: a chunk of no bytes cannot be stored.)
-    if (inline_length_ == 0) forget_inline();
-    const bool from_inline = has_inline_ && index != 0;
-    CachedChunk* chunk = from_inline ? chunk_for_write(0, 0, 0, request, deferred)
-                                     : chunk_for_write(index, begin, end, request, deferred);
-    if (chunk == nullptr) return Step::kParked;
-    if (chunk->state == CachedChunk::State::kFailed) {
-      failure = chunk->failure;
-      settle(*chunk, true, deferred);
-      return Step::kFailed;
-    }
-    if (from_inline) {
-      context_.pool->make_busy(*chunk->buffer);
-      mark_dirty(*chunk);
-      mark_modified(request.origin);
-      forget_inline();
-      continue;
-    }
-    if (index == 0) forget_inline();
-    if (!chunk->dirty) context_.pool->make_busy(*chunk->buffer);
-    chunk->filling = true;
-    std::byte* const data = chunk->buffer->data;
-    const uint32_t old_length = chunk->length;
-    const std::byte* const source = source_of(request);
-    if (source != data + begin) {  // else it has landed in its place
-      mutex_.unlock();
-      if (begin > old_length) std::memset(data + old_length, 0, begin - old_length);
-      std::memcpy(data + begin, source, end - begin);
-      mutex_.lock();
-    }
-    chunk->filling = false;
-    chunk->length = std::max(chunk->length, end);
-    mark_dirty(*chunk);
-    mark_modified(request.origin);
-    request.done += end - begin;
-    size_ = std::max(size_, offset + (end - begin));
-    if (end == chunk_size && chunk->length == chunk_size && may_flush())
-      begin_flush(*chunk, true, deferred);
-    else
-      wake(*chunk, deferred);
-    // A random writer's chunks go out one by one before the pool runs dry. A stream has one partly filled chunk, which
-    // is left alone: flushing it early would write it twice.
-    if (dirty_count_ > 1 && dirty_head_ != chunk && may_flush() && context_.pool->is_low() && !dirty_head_->filling)
-      begin_flush(*dirty_head_, false, deferred);
+    const Step step = write_piece(request, deferred, failure);
+    if (step != Step::kDone) return step;
   }
   stream_end_ = request.length >= kLandingWriteMin ? request.offset + request.length : kNoStream;
   if (request.origin.writer != nullptr)
-    request.origin.writer->wrote(request.length, changed_at_, chunk_size, context_.options.commit_interval_ms);
+    request.origin.writer->wrote(request.length, changed_at_, context_.stripes.chunk_size,
+                                 context_.options.commit_interval_ms);
   return Step::kDone;
+}
+
+// Once no control is in its way. False: it ends here, with `failure` or because there is nothing to do.
+bool File::begin_write(WriteRequest& request, Status& failure) {
+  if (!writable_ || context_.array->read_only())
+    failure = Status::error(StatusCode::kReadOnly, "the array is mounted read-only");
+  else if (request.offset > kFileSizeMax - request.length)
+    failure = Status::error(StatusCode::kTooLarge, "write past the largest file offset");
+  else
+    failure = context_.array_failure();
+  if (!failure.is_ok()) return false;
+  // A mapping makes no file longer: it was cut off while these pages were on their way here. (The kernel waits for
+  // them before it truncates, but not before an open that does.)
+  if (request.origin.by_mapping) {
+    request.length = static_cast<uint32_t>(std::min<uint64_t>(request.length, size_ - std::min(size_, request.offset)));
+    if (request.length == 0) return false;
+  }
+  if (!context_.options.null_write) return true;
+  request.done = request.length;
+  size_ = std::max(size_, request.offset + request.length);
+  mtime_ = context_.change_stamp();
+  return false;
+}
+
+// What of the request goes to one chunk; or the content of the sidecar becomes chunk 0, before the file may have
+// others.
+File::Step File::write_piece(WriteRequest& request, Deferred& deferred, Status& failure) {
+  if (!error_.is_ok()) {
+    failure = error_;
+    return Step::kFailed;
+  }
+  const uint32_t chunk_size = context_.stripes.chunk_size;
+  const uint64_t offset = request.offset + request.done;
+  const ChunkIndex index = context_.stripes.chunk_of(offset);
+  const uint32_t begin = context_.stripes.offset_in_chunk(offset);
+  const uint32_t end = std::min(chunk_size, begin + (request.length - request.done));
+  if (inline_length_ == 0) forget_inline();  // of an empty file: a chunk of no bytes cannot be stored
+  const bool from_inline = has_inline_ && index != 0;
+  CachedChunk* chunk =
+      from_inline ? chunk_for_write(0, 0, 0, request, deferred) : chunk_for_write(index, begin, end, request, deferred);
+  if (chunk == nullptr) return Step::kParked;
+  if (chunk->state == CachedChunk::State::kFailed) {
+    failure = chunk->failure;
+    settle(*chunk, true, deferred);
+    return Step::kFailed;
+  }
+  if (from_inline) {
+    context_.pool->make_busy(*chunk->buffer);
+    mark_dirty(*chunk);
+    mark_modified(request.origin);
+    forget_inline();
+    return Step::kDone;
+  }
+  if (index == 0) forget_inline();
+  if (!chunk->dirty) context_.pool->make_busy(*chunk->buffer);
+  fill(*chunk, begin, end, source_of(request));
+  mark_dirty(*chunk);
+  mark_modified(request.origin);
+  request.done += end - begin;
+  size_ = std::max(size_, offset + (end - begin));
+  if (end == chunk_size && chunk->length == chunk_size && may_flush())
+    begin_flush(*chunk, true, deferred);
+  else
+    wake(*chunk, deferred);
+  // A random writer's chunks go out one by one before the pool runs dry. A stream has one partly filled chunk, which
+  // is left alone: flushing it early would write it twice.
+  CachedChunk* const oldest = dirty_.front();
+  if (dirty_.count() > 1 && oldest != chunk && may_flush() && context_.pool->is_low() && !oldest->filling)
+    begin_flush(*oldest, false, deferred);
+  return Step::kDone;
+}
+
+// Copies, without the lock, unless the bytes have landed in their place.
+void File::fill(CachedChunk& chunk, uint32_t begin, uint32_t end, const std::byte* source) {
+  chunk.filling = true;
+  std::byte* const data = chunk.buffer->data;
+  const uint32_t old_length = chunk.length;
+  if (source != data + begin) {
+    mutex_.unlock();
+    if (begin > old_length) std::memset(data + old_length, 0, begin - old_length);
+    std::memcpy(data + begin, source, end - begin);
+    mutex_.lock();
+  }
+  chunk.filling = false;
+  chunk.length = std::max(chunk.length, end);
 }
 
 // The chunk, ready to take bytes [begin, end); or null after parking the request (or after parking is needed until a
@@ -253,8 +264,7 @@ CachedChunk* File::chunk_for_write(ChunkIndex index, uint32_t begin, uint32_t en
   }
   const bool usable = chunk->state == CachedChunk::State::kReady || chunk->state == CachedChunk::State::kFailed;
   if (usable && !chunk->filling && chunk->readers == 0) return chunk;
-  request.next = chunk->waiting_writes;
-  chunk->waiting_writes = &request;
+  chunk->waiting_writes.push_front(request);
   return nullptr;
 }
 
@@ -265,7 +275,7 @@ void File::end_active_write(WriteRequest& request, Deferred& deferred) {
   }
   if (request.landing != nullptr) end_landing(*request.landing);
   request.active = false;
-  --active_writes_;
+  gate_.leave();
   if (!error_.is_ok()) discard_dirty(deferred);
   run_controls(deferred);
 }
@@ -310,18 +320,14 @@ void File::begin_flush(CachedChunk& chunk, bool streaming, Deferred& deferred) {
   chunk.io.owner = &chunk;
   ++writes_in_flight_;
   context_.writes_in_flight.fetch_add(1, std::memory_order_relaxed);
-  chunk.next_submit = nullptr;
-  (deferred.submits != nullptr ? deferred.submits_tail->next_submit : deferred.submits) = &chunk;
-  deferred.submits_tail = &chunk;
+  deferred.submits.push_back(chunk);
 }
 
 void File::flush_dirty(bool only_full, Deferred& deferred) {
-  for (CachedChunk* chunk = dirty_head_; chunk != nullptr;) {
-    CachedChunk* next = chunk->next_dirty;
-    const bool full = chunk->length == context_.stripes.chunk_size;
-    if (!chunk->filling && (full || !only_full)) begin_flush(*chunk, full, deferred);
-    chunk = next;
-  }
+  dirty_.for_each([&](CachedChunk& chunk) FPFS_NO_THREAD_SAFETY_ANALYSIS {
+    const bool full = chunk.length == context_.stripes.chunk_size;
+    if (!chunk.filling && (full || !only_full)) begin_flush(chunk, full, deferred);
+  });
 }
 
 // On the member's thread.
@@ -403,11 +409,9 @@ void File::finish_flush(CachedChunk& chunk, const ObjectSet& objects, const Stat
 
 // After a failure: what was acknowledged and cannot be stored is given up, so that other files get the buffers.
 void File::discard_dirty(Deferred& deferred) {
-  for (CachedChunk* chunk = dirty_head_; chunk != nullptr;) {
-    CachedChunk* next = chunk->next_dirty;
-    if (!chunk->filling) detach(*chunk, deferred);
-    chunk = next;
-  }
+  dirty_.for_each([&](CachedChunk& chunk) FPFS_NO_THREAD_SAFETY_ANALYSIS {
+    if (!chunk.filling) detach(chunk, deferred);
+  });
 }
 
 }  // namespace fpfs

@@ -28,6 +28,8 @@
 #include <ctime>
 #include <span>
 
+#include "engine/base/intrusive_list.h"
+
 namespace fpfs {
 
 // Who changes or closes a file. Writes past the page cache carry a lock owner, which names a table of descriptors
@@ -76,8 +78,7 @@ class Writer {
   // Whether a close by `actor` ends what came by mappings.
   bool may_have_mapped(const Actor& actor) const;
 
-  Writer* next = nullptr;  // of the file's list
-  Writer* previous = nullptr;
+  ListLink<Writer> link;  // of the file's list
 
  private:
   // More actors at once than this: everybody counts as one (durability before all else).
@@ -100,6 +101,8 @@ class Writer {
   uint64_t window_bytes_ = 0;  // written since window_began_
   struct timespec window_began_ {};
 };
+
+using WriterList = IntrusiveList<Writer, &Writer::link>;
 
 // What a change or a close comes from. Without a Writer: from whoever uses the engine without descriptions (tools, a
 // truncation by path).

@@ -11,18 +11,14 @@ namespace fpfs {
 
 void File::attach(Writer& writer) {
   MutexLock lock(mutex_);
-  writer.next = writers_;
-  if (writers_ != nullptr) writers_->previous = &writer;
-  writers_ = &writer;
+  writers_.push_front(writer);
   if (writer.description().is_new) writer.changed(writer.description().opener, ++change_, committed_change_);
 }
 
 bool File::detach(Writer& writer) {
   MutexLock lock(mutex_);
   const bool ends = finish({&writer, {}, false}, true);
-  (writer.previous != nullptr ? writer.previous->next : writers_) = writer.next;
-  if (writer.next != nullptr) writer.next->previous = writer.previous;
-  writer.next = writer.previous = nullptr;
+  writers_.remove(writer);
   return ends && error_.is_ok();
 }
 
@@ -35,7 +31,7 @@ void File::cut_off(Writer& writer) {
   bool only_slack = false;
   {
     MutexLock lock(mutex_);
-    only_slack = error_.is_ok() && !modified_ && writers_ == nullptr && !is_unfinished(false) && has_slack();
+    only_slack = error_.is_ok() && !modified_ && writers_.is_empty() && !is_unfinished(false) && has_slack();
   }
   // Committed by fsync, and no close will give back what space is left: nothing keeps the file for the end of the array
   // to see.
@@ -59,7 +55,7 @@ bool File::finish(const Origin& closer, bool is_gone) {
 bool File::is_unfinished(bool only_streams) const {
   if (cut_off_) return true;
   const bool mapped = mapped_change_ > std::max(committed_change_, mapped_finished_);
-  for (const Writer* writer = writers_; writer != nullptr; writer = writer->next) {
+  for (const Writer* writer = writers_.front(); writer != nullptr; writer = WriterList::next(*writer)) {
     if (mapped && writer->description().may_map) return true;
     if (writer->is_unfinished(committed_change_) && !(only_streams && writer->is_trickle())) return true;
   }
@@ -127,7 +123,7 @@ bool File::commit_trickle() {
     MutexLock lock(mutex_);
     if (!modified_ || !error_.is_ok() || unowned_change_ > committed_change_ || is_unfinished(true)) {
       // A stream may be committed by an fsync, and go on as a trickle.
-      return writers_ != nullptr && change_ > committed_change_ && error_.is_ok();
+      return !writers_.is_empty() && change_ > committed_change_ && error_.is_ok();
     }
     const struct timespec now = context_.environment->now();
     const auto has_passed = [&now](const struct timespec& since, unsigned limit_ms) {
@@ -146,7 +142,7 @@ bool File::commit_trickle() {
 // --- a saver that was killed ---------------------------------------------------------------------------------------
 
 bool File::is_written_by_others_than(const Origin& origin) const {
-  for (const Writer* writer = writers_; writer != nullptr; writer = writer->next)
+  for (const Writer* writer = writers_.front(); writer != nullptr; writer = WriterList::next(*writer))
     if (writer == origin.writer ? writer->is_by_others_than(origin.actor, committed_change_)
                                 : writer->has_uncommitted(committed_change_))
       return true;
@@ -175,7 +171,7 @@ void File::give_up_replacement(ControlRequest& request, Deferred& deferred) {
 // Back to what the sidecar says. What is on its way to the drives goes to objects that nobody names any more.
 Status File::revert(Deferred& deferred) {
   drop_chunks(0, UINT64_MAX, deferred);
-  unreserve(0, UINT64_MAX);
+  reserved_.remove(file_id_, 0, UINT64_MAX);
   start_generation();
   std::vector<DoomedObjects> doomed;  // of every generation that it began since then
   for (const std::shared_ptr<ObjectSet>& objects : doomed_)
@@ -188,8 +184,8 @@ Status File::revert(Deferred& deferred) {
   stream_end_ = kNoStream;
   committed_change_ = change_;
   ++epoch_;
-  if (!doomed.empty()) context_.reclaim(std::move(doomed), kNoHandle);
-  FPFS_ASSIGN_OR_RETURN(const struct stat attributes, context_.storage().fstat(sidecar_));
+  if (!doomed.empty()) context_.reclaim(std::move(doomed), {});
+  FPFS_ASSIGN_OR_RETURN(const struct stat attributes, context_.storage().fstat(sidecar_->get()));
   mtime_ = attributes.st_mtim;
   return load_image();
 }

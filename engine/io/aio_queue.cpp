@@ -133,17 +133,14 @@ void AioQueue::sleep() {
 
 // From any thread, while this queue's own may be caught in a system call.
 void AioQueue::fail_waiting(const Status& failure) {
-  IoRequest* waiting = nullptr;
+  IoList waiting;
   {
     const MutexLock lock(pending_mutex_);
     take_inbox();
-    waiting = std::exchange(pending_head_, nullptr);
-    pending_tail_ = nullptr;
+    waiting = std::move(pending_);
   }
-  while (waiting != nullptr) {
-    IoRequest& request = *waiting;
-    waiting = request.next;
-    request.next = nullptr;
+  while (IoRequest* const next = waiting.pop_front()) {
+    IoRequest& request = *next;
     request.done = request.transferred = 0;
     subtract(counted_.waiting, 1);
     complete(request, place(request, failure));
@@ -162,30 +159,21 @@ uint64_t AioQueue::oldest_transfer_ns() const {
 // The next request to prepare; null when there is none.
 IoRequest* AioQueue::next_pending() {
   const MutexLock lock(pending_mutex_);
-  IoRequest* const request = pending_head_;
-  if (request == nullptr) return nullptr;
-  pending_head_ = request->next;
-  request->next = nullptr;
-  return request;
+  return pending_.pop_front();
 }
 
 bool AioQueue::has_pending() {
   const MutexLock lock(pending_mutex_);
-  return pending_head_ != nullptr;
+  return !pending_.is_empty();
 }
 
 void AioQueue::take_inbox() {
-  IoRequest* newest = inbox_.exchange(nullptr);
-  if (newest == nullptr) return;
-  IoRequest* oldest = nullptr;  // the stack, turned over
-  for (IoRequest* request = newest; request != nullptr;) {
-    IoRequest* next = request->next;
-    request->next = oldest;
-    oldest = request;
-    request = next;
+  IoList arrived;  // the stack, turned over
+  for (IoRequest* request = inbox_.exchange(nullptr); request != nullptr;) {
+    arrived.push_front(*request);
+    request = std::exchange(request->next, nullptr);
   }
-  (pending_head_ == nullptr ? pending_head_ : pending_tail_->next) = oldest;
-  pending_tail_ = newest;
+  pending_.append(std::move(arrived));
 }
 
 // --- the thread ------------------------------------------------------------------------------------------------------

@@ -86,8 +86,7 @@ class AioQueue final : public IoQueue {
 
   // Taken from the inbox, in order of arrival. The thread's, but for fail_waiting().
   Mutex pending_mutex_;
-  IoRequest* pending_head_ FPFS_GUARDED_BY(pending_mutex_) = nullptr;
-  IoRequest* pending_tail_ FPFS_GUARDED_BY(pending_mutex_) = nullptr;
+  IoList pending_ FPFS_GUARDED_BY(pending_mutex_);
 
   // The thread's own.
   std::vector<Slot> slots_;

@@ -90,11 +90,7 @@ void BufferPool::push(Buffer& buffer, Buffer::List to, bool front) {
   FPFS_CHECK(buffer.list == Buffer::List::kNone && to != Buffer::List::kNone, "a buffer is on one list at a time");
   buffer.list = to;
   List& list = list_of(buffer);
-  buffer.previous = front ? nullptr : list.tail;
-  buffer.next = front ? list.head : nullptr;
-  (buffer.previous != nullptr ? buffer.previous->next : list.head) = &buffer;
-  (buffer.next != nullptr ? buffer.next->previous : list.tail) = &buffer;
-  ++list.count;
+  front ? list.push_front(buffer) : list.push_back(buffer);
   if (to == Buffer::List::kFree && buffer.touched) ++touched_free_;
 }
 
@@ -102,11 +98,8 @@ void BufferPool::remove(Buffer& buffer) {
   FPFS_CHECK(buffer.list != Buffer::List::kNone, "a buffer is taken off the list that it is on");
   List& list = list_of(buffer);
   if (buffer.list == Buffer::List::kFree && buffer.touched) --touched_free_;
-  (buffer.previous != nullptr ? buffer.previous->next : list.head) = buffer.next;
-  (buffer.next != nullptr ? buffer.next->previous : list.tail) = buffer.previous;
-  buffer.previous = buffer.next = nullptr;
+  list.remove(buffer);
   buffer.list = Buffer::List::kNone;
-  --list.count;
 }
 
 // --- taking ----------------------------------------------------------------------------------------------------------
@@ -122,11 +115,11 @@ bool BufferPool::acquire(unsigned count, Buffer** out, Waiter* waiter, BufferOwn
     const bool in_callback = waking_ && waking_thread_ == std::this_thread::get_id();
     const bool has_turn = in_callback && !turn_taken_;
     if (has_turn) turn_taken_ = true;
-    const bool must_queue = !has_turn && (waiters_head_ != nullptr || (waking_ && !in_callback));
+    const bool must_queue = !has_turn && (!waiters_.is_empty() || (waking_ && !in_callback));
     bool was_busy = false;
     if (!must_queue && gather(count, held, &was_busy)) {
       for (unsigned i = 0; i < count; ++i) {
-        out[i] = free_.head;
+        out[i] = free_.front();
         remove(*out[i]);
         out[i]->touched = true;
       }
@@ -134,7 +127,7 @@ bool BufferPool::acquire(unsigned count, Buffer** out, Waiter* waiter, BufferOwn
     }
     if (waiter == nullptr) return false;
     FPFS_CHECK(retry_hook_ != nullptr, "a pool whose users wait needs a retry hook");
-    is_short = waiters_head_ != nullptr || free_.count + evictable_.count < count;
+    is_short = !waiters_.is_empty() || free_.count() + evictable_.count() < count;
     waiter->count = count;
     enqueue(*waiter, has_turn);
     if (has_turn)
@@ -150,18 +143,18 @@ bool BufferPool::acquire(unsigned count, Buffer** out, Waiter* waiter, BufferOwn
 // Brings the free list to at least `count`, and what was used before to its head, by evictions. On failure what was
 // evicted stays free.
 bool BufferPool::gather(unsigned count, BufferOwner* held, bool* was_busy) {
-  if (free_.count + evictable_.count < count) return false;
-  for (Buffer* buffer = evictable_.head; buffer != nullptr;) {
-    const bool enough = buffer->cold ? touched_free_ >= count : free_.count >= count;
+  if (free_.count() + evictable_.count() < count) return false;
+  for (Buffer* buffer = evictable_.front(); buffer != nullptr;) {
+    const bool enough = buffer->cold ? touched_free_ >= count : free_.count() >= count;
     if (enough) break;
-    Buffer* const next = buffer->next;
+    Buffer* const next = List::next(*buffer);
     if (!evict(*buffer, held)) {
       *was_busy = true;
-      if (free_.count >= count) break;
+      if (free_.count() >= count) break;
     }
     buffer = next;
   }
-  return free_.count >= count;
+  return free_.count() >= count;
 }
 
 bool BufferPool::evict(Buffer& buffer, BufferOwner* held) {
@@ -210,12 +203,7 @@ void BufferPool::make_busy(Buffer& buffer) {
 // --- waiting ---------------------------------------------------------------------------------------------------------
 
 void BufferPool::enqueue(Waiter& waiter, bool at_head) {
-  waiter.next = at_head ? waiters_head_ : nullptr;
-  if (at_head)
-    waiters_head_ = &waiter;
-  else
-    (waiters_head_ == nullptr ? waiters_head_ : waiters_tail_->next) = &waiter;
-  if (waiter.next == nullptr) waiters_tail_ = &waiter;
+  at_head ? waiters_.push_front(waiter) : waiters_.push_back(waiter);
   waiter.expired = false;
   if (!at_head) waiter.since_ns = StallWatch::monotonic_ns();
   waiting_.fetch_add(1);
@@ -223,7 +211,7 @@ void BufferPool::enqueue(Waiter& waiter, bool at_head) {
 }
 
 bool BufferPool::head_may_go_on() const {
-  return waiters_head_ != nullptr && free_.count + evictable_.count >= waiters_head_->count;
+  return !waiters_.is_empty() && free_.count() + evictable_.count() >= waiters_.front()->count;
 }
 
 // True when the caller is to call the hook, after it has dropped the lock.
@@ -241,29 +229,18 @@ void BufferPool::retry_waiters() {
 }
 
 void BufferPool::expire_waiters(uint64_t since_ns) {
-  Waiter* expired = nullptr;
+  IntrusiveList<Waiter, &Waiter::link> expired;
   {
     MutexLock lock(mutex_);
-    for (Waiter** link = &waiters_head_; *link != nullptr;) {
-      Waiter* const waiter = *link;
-      if (waiter->since_ns > since_ns) {
-        link = &waiter->next;
-        continue;
-      }
-      *link = waiter->next;
+    waiters_.for_each([&](Waiter& waiter) FPFS_NO_THREAD_SAFETY_ANALYSIS {
+      if (waiter.since_ns > since_ns) return;
+      waiters_.remove(waiter);
       waiting_.fetch_sub(1);
-      waiter->expired = true;
-      waiter->next = expired;
-      expired = waiter;
-    }
-    waiters_tail_ = waiters_head_;
-    while (waiters_tail_ != nullptr && waiters_tail_->next != nullptr) waiters_tail_ = waiters_tail_->next;
+      waiter.expired = true;
+      expired.push_front(waiter);
+    });
   }
-  while (expired != nullptr) {
-    Waiter* const waiter = expired;
-    expired = waiter->next;
-    waiter->ready(*waiter);
-  }
+  while (Waiter* const waiter = expired.pop_front()) waiter->ready(*waiter);
   run_waiters();
 }
 
@@ -278,8 +255,7 @@ void BufferPool::wake(bool is_retry) {
     waking_thread_ = std::this_thread::get_id();
     turn_failed_ = false;
     while (head_may_go_on() && !turn_failed_) {
-      Waiter* waiter = waiters_head_;
-      waiters_head_ = waiter->next;
+      Waiter* const waiter = waiters_.pop_front();
       waiting_.fetch_sub(1);
       turn_taken_ = false;
       mutex_.unlock();
@@ -308,15 +284,15 @@ void BufferPool::set_retry_hook(RetryHook hook, void* context) {
 
 bool BufferPool::is_low() const {
   MutexLock lock(mutex_);
-  return free_.count + evictable_.count < total() / 4;
+  return free_.count() + evictable_.count() < total() / 4;
 }
 
 BufferPool::Counters BufferPool::counters() const {
   MutexLock lock(mutex_);
   Counters counters = counters_;
   counters.total = total();
-  counters.free = free_.count;
-  counters.evictable = evictable_.count;
+  counters.free = free_.count();
+  counters.evictable = evictable_.count();
   counters.waiting = waiting_.load();
   return counters;
 }

@@ -30,6 +30,7 @@
 #include <thread>
 #include <vector>
 
+#include "engine/base/intrusive_list.h"
 #include "engine/base/mutex.h"
 #include "engine/base/status.h"
 
@@ -41,9 +42,8 @@ struct Buffer {
   std::byte* data = nullptr;     // chunk_size bytes, aligned to kIoAlignment
   BufferOwner* owner = nullptr;  // guarded by the pool
   uint32_t index = 0;            // 0 .. total() - 1, fixed: owners keep a descriptor per buffer in a table
-  // Links of the free or evictable list; the pool's.
-  Buffer* previous = nullptr;
-  Buffer* next = nullptr;
+  // Of the free or evictable list; the pool's.
+  ListLink<Buffer> link;
   enum class List : uint8_t { kNone, kFree, kEvictable } list = List::kNone;
   bool cold = false;     // of an evictable one
   bool touched = false;  // was in use: its memory is there, and may be in a cache
@@ -62,7 +62,7 @@ class BufferOwner {
 class BufferPool {
  public:
   struct Waiter {
-    Waiter* next = nullptr;
+    ListLink<Waiter> link;
     unsigned count = 0;
     // Runs when `count` buffers may be available; the callee calls acquire() again (and may have to wait again, keeping
     // its place at the head).
@@ -129,11 +129,7 @@ class BufferPool {
 
  private:
   BufferPool(std::byte* mapping, size_t mapping_bytes, uint32_t buffer_size, unsigned count);
-  struct List {
-    Buffer* head = nullptr;
-    Buffer* tail = nullptr;
-    unsigned count = 0;
-  };
+  using List = IntrusiveList<Buffer, &Buffer::link>;
   List& list_of(const Buffer& buffer) FPFS_REQUIRES(mutex_);
   void push(Buffer& buffer, Buffer::List to, bool front) FPFS_REQUIRES(mutex_);
   void remove(Buffer& buffer) FPFS_REQUIRES(mutex_);
@@ -149,8 +145,7 @@ class BufferPool {
   List free_ FPFS_GUARDED_BY(mutex_);
   List evictable_ FPFS_GUARDED_BY(mutex_);             // cold ones first
   unsigned touched_free_ FPFS_GUARDED_BY(mutex_) = 0;  // at the head of free_
-  Waiter* waiters_head_ FPFS_GUARDED_BY(mutex_) = nullptr;
-  Waiter* waiters_tail_ FPFS_GUARDED_BY(mutex_) = nullptr;
+  IntrusiveList<Waiter, &Waiter::link> waiters_ FPFS_GUARDED_BY(mutex_);
   Counters counters_ FPFS_GUARDED_BY(mutex_);          // the sums; the rest is in the lists
   std::atomic<unsigned> waiting_{0};                   // length of the waiters' list; written under mutex_
   bool retry_wanted_ FPFS_GUARDED_BY(mutex_) = false;  // the hook was called, retry_waiters() not yet

@@ -18,6 +18,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "engine/base/intrusive_list.h"
 #include "engine/base/status.h"
 #include "engine/io/storage.h"
 
@@ -40,10 +41,13 @@ struct IoRequest {
   uint32_t transferred = 0;
 
   // The queue's own while submitted.
-  IoRequest* next = nullptr;
+  IoRequest* next = nullptr;  // of what was just submitted, the latest first
+  ListLink<IoRequest> link;   // of what waits
   uint32_t done = 0;
   uint64_t submitted_ns = 0;
 };
+
+using IoList = IntrusiveList<IoRequest, &IoRequest::link>;
 
 class IoQueue {
  public:

@@ -180,7 +180,7 @@ Result<Store::Created> Store::create(Handle directory, const std::string& name, 
   FPFS_ASSIGN_OR_RETURN(const Handle sidecar, impl_->with_space([&] {
     return storage().open_at(directory, name, O_CREAT | O_EXCL | O_RDWR, mode);
   }));
-  Result<Created> created = adopt_created(sidecar, std::move(parent));
+  Result<Created> created = adopt_created(ScopedHandle(storage(), sidecar), std::move(parent));
   if (!created.is_ok()) take_back(directory, name, false);
   return created;
 }
@@ -189,24 +189,20 @@ Result<Store::Created> Store::create_unnamed(Handle directory, mode_t mode) {
   FPFS_RETURN_IF_ERROR(impl_->array_failure());
   FPFS_ASSIGN_OR_RETURN(const Handle sidecar,
                         impl_->with_space([&] { return storage().open_at(directory, ".", O_TMPFILE | O_RDWR, mode); }));
-  FPFS_ASSIGN_OR_RETURN(Created created, adopt_created(sidecar, ScopedHandle()));
+  FPFS_ASSIGN_OR_RETURN(Created created, adopt_created(ScopedHandle(storage(), sidecar), {}));
   created.file->set_unnamed();
   if (keeper_ == nullptr) return created;
-  created.unnamed.reset(new Removed(*this, created.node.attributes.st_ino, kNoHandle, {}));
+  created.unnamed.reset(new Removed(*this, created.node.attributes.st_ino, {}, {}));
   created.unnamed->file_ = created.file;
   return created;
 }
 
 // The file's first commit makes its name durable too, so it remembers the directory.
-Result<Store::Created> Store::adopt_created(Handle sidecar, ScopedHandle directory) {
+Result<Store::Created> Store::adopt_created(ScopedHandle sidecar, ScopedHandle directory) {
   // Not by its name: the caller becomes the owner of this file and of no other.
-  const Result<Handle> reopened = storage().reopen(sidecar, O_PATH);
-  if (!reopened.is_ok()) {
-    storage().close(sidecar);
-    return reopened.status();
-  }
-  ScopedHandle node(storage(), *reopened);
-  FPFS_ASSIGN_OR_RETURN(std::shared_ptr<File> file, File::open(*impl_, sidecar, true, directory.release()));
+  FPFS_ASSIGN_OR_RETURN(const Handle reopened, storage().reopen(sidecar.get(), O_PATH));
+  ScopedHandle node(storage(), reopened);
+  FPFS_ASSIGN_OR_RETURN(std::shared_ptr<File> file, File::open(*impl_, std::move(sidecar), true, std::move(directory)));
   // Of a file that had this inode before.
   static_cast<void>(impl_->take_loss(file->key()));
   impl_->forget_new_name(file->key());
@@ -245,7 +241,7 @@ Status Store::link(Handle node, Handle directory, const std::string& name) {
   // It has its first name now, which its next commit makes durable.
   FPFS_ASSIGN_OR_RETURN(ScopedHandle parent, reopen_directory(storage(), directory));
   FPFS_RETURN_IF_ERROR(storage().link(node, directory, name));
-  unnamed->name_given(parent.release());
+  unnamed->name_given(std::move(parent));
   return Status::ok();
 }
 
@@ -315,13 +311,13 @@ class Store::NameHolder {
     if (file == nullptr && doomed.empty() && store_.keeper_ == nullptr) return nullptr;
     // Objects are freed when the name is gone for good: its directory is synced before. A file that has none needs no
     // handle of it: what somebody may still write to it is never committed.
-    Handle synced = kNoHandle;
+    ScopedHandle synced;
     if (file != nullptr || !doomed.empty()) {
       const Result<Handle> parent = storage.reopen(directory, kDirectoryFlags);
       if (!parent.is_ok()) return left_over(parent.status());
-      synced = *parent;
+      synced = ScopedHandle(storage, *parent);
     }
-    std::unique_ptr<Removed> removed(new Removed(store_, inode_, synced, std::move(doomed)));
+    std::unique_ptr<Removed> removed(new Removed(store_, inode_, std::move(synced), std::move(doomed)));
     if (file != nullptr) removed->adopt(file);
     return removed;
   }
@@ -342,14 +338,14 @@ class Store::NameHolder {
   Handle handle_ = kNoHandle;
 };
 
-Store::Removed::Removed(Store& store, uint64_t inode, Handle directory, std::vector<DoomedObjects> objects)
-    : store_(store), inode_(inode), directory_(directory), objects_(std::move(objects)) {
+Store::Removed::Removed(Store& store, uint64_t inode, ScopedHandle directory, std::vector<DoomedObjects> objects)
+    : store_(store), inode_(inode), directory_(std::move(directory)), objects_(std::move(objects)) {
   store_.impl_->insert_removed(inode_, *this);
 }
 
 void Store::Removed::adopt(const std::shared_ptr<File>& file) {
   file_ = file;
-  file_->name_removed(std::exchange(directory_, kNoHandle));
+  file_->name_removed(std::move(directory_));
   objects_.clear();
 }
 
@@ -357,10 +353,7 @@ Store::Removed::~Removed() {
   Impl& impl = *store_.impl_;
   MutexLock lock(impl.name_lock(inode_));
   file_ = nullptr;
-  if (!objects_.empty())
-    impl.reclaim(std::move(objects_), directory_);
-  else if (directory_ != kNoHandle)
-    store_.storage().close(directory_);
+  if (!objects_.empty()) impl.reclaim(std::move(objects_), std::move(directory_));
   impl.erase_removed(inode_);
 }
 
@@ -420,7 +413,7 @@ Status Store::rename(Handle from, const std::string& from_name, Handle to, const
   // is promised the content under the name that it has then.
   auto moved = [this](const NameHolder& holder, ScopedHandle& directory) {
     if (!directory.is_open()) return;
-    if (std::shared_ptr<File> file = impl_->find(holder.inode())) file->name_moved_to(directory.release());
+    if (std::shared_ptr<File> file = impl_->find(holder.inode())) file->name_moved_to(std::move(directory));
   };
   moved(source, source_goes_to);
   moved(target, target_goes_to);

@@ -14,21 +14,19 @@
 
 namespace fpfs {
 
-void Store::Impl::reclaim(std::vector<DoomedObjects> objects, Handle directory) {
+void Store::Impl::reclaim(std::vector<DoomedObjects> objects, ScopedHandle directory) {
   uint64_t inode = 0;
-  if (directory != kNoHandle) {
-    Result<struct stat> attributes = storage().fstat(directory);
+  if (directory.is_open()) {
+    Result<struct stat> attributes = storage().fstat(directory.get());
     if (!attributes.is_ok()) {
       // Without the directory its durability cannot be had: the objects stay, fsck will find them.
       log(LogLevel::kWarning, "cannot free {} replaced objects: {}", objects.size(), attributes.status().message());
-      storage().close(directory);
       return note_failure();
     }
     inode = attributes->st_ino;
   }
   MutexLock lock(reclaim_mutex_);
-  if (directory != kNoHandle && !reclaim_queue_.directories.emplace(inode, directory).second)
-    storage().close(directory);
+  if (directory.is_open()) reclaim_queue_.directories.try_emplace(inode, std::move(directory));
   reclaim_queue_.objects.insert(reclaim_queue_.objects.end(), objects.begin(), objects.end());
   start_reclaim();
 }
@@ -65,7 +63,6 @@ bool Store::Impl::reclaim_queued() {
     reclaims_running_.insert(number);
   }
   const Status status = reclaim_batch(batch);
-  for (const auto& [inode, handle] : batch.directories) storage().close(handle);
   if (!status.is_ok()) {
     log(LogLevel::kWarning, "cannot free the objects of removed files: {}; fsck -p will", status.message());
     note_failure();
@@ -79,14 +76,14 @@ bool Store::Impl::reclaim_queued() {
 
 void Store::Impl::free_spares() {
   std::vector<DoomedObjects> objects = spares->give_up();
-  if (!objects.empty()) reclaim(std::move(objects), kNoHandle);
+  if (!objects.empty()) reclaim(std::move(objects), {});
 }
 
 bool Store::Impl::give_up_old_spares() {
   struct timespec time = environment->now();
   time.tv_sec -= std::chrono::seconds(options.spare_life).count();
   std::vector<DoomedObjects> objects = spares->give_up_kept_before(time);
-  if (!objects.empty()) reclaim(std::move(objects), kNoHandle);
+  if (!objects.empty()) reclaim(std::move(objects), {});
   return !spares->is_empty();
 }
 
@@ -171,7 +168,7 @@ Status Store::Impl::reclaim_batch(ReclaimBatch& batch) {
   FPFS_RETURN_IF_ERROR(array_failure());
   Status synced;
   for (const auto& [inode, handle] : batch.directories)
-    if (synced.is_ok()) synced = storage().fsync(handle);
+    if (synced.is_ok()) synced = storage().fsync(handle.get());
   if (synced.is_ok() && !batch.directories.empty()) synced = array->check_tree_running();
   if (!synced.is_ok()) {
     count_tree_error();

@@ -296,49 +296,45 @@ Status Store::Impl::sync_tree() {
   return array_failure();
 }
 
-void Store::Impl::keep_new_name(uint64_t key, Handle directory) {
-  std::pair<uint64_t, Handle> surplus{key, directory};
+void Store::Impl::keep_new_name(uint64_t key, ScopedHandle directory) {
+  ScopedHandle surplus;
   {
     MutexLock lock(new_names_mutex_);
     const bool is_known =
         std::any_of(new_names_.begin(), new_names_.end(), [key](const auto& name) { return name.first == key; });
     if (!is_known) {
-      new_names_.push_back(std::exchange(surplus, {0, kNoHandle}));
+      new_names_.emplace_back(key, std::move(directory));
       has_new_names_.store(true);
       if (new_names_.size() > kNewNamesMax) {
-        surplus = new_names_.front();
+        surplus = std::move(new_names_.front().second);
         new_names_.pop_front();
       }
     }
   }
-  // Known: it was moved meanwhile, and the directory that it came from is synced with the one that it went to.
-  if (surplus.first == key)
-    storage().close(surplus.second);
-  else if (surplus.second != kNoHandle)
-    reclaim({}, surplus.second);  // which syncs it
+  // (When it is known, it was moved meanwhile, and the directory that it came from is synced with where it went.)
+  if (surplus.is_open()) reclaim({}, std::move(surplus));  // which syncs it
 }
 
 void Store::Impl::forget_new_name(uint64_t key) {
   if (!has_new_names_.load()) return;
   MutexLock lock(new_names_mutex_);
-  std::erase_if(new_names_, [&](const auto& name) {
-    if (name.first == key) storage().close(name.second);
-    return name.first == key;
-  });
+  std::erase_if(new_names_, [key](const auto& name) { return name.first == key; });
   has_new_names_.store(!new_names_.empty());
 }
 
-Result<Handle> Store::Impl::new_name_of(uint64_t key) {
-  if (!has_new_names_.load()) return kNoHandle;
+Result<ScopedHandle> Store::Impl::new_name_of(uint64_t key) {
+  if (!has_new_names_.load()) return ScopedHandle();
   MutexLock lock(new_names_mutex_);
-  for (const auto& [file, directory] : new_names_)
-    if (file == key) return storage().reopen(directory, O_RDONLY | O_DIRECTORY);
-  return kNoHandle;
+  for (const auto& [file, directory] : new_names_) {
+    if (file != key) continue;
+    FPFS_ASSIGN_OR_RETURN(const Handle handle, storage().reopen(directory.get(), O_RDONLY | O_DIRECTORY));
+    return ScopedHandle(storage(), handle);
+  }
+  return ScopedHandle();
 }
 
 void Store::Impl::close_new_names() {
   MutexLock lock(new_names_mutex_);
-  for (const auto& [key, directory] : new_names_) storage().close(directory);
   new_names_.clear();
 }
 
@@ -505,7 +501,7 @@ Result<std::shared_ptr<File>> Store::open_file(Handle node, bool for_writing) {
   if (std::shared_ptr<File> file = impl_->find(attributes.st_ino)) {
     if (for_writing && !file->is_writable()) {
       FPFS_ASSIGN_OR_RETURN(const Handle sidecar, storage().reopen(node, flags));
-      FPFS_RETURN_IF_ERROR(file->make_writable(sidecar));
+      file->make_writable(ScopedHandle(storage(), sidecar));
     }
     return file;
   }
@@ -515,8 +511,9 @@ Result<std::shared_ptr<File>> Store::open_file(Handle node, bool for_writing) {
   Removed* removed = now.st_nlink == 0 ? impl_->find_removed(now.st_ino) : nullptr;
   // Its objects may be gone already; nobody has it open.
   if (now.st_nlink == 0 && removed == nullptr) return Status::from_errno(ESTALE, "open a removed file");
-  FPFS_ASSIGN_OR_RETURN(const Handle new_name_in, impl_->new_name_of(now.st_ino));
-  FPFS_ASSIGN_OR_RETURN(std::shared_ptr<File> file, File::open(*impl_, sidecar.release(), for_writing, new_name_in));
+  FPFS_ASSIGN_OR_RETURN(ScopedHandle new_name_in, impl_->new_name_of(now.st_ino));
+  FPFS_ASSIGN_OR_RETURN(std::shared_ptr<File> file,
+                        File::open(*impl_, std::move(sidecar), for_writing, std::move(new_name_in)));
   if (removed != nullptr) removed->adopt(file);
   impl_->insert(file);
   return file;

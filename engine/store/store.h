@@ -115,12 +115,12 @@ class Store {
 
    private:
     friend class Store;
-    Removed(Store& store, uint64_t inode, Handle directory, std::vector<DoomedObjects> objects);
+    Removed(Store& store, uint64_t inode, ScopedHandle directory, std::vector<DoomedObjects> objects);
     void adopt(const std::shared_ptr<File>& file);
 
     Store& store_;
     const uint64_t inode_;
-    Handle directory_;  // that had the last name; kNoHandle when there are no objects, or once a File has it
+    ScopedHandle directory_;  // that had the last name; none when there are no objects, or once a File has it
     std::vector<DoomedObjects> objects_;
     std::shared_ptr<File> file_;  // once somebody has opened it; it frees what it has
   };
@@ -200,7 +200,7 @@ class Store {
   Result<SidecarSummary> summarize_node(Handle node, uint64_t sidecar_size);
   Result<Handle> open_node(Handle directory, const std::string& name, bool read_ahead);
   Result<Node> complete_node(Handle handle);
-  Result<Created> adopt_created(Handle sidecar, ScopedHandle directory);
+  Result<Created> adopt_created(ScopedHandle sidecar, ScopedHandle directory);
   class NameHolder;
   struct RenameJob;
   void give_away(uint64_t inode, std::unique_ptr<Removed> removed);

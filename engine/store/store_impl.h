@@ -32,7 +32,7 @@ class Store::Impl final : public FileContext {
   void post_after(std::chrono::milliseconds delay, Executor::Task task);
   Generation claim_generation(FileId file, Generation wanted) override;
   void settle_generation(FileId file, Generation generation) override;
-  void reclaim(std::vector<DoomedObjects> objects, Handle directory) override;
+  void reclaim(std::vector<DoomedObjects> objects, ScopedHandle directory) override;
   void post_free(Executor::Task task) override;
   bool finish_frees() override;
   // Frees the spare objects: what is left of them after this is what becomes spare meanwhile.
@@ -74,10 +74,10 @@ class Store::Impl final : public FileContext {
   // Syncs the filesystem of the tree. When that fails nobody knows which names and lazily appended records are on the
   // drive.
   Status sync_tree();
-  void keep_new_name(uint64_t key, Handle directory) override;
+  void keep_new_name(uint64_t key, ScopedHandle directory) override;
   void forget_new_name(uint64_t key) override;
-  // A handle of one's own of what keep_new_name() keeps, or kNoHandle.
-  Result<Handle> new_name_of(uint64_t key);
+  // A handle of one's own of what keep_new_name() keeps, or none.
+  Result<ScopedHandle> new_name_of(uint64_t key);
   void close_new_names();  // before the store goes
 
  private:
@@ -85,7 +85,7 @@ class Store::Impl final : public FileContext {
   void member_stalled(StallWatch::Domain domain);
   Executor::Task counted(Executor::Task task);
   struct ReclaimBatch {
-    std::map<uint64_t, Handle> directories;  // by inode number
+    std::map<uint64_t, ScopedHandle> directories;  // by inode number
     std::vector<DoomedObjects> objects;
     std::vector<Executor::Task> tasks;
     bool is_empty() const { return directories.empty() && objects.empty() && tasks.empty(); }
@@ -125,7 +125,7 @@ class Store::Impl final : public FileContext {
   std::map<uint64_t, std::string> unsynced_ FPFS_GUARDED_BY(failure_mutex_);  // a few of them: key and path
   std::atomic<bool> has_losses_{false}, has_unsynced_{false}, has_new_names_{false};
   Mutex new_names_mutex_;
-  std::deque<std::pair<uint64_t, Handle>> new_names_ FPFS_GUARDED_BY(new_names_mutex_);  // the oldest first
+  std::deque<std::pair<uint64_t, ScopedHandle>> new_names_ FPFS_GUARDED_BY(new_names_mutex_);  // the oldest first
   std::atomic<bool> relieving_{false};
   mutable Mutex reclaim_mutex_;
   Mutex change_times_mutex_;

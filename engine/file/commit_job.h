@@ -1,0 +1,79 @@
+// CommitJob: one commit of one file, from the moment that it describes until that is durable. What it needs is taken
+// under the file's lock when it begins, and given back at its end; between the two its steps need nothing of the file.
+//
+// Thread safety: by phase (File::Phase). While it drains, the file's lock guards it. From then on its steps on the
+// executor are alone with it, one behind the other, except for what says otherwise.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "engine/base/mutex.h"
+#include "engine/base/status.h"
+#include "engine/file/context.h"
+#include "engine/file/object_set.h"
+#include "engine/file/requests.h"
+#include "engine/index/sidecar.h"
+#include "engine/index/sidecar_writer.h"
+#include "engine/io/scoped_handle.h"
+
+namespace fpfs {
+
+struct CommitJob {
+  // A slot that only the record before names: free once this commit's record is durable.
+  struct DeadSlot {
+    std::shared_ptr<ObjectSet> objects;
+    MemberIndex member = 0;
+    SlotIndex slot = 0;
+  };
+  // Bytes of an object that were preallocated and are not needed, below its trimmed end.
+  struct Gap {
+    MemberIndex member = 0;
+    uint64_t offset = 0, length = 0;
+  };
+
+  std::shared_ptr<const ScopedHandle> sidecar;
+  SidecarHeader header;
+  SidecarLog log;        // as it was
+  SidecarRecord record;  // when it has one: content or size changed
+  bool has_record = false;
+  IndexCopies copies;                  // in `record`
+  std::vector<ChunkIndex> changes;     // since the commit before, until the record is built
+  std::shared_ptr<ObjectSet> objects;  // to be synced
+  std::vector<DeadSlot> dead;
+  std::vector<std::shared_ptr<ObjectSet>> doomed;  // of generations before
+  std::vector<Gap> gaps;
+  std::vector<uint64_t> trim_to;  // per member; empty: no trimming
+  bool closing = false;           // a writer has closed: preallocated space is given back
+  // Content for the sidecar: in a dirty chunk, which is kWriting until the record is in the log; or what an earlier
+  // record holds.
+  CachedChunk* inline_chunk = nullptr;
+  RecordPlace inline_from;
+  uint32_t inline_length = 0;
+  bool sync = true;             // false: a lazy one, which makes nothing durable
+  bool after_unsynced = false;  // the record before may not be durable
+  uint64_t covers = 0;          // the last change that it makes durable
+  uint64_t began_ns = 0;        // StallWatch::monotonic_ns()
+  ScopedHandle new_name_in;     // to be synced
+
+  // Under the file's lock.
+  ControlList requests;    // that asked for it
+  bool appending = false;  // the sidecar may be changing
+  bool given_up = false;   // its requests were answered
+
+  // The members on which something of `objects` changed or is to be given back.
+  std::vector<MemberIndex> members_to_sync() const;
+  // One member's part: space is given back, then its object is durable. Waits for the drive; side by side with others.
+  Status sync_objects(MemberIndex member) const;
+  // One of `pending` has ended so; nothing: others are under way. Else the first failure of all that is known.
+  std::optional<Status> object_sync_ended(const Status& status);
+  std::atomic<unsigned> pending{0};
+
+ private:
+  Mutex mutex_;
+  Status failure_ FPFS_GUARDED_BY(mutex_);
+};
+
+}  // namespace fpfs

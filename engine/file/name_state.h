@@ -1,0 +1,61 @@
+// NameState: what of an open file's names is not durable yet, and whether it has one.
+//
+// A name that was made or moved becomes durable with the file's next commit, which syncs the directory that it is in:
+// that directory's handle waits here. When the last name goes, what the file had on the members is freed after the
+// removal is durable: the handle of the directory that it was removed from waits here until the file goes.
+//
+// Thread safety: none; the file's lock. No I/O but the closing of handles that are replaced.
+#pragma once
+
+#include <utility>
+
+#include "engine/io/scoped_handle.h"
+
+namespace fpfs {
+
+class NameState {
+ public:
+  // `made_in`: of a file that was just created, the directory of its name; else none.
+  explicit NameState(ScopedHandle made_in) : new_in_(std::move(made_in)), is_new_(new_in_.is_open()) {}
+
+  // It was renamed, or (of one without a name) linked, into `directory`.
+  void moved_to(ScopedHandle directory) {
+    new_in_ = std::move(directory);
+    is_new_ = true;
+  }
+  void given_in(ScopedHandle directory) {
+    is_unnamed_ = false;
+    moved_to(std::move(directory));
+  }
+  // Its last name went.
+  void removed_from(ScopedHandle directory) {
+    removed_from_ = std::move(directory);
+    is_removed_ = true;
+  }
+  // It was made without a name (O_TMPFILE).
+  void set_unnamed() { is_unnamed_ = true; }
+
+  // No commit has made its name durable, or is about to.
+  bool is_new() const { return is_new_; }
+  bool is_removed() const { return is_removed_; }
+  // Nobody comes to it by a name: when its openers are gone, it is.
+  bool is_nameless() const { return is_removed_ || is_unnamed_; }
+
+  // For a commit: the directory that it has to sync, or none. The name is no new one any more.
+  ScopedHandle take_new() {
+    is_new_ = false;
+    return std::move(new_in_);
+  }
+  // The file failed: the directory is for the commit that comes some time. The name stays a new one.
+  ScopedHandle leave_new() { return std::move(new_in_); }
+  ScopedHandle take_removed_from() { return std::move(removed_from_); }
+
+ private:
+  ScopedHandle new_in_;
+  bool is_new_;
+  ScopedHandle removed_from_;
+  bool is_removed_ = false;
+  bool is_unnamed_ = false;
+};
+
+}  // namespace fpfs
