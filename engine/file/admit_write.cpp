@@ -74,7 +74,8 @@ void File::refuse_new_chunks(WriteRequest& request) {
   MutexLock lock(mutex_);
   const uint64_t end = request.offset + request.length;
   if (context_.options.null_write || request.length == 0 || end > kFileSizeMax) return;
-  if (std::max(size_, end) <= context_.options.inline_max && objects_ == nullptr) return;  // goes to the sidecar
+  if (std::max(size_, end) <= context_.options.inline_max && placement_.objects() == nullptr)
+    return;  // goes to the sidecar
   uint64_t added = 0;
   for (ChunkIndex index = context_.stripes.chunk_of(request.offset); index * context_.stripes.chunk_size < end; ++index)
     if (table_.find(index) == nullptr && !extents_.get(index).exists()) ++added;
@@ -89,7 +90,7 @@ bool File::has_room(WriteRequest& request, bool& in_flight) {
     const uint64_t end = request.offset + request.length;
     if (context_.options.null_write || request.length == 0 || end > kFileSizeMax) return true;
     const uint64_t size = std::max(size_, end);
-    if (size <= context_.options.inline_max && objects_ == nullptr && writes_in_flight_ == 0)
+    if (size <= context_.options.inline_max && placement_.objects() == nullptr && writes_in_flight_ == 0)
       return context_.room->fits_tree(round_up(size, kIoAlignment));
     for (ChunkIndex index = context_.stripes.chunk_of(request.offset); index * chunk_size < end; ++index) {
       const CachedChunk* chunk = table_.find(index);

@@ -32,7 +32,8 @@ constexpr uint64_t kBytesPerExtent = 64;
 }  // namespace
 
 bool File::fits_sidecar() const {
-  if (objects_ != nullptr || extents_.count() > 0 || writes_in_flight_ > 0 || dirty_.count() > 1) return false;
+  if (placement_.objects() != nullptr || extents_.count() > 0 || writes_in_flight_ > 0 || dirty_.count() > 1)
+    return false;
   if (const CachedChunk* const chunk = dirty_.front())
     return chunk->index == 0 && chunk->length <= context_.options.inline_max;
   return true;  // empty, or there already
@@ -61,7 +62,7 @@ void File::start_commit(ControlList requests, Deferred& deferred) {
   if (!modified_) {
     phase_ = Phase::kSyncing;
     if (commit_->closing && has_slack()) {
-      commit_->objects = objects_;
+      commit_->objects = placement_.objects();
       plan_trim();
       phase_ = Phase::kTrimming;
     }
@@ -76,11 +77,8 @@ void File::start_commit(ControlList requests, Deferred& deferred) {
   record.size = size_;
   record.truncate_from = truncated_from_;
   commit_->changes = std::move(changes_);
-  commit_->dead = std::move(dead_);
-  commit_->doomed = std::move(doomed_);
+  commit_->retired = placement_.take_retired();
   changes_.clear();
-  dead_.clear();
-  doomed_.clear();
   truncated_from_.reset();
   modified_ = replaces_ = false;
   if (in_sidecar) {
@@ -102,10 +100,10 @@ void File::advance_commit(Deferred& deferred) {
     end_commit(error_, deferred);
     return;
   }
-  commit_->objects = objects_;
+  commit_->objects = placement_.objects();
   build_record();
-  if (commit_->closing && objects_ != nullptr) plan_trim();
-  phase_ = commit_->trim_to.empty() ? Phase::kSyncing : Phase::kTrimming;
+  if (commit_->closing && placement_.objects() != nullptr) plan_trim();
+  phase_ = commit_->trim.ends.empty() ? Phase::kSyncing : Phase::kTrimming;
   deferred.commit = commit_;
   if (may_flush()) flush_dirty(true, deferred);
 }
@@ -135,46 +133,19 @@ void File::build_record() {
   }
 }
 
-// Where an object ends once preallocated space is given back: after its last taken slot, whose tail is not needed when
-// it holds the end of the file.
-uint64_t File::needed_end(MemberIndex member) const {
-  const uint64_t chunk_size = context_.stripes.chunk_size;
-  const Extent& last = extents_.get(size_ > 0 ? context_.stripes.chunk_of(size_ - 1) : 0);
-  if (last.exists() && last.member == member && last.slot + 1 == slots_[member].end())
-    return last.slot * chunk_size + last.allocated();
-  return slots_[member].end() * chunk_size;
+// Of the end of the content.
+Extent File::last_extent() const {
+  return extents_.get(size_ > 0 ? context_.stripes.chunk_of(size_ - 1) : 0);
 }
 
 void File::plan_trim() {
-  bool may_hold_space = std::exchange(has_unpunched_, false);
-  for (MemberIndex m = 0; m < slots_.size(); ++m) {
-    commit_->trim_to.push_back(needed_end(m));
-    may_hold_space |= objects_->is_allocated_ahead(m);
-  }
-  if (!may_hold_space) return;
-  // What was written and given up before any commit, or allocated ahead of a stream that then jumped: slots below the
-  // end that nothing took, and the unused ends of slots whose chunk is not full. A dense file has none.
-  const uint64_t chunk_size = context_.stripes.chunk_size;
-  for (MemberIndex m = 0; m < slots_.size(); ++m)
-    slots_[m].for_each_gap([&](SlotIndex slot, uint64_t count) FPFS_NO_THREAD_SAFETY_ANALYSIS {
-      commit_->gaps.push_back({m, slot * chunk_size, count * chunk_size});
-    });
-  extents_.for_each(0, [&](ChunkIndex, const Extent& extent) FPFS_NO_THREAD_SAFETY_ANALYSIS {
-    const uint64_t used = extent.slot * chunk_size + extent.allocated();
-    const uint64_t end = (extent.slot + 1) * chunk_size;
-    if (used < end && end <= commit_->trim_to[extent.member])
-      commit_->gaps.push_back({extent.member, used, end - used});
-    return true;
-  });
+  commit_->trim = placement_.plan_trim(extents_, last_extent(), context_.stripes.chunk_size);
 }
 
 // Preallocated space is left over, and nothing under way will fill it.
 bool File::has_slack() const {
-  if (objects_ == nullptr || writes_in_flight_ > 0) return false;
-  if (has_unpunched_) return true;
-  for (MemberIndex m = 0; m < slots_.size(); ++m)
-    if (objects_->allocated_end(m) > needed_end(m) || objects_->is_allocated_ahead(m)) return true;
-  return false;
+  if (placement_.objects() == nullptr || writes_in_flight_ > 0) return false;
+  return placement_.has_slack(last_extent(), context_.stripes.chunk_size);
 }
 
 // --- on executor threads
@@ -275,9 +246,10 @@ void File::finish_commit(CommitJob& job, const SidecarWriter::Outcome& outcome) 
       log_ = job.log;
       context_.commits.fetch_add(1, std::memory_order_relaxed);
       // The record is durable (a lazy one has nothing to free): what only the one before named can go.
-      if (!job.dead.empty()) context_.post_free([self, dead = std::move(job.dead)] { self->punch_dead(dead); });
+      if (!job.retired.slots.empty())
+        context_.post_free([self, dead = std::move(job.retired.slots)] { self->punch_dead(dead); });
       std::vector<DoomedObjects> doomed;
-      for (const auto& objects : job.doomed) doomed.push_back(DoomedObjects::of(objects, true));
+      for (const auto& objects : job.retired.objects) doomed.push_back(DoomedObjects::of(objects, true));
       if (job.objects != nullptr) context_.settle_generation(file_id_, job.record.generation);
       if (!doomed.empty()) context_.reclaim(std::move(doomed), {});
       if (job.record.snapshot && job.sync && log_.snapshot_offset > kSnapshotAlignment)
@@ -317,19 +289,19 @@ void File::punch_log(const ScopedHandle& sidecar, uint64_t end) {
 }
 
 // What the last record but one named and the last does not. Contiguous slots are punched together.
-void File::punch_dead(const std::vector<CommitJob::DeadSlot>& dead) {
+void File::punch_dead(const std::vector<Placement::DeadSlot>& dead) {
   const uint64_t chunk_size = context_.stripes.chunk_size;
-  std::vector<CommitJob::DeadSlot> sorted = dead;
-  std::sort(sorted.begin(), sorted.end(), [](const CommitJob::DeadSlot& a, const CommitJob::DeadSlot& b) {
+  std::vector<Placement::DeadSlot> sorted = dead;
+  std::sort(sorted.begin(), sorted.end(), [](const Placement::DeadSlot& a, const Placement::DeadSlot& b) {
     return std::tie(a.member, a.slot) < std::tie(b.member, b.slot);
   });
-  std::vector<CommitJob::DeadSlot> punched;
+  std::vector<Placement::DeadSlot> punched;
   for (size_t begin = 0; begin < sorted.size();) {
     size_t end = begin + 1;
     while (end < sorted.size() && sorted[end].member == sorted[begin].member &&
            sorted[end].slot == sorted[end - 1].slot + 1)
       ++end;
-    const CommitJob::DeadSlot& first = sorted[begin];
+    const Placement::DeadSlot& first = sorted[begin];
     const Status status = first.objects->punch(first.member, first.slot * chunk_size, (end - begin) * chunk_size);
     if (status.is_ok())
       punched.insert(punched.end(), sorted.begin() + static_cast<ptrdiff_t>(begin),
@@ -340,8 +312,7 @@ void File::punch_dead(const std::vector<CommitJob::DeadSlot>& dead) {
     begin = end;
   }
   MutexLock lock(mutex_);
-  for (const CommitJob::DeadSlot& slot : punched)
-    if (slot.objects == objects_) slots_[slot.member].release(slot.slot);
+  for (const Placement::DeadSlot& slot : punched) placement_.freed(slot);
 }
 
 void File::promise() {

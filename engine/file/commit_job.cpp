@@ -6,15 +6,15 @@ std::vector<MemberIndex> CommitJob::members_to_sync() const {
   std::vector<MemberIndex> members;
   if (objects == nullptr) return members;
   for (MemberIndex m = 0; m < objects->member_count(); ++m) {
-    const bool gives_back = !trim_to.empty() && (objects->allocated_end(m) > trim_to[m] || !gaps.empty());
+    const bool gives_back = !trim.ends.empty() && (objects->allocated_end(m) > trim.ends[m] || !trim.gaps.empty());
     if (objects->is_touched(m) || gives_back) members.push_back(m);
   }
   return members;
 }
 
 Status CommitJob::sync_objects(MemberIndex member) const {
-  if (!trim_to.empty()) FPFS_RETURN_IF_ERROR(objects->trim(member, trim_to[member]));
-  for (const Gap& gap : gaps)
+  if (!trim.ends.empty()) FPFS_RETURN_IF_ERROR(objects->trim(member, trim.ends[member]));
+  for (const Placement::Gap& gap : trim.gaps)
     if (gap.member == member) FPFS_RETURN_IF_ERROR(objects->punch(member, gap.offset, gap.length));
   if (!objects->is_touched(member)) return Status::ok();
   objects->clear_touched(member);

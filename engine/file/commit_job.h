@@ -14,6 +14,7 @@
 #include "engine/base/status.h"
 #include "engine/file/context.h"
 #include "engine/file/object_set.h"
+#include "engine/file/placement.h"
 #include "engine/file/requests.h"
 #include "engine/index/sidecar.h"
 #include "engine/index/sidecar_writer.h"
@@ -22,18 +23,6 @@
 namespace fpfs {
 
 struct CommitJob {
-  // A slot that only the record before names: free once this commit's record is durable.
-  struct DeadSlot {
-    std::shared_ptr<ObjectSet> objects;
-    MemberIndex member = 0;
-    SlotIndex slot = 0;
-  };
-  // Bytes of an object that were preallocated and are not needed, below its trimmed end.
-  struct Gap {
-    MemberIndex member = 0;
-    uint64_t offset = 0, length = 0;
-  };
-
   std::shared_ptr<const ScopedHandle> sidecar;
   SidecarHeader header;
   SidecarLog log;        // as it was
@@ -42,11 +31,9 @@ struct CommitJob {
   IndexCopies copies;                  // in `record`
   std::vector<ChunkIndex> changes;     // since the commit before, until the record is built
   std::shared_ptr<ObjectSet> objects;  // to be synced
-  std::vector<DeadSlot> dead;
-  std::vector<std::shared_ptr<ObjectSet>> doomed;  // of generations before
-  std::vector<Gap> gaps;
-  std::vector<uint64_t> trim_to;  // per member; empty: no trimming
-  bool closing = false;           // a writer has closed: preallocated space is given back
+  Placement::Retired retired;          // free once the record is durable
+  Placement::TrimPlan trim;
+  bool closing = false;  // a writer has closed: preallocated space is given back
   // Content for the sidecar: in a dirty chunk, which is kWriting until the record is in the log; or what an earlier
   // record holds.
   CachedChunk* inline_chunk = nullptr;

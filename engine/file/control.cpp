@@ -72,7 +72,7 @@ bool File::is_wanted(ControlRequest& request) {
 // A lazy commit makes nothing durable, so it must leave nothing to free. fsync makes attributes and names durable too,
 // of which nobody keeps account here.
 bool File::has_work(const ControlRequest& request) const {
-  if (request.lazy) return modified_ && fits_sidecar() && doomed_.empty() && dead_.empty();
+  if (request.lazy) return modified_ && fits_sidecar() && placement_.retired().is_empty();
   if (needs_commit()) return true;
   return request.kind == ControlRequest::Kind::kClose
              ? has_slack()
@@ -177,14 +177,8 @@ void File::start_generation() {
   forget_inline();
   extents_.clear();
   changes_.clear();
-  dead_.clear();
   truncated_from_ = 0;
-  if (objects_ == nullptr) return;
-  objects_->give_up();
-  doomed_.push_back(std::move(objects_));
-  objects_ = nullptr;
-  ++generation_;
-  slots_.assign(slots_.size(), SlotMap());
+  if (placement_.start_generation()) ++generation_;
 }
 
 void File::drop_chunks(ChunkIndex first, ChunkIndex last, Deferred& deferred) {
@@ -199,15 +193,11 @@ void File::drop_chunks(ChunkIndex first, ChunkIndex last, Deferred& deferred) {
 // that says so.
 void File::forget_extent(const Extent& extent) {
   if (extent.epoch == epoch_)
-    release_unpunched(extent);
+    placement_.release(extent.member, extent.slot);
+  else if (phase_ == Phase::kDraining)
+    commit_->retired.slots.push_back(placement_.dead_slot(extent.member, extent.slot));
   else
-    (phase_ == Phase::kDraining ? commit_->dead : dead_).push_back({objects_, extent.member, extent.slot});
-}
-
-// A slot that no record names is free at once; the space it holds is given back at close, unless it is used again.
-void File::release_unpunched(const Extent& extent) {
-  slots_[extent.member].release(extent.slot);
-  has_unpunched_ = true;
+    placement_.retire(extent.member, extent.slot);
 }
 
 void File::set_extent(ChunkIndex chunk, const Extent& extent) {

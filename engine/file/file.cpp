@@ -36,7 +36,7 @@ File::File(FileContext& context, ScopedHandle sidecar, bool writable, ScopedHand
       sidecar_(std::make_shared<const ScopedHandle>(std::move(sidecar))),
       writable_(writable),
       names_(std::move(new_name_in)),
-      slots_(context.array->member_count()),
+      placement_(context.array->member_count()),
       reserved_(*context.room, context.stripes) {}
 
 // Nobody else can reach the file any more: no lock is needed, none of the lists can change.
@@ -59,8 +59,9 @@ File::~File() FPFS_NO_THREAD_SAFETY_ANALYSIS {
     const auto doom = [&](const std::shared_ptr<ObjectSet>& objects) FPFS_NO_THREAD_SAFETY_ANALYSIS {
       doomed.push_back(DoomedObjects::of(objects, error_.is_ok()));
     };
-    if (objects_ != nullptr && (nameless || !objects_->is_recorded())) doom(objects_);
-    for (const std::shared_ptr<ObjectSet>& objects : doomed_)
+    const std::shared_ptr<ObjectSet>& current = placement_.objects();
+    if (current != nullptr && (nameless || !current->is_recorded())) doom(current);
+    for (const std::shared_ptr<ObjectSet>& objects : placement_.retired().objects)
       if (nameless || !objects->is_recorded()) doom(objects);
     if (nameless) context_.settle_generation(file_id_, generation_);
   }
@@ -109,7 +110,8 @@ Status File::load_image() {
   log_ = {image->sequence, image->end, image->snapshot_offset};
   FPFS_RETURN_IF_ERROR(take_slots());
   if (log_.sequence > 0 && !has_inline_)
-    objects_ = std::make_shared<ObjectSet>(context_.storage(), *context_.array, nullptr, file_id_, generation_, true);
+    placement_.set_objects(
+        std::make_shared<ObjectSet>(context_.storage(), *context_.array, nullptr, file_id_, generation_, true));
   return Status::ok();
 }
 
@@ -118,10 +120,7 @@ Status File::load_image() {
 Status File::take_slots() {
   Status contradiction;
   extents_.for_each(0, [&](ChunkIndex chunk, const Extent& extent) FPFS_NO_THREAD_SAFETY_ANALYSIS {
-    SlotMap& slots = slots_[extent.member];
-    const bool is_taken = slots.is_taken(extent.slot);
-    if (!is_taken) slots.take(extent.slot);
-    if (is_taken && !context_.array->read_only())
+    if (!placement_.take(extent.member, extent.slot) && !context_.array->read_only())
       contradiction = Status::error(StatusCode::kCorruption,
                                     fmt::format("chunk {} is said to lie in slot {} of member {}, as another chunk",
                                                 chunk, extent.slot, extent.member));

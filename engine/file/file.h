@@ -35,9 +35,9 @@
 #include "engine/file/context.h"
 #include "engine/file/name_state.h"
 #include "engine/file/object_set.h"
+#include "engine/file/placement.h"
 #include "engine/file/requests.h"
 #include "engine/file/reservation.h"
-#include "engine/file/slot_map.h"
 #include "engine/file/write_gate.h"
 #include "engine/file/writer.h"
 #include "engine/index/sidecar.h"
@@ -259,7 +259,6 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   void drop_chunks(ChunkIndex first, ChunkIndex last, Deferred& deferred) FPFS_REQUIRES(mutex_);
   void start_generation() FPFS_REQUIRES(mutex_);
   void forget_extent(const Extent& extent) FPFS_REQUIRES(mutex_);
-  void release_unpunched(const Extent& extent) FPFS_REQUIRES(mutex_);
   void set_extent(ChunkIndex chunk, const Extent& extent) FPFS_REQUIRES(mutex_);
   static void complete_with(Deferred& deferred, ControlRequest& request, const Status& status);
   struct ZeroEdges;
@@ -286,7 +285,7 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   bool fits_sidecar() const FPFS_REQUIRES(mutex_);
   void advance_commit(Deferred& deferred) FPFS_REQUIRES(mutex_);
   void build_record() FPFS_REQUIRES(mutex_);
-  uint64_t needed_end(MemberIndex member) const FPFS_REQUIRES(mutex_);
+  Extent last_extent() const FPFS_REQUIRES(mutex_);
   void plan_trim() FPFS_REQUIRES(mutex_);
   bool has_slack() const FPFS_REQUIRES(mutex_);
   void post_object_syncs(const std::shared_ptr<CommitJob>& job);
@@ -295,7 +294,7 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   Status keep_times(Handle sidecar, const struct timespec& change_before);
   void finish_commit(CommitJob& job, const SidecarWriter::Outcome& outcome);
   void end_commit(const Status& status, Deferred& deferred) FPFS_REQUIRES(mutex_);
-  void punch_dead(const std::vector<CommitJob::DeadSlot>& dead);
+  void punch_dead(const std::vector<Placement::DeadSlot>& dead);
   void punch_log(const ScopedHandle& sidecar, uint64_t end);
 
   FileContext& context_;
@@ -316,10 +315,8 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   struct timespec mtime_ FPFS_GUARDED_BY(mutex_) {};
   ChangeTime change_time_ FPFS_GUARDED_BY(mutex_);
   ExtentTable extents_ FPFS_GUARDED_BY(mutex_);
-  std::shared_ptr<ObjectSet> objects_ FPFS_GUARDED_BY(mutex_);
-  std::vector<SlotMap> slots_ FPFS_GUARDED_BY(mutex_);  // by member
-  bool has_unpunched_ FPFS_GUARDED_BY(mutex_) = false;  // free slots may hold space
-  Reservation reserved_ FPFS_GUARDED_BY(mutex_);        // for chunks that are neither stored nor dirty
+  Placement placement_ FPFS_GUARDED_BY(mutex_);
+  Reservation reserved_ FPFS_GUARDED_BY(mutex_);  // for chunks that are neither stored nor dirty
   // The content of chunk 0 lies, or will lie when the commit under way has written it, in the record at inline_place_;
   // of that record the first inline_length_ bytes count.
   bool has_inline_ FPFS_GUARDED_BY(mutex_) = false;
@@ -353,8 +350,6 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   bool unsynced_ FPFS_GUARDED_BY(mutex_) = false;  // a lazy commit's record may not be durable yet
   std::optional<ChunkIndex> truncated_from_ FPFS_GUARDED_BY(mutex_);
   std::vector<ChunkIndex> changes_ FPFS_GUARDED_BY(mutex_);
-  std::vector<CommitJob::DeadSlot> dead_ FPFS_GUARDED_BY(mutex_);
-  std::vector<std::shared_ptr<ObjectSet>> doomed_ FPFS_GUARDED_BY(mutex_);
 
   WriteGate gate_ FPFS_GUARDED_BY(mutex_);
   static constexpr uint64_t kNoStream = UINT64_MAX;

@@ -226,7 +226,7 @@ void File::begin_load(CachedChunk& chunk, Deferred& deferred) {
   chunk.target = extent;
   chunk.length = extent.visible_length;
   chunk.keep = shared_from_this();
-  chunk.objects = objects_;
+  chunk.objects = placement_.objects();
   chunk.io = IoRequest();
   chunk.io.kind = IoRequest::Kind::kRead;
   chunk.io.data = chunk.buffer->data;

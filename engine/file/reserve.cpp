@@ -22,7 +22,8 @@ Status File::reserve(uint64_t offset, uint64_t length, Room::Sent& sent, bool& i
   {
     MutexLock lock(mutex_);
     if (context_.options.null_write || length == 0) return Status::ok();
-    if (end <= context_.options.inline_max && objects_ == nullptr) return Status::ok();  // stays in the sidecar
+    if (end <= context_.options.inline_max && placement_.objects() == nullptr)
+      return Status::ok();  // stays in the sidecar
     ChunkIndex next = context_.stripes.chunk_of(offset);
     const ChunkIndex stop = context_.stripes.chunk_of(end - 1) + 1;
     std::vector<ChunkIndex> taken;

@@ -20,7 +20,7 @@ void File::verify_chunk(ChunkIndex chunk, std::function<void(const Status&)> don
   {
     MutexLock lock(mutex_);
     job->extent = extents_.get(chunk);
-    job->objects = objects_;
+    job->objects = placement_.objects();
     is_inline = chunk == 0 && has_inline_ && log_.sequence > 0;
     is_hole = !job->extent.exists() && !is_inline;
     job->domain = is_inline ? StallWatch::kTree : job->extent.member;

@@ -136,7 +136,7 @@ File::Step File::write_some(WriteRequest& request, Deferred& deferred, Status& f
     request.landing->chunk->filling = false;
   if (!request.refusal.is_ok()) {
     // Half a replacement is worse than none: with the writer's failure the old content stays.
-    if (!doomed_.empty()) fail(request.refusal);
+    if (!placement_.retired().objects.empty()) fail(request.refusal);
     failure = request.refusal;
     if (request.landing != nullptr && request.landing->chunk != nullptr) wake(*request.landing->chunk, deferred);
     return Step::kFailed;
@@ -289,10 +289,10 @@ void File::begin_flush(CachedChunk& chunk, bool streaming, Deferred& deferred) {
   context_.room->add_in_flight(member_of(chunk.index), context_.stripes.chunk_size);
   chunk.state = CachedChunk::State::kWriting;
   chunk.streaming = streaming;
-  if (objects_ == nullptr) {
+  if (placement_.objects() == nullptr) {
     generation_ = context_.claim_generation(file_id_, generation_);
-    objects_ = std::make_shared<ObjectSet>(context_.storage(), *context_.array, context_.spares.get(), file_id_,
-                                           generation_, false);
+    placement_.set_objects(std::make_shared<ObjectSet>(context_.storage(), *context_.array, context_.spares.get(),
+                                                       file_id_, generation_, false));
   }
   const Extent& old = extents_.get(chunk.index);
   const MemberIndex member = member_of(chunk.index);
@@ -303,13 +303,13 @@ void File::begin_flush(CachedChunk& chunk, bool streaming, Deferred& deferred) {
     chunk.target.slot = old.slot;
     extents_.set(chunk.index, Extent());
   } else {
-    chunk.target.slot = slots_[member].allocate(context_.stripes.natural_slot(chunk.index));
+    chunk.target.slot = placement_.allocate(member, context_.stripes.natural_slot(chunk.index));
   }
   chunk.target.codec = Codec::kRaw;
   chunk.target.stored_length = chunk.target.raw_length = chunk.length;
   chunk.target.epoch = epoch_;
   chunk.keep = shared_from_this();
-  chunk.objects = objects_;
+  chunk.objects = placement_.objects();
   chunk.io = IoRequest();
   chunk.io.kind = IoRequest::Kind::kWrite;
   chunk.io.data = chunk.buffer->data;
@@ -387,7 +387,7 @@ void File::finish_flush(CachedChunk& chunk, const ObjectSet& objects, const Stat
     if (abandoned_) return;
     chunk.state = CachedChunk::State::kReady;
     // After a truncation to nothing the slots counted here are those of a new generation's objects.
-    const bool same_generation = &objects == objects_.get();
+    const bool same_generation = &objects == placement_.objects().get();
     if (!status.is_ok()) {
       chunk.state = CachedChunk::State::kFailed;
       chunk.failure = status;
@@ -398,7 +398,7 @@ void File::finish_flush(CachedChunk& chunk, const ObjectSet& objects, const Stat
       chunk.target.visible_length = std::min(chunk.target.raw_length, chunk.length);
       set_extent(chunk.index, chunk.target);
     } else if (same_generation) {
-      release_unpunched(chunk.target);
+      placement_.release(chunk.target.member, chunk.target.slot);
     }
     // What was streamed is not likely to be wanted again soon, unlike the pages of a database.
     settle(chunk, chunk.streaming, deferred);

@@ -98,7 +98,7 @@ void File::closed_by_writer(const Origin& closer) {
   bool only_slack = false;
   {
     MutexLock lock(mutex_);
-    only_slack = !modified_ && (has_slack() || (commit_ != nullptr && objects_ != nullptr));
+    only_slack = !modified_ && (has_slack() || (commit_ != nullptr && placement_.objects() != nullptr));
     if (!only_slack && (!modified_ || background_commit_)) return;
     background_commit_ |= !only_slack;
   }
@@ -174,13 +174,11 @@ Status File::revert(Deferred& deferred) {
   reserved_.remove(file_id_, 0, UINT64_MAX);
   start_generation();
   std::vector<DoomedObjects> doomed;  // of every generation that it began since then
-  for (const std::shared_ptr<ObjectSet>& objects : doomed_)
+  for (const std::shared_ptr<ObjectSet>& objects : placement_.retired().objects)
     if (!objects->is_recorded()) doomed.push_back(DoomedObjects::of(objects, true));
-  slots_.assign(slots_.size(), SlotMap());
-  objects_ = nullptr;
-  doomed_.clear();
+  placement_.clear();
   truncated_from_.reset();
-  has_unpunched_ = modified_ = replaces_ = false;
+  modified_ = replaces_ = false;
   stream_end_ = kNoStream;
   committed_change_ = change_;
   ++epoch_;

@@ -1,0 +1,85 @@
+// Placement: where the chunks of an open file lie on the members: the objects of its content, which of their slots are
+// taken, what only an older record names and is freed behind the next commit, and what space is left over.
+//
+// A slot that a record names is never overwritten: when its chunk is replaced or goes, it is retired, and released once
+// a commit that does not name it is durable and its space was given back. One that no record names is free at once.
+//
+// Thread safety: none; the file's lock. No I/O.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "engine/file/object_set.h"
+#include "engine/file/slot_map.h"
+#include "engine/index/extent_table.h"
+
+namespace fpfs {
+
+class Placement {
+ public:
+  struct DeadSlot {
+    std::shared_ptr<ObjectSet> objects;
+    MemberIndex member = 0;
+    SlotIndex slot = 0;
+  };
+  // What only records before name: to be freed once they do not count any more.
+  struct Retired {
+    std::vector<DeadSlot> slots;
+    std::vector<std::shared_ptr<ObjectSet>> objects;  // whole generations
+    bool is_empty() const { return slots.empty() && objects.empty(); }
+  };
+  // Bytes of an object that hold space and are not needed, below its end.
+  struct Gap {
+    MemberIndex member = 0;
+    uint64_t offset = 0, length = 0;
+  };
+  struct TrimPlan {
+    std::vector<uint64_t> ends;  // per member; empty: nothing is trimmed
+    std::vector<Gap> gaps;
+  };
+
+  explicit Placement(MemberIndex members) : slots_(members) {}
+
+  // Of the content as it is; null: nothing of it is on the members.
+  const std::shared_ptr<ObjectSet>& objects() const { return objects_; }
+  void set_objects(std::shared_ptr<ObjectSet> objects) { objects_ = std::move(objects); }
+
+  // A free slot, `natural` when it can be; it is taken.
+  SlotIndex allocate(MemberIndex member, SlotIndex natural) { return slots_[member].allocate(natural); }
+  // For a chunk that a record names. False: another one has it.
+  bool take(MemberIndex member, SlotIndex slot);
+  // No record names it: it is free, and may hold space.
+  void release(MemberIndex member, SlotIndex slot);
+  // A record names it.
+  void retire(MemberIndex member, SlotIndex slot) { retired_.slots.push_back({objects_, member, slot}); }
+  DeadSlot dead_slot(MemberIndex member, SlotIndex slot) const { return {objects_, member, slot}; }
+  // A retired one whose space was given back.
+  void freed(const DeadSlot& slot);
+
+  // The content is replaced as a whole: it gets other objects, and those that there were are retired. False: there were
+  // none.
+  bool start_generation();
+  const Retired& retired() const { return retired_; }
+  Retired take_retired() { return std::exchange(retired_, {}); }
+  // The file goes back to a content that was committed, whose objects and slots are set again.
+  void clear();
+
+  // Where an object ends once preallocated space is given back: after its last taken slot, whose tail is not needed
+  // when it holds the end of the file. `last`: the extent there.
+  uint64_t needed_end(MemberIndex member, const Extent& last, uint64_t chunk_size) const;
+  // Space is left over (there are objects).
+  bool has_slack(const Extent& last, uint64_t chunk_size) const;
+  // All of it, given what is used: ends and gaps. From then on it counts as given back.
+  TrimPlan plan_trim(const ExtentTable& extents, const Extent& last, uint64_t chunk_size);
+
+ private:
+  std::shared_ptr<ObjectSet> objects_;
+  std::vector<SlotMap> slots_;  // by member
+  bool has_unpunched_ = false;  // free slots may hold space
+  Retired retired_;             // since the last consistent point
+};
+
+}  // namespace fpfs

@@ -1,0 +1,108 @@
+#include "engine/file/placement.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <vector>
+
+#include "tests/engine/file/sim_array.h"
+
+namespace fpfs::test {
+namespace {
+
+constexpr FileId kFile = 77;
+
+class PlacementTest : public ::testing::Test {
+ protected:
+  PlacementTest() : environment_(2, {.mount_paths = {"/m0"}, .journal_order = {}}) {
+    FormatOptions format;
+    format.chunk_size = kTestChunk;
+    EXPECT_TRUE(Array::format(environment_, {"/m0"}, format).is_ok());
+    members_ = Array::open(environment_, {"/m0"}, {}).value();
+  }
+  std::shared_ptr<ObjectSet> make_objects(Generation generation) {
+    return std::make_shared<ObjectSet>(environment_.storage(), *members_, nullptr, kFile, generation, false);
+  }
+  static Extent at(SlotIndex slot, uint32_t length = kTestChunk) {
+    Extent extent;
+    extent.slot = slot;
+    extent.codec = Codec::kRaw;
+    extent.stored_length = extent.raw_length = extent.visible_length = length;
+    return extent;
+  }
+  SimEnvironment environment_;
+  std::unique_ptr<Array> members_;
+  Placement placement_{1};
+};
+
+TEST_F(PlacementTest, WhatNoRecordNamesIsFreeAtOnce) {
+  placement_.set_objects(make_objects(0));
+  EXPECT_EQ(placement_.allocate(0, 3), 3u);
+  EXPECT_EQ(placement_.allocate(0, 3), 0u) << "the natural one is taken";
+  placement_.release(0, 3);
+  EXPECT_EQ(placement_.allocate(0, 3), 3u);
+  EXPECT_TRUE(placement_.retired().is_empty());
+}
+
+TEST_F(PlacementTest, WhatARecordNamesIsKeptUntilItsSpaceIsBack) {
+  placement_.set_objects(make_objects(0));
+  EXPECT_TRUE(placement_.take(0, 0));
+  EXPECT_FALSE(placement_.take(0, 0)) << "two chunks in one slot";
+  placement_.retire(0, 0);
+  EXPECT_EQ(placement_.allocate(0, 0), 1u);
+  const Placement::Retired retired = placement_.take_retired();
+  ASSERT_EQ(retired.slots.size(), 1u);
+  EXPECT_TRUE(placement_.retired().is_empty());
+  placement_.freed(retired.slots[0]);
+  EXPECT_EQ(placement_.allocate(0, 0), 0u);
+}
+
+TEST_F(PlacementTest, AnotherGenerationHasSlotsOfItsOwn) {
+  EXPECT_FALSE(placement_.start_generation()) << "there was nothing";
+  const std::shared_ptr<ObjectSet> first = make_objects(0);
+  placement_.set_objects(first);
+  EXPECT_TRUE(placement_.take(0, 0));
+  placement_.retire(0, 0);
+  EXPECT_TRUE(placement_.start_generation());
+  EXPECT_TRUE(first->is_given_up());
+  EXPECT_EQ(placement_.objects(), nullptr);
+  EXPECT_TRUE(placement_.retired().slots.empty()) << "they go with their objects";
+  EXPECT_EQ(placement_.retired().objects, (std::vector<std::shared_ptr<ObjectSet>>{first}));
+  placement_.set_objects(make_objects(1));
+  EXPECT_EQ(placement_.allocate(0, 0), 0u);
+  placement_.freed({first, 0, 0});
+  EXPECT_FALSE(placement_.take(0, 0)) << "a slot of the objects before is none of these";
+}
+
+TEST_F(PlacementTest, SpaceThatIsLeftOver) {
+  ExtentTable extents;
+  extents.set(0, at(0));
+  extents.set(1, at(2, 5000));
+  placement_.set_objects(make_objects(0));
+  for (const SlotIndex slot : {SlotIndex{0}, SlotIndex{1}, SlotIndex{2}}) EXPECT_TRUE(placement_.take(0, slot));
+  EXPECT_EQ(placement_.needed_end(0, at(2, 5000), kTestChunk), 2 * kTestChunk + 8192);
+  EXPECT_EQ(placement_.needed_end(0, at(0), kTestChunk), 3 * kTestChunk) << "the end of the content is elsewhere";
+  EXPECT_FALSE(placement_.has_slack(at(2, 5000), kTestChunk));
+  placement_.release(0, 1);
+  EXPECT_TRUE(placement_.has_slack(at(2, 5000), kTestChunk));
+  const Placement::TrimPlan plan = placement_.plan_trim(extents, at(2, 5000), kTestChunk);
+  ASSERT_EQ(plan.ends, (std::vector<uint64_t>{2 * kTestChunk + 8192}));
+  ASSERT_EQ(plan.gaps.size(), 1u);
+  EXPECT_EQ(plan.gaps[0].offset, kTestChunk);
+  EXPECT_EQ(plan.gaps[0].length, kTestChunk);
+  EXPECT_FALSE(placement_.has_slack(at(2, 5000), kTestChunk)) << "a plan counts as done";
+  EXPECT_TRUE(placement_.plan_trim(extents, at(2, 5000), kTestChunk).gaps.empty());
+}
+
+TEST_F(PlacementTest, BackToWhatWasCommitted) {
+  placement_.set_objects(make_objects(0));
+  (void)placement_.allocate(0, 5);
+  (void)placement_.start_generation();
+  placement_.clear();
+  EXPECT_EQ(placement_.objects(), nullptr);
+  EXPECT_TRUE(placement_.retired().is_empty());
+  EXPECT_TRUE(placement_.take(0, 5));
+}
+
+}  // namespace
+}  // namespace fpfs::test
