@@ -19,7 +19,7 @@ from .places import Descriptors, look, perform, set_up
 from .runner import model_of
 from .sequences import SIZES, chosen, count_of_ones, sequence, short_ones
 
-NUMBERS = ["--from", "0", "--to", "22000"] if LONG else ["--chosen", "280"]
+NUMBERS = ["--from", "0", "--to", "22000"] if LONG else ["--chosen", "220"]
 
 
 def state_after(model, step=-1):
