@@ -121,4 +121,4 @@ def test_numbers_are_all_different_and_stay():
     of_two = every[count_of_ones():]
     assert len(set(every)) == count_of_ones() // len(SIZES) + len(of_two)
     assert sequence(20000) == sequence(20000)
-    assert len(set(chosen(280))) == 280
+    assert len(set(chosen(220))) == 220
