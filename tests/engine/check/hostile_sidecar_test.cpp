@@ -19,6 +19,7 @@
 #include "engine/store/scrub.h"
 #include "engine/store/store.h"
 #include "tests/engine/check/hand_made_array.h"
+#include "tests/support/sanitizers.h"
 
 namespace fpfs {
 namespace {
@@ -33,14 +34,6 @@ constexpr uint64_t kGoodSize = 3 * kChunk + 77;
 constexpr uint64_t kTrailerSeed = 0x6c69617472504653;  // docs/format.md
 constexpr uint64_t kSlotMax = kFileSizeMax / kChunk - 1;
 constexpr uint64_t kChunkMax = kFileSizeMax / kChunk;
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kIsSanitized = true;
-#elif defined(__has_feature)
-constexpr bool kIsSanitized = __has_feature(address_sanitizer) || __has_feature(thread_sanitizer);
-#else
-constexpr bool kIsSanitized = false;
-#endif
 
 // What a working file takes, with room for a machine that is slow. A bitmap up to slot 2^33 is four times as much.
 constexpr uint64_t kAddressSpaceMax = 4 * kGiB;
@@ -197,7 +190,7 @@ class HostileSidecar : public testing::Test {
   // In a process of its own, with a limit on memory and time: what it does there is lived through. Under a sanitizer in
   // this one: it says itself what went wrong, changes what memory is taken, and TSan knows no threads behind a fork.
   void survives(const std::string& what, const std::function<void()>& act) {
-    if (kIsSanitized) {
+    if (test::kIsSanitized) {
       SCOPED_TRACE(what);
       return act();
     }

@@ -14,6 +14,7 @@
 #include "engine/check/check.h"
 #include "engine/io/posix_environment.h"
 #include "engine/store/store.h"
+#include "tests/support/sanitizers.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/test_data.h"
 
@@ -180,7 +181,7 @@ class Model {
 };
 
 void run_seeds(uint64_t first, StoreOptions::Durable durable) {
-  uint64_t count = 12;
+  uint64_t count = test::alike(12);
   if (const char* only = std::getenv("FPFS_MODEL_SEED")) {
     first = std::strtoull(only, nullptr, 10);
     count = 1;

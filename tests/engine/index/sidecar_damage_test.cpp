@@ -13,6 +13,7 @@
 #include "engine/codec/hash.h"
 #include "engine/index/sidecar_format.h"
 #include "tests/engine/index/sidecar_testing.h"
+#include "tests/support/sanitizers.h"
 
 namespace fpfs {
 namespace {
@@ -27,7 +28,7 @@ LogWriter make_log(uint64_t seed, int commits) {
 }
 
 TEST(SidecarTorn, EveryPrefixOfTheLastAppendGivesTheStateBefore) {
-  for (uint64_t seed = 1; seed <= 60; ++seed) {
+  for (uint64_t seed = 1; seed <= test::alike(60); ++seed) {
     LogWriter log = make_log(seed, static_cast<int>(seed % 7));
     seed % 5 == 0 ? log.commit_snapshot() : log.commit_random();
     const Model& before = log.states[log.states.size() - 2];
@@ -45,7 +46,7 @@ TEST(SidecarTorn, EveryPrefixOfTheLastAppendGivesTheStateBefore) {
 TEST(SidecarTorn, AnyMissingSectorsOfTheLastAppendGiveTheStateBefore) {
   constexpr uint64_t kSector = 512;
   unsigned rolled_back = 0;
-  for (uint64_t seed = 1; seed <= 3000; ++seed) {
+  for (uint64_t seed = 1; seed <= test::alike(3000); ++seed) {
     SCOPED_TRACE(seed);
     LogWriter log = make_log(seed, static_cast<int>(seed % 9));
     seed % 4 == 0 ? log.commit_snapshot() : log.commit_extents(seed % 100);
@@ -77,7 +78,7 @@ TEST(SidecarTorn, AnyMissingSectorsOfTheLastAppendGiveTheStateBefore) {
     ASSERT_TRUE(shorter.is_ok()) << shorter.status().message();
     ASSERT_EQ(difference(*shorter, before), "");
   }
-  EXPECT_GT(rolled_back, 2000u);
+  EXPECT_GT(rolled_back, test::alike(2000));
 }
 
 // Wherever in a sector the record begins: its head may reach into one that is zeros but for the head's last bytes.
@@ -123,7 +124,7 @@ TEST(SidecarTorn, AppendingGoesOnWhereTheTornTailWasCut) {
 }
 
 TEST(SidecarDamage, EveryFlippedBitIsFoundOrDead) {
-  for (uint64_t seed = 1; seed <= 10; ++seed) {
+  for (uint64_t seed = 1; seed <= test::alike(10); ++seed) {
     LogWriter log(seed);
     log.commit_extents(3);
     log.commit_inline(log.random_bytes(600, false));
@@ -157,7 +158,7 @@ Result<FileImage> fold_overwritten(const LogWriter& log, uint64_t offset, uint64
 }
 
 TEST(SidecarDamage, LostSectorsBeforeTheLastRecordAreNeverRolledBack) {
-  for (uint64_t seed = 1; seed <= 12; ++seed) {
+  for (uint64_t seed = 1; seed <= test::alike(12); ++seed) {
     SCOPED_TRACE(seed);
     LogWriter log(seed);
     for (int i = 0; i < 4; ++i) log.commit_extents(40);
@@ -229,7 +230,7 @@ TEST(SidecarDamage, ALostHeaderOfACommittedSidecarIsCorruption) {
 
 TEST(SidecarGarbage, RandomBytesAreNeverBelieved) {
   std::mt19937_64 random(1);
-  for (int round = 0; round < 3000; ++round) {
+  for (int round = 0; round < static_cast<int>(test::alike(3000)); ++round) {
     std::vector<std::byte> bytes(1 + random() % 6000);
     for (std::byte& b : bytes) b = static_cast<std::byte>(random());
     const auto image = fold(bytes);
@@ -239,7 +240,7 @@ TEST(SidecarGarbage, RandomBytesAreNeverBelieved) {
 }
 
 TEST(SidecarGarbage, MutatedLogsNeverGiveAStateThatWasNotCommitted) {
-  for (uint64_t seed = 1; seed <= 3000; ++seed) {
+  for (uint64_t seed = 1; seed <= test::alike(3000); ++seed) {
     LogWriter log = make_log(seed, 8);
     std::vector<std::byte>& bytes = log.bytes;
     for (uint64_t mutation = 0; mutation <= seed % 4; ++mutation) {
@@ -275,7 +276,7 @@ TEST(SidecarGarbage, MutatedLogsNeverGiveAStateThatWasNotCommitted) {
 TEST(SidecarGarbage, ForgedRecordsAreHarmless) {
   using namespace sidecar;
   unsigned refused = 0;
-  for (uint64_t seed = 1; seed <= 20000; ++seed) {
+  for (uint64_t seed = 1; seed <= test::alike(20000); ++seed) {
     LogWriter log(seed);
     log.commit_extents(6);
     const std::span<std::byte> record = std::span(log.bytes).subspan(log.record_offset);
@@ -293,7 +294,7 @@ TEST(SidecarGarbage, ForgedRecordsAreHarmless) {
     const auto image = fold(log.bytes);
     if (!image.is_ok()) ++refused;
   }
-  EXPECT_GT(refused, 1000u);
+  EXPECT_GT(refused, test::alike(1000));
 }
 
 }  // namespace
