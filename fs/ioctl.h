@@ -14,8 +14,7 @@
 
 namespace fpfs {
 
-// --- FPFS_IOC_EXTENTS: where a regular file's chunks are stored, one page of the table per call
-// --------------------------
+// --- FPFS_IOC_EXTENTS: where a regular file's chunks are stored, one page of the table per call ----------------------
 
 struct IoctlExtent {
   uint64_t chunk = 0;           // number of the chunk in the file: bytes [chunk * chunk_size, (chunk + 1) * chunk_size)
@@ -50,8 +49,7 @@ struct IoctlExtents {
 };
 static_assert(sizeof(IoctlExtents) == 88 + 40 * 256 && sizeof(IoctlExtents) < 16384);
 
-// --- FPFS_IOC_OBJECT_PATH: the object file of a regular file on one member
-// ------------------------------------------------
+// --- FPFS_IOC_OBJECT_PATH: the object file of a regular file on one member -------------------------------------------
 
 struct IoctlObjectPath {
   static constexpr uint32_t kVersion = 1;
@@ -63,8 +61,7 @@ struct IoctlObjectPath {
 };
 static_assert(sizeof(IoctlObjectPath) == 24 + 4096);
 
-// --- FPFS_IOC_VERIFY: read chunks of a regular file from their drives, past every cache, and check them
-// -------------------
+// --- FPFS_IOC_VERIFY: read chunks of a regular file from their drives, past every cache, and check them --------------
 
 struct IoctlVerify {
   static constexpr uint32_t kVersion = 1;

@@ -148,8 +148,7 @@ bool File::has_slack() const {
   return placement_.has_slack(last_extent(), context_.stripes.chunk_size);
 }
 
-// --- on executor threads
-// ----------------------------------------------------------------------------------------------
+// --- on executor threads ---------------------------------------------------------------------------------------------
 
 void File::post_object_syncs(const std::shared_ptr<CommitJob>& job) {
   const std::shared_ptr<File> self = shared_from_this();

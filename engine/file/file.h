@@ -1,10 +1,18 @@
 // File: the content of one open regular file. Write path (write_path.cpp), read path (read_path.cpp), commit
 // (commit.cpp), truncation and hole punching (control.cpp), what a member that hangs means for it (give_up.cpp).
 //
+// One lock for all of it, as a commit's consistent point spans the state; what can be understood by itself is a part
+// that takes no lock and does no I/O:
+//   WriteGate     which writes and controls may go on
+//   Placement     objects and slots, what is retired, what space is left over
+//   Reservation   room that fallocate set aside
+//   NameState     directories to sync, removed or without a name
+//   SidecarLog    how far the sidecar's log goes; SidecarWriter appends to it
+//   CommitJob     one commit, from what it describes until that is durable
+//
 // All content passes through CachedChunks in pool buffers:
-//   write → copied into a chunk → reply → (chunk full, or commit, or pool pressure) flush: hash and O_DIRECT write by
-//   the
-//           member's queue thread → clean, evictable
+//   write → copied into a chunk → reply → (chunk full, or commit, or pool pressure) flush: hash and O_DIRECT write
+//           by the member's queue thread → clean, evictable
 //   read  → chunk at hand? reply from it : load, verify, reply; sequential readers are read ahead of
 //
 // Of a small file chunk 0 is kept in the sidecar (inline_content.cpp): written there by the commit, loaded from there.

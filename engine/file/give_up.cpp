@@ -7,8 +7,7 @@
 //   loads       their readers get the failure. The file is as whole as before
 //   flushes     the file fails, as after any failed write
 //   a commit    that is caught in a sync fails the file; caught while it appends to the sidecar, it leaves the
-//   sidecar's
-//               state unknown, and the array turns read-only
+//               sidecar's state unknown, and the array turns read-only
 //
 // A commit that was given up on ends whenever its sync returns, and must not make durable what was reported as failed:
 // object_sync_done() looks before it appends.

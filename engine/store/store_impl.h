@@ -24,8 +24,7 @@ class Store::Impl final : public FileContext {
   // Nothing is told about members that hang any more.
   void stop_watching();
 
-  // --- FileContext
-  // -----------------------------------------------------------------------------------------------------
+  // --- FileContext ---------------------------------------------------------------------------------------------------
   void relieve_pressure() override;
   void watch_trickles() override { trickle_timer_.set(); }
   void post(Executor::Task task) override;
@@ -45,8 +44,7 @@ class Store::Impl final : public FileContext {
   void remember_change_time(uint64_t key, const ChangeTime& time) override;
   ChangeTime recall_change_time(uint64_t key) override;
 
-  // --- open files
-  // ------------------------------------------------------------------------------------------------------
+  // --- open files ----------------------------------------------------------------------------------------------------
   std::shared_ptr<File> find(uint64_t inode);
   void insert(const std::shared_ptr<File>& file);
   std::vector<std::shared_ptr<File>> files();
@@ -57,8 +55,7 @@ class Store::Impl final : public FileContext {
   // Held while a file is opened, unlinked or replaced, so that its objects are not freed under an opener.
   Mutex& name_lock(uint64_t inode) { return name_locks_[inode % name_locks_.size()]; }
 
-  // --- background work
-  // ---------------------------------------------------------------------------------------------------
+  // --- background work -----------------------------------------------------------------------------------------------
   unsigned tasks_outstanding() const;
   void wait_for_tasks();  // never in a simulation
   uint64_t pending_frees() const;

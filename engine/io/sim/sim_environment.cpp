@@ -62,8 +62,7 @@ void SimIoQueue::submit(IoRequest& request) {
       {.kind = SimEnvironment::Event::Kind::kStart, .task = {}, .queue = this, .request = &request, .transfer = {}});
 }
 
-// --- events
-// -----------------------------------------------------------------------------------------------------------
+// --- events ----------------------------------------------------------------------------------------------------------
 
 size_t SimEnvironment::choose(bool with_delayed) {
   candidates_.clear();

@@ -111,8 +111,7 @@ void SimStorage::set_time(uint64_t nanoseconds) {
   kernel_.set_time(nanoseconds);
 }
 
-// --- the test's other controls
-// ----------------------------------------------------------------------------------------
+// --- the test's other controls ---------------------------------------------------------------------------------------
 
 void SimStorage::set_trace(Trace trace) {
   MutexLock lock(mutex_);
@@ -232,8 +231,7 @@ std::vector<std::byte> SimStorage::content_of(const std::string& path) const {
   return result;
 }
 
-// --- faults
-// -----------------------------------------------------------------------------------------------------------
+// --- faults ----------------------------------------------------------------------------------------------------------
 
 SimFault* SimStorage::match(SimFault::Call call, Handle handle) {
   if (faults_.empty() || off_) return nullptr;
@@ -260,8 +258,7 @@ Status SimStorage::fault_of(SimFault::Call call, Handle handle, const char* what
   return fault == nullptr ? Status::ok() : Status::from_errno(fault->error, what + (" " + kernel_.describe(handle)));
 }
 
-// --- transfers
-// ----------------------------------------------------------------------------------------------------------
+// --- transfers -------------------------------------------------------------------------------------------------------
 
 SimStorage::Transfer SimStorage::start_write(const IoRequest& request) {
   MutexLock lock(mutex_);
@@ -313,8 +310,7 @@ Result<size_t> SimStorage::read_direct(const IoRequest& request) {
   return pread(request.handle, {request.data, request.length}, request.offset);
 }
 
-// --- content
-// ----------------------------------------------------------------------------------------------------------
+// --- content ---------------------------------------------------------------------------------------------------------
 
 Result<size_t> SimStorage::pread(Handle handle, std::span<std::byte> buffer, uint64_t offset) {
   MutexLock lock(mutex_);

@@ -47,8 +47,7 @@ Status SimStorage::lock(Handle handle, bool exclusive) {
   return kernel_.lock(handle, exclusive);
 }
 
-// --- looking
-// ----------------------------------------------------------------------------------------------------------
+// --- looking ---------------------------------------------------------------------------------------------------------
 
 Result<struct stat> SimStorage::fstat(Handle handle) {
   MutexLock lock(mutex_);
@@ -109,8 +108,7 @@ Result<size_t> SimStorage::list_xattr(Handle handle, std::span<std::byte> names)
   return kernel_.list_xattr(handle, names);
 }
 
-// --- changing
-// ---------------------------------------------------------------------------------------------------------
+// --- changing --------------------------------------------------------------------------------------------------------
 
 Status SimStorage::make_directory(Handle directory, const std::string& name, mode_t mode) {
   MutexLock lock(mutex_);

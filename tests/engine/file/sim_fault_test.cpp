@@ -169,8 +169,7 @@ INSTANTIATE_TEST_SUITE_P(Plans, FaultTest,
                                   std::to_string(std::get<1>(test.param));
                          });
 
-// --- what drives do silently
-// ----------------------------------------------------------------------------------------------
+// --- what drives do silently -----------------------------------------------------------------------------------------
 
 class SilentFaultTest : public ::testing::TestWithParam<uint64_t> {
  protected:
