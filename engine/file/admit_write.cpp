@@ -78,7 +78,7 @@ void File::refuse_new_chunks(WriteRequest& request) {
     return;  // goes to the sidecar
   uint64_t added = 0;
   for (ChunkIndex index = context_.stripes.chunk_of(request.offset); index * context_.stripes.chunk_size < end; ++index)
-    if (table_.find(index) == nullptr && !extents_.get(index).exists()) ++added;
+    if (cache_.find(index) == nullptr && !extents_.get(index).exists()) ++added;
   if (added > 0) request.refusal = context_.refuse_index(added);
 }
 
@@ -93,7 +93,7 @@ bool File::has_room(WriteRequest& request, bool& in_flight) {
     if (size <= context_.options.inline_max && placement_.objects() == nullptr && writes_in_flight_ == 0)
       return context_.room->fits_tree(round_up(size, kIoAlignment));
     for (ChunkIndex index = context_.stripes.chunk_of(request.offset); index * chunk_size < end; ++index) {
-      const CachedChunk* chunk = table_.find(index);
+      const CachedChunk* chunk = cache_.find(index);
       const Extent& extent = extents_.get(index);
       // Has its room, however far it will be filled.
       if ((chunk != nullptr && chunk->dirty) || reserved_.contains(index)) continue;

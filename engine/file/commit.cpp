@@ -32,9 +32,9 @@ constexpr uint64_t kBytesPerExtent = 64;
 }  // namespace
 
 bool File::fits_sidecar() const {
-  if (placement_.objects() != nullptr || extents_.count() > 0 || writes_in_flight_ > 0 || dirty_.count() > 1)
+  if (placement_.objects() != nullptr || extents_.count() > 0 || writes_in_flight_ > 0 || cache_.dirty_count() > 1)
     return false;
-  if (const CachedChunk* const chunk = dirty_.front())
+  if (const CachedChunk* const chunk = cache_.oldest_dirty())
     return chunk->index == 0 && chunk->length <= context_.options.inline_max;
   return true;  // empty, or there already
 }

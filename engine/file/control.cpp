@@ -159,7 +159,7 @@ void File::truncate_locked(uint64_t size, const Origin& origin, Deferred& deferr
         first, [this](ChunkIndex, const Extent& extent) FPFS_NO_THREAD_SAFETY_ANALYSIS { forget_extent(extent); });
     truncated_from_ = std::min(truncated_from_.value_or(first), first);
     if (kept > 0) {
-      if (CachedChunk* chunk = table_.find(boundary)) chunk->length = std::min(chunk->length, kept);
+      if (CachedChunk* chunk = cache_.find(boundary)) chunk->length = std::min(chunk->length, kept);
       Extent extent = extents_.get(boundary);
       if (extent.exists() && extent.visible_length > kept) {
         extent.visible_length = kept;
@@ -182,7 +182,7 @@ void File::start_generation() {
 }
 
 void File::drop_chunks(ChunkIndex first, ChunkIndex last, Deferred& deferred) {
-  table_.for_each([&](CachedChunk& chunk) FPFS_NO_THREAD_SAFETY_ANALYSIS {
+  cache_.for_each([&](CachedChunk& chunk) FPFS_NO_THREAD_SAFETY_ANALYSIS {
     if (chunk.index >= first && chunk.index <= last) detach(chunk, deferred);
   });
 }

@@ -37,18 +37,16 @@ File::File(FileContext& context, ScopedHandle sidecar, bool writable, ScopedHand
       writable_(writable),
       names_(std::move(new_name_in)),
       placement_(context.array->member_count()),
-      reserved_(*context.room, context.stripes) {}
+      reserved_(*context.room, context.stripes),
+      cache_(*context.pool, context.chunks.get()) {}
 
 // Nobody else can reach the file any more: no lock is needed, none of the lists can change.
 File::~File() FPFS_NO_THREAD_SAFETY_ANALYSIS {
   {
     // The lock excludes an eviction that found one of the buffers before it leaves the pool's list.
     MutexLock lock(mutex_);
-    table_.for_each([this](CachedChunk& chunk) FPFS_NO_THREAD_SAFETY_ANALYSIS {
-      if (chunk.dirty) unlink_dirty(chunk);
-      table_.remove(chunk);
-      free_chunk(chunk);
-    });
+    cache_.for_each_dirty([this](CachedChunk& chunk) FPFS_NO_THREAD_SAFETY_ANALYSIS { mark_clean(chunk); });
+    cache_.clear();
     reserved_.remove(file_id_, 0, UINT64_MAX);
   }
   // Objects that nothing names any more: those of a file without a name (once the removal of the name is durable), and
@@ -145,64 +143,10 @@ void File::run(Deferred& deferred) {
 
 // --- chunks ---------------------------------------------------------------------------------------------------------
 
-CachedChunk& File::adopt_buffer(Buffer& buffer, ChunkIndex index) {
-  CachedChunk& chunk = context_.chunks[buffer.index];
-  buffer.owner = this;
-  chunk.buffer = &buffer;
-  chunk.index = index;
-  chunk.state = CachedChunk::State::kReady;
-  chunk.dirty = chunk.detached = chunk.filling = chunk.streaming = chunk.given_up = false;
-  chunk.length = 0;
-  chunk.readers = 0;
-  chunk.target = Extent();
-  chunk.failure = Status::ok();
-  table_.insert(chunk);
-  return chunk;
-}
-
-void File::free_chunk(CachedChunk& chunk) {
-  Buffer* buffer = chunk.buffer;
-  chunk.buffer = nullptr;
-  context_.pool->release(*buffer);
-}
-
-void File::wake(CachedChunk& chunk, Deferred& deferred) {
-  while (ReadRequest* request = chunk.waiting_reads.pop_front()) deferred.reads.push_front(*request);
-  while (WriteRequest* request = chunk.waiting_writes.pop_front()) deferred.writes.push_front(*request);
-}
-
-// Called whenever a chunk may have become idle: wakes who waits for it and gives the buffer to whom it belongs next.
-void File::settle(CachedChunk& chunk, bool cold, Deferred& deferred) {
-  using State = CachedChunk::State;
-  if (chunk.readers > 0 || chunk.filling) return;
-  if (chunk.state == State::kLoading || chunk.state == State::kWriting) return;
-  wake(chunk, deferred);
-  if (chunk.detached) {
-    if (!detached_in_transfer_.empty()) std::erase(detached_in_transfer_, &chunk);
-    --detached_;
-    free_chunk(chunk);
-  } else if (chunk.state == State::kFailed) {
-    table_.remove(chunk);
-    free_chunk(chunk);
-  } else if (!chunk.dirty) {
-    context_.pool->make_evictable(*chunk.buffer, cold);
-  }
-}
-
-// Takes a chunk out of the table; its buffer is freed when its last user is gone.
+// It is no part of the content any more; its buffer is freed when its last user is gone.
 void File::detach(CachedChunk& chunk, Deferred& deferred) {
-  if (chunk.dirty) {
-    unlink_dirty(chunk);
-  } else if (chunk.state == CachedChunk::State::kReady && chunk.readers == 0) {
-    context_.pool->make_busy(*chunk.buffer);
-  }
-  table_.remove(chunk);
-  chunk.detached = true;
-  ++detached_;
-  if (chunk.state == CachedChunk::State::kLoading || chunk.state == CachedChunk::State::kWriting)
-    detached_in_transfer_.push_back(&chunk);
-  wake(chunk, deferred);
-  settle(chunk, true, deferred);
+  if (chunk.dirty) mark_clean(chunk);
+  cache_.detach(chunk, deferred);
 }
 
 bool File::try_evict(Buffer& buffer) FPFS_NO_THREAD_SAFETY_ANALYSIS {
@@ -213,25 +157,19 @@ bool File::try_evict(Buffer& buffer) FPFS_NO_THREAD_SAFETY_ANALYSIS {
 }
 
 void File::evict_locked(Buffer& buffer) FPFS_NO_THREAD_SAFETY_ANALYSIS {
-  CachedChunk& chunk = context_.chunks[buffer.index];
-  FPFS_CHECK(chunk.state == CachedChunk::State::kReady && !chunk.dirty && chunk.readers == 0 && !chunk.filling,
-             "only clean, idle chunks are evictable");
-  table_.remove(chunk);
-  chunk.buffer = nullptr;
+  cache_.evict(buffer);
 }
 
 void File::mark_dirty(CachedChunk& chunk) {
   if (chunk.dirty) return;
-  chunk.dirty = true;
   context_.room->add_unstored(member_of(chunk.index), context_.stripes.chunk_size);
   reserved_.remove(file_id_, chunk.index, chunk.index + 1);
-  dirty_.push_back(chunk);
+  cache_.mark_dirty(chunk);
 }
 
-void File::unlink_dirty(CachedChunk& chunk) {
+void File::mark_clean(CachedChunk& chunk) {
   context_.room->remove_unstored(member_of(chunk.index), context_.stripes.chunk_size);
-  dirty_.remove(chunk);
-  chunk.dirty = false;
+  cache_.mark_clean(chunk);
 }
 
 // Chosen when it first matters.
@@ -341,7 +279,7 @@ bool File::is_writable() const {
 void File::overlay(struct stat& attributes) const {
   MutexLock lock(mutex_);
   uint64_t allocated = extents_.allocated_bytes() + round_up(inline_length_, 512);
-  dirty_.for_each([&](const CachedChunk& chunk) FPFS_NO_THREAD_SAFETY_ANALYSIS {
+  cache_.for_each_dirty([&](const CachedChunk& chunk) FPFS_NO_THREAD_SAFETY_ANALYSIS {
     if (!extents_.get(chunk.index).exists()) allocated += round_up(chunk.length, 512);
   });
   attributes.st_size = static_cast<off_t>(size_);
@@ -368,7 +306,7 @@ Result<uint64_t> File::seek(uint64_t offset, bool hole) const {
     next = found;
     return false;
   });
-  table_.for_each([&next, first](const CachedChunk& cached) {
+  cache_.for_each([&next, first](const CachedChunk& cached) {
     if (cached.index > first && cached.length > 0) next = std::min(next, cached.index);
   });
   if (next == kNone || next * chunk_size >= size_) return Status::from_errno(ENXIO, "no data after this offset");
@@ -377,14 +315,14 @@ Result<uint64_t> File::seek(uint64_t offset, bool hole) const {
 
 // How far the content of a chunk goes; behind it are zeros, which count as a hole.
 uint32_t File::data_end(ChunkIndex chunk) const {
-  if (const CachedChunk* cached = table_.find(chunk); cached != nullptr) return cached->length;
+  if (const CachedChunk* cached = cache_.find(chunk); cached != nullptr) return cached->length;
   if (is_in_sidecar(chunk)) return inline_length_;
   const Extent& extent = extents_.get(chunk);
   return extent.exists() ? extent.visible_length : 0;
 }
 
 bool File::has_data(ChunkIndex chunk) const {
-  return extents_.get(chunk).exists() || table_.find(chunk) != nullptr || (chunk == 0 && has_inline_);
+  return extents_.get(chunk).exists() || cache_.find(chunk) != nullptr || (chunk == 0 && has_inline_);
 }
 
 std::vector<File::MappedExtent> File::map(ChunkIndex first, size_t limit) const {

@@ -3,6 +3,7 @@
 //
 // One lock for all of it, as a commit's consistent point spans the state; what can be understood by itself is a part
 // that takes no lock and does no I/O:
+//   ChunkCache    the chunks in memory: found, dirty, detached
 //   WriteGate     which writes and controls may go on
 //   Placement     objects and slots, what is retired, what space is left over
 //   Reservation   room that fallocate set aside
@@ -38,6 +39,7 @@
 #include "engine/base/mutex.h"
 #include "engine/base/status.h"
 #include "engine/file/cached_chunk.h"
+#include "engine/file/chunk_cache.h"
 #include "engine/file/chunk_verification.h"
 #include "engine/file/commit_job.h"
 #include "engine/file/context.h"
@@ -153,11 +155,9 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
 
  private:
   // What must happen after mutex_ is released, in this order: answer, submit, resume.
-  struct Deferred {
+  struct Deferred : ChunkCache::Woken {
     ControlList controls;  // complete each with its result
     SubmitList submits;
-    ReadList reads;                     // evaluate again
-    WriteList writes;                   // continue
     std::shared_ptr<CommitJob> commit;  // start its syncs
   };
   enum class Phase : uint8_t {
@@ -185,7 +185,7 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   static const std::byte* source_of(const WriteRequest& request);
   void mark_dirty(CachedChunk& chunk) FPFS_REQUIRES(mutex_);
   void mark_modified(const Origin& origin) FPFS_REQUIRES(mutex_);
-  void unlink_dirty(CachedChunk& chunk) FPFS_REQUIRES(mutex_);
+  void mark_clean(CachedChunk& chunk) FPFS_REQUIRES(mutex_);
   FileId file_id() FPFS_REQUIRES(mutex_);
   MemberIndex member_of(ChunkIndex chunk) FPFS_REQUIRES(mutex_);
   void refuse_new_chunks(WriteRequest& request);
@@ -246,11 +246,7 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   Status describe(const Status& status, ChunkIndex chunk, const Extent& extent, const ObjectSet& objects) const;
 
   // file.cpp: chunks
-  CachedChunk& adopt_buffer(Buffer& buffer, ChunkIndex index) FPFS_REQUIRES(mutex_);
-  void settle(CachedChunk& chunk, bool cold, Deferred& deferred) FPFS_REQUIRES(mutex_);
   void detach(CachedChunk& chunk, Deferred& deferred) FPFS_REQUIRES(mutex_);
-  void free_chunk(CachedChunk& chunk) FPFS_REQUIRES(mutex_);
-  void wake(CachedChunk& chunk, Deferred& deferred) FPFS_REQUIRES(mutex_);
   bool has_data(ChunkIndex chunk) const FPFS_REQUIRES(mutex_);
   uint32_t data_end(ChunkIndex chunk) const FPFS_REQUIRES(mutex_);
   void keep_alive() FPFS_REQUIRES(mutex_);
@@ -330,11 +326,8 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   bool has_inline_ FPFS_GUARDED_BY(mutex_) = false;
   uint32_t inline_length_ FPFS_GUARDED_BY(mutex_) = 0;
   RecordPlace inline_place_ FPFS_GUARDED_BY(mutex_);
-  ChunkTable table_ FPFS_GUARDED_BY(mutex_);
-  DirtyList dirty_ FPFS_GUARDED_BY(mutex_);
+  ChunkCache cache_ FPFS_GUARDED_BY(mutex_);
   unsigned writes_in_flight_ FPFS_GUARDED_BY(mutex_) = 0;
-  unsigned detached_ FPFS_GUARDED_BY(mutex_) = 0;
-  std::vector<CachedChunk*> detached_in_transfer_ FPFS_GUARDED_BY(mutex_);
   IntrusiveList<ChunkVerification, &ChunkVerification::link> verifications_ FPFS_GUARDED_BY(mutex_);  // under way
   Status error_ FPFS_GUARDED_BY(mutex_);
   bool promised_ FPFS_GUARDED_BY(mutex_) = false;  // see promise()

@@ -47,12 +47,12 @@ void File::give_up_loads(StallWatch::Domain domain, const Status& failure, Defer
       context_.counters[chunk.target.member].read_errors.fetch_add(1, std::memory_order_relaxed);
     log(LogLevel::kError, "{}; the read of chunk {} fails with an I/O error", chunk.failure.message(), chunk.index);
   };
-  for (CachedChunk* chunk : detached_in_transfer_) {
+  for (CachedChunk* chunk : cache_.detached_in_transfer()) {
     if (!is_caught(*chunk)) continue;
     give_up(*chunk);
-    wake(*chunk, deferred);
+    ChunkCache::wake(*chunk, deferred);
   }
-  table_.for_each([&](CachedChunk& chunk) FPFS_NO_THREAD_SAFETY_ANALYSIS {
+  cache_.for_each([&](CachedChunk& chunk) FPFS_NO_THREAD_SAFETY_ANALYSIS {
     if (!is_caught(chunk)) return;
     give_up(chunk);
     detach(chunk, deferred);
@@ -64,9 +64,10 @@ bool File::writes_to(StallWatch::Domain domain) const {
   const auto is_caught = [domain](const CachedChunk& chunk) {
     return chunk.state == CachedChunk::State::kWriting && chunk.target.member == domain && !chunk.given_up;
   };
-  bool found = std::any_of(detached_in_transfer_.begin(), detached_in_transfer_.end(),
-                           [&](const CachedChunk* chunk) { return is_caught(*chunk); });
-  table_.for_each([&](const CachedChunk& chunk) { found |= is_caught(chunk); });
+  const std::vector<CachedChunk*>& detached = cache_.detached_in_transfer();
+  bool found =
+      std::any_of(detached.begin(), detached.end(), [&](const CachedChunk* chunk) { return is_caught(*chunk); });
+  cache_.for_each([&](const CachedChunk& chunk) { found |= is_caught(chunk); });
   return found;
 }
 
@@ -90,9 +91,9 @@ void File::give_up_writes(StallWatch::Domain domain, const Status& failure, Defe
     if (domain == StallWatch::kTree) return;  // counted with the commit
     context_.counters[chunk.target.member].write_errors.fetch_add(1, std::memory_order_relaxed);
   };
-  for (CachedChunk* chunk : detached_in_transfer_) give_up(*chunk);
+  for (CachedChunk* chunk : cache_.detached_in_transfer()) give_up(*chunk);
   // Flushes to other members too end for themselves: there is no commit left that they could belong to.
-  table_.for_each([&](CachedChunk& chunk) FPFS_NO_THREAD_SAFETY_ANALYSIS {
+  cache_.for_each([&](CachedChunk& chunk) FPFS_NO_THREAD_SAFETY_ANALYSIS {
     if (chunk.state != CachedChunk::State::kWriting) return;
     give_up(chunk);
     detach(chunk, deferred);

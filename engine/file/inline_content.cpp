@@ -30,7 +30,7 @@ void File::forget_inline() {
 void File::cache_inline(std::span<const std::byte> content) {
   Buffer* buffer = nullptr;
   if (content.empty() || !context_.pool->acquire(1, &buffer, nullptr, this)) return;
-  CachedChunk& chunk = adopt_buffer(*buffer, 0);
+  CachedChunk& chunk = cache_.adopt(*buffer, *this, 0);
   std::copy(content.begin(), content.end(), buffer->data);
   chunk.length = static_cast<uint32_t>(content.size());
   context_.pool->make_evictable(*buffer, false);
@@ -83,8 +83,8 @@ void File::load_inline(CachedChunk& chunk) {
 // --- commits --------------------------------------------------------------------------------------------------------
 
 void File::build_inline_record() {
-  if (CachedChunk* const chunk = dirty_.front()) {
-    unlink_dirty(*chunk);
+  if (CachedChunk* const chunk = cache_.oldest_dirty()) {
+    mark_clean(*chunk);
     chunk->state = CachedChunk::State::kWriting;
     chunk->target = Extent();
     chunk->target.member = StallWatch::kTree;
@@ -138,7 +138,7 @@ void File::end_inline_write(CommitJob& commit, Deferred& deferred) {
   if (!chunk->given_up) context_.writes_in_flight.fetch_sub(1, std::memory_order_relaxed);
   if (abandoned_) return;
   chunk->state = CachedChunk::State::kReady;
-  settle(*chunk, false, deferred);
+  cache_.settle(*chunk, false, deferred);
 }
 
 }  // namespace fpfs

@@ -105,7 +105,7 @@ File::Step File::pin_first(ReadRequest& request, Deferred& deferred) {
   std::array<unsigned, kReadChunksMax> missing;
   unsigned missing_count = 0;
   for (unsigned i = 0; i < count; ++i) {
-    CachedChunk* chunk = table_.find(first + i);
+    CachedChunk* chunk = cache_.find(first + i);
     request.pinned[i] = nullptr;
     request.pinned_count = i + 1;
     if (chunk != nullptr && chunk->filling) {
@@ -131,7 +131,7 @@ File::Step File::pin_first(ReadRequest& request, Deferred& deferred) {
   }
   for (unsigned k = 0; k < missing_count; ++k) {
     const ChunkIndex index = first + missing[k];
-    CachedChunk& chunk = adopt_buffer(*buffers[k], index);
+    CachedChunk& chunk = cache_.adopt(*buffers[k], *this, index);
     begin_load(chunk, deferred);
     pin(chunk, request.pinned[missing[k]]);
   }
@@ -145,7 +145,7 @@ void File::pin(CachedChunk& chunk, CachedChunk*& slot) {
 }
 
 void File::unpin(CachedChunk& chunk, bool cold, Deferred& deferred) {
-  if (--chunk.readers == 0) settle(chunk, cold, deferred);
+  if (--chunk.readers == 0) cache_.settle(chunk, cold, deferred);
 }
 
 void File::unpin_all(ReadRequest& request, Deferred& deferred) {
@@ -198,13 +198,13 @@ void File::read_ahead(ReadCursor& cursor, uint64_t offset, uint32_t length, Defe
   for (ChunkIndex index = std::max(cursor.ahead, current); index < end; ++index) {
     cursor.ahead = index + 1;
     const Extent& extent = extents_.get(index);
-    if (!extent.exists() || table_.find(index) != nullptr) continue;
+    if (!extent.exists() || cache_.find(index) != nullptr) continue;
     Buffer* buffer = nullptr;
     if (!context_.pool->acquire(1, &buffer, nullptr, this)) {
       cursor.ahead = index;
       return;
     }
-    begin_load(adopt_buffer(*buffer, index), deferred);
+    begin_load(cache_.adopt(*buffer, *this, index), deferred);
   }
 }
 
@@ -312,8 +312,8 @@ void File::finish_load(CachedChunk& chunk, const Status& status) {
     chunk.failure = status;
     // A write that waited to overwrite part of the chunk must find the failure; it settles the chunk then.
     const bool leave_for_writer = !status.is_ok() && !chunk.waiting_writes.is_empty();
-    wake(chunk, deferred);
-    if (!leave_for_writer) settle(chunk, false, deferred);
+    ChunkCache::wake(chunk, deferred);
+    if (!leave_for_writer) cache_.settle(chunk, false, deferred);
   }
   run(deferred);
 }

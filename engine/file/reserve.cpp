@@ -31,7 +31,7 @@ Status File::reserve(uint64_t offset, uint64_t length, Room::Sent& sent, bool& i
       if (chunk < stop) taken.push_back(chunk);
       return chunk < stop;
     });
-    table_.for_each([&taken, next, stop](const CachedChunk& chunk) {
+    cache_.for_each([&taken, next, stop](const CachedChunk& chunk) {
       const bool going = chunk.dirty || chunk.state == CachedChunk::State::kWriting;
       if (going && chunk.index >= next && chunk.index < stop) taken.push_back(chunk.index);
     });

@@ -48,7 +48,7 @@ bool File::begin_landing(Landing& landing) {
   if (!error_.is_ok() || context_.options.null_write || !context_.array_failure().is_ok()) return false;
   const uint32_t begin = context_.stripes.offset_in_chunk(stream_end_);
   const uint32_t rest = context_.stripes.chunk_size - begin;
-  CachedChunk* const chunk = table_.find(context_.stripes.chunk_of(stream_end_));
+  CachedChunk* const chunk = cache_.find(context_.stripes.chunk_of(stream_end_));
   if (begin == 0 ? chunk != nullptr
                  : chunk == nullptr || !chunk->dirty || chunk->state != CachedChunk::State::kReady || chunk->filling ||
                        chunk->readers > 0 || chunk->length != begin)
@@ -81,7 +81,7 @@ void File::cancel_landing(Landing& landing) {
     MutexLock lock(mutex_);
     if (landing.chunk != nullptr) {
       landing.chunk->filling = false;
-      wake(*landing.chunk, deferred);
+      ChunkCache::wake(*landing.chunk, deferred);
     }
     end_landing(landing);
     gate_.leave();
@@ -138,7 +138,8 @@ File::Step File::write_some(WriteRequest& request, Deferred& deferred, Status& f
     // Half a replacement is worse than none: with the writer's failure the old content stays.
     if (!placement_.retired().objects.empty()) fail(request.refusal);
     failure = request.refusal;
-    if (request.landing != nullptr && request.landing->chunk != nullptr) wake(*request.landing->chunk, deferred);
+    if (request.landing != nullptr && request.landing->chunk != nullptr)
+      ChunkCache::wake(*request.landing->chunk, deferred);
     return Step::kFailed;
   }
   while (request.done < request.length) {
@@ -193,7 +194,7 @@ File::Step File::write_piece(WriteRequest& request, Deferred& deferred, Status& 
   if (chunk == nullptr) return Step::kParked;
   if (chunk->state == CachedChunk::State::kFailed) {
     failure = chunk->failure;
-    settle(*chunk, true, deferred);
+    cache_.settle(*chunk, true, deferred);
     return Step::kFailed;
   }
   if (from_inline) {
@@ -213,11 +214,11 @@ File::Step File::write_piece(WriteRequest& request, Deferred& deferred, Status& 
   if (end == chunk_size && chunk->length == chunk_size && may_flush())
     begin_flush(*chunk, true, deferred);
   else
-    wake(*chunk, deferred);
+    ChunkCache::wake(*chunk, deferred);
   // A random writer's chunks go out one by one before the pool runs dry. A stream has one partly filled chunk, which
   // is left alone: flushing it early would write it twice.
-  CachedChunk* const oldest = dirty_.front();
-  if (dirty_.count() > 1 && oldest != chunk && may_flush() && context_.pool->is_low() && !oldest->filling)
+  CachedChunk* const oldest = cache_.oldest_dirty();
+  if (cache_.dirty_count() > 1 && oldest != chunk && may_flush() && context_.pool->is_low() && !oldest->filling)
     begin_flush(*oldest, false, deferred);
   return Step::kDone;
 }
@@ -241,7 +242,7 @@ void File::fill(CachedChunk& chunk, uint32_t begin, uint32_t end, const std::byt
 // load completes). A chunk that was stored before and is not overwritten as a whole is loaded first.
 CachedChunk* File::chunk_for_write(ChunkIndex index, uint32_t begin, uint32_t end, WriteRequest& request,
                                    Deferred& deferred) {
-  CachedChunk* chunk = table_.find(index);
+  CachedChunk* chunk = cache_.find(index);
   if (chunk == nullptr) {
     const bool loads = data_end(index) > 0 && !(begin == 0 && end >= data_end(index));
     // What landed there stays where it is, unless the rest of the chunk has to be loaded around it.
@@ -257,7 +258,7 @@ CachedChunk* File::chunk_for_write(ChunkIndex index, uint32_t begin, uint32_t en
       };
       if (!context_.pool->acquire(1, &request.granted, &request.waiter, this)) return nullptr;
     }
-    chunk = &adopt_buffer(*request.granted, index);
+    chunk = &cache_.adopt(*request.granted, *this, index);
     request.granted = nullptr;
     if (loads) begin_load(*chunk, deferred);
     if (chunk->state == CachedChunk::State::kReady) return chunk;
@@ -285,7 +286,7 @@ void File::end_active_write(WriteRequest& request, Deferred& deferred) {
 void File::begin_flush(CachedChunk& chunk, bool streaming, Deferred& deferred) {
   FPFS_CHECK(chunk.dirty && chunk.state == CachedChunk::State::kReady && !chunk.filling,
              "only dirty chunks are flushed");
-  unlink_dirty(chunk);
+  mark_clean(chunk);
   context_.room->add_in_flight(member_of(chunk.index), context_.stripes.chunk_size);
   chunk.state = CachedChunk::State::kWriting;
   chunk.streaming = streaming;
@@ -324,7 +325,7 @@ void File::begin_flush(CachedChunk& chunk, bool streaming, Deferred& deferred) {
 }
 
 void File::flush_dirty(bool only_full, Deferred& deferred) {
-  dirty_.for_each([&](CachedChunk& chunk) FPFS_NO_THREAD_SAFETY_ANALYSIS {
+  cache_.for_each_dirty([&](CachedChunk& chunk) FPFS_NO_THREAD_SAFETY_ANALYSIS {
     const bool full = chunk.length == context_.stripes.chunk_size;
     if (!chunk.filling && (full || !only_full)) begin_flush(chunk, full, deferred);
   });
@@ -401,7 +402,7 @@ void File::finish_flush(CachedChunk& chunk, const ObjectSet& objects, const Stat
       placement_.release(chunk.target.member, chunk.target.slot);
     }
     // What was streamed is not likely to be wanted again soon, unlike the pages of a database.
-    settle(chunk, chunk.streaming, deferred);
+    cache_.settle(chunk, chunk.streaming, deferred);
     advance_commit(deferred);
   }
   run(deferred);
@@ -409,7 +410,7 @@ void File::finish_flush(CachedChunk& chunk, const ObjectSet& objects, const Stat
 
 // After a failure: what was acknowledged and cannot be stored is given up, so that other files get the buffers.
 void File::discard_dirty(Deferred& deferred) {
-  dirty_.for_each([&](CachedChunk& chunk) FPFS_NO_THREAD_SAFETY_ANALYSIS {
+  cache_.for_each_dirty([&](CachedChunk& chunk) FPFS_NO_THREAD_SAFETY_ANALYSIS {
     if (!chunk.filling) detach(chunk, deferred);
   });
 }

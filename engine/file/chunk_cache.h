@@ -1,0 +1,69 @@
+// ChunkCache: the chunks of an open file that are in memory, each in one buffer of the pool: found by their number,
+// those that are not stored yet (dirty) in the order in which they became so, and those that are detached: no part of
+// the content any more, but still in use by a reader or a transfer. See cached_chunk.h for the life of one.
+//
+// Who waits for a chunk is put on a Woken list when it may go on, for the caller to call without the file's lock.
+//
+// Thread safety: none; the file's lock (the pool has its own). No I/O.
+#pragma once
+
+#include <vector>
+
+#include "engine/file/cached_chunk.h"
+#include "engine/io/buffer_pool.h"
+
+namespace fpfs {
+
+class ChunkCache {
+ public:
+  struct Woken {
+    ReadList reads;    // evaluate again
+    WriteList writes;  // continue
+  };
+
+  // `chunks`: the descriptor of each buffer, by Buffer::index. Both outlive it.
+  ChunkCache(BufferPool& pool, CachedChunk* chunks) : pool_(pool), chunks_(chunks) {}
+
+  // Null: not in memory.
+  CachedChunk* find(ChunkIndex index) const { return table_.find(index); }
+  // `buffer`, which was acquired for it, is chunk `index` of the owner from here on: ready, clean and without content.
+  CachedChunk& adopt(Buffer& buffer, BufferOwner& owner, ChunkIndex index);
+  // The pool takes the buffer of a clean, idle chunk.
+  void evict(const Buffer& buffer);
+  template <typename Visit>
+  void for_each(Visit visit) const {  // visit may detach the chunk
+    table_.for_each(visit);
+  }
+
+  // Something of the chunk ended: when it is idle, who waits for it may go on, and its buffer goes to whom it belongs
+  // next. `cold`: it is not likely to be wanted again soon.
+  void settle(CachedChunk& chunk, bool cold, Woken& woken);
+  static void wake(CachedChunk& chunk, Woken& woken);
+  // The chunk, which is clean, is no part of the content any more.
+  void detach(CachedChunk& chunk, Woken& woken);
+  // Of the detached ones those that a transfer uses.
+  const std::vector<CachedChunk*>& detached_in_transfer() const { return detached_in_transfer_; }
+
+  void mark_dirty(CachedChunk& chunk);
+  void mark_clean(CachedChunk& chunk);
+  CachedChunk* oldest_dirty() const { return dirty_.front(); }  // null: none
+  size_t dirty_count() const { return dirty_.count(); }
+  template <typename Visit>
+  void for_each_dirty(Visit visit) const {  // the oldest first; visit may mark it clean
+    dirty_.for_each(visit);
+  }
+
+  // At the end of the file, when nothing is dirty: all buffers go back.
+  void clear();
+
+ private:
+  void free(CachedChunk& chunk);
+
+  BufferPool& pool_;
+  CachedChunk* const chunks_;
+  ChunkTable table_;
+  DirtyList dirty_;
+  std::vector<CachedChunk*> detached_in_transfer_;
+};
+
+}  // namespace fpfs
