@@ -25,7 +25,7 @@ namespace fpfs {
 struct CommitJob {
   std::shared_ptr<const ScopedHandle> sidecar;
   SidecarHeader header;
-  SidecarLog log;        // as it was
+  SidecarLogState log;   // as it was
   SidecarRecord record;  // when it has one: content or size changed
   bool has_record = false;
   IndexCopies copies;                  // in `record`

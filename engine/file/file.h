@@ -8,7 +8,7 @@
 //   Placement     objects and slots, what is retired, what space is left over
 //   Reservation   room that fallocate set aside
 //   NameState     directories to sync, removed or without a name
-//   SidecarLog    how far the sidecar's log goes; SidecarWriter appends to it
+//   SidecarLogState    how far the sidecar's log goes; SidecarWriter appends to it
 //   CommitJob     one commit, from what it describes until that is durable
 //
 // All content passes through CachedChunks in pool buffers:
@@ -362,7 +362,7 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
 
   HandleShares::Lease handles_ FPFS_GUARDED_BY(mutex_);
 
-  SidecarLog log_ FPFS_GUARDED_BY(mutex_);
+  SidecarLogState log_ FPFS_GUARDED_BY(mutex_);
 };
 
 }  // namespace fpfs

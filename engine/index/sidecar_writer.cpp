@@ -10,7 +10,7 @@ constexpr uint64_t kLogSlack = 64 * kKiB;
 constexpr uint64_t kLogFactor = 4;
 }  // namespace
 
-bool SidecarLog::is_long(uint64_t live_bytes) const {
+bool SidecarLogState::is_long(uint64_t live_bytes) const {
   return sequence > 0 && end - snapshot_offset > kLogSlack + kLogFactor * live_bytes;
 }
 

@@ -21,7 +21,7 @@
 namespace fpfs {
 
 // How far the log of a sidecar goes.
-struct SidecarLog {
+struct SidecarLogState {
   uint64_t sequence = 0;         // of the last record; 0: there is none
   uint64_t end = 0;              // where the next one goes
   uint64_t snapshot_offset = 0;  // of the newest snapshot: where reading starts
@@ -33,7 +33,7 @@ struct SidecarLog {
 class SidecarWriter {
  public:
   // `sidecar` stays the caller's, and open. `log`: as it is on the drive.
-  SidecarWriter(Storage& storage, Handle sidecar, const SidecarHeader& header, const SidecarLog& log)
+  SidecarWriter(Storage& storage, Handle sidecar, const SidecarHeader& header, const SidecarLogState& log)
       : storage_(storage), sidecar_(sidecar), header_(header), log_(log) {}
 
   struct Outcome {
@@ -56,7 +56,7 @@ class SidecarWriter {
 
   // After append(): where the record lies, how far the log goes, and the sidecar's attributes before.
   const RecordPlace& place() const { return place_; }
-  const SidecarLog& log() const { return log_; }
+  const SidecarLogState& log() const { return log_; }
   const struct stat& before() const { return before_; }
 
  private:
@@ -66,7 +66,7 @@ class SidecarWriter {
   Storage& storage_;
   const Handle sidecar_;
   const SidecarHeader header_;
-  SidecarLog log_;
+  SidecarLogState log_;
   RecordPlace place_;
   struct stat before_ {};
 };
