@@ -8,8 +8,8 @@
 //   Placement     objects and slots, what is retired, what space is left over
 //   Reservation   room that fallocate set aside
 //   NameState     directories to sync, removed or without a name
-//   SidecarLogState    how far the sidecar's log goes; SidecarWriter appends to it
 //   CommitJob     one commit, from what it describes until that is durable
+// SidecarWriter (engine/index) appends to the sidecar.
 //
 // All content passes through CachedChunks in pool buffers:
 //   write → copied into a chunk → reply → (chunk full, or commit, or pool pressure) flush: hash and O_DIRECT write
