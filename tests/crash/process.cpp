@@ -68,7 +68,7 @@ OpenFile Machine::open(Process& process, std::shared_ptr<File> file, uint64_t in
     description.is_new = mode.is_new;
     opened->writer = std::make_unique<Writer>(description);
     file->attach(*opened->writer);
-    // As choose_caching() does (fs/open.cpp).
+    // As choose_caching() does (fs/operations/open.cpp).
     const auto maps = [](const Description* other) { return other->may_map(); };
     opened->is_cached = mode.reads || std::any_of(state->open.begin(), state->open.end(), maps);
   }
@@ -375,7 +375,7 @@ Task<bool> Machine::truncate(Process& process, const OpenFile& file, uint64_t si
   const bool may_be_trickle = file->has_written && (file->appends() || !file->is_stream);
   const size_t version = coming(*file, std::move(after), may_be_trickle);
   ControlCall call(session_.scheduler, *file->file, ControlRequest::Kind::kTruncate, size);
-  // As at an open with O_TRUNC, and in setattr (fs/attr.cpp).
+  // As at an open with O_TRUNC, and in setattr (fs/operations/attr.cpp).
   call.request.origin = {file->writer.get(), {0, process.number}, false};
   ++file->received;
   call.start();

@@ -4,7 +4,7 @@
 //   open, dup, fork, exec, a descriptor that is passed on    an open file description lives while a descriptor or a
 //                                                            mapping of it does, in whatever process
 //   every close of a descriptor    a FLUSH with the owner of that process: exec, exit and death close like close(2)
-//   the last one                   also the end of the description (fs/open.cpp, end_writer)
+//   the last one                   also the end of the description (fs/operations/open.cpp, end_writer)
 //   a store to a mapping           a dirty page of the file, which comes back later through any description that can be
 //                                  mapped, and before each FLUSH, fsync, read and change of the file
 //

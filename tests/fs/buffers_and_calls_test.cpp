@@ -8,9 +8,9 @@
 
 #include <gtest/gtest.h>
 
-#include "fs/call_pool.h"
-#include "fs/fuse_wire.h"
-#include "fs/receive_buffers.h"
+#include "fs/nodes/call_pool.h"
+#include "fs/protocol/fuse_wire.h"
+#include "fs/transport/receive_buffers.h"
 
 namespace fpfs {
 namespace {

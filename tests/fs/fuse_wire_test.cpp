@@ -1,4 +1,4 @@
-#include "fs/fuse_wire.h"
+#include "fs/protocol/fuse_wire.h"
 
 #include <vector>
 

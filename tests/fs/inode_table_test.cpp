@@ -1,4 +1,4 @@
-#include "fs/inode_table.h"
+#include "fs/nodes/inode_table.h"
 
 #include <fcntl.h>
 

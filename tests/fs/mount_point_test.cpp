@@ -1,4 +1,4 @@
-#include "fs/mount_point.h"
+#include "fs/interface/mount_point.h"
 
 #include <filesystem>
 #include <fstream>

@@ -1,4 +1,4 @@
-#include "fs/options.h"
+#include "fs/process/options.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "fs/page_cache.h"
+#include "fs/nodes/page_cache.h"
 
 #include <fcntl.h>
 

@@ -1,12 +1,12 @@
 // Requests that nobody answers are answered once, and late answers are held back.
-#include "fs/reply_watch.h"
+#include "fs/transport/reply_watch.h"
 
 #include <algorithm>
 
 #include <gtest/gtest.h>
 
 #include "engine/io/stall_watch.h"
-#include "fs/fuse_wire.h"
+#include "fs/protocol/fuse_wire.h"
 
 namespace fpfs {
 namespace {

@@ -1,4 +1,4 @@
-#include "fs/ring_entry.h"
+#include "fs/transport/ring_entry.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // What comes before the first request; that needs a kernel with FUSE over io_uring and a mount
 // (tests/mount/test_io_uring.py).
-#include "fs/ring_receivers.h"
+#include "fs/transport/ring_receivers.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>

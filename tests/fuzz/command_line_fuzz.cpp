@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "engine/array/array.h"
-#include "fs/options.h"
+#include "fs/process/options.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace {

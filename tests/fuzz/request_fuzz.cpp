@@ -25,8 +25,9 @@
 #include "engine/check/check.h"
 #include "engine/io/posix_environment.h"
 #include "engine/io/scoped_handle.h"
-#include "fs/channel.h"
-#include "fs/fuse_wire.h"
+#include "fs/operations/operations.h"
+#include "fs/protocol/fuse_wire.h"
+#include "fs/transport/channel.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace {
@@ -139,9 +140,11 @@ World::World() {
     (void)::setsockopt(end, SOL_SOCKET, SO_SNDBUF, &room, sizeof room);
   }
   kernel_ = ends[0];
-  MountOptions mount;
-  mount.mount_point = "/dev/fd/" + std::to_string(ends[1]);  // libfuse takes an open connection by this name
-  Result<std::unique_ptr<Channel>> channel = Channel::mount(*file_system_, mount, 2);
+  Channel::Settings settings;
+  settings.mount_point = "/dev/fd/" + std::to_string(ends[1]);  // libfuse takes an open connection by this name
+  settings.options = "default_permissions";
+  settings.threads = 2;
+  Result<std::unique_ptr<Channel>> channel = Channel::mount(*file_system_, fuse_operations(), settings);
   require(channel.is_ok(), "a channel");
   channel_ = std::move(*channel);
   channel_->start();
@@ -411,7 +414,7 @@ void Run::set_xattr() {
 void Run::control(const Open& open, bool is_directory) {
   Bytes body;
   put_long(body, open.handle);
-  // The numbers of fs/ioctl.h, or any.
+  // The numbers of fs/interface/ioctl.h, or any.
   const auto command = static_cast<uint32_t>(input_.number(4));
   constexpr std::array<size_t, 4> kSizes = {88 + 40 * 256, 4120, 592, 0};
   const size_t size = input_.byte() < 200 ? kSizes[input_.byte() % kSizes.size()] : input_.number(2) % 16384;

@@ -14,7 +14,7 @@ from lab.system import attempt, in_child, wait_until
 
 KIB, MIB = 1 << 10, 1 << 20
 STATUS, SCRUB = "user.fastpersistfs.status", "user.fastpersistfs.scrub"
-IOCTLS = ((1, 10328), (2, 4120), (3, 592))  # fs/ioctl.h: numbers and sizes of extents, object path, verify
+IOCTLS = ((1, 10328), (2, 4120), (3, 592))  # fs/interface/ioctl.h: numbers and sizes of extents, object path, verify
 # Users that every machine has.
 ALICE, BOB = pwd.getpwnam("nobody").pw_uid, pwd.getpwnam("daemon").pw_uid
 TEAM, OTHERS = 4300, 4301

@@ -12,7 +12,7 @@
 
 #include <fmt/format.h>
 
-#include "fs/end_report.h"
+#include "fs/interface/end_report.h"
 
 namespace fpfs::tools {
 

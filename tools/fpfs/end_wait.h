@@ -1,4 +1,4 @@
-// Waiting for the end of the daemon behind a mount; the other side of fs/end_report.h.
+// Waiting for the end of the daemon behind a mount; the other side of fs/interface/end_report.h.
 #pragma once
 
 #include <string>

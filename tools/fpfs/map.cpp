@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include "engine/base/units.h"
-#include "fs/ioctl.h"
+#include "fs/interface/ioctl.h"
 #include "tools/common/table.h"
 #include "tools/fpfs/codec_name.h"
 #include "tools/fpfs/mounted.h"

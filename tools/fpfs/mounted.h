@@ -1,4 +1,4 @@
-// How fpfs reaches the daemon behind a mount: virtual attributes (JSON) and the ioctls of fs/ioctl.h.
+// How fpfs reaches the daemon behind a mount: virtual attributes (JSON) and the ioctls of fs/interface/ioctl.h.
 #pragma once
 
 #include <string>
@@ -28,15 +28,15 @@ Result<FileDescriptor> open_path(const std::string& path);
 // Absolute, without symbolic links.
 Result<std::string> resolve(const std::string& path);
 
-// The JSON (keys: fs/scrub_report.h) of the scrub of the mount that `path` lies in.
+// The JSON (keys: fs/report/scrub_report.h) of the scrub of the mount that `path` lies in.
 Result<Json> read_scrub_status(const std::string& path);
 
 // The root of the mount that `path` lies in.
 Result<std::string> mount_root_of(const std::string& path);
 
-// The JSON (keys: fs/status_report.h) behind user.fastpersistfs.status of the mount that `path` lies in. Added to it:
-// "state" ("ok"; "failing": a member has errors; "degraded": a member is missing; "failed": the array turned read-only
-// by itself).
+// The JSON (keys: fs/report/status_report.h) behind user.fastpersistfs.status of the mount that `path` lies in. Added
+// to it: "state" ("ok"; "failing": a member has errors; "degraded": a member is missing; "failed": the array turned
+// read-only by itself).
 Result<Json> read_mount_status(const std::string& path);
 // The JSON behind user.fastpersistfs.stat of a regular file.
 Result<Json> read_file_stat(const std::string& path);

@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "fs/ioctl.h"
+#include "fs/interface/ioctl.h"
 #include "tools/common/interrupt.h"
 #include "tools/fpfs/mounted.h"
 #include "tools/fpfs/scrub_view.h"

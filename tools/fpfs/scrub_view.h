@@ -1,4 +1,4 @@
-// How people read a scrub: from the JSON of fs/scrub_report.h to text.
+// How people read a scrub: from the JSON of fs/report/scrub_report.h to text.
 #pragma once
 
 #include <string>

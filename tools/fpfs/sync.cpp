@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-#include "fs/ioctl.h"
+#include "fs/interface/ioctl.h"
 #include "tools/fpfs/mounted.h"
 #include "tools/fpfs/verbs.h"
 

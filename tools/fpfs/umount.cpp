@@ -10,7 +10,7 @@
 
 #include <fmt/format.h>
 
-#include "fs/mount_point.h"
+#include "fs/interface/mount_point.h"
 #include "tools/fpfs/end_wait.h"
 #include "tools/fpfs/verbs.h"
 

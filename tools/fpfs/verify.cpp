@@ -10,7 +10,7 @@
 #include <fmt/format.h>
 
 #include "engine/base/one_line.h"
-#include "fs/ioctl.h"
+#include "fs/interface/ioctl.h"
 #include "tools/common/interrupt.h"
 #include "tools/fpfs/mounted.h"
 #include "tools/fpfs/verbs.h"

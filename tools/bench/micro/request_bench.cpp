@@ -10,7 +10,7 @@
 
 #include "engine/io/sim/sim_environment.h"
 #include "engine/store/store.h"
-#include "fs/fuse_wire.h"
+#include "fs/protocol/fuse_wire.h"
 
 namespace fpfs {
 namespace {

@@ -1,0 +1,82 @@
+#include "fs/interface/end_report.h"
+
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace fpfs {
+namespace {
+
+constexpr int kBacklog = 128;
+constexpr size_t kWaitingMax = 64;
+// What a socket takes at once, so that say() need not wait.
+constexpr size_t kMessageMax = 4000;
+
+}  // namespace
+
+std::string end_report_name(const std::string& device) {
+  return "fastpersistfs-end-" + device;
+}
+
+EndReport::~EndReport() {
+  const MutexLock lock(mutex_);
+  if (listener_ >= 0) ::close(listener_);
+  for (const int descriptor : waiting_) ::close(descriptor);
+}
+
+Status EndReport::listen(const std::string& device) {
+  const std::string name = end_report_name(device);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path + 1, name.data(), std::min(name.size(), sizeof address.sun_path - 1));
+  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  const int descriptor = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (descriptor < 0) return Status::from_errno(errno, "make a socket");
+  if (::bind(descriptor, reinterpret_cast<const sockaddr*>(&address), length) != 0 ||
+      ::listen(descriptor, kBacklog) != 0) {
+    const int failure = errno;
+    ::close(descriptor);
+    return Status::from_errno(failure, "listen at @" + name);
+  }
+  const MutexLock lock(mutex_);
+  listener_ = descriptor;
+  return Status::ok();
+}
+
+int EndReport::descriptor() const {
+  const MutexLock lock(mutex_);
+  return listener_;
+}
+
+void EndReport::accept() {
+  const MutexLock lock(mutex_);
+  accept_all();
+}
+
+void EndReport::accept_all() {
+  while (listener_ >= 0) {
+    const int descriptor = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (descriptor < 0) return;
+    ucred peer{};
+    socklen_t length = sizeof peer;
+    const bool is_known = ::getsockopt(descriptor, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0;
+    const bool may_wait = is_known && (peer.uid == 0 || peer.uid == ::geteuid());
+    if (may_wait && waiting_.size() < kWaitingMax)
+      waiting_.push_back(descriptor);
+    else
+      ::close(descriptor);
+  }
+}
+
+void EndReport::say(int exit_status, const std::string& message) {
+  const MutexLock lock(mutex_);
+  accept_all();
+  const std::string text = std::to_string(exit_status) + "\n" + message.substr(0, kMessageMax);
+  for (const int descriptor : waiting_) (void)::send(descriptor, text.data(), text.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+}  // namespace fpfs

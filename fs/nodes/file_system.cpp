@@ -1,0 +1,133 @@
+#include "fs/nodes/file_system.h"
+
+#include "engine/base/log.h"
+
+namespace fpfs {
+namespace {
+
+// Enough objects for the usual load, made at the start; the limits are what the kernel could have under way when very
+// many processes wait for the drives at once.
+constexpr size_t kCallsInitial = 128;
+constexpr size_t kReadCallsMax = 16384;  // about 1 KiB each
+constexpr size_t kWriteCallsMax = 1024;  // more than receive buffers can exist
+constexpr size_t kControlCallsMax = 65536;
+constexpr int64_t kDaySeconds = 86400;
+
+}  // namespace
+
+FileSystem::FileSystem(Environment& environment, Store& store, Settings settings, const struct stat& root)
+    : environment_(environment),
+      store_(store),
+      settings_(std::move(settings)),
+      inodes_(store.storage(), store.root(), root),
+      page_cache_(
+          inodes_, [this](uint64_t node) { invalidate(node, 0); },
+          [this](std::function<void()> task) { run_in_background(std::move(task)); }),
+      pruner_(inodes_, settings_.nodes_max),
+      scrub_(store),
+      read_calls_(kCallsInitial, kReadCallsMax),
+      write_calls_(kCallsInitial, kWriteCallsMax),
+      control_calls_(kCallsInitial, kControlCallsMax) {
+  store_.keep_removed(
+      [this](uint64_t number, std::unique_ptr<Store::Removed> removed) { inodes_.keep(number, std::move(removed)); });
+}
+
+// From `offset` on. Fails when the kernel does not know the node, which is as good.
+void FileSystem::invalidate(uint64_t node, off_t offset) {
+  if (session_ != nullptr) (void)fuse_lowlevel_notify_inval_inode(session_, node, offset, 0);
+}
+
+void FileSystem::invalidate_attributes(const Inode& inode) {
+  invalidate(inodes_.node(inode), -1);  // a negative offset: attributes only
+}
+
+void FileSystem::move_access_time(Inode& inode) {
+  if (inode.access_noted.exchange(environment_.now().tv_sec) == 0 && settings_.file_access_times)
+    storage().note_access(inode.handle);
+}
+
+bool FileSystem::access_is_due(Inode& inode) const {
+  if (!settings_.file_access_times) return false;
+  if (environment_.now().tv_sec - inode.access_noted.load() > kDaySeconds) note_change(inode);
+  return inode.access_noted.load() == 0;
+}
+
+void FileSystem::start_pruning(bool all) {
+  run_in_background([this, all] {
+    if (session_ != nullptr) pruner_.run(session_, all);
+    pruning_.store(false);
+  });
+}
+
+void FileSystem::run_in_background(std::function<void()> task) {
+  others_under_way_.begin();
+  environment_.executor().post([this, task = std::move(task)] {
+    task();
+    others_under_way_.end();
+  });
+}
+
+void FileSystem::run_later(std::chrono::milliseconds delay, std::function<void()> task) {
+  others_under_way_.begin();
+  environment_.executor().post_after(delay, [this, task = std::move(task)] {
+    task();
+    others_under_way_.end();
+  });
+}
+
+void FileSystem::control(std::shared_ptr<File> file, ControlRequest::Kind kind, uint64_t offset, uint64_t length,
+                         std::function<void(const Status&)> then) {
+  ControlRequest request;
+  request.kind = kind;
+  request.offset = offset;
+  request.length = length;
+  control(std::move(file), request,
+          [then = std::move(then)](const ControlRequest&, const Status& status) { then(status); });
+}
+
+void FileSystem::control(std::shared_ptr<File> file, const ControlRequest& wanted, ControlDone then) {
+  ControlCall& call = control_calls_.take();
+  call.request = wanted;
+  call.request.owner = &call;
+  call.request.complete = [](ControlRequest& request, const Status& status) {
+    ControlCall& done = *static_cast<ControlCall*>(request.owner);
+    // The call goes back last, but what it holds goes with it: drain() must find nothing left of it.
+    FileSystem& file_system = *done.file_system;
+    auto callback = std::move(done.then);
+    done.then = nullptr;
+    std::shared_ptr<File> kept = std::move(done.file);
+    callback(request, status);
+    callback = nullptr;
+    kept = nullptr;
+    file_system.control_calls_.give_back(done);
+  };
+  call.file_system = this;
+  call.then = std::move(then);
+  call.file = std::move(file);
+  call.file->control(call.request);
+}
+
+void FileSystem::say_killed_is_unknown() {
+  if (killed_is_unknown_.exchange(true)) return;
+  log(LogLevel::kWarning,
+      "a process of another PID namespace closes a file that it was replacing: whether it was killed in the middle of "
+      "that cannot be seen from here, so its replacement is committed (killed_saver); run the mount where its "
+      "processes "
+      "have numbers");
+}
+
+void FileSystem::populate_buffers() {
+  run_in_background([this] {
+    if (!ending_.load() && store_.populate_buffers()) populate_buffers();
+  });
+}
+
+void FileSystem::drain() {
+  ending_.store(true);
+  read_calls_.wait_until_idle();
+  write_calls_.wait_until_idle();
+  others_under_way_.wait_until_idle();
+  control_calls_.wait_until_idle();
+}
+
+}  // namespace fpfs

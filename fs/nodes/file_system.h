@@ -1,0 +1,144 @@
+// FileSystem: what all operations share: the store, the kernel's nodes, open handles, requests under way, and what was
+// agreed with the kernel. One per mount.
+//
+// Thread safety: all methods from any thread. Setters named "before serving" run before the first request.
+#pragma once
+
+#include <sys/stat.h>
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "engine/io/environment.h"
+#include "engine/store/scrub.h"
+#include "engine/store/store.h"
+#include "fs/nodes/call_pool.h"
+#include "fs/nodes/calls.h"
+#include "fs/nodes/inode_table.h"
+#include "fs/nodes/node_pruner.h"
+#include "fs/nodes/open_handles.h"
+#include "fs/nodes/page_cache.h"
+#include "fs/protocol/fuse_library.h"
+
+namespace fpfs {
+
+class FileSystem {
+ public:
+  struct Settings {
+    bool durable_at_close = true;
+    bool killed_keeps_old = true;  // killed_saver=keep_old
+    bool sync_writes = false;      // mount option sync
+    // Reading moves access times, by the rules of the filesystem under tree/ (mount options noatime, nodiratime, ro).
+    bool file_access_times = true;
+    bool directory_access_times = true;
+    size_t nodes_max = SIZE_MAX;                 // that the kernel may remember, roughly
+    uint32_t read_bytes_max = kRequestBytesMax;  // of one READ: kRequestBytesMax .. kReadBytesMax, whole pages
+    unsigned threads = 0;                        // for status
+    std::string mount_point;                     // for status
+    std::string source;
+  };
+  // The store and the environment outlive it. `root` are the root's attributes.
+  FileSystem(Environment& environment, Store& store, Settings settings, const struct stat& root);
+
+  Store& store() { return store_; }
+  Storage& storage() { return store_.storage(); }
+  InodeTable& inodes() { return inodes_; }
+  OpenHandles& handles() { return handles_; }
+  PageCache& page_cache() { return page_cache_; }
+  Scrub& scrub() { return scrub_; }
+  const Settings& settings() const { return settings_; }
+  double uptime_seconds() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - started_).count();
+  }
+
+  CallPool<ReadCall>& read_calls() { return read_calls_; }
+  CallPool<WriteCall>& write_calls() { return write_calls_; }
+  CallPool<ControlCall>& control_calls() { return control_calls_; }
+
+  // Agreed with the kernel at INIT.
+  void set_direct_mmap(bool yes) { direct_mmap_.store(yes, std::memory_order_relaxed); }
+  // Requests come through io_uring rather than by /dev/fuse.
+  void set_over_io_uring(bool yes) { over_io_uring_.store(yes, std::memory_order_relaxed); }
+  bool over_io_uring() const { return over_io_uring_.load(std::memory_order_relaxed); }
+  // Files opened with direct I/O can still be mapped shared.
+  bool direct_mmap() const { return direct_mmap_.load(std::memory_order_relaxed); }
+  // Readers go through the kernel's page cache: it reads ahead in steps that are worth a request.
+  void set_cached_reads(bool yes) { cached_reads_.store(yes, std::memory_order_relaxed); }
+  bool cached_reads() const { return cached_reads_.load(std::memory_order_relaxed) || !direct_mmap(); }
+  // Before serving: the session, for notifications.
+  void set_session(fuse_session* session) { session_ = session; }
+  // A file's content is about to be read: moves the access time. Cheap once it was moved.
+  void note_access(Inode& inode) {
+    inode.set_attributes_known(false);
+    if (inode.access_noted.load(std::memory_order_relaxed) == 0) move_access_time(inode);
+  }
+  // The file changes: the next read moves the access time again.
+  static void note_change(Inode& inode) {
+    inode.set_attributes_known(false);
+    if (inode.access_noted.load(std::memory_order_relaxed) != 0) inode.access_noted.store(0, std::memory_order_relaxed);
+  }
+  // Reads must reach the daemon, as the next one may move the access time: so it is a day after it was moved, too.
+  bool access_is_due(Inode& inode) const;
+  // The kernel got to know one more node: maybe it should forget others.
+  void node_added() {
+    if (pruner_.is_due() && !pruning_.exchange(true)) start_pruning(false);
+  }
+  // The kernel should forget every node that nobody uses. False: it is being asked to already.
+  bool forget_unused() {
+    if (pruning_.exchange(true)) return false;
+    start_pruning(true);
+    return true;
+  }
+  // Tells the kernel to ask for a node's attributes again, after a change that it did not ask for.
+  void invalidate_attributes(const Inode& inode);
+
+  // Makes the buffers' memory resident, in the background: for savers that do not wait for the drives, clearing pages
+  // is a good part of the first save.
+  void populate_buffers();
+  // A process was closing what it was replacing, and nobody can say whether it was killed. Said in the log once.
+  void say_killed_is_unknown();
+  // Runs blocking work (syncing a directory) off the workers; counted as a request under way.
+  void run_in_background(std::function<void()> task);
+  void run_later(std::chrono::milliseconds delay, std::function<void()> task);
+  // Starts a control request on `file`, kept open meanwhile. `then` runs once, maybe inside the call.
+  void control(std::shared_ptr<File> file, ControlRequest::Kind kind, uint64_t offset, uint64_t length,
+               std::function<void(const Status&)> then);
+  // The same with all that a request can say; `then` sees what it came to. Its Writer outlives that.
+  using ControlDone = std::function<void(const ControlRequest& request, const Status& status)>;
+  void control(std::shared_ptr<File> file, const ControlRequest& request, ControlDone then);
+  // Requests that are answered later and hold no object of a pool.
+  RequestCounter& others_under_way() { return others_under_way_; }
+  // Waits until every request under way was answered. Workers must have ended.
+  void drain();
+
+ private:
+  void invalidate(uint64_t node, off_t offset);
+  void move_access_time(Inode& inode);
+  void start_pruning(bool all);
+
+  Environment& environment_;
+  Store& store_;
+  const Settings settings_;
+  const std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
+  InodeTable inodes_;
+  OpenHandles handles_;
+  PageCache page_cache_;
+  NodePruner pruner_;
+  std::atomic<bool> pruning_{false};
+  Scrub scrub_;
+  CallPool<ReadCall> read_calls_;
+  CallPool<WriteCall> write_calls_;
+  CallPool<ControlCall> control_calls_;
+  RequestCounter others_under_way_;
+  std::atomic<bool> ending_{false};
+  std::atomic<bool> killed_is_unknown_{false};
+  std::atomic<bool> direct_mmap_{false};
+  std::atomic<bool> cached_reads_{false};
+  std::atomic<bool> over_io_uring_{false};
+  fuse_session* session_ = nullptr;
+};
+
+}  // namespace fpfs

@@ -1,0 +1,135 @@
+#include "fs/nodes/inode_table.h"
+
+#include <cerrno>
+
+#include "engine/base/check.h"
+
+namespace fpfs {
+
+InodeTable::InodeTable(Storage& storage, Handle root, const struct stat& root_attributes)
+    : storage_(storage), device_(root_attributes.st_dev) {
+  root_.handle = root;
+  root_.number = root_attributes.st_ino;
+  root_.lookups = 1;
+}
+
+InodeTable::~InodeTable() {
+  MutexLock lock(mutex_);
+  for (const auto& [number, inode] : inodes_) {
+    inode->removed = nullptr;
+    storage_.close(inode->handle);
+  }
+}
+
+Result<Inode*> InodeTable::remember(Handle handle, const struct stat& attributes, HandleShares::Lease handles,
+                                    bool is_new) {
+  if (attributes.st_dev != device_) {
+    storage_.close(handle);
+    return Status::from_errno(EXDEV,
+                              "look up a name on another filesystem, mounted inside the array's tree/; unmount it");
+  }
+  // A second path to the root does not exist (no hard links to directories), so the root is never looked up by name.
+  Inode* inode = nullptr;
+  bool known = false;
+  {
+    MutexLock lock(mutex_);
+    std::unique_ptr<Inode>& entry = inodes_[attributes.st_ino];
+    known = entry != nullptr;
+    if (!known) {
+      entry = std::make_unique<Inode>();
+      entry->handle = handle;
+      std::swap(entry->handles, handles);
+      entry->number = attributes.st_ino;
+      entry->generation = next_generation_++;
+      entry->is_directory = S_ISDIR(attributes.st_mode);
+      entry->may_have_capability = !is_new;
+      size_.store(inodes_.size(), std::memory_order_relaxed);
+    }
+    inode = entry.get();
+    ++inode->lookups;
+  }
+  if (known) storage_.close(handle);
+  return inode;
+}
+
+void InodeTable::remember(Inode& inode) {
+  MutexLock lock(mutex_);
+  ++inode.lookups;
+}
+
+bool InodeTable::attributes_known(uint64_t number) const {
+  MutexLock lock(mutex_);
+  const auto entry = inodes_.find(number);
+  return entry != inodes_.end() && entry->second->attributes_known.load(std::memory_order_relaxed);
+}
+
+void InodeTable::keep(uint64_t number, std::unique_ptr<Store::Removed> removed) {
+  MutexLock lock(mutex_);
+  const auto entry = inodes_.find(number);
+  if (entry != inodes_.end()) std::swap(entry->second->removed, removed);
+}
+
+void InodeTable::hold(Inode& inode) {
+  MutexLock lock(mutex_);
+  ++inode.lookups;
+}
+
+void InodeTable::forget(uint64_t node, uint64_t count) {
+  if (node == kRootNode) return;
+  std::unique_ptr<Inode> gone;
+  {
+    MutexLock lock(mutex_);
+    Inode& inode = get(node);
+    FPFS_CHECK(inode.lookups >= count, "the kernel forgets no more lookups than it was given");
+    inode.lookups -= count;
+    if (inode.lookups > 0) return;
+    auto entry = inodes_.find(inode.number);
+    gone = std::move(entry->second);
+    inodes_.erase(entry);
+    size_.store(inodes_.size(), std::memory_order_relaxed);
+  }
+  gone->removed = nullptr;
+  // Closed only after the entry is gone: while it is open, no other file can have this st_ino.
+  storage_.close(gone->handle);
+}
+
+// Goes round the table bucket by bucket, so that each call finds other nodes than the one before.
+void InodeTable::visit_unused(size_t count, const std::function<bool(Inode&)>& visit) {
+  const size_t buckets = inodes_.bucket_count();
+  for (size_t passed = 0; passed < buckets && count > 0; ++passed) {
+    next_bucket_ = (next_bucket_ + 1) % buckets;
+    for (auto entry = inodes_.begin(next_bucket_); entry != inodes_.end(next_bucket_); ++entry)
+      if (entry->second->opens.load(std::memory_order_relaxed) == 0 && count > 0 && visit(*entry->second)) --count;
+  }
+}
+
+std::vector<uint64_t> InodeTable::pick_unused(size_t count) {
+  std::vector<uint64_t> nodes;
+  MutexLock lock(mutex_);
+  visit_unused(count, [&](Inode& inode) {
+    nodes.push_back(node(inode));
+    return true;
+  });
+  return nodes;
+}
+
+std::vector<InodeTable::Entry> InodeTable::pick_unused_entries(size_t count) {
+  std::vector<Entry> entries;
+  MutexLock lock(mutex_);
+  visit_unused(count, [&](Inode& inode) FPFS_NO_THREAD_SAFETY_ANALYSIS {
+    if (inode.is_directory) return false;
+    Result<Storage::Place> place = storage_.place_of(inode.handle);
+    if (!place.is_ok()) return false;
+    if (place->directory == root_.number) {
+      entries.push_back({kRootNode, std::move(place->name)});
+      return true;
+    }
+    const auto directory = inodes_.find(place->directory);
+    if (directory == inodes_.end()) return false;
+    entries.push_back({node(*directory->second), std::move(place->name)});
+    return true;
+  });
+  return entries;
+}
+
+}  // namespace fpfs

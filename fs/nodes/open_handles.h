@@ -1,0 +1,87 @@
+// What the kernel's file handles stand for: OpenFile and OpenDirectory, and the list of all that are open (status, and
+// what an aborted connection never released).
+//
+// Thread safety: OpenHandles from any thread. An open handle stays valid until its release; the kernel sends that after
+// the answers to everything else on the handle.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/base/mutex.h"
+#include "engine/file/file.h"
+#include "engine/io/scoped_handle.h"
+#include "fs/nodes/inode_table.h"
+#include "fs/nodes/page_cache.h"
+
+namespace fpfs {
+
+// Of one open file description: it has no copies, however many descriptors there are.
+struct OpenFile {
+  std::shared_ptr<File> file;
+  Inode* inode = nullptr;
+  std::shared_ptr<Writer> writer;  // null: opened for reading
+  bool may_write() const { return writer != nullptr; }
+  CacheUse cache;
+  ReadCursor cursor;  // guarded by the file
+  std::atomic<uint64_t> bytes_read{0}, bytes_written{0};
+};
+
+// A listing is read from the directory under tree/ as it goes on, so that one that is open holds nothing of it. Offsets
+// are that filesystem's own positions, which stay what they are while names come and go.
+struct OpenDirectory {
+  explicit OpenDirectory(std::atomic<unsigned>& all) : streams(all) {}
+  ~OpenDirectory() { close_stream(); }
+  OpenDirectory(const OpenDirectory&) = delete;
+  OpenDirectory& operator=(const OpenDirectory&) = delete;
+  void close_stream() FPFS_NO_THREAD_SAFETY_ANALYSIS {
+    if (!stream.is_open()) return;
+    stream.reset();
+    streams.fetch_sub(1);
+  }
+
+  Mutex mutex;
+  std::atomic<unsigned>& streams;  // open ones, of all directories
+  // From the first part that is read to the end; beyond kStreamsMax for one part only. (Some filesystems remember at a
+  // descriptor what it has listed.)
+  static constexpr unsigned kStreamsMax = 256;
+  ScopedHandle stream FPFS_GUARDED_BY(mutex);
+};
+
+class OpenHandles {
+ public:
+  // `writer`: attached to the file; null for a reader.
+  OpenFile& add(std::shared_ptr<File> file, Inode& inode, std::shared_ptr<Writer> writer);
+  // Its writer was detached.
+  void remove(OpenFile& open);
+  OpenDirectory& add_directory();
+  void remove(OpenDirectory& open);
+  // Calls visit for every open file, with the list locked: visit must be quick.
+  void for_each_file(const std::function<void(const OpenFile&)>& visit) const;
+  // Forgets all that is left after the connection ended.
+  void clear();
+
+  static OpenFile& file(uint64_t handle) { return *reinterpret_cast<OpenFile*>(static_cast<uintptr_t>(handle)); }
+  static OpenDirectory& directory(uint64_t handle) {
+    return *reinterpret_cast<OpenDirectory*>(static_cast<uintptr_t>(handle));
+  }
+  template <typename Open>
+  static uint64_t handle(const Open& open) {
+    return static_cast<uint64_t>(reinterpret_cast<uintptr_t>(&open));
+  }
+
+ private:
+  template <typename Open>
+  using Set = std::unordered_map<const Open*, std::unique_ptr<Open>>;
+  mutable Mutex mutex_;
+  std::atomic<unsigned> streams_{0};
+  Set<OpenFile> files_ FPFS_GUARDED_BY(mutex_);
+  Set<OpenDirectory> directories_ FPFS_GUARDED_BY(mutex_);
+};
+
+}  // namespace fpfs

@@ -1,0 +1,87 @@
+#include "fs/operations/calling_process.h"
+
+#include <fcntl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <string>
+#include <string_view>
+
+#include <fmt/format.h>
+
+namespace fpfs {
+namespace {
+
+// A file below /proc; empty when it cannot be read. What is looked for lies at its beginning.
+std::string read_proc(pid_t thread, const char* name) {
+  const int file = ::open(fmt::format("/proc/{}/{}", thread, name).c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) return {};
+  std::array<char, 4096> text;
+  const ssize_t length = ::read(file, text.data(), text.size());
+  ::close(file);
+  return length > 0 ? std::string(text.data(), static_cast<size_t>(length)) : std::string();
+}
+
+template <typename Number>
+std::optional<Number> to_number(std::string_view text) {
+  Number number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end == text.data()) return std::nullopt;
+  return number;
+}
+
+// The field of /proc/PID/stat with this number, as proc(5) counts them. The second, a name, may hold anything.
+std::string_view stat_field(std::string_view stat, unsigned number) {
+  const size_t name_end = stat.rfind(')');
+  if (name_end == std::string_view::npos) return {};
+  stat.remove_prefix(name_end + 1);
+  for (unsigned field = 2; field < number; ++field) {
+    const size_t space = stat.find(' ');
+    if (space == std::string_view::npos) return {};
+    stat.remove_prefix(space + 1);
+  }
+  return stat.substr(0, stat.find_first_of(" \n"));
+}
+
+constexpr unsigned kFlagsField = 9, kExitCodeField = 52;
+// include/linux/sched.h.
+constexpr uint64_t kExiting = 0x4, kSignaled = 0x400;
+// The part of an exit status that says which signal it was (wait(2)).
+constexpr int kSignalMask = 0x7f;
+
+}  // namespace
+
+uint32_t process_of(pid_t thread) {
+  if (thread <= 0) return 0;
+  // Whether the thread is in the group of its own number: EPERM is a yes, too.
+  if (::syscall(SYS_tgkill, thread, thread, 0) == 0 || errno == EPERM) return static_cast<uint32_t>(thread);
+  const std::string status = read_proc(thread, "status");
+  constexpr std::string_view kKey = "\nTgid:\t";
+  const size_t at = status.find(kKey);
+  if (at == std::string::npos) return 0;
+  return to_number<uint32_t>(std::string_view(status).substr(at + kKey.size())).value_or(0);
+}
+
+// Most who close something go on living, and one may be in execve(2), which closes descriptors while it holds a lock
+// that readers of /proc/PID/stat wait for (Linux 6.18: they would wait for the answer to this close). So what does not
+// wait is asked first: who exits has given up its memory before its files (do_exit(): exit_mm, exit_files).
+//
+// PF_SIGNALED is set of every thread that a signal ends, also of those that the exit(2) of another thread ends; the
+// exit status of the process (which do_task_stat() takes from the thread group once that is exiting) tells these apart.
+std::optional<bool> is_dying_of_signal(pid_t thread) {
+  if (thread <= 0) return std::nullopt;
+  const std::string memory = read_proc(thread, "statm");
+  if (memory.empty()) return std::nullopt;
+  if (!memory.starts_with("0 ")) return false;
+  const std::string stat = read_proc(thread, "stat");
+  const std::optional<uint64_t> flags = to_number<uint64_t>(stat_field(stat, kFlagsField));
+  const std::optional<int> exit_code = to_number<int>(stat_field(stat, kExitCodeField));
+  if (!flags || !exit_code) return std::nullopt;
+  if ((*flags & kExiting) == 0 || (*flags & kSignaled) == 0) return false;
+  return (*exit_code & kSignalMask) != 0;
+}
+
+}  // namespace fpfs

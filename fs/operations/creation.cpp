@@ -1,0 +1,52 @@
+#include "fs/operations/creation.h"
+
+#include <cerrno>
+
+#include "fs/operations/reply.h"
+
+namespace fpfs {
+
+mode_t creation_mode(FileSystem& file_system, Inode& parent, mode_t mode, mode_t umask) {
+  const unsigned changes = parent.default_acl_changes.load();
+  if (parent.without_default_acl.load() == changes) return mode & ~umask;
+  const Result<size_t> size = file_system.storage().get_xattr(parent.handle, kDefaultAcl, {});
+  if (size.is_ok()) return mode;
+  // A look that failed for another reason says nothing about the next.
+  if (size.status().errno_value() == ENODATA) parent.without_default_acl.store(changes);
+  return mode & ~umask;
+}
+
+Status give_to_caller(FileSystem& file_system, const fuse_ctx& caller, const Inode& parent, Store::Node& node) {
+  const struct stat made = node.attributes;
+  gid_t group = caller.gid;
+  if (made.st_gid != group) {
+    FPFS_ASSIGN_OR_RETURN(const struct stat directory, file_system.storage().fstat(parent.handle));
+    if ((directory.st_mode & S_ISGID) != 0) group = made.st_gid;
+  }
+  if (made.st_uid == caller.uid && made.st_gid == group) return Status::ok();
+
+  FPFS_RETURN_IF_ERROR(file_system.store().chown(node.handle, caller.uid, group));
+  // A change of owner takes these bits away, also when root makes it, from all but directories.
+  const bool lost_bits = !S_ISDIR(made.st_mode) && (made.st_mode & (S_ISUID | S_ISGID)) != 0;
+  if (lost_bits) FPFS_RETURN_IF_ERROR(file_system.store().chmod(node.handle, made.st_mode & 07777));
+  FPFS_ASSIGN_OR_RETURN(node.attributes, file_system.store().attributes(node.handle));
+  return Status::ok();
+}
+
+void reply_made(fuse_req_t request, const Inode& parent, const char* name, bool is_directory,
+                HandleShares::Lease handles) {
+  FileSystem& file_system = file_system_of(request);
+  Store& store = file_system.store();
+  Result<Store::Node> node = store.lookup(parent.handle, name);
+  Status status = node.status();
+  if (status.is_ok()) {
+    status = give_to_caller(file_system, *fuse_req_ctx(request), parent, *node);
+    if (status.is_ok()) return reply_node(request, std::move(node), std::move(handles));
+    file_system.storage().close(node->handle);
+  }
+  // Nobody has seen it: the kernel holds the directory's lock until the answer.
+  store.take_back(parent.handle, name, is_directory);
+  reply_status(request, status);
+}
+
+}  // namespace fpfs

@@ -1,0 +1,26 @@
+// What making any kind of entry has in common: the mode that umask and default ACLs leave, the owner, and that a failed
+// call leaves nothing behind.
+#pragma once
+
+#include "engine/store/store.h"
+#include "fs/nodes/file_system.h"
+#include "fs/protocol/fuse_library.h"
+
+namespace fpfs {
+
+constexpr const char* kDefaultAcl = "system.posix_acl_default";
+
+// The mode to make an entry with: the umask does not apply where the directory has a default ACL, which the filesystem
+// under tree/ evaluates itself.
+mode_t creation_mode(FileSystem& file_system, Inode& parent, mode_t mode, mode_t umask);
+
+// Sees to it that a new entry is the caller's (the group of a set-group-ID directory stays). It is, when it was made
+// with AsCaller; else it is given away and its attributes are brought up to date.
+Status give_to_caller(FileSystem& file_system, const fuse_ctx& caller, const Inode& parent, Store::Node& node);
+
+// Answers with an entry that was just made under `name`: sees whose it is and looks it up; takes it away again when
+// that fails. `handles` (one) are counted for its node.
+void reply_made(fuse_req_t request, const Inode& parent, const char* name, bool is_directory,
+                HandleShares::Lease handles);
+
+}  // namespace fpfs

@@ -1,0 +1,56 @@
+// lookup, forget: the kernel learns of a node by name, and lets go of it.
+#include <cerrno>
+#include <chrono>
+
+#include "fs/operations/operations.h"
+#include "fs/operations/reply.h"
+
+namespace fpfs::operations {
+namespace {
+
+// Who lists a large directory may look names up faster than the kernel is made to forget others (NodePruner): the
+// lookup waits for that. Not for ever: what is forgotten by name takes the directory's lock, which this caller holds.
+constexpr unsigned kTriesMax = 100;
+constexpr auto kBetweenTries = std::chrono::milliseconds(10);
+
+void look_up(fuse_req_t request, fuse_ino_t parent, const char* name, unsigned tries_left,
+             HandleShares::Lease handles) {
+  FileSystem& file_system = file_system_of(request);
+  Result<Store::Node> node = file_system.store().lookup(file_system.inodes().get(parent).handle, name);
+  if (!node.is_ok() && node.status().errno_value() == EMFILE && tries_left > 0) {
+    return file_system.run_later(kBetweenTries, [request, parent, text = std::string(name), tries_left] {
+      with_handles(request, 1, [request, parent, text, tries_left](HandleShares::Lease again) {
+        look_up(request, parent, text.c_str(), tries_left - 1, std::move(again));
+      });
+    });
+  }
+  if (!node.is_ok() && node.status().code() == StatusCode::kNotFound) {
+    // A negative entry: the kernel need not ask again until somebody makes the name, which it sees itself.
+    fuse_entry_param absent{};
+    absent.entry_timeout = kCacheSeconds;
+    fuse_reply_entry(request, &absent);
+    return;
+  }
+  reply_node(request, std::move(node), std::move(handles));
+}
+
+}  // namespace
+
+void lookup(fuse_req_t request, fuse_ino_t parent, const char* name) noexcept {
+  with_handles(request, 1, [request, parent, text = std::string(name)](HandleShares::Lease handles) {
+    look_up(request, parent, text.c_str(), kTriesMax, std::move(handles));
+  });
+}
+
+void forget(fuse_req_t request, fuse_ino_t node, uint64_t count) noexcept {
+  file_system_of(request).inodes().forget(node, count);
+  fuse_reply_none(request);
+}
+
+void forget_multi(fuse_req_t request, size_t count, fuse_forget_data* forgets) noexcept {
+  InodeTable& inodes = file_system_of(request).inodes();
+  for (size_t i = 0; i < count; ++i) inodes.forget(forgets[i].ino, forgets[i].nlookup);
+  fuse_reply_none(request);
+}
+
+}  // namespace fpfs::operations

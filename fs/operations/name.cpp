@@ -1,0 +1,141 @@
+// mknod, symlink, readlink, link, unlink, rename: names in directories. The filesystem under tree/ makes each atomic.
+#include <fcntl.h>
+
+#include <cerrno>
+#include <memory>
+#include <string>
+
+#include "fs/operations/as_caller.h"
+#include "fs/operations/creation.h"
+#include "fs/operations/operations.h"
+#include "fs/operations/reply.h"
+
+namespace fpfs::operations {
+namespace {
+
+// An empty regular file made by mknod(2): there is no close, so the name is committed here.
+void make_file(fuse_req_t request, const Inode& parent, const std::string& name, mode_t mode,
+               HandleShares::Lease handles) {
+  FileSystem& file_system = file_system_of(request);
+  Store& store = file_system.store();
+  Result<Store::Created> created = [&] {
+    const AsCaller as_caller(*fuse_req_ctx(request));
+    return store.create(parent.handle, name, mode);
+  }();
+  if (!created.is_ok()) return reply_status(request, created.status());
+  const auto give_up = [request, &store, &parent, name, handle = created->node.handle](const Status& status) {
+    store.storage().close(handle);
+    store.take_back(parent.handle, name, false);
+    reply_status(request, status);
+  };
+  const Status given = give_to_caller(file_system, *fuse_req_ctx(request), parent, created->node);
+  if (!given.is_ok()) return give_up(given);
+  if (!file_system.settings().durable_at_close) {
+    created->file->closed_by_writer();
+    return reply_node(request, std::move(created->node), std::move(handles));
+  }
+  auto committed = [request, give_up, node = created->node,
+                    kept = std::make_shared<HandleShares::Lease>(std::move(handles))](const Status& status) {
+    if (!status.is_ok()) return give_up(status);
+    reply_node(request, node, std::move(*kept));
+  };
+  file_system.control(std::move(created->file), ControlRequest::Kind::kCommit, 0, 0, std::move(committed));
+}
+
+// The node has one more name: it needs no handle for that.
+void reply_linked(fuse_req_t request, Inode& inode) {
+  FileSystem& file_system = file_system_of(request);
+  const Result<struct stat> attributes = file_system.store().attributes(inode.handle);
+  if (!attributes.is_ok()) return reply_status(request, attributes.status());
+  file_system.inodes().remember(inode);
+  const fuse_entry_param entry = entry_of(file_system, inode, *attributes);
+  if (fuse_reply_entry(request, &entry) != 0) file_system.inodes().forget(entry.ino, 1);
+}
+
+// What a rename left under the old name is a new entry, which may have been made on another thread.
+Status own_whiteout(fuse_req_t request, const Inode& directory, const std::string& name) {
+  FileSystem& file_system = file_system_of(request);
+  FPFS_ASSIGN_OR_RETURN(Store::Node node, file_system.store().lookup(directory.handle, name));
+  const ScopedHandle handle(file_system.storage(), node.handle);
+  return give_to_caller(file_system, *fuse_req_ctx(request), directory, node);
+}
+
+// Makes an entry of another kind with `make` and answers with it.
+template <typename Make>
+void make_and_reply(fuse_req_t request, const Inode& parent, const std::string& name, HandleShares::Lease handles,
+                    Make make) {
+  const Status status = [&] {
+    const AsCaller as_caller(*fuse_req_ctx(request));
+    return make(file_system_of(request).store());
+  }();
+  if (!status.is_ok()) return reply_status(request, status);
+  reply_made(request, parent, name.c_str(), false, std::move(handles));
+}
+
+}  // namespace
+
+void mknod(fuse_req_t request, fuse_ino_t parent, const char* name, mode_t mode, dev_t device) noexcept {
+  FileSystem& file_system = file_system_of(request);
+  Inode& directory = file_system.inodes().get(parent);
+  const mode_t permissions = creation_mode(file_system, directory, mode & 07777, fuse_req_ctx(request)->umask);
+  with_handles(request, 1,
+               [request, &directory, text = std::string(name), mode, permissions, device](HandleShares::Lease handles) {
+                 if (S_ISREG(mode)) return make_file(request, directory, text, permissions, std::move(handles));
+                 make_and_reply(request, directory, text, std::move(handles), [&](Store& store) {
+                   return store.make_node(directory.handle, text, (mode & S_IFMT) | permissions, device);
+                 });
+               });
+}
+
+void symlink(fuse_req_t request, const char* target, fuse_ino_t parent, const char* name) noexcept {
+  FileSystem& file_system = file_system_of(request);
+  const Inode& directory = file_system.inodes().get(parent);
+  with_handles(request, 1, [request, &directory, to = std::string(target), text = std::string(name)](auto handles) {
+    make_and_reply(request, directory, text, std::move(handles),
+                   [&](Store& store) { return store.symlink(to, directory.handle, text); });
+  });
+}
+
+void readlink(fuse_req_t request, fuse_ino_t node) noexcept {
+  FileSystem& file_system = file_system_of(request);
+  Result<std::string> target = file_system.storage().read_link(file_system.inodes().get(node).handle);
+  if (!target.is_ok()) return reply_status(request, target.status());
+  fuse_reply_readlink(request, target->c_str());
+}
+
+void link(fuse_req_t request, fuse_ino_t node, fuse_ino_t new_parent, const char* new_name) noexcept {
+  FileSystem& file_system = file_system_of(request);
+  const Inode& directory = file_system.inodes().get(new_parent);
+  Inode& inode = file_system.inodes().get(node);
+  FileSystem::note_change(inode);
+  Status status = file_system.store().link(inode.handle, directory.handle, new_name);
+  if (!status.is_ok()) return reply_status(request, status);
+  file_system.inodes().keep(inode.number, nullptr);
+  reply_linked(request, inode);
+}
+
+void unlink(fuse_req_t request, fuse_ino_t parent, const char* name) noexcept {
+  FileSystem& file_system = file_system_of(request);
+  reply_status(request, file_system.store().unlink(file_system.inodes().get(parent).handle, name));
+}
+
+void rename(fuse_req_t request, fuse_ino_t parent, const char* name, fuse_ino_t new_parent, const char* new_name,
+            unsigned flags) noexcept {
+  if ((flags & ~static_cast<unsigned>(RENAME_NOREPLACE | RENAME_EXCHANGE | RENAME_WHITEOUT)) != 0) {
+    fuse_reply_err(request, EINVAL);
+    return;
+  }
+  FileSystem& file_system = file_system_of(request);
+  InodeTable& inodes = file_system.inodes();
+  // Answered later when uncommitted content is about to replace committed content: that waits for its commit.
+  const Inode& directory = inodes.get(parent);
+  auto renamed = [request, &directory,
+                  whiteout = (flags & RENAME_WHITEOUT) != 0 ? std::string(name) : ""](Status status) {
+    if (status.is_ok() && !whiteout.empty()) status = own_whiteout(request, directory, whiteout);
+    reply_status(request, status);
+  };
+  file_system.store().rename_async(directory.handle, name, inodes.get(new_parent).handle, new_name, flags,
+                                   std::move(renamed));
+}
+
+}  // namespace fpfs::operations

@@ -1,0 +1,67 @@
+// flush (every close of a descriptor), fsync, fsyncdir: where durability is promised and failures are told.
+#include "fs/operations/operations.h"
+
+#include "engine/base/log.h"
+#include "fs/operations/calling_process.h"
+#include "fs/operations/reply.h"
+
+namespace fpfs::operations {
+namespace {
+
+// Whether a half-written replacement is to be given up. Where the caller has no number the kernel cannot be asked.
+bool is_killed_saver(fuse_req_t request, const OpenFile& open) {
+  FileSystem& file_system = file_system_of(request);
+  if (!file_system.settings().killed_keeps_old || !open.file->is_replacing()) return false;
+  const std::optional<bool> dying = is_dying_of_signal(fuse_req_ctx(request)->pid);
+  if (!dying) file_system.say_killed_is_unknown();
+  return dying.value_or(false);
+}
+
+}  // namespace
+
+// Called for each close of a descriptor of the handle, by whatever process (dup, fork, exec), maybe at the same time:
+// each waits until what it ends is durable (engine/file/writer.h). Pages of a mapping may still come; see release.
+void flush(fuse_req_t request, fuse_ino_t, fuse_file_info* info) noexcept {
+  FileSystem& file_system = file_system_of(request);
+  OpenFile& open = OpenHandles::file(info->fh);
+  if (!open.may_write()) {
+    fuse_reply_err(request, 0);
+    return;
+  }
+  ControlRequest close;
+  close.kind = ControlRequest::Kind::kClose;
+  close.origin = {open.writer.get(), {info->lock_owner, process_of(fuse_req_ctx(request)->pid)}, false};
+  close.killed = is_killed_saver(request, open);
+  if (!file_system.settings().durable_at_close && !close.killed) {
+    open.file->closed_by_writer(close.origin);
+    return reply_status(request, open.file->error());
+  }
+  FileSystem::note_change(*open.inode);
+  file_system.control(open.file, close, [request, &open](const ControlRequest& done, const Status& status) {
+    // What the kernel has of the half must go. (Its pages when this handle is gone, should it write through the cache.)
+    if (done.was_given_up) {
+      open.inode->given_up.fetch_add(1);
+      file_system_of(request).invalidate_attributes(*open.inode);
+      file_system_of(request).page_cache().drop(*open.inode, [] {});
+    }
+    reply_status(request, status);
+  });
+}
+
+// Also with data_only: the size and the extents are what makes data reachable, and they are the whole commit.
+void fsync(fuse_req_t request, fuse_ino_t, int, fuse_file_info* info) noexcept {
+  const OpenFile& open = OpenHandles::file(info->fh);
+  FileSystem::note_change(*open.inode);  // the commit moves the sidecar's other times
+  file_system_of(request).control(open.file, ControlRequest::Kind::kCommit, 0, 0,
+                                  [request](const Status& status) { reply_status(request, status); });
+}
+
+void fsyncdir(fuse_req_t request, fuse_ino_t node, int, fuse_file_info*) noexcept {
+  FileSystem& file_system = file_system_of(request);
+  file_system.run_in_background([request, node] {
+    FileSystem& owner = file_system_of(request);
+    reply_status(request, owner.store().sync_directory(owner.inodes().get(node).handle));
+  });
+}
+
+}  // namespace fpfs::operations

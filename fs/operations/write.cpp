@@ -1,0 +1,93 @@
+// write: the payload has landed in the engine, or stays in the receive buffer that it came in until the engine has
+// taken it; the worker goes on with another buffer. The answer comes as soon as the bytes are in the engine's memory:
+// durability is close's and fsync's business, except for O_SYNC and O_DSYNC.
+#include <fcntl.h>
+
+#include <cerrno>
+
+#include "engine/base/log.h"
+#include "fs/operations/calling_process.h"
+#include "fs/operations/operations.h"
+#include "fs/operations/privileges.h"
+#include "fs/operations/reply.h"
+#include "fs/protocol/request_context.h"
+
+namespace fpfs::operations {
+namespace {
+
+void finish(WriteCall& call, const Status& status) {
+  FileSystem& file_system = *call.file_system;
+  if (status.is_ok()) {
+    call.open->bytes_written.fetch_add(call.request.length, std::memory_order_relaxed);
+    fuse_reply_write(call.reply_to, call.request.length);
+  } else {
+    reply_status(call.reply_to, status);
+  }
+  file_system.write_calls().give_back(call);
+}
+
+void commit_done(ControlRequest& engine_request, const Status& status) {
+  finish(*static_cast<WriteCall*>(engine_request.owner), status);
+}
+
+// May run inside File::write() or later on an engine thread.
+void write_done(WriteRequest& engine_request, const Status& status) {
+  WriteCall& call = *static_cast<WriteCall*>(engine_request.owner);
+  KeptPayload payload = std::move(call.payload);
+  if (status.is_ok() && call.synchronous) {
+    payload = nullptr;
+    call.commit = ControlRequest{};
+    call.commit.complete = commit_done;
+    call.commit.owner = &call;
+    call.open->file->control(call.commit);
+    return;
+  }
+  // Answered first: the caller is waiting for this, the buffer is not.
+  finish(call, status);
+}
+
+// A write past the page cache names the descriptor table it came by. A page of a mapping has nobody's name, although it
+// may carry somebody's number.
+Actor writer_of(fuse_req_t request, const fuse_file_info& info) {
+  if (info.lock_owner != 0 || info.writepage != 0) return {info.lock_owner, 0};
+  return {0, process_of(fuse_req_ctx(request)->pid)};
+}
+
+}  // namespace
+
+void write(fuse_req_t request, fuse_ino_t node, const char* data, size_t size, off_t offset,
+           fuse_file_info* info) noexcept {
+  if (size > kRequestBytesMax) {
+    log(LogLevel::kError, "the kernel sent {} bytes at once, but {} were agreed; the write is refused", size,
+        kRequestBytesMax);
+    fuse_reply_err(request, EIO);
+    return;
+  }
+  FileSystem& file_system = file_system_of(request);
+  OpenFile& open = OpenHandles::file(info->fh);
+  RequestContext& context = RequestContext::current();
+  Status status = drop_privileges(file_system, request, file_system.inodes().get(node), context.kills_set_id());
+  if (!status.is_ok()) return reply_status(request, status);
+  FileSystem::note_change(*open.inode);
+  if (!open.cache.goes_past) PageCache::note_pages(*open.inode);
+  WriteCall& call = file_system.write_calls().take();
+  call.file_system = &file_system;
+  call.open = &open;
+  call.reply_to = request;
+  call.request.landing = context.take_landing(call.landing) ? &call.landing : nullptr;
+  const bool all_landed = call.request.landing != nullptr && call.landing.capacity >= size;
+  call.payload = all_landed ? nullptr : context.keep_payload();
+  call.synchronous = (info->flags & (O_SYNC | O_DSYNC)) != 0 || file_system.settings().sync_writes;
+  call.request.offset = static_cast<uint64_t>(offset);
+  call.request.length = static_cast<uint32_t>(size);
+  call.request.data = reinterpret_cast<const std::byte*>(data);
+  call.request.origin = {open.writer.get(), writer_of(request, *info), info->writepage != 0};
+  call.request.complete = write_done;
+  call.request.owner = &call;
+  // The handle may be released as soon as the answer is out, while File::write() is still returning.
+  const std::shared_ptr<File> file = open.file;
+  file->write(call.request);
+  if (size >= File::kLandingWriteMin) context.expect_more_of(file);
+}
+
+}  // namespace fpfs::operations

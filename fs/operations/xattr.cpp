@@ -1,0 +1,138 @@
+// Extended attributes: those of the entry in tree/ (ACLs among them), and virtual ones under user.fastpersistfs., which
+// tell about the storage and cannot be set. Virtual attributes are not listed, so that copies do not try to set them.
+#include <cerrno>
+#include <cstring>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "fs/operations/creation.h"
+#include "fs/operations/operations.h"
+#include "fs/operations/privileges.h"
+#include "fs/operations/reply.h"
+#include "fs/report/scrub_report.h"
+#include "fs/report/status_report.h"
+
+namespace fpfs::operations {
+namespace {
+
+constexpr std::string_view kVirtualPrefix = "user.fastpersistfs.";
+constexpr std::string_view kTrustedPrefix = "trusted.";
+constexpr size_t kValueSizeMax = 65536;  // XATTR_SIZE_MAX, XATTR_LIST_MAX
+
+bool is_virtual(std::string_view name) {
+  return name.starts_with(kVirtualPrefix);
+}
+
+Status no_such_attribute() {
+  return Status::from_errno(ENODATA, "no such attribute");
+}
+
+Result<std::string> file_attribute(FileSystem& file_system, const Inode& inode, std::string_view name) {
+  FPFS_ASSIGN_OR_RETURN(const struct stat attributes, file_system.store().attributes(inode.handle));
+  if (!S_ISREG(attributes.st_mode)) return no_such_attribute();
+  FPFS_ASSIGN_OR_RETURN(const std::shared_ptr<File> file, file_system.store().open_file(inode.handle, false));
+  if (name == "id") return file_id_text(file->info().file_id);
+  if (name == "codec") return codec_text(file->info());
+  if (name == "stored") return std::to_string(file->info().stored_bytes);
+  if (name == "members") return member_text(file->info());
+  return file_report(file_system, *file, attributes);
+}
+
+Result<std::string> virtual_attribute(FileSystem& file_system, const Inode& inode, std::string_view name,
+                                      bool for_owner) {
+  name.remove_prefix(kVirtualPrefix.size());
+  if (name == "status" && file_system.inodes().is_root(inode)) return status_report(file_system, for_owner);
+  if (name == "scrub" && file_system.inodes().is_root(inode))
+    return scrub_report(file_system.scrub().report(), for_owner);
+  if (name == "id" || name == "codec" || name == "stored" || name == "members" || name == "stat")
+    return file_attribute(file_system, inode, name);
+  return no_such_attribute();
+}
+
+// The protocol of both reads: size 0 asks for the length; a value longer than `size` is ERANGE.
+void reply_value(fuse_req_t request, std::span<const char> value, size_t size) {
+  if (size == 0) {
+    fuse_reply_xattr(request, value.size());
+  } else if (value.size() > size) {
+    fuse_reply_err(request, ERANGE);
+  } else {
+    fuse_reply_buf(request, value.data(), value.size());
+  }
+}
+
+// trusted.* attributes show to root alone, as on any filesystem.
+std::vector<char> without_trusted(std::span<const char> names) {
+  std::vector<char> kept;
+  for (size_t begin = 0; begin < names.size();) {
+    const std::string_view name(names.data() + begin, ::strnlen(names.data() + begin, names.size() - begin));
+    const size_t length = std::min(name.size() + 1, names.size() - begin);
+    if (!name.starts_with(kTrustedPrefix))
+      kept.insert(kept.end(), names.begin() + begin, names.begin() + begin + length);
+    begin += length;
+  }
+  return kept;
+}
+
+}  // namespace
+
+void getxattr(fuse_req_t request, fuse_ino_t node, const char* name, size_t size) noexcept {
+  FileSystem& file_system = file_system_of(request);
+  const Inode& inode = file_system.inodes().get(node);
+  if (is_virtual(name)) {
+    Result<std::string> value = virtual_attribute(file_system, inode, name, owns_mount(request));
+    if (!value.is_ok()) return reply_status(request, value.status());
+    return reply_value(request, *value, size);
+  }
+  std::vector<char> value(std::min(size, kValueSizeMax));
+  Result<size_t> length = file_system.storage().get_xattr(inode.handle, name, std::as_writable_bytes(std::span(value)));
+  if (!length.is_ok()) return reply_status(request, length.status());
+  if (size == 0) {
+    fuse_reply_xattr(request, *length);
+    return;
+  }
+  fuse_reply_buf(request, value.data(), *length);
+}
+
+void listxattr(fuse_req_t request, fuse_ino_t node, size_t size) noexcept {
+  FileSystem& file_system = file_system_of(request);
+  const Inode& inode = file_system.inodes().get(node);
+  // Read whole, whatever the caller's room: trusted names may have to be taken out before the length is right.
+  Result<size_t> length = file_system.storage().list_xattr(inode.handle, {});
+  if (!length.is_ok()) return reply_status(request, length.status());
+  if (*length == 0) return reply_value(request, {}, size);
+  std::vector<char> names(kValueSizeMax);
+  length = file_system.storage().list_xattr(inode.handle, std::as_writable_bytes(std::span(names)));
+  if (!length.is_ok()) return reply_status(request, length.status());
+  names.resize(*length);
+  if (fuse_req_ctx(request)->uid != 0) names = without_trusted(names);
+  reply_value(request, names, size);
+}
+
+void setxattr(fuse_req_t request, fuse_ino_t node, const char* name, const char* value, size_t size,
+              int flags) noexcept {
+  if (is_virtual(name)) {
+    fuse_reply_err(request, EPERM);
+    return;
+  }
+  FileSystem& file_system = file_system_of(request);
+  Inode& inode = file_system.inodes().get(node);
+  FileSystem::note_change(inode);
+  Status status = file_system.storage().set_xattr(inode.handle, name, std::as_bytes(std::span(value, size)), flags);
+  if (status.is_ok() && std::string_view(name) == "security.capability") inode.may_have_capability.store(true);
+  if (status.is_ok() && std::string_view(name) == kDefaultAcl) inode.default_acl_changes.fetch_add(1);
+  if (status.is_ok() && std::string_view(name) == "system.posix_acl_access")
+    status = drop_set_group_id(file_system, request, inode);
+  reply_status(request, status);
+}
+
+void removexattr(fuse_req_t request, fuse_ino_t node, const char* name) noexcept {
+  if (is_virtual(name)) {
+    fuse_reply_err(request, EPERM);
+    return;
+  }
+  FileSystem& file_system = file_system_of(request);
+  reply_status(request, file_system.storage().remove_xattr(file_system.inodes().get(node).handle, name));
+}
+
+}  // namespace fpfs::operations

@@ -1,0 +1,97 @@
+#include "fs/process/daemonize.h"
+
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+namespace fpfs {
+namespace {
+
+constexpr char kLive = 'L';  // the whole message when the mount is live; otherwise the message is the reason
+
+[[noreturn]] void wait_for_report(int pipe, pid_t child) {
+  std::string message;
+  char buffer[4096];
+  for (;;) {
+    const ssize_t count = ::read(pipe, buffer, sizeof buffer);
+    if (count > 0) message.append(buffer, static_cast<size_t>(count));
+    if (count == 0 || (count < 0 && errno != EINTR)) break;
+  }
+  if (message == std::string(1, kLive)) ::_exit(0);
+  if (message.empty()) {
+    int result = 0;
+    ::waitpid(child, &result, 0);
+    message = WIFSIGNALED(result)
+                  ? "the daemon was killed by signal " + std::to_string(WTERMSIG(result)) + " while starting"
+                  : "the daemon ended while starting, with exit status " + std::to_string(WEXITSTATUS(result)) +
+                        "; start it with -f to see more";
+  }
+  print_error(message);
+  ::_exit(1);
+}
+
+void write_all(int descriptor, const std::string& text) {
+  size_t done = 0;
+  while (done < text.size()) {
+    const ssize_t count = ::write(descriptor, text.data() + done, text.size() - done);
+    if (count > 0) done += static_cast<size_t>(count);
+    if (count < 0 && errno != EINTR) return;  // the parent is gone: nobody to tell
+  }
+}
+
+}  // namespace
+
+void print_error(const std::string& message) {
+  std::fprintf(stderr, "fastpersistfs: %s\n", message.c_str());
+  std::fflush(stderr);
+}
+
+Launcher Launcher::launch(bool foreground) {
+  if (foreground) return Launcher(-1);
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) {
+    print_error("cannot make a pipe: " + std::string(std::strerror(errno)));
+    ::_exit(1);
+  }
+  const pid_t child = ::fork();
+  if (child < 0) {
+    print_error("cannot fork: " + std::string(std::strerror(errno)));
+    ::_exit(1);
+  }
+  if (child > 0) {
+    ::close(ends[1]);
+    wait_for_report(ends[0], child);
+  }
+  ::close(ends[0]);
+  ::setsid();
+  return Launcher(ends[1]);
+}
+
+void Launcher::report_live() {
+  if (pipe_ >= 0) report(std::string(1, kLive));
+}
+
+void Launcher::report_failure(const std::string& message) {
+  if (pipe_ < 0) {
+    print_error(message);
+    return;
+  }
+  report(message);
+}
+
+// Lets go of the caller's terminal and pipes first: a daemon that ends may be kept by a drive that hangs.
+void Launcher::report(const std::string& text) {
+  const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+  for (int descriptor = 0; descriptor <= 2 && null >= 0; ++descriptor) ::dup2(null, descriptor);
+  if (null > 2) ::close(null);
+  write_all(pipe_, text);
+  ::close(pipe_);
+  pipe_ = -1;
+}
+
+}  // namespace fpfs

@@ -1,0 +1,349 @@
+#include "fs/process/mount_process.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <condition_variable>
+#include <fstream>
+#include <thread>
+
+#include "engine/base/log.h"
+#include "fs/interface/mount_point.h"
+#include "fs/operations/operations.h"
+#include "fs/process/heap.h"
+
+namespace fpfs {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using std::chrono::steady_clock;
+
+constexpr unsigned kThreadsMin = 4;
+// A daemon whose mount is already gone may still be committing when the array is mounted again.
+constexpr seconds kHolderLeavesMax{30};
+// The kernel answers a mount at once; longer means that it never will.
+constexpr seconds kLiveMax{60};
+// After a signal: how long files may stay open in other processes before they get EIO.
+constexpr seconds kOpenFilesMax{10};
+constexpr milliseconds kRetry{50};
+// With a drive that hangs: how long the end waits for the others after their commits.
+constexpr uint64_t kLeaveAfterCommitNs = 2'000'000'000;
+constexpr rlim_t kDescriptorsWanted = 1024 * 1024;
+constexpr int kNice = -10;
+
+// Each name that the kernel remembers costs a descriptor.
+void raise_descriptor_limit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  rlimit wanted = limit;
+  if (wanted.rlim_max != RLIM_INFINITY) wanted.rlim_max = std::max(wanted.rlim_max, kDescriptorsWanted);
+  wanted.rlim_cur = wanted.rlim_max;
+  if (::setrlimit(RLIMIT_NOFILE, &wanted) == 0) return;  // raising the hard limit takes privileges
+  limit.rlim_cur = limit.rlim_max;
+  (void)::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+constexpr int kBetweenTrims = 2000;  // milliseconds
+
+// The caller of write(2) waits for this process to be scheduled, for a few microseconds of work each time: that should
+// not have to wait for what computes. A wish; it takes privileges. Where sessions are scheduled as groups (autogroup),
+// the nice value alone counts within this one only.
+void raise_priority() {
+  (void)::setpriority(PRIO_PROCESS, 0, kNice);
+  std::ofstream("/proc/self/autogroup") << kNice << std::flush;
+}
+
+// What the descriptors are for: what calls need while they run, what is kept open of the members, and for the rest what
+// users hold by their open files and the names that they look up.
+constexpr size_t kForCallsMin = 256;
+constexpr size_t kKeptOfMemberMin = 32;
+constexpr size_t kKeptOfMemberMax = 16 * 1024;
+
+void divide_descriptors(size_t members, StoreOptions& options) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  const size_t all = static_cast<size_t>(std::min<rlim_t>(limit.rlim_cur, kDescriptorsWanted));
+  options.array.handles_kept = std::clamp(all / 8 / members, kKeptOfMemberMin, kKeptOfMemberMax);
+  const size_t others = std::max(all / 16, kForCallsMin) + members * options.array.handles_kept;
+  options.shared_handles = all - std::min(all, others);
+}
+
+// Half of what users may hold is for nodes that nobody uses; more than this cost more memory than they save time.
+constexpr size_t kNodesMax = 256 * 1024;
+
+size_t nodes_max(const StoreOptions& options) {
+  return std::min(options.shared_handles / 2, kNodesMax);
+}
+
+int open_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (int signal : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&set, signal);
+  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  ::signal(SIGPIPE, SIG_IGN);
+  return ::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+// As long as the kernel allows and the pool can serve.
+uint32_t read_bytes_max(uint64_t buffer_memory) {
+  const uint64_t longest = std::min({request_bytes_limit(), buffer_memory / 8, uint64_t{kReadBytesMax}});
+  return std::max(kRequestBytesMax, static_cast<uint32_t>(round_down(longest, kMiB)));
+}
+
+unsigned thread_count(const MountOptions& options) {
+  return options.threads != 0 ? options.threads : std::max(kThreadsMin, 2 * std::thread::hardware_concurrency());
+}
+
+std::string escape_commas(const std::string& text) {
+  std::string out;
+  for (char c : text) {
+    if (c == ',' || c == '\\') out += '\\';
+    out += c;
+  }
+  return out;
+}
+
+std::string libfuse_options(const MountOptions& options) {
+  std::string text = "default_permissions,subtype=fastpersistfs,fsname=" + escape_commas(options.source);
+  if (options.store.array.read_only) text += ",ro";
+  if (options.allow_other) text += ",allow_other";
+  if (options.sync_writes) text += ",sync";
+  for (const std::string& option : options.kernel_options) text += "," + escape_commas(option);
+  return text;
+}
+
+Channel::Settings channel_settings(const MountOptions& options) {
+  return {options.mount_point, libfuse_options(options), thread_count(options), options.io_uring};
+}
+
+Status format_if_blank(Environment& environment, const MountOptions& options) {
+  FPFS_ASSIGN_OR_RETURN(const bool blank, Array::is_blank(environment, options.directories));
+  if (!blank) return Status::ok();
+  FormatOptions format;
+  format.metadata_directory = options.store.array.metadata_directory;
+  return Array::format(environment, options.directories, format);
+}
+
+}  // namespace
+
+Status MountProcess::run(Launcher& launcher) {
+  signals_ = open_signals();
+  if (signals_ < 0) return Status::from_errno(errno, "make a signalfd");
+  raise_descriptor_limit();
+  divide_descriptors(options_.directories.size(), options_.store);
+  raise_priority();  // inherited by all threads
+  launcher_ = &launcher;
+  environment_.watch()->start(milliseconds(options_.store.io_timeout_ms));
+  stall_listener_ = environment_.watch()->add_listener([this](StallWatch::Domain domain) { on_stall(domain); });
+  {
+    const StallWatch::Call looking(*environment_.watch(), StallWatch::kElsewhere);  // at members too
+    FPFS_RETURN_IF_ERROR(check_mount_point(options_.mount_point, options_.directories, options_.nonempty));
+  }
+  FPFS_RETURN_IF_ERROR(open_store());
+  Status status = start();
+  if (status.is_ok()) status = serve(launcher);
+  // Also after a failed start: an array that was opened is closed properly.
+  Status closed = close();
+  if (status.is_ok()) status = closed;
+  end_report_.say(status.is_ok() ? 0 : 1, status.message());
+  return status;
+}
+
+Status MountProcess::open_store() {
+  if (options_.init) FPFS_RETURN_IF_ERROR(format_if_blank(environment_, options_));
+  const auto deadline = steady_clock::now() + kHolderLeavesMax;
+  for (;;) {
+    Result<std::unique_ptr<Store>> store = Store::open(environment_, options_.directories, options_.store);
+    if (store.is_ok()) {
+      store_ = std::move(*store);
+      return Status::ok();
+    }
+    const bool holder_leaves = store.status().code() == StatusCode::kBusy && !is_source_mounted(options_.source);
+    if (!holder_leaves || steady_clock::now() >= deadline) return store.status();
+    std::this_thread::sleep_for(kRetry);
+  }
+}
+
+Status MountProcess::start() {
+  FPFS_ASSIGN_OR_RETURN(const struct stat root, store_->attributes(store_->root()));
+  FileSystem::Settings settings;
+  settings.durable_at_close = options_.store.durable == StoreOptions::Durable::kClose;
+  settings.killed_keeps_old = options_.killed_keeps_old;
+  settings.sync_writes = options_.sync_writes;
+  settings.file_access_times = options_.access_times && !options_.store.array.read_only;
+  settings.directory_access_times = settings.file_access_times && options_.directory_access_times;
+  settings.nodes_max = nodes_max(options_.store);
+  settings.read_bytes_max = read_bytes_max(options_.store.buffer_memory);
+  settings.threads = thread_count(options_);
+  settings.mount_point = options_.mount_point;
+  settings.source = options_.source;
+  file_system_ = std::make_unique<FileSystem>(environment_, *store_, std::move(settings), root);
+  FPFS_ASSIGN_OR_RETURN(auto channel, Channel::mount(*file_system_, fuse_operations(), channel_settings(options_)));
+  const MutexLock lock(channel_mutex_);
+  channel_ = std::move(channel);
+  channel_->start();
+  return Status::ok();
+}
+
+Status MountProcess::serve(Launcher& launcher) {
+  const auto deadline = steady_clock::now() + kLiveMax;
+  while (!channel_->is_live() && !channel_->has_ended() && steady_clock::now() < deadline) {
+    pollfd event{channel_->event_descriptor(), POLLIN, 0};
+    ::poll(&event, 1, 1000);
+    channel_->clear_event();
+  }
+  if (!channel_->is_live()) {
+    (void)detach_mount(options_.mount_point);
+    channel_->stop();
+    return Status::error(StatusCode::kSystem, "the kernel did not accept the mount at " + options_.mount_point +
+                                                  "; see the log above and dmesg");
+  }
+  // One whole request.
+  const auto read_ahead = static_cast<unsigned>(file_system_->settings().read_bytes_max / kKiB);
+  file_system_->set_cached_reads(raise_read_ahead(options_.mount_point, read_ahead));
+  if (!file_system_->settings().durable_at_close) file_system_->populate_buffers();
+  file_system_->scrub().open();
+  if (Status listening = end_report_.listen(device_at(options_.mount_point)); !listening.is_ok())
+    log(LogLevel::kWarning, "umount cannot wait for the end of this mount: {}", listening.message());
+  stage_ = Stage::kServing;
+  launcher.report_live();
+  log(LogLevel::kInfo, "{} mounted at {}, {} threads{}", options_.source, options_.mount_point, thread_count(options_),
+      file_system_->over_io_uring() ? ", requests come through io_uring" : "");
+  wait_for_end();
+  return Status::ok();
+}
+
+void MountProcess::wait_for_end() {
+  Heap heap;
+  while (!channel_->has_ended()) {
+    pollfd events[] = {
+        {channel_->event_descriptor(), POLLIN, 0}, {signals_, POLLIN, 0}, {end_report_.descriptor(), POLLIN, 0}};
+    const int ready = ::poll(events, 3, kBetweenTrims);
+    if (ready < 0 && errno != EINTR) log(LogLevel::kError, "poll failed with errno {}", errno);
+    if (ready == 0) heap.give_back();
+    channel_->clear_event();
+    end_report_.accept();
+    signalfd_siginfo signal{};
+    if (::read(signals_, &signal, sizeof signal) == sizeof signal)
+      return end_by_signal(static_cast<int>(signal.ssi_signo));
+  }
+}
+
+// Waits until every file that nobody is in the middle of writing is committed; failures are logged.
+void MountProcess::commit_finished() {
+  std::mutex mutex;
+  std::condition_variable done_changed;
+  bool done = false;
+  constexpr auto kUnfinished = ControlRequest::Unfinished::kTricklesCommitted;
+  store_->commit_all(ControlRequest::Kind::kClose, kUnfinished, [&](const Store::CommitOutcome& outcome) {
+    if (!outcome.status.is_ok()) log(LogLevel::kError, "{}", outcome.status.message());
+    std::lock_guard<std::mutex> lock(mutex);
+    done = true;
+    done_changed.notify_all();
+  });
+  std::unique_lock<std::mutex> lock(mutex);
+  done_changed.wait(lock, [&done] { return done; });
+}
+
+// Commits what is finished, detaches the mount, and gives the processes that still have files open a bounded time to
+// close them.
+void MountProcess::end_by_signal(int signal) {
+  log(LogLevel::kInfo, "signal {}: committing what was closed and unmounting {}", signal, options_.mount_point);
+  begin_to_end();
+  commit_finished();
+
+  Status detached = detach_mount(options_.mount_point);
+  if (!detached.is_ok()) log(LogLevel::kError, "{}", detached.message());
+  const auto deadline = steady_clock::now() + kOpenFilesMax;
+  while (!channel_->has_ended() && steady_clock::now() < deadline) {
+    pollfd event{channel_->event_descriptor(), POLLIN, 0};
+    ::poll(&event, 1, 100);
+    channel_->clear_event();
+  }
+  if (channel_->has_ended()) return;
+  log(LogLevel::kWarning, "files of {} are still open in other processes; they get errors from now on",
+      options_.mount_point);
+  channel_->stop();
+}
+
+Status MountProcess::close() {
+  begin_to_end();
+  if (channel_ != nullptr) {
+    const bool all_came_back = channel_->join();
+    if (!all_came_back) {
+      if (!store_->read_only()) commit_finished();
+      leave("threads are caught in calls to it");
+    }
+    file_system_->scrub().stop();
+    file_system_->drain();
+    {
+      const MutexLock lock(channel_mutex_);
+      channel_ = nullptr;
+    }
+  }
+  stage_began_ns_ = StallWatch::monotonic_ns();
+  committed_ = true;
+  if (file_system_ != nullptr) file_system_->handles().clear();
+  file_system_ = nullptr;
+  Status status = store_->close();
+  const bool left_clean = store_->left_clean() || options_.store.array.read_only;
+  store_ = nullptr;
+  stall_listener_.reset();
+  if (signals_ >= 0) ::close(signals_);
+  if (!status.is_ok())
+    log(LogLevel::kError, "{} unmounted, but something is lost: {}", options_.source, status.message());
+  else if (left_clean)
+    log(LogLevel::kInfo, "{} unmounted, everything is committed", options_.source);
+  else
+    log(LogLevel::kWarning,
+        "{} unmounted; saves failed, as those who made them were told, and the next mount frees what they left behind",
+        options_.source);
+  return status;
+}
+
+// --- when a drive hangs ----------------------------------------------------------------------------------------------
+
+void MountProcess::begin_to_end() {
+  if (stage_.exchange(Stage::kEnding) != Stage::kEnding) stage_began_ns_ = StallWatch::monotonic_ns();
+}
+
+void MountProcess::on_stall(StallWatch::Domain domain) {
+  const StallWatch& watch = *environment_.watch();
+  if (stage_ == Stage::kOpening) {
+    // Only the members are asked before the mount is live, so it is one of them, whichever.
+    launcher_->report_failure(watch.check(domain).message() + "; the array is not mounted");
+    ::_exit(1);
+  }
+  const uint64_t now = StallWatch::monotonic_ns();
+  const auto limit_ns = static_cast<uint64_t>(std::chrono::nanoseconds(watch.limit()).count());
+  {
+    const MutexLock lock(channel_mutex_);
+    if (channel_ != nullptr && now > limit_ns) channel_->give_up_requests(now - limit_ns);
+  }
+  if (stage_ != Stage::kEnding) return;
+  // What other drives can take is committed soon after the requests for the one that hangs were given up.
+  const uint64_t patience = committed_ ? kLeaveAfterCommitNs : 2 * limit_ns + kLeaveAfterCommitNs;
+  if (now - stage_began_ns_ > patience) leave(watch.check(domain).message());
+}
+
+void MountProcess::leave(const std::string& why) {
+  log(LogLevel::kError,
+      "{} ends without a drive that does not answer ({}); what was not committed is lost, the next mount cleans up",
+      options_.source, why);
+  end_report_.say(1, why);
+  {
+    const MutexLock lock(channel_mutex_);
+    // The kernel keeps a process with calls under way on such a drive; nobody else may have to wait for it.
+    if (channel_ != nullptr) channel_->disconnect();
+  }
+  ::_exit(1);
+}
+
+}  // namespace fpfs

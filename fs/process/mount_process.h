@@ -1,0 +1,65 @@
+// The life of one mount, from opening the array to closing it:
+//
+//   open the array → mount → serve → (unmounted, or asked by a signal to end) → answer what is under way → commit all
+//
+// Everything a mount needs is owned here and taken down in the reverse order. With a drive that hangs that order cannot
+// be kept: threads and transfers that it holds cannot be waited for. Then a mount that does not come up says so, and
+// one that ends commits what the other drives can take and leaves the rest behind, with a line in the log and exit
+// status 1.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+
+#include "engine/base/mutex.h"
+#include "engine/base/status.h"
+#include "engine/io/posix_environment.h"
+#include "fs/interface/end_report.h"
+#include "fs/nodes/file_system.h"
+#include "fs/process/daemonize.h"
+#include "fs/process/options.h"
+#include "fs/transport/channel.h"
+
+namespace fpfs {
+
+class MountProcess {
+ public:
+  explicit MountProcess(const MountOptions& options) : options_(options) {}
+
+  // Runs the mount to its end. Blocks SIGTERM, SIGINT and SIGHUP in this thread and waits for them itself. Reports to
+  // `launcher` when live. A failure before that means nothing was mounted; one after it says what could not be
+  // committed.
+  Status run(Launcher& launcher);
+
+ private:
+  Status open_store();
+  Status start();
+  Status serve(Launcher& launcher);
+  Status close();
+  void wait_for_end();
+  void commit_finished();
+  void end_by_signal(int signal);
+  void begin_to_end();
+  // On the watch's thread, while a drive hangs.
+  void on_stall(StallWatch::Domain domain);
+  [[noreturn]] void leave(const std::string& why);
+
+  enum class Stage : uint8_t { kOpening, kServing, kEnding };
+
+  MountOptions options_;
+  PosixEnvironment environment_;
+  Launcher* launcher_ = nullptr;  // while kOpening
+  std::atomic<Stage> stage_{Stage::kOpening};
+  std::atomic<bool> committed_{false};       // while ending: what could be committed is
+  std::atomic<uint64_t> stage_began_ns_{0};  // of kEnding, then of committed_
+  std::unique_ptr<Store> store_;
+  std::unique_ptr<FileSystem> file_system_;
+  Mutex channel_mutex_;  // for on_stall() and the taking down of the channel
+  std::unique_ptr<Channel> channel_;
+  int signals_ = -1;  // a signalfd
+  EndReport end_report_;
+  StallWatch::Registration stall_listener_;
+};
+
+}  // namespace fpfs

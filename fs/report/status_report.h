@@ -1,0 +1,49 @@
+// The JSON behind the virtual attributes user.fastpersistfs.status (of the root: `fpfs status`, `fpfs top`) and
+// user.fastpersistfs.stat (of a regular file: `fpfs stat`). One object each; byte counts are integers, times seconds
+// since the epoch. Keys are an interface of the tools: they are added to, not changed.
+//
+// status: {
+//   "version", "pid", "mountpoint", "source", "uptime_seconds",
+//   "space":   {"total", "free"},
+//   "array":   {"id", "label", "chunk_size", "member_count", "read_only", "read_only_reason", "degraded"},
+//   "members": [{"index", "path", "state": "ok" | "missing" | "outdated" | "failing" | "stalled", "space_total",
+//   "space_free",
+//                "space_spare", "bytes_read", "bytes_written", "read_errors", "write_errors", "sync_errors",
+//                "checksum_errors"}],
+//   "metadata": {"path", "member" (index of the member that holds the names, or -1), "state": "ok" | "failing" |
+//                "stalled", "errors" (calls on names and indexes that its drive failed)},
+//   "options": {"ro", "durable", "compress", "verify", "buffer_memory", "queue_depth", "threads", "io_uring" (in use),
+//               "read_ahead", "io_timeout" (seconds), "null_write"},
+//   "buffers": {"size", "total", "free", "evictable", "waiting", "waits", "evictions"},
+//   "files":   {"open", "dirty", "commits", "pending_frees"},
+//   "recovery": {"was_dirty", "orphans_removed", "torn_tails", "bytes_freed"},
+//   "open_files": [{"path", "size", "writing", "bytes_read", "bytes_written"}],   at most 64, the busiest first; fewer
+//                 when their paths are long, as an attribute has room for 64 KiB
+//   "open_files_omitted"
+// }
+// What names files of others is told to root and the mount's owner only: for everybody else no open file is listed, and
+// read_only_reason says that there is one.
+// stat: {
+//   "file_id", "generation", "sequence", "size", "stored_bytes", "chunk_size", "chunks", "codecs": {"raw", "zstd"}
+//   (chunks of each), "inline", "members": [index...], "dirty", "changed" (last commit or change of attributes)
+// }
+#pragma once
+
+#include <string>
+
+#include "engine/file/file.h"
+#include "fs/nodes/file_system.h"
+
+namespace fpfs {
+
+std::string status_report(FileSystem& file_system, bool for_owner);
+std::string file_report(FileSystem& file_system, const File& file, const struct stat& attributes);
+
+// "raw", "zstd", "inline", "none" (nothing stored); several joined by '+'.
+std::string codec_text(const File::Info& info);
+// "0,1,3".
+std::string member_text(const File::Info& info);
+// 16 hex digits.
+std::string file_id_text(FileId id);
+
+}  // namespace fpfs

@@ -1,0 +1,188 @@
+#include "fs/transport/device_receivers.h"
+
+#include <poll.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "engine/base/log.h"
+#include "fs/nodes/open_handles.h"
+
+namespace fpfs {
+namespace {
+
+// An epoll set of which the kernel wakes one waiter for a request; -1: it could not be made.
+int watch_requests(int descriptor) {
+  const int epoll = ::epoll_create1(EPOLL_CLOEXEC);
+  epoll_event requests{EPOLLIN | EPOLLEXCLUSIVE, {}};
+  if (epoll < 0 || ::epoll_ctl(epoll, EPOLL_CTL_ADD, descriptor, &requests) == 0) return epoll;
+  ::close(epoll);
+  return -1;
+}
+
+}  // namespace
+
+void DeviceReceivers::serve(Worker& worker) {
+  worker.epoll = watch_requests(handler_.descriptor());
+  bool goes_on = true;
+  while (goes_on && !handler_.is_stopping()) {
+    if (worker.buffer == nullptr) worker.buffer = buffers_.try_take();
+    if (worker.buffer == nullptr) {
+      // It may take long until one is free; somebody else has to receive then.
+      retire(worker);
+      worker.buffer = &buffers_.take();
+    }
+    become(worker);
+    size_t length = 0;
+    goes_on = receive(worker, length);
+    if (length == 0) continue;
+    note_transfer(worker, length);
+    if (!may_stay(worker)) retire(worker);
+    goes_on = handler_.handle(worker, length);
+    if (receivers_.load(std::memory_order_relaxed) > wanted()) retire(worker);
+  }
+  retire(worker);
+  if (worker.epoll >= 0) ::close(worker.epoll);
+}
+
+// When it is not one already.
+void DeviceReceivers::become(Worker& worker) {
+  MutexLock lock(mutex_);
+  while (!worker.receives && receivers_.load(std::memory_order_relaxed) >= wanted() && !handler_.is_stopping())
+    wanted_changed_.wait(mutex_);
+  if (!std::exchange(worker.receives, true)) receivers_.fetch_add(1);
+}
+
+// When it is one: also by who finds it caught in a call (give_up_requests()). Another worker takes the place when
+// nobody else waits for requests.
+void DeviceReceivers::retire(Worker& worker) {
+  MutexLock lock(mutex_);
+  if (std::exchange(worker.receives, false) && receivers_.fetch_sub(1) == 1) wanted_changed_.notify_one();
+}
+
+bool DeviceReceivers::wait_for_request(const Worker& worker) {
+  epoll_event event;
+  if (worker.epoll >= 0) return ::epoll_wait(worker.epoll, &event, 1, -1) > 0;
+  pollfd descriptor{handler_.descriptor(), POLLIN, 0};
+  return ::poll(&descriptor, 1, -1) > 0;
+}
+
+// Reads one request into the worker's buffer, but for what has landed: then worker.landing is held. `length` stays 0
+// when there was none. False at the end of the connection.
+bool DeviceReceivers::receive(Worker& worker, size_t& length) {
+  // The landing is taken when the request is there, so that it is held during the copy only.
+  if (!wait_for_request(worker)) return true;
+  Landing& landing = worker.landing;
+  std::shared_ptr<File> stream;
+  if (streaming_.load(std::memory_order_relaxed) && odds_.are_good()) {
+    MutexLock lock(stream_mutex_);
+    stream = stream_.lock();
+    if (stream == nullptr) streaming_ = false;
+  }
+  if (stream != nullptr) (void)stream->begin_landing(landing);
+  std::byte* const memory = worker.buffer->request;
+  std::array<struct iovec, 4> parts;
+  int count = 0;
+  parts[count++] = {memory, wire::kWritePayloadOffset};
+  for (unsigned i = 0; landing.file != nullptr && i < landing.part_count; ++i) parts[count++] = landing.parts[i];
+  // What does not fit the landing goes where it would be without one.
+  const size_t landed = landing.file != nullptr ? landing.capacity : 0;
+  if (wire::kWritePayloadOffset + landed < ReceiveBuffers::kRequestSizeMax)
+    parts[count++] = {memory + wire::kWritePayloadOffset + landed,
+                      ReceiveBuffers::kRequestSizeMax - wire::kWritePayloadOffset - landed};
+  const ssize_t result = ::readv(handler_.descriptor(), parts.data(), count);
+  if (result >= 0) {
+    length = static_cast<size_t>(result);
+    settle_landing(worker, length);
+    return true;
+  }
+  const int failure = errno;
+  if (landing.file != nullptr) landing.file->cancel_landing(landing);
+  if (handler_.is_stopping()) return false;
+  // ENOENT: the request was interrupted before it reached us. ENODEV: unmounted, or the connection was aborted.
+  if (failure == EINTR || failure == EAGAIN || failure == ENOENT) return true;
+  handler_.connection_ended();
+  if (failure != ENODEV) log(LogLevel::kError, "reading /dev/fuse failed with errno {}; the mount ends", failure);
+  return false;
+}
+
+void DeviceReceivers::wake_all() {
+  // Whoever looked before the handler began to stop is waiting by now.
+  { const MutexLock lock(mutex_); }
+  wanted_changed_.notify_all();
+}
+
+void DeviceReceivers::expect_more_of(const std::shared_ptr<File>& file) {
+  const MutexLock lock(stream_mutex_);
+  stream_ = file;
+  streaming_ = true;
+}
+
+void LandingOdds::guessed(bool right) {
+  const int credit = credit_.load(std::memory_order_relaxed) + (right ? 1 : -kWrongCosts);
+  credit_.store(std::clamp(credit, 0, kCreditMax), std::memory_order_relaxed);
+  if (credit < 0) pause_.store(kPause, std::memory_order_relaxed);
+}
+
+// Keeps the landing when the request is the write that was expected; else moves what came there to the buffer.
+void DeviceReceivers::settle_landing(Worker& worker, size_t length) {
+  Landing& landing = worker.landing;
+  if (landing.file == nullptr) return;
+  std::byte* const memory = worker.buffer->request;
+  if (wire::is_write_at({memory, std::min(length, wire::kWritePayloadOffset)}, landing.offset) &&
+      OpenHandles::file(wire::write_handle({memory, wire::kWritePayloadOffset})).file == landing.file) {
+    odds_.guessed(true);
+    return;
+  }
+  if (length > File::kLandingWriteMin) odds_.guessed(false);
+  size_t position = wire::kWritePayloadOffset;
+  for (unsigned i = 0; i < landing.part_count && position < length; ++i) {
+    const size_t part = std::min(landing.parts[i].iov_len, length - position);
+    std::memcpy(memory + position, landing.parts[i].iov_base, part);
+    position += part;
+  }
+  landing.file->cancel_landing(landing);
+}
+
+void DeviceReceivers::note_transfer(const Worker& worker, size_t length) {
+  constexpr int kOthersBetween = 16;
+  wire::InHeader header;
+  std::memcpy(&header, worker.buffer->request, sizeof header);
+  const int seen = transfers_seen_.load(std::memory_order_relaxed);
+  if (header.opcode == wire::kOpcodeRead || length > File::kLandingWriteMin)
+    transfers_seen_.store(kOthersBetween, std::memory_order_relaxed);
+  else if (seen > 0)
+    transfers_seen_.store(seen - 1, std::memory_order_relaxed);
+}
+
+// Some requests never wait for a drive: what they start is finished by other threads. Another request that is there
+// already need not wait for this one's copy either.
+bool DeviceReceivers::may_stay(const Worker& worker) {
+  wire::InHeader header;
+  std::memcpy(&header, worker.buffer->request, sizeof header);
+  switch (header.opcode) {
+    case wire::kOpcodeWrite:
+      if (worker.landing.file != nullptr || discards_) return true;  // no copy
+      break;
+    case wire::kOpcodeRead:
+    case wire::kOpcodeGetAttributes:  // of an inode that is in memory, as the node holds it open
+    case wire::kOpcodeGetXattr:
+    case wire::kOpcodeFlush:
+    case wire::kOpcodeRelease:
+    case wire::kOpcodeForget:
+    case wire::kOpcodeForgetMany:
+      break;
+    default:
+      return false;
+  }
+  if (receivers_.load(std::memory_order_relaxed) > 1) return true;
+  pollfd descriptor{handler_.descriptor(), POLLIN, 0};
+  return ::poll(&descriptor, 1, 0) <= 0;
+}
+
+}  // namespace fpfs

@@ -1,0 +1,162 @@
+#include "fs/transport/ring_receivers.h"
+
+#include <pthread.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <thread>
+#include <utility>
+
+#include "engine/base/log.h"
+#include "fs/nodes/open_handles.h"
+
+namespace fpfs {
+namespace {
+
+constexpr std::chrono::milliseconds kRingRetry{100};
+
+// A wish: a processor that is not there, or not for this process, cannot be had. Callers wait for their answers, so
+// their processor is the one that is free, and waking another takes longer (docs/benchmarks.md).
+void stay_on_processor(unsigned processor) {
+  cpu_set_t* const set = CPU_ALLOC(processor + 1);
+  if (set == nullptr) return;
+  const size_t bytes = CPU_ALLOC_SIZE(processor + 1);
+  CPU_ZERO_S(bytes, set);
+  CPU_SET_S(processor, bytes, set);
+  (void)pthread_setaffinity_np(pthread_self(), bytes, set);
+  CPU_FREE(set);
+}
+
+}  // namespace
+
+unsigned RingReceivers::workers_max(uint64_t memory, size_t payload_bytes) {
+  const unsigned queues = RequestRing::queue_count();
+  const uint64_t fit = memory / (payload_bytes + ReceiveBuffers::kRequestSizeMax);
+  return static_cast<unsigned>(
+      std::clamp<uint64_t>(fit, uint64_t{queues} * kWorkersMin, uint64_t{queues} * kWorkersMax));
+}
+
+// While INIT is answered: makes the first workers of each queue. False: some got no ring, nothing is to be agreed.
+bool RingReceivers::prepare(const wire::InitOut& reply) {
+  const unsigned queues = RequestRing::queue_count();
+  const size_t payload_bytes = wire::ring_payload_bytes(reply);
+  workers_max_ = workers_max(memory_, payload_bytes);
+  entries_ = std::make_unique<RingEntries>(size_t{queues} * kWorkersMax, payload_bytes);
+  queues_ = std::vector<Queue>(queues);
+  unsigned started = 0;
+  for (unsigned queue = 0; queue < queues; ++queue)
+    for (unsigned i = 0; i < kWorkersMin; ++i) started += add_worker(queue) ? 1 : 0;
+  const MutexLock lock(mutex_);
+  while (made_ + failed_ < started) changed_.wait(mutex_);
+  return failed_ == 0 && started == queues * kWorkersMin;
+}
+
+void RingReceivers::open(bool agreed) {
+  {
+    const MutexLock lock(mutex_);
+    state_ = agreed ? State::kOpen : State::kRefused;
+  }
+  changed_.notify_all();
+}
+
+bool RingReceivers::add_worker(unsigned queue) {
+  Queue& at = queues_[queue];
+  RingEntry* entry = nullptr;
+  const bool is_allowed = workers_.fetch_add(1) < workers_max_;
+  if (at.workers.fetch_add(1) < kWorkersMax && is_allowed) {
+    entry = at.spare.exchange(nullptr);
+    if (entry == nullptr) {
+      Result<RingEntry*> made = entries_->add(queue);
+      if (made.is_ok()) entry = *made;
+    }
+    if (entry != nullptr && handler_.start_ring_worker(*entry)) return true;
+  }
+  at.workers.fetch_sub(1);
+  workers_.fetch_sub(1);
+  if (entry != nullptr) at.spare = entry;
+  return false;
+}
+
+// Called by each worker once it has a ring, or could not make one.
+bool RingReceivers::may_start(const Status& made) {
+  const MutexLock lock(mutex_);
+  if (!made.is_ok())
+    log(LogLevel::kWarning, "{}: {}",
+        state_ == State::kPreparing ? "requests do not come through io_uring" : "a worker has to wait for its io_uring",
+        made.message());
+  ++(made.is_ok() ? made_ : failed_);
+  changed_.notify_all();
+  while (state_ == State::kPreparing) changed_.wait(mutex_);
+  return state_ == State::kOpen;
+}
+
+void RingReceivers::serve(Worker& worker) {
+  Result<std::unique_ptr<RequestRing>> ring = RequestRing::create(handler_.descriptor());
+  if (!may_start(ring.status())) return;
+  // One that was added later, when the process had no descriptor left. The answer of a caught request may be waiting in
+  // its entry, so it does not give up.
+  for (; !ring.is_ok(); ring = RequestRing::create(handler_.descriptor())) {
+    if (handler_.is_stopping()) return;
+    std::this_thread::sleep_for(kRingRetry);
+  }
+  RingEntry& entry = *worker.entry;
+  Queue& queue = queues_[entry.queue()];
+  stay_on_processor(entry.queue());
+  entry.wait_until_answered();  // one that another worker was caught with
+  bool goes_on = true;
+  while (goes_on && !handler_.is_stopping()) {
+    queue.waiting.fetch_add(1);
+    const RequestRing::Event event = (*ring)->next(entry);
+    const bool was_last = queue.waiting.fetch_sub(1) == 1;
+    if (event == RequestRing::Event::kInterrupted) continue;
+    if (event == RequestRing::Event::kEnd) break;
+    if (was_last) add_worker(entry.queue());
+    entry.begin_request();
+    if (worker.buffer == nullptr) worker.buffer = &buffers_.take();
+    if (const size_t length = receive(worker); length > 0) {
+      goes_on = handler_.handle(worker, length);
+    } else {
+      log(LogLevel::kError, "a request's lengths contradict each other; it fails");
+      handler_.refuse(entry.unique());
+    }
+    if (!goes_on || entry.is_answered()) continue;
+    // The handler has what it needs: while this one waits another request may use the buffer.
+    if (worker.buffer != nullptr) buffers_.give_back(*std::exchange(worker.buffer, nullptr));
+    entry.wait_until_answered();
+  }
+}
+
+// The request in the worker's entry goes to its buffer, as if it was read from /dev/fuse: all handlers see the copy
+// only, because the kernel may use the entry again while one of them is caught in a call. Data that continues the
+// stream of its file goes to the engine's memory right away.
+size_t RingReceivers::receive(Worker& worker) {
+  RingEntry& entry = *worker.entry;
+  size_t operation_bytes = 0, payload_bytes = 0;
+  if (!entry.measure(operation_bytes, payload_bytes)) return 0;
+  std::byte* const request = worker.buffer->request;
+  wire::InHeader header;
+  std::memcpy(&header, entry.header().in_out, sizeof header);
+  if (header.length > ReceiveBuffers::kRequestSizeMax) return 0;
+  header.unique = entry.unique();
+  std::memcpy(request, &header, sizeof header);
+  std::memcpy(request + sizeof header, entry.header().operation, operation_bytes);
+  std::byte* const behind = request + sizeof header + operation_bytes;
+  size_t landed = 0;
+  Landing& landing = worker.landing;
+  if (header.opcode == wire::kOpcodeWrite && payload_bytes > File::kLandingWriteMin) {
+    const std::shared_ptr<File>& file = OpenHandles::file(wire::write_handle({request, header.length})).file;
+    if (file->begin_landing(landing) && !wire::is_write_at({request, header.length}, landing.offset))
+      file->cancel_landing(landing);
+    for (unsigned i = 0; landing.file != nullptr && i < landing.part_count && landed < payload_bytes; ++i) {
+      const size_t part = std::min(landing.parts[i].iov_len, payload_bytes - landed);
+      std::memcpy(landing.parts[i].iov_base, entry.payload().data() + landed, part);
+      landed += part;
+    }
+  }
+  std::memcpy(behind + landed, entry.payload().data() + landed, payload_bytes - landed);
+  return header.length;
+}
+
+}  // namespace fpfs

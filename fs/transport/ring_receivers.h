@@ -1,0 +1,72 @@
+// RingReceivers: the workers that wait for requests at rings (fs/transport/request_ring.h), where the kernel offers
+// that.
+//
+//   worker:  wait at its ring → copy the request out of its entry → have it handled → wait until it is answered, by
+//      ↑                                                                             whomever
+//      └──────────────────── the answer is handed over with the same system call ────────┘
+//
+// Each belongs to the queue of one processor and stays on that processor. An entry is with the kernel only while its
+// worker waits, so no request ever is behind one that blocks: whoever takes the last worker that waits at a queue adds
+// another, up to kWorkersMax, and up to what the memory for rings allows: each has an entry and a receive buffer, which
+// take twice the longest request. Beyond that, requests wait in the kernel.
+//
+// Thread safety: serve() on each worker's thread, the rest from the one that answers INIT.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "engine/base/mutex.h"
+#include "fs/transport/receive_buffers.h"
+#include "fs/transport/request_ring.h"
+#include "fs/transport/worker.h"
+
+namespace fpfs {
+
+class RingReceivers {
+ public:
+  // `memory`: bytes for all workers' entries and buffers; each queue has kWorkersMin workers all the same.
+  RingReceivers(RequestHandler& handler, ReceiveBuffers& buffers, uint64_t memory)
+      : handler_(handler), buffers_(buffers), memory_(memory) {}
+
+  // The most workers there can be on this machine, when the longest request has `payload_bytes`.
+  static unsigned workers_max(uint64_t memory, size_t payload_bytes);
+  // Before `reply` is sent: makes the first workers of each queue. False: some got no ring, so that nothing may be
+  // agreed; the reason was logged.
+  bool prepare(const wire::InitOut& reply);
+  // After that: the workers begin, or end when nothing was agreed.
+  void open(bool agreed);
+  // A worker's life.
+  void serve(Worker& worker);
+  // Null before prepare().
+  RingEntries* entries() { return entries_.get(); }
+
+ private:
+  struct Queue {
+    std::atomic<unsigned> waiting{0};  // workers
+    std::atomic<unsigned> workers{0};
+    std::atomic<RingEntry*> spare{nullptr};  // made for a worker for which there was no thread
+  };
+  enum class State : uint8_t { kPreparing, kOpen, kRefused };
+  bool add_worker(unsigned queue);
+  bool may_start(const Status& made);
+  size_t receive(Worker& worker);
+
+  static constexpr unsigned kWorkersMin = 2;  // at each queue
+  static constexpr unsigned kWorkersMax = 64;
+  RequestHandler& handler_;
+  ReceiveBuffers& buffers_;
+  const uint64_t memory_;
+  unsigned workers_max_ = 0;
+  std::atomic<unsigned> workers_{0};  // of all queues
+  std::unique_ptr<RingEntries> entries_;
+  std::vector<Queue> queues_;  // one for each processor
+  Mutex mutex_;
+  CondVar changed_;
+  State state_ FPFS_GUARDED_BY(mutex_) = State::kPreparing;
+  unsigned made_ FPFS_GUARDED_BY(mutex_) = 0;
+  unsigned failed_ FPFS_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace fpfs

@@ -1,0 +1,52 @@
+// Worker: a thread of the channel (fs/transport/channel.h) and what it has in hand; and what those that wait for
+// requests on it (fs/transport/device_receivers.h, fs/transport/ring_receivers.h) need of the channel.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <thread>
+
+#include "engine/file/landing.h"
+#include "fs/protocol/fuse_wire.h"
+#include "fs/transport/receive_buffers.h"
+#include "fs/transport/ring_entry.h"
+
+namespace fpfs {
+
+class Channel;
+
+struct Worker {
+  Channel* channel = nullptr;
+  RingEntry* entry = nullptr;  // where its requests come; null: at /dev/fuse
+  ReceiveBuffer* buffer = nullptr;
+  Landing landing;
+  wire::RequestFacts request;
+  int epoll = -1;         // that wakes this worker only; -1: none could be made, it is woken with others
+  bool receives = false;  // guarded by the device receivers' mutex
+  std::thread thread;
+  // For who looks whether it is caught with a request: since when it has one (0: it has none), and which.
+  std::atomic<uint64_t> began_ns{0};
+  std::atomic<uint64_t> unique{0};
+  std::atomic<bool> finished{false};
+};
+
+class RequestHandler {
+ public:
+  virtual int descriptor() const = 0;  // of /dev/fuse
+  virtual bool is_stopping() const = 0;
+  // Has the request in the worker's buffer handled, `length` bytes. False: it took so long that another worker has
+  // taken this one's place.
+  virtual bool handle(Worker& worker, size_t length) = 0;
+  // Answers EIO, unless there was an answer.
+  virtual void refuse(uint64_t unique) = 0;
+  // False: the system has no thread for it.
+  virtual bool start_ring_worker(RingEntry& entry) = 0;
+  // The connection has ended: answers still under way find nobody, and that is no error to speak of.
+  virtual void connection_ended() = 0;
+
+ protected:
+  ~RequestHandler() = default;
+};
+
+}  // namespace fpfs
