@@ -388,8 +388,7 @@ bool Scrub::pace(uint64_t bytes) {
 void Scrub::add_damage(CheckError error) {
   log(LogLevel::kError, "scrub: {}: {}: {}", error.path, error.kind, error.detail);
   const MutexLock lock(mutex_);
-  ++state_.errors;
-  if (state_.damage.size() < ScrubState::kDamageMax) state_.damage.push_back(std::move(error));
+  state_.add_damage(std::move(error));
 }
 
 void Scrub::report_unopened(const FileEntry& entry, const Status& failure) {

@@ -124,6 +124,15 @@ Result<CheckError> take_damage(std::span<const std::byte>& rest) {
 
 }  // namespace
 
+void ScrubState::add_damage(CheckError error) {
+  ++errors;
+  if (damage.size() >= kDamageMax) return;
+  const auto before = std::find_if(damage.rbegin(), damage.rend(), [&error](const CheckError& known) {
+    return known.path != error.path || known.chunk <= error.chunk;
+  });
+  damage.insert(before.base(), std::move(error));
+}
+
 std::vector<std::byte> encode_scrub_state(const ScrubState& state, const Uuid& array_id) {
   std::vector<std::byte> out(field_at::kPosition);
   std::memcpy(&out[field_at::kMagicBytes], kMagic.data(), kMagic.size());

@@ -36,6 +36,10 @@ struct ScrubState {
   Generation generation = 0;
   ChunkIndex next_chunk = 0;
   std::vector<CheckError> damage;
+
+  // Counts it and keeps it, as long as there is room. Damage of one file is in the order of its chunks, whichever read
+  // came back first; files are in the order in which they were read.
+  void add_damage(CheckError error);
 };
 
 std::vector<std::byte> encode_scrub_state(const ScrubState& state, const Uuid& array_id);

@@ -142,6 +142,31 @@ TEST(ScrubState, IsBoundedWhateverWasFound) {
   EXPECT_EQ(decoded->position, "");
 }
 
+TEST(ScrubState, DamageOfAFileIsInTheOrderOfItsChunks) {
+  ScrubState state;
+  const auto add = [&state](const char* path, int64_t chunk) {
+    CheckError error;
+    error.path = path;
+    error.chunk = chunk;
+    error.kind = "unreadable";
+    state.add_damage(error);
+  };
+  add("/z", 7);
+  add("/a", 11);
+  add("/a", 8);
+  add("/a", 9);
+  add("/a", -1);
+  std::vector<std::pair<std::string, int64_t>> found;
+  for (const CheckError& error : state.damage) found.emplace_back(error.path, error.chunk);
+  const std::vector<std::pair<std::string, int64_t>> expected = {
+      {"/z", 7}, {"/a", -1}, {"/a", 8}, {"/a", 9}, {"/a", 11}};
+  EXPECT_EQ(found, expected);
+
+  for (int64_t chunk = 0; chunk < 1000; ++chunk) add("/more", chunk);
+  EXPECT_EQ(state.damage.size(), ScrubState::kDamageMax);
+  EXPECT_EQ(state.errors, 1005U);
+}
+
 TEST(ScrubState, LiesBesideTheTreeAndGoesWithTheArray) {
   const test::TemporaryDirectory place;
   PosixEnvironment environment{2};
