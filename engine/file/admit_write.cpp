@@ -74,11 +74,11 @@ void File::refuse_new_chunks(WriteRequest& request) {
   MutexLock lock(mutex_);
   const uint64_t end = request.offset + request.length;
   if (context_.options.null_write || request.length == 0 || end > kFileSizeMax) return;
-  if (std::max(size_, end) <= context_.options.inline_max && placement_.objects() == nullptr)
+  if (std::max(content_.size(), end) <= context_.options.inline_max && placement_.objects() == nullptr)
     return;  // goes to the sidecar
   uint64_t added = 0;
   for (ChunkIndex index = context_.stripes.chunk_of(request.offset); index * context_.stripes.chunk_size < end; ++index)
-    if (cache_.find(index) == nullptr && !extents_.get(index).exists()) ++added;
+    if (cache_.find(index) == nullptr && !content_.extent(index).exists()) ++added;
   if (added > 0) request.refusal = context_.refuse_index(added);
 }
 
@@ -89,16 +89,16 @@ bool File::has_room(WriteRequest& request, bool& in_flight) {
     MutexLock lock(mutex_);
     const uint64_t end = request.offset + request.length;
     if (context_.options.null_write || request.length == 0 || end > kFileSizeMax) return true;
-    const uint64_t size = std::max(size_, end);
+    const uint64_t size = std::max(content_.size(), end);
     if (size <= context_.options.inline_max && placement_.objects() == nullptr && writes_in_flight_ == 0)
       return context_.room->fits_tree(round_up(size, kIoAlignment));
     for (ChunkIndex index = context_.stripes.chunk_of(request.offset); index * chunk_size < end; ++index) {
       const CachedChunk* chunk = cache_.find(index);
-      const Extent& extent = extents_.get(index);
+      const Extent extent = content_.extent(index);
       // Has its room, however far it will be filled.
       if ((chunk != nullptr && chunk->dirty) || reserved_.contains(index)) continue;
       // What was stored since the last commit is overwritten in place.
-      const uint64_t has = extent.exists() && extent.epoch == epoch_ ? extent.allocated() : 0;
+      const uint64_t has = extent.exists() && content_.is_new(extent) ? extent.allocated() : 0;
       needs[member_of(index)] += chunk_size - has;
     }
   }

@@ -32,7 +32,8 @@ constexpr uint64_t kBytesPerExtent = 64;
 }  // namespace
 
 bool File::fits_sidecar() const {
-  if (placement_.objects() != nullptr || extents_.count() > 0 || writes_in_flight_ > 0 || cache_.dirty_count() > 1)
+  if (placement_.objects() != nullptr || content_.extents().count() > 0 || writes_in_flight_ > 0 ||
+      cache_.dirty_count() > 1)
     return false;
   if (const CachedChunk* const chunk = cache_.oldest_dirty())
     return chunk->index == 0 && chunk->length <= context_.options.inline_max;
@@ -57,9 +58,9 @@ void File::start_commit(ControlList requests, Deferred& deferred) {
   } else {
     unsynced_ = true;
   }
-  commit_->has_record = modified_;
-  commit_->covers = change_;
-  if (!modified_) {
+  commit_->has_record = content_.is_edited();
+  commit_->covers = writers_.last_change();
+  if (!commit_->has_record) {
     phase_ = Phase::kSyncing;
     if (commit_->closing && has_slack()) {
       commit_->objects = placement_.objects();
@@ -73,22 +74,17 @@ void File::start_commit(ControlList requests, Deferred& deferred) {
   const bool in_sidecar = fits_sidecar();
   if (!in_sidecar) flush_dirty(false, deferred);
   SidecarRecord& record = commit_->record;
-  record.generation = generation_;
-  record.size = size_;
-  record.truncate_from = truncated_from_;
-  commit_->changes = std::move(changes_);
+  record.generation = content_.generation();
+  record.size = content_.size();
+  commit_->edit = content_.take_edit();
+  record.truncate_from = commit_->edit.truncated_from;
   commit_->retired = placement_.take_retired();
-  changes_.clear();
-  truncated_from_.reset();
-  modified_ = replaces_ = false;
   if (in_sidecar) {
     build_inline_record();
-    ++epoch_;
     phase_ = Phase::kSyncing;
     deferred.commit = commit_;
     return;
   }
-  ++epoch_;
   phase_ = Phase::kDraining;
   advance_commit(deferred);
 }
@@ -110,42 +106,37 @@ void File::advance_commit(Deferred& deferred) {
 
 void File::build_record() {
   SidecarRecord& record = commit_->record;
-  record.allocated = extents_.allocated_bytes();
-  const uint64_t count = extents_.count();
+  record.allocated = content_.extents().allocated_bytes();
+  const uint64_t count = content_.extents().count();
   record.snapshot = log_.is_long(count * kBytesPerExtent) && commit_->copies.take(context_, count);
   if (record.snapshot) {
     record.truncate_from.reset();
     record.extents.reserve(count);
-    extents_.for_each(0, [&record](ChunkIndex chunk, const Extent& extent) {
+    content_.extents().for_each(0, [&record](ChunkIndex chunk, const Extent& extent) {
       record.extents.emplace_back(chunk, extent);
       return true;
     });
     return;
   }
-  std::vector<ChunkIndex>& changes = commit_->changes;
+  std::vector<ChunkIndex>& changes = commit_->edit.chunks;
   std::sort(changes.begin(), changes.end());
   changes.erase(std::unique(changes.begin(), changes.end()), changes.end());
   record.extents.reserve(changes.size());
   for (ChunkIndex chunk : changes) {
-    const Extent& extent = extents_.get(chunk);
+    const Extent extent = content_.extent(chunk);
     if (extent.exists() || !record.truncate_from || chunk < *record.truncate_from)
       record.extents.emplace_back(chunk, extent);
   }
 }
 
-// Of the end of the content.
-Extent File::last_extent() const {
-  return extents_.get(size_ > 0 ? context_.stripes.chunk_of(size_ - 1) : 0);
-}
-
 void File::plan_trim() {
-  commit_->trim = placement_.plan_trim(extents_, last_extent(), context_.stripes.chunk_size);
+  commit_->trim = placement_.plan_trim(content_.extents(), content_.last_extent(), context_.stripes.chunk_size);
 }
 
 // Preallocated space is left over, and nothing under way will fill it.
 bool File::has_slack() const {
   if (placement_.objects() == nullptr || writes_in_flight_ > 0) return false;
-  return placement_.has_slack(last_extent(), context_.stripes.chunk_size);
+  return placement_.has_slack(content_.last_extent(), context_.stripes.chunk_size);
 }
 
 // --- on executor threads ---------------------------------------------------------------------------------------------
@@ -189,16 +180,15 @@ Status File::keep_times(Handle sidecar, const struct timespec& change_before) {
   for (bool again : {true, false}) {
     {
       MutexLock lock(mutex_);
-      if (!again && ChangeTime::is_same(set, mtime_)) break;
-      set = mtime_;
+      if (!again && ChangeTime::is_same(set, content_.mtime())) break;
+      set = content_.mtime();
     }
     const struct timespec times[2] = {{0, UTIME_OMIT}, set};
     FPFS_RETURN_IF_ERROR(context_.storage().set_times(sidecar, times));
   }
   FPFS_ASSIGN_OR_RETURN(const struct stat attributes, context_.storage().fstat(sidecar));
   MutexLock lock(mutex_);
-  change_time_.shown = change_time_.show(change_before);
-  change_time_.own = attributes.st_ctim;
+  content_.note_sidecar_change(change_before, attributes.st_ctim);
   return Status::ok();
 }
 
@@ -234,14 +224,14 @@ void File::finish_commit(CommitJob& job, const SidecarWriter::Outcome& outcome) 
     end_inline_write(job, deferred);
     if (abandoned_) return;
     if (outcome.status.is_ok()) {
-      committed_change_ = job.covers;
+      writers_.covered(job.covers);
       if (job.sync)
         context_.note_synced(*this);
       else
         context_.note_unsynced(*this);
     }
     if (outcome.status.is_ok() && job.has_record) {
-      committed_size_ = job.record.size;
+      content_.set_committed_size(job.record.size);
       log_ = job.log;
       context_.commits.fetch_add(1, std::memory_order_relaxed);
       // The record is durable (a lazy one has nothing to free): what only the one before named can go.
@@ -249,7 +239,7 @@ void File::finish_commit(CommitJob& job, const SidecarWriter::Outcome& outcome) 
         context_.post_free([self, dead = std::move(job.retired.slots)] { self->punch_dead(dead); });
       std::vector<DoomedObjects> doomed;
       for (const auto& objects : job.retired.objects) doomed.push_back(DoomedObjects::of(objects, true));
-      if (job.objects != nullptr) context_.settle_generation(file_id_, job.record.generation);
+      if (job.objects != nullptr) context_.settle_generation(content_.file_id(), job.record.generation);
       if (!doomed.empty()) context_.reclaim(std::move(doomed), {});
       if (job.record.snapshot && job.sync && log_.snapshot_offset > kSnapshotAlignment)
         context_.post_free(
@@ -270,7 +260,7 @@ void File::end_commit(const Status& status, Deferred& deferred) {
   } else {
     if (commit->new_name_in.is_open()) context_.forget_new_name(key_);
     commit->new_name_in.reset();
-    if (!modified_) promised_ = false;
+    if (!content_.is_edited()) promised_ = false;
   }
   while (ControlRequest* request = commit->requests.pop_front()) complete_with(deferred, *request, status);
   if (status.is_ok()) flush_dirty(true, deferred);
@@ -316,7 +306,7 @@ void File::punch_dead(const std::vector<Placement::DeadSlot>& dead) {
 
 void File::promise() {
   MutexLock lock(mutex_);
-  promised_ |= error_.is_ok() && (modified_ || commit_ != nullptr) && !is_unfinished(false);
+  promised_ |= error_.is_ok() && (content_.is_edited() || commit_ != nullptr) && !writers_.is_unfinished(false);
 }
 
 }  // namespace fpfs

@@ -29,7 +29,7 @@ struct CommitJob {
   SidecarRecord record;  // when it has one: content or size changed
   bool has_record = false;
   IndexCopies copies;                  // in `record`
-  std::vector<ChunkIndex> changes;     // since the commit before, until the record is built
+  Content::Edit edit;                  // since the commit before, until the record is built
   std::shared_ptr<ObjectSet> objects;  // to be synced
   Placement::Retired retired;          // free once the record is durable
   Placement::TrimPlan trim;

@@ -10,6 +10,7 @@
 
 #include "engine/array/array.h"
 #include "engine/base/mutex.h"
+#include "engine/file/content.h"
 #include "engine/file/options.h"
 #include "engine/file/room.h"
 #include "engine/file/spare_objects.h"
@@ -25,24 +26,6 @@ class File;
 struct MemberCounters {
   std::atomic<uint64_t> bytes_read{0}, bytes_written{0};
   std::atomic<uint64_t> read_errors{0}, write_errors{0}, sync_errors{0}, checksum_errors{0};
-};
-
-// When a file last changed (stat's ctime). A commit moves the sidecar's own change time although the content changed
-// earlier: as long as the sidecar's is still `own`, which the commit left behind, the file's is `shown`.
-struct ChangeTime {
-  struct timespec own {};
-  struct timespec shown {};
-
-  static bool is_before(const struct timespec& a, const struct timespec& b) {
-    return a.tv_sec != b.tv_sec ? a.tv_sec < b.tv_sec : a.tv_nsec < b.tv_nsec;
-  }
-  static bool is_same(const struct timespec& a, const struct timespec& b) {
-    return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec;
-  }
-  // What to show when the sidecar's own is `ctime`: later changes of attributes count as well.
-  struct timespec show(const struct timespec& ctime) const {
-    return is_same(ctime, own) || is_before(ctime, shown) ? shown : ctime;
-  }
 };
 
 class FileContext;

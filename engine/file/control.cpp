@@ -62,17 +62,17 @@ bool File::is_wanted(ControlRequest& request) {
   using Unfinished = ControlRequest::Unfinished;
   // What is left of space is given back by any close, unless somebody is about to fill it.
   if (request.kind == ControlRequest::Kind::kClose && request.origin.writer != nullptr)
-    return finish(request.origin, false) || (!modified_ && !is_unfinished(false));
+    return writers_.finish(request.origin, false) || (!content_.is_edited() && !writers_.is_unfinished(false));
   if (request.unfinished == Unfinished::kCommitted) return true;
   const bool is_reachable = !names_.is_nameless();
-  request.was_left_alone = is_reachable && is_unfinished(request.unfinished == Unfinished::kTricklesCommitted);
+  request.was_left_alone = is_reachable && writers_.is_unfinished(request.unfinished == Unfinished::kTricklesCommitted);
   return !request.was_left_alone;
 }
 
 // A lazy commit makes nothing durable, so it must leave nothing to free. fsync makes attributes and names durable too,
 // of which nobody keeps account here.
 bool File::has_work(const ControlRequest& request) const {
-  if (request.lazy) return modified_ && fits_sidecar() && placement_.retired().is_empty();
+  if (request.lazy) return content_.is_edited() && fits_sidecar() && placement_.retired().is_empty();
   if (needs_commit()) return true;
   return request.kind == ControlRequest::Kind::kClose
              ? has_slack()
@@ -101,7 +101,7 @@ bool File::run_commit_request(Deferred& deferred) {
     const Status loss = context_.take_loss(key_);
     if (failure.is_ok()) failure = loss;
   }
-  if (failure.is_ok() && request.killed && replaces_ && committed_size_ > 0) {
+  if (failure.is_ok() && request.killed && replaces_committed()) {
     if (commit_ != nullptr) return false;
     give_up_replacement(gate_.pop_control(), deferred);
     return true;
@@ -141,44 +141,27 @@ bool File::run_commit_request(Deferred& deferred) {
 
 void File::truncate_locked(uint64_t size, const Origin& origin, Deferred& deferred) {
   // Also of the size that it has: what fallocate set aside behind the end is given back.
-  if (size <= size_)
-    reserved_.remove(file_id_, round_up(size, context_.stripes.chunk_size) / context_.stripes.chunk_size, UINT64_MAX);
-  if (size == size_) return;
+  if (size <= content_.size())
+    reserved_.remove(content_.file_id(), round_up(size, context_.stripes.chunk_size) / context_.stripes.chunk_size,
+                     UINT64_MAX);
+  if (size == content_.size()) return;
   mark_modified(origin);
   if (size == 0) {
-    replaces_ = true;
     drop_chunks(0, UINT64_MAX, deferred);
-    start_generation();
+    // The content is replaced as a whole: new objects, so that the committed ones stay until the next commit.
+    content_.clear(placement_.start_generation());
     static_cast<void>(context_.take_loss(key_));  // what was lost is given up now
-  } else if (size < size_) {
-    const ChunkIndex boundary = context_.stripes.chunk_of(size);
+    content_.set_size(0);
+  } else if (size < content_.size()) {
     const uint32_t kept = context_.stripes.offset_in_chunk(size);
-    const ChunkIndex first = kept > 0 ? boundary + 1 : boundary;
-    drop_chunks(first, UINT64_MAX, deferred);
-    extents_.remove_from(
-        first, [this](ChunkIndex, const Extent& extent) FPFS_NO_THREAD_SAFETY_ANALYSIS { forget_extent(extent); });
-    truncated_from_ = std::min(truncated_from_.value_or(first), first);
-    if (kept > 0) {
-      if (CachedChunk* chunk = cache_.find(boundary)) chunk->length = std::min(chunk->length, kept);
-      Extent extent = extents_.get(boundary);
-      if (extent.exists() && extent.visible_length > kept) {
-        extent.visible_length = kept;
-        extents_.set(boundary, extent);
-        changes_.push_back(boundary);
-      }
-    }
-    if (has_inline_) inline_length_ = static_cast<uint32_t>(std::min<uint64_t>(inline_length_, size));
+    const ChunkIndex boundary = context_.stripes.chunk_of(size);
+    drop_chunks(kept > 0 ? boundary + 1 : boundary, UINT64_MAX, deferred);
+    if (CachedChunk* const chunk = kept > 0 ? cache_.find(boundary) : nullptr)
+      chunk->length = std::min(chunk->length, kept);
+    content_.truncate(size, [this](const Extent& extent) FPFS_NO_THREAD_SAFETY_ANALYSIS { forget_extent(extent); });
+  } else {
+    content_.set_size(size);
   }
-  size_ = size;
-}
-
-// The content is replaced as a whole: new objects, so that the committed ones stay until the next commit.
-void File::start_generation() {
-  forget_inline();
-  extents_.clear();
-  changes_.clear();
-  truncated_from_ = 0;
-  if (placement_.start_generation()) ++generation_;
 }
 
 void File::drop_chunks(ChunkIndex first, ChunkIndex last, Deferred& deferred) {
@@ -192,7 +175,7 @@ void File::drop_chunks(ChunkIndex first, ChunkIndex last, Deferred& deferred) {
 // An extent that the content no longer uses: its slot is free at once when no record names it, else after the commit
 // that says so.
 void File::forget_extent(const Extent& extent) {
-  if (extent.epoch == epoch_)
+  if (content_.is_new(extent))
     placement_.release(extent.member, extent.slot);
   else if (phase_ == Phase::kDraining)
     commit_->retired.slots.push_back(placement_.dead_slot(extent.member, extent.slot));
@@ -201,10 +184,9 @@ void File::forget_extent(const Extent& extent) {
 }
 
 void File::set_extent(ChunkIndex chunk, const Extent& extent) {
-  const Extent& old = extents_.get(chunk);
+  const Extent old = content_.extent(chunk);
   if (old.exists()) forget_extent(old);
-  extents_.set(chunk, extent);
-  (extent.epoch == epoch_ ? changes_ : commit_->changes).push_back(chunk);
+  content_.set_extent(chunk, extent, content_.is_new(extent) ? content_.edit() : commit_->edit);
 }
 
 // --- holes ----------------------------------------------------------------------------------------------------------
@@ -215,22 +197,13 @@ void File::punch_locked(const ControlRequest& request, Deferred& deferred) {
   const uint32_t chunk_size = context_.stripes.chunk_size;
   const ChunkIndex first = round_up(offset, chunk_size) / chunk_size;
   // The last chunk of the file counts as whole when the range reaches the end of the file.
-  const ChunkIndex stop = end >= size_ ? round_up(size_, chunk_size) / chunk_size : end / chunk_size;
+  const ChunkIndex stop =
+      end >= content_.size() ? round_up(content_.size(), chunk_size) / chunk_size : end / chunk_size;
   mark_modified(request.origin);
   if (first >= stop) return;
   drop_chunks(first, stop - 1, deferred);
-  reserved_.remove(file_id_, first, stop);
-  if (first == 0) forget_inline();
-  std::vector<ChunkIndex> punched;
-  extents_.for_each(first, [&punched, stop](ChunkIndex chunk, const Extent&) {
-    if (chunk < stop) punched.push_back(chunk);
-    return chunk < stop;
-  });
-  for (ChunkIndex chunk : punched) {
-    forget_extent(extents_.get(chunk));
-    extents_.set(chunk, Extent());
-    changes_.push_back(chunk);
-  }
+  reserved_.remove(content_.file_id(), first, stop);
+  content_.punch(first, stop, [this](const Extent& extent) FPFS_NO_THREAD_SAFETY_ANALYSIS { forget_extent(extent); });
 }
 
 // The ragged ends of a hole, written with zeros one piece after the other, then the control itself.
@@ -275,15 +248,16 @@ void File::zero_edges_then_punch(ControlRequest& request) {
   {
     MutexLock lock(mutex_);
     const uint32_t chunk_size = context_.stripes.chunk_size;
+    const uint64_t size = content_.size();
     const uint64_t end =
-        request.length > size_ || request.offset > size_ - request.length ? size_ : request.offset + request.length;
+        request.length > size || request.offset > size - request.length ? size : request.offset + request.length;
     auto add = [&](uint64_t from, uint64_t to) FPFS_NO_THREAD_SAFETY_ANALYSIS {
       if (from < to && has_data(context_.stripes.chunk_of(from))) job->pieces.emplace_back(from, to - from);
     };
     if (request.offset < end) {
       const uint64_t head_end = std::min(end, round_up(request.offset, chunk_size));
       const uint64_t tail = std::max(head_end, round_down(end, chunk_size));
-      if (end < size_) add(tail, end);
+      if (end < size) add(tail, end);
       add(request.offset, head_end);
     }
   }

@@ -18,8 +18,8 @@ Result<std::shared_ptr<File>> File::open(FileContext& context, ScopedHandle side
       std::shared_ptr<File>(new File(context, std::move(sidecar), writable, std::move(new_name_in), attributes.st_ino));
   {
     MutexLock lock(file->mutex_);
-    file->mtime_ = attributes.st_mtim;
-    file->change_time_ = context.recall_change_time(file->key_);
+    file->content_.set_mtime(attributes.st_mtim);
+    file->content_.set_change_time(context.recall_change_time(file->key_));
     // An earlier, lazy commit may not be durable: the next commit sees to it, whoever opened the file first. (Clocks of
     // filesystems are coarse.)
     file->unsynced_ = context.options.durable == StoreOptions::Durable::kFsync && attributes.st_size > 0 &&
@@ -36,6 +36,7 @@ File::File(FileContext& context, ScopedHandle sidecar, bool writable, ScopedHand
       sidecar_(std::make_shared<const ScopedHandle>(std::move(sidecar))),
       writable_(writable),
       names_(std::move(new_name_in)),
+      content_(context.stripes),
       placement_(context.array->member_count()),
       reserved_(*context.room, context.stripes),
       cache_(*context.pool, context.chunks.get()) {}
@@ -47,7 +48,7 @@ File::~File() FPFS_NO_THREAD_SAFETY_ANALYSIS {
     MutexLock lock(mutex_);
     cache_.for_each_dirty([this](CachedChunk& chunk) FPFS_NO_THREAD_SAFETY_ANALYSIS { mark_clean(chunk); });
     cache_.clear();
-    reserved_.remove(file_id_, 0, UINT64_MAX);
+    reserved_.remove(content_.file_id(), 0, UINT64_MAX);
   }
   // Objects that nothing names any more: those of a file without a name (once the removal of the name is durable), and
   // those of a generation that no commit recorded.
@@ -61,10 +62,10 @@ File::~File() FPFS_NO_THREAD_SAFETY_ANALYSIS {
     if (current != nullptr && (nameless || !current->is_recorded())) doom(current);
     for (const std::shared_ptr<ObjectSet>& objects : placement_.retired().objects)
       if (nameless || !objects->is_recorded()) doom(objects);
-    if (nameless) context_.settle_generation(file_id_, generation_);
+    if (nameless) context_.settle_generation(content_.file_id(), content_.generation());
   }
   if (!doomed.empty()) context_.reclaim(std::move(doomed), names_.take_removed_from());
-  if (!nameless && !abandoned_) context_.remember_change_time(key_, change_time_);
+  if (!nameless && !abandoned_) context_.remember_change_time(key_, content_.change_time());
 }
 
 namespace {
@@ -96,20 +97,13 @@ Status File::load_image() {
   const uint64_t entries = image->extents.count();
   if (entries > 0 && context_.index_entries.load() + entries > context_.index_entries_max)
     return context_.refuse_index(entries).with_context(path());
-  file_id_ = image->file_id;
-  generation_ = image->generation;
-  size_ = committed_size_ = image->size;
-  has_inline_ = image->is_inline;
-  inline_length_ = static_cast<uint32_t>(image->inline_data.size());
-  inline_place_ = {image->record_offset, image->end};
   cache_inline(image->inline_data);
-  extents_ = std::move(image->extents);
-  extents_.count_in(context_.index_entries);
   log_ = {image->sequence, image->end, image->snapshot_offset};
+  content_.load(std::move(*image), context_.index_entries);
   FPFS_RETURN_IF_ERROR(take_slots());
-  if (log_.sequence > 0 && !has_inline_)
-    placement_.set_objects(
-        std::make_shared<ObjectSet>(context_.storage(), *context_.array, nullptr, file_id_, generation_, true));
+  if (log_.sequence > 0 && !content_.is_inline())
+    placement_.set_objects(std::make_shared<ObjectSet>(context_.storage(), *context_.array, nullptr, content_.file_id(),
+                                                       content_.generation(), true));
   return Status::ok();
 }
 
@@ -117,7 +111,7 @@ Status File::load_image() {
 // changed, that one can be read.
 Status File::take_slots() {
   Status contradiction;
-  extents_.for_each(0, [&](ChunkIndex chunk, const Extent& extent) FPFS_NO_THREAD_SAFETY_ANALYSIS {
+  content_.extents().for_each(0, [&](ChunkIndex chunk, const Extent& extent) FPFS_NO_THREAD_SAFETY_ANALYSIS {
     if (!placement_.take(extent.member, extent.slot) && !context_.array->read_only())
       contradiction = Status::error(StatusCode::kCorruption,
                                     fmt::format("chunk {} is said to lie in slot {} of member {}, as another chunk",
@@ -163,7 +157,7 @@ void File::evict_locked(Buffer& buffer) FPFS_NO_THREAD_SAFETY_ANALYSIS {
 void File::mark_dirty(CachedChunk& chunk) {
   if (chunk.dirty) return;
   context_.room->add_unstored(member_of(chunk.index), context_.stripes.chunk_size);
-  reserved_.remove(file_id_, chunk.index, chunk.index + 1);
+  reserved_.remove(content_.file_id(), chunk.index, chunk.index + 1);
   cache_.mark_dirty(chunk);
 }
 
@@ -174,8 +168,8 @@ void File::mark_clean(CachedChunk& chunk) {
 
 // Chosen when it first matters.
 FileId File::file_id() {
-  while (file_id_ == 0) file_id_ = context_.environment->random_u64();
-  return file_id_;
+  while (content_.file_id() == 0) content_.set_file_id(context_.environment->random_u64());
+  return content_.file_id();
 }
 
 MemberIndex File::member_of(ChunkIndex chunk) {
@@ -184,18 +178,9 @@ MemberIndex File::member_of(ChunkIndex chunk) {
 
 // The content changed: there is something to commit.
 void File::mark_modified(const Origin& origin) {
-  mtime_ = change_time_.shown = changed_at_ = context_.change_stamp();
-  if (!modified_) uncommitted_since_ = changed_at_;
-  modified_ = true;
-  ++change_;
-  if (origin.by_mapping) {
-    mapped_change_ = change_;
-  } else if (origin.writer != nullptr) {
-    origin.writer->changed(origin.actor, change_, committed_change_);
-    context_.watch_trickles();
-  } else {
-    unowned_change_ = change_;
-  }
+  content_.note_change(context_.change_stamp());
+  writers_.changed(origin);
+  if (origin.writer != nullptr && !origin.by_mapping) context_.watch_trickles();
   keep_alive();
 }
 
@@ -234,7 +219,7 @@ void File::keep_alive() {
 // The caller holds a reference, so this is never the last one.
 void File::drop_if_clean() {
   if (commit_ != nullptr) return;
-  if (!error_.is_ok() || names_.is_nameless() || (!modified_ && !gate_.has_controls())) self_.reset();
+  if (!error_.is_ok() || names_.is_nameless() || (!content_.is_edited() && !gate_.has_controls())) self_.reset();
 }
 
 void File::fail(const Status& status) {
@@ -253,7 +238,7 @@ void File::fail(const Status& status) {
 
 uint64_t File::size() const {
   MutexLock lock(mutex_);
-  return size_;
+  return content_.size();
 }
 
 bool File::is_dirty() const {
@@ -278,57 +263,56 @@ bool File::is_writable() const {
 
 void File::overlay(struct stat& attributes) const {
   MutexLock lock(mutex_);
-  uint64_t allocated = extents_.allocated_bytes() + round_up(inline_length_, 512);
+  uint64_t allocated = content_.allocated_bytes();
   cache_.for_each_dirty([&](const CachedChunk& chunk) FPFS_NO_THREAD_SAFETY_ANALYSIS {
-    if (!extents_.get(chunk.index).exists()) allocated += round_up(chunk.length, 512);
+    if (!content_.extent(chunk.index).exists()) allocated += round_up(chunk.length, 512);
   });
-  attributes.st_size = static_cast<off_t>(size_);
+  attributes.st_size = static_cast<off_t>(content_.size());
   attributes.st_blocks = static_cast<blkcnt_t>(allocated / 512);
-  attributes.st_mtim = mtime_;
-  attributes.st_ctim = change_time_.show(attributes.st_ctim);
+  attributes.st_mtim = content_.mtime();
+  attributes.st_ctim = content_.change_time().show(attributes.st_ctim);
 }
 
 Result<uint64_t> File::seek(uint64_t offset, bool hole) const {
   MutexLock lock(mutex_);
-  if (offset >= size_) return Status::from_errno(ENXIO, "seek past the end of the file");
+  const uint64_t size = content_.size();
+  if (offset >= size) return Status::from_errno(ENXIO, "seek past the end of the file");
   const uint32_t chunk_size = context_.stripes.chunk_size;
   const ChunkIndex first = context_.stripes.chunk_of(offset);
   const bool in_data = context_.stripes.offset_in_chunk(offset) < data_end(first);
   if (in_data != hole) return offset;
   if (hole) {
     ChunkIndex chunk = first;
-    while (data_end(chunk) == chunk_size && (chunk + 1) * chunk_size < size_) ++chunk;
-    return std::min(chunk * chunk_size + data_end(chunk), size_);
+    while (data_end(chunk) == chunk_size && (chunk + 1) * chunk_size < size) ++chunk;
+    return std::min(chunk * chunk_size + data_end(chunk), size);
   }
   constexpr ChunkIndex kNone = UINT64_MAX;
   ChunkIndex next = kNone;
-  extents_.for_each(first + 1, [&next](ChunkIndex found, const Extent&) {
+  content_.extents().for_each(first + 1, [&next](ChunkIndex found, const Extent&) {
     next = found;
     return false;
   });
   cache_.for_each([&next, first](const CachedChunk& cached) {
     if (cached.index > first && cached.length > 0) next = std::min(next, cached.index);
   });
-  if (next == kNone || next * chunk_size >= size_) return Status::from_errno(ENXIO, "no data after this offset");
+  if (next == kNone || next * chunk_size >= size) return Status::from_errno(ENXIO, "no data after this offset");
   return next * chunk_size;
 }
 
 // How far the content of a chunk goes; behind it are zeros, which count as a hole.
 uint32_t File::data_end(ChunkIndex chunk) const {
   if (const CachedChunk* cached = cache_.find(chunk); cached != nullptr) return cached->length;
-  if (is_in_sidecar(chunk)) return inline_length_;
-  const Extent& extent = extents_.get(chunk);
-  return extent.exists() ? extent.visible_length : 0;
+  return content_.stored_end(chunk);
 }
 
 bool File::has_data(ChunkIndex chunk) const {
-  return extents_.get(chunk).exists() || cache_.find(chunk) != nullptr || (chunk == 0 && has_inline_);
+  return content_.is_stored(chunk) || cache_.find(chunk) != nullptr;
 }
 
 std::vector<File::MappedExtent> File::map(ChunkIndex first, size_t limit) const {
   MutexLock lock(mutex_);
   std::vector<MappedExtent> result;
-  extents_.for_each(first, [&](ChunkIndex chunk, const Extent& extent) {
+  content_.extents().for_each(first, [&](ChunkIndex chunk, const Extent& extent) {
     if (result.size() == limit) return false;
     result.push_back({chunk, extent});
     return true;
@@ -339,15 +323,15 @@ std::vector<File::MappedExtent> File::map(ChunkIndex first, size_t limit) const 
 File::Info File::info() const {
   MutexLock lock(mutex_);
   Info info;
-  info.file_id = file_id_;
-  info.generation = generation_;
-  info.size = size_;
+  info.file_id = content_.file_id();
+  info.generation = content_.generation();
+  info.size = content_.size();
   info.sequence = log_.sequence;
-  info.is_inline = has_inline_;
-  info.chunks = extents_.count();
+  info.is_inline = content_.is_inline();
+  info.chunks = content_.extents().count();
   info.members.assign(context_.stripes.member_count, false);
-  info.stored_bytes = inline_length_;
-  extents_.for_each(0, [&info](ChunkIndex, const Extent& extent) {
+  info.stored_bytes = content_.inline_length();
+  content_.extents().for_each(0, [&info](ChunkIndex, const Extent& extent) {
     info.stored_bytes += extent.stored_length;
     ++info.codec_chunks[static_cast<size_t>(extent.codec)];
     info.members[extent.member] = true;
@@ -372,7 +356,7 @@ void File::make_writable(ScopedHandle sidecar) {
 
 void File::set_mtime(const struct timespec& mtime) {
   MutexLock lock(mutex_);
-  mtime_ = mtime;
+  content_.set_mtime(mtime);
 }
 
 void File::hold(HandleShares::Lease handles) {
@@ -400,7 +384,7 @@ void File::set_unnamed() {
 void File::name_given(ScopedHandle directory) {
   MutexLock lock(mutex_);
   names_.given_in(std::move(directory));
-  if (modified_) keep_alive();
+  if (content_.is_edited()) keep_alive();
 }
 
 void File::flush_for_pressure() {

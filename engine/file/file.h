@@ -3,6 +3,8 @@
 //
 // One lock for all of it, as a commit's consistent point spans the state; what can be understood by itself is a part
 // that takes no lock and does no I/O:
+//   Content       identity, size, times, extents, content in the sidecar; the edit since the last consistent point
+//   WriterSet     who changed it, and whose closes have finished what
 //   ChunkCache    the chunks in memory: found, dirty, detached
 //   WriteGate     which writes and controls may go on
 //   Placement     objects and slots, what is retired, what space is left over
@@ -42,6 +44,7 @@
 #include "engine/file/chunk_cache.h"
 #include "engine/file/chunk_verification.h"
 #include "engine/file/commit_job.h"
+#include "engine/file/content.h"
 #include "engine/file/context.h"
 #include "engine/file/name_state.h"
 #include "engine/file/object_set.h"
@@ -49,7 +52,7 @@
 #include "engine/file/requests.h"
 #include "engine/file/reservation.h"
 #include "engine/file/write_gate.h"
-#include "engine/file/writer.h"
+#include "engine/file/writer_set.h"
 #include "engine/index/sidecar.h"
 #include "engine/io/handle_shares.h"
 
@@ -223,8 +226,6 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
                              const Extent& extent, const IoRequest& io);
 
   // inline_content.cpp
-  bool is_in_sidecar(ChunkIndex chunk) const FPFS_REQUIRES(mutex_);
-  void forget_inline() FPFS_REQUIRES(mutex_);
   void cache_inline(std::span<const std::byte> content) FPFS_REQUIRES(mutex_);
   void begin_load_inline(CachedChunk& chunk) FPFS_REQUIRES(mutex_);
   Result<uint32_t> read_place(Handle sidecar, FileId file_id, const RecordPlace& place, std::span<std::byte> buffer);
@@ -261,7 +262,6 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   void truncate_locked(uint64_t size, const Origin& origin, Deferred& deferred) FPFS_REQUIRES(mutex_);
   void punch_locked(const ControlRequest& request, Deferred& deferred) FPFS_REQUIRES(mutex_);
   void drop_chunks(ChunkIndex first, ChunkIndex last, Deferred& deferred) FPFS_REQUIRES(mutex_);
-  void start_generation() FPFS_REQUIRES(mutex_);
   void forget_extent(const Extent& extent) FPFS_REQUIRES(mutex_);
   void set_extent(ChunkIndex chunk, const Extent& extent) FPFS_REQUIRES(mutex_);
   static void complete_with(Deferred& deferred, ControlRequest& request, const Status& status);
@@ -269,9 +269,9 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   void zero_edges_then_punch(ControlRequest& request);
 
   // writers.cpp
-  bool finish(const Origin& closer, bool is_gone) FPFS_REQUIRES(mutex_);
-  bool is_unfinished(bool only_streams) const FPFS_REQUIRES(mutex_);
-  bool is_written_by_others_than(const Origin& origin) const FPFS_REQUIRES(mutex_);
+  bool replaces_committed() const FPFS_REQUIRES(mutex_) {  // see is_replacing()
+    return content_.is_replaced() && content_.committed_size() > 0;
+  }
   void give_up_replacement(ControlRequest& request, Deferred& deferred) FPFS_REQUIRES(mutex_);
   Status revert(Deferred& deferred) FPFS_REQUIRES(mutex_);
   static void commit_in_background(const std::shared_ptr<File>& file, ControlRequest::Kind kind, bool lazy,
@@ -284,12 +284,11 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   void give_up_writes(StallWatch::Domain domain, const Status& failure, Deferred& deferred) FPFS_REQUIRES(mutex_);
 
   // commit.cpp
-  bool needs_commit() const FPFS_REQUIRES(mutex_) { return modified_ || names_.is_new() || unsynced_; }
+  bool needs_commit() const FPFS_REQUIRES(mutex_) { return content_.is_edited() || names_.is_new() || unsynced_; }
   void start_commit(ControlList requests, Deferred& deferred) FPFS_REQUIRES(mutex_);
   bool fits_sidecar() const FPFS_REQUIRES(mutex_);
   void advance_commit(Deferred& deferred) FPFS_REQUIRES(mutex_);
   void build_record() FPFS_REQUIRES(mutex_);
-  Extent last_extent() const FPFS_REQUIRES(mutex_);
   void plan_trim() FPFS_REQUIRES(mutex_);
   bool has_slack() const FPFS_REQUIRES(mutex_);
   void post_object_syncs(const std::shared_ptr<CommitJob>& job);
@@ -312,46 +311,17 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   std::shared_ptr<File> self_ FPFS_GUARDED_BY(mutex_);  // while there is something to commit
   bool abandoned_ FPFS_GUARDED_BY(mutex_) = false;
 
-  // The content as the next reader sees it.
-  FileId file_id_ FPFS_GUARDED_BY(mutex_) = 0;
-  Generation generation_ FPFS_GUARDED_BY(mutex_) = 0;
-  uint64_t size_ FPFS_GUARDED_BY(mutex_) = 0;
-  struct timespec mtime_ FPFS_GUARDED_BY(mutex_) {};
-  ChangeTime change_time_ FPFS_GUARDED_BY(mutex_);
-  ExtentTable extents_ FPFS_GUARDED_BY(mutex_);
+  Content content_ FPFS_GUARDED_BY(mutex_);
+  WriterSet writers_ FPFS_GUARDED_BY(mutex_);
   Placement placement_ FPFS_GUARDED_BY(mutex_);
   Reservation reserved_ FPFS_GUARDED_BY(mutex_);  // for chunks that are neither stored nor dirty
-  // The content of chunk 0 lies, or will lie when the commit under way has written it, in the record at inline_place_;
-  // of that record the first inline_length_ bytes count.
-  bool has_inline_ FPFS_GUARDED_BY(mutex_) = false;
-  uint32_t inline_length_ FPFS_GUARDED_BY(mutex_) = 0;
-  RecordPlace inline_place_ FPFS_GUARDED_BY(mutex_);
   ChunkCache cache_ FPFS_GUARDED_BY(mutex_);
   unsigned writes_in_flight_ FPFS_GUARDED_BY(mutex_) = 0;
   IntrusiveList<ChunkVerification, &ChunkVerification::link> verifications_ FPFS_GUARDED_BY(mutex_);  // under way
   Status error_ FPFS_GUARDED_BY(mutex_);
   bool promised_ FPFS_GUARDED_BY(mutex_) = false;  // see promise()
 
-  // Changes are numbered; a commit covers all up to one. Those that came by mappings are nobody's.
-  uint64_t change_ FPFS_GUARDED_BY(mutex_) = 0;
-  uint64_t committed_change_ FPFS_GUARDED_BY(mutex_) = 0;
-  uint64_t mapped_change_ FPFS_GUARDED_BY(mutex_) = 0;    // the last of those
-  uint64_t mapped_finished_ FPFS_GUARDED_BY(mutex_) = 0;  // of which a close has ended these
-  uint64_t unowned_change_ FPFS_GUARDED_BY(mutex_) = 0;   // the last that came without a Writer
-  WriterList writers_ FPFS_GUARDED_BY(mutex_);
-  bool cut_off_ FPFS_GUARDED_BY(mutex_) = false;
-  struct timespec uncommitted_since_ FPFS_GUARDED_BY(mutex_) {};
-  struct timespec changed_at_ FPFS_GUARDED_BY(mutex_) {};
-  uint64_t committed_size_ FPFS_GUARDED_BY(mutex_) = 0;
-  bool replaces_ FPFS_GUARDED_BY(mutex_) = false;  // cut to nothing since the last consistent point; see is_replacing()
-
-  // Since the last consistent point.
-  uint32_t epoch_ FPFS_GUARDED_BY(mutex_) = 1;
-  bool modified_ FPFS_GUARDED_BY(mutex_) = false;
   bool unsynced_ FPFS_GUARDED_BY(mutex_) = false;  // a lazy commit's record may not be durable yet
-  std::optional<ChunkIndex> truncated_from_ FPFS_GUARDED_BY(mutex_);
-  std::vector<ChunkIndex> changes_ FPFS_GUARDED_BY(mutex_);
-
   WriteGate gate_ FPFS_GUARDED_BY(mutex_);
   static constexpr uint64_t kNoStream = UINT64_MAX;
   uint64_t stream_end_ FPFS_GUARDED_BY(mutex_) = kNoStream;  // where the last write ended, when it was a long one

@@ -7,7 +7,7 @@
 //   commit  a dirty chunk 0 is kWriting until its record is in the log: then it can be loaded from there. One that is
 //           not dirty (a truncation, other times) is copied from the record before
 //
-// Where the record lies (inline_place_) changes with each commit, and compaction punches out what lay before: a load
+// Where the record lies (Content::inline_place) changes with each commit, and compaction punches out what lay before: a load
 // that fails looks again when the place is another by then.
 #include <algorithm>
 #include <utility>
@@ -17,15 +17,6 @@
 #include "engine/index/sidecar_file.h"
 
 namespace fpfs {
-
-bool File::is_in_sidecar(ChunkIndex chunk) const {
-  return chunk == 0 && has_inline_ && inline_length_ > 0;
-}
-
-void File::forget_inline() {
-  has_inline_ = false;
-  inline_length_ = 0;
-}
 
 void File::cache_inline(std::span<const std::byte> content) {
   Buffer* buffer = nullptr;
@@ -41,7 +32,7 @@ void File::cache_inline(std::span<const std::byte> content) {
 void File::begin_load_inline(CachedChunk& chunk) {
   chunk.state = CachedChunk::State::kLoading;
   chunk.target.member = StallWatch::kTree;
-  chunk.length = inline_length_;
+  chunk.length = content_.inline_length();
   chunk.keep = shared_from_this();
   context_.post([&chunk] {
     const std::shared_ptr<File> file = std::move(chunk.keep);
@@ -61,14 +52,14 @@ void File::load_inline(CachedChunk& chunk) {
   Status outcome = Status::error(StatusCode::kIoError, "it was replaced before it was read");
   mutex_.lock();
   const std::shared_ptr<const ScopedHandle> sidecar = sidecar_;
-  const FileId file_id = file_id_;
+  const FileId file_id = content_.file_id();
   // Once a chunk is detached its content may be another one at another place, and who still waits looks again.
   for (bool has_moved = true; has_moved && !chunk.detached;) {
-    const RecordPlace place = inline_place_;
+    const RecordPlace place = content_.inline_place();
     mutex_.unlock();
     outcome = read_place(sidecar->get(), file_id, place, {chunk.buffer->data, context_.stripes.chunk_size}).status();
     mutex_.lock();
-    has_moved = !outcome.is_ok() && place != inline_place_;
+    has_moved = !outcome.is_ok() && place != content_.inline_place();
   }
   const bool is_wanted = !chunk.detached;
   mutex_.unlock();
@@ -89,17 +80,17 @@ void File::build_inline_record() {
     chunk->target = Extent();
     chunk->target.member = StallWatch::kTree;
     context_.writes_in_flight.fetch_add(1, std::memory_order_relaxed);
-    inline_length_ = chunk->length;
     commit_->inline_chunk = chunk;
   }
-  has_inline_ = true;
-  commit_->inline_from = inline_place_;
-  commit_->inline_length = inline_length_;
+  const uint32_t length = commit_->inline_chunk != nullptr ? commit_->inline_chunk->length : content_.inline_length();
+  content_.set_inline(length);
+  commit_->inline_from = content_.inline_place();
+  commit_->inline_length = length;
   SidecarRecord& record = commit_->record;
   record.has_inline = true;
   record.truncate_from = 0;
-  record.allocated = round_up(inline_length_, 512);
-  record.snapshot = log_.is_long(inline_length_);
+  record.allocated = round_up(length, 512);
+  record.snapshot = log_.is_long(length);
 }
 
 // On the executor, before the record is encoded: its content, which is not there earlier, so that commits that wait for
@@ -125,7 +116,7 @@ void File::inline_appended(CommitJob& commit, const RecordPlace& place) {
   Deferred deferred;
   {
     MutexLock lock(mutex_);
-    inline_place_ = place;
+    content_.set_inline_place(place);
     end_inline_write(commit, deferred);
   }
   run(deferred);

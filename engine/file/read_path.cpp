@@ -68,8 +68,9 @@ File::Step File::pin_range(ReadRequest& request, Deferred& deferred, Status& fai
     return Step::kFailed;
   }
   if (request.pinned_count == 0) {
-    request.bytes =
-        request.offset >= size_ ? 0 : static_cast<uint32_t>(std::min<uint64_t>(request.length, size_ - request.offset));
+    request.bytes = request.offset >= content_.size()
+                        ? 0
+                        : static_cast<uint32_t>(std::min<uint64_t>(request.length, content_.size() - request.offset));
     if (request.bytes == 0) return Step::kDone;
     const Step step = pin_first(request, deferred);
     if (step != Step::kDone) return step;
@@ -115,7 +116,7 @@ File::Step File::pin_first(ReadRequest& request, Deferred& deferred) {
     }
     if (chunk != nullptr)
       pin(*chunk, request.pinned[i]);
-    else if (extents_.get(first + i).exists() || is_in_sidecar(first + i))
+    else if (content_.extent(first + i).exists() || content_.is_in_sidecar(first + i))
       missing[missing_count++] = i;
   }
   if (missing_count == 0) return Step::kDone;
@@ -193,11 +194,11 @@ void File::read_ahead(ReadCursor& cursor, uint64_t offset, uint32_t length, Defe
     cursor.window = std::min(std::max(cursor.window * 2, 4U), context_.options.read_ahead);
     cursor.next_offset = std::max(expected, offset + length);
   }
-  if (cursor.window == 0 || size_ == 0) return;
-  const ChunkIndex end = std::min(current + cursor.window, context_.stripes.chunk_of(size_ - 1) + 1);
+  if (cursor.window == 0 || content_.size() == 0) return;
+  const ChunkIndex end = std::min(current + cursor.window, context_.stripes.chunk_of(content_.size() - 1) + 1);
   for (ChunkIndex index = std::max(cursor.ahead, current); index < end; ++index) {
     cursor.ahead = index + 1;
-    const Extent& extent = extents_.get(index);
+    const Extent extent = content_.extent(index);
     if (!extent.exists() || cache_.find(index) != nullptr) continue;
     Buffer* buffer = nullptr;
     if (!context_.pool->acquire(1, &buffer, nullptr, this)) {
@@ -220,8 +221,8 @@ void File::count_load(MemberCounters& counters, const IoRequest& io, const Statu
 // --- loads ----------------------------------------------------------------------------------------------------------
 
 void File::begin_load(CachedChunk& chunk, Deferred& deferred) {
-  if (is_in_sidecar(chunk.index)) return begin_load_inline(chunk);
-  const Extent& extent = extents_.get(chunk.index);
+  if (content_.is_in_sidecar(chunk.index)) return begin_load_inline(chunk);
+  const Extent extent = content_.extent(chunk.index);
   chunk.state = CachedChunk::State::kLoading;
   chunk.target = extent;
   chunk.length = extent.visible_length;

@@ -27,7 +27,7 @@ Status File::reserve(uint64_t offset, uint64_t length, Room::Sent& sent, bool& i
     ChunkIndex next = context_.stripes.chunk_of(offset);
     const ChunkIndex stop = context_.stripes.chunk_of(end - 1) + 1;
     std::vector<ChunkIndex> taken;
-    extents_.for_each(next, [&taken, stop](ChunkIndex chunk, const Extent&) {
+    content_.extents().for_each(next, [&taken, stop](ChunkIndex chunk, const Extent&) {
       if (chunk < stop) taken.push_back(chunk);
       return chunk < stop;
     });
@@ -49,7 +49,7 @@ Status File::reserve(uint64_t offset, uint64_t length, Room::Sent& sent, bool& i
     in_flight = context_.room->is_in_flight(m, sent);
     MutexLock lock(mutex_);
     added.remove(0, UINT64_MAX, [this](ChunkIndex first, ChunkIndex stop) FPFS_NO_THREAD_SAFETY_ANALYSIS {
-      reserved_.remove(file_id_, first, stop);
+      reserved_.remove(content_.file_id(), first, stop);
     });
     return no_room;
   }

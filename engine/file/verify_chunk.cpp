@@ -19,9 +19,9 @@ void File::verify_chunk(ChunkIndex chunk, std::function<void(const Status&)> don
   bool is_hole = false, is_inline = false;
   {
     MutexLock lock(mutex_);
-    job->extent = extents_.get(chunk);
+    job->extent = content_.extent(chunk);
     job->objects = placement_.objects();
-    is_inline = chunk == 0 && has_inline_ && log_.sequence > 0;
+    is_inline = chunk == 0 && content_.is_inline() && log_.sequence > 0;
     is_hole = !job->extent.exists() && !is_inline;
     job->domain = is_inline ? StallWatch::kTree : job->extent.member;
     if (!is_hole) {
@@ -38,9 +38,9 @@ void File::verify_chunk(ChunkIndex chunk, std::function<void(const Status&)> don
 
 std::optional<ChunkIndex> File::next_stored(ChunkIndex first) const {
   MutexLock lock(mutex_);
-  if (first == 0 && has_inline_) return 0;
+  if (first == 0 && content_.is_inline()) return 0;
   std::optional<ChunkIndex> next;
-  extents_.for_each(first, [&next](ChunkIndex chunk, const Extent&) {
+  content_.extents().for_each(first, [&next](ChunkIndex chunk, const Extent&) {
     next = chunk;
     return false;
   });
@@ -99,7 +99,7 @@ Status File::read_sidecar_again(uint64_t& sequence) {
 
 bool File::has_moved(ChunkIndex chunk, const Extent& extent) const {
   MutexLock lock(mutex_);
-  return !(extents_.get(chunk) == extent);
+  return !(content_.extent(chunk) == extent);
 }
 
 void File::start_verification(ChunkVerification& job) {

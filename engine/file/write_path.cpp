@@ -44,7 +44,8 @@ void File::write(WriteRequest& request) {
 
 bool File::begin_landing(Landing& landing) {
   MutexLock lock(mutex_);
-  if (stream_end_ > kFileSizeMax - kRequestBytesMax || !writable_ || gate_.has_controls() || has_inline_) return false;
+  if (stream_end_ > kFileSizeMax - kRequestBytesMax || !writable_ || gate_.has_controls() || content_.is_inline())
+    return false;
   if (!error_.is_ok() || context_.options.null_write || !context_.array_failure().is_ok()) return false;
   const uint32_t begin = context_.stripes.offset_in_chunk(stream_end_);
   const uint32_t rest = context_.stripes.chunk_size - begin;
@@ -148,7 +149,7 @@ File::Step File::write_some(WriteRequest& request, Deferred& deferred, Status& f
   }
   stream_end_ = request.length >= kLandingWriteMin ? request.offset + request.length : kNoStream;
   if (request.origin.writer != nullptr)
-    request.origin.writer->wrote(request.length, changed_at_, context_.stripes.chunk_size,
+    request.origin.writer->wrote(request.length, content_.changed_at(), context_.stripes.chunk_size,
                                  context_.options.commit_interval_ms);
   return Step::kDone;
 }
@@ -165,13 +166,14 @@ bool File::begin_write(WriteRequest& request, Status& failure) {
   // A mapping makes no file longer: it was cut off while these pages were on their way here. (The kernel waits for
   // them before it truncates, but not before an open that does.)
   if (request.origin.by_mapping) {
-    request.length = static_cast<uint32_t>(std::min<uint64_t>(request.length, size_ - std::min(size_, request.offset)));
+    request.length = static_cast<uint32_t>(
+        std::min<uint64_t>(request.length, content_.size() - std::min(content_.size(), request.offset)));
     if (request.length == 0) return false;
   }
   if (!context_.options.null_write) return true;
   request.done = request.length;
-  size_ = std::max(size_, request.offset + request.length);
-  mtime_ = context_.change_stamp();
+  content_.grow_to(request.offset + request.length);
+  content_.set_mtime(context_.change_stamp());
   return false;
 }
 
@@ -187,8 +189,9 @@ File::Step File::write_piece(WriteRequest& request, Deferred& deferred, Status& 
   const ChunkIndex index = context_.stripes.chunk_of(offset);
   const uint32_t begin = context_.stripes.offset_in_chunk(offset);
   const uint32_t end = std::min(chunk_size, begin + (request.length - request.done));
-  if (inline_length_ == 0) forget_inline();  // of an empty file: a chunk of no bytes cannot be stored
-  const bool from_inline = has_inline_ && index != 0;
+  if (content_.inline_length() == 0)
+    content_.forget_inline();  // of an empty file: a chunk of no bytes cannot be stored
+  const bool from_inline = content_.is_inline() && index != 0;
   CachedChunk* chunk =
       from_inline ? chunk_for_write(0, 0, 0, request, deferred) : chunk_for_write(index, begin, end, request, deferred);
   if (chunk == nullptr) return Step::kParked;
@@ -201,16 +204,16 @@ File::Step File::write_piece(WriteRequest& request, Deferred& deferred, Status& 
     context_.pool->make_busy(*chunk->buffer);
     mark_dirty(*chunk);
     mark_modified(request.origin);
-    forget_inline();
+    content_.forget_inline();
     return Step::kDone;
   }
-  if (index == 0) forget_inline();
+  if (index == 0) content_.forget_inline();
   if (!chunk->dirty) context_.pool->make_busy(*chunk->buffer);
   fill(*chunk, begin, end, source_of(request));
   mark_dirty(*chunk);
   mark_modified(request.origin);
   request.done += end - begin;
-  size_ = std::max(size_, offset + (end - begin));
+  content_.grow_to(offset + (end - begin));
   if (end == chunk_size && chunk->length == chunk_size && may_flush())
     begin_flush(*chunk, true, deferred);
   else
@@ -291,24 +294,24 @@ void File::begin_flush(CachedChunk& chunk, bool streaming, Deferred& deferred) {
   chunk.state = CachedChunk::State::kWriting;
   chunk.streaming = streaming;
   if (placement_.objects() == nullptr) {
-    generation_ = context_.claim_generation(file_id_, generation_);
+    content_.set_generation(context_.claim_generation(content_.file_id(), content_.generation()));
     placement_.set_objects(std::make_shared<ObjectSet>(context_.storage(), *context_.array, context_.spares.get(),
-                                                       file_id_, generation_, false));
+                                                       content_.file_id(), content_.generation(), false));
   }
-  const Extent& old = extents_.get(chunk.index);
+  const Extent old = content_.extent(chunk.index);
   const MemberIndex member = member_of(chunk.index);
   chunk.target = Extent();
   chunk.target.member = member;
-  if (old.exists() && old.epoch == epoch_) {
+  if (old.exists() && content_.is_new(old)) {
     // Written since the last commit: overwritten in place. The slot belongs to the chunk until the write is done.
     chunk.target.slot = old.slot;
-    extents_.set(chunk.index, Extent());
+    content_.lift(chunk.index);
   } else {
     chunk.target.slot = placement_.allocate(member, context_.stripes.natural_slot(chunk.index));
   }
   chunk.target.codec = Codec::kRaw;
   chunk.target.stored_length = chunk.target.raw_length = chunk.length;
-  chunk.target.epoch = epoch_;
+  chunk.target.epoch = content_.epoch();
   chunk.keep = shared_from_this();
   chunk.objects = placement_.objects();
   chunk.io = IoRequest();

@@ -11,13 +11,12 @@ namespace fpfs {
 
 void File::attach(Writer& writer) {
   MutexLock lock(mutex_);
-  writers_.push_front(writer);
-  if (writer.description().is_new) writer.changed(writer.description().opener, ++change_, committed_change_);
+  writers_.add(writer);
 }
 
 bool File::detach(Writer& writer) {
   MutexLock lock(mutex_);
-  const bool ends = finish({&writer, {}, false}, true);
+  const bool ends = writers_.finish({&writer, {}, false}, true);
   writers_.remove(writer);
   return ends && error_.is_ok();
 }
@@ -25,13 +24,14 @@ bool File::detach(Writer& writer) {
 void File::cut_off(Writer& writer) {
   {
     MutexLock lock(mutex_);
-    cut_off_ |= error_.is_ok() && is_unfinished(true);
+    if (error_.is_ok() && writers_.is_unfinished(true)) writers_.cut_off();
   }
   (void)detach(writer);
   bool only_slack = false;
   {
     MutexLock lock(mutex_);
-    only_slack = error_.is_ok() && !modified_ && writers_.is_empty() && !is_unfinished(false) && has_slack();
+    only_slack =
+        error_.is_ok() && !content_.is_edited() && writers_.is_empty() && !writers_.is_unfinished(false) && has_slack();
   }
   // Committed by fsync, and no close will give back what space is left: nothing keeps the file for the end of the array
   // to see.
@@ -40,31 +40,9 @@ void File::cut_off(Writer& writer) {
                          ControlRequest::Unfinished::kLeftAlone);
 }
 
-// A close, or (`is_gone`) the end of the description. True when it ends something that is not committed.
-bool File::finish(const Origin& closer, bool is_gone) {
-  Writer& writer = *closer.writer;
-  bool ends = is_gone ? writer.finish_all(committed_change_) : writer.finish(closer.actor, committed_change_);
-  const bool may_have_mapped = is_gone ? writer.description().may_map : writer.may_have_mapped(closer.actor);
-  if (mapped_change_ > committed_change_ && may_have_mapped) {
-    mapped_finished_ = mapped_change_;
-    ends = true;
-  }
-  return ends;
-}
-
-bool File::is_unfinished(bool only_streams) const {
-  if (cut_off_) return true;
-  const bool mapped = mapped_change_ > std::max(committed_change_, mapped_finished_);
-  for (const Writer* writer = writers_.front(); writer != nullptr; writer = WriterList::next(*writer)) {
-    if (mapped && writer->description().may_map) return true;
-    if (writer->is_unfinished(committed_change_) && !(only_streams && writer->is_trickle())) return true;
-  }
-  return false;
-}
-
 bool File::is_replacing() const {
   MutexLock lock(mutex_);
-  return replaces_ && committed_size_ > 0;
+  return replaces_committed();
 }
 
 // --- with Durable::kFsync ------------------------------------------------------------------------------------------
@@ -91,15 +69,15 @@ void File::closed_by_writer(const Origin& closer) {
   constexpr auto kLeftAlone = ControlRequest::Unfinished::kLeftAlone;
   if (closer.writer != nullptr) {
     MutexLock lock(mutex_);
-    if (!finish(closer, false) && is_unfinished(false)) return;
+    if (!writers_.finish(closer, false) && writers_.is_unfinished(false)) return;
   }
   promise();
   commit_in_background(shared_from_this(), ControlRequest::Kind::kClose, true, kLeftAlone);
   bool only_slack = false;
   {
     MutexLock lock(mutex_);
-    only_slack = !modified_ && (has_slack() || (commit_ != nullptr && placement_.objects() != nullptr));
-    if (!only_slack && (!modified_ || background_commit_)) return;
+    only_slack = !content_.is_edited() && (has_slack() || (commit_ != nullptr && placement_.objects() != nullptr));
+    if (!only_slack && (!content_.is_edited() || background_commit_)) return;
     background_commit_ |= !only_slack;
   }
   // Committed by fsync before: nothing keeps the file open.
@@ -121,9 +99,9 @@ void File::closed_by_writer(const Origin& closer) {
 bool File::commit_trickle() {
   {
     MutexLock lock(mutex_);
-    if (!modified_ || !error_.is_ok() || unowned_change_ > committed_change_ || is_unfinished(true)) {
+    if (!content_.is_edited() || !error_.is_ok() || writers_.has_unowned() || writers_.is_unfinished(true)) {
       // A stream may be committed by an fsync, and go on as a trickle.
-      return !writers_.is_empty() && change_ > committed_change_ && error_.is_ok();
+      return !writers_.is_empty() && writers_.has_uncommitted() && error_.is_ok();
     }
     const struct timespec now = context_.environment->now();
     const auto has_passed = [&now](const struct timespec& since, unsigned limit_ms) {
@@ -131,7 +109,8 @@ bool File::commit_trickle() {
              (now.tv_sec - since.tv_sec) * 1000 + (now.tv_nsec - since.tv_nsec) / 1'000'000 >= int64_t{limit_ms};
     };
     const StoreOptions& options = context_.options;
-    if (!has_passed(uncommitted_since_, options.commit_interval_ms) && !has_passed(changed_at_, options.commit_idle_ms))
+    if (!has_passed(content_.edited_since(), options.commit_interval_ms) &&
+        !has_passed(content_.changed_at(), options.commit_idle_ms))
       return true;
   }
   commit_in_background(shared_from_this(), ControlRequest::Kind::kCommit, false,
@@ -141,17 +120,9 @@ bool File::commit_trickle() {
 
 // --- a saver that was killed ---------------------------------------------------------------------------------------
 
-bool File::is_written_by_others_than(const Origin& origin) const {
-  for (const Writer* writer = writers_.front(); writer != nullptr; writer = WriterList::next(*writer))
-    if (writer == origin.writer ? writer->is_by_others_than(origin.actor, committed_change_)
-                                : writer->has_uncommitted(committed_change_))
-      return true;
-  return false;
-}
-
 void File::give_up_replacement(ControlRequest& request, Deferred& deferred) {
   Status outcome;
-  if (is_written_by_others_than(request.origin)) {
+  if (writers_.is_by_others_than(request.origin)) {
     outcome = Status::error(StatusCode::kIoError, "one of several processes that were replacing it was killed");
     fail(outcome);
     discard_dirty(deferred);
@@ -171,20 +142,18 @@ void File::give_up_replacement(ControlRequest& request, Deferred& deferred) {
 // Back to what the sidecar says. What is on its way to the drives goes to objects that nobody names any more.
 Status File::revert(Deferred& deferred) {
   drop_chunks(0, UINT64_MAX, deferred);
-  reserved_.remove(file_id_, 0, UINT64_MAX);
-  start_generation();
+  reserved_.remove(content_.file_id(), 0, UINT64_MAX);
+  content_.clear(placement_.start_generation());
   std::vector<DoomedObjects> doomed;  // of every generation that it began since then
   for (const std::shared_ptr<ObjectSet>& objects : placement_.retired().objects)
     if (!objects->is_recorded()) doomed.push_back(DoomedObjects::of(objects, true));
   placement_.clear();
-  truncated_from_.reset();
-  modified_ = replaces_ = false;
+  content_.give_up_edit();
   stream_end_ = kNoStream;
-  committed_change_ = change_;
-  ++epoch_;
+  writers_.covered(writers_.last_change());
   if (!doomed.empty()) context_.reclaim(std::move(doomed), {});
   FPFS_ASSIGN_OR_RETURN(const struct stat attributes, context_.storage().fstat(sidecar_->get()));
-  mtime_ = attributes.st_mtim;
+  content_.set_mtime(attributes.st_mtim);
   return load_image();
 }
 

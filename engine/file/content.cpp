@@ -1,0 +1,62 @@
+#include "engine/file/content.h"
+
+#include <utility>
+
+namespace fpfs {
+
+void Content::load(FileImage image, std::atomic<uint64_t>& index_entries) {
+  file_id_ = image.file_id;
+  generation_ = image.generation;
+  size_ = committed_size_ = image.size;
+  is_inline_ = image.is_inline;
+  inline_length_ = static_cast<uint32_t>(image.inline_data.size());
+  inline_place_ = {image.record_offset, image.end};
+  extents_ = std::move(image.extents);
+  extents_.count_in(index_entries);
+}
+
+Extent Content::last_extent() const {
+  return extents_.get(size_ > 0 ? stripes_.chunk_of(size_ - 1) : 0);
+}
+
+uint32_t Content::stored_end(ChunkIndex chunk) const {
+  if (is_in_sidecar(chunk)) return inline_length_;
+  const Extent extent = extents_.get(chunk);
+  return extent.exists() ? extent.visible_length : 0;
+}
+
+void Content::note_change(const struct timespec& now) {
+  mtime_ = change_time_.shown = changed_at_ = now;
+  if (!is_edited_) edited_since_ = now;
+  is_edited_ = true;
+}
+
+void Content::note_sidecar_change(const struct timespec& before, const struct timespec& own) {
+  change_time_.shown = change_time_.show(before);
+  change_time_.own = own;
+}
+
+void Content::set_extent(ChunkIndex chunk, const Extent& extent, Edit& edit) {
+  extents_.set(chunk, extent);
+  edit.chunks.push_back(chunk);
+}
+
+void Content::clear(bool had_objects) {
+  forget_inline();
+  extents_.clear();
+  edit_ = {.truncated_from = 0, .chunks = {}};
+  is_replaced_ = true;
+  if (had_objects) ++generation_;
+}
+
+Content::Edit Content::take_edit() {
+  is_edited_ = is_replaced_ = false;
+  ++epoch_;
+  return std::exchange(edit_, {});
+}
+
+void Content::give_up_edit() {
+  static_cast<void>(take_edit());
+}
+
+}  // namespace fpfs
