@@ -1,0 +1,156 @@
+#include "engine/file/content.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace fpfs::test {
+namespace {
+
+constexpr StripeMap kStripes{.chunk_size = 64 * 1024, .member_count = 2};
+
+class ContentTest : public ::testing::Test {
+ protected:
+  Extent written(SlotIndex slot, uint32_t length = kStripes.chunk_size) const {
+    Extent extent;
+    extent.slot = slot;
+    extent.codec = Codec::kRaw;
+    extent.stored_length = extent.raw_length = extent.visible_length = length;
+    extent.epoch = content_.epoch();
+    return extent;
+  }
+  void write(ChunkIndex chunk, uint32_t length = kStripes.chunk_size) {
+    content_.note_change({.tv_sec = ++now_, .tv_nsec = 0});
+    content_.set_extent(chunk, written(chunk, length), content_.edit());
+    content_.grow_to(chunk * kStripes.chunk_size + length);
+  }
+
+  std::atomic<uint64_t> entries_{0};
+  Content content_{kStripes};
+  time_t now_ = 100;
+};
+
+TEST_F(ContentTest, AnEditIsWhatChangedSinceTheLastConsistentPoint) {
+  EXPECT_FALSE(content_.is_edited());
+  write(0);
+  write(3, 100);
+  EXPECT_TRUE(content_.is_edited());
+  EXPECT_EQ(content_.size(), 3 * kStripes.chunk_size + 100u);
+  EXPECT_TRUE(content_.is_new(content_.extent(0)));
+
+  const Content::Edit first = content_.take_edit();
+  EXPECT_EQ(first.chunks, (std::vector<ChunkIndex>{0, 3}));
+  EXPECT_FALSE(first.truncated_from.has_value());
+  EXPECT_FALSE(content_.is_edited());
+  // What a record is about to name is not overwritten in place.
+  EXPECT_FALSE(content_.is_new(content_.extent(0)));
+
+  write(3);
+  EXPECT_EQ(content_.take_edit().chunks, std::vector<ChunkIndex>{3});
+}
+
+TEST_F(ContentTest, WhatEndsForAnEarlierPointBelongsToThat) {
+  write(0);
+  const Extent late = written(1);
+  Content::Edit draining = content_.take_edit();
+  write(2);
+  content_.set_extent(1, late, content_.is_new(late) ? content_.edit() : draining);
+  EXPECT_EQ(draining.chunks, (std::vector<ChunkIndex>{0, 1}));
+  EXPECT_EQ(content_.edit().chunks, std::vector<ChunkIndex>{2});
+}
+
+TEST_F(ContentTest, TruncationCutsTheBoundaryAndTellsWhatGoes) {
+  for (ChunkIndex chunk = 0; chunk < 4; ++chunk) write(chunk);
+  content_.take_edit();
+  std::vector<SlotIndex> gone;
+  content_.truncate(kStripes.chunk_size + 10, [&gone](const Extent& extent) { gone.push_back(extent.slot); });
+  EXPECT_EQ(gone, (std::vector<SlotIndex>{2, 3}));
+  EXPECT_EQ(content_.size(), kStripes.chunk_size + 10u);
+  EXPECT_EQ(content_.stored_end(1), 10u);
+  EXPECT_EQ(content_.extent(1).stored_length, kStripes.chunk_size) << "what is stored, and its checksum, stay";
+  EXPECT_EQ(content_.edit().truncated_from, 2u);
+  EXPECT_EQ(content_.edit().chunks, std::vector<ChunkIndex>{1});
+
+  // Made longer again: what was cut off stays away, and the lowest cut counts.
+  content_.set_size(10 * kStripes.chunk_size);
+  EXPECT_EQ(content_.stored_end(1), 10u);
+  content_.truncate(5 * kStripes.chunk_size, [](const Extent&) { ADD_FAILURE() << "there is nothing behind it"; });
+  EXPECT_EQ(content_.edit().truncated_from, 2u);
+}
+
+TEST_F(ContentTest, HolesTellWhatGoes) {
+  for (ChunkIndex chunk = 0; chunk < 4; ++chunk) write(chunk);
+  content_.take_edit();
+  std::vector<SlotIndex> gone;
+  content_.punch(1, 3, [&gone](const Extent& extent) { gone.push_back(extent.slot); });
+  EXPECT_EQ(gone, (std::vector<SlotIndex>{1, 2}));
+  EXPECT_FALSE(content_.is_stored(1));
+  EXPECT_TRUE(content_.is_stored(3));
+  EXPECT_EQ(content_.size(), 4 * kStripes.chunk_size);
+  EXPECT_EQ(content_.edit().chunks, (std::vector<ChunkIndex>{1, 2}));
+}
+
+TEST_F(ContentTest, AReplacementIsAnotherGenerationAndNamesNoExtentOfBefore) {
+  write(0);
+  content_.take_edit();
+  write(1);
+  content_.clear(true);
+  content_.set_size(0);
+  EXPECT_TRUE(content_.is_replaced());
+  EXPECT_EQ(content_.generation(), 1u);
+  EXPECT_EQ(content_.extents().count(), 0u);
+  write(0);
+  const Content::Edit edit = content_.take_edit();
+  EXPECT_EQ(edit.truncated_from, 0u);
+  EXPECT_EQ(edit.chunks, std::vector<ChunkIndex>{0});
+  EXPECT_FALSE(content_.is_replaced());
+  content_.clear(false);
+  EXPECT_EQ(content_.generation(), 1u) << "there were no objects that another generation had to keep apart";
+}
+
+TEST_F(ContentTest, ContentInTheSidecarIsChunk0) {
+  FileImage image;
+  image.file_id = 7;
+  image.generation = 3;
+  image.size = 500;
+  image.is_inline = true;
+  image.inline_data.resize(400);
+  image.record_offset = 128;
+  image.end = 700;
+  content_.load(std::move(image), entries_);
+  EXPECT_TRUE(content_.is_in_sidecar(0));
+  EXPECT_FALSE(content_.is_in_sidecar(1));
+  EXPECT_EQ(content_.stored_end(0), 400u);
+  EXPECT_EQ(content_.inline_place(), (RecordPlace{128, 700}));
+  EXPECT_EQ(content_.allocated_bytes(), 512u);
+  EXPECT_FALSE(content_.is_edited());
+  content_.truncate(100, [](const Extent&) { ADD_FAILURE() << "there is no extent"; });
+  EXPECT_EQ(content_.inline_length(), 100u);
+  content_.forget_inline();
+  EXPECT_FALSE(content_.is_stored(0));
+}
+
+TEST_F(ContentTest, EntriesAreCountedWhereTheyMatter) {
+  content_.load({}, entries_);
+  for (ChunkIndex chunk = 0; chunk < 5; ++chunk) write(chunk);
+  EXPECT_EQ(entries_.load(), 5u);
+  content_.lift(2);
+  EXPECT_EQ(entries_.load(), 4u);
+  content_.clear(true);
+  EXPECT_EQ(entries_.load(), 0u);
+}
+
+TEST_F(ContentTest, TimesAreThoseOfTheNewestChange) {
+  content_.note_change({.tv_sec = 10, .tv_nsec = 0});
+  content_.note_change({.tv_sec = 20, .tv_nsec = 0});
+  EXPECT_EQ(content_.edited_since().tv_sec, 10);
+  EXPECT_EQ(content_.changed_at().tv_sec, 20);
+  EXPECT_EQ(content_.mtime().tv_sec, 20);
+  // The commit moved the sidecar's change time; nobody sees that.
+  content_.note_sidecar_change({.tv_sec = 15, .tv_nsec = 0}, {.tv_sec = 30, .tv_nsec = 0});
+  EXPECT_EQ(content_.change_time().show({.tv_sec = 30, .tv_nsec = 0}).tv_sec, 20);
+  EXPECT_EQ(content_.change_time().show({.tv_sec = 40, .tv_nsec = 0}).tv_sec, 40) << "chmod, behind the commit";
+}
+
+}  // namespace
+}  // namespace fpfs::test

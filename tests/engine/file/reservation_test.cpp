@@ -1,0 +1,87 @@
+#include "engine/file/reservation.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <vector>
+
+#include "tests/engine/file/sim_array.h"
+
+namespace fpfs::test {
+namespace {
+
+constexpr FileId kFile = 77;
+
+class ReservationTest : public ::testing::Test {
+ protected:
+  ReservationTest() : environment_(2, {.mount_paths = {"/m0", "/m1"}, .journal_order = {}}) {
+    FormatOptions format;
+    format.chunk_size = kTestChunk;
+    EXPECT_TRUE(Array::format(environment_, {"/m0", "/m1"}, format).is_ok());
+    members_ = Array::open(environment_, {"/m0", "/m1"}, {}).value();
+    stripes_ = members_->stripes();
+    room_ = std::make_unique<Room>(environment_.storage(), *members_, kMiB);
+    for (MemberIndex m = 0; m < 2; ++m) at_first_.push_back(left(m));
+  }
+  // Bytes that still fit on the member.
+  uint64_t left(MemberIndex member) {
+    uint64_t fits = 0, too_much = uint64_t{1} << 62;
+    while (too_much - fits > 1) {
+      const uint64_t middle = fits + (too_much - fits) / 2;
+      (room_->fits(member, middle) ? fits : too_much) = middle;
+    }
+    return fits;
+  }
+  // Chunks of both members for which room is set aside.
+  uint64_t chunks_taken() {
+    uint64_t bytes = 0;
+    for (MemberIndex m = 0; m < 2; ++m) bytes += at_first_[m] - left(m);
+    EXPECT_EQ(bytes % kTestChunk, 0u);
+    return bytes / kTestChunk;
+  }
+
+  SimEnvironment environment_;
+  std::unique_ptr<Array> members_;
+  StripeMap stripes_;
+  std::unique_ptr<Room> room_;
+  std::vector<uint64_t> at_first_;
+};
+
+TEST_F(ReservationTest, RoomIsSetAsideOnceForEachChunkOnItsMember) {
+  Reservation reserved(*room_, stripes_);
+  ChunkRanges added;
+  std::vector<bool> members(2, false);
+  reserved.add(kFile, 10, 11, added, members);
+  EXPECT_TRUE(members[stripes_.member_of(kFile, 10)]);
+  EXPECT_FALSE(members[1 - stripes_.member_of(kFile, 10)]);
+  EXPECT_EQ(at_first_[stripes_.member_of(kFile, 10)] - left(stripes_.member_of(kFile, 10)), kTestChunk);
+
+  ChunkRanges more;
+  reserved.add(kFile, 8, 13, more, members);
+  EXPECT_EQ(chunks_taken(), 5u) << "chunk 10 had its room";
+  EXPECT_FALSE(more.contains(10));
+  EXPECT_TRUE(more.contains(9) && more.contains(12));
+  EXPECT_TRUE(reserved.contains(10));
+  reserved.remove(kFile, 0, UINT64_MAX);
+}
+
+TEST_F(ReservationTest, WhatIsWrittenGivesItsRoomBackOnce) {
+  Reservation reserved(*room_, stripes_);
+  ChunkRanges added;
+  std::vector<bool> members(2, false);
+  reserved.add(kFile, 0, 101, added, members);
+  EXPECT_EQ(chunks_taken(), 101u);
+  reserved.remove(kFile, 3, 4);
+  reserved.remove(kFile, 3, 4);
+  EXPECT_EQ(chunks_taken(), 100u);
+  EXPECT_FALSE(reserved.contains(3));
+  reserved.remove(kFile, 50, UINT64_MAX);
+  EXPECT_EQ(chunks_taken(), 49u);
+  EXPECT_FALSE(reserved.is_empty());
+  reserved.remove(kFile, 0, 50);
+  EXPECT_EQ(chunks_taken(), 0u);
+  EXPECT_TRUE(reserved.is_empty());
+}
+
+}  // namespace
+}  // namespace fpfs::test
