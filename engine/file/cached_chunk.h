@@ -6,7 +6,7 @@
 //              └────────────┴──────────(evicted, truncated)────┴──→ gone
 //
 // Descriptors are made once, one per pool buffer. All fields are guarded by the owning file's mutex, except that the
-// member's queue thread alone touches `io`, `target` and the buffer's content while state is kLoading or kWriting.
+// transfer alone touches `transfer` and the buffer's content while state is kLoading or kWriting.
 //
 // A chunk that is truncated away or replaced while a transfer or a reader still uses its buffer is detached: no longer
 // in the table, freed when the last user is gone. So is one whose transfer was given up on, because its member hangs:
@@ -18,16 +18,13 @@
 #include <vector>
 
 #include "engine/base/status.h"
+#include "engine/file/chunk_io.h"
 #include "engine/file/requests.h"
-#include "engine/index/extent_table.h"
 #include "engine/io/buffer_pool.h"
-#include "engine/io/handle_cache.h"
-#include "engine/io/io_queue.h"
 
 namespace fpfs {
 
 class File;
-class ObjectSet;
 
 struct CachedChunk {
   enum class State : uint8_t { kReady, kLoading, kWriting, kFailed };
@@ -37,18 +34,14 @@ struct CachedChunk {
   State state = State::kReady;
   bool dirty = false;  // holds bytes that no write was prepared for yet
   bool detached = false;
-  bool filling = false;    // a writer copies into it, without the lock
-  bool given_up = false;   // nobody waits for its transfer any more
-  bool streaming = false;  // flushed because it was full, not because of a commit: preallocate ahead
-  uint32_t length = 0;     // the first bytes that are content; the rest of the chunk reads as zeros
+  bool filling = false;   // a writer copies into it, without the lock
+  bool given_up = false;  // nobody waits for its transfer any more
+  uint32_t length = 0;    // the first bytes that are content; the rest of the chunk reads as zeros
   unsigned readers = 0;
-  Extent target;   // kLoading: where it is read from; kWriting: where it is going
   Status failure;  // of kFailed
 
-  IoRequest io;
-  std::shared_ptr<File> keep;          // while a transfer is under way
-  std::shared_ptr<ObjectSet> objects;  // likewise
-  HandleCache::Pin object;             // likewise: what is read or written
+  ChunkTransfer transfer;      // kLoading: where it is read from; kWriting: where it is going
+  std::shared_ptr<File> keep;  // while that is under way
   ReadList waiting_reads;
   WriteList waiting_writes;
 

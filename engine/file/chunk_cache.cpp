@@ -12,10 +12,10 @@ CachedChunk& ChunkCache::adopt(Buffer& buffer, BufferOwner& owner, ChunkIndex in
   chunk.buffer = &buffer;
   chunk.index = index;
   chunk.state = State::kReady;
-  chunk.dirty = chunk.detached = chunk.filling = chunk.streaming = chunk.given_up = false;
+  chunk.dirty = chunk.detached = chunk.filling = chunk.given_up = false;
   chunk.length = 0;
   chunk.readers = 0;
-  chunk.target = Extent();
+  chunk.transfer.extent = Extent();
   chunk.failure = Status::ok();
   table_.insert(chunk);
   return chunk;

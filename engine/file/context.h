@@ -10,6 +10,7 @@
 
 #include "engine/array/array.h"
 #include "engine/base/mutex.h"
+#include "engine/file/chunk_io.h"
 #include "engine/file/content.h"
 #include "engine/file/options.h"
 #include "engine/file/room.h"
@@ -55,10 +56,10 @@ class FileContext {
   StripeMap stripes;
   StoreOptions options;
   std::unique_ptr<BufferPool> pool;
-  std::unique_ptr<CachedChunk[]> chunks;         // the descriptor of each pool buffer, by Buffer::index
-  std::vector<std::unique_ptr<IoQueue>> queues;  // by member; null for a missing one
+  std::unique_ptr<CachedChunk[]> chunks;  // the descriptor of each pool buffer, by Buffer::index
   std::unique_ptr<MemberCounters[]> counters;
   std::unique_ptr<Room> room;
+  std::unique_ptr<ChunkIo> io;
   std::unique_ptr<SpareObjects> spares;
   std::unique_ptr<std::byte[], void (*)(void*)> zeros{nullptr, std::free};  // kReadBytesMax zeros: what holes read as
   struct timespec opened_at {};  // when the array was opened: what was changed before is durable
@@ -70,22 +71,8 @@ class FileContext {
   std::atomic<uint64_t> index_copies{0};  // see IndexCopies
   std::atomic<uint64_t> commits{0};
   std::atomic<unsigned> writes_in_flight{0};  // of all files
-  // Transfers whose completion has not returned yet: until then one may hold the last reference to its file.
-  std::atomic<unsigned> transfers{0};
 
   Storage& storage() const { return environment->storage(); }
-
-  // Starts a transfer; on a member that is missing (degraded) or hangs it fails at once. Its completion ends with
-  // transfer_ended().
-  void submit(MemberIndex member, IoRequest& io) {
-    transfers.fetch_add(1, std::memory_order_relaxed);
-    if (queues[member] == nullptr)
-      io.complete(io, Status::error(StatusCode::kIoError, "the member is missing"));
-    else if (watch != nullptr && watch->is_stalled(member))
-      io.complete(io, watch->check(member));
-    else
-      queues[member]->submit(io);
-  }
 
   // What who needs `entries` more than there may be gets. The log says so once in a while.
   Status refuse_index(uint64_t entries);
@@ -114,8 +101,6 @@ class FileContext {
     (failure.code() == StatusCode::kCorruption ? counters[member].checksum_errors : counters[member].read_errors)
         .fetch_add(1, std::memory_order_relaxed);
   }
-
-  void transfer_ended() { transfers.fetch_sub(1, std::memory_order_release); }
 
   // When requests wait for buffers and no write is under way that would free some: has files flush partly filled
   // chunks. Cheap when there is nothing to do. Called without locks.

@@ -39,7 +39,8 @@ File::File(FileContext& context, ScopedHandle sidecar, bool writable, ScopedHand
       content_(context.stripes),
       placement_(context.array->member_count()),
       reserved_(*context.room, context.stripes),
-      cache_(*context.pool, context.chunks.get()) {}
+      cache_(*context.pool, context.chunks.get()),
+      verifier_(context, *this) {}
 
 // Nobody else can reach the file any more: no lock is needed, none of the lists can change.
 File::~File() FPFS_NO_THREAD_SAFETY_ANALYSIS {
@@ -128,7 +129,7 @@ void File::run(Deferred& deferred) {
     const Status result = std::move(request->result);
     request->complete(*request, result);
   }
-  while (CachedChunk* chunk = deferred.submits.pop_front()) context_.submit(chunk->target.member, chunk->io);
+  while (CachedChunk* chunk = deferred.submits.pop_front()) context_.io->start(chunk->transfer);
   if (deferred.commit != nullptr) post_object_syncs(deferred.commit);
   while (ReadRequest* request = deferred.reads.pop_front()) request->file->continue_read(*request);
   while (WriteRequest* request = deferred.writes.pop_front()) request->file->continue_write(*request);
@@ -307,6 +308,26 @@ uint32_t File::data_end(ChunkIndex chunk) const {
 
 bool File::has_data(ChunkIndex chunk) const {
   return content_.is_stored(chunk) || cache_.find(chunk) != nullptr;
+}
+
+std::optional<ChunkIndex> File::next_stored(ChunkIndex first) const {
+  MutexLock lock(mutex_);
+  if (first == 0 && content_.is_inline()) return 0;
+  std::optional<ChunkIndex> next;
+  content_.extents().for_each(first, [&next](ChunkIndex chunk, const Extent&) {
+    next = chunk;
+    return false;
+  });
+  return next;
+}
+
+ChunkVerifier::Source::Place File::place_of(ChunkIndex chunk) const {
+  MutexLock lock(mutex_);
+  return {.extent = content_.extent(chunk),
+          .objects = placement_.objects(),
+          .is_inline = chunk == 0 && content_.is_inline() && log_.sequence > 0,
+          .sidecar = sidecar_,
+          .log = log_};
 }
 
 std::vector<File::MappedExtent> File::map(ChunkIndex first, size_t limit) const {

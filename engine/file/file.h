@@ -10,6 +10,8 @@
 //   Placement     objects and slots, what is retired, what space is left over
 //   Reservation   room that fallocate set aside
 //   NameState     directories to sync, removed or without a name
+//   ChunkIo       transfers of chunks, hashed and verified (of the whole array)
+//   ChunkVerifier chunks that are read again for verify and scrub
 //   CommitJob     one commit, from what it describes until that is durable
 // SidecarWriter (engine/index) appends to the sidecar.
 //
@@ -42,7 +44,7 @@
 #include "engine/base/status.h"
 #include "engine/file/cached_chunk.h"
 #include "engine/file/chunk_cache.h"
-#include "engine/file/chunk_verification.h"
+#include "engine/file/chunk_verifier.h"
 #include "engine/file/commit_job.h"
 #include "engine/file/content.h"
 #include "engine/file/context.h"
@@ -58,7 +60,7 @@
 
 namespace fpfs {
 
-class File final : public BufferOwner, public std::enable_shared_from_this<File> {
+class File final : public BufferOwner, private ChunkVerifier::Source, public std::enable_shared_from_this<File> {
  public:
   // Reads the sidecar behind `sidecar` (writable when `writable`). `new_name_in` (or none): the directory that must be
   // synced at the first commit, for a file just created.
@@ -75,10 +77,10 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   static constexpr uint32_t kLandingWriteMin = 32 * 1024;
   bool begin_landing(Landing& landing);
   void cancel_landing(Landing& landing);
-  // Reads one chunk from its drive, past the cache, and checks it. Needs one pool buffer. Holes pass. kCorruption or
-  // kIoError name member and object offset. Of content that is kept in the sidecar, which is chunk 0, the sidecar is
-  // read and checked, past the page cache.
-  void verify_chunk(ChunkIndex chunk, std::function<void(const Status&)> done);
+  // See ChunkVerifier.
+  void verify_chunk(ChunkIndex chunk, ChunkVerifier::Done done) {
+    verifier_.verify(chunk, shared_from_this(), std::move(done));
+  }
   // The first chunk from `first` on that verify_chunk() reads; nothing when there is none.
   std::optional<ChunkIndex> next_stored(ChunkIndex first) const;
 
@@ -133,7 +135,7 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
     std::vector<bool> members;
   };
   Info info() const;
-  std::string path() const;  // where the sidecar is now, for messages
+  std::string path() const override;  // where the sidecar is now, for messages
 
   // --- Store's side --------------------------------------------------------------------------------------------------
   void make_writable(ScopedHandle sidecar);  // for a file first opened read-only
@@ -198,9 +200,7 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   bool may_flush() const FPFS_REQUIRES(mutex_) { return phase_ == Phase::kIdle || phase_ == Phase::kSyncing; }
   void begin_flush(CachedChunk& chunk, bool streaming, Deferred& deferred) FPFS_REQUIRES(mutex_);
   void flush_dirty(bool only_full, Deferred& deferred) FPFS_REQUIRES(mutex_);
-  static Status prepare_flush(IoRequest& io);
-  static void complete_flush(IoRequest& io, const Status& status);
-  static void end_flush(CachedChunk& chunk, const IoRequest& io, const Status& status);
+  static void flush_done(ChunkTransfer& transfer, const ObjectSet& objects, const Status& status);
   void finish_flush(CachedChunk& chunk, const ObjectSet& objects, const Status& status);
   void discard_dirty(Deferred& deferred) FPFS_REQUIRES(mutex_);
   void fail(const Status& status) FPFS_REQUIRES(mutex_);
@@ -215,15 +215,8 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   void build_reply(ReadRequest& request) FPFS_REQUIRES(mutex_);
   void read_ahead(ReadCursor& cursor, uint64_t offset, uint32_t length, Deferred& deferred) FPFS_REQUIRES(mutex_);
   void begin_load(CachedChunk& chunk, Deferred& deferred) FPFS_REQUIRES(mutex_);
-  static Status prepare_load(IoRequest& io);
-  static Status open_for_load(ObjectSet& objects, MemberIndex member, HandleCache::Pin& object, IoRequest& io);
-  static void complete_load(IoRequest& io, const Status& status);
-  static void end_load(CachedChunk& chunk, const IoRequest& io, const Status& status);
+  static void load_done(ChunkTransfer& transfer, const ObjectSet& objects, const Status& status);
   void finish_load(CachedChunk& chunk, const Status& status);
-  static void count_load(MemberCounters& counters, const IoRequest& io, const Status& outcome);
-  static Status no_buffer_comes();
-  static Status check_loaded(const FileContext& context, const ObjectSet& objects, ChunkIndex chunk,
-                             const Extent& extent, const IoRequest& io);
 
   // inline_content.cpp
   void cache_inline(std::span<const std::byte> content) FPFS_REQUIRES(mutex_);
@@ -235,16 +228,7 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   void inline_appended(CommitJob& job, const RecordPlace& place);
   void end_inline_write(CommitJob& job, Deferred& deferred) FPFS_REQUIRES(mutex_);
 
-  // verify_chunk.cpp
-  static void start_verification(ChunkVerification& job);
-  static void end_verification(IoRequest& io, const Status& status);
-  static void verify_inline(ChunkVerification& job);
-  Status read_sidecar_again(uint64_t& sequence);
-  static void conclude(std::unique_ptr<ChunkVerification> job, const Status& status);
-  std::vector<std::function<void(const Status&)>> give_up_verifications(StallWatch::Domain domain)
-      FPFS_REQUIRES(mutex_);
-  bool has_moved(ChunkIndex chunk, const Extent& extent) const;
-  Status describe(const Status& status, ChunkIndex chunk, const Extent& extent, const ObjectSet& objects) const;
+  ChunkVerifier::Source::Place place_of(ChunkIndex chunk) const override;
 
   // file.cpp: chunks
   void detach(CachedChunk& chunk, Deferred& deferred) FPFS_REQUIRES(mutex_);
@@ -317,7 +301,6 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   Reservation reserved_ FPFS_GUARDED_BY(mutex_);  // for chunks that are neither stored nor dirty
   ChunkCache cache_ FPFS_GUARDED_BY(mutex_);
   unsigned writes_in_flight_ FPFS_GUARDED_BY(mutex_) = 0;
-  IntrusiveList<ChunkVerification, &ChunkVerification::link> verifications_ FPFS_GUARDED_BY(mutex_);  // under way
   Status error_ FPFS_GUARDED_BY(mutex_);
   bool promised_ FPFS_GUARDED_BY(mutex_) = false;  // see promise()
 
@@ -331,6 +314,7 @@ class File final : public BufferOwner, public std::enable_shared_from_this<File>
   std::shared_ptr<CommitJob> commit_ FPFS_GUARDED_BY(mutex_);  // under way
 
   HandleShares::Lease handles_ FPFS_GUARDED_BY(mutex_);
+  ChunkVerifier verifier_;
 
   SidecarLogState log_ FPFS_GUARDED_BY(mutex_);
 };

@@ -21,22 +21,20 @@ namespace fpfs {
 void File::member_stalled(StallWatch::Domain domain, const Status& failure) {
   const std::shared_ptr<File> self = shared_from_this();
   Deferred deferred;
-  std::vector<std::function<void(const Status&)>> verifications;
   {
     MutexLock lock(mutex_);
     if (abandoned_) return;
     give_up_loads(domain, failure, deferred);
     if (writes_to(domain) || commit_is_caught(domain)) give_up_writes(domain, failure, deferred);
-    verifications = give_up_verifications(domain);
   }
   run(deferred);
-  for (const auto& answer : verifications) answer(failure);
+  for (const ChunkVerifier::Done& answer : verifier_.give_up(domain)) answer(failure);
   context_.relieve_pressure();
 }
 
 void File::give_up_loads(StallWatch::Domain domain, const Status& failure, Deferred& deferred) {
   const auto is_caught = [domain](const CachedChunk& chunk) {
-    return chunk.state == CachedChunk::State::kLoading && chunk.target.member == domain && !chunk.given_up;
+    return chunk.state == CachedChunk::State::kLoading && chunk.transfer.extent.member == domain && !chunk.given_up;
   };
   const auto give_up = [&](CachedChunk& chunk) FPFS_NO_THREAD_SAFETY_ANALYSIS {
     chunk.given_up = true;
@@ -44,7 +42,7 @@ void File::give_up_loads(StallWatch::Domain domain, const Status& failure, Defer
     if (domain == StallWatch::kTree)
       context_.count_tree_read_error(failure);
     else
-      context_.counters[chunk.target.member].read_errors.fetch_add(1, std::memory_order_relaxed);
+      context_.counters[chunk.transfer.extent.member].read_errors.fetch_add(1, std::memory_order_relaxed);
     log(LogLevel::kError, "{}; the read of chunk {} fails with an I/O error", chunk.failure.message(), chunk.index);
   };
   for (CachedChunk* chunk : cache_.detached_in_transfer()) {
@@ -62,7 +60,7 @@ void File::give_up_loads(StallWatch::Domain domain, const Status& failure, Defer
 bool File::writes_to(StallWatch::Domain domain) const {
   if (domain == StallWatch::kTree) return false;  // only commits do
   const auto is_caught = [domain](const CachedChunk& chunk) {
-    return chunk.state == CachedChunk::State::kWriting && chunk.target.member == domain && !chunk.given_up;
+    return chunk.state == CachedChunk::State::kWriting && chunk.transfer.extent.member == domain && !chunk.given_up;
   };
   const std::vector<CachedChunk*>& detached = cache_.detached_in_transfer();
   bool found =
@@ -85,11 +83,11 @@ bool File::commit_is_caught(StallWatch::Domain domain) const {
 void File::give_up_writes(StallWatch::Domain domain, const Status& failure, Deferred& deferred) {
   fail(failure);
   const auto give_up = [&](CachedChunk& chunk) FPFS_NO_THREAD_SAFETY_ANALYSIS {
-    if (chunk.state != CachedChunk::State::kWriting || chunk.target.member != domain || chunk.given_up) return;
+    if (chunk.state != CachedChunk::State::kWriting || chunk.transfer.extent.member != domain || chunk.given_up) return;
     chunk.given_up = true;
     context_.writes_in_flight.fetch_sub(1, std::memory_order_relaxed);
     if (domain == StallWatch::kTree) return;  // counted with the commit
-    context_.counters[chunk.target.member].write_errors.fetch_add(1, std::memory_order_relaxed);
+    context_.counters[chunk.transfer.extent.member].write_errors.fetch_add(1, std::memory_order_relaxed);
   };
   for (CachedChunk* chunk : cache_.detached_in_transfer()) give_up(*chunk);
   // Flushes to other members too end for themselves: there is no commit left that they could belong to.
@@ -112,11 +110,6 @@ void File::give_up_writes(StallWatch::Domain domain, const Status& failure, Defe
     phase_ = Phase::kSyncing;  // requests behind it are answered; flushes there are none of any more
   }
   run_controls(deferred);
-}
-
-Status File::no_buffer_comes() {
-  return Status::error(StatusCode::kIoError,
-                       "no buffer came free: a member that does not answer keeps them (fpfs status says which)");
 }
 
 }  // namespace fpfs

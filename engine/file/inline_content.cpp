@@ -31,7 +31,7 @@ void File::cache_inline(std::span<const std::byte> content) {
 
 void File::begin_load_inline(CachedChunk& chunk) {
   chunk.state = CachedChunk::State::kLoading;
-  chunk.target.member = StallWatch::kTree;
+  chunk.transfer.extent.member = StallWatch::kTree;
   chunk.length = content_.inline_length();
   chunk.keep = shared_from_this();
   context_.post([&chunk] {
@@ -77,8 +77,8 @@ void File::build_inline_record() {
   if (CachedChunk* const chunk = cache_.oldest_dirty()) {
     mark_clean(*chunk);
     chunk->state = CachedChunk::State::kWriting;
-    chunk->target = Extent();
-    chunk->target.member = StallWatch::kTree;
+    chunk->transfer.extent = Extent();
+    chunk->transfer.extent.member = StallWatch::kTree;
     context_.writes_in_flight.fetch_add(1, std::memory_order_relaxed);
     commit_->inline_chunk = chunk;
   }

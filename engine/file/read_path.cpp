@@ -4,15 +4,12 @@
 // needs can be evicted, so it is evaluated again after each load until the last one is there. While it waits for
 // buffers it holds none. Several readers of one chunk share one load.
 //
-// Verification (P3), and decoding, happen in the load's completion, on the member's queue thread, before anyone can see
-// the bytes.
+// Verification (P3), and decoding, are over when the load is (chunk_io.h), before anyone can see the bytes.
 #include <algorithm>
 #include <cerrno>
 #include <vector>
 
 #include "engine/base/log.h"
-#include "engine/codec/decompress.h"
-#include "engine/codec/hash.h"
 #include "engine/file/file.h"
 
 namespace fpfs {
@@ -64,7 +61,7 @@ File::Step File::pin_range(ReadRequest& request, Deferred& deferred, Status& fai
     return Step::kFailed;
   }
   if (request.waiter.expired) {
-    failure = no_buffer_comes();
+    failure = BufferPool::no_buffer_comes();
     return Step::kFailed;
   }
   if (request.pinned_count == 0) {
@@ -209,99 +206,34 @@ void File::read_ahead(ReadCursor& cursor, uint64_t offset, uint32_t length, Defe
   }
 }
 
-void File::count_load(MemberCounters& counters, const IoRequest& io, const Status& outcome) {
-  if (outcome.is_ok()) {
-    counters.bytes_read.fetch_add(io.transferred, std::memory_order_relaxed);
-    return;
-  }
-  (outcome.code() == StatusCode::kCorruption ? counters.checksum_errors : counters.read_errors)
-      .fetch_add(1, std::memory_order_relaxed);
-}
-
 // --- loads ----------------------------------------------------------------------------------------------------------
 
 void File::begin_load(CachedChunk& chunk, Deferred& deferred) {
   if (content_.is_in_sidecar(chunk.index)) return begin_load_inline(chunk);
   const Extent extent = content_.extent(chunk.index);
   chunk.state = CachedChunk::State::kLoading;
-  chunk.target = extent;
   chunk.length = extent.visible_length;
   chunk.keep = shared_from_this();
-  chunk.objects = placement_.objects();
-  chunk.io = IoRequest();
-  chunk.io.kind = IoRequest::Kind::kRead;
-  chunk.io.data = chunk.buffer->data;
-  chunk.io.offset = extent.slot * context_.stripes.chunk_size;
-  chunk.io.length = static_cast<uint32_t>(round_up(extent.stored_length, kIoAlignment));
-  chunk.io.prepare = &File::prepare_load;
-  chunk.io.complete = &File::complete_load;
-  chunk.io.owner = &chunk;
+  ChunkTransfer& transfer = chunk.transfer;
+  transfer.kind = IoRequest::Kind::kRead;
+  transfer.chunk = chunk.index;
+  transfer.extent = extent;
+  transfer.objects = placement_.objects();
+  transfer.data = chunk.buffer->data;
+  transfer.done = &File::load_done;
+  transfer.owner = &chunk;
   deferred.submits.push_back(chunk);
 }
 
-// On the member's thread.
-Status File::prepare_load(IoRequest& io) {
-  CachedChunk& chunk = *static_cast<CachedChunk*>(io.owner);
-  return open_for_load(*chunk.objects, chunk.target.member, chunk.object, io);
-}
-
-// An object that a record names and that is not there is damage (EIO), whatever open(2) calls it.
-Status File::open_for_load(ObjectSet& objects, MemberIndex member, HandleCache::Pin& object, IoRequest& io) {
-  Result<HandleCache::Pin> opened = objects.open_for_transfer(member, ObjectSet::Use::kRead);
-  if (opened.is_ok()) {
-    object = std::move(*opened);
-    io.handle = object.get();
-    return Status::ok();
-  }
-  if (opened.status().code() != StatusCode::kNotFound) return opened.status();
-  return Status::error(StatusCode::kCorruption, "the object is missing");
-}
-
-void File::complete_load(IoRequest& io, const Status& status) {
-  CachedChunk& chunk = *static_cast<CachedChunk*>(io.owner);
-  FileContext& context = chunk.keep->context_;
-  end_load(chunk, io, status);
-  context.relieve_pressure();
-  context.transfer_ended();
-}
-
-void File::end_load(CachedChunk& chunk, const IoRequest& io, const Status& status) {
+void File::load_done(ChunkTransfer& transfer, const ObjectSet& objects, const Status& status) {
+  CachedChunk& chunk = *static_cast<CachedChunk*>(transfer.owner);
   const std::shared_ptr<File> file = std::move(chunk.keep);
-  const std::shared_ptr<ObjectSet> objects = std::move(chunk.objects);
-  const HandleCache::Pin object = std::move(chunk.object);
   Status outcome = status;
-  if (outcome.is_ok()) outcome = check_loaded(file->context_, *objects, chunk.index, chunk.target, io);
-  count_load(file->context_.counters[chunk.target.member], io, outcome);
   if (!outcome.is_ok()) {
-    outcome = file->describe(outcome, chunk.index, chunk.target, *objects);
+    outcome = file->context_.io->report(status, transfer, objects, file->path());
     log(LogLevel::kError, "{}; the read fails with an I/O error", outcome.message());
   }
   file->finish_load(chunk, outcome);
-}
-
-namespace {
-
-// The buffer, of a chunk's size, holds what is stored, and afterwards what it decodes to.
-Status decode_in_place(const Extent& extent, std::byte* buffer) {
-  const std::vector<std::byte> frame(buffer, buffer + extent.stored_length);
-  return decompress(frame, {buffer, extent.raw_length});
-}
-
-}  // namespace
-
-Status File::check_loaded(const FileContext& context, const ObjectSet& objects, ChunkIndex chunk, const Extent& extent,
-                          const IoRequest& io) {
-  if (io.transferred < extent.stored_length)
-    return Status::error(StatusCode::kCorruption, "the object ends after " + std::to_string(io.transferred) + " of " +
-                                                      std::to_string(extent.stored_length) + " bytes");
-  if (context.options.verify) {
-    const uint64_t found =
-        hash_bytes({io.data, extent.stored_length},
-                   chunk_seed(context.array->id().data(), objects.file(), objects.generation(), chunk));
-    if (found != extent.checksum)
-      return Status::error(StatusCode::kCorruption, "the checksum does not match what was written");
-  }
-  return extent.codec == Codec::kZstd ? decode_in_place(extent, io.data) : Status::ok();
 }
 
 void File::finish_load(CachedChunk& chunk, const Status& status) {
@@ -317,16 +249,6 @@ void File::finish_load(CachedChunk& chunk, const Status& status) {
     if (!leave_for_writer) cache_.settle(chunk, false, deferred);
   }
   run(deferred);
-}
-
-// "step100.pt, chunk 7: member 2 (/nvme2/fp), object objects/.. at offset 3145728: <what>".
-Status File::describe(const Status& status, ChunkIndex chunk, const Extent& extent, const ObjectSet& objects) const {
-  const uint64_t offset = extent.slot * context_.stripes.chunk_size;
-  return status
-      .with_context(fmt::format("{}, chunk {}: member {} ({}), object {} at offset {}", path(), chunk, extent.member,
-                                context_.array->member(extent.member).path,
-                                Array::object_name(objects.file(), objects.generation()), offset))
-      .at(extent.member, offset, extent.stored_length);
 }
 
 }  // namespace fpfs

@@ -15,7 +15,6 @@
 #include <utility>
 
 #include "engine/base/log.h"
-#include "engine/codec/hash.h"
 #include "engine/file/file.h"
 
 namespace fpfs {
@@ -121,7 +120,7 @@ void File::continue_write(WriteRequest& request) {
 
 File::Step File::write_some(WriteRequest& request, Deferred& deferred, Status& failure) {
   if (request.waiter.expired) {
-    failure = no_buffer_comes();
+    failure = BufferPool::no_buffer_comes();
     return Step::kFailed;
   }
   if (!request.active) {
@@ -292,7 +291,6 @@ void File::begin_flush(CachedChunk& chunk, bool streaming, Deferred& deferred) {
   mark_clean(chunk);
   context_.room->add_in_flight(member_of(chunk.index), context_.stripes.chunk_size);
   chunk.state = CachedChunk::State::kWriting;
-  chunk.streaming = streaming;
   if (placement_.objects() == nullptr) {
     content_.set_generation(context_.claim_generation(content_.file_id(), content_.generation()));
     placement_.set_objects(std::make_shared<ObjectSet>(context_.storage(), *context_.array, context_.spares.get(),
@@ -300,28 +298,27 @@ void File::begin_flush(CachedChunk& chunk, bool streaming, Deferred& deferred) {
   }
   const Extent old = content_.extent(chunk.index);
   const MemberIndex member = member_of(chunk.index);
-  chunk.target = Extent();
-  chunk.target.member = member;
+  ChunkTransfer& transfer = chunk.transfer;
+  transfer.kind = IoRequest::Kind::kWrite;
+  transfer.chunk = chunk.index;
+  transfer.extent = Extent();
+  transfer.extent.member = member;
   if (old.exists() && content_.is_new(old)) {
     // Written since the last commit: overwritten in place. The slot belongs to the chunk until the write is done.
-    chunk.target.slot = old.slot;
+    transfer.extent.slot = old.slot;
     content_.lift(chunk.index);
   } else {
-    chunk.target.slot = placement_.allocate(member, context_.stripes.natural_slot(chunk.index));
+    transfer.extent.slot = placement_.allocate(member, context_.stripes.natural_slot(chunk.index));
   }
-  chunk.target.codec = Codec::kRaw;
-  chunk.target.stored_length = chunk.target.raw_length = chunk.length;
-  chunk.target.epoch = content_.epoch();
+  transfer.extent.codec = Codec::kRaw;
+  transfer.extent.stored_length = transfer.extent.raw_length = chunk.length;
+  transfer.extent.epoch = content_.epoch();
+  transfer.objects = placement_.objects();
+  transfer.data = chunk.buffer->data;
+  transfer.streaming = streaming;
+  transfer.done = &File::flush_done;
+  transfer.owner = &chunk;
   chunk.keep = shared_from_this();
-  chunk.objects = placement_.objects();
-  chunk.io = IoRequest();
-  chunk.io.kind = IoRequest::Kind::kWrite;
-  chunk.io.data = chunk.buffer->data;
-  chunk.io.offset = chunk.target.slot * context_.stripes.chunk_size;
-  chunk.io.length = static_cast<uint32_t>(round_up(chunk.length, kIoAlignment));
-  chunk.io.prepare = &File::prepare_flush;
-  chunk.io.complete = &File::complete_flush;
-  chunk.io.owner = &chunk;
   ++writes_in_flight_;
   context_.writes_in_flight.fetch_add(1, std::memory_order_relaxed);
   deferred.submits.push_back(chunk);
@@ -334,51 +331,11 @@ void File::flush_dirty(bool only_full, Deferred& deferred) {
   });
 }
 
-// On the member's thread.
-Status File::prepare_flush(IoRequest& io) {
-  CachedChunk& chunk = *static_cast<CachedChunk*>(io.owner);
-  FileContext& context = chunk.keep->context_;
-  Extent& target = chunk.target;
-  std::memset(io.data + target.stored_length, 0, io.length - target.stored_length);
-  target.checksum = hash_bytes(
-      {io.data, target.stored_length},
-      chunk_seed(context.array->id().data(), chunk.objects->file(), chunk.objects->generation(), chunk.index));
-  const uint64_t allocated = chunk.objects->allocated_end(target.member);
-  const uint64_t ahead_max = chunk.streaming ? context.room->ahead_max(target.member) : 0;
-  const auto use = chunk.streaming ? ObjectSet::Use::kStream : ObjectSet::Use::kWrite;
-  const Status placed = context.with_space([&]() -> Status {
-    FPFS_ASSIGN_OR_RETURN(chunk.object, chunk.objects->open_for_transfer(target.member, use));
-    io.handle = chunk.object.get();
-    return chunk.objects->preallocate(target.member, io.handle, io.offset, io.offset + io.length, ahead_max);
-  });
-  if (chunk.objects->allocated_end(target.member) != allocated) context.room->refresh(target.member);
-  return placed;
-}
-
-void File::complete_flush(IoRequest& io, const Status& status) {
-  CachedChunk& chunk = *static_cast<CachedChunk*>(io.owner);
-  FileContext& context = chunk.keep->context_;
-  end_flush(chunk, io, status);
-  context.relieve_pressure();
-  context.transfer_ended();
-}
-
-void File::end_flush(CachedChunk& chunk, const IoRequest& io, const Status& status) {
+void File::flush_done(ChunkTransfer& transfer, const ObjectSet& objects, const Status& status) {
+  CachedChunk& chunk = *static_cast<CachedChunk*>(transfer.owner);
   const std::shared_ptr<File> file = std::move(chunk.keep);
-  const std::shared_ptr<ObjectSet> objects = std::move(chunk.objects);
-  const HandleCache::Pin object = std::move(chunk.object);
-  MemberCounters& counters = file->context_.counters[chunk.target.member];
-  if (status.is_ok()) {
-    counters.bytes_written.fetch_add(io.length, std::memory_order_relaxed);
-    objects->touch(chunk.target.member);
-    file->finish_flush(chunk, *objects, status);
-  } else if (status.code() == StatusCode::kNotFound && objects->is_given_up()) {
-    // Its object was not made any more; the chunk is detached, and nobody's.
-    file->finish_flush(chunk, *objects, Status::ok());
-  } else {
-    counters.write_errors.fetch_add(1, std::memory_order_relaxed);
-    file->finish_flush(chunk, *objects, file->describe(status, chunk.index, chunk.target, *objects));
-  }
+  file->finish_flush(chunk, objects,
+                     status.is_ok() ? status : file->context_.io->report(status, transfer, objects, file->path()));
 }
 
 void File::finish_flush(CachedChunk& chunk, const ObjectSet& objects, const Status& status) {
@@ -386,7 +343,7 @@ void File::finish_flush(CachedChunk& chunk, const ObjectSet& objects, const Stat
   {
     MutexLock lock(mutex_);
     --writes_in_flight_;
-    context_.room->remove_in_flight(chunk.target.member, context_.stripes.chunk_size);
+    context_.room->remove_in_flight(chunk.transfer.extent.member, context_.stripes.chunk_size);
     if (!chunk.given_up) context_.writes_in_flight.fetch_sub(1, std::memory_order_relaxed);
     if (abandoned_) return;
     chunk.state = CachedChunk::State::kReady;
@@ -399,13 +356,14 @@ void File::finish_flush(CachedChunk& chunk, const ObjectSet& objects, const Stat
       discard_dirty(deferred);
     }
     if (status.is_ok() && !chunk.detached) {
-      chunk.target.visible_length = std::min(chunk.target.raw_length, chunk.length);
-      set_extent(chunk.index, chunk.target);
+      Extent stored = chunk.transfer.extent;
+      stored.visible_length = std::min(stored.raw_length, chunk.length);
+      set_extent(chunk.index, stored);
     } else if (same_generation) {
-      placement_.release(chunk.target.member, chunk.target.slot);
+      placement_.release(chunk.transfer.extent.member, chunk.transfer.extent.slot);
     }
     // What was streamed is not likely to be wanted again soon, unlike the pages of a database.
-    cache_.settle(chunk, chunk.streaming, deferred);
+    cache_.settle(chunk, chunk.transfer.streaming, deferred);
     advance_commit(deferred);
   }
   run(deferred);

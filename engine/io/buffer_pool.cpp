@@ -297,4 +297,9 @@ BufferPool::Counters BufferPool::counters() const {
   return counters;
 }
 
+Status BufferPool::no_buffer_comes() {
+  return Status::error(StatusCode::kIoError,
+                       "no buffer came free: a member that does not answer keeps them (fpfs status says which)");
+}
+
 }  // namespace fpfs

@@ -72,6 +72,8 @@ class BufferPool {
     bool expired = false;
     uint64_t since_ns = 0;  // StallWatch::monotonic_ns() when it was queued
   };
+  // What who gives up says.
+  static Status no_buffer_comes();
   struct Counters {
     uint64_t total = 0, free = 0, evictable = 0, waiting = 0;
     uint64_t waits = 0, evictions = 0;

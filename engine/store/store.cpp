@@ -99,10 +99,13 @@ Status Store::Impl::start() {
         impl.post([&impl] { impl.relieve_pressure(); });
       },
       this);
+  io = std::make_unique<ChunkIo>(*this);
   for (MemberIndex m = 0; m < stripes.member_count; ++m) {
-    queues.emplace_back();
-    if (!array->member(m).present) continue;
-    FPFS_ASSIGN_OR_RETURN(queues.back(), environment->make_queue(m, options.queue_depth));
+    std::unique_ptr<IoQueue> queue;
+    if (array->member(m).present) {
+      FPFS_ASSIGN_OR_RETURN(queue, environment->make_queue(m, options.queue_depth));
+    }
+    io->add_queue(std::move(queue));
   }
   start_watching();
   return Status::ok();
@@ -134,8 +137,8 @@ void Store::Impl::start_watching() {
   watch->set_name(StallWatch::kTree, fmt::format("the drive that holds the names ({})", array->metadata_path()));
   for (MemberIndex m = 0; m < stripes.member_count; ++m) {
     watch->set_name(m, fmt::format("member {} ({})", m, array->member(m).path));
-    if (queues[m] == nullptr) continue;
-    registrations_.push_back(watch->add_source(m, [queue = queues[m].get()] { return queue->oldest_transfer_ns(); }));
+    if (const IoQueue* const queue = io->queue(m))
+      registrations_.push_back(watch->add_source(m, [queue] { return queue->oldest_transfer_ns(); }));
   }
   registrations_.push_back(watch->add_listener([this](StallWatch::Domain domain) { member_stalled(domain); }));
 }
@@ -154,7 +157,7 @@ void Store::Impl::stop_watching() {
 void Store::Impl::member_stalled(StallWatch::Domain domain) {
   const Status failure = watch->check(domain);
   if (failure.is_ok() || domain == StallWatch::kElsewhere) return;
-  if (domain < queues.size() && queues[domain] != nullptr) queues[domain]->fail_waiting(failure);
+  if (domain < stripes.member_count) io->fail_waiting(static_cast<MemberIndex>(domain), failure);
   for (const std::shared_ptr<File>& file : files()) file->member_stalled(domain, failure);
   const auto limit_ns = static_cast<uint64_t>(std::chrono::nanoseconds(watch->limit()).count());
   const uint64_t now = StallWatch::monotonic_ns();
@@ -438,7 +441,7 @@ void Store::close_async(std::function<void(const Status&)> done) {
 // the last reference to a removed file, whose objects are freed with it.
 void Store::finish_close(const Status& synced, const std::function<void(const Status&)>& done) {
   impl_->free_spares();
-  if (impl_->tasks_outstanding() > 0 || impl_->transfers.load(std::memory_order_acquire) > 0) {
+  if (impl_->tasks_outstanding() > 0 || impl_->io->under_way() > 0) {
     environment_.executor().post_after(std::chrono::milliseconds(1),
                                        [this, synced, done] { finish_close(synced, done); });
     return;
@@ -469,12 +472,12 @@ Store::~Store() {
   impl_->stop_watching();
   impl_->close_new_names();
   for (const std::shared_ptr<File>& file : impl_->files()) file->abandon();
-  for (auto& queue : impl_->queues) queue.reset();
+  if (impl_->io != nullptr) impl_->io->close_queues();
   if (!environment_.is_simulated()) impl_->wait_for_tasks();
   if (impl_->chunks != nullptr)
     for (unsigned i = 0; i < impl_->pool->total(); ++i) {
       const std::shared_ptr<File> keep = std::move(impl_->chunks[i].keep);
-      const std::shared_ptr<ObjectSet> objects = std::move(impl_->chunks[i].objects);
+      const std::shared_ptr<ObjectSet> objects = std::move(impl_->chunks[i].transfer.objects);
     }
 }
 

@@ -1,0 +1,148 @@
+#include "engine/file/chunk_io.h"
+
+#include <cstring>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "engine/codec/decompress.h"
+#include "engine/codec/hash.h"
+#include "engine/file/context.h"
+
+namespace fpfs {
+
+void ChunkIo::close_queues() {
+  for (auto& queue : queues_) queue.reset();
+}
+
+void ChunkIo::fail_waiting(MemberIndex member, const Status& failure) {
+  if (queues_[member] != nullptr) queues_[member]->fail_waiting(failure);
+}
+
+void ChunkIo::start(ChunkTransfer& transfer) {
+  const MemberIndex member = transfer.extent.member;
+  transfer.io = this;
+  transfer.request = IoRequest();
+  IoRequest& request = transfer.request;
+  request.kind = transfer.kind;
+  request.data = transfer.data;
+  request.offset = transfer.extent.slot * context_.stripes.chunk_size;
+  request.length = static_cast<uint32_t>(round_up(transfer.extent.stored_length, kIoAlignment));
+  request.prepare = &ChunkIo::prepare;
+  request.complete = &ChunkIo::complete;
+  request.owner = &transfer;
+  under_way_.fetch_add(1, std::memory_order_relaxed);
+  if (queues_[member] == nullptr)
+    complete(request, Status::error(StatusCode::kIoError, "the member is missing"));
+  else if (context_.watch != nullptr && context_.watch->is_stalled(member))
+    complete(request, context_.watch->check(member));
+  else
+    queues_[member]->submit(request);
+}
+
+Status ChunkIo::prepare(IoRequest& request) {
+  auto& transfer = *static_cast<ChunkTransfer*>(request.owner);
+  return request.kind == IoRequest::Kind::kWrite ? transfer.io->prepare_write(transfer) : prepare_read(transfer);
+}
+
+Status ChunkIo::prepare_write(ChunkTransfer& transfer) {
+  IoRequest& request = transfer.request;
+  Extent& extent = transfer.extent;
+  ObjectSet& objects = *transfer.objects;
+  std::memset(request.data + extent.stored_length, 0, request.length - extent.stored_length);
+  extent.checksum =
+      hash_bytes({request.data, extent.stored_length},
+                 chunk_seed(context_.array->id().data(), objects.file(), objects.generation(), transfer.chunk));
+  const uint64_t allocated = objects.allocated_end(extent.member);
+  const uint64_t ahead_max = transfer.streaming ? context_.room->ahead_max(extent.member) : 0;
+  const auto use = transfer.streaming ? ObjectSet::Use::kStream : ObjectSet::Use::kWrite;
+  const Status placed = context_.with_space([&]() -> Status {
+    FPFS_ASSIGN_OR_RETURN(transfer.object, objects.open_for_transfer(extent.member, use));
+    request.handle = transfer.object.get();
+    return objects.preallocate(extent.member, request.handle, request.offset, request.offset + request.length,
+                               ahead_max);
+  });
+  if (objects.allocated_end(extent.member) != allocated) context_.room->refresh(extent.member);
+  return placed;
+}
+
+// An object that a record names and that is not there is damage (EIO), whatever open(2) calls it.
+Status ChunkIo::prepare_read(ChunkTransfer& transfer) {
+  Result<HandleCache::Pin> opened = transfer.objects->open_for_transfer(transfer.extent.member, ObjectSet::Use::kRead);
+  if (opened.is_ok()) {
+    transfer.object = std::move(*opened);
+    transfer.request.handle = transfer.object.get();
+    return Status::ok();
+  }
+  if (opened.status().code() != StatusCode::kNotFound) return opened.status();
+  return Status::error(StatusCode::kCorruption, "the object is missing");
+}
+
+void ChunkIo::complete(IoRequest& request, const Status& status) {
+  auto& transfer = *static_cast<ChunkTransfer*>(request.owner);
+  ChunkIo& io = *transfer.io;
+  if (transfer.kind == IoRequest::Kind::kWrite) return io.end(transfer, io.after_write(transfer, status));
+  const Status outcome = status.is_ok() ? io.verify(transfer) : status;
+  if (!outcome.is_ok() || transfer.extent.codec != Codec::kZstd) return io.after_read(transfer, outcome);
+  io.context_.post([&io, &transfer] {
+    const std::vector<std::byte> frame(transfer.data, transfer.data + transfer.extent.stored_length);
+    io.after_read(transfer, decompress(frame, {transfer.data, transfer.extent.raw_length}));
+  });
+}
+
+Status ChunkIo::after_write(const ChunkTransfer& transfer, const Status& status) {
+  if (status.is_ok()) {
+    context_.counters[transfer.extent.member].bytes_written.fetch_add(transfer.request.length,
+                                                                      std::memory_order_relaxed);
+    transfer.objects->touch(transfer.extent.member);
+    return status;
+  }
+  return status.code() == StatusCode::kNotFound && transfer.objects->is_given_up() ? Status::ok() : status;
+}
+
+Status ChunkIo::verify(const ChunkTransfer& transfer) const {
+  const Extent& extent = transfer.extent;
+  if (transfer.request.transferred < extent.stored_length)
+    return Status::error(StatusCode::kCorruption, fmt::format("the object ends after {} of {} bytes",
+                                                              transfer.request.transferred, extent.stored_length));
+  if (!context_.options.verify) return Status::ok();
+  const uint64_t seed =
+      chunk_seed(context_.array->id().data(), transfer.objects->file(), transfer.objects->generation(), transfer.chunk);
+  if (hash_bytes({transfer.data, extent.stored_length}, seed) == extent.checksum) return Status::ok();
+  return Status::error(StatusCode::kCorruption, "the checksum does not match what was written");
+}
+
+void ChunkIo::after_read(ChunkTransfer& transfer, const Status& outcome) {
+  if (outcome.is_ok())
+    context_.counters[transfer.extent.member].bytes_read.fetch_add(transfer.request.transferred,
+                                                                   std::memory_order_relaxed);
+  end(transfer, outcome);
+}
+
+void ChunkIo::end(ChunkTransfer& transfer, const Status& status) {
+  {
+    const std::shared_ptr<ObjectSet> objects = std::move(transfer.objects);
+    const HandleCache::Pin object = std::move(transfer.object);
+    transfer.done(transfer, *objects, status);
+  }
+  context_.relieve_pressure();
+  under_way_.fetch_sub(1, std::memory_order_release);
+}
+
+Status ChunkIo::report(const Status& failure, const ChunkTransfer& transfer, const ObjectSet& objects,
+                       const std::string& path) {
+  const Extent& extent = transfer.extent;
+  MemberCounters& counters = context_.counters[extent.member];
+  std::atomic<uint64_t>& errors = transfer.kind == IoRequest::Kind::kWrite    ? counters.write_errors
+                                  : failure.code() == StatusCode::kCorruption ? counters.checksum_errors
+                                                                              : counters.read_errors;
+  errors.fetch_add(1, std::memory_order_relaxed);
+  const uint64_t offset = extent.slot * context_.stripes.chunk_size;
+  return failure
+      .with_context(fmt::format("{}, chunk {}: member {} ({}), object {} at offset {}", path, transfer.chunk,
+                                extent.member, context_.array->member(extent.member).path,
+                                Array::object_name(objects.file(), objects.generation()), offset))
+      .at(extent.member, offset, extent.stored_length);
+}
+
+}  // namespace fpfs

@@ -1,0 +1,88 @@
+// ChunkIo: the way of one chunk's bytes between a buffer and its member.
+//
+//   write   hash; open or make the object, with space  →  O_DIRECT write
+//   read    open the object  →  O_DIRECT read  →  verify (P3), decode
+//
+// All of it runs on the member's queue thread, next to the transfer, except for decoding: that is the array's work, and
+// runs on the executor, so that one drive's thread is never the limit of what its chunks cost. Nobody sees bytes that
+// were not verified.
+//
+// Thread safety: start() from any thread, also with the caller's locks held.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/base/status.h"
+#include "engine/file/object_set.h"
+#include "engine/index/extent_table.h"
+#include "engine/io/handle_cache.h"
+#include "engine/io/io_queue.h"
+
+namespace fpfs {
+
+class ChunkIo;
+class FileContext;
+
+// One transfer. The caller embeds it, and leaves it and its buffer alone from start() until done().
+struct ChunkTransfer {
+  IoRequest::Kind kind = IoRequest::Kind::kRead;
+  ChunkIndex chunk = 0;
+  // Read: where it is. Write: where it goes, with its codec and lengths; the checksum is filled in.
+  Extent extent;
+  std::shared_ptr<ObjectSet> objects;  // that the member is one of; none after done()
+  std::byte* data = nullptr;           // a whole chunk, aligned to kIoAlignment; read: extent.raw_length bytes count
+  bool streaming = false;              // write: more will follow behind it
+  // Once, on an engine thread or (a member that is missing or hangs) inside start(). The transfer may be used again, or
+  // be gone, when it returns. Of a read: kCorruption when what is there is not what was written. A write whose object
+  // was given up before it was made is no failure: it is nobody's content. A failure is for ChunkIo::report().
+  void (*done)(ChunkTransfer& transfer, const ObjectSet& objects, const Status& status) = nullptr;
+  void* owner = nullptr;
+
+  // ChunkIo's own.
+  ChunkIo* io = nullptr;
+  IoRequest request;
+  HandleCache::Pin object;
+};
+
+class ChunkIo {
+ public:
+  // The context outlives it. Its array, options, counters and room are there.
+  explicit ChunkIo(FileContext& context) : context_(context) {}
+  // One queue for each member, in order; null for a missing one.
+  void add_queue(std::unique_ptr<IoQueue> queue) { queues_.push_back(std::move(queue)); }
+  // Waits for what is on its way; nothing is started any more.
+  void close_queues();
+
+  void start(ChunkTransfer& transfer);
+  // Transfers whose done() has not returned yet: until then one may hold the last reference to its file.
+  unsigned under_way() const { return under_way_.load(std::memory_order_acquire); }
+
+  const IoQueue* queue(MemberIndex member) const { return queues_[member].get(); }
+  // The member hangs: what waits for its turn fails. See IoQueue::fail_waiting().
+  void fail_waiting(MemberIndex member, const Status& failure);
+
+  // A failure that is one, and not of a chunk that was replaced meanwhile: counts it against the member, and says where:
+  // "step100.pt, chunk 7: member 2 (/nvme2/fp), object .. at offset 3145728: <what>".
+  Status report(const Status& failure, const ChunkTransfer& transfer, const ObjectSet& objects,
+                const std::string& path);
+
+ private:
+  static Status prepare(IoRequest& request);
+  Status prepare_write(ChunkTransfer& transfer);
+  static Status prepare_read(ChunkTransfer& transfer);
+  static void complete(IoRequest& request, const Status& status);
+  Status after_write(const ChunkTransfer& transfer, const Status& status);
+  void after_read(ChunkTransfer& transfer, const Status& outcome);
+  Status verify(const ChunkTransfer& transfer) const;
+  void end(ChunkTransfer& transfer, const Status& status);
+
+  FileContext& context_;
+  std::vector<std::unique_ptr<IoQueue>> queues_;  // by member
+  std::atomic<unsigned> under_way_{0};
+};
+
+}  // namespace fpfs

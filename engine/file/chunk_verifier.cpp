@@ -1,0 +1,135 @@
+#include "engine/file/chunk_verifier.h"
+
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "engine/file/context.h"
+#include "engine/index/sidecar_file.h"
+
+namespace fpfs {
+
+void ChunkVerifier::verify(ChunkIndex chunk, std::shared_ptr<const void> keep, Done done) {
+  Source::Place place = source_.place_of(chunk);
+  const bool is_inline = place.is_inline;
+  if (!place.extent.exists() && !is_inline) return done(Status::ok());
+  std::unique_ptr<Job> job(new Job{.verifier = *this,
+                                   .keep = std::move(keep),
+                                   .chunk = chunk,
+                                   .place = std::move(place),
+                                   .waiter = {},
+                                   .transfer = {},
+                                   .done = std::move(done),
+                                   .link = {}});
+  job->domain = is_inline ? StallWatch::kTree : job->place.extent.member;
+  {
+    MutexLock lock(mutex_);
+    jobs_.push_front(*job);
+  }
+  if (is_inline) return verify_inline(std::move(job));
+  job->waiter.owner = job.get();
+  job->waiter.ready = [](BufferPool::Waiter& waiter) {
+    auto& waiting = *static_cast<Job*>(waiter.owner);
+    waiting.verifier.start(waiting);
+  };
+  start(*job.release());
+}
+
+bool ChunkVerifier::take(Job& job) {
+  MutexLock lock(mutex_);
+  if (job.given_up) return false;
+  jobs_.remove(job);
+  return true;
+}
+
+void ChunkVerifier::mark_submitted(Job& job) {
+  MutexLock lock(mutex_);
+  job.submitted = true;
+}
+
+void ChunkVerifier::verify_again(std::unique_ptr<Job> job) {
+  if (take(*job)) verify(job->chunk, std::move(job->keep), std::move(job->done));
+}
+
+std::vector<ChunkVerifier::Done> ChunkVerifier::give_up(StallWatch::Domain domain) {
+  std::vector<Done> answers;
+  MutexLock lock(mutex_);
+  jobs_.for_each([&](Job& job) FPFS_NO_THREAD_SAFETY_ANALYSIS {
+    if (!job.submitted || job.domain != domain) return;
+    job.given_up = true;
+    jobs_.remove(job);
+    answers.push_back(std::move(job.done));
+    if (domain < context_.stripes.member_count)
+      context_.counters[domain].read_errors.fetch_add(1, std::memory_order_relaxed);
+  });
+  return answers;
+}
+
+// --- chunks ---------------------------------------------------------------------------------------------------------
+
+void ChunkVerifier::start(Job& job) {
+  if (job.waiter.expired) {
+    std::unique_ptr<Job> self(&job);
+    if (take(job)) self->done(BufferPool::no_buffer_comes());
+    return;
+  }
+  if (!context_.pool->acquire(1, &job.buffer, &job.waiter, nullptr)) return;
+  job.transfer.kind = IoRequest::Kind::kRead;
+  job.transfer.chunk = job.chunk;
+  job.transfer.extent = job.place.extent;
+  job.transfer.objects = job.place.objects;
+  job.transfer.data = job.buffer->data;
+  job.transfer.owner = &job;
+  job.transfer.done = [](ChunkTransfer& transfer, const ObjectSet& objects, const Status& status) {
+    std::unique_ptr<Job> self(static_cast<Job*>(transfer.owner));
+    ChunkVerifier& verifier = self->verifier;
+    const std::shared_ptr<const void> keep = self->keep;
+    verifier.end(std::move(self), objects, status);
+  };
+  mark_submitted(job);
+  context_.io->start(job.transfer);
+}
+
+void ChunkVerifier::end(std::unique_ptr<Job> job, const ObjectSet& objects, const Status& status) {
+  context_.pool->release(*job->buffer);
+  if (!status.is_ok() && !(source_.place_of(job->chunk).extent == job->place.extent))
+    return verify_again(std::move(job));
+  if (!take(*job)) return;
+  job->done(status.is_ok() ? status : context_.io->report(status, job->transfer, objects, source_.path()));
+}
+
+// --- content in the sidecar -----------------------------------------------------------------------------------------
+
+// Small, and nothing of it goes through the pool: read on the executor, which may wait for the drive.
+void ChunkVerifier::verify_inline(std::unique_ptr<Job> job) {
+  mark_submitted(*job);
+  context_.post([this, job = job.release()] {
+    std::unique_ptr<Job> self(job);
+    const std::shared_ptr<const void> keep = self->keep;
+    // A commit behind the place that was noted: what it says is what counts.
+    self->place = source_.place_of(self->chunk);
+    Status outcome = read_sidecar_again(self->place);
+    if (!outcome.is_ok()) {
+      // Committed meanwhile: the log that was read may have been compacted.
+      if (source_.place_of(self->chunk).log.sequence != self->place.log.sequence) return verify_again(std::move(self));
+      outcome = outcome.with_context(source_.path());
+    }
+    if (!take(*self)) return;
+    if (!outcome.is_ok()) context_.count_tree_read_error(outcome);
+    self->done(outcome);
+  });
+}
+
+// The last commit, as it is on the drive.
+Status ChunkVerifier::read_sidecar_again(const Source::Place& place) {
+  FPFS_ASSIGN_OR_RETURN(const std::unique_ptr<DirectSidecarReader> reader,
+                        DirectSidecarReader::open(context_.storage(), place.sidecar->get(), place.log.end));
+  FPFS_ASSIGN_OR_RETURN(
+      const FileImage image,
+      fold_sidecar(*reader, context_.array->id(), context_.stripes.member_count, context_.stripes.chunk_size, nullptr));
+  if (image.sequence == place.log.sequence) return Status::ok();
+  return Status::error(StatusCode::kCorruption, fmt::format("the sidecar ends with record {}, record {} was committed",
+                                                            image.sequence, place.log.sequence));
+}
+
+}  // namespace fpfs

@@ -1,0 +1,88 @@
+// ChunkVerifier: reads chunks of an open file from their drives, past the cache, each into a buffer of its own, and
+// checks them: what fpfs verify and scrub are made of. Of content that the sidecar keeps, the sidecar is read again.
+//
+// Where a chunk lies is asked anew when what was found is wrong: it may have been replaced while it was read.
+//
+// Thread safety: all methods from any thread, without the file's lock.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/base/intrusive_list.h"
+#include "engine/base/mutex.h"
+#include "engine/base/status.h"
+#include "engine/file/chunk_io.h"
+#include "engine/index/sidecar_writer.h"
+#include "engine/io/buffer_pool.h"
+#include "engine/io/scoped_handle.h"
+#include "engine/io/stall_watch.h"
+
+namespace fpfs {
+
+class ChunkVerifier {
+ public:
+  using Done = std::function<void(const Status&)>;
+
+  // The file, as far as this is concerned. Methods take the file's lock.
+  class Source {
+   public:
+    // Where a chunk is at this moment.
+    struct Place {
+      Extent extent;  // there is none when it is a hole, or in the sidecar
+      std::shared_ptr<ObjectSet> objects;
+      bool is_inline = false;  // in the sidecar, by a commit
+      std::shared_ptr<const ScopedHandle> sidecar;
+      SidecarLogState log;
+    };
+    virtual Place place_of(ChunkIndex chunk) const = 0;
+    virtual std::string path() const = 0;
+
+   protected:
+    ~Source() = default;
+  };
+
+  // Both outlive it; what is under way holds `keep`, which holds the source.
+  ChunkVerifier(FileContext& context, const Source& source) : context_(context), source_(source) {}
+
+  // Needs one pool buffer. Holes pass. kCorruption or kIoError name member and object offset.
+  void verify(ChunkIndex chunk, std::shared_ptr<const void> keep, Done done);
+  // The domain hangs: those who wait for it are answered, by the caller, with these.
+  std::vector<Done> give_up(StallWatch::Domain domain);
+
+ private:
+  // Of the list until it is answered, and alive until its transfer has ended.
+  struct Job {
+    ChunkVerifier& verifier;
+    std::shared_ptr<const void> keep;
+    ChunkIndex chunk = 0;
+    Source::Place place;
+    StallWatch::Domain domain = 0;  // whose drive is waited for
+    Buffer* buffer = nullptr;
+    BufferPool::Waiter waiter;
+    ChunkTransfer transfer;
+    Done done;
+    // Guarded by the verifier.
+    ListLink<Job> link;
+    bool submitted = false;
+    bool given_up = false;  // answered already; only the buffer is left to give back
+  };
+
+  void start(Job& job);
+  void mark_submitted(Job& job);
+  void end(std::unique_ptr<Job> job, const ObjectSet& objects, const Status& status);
+  void verify_inline(std::unique_ptr<Job> job);
+  Status read_sidecar_again(const Source::Place& place);
+  // False: it was answered before.
+  bool take(Job& job);
+  void verify_again(std::unique_ptr<Job> job);
+
+  FileContext& context_;
+  const Source& source_;
+  Mutex mutex_;
+  IntrusiveList<Job, &Job::link> jobs_ FPFS_GUARDED_BY(mutex_);
+};
+
+}  // namespace fpfs
