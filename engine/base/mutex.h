@@ -4,7 +4,7 @@
 // Lock order of the whole program (outermost first); a thread that holds one may take only locks below it:
 //   fs page cache or inode table  →  Store::mutex_  →  File::mutex_  →  BufferPool::mutex_  →  queue and executor locks
 // The one exception runs against the order with try_lock only: BufferPool's eviction (see buffer_pool.h).
-// No lock is held while hashing, waiting for I/O or replying; but for FileContext::large_index, which is there to wait
+// No lock is held while hashing, waiting for I/O or replying; but for IndexMemory::large_one(), which is there to wait
 // for, below the mutex of a file that is being opened.
 #pragma once
 

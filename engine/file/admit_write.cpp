@@ -5,9 +5,6 @@
 #include <chrono>
 #include <vector>
 
-#include <fmt/format.h>
-
-#include "engine/base/log.h"
 #include "engine/file/file.h"
 
 namespace fpfs {
@@ -24,49 +21,19 @@ void File::write_if_room(WriteRequest& request, bool may_free) {
   bool in_flight = false;
   if (has_room(request, in_flight)) return continue_write(request);
   if (in_flight && request.looks_for_room++ < kLooksForRoomMax) {
-    context_.environment->executor().post_after(
+    context_.environment.executor().post_after(
         kBetweenLooks, [self = shared_from_this(), &request, may_free] { self->write_if_room(request, may_free); });
     return;
   }
   if (may_free) {
-    context_.post([self = shared_from_this(), &request] {
-      self->context_.finish_frees();
+    context_.tasks.post([self = shared_from_this(), &request] {
+      self->context_.reclaimer->finish();
       self->write_if_room(request, false);
     });
     return;
   }
   request.refusal = Status::error(StatusCode::kNoSpace, "the drives have no room for this write");
   continue_write(request);
-}
-
-Status FileContext::refuse_index(uint64_t entries) {
-  constexpr int64_t kBetweenLines = 60;  // seconds
-  const Status status = Status::from_errno(ENOMEM, fmt::format("add {} chunks to the {} of all open files", entries,
-                                                               index_entries.load()))
-                            .with_context(fmt::format("indexes may have {} chunks in memory; close files, or mount "
-                                                      "with more buffer_memory",
-                                                      index_entries_max));
-  const int64_t now = environment->now().tv_sec;
-  int64_t last = index_refused_at_.load();
-  if (now - last >= kBetweenLines && index_refused_at_.compare_exchange_strong(last, now))
-    log(LogLevel::kWarning, "{}", status.message());
-  return status;
-}
-
-bool IndexCopies::take(FileContext& context, uint64_t count) {
-  constexpr uint64_t kPart = 8;
-  const uint64_t others = context.index_copies.fetch_add(count);
-  if (others > 0 && others + count > context.index_entries_max / kPart) {
-    context.index_copies.fetch_sub(count);
-    return false;
-  }
-  context_ = &context;
-  count_ = count;
-  return true;
-}
-
-IndexCopies::~IndexCopies() {
-  if (context_ != nullptr) context_->index_copies.fetch_sub(count_);
 }
 
 // Refused as a whole, like a write that does not fit the drives.
@@ -79,7 +46,7 @@ void File::refuse_new_chunks(WriteRequest& request) {
   uint64_t added = 0;
   for (ChunkIndex index = context_.stripes.chunk_of(request.offset); index * context_.stripes.chunk_size < end; ++index)
     if (cache_.find(index) == nullptr && !content_.extent(index).exists()) ++added;
-  if (added > 0) request.refusal = context_.refuse_index(added);
+  if (added > 0) request.refusal = context_.indexes.refuse(added, context_.environment.now());
 }
 
 bool File::has_room(WriteRequest& request, bool& in_flight) {

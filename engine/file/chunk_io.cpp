@@ -52,11 +52,11 @@ Status ChunkIo::prepare_write(ChunkTransfer& transfer) {
   std::memset(request.data + extent.stored_length, 0, request.length - extent.stored_length);
   extent.checksum =
       hash_bytes({request.data, extent.stored_length},
-                 chunk_seed(context_.array->id().data(), objects.file(), objects.generation(), transfer.chunk));
+                 chunk_seed(context_.array.id().data(), objects.file(), objects.generation(), transfer.chunk));
   const uint64_t allocated = objects.allocated_end(extent.member);
   const uint64_t ahead_max = transfer.streaming ? context_.room->ahead_max(extent.member) : 0;
   const auto use = transfer.streaming ? ObjectSet::Use::kStream : ObjectSet::Use::kWrite;
-  const Status placed = context_.with_space([&]() -> Status {
+  const Status placed = context_.reclaimer->with_space([&]() -> Status {
     FPFS_ASSIGN_OR_RETURN(transfer.object, objects.open_for_transfer(extent.member, use));
     request.handle = transfer.object.get();
     return objects.preallocate(extent.member, request.handle, request.offset, request.offset + request.length,
@@ -84,7 +84,7 @@ void ChunkIo::complete(IoRequest& request, const Status& status) {
   if (transfer.kind == IoRequest::Kind::kWrite) return io.end(transfer, io.after_write(transfer, status));
   const Status outcome = status.is_ok() ? io.verify(transfer) : status;
   if (!outcome.is_ok() || transfer.extent.codec != Codec::kZstd) return io.after_read(transfer, outcome);
-  io.context_.post([&io, &transfer] {
+  io.context_.tasks.post([&io, &transfer] {
     const std::vector<std::byte> frame(transfer.data, transfer.data + transfer.extent.stored_length);
     io.after_read(transfer, decompress(frame, {transfer.data, transfer.extent.raw_length}));
   });
@@ -107,7 +107,7 @@ Status ChunkIo::verify(const ChunkTransfer& transfer) const {
                                                               transfer.request.transferred, extent.stored_length));
   if (!context_.options.verify) return Status::ok();
   const uint64_t seed =
-      chunk_seed(context_.array->id().data(), transfer.objects->file(), transfer.objects->generation(), transfer.chunk);
+      chunk_seed(context_.array.id().data(), transfer.objects->file(), transfer.objects->generation(), transfer.chunk);
   if (hash_bytes({transfer.data, extent.stored_length}, seed) == extent.checksum) return Status::ok();
   return Status::error(StatusCode::kCorruption, "the checksum does not match what was written");
 }
@@ -140,7 +140,7 @@ Status ChunkIo::report(const Status& failure, const ChunkTransfer& transfer, con
   const uint64_t offset = extent.slot * context_.stripes.chunk_size;
   return failure
       .with_context(fmt::format("{}, chunk {}: member {} ({}), object {} at offset {}", path, transfer.chunk,
-                                extent.member, context_.array->member(extent.member).path,
+                                extent.member, context_.array.member(extent.member).path,
                                 Array::object_name(objects.file(), objects.generation()), offset))
       .at(extent.member, offset, extent.stored_length);
 }

@@ -103,7 +103,7 @@ void ChunkVerifier::end(std::unique_ptr<Job> job, const ObjectSet& objects, cons
 // Small, and nothing of it goes through the pool: read on the executor, which may wait for the drive.
 void ChunkVerifier::verify_inline(std::unique_ptr<Job> job) {
   mark_submitted(*job);
-  context_.post([this, job = job.release()] {
+  context_.tasks.post([this, job = job.release()] {
     std::unique_ptr<Job> self(job);
     const std::shared_ptr<const void> keep = self->keep;
     // A commit behind the place that was noted: what it says is what counts.
@@ -124,9 +124,8 @@ void ChunkVerifier::verify_inline(std::unique_ptr<Job> job) {
 Status ChunkVerifier::read_sidecar_again(const Source::Place& place) {
   FPFS_ASSIGN_OR_RETURN(const std::unique_ptr<DirectSidecarReader> reader,
                         DirectSidecarReader::open(context_.storage(), place.sidecar->get(), place.log.end));
-  FPFS_ASSIGN_OR_RETURN(
-      const FileImage image,
-      fold_sidecar(*reader, context_.array->id(), context_.stripes.member_count, context_.stripes.chunk_size, nullptr));
+  FPFS_ASSIGN_OR_RETURN(const FileImage image, fold_sidecar(*reader, context_.array.id(), context_.stripes.member_count,
+                                                            context_.stripes.chunk_size, nullptr));
   if (image.sequence == place.log.sequence) return Status::ok();
   return Status::error(StatusCode::kCorruption, fmt::format("the sidecar ends with record {}, record {} was committed",
                                                             image.sequence, place.log.sequence));

@@ -70,7 +70,7 @@ void File::start_commit(ControlList requests, Deferred& deferred) {
     deferred.commit = commit_;
     return;
   }
-  commit_->header = {context_.array->id(), file_id(), context_.stripes.chunk_size};
+  commit_->header = {context_.array.id(), file_id(), context_.stripes.chunk_size};
   const bool in_sidecar = fits_sidecar();
   if (!in_sidecar) flush_dirty(false, deferred);
   SidecarRecord& record = commit_->record;
@@ -108,7 +108,7 @@ void File::build_record() {
   SidecarRecord& record = commit_->record;
   record.allocated = content_.extents().allocated_bytes();
   const uint64_t count = content_.extents().count();
-  record.snapshot = log_.is_long(count * kBytesPerExtent) && commit_->copies.take(context_, count);
+  record.snapshot = log_.is_long(count * kBytesPerExtent) && commit_->copies.take(context_.indexes, count);
   if (record.snapshot) {
     record.truncate_from.reset();
     record.extents.reserve(count);
@@ -146,24 +146,23 @@ void File::post_object_syncs(const std::shared_ptr<CommitJob>& job) {
   const std::vector<MemberIndex> members = job->members_to_sync();
   job->pending.store(static_cast<unsigned>(members.size()) + 1);
   for (MemberIndex m : members) {
-    context_.post([self, m, job] {
+    context_.tasks.post([self, m, job] {
       Status status = job->sync_objects(m);
       if (!status.is_ok()) {
         self->context_.counters[m].sync_errors.fetch_add(1, std::memory_order_relaxed);
-        status =
-            status.at(m, 0, 0).with_context(fmt::format("member {} ({})", m, self->context_.array->member(m).path));
+        status = status.at(m, 0, 0).with_context(fmt::format("member {} ({})", m, self->context_.array.member(m).path));
       }
       self->object_sync_done(*job, status);
     });
   }
-  context_.post([self, job] { self->object_sync_done(*job, Status::ok()); });
+  context_.tasks.post([self, job] { self->object_sync_done(*job, Status::ok()); });
 }
 
 void File::object_sync_done(CommitJob& job, const Status& status) {
   std::optional<Status> all = job.object_sync_ended(status);
   if (!all.has_value()) return;
   Status failure = *all;
-  if (failure.is_ok()) failure = context_.array_failure();
+  if (failure.is_ok()) failure = context_.health.failure();
   if (failure.is_ok()) failure = context_.check_names();
   if (failure.is_ok()) {
     MutexLock lock(mutex_);
@@ -199,7 +198,7 @@ SidecarWriter::Outcome File::append_record(CommitJob& job) {
     if (!fetched.is_ok()) return SidecarWriter::Outcome::unchanged(fetched.with_context(path()));
     if (job.objects != nullptr) job.objects->set_recorded();
     SidecarWriter::Outcome appended =
-        writer.append(job.record, job.after_unsynced, [this] { return context_.finish_frees(); });
+        writer.append(job.record, job.after_unsynced, [this] { return context_.reclaimer->finish(); });
     if (!appended.status.is_ok()) return appended;
     job.log = writer.log();
     if (job.record.has_inline) inline_appended(job, writer.place());
@@ -208,7 +207,7 @@ SidecarWriter::Outcome File::append_record(CommitJob& job) {
   if (!job.sync) return {};
   FPFS_RETURN_IF_ERROR(writer.sync());
   if (job.new_name_in.is_open()) FPFS_RETURN_IF_ERROR(context_.storage().fsync(job.new_name_in.get()));
-  FPFS_RETURN_IF_ERROR(context_.array->check_tree_running());
+  FPFS_RETURN_IF_ERROR(context_.array.check_tree_running());
   return {};
 }
 
@@ -216,7 +215,7 @@ void File::finish_commit(CommitJob& job, const SidecarWriter::Outcome& outcome) 
   const std::shared_ptr<File> self = shared_from_this();
   if (!outcome.log_is_known) {
     context_.count_tree_error();
-    context_.fail_array(outcome.status.with_context(path()));
+    context_.health.fail(outcome.status.with_context(path()));
   }
   Deferred deferred;
   {
@@ -226,9 +225,9 @@ void File::finish_commit(CommitJob& job, const SidecarWriter::Outcome& outcome) 
     if (outcome.status.is_ok()) {
       writers_.covered(job.covers);
       if (job.sync)
-        context_.note_synced(*this);
+        context_.health.note_synced(key_);
       else
-        context_.note_unsynced(*this);
+        context_.health.note_unsynced(key_, [this] { return path(); });
     }
     if (outcome.status.is_ok() && job.has_record) {
       content_.set_committed_size(job.record.size);
@@ -236,13 +235,13 @@ void File::finish_commit(CommitJob& job, const SidecarWriter::Outcome& outcome) 
       context_.commits.fetch_add(1, std::memory_order_relaxed);
       // The record is durable (a lazy one has nothing to free): what only the one before named can go.
       if (!job.retired.slots.empty())
-        context_.post_free([self, dead = std::move(job.retired.slots)] { self->punch_dead(dead); });
+        context_.reclaimer->post([self, dead = std::move(job.retired.slots)] { self->punch_dead(dead); });
       std::vector<DoomedObjects> doomed;
       for (const auto& objects : job.retired.objects) doomed.push_back(DoomedObjects::of(objects, true));
-      if (job.objects != nullptr) context_.settle_generation(content_.file_id(), job.record.generation);
-      if (!doomed.empty()) context_.reclaim(std::move(doomed), {});
+      if (job.objects != nullptr) context_.generations.end_claim(content_.file_id(), job.record.generation);
+      if (!doomed.empty()) context_.reclaimer->reclaim(std::move(doomed), {});
       if (job.record.snapshot && job.sync && log_.snapshot_offset > kSnapshotAlignment)
-        context_.post_free(
+        context_.reclaimer->post(
             [self, sidecar = job.sidecar, end = log_.snapshot_offset] { self->punch_log(*sidecar, end); });
     }
     end_commit(outcome.status, deferred);
@@ -256,9 +255,9 @@ void File::end_commit(const Status& status, Deferred& deferred) {
   if (!status.is_ok()) {
     fail(status);
     discard_dirty(deferred);
-    if (commit->new_name_in.is_open()) context_.keep_new_name(key_, std::move(commit->new_name_in));
+    if (commit->new_name_in.is_open()) context_.new_names->keep(key_, std::move(commit->new_name_in));
   } else {
-    if (commit->new_name_in.is_open()) context_.forget_new_name(key_);
+    if (commit->new_name_in.is_open()) context_.new_names->forget(key_);
     commit->new_name_in.reset();
     if (!content_.is_edited()) promised_ = false;
   }

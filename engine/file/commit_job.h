@@ -28,7 +28,7 @@ struct CommitJob {
   SidecarLogState log;   // as it was
   SidecarRecord record;  // when it has one: content or size changed
   bool has_record = false;
-  IndexCopies copies;                  // in `record`
+  IndexMemory::Copies copies;          // in `record`
   Content::Edit edit;                  // since the commit before, until the record is built
   std::shared_ptr<ObjectSet> objects;  // to be synced
   Placement::Retired retired;          // free once the record is durable

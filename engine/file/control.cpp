@@ -41,9 +41,9 @@ void File::run_controls(Deferred& deferred) {
     }
     ControlRequest& request = gate_.pop_control();
     Status status = error_;
-    if (status.is_ok() && (!writable_ || context_.array->read_only()))
+    if (status.is_ok() && (!writable_ || context_.array.read_only()))
       status = Status::error(StatusCode::kReadOnly, "the array is mounted read-only");
-    if (status.is_ok()) status = context_.array_failure();
+    if (status.is_ok()) status = context_.health.failure();
     if (status.is_ok() && (request.offset > kFileSizeMax || request.length > kFileSizeMax - request.offset))
       status = Status::error(StatusCode::kTooLarge, "beyond the largest file size");
     if (status.is_ok()) {
@@ -76,7 +76,7 @@ bool File::has_work(const ControlRequest& request) const {
   if (needs_commit()) return true;
   return request.kind == ControlRequest::Kind::kClose
              ? has_slack()
-             : request.unfinished == ControlRequest::Unfinished::kCommitted && !context_.array->read_only();
+             : request.unfinished == ControlRequest::Unfinished::kCommitted && !context_.array.read_only();
 }
 
 // The commit at the head of the queue. False when it has to wait for the one under way.
@@ -89,16 +89,16 @@ bool File::run_commit_request(Deferred& deferred) {
   const bool works = has_work(request);
   const bool lazy = request.lazy;
   Status failure = error_;
-  if (failure.is_ok() && works) failure = context_.array_failure();
+  if (failure.is_ok() && works) failure = context_.health.failure();
   if (!failure.is_ok() && error_.is_ok() && std::exchange(promised_, false)) {
     log(LogLevel::kError, "{}: not committed: {}", path(), failure.message());
-    context_.note_loss(key_, failure.with_context(path()));
+    context_.health.note_loss(key_, failure.with_context(path()));
   }
   // fsync is told what was lost before, with this file open or another time.
   const bool is_fsync =
       request.kind == ControlRequest::Kind::kCommit && request.unfinished == ControlRequest::Unfinished::kCommitted;
   if (is_fsync) {
-    const Status loss = context_.take_loss(key_);
+    const Status loss = context_.health.take_loss(key_);
     if (failure.is_ok()) failure = loss;
   }
   if (failure.is_ok() && request.killed && replaces_committed()) {
@@ -150,7 +150,7 @@ void File::truncate_locked(uint64_t size, const Origin& origin, Deferred& deferr
     drop_chunks(0, UINT64_MAX, deferred);
     // The content is replaced as a whole: new objects, so that the committed ones stay until the next commit.
     content_.clear(placement_.start_generation());
-    static_cast<void>(context_.take_loss(key_));  // what was lost is given up now
+    static_cast<void>(context_.health.take_loss(key_));  // what was lost is given up now
     content_.set_size(0);
   } else if (size < content_.size()) {
     const uint32_t kept = context_.stripes.offset_in_chunk(size);

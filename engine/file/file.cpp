@@ -19,7 +19,7 @@ Result<std::shared_ptr<File>> File::open(FileContext& context, ScopedHandle side
   {
     MutexLock lock(file->mutex_);
     file->content_.set_mtime(attributes.st_mtim);
-    file->content_.set_change_time(context.recall_change_time(file->key_));
+    file->content_.set_change_time(context.change_times.recall(file->key_));
     // An earlier, lazy commit may not be durable: the next commit sees to it, whoever opened the file first. (Clocks of
     // filesystems are coarse.)
     file->unsynced_ = context.options.durable == StoreOptions::Durable::kFsync && attributes.st_size > 0 &&
@@ -37,7 +37,7 @@ File::File(FileContext& context, ScopedHandle sidecar, bool writable, ScopedHand
       writable_(writable),
       names_(std::move(new_name_in)),
       content_(context.stripes),
-      placement_(context.array->member_count()),
+      placement_(context.array.member_count()),
       reserved_(*context.room, context.stripes),
       cache_(*context.pool, context.chunks.get()),
       verifier_(context, *this) {}
@@ -63,10 +63,10 @@ File::~File() FPFS_NO_THREAD_SAFETY_ANALYSIS {
     if (current != nullptr && (nameless || !current->is_recorded())) doom(current);
     for (const std::shared_ptr<ObjectSet>& objects : placement_.retired().objects)
       if (nameless || !objects->is_recorded()) doom(objects);
-    if (nameless) context_.settle_generation(content_.file_id(), content_.generation());
+    if (nameless) context_.generations.end_claim(content_.file_id(), content_.generation());
   }
-  if (!doomed.empty()) context_.reclaim(std::move(doomed), names_.take_removed_from());
-  if (!nameless && !abandoned_) context_.remember_change_time(key_, content_.change_time());
+  if (!doomed.empty()) context_.reclaimer->reclaim(std::move(doomed), names_.take_removed_from());
+  if (!nameless && !abandoned_) context_.change_times.remember(key_, content_.change_time());
 }
 
 namespace {
@@ -74,12 +74,12 @@ namespace {
 // Reading an index takes several times the memory that it takes when it was read: one large one at a time.
 Result<FileImage> read_index(FileContext& context, StorageSidecarReader& reader, SidecarFindings& findings) {
   const auto fold = [&] {
-    return fold_sidecar(reader, context.array->id(), context.stripes.member_count, context.stripes.chunk_size,
+    return fold_sidecar(reader, context.array.id(), context.stripes.member_count, context.stripes.chunk_size,
                         &findings);
   };
   constexpr uint64_t kSmall = kMiB;
   if (reader.size() <= kSmall) return fold();
-  MutexLock lock(context.large_index);
+  MutexLock lock(context.indexes.large_one());
   return fold();
 }
 
@@ -91,19 +91,19 @@ Status File::load_image() {
   SidecarFindings findings;
   Result<FileImage> image = read_index(context_, reader, findings);
   if (!image.is_ok()) return image.status();
-  if (findings.torn_tail && !context_.array->may_be_torn(attributes)) return damaged_tail(image->end, findings);
+  if (findings.torn_tail && !context_.array.may_be_torn(attributes)) return damaged_tail(image->end, findings);
   if (image->sequence > kSequenceMax / 2)
     return Status::error(StatusCode::kCorruption,
                          fmt::format("sidecar record {}: nobody commits as often", image->sequence));
   const uint64_t entries = image->extents.count();
-  if (entries > 0 && context_.index_entries.load() + entries > context_.index_entries_max)
-    return context_.refuse_index(entries).with_context(path());
+  if (!context_.indexes.fits(entries))
+    return context_.indexes.refuse(entries, context_.environment.now()).with_context(path());
   cache_inline(image->inline_data);
   log_ = {image->sequence, image->end, image->snapshot_offset};
-  content_.load(std::move(*image), context_.index_entries);
+  content_.load(std::move(*image), context_.indexes.entries());
   FPFS_RETURN_IF_ERROR(take_slots());
   if (log_.sequence > 0 && !content_.is_inline())
-    placement_.set_objects(std::make_shared<ObjectSet>(context_.storage(), *context_.array, nullptr, content_.file_id(),
+    placement_.set_objects(std::make_shared<ObjectSet>(context_.storage(), context_.array, nullptr, content_.file_id(),
                                                        content_.generation(), true));
   return Status::ok();
 }
@@ -113,7 +113,7 @@ Status File::load_image() {
 Status File::take_slots() {
   Status contradiction;
   content_.extents().for_each(0, [&](ChunkIndex chunk, const Extent& extent) FPFS_NO_THREAD_SAFETY_ANALYSIS {
-    if (!placement_.take(extent.member, extent.slot) && !context_.array->read_only())
+    if (!placement_.take(extent.member, extent.slot) && !context_.array.read_only())
       contradiction = Status::error(StatusCode::kCorruption,
                                     fmt::format("chunk {} is said to lie in slot {} of member {}, as another chunk",
                                                 chunk, extent.slot, extent.member));
@@ -169,7 +169,7 @@ void File::mark_clean(CachedChunk& chunk) {
 
 // Chosen when it first matters.
 FileId File::file_id() {
-  while (content_.file_id() == 0) content_.set_file_id(context_.environment->random_u64());
+  while (content_.file_id() == 0) content_.set_file_id(context_.environment.random_u64());
   return content_.file_id();
 }
 
@@ -179,38 +179,10 @@ MemberIndex File::member_of(ChunkIndex chunk) {
 
 // The content changed: there is something to commit.
 void File::mark_modified(const Origin& origin) {
-  content_.note_change(context_.change_stamp());
+  content_.note_change(context_.clock.now());
   writers_.changed(origin);
   if (origin.writer != nullptr && !origin.by_mapping) context_.watch_trickles();
   keep_alive();
-}
-
-namespace {
-
-constexpr int64_t kNanoseconds = 1'000'000'000;
-
-int64_t nanoseconds(const struct timespec& time) {
-  return time.tv_sec * kNanoseconds + time.tv_nsec;
-}
-
-}  // namespace
-
-struct timespec FileContext::change_stamp() const {
-  constexpr int64_t kTickMax = kNanoseconds / 10;  // beyond it the clock was set back
-  const struct timespec coarse = environment->stamp();
-  const int64_t newest = newest_stamp_ns_.load();
-  const int64_t ahead = newest - nanoseconds(coarse);
-  if (ahead <= 0 || ahead > kTickMax) return coarse;
-  return {.tv_sec = newest / kNanoseconds, .tv_nsec = newest % kNanoseconds};
-}
-
-void FileContext::note_stamp(const struct timespec& ctime) {
-  const int64_t stamp = nanoseconds(ctime);
-  int64_t newest = newest_stamp_ns_.load();
-  if (stamp <= newest) return;
-  if (stamp > nanoseconds(environment->now())) return;  // the clock was set back since
-  while (!newest_stamp_ns_.compare_exchange_weak(newest, stamp))
-    if (newest >= stamp) return;
 }
 
 void File::keep_alive() {
@@ -228,10 +200,10 @@ void File::fail(const Status& status) {
     log(LogLevel::kError, "{}: {}; the file keeps its last committed content, writers get the error", path(),
         status.message());
     error_ = status;
-    context_.note_failure();
-    if (promised_) context_.note_loss(key_, status.with_context(path()));
+    context_.health.note_file_failure();
+    if (promised_) context_.health.note_loss(key_, status.with_context(path()));
     if (ScopedHandle directory = names_.leave_new(); directory.is_open())
-      context_.keep_new_name(key_, std::move(directory));
+      context_.new_names->keep(key_, std::move(directory));
   }
 }
 
@@ -393,7 +365,7 @@ void File::name_moved_to(ScopedHandle directory) {
 void File::name_removed(ScopedHandle directory) {
   MutexLock lock(mutex_);
   names_.removed_from(std::move(directory));
-  context_.forget_new_name(key_);
+  context_.new_names->forget(key_);
   drop_if_clean();
 }
 

@@ -104,7 +104,7 @@ void File::give_up_writes(StallWatch::Domain domain, const Status& failure, Defe
       context_.counters[domain].sync_errors.fetch_add(1, std::memory_order_relaxed);
     if (commit_->appending) {
       context_.count_tree_error();
-      context_.fail_array(failure.with_context(path()));
+      context_.health.fail(failure.with_context(path()));
     }
     while (ControlRequest* request = commit_->requests.pop_front()) complete_with(deferred, *request, error_);
     phase_ = Phase::kSyncing;  // requests behind it are answered; flushes there are none of any more

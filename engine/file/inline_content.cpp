@@ -34,7 +34,7 @@ void File::begin_load_inline(CachedChunk& chunk) {
   chunk.transfer.extent.member = StallWatch::kTree;
   chunk.length = content_.inline_length();
   chunk.keep = shared_from_this();
-  context_.post([&chunk] {
+  context_.tasks.post([&chunk] {
     const std::shared_ptr<File> file = std::move(chunk.keep);
     file->load_inline(chunk);
     file->context_.relieve_pressure();
@@ -45,7 +45,7 @@ Result<uint32_t> File::read_place(Handle sidecar, FileId file_id, const RecordPl
                                   std::span<std::byte> buffer) {
   FPFS_RETURN_IF_ERROR(context_.check_names());
   StorageSidecarReader reader(context_.storage(), sidecar, place.end);
-  return read_inline(reader, context_.array->id(), file_id, place, buffer);
+  return read_inline(reader, context_.array.id(), file_id, place, buffer);
 }
 
 void File::load_inline(CachedChunk& chunk) {

@@ -19,7 +19,7 @@ struct StoreOptions {
   // Bytes of the buffer pool. At least BufferPool::kBuffersMin chunks and 2 * kRequestBytesMax per member.
   uint64_t buffer_memory = 256 * kMiB;
   // Chunks that the indexes of all open files may have; 0: what fits a part of memory as large as the pool, at least
-  // 256 MiB (FileContext::index_entries_max).
+  // 256 MiB (IndexMemory).
   uint64_t index_chunks = 0;
   // Transfers in flight per member, 1 .. 1024. 16 MiB in flight saturate any NVMe drive at the default chunk size.
   unsigned queue_depth = 16;

@@ -12,9 +12,9 @@ namespace {
 constexpr uint64_t kStatBlock = 512;  // unit of st_blocks
 }  // namespace
 
-SpareObjects::SpareObjects(FileContext& context) : context_(context), spares_(context.array->member_count()) {
-  for (MemberIndex m = 0; m < context.array->member_count(); ++m) {
-    const Member& member = context.array->member(m);
+SpareObjects::SpareObjects(FileContext& context) : context_(context), spares_(context.array.member_count()) {
+  for (MemberIndex m = 0; m < context.array.member_count(); ++m) {
+    const Member& member = context.array.member(m);
     overwrites_in_place_.push_back(member.present && context.storage().overwrites_in_place(member.objects));
   }
 }
@@ -25,7 +25,7 @@ DoomedObjects DoomedObjects::of(const std::shared_ptr<ObjectSet>& objects, bool 
 
 bool SpareObjects::keep(MemberIndex member, const DoomedObjects& doomed) {
   if (!doomed.may_be_spare || !overwrites_in_place_[member]) return false;
-  const Result<HandleCache::Pin> directory = context_.array->object_directory(member, doomed.file);
+  const Result<HandleCache::Pin> directory = context_.array.object_directory(member, doomed.file);
   if (!directory.is_ok()) return false;
   const Result<struct stat> attributes =
       context_.storage().stat_at(directory->get(), Array::object_name(doomed.file, doomed.generation));
@@ -36,7 +36,7 @@ bool SpareObjects::keep(MemberIndex member, const DoomedObjects& doomed) {
     return false;
   context_.room->add_spare(member, length);
   MutexLock lock(mutex_);
-  spares_[member].emplace(length, Spare{doomed, context_.environment->now()});
+  spares_[member].emplace(length, Spare{doomed, context_.environment.now()});
   return true;
 }
 
@@ -57,7 +57,7 @@ std::optional<SpareObjects::Taken> SpareObjects::take(MemberIndex member, Handle
   context_.room->remove_spare(member, length);
   Storage& storage = context_.storage();
   const std::string old_name = Array::object_name(objects.file, objects.generation);
-  const Result<HandleCache::Pin> old_directory = context_.array->object_directory(member, objects.file);
+  const Result<HandleCache::Pin> old_directory = context_.array.object_directory(member, objects.file);
   const Result<Handle> handle =
       old_directory.is_ok() ? storage.open_at(old_directory->get(), old_name, flags) : old_directory.status();
   Status status = handle.status();
@@ -72,7 +72,7 @@ std::optional<SpareObjects::Taken> SpareObjects::take(MemberIndex member, Handle
     storage.close(*handle);
   }
   log(LogLevel::kWarning, "a freed object cannot be used again: {}; fsck -p will free it", status.message());
-  context_.note_failure();
+  context_.health.note_file_failure();
   return std::nullopt;
 }
 

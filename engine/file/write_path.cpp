@@ -34,7 +34,7 @@ void File::write(WriteRequest& request) {
   request.refusal = Status::ok();
   request.looks_for_room = 0;
   request.sent_before.clear();
-  if (context_.index_entries.load(std::memory_order_relaxed) >= context_.index_entries_max) refuse_new_chunks(request);
+  if (context_.indexes.is_full()) refuse_new_chunks(request);
   if (context_.room->is_scarce() && request.refusal.is_ok())
     write_if_room(request, true);
   else
@@ -45,7 +45,7 @@ bool File::begin_landing(Landing& landing) {
   MutexLock lock(mutex_);
   if (stream_end_ > kFileSizeMax - kRequestBytesMax || !writable_ || gate_.has_controls() || content_.is_inline())
     return false;
-  if (!error_.is_ok() || context_.options.null_write || !context_.array_failure().is_ok()) return false;
+  if (!error_.is_ok() || context_.options.null_write || !context_.health.failure().is_ok()) return false;
   const uint32_t begin = context_.stripes.offset_in_chunk(stream_end_);
   const uint32_t rest = context_.stripes.chunk_size - begin;
   CachedChunk* const chunk = cache_.find(context_.stripes.chunk_of(stream_end_));
@@ -155,12 +155,12 @@ File::Step File::write_some(WriteRequest& request, Deferred& deferred, Status& f
 
 // Once no control is in its way. False: it ends here, with `failure` or because there is nothing to do.
 bool File::begin_write(WriteRequest& request, Status& failure) {
-  if (!writable_ || context_.array->read_only())
+  if (!writable_ || context_.array.read_only())
     failure = Status::error(StatusCode::kReadOnly, "the array is mounted read-only");
   else if (request.offset > kFileSizeMax - request.length)
     failure = Status::error(StatusCode::kTooLarge, "write past the largest file offset");
   else
-    failure = context_.array_failure();
+    failure = context_.health.failure();
   if (!failure.is_ok()) return false;
   // A mapping makes no file longer: it was cut off while these pages were on their way here. (The kernel waits for
   // them before it truncates, but not before an open that does.)
@@ -172,7 +172,7 @@ bool File::begin_write(WriteRequest& request, Status& failure) {
   if (!context_.options.null_write) return true;
   request.done = request.length;
   content_.grow_to(request.offset + request.length);
-  content_.set_mtime(context_.change_stamp());
+  content_.set_mtime(context_.clock.now());
   return false;
 }
 
@@ -292,8 +292,8 @@ void File::begin_flush(CachedChunk& chunk, bool streaming, Deferred& deferred) {
   context_.room->add_in_flight(member_of(chunk.index), context_.stripes.chunk_size);
   chunk.state = CachedChunk::State::kWriting;
   if (placement_.objects() == nullptr) {
-    content_.set_generation(context_.claim_generation(content_.file_id(), content_.generation()));
-    placement_.set_objects(std::make_shared<ObjectSet>(context_.storage(), *context_.array, context_.spares.get(),
+    content_.set_generation(context_.generations.claim(content_.file_id(), content_.generation()));
+    placement_.set_objects(std::make_shared<ObjectSet>(context_.storage(), context_.array, context_.spares.get(),
                                                        content_.file_id(), content_.generation(), false));
   }
   const Extent old = content_.extent(chunk.index);

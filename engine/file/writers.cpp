@@ -82,7 +82,7 @@ void File::closed_by_writer(const Origin& closer) {
   }
   // Committed by fsync before: nothing keeps the file open.
   if (only_slack) return commit_in_background(shared_from_this(), ControlRequest::Kind::kClose, false, kLeftAlone);
-  context_.environment->executor().post_after(
+  context_.environment.executor().post_after(
       std::chrono::milliseconds(context_.options.background_commit_ms), [weak = weak_from_this()] {
         const std::shared_ptr<File> file = weak.lock();
         if (file == nullptr) return;
@@ -103,7 +103,7 @@ bool File::commit_trickle() {
       // A stream may be committed by an fsync, and go on as a trickle.
       return !writers_.is_empty() && writers_.has_uncommitted() && error_.is_ok();
     }
-    const struct timespec now = context_.environment->now();
+    const struct timespec now = context_.environment.now();
     const auto has_passed = [&now](const struct timespec& since, unsigned limit_ms) {
       return limit_ms != 0 &&
              (now.tv_sec - since.tv_sec) * 1000 + (now.tv_nsec - since.tv_nsec) / 1'000'000 >= int64_t{limit_ms};
@@ -151,7 +151,7 @@ Status File::revert(Deferred& deferred) {
   content_.give_up_edit();
   stream_end_ = kNoStream;
   writers_.covered(writers_.last_change());
-  if (!doomed.empty()) context_.reclaim(std::move(doomed), {});
+  if (!doomed.empty()) context_.reclaimer->reclaim(std::move(doomed), {});
   FPFS_ASSIGN_OR_RETURN(const struct stat attributes, context_.storage().fstat(sidecar_->get()));
   content_.set_mtime(attributes.st_mtim);
   return load_image();

@@ -67,11 +67,11 @@ Result<SidecarSummary> Store::summarize_node(Handle node, uint64_t sidecar_size)
 // Size and blocks of a regular file that is not open, from its sidecar. A sidecar that cannot be read shows as an empty
 // file: it can be listed and removed; opening it reports the damage.
 Status Store::fill_logical(Handle node, struct stat& attributes) {
-  if (std::shared_ptr<File> file = impl_->find(attributes.st_ino)) {
+  if (std::shared_ptr<File> file = impl_->files.find(attributes.st_ino)) {
     file->overlay(attributes);
     return Status::ok();
   }
-  attributes.st_ctim = impl_->recall_change_time(attributes.st_ino).show(attributes.st_ctim);
+  attributes.st_ctim = impl_->change_times.recall(attributes.st_ino).show(attributes.st_ctim);
   const auto sidecar_size = static_cast<uint64_t>(attributes.st_size);
   attributes.st_size = 0;
   attributes.st_blocks = 0;
@@ -136,7 +136,7 @@ std::vector<std::optional<Store::Node>> Store::lookup_all(Handle directory, std:
 
 Result<struct stat> Store::attributes(Handle node) {
   FPFS_ASSIGN_OR_RETURN(struct stat attributes, storage().fstat(node));
-  impl_->note_stamp(attributes.st_ctim);
+  impl_->clock.note(attributes.st_ctim);
   if (S_ISREG(attributes.st_mode)) FPFS_RETURN_IF_ERROR(fill_logical(node, attributes));
   return attributes;
 }
@@ -153,13 +153,13 @@ Status Store::set_times(Handle node, const struct timespec times[2]) {
   FPFS_RETURN_IF_ERROR(storage().set_times(node, times));
   if (times[1].tv_nsec == UTIME_OMIT) return Status::ok();
   FPFS_ASSIGN_OR_RETURN(const struct stat attributes, storage().fstat(node));
-  if (std::shared_ptr<File> file = impl_->find(attributes.st_ino)) file->set_mtime(attributes.st_mtim);
+  if (std::shared_ptr<File> file = impl_->files.find(attributes.st_ino)) file->set_mtime(attributes.st_mtim);
   return Status::ok();
 }
 
 // Space that was given up counts as free; it is not worth a long wait, though.
 Result<struct statvfs> Store::space() {
-  impl_->wait_for_frees(std::chrono::milliseconds(200));
+  impl_->reclaimer->wait(std::chrono::milliseconds(200));
   FPFS_ASSIGN_OR_RETURN(struct statvfs space, array_->space(impl_->room->changes()));
   // Content goes to the members in turn, in whole chunks.
   const uint64_t round = uint64_t{impl_->stripes.chunk_size} * impl_->stripes.member_count;
@@ -168,16 +168,16 @@ Result<struct statvfs> Store::space() {
 }
 
 bool Store::finish_frees() {
-  return impl_->finish_frees();
+  return impl_->reclaimer->finish();
 }
 
 // --- making names ---------------------------------------------------------------------------------------------------
 
 Result<Store::Created> Store::create(Handle directory, const std::string& name, mode_t mode) {
-  FPFS_RETURN_IF_ERROR(impl_->array_failure());
+  FPFS_RETURN_IF_ERROR(impl_->health.failure());
   // Had beforehand: what can fail, fails before there is a name.
   FPFS_ASSIGN_OR_RETURN(ScopedHandle parent, reopen_directory(storage(), directory));
-  FPFS_ASSIGN_OR_RETURN(const Handle sidecar, impl_->with_space([&] {
+  FPFS_ASSIGN_OR_RETURN(const Handle sidecar, impl_->reclaimer->with_space([&] {
     return storage().open_at(directory, name, O_CREAT | O_EXCL | O_RDWR, mode);
   }));
   Result<Created> created = adopt_created(ScopedHandle(storage(), sidecar), std::move(parent));
@@ -186,9 +186,10 @@ Result<Store::Created> Store::create(Handle directory, const std::string& name, 
 }
 
 Result<Store::Created> Store::create_unnamed(Handle directory, mode_t mode) {
-  FPFS_RETURN_IF_ERROR(impl_->array_failure());
-  FPFS_ASSIGN_OR_RETURN(const Handle sidecar,
-                        impl_->with_space([&] { return storage().open_at(directory, ".", O_TMPFILE | O_RDWR, mode); }));
+  FPFS_RETURN_IF_ERROR(impl_->health.failure());
+  FPFS_ASSIGN_OR_RETURN(const Handle sidecar, impl_->reclaimer->with_space([&] {
+    return storage().open_at(directory, ".", O_TMPFILE | O_RDWR, mode);
+  }));
   FPFS_ASSIGN_OR_RETURN(Created created, adopt_created(ScopedHandle(storage(), sidecar), {}));
   created.file->set_unnamed();
   if (keeper_ == nullptr) return created;
@@ -204,9 +205,9 @@ Result<Store::Created> Store::adopt_created(ScopedHandle sidecar, ScopedHandle d
   ScopedHandle node(storage(), reopened);
   FPFS_ASSIGN_OR_RETURN(std::shared_ptr<File> file, File::open(*impl_, std::move(sidecar), true, std::move(directory)));
   // Of a file that had this inode before.
-  static_cast<void>(impl_->take_loss(file->key()));
-  impl_->forget_new_name(file->key());
-  impl_->insert(file);
+  static_cast<void>(impl_->health.take_loss(file->key()));
+  impl_->new_names->forget(file->key());
+  impl_->files.insert(file);
   FPFS_ASSIGN_OR_RETURN(const struct stat attributes, this->attributes(node.get()));
   return Created{{node.release(), attributes, true}, std::move(file), nullptr};
 }
@@ -218,25 +219,25 @@ void Store::take_back(Handle directory, const std::string& name, bool is_directo
 }
 
 Status Store::make_directory(Handle directory, const std::string& name, mode_t mode) {
-  FPFS_RETURN_IF_ERROR(impl_->array_failure());
-  return impl_->with_space([&] { return storage().make_directory(directory, name, mode); });
+  FPFS_RETURN_IF_ERROR(impl_->health.failure());
+  return impl_->reclaimer->with_space([&] { return storage().make_directory(directory, name, mode); });
 }
 
 Status Store::make_node(Handle directory, const std::string& name, mode_t mode, dev_t device) {
-  FPFS_RETURN_IF_ERROR(impl_->array_failure());
-  return impl_->with_space([&] { return storage().make_node(directory, name, mode, device); });
+  FPFS_RETURN_IF_ERROR(impl_->health.failure());
+  return impl_->reclaimer->with_space([&] { return storage().make_node(directory, name, mode, device); });
 }
 
 Status Store::symlink(const std::string& target, Handle directory, const std::string& name) {
-  FPFS_RETURN_IF_ERROR(impl_->array_failure());
-  return impl_->with_space([&] { return storage().symlink(target, directory, name); });
+  FPFS_RETURN_IF_ERROR(impl_->health.failure());
+  return impl_->reclaimer->with_space([&] { return storage().symlink(target, directory, name); });
 }
 
 Status Store::link(Handle node, Handle directory, const std::string& name) {
-  FPFS_RETURN_IF_ERROR(impl_->array_failure());
+  FPFS_RETURN_IF_ERROR(impl_->health.failure());
   FPFS_ASSIGN_OR_RETURN(const struct stat attributes, storage().fstat(node));
-  MutexLock lock(impl_->name_lock(attributes.st_ino));
-  const std::shared_ptr<File> unnamed = attributes.st_nlink == 0 ? impl_->find(attributes.st_ino) : nullptr;
+  MutexLock lock(impl_->files.name_lock(attributes.st_ino));
+  const std::shared_ptr<File> unnamed = attributes.st_nlink == 0 ? impl_->files.find(attributes.st_ino) : nullptr;
   if (unnamed == nullptr) return storage().link(node, directory, name);
   // It has its first name now, which its next commit makes durable.
   FPFS_ASSIGN_OR_RETURN(ScopedHandle parent, reopen_directory(storage(), directory));
@@ -247,13 +248,13 @@ Status Store::link(Handle node, Handle directory, const std::string& name) {
 
 Status Store::sync_directory(Handle directory) {
   FPFS_RETURN_IF_ERROR(impl_->check_names());
-  FPFS_RETURN_IF_ERROR(impl_->array_failure());  // of a sync before: this one could succeed and would say nothing
+  FPFS_RETURN_IF_ERROR(impl_->health.failure());  // of a sync before: this one could succeed and would say nothing
   FPFS_ASSIGN_OR_RETURN(const ScopedHandle handle, reopen_directory(storage(), directory));
   Status status = storage().fsync(handle.get());
   if (status.is_ok()) status = array_->check_tree_running();
   if (!status.is_ok()) {
     impl_->count_tree_error();
-    impl_->fail_array(status.with_context(storage().describe(directory)));
+    impl_->health.fail(status.with_context(storage().describe(directory)));
   }
   return status;
 }
@@ -298,7 +299,7 @@ class Store::NameHolder {
     if (!is_file()) return nullptr;
     Storage& storage = store_.storage();
     // First: once nobody has the file open, its index does not change any more.
-    std::shared_ptr<File> file = store_.impl_->find(inode_);
+    std::shared_ptr<File> file = store_.impl_->files.find(inode_);
     const Result<struct stat> now = storage.fstat(handle_);
     if (!now.is_ok()) return left_over(now.status());
     if (now->st_nlink > 0) return nullptr;
@@ -327,7 +328,7 @@ class Store::NameHolder {
   std::unique_ptr<Removed> left_over(const Status& failure) {
     log(LogLevel::kWarning, "cannot free what a removed file had: {}; the next mount or fsck -p will",
         failure.message());
-    store_.impl_->note_failure();
+    store_.impl_->health.note_file_failure();
     return nullptr;
   }
 
@@ -351,9 +352,9 @@ void Store::Removed::adopt(const std::shared_ptr<File>& file) {
 
 Store::Removed::~Removed() {
   Impl& impl = *store_.impl_;
-  MutexLock lock(impl.name_lock(inode_));
+  MutexLock lock(impl.files.name_lock(inode_));
   file_ = nullptr;
-  if (!objects_.empty()) impl.reclaim(std::move(objects_), std::move(directory_));
+  if (!objects_.empty()) impl.reclaimer->reclaim(std::move(objects_), std::move(directory_));
   impl.erase_removed(inode_);
 }
 
@@ -362,13 +363,13 @@ void Store::give_away(uint64_t inode, std::unique_ptr<Removed> removed) {
 }
 
 Status Store::unlink(Handle directory, const std::string& name) {
-  FPFS_RETURN_IF_ERROR(impl_->array_failure());
+  FPFS_RETURN_IF_ERROR(impl_->health.failure());
   NameHolder holder(*this, directory, name);
   FPFS_RETURN_IF_ERROR(holder.status());
   if (!holder.is_file()) return storage().unlink(directory, name);
   std::unique_ptr<Removed> removed;
   {
-    MutexLock lock(impl_->name_lock(holder.inode()));
+    MutexLock lock(impl_->files.name_lock(holder.inode()));
     FPFS_RETURN_IF_ERROR(storage().unlink(directory, name));
     removed = holder.release(directory);
   }
@@ -377,12 +378,12 @@ Status Store::unlink(Handle directory, const std::string& name) {
 }
 
 Status Store::remove_directory(Handle directory, const std::string& name) {
-  FPFS_RETURN_IF_ERROR(impl_->array_failure());
+  FPFS_RETURN_IF_ERROR(impl_->health.failure());
   return storage().remove_directory(directory, name);
 }
 
 Status Store::rename(Handle from, const std::string& from_name, Handle to, const std::string& to_name, unsigned flags) {
-  FPFS_RETURN_IF_ERROR(impl_->array_failure());
+  FPFS_RETURN_IF_ERROR(impl_->health.failure());
   NameHolder source(*this, from, from_name);
   NameHolder target(*this, to, to_name);
   FPFS_RETURN_IF_ERROR(source.status());
@@ -401,7 +402,7 @@ Status Store::rename(Handle from, const std::string& from_name, Handle to, const
   if (replaces) {
     std::unique_ptr<Removed> removed;
     {
-      MutexLock lock(impl_->name_lock(target.inode()));
+      MutexLock lock(impl_->files.name_lock(target.inode()));
       FPFS_RETURN_IF_ERROR(storage().rename(from, from_name, to, to_name, flags));
       removed = target.release(to);
     }
@@ -413,7 +414,7 @@ Status Store::rename(Handle from, const std::string& from_name, Handle to, const
   // is promised the content under the name that it has then.
   auto moved = [this](const NameHolder& holder, ScopedHandle& directory) {
     if (!directory.is_open()) return;
-    if (std::shared_ptr<File> file = impl_->find(holder.inode())) file->name_moved_to(std::move(directory));
+    if (std::shared_ptr<File> file = impl_->files.find(holder.inode())) file->name_moved_to(std::move(directory));
   };
   moved(source, source_goes_to);
   moved(target, target_goes_to);
@@ -447,7 +448,7 @@ struct Store::RenameJob {
   }
   Status add(const NameHolder& holder) {
     if (!holder.is_file()) return Status::ok();
-    if (std::shared_ptr<File> file = store.impl_->find(holder.inode())) {
+    if (std::shared_ptr<File> file = store.impl_->files.find(holder.inode())) {
       if (file->is_dirty()) uncommitted.push_back(std::move(file));
       return Status::ok();
     }
@@ -476,17 +477,17 @@ struct Store::RenameJob {
     file.control(job.release()->commit);
   }
   void post(const Status& status) {
-    store.impl_->post([this, status] { go_on(std::unique_ptr<RenameJob>(this), status); });
+    store.impl_->tasks.post([this, status] { go_on(std::unique_ptr<RenameJob>(this), status); });
   }
   Status finish() {
     for (const ScopedHandle& index : unsynced) {
       FPFS_RETURN_IF_ERROR(store.impl_->check_names());
-      FPFS_RETURN_IF_ERROR(store.impl_->array_failure());
+      FPFS_RETURN_IF_ERROR(store.impl_->health.failure());
       Status synced = store.storage().fsync(index.get());
       if (synced.is_ok()) synced = store.array_->check_tree_running();
       if (!synced.is_ok()) {
         store.impl_->count_tree_error();
-        store.impl_->fail_array(synced);
+        store.impl_->health.fail(synced);
       }
       FPFS_RETURN_IF_ERROR(synced);
     }

@@ -15,28 +15,6 @@ namespace fpfs {
 
 namespace {
 
-Status check_options(const StoreOptions& options, uint32_t chunk_size) {
-  auto refuse = [](std::string what) { return Status::error(StatusCode::kInvalidArgument, std::move(what)); };
-  if (options.queue_depth < 1 || options.queue_depth > 1024)
-    return refuse(fmt::format("queue_depth={} is out of range; use 1 to 1024", options.queue_depth));
-  if (options.read_ahead > 1024)
-    return refuse(fmt::format("read_ahead={} is out of range; use 0 (automatic) to 1024 chunks", options.read_ahead));
-  if (options.inline_max > kInlineSizeMax)
-    return refuse(fmt::format("inline files of {} bytes; the limit is {}", options.inline_max, kInlineSizeMax));
-  const uint64_t least =
-      chunk_size * std::max<uint64_t>(BufferPool::kBuffersMin, 2 * (kRequestBytesMax / chunk_size + 1));
-  if (options.buffer_memory < least)
-    return refuse(fmt::format("buffer_memory={} is too small; chunks of {} need at least {}",
-                              format_size(options.buffer_memory), format_size(chunk_size), format_size(least)));
-  return Status::ok();
-}
-
-// For the indexes of open files: 6.5 TiB of them in chunks of 1 MiB.
-constexpr uint64_t kIndexMemoryLeast = 256 * kMiB;
-
-// Closed files whose change time is remembered; some 6 MiB at most.
-constexpr size_t kChangeTimesMax = 65536;
-
 // Waits for one completion from another thread.
 class Arrival {
  public:
@@ -64,28 +42,16 @@ class Arrival {
 // --- Impl -----------------------------------------------------------------------------------------------------------
 
 Status Store::Impl::start() {
-  stripes = array->stripes();
-  opened_at = environment->now();
-  FPFS_RETURN_IF_ERROR(check_options(options, stripes.chunk_size));
-  FPFS_ASSIGN_OR_RETURN(pool, BufferPool::create(options.buffer_memory, stripes.chunk_size));
-  chunks = std::make_unique<CachedChunk[]>(pool->total());
-  index_entries_max = options.index_chunks != 0
-                          ? options.index_chunks
-                          : std::max(options.buffer_memory, kIndexMemoryLeast) / ExtentTable::kEntryBytesMax;
-  counters = std::make_unique<MemberCounters[]>(stripes.member_count);
-  // Not touched before they are read: then they cost no memory.
-  zeros.reset(static_cast<std::byte*>(std::calloc(kReadBytesMax, 1)));
-  if (zeros == nullptr) return Status::from_errno(ENOMEM, "allocate buffers");
-  room = std::make_unique<Room>(storage(), *array, pool->total() * uint64_t{pool->buffer_size()});
-  spares = std::make_unique<SpareObjects>(*this);
-  start_timers();
-  // Deep enough to keep every member busy while the reader works through what arrived; never the whole pool.
-  if (options.read_ahead == 0) options.read_ahead = std::max(8U, 4U * stripes.member_count);
-  options.read_ahead = std::min(options.read_ahead, pool->total() / 4);
+  FPFS_RETURN_IF_ERROR(FileContext::start());
+  // Often enough that a trickle is late by a part of what it asked for.
+  const auto sooner = [](unsigned a, unsigned b) { return a == 0 || b == 0 ? std::max(a, b) : std::min(a, b); };
+  const unsigned soonest = sooner(options.commit_interval_ms, options.commit_idle_ms);
+  const auto interval = std::chrono::milliseconds(soonest == 0 ? 0 : std::clamp(soonest / 5, 1U, 1000U));
+  trickle_timer_.open(environment.executor(), interval, [this] { return commit_trickles(); });
   pool->set_retry_hook(
       [](void* self) {
         auto& impl = *static_cast<Impl*>(self);
-        impl.post_after(std::chrono::milliseconds(1), [&impl] {
+        impl.tasks.post_after(std::chrono::milliseconds(1), [&impl] {
           impl.pool->retry_waiters();
           impl.relieve_pressure();
         });
@@ -96,47 +62,29 @@ Status Store::Impl::start() {
         auto& impl = *static_cast<Impl*>(self);
         // With writes under way the end of the last one looks again.
         if (impl.relieving_.load() || impl.writes_in_flight.load() > 0) return;
-        impl.post([&impl] { impl.relieve_pressure(); });
+        impl.tasks.post([&impl] { impl.relieve_pressure(); });
       },
       this);
-  io = std::make_unique<ChunkIo>(*this);
-  for (MemberIndex m = 0; m < stripes.member_count; ++m) {
-    std::unique_ptr<IoQueue> queue;
-    if (array->member(m).present) {
-      FPFS_ASSIGN_OR_RETURN(queue, environment->make_queue(m, options.queue_depth));
-    }
-    io->add_queue(std::move(queue));
-  }
   start_watching();
   return Status::ok();
 }
 
-void Store::Impl::start_timers() {
-  spare_timer_.open(environment->executor(), options.spare_life, [this] { return give_up_old_spares(); });
-  // Often enough that a trickle is late by a part of what it asked for.
-  const auto sooner = [](unsigned a, unsigned b) { return a == 0 || b == 0 ? std::max(a, b) : std::min(a, b); };
-  const unsigned soonest = sooner(options.commit_interval_ms, options.commit_idle_ms);
-  const auto interval = std::chrono::milliseconds(soonest == 0 ? 0 : std::clamp(soonest / 5, 1U, 1000U));
-  trickle_timer_.open(environment->executor(), interval, [this] { return commit_trickles(); });
-}
-
-void Store::Impl::end_timers() {
-  spare_timer_.end();
+void Store::Impl::end() {
+  if (reclaimer != nullptr) reclaimer->end();
   trickle_timer_.end();
 }
 
 bool Store::Impl::commit_trickles() {
   bool again = false;
-  for (const std::shared_ptr<File>& file : files()) again |= file->commit_trickle();
+  for (const std::shared_ptr<File>& file : files.all()) again |= file->commit_trickle();
   return again;
 }
 
 void Store::Impl::start_watching() {
-  watch = environment->watch();
   if (watch == nullptr) return;
-  watch->set_name(StallWatch::kTree, fmt::format("the drive that holds the names ({})", array->metadata_path()));
+  watch->set_name(StallWatch::kTree, fmt::format("the drive that holds the names ({})", array.metadata_path()));
   for (MemberIndex m = 0; m < stripes.member_count; ++m) {
-    watch->set_name(m, fmt::format("member {} ({})", m, array->member(m).path));
+    watch->set_name(m, fmt::format("member {} ({})", m, array.member(m).path));
     if (const IoQueue* const queue = io->queue(m))
       registrations_.push_back(watch->add_source(m, [queue] { return queue->oldest_transfer_ns(); }));
   }
@@ -145,7 +93,7 @@ void Store::Impl::start_watching() {
 
 bool Store::Impl::is_stalled(MemberIndex member) const {
   if (watch == nullptr) return false;
-  const bool holds_the_tree = array->superblock().metadata_member == member;
+  const bool holds_the_tree = array.superblock().metadata_member == member;
   return watch->is_stalled(member) || (holds_the_tree && watch->is_stalled(StallWatch::kTree));
 }
 
@@ -158,7 +106,7 @@ void Store::Impl::member_stalled(StallWatch::Domain domain) {
   const Status failure = watch->check(domain);
   if (failure.is_ok() || domain == StallWatch::kElsewhere) return;
   if (domain < stripes.member_count) io->fail_waiting(static_cast<MemberIndex>(domain), failure);
-  for (const std::shared_ptr<File>& file : files()) file->member_stalled(domain, failure);
+  for (const std::shared_ptr<File>& file : files.all()) file->member_stalled(domain, failure);
   const auto limit_ns = static_cast<uint64_t>(std::chrono::nanoseconds(watch->limit()).count());
   const uint64_t now = StallWatch::monotonic_ns();
   pool->expire_waiters(now > limit_ns ? now - limit_ns : 0);
@@ -167,234 +115,56 @@ void Store::Impl::member_stalled(StallWatch::Domain domain) {
 void Store::Impl::relieve_pressure() {
   if (!pool->has_waiters() || writes_in_flight.load() > 0) return;
   if (relieving_.exchange(true)) return;
-  for (const std::shared_ptr<File>& file : files()) file->flush_for_pressure();
+  for (const std::shared_ptr<File>& file : files.all()) file->flush_for_pressure();
   relieving_.store(false);
 }
 
-// Counts a task as outstanding until what it holds is gone too.
-Executor::Task Store::Impl::counted(Executor::Task task) {
-  MutexLock lock(tasks_mutex_);
-  ++tasks_;
-  return [this, task = std::move(task)]() mutable {
-    task();
-    task = nullptr;
-    MutexLock done_lock(tasks_mutex_);
-    if (--tasks_ == 0) tasks_done_.notify_all();
-  };
+Store::Removed* Store::Impl::find_removed(uint64_t inode) {
+  MutexLock lock(removed_mutex_);
+  const auto found = removed_.find(inode);
+  return found == removed_.end() ? nullptr : found->second;
 }
 
-void Store::Impl::post(Executor::Task task) {
-  environment->executor().post(counted(std::move(task)));
+void Store::Impl::insert_removed(uint64_t inode, Removed& removed) {
+  {
+    MutexLock lock(removed_mutex_);
+    removed_[inode] = &removed;
+  }
+  reclaimer->note_kept(inode);
 }
 
-void Store::Impl::post_after(std::chrono::milliseconds delay, Executor::Task task) {
-  environment->executor().post_after(delay, counted(std::move(task)));
-}
-
-unsigned Store::Impl::tasks_outstanding() const {
-  MutexLock lock(tasks_mutex_);
-  return tasks_;
-}
-
-void Store::Impl::wait_for_tasks() {
-  MutexLock lock(tasks_mutex_);
-  while (tasks_ > 0) tasks_done_.wait(tasks_mutex_);
-}
-
-void Store::Impl::fail_array(const Status& status) {
-  MutexLock lock(failure_mutex_);
-  if (!failure_.is_ok()) return;
-  failure_ = Status::error(StatusCode::kReadOnly, "the array turned read-only: " + status.message());
-  failed_.store(true);
-  had_failure_.store(true);
-  log(LogLevel::kError, "{}; unmount, look at the drive, run fsck.fastpersistfs", failure_.message());
-}
-
-Status Store::Impl::array_failure() const {
-  if (!failed_.load(std::memory_order_acquire)) return Status::ok();
-  MutexLock lock(failure_mutex_);
-  return failure_;
-}
-
-void Store::Impl::remember_change_time(uint64_t key, const ChangeTime& time) {
-  if (time.own.tv_sec == 0 && time.own.tv_nsec == 0) return;  // nothing was committed
-  MutexLock lock(change_times_mutex_);
-  if (change_times_.insert_or_assign(key, time).second) change_times_order_.push_back(key);
-  if (change_times_order_.size() <= kChangeTimesMax) return;
-  change_times_.erase(change_times_order_.front());
-  change_times_order_.pop_front();
-}
-
-ChangeTime Store::Impl::recall_change_time(uint64_t key) {
-  MutexLock lock(change_times_mutex_);
-  const auto found = change_times_.find(key);
-  return found == change_times_.end() ? ChangeTime() : found->second;
-}
-
-// Losses that are kept by file; whatever number of files a drive takes with it.
-constexpr size_t kLossesMax = 1024;
-constexpr size_t kUnsyncedMax = 16;
-constexpr size_t kNewNamesMax = 64;
-
-void Store::Impl::note_loss(uint64_t key, const Status& loss) {
-  MutexLock lock(failure_mutex_);
-  had_failure_.store(true);
-  if (first_loss_.is_ok()) first_loss_ = loss;
-  if (losses_.size() < kLossesMax) losses_[key] = loss;
-  has_losses_.store(true);
-}
-
-Status Store::Impl::take_loss(uint64_t key) {
-  if (!has_losses_.load()) return Status::ok();
-  MutexLock lock(failure_mutex_);
-  const auto found = losses_.find(key);
-  if (found == losses_.end()) return Status::ok();
-  const Status loss = found->second;
-  losses_.erase(found);
-  has_losses_.store(!losses_.empty());
-  return loss;
-}
-
-Status Store::Impl::take_any_loss() {
-  MutexLock lock(failure_mutex_);
-  const Status loss = losses_.empty() ? Status::ok() : losses_.begin()->second;
-  losses_.clear();
-  has_losses_.store(false);
-  return loss;
-}
-
-Status Store::Impl::first_loss() const {
-  MutexLock lock(failure_mutex_);
-  return first_loss_;
-}
-
-void Store::Impl::note_unsynced(const File& file) {
-  MutexLock lock(failure_mutex_);
-  if (unsynced_.size() < kUnsyncedMax) unsynced_.try_emplace(file.key(), file.path());
-  has_unsynced_.store(true);
-}
-
-void Store::Impl::note_synced(const File& file) {
-  if (!has_unsynced_.load()) return;
-  MutexLock lock(failure_mutex_);
-  unsynced_.erase(file.key());
+void Store::Impl::erase_removed(uint64_t inode) {
+  {
+    MutexLock lock(removed_mutex_);
+    removed_.erase(inode);
+  }
+  reclaimer->note_released(inode);
 }
 
 Status Store::Impl::sync_tree() {
-  FPFS_RETURN_IF_ERROR(array_failure());
-  std::map<uint64_t, std::string> covered;
-  {
-    MutexLock lock(failure_mutex_);
-    covered.swap(unsynced_);
-  }
-  Status synced = storage().sync_filesystem(array->tree());
-  if (synced.is_ok()) synced = array->check_tree_running();
+  FPFS_RETURN_IF_ERROR(health.failure());
+  const std::string covered = health.take_unsynced();
+  Status synced = storage().sync_filesystem(array.tree());
+  if (synced.is_ok()) synced = array.check_tree_running();
   if (synced.is_ok()) return synced;
   count_tree_error();
-  std::string at_risk;
-  for (const auto& [key, path] : covered) at_risk += (at_risk.empty() ? "" : ", ") + path;
-  if (!at_risk.empty()) at_risk = "; it may have lost what was closed in " + at_risk;
-  if (covered.size() == kUnsyncedMax) at_risk += " and others";
-  fail_array(Status::error(synced.code(), synced.message() + at_risk));
-  return array_failure();
-}
-
-void Store::Impl::keep_new_name(uint64_t key, ScopedHandle directory) {
-  ScopedHandle surplus;
-  {
-    MutexLock lock(new_names_mutex_);
-    const bool is_known =
-        std::any_of(new_names_.begin(), new_names_.end(), [key](const auto& name) { return name.first == key; });
-    if (!is_known) {
-      new_names_.emplace_back(key, std::move(directory));
-      has_new_names_.store(true);
-      if (new_names_.size() > kNewNamesMax) {
-        surplus = std::move(new_names_.front().second);
-        new_names_.pop_front();
-      }
-    }
-  }
-  // (When it is known, it was moved meanwhile, and the directory that it came from is synced with where it went.)
-  if (surplus.is_open()) reclaim({}, std::move(surplus));  // which syncs it
-}
-
-void Store::Impl::forget_new_name(uint64_t key) {
-  if (!has_new_names_.load()) return;
-  MutexLock lock(new_names_mutex_);
-  std::erase_if(new_names_, [key](const auto& name) { return name.first == key; });
-  has_new_names_.store(!new_names_.empty());
-}
-
-Result<ScopedHandle> Store::Impl::new_name_of(uint64_t key) {
-  if (!has_new_names_.load()) return ScopedHandle();
-  MutexLock lock(new_names_mutex_);
-  for (const auto& [file, directory] : new_names_) {
-    if (file != key) continue;
-    FPFS_ASSIGN_OR_RETURN(const Handle handle, storage().reopen(directory.get(), O_RDONLY | O_DIRECTORY));
-    return ScopedHandle(storage(), handle);
-  }
-  return ScopedHandle();
-}
-
-void Store::Impl::close_new_names() {
-  MutexLock lock(new_names_mutex_);
-  new_names_.clear();
-}
-
-Generation Store::Impl::claim_generation(FileId file, Generation wanted) {
-  MutexLock lock(generations_mutex_);
-  const auto [claim, is_first] = claimed_generations_.try_emplace(file, wanted);
-  if (!is_first) claim->second = std::max(claim->second + 1, wanted);
-  return claim->second;
-}
-
-void Store::Impl::settle_generation(FileId file, Generation generation) {
-  MutexLock lock(generations_mutex_);
-  const auto claim = claimed_generations_.find(file);
-  if (claim != claimed_generations_.end() && claim->second <= generation) claimed_generations_.erase(claim);
-}
-
-std::shared_ptr<File> Store::Impl::find(uint64_t inode) {
-  MutexLock lock(mutex_);
-  auto it = files_.find(inode);
-  return it == files_.end() ? nullptr : it->second.lock();
-}
-
-void Store::Impl::insert(const std::shared_ptr<File>& file) {
-  MutexLock lock(mutex_);
-  if (files_.size() >= sweep_at_) {
-    std::erase_if(files_, [](const auto& entry) { return entry.second.expired(); });
-    sweep_at_ = std::max<size_t>(64, 2 * files_.size());
-  }
-  files_[file->key()] = file;
-}
-
-std::vector<std::shared_ptr<File>> Store::Impl::files() {
-  MutexLock lock(mutex_);
-  std::vector<std::shared_ptr<File>> result;
-  for (const auto& [inode, weak] : files_)
-    if (auto file = weak.lock()) result.push_back(std::move(file));
-  // Ascending by inode: the order must not depend on hashing (simulations replay).
-  std::sort(result.begin(), result.end(), [](const auto& a, const auto& b) { return a->key() < b->key(); });
-  return result;
+  const std::string at_risk = covered.empty() ? "" : "; it may have lost what was closed in " + covered;
+  health.fail(Status::error(synced.code(), synced.message() + at_risk));
+  return health.failure();
 }
 
 // --- life -----------------------------------------------------------------------------------------------------------
 
 Store::Store(Environment& environment, StoreOptions options)
-    : environment_(environment),
-      options_(options),
-      shares_(options.shared_handles),
-      impl_(std::make_unique<Impl>(options)) {}
+    : environment_(environment), options_(options), shares_(options.shared_handles) {}
 
 Result<std::unique_ptr<Store>> Store::open(Environment& environment, const std::vector<std::string>& directories,
                                            const StoreOptions& options) {
   std::unique_ptr<Store> store(new Store(environment, options));
   if (environment.watch() != nullptr) environment.watch()->start(std::chrono::milliseconds(options.io_timeout_ms));
   FPFS_ASSIGN_OR_RETURN(store->array_, Array::open(environment, directories, options.array));
+  store->impl_ = std::make_unique<Impl>(environment, *store->array_, options);
   Impl& impl = *store->impl_;
-  impl.environment = &environment;
-  impl.array = store->array_.get();
   FPFS_RETURN_IF_ERROR(impl.start());
   store->options_ = impl.options;
   if (store->array_->read_only()) return store;
@@ -414,12 +184,12 @@ Status Store::close() {
   Arrival arrival;
   close_async([&arrival](const Status& status) { arrival.arrive(status); });
   const Status status = arrival.wait();
-  impl_->wait_for_tasks();
+  impl_->tasks.wait();
   return status;
 }
 
 void Store::close_async(std::function<void(const Status&)> done) {
-  impl_->end_timers();
+  impl_->end();
   commit_all(
       ControlRequest::Kind::kClose, ControlRequest::Unfinished::kTricklesCommitted,
       [this, done = std::move(done)](const CommitOutcome& outcome) {
@@ -427,7 +197,7 @@ void Store::close_async(std::function<void(const Status&)> done) {
         for (const std::string& path : outcome.unfinished)
           log(LogLevel::kError, "{} was being written when the array was closed: it is left as after a crash", path);
         if (!outcome.unfinished.empty()) {
-          impl_->note_failure();
+          impl_->health.note_file_failure();
           if (status.is_ok())
             status = Status::error(
                 StatusCode::kBusy,
@@ -440,16 +210,16 @@ void Store::close_async(std::function<void(const Status&)> done) {
 // Waits, by looking again, until the background work of the commits is done too, and the last transfers: one may hold
 // the last reference to a removed file, whose objects are freed with it.
 void Store::finish_close(const Status& synced, const std::function<void(const Status&)>& done) {
-  impl_->free_spares();
-  if (impl_->tasks_outstanding() > 0 || impl_->io->under_way() > 0) {
+  impl_->reclaimer->free_spares();
+  if (impl_->tasks.outstanding() > 0 || impl_->io->under_way() > 0) {
     environment_.executor().post_after(std::chrono::milliseconds(1),
                                        [this, synced, done] { finish_close(synced, done); });
     return;
   }
-  Status status = impl_->first_loss();
+  Status status = impl_->health.first_loss();
   if (status.is_ok()) status = synced;
-  if (status.is_ok()) status = impl_->array_failure();
-  if (status.is_ok() && !array_->read_only() && !impl_->had_failure()) {
+  if (status.is_ok()) status = impl_->health.failure();
+  if (status.is_ok() && !array_->read_only() && !impl_->health.had_failure()) {
     // "Clean" says that nothing is left to free, so what was freed must not come back with a power cut.
     for (MemberIndex m = 0; m < array_->member_count() && status.is_ok(); ++m) {
       status = storage().sync_filesystem(array_->member(m).objects);
@@ -468,12 +238,13 @@ void Store::finish_close(const Status& synced, const std::function<void(const St
 Store::~Store() {
   // No file starts anything any more; what is under way ends (in a simulation that lost its power it is gone already);
   // then the files go, then what they share.
-  impl_->end_timers();
+  if (impl_ == nullptr) return;
+  impl_->end();
   impl_->stop_watching();
-  impl_->close_new_names();
-  for (const std::shared_ptr<File>& file : impl_->files()) file->abandon();
+  if (impl_->new_names != nullptr) impl_->new_names->clear();
+  for (const std::shared_ptr<File>& file : impl_->files.all()) file->abandon();
   if (impl_->io != nullptr) impl_->io->close_queues();
-  if (!environment_.is_simulated()) impl_->wait_for_tasks();
+  if (!environment_.is_simulated()) impl_->tasks.wait();
   if (impl_->chunks != nullptr)
     for (unsigned i = 0; i < impl_->pool->total(); ++i) {
       const std::shared_ptr<File> keep = std::move(impl_->chunks[i].keep);
@@ -486,7 +257,7 @@ bool Store::names_stalled() const {
 }
 
 bool Store::read_only() const {
-  return array_->read_only() || !impl_->array_failure().is_ok();
+  return array_->read_only() || !impl_->health.failure().is_ok();
 }
 
 bool Store::populate_buffers() {
@@ -499,9 +270,9 @@ Result<std::shared_ptr<File>> Store::open_file(Handle node, bool for_writing) {
   if (for_writing && array_->read_only()) return Status::error(StatusCode::kReadOnly, "the array is mounted read-only");
   FPFS_ASSIGN_OR_RETURN(const struct stat attributes, storage().fstat(node));
   if (!S_ISREG(attributes.st_mode)) return Status::error(StatusCode::kInvalidArgument, "not a regular file");
-  MutexLock lock(impl_->name_lock(attributes.st_ino));
+  MutexLock lock(impl_->files.name_lock(attributes.st_ino));
   const int flags = for_writing ? O_RDWR : O_RDONLY;
-  if (std::shared_ptr<File> file = impl_->find(attributes.st_ino)) {
+  if (std::shared_ptr<File> file = impl_->files.find(attributes.st_ino)) {
     if (for_writing && !file->is_writable()) {
       FPFS_ASSIGN_OR_RETURN(const Handle sidecar, storage().reopen(node, flags));
       file->make_writable(ScopedHandle(storage(), sidecar));
@@ -514,11 +285,11 @@ Result<std::shared_ptr<File>> Store::open_file(Handle node, bool for_writing) {
   Removed* removed = now.st_nlink == 0 ? impl_->find_removed(now.st_ino) : nullptr;
   // Its objects may be gone already; nobody has it open.
   if (now.st_nlink == 0 && removed == nullptr) return Status::from_errno(ESTALE, "open a removed file");
-  FPFS_ASSIGN_OR_RETURN(ScopedHandle new_name_in, impl_->new_name_of(now.st_ino));
+  FPFS_ASSIGN_OR_RETURN(ScopedHandle new_name_in, impl_->new_names->reopen(storage(), now.st_ino));
   FPFS_ASSIGN_OR_RETURN(std::shared_ptr<File> file,
                         File::open(*impl_, std::move(sidecar), for_writing, std::move(new_name_in)));
   if (removed != nullptr) removed->adopt(file);
-  impl_->insert(file);
+  impl_->files.insert(file);
   return file;
 }
 
@@ -538,7 +309,7 @@ void Store::commit_all(ControlRequest::Kind kind, ControlRequest::Unfinished unf
         if (outcome.status.is_ok()) outcome.status = status;
       }
       if (pending.fetch_sub(1) > 1) return;
-      store->impl_->post([this] {
+      store->impl_->tasks.post([this] {
         std::unique_ptr<Job> self(this);
         for (size_t i = 0; i < files.size(); ++i)
           if (requests[i].was_left_alone) outcome.unfinished.push_back(files[i]->path());
@@ -546,7 +317,7 @@ void Store::commit_all(ControlRequest::Kind kind, ControlRequest::Unfinished unf
           const Status synced = store->impl_->sync_tree();
           if (outcome.status.is_ok()) outcome.status = synced;
         }
-        const Status loss = store->impl_->take_any_loss();
+        const Status loss = store->impl_->health.take_any_loss();
         if (outcome.status.is_ok()) outcome.status = loss;
         files.clear();
         done(outcome);
@@ -556,7 +327,7 @@ void Store::commit_all(ControlRequest::Kind kind, ControlRequest::Unfinished unf
   auto* job = new Job;
   job->store = this;
   job->done = std::move(done);
-  job->files = impl_->files();
+  job->files = impl_->files.all();
   job->requests.resize(job->files.size());
   job->pending = job->files.size() + 1;
   for (size_t i = 0; i < job->files.size(); ++i) {
@@ -598,17 +369,17 @@ StoreStatus Store::status() const {
   }
   status.buffers = impl_->pool->counters();
   status.buffer_size = impl_->pool->buffer_size();
-  for (const std::shared_ptr<File>& file : impl_->files()) {
+  for (const std::shared_ptr<File>& file : impl_->files.all()) {
     ++status.open_files;
     if (file->is_dirty()) ++status.dirty_files;
   }
   status.commits = impl_->commits.load();
-  status.pending_frees = impl_->pending_frees();
+  status.pending_frees = impl_->reclaimer->pending();
   if (impl_->watch != nullptr) {
     status.metadata_errors = impl_->watch->errors(StallWatch::kTree);
     status.metadata_stalled = names_stalled();
   }
-  const Status failure = impl_->array_failure();
+  const Status failure = impl_->health.failure();
   status.read_only = array_->read_only() || !failure.is_ok();
   if (!failure.is_ok()) status.read_only_reason = failure.message();
   return status;

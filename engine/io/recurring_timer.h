@@ -1,5 +1,5 @@
-// StoreTimer: looks at something of the store after a while, and again for as long as there is reason to. The executor,
-// and what is posted there, may outlive the store.
+// RecurringTimer: looks at something after a while, and again for as long as there is reason to. The executor,
+// and what is posted there, may outlive its owner.
 //
 // Thread safety: set() from any thread, with any lock held; open() before it, and end() once, from outside of `look`.
 #pragma once
@@ -14,7 +14,7 @@
 
 namespace fpfs {
 
-class StoreTimer {
+class RecurringTimer {
  public:
   // `look` runs on the executor, without locks; true: it is to run again. An interval of zero: never.
   void open(Executor& executor, std::chrono::milliseconds interval, std::function<bool()> look);

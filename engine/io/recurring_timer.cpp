@@ -1,26 +1,26 @@
-#include "engine/store/store_timer.h"
+#include "engine/io/recurring_timer.h"
 
 #include <utility>
 
 namespace fpfs {
 
-void StoreTimer::open(Executor& executor, std::chrono::milliseconds interval, std::function<bool()> look) {
+void RecurringTimer::open(Executor& executor, std::chrono::milliseconds interval, std::function<bool()> look) {
   const MutexLock lock(state_->mutex);
   state_->executor = &executor;
   state_->interval = interval;
   state_->look = std::move(look);
 }
 
-void StoreTimer::set() {
+void RecurringTimer::set() {
   set(state_);
 }
 
-void StoreTimer::set(const std::shared_ptr<State>& state) {
+void RecurringTimer::set(const std::shared_ptr<State>& state) {
   if (state->interval.count() == 0 || state->is_set.exchange(true)) return;
   state->executor->post_after(state->interval, [state] { run(state); });
 }
 
-void StoreTimer::run(const std::shared_ptr<State>& state) {
+void RecurringTimer::run(const std::shared_ptr<State>& state) {
   std::function<bool()> look;
   {
     const MutexLock lock(state->mutex);
@@ -40,7 +40,7 @@ void StoreTimer::run(const std::shared_ptr<State>& state) {
   if (again) set(state);
 }
 
-void StoreTimer::end() {
+void RecurringTimer::end() {
   const MutexLock lock(state_->mutex);
   state_->look = nullptr;
   while (state_->is_looking) state_->came_back.wait(state_->mutex);

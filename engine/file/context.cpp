@@ -1,0 +1,89 @@
+#include "engine/file/context.h"
+
+#include <algorithm>
+#include <cerrno>
+
+#include <fmt/format.h>
+
+#include "engine/file/cached_chunk.h"
+
+namespace fpfs {
+
+namespace {
+
+// For the indexes of open files: 6.5 TiB of them in chunks of 1 MiB.
+constexpr uint64_t kIndexMemoryLeast = 256 * kMiB;
+
+uint64_t index_entries_max(const StoreOptions& options) {
+  return options.index_chunks != 0 ? options.index_chunks
+                                   : std::max(options.buffer_memory, kIndexMemoryLeast) / ExtentTable::kEntryBytesMax;
+}
+
+Status check_options(const StoreOptions& options, uint32_t chunk_size) {
+  auto refuse = [](std::string what) { return Status::error(StatusCode::kInvalidArgument, std::move(what)); };
+  if (options.queue_depth < 1 || options.queue_depth > 1024)
+    return refuse(fmt::format("queue_depth={} is out of range; use 1 to 1024", options.queue_depth));
+  if (options.read_ahead > 1024)
+    return refuse(fmt::format("read_ahead={} is out of range; use 0 (automatic) to 1024 chunks", options.read_ahead));
+  if (options.inline_max > kInlineSizeMax)
+    return refuse(fmt::format("inline files of {} bytes; the limit is {}", options.inline_max, kInlineSizeMax));
+  const uint64_t least =
+      chunk_size * std::max<uint64_t>(BufferPool::kBuffersMin, 2 * (kRequestBytesMax / chunk_size + 1));
+  if (options.buffer_memory < least)
+    return refuse(fmt::format("buffer_memory={} is too small; chunks of {} need at least {}",
+                              format_size(options.buffer_memory), format_size(chunk_size), format_size(least)));
+  return Status::ok();
+}
+
+}  // namespace
+
+FileContext::FileContext(Environment& where, Array& of, const StoreOptions& store_options)
+    : environment(where),
+      array(of),
+      watch(where.watch()),
+      stripes(of.stripes()),
+      options(store_options),
+      opened_at(where.now()),
+      tasks(where.executor()),
+      clock(where),
+      indexes(index_entries_max(store_options)) {}
+
+Status FileContext::start() {
+  FPFS_RETURN_IF_ERROR(check_options(options, stripes.chunk_size));
+  FPFS_ASSIGN_OR_RETURN(pool, BufferPool::create(options.buffer_memory, stripes.chunk_size));
+  chunks = std::make_unique<CachedChunk[]>(pool->total());
+  // Deep enough to keep every member busy while the reader works through what arrived; never the whole pool.
+  if (options.read_ahead == 0) options.read_ahead = std::max(8U, 4U * stripes.member_count);
+  options.read_ahead = std::min(options.read_ahead, pool->total() / 4);
+  // Not touched before they are read: then they cost no memory.
+  zeros.reset(static_cast<std::byte*>(std::calloc(kReadBytesMax, 1)));
+  if (zeros == nullptr) return Status::from_errno(ENOMEM, "allocate buffers");
+  counters = std::make_unique<MemberCounters[]>(stripes.member_count);
+  room = std::make_unique<Room>(storage(), array, pool->total() * uint64_t{pool->buffer_size()});
+  spares = std::make_unique<SpareObjects>(*this);
+  reclaimer = std::make_unique<Reclaimer>(*this);
+  new_names = std::make_unique<NewNames>(*reclaimer);
+  io = std::make_unique<ChunkIo>(*this);
+  for (MemberIndex m = 0; m < stripes.member_count; ++m) {
+    std::unique_ptr<IoQueue> queue;
+    if (array.member(m).present) {
+      FPFS_ASSIGN_OR_RETURN(queue, environment.make_queue(m, options.queue_depth));
+    }
+    io->add_queue(std::move(queue));
+  }
+  return Status::ok();
+}
+
+void FileContext::count_tree_error() {
+  const uint16_t member = array.superblock().metadata_member;
+  if (member < stripes.member_count) counters[member].sync_errors.fetch_add(1, std::memory_order_relaxed);
+}
+
+void FileContext::count_tree_read_error(const Status& failure) {
+  const uint16_t member = array.superblock().metadata_member;
+  if (member >= stripes.member_count) return;
+  (failure.code() == StatusCode::kCorruption ? counters[member].checksum_errors : counters[member].read_errors)
+      .fetch_add(1, std::memory_order_relaxed);
+}
+
+}  // namespace fpfs

@@ -1,0 +1,39 @@
+#include "engine/file/index_memory.h"
+
+#include <cerrno>
+
+#include <fmt/format.h>
+
+#include "engine/base/log.h"
+
+namespace fpfs {
+
+Status IndexMemory::refuse(uint64_t entries, const struct timespec& now) {
+  constexpr int64_t kBetweenLines = 60;  // seconds
+  const Status status =
+      Status::from_errno(ENOMEM, fmt::format("add {} chunks to the {} of all open files", entries, entries_.load()))
+          .with_context(fmt::format(
+              "indexes may have {} chunks in memory; close files, or mount with more buffer_memory", entries_max_));
+  int64_t last = refused_at_.load();
+  if (now.tv_sec - last >= kBetweenLines && refused_at_.compare_exchange_strong(last, now.tv_sec))
+    log(LogLevel::kWarning, "{}", status.message());
+  return status;
+}
+
+bool IndexMemory::Copies::take(IndexMemory& memory, uint64_t count) {
+  constexpr uint64_t kPart = 8;
+  const uint64_t others = memory.copies_.fetch_add(count);
+  if (others > 0 && others + count > memory.entries_max_ / kPart) {
+    memory.copies_.fetch_sub(count);
+    return false;
+  }
+  memory_ = &memory;
+  count_ = count;
+  return true;
+}
+
+IndexMemory::Copies::~Copies() {
+  if (memory_ != nullptr) memory_->copies_.fetch_sub(count_);
+}
+
+}  // namespace fpfs

@@ -1,0 +1,195 @@
+#include "engine/file/reclaimer.h"
+
+#include <algorithm>
+
+#include "engine/base/log.h"
+#include "engine/file/context.h"
+
+namespace fpfs {
+
+namespace {
+// How long the release of what was kept is waited for: on a busy machine it takes a while, and nobody waits but who has
+// found a drive full.
+constexpr std::chrono::milliseconds kReleaseMax{1000};
+// Batches that one waiter sees through: what one frees may hold the last reference to what has more to free.
+constexpr unsigned kBatchesMax = 8;
+}  // namespace
+
+Reclaimer::Reclaimer(FileContext& context) : context_(context) {
+  spare_timer_.open(context.environment.executor(), context.options.spare_life,
+                    [this] { return give_up_old_spares(); });
+}
+
+void Reclaimer::reclaim(std::vector<DoomedObjects> objects, ScopedHandle directory) {
+  uint64_t inode = 0;
+  if (directory.is_open()) {
+    Result<struct stat> attributes = context_.storage().fstat(directory.get());
+    if (!attributes.is_ok()) {
+      // Without the directory its durability cannot be had: the objects stay, fsck will find them.
+      log(LogLevel::kWarning, "cannot free {} replaced objects: {}", objects.size(), attributes.status().message());
+      return context_.health.note_file_failure();
+    }
+    inode = attributes->st_ino;
+  }
+  MutexLock lock(mutex_);
+  if (directory.is_open()) queue_.directories.try_emplace(inode, std::move(directory));
+  queue_.objects.insert(queue_.objects.end(), objects.begin(), objects.end());
+  start();
+}
+
+void Reclaimer::post(Executor::Task task) {
+  MutexLock lock(mutex_);
+  queue_.tasks.push_back(std::move(task));
+  start();
+}
+
+void Reclaimer::start() {
+  if (is_posted_) return;
+  is_posted_ = true;
+  context_.tasks.post([this] {
+    for (;;) {
+      while (run_queued()) {
+      }
+      MutexLock running(mutex_);
+      if (!queue_.is_empty()) continue;
+      is_posted_ = false;
+      return;
+    }
+  });
+}
+
+bool Reclaimer::run_queued() {
+  Batch batch;
+  uint64_t number = 0;
+  {
+    MutexLock lock(mutex_);
+    if (queue_.is_empty()) return false;
+    std::swap(batch, queue_);
+    number = begun_++;
+    running_.insert(number);
+  }
+  const Status status = run(batch);
+  if (!status.is_ok()) {
+    log(LogLevel::kWarning, "cannot free the objects of removed files: {}; fsck -p will", status.message());
+    context_.health.note_file_failure();
+  }
+  batch = Batch();  // a task may hold the last reference to a file, which has more to free
+  MutexLock lock(mutex_);
+  running_.erase(number);
+  changed_.notify_all();
+  return true;
+}
+
+void Reclaimer::free_spares() {
+  std::vector<DoomedObjects> objects = context_.spares->give_up();
+  if (!objects.empty()) reclaim(std::move(objects), {});
+}
+
+bool Reclaimer::give_up_old_spares() {
+  struct timespec time = context_.environment.now();
+  time.tv_sec -= std::chrono::seconds(context_.options.spare_life).count();
+  std::vector<DoomedObjects> objects = context_.spares->give_up_kept_before(time);
+  if (!objects.empty()) reclaim(std::move(objects), {});
+  return !context_.spares->is_empty();
+}
+
+bool Reclaimer::is_release_due(Clock::time_point came) const {
+  const auto first = kept_in_order_.lower_bound({Clock::now() - kReleaseMax, 0});
+  return first != kept_in_order_.end() && first->first <= came;
+}
+
+void Reclaimer::note_kept(uint64_t inode) {
+  MutexLock lock(mutex_);
+  const Clock::time_point now = Clock::now();
+  Clock::time_point& since = kept_[inode];
+  kept_in_order_.erase({since, inode});
+  since = now;
+  kept_in_order_.emplace(now, inode);
+}
+
+void Reclaimer::note_released(uint64_t inode) {
+  MutexLock lock(mutex_);
+  if (const auto found = kept_.find(inode); found != kept_.end()) {
+    kept_in_order_.erase({found->second, inode});
+    kept_.erase(found);
+  }
+  changed_.notify_all();
+}
+
+bool Reclaimer::finish() {
+  const Clock::time_point came = Clock::now();
+  bool freed = false;
+  free_spares();
+  for (unsigned batch = 0; batch < kBatchesMax; ++batch) {
+    bool is_any = run_queued();
+    // In a simulation, which has one thread, nothing can be under way here.
+    MutexLock lock(mutex_);
+    const uint64_t begun = begun_;
+    while (is_running(begun) || (queue_.is_empty() && is_release_due(came))) {
+      is_any |= is_running(begun);
+      // What frees may be caught in a call to a member that hangs.
+      if (context_.watch != nullptr && context_.watch->is_any_stalled()) return freed || is_any;
+      changed_.wait_for(mutex_, kReleaseMax);
+    }
+    freed |= is_any;
+    if (!is_any && queue_.is_empty()) break;
+  }
+  return freed;
+}
+
+void Reclaimer::wait(std::chrono::milliseconds limit) {
+  if (context_.environment.is_simulated()) return;
+  const Clock::time_point came = Clock::now();
+  uint64_t batches = 0;
+  MutexLock lock(mutex_);
+  for (bool is_due = true;;) {
+    if (is_due) {
+      is_due = is_release_due(came);
+      // What is released goes to the queue, and the queue is the next batch.
+      batches = begun_ + (queue_.is_empty() ? 0 : 1);
+    }
+    if (!is_due && begun_ >= batches && !is_running(batches)) return;
+    const Clock::time_point now = Clock::now();
+    if (now >= came + limit) return;
+    changed_.wait_for(mutex_, std::min<Clock::duration>(came + limit - now, kReleaseMax));
+  }
+}
+
+Status Reclaimer::run(Batch& batch) {
+  for (const Executor::Task& task : batch.tasks) task();
+  FPFS_RETURN_IF_ERROR(context_.check_names());
+  // After a sync that failed the next one may succeed, and says nothing about the names that the first one lost.
+  FPFS_RETURN_IF_ERROR(context_.health.failure());
+  Status synced;
+  for (const auto& [inode, handle] : batch.directories)
+    if (synced.is_ok()) synced = context_.storage().fsync(handle.get());
+  if (synced.is_ok() && !batch.directories.empty()) synced = context_.array.check_tree_running();
+  if (!synced.is_ok()) {
+    context_.count_tree_error();
+    context_.health.fail(synced);
+    return synced;
+  }
+  Status first_failure;
+  bool has_kept = false;
+  for (const DoomedObjects& doomed : batch.objects) {
+    const std::string name = Array::object_name(doomed.file, doomed.generation);
+    for (MemberIndex m = 0; m < context_.stripes.member_count; ++m) {
+      if (context_.spares->keep(m, doomed)) {
+        has_kept = true;
+        continue;
+      }
+      const Result<HandleCache::Pin> directory = context_.array.object_directory(m, doomed.file);
+      const Status status = directory.is_ok() ? context_.storage().unlink(directory->get(), name) : directory.status();
+      if (!status.is_ok() && status.code() != StatusCode::kNotFound && first_failure.is_ok()) first_failure = status;
+    }
+  }
+  if (has_kept) spare_timer_.set();
+  return first_failure;
+}
+
+uint64_t Reclaimer::pending() const {
+  MutexLock lock(mutex_);
+  return queue_.objects.size() + queue_.tasks.size() + running_.size();
+}
+
+}  // namespace fpfs
