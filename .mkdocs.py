@@ -1,8 +1,8 @@
 """What .mkdocs.yml cannot say.
 
 README.md is the home page. Links to files outside docs/ work where the repository is looked at; the site does not have
-those files, so there such a link is plain text, when the file exists. One that does not exist is left, and with --strict
-it ends the build, as a broken link between pages does.
+those files, so there such a link is plain text, when the file exists. One that does not exist is left, and with
+--strict it ends the build, as a broken link between pages does.
 """
 import pathlib
 import posixpath
@@ -21,7 +21,7 @@ def on_config(config):
     # Functions, which plain YAML cannot name.
     mermaid = {"name": "mermaid", "class": "mermaid", "format": fence_code_format}
     config.mdx_configs.setdefault("pymdownx.superfences", {})["custom_fences"] = [mermaid]
-    config.mdx_configs.setdefault("toc", {})["slugify"] = slugify(case="lower")  # anchors as code hosts make them
+    config.mdx_configs.setdefault("toc", {})["slugify"] = slugify(case="lower")  # as code hosts do
     return config
 
 
