@@ -99,7 +99,7 @@ free_memory_mib() { awk '/^MemAvailable:/ { print int($2 / 1024) }' /proc/meminf
 # `python_environment clients` adds what the other tests need. Sets `fpfs_python`.
 
 python_packages=(torch==2.13.0 numpy safetensors pytest)
-client_packages=(transformers accelerate lightning h5py pandas pyarrow pyflakes)
+client_packages=(transformers accelerate lightning h5py pandas pyarrow pyflakes mkdocs==1.6.1 mkdocs-material==9.8.1)
 deepspeed_package=deepspeed==0.19.8
 
 # has_python_packages NAME[==VERSION]...

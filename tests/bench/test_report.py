@@ -1,10 +1,12 @@
 """Arithmetic and output of the benchmark suite, without measuring anything."""
 import json
+import pathlib
+import shutil
 import xml.etree.ElementTree
 
 import pytest
 
-from suite import charts, measure, report, throttle
+from suite import charts, measure, pages, report, tables, throttle
 from suite.__main__ import parse_options
 
 
@@ -51,15 +53,52 @@ def results(commit="0123", rows=((1, 0.9),), size=1 << 30):
 
 def test_table_says_by_how_much_a_target_is_missed():
     text = report.markdown(results())
-    assert "| 1 | a title: zip | mine / raw | 0.900 (0.800 .. 0.950) | ≥ 1 | **missed by 10.0 %** |" in text
+    assert "## Row 1: a title" in text
+    assert "| zip | mine / raw | 0.900 | 0.800 .. 0.950 | ≥ 1 | **missed by 10.0 %** |" in text
     assert "a note" in text and "fio --x" in text
     assert "| met |" in report.markdown(results(rows=[(1, 1.0)]))
 
 
 def test_figures_are_shown_in_units_that_people_read():
-    assert report.show(1.19e9, "B/s") == "1,190 MB/s"
-    assert report.show(0.00012, "s") == "0.12 ms"
-    assert report.show(356 << 20, "B") == "356.0 MiB"
+    assert tables.show(1.19e9, "B/s") == "1,190 MB/s"
+    assert tables.show(0.00012, "s") == "0.12 ms"
+    assert tables.show(356 << 20, "B") == "356.0 MiB"
+    assert tables.show(1849.7, "files/s") == "1,850 files/s"
+
+
+def figures(*measures, names=("raw", "mine"), value=1234e6, unit="B/s"):
+    return {"measures": [measure.Measure(name, {who: samples(value, value, unit=unit) for who in names}).as_json()
+                         for name in measures]}
+
+
+def test_measures_of_the_same_contestants_share_a_table():
+    assert tables.figures(figures("zip", "legacy")) == [
+        "| MB/s | raw | mine |", "|---|---|---|",
+        "| zip | 1,234 (1,234 .. 1,234) | 1,234 (1,234 .. 1,234) |",
+        "| legacy | 1,234 (1,234 .. 1,234) | 1,234 (1,234 .. 1,234) |"]
+
+
+def test_tables_that_are_too_wide_are_turned_or_cut():
+    many = [f"save {number}" for number in range(20)]
+    lines = tables.figures(figures("one", "two", names=many))
+    assert lines[0] == "| MB/s | one | two |" and len(lines) == 22
+    lines = tables.figures(figures(*many, names=many))
+    assert sum(line.startswith("| MB/s |") for line in lines) == 5
+    assert max(map(len, lines)) <= tables.WIDTH
+
+
+def test_what_has_a_target_is_not_shown_twice():
+    row = {"measures": [measure.Measure("save", {"daemon": samples(0.2, unit="s/GB")},
+                                        [measure.Ratio("daemon", 0.2, 0.2, 0.2, 0.3, False, "s/GB")]).as_json()]}
+    assert tables.targets(row)[2:] == ["| save | daemon | 0.2 s/GB | 0.2 .. 0.2 s/GB | ≤ 0.3 s/GB | met |"]
+    assert not tables.figures(row)
+
+
+def test_long_commands_are_cut_as_a_shell_would_take_them():
+    row = dict(results()["rows"][0], commands=[" ".join(["word"] * 40), "x /dev/shm/fpfs-bench-abc123/drive2/below"])
+    text = tables.row_details(row)
+    assert max(map(len, text)) <= tables.WIDTH
+    assert text[text.index("```") + 1].endswith(" word \\") and text[-2] == "x DRIVE2/below"
 
 
 def test_rows_of_a_later_run_replace_earlier_ones(tmp_path):
@@ -67,7 +106,7 @@ def test_rows_of_a_later_run_replace_earlier_ones(tmp_path):
     report.write_merged(results("new", [(2, 0.7)]), tmp_path)
     merged = json.loads((tmp_path / "results.json").read_text())
     assert [(row["row"], row["measures"][0]["ratios"][0]["value"]) for row in merged["rows"]] == [(1, 0.5), (2, 0.7)]
-    assert "taken at old" in (tmp_path / "results.md").read_text()
+    assert "Taken at old, 3 rounds." in (tmp_path / "results.md").read_text()
 
 
 def test_results_of_other_sizes_are_not_mixed(tmp_path):
@@ -85,18 +124,70 @@ def test_a_part_of_a_row_replaces_that_part_only(tmp_path):
     assert [found["name"] for found in merged["rows"][0]["measures"]] == ["zip", "legacy"]
 
 
-def test_docs_get_the_table_between_the_marks(tmp_path):
-    docs, output = tmp_path / "docs", tmp_path / "output"
-    (docs / "benchmarks").mkdir(parents=True)
-    page = docs / "benchmarks.md"
-    page.write_text(f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n")
-    report.write_merged(results(), output)
-    for _ in range(2):  # also over what it wrote itself
-        report.update_docs(output, docs)
-    text = page.read_text()
-    assert text.startswith("before\n") and text.endswith("\nafter\n") and "old" not in text
-    assert text.count("| 1 | a title: zip") == 1
-    assert (docs / "benchmarks" / "row01.svg").exists() and "benchmarks/row01.svg" in text
+MARKS = """before
+<!-- summary -->
+of yesterday
+<!-- /summary -->
+<!-- rows --><!-- /rows -->
+<!-- machine --><!-- /machine -->
+after
+"""
+
+
+@pytest.fixture
+def docs(tmp_path):
+    """A folder of documents before anything was taken."""
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "benchmarks.md").write_text(MARKS)
+    return tmp_path / "docs"
+
+
+def test_pages_get_results_between_their_marks(docs, tmp_path):
+    report.write_merged(results(rows=[(1, 0.9), (3, 1.0)]), tmp_path / "output")
+    pages.take(tmp_path / "output", docs)
+    page = docs / "benchmarks" / "row01.md"
+    page.write_text(page.read_text() + "\nWritten by hand.\n")
+    before = {path: path.read_text() for path in docs.rglob("*.*")}
+    pages.write(docs)  # also over what it wrote itself
+    assert {path: path.read_text() for path in docs.rglob("*.*")} == before
+    text = (docs / "benchmarks.md").read_text()
+    assert text.startswith("before\n") and text.endswith("\nafter\n") and "yesterday" not in text
+    assert "Of 2 figures that have a target, 1 meet it; some of rows [1] do not." in text
+    assert page.read_text().endswith("Written by hand.\n") and "| zip | mine / raw | 0.900 |" in page.read_text()
+    assert "](row01.svg)" in page.read_text() and (docs / "benchmarks" / "row01.svg").exists()
+    assert "do not have it" in (docs / "benchmarks" / "row02.md").read_text()
+
+
+def test_first_table_compares_what_the_results_have(docs, tmp_path):
+    taken = results()
+    taken["rows"][0]["measures"][0]["figures"]["fastpersistfs"] = samples(121e6).as_json()
+    report.write_merged(taken, tmp_path / "output")
+    pages.take(tmp_path / "output", docs)
+    text = (docs / "benchmarks.md").read_text()
+    assert "| torch.save, four drives | 121 MB/s | fio writing to all four | 0 MB/s | 1100000.00 | [1] |" in text
+    assert text.count("| torch.save, four drives |") == 1 and (docs / "benchmarks" / "summary.svg").exists()
+
+
+@pytest.mark.parametrize("text", ["", "<!-- rows --><!-- /rows -->", "<!-- /summary --><!-- summary -->"])
+def test_page_without_its_marks_is_refused(docs, tmp_path, text):
+    report.write_merged(results(), tmp_path / "output")
+    (docs / "benchmarks.md").write_text(text)
+    with pytest.raises(ValueError, match="benchmarks.md needs '<!-- summary -->'"):
+        pages.take(tmp_path / "output", docs)
+
+
+def test_pages_are_those_of_the_stored_results(tmp_path):
+    """tools/bench/run --rewrite-docs has been run."""
+    stored = pathlib.Path(__file__).resolve().parents[2] / "docs"
+    shutil.copy(stored / "benchmarks.md", tmp_path)
+    shutil.copytree(stored / "benchmarks", tmp_path / "benchmarks")
+    pages.write(tmp_path)
+    for path in [tmp_path / "benchmarks.md", *(tmp_path / "benchmarks").iterdir()]:
+        text = path.read_text()
+        assert text == (stored / path.relative_to(tmp_path)).read_text()
+        if path.suffix == ".md":
+            assert not [line for line in text.splitlines() if len(line) > tables.WIDTH]
+    assert len(list(stored.glob("benchmarks/*"))) == len(list(tmp_path.glob("benchmarks/*")))
 
 
 def test_chart_is_valid_xml_that_escapes():

@@ -81,8 +81,9 @@ def test_results_of_another_size_are_refused_before_a_row_is_taken(tiny, lab):
 def test_report(tiny):
     text = (tiny["output"] / "results.md").read_text()
     for number in ROWS:
-        assert f"### Row {number}:" in text
-    assert re.search(r"; fastpersistfs at [0-9a-f]{12}( with changes)?, (Release|RelWithDebInfo|Debug) build\.", text)
+        assert f"## Row {number}:" in text
+    assert re.search(r"; fastpersistfs at [0-9a-f]{12}( with changes)?, (Release|RelWithDebInfo|Debug) build\.",
+                     " ".join(text.split()))
     assert (tiny["output"] / "row01.svg").read_text().startswith("<svg")
 
 
@@ -132,6 +133,11 @@ def test_plain_directories_say_that_they_share_a_drive(lab):
     assert process.returncode == 0, said
     assert "SHARE" in results["lab"]["kind"] and results["lab"]["limits"] is None
     assert not any(list(directory.iterdir()) for directory in directories)
+
+
+def test_help_needs_no_build(tmp_path):
+    result = subprocess.run([RUN, "--help"], env=dict(os.environ, FPFS_BUILD=str(tmp_path)), capture_output=True, text=True)
+    assert result.returncode == 0 and "--rewrite-docs" in result.stdout
 
 
 def test_missing_build_is_named(tmp_path):

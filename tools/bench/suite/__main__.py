@@ -10,11 +10,12 @@ import time
 
 from lab.programs import REPOSITORY, Programs
 
-from . import machine, report
+from . import machine, pages, report
 from .bench import Bench, Skipped
 from .commands import CommandFailed, Commands
 from .drives import Directories, LoopLab
 from .rows import all_rows
+from .tables import ratio_text, target_text
 from .throttle import Unavailable
 from .torch_client import TorchClient
 
@@ -64,8 +65,11 @@ def parse_options(arguments):
     parser.add_argument("--output", default="bench-results", metavar="DIR",
                         help="where the results go; rows that are there and not taken again stay (default bench-results)")
     parser.add_argument("--no-deepspeed", action="store_true", help="without DeepSpeed's writers, also when it is installed")
-    parser.add_argument("--update-docs", action="store_true", help="runs nothing: puts what is in --output into "
-                        "docs/benchmarks.md, its charts and JSON into docs/benchmarks/")
+    parser.add_argument("--update-docs", action="store_true", help="measures nothing: makes what is in --output the results "
+                        "of docs/ (docs/benchmarks/results.json) and writes docs/benchmarks.md, a page per row and the "
+                        "charts from them; text outside the marks stays")
+    parser.add_argument("--rewrite-docs", action="store_true", help="measures nothing: writes the same pages again from the "
+                        "results that docs/ has")
     parser.add_argument("--list", action="store_true", help="the rows")
     parser.add_argument("--silent", action="store_true", help="no single figures")
     options = parser.parse_args(arguments)
@@ -115,7 +119,7 @@ def run_row(row, bench):
     result.update(notes=bench.take_notes(), commands=bench.commands.take_seen(), seconds=time.monotonic() - started)
     for measure in result["measures"]:
         for ratio in measure["ratios"]:
-            print(f"  {measure['name']}: {ratio['of']} = {report.ratio_text(ratio)}, target {report.target_text(ratio)}: "
+            print(f"  {measure['name']}: {ratio['of']} = {ratio_text(ratio)}, target {target_text(ratio)}: "
                   f"{'met' if ratio['met'] else 'MISSED'}", flush=True)
     for note in result["notes"]:
         print(f"  note: {note}")
@@ -124,8 +128,9 @@ def run_row(row, bench):
 
 def main(arguments):
     options = parse_options(arguments)
-    if options.update_docs:
-        report.update_docs(options.output, REPOSITORY / "docs")
+    if options.update_docs or options.rewrite_docs:
+        docs = REPOSITORY / "docs"
+        pages.take(options.output, docs) if options.update_docs else pages.write(docs)
         return 0
     if options.list:
         for row in all_rows().values():

@@ -23,10 +23,14 @@ def bar_chart(title, unit, groups):
             parts.append(f'<rect x="{LABELS}" y="{y}" width="{median * scale:.1f}" height="{BAR - 3}" fill="{colour}"/>')
             parts.append(f'<path d="M{LABELS + low * scale:.1f} {middle - 1:.1f}H{LABELS + high * scale:.1f}" '
                          'stroke="#222" stroke-width="1.5"/>')
-            parts.append(f'<text x="{LABELS + high * scale + 6:.1f}" y="{middle + 4}">{median:,.0f} {escape(unit)}</text>')
+            parts.append(f'<text x="{LABELS + high * scale + 6:.1f}" y="{middle + 4}">{_number(median)} {escape(unit)}</text>')
             y += BAR
         y += GAP + 8
     head = (f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{y}" font-family="sans-serif" '
             f'font-size="12"><rect width="{WIDTH}" height="{y}" fill="white"/>'
             f'<text x="8" y="20" font-size="14" font-weight="bold">{escape(title)}</text>')
     return head + "".join(parts) + "</svg>\n"
+
+
+def _number(value):
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

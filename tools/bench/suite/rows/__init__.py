@@ -1,4 +1,4 @@
-"""One function per row of the table in docs/benchmarks.md."""
+"""One function per row of the table in docs/benchmarks.md; docs/benchmarks/rowNN.md says what it means."""
 import dataclasses
 
 
@@ -14,17 +14,17 @@ def all_rows():
     from . import against, check, crowd, disk, load, save, sink, small
     rows = [
         Row(1, "durable torch.save, four drives", "≥ 0.97 of min(raw, sink)", save.four_drives),
-        Row(2, "the same against XFS on one drive and btrfs raid0 with xxhash", "≥ 4 times; ≥ 2 times", save.others),
+        Row(2, "durable torch.save against one XFS, btrfs raid0, DeepSpeed", "≥ 4 times; ≥ 2 times", save.others),
         Row(3, "torch.load, cold; mmap and safetensors", "≥ 0.95 of min(raw, sink); mmap ≥ 0.8", load.cold),
-        Row(4, "scaling of 1 and 3 from one to four drives", "efficiency ≥ 0.97", save.scaling),
+        Row(4, "saves and loads: from one drive to four", "efficiency ≥ 0.97", save.scaling),
         Row(5, "durable save on the machine's own drive", "≥ 0.95 of min(raw, sink), > plain directory with fsync",
             disk.own_drive),
-        Row(6, "daemon CPU seconds per GB", "≤ 0.30", load.daemon_cpu),
+        Row(6, "processor time of the daemon per 10⁹ bytes", "≤ 0.30 s", load.daemon_cpu),
         Row(7, "8 processes at once", "save ≥ 0.97 of fio with 8 jobs; load: bytes read / size ≤ 1.1", crowd.many),
-        Row(8, "stat and readdir while 7 runs", "99th percentile < 5 ms", crowd.latency),
+        Row(8, "stat, lookup and readdir while row 7 runs", "99th percentile < 5 ms", crowd.latency),
         Row(9, "small files against a FUSE passthrough with the same fsyncs", "≥ 1.0", small.small_files),
         Row(10, "rotation: tenth save against the first", "≥ 1.0", disk.rotation),
-        Row(11, "daemon memory at 7", "≤ pool + 100 MiB", crowd.memory),
+        Row(11, "memory of the daemon in row 7", "≤ pool + 100 MiB", crowd.memory),
         Row(12, "overlap with training, durable=fsync", "returns ≥ 0.95 of sink; committed ≥ 0.95 of raw", save.overlap),
         Row(13, "null_write mount against a minimal discarding FUSE filesystem", "≥ 1.0", sink.against_discarding),
         Row(14, "fsck --verify-data, cold", "≥ 0.95 of raw", check.verification),
