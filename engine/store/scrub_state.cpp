@@ -124,7 +124,7 @@ Result<CheckError> take_damage(std::span<const std::byte>& rest) {
 
 }  // namespace
 
-void ScrubState::add_damage(CheckError error) {
+void ScrubFindings::add(CheckError error) {
   ++errors;
   if (damage.size() >= kDamageMax) return;
   const auto before = std::find_if(damage.rbegin(), damage.rend(), [&error](const CheckError& known) {

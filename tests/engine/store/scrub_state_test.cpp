@@ -149,7 +149,7 @@ TEST(ScrubState, DamageOfAFileIsInTheOrderOfItsChunks) {
     error.path = path;
     error.chunk = chunk;
     error.kind = "unreadable";
-    state.add_damage(error);
+    state.add(error);
   };
   add("/z", 7);
   add("/a", 11);
