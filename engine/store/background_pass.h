@@ -6,12 +6,12 @@
 // flight at once. A file with several names is visited once. What is made, removed or renamed meanwhile is visited or
 // not; what is there from beginning to end, under one name, is visited.
 //
-// One pass at a time. It can be paused, resumed and cancelled. Where it is is kept through the visitor, at each command
+// One pass at a time. It can be paused, resumed and cancelled. Its place is kept through the visitor, at each command
 // and every ten seconds, so that a pass goes on after a remount. After a crash it goes on from an older place: what lay
 // between is visited twice.
 //
-// Thread safety: all methods from any thread, but not from within the visitor. Those from start() to stop() wait for the
-// chunks in flight, so not from a thread that the engine needs for those. A lock of the visitor is taken below the
+// Thread safety: all methods from any thread, but not from within the visitor. Those from start() to stop() wait for
+// the chunks in flight, so not from a thread that the engine needs for those. A lock of the visitor is taken below the
 // pass's (begin_pass(), `also` of report()): it is not held while anything of the pass is called, `done` of a chunk
 // included.
 #pragma once

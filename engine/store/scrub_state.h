@@ -7,8 +7,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/array/array.h"
@@ -35,9 +35,10 @@ struct ScrubState : PassState, ScrubFindings {
   static constexpr size_t kEncodedMax = kMiB;
 };
 
-std::vector<std::byte> encode_scrub_state(const ScrubState& state, const Uuid& array_id);
+// One line of JSON with a checksum, at most kEncodedMax bytes: damage beyond that is left out.
+std::string encode_scrub_state(const ScrubState& state, const Uuid& array_id);
 // kCorruption, with what is wrong, for anything that encode_scrub_state() would not have made for this array.
-Result<ScrubState> decode_scrub_state(std::span<const std::byte> bytes, const Uuid& array_id);
+Result<ScrubState> decode_scrub_state(std::string_view text, const Uuid& array_id);
 
 // A state of phase kNone when there is none. Failures: the state cannot be read or is not valid.
 Result<ScrubState> load_scrub_state(Storage& storage, const Array& array);
