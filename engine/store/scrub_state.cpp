@@ -3,128 +3,167 @@
 #include <fcntl.h>
 
 #include <algorithm>
-#include <array>
-#include <cstring>
-#include <string_view>
+#include <charconv>
+#include <iterator>
+#include <limits>
+#include <span>
+#include <utility>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "engine/array/member_directory.h"
-#include "engine/base/bytes.h"
 #include "engine/codec/hash.h"
+#include "engine/index/superblock.h"
 #include "engine/io/scoped_handle.h"
 
 namespace fpfs {
 
 namespace {
 
-constexpr std::string_view kMagic = "FPFSSCRB";
-constexpr uint32_t kVersion = 1;
+using Json = nlohmann::ordered_json;
+
+constexpr unsigned kVersion = 2;  // 1 was binary
 constexpr size_t kPathMax = 65535;
 constexpr size_t kDetailMax = 1000;
-constexpr uint16_t kNoMember = 0xffff;
-
-// docs/format.md says the same.
-namespace field_at {
-constexpr size_t kMagicBytes = 0;
-constexpr size_t kVersion = 8;
-constexpr size_t kLength = 12;
-constexpr size_t kArrayId = 16;
-constexpr size_t kPhase = 32;
-constexpr size_t kReserved = 33;
-constexpr size_t kLimit = 40;
-constexpr size_t kStarted = 48;
-constexpr size_t kEnded = 56;
-constexpr size_t kActiveMs = 64;
-constexpr size_t kFiles = 72;
-constexpr size_t kChunks = 80;
-constexpr size_t kBytes = 88;
-constexpr size_t kErrors = 96;
-constexpr size_t kFile = 104;
-constexpr size_t kNextChunk = 112;
-constexpr size_t kGeneration = 120;
-constexpr size_t kPositionLength = 124;
-constexpr size_t kDamageCount = 128;
-constexpr size_t kReserved2 = 132;
-constexpr size_t kPosition = 136;
-}  // namespace field_at
-
-namespace damage_at {
-constexpr size_t kChunk = 0;
-constexpr size_t kObjectOffset = 8;
-constexpr size_t kMember = 16;
-constexpr size_t kKind = 18;
-constexpr size_t kReserved = 19;
-constexpr size_t kPathLength = 20;
-constexpr size_t kDetailLength = 22;
-constexpr size_t kPath = 24;
-}  // namespace damage_at
-
-constexpr size_t kChecksumSize = 8;
-
-// Numbers are kept for ever; new kinds are added at the end.
-constexpr std::array<std::string_view, 8> kKinds = {"",         "sidecar",      "foreign-sidecar", "missing-object",
-                                                    "checksum", "short-object", "unreadable",      "missing-member"};
-
-uint8_t number_of(const std::string& kind) {
-  const auto* const found = std::find(kKinds.begin(), kKinds.end(), kind);
-  return found == kKinds.end() ? uint8_t{0} : static_cast<uint8_t>(found - kKinds.begin());
-}
-
-void append(std::vector<std::byte>& out, const std::string& text, size_t length) {
-  const size_t at = out.size();
-  out.resize(at + length);
-  if (length > 0) std::memcpy(&out[at], text.data(), length);
-}
-
-void append_damage(std::vector<std::byte>& out, const CheckError& error) {
-  const size_t path_length = std::min(error.path.size(), kPathMax);
-  const size_t detail_length = std::min(error.detail.size(), kDetailMax);
-  std::array<std::byte, damage_at::kPath> head{};
-  put_u64(&head[damage_at::kChunk], static_cast<uint64_t>(error.chunk));
-  put_u64(&head[damage_at::kObjectOffset], static_cast<uint64_t>(error.object_offset));
-  put_u16(&head[damage_at::kMember], error.member < 0 ? kNoMember : static_cast<uint16_t>(error.member));
-  head[damage_at::kKind] = static_cast<std::byte>(number_of(error.kind));
-  put_u16(&head[damage_at::kPathLength], static_cast<uint16_t>(path_length));
-  put_u16(&head[damage_at::kDetailLength], static_cast<uint16_t>(detail_length));
-  out.insert(out.end(), head.begin(), head.end());
-  append(out, error.path, path_length);
-  append(out, error.detail, detail_length);
-}
 
 Status corrupt(const std::string& what) {
   return Status::error(StatusCode::kCorruption, "the scrub state is not valid: " + what);
 }
 
-std::string text_of(std::span<const std::byte> bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+// --- what is around the content: its checksum ------------------------------------------------------------------------
+
+constexpr std::string_view kBehindContent = "}\n";
+
+std::string before_content(std::string_view content) {
+  return fmt::format(R"({{"checksum":"{:016x}","scrub":)", hash_bytes(std::as_bytes(std::span(content))));
 }
 
-// Takes one entry off the front of `rest`.
-Result<CheckError> take_damage(std::span<const std::byte>& rest) {
-  if (rest.size() < damage_at::kPath) return corrupt("an entry is cut short");
+std::string seal(const std::string& content) {
+  return before_content(content) + content + std::string(kBehindContent);
+}
+
+// The content of what seal() made; empty for everything else.
+std::string_view unseal(std::string_view text) {
+  const size_t before = before_content("").size();
+  if (text.size() < before + kBehindContent.size()) return {};
+  const std::string_view content = text.substr(before, text.size() - before - kBehindContent.size());
+  return text.starts_with(before_content(content)) && text.ends_with(kBehindContent) ? content : std::string_view();
+}
+
+// --- bytes as text: names of files need not be UTF-8 -----------------------------------------------------------------
+
+std::string escape(std::string_view bytes) {
+  std::string text;
+  for (const char byte : bytes) {
+    if (byte >= ' ' && byte <= '~' && byte != '%')
+      text += byte;
+    else
+      fmt::format_to(std::back_inserter(text), "%{:02X}", static_cast<unsigned char>(byte));
+  }
+  return text;
+}
+
+// What escape() was given; some bytes for what it did not make.
+std::string unescape(std::string_view text) {
+  std::string bytes;
+  for (size_t at = 0; at < text.size(); ++at) {
+    if (text[at] != '%') {
+      bytes += text[at];
+      continue;
+    }
+    unsigned char byte = 0;
+    const std::string_view digits = text.substr(at + 1, 2);
+    static_cast<void>(std::from_chars(digits.data(), digits.data() + digits.size(), byte, 16));
+    bytes += static_cast<char>(byte);
+    at += digits.size();
+  }
+  return bytes;
+}
+
+// --- the content -----------------------------------------------------------------------------------------------------
+
+// Takes an object apart. Everything must be there, of its kind and in range.
+class Fields {
+ public:
+  explicit Fields(const Json& object) : object_(object) {}
+
+  const Json& take(const char* key) {
+    static const Json kNothing;
+    const auto found = object_.find(key);  // its end, when it is no object
+    if (found == object_.end()) {
+      refuse(key);
+      return kNothing;
+    }
+    return *found;
+  }
+  template <typename Number>
+  void take(const char* key, Number& value, Number least = std::numeric_limits<Number>::min(),
+            Number most = std::numeric_limits<Number>::max()) {
+    const Json& field = take(key);
+    const auto set = [&](auto number) {
+      if (!std::in_range<Number>(number)) return refuse(key);
+      value = static_cast<Number>(number);
+      if (value < least || value > most) refuse(key);
+    };
+    if (field.is_number_unsigned())
+      set(field.get<uint64_t>());
+    else if (field.is_number_integer())
+      set(field.get<int64_t>());
+    else
+      refuse(key);
+  }
+  void take(const char* key, std::string& value) {
+    const Json& field = take(key);
+    if (!field.is_string()) return refuse(key);
+    value = unescape(field.get_ref<const std::string&>());
+  }
+  void take(const char* key, PassState::Phase& value) {
+    std::string name;
+    take(key, name);
+    for (const auto phase : {PassState::Phase::kNone, PassState::Phase::kRunning, PassState::Phase::kPaused,
+                             PassState::Phase::kFinished, PassState::Phase::kCancelled}) {
+      if (name != name_of(phase)) continue;
+      value = phase;
+      return;
+    }
+    refuse(key);
+  }
+  Status status() const { return wrong_.empty() ? Status::ok() : corrupt(wrong_); }
+
+ private:
+  void refuse(const char* key) {
+    if (wrong_.empty()) wrong_ = fmt::format("its {} makes no sense", key);
+  }
+  const Json& object_;
+  std::string wrong_;
+};
+
+Json to_json(const CheckError& error) {
+  return {{"path", escape(std::string_view(error.path).substr(0, kPathMax))},
+          {"chunk", error.chunk},
+          {"member", error.member},
+          {"object_offset", error.object_offset},
+          {"kind", escape(error.kind)},
+          {"detail", escape(std::string_view(error.detail).substr(0, kDetailMax))}};
+}
+
+Result<CheckError> error_from(const Json& object) {
   CheckError error;
-  error.chunk = static_cast<int64_t>(get_u64(&rest[damage_at::kChunk]));
-  error.object_offset = static_cast<int64_t>(get_u64(&rest[damage_at::kObjectOffset]));
-  const uint16_t member = get_u16(&rest[damage_at::kMember]);
-  error.member = member == kNoMember ? -1 : member;
-  const auto kind = static_cast<size_t>(rest[damage_at::kKind]);
-  const size_t path_length = get_u16(&rest[damage_at::kPathLength]);
-  const size_t detail_length = get_u16(&rest[damage_at::kDetailLength]);
-  if (error.chunk < -1 || error.object_offset < -1 || kind >= kKinds.size() ||
-      rest[damage_at::kReserved] != std::byte{0})
-    return corrupt("an entry makes no sense");
-  if (rest.size() - damage_at::kPath < path_length + detail_length) return corrupt("an entry is cut short");
-  error.kind = kKinds[kind];
-  error.path = text_of(rest.subspan(damage_at::kPath, path_length));
-  error.detail = text_of(rest.subspan(damage_at::kPath + path_length, detail_length));
-  rest = rest.subspan(damage_at::kPath + path_length + detail_length);
+  Fields fields(object);
+  fields.take("path", error.path);
+  fields.take("chunk", error.chunk, int64_t{-1});
+  fields.take("member", error.member, -1, static_cast<int>(kMemberCountMax) - 1);
+  fields.take("object_offset", error.object_offset, int64_t{-1});
+  fields.take("kind", error.kind);
+  fields.take("detail", error.detail);
+  FPFS_RETURN_IF_ERROR(fields.status());
   return error;
 }
 
 }  // namespace
 
-void ScrubState::add_damage(CheckError error) {
+void ScrubFindings::add(CheckError error) {
   ++errors;
   if (damage.size() >= kDamageMax) return;
   const auto before = std::find_if(damage.rbegin(), damage.rend(), [&error](const CheckError& known) {
@@ -133,83 +172,71 @@ void ScrubState::add_damage(CheckError error) {
   damage.insert(before.base(), std::move(error));
 }
 
-std::vector<std::byte> encode_scrub_state(const ScrubState& state, const Uuid& array_id) {
-  std::vector<std::byte> out(field_at::kPosition);
-  std::memcpy(&out[field_at::kMagicBytes], kMagic.data(), kMagic.size());
-  put_u32(&out[field_at::kVersion], kVersion);
-  std::copy(array_id.begin(), array_id.end(), out.begin() + field_at::kArrayId);
-  out[field_at::kPhase] = static_cast<std::byte>(state.phase);
-  put_u64(&out[field_at::kLimit], state.limit);
-  put_u64(&out[field_at::kStarted], static_cast<uint64_t>(state.started_seconds));
-  put_u64(&out[field_at::kEnded], static_cast<uint64_t>(state.ended_seconds));
-  put_u64(&out[field_at::kActiveMs], state.active_ms);
-  put_u64(&out[field_at::kFiles], state.files);
-  put_u64(&out[field_at::kChunks], state.chunks);
-  put_u64(&out[field_at::kBytes], state.bytes);
-  put_u64(&out[field_at::kErrors], state.errors);
-  put_u64(&out[field_at::kFile], state.file);
-  put_u64(&out[field_at::kNextChunk], state.next_chunk);
-  put_u32(&out[field_at::kGeneration], state.generation);
+std::string encode_scrub_state(const ScrubState& state, const Uuid& array_id) {
   // A path that is too long to be kept means starting again from the beginning.
-  const size_t position_length = state.position.size() <= kPathMax ? state.position.size() : 0;
-  put_u32(&out[field_at::kPositionLength], static_cast<uint32_t>(position_length));
-  append(out, state.position, position_length);
-  uint32_t count = 0;
+  const std::string position = state.position.size() <= kPathMax ? escape(state.position) : "";
+  Json content = {{"version", kVersion},
+                  {"array", to_string(array_id)},
+                  {"phase", name_of(state.phase)},
+                  {"limit", state.limit},
+                  {"started", state.started_seconds},
+                  {"ended", state.ended_seconds},
+                  {"active_ms", state.active_ms},
+                  {"files", state.files},
+                  {"chunks", state.chunks},
+                  {"bytes", state.bytes},
+                  {"errors", state.errors},
+                  {"position", position},
+                  {"file", state.file},
+                  {"generation", state.generation},
+                  {"next_chunk", state.next_chunk},
+                  {"damage", Json::array()}};
+  Json& damage = content["damage"];
+  size_t size = seal(content.dump()).size();
   for (const CheckError& error : state.damage) {
-    const size_t before = out.size();
-    append_damage(out, error);
-    if (count == ScrubState::kDamageMax || out.size() + kChecksumSize > ScrubState::kEncodedMax) {
-      out.resize(before);
-      break;
-    }
-    ++count;
+    Json entry = to_json(error);
+    size += entry.dump().size() + 1;
+    if (damage.size() == ScrubState::kDamageMax || size > ScrubState::kEncodedMax) break;
+    damage.push_back(std::move(entry));
   }
-  put_u32(&out[field_at::kDamageCount], count);
-  put_u32(&out[field_at::kLength], static_cast<uint32_t>(out.size() + kChecksumSize));
-  const uint64_t checksum = hash_bytes(out);
-  out.resize(out.size() + kChecksumSize);
-  put_u64(&out[out.size() - kChecksumSize], checksum);
-  return out;
+  return seal(content.dump());
 }
 
-Result<ScrubState> decode_scrub_state(std::span<const std::byte> bytes, const Uuid& array_id) {
-  if (bytes.size() < field_at::kPosition + kChecksumSize) return corrupt("too short");
-  if (std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) != 0) return corrupt("wrong magic");
-  if (get_u32(&bytes[field_at::kVersion]) != kVersion) return corrupt("another version");
-  const std::span<const std::byte> content = bytes.first(bytes.size() - kChecksumSize);
-  if (get_u32(&bytes[field_at::kLength]) != bytes.size() || get_u64(&bytes[content.size()]) != hash_bytes(content))
-    return corrupt("wrong length or checksum");
-  if (!std::equal(array_id.begin(), array_id.end(), bytes.begin() + field_at::kArrayId))
-    return corrupt("it is of another array");
+Result<ScrubState> decode_scrub_state(std::string_view text, const Uuid& array_id) {
+  const std::string_view content = unseal(text);
+  if (content.empty()) return corrupt("its checksum is wrong, or it is none");
+  const Json object = Json::parse(content, nullptr, false);
+  Fields fields(object);
+  unsigned version = 0;
+  fields.take("version", version);
+  if (version != kVersion) return corrupt("another version");
+  std::string array;
+  fields.take("array", array);
+  if (array != to_string(array_id)) return corrupt("it is of another array");
 
   ScrubState state;
-  const auto phase = static_cast<uint8_t>(bytes[field_at::kPhase]);
-  const size_t position_length = get_u32(&bytes[field_at::kPositionLength]);
-  const uint32_t count = get_u32(&bytes[field_at::kDamageCount]);
-  if (phase > static_cast<uint8_t>(ScrubState::Phase::kCancelled) || count > ScrubState::kDamageMax ||
-      position_length > content.size() - field_at::kPosition ||
-      !all_zero(bytes.subspan(field_at::kReserved, field_at::kLimit - field_at::kReserved)) ||
-      get_u32(&bytes[field_at::kReserved2]) != 0)
-    return corrupt("a field is out of range");
-  state.phase = static_cast<ScrubState::Phase>(phase);
-  state.limit = get_u64(&bytes[field_at::kLimit]);
-  state.started_seconds = static_cast<int64_t>(get_u64(&bytes[field_at::kStarted]));
-  state.ended_seconds = static_cast<int64_t>(get_u64(&bytes[field_at::kEnded]));
-  state.active_ms = get_u64(&bytes[field_at::kActiveMs]);
-  state.files = get_u64(&bytes[field_at::kFiles]);
-  state.chunks = get_u64(&bytes[field_at::kChunks]);
-  state.bytes = get_u64(&bytes[field_at::kBytes]);
-  state.errors = get_u64(&bytes[field_at::kErrors]);
-  state.file = get_u64(&bytes[field_at::kFile]);
-  state.next_chunk = get_u64(&bytes[field_at::kNextChunk]);
-  state.generation = get_u32(&bytes[field_at::kGeneration]);
-  state.position = text_of(content.subspan(field_at::kPosition, position_length));
-  std::span<const std::byte> rest = content.subspan(field_at::kPosition + position_length);
-  for (uint32_t i = 0; i < count; ++i) {
-    FPFS_ASSIGN_OR_RETURN(CheckError error, take_damage(rest));
+  fields.take("phase", state.phase);
+  fields.take("limit", state.limit);
+  fields.take("started", state.started_seconds);
+  fields.take("ended", state.ended_seconds);
+  fields.take("active_ms", state.active_ms);
+  fields.take("files", state.files);
+  fields.take("chunks", state.chunks);
+  fields.take("bytes", state.bytes);
+  fields.take("errors", state.errors);
+  fields.take("position", state.position);
+  fields.take("file", state.file);
+  fields.take("generation", state.generation);
+  fields.take("next_chunk", state.next_chunk);
+  const Json& damage = fields.take("damage");
+  FPFS_RETURN_IF_ERROR(fields.status());
+  if (!damage.is_array()) return corrupt("its damage makes no sense");
+  for (const Json& entry : damage) {
+    FPFS_ASSIGN_OR_RETURN(CheckError error, error_from(entry));
     state.damage.push_back(std::move(error));
   }
-  if (!rest.empty()) return corrupt("bytes are left over");
+  // Other keys, other ways to write the same, more than is kept.
+  if (encode_scrub_state(state, array_id) != text) return corrupt("it is not what would be written");
   return state;
 }
 
@@ -222,10 +249,10 @@ Result<ScrubState> load_scrub_state(Storage& storage, const Array& array) {
     return corrupt("no regular file of its size");
   FPFS_ASSIGN_OR_RETURN(const Handle opened, storage.open_at(directory, kScrubName, O_RDONLY | O_NONBLOCK));
   const ScopedHandle file(storage, opened);
-  std::vector<std::byte> bytes(static_cast<size_t>(attributes->st_size));
-  FPFS_ASSIGN_OR_RETURN(const size_t size, storage.pread(opened, bytes, 0));
-  bytes.resize(size);
-  return decode_scrub_state(bytes, array.id());
+  std::string text(static_cast<size_t>(attributes->st_size), '\0');
+  FPFS_ASSIGN_OR_RETURN(const size_t size, storage.pread(opened, std::as_writable_bytes(std::span(text)), 0));
+  text.resize(size);
+  return decode_scrub_state(text, array.id());
 }
 
 Status save_scrub_state(Storage& storage, const Array& array, const ScrubState& state) {
@@ -233,7 +260,8 @@ Status save_scrub_state(Storage& storage, const Array& array, const ScrubState& 
   FPFS_ASSIGN_OR_RETURN(const Handle opened,
                         storage.open_at(directory, kScrubNewName, O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK, 0600));
   const ScopedHandle file(storage, opened);
-  FPFS_RETURN_IF_ERROR(storage.pwrite(opened, encode_scrub_state(state, array.id()), 0));
+  const std::string text = encode_scrub_state(state, array.id());
+  FPFS_RETURN_IF_ERROR(storage.pwrite(opened, std::as_bytes(std::span(text)), 0));
   FPFS_RETURN_IF_ERROR(storage.fsync(opened));
   FPFS_RETURN_IF_ERROR(storage.rename(directory, kScrubNewName, directory, kScrubName, 0));
   return storage.fsync(directory);

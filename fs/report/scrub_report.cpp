@@ -10,11 +10,6 @@ using nlohmann::json;
 // An attribute holds 64 KiB.
 constexpr size_t kDamageBytesMax = 48 * kKiB;
 
-const char* name_of(ScrubState::Phase phase) {
-  constexpr const char* kNames[] = {"none", "running", "paused", "finished", "cancelled"};
-  return kNames[static_cast<size_t>(phase)];
-}
-
 }  // namespace
 
 std::string scrub_report(const Scrub::Report& report, bool for_owner) {

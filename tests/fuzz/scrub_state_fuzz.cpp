@@ -1,16 +1,15 @@
-// Any bytes as the kept state of a scrub: refused, or a state that survives being written and read again.
-#include <cstring>
-#include <vector>
+// Any bytes as the kept state of a scrub: refused, or exactly what encode_scrub_state() writes for what was read.
+#include <span>
+#include <string>
+#include <string_view>
 
-#include "engine/base/bytes.h"
+#include <fmt/format.h>
+
 #include "engine/codec/hash.h"
 #include "engine/store/scrub_state.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace {
-
-// As in docs/format.md.
-constexpr size_t kLengthOffset = 12, kArrayIdOffset = 16, kFixedSize = 136, kChecksumSize = 8;
 
 fpfs::Uuid array_id() {
   fpfs::Uuid id{};
@@ -18,33 +17,28 @@ fpfs::Uuid array_id() {
   return id;
 }
 
-void check(std::span<const std::byte> bytes) {
-  const fpfs::Result<fpfs::ScrubState> read = fpfs::decode_scrub_state(bytes, array_id());
-  if (!read.is_ok()) return;
+void check(std::string_view text) {
+  const fpfs::Result<fpfs::ScrubState> read = fpfs::decode_scrub_state(text, array_id());
+  if (!read.is_ok()) {
+    fpfs::fuzz::require(!read.status().message().empty(), "a refusal says why");
+    return;
+  }
   fpfs::fuzz::require(read->damage.size() <= fpfs::ScrubState::kDamageMax, "a bounded list of damage");
-  const std::vector<std::byte> written = fpfs::encode_scrub_state(*read, array_id());
-  const fpfs::Result<fpfs::ScrubState> again = fpfs::decode_scrub_state(written, array_id());
-  fpfs::fuzz::require(again.is_ok() && again->position == read->position && again->bytes == read->bytes &&
-                          again->next_chunk == read->next_chunk && again->phase == read->phase,
-                      "what was read can be written and read again");
+  fpfs::fuzz::require(fpfs::encode_scrub_state(*read, array_id()) == text, "what is read is what would be written");
+}
+
+void check_sealed(std::string_view content) {
+  const uint64_t checksum = fpfs::hash_bytes(std::as_bytes(std::span(content)));
+  check(fmt::format(R"({{"checksum":"{:016x}","scrub":{}}})", checksum, content) + "\n");
 }
 
 }  // namespace
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  const std::span<const std::byte> raw(reinterpret_cast<const std::byte*>(data), size);
-  check(raw);
-  // The same with magic, version, length, array and checksum made right.
-  std::vector<std::byte> bytes(raw.begin(), raw.end());
-  bytes.resize(std::max(size, kFixedSize));
-  std::memcpy(bytes.data(), "FPFSSCRB", 8);
-  fpfs::put_u32(&bytes[8], 1);
-  fpfs::put_u32(&bytes[kLengthOffset], static_cast<uint32_t>(bytes.size() + kChecksumSize));
-  const fpfs::Uuid id = array_id();
-  std::copy(id.begin(), id.end(), bytes.begin() + kArrayIdOffset);
-  const uint64_t checksum = fpfs::hash_bytes(bytes);
-  bytes.resize(bytes.size() + kChecksumSize);
-  fpfs::put_u64(&bytes[bytes.size() - kChecksumSize], checksum);
-  check(bytes);
+  const std::string_view text(reinterpret_cast<const char*>(data), size);
+  check(text);
+  // The same as a content with the checksum made right, and as what follows version and array in one.
+  check_sealed(text);
+  check_sealed(fmt::format(R"({{"version":2,"array":"{}",{})", fpfs::to_string(array_id()), text));
   return 0;
 }

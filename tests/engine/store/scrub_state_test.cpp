@@ -3,10 +3,14 @@
 
 #include <algorithm>
 #include <fstream>
-#include <sstream>
+#include <iterator>
+#include <span>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
+#include "engine/codec/hash.h"
 #include "engine/io/posix_environment.h"
 #include "tests/support/temporary_directory.h"
 
@@ -34,7 +38,7 @@ ScrubState example() {
   state.generation = 2;
   state.next_chunk = 9;
   CheckError damage;
-  damage.path = "/a";
+  damage.path = "/caf\xe9";  // no UTF-8
   damage.chunk = 5;
   damage.member = 1;
   damage.object_offset = static_cast<int64_t>(kMiB);
@@ -80,7 +84,7 @@ TEST(ScrubState, EveryFieldSurvives) {
   state.ended_seconds = 1'700'000'900;
   state.damage[0].chunk = state.damage[0].object_offset = state.damage[0].member = -1;
   for (const char* kind :
-       {"sidecar", "foreign-sidecar", "missing-object", "short-object", "unreadable", "missing-member"}) {
+       {"sidecar", "foreign-sidecar", "missing-object", "short-object", "unreadable", "missing-member", "another"}) {
     state.damage[0].kind = kind;
     const auto decoded = decode_scrub_state(encode_scrub_state(state, test_array()), test_array());
     ASSERT_TRUE(decoded.is_ok()) << decoded.status().message();
@@ -88,35 +92,105 @@ TEST(ScrubState, EveryFieldSurvives) {
   }
 }
 
-// docs/format.md shows these bytes.
-TEST(ScrubState, TheBytesAreThoseOfTheFormat) {
-  std::ifstream file(FPFS_TESTS_DIR "/golden/scrub-v1.hex");
-  std::vector<std::byte> golden;
-  for (std::string line; std::getline(file, line);) {
-    std::istringstream words(line.substr(0, line.find('#')));
-    for (std::string word; words >> word;) golden.push_back(static_cast<std::byte>(std::stoul(word, nullptr, 16)));
-  }
-  ASSERT_FALSE(golden.empty());
+// docs/format.md shows it.
+TEST(ScrubState, TheTextIsThatOfTheFormat) {
+  std::ifstream file(FPFS_TESTS_DIR "/golden/scrub-v2.json", std::ios::binary);
+  const std::string golden{std::istreambuf_iterator<char>(file), {}};
   EXPECT_EQ(encode_scrub_state(example(), test_array()), golden);
   const auto decoded = decode_scrub_state(golden, test_array());
   ASSERT_TRUE(decoded.is_ok()) << decoded.status().message();
   expect_equal(*decoded, example());
+  const auto json = nlohmann::json::parse(golden);
+  EXPECT_EQ(json.at("scrub").at("phase"), "paused");
+  EXPECT_EQ(json.at("scrub").at("damage").at(0).at("path"), "/caf%E9");
+}
+
+TEST(ScrubState, EveryByteOfAPathSurvives) {
+  ScrubState state = example();
+  for (int byte = 1; byte < 256; ++byte) state.position += static_cast<char>(byte);
+  state.position += "/%41/%/100%";
+  state.damage[0].path = "/\xff\xfe\xc3\xa9\xc3";  // also what is UTF-8 in part
+  state.damage[0].detail = state.position;
+  const std::string text = encode_scrub_state(state, test_array());
+  EXPECT_TRUE(nlohmann::json::accept(text));
+  const auto decoded = decode_scrub_state(text, test_array());
+  ASSERT_TRUE(decoded.is_ok()) << decoded.status().message();
+  expect_equal(*decoded, state);
 }
 
 TEST(ScrubState, NoDamagedByteIsTakenForAState) {
-  const std::vector<std::byte> good = encode_scrub_state(example(), test_array());
+  const std::string good = encode_scrub_state(example(), test_array());
   for (size_t at = 0; at < good.size(); ++at)
     for (unsigned bit = 0; bit < 8; ++bit) {
-      std::vector<std::byte> bad = good;
-      bad[at] ^= static_cast<std::byte>(1U << bit);
+      std::string bad = good;
+      bad[at] = static_cast<char>(bad[at] ^ (1 << bit));
       EXPECT_EQ(decode_scrub_state(bad, test_array()).status().code(), StatusCode::kCorruption) << at;
     }
   for (size_t size = 0; size < good.size(); ++size)
-    EXPECT_FALSE(decode_scrub_state(std::span(good).first(size), test_array()).is_ok()) << size;
-  std::vector<std::byte> longer = good;
-  longer.push_back(std::byte{0});
-  EXPECT_FALSE(decode_scrub_state(longer, test_array()).is_ok());
+    EXPECT_FALSE(decode_scrub_state(good.substr(0, size), test_array()).is_ok()) << size;
+  EXPECT_FALSE(decode_scrub_state(good + '\0', test_array()).is_ok());
+  EXPECT_FALSE(decode_scrub_state(good + "\n", test_array()).is_ok());
   EXPECT_FALSE(decode_scrub_state(good, Uuid{}).is_ok());
+}
+
+// With a checksum that is right.
+TEST(ScrubState, WhatWouldNotBeWrittenIsRefused) {
+  const std::string good = encode_scrub_state(example(), test_array());
+  const std::string before = R"({"checksum":"0123456789abcdef","scrub":)";
+  const std::string content = good.substr(before.size(), good.size() - before.size() - 2);
+  const auto decode = [&](const std::string& changed) {
+    const uint64_t checksum = hash_bytes(std::as_bytes(std::span(changed)));
+    return decode_scrub_state(fmt::format(R"({{"checksum":"{:016x}","scrub":{}}})", checksum, changed) + "\n",
+                              test_array());
+  };
+  EXPECT_TRUE(decode(content).is_ok());
+  for (const auto& [from, to] : std::initializer_list<std::pair<std::string, std::string>>{
+           {R"("version":2)", R"("version":3)"},
+           {R"("version":2)", R"("version":"2")"},
+           {R"("version":2,)", ""},
+           {R"("phase":"paused")", R"("phase":"asleep")"},
+           {R"("phase":"paused")", R"("phase":2)"},
+           {R"("limit":209715200)", R"("limit":-1)"},
+           {R"("limit":209715200)", R"("limit":1.5)"},
+           {R"("limit":209715200)", R"("limit":18446744073709551616)"},
+           {R"("limit":209715200)", R"("limit":0209715200)"},
+           {R"("files":3)", R"("files":null)"},
+           {R"("files":3)", R"("files":3,"files":3)"},
+           {R"("files":3)", R"("files": 3)"},
+           {R"("files":3)", R"("files":3,"more":1)"},
+           {R"("generation":2)", R"("generation":4294967296)"},
+           {R"("position":"/run1)", R"("position":"%2Frun1)"},
+           {R"("position":"/run1)", R"("position":"%2G)"},
+           {R"("position":"/run1)", R"("position":"\u002frun1)"},
+           {R"(caf%E9)", "caf%e9"},
+           {R"(caf%E9)", "caf\xc3\xa9"},
+           {R"(caf%E9)", "caf%"},
+           {R"("chunk":5)", R"("chunk":-2)"},
+           {R"("member":1)", R"("member":256)"},
+           {R"("member":1)", R"("member":-2)"},
+           {R"("damage":[{)", R"("damage":[7,{)"},
+           {R"("damage":[{)", R"("damage":[{},{)"},
+           {R"("damage":[)", R"("damage":{},"rest":[)"},
+           {content, ""},
+           {content, "7"},
+           {content, "[]"},
+           {content, "{}"},
+           {content, content + " "},
+           {content, std::string(100'000, '[')}}) {
+    std::string changed = content;
+    const size_t at = changed.find(from);
+    ASSERT_NE(at, std::string::npos) << from;
+    changed.replace(at, from.size(), to);
+    EXPECT_EQ(decode(changed).status().code(), StatusCode::kCorruption) << from << " -> " << to.substr(0, 100);
+  }
+}
+
+// As releases before version 2 wrote it.
+TEST(ScrubState, ABinaryStateIsNone) {
+  std::string old = "FPFSSCRB";
+  old += '\1';
+  old.resize(200, '\0');
+  EXPECT_EQ(decode_scrub_state(old, test_array()).status().code(), StatusCode::kCorruption);
 }
 
 TEST(ScrubState, IsBoundedWhateverWasFound) {
@@ -126,15 +200,21 @@ TEST(ScrubState, IsBoundedWhateverWasFound) {
   ASSERT_TRUE(decoded.is_ok());
   EXPECT_EQ(decoded->damage.size(), ScrubState::kDamageMax);
 
-  for (CheckError& damage : state.damage) {
-    damage.path.assign(20'000, 'p');
-    damage.detail.assign(5000, 'd');
+  // Also when each byte takes three, or is a quotation mark that takes two.
+  for (const char byte : {'p', '\xff', '"'}) {
+    for (CheckError& damage : state.damage) {
+      damage.path.assign(20'000, byte);
+      damage.detail.assign(5000, byte);
+    }
+    const std::string text = encode_scrub_state(state, test_array());
+    EXPECT_LE(text.size(), ScrubState::kEncodedMax);
+    EXPECT_GT(text.size(), ScrubState::kEncodedMax - 70'000);
+    decoded = decode_scrub_state(text, test_array());
+    ASSERT_TRUE(decoded.is_ok());
+    EXPECT_GT(decoded->damage.size(), 10u);
+    EXPECT_EQ(decoded->damage[0].path, state.damage[0].path);
+    EXPECT_EQ(decoded->damage[0].detail, state.damage[0].detail.substr(0, 1000));
   }
-  const std::vector<std::byte> bytes = encode_scrub_state(state, test_array());
-  EXPECT_LE(bytes.size(), ScrubState::kEncodedMax);
-  decoded = decode_scrub_state(bytes, test_array());
-  ASSERT_TRUE(decoded.is_ok());
-  EXPECT_GT(decoded->damage.size(), 10u);
 
   state.position.assign(70'000, 'x');  // cannot be kept: from the beginning
   decoded = decode_scrub_state(encode_scrub_state(state, test_array()), test_array());
@@ -149,7 +229,7 @@ TEST(ScrubState, DamageOfAFileIsInTheOrderOfItsChunks) {
     error.path = path;
     error.chunk = chunk;
     error.kind = "unreadable";
-    state.add_damage(error);
+    state.add(error);
   };
   add("/z", 7);
   add("/a", 11);
