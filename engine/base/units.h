@@ -10,6 +10,9 @@
 
 namespace fpfs {
 
+// Members of one array.
+constexpr uint16_t kMemberCountMax = 256;
+
 constexpr uint64_t kKiB = 1024;
 constexpr uint64_t kMiB = 1024 * kKiB;
 constexpr uint64_t kGiB = 1024 * kMiB;

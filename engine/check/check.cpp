@@ -71,8 +71,8 @@ class Checker {
   bool look_again(std::shared_ptr<VerifiedFile>& file);
   Status set_damaged_aside();
   void read_what_survives(const FileEntry& entry, const ScannedFile& file, Damage& damage);
-  Status settle_leftovers();
-  Result<bool> settle_object(const ObjectEntry& object);
+  Status free_leftovers();
+  Result<bool> free_if_orphan(const ObjectEntry& object);
 
   bool repairs() const { return options_.repair != Repair::kNone; }
   // What was left over after a clean end is freed on request only.
@@ -109,11 +109,11 @@ Result<CheckReport> Checker::run() {
   if (options_.verify_data && !cancelled()) FPFS_RETURN_IF_ERROR(verify());
   if (!cancelled()) {
     if (options_.repair == Repair::kYes) FPFS_RETURN_IF_ERROR(set_damaged_aside());
-    FPFS_RETURN_IF_ERROR(settle_leftovers());
+    FPFS_RETURN_IF_ERROR(free_leftovers());
     for (MemberIndex m = 0; m < array_.member_count() && !is_live_; ++m)
       if (array_.member(m).present)
         FPFS_RETURN_IF_ERROR(
-            walk_objects(storage_, array_, m, [this](const ObjectEntry& object) { return settle_object(object); }));
+            walk_objects(storage_, array_, m, [this](const ObjectEntry& object) { return free_if_orphan(object); }));
   }
   report_.cancelled = cancelled();
   report_.bytes_verified = totals_.bytes_verified;
@@ -426,7 +426,7 @@ Status Checker::set_damaged_aside() {
   return Status::ok();
 }
 
-Status Checker::settle_leftovers() {
+Status Checker::free_leftovers() {
   for (const Leftovers& leftovers : leftovers_) {
     const Result<ScannedFile> file = scan_path(storage_, array_, array_.tree(), leftovers.path);
     if (!file.is_ok() || !file->status.is_ok()) continue;  // was set aside
@@ -449,7 +449,7 @@ Status Checker::settle_leftovers() {
   return Status::ok();
 }
 
-Result<bool> Checker::settle_object(const ObjectEntry& object) {
+Result<bool> Checker::free_if_orphan(const ObjectEntry& object) {
   if (cancelled()) return false;
   const bool orphan = is_orphan(references_, object);
   const bool unused = !orphan && is_unused(references_, object);

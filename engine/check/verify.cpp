@@ -32,8 +32,21 @@ unsigned threads_per_member(uint16_t member_count) {
   return member_count <= 4 ? 3 : 2;
 }
 
+struct FreeDeleter {
+  void operator()(std::byte* memory) const { std::free(memory); }
+};
+using AlignedBuffer = std::unique_ptr<std::byte[], FreeDeleter>;
+
+AlignedBuffer allocate_aligned(uint64_t size) {
+  auto* memory = static_cast<std::byte*>(std::aligned_alloc(kIoAlignment, size));
+  FPFS_CHECK(memory != nullptr, "a few MiB per reading thread are there");
+  return AlignedBuffer(memory);
+}
+
+}  // namespace
+
 // The object of one file on one member, opened by whichever thread needs it first.
-class SharedObject {
+class DataVerifier::SharedObject {
  public:
   SharedObject(std::shared_ptr<VerifiedFile> of, MemberIndex on) : file(std::move(of)), member(on) {}
 
@@ -66,24 +79,11 @@ class SharedObject {
 };
 
 // Chunks that one read fetches.
-struct Run {
+struct DataVerifier::Run {
   std::shared_ptr<SharedObject> object;
   ByteRange range;
   std::vector<PlacedChunk> chunks;
 };
-
-struct FreeDeleter {
-  void operator()(std::byte* memory) const { std::free(memory); }
-};
-using AlignedBuffer = std::unique_ptr<std::byte[], FreeDeleter>;
-
-AlignedBuffer allocate_aligned(uint64_t size) {
-  auto* memory = static_cast<std::byte*>(std::aligned_alloc(kIoAlignment, size));
-  FPFS_CHECK(memory != nullptr, "a few MiB per reading thread are there");
-  return AlignedBuffer(memory);
-}
-
-}  // namespace
 
 // The queue of one member and the threads that empty it.
 class DataVerifier::MemberReader {

@@ -55,6 +55,8 @@ class DataVerifier {
   void finish();
 
  private:
+  class SharedObject;
+  struct Run;
   class MemberReader;
   Storage& storage_;
   Array& array_;

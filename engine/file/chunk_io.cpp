@@ -97,7 +97,7 @@ Status ChunkIo::after_write(const ChunkTransfer& transfer, const Status& status)
     transfer.objects->touch(transfer.extent.member);
     return status;
   }
-  return status.code() == StatusCode::kNotFound && transfer.objects->is_given_up() ? Status::ok() : status;
+  return status.code() == StatusCode::kNotFound && transfer.objects->is_superseded() ? Status::ok() : status;
 }
 
 Status ChunkIo::verify(const ChunkTransfer& transfer) const {

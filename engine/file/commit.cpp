@@ -22,6 +22,7 @@
 #include <tuple>
 #include <utility>
 
+#include "engine/base/clock.h"
 #include "engine/base/log.h"
 #include "engine/file/file.h"
 
@@ -42,7 +43,7 @@ bool File::fits_sidecar() const {
 
 void File::start_commit(ControlList requests, Deferred& deferred) {
   commit_ = std::make_shared<CommitJob>();
-  commit_->began_ns = StallWatch::monotonic_ns();
+  commit_->began_ns = monotonic_ns();
   commit_->sync = !requests.front()->lazy;
   commit_->closing = background_commit_;  // a writer has closed: this may be the last commit
   requests.for_each([this](const ControlRequest& request) FPFS_NO_THREAD_SAFETY_ANALYSIS {
@@ -225,9 +226,9 @@ void File::finish_commit(CommitJob& job, const SidecarWriter::Outcome& outcome) 
     if (outcome.status.is_ok()) {
       writers_.covered(job.covers);
       if (job.sync)
-        context_.health.note_synced(key_);
+        context_.health.note_synced(inode_);
       else
-        context_.health.note_unsynced(key_, [this] { return path(); });
+        context_.health.note_unsynced(inode_, [this] { return path(); });
     }
     if (outcome.status.is_ok() && job.has_record) {
       content_.set_committed_size(job.record.size);
@@ -255,9 +256,9 @@ void File::end_commit(const Status& status, Deferred& deferred) {
   if (!status.is_ok()) {
     fail(status);
     discard_dirty(deferred);
-    if (commit->new_name_in.is_open()) context_.new_names->keep(key_, std::move(commit->new_name_in));
+    if (commit->new_name_in.is_open()) context_.new_names->keep(inode_, std::move(commit->new_name_in));
   } else {
-    if (commit->new_name_in.is_open()) context_.new_names->forget(key_);
+    if (commit->new_name_in.is_open()) context_.new_names->forget(inode_);
     commit->new_name_in.reset();
     if (!content_.is_edited()) promised_ = false;
   }

@@ -42,7 +42,7 @@ struct CommitJob {
   bool sync = true;             // false: a lazy one, which makes nothing durable
   bool after_unsynced = false;  // the record before may not be durable
   uint64_t covers = 0;          // the last change that it makes durable
-  uint64_t began_ns = 0;        // StallWatch::monotonic_ns()
+  uint64_t began_ns = 0;        // monotonic_ns()
   ScopedHandle new_name_in;     // to be synced
 
   // Under the file's lock.

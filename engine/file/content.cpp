@@ -55,7 +55,7 @@ Content::Edit Content::take_edit() {
   return std::exchange(edit_, {});
 }
 
-void Content::give_up_edit() {
+void Content::drop_edit() {
   static_cast<void>(take_edit());
 }
 

@@ -130,7 +130,7 @@ class Content {
   // A consistent point: what is edited from here on is another edit.
   Edit take_edit();
   // The edit is given up; load() follows.
-  void give_up_edit();
+  void drop_edit();
 
  private:
   const StripeMap& stripes_;

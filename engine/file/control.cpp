@@ -92,18 +92,18 @@ bool File::run_commit_request(Deferred& deferred) {
   if (failure.is_ok() && works) failure = context_.health.failure();
   if (!failure.is_ok() && error_.is_ok() && std::exchange(promised_, false)) {
     log(LogLevel::kError, "{}: not committed: {}", path(), failure.message());
-    context_.health.note_loss(key_, failure.with_context(path()));
+    context_.health.note_loss(inode_, failure.with_context(path()));
   }
   // fsync is told what was lost before, with this file open or another time.
   const bool is_fsync =
       request.kind == ControlRequest::Kind::kCommit && request.unfinished == ControlRequest::Unfinished::kCommitted;
   if (is_fsync) {
-    const Status loss = context_.health.take_loss(key_);
+    const Status loss = context_.health.take_loss(inode_);
     if (failure.is_ok()) failure = loss;
   }
   if (failure.is_ok() && request.killed && replaces_committed()) {
     if (commit_ != nullptr) return false;
-    give_up_replacement(gate_.pop_control(), deferred);
+    revert_replacement(gate_.pop_control(), deferred);
     return true;
   }
   // Closing a file that was made without a name promises nothing; fsync of it does, as it may be linked later.
@@ -150,7 +150,7 @@ void File::truncate_locked(uint64_t size, const Origin& origin, Deferred& deferr
     drop_chunks(0, UINT64_MAX, deferred);
     // The content is replaced as a whole: new objects, so that the committed ones stay until the next commit.
     content_.clear(placement_.start_generation());
-    static_cast<void>(context_.health.take_loss(key_));  // what was lost is given up now
+    static_cast<void>(context_.health.take_loss(inode_));  // what was lost is given up now
     content_.set_size(0);
   } else if (size < content_.size()) {
     const uint32_t kept = context_.stripes.offset_in_chunk(size);

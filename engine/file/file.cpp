@@ -19,7 +19,7 @@ Result<std::shared_ptr<File>> File::open(FileContext& context, ScopedHandle side
   {
     MutexLock lock(file->mutex_);
     file->content_.set_mtime(attributes.st_mtim);
-    file->content_.set_change_time(context.change_times.recall(file->key_));
+    file->content_.set_change_time(context.change_times.recall(file->inode_));
     // An earlier, lazy commit may not be durable: the next commit sees to it, whoever opened the file first. (Clocks of
     // filesystems are coarse.)
     file->unsynced_ = context.options.durable == StoreOptions::Durable::kFsync && attributes.st_size > 0 &&
@@ -29,9 +29,9 @@ Result<std::shared_ptr<File>> File::open(FileContext& context, ScopedHandle side
   return file;
 }
 
-File::File(FileContext& context, ScopedHandle sidecar, bool writable, ScopedHandle new_name_in, uint64_t key)
+File::File(FileContext& context, ScopedHandle sidecar, bool writable, ScopedHandle new_name_in, uint64_t inode)
     : context_(context),
-      key_(key),
+      inode_(inode),
       message_handle_(sidecar.get()),
       sidecar_(std::make_shared<const ScopedHandle>(std::move(sidecar))),
       writable_(writable),
@@ -66,7 +66,7 @@ File::~File() FPFS_NO_THREAD_SAFETY_ANALYSIS {
     if (nameless) context_.generations.end_claim(content_.file_id(), content_.generation());
   }
   if (!doomed.empty()) context_.reclaimer->reclaim(std::move(doomed), names_.take_removed_from());
-  if (!nameless && !abandoned_) context_.change_times.remember(key_, content_.change_time());
+  if (!nameless && !abandoned_) context_.change_times.remember(inode_, content_.change_time());
 }
 
 namespace {
@@ -201,9 +201,9 @@ void File::fail(const Status& status) {
         status.message());
     error_ = status;
     context_.health.note_file_failure();
-    if (promised_) context_.health.note_loss(key_, status.with_context(path()));
+    if (promised_) context_.health.note_loss(inode_, status.with_context(path()));
     if (ScopedHandle directory = names_.leave_new(); directory.is_open())
-      context_.new_names->keep(key_, std::move(directory));
+      context_.new_names->keep(inode_, std::move(directory));
   }
 }
 
@@ -365,7 +365,7 @@ void File::name_moved_to(ScopedHandle directory) {
 void File::name_removed(ScopedHandle directory) {
   MutexLock lock(mutex_);
   names_.removed_from(std::move(directory));
-  context_.new_names->forget(key_);
+  context_.new_names->forget(inode_);
   drop_if_clean();
 }
 

@@ -109,7 +109,7 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   void promise();
 
   // --- state -------------------------------------------------------------------------------------------------------
-  uint64_t key() const { return key_; }  // inode number of the sidecar
+  uint64_t inode() const { return inode_; }  // of the sidecar
   uint64_t size() const;
   bool is_dirty() const;  // something is not committed
   Status error() const;   // the sticky failure
@@ -171,7 +171,7 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
     kTrimming,  // preallocated space is given back; no flush starts
     kSyncing,   // objects, then sidecar, are made durable; writes and flushes go on for the next commit
   };
-  File(FileContext& context, ScopedHandle sidecar, bool writable, ScopedHandle new_name_in, uint64_t key);
+  File(FileContext& context, ScopedHandle sidecar, bool writable, ScopedHandle new_name_in, uint64_t inode);
   Status load_image() FPFS_REQUIRES(mutex_);
   Status take_slots() FPFS_REQUIRES(mutex_);
   void run(Deferred& deferred);
@@ -256,7 +256,7 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   bool replaces_committed() const FPFS_REQUIRES(mutex_) {  // see is_replacing()
     return content_.is_replaced() && content_.committed_size() > 0;
   }
-  void give_up_replacement(ControlRequest& request, Deferred& deferred) FPFS_REQUIRES(mutex_);
+  void revert_replacement(ControlRequest& request, Deferred& deferred) FPFS_REQUIRES(mutex_);
   Status revert(Deferred& deferred) FPFS_REQUIRES(mutex_);
   static void commit_in_background(const std::shared_ptr<File>& file, ControlRequest::Kind kind, bool lazy,
                                    ControlRequest::Unfinished unfinished);
@@ -285,7 +285,7 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   void punch_log(const ScopedHandle& sidecar, uint64_t end);
 
   FileContext& context_;
-  const uint64_t key_;
+  const uint64_t inode_;
   std::atomic<Handle> message_handle_;  // sidecar_, readable without the lock: for messages only
 
   mutable Mutex mutex_;

@@ -13,6 +13,7 @@
 // object_sync_done() looks before it appends.
 #include <algorithm>
 
+#include "engine/base/clock.h"
 #include "engine/base/log.h"
 #include "engine/file/file.h"
 
@@ -77,7 +78,7 @@ bool File::commit_is_caught(StallWatch::Domain domain) const {
                                       commit_->objects->allocated_end(static_cast<MemberIndex>(domain)) > 0);
   const auto limit_ns =
       static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(context_.watch->limit()).count());
-  return needs_it && StallWatch::monotonic_ns() - commit_->began_ns > limit_ns;
+  return needs_it && monotonic_ns() - commit_->began_ns > limit_ns;
 }
 
 void File::give_up_writes(StallWatch::Domain domain, const Status& failure, Deferred& deferred) {

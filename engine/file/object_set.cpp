@@ -95,10 +95,10 @@ Result<Handle> ObjectSet::open(MemberIndex member, Use use) {
   const auto gone = [&name] {
     return Status::error(StatusCode::kNotFound, name + " belongs to content that was given up");
   };
-  if (is_given_up()) return gone();
+  if (is_superseded()) return gone();
   FPFS_ASSIGN_OR_RETURN(const Handle made, make(member, directory.get(), name, flags, use));
   // Who gives it up says so before he removes what there is: either he finds this one, or it is seen here.
-  if (is_given_up()) {
+  if (is_superseded()) {
     storage_.close(made);
     const Status removed = storage_.unlink(directory.get(), name);
     return removed.is_ok() || removed.code() == StatusCode::kNotFound ? gone() : removed;

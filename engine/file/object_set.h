@@ -73,8 +73,8 @@ class ObjectSet {
   void set_recorded() { recorded_.store(true, std::memory_order_release); }
   // Its file has other objects now, and those that there are may be freed at any moment: none is made any more. A write
   // that is on its way and would be the first of its object fails instead, with kNotFound; it is nobody's content.
-  void give_up() { given_up_.store(true); }
-  bool is_given_up() const { return given_up_.load(); }
+  void supersede() { superseded_.store(true); }
+  bool is_superseded() const { return superseded_.load(); }
   void clear_touched(MemberIndex member) { objects_[member].touched.store(false, std::memory_order_release); }
 
  private:
@@ -106,7 +106,7 @@ class ObjectSet {
   const Generation generation_;
   const bool may_exist_;
   std::atomic<bool> recorded_;
-  std::atomic<bool> given_up_{false};
+  std::atomic<bool> superseded_{false};
   std::unique_ptr<Object[]> objects_;
 };
 

@@ -20,7 +20,7 @@ void Placement::freed(const DeadSlot& slot) {
 bool Placement::start_generation() {
   retired_.slots.clear();
   if (objects_ == nullptr) return false;
-  objects_->give_up();
+  objects_->supersede();
   retired_.objects.push_back(std::exchange(objects_, nullptr));
   slots_.assign(slots_.size(), SlotMap());
   return true;

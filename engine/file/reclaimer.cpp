@@ -17,7 +17,7 @@ constexpr unsigned kBatchesMax = 8;
 
 Reclaimer::Reclaimer(FileContext& context) : context_(context) {
   spare_timer_.open(context.environment.executor(), context.options.spare_life,
-                    [this] { return give_up_old_spares(); });
+                    [this] { return release_old_spares(); });
 }
 
 void Reclaimer::reclaim(std::vector<DoomedObjects> objects, ScopedHandle directory) {
@@ -81,14 +81,14 @@ bool Reclaimer::run_queued() {
 }
 
 void Reclaimer::free_spares() {
-  std::vector<DoomedObjects> objects = context_.spares->give_up();
+  std::vector<DoomedObjects> objects = context_.spares->release_all();
   if (!objects.empty()) reclaim(std::move(objects), {});
 }
 
-bool Reclaimer::give_up_old_spares() {
+bool Reclaimer::release_old_spares() {
   struct timespec time = context_.environment.now();
   time.tv_sec -= std::chrono::seconds(context_.options.spare_life).count();
-  std::vector<DoomedObjects> objects = context_.spares->give_up_kept_before(time);
+  std::vector<DoomedObjects> objects = context_.spares->release_kept_before(time);
   if (!objects.empty()) reclaim(std::move(objects), {});
   return !context_.spares->is_empty();
 }

@@ -78,7 +78,7 @@ class Reclaimer {
   // Takes what is queued and frees it; false when there was nothing.
   bool run_queued();
   Status run(Batch& batch);
-  bool give_up_old_spares();
+  bool release_old_spares();
   // Some file that lost its last name before `came` is about to be forgotten by the kernel, or so it seems.
   bool is_release_due(Clock::time_point came) const FPFS_REQUIRES(mutex_);
   // Some of the first `count` batches is not done.

@@ -109,7 +109,7 @@ struct ControlRequest {
   Unfinished unfinished = Unfinished::kCommitted;
   // Out: nothing was committed, because of unfinished changes; the replacement was given up.
   bool was_left_alone = false;
-  bool was_given_up = false;
+  bool was_reverted = false;
 
   // kClose only, with Durable::kFsync: content that fits its sidecar is appended there without a sync (the kernel's
   // writeback makes it durable soon); other content is left for a real commit.

@@ -76,12 +76,12 @@ std::optional<SpareObjects::Taken> SpareObjects::take(MemberIndex member, Handle
   return std::nullopt;
 }
 
-std::vector<DoomedObjects> SpareObjects::give_up() {
-  return give_up_if([](const Spare&) { return true; });
+std::vector<DoomedObjects> SpareObjects::release_all() {
+  return release_if([](const Spare&) { return true; });
 }
 
-std::vector<DoomedObjects> SpareObjects::give_up_kept_before(const struct timespec& time) {
-  return give_up_if([&time](const Spare& spare) {
+std::vector<DoomedObjects> SpareObjects::release_kept_before(const struct timespec& time) {
+  return release_if([&time](const Spare& spare) {
     return std::tie(spare.since.tv_sec, spare.since.tv_nsec) < std::tie(time.tv_sec, time.tv_nsec);
   });
 }
@@ -98,7 +98,7 @@ bool SpareObjects::is_empty() const {
   return std::all_of(spares_.begin(), spares_.end(), [](const auto& of_member) { return of_member.empty(); });
 }
 
-std::vector<DoomedObjects> SpareObjects::give_up_if(const std::function<bool(const Spare&)>& chosen) {
+std::vector<DoomedObjects> SpareObjects::release_if(const std::function<bool(const Spare&)>& chosen) {
   std::vector<DoomedObjects> given_up;
   MutexLock lock(mutex_);
   for (MemberIndex m = 0; m < spares_.size(); ++m)

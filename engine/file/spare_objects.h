@@ -2,7 +2,7 @@
 //
 // Checkpoints are rotated: what one save frees, the next one wants. To free an object and to allocate it again is work
 // for the drive's filesystem, and on many for the drive too (discard), just while the next save is written; blocks that
-// were written before are also written faster than new ones (docs/benchmarks.md, row 10).
+// were written before are also written faster than new ones (docs/benchmarks/row10.md).
 //
 // A spare keeps the name that it had. Whatever looks at the array from outside (fsck, recovery after a crash) finds an
 // orphan: an object that was about to be freed. So an object may become a spare exactly when it may be unlinked: when
@@ -60,8 +60,8 @@ class SpareObjects {
   std::optional<Taken> take(MemberIndex member, Handle directory, const std::string& name, int flags);
   // All of them, or those that became spares before a time of Environment::now(), are spares no more. The caller frees
   // them.
-  std::vector<DoomedObjects> give_up();
-  std::vector<DoomedObjects> give_up_kept_before(const struct timespec& time);
+  std::vector<DoomedObjects> release_all();
+  std::vector<DoomedObjects> release_kept_before(const struct timespec& time);
   uint64_t bytes(MemberIndex member) const;
   bool is_empty() const;
 
@@ -70,7 +70,7 @@ class SpareObjects {
     DoomedObjects objects;
     struct timespec since {};
   };
-  std::vector<DoomedObjects> give_up_if(const std::function<bool(const Spare&)>& chosen);
+  std::vector<DoomedObjects> release_if(const std::function<bool(const Spare&)>& chosen);
 
   FileContext& context_;
   std::vector<bool> overwrites_in_place_;  // by member

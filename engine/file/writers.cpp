@@ -120,7 +120,7 @@ bool File::commit_trickle() {
 
 // --- a saver that was killed ---------------------------------------------------------------------------------------
 
-void File::give_up_replacement(ControlRequest& request, Deferred& deferred) {
+void File::revert_replacement(ControlRequest& request, Deferred& deferred) {
   Status outcome;
   if (writers_.is_by_others_than(request.origin)) {
     outcome = Status::error(StatusCode::kIoError, "one of several processes that were replacing it was killed");
@@ -134,7 +134,7 @@ void File::give_up_replacement(ControlRequest& request, Deferred& deferred) {
     else
       fail(outcome);
   }
-  request.was_given_up = true;
+  request.was_reverted = true;
   complete_with(deferred, request, outcome);
   drop_if_clean();
 }
@@ -148,7 +148,7 @@ Status File::revert(Deferred& deferred) {
   for (const std::shared_ptr<ObjectSet>& objects : placement_.retired().objects)
     if (!objects->is_recorded()) doomed.push_back(DoomedObjects::of(objects, true));
   placement_.clear();
-  content_.give_up_edit();
+  content_.drop_edit();
   stream_end_ = kNoStream;
   writers_.covered(writers_.last_change());
   if (!doomed.empty()) context_.reclaimer->reclaim(std::move(doomed), {});

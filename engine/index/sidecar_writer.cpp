@@ -24,7 +24,7 @@ SidecarWriter::Outcome SidecarWriter::append(SidecarRecord& record, bool may_be_
   record.inline_data = {};
   record.extents = {};
   FPFS_ASSIGN_OR_RETURN(before_, storage_.fstat(sidecar_));
-  FPFS_RETURN_IF_ERROR(settle(may_be_unsynced));
+  FPFS_RETURN_IF_ERROR(secure_end(may_be_unsynced));
   Status written = storage_.pwrite(sidecar_, bytes, log_.end);
   if (written.code() == StatusCode::kNoSpace && make_room()) written = storage_.pwrite(sidecar_, bytes, log_.end);
   if (!written.is_ok()) {
@@ -38,7 +38,7 @@ SidecarWriter::Outcome SidecarWriter::append(SidecarRecord& record, bool may_be_
   return {};
 }
 
-Status SidecarWriter::settle(bool may_be_unsynced) {
+Status SidecarWriter::secure_end(bool may_be_unsynced) {
   if (static_cast<uint64_t>(before_.st_size) > log_.end) return cut();
   return may_be_unsynced && log_.end > 0 ? storage_.fdatasync(sidecar_) : Status::ok();
 }

@@ -60,7 +60,7 @@ class SidecarWriter {
   const struct stat& before() const { return before_; }
 
  private:
-  Status settle(bool may_be_unsynced);
+  Status secure_end(bool may_be_unsynced);
   Status cut();
 
   Storage& storage_;

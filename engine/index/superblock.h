@@ -18,7 +18,6 @@ std::string to_string(const Uuid& uuid);  // 8-4-4-4-12 lower-case hex
 
 constexpr uint32_t kFormatVersion = 1;
 constexpr uint32_t kSuperblockSize = 4096;
-constexpr uint16_t kMemberCountMax = 256;
 constexpr uint32_t kChunkSizeMin = 64 * 1024;
 constexpr uint32_t kChunkSizeMax = 16 * 1024 * 1024;
 constexpr size_t kLabelSizeMax = 63;

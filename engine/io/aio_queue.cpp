@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 
 #include "engine/base/check.h"
+#include "engine/base/clock.h"
 #include "engine/base/units.h"
 #include "engine/io/named_thread.h"
 #include "engine/io/stall_watch.h"
@@ -27,12 +28,6 @@ constexpr unsigned kBusyInFlight = 2;
 constexpr unsigned kBatchMax = 4;
 constexpr unsigned kRefusalsMax = 1000;  // of kRefusalPause each
 constexpr struct timespec kRefusalPause = {0, 1'000'000};
-
-uint64_t monotonic_ns() {
-  struct timespec time {};
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return static_cast<uint64_t>(time.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(time.tv_nsec);
-}
 
 void signal_event(int event) {
   const uint64_t one = 1;
@@ -255,7 +250,7 @@ void AioQueue::fill(Slot& slot) {
 bool AioQueue::submit_ready(size_t count_max) {
   if (count_max == 0) return false;
   const uint64_t now = monotonic_ns();
-  const uint64_t coarse_now = StallWatch::monotonic_ns();
+  const uint64_t coarse_now = monotonic_ns();
   for (size_t i = 0; i < count_max; ++i) {
     auto& slot = *static_cast<Slot*>(ready_[i]->data);
     slot.request->submitted_ns = now;

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "engine/base/check.h"
+#include "engine/base/clock.h"
 #include "engine/base/units.h"
 #include "engine/io/stall_watch.h"
 
@@ -205,7 +206,7 @@ void BufferPool::make_busy(Buffer& buffer) {
 void BufferPool::enqueue(Waiter& waiter, bool at_head) {
   at_head ? waiters_.push_front(waiter) : waiters_.push_back(waiter);
   waiter.expired = false;
-  if (!at_head) waiter.since_ns = StallWatch::monotonic_ns();
+  if (!at_head) waiter.since_ns = monotonic_ns();
   waiting_.fetch_add(1);
   if (!at_head) ++counters_.waits;
 }

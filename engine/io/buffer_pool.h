@@ -70,7 +70,7 @@ class BufferPool {
     void* owner = nullptr;
     // Set by expire_waiters(), which calls `ready` then: no buffer will come; the callee gives up.
     bool expired = false;
-    uint64_t since_ns = 0;  // StallWatch::monotonic_ns() when it was queued
+    uint64_t since_ns = 0;  // monotonic_ns() when it was queued
   };
   // What who gives up says.
   static Status no_buffer_comes();

@@ -57,7 +57,7 @@ class IoQueue {
   // For a member that hangs: completes with `failure`, on the caller's thread, every request that is not on the drive.
   // What is on the drive keeps its memory until the drive gives it back, if ever: complete() is called then.
   virtual void fail_waiting(const Status& failure) { static_cast<void>(failure); }
-  // Since when (StallWatch::monotonic_ns()) the oldest transfer is on the drive; 0: none is.
+  // Since when (monotonic_ns()) the oldest transfer is on the drive; 0: none is.
   virtual uint64_t oldest_transfer_ns() const { return 0; }
 };
 

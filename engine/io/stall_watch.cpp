@@ -8,18 +8,13 @@
 
 #include <fmt/format.h>
 
+#include "engine/base/clock.h"
 #include "engine/base/log.h"
 #include "engine/io/named_thread.h"
 
 namespace fpfs {
 
 using std::chrono::milliseconds;
-
-uint64_t StallWatch::monotonic_ns() {
-  struct timespec time {};
-  clock_gettime(CLOCK_MONOTONIC_COARSE, &time);  // a few milliseconds are nothing here, and this one is cheap
-  return static_cast<uint64_t>(time.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(time.tv_nsec);
-}
 
 StallWatch::~StallWatch() {
   if (!thread_.joinable()) return;

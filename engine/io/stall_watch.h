@@ -29,9 +29,10 @@
 #include <string>
 #include <thread>
 
+#include "engine/base/clock.h"
 #include "engine/base/mutex.h"
 #include "engine/base/status.h"
-#include "engine/index/superblock.h"
+#include "engine/base/units.h"
 
 namespace fpfs {
 
@@ -99,8 +100,6 @@ class StallWatch {
   [[nodiscard]] Registration add_source(Domain domain, std::function<uint64_t()> oldest);
   // Called with the domain that is stalled. With kElsewhere for a call outside any array.
   [[nodiscard]] Registration add_listener(std::function<void(Domain)> listener);
-
-  static uint64_t monotonic_ns();
 
  private:
   // Calls are spread over several lists so that threads seldom meet at one lock.

@@ -298,7 +298,7 @@ bool BackgroundPass::visit_file(const FileEntry& entry, Handle node, File& file)
   ChunkIndex next = is_resumed ? resumed_.next_chunk : 0;
   set_position(entry.path, info, next);
   const bool came_to_end = visit_chunks(entry, node, file, info, next);
-  settle(entry, file);
+  file_done(entry, file);
   if (!came_to_end) set_position(entry.path, info, next);
   return came_to_end;
 }
@@ -321,7 +321,7 @@ bool BackgroundPass::visit_chunks(const FileEntry& entry, Handle node, File& fil
     const bool is_gone = !attributes.is_ok() || attributes->st_nlink == 0 || !file.error().is_ok();
     if (extents.empty() || is_gone) return true;
     if (Clock::now() - saved_ >= save_interval_) {
-      settle(entry, file);
+      file_done(entry, file);
       set_position(entry.path, info, next);
       save_now_and_then();
     }
@@ -348,12 +348,12 @@ bool BackgroundPass::begin_chunk(const FileEntry& entry, File& file, ChunkIndex 
   return true;
 }
 
-void BackgroundPass::settle(const FileEntry& entry, File& file) {
+void BackgroundPass::file_done(const FileEntry& entry, File& file) {
   {
     const MutexLock lock(mutex_);
     while (in_flight_ > 0) changed_.wait(mutex_);
   }
-  visitor_.settle(entry, file);
+  visitor_.file_done(entry, file);
 }
 
 // Waits until `bytes` may be visited at the limit in force. False: stopped meanwhile.

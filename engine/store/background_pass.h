@@ -64,7 +64,7 @@ class PassVisitor {
   virtual void visit_chunk(const FileEntry& entry, File& file, ChunkIndex chunk, const Extent& extent,
                            std::function<void()> done) = 0;
   // All chunks that were begun are done: at the end of each file, and before a place within one is kept.
-  virtual void settle(const FileEntry& entry, File& file) = 0;
+  virtual void file_done(const FileEntry& entry, File& file) = 0;
   // The file cannot be opened; perhaps it was removed meanwhile. It counts as visited.
   virtual void visit_unopened(const FileEntry& entry, const Status& failure) = 0;
   // The last file was visited. Not when the pass ends in any other way.
@@ -127,7 +127,7 @@ class BackgroundPass {
   bool visit_file(const FileEntry& entry, Handle node, File& file);
   bool visit_chunks(const FileEntry& entry, Handle node, File& file, const File::Info& info, ChunkIndex& next);
   bool begin_chunk(const FileEntry& entry, File& file, ChunkIndex chunk, const Extent& extent, uint64_t bytes);
-  void settle(const FileEntry& entry, File& file);
+  void file_done(const FileEntry& entry, File& file);
   bool is_further_name(const struct stat& attributes, std::unordered_set<uint64_t>& seen) const;
   bool pace(uint64_t bytes);
   void set_position(const std::string& path, const File::Info& info, ChunkIndex next_chunk);

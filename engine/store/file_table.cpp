@@ -16,7 +16,7 @@ void FileTable::insert(const std::shared_ptr<File>& file) {
     std::erase_if(files_, [](const auto& entry) { return entry.second.expired(); });
     sweep_at_ = std::max<size_t>(64, 2 * files_.size());
   }
-  files_[file->key()] = file;
+  files_[file->inode()] = file;
 }
 
 std::vector<std::shared_ptr<File>> FileTable::all() {
@@ -24,7 +24,7 @@ std::vector<std::shared_ptr<File>> FileTable::all() {
   std::vector<std::shared_ptr<File>> result;
   for (const auto& [inode, weak] : files_)
     if (auto file = weak.lock()) result.push_back(std::move(file));
-  std::sort(result.begin(), result.end(), [](const auto& a, const auto& b) { return a->key() < b->key(); });
+  std::sort(result.begin(), result.end(), [](const auto& a, const auto& b) { return a->inode() < b->inode(); });
   return result;
 }
 

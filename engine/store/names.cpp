@@ -205,8 +205,8 @@ Result<Store::Created> Store::adopt_created(ScopedHandle sidecar, ScopedHandle d
   ScopedHandle node(storage(), reopened);
   FPFS_ASSIGN_OR_RETURN(std::shared_ptr<File> file, File::open(*impl_, std::move(sidecar), true, std::move(directory)));
   // Of a file that had this inode before.
-  static_cast<void>(impl_->health.take_loss(file->key()));
-  impl_->new_names->forget(file->key());
+  static_cast<void>(impl_->health.take_loss(file->inode()));
+  impl_->new_names->forget(file->inode());
   impl_->files.insert(file);
   FPFS_ASSIGN_OR_RETURN(const struct stat attributes, this->attributes(node.get()));
   return Created{{node.release(), attributes, true}, std::move(file), nullptr};

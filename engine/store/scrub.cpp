@@ -69,7 +69,7 @@ void Scrub::visit_chunk(const FileEntry& entry, File& file, ChunkIndex chunk, co
   });
 }
 
-void Scrub::settle(const FileEntry& entry, File& file) {
+void Scrub::file_done(const FileEntry& entry, File& file) {
   report_failures(entry.path, file);
 }
 

@@ -50,7 +50,7 @@ class Scrub : private PassVisitor {
   void begin_pass() override;
   void visit_chunk(const FileEntry& entry, File& file, ChunkIndex chunk, const Extent& extent,
                    std::function<void()> done) override;
-  void settle(const FileEntry& entry, File& file) override;
+  void file_done(const FileEntry& entry, File& file) override;
   void visit_unopened(const FileEntry& entry, const Status& failure) override;
   void end_pass(const PassState& state) override;
   Result<PassState> load() override;

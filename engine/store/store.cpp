@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <mutex>
 
+#include "engine/base/clock.h"
 #include "engine/base/log.h"
 #include "engine/check/check.h"
 #include "engine/io/scoped_handle.h"
@@ -108,7 +109,7 @@ void Store::Impl::member_stalled(StallWatch::Domain domain) {
   if (domain < stripes.member_count) io->fail_waiting(static_cast<MemberIndex>(domain), failure);
   for (const std::shared_ptr<File>& file : files.all()) file->member_stalled(domain, failure);
   const auto limit_ns = static_cast<uint64_t>(std::chrono::nanoseconds(watch->limit()).count());
-  const uint64_t now = StallWatch::monotonic_ns();
+  const uint64_t now = monotonic_ns();
   pool->expire_waiters(now > limit_ns ? now - limit_ns : 0);
 }
 

@@ -172,7 +172,7 @@ void truncate_opened(FileSystem& file_system, const Opened& opened, Handle node,
 // when nobody has the file open, for a while when somebody may keep it so.
 constexpr unsigned kLooksAtFailed = 5000;
 constexpr unsigned kLooksWhileOpen = 50;
-constexpr auto kBetweenLooks = std::chrono::milliseconds(2);
+constexpr auto kBetweenOpens = std::chrono::milliseconds(2);
 
 struct Opening {
   fuse_req_t request;
@@ -203,7 +203,7 @@ void open_node(Opening opening) {
   const bool truncates = (info.flags & O_TRUNC) != 0;
   Result<std::shared_ptr<File>> file = file_system.store().open_file(inode.handle, may_write(info) || truncates);
   if (!file.is_ok()) return reply_status(request, file.status());
-  if (looks_again(opening, **file)) return file_system.run_later(kBetweenLooks, [opening] { open_node(opening); });
+  if (looks_again(opening, **file)) return file_system.run_later(kBetweenOpens, [opening] { open_node(opening); });
   (*file)->hold(std::move(*handles));
   if ((*file)->error().is_ok()) correct_size(file_system, inode);
   if (!truncates) return reply_opened(request, {*file, make_writer(request, **file, info, false)}, inode, info);

@@ -13,6 +13,7 @@
 #include <fstream>
 #include <thread>
 
+#include "engine/base/clock.h"
 #include "engine/base/log.h"
 #include "fs/interface/mount_point.h"
 #include "fs/operations/operations.h"
@@ -288,7 +289,7 @@ Status MountProcess::close() {
       channel_ = nullptr;
     }
   }
-  stage_began_ns_ = StallWatch::monotonic_ns();
+  stage_began_ns_ = monotonic_ns();
   committed_ = true;
   if (file_system_ != nullptr) file_system_->handles().clear();
   file_system_ = nullptr;
@@ -311,7 +312,7 @@ Status MountProcess::close() {
 // --- when a drive hangs ----------------------------------------------------------------------------------------------
 
 void MountProcess::begin_to_end() {
-  if (stage_.exchange(Stage::kEnding) != Stage::kEnding) stage_began_ns_ = StallWatch::monotonic_ns();
+  if (stage_.exchange(Stage::kEnding) != Stage::kEnding) stage_began_ns_ = monotonic_ns();
 }
 
 void MountProcess::on_stall(StallWatch::Domain domain) {
@@ -321,7 +322,7 @@ void MountProcess::on_stall(StallWatch::Domain domain) {
     launcher_->report_failure(watch.check(domain).message() + "; the array is not mounted");
     ::_exit(1);
   }
-  const uint64_t now = StallWatch::monotonic_ns();
+  const uint64_t now = monotonic_ns();
   const auto limit_ns = static_cast<uint64_t>(std::chrono::nanoseconds(watch.limit()).count());
   {
     const MutexLock lock(channel_mutex_);

@@ -13,6 +13,7 @@
 #include <cstdio>
 #include <system_error>
 
+#include "engine/base/clock.h"
 #include "engine/base/log.h"
 #include "engine/io/named_thread.h"
 
@@ -208,7 +209,7 @@ bool Channel::handle(Worker& worker, size_t length) {
     return true;
   }
   worker.unique.store(worker.request.unique, std::memory_order_relaxed);
-  worker.began_ns.store(StallWatch::monotonic_ns());
+  worker.began_ns.store(monotonic_ns());
   replies_.begin(worker.request.unique, worker.request.opcode);
   fuse_buf request{};
   request.mem = worker.buffer->request;

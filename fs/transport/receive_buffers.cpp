@@ -32,8 +32,7 @@ ReceiveBuffers::ReceiveBuffers(std::byte* mapping, size_t mapping_bytes, unsigne
   for (unsigned i = count; i-- > 0;) {
     buffers_[i].home = this;
     buffers_[i].request = mapping_ + i * kStride + kIoAlignment - wire::kWritePayloadOffset;
-    buffers_[i].next = free_;
-    free_ = &buffers_[i];
+    free_.push_front(buffers_[i]);
   }
 }
 
@@ -47,28 +46,25 @@ void ReceiveBuffer::give_back() {
 
 ReceiveBuffer& ReceiveBuffers::take() {
   MutexLock lock(mutex_);
-  while (free_ == nullptr) freed_.wait(mutex_);
+  while (free_.is_empty()) freed_.wait(mutex_);
   return *pop();
 }
 
 ReceiveBuffer* ReceiveBuffers::try_take() {
   MutexLock lock(mutex_);
-  return free_ == nullptr ? nullptr : pop();
+  return pop();
 }
 
 ReceiveBuffer* ReceiveBuffers::pop() {
-  ReceiveBuffer* const buffer = free_;
-  free_ = buffer->next;
-  buffer->next = nullptr;
-  ++in_use_;
+  ReceiveBuffer* const buffer = free_.pop_front();
+  if (buffer != nullptr) ++in_use_;
   return buffer;
 }
 
 void ReceiveBuffers::give_back(ReceiveBuffer& buffer) {
   {
     MutexLock lock(mutex_);
-    buffer.next = free_;
-    free_ = &buffer;
+    free_.push_front(buffer);
     --in_use_;
   }
   freed_.notify_one();

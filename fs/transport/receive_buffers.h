@@ -14,6 +14,7 @@
 #include <memory>
 #include <vector>
 
+#include "engine/base/intrusive_list.h"
 #include "engine/base/mutex.h"
 #include "engine/base/status.h"
 #include "fs/protocol/request_context.h"
@@ -27,7 +28,7 @@ struct ReceiveBuffer final : ReceivedPayload {
 
   ReceiveBuffers* home = nullptr;
   std::byte* request = nullptr;  // where the request header goes
-  ReceiveBuffer* next = nullptr;
+  ListLink<ReceiveBuffer> link;  // of those that are free
 };
 
 class ReceiveBuffers {
@@ -50,14 +51,14 @@ class ReceiveBuffers {
 
  private:
   ReceiveBuffers(std::byte* mapping, size_t mapping_bytes, unsigned count);
-  ReceiveBuffer* pop() FPFS_REQUIRES(mutex_);
+  ReceiveBuffer* pop() FPFS_REQUIRES(mutex_);  // nullptr: none is free
 
   std::byte* const mapping_;
   const size_t mapping_bytes_;
   std::vector<ReceiveBuffer> buffers_;
   mutable Mutex mutex_;
   CondVar freed_;
-  ReceiveBuffer* free_ FPFS_GUARDED_BY(mutex_) = nullptr;
+  IntrusiveList<ReceiveBuffer, &ReceiveBuffer::link> free_ FPFS_GUARDED_BY(mutex_);
   unsigned in_use_ FPFS_GUARDED_BY(mutex_) = 0;
 };
 

@@ -1,5 +1,6 @@
 #include "fs/transport/reply_watch.h"
 
+#include "engine/base/clock.h"
 #include "engine/io/stall_watch.h"
 #include "fs/protocol/fuse_wire.h"
 
@@ -29,7 +30,7 @@ bool is_watched(uint32_t opcode) {
 void ReplyWatch::begin(uint64_t unique, uint32_t opcode) {
   if (!is_watched(opcode)) return;
   const MutexLock lock(mutex_);
-  waiting_.emplace(unique, StallWatch::monotonic_ns());
+  waiting_.emplace(unique, monotonic_ns());
   known_.store(waiting_.size() + given_up_.size(), std::memory_order_relaxed);
 }
 

@@ -24,7 +24,7 @@ class ReplyWatch {
   void begin(uint64_t unique, uint32_t opcode);
   // An answer to it is about to be sent. False: it was answered in its place, nothing is to be sent.
   bool may_reply(uint64_t unique);
-  // The requests that began at or before `since_ns` (StallWatch::monotonic_ns()) and were not answered. The caller
+  // The requests that began at or before `since_ns` (monotonic_ns()) and were not answered. The caller
   // answers them; further answers are held back.
   std::vector<uint64_t> give_up(uint64_t since_ns);
   // The same for one that is not watched here. False: that was done before.

@@ -18,7 +18,7 @@ namespace {
 constexpr std::chrono::milliseconds kRingRetry{100};
 
 // A wish: a processor that is not there, or not for this process, cannot be had. Callers wait for their answers, so
-// their processor is the one that is free, and waking another takes longer (docs/benchmarks.md).
+// their processor is the one that is free, and waking another takes longer (docs/benchmarks/row09.md).
 void stay_on_processor(unsigned processor) {
   cpu_set_t* const set = CPU_ALLOC(processor + 1);
   if (set == nullptr) return;

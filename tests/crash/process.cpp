@@ -229,7 +229,7 @@ Task<bool> Machine::flush_killed(Process& process, const OpenFile& file) {
   call.request.killed = session_.planted != PlantedCall::kKilledSaverCommits;
   call.start();
   const Status status = co_await call;
-  if (call.request.was_given_up && !status.is_ok() && others_write) {
+  if (call.request.was_reverted && !status.is_ok() && others_write) {
     failed_.insert(file->inode);
     if (!session_.commits_at_close()) {
       has_lost_ = true;
@@ -238,8 +238,8 @@ Task<bool> Machine::flush_killed(Process& process, const OpenFile& file) {
   }
   if (!good(status, *file, "close of a saver that was killed") || has_failed(file->inode))
     co_return has_failed(file->inode);
-  if (!may_be_saver && call.request.was_given_up) session_.fail("a replacement was given up with the death of a child");
-  if (!may_be_saver || (!is_certain && !call.request.was_given_up)) co_return session_.failure.empty();
+  if (!may_be_saver && call.request.was_reverted) session_.fail("a replacement was given up with the death of a child");
+  if (!may_be_saver || (!is_certain && !call.request.was_reverted)) co_return session_.failure.empty();
   const bool ended = co_await look_after_death(file, is_certain);
   co_return ended;
 }

@@ -11,6 +11,7 @@
 #include <string>
 #include <utility>
 
+#include "engine/base/clock.h"
 #include "engine/io/posix_environment.h"
 
 namespace fpfs::test {
@@ -96,7 +97,7 @@ class HangingQueue final : public IoQueue {
     {
       const std::lock_guard lock(mutex_);
       if (hangs_.is_hanging(directory_)) {
-        if (on_drive_.empty()) began_ns_ = StallWatch::monotonic_ns();
+        if (on_drive_.empty()) began_ns_ = monotonic_ns();
         (on_drive_.size() < depth_ ? on_drive_ : waiting_).push_back(&request);
         return;
       }

@@ -1,5 +1,5 @@
 // A FUSE filesystem that passes everything on to a directory: what small files cost on fastpersistfs is measured
-// against it (row 9 of docs/benchmarks.md). Same library, same way of caching: names and attributes for a day, content
+// against it (docs/benchmarks/row09.md). Same library, same way of caching: names and attributes for a day, content
 // of files opened for writing past the page cache (FOPEN_DIRECT_IO), permissions checked by the kernel.
 //
 //   fpfs-bench-passthrough [--sync] DIRECTORY MOUNTPOINT

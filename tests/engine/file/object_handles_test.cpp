@@ -86,7 +86,7 @@ TEST_P(ObjectHandlesTest, WhatIsGivenUpMakesNoObjects) {
   auto& array = const_cast<Array&>(array_.store().array());
   ObjectSet objects(array_.sim(), array, nullptr, kFile, 1, false);
   ASSERT_TRUE(objects.open_for_transfer(0, ObjectSet::Use::kWrite).is_ok());
-  objects.give_up();
+  objects.supersede();
   EXPECT_TRUE(objects.open_for_transfer(0, ObjectSet::Use::kWrite).is_ok()) << "what there is can be written and freed";
   ObjectSet given_up(array_.sim(), array, nullptr, kFile, 2, false);
   given_up.give_up();

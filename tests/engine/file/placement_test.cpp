@@ -64,7 +64,7 @@ TEST_F(PlacementTest, AnotherGenerationHasSlotsOfItsOwn) {
   EXPECT_TRUE(placement_.take(0, 0));
   placement_.retire(0, 0);
   EXPECT_TRUE(placement_.start_generation());
-  EXPECT_TRUE(first->is_given_up());
+  EXPECT_TRUE(first->is_superseded());
   EXPECT_EQ(placement_.objects(), nullptr);
   EXPECT_TRUE(placement_.retired().slots.empty()) << "they go with their objects";
   EXPECT_EQ(placement_.retired().objects, (std::vector<std::shared_ptr<ObjectSet>>{first}));

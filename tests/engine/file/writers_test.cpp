@@ -118,11 +118,11 @@ class WritersTest : public ::testing::TestWithParam<std::tuple<uint64_t, Shape>>
     return array_->wait(close);
   }
   // The close of a process that a signal ends.
-  Status close_killed(Opened& opened, const Actor& process, bool& was_given_up) {
+  Status close_killed(Opened& opened, const Actor& process, bool& was_reverted) {
     Control close;
     begin_close(close, opened, process, true);
     const Status status = array_->wait(close);
-    was_given_up = close.request.was_given_up;
+    was_reverted = close.request.was_reverted;
     return status;
   }
   void begin_truncate(Control& truncate, Opened& opened) {
@@ -394,9 +394,9 @@ TEST_P(WritersTest, AWriterWhoseChangesAreCommittedKeepsNobodyFromFinishing) {
 TEST_P(WritersTest, AKilledSaverLeavesTheOldContent) {
   save("a", content(1));
   Opened& opened = replace("a", half_of(content(2)));
-  bool was_given_up = false;
-  EXPECT_TRUE(close_killed(opened, kSaver, was_given_up).is_ok());
-  EXPECT_TRUE(was_given_up);
+  bool was_reverted = false;
+  EXPECT_TRUE(close_killed(opened, kSaver, was_reverted).is_ok());
+  EXPECT_TRUE(was_reverted);
   expect("a", content(1));
   EXPECT_FALSE(opened.file->is_dirty());
   EXPECT_FALSE(release(opened));
@@ -424,18 +424,18 @@ TEST_P(WritersTest, WithoutTheSignalItIsAClose) {  // killed_saver=commit
 TEST_P(WritersTest, AKilledWriterOfANewFileKeepsWhatWasWritten) {
   Opened& opened = create("a", kSaver);
   ASSERT_TRUE(write(opened, past_cache(kSaver), 0, content(1)).is_ok());
-  bool was_given_up = false;
-  EXPECT_TRUE(close_killed(opened, kSaver, was_given_up).is_ok());
-  EXPECT_FALSE(was_given_up);
+  bool was_reverted = false;
+  EXPECT_TRUE(close_killed(opened, kSaver, was_reverted).is_ok());
+  EXPECT_FALSE(was_reverted);
   expect_after_cut("a", content(1));
 }
 
 TEST_P(WritersTest, AKilledProcessThatWroteNothingGivesNothingUp) {
   save("a", content(1));
   Opened& opened = replace("a", content(2));
-  bool was_given_up = false;
-  EXPECT_TRUE(close_killed(opened, kChild, was_given_up).is_ok());
-  EXPECT_FALSE(was_given_up);
+  bool was_reverted = false;
+  EXPECT_TRUE(close_killed(opened, kChild, was_reverted).is_ok());
+  EXPECT_FALSE(was_reverted);
   expect("a", content(2));
   EXPECT_TRUE(close(opened, kSaver).is_ok());
   expect_after_cut("a", content(2));
@@ -448,9 +448,9 @@ TEST_P(WritersTest, WhenOneOfSeveralSaversIsKilledTheOthersAreTold) {
     Opened& opened = replace("a", half_of(content(2)));
     Opened& other = same_description ? opened : open("a", kOther);
     ASSERT_TRUE(write(other, past_cache(kOther), 10'000, make_bytes(1'000, 3)).is_ok());
-    bool was_given_up = false;
-    EXPECT_EQ(close_killed(opened, kSaver, was_given_up).code(), StatusCode::kIoError);
-    EXPECT_TRUE(was_given_up);
+    bool was_reverted = false;
+    EXPECT_EQ(close_killed(opened, kSaver, was_reverted).code(), StatusCode::kIoError);
+    EXPECT_TRUE(was_reverted);
     EXPECT_EQ(write(other, past_cache(kOther), 0, make_bytes(10, 3)).code(), StatusCode::kIoError);
     EXPECT_EQ(close(other, kOther).code(), StatusCode::kIoError);
     leave();
@@ -470,9 +470,9 @@ TEST_P(WritersTest, AKilledSaverDoesNotHarmTheSaveBefore) {
   begin_truncate(truncated, second);
   EXPECT_TRUE(array_->wait(truncated).is_ok());
   ASSERT_TRUE(write(second, past_cache(kOther), 0, half_of(content(3))).is_ok());
-  bool was_given_up = false;
-  EXPECT_TRUE(close_killed(second, kOther, was_given_up).is_ok());
-  EXPECT_TRUE(was_given_up);
+  bool was_reverted = false;
+  EXPECT_TRUE(close_killed(second, kOther, was_reverted).is_ok());
+  EXPECT_TRUE(was_reverted);
   EXPECT_TRUE(array_->wait(finished).is_ok());
   expect("a", content(2));
   expect_after_cut("a", content(2));

@@ -1,5 +1,6 @@
 // Who hangs, who waits for it, and who is told.
 #include "engine/io/stall_watch.h"
+#include "engine/base/clock.h"
 
 #include <fcntl.h>
 
@@ -96,7 +97,7 @@ TEST(StallWatch, SourcesCountAsCalls) {
   auto source = watch.add_source(7, [&] { return oldest.load(); });
   std::this_thread::sleep_for(milliseconds(100));
   EXPECT_FALSE(watch.is_stalled(7));
-  oldest = StallWatch::monotonic_ns();
+  oldest = monotonic_ns();
   EXPECT_TRUE(becomes_true([&] { return watch.is_stalled(7); }));
   source.reset();
   EXPECT_TRUE(becomes_true([&] { return !watch.is_stalled(7); }));

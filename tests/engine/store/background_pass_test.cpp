@@ -40,7 +40,7 @@ class NotingVisitor final : public PassVisitor {
     }
     done();
   }
-  void settle(const FileEntry& entry, File&) override { note("settle " + entry.path); }
+  void file_done(const FileEntry& entry, File&) override { note("settle " + entry.path); }
   void visit_unopened(const FileEntry& entry, const Status& failure) override {
     EXPECT_FALSE(failure.is_ok());
     note("unopened " + entry.path);
