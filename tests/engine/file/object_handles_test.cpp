@@ -89,7 +89,7 @@ TEST_P(ObjectHandlesTest, WhatIsGivenUpMakesNoObjects) {
   objects.supersede();
   EXPECT_TRUE(objects.open_for_transfer(0, ObjectSet::Use::kWrite).is_ok()) << "what there is can be written and freed";
   ObjectSet given_up(array_.sim(), array, nullptr, kFile, 2, false);
-  given_up.give_up();
+  given_up.supersede();
   for (const ObjectSet::Use use : {ObjectSet::Use::kWrite, ObjectSet::Use::kStream, ObjectSet::Use::kRead})
     EXPECT_EQ(given_up.open_for_transfer(0, use).status().code(), StatusCode::kNotFound);
   const Result<HandleCache::Pin> directory = array.object_directory(0, kFile);
