@@ -20,7 +20,7 @@
 namespace fpfs {
 namespace {
 
-constexpr const char* kProgram = "Of the program";
+constexpr const char* kProgram = "The program";
 constexpr const char* kMount = "Options, each as -o NAME[=VALUE] or as --NAME[=VALUE]";
 
 Status usage_error(const std::string& message) {
@@ -36,9 +36,11 @@ CLI::Validator on_or_off() {
   return must_be("on or off", CLI::IsMember({"on", "yes", "true", "1", "off", "no", "false", "0"}));
 }
 
+// Decimal digits only: CLI11 would take 010 for octal and numbers far below zero for others.
 CLI::Validator number(unsigned low, unsigned high) {
-  const auto in_range = [range = CLI::Range(low, high)](std::string& value) {
-    value.erase(0, std::min(value.find_first_not_of('0'), value.size() - 1));  // octal to CLI11
+  const auto in_range = [range = CLI::Range(low, high)](std::string& value) -> std::string {
+    if (value.find_first_not_of("0123456789") != std::string::npos) return "no number";
+    value.erase(0, std::min(value.find_first_not_of('0'), value.size() - 1));
     return range(value);
   };
   return must_be(fmt::format("a number from {} to {}", low, high), {in_range, ""});
@@ -65,7 +67,7 @@ void add_action(CLI::App& app, const std::string& names, const std::string& help
 
 void add_number(CLI::App& app, const std::string& name, unsigned& out, unsigned low, unsigned high,
                 const std::string& help) {
-  app.add_option(name, out, help)->type_name("N")->transform(number(low, high));
+  app.add_option(name, out, help)->type_name(fmt::format("{}..{}", low, high))->transform(number(low, high));
 }
 
 template <typename Value>
@@ -111,7 +113,7 @@ void describe(CLI::App& app, MountOptions& o) {
   app.description(
       "Mounts the array of the directories DIRS (separated by colons) at MOUNTPOINT. Returns when the mount is live.");
   app.footer(
-      "and the usual mount options (nosuid, nodev, noexec, noatime, sync, ...).\n"
+      "And the usual mount options (nosuid, nodev, noexec, noatime, sync, ...).\n"
       "umount or fusermount3 -u, SIGTERM and SIGINT end it after everything is committed.\n"
       "Exit status: 0 mounted (with -f: unmounted, everything committed), 1 with the reason on stderr.");
   app.formatter(std::make_shared<Help>());
@@ -139,10 +141,9 @@ void describe(CLI::App& app, MountOptions& o) {
   app.add_option("--buffer_memory", o.store.buffer_memory, "memory for file content, whatever the load (default 256M)")
       ->type_name("SIZE")
       ->transform(buffer_memory_size());
-  add_number(app, "--queue_depth", o.store.queue_depth, 1, 1024,
-             "transfers in flight per member, 1 to 1024 (default 16)");
+  add_number(app, "--queue_depth", o.store.queue_depth, 1, 1024, "transfers in flight per member (default 16)");
   add_number(app, "--threads", o.threads, 1, 256,
-             "threads that answer requests, 1 to 256 (default: twice the cores, at least 4)");
+             "threads that answer requests (default: twice the cores, at least 4)");
   add_switch(app, "--io_uring", o.io_uring,
              "take requests through io_uring where the kernel offers it (for many small files)");
   add_seconds(app, "--io_timeout", o.store.io_timeout_ms,
@@ -154,7 +155,7 @@ void describe(CLI::App& app, MountOptions& o) {
   add_seconds(app, "--commit_idle", o.store.commit_idle_ms,
               "and when nothing was written to it for so long, 0: not (default 5)");
   add_number(app, "--read_ahead", o.store.read_ahead, 0, 1024,
-             "chunks read ahead of a sequential reader, 0 to 1024 (0: by the number of members)");
+             "chunks read ahead of a sequential reader (default 0: by the number of members)");
   add_switch(app, "--degraded", o.store.array.degraded, "with ro: mount with members missing");
   add_switch(app, "--buffered_members", o.store.array.buffered_members,
              "accept members without O_DIRECT (development)");

@@ -134,10 +134,12 @@ TEST(Options, WhatIsWrongIsNamed) {
       {{"-o", "verify=maybe"}, "must be on or off"},
       {{"-o", "log_level=loud"}, "debug, info, warning or error"},
       {{"-o", "log_file="}, "log_file needs a value: log_file=FILE"},
+      {{"-o", "threads"}, "threads needs a value: threads=1..256"},
       {{"-o", "null_write="}, "null_write needs a value: null_write=on|off"},
       {{"--durable", "fsync"}, "durable needs a value"},  // never the argument behind it
       {{"-o", "verify=0ff"}, "verify is '0ff'; it must be on or off"},
       {{"-o", "queue_depth=0x10"}, "queue_depth is '0x10'"},
+      {{"-o", "read_ahead=-18446744073709551615"}, "from 0 to 1024"},
       {{"-o", "killed_saver=drop"}, "killed_saver is 'drop'; it must be keep_old or commit"},
       {{"-o", "help"}, "unknown option 'help'"},  // of the program, not of a mount
       {{"-o", "foreground"}, "unknown option 'foreground'"},
