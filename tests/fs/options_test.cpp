@@ -89,6 +89,12 @@ TEST(Options, TheLastOfReadOnlyAndReadWriteCounts) {
   EXPECT_FALSE(parse_ok({"-r", "-w"}).store.array.read_only);
 }
 
+TEST(Options, TheLastOfRepeatedOptionsCounts) {
+  EXPECT_EQ(parse_ok({"--threads=3", "-o", "threads=4,ro,threads=5", "--ro=off"}).threads, 5U);
+  EXPECT_FALSE(parse_ok({"--threads=3", "-o", "threads=4,ro,threads=5", "--ro=off"}).store.array.read_only);
+  EXPECT_EQ(parse_ok({"-o", "threads=5", "--threads=010"}).threads, 10U);  // decimal
+}
+
 TEST(Options, KernelOptionsPassThroughInOrder) {
   EXPECT_EQ(parse_ok({"-o", "nosuid,nodev", "--noexec", "-o", "noatime,dirsync"}).kernel_options,
             (Arguments{"nosuid", "nodev", "noexec", "noatime", "dirsync"}));
@@ -114,7 +120,7 @@ TEST(Options, WhatIsWrongIsNamed) {
   };
   const Case cases[] = {
       {{"-o", "durable=never"}, "durable is 'never'; it must be close or fsync"},
-      {{"-o", "durable"}, "durable is ''"},
+      {{"-o", "durable"}, "durable needs a value: durable=close|fsync"},
       {{"-o", "queue_depth=0"}, "queue_depth is '0'; it must be a number from 1 to 1024"},
       {{"-o", "queue_depth=1025"}, "from 1 to 1024"},
       {{"-o", "queue_depth=-1"}, "from 1 to 1024"},
@@ -127,7 +133,17 @@ TEST(Options, WhatIsWrongIsNamed) {
       {{"-o", "buffer_memory=lots"}, "buffer_memory is 'lots'"},
       {{"-o", "verify=maybe"}, "must be on or off"},
       {{"-o", "log_level=loud"}, "debug, info, warning or error"},
-      {{"-o", "log_file="}, "log_file needs a value"},
+      {{"-o", "log_file="}, "log_file needs a value: log_file=FILE"},
+      {{"-o", "threads"}, "threads needs a value: threads=1..256"},
+      {{"-o", "null_write="}, "null_write needs a value: null_write=on|off"},
+      {{"--durable", "fsync"}, "durable needs a value"},  // never the argument behind it
+      {{"-o", "verify=0ff"}, "verify is '0ff'; it must be on or off"},
+      {{"-o", "queue_depth=0x10"}, "queue_depth is '0x10'"},
+      {{"-o", "read_ahead=-18446744073709551615"}, "from 0 to 1024"},
+      {{"-o", "killed_saver=drop"}, "killed_saver is 'drop'; it must be keep_old or commit"},
+      {{"-o", "help"}, "unknown option 'help'"},  // of the program, not of a mount
+      {{"-o", "foreground"}, "unknown option 'foreground'"},
+      {{"--help=maybe"}, "help is 'maybe'; it must be on or off"},
       {{"-o", "compress=gzip"}, "compress is 'gzip'"},
       {{"-o", "colour=blue"}, "unknown option 'colour=blue'"},
       {{"--colour"}, "unknown option 'colour'"},
