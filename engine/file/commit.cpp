@@ -235,8 +235,10 @@ void File::finish_commit(CommitJob& job, const SidecarWriter::Outcome& outcome) 
       log_ = job.log;
       context_.commits.fetch_add(1, std::memory_order_relaxed);
       // The record is durable (a lazy one has nothing to free): what only the one before named can go.
-      if (!job.retired.slots.empty())
+      if (!job.retired.slots.empty()) {
+        placement_.begin_freeing(job.retired.slots);
         context_.reclaimer->post([self, dead = std::move(job.retired.slots)] { self->punch_dead(dead); });
+      }
       std::vector<DoomedObjects> doomed;
       for (const auto& objects : job.retired.objects) doomed.push_back(DoomedObjects::of(objects, true));
       if (job.objects != nullptr) context_.generations.end_claim(content_.file_id(), job.record.generation);

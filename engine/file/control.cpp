@@ -102,7 +102,8 @@ bool File::run_commit_request(Deferred& deferred) {
     if (failure.is_ok()) failure = loss;
   }
   if (failure.is_ok() && request.killed && replaces_committed()) {
-    if (commit_ != nullptr) return false;
+    // What is on its way may be going to the objects that the file goes back to.
+    if (commit_ != nullptr || writes_in_flight_ > 0) return false;
     revert_replacement(gate_.pop_control(), deferred);
     return true;
   }

@@ -13,8 +13,20 @@ void Placement::release(MemberIndex member, SlotIndex slot) {
   has_unpunched_ = true;
 }
 
+void Placement::set_objects(std::shared_ptr<ObjectSet> objects) {
+  objects_ = std::move(objects);
+  for (const auto& [generation, member, slot] : being_freed_)
+    if (generation == objects_->generation() && !slots_[member].is_taken(slot)) slots_[member].take(slot);
+}
+
+void Placement::begin_freeing(const std::vector<DeadSlot>& slots) {
+  for (const DeadSlot& dead : slots) being_freed_.emplace(dead.objects->generation(), dead.member, dead.slot);
+}
+
 void Placement::freed(const DeadSlot& slot) {
-  if (slot.objects == objects_) slots_[slot.member].release(slot.slot);
+  const Generation generation = slot.objects->generation();
+  being_freed_.erase({generation, slot.member, slot.slot});
+  if (objects_ != nullptr && objects_->generation() == generation) slots_[slot.member].release(slot.slot);
 }
 
 bool Placement::start_generation() {

@@ -9,6 +9,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <set>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -45,7 +47,7 @@ class Placement {
 
   // Of the content as it is; null: nothing of it is on the members.
   const std::shared_ptr<ObjectSet>& objects() const { return objects_; }
-  void set_objects(std::shared_ptr<ObjectSet> objects) { objects_ = std::move(objects); }
+  void set_objects(std::shared_ptr<ObjectSet> objects);
 
   // A free slot, `natural` when it can be; it is taken.
   SlotIndex allocate(MemberIndex member, SlotIndex natural) { return slots_[member].allocate(natural); }
@@ -56,7 +58,9 @@ class Placement {
   // A record names it.
   void retire(MemberIndex member, SlotIndex slot) { retired_.slots.push_back({objects_, member, slot}); }
   DeadSlot dead_slot(MemberIndex member, SlotIndex slot) const { return {objects_, member, slot}; }
-  // A retired one whose space was given back.
+  // Retired ones, which no record names any more: their space is about to be given back. They stay taken until it was,
+  // also when the file goes back to a committed content meanwhile.
+  void begin_freeing(const std::vector<DeadSlot>& slots);
   void freed(const DeadSlot& slot);
 
   // The content is replaced as a whole: it gets other objects, and those that there were are retired. False: there were
@@ -64,7 +68,8 @@ class Placement {
   bool start_generation();
   const Retired& retired() const { return retired_; }
   Retired take_retired() { return std::exchange(retired_, {}); }
-  // The file goes back to a content that was committed, whose objects and slots are set again.
+  // The file goes back to a content that was committed, whose objects and slots are set again: first the slots that
+  // records name, then the objects.
   void clear();
 
   // Where an object ends once preallocated space is given back: after its last taken slot, whose tail is not needed
@@ -80,6 +85,7 @@ class Placement {
   std::vector<SlotMap> slots_;  // by member
   bool has_unpunched_ = false;  // free slots may hold space
   Retired retired_;             // since the last consistent point
+  std::set<std::tuple<Generation, MemberIndex, SlotIndex>> being_freed_;
 };
 
 }  // namespace fpfs

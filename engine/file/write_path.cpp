@@ -365,6 +365,7 @@ void File::finish_flush(CachedChunk& chunk, const ObjectSet& objects, const Stat
     // What was streamed is not likely to be wanted again soon, unlike the pages of a database.
     cache_.settle(chunk, chunk.transfer.streaming, deferred);
     advance_commit(deferred);
+    if (writes_in_flight_ == 0) run_controls(deferred);
   }
   run(deferred);
 }

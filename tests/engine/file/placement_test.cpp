@@ -104,5 +104,27 @@ TEST_F(PlacementTest, BackToWhatWasCommitted) {
   EXPECT_TRUE(placement_.take(0, 5));
 }
 
+TEST_F(PlacementTest, WhatIsAboutToBeFreedStaysTakenWhenTheContentGoesBack) {
+  const std::shared_ptr<ObjectSet> first = make_objects(1);
+  placement_.set_objects(first);
+  ASSERT_EQ(placement_.allocate(0, 0), 0u);
+  ASSERT_EQ(placement_.allocate(0, 0), 1u);
+  placement_.retire(0, 0);
+  const Placement::Retired retired = placement_.take_retired();
+  placement_.begin_freeing(retired.slots);
+
+  // Replaced, and back again: slot 1 is what the record names.
+  EXPECT_TRUE(placement_.start_generation());
+  placement_.set_objects(make_objects(2));
+  EXPECT_EQ(placement_.allocate(0, 0), 0u) << "of other objects";
+  placement_.clear();
+  ASSERT_TRUE(placement_.take(0, 1));
+  placement_.set_objects(make_objects(1));
+  EXPECT_EQ(placement_.allocate(0, 0), 2u);
+
+  for (const Placement::DeadSlot& slot : retired.slots) placement_.freed(slot);
+  EXPECT_EQ(placement_.allocate(0, 0), 0u);
+}
+
 }  // namespace
 }  // namespace fpfs::test

@@ -391,6 +391,60 @@ TEST_P(WritersTest, AWriterWhoseChangesAreCommittedKeepsNobodyFromFinishing) {
 
 // --- killed savers --------------------------------------------------------------------------------------------------
 
+// What a commit has left to free is freed behind it. A place that waits for that is nobody's until then, also when the
+// file went back to what that commit recorded.
+TEST_P(WritersTest, WhatIsWrittenAfterAReplacementThatWasGivenUpIsNotFreed) {
+  if (std::get<Shape>(GetParam()) == Shape::kInline) return;  // no place is freed
+  save("a", content(1));
+  Opened& opened = open("a", kSaver);
+  Bytes expected = content(1);
+  const Bytes chunk = make_bytes(kTestChunk, 7);
+  ASSERT_TRUE(write(opened, past_cache(kSaver), 0, chunk).is_ok());
+  std::copy(chunk.begin(), chunk.end(), expected.begin());
+  fsync(opened);  // the place of the first chunk 0 is about to be freed
+  truncate(opened);
+  ASSERT_TRUE(write(opened, past_cache(kSaver), 0, half_of(content(2))).is_ok());
+  bool was_reverted = false;
+  EXPECT_TRUE(close_killed(opened, kSaver, was_reverted).is_ok());
+  EXPECT_TRUE(was_reverted);
+
+  const Bytes last = make_bytes(kTestChunk, 9);
+  ASSERT_TRUE(write(opened, past_cache(kSaver), 0, last).is_ok());
+  std::copy(last.begin(), last.end(), expected.begin());
+  fsync(opened);
+  EXPECT_TRUE(close(opened, kSaver).is_ok());
+  EXPECT_FALSE(release(opened));
+  array_->world().drain();
+  expect_after_cut("a", expected);
+  EXPECT_TRUE(end(true).is_ok());
+  check();
+}
+
+// Nor does what was on its way to its objects when the replacement began arrive behind what is written afterwards.
+TEST_P(WritersTest, WhatIsWrittenAfterAReplacementThatWasGivenUpIsNotOverwritten) {
+  if (std::get<Shape>(GetParam()) == Shape::kInline) return;  // nothing goes to an object
+  save("a", content(1));
+  Opened& opened = open("a", kSaver);
+  ASSERT_TRUE(write(opened, past_cache(kSaver), 0, make_bytes(kTestChunk, 7)).is_ok());  // full, so it is on its way
+  truncate(opened);
+  ASSERT_TRUE(write(opened, past_cache(kSaver), 0, half_of(content(2))).is_ok());
+  bool was_reverted = false;
+  EXPECT_TRUE(close_killed(opened, kSaver, was_reverted).is_ok());
+  EXPECT_TRUE(was_reverted);
+
+  Bytes expected = content(1);
+  const Bytes last = make_bytes(kTestChunk, 9);
+  ASSERT_TRUE(write(opened, past_cache(kSaver), 0, last).is_ok());
+  std::copy(last.begin(), last.end(), expected.begin());
+  fsync(opened);
+  EXPECT_TRUE(close(opened, kSaver).is_ok());
+  EXPECT_FALSE(release(opened));
+  array_->world().drain();
+  expect_after_cut("a", expected);
+  EXPECT_TRUE(end(true).is_ok());
+  check();
+}
+
 TEST_P(WritersTest, AKilledSaverLeavesTheOldContent) {
   save("a", content(1));
   Opened& opened = replace("a", half_of(content(2)));
