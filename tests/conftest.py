@@ -19,6 +19,7 @@ from lab.array import Array, Mount
 from lab.drives import Drives, LoopDrive
 from lab.faulty_drive import FaultyDrive
 from lab.programs import Programs
+from lab.promises import PROMISES
 from lab.watchdog import Watchdog
 
 # Started in the background (nohup, a service), this process ignores SIGINT, and so would every program under test; with a
@@ -31,6 +32,8 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "mount_options(*options): what the `mount` fixture mounts with")
     config.addinivalue_line("markers", "chunk_size(size): what the `array` fixture formats with")
     config.addinivalue_line("markers", "root: needs root (loop devices, other users, mount(8))")
+    for name, promise in PROMISES.items():
+        config.addinivalue_line("markers", f"{name}: {promise}")
 
 
 def pytest_collection_modifyitems(items):

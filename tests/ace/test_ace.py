@@ -19,6 +19,8 @@ from .places import Descriptors, look, perform, set_up
 from .runner import model_of
 from .sequences import SIZES, chosen, count_of_ones, sequence, short_ones
 
+pytestmark = [pytest.mark.P1, pytest.mark.P2]
+
 NUMBERS = ["--from", "0", "--to", "22000"] if LONG else ["--chosen", "220"]
 
 

@@ -4,6 +4,8 @@ import pytest
 
 from lab.killing import Client
 
+pytestmark = pytest.mark.P6
+
 torch = pytest.importorskip("torch")
 
 

@@ -13,7 +13,7 @@ from lab.system import in_child
 
 USER = pwd.getpwnam("nobody").pw_uid
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.P6, pytest.mark.root]
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from lab.killing import ROUNDS, Client, Refused, in_child
 
 torch = pytest.importorskip("torch")
 
-pytestmark = pytest.mark.time_limit(240)
+pytestmark = [pytest.mark.P6, pytest.mark.time_limit(240)]
 MIB = 1 << 20
 
 

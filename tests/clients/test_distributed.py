@@ -8,6 +8,8 @@ import pytest
 from lab.killing import Client, in_child
 from lab.system import die_with_parent
 
+pytestmark = pytest.mark.P2
+
 torch = pytest.importorskip("torch")
 checkpoint = pytest.importorskip("torch.distributed.checkpoint")
 

@@ -13,6 +13,8 @@ from lab.data import pattern
 from lab.killing import Child, assert_alive
 from lab.programs import run
 
+pytestmark = [pytest.mark.P1, pytest.mark.P2, pytest.mark.P6]
+
 
 @pytest.mark.time_limit(180)
 def test_git(mount):

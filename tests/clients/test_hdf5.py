@@ -8,8 +8,9 @@ from lab.killing import Child, Client, Refused
 
 h5py = pytest.importorskip("h5py")
 
-pytestmark = pytest.mark.skipif(os.environ.get("HDF5_USE_FILE_LOCKING", "TRUE").upper() != "TRUE",
-                                reason="HDF5_USE_FILE_LOCKING turns the locks off")
+pytestmark = [pytest.mark.P6,
+              pytest.mark.skipif(os.environ.get("HDF5_USE_FILE_LOCKING", "TRUE").upper() != "TRUE",
+                                 reason="HDF5_USE_FILE_LOCKING turns the locks off")]
 
 
 def arrays(number):

@@ -10,7 +10,7 @@ from lab.killing import Child, assert_alive, in_child
 
 torch = pytest.importorskip("torch")
 
-pytestmark = pytest.mark.time_limit(240)
+pytestmark = [pytest.mark.P2, pytest.mark.time_limit(240)]
 STEPS = 8
 
 

@@ -6,6 +6,8 @@ import pytest
 
 from lab.killing import Client
 
+pytestmark = pytest.mark.P6
+
 MIB = 1 << 20
 
 

@@ -9,6 +9,8 @@ import pytest
 from lab.data import pattern
 from lab.programs import run
 
+pytestmark = pytest.mark.P6
+
 MIB = 1 << 20
 
 

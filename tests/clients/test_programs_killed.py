@@ -10,6 +10,8 @@ import pytest
 from lab.data import first_difference, pattern
 from lab.killing import Client
 
+pytestmark = pytest.mark.P2
+
 MIB = 1 << 20
 
 

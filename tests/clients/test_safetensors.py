@@ -9,6 +9,8 @@ safetensors = pytest.importorskip("safetensors")
 import safetensors.numpy  # noqa: E402
 import safetensors.torch  # noqa: E402
 
+pytestmark = pytest.mark.P6
+
 
 def test_torch(mount):
     torch.manual_seed(1)

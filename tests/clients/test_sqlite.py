@@ -10,6 +10,8 @@ from lab import LONG
 from lab.data import pattern
 from lab.killing import Child, assert_alive
 
+pytestmark = [pytest.mark.P1, pytest.mark.P2, pytest.mark.P6]
+
 JOURNALS = ["delete", "truncate", "persist", "wal"]
 
 

@@ -12,6 +12,8 @@ import pyarrow.dataset  # noqa: E402
 import pyarrow.feather  # noqa: E402
 import pyarrow.parquet  # noqa: E402
 
+pytestmark = pytest.mark.P6
+
 
 def table(number, rows):
     rolls = numpy.random.default_rng(number)

@@ -8,6 +8,8 @@ import pytest
 
 from lab.killing import Client
 
+pytestmark = pytest.mark.P6
+
 torch = pytest.importorskip("torch")
 
 KINDS = [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.int32, torch.int8, torch.uint8,

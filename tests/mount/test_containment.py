@@ -17,6 +17,8 @@ from lab.data import is_pattern, write_pattern
 from lab.programs import run
 from lab.system import RENAME_EXCHANGE, attempt, in_child, renameat2
 
+pytestmark = pytest.mark.P7
+
 MIB = 1 << 20
 ALICE = 4201
 SECRET = b"only root may read or change this"

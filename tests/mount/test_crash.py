@@ -11,6 +11,8 @@ from lab.data import is_pattern, pattern, write_pattern
 from lab.replacing import kills_while_replacing
 from lab.system import attempt
 
+pytestmark = [pytest.mark.P1, pytest.mark.P2]
+
 MIB = 1 << 20
 
 

@@ -15,6 +15,8 @@ import pytest
 from lab import LONG, mount_table
 from lab.system import attempt, within
 
+pytestmark = [pytest.mark.P1, pytest.mark.P2, pytest.mark.P4]
+
 torch = pytest.importorskip("torch")
 
 MIB = 1 << 20

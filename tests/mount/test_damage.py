@@ -11,6 +11,8 @@ from lab.array import MountFailed
 from lab.data import is_pattern, pattern, write_pattern
 from lab.programs import run
 
+pytestmark = pytest.mark.P3
+
 MIB = 1 << 20
 
 

@@ -15,7 +15,7 @@ DESCRIPTORS = 1700
 KIB = 1024
 REFUSALS = ("EMFILE", "ENFILE")
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.P4, pytest.mark.root]
 
 
 @pytest.fixture

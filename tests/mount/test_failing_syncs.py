@@ -16,7 +16,7 @@ MIB = 1 << 20
 BOUNDED = 60  # seconds
 CLEAN_END = "unmounted, everything is committed"
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.P1, pytest.mark.P4, pytest.mark.root]
 
 
 def names_on(drive, drives, make_array):

@@ -20,7 +20,7 @@ TIMEOUT = 1  # seconds: io_timeout of the mounts that meet a hanging drive
 BOUNDED = 25  # seconds: much more than any answer takes, much less than for ever
 FAILED = ("EIO", "EROFS")
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.P4, pytest.mark.root]
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 from lab.data import is_pattern, write_pattern
 from lab.system import attempt, libc, wait_until
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.P1, pytest.mark.root]
 
 MIB = 1 << 20
 # Owner rw-, user 1000 r--, group r--, mask r--, others nothing: linux/posix_acl_xattr.h.

@@ -14,6 +14,8 @@ from lab.data import is_pattern, pattern, write_pattern
 from lab.machine_setting import PAGES_LIMIT, changed
 from lab.programs import run
 
+pytestmark = [pytest.mark.P3, pytest.mark.P5]
+
 MIB = 1 << 20
 
 

@@ -9,6 +9,8 @@ from lab.array import MountFailed
 from lab.data import is_pattern, write_pattern
 from lab.programs import run
 
+pytestmark = pytest.mark.P7
+
 MIB = 1 << 20
 
 

@@ -11,7 +11,8 @@ from lab.system import wait_until
 MIB = 1 << 20
 KIB = 1 << 10
 # Small chunks make the index of a file large. Closing commits in the background, so that making files takes no syncs.
-pytestmark = [pytest.mark.chunk_size(64 * KIB), pytest.mark.mount_options("buffer_memory=16M", "durable=fsync")]
+pytestmark = [pytest.mark.P5, pytest.mark.chunk_size(64 * KIB),
+              pytest.mark.mount_options("buffer_memory=16M", "durable=fsync")]
 
 
 class Growth:

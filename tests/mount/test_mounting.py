@@ -13,6 +13,8 @@ from lab.data import is_pattern, write_pattern
 from lab.programs import REPOSITORY, run
 from lab.system import wait_until_gone
 
+pytestmark = pytest.mark.P7
+
 MIB = 1 << 20
 
 

@@ -9,6 +9,8 @@ import pytest
 
 from lab.system import attempt
 
+pytestmark = pytest.mark.P4
+
 torch = pytest.importorskip("torch")
 MIB = 1 << 20
 

@@ -9,6 +9,8 @@ import pytest
 from lab.data import is_pattern, pattern, write_pattern
 from lab.system import attempt
 
+pytestmark = pytest.mark.P4
+
 MIB = 1 << 20
 
 

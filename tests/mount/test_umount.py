@@ -13,6 +13,8 @@ from lab import mount_table
 from lab.data import is_pattern, write_pattern
 from lab.programs import REPOSITORY, run
 
+pytestmark = pytest.mark.P1
+
 MIB = 1 << 20
 BOUNDED = 60
 

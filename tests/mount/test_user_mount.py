@@ -17,7 +17,7 @@ MIB = 1 << 20
 ALICE, BOB = pwd.getpwnam("nobody").pw_uid, pwd.getpwnam("daemon").pw_uid
 TEAM = 4300
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.P6, pytest.mark.root]
 
 
 def owner(path):

@@ -19,7 +19,7 @@ IOCTLS = ((1, 10328), (2, 4120), (3, 592))  # fs/interface/ioctl.h: numbers and 
 ALICE, BOB = pwd.getpwnam("nobody").pw_uid, pwd.getpwnam("daemon").pw_uid
 TEAM, OTHERS = 4300, 4301
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.P6, pytest.mark.root]
 
 
 @pytest.fixture(params=["native", "mount"])

@@ -17,6 +17,8 @@ from lab.data import is_pattern, pattern, write_pattern
 from lab.programs import run
 from lab.system import attempt, in_child, wait_until
 
+pytestmark = [pytest.mark.P1, pytest.mark.P2]
+
 MIB = 1 << 20
 OLD, NEW = 5 * MIB + 77, 4 * MIB
 TESTS = __file__.rsplit("/", 2)[0]

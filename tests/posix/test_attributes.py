@@ -10,6 +10,8 @@ from lab.data import pattern
 from lab.programs import run
 from lab.system import attempt, in_child
 
+pytestmark = pytest.mark.P6
+
 NOBODY = 65534
 
 

@@ -9,7 +9,8 @@ from lab.programs import run
 from lab.system import attempt
 
 MIB = 1 << 20
-pytestmark = [pytest.mark.root, pytest.mark.skipif(shutil.which("mkfs.btrfs") is None, reason="needs btrfs-progs")]
+pytestmark = [pytest.mark.P4, pytest.mark.root,
+              pytest.mark.skipif(shutil.which("mkfs.btrfs") is None, reason="needs btrfs-progs")]
 
 
 @pytest.fixture

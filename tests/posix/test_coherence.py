@@ -9,6 +9,8 @@ import pytest
 
 from lab.system import die_with_parent, in_child
 
+pytestmark = [pytest.mark.P3, pytest.mark.P6]
+
 MIB = 1 << 20
 
 

@@ -12,6 +12,8 @@ from lab.data import pattern
 from lab.system import (FALLOC_COLLAPSE_RANGE, FALLOC_INSERT_RANGE, FALLOC_KEEP_SIZE, FALLOC_PUNCH_HOLE,
                         FALLOC_ZERO_RANGE, attempt, fallocate, in_child)
 
+pytestmark = pytest.mark.P6
+
 MIB = 1 << 20
 # Around inline size, pages, small chunks, default chunks.
 SIZES = [0, 1, 4095, 4096, 4097, 32 * 1024, 32 * 1024 + 1, 65535, 65536, 65537, MIB - 1, MIB, MIB + 1, 3 * MIB + 12345]

@@ -15,7 +15,7 @@ from lab import LONG
 from lab.data import is_pattern, pattern, write_pattern
 from lab.system import FALLOC_KEEP_SIZE, attempt, die_with_parent, fallocate, within
 
-pytestmark = [pytest.mark.root, pytest.mark.time_limit(240)]
+pytestmark = [pytest.mark.P4, pytest.mark.root, pytest.mark.time_limit(240)]
 MIB = 1 << 20
 DRIVE = 48 * MIB
 

@@ -8,6 +8,8 @@ import pytest
 from lab.data import pattern
 from lab.system import attempt, fallocate, in_child
 
+pytestmark = pytest.mark.P6
+
 MIB = 1 << 20
 MAX = 2**63 - 1
 

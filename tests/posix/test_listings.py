@@ -9,6 +9,8 @@ import pytest
 from lab import LONG
 from lab.system import libc
 
+pytestmark = pytest.mark.P6
+
 libc.opendir.restype = ctypes.c_void_p
 libc.readdir.restype = ctypes.c_void_p
 libc.readdir.argtypes = libc.closedir.argtypes = libc.rewinddir.argtypes = libc.telldir.argtypes = [ctypes.c_void_p]

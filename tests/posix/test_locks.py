@@ -4,7 +4,11 @@ import os
 import struct
 import time
 
+import pytest
+
 from lab.system import attempt, in_child
+
+pytestmark = pytest.mark.P6
 
 
 def test_flock(same):

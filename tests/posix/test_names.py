@@ -9,6 +9,8 @@ from lab import LONG
 from lab.data import pattern
 from lab.system import RENAME_EXCHANGE, RENAME_NOREPLACE, RENAME_WHITEOUT, attempt, renameat2
 
+pytestmark = pytest.mark.P6
+
 
 def test_hard_links(same):
     def behaviour(directory):

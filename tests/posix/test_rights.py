@@ -8,7 +8,7 @@ from lab.data import pattern
 from lab.programs import run
 from lab.system import attempt, fallocate, in_child, renameat2, RENAME_EXCHANGE, RENAME_WHITEOUT
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.P6, pytest.mark.root]
 USER, OTHER, GROUP = 1234, 1235, 4321
 
 

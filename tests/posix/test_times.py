@@ -10,6 +10,8 @@ import pytest
 
 from lab.data import pattern
 
+pytestmark = pytest.mark.P6
+
 DAY = 86400
 NAMES = {"st_atime_ns": "a", "st_mtime_ns": "m", "st_ctime_ns": "c"}
 

@@ -14,6 +14,8 @@ from lab.data import pattern
 from lab.programs import run
 from lab.system import attempt, libc
 
+pytestmark = pytest.mark.P6
+
 MIB = 1 << 20
 RWF_DSYNC, RWF_SYNC, RWF_NOWAIT, RWF_APPEND = 2, 4, 8, 16
 

@@ -8,6 +8,8 @@ from command_lines import assert_one_line_error
 from lab.data import is_pattern, pattern, write_pattern
 from lab.programs import run
 
+pytestmark = pytest.mark.P3
+
 CHUNK = 64 * 1024
 SIZE = 9 * CHUNK + 1000
 

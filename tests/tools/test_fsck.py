@@ -14,6 +14,8 @@ from lab.array import MountFailed
 from lab.data import write_pattern
 from lab.programs import run
 
+pytestmark = [pytest.mark.P3, pytest.mark.P7]
+
 KEYS = ["clean", "files", "chunks", "bytes_stored", "bytes_verified", "seconds", "orphans", "errors", "repaired",
         "set_aside"]
 ERROR_KEYS = ["path", "chunk", "member", "object_offset", "kind", "detail"]

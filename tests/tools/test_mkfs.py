@@ -8,6 +8,8 @@ import pytest
 from command_lines import assert_one_line_error
 from lab.programs import run
 
+pytestmark = pytest.mark.P7
+
 
 def mkfs(binaries, *arguments):
     return run(binaries.mkfs, *arguments, check=False)

@@ -10,6 +10,8 @@ from lab.data import write_pattern
 from lab.programs import run
 from lab.system import wait_until
 
+pytestmark = pytest.mark.P3
+
 CHUNK = 64 * 1024
 KEYS = ["state", "started", "ended", "seconds", "limit", "files_done", "chunks_done", "bytes_done", "bytes_total",
         "bytes_per_second", "eta_seconds", "errors", "note", "damage", "damage_omitted"]
