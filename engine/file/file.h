@@ -105,7 +105,7 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   // Commits a trickle that is due. True: there is something that may become due later.
   bool commit_trickle();
   // Whoever wrote what is not committed yet hears of no failure any more: when there is one, that is a loss
-  // (FileContext::note_loss).
+  // (ArrayHealth::note_loss).
   void promise();
 
   // --- state -------------------------------------------------------------------------------------------------------
@@ -168,7 +168,7 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   enum class Phase : uint8_t {
     kIdle,
     kDraining,  // flushes of the commit under way; no other flush starts
-    kTrimming,  // preallocated space is given back; no flush starts
+    kTrimming,  // as kSyncing, and preallocated space is given back before: no flush starts until the commit has ended
     kSyncing,   // objects, then sidecar, are made durable; writes and flushes go on for the next commit
   };
   File(FileContext& context, ScopedHandle sidecar, bool writable, ScopedHandle new_name_in, uint64_t inode);

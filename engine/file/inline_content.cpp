@@ -7,8 +7,8 @@
 //   commit  a dirty chunk 0 is kWriting until its record is in the log: then it can be loaded from there. One that is
 //           not dirty (a truncation, other times) is copied from the record before
 //
-// Where the record lies (Content::inline_place) changes with each commit, and compaction punches out what lay before: a load
-// that fails looks again when the place is another by then.
+// Where the record lies (Content::inline_place) changes with each commit, and compaction punches out what lay before: a
+// load that fails looks again when the place is another by then.
 #include <algorithm>
 #include <utility>
 

@@ -69,7 +69,7 @@ class Store {
   static Result<std::unique_ptr<Store>> open(Environment& environment, const std::vector<std::string>& directories,
                                              const StoreOptions& options);
   // Commits every file, frees what is pending, marks the array clean. The first failure is returned, also of a commit
-  // before this whose writers had been told that all was well (FileContext::note_loss): nothing that failed is tried
+  // before this whose writers had been told that all was well (ArrayHealth::note_loss): nothing that failed is tried
   // again. The array stays marked dirty then, and when a file failed whose writers were told. So it does when somebody
   // is in the middle of writing a file (engine/file/writer.h): that is not committed but left as after a crash, with
   // a line in the log; kBusy. No other call may run or follow but left_clean(). A Store destroyed without close()
