@@ -1,4 +1,4 @@
-# Sourced by the scripts of this project: messages, a stack of clean-up actions, the Python environment.
+# Sourced by the scripts of this project: messages, progress, a stack of clean-up actions, the Python environment.
 # The script that sources it sets `program` (the name in its messages) and `set -euo pipefail` first.
 
 fpfs_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -8,6 +8,44 @@ say() { printf '%s: %s\n' "$program" "$*"; }
 fail() {
   printf '%s: %s\n' "$program" "$*" >&2
   exit 1
+}
+
+# --- progress ------------------------------------------------------------------------------------------------------
+
+elapsed_since() { printf '%dm%02ds' $(((SECONDS - $1) / 60)) $(((SECONDS - $1) % 60)); }
+
+# The last line of a file and the time since a command began, over and over on one line of the terminal. It ends with
+# whoever began it, however that ends.
+show_progress() {
+  local log=$1 began=$2 terminal columns line
+  exec {terminal}>&1
+  while sleep 1 && kill -0 "$$" 2>/dev/null; do
+    columns=$({ stty size <&"$terminal" || true; } 2>/dev/null | cut -d ' ' -f 2)
+    [ "${columns:-0}" -gt 0 ] || columns=80
+    line="  $(elapsed_since "$began")  $(tail -n 1 "$log" 2>/dev/null | tr -d '\000-\037')"
+    printf '\r\033[K%s' "${line:0:columns-1}"
+  done
+}
+
+# with_progress LOG WORDS COMMAND...: runs a command that may take minutes; what it says goes to the file. There is one line
+# before it and, when it took long, one after it; between them a terminal shows the last line of the file and the time.
+with_progress() {
+  local log=$1 words=$2 began=$SECONDS status=0 shower=''
+  shift 2
+  say "$words"
+  : >"$log"
+  if [ -t 1 ]; then
+    show_progress "$log" "$began" &
+    shower=$!
+  fi
+  "$@" >"$log" 2>&1 </dev/null || status=$?
+  if [ -n "$shower" ]; then
+    kill "$shower" 2>/dev/null || true
+    wait "$shower" 2>/dev/null || true
+    printf '\r\033[K'
+  fi
+  [ "$status" != 0 ] || [ $((SECONDS - began)) -lt 5 ] || say "done after $(elapsed_since "$began")"
+  return "$status"
 }
 
 # --- clean-up ------------------------------------------------------------------------------------------------------
@@ -116,7 +154,8 @@ for wanted in sys.argv[1:]:
 install_python_packages() {
   local log status=0
   log=$(mktemp)
-  "$fpfs_python" -m pip install --quiet --disable-pip-version-check "$@" >"$log" 2>&1 || status=1
+  with_progress "$log" "installing $* with pip" \
+    "$fpfs_python" -m pip install --progress-bar off --disable-pip-version-check "$@" || status=1
   [ "$status" = 0 ] || tail -n 5 "$log" >&2
   rm -f "$log"
   return "$status"
@@ -127,7 +166,7 @@ python_environment() {
   [ "${1:-}" != clients ] || wanted+=("${client_packages[@]}")
   fpfs_python=$environment/bin/python
   if [ -x "$fpfs_python" ] && has_python_packages "${wanted[@]}"; then return 0; fi
-  say "making the Python environment $environment (${wanted[*]})"
+  [ -x "$fpfs_python" ] || say "making the Python environment $environment"
   [ -x "$fpfs_python" ] || python3 -m venv "$environment" || fail "python3 -m venv $environment failed; is python3-venv installed?"
   install_python_packages "${wanted[@]}" || fail "pip could not install ${wanted[*]} into $environment"
   has_python_packages "${wanted[@]}" || fail "$environment lacks some of ${wanted[*]} after pip install"
@@ -137,7 +176,6 @@ python_environment() {
 # done the tests that need them say so and are skipped.
 deepspeed_environment() {
   if ! has_python_packages "$deepspeed_package"; then
-    say "installing $deepspeed_package"
     # torch by its version, so that it is never replaced.
     install_python_packages "$deepspeed_package" "${python_packages[0]}" || return 1
   fi

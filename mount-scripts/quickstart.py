@@ -3,8 +3,10 @@
 Nothing here knows about fastpersistfs: torch.save and torch.load as they come.
 """
 import argparse
+import multiprocessing
 import os
 import pathlib
+import signal
 import statistics
 import sys
 import time
@@ -14,6 +16,8 @@ from torch import nn
 
 MODULUS = 53
 STEPS = 120
+ROUNDS = 4  # of the comparison; the first is not counted
+SECONDS_MAX = 60  # after that long it begins no other round
 
 
 class Adder(nn.Module):
@@ -69,7 +73,6 @@ def require(condition, message):
 
 def train(directory):
     """Trains, saves half-way, and shows that training resumed from the file goes exactly the same way."""
-    torch.set_num_threads(1)  # so small a model is faster so, above all on a busy machine
     torch.manual_seed(7)
     generator = torch.Generator().manual_seed(11)
     model, optimizer = new_job()
@@ -105,10 +108,18 @@ def big_state(size_mib):
 
 
 def forget(path):
-    """Drops the kernel's cached pages of a file, so that a load comes from the drive."""
-    descriptor = os.open(path, os.O_RDONLY)
-    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-    os.close(descriptor)
+    """Drops the kernel's cached pages of a file, or of all files below a directory, so that a load comes from the drive."""
+    for file in [path] if path.is_file() else path.rglob("*"):
+        if file.is_file():
+            descriptor = os.open(file, os.O_RDONLY)
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+            os.close(descriptor)
+
+
+def note(text=""):
+    """One line of a terminal that the next note, or the next output, replaces."""
+    if sys.stdout.isatty():
+        print(f"\r\033[K{text}", end="", flush=True)
 
 
 def save_to_mount(state, path):
@@ -132,37 +143,83 @@ def timed(action, *arguments, **options):
     return time.perf_counter() - start, result
 
 
-def compare(mounted, plain, size_mib):
-    """Saves and loads in turns on both; checks what the mount gives back each time."""
+def in_new_process(action):
+    """What the action returns in a process of its own: with this one's state to compare with, without memory to reuse."""
+    processes = multiprocessing.get_context("fork")
+    receiver, sender = processes.Pipe(duplex=False)
+
+    def perform():
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        sender.send(action())
+
+    child = processes.Process(target=perform)
+    child.start()
+    sender.close()
+    try:
+        return receiver.recv()
+    except EOFError:
+        sys.exit("quickstart: a process that loaded ended without a result")
+    finally:
+        child.join()
+
+
+def timed_load(path, state):
+    """Seconds, and whether it is what was saved."""
+    seconds, loaded = timed(torch.load, path)
+    return seconds, same(loaded, state)
+
+
+def timed_mapped_load(path, state):
+    """A mapped load reads nothing yet: what counts is the time until every byte was looked at."""
+    return timed(lambda: same(torch.load(path, mmap=True), state))
+
+
+def one_round(state, sides, members, title):
+    """Every operation on one side, then on the other; {(side, operation): seconds}.
+
+    So no load follows one of its own side, of which the drive, or the machine under a virtual one, may remember much.
+    """
+    seconds = {}
+    for side, (path, save) in sides.items():
+        note(f"{title}save, {side}")
+        seconds[side, "save"] = timed(save, state, path)[0]
+    for operation, load in ("load", timed_load), ("mmap load and compare", timed_mapped_load):
+        for side, (path, _) in sides.items():
+            note(f"{title}{operation}, {side}")
+            for what in (path, *members):
+                forget(what)
+            seconds[side, operation], equal = in_new_process(lambda: load(path, state))
+            require(equal, f"{path} does not hold what was saved ({operation})")
+    return seconds
+
+
+def compare(mounted, plain, members, size_mib):
+    """Saves and loads in turns on both; checks what each gives back every time."""
     state = big_state(size_mib)
     size = sum(tensor.numel() * tensor.element_size() for tensor in state.values())
-    places = {"fastpersistfs": (mounted / "big.pt", save_to_mount), "plain directory": (plain / "big.pt", save_durably)}
-    seconds = {name: ([], [], []) for name in places}
-    began = time.monotonic()
-    for turn in range(3):
-        for name, (path, save) in places.items():
-            saves, loads, mapped = seconds[name]
-            saves.append(timed(save, state, path)[0])
-            forget(path)
-            elapsed, loaded = timed(torch.load, path)
-            loads.append(elapsed)
-            require(same(loaded, state), f"{path} does not hold what was saved")
-            del loaded
-            forget(path)
-            # A mapped load reads nothing yet: what counts is the time until every byte was looked at.
-            elapsed, equal = timed(lambda: same(torch.load(path, mmap=True), state))
-            mapped.append(elapsed)
-            require(equal, f"{path} loaded with mmap=True is not what was saved")
-        if time.monotonic() - began > 60:
-            break  # a slow drive: one turn or two will do
-    print(f"{size / 2**20:.0f} MiB of fp32 as a state dict, {turn + 1} times each in turns, median rates in MB/s")
-    print("(both durable when the save returns: the plain directory with fsync, the mount at close)")
-    print(f"{'':18}{'save':>8}{'load':>8}{'mmap load and compare':>24}")
-    for name, measured in seconds.items():
-        save, load, mapped = (size / 1e6 / statistics.median(each) for each in measured)
-        print(f"{name:18}{save:8.0f}{load:8.0f}{mapped:24.0f}")
+    sides = {"fastpersistfs": (mounted / "big.pt", save_to_mount), "plain directory": (plain / "big.pt", save_durably)}
+    print(f"saving and loading a state dict of {size / 2**20:.0f} MiB of fp32, on the mount and in a plain directory")
+    rounds, began = [], time.monotonic()
+    while len(rounds) < ROUNDS and time.monotonic() - began < SECONDS_MAX:
+        rounds.append(one_round(state, sides, members, f"  round {len(rounds) + 1} of {ROUNDS}: "))
+    note()
+    counted = rounds[1:] or rounds
+    print(f"MB/s: median of {len(counted)} rounds (lowest to highest)"
+          + (", after one that is not counted" if counted != rounds else ""))
+    operations = list(dict.fromkeys(operation for _, operation in counted[0]))
+    print(f"{'':17}" + "".join(f"{operation:>24}" for operation in operations))
+    for side in sides:
+        row = f"{side:17}"
+        for operation in operations:
+            rates = sorted(size / 1e6 / each[side, operation] for each in counted)
+            row += f"{f'{statistics.median(rates):.0f} ({rates[0]:.0f} to {rates[-1]:.0f})':>24}"
+        print(row)
+    print("the plain directory is on the drive of the first member")
+    print("save: until it is durable: on the mount when close returns, in the plain directory after fsync")
+    print("load: each by a new process, like a job that starts again; nothing of the file is in the page cache before;")
+    print("      the two sides take turns, so no load follows one of the same file")
     print("loaded back bit for bit (also with mmap=True), every time")
-    places["plain directory"][0].unlink()
+    sides["plain directory"][0].unlink()
 
 
 def main():
@@ -170,9 +227,11 @@ def main():
     parser.add_argument("--mount", type=pathlib.Path, required=True)
     parser.add_argument("--plain", type=pathlib.Path, required=True)
     parser.add_argument("--size-mib", type=int, default=1024)
+    parser.add_argument("members", type=pathlib.Path, nargs="+", help="the page cache forgets these, too")
     arguments = parser.parse_args()
+    torch.set_num_threads(1)  # so small a model is faster so, above all on a busy machine; and forks need it
     train(arguments.mount)
-    compare(arguments.mount, arguments.plain, arguments.size_mib)
+    compare(arguments.mount, arguments.plain, arguments.members, arguments.size_mib)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
 """mount-scripts/quickstart: does its job, and leaves nothing behind however it ends."""
 import os
+import pty
+import re
 import signal
 import subprocess
 import sys
@@ -45,8 +47,39 @@ def test_does_its_job(start):
     process = start("--size", "64")
     said, _ = process.communicate(timeout=390)
     assert process.returncode == 0, said
-    for words in ("loaded back bit for bit", "fastpersistfs", "plain directory", "clean"):
+    for words in ("loaded back bit for bit", "fastpersistfs", "plain directory", "clean", "each by a new process"):
         assert words in said, said
+    assert "\r" not in said  # no lines for terminals
+
+
+def with_progress(lab, command, stdout):
+    """A command under with_progress of mount-scripts/lib.sh, as the scripts use it."""
+    script = f'program=test; . {REPOSITORY}/mount-scripts/lib.sh; with_progress {lab}/progress "waiting" {command}'
+    return subprocess.run(["bash", "-c", f"set -euo pipefail; {script}"], stdout=stdout, timeout=60).returncode
+
+
+def test_progress_on_a_terminal(lab):
+    reader, writer = pty.openpty()
+    assert with_progress(lab, "bash -c 'echo first; echo the last line; sleep 2.5'", writer) == 0
+    os.close(writer)
+    said = b""
+    while True:
+        try:
+            said += os.read(reader, 4096)
+        except OSError:  # nobody has the terminal any more
+            break
+    os.close(reader)
+    lines = said.decode().replace("\r\n", "\n").split("\r")
+    assert lines[0] == "test: waiting\n" and re.search(r"0m\d\ds  the last line", lines[1]) and "first" not in said.decode()
+    assert lines[-1] == "\033[K"
+
+
+def test_progress_elsewhere(lab):
+    with open(lab / "said", "w+") as file:
+        assert with_progress(lab, "bash -c 'echo a line; exit 3'", file) == 3
+        file.seek(0)
+        assert file.read() == "test: waiting\n"
+    assert (lab / "progress").read_text() == "a line\n"
 
 
 @pytest.mark.time_limit(300)
