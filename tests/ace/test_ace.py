@@ -19,8 +19,6 @@ from .places import Descriptors, look, perform, set_up
 from .runner import model_of
 from .sequences import SIZES, chosen, count_of_ones, sequence, short_ones
 
-pytestmark = [pytest.mark.P1, pytest.mark.P2]
-
 NUMBERS = ["--from", "0", "--to", "22000"] if LONG else ["--chosen", "220"]
 
 
@@ -30,6 +28,8 @@ def state_after(model, step=-1):
     return {name: {**there, "content": contents.get(there["group"])} for name, there in model.snapshots[step].items()}
 
 
+@pytest.mark.P1
+@pytest.mark.P2
 @pytest.mark.root
 @pytest.mark.time_limit(900)
 def test_what_both_keep_the_mount_keeps(lab):
@@ -55,6 +55,7 @@ def test_what_both_keep_the_mount_keeps(lab):
     assert not failed and all(worker.returncode == 0 for worker in workers), f"numbers {', '.join(failed)}"
 
 
+@pytest.mark.P6
 @pytest.mark.root
 @pytest.mark.chunk_size(65536)
 @pytest.mark.parametrize("place", ["native", "mount"])

@@ -103,6 +103,7 @@ def test_container_without_privileges(shared):
     assert not (shared.path / "outside").exists()
 
 
+@pytest.mark.P2
 def test_container_is_killed(shared, container, native):
     """SIGKILL for the whole container while it saves, as by an orchestrator: old or new, since it renames."""
     script = """

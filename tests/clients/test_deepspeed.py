@@ -141,6 +141,7 @@ def test_checkpoint(mount, native, deepspeed):
     in_child(lambda: load(make_engine(deepspeed)))
 
 
+@pytest.mark.P2
 def test_checkpoint_killed_while_saving(trial, deepspeed):
     """`latest` names the last checkpoint that was finished; DeepSpeed writes it after everything else."""
     def prepare(number):

@@ -8,7 +8,7 @@ import pytest
 from lab.killing import Client, in_child
 from lab.system import die_with_parent
 
-pytestmark = pytest.mark.P2
+pytestmark = pytest.mark.P6
 
 torch = pytest.importorskip("torch")
 checkpoint = pytest.importorskip("torch.distributed.checkpoint")
@@ -126,12 +126,15 @@ def step_saver(asynchronous):
                   varying=(".metadata",))
 
 
+@pytest.mark.P2
 @pytest.mark.time_limit(300)
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["save", "async_save"])
 def test_killed_while_saving(trial, asynchronous):
     trial(step_saver(asynchronous), "run").kill_client()
 
 
+@pytest.mark.P1
+@pytest.mark.P2
 @pytest.mark.time_limit(300)
 def test_killed_together_with_the_daemon(trial):
     trial(step_saver(False), "run").kill_daemon()

@@ -13,7 +13,7 @@ from lab.data import pattern
 from lab.killing import Child, assert_alive
 from lab.programs import run
 
-pytestmark = [pytest.mark.P1, pytest.mark.P2, pytest.mark.P6]
+pytestmark = pytest.mark.P6
 
 
 @pytest.mark.time_limit(180)
@@ -38,6 +38,8 @@ def test_git(mount):
 
 # --- killed in the middle ----------------------------------------------------------------------------------------
 
+@pytest.mark.P1
+@pytest.mark.P2
 @pytest.mark.time_limit(180)
 @pytest.mark.parametrize("victim", ["client", "daemon"])
 def test_git_is_killed(mount, victim):

@@ -101,10 +101,13 @@ def test_single_writer_many_readers(mount):
                 assert numpy.array_equal(reader["growing"][:], numpy.arange(1000 * (turn + 1)))
 
 
+@pytest.mark.P2
 def test_killed_while_saving(trial):
     trial(Client(arrays, save, load, same, (Refused,)), "data.h5").kill_client()
 
 
+@pytest.mark.P1
+@pytest.mark.P2
 def test_killed_while_replacing(trial):
     def replace(path, made):
         save(path.with_suffix(".new"), made)

@@ -10,7 +10,7 @@ from lab.killing import Child, assert_alive, in_child
 
 torch = pytest.importorskip("torch")
 
-pytestmark = [pytest.mark.P2, pytest.mark.time_limit(240)]
+pytestmark = [pytest.mark.P6, pytest.mark.time_limit(240)]
 STEPS = 8
 
 
@@ -86,6 +86,7 @@ def test_best_and_last(mount, native, lightning):
     assert equal(fit(lightning, native / "run"), trained), "the filesystem makes a difference"
 
 
+@pytest.mark.P2
 def test_killed_and_resumed(mount, native, lightning):
     directory = mount.path / "run"
     seconds = in_child(lambda: fit(lightning, directory))

@@ -61,11 +61,13 @@ def test_memory_mapped_array(mount):
 
 # --- killed in the middle ----------------------------------------------------------------------------------------
 
+@pytest.mark.P2
 def test_killed_while_saving(trial):
     trial(Client(array_of, lambda path, array: numpy.save(path, array), numpy.load, numpy.array_equal,
                  (ValueError, EOFError), sequential=True), "array.npy").kill_client()
 
 
+@pytest.mark.P2
 def test_killed_while_saving_several(trial):
     def load(path):
         with numpy.load(path) as several:

@@ -10,7 +10,7 @@ import pytest
 from lab.data import first_difference, pattern
 from lab.killing import Client
 
-pytestmark = pytest.mark.P2
+pytestmark = [pytest.mark.P2, pytest.mark.P6]
 
 MIB = 1 << 20
 

@@ -85,10 +85,13 @@ CLIENTS = {
 }
 
 
+@pytest.mark.P2
 @pytest.mark.parametrize("client", CLIENTS.values(), ids=CLIENTS)
 def test_killed_while_saving(trial, client):
     trial(client, "model.safetensors").kill_client()
 
 
+@pytest.mark.P1
+@pytest.mark.P2
 def test_killed_together_with_the_daemon(trial):
     trial(CLIENTS["torch"], "model.safetensors").kill_daemon()

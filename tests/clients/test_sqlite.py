@@ -10,7 +10,7 @@ from lab import LONG
 from lab.data import pattern
 from lab.killing import Child, assert_alive
 
-pytestmark = [pytest.mark.P1, pytest.mark.P2, pytest.mark.P6]
+pytestmark = pytest.mark.P6
 
 JOURNALS = ["delete", "truncate", "persist", "wal"]
 
@@ -76,6 +76,8 @@ def test_two_connections_see_each_other(mount, journal):
     two.close()
 
 
+@pytest.mark.P1
+@pytest.mark.P2
 @pytest.mark.parametrize("victim", ["client", "daemon"])
 @pytest.mark.parametrize("journal", ["delete", "wal"])
 def test_killed_in_the_middle(mount, journal, victim):

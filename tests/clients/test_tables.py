@@ -74,11 +74,13 @@ def same(left, right):
     return left.equals(right)
 
 
+@pytest.mark.P2
 def test_killed_while_saving(trial):
     trial(Client(numbers, lambda path, made: made.to_parquet(path, compression=None), pandas.read_parquet, same,
                  (pyarrow.ArrowInvalid,), sequential=True), "table.parquet").kill_client()
 
 
+@pytest.mark.P2
 def test_killed_while_replacing(trial):
     def replace(path, made):
         made.to_parquet(path.with_suffix(".new"), compression=None)

@@ -198,11 +198,14 @@ def replacing_saver():
 CLIENTS = {"zip": saver(True), "legacy": saver(False), "replaced": replacing_saver()}
 
 
+@pytest.mark.P2
 @pytest.mark.parametrize("client", CLIENTS.values(), ids=CLIENTS)
 def test_killed_while_saving(trial, client):
     trial(client).kill_client()
 
 
+@pytest.mark.P1
+@pytest.mark.P2
 @pytest.mark.parametrize("client", CLIENTS.values(), ids=CLIENTS)
 def test_killed_together_with_the_daemon(trial, client):
     trial(client).kill_daemon()

@@ -10,7 +10,7 @@ from lab.killing import Child, Client, Refused, assert_alive, in_child
 
 torch = pytest.importorskip("torch")
 
-pytestmark = [pytest.mark.P2, pytest.mark.time_limit(240)]
+pytestmark = [pytest.mark.P6, pytest.mark.time_limit(240)]
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +53,8 @@ def test_save_and_load(mount, transformers, shard_size):
         del loaded  # it holds files mapped
 
 
+@pytest.mark.P1
+@pytest.mark.P2
 def test_killed_while_saving(trial, transformers):
     def load(path):
         try:
@@ -114,6 +116,7 @@ def test_trainer_rotates(mount, native, transformers):
     assert equal(train(transformers, native / "run", 5), trained), "the filesystem makes a difference"
 
 
+@pytest.mark.P2
 def test_trainer_is_killed_and_resumes(mount, native, transformers):
     steps, directory = 12, mount.path / "run"
     expected = train(transformers, native / "run", steps)

@@ -17,8 +17,6 @@ from lab.data import is_pattern, write_pattern
 from lab.programs import run
 from lab.system import RENAME_EXCHANGE, attempt, in_child, renameat2
 
-pytestmark = pytest.mark.P7
-
 MIB = 1 << 20
 ALICE = 4201
 SECRET = b"only root may read or change this"
@@ -94,6 +92,7 @@ def replace_by_link(path, target):
 
 # --- links in the members ----------------------------------------------------------------------------------------
 
+@pytest.mark.P7
 @pytest.mark.parametrize("name", ["superblock", "lock", "state", "objects", "tree"])
 def test_member_entry_that_is_a_link(array, make_mount, outside, name):
     mount = make_mount(array)
@@ -111,6 +110,7 @@ def test_member_entry_that_is_a_link(array, make_mount, outside, name):
     assert is_pattern(mount.path / "file", 1, 5 * MIB)
 
 
+@pytest.mark.P7
 def test_object_directories_that_are_links(array, make_mount, outside):
     """Every objects/xx of one member leads outside: what belongs there fails, and nothing is written elsewhere."""
     mount = make_mount(array)
@@ -132,6 +132,8 @@ def test_object_directories_that_are_links(array, make_mount, outside):
     assert is_pattern(mount.path / "before", 1, 5 * MIB)
 
 
+@pytest.mark.P3
+@pytest.mark.P7
 def test_object_that_is_a_link_or_a_fifo(array, make_mount, outside):
     """In the place of a chunk's object: a link to a file of the right size, a FIFO that would never answer."""
     mount = make_mount(array)
@@ -217,6 +219,7 @@ def test_paths_that_climb_out(array, make_mount, outside):
 
 # --- mounts ------------------------------------------------------------------------------------------------------
 
+@pytest.mark.P7
 @pytest.mark.root
 def test_something_mounted_over_a_directory_in_the_tree(array, make_mount, outside, bind):
     mount = make_mount(array)
@@ -249,6 +252,7 @@ def test_something_mounted_over_a_directory_in_the_tree(array, make_mount, outsi
     run(array.programs.mkfs, "--force", array.argument)
 
 
+@pytest.mark.P7
 @pytest.mark.root
 def test_something_mounted_over_object_directories(array, make_mount, outside, bind):
     mount = make_mount(array)
@@ -265,6 +269,7 @@ def test_something_mounted_over_object_directories(array, make_mount, outside, b
     assert is_pattern(mount.path / "before", 1, 5 * MIB)
 
 
+@pytest.mark.P7
 @pytest.mark.root
 def test_recovery_with_something_mounted_over_the_tree(array, make_mount, outside, bind):
     """What is hidden is not gone: recovery must not free the objects of files that it does not see."""
@@ -280,6 +285,7 @@ def test_recovery_with_something_mounted_over_the_tree(array, make_mount, outsid
     assert is_pattern(mount.path / "d/file", 1, 5 * MIB)
 
 
+@pytest.mark.P7
 @pytest.mark.root
 @pytest.mark.parametrize("way", ["bind", "link"])
 def test_mounted_inside_itself_by_another_path(array, binaries, lab, numbers, way, drives):

@@ -11,8 +11,6 @@ from lab.data import is_pattern, pattern, write_pattern
 from lab.replacing import kills_while_replacing
 from lab.system import attempt
 
-pytestmark = [pytest.mark.P1, pytest.mark.P2]
-
 MIB = 1 << 20
 
 
@@ -21,6 +19,7 @@ def free_bytes(mount):
     return found.f_bavail * found.f_frsize
 
 
+@pytest.mark.P1
 @pytest.mark.time_limit(600)
 def test_closed_means_durable_for_torch(mount):
     torch = pytest.importorskip("torch")
@@ -40,6 +39,7 @@ def test_closed_means_durable_for_torch(mount):
     mount.start()
 
 
+@pytest.mark.P1
 @pytest.mark.parametrize("size", [0, 5, 30000, 33000, MIB, 9 * MIB + 77])
 def test_closed_files_of_every_size(anywhere, size):
     for number in range(5):
@@ -50,6 +50,7 @@ def test_closed_files_of_every_size(anywhere, size):
         assert is_pattern(anywhere.path / f"file{number}", number, size)
 
 
+@pytest.mark.P1
 @pytest.mark.mount_options("durable=fsync")
 def test_fsync_is_durable_with_durable_fsync(mount):
     with open(mount.path / "file", "wb", buffering=0) as file:
@@ -61,6 +62,7 @@ def test_fsync_is_durable_with_durable_fsync(mount):
     assert is_pattern(mount.path / "file", 1, 5 * MIB)
 
 
+@pytest.mark.P2
 def test_unfinished_new_file_is_absent_or_empty(anywhere):
     descriptor = os.open(anywhere.path / "file", os.O_CREAT | os.O_WRONLY)
     for offset in range(0, 8 * MIB, MIB):
@@ -71,6 +73,8 @@ def test_unfinished_new_file_is_absent_or_empty(anywhere):
     assert attempt(lambda: (anywhere.path / "file").stat().st_size) in ("ENOENT", 0)
 
 
+@pytest.mark.P1
+@pytest.mark.P2
 def test_uncommitted_changes_in_place_are_gone(anywhere):
     """fsync, then more writes, then the crash: the content is that of the fsync, no newer byte among it."""
     size = 5 * MIB
@@ -87,6 +91,7 @@ def test_uncommitted_changes_in_place_are_gone(anywhere):
     assert (anywhere.path / "file").read_bytes() == expected
 
 
+@pytest.mark.P1
 def test_names_after_a_crash(mount):
     root = mount.path
     (root / "dir").mkdir()
@@ -101,6 +106,8 @@ def test_names_after_a_crash(mount):
     assert is_pattern(root / "dir/b", 1, MIB) and os.getxattr(root / "dir/b", "user.x") == b"y"
 
 
+@pytest.mark.P1
+@pytest.mark.P2
 @pytest.mark.time_limit(300)
 @pytest.mark.parametrize("way", ["truncate", "rename"])
 def test_replaced_checkpoint_is_old_or_new(anywhere, way):
@@ -108,6 +115,7 @@ def test_replaced_checkpoint_is_old_or_new(anywhere, way):
         pass
 
 
+@pytest.mark.P2
 def test_an_earlier_handle_commits_nothing_of_the_next_writer(mount):
     """Its last close and its release may come when the file was truncated to be written anew."""
     path = mount.path / "checkpoint"
@@ -126,6 +134,8 @@ def test_an_earlier_handle_commits_nothing_of_the_next_writer(mount):
     assert is_pattern(path, 1, 3 * MIB), f"{path.stat().st_size} bytes"
 
 
+@pytest.mark.P1
+@pytest.mark.P6
 @pytest.mark.time_limit(300)
 def test_crashes_leave_no_lost_space(mount):
     """Orphans of crashes are freed when mounting again."""
@@ -144,6 +154,8 @@ def test_crashes_leave_no_lost_space(mount):
     assert before - free_bytes(mount) < 16 * MIB
 
 
+@pytest.mark.P1
+@pytest.mark.P4
 def test_dead_daemon_gives_errors_not_hangs(mount):
     path = mount.path / "file"
     write_pattern(path, 1, MIB)
@@ -159,6 +171,8 @@ def test_dead_daemon_gives_errors_not_hangs(mount):
     assert is_pattern(path, 1, MIB)
 
 
+@pytest.mark.P1
+@pytest.mark.P2
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
 def test_signals_end_the_daemon_in_good_order(mount, name):
     with open(mount.path / "open", "wb", buffering=0) as file:

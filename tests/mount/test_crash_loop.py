@@ -15,8 +15,6 @@ import pytest
 from lab import LONG, mount_table
 from lab.system import attempt, within
 
-pytestmark = [pytest.mark.P1, pytest.mark.P2, pytest.mark.P4]
-
 torch = pytest.importorskip("torch")
 
 MIB = 1 << 20
@@ -192,6 +190,8 @@ def run_rounds(mount, savers, count, crash, restart):
     mount.array.assert_clean()
 
 
+@pytest.mark.P1
+@pytest.mark.P2
 @pytest.mark.time_limit(300)
 def test_the_daemon_is_killed(array, make_mount, savers):
     # The dead mount stays until the savers have seen it: without it they would go on in the directory below.
@@ -202,6 +202,8 @@ def test_the_daemon_is_killed(array, make_mount, savers):
     run_rounds(make_mount(array), savers, ROUNDS["killed"], lambda mount: mount.process.kill(), restart)
 
 
+@pytest.mark.P1
+@pytest.mark.P2
 @pytest.mark.root
 @pytest.mark.time_limit(300)
 @pytest.mark.parametrize("daemon_goes_on", [False, True], ids=["power", "drives"])
@@ -229,6 +231,9 @@ def test_the_power_goes(kind, daemon_goes_on, make_drive, make_array, make_mount
     run_rounds(make_mount(array), savers, ROUNDS["power"], crash, restart)
 
 
+@pytest.mark.P1
+@pytest.mark.P2
+@pytest.mark.P4
 @pytest.mark.root
 @pytest.mark.time_limit(300)
 @pytest.mark.parametrize("place", [0, 2], ids=["with-the-names", "another"])

@@ -11,8 +11,6 @@ from lab.array import MountFailed
 from lab.data import is_pattern, pattern, write_pattern
 from lab.programs import run
 
-pytestmark = pytest.mark.P3
-
 MIB = 1 << 20
 
 
@@ -37,6 +35,7 @@ def read_at(path, offset, length):
             return errno.errorcode[error.errno]
 
 
+@pytest.mark.P3
 @pytest.mark.chunk_size(65536)
 @pytest.mark.time_limit(240)
 def test_flipped_bytes_of_chunks(array, make_mount):
@@ -93,6 +92,7 @@ def test_flipped_bytes_of_chunks(array, make_mount):
     assert is_pattern(mount.path / "odd", 9, sizes["odd"])
 
 
+@pytest.mark.P3
 def test_torch_load_of_a_damaged_file_fails(array, make_mount):
     torch = pytest.importorskip("torch")
     array.damaged = True
@@ -109,6 +109,7 @@ def test_torch_load_of_a_damaged_file_fails(array, make_mount):
         assert result.returncode != 0, result.stdout
 
 
+@pytest.mark.P3
 @pytest.mark.chunk_size(65536)
 def test_misplaced_chunks_fail(array, make_mount):
     """Two chunks of one file exchanged on their drive: both are good data in the wrong place."""
@@ -129,6 +130,7 @@ def test_misplaced_chunks_fail(array, make_mount):
         assert (got == "EIO") == (extent in (first, second))
 
 
+@pytest.mark.P3
 @pytest.mark.chunk_size(65536)
 @pytest.mark.parametrize("loss", ["removed", "cut", "emptied"])
 def test_lost_objects_fail_by_name(array, make_mount, loss):
@@ -156,6 +158,8 @@ def test_lost_objects_fail_by_name(array, make_mount, loss):
     assert is_pattern(mount.path / "fine", 2, 16 * 65536)
 
 
+@pytest.mark.P3
+@pytest.mark.P7
 @pytest.mark.time_limit(240)
 @pytest.mark.parametrize("size", [20000, 5 * 65536])
 def test_flipped_bytes_of_sidecars(make_array, make_mount, size):
@@ -189,6 +193,7 @@ def test_flipped_bytes_of_sidecars(make_array, make_mount, size):
             assert right, f"{path}, byte {where} of its sidecar ({length} bytes) flipped: wrong content, no error"
 
 
+@pytest.mark.P7
 @pytest.mark.parametrize("offset", [0, 7, 8, 20, 40, 60, 100, 200, 1000, 2000, 4000, 4088, 4095])
 def test_flipped_bytes_of_a_superblock(array, make_mount, offset):
     array.damaged = True
@@ -202,6 +207,8 @@ def test_flipped_bytes_of_a_superblock(array, make_mount, offset):
     array.assert_clean()
 
 
+@pytest.mark.P3
+@pytest.mark.P7
 @pytest.mark.chunk_size(65536)
 def test_setting_damaged_files_aside(array, make_mount):
     """fsck -y: the damaged file goes to lost+found, the others stay, and what is left is clean."""
@@ -222,6 +229,7 @@ def test_setting_damaged_files_aside(array, make_mount):
     assert is_pattern(mount.path / "good", 2, 8 * 65536)
 
 
+@pytest.mark.P3
 @pytest.mark.chunk_size(65536)
 def test_export_of_what_is_left(array, make_mount, tmp_path):
     """fpfs export reads an unmounted array, all of a whole file, with --partial what survives of a damaged one."""
@@ -254,6 +262,7 @@ def objects_of(array):
     return {path: path.stat().st_size for member in array.members for path in member.glob("objects/*/*")}
 
 
+@pytest.mark.P7
 @pytest.mark.chunk_size(65536)
 @pytest.mark.parametrize("left", ["all but 20 bytes", "header", "nothing"])
 def test_a_sidecar_cut_after_a_clean_end_frees_nothing(array, make_mount, left):
@@ -296,6 +305,7 @@ def test_a_sidecar_cut_after_a_clean_end_frees_nothing(array, make_mount, left):
     array.assert_clean()
 
 
+@pytest.mark.P3
 def test_content_in_sidecars_is_verified(array, make_mount):
     mount = make_mount(array)
     count = 300
@@ -310,6 +320,7 @@ def test_content_in_sidecars_is_verified(array, make_mount):
     assert report["bytes_stored"] == report["bytes_verified"] == count * 512
 
 
+@pytest.mark.P3
 @pytest.mark.root
 def test_content_in_sidecars_is_read_from_the_drive(drives, faulty, make_array, make_mount):
     """What the drive holds counts, not what caches remember: fpfs verify, scrub and fsck name the file."""
@@ -344,6 +355,7 @@ def test_content_in_sidecars_is_read_from_the_drive(drives, faulty, make_array, 
     assert is_pattern(mount.path / "right", 5, 3000)
 
 
+@pytest.mark.P3
 @pytest.mark.chunk_size(65536)
 def test_holes_of_any_size_take_no_time(array, make_mount, tmp_path):
     """A chunk at each end of 8 TiB: verifying and exporting it takes as long as two chunks do."""

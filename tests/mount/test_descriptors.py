@@ -15,7 +15,7 @@ DESCRIPTORS = 1700
 KIB = 1024
 REFUSALS = ("EMFILE", "ENFILE")
 
-pytestmark = [pytest.mark.P4, pytest.mark.root]
+pytestmark = pytest.mark.root
 
 
 @pytest.fixture
@@ -54,6 +54,8 @@ MAKERS = {
 }
 
 
+@pytest.mark.P5
+@pytest.mark.P6
 def test_a_call_that_fails_has_changed_nothing(place):
     def use_up():
         descriptors, refusal = open_many(place)
@@ -79,6 +81,8 @@ def test_a_call_that_fails_has_changed_nothing(place):
         assert found.st_uid == (0 if name == "roots" or name.startswith("there") else ALICE), name
 
 
+@pytest.mark.P4
+@pytest.mark.P5
 def test_what_was_opened_can_be_written_synced_and_closed(place):
     size = 150 * KIB  # three chunks, on three members
 
@@ -131,6 +135,7 @@ def holding_many(directory, uid):
         os.close(to_child[0])
 
 
+@pytest.mark.P5
 def test_open_files_of_one_user_leave_the_others_enough(place):
     def use():
         for number in range(20):
@@ -153,6 +158,7 @@ def test_open_files_of_one_user_leave_the_others_enough(place):
         file.write(b"x")
 
 
+@pytest.mark.P6
 def test_creating_opens_what_it_finds_by_the_rules(make_array, make_mount):
     """A name that appeared since the kernel looked (it keeps what it saw for a day): O_CREAT opens it as any other open."""
     array = make_array()

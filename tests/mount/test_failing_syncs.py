@@ -16,7 +16,7 @@ MIB = 1 << 20
 BOUNDED = 60  # seconds
 CLEAN_END = "unmounted, everything is committed"
 
-pytestmark = [pytest.mark.P1, pytest.mark.P4, pytest.mark.root]
+pytestmark = [pytest.mark.P4, pytest.mark.root]
 
 
 def names_on(drive, drives, make_array):
@@ -38,6 +38,7 @@ def is_marked_dirty(array):
     return (array.members[0] / "state").exists()
 
 
+@pytest.mark.P1
 @pytest.mark.parametrize("faulty", ["xfs", "ext4"], indirect=True)
 @pytest.mark.parametrize("error", ["ENOSPC", "EIO"])
 def test_an_index_whose_sync_failed_is_not_appended_to(faulty, drives, make_array, make_mount, error):
@@ -139,6 +140,7 @@ class Saver:
             assert any(path.exists() and is_pattern(path, *version) for version in versions), (name, versions)
 
 
+@pytest.mark.P1
 @pytest.mark.parametrize("durable", ["close", "fsync"])
 @pytest.mark.parametrize("way", ["cut", "unmount"])
 @pytest.mark.parametrize("faulty", ["xfs", "ext4", "btrfs"], indirect=True)

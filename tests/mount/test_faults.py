@@ -95,6 +95,7 @@ def test_errors_while_saving(faulty, faulty_mount, what):
     recover(mount, faulty)
 
 
+@pytest.mark.P3
 @pytest.mark.chunk_size(65536)
 def test_unreadable_sectors(faulty, drives, make_array, make_mount, tmp_path):
     """Exactly the chunks on them fail; fsck, verify, scrub and export say which and go on."""
@@ -368,6 +369,7 @@ def test_a_member_that_turns_read_only(drives, make_drive, make_array, make_moun
     recover(mount, drive)
 
 
+@pytest.mark.P1
 @pytest.mark.parametrize("faulty", ["xfs", "ext4"], indirect=True)
 def test_the_drive_of_names_fails(faulty, drives, make_array, make_mount):
     """Nobody knows what its filesystem has kept: no write is promised anything, until the array is mounted anew."""
@@ -402,6 +404,7 @@ def test_too_few_descriptors_are_said_at_the_start(array, lab):
         start_with_descriptors(array, lab / "few", 300)
 
 
+@pytest.mark.P5
 def test_out_of_descriptors(array, lab):
     """More files open than the daemon may hold: an error for the ones too many, and nothing else."""
     mount = start_with_descriptors(array, lab / "limited", 1700)
@@ -440,6 +443,7 @@ def test_no_asynchronous_io_left(array, make_mount):
     write_pattern(make_mount(array).path / "file", 1, 3 * MIB)
 
 
+@pytest.mark.P1
 def test_the_connection_is_aborted_while_saving(mount):
     """/dev/fuse closed under us: savers get an error at once, the daemon ends, what was closed is there."""
     write_pattern(mount.path / "before", 1, 9 * MIB)
@@ -454,6 +458,7 @@ def test_the_connection_is_aborted_while_saving(mount):
     assert is_pattern(mount.path / "before", 1, 9 * MIB)
 
 
+@pytest.mark.P2
 @pytest.mark.parametrize("way", ["umount", "SIGTERM"])
 def test_the_end_of_a_mount_while_saving(mount, way):
     """umount is refused while files are open; SIGTERM ends it all the same, and says what was left half. No saver hangs."""
@@ -475,6 +480,7 @@ def test_the_end_of_a_mount_while_saving(mount, way):
     assert is_pattern(mount.path / "before", 1, 9 * MIB)
 
 
+@pytest.mark.P6
 @pytest.mark.parametrize("faulty", ["ext4"], indirect=True)
 def test_a_failed_look_at_a_default_acl(faulty, drives, make_array, make_mount):
     """Whether a directory has one is remembered; that its drive could not say is not."""

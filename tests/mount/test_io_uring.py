@@ -19,7 +19,7 @@ MIB = 1 << 20
 TIMEOUT = 3  # seconds: io_timeout of the mounts that meet a hanging drive; the others must keep to it, too
 BOUNDED = 25
 
-pytestmark = [pytest.mark.P1, pytest.mark.P6, pytest.mark.root,
+pytestmark = [pytest.mark.root,
               pytest.mark.skipif(not rings_can_be_offered(), reason="FUSE over io_uring cannot be had on this machine")]
 
 
@@ -40,6 +40,7 @@ def transferred(mount):
     return int(found["rchar"]) + int(found["wchar"])
 
 
+@pytest.mark.P6
 @pytest.mark.parametrize("chunk_size", [65536, None], ids=["small chunks", "chunks"])
 def test_content_comes_and_goes_through_it(offered, make_array, make_mount, chunk_size):
     mount = make_mount(make_array(chunk_size), "io_uring")
@@ -75,6 +76,7 @@ def test_forbidden_to_the_daemon(offered, array, make_mount):
     assert is_pattern(mount.path / "file", 1, 3 * MIB)
 
 
+@pytest.mark.P6
 def test_more_callers_than_workers(offered, array, make_mount):
     """Each waits in a call of its own; all are served, and the tree is read meanwhile."""
     mount = make_mount(array, "io_uring")
@@ -110,6 +112,8 @@ def test_more_callers_than_workers(offered, array, make_mount):
         assert is_pattern(mount.path / names[number], number + 2, 70_000)
 
 
+@pytest.mark.P1
+@pytest.mark.P2
 @pytest.mark.time_limit(120)
 def test_the_daemon_is_killed(offered, array, make_mount):
     """What close returned for is there."""
@@ -121,6 +125,7 @@ def test_the_daemon_is_killed(offered, array, make_mount):
     array.assert_clean()
 
 
+@pytest.mark.P4
 @pytest.mark.parametrize("place", [0, 2], ids=["with-the-names", "another"])
 def test_a_drive_hangs(offered, drives, faulty, make_array, make_mount, place):
     """Callers get EIO in bounded time, also more of them than there are workers; when it answers again, so does the mount, and
@@ -165,6 +170,8 @@ def test_a_drive_hangs(offered, drives, faulty, make_array, make_mount, place):
     array.assert_clean()
 
 
+@pytest.mark.P1
+@pytest.mark.P2
 def test_the_mount_goes_while_files_are_open(offered, array, make_mount):
     """A lazy unmount keeps the connection; SIGTERM then ends the daemon all the same. What was fsynced is there."""
     mount = make_mount(array, "io_uring")
@@ -185,6 +192,7 @@ def test_the_mount_goes_while_files_are_open(offered, array, make_mount):
     assert is_pattern(mount.path / "file", 1, 2 * MIB)
 
 
+@pytest.mark.P5
 def test_many_callers_take_no_more_memory(offered, array, make_mount):
     """Who waits holds an entry of a ring and maybe a buffer: both are bounded by the pool's size."""
     pool = 64 * MIB

@@ -14,8 +14,6 @@ from lab.data import is_pattern, pattern, write_pattern
 from lab.machine_setting import PAGES_LIMIT, changed
 from lab.programs import run
 
-pytestmark = [pytest.mark.P3, pytest.mark.P5]
-
 MIB = 1 << 20
 
 
@@ -29,6 +27,7 @@ def fio(mount, name, *options):
     assert sum(job["read"]["io_bytes"] for job in report["jobs"]) > 0  # it did read back
 
 
+@pytest.mark.P6
 @pytest.mark.time_limit(300)
 @pytest.mark.parametrize("direct", [0, 1])
 @pytest.mark.parametrize("order", ["randwrite", "write"])
@@ -37,6 +36,7 @@ def test_fio_verifies_what_it_wrote(anywhere, order, direct):
         "--fsync_on_close=1")
 
 
+@pytest.mark.P6
 @pytest.mark.time_limit(300)
 def test_fio_asynchronous(anywhere):
     fio(anywhere, "libaio", "--rw=randrw", "--direct=1", "--bs=128k", "--ioengine=libaio", "--iodepth=16")
@@ -50,6 +50,7 @@ write_pattern(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
 """
 
 
+@pytest.mark.P5
 @pytest.mark.time_limit(300)
 @pytest.mark.parametrize("pool", [32, 256])
 def test_eight_writers_stay_within_the_pool(array, make_mount, pool):
@@ -81,6 +82,7 @@ def test_eight_writers_stay_within_the_pool(array, make_mount, pool):
     assert slowest < 5
 
 
+@pytest.mark.P6
 @pytest.mark.time_limit(180)
 def test_many_small_files(anywhere):
     for number in range(2000):
@@ -92,6 +94,7 @@ def test_many_small_files(anywhere):
         assert (anywhere.path / str(number % 20) / f"file{number}").read_bytes() == b"%d" % number * (number % 300)
 
 
+@pytest.mark.P5
 @pytest.mark.root  # without the privilege to raise the kernel's read-ahead readers go past the page cache
 def test_a_load_goes_through_few_buffers(array, make_mount):
     """What the kernel keeps does not stay in the pool as well: a load does not touch all of its memory."""
@@ -118,6 +121,7 @@ def pages_limit(request):
         yield request.param
 
 
+@pytest.mark.P6
 @pytest.mark.parametrize("chunk_size", [1 << 16, None], ids=["small chunks", "chunks"])
 def test_reads_are_as_long_as_the_kernel_allows(pages_limit, make_array, make_mount, chunk_size):
     mount = make_mount(make_array(chunk_size), "buffer_memory=64M", "io_uring=off")  # whose answers are no calls of write

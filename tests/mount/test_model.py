@@ -12,7 +12,7 @@ from lab import LONG
 from lab.data import first_difference, pattern
 from lab.system import FALLOC_KEEP_SIZE, FALLOC_PUNCH_HOLE, FALLOC_ZERO_RANGE, fallocate
 
-pytestmark = pytest.mark.P6
+pytestmark = [pytest.mark.P1, pytest.mark.P6]
 
 SIZE_MAX = 6 << 20
 GIVEN = os.environ.get("FPFS_TEST_SEED")

@@ -13,8 +13,6 @@ from lab.data import is_pattern, write_pattern
 from lab.programs import REPOSITORY, run
 from lab.system import wait_until_gone
 
-pytestmark = pytest.mark.P7
-
 MIB = 1 << 20
 
 
@@ -67,35 +65,42 @@ def test_returns_when_the_mount_is_live(array, daemon, place):
     array.assert_clean()
 
 
+@pytest.mark.P7
 def test_missing_mount_point(array, daemon, place):
     assert_refused(daemon(array.argument, place / "absent"), place / "absent")
 
 
+@pytest.mark.P7
 def test_mount_point_is_a_file(array, daemon, place):
     (place / "file").touch()
     assert_refused(daemon(array.argument, place / "file"), place / "file")
 
 
+@pytest.mark.P7
 def test_mount_point_holds_something(array, daemon, place):
     (place / "file").touch()
     assert_refused(daemon(array.argument, place), place)
 
 
+@pytest.mark.P7
 def test_mount_point_inside_a_member(array, daemon, place):
     inside = array.members[0] / "objects"
     assert_refused(daemon(array.argument, inside), inside)
 
 
+@pytest.mark.P7
 def test_array_in_use_names_the_holder(array, daemon, place, mount):
     assert_refused(daemon(array.argument, place), mount.pid)
     assert mount_table.entry_of(place) is None
     write_pattern(mount.path / "file", 1, MIB)  # and the holder goes on
 
 
+@pytest.mark.P7
 def test_mount_point_in_use(array, make_array, daemon, mount):
     assert_refused(daemon(make_array().argument, mount.path), mount.path)
 
 
+@pytest.mark.P7
 def test_not_formatted(binaries, daemon, drives, place, numbers):
     directory = drives.paths[0] / f"unformatted{next(numbers)}"
     directory.mkdir()
@@ -121,6 +126,7 @@ def test_busy_unmount_keeps_working(mount):
     assert (mount.path / "file").read_bytes() == b"x" * 100 + b"y" * 100
 
 
+@pytest.mark.P7
 def test_init_formats_only_what_is_blank(binaries, drives, place, numbers, daemon):
     number = next(numbers)
     members = [path / f"init{number}" for path in drives.paths]
@@ -231,6 +237,7 @@ def test_mount_from_fstab(array, installed, place, tmp_path):
     ended(array, place)
 
 
+@pytest.mark.P7
 @pytest.mark.root
 def test_mount_by_type_says_why_not(array, installed, place):
     result = run("mount", "-t", "fastpersistfs", "/nonexistent/member", place, check=False)

@@ -10,7 +10,7 @@ import pytest
 from lab import LONG
 from lab.machine_setting import RINGS_OFFERED, changed, rings_can_be_offered
 
-pytestmark = [pytest.mark.P3, pytest.mark.P6]
+pytestmark = pytest.mark.P6
 
 SECONDS = 60 if LONG else 2
 

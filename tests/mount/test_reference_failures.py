@@ -9,8 +9,6 @@ import pytest
 
 from lab.system import attempt
 
-pytestmark = pytest.mark.P4
-
 torch = pytest.importorskip("torch")
 MIB = 1 << 20
 
@@ -19,6 +17,7 @@ def tensor(size, seed):
     return torch.randint(0, 256, (size,), dtype=torch.uint8, generator=torch.Generator().manual_seed(seed))
 
 
+@pytest.mark.P1
 @pytest.mark.parametrize("size", [1, 4095, 1_000_000, 2 * MIB + 100])
 def test_no_size_loses_its_tail(anywhere, size):
     """1,000,000 bytes left nothing on the drive, 2 MiB + 100 bytes came without their end. And nothing was synced: here the
@@ -33,6 +32,8 @@ def test_no_size_loses_its_tail(anywhere, size):
     assert torch.equal(torch.load(anywhere.path / "saved.pt"), bytes_)
 
 
+@pytest.mark.P1
+@pytest.mark.P2
 @pytest.mark.parametrize("legacy", [False, True], ids=["zip", "legacy"])
 def test_a_shorter_file_over_a_longer_one_leaves_nothing_of_it(anywhere, legacy):
     path = anywhere.path / "saved.pt"
@@ -44,6 +45,8 @@ def test_a_shorter_file_over_a_longer_one_leaves_nothing_of_it(anywhere, legacy)
     assert torch.equal(torch.load(path), tensor(MIB + 7, 2))
 
 
+@pytest.mark.P2
+@pytest.mark.P4
 @pytest.mark.root
 @pytest.mark.parametrize("legacy", [False, True], ids=["zip", "legacy"])
 def test_a_checkpoint_that_does_not_fit_is_an_error(make_drive, make_array, make_mount, drives, legacy):
@@ -62,6 +65,7 @@ def test_a_checkpoint_that_does_not_fit_is_an_error(make_drive, make_array, make
     assert torch.equal(torch.load(path), tensor(9 * MIB, 1))
 
 
+@pytest.mark.P4
 @pytest.mark.root
 def test_half_written_when_the_drive_fails_is_an_error(drives, faulty, make_array, make_mount):
     """EIO halfway was success."""

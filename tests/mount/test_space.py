@@ -9,8 +9,6 @@ import pytest
 from lab.data import is_pattern, pattern, write_pattern
 from lab.system import attempt
 
-pytestmark = pytest.mark.P4
-
 MIB = 1 << 20
 
 
@@ -29,6 +27,7 @@ def fill(path, limit):
     return errors, time.monotonic() - start
 
 
+@pytest.mark.P4
 @pytest.mark.root
 @pytest.mark.time_limit(240)
 @pytest.mark.parametrize("smallest", [0, 2])  # with member 0, the names and indexes are on the full drive too
@@ -62,6 +61,8 @@ def test_full_member(make_drive, make_array, make_mount, drives, smallest):
     assert is_pattern(mount.path / "again", 3, 60 * MIB) and is_pattern(mount.path / "kept", 7, 20 * MIB)
 
 
+@pytest.mark.P2
+@pytest.mark.P4
 @pytest.mark.root
 @pytest.mark.time_limit(240)
 def test_replacing_on_a_full_array_keeps_the_old(make_drive, make_array, make_mount, drives):
@@ -90,6 +91,7 @@ def free_bytes(path):
     return space.f_bavail * space.f_frsize
 
 
+@pytest.mark.P4
 def test_torch_is_told(make_drive, make_array, make_mount, drives):
     torch = pytest.importorskip("torch")
     if drives.kind == "directories":
@@ -126,6 +128,7 @@ def settled_space(path, expected):
     return free_space(path)
 
 
+@pytest.mark.P6
 @pytest.mark.root
 @pytest.mark.parametrize("end", ["unmount", "crash"])
 def test_freed_objects_serve_the_next_file(make_drive, make_array, make_mount, drives, end):

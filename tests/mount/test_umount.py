@@ -13,8 +13,6 @@ from lab import mount_table
 from lab.data import is_pattern, write_pattern
 from lab.programs import REPOSITORY, run
 
-pytestmark = pytest.mark.P1
-
 MIB = 1 << 20
 BOUNDED = 60
 
@@ -48,6 +46,7 @@ def write_without_commit(path, seed, size):
     write_pattern(path, seed, size)
 
 
+@pytest.mark.P1
 def test_it_returns_when_everything_is_over(array, make_mount):
     mount = make_mount(array, "durable=fsync")
     write_without_commit(mount.path / "file", 1, 40 * MIB)
@@ -57,6 +56,7 @@ def test_it_returns_when_everything_is_over(array, make_mount):
     assert is_pattern(mount.path / "file", 1, 40 * MIB)
 
 
+@pytest.mark.P1
 @pytest.mark.root
 def test_it_waits_for_a_slow_drive(drives, faulty, make_array, make_mount):
     mount = make_mount(make_array(paths=[*drives.paths[:2], faulty.path]), "durable=fsync")
@@ -75,6 +75,7 @@ def test_it_waits_for_a_slow_drive(drives, faulty, make_array, make_mount):
     assert is_pattern(mount.path / "file", 1, 12 * MIB)
 
 
+@pytest.mark.P4
 @pytest.mark.root
 def test_it_says_what_could_not_be_done(drives, faulty, make_array, make_mount):
     array = make_array(paths=[*drives.paths[:2], faulty.path])
@@ -91,6 +92,7 @@ def test_it_says_what_could_not_be_done(drives, faulty, make_array, make_mount):
     faulty.heal()
 
 
+@pytest.mark.P4
 @pytest.mark.root
 def test_a_drive_that_hangs_for_good_does_not_keep_it(drives, faulty, make_array, make_mount):
     array = make_array(paths=[*drives.paths[:2], faulty.path])
@@ -106,6 +108,7 @@ def test_a_drive_that_hangs_for_good_does_not_keep_it(drives, faulty, make_array
     mount.process = None
 
 
+@pytest.mark.P4
 def test_a_daemon_that_is_killed_meanwhile(array, make_mount):
     array.damaged = True
     mount = make_mount(array)

@@ -17,7 +17,7 @@ MIB = 1 << 20
 ALICE, BOB = pwd.getpwnam("nobody").pw_uid, pwd.getpwnam("daemon").pw_uid
 TEAM = 4300
 
-pytestmark = [pytest.mark.P6, pytest.mark.root]
+pytestmark = pytest.mark.root
 
 
 def owner(path):
@@ -68,6 +68,7 @@ def as_alice(fuse_for_users, binaries, drives, lab, numbers):
         shutil.rmtree(path)
 
 
+@pytest.mark.P6
 def test_mount_by_an_ordinary_user(as_alice):
     place = as_alice.place
     as_alice("mkfs.fastpersistfs", as_alice.members)
@@ -112,6 +113,7 @@ def wait_for_free(as_alice):
         assert deadline
 
 
+@pytest.mark.P1
 def test_ordinary_user_crashes_and_mounts_again(as_alice):
     as_alice("fastpersistfs", "--init", as_alice.members, as_alice.place)
     in_child(lambda: write_pattern(as_alice.place / "file", 2, 5 * MIB), uid=ALICE)
@@ -124,6 +126,7 @@ def test_ordinary_user_crashes_and_mounts_again(as_alice):
     wait_for_free(as_alice)
 
 
+@pytest.mark.P6
 def test_files_that_their_owner_may_not_read(as_alice):
     """The daemon is that owner: it keeps what it cannot read, and gives it back with the permission."""
     place = as_alice.place
@@ -165,6 +168,7 @@ def test_little_locked_memory_is_enough(as_alice):
     wait_for_free(as_alice)
 
 
+@pytest.mark.P7
 def test_what_an_ordinary_user_may_not(as_alice, drives):
     as_alice("mkfs.fastpersistfs", as_alice.members)
     # allow_other is the administrator's to permit (user_allow_other in /etc/fuse.conf).
@@ -194,6 +198,7 @@ def test_what_an_ordinary_user_may_not(as_alice, drives):
     os.chown(as_alice.first_member, ALICE, ALICE)
 
 
+@pytest.mark.P6
 def test_daemon_without_root_serves_others_what_it_can(as_alice, tmp_path):
     """With allow_other others read what modes allow them. What they make cannot be given to them: it is refused, and not
     left behind as the daemon's own."""

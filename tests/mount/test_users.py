@@ -19,7 +19,7 @@ IOCTLS = ((1, 10328), (2, 4120), (3, 592))  # fs/interface/ioctl.h: numbers and 
 ALICE, BOB = pwd.getpwnam("nobody").pw_uid, pwd.getpwnam("daemon").pw_uid
 TEAM, OTHERS = 4300, 4301
 
-pytestmark = [pytest.mark.P6, pytest.mark.root]
+pytestmark = pytest.mark.root
 
 
 @pytest.fixture(params=["native", "mount"])
@@ -41,6 +41,7 @@ def owner(path):
     return found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)
 
 
+@pytest.mark.P6
 @pytest.mark.parametrize("umask", [0o022, 0o077, 0o002, 0])
 def test_new_entries_belong_to_who_made_them(place, umask):
     def make():
@@ -65,6 +66,7 @@ def test_new_entries_belong_to_who_made_them(place, umask):
     assert owner(place / "link")[:2] == (ALICE, ALICE)
 
 
+@pytest.mark.P6
 def test_groups(place):
     """The groups of the caller count: its own, its further ones, and not those that it is not in."""
     os.mkdir(place / "team")
@@ -103,6 +105,7 @@ def test_groups(place):
     assert owner(place / "given/file") == (ALICE, OTHERS, 0o775)
 
 
+@pytest.mark.P6
 def test_sticky_directory_and_foreign_files(place):
     in_child(lambda: (place / "alices").write_bytes(b"x"), uid=ALICE)
     os.chmod(place / "alices", 0o644)
@@ -119,6 +122,7 @@ def test_sticky_directory_and_foreign_files(place):
     assert (place / "alices").read_bytes() == b"x" and owner(place / "alices") == (ALICE, ALICE, 0o644)
 
 
+@pytest.mark.P6
 def test_privileges_that_only_root_gives(place):
     """Device nodes, file capabilities and trusted attributes: not for users, whatever the daemon may do."""
     def ask():
@@ -130,6 +134,7 @@ def test_privileges_that_only_root_gives(place):
     assert in_child(ask, uid=ALICE) == b"['EPERM', 'EPERM', 'EPERM']"
 
 
+@pytest.mark.P6
 def test_users_save_side_by_side(make_array, make_mount):
     torch = pytest.importorskip("torch")
     mount = make_mount(make_array(), "allow_other")
@@ -180,6 +185,7 @@ def test_nobody_reads_members_directly(make_array, make_mount):
     assert in_child(look, uid=ALICE) == b"['EACCES', 'EACCES', 'EACCES', 'EACCES', 'EACCES']"
 
 
+@pytest.mark.P7
 def test_member_of_another_user_is_pointed_out(make_array, make_mount):
     array = make_array()
     os.chown(array.members[1], ALICE, ALICE)
@@ -242,6 +248,7 @@ def test_only_who_may_read_a_file_learns_about_its_content(make_array, make_moun
     assert eval(in_child(ask, uid=ALICE))[:9] == ["EBADF"] * 3 + [0] * 6
 
 
+@pytest.mark.P5
 def test_many_open_files_with_long_names(make_array, make_mount):
     """An attribute holds 64 KiB: the list of open files is cut, the status is not."""
     mount = make_mount(make_array())

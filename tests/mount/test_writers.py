@@ -17,8 +17,6 @@ from lab.data import is_pattern, pattern, write_pattern
 from lab.programs import run
 from lab.system import attempt, in_child, wait_until
 
-pytestmark = [pytest.mark.P1, pytest.mark.P2]
-
 MIB = 1 << 20
 OLD, NEW = 5 * MIB + 77, 4 * MIB
 TESTS = __file__.rsplit("/", 2)[0]
@@ -84,6 +82,8 @@ CHILDREN = {"subprocess": lambda _: spawn(), "shell": lambda _: spawn("sh", "-c"
             "fork": fork_and_exit, "fork-close": fork_and_close}
 
 
+@pytest.mark.P1
+@pytest.mark.P2
 @pytest.mark.parametrize("child", CHILDREN)
 def test_a_child_does_not_finish_the_save(mount, mode, child):
     path = mount.path / "checkpoint"
@@ -101,6 +101,7 @@ def test_a_child_does_not_finish_the_save(mount, mode, child):
     assert is_pattern(path, 2, NEW)
 
 
+@pytest.mark.P2
 def test_a_child_with_the_save_mapped(mount):
     """Pages of a mapping have no writer's name: those of the opener's are not the child's."""
     path = mount.path / "checkpoint"
@@ -116,6 +117,7 @@ def test_a_child_with_the_save_mapped(mount):
     attempt(os.close, descriptor)
 
 
+@pytest.mark.P1
 def test_a_child_that_writes_ends_its_part(mount, mode):
     """Opened by one process, written and closed by another."""
     path = mount.path / "checkpoint"
@@ -131,6 +133,7 @@ def test_a_child_that_writes_ends_its_part(mount, mode):
     assert is_pattern(path, 2, NEW)
 
 
+@pytest.mark.P1
 def test_a_descriptor_passed_over_a_socket(mount, mode):
     path = mount.path / "checkpoint"
     write_pattern(path, 1, OLD)
@@ -154,6 +157,7 @@ def test_a_descriptor_passed_over_a_socket(mount, mode):
     assert is_pattern(path, 2, NEW)
 
 
+@pytest.mark.P1
 def test_a_file_without_a_name(mount):
     descriptor = os.open(mount.path, os.O_TMPFILE | os.O_RDWR, 0o600)
     os.write(descriptor, pattern(2, 0, NEW))
@@ -164,6 +168,7 @@ def test_a_file_without_a_name(mount):
     assert is_pattern(mount.path / "named", 2, NEW)
 
 
+@pytest.mark.P1
 @pytest.mark.parametrize("threads", [0, 3])
 def test_an_exit_without_a_close_is_a_close(mount, mode, threads):
     """Also one with other threads, whose end the kernel marks as that by a signal."""
@@ -204,6 +209,7 @@ DEATHS = {"kill": (signal.SIGKILL, "time.sleep(60)"), "term": (signal.SIGTERM, "
           "thread": (signal.SIGABRT, "threading.Thread(target=os.abort).start()\ntime.sleep(60)")}
 
 
+@pytest.mark.P2
 @pytest.mark.parametrize("death", DEATHS)
 def test_a_killed_saver_leaves_the_old_content(mount, mode, death):
     path = mount.path / "checkpoint"
@@ -228,6 +234,7 @@ def test_a_killed_saver_leaves_the_old_content(mount, mode, death):
     assert is_pattern(path, 3, NEW)
 
 
+@pytest.mark.P2
 def test_killed_and_then_the_daemon_too(mount, mode):
     path = mount.path / "checkpoint"
     write_pattern(path, 1, OLD)
@@ -238,6 +245,7 @@ def test_killed_and_then_the_daemon_too(mount, mode):
     assert is_pattern(path, 1, OLD)
 
 
+@pytest.mark.P2
 def test_a_killed_saver_of_a_small_file(mount, mode):
     """Content that lives in the index."""
     path = mount.path / "small"
@@ -248,6 +256,8 @@ def test_a_killed_saver_of_a_small_file(mount, mode):
     assert path.read_bytes() == b"old" * 100
 
 
+@pytest.mark.P1
+@pytest.mark.P6
 def test_a_killed_writer_of_a_new_file(mount, mode):
     """As on any filesystem: what was written is there."""
     path = mount.path / "new"
@@ -259,6 +269,8 @@ def test_a_killed_writer_of_a_new_file(mount, mode):
     assert is_pattern(path, 2, 3 * MIB)
 
 
+@pytest.mark.P1
+@pytest.mark.P2
 @pytest.mark.mount_options("killed_saver=commit")
 def test_killed_saver_commit(mount):
     path = mount.path / "checkpoint"
@@ -270,6 +282,8 @@ def test_killed_saver_commit(mount):
     assert is_pattern(path, 2, 3 * MIB)
 
 
+@pytest.mark.P2
+@pytest.mark.P4
 def test_one_of_two_savers_is_killed(mount):
     """A half is not committed by the other's close, which is told."""
     path = mount.path / "checkpoint"
@@ -297,6 +311,7 @@ def test_one_of_two_savers_is_killed(mount):
 # --- mappings -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.P1
 def test_a_close_covers_what_came_through_other_handles(mount):
     """The kernel writes back the pages of one process through the handle of another."""
     path = mount.path / "mapped"
@@ -326,6 +341,7 @@ def test_a_close_covers_what_came_through_other_handles(mount):
 TRICKLE = "commit_interval=2,commit_idle=1"
 
 
+@pytest.mark.P1
 @pytest.mark.mount_options(TRICKLE)
 @pytest.mark.parametrize("how", ["new", "replaced", "append"])
 def test_a_log_that_stays_open_is_committed(mount, how):
@@ -347,6 +363,7 @@ def test_a_log_that_stays_open_is_committed(mount, how):
     assert len(lines) >= sum(1 for at in times if at < killed - 4) > 0
 
 
+@pytest.mark.P1
 @pytest.mark.mount_options("commit_interval=0,commit_idle=1")
 def test_an_idle_log_is_committed(mount):
     log = os.open(mount.path / "log", os.O_WRONLY | os.O_CREAT)
@@ -356,6 +373,7 @@ def test_an_idle_log_is_committed(mount):
     assert (mount.path / "log").read_text() == "the only line\n"
 
 
+@pytest.mark.P2
 @pytest.mark.mount_options(TRICKLE)
 def test_a_stream_that_pauses_is_not(mount, mode):
     path = mount.path / "checkpoint"
@@ -366,6 +384,7 @@ def test_a_stream_that_pauses_is_not(mount, mode):
     assert is_pattern(path, 1, OLD)
 
 
+@pytest.mark.P2
 @pytest.mark.mount_options("commit_interval=0,commit_idle=0")
 def test_both_turned_off(mount):
     log = os.open(mount.path / "log", os.O_WRONLY | os.O_CREAT)
@@ -395,6 +414,8 @@ def ends_by_abort(mount):
 ENDS = {"signal": ends_by_signal, "lazy": ends_lazily, "abort": ends_by_abort}
 
 
+@pytest.mark.P1
+@pytest.mark.P2
 @pytest.mark.root
 @pytest.mark.parametrize("durable", ["close", "fsync"])
 @pytest.mark.parametrize("end", ENDS)
@@ -418,6 +439,8 @@ def test_the_end_of_the_daemon_commits_no_half(array, make_mount, end, durable):
     assert mount.status()["recovery"]["was_dirty"]
 
 
+@pytest.mark.P1
+@pytest.mark.P2
 @pytest.mark.root
 @pytest.mark.mount_options("durable=fsync", "allow_other")
 def test_fpfs_sync_leaves_alone_what_is_written(mount):
@@ -454,6 +477,7 @@ def test_fpfs_sync_wants_the_right_to_write(mount):
     in_child(sync_as_other, uid=65534)
 
 
+@pytest.mark.P2
 @pytest.mark.mount_options("durable=fsync")
 def test_the_background_commit_of_one_save_in_the_middle_of_the_next(mount, mode):
     path = mount.path / "checkpoint"

@@ -9,7 +9,7 @@ from lab.programs import run
 from lab.system import attempt
 
 MIB = 1 << 20
-pytestmark = [pytest.mark.P4, pytest.mark.root,
+pytestmark = [pytest.mark.P6, pytest.mark.root,
               pytest.mark.skipif(shutil.which("mkfs.btrfs") is None, reason="needs btrfs-progs")]
 
 
@@ -54,6 +54,7 @@ def fill(path):
     return said - {None}
 
 
+@pytest.mark.P4
 def test_a_quota_refuses_by_its_name(btrfs, make_array, make_mount):
     """EDQUOT, not ENOSPC: the user is told what to do something about."""
     run("btrfs", "quota", "enable", btrfs)

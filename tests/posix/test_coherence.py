@@ -9,7 +9,7 @@ import pytest
 
 from lab.system import die_with_parent, in_child
 
-pytestmark = [pytest.mark.P3, pytest.mark.P6]
+pytestmark = pytest.mark.P6
 
 MIB = 1 << 20
 

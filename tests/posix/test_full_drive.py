@@ -15,7 +15,7 @@ from lab import LONG
 from lab.data import is_pattern, pattern, write_pattern
 from lab.system import FALLOC_KEEP_SIZE, attempt, die_with_parent, fallocate, within
 
-pytestmark = [pytest.mark.P4, pytest.mark.root, pytest.mark.time_limit(240)]
+pytestmark = [pytest.mark.P6, pytest.mark.root, pytest.mark.time_limit(240)]
 MIB = 1 << 20
 DRIVE = 48 * MIB
 
@@ -54,6 +54,7 @@ def fill(path, block=MIB, flags=0):
     return (result, attempt(os.fsync, descriptor), attempt(os.close, descriptor)), written
 
 
+@pytest.mark.P4
 def test_the_write_that_does_not_fit_fails(same_when_full):
     """It alone: what was written before stays, fsync and close have nothing to report."""
     def behaviour(directory):
@@ -86,6 +87,7 @@ def test_removed_space_is_there_at_once(same_when_full):
     same_when_full(behaviour)
 
 
+@pytest.mark.P4
 def test_many_files_until_it_is_full(same_when_full):
     def behaviour(directory):
         errors, taken = set(), []
@@ -161,6 +163,7 @@ def test_room_that_fallocate_got_is_kept_for_its_file(same_when_full, keep_size)
     same_when_full(behaviour)
 
 
+@pytest.mark.P4
 def test_appending_goes_on_after_the_error(same_when_full):
     """A log on a full drive: the refused line is lost, those before and after are not."""
     def behaviour(directory):
@@ -230,6 +233,8 @@ def test_who_removes_for_ever_holds_up_nobody(make_drive, make_array, make_mount
             write_pattern(mount.path / "big", 1, 60 * MIB)
 
 
+@pytest.mark.P2
+@pytest.mark.P4
 def test_replacement_that_does_not_fit_leaves_the_old(make_drive, make_array, make_mount, drives):
     """Better than ext4, which has thrown the old content away by then: the writer is told, also at close."""
     if drives.kind == "directories":
@@ -242,6 +247,7 @@ def test_replacement_that_does_not_fit_leaves_the_old(make_drive, make_array, ma
     assert is_pattern(path, 1, 45 * MIB)
 
 
+@pytest.mark.P2
 def test_old_content_is_read_with_its_own_size(make_drive, make_array, make_mount, drives):
     """Also by who opens the file while the failed writer's handle is on its way out, behind its close."""
     if drives.kind == "directories":

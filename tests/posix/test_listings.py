@@ -86,6 +86,7 @@ def test_an_open_listing_of_a_removed_directory(same):
     same(behaviour)
 
 
+@pytest.mark.P5
 @pytest.mark.root
 @pytest.mark.time_limit(300)
 def test_more_files_than_descriptors(array, make_mount):

@@ -160,6 +160,7 @@ def test_map_of_a_file_inside_its_index(fpfs, mount):
 # --- sync ---------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.P1
 @pytest.mark.chunk_size(CHUNK)
 @pytest.mark.mount_options("durable=fsync")
 @pytest.mark.parametrize("what", ["file", "root", "directory"])
@@ -184,6 +185,7 @@ def test_sync_goes_on_after_a_path_that_fails(fpfs, model, mount):
 # --- verify -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.P3
 @pytest.mark.chunk_size(CHUNK)
 def test_verify_whole_files(fpfs, mount, model):
     result = fpfs("verify", model)
@@ -195,6 +197,7 @@ def test_verify_whole_files(fpfs, mount, model):
     assert found == {"clean": True, "files": 3, "chunks": 410, "errors": []}
 
 
+@pytest.mark.P3
 @pytest.mark.chunk_size(CHUNK)
 def test_verify_finds_what_the_drive_changed(fpfs, mount, model, array):
     array.damaged = True

@@ -8,8 +8,6 @@ from command_lines import assert_one_line_error
 from lab.data import is_pattern, pattern, write_pattern
 from lab.programs import run
 
-pytestmark = pytest.mark.P3
-
 CHUNK = 64 * 1024
 SIZE = 9 * CHUNK + 1000
 
@@ -71,6 +69,7 @@ def test_export_copies_content_mode_and_time(fpfs, filled, copy):
     assert [entry.name for entry in copy.parent.iterdir()] == ["copy"]
 
 
+@pytest.mark.P3
 @pytest.mark.chunk_size(CHUNK)
 def test_export_of_a_damaged_file(fpfs, filled, copy):
     filled.damaged = True
@@ -90,6 +89,8 @@ def test_export_of_a_damaged_file(fpfs, filled, copy):
     assert f"lost bytes {lost[0]} to {lost[0] + CHUNK - 1}: " in result.stderr
 
 
+@pytest.mark.P3
+@pytest.mark.P7
 @pytest.mark.chunk_size(CHUNK)
 def test_export_without_a_member(fpfs, filled, copy):
     members = [member for member in filled.members if (member / "tree").exists()]

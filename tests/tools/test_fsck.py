@@ -14,8 +14,6 @@ from lab.array import MountFailed
 from lab.data import write_pattern
 from lab.programs import run
 
-pytestmark = [pytest.mark.P3, pytest.mark.P7]
-
 KEYS = ["clean", "files", "chunks", "bytes_stored", "bytes_verified", "seconds", "orphans", "errors", "repaired",
         "set_aside"]
 ERROR_KEYS = ["path", "chunk", "member", "object_offset", "kind", "detail"]
@@ -69,6 +67,7 @@ def flip_byte(path, offset):
         os.fsync(file.fileno())
 
 
+@pytest.mark.P3
 @pytest.mark.chunk_size(CHUNK)
 def test_clean(filled, report):
     code, found = report("-n")
@@ -87,6 +86,7 @@ def test_people_read_counts_and_a_verdict(filled, fsck):
     assert re.search(r"^Result: +clean$", result.stdout, re.MULTILINE)
 
 
+@pytest.mark.P3
 @pytest.mark.chunk_size(CHUNK)
 def test_a_flipped_bit_is_found_by_reading_and_set_aside(filled, report, fsck):
     victim = objects_of(filled)[1]
@@ -129,6 +129,7 @@ def test_an_orphan_is_removed_by_p(filled, report):
     assert report("-n")[0] == 0
 
 
+@pytest.mark.P7
 @pytest.mark.chunk_size(CHUNK)
 def test_some_corrected_some_left(filled, report):
     original = objects_of(filled)[0]
@@ -138,6 +139,7 @@ def test_some_corrected_some_left(filled, report):
     assert report("-p", "--verify-data")[0] == 1 | 4
 
 
+@pytest.mark.P7
 @pytest.mark.chunk_size(CHUNK)
 def test_beside_a_mount(filled, make_mount, report, fsck):
     mount = make_mount(filled)
@@ -194,6 +196,7 @@ def test_progress_is_on_by_default_on_a_terminal(filled, binaries, buffered):
         assert (b"100.0 %" in text) == expected, text
 
 
+@pytest.mark.P7
 def test_a_damaged_superblock(array, report, fsck):
     array.damaged = True
     flip_byte(array.members[1] / "superblock", 100)
@@ -210,6 +213,7 @@ def lose_superblock(member, how):
         flip_byte(member / "superblock", 100)
 
 
+@pytest.mark.P7
 @pytest.mark.chunk_size(CHUNK)
 @pytest.mark.parametrize("index, how", [(0, "missing"), (0, "damaged"), (2, "missing"), (3, "damaged")])
 def test_a_lost_superblock_is_made_again(filled, make_mount, index, how):
@@ -230,6 +234,7 @@ def test_a_lost_superblock_is_made_again(filled, make_mount, index, how):
     make_mount(filled)
 
 
+@pytest.mark.P7
 @pytest.mark.parametrize("members", [1, 4])
 def test_all_superblocks_are_lost(make_array, drives, make_mount, members):
     """Every member has what it takes to tell who it is, also when there is only one."""
@@ -246,6 +251,7 @@ def test_all_superblocks_are_lost(make_array, drives, make_mount, members):
     assert (mount.path / "file").read_bytes() == b"content"
 
 
+@pytest.mark.P7
 @pytest.mark.parametrize("how", ["missing", "damaged"])
 def test_the_metadata_directorys_superblock(make_array, make_mount, drives, fresh, how):
     names = fresh[1]
@@ -263,6 +269,7 @@ def test_the_metadata_directorys_superblock(make_array, make_mount, drives, fres
     array.damaged = True  # the fixture takes the names away first
 
 
+@pytest.mark.P7
 @pytest.mark.chunk_size(CHUNK)
 def test_a_superblock_is_never_guessed(filled, make_mount):
     """A directory that does not show which member it is, or is not what it shows, gets none."""
@@ -295,6 +302,7 @@ def test_a_superblock_is_never_guessed(filled, make_mount):
     filled.assert_clean()
 
 
+@pytest.mark.P7
 def test_an_array_of_before_gets_its_copies_at_a_mount(array, make_mount):
     for member in array.members:
         (member / "superblocks").unlink()
@@ -304,6 +312,7 @@ def test_an_array_of_before_gets_its_copies_at_a_mount(array, make_mount):
     make_mount(array)
 
 
+@pytest.mark.P7
 def test_an_old_member_stays_old_with_a_new_superblock(array, make_mount):
     """What age a directory has is not the superblock's to say."""
     array.damaged = True
@@ -316,6 +325,7 @@ def test_an_old_member_stays_old_with_a_new_superblock(array, make_mount):
     assert status == 5 and [error["kind"] for error in found["errors"]] == ["superblock", "older-member"]
 
 
+@pytest.mark.P7
 @pytest.mark.chunk_size(CHUNK)
 @pytest.mark.parametrize("index", [0, 2])
 def test_a_lost_mount_record(filled, make_mount, index):
@@ -340,6 +350,7 @@ def test_a_lost_mount_record(filled, make_mount, index):
     filled.assert_clean()
 
 
+@pytest.mark.P7
 @pytest.mark.chunk_size(CHUNK)
 def test_a_missing_member(filled, binaries, buffered):
     """What the other members hold is checked; nothing is repaired until the member is back."""
@@ -353,10 +364,12 @@ def test_a_missing_member(filled, binaries, buffered):
         assert json.loads(result.stdout)["repaired"] == 0
 
 
+@pytest.mark.P7
 def test_no_such_directory(binaries, fresh):
     assert_one_line_error(run(binaries.fsck, "-n", fresh[0], check=False), 8, fresh[0])
 
 
+@pytest.mark.P7
 def test_a_directory_that_is_no_member(binaries, fresh):
     fresh[0].mkdir()
     assert_one_line_error(run(binaries.fsck, "-n", fresh[0], check=False), 8, fresh[0])
@@ -368,6 +381,7 @@ def test_usage_errors(fsck, options):
     assert_one_line_error(fsck(*options), 16, "fsck.fastpersistfs: ")
 
 
+@pytest.mark.P7
 @pytest.mark.parametrize("directories", [[], [""], ["/a:"], ["/a", "/b"]])
 def test_directories_that_make_no_sense(binaries, directories):
     assert_one_line_error(run(binaries.fsck, *directories, check=False), 16, "fsck.fastpersistfs: ")

@@ -8,8 +8,6 @@ import pytest
 from command_lines import assert_one_line_error
 from lab.programs import run
 
-pytestmark = pytest.mark.P7
-
 
 def mkfs(binaries, *arguments):
     return run(binaries.mkfs, *arguments, check=False)
@@ -68,6 +66,7 @@ def test_other_chunk_sizes_are_refused(binaries, fresh, members, size):
     assert not any(path.exists() for path in fresh)
 
 
+@pytest.mark.P7
 def test_an_array_is_refused_unless_forced(binaries, fresh, members, buffered):
     first = json.loads(run(binaries.mkfs, "--json", members).stdout)
     assert_one_line_error(mkfs(binaries, members), 1, fresh[0])
@@ -76,6 +75,7 @@ def test_an_array_is_refused_unless_forced(binaries, fresh, members, buffered):
     assert fsck_is_clean(binaries, members, buffered)
 
 
+@pytest.mark.P7
 def test_one_directory_with_content_stops_everything(binaries, fresh, members):
     fresh[2].mkdir()
     precious = fresh[2] / "precious"
@@ -86,6 +86,7 @@ def test_one_directory_with_content_stops_everything(binaries, fresh, members):
         assert not path.exists() or not any(path.iterdir())
 
 
+@pytest.mark.P7
 def test_same_directory_twice_is_refused(binaries, fresh):
     fresh[0].mkdir()
     assert_one_line_error(mkfs(binaries, f"{fresh[0]}:{fresh[1]}:{fresh[0]}"), 16, fresh[0])
@@ -99,6 +100,7 @@ def test_same_directory_twice_is_refused(binaries, fresh):
     assert not any(fresh[0].iterdir())
 
 
+@pytest.mark.P7
 def test_nested_directories_are_refused(binaries, fresh):
     fresh[0].mkdir()
     inner = fresh[0] / "inner"
@@ -107,10 +109,12 @@ def test_nested_directories_are_refused(binaries, fresh):
     assert not (fresh[0] / "superblock").exists()
 
 
+@pytest.mark.P7
 def test_a_directory_without_a_parent_is_refused(binaries, fresh):
     assert_one_line_error(mkfs(binaries, fresh[0] / "no" / "parent"), 1, fresh[0])
 
 
+@pytest.mark.P7
 def test_a_file_is_no_directory(binaries, fresh):
     fresh[0].write_text("a file")
     try:

@@ -10,8 +10,6 @@ from lab.data import write_pattern
 from lab.programs import run
 from lab.system import wait_until
 
-pytestmark = pytest.mark.P3
-
 CHUNK = 64 * 1024
 KEYS = ["state", "started", "ended", "seconds", "limit", "files_done", "chunks_done", "bytes_done", "bytes_total",
         "bytes_per_second", "eta_seconds", "errors", "note", "damage", "damage_omitted"]
@@ -35,6 +33,7 @@ def state(scrub):
     return read
 
 
+@pytest.mark.P3
 @pytest.mark.chunk_size(CHUNK)
 def test_a_clean_array(mount, scrub, state):
     assert state(mount)["state"] == "none"
@@ -80,6 +79,7 @@ def test_progress_pause_remount_resume(mount, scrub, state):
     assert state(mount)["chunks_done"] == 48
 
 
+@pytest.mark.P3
 @pytest.mark.chunk_size(CHUNK)
 def test_damage_is_named(array, make_mount, scrub, state):
     array.damaged = True
@@ -102,6 +102,7 @@ def test_damage_is_named(array, make_mount, scrub, state):
     assert state(mount)["damage"] == found["damage"]  # also after a remount
 
 
+@pytest.mark.P3
 @pytest.mark.chunk_size(CHUNK)
 def test_beside_a_writer(mount, scrub, state):
     """Writers and their checkpoints are none of its errors."""
