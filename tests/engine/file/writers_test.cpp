@@ -153,6 +153,25 @@ class WritersTest : public ::testing::TestWithParam<std::tuple<uint64_t, Shape>>
     EXPECT_TRUE(write(opened, past_cache(kSaver), 0, bytes).is_ok());
     return opened;
   }
+  // The saver of "a", which holds `committed`, is killed while it replaces that. What is written right behind it stays.
+  void expect_kept_when_written_after_a_killed_replacement(Opened& opened, Bytes committed) {
+    truncate(opened);
+    ASSERT_TRUE(write(opened, past_cache(kSaver), 0, half_of(content(2))).is_ok());
+    bool was_reverted = false;
+    EXPECT_TRUE(close_killed(opened, kSaver, was_reverted).is_ok());
+    EXPECT_TRUE(was_reverted);
+
+    const Bytes last = make_bytes(kTestChunk, 9);
+    ASSERT_TRUE(write(opened, past_cache(kSaver), 0, last).is_ok());
+    std::copy(last.begin(), last.end(), committed.begin());
+    fsync(opened);
+    EXPECT_TRUE(close(opened, kSaver).is_ok());
+    EXPECT_FALSE(release(opened));
+    array_->world().drain();
+    expect_after_cut("a", committed);
+    EXPECT_TRUE(end(true).is_ok());
+    check();
+  }
   // Takes all buffers, until the world goes on.
   void fill_pool() {
     filler_ = array_->create("filler");
@@ -402,22 +421,7 @@ TEST_P(WritersTest, WhatIsWrittenAfterAReplacementThatWasGivenUpIsNotFreed) {
   ASSERT_TRUE(write(opened, past_cache(kSaver), 0, chunk).is_ok());
   std::copy(chunk.begin(), chunk.end(), expected.begin());
   fsync(opened);  // the place of the first chunk 0 is about to be freed
-  truncate(opened);
-  ASSERT_TRUE(write(opened, past_cache(kSaver), 0, half_of(content(2))).is_ok());
-  bool was_reverted = false;
-  EXPECT_TRUE(close_killed(opened, kSaver, was_reverted).is_ok());
-  EXPECT_TRUE(was_reverted);
-
-  const Bytes last = make_bytes(kTestChunk, 9);
-  ASSERT_TRUE(write(opened, past_cache(kSaver), 0, last).is_ok());
-  std::copy(last.begin(), last.end(), expected.begin());
-  fsync(opened);
-  EXPECT_TRUE(close(opened, kSaver).is_ok());
-  EXPECT_FALSE(release(opened));
-  array_->world().drain();
-  expect_after_cut("a", expected);
-  EXPECT_TRUE(end(true).is_ok());
-  check();
+  expect_kept_when_written_after_a_killed_replacement(opened, expected);
 }
 
 // Nor does what was on its way to its objects when the replacement began arrive behind what is written afterwards.
@@ -426,23 +430,7 @@ TEST_P(WritersTest, WhatIsWrittenAfterAReplacementThatWasGivenUpIsNotOverwritten
   save("a", content(1));
   Opened& opened = open("a", kSaver);
   ASSERT_TRUE(write(opened, past_cache(kSaver), 0, make_bytes(kTestChunk, 7)).is_ok());  // full, so it is on its way
-  truncate(opened);
-  ASSERT_TRUE(write(opened, past_cache(kSaver), 0, half_of(content(2))).is_ok());
-  bool was_reverted = false;
-  EXPECT_TRUE(close_killed(opened, kSaver, was_reverted).is_ok());
-  EXPECT_TRUE(was_reverted);
-
-  Bytes expected = content(1);
-  const Bytes last = make_bytes(kTestChunk, 9);
-  ASSERT_TRUE(write(opened, past_cache(kSaver), 0, last).is_ok());
-  std::copy(last.begin(), last.end(), expected.begin());
-  fsync(opened);
-  EXPECT_TRUE(close(opened, kSaver).is_ok());
-  EXPECT_FALSE(release(opened));
-  array_->world().drain();
-  expect_after_cut("a", expected);
-  EXPECT_TRUE(end(true).is_ok());
-  check();
+  expect_kept_when_written_after_a_killed_replacement(opened, content(1));
 }
 
 TEST_P(WritersTest, AKilledSaverLeavesTheOldContent) {
