@@ -14,6 +14,7 @@
 
 #include "engine/check/scan.h"
 #include "engine/io/posix_environment.h"
+#include "tests/engine/store/small_store.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/test_data.h"
 
@@ -22,7 +23,7 @@ namespace {
 
 using Phase = PassState::Phase;
 using Names = std::vector<std::string>;
-constexpr uint32_t kChunk = 64 * kKiB;
+constexpr uint32_t kChunk = test::kSmallChunk;
 
 // Writes down what it is told, keeps the state in memory.
 class NotingVisitor final : public PassVisitor {
@@ -136,21 +137,14 @@ class UnlistableStorage final : public PosixStorage {
 class BackgroundPassTest : public testing::Test {
  protected:
   BackgroundPassTest() {
-    FormatOptions format;
-    format.chunk_size = kChunk;
-    EXPECT_TRUE(Array::format(environment_, directories_, format).is_ok());
+    test::format_small_array(environment_, directories_);
     open();
   }
   ~BackgroundPassTest() override { close(); }
 
   void open(bool read_only = false) {
-    StoreOptions options;
-    options.buffer_memory = 64 * kChunk;
-    options.array.buffered_members = true;
-    options.array.read_only = read_only;
-    auto store = Store::open(environment_, directories_, options);
-    ASSERT_TRUE(store.is_ok()) << store.status().message();
-    store_ = std::move(*store);
+    store_ = test::open_small_store(environment_, directories_, read_only);
+    ASSERT_NE(store_, nullptr);
     open_pass();
   }
   void open_pass(BackgroundPass::Clock::duration save_interval = BackgroundPass::kSaveInterval) {

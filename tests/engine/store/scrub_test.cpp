@@ -1,8 +1,6 @@
 // Scrubbing an open array: everything is read once, what is wrong is named, pausing and remounting lose nothing.
 #include "engine/store/scrub.h"
 
-#include <unistd.h>
-
 #include <chrono>
 #include <fstream>
 #include <thread>
@@ -10,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/io/posix_environment.h"
+#include "tests/engine/store/small_store.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/test_data.h"
 
@@ -17,27 +16,20 @@ namespace fpfs {
 namespace {
 
 using Phase = ScrubState::Phase;
-constexpr uint32_t kChunk = 64 * kKiB;
+constexpr uint32_t kChunk = test::kSmallChunk;
 
 class ScrubTest : public testing::Test {
  protected:
   ScrubTest() {
     for (const char* name : {"a", "b", "c"}) directories_.push_back(place_ / name);
-    FormatOptions format;
-    format.chunk_size = kChunk;
-    EXPECT_TRUE(Array::format(environment_, directories_, format).is_ok());
+    test::format_small_array(environment_, directories_);
     open();
   }
   ~ScrubTest() override { close(); }
 
   void open(bool read_only = false) {
-    StoreOptions options;
-    options.buffer_memory = 64 * kChunk;
-    options.array.buffered_members = true;
-    options.array.read_only = read_only;
-    auto store = Store::open(environment_, directories_, options);
-    ASSERT_TRUE(store.is_ok()) << store.status().message();
-    store_ = std::move(*store);
+    store_ = test::open_small_store(environment_, directories_, read_only);
+    ASSERT_NE(store_, nullptr);
     scrub_ = std::make_unique<Scrub>(*store_);
     scrub_->open();
   }
@@ -96,12 +88,7 @@ class ScrubTest : public testing::Test {
     EXPECT_TRUE(file.good()) << path;
   }
 
-  // In memory where the machine has a place for that: formatting syncs hundreds of directories.
-  static std::string fast_place() {
-    return ::access("/dev/shm", W_OK) == 0 ? "/dev/shm" : std::filesystem::temp_directory_path().string();
-  }
-
-  const test::TemporaryDirectory place_{fast_place()};
+  const test::TemporaryDirectory place_{test::quick_place()};
   PosixEnvironment environment_{4};
   std::vector<std::string> directories_;
   std::unique_ptr<Store> store_;
