@@ -5,6 +5,7 @@ import mmap
 import os
 import signal
 import subprocess
+import sys
 import time
 
 import pytest
@@ -50,9 +51,18 @@ def save(path, seed, size=12 * MIB):
     return attempt(write_pattern, path, seed, size)
 
 
+SLOW_SAVER = """
+import sys, time
+with open(sys.argv[1], "wb", buffering=0) as file:
+    while True:
+        file.write(bytes(1 << 20))
+        time.sleep(.01)
+"""
+
+
 def start_saver(mount, **options):
-    """A saver that does not end by itself, when it has written something."""
-    saver = subprocess.Popen(["dd", "if=/dev/zero", f"of={mount.path}/file", "bs=1M", "count=100000", "status=none"], **options)
+    """A saver that does not end by itself, when it has written something; slow enough that no drive is full before long."""
+    saver = subprocess.Popen([sys.executable, "-c", SLOW_SAVER, mount.path / "file"], **options)
     wait_until(lambda: (mount.path / "file").exists() and (mount.path / "file").stat().st_size >= 8 * MIB)
     return saver
 

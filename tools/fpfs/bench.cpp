@@ -19,7 +19,7 @@ namespace fpfs::tools {
 
 namespace {
 
-const char* const kProgram = "fpfs bench";
+const char* const kBenchProgram = "fpfs bench";
 
 // The array to measure. Directories that hold one are used as they are. Directories that are absent or empty get an
 // array below them for as long as this object lives, and are left as they were.
@@ -132,13 +132,13 @@ void print_results(const Array& array, const BenchOptions& options, const Result
 
 int run(const BenchOptions& options) {
   Result<std::vector<std::string>> directories = Array::split_directories(options.directories);
-  if (!directories.is_ok()) return fail(kProgram, kExitUsage, directories.status().message());
+  if (!directories.is_ok()) return fail(kBenchProgram, kExitUsage, directories.status().message());
   if (options.block_size == 0 || options.size < options.jobs)
-    return fail(kProgram, kExitUsage, "--size and --block-size: each job needs at least one byte");
-  if (Status status = silence_engine_log(); !status.is_ok()) return fail(kProgram, status);
+    return fail(kBenchProgram, kExitUsage, "--size and --block-size: each job needs at least one byte");
+  if (Status status = silence_engine_log(); !status.is_ok()) return fail(kBenchProgram, status);
   PosixEnvironment environment;
   Result<std::unique_ptr<BenchArray>> array = BenchArray::prepare(environment, *directories);
-  if (!array.is_ok()) return fail(kProgram, kExitFailure, array.status().message());
+  if (!array.is_ok()) return fail(kBenchProgram, kExitFailure, array.status().message());
 
   StoreOptions how;
   how.buffer_memory = options.buffer_memory;
@@ -146,7 +146,7 @@ int run(const BenchOptions& options) {
   how.array.metadata_directory = options.metadata_directory;
   how.array.buffered_members = options.buffered_members;
   Result<std::unique_ptr<Store>> store = Store::open(environment, (*array)->directories(), how);
-  if (!store.is_ok()) return fail(kProgram, store.status());
+  if (!store.is_ok()) return fail(kBenchProgram, store.status());
   Result<Results> results = measure(**store, options);
   if (results.is_ok()) {
     if (options.json) {
@@ -157,8 +157,8 @@ int run(const BenchOptions& options) {
   }
   Status closed = (*store)->close();
   store->reset();
-  if (!results.is_ok()) return fail(kProgram, kExitFailure, results.status().message());
-  if (!closed.is_ok()) return fail(kProgram, kExitFailure, closed.message());
+  if (!results.is_ok()) return fail(kBenchProgram, kExitFailure, results.status().message());
+  if (!closed.is_ok()) return fail(kBenchProgram, kExitFailure, closed.message());
   return kExitOk;
 }
 

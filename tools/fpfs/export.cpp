@@ -21,9 +21,9 @@ namespace fpfs::tools {
 
 namespace {
 
-const char* const kProgram = "fpfs export";
+const char* const kExportProgram = "fpfs export";
 
-struct Options {
+struct ExportOptions {
   std::string directories;
   std::string path;
   std::string output;
@@ -85,7 +85,7 @@ struct Losses {
 };
 
 // Chunk by chunk, so that a damaged one costs no more than itself.
-Status copy_content(Store& store, File& file, const Options& options, Output& output, Losses& losses) {
+Status copy_content(Store& store, File& file, const ExportOptions& options, Output& output, Losses& losses) {
   const std::atomic<bool>& interrupted = catch_interrupts();
   const uint64_t chunk_size = store.array().stripes().chunk_size;
   const uint64_t size = file.size();
@@ -109,7 +109,7 @@ Status copy_content(Store& store, File& file, const Options& options, Output& ou
         count.is_ok() ? Status::error(StatusCode::kIoError, "a read came back short") : count.status();
     if (!options.partial)
       return failure.with_context(fmt::format("{} at {} (--partial saves the rest)", options.path, offset));
-    fail(kProgram, kExitFailure, fmt::format("lost bytes {} to {}: {}", offset, chunk_end - 1, failure.message()));
+    fail(kExportProgram, kExitFailure, fmt::format("lost bytes {} to {}: {}", offset, chunk_end - 1, failure.message()));
     ++losses.chunks;
     losses.bytes += chunk_end - offset;
     offset = chunk_end;
@@ -117,7 +117,7 @@ Status copy_content(Store& store, File& file, const Options& options, Output& ou
   return Status::ok();
 }
 
-Status export_file(Store& store, const Options& options, Losses& losses, uint64_t& size) {
+Status export_file(Store& store, const ExportOptions& options, Losses& losses, uint64_t& size) {
   FPFS_ASSIGN_OR_RETURN(OwnedNode node, find_in_array(store, options.path));
   if (!S_ISREG(node.attributes().st_mode))
     return Status::error(StatusCode::kInvalidArgument, options.path + ", in the array: not a regular file");
@@ -128,10 +128,10 @@ Status export_file(Store& store, const Options& options, Losses& losses, uint64_
   return output->finish(size, node.attributes());
 }
 
-int run(const Options& options) {
+int run(const ExportOptions& options) {
   Result<std::vector<std::string>> directories = Array::split_directories(options.directories);
-  if (!directories.is_ok()) return fail(kProgram, kExitUsage, directories.status().message());
-  if (Status status = silence_engine_log(); !status.is_ok()) return fail(kProgram, status);
+  if (!directories.is_ok()) return fail(kExportProgram, kExitUsage, directories.status().message());
+  if (Status status = silence_engine_log(); !status.is_ok()) return fail(kExportProgram, status);
   PosixEnvironment environment;
   StoreOptions how;
   how.array.read_only = true;
@@ -139,14 +139,14 @@ int run(const Options& options) {
   how.array.metadata_directory = options.metadata_directory;
   how.array.buffered_members = options.buffered_members;
   Result<std::unique_ptr<Store>> store = Store::open(environment, *directories, how);
-  if (!store.is_ok()) return fail(kProgram, kExitFailure, store.status().message());
+  if (!store.is_ok()) return fail(kExportProgram, kExitFailure, store.status().message());
   Losses losses;
   uint64_t size = 0;
   Status status = export_file(**store, options, losses, size);
   if (Status closed = (*store)->close(); status.is_ok()) status = closed;
-  if (!status.is_ok()) return fail(kProgram, kExitFailure, status.message());
+  if (!status.is_ok()) return fail(kExportProgram, kExitFailure, status.message());
   if (losses.bytes > 0)
-    return fail(kProgram, kExitFailure,
+    return fail(kExportProgram, kExitFailure,
                 fmt::format("{}: {} of {} bytes in {} chunks could not be read; they are zeros in the copy",
                             options.output, losses.bytes, size, losses.chunks));
   return kExitOk;
@@ -155,7 +155,7 @@ int run(const Options& options) {
 }  // namespace
 
 Verb add_export(CLI::App& fpfs) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ExportOptions>();
   CLI::App* command = fpfs.add_subcommand("export", "Copy one file out of an array that is not mounted");
   command->add_option("DIRS", options->directories, kDirectoriesHelp)->required()->type_name("");
   command->add_option("PATH-IN-ARRAY", options->path, "The file, from the array's root")->required()->type_name("");

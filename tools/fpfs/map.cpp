@@ -17,9 +17,9 @@ namespace fpfs::tools {
 
 namespace {
 
-const char* const kProgram = "fpfs map";
+const char* const kMapProgram = "fpfs map";
 
-struct Options {
+struct MapOptions {
   std::string path;
   bool json = false;
 };
@@ -122,16 +122,16 @@ void print_map(const std::string& path, const FileMap& map) {
   fmt::print("{}", files.text());
 }
 
-int run(const Options& options) {
+int run(const MapOptions& options) {
   Result<FileMap> map = read_map(options.path);
-  if (!map.is_ok()) return fail(kProgram, kExitFailure, map.status().message());
+  if (!map.is_ok()) return fail(kMapProgram, kExitFailure, map.status().message());
   if (options.json) {
     print_map_json(options.path, *map);
   } else {
     print_map(options.path, *map);
   }
   if (map->is_dirty)
-    fmt::print(stderr, "{}: note: {} is being written; what is not on the drives yet is not listed\n", kProgram,
+    fmt::print(stderr, "{}: note: {} is being written; what is not on the drives yet is not listed\n", kMapProgram,
                options.path);
   return kExitOk;
 }
@@ -139,7 +139,7 @@ int run(const Options& options) {
 }  // namespace
 
 Verb add_map(CLI::App& fpfs) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<MapOptions>();
   CLI::App* command = fpfs.add_subcommand("map", "Show where a file's bytes are on the members");
   command->add_option("PATH", options->path, "A regular file of a mounted array")->required()->type_name("");
   command->add_flag("--json", options->json, "Print one JSON object");

@@ -17,10 +17,10 @@ namespace fpfs::tools {
 
 namespace {
 
-const char* const kProgram = "fpfs scrub";
+const char* const kScrubProgram = "fpfs scrub";
 constexpr std::chrono::milliseconds kWaitInterval{200};
 
-struct Options {
+struct ScrubOptions {
   std::string action;
   std::string mount_point;
   uint64_t limit = 0;
@@ -36,7 +36,7 @@ uint32_t command_of(const std::string& action) {
   return IoctlScrub::kCancel;
 }
 
-Status send(const Options& options) {
+Status send(const ScrubOptions& options) {
   FPFS_ASSIGN_OR_RETURN(const std::string root_path, mount_root_of(options.mount_point));
   FPFS_ASSIGN_OR_RETURN(const FileDescriptor root, open_path(root_path));
   IoctlScrub request;
@@ -65,16 +65,16 @@ Result<Json> wait_for_end(const std::string& mount_point) {
   }
 }
 
-int run(const Options& options) {
+int run(const ScrubOptions& options) {
   const bool begins = options.action == "start" || options.action == "resume";
   if (options.limit_given->count() > 0 && !begins)
-    return fail(kProgram, kExitUsage, "--limit goes with start and resume (see fpfs scrub --help)");
+    return fail(kScrubProgram, kExitUsage, "--limit goes with start and resume (see fpfs scrub --help)");
   if (options.wait && !begins)
-    return fail(kProgram, kExitUsage, "--wait goes with start and resume (see fpfs scrub --help)");
+    return fail(kScrubProgram, kExitUsage, "--wait goes with start and resume (see fpfs scrub --help)");
   if (options.action != "status")
-    if (const Status sent = send(options); !sent.is_ok()) return fail(kProgram, kExitFailure, sent.message());
+    if (const Status sent = send(options); !sent.is_ok()) return fail(kScrubProgram, kExitFailure, sent.message());
   const Result<Json> scrub = options.wait ? wait_for_end(options.mount_point) : read_scrub_status(options.mount_point);
-  if (!scrub.is_ok()) return fail(kProgram, kExitFailure, scrub.status().message());
+  if (!scrub.is_ok()) return fail(kScrubProgram, kExitFailure, scrub.status().message());
   if (options.json) {
     print_json(*scrub);
   } else {
@@ -88,7 +88,7 @@ int run(const Options& options) {
 }  // namespace
 
 Verb add_scrub(CLI::App& fpfs) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ScrubOptions>();
   CLI::App* command =
       fpfs.add_subcommand("scrub", "Read and check everything that a mounted array holds, in the background");
   command->add_option("ACTION", options->action, "start, status, pause, resume or cancel")

@@ -14,9 +14,9 @@ namespace fpfs::tools {
 
 namespace {
 
-const char* const kProgram = "fpfs stat";
+const char* const kStatProgram = "fpfs stat";
 
-struct Options {
+struct StatOptions {
   std::string path;
   bool json = false;
 };
@@ -66,9 +66,9 @@ void print_human(const std::string& path, const Json& stat) {
   fmt::print("{}", facts.text());
 }
 
-int run(const Options& options) {
+int run(const StatOptions& options) {
   Result<Json> stat = read_file_stat(options.path);
-  if (!stat.is_ok()) return fail(kProgram, kExitFailure, stat.status().message());
+  if (!stat.is_ok()) return fail(kStatProgram, kExitFailure, stat.status().message());
   if (options.json) {
     Json object = {{"path", options.path}};
     object.update(*stat);
@@ -82,7 +82,7 @@ int run(const Options& options) {
 }  // namespace
 
 Verb add_stat(CLI::App& fpfs) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<StatOptions>();
   CLI::App* command = fpfs.add_subcommand("stat", "Show how one file is stored");
   command->add_option("PATH", options->path, "A regular file of a mounted array")->required()->type_name("");
   command->add_flag("--json", options->json, "Print one JSON object");

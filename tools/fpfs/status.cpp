@@ -13,23 +13,23 @@ namespace fpfs::tools {
 
 namespace {
 
-const char* const kProgram = "fpfs status";
+const char* const kStatusProgram = "fpfs status";
 // Rates come from two looks this far apart: long enough to mean something, short enough not to be waited for.
 constexpr std::chrono::milliseconds kRateInterval{250};
 
-struct Options {
+struct StatusOptions {
   std::string mount_point;
   bool json = false;
 };
 
-int run(const Options& options) {
+int run(const StatusOptions& options) {
   using Clock = std::chrono::steady_clock;
   Result<Json> before = read_mount_status(options.mount_point);
-  if (!before.is_ok()) return fail(kProgram, kExitFailure, before.status().message());
+  if (!before.is_ok()) return fail(kStatusProgram, kExitFailure, before.status().message());
   const Clock::time_point start = Clock::now();
   std::this_thread::sleep_for(kRateInterval);
   Result<Json> now = read_mount_status(options.mount_point);
-  if (!now.is_ok()) return fail(kProgram, kExitFailure, now.status().message());
+  if (!now.is_ok()) return fail(kStatusProgram, kExitFailure, now.status().message());
   add_rates(*now, *before, std::chrono::duration<double>(Clock::now() - start).count());
   if (options.json) {
     print_json(*now);
@@ -42,7 +42,7 @@ int run(const Options& options) {
 }  // namespace
 
 Verb add_status(CLI::App& fpfs) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<StatusOptions>();
   CLI::App* command = fpfs.add_subcommand("status", "Show a mounted array: members, options in force, buffers, rates");
   command->add_option("MOUNTPOINT", options->mount_point, "Where the array is mounted")->required()->type_name("");
   command->add_flag("--json", options->json, "Print one JSON object");

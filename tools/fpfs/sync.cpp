@@ -16,9 +16,9 @@ namespace fpfs::tools {
 
 namespace {
 
-const char* const kProgram = "fpfs sync";
+const char* const kSyncProgram = "fpfs sync";
 
-struct Options {
+struct SyncOptions {
   std::vector<std::string> paths;
 };
 
@@ -58,14 +58,14 @@ Status sync_path(const std::string& path, std::vector<std::string>& left_alone) 
   return sync(file, path, root_path, left_alone);
 }
 
-int run(const Options& options) {
+int run(const SyncOptions& options) {
   int exit_code = kExitOk;
   for (const std::string& path : options.paths) {
     std::vector<std::string> left_alone;
     if (Status status = sync_path(path, left_alone); !status.is_ok())
-      exit_code = fail(kProgram, kExitFailure, status.message());
+      exit_code = fail(kSyncProgram, kExitFailure, status.message());
     for (const std::string& file : left_alone)
-      exit_code = fail(kProgram, kExitFailure,
+      exit_code = fail(kSyncProgram, kExitFailure,
                        file + ": somebody is writing it and has not closed it; not committed, closing it does");
   }
   return exit_code;
@@ -74,7 +74,7 @@ int run(const Options& options) {
 }  // namespace
 
 Verb add_sync(CLI::App& fpfs) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<SyncOptions>();
   CLI::App* command = fpfs.add_subcommand("sync", "Return when files, or everything in a mount, are committed");
   command->add_option("PATH", options->paths, "Files; a directory means its whole mount")->required()->type_name("");
   return {command, [options] { return run(*options); }};

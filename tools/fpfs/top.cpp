@@ -16,9 +16,9 @@ namespace fpfs::tools {
 
 namespace {
 
-const char* const kProgram = "fpfs top";
+const char* const kTopProgram = "fpfs top";
 
-struct Options {
+struct TopOptions {
   std::string mount_point;
   double interval_seconds = 1;
   unsigned count = 0;  // 0: until interrupted
@@ -33,11 +33,11 @@ void sleep_until(Clock::time_point wake, const std::atomic<bool>& interrupted) {
     std::this_thread::sleep_for(std::min<Clock::duration>(kNap, wake - Clock::now()));
 }
 
-int run(const Options& options) {
+int run(const TopOptions& options) {
   const std::atomic<bool>& interrupted = catch_interrupts();
   const bool redraw = isatty(STDOUT_FILENO) != 0;
   Result<Json> before = read_mount_status(options.mount_point);
-  if (!before.is_ok()) return fail(kProgram, kExitFailure, before.status().message());
+  if (!before.is_ok()) return fail(kTopProgram, kExitFailure, before.status().message());
   Clock::time_point last = Clock::now();
   for (unsigned shown = 0; options.count == 0 || shown < options.count; ++shown) {
     sleep_until(
@@ -45,7 +45,7 @@ int run(const Options& options) {
         interrupted);
     if (interrupted) break;
     Result<Json> now = read_mount_status(options.mount_point);
-    if (!now.is_ok()) return fail(kProgram, kExitFailure, now.status().message());
+    if (!now.is_ok()) return fail(kTopProgram, kExitFailure, now.status().message());
     const double seconds = std::chrono::duration<double>(Clock::now() - last).count();
     last = Clock::now();
     add_rates(*now, *before, seconds);
@@ -60,7 +60,7 @@ int run(const Options& options) {
 }  // namespace
 
 Verb add_top(CLI::App& fpfs) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<TopOptions>();
   CLI::App* command = fpfs.add_subcommand("top", "Show a mounted array live, per member and per open file");
   command->add_option("MOUNTPOINT", options->mount_point, "Where the array is mounted")->required()->type_name("");
   command->add_option("--interval", options->interval_seconds, "Seconds between looks")

@@ -18,9 +18,9 @@ namespace fpfs::tools {
 
 namespace {
 
-const char* const kProgram = "fpfs umount";
+const char* const kUmountProgram = "fpfs umount";
 
-struct Options {
+struct UmountOptions {
   std::string mount_point;
   bool lazy = false;
   bool force = false;
@@ -61,16 +61,16 @@ bool is_alive(const std::string& device) {
 }
 
 int note(int exit_code, const MountEntry& entry, const char* text) {
-  return fail(kProgram, exit_code, fmt::format("{}: {}", entry.mount_point, text));
+  return fail(kUmountProgram, exit_code, fmt::format("{}: {}", entry.mount_point, text));
 }
 
-int run(const Options& options) {
+int run(const UmountOptions& options) {
   const Result<MountEntry> entry = find_mount(options.mount_point);
-  if (!entry.is_ok()) return fail(kProgram, kExitFailure, entry.status().message());
+  if (!entry.is_ok()) return fail(kUmountProgram, kExitFailure, entry.status().message());
   const std::string device = fmt::format("{}:{}", entry->device_major, entry->device_minor);
   Result<EndWait> end = EndWait::begin(device, entry->owner);
   const Status unmounted = unmount(entry->mount_point, options.lazy, options.force);
-  if (!unmounted.is_ok()) return fail(kProgram, kExitFailure, unmounted.message());
+  if (!unmounted.is_ok()) return fail(kUmountProgram, kExitFailure, unmounted.message());
   if (options.lazy)
     return note(kExitOk, *entry,
                 "detached; what still has files open there goes on, and the daemon ends after it: not waited for");
@@ -80,16 +80,16 @@ int run(const Options& options) {
     return note(kExitOk, *entry,
                 "unmounted; no daemon answers (it had ended, or is of an older release or of another network "
                 "namespace), so none was waited for");
-  const Status ended = end->finish(kProgram);
+  const Status ended = end->finish(kUmountProgram);
   if (!ended.is_ok())
-    return fail(kProgram, kExitFailure, fmt::format("{}: unmounted, but {}", entry->mount_point, ended.message()));
+    return fail(kUmountProgram, kExitFailure, fmt::format("{}: unmounted, but {}", entry->mount_point, ended.message()));
   return kExitOk;
 }
 
 }  // namespace
 
 Verb add_umount(CLI::App& fpfs) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<UmountOptions>();
   CLI::App* command =
       fpfs.add_subcommand("umount", "Unmount, and return when everything is committed and the daemon has ended");
   command->add_option("MOUNTPOINT", options->mount_point, "Where the array is mounted")->required()->type_name("");

@@ -19,11 +19,11 @@ namespace fpfs::tools {
 
 namespace {
 
-const char* const kProgram = "fpfs verify";
+const char* const kVerifyProgram = "fpfs verify";
 // Per call: short enough that Ctrl-C is answered soon.
 constexpr uint64_t kChunksPerCall = 128;
 
-struct Options {
+struct VerifyOptions {
   std::vector<std::string> paths;
   bool json = false;
   bool quiet = false;
@@ -37,7 +37,7 @@ struct Finding {
 
 class Verification {
  public:
-  explicit Verification(const Options& options) : options_(options), interrupted_(catch_interrupts()) {}
+  explicit Verification(const VerifyOptions& options) : options_(options), interrupted_(catch_interrupts()) {}
 
   // A directory stands for every regular file below it in the same mount.
   void verify(const std::string& path) {
@@ -72,7 +72,7 @@ class Verification {
                   {"chunks", chunks_},
                   {"errors", errors}});
     }
-    if (interrupted_) fail(kProgram, kExitFailure, "interrupted; not everything was checked");
+    if (interrupted_) fail(kVerifyProgram, kExitFailure, "interrupted; not everything was checked");
     if (!findings_.empty()) return kExitDamage;
     return failed_ || interrupted_ ? kExitFailure : kExitOk;
   }
@@ -81,7 +81,7 @@ class Verification {
  private:
   void complain(const Status& status) {
     failed_ = true;
-    fail(kProgram, kExitFailure, status.message());
+    fail(kVerifyProgram, kExitFailure, status.message());
   }
 
   void verify_file(const std::string& path) {
@@ -111,17 +111,17 @@ class Verification {
   void note_damage(const std::string& path, IoctlVerify& request) {
     request.message[sizeof request.message - 1] = '\0';
     findings_.push_back({path, request.failed_chunk, request.message});
-    if (!options_.json) fail(kProgram, kExitDamage, fmt::format("{}: {}", path, request.message));
+    if (!options_.json) fail(kVerifyProgram, kExitDamage, fmt::format("{}: {}", path, request.message));
   }
 
-  const Options& options_;
+  const VerifyOptions& options_;
   const std::atomic<bool>& interrupted_;
   std::vector<Finding> findings_;
   uint64_t files_ = 0, chunks_ = 0;
   bool failed_ = false;
 };
 
-int run(const Options& options) {
+int run(const VerifyOptions& options) {
   Verification verification(options);
   for (const std::string& path : options.paths)
     if (!verification.interrupted()) verification.verify(path);
@@ -131,7 +131,7 @@ int run(const Options& options) {
 }  // namespace
 
 Verb add_verify(CLI::App& fpfs) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<VerifyOptions>();
   CLI::App* command = fpfs.add_subcommand("verify", "Read files from their drives now and check every byte");
   command->add_option("PATH", options->paths, "Files, or directories with all files below them")
       ->required()
