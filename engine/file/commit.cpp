@@ -145,7 +145,8 @@ bool File::has_slack() const {
 void File::post_object_syncs(const std::shared_ptr<CommitJob>& job) {
   const std::shared_ptr<File> self = shared_from_this();
   const std::vector<MemberIndex> members = job->members_to_sync();
-  job->pending.store(static_cast<unsigned>(members.size()) + 1);
+  job->pending.store(static_cast<unsigned>(std::max<size_t>(members.size(), 1)));
+  if (members.empty()) context_.tasks.post([self, job] { self->object_sync_done(*job, Status::ok()); });
   for (MemberIndex m : members) {
     context_.tasks.post([self, m, job] {
       Status status = job->sync_objects(m);
@@ -156,7 +157,6 @@ void File::post_object_syncs(const std::shared_ptr<CommitJob>& job) {
       self->object_sync_done(*job, status);
     });
   }
-  context_.tasks.post([self, job] { self->object_sync_done(*job, Status::ok()); });
 }
 
 void File::object_sync_done(CommitJob& job, const Status& status) {

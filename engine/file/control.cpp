@@ -28,11 +28,6 @@ void File::enqueue_control(ControlRequest& request) {
   run(deferred);
 }
 
-void File::complete_with(Deferred& deferred, ControlRequest& request, const Status& status) {
-  request.result = status;
-  deferred.controls.push_front(request);
-}
-
 void File::run_controls(Deferred& deferred) {
   while (const ControlRequest* const next = may_flush() ? gate_.next_control() : nullptr) {
     if (next->is_commit()) {
@@ -169,25 +164,6 @@ void File::drop_chunks(ChunkIndex first, ChunkIndex last, Deferred& deferred) {
   cache_.for_each([&](CachedChunk& chunk) FPFS_NO_THREAD_SAFETY_ANALYSIS {
     if (chunk.index >= first && chunk.index <= last) detach(chunk, deferred);
   });
-}
-
-// --- extents and slots ----------------------------------------------------------------------------------------------
-
-// An extent that the content no longer uses: its slot is free at once when no record names it, else after the commit
-// that says so.
-void File::forget_extent(const Extent& extent) {
-  if (content_.is_new(extent))
-    placement_.release(extent.member, extent.slot);
-  else if (phase_ == Phase::kDraining)
-    commit_->retired.slots.push_back(placement_.dead_slot(extent.member, extent.slot));
-  else
-    placement_.retire(extent.member, extent.slot);
-}
-
-void File::set_extent(ChunkIndex chunk, const Extent& extent) {
-  const Extent old = content_.extent(chunk);
-  if (old.exists()) forget_extent(old);
-  content_.set_extent(chunk, extent, content_.is_new(extent) ? content_.edit() : commit_->edit);
 }
 
 // --- holes ----------------------------------------------------------------------------------------------------------

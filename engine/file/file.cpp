@@ -155,46 +155,6 @@ void File::evict_locked(Buffer& buffer) FPFS_NO_THREAD_SAFETY_ANALYSIS {
   cache_.evict(buffer);
 }
 
-void File::mark_dirty(CachedChunk& chunk) {
-  if (chunk.dirty) return;
-  context_.room->add_unstored(member_of(chunk.index), context_.stripes.chunk_size);
-  reserved_.remove(content_.file_id(), chunk.index, chunk.index + 1);
-  cache_.mark_dirty(chunk);
-}
-
-void File::mark_clean(CachedChunk& chunk) {
-  context_.room->remove_unstored(member_of(chunk.index), context_.stripes.chunk_size);
-  cache_.mark_clean(chunk);
-}
-
-// Chosen when it first matters.
-FileId File::file_id() {
-  while (content_.file_id() == 0) content_.set_file_id(context_.environment.random_u64());
-  return content_.file_id();
-}
-
-MemberIndex File::member_of(ChunkIndex chunk) {
-  return context_.stripes.member_of(file_id(), chunk);
-}
-
-// The content changed: there is something to commit.
-void File::mark_modified(const Origin& origin) {
-  content_.note_change(context_.clock.now());
-  writers_.changed(origin);
-  if (origin.writer != nullptr && !origin.by_mapping) context_.watch_trickles();
-  keep_alive();
-}
-
-void File::keep_alive() {
-  if (self_ == nullptr && !abandoned_) self_ = shared_from_this();
-}
-
-// The caller holds a reference, so this is never the last one.
-void File::drop_if_clean() {
-  if (commit_ != nullptr) return;
-  if (!error_.is_ok() || names_.is_nameless() || (!content_.is_edited() && !gate_.has_controls())) self_.reset();
-}
-
 void File::fail(const Status& status) {
   if (error_.is_ok()) {
     log(LogLevel::kError, "{}: {}; the file keeps its last committed content, writers get the error", path(),
@@ -270,12 +230,6 @@ Result<uint64_t> File::seek(uint64_t offset, bool hole) const {
   });
   if (next == kNone || next * chunk_size >= size) return Status::from_errno(ENXIO, "no data after this offset");
   return next * chunk_size;
-}
-
-// How far the content of a chunk goes; behind it are zeros, which count as a hole.
-uint32_t File::data_end(ChunkIndex chunk) const {
-  if (const CachedChunk* cached = cache_.find(chunk); cached != nullptr) return cached->length;
-  return content_.stored_end(chunk);
 }
 
 bool File::has_data(ChunkIndex chunk) const {

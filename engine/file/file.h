@@ -202,6 +202,8 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   void flush_dirty(bool only_full, Deferred& deferred) FPFS_REQUIRES(mutex_);
   static void flush_done(ChunkTransfer& transfer, const ObjectSet& objects, const Status& status);
   void finish_flush(CachedChunk& chunk, const ObjectSet& objects, const Status& status);
+  void set_extent(ChunkIndex chunk, const Extent& extent) FPFS_REQUIRES(mutex_);
+  void forget_extent(const Extent& extent) FPFS_REQUIRES(mutex_);
   void discard_dirty(Deferred& deferred) FPFS_REQUIRES(mutex_);
   void fail(const Status& status) FPFS_REQUIRES(mutex_);
 
@@ -233,9 +235,19 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   // file.cpp: chunks
   void detach(CachedChunk& chunk, Deferred& deferred) FPFS_REQUIRES(mutex_);
   bool has_data(ChunkIndex chunk) const FPFS_REQUIRES(mutex_);
-  uint32_t data_end(ChunkIndex chunk) const FPFS_REQUIRES(mutex_);
-  void keep_alive() FPFS_REQUIRES(mutex_);
-  void drop_if_clean() FPFS_REQUIRES(mutex_);
+  // How far the content of a chunk goes; behind it are zeros, which count as a hole.
+  uint32_t data_end(ChunkIndex chunk) const FPFS_REQUIRES(mutex_) {
+    const CachedChunk* const cached = cache_.find(chunk);
+    return cached != nullptr ? cached->length : content_.stored_end(chunk);
+  }
+  void keep_alive() FPFS_REQUIRES(mutex_) {
+    if (self_ == nullptr && !abandoned_) self_ = shared_from_this();
+  }
+  // The caller holds a reference, so this is never the last one.
+  void drop_if_clean() FPFS_REQUIRES(mutex_) {
+    if (commit_ != nullptr) return;
+    if (!error_.is_ok() || names_.is_nameless() || (!content_.is_edited() && !gate_.has_controls())) self_.reset();
+  }
 
   // control.cpp
   void enqueue_control(ControlRequest& request);
@@ -246,9 +258,10 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   void truncate_locked(uint64_t size, const Origin& origin, Deferred& deferred) FPFS_REQUIRES(mutex_);
   void punch_locked(const ControlRequest& request, Deferred& deferred) FPFS_REQUIRES(mutex_);
   void drop_chunks(ChunkIndex first, ChunkIndex last, Deferred& deferred) FPFS_REQUIRES(mutex_);
-  void forget_extent(const Extent& extent) FPFS_REQUIRES(mutex_);
-  void set_extent(ChunkIndex chunk, const Extent& extent) FPFS_REQUIRES(mutex_);
-  static void complete_with(Deferred& deferred, ControlRequest& request, const Status& status);
+  static void complete_with(Deferred& deferred, ControlRequest& request, const Status& status) {
+    request.result = status;
+    deferred.controls.push_front(request);
+  }
   struct ZeroEdges;
   void zero_edges_then_punch(ControlRequest& request);
 

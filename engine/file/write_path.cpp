@@ -271,6 +271,36 @@ CachedChunk* File::chunk_for_write(ChunkIndex index, uint32_t begin, uint32_t en
   return nullptr;
 }
 
+void File::mark_dirty(CachedChunk& chunk) {
+  if (chunk.dirty) return;
+  context_.room->add_unstored(member_of(chunk.index), context_.stripes.chunk_size);
+  reserved_.remove(content_.file_id(), chunk.index, chunk.index + 1);
+  cache_.mark_dirty(chunk);
+}
+
+void File::mark_clean(CachedChunk& chunk) {
+  context_.room->remove_unstored(member_of(chunk.index), context_.stripes.chunk_size);
+  cache_.mark_clean(chunk);
+}
+
+// Chosen when it first matters.
+FileId File::file_id() {
+  while (content_.file_id() == 0) content_.set_file_id(context_.environment.random_u64());
+  return content_.file_id();
+}
+
+MemberIndex File::member_of(ChunkIndex chunk) {
+  return context_.stripes.member_of(file_id(), chunk);
+}
+
+// The content changed: there is something to commit.
+void File::mark_modified(const Origin& origin) {
+  content_.note_change(context_.clock.now());
+  writers_.changed(origin);
+  if (origin.writer != nullptr && !origin.by_mapping) context_.watch_trickles();
+  keep_alive();
+}
+
 void File::end_active_write(WriteRequest& request, Deferred& deferred) {
   if (request.granted != nullptr) {
     context_.pool->release(*request.granted);
@@ -368,6 +398,23 @@ void File::finish_flush(CachedChunk& chunk, const ObjectSet& objects, const Stat
     if (writes_in_flight_ == 0) run_controls(deferred);
   }
   run(deferred);
+}
+
+// An extent that the content no longer uses: its slot is free at once when no record names it, else after the commit
+// that says so.
+void File::forget_extent(const Extent& extent) {
+  if (content_.is_new(extent))
+    placement_.release(extent.member, extent.slot);
+  else if (phase_ == Phase::kDraining)
+    commit_->retired.slots.push_back(placement_.dead_slot(extent.member, extent.slot));
+  else
+    placement_.retire(extent.member, extent.slot);
+}
+
+void File::set_extent(ChunkIndex chunk, const Extent& extent) {
+  const Extent old = content_.extent(chunk);
+  if (old.exists()) forget_extent(old);
+  content_.set_extent(chunk, extent, content_.is_new(extent) ? content_.edit() : commit_->edit);
 }
 
 // After a failure: what was acknowledged and cannot be stored is given up, so that other files get the buffers.

@@ -262,7 +262,7 @@ void create_node(const Creation& creation, HandleShares::Lease handles) {
 
 void open(fuse_req_t request, fuse_ino_t node, fuse_file_info* info) noexcept {
   Inode& inode = file_system_of(request).inodes().get(node);
-  const bool kill_set_id = RequestContext::current().kills_set_id();
+  const bool kill_set_id = RequestContext::current()->facts.kill_set_id;
   with_handles(request, Store::kHandlesOfFile, [request, &inode, info = *info, kill_set_id](auto handles) {
     open_node({request, inode, info, kill_set_id, std::make_shared<HandleShares::Lease>(std::move(handles))});
   });
@@ -272,7 +272,7 @@ void create(fuse_req_t request, fuse_ino_t parent, const char* name, mode_t mode
   FileSystem& file_system = file_system_of(request);
   Inode& directory = file_system.inodes().get(parent);
   const mode_t made_with = creation_mode(file_system, directory, mode & 07777, fuse_req_ctx(request)->umask);
-  Creation creation{request, directory, name, made_with, *info, RequestContext::current().is_unnamed()};
+  Creation creation{request, directory, name, made_with, *info, RequestContext::current()->facts.unnamed};
   with_handles(request, Store::kHandlesOfFile + 1,
                [creation = std::move(creation)](auto handles) { create_node(creation, std::move(handles)); });
 }

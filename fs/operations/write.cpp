@@ -4,6 +4,7 @@
 #include <fcntl.h>
 
 #include <cerrno>
+#include <utility>
 
 #include "engine/base/log.h"
 #include "fs/operations/calling_process.h"
@@ -65,8 +66,8 @@ void write(fuse_req_t request, fuse_ino_t node, const char* data, size_t size, o
   }
   FileSystem& file_system = file_system_of(request);
   OpenFile& open = OpenHandles::file(info->fh);
-  RequestContext& context = RequestContext::current();
-  Status status = drop_privileges(file_system, request, file_system.inodes().get(node), context.kills_set_id());
+  RequestContext& context = *RequestContext::current();
+  Status status = drop_privileges(file_system, request, file_system.inodes().get(node), context.facts.kill_set_id);
   if (!status.is_ok()) return reply_status(request, status);
   FileSystem::note_change(*open.inode);
   if (!open.cache.goes_past) PageCache::note_pages(*open.inode);
@@ -74,9 +75,10 @@ void write(fuse_req_t request, fuse_ino_t node, const char* data, size_t size, o
   call.file_system = &file_system;
   call.open = &open;
   call.reply_to = request;
-  call.request.landing = context.take_landing(call.landing) ? &call.landing : nullptr;
+  call.landing = std::exchange(context.landing, Landing());
+  call.request.landing = call.landing.file != nullptr ? &call.landing : nullptr;
   const bool all_landed = call.request.landing != nullptr && call.landing.capacity >= size;
-  call.payload = all_landed ? nullptr : context.keep_payload();
+  call.payload = all_landed ? nullptr : std::move(context.payload);
   call.synchronous = (info->flags & (O_SYNC | O_DSYNC)) != 0 || file_system.settings().sync_writes;
   call.request.offset = static_cast<uint64_t>(offset);
   call.request.length = static_cast<uint32_t>(size);
@@ -87,7 +89,6 @@ void write(fuse_req_t request, fuse_ino_t node, const char* data, size_t size, o
   // The handle may be released as soon as the answer is out, while File::write() is still returning.
   const std::shared_ptr<File> file = open.file;
   file->write(call.request);
-  if (size >= File::kLandingWriteMin) context.expect_more_of(file);
 }
 
 }  // namespace fpfs::operations

@@ -7,12 +7,16 @@ thread_local RequestContext* t_current = nullptr;
 
 }  // namespace
 
-RequestContext& RequestContext::current() {
-  return *t_current;
+RequestContext* RequestContext::current() {
+  return t_current;
 }
 
-void RequestContext::set_current(RequestContext* context) {
-  t_current = context;
+RequestContext::Scope::Scope(RequestContext& context) {
+  t_current = &context;
+}
+
+RequestContext::Scope::~Scope() {
+  t_current = nullptr;
 }
 
 }  // namespace fpfs

@@ -28,7 +28,6 @@ constexpr int kWakeSignal = SIGUSR1;
 // Worker::began_ns of one that was caught in a call and given up: it ends when the call returns.
 constexpr uint64_t kReplaced = UINT64_MAX;
 
-thread_local Worker* t_worker = nullptr;
 // While mounting: where libfuse's words go, so that the failure is one line of ours.
 thread_local std::string* t_captured = nullptr;
 
@@ -58,31 +57,6 @@ void install_wake_handler() {
 }
 
 }  // namespace
-
-// What an operation sees of the worker that runs it.
-class Channel::CurrentWorker final : public RequestContext {
- public:
-  explicit CurrentWorker(Worker& worker) : worker_(worker) { set_current(this); }
-  ~CurrentWorker() { set_current(nullptr); }
-  CurrentWorker(const CurrentWorker&) = delete;
-  CurrentWorker& operator=(const CurrentWorker&) = delete;
-
-  bool is_unnamed() const override { return worker_.request.unnamed; }
-  bool kills_set_id() const override { return worker_.request.kill_set_id; }
-  KeptPayload keep_payload() override { return KeptPayload(std::exchange(worker_.buffer, nullptr)); }
-  bool take_landing(Landing& landing) override {
-    if (worker_.landing.file == nullptr) return false;
-    landing = std::exchange(worker_.landing, Landing());
-    return true;
-  }
-  void expect_more_of(const std::shared_ptr<File>& file) override {
-    if (worker_.entry != nullptr) return;  // what comes next is seen before its bytes are copied
-    worker_.channel->at_device_.expect_more_of(file);
-  }
-
- private:
-  Worker& worker_;
-};
 
 Channel::Channel(FileSystem& file_system, std::unique_ptr<ReceiveBuffers> buffers, unsigned threads, bool wants_rings)
     : file_system_(file_system),
@@ -188,36 +162,37 @@ void Channel::work(Worker& worker) {
   sigemptyset(&wake);
   sigaddset(&wake, kWakeSignal);
   pthread_sigmask(SIG_UNBLOCK, &wake, nullptr);
-  t_worker = &worker;
-  const CurrentWorker context(worker);
-  worker.entry != nullptr ? at_rings_.serve(worker) : at_device_.serve(worker);
-  t_worker = nullptr;
-  if (worker.buffer != nullptr) buffers_->give_back(*worker.buffer);
+  {
+    const RequestContext::Scope scope(worker.request);
+    worker.entry != nullptr ? at_rings_.serve(worker) : at_device_.serve(worker);
+  }
+  worker.request.payload = nullptr;
   worker.finished = true;
   if (worker.began_ns.load() != kReplaced && running_.fetch_sub(1) == 1) signal_event();
 }
 
 // False: meanwhile another worker has taken this one's place.
 bool Channel::handle(Worker& worker, size_t length) {
-  const std::span<std::byte> bytes(worker.buffer->request, length);
+  RequestContext& context = worker.request;
+  const std::span<std::byte> bytes(context.payload->request, length);
   const bool unnamed = wire::translate_request(bytes);
-  worker.request = wire::examine_request(bytes);
-  worker.request.unnamed = unnamed;
-  if (wire::needs_names(worker.request.opcode) && file_system_.store().names_stalled()) {
-    refuse(worker.request.unique);
-    worker.request = {};
+  context.facts = wire::examine_request(bytes);
+  context.facts.unnamed = unnamed;
+  if (wire::needs_names(context.facts.opcode) && file_system_.store().names_stalled()) {
+    refuse(context.facts.unique);
+    context.facts = {};
     return true;
   }
-  worker.unique.store(worker.request.unique, std::memory_order_relaxed);
+  worker.unique.store(context.facts.unique, std::memory_order_relaxed);
   worker.began_ns.store(monotonic_ns());
-  replies_.begin(worker.request.unique, worker.request.opcode);
+  replies_.begin(context.facts.unique, context.facts.opcode);
   fuse_buf request{};
-  request.mem = worker.buffer->request;
+  request.mem = context.payload->request;
   request.size = length;
   fuse_session_process_buf(session_, &request);
-  worker.request = {};
+  context.facts = {};
   // A write that was refused before it reached the engine.
-  if (worker.landing.file != nullptr) worker.landing.file->cancel_landing(worker.landing);
+  if (context.landing.file != nullptr) context.landing.file->cancel_landing(context.landing);
   uint64_t began = worker.began_ns.load();
   return began != kReplaced && worker.began_ns.compare_exchange_strong(began, 0);
 }
@@ -234,8 +209,9 @@ ssize_t Channel::writev_hook(int fd, struct iovec* parts, int count, void* user_
     errno = ENOENT;  // as when the kernel does not wait for it any more
     return -1;
   }
-  if (t_worker != nullptr && header.unique == t_worker->request.unique && header.error == 0 && count == 2) {
-    const wire::RequestFacts& request = t_worker->request;
+  const RequestContext* const context = RequestContext::current();
+  if (context != nullptr && header.unique == context->facts.unique && header.error == 0 && count == 2) {
+    const wire::RequestFacts& request = context->facts;
     if (request.opcode == wire::kOpcodeInit) return channel.reply_to_init(fd, parts, count, request);
     if (request.opcode == wire::kOpcodeOpen || request.opcode == wire::kOpcodeCreate)
       wire::allow_parallel_writes(parts[1]);

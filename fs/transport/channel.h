@@ -73,7 +73,6 @@ class Channel final : private RequestHandler {
   void disconnect();
 
  private:
-  class CurrentWorker;
   Channel(FileSystem& file_system, std::unique_ptr<ReceiveBuffers> buffers, unsigned threads, bool wants_rings);
   Status open_session(const fuse_lowlevel_ops& operations, const Settings& settings);
   void start_worker(RingEntry* entry) FPFS_REQUIRES(workers_mutex_);

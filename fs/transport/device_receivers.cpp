@@ -31,11 +31,11 @@ void DeviceReceivers::serve(Worker& worker) {
   worker.epoll = watch_requests(handler_.descriptor());
   bool goes_on = true;
   while (goes_on && !handler_.is_stopping()) {
-    if (worker.buffer == nullptr) worker.buffer = buffers_.try_take();
-    if (worker.buffer == nullptr) {
+    if (worker.request.payload == nullptr) worker.request.payload = buffers_.try_take();
+    if (worker.request.payload == nullptr) {
       // It may take long until one is free; somebody else has to receive then.
       retire(worker);
-      worker.buffer = &buffers_.take();
+      worker.request.payload = buffers_.take();
     }
     become(worker);
     size_t length = 0;
@@ -72,12 +72,12 @@ bool DeviceReceivers::wait_for_request(const Worker& worker) {
   return ::poll(&descriptor, 1, -1) > 0;
 }
 
-// Reads one request into the worker's buffer, but for what has landed: then worker.landing is held. `length` stays 0
+// Reads one request into the worker's buffer, but for what has landed: then its landing is held. `length` stays 0
 // when there was none. False at the end of the connection.
 bool DeviceReceivers::receive(Worker& worker, size_t& length) {
   // The landing is taken when the request is there, so that it is held during the copy only.
   if (!wait_for_request(worker)) return true;
-  Landing& landing = worker.landing;
+  Landing& landing = worker.request.landing;
   std::shared_ptr<File> stream;
   if (streaming_.load(std::memory_order_relaxed) && odds_.are_good()) {
     MutexLock lock(stream_mutex_);
@@ -85,7 +85,7 @@ bool DeviceReceivers::receive(Worker& worker, size_t& length) {
     if (stream == nullptr) streaming_ = false;
   }
   if (stream != nullptr) (void)stream->begin_landing(landing);
-  std::byte* const memory = worker.buffer->request;
+  std::byte* const memory = worker.request.payload->request;
   std::array<struct iovec, 4> parts;
   int count = 0;
   parts[count++] = {memory, wire::kWritePayloadOffset};
@@ -117,12 +117,6 @@ void DeviceReceivers::wake_all() {
   wanted_changed_.notify_all();
 }
 
-void DeviceReceivers::expect_more_of(const std::shared_ptr<File>& file) {
-  const MutexLock lock(stream_mutex_);
-  stream_ = file;
-  streaming_ = true;
-}
-
 void LandingOdds::guessed(bool right) {
   const int credit = credit_.load(std::memory_order_relaxed) + (right ? 1 : -kWrongCosts);
   credit_.store(std::clamp(credit, 0, kCreditMax), std::memory_order_relaxed);
@@ -131,9 +125,9 @@ void LandingOdds::guessed(bool right) {
 
 // Keeps the landing when the request is the write that was expected; else moves what came there to the buffer.
 void DeviceReceivers::settle_landing(Worker& worker, size_t length) {
-  Landing& landing = worker.landing;
+  Landing& landing = worker.request.landing;
   if (landing.file == nullptr) return;
-  std::byte* const memory = worker.buffer->request;
+  std::byte* const memory = worker.request.payload->request;
   if (wire::is_write_at({memory, std::min(length, wire::kWritePayloadOffset)}, landing.offset) &&
       OpenHandles::file(wire::write_handle({memory, wire::kWritePayloadOffset})).file == landing.file) {
     odds_.guessed(true);
@@ -149,25 +143,35 @@ void DeviceReceivers::settle_landing(Worker& worker, size_t length) {
   landing.file->cancel_landing(landing);
 }
 
+// Of the file that a long write goes to the next one is expected, unless it was so already.
 void DeviceReceivers::note_transfer(const Worker& worker, size_t length) {
   constexpr int kOthersBetween = 16;
   wire::InHeader header;
-  std::memcpy(&header, worker.buffer->request, sizeof header);
+  std::memcpy(&header, worker.request.payload->request, sizeof header);
   const int seen = transfers_seen_.load(std::memory_order_relaxed);
   if (header.opcode == wire::kOpcodeRead || length > File::kLandingWriteMin)
     transfers_seen_.store(kOthersBetween, std::memory_order_relaxed);
   else if (seen > 0)
     transfers_seen_.store(seen - 1, std::memory_order_relaxed);
+  if (header.opcode == wire::kOpcodeWrite && length > File::kLandingWriteMin && worker.request.landing.file == nullptr)
+    expect_more_of(
+        OpenHandles::file(wire::write_handle({worker.request.payload->request, wire::kWritePayloadOffset})).file);
+}
+
+void DeviceReceivers::expect_more_of(const std::shared_ptr<File>& file) {
+  const MutexLock lock(stream_mutex_);
+  stream_ = file;
+  streaming_ = true;
 }
 
 // Some requests never wait for a drive: what they start is finished by other threads. Another request that is there
 // already need not wait for this one's copy either.
 bool DeviceReceivers::may_stay(const Worker& worker) {
   wire::InHeader header;
-  std::memcpy(&header, worker.buffer->request, sizeof header);
+  std::memcpy(&header, worker.request.payload->request, sizeof header);
   switch (header.opcode) {
     case wire::kOpcodeWrite:
-      if (worker.landing.file != nullptr || discards_) return true;  // no copy
+      if (worker.request.landing.file != nullptr || discards_) return true;  // no copy
       break;
     case wire::kOpcodeRead:
     case wire::kOpcodeGetAttributes:  // of an inode that is in memory, as the node holds it open

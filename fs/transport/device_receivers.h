@@ -54,8 +54,6 @@ class DeviceReceivers {
   void retire(Worker& worker);
   // After the handler began to stop.
   void wake_all();
-  // The next request is probably a write to this file.
-  void expect_more_of(const std::shared_ptr<File>& file);
 
  private:
   void become(Worker& worker);
@@ -64,6 +62,7 @@ class DeviceReceivers {
   bool receive(Worker& worker, size_t& length);
   void settle_landing(Worker& worker, size_t length);
   void note_transfer(const Worker& worker, size_t length);
+  void expect_more_of(const std::shared_ptr<File>& file);
   bool may_stay(const Worker& worker);
 
   RequestHandler& handler_;

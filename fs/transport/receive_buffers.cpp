@@ -44,15 +44,15 @@ void ReceiveBuffer::give_back() {
   home->give_back(*this);
 }
 
-ReceiveBuffer& ReceiveBuffers::take() {
+KeptPayload ReceiveBuffers::take() {
   MutexLock lock(mutex_);
   while (free_.is_empty()) freed_.wait(mutex_);
-  return *pop();
+  return KeptPayload(pop());
 }
 
-ReceiveBuffer* ReceiveBuffers::try_take() {
+KeptPayload ReceiveBuffers::try_take() {
   MutexLock lock(mutex_);
-  return pop();
+  return KeptPayload(pop());
 }
 
 ReceiveBuffer* ReceiveBuffers::pop() {

@@ -27,7 +27,6 @@ struct ReceiveBuffer final : ReceivedPayload {
   void give_back() override;
 
   ReceiveBuffers* home = nullptr;
-  std::byte* request = nullptr;  // where the request header goes
   ListLink<ReceiveBuffer> link;  // of those that are free
 };
 
@@ -42,16 +41,17 @@ class ReceiveBuffers {
   ReceiveBuffers& operator=(const ReceiveBuffers&) = delete;
 
   // Waits until a buffer is free: the engine is behind by as many writes as there are spare buffers.
-  ReceiveBuffer& take();
-  // nullptr when none is free.
-  ReceiveBuffer* try_take();
-  void give_back(ReceiveBuffer& buffer);
+  KeptPayload take();
+  // Null when none is free.
+  KeptPayload try_take();
   // Buffers in use now.
   unsigned in_use() const;
 
  private:
+  friend struct ReceiveBuffer;
   ReceiveBuffers(std::byte* mapping, size_t mapping_bytes, unsigned count);
   ReceiveBuffer* pop() FPFS_REQUIRES(mutex_);  // nullptr: none is free
+  void give_back(ReceiveBuffer& buffer);
 
   std::byte* const mapping_;
   const size_t mapping_bytes_;

@@ -114,7 +114,7 @@ void RingReceivers::serve(Worker& worker) {
     if (event == RequestRing::Event::kEnd) break;
     if (was_last) add_worker(entry.queue());
     entry.begin_request();
-    if (worker.buffer == nullptr) worker.buffer = &buffers_.take();
+    if (worker.request.payload == nullptr) worker.request.payload = buffers_.take();
     if (const size_t length = receive(worker); length > 0) {
       goes_on = handler_.handle(worker, length);
     } else {
@@ -123,7 +123,7 @@ void RingReceivers::serve(Worker& worker) {
     }
     if (!goes_on || entry.is_answered()) continue;
     // The handler has what it needs: while this one waits another request may use the buffer.
-    if (worker.buffer != nullptr) buffers_.give_back(*std::exchange(worker.buffer, nullptr));
+    worker.request.payload = nullptr;
     entry.wait_until_answered();
   }
 }
@@ -135,7 +135,7 @@ size_t RingReceivers::receive(Worker& worker) {
   RingEntry& entry = *worker.entry;
   size_t operation_bytes = 0, payload_bytes = 0;
   if (!entry.measure(operation_bytes, payload_bytes)) return 0;
-  std::byte* const request = worker.buffer->request;
+  std::byte* const request = worker.request.payload->request;
   wire::InHeader header;
   std::memcpy(&header, entry.header().in_out, sizeof header);
   if (header.length > ReceiveBuffers::kRequestSizeMax) return 0;
@@ -144,7 +144,7 @@ size_t RingReceivers::receive(Worker& worker) {
   std::memcpy(request + sizeof header, entry.header().operation, operation_bytes);
   std::byte* const behind = request + sizeof header + operation_bytes;
   size_t landed = 0;
-  Landing& landing = worker.landing;
+  Landing& landing = worker.request.landing;
   if (header.opcode == wire::kOpcodeWrite && payload_bytes > File::kLandingWriteMin) {
     const std::shared_ptr<File>& file = OpenHandles::file(wire::write_handle({request, header.length})).file;
     if (file->begin_landing(landing) && !wire::is_write_at({request, header.length}, landing.offset))

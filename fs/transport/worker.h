@@ -7,9 +7,7 @@
 #include <cstdint>
 #include <thread>
 
-#include "engine/file/landing.h"
-#include "fs/protocol/fuse_wire.h"
-#include "fs/transport/receive_buffers.h"
+#include "fs/protocol/request_context.h"
 #include "fs/transport/ring_entry.h"
 
 namespace fpfs {
@@ -19,9 +17,7 @@ class Channel;
 struct Worker {
   Channel* channel = nullptr;
   RingEntry* entry = nullptr;  // where its requests come; null: at /dev/fuse
-  ReceiveBuffer* buffer = nullptr;
-  Landing landing;
-  wire::RequestFacts request;
+  RequestContext request;
   int epoll = -1;         // that wakes this worker only; -1: none could be made, it is woken with others
   bool receives = false;  // guarded by the device receivers' mutex
   std::thread thread;

@@ -19,8 +19,9 @@ TEST(ReceiveBuffers, PayloadsArePageAlignedAndBuffersDoNotOverlap) {
   Result<std::unique_ptr<ReceiveBuffers>> made = ReceiveBuffers::create(3);
   ASSERT_TRUE(made.is_ok());
   ReceiveBuffers& buffers = **made;
-  std::vector<ReceiveBuffer*> taken;
-  for (int i = 0; i < 3; ++i) taken.push_back(&buffers.take());
+  std::vector<KeptPayload> taken;
+  for (int i = 0; i < 3; ++i) taken.push_back(buffers.take());
+  EXPECT_EQ(buffers.try_take(), nullptr);
   EXPECT_EQ(buffers.in_use(), 3U);
   for (size_t i = 0; i < taken.size(); ++i) {
     EXPECT_EQ(reinterpret_cast<uintptr_t>(taken[i]->request + wire::kWritePayloadOffset) % 4096, 0U);
@@ -29,36 +30,38 @@ TEST(ReceiveBuffers, PayloadsArePageAlignedAndBuffersDoNotOverlap) {
   for (size_t i = 0; i < taken.size(); ++i) {
     EXPECT_EQ(taken[i]->request[0], static_cast<std::byte>(i + 1));
     EXPECT_EQ(taken[i]->request[ReceiveBuffers::kRequestSizeMax - 1], static_cast<std::byte>(i + 1));
-    EXPECT_EQ(taken[i]->home, &buffers);
   }
-  for (ReceiveBuffer* buffer : taken) buffer->home->give_back(*buffer);
+  taken.clear();
   EXPECT_EQ(buffers.in_use(), 0U);
 }
 
 TEST(ReceiveBuffers, TheLastOneReturnedIsTakenNext) {
   auto made = ReceiveBuffers::create(4);
   ASSERT_TRUE(made.is_ok());
-  ReceiveBuffer& first = (*made)->take();
-  ReceiveBuffer& second = (*made)->take();
-  (*made)->give_back(second);
-  (*made)->give_back(first);
-  EXPECT_EQ(&(*made)->take(), &first);
-  EXPECT_EQ(&(*made)->take(), &second);
+  KeptPayload first = (*made)->take();
+  KeptPayload second = (*made)->take();
+  const ReceivedPayload* const last_but_one = second.get();
+  const ReceivedPayload* const last = first.get();
+  second = nullptr;
+  first = nullptr;
+  first = (*made)->take();
+  second = (*made)->take();
+  EXPECT_EQ(first.get(), last);
+  EXPECT_EQ(second.get(), last_but_one);
 }
 
 TEST(ReceiveBuffers, TakeWaitsForAReturn) {
   auto made = ReceiveBuffers::create(1);
   ASSERT_TRUE(made.is_ok());
-  ReceiveBuffer& only = (*made)->take();
+  KeptPayload only = (*made)->take();
   std::atomic<bool> returned{false};
   std::thread waiter([&] {
-    ReceiveBuffer& buffer = (*made)->take();
+    const KeptPayload payload = (*made)->take();
     EXPECT_TRUE(returned.load());
-    (*made)->give_back(buffer);
   });
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   returned = true;
-  (*made)->give_back(only);
+  only = nullptr;
   waiter.join();
 }
 

@@ -109,7 +109,8 @@ Status copy_content(Store& store, File& file, const ExportOptions& options, Outp
         count.is_ok() ? Status::error(StatusCode::kIoError, "a read came back short") : count.status();
     if (!options.partial)
       return failure.with_context(fmt::format("{} at {} (--partial saves the rest)", options.path, offset));
-    fail(kExportProgram, kExitFailure, fmt::format("lost bytes {} to {}: {}", offset, chunk_end - 1, failure.message()));
+    fail(kExportProgram, kExitFailure,
+         fmt::format("lost bytes {} to {}: {}", offset, chunk_end - 1, failure.message()));
     ++losses.chunks;
     losses.bytes += chunk_end - offset;
     offset = chunk_end;

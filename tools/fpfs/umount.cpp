@@ -82,7 +82,8 @@ int run(const UmountOptions& options) {
                 "namespace), so none was waited for");
   const Status ended = end->finish(kUmountProgram);
   if (!ended.is_ok())
-    return fail(kUmountProgram, kExitFailure, fmt::format("{}: unmounted, but {}", entry->mount_point, ended.message()));
+    return fail(kUmountProgram, kExitFailure,
+                fmt::format("{}: unmounted, but {}", entry->mount_point, ended.message()));
   return kExitOk;
 }
 
