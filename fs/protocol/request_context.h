@@ -1,6 +1,6 @@
-// RequestContext: what an operation may know and want of its request beside what libfuse passes. Whoever receives requests
-// (fs/transport) fills it in; the operation looks at it while it runs, and on that thread only. So operations and transport
-// know each other by this file and by libfuse's table of functions alone.
+// RequestContext: what an operation may know and want of its request beside what libfuse passes. Whoever receives
+// requests (fs/transport) fills it in; the operation looks at it while it runs, and on that thread only. So operations
+// and transport know each other by this file and by libfuse's table of functions alone.
 #pragma once
 
 #include <cstddef>
