@@ -31,6 +31,7 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "time_limit(seconds): how long a test may take, set-up and tear-down included")
     config.addinivalue_line("markers", "mount_options(*options): what the `mount` fixture mounts with")
     config.addinivalue_line("markers", "chunk_size(size): what the `array` fixture formats with")
+    config.addinivalue_line("markers", "alone: changes what the whole machine is; no other session of tests runs beside it")
     config.addinivalue_line("markers", "root: needs root (loop devices, other users, mount(8))")
     for name, promise in PROMISES.items():
         config.addinivalue_line("markers", f"{name}: {promise}")

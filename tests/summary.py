@@ -99,14 +99,13 @@ def main():
             broken = Count()
             broken.add(f"{folder.name}: no report ({error})", "failed")
             parts.append((f"unit tests ({folder.name[6:]})", broken))
-    report = results / "pytest" / "pytest.xml"
-    if report.exists():
+    for report in sorted((results / "pytest").glob("*.xml")):
         try:
-            parts.append(("mounts, clients, tools", count_pytest(report)))
+            parts.append((f"Python tests ({report.stem})", count_pytest(report)))
         except ElementTree.ParseError as error:
             broken = Count()
-            broken.add(f"pytest: no report ({error})", "failed")
-            parts.append(("mounts, clients, tools", broken))
+            broken.add(f"{report.name}: no report ({error})", "failed")
+            parts.append((f"Python tests ({report.stem})", broken))
     # Building, formatting and the like are no test cases: they count only when they fail.
     checks = Count()
     for path in sorted((results / "checks").glob("*")):

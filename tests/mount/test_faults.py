@@ -438,6 +438,7 @@ def test_out_of_descriptors(array, lab):
         mount.destroy()
 
 
+@pytest.mark.alone
 @pytest.mark.skipif(not LONG, reason="changes a limit of the whole machine for a moment: --long")
 def test_no_asynchronous_io_left(array, make_mount):
     limit = "/proc/sys/fs/aio-max-nr"
