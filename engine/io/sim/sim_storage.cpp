@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -55,7 +56,7 @@ bool SimStorage::begin(const char* call, Handle handle, const std::string& detai
 }
 
 Status SimStorage::end(Status status) const {
-  return off_ ? power_off() : status;
+  return off_ ? power_off() : std::move(status);
 }
 
 void SimStorage::tick() {
@@ -392,7 +393,7 @@ Status SimStorage::sync_file(Handle handle, bool only_data) {
     return Status::from_errno(fault->error, "fsync " + kernel_.describe(handle));
   }
   if (sync_errs(inode) || (only_data && errs(SimPlantedBug::kUnsyncedKept, inode, SimRole::kTree))) return Status::ok();
-  const Status synced = only_data ? kernel_.fdatasync(handle) : kernel_.fsync(handle);
+  Status synced = only_data ? kernel_.fdatasync(handle) : kernel_.fsync(handle);
   if (inode.role == SimRole::kTree) make_late_syncs(Late::kOfRecord);
   return synced;
 }
