@@ -256,8 +256,7 @@ std::optional<PlacedChunk> DataVerifier::MemberReader::find_owner(const Verified
                                                                   std::span<const std::byte> stored) const {
   constexpr SlotIndex kSlotsAround = 32;
   const SlotIndex slot = found_at.extent.slot;
-  const auto member_count = static_cast<MemberIndex>(file.chunks.size());
-  for (MemberIndex m = 0; m < member_count; ++m) {
+  for (MemberIndex m = 0; m < file.chunks.size(); ++m) {
     const SlotIndex around = m == member_ ? kSlotsAround : 0;
     const auto& chunks = file.chunks[m];
     auto candidate = std::lower_bound(chunks.begin(), chunks.end(), slot - std::min(slot, around),

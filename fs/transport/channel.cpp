@@ -134,7 +134,7 @@ Status Channel::open_session(const fuse_lowlevel_ops& operations, const Settings
   // A request that poll() saw may be interrupted before it is read; the receiver must not wait for the next one then.
   const int flags = ::fcntl(fuse_session_fd(session_), F_GETFL);
   if (flags < 0 || ::fcntl(fuse_session_fd(session_), F_SETFL, flags | O_NONBLOCK) < 0) {
-    Status status = Status::from_errno(errno, "make /dev/fuse non-blocking");
+    const Status status = Status::from_errno(errno, "make /dev/fuse non-blocking");
     unmount();
     return status;
   }

@@ -393,7 +393,7 @@ Status SimStorage::sync_file(Handle handle, bool only_data) {
     return Status::from_errno(fault->error, "fsync " + kernel_.describe(handle));
   }
   if (sync_errs(inode) || (only_data && errs(SimPlantedBug::kUnsyncedKept, inode, SimRole::kTree))) return Status::ok();
-  Status synced = only_data ? kernel_.fdatasync(handle) : kernel_.fsync(handle);
+  const Status synced = only_data ? kernel_.fdatasync(handle) : kernel_.fsync(handle);
   if (inode.role == SimRole::kTree) make_late_syncs(Late::kOfRecord);
   return synced;
 }
