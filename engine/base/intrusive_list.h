@@ -30,7 +30,7 @@ class ListLink {
   ListLink() = default;
   // A copy of an object is on no list; one that is on a list is not assigned over.
   ListLink(const ListLink&) {}
-  ListLink& operator=(const ListLink&) {
+  ListLink& operator=(const ListLink&) {  // NOLINT(bugprone-unhandled-self-assignment): nothing is copied
     FPFS_CHECK(!linked_, "an object on a list is not made another one");
     return *this;
   }

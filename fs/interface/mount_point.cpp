@@ -85,6 +85,7 @@ Status run_fusermount(const std::string& mount_point, bool lazy) {
   if (lazy) words.emplace_back("-z");
   words.insert(words.end(), {"--", mount_point});
   std::vector<char*> arguments;
+  arguments.reserve(words.size() + 1);
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
   pid_t child = 0;

@@ -31,7 +31,7 @@ void PageCache::count(const Opening& opening) {
   if (use.may_read && use.goes_past) ++cache.readers_past;
 }
 
-void PageCache::enter(const Opening& opening, Then then) {
+void PageCache::enter(const Opening& opening, const Then& then) {
   Verdict verdict = Verdict::kGoOn;
   {
     const MutexLock lock(mutex_);
@@ -40,7 +40,7 @@ void PageCache::enter(const Opening& opening, Then then) {
       count(opening);
     } else {
       opening.inode.cache.dropping = true;
-      waiting_[&opening.inode].opens.push_back([this, opening, then = std::move(then)] { enter(opening, then); });
+      waiting_[&opening.inode].opens.push_back([this, opening, then] { enter(opening, then); });
     }
   }
   if (verdict == Verdict::kGoOn) then();

@@ -57,7 +57,7 @@ class PageCache {
   };
   // A handle is about to be answered; it was counted in Inode::writers. `then`: when it may be. The inode and the use
   // stay until leave().
-  void enter(const Opening& opening, Then then);
+  void enter(const Opening& opening, const Then& then);
   // It was released, or could not be answered.
   void leave(Inode& inode, const CacheUse& use);
   // For content that was given up although the file is open: READs give the right content already, and now the kernel

@@ -32,7 +32,7 @@ void make_file(fuse_req_t request, const Inode& parent, const std::string& name,
   if (!given.is_ok()) return give_up(given);
   if (!file_system.settings().durable_at_close) {
     created->file->closed_by_writer();
-    return reply_node(request, std::move(created->node), std::move(handles));
+    return reply_node(request, created->node, std::move(handles));
   }
   auto committed = [request, give_up, node = created->node,
                     kept = std::make_shared<HandleShares::Lease>(std::move(handles))](const Status& status) {

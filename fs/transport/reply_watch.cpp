@@ -9,7 +9,7 @@ namespace {
 
 bool is_watched(uint32_t opcode) {
   switch (opcode) {
-    case wire::kOpcodeForget:
+    case wire::kOpcodeForget:  // NOLINT(bugprone-branch-clone): the same answer for two reasons
     case wire::kOpcodeForgetMany:
     case wire::kOpcodeInterrupt:
     case wire::kOpcodeDestroy:

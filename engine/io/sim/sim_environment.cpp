@@ -114,7 +114,7 @@ void SimEnvironment::run(size_t index) {
     case Event::Kind::kStart:
       return start(std::move(event));
     case Event::Kind::kCompletion:
-      return complete(std::move(event));
+      return complete(event);
   }
 }
 
@@ -128,7 +128,7 @@ void SimEnvironment::start(Event event) {
   add(std::move(event));
 }
 
-void SimEnvironment::complete(Event event) {
+void SimEnvironment::complete(const Event& event) {
   IoRequest& request = *event.request;
   --event.queue->on_drive_;
   Status status = event.transfer.outcome;

@@ -99,7 +99,7 @@ class SimEnvironment final : public Environment {
   bool step_one(bool with_delayed);
   void run(size_t index);
   void start(Event event);
-  void complete(Event event);
+  void complete(const Event& event);
   void finish_queue(SimIoQueue& queue);
 
   SimRandom schedule_random_;

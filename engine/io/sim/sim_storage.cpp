@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -55,7 +56,7 @@ bool SimStorage::begin(const char* call, Handle handle, const std::string& detai
 }
 
 Status SimStorage::end(Status status) const {
-  return off_ ? power_off() : status;
+  return off_ ? power_off() : std::move(status);
 }
 
 void SimStorage::tick() {
