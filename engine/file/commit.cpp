@@ -218,6 +218,7 @@ void File::finish_commit(CommitJob& job, const SidecarWriter::Outcome& outcome) 
     context_.count_tree_error();
     context_.health.fail(outcome.status.with_context(path()));
   }
+  const bool tells = context_.committed && outcome.status.is_ok() && job.sync && (job.has_record || job.after_unsynced);
   Deferred deferred;
   {
     MutexLock lock(mutex_);
@@ -230,6 +231,7 @@ void File::finish_commit(CommitJob& job, const SidecarWriter::Outcome& outcome) 
       else
         context_.health.note_unsynced(inode_, [this] { return path(); });
     }
+    if (outcome.status.is_ok() && job.sync) durable_ = job.log.sequence;
     if (outcome.status.is_ok() && job.has_record) {
       content_.set_committed_size(job.record.size);
       log_ = job.log;
@@ -237,16 +239,28 @@ void File::finish_commit(CommitJob& job, const SidecarWriter::Outcome& outcome) 
       // The record is durable (a lazy one has nothing to free): what only the one before named can go.
       if (!job.retired.slots.empty()) {
         placement_.begin_freeing(job.retired.slots);
-        context_.reclaimer->post([self, dead = std::move(job.retired.slots)] { self->punch_dead(dead); });
+        free_behind_versions([self, dead = std::move(job.retired.slots)] {
+          self->context_.reclaimer->post([self, dead] { self->punch_dead(dead); });
+        });
       }
       std::vector<DoomedObjects> doomed;
       for (const auto& objects : job.retired.objects) doomed.push_back(DoomedObjects::of(objects, true));
       if (job.objects != nullptr) context_.generations.end_claim(content_.file_id(), job.record.generation);
-      if (!doomed.empty()) context_.reclaimer->reclaim(std::move(doomed), {});
+      if (!doomed.empty())
+        free_behind_versions(
+            [self, doomed = std::move(doomed)] { self->context_.reclaimer->reclaim(doomed, ScopedHandle()); });
       if (job.record.snapshot && job.sync && log_.snapshot_offset > kSnapshotAlignment)
-        context_.reclaimer->post(
-            [self, sidecar = job.sidecar, end = log_.snapshot_offset] { self->punch_log(*sidecar, end); });
+        free_behind_versions([self, sidecar = job.sidecar, end = log_.snapshot_offset] {
+          self->context_.reclaimer->post([self, sidecar, end] { self->punch_log(*sidecar, end); });
+        });
     }
+    if (!tells) end_commit(outcome.status, deferred);
+  }
+  if (tells) {
+    // Before the commit ends, as the next one may not be told of before this one.
+    context_.committed(inode_, job.log.sequence);
+    MutexLock lock(mutex_);
+    if (abandoned_) return;
     end_commit(outcome.status, deferred);
   }
   run(deferred);
@@ -268,6 +282,31 @@ void File::end_commit(const Status& status, Deferred& deferred) {
   if (status.is_ok()) flush_dirty(true, deferred);
   run_controls(deferred);
   drop_if_clean();
+}
+
+// --- versions that are held ------------------------------------------------------------------------------------------
+
+Result<std::unique_ptr<CommittedVersion>> File::hold_version() {
+  MutexLock lock(mutex_);
+  if (log_.sequence == 0 || log_.sequence != durable_)
+    return Status::error(StatusCode::kNotFound, "nothing of the file is committed durably");
+  context_.versions_held.fetch_add(1);
+  return std::unique_ptr<CommittedVersion>(
+      new CommittedVersion(shared_from_this(), context_, sidecar_, log_, held_frees_.hold()));
+}
+
+void File::let_go(HeldFrees::Ticket ticket) {
+  std::vector<HeldFrees::Free> frees;
+  {
+    MutexLock lock(mutex_);
+    frees = held_frees_.let_go(ticket);
+  }
+  for (const HeldFrees::Free& free : frees) free();
+  context_.versions_held.fetch_sub(1);
+}
+
+void File::free_behind_versions(HeldFrees::Free free) {
+  if (!held_frees_.keep(free)) free();
 }
 
 // The log before a durable snapshot, up to the snapshot's own block.

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <functional>
 #include <memory>
 
 #include "engine/array/array.h"
@@ -64,6 +65,9 @@ class FileContext {
   std::unique_ptr<Reclaimer> reclaimer;
   std::unique_ptr<NewNames> new_names;
   std::unique_ptr<ChunkIo> io;
+  // Told of every commit that is durable: see Store::on_commit().
+  std::function<void(uint64_t inode, uint64_t sequence)> committed;
+  std::atomic<unsigned> versions_held{0};  // of all files
   std::atomic<uint64_t> commits{0};
   std::atomic<unsigned> writes_in_flight{0};  // of all files
 

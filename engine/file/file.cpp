@@ -25,6 +25,7 @@ Result<std::shared_ptr<File>> File::open(FileContext& context, ScopedHandle side
     file->unsynced_ = context.options.durable == StoreOptions::Durable::kFsync && attributes.st_size > 0 &&
                       attributes.st_ctim.tv_sec + 1 >= context.opened_at.tv_sec;
     FPFS_RETURN_IF_ERROR(file->load_image());
+    if (!file->unsynced_) file->durable_ = file->log_.sequence;
   }
   return file;
 }

@@ -46,8 +46,10 @@
 #include "engine/file/chunk_cache.h"
 #include "engine/file/chunk_verifier.h"
 #include "engine/file/commit_job.h"
+#include "engine/file/committed_version.h"
 #include "engine/file/content.h"
 #include "engine/file/context.h"
+#include "engine/file/held_frees.h"
 #include "engine/file/name_state.h"
 #include "engine/file/object_set.h"
 #include "engine/file/placement.h"
@@ -137,6 +139,9 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   Info info() const;
   std::string path() const override;  // where the sidecar is now, for messages
 
+  // Holds the content of the last durable commit. kNotFound: there is none, or the last one is not durable yet.
+  Result<std::unique_ptr<CommittedVersion>> hold_version();
+
   // --- Store's side --------------------------------------------------------------------------------------------------
   void make_writable(ScopedHandle sidecar);  // for a file first opened read-only
   bool is_writable() const;
@@ -159,6 +164,7 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   void evict_locked(Buffer& buffer) override;
 
  private:
+  friend class CommittedVersion;
   // What must happen after mutex_ is released, in this order: answer, submit, resume.
   struct Deferred : ChunkCache::Woken {
     ControlList controls;  // complete each with its result
@@ -294,6 +300,8 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   Status keep_times(Handle sidecar, const struct timespec& change_before);
   void finish_commit(CommitJob& job, const SidecarWriter::Outcome& outcome);
   void end_commit(const Status& status, Deferred& deferred) FPFS_REQUIRES(mutex_);
+  void free_behind_versions(HeldFrees::Free free) FPFS_REQUIRES(mutex_);
+  void let_go(HeldFrees::Ticket ticket);
   void punch_dead(const std::vector<Placement::DeadSlot>& dead);
   void punch_log(const ScopedHandle& sidecar, uint64_t end);
 
@@ -305,6 +313,7 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   std::shared_ptr<const ScopedHandle> sidecar_ FPFS_GUARDED_BY(mutex_);  // who uses it without the lock shares it
   bool writable_ FPFS_GUARDED_BY(mutex_);
   NameState names_ FPFS_GUARDED_BY(mutex_);
+  HeldFrees held_frees_ FPFS_GUARDED_BY(mutex_);
   std::shared_ptr<File> self_ FPFS_GUARDED_BY(mutex_);  // while there is something to commit
   bool abandoned_ FPFS_GUARDED_BY(mutex_) = false;
 
@@ -330,6 +339,7 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   ChunkVerifier verifier_;
 
   SidecarLogState log_ FPFS_GUARDED_BY(mutex_);
+  uint64_t durable_ FPFS_GUARDED_BY(mutex_) = 0;  // the last commit that is known to be durable
 };
 
 }  // namespace fpfs

@@ -220,6 +220,10 @@ void Store::finish_close(const Status& synced, const std::function<void(const St
   Status status = impl_->health.first_loss();
   if (status.is_ok()) status = synced;
   if (status.is_ok()) status = impl_->health.failure();
+  if (const unsigned held = impl_->versions_held.load(); status.is_ok() && held > 0)
+    status =
+        Status::error(StatusCode::kBusy,
+                      fmt::format("{} versions of files are still held; the next mount frees what they keep", held));
   if (status.is_ok() && !array_->read_only() && !impl_->health.had_failure()) {
     // "Clean" says that nothing is left to free, so what was freed must not come back with a power cut.
     for (MemberIndex m = 0; m < array_->member_count() && status.is_ok(); ++m) {
@@ -342,6 +346,10 @@ void Store::commit_all(ControlRequest::Kind kind, ControlRequest::Unfinished unf
     job->files[i]->control(job->requests[i]);
   }
   job->arrive(Status::ok());
+}
+
+void Store::on_commit(CommitListener listener) {
+  impl_->committed = std::move(listener);
 }
 
 StoreStatus Store::status() const {

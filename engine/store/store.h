@@ -72,8 +72,9 @@ class Store {
   // before this whose writers had been told that all was well (ArrayHealth::note_loss): nothing that failed is tried
   // again. The array stays marked dirty then, and when a file failed whose writers were told. So it does when somebody
   // is in the middle of writing a file (engine/file/writer.h): that is not committed but left as after a crash, with
-  // a line in the log; kBusy. No other call may run or follow but left_clean(). A Store destroyed without close()
-  // leaves the array as a crash would.
+  // a line in the log; kBusy. While a CommittedVersion is held the array stays marked dirty too: the next mount frees
+  // what it held back; kBusy. No other call may run or follow but left_clean(). A Store destroyed without close() leaves
+  // the array as a crash would.
   Status close();
   // The same without waiting: `done` is called once, on an executor thread; the Store is destroyed after that.
   void close_async(std::function<void(const Status&)> done);
@@ -181,6 +182,13 @@ class Store {
   };
   void commit_all(ControlRequest::Kind kind, ControlRequest::Unfinished unfinished,
                   std::function<void(const CommitOutcome&)> done);
+
+  // Called with every commit that is durable, before its requests are answered: the inode of a file, and the number of
+  // the commit, which grows over the file's life. Those of one file come in their order. On executor threads, without
+  // locks: it must not block, nor wait for this file; others may be told of commits at the same time. Set before files
+  // are opened. File::hold_version() gives what this commit made durable, or a later one.
+  using CommitListener = std::function<void(uint64_t inode, uint64_t sequence)>;
+  void on_commit(CommitListener listener);
 
   StoreStatus status() const;
 
