@@ -38,23 +38,13 @@ Status read_only_failure() {
 }  // namespace
 
 Array::~Array() {
-  Storage& storage = environment_.storage();
-  const auto close = [&](Handle handle) {
-    if (handle != kNoHandle) storage.close(handle);
-  };
   for (size_t m = 0; m < members_.size(); ++m)
     for (HandleCache::Slot& directory : kept_[m].directories) kept_[m].handles->remove(directory);
-  close(tree_);
-  const bool has_own_handle = std::none_of(members_.begin(), members_.end(),
-                                           [&](const Member& m) { return m.directory == metadata_directory_; });
-  if (has_own_handle) close(metadata_directory_);
-  for (const Member& member : members_) {
-    close(member.objects);
-    close(member.directory);
-  }
-  // Locks last: until here nobody else may begin.
-  close(metadata_lock_);
-  for (const Member& member : members_) close(member.lock);
+}
+
+Handle Array::own(ScopedHandle handle) {
+  owned_.push_back(std::move(handle));
+  return owned_.back().get();
 }
 
 Result<std::vector<std::string>> Array::split_directories(const std::string& directories) {
@@ -160,7 +150,7 @@ Result<HandleCache::Pin> Array::object_directory(MemberIndex member, FileId file
   const Result<Handle> opened = environment_.storage().open_at(where.objects, name, O_RDONLY | O_DIRECTORY);
   if (!opened.is_ok())
     return opened.status().with_context(fmt::format("{}/{}", where.path, kObjectsName)).at(member, 0, 0);
-  return handles(member).insert(slot, *opened);
+  return handles(member).insert(slot, ScopedHandle(environment_.storage(), *opened));
 }
 
 std::string Array::object_name(FileId file, Generation generation) {

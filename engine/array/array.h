@@ -49,6 +49,7 @@ struct ArrayOptions {
 struct Member {
   std::string path;  // as the user gave it; for messages
   bool present = false;
+  // The array's, until it goes.
   Handle directory = kNoHandle;
   Handle objects = kNoHandle;  // objects/
   Handle lock = kNoHandle;     // the open `lock` file
@@ -132,10 +133,14 @@ class Array {
 
  private:
   explicit Array(Environment& environment) : environment_(environment) {}
+  // Has it closed with the array.
+  Handle own(ScopedHandle handle);
   Status raise_stamp(uint64_t mount);
   void note_outdated();
 
   Environment& environment_;
+  std::vector<ScopedHandle> locks_;  // closed last: until then nobody else may begin
+  std::vector<ScopedHandle> owned_;
   Superblock superblock_;
   std::vector<Member> members_;
   std::vector<ArrayDirectory> directories_;  // all that are present; borrows the handles of the others

@@ -281,8 +281,7 @@ Result<std::unique_ptr<Array>> Array::open(Environment& environment, const std::
   const uint16_t count = opener.any().member_count;
   array->members_.resize(count);
   array->kept_ = std::make_unique<Kept[]>(count);
-  for (uint16_t i = 0; i < count; ++i)
-    array->kept_[i].handles = std::make_unique<HandleCache>(storage, options.handles_kept);
+  for (uint16_t i = 0; i < count; ++i) array->kept_[i].handles = std::make_unique<HandleCache>(options.handles_kept);
   for (uint16_t i = 0; i < count; ++i) {
     Member& member = array->members_[i];
     member.path = "(missing)";
@@ -296,7 +295,7 @@ Result<std::unique_ptr<Array>> Array::open(Environment& environment, const std::
           "its filesystem does not do O_DIRECT, which the array needs; use a directory on XFS, ext4 or btrfs");
     storage.assign_domain(found.directory.get(), i);
     FPFS_ASSIGN_OR_RETURN(ScopedHandle objects, opener.open_part(found, kObjectsName));
-    member.objects = objects.release();
+    member.objects = array->own(std::move(objects));
     FPFS_ASSIGN_OR_RETURN(member.device, storage.filesystem_of(member.objects));
     member.present = true;
   }
@@ -306,22 +305,24 @@ Result<std::unique_ptr<Array>> Array::open(Environment& environment, const std::
   if (!options.degraded) FPFS_RETURN_IF_ERROR(check_mount_records(array->directories_));
   FPFS_ASSIGN_OR_RETURN(ScopedHandle tree, opener.open_part(opener.metadata(), kTreeName));
   storage.assign_domain(tree.get(), StallWatch::kTree);
-  array->tree_ = tree.release();
+  array->tree_ = array->own(std::move(tree));
   array->metadata_path_ = opener.metadata().path;
 
   // Everything is as it must be; from here on lock files are written, and modes closed.
   for (uint16_t i = 0; i < count; ++i) {
     if (!opener.member(i)) continue;
     FPFS_ASSIGN_OR_RETURN(ScopedHandle lock, opener.lock(*opener.member(i)));
-    array->members_[i].lock = lock.release();
-    array->members_[i].directory = opener.member(i)->directory.release();
+    array->members_[i].lock = lock.get();
+    array->locks_.push_back(std::move(lock));
+    array->members_[i].directory = array->own(std::move(opener.member(i)->directory));
     FPFS_RETURN_IF_ERROR(
         keep_private(storage, array->members_[i].directory, array->members_[i].path, options.read_only));
   }
   if (opener.metadata_only()) {
     FPFS_ASSIGN_OR_RETURN(ScopedHandle lock, opener.lock(*opener.metadata_only()));
-    array->metadata_lock_ = lock.release();
-    array->metadata_directory_ = opener.metadata_only()->directory.release();
+    array->metadata_lock_ = lock.get();
+    array->locks_.push_back(std::move(lock));
+    array->metadata_directory_ = array->own(std::move(opener.metadata_only()->directory));
     FPFS_RETURN_IF_ERROR(keep_private(storage, array->metadata_directory_, array->metadata_path_, options.read_only));
   } else {
     array->metadata_directory_ = array->members_[opener.any().metadata_member].directory;

@@ -68,12 +68,12 @@ Result<HandleCache::Pin> ObjectSet::open_for_transfer(MemberIndex member, Use us
   HandleCache& handles = array_.handles(member);
   Object& object = objects_[member];
   if (HandleCache::Pin pin = handles.find(object); pin.is_set()) return pin;
-  Result<Handle> opened = open(member, use);
+  Result<ScopedHandle> opened = open(member, use);
   // Every other handle that can be opened again is worth less than this call.
   if (lacks_descriptors(opened.status()) && handles.make_room()) opened = open(member, use);
   if (!opened.is_ok()) return as_fault(opened.status());
   object.exists.store(true, std::memory_order_release);
-  return handles.insert(object, *opened);
+  return handles.insert(object, std::move(*opened));
 }
 
 Result<HandleCache::Pin> ObjectSet::open_again(MemberIndex member) {
@@ -81,7 +81,7 @@ Result<HandleCache::Pin> ObjectSet::open_again(MemberIndex member) {
   return open_for_transfer(member, Use::kRead);
 }
 
-Result<Handle> ObjectSet::open(MemberIndex member, Use use) {
+Result<ScopedHandle> ObjectSet::open(MemberIndex member, Use use) {
   const bool for_write = use != Use::kRead;
   Object& object = objects_[member];
   FPFS_ASSIGN_OR_RETURN(const HandleCache::Pin directory, array_.object_directory(member, file_));
@@ -89,17 +89,17 @@ Result<Handle> ObjectSet::open(MemberIndex member, Use use) {
   const int flags = array_.object_flags(member) | (array_.read_only() ? O_RDONLY : O_RDWR);
   const bool exists = object.exists.load(std::memory_order_acquire);
   if (exists || may_exist_ || !for_write) {
-    Result<Handle> existing = open_existing(member, directory.get(), name, flags, for_write);
+    Result<ScopedHandle> existing = open_existing(member, directory.get(), name, flags, for_write);
     if (existing.is_ok() || exists || !for_write || existing.status().code() != StatusCode::kNotFound) return existing;
   }
   const auto gone = [&name] {
     return Status::error(StatusCode::kNotFound, name + " belongs to content that was given up");
   };
   if (is_superseded()) return gone();
-  FPFS_ASSIGN_OR_RETURN(const Handle made, make(member, directory.get(), name, flags, use));
+  FPFS_ASSIGN_OR_RETURN(ScopedHandle made, make(member, directory.get(), name, flags, use));
   // Who gives it up says so before he removes what there is: either he finds this one, or it is seen here.
   if (is_superseded()) {
-    storage_.close(made);
+    made.reset();
     const Status removed = storage_.unlink(directory.get(), name);
     return removed.is_ok() || removed.code() == StatusCode::kNotFound ? gone() : removed;
   }
@@ -108,44 +108,42 @@ Result<Handle> ObjectSet::open(MemberIndex member, Use use) {
   return made;
 }
 
-Result<Handle> ObjectSet::open_existing(MemberIndex member, Handle directory, const std::string& name, int flags,
-                                        bool for_write) {
+Result<ScopedHandle> ObjectSet::open_existing(MemberIndex member, Handle directory, const std::string& name, int flags,
+                                              bool for_write) {
   Object& object = objects_[member];
   Result<Handle> existing = storage_.open_at(directory, name, flags);
   // A filesystem that has turned read-only still gives what it holds.
   const bool only_readable = !for_write && !existing.is_ok() && existing.status().errno_value() == EROFS;
   if (only_readable) existing = storage_.open_at(directory, name, array_.object_flags(member) | O_RDONLY);
-  if (!existing.is_ok()) return existing;
-  const Result<struct stat> attributes = storage_.fstat(*existing);
-  Status usable = attributes.status();
-  if (attributes.is_ok() && !S_ISREG(attributes->st_mode))
-    usable = Status::error(StatusCode::kIoError, storage_.describe(*existing) + " is not a regular file");
-  if (!usable.is_ok()) {
-    storage_.close(*existing);
-    return usable;
-  }
+  if (!existing.is_ok()) return existing.status();
+  ScopedHandle handle(storage_, *existing);
+  FPFS_ASSIGN_OR_RETURN(const struct stat attributes, storage_.fstat(handle.get()));
+  if (!S_ISREG(attributes.st_mode))
+    return Status::error(StatusCode::kIoError, storage_.describe(handle.get()) + " is not a regular file");
   // As if nothing were allocated, so that a write that comes later is refused by preallocate().
   if (only_readable)
     object.allocated_end.store(0);
   else if (!object.exists.load())
-    object.allocated_end.store(static_cast<uint64_t>(attributes->st_size));
-  return existing;
+    object.allocated_end.store(static_cast<uint64_t>(attributes.st_size));
+  return handle;
 }
 
 // An object that is found under this name was never named by a commit: it is what a crash left.
-Result<Handle> ObjectSet::make(MemberIndex member, Handle directory, const std::string& name, int flags, Use use) {
+Result<ScopedHandle> ObjectSet::make(MemberIndex member, Handle directory, const std::string& name, int flags,
+                                     Use use) {
   if (use == Use::kStream && spares_ != nullptr)
-    if (const std::optional<SpareObjects::Taken> spare = spares_->take(member, directory, name, flags)) {
+    if (std::optional<SpareObjects::Taken> spare = spares_->take(member, directory, name, flags)) {
       objects_[member].allocated_end.store(spare->length);
       objects_[member].allocated_ahead.store(true);
-      return spare->handle;
+      return std::move(spare->handle);
     }
   Result<Handle> created = storage_.open_at(directory, name, flags | O_CREAT | O_EXCL, 0600);
   if (!created.is_ok() && created.status().code() == StatusCode::kExists) {
     FPFS_RETURN_IF_ERROR(storage_.unlink(directory, name));
     created = storage_.open_at(directory, name, flags | O_CREAT | O_EXCL, 0600);
   }
-  return created;
+  if (!created.is_ok()) return created.status();
+  return ScopedHandle(storage_, *created);
 }
 
 Status ObjectSet::preallocate(MemberIndex member, Handle handle, uint64_t begin, uint64_t end, uint64_t ahead_max) {
@@ -212,9 +210,8 @@ Status ObjectSet::punch(MemberIndex member, uint64_t offset, uint64_t length) {
   FPFS_ASSIGN_OR_RETURN(const HandleCache::Pin directory, array_.object_directory(member, file_));
   Result<Handle> opened = storage_.open_at(directory.get(), Array::object_name(file_, generation_), O_RDWR);
   if (!opened.is_ok()) return opened.status().code() == StatusCode::kNotFound ? Status::ok() : opened.status();
-  const Status status = punch_in(*opened);
-  storage_.close(*opened);
-  return status;
+  const ScopedHandle own(storage_, *opened);
+  return punch_in(own.get());
 }
 
 }  // namespace fpfs

@@ -78,10 +78,10 @@ class ObjectSet {
   void clear_touched(MemberIndex member) { objects_[member].touched.store(false, std::memory_order_release); }
 
  private:
-  Result<Handle> make(MemberIndex member, Handle directory, const std::string& name, int flags, Use use);
-  Result<Handle> open(MemberIndex member, Use use);
-  Result<Handle> open_existing(MemberIndex member, Handle directory, const std::string& name, int flags,
-                               bool for_write);
+  Result<ScopedHandle> make(MemberIndex member, Handle directory, const std::string& name, int flags, Use use);
+  Result<ScopedHandle> open(MemberIndex member, Use use);
+  Result<ScopedHandle> open_existing(MemberIndex member, Handle directory, const std::string& name, int flags,
+                                     bool for_write);
   // A handle of an object that was used before.
   Result<HandleCache::Pin> open_again(MemberIndex member);
 

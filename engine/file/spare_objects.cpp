@@ -58,18 +58,18 @@ std::optional<SpareObjects::Taken> SpareObjects::take(MemberIndex member, Handle
   Storage& storage = context_.storage();
   const std::string old_name = Array::object_name(objects.file, objects.generation);
   const Result<HandleCache::Pin> old_directory = context_.array.object_directory(member, objects.file);
-  const Result<Handle> handle =
+  const Result<Handle> opened =
       old_directory.is_ok() ? storage.open_at(old_directory->get(), old_name, flags) : old_directory.status();
-  Status status = handle.status();
+  Status status = opened.status();
   if (status.is_ok()) {
-    const Result<struct stat> attributes = storage.fstat(*handle);
+    ScopedHandle handle(storage, *opened);
+    const Result<struct stat> attributes = storage.fstat(handle.get());
     // Nobody else touches it; should somebody have, then what is not allocated must not count as such.
     if (!attributes.is_ok() || static_cast<uint64_t>(attributes->st_size) != length)
-      status = Status::error(StatusCode::kIoError, storage.describe(*handle) + " was changed from outside");
+      status = Status::error(StatusCode::kIoError, storage.describe(handle.get()) + " was changed from outside");
     else
       status = storage.rename(old_directory->get(), old_name, directory, name, 0);
-    if (status.is_ok()) return Taken{*handle, length};
-    storage.close(*handle);
+    if (status.is_ok()) return Taken{std::move(handle), length};
   }
   log(LogLevel::kWarning, "a freed object cannot be used again: {}; fsck -p will free it", status.message());
   context_.health.note_file_failure();

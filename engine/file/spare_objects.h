@@ -52,7 +52,7 @@ class SpareObjects {
   // The object of `member` becomes a spare. False: it is not fit for it, or there is none; the caller frees it.
   bool keep(MemberIndex member, const DoomedObjects& doomed);
   struct Taken {
-    Handle handle = kNoHandle;
+    ScopedHandle handle;
     uint64_t length = 0;  // bytes, all of them allocated
   };
   // A spare of the member, opened with `flags` and moved to `name` in `directory`, over what has that name; durable

@@ -14,43 +14,36 @@ constexpr unsigned kClosedAtOnce = 8;
 HandleCache::Pin HandleCache::find(Slot& slot) {
   MutexLock lock(mutex_);
   wait_until_closed(slot);
-  if (slot.handle_ == kNoHandle) return {};
+  if (!slot.handle_.is_open()) return {};
   if (slot.pins_++ == 0) unlink(slot);
   return {*this, slot};
 }
 
-HandleCache::Pin HandleCache::insert(Slot& slot, Handle handle) {
-  Handle unwanted = kNoHandle;
-  {
-    MutexLock lock(mutex_);
-    wait_until_closed(slot);
-    if (slot.handle_ == kNoHandle) {
-      slot.handle_ = handle;
-      slot.pins_ = 1;
-      ++size_;
-      while (size_ > handles_max_ && close_one()) {
-      }
-    } else {
-      unwanted = handle;
-      if (slot.pins_++ == 0) unlink(slot);
+// What is not wanted is closed behind the lock.
+HandleCache::Pin HandleCache::insert(Slot& slot, ScopedHandle handle) {
+  MutexLock lock(mutex_);
+  wait_until_closed(slot);
+  if (!slot.handle_.is_open()) {
+    slot.handle_ = std::move(handle);
+    slot.pins_ = 1;
+    ++size_;
+    while (size_ > handles_max_ && close_one()) {
     }
+  } else if (slot.pins_++ == 0) {
+    unlink(slot);
   }
-  if (unwanted != kNoHandle) storage_.close(unwanted);
   return {*this, slot};
 }
 
 void HandleCache::remove(Slot& slot) {
-  Handle handle = kNoHandle;
-  {
-    MutexLock lock(mutex_);
-    wait_until_closed(slot);
-    FPFS_CHECK(slot.pins_ == 0, "a slot that somebody uses is not removed");
-    if (slot.handle_ == kNoHandle) return;
-    unlink(slot);
-    handle = std::exchange(slot.handle_, kNoHandle);
-    --size_;
-  }
-  storage_.close(handle);
+  ScopedHandle handle;  // closed behind the lock
+  MutexLock lock(mutex_);
+  wait_until_closed(slot);
+  FPFS_CHECK(slot.pins_ == 0, "a slot that somebody uses is not removed");
+  if (!slot.handle_.is_open()) return;
+  unlink(slot);
+  handle = std::move(slot.handle_);
+  --size_;
 }
 
 bool HandleCache::make_room() {
@@ -102,11 +95,11 @@ bool HandleCache::close_one() {
   }
   unlink(*chosen);
   chosen->closing_ = true;
-  const Handle handle = std::exchange(chosen->handle_, kNoHandle);
+  ScopedHandle handle = std::move(chosen->handle_);
   --size_;
   mutex_.unlock();
-  chosen->before_close(handle);
-  storage_.close(handle);
+  chosen->before_close(handle.get());
+  handle.reset();
   mutex_.lock();
   chosen->closing_ = false;
   closed_.notify_all();

@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "engine/base/mutex.h"
-#include "engine/io/storage.h"
+#include "engine/io/scoped_handle.h"
 
 namespace fpfs {
 
@@ -35,7 +35,7 @@ class HandleCache {
    private:
     friend class HandleCache;
     // Guarded by the cache.
-    Handle handle_ = kNoHandle;
+    ScopedHandle handle_;
     unsigned pins_ = 0;
     bool closing_ = false;
     Slot* older_ = nullptr;
@@ -58,7 +58,7 @@ class HandleCache {
     ~Pin() { reset(); }
 
     bool is_set() const { return slot_ != nullptr; }
-    Handle get() const { return slot_->handle_; }  // does not change while pinned
+    Handle get() const { return slot_->handle_.get(); }  // does not change while pinned
     void reset() {
       if (slot_ != nullptr) cache_->unpin(*std::exchange(slot_, nullptr));
     }
@@ -71,16 +71,15 @@ class HandleCache {
     Slot* slot_ = nullptr;
   };
 
-  // Keeps `handles_max` handles at most, but for what is pinned. The storage outlives it.
-  HandleCache(Storage& storage, size_t handles_max) : storage_(storage), handles_max_(handles_max) {}
+  // Keeps `handles_max` handles at most, but for what is pinned.
+  explicit HandleCache(size_t handles_max) : handles_max_(handles_max) {}
   HandleCache(const HandleCache&) = delete;
   HandleCache& operator=(const HandleCache&) = delete;
 
   // Not set when the slot is empty.
   Pin find(Slot& slot);
-  // Puts a handle (owned by the cache from here on) into a slot. Another that came there first stays, and this one is
-  // closed.
-  Pin insert(Slot& slot, Handle handle);
+  // Puts a handle into a slot. Another that came there first stays, and this one is closed.
+  Pin insert(Slot& slot, ScopedHandle handle);
   // Closes a slot's handle, if it has one. Nobody has it pinned, or wants it any more.
   void remove(Slot& slot);
   // Closes some that nobody uses: the process has no descriptors left. False: there are none.
@@ -94,7 +93,6 @@ class HandleCache {
   void unlink(Slot& slot) FPFS_REQUIRES(mutex_);
   bool close_one() FPFS_REQUIRES(mutex_);
 
-  Storage& storage_;
   const size_t handles_max_;
   mutable Mutex mutex_;
   CondVar closed_;

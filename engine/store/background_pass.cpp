@@ -257,7 +257,6 @@ Status BackgroundPass::count_remaining() {
     if (comes_before(entry.path, resumed_.position)) return !stopping();
     const Result<Store::Node> node = store_.lookup(entry.directory, entry.name);
     if (!node.is_ok()) return !stopping();
-    const ScopedHandle handle(store_.storage(), node->handle);
     if (!is_further_name(node->attributes, seen)) bytes += static_cast<uint64_t>(node->attributes.st_blocks) * 512;
     return !stopping();
   }));

@@ -90,7 +90,7 @@ Status Store::fill_logical(Handle node, struct stat& attributes) {
 }
 
 // Readable where there is a size to be read. Nothing but a regular file is opened for that: a device might notice.
-Result<Handle> Store::open_node(Handle directory, const std::string& name, bool read_ahead) {
+Result<ScopedHandle> Store::open_node(Handle directory, const std::string& name, bool read_ahead) {
   FPFS_ASSIGN_OR_RETURN(const struct stat named, storage().stat_at(directory, name));
   if (S_ISREG(named.st_mode) && named.st_size > 0) {
     const Result<Handle> readable = storage().open_at(directory, name, O_RDONLY);
@@ -98,38 +98,33 @@ Result<Handle> Store::open_node(Handle directory, const std::string& name, bool 
       const auto size = static_cast<uint64_t>(named.st_size);
       const uint64_t end = std::min<uint64_t>(size, kSidecarTrailerSize);
       if (read_ahead) storage().read_ahead(*readable, size - end, end);
-      return readable;
+      return ScopedHandle(storage(), *readable);
     }
   }
-  return storage().open_at(directory, name, O_PATH);
+  FPFS_ASSIGN_OR_RETURN(const Handle handle, storage().open_at(directory, name, O_PATH));
+  return ScopedHandle(storage(), handle);
 }
 
-Result<Store::Node> Store::complete_node(Handle handle) {
-  Result<struct stat> attributes = this->attributes(handle);
-  if (!attributes.is_ok()) {
-    storage().close(handle);
-    return attributes.status();
-  }
-  return Node{handle, *attributes};
+Result<Store::Node> Store::complete_node(ScopedHandle handle) {
+  FPFS_ASSIGN_OR_RETURN(const struct stat attributes, this->attributes(handle.get()));
+  return Node{std::move(handle), attributes};
 }
 
 Result<Store::Node> Store::lookup(Handle directory, const std::string& name) {
-  FPFS_ASSIGN_OR_RETURN(const Handle handle, open_node(directory, name, false));
-  return complete_node(handle);
+  FPFS_ASSIGN_OR_RETURN(ScopedHandle handle, open_node(directory, name, false));
+  return complete_node(std::move(handle));
 }
 
 std::vector<std::optional<Store::Node>> Store::lookup_all(Handle directory, std::span<const std::string> names) {
-  std::vector<Handle> handles;
-  handles.reserve(names.size());
-  for (const std::string& name : names) {
-    const Result<Handle> handle = open_node(directory, name, true);
-    handles.push_back(handle.is_ok() ? *handle : kNoHandle);
-  }
+  std::vector<ScopedHandle> handles(names.size());
+  for (size_t i = 0; i < names.size(); ++i)
+    if (Result<ScopedHandle> handle = open_node(directory, names[i], true); handle.is_ok())
+      handles[i] = std::move(*handle);
   std::vector<std::optional<Node>> nodes(names.size());
   for (size_t i = 0; i < names.size(); ++i) {
-    if (handles[i] == kNoHandle) continue;
-    Result<Node> node = complete_node(handles[i]);
-    if (node.is_ok()) nodes[i] = *node;
+    if (!handles[i].is_open()) continue;
+    Result<Node> node = complete_node(std::move(handles[i]));
+    if (node.is_ok()) nodes[i] = std::move(*node);
   }
   return nodes;
 }
@@ -209,7 +204,7 @@ Result<Store::Created> Store::adopt_created(ScopedHandle sidecar, ScopedHandle d
   impl_->new_names->forget(file->inode());
   impl_->files.insert(file);
   FPFS_ASSIGN_OR_RETURN(const struct stat attributes, this->attributes(node.get()));
-  return Created{{node.release(), attributes, true}, std::move(file), nullptr};
+  return Created{{std::move(node), attributes, true}, std::move(file), nullptr};
 }
 
 void Store::take_back(Handle directory, const std::string& name, bool is_directory) {
@@ -269,30 +264,26 @@ class Store::NameHolder {
   NameHolder(Store& store, Handle directory, const std::string& name) : store_(store) {
     Storage& storage = store.storage();
     // Readable when there is something to read: to free content its id must be known.
-    const Result<Handle> opened = store.open_node(directory, name, false);
-    if (!opened.is_ok()) {
-      if (opened.status().code() != StatusCode::kNotFound) status_ = opened.status();
+    Result<ScopedHandle> node = store.open_node(directory, name, false);
+    if (!node.is_ok()) {
+      if (node.status().code() != StatusCode::kNotFound) status_ = node.status();
       return;
     }
-    ScopedHandle node(storage, *opened);
-    const Result<struct stat> attributes = storage.fstat(node.get());
+    const Result<struct stat> attributes = storage.fstat(node->get());
     status_ = attributes.status();
     if (!attributes.is_ok() || !S_ISREG(attributes->st_mode)) return;
     inode_ = attributes->st_ino;
     has_content_ = attributes->st_size > 0;
-    handle_ = node.release();
-  }
-  ~NameHolder() {
-    if (handle_ != kNoHandle) store_.storage().close(handle_);
+    handle_ = std::move(*node);
   }
   NameHolder(const NameHolder&) = delete;
   NameHolder& operator=(const NameHolder&) = delete;
 
   const Status& status() const { return status_; }
-  bool is_file() const { return handle_ != kNoHandle; }
+  bool is_file() const { return handle_.is_open(); }
   bool has_content() const { return has_content_; }  // something was committed
   uint64_t inode() const { return inode_; }
-  Handle handle() const { return handle_; }
+  Handle handle() const { return handle_.get(); }
 
   // After the name was removed from `directory`, with the name lock held. Null when the file has other names.
   std::unique_ptr<Removed> release(Handle directory) {
@@ -300,12 +291,12 @@ class Store::NameHolder {
     Storage& storage = store_.storage();
     // First: once nobody has the file open, its index does not change any more.
     std::shared_ptr<File> file = store_.impl_->files.find(inode_);
-    const Result<struct stat> now = storage.fstat(handle_);
+    const Result<struct stat> now = storage.fstat(handle_.get());
     if (!now.is_ok()) return left_over(now.status());
     if (now->st_nlink > 0) return nullptr;
     std::vector<DoomedObjects> doomed;
     if (file == nullptr && now->st_size > 0) {
-      const Result<SidecarSummary> summary = store_.summarize_node(handle_, static_cast<uint64_t>(now->st_size));
+      const Result<SidecarSummary> summary = store_.summarize_node(handle_.get(), static_cast<uint64_t>(now->st_size));
       if (!summary.is_ok()) return left_over(summary.status());
       if (!summary->is_inline) doomed.push_back({summary->file_id, summary->generation, {}, true});
     }
@@ -336,7 +327,7 @@ class Store::NameHolder {
   Status status_;
   uint64_t inode_ = 0;
   bool has_content_ = false;
-  Handle handle_ = kNoHandle;
+  ScopedHandle handle_;
 };
 
 Store::Removed::Removed(Store& store, uint64_t inode, ScopedHandle directory, std::vector<DoomedObjects> objects)

@@ -96,7 +96,7 @@ class Store {
 
   // --- nodes -------------------------------------------------------------------------------------------------------
   struct Node {
-    Handle handle = kNoHandle;  // O_PATH or readable; the receiver closes it with storage().close()
+    ScopedHandle handle;        // O_PATH or readable
     struct stat attributes {};  // logical: size and blocks of a regular file are its content's
     bool is_new = false;        // made by this call: it cannot have file capabilities
   };
@@ -206,8 +206,8 @@ class Store {
   void finish_close(const Status& synced, const std::function<void(const Status&)>& done);
   Status fill_logical(Handle node, struct stat& attributes);
   Result<SidecarSummary> summarize_node(Handle node, uint64_t sidecar_size);
-  Result<Handle> open_node(Handle directory, const std::string& name, bool read_ahead);
-  Result<Node> complete_node(Handle handle);
+  Result<ScopedHandle> open_node(Handle directory, const std::string& name, bool read_ahead);
+  Result<Node> complete_node(ScopedHandle handle);
   Result<Created> adopt_created(ScopedHandle sidecar, ScopedHandle directory);
   class NameHolder;
   struct RenameJob;

@@ -13,43 +13,28 @@ InodeTable::InodeTable(Storage& storage, Handle root, const struct stat& root_at
   root_.lookups = 1;
 }
 
-InodeTable::~InodeTable() {
-  MutexLock lock(mutex_);
-  for (const auto& [number, inode] : inodes_) {
-    inode->removed = nullptr;
-    storage_.close(inode->handle);
-  }
-}
-
-Result<Inode*> InodeTable::remember(Handle handle, const struct stat& attributes, HandleShares::Lease handles,
-                                    bool is_new) {
-  if (attributes.st_dev != device_) {
-    storage_.close(handle);
+// A node's handle is closed behind the lock.
+Result<Inode*> InodeTable::remember(Store::Node node, HandleShares::Lease handles) {
+  const struct stat& attributes = node.attributes;
+  if (attributes.st_dev != device_)
     return Status::from_errno(EXDEV,
                               "look up a name on another filesystem, mounted inside the array's tree/; unmount it");
-  }
   // A second path to the root does not exist (no hard links to directories), so the root is never looked up by name.
-  Inode* inode = nullptr;
-  bool known = false;
-  {
-    MutexLock lock(mutex_);
-    std::unique_ptr<Inode>& entry = inodes_[attributes.st_ino];
-    known = entry != nullptr;
-    if (!known) {
-      entry = std::make_unique<Inode>();
-      entry->handle = handle;
-      std::swap(entry->handles, handles);
-      entry->number = attributes.st_ino;
-      entry->generation = next_generation_++;
-      entry->is_directory = S_ISDIR(attributes.st_mode);
-      entry->may_have_capability = !is_new;
-      size_.store(inodes_.size(), std::memory_order_relaxed);
-    }
-    inode = entry.get();
-    ++inode->lookups;
+  MutexLock lock(mutex_);
+  std::unique_ptr<Inode>& entry = inodes_[attributes.st_ino];
+  if (entry == nullptr) {
+    entry = std::make_unique<Inode>();
+    entry->own = std::move(node.handle);
+    entry->handle = entry->own.get();
+    std::swap(entry->handles, handles);
+    entry->number = attributes.st_ino;
+    entry->generation = next_generation_++;
+    entry->is_directory = S_ISDIR(attributes.st_mode);
+    entry->may_have_capability = !node.is_new;
+    size_.store(inodes_.size(), std::memory_order_relaxed);
   }
-  if (known) storage_.close(handle);
-  return inode;
+  ++entry->lookups;
+  return entry.get();
 }
 
 void InodeTable::remember(Inode& inode) {
@@ -88,9 +73,7 @@ void InodeTable::forget(uint64_t node, uint64_t count) {
     inodes_.erase(entry);
     size_.store(inodes_.size(), std::memory_order_relaxed);
   }
-  gone->removed = nullptr;
-  // Closed only after the entry is gone: while it is open, no other file can have this st_ino.
-  storage_.close(gone->handle);
+  // Its handle is closed only now that the entry is gone: while it is open, no other file can have this st_ino.
 }
 
 // Goes round the table bucket by bucket, so that each call finds other nodes than the one before.

@@ -24,13 +24,14 @@
 
 #include "engine/base/mutex.h"
 #include "engine/base/status.h"
-#include "engine/io/storage.h"
+#include "engine/io/scoped_handle.h"
 #include "engine/store/store.h"
 
 namespace fpfs {
 
 struct Inode {
-  Handle handle = kNoHandle;  // O_PATH or readable, owned by the table (the root's: borrowed)
+  ScopedHandle own;           // of its entry; the root has none
+  Handle handle = kNoHandle;  // its own, or, the root's, borrowed: O_PATH or readable
   uint64_t number = 0;        // st_ino
   uint64_t generation = 0;    // makes (address, generation) unique over the life of the mount
   uint64_t lookups = 0;       // guarded by the table
@@ -75,17 +76,14 @@ class InodeTable {
  public:
   static constexpr uint64_t kRootNode = 1;  // FUSE_ROOT_ID
 
-  // `root`: borrowed, must outlive the table.
+  // `root`: borrowed, must outlive the table. With the table go the handles of what the kernel never forgot (an unmount
+  // sends no forgets).
   InodeTable(Storage& storage, Handle root, const struct stat& root_attributes);
-  // Closes the handles of what the kernel never forgot (an unmount sends no forgets).
-  ~InodeTable();
   InodeTable(const InodeTable&) = delete;
   InodeTable& operator=(const InodeTable&) = delete;
 
-  // The Inode of `handle` (owned from here on, also on failure, and counted in `handles`), with one more lookup
-  // counted. `is_new`: see Store::Node.
-  Result<Inode*> remember(Handle handle, const struct stat& attributes, HandleShares::Lease handles,
-                          bool is_new = false);
+  // The Inode of `node`, whose handle is counted in `handles`, with one more lookup counted.
+  Result<Inode*> remember(Store::Node node, HandleShares::Lease handles);
   // One more lookup of a node that the kernel knows.
   void remember(Inode& inode);
   Inode& get(uint64_t node) {

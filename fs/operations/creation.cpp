@@ -25,11 +25,11 @@ Status give_to_caller(FileSystem& file_system, const fuse_ctx& caller, const Ino
   }
   if (made.st_uid == caller.uid && made.st_gid == group) return Status::ok();
 
-  FPFS_RETURN_IF_ERROR(file_system.store().chown(node.handle, caller.uid, group));
+  FPFS_RETURN_IF_ERROR(file_system.store().chown(node.handle.get(), caller.uid, group));
   // A change of owner takes these bits away, also when root makes it, from all but directories.
   const bool lost_bits = !S_ISDIR(made.st_mode) && (made.st_mode & (S_ISUID | S_ISGID)) != 0;
-  if (lost_bits) FPFS_RETURN_IF_ERROR(file_system.store().chmod(node.handle, made.st_mode & 07777));
-  FPFS_ASSIGN_OR_RETURN(node.attributes, file_system.store().attributes(node.handle));
+  if (lost_bits) FPFS_RETURN_IF_ERROR(file_system.store().chmod(node.handle.get(), made.st_mode & 07777));
+  FPFS_ASSIGN_OR_RETURN(node.attributes, file_system.store().attributes(node.handle.get()));
   return Status::ok();
 }
 
@@ -42,7 +42,7 @@ void reply_made(fuse_req_t request, const Inode& parent, const char* name, bool 
   if (status.is_ok()) {
     status = give_to_caller(file_system, *fuse_req_ctx(request), parent, *node);
     if (status.is_ok()) return reply_node(request, std::move(node), std::move(handles));
-    file_system.storage().close(node->handle);
+    node->handle.reset();
   }
   // Nobody has seen it: the kernel holds the directory's lock until the answer.
   store.take_back(parent.handle, name, is_directory);

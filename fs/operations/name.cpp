@@ -23,21 +23,22 @@ void make_file(fuse_req_t request, const Inode& parent, const std::string& name,
     return store.create(parent.handle, name, mode);
   }();
   if (!created.is_ok()) return reply_status(request, created.status());
-  const auto give_up = [request, &store, &parent, name, handle = created->node.handle](const Status& status) {
-    store.storage().close(handle);
+  const auto node = std::make_shared<Store::Node>(std::move(created->node));
+  const auto give_up = [request, &store, &parent, name, node](const Status& status) {
+    node->handle.reset();
     store.take_back(parent.handle, name, false);
     reply_status(request, status);
   };
-  const Status given = give_to_caller(file_system, *fuse_req_ctx(request), parent, created->node);
+  const Status given = give_to_caller(file_system, *fuse_req_ctx(request), parent, *node);
   if (!given.is_ok()) return give_up(given);
   if (!file_system.settings().durable_at_close) {
     created->file->closed_by_writer();
-    return reply_node(request, created->node, std::move(handles));
+    return reply_node(request, std::move(*node), std::move(handles));
   }
-  auto committed = [request, give_up, node = created->node,
+  auto committed = [request, give_up, node,
                     kept = std::make_shared<HandleShares::Lease>(std::move(handles))](const Status& status) {
     if (!status.is_ok()) return give_up(status);
-    reply_node(request, node, std::move(*kept));
+    reply_node(request, std::move(*node), std::move(*kept));
   };
   file_system.control(std::move(created->file), ControlRequest::Kind::kCommit, 0, 0, std::move(committed));
 }
@@ -56,7 +57,6 @@ void reply_linked(fuse_req_t request, Inode& inode) {
 Status own_whiteout(fuse_req_t request, const Inode& directory, const std::string& name) {
   FileSystem& file_system = file_system_of(request);
   FPFS_ASSIGN_OR_RETURN(Store::Node node, file_system.store().lookup(directory.handle, name));
-  const ScopedHandle handle(file_system.storage(), node.handle);
   return give_to_caller(file_system, *fuse_req_ctx(request), directory, node);
 }
 

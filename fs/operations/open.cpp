@@ -131,15 +131,16 @@ void reply_opened(fuse_req_t request, Opened opened, Inode& inode, const fuse_fi
   });
 }
 
-void reply_created(fuse_req_t request, Opened opened, const Store::Node& node, const fuse_file_info& info,
+void reply_created(fuse_req_t request, Opened opened, Store::Node node, const fuse_file_info& info,
                    HandleShares::Lease handles, std::unique_ptr<Store::Removed> unnamed) {
   FileSystem& file_system = file_system_of(request);
-  Result<fuse_entry_param> entry = make_entry(file_system, node, std::move(handles));
+  const uint64_t inode = node.attributes.st_ino;
+  Result<fuse_entry_param> entry = make_entry(file_system, std::move(node), std::move(handles));
   if (!entry.is_ok()) {
     end_writer(file_system, opened.file, opened.writer, false);
     return reply_status(request, entry.status());
   }
-  if (unnamed != nullptr) file_system.inodes().keep(node.attributes.st_ino, std::move(unnamed));
+  if (unnamed != nullptr) file_system.inodes().keep(inode, std::move(unnamed));
   OpenFile& open =
       file_system.handles().add(std::move(opened.file), file_system.inodes().get(entry->ino), std::move(opened.writer));
   enter_cache(file_system, open, info, [&file_system, &open, request, entry = *entry](const fuse_file_info& answer) {
@@ -249,13 +250,14 @@ void create_node(const Creation& creation, HandleShares::Lease handles) {
   if (!created.is_ok()) return reply_status(request, created.status());
   const Status given = give_to_caller(file_system, caller, creation.directory, created->node);
   if (!given.is_ok()) {
-    file_system.storage().close(created->node.handle);
+    created->node.handle.reset();
     if (!creation.unnamed) store.take_back(creation.directory.handle, creation.name, false);
     return reply_status(request, given);
   }
   created->file->hold(handles.split(Store::kHandlesOfFile));
   Opened opened{created->file, make_writer(request, *created->file, info, true)};
-  reply_created(request, std::move(opened), created->node, info, std::move(handles), std::move(created->unnamed));
+  reply_created(request, std::move(opened), std::move(created->node), info, std::move(handles),
+                std::move(created->unnamed));
 }
 
 }  // namespace

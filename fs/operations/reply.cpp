@@ -64,11 +64,11 @@ void wait_for_handles(fuse_req_t request, size_t count, std::function<void(Handl
   try_again(request, count, std::move(then), {});
 }
 
-Result<fuse_entry_param> make_entry(FileSystem& file_system, const Store::Node& node, HandleShares::Lease handles) {
-  FPFS_ASSIGN_OR_RETURN(Inode * inode,
-                        file_system.inodes().remember(node.handle, node.attributes, std::move(handles), node.is_new));
+Result<fuse_entry_param> make_entry(FileSystem& file_system, Store::Node node, HandleShares::Lease handles) {
+  const struct stat attributes = node.attributes;
+  FPFS_ASSIGN_OR_RETURN(Inode * inode, file_system.inodes().remember(std::move(node), std::move(handles)));
   file_system.node_added();
-  return entry_of(file_system, *inode, node.attributes);
+  return entry_of(file_system, *inode, attributes);
 }
 
 fuse_entry_param entry_of(FileSystem& file_system, Inode& inode, const struct stat& attributes) {
@@ -84,7 +84,7 @@ fuse_entry_param entry_of(FileSystem& file_system, Inode& inode, const struct st
 void reply_node(fuse_req_t request, Result<Store::Node> node, HandleShares::Lease handles) {
   if (!node.is_ok()) return reply_status(request, node.status());
   FileSystem& file_system = file_system_of(request);
-  Result<fuse_entry_param> entry = make_entry(file_system, *node, std::move(handles));
+  Result<fuse_entry_param> entry = make_entry(file_system, std::move(*node), std::move(handles));
   if (!entry.is_ok()) return reply_status(request, entry.status());
   // A caller that was killed meanwhile never learns of the node.
   if (fuse_reply_entry(request, &*entry) != 0) file_system.inodes().forget(entry->ino, 1);

@@ -28,7 +28,7 @@ void reply_status(fuse_req_t request, const Status& status);
 void log_fault(const Status& status);
 
 // Fills in a reply entry for a node just found or made; takes its handle, which `handles` are for, counts a lookup.
-Result<fuse_entry_param> make_entry(FileSystem& file_system, const Store::Node& node, HandleShares::Lease handles);
+Result<fuse_entry_param> make_entry(FileSystem& file_system, Store::Node node, HandleShares::Lease handles);
 // The same for a node that the kernel knows; counts nothing.
 fuse_entry_param entry_of(FileSystem& file_system, Inode& inode, const struct stat& attributes);
 // Answers with a node just found or made, or the failure.

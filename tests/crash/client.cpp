@@ -137,8 +137,8 @@ bool Client::open_existing(const Place& place, OpenFile* out, const Machine::Mod
   Store& store = session_.store;
   Result<Store::Node> node = store.lookup(session_.directories[place.directory], place.name);
   if (!session_.good(node.status(), "lookup of " + place.path)) return false;
-  Result<std::shared_ptr<File>> file = store.open_file(node->handle, mode.writes);
-  store.storage().close(node->handle);
+  Result<std::shared_ptr<File>> file = store.open_file(node->handle.get(), mode.writes);
+  node->handle.reset();
   if (!session_.good(file.status(), "open of " + place.path)) return false;
   const uint64_t inode = node->attributes.st_ino;
   const std::shared_ptr<FileModel> model = session_.model.file(inode);
@@ -157,7 +157,7 @@ bool Client::create(const Place& place, OpenFile* out) {
   Result<Store::Created> created = session_.store.create(session_.directories[place.directory], place.name, 0644);
   if (!session_.good(created.status(), "create of " + place.path)) return false;
   const uint64_t inode = created->node.attributes.st_ino;
-  session_.store.storage().close(created->node.handle);
+  created->node.handle.reset();
   session_.model.done(operation, inode);
   session_.model.add_file(inode, {}, {.mode = created->node.attributes.st_mode & 07777, .tag = {}, .set_to = {}});
   Machine::Mode mode = random_mode();
@@ -453,7 +453,7 @@ Task<bool> Client::save_unnamed(const Place& place) {
   const Handle directory = session_.directories[place.directory];
   Result<Store::Created> created = store.create_unnamed(directory, 0600);
   if (!session_.good(created.status(), "create of an unnamed file")) co_return false;
-  const Handle node = created->node.handle;
+  const ScopedHandle node = std::move(created->node.handle);
   const uint64_t inode = created->node.attributes.st_ino;
   session_.model.add_file(inode, {}, {.mode = created->node.attributes.st_mode & 07777, .tag = {}, .set_to = {}});
   const OpenFile file =
@@ -463,10 +463,9 @@ Task<bool> Client::save_unnamed(const Place& place) {
   if (went_on && random_.chance(30)) went_on = co_await commit(file);
   if (went_on) {
     const Model::Operation operation = session_.model.begin({{place.path, inode}}, true);
-    went_on = session_.good(store.link(node, directory, place.name), "link of an unnamed file");
+    went_on = session_.good(store.link(node.get(), directory, place.name), "link of an unnamed file");
     if (went_on) session_.model.done(operation);
   }
-  store.storage().close(node);
   if (!went_on) co_return false;
   const bool ended = co_await close(file);
   co_return ended;
@@ -505,8 +504,8 @@ Task<bool> Client::link_and_unlink(const Place& place) {
   Result<Store::Node> node = store.lookup(session_.directories[place.directory], place.name);
   if (!session_.good(node.status(), "lookup of " + place.path)) co_return false;
   const Model::Operation operation = session_.model.begin({{other.path, inode}});
-  const Status linked = store.link(node->handle, session_.directories[other.directory], other.name);
-  store.storage().close(node->handle);
+  const Status linked = store.link(node->handle.get(), session_.directories[other.directory], other.name);
+  node->handle.reset();
   if (!session_.good(linked, "link of " + other.path)) co_return false;
   session_.model.done(operation);
   if (random_.chance(50) && !sync_directory(other.directory)) co_return false;
@@ -605,26 +604,26 @@ Task<bool> Client::change_attributes(const Place& place) {
       case 0:
         after.mode = 0400 | static_cast<mode_t>(random_.below(0400));
         model.set_attributes(after);
-        status = store.chmod(node->handle, after.mode);
+        status = store.chmod(node->handle.get(), after.mode);
         break;
       case 1:
         after.user = static_cast<uid_t>(random_.below(1000));
         model.set_attributes(after);
-        status = store.chown(node->handle, after.user, static_cast<gid_t>(-1));
+        status = store.chown(node->handle.get(), after.user, static_cast<gid_t>(-1));
         break;
       case 2:
         after.tag = tag;
         model.set_attributes(after);
-        status = store.storage().set_xattr(node->handle, kTagName, std::as_bytes(std::span(tag)), 0);
+        status = store.storage().set_xattr(node->handle.get(), kTagName, std::as_bytes(std::span(tag)), 0);
         break;
       default:
         after.set_to = timespec{static_cast<time_t>(random_.below(1'000'000)), 0};
         model.set_attributes(after);
         const struct timespec times[2] = {{0, UTIME_OMIT}, *after.set_to};
-        status = store.set_times(node->handle, times);
+        status = store.set_times(node->handle.get(), times);
         break;
     }
-    store.storage().close(node->handle);
+    node->handle.reset();
     if (!session_.good(status, "change of attributes")) co_return false;
     if (random_.chance(30) && !co_await link_and_unlink(place)) co_return false;
     if (file == nullptr) {

@@ -230,17 +230,17 @@ class Life {
       Result<Store::Node> node = store_->lookup(store_->root(), directory);
       if (!node.is_ok()) co_return fail("lookup of " + directory + ": " + node.status().message());
       std::vector<std::string> names;
-      const Status listed = storage.list(node->handle, [&names](const DirectoryEntry& entry) {
+      const Status listed = storage.list(node->handle.get(), [&names](const DirectoryEntry& entry) {
         if (entry.type == DT_REG) names.push_back(entry.name);
         return true;
       });
       if (!listed.is_ok()) fail("list: " + listed.message());
       for (const std::string& name : names)
-        if (!co_await read_file(node->handle, name, seen[directory + "/" + name])) {
+        if (!co_await read_file(node->handle.get(), name, seen[directory + "/" + name])) {
           failure_ = fmt::format("{}/{}: {}", directory, name, failure_);
           break;
         }
-      storage.close(node->handle);
+      node->handle.reset();
       if (!failure_.empty()) co_return false;
     }
     co_return true;
@@ -252,7 +252,7 @@ class Life {
                       .tag = std::string(16, 0),
                       .set_to = node.attributes.st_mtim};
     const Result<size_t> length =
-        store_->storage().get_xattr(node.handle, kTagName, std::as_writable_bytes(std::span(result.tag)));
+        store_->storage().get_xattr(node.handle.get(), kTagName, std::as_writable_bytes(std::span(result.tag)));
     result.tag.resize(length.is_ok() ? *length : 0);
     return result;
   }
@@ -261,8 +261,8 @@ class Life {
     Result<Store::Node> node = store_->lookup(directory, name);
     if (!node.is_ok()) co_return fail("lookup: " + node.status().message());
     seen.attributes = attributes_of(*node);
-    Result<std::shared_ptr<File>> opened = store_->open_file(node->handle, false);
-    store_->storage().close(node->handle);
+    Result<std::shared_ptr<File>> opened = store_->open_file(node->handle.get(), false);
+    node->handle.reset();
     if (!opened.is_ok()) co_return fail("open: " + opened.status().message());
     const std::shared_ptr<File> file = *opened;
     seen.inode = node->attributes.st_ino;
@@ -317,10 +317,12 @@ class Life {
       return world_.boundaries() + 1 + random_.below(uint64_t{8} << random_.below(8));
     };
     if (random_.chance(25)) session.ends_at = some_boundary();
+    std::vector<ScopedHandle> directories;
     for (size_t i = 0; i < directory_names_.size(); ++i) {
       Result<Store::Node> node = store_->lookup(store_->root(), directory_names_[i]);
       if (!node.is_ok()) return fail("lookup of a directory: " + node.status().message());
-      session.directories[i] = node->handle;
+      directories.push_back(std::move(node->handle));
+      session.directories[i] = directories.back().get();
     }
     const auto chores = static_cast<unsigned>(random_.between(1, 12));
     std::vector<std::unique_ptr<Client>> clients;
@@ -332,7 +334,7 @@ class Life {
     // Early and late moments alike: what happens in the first calls and what happens in long logs.
     world_.cut_at(some_boundary());
     const bool ended = run_clients(tasks);
-    for (const Handle directory : session.directories) store_->storage().close(directory);
+    directories.clear();
     if (!session.failure.empty()) return fail(session.failure);
     return ended;
   }

@@ -33,6 +33,7 @@ class InodeTableTest : public testing::Test {
     EXPECT_TRUE(found.is_ok());
     return found.is_ok() ? *found : (struct stat){};
   }
+  Store::Node node(Handle handle) { return {ScopedHandle(storage_, handle), attributes(handle)}; }
   void make(const std::string& name) {
     Result<Handle> made = storage_.open_at(root_, name, O_RDWR | O_CREAT | O_EXCL, 0600);
     ASSERT_TRUE(made.is_ok()) << made.status().message();
@@ -41,7 +42,7 @@ class InodeTableTest : public testing::Test {
   Inode& look_up(const std::string& name) {
     Result<Handle> handle = storage_.open_at(root_, name, O_PATH, 0);
     EXPECT_TRUE(handle.is_ok()) << handle.status().message();
-    Result<Inode*> inode = table_->remember(*handle, attributes(*handle), {});
+    Result<Inode*> inode = table_->remember(node(*handle), {});
     EXPECT_TRUE(inode.is_ok());
     return **inode;
   }
@@ -68,7 +69,7 @@ TEST_F(InodeTableTest, ANodeIsCountedOnceUntilItIsForgotten) {
   Inode* inode = nullptr;
   for (unsigned i = 0; i < 3; ++i) {
     const Handle handle = storage_.open_at(root_, "a", O_PATH, 0).value();
-    inode = table_->remember(handle, attributes(handle), shares.lease(1, 1)).value();
+    inode = table_->remember(node(handle), shares.lease(1, 1)).value();
     EXPECT_EQ(shares.free(), 29U);
   }
   table_->remember(*inode);
@@ -149,7 +150,7 @@ TEST_F(InodeTableTest, AnotherDeviceIsRefusedAndItsHandleClosed) {
   ASSERT_TRUE(handle.is_ok());
   struct stat foreign = attributes(*handle);
   foreign.st_dev += 1;
-  Result<Inode*> inode = table_->remember(*handle, foreign, {});
+  Result<Inode*> inode = table_->remember({ScopedHandle(storage_, *handle), foreign}, {});
   ASSERT_FALSE(inode.is_ok());
   EXPECT_EQ(inode.status().errno_value(), EXDEV);
   EXPECT_FALSE(is_open(*handle));
@@ -211,7 +212,7 @@ TEST_F(InodeTableTest, PicksNamesWithTheirDirectories) {
   ASSERT_TRUE(made.is_ok());
   storage_.close(*made);
   Result<Handle> below = storage_.open_at(directory.handle, "below", O_PATH, 0);
-  ASSERT_TRUE(below.is_ok() && table_->remember(*below, attributes(*below), {}).is_ok());
+  ASSERT_TRUE(below.is_ok() && table_->remember(node(*below), {}).is_ok());
   std::set<std::pair<uint64_t, std::string>> seen;
   for (const InodeTable::Entry& entry : table_->pick_unused_entries(100)) seen.insert({entry.directory, entry.name});
   const std::set<std::pair<uint64_t, std::string>> expected = {{InodeTable::kRootNode, "renamed"},

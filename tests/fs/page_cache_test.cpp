@@ -22,7 +22,7 @@ class PageCacheTest : public testing::Test {
     inodes_ = std::make_unique<InodeTable>(storage_, root_, *storage_.fstat(root_));
     Result<Handle> made = storage_.open_at(root_, "file", O_RDWR | O_CREAT | O_EXCL, 0600);
     ASSERT_TRUE(made.is_ok()) << made.status().message();
-    Result<Inode*> inode = inodes_->remember(*made, *storage_.fstat(*made), {});
+    Result<Inode*> inode = inodes_->remember({ScopedHandle(storage_, *made), *storage_.fstat(*made)}, {});
     ASSERT_TRUE(inode.is_ok());
     inode_ = *inode;
     cache_ = std::make_unique<PageCache>(

@@ -20,16 +20,16 @@ std::vector<std::string> components_of(const std::string& path) {
 
 }  // namespace
 
-Result<OwnedNode> find_in_array(Store& store, const std::string& path) {
-  std::optional<OwnedNode> here;
+Result<Store::Node> find_in_array(Store& store, const std::string& path) {
+  std::optional<Store::Node> here;
   for (const std::string& component : components_of(path)) {
     if (component == "..")
       return Status::error(StatusCode::kInvalidArgument, path + ": '..' in a path inside the array");
-    if (here && S_ISLNK(here->attributes().st_mode))
+    if (here && S_ISLNK(here->attributes.st_mode))
       return Status::error(StatusCode::kInvalidArgument, path + ": leads through a symbolic link; name the real path");
-    Result<Store::Node> node = store.lookup(here ? here->handle() : store.root(), component);
+    Result<Store::Node> node = store.lookup(here ? here->handle.get() : store.root(), component);
     if (!node.is_ok()) return node.status().with_context(path + ", in the array");
-    here.emplace(store.storage(), *node);
+    here = std::move(*node);
   }
   if (!here) return Status::error(StatusCode::kInvalidArgument, "'" + path + "' names no file in the array");
   return std::move(*here);

@@ -71,16 +71,12 @@ BenchLoad::BenchLoad(Store& store, const BenchOptions& options, const std::atomi
       name_(fmt::format(".fpfs-bench-{}", ::getpid())),
       jobs_(options.jobs) {}
 
-BenchLoad::~BenchLoad() {
-  if (directory_ != kNoHandle) store_.storage().close(directory_);
-}
-
 Result<std::unique_ptr<BenchLoad>> BenchLoad::create(Store& store, const BenchOptions& options,
                                                      const std::atomic<bool>& interrupted) {
   std::unique_ptr<BenchLoad> load(new BenchLoad(store, options, interrupted));
   FPFS_RETURN_IF_ERROR(store.make_directory(store.root(), load->name_, 0700));
   FPFS_ASSIGN_OR_RETURN(Store::Node node, store.lookup(store.root(), load->name_));
-  load->directory_ = node.handle;
+  load->directory_ = std::move(node.handle);
   for (unsigned i = 0; i < options.jobs; ++i) {
     load->jobs_[i].name = fmt::format("job-{}", i);
     load->jobs_[i].size = options.size / options.jobs + (i == 0 ? options.size % options.jobs : 0);
@@ -92,7 +88,7 @@ Status BenchLoad::remove() {
   Status first;
   for (Job& job : jobs_) {
     job.file.reset();
-    Status status = store_.unlink(directory_, job.name);
+    Status status = store_.unlink(directory_.get(), job.name);
     if (!status.is_ok() && status.code() != StatusCode::kNotFound && first.is_ok()) first = status;
   }
   Status status = store_.remove_directory(store_.root(), name_);
@@ -111,8 +107,7 @@ Result<BenchResult> BenchLoad::read() {
 
 Status BenchLoad::make_files() {
   for (Job& job : jobs_) {
-    FPFS_ASSIGN_OR_RETURN(Store::Created created, store_.create(directory_, job.name, 0600));
-    store_.storage().close(created.node.handle);
+    FPFS_ASSIGN_OR_RETURN(Store::Created created, store_.create(directory_.get(), job.name, 0600));
     job.file = std::move(created.file);
   }
   return Status::ok();
@@ -130,11 +125,8 @@ void BenchLoad::forget_files() {
 Status BenchLoad::open_files() {
   forget_files();
   for (Job& job : jobs_) {
-    FPFS_ASSIGN_OR_RETURN(Store::Node node, store_.lookup(directory_, job.name));
-    Result<std::shared_ptr<File>> file = store_.open_file(node.handle, /*for_writing=*/false);
-    store_.storage().close(node.handle);
-    if (!file.is_ok()) return file.status();
-    job.file = *file;
+    FPFS_ASSIGN_OR_RETURN(Store::Node node, store_.lookup(directory_.get(), job.name));
+    FPFS_ASSIGN_OR_RETURN(job.file, store_.open_file(node.handle.get(), /*for_writing=*/false));
   }
   return Status::ok();
 }

@@ -43,7 +43,6 @@ class BenchLoad {
                                                    const std::atomic<bool>& interrupted);
   // Removes the files and the directory.
   Status remove();
-  ~BenchLoad();
 
   Result<BenchResult> write();
   Result<BenchResult> read();  // after write(); each file is opened anew, so that nothing comes from memory
@@ -69,7 +68,7 @@ class BenchLoad {
   const BenchOptions& options_;
   const std::atomic<bool>& interrupted_;
   const std::string name_;
-  Handle directory_ = kNoHandle;
+  ScopedHandle directory_;
   std::vector<Job> jobs_;
 };
 

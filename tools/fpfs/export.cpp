@@ -119,14 +119,14 @@ Status copy_content(Store& store, File& file, const ExportOptions& options, Outp
 }
 
 Status export_file(Store& store, const ExportOptions& options, Losses& losses, uint64_t& size) {
-  FPFS_ASSIGN_OR_RETURN(OwnedNode node, find_in_array(store, options.path));
-  if (!S_ISREG(node.attributes().st_mode))
+  FPFS_ASSIGN_OR_RETURN(Store::Node node, find_in_array(store, options.path));
+  if (!S_ISREG(node.attributes.st_mode))
     return Status::error(StatusCode::kInvalidArgument, options.path + ", in the array: not a regular file");
-  FPFS_ASSIGN_OR_RETURN(std::shared_ptr<File> file, store.open_file(node.handle(), /*for_writing=*/false));
+  FPFS_ASSIGN_OR_RETURN(std::shared_ptr<File> file, store.open_file(node.handle.get(), /*for_writing=*/false));
   FPFS_ASSIGN_OR_RETURN(std::unique_ptr<Output> output, Output::create(options.output));
   FPFS_RETURN_IF_ERROR(copy_content(store, *file, options, *output, losses));
   size = file->size();
-  return output->finish(size, node.attributes());
+  return output->finish(size, node.attributes);
 }
 
 int run(const ExportOptions& options) {

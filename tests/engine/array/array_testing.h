@@ -83,12 +83,7 @@ class ArrayTestBase : public testing::Test {
     EXPECT_EQ(status.message().find('\n'), std::string::npos);
   }
 
-  // Memory where there is some: an array is more than 256 directories, and a disk takes a second to make them.
-  static std::string fast_place() {
-    return ::access("/dev/shm", W_OK) == 0 ? "/dev/shm" : std::filesystem::temp_directory_path().string();
-  }
-
-  test::TemporaryDirectory directory_{fast_place()};
+  test::TemporaryDirectory directory_{test::quick_place()};
   PosixEnvironment environment_;
   // Temporary directories may lie on a filesystem without O_DIRECT; the tests of O_DIRECT itself set this.
   bool buffered_ = true;

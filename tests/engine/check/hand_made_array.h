@@ -29,12 +29,7 @@ class HandMadeArray {
   static constexpr uint32_t kChunkSize = 64 * 1024;
   static constexpr uint16_t kMembers = 3;
 
-  // In memory where the machine has a place for that: formatting syncs hundreds of directories.
-  static std::string fast_place() {
-    return ::access("/dev/shm", W_OK) == 0 ? "/dev/shm" : std::filesystem::temp_directory_path().string();
-  }
-
-  explicit HandMadeArray(const std::string& place = fast_place()) : directory_(place) {
+  explicit HandMadeArray(const std::string& place = test::quick_place()) : directory_(place) {
     for (const char* name : {"a", "b", "c"}) directories.push_back(directory_ / name);
     FormatOptions options;
     options.chunk_size = kChunkSize;

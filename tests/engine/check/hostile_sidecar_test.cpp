@@ -242,9 +242,9 @@ class HostileSidecar : public testing::Test {
   }
 
   static Result<std::shared_ptr<File>> open_file(Store& store, const std::string& name, bool for_writing) {
-    FPFS_ASSIGN_OR_RETURN(const Store::Node node, store.lookup(store.root(), name));
-    Result<std::shared_ptr<File>> file = store.open_file(node.handle, for_writing);
-    store.storage().close(node.handle);
+    FPFS_ASSIGN_OR_RETURN(Store::Node node, store.lookup(store.root(), name));
+    Result<std::shared_ptr<File>> file = store.open_file(node.handle.get(), for_writing);
+    node.handle.reset();
     return file;
   }
 

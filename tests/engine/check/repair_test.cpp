@@ -315,11 +315,11 @@ TEST_F(CleanEndTest, AMountRefusesAFileWhoseSidecarWasCut) {
     ASSERT_TRUE(store.is_ok()) << store.status().message();
     EXPECT_EQ((*store)->recovery().was_dirty, mount == 1);
     const Handle directory = *(*store)->storage().open_at((*store)->root(), "run", O_RDONLY | O_DIRECTORY);
-    const auto node = (*store)->lookup(directory, "big.pt");
+    auto node = (*store)->lookup(directory, "big.pt");
     ASSERT_TRUE(node.is_ok());
-    const auto file = (*store)->open_file(node->handle, false);
+    const auto file = (*store)->open_file(node->handle.get(), false);
     EXPECT_EQ(file.status().code(), StatusCode::kCorruption) << file.status().message();
-    (*store)->storage().close(node->handle);
+    node->handle.reset();
     (*store)->storage().close(directory);
   }
   EXPECT_EQ(objects_of(kBig), objects);

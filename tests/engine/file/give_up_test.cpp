@@ -72,14 +72,14 @@ class GiveUpTest : public testing::Test {
   std::shared_ptr<File> create(const std::string& name) {
     auto created = store_->create(store_->root(), name, 0644);
     EXPECT_TRUE(created.is_ok()) << created.status().message();
-    store_->storage().close(created->node.handle);
+    created->node.handle.reset();
     return created->file;
   }
   std::shared_ptr<File> open_file(const std::string& name) {
     auto node = store_->lookup(store_->root(), name);
     EXPECT_TRUE(node.is_ok()) << node.status().message();
-    auto file = store_->open_file(node->handle, true);
-    store_->storage().close(node->handle);
+    auto file = store_->open_file(node->handle.get(), true);
+    node->handle.reset();
     EXPECT_TRUE(file.is_ok()) << file.status().message();
     return *file;
   }

@@ -62,7 +62,7 @@ class IndexMemoryTest : public ::testing::Test {
   void make(const std::string& name, unsigned commits) {
     Result<Store::Created> created = store_->create(store_->root(), name, 0600);
     ASSERT_TRUE(created.is_ok()) << created.status().message();
-    store_->storage().close(created->node.handle);
+    created->node.handle.reset();
     std::vector<std::byte> data(kInline);
     for (unsigned commit = 0; commit < commits; ++commit) {
       test::fill(data, commit, 0);
@@ -73,21 +73,20 @@ class IndexMemoryTest : public ::testing::Test {
   // How many reads of sidecars were under way at once while these were opened.
   int open_together(const std::vector<std::string>& names) {
     while (store_->status().open_files > 0) std::this_thread::yield();
-    std::vector<Handle> nodes;
+    std::vector<Store::Node> nodes;
     for (const std::string& name : names) {
-      const Result<Store::Node> node = store_->lookup(store_->root(), name);
+      Result<Store::Node> node = store_->lookup(store_->root(), name);
       EXPECT_TRUE(node.is_ok()) << node.status().message();
-      nodes.push_back(node->handle);
+      nodes.push_back(std::move(*node));
     }
     storage_->be_slow();
     std::vector<std::thread> threads;
-    for (const Handle node : nodes)
-      threads.emplace_back([this, node] {
-        const auto file = store_->open_file(node, false);
+    for (const Store::Node& node : nodes)
+      threads.emplace_back([this, &node] {
+        const auto file = store_->open_file(node.handle.get(), false);
         EXPECT_TRUE(file.is_ok()) << file.status().message();
       });
     for (std::thread& thread : threads) thread.join();
-    for (const Handle node : nodes) store_->storage().close(node);
     return storage_->most_at_once();
   }
 

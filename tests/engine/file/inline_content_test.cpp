@@ -202,9 +202,9 @@ TEST_P(InlineContentTest, AWriterOpensItWhileItIsRead) {
   const Bytes content = make_bytes(20'000, 7);
   make("a", content).reset();
   array_.world().drain();
-  const Result<Store::Node> node = array_.store().lookup(array_.store().root(), "a");
+  Result<Store::Node> node = array_.store().lookup(array_.store().root(), "a");
   ASSERT_TRUE(node.is_ok());
-  const Result<std::shared_ptr<File>> file = array_.store().open_file(node->handle, false);
+  const Result<std::shared_ptr<File>> file = array_.store().open_file(node->handle.get(), false);
   ASSERT_TRUE(file.is_ok());
   evict();
   SimArray::Read read(0, 40'000);
@@ -215,7 +215,7 @@ TEST_P(InlineContentTest, AWriterOpensItWhileItIsRead) {
   EXPECT_TRUE(read.data == content);
   EXPECT_TRUE(array_.write(*writable, 20'000, make_bytes(10, 8)).is_ok());
   EXPECT_TRUE(array_.commit(*writable).is_ok());
-  array_.store().storage().close(node->handle);
+  node->handle.reset();
 }
 
 // What fits is in the sidecar; what is there already stays there, whatever fits now.

@@ -76,14 +76,14 @@ class Model {
       const std::string name = "file" + std::to_string(i);
       if (Result<Store::Created> created = store_->create(store_->root(), name, 0644); created.is_ok()) {
         entries_[i].file = created->file;
-        store_->storage().close(created->node.handle);
+        created->node.handle.reset();
         continue;
       }
       Result<Store::Node> node = store_->lookup(store_->root(), name);
       ASSERT_TRUE(node.is_ok()) << node.status().message();
       EXPECT_EQ(static_cast<uint64_t>(node->attributes.st_size), entries_[i].content.size());
-      Result<std::shared_ptr<File>> file = store_->open_file(node->handle, true);
-      store_->storage().close(node->handle);
+      Result<std::shared_ptr<File>> file = store_->open_file(node->handle.get(), true);
+      node->handle.reset();
       ASSERT_TRUE(file.is_ok()) << file.status().message();
       entries_[i].file = std::move(*file);
       entries_[i].cursor = {};

@@ -78,13 +78,13 @@ class SimArray {
   std::shared_ptr<File> create(const std::string& name) {
     Result<Store::Created> created = store_->create(store_->root(), name, 0644);
     EXPECT_TRUE(created.is_ok()) << created.status().message();
-    store_->storage().close(created->node.handle);
+    created->node.handle.reset();
     return created->file;
   }
   Result<std::shared_ptr<File>> try_open(const std::string& name) {
-    FPFS_ASSIGN_OR_RETURN(const Store::Node node, store_->lookup(store_->root(), name));
-    Result<std::shared_ptr<File>> file = store_->open_file(node.handle, !store_->read_only());
-    store_->storage().close(node.handle);
+    FPFS_ASSIGN_OR_RETURN(Store::Node node, store_->lookup(store_->root(), name));
+    Result<std::shared_ptr<File>> file = store_->open_file(node.handle.get(), !store_->read_only());
+    node.handle.reset();
     return file;
   }
   std::shared_ptr<File> open(const std::string& name) {
@@ -93,9 +93,9 @@ class SimArray {
     return *file;
   }
   uint64_t size_of(const std::string& name) {
-    const Result<Store::Node> node = store_->lookup(store_->root(), name);
+    Result<Store::Node> node = store_->lookup(store_->root(), name);
     EXPECT_TRUE(node.is_ok()) << node.status().message();
-    store_->storage().close(node->handle);
+    node->handle.reset();
     return static_cast<uint64_t>(node->attributes.st_size);
   }
 

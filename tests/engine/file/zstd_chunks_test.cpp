@@ -54,10 +54,10 @@ class ZstdChunks : public testing::Test {
     auto store = Store::open(array_.environment, array_.directories, options);
     EXPECT_TRUE(store.is_ok()) << store.status().message();
     store_ = std::move(*store);
-    const Result<Store::Node> node = store_->lookup(store_->root(), "packed");
+    Result<Store::Node> node = store_->lookup(store_->root(), "packed");
     EXPECT_TRUE(node.is_ok()) << node.status().message();
-    auto file = store_->open_file(node->handle, true);
-    store_->storage().close(node->handle);
+    auto file = store_->open_file(node->handle.get(), true);
+    node->handle.reset();
     EXPECT_TRUE(file.is_ok()) << file.status().message();
     file_ = *file;
   }

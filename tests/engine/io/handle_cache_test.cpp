@@ -50,12 +50,12 @@ struct NotedSlot : HandleCache::Slot {
 class HandleCacheTest : public testing::Test {
  protected:
   CountingStorage storage_;
-  HandleCache cache_{storage_, 2};
+  HandleCache cache_{2};
   NotedSlot slots_[4];
 
   Handle use(NotedSlot& slot) {
     HandleCache::Pin pin = cache_.find(slot);
-    if (!pin.is_set()) pin = cache_.insert(slot, storage_.open());
+    if (!pin.is_set()) pin = cache_.insert(slot, ScopedHandle(storage_, storage_.open()));
     return pin.get();
   }
 };
@@ -76,7 +76,7 @@ TEST_F(HandleCacheTest, TheLeastRecentlyUsedGoes) {
 
 TEST_F(HandleCacheTest, WhatIsPinnedStaysAndIsMadeUpForAfterwards) {
   std::vector<HandleCache::Pin> pins;
-  for (NotedSlot& slot : slots_) pins.push_back(cache_.insert(slot, storage_.open()));
+  for (NotedSlot& slot : slots_) pins.push_back(cache_.insert(slot, ScopedHandle(storage_, storage_.open())));
   EXPECT_EQ(storage_.count(), 4U);
   EXPECT_FALSE(cache_.make_room());
   const Handle last = pins[3].get();
@@ -90,8 +90,8 @@ TEST_F(HandleCacheTest, WhatIsPinnedStaysAndIsMadeUpForAfterwards) {
 }
 
 TEST_F(HandleCacheTest, TheSecondOfTwoThatOpenGivesWay) {
-  const HandleCache::Pin pin = cache_.insert(slots_[0], storage_.open());
-  const HandleCache::Pin again = cache_.insert(slots_[0], storage_.open());
+  const HandleCache::Pin pin = cache_.insert(slots_[0], ScopedHandle(storage_, storage_.open()));
+  const HandleCache::Pin again = cache_.insert(slots_[0], ScopedHandle(storage_, storage_.open()));
   EXPECT_EQ(pin.get(), again.get());
   EXPECT_EQ(storage_.count(), 1U);
 }
@@ -116,7 +116,7 @@ TEST_F(HandleCacheTest, ManyThreads) {
       for (unsigned i = 0; i < 20000; ++i) {
         NotedSlot& slot = slots_[(i * (seed + 1) + seed) % 4];
         HandleCache::Pin pin = cache_.find(slot);
-        if (!pin.is_set()) pin = cache_.insert(slot, storage_.open());
+        if (!pin.is_set()) pin = cache_.insert(slot, ScopedHandle(storage_, storage_.open()));
         if (!storage_.is_open(pin.get())) wrong = true;
       }
     });

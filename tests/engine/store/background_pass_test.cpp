@@ -171,7 +171,7 @@ class BackgroundPassTest : public testing::Test {
     auto created = store_->create(*directory, path.substr(path.find('/') + 1), 0644);
     store_->storage().close(*directory);
     ASSERT_TRUE(created.is_ok()) << created.status().message();
-    store_->storage().close(created->node.handle);
+    created->node.handle.reset();
     std::vector<std::byte> data(size);
     test::fill(data, 1, 0);
     if (size > 0) {
@@ -241,8 +241,8 @@ TEST_F(BackgroundPassTest, FilesComeInTheOrderOfTheirPathsChunksInTheirs) {
 TEST_F(BackgroundPassTest, AFileWithSeveralNamesIsVisitedOnce) {
   write_file("a", 2 * kChunk);
   auto node = store_->lookup(store_->root(), "a");
-  ASSERT_TRUE(store_->link(node->handle, store_->root(), "z").is_ok());
-  store_->storage().close(node->handle);
+  ASSERT_TRUE(store_->link(node->handle.get(), store_->root(), "z").is_ok());
+  node->handle.reset();
   ASSERT_TRUE(pass_->start(0).is_ok());
   wait_for_end();
   EXPECT_EQ(visitor_.take_chunks(), chunks("/a", 0, 2));

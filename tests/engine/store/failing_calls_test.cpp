@@ -164,7 +164,7 @@ Status Life::try_save(Promised& promised, const Bytes& content, bool in_place, b
   if (opened.status().code() == StatusCode::kNotFound) {
     Result<Store::Created> created = array_.store().create(array_.store().root(), promised.name, 0644);
     if (!created.is_ok()) return created.status();
-    array_.store().storage().close(created->node.handle);
+    created->node.handle.reset();
     opened = created->file;
   }
   if (!opened.is_ok()) return opened.status();

@@ -49,7 +49,7 @@ class FreeWaitTest : public ::testing::Test {
     EXPECT_TRUE(created.is_ok()) << created.status().message();
     if (!created.is_ok()) return nullptr;
     inode_ = created->node.attributes.st_ino;
-    store_->storage().close(created->node.handle);
+    created->node.handle.reset();
     return created->file;
   }
   void make_and_remove(const std::string& name) {

@@ -44,10 +44,10 @@ class RemovedTest : public ::testing::TestWithParam<size_t> {
   void look_up(const std::string& name) {
     Result<Store::Node> node = store().lookup(store().root(), name);
     ASSERT_TRUE(node.is_ok()) << node.status().message();
-    node_ = *node;
+    node_ = std::move(*node);
   }
   std::shared_ptr<File> open_node() {
-    Result<std::shared_ptr<File>> file = store().open_file(node_.handle, true);
+    Result<std::shared_ptr<File>> file = store().open_file(node_.handle.get(), true);
     EXPECT_TRUE(file.is_ok()) << file.status().message();
     return file.is_ok() ? *file : nullptr;
   }
@@ -56,8 +56,8 @@ class RemovedTest : public ::testing::TestWithParam<size_t> {
     ASSERT_EQ(kept_.size(), 1u);
     kept_.clear();
     ASSERT_TRUE(array_->world().run_until(is_freed()));
-    EXPECT_EQ(store().open_file(node_.handle, false).status().errno_value(), ESTALE);
-    storage().close(std::exchange(node_.handle, kNoHandle));
+    EXPECT_EQ(store().open_file(node_.handle.get(), false).status().errno_value(), ESTALE);
+    node_.handle.reset();
     ASSERT_TRUE(array_->close().is_ok());
     const Result<CheckReport> report = check_array(array_->world(), array_->paths(), {});
     ASSERT_TRUE(report.is_ok()) << report.status().message();
@@ -118,7 +118,7 @@ TEST_P(RemovedTest, PowerGoesWhenWhatWasMadeOfItHasBeenFreed) {
     }
     kept_.clear();
     ASSERT_TRUE(array_->world().run_until(is_freed()));
-    storage().close(std::exchange(node_.handle, kNoHandle));
+    node_.handle.reset();
     array_->crash();
     array_->open();
     Result<std::shared_ptr<File>> file = array_->try_open("file");
@@ -151,7 +151,7 @@ TEST_P(RemovedTest, MadeWithoutAName) {
   {
     Result<Store::Created> created = store().create_unnamed(store().root(), 0600);
     ASSERT_TRUE(created.is_ok());
-    node_ = created->node;
+    node_ = std::move(created->node);
     kept_[node_.attributes.st_ino] = std::move(created->unnamed);
     append(*created->file, content);
     ASSERT_TRUE(array_->control(*created->file, ControlRequest::Kind::kClose).is_ok());

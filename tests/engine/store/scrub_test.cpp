@@ -49,7 +49,7 @@ class ScrubTest : public testing::Test {
   void write_file(const std::string& name, uint64_t size, uint64_t seed = 1) {
     auto created = store_->create(store_->root(), name, 0644);
     ASSERT_TRUE(created.is_ok()) << created.status().message();
-    store_->storage().close(created->node.handle);
+    created->node.handle.reset();
     std::vector<std::byte> data(size);
     test::fill(data, seed, 0);
     ASSERT_TRUE(store_->write_sync(*created->file, 0, data).is_ok());
@@ -127,8 +127,8 @@ TEST_F(ScrubTest, NamesWhatIsWrongAndGoesOn) {
   open();
   const auto id_of = [&](const std::string& name) {
     auto node = store_->lookup(store_->root(), name);
-    auto file = store_->open_file(node->handle, false);
-    store_->storage().close(node->handle);
+    auto file = store_->open_file(node->handle.get(), false);
+    node->handle.reset();
     return (*file)->info().file_id;
   };
   const std::string gone = Array::object_name(id_of("gone"), 0), cut = Array::object_name(id_of("short"), 0);
@@ -179,8 +179,8 @@ TEST_F(ScrubTest, ReadsContentInSidecarsFromTheDrive) {
   std::vector<std::shared_ptr<File>> open_files;
   for (const char* name : {"kept", "wrong"}) {
     auto node = store_->lookup(store_->root(), name);
-    open_files.push_back(store_->open_file(node->handle, false).value());
-    store_->storage().close(node->handle);
+    open_files.push_back(store_->open_file(node->handle.get(), false).value());
+    node->handle.reset();
   }
   flip_bit(directories_[0] + "/tree/wrong", 700);
   ASSERT_TRUE(scrub_->start(0).is_ok());
@@ -308,8 +308,8 @@ TEST_F(ScrubTest, FilesThatChangeUnderItAreNoErrors) {
     const std::string name = "file" + std::to_string(round % 5);
     auto node = store_->lookup(store_->root(), name);
     ASSERT_TRUE(node.is_ok());
-    auto file = store_->open_file(node->handle, true);
-    store_->storage().close(node->handle);
+    auto file = store_->open_file(node->handle.get(), true);
+    node->handle.reset();
     ASSERT_TRUE(file.is_ok());
     test::fill(data, static_cast<uint64_t>(round), 0);
     if (round % 7 == 0) {
@@ -329,8 +329,8 @@ TEST_F(ScrubTest, FilesThatChangeUnderItAreNoErrors) {
 TEST_F(ScrubTest, AHardLinkIsReadOnce) {
   write_file("a", 10 * kChunk, 1);
   auto node = store_->lookup(store_->root(), "a");
-  ASSERT_TRUE(store_->link(node->handle, store_->root(), "z").is_ok());
-  store_->storage().close(node->handle);
+  ASSERT_TRUE(store_->link(node->handle.get(), store_->root(), "z").is_ok());
+  node->handle.reset();
   ASSERT_TRUE(scrub_->start(0).is_ok());
   EXPECT_EQ(wait_for_end().state.chunks, 10u);
 }

@@ -121,7 +121,7 @@ class UnlinkRaceTest : public ::testing::Test {
   std::shared_ptr<File> create(const std::string& name) {
     Result<Store::Created> created = store_->create(store_->root(), name, 0600);
     EXPECT_TRUE(created.is_ok()) << created.status().message();
-    store_->storage().close(created->node.handle);
+    created->node.handle.reset();
     std::vector<std::byte> data(3 * kChunk + 777);
     test::fill(data, 1, 0);
     EXPECT_TRUE(store_->write_sync(*created->file, 0, data).is_ok());
@@ -129,8 +129,8 @@ class UnlinkRaceTest : public ::testing::Test {
   }
   void save(const std::string& name) { EXPECT_TRUE(store_->commit_sync(*create(name)).is_ok()); }
   bool exists(const std::string& name) {
-    const Result<Store::Node> node = store_->lookup(store_->root(), name);
-    if (node.is_ok()) store_->storage().close(node->handle);
+    Result<Store::Node> node = store_->lookup(store_->root(), name);
+    if (node.is_ok()) node->handle.reset();
     return node.is_ok();
   }
   // Its first commit ends, and nobody has it open any more, when the removal has looked at the name already.
@@ -280,13 +280,12 @@ TEST_F(UnlinkRaceTest, ExchangedOnceBothAreCommitted) {
 TEST_F(UnlinkRaceTest, OutOfHandlesNoFirstName) {
   Result<Store::Created> created = store_->create_unnamed(store_->root(), 0600);
   ASSERT_TRUE(created.is_ok()) << created.status().message();
-  const Handle node = created->node.handle;
+  const Handle node = created->node.handle.get();
   plan_.reopen_error = EMFILE;
   EXPECT_EQ(store_->link(node, store_->root(), "file").errno_value(), EMFILE);
   EXPECT_FALSE(exists("file"));
   EXPECT_TRUE(store_->link(node, store_->root(), "file").is_ok());
   EXPECT_TRUE(exists("file"));
-  store_->storage().close(node);
 }
 
 }  // namespace

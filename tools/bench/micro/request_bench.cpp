@@ -53,7 +53,6 @@ struct World {
     store = std::move(*opened);
     Result<Store::Created> created = store->create(store->root(), "file", 0644);
     if (!check(state, created.status())) return;
-    store->storage().close(created->node.handle);
     file = created->file;
   }
 
