@@ -220,7 +220,7 @@ void Store::finish_close(const Status& synced, const std::function<void(const St
   Status status = impl_->health.first_loss();
   if (status.is_ok()) status = synced;
   if (status.is_ok()) status = impl_->health.failure();
-  if (const unsigned held = impl_->versions_held.load(); status.is_ok() && held > 0)
+  if (const unsigned held = impl_->versions_held.load(); status.is_ok() && held > 0 && !array_->read_only())
     status =
         Status::error(StatusCode::kBusy,
                       fmt::format("{} versions of files are still held; the next mount frees what they keep", held));

@@ -92,7 +92,7 @@ void add_choice(CLI::App& app, const std::string& name, Value& out, const Choice
 
 // Whole seconds, 0 .. a day, kept in milliseconds.
 void add_seconds(CLI::App& app, const std::string& name, unsigned& out_ms, const std::string& help) {
-  const auto set = [&out_ms](unsigned seconds) { out_ms = seconds * 1000; };
+  const auto set = [&out_ms](unsigned in_seconds) { out_ms = in_seconds * 1000; };
   app.add_option_function<unsigned>(name, set, help)->type_name("SECONDS")->transform(number(0, 86400));
 }
 
