@@ -156,7 +156,7 @@ Status Store::Impl::sync_tree() {
 
 // --- life -----------------------------------------------------------------------------------------------------------
 
-Store::Store(Environment& environment, StoreOptions options)
+Store::Store(Environment& environment, const StoreOptions& options)
     : environment_(environment), options_(options), shares_(options.shared_handles) {}
 
 Result<std::unique_ptr<Store>> Store::open(Environment& environment, const std::vector<std::string>& directories,

@@ -202,7 +202,7 @@ class Store {
 
  private:
   class Impl;
-  Store(Environment& environment, StoreOptions options);
+  Store(Environment& environment, const StoreOptions& options);
   void finish_close(const Status& synced, const std::function<void(const Status&)>& done);
   Status fill_logical(Handle node, struct stat& attributes);
   Result<SidecarSummary> summarize_node(Handle node, uint64_t sidecar_size);
