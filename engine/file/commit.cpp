@@ -239,16 +239,17 @@ void File::finish_commit(CommitJob& job, const SidecarWriter::Outcome& outcome) 
       // The record is durable (a lazy one has nothing to free): what only the one before named can go.
       if (!job.retired.slots.empty()) {
         placement_.begin_freeing(job.retired.slots);
-        free_behind_versions([self, dead = std::move(job.retired.slots)] {
-          self->context_.reclaimer->post([self, dead] { self->punch_dead(dead); });
+        free_behind_versions([self, dead = std::move(job.retired.slots)]() mutable {
+          self->context_.reclaimer->post([self, dead = std::move(dead)] { self->punch_dead(dead); });
         });
       }
       std::vector<DoomedObjects> doomed;
       for (const auto& objects : job.retired.objects) doomed.push_back(DoomedObjects::of(objects, true));
       if (job.objects != nullptr) context_.generations.end_claim(content_.file_id(), job.record.generation);
       if (!doomed.empty())
-        free_behind_versions(
-            [self, doomed = std::move(doomed)] { self->context_.reclaimer->reclaim(doomed, ScopedHandle()); });
+        free_behind_versions([self, doomed = std::move(doomed)]() mutable {
+          self->context_.reclaimer->reclaim(std::move(doomed), ScopedHandle());
+        });
       if (job.record.snapshot && job.sync && log_.snapshot_offset > kSnapshotAlignment)
         free_behind_versions([self, sidecar = job.sidecar, end = log_.snapshot_offset] {
           self->context_.reclaimer->post([self, sidecar, end] { self->punch_log(*sidecar, end); });

@@ -19,7 +19,7 @@ namespace fpfs {
 
 class HeldFrees {
  public:
-  using Free = std::function<void()>;  // begins to free something; with or without the file's lock
+  using Free = std::function<void()>;  // begins to free something, once; with or without the file's lock
   using Ticket = uint64_t;             // of one who holds; they grow
 
   Ticket hold() {
