@@ -30,6 +30,7 @@ TEST(ReceiveBuffers, PayloadsArePageAlignedAndBuffersDoNotOverlap) {
   for (size_t i = 0; i < taken.size(); ++i) {
     EXPECT_EQ(taken[i]->request[0], static_cast<std::byte>(i + 1));
     EXPECT_EQ(taken[i]->request[ReceiveBuffers::kRequestSizeMax - 1], static_cast<std::byte>(i + 1));
+    EXPECT_EQ(static_cast<const ReceiveBuffer&>(*taken[i]).home, &buffers);
   }
   taken.clear();
   EXPECT_EQ(buffers.in_use(), 0U);

@@ -114,6 +114,7 @@ TEST_P(CommittedVersionTest, IsReadWholeAfterChunksWereOverwrittenPunchedAndCutO
     array_.world().drain();
     ASSERT_TRUE(content_of(*version) == first) << round;
   }
+  EXPECT_TRUE(array_.read_all(*file).value() == expected);
   ASSERT_TRUE(array_.control(*file, ControlRequest::Kind::kPunchHole, 0, 2 * kTestChunk).is_ok());
   ASSERT_TRUE(array_.control(*file, ControlRequest::Kind::kTruncate, 3 * kTestChunk).is_ok());
   ASSERT_TRUE(array_.control(*file, ControlRequest::Kind::kClose).is_ok());
