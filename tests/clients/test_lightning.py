@@ -1,4 +1,5 @@
 """Lightning's ModelCheckpoint: the best and the last checkpoints, resuming, killed."""
+import errno
 import os
 import pickle
 import shutil
@@ -69,7 +70,10 @@ def loadable(directory):
         try:
             loaded = torch.load(path, weights_only=False)
             found.setdefault(loaded["global_step"], path)
-        except (RuntimeError, EOFError, pickle.UnpicklingError) as refusal:
+        except (RuntimeError, EOFError, pickle.UnpicklingError, OSError) as refusal:
+            # Of a beginning of a checkpoint, on whatever filesystem: torch seeks to before its start.
+            if isinstance(refusal, OSError) and refusal.errno != errno.EINVAL:
+                raise
             print(f"{path.name} is refused: {refusal}"[:150])
     return found
 
