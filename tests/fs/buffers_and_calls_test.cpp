@@ -20,6 +20,7 @@ TEST(ReceiveBuffers, PayloadsArePageAlignedAndBuffersDoNotOverlap) {
   ASSERT_TRUE(made.is_ok());
   ReceiveBuffers& buffers = **made;
   std::vector<KeptPayload> taken;
+  taken.reserve(3);
   for (int i = 0; i < 3; ++i) taken.push_back(buffers.take());
   EXPECT_EQ(buffers.try_take(), nullptr);
   EXPECT_EQ(buffers.in_use(), 3U);

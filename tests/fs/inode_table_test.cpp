@@ -169,6 +169,7 @@ TEST_F(InodeTableTest, ThreadsLookUpAndForgetTheSameNames) {
   constexpr int kNames = 4, kThreads = 4, kRounds = 2000;
   for (int i = 0; i < kNames; ++i) make("n" + std::to_string(i));
   std::vector<std::thread> threads;
+  threads.reserve(kThreads);
   for (int t = 0; t < kThreads; ++t)
     threads.emplace_back([this, t] {
       for (int round = 0; round < kRounds; ++round) {

@@ -349,6 +349,7 @@ TEST_F(GiveUpTest, ManyCommitsThatHangDoNotKeepOthersFromTheirs) {
   wait_until([&] { return store_->status().buffers.free + store_->status().buffers.evictable == 64; });
   environment_->hangs().hang(directories_[1] + "/objects/");
   std::vector<std::future<Status>> commits;
+  commits.reserve(files.size());
   for (const auto& file : files)
     commits.push_back(std::async(std::launch::async, [&] { return store_->commit_sync(*file); }));
   const auto small = create("small");

@@ -81,6 +81,7 @@ class IndexMemoryTest : public ::testing::Test {
     }
     storage_->be_slow();
     std::vector<std::thread> threads;
+    threads.reserve(nodes.size());
     for (const Store::Node& node : nodes)
       threads.emplace_back([this, &node] {
         const auto file = store_->open_file(node.handle.get(), false);

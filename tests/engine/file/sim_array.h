@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/io/sim/sim_environment.h"
@@ -21,7 +22,9 @@ constexpr uint32_t kTestChunk = 64 * kKiB;
 class SimArray {
  public:
   explicit SimArray(uint64_t seed, unsigned members = 3, StoreOptions options = {})
-      : paths_(make_paths(members)), world_(seed, {.mount_paths = paths_, .journal_order = {}}), options_(options) {
+      : paths_(make_paths(members)),
+        world_(seed, {.mount_paths = paths_, .journal_order = {}}),
+        options_(std::move(options)) {
     if (options_.buffer_memory > 64 * kMiB) options_.buffer_memory = 36 * kTestChunk;
     FormatOptions format;
     format.chunk_size = kTestChunk;

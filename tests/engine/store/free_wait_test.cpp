@@ -78,6 +78,7 @@ TEST_F(FreeWaitTest, OthersMayRemoveForEver) {
   remove_and_keep("kept");
   std::atomic<bool> stop{false};
   std::vector<std::thread> removers;
+  removers.reserve(3);
   for (int i = 0; i < 3; ++i)
     removers.emplace_back([this, &stop, name = "coming" + std::to_string(i)] {
       while (!stop) make_and_remove(name);

@@ -22,7 +22,7 @@ void request_examine(benchmark::State& state) {
   header.opcode = static_cast<uint32_t>(state.range(0));
   header.unique = 7;
   std::memcpy(request.data(), &header, sizeof header);
-  for (auto _ : state) {
+  for ([[maybe_unused]] auto _ : state) {
     benchmark::DoNotOptimize(wire::translate_request(request));
     benchmark::DoNotOptimize(wire::examine_request(request));
     benchmark::ClobberMemory();
@@ -72,7 +72,7 @@ void request_write(benchmark::State& state) {
   if (world.file == nullptr) return;
   const std::vector<std::byte> data(kRequestBytesMax, std::byte{0x33});
   uint64_t turn = 0;
-  for (auto _ : state) {
+  for ([[maybe_unused]] auto _ : state) {
     Answer answer;
     WriteRequest request;
     request.offset = turn++ % 64 * kRequestBytesMax + static_cast<uint64_t>(state.range(0));
