@@ -7,6 +7,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <span>
+
+#include <fmt/format.h>
+
+#include "engine/codec/hash.h"
 
 namespace fpfs {
 namespace {
@@ -18,18 +23,19 @@ constexpr size_t kMessageMax = 4000;
 
 }  // namespace
 
-std::string end_report_name(const std::string& device) {
-  return "fastpersistfs-end-" + device;
+std::string end_report_name(const MountEntry& mount) {
+  return fmt::format("fastpersistfs-end-{}-{:016x}", mount.device(),
+                     hash_bytes(std::as_bytes(std::span(mount.source))));
 }
 
 EndReport::~EndReport() {
   const MutexLock lock(mutex_);
-  if (listener_ >= 0) ::close(listener_);
+  close_listener();
   for (const int descriptor : waiting_) ::close(descriptor);
 }
 
-Status EndReport::listen(const std::string& device) {
-  const std::string name = end_report_name(device);
+Status EndReport::listen(const MountEntry& mount) {
+  const std::string name = end_report_name(mount);
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   std::memcpy(address.sun_path + 1, name.data(), std::min(name.size(), sizeof address.sun_path - 1));
@@ -45,6 +51,17 @@ Status EndReport::listen(const std::string& device) {
   const MutexLock lock(mutex_);
   listener_ = descriptor;
   return Status::ok();
+}
+
+void EndReport::stop_listening() {
+  const MutexLock lock(mutex_);
+  accept_all();
+  close_listener();
+}
+
+void EndReport::close_listener() {
+  if (listener_ >= 0) ::close(listener_);
+  listener_ = -1;
 }
 
 int EndReport::descriptor() const {
@@ -73,8 +90,8 @@ void EndReport::accept_all() {
 }
 
 void EndReport::say(int exit_status, const std::string& message) {
+  stop_listening();  // the kernel may keep the process, and its descriptors, longer
   const MutexLock lock(mutex_);
-  accept_all();
   const std::string text = std::to_string(exit_status) + "\n" + message.substr(0, kMessageMax);
   for (const int descriptor : waiting_) (void)::send(descriptor, text.data(), text.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
 }

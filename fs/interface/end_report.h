@@ -1,9 +1,13 @@
 // How a daemon tells those who wait for it (fpfs umount, and by it umount.fastpersistfs) how it ended. The exit status
 // of a process is its parent's alone, and umount(2) does not wait for a FUSE daemon.
 //
-// A socket in the abstract namespace, named after the mount's device: it leaves nothing behind, needs no place to lie,
-// and ends with its process. Who waits connects before it unmounts; at its end the daemon writes the exit status in
-// decimal, a newline, and what went wrong, if anything, on each connection. One that closes without: it was killed.
+// A socket in the abstract namespace: it leaves nothing behind, needs no place to lie, and ends with its process. Who
+// waits connects before it unmounts; at its end the daemon writes the exit status in decimal, a newline, and what went
+// wrong, if anything, on each connection. One that closes without: it was killed.
+//
+// It is named after what the mount table shows, the mount's device and source. The device alone would not do: the kernel
+// gives it to the next mount while this daemon still commits. That next one is of other directories, as these are held
+// until then; and a daemon gives the name up when its mount is over.
 #pragma once
 
 #include <string>
@@ -11,11 +15,12 @@
 
 #include "engine/base/mutex.h"
 #include "engine/base/status.h"
+#include "fs/interface/mount_point.h"
 
 namespace fpfs {
 
-// Without the NUL that a name of the abstract namespace begins with. `device`: "0:57".
-std::string end_report_name(const std::string& device);
+// Without the NUL that a name of the abstract namespace begins with.
+std::string end_report_name(const MountEntry& mount);
 
 // Thread safety: all methods may be called from any thread.
 class EndReport {
@@ -26,8 +31,10 @@ class EndReport {
   ~EndReport();
 
   // From here on one can wait. A failure means only that nobody can.
-  Status listen(const std::string& device);
-  // Readable when somebody wants to wait: then accept(). -1 before listen().
+  Status listen(const MountEntry& mount);
+  // The mount is over: who asked before is still told, others find nobody.
+  void stop_listening();
+  // Readable when somebody wants to wait: then accept(). -1 while nobody can.
   int descriptor() const;
   // Takes in who wants to wait: root, and the user that this process runs as. Others are turned away.
   void accept();
@@ -36,6 +43,7 @@ class EndReport {
 
  private:
   void accept_all() FPFS_REQUIRES(mutex_);
+  void close_listener() FPFS_REQUIRES(mutex_);
 
   mutable Mutex mutex_;
   int listener_ FPFS_GUARDED_BY(mutex_) = -1;

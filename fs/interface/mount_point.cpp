@@ -170,13 +170,11 @@ Status unmount(const std::string& mount_point, bool lazy, bool force) {
   return Status::from_errno(failure, "unmount " + mount_point);
 }
 
-std::string device_at(const std::string& mount_point) {
-  std::string device;
-  // The last mount on a path is the one that shows.
-  for (const MountEntry& entry : read_mount_table())
-    if (entry.mount_point == mount_point && entry.type == kFilesystemType)
-      device = std::to_string(entry.device_major) + ":" + std::to_string(entry.device_minor);
-  return device;
+std::optional<MountEntry> topmost_at(const std::string& mount_point) {
+  std::optional<MountEntry> found;
+  for (MountEntry& entry : read_mount_table())  // in mount order
+    if (entry.mount_point == mount_point) found = std::move(entry);
+  return found;
 }
 
 uint64_t request_bytes_limit() {
@@ -187,9 +185,9 @@ uint64_t request_bytes_limit() {
 }
 
 bool raise_read_ahead(const std::string& mount_point, unsigned kibibytes) {
-  const std::string device = device_at(mount_point);
-  if (device.empty()) return false;
-  std::ofstream file("/sys/class/bdi/" + device + "/read_ahead_kb");
+  const std::optional<MountEntry> mount = topmost_at(mount_point);
+  if (!mount || mount->type != kFilesystemType) return false;
+  std::ofstream file("/sys/class/bdi/" + mount->device() + "/read_ahead_kb");
   file << kibibytes << std::flush;
   return file.good();
 }

@@ -1,6 +1,7 @@
 // The mount point: is it fit to be mounted over, which mounts are there, and how one is taken away.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,8 @@ struct MountEntry {
   std::string source;
   unsigned device_major = 0, device_minor = 0;
   unsigned owner = 0;  // of a FUSE mount: the user who mounted it
+
+  std::string device() const { return std::to_string(device_major) + ":" + std::to_string(device_minor); }  // "0:57"
 };
 
 // The lines of /proc/self/mountinfo, in mount order; lines that cannot be read as such are left out. Pure.
@@ -28,9 +31,8 @@ std::vector<MountEntry> read_mount_table();
 // `mount_point` is absolute and free of links, `members` are absolute. Changes nothing.
 Status check_mount_point(const std::string& mount_point, const std::vector<std::string>& members, bool nonempty);
 
-// "0:57": the device of the mount of this filesystem at exactly this path, the one that shows; empty when there is
-// none.
-std::string device_at(const std::string& mount_point);
+// The mount at exactly this path, of whatever filesystem, the one that shows.
+std::optional<MountEntry> topmost_at(const std::string& mount_point);
 
 // Some mount of this filesystem shows `source` as its source.
 bool is_source_mounted(const std::string& source);

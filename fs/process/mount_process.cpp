@@ -11,6 +11,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <fstream>
+#include <optional>
 #include <thread>
 
 #include "engine/base/clock.h"
@@ -211,14 +212,22 @@ Status MountProcess::serve(Launcher& launcher) {
   file_system_->set_cached_reads(raise_read_ahead(options_.mount_point, read_ahead));
   if (!file_system_->settings().durable_at_close) file_system_->populate_buffers();
   file_system_->scrub().open();
-  if (Status listening = end_report_.listen(device_at(options_.mount_point)); !listening.is_ok())
-    log(LogLevel::kWarning, "umount cannot wait for the end of this mount: {}", listening.message());
+  listen_for_waiters();
   stage_ = Stage::kServing;
   launcher.report_live();
   log(LogLevel::kInfo, "{} mounted at {}, {} threads{}", options_.source, options_.mount_point, thread_count(options_),
       file_system_->over_io_uring() ? ", requests come through io_uring" : "");
   wait_for_end();
+  end_report_.stop_listening();
   return Status::ok();
+}
+
+void MountProcess::listen_for_waiters() {
+  const std::optional<MountEntry> mount = topmost_at(options_.mount_point);
+  const Status listening =
+      mount ? end_report_.listen(*mount) : Status::error(StatusCode::kNotFound, "the mount table does not show it");
+  if (!listening.is_ok())
+    log(LogLevel::kWarning, "umount cannot wait for the end of this mount: {}", listening.message());
 }
 
 void MountProcess::wait_for_end() {

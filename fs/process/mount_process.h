@@ -37,6 +37,7 @@ class MountProcess {
   Status start();
   Status serve(Launcher& launcher);
   Status close();
+  void listen_for_waiters();
   void wait_for_end();
   void commit_finished();
   void end_by_signal(int signal);

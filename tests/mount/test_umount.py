@@ -1,11 +1,13 @@
 """Unmounting that waits: fpfs umount, and the helpers of umount(8), return when the daemon has ended, with its status."""
 import fcntl
 import os
+import pathlib
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -134,6 +136,83 @@ def test_what_is_busy_stays(mount):
         assert mount.process.poll() is None
     assert mount.process.wait(timeout=BOUNDED) == 0
     mount.process = None
+
+
+@pytest.mark.P1
+@pytest.mark.root
+def test_one_whose_device_was_that_of_a_daemon_that_still_commits(drives, faulty, make_array, make_mount):
+    first = make_mount(make_array(paths=[*drives.paths[:2], faulty.path]), "durable=fsync")
+    faulty.hang("write", "sync")
+    write_without_commit(first.path / "file", 1, 12 * MIB)
+    waiting = umount(first)
+    while mount_table.entry_of(first.path):
+        time.sleep(0.01)
+    # The kernel gives its device to the next mount, of whoever that is.
+    others = [make_mount(make_array()) for _ in range(3)]
+    for other in others:
+        assert "cannot wait" not in other.log()
+        write_without_commit(other.path / "file", 2, 4 * MIB)
+        assert finish(umount(other)) == (0, [])
+        assert_over(other)
+    assert waiting.poll() is None and first.process.poll() is None
+    faulty.heal()
+    assert finish(waiting) == (0, [])
+    assert_over(first)
+
+
+# Loaded before a program's libraries: it stays in umount2(2), with the mount gone, while the file is there.
+LINGERING_UMOUNT = """
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+int umount2(const char* path, int flags) {
+  const int result = syscall(SYS_umount2, path, flags);
+  while (access(getenv("LINGER"), F_OK) == 0) usleep(1000);
+  return result;
+}
+"""
+
+
+@pytest.mark.P1
+@pytest.mark.root
+def test_one_whose_device_is_taken_at_once(array, make_array, make_mount, tmp_path):
+    """Not a mount that shows at another place too."""
+    (tmp_path / "linger.c").write_text(LINGERING_UMOUNT)
+    run("cc", "-shared", "-fPIC", "-o", tmp_path / "linger.so", tmp_path / "linger.c")
+    (tmp_path / "linger").touch()
+    mount = make_mount(array)
+    device = pathlib.Path("/sys/class/bdi", mount_table.entry_of(mount.path).device)
+    lingering = {"LD_PRELOAD": str(tmp_path / "linger.so"), "LINGER": str(tmp_path / "linger")}
+    waiting = umount(mount, env={**os.environ, **lingering})
+    assert mount.process.wait(timeout=BOUNDED) == 0
+    for _ in range(8):  # what else is mounted on this machine meanwhile may be in the way
+        if not device.exists():
+            make_mount(make_array())
+    assert waiting.poll() is None
+    (tmp_path / "linger").unlink()
+    assert finish(waiting) == (0, [])
+    mount.process = None
+
+
+@pytest.mark.P1
+def test_many_at_once(array, make_array, make_mount):
+    """Devices go from one mount to the next all the time."""
+    mounts = [make_mount(make_array()) for _ in range(4)]
+    stop = time.monotonic() + 5
+
+    def come_and_go(mount):
+        while True:
+            write_without_commit(mount.path / "file", 1, 1 * MIB)
+            ended = finish(umount(mount))
+            if ended != (0, []):
+                return ended
+            assert_over(mount)
+            if time.monotonic() > stop:
+                return ended
+            mount.start()
+
+    with ThreadPoolExecutor() as pool:
+        assert list(pool.map(come_and_go, mounts)) == [(0, [])] * 4
 
 
 @pytest.mark.root

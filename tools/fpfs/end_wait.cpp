@@ -33,8 +33,8 @@ bool poll_one(int descriptor, int timeout_ms) {
 
 }  // namespace
 
-Result<EndWait> EndWait::begin(const std::string& device, unsigned owner) {
-  const std::string name = end_report_name(device);
+Result<EndWait> EndWait::begin(const MountEntry& mount) {
+  const std::string name = end_report_name(mount);
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   std::memcpy(address.sun_path + 1, name.data(), std::min(name.size(), sizeof address.sun_path - 1));
@@ -48,7 +48,7 @@ Result<EndWait> EndWait::begin(const std::string& device, unsigned owner) {
   if (::getsockopt(socket.number(), SOL_SOCKET, SO_PEERCRED, &daemon, &size) != 0)
     return Status::from_errno(errno, "ask who listens at @" + name);
   // Anybody may take the name of a mount that is yet to come.
-  if (daemon.uid != 0 && daemon.uid != owner)
+  if (daemon.uid != 0 && daemon.uid != mount.owner)
     return Status::error(StatusCode::kNotFound, fmt::format("user {} listens at @{}", daemon.uid, name));
   FileDescriptor process(daemon.pid > 0 ? static_cast<int>(::syscall(SYS_pidfd_open, daemon.pid, 0)) : -1);
   return EndWait(std::move(socket), std::move(process), daemon.pid);

@@ -4,15 +4,15 @@
 #include <string>
 
 #include "engine/base/status.h"
+#include "fs/interface/mount_point.h"
 #include "tools/fpfs/mounted.h"
 
 namespace fpfs::tools {
 
 class EndWait {
  public:
-  // To be called before the mount is taken away. `device`: "0:57"; `owner`: the user who mounted it. kNotFound: no
-  // daemon answers there.
-  static Result<EndWait> begin(const std::string& device, unsigned owner);
+  // To be called before the mount is taken away. kNotFound: no daemon answers there.
+  static Result<EndWait> begin(const MountEntry& mount);
 
   // Returns when the daemon has ended and let go of everything, with a failure that says what it could not do. Says on
   // stderr what it waits for when that takes a while and somebody looks. One whose drive hangs ends by itself (the

@@ -26,13 +26,6 @@ struct UmountOptions {
   bool force = false;
 };
 
-std::optional<MountEntry> topmost_at(const std::string& path) {
-  std::optional<MountEntry> found;
-  for (MountEntry& entry : read_mount_table())
-    if (entry.mount_point == path) found = std::move(entry);
-  return found;
-}
-
 // By the directory above: looking at the mount itself would wait for its daemon.
 std::string without_looking_at(const std::string& path) {
   const std::filesystem::path given(path.ends_with('/') && path.size() > 1 ? path.substr(0, path.size() - 1) : path);
@@ -54,10 +47,12 @@ Result<MountEntry> find_mount(const std::string& path) {
   return *std::move(entry);
 }
 
-// The kernel knows the mount still: it shows at another place, or in another namespace.
-bool is_alive(const std::string& device) {
+// What the kernel has for a mount, wherever it shows: there from its beginning to its end, and another one, by its inode
+// number, when another mount gets the device. Empty when the kernel knows no mount by that device.
+std::optional<ino_t> kernel_object_of(const MountEntry& mount) {
   struct stat attributes {};
-  return ::stat(("/sys/class/bdi/" + device).c_str(), &attributes) == 0;
+  if (::stat(("/sys/class/bdi/" + mount.device()).c_str(), &attributes) != 0) return std::nullopt;
+  return attributes.st_ino;
 }
 
 int note(int exit_code, const MountEntry& entry, const char* text) {
@@ -67,14 +62,14 @@ int note(int exit_code, const MountEntry& entry, const char* text) {
 int run(const UmountOptions& options) {
   const Result<MountEntry> entry = find_mount(options.mount_point);
   if (!entry.is_ok()) return fail(kUmountProgram, kExitFailure, entry.status().message());
-  const std::string device = fmt::format("{}:{}", entry->device_major, entry->device_minor);
-  Result<EndWait> end = EndWait::begin(device, entry->owner);
+  const std::optional<ino_t> object = kernel_object_of(*entry);
+  Result<EndWait> end = EndWait::begin(*entry);
   const Status unmounted = unmount(entry->mount_point, options.lazy, options.force);
   if (!unmounted.is_ok()) return fail(kUmountProgram, kExitFailure, unmounted.message());
   if (options.lazy)
     return note(kExitOk, *entry,
                 "detached; what still has files open there goes on, and the daemon ends after it: not waited for");
-  if (is_alive(device))
+  if (object && kernel_object_of(*entry) == object)
     return note(kExitOk, *entry, "unmounted; it is mounted at another place, too, so its daemon goes on");
   if (!end.is_ok())
     return note(kExitOk, *entry,
