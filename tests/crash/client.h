@@ -45,7 +45,7 @@ class Client {
   Task<bool> link_and_unlink(const Place& place);
   Task<bool> remove(const Place& place);
   Task<bool> synchronize(const Place& place);
-  Task<bool> sync_everything();
+  Task<bool> sync_everything(bool* all = nullptr);
   Task<bool> keep_log(const Place& place);
   Task<bool> change_attributes(const Place& place);
   Task<bool> share(const Place& place);

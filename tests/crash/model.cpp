@@ -76,6 +76,13 @@ bool FileModel::allows(const Content& content, size_t oldest, const Gaps& gaps) 
   return std::any_of(versions_.begin() + static_cast<ptrdiff_t>(first), versions_.end(), same);
 }
 
+FileModel::Contents FileModel::consistent_points() const {
+  Contents points;
+  for (size_t i = acknowledged_; i < versions_.size() && !is_unknown_; ++i)
+    if (versions_[i].may_show) points.push_back(versions_[i].content);
+  return points;
+}
+
 bool FileModel::has_committed_content(size_t end) const {
   if (is_unknown_ || versions_[acknowledged_].size == 0) return false;
   for (size_t i = acknowledged_; i < std::min(end, versions_.size()); ++i)

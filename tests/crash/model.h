@@ -63,6 +63,9 @@ class FileModel {
   void forget() { is_unknown_ = true; }
   // One of the consistent points from `oldest` on that are not superseded, but for the gaps.
   bool allows(const Content& content, size_t oldest = 0, const Gaps& gaps = {}) const;
+  // All of those: what the last durable commit may hold. None when nothing is known.
+  using Contents = std::vector<std::shared_ptr<const Content>>;
+  Contents consistent_points() const;
   // Something that is not empty was committed for certain, and everything since that may have been before `end`.
   bool has_committed_content(size_t end = SIZE_MAX) const;
   std::string describe_versions() const;

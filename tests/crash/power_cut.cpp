@@ -16,6 +16,7 @@
 #include "engine/io/sim/sim_environment.h"
 #include "engine/store/store.h"
 #include "tests/crash/client.h"
+#include "tests/crash/copier.h"
 
 namespace fpfs::crash {
 
@@ -75,7 +76,7 @@ class Life {
     choose_options();
   }
   ~Life() {
-    world_.stop();  // what is under way holds on to the store
+    stop();  // what is under way holds on to the store
     forget_machine();
   }
 
@@ -120,6 +121,7 @@ class Life {
     store_options_.commit_interval_ms = random_.chance(30) ? 0 : static_cast<unsigned>(random_.between(10, 1000));
     store_options_.commit_idle_ms = random_.chance(30) ? 0 : static_cast<unsigned>(random_.between(5, 500));
     store_options_.array.handles_kept = random_.below(8);
+    is_told_ = random_.chance(50);
   }
 
   bool fail(const std::string& what) {
@@ -133,7 +135,15 @@ class Life {
   // A mistake that is made only while a mount ends.
   bool errs_at_the_end() const { return options_.planted == SimPlantedBug::kFailedSyncTriedAgain; }
 
+  // No process runs any more.
+  void stop() {
+    world_.stop();
+    // What was held begins to be freed, and cannot.
+    if (copier_ != nullptr && copier_->let_go()) world_.stop();
+  }
   void forget_machine() {
+    if (copier_ != nullptr) coverage_.old_versions_read += copier_->old_versions_read();
+    copier_.reset();
     machine_.reset();
     session_.reset();
   }
@@ -175,13 +185,17 @@ class Life {
         return fail("mount: " + opened.status().message());
       trace("mounted, cut off");
       if (world_.is_off()) ++(cuts < all_cuts ? coverage_.recoveries_cut_again : coverage_.recoveries_cut);
-      world_.stop();
+      stop();
       if (!begin_again(true)) return false;
       was_killed_ = false;
     }
     Result<std::unique_ptr<Store>> opened = open_store();
     if (!opened.is_ok()) return fail("mount: " + opened.status().message());
     store_ = std::move(*opened);
+    if (is_told_)
+      store_->on_commit([this](uint64_t inode, uint64_t sequence) {
+        if (copier_ != nullptr) copier_->told(inode, sequence);
+      });
     // Recovery makes durable what it finds, so what a killed process had done is safe from here on, not before.
     if (std::exchange(was_killed_, false)) model_.killed();
     const RecoveryReport& report = store_->recovery();
@@ -290,7 +304,7 @@ class Life {
 
   // A mount that does nothing, killed: the recovery after that must find nothing to do.
   bool recover_again() {
-    world_.stop();
+    stop();
     if (!begin_again(false) || !mount(false)) return false;
     const RecoveryReport& report = store_->recovery();
     if (!report.was_dirty) return fail("a killed mount left the array marked clean");
@@ -331,6 +345,11 @@ class Life {
       clients.push_back(std::make_unique<Client>(session, *machine_, static_cast<unsigned>(i)));
       tasks.push_back(clients.back()->run(chores));
     }
+    if (random_.chance(60)) {
+      copier_ = std::make_unique<Copier>(session, *machine_);
+      session.copier = copier_.get();
+      tasks.push_back(copier_->run(static_cast<unsigned>(random_.below(uint64_t{8} << random_.below(6)))));
+    }
     // Early and late moments alike: what happens in the first calls and what happens in long logs.
     world_.cut_at(some_boundary());
     const bool ended = run_clients(tasks);
@@ -341,13 +360,15 @@ class Life {
 
   bool end() {
     const bool power_cut = random_.chance(75);
+    if (world_.is_off() && copier_ != nullptr) coverage_.versions_cut_off += copier_->holds();
     if (!world_.is_off() && random_.chance(session_->is_ending ? 80 : 50)) {
       if (!close()) return false;
+      stop();
       model_.killed();  // everything is durable
       return begin_again(power_cut);
     }
     trace(power_cut ? "power cut" : "kill -9");
-    world_.stop();
+    stop();
     was_killed_ = !power_cut;
     return begin_again(power_cut);
   }
@@ -358,6 +379,8 @@ class Life {
     Status status;
     world_.cut_at(0);
     if (machine_ != nullptr) machine_->cut_off();
+    if (copier_ != nullptr && random_.chance(70)) copier_->let_go();
+    const bool is_held = copier_ != nullptr && copier_->holds();
     if (errs_at_the_end()) world_.sim().plant(options_.planted);
     if (options_.planted_call == PlantedCall::kEndCommits && !commit_everything()) return false;
     store_->close_async([&](const Status& result) {
@@ -366,11 +389,12 @@ class Life {
     });
     if (!world_.run_until([&closed] { return closed; })) return fail("close was not answered");
     if (errs_at_the_end()) world_.sim().plant(SimPlantedBug::kNone);
+    if (is_held && status.is_ok()) return fail("the array was closed as if no version was held");
     if (drives_lied_) return true;
     const bool is_busy = status.code() == StatusCode::kBusy;
     if (!status.is_ok() && !(machine_ != nullptr && (is_busy || machine_->has_failures())))
       return fail("close: " + status.message());
-    if (machine_ != nullptr) machine_->ended(is_busy);
+    if (machine_ != nullptr) machine_->ended(is_held && is_busy ? std::nullopt : std::optional(is_busy));
     return session_ == nullptr || session_->failure.empty() || fail(session_->failure);
   }
   // A planted mistake.
@@ -383,7 +407,7 @@ class Life {
 
   bool close_and_check() {
     if (!close()) return false;
-    world_.stop();
+    stop();
     return begin_again(true) && check(Repair::kNone) && expect_clean() && check_leaks();
   }
 
@@ -448,7 +472,7 @@ class Life {
     rot();
     if (!mount(random_.chance(30)) || !look() || !close()) return false;
     const std::map<std::string, Model::Seen> before = seen_;
-    world_.stop();
+    stop();
     if (!begin_again(true) || !check(Repair::kNone)) return false;
     std::set<uint64_t> unreadable, reported;
     for (const auto& [path, seen] : before)
@@ -492,10 +516,12 @@ class Life {
   Model model_;
   std::unique_ptr<Session> session_;  // of the last work()
   std::unique_ptr<Machine> machine_;
+  std::unique_ptr<Copier> copier_;
   std::map<std::string, Model::Seen> seen_;  // by the last look()
   CheckReport report_;
   bool drives_lied_ = false;
   bool was_killed_ = false;
+  bool is_told_ = false;  // the copier, of every commit
   std::string failure_;
 };
 

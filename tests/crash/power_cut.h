@@ -1,7 +1,8 @@
-// One life of an array under one seed: clients work, the power goes at a random moment (or the process is killed, or
-// the array is closed), recovery runs and may itself be cut off, and what the next mount shows is held against the
-// Model. Several rounds, then a check of every stored byte. In some lives the drives lie in the last round, and bits
-// rot after it: then the check must find exactly what cannot be read, and its repair leave the rest as it was.
+// One life of an array under one seed: clients work, somebody copies committed versions of their files perhaps, the
+// power goes at a random moment (or the process is killed, or the array is closed), recovery runs and may itself be cut
+// off, and what the next mount shows is held against the Model. Several rounds, then a check of every stored byte. In
+// some lives the drives lie in the last round, and bits rot after it: then the check must find exactly what cannot be
+// read, and its repair leave the rest as it was.
 #pragma once
 
 #include <cstdint>
@@ -27,6 +28,8 @@ struct Coverage {
   uint64_t recoveries_cut = 0;        // cut off by another power cut
   uint64_t recoveries_cut_again = 0;  // and the recovery after that too
   uint64_t files_damaged = 0;         // by lost and misdirected writes and by bit rot
+  uint64_t old_versions_read = 0;     // that were held, while their files showed something else
+  uint64_t versions_cut_off = 0;      // held when the power went or the process was killed
 };
 
 // What is wrong, in a sentence; nothing when every promise was kept. Adds to `coverage`.

@@ -57,6 +57,7 @@ const std::map<std::string, SeedOptions> kPlanted = {
     {"end-commits", {.planted_call = PlantedCall::kEndCommits}},
     {"sync-commits", {.planted_call = PlantedCall::kSyncCommits}},
     {"background-commits", {.planted_call = PlantedCall::kBackgroundCommits}},
+    {"version-let-go", {.planted_call = PlantedCall::kVersionLetGo}},
 };
 
 // Each of these is run twice more, and must do the same both times: a seed replays what it did.
@@ -139,11 +140,12 @@ int main(int argc, char** argv) {
   }
   fmt::print(
       "{} seeds passed; {} compactions of indexes, {} objects recycled, {} recoveries cut off and {} cut off again, {} "
-      "damaged files found\n",
+      "damaged files found, {} readings of old versions, {} times versions were cut off\n",
       end - first, coverage.compactions, coverage.objects_recycled, coverage.recoveries_cut,
-      coverage.recoveries_cut_again, coverage.files_damaged);
+      coverage.recoveries_cut_again, coverage.files_damaged, coverage.old_versions_read, coverage.versions_cut_off);
   const bool is_covered = coverage.compactions > 0 && coverage.objects_recycled > 0 && coverage.recoveries_cut > 0 &&
-                          coverage.recoveries_cut_again > 0 && coverage.files_damaged > 0;
+                          coverage.recoveries_cut_again > 0 && coverage.files_damaged > 0 &&
+                          coverage.old_versions_read > 0 && coverage.versions_cut_off > 0;
   if (end - first >= kSeedsThatCoverAll && !is_covered) {
     fmt::print("something of that never happened: the seeds test less than they should\n");
     return 1;

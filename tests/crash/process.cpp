@@ -456,6 +456,12 @@ Task<bool> Machine::fsync(const OpenFile& file) {
   co_return true;
 }
 
+std::shared_ptr<File> Machine::open_file(uint64_t inode) const {
+  const auto found = states_.find(inode);
+  if (found == states_.end() || found->second->open.empty()) return nullptr;
+  return found->second->open.front()->file;
+}
+
 void Machine::may_be_committed(uint64_t inode) {
   const auto found = states_.find(inode);
   if (found == states_.end()) return;
@@ -666,10 +672,10 @@ void Machine::cut_off() {
   for (const auto& [inode, state] : states_) state->open.clear();
 }
 
-void Machine::ended(bool said_busy) {
-  if (said_busy ? left_.empty() && trickles_.empty() : !left_.empty() && failed_.empty())
+void Machine::ended(std::optional<bool> said_busy) {
+  if (said_busy.has_value() && (*said_busy ? left_.empty() && trickles_.empty() : !left_.empty() && failed_.empty()))
     session_.fail(fmt::format("{} files were being written when the mount ended, {} perhaps; it {}", left_.size(),
-                              trickles_.size(), said_busy ? "says that some were" : "says nothing of it"));
+                              trickles_.size(), *said_busy ? "says that some were" : "says nothing of it"));
   for (const auto& [inode, model] : session_.model.files()) {
     if (left_.contains(inode) || trickles_.contains(inode) || has_failed(inode)) continue;
     model->acknowledge(model->settled());

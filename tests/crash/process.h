@@ -117,6 +117,8 @@ class Machine {
   // Some of its writers was killed, and the others got an error: it shows its last committed content when all are gone.
   bool has_failed(uint64_t inode) const { return failed_.contains(inode); }
   void reopened(uint64_t inode);
+  // Null when nobody has it open.
+  std::shared_ptr<File> open_file(uint64_t inode) const;
   // The end of the mount may say so: with durable=fsync, of closes that were told nothing.
   bool has_failures() const { return !failed_.empty() || has_lost_; }
   Task<bool> sleep(std::chrono::milliseconds time);
@@ -125,8 +127,8 @@ class Machine {
 
   // The mount ends under those who have files open (OpenHandles::clear).
   void cut_off();
-  // It has ended. `said_busy`: files were left as after a crash.
-  void ended(bool said_busy);
+  // It has ended. `said_busy`: files were left as after a crash. None: it had something else to say.
+  void ended(std::optional<bool> said_busy);
 
  private:
   struct Page {

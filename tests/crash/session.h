@@ -28,7 +28,10 @@ enum class PlantedCall : uint8_t {
   kEndCommits,          // the end of the mount commits what its writers have not finished
   kSyncCommits,         // and so does a sync of everything
   kBackgroundCommits,   // and so does the commit that follows a close
+  kVersionLetGo,        // a version is let go of while it is still being copied
 };
+
+class Copier;
 
 struct Session {
   SimEnvironment& world;
@@ -45,6 +48,7 @@ struct Session {
   // From this boundary on the mount is about to end, and nobody gets any further.
   uint64_t ends_at = UINT64_MAX;
   bool is_ending = false;
+  Copier* copier = nullptr;  // if there is one
   std::array<std::string, 3> directory_names = {".", "d1", "d2"};
   std::array<Handle, 3> directories = {kNoHandle, kNoHandle, kNoHandle};
   std::string failure;  // the first thing that was wrong, in a sentence
