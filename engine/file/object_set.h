@@ -75,6 +75,8 @@ class ObjectSet {
   // that is on its way and would be the first of its object fails instead, with kNotFound; it is nobody's content.
   void supersede() { superseded_.store(true); }
   bool is_superseded() const { return superseded_.load(); }
+  // It has these again, while nothing is on its way to them.
+  void reinstate() { superseded_.store(false); }
   void clear_touched(MemberIndex member) { objects_[member].touched.store(false, std::memory_order_release); }
 
  private:

@@ -42,7 +42,12 @@ void Placement::clear() {
   slots_.assign(slots_.size(), SlotMap());
   objects_ = nullptr;
   retired_ = {};
-  has_unpunched_ = false;
+}
+
+void Placement::reinstate(std::shared_ptr<ObjectSet> objects) {
+  objects->reinstate();
+  for (MemberIndex m = 0; m < slots_.size(); ++m) has_unpunched_ |= objects->is_touched(m);
+  set_objects(std::move(objects));
 }
 
 uint64_t Placement::needed_end(MemberIndex member, const Extent& last, uint64_t chunk_size) const {

@@ -71,6 +71,8 @@ class Placement {
   // The file goes back to a content that was committed, whose objects and slots are set again: first the slots that
   // records name, then the objects.
   void clear();
+  // The objects of that content, which were retired meanwhile: what else was written to them holds space.
+  void reinstate(std::shared_ptr<ObjectSet> objects);
 
   // Where an object ends once preallocated space is given back: after its last taken slot, whose tail is not needed
   // when it holds the end of the file. `last`: the extent there.

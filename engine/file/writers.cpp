@@ -128,11 +128,17 @@ void File::revert_replacement(ControlRequest& request, Deferred& deferred) {
     discard_dirty(deferred);
   } else {
     outcome = revert(deferred);
-    if (outcome.is_ok())
+    if (outcome.is_ok()) {
       log(LogLevel::kWarning, "{}: the process that was replacing it was killed; it keeps its content of before",
           path());
-    else
+      // What was written before the replacement began; no other close may come.
+      if (has_slack())
+        context_.tasks.post([self = shared_from_this()] {
+          commit_in_background(self, ControlRequest::Kind::kClose, false, ControlRequest::Unfinished::kLeftAlone);
+        });
+    } else {
       fail(outcome);
+    }
   }
   request.was_reverted = true;
   complete_with(deferred, request, outcome);
@@ -145,8 +151,13 @@ Status File::revert(Deferred& deferred) {
   reserved_.remove(content_.file_id(), 0, UINT64_MAX);
   content_.clear(placement_.start_generation());
   std::vector<DoomedObjects> doomed;  // of every generation that it began since then
-  for (const std::shared_ptr<ObjectSet>& objects : placement_.retired().objects)
-    if (!objects->is_recorded()) doomed.push_back(DoomedObjects::of(objects, true));
+  std::shared_ptr<ObjectSet> recorded;
+  for (const std::shared_ptr<ObjectSet>& objects : placement_.retired().objects) {
+    if (objects->is_recorded())
+      recorded = objects;
+    else
+      doomed.push_back(DoomedObjects::of(objects, true));
+  }
   placement_.clear();
   content_.drop_edit();
   stream_end_ = kNoStream;
@@ -154,7 +165,11 @@ Status File::revert(Deferred& deferred) {
   if (!doomed.empty()) context_.reclaimer->reclaim(std::move(doomed), {});
   FPFS_ASSIGN_OR_RETURN(const struct stat attributes, context_.storage().fstat(sidecar_->get()));
   content_.set_mtime(attributes.st_mtim);
-  return load_image();
+  FPFS_RETURN_IF_ERROR(load_image());
+  if (recorded != nullptr && placement_.objects() != nullptr &&
+      recorded->generation() == placement_.objects()->generation())
+    placement_.reinstate(std::move(recorded));
+  return Status::ok();
 }
 
 }  // namespace fpfs

@@ -433,6 +433,25 @@ TEST_P(WritersTest, WhatIsWrittenAfterAReplacementThatWasGivenUpIsNotOverwritten
   expect_kept_when_written_after_a_killed_replacement(opened, content(1));
 }
 
+// Nor does it keep its space, when nobody writes afterwards.
+TEST_P(WritersTest, WhatWasWrittenBeforeAReplacementThatWasGivenUpIsFreed) {
+  if (std::get<Shape>(GetParam()) == Shape::kInline) return;  // nothing goes to an object
+  save("a", content(1));
+  Opened& opened = open("a", kSaver);
+  ASSERT_TRUE(write(opened, past_cache(kSaver), 0, make_bytes(7 * kTestChunk, 7)).is_ok());
+  array_->world().drain();
+  truncate(opened);
+  ASSERT_TRUE(write(opened, past_cache(kSaver), 0, half_of(content(2))).is_ok());
+  bool was_reverted = false;
+  EXPECT_TRUE(close_killed(opened, kSaver, was_reverted).is_ok());
+  EXPECT_TRUE(was_reverted);
+  EXPECT_FALSE(release(opened));
+  array_->world().drain();
+  expect("a", content(1));
+  EXPECT_TRUE(end(true).is_ok());
+  check();
+}
+
 TEST_P(WritersTest, AKilledSaverLeavesTheOldContent) {
   save("a", content(1));
   Opened& opened = replace("a", half_of(content(2)));
