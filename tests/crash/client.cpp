@@ -119,6 +119,10 @@ Task<bool> Client::run(unsigned chores) {
       case 21:
         went_on = co_await share(place);
         break;
+      case 26:
+      case 27:
+        went_on = co_await take_over(place);
+        break;
       default:
         went_on = co_await synchronize(place);
         break;
@@ -135,7 +139,7 @@ Machine::Mode Client::random_mode() {
   return {.writes = true, .reads = random_.chance(30), .close_on_exec = random_.chance(50)};
 }
 
-bool Client::open_existing(const Place& place, OpenFile* out, const Machine::Mode& mode) {
+bool Client::open_existing(const Place& place, OpenFile* out, const Machine::Mode& mode, bool is_settled) {
   Store& store = session_.store;
   Result<Store::Node> node = store.lookup(session_.directories[place.directory], place.name);
   if (!session_.good(node.status(), "lookup of " + place.path)) return false;
@@ -146,7 +150,8 @@ bool Client::open_existing(const Place& place, OpenFile* out, const Machine::Mod
   const std::shared_ptr<FileModel> model = session_.model.file(inode);
   if (model == nullptr || session_.model.inode_at(place.path) != inode)
     session_.fail(fmt::format("{} leads to inode {}, which is wrong", place.path, inode));
-  else if (static_cast<uint64_t>(node->attributes.st_size) != model->content().size() && !machine_.has_failed(inode))
+  else if (is_settled && static_cast<uint64_t>(node->attributes.st_size) != model->content().size() &&
+           !machine_.has_failed(inode))
     session_.fail(
         fmt::format("{} shows a size of {}, it is {}", place.path, node->attributes.st_size, model->content().size()));
   if (!session_.failure.empty()) return false;
@@ -457,6 +462,7 @@ Task<bool> Client::save_unnamed(const Place& place) {
   if (!session_.good(created.status(), "create of an unnamed file")) co_return false;
   const ScopedHandle node = std::move(created->node.handle);
   const uint64_t inode = created->node.attributes.st_ino;
+  if (session_.copier != nullptr) session_.copier->made_unnamed(inode);
   session_.model.add_file(inode, {}, {.mode = created->node.attributes.st_mode & 07777, .tag = {}, .set_to = {}});
   const OpenFile file =
       machine_.open(self_, created->file, inode, session_.model.now(), {.reads = random_.chance(30), .is_new = true});
@@ -770,6 +776,61 @@ Task<bool> Client::share_once(const Place& place, std::vector<Process>& processe
   }
   const uint64_t at = writer->appends() ? size : offset;
   const bool ended = co_await machine_.write(process, writer, at, std::move(data));
+  co_return ended;
+}
+
+// A saver is killed in the middle of a replacement, and another program goes on with the file at that very moment.
+Task<bool> Client::take_over(const Place& place) {
+  if (!exists(place) && !co_await save_once(place)) co_return false;
+  OpenFile file;
+  if (!open_existing(place, &file, random_mode())) co_return false;
+  const uint64_t inode = file->inode, old_size = file->model->content().size();
+  Process next = machine_.start();
+  const Machine::Mode mode = random_mode();
+  OpenFile other;
+  if (random_.chance(50)) {
+    std::swap(self_, next);
+    const bool is_open = open_existing(place, &other, mode);
+    std::swap(self_, next);
+    if (!is_open) co_return false;
+  }
+  // Changes of its own that nobody has committed: then both are given up.
+  if (other != nullptr && random_.chance(10) &&
+      !co_await machine_.write(next, other, 0, make_data(random_.between(1, 5000))))
+    co_return false;
+  if (random_.chance(20) && !co_await write(file, random_.below(old_size + 1), random_.between(1, 100'000)))
+    co_return false;
+  if (!co_await truncate(file, 0)) co_return false;
+  if (!co_await write_sequentially(file, random_length())) co_return false;
+  if (random_.chance(30)) machine_.give(self_, file);
+  Process dying = std::move(self_);
+  self_ = std::move(next);
+  next = Process();
+  Beside now{.process = self_,
+             .file = std::move(other),
+             .open = [&](OpenFile* out) { return open_existing(place, out, mode, false); },
+             .comes_first = random_.chance(25),
+             .replaces = random_.chance(40),
+             .offset = 0,
+             .data = make_data(random_.chance(80) ? random_.between(1, random_.chance(50) ? 5000 : 150'000) : 0),
+             .status = {}};
+  if (!now.replaces) now.offset = random_.below(std::max(old_size, file->model->content().size()) + 1);
+  file.reset();
+  if (!co_await machine_.end(dying, true, &now)) co_return false;
+  file = std::move(now.file);
+  if (file == nullptr && !machine_.has_failed(inode) && !open_existing(place, &file, mode)) co_return false;
+  for (uint64_t writes = random_.below(4); writes > 0 && !machine_.has_failed(inode); --writes) {
+    if (!co_await write(file, random_.below(file->model->content().size() + 1), random_.between(1, 70'000)))
+      co_return false;
+    if (random_.chance(30) && !co_await read_back(file)) co_return false;
+    if (random_.chance(30) && !co_await commit(file)) co_return false;
+  }
+  file.reset();
+  const bool is_killed = random_.chance(20);
+  if (!co_await machine_.end(self_, is_killed)) co_return false;
+  self_ = machine_.start();
+  if (!machine_.has_failed(inode)) co_return true;
+  const bool ended = co_await open_again(place);
   co_return ended;
 }
 

@@ -49,9 +49,11 @@ class Client {
   Task<bool> keep_log(const Place& place);
   Task<bool> change_attributes(const Place& place);
   Task<bool> share(const Place& place);
+  Task<bool> take_over(const Place& place);
 
   // Steps of chores.
-  bool open_existing(const Place& place, OpenFile* out, const Machine::Mode& mode);
+  // `is_settled`: nobody is in the middle of changing its size.
+  bool open_existing(const Place& place, OpenFile* out, const Machine::Mode& mode, bool is_settled = true);
   bool open_or_create(const Place& place, OpenFile* out);
   bool create(const Place& place, OpenFile* out);
   Machine::Mode random_mode();

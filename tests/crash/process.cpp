@@ -111,14 +111,14 @@ Task<bool> Machine::exec(Process& process) {
   bool went_on = true;
   while (went_on && !process.mappings.empty()) went_on = co_await unmap(process, process.mappings.back());
   for (size_t i = process.table.size(); went_on && i-- > 0;)
-    if (process.table[i].close_on_exec) went_on = co_await close_at(process, i, false);
+    if (process.table[i].close_on_exec) went_on = co_await close_at(process, i, false, nullptr);
   co_return went_on;
 }
 
-Task<bool> Machine::end(Process& process, bool is_killed) {
+Task<bool> Machine::end(Process& process, bool is_killed, Beside* beside) {
   bool went_on = true;
   while (went_on && !process.mappings.empty()) went_on = co_await unmap(process, process.mappings.back());
-  while (went_on && !process.table.empty()) went_on = co_await close_at(process, 0, is_killed);
+  while (went_on && !process.table.empty()) went_on = co_await close_at(process, 0, is_killed, beside);
   if (went_on) owners_.erase(process.owner);
   co_return went_on;
 }
@@ -127,15 +127,15 @@ Task<bool> Machine::close(Process& process, const OpenFile& file) {
   const auto same = [&file](const Process::Descriptor& descriptor) { return descriptor.description == file; };
   const auto found = std::find_if(process.table.begin(), process.table.end(), same);
   FPFS_CHECK(found != process.table.end(), "a descriptor is closed once");
-  return close_at(process, static_cast<size_t>(found - process.table.begin()), false);
+  return close_at(process, static_cast<size_t>(found - process.table.begin()), false, nullptr);
 }
 
-Task<bool> Machine::close_at(Process& process, size_t index, bool dies) {
+Task<bool> Machine::close_at(Process& process, size_t index, bool dies, Beside* beside) {
   if (!session_.goes_on()) co_return false;
   const OpenFile file = process.table[index].description;
   process.table.erase(process.table.begin() + static_cast<ptrdiff_t>(index));
   --file->descriptors;
-  const bool flushed = co_await flush(process, file, dies);
+  const bool flushed = co_await flush(process, file, dies, beside);
   if (session_.world.is_off()) co_return false;
   const bool is_released = co_await release(file);
   co_return is_released&& flushed;
@@ -144,13 +144,13 @@ Task<bool> Machine::close_at(Process& process, size_t index, bool dies) {
 // --- closing --------------------------------------------------------------------------------------------------------
 
 // A handle for reading sends none.
-Task<bool> Machine::flush(Process& process, const OpenFile& file, bool dies) {
+Task<bool> Machine::flush(Process& process, const OpenFile& file, bool dies, Beside* beside) {
   bool went_on = true;
   if (file->writer == nullptr) co_return went_on;
   went_on = co_await write_back(file->inode);
   if (!went_on) co_return false;
   if (dies && file->file->is_replacing())
-    went_on = co_await flush_killed(process, file);
+    went_on = co_await flush_killed(process, file, beside);
   else
     went_on = co_await flush_and_commit(process, file);
   co_return went_on;
@@ -204,66 +204,6 @@ Task<bool> Machine::flush_and_commit(Process& process, const OpenFile& file) {
   co_return true;
 }
 
-// The close that a signal does for its process.
-Task<bool> Machine::flush_killed(Process& process, const OpenFile& file) {
-  State& state = state_of(file->inode);
-  // What it wrote, or may have mapped, may have been committed meanwhile; then it is others who replace the content.
-  const auto own = file->changes.find(process.number);
-  const bool is_opener = file->writer->description().opener.process == process.number;
-  const bool wrote = own != file->changes.end() && own->second > state.covered;
-  const bool mapped = state.mapped.has_value() && *state.mapped > state.covered && file->may_map();
-  const bool is_saver = wrote || (mapped && (is_opener || own != file->changes.end()));
-  const bool is_certain = is_saver && replaces_for_certain(state, *file->model);
-  bool others_write = false;
-  for (const Description* other : state.open)
-    for (const auto& [number, version] : other->changes)
-      others_write |= version > state.committed && !(other == file.get() && number == process.number);
-  // A child that has changed nothing is nobody's saver.
-  const bool may_be_saver = own != file->changes.end() || (file->may_map() && state.mapped.has_value());
-  if (may_be_saver) {
-    if (!is_certain) file->model->may_show();
-    commit_begins(state, *file->model);
-  }
-  ControlCall call(session_.scheduler, *file->file, ControlRequest::Kind::kClose);
-  call.request.origin = {file->writer.get(), {process.owner, process.number}, false};
-  call.request.killed = session_.planted != PlantedCall::kKilledSaverCommits;
-  call.start();
-  const Status status = co_await call;
-  if (call.request.was_reverted && !status.is_ok() && others_write) {
-    failed_.insert(file->inode);
-    if (!session_.commits_at_close()) {
-      has_lost_ = true;
-      lost_.insert(file->inode);
-    }
-  }
-  if (!good(status, *file, "close of a saver that was killed") || has_failed(file->inode))
-    co_return has_failed(file->inode);
-  if (!may_be_saver && call.request.was_reverted) session_.fail("a replacement was given up with the death of a child");
-  if (!may_be_saver || (!is_certain && !call.request.was_reverted)) co_return session_.failure.empty();
-  const bool ended = co_await look_after_death(file, is_certain);
-  co_return ended;
-}
-
-// Readers see the old content, or, where the new one may have been committed before, that.
-Task<bool> Machine::look_after_death(const OpenFile& file, bool is_certain) {
-  State& state = state_of(file->inode);
-  Content seen;
-  if (!co_await read_all(file, &seen)) co_return false;
-  if (!file->model->allows(seen) && !session_.drives_lie) {
-    session_.fail(fmt::format("inode {} holds {} bytes after the death of who was replacing it{}; versions: {}",
-                              file->inode, seen.size(), is_certain ? "" : " or did so before",
-                              file->model->describe_versions()));
-    co_return false;
-  }
-  file->model->coming(std::move(seen), true);
-  file->model->settle();
-  for (Description* other : state.open) other->changes.clear();
-  state.mapped.reset();
-  state.dirty.clear();
-  commit_begins(state, *file->model);
-  co_return true;
-}
-
 Task<bool> Machine::release(const OpenFile& file) {
   if (file->descriptors > 0 || file->mappings > 0 || file->machine == nullptr) co_return true;
   State& state = state_of(file->inode);
@@ -307,6 +247,11 @@ bool Machine::good(const Status& status, const Description& file, const std::str
   return session_.good(status, what);
 }
 
+Origin Machine::origin_of_write(const Process& process, const Description& file) {
+  const Actor actor = file.is_cached ? Actor{0, process.number} : Actor{process.owner, 0};
+  return {file.writer.get(), actor, false};
+}
+
 std::unique_ptr<WriteUnderWay> Machine::begin_write(Process& process, const OpenFile& file, uint64_t offset,
                                                     Content data) {
   auto write = std::make_unique<WriteUnderWay>(session_.scheduler, file, std::move(data), offset);
@@ -318,11 +263,7 @@ std::unique_ptr<WriteUnderWay> Machine::begin_write(Process& process, const Open
   write->version = coming(*file, std::move(after), may_be_trickle);
   write->process = process.number;
   write->began_ns = now_ns();
-  write->call.request.origin = {file->writer.get(), {}, false};
-  if (file->is_cached)
-    write->call.request.origin.actor.process = process.number;
-  else
-    write->call.request.origin.actor.owner = process.owner;
+  write->call.request.origin = origin_of_write(process, *file);
   ++file->received;
   ++file->under_way[process.number];
   write->call.start();

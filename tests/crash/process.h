@@ -13,6 +13,7 @@
 // something for, the Model allows both, and expects what is certain.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -76,6 +77,22 @@ struct WriteUnderWay {
   size_t version = 0;
 };
 
+// What another process does with a file at the moment at which a signal kills its saver.
+struct Beside {
+  Process& process;
+  OpenFile file;  // none: it opens it then
+  std::function<bool(OpenFile*)> open;
+  bool comes_first = false;  // the engine is asked for that before it is told of the death
+  bool replaces = false;     // O_TRUNC
+  uint64_t offset = 0;
+  Content data;          // none: it does not write
+  bool is_done = false;  // the saver died in the middle of a replacement, and this was done
+  Status status;         // what it was told
+
+  bool changes() const { return is_done && (replaces || !data.empty()); }
+  Content change(Content content) const;  // what it makes of it
+};
+
 class Machine {
  public:
   explicit Machine(Session& session) : session_(session) {}
@@ -85,8 +102,8 @@ class Machine {
   Process fork(const Process& parent);
   // The new program keeps the descriptors that are not close-on-exec.
   Task<bool> exec(Process& process);
-  // Its exit, or its death by a signal.
-  Task<bool> end(Process& process, bool is_killed);
+  // Its exit, or its death by a signal, and what comes at that moment.
+  Task<bool> end(Process& process, bool is_killed, Beside* beside = nullptr);
 
   struct Mode {
     bool writes = true, reads = false, appends = false, is_new = false, close_on_exec = false;
@@ -159,12 +176,16 @@ class Machine {
   static void commit_begins(State& state, FileModel& model);
   void committed(Description& file, size_t version);
 
-  Task<bool> flush(Process& process, const OpenFile& file, bool dies);
-  Task<bool> flush_killed(Process& process, const OpenFile& file);
+  Task<bool> flush(Process& process, const OpenFile& file, bool dies, Beside* beside);
+  Task<bool> flush_killed(Process& process, const OpenFile& file, Beside* beside);
+  Task<bool> act(Beside& beside, const FileModel::Contents& before);
   Task<bool> flush_and_commit(Process& process, const OpenFile& file);
   Task<bool> release(const OpenFile& file);
-  Task<bool> close_at(Process& process, size_t index, bool dies);
+  Task<bool> close_at(Process& process, size_t index, bool dies, Beside* beside);
   Task<bool> look_after_death(const OpenFile& file, bool is_certain);
+  Task<bool> look_after_change(const Beside& beside, const FileModel::Contents& before, bool is_given_up);
+  static void gave_up(State& state, FileModel& model);
+  static Origin origin_of_write(const Process& process, const Description& file);
   static void commit_now(const std::shared_ptr<File>& file);
   bool good(const Status& status, const Description& file, const std::string& what);
 
