@@ -138,7 +138,7 @@ Status Array::check_tree_running() const {
 
 Result<HandleCache::Pin> Array::object_directory(MemberIndex member, FileId file) {
   FPFS_CHECK(member < members_.size(), "a member index comes from this array");
-  const size_t index = file & 0xff;
+  const unsigned index = object_directory_index(file);
   HandleCache::Slot& slot = kept_[member].directories[index];
   if (HandleCache::Pin known = handles(member).find(slot); known.is_set()) return known;
   const Member& where = members_[member];
@@ -146,7 +146,7 @@ Result<HandleCache::Pin> Array::object_directory(MemberIndex member, FileId file
     return Status::error(StatusCode::kIoError,
                          fmt::format("member {} is missing; what it holds cannot be read", member))
         .at(member, 0, 0);
-  const std::string name = object_directory_name(static_cast<unsigned>(index));
+  const std::string name = object_directory_name(index);
   const Result<Handle> opened = environment_.storage().open_at(where.objects, name, O_RDONLY | O_DIRECTORY);
   if (!opened.is_ok())
     return opened.status().with_context(fmt::format("{}/{}", where.path, kObjectsName)).at(member, 0, 0);
@@ -157,13 +157,18 @@ std::string Array::object_name(FileId file, Generation generation) {
   return fmt::format("{:016x}.{:08x}", file, generation);
 }
 
+std::string Array::object_path(FileId file, Generation generation) {
+  return fmt::format("{}/{}", object_directory_name(object_directory_index(file)), object_name(file, generation));
+}
+
 bool Array::parse_object_name(const std::string& name, FileId* file, Generation* generation) {
   if (name.size() != kFileIdDigits + 1 + kGenerationDigits || name[kFileIdDigits] != '.') return false;
   const std::string_view digits = name;
-  uint64_t wide_generation = 0;
-  if (!parse_hex(digits.substr(0, kFileIdDigits), file) || *file == 0) return false;
-  if (!parse_hex(digits.substr(kFileIdDigits + 1), &wide_generation)) return false;
-  *generation = static_cast<Generation>(wide_generation);
+  uint64_t file_digits = 0, generation_digits = 0;
+  if (!parse_hex(digits.substr(0, kFileIdDigits), &file_digits) || file_digits == 0) return false;
+  if (!parse_hex(digits.substr(kFileIdDigits + 1), &generation_digits)) return false;
+  *file = FileId(file_digits);
+  *generation = Generation(static_cast<uint32_t>(generation_digits));
   return true;
 }
 

@@ -117,6 +117,9 @@ class Array {
   Result<HandleCache::Pin> object_directory(MemberIndex member, FileId file);
   // "<16 hex digits of the file id>.<8 hex digits of the generation>".
   static std::string object_name(FileId file, Generation generation);
+  // Which of the 256 directories of a member's `objects` it is in, and its path there: "f0/123456789abcdef0.00000000".
+  static unsigned object_directory_index(FileId file) { return file.value() & 0xff; }
+  static std::string object_path(FileId file, Generation generation);
   // The reverse; false when `name` is no object name.
   static bool parse_object_name(const std::string& name, FileId* file, Generation* generation);
   // Flags for opening objects: O_DIRECT where the member has it.

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "engine/base/status.h"
+#include "engine/base/strong_number.h"
 
 namespace fpfs {
 
@@ -31,15 +32,27 @@ constexpr uint64_t round_down(uint64_t value, uint64_t alignment) {
 }
 
 // Chunk c of a file: bytes [c * chunk_size, (c + 1) * chunk_size).
-using ChunkIndex = uint64_t;
+struct ChunkKind : IndexKind<uint64_t> {};
+using ChunkIndex = StrongNumber<ChunkKind>;
+constexpr uint64_t offset_of(ChunkIndex chunk, uint64_t chunk_size) {
+  return chunk.value() * chunk_size;
+}
+// Behind every chunk.
+constexpr ChunkIndex kChunksEnd(UINT64_MAX);
 // Position of a member in its array: 0 .. member_count - 1.
 using MemberIndex = uint16_t;
 // A slot of an object: bytes [slot * chunk_size, (slot + 1) * chunk_size) of the object file.
-using SlotIndex = uint64_t;
-// Names one logical file for ever; random, never 0.
-using FileId = uint64_t;
+struct SlotKind : IndexKind<uint64_t> {};
+using SlotIndex = StrongNumber<SlotKind>;
+constexpr uint64_t offset_of(SlotIndex slot, uint64_t chunk_size) {
+  return slot.value() * chunk_size;
+}
+// Names one logical file for ever; random. FileId(), which is 0, names none.
+struct FileKind : IdKind<uint64_t> {};
+using FileId = StrongNumber<FileKind>;
 // Counts the times that a file's content was replaced as a whole (O_TRUNC): each generation has its own objects.
-using Generation = uint32_t;
+struct GenerationKind : IndexKind<uint32_t> {};
+using Generation = StrongNumber<GenerationKind>;
 
 // Parses "4096", "64K", "1M", "2G", "1T" (powers of 1024, case ignored, an optional "iB" or "B" after the letter).
 // kInvalidArgument for anything else, for negatives and on overflow.

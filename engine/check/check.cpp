@@ -137,7 +137,7 @@ Result<CheckReport> Checker::run() {
 Status Checker::check_object_directories() {
   for (MemberIndex m = 0; m < array_.member_count(); ++m) {
     for (unsigned index = 0; index < 256 && array_.member(m).present; ++index) {
-      const Status status = array_.object_directory(m, FileId{index}).status();
+      const Status status = array_.object_directory(m, FileId(index)).status();
       const int error = status.errno_value();
       if (error == EXDEV || error == ELOOP || error == ENOTDIR)
         return status.with_context("a directory of the array is hidden, so nothing was checked");
@@ -206,7 +206,7 @@ Status Checker::record(const FileEntry& entry, const ScannedFile& file, FileInsp
                     file.image.file_id);
   }
   report_.bytes_stored += file.image.inline_data.size();
-  file.image.extents.for_each(0, [this](ChunkIndex, const Extent& extent) {
+  file.image.extents.for_each(ChunkIndex(0), [this](ChunkIndex, const Extent& extent) {
     ++report_.chunks;
     report_.bytes_stored += extent.stored_length;
     return true;
@@ -318,7 +318,7 @@ void Checker::verify_inline(const FileEntry& entry, const ScannedFile& scanned) 
   }
   FileInspection inspection = inspect_file(storage_, array_, entry.path, *stored, false);
   Damage& damage = damage_[stored->attributes.st_ino];
-  damage.lost_chunks.assign(1, 0);
+  damage.lost_chunks.assign(1, ChunkIndex(0));
   for (CheckError& error : inspection.errors) {
     damage.errors.push_back(error);
     add_error(std::move(error));
@@ -346,7 +346,7 @@ void Checker::judge_verified(const std::shared_ptr<VerifiedFile>& first) {
   Damage& damage = damage_[file->attributes.st_ino];
   for (const CheckError& error : file->errors) {
     damage.errors.push_back(error);
-    damage.lost_chunks.push_back(static_cast<ChunkIndex>(error.chunk));
+    damage.lost_chunks.emplace_back(static_cast<uint64_t>(error.chunk));
     add_error(error);
   }
   std::sort(damage.lost_chunks.begin(), damage.lost_chunks.end());
@@ -391,7 +391,7 @@ void Checker::read_what_survives(const FileEntry& entry, const ScannedFile& file
   const MutexLock lock(read->mutex);
   const std::vector<ChunkIndex> known = damage.lost_chunks;
   for (CheckError& error : read->errors) {
-    const auto chunk = static_cast<ChunkIndex>(error.chunk);
+    const ChunkIndex chunk(static_cast<uint64_t>(error.chunk));
     if (std::binary_search(known.begin(), known.end(), chunk)) continue;
     damage.errors.push_back(error);
     damage.lost_chunks.push_back(chunk);

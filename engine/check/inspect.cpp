@@ -83,11 +83,11 @@ void Inspector::inspect_sidecar() {
 
 void Inspector::inspect_extents() {
   const StripeMap stripes = array_.stripes();
-  const uint64_t chunks = (file_.image.size + stripes.chunk_size - 1) / stripes.chunk_size;
-  file_.image.extents.for_each(chunks, [&](ChunkIndex chunk, const Extent& extent) {
+  const ChunkIndex end = stripes.chunks_end(file_.image.size);
+  file_.image.extents.for_each(end, [&](ChunkIndex chunk, const Extent& extent) {
     CheckError& error =
         report("extent", fmt::format("an extent behind the end of the file, which is {} bytes long", file_.image.size));
-    error.chunk = static_cast<int64_t>(chunk);
+    error.chunk = static_cast<int64_t>(chunk.value());
     error.member = extent.member;
     error.object_offset = static_cast<int64_t>(place_of(extent, stripes.chunk_size).begin);
     return found_.errors.size() < kErrorsOfOneFileMax;
@@ -125,7 +125,7 @@ void Inspector::check_overlaps(MemberIndex member, const std::vector<PlacedChunk
         report("overlap", fmt::format("chunks {} and {} are both said to lie in slot {} of {}", chunks[i - 1].chunk,
                                       chunks[i].chunk, chunks[i].extent.slot,
                                       object_path(array_, member, file_.image.file_id, file_.image.generation)));
-    error.chunk = static_cast<int64_t>(chunks[i].chunk);
+    error.chunk = static_cast<int64_t>(chunks[i].chunk.value());
     error.member = member;
     error.object_offset = static_cast<int64_t>(place_of(chunks[i].extent, array_.stripes().chunk_size).begin);
   }
@@ -150,7 +150,7 @@ void Inspector::report_lost(MemberIndex member, const std::vector<PlacedChunk>& 
       kind, fmt::format("{}: {}{}", object, why, lost.empty() ? "" : fmt::format("; {} chunks are lost", lost.size())));
   error.member = member;
   if (lost.empty()) return;
-  error.chunk = static_cast<int64_t>(lost.front().chunk);
+  error.chunk = static_cast<int64_t>(lost.front().chunk.value());
   error.object_offset = static_cast<int64_t>(place_of(lost.front().extent, array_.stripes().chunk_size).begin);
   for (const PlacedChunk& placed : lost) found_.lost_chunks.push_back(placed.chunk);
 }
@@ -167,8 +167,7 @@ bool is_damage(const std::string& kind) {
 }
 
 std::string object_path(const Array& array, MemberIndex member, FileId file, Generation generation) {
-  return fmt::format("{}/objects/{:02x}/{}", array.member(member).path, file & 0xff,
-                     Array::object_name(file, generation));
+  return fmt::format("{}/objects/{}", array.member(member).path, Array::object_path(file, generation));
 }
 
 }  // namespace fpfs

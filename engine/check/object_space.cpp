@@ -29,7 +29,7 @@ Result<bool> has_data(Storage& storage, Handle object, uint64_t begin, uint64_t 
 
 std::vector<std::vector<PlacedChunk>> chunks_by_member(const FileImage& image, uint16_t member_count) {
   std::vector<std::vector<PlacedChunk>> members(member_count);
-  image.extents.for_each(0, [&members](ChunkIndex chunk, const Extent& extent) {
+  image.extents.for_each(ChunkIndex(0), [&members](ChunkIndex chunk, const Extent& extent) {
     members[extent.member].push_back({chunk, extent});
     return true;
   });
@@ -40,7 +40,7 @@ std::vector<std::vector<PlacedChunk>> chunks_by_member(const FileImage& image, u
 }
 
 ByteRange place_of(const Extent& extent, uint32_t chunk_size) {
-  const uint64_t begin = extent.slot * chunk_size;
+  const uint64_t begin = offset_of(extent.slot, chunk_size);
   return {begin, begin + extent.allocated()};
 }
 
@@ -48,7 +48,7 @@ Result<bool> has_leftover_space(Storage& storage, Handle object, const std::vect
                                 uint32_t chunk_size) {
   FPFS_ASSIGN_OR_RETURN(const struct stat attributes, storage.fstat(object));
   const auto size = static_cast<uint64_t>(attributes.st_size);
-  const uint64_t slots_end = chunks.empty() ? 0 : (chunks.back().extent.slot + 1) * chunk_size;
+  const uint64_t slots_end = chunks.empty() ? 0 : offset_of(chunks.back().extent.slot + 1, chunk_size);
   // Space that was allocated and never written shows as a hole: only the sum of the blocks tells. Inside slots it is
   // allowed, so each counts whole, unless the object goes on behind them: then it may be what was allocated ahead.
   uint64_t needed = 0;
@@ -57,7 +57,7 @@ Result<bool> has_leftover_space(Storage& storage, Handle object, const std::vect
 
   uint64_t gap_begin = 0;
   for (const PlacedChunk& placed : chunks) {
-    const uint64_t gap_end = placed.extent.slot * chunk_size;
+    const uint64_t gap_end = offset_of(placed.extent.slot, chunk_size);
     FPFS_ASSIGN_OR_RETURN(const bool in_gap, has_data(storage, object, gap_begin, gap_end));
     if (in_gap) return true;
     gap_begin = gap_end + chunk_size;

@@ -10,7 +10,7 @@
 namespace fpfs {
 
 struct PlacedChunk {
-  ChunkIndex chunk = 0;
+  ChunkIndex chunk;
   Extent extent;
 };
 

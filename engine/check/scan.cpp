@@ -148,7 +148,7 @@ bool References::add(const ScannedFile& file) {
   Reference reference;
   reference.generation = file.image.generation;
   reference.inode = file.attributes.st_ino;
-  file.image.extents.for_each(0, [&reference](ChunkIndex, const Extent& extent) {
+  file.image.extents.for_each(ChunkIndex(0), [&reference](ChunkIndex, const Extent& extent) {
     reference.members.set(extent.member);
     return true;
   });
@@ -184,7 +184,7 @@ const References::Reference* References::find(FileId file, Generation generation
 Status walk_objects(Storage& storage, Array& array, MemberIndex member,
                     const std::function<Result<bool>(const ObjectEntry&)>& visit) {
   for (unsigned index = 0; index < 256; ++index) {
-    FPFS_ASSIGN_OR_RETURN(const HandleCache::Pin pinned, array.object_directory(member, FileId{index}));
+    FPFS_ASSIGN_OR_RETURN(const HandleCache::Pin pinned, array.object_directory(member, FileId(index)));
     const Handle directory = pinned.get();
     FPFS_ASSIGN_OR_RETURN(const auto entries, sorted_entries(storage, directory));
     for (const DirectoryEntry& entry : entries) {
@@ -195,7 +195,7 @@ Status walk_objects(Storage& storage, Array& array, MemberIndex member,
       FPFS_ASSIGN_OR_RETURN(const unsigned char type, type_of(storage, directory, entry));
       if (type == DT_UNKNOWN) continue;  // gone meanwhile
       object.is_object = Array::parse_object_name(entry.name, &object.file, &object.generation) &&
-                         (object.file & 0xff) == index && type == DT_REG;
+                         Array::object_directory_index(object.file) == index && type == DT_REG;
       FPFS_ASSIGN_OR_RETURN(const bool goes_on, visit(object));
       if (!goes_on) return Status::ok();
     }

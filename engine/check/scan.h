@@ -62,7 +62,7 @@ Result<ScannedFile> scan_path(Storage& storage, const Array& array, Handle root,
 class References {
  public:
   struct Reference {
-    Generation generation = 0;
+    Generation generation;
     uint64_t inode = 0;                    // of the sidecar
     bool is_unreadable = false;            // keep every generation
     std::bitset<kMemberCountMax> members;  // that hold chunks of it
@@ -95,8 +95,8 @@ struct ObjectEntry {
   Handle directory = kNoHandle;  // objects/xx of the member
   std::string name;
   bool is_object = false;  // the name is that of an object, in the directory where it belongs
-  FileId file = 0;
-  Generation generation = 0;
+  FileId file;
+  Generation generation;
 };
 
 // Calls `visit` for everything in the object directories of one member; stops when it returns false. `visit` may remove

@@ -83,9 +83,9 @@ std::vector<FileSetAside::Range> surviving_ranges(uint64_t size, uint32_t chunk_
     if (begin < end) ranges.push_back({begin, end - begin});
   };
   for (ChunkIndex chunk : lost_chunks) {
-    if (chunk > size / chunk_size) break;
-    add_until(chunk * chunk_size);
-    begin = std::max(begin, (chunk + 1) * chunk_size);
+    if (chunk.value() > size / chunk_size) break;
+    add_until(offset_of(chunk, chunk_size));
+    begin = std::max(begin, offset_of(chunk + 1, chunk_size));
   }
   add_until(size);
   return ranges;

@@ -254,12 +254,12 @@ void DataVerifier::MemberReader::judge(const Run& run, const PlacedChunk& placed
 // the same file whose bytes these are. Looked for in the same slot on every member and in the slots around on this one.
 std::optional<PlacedChunk> DataVerifier::MemberReader::find_owner(const VerifiedFile& file, const PlacedChunk& found_at,
                                                                   std::span<const std::byte> stored) const {
-  constexpr SlotIndex kSlotsAround = 32;
+  constexpr uint64_t kSlotsAround = 32;
   const SlotIndex slot = found_at.extent.slot;
   for (MemberIndex m = 0; m < file.chunks.size(); ++m) {
-    const SlotIndex around = m == member_ ? kSlotsAround : 0;
+    const uint64_t around = m == member_ ? kSlotsAround : 0;
     const auto& chunks = file.chunks[m];
-    auto candidate = std::lower_bound(chunks.begin(), chunks.end(), slot - std::min(slot, around),
+    auto candidate = std::lower_bound(chunks.begin(), chunks.end(), slot - std::min(slot.value(), around),
                                       [](const PlacedChunk& a, SlotIndex b) { return a.extent.slot < b; });
     for (; candidate != chunks.end() && candidate->extent.slot <= slot + around; ++candidate)
       if (candidate->chunk != found_at.chunk && candidate->extent.stored_length == stored.size() &&
@@ -275,7 +275,7 @@ void DataVerifier::MemberReader::report(const Run& run, const PlacedChunk& place
   VerifiedFile& file = *run.object->file;
   CheckError error;
   error.path = file.path;
-  error.chunk = static_cast<int64_t>(placed.chunk);
+  error.chunk = static_cast<int64_t>(placed.chunk.value());
   error.member = member_;
   error.object_offset = static_cast<int64_t>(place_of(placed.extent, verifier_.array_.stripes().chunk_size).begin);
   error.kind = kind;

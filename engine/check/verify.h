@@ -25,8 +25,8 @@ namespace fpfs {
 struct VerifiedFile {
   std::string path;
   struct stat attributes {};  // of the sidecar that named the chunks
-  FileId file_id = 0;
-  Generation generation = 0;
+  FileId file_id;
+  Generation generation;
   // Members whose object is known to be missing or too short: that is reported already.
   std::bitset<kMemberCountMax> known_damaged;
   std::vector<std::vector<PlacedChunk>> chunks;  // by member, in the order of their slots; set by add()

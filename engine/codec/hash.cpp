@@ -59,9 +59,9 @@ uint64_t hash_bytes(std::span<const std::byte> bytes, uint64_t seed) {
 uint64_t chunk_seed(const std::byte array_id[16], FileId file, Generation generation, ChunkIndex chunk) {
   std::array<std::byte, 36> place;
   std::memcpy(place.data(), array_id, 16);
-  put_u64(&place[16], file);
-  put_u64(&place[24], chunk);
-  put_u32(&place[32], generation);
+  put_u64(&place[16], file.value());
+  put_u64(&place[24], chunk.value());
+  put_u32(&place[32], generation.value());
   return hash_bytes(place);
 }
 

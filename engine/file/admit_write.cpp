@@ -44,7 +44,7 @@ void File::refuse_new_chunks(WriteRequest& request) {
   if (std::max(content_.size(), end) <= context_.options.inline_max && placement_.objects() == nullptr)
     return;  // goes to the sidecar
   uint64_t added = 0;
-  for (ChunkIndex index = context_.stripes.chunk_of(request.offset); index * context_.stripes.chunk_size < end; ++index)
+  for (const ChunkIndex index : context_.stripes.chunks_of(request.offset, end))
     if (cache_.find(index) == nullptr && !content_.extent(index).exists()) ++added;
   if (added > 0) request.refusal = context_.indexes.refuse(added, context_.environment.now());
 }
@@ -59,7 +59,7 @@ bool File::has_room(WriteRequest& request, bool& in_flight) {
     const uint64_t size = std::max(content_.size(), end);
     if (size <= context_.options.inline_max && placement_.objects() == nullptr && writes_in_flight_ == 0)
       return context_.room->fits_tree(round_up(size, kIoAlignment));
-    for (ChunkIndex index = context_.stripes.chunk_of(request.offset); index * chunk_size < end; ++index) {
+    for (const ChunkIndex index : context_.stripes.chunks_of(request.offset, end)) {
       const CachedChunk* chunk = cache_.find(index);
       const Extent extent = content_.extent(index);
       // Has its room, however far it will be filled.

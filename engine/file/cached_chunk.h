@@ -30,7 +30,7 @@ struct CachedChunk {
   enum class State : uint8_t { kReady, kLoading, kWriting, kFailed };
 
   Buffer* buffer = nullptr;
-  ChunkIndex index = 0;
+  ChunkIndex index;
   State state = State::kReady;
   bool dirty = false;  // holds bytes that no write was prepared for yet
   bool detached = false;
@@ -86,7 +86,7 @@ class ChunkTable {
   }
 
  private:
-  size_t bucket(ChunkIndex index) const { return index & (buckets_.size() - 1); }
+  size_t bucket(ChunkIndex index) const { return index.value() & (buckets_.size() - 1); }
   void push(CachedChunk& chunk) {
     CachedChunk*& head = buckets_[bucket(chunk.index)];
     chunk.next_in_bucket = head;

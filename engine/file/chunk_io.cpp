@@ -26,7 +26,7 @@ void ChunkIo::start(ChunkTransfer& transfer) {
   IoRequest& request = transfer.request;
   request.kind = transfer.kind;
   request.data = transfer.data;
-  request.offset = transfer.extent.slot * context_.stripes.chunk_size;
+  request.offset = offset_of(transfer.extent.slot, context_.stripes.chunk_size);
   request.length = static_cast<uint32_t>(round_up(transfer.extent.stored_length, kIoAlignment));
   request.prepare = &ChunkIo::prepare;
   request.complete = &ChunkIo::complete;
@@ -137,7 +137,7 @@ Status ChunkIo::report(const Status& failure, const ChunkTransfer& transfer, con
                                   : failure.code() == StatusCode::kCorruption ? counters.checksum_errors
                                                                               : counters.read_errors;
   errors.fetch_add(1, std::memory_order_relaxed);
-  const uint64_t offset = extent.slot * context_.stripes.chunk_size;
+  const uint64_t offset = offset_of(extent.slot, context_.stripes.chunk_size);
   return failure
       .with_context(fmt::format("{}, chunk {}: member {} ({}), object {} at offset {}", path, transfer.chunk,
                                 extent.member, context_.array.member(extent.member).path,

@@ -30,7 +30,7 @@ class FileContext;
 // One transfer. The caller embeds it, and leaves it and its buffer alone from start() until done().
 struct ChunkTransfer {
   IoRequest::Kind kind = IoRequest::Kind::kRead;
-  ChunkIndex chunk = 0;
+  ChunkIndex chunk;
   // Read: where it is. Write: where it goes, with its codec and lengths; the checksum is filled in.
   Extent extent;
   std::shared_ptr<ObjectSet> objects;  // that the member is one of; none after done()

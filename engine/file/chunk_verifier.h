@@ -57,7 +57,7 @@ class ChunkVerifier {
   struct Job {
     ChunkVerifier& verifier;
     std::shared_ptr<const void> keep;
-    ChunkIndex chunk = 0;
+    ChunkIndex chunk;
     Source::Place place;
     StallWatch::Domain domain = 0;  // whose drive is waited for
     Buffer* buffer = nullptr;

@@ -37,7 +37,7 @@ bool File::fits_sidecar() const {
       cache_.dirty_count() > 1)
     return false;
   if (const CachedChunk* const chunk = cache_.oldest_dirty())
-    return chunk->index == 0 && chunk->length <= context_.options.inline_max;
+    return chunk->index == ChunkIndex(0) && chunk->length <= context_.options.inline_max;
   return true;  // empty, or there already
 }
 
@@ -113,7 +113,7 @@ void File::build_record() {
   if (record.snapshot) {
     record.truncate_from.reset();
     record.extents.reserve(count);
-    content_.extents().for_each(0, [&record](ChunkIndex chunk, const Extent& extent) {
+    content_.extents().for_each(ChunkIndex(0), [&record](ChunkIndex chunk, const Extent& extent) {
       record.extents.emplace_back(chunk, extent);
       return true;
     });
@@ -333,7 +333,8 @@ void File::punch_dead(const std::vector<Placement::DeadSlot>& dead) {
            sorted[end].slot == sorted[end - 1].slot + 1)
       ++end;
     const Placement::DeadSlot& first = sorted[begin];
-    const Status status = first.objects->punch(first.member, first.slot * chunk_size, (end - begin) * chunk_size);
+    const Status status =
+        first.objects->punch(first.member, offset_of(first.slot, chunk_size), (end - begin) * chunk_size);
     if (status.is_ok())
       punched.insert(punched.end(), sorted.begin() + static_cast<ptrdiff_t>(begin),
                      sorted.begin() + static_cast<ptrdiff_t>(end));

@@ -16,7 +16,7 @@ void Content::load(FileImage image, std::atomic<uint64_t>& index_entries) {
 }
 
 Extent Content::last_extent() const {
-  return extents_.get(size_ > 0 ? stripes_.chunk_of(size_ - 1) : 0);
+  return extents_.get(size_ > 0 ? stripes_.chunk_of(size_ - 1) : ChunkIndex(0));
 }
 
 uint32_t Content::stored_end(ChunkIndex chunk) const {
@@ -44,7 +44,7 @@ void Content::set_extent(ChunkIndex chunk, const Extent& extent, Edit& edit) {
 void Content::clear(bool had_objects) {
   forget_inline();
   extents_.clear();
-  edit_ = {.truncated_from = 0, .chunks = {}};
+  edit_ = {.truncated_from = ChunkIndex(0), .chunks = {}};
   is_replaced_ = true;
   if (had_objects) ++generation_;
 }

@@ -84,7 +84,9 @@ class Content {
   uint64_t allocated_bytes() const { return extents_.allocated_bytes() + round_up(inline_length_, 512); }
   // How far the stored content of a chunk goes; behind it are zeros. 0: nothing of it is stored.
   uint32_t stored_end(ChunkIndex chunk) const;
-  bool is_stored(ChunkIndex chunk) const { return extents_.get(chunk).exists() || (chunk == 0 && is_inline_); }
+  bool is_stored(ChunkIndex chunk) const {
+    return extents_.get(chunk).exists() || (chunk == ChunkIndex(0) && is_inline_);
+  }
 
   // --- content in the sidecar ----------------------------------------------------------------------------------------
   // Chunk 0 is all there is, and lies, or will lie when the commit under way has written it, in the record at
@@ -92,7 +94,7 @@ class Content {
   bool is_inline() const { return is_inline_; }
   uint32_t inline_length() const { return inline_length_; }
   const RecordPlace& inline_place() const { return inline_place_; }
-  bool is_in_sidecar(ChunkIndex chunk) const { return chunk == 0 && is_inline_ && inline_length_ > 0; }
+  bool is_in_sidecar(ChunkIndex chunk) const { return chunk == ChunkIndex(0) && is_inline_ && inline_length_ > 0; }
   void set_inline(uint32_t length) {
     is_inline_ = true;
     inline_length_ = length;
@@ -134,8 +136,8 @@ class Content {
 
  private:
   const StripeMap& stripes_;
-  FileId file_id_ = 0;
-  Generation generation_ = 0;
+  FileId file_id_;
+  Generation generation_;
   uint64_t size_ = 0;
   uint64_t committed_size_ = 0;
   struct timespec mtime_ {};
@@ -170,7 +172,7 @@ void Content::truncate(uint64_t size, Visit visit) {
 
 template <typename Visit>
 void Content::punch(ChunkIndex first, ChunkIndex stop, Visit visit) {
-  if (first == 0) forget_inline();
+  if (first == ChunkIndex(0)) forget_inline();
   std::vector<ChunkIndex> punched;
   extents_.for_each(first, [&punched, stop](ChunkIndex chunk, const Extent&) {
     if (chunk < stop) punched.push_back(chunk);

@@ -137,13 +137,11 @@ bool File::run_commit_request(Deferred& deferred) {
 
 void File::truncate_locked(uint64_t size, const Origin& origin, Deferred& deferred) {
   // Also of the size that it has: what fallocate set aside behind the end is given back.
-  if (size <= content_.size())
-    reserved_.remove(content_.file_id(), round_up(size, context_.stripes.chunk_size) / context_.stripes.chunk_size,
-                     UINT64_MAX);
+  if (size <= content_.size()) reserved_.remove(content_.file_id(), context_.stripes.chunks_end(size), kChunksEnd);
   if (size == content_.size()) return;
   mark_modified(origin);
   if (size == 0) {
-    drop_chunks(0, UINT64_MAX, deferred);
+    drop_chunks(ChunkIndex(0), kChunksEnd, deferred);
     // The content is replaced as a whole: new objects, so that the committed ones stay until the next commit.
     content_.clear(placement_.start_generation());
     static_cast<void>(context_.health.take_loss(inode_));  // what was lost is given up now
@@ -151,7 +149,7 @@ void File::truncate_locked(uint64_t size, const Origin& origin, Deferred& deferr
   } else if (size < content_.size()) {
     const uint32_t kept = context_.stripes.offset_in_chunk(size);
     const ChunkIndex boundary = context_.stripes.chunk_of(size);
-    drop_chunks(kept > 0 ? boundary + 1 : boundary, UINT64_MAX, deferred);
+    drop_chunks(kept > 0 ? boundary + 1 : boundary, kChunksEnd, deferred);
     if (CachedChunk* const chunk = kept > 0 ? cache_.find(boundary) : nullptr)
       chunk->length = std::min(chunk->length, kept);
     content_.truncate(size, [this](const Extent& extent) FPFS_NO_THREAD_SAFETY_ANALYSIS { forget_extent(extent); });
@@ -171,11 +169,10 @@ void File::drop_chunks(ChunkIndex first, ChunkIndex last, Deferred& deferred) {
 // The whole chunks inside the range; its ragged ends were overwritten with zeros before.
 void File::punch_locked(const ControlRequest& request, Deferred& deferred) {
   const uint64_t offset = request.offset, end = offset + request.length;
-  const uint32_t chunk_size = context_.stripes.chunk_size;
-  const ChunkIndex first = round_up(offset, chunk_size) / chunk_size;
+  const ChunkIndex first = context_.stripes.chunks_end(offset);
   // The last chunk of the file counts as whole when the range reaches the end of the file.
   const ChunkIndex stop =
-      end >= content_.size() ? round_up(content_.size(), chunk_size) / chunk_size : end / chunk_size;
+      end >= content_.size() ? context_.stripes.chunks_end(content_.size()) : context_.stripes.chunk_of(end);
   mark_modified(request.origin);
   if (first >= stop) return;
   drop_chunks(first, stop - 1, deferred);

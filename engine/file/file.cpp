@@ -50,7 +50,7 @@ File::~File() FPFS_NO_THREAD_SAFETY_ANALYSIS {
     MutexLock lock(mutex_);
     cache_.for_each_dirty([this](CachedChunk& chunk) FPFS_NO_THREAD_SAFETY_ANALYSIS { mark_clean(chunk); });
     cache_.clear();
-    reserved_.remove(content_.file_id(), 0, UINT64_MAX);
+    reserved_.remove(content_.file_id(), ChunkIndex(0), kChunksEnd);
   }
   // Objects that nothing names any more: those of a file without a name (once the removal of the name is durable), and
   // those of a generation that no commit recorded.
@@ -113,13 +113,14 @@ Status File::load_image() {
 // changed, that one can be read.
 Status File::take_slots() {
   Status contradiction;
-  content_.extents().for_each(0, [&](ChunkIndex chunk, const Extent& extent) FPFS_NO_THREAD_SAFETY_ANALYSIS {
-    if (!placement_.take(extent.member, extent.slot) && !context_.array.read_only())
-      contradiction = Status::error(StatusCode::kCorruption,
-                                    fmt::format("chunk {} is said to lie in slot {} of member {}, as another chunk",
-                                                chunk, extent.slot, extent.member));
-    return contradiction.is_ok();
-  });
+  content_.extents().for_each(
+      ChunkIndex(0), [&](ChunkIndex chunk, const Extent& extent) FPFS_NO_THREAD_SAFETY_ANALYSIS {
+        if (!placement_.take(extent.member, extent.slot) && !context_.array.read_only())
+          contradiction = Status::error(StatusCode::kCorruption,
+                                        fmt::format("chunk {} is said to lie in slot {} of member {}, as another chunk",
+                                                    chunk, extent.slot, extent.member));
+        return contradiction.is_ok();
+      });
   return contradiction;
 }
 
@@ -217,11 +218,10 @@ Result<uint64_t> File::seek(uint64_t offset, bool hole) const {
   if (in_data != hole) return offset;
   if (hole) {
     ChunkIndex chunk = first;
-    while (data_end(chunk) == chunk_size && (chunk + 1) * chunk_size < size) ++chunk;
-    return std::min(chunk * chunk_size + data_end(chunk), size);
+    while (data_end(chunk) == chunk_size && offset_of(chunk + 1, chunk_size) < size) ++chunk;
+    return std::min(offset_of(chunk, chunk_size) + data_end(chunk), size);
   }
-  constexpr ChunkIndex kNone = UINT64_MAX;
-  ChunkIndex next = kNone;
+  ChunkIndex next = kChunksEnd;
   content_.extents().for_each(first + 1, [&next](ChunkIndex found, const Extent&) {
     next = found;
     return false;
@@ -229,8 +229,8 @@ Result<uint64_t> File::seek(uint64_t offset, bool hole) const {
   cache_.for_each([&next, first](const CachedChunk& cached) {
     if (cached.index > first && cached.length > 0) next = std::min(next, cached.index);
   });
-  if (next == kNone || next * chunk_size >= size) return Status::from_errno(ENXIO, "no data after this offset");
-  return next * chunk_size;
+  if (next >= context_.stripes.chunks_end(size)) return Status::from_errno(ENXIO, "no data after this offset");
+  return offset_of(next, chunk_size);
 }
 
 bool File::has_data(ChunkIndex chunk) const {
@@ -239,7 +239,7 @@ bool File::has_data(ChunkIndex chunk) const {
 
 std::optional<ChunkIndex> File::next_stored(ChunkIndex first) const {
   MutexLock lock(mutex_);
-  if (first == 0 && content_.is_inline()) return 0;
+  if (first == ChunkIndex(0) && content_.is_inline()) return first;
   std::optional<ChunkIndex> next;
   content_.extents().for_each(first, [&next](ChunkIndex chunk, const Extent&) {
     next = chunk;
@@ -252,7 +252,7 @@ ChunkVerifier::Source::Place File::place_of(ChunkIndex chunk) const {
   MutexLock lock(mutex_);
   return {.extent = content_.extent(chunk),
           .objects = placement_.objects(),
-          .is_inline = chunk == 0 && content_.is_inline() && log_.sequence > 0,
+          .is_inline = chunk == ChunkIndex(0) && content_.is_inline() && log_.sequence > 0,
           .sidecar = sidecar_,
           .log = log_};
 }
@@ -279,7 +279,7 @@ File::Info File::info() const {
   info.chunks = content_.extents().count();
   info.members.assign(context_.stripes.member_count, false);
   info.stored_bytes = content_.inline_length();
-  content_.extents().for_each(0, [&info](ChunkIndex, const Extent& extent) {
+  content_.extents().for_each(ChunkIndex(0), [&info](ChunkIndex, const Extent& extent) {
     info.stored_bytes += extent.stored_length;
     ++info.codec_chunks[static_cast<size_t>(extent.codec)];
     info.members[extent.member] = true;

@@ -123,14 +123,14 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   // one; zeros in between count as data. kSystem with ENXIO at or past the end.
   Result<uint64_t> seek(uint64_t offset, bool hole) const;
   struct MappedExtent {
-    ChunkIndex chunk = 0;
+    ChunkIndex chunk;
     Extent extent;
   };
   // Up to `limit` extents on the drives, from chunk `first` on. What is not flushed yet is not among them.
   std::vector<MappedExtent> map(ChunkIndex first, size_t limit) const;
   struct Info {
-    FileId file_id = 0;  // 0 before the first commit
-    Generation generation = 0;
+    FileId file_id;  // 0 before the first commit
+    Generation generation;
     uint64_t size = 0, stored_bytes = 0, chunks = 0, sequence = 0;
     bool is_inline = false;
     uint64_t codec_chunks[kCodecs] = {};

@@ -21,7 +21,7 @@ namespace fpfs {
 void File::cache_inline(std::span<const std::byte> content) {
   Buffer* buffer = nullptr;
   if (content.empty() || !context_.pool->acquire(1, &buffer, nullptr, this)) return;
-  CachedChunk& chunk = cache_.adopt(*buffer, *this, 0);
+  CachedChunk& chunk = cache_.adopt(*buffer, *this, ChunkIndex(0));
   std::copy(content.begin(), content.end(), buffer->data);
   chunk.length = static_cast<uint32_t>(content.size());
   context_.pool->make_evictable(*buffer, false);
@@ -88,7 +88,7 @@ void File::build_inline_record() {
   commit_->inline_length = length;
   SidecarRecord& record = commit_->record;
   record.has_inline = true;
-  record.truncate_from = 0;
+  record.truncate_from = ChunkIndex(0);
   record.allocated = round_up(length, 512);
   record.snapshot = log_.is_long(length);
 }

@@ -52,8 +52,8 @@ void Placement::reinstate(std::shared_ptr<ObjectSet> objects) {
 
 uint64_t Placement::needed_end(MemberIndex member, const Extent& last, uint64_t chunk_size) const {
   if (last.exists() && last.member == member && last.slot + 1 == slots_[member].end())
-    return last.slot * chunk_size + last.allocated();
-  return slots_[member].end() * chunk_size;
+    return offset_of(last.slot, chunk_size) + last.allocated();
+  return offset_of(slots_[member].end(), chunk_size);
 }
 
 bool Placement::has_slack(const Extent& last, uint64_t chunk_size) const {
@@ -75,11 +75,11 @@ Placement::TrimPlan Placement::plan_trim(const ExtentTable& extents, const Exten
   // end that nothing took, and the unused ends of slots whose chunk is not full. A dense file has none.
   for (MemberIndex m = 0; m < slots_.size(); ++m)
     slots_[m].for_each_gap([&](SlotIndex slot, uint64_t count) {
-      plan.gaps.push_back({m, slot * chunk_size, count * chunk_size});
+      plan.gaps.push_back({m, offset_of(slot, chunk_size), count * chunk_size});
     });
-  extents.for_each(0, [&](ChunkIndex, const Extent& extent) {
-    const uint64_t used = extent.slot * chunk_size + extent.allocated();
-    const uint64_t end = (extent.slot + 1) * chunk_size;
+  extents.for_each(ChunkIndex(0), [&](ChunkIndex, const Extent& extent) {
+    const uint64_t used = offset_of(extent.slot, chunk_size) + extent.allocated();
+    const uint64_t end = offset_of(extent.slot + 1, chunk_size);
     if (used < end && end <= plan.ends[extent.member]) plan.gaps.push_back({extent.member, used, end - used});
     return true;
   });

@@ -25,7 +25,7 @@ class Placement {
   struct DeadSlot {
     std::shared_ptr<ObjectSet> objects;
     MemberIndex member = 0;
-    SlotIndex slot = 0;
+    SlotIndex slot;
   };
   // What only records before name: to be freed once they do not count any more.
   struct Retired {

@@ -43,7 +43,8 @@ void File::continue_read(ReadRequest& request) {
   // The callback may free the request; what it pinned is remembered here.
   std::array<CachedChunk*, kReadChunksMax> pinned = request.pinned;
   const unsigned pinned_count = request.pinned_count;
-  const ChunkIndex read_out = request.reader_caches ? context_.stripes.chunk_of(request.offset + request.bytes) : 0;
+  const ChunkIndex read_out =
+      request.reader_caches ? context_.stripes.chunk_of(request.offset + request.bytes) : ChunkIndex(0);
   request.complete(request, Status::ok());
   Deferred after;
   {

@@ -30,7 +30,7 @@ constexpr unsigned kReadChunksMax = kReadBytesMax / (64 * 1024) + 1;
 struct ReadCursor {
   uint64_t next_offset = 0;  // where the next sequential read would start: behind the furthest of them
   uint32_t window = 0;       // chunks to read ahead; grows while reads are sequential
-  ChunkIndex ahead = 0;      // first chunk that was not asked for yet
+  ChunkIndex ahead;          // first chunk that was not asked for yet
 };
 
 struct ReadRequest {

@@ -25,7 +25,7 @@ Status File::reserve(uint64_t offset, uint64_t length, Room::Sent& sent, bool& i
     if (end <= context_.options.inline_max && placement_.objects() == nullptr)
       return Status::ok();  // stays in the sidecar
     ChunkIndex next = context_.stripes.chunk_of(offset);
-    const ChunkIndex stop = context_.stripes.chunk_of(end - 1) + 1;
+    const ChunkIndex stop = context_.stripes.chunks_end(end);
     std::vector<ChunkIndex> taken;
     content_.extents().for_each(next, [&taken, stop](ChunkIndex chunk, const Extent&) {
       if (chunk < stop) taken.push_back(chunk);
@@ -48,7 +48,7 @@ Status File::reserve(uint64_t offset, uint64_t length, Room::Sent& sent, bool& i
     if (sent.empty()) sent = context_.room->sent();
     in_flight = context_.room->is_in_flight(m, sent);
     MutexLock lock(mutex_);
-    added.remove(0, UINT64_MAX, [this](ChunkIndex first, ChunkIndex stop) FPFS_NO_THREAD_SAFETY_ANALYSIS {
+    added.remove(ChunkIndex(0), kChunksEnd, [this](ChunkIndex first, ChunkIndex stop) FPFS_NO_THREAD_SAFETY_ANALYSIS {
       reserved_.remove(content_.file_id(), first, stop);
     });
     return no_room;

@@ -54,21 +54,21 @@ class SlotMap {
   // The runs of free slots below end(): visit(first slot, count).
   template <typename Visit>
   void for_each_gap(Visit visit) const {
-    SlotIndex gap = 0;
+    SlotIndex gap;
     for (const auto& [begin, stop] : runs_) {
       if (begin > gap) visit(gap, begin - gap);
       gap = stop;
     }
   }
   // One past the highest taken slot.
-  SlotIndex end() const { return runs_.empty() ? 0 : std::prev(runs_.end())->second; }
+  SlotIndex end() const { return runs_.empty() ? SlotIndex() : std::prev(runs_.end())->second; }
 
  private:
   // Streams of several writers and read-ahead distance stay well below this many chunks per member.
-  static constexpr SlotIndex kNaturalGapMax = 1024;
+  static constexpr uint64_t kNaturalGapMax = 1024;
 
   SlotIndex lowest_free() const {
-    return runs_.empty() || runs_.begin()->first > 0 ? SlotIndex{0} : runs_.begin()->second;
+    return runs_.empty() || runs_.begin()->first > SlotIndex() ? SlotIndex() : runs_.begin()->second;
   }
 
   std::map<SlotIndex, SlotIndex> runs_;  // first slot: one past the last; runs do not touch

@@ -35,8 +35,8 @@ class FileContext;
 struct DoomedObjects {
   static DoomedObjects of(const std::shared_ptr<ObjectSet>& objects, bool may_be_spare);
 
-  FileId file = 0;
-  Generation generation = 0;
+  FileId file;
+  Generation generation;
   // Who may still read or write them. Unlinked objects stay until the last of these is gone; nobody may write over
   // them before.
   std::weak_ptr<const ObjectSet> users;

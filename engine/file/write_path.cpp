@@ -190,9 +190,9 @@ File::Step File::write_piece(WriteRequest& request, Deferred& deferred, Status& 
   const uint32_t end = std::min(chunk_size, begin + (request.length - request.done));
   if (content_.inline_length() == 0)
     content_.forget_inline();  // of an empty file: a chunk of no bytes cannot be stored
-  const bool from_inline = content_.is_inline() && index != 0;
-  CachedChunk* chunk =
-      from_inline ? chunk_for_write(0, 0, 0, request, deferred) : chunk_for_write(index, begin, end, request, deferred);
+  const bool from_inline = content_.is_inline() && index != ChunkIndex(0);
+  CachedChunk* chunk = from_inline ? chunk_for_write(ChunkIndex(0), 0, 0, request, deferred)
+                                   : chunk_for_write(index, begin, end, request, deferred);
   if (chunk == nullptr) return Step::kParked;
   if (chunk->state == CachedChunk::State::kFailed) {
     failure = chunk->failure;
@@ -206,7 +206,7 @@ File::Step File::write_piece(WriteRequest& request, Deferred& deferred, Status& 
     content_.forget_inline();
     return Step::kDone;
   }
-  if (index == 0) content_.forget_inline();
+  if (index == ChunkIndex(0)) content_.forget_inline();
   if (!chunk->dirty) context_.pool->make_busy(*chunk->buffer);
   fill(*chunk, begin, end, source_of(request));
   mark_dirty(*chunk);
@@ -285,7 +285,7 @@ void File::mark_clean(CachedChunk& chunk) {
 
 // Chosen when it first matters.
 FileId File::file_id() {
-  while (content_.file_id() == 0) content_.set_file_id(context_.environment.random_u64());
+  while (content_.file_id() == FileId()) content_.set_file_id(FileId(context_.environment.random_u64()));
   return content_.file_id();
 }
 

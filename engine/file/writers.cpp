@@ -147,8 +147,8 @@ void File::revert_replacement(ControlRequest& request, Deferred& deferred) {
 
 // Back to what the sidecar says. What is on its way to the drives goes to objects that nobody names any more.
 Status File::revert(Deferred& deferred) {
-  drop_chunks(0, UINT64_MAX, deferred);
-  reserved_.remove(content_.file_id(), 0, UINT64_MAX);
+  drop_chunks(ChunkIndex(0), kChunksEnd, deferred);
+  reserved_.remove(content_.file_id(), ChunkIndex(0), kChunksEnd);
   content_.clear(placement_.start_generation());
   std::vector<DoomedObjects> doomed;  // of every generation that it began since then
   std::shared_ptr<ObjectSet> recorded;

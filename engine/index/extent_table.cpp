@@ -63,7 +63,7 @@ Extent ExtentTable::Leaf::get(size_t i) const {
   const Place& place = places_[i];
   const Shape& like = shape(i);
   Extent extent;
-  extent.slot = place.slot_and_member & kSlotMask;
+  extent.slot = SlotIndex(place.slot_and_member & kSlotMask);
   extent.checksum = place.checksum;
   extent.stored_length = like.stored_length;
   extent.raw_length = like.raw_length;
@@ -75,8 +75,9 @@ Extent ExtentTable::Leaf::get(size_t i) const {
 }
 
 void ExtentTable::Leaf::replace(size_t i, const Extent& extent) {
-  FPFS_CHECK(extent.slot <= kSlotMask && extent.visible_length <= kLengthMask, "an extent lies inside an object");
-  places_[i] = {extent.checksum, extent.slot | uint64_t{extent.member} << kMemberShift};
+  FPFS_CHECK(extent.slot.value() <= kSlotMask && extent.visible_length <= kLengthMask,
+             "an extent lies inside an object");
+  places_[i] = {extent.checksum, extent.slot.value() | uint64_t{extent.member} << kMemberShift};
   const Shape wanted{extent.stored_length, extent.raw_length,
                      extent.visible_length | static_cast<uint32_t>(extent.codec) << kCodecShift, extent.epoch};
   if (wanted == shape(i)) return;

@@ -24,7 +24,7 @@ enum class Codec : uint8_t {
 constexpr size_t kCodecs = 3;
 
 struct Extent {
-  SlotIndex slot = 0;          // of the file's object on `member`
+  SlotIndex slot;              // of the file's object on `member`
   uint64_t checksum = 0;       // XXH3 of the stored bytes, seeded by chunk_seed()
   uint32_t stored_length = 0;  // bytes on the drive that the checksum covers; the drive holds zeros up to kIoAlignment
   uint32_t raw_length = 0;     // bytes after decoding

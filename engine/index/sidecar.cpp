@@ -28,9 +28,9 @@ uint16_t flags_of(const SidecarRecord& record) {
 }
 
 void put_extent(std::byte* p, ChunkIndex chunk, const Extent& extent) {
-  put_u64(p + extent_at::kChunk, chunk);
+  put_u64(p + extent_at::kChunk, chunk.value());
   if (!extent.exists()) return;  // the rest is zeros already
-  put_u64(p + extent_at::kSlot, extent.slot);
+  put_u64(p + extent_at::kSlot, extent.slot.value());
   put_u64(p + extent_at::kChecksum, extent.checksum);
   put_u32(p + extent_at::kStoredLength, extent.stored_length);
   put_u32(p + extent_at::kRawLength, extent.raw_length);
@@ -49,12 +49,12 @@ void put_head(std::byte* p, const SidecarHeader& header, const SidecarRecord& re
   put_u64(p + head_at::kMagic, kHeadMagic);
   put_u64(p + head_at::kLength, length);
   put_u64(p + head_at::kSequence, record.sequence);
-  put_u64(p + head_at::kFileId, header.file_id);
-  put_u32(p + head_at::kGeneration, record.generation);
+  put_u64(p + head_at::kFileId, header.file_id.value());
+  put_u32(p + head_at::kGeneration, record.generation.value());
   put_u16(p + head_at::kFlags, flags_of(record));
   put_u64(p + head_at::kSize, record.size);
   put_u64(p + head_at::kAllocated, record.allocated);
-  put_u64(p + head_at::kTruncateFrom, record.truncate_from.value_or(0));
+  put_u64(p + head_at::kTruncateFrom, record.truncate_from.value_or(ChunkIndex(0)).value());
   put_u32(p + head_at::kExtentCount, static_cast<uint32_t>(record.extents.size()));
   put_u32(p + head_at::kInlineLength, static_cast<uint32_t>(record.inline_data.size()));
 }
@@ -63,8 +63,8 @@ void put_trailer(std::byte* p, const SidecarHeader& header, const SidecarRecord&
                  uint64_t snapshot_offset) {
   put_u16(p + trailer_at::kMagic, kTrailerMagic);
   p[trailer_at::kFlags] = static_cast<std::byte>(flags_of(record));
-  put_u32(p + trailer_at::kGeneration, record.generation);
-  put_u64(p + trailer_at::kFileId, header.file_id);
+  put_u32(p + trailer_at::kGeneration, record.generation.value());
+  put_u64(p + trailer_at::kFileId, header.file_id.value());
   put_u64(p + trailer_at::kSequence, record.sequence);
   put_u64(p + trailer_at::kSize, record.size);
   put_u64(p + trailer_at::kAllocated, record.allocated);
@@ -75,13 +75,13 @@ void put_trailer(std::byte* p, const SidecarHeader& header, const SidecarRecord&
 }  // namespace
 
 std::vector<std::byte> encode_sidecar_header(const SidecarHeader& header) {
-  FPFS_CHECK(header.file_id != 0, "a file id is never 0");
+  FPFS_CHECK(header.file_id != FileId(), "a file id is never 0");
   std::vector<std::byte> bytes(kSidecarHeaderSize);
   put_u64(&bytes[header_at::kMagic], kHeaderMagic);
   put_u32(&bytes[header_at::kVersion], kVersion);
   put_u32(&bytes[header_at::kChunkSize], header.chunk_size);
   std::copy(header.array_id.begin(), header.array_id.end(), &bytes[header_at::kArrayId]);
-  put_u64(&bytes[header_at::kFileId], header.file_id);
+  put_u64(&bytes[header_at::kFileId], header.file_id.value());
   put_u64(&bytes[header_at::kChecksum], hash_bytes(std::span(bytes).first(header_at::kChecksum)));
   return bytes;
 }
@@ -104,8 +104,8 @@ Result<SidecarHeader> decode_sidecar_header(std::span<const std::byte> bytes) {
   SidecarHeader header;
   header.chunk_size = get_u32(&bytes[header_at::kChunkSize]);
   std::copy_n(&bytes[header_at::kArrayId], header.array_id.size(), header.array_id.begin());
-  header.file_id = get_u64(&bytes[header_at::kFileId]);
-  if (header.file_id == 0) return corruption("sidecar header: the file id is 0");
+  header.file_id = FileId(get_u64(&bytes[header_at::kFileId]));
+  if (header.file_id == FileId()) return corruption("sidecar header: the file id is 0");
   return header;
 }
 
@@ -163,8 +163,8 @@ std::optional<Trailer> decode_trailer(std::span<const std::byte> bytes, uint64_t
   trailer.zero_sectors = std::to_integer<uint8_t>(bytes[trailer_at::kZeroSectors]);
   SidecarSummary& summary = trailer.summary;
   summary.is_inline = (flags & kInlineFlag) != 0;
-  summary.generation = get_u32(&bytes[trailer_at::kGeneration]);
-  summary.file_id = get_u64(&bytes[trailer_at::kFileId]);
+  summary.generation = Generation(get_u32(&bytes[trailer_at::kGeneration]));
+  summary.file_id = FileId(get_u64(&bytes[trailer_at::kFileId]));
   summary.sequence = get_u64(&bytes[trailer_at::kSequence]);
   summary.size = get_u64(&bytes[trailer_at::kSize]);
   summary.allocated = get_u64(&bytes[trailer_at::kAllocated]);
@@ -172,7 +172,7 @@ std::optional<Trailer> decode_trailer(std::span<const std::byte> bytes, uint64_t
   summary.snapshot_offset = get_u64(&bytes[trailer_at::kSnapshotOffset]);
   // A checksum that matches by chance or by malice must not lead a reader astray.
   const bool sane =
-      flags <= kKnownFlags && summary.file_id != 0 && summary.sequence > 0 && summary.sequence <= kSequenceMax &&
+      flags <= kKnownFlags && summary.file_id != FileId() && summary.sequence > 0 && summary.sequence <= kSequenceMax &&
       summary.size <= kFileSizeMax && summary.allocated <= kFileSizeMax &&
       summary.record_offset >= kSidecarHeaderSize && summary.record_offset % kRecordAlignment == 0 &&
       summary.record_offset < end && end - summary.record_offset >= kHeadSize + kSidecarTrailerSize &&

@@ -42,7 +42,7 @@ constexpr uint64_t kSequenceMax = uint64_t{1} << 63;
 
 struct SidecarHeader {
   Uuid array_id{};
-  FileId file_id = 0;
+  FileId file_id;
   uint32_t chunk_size = 0;
 };
 
@@ -50,7 +50,7 @@ struct SidecarHeader {
 struct SidecarRecord {
   uint64_t sequence = 0;  // 1, 2, 3 ... without gaps
   bool snapshot = false;  // describes the whole file; otherwise a change to the records before
-  Generation generation = 0;
+  Generation generation;
   uint64_t size = 0;       // logical bytes
   uint64_t allocated = 0;  // bytes of the members that the file occupies
   bool has_inline = false;
@@ -70,8 +70,8 @@ struct RecordPlace {
 
 // What the trailer alone tells (stat, unlink).
 struct SidecarSummary {
-  FileId file_id = 0;
-  Generation generation = 0;
+  FileId file_id;
+  Generation generation;
   uint64_t sequence = 0;
   uint64_t size = 0;
   uint64_t allocated = 0;
@@ -82,8 +82,8 @@ struct SidecarSummary {
 
 // The folded state of a sidecar.
 struct FileImage {
-  FileId file_id = 0;
-  Generation generation = 0;
+  FileId file_id;
+  Generation generation;
   uint64_t sequence = 0;  // of the last valid record; 0 when the sidecar has none (then everything here is empty)
   uint64_t size = 0;
   bool is_inline = false;

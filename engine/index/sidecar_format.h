@@ -55,8 +55,8 @@ static_assert(kHeadSize % kRecordAlignment == 0 && kExtentSize % kRecordAlignmen
 struct RecordHead {
   uint64_t length = 0;  // of the whole record: head, body, padding, trailer
   uint64_t sequence = 0;
-  FileId file_id = 0;
-  Generation generation = 0;
+  FileId file_id;
+  Generation generation;
   uint16_t flags = 0;
   uint8_t zero_sectors = 0;  // see count_zero_sectors()
   uint64_t size = 0;

@@ -11,7 +11,7 @@ namespace fpfs::sidecar {
 uint64_t record_seed(const Uuid& array_id, FileId file_id, uint64_t record_offset) {
   std::byte place[32];
   std::copy(array_id.begin(), array_id.end(), place);
-  put_u64(place + 16, file_id);
+  put_u64(place + 16, file_id.value());
   put_u64(place + 24, record_offset);
   return hash_bytes(place);
 }
@@ -27,13 +27,13 @@ std::optional<RecordHead> decode_head(std::span<const std::byte> bytes, const Uu
   if (bytes.size() < kHeadSize || get_u64(&bytes[head_at::kMagic]) != kHeadMagic) return std::nullopt;
   bytes = bytes.first(kHeadSize);
   RecordHead head;
-  head.file_id = get_u64(&bytes[head_at::kFileId]);
+  head.file_id = FileId(get_u64(&bytes[head_at::kFileId]));
   const uint64_t seed = record_seed(array_id, head.file_id, offset);
   if (get_u64(&bytes[head_at::kHeadChecksum]) != hash_bytes(bytes.first(head_at::kHeadChecksum), seed))
     return std::nullopt;
   head.length = get_u64(&bytes[head_at::kLength]);
   head.sequence = get_u64(&bytes[head_at::kSequence]);
-  head.generation = get_u32(&bytes[head_at::kGeneration]);
+  head.generation = Generation(get_u32(&bytes[head_at::kGeneration]));
   head.flags = get_u16(&bytes[head_at::kFlags]);
   head.zero_sectors = std::to_integer<uint8_t>(bytes[head_at::kZeroSectors]);
   head.size = get_u64(&bytes[head_at::kSize]);
@@ -44,7 +44,7 @@ std::optional<RecordHead> decode_head(std::span<const std::byte> bytes, const Uu
   head.body_checksum = get_u64(&bytes[head_at::kBodyChecksum]);
   // What follows cannot fail for bytes that encode_sidecar_record() made; it keeps made-up ones from misleading.
   const bool sane = head.length == kHeadSize + head.body_length() + kSidecarTrailerSize && head.sequence > 0 &&
-                    head.file_id != 0 && head.inline_length <= kInlineSizeMax &&
+                    head.file_id != FileId() && head.inline_length <= kInlineSizeMax &&
                     (!head.is_snapshot() || offset % kSnapshotAlignment == 0);
   if (!sane) return std::nullopt;
   return head;
@@ -96,14 +96,15 @@ Status validate_extent(ChunkIndex chunk, const Extent& extent, uint16_t member_c
   if (extent.codec == Codec::kRaw && extent.raw_length != extent.stored_length)
     return invalid(
         fmt::format("chunk {} stored raw in {} bytes, but is {} long", chunk, extent.stored_length, extent.raw_length));
-  if (extent.slot > kFileSizeMax / chunk_size - 1)
+  if (extent.slot.value() > kFileSizeMax / chunk_size - 1)
     return invalid(fmt::format("chunk {} in slot {}, beyond the largest object", chunk, extent.slot));
   return Status::ok();
 }
 
 Result<std::pair<ChunkIndex, Extent>> decode_extent(const std::byte* p, uint16_t member_count, uint32_t chunk_size) {
-  const ChunkIndex chunk = get_u64(p + extent_at::kChunk);
-  if (chunk > kFileSizeMax / chunk_size) return invalid(fmt::format("chunk {} lies beyond the largest file", chunk));
+  const ChunkIndex chunk(get_u64(p + extent_at::kChunk));
+  if (chunk.value() > kFileSizeMax / chunk_size)
+    return invalid(fmt::format("chunk {} lies beyond the largest file", chunk));
   const auto codec = std::to_integer<uint8_t>(p[extent_at::kCodec]);
   if (codec >= kCodecs)
     return Status::error(StatusCode::kUnsupported, fmt::format("chunk {} has the unknown codec {}", chunk, codec));
@@ -115,7 +116,7 @@ Result<std::pair<ChunkIndex, Extent>> decode_extent(const std::byte* p, uint16_t
       return invalid(fmt::format("chunk {} is a hole, but not all zeros", chunk));
     return std::pair(chunk, extent);
   }
-  extent.slot = get_u64(p + extent_at::kSlot);
+  extent.slot = SlotIndex(get_u64(p + extent_at::kSlot));
   extent.checksum = get_u64(p + extent_at::kChecksum);
   extent.stored_length = get_u32(p + extent_at::kStoredLength);
   extent.raw_length = get_u32(p + extent_at::kRawLength);
@@ -137,7 +138,7 @@ Result<SidecarRecord> decode_record(std::span<const std::byte> bytes, const Reco
   record.size = head.size;
   record.allocated = head.allocated;
   record.has_inline = head.is_inline();
-  if ((head.flags & kTruncateFlag) != 0) record.truncate_from = head.truncate_from;
+  if ((head.flags & kTruncateFlag) != 0) record.truncate_from = ChunkIndex(head.truncate_from);
 
   // The lengths were checked against the record's own length, which lies inside the file.
   const std::span<const std::byte> body = bytes.subspan(kHeadSize, head.body_length());

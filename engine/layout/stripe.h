@@ -14,12 +14,18 @@ struct StripeMap {
   uint32_t chunk_size = 0;  // bytes, a power of two
   uint16_t member_count = 0;
 
-  MemberIndex start(FileId file) const { return static_cast<MemberIndex>((file >> 32) % member_count); }
+  MemberIndex start(FileId file) const { return static_cast<MemberIndex>((file.value() >> 32) % member_count); }
   MemberIndex member_of(FileId file, ChunkIndex chunk) const {
-    return static_cast<MemberIndex>((start(file) + chunk % member_count) % member_count);
+    return static_cast<MemberIndex>((start(file) + chunk.value() % member_count) % member_count);
   }
-  SlotIndex natural_slot(ChunkIndex chunk) const { return chunk / member_count; }
-  ChunkIndex chunk_of(uint64_t file_offset) const { return file_offset / chunk_size; }
+  SlotIndex natural_slot(ChunkIndex chunk) const { return SlotIndex(chunk.value() / member_count); }
+  ChunkIndex chunk_of(uint64_t file_offset) const { return ChunkIndex(file_offset / chunk_size); }
+  // Those with bytes of [begin, end).
+  IndexRange<ChunkKind> chunks_of(uint64_t begin, uint64_t end) const { return {chunk_of(begin), chunks_end(end)}; }
+  // Behind the last chunk of content of `size` bytes.
+  ChunkIndex chunks_end(uint64_t size) const {
+    return ChunkIndex(size / chunk_size + (size % chunk_size != 0 ? 1 : 0));
+  }
   uint32_t offset_in_chunk(uint64_t file_offset) const { return static_cast<uint32_t>(file_offset % chunk_size); }
 };
 

@@ -272,7 +272,7 @@ bool BackgroundPass::is_further_name(const struct stat& attributes, std::unorder
 Result<bool> BackgroundPass::visit(const FileEntry& entry) {
   if (stopping()) return false;
   if (comes_before(entry.path, resumed_.position)) return true;
-  if (entry.path == resumed_.position && resumed_.file == 0) return true;
+  if (entry.path == resumed_.position && resumed_.file == FileId()) return true;
   const Result<Handle> opened = store_.storage().open_at(entry.directory, entry.name, O_PATH);
   if (!opened.is_ok()) return true;  // gone since the directory was listed
   const ScopedHandle node(store_.storage(), *opened);
@@ -294,7 +294,7 @@ bool BackgroundPass::visit_file(const FileEntry& entry, Handle node, File& file)
   const File::Info info = file.info();
   const bool is_resumed =
       entry.path == resumed_.position && info.file_id == resumed_.file && info.generation == resumed_.generation;
-  ChunkIndex next = is_resumed ? resumed_.next_chunk : 0;
+  ChunkIndex next = is_resumed ? resumed_.next_chunk : ChunkIndex(0);
   set_position(entry.path, info, next);
   const bool came_to_end = visit_chunks(entry, node, file, info, next);
   file_done(entry, file);
@@ -307,7 +307,8 @@ bool BackgroundPass::visit_chunks(const FileEntry& entry, Handle node, File& fil
                                   ChunkIndex& next) {
   // Content that is kept in the sidecar counts as one piece.
   const bool has_inline_content = info.is_inline && info.sequence > 0;
-  if (has_inline_content && !begin_chunk(entry, file, 0, Extent(), round_up(info.stored_bytes, 512))) return false;
+  if (has_inline_content && !begin_chunk(entry, file, ChunkIndex(0), Extent(), round_up(info.stored_bytes, 512)))
+    return false;
   for (;;) {
     const std::vector<File::MappedExtent> extents = file.map(next, kExtentsAtOnce);
     for (const File::MappedExtent& mapped : extents) {
@@ -388,9 +389,9 @@ void BackgroundPass::finish_file(const std::string& path) {
   const MutexLock lock(mutex_);
   ++state_.files;
   state_.position = path;
-  state_.file = 0;
-  state_.generation = 0;
-  state_.next_chunk = 0;
+  state_.file = FileId();
+  state_.generation = Generation();
+  state_.next_chunk = ChunkIndex(0);
 }
 
 void BackgroundPass::save_now_and_then() {

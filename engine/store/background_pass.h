@@ -44,9 +44,9 @@ struct PassState {
   // Where to go on: in the file `position` (a path as in FileEntry; empty: at the beginning) at chunk `next_chunk` if
   // it still is `file` of `generation`, behind it when `file` is 0.
   std::string position;
-  FileId file = 0;
-  Generation generation = 0;
-  ChunkIndex next_chunk = 0;
+  FileId file;
+  Generation generation;
+  ChunkIndex next_chunk;
 };
 const char* name_of(PassState::Phase phase);  // "none", "running", "paused", "finished", "cancelled"
 

@@ -29,7 +29,11 @@ Result<ScopedHandle> reopen_directory(Storage& storage, Handle directory) {
 
 // What the end of a sidecar tells without reading it all; a torn tail costs reading it all.
 Result<SidecarSummary> summarize(Storage& storage, const Array& array, Handle sidecar, uint64_t size) {
-  if (size == 0) return SidecarSummary{.is_inline = true};
+  if (size == 0) {
+    SidecarSummary empty;
+    empty.is_inline = true;
+    return empty;
+  }
   if (size >= kSidecarTrailerSize) {
     std::byte bytes[kSidecarTrailerSize];
     FPFS_ASSIGN_OR_RETURN(const size_t length, storage.pread(sidecar, bytes, size - kSidecarTrailerSize));

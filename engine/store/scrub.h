@@ -42,7 +42,7 @@ class Scrub : private PassVisitor {
 
  private:
   struct Failure {
-    ChunkIndex chunk = 0;
+    ChunkIndex chunk;
     Extent extent;  // there is none when the content is in the sidecar
     Status status;
   };

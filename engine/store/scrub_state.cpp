@@ -113,6 +113,12 @@ class Fields {
     else
       refuse(key);
   }
+  template <typename Kind>
+  void take(const char* key, StrongNumber<Kind>& value) {
+    typename Kind::Representation number = 0;
+    take(key, number);
+    value = StrongNumber<Kind>(number);
+  }
   void take(const char* key, std::string& value) {
     const Json& field = take(key);
     if (!field.is_string()) return refuse(key);
@@ -187,9 +193,9 @@ std::string encode_scrub_state(const ScrubState& state, const Uuid& array_id) {
                   {"bytes", state.bytes},
                   {"errors", state.errors},
                   {"position", position},
-                  {"file", state.file},
-                  {"generation", state.generation},
-                  {"next_chunk", state.next_chunk},
+                  {"file", state.file.value()},
+                  {"generation", state.generation.value()},
+                  {"next_chunk", state.next_chunk.value()},
                   {"damage", Json::array()}};
   Json& damage = content["damage"];
   size_t size = seal(content.dump()).size();

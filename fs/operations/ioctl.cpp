@@ -24,21 +24,22 @@ void map_extents(fuse_req_t request, const std::shared_ptr<File>& file, IoctlExt
   FileSystem& file_system = file_system_of(request);
   const uint32_t chunk_size = file_system.store().array().superblock().chunk_size;
   // One more than fits tells whether there is a next page.
-  const std::vector<File::MappedExtent> extents = file->map(answer.first_chunk, IoctlExtents::kCountMax + 1);
+  const std::vector<File::MappedExtent> extents =
+      file->map(ChunkIndex(answer.first_chunk), IoctlExtents::kCountMax + 1);
   const File::Info info = file->info();
   answer.count = static_cast<uint32_t>(std::min<size_t>(extents.size(), IoctlExtents::kCountMax));
-  answer.next_chunk = extents.size() > answer.count ? extents[answer.count].chunk : IoctlExtents::kEnd;
+  answer.next_chunk = extents.size() > answer.count ? extents[answer.count].chunk.value() : IoctlExtents::kEnd;
   answer.size = info.size;
-  answer.file_id = info.file_id;
-  answer.generation = info.generation;
+  answer.file_id = info.file_id.value();
+  answer.generation = info.generation.value();
   answer.chunk_size = chunk_size;
   answer.is_inline = info.is_inline ? 1 : 0;
   answer.is_dirty = file->is_dirty() ? 1 : 0;
   for (uint32_t i = 0; i < answer.count; ++i) {
     const Extent& extent = extents[i].extent;
     IoctlExtent& out = answer.extents[i];
-    out.chunk = extents[i].chunk;
-    out.object_offset = extent.slot * chunk_size;
+    out.chunk = extents[i].chunk.value();
+    out.object_offset = offset_of(extent.slot, chunk_size);
     out.checksum = extent.checksum;
     out.stored_length = extent.stored_length;
     out.raw_length = extent.raw_length;
@@ -56,13 +57,12 @@ void object_path(fuse_req_t request, const std::shared_ptr<File>& file, IoctlObj
     fuse_reply_err(request, EINVAL);
     return;
   }
-  if (info.file_id == 0 || info.is_inline) {
+  if (info.file_id == FileId() || info.is_inline) {
     fuse_reply_err(request, ENODATA);
     return;
   }
-  const std::string name = Array::object_name(info.file_id, info.generation);
-  const std::string path = fmt::format(
-      "{}/objects/{:02x}/{}", array.member(static_cast<MemberIndex>(answer.member)).path, info.file_id & 0xff, name);
+  const std::string path = fmt::format("{}/objects/{}", array.member(static_cast<MemberIndex>(answer.member)).path,
+                                       Array::object_path(info.file_id, info.generation));
   if (path.size() >= sizeof answer.path) {
     fuse_reply_err(request, ENAMETOOLONG);
     return;
@@ -103,7 +103,7 @@ class Verification : public std::enable_shared_from_this<Verification> {
       MutexLock lock(mutex_);
       if (next_ >= end_ || failed_) return false;
       // Over holes at once: they may be most of a file of any size.
-      chunk = file_->next_stored(next_).value_or(answer_.chunks_in_file);
+      chunk = file_->next_stored(ChunkIndex(next_)).value_or(ChunkIndex(answer_.chunks_in_file)).value();
       next_ = chunk + 1;
       if (chunk >= end_) {
         end_ = std::min(chunk, answer_.chunks_in_file);
@@ -111,7 +111,7 @@ class Verification : public std::enable_shared_from_this<Verification> {
       }
       ++under_way_;
     }
-    file_->verify_chunk(chunk,
+    file_->verify_chunk(ChunkIndex(chunk),
                         [self = shared_from_this(), chunk](const Status& status) { self->checked(chunk, status); });
     return true;
   }

@@ -178,7 +178,7 @@ std::string file_report(FileSystem& file_system, const File& file, const struct 
   for (size_t index = 0; index < info.members.size(); ++index)
     if (info.members[index]) members.push_back(index);
   return to_text({{"file_id", file_id_text(info.file_id)},
-                  {"generation", info.generation},
+                  {"generation", info.generation.value()},
                   {"sequence", info.sequence},
                   {"size", info.size},
                   {"stored_bytes", info.stored_bytes},

@@ -151,7 +151,7 @@ Task<Status> Copier::read_chunks(const CommittedVersion& by, const FileImage& im
   content.resize(image.size);
   const std::shared_ptr<ObjectSet> objects = by.objects(image);
   std::vector<std::pair<ChunkIndex, Extent>> extents;
-  image.extents.for_each(0, [&extents](ChunkIndex chunk, const Extent& extent) {
+  image.extents.for_each(ChunkIndex(0), [&extents](ChunkIndex chunk, const Extent& extent) {
     extents.emplace_back(chunk, extent);
     return true;
   });
@@ -163,7 +163,8 @@ Task<Status> Copier::read_chunks(const CommittedVersion& by, const FileImage& im
     call.start(by);
     const Status status = co_await call;
     if (!status.is_ok()) co_return status;
-    std::copy_n(call.buffer.get(), extent.visible_length, content.begin() + static_cast<ptrdiff_t>(chunk * kChunk));
+    std::copy_n(call.buffer.get(), extent.visible_length,
+                content.begin() + static_cast<ptrdiff_t>(offset_of(chunk, kChunk)));
   }
   co_return Status::ok();
 }

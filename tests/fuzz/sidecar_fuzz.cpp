@@ -22,7 +22,7 @@ using Bytes = std::vector<std::byte>;
 
 constexpr uint32_t kChunkSize = 64 * 1024;
 constexpr uint16_t kMembers = 5;
-constexpr FileId kFile = 0x0123456789abcdef;
+constexpr FileId kFile(0x0123456789abcdef);
 constexpr size_t kSizeMax = 256 * 1024;
 constexpr uint64_t kTrailerSeed = 0x6c69617472504653;  // docs/format.md
 
@@ -89,11 +89,11 @@ void append_record(Input& input, Bytes& out, uint64_t sequence, uint64_t& snapsh
   Bytes record(kHeadSize + body.size() + kSidecarTrailerSize);
   const std::span<std::byte> trailer = std::span(record).last(kSidecarTrailerSize);
   const uint64_t size = input.byte() < 128 ? inline_length + input.number(3) : input.size_like();
-  const auto generation = static_cast<Generation>(input.byte() % 4);
+  const uint32_t generation = input.byte() % 4;
   put_u64(&record[head_at::kMagic], kHeadMagic);
   put_u64(&record[head_at::kLength], record.size());
   put_u64(&record[head_at::kSequence], sequence);
-  put_u64(&record[head_at::kFileId], kFile);
+  put_u64(&record[head_at::kFileId], kFile.value());
   put_u32(&record[head_at::kGeneration], generation);
   put_u16(&record[head_at::kFlags], flags);
   put_u64(&record[head_at::kSize], size);
@@ -105,7 +105,7 @@ void append_record(Input& input, Bytes& out, uint64_t sequence, uint64_t& snapsh
   put_u16(&trailer[trailer_at::kMagic], kTrailerMagic);
   trailer[trailer_at::kFlags] = static_cast<std::byte>(flags);
   put_u32(&trailer[trailer_at::kGeneration], generation);
-  put_u64(&trailer[trailer_at::kFileId], kFile);
+  put_u64(&trailer[trailer_at::kFileId], kFile.value());
   put_u64(&trailer[trailer_at::kSequence], sequence);
   put_u64(&trailer[trailer_at::kSize], size);
   put_u64(&trailer[trailer_at::kAllocated], get_u64(&record[head_at::kAllocated]));
@@ -159,7 +159,7 @@ Bytes build_log(Input& input) {
 void check_slots(const FileImage& image) {
   std::vector<SlotMap> slots(kMembers);
   uint64_t taken = 0;
-  image.extents.for_each(0, [&](ChunkIndex, const Extent& extent) {
+  image.extents.for_each(ChunkIndex(0), [&](ChunkIndex, const Extent& extent) {
     if (slots[extent.member].is_taken(extent.slot)) return true;
     slots[extent.member].take(extent.slot);
     ++taken;
@@ -168,8 +168,9 @@ void check_slots(const FileImage& image) {
   for (const SlotMap& map : slots) {
     uint64_t free = 0;
     map.for_each_gap([&](SlotIndex, uint64_t count) { free += count; });
-    require(map.end() - free <= taken, "slots are free or taken");
-    taken -= map.end() - free;
+    const uint64_t used = map.end().value() - free;
+    require(used <= taken, "slots are free or taken");
+    taken -= used;
   }
   require(taken == 0, "each slot is taken once");
 }
@@ -181,13 +182,13 @@ void check_image(const FileImage& image, uint64_t file_size, const SidecarFindin
   require(image.sequence <= kSequenceMax, "a number of commits that can be counted on");
   require(image.inline_data.size() <= std::min<uint64_t>(image.size, kInlineSizeMax), "inline content below the size");
   require(!image.is_inline || image.extents.count() == 0, "inline content has no extents beside it");
-  image.extents.for_each(0, [](ChunkIndex chunk, const Extent& extent) {
-    require(chunk <= kFileSizeMax / kChunkSize, "a chunk of a file");
+  image.extents.for_each(ChunkIndex(0), [](ChunkIndex chunk, const Extent& extent) {
+    require(chunk.value() <= kFileSizeMax / kChunkSize, "a chunk of a file");
     require(extent.member < kMembers, "a member of the array");
     require(extent.stored_length > 0 && extent.stored_length <= kChunkSize, "stored inside a slot");
     require(extent.raw_length > 0 && extent.raw_length <= kChunkSize, "no longer than a chunk");
     require(extent.visible_length <= extent.raw_length, "visible inside the chunk");
-    require(extent.slot <= kFileSizeMax / kChunkSize, "a slot that an object can have");
+    require(extent.slot.value() <= kFileSizeMax / kChunkSize, "a slot that an object can have");
     return true;
   });
   check_slots(image);
@@ -203,7 +204,7 @@ void check_rewritten(const FileImage& image) {
   record.allocated = image.extents.allocated_bytes();
   record.has_inline = image.is_inline;
   record.inline_data = image.inline_data;
-  image.extents.for_each(0, [&](ChunkIndex chunk, const Extent& extent) {
+  image.extents.for_each(ChunkIndex(0), [&](ChunkIndex chunk, const Extent& extent) {
     record.extents.emplace_back(chunk, extent);
     return true;
   });

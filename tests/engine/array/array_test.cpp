@@ -87,7 +87,7 @@ TEST_F(ArrayTest, NoHandleIsLeftOpen) {
   EXPECT_EQ(open_files(), before);
   {
     const std::unique_ptr<Array> array = must_open(paths({"a", "b"}));
-    ASSERT_TRUE(array->object_directory(1, 0x1234).is_ok());
+    ASSERT_TRUE(array->object_directory(1, FileId(0x1234)).is_ok());
     EXPECT_GT(open_files(), before);
   }
   EXPECT_EQ(open_files(), before);
@@ -218,8 +218,8 @@ TEST_F(ArrayTest, DegradedReadsWithMembersMissing) {
   EXPECT_EQ(array->member_count(), 3);
   EXPECT_FALSE(array->member(1).present);
   EXPECT_TRUE(array->member(2).present);
-  EXPECT_TRUE(array->object_directory(2, 1).is_ok());
-  const Status status = array->object_directory(1, 1).status();
+  EXPECT_TRUE(array->object_directory(2, FileId(1)).is_ok());
+  const Status status = array->object_directory(1, FileId(1)).status();
   EXPECT_EQ(status.code(), StatusCode::kIoError);
   EXPECT_EQ(status.member(), 1);
   EXPECT_TRUE(array->space().is_ok());
@@ -379,16 +379,16 @@ TEST_F(ArrayTest, ObjectDirectoriesAreOpenedOnceForAllThreads) {
   std::vector<std::vector<Handle>> seen(4);
   for (auto& handles : seen)
     threads.emplace_back([&array, &handles] {
-      for (FileId file = 0x4200; file < 0x4300; ++file)
-        handles.push_back(array->object_directory(1, file).value().get());
+      for (uint64_t file = 0x4200; file < 0x4300; ++file)
+        handles.push_back(array->object_directory(1, FileId(file)).value().get());
     });
   for (std::thread& thread : threads) thread.join();
   for (const auto& handles : seen) EXPECT_EQ(handles, seen[0]);
-  EXPECT_EQ(array->object_directory(1, 0xff42).value().get(), seen[0][0x42])
+  EXPECT_EQ(array->object_directory(1, FileId(0xff42)).value().get(), seen[0][0x42])
       << "the low byte of the id names the directory";
   Storage& storage = environment_.storage();
   const Handle object =
-      storage.open_at(array->object_directory(1, 0x1234ab).value().get(), "o", O_RDWR | O_CREAT, 0600).value();
+      storage.open_at(array->object_directory(1, FileId(0x1234ab)).value().get(), "o", O_RDWR | O_CREAT, 0600).value();
   storage.close(object);
   EXPECT_TRUE(exists(path("b/objects/ab/o")));
 }
@@ -406,8 +406,8 @@ TEST_F(ArrayTest, ALowLimitOfOpenFilesIsRaisedOrRefusedAtOnce) {
         {
           const std::unique_ptr<Array> array = must_open(paths({"a", "b", "c", "d", "e"}));
           for (MemberIndex member = 0; member < 5; ++member)
-            for (FileId file = 0; file < 256; ++file)
-              if (array == nullptr || !array->object_directory(member, file).is_ok()) ::_exit(2);
+            for (uint64_t file = 0; file < 256; ++file)
+              if (array == nullptr || !array->object_directory(member, FileId(file)).is_ok()) ::_exit(2);
         }
         limit.rlim_cur = limit.rlim_max = 1000;
         if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) ::_exit(3);
@@ -422,29 +422,29 @@ TEST_F(ArrayTest, AMissingObjectDirectoryIsNamed) {
   must_format(paths({"a"}));
   std::filesystem::remove(path("a/objects/ab"));
   const std::unique_ptr<Array> array = must_open(paths({"a"}));
-  const Status status = array->object_directory(0, 0xab).status();
+  const Status status = array->object_directory(0, FileId(0xab)).status();
   EXPECT_EQ(status.code(), StatusCode::kNotFound);
   EXPECT_EQ(status.member(), 0);
   EXPECT_NE(status.message().find(path("a") + "/objects"), std::string::npos) << status.message();
 }
 
 TEST(ArrayNamesTest, ObjectNamesAreReadBack) {
-  for (const FileId file : {FileId{1}, FileId{0x0123456789abcdef}, FileId{UINT64_MAX}})
-    for (const Generation generation : {0u, 1u, UINT32_MAX}) {
-      FileId file_back = 0;
-      Generation generation_back = 0;
+  for (const FileId file : {FileId(1), FileId(0x0123456789abcdef), FileId(UINT64_MAX)})
+    for (const Generation generation : {Generation(0), Generation(1), Generation(UINT32_MAX)}) {
+      FileId file_back;
+      Generation generation_back;
       const std::string name = Array::object_name(file, generation);
       EXPECT_EQ(name.size(), 25u);
       ASSERT_TRUE(Array::parse_object_name(name, &file_back, &generation_back)) << name;
       EXPECT_EQ(file_back, file);
       EXPECT_EQ(generation_back, generation);
     }
-  EXPECT_EQ(Array::object_name(0xabc, 0x1f), "0000000000000abc.0000001f");
+  EXPECT_EQ(Array::object_name(FileId(0xabc), Generation(0x1f)), "0000000000000abc.0000001f");
 }
 
 TEST(ArrayNamesTest, OtherNamesAreNotObjects) {
-  FileId file = 0;
-  Generation generation = 0;
+  FileId file;
+  Generation generation;
   for (const char* name : {"", ".", "0000000000000abc", "0000000000000abc.", "0000000000000abc.0000001",
                            "0000000000000abc.0000001f0", "0000000000000ABC.0000001f", "0000000000000abc-0000001f",
                            "0000000000000abg.0000001f", "0000000000000abc.0000001G", "0000000000000000.00000000",

@@ -46,15 +46,15 @@ TEST_F(CheckTest, ACleanArrayIsClean) {
 }
 
 TEST_F(CheckTest, AFlippedBitInAnyChunkIsNamedExactly) {
-  for (const ChunkIndex chunk : {0, 1, 2, 7, 10}) {
-    const Extent extent = image_.extents.get(chunk);
-    const uint64_t offset = extent.slot * kChunk + (chunk == 10 ? 1233 : chunk * 777);
+  for (const uint64_t chunk : {0, 1, 2, 7, 10}) {
+    const Extent extent = image_.extents.get(ChunkIndex(chunk));
+    const uint64_t offset = offset_of(extent.slot, kChunk) + (chunk == 10 ? 1233 : chunk * 777);
     HandMadeArray::flip_bit(object_of(extent), offset);
     EXPECT_TRUE(array_.check().clean()) << "only reading the data can tell";
     const CheckReport report = array_.check(Repair::kNone, true);
     EXPECT_EQ(summary(report), "checksum /run/big.pt " + std::to_string(chunk) + " " + std::to_string(extent.member));
     ASSERT_EQ(report.errors.size(), 1u);
-    EXPECT_EQ(report.errors[0].object_offset, static_cast<int64_t>(extent.slot * kChunk));
+    EXPECT_EQ(report.errors[0].object_offset, static_cast<int64_t>(offset_of(extent.slot, kChunk)));
     EXPECT_NE(report.errors[0].detail.find(object_of(extent)), std::string::npos) << report.errors[0].detail;
     EXPECT_EQ(report.bytes_verified, report.bytes_stored - extent.stored_length);
     HandMadeArray::flip_bit(object_of(extent), offset);
@@ -64,13 +64,13 @@ TEST_F(CheckTest, AFlippedBitInAnyChunkIsNamedExactly) {
 
 TEST_F(CheckTest, SwappedChunksAreToldFromDamagedOnes) {
   // Chunks 0 and 3 lie in slots 0 and 1 of one object.
-  const Extent first = image_.extents.get(0), second = image_.extents.get(3);
+  const Extent first = image_.extents.get(ChunkIndex(0)), second = image_.extents.get(ChunkIndex(3));
   ASSERT_EQ(first.member, second.member);
   std::vector<std::byte> data(kChunk);
   test::fill(data, 1, 3 * kChunk);
-  HandMadeArray::write_at(object_of(first), first.slot * kChunk, data);
+  HandMadeArray::write_at(object_of(first), offset_of(first.slot, kChunk), data);
   test::fill(data, 1, 0);
-  HandMadeArray::write_at(object_of(first), second.slot * kChunk, data);
+  HandMadeArray::write_at(object_of(first), offset_of(second.slot, kChunk), data);
   const std::string member = std::to_string(first.member);
   const CheckReport report = array_.check(Repair::kNone, true);
   EXPECT_EQ(summary(report), "misplaced /run/big.pt 0 " + member + "; misplaced /run/big.pt 3 " + member);
@@ -115,7 +115,7 @@ TEST_F(CheckTest, ASidecarOfAnotherArrayIsNamed) {
 }
 
 TEST_F(CheckTest, AMissingObjectIsNamedOnce) {
-  const Extent extent = image_.extents.get(1);
+  const Extent extent = image_.extents.get(ChunkIndex(1));
   std::filesystem::remove(object_of(extent));
   for (const bool verify : {false, true}) {
     const CheckReport report = array_.check(Repair::kNone, verify);
@@ -125,8 +125,8 @@ TEST_F(CheckTest, AMissingObjectIsNamedOnce) {
 }
 
 TEST_F(CheckTest, AShortObjectIsNamedOnce) {
-  const Extent extent = image_.extents.get(9);
-  std::filesystem::resize_file(object_of(extent), extent.slot * kChunk + 5000);
+  const Extent extent = image_.extents.get(ChunkIndex(9));
+  std::filesystem::resize_file(object_of(extent), offset_of(extent.slot, kChunk) + 5000);
   for (const bool verify : {false, true})
     EXPECT_EQ(summary(array_.check(Repair::kNone, verify)),
               "short-object /run/big.pt 9 " + std::to_string(extent.member));
@@ -147,7 +147,7 @@ TEST_F(CheckTest, DamagedAndMissingSuperblocksAreNamed) {
 }
 
 TEST_F(CheckTest, WithoutAMemberWhatTheOthersHoldIsChecked) {
-  const Extent small = array_.add_file("/also", {0x500000000, 0, 700, 6}).extents.get(0);
+  const Extent small = array_.add_file("/also", {0x500000000, 0, 700, 6}).extents.get(ChunkIndex(0));
   const auto gone = static_cast<MemberIndex>(small.member == 1 ? 2 : 1);
   const std::string number = std::to_string(gone);
   std::erase(array_.directories, array_.members[gone]);
@@ -222,7 +222,7 @@ TEST_F(CheckTest, TwoChunksInOneSlotAreAnOverlap) {
   SidecarRecord record;
   record.sequence = 1;
   record.size = spec.size;
-  for (ChunkIndex chunk = 0; chunk < 4; ++chunk) record.extents.emplace_back(chunk, array_.write_chunk(spec, chunk));
+  for (uint64_t chunk = 0; chunk < 4; ++chunk) record.extents.emplace_back(chunk, array_.write_chunk(spec, chunk));
   record.extents[3].second.slot = record.extents[0].second.slot;
   ASSERT_EQ(record.extents[3].second.member, record.extents[0].second.member);
   array_.write_sidecar("/twice", spec.file, {record});
@@ -247,7 +247,7 @@ TEST_F(CheckTest, AHardLinkIsOneFile) {
 TEST_F(CheckTest, AnExtentBehindTheEndIsNamed) {
   SidecarRecord record;
   record.sequence = 1;
-  record.generation = 3;
+  record.generation = Generation(3);
   record.size = 700;
   record.extents.emplace_back(0, array_.write_chunk({0x200000022, 3, 700, 2}, 0));
   Extent behind = array_.write_chunk({0x200000022, 3, 3 * kChunk, 2}, 2);
@@ -260,7 +260,7 @@ TEST_F(CheckTest, StrangersAmongTheObjectsAreNamedAndLeftAlone) {
   const std::string stranger = array_.members[1] + "/objects/7f/notes.txt";
   std::ofstream(stranger) << "mine";
   // An object's name in the wrong directory.
-  const std::string misplaced = array_.members[2] + "/objects/00/" + Array::object_name(0x11, 0);
+  const std::string misplaced = array_.members[2] + "/objects/00/" + Array::object_name(FileId(0x11), Generation(0));
   std::ofstream(misplaced) << "x";
   EXPECT_EQ(summary(array_.check(Repair::kYes)), "foreign - -1 1; foreign - -1 2");
   EXPECT_TRUE(std::filesystem::exists(stranger));
@@ -294,7 +294,7 @@ TEST_F(CheckTest, ProgressEndsAtTheTotal) {
 TEST(CheckOnADrive, ManyFilesOfManyChunksAreAllRead) {
   HandMadeArray array(std::filesystem::temp_directory_path().string());
   uint64_t bytes = 0;
-  for (FileId file = 1; file <= 40; ++file) {
+  for (uint64_t file = 1; file <= 40; ++file) {
     array.add_file("/many/" + std::to_string(file), {file << 30, 1, file * 60'000, file});
     bytes += file * 60'000;
   }

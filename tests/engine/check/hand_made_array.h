@@ -24,6 +24,7 @@
 
 namespace fpfs {
 
+// Files, generations, chunks and members are plain numbers here, as they stand on the drives.
 class HandMadeArray {
  public:
   static constexpr uint32_t kChunkSize = 64 * 1024;
@@ -42,8 +43,8 @@ class HandMadeArray {
 
   // A file made of raw chunks, as one commit leaves it.
   struct Spec {
-    FileId file = 1;
-    Generation generation = 0;
+    uint64_t file = 1;
+    uint32_t generation = 0;
     uint64_t size = 0;
     uint64_t seed = 1;
   };
@@ -52,43 +53,44 @@ class HandMadeArray {
     FileImage image;
     SidecarRecord record;
     record.sequence = 1;
-    record.generation = spec.generation;
+    record.generation = Generation(spec.generation);
     record.size = spec.size;
     for (uint64_t offset = 0; offset < spec.size; offset += kChunkSize)
       record.extents.emplace_back(offset / kChunkSize, write_chunk(spec, offset / kChunkSize));
     write_sidecar(path, spec.file, {record});
     for (const auto& [chunk, extent] : record.extents) image.extents.set(chunk, extent);
-    image.file_id = spec.file;
-    image.generation = spec.generation;
+    image.file_id = FileId(spec.file);
+    image.generation = Generation(spec.generation);
     return image;
   }
 
   // Stores one chunk of a file in its natural place.
-  Extent write_chunk(const Spec& spec, ChunkIndex chunk) {
+  Extent write_chunk(const Spec& spec, uint64_t chunk) {
     std::vector<std::byte> data(std::min<uint64_t>(kChunkSize, spec.size - chunk * kChunkSize));
     test::fill(data, spec.seed, chunk * kChunkSize);
     return store_chunk(spec, chunk, data, Codec::kRaw, static_cast<uint32_t>(data.size()));
   }
   // The same with any stored bytes, which `codec` says to be `raw_length` bytes.
-  Extent store_chunk(const Spec& spec, ChunkIndex chunk, std::vector<std::byte> stored, Codec codec,
+  Extent store_chunk(const Spec& spec, uint64_t chunk, std::vector<std::byte> stored, Codec codec,
                      uint32_t raw_length) {
     const StripeMap stripes{kChunkSize, kMembers};
     Extent extent;
     extent.codec = codec;
-    extent.member = stripes.member_of(spec.file, chunk);
-    extent.slot = stripes.natural_slot(chunk);
+    extent.member = stripes.member_of(FileId(spec.file), ChunkIndex(chunk));
+    extent.slot = stripes.natural_slot(ChunkIndex(chunk));
     extent.stored_length = static_cast<uint32_t>(stored.size());
     extent.raw_length = extent.visible_length = raw_length;
-    extent.checksum = hash_bytes(stored, chunk_seed(id.data(), spec.file, spec.generation, chunk));
+    extent.checksum =
+        hash_bytes(stored, chunk_seed(id.data(), FileId(spec.file), Generation(spec.generation), ChunkIndex(chunk)));
     stored.resize(extent.allocated());
-    write_at(object(extent.member, spec.file, spec.generation), extent.slot * kChunkSize, stored);
+    write_at(object(extent.member, spec.file, spec.generation), offset_of(extent.slot, kChunkSize), stored);
     return extent;
   }
 
   // Returns the bytes of the sidecar.
-  std::vector<std::byte> write_sidecar(const std::string& path, FileId file,
+  std::vector<std::byte> write_sidecar(const std::string& path, uint64_t file,
                                        const std::vector<SidecarRecord>& records) {
-    const SidecarHeader header{id, file, kChunkSize};
+    const SidecarHeader header{id, FileId(file), kChunkSize};
     std::vector<std::byte> bytes = encode_sidecar_header(header);
     for (const SidecarRecord& record : records) encode_sidecar_record(header, record, bytes.size(), 0, bytes);
     const std::string where = sidecar(path);
@@ -115,10 +117,8 @@ class HandMadeArray {
   }
 
   std::string sidecar(const std::string& path) const { return members[0] + "/tree" + path; }
-  std::string object(MemberIndex member, FileId file, Generation generation) const {
-    char low[4];
-    std::snprintf(low, sizeof(low), "%02x", static_cast<unsigned>(file & 0xff));
-    return members[member] + "/objects/" + low + "/" + Array::object_name(file, generation);
+  std::string object(MemberIndex member, uint64_t file, uint32_t generation) const {
+    return members[member] + "/objects/" + Array::object_path(FileId(file), Generation(generation));
   }
 
   // As a mount that did not end cleanly leaves it. `earlier`: it began before everything that is there was written.

@@ -28,11 +28,11 @@ using namespace sidecar;
 using Bytes = std::vector<std::byte>;
 
 constexpr uint32_t kChunk = HandMadeArray::kChunkSize;
-constexpr FileId kHostile = 0x100000011;
-constexpr FileId kGood = 0x200000022;
+constexpr uint64_t kHostile = 0x100000011;
+constexpr uint64_t kGood = 0x200000022;
 constexpr uint64_t kGoodSize = 3 * kChunk + 77;
 constexpr uint64_t kTrailerSeed = 0x6c69617472504653;  // docs/format.md
-constexpr uint64_t kSlotMax = kFileSizeMax / kChunk - 1;
+constexpr SlotIndex kSlotMax(kFileSizeMax / kChunk - 1);
 constexpr uint64_t kChunkMax = kFileSizeMax / kChunk;
 
 // What a working file takes, with room for a machine that is slow. A bitmap up to slot 2^33 is four times as much.
@@ -63,7 +63,7 @@ class OpenRecord {
   void sign() {
     const std::span<std::byte> record = std::span(log_).subspan(offset_);
     const std::span<std::byte> body = record.subspan(kHeadSize, record.size() - kHeadSize - kSidecarTrailerSize);
-    const uint64_t seed = record_seed(array_, kHostile, offset_);
+    const uint64_t seed = record_seed(array_, FileId(kHostile), offset_);
     put_u64(head() + head_at::kBodyChecksum, hash_bytes(body, seed));
     put_u64(head() + head_at::kHeadChecksum, hash_bytes(record.first(head_at::kHeadChecksum), seed));
     put_u64(trailer() + trailer_at::kChecksum,
@@ -99,23 +99,23 @@ std::vector<Case> cases() {
   };
   std::vector<Case> all = {
       {"the highest slot", [](SidecarRecord& r) { put_into_slot(r, 2, kSlotMax); }, nothing},
-      {"a slot of 512 TiB", [](SidecarRecord& r) { put_into_slot(r, 2, uint64_t{1} << 33); }, nothing},
+      {"a slot of 512 TiB", [](SidecarRecord& r) { put_into_slot(r, 2, SlotIndex(uint64_t{1} << 33)); }, nothing},
       {"slots far apart",
        [](SidecarRecord& r) {
-         for (size_t i = 0; i < r.extents.size(); ++i) put_into_slot(r, i, uint64_t{1} << (20 + 2 * i));
+         for (size_t i = 0; i < r.extents.size(); ++i) put_into_slot(r, i, SlotIndex(uint64_t{1} << (20 + 2 * i)));
        },
        nothing},
       {"one slot twice", [](SidecarRecord& r) { r.extents[3].second = r.extents[0].second; }, nothing},
       {"the highest chunk",
        [](SidecarRecord& r) {
          r.size = kFileSizeMax;
-         r.extents.back().first = kChunkMax;
+         r.extents.back().first = ChunkIndex(kChunkMax);
        },
        nothing},
       {"a chunk behind the highest",
        [](SidecarRecord& r) {
          r.size = kFileSizeMax;
-         r.extents.back().first = kChunkMax + 1;
+         r.extents.back().first = ChunkIndex(kChunkMax + 1);
        },
        nothing},
       {"extents behind the end", [](SidecarRecord& r) { r.size = 1; }, nothing},
@@ -134,11 +134,11 @@ std::vector<Case> cases() {
          r.inline_data.assign(100, std::byte{7});
        },
        nothing},
-      {"the highest generation", [](SidecarRecord& r) { r.generation = UINT32_MAX; }, nothing},
+      {"the highest generation", [](SidecarRecord& r) { r.generation = Generation(UINT32_MAX); }, nothing},
       {"everything truncated",
        [](SidecarRecord& r) {
          r.snapshot = false;
-         r.truncate_from = UINT64_MAX;
+         r.truncate_from = ChunkIndex(UINT64_MAX);
        },
        nothing},
       {"a size behind the highest", nothing, [](OpenRecord& r) { r.set_size(kFileSizeMax + 1); }},
@@ -174,10 +174,9 @@ class HostileSidecar : public testing::Test {
     record.sequence = 1;
     record.snapshot = true;
     record.size = spec.size;
-    for (ChunkIndex chunk = 0; chunk <= 10; ++chunk)
-      record.extents.emplace_back(chunk, array_.write_chunk(spec, chunk));
+    for (uint64_t chunk = 0; chunk <= 10; ++chunk) record.extents.emplace_back(chunk, array_.write_chunk(spec, chunk));
     change.make(record);
-    const SidecarHeader header{array_.id, kHostile, kChunk};
+    const SidecarHeader header{array_.id, FileId(kHostile), kChunk};
     Bytes log = encode_sidecar_header(header);
     const uint64_t offset = encode_sidecar_record(header, record, log.size(), 0, log);
     OpenRecord open(array_.id, log, offset);
@@ -219,8 +218,8 @@ class HostileSidecar : public testing::Test {
     for (const uint64_t offset : {uint64_t{0}, 3 * uint64_t{kChunk}, 10 * uint64_t{kChunk}, kFileSizeMax - 2 * kChunk})
       (void)store.read_sync(file, offset, buffer);
     for (const bool hole : {false, true}) (void)file.seek(0, hole);
-    (void)file.map(0, 1000);
-    (void)file.map(UINT64_MAX, 1000);
+    (void)file.map(ChunkIndex(0), 1000);
+    (void)file.map(ChunkIndex(UINT64_MAX), 1000);
     (void)file.info();
     struct stat attributes {};
     file.overlay(attributes);
@@ -313,7 +312,7 @@ TEST_F(HostileSidecar, NoNumberEndsTheProcessOrTakesItsMemory) {
 // The file is longer than all drives, by holes: its length is no measure of what a record may take.
 TEST_F(HostileSidecar, ARecordMadeOfHolesTakesNoMemory) {
   survives_everything("holes", [&] {
-    const SidecarHeader header{array_.id, kHostile, kChunk};
+    const SidecarHeader header{array_.id, FileId(kHostile), kChunk};
     Bytes log = encode_sidecar_header(header);
     const uint64_t offset = log.size();
     Bytes head(kHeadSize);
@@ -324,8 +323,8 @@ TEST_F(HostileSidecar, ARecordMadeOfHolesTakesNoMemory) {
     put_u64(&head[head_at::kFileId], kHostile);
     put_u64(&head[head_at::kSize], kChunk);
     put_u32(&head[head_at::kExtentCount], UINT32_MAX);
-    put_u64(&head[head_at::kHeadChecksum],
-            hash_bytes(std::span(head).first(head_at::kHeadChecksum), record_seed(array_.id, kHostile, offset)));
+    put_u64(&head[head_at::kHeadChecksum], hash_bytes(std::span(head).first(head_at::kHeadChecksum),
+                                                      record_seed(array_.id, FileId(kHostile), offset)));
     log.insert(log.end(), head.begin(), head.end());
     std::filesystem::remove(array_.sidecar("/hostile"));
     HandMadeArray::write_at(array_.sidecar("/hostile"), 0, log);
@@ -357,7 +356,7 @@ TEST_F(HostileSidecar, OnlyTheChunkThatLiesNowhereIsLost) {
       const auto file = open_file(**store, "hostile", true);
       ASSERT_TRUE(file.is_ok()) << file.status().message();
       Bytes found(kChunk), written(kChunk);
-      for (const ChunkIndex chunk : {0, 1, 3, 9}) {
+      for (const uint64_t chunk : {0, 1, 3, 9}) {
         test::fill(written, 1, chunk * kChunk);
         EXPECT_EQ((*store)->read_sync(**file, chunk * kChunk, found).value(), kChunk);
         EXPECT_TRUE(found == written) << chunk;
@@ -387,17 +386,17 @@ TEST(SlotMap, CostsWhatItHoldsNotHowFarItReaches) {
   EXPECT_TRUE(slots.is_taken(far));
   EXPECT_FALSE(slots.is_taken(far - 1));
   EXPECT_EQ(slots.end(), far + 1);
-  EXPECT_EQ(slots.allocate(0), 0u);
-  EXPECT_EQ(slots.allocate(0), 1u);
+  EXPECT_EQ(slots.allocate(SlotIndex(0)), SlotIndex(0));
+  EXPECT_EQ(slots.allocate(SlotIndex(0)), SlotIndex(1));
   uint64_t gaps = 0;
   slots.for_each_gap([&](SlotIndex begin, uint64_t count) {
     ++gaps;
-    EXPECT_EQ(begin, 2u);
-    EXPECT_EQ(count, far - 2);
+    EXPECT_EQ(begin, SlotIndex(2));
+    EXPECT_EQ(count, far.value() - 2);
   });
   EXPECT_EQ(gaps, 1u);
   slots.release(far);
-  EXPECT_EQ(slots.end(), 2u);
+  EXPECT_EQ(slots.end(), SlotIndex(2));
 }
 
 // Against the plainest form: a set of numbers.
@@ -410,12 +409,12 @@ TEST(SlotMap, TakesAndReleasesAsASetDoes) {
     return (state >> 33) % below;
   };
   for (int step = 0; step < 20'000; ++step) {
-    const SlotIndex slot = roll(200);
+    const SlotIndex slot(roll(200));
     ASSERT_EQ(slots.is_taken(slot), model.contains(slot));
     if (roll(3) == 0) {
       SlotIndex expected = slot;
       if (model.contains(slot))
-        for (expected = 0; model.contains(expected);) ++expected;
+        for (expected = SlotIndex(); model.contains(expected);) ++expected;
       ASSERT_EQ(slots.allocate(slot), expected);
       model.insert(expected);
     } else if (model.contains(slot)) {
@@ -425,14 +424,14 @@ TEST(SlotMap, TakesAndReleasesAsASetDoes) {
       slots.take(slot);
       model.insert(slot);
     }
-    ASSERT_EQ(slots.end(), model.empty() ? 0 : *model.rbegin() + 1);
+    ASSERT_EQ(slots.end(), model.empty() ? SlotIndex() : *model.rbegin() + 1);
     if (step % 100 != 0) continue;
     std::set<SlotIndex> free;
     slots.for_each_gap([&](SlotIndex begin, uint64_t count) {
       for (uint64_t i = 0; i < count; ++i) EXPECT_TRUE(free.insert(begin + i).second);
     });
-    for (SlotIndex number = 0; number < slots.end(); ++number)
-      ASSERT_EQ(free.contains(number), !model.contains(number)) << number;
+    for (SlotIndex number; number < slots.end(); ++number)
+      ASSERT_EQ(free.contains(number), !model.contains(number)) << number.value();
   }
 }
 

@@ -29,20 +29,20 @@ TEST(LiveCheck, OrphansAreNotJudgedAndRepairIsRefused) {
 TEST(LiveCheck, DamageIsStillFound) {
   HandMadeArray array;
   const FileImage image = array.add_file("/kept", {0x77, 0, 3 * kChunk, 1});
-  HandMadeArray::flip_bit(array.object(image.extents.get(1).member, 0x77, 0), 5);
+  HandMadeArray::flip_bit(array.object(image.extents.get(ChunkIndex(1)).member, 0x77, 0), 5);
   HandMadeArray::flip_bit(array.sidecar("/kept"), 300);
   const auto mounted = array.open(false);
   EXPECT_EQ(summary(array.check(Repair::kNone, true)), "sidecar /kept -1 -1");
   HandMadeArray::flip_bit(array.sidecar("/kept"), 300);
   EXPECT_EQ(summary(array.check(Repair::kNone, true)),
-            "checksum /kept 1 " + std::to_string(image.extents.get(1).member));
+            "checksum /kept 1 " + std::to_string(image.extents.get(ChunkIndex(1)).member));
 }
 
 // Rewrites files as a mount does: new objects, a record that names them, then the old objects go.
 class Rewriter {
  public:
   explicit Rewriter(HandMadeArray& array) : array_(array) {
-    for (FileId file = 1; file <= 4; ++file) rewrite(file);
+    for (uint64_t file = 1; file <= 4; ++file) rewrite(file);
     thread_ = std::thread([this] {
       while (!stop_) rewrite(1 + rounds_++ % 4);
     });
@@ -54,18 +54,18 @@ class Rewriter {
   uint64_t rounds() const { return rounds_; }
 
  private:
-  void rewrite(FileId file) {
-    const Generation generation = ++generations_[file];
+  void rewrite(uint64_t file) {
+    const uint32_t generation = ++generations_[file];
     const HandMadeArray::Spec spec{file << 40, generation, 5 * kChunk + 17 * generation, generation};
     SidecarRecord record;
     record.sequence = generation;
-    record.generation = generation;
-    record.truncate_from = 0;
+    record.generation = Generation(generation);
+    record.truncate_from = ChunkIndex(0);
     record.size = spec.size;
-    for (ChunkIndex chunk = 0; chunk * kChunk < spec.size; ++chunk)
+    for (uint64_t chunk = 0; chunk * kChunk < spec.size; ++chunk)
       record.extents.emplace_back(chunk, array_.write_chunk(spec, chunk));
     const std::string path = array_.sidecar("/f" + std::to_string(file));
-    const SidecarHeader header{array_.id, spec.file, kChunk};
+    const SidecarHeader header{array_.id, FileId(spec.file), kChunk};
     std::vector<std::byte> bytes;
     const uint64_t end = generation == 1 ? 0 : std::filesystem::file_size(path);
     if (end == 0) bytes = encode_sidecar_header(header);
@@ -77,7 +77,7 @@ class Rewriter {
   }
 
   HandMadeArray& array_;
-  std::map<FileId, Generation> generations_;
+  std::map<uint64_t, uint32_t> generations_;
   std::atomic<bool> stop_{false};
   std::atomic<uint64_t> rounds_{0};
   std::thread thread_;

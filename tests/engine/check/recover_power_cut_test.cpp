@@ -34,43 +34,45 @@ class World {
   }
 
   // Stores a chunk of generation `generation`, synced.
-  Extent write_chunk(Array& array, FileId file, Generation generation, ChunkIndex chunk) {
+  Extent write_chunk(Array& array, uint64_t file, uint32_t generation, uint64_t chunk) {
     Extent extent;
     extent.codec = Codec::kRaw;
-    extent.member = array.stripes().member_of(file, chunk);
-    extent.slot = array.stripes().natural_slot(chunk);
+    extent.member = array.stripes().member_of(FileId(file), ChunkIndex(chunk));
+    extent.slot = array.stripes().natural_slot(ChunkIndex(chunk));
     extent.stored_length = extent.raw_length = extent.visible_length = 5000;
     test::AlignedBytes data(8192);
     std::fill(data.span().begin(), data.span().end(), std::byte{0});
     test::fill(data.span().first(5000), file + generation, chunk * kChunk);
-    extent.checksum = hash_bytes(data.span().first(5000), chunk_seed(array.id().data(), file, generation, chunk));
-    const HandleCache::Pin pinned = array.object_directory(extent.member, file).value();
+    extent.checksum = hash_bytes(data.span().first(5000), chunk_seed(array.id().data(), FileId(file),
+                                                                     Generation(generation), ChunkIndex(chunk)));
+    const HandleCache::Pin pinned = array.object_directory(extent.member, FileId(file)).value();
     const Handle directory = pinned.get();
-    const ScopedHandle object(
-        storage(), *storage().open_at(directory, Array::object_name(file, generation), O_RDWR | O_CREAT, 0600));
-    EXPECT_TRUE(storage().pwrite(object.get(), data.span(), extent.slot * kChunk).is_ok());
+    const ScopedHandle object(storage(),
+                              *storage().open_at(directory, Array::object_name(FileId(file), Generation(generation)),
+                                                 O_RDWR | O_CREAT, 0600));
+    EXPECT_TRUE(storage().pwrite(object.get(), data.span(), offset_of(extent.slot, kChunk)).is_ok());
     EXPECT_TRUE(storage().fdatasync(object.get()).is_ok());
     EXPECT_TRUE(storage().fsync(directory).is_ok());
     return extent;
   }
 
-  SidecarRecord record_of(Array& array, FileId file, Generation generation, uint64_t sequence) {
+  SidecarRecord record_of(Array& array, uint64_t file, uint32_t generation, uint64_t sequence) {
     SidecarRecord record;
     record.sequence = sequence;
-    record.generation = generation;
-    record.truncate_from = 0;
+    record.generation = Generation(generation);
+    record.truncate_from = ChunkIndex(0);
     record.size = 6 * kChunk;
-    for (ChunkIndex chunk = 0; chunk < 6; ++chunk)
+    for (uint64_t chunk = 0; chunk < 6; ++chunk)
       record.extents.emplace_back(chunk, write_chunk(array, file, generation, chunk));
     return record;
   }
 
   // Appends records to the sidecar `name`; `bytes_missing` of the end are left out.
-  void append(Array& array, const std::string& name, FileId file, const std::vector<SidecarRecord>& records, bool sync,
-              size_t bytes_missing = 0) {
+  void append(Array& array, const std::string& name, uint64_t file, const std::vector<SidecarRecord>& records,
+              bool sync, size_t bytes_missing = 0) {
     const ScopedHandle sidecar(storage(), *storage().open_at(array.tree(), name, O_RDWR | O_CREAT, 0600));
     const uint64_t end = static_cast<uint64_t>(storage().fstat(sidecar.get())->st_size);
-    const SidecarHeader header{array.id(), file, kChunk};
+    const SidecarHeader header{array.id(), FileId(file), kChunk};
     std::vector<std::byte> bytes;
     if (end == 0) bytes = encode_sidecar_header(header);
     for (const SidecarRecord& record : records) encode_sidecar_record(header, record, end + bytes.size(), 0, bytes);

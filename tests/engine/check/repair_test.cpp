@@ -16,7 +16,7 @@ namespace fpfs {
 namespace {
 
 constexpr uint32_t kChunk = HandMadeArray::kChunkSize;
-constexpr FileId kBig = 0x100000011;
+constexpr uint64_t kBig = 0x100000011;
 
 class RepairTest : public testing::Test {
  protected:
@@ -34,7 +34,7 @@ class RepairTest : public testing::Test {
     std::ofstream(array_.object(1, kBig, 1)) << std::string(5000, 'o');
     std::ofstream(array_.object(1, kBig, 3)) << std::string(5000, 'n');
     std::ofstream(array_.sidecar("/small"), std::ios::app | std::ios::binary) << std::string(300, '\0');
-    const std::string object = array_.object(image_.extents.get(9).member, kBig, 2);
+    const std::string object = array_.object(image_.extents.get(ChunkIndex(9)).member, kBig, 2);
     const auto replaced = std::vector<std::byte>(kChunk, std::byte{0x5a});
     HandMadeArray::write_at(object, 20 * kChunk, replaced);
   }
@@ -100,7 +100,7 @@ TEST_F(RepairTest, AChunkReplacedInTheMiddleIsGivenBack) {
   SidecarRecord record;
   record.sequence = 1;
   record.size = spec.size;
-  for (ChunkIndex chunk = 0; chunk < 12; ++chunk) {
+  for (uint64_t chunk = 0; chunk < 12; ++chunk) {
     const Extent extent = array_.write_chunk(spec, chunk);
     if (chunk < 3 || chunk > 8) record.extents.emplace_back(chunk, extent);
   }
@@ -117,7 +117,7 @@ TEST_F(RepairTest, AChunkReplacedInTheMiddleIsGivenBack) {
 
 TEST_F(RepairTest, AHoleBehindTheLastChunkIsNoSpaceButAllocatedBlocksAre) {
   array_.leave_dirty();
-  const std::string object = array_.object(image_.extents.get(9).member, kBig, 2);
+  const std::string object = array_.object(image_.extents.get(ChunkIndex(9)).member, kBig, 2);
   const uint64_t size = std::filesystem::file_size(object);
   std::filesystem::resize_file(object, size + 8 * kChunk);
   EXPECT_TRUE(array_.check().clean());
@@ -181,7 +181,7 @@ TEST_F(RepairTest, WhenASidecarDoesNotTellWhoseItIsEverythingIsKept) {
 // What a clean end leaves has no torn tails and nothing left over: that is damage, and may be the newest content.
 class CleanEndTest : public RepairTest {
  protected:
-  std::vector<std::string> objects_of(FileId file) const {
+  std::vector<std::string> objects_of(uint64_t file) const {
     std::vector<std::string> found;
     char digits[24];
     std::snprintf(digits, sizeof(digits), "%016llx", static_cast<unsigned long long>(file));
@@ -202,7 +202,7 @@ class CleanEndTest : public RepairTest {
   }
   // `path`, whose sidecar lost its end: said, kept by -p and by a mount after a crash, set aside by -y with its
   // objects.
-  void is_damage_that_keeps(const std::string& path, FileId file) {
+  void is_damage_that_keeps(const std::string& path, uint64_t file) {
     const std::vector<std::string> objects = objects_of(file);
     const uint64_t size = sidecar_size(path);
     ASSERT_FALSE(objects.empty());
@@ -221,7 +221,7 @@ class CleanEndTest : public RepairTest {
     EXPECT_EQ(objects_of(file), objects);
   }
   // Two commits of one file, of which the sidecar shows the first only.
-  void write_and_forget_the_second(const std::string& path, FileId file, SidecarRecord first, SidecarRecord second) {
+  void write_and_forget_the_second(const std::string& path, uint64_t file, SidecarRecord first, SidecarRecord second) {
     first.sequence = 1;
     second.sequence = 2;
     array_.write_sidecar(path, file, {first});
@@ -259,9 +259,9 @@ TEST_F(CleanEndTest, ASidecarCutBehindAnOlderGenerationIsDamage) {
   first.inline_data.assign(100, std::byte{1});
   first.size = 100;
   const HandMadeArray::Spec spec{0x4400, 1, 5 * kChunk, 4};
-  second.generation = 1;
+  second.generation = Generation(1);
   second.size = spec.size;
-  for (ChunkIndex chunk = 0; chunk < 5; ++chunk) second.extents.emplace_back(chunk, array_.write_chunk(spec, chunk));
+  for (uint64_t chunk = 0; chunk < 5; ++chunk) second.extents.emplace_back(chunk, array_.write_chunk(spec, chunk));
   write_and_forget_the_second("/replaced", spec.file, first, second);
   is_damage_that_keeps("/replaced", spec.file);
 }
@@ -269,7 +269,7 @@ TEST_F(CleanEndTest, ASidecarCutBehindAnOlderGenerationIsDamage) {
 TEST_F(CleanEndTest, SpaceThatAForgottenCommitNamedIsKept) {
   const HandMadeArray::Spec spec{0x4400, 0, 36 * kChunk, 4};
   SidecarRecord first, second;
-  for (ChunkIndex chunk = 0; chunk < 36; ++chunk)
+  for (uint64_t chunk = 0; chunk < 36; ++chunk)
     (chunk < 3 ? first : second).extents.emplace_back(chunk, array_.write_chunk(spec, chunk));
   first.size = 3 * kChunk;
   second.size = spec.size;
@@ -346,8 +346,8 @@ class SetAsideTest : public RepairTest {
 };
 
 TEST_F(SetAsideTest, ADamagedFileMovesWithATextOfWhatSurvives) {
-  const Extent extent = image_.extents.get(4);
-  HandMadeArray::flip_bit(array_.object(extent.member, kBig, 2), extent.slot * kChunk + 99);
+  const Extent extent = image_.extents.get(ChunkIndex(4));
+  HandMadeArray::flip_bit(array_.object(extent.member, kBig, 2), offset_of(extent.slot, kChunk) + 99);
   EXPECT_TRUE(array_.check(Repair::kPreen, true).errors.at(0).repaired == false);
   EXPECT_TRUE(names_there().empty());
   EXPECT_EQ(summary(array_.check(Repair::kYes, true)),
@@ -388,10 +388,10 @@ TEST_F(SetAsideTest, AnUnreadableSidecarMovesAndStillProtectsItsObjects) {
 
 TEST_F(SetAsideTest, WhatSurvivesWasReadAlsoWithoutVerifyingEverything) {
   // One object is missing, which the structure shows; a bit of another is wrong, which only reading shows.
-  const Extent flipped = image_.extents.get(4);
+  const Extent flipped = image_.extents.get(ChunkIndex(4));
   const auto missing = static_cast<MemberIndex>((flipped.member + 1) % HandMadeArray::kMembers);
   std::filesystem::remove(array_.object(missing, kBig, 2));
-  HandMadeArray::flip_bit(array_.object(flipped.member, kBig, 2), flipped.slot * kChunk + 99);
+  HandMadeArray::flip_bit(array_.object(flipped.member, kBig, 2), offset_of(flipped.slot, kChunk) + 99);
   const CheckReport report = array_.check(Repair::kYes);
   ASSERT_EQ(report.set_aside.size(), 1u);
   const FileSetAside& aside = report.set_aside[0];
@@ -401,7 +401,7 @@ TEST_F(SetAsideTest, WhatSurvivesWasReadAlsoWithoutVerifyingEverything) {
   uint64_t surviving = 0;
   for (const FileSetAside::Range& range : aside.surviving) surviving += range.length;
   uint64_t lost = kChunk;
-  image_.extents.for_each(0, [&](ChunkIndex, const Extent& extent) {
+  image_.extents.for_each(ChunkIndex(0), [&](ChunkIndex, const Extent& extent) {
     if (extent.member == missing) lost += extent.stored_length;
     return true;
   });
@@ -411,12 +411,15 @@ TEST_F(SetAsideTest, WhatSurvivesWasReadAlsoWithoutVerifyingEverything) {
 
 TEST(SurvivingRanges, AreWhatLostChunksLeave) {
   using Ranges = std::vector<FileSetAside::Range>;
-  EXPECT_EQ(surviving_ranges(0, 10, {}), Ranges{});
-  EXPECT_EQ(surviving_ranges(25, 10, {}), (Ranges{{0, 25}}));
-  EXPECT_EQ(surviving_ranges(25, 10, {1}), (Ranges{{0, 10}, {20, 5}}));
-  EXPECT_EQ(surviving_ranges(25, 10, {0, 2}), (Ranges{{10, 10}}));
-  EXPECT_EQ(surviving_ranges(25, 10, {0, 1, 2, 900}), Ranges{});
-  EXPECT_EQ(surviving_ranges(5, 10, {UINT64_MAX}), (Ranges{{0, 5}}));
+  const auto surviving = [](uint64_t size, const std::vector<uint64_t>& lost) {
+    return surviving_ranges(size, 10, {lost.begin(), lost.end()});
+  };
+  EXPECT_EQ(surviving(0, {}), Ranges{});
+  EXPECT_EQ(surviving(25, {}), (Ranges{{0, 25}}));
+  EXPECT_EQ(surviving(25, {1}), (Ranges{{0, 10}, {20, 5}}));
+  EXPECT_EQ(surviving(25, {0, 2}), (Ranges{{10, 10}}));
+  EXPECT_EQ(surviving(25, {0, 1, 2, 900}), Ranges{});
+  EXPECT_EQ(surviving(5, {UINT64_MAX}), (Ranges{{0, 5}}));
 }
 
 }  // namespace

@@ -84,9 +84,10 @@ TEST_F(ChunkSeedTest, IsTheHashThatTheFormatNames) {
   for (size_t i = 0; i < 8; ++i) place[16 + i] = static_cast<uint8_t>(file >> (8 * i));
   for (size_t i = 0; i < 8; ++i) place[24 + i] = static_cast<uint8_t>(chunk >> (8 * i));
   place[32] = 3;
-  EXPECT_EQ(chunk_seed(array_.data(), file, 3, chunk), XXH3_64bits(place.data(), place.size()));
+  EXPECT_EQ(chunk_seed(array_.data(), FileId(file), Generation(3), ChunkIndex(chunk)),
+            XXH3_64bits(place.data(), place.size()));
   // For ever: a changed value is a changed format.
-  EXPECT_EQ(chunk_seed(array_.data(), file, 3, chunk), 0xecc96cf049815f10u);
+  EXPECT_EQ(chunk_seed(array_.data(), FileId(file), Generation(3), ChunkIndex(chunk)), 0xecc96cf049815f10u);
 }
 
 TEST_F(ChunkSeedTest, EveryPlaceHasItsOwn) {
@@ -95,17 +96,17 @@ TEST_F(ChunkSeedTest, EveryPlaceHasItsOwn) {
   std::array<std::byte, 16> other = array_;
   other[15] ^= std::byte{1};
   for (const auto* array : {&array_, &other})
-    for (const FileId file : {FileId{1}, FileId{2}, FileId{1} << 63})
-      for (const Generation generation : {0u, 1u, 2u, UINT32_MAX})
-        for (ChunkIndex chunk = 0; chunk < 100; ++chunk, ++places)
-          seeds.insert(chunk_seed(array->data(), file, generation, chunk));
+    for (const FileId file : {FileId(1), FileId(2), FileId(uint64_t{1} << 63)})
+      for (const uint32_t generation : {0u, 1u, 2u, UINT32_MAX})
+        for (uint64_t chunk = 0; chunk < 100; ++chunk, ++places)
+          seeds.insert(chunk_seed(array->data(), file, Generation(generation), ChunkIndex(chunk)));
   EXPECT_EQ(seeds.size(), places);
 }
 
 TEST_F(ChunkSeedTest, AChunkFoundElsewhereFailsItsChecksum) {
   const std::vector<std::byte> bytes = pattern(65'536);
-  EXPECT_NE(hash_bytes(bytes, chunk_seed(array_.data(), 7, 0, 3)),
-            hash_bytes(bytes, chunk_seed(array_.data(), 7, 0, 4)));
+  EXPECT_NE(hash_bytes(bytes, chunk_seed(array_.data(), FileId(7), Generation(0), ChunkIndex(3))),
+            hash_bytes(bytes, chunk_seed(array_.data(), FileId(7), Generation(0), ChunkIndex(4))));
 }
 
 }  // namespace

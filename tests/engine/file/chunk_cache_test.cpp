@@ -24,10 +24,10 @@ class ChunkCacheTest : public ::testing::Test, public BufferOwner {
   }
   void evict_locked(Buffer& buffer) override { cache_->evict(buffer); }
 
-  CachedChunk& make(ChunkIndex index) {
+  CachedChunk& make(uint64_t index) {
     Buffer* buffer = nullptr;
     EXPECT_TRUE(pool_->acquire(1, &buffer, nullptr, this));
-    return cache_->adopt(*buffer, *this, index);
+    return cache_->adopt(*buffer, *this, ChunkIndex(index));
   }
   uint64_t free_buffers() { return pool_->counters().free; }
   uint64_t evictable_buffers() { return pool_->counters().evictable; }
@@ -40,14 +40,14 @@ class ChunkCacheTest : public ::testing::Test, public BufferOwner {
 
 TEST_F(ChunkCacheTest, AnIdleCleanChunkMayBeEvicted) {
   CachedChunk& chunk = make(7);
-  EXPECT_EQ(cache_->find(7), &chunk);
+  EXPECT_EQ(cache_->find(ChunkIndex(7)), &chunk);
   EXPECT_EQ(evictable_buffers(), 0u);
   cache_->settle(chunk, false, woken_);
   EXPECT_EQ(evictable_buffers(), 1u);
   std::vector<Buffer*> half(pool_->total() / 2), rest(pool_->total() / 2);
   EXPECT_TRUE(pool_->acquire(pool_->total() / 2, half.data(), nullptr, this));
   EXPECT_TRUE(pool_->acquire(pool_->total() / 2, rest.data(), nullptr, this));
-  EXPECT_EQ(cache_->find(7), nullptr);
+  EXPECT_EQ(cache_->find(ChunkIndex(7)), nullptr);
 }
 
 TEST_F(ChunkCacheTest, WhoReadsFillsOrTransfersKeepsIt) {
@@ -92,7 +92,7 @@ TEST_F(ChunkCacheTest, ADetachedChunkKeepsItsBufferUntilItsTransferEnds) {
   chunk.state = State::kLoading;
   chunk.waiting_reads.push_front(read);
   cache_->detach(chunk, woken_);
-  EXPECT_EQ(cache_->find(3), nullptr);
+  EXPECT_EQ(cache_->find(ChunkIndex(3)), nullptr);
   EXPECT_EQ(woken_.reads.pop_front(), &read);
   EXPECT_EQ(cache_->detached_in_transfer(), std::vector<CachedChunk*>{&chunk});
   EXPECT_EQ(free_buffers(), before - 1);
@@ -101,7 +101,7 @@ TEST_F(ChunkCacheTest, ADetachedChunkKeepsItsBufferUntilItsTransferEnds) {
   chunk.state = State::kFailed;
   cache_->settle(chunk, true, woken_);
   EXPECT_TRUE(cache_->detached_in_transfer().empty());
-  EXPECT_EQ(cache_->find(3), &other);
+  EXPECT_EQ(cache_->find(ChunkIndex(3)), &other);
   EXPECT_EQ(free_buffers(), before - 1);
 }
 
@@ -119,10 +119,10 @@ TEST_F(ChunkCacheTest, AFailedLoadIsForgottenWithItsLastReader) {
   chunk.state = State::kFailed;
   chunk.readers = 1;
   cache_->settle(chunk, false, woken_);
-  EXPECT_EQ(cache_->find(3), &chunk);
+  EXPECT_EQ(cache_->find(ChunkIndex(3)), &chunk);
   chunk.readers = 0;
   cache_->settle(chunk, false, woken_);
-  EXPECT_EQ(cache_->find(3), nullptr);
+  EXPECT_EQ(cache_->find(ChunkIndex(3)), nullptr);
 }
 
 TEST_F(ChunkCacheTest, DirtyOnesInTheirOrder) {
@@ -136,7 +136,7 @@ TEST_F(ChunkCacheTest, DirtyOnesInTheirOrder) {
     order.push_back(chunk.index);
     cache_->mark_clean(chunk);
   });
-  EXPECT_EQ(order, (std::vector<ChunkIndex>{9, 2}));
+  EXPECT_EQ(order, (std::vector<ChunkIndex>{ChunkIndex(9), ChunkIndex(2)}));
   EXPECT_EQ(cache_->dirty_count(), 0u);
 }
 

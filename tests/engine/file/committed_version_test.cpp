@@ -39,7 +39,7 @@ class CommittedVersionTest : public ::testing::TestWithParam<uint64_t> {
     if (image->is_inline) return image->inline_data;
     Bytes content(image->size);
     const std::shared_ptr<ObjectSet> objects = version.objects(*image);
-    image->extents.for_each(0, [&](ChunkIndex chunk, const Extent& extent) {
+    image->extents.for_each(ChunkIndex(0), [&](ChunkIndex chunk, const Extent& extent) {
       struct Read {
         ChunkTransfer transfer;
         std::optional<Status> status;
@@ -56,8 +56,8 @@ class CommittedVersionTest : public ::testing::TestWithParam<uint64_t> {
       read.transfer.data = buffer.get();
       version.read(read.transfer);
       EXPECT_TRUE(array_.world().run_until([&read] { return read.status.has_value(); }));
-      EXPECT_TRUE(read.status->is_ok()) << "chunk " << chunk << ": " << read.status->message();
-      std::copy_n(buffer.get(), extent.visible_length, content.data() + chunk * kTestChunk);
+      EXPECT_TRUE(read.status->is_ok()) << "chunk " << chunk.value() << ": " << read.status->message();
+      std::copy_n(buffer.get(), extent.visible_length, content.data() + offset_of(chunk, kTestChunk));
       return true;
     });
     return content;

@@ -7,6 +7,7 @@
 namespace fpfs::test {
 namespace {
 
+using Chunks = std::vector<ChunkIndex>;
 constexpr StripeMap kStripes{.chunk_size = 64 * 1024, .member_count = 2};
 
 class ContentTest : public ::testing::Test {
@@ -19,9 +20,9 @@ class ContentTest : public ::testing::Test {
     extent.epoch = content_.epoch();
     return extent;
   }
-  void write(ChunkIndex chunk, uint32_t length = kStripes.chunk_size) {
+  void write(uint64_t chunk, uint32_t length = kStripes.chunk_size) {
     content_.note_change({.tv_sec = ++now_, .tv_nsec = 0});
-    content_.set_extent(chunk, written(chunk, length), content_.edit());
+    content_.set_extent(ChunkIndex(chunk), written(SlotIndex(chunk), length), content_.edit());
     content_.grow_to(chunk * kStripes.chunk_size + length);
   }
 
@@ -36,58 +37,59 @@ TEST_F(ContentTest, AnEditIsWhatChangedSinceTheLastConsistentPoint) {
   write(3, 100);
   EXPECT_TRUE(content_.is_edited());
   EXPECT_EQ(content_.size(), 3 * kStripes.chunk_size + 100u);
-  EXPECT_TRUE(content_.is_new(content_.extent(0)));
+  EXPECT_TRUE(content_.is_new(content_.extent(ChunkIndex(0))));
 
   const Content::Edit first = content_.take_edit();
-  EXPECT_EQ(first.chunks, (std::vector<ChunkIndex>{0, 3}));
+  EXPECT_EQ(first.chunks, (Chunks{ChunkIndex(0), ChunkIndex(3)}));
   EXPECT_FALSE(first.truncated_from.has_value());
   EXPECT_FALSE(content_.is_edited());
   // What a record is about to name is not overwritten in place.
-  EXPECT_FALSE(content_.is_new(content_.extent(0)));
+  EXPECT_FALSE(content_.is_new(content_.extent(ChunkIndex(0))));
 
   write(3);
-  EXPECT_EQ(content_.take_edit().chunks, std::vector<ChunkIndex>{3});
+  EXPECT_EQ(content_.take_edit().chunks, Chunks{ChunkIndex(3)});
 }
 
 TEST_F(ContentTest, WhatEndsForAnEarlierPointBelongsToThat) {
   write(0);
-  const Extent late = written(1);
+  const Extent late = written(SlotIndex(1));
   Content::Edit draining = content_.take_edit();
   write(2);
-  content_.set_extent(1, late, content_.is_new(late) ? content_.edit() : draining);
-  EXPECT_EQ(draining.chunks, (std::vector<ChunkIndex>{0, 1}));
-  EXPECT_EQ(content_.edit().chunks, std::vector<ChunkIndex>{2});
+  content_.set_extent(ChunkIndex(1), late, content_.is_new(late) ? content_.edit() : draining);
+  EXPECT_EQ(draining.chunks, (Chunks{ChunkIndex(0), ChunkIndex(1)}));
+  EXPECT_EQ(content_.edit().chunks, Chunks{ChunkIndex(2)});
 }
 
 TEST_F(ContentTest, TruncationCutsTheBoundaryAndTellsWhatGoes) {
-  for (ChunkIndex chunk = 0; chunk < 4; ++chunk) write(chunk);
+  for (uint64_t chunk = 0; chunk < 4; ++chunk) write(chunk);
   content_.take_edit();
   std::vector<SlotIndex> gone;
   content_.truncate(kStripes.chunk_size + 10, [&gone](const Extent& extent) { gone.push_back(extent.slot); });
-  EXPECT_EQ(gone, (std::vector<SlotIndex>{2, 3}));
+  EXPECT_EQ(gone, (std::vector<SlotIndex>{SlotIndex(2), SlotIndex(3)}));
   EXPECT_EQ(content_.size(), kStripes.chunk_size + 10u);
-  EXPECT_EQ(content_.stored_end(1), 10u);
-  EXPECT_EQ(content_.extent(1).stored_length, kStripes.chunk_size) << "what is stored, and its checksum, stay";
-  EXPECT_EQ(content_.edit().truncated_from, 2u);
-  EXPECT_EQ(content_.edit().chunks, std::vector<ChunkIndex>{1});
+  EXPECT_EQ(content_.stored_end(ChunkIndex(1)), 10u);
+  EXPECT_EQ(content_.extent(ChunkIndex(1)).stored_length, kStripes.chunk_size)
+      << "what is stored, and its checksum, stay";
+  EXPECT_EQ(content_.edit().truncated_from, ChunkIndex(2));
+  EXPECT_EQ(content_.edit().chunks, Chunks{ChunkIndex(1)});
 
   // Made longer again: what was cut off stays away, and the lowest cut counts.
   content_.set_size(10 * kStripes.chunk_size);
-  EXPECT_EQ(content_.stored_end(1), 10u);
+  EXPECT_EQ(content_.stored_end(ChunkIndex(1)), 10u);
   content_.truncate(5 * kStripes.chunk_size, [](const Extent&) { ADD_FAILURE() << "there is nothing behind it"; });
-  EXPECT_EQ(content_.edit().truncated_from, 2u);
+  EXPECT_EQ(content_.edit().truncated_from, ChunkIndex(2));
 }
 
 TEST_F(ContentTest, HolesTellWhatGoes) {
-  for (ChunkIndex chunk = 0; chunk < 4; ++chunk) write(chunk);
+  for (uint64_t chunk = 0; chunk < 4; ++chunk) write(chunk);
   content_.take_edit();
   std::vector<SlotIndex> gone;
-  content_.punch(1, 3, [&gone](const Extent& extent) { gone.push_back(extent.slot); });
-  EXPECT_EQ(gone, (std::vector<SlotIndex>{1, 2}));
-  EXPECT_FALSE(content_.is_stored(1));
-  EXPECT_TRUE(content_.is_stored(3));
+  content_.punch(ChunkIndex(1), ChunkIndex(3), [&gone](const Extent& extent) { gone.push_back(extent.slot); });
+  EXPECT_EQ(gone, (std::vector<SlotIndex>{SlotIndex(1), SlotIndex(2)}));
+  EXPECT_FALSE(content_.is_stored(ChunkIndex(1)));
+  EXPECT_TRUE(content_.is_stored(ChunkIndex(3)));
   EXPECT_EQ(content_.size(), 4 * kStripes.chunk_size);
-  EXPECT_EQ(content_.edit().chunks, (std::vector<ChunkIndex>{1, 2}));
+  EXPECT_EQ(content_.edit().chunks, (Chunks{ChunkIndex(1), ChunkIndex(2)}));
 }
 
 TEST_F(ContentTest, AReplacementIsAnotherGenerationAndNamesNoExtentOfBefore) {
@@ -97,44 +99,44 @@ TEST_F(ContentTest, AReplacementIsAnotherGenerationAndNamesNoExtentOfBefore) {
   content_.clear(true);
   content_.set_size(0);
   EXPECT_TRUE(content_.is_replaced());
-  EXPECT_EQ(content_.generation(), 1u);
+  EXPECT_EQ(content_.generation(), Generation(1));
   EXPECT_EQ(content_.extents().count(), 0u);
   write(0);
   const Content::Edit edit = content_.take_edit();
-  EXPECT_EQ(edit.truncated_from, 0u);
-  EXPECT_EQ(edit.chunks, std::vector<ChunkIndex>{0});
+  EXPECT_EQ(edit.truncated_from, ChunkIndex(0));
+  EXPECT_EQ(edit.chunks, Chunks{ChunkIndex(0)});
   EXPECT_FALSE(content_.is_replaced());
   content_.clear(false);
-  EXPECT_EQ(content_.generation(), 1u) << "there were no objects that another generation had to keep apart";
+  EXPECT_EQ(content_.generation(), Generation(1)) << "there were no objects that another generation had to keep apart";
 }
 
 TEST_F(ContentTest, ContentInTheSidecarIsChunk0) {
   FileImage image;
-  image.file_id = 7;
-  image.generation = 3;
+  image.file_id = FileId(7);
+  image.generation = Generation(3);
   image.size = 500;
   image.is_inline = true;
   image.inline_data.resize(400);
   image.record_offset = 128;
   image.end = 700;
   content_.load(std::move(image), entries_);
-  EXPECT_TRUE(content_.is_in_sidecar(0));
-  EXPECT_FALSE(content_.is_in_sidecar(1));
-  EXPECT_EQ(content_.stored_end(0), 400u);
+  EXPECT_TRUE(content_.is_in_sidecar(ChunkIndex(0)));
+  EXPECT_FALSE(content_.is_in_sidecar(ChunkIndex(1)));
+  EXPECT_EQ(content_.stored_end(ChunkIndex(0)), 400u);
   EXPECT_EQ(content_.inline_place(), (RecordPlace{128, 700}));
   EXPECT_EQ(content_.allocated_bytes(), 512u);
   EXPECT_FALSE(content_.is_edited());
   content_.truncate(100, [](const Extent&) { ADD_FAILURE() << "there is no extent"; });
   EXPECT_EQ(content_.inline_length(), 100u);
   content_.forget_inline();
-  EXPECT_FALSE(content_.is_stored(0));
+  EXPECT_FALSE(content_.is_stored(ChunkIndex(0)));
 }
 
 TEST_F(ContentTest, EntriesAreCountedWhereTheyMatter) {
   content_.load({}, entries_);
-  for (ChunkIndex chunk = 0; chunk < 5; ++chunk) write(chunk);
+  for (uint64_t chunk = 0; chunk < 5; ++chunk) write(chunk);
   EXPECT_EQ(entries_.load(), 5u);
-  content_.lift(2);
+  content_.lift(ChunkIndex(2));
   EXPECT_EQ(entries_.load(), 4u);
   content_.clear(true);
   EXPECT_EQ(entries_.load(), 0u);

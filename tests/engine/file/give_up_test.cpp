@@ -256,9 +256,9 @@ TEST_F(GiveUpTest, VerifyingAHangingChunkEnds) {
   ASSERT_TRUE(commit(*file).is_ok());
   environment_->hang(2);
   int failures = 0;
-  for (ChunkIndex c = 0; c < 9; ++c) {
+  for (uint64_t c = 0; c < 9; ++c) {
     std::promise<Status> answer;
-    file->verify_chunk(c, [&answer](const Status& status) { answer.set_value(status); });
+    file->verify_chunk(ChunkIndex(c), [&answer](const Status& status) { answer.set_value(status); });
     auto future = answer.get_future();
     ASSERT_EQ(future.wait_for(kBounded), std::future_status::ready);
     if (!future.get().is_ok()) ++failures;

@@ -82,19 +82,19 @@ TEST_P(ObjectHandlesTest, AFailedSyncOfAHandleThatMadeRoomFailsTheCommit) {
 // Content is cut off, or its saver killed, while its first writes are on their way to the drives: what they would have
 // made would stay for ever.
 TEST_P(ObjectHandlesTest, WhatIsGivenUpMakesNoObjects) {
-  constexpr FileId kFile = 77;
+  constexpr FileId kFile(77);
   auto& array = const_cast<Array&>(array_.store().array());
-  ObjectSet objects(array_.sim(), array, nullptr, kFile, 1, false);
+  ObjectSet objects(array_.sim(), array, nullptr, kFile, Generation(1), false);
   ASSERT_TRUE(objects.open_for_transfer(0, ObjectSet::Use::kWrite).is_ok());
   objects.supersede();
   EXPECT_TRUE(objects.open_for_transfer(0, ObjectSet::Use::kWrite).is_ok()) << "what there is can be written and freed";
-  ObjectSet given_up(array_.sim(), array, nullptr, kFile, 2, false);
+  ObjectSet given_up(array_.sim(), array, nullptr, kFile, Generation(2), false);
   given_up.supersede();
   for (const ObjectSet::Use use : {ObjectSet::Use::kWrite, ObjectSet::Use::kStream, ObjectSet::Use::kRead})
     EXPECT_EQ(given_up.open_for_transfer(0, use).status().code(), StatusCode::kNotFound);
   const Result<HandleCache::Pin> directory = array.object_directory(0, kFile);
   ASSERT_TRUE(directory.is_ok());
-  EXPECT_EQ(array_.sim().open_at(directory->get(), Array::object_name(kFile, 2), O_RDONLY).status().code(),
+  EXPECT_EQ(array_.sim().open_at(directory->get(), Array::object_name(kFile, Generation(2)), O_RDONLY).status().code(),
             StatusCode::kNotFound);
 }
 

@@ -10,7 +10,7 @@
 namespace fpfs::test {
 namespace {
 
-constexpr FileId kFile = 77;
+constexpr FileId kFile(77);
 
 class PlacementTest : public ::testing::Test {
  protected:
@@ -20,8 +20,9 @@ class PlacementTest : public ::testing::Test {
     EXPECT_TRUE(Array::format(environment_, {"/m0"}, format).is_ok());
     members_ = Array::open(environment_, {"/m0"}, {}).value();
   }
-  std::shared_ptr<ObjectSet> make_objects(Generation generation) {
-    return std::make_shared<ObjectSet>(environment_.storage(), *members_, nullptr, kFile, generation, false);
+  std::shared_ptr<ObjectSet> make_objects(uint32_t generation) {
+    return std::make_shared<ObjectSet>(environment_.storage(), *members_, nullptr, kFile, Generation(generation),
+                                       false);
   }
   static Extent at(SlotIndex slot, uint32_t length = kTestChunk) {
     Extent extent;
@@ -37,93 +38,94 @@ class PlacementTest : public ::testing::Test {
 
 TEST_F(PlacementTest, WhatNoRecordNamesIsFreeAtOnce) {
   placement_.set_objects(make_objects(0));
-  EXPECT_EQ(placement_.allocate(0, 3), 3u);
-  EXPECT_EQ(placement_.allocate(0, 3), 0u) << "the natural one is taken";
-  placement_.release(0, 3);
-  EXPECT_EQ(placement_.allocate(0, 3), 3u);
+  EXPECT_EQ(placement_.allocate(0, SlotIndex(3)), SlotIndex(3));
+  EXPECT_EQ(placement_.allocate(0, SlotIndex(3)), SlotIndex(0)) << "the natural one is taken";
+  placement_.release(0, SlotIndex(3));
+  EXPECT_EQ(placement_.allocate(0, SlotIndex(3)), SlotIndex(3));
   EXPECT_TRUE(placement_.retired().is_empty());
 }
 
 TEST_F(PlacementTest, WhatARecordNamesIsKeptUntilItsSpaceIsBack) {
   placement_.set_objects(make_objects(0));
-  EXPECT_TRUE(placement_.take(0, 0));
-  EXPECT_FALSE(placement_.take(0, 0)) << "two chunks in one slot";
-  placement_.retire(0, 0);
-  EXPECT_EQ(placement_.allocate(0, 0), 1u);
+  EXPECT_TRUE(placement_.take(0, SlotIndex(0)));
+  EXPECT_FALSE(placement_.take(0, SlotIndex(0))) << "two chunks in one slot";
+  placement_.retire(0, SlotIndex(0));
+  EXPECT_EQ(placement_.allocate(0, SlotIndex(0)), SlotIndex(1));
   const Placement::Retired retired = placement_.take_retired();
   ASSERT_EQ(retired.slots.size(), 1u);
   EXPECT_TRUE(placement_.retired().is_empty());
   placement_.freed(retired.slots[0]);
-  EXPECT_EQ(placement_.allocate(0, 0), 0u);
+  EXPECT_EQ(placement_.allocate(0, SlotIndex(0)), SlotIndex(0));
 }
 
 TEST_F(PlacementTest, AnotherGenerationHasSlotsOfItsOwn) {
   EXPECT_FALSE(placement_.start_generation()) << "there was nothing";
   const std::shared_ptr<ObjectSet> first = make_objects(0);
   placement_.set_objects(first);
-  EXPECT_TRUE(placement_.take(0, 0));
-  placement_.retire(0, 0);
+  EXPECT_TRUE(placement_.take(0, SlotIndex(0)));
+  placement_.retire(0, SlotIndex(0));
   EXPECT_TRUE(placement_.start_generation());
   EXPECT_TRUE(first->is_superseded());
   EXPECT_EQ(placement_.objects(), nullptr);
   EXPECT_TRUE(placement_.retired().slots.empty()) << "they go with their objects";
   EXPECT_EQ(placement_.retired().objects, (std::vector<std::shared_ptr<ObjectSet>>{first}));
   placement_.set_objects(make_objects(1));
-  EXPECT_EQ(placement_.allocate(0, 0), 0u);
-  placement_.freed({first, 0, 0});
-  EXPECT_FALSE(placement_.take(0, 0)) << "a slot of the objects before is none of these";
+  EXPECT_EQ(placement_.allocate(0, SlotIndex(0)), SlotIndex(0));
+  placement_.freed({first, 0, SlotIndex(0)});
+  EXPECT_FALSE(placement_.take(0, SlotIndex(0))) << "a slot of the objects before is none of these";
 }
 
 TEST_F(PlacementTest, SpaceThatIsLeftOver) {
   ExtentTable extents;
-  extents.set(0, at(0));
-  extents.set(1, at(2, 5000));
+  extents.set(ChunkIndex(0), at(SlotIndex(0)));
+  extents.set(ChunkIndex(1), at(SlotIndex(2), 5000));
   placement_.set_objects(make_objects(0));
   for (const SlotIndex slot : {SlotIndex{0}, SlotIndex{1}, SlotIndex{2}}) EXPECT_TRUE(placement_.take(0, slot));
-  EXPECT_EQ(placement_.needed_end(0, at(2, 5000), kTestChunk), 2 * kTestChunk + 8192);
-  EXPECT_EQ(placement_.needed_end(0, at(0), kTestChunk), 3 * kTestChunk) << "the end of the content is elsewhere";
-  EXPECT_FALSE(placement_.has_slack(at(2, 5000), kTestChunk));
-  placement_.release(0, 1);
-  EXPECT_TRUE(placement_.has_slack(at(2, 5000), kTestChunk));
-  const Placement::TrimPlan plan = placement_.plan_trim(extents, at(2, 5000), kTestChunk);
+  EXPECT_EQ(placement_.needed_end(0, at(SlotIndex(2), 5000), kTestChunk), 2 * kTestChunk + 8192);
+  EXPECT_EQ(placement_.needed_end(0, at(SlotIndex(0)), kTestChunk), 3 * kTestChunk)
+      << "the end of the content is elsewhere";
+  EXPECT_FALSE(placement_.has_slack(at(SlotIndex(2), 5000), kTestChunk));
+  placement_.release(0, SlotIndex(1));
+  EXPECT_TRUE(placement_.has_slack(at(SlotIndex(2), 5000), kTestChunk));
+  const Placement::TrimPlan plan = placement_.plan_trim(extents, at(SlotIndex(2), 5000), kTestChunk);
   ASSERT_EQ(plan.ends, (std::vector<uint64_t>{2 * kTestChunk + 8192}));
   ASSERT_EQ(plan.gaps.size(), 1u);
   EXPECT_EQ(plan.gaps[0].offset, kTestChunk);
   EXPECT_EQ(plan.gaps[0].length, kTestChunk);
-  EXPECT_FALSE(placement_.has_slack(at(2, 5000), kTestChunk)) << "a plan counts as done";
-  EXPECT_TRUE(placement_.plan_trim(extents, at(2, 5000), kTestChunk).gaps.empty());
+  EXPECT_FALSE(placement_.has_slack(at(SlotIndex(2), 5000), kTestChunk)) << "a plan counts as done";
+  EXPECT_TRUE(placement_.plan_trim(extents, at(SlotIndex(2), 5000), kTestChunk).gaps.empty());
 }
 
 TEST_F(PlacementTest, BackToWhatWasCommitted) {
   placement_.set_objects(make_objects(0));
-  (void)placement_.allocate(0, 5);
+  (void)placement_.allocate(0, SlotIndex(5));
   (void)placement_.start_generation();
   placement_.clear();
   EXPECT_EQ(placement_.objects(), nullptr);
   EXPECT_TRUE(placement_.retired().is_empty());
-  EXPECT_TRUE(placement_.take(0, 5));
+  EXPECT_TRUE(placement_.take(0, SlotIndex(5)));
 }
 
 TEST_F(PlacementTest, WhatIsAboutToBeFreedStaysTakenWhenTheContentGoesBack) {
   const std::shared_ptr<ObjectSet> first = make_objects(1);
   placement_.set_objects(first);
-  ASSERT_EQ(placement_.allocate(0, 0), 0u);
-  ASSERT_EQ(placement_.allocate(0, 0), 1u);
-  placement_.retire(0, 0);
+  ASSERT_EQ(placement_.allocate(0, SlotIndex(0)), SlotIndex(0));
+  ASSERT_EQ(placement_.allocate(0, SlotIndex(0)), SlotIndex(1));
+  placement_.retire(0, SlotIndex(0));
   const Placement::Retired retired = placement_.take_retired();
   placement_.begin_freeing(retired.slots);
 
   // Replaced, and back again: slot 1 is what the record names.
   EXPECT_TRUE(placement_.start_generation());
   placement_.set_objects(make_objects(2));
-  EXPECT_EQ(placement_.allocate(0, 0), 0u) << "of other objects";
+  EXPECT_EQ(placement_.allocate(0, SlotIndex(0)), SlotIndex(0)) << "of other objects";
   placement_.clear();
-  ASSERT_TRUE(placement_.take(0, 1));
+  ASSERT_TRUE(placement_.take(0, SlotIndex(1)));
   placement_.set_objects(make_objects(1));
-  EXPECT_EQ(placement_.allocate(0, 0), 2u);
+  EXPECT_EQ(placement_.allocate(0, SlotIndex(0)), SlotIndex(2));
 
   for (const Placement::DeadSlot& slot : retired.slots) placement_.freed(slot);
-  EXPECT_EQ(placement_.allocate(0, 0), 0u);
+  EXPECT_EQ(placement_.allocate(0, SlotIndex(0)), SlotIndex(0));
 }
 
 }  // namespace

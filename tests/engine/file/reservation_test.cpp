@@ -10,7 +10,7 @@
 namespace fpfs::test {
 namespace {
 
-constexpr FileId kFile = 77;
+constexpr FileId kFile(77);
 
 class ReservationTest : public ::testing::Test {
  protected:
@@ -51,34 +51,35 @@ TEST_F(ReservationTest, RoomIsSetAsideOnceForEachChunkOnItsMember) {
   Reservation reserved(*room_, stripes_);
   ChunkRanges added;
   std::vector<bool> members(2, false);
-  reserved.add(kFile, 10, 11, added, members);
-  EXPECT_TRUE(members[stripes_.member_of(kFile, 10)]);
-  EXPECT_FALSE(members[1 - stripes_.member_of(kFile, 10)]);
-  EXPECT_EQ(at_first_[stripes_.member_of(kFile, 10)] - left(stripes_.member_of(kFile, 10)), kTestChunk);
+  reserved.add(kFile, ChunkIndex(10), ChunkIndex(11), added, members);
+  EXPECT_TRUE(members[stripes_.member_of(kFile, ChunkIndex(10))]);
+  EXPECT_FALSE(members[1 - stripes_.member_of(kFile, ChunkIndex(10))]);
+  EXPECT_EQ(at_first_[stripes_.member_of(kFile, ChunkIndex(10))] - left(stripes_.member_of(kFile, ChunkIndex(10))),
+            kTestChunk);
 
   ChunkRanges more;
-  reserved.add(kFile, 8, 13, more, members);
+  reserved.add(kFile, ChunkIndex(8), ChunkIndex(13), more, members);
   EXPECT_EQ(chunks_taken(), 5u) << "chunk 10 had its room";
-  EXPECT_FALSE(more.contains(10));
-  EXPECT_TRUE(more.contains(9) && more.contains(12));
-  EXPECT_TRUE(reserved.contains(10));
-  reserved.remove(kFile, 0, UINT64_MAX);
+  EXPECT_FALSE(more.contains(ChunkIndex(10)));
+  EXPECT_TRUE(more.contains(ChunkIndex(9)) && more.contains(ChunkIndex(12)));
+  EXPECT_TRUE(reserved.contains(ChunkIndex(10)));
+  reserved.remove(kFile, ChunkIndex(0), kChunksEnd);
 }
 
 TEST_F(ReservationTest, WhatIsWrittenGivesItsRoomBackOnce) {
   Reservation reserved(*room_, stripes_);
   ChunkRanges added;
   std::vector<bool> members(2, false);
-  reserved.add(kFile, 0, 101, added, members);
+  reserved.add(kFile, ChunkIndex(0), ChunkIndex(101), added, members);
   EXPECT_EQ(chunks_taken(), 101u);
-  reserved.remove(kFile, 3, 4);
-  reserved.remove(kFile, 3, 4);
+  reserved.remove(kFile, ChunkIndex(3), ChunkIndex(4));
+  reserved.remove(kFile, ChunkIndex(3), ChunkIndex(4));
   EXPECT_EQ(chunks_taken(), 100u);
-  EXPECT_FALSE(reserved.contains(3));
-  reserved.remove(kFile, 50, UINT64_MAX);
+  EXPECT_FALSE(reserved.contains(ChunkIndex(3)));
+  reserved.remove(kFile, ChunkIndex(50), kChunksEnd);
   EXPECT_EQ(chunks_taken(), 49u);
   EXPECT_FALSE(reserved.is_empty());
-  reserved.remove(kFile, 0, 50);
+  reserved.remove(kFile, ChunkIndex(0), ChunkIndex(50));
   EXPECT_EQ(chunks_taken(), 0u);
   EXPECT_TRUE(reserved.is_empty());
 }

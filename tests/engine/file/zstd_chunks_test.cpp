@@ -14,7 +14,7 @@ namespace {
 using Bytes = std::vector<std::byte>;
 using test::zstd_frame;
 constexpr uint32_t kChunk = HandMadeArray::kChunkSize;
-constexpr FileId kFile = 0x77;
+constexpr uint64_t kFile = 0x77;
 constexpr uint64_t kChunks = 5, kSize = (kChunks - 1) * kChunk + 1000;
 
 class ZstdChunks : public testing::Test {
@@ -24,20 +24,20 @@ class ZstdChunks : public testing::Test {
     for (uint64_t chunk = 0; chunk < kChunks; ++chunk) test::fill(part(chunk).first(part(chunk).size() / 3), chunk, 0);
     record_.sequence = 1;
     record_.size = kSize;
-    for (ChunkIndex chunk = 0; chunk < kChunks; ++chunk) {
+    for (uint64_t chunk = 0; chunk < kChunks; ++chunk) {
       const Bytes bytes(part(chunk).begin(), part(chunk).end());
       store(chunk, chunk == 2 ? bytes : zstd_frame(bytes), chunk == 2 ? Codec::kRaw : Codec::kZstd);
     }
   }
   ~ZstdChunks() override { close(); }
 
-  std::span<std::byte> part(ChunkIndex chunk) {
+  std::span<std::byte> part(uint64_t chunk) {
     return std::span(content_).subspan(chunk * kChunk, std::min<uint64_t>(kChunk, kSize - chunk * kChunk));
   }
-  void store(ChunkIndex chunk, const Bytes& stored, Codec codec) {
+  void store(uint64_t chunk, const Bytes& stored, Codec codec) {
     const auto raw_length = static_cast<uint32_t>(part(chunk).size());
     const Extent extent = array_.store_chunk({kFile, 0, kSize, 0}, chunk, stored, codec, raw_length);
-    std::erase_if(record_.extents, [chunk](const auto& placed) { return placed.first == chunk; });
+    std::erase_if(record_.extents, [chunk](const auto& placed) { return placed.first == ChunkIndex(chunk); });
     record_.extents.emplace_back(chunk, extent);
     std::sort(record_.extents.begin(), record_.extents.end(),
               [](const auto& a, const auto& b) { return a.first < b.first; });
@@ -150,7 +150,7 @@ TEST_F(ZstdChunks, ThatDoNotDecodeFail) {
       EXPECT_EQ(failed.status().code(), StatusCode::kCorruption);
       EXPECT_NE(failed.status().message().find("zstd frame"), std::string::npos) << failed.status().message();
       EXPECT_FALSE(store_->write_sync(*file_, kChunk, Bytes(10)).is_ok()) << "what is kept of it is not known";
-      for (const ChunkIndex other : {0, 2, 3, 4}) {
+      for (const uint64_t other : {0, 2, 3, 4}) {
         const Result<Bytes> bytes = read(other * kChunk, part(other).size());
         ASSERT_TRUE(bytes.is_ok()) << bytes.status().message();
         EXPECT_TRUE(std::ranges::equal(*bytes, part(other))) << "chunk " << other;

@@ -16,7 +16,7 @@ namespace {
 using namespace sidecar_testing;
 
 SidecarHeader golden_header() {
-  return {test_array(), 0x0123456789abcdef, kChunkSize};
+  return {test_array(), FileId(0x0123456789abcdef), kChunkSize};
 }
 
 // Record 1: 26 bytes inline. Record 2: two chunks of another generation. Record 3, a snapshot: one chunk left.
@@ -29,23 +29,23 @@ std::vector<SidecarRecord> golden_records() {
 
   SidecarRecord grown;
   grown.sequence = 2;
-  grown.generation = 1;
-  grown.truncate_from = 0;
+  grown.generation = Generation(1);
+  grown.truncate_from = ChunkIndex(0);
   grown.size = 100'000;
   Extent raw;
   raw.codec = Codec::kRaw;
   raw.member = 2;
-  raw.slot = 7;
+  raw.slot = SlotIndex(7);
   raw.checksum = 0xfedcba9876543210;
   raw.stored_length = raw.raw_length = raw.visible_length = kChunkSize;
   Extent packed;
   packed.codec = Codec::kZstd;
   packed.member = 3;
-  packed.slot = 0;
+  packed.slot = SlotIndex();
   packed.checksum = 0x8899aabbccddeeff;
   packed.stored_length = 5000;
   packed.raw_length = packed.visible_length = 100'000 - kChunkSize;
-  grown.extents = {{0, raw}, {1, packed}};
+  grown.extents = {{ChunkIndex(0), raw}, {ChunkIndex(1), packed}};
   grown.allocated = raw.allocated() + packed.allocated();
 
   SidecarRecord snapshot = grown;
@@ -54,7 +54,7 @@ std::vector<SidecarRecord> golden_records() {
   snapshot.truncate_from.reset();
   snapshot.size = 1000;
   raw.visible_length = 1000;
-  snapshot.extents = {{0, raw}};
+  snapshot.extents = {{ChunkIndex(0), raw}};
   snapshot.allocated = raw.allocated();
   return {inlined, grown, snapshot};
 }
@@ -105,11 +105,11 @@ TEST(SidecarGolden, BytesAreThoseOfVersion1) {
   const SidecarRecord last = golden_records().back();
   EXPECT_EQ(image->file_id, golden_header().file_id);
   EXPECT_EQ(image->sequence, 3u);
-  EXPECT_EQ(image->generation, 1u);
+  EXPECT_EQ(image->generation, Generation(1));
   EXPECT_EQ(image->size, 1000u);
   EXPECT_EQ(image->snapshot_offset, 4096u);
   EXPECT_EQ(image->extents.count(), 1u);
-  EXPECT_EQ(image->extents.get(0), last.extents[0].second);
+  EXPECT_EQ(image->extents.get(ChunkIndex(0)), last.extents[0].second);
 }
 
 TEST(SidecarGolden, EveryRecordOfItIsRead) {
@@ -119,7 +119,7 @@ TEST(SidecarGolden, EveryRecordOfItIsRead) {
   EXPECT_EQ(inlined->inline_data, golden_records()[0].inline_data);
   const auto grown = fold({bytes.begin(), bytes.begin() + 0x230});
   ASSERT_TRUE(grown.is_ok()) << grown.status().message();
-  EXPECT_EQ(grown->extents.get(1), golden_records()[1].extents[1].second);
+  EXPECT_EQ(grown->extents.get(ChunkIndex(1)), golden_records()[1].extents[1].second);
 }
 
 }  // namespace

@@ -11,7 +11,7 @@ namespace {
 using namespace sidecar_testing;
 
 TEST(SidecarHeader, RoundTripAndRefusals) {
-  SidecarHeader header{test_array(), 0x0123456789abcdef, kChunkSize};
+  SidecarHeader header{test_array(), FileId(0x0123456789abcdef), kChunkSize};
   std::vector<std::byte> bytes = encode_sidecar_header(header);
   ASSERT_EQ(bytes.size(), kSidecarHeaderSize);
   const auto decoded = decode_sidecar_header(bytes);
@@ -152,7 +152,7 @@ TEST(SidecarFold, ImpossibleValuesAreRefused) {
   const auto folded = [](const std::function<void(SidecarRecord&)>& change) {
     LogWriter log(9);
     SidecarRecord record = log.empty_record();
-    for (ChunkIndex chunk : {3, 4, 9}) {
+    for (const uint64_t chunk : {3, 4, 9}) {
       Extent extent;
       extent.codec = Codec::kRaw;
       extent.stored_length = extent.raw_length = extent.visible_length = 1000;
@@ -170,12 +170,12 @@ TEST(SidecarFold, ImpossibleValuesAreRefused) {
       [](SidecarRecord& record) { record.extents[1].second.stored_length = 0; },
       [](SidecarRecord& record) { record.extents[1].second.raw_length = 999; },
       [](SidecarRecord& record) { record.extents[1].second.visible_length = 1001; },
-      [](SidecarRecord& record) { record.extents[1].second.slot = UINT64_MAX / kChunkSize; },
+      [](SidecarRecord& record) { record.extents[1].second.slot = SlotIndex(UINT64_MAX / kChunkSize); },
       [](SidecarRecord& record) { record.extents[1].second.codec = static_cast<Codec>(kCodecs); },
       [](SidecarRecord& record) { record.extents[1].second.codec = static_cast<Codec>(200); },
-      [](SidecarRecord& record) { record.extents[1].first = 3; },
-      [](SidecarRecord& record) { record.extents[1].first = 10; },
-      [](SidecarRecord& record) { record.extents[2].first = UINT64_MAX; },
+      [](SidecarRecord& record) { record.extents[1].first = ChunkIndex(3); },
+      [](SidecarRecord& record) { record.extents[1].first = ChunkIndex(10); },
+      [](SidecarRecord& record) { record.extents[2].first = ChunkIndex(UINT64_MAX); },
   };
   for (size_t i = 0; i < changes.size(); ++i) {
     const Status status = folded(changes[i]);

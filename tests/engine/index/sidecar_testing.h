@@ -61,7 +61,7 @@ inline Result<FileImage> fold(const std::vector<std::byte>& bytes, SidecarFindin
 // The state after a commit, kept in the plainest way.
 struct Model {
   uint64_t sequence = 0;
-  Generation generation = 0;
+  Generation generation;
   uint64_t size = 0;
   bool is_inline = false;
   std::vector<std::byte> inline_data;
@@ -86,7 +86,7 @@ inline std::string difference(const FileImage& image, const Model& model) {
   if (image.extents.count() != model.extents.size()) return "number of extents";
   if (image.extents.allocated_bytes() != model.allocated()) return "allocated bytes";
   for (const auto& [chunk, extent] : model.extents)
-    if (!(image.extents.get(chunk) == extent)) return "chunk " + std::to_string(chunk);
+    if (!(image.extents.get(chunk) == extent)) return "chunk " + std::to_string(chunk.value());
   return "";
 }
 
@@ -95,7 +95,7 @@ class LogWriter {
  public:
   explicit LogWriter(uint64_t seed) : random(seed) {
     header.array_id = test_array();
-    header.file_id = 0x1122334455667788 + seed;
+    header.file_id = FileId(0x1122334455667788 + seed);
     header.chunk_size = kChunkSize;
     states.push_back(Model());
   }
@@ -156,11 +156,11 @@ class LogWriter {
 
   void commit_extents(size_t count) {
     SidecarRecord record = empty_record();
-    ChunkIndex chunk = random() % 40;
+    ChunkIndex chunk(random() % 40);
     for (size_t i = 0; i < count; ++i, chunk += 1 + random() % 30) record.extents.emplace_back(chunk, random_extent());
-    if (random() % 5 == 0) record.truncate_from = random() % 600;
+    if (random() % 5 == 0) record.truncate_from = ChunkIndex(random() % 600);
     if (random() % 12 == 0) ++record.generation;
-    record.size = std::max<uint64_t>(record.size, random() % (chunk * kChunkSize + 1));
+    record.size = std::max<uint64_t>(record.size, random() % (offset_of(chunk, kChunkSize) + 1));
     commit(std::move(record));
   }
 
@@ -184,7 +184,7 @@ class LogWriter {
     Extent extent;
     if (random() % 8 == 0) return extent;
     extent.codec = static_cast<Codec>(1 + random() % (kCodecs - 1));
-    extent.slot = random() % 1000;
+    extent.slot = SlotIndex(random() % 1000);
     extent.checksum = random();
     extent.raw_length = 1 + random() % kChunkSize;
     extent.stored_length = extent.codec == Codec::kRaw ? extent.raw_length : 1 + random() % kChunkSize;

@@ -127,7 +127,8 @@ TEST(SuperblockTest, TheDocumentedExampleIsReadable) {
   EXPECT_EQ(decoded->member_count, 2);
   EXPECT_EQ(decoded->created_seconds, 1'795'249'212);
   EXPECT_EQ(decoded->label, "night run");
-  EXPECT_EQ(chunk_seed(decoded->array_id.data(), 0x0123456789abcdef, 1, 5), 0x528f4485f8c9b5d1u);
+  EXPECT_EQ(chunk_seed(decoded->array_id.data(), FileId(0x0123456789abcdef), Generation(1), ChunkIndex(5)),
+            0x528f4485f8c9b5d1u);
 }
 
 TEST(SuperblockTest, EveryFlippedBitIsRefused) {

@@ -33,7 +33,7 @@ class NotingVisitor final : public PassVisitor {
                    std::function<void()> done) override {
     {
       const MutexLock lock(mutex_);
-      notes_.push_back(entry.path + (extent.exists() ? " " + std::to_string(chunk) : " content"));
+      notes_.push_back(entry.path + (extent.exists() ? " " + std::to_string(chunk.value()) : " content"));
       if (holds_) {
         held_.push_back(std::move(done));
         return;
@@ -299,7 +299,7 @@ TEST_F(BackgroundPassTest, PausesAndGoesOnWithoutVisitingTwice) {
   const BackgroundPass::Report paused = pass_->report();
   EXPECT_EQ(paused.state.phase, Phase::kPaused);
   EXPECT_EQ(paused.state.position, "/first");
-  EXPECT_EQ(paused.state.next_chunk, paused.state.chunks);
+  EXPECT_EQ(paused.state.next_chunk.value(), paused.state.chunks);
   EXPECT_LT(paused.state.chunks, 20U);
   const Names before = visitor_.take_chunks();
   EXPECT_EQ(before.size(), paused.state.chunks);
@@ -373,11 +373,12 @@ TEST_F(BackgroundPassTest, GoesOnFromEveryKeptPlace) {
   wait_for_end();
   pass_->stop();
   const std::vector<PassState> kept = visitor_.saved();
-  EXPECT_TRUE(std::any_of(kept.begin(), kept.end(), [](const PassState& state) { return state.next_chunk > 0; }))
-      << "places within a file";
+  EXPECT_TRUE(std::any_of(kept.begin(), kept.end(), [](const PassState& state) {
+    return state.next_chunk > ChunkIndex(0);
+  })) << "places within a file";
   for (const PassState& state : kept) {
     if (state.phase != Phase::kRunning) continue;
-    SCOPED_TRACE(state.position + " " + std::to_string(state.next_chunk));
+    SCOPED_TRACE(state.position + " " + std::to_string(state.next_chunk.value()));
     visitor_.take_notes();
     visitor_.keep_only(state);
     open_pass();
@@ -421,7 +422,7 @@ TEST_F(BackgroundPassTest, StopsWhenWhatIsInFlightIsDone) {
   EXPECT_EQ(visitor_.take_notes(), joined(joined({"begin"}, chunks("/file", 0, 4)), {"settle /file"}));
   const PassState kept = visitor_.saved().back();
   EXPECT_EQ(kept.phase, Phase::kRunning);
-  EXPECT_EQ(kept.next_chunk, 4U);
+  EXPECT_EQ(kept.next_chunk, ChunkIndex(4));
   EXPECT_EQ(kept.chunks, 4U);
 }
 

@@ -34,9 +34,9 @@ ScrubState example() {
   state.bytes = 70 * kMiB;
   state.errors = 1;
   state.position = "/run1/step100.pt";
-  state.file = 0x0123456789abcdef;
-  state.generation = 2;
-  state.next_chunk = 9;
+  state.file = FileId(0x0123456789abcdef);
+  state.generation = Generation(2);
+  state.next_chunk = ChunkIndex(9);
   CheckError damage;
   damage.path = "/caf\xe9";  // no UTF-8
   damage.chunk = 5;

@@ -131,7 +131,8 @@ TEST_F(ScrubTest, NamesWhatIsWrongAndGoesOn) {
     node->handle.reset();
     return (*file)->info().file_id;
   };
-  const std::string gone = Array::object_name(id_of("gone"), 0), cut = Array::object_name(id_of("short"), 0);
+  const std::string gone = Array::object_name(id_of("gone"), Generation(0)),
+                    cut = Array::object_name(id_of("short"), Generation(0));
   close();
   bool removed = false, truncated = false;
   for (const std::string& object : objects()) {

@@ -20,8 +20,8 @@ BENCHMARK(hash_bytes_of)->Name("hash/bytes")->Arg(4 << 10)->Arg(64 << 10)->Arg(1
 
 void hash_seed(benchmark::State& state) {
   const std::byte array_id[16] = {};
-  ChunkIndex chunk = 0;
-  for (auto _ : state) benchmark::DoNotOptimize(chunk_seed(array_id, 7, 1, ++chunk));
+  ChunkIndex chunk;
+  for (auto _ : state) benchmark::DoNotOptimize(chunk_seed(array_id, FileId(7), Generation(1), ++chunk));
 }
 BENCHMARK(hash_seed)->Name("hash/chunk_seed");
 

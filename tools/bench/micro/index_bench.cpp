@@ -17,16 +17,16 @@ constexpr uint16_t kMembers = 4;
 SidecarHeader header() {
   SidecarHeader header;
   header.array_id.fill(std::byte{0xa5});
-  header.file_id = 42;
+  header.file_id = FileId(42);
   header.chunk_size = kChunkSize;
   return header;
 }
 
 Extent extent_of(ChunkIndex chunk) {
   Extent extent;
-  extent.slot = chunk / kMembers;
-  extent.member = static_cast<MemberIndex>(chunk % kMembers);
-  extent.checksum = chunk * 0x9e3779b97f4a7c15;
+  extent.slot = SlotIndex(chunk.value() / kMembers);
+  extent.member = static_cast<MemberIndex>(chunk.value() % kMembers);
+  extent.checksum = chunk.value() * 0x9e3779b97f4a7c15;
   extent.stored_length = extent.raw_length = extent.visible_length = kChunkSize;
   extent.codec = Codec::kRaw;
   return extent;
@@ -37,9 +37,9 @@ SidecarRecord record_of(uint64_t sequence, ChunkIndex first, uint64_t count) {
   SidecarRecord record;
   record.sequence = sequence;
   record.snapshot = sequence == 1;
-  record.generation = 1;
-  record.size = record.allocated = (first + count) * kChunkSize;
-  for (ChunkIndex chunk = first; chunk < first + count; ++chunk) record.extents.emplace_back(chunk, extent_of(chunk));
+  record.generation = Generation(1);
+  record.size = record.allocated = offset_of(first + count, kChunkSize);
+  for (const ChunkIndex chunk : IndexRange(first, first + count)) record.extents.emplace_back(chunk, extent_of(chunk));
   return record;
 }
 
@@ -60,7 +60,7 @@ class MemoryReader final : public SidecarReader {
 
 // One commit of a checkpoint of range(0) chunks.
 void index_append(benchmark::State& state) {
-  const SidecarRecord record = record_of(1, 0, static_cast<uint64_t>(state.range(0)));
+  const SidecarRecord record = record_of(1, ChunkIndex(0), static_cast<uint64_t>(state.range(0)));
   std::vector<std::byte> out;
   for (auto _ : state) {
     out.clear();
@@ -76,7 +76,7 @@ void index_fold(benchmark::State& state) {
   std::vector<std::byte> sidecar = encode_sidecar_header(header());
   uint64_t snapshot = 0;
   for (uint64_t commit = 0; commit < commits; ++commit) {
-    const SidecarRecord record = record_of(commit + 1, commit * chunks, chunks);
+    const SidecarRecord record = record_of(commit + 1, ChunkIndex(commit * chunks), chunks);
     const uint64_t at = encode_sidecar_record(header(), record, sidecar.size(), snapshot, sidecar);
     if (record.snapshot) snapshot = at;
   }
@@ -93,11 +93,11 @@ BENCHMARK(index_fold)->Name("index/fold")->Args({1, 1024})->Args({1, 65536})->Ar
 void index_extents(benchmark::State& state) {
   const auto chunks = static_cast<uint64_t>(state.range(0));
   ExtentTable table;
-  ChunkIndex chunk = 0;
+  ChunkIndex chunk;
   for (auto _ : state) {
     table.set(chunk, extent_of(chunk));
     benchmark::DoNotOptimize(table.get(chunk));
-    chunk = (chunk + 1) % chunks;
+    chunk = ChunkIndex((chunk.value() + 1) % chunks);
   }
 }
 BENCHMARK(index_extents)->Name("index/extent_table")->Arg(1024)->Arg(65536);

@@ -1,0 +1,78 @@
+#include "engine/base/strong_number.h"
+
+#include <type_traits>
+#include <unordered_set>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "engine/base/units.h"
+
+namespace fpfs {
+namespace {
+
+struct PlaceKind : IndexKind<uint64_t> {};
+using Place = StrongNumber<PlaceKind>;
+struct SeatKind : IndexKind<uint64_t> {};
+using Seat = StrongNumber<SeatKind>;
+struct NameKind : IdKind<uint32_t> {};
+using Name = StrongNumber<NameKind>;
+
+template <typename A, typename B>
+concept Comparable = requires(A a, B b) {
+  a == b;
+};
+template <typename A, typename B>
+concept HasDistance = requires(A a, B b) {
+  a - b;
+};
+
+static_assert(!std::is_convertible_v<Place, Seat> && !std::is_constructible_v<Place, Seat>);
+static_assert(!std::is_convertible_v<Place, uint64_t> && !std::is_convertible_v<uint64_t, Place>);
+static_assert(Comparable<Place, Place> && !Comparable<Place, Seat> && !Comparable<Place, uint64_t>);
+static_assert(HasDistance<Place, Place> && !HasDistance<Place, Seat>);
+template <typename A>
+concept CanStep = requires(A a) {
+  ++a;
+};
+template <typename A>
+concept CanMove = requires(A a) {
+  a + 1U;
+  a - 1U;
+};
+static_assert(CanStep<Place> && CanMove<Place>);
+static_assert(!CanStep<Name> && !CanMove<Name> && !HasDistance<Name, Name> && Comparable<Name, Name>);
+static_assert(sizeof(Place) == sizeof(uint64_t) && std::is_trivially_copyable_v<Place>);
+
+TEST(StrongNumber, IsComparedSteppedAndMoved) {
+  Place place;
+  EXPECT_EQ(place.value(), 0u);
+  EXPECT_EQ((++place).value(), 1u);
+  EXPECT_EQ((place + 4).value(), 5u);
+  EXPECT_EQ(place + 4 - place, 4u);
+  EXPECT_EQ((place + 4 - 2).value(), 3u);
+  EXPECT_LT(place, place + 1);
+  EXPECT_NE(place, place + 1);
+}
+
+TEST(StrongNumber, IsShownAndKeptAsItsNumber) {
+  EXPECT_EQ(fmt::format("{} {:03}", Place(7), Seat(8)), "7 008");
+  const std::unordered_set<Place> places = {Place(1), Place(2), Place(1)};
+  EXPECT_EQ(places.size(), 2u);
+}
+
+TEST(StrongNumber, RangesGoFromTheFirstToBeforeTheLast) {
+  std::vector<uint64_t> seen;
+  for (const Place place : IndexRange(Place(3), Place(6))) seen.push_back(place.value());
+  EXPECT_EQ(seen, (std::vector<uint64_t>{3, 4, 5}));
+  for (const Place place : IndexRange(Place(3), Place(3))) FAIL() << place.value();
+  for (const Place place : IndexRange(Place(3), Place(2))) FAIL() << place.value();
+}
+
+TEST(SlotIndex, LiesAChunkBehindTheOneBefore) {
+  EXPECT_EQ(offset_of(SlotIndex(0), 1 << 20), 0u);
+  EXPECT_EQ(offset_of(SlotIndex(5000), 1 << 20), uint64_t{5000} << 20) << "more than 32 bits";
+}
+
+}  // namespace
+}  // namespace fpfs
