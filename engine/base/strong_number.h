@@ -24,6 +24,7 @@ class StrongNumber {
   constexpr explicit StrongNumber(Representation value) : value_(value) {}
 
   constexpr Representation value() const { return value_; }
+  // NOLINTNEXTLINE(modernize-use-nullptr): clang-tidy 14 takes what the compiler compares with for a null pointer
   friend constexpr auto operator<=>(const StrongNumber&, const StrongNumber&) = default;
 
   constexpr StrongNumber& operator++() requires Kind::kIsIndex {

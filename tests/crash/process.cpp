@@ -425,6 +425,7 @@ void Machine::map(Process& process, const OpenFile& file) {
 }
 
 Task<bool> Machine::unmap(Process& process, const OpenFile& mapped) {
+  // NOLINTNEXTLINE(performance-unnecessary-copy-initialization): `mapped` may be the entry that goes
   const OpenFile file = mapped;
   if (!session_.goes_on() || !co_await write_back(file->inode)) co_return false;
   process.mappings.erase(std::find(process.mappings.begin(), process.mappings.end(), file));

@@ -377,6 +377,7 @@ TEST_F(ArrayTest, ObjectDirectoriesAreOpenedOnceForAllThreads) {
   const std::unique_ptr<Array> array = must_open(paths({"a", "b"}));
   std::vector<std::thread> threads;
   std::vector<std::vector<Handle>> seen(4);
+  threads.reserve(seen.size());
   for (auto& handles : seen)
     threads.emplace_back([&array, &handles] {
       for (uint64_t file = 0x4200; file < 0x4300; ++file)

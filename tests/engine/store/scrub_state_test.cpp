@@ -74,7 +74,7 @@ void expect_equal(const ScrubState& a, const ScrubState& b) {
 }
 
 TEST(ScrubState, EveryFieldSurvives) {
-  for (ScrubState state : {ScrubState(), example()}) {
+  for (const ScrubState& state : {ScrubState(), example()}) {
     const auto decoded = decode_scrub_state(encode_scrub_state(state, test_array()), test_array());
     ASSERT_TRUE(decoded.is_ok()) << decoded.status().message();
     expect_equal(*decoded, state);

@@ -32,7 +32,7 @@ std::unique_ptr<BufferPool> g_pool;
 void pool_acquire(benchmark::State& state) {
   if (state.thread_index() == 0) g_pool = make_pool(state);
   std::vector<Buffer*> buffers(static_cast<size_t>(state.range(0)));
-  for (auto _ : state) {
+  for ([[maybe_unused]] auto _ : state) {
     if (!g_pool->acquire(static_cast<unsigned>(buffers.size()), buffers.data(), nullptr)) {
       state.SkipWithError("no buffers");
       break;
@@ -55,7 +55,7 @@ void pool_evict(benchmark::State& state) {
     buffer->owner = &owner;
   }
   for (Buffer* buffer : all) pool->make_evictable(*buffer, false);
-  for (auto _ : state) {
+  for ([[maybe_unused]] auto _ : state) {
     Buffer* buffer = nullptr;
     if (!pool->acquire(1, &buffer, nullptr)) {
       state.SkipWithError("no buffers");

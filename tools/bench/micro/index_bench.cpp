@@ -62,7 +62,7 @@ class MemoryReader final : public SidecarReader {
 void index_append(benchmark::State& state) {
   const SidecarRecord record = record_of(1, ChunkIndex(0), static_cast<uint64_t>(state.range(0)));
   std::vector<std::byte> out;
-  for (auto _ : state) {
+  for ([[maybe_unused]] auto _ : state) {
     out.clear();
     benchmark::DoNotOptimize(encode_sidecar_record(header(), record, kSidecarHeaderSize, 0, out));
   }
@@ -80,7 +80,7 @@ void index_fold(benchmark::State& state) {
     const uint64_t at = encode_sidecar_record(header(), record, sidecar.size(), snapshot, sidecar);
     if (record.snapshot) snapshot = at;
   }
-  for (auto _ : state) {
+  for ([[maybe_unused]] auto _ : state) {
     MemoryReader reader(sidecar);
     Result<FileImage> image = fold_sidecar(reader, header().array_id, kMembers, kChunkSize, nullptr);
     if (!image.is_ok() || image->extents.count() != commits * chunks) state.SkipWithError("the fold failed");
@@ -94,7 +94,7 @@ void index_extents(benchmark::State& state) {
   const auto chunks = static_cast<uint64_t>(state.range(0));
   ExtentTable table;
   ChunkIndex chunk;
-  for (auto _ : state) {
+  for ([[maybe_unused]] auto _ : state) {
     table.set(chunk, extent_of(chunk));
     benchmark::DoNotOptimize(table.get(chunk));
     chunk = ChunkIndex((chunk.value() + 1) % chunks);
