@@ -1,16 +1,15 @@
 #include "fs/interface/end_report.h"
 
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
+#include <cstddef>
 #include <span>
 
 #include <fmt/format.h>
 
+#include "engine/base/check.h"
 #include "engine/codec/hash.h"
 
 namespace fpfs {
@@ -23,9 +22,13 @@ constexpr size_t kMessageMax = 4000;
 
 }  // namespace
 
-std::string end_report_name(const MountEntry& mount) {
-  return fmt::format("fastpersistfs-end-{}-{:016x}", mount.device(),
-                     hash_bytes(std::as_bytes(std::span(mount.source))));
+EndReportAddress::EndReportAddress(const MountEntry& mount)
+    : name_(fmt::format("@fastpersistfs-end-{}-{:016x}", mount.device(),
+                        hash_bytes(std::as_bytes(std::span(mount.source))))) {
+  FPFS_CHECK(name_.size() <= sizeof bytes_.sun_path, "two numbers are no longer than this");
+  bytes_.sun_family = AF_UNIX;
+  std::copy(name_.begin() + 1, name_.end(), bytes_.sun_path + 1);  // behind the NUL of the abstract namespace
+  length_ = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + name_.size());
 }
 
 EndReport::~EndReport() {
@@ -35,18 +38,13 @@ EndReport::~EndReport() {
 }
 
 Status EndReport::listen(const MountEntry& mount) {
-  const std::string name = end_report_name(mount);
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  std::memcpy(address.sun_path + 1, name.data(), std::min(name.size(), sizeof address.sun_path - 1));
-  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  const EndReportAddress address(mount);
   const int descriptor = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (descriptor < 0) return Status::from_errno(errno, "make a socket");
-  if (::bind(descriptor, reinterpret_cast<const sockaddr*>(&address), length) != 0 ||
-      ::listen(descriptor, kBacklog) != 0) {
+  if (::bind(descriptor, address.get(), address.length()) != 0 || ::listen(descriptor, kBacklog) != 0) {
     const int failure = errno;
     ::close(descriptor);
-    return Status::from_errno(failure, "listen at @" + name);
+    return Status::from_errno(failure, "listen at " + address.name());
   }
   const MutexLock lock(mutex_);
   listener_ = descriptor;

@@ -10,6 +10,9 @@
 // until then; and a daemon gives the name up when its mount is over.
 #pragma once
 
+#include <sys/socket.h>
+#include <sys/un.h>
+
 #include <string>
 #include <vector>
 
@@ -19,8 +22,18 @@
 
 namespace fpfs {
 
-// Without the NUL that a name of the abstract namespace begins with.
-std::string end_report_name(const MountEntry& mount);
+// Where the daemon of a mount listens, as bind(2) and connect(2) take it.
+struct EndReportAddress {
+  explicit EndReportAddress(const MountEntry& mount);
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&bytes_); }
+  socklen_t length() const { return length_; }
+  const std::string& name() const { return name_; }  // for messages: "@fastpersistfs-end-0:57-..."
+
+ private:
+  std::string name_;
+  sockaddr_un bytes_{};
+  socklen_t length_ = 0;
+};
 
 // Thread safety: all methods may be called from any thread.
 class EndReport {

@@ -170,10 +170,10 @@ Status unmount(const std::string& mount_point, bool lazy, bool force) {
   return Status::from_errno(failure, "unmount " + mount_point);
 }
 
-std::optional<MountEntry> topmost_at(const std::string& mount_point) {
+std::optional<MountEntry> topmost_at(const std::string& mount_point, std::string_view type) {
   std::optional<MountEntry> found;
   for (MountEntry& entry : read_mount_table())  // in mount order
-    if (entry.mount_point == mount_point) found = std::move(entry);
+    if (entry.mount_point == mount_point && (type.empty() || entry.type == type)) found = std::move(entry);
   return found;
 }
 
@@ -185,8 +185,8 @@ uint64_t request_bytes_limit() {
 }
 
 bool raise_read_ahead(const std::string& mount_point, unsigned kibibytes) {
-  const std::optional<MountEntry> mount = topmost_at(mount_point);
-  if (!mount || mount->type != kFilesystemType) return false;
+  const std::optional<MountEntry> mount = topmost_at(mount_point, kFilesystemType);
+  if (!mount) return false;
   std::ofstream file("/sys/class/bdi/" + mount->device() + "/read_ahead_kb");
   file << kibibytes << std::flush;
   return file.good();

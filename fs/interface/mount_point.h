@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/base/status.h"
@@ -31,8 +32,8 @@ std::vector<MountEntry> read_mount_table();
 // `mount_point` is absolute and free of links, `members` are absolute. Changes nothing.
 Status check_mount_point(const std::string& mount_point, const std::vector<std::string>& members, bool nonempty);
 
-// The mount at exactly this path, of whatever filesystem, the one that shows.
-std::optional<MountEntry> topmost_at(const std::string& mount_point);
+// The mount at exactly this path, of whatever filesystem, the one that shows; or the uppermost of those of one type.
+std::optional<MountEntry> topmost_at(const std::string& mount_point, std::string_view type = {});
 
 // Some mount of this filesystem shows `source` as its source.
 bool is_source_mounted(const std::string& source);

@@ -75,10 +75,9 @@ void object_path(fuse_req_t request, const std::shared_ptr<File>& file, IoctlObj
 // new ones. Owns itself until the last chunk's completion has answered.
 class Verification : public std::enable_shared_from_this<Verification> {
  public:
-  Verification(fuse_req_t request, std::shared_ptr<File> file, const IoctlVerify& question, uint32_t chunk_size)
+  Verification(fuse_req_t request, std::shared_ptr<File> file, const IoctlVerify& question, const StripeMap& stripes)
       : request_(request), file_(std::move(file)), answer_(question) {
-    const uint64_t size = file_->size();
-    answer_.chunks_in_file = size / chunk_size + (size % chunk_size != 0 ? 1 : 0);
+    answer_.chunks_in_file = stripes.chunks_end(file_->size()).value();
     next_ = question.first_chunk;
     end_ = std::min(answer_.chunks_in_file,
                     next_ + std::min(question.chunk_count, std::min(IoctlVerify::kChunksMax, UINT64_MAX - next_)));
@@ -157,8 +156,8 @@ class Verification : public std::enable_shared_from_this<Verification> {
 };
 
 void verify(fuse_req_t request, const std::shared_ptr<File>& file, const IoctlVerify& question) {
-  const uint32_t chunk_size = file_system_of(request).store().array().superblock().chunk_size;
-  std::make_shared<Verification>(request, file, question, chunk_size)->start();
+  const StripeMap stripes = file_system_of(request).store().array().stripes();
+  std::make_shared<Verification>(request, file, question, stripes)->start();
 }
 
 // Unpacks the argument, checks its version and calls `run` with it.

@@ -223,7 +223,7 @@ Status MountProcess::serve(Launcher& launcher) {
 }
 
 void MountProcess::listen_for_waiters() {
-  const std::optional<MountEntry> mount = topmost_at(options_.mount_point);
+  const std::optional<MountEntry> mount = topmost_at(options_.mount_point, kFilesystemType);
   const Status listening =
       mount ? end_report_.listen(*mount) : Status::error(StatusCode::kNotFound, "the mount table does not show it");
   if (!listening.is_ok())

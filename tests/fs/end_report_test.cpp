@@ -1,10 +1,7 @@
 #include "fs/interface/end_report.h"
 
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
-
-#include <cstring>
 
 #include <gtest/gtest.h>
 
@@ -22,14 +19,9 @@ MountEntry mount_of(const std::string& source) {
 
 // A connection to whoever listens for the mount; -1 when nobody does.
 int connect_to(const MountEntry& mount) {
-  const std::string name = end_report_name(mount);
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  EXPECT_LT(name.size(), sizeof address.sun_path);
-  std::memcpy(address.sun_path + 1, name.data(), name.size());
-  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  const EndReportAddress address(mount);
   const int descriptor = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (::connect(descriptor, reinterpret_cast<const sockaddr*>(&address), length) == 0) return descriptor;
+  if (::connect(descriptor, address.get(), address.length()) == 0) return descriptor;
   ::close(descriptor);
   return -1;
 }

@@ -58,15 +58,22 @@ def test_it_returns_when_everything_is_over(array, make_mount):
     assert is_pattern(mount.path / "file", 1, 40 * MIB)
 
 
-@pytest.mark.P1
-@pytest.mark.root
-def test_it_waits_for_a_slow_drive(drives, faulty, make_array, make_mount):
+@pytest.fixture
+def ending(drives, faulty, make_array, make_mount):
+    """A mount that is taken away already, whose daemon commits until the faulty drive is well again, and who waits for it."""
     mount = make_mount(make_array(paths=[*drives.paths[:2], faulty.path]), "durable=fsync")
     faulty.hang("write", "sync")
     write_without_commit(mount.path / "file", 1, 12 * MIB)
     waiting = umount(mount)
     while mount_table.entry_of(mount.path):
         time.sleep(0.01)
+    return mount, waiting
+
+
+@pytest.mark.P1
+@pytest.mark.root
+def test_it_waits_for_a_slow_drive(faulty, ending):
+    mount, waiting = ending
     # What plain umount(2) returns to.
     time.sleep(1)
     assert waiting.poll() is None and mount.process.poll() is None
@@ -140,13 +147,8 @@ def test_what_is_busy_stays(mount):
 
 @pytest.mark.P1
 @pytest.mark.root
-def test_one_whose_device_was_that_of_a_daemon_that_still_commits(drives, faulty, make_array, make_mount):
-    first = make_mount(make_array(paths=[*drives.paths[:2], faulty.path]), "durable=fsync")
-    faulty.hang("write", "sync")
-    write_without_commit(first.path / "file", 1, 12 * MIB)
-    waiting = umount(first)
-    while mount_table.entry_of(first.path):
-        time.sleep(0.01)
+def test_one_whose_device_was_that_of_a_daemon_that_still_commits(faulty, ending, make_array, make_mount):
+    first, waiting = ending
     # The kernel gives its device to the next mount, of whoever that is.
     others = [make_mount(make_array()) for _ in range(3)]
     for other in others:
@@ -195,7 +197,7 @@ def test_one_whose_device_is_taken_at_once(array, make_array, make_mount, tmp_pa
 
 
 @pytest.mark.P1
-def test_many_at_once(array, make_array, make_mount):
+def test_many_at_once(make_array, make_mount):
     """Devices go from one mount to the next all the time."""
     mounts = [make_mount(make_array()) for _ in range(4)]
     stop = time.monotonic() + 5

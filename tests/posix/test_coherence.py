@@ -151,6 +151,7 @@ def drive_reads(mount):
     return sum(member["bytes_read"] for member in mount.status()["members"])
 
 
+@pytest.mark.alone  # others drop what the whole machine has cached
 def test_pages_of_a_committed_file_stay_for_the_next_reader(array, make_mount):
     mount = make_mount(array)
     path = mount.path / "file"
@@ -159,13 +160,13 @@ def test_pages_of_a_committed_file_stay_for_the_next_reader(array, make_mount):
     first = path.read_bytes()
     assert drive_reads(mount) >= 8 * MIB
     # Without the privilege to raise the kernel's read-ahead, readers go past the cache; the engine's own pool serves then.
-    # The kernel may also drop some pages when it likes (its proactive reclaim does), so not every reading need do without.
+    # The kernel may also drop some pages when it likes (its proactive reclaim does now and then): most do without.
     from_drives = []
     for _ in range(8):
         before = drive_reads(mount)
         assert path.read_bytes() == first
         from_drives.append(drive_reads(mount) - before)
-    assert 0 in from_drives
+    assert from_drives.count(0) > len(from_drives) / 2, from_drives
     with open(path, "r+b") as file:
         file.write(b"changed")
     assert path.read_bytes() == b"changed" + first[7:]

@@ -3,12 +3,9 @@
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
-#include <sys/un.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
-#include <cstring>
 
 #include <fmt/format.h>
 
@@ -34,22 +31,18 @@ bool poll_one(int descriptor, int timeout_ms) {
 }  // namespace
 
 Result<EndWait> EndWait::begin(const MountEntry& mount) {
-  const std::string name = end_report_name(mount);
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  std::memcpy(address.sun_path + 1, name.data(), std::min(name.size(), sizeof address.sun_path - 1));
-  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  const EndReportAddress address(mount);
   FileDescriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (socket.number() < 0) return Status::from_errno(errno, "make a socket");
-  if (::connect(socket.number(), reinterpret_cast<const sockaddr*>(&address), length) != 0)
-    return Status::error(StatusCode::kNotFound, "no daemon listens at @" + name);
+  if (::connect(socket.number(), address.get(), address.length()) != 0)
+    return Status::error(StatusCode::kNotFound, "no daemon listens at " + address.name());
   ucred daemon{};
   socklen_t size = sizeof daemon;
   if (::getsockopt(socket.number(), SOL_SOCKET, SO_PEERCRED, &daemon, &size) != 0)
-    return Status::from_errno(errno, "ask who listens at @" + name);
+    return Status::from_errno(errno, "ask who listens at " + address.name());
   // Anybody may take the name of a mount that is yet to come.
   if (daemon.uid != 0 && daemon.uid != mount.owner)
-    return Status::error(StatusCode::kNotFound, fmt::format("user {} listens at @{}", daemon.uid, name));
+    return Status::error(StatusCode::kNotFound, fmt::format("user {} listens at {}", daemon.uid, address.name()));
   FileDescriptor process(daemon.pid > 0 ? static_cast<int>(::syscall(SYS_pidfd_open, daemon.pid, 0)) : -1);
   return EndWait(std::move(socket), std::move(process), daemon.pid);
 }
