@@ -52,6 +52,12 @@ void File::run_controls(Deferred& deferred) {
   deferred.writes.append(gate_.take_parked());
 }
 
+// Whether anybody could come to what it makes durable. A file that was made without a name may be linked later: what is
+// asked of it meanwhile counts, but its close does not, nor the end of the array.
+bool File::matters(const ControlRequest& request) const {
+  return !names_.is_removed() && !(names_.is_nameless() && request.kind == ControlRequest::Kind::kClose);
+}
+
 // Whether a commit is what the request asks for, given who has written what.
 bool File::is_wanted(ControlRequest& request) {
   using Unfinished = ControlRequest::Unfinished;
@@ -59,8 +65,8 @@ bool File::is_wanted(ControlRequest& request) {
   if (request.kind == ControlRequest::Kind::kClose && request.origin.writer != nullptr)
     return writers_.finish(request.origin, false) || (!content_.is_edited() && !writers_.is_unfinished(false));
   if (request.unfinished == Unfinished::kCommitted) return true;
-  const bool is_reachable = !names_.is_nameless();
-  request.was_left_alone = is_reachable && writers_.is_unfinished(request.unfinished == Unfinished::kTricklesCommitted);
+  request.was_left_alone =
+      matters(request) && writers_.is_unfinished(request.unfinished == Unfinished::kTricklesCommitted);
   return !request.was_left_alone;
 }
 
@@ -102,10 +108,7 @@ bool File::run_commit_request(Deferred& deferred) {
     revert_replacement(gate_.pop_control(), deferred);
     return true;
   }
-  // Closing a file that was made without a name promises nothing; fsync of it does, as it may be linked later.
-  const bool unreachable =
-      names_.is_removed() || (names_.is_nameless() && request.kind == ControlRequest::Kind::kClose);
-  const bool nothing_to_do = unreachable || !works;
+  const bool nothing_to_do = !works || !matters(request);
   if (!failure.is_ok() || (nothing_to_do && commit_ == nullptr)) {
     complete_with(deferred, gate_.pop_control(), failure);
     drop_if_clean();

@@ -259,6 +259,7 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   void enqueue_control(ControlRequest& request);
   void run_controls(Deferred& deferred) FPFS_REQUIRES(mutex_);
   bool run_commit_request(Deferred& deferred) FPFS_REQUIRES(mutex_);
+  bool matters(const ControlRequest& request) const FPFS_REQUIRES(mutex_);
   bool is_wanted(ControlRequest& request) FPFS_REQUIRES(mutex_);
   bool has_work(const ControlRequest& request) const FPFS_REQUIRES(mutex_);
   void truncate_locked(uint64_t size, const Origin& origin, Deferred& deferred) FPFS_REQUIRES(mutex_);

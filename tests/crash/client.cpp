@@ -462,7 +462,6 @@ Task<bool> Client::save_unnamed(const Place& place) {
   if (!session_.good(created.status(), "create of an unnamed file")) co_return false;
   const ScopedHandle node = std::move(created->node.handle);
   const uint64_t inode = created->node.attributes.st_ino;
-  if (session_.copier != nullptr) session_.copier->made_unnamed(inode);
   session_.model.add_file(inode, {}, {.mode = created->node.attributes.st_mode & 07777, .tag = {}, .set_to = {}});
   const OpenFile file =
       machine_.open(self_, created->file, inode, session_.model.now(), {.reads = random_.chance(30), .is_new = true});

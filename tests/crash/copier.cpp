@@ -107,7 +107,7 @@ Copier::Held Copier::hold(const std::shared_ptr<File>& file, uint64_t inode) {
   held->file = file;
   held->model = model;
   held->inode = inode;
-  if (!made_unnamed_.contains(inode)) held->contents = model->consistent_points();
+  held->contents = model->consistent_points();
   if (session_.planted == PlantedCall::kVersionLetGo) {
     Result<FileImage> image = held->version->image();
     if (!image.is_ok()) return nullptr;

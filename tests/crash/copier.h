@@ -8,7 +8,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -37,8 +36,6 @@ class Copier {
   Task<bool> run(unsigned looks);
   // A commit is durable (Store::on_commit).
   void told(uint64_t inode, uint64_t sequence);
-  // It was made without a name: nobody finds it after a crash, so it may be committed in the middle of being written.
-  void made_unnamed(uint64_t inode) { made_unnamed_.insert(inode); }
   // False when none is held.
   bool let_go();
   void let_go_of(uint64_t inode);
@@ -61,7 +58,6 @@ class Copier {
   SimRandom random_;
   std::vector<Held> held_;
   std::map<uint64_t, uint64_t> told_;  // the last commit of each file
-  std::set<uint64_t> made_unnamed_;
   uint64_t old_versions_read_ = 0;
 };
 

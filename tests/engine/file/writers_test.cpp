@@ -72,6 +72,14 @@ class WritersTest : public ::testing::TestWithParam<std::tuple<uint64_t, Shape>>
     return opened_.emplace_back(array_->create(name),
                                 Writer::Description{.opener = by_cache(opener), .appends = appends, .is_new = true});
   }
+  // O_TMPFILE.
+  Opened& create_unnamed(const Actor& opener) {
+    Result<Store::Created> created = array_->store().create_unnamed(array_->store().root(), 0600);
+    EXPECT_TRUE(created.is_ok()) << created.status().message();
+    unnamed_ = std::move(created->node.handle);
+    return opened_.emplace_back(std::move(created->file),
+                                Writer::Description{.opener = by_cache(opener), .is_new = true});
+  }
   // After its last close. True: something is left to commit.
   bool release(Opened& opened) {
     const bool ends = opened.file->detach(opened.writer);
@@ -80,6 +88,7 @@ class WritersTest : public ::testing::TestWithParam<std::tuple<uint64_t, Shape>>
   }
   void leave() {
     while (!opened_.empty()) static_cast<void>(release(opened_.front()));
+    unnamed_.reset();
     filler_.reset();
   }
 
@@ -243,6 +252,7 @@ class WritersTest : public ::testing::TestWithParam<std::tuple<uint64_t, Shape>>
   std::unique_ptr<SimArray> array_;
   std::list<Opened> opened_;
   std::shared_ptr<File> filler_;
+  ScopedHandle unnamed_;  // the node of create_unnamed()
   Write fillers_[3];
   bool left_clean_ = false;
 };
@@ -679,6 +689,42 @@ TEST_P(WritersTest, ASyncOfEverythingLeavesWhatIsBeingWritten) {
   expect("a", finishes ? make_bytes(kTestChunk + 1, 3) : content(1));
   expect("b", shorter);
   expect("log", make_bytes(80, 5));
+}
+
+// A file without a name (O_TMPFILE) gets one later, and what is durable of it then is what a power cut shows.
+TEST_P(WritersTest, ASyncOfEverythingLeavesAFileWithoutANameThatIsBeingWritten) {
+  start(Durable::kClose, 30'000, 0);
+  Opened& opened = create_unnamed(kSaver);
+  const Bytes whole = make_bytes(2 * kTestChunk + 2, 3), half = half_of(whole);
+  ASSERT_TRUE(write(opened, past_cache(kSaver), 0, half).is_ok());
+  std::optional<Store::CommitOutcome> outcome;
+  array_->store().commit_all(Kind::kCommit, Unfinished::kTricklesCommitted,
+                             [&outcome](const Store::CommitOutcome& result) { outcome = result; });
+  ASSERT_TRUE(array_->world().run_until([&outcome] { return outcome.has_value(); }));
+  EXPECT_TRUE(outcome->status.is_ok());
+  EXPECT_EQ(outcome->unfinished, std::vector<std::string>{opened.file->path()});
+  ASSERT_TRUE(array_->store().link(unnamed_.get(), array_->store().root(), "a").is_ok());
+  const bool finishes = std::get<uint64_t>(GetParam()) % 2 == 0;
+  if (finishes) {
+    const Bytes rest(whole.begin() + std::ssize(half), whole.end());
+    ASSERT_TRUE(write(opened, past_cache(kSaver), half.size(), rest).is_ok());
+    EXPECT_TRUE(close(opened, kSaver).is_ok());
+    expect_after_cut("a", whole);
+    return;
+  }
+  // Its name may have become durable, no byte of its half.
+  cut();
+  const Result<Bytes> found = read("a");
+  EXPECT_TRUE(!found.is_ok() || found->empty()) << found->size();
+}
+
+// And its half is nothing that the end of the array would leave.
+TEST_P(WritersTest, TheEndOfTheArrayForgetsAFileWithoutAName) {
+  start(Durable::kClose, 30'000, 0);
+  ASSERT_TRUE(write(create_unnamed(kSaver), past_cache(kSaver), 0, half_of(content(3))).is_ok());
+  EXPECT_TRUE(end(true).is_ok());
+  EXPECT_TRUE(left_clean_);
+  check();
 }
 
 // The commit that follows one save falls into the next.
