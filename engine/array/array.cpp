@@ -38,8 +38,8 @@ Status read_only_failure() {
 }  // namespace
 
 Array::~Array() {
-  for (size_t m = 0; m < members_.size(); ++m)
-    for (HandleCache::Slot& directory : kept_[m].directories) kept_[m].handles->remove(directory);
+  for (const std::unique_ptr<Kept>& kept : kept_)
+    for (HandleCache::Slot& directory : kept->directories) kept->handles.remove(directory);
 }
 
 Handle Array::own(ScopedHandle handle) {
@@ -136,20 +136,19 @@ Status Array::check_tree_running() const {
   return environment_.storage().check_running(lock);
 }
 
-Result<HandleCache::Pin> Array::object_directory(MemberIndex member, FileId file) {
-  FPFS_CHECK(member < members_.size(), "a member index comes from this array");
+Result<HandleCache::Pin> Array::object_directory(MemberIndex member, FileId file) const {
   const unsigned index = object_directory_index(file);
-  HandleCache::Slot& slot = kept_[member].directories[index];
+  HandleCache::Slot& slot = kept_[member]->directories[index];
   if (HandleCache::Pin known = handles(member).find(slot); known.is_set()) return known;
   const Member& where = members_[member];
   if (!where.present)
     return Status::error(StatusCode::kIoError,
                          fmt::format("member {} is missing; what it holds cannot be read", member))
-        .at(member, 0, 0);
+        .at(member.value(), 0, 0);
   const std::string name = object_directory_name(index);
   const Result<Handle> opened = environment_.storage().open_at(where.objects, name, O_RDONLY | O_DIRECTORY);
   if (!opened.is_ok())
-    return opened.status().with_context(fmt::format("{}/{}", where.path, kObjectsName)).at(member, 0, 0);
+    return opened.status().with_context(fmt::format("{}/{}", where.path, kObjectsName)).at(member.value(), 0, 0);
   return handles(member).insert(slot, ScopedHandle(environment_.storage(), *opened));
 }
 
@@ -173,7 +172,6 @@ bool Array::parse_object_name(const std::string& name, FileId* file, Generation*
 }
 
 int Array::object_flags(MemberIndex member) const {
-  FPFS_CHECK(member < members_.size(), "a member index comes from this array");
   return members_[member].direct ? O_DIRECT : 0;
 }
 
@@ -185,11 +183,11 @@ Result<struct statvfs> Array::space(const std::map<uint64_t, SpaceChange>& chang
   };
   Storage& storage = environment_.storage();
   std::map<uint64_t, Device> devices;
-  uint64_t members = 0;
-  for (MemberIndex i = 0; i < member_count(); ++i) {
+  uint64_t present = 0;
+  for (const MemberIndex i : members()) {
     if (!members_[i].present) continue;
     const Result<struct statvfs> result = storage.fstatvfs(members_[i].objects);
-    if (!result.is_ok()) return result.status().at(i, 0, 0).with_context(members_[i].path);
+    if (!result.is_ok()) return result.status().at(i.value(), 0, 0).with_context(members_[i].path);
     Device& device = devices[members_[i].device];
     const uint64_t fragment = result->f_frsize;
     const auto found = changes.find(members_[i].device);
@@ -197,7 +195,7 @@ Result<struct statvfs> Array::space(const std::map<uint64_t, SpaceChange>& chang
     const uint64_t available = fragment * result->f_bavail + change.spare;
     device = {fragment * result->f_blocks, fragment * result->f_bfree + change.spare,
               available - std::min(available, change.withheld), device.members + 1};
-    ++members;
+    ++present;
   }
   // Data is striped evenly: the array is full when its fullest member is.
   uint64_t total = 0, free = UINT64_MAX, available = UINT64_MAX;
@@ -214,8 +212,8 @@ Result<struct statvfs> Array::space(const std::map<uint64_t, SpaceChange>& chang
   space.f_bsize = kUnit;
   space.f_frsize = kUnit;
   space.f_blocks = total / kUnit;
-  space.f_bfree = std::min(free * members, free_sum) / kUnit;
-  space.f_bavail = std::min(available * members, available_sum) / kUnit;
+  space.f_bfree = std::min(free * present, free_sum) / kUnit;
+  space.f_bavail = std::min(available * present, available_sum) / kUnit;
   space.f_files = tree.f_files;
   space.f_ffree = tree.f_ffree;
   space.f_favail = tree.f_favail;

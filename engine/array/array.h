@@ -85,6 +85,7 @@ class Array {
   const Uuid& id() const { return superblock_.array_id; }
   StripeMap stripes() const { return {superblock_.chunk_size, superblock_.member_count}; }
   uint16_t member_count() const { return superblock_.member_count; }
+  MemberRange members() const { return stripes().members(); }
   const Member& member(MemberIndex index) const { return members_[index]; }  // by member index, whatever the path order
   bool read_only() const { return read_only_; }
   // With `degraded`: some directory is an old copy, or may be.
@@ -112,9 +113,9 @@ class Array {
   Status check_tree_running() const;
 
   // What is kept open of one member besides what Member says.
-  HandleCache& handles(MemberIndex member) { return *kept_[member].handles; }
+  HandleCache& handles(MemberIndex member) const { return kept_[member]->handles; }
   // objects/xx of one member for a file id, pinned.
-  Result<HandleCache::Pin> object_directory(MemberIndex member, FileId file);
+  Result<HandleCache::Pin> object_directory(MemberIndex member, FileId file) const;
   // "<16 hex digits of the file id>.<8 hex digits of the generation>".
   static std::string object_name(FileId file, Generation generation);
   // Which of the 256 directories of a member's `objects` it is in, and its path there: "f0/123456789abcdef0.00000000".
@@ -145,7 +146,7 @@ class Array {
   std::vector<ScopedHandle> locks_;  // closed last: until then nobody else may begin
   std::vector<ScopedHandle> owned_;
   Superblock superblock_;
-  std::vector<Member> members_;
+  PerMember<Member> members_;
   std::vector<ArrayDirectory> directories_;  // all that are present; borrows the handles of the others
   bool has_outdated_ = false;
   bool changes_begun_ = false;
@@ -158,10 +159,11 @@ class Array {
   std::optional<struct timespec>
       dirty_since_;  // by the clock that stamps the sidecars; set before others use the array
   struct Kept {
-    std::unique_ptr<HandleCache> handles;
+    explicit Kept(size_t handles_kept) : handles(handles_kept) {}
+    HandleCache handles;
     std::array<HandleCache::Slot, 256> directories;  // by the low byte of the file id
   };
-  std::unique_ptr<Kept[]> kept_;  // by member
+  PerMember<std::unique_ptr<Kept>> kept_;
 };
 
 }  // namespace fpfs

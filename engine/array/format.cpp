@@ -24,7 +24,7 @@ namespace {
 
 struct Candidate {
   std::string path;
-  uint16_t member_index = 0;  // or kMetadataOnlyMember
+  MemberIndex member_index;  // or kMetadataOnlyMember
   bool has_tree = false;
   ScopedHandle directory;  // not open: the directory is yet to be made, as `name` in `parent`
   ScopedHandle parent;
@@ -101,11 +101,11 @@ Status Formatter::check_options(const std::vector<std::string>& directories) con
 Status Formatter::find(const std::vector<std::string>& directories) {
   member_count_ = static_cast<uint16_t>(directories.size());
   const bool separate_tree = !options_.metadata_directory.empty();
-  for (uint16_t i = 0; i < member_count_; ++i) {
+  for (const MemberIndex i : range_to(MemberIndex(member_count_))) {
     Candidate& candidate = candidates_.emplace_back();
-    candidate.path = directories[i];
+    candidate.path = directories[i.value()];
     candidate.member_index = i;
-    candidate.has_tree = !separate_tree && i == 0;
+    candidate.has_tree = !separate_tree && i == MemberIndex(0);
   }
   if (separate_tree) {
     Candidate& candidate = candidates_.emplace_back();

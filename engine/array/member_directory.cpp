@@ -211,7 +211,7 @@ Result<ScopedHandle> lock_member(Storage& storage, Handle directory, const std::
   return lock;
 }
 
-std::string describe_member(uint16_t member_index) {
+std::string describe_member(MemberIndex member_index) {
   return member_index == kMetadataOnlyMember ? "the metadata directory" : fmt::format("member {}", member_index);
 }
 

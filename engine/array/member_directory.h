@@ -81,6 +81,6 @@ Result<ScopedHandle> lock_member(Storage& storage, Handle directory, const std::
                                  bool create);
 
 // "member 2" or "metadata directory".
-std::string describe_member(uint16_t member_index);
+std::string describe_member(MemberIndex member_index);
 
 }  // namespace fpfs

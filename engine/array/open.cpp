@@ -96,7 +96,7 @@ class Opener {
 
   Status find(const std::vector<std::string>& directories);
   const Superblock& any() const { return any_; }
-  std::optional<Found>& member(uint16_t index) { return members_[index]; }
+  std::optional<Found>& member(MemberIndex index) { return members_[index]; }
   std::optional<Found>& metadata_only() { return metadata_only_; }
   Found& metadata() {
     return any_.metadata_member == kMetadataOnlyMember ? *metadata_only_ : *members_[any_.metadata_member];
@@ -115,7 +115,7 @@ class Opener {
   Storage& storage_;
   const ArrayOptions& options_;
   Superblock any_;
-  std::vector<std::optional<Found>> members_;
+  PerMember<std::optional<Found>> members_;
   std::optional<Found> metadata_only_;
 };
 
@@ -132,7 +132,7 @@ Status Opener::find(const std::vector<std::string>& directories) {
   any_ = all.front().superblock;  // in what they share, all are alike
   members_.resize(any_.member_count);
   for (Found& found : all) {
-    const uint16_t index = found.superblock.member_index;
+    const MemberIndex index = found.superblock.member_index;
     (index == kMetadataOnlyMember ? metadata_only_ : members_[index]) = std::move(found);
   }
   const auto first =
@@ -179,7 +179,7 @@ Status Opener::find_metadata_directory() {
 
 Status Opener::check_complete() const {
   std::string present, missing;
-  for (uint16_t i = 0; i < any_.member_count; ++i) {
+  for (const MemberIndex i : members_.indices()) {
     std::string& list = members_[i] ? present : missing;
     list += fmt::format("{}{}", list.empty() ? "" : ", ", i);
     if (members_[i]) list += fmt::format(" ({})", members_[i]->path);
@@ -278,11 +278,9 @@ Result<std::unique_ptr<Array>> Array::open(Environment& environment, const std::
   std::unique_ptr<Array> array(new Array(environment));
   array->superblock_ = opener.any();
   array->read_only_ = options.read_only;
-  const uint16_t count = opener.any().member_count;
-  array->members_.resize(count);
-  array->kept_ = std::make_unique<Kept[]>(count);
-  for (uint16_t i = 0; i < count; ++i) array->kept_[i].handles = std::make_unique<HandleCache>(options.handles_kept);
-  for (uint16_t i = 0; i < count; ++i) {
+  array->members_.resize(opener.any().member_count);
+  for (const MemberIndex i : array->members()) {
+    array->kept_.push_back(std::make_unique<Kept>(options.handles_kept));
     Member& member = array->members_[i];
     member.path = "(missing)";
     if (!opener.member(i)) continue;
@@ -293,7 +291,7 @@ Result<std::unique_ptr<Array>> Array::open(Environment& environment, const std::
       return refuse(
           StatusCode::kUnsupported, found.path,
           "its filesystem does not do O_DIRECT, which the array needs; use a directory on XFS, ext4 or btrfs");
-    storage.assign_domain(found.directory.get(), i);
+    storage.assign_domain(found.directory.get(), domain_of(i));
     FPFS_ASSIGN_OR_RETURN(ScopedHandle objects, opener.open_part(found, kObjectsName));
     member.objects = array->own(std::move(objects));
     FPFS_ASSIGN_OR_RETURN(member.device, storage.filesystem_of(member.objects));
@@ -304,12 +302,12 @@ Result<std::unique_ptr<Array>> Array::open(Environment& environment, const std::
   if (options.renew_records) renew_unknown_records(array->directories_);
   if (!options.degraded) FPFS_RETURN_IF_ERROR(check_mount_records(array->directories_));
   FPFS_ASSIGN_OR_RETURN(ScopedHandle tree, opener.open_part(opener.metadata(), kTreeName));
-  storage.assign_domain(tree.get(), StallWatch::kTree);
+  storage.assign_domain(tree.get(), kTreeDomain);
   array->tree_ = array->own(std::move(tree));
   array->metadata_path_ = opener.metadata().path;
 
   // Everything is as it must be; from here on lock files are written, and modes closed.
-  for (uint16_t i = 0; i < count; ++i) {
+  for (const MemberIndex i : array->members()) {
     if (!opener.member(i)) continue;
     FPFS_ASSIGN_OR_RETURN(ScopedHandle lock, opener.lock(*opener.member(i)));
     array->members_[i].lock = lock.get();
@@ -327,9 +325,9 @@ Result<std::unique_ptr<Array>> Array::open(Environment& environment, const std::
   } else {
     array->metadata_directory_ = array->members_[opener.any().metadata_member].directory;
   }
-  storage.assign_domain(array->metadata_directory_, StallWatch::kTree);
+  storage.assign_domain(array->metadata_directory_, kTreeDomain);
   for (ArrayDirectory& directory : array->directories_) {
-    const uint16_t index = directory.superblock.member_index;
+    const MemberIndex index = directory.superblock.member_index;
     directory.lock = index == kMetadataOnlyMember ? array->metadata_lock_ : array->members_[index].lock;
   }
   if (options.lock) read_mount_records(storage, array->directories_, true);
@@ -350,7 +348,7 @@ Result<std::unique_ptr<Array>> Array::open(Environment& environment, const std::
 void Array::note_outdated() {
   for (const OutdatedDirectory& outdated : find_outdated(directories_)) {
     const ArrayDirectory& directory = directories_[outdated.index];
-    const uint16_t index = directory.superblock.member_index;
+    const MemberIndex index = directory.superblock.member_index;
     log(LogLevel::kWarning, "{}: {}: {}; what of it fits the others can be read", directory.path,
         describe_member(index), outdated.sentence);
     has_outdated_ = true;

@@ -58,7 +58,7 @@ std::optional<Superblock> identify_by_copies(Storage& storage, Handle directory,
   const Result<MountRecord> record = bytes.is_ok() ? decode_mount_record(*bytes) : Result<MountRecord>(bytes.status());
   const auto is_this = [&](const Superblock& copy) {
     if (record.is_ok()) return copy.array_id == record->array_id && copy.member_id == record->member_id;
-    return copy.member_count == 1 && copy.metadata_member == 0;
+    return copy.member_count == 1 && copy.metadata_member == MemberIndex(0);
   };
   std::optional<Superblock> found;
   for (const Superblock& copy : copies) {

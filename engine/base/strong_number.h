@@ -85,6 +85,12 @@ class IndexRange {
   Index begin_, end_;
 };
 
+// The indices below `end`.
+template <typename Kind>
+constexpr IndexRange<Kind> range_to(StrongNumber<Kind> end) {
+  return {StrongNumber<Kind>(), end};
+}
+
 }  // namespace fpfs
 
 template <typename Kind>

@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "engine/base/indexed_vector.h"
 #include "engine/base/status.h"
 #include "engine/base/strong_number.h"
 
@@ -40,12 +41,20 @@ constexpr uint64_t offset_of(ChunkIndex chunk, uint64_t chunk_size) {
 // Behind every chunk.
 constexpr ChunkIndex kChunksEnd(UINT64_MAX);
 // Position of a member in its array: 0 .. member_count - 1.
-using MemberIndex = uint16_t;
+struct MemberKind : IndexKind<uint16_t> {};
+using MemberIndex = StrongNumber<MemberKind>;
+using MemberRange = IndexRange<MemberKind>;
+template <typename T>
+using PerMember = IndexedVector<MemberIndex, T>;
+// Bytes from the beginning of an object, a file on one member. Offsets in the content of a file are plain numbers, as
+// the system's calls have them.
+struct ObjectOffsetKind : IndexKind<uint64_t> {};
+using ObjectOffset = StrongNumber<ObjectOffsetKind>;
 // A slot of an object: bytes [slot * chunk_size, (slot + 1) * chunk_size) of the object file.
 struct SlotKind : IndexKind<uint64_t> {};
 using SlotIndex = StrongNumber<SlotKind>;
-constexpr uint64_t offset_of(SlotIndex slot, uint64_t chunk_size) {
-  return slot.value() * chunk_size;
+constexpr ObjectOffset offset_of(SlotIndex slot, uint64_t chunk_size) {
+  return ObjectOffset(slot.value() * chunk_size);
 }
 // Names one logical file for ever; random. FileId(), which is 0, names none.
 struct FileKind : IdKind<uint64_t> {};

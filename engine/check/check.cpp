@@ -110,8 +110,8 @@ Result<CheckReport> Checker::run() {
   if (!cancelled()) {
     if (options_.repair == Repair::kYes) FPFS_RETURN_IF_ERROR(set_damaged_aside());
     FPFS_RETURN_IF_ERROR(free_leftovers());
-    for (MemberIndex m = 0; m < array_.member_count() && !is_live_; ++m)
-      if (array_.member(m).present)
+    for (const MemberIndex m : array_.members())
+      if (array_.member(m).present && !is_live_)
         FPFS_RETURN_IF_ERROR(
             walk_objects(storage_, array_, m, [this](const ObjectEntry& object) { return free_if_orphan(object); }));
   }
@@ -135,7 +135,7 @@ Result<CheckReport> Checker::run() {
 // Behind something that is mounted over a directory of objects, or a link put in its place, the objects are still
 // there: files are not set aside for that.
 Status Checker::check_object_directories() {
-  for (MemberIndex m = 0; m < array_.member_count(); ++m) {
+  for (const MemberIndex m : array_.members()) {
     for (unsigned index = 0; index < 256 && array_.member(m).present; ++index) {
       const Status status = array_.object_directory(m, FileId(index)).status();
       const int error = status.errno_value();
@@ -232,7 +232,7 @@ Status Checker::record(const FileEntry& entry, const ScannedFile& file, FileInsp
 // looks like a file that is whole. It is damaged, and keeps all its objects.
 Status Checker::find_missing_records() {
   std::map<FileId, std::string> unnamed;  // an object of each
-  for (MemberIndex m = 0; m < array_.member_count(); ++m)
+  for (const MemberIndex m : array_.members())
     if (array_.member(m).present)
       FPFS_RETURN_IF_ERROR(walk_objects(storage_, array_, m, [&](const ObjectEntry& object) -> Result<bool> {
         if (is_orphan(references_, object) && references_.knows(object.file))
@@ -435,7 +435,7 @@ Status Checker::free_leftovers() {
     for (MemberIndex m : leftovers.members) {
       CheckError error;
       error.path = leftovers.path;
-      error.member = m;
+      error.member = m.value();
       error.kind = "leftover-space";
       error.detail = object_path(array_, m, file->image.file_id, file->image.generation) +
                      " holds space that the file does not need" + why_kept();
@@ -459,7 +459,7 @@ Result<bool> Checker::free_if_orphan(const ObjectEntry& object) {
   if (unused && attributes->st_blocks == 0) return true;  // waits for the file's next chunk
 
   CheckError error;
-  error.member = object.member;
+  error.member = object.member.value();
   const std::string path = object.is_object
                                ? object_path(array_, object.member, object.file, object.generation)
                                : fmt::format("{}/objects: {}", array_.member(object.member).path, object.name);

@@ -26,7 +26,7 @@ class Inspector {
   void inspect_extents();
   void inspect_object(MemberIndex member, const std::vector<PlacedChunk>& chunks);
   void check_overlaps(MemberIndex member, const std::vector<PlacedChunk>& chunks);
-  void check_length(MemberIndex member, const std::vector<PlacedChunk>& chunks, uint64_t length);
+  void check_length(MemberIndex member, const std::vector<PlacedChunk>& chunks, ObjectOffset end);
   CheckError& report(const char* kind, std::string detail);
   void report_lost(MemberIndex member, const std::vector<PlacedChunk>& lost, const char* kind, const std::string& why);
 
@@ -43,12 +43,12 @@ FileInspection Inspector::run() {
   if (!file_.status.is_ok()) return std::move(found_);
   inspect_extents();
   const auto members = chunks_by_member(file_.image, array_.member_count());
-  for (MemberIndex m = 0; m < array_.member_count(); ++m) {
+  for (const MemberIndex m : array_.members()) {
     if (members[m].empty()) continue;
     if (array_.member(m).present) {
       inspect_object(m, members[m]);
     } else {
-      found_.damaged_members.set(m);
+      found_.damaged_members.set(m.value());
       report_lost(m, members[m], "missing-member", "the member is missing");
     }
   }
@@ -88,8 +88,8 @@ void Inspector::inspect_extents() {
     CheckError& error =
         report("extent", fmt::format("an extent behind the end of the file, which is {} bytes long", file_.image.size));
     error.chunk = static_cast<int64_t>(chunk.value());
-    error.member = extent.member;
-    error.object_offset = static_cast<int64_t>(place_of(extent, stripes.chunk_size).begin);
+    error.member = extent.member.value();
+    error.object_offset = static_cast<int64_t>(place_of(extent, stripes.chunk_size).begin.value());
     return found_.errors.size() < kErrorsOfOneFileMax;
   });
 }
@@ -102,14 +102,14 @@ void Inspector::inspect_object(MemberIndex member, const std::vector<PlacedChunk
       directory.is_ok() ? storage_.stat_at(directory->get(), Array::object_name(image.file_id, image.generation))
                         : Result<struct stat>(directory.status());
   if (!attributes.is_ok()) {
-    found_.damaged_members.set(member);
+    found_.damaged_members.set(member.value());
     if (attributes.status().code() == StatusCode::kNotFound)
       report_lost(member, chunks, "missing-object", "the object does not exist");
     else
       report_lost(member, chunks, "unreadable", attributes.status().message());
     return;
   }
-  check_length(member, chunks, static_cast<uint64_t>(attributes->st_size));
+  check_length(member, chunks, ObjectOffset(static_cast<uint64_t>(attributes->st_size)));
   if (!judge_space_) return;
   const Result<bool> leftovers = has_leftovers_on(storage_, array_, image, member, chunks);
   if (!leftovers.is_ok())
@@ -126,19 +126,19 @@ void Inspector::check_overlaps(MemberIndex member, const std::vector<PlacedChunk
                                       chunks[i].chunk, chunks[i].extent.slot,
                                       object_path(array_, member, file_.image.file_id, file_.image.generation)));
     error.chunk = static_cast<int64_t>(chunks[i].chunk.value());
-    error.member = member;
-    error.object_offset = static_cast<int64_t>(place_of(chunks[i].extent, array_.stripes().chunk_size).begin);
+    error.member = member.value();
+    error.object_offset = static_cast<int64_t>(place_of(chunks[i].extent, array_.stripes().chunk_size).begin.value());
   }
 }
 
-void Inspector::check_length(MemberIndex member, const std::vector<PlacedChunk>& chunks, uint64_t length) {
+void Inspector::check_length(MemberIndex member, const std::vector<PlacedChunk>& chunks, ObjectOffset end) {
   const uint32_t chunk_size = array_.stripes().chunk_size;
   std::vector<PlacedChunk> lost;
   for (const PlacedChunk& placed : chunks)
-    if (place_of(placed.extent, chunk_size).begin + placed.extent.stored_length > length) lost.push_back(placed);
+    if (place_of(placed.extent, chunk_size).begin + placed.extent.stored_length > end) lost.push_back(placed);
   if (lost.empty()) return;
-  found_.damaged_members.set(member);
-  report_lost(member, lost, "short-object", fmt::format("the object is only {} bytes long", length));
+  found_.damaged_members.set(member.value());
+  report_lost(member, lost, "short-object", fmt::format("the object is only {} bytes long", end));
 }
 
 void Inspector::report_lost(MemberIndex member, const std::vector<PlacedChunk>& lost, const char* kind,
@@ -148,10 +148,10 @@ void Inspector::report_lost(MemberIndex member, const std::vector<PlacedChunk>& 
                                  : fmt::format("member {}", member);
   CheckError& error = report(
       kind, fmt::format("{}: {}{}", object, why, lost.empty() ? "" : fmt::format("; {} chunks are lost", lost.size())));
-  error.member = member;
+  error.member = member.value();
   if (lost.empty()) return;
   error.chunk = static_cast<int64_t>(lost.front().chunk.value());
-  error.object_offset = static_cast<int64_t>(place_of(lost.front().extent, array_.stripes().chunk_size).begin);
+  error.object_offset = static_cast<int64_t>(place_of(lost.front().extent, array_.stripes().chunk_size).begin.value());
   for (const PlacedChunk& placed : lost) found_.lost_chunks.push_back(placed.chunk);
 }
 

@@ -115,7 +115,7 @@ class Judge {
   const std::vector<Examined> all_;
   const Status& failure_;
   const Superblock* array_ = nullptr;  // of a directory of the array in question
-  std::map<uint16_t, const Examined*> members_;
+  std::map<MemberIndex, const Examined*> members_;
   std::vector<int> missing_;  // members that no directory claims to be
   MemberFindings found_;
 };
@@ -177,7 +177,7 @@ void Judge::judge_members() {
     }
     const bool is_copy = known->second->superblock.member_id == superblock.member_id;
     report("duplicate-member",
-           superblock.member_index == kMetadataOnlyMember ? -1 : static_cast<int>(superblock.member_index),
+           superblock.member_index == kMetadataOnlyMember ? -1 : static_cast<int>(superblock.member_index.value()),
            fmt::format("{}: it is {} as {} is already{}; give only the one in use", examined.path,
                        describe_member(superblock.member_index), known->second->path,
                        is_copy ? ", so one is a copy of the other" : ""));
@@ -187,7 +187,7 @@ void Judge::judge_members() {
     if (examined.has_copy && examined.superblock.array_id == array_->array_id)
       members_.emplace(examined.superblock.member_index, &examined);
   for (uint16_t index = 0; array_ != nullptr && index < array_->member_count; ++index)
-    if (members_.count(index) == 0) missing_.push_back(index);
+    if (!members_.contains(MemberIndex(index))) missing_.push_back(index);
 }
 
 void Judge::judge_age() {
@@ -197,8 +197,8 @@ void Judge::judge_age() {
   read_mount_records(storage_, directories, false);
   for (const OutdatedDirectory& outdated : find_outdated(directories)) {
     const ArrayDirectory& directory = directories[outdated.index];
-    const uint16_t index = directory.superblock.member_index;
-    report(outdated.kind, index == kMetadataOnlyMember ? -1 : static_cast<int>(index),
+    const MemberIndex index = directory.superblock.member_index;
+    report(outdated.kind, index == kMetadataOnlyMember ? -1 : static_cast<int>(index.value()),
            fmt::format("{}: {}: {}", directory.path, describe_member(index), outdated.sentence));
   }
 }
@@ -219,8 +219,8 @@ void Judge::judge_damaged() {
              what + "; no copy of it is left that this directory can be told by");
       continue;
     }
-    const uint16_t index = examined->superblock.member_index;
-    report("superblock", index == kMetadataOnlyMember ? -1 : static_cast<int>(index),
+    const MemberIndex index = examined->superblock.member_index;
+    report("superblock", index == kMetadataOnlyMember ? -1 : static_cast<int>(index.value()),
            fmt::format("{}; it is {}, -y makes the superblock again from a copy", what, describe_member(index)));
     found_.restorable.push_back({examined->path, examined->superblock, found_.errors.size() - 1});
   }

@@ -17,18 +17,18 @@ uint64_t allocated_bytes(const struct stat& attributes) {
   return static_cast<uint64_t>(attributes.st_blocks) * kStatBlock;
 }
 
-Result<bool> has_data(Storage& storage, Handle object, uint64_t begin, uint64_t end) {
+Result<bool> has_data(Storage& storage, Handle object, ObjectOffset begin, ObjectOffset end) {
   if (begin >= end) return false;
-  const Result<uint64_t> data = storage.seek_data(object, begin);
+  const Result<uint64_t> data = storage.seek_data(object, begin.value());
   if (data.status().code() == StatusCode::kNotFound) return false;
   if (!data.is_ok()) return data.status();
-  return *data < end;
+  return ObjectOffset(*data) < end;
 }
 
 }  // namespace
 
-std::vector<std::vector<PlacedChunk>> chunks_by_member(const FileImage& image, uint16_t member_count) {
-  std::vector<std::vector<PlacedChunk>> members(member_count);
+PerMember<std::vector<PlacedChunk>> chunks_by_member(const FileImage& image, uint16_t member_count) {
+  PerMember<std::vector<PlacedChunk>> members(member_count);
   image.extents.for_each(ChunkIndex(0), [&members](ChunkIndex chunk, const Extent& extent) {
     members[extent.member].push_back({chunk, extent});
     return true;
@@ -39,25 +39,26 @@ std::vector<std::vector<PlacedChunk>> chunks_by_member(const FileImage& image, u
   return members;
 }
 
-ByteRange place_of(const Extent& extent, uint32_t chunk_size) {
-  const uint64_t begin = offset_of(extent.slot, chunk_size);
+ObjectRange place_of(const Extent& extent, uint32_t chunk_size) {
+  const ObjectOffset begin = offset_of(extent.slot, chunk_size);
   return {begin, begin + extent.allocated()};
 }
 
 Result<bool> has_leftover_space(Storage& storage, Handle object, const std::vector<PlacedChunk>& chunks,
                                 uint32_t chunk_size) {
   FPFS_ASSIGN_OR_RETURN(const struct stat attributes, storage.fstat(object));
-  const auto size = static_cast<uint64_t>(attributes.st_size);
-  const uint64_t slots_end = chunks.empty() ? 0 : offset_of(chunks.back().extent.slot + 1, chunk_size);
+  const ObjectOffset size(static_cast<uint64_t>(attributes.st_size));
+  const ObjectOffset slots_end =
+      chunks.empty() ? ObjectOffset(0) : offset_of(chunks.back().extent.slot + 1, chunk_size);
   // Space that was allocated and never written shows as a hole: only the sum of the blocks tells. Inside slots it is
   // allowed, so each counts whole, unless the object goes on behind them: then it may be what was allocated ahead.
   uint64_t needed = 0;
   for (const PlacedChunk& placed : chunks) needed += size > slots_end ? placed.extent.allocated() : chunk_size;
   if (allocated_bytes(attributes) > needed + kBookkeepingMax) return true;
 
-  uint64_t gap_begin = 0;
+  ObjectOffset gap_begin;
   for (const PlacedChunk& placed : chunks) {
-    const uint64_t gap_end = offset_of(placed.extent.slot, chunk_size);
+    const ObjectOffset gap_end = offset_of(placed.extent.slot, chunk_size);
     FPFS_ASSIGN_OR_RETURN(const bool in_gap, has_data(storage, object, gap_begin, gap_end));
     if (in_gap) return true;
     gap_begin = gap_end + chunk_size;
@@ -69,17 +70,18 @@ Result<bool> has_leftover_space(Storage& storage, Handle object, const std::vect
 Result<uint64_t> free_leftover_space(Storage& storage, Handle object, const std::vector<PlacedChunk>& chunks,
                                      uint32_t chunk_size) {
   FPFS_ASSIGN_OR_RETURN(const struct stat before, storage.fstat(object));
-  const uint64_t end = chunks.empty() ? 0 : place_of(chunks.back().extent, chunk_size).end;
-  const uint64_t size = std::min(end, static_cast<uint64_t>(before.st_size));
-  if (static_cast<uint64_t>(before.st_size) > end) FPFS_RETURN_IF_ERROR(storage.ftruncate(object, end));
-  uint64_t gap_begin = 0;
+  const ObjectOffset end = chunks.empty() ? ObjectOffset(0) : place_of(chunks.back().extent, chunk_size).end;
+  const ObjectOffset size_before(static_cast<uint64_t>(before.st_size));
+  const ObjectOffset size = std::min(end, size_before);
+  if (size_before > end) FPFS_RETURN_IF_ERROR(storage.ftruncate(object, end.value()));
+  ObjectOffset gap_begin;
   for (const PlacedChunk& placed : chunks) {
-    const ByteRange place = place_of(placed.extent, chunk_size);
+    const ObjectRange place = place_of(placed.extent, chunk_size);
     // Not behind its end, where damage may place a chunk and a filesystem refuses to punch.
-    const uint64_t gap_end = std::min(place.begin, size);
+    const ObjectOffset gap_end = std::min(place.begin, size);
     if (gap_begin < gap_end) {
       const Status punched =
-          storage.fallocate(object, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, gap_begin, gap_end - gap_begin);
+          storage.fallocate(object, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, gap_begin.value(), gap_end - gap_begin);
       // A filesystem that cannot punch keeps the space until the file goes.
       if (!punched.is_ok() && punched.code() != StatusCode::kUnsupported) return punched;
     }

@@ -15,13 +15,13 @@ struct PlacedChunk {
 };
 
 // The chunks of a file by member, each member's in the order of their slots.
-std::vector<std::vector<PlacedChunk>> chunks_by_member(const FileImage& image, uint16_t member_count);
+PerMember<std::vector<PlacedChunk>> chunks_by_member(const FileImage& image, uint16_t member_count);
 
 // Where an extent lies in its object.
-struct ByteRange {
-  uint64_t begin = 0, end = 0;
+struct ObjectRange {
+  ObjectOffset begin, end;
 };
-ByteRange place_of(const Extent& extent, uint32_t chunk_size);
+ObjectRange place_of(const Extent& extent, uint32_t chunk_size);
 
 // Whether an object holds space outside the slots that `chunks` (as chunks_by_member gives them) need: data or
 // allocated blocks behind the last slot or in a slot that no extent names. Holes do not count, nor does what

@@ -45,7 +45,7 @@ Result<RecoveryCounts> Recovery::run() {
   FPFS_RETURN_IF_ERROR(add_files_set_aside(storage_, array_, references_));
 
   for (const std::string& path : with_leftovers_) FPFS_RETURN_IF_ERROR(free_leftovers(path));
-  for (MemberIndex m = 0; m < array_.member_count(); ++m)
+  for (const MemberIndex m : array_.members())
     if (array_.member(m).present)
       FPFS_RETURN_IF_ERROR(
           walk_objects(storage_, array_, m, [this](const ObjectEntry& object) { return recover_object(object); }));
@@ -73,7 +73,7 @@ Result<bool> Recovery::recover_sidecar(const FileEntry& entry) {
 
 bool Recovery::has_leftovers(const FileImage& image) {
   const auto members = chunks_by_member(image, array_.member_count());
-  for (MemberIndex m = 0; m < array_.member_count(); ++m) {
+  for (const MemberIndex m : array_.members()) {
     if (members[m].empty() || !array_.member(m).present) continue;
     const Result<bool> found = has_leftovers_on(storage_, array_, image, m, members[m]);
     // A missing or unreadable object is damage, which reading the file reports; recovery goes on.
@@ -88,7 +88,7 @@ Status Recovery::free_leftovers(const std::string& path) {
   // Nothing when two sidecars share the objects: then each needs other parts of them.
   if (references_.find(file.image.file_id, file.image.generation) == nullptr) return Status::ok();
   const auto members = chunks_by_member(file.image, array_.member_count());
-  for (MemberIndex m = 0; m < array_.member_count(); ++m) {
+  for (const MemberIndex m : array_.members()) {
     if (members[m].empty() || !array_.member(m).present) continue;
     const Result<uint64_t> freed = free_leftovers_on(storage_, array_, file.image, m, members[m]);
     if (freed.is_ok())

@@ -9,7 +9,7 @@ namespace fpfs {
 
 Status sync_everything(Storage& storage, const Array& array) {
   FPFS_RETURN_IF_ERROR(storage.sync_filesystem(array.tree()));
-  for (MemberIndex m = 0; m < array.member_count(); ++m)
+  for (const MemberIndex m : array.members())
     if (array.member(m).present) FPFS_RETURN_IF_ERROR(storage.sync_filesystem(array.member(m).objects));
   return Status::ok();
 }
@@ -48,7 +48,7 @@ bool is_orphan(const References& references, const ObjectEntry& object) {
 bool is_unused(const References& references, const ObjectEntry& object) {
   if (!object.is_object || references.keeps_everything()) return false;
   const References::Reference* reference = references.find(object.file, object.generation);
-  return reference != nullptr && !reference->members.test(object.member);
+  return reference != nullptr && !reference->members.test(object.member.value());
 }
 
 Result<uint64_t> remove_object(Storage& storage, const ObjectEntry& object) {

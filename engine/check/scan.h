@@ -91,7 +91,7 @@ class References {
 };
 
 struct ObjectEntry {
-  MemberIndex member = 0;
+  MemberIndex member;
   Handle directory = kNoHandle;  // objects/xx of the member
   std::string name;
   bool is_object = false;  // the name is that of an object, in the directory where it belongs

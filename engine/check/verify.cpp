@@ -81,7 +81,7 @@ class DataVerifier::SharedObject {
 // Chunks that one read fetches.
 struct DataVerifier::Run {
   std::shared_ptr<SharedObject> object;
-  ByteRange range;
+  ObjectRange range;
   std::vector<PlacedChunk> chunks;
 };
 
@@ -196,7 +196,7 @@ void DataVerifier::MemberReader::read_run(const Run& run, AlignedBuffer& buffer,
     buffer_size = std::max(length, kReadSize);
     buffer = allocate_aligned(buffer_size);
   }
-  const Result<size_t> got = verifier_.storage_.pread(*handle, {buffer.get(), length}, run.range.begin);
+  const Result<size_t> got = verifier_.storage_.pread(*handle, {buffer.get(), length}, run.range.begin.value());
   if (!got.is_ok()) {
     read_one_by_one(run, *handle, buffer);
     return;
@@ -211,8 +211,9 @@ void DataVerifier::MemberReader::read_run(const Run& run, AlignedBuffer& buffer,
 // A read of several chunks failed: find out which.
 void DataVerifier::MemberReader::read_one_by_one(const Run& run, Handle handle, AlignedBuffer& buffer) {
   for (const PlacedChunk& placed : run.chunks) {
-    const ByteRange place = place_of(placed.extent, verifier_.array_.stripes().chunk_size);
-    const Result<size_t> got = verifier_.storage_.pread(handle, {buffer.get(), place.end - place.begin}, place.begin);
+    const ObjectRange place = place_of(placed.extent, verifier_.array_.stripes().chunk_size);
+    const Result<size_t> got =
+        verifier_.storage_.pread(handle, {buffer.get(), place.end - place.begin}, place.begin.value());
     if (got.is_ok())
       judge(run, placed, {buffer.get(), std::min<size_t>(*got, placed.extent.stored_length)});
     else
@@ -256,7 +257,7 @@ std::optional<PlacedChunk> DataVerifier::MemberReader::find_owner(const Verified
                                                                   std::span<const std::byte> stored) const {
   constexpr uint64_t kSlotsAround = 32;
   const SlotIndex slot = found_at.extent.slot;
-  for (MemberIndex m = 0; m < file.chunks.size(); ++m) {
+  for (const MemberIndex m : file.chunks.indices()) {
     const uint64_t around = m == member_ ? kSlotsAround : 0;
     const auto& chunks = file.chunks[m];
     auto candidate = std::lower_bound(chunks.begin(), chunks.end(), slot - std::min(slot.value(), around),
@@ -276,8 +277,9 @@ void DataVerifier::MemberReader::report(const Run& run, const PlacedChunk& place
   CheckError error;
   error.path = file.path;
   error.chunk = static_cast<int64_t>(placed.chunk.value());
-  error.member = member_;
-  error.object_offset = static_cast<int64_t>(place_of(placed.extent, verifier_.array_.stripes().chunk_size).begin);
+  error.member = member_.value();
+  error.object_offset =
+      static_cast<int64_t>(place_of(placed.extent, verifier_.array_.stripes().chunk_size).begin.value());
   error.kind = kind;
   error.detail = fmt::format("{}: {}", object_path(verifier_.array_, member_, file.file_id, file.generation), detail);
   const MutexLock lock(file.mutex);
@@ -287,10 +289,10 @@ void DataVerifier::MemberReader::report(const Run& run, const PlacedChunk& place
 DataVerifier::DataVerifier(Storage& storage, Array& array, Totals& totals, const std::atomic<bool>* cancelled,
                            std::function<void()> idle)
     : storage_(storage), array_(array), totals_(totals), cancelled_(cancelled), idle_(std::move(idle)) {
-  const uint16_t members = array.member_count();
-  readers_.resize(members);
-  for (MemberIndex m = 0; m < members; ++m)
-    if (array.member(m).present) readers_[m] = std::make_unique<MemberReader>(*this, m, threads_per_member(members));
+  readers_.resize(array.member_count());
+  for (const MemberIndex m : array.members())
+    if (array.member(m).present)
+      readers_[m] = std::make_unique<MemberReader>(*this, m, threads_per_member(array.member_count()));
 }
 
 DataVerifier::~DataVerifier() = default;
@@ -299,16 +301,16 @@ void DataVerifier::add(const std::shared_ptr<VerifiedFile>& file, const FileImag
   const uint32_t chunk_size = array_.stripes().chunk_size;
   file->chunks = chunks_by_member(image, array_.member_count());
   const auto& members = file->chunks;
-  std::vector<std::vector<Run>> runs(members.size());
-  for (MemberIndex m = 0; m < array_.member_count(); ++m) {
+  PerMember<std::vector<Run>> runs(members.size());
+  for (const MemberIndex m : array_.members()) {
     if (members[m].empty() || readers_[m] == nullptr) continue;
-    if (file->known_damaged.test(m)) {
+    if (file->known_damaged.test(m.value())) {
       for (const PlacedChunk& placed : members[m]) totals_.bytes_done += placed.extent.stored_length;
       continue;
     }
     const auto object = std::make_shared<SharedObject>(file, m);
     for (const PlacedChunk& placed : members[m]) {
-      const ByteRange place = place_of(placed.extent, chunk_size);
+      const ObjectRange place = place_of(placed.extent, chunk_size);
       Run* last = runs[m].empty() ? nullptr : &runs[m].back();
       const bool joins = last != nullptr && place.begin >= last->range.end &&
                          place.begin - last->range.end <= kGapMax && place.end - last->range.begin <= kReadSize;
@@ -320,7 +322,7 @@ void DataVerifier::add(const std::shared_ptr<VerifiedFile>& file, const FileImag
   // Round by round, so that every member has work from the first moment on.
   for (size_t round = 0, pushed = 1; pushed > 0; ++round) {
     pushed = 0;
-    for (MemberIndex m = 0; m < array_.member_count(); ++m) {
+    for (const MemberIndex m : array_.members()) {
       if (round >= runs[m].size()) continue;
       readers_[m]->push(std::move(runs[m][round]));
       ++pushed;

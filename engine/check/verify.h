@@ -29,7 +29,7 @@ struct VerifiedFile {
   Generation generation;
   // Members whose object is known to be missing or too short: that is reported already.
   std::bitset<kMemberCountMax> known_damaged;
-  std::vector<std::vector<PlacedChunk>> chunks;  // by member, in the order of their slots; set by add()
+  PerMember<std::vector<PlacedChunk>> chunks;  // in the order of their slots; set by add()
 
   Mutex mutex;
   std::vector<CheckError> errors FPFS_GUARDED_BY(mutex);
@@ -63,7 +63,7 @@ class DataVerifier {
   Totals& totals_;
   const std::atomic<bool>* cancelled_;
   std::function<void()> idle_;
-  std::vector<std::unique_ptr<MemberReader>> readers_;  // by member; null for a missing one
+  PerMember<std::unique_ptr<MemberReader>> readers_;  // null for a missing one
 };
 
 }  // namespace fpfs

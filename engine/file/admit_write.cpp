@@ -51,7 +51,7 @@ void File::refuse_new_chunks(WriteRequest& request) {
 
 bool File::has_room(WriteRequest& request, bool& in_flight) {
   const uint32_t chunk_size = context_.stripes.chunk_size;
-  std::vector<uint64_t> needs(context_.stripes.member_count, 0);
+  PerMember<uint64_t> needs(context_.stripes.member_count, 0);
   {
     MutexLock lock(mutex_);
     const uint64_t end = request.offset + request.length;
@@ -69,7 +69,7 @@ bool File::has_room(WriteRequest& request, bool& in_flight) {
       needs[member_of(index)] += chunk_size - has;
     }
   }
-  for (MemberIndex m = 0; m < needs.size(); ++m)
+  for (const MemberIndex m : needs.indices())
     if (needs[m] > 0 && !context_.room->fits(m, needs[m])) {
       if (request.sent_before.empty()) request.sent_before = context_.room->sent();
       in_flight = context_.room->is_in_flight(m, request.sent_before);

@@ -21,6 +21,7 @@
 #include "engine/file/chunk_io.h"
 #include "engine/file/requests.h"
 #include "engine/io/buffer_pool.h"
+#include "engine/io/stall_domain.h"
 
 namespace fpfs {
 
@@ -41,6 +42,7 @@ struct CachedChunk {
   Status failure;  // of kFailed
 
   ChunkTransfer transfer;      // kLoading: where it is read from; kWriting: where it is going
+  StallDomain drive;           // what that waits for
   std::shared_ptr<File> keep;  // while that is under way
   ReadList waiting_reads;
   WriteList waiting_writes;

@@ -12,7 +12,7 @@
 namespace fpfs {
 
 void ChunkIo::close_queues() {
-  for (auto& queue : queues_) queue.reset();
+  for (std::unique_ptr<IoQueue>& queue : queues_) queue.reset();
 }
 
 void ChunkIo::fail_waiting(MemberIndex member, const Status& failure) {
@@ -26,7 +26,7 @@ void ChunkIo::start(ChunkTransfer& transfer) {
   IoRequest& request = transfer.request;
   request.kind = transfer.kind;
   request.data = transfer.data;
-  request.offset = offset_of(transfer.extent.slot, context_.stripes.chunk_size);
+  request.offset = offset_of(transfer.extent.slot, context_.stripes.chunk_size).value();
   request.length = static_cast<uint32_t>(round_up(transfer.extent.stored_length, kIoAlignment));
   request.prepare = &ChunkIo::prepare;
   request.complete = &ChunkIo::complete;
@@ -34,8 +34,8 @@ void ChunkIo::start(ChunkTransfer& transfer) {
   under_way_.fetch_add(1, std::memory_order_relaxed);
   if (queues_[member] == nullptr)
     complete(request, Status::error(StatusCode::kIoError, "the member is missing"));
-  else if (context_.watch != nullptr && context_.watch->is_stalled(member))
-    complete(request, context_.watch->check(member));
+  else if (context_.watch != nullptr && context_.watch->is_stalled(domain_of(member)))
+    complete(request, context_.watch->check(domain_of(member)));
   else
     queues_[member]->submit(request);
 }
@@ -53,14 +53,14 @@ Status ChunkIo::prepare_write(ChunkTransfer& transfer) {
   extent.checksum =
       hash_bytes({request.data, extent.stored_length},
                  chunk_seed(context_.array.id().data(), objects.file(), objects.generation(), transfer.chunk));
-  const uint64_t allocated = objects.allocated_end(extent.member);
+  const ObjectOffset allocated = objects.allocated_end(extent.member);
   const uint64_t ahead_max = transfer.streaming ? context_.room->ahead_max(extent.member) : 0;
   const auto use = transfer.streaming ? ObjectSet::Use::kStream : ObjectSet::Use::kWrite;
   const Status placed = context_.reclaimer->with_space([&]() -> Status {
     FPFS_ASSIGN_OR_RETURN(transfer.object, objects.open_for_transfer(extent.member, use));
     request.handle = transfer.object.get();
-    return objects.preallocate(extent.member, request.handle, request.offset, request.offset + request.length,
-                               ahead_max);
+    return objects.preallocate(extent.member, request.handle, ObjectOffset(request.offset),
+                               ObjectOffset(request.offset + request.length), ahead_max);
   });
   if (objects.allocated_end(extent.member) != allocated) context_.room->refresh(extent.member);
   return placed;
@@ -137,12 +137,12 @@ Status ChunkIo::report(const Status& failure, const ChunkTransfer& transfer, con
                                   : failure.code() == StatusCode::kCorruption ? counters.checksum_errors
                                                                               : counters.read_errors;
   errors.fetch_add(1, std::memory_order_relaxed);
-  const uint64_t offset = offset_of(extent.slot, context_.stripes.chunk_size);
+  const ObjectOffset offset = offset_of(extent.slot, context_.stripes.chunk_size);
   return failure
       .with_context(fmt::format("{}, chunk {}: member {} ({}), object {} at offset {}", path, transfer.chunk,
                                 extent.member, context_.array.member(extent.member).path,
                                 Array::object_name(objects.file(), objects.generation()), offset))
-      .at(extent.member, offset, extent.stored_length);
+      .at(extent.member.value(), offset.value(), extent.stored_length);
 }
 
 }  // namespace fpfs

@@ -81,7 +81,7 @@ class ChunkIo {
   void end(ChunkTransfer& transfer, const Status& status);
 
   FileContext& context_;
-  std::vector<std::unique_ptr<IoQueue>> queues_;  // by member
+  PerMember<std::unique_ptr<IoQueue>> queues_;
   std::atomic<unsigned> under_way_{0};
 };
 

@@ -13,15 +13,16 @@ void ChunkVerifier::verify(ChunkIndex chunk, std::shared_ptr<const void> keep, D
   Source::Place place = source_.place_of(chunk);
   const bool is_inline = place.is_inline;
   if (!place.extent.exists() && !is_inline) return done(Status::ok());
+  const StallDomain domain = is_inline ? kTreeDomain : domain_of(place.extent.member);
   std::unique_ptr<Job> job(new Job{.verifier = *this,
                                    .keep = std::move(keep),
                                    .chunk = chunk,
                                    .place = std::move(place),
+                                   .domain = domain,
                                    .waiter = {},
                                    .transfer = {},
                                    .done = std::move(done),
                                    .link = {}});
-  job->domain = is_inline ? StallWatch::kTree : job->place.extent.member;
   {
     MutexLock lock(mutex_);
     jobs_.push_front(*job);
@@ -51,7 +52,7 @@ void ChunkVerifier::verify_again(std::unique_ptr<Job> job) {
   if (take(*job)) verify(job->chunk, std::move(job->keep), std::move(job->done));
 }
 
-std::vector<ChunkVerifier::Done> ChunkVerifier::give_up(StallWatch::Domain domain) {
+std::vector<ChunkVerifier::Done> ChunkVerifier::give_up(StallDomain domain) {
   std::vector<Done> answers;
   MutexLock lock(mutex_);
   jobs_.for_each([&](Job& job) FPFS_NO_THREAD_SAFETY_ANALYSIS {
@@ -59,8 +60,8 @@ std::vector<ChunkVerifier::Done> ChunkVerifier::give_up(StallWatch::Domain domai
     job.given_up = true;
     jobs_.remove(job);
     answers.push_back(std::move(job.done));
-    if (domain < context_.stripes.member_count)
-      context_.counters[domain].read_errors.fetch_add(1, std::memory_order_relaxed);
+    if (const std::optional<MemberIndex> member = member_of(domain))
+      context_.counters[*member].read_errors.fetch_add(1, std::memory_order_relaxed);
   });
   return answers;
 }

@@ -50,7 +50,7 @@ class ChunkVerifier {
   // Needs one pool buffer. Holes pass. kCorruption or kIoError name member and object offset.
   void verify(ChunkIndex chunk, std::shared_ptr<const void> keep, Done done);
   // The domain hangs: those who wait for it are answered, by the caller, with these.
-  std::vector<Done> give_up(StallWatch::Domain domain);
+  std::vector<Done> give_up(StallDomain domain);
 
  private:
   // Of the list until it is answered, and alive until its transfer has ended.
@@ -59,7 +59,7 @@ class ChunkVerifier {
     std::shared_ptr<const void> keep;
     ChunkIndex chunk;
     Source::Place place;
-    StallWatch::Domain domain = 0;  // whose drive is waited for
+    StallDomain domain;  // whose drive is waited for
     Buffer* buffer = nullptr;
     BufferPool::Waiter waiter;
     ChunkTransfer transfer;

@@ -147,12 +147,13 @@ void File::post_object_syncs(const std::shared_ptr<CommitJob>& job) {
   const std::vector<MemberIndex> members = job->members_to_sync();
   job->pending.store(static_cast<unsigned>(std::max<size_t>(members.size(), 1)));
   if (members.empty()) context_.tasks.post([self, job] { self->object_sync_done(*job, Status::ok()); });
-  for (MemberIndex m : members) {
+  for (const MemberIndex m : members) {
     context_.tasks.post([self, m, job] {
       Status status = job->sync_objects(m);
       if (!status.is_ok()) {
         self->context_.counters[m].sync_errors.fetch_add(1, std::memory_order_relaxed);
-        status = status.at(m, 0, 0).with_context(fmt::format("member {} ({})", m, self->context_.array.member(m).path));
+        status = status.at(m.value(), 0, 0)
+                     .with_context(fmt::format("member {} ({})", m, self->context_.array.member(m).path));
       }
       self->object_sync_done(*job, status);
     });

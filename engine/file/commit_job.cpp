@@ -5,7 +5,7 @@ namespace fpfs {
 std::vector<MemberIndex> CommitJob::members_to_sync() const {
   std::vector<MemberIndex> members;
   if (objects == nullptr) return members;
-  for (MemberIndex m = 0; m < objects->member_count(); ++m) {
+  for (const MemberIndex m : objects->members()) {
     const bool gives_back = !trim.ends.empty() && (objects->allocated_end(m) > trim.ends[m] || !trim.gaps.empty());
     if (objects->is_touched(m) || gives_back) members.push_back(m);
   }

@@ -58,13 +58,13 @@ Status FileContext::start() {
   // Not touched before they are read: then they cost no memory.
   zeros.reset(static_cast<std::byte*>(std::calloc(kReadBytesMax, 1)));
   if (zeros == nullptr) return Status::from_errno(ENOMEM, "allocate buffers");
-  counters = std::make_unique<MemberCounters[]>(stripes.member_count);
+  counters = PerMember<MemberCounters>(stripes.member_count);
   room = std::make_unique<Room>(storage(), array, pool->total() * uint64_t{pool->buffer_size()});
   spares = std::make_unique<SpareObjects>(*this);
   reclaimer = std::make_unique<Reclaimer>(*this);
   new_names = std::make_unique<NewNames>(*reclaimer);
   io = std::make_unique<ChunkIo>(*this);
-  for (MemberIndex m = 0; m < stripes.member_count; ++m) {
+  for (const MemberIndex m : stripes.members()) {
     std::unique_ptr<IoQueue> queue;
     if (array.member(m).present) {
       FPFS_ASSIGN_OR_RETURN(queue, environment.make_queue(m, options.queue_depth));
@@ -75,13 +75,13 @@ Status FileContext::start() {
 }
 
 void FileContext::count_tree_error() {
-  const uint16_t member = array.superblock().metadata_member;
-  if (member < stripes.member_count) counters[member].sync_errors.fetch_add(1, std::memory_order_relaxed);
+  const MemberIndex member = array.superblock().metadata_member;
+  if (member != kMetadataOnlyMember) counters[member].sync_errors.fetch_add(1, std::memory_order_relaxed);
 }
 
 void FileContext::count_tree_read_error(const Status& failure) {
-  const uint16_t member = array.superblock().metadata_member;
-  if (member >= stripes.member_count) return;
+  const MemberIndex member = array.superblock().metadata_member;
+  if (member == kMetadataOnlyMember) return;
   (failure.code() == StatusCode::kCorruption ? counters[member].checksum_errors : counters[member].read_errors)
       .fetch_add(1, std::memory_order_relaxed);
 }

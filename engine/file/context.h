@@ -59,7 +59,7 @@ class FileContext {
   std::unique_ptr<BufferPool> pool;
   std::unique_ptr<CachedChunk[]> chunks;  // the descriptor of each pool buffer, by Buffer::index
   std::unique_ptr<std::byte[], void (*)(void*)> zeros{nullptr, std::free};  // kReadBytesMax zeros: what holes read as
-  std::unique_ptr<MemberCounters[]> counters;
+  PerMember<MemberCounters> counters;
   std::unique_ptr<Room> room;
   std::unique_ptr<SpareObjects> spares;
   std::unique_ptr<Reclaimer> reclaimer;
@@ -74,7 +74,7 @@ class FileContext {
   Storage& storage() const { return environment.storage(); }
 
   // Whether the tree answers. Asked before its state is changed: what was never begun leaves nothing unknown.
-  Status check_names() const { return watch != nullptr ? watch->check(StallWatch::kTree) : Status::ok(); }
+  Status check_names() const { return watch != nullptr ? watch->check(kTreeDomain) : Status::ok(); }
   // A sidecar or a directory could not be written or synced.
   void count_tree_error();
   // What a sidecar holds was read from its drive, and is wrong or cannot be read.

@@ -134,7 +134,7 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
     uint64_t size = 0, stored_bytes = 0, chunks = 0, sequence = 0;
     bool is_inline = false;
     uint64_t codec_chunks[kCodecs] = {};
-    std::vector<bool> members;
+    PerMember<bool> members;
   };
   Info info() const;
   std::string path() const override;  // where the sidecar is now, for messages
@@ -155,7 +155,7 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   // Flushes dirty chunks because the pool is short of buffers.
   void flush_for_pressure();
   // A member, or the tree, hangs: whatever waits for it gets `failure` now. May be called again and again.
-  void member_stalled(StallWatch::Domain domain, const Status& failure);
+  void member_stalled(StallDomain domain, const Status& failure);
   // Store is going away without a commit (a crash, or a failed file): forget everything.
   void abandon();
 
@@ -282,10 +282,10 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
                                    ControlRequest::Unfinished unfinished);
 
   // give_up.cpp
-  void give_up_loads(StallWatch::Domain domain, const Status& failure, Deferred& deferred) FPFS_REQUIRES(mutex_);
-  bool writes_to(StallWatch::Domain domain) const FPFS_REQUIRES(mutex_);
-  bool commit_is_caught(StallWatch::Domain domain) const FPFS_REQUIRES(mutex_);
-  void give_up_writes(StallWatch::Domain domain, const Status& failure, Deferred& deferred) FPFS_REQUIRES(mutex_);
+  void give_up_loads(StallDomain domain, const Status& failure, Deferred& deferred) FPFS_REQUIRES(mutex_);
+  bool writes_to(StallDomain domain) const FPFS_REQUIRES(mutex_);
+  bool commit_is_caught(StallDomain domain) const FPFS_REQUIRES(mutex_);
+  void give_up_writes(StallDomain domain, const Status& failure, Deferred& deferred) FPFS_REQUIRES(mutex_);
 
   // commit.cpp
   bool needs_commit() const FPFS_REQUIRES(mutex_) { return content_.is_edited() || names_.is_new() || unsynced_; }

@@ -19,7 +19,7 @@
 
 namespace fpfs {
 
-void File::member_stalled(StallWatch::Domain domain, const Status& failure) {
+void File::member_stalled(StallDomain domain, const Status& failure) {
   const std::shared_ptr<File> self = shared_from_this();
   Deferred deferred;
   {
@@ -33,14 +33,14 @@ void File::member_stalled(StallWatch::Domain domain, const Status& failure) {
   context_.relieve_pressure();
 }
 
-void File::give_up_loads(StallWatch::Domain domain, const Status& failure, Deferred& deferred) {
+void File::give_up_loads(StallDomain domain, const Status& failure, Deferred& deferred) {
   const auto is_caught = [domain](const CachedChunk& chunk) {
-    return chunk.state == CachedChunk::State::kLoading && chunk.transfer.extent.member == domain && !chunk.given_up;
+    return chunk.state == CachedChunk::State::kLoading && chunk.drive == domain && !chunk.given_up;
   };
   const auto give_up = [&](CachedChunk& chunk) FPFS_NO_THREAD_SAFETY_ANALYSIS {
     chunk.given_up = true;
     chunk.failure = failure.with_context(path());
-    if (domain == StallWatch::kTree)
+    if (domain == kTreeDomain)
       context_.count_tree_read_error(failure);
     else
       context_.counters[chunk.transfer.extent.member].read_errors.fetch_add(1, std::memory_order_relaxed);
@@ -58,10 +58,10 @@ void File::give_up_loads(StallWatch::Domain domain, const Status& failure, Defer
   });
 }
 
-bool File::writes_to(StallWatch::Domain domain) const {
-  if (domain == StallWatch::kTree) return false;  // only commits do
+bool File::writes_to(StallDomain domain) const {
+  if (domain == kTreeDomain) return false;  // only commits do
   const auto is_caught = [domain](const CachedChunk& chunk) {
-    return chunk.state == CachedChunk::State::kWriting && chunk.transfer.extent.member == domain && !chunk.given_up;
+    return chunk.state == CachedChunk::State::kWriting && chunk.drive == domain && !chunk.given_up;
   };
   const std::vector<CachedChunk*>& detached = cache_.detached_in_transfer();
   bool found =
@@ -71,23 +71,23 @@ bool File::writes_to(StallWatch::Domain domain) const {
 }
 
 // Commits that drain wait for flushes; these here for calls that nobody else sees.
-bool File::commit_is_caught(StallWatch::Domain domain) const {
+bool File::commit_is_caught(StallDomain domain) const {
   if (commit_ == nullptr || commit_->given_up || phase_ == Phase::kDraining) return false;
-  const bool needs_it =
-      domain == StallWatch::kTree || (domain < context_.stripes.member_count && commit_->objects != nullptr &&
-                                      commit_->objects->allocated_end(static_cast<MemberIndex>(domain)) > 0);
+  const std::optional<MemberIndex> member = fpfs::member_of(domain);
+  const bool needs_it = domain == kTreeDomain || (member && commit_->objects != nullptr &&
+                                                  commit_->objects->allocated_end(*member) > ObjectOffset(0));
   const auto limit_ns =
       static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(context_.watch->limit()).count());
   return needs_it && monotonic_ns() - commit_->began_ns > limit_ns;
 }
 
-void File::give_up_writes(StallWatch::Domain domain, const Status& failure, Deferred& deferred) {
+void File::give_up_writes(StallDomain domain, const Status& failure, Deferred& deferred) {
   fail(failure);
   const auto give_up = [&](CachedChunk& chunk) FPFS_NO_THREAD_SAFETY_ANALYSIS {
-    if (chunk.state != CachedChunk::State::kWriting || chunk.transfer.extent.member != domain || chunk.given_up) return;
+    if (chunk.state != CachedChunk::State::kWriting || chunk.drive != domain || chunk.given_up) return;
     chunk.given_up = true;
     context_.writes_in_flight.fetch_sub(1, std::memory_order_relaxed);
-    if (domain == StallWatch::kTree) return;  // counted with the commit
+    if (domain == kTreeDomain) return;  // counted with the commit
     context_.counters[chunk.transfer.extent.member].write_errors.fetch_add(1, std::memory_order_relaxed);
   };
   for (CachedChunk* chunk : cache_.detached_in_transfer()) give_up(*chunk);
@@ -101,8 +101,8 @@ void File::give_up_writes(StallWatch::Domain domain, const Status& failure, Defe
   if (commit_ != nullptr && phase_ == Phase::kDraining) return end_commit(error_, deferred);
   if (commit_ != nullptr && !commit_->given_up) {
     commit_->given_up = true;
-    if (domain < context_.stripes.member_count)
-      context_.counters[domain].sync_errors.fetch_add(1, std::memory_order_relaxed);
+    if (const std::optional<MemberIndex> member = fpfs::member_of(domain))
+      context_.counters[*member].sync_errors.fetch_add(1, std::memory_order_relaxed);
     if (commit_->appending) {
       context_.count_tree_error();
       context_.health.fail(failure.with_context(path()));

@@ -31,7 +31,7 @@ void File::cache_inline(std::span<const std::byte> content) {
 
 void File::begin_load_inline(CachedChunk& chunk) {
   chunk.state = CachedChunk::State::kLoading;
-  chunk.transfer.extent.member = StallWatch::kTree;
+  chunk.drive = kTreeDomain;
   chunk.length = content_.inline_length();
   chunk.keep = shared_from_this();
   context_.tasks.post([&chunk] {
@@ -78,7 +78,7 @@ void File::build_inline_record() {
     mark_clean(*chunk);
     chunk->state = CachedChunk::State::kWriting;
     chunk->transfer.extent = Extent();
-    chunk->transfer.extent.member = StallWatch::kTree;
+    chunk->drive = kTreeDomain;
     context_.writes_in_flight.fetch_add(1, std::memory_order_relaxed);
     commit_->inline_chunk = chunk;
   }

@@ -47,12 +47,12 @@ ObjectSet::ObjectSet(Storage& storage, Array& array, SpareObjects* spares, FileI
       generation_(generation),
       may_exist_(may_exist),
       recorded_(may_exist),
-      objects_(std::make_unique<Object[]>(array.member_count())) {
-  for (MemberIndex m = 0; m < array_.member_count(); ++m) objects_[m].storage = &storage;
+      objects_(array.member_count()) {
+  for (Object& object : objects_) object.storage = &storage;
 }
 
 ObjectSet::~ObjectSet() {
-  for (MemberIndex m = 0; m < array_.member_count(); ++m) array_.handles(m).remove(objects_[m]);
+  for (const MemberIndex m : array_.members()) array_.handles(m).remove(objects_[m]);
 }
 
 // A failure stays with the object: whoever syncs it gets it, and nobody else is told.
@@ -122,9 +122,9 @@ Result<ScopedHandle> ObjectSet::open_existing(MemberIndex member, Handle directo
     return Status::error(StatusCode::kIoError, storage_.describe(handle.get()) + " is not a regular file");
   // As if nothing were allocated, so that a write that comes later is refused by preallocate().
   if (only_readable)
-    object.allocated_end.store(0);
+    object.allocated_end.store(ObjectOffset(0));
   else if (!object.exists.load())
-    object.allocated_end.store(static_cast<uint64_t>(attributes.st_size));
+    object.allocated_end.store(ObjectOffset(static_cast<uint64_t>(attributes.st_size)));
   return handle;
 }
 
@@ -133,7 +133,7 @@ Result<ScopedHandle> ObjectSet::make(MemberIndex member, Handle directory, const
                                      Use use) {
   if (use == Use::kStream && spares_ != nullptr)
     if (std::optional<SpareObjects::Taken> spare = spares_->take(member, directory, name, flags)) {
-      objects_[member].allocated_end.store(spare->length);
+      objects_[member].allocated_end.store(ObjectOffset(spare->length));
       objects_[member].allocated_ahead.store(true);
       return std::move(spare->handle);
     }
@@ -146,18 +146,19 @@ Result<ScopedHandle> ObjectSet::make(MemberIndex member, Handle directory, const
   return ScopedHandle(storage_, *created);
 }
 
-Status ObjectSet::preallocate(MemberIndex member, Handle handle, uint64_t begin, uint64_t end, uint64_t ahead_max) {
+Status ObjectSet::preallocate(MemberIndex member, Handle handle, ObjectOffset begin, ObjectOffset end,
+                              uint64_t ahead_max) {
   Object& object = objects_[member];
   touch(member);
-  const uint64_t have = object.allocated_end.load(std::memory_order_relaxed);
+  const ObjectOffset have = object.allocated_end.load(std::memory_order_relaxed);
   if (end <= have) return Status::ok();
-  const uint64_t from = std::max(begin, have);
-  const uint64_t ahead = round_down(std::min(ahead_max, std::clamp(have, kAheadMin, kAheadMax)), kIoAlignment);
-  uint64_t want = std::max(end, from + ahead);
-  Status status = storage_.fallocate(handle, 0, from, want - from);
+  const ObjectOffset from = std::max(begin, have);
+  const uint64_t ahead = round_down(std::min(ahead_max, std::clamp(have.value(), kAheadMin, kAheadMax)), kIoAlignment);
+  ObjectOffset want = std::max(end, from + ahead);
+  Status status = storage_.fallocate(handle, 0, from.value(), want - from);
   if (status.code() == StatusCode::kNoSpace && want > end) {
     want = end;
-    status = storage_.fallocate(handle, 0, from, want - from);
+    status = storage_.fallocate(handle, 0, from.value(), want - from);
   }
   if (status.errno_value() == EBADF) return Status::from_errno(EROFS, "write to an object of a read-only filesystem");
   // A filesystem without fallocate: the writes extend the file themselves, only slower.
@@ -167,13 +168,13 @@ Status ObjectSet::preallocate(MemberIndex member, Handle handle, uint64_t begin,
   return Status::ok();
 }
 
-Status ObjectSet::trim(MemberIndex member, uint64_t end) {
+Status ObjectSet::trim(MemberIndex member, ObjectOffset end) {
   Object& object = objects_[member];
   object.allocated_ahead.store(false, std::memory_order_relaxed);
   if (object.allocated_end.load() <= end) return Status::ok();
   FPFS_ASSIGN_OR_RETURN(const HandleCache::Pin handle, open_again(member));
   touch(member);
-  FPFS_RETURN_IF_ERROR(storage_.ftruncate(handle.get(), end));
+  FPFS_RETURN_IF_ERROR(storage_.ftruncate(handle.get(), end.value()));
   object.allocated_end.store(end);
   return Status::ok();
 }
@@ -195,13 +196,13 @@ Status ObjectSet::sync(MemberIndex member) {
   return array_.check_running(member);
 }
 
-Status ObjectSet::punch(MemberIndex member, uint64_t offset, uint64_t length) {
+Status ObjectSet::punch(MemberIndex member, ObjectOffset offset, uint64_t length) {
   const auto punch_in = [&](Handle object) -> Status {
     // Nothing lies behind its end, where damage may place a chunk and a filesystem refuses to punch.
     FPFS_ASSIGN_OR_RETURN(const struct stat attributes, storage_.fstat(object));
-    const auto size = static_cast<uint64_t>(attributes.st_size);
+    const ObjectOffset size(static_cast<uint64_t>(attributes.st_size));
     if (offset >= size) return Status::ok();
-    return storage_.fallocate(object, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset,
+    return storage_.fallocate(object, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset.value(),
                               std::min(length, size - offset));
   };
   const HandleCache::Pin handle = array_.handles(member).find(objects_[member]);

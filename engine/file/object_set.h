@@ -29,7 +29,7 @@ class ObjectSet {
   ObjectSet(const ObjectSet&) = delete;
   ObjectSet& operator=(const ObjectSet&) = delete;
 
-  MemberIndex member_count() const { return array_.member_count(); }
+  MemberRange members() const { return array_.members(); }
   FileId file() const { return file_; }
   Generation generation() const { return generation_; }
 
@@ -44,21 +44,21 @@ class ObjectSet {
   // direct write there does not extend the file (which would make io_submit synchronous on ext4 and XFS). When more
   // will follow, space is allocated ahead in growing steps of at most `ahead_max` bytes. What lies before `begin` is
   // left as it is: a sparse file's gap stays a hole.
-  Status preallocate(MemberIndex member, Handle handle, uint64_t begin, uint64_t end, uint64_t ahead_max);
+  Status preallocate(MemberIndex member, Handle handle, ObjectOffset begin, ObjectOffset end, uint64_t ahead_max);
   // Something was allocated ahead since the last trim(): free slots may hold space.
   bool is_allocated_ahead(MemberIndex member) const {
     return objects_[member].allocated_ahead.load(std::memory_order_relaxed);
   }
   // Gives back what preallocation took beyond `end` (a multiple of kIoAlignment).
-  Status trim(MemberIndex member, uint64_t end);
+  Status trim(MemberIndex member, ObjectOffset end);
   // fdatasync (and, when the object is new, fsync of its directory): durable on return.
   Status sync(MemberIndex member);
   // Up to where the object is known to be allocated; 0 when it was not used.
-  uint64_t allocated_end(MemberIndex member) const {
+  ObjectOffset allocated_end(MemberIndex member) const {
     return objects_[member].allocated_end.load(std::memory_order_relaxed);
   }
   // Makes [offset, offset + length) a hole.
-  Status punch(MemberIndex member, uint64_t offset, uint64_t length);
+  Status punch(MemberIndex member, ObjectOffset offset, uint64_t length);
   // A write completed. Said at its completion: one that is still on the drive is not covered by a sync that clears the
   // mark meanwhile.
   void touch(MemberIndex member) {
@@ -99,7 +99,7 @@ class ObjectSet {
     std::atomic<bool> touched{false};
     std::atomic<bool> name_is_new{false};
     std::atomic<bool> allocated_ahead{false};
-    std::atomic<uint64_t> allocated_end{0};
+    std::atomic<ObjectOffset> allocated_end{ObjectOffset()};
   };
   Storage& storage_;
   Array& array_;
@@ -109,7 +109,7 @@ class ObjectSet {
   const bool may_exist_;
   std::atomic<bool> recorded_;
   std::atomic<bool> superseded_{false};
-  std::unique_ptr<Object[]> objects_;
+  PerMember<Object> objects_;
 };
 
 }  // namespace fpfs

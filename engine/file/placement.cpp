@@ -46,11 +46,11 @@ void Placement::clear() {
 
 void Placement::reinstate(std::shared_ptr<ObjectSet> objects) {
   objects->reinstate();
-  for (MemberIndex m = 0; m < slots_.size(); ++m) has_unpunched_ |= objects->is_touched(m);
+  for (const MemberIndex m : slots_.indices()) has_unpunched_ |= objects->is_touched(m);
   set_objects(std::move(objects));
 }
 
-uint64_t Placement::needed_end(MemberIndex member, const Extent& last, uint64_t chunk_size) const {
+ObjectOffset Placement::needed_end(MemberIndex member, const Extent& last, uint64_t chunk_size) const {
   if (last.exists() && last.member == member && last.slot + 1 == slots_[member].end())
     return offset_of(last.slot, chunk_size) + last.allocated();
   return offset_of(slots_[member].end(), chunk_size);
@@ -58,7 +58,7 @@ uint64_t Placement::needed_end(MemberIndex member, const Extent& last, uint64_t 
 
 bool Placement::has_slack(const Extent& last, uint64_t chunk_size) const {
   if (has_unpunched_) return true;
-  for (MemberIndex m = 0; m < slots_.size(); ++m)
+  for (const MemberIndex m : slots_.indices())
     if (objects_->allocated_end(m) > needed_end(m, last, chunk_size) || objects_->is_allocated_ahead(m)) return true;
   return false;
 }
@@ -66,20 +66,20 @@ bool Placement::has_slack(const Extent& last, uint64_t chunk_size) const {
 Placement::TrimPlan Placement::plan_trim(const ExtentTable& extents, const Extent& last, uint64_t chunk_size) {
   TrimPlan plan;
   bool may_hold_space = std::exchange(has_unpunched_, false);
-  for (MemberIndex m = 0; m < slots_.size(); ++m) {
+  for (const MemberIndex m : slots_.indices()) {
     plan.ends.push_back(needed_end(m, last, chunk_size));
     may_hold_space |= objects_->is_allocated_ahead(m);
   }
   if (!may_hold_space) return plan;
   // What was written and given up before any commit, or allocated ahead of a stream that then jumped: slots below the
   // end that nothing took, and the unused ends of slots whose chunk is not full. A dense file has none.
-  for (MemberIndex m = 0; m < slots_.size(); ++m)
+  for (const MemberIndex m : slots_.indices())
     slots_[m].for_each_gap([&](SlotIndex slot, uint64_t count) {
       plan.gaps.push_back({m, offset_of(slot, chunk_size), count * chunk_size});
     });
   extents.for_each(ChunkIndex(0), [&](ChunkIndex, const Extent& extent) {
-    const uint64_t used = offset_of(extent.slot, chunk_size) + extent.allocated();
-    const uint64_t end = offset_of(extent.slot + 1, chunk_size);
+    const ObjectOffset used = offset_of(extent.slot, chunk_size) + extent.allocated();
+    const ObjectOffset end = offset_of(extent.slot + 1, chunk_size);
     if (used < end && end <= plan.ends[extent.member]) plan.gaps.push_back({extent.member, used, end - used});
     return true;
   });

@@ -24,7 +24,7 @@ class Placement {
  public:
   struct DeadSlot {
     std::shared_ptr<ObjectSet> objects;
-    MemberIndex member = 0;
+    MemberIndex member;
     SlotIndex slot;
   };
   // What only records before name: to be freed once they do not count any more.
@@ -35,15 +35,16 @@ class Placement {
   };
   // Bytes of an object that hold space and are not needed, below its end.
   struct Gap {
-    MemberIndex member = 0;
-    uint64_t offset = 0, length = 0;
+    MemberIndex member;
+    ObjectOffset offset;
+    uint64_t length = 0;
   };
   struct TrimPlan {
-    std::vector<uint64_t> ends;  // per member; empty: nothing is trimmed
+    PerMember<ObjectOffset> ends;  // empty: nothing is trimmed
     std::vector<Gap> gaps;
   };
 
-  explicit Placement(MemberIndex members) : slots_(members) {}
+  explicit Placement(uint16_t members) : slots_(members) {}
 
   // Of the content as it is; null: nothing of it is on the members.
   const std::shared_ptr<ObjectSet>& objects() const { return objects_; }
@@ -76,7 +77,7 @@ class Placement {
 
   // Where an object ends once preallocated space is given back: after its last taken slot, whose tail is not needed
   // when it holds the end of the file. `last`: the extent there.
-  uint64_t needed_end(MemberIndex member, const Extent& last, uint64_t chunk_size) const;
+  ObjectOffset needed_end(MemberIndex member, const Extent& last, uint64_t chunk_size) const;
   // Space is left over (there are objects).
   bool has_slack(const Extent& last, uint64_t chunk_size) const;
   // All of it, given what is used: ends and gaps. From then on it counts as given back.
@@ -84,7 +85,7 @@ class Placement {
 
  private:
   std::shared_ptr<ObjectSet> objects_;
-  std::vector<SlotMap> slots_;  // by member
+  PerMember<SlotMap> slots_;
   bool has_unpunched_ = false;  // free slots may hold space
   Retired retired_;             // since the last consistent point
   std::set<std::tuple<Generation, MemberIndex, SlotIndex>> being_freed_;

@@ -219,6 +219,7 @@ void File::begin_load(CachedChunk& chunk, Deferred& deferred) {
   transfer.kind = IoRequest::Kind::kRead;
   transfer.chunk = chunk.index;
   transfer.extent = extent;
+  chunk.drive = domain_of(extent.member);
   transfer.objects = placement_.objects();
   transfer.data = chunk.buffer->data;
   transfer.done = &File::load_done;

@@ -173,7 +173,7 @@ Status Reclaimer::run(Batch& batch) {
   bool has_kept = false;
   for (const DoomedObjects& doomed : batch.objects) {
     const std::string name = Array::object_name(doomed.file, doomed.generation);
-    for (MemberIndex m = 0; m < context_.stripes.member_count; ++m) {
+    for (const MemberIndex m : context_.stripes.members()) {
       if (context_.spares->keep(m, doomed)) {
         has_kept = true;
         continue;

@@ -13,7 +13,7 @@ void Reservation::for_each_member(FileId file, ChunkIndex first, ChunkIndex stop
   }
 }
 
-void Reservation::add(FileId file, ChunkIndex first, ChunkIndex stop, ChunkRanges& added, std::vector<bool>& members) {
+void Reservation::add(FileId file, ChunkIndex first, ChunkIndex stop, ChunkRanges& added, PerMember<bool>& members) {
   chunks_.add(first, stop, [&](ChunkIndex from, ChunkIndex to) {
     added.add(from, to, [](ChunkIndex, ChunkIndex) {});
     for_each_member(file, from, to, [&](MemberIndex member, uint64_t bytes) {

@@ -21,7 +21,7 @@ class Reservation {
 
   // Sets room aside for what of the chunks [first, stop) has none yet: that is added to `added`, and the members
   // concerned are marked in `members`.
-  void add(FileId file, ChunkIndex first, ChunkIndex stop, ChunkRanges& added, std::vector<bool>& members);
+  void add(FileId file, ChunkIndex first, ChunkIndex stop, ChunkRanges& added, PerMember<bool>& members);
   // The chunks [first, stop) have none any more: they are written, or nobody will.
   void remove(FileId file, ChunkIndex first, ChunkIndex stop);
   bool contains(ChunkIndex chunk) const { return chunks_.contains(chunk); }

@@ -18,7 +18,7 @@ Status File::reserve(uint64_t offset, uint64_t length, Room::Sent& sent, bool& i
   const Status no_room = Status::error(StatusCode::kNoSpace, "the drives have no room for this range");
   if (length > kReservationMax) return no_room;
   ChunkRanges added;
-  std::vector<bool> touched(context_.stripes.member_count, false);
+  PerMember<bool> touched(context_.stripes.member_count, false);
   {
     MutexLock lock(mutex_);
     if (context_.options.null_write || length == 0) return Status::ok();
@@ -43,7 +43,7 @@ Status File::reserve(uint64_t offset, uint64_t length, Room::Sent& sent, bool& i
     }
   }
   // Counted first, so that of two who want the last room not both get it.
-  for (MemberIndex m = 0; m < touched.size(); ++m) {
+  for (const MemberIndex m : touched.indices()) {
     if (!touched[m] || context_.room->fits(m, 0)) continue;
     if (sent.empty()) sent = context_.room->sent();
     in_flight = context_.room->is_in_flight(m, sent);

@@ -16,13 +16,13 @@ constexpr uint64_t kAheadShare = 16;  // of what is free, for one stream
 Room::Room(Storage& storage, const Array& array, uint64_t pool_bytes)
     : storage_(storage), pool_bytes_(pool_bytes), devices_(array.member_count() + 1U) {
   std::map<uint64_t, size_t> known;
-  for (MemberIndex m = 0; m < array.member_count(); ++m) {
+  for (const MemberIndex m : array.members()) {
     const Member& member = array.member(m);
-    Device& device = devices_[m];
+    Device& device = devices_[m.value()];
     device.handle = member.objects;
     device.number = member.device;
     // A missing member (only ever read) has no room to look at.
-    device_by_member_.push_back(member.present ? known.emplace(member.device, m).first->second : m);
+    device_by_member_.push_back(member.present ? known.emplace(member.device, m.value()).first->second : m.value());
   }
   devices_.back().handle = array.tree();
   for (Device& device : devices_)
@@ -68,10 +68,11 @@ bool Room::may_hold_spare(MemberIndex member, uint64_t bytes) {
 
 std::map<uint64_t, Array::SpaceChange> Room::changes() const {
   std::map<uint64_t, Array::SpaceChange> result;
-  for (size_t i = 0; i + 1 < devices_.size(); ++i)
-    if (const Device& device = devices_[i]; device_by_member_[i] == i)
-      result[device.number] = {device.kept.load() + device.kept.load() / kNamesShare + device.taken(),
-                               device.spare.load()};
+  for (const size_t i : device_by_member_) {
+    const Device& device = devices_[i];
+    result[device.number] = {device.kept.load() + device.kept.load() / kNamesShare + device.taken(),
+                             device.spare.load()};
+  }
   return result;
 }
 

@@ -36,7 +36,7 @@ class Room {
   void remove_in_flight(MemberIndex member, uint64_t bytes) { device_of(member).arrived.fetch_add(bytes); }
   // How much was ever sent to each member. Who waits for what is in flight waits for that much to have arrived: as much
   // as was on its way, whatever is sent after it.
-  using Sent = std::vector<uint64_t>;
+  using Sent = PerMember<uint64_t>;
   Sent sent() const;
   bool is_in_flight(MemberIndex member, const Sent& sent) const {
     return device_of(member).arrived.load() < sent[member];
@@ -82,7 +82,7 @@ class Room {
 
   Storage& storage_;
   const uint64_t pool_bytes_;
-  std::vector<size_t> device_by_member_;
+  PerMember<size_t> device_by_member_;
   std::vector<Device> devices_;  // the members' drives, then the one that holds the names
   std::atomic<int> scarce_{0};
 };

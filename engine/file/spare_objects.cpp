@@ -13,7 +13,7 @@ constexpr uint64_t kStatBlock = 512;  // unit of st_blocks
 }  // namespace
 
 SpareObjects::SpareObjects(FileContext& context) : context_(context), spares_(context.array.member_count()) {
-  for (MemberIndex m = 0; m < context.array.member_count(); ++m) {
+  for (const MemberIndex m : context.array.members()) {
     const Member& member = context.array.member(m);
     overwrites_in_place_.push_back(member.present && context.storage().overwrites_in_place(member.objects));
   }
@@ -101,7 +101,7 @@ bool SpareObjects::is_empty() const {
 std::vector<DoomedObjects> SpareObjects::release_if(const std::function<bool(const Spare&)>& chosen) {
   std::vector<DoomedObjects> given_up;
   MutexLock lock(mutex_);
-  for (MemberIndex m = 0; m < spares_.size(); ++m)
+  for (const MemberIndex m : spares_.indices())
     std::erase_if(spares_[m], [&](const auto& entry) {
       const auto& [length, spare] = entry;
       if (!chosen(spare)) return false;

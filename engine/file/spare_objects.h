@@ -73,10 +73,10 @@ class SpareObjects {
   std::vector<DoomedObjects> release_if(const std::function<bool(const Spare&)>& chosen);
 
   FileContext& context_;
-  std::vector<bool> overwrites_in_place_;  // by member
+  PerMember<bool> overwrites_in_place_;
   mutable Mutex mutex_;
-  // By member; the smallest first, so that a small file does not take what a large one could have used.
-  std::vector<std::multimap<uint64_t, Spare>> spares_ FPFS_GUARDED_BY(mutex_);
+  // The smallest first, so that a small file does not take what a large one could have used.
+  PerMember<std::multimap<uint64_t, Spare>> spares_ FPFS_GUARDED_BY(mutex_);
 };
 
 }  // namespace fpfs

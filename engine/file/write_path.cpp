@@ -333,6 +333,7 @@ void File::begin_flush(CachedChunk& chunk, bool streaming, Deferred& deferred) {
   transfer.chunk = chunk.index;
   transfer.extent = Extent();
   transfer.extent.member = member;
+  chunk.drive = domain_of(member);
   if (old.exists() && content_.is_new(old)) {
     // Written since the last commit: overwritten in place. The slot belongs to the chunk until the write is done.
     transfer.extent.slot = old.slot;

@@ -68,7 +68,7 @@ Extent ExtentTable::Leaf::get(size_t i) const {
   extent.stored_length = like.stored_length;
   extent.raw_length = like.raw_length;
   extent.visible_length = like.visible_length_and_codec & kLengthMask;
-  extent.member = static_cast<MemberIndex>(place.slot_and_member >> kMemberShift);
+  extent.member = MemberIndex(static_cast<uint16_t>(place.slot_and_member >> kMemberShift));
   extent.codec = static_cast<Codec>(like.visible_length_and_codec >> kCodecShift);
   extent.epoch = like.epoch;
   return extent;
@@ -77,7 +77,7 @@ Extent ExtentTable::Leaf::get(size_t i) const {
 void ExtentTable::Leaf::replace(size_t i, const Extent& extent) {
   FPFS_CHECK(extent.slot.value() <= kSlotMask && extent.visible_length <= kLengthMask,
              "an extent lies inside an object");
-  places_[i] = {extent.checksum, extent.slot.value() | uint64_t{extent.member} << kMemberShift};
+  places_[i] = {extent.checksum, extent.slot.value() | uint64_t{extent.member.value()} << kMemberShift};
   const Shape wanted{extent.stored_length, extent.raw_length,
                      extent.visible_length | static_cast<uint32_t>(extent.codec) << kCodecShift, extent.epoch};
   if (wanted == shape(i)) return;

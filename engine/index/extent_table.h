@@ -30,7 +30,7 @@ struct Extent {
   uint32_t raw_length = 0;     // bytes after decoding
   uint32_t visible_length =
       0;  // the first bytes of those that the file still shows; the rest of the chunk reads as zeros
-  MemberIndex member = 0;
+  MemberIndex member;
   Codec codec = Codec::kNone;
   uint32_t epoch = 0;  // in memory only, never encoded: the commit that records it (engine/file)
 

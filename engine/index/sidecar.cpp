@@ -35,7 +35,7 @@ void put_extent(std::byte* p, ChunkIndex chunk, const Extent& extent) {
   put_u32(p + extent_at::kStoredLength, extent.stored_length);
   put_u32(p + extent_at::kRawLength, extent.raw_length);
   put_u32(p + extent_at::kVisibleLength, extent.visible_length);
-  put_u16(p + extent_at::kMember, extent.member);
+  put_u16(p + extent_at::kMember, extent.member.value());
   p[extent_at::kCodec] = static_cast<std::byte>(extent.codec);
 }
 

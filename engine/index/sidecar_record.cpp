@@ -85,7 +85,7 @@ Status validate_head(std::span<const std::byte> bytes, const RecordHead& head, u
 }
 
 Status validate_extent(ChunkIndex chunk, const Extent& extent, uint16_t member_count, uint32_t chunk_size) {
-  if (extent.member >= member_count)
+  if (extent.member.value() >= member_count)
     return invalid(fmt::format("chunk {} on member {} of an array of {}", chunk, extent.member, member_count));
   if (extent.stored_length == 0 || extent.stored_length > chunk_size)
     return invalid(
@@ -121,7 +121,7 @@ Result<std::pair<ChunkIndex, Extent>> decode_extent(const std::byte* p, uint16_t
   extent.stored_length = get_u32(p + extent_at::kStoredLength);
   extent.raw_length = get_u32(p + extent_at::kRawLength);
   extent.visible_length = get_u32(p + extent_at::kVisibleLength);
-  extent.member = get_u16(p + extent_at::kMember);
+  extent.member = MemberIndex(get_u16(p + extent_at::kMember));
   FPFS_RETURN_IF_ERROR(validate_extent(chunk, extent, member_count, chunk_size));
   return std::pair(chunk, extent);
 }

@@ -134,10 +134,10 @@ Status validate_superblock(const Superblock& superblock) {
     return corrupt(fmt::format("the superblock's chunk size is {}", superblock.chunk_size));
   if (superblock.member_count == 0 || superblock.member_count > kMemberCountMax)
     return corrupt(fmt::format("the superblock's member count is {}", superblock.member_count));
-  if (metadata_only ? !has_metadata_only_member : superblock.member_index >= superblock.member_count)
+  if (metadata_only ? !has_metadata_only_member : superblock.member_index.value() >= superblock.member_count)
     return corrupt(
         fmt::format("the superblock says member {} of {}", superblock.member_index, superblock.member_count));
-  if (!has_metadata_only_member && superblock.metadata_member >= superblock.member_count)
+  if (!has_metadata_only_member && superblock.metadata_member.value() >= superblock.member_count)
     return corrupt(fmt::format("the superblock says that member {} of {} holds the metadata",
                                superblock.metadata_member, superblock.member_count));
   if (all_zero(superblock.array_id) || all_zero(superblock.member_id))
@@ -172,9 +172,9 @@ std::array<std::byte, kSuperblockSize> encode_superblock(const Superblock& super
   put_u64(&bytes[field_at::kIncompatible], superblock.incompatible);
   std::memcpy(&bytes[field_at::kArrayId], superblock.array_id.data(), sizeof(Uuid));
   std::memcpy(&bytes[field_at::kMemberId], superblock.member_id.data(), sizeof(Uuid));
-  put_u16(&bytes[field_at::kMemberIndex], superblock.member_index);
+  put_u16(&bytes[field_at::kMemberIndex], superblock.member_index.value());
   put_u16(&bytes[field_at::kMemberCount], superblock.member_count);
-  put_u16(&bytes[field_at::kMetadataMember], superblock.metadata_member);
+  put_u16(&bytes[field_at::kMetadataMember], superblock.metadata_member.value());
   put_u64(&bytes[field_at::kCreatedSeconds], static_cast<uint64_t>(superblock.created_seconds));
   std::memcpy(&bytes[field_at::kLabel], superblock.label.data(), superblock.label.size());
   std::memcpy(&bytes[field_at::kMetadataPath], superblock.metadata_path.data(), superblock.metadata_path.size());
@@ -207,9 +207,9 @@ Result<Superblock> decode_superblock(std::span<const std::byte> bytes, bool for_
   FPFS_RETURN_IF_ERROR(check_features(superblock, for_writing));
   std::memcpy(superblock.array_id.data(), &bytes[field_at::kArrayId], sizeof(Uuid));
   std::memcpy(superblock.member_id.data(), &bytes[field_at::kMemberId], sizeof(Uuid));
-  superblock.member_index = get_u16(&bytes[field_at::kMemberIndex]);
+  superblock.member_index = MemberIndex(get_u16(&bytes[field_at::kMemberIndex]));
   superblock.member_count = get_u16(&bytes[field_at::kMemberCount]);
-  superblock.metadata_member = get_u16(&bytes[field_at::kMetadataMember]);
+  superblock.metadata_member = MemberIndex(get_u16(&bytes[field_at::kMetadataMember]));
   superblock.created_seconds = static_cast<int64_t>(get_u64(&bytes[field_at::kCreatedSeconds]));
   if (!read_text(bytes.subspan(field_at::kLabel, kLabelField), &superblock.label) ||
       !read_text(bytes.subspan(field_at::kMetadataPath, kMetadataPathField), &superblock.metadata_path))

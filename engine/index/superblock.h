@@ -22,7 +22,7 @@ constexpr uint32_t kChunkSizeMin = 64 * 1024;
 constexpr uint32_t kChunkSizeMax = 16 * 1024 * 1024;
 constexpr size_t kLabelSizeMax = 63;
 constexpr size_t kMetadataPathSizeMax = 3071;
-constexpr uint16_t kMetadataOnlyMember = 0xffff;  // member_index of a directory given by --meta-dir: tree, no objects
+constexpr MemberIndex kMetadataOnlyMember(0xffff);  // member_index of a directory given by --meta-dir: tree, no objects
 
 // Feature flags. Unknown compatible bits are ignored, unknown read-only bits allow `ro`, unknown incompatible bits
 // refuse.
@@ -39,14 +39,14 @@ struct Superblock {
   uint64_t read_only_compatible = 0;
   uint64_t incompatible = 0;
   Uuid array_id{};
-  Uuid member_id{};           // of this directory alone: tells a copy of a member from the member
-  uint16_t member_index = 0;  // or kMetadataOnlyMember
+  Uuid member_id{};          // of this directory alone: tells a copy of a member from the member
+  MemberIndex member_index;  // or kMetadataOnlyMember
   uint16_t member_count = 0;
-  uint16_t metadata_member = 0;  // which member holds tree/, or kMetadataOnlyMember
-  uint32_t chunk_size = 0;       // bytes, a power of two within [kChunkSizeMin, kChunkSizeMax]
-  int64_t created_seconds = 0;   // since the epoch
-  std::string label;             // UTF-8, at most kLabelSizeMax bytes, no NUL
-  std::string metadata_path;     // with a metadata-only member: its absolute path when formatted (a hint), else empty
+  MemberIndex metadata_member;  // which member holds tree/, or kMetadataOnlyMember
+  uint32_t chunk_size = 0;      // bytes, a power of two within [kChunkSizeMin, kChunkSizeMax]
+  int64_t created_seconds = 0;  // since the epoch
+  std::string label;            // UTF-8, at most kLabelSizeMax bytes, no NUL
+  std::string metadata_path;    // with a metadata-only member: its absolute path when formatted (a hint), else empty
 };
 
 // UTF-8 of at most kLabelSizeMax bytes without NUL.

@@ -53,7 +53,7 @@ void subtract(std::atomic<uint64_t>& counter, uint64_t value) {
 
 // --- life ------------------------------------------------------------------------------------------------------------
 
-Result<std::unique_ptr<AioQueue>> AioQueue::create(int member, unsigned depth) {
+Result<std::unique_ptr<AioQueue>> AioQueue::create(MemberIndex member, unsigned depth) {
   if (depth == 0 || depth > kDepthMax)
     return Status::error(StatusCode::kInvalidArgument,
                          fmt::format("queue depth {} is not between 1 and {}", depth, kDepthMax));
@@ -77,7 +77,7 @@ Result<std::unique_ptr<AioQueue>> AioQueue::create(int member, unsigned depth) {
   return std::unique_ptr<AioQueue>(new AioQueue(member, depth, context, event));
 }
 
-AioQueue::AioQueue(int member, unsigned depth, io_context_t context, int event)
+AioQueue::AioQueue(MemberIndex member, unsigned depth, io_context_t context, int event)
     : member_(member), context_(context), event_(event), slots_(depth), events_(depth) {
   free_slots_.reserve(depth);
   ready_.reserve(depth);
@@ -367,7 +367,7 @@ void AioQueue::complete(IoRequest& request, const Status& status) {
 }
 
 Status AioQueue::place(const IoRequest& request, const Status& status) const {
-  return status.at(member_, request.offset, request.length);
+  return status.at(member_.value(), request.offset, request.length);
 }
 
 AioQueue::Counters AioQueue::counters() const {

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "engine/base/mutex.h"
+#include "engine/base/units.h"
 #include "engine/io/io_queue.h"
 
 namespace fpfs {
@@ -40,7 +41,7 @@ class AioQueue final : public IoQueue {
 
   // `member` is for messages and the thread's name. `depth` 1 .. 4096. kSystem when the kernel gives no context: the
   // message says which limit to raise.
-  static Result<std::unique_ptr<AioQueue>> create(int member, unsigned depth);
+  static Result<std::unique_ptr<AioQueue>> create(MemberIndex member, unsigned depth);
   // Waits until everything that was submitted has completed. No submit() by others may run or follow.
   ~AioQueue() override;
   void submit(IoRequest& request) override;
@@ -58,7 +59,7 @@ class AioQueue final : public IoQueue {
     std::atomic<uint64_t> began_ns{0};  // given to the kernel; 0: not there
   };
 
-  AioQueue(int member, unsigned depth, io_context_t context, int event);
+  AioQueue(MemberIndex member, unsigned depth, io_context_t context, int event);
   void run();
   void take_inbox() FPFS_REQUIRES(pending_mutex_);
   IoRequest* next_pending();
@@ -75,7 +76,7 @@ class AioQueue final : public IoQueue {
   void complete(IoRequest& request, const Status& status);
   Status place(const IoRequest& request, const Status& status) const;
 
-  const int member_;
+  const MemberIndex member_;
   io_context_t context_;
   int event_;  // eventfd
 

@@ -19,7 +19,7 @@ class Environment {
   virtual Executor& executor() = 0;
   // A queue for one member with at most `depth` transfers on the drive at a time. Destroying it waits for what was
   // submitted (kCancelled is never invented: a transfer that was started ends).
-  virtual Result<std::unique_ptr<IoQueue>> make_queue(int member, unsigned depth) = 0;
+  virtual Result<std::unique_ptr<IoQueue>> make_queue(MemberIndex member, unsigned depth) = 0;
   virtual struct timespec now() = 0;  // CLOCK_REALTIME
   // The clock that filesystems stamp changes with: CLOCK_REALTIME_COARSE, which moves with the kernel's ticks.
   virtual struct timespec stamp() { return now(); }

@@ -11,7 +11,7 @@
 
 namespace fpfs {
 
-Result<std::unique_ptr<IoQueue>> PosixEnvironment::make_queue(int member, unsigned depth) {
+Result<std::unique_ptr<IoQueue>> PosixEnvironment::make_queue(MemberIndex member, unsigned depth) {
   FPFS_ASSIGN_OR_RETURN(std::unique_ptr<IoQueue> queue, AioQueue::create(member, depth));
   return queue;
 }

@@ -20,7 +20,7 @@ class PosixEnvironment : public Environment {
   Storage& storage() override { return watched_; }
   StallWatch* watch() override { return &watch_; }
   ThreadExecutor& executor() override { return executor_; }
-  Result<std::unique_ptr<IoQueue>> make_queue(int member, unsigned depth) override;
+  Result<std::unique_ptr<IoQueue>> make_queue(MemberIndex member, unsigned depth) override;
   struct timespec now() override;
   struct timespec stamp() override;
   Status allow_handles(uint64_t count) override;

@@ -31,26 +31,27 @@ void StallWatch::start(milliseconds limit) {
   if (limit.count() > 0 && !thread_.joinable()) thread_ = start_thread("fpfs-watch", [this] { run(); });
 }
 
-Status StallWatch::check(Domain domain) const {
+Status StallWatch::check(StallDomain domain) const {
   if (!is_stalled(domain)) return Status::ok();
   return Status::error(StatusCode::kIoError, fmt::format("{} has not answered for {:g} s (io_timeout)", name_of(domain),
                                                          static_cast<double>(limit_ms_.load()) / 1000));
 }
 
-void StallWatch::set_name(Domain domain, const std::string& name) {
+void StallWatch::set_name(StallDomain domain, const std::string& name) {
   const MutexLock lock(names_mutex_);
   names_[domain] = name;
 }
 
-std::string StallWatch::name_of(Domain domain) const {
+std::string StallWatch::name_of(StallDomain domain) const {
   const MutexLock lock(names_mutex_);
   const auto known = names_.find(domain);
   if (known != names_.end()) return known->second;
-  return domain < kMemberCountMax ? fmt::format("member {}", domain) : std::string("the drive");
+  const std::optional<MemberIndex> member = member_of(domain);
+  return member ? fmt::format("member {}", *member) : std::string("the drive");
 }
 
-void StallWatch::set_stalled(Domain domain, bool stalled) {
-  if (stalled_[domain].exchange(stalled) == stalled || domain == kElsewhere) return;
+void StallWatch::set_stalled(StallDomain domain, bool stalled) {
+  if (state_of(domain).stalled.exchange(stalled) == stalled || domain == kElsewhereDomain) return;
   if (stalled)
     log(LogLevel::kError, "{}; what needs it fails until it answers", check(domain).message());
   else
@@ -65,7 +66,8 @@ StallWatch::Shard& StallWatch::shard_of_this_thread() {
   return shards_[number % kShards];
 }
 
-StallWatch::Call::Call(StallWatch& watch, Domain domain) : watch_(watch), domain_(domain), began_ns_(monotonic_ns()) {
+StallWatch::Call::Call(StallWatch& watch, StallDomain domain)
+    : watch_(watch), domain_(domain), began_ns_(monotonic_ns()) {
   Shard& shard = watch_.shard_of_this_thread();
   const MutexLock lock(shard.mutex);
   next_ = shard.head;
@@ -98,27 +100,27 @@ void StallWatch::look() {
   const uint64_t now = monotonic_ns();
   const uint64_t limit_ns = limit_ms_.load() * 1'000'000;
   const auto is_overdue = [&](uint64_t began) { return began != 0 && now > began && now - began > limit_ns; };
-  std::array<bool, kDomains> overdue{};
+  std::array<bool, kStallDomains> overdue{};
   for (Shard& shard : shards_) {
     const MutexLock lock(shard.mutex);
     for (const Call* call = shard.head; call != nullptr; call = call->next_)
-      if (is_overdue(call->began_ns_.load(std::memory_order_relaxed))) overdue[call->domain_] = true;
+      if (is_overdue(call->began_ns_.load(std::memory_order_relaxed))) overdue[call->domain_.value()] = true;
   }
   const MutexLock lock(watchers_mutex_);
   for (const auto& [number, source] : sources_)
-    if (is_overdue(source.oldest())) overdue[source.domain] = true;
+    if (is_overdue(source.oldest())) overdue[source.domain.value()] = true;
   const bool any = std::find(overdue.begin(), overdue.end(), true) != overdue.end();
   if (any) any_stalled_.store(true);  // before who sees one of them stalled asks
-  for (Domain domain = 0; domain < kDomains; ++domain) set_stalled(domain, overdue[domain]);
+  for (uint16_t i = 0; i < kStallDomains; ++i) set_stalled(StallDomain(i), overdue[i]);
   if (!any) return any_stalled_.store(false);
-  for (Domain domain = 0; domain < kDomains; ++domain)
-    if (overdue[domain])
-      for (const auto& [number, listener] : listeners_) listener(domain);
+  for (uint16_t i = 0; i < kStallDomains; ++i)
+    if (overdue[i])
+      for (const auto& [number, listener] : listeners_) listener(StallDomain(i));
 }
 
 // --- registrations ---------------------------------------------------------------------------------------------------
 
-StallWatch::Registration StallWatch::add_source(Domain domain, std::function<uint64_t()> oldest) {
+StallWatch::Registration StallWatch::add_source(StallDomain domain, std::function<uint64_t()> oldest) {
   const MutexLock lock(watchers_mutex_);
   Registration registration;
   registration.watch_ = this;
@@ -127,7 +129,7 @@ StallWatch::Registration StallWatch::add_source(Domain domain, std::function<uin
   return registration;
 }
 
-StallWatch::Registration StallWatch::add_listener(std::function<void(Domain)> listener) {
+StallWatch::Registration StallWatch::add_listener(std::function<void(StallDomain)> listener) {
   const MutexLock lock(watchers_mutex_);
   Registration registration;
   registration.watch_ = this;

@@ -12,8 +12,7 @@
 //     until the transfer has ended;
 //   - when everything overdue has ended, the member is no longer stalled.
 //
-// A domain is what stalls as a whole: each member's objects are one, the tree and its directory are another (kTree):
-// the metadata member's drive hangs in both, which shows in each when it is used.
+// A domain is what stalls as a whole: stall_domain.h.
 //
 // Thread safety: all methods from any thread. Listeners run on the watch's own thread, one at a time; they must not
 // wait for any drive.
@@ -32,17 +31,12 @@
 #include "engine/base/clock.h"
 #include "engine/base/mutex.h"
 #include "engine/base/status.h"
-#include "engine/base/units.h"
+#include "engine/io/stall_domain.h"
 
 namespace fpfs {
 
 class StallWatch {
  public:
-  using Domain = uint16_t;
-  static constexpr Domain kTree = kMemberCountMax;           // the namespace
-  static constexpr Domain kElsewhere = kMemberCountMax + 1;  // not part of an open array (yet)
-  static constexpr unsigned kDomains = kMemberCountMax + 2;
-
   StallWatch() = default;
   ~StallWatch();
   StallWatch(const StallWatch&) = delete;
@@ -53,20 +47,20 @@ class StallWatch {
   std::chrono::milliseconds limit() const { return std::chrono::milliseconds(limit_ms_.load()); }
 
   // What messages call a domain: "member 2 (/nvme2/fp)".
-  void set_name(Domain domain, const std::string& name);
+  void set_name(StallDomain domain, const std::string& name);
 
-  bool is_stalled(Domain domain) const { return stalled_[domain].load(std::memory_order_relaxed); }
+  bool is_stalled(StallDomain domain) const { return state_of(domain).stalled.load(std::memory_order_relaxed); }
   bool is_any_stalled() const { return any_stalled_.load(std::memory_order_relaxed); }
   // Ok, or why nothing may be asked of the domain now.
-  Status check(Domain domain) const;
+  Status check(StallDomain domain) const;
   // Calls of the domain that failed in a way that says something about its drive (EIO, EROFS, ENODEV, ...).
-  uint64_t errors(Domain domain) const { return errors_[domain].load(std::memory_order_relaxed); }
-  void count_error(Domain domain) { errors_[domain].fetch_add(1, std::memory_order_relaxed); }
+  uint64_t errors(StallDomain domain) const { return state_of(domain).errors.load(std::memory_order_relaxed); }
+  void count_error(StallDomain domain) { state_of(domain).errors.fetch_add(1, std::memory_order_relaxed); }
 
   // A blocking call under way, from construction to destruction, on one thread.
   class Call {
    public:
-    Call(StallWatch& watch, Domain domain);
+    Call(StallWatch& watch, StallDomain domain);
     ~Call();
     // Between them the call does not wait for the drive.
     void pause() { began_ns_.store(0, std::memory_order_relaxed); }
@@ -77,7 +71,7 @@ class StallWatch {
    private:
     friend class StallWatch;
     StallWatch& watch_;
-    const Domain domain_;
+    const StallDomain domain_;
     std::atomic<uint64_t> began_ns_;  // 0: paused
     Call* previous_ = nullptr;
     Call* next_ = nullptr;
@@ -97,9 +91,9 @@ class StallWatch {
     StallWatch* watch_ = nullptr;
     uint64_t number_ = 0;
   };
-  [[nodiscard]] Registration add_source(Domain domain, std::function<uint64_t()> oldest);
-  // Called with the domain that is stalled. With kElsewhere for a call outside any array.
-  [[nodiscard]] Registration add_listener(std::function<void(Domain)> listener);
+  [[nodiscard]] Registration add_source(StallDomain domain, std::function<uint64_t()> oldest);
+  // Called with the domain that is stalled. With kElsewhereDomain for a call outside any array.
+  [[nodiscard]] Registration add_listener(std::function<void(StallDomain)> listener);
 
  private:
   // Calls are spread over several lists so that threads seldom meet at one lock.
@@ -108,31 +102,36 @@ class StallWatch {
     Call* head FPFS_GUARDED_BY(mutex) = nullptr;
   };
   struct Source {
-    Domain domain;
+    StallDomain domain;
     std::function<uint64_t()> oldest;
+  };
+  struct State {
+    std::atomic<bool> stalled{false};
+    std::atomic<uint64_t> errors{0};
   };
   static constexpr size_t kShards = 16;
 
-  std::string name_of(Domain domain) const;
-  void set_stalled(Domain domain, bool stalled);
+  const State& state_of(StallDomain domain) const { return states_[domain.value()]; }
+  State& state_of(StallDomain domain) { return states_[domain.value()]; }
+  std::string name_of(StallDomain domain) const;
+  void set_stalled(StallDomain domain, bool stalled);
   Shard& shard_of_this_thread();
   void run();
   void look();
   void remove(uint64_t number);
 
   std::atomic<uint64_t> limit_ms_{0};
-  std::array<std::atomic<bool>, kDomains> stalled_{};
-  std::array<std::atomic<uint64_t>, kDomains> errors_{};
+  std::array<State, kStallDomains> states_;
   std::atomic<bool> any_stalled_{false};
   std::array<Shard, kShards> shards_;
 
   mutable Mutex names_mutex_;
-  std::map<Domain, std::string> names_ FPFS_GUARDED_BY(names_mutex_);
+  std::map<StallDomain, std::string> names_ FPFS_GUARDED_BY(names_mutex_);
 
   // Held while sources and listeners are called, so that reset() waits for them.
   Mutex watchers_mutex_;
   std::map<uint64_t, Source> sources_ FPFS_GUARDED_BY(watchers_mutex_);
-  std::map<uint64_t, std::function<void(Domain)>> listeners_ FPFS_GUARDED_BY(watchers_mutex_);
+  std::map<uint64_t, std::function<void(StallDomain)>> listeners_ FPFS_GUARDED_BY(watchers_mutex_);
   uint64_t next_number_ FPFS_GUARDED_BY(watchers_mutex_) = 1;
 
   Mutex thread_mutex_;

@@ -30,6 +30,7 @@
 #include <vector>
 
 #include "engine/base/status.h"
+#include "engine/io/stall_domain.h"
 
 namespace fpfs {
 
@@ -57,9 +58,9 @@ class Storage {
   // A second handle with other flags on what `handle` (maybe an O_PATH handle) refers to.
   virtual Result<Handle> reopen(Handle handle, int flags) = 0;
   virtual void close(Handle handle) = 0;
-  // Says what the handle, and every handle opened through it from now on, belongs to (StallWatch::Domain), for a
-  // storage that watches its calls.
-  virtual void assign_domain(Handle handle, uint16_t domain) {
+  // Says what the handle, and every handle opened through it from now on, belongs to (stall_domain.h), for a storage
+  // that watches its calls.
+  virtual void assign_domain(Handle handle, StallDomain domain) {
     static_cast<void>(handle);
     static_cast<void>(domain);
   }

@@ -37,22 +37,22 @@ Status status_of(const Result<T>& result) {
 
 WatchedStorage::WatchedStorage(Storage& storage, StallWatch& watch)
     : storage_(storage), watch_(watch), domains_(kHandlesMax) {
-  for (auto& domain : domains_) domain.store(StallWatch::kElsewhere, std::memory_order_relaxed);
+  for (auto& domain : domains_) domain.store(kElsewhereDomain, std::memory_order_relaxed);
 }
 
-void WatchedStorage::assign_domain(Handle handle, uint16_t domain) {
+void WatchedStorage::assign_domain(Handle handle, StallDomain domain) {
   if (handle >= 0 && static_cast<size_t>(handle) < domains_.size())
     domains_[static_cast<size_t>(handle)].store(domain, std::memory_order_relaxed);
 }
 
-StallWatch::Domain WatchedStorage::domain_of(Handle handle) const {
-  if (handle < 0 || static_cast<size_t>(handle) >= domains_.size()) return StallWatch::kElsewhere;
+StallDomain WatchedStorage::domain_of(Handle handle) const {
+  if (handle < 0 || static_cast<size_t>(handle) >= domains_.size()) return kElsewhereDomain;
   return domains_[static_cast<size_t>(handle)].load(std::memory_order_relaxed);
 }
 
 template <typename Call>
 auto WatchedStorage::watched(Handle handle, Call call) -> decltype(call()) {
-  const StallWatch::Domain domain = domain_of(handle);
+  const StallDomain domain = domain_of(handle);
   if (watch_.is_stalled(domain)) return watch_.check(domain);
   const StallWatch::Call under_way(watch_, domain);
   auto outcome = call();
@@ -62,7 +62,7 @@ auto WatchedStorage::watched(Handle handle, Call call) -> decltype(call()) {
 
 template <typename Call>
 void WatchedStorage::attempt(Handle handle, Call call) {
-  const StallWatch::Domain domain = domain_of(handle);
+  const StallDomain domain = domain_of(handle);
   if (watch_.is_stalled(domain)) return;
   const StallWatch::Call under_way(watch_, domain);
   call();
@@ -76,9 +76,9 @@ Result<Handle> WatchedStorage::inherit(Handle from, Result<Handle> opened) {
 // --- handles ---------------------------------------------------------------------------------------------------------
 
 Result<Handle> WatchedStorage::open_directory(const std::string& path) {
-  const StallWatch::Call under_way(watch_, StallWatch::kElsewhere);
+  const StallWatch::Call under_way(watch_, kElsewhereDomain);
   Result<Handle> opened = storage_.open_directory(path);
-  if (opened.is_ok()) assign_domain(*opened, StallWatch::kElsewhere);
+  if (opened.is_ok()) assign_domain(*opened, kElsewhereDomain);
   return opened;
 }
 
@@ -92,7 +92,7 @@ Result<Handle> WatchedStorage::reopen(Handle handle, int flags) {
 
 // The last close of a file may wait for its drive: of a stalled domain it is left for later.
 void WatchedStorage::close(Handle handle) {
-  const StallWatch::Domain domain = domain_of(handle);
+  const StallDomain domain = domain_of(handle);
   if (watch_.is_stalled(domain)) {
     const MutexLock lock(unclosed_mutex_);
     unclosed_.push_back(handle);
@@ -234,7 +234,7 @@ Status WatchedStorage::read_directory(Handle directory, uint64_t position, size_
 }
 
 Status WatchedStorage::list(Handle directory, const std::function<bool(const DirectoryEntry&)>& visit) {
-  const StallWatch::Domain domain = domain_of(directory);
+  const StallDomain domain = domain_of(directory);
   if (watch_.is_stalled(domain)) return watch_.check(domain);
   StallWatch::Call under_way(watch_, domain);
   Status status = storage_.list(directory, [&](const DirectoryEntry& entry) {

@@ -17,7 +17,7 @@ class WatchedStorage final : public Storage {
   // Both outlive it.
   WatchedStorage(Storage& storage, StallWatch& watch);
 
-  void assign_domain(Handle handle, uint16_t domain) override;
+  void assign_domain(Handle handle, StallDomain domain) override;
 
   Result<Handle> open_directory(const std::string& path) override;
   Result<Handle> open_at(Handle directory, const std::string& name, int flags, mode_t mode) override;
@@ -66,7 +66,7 @@ class WatchedStorage final : public Storage {
   Status remove_xattr(Handle handle, const std::string& name) override;
 
  private:
-  StallWatch::Domain domain_of(Handle handle) const;
+  StallDomain domain_of(Handle handle) const;
   Result<Handle> inherit(Handle from, Result<Handle> opened);
   // Makes `call` on behalf of `handle`'s domain; `Outcome` is a Status or a Result.
   template <typename Call>
@@ -78,7 +78,7 @@ class WatchedStorage final : public Storage {
 
   Storage& storage_;
   StallWatch& watch_;
-  std::vector<std::atomic<StallWatch::Domain>> domains_;  // by handle
+  std::vector<std::atomic<StallDomain>> domains_;  // by handle
   Mutex unclosed_mutex_;
   std::vector<Handle> unclosed_ FPFS_GUARDED_BY(unclosed_mutex_);  // of domains that were stalled
   std::atomic<bool> has_unclosed_{false};

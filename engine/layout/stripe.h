@@ -14,9 +14,12 @@ struct StripeMap {
   uint32_t chunk_size = 0;  // bytes, a power of two
   uint16_t member_count = 0;
 
-  MemberIndex start(FileId file) const { return static_cast<MemberIndex>((file.value() >> 32) % member_count); }
+  MemberRange members() const { return range_to(MemberIndex(member_count)); }
+  MemberIndex start(FileId file) const {
+    return MemberIndex(static_cast<uint16_t>((file.value() >> 32) % member_count));
+  }
   MemberIndex member_of(FileId file, ChunkIndex chunk) const {
-    return static_cast<MemberIndex>((start(file) + chunk.value() % member_count) % member_count);
+    return MemberIndex(static_cast<uint16_t>((start(file).value() + chunk.value() % member_count) % member_count));
   }
   SlotIndex natural_slot(ChunkIndex chunk) const { return SlotIndex(chunk.value() / member_count); }
   ChunkIndex chunk_of(uint64_t file_offset) const { return ChunkIndex(file_offset / chunk_size); }

@@ -108,8 +108,9 @@ void Scrub::report_failures(const std::string& path, const File& file) {
     error.kind = kind_of(failure, info);
     if (failure.extent.exists()) {
       error.chunk = static_cast<int64_t>(failure.chunk.value());
-      error.member = failure.extent.member;
-      error.object_offset = static_cast<int64_t>(offset_of(failure.extent.slot, store_.array().stripes().chunk_size));
+      error.member = failure.extent.member.value();
+      error.object_offset =
+          static_cast<int64_t>(offset_of(failure.extent.slot, store_.array().stripes().chunk_size).value());
     }
     error.detail = failure.status.message();
     add_damage(std::move(error));
@@ -121,16 +122,14 @@ std::string Scrub::kind_of(const Failure& failure, const File::Info& info) const
   const Member& member = store_.array().member(failure.extent.member);
   if (!member.present) return "missing-member";
   if (failure.status.code() != StatusCode::kCorruption) return "unreadable";
-  const std::string object = Array::object_path(info.file_id, info.generation);
-  const Result<Handle> directory =
-      store_.storage().open_at(member.objects, object.substr(0, 2), O_RDONLY | O_DIRECTORY);
+  const Result<HandleCache::Pin> directory = store_.array().object_directory(failure.extent.member, info.file_id);
   if (!directory.is_ok()) return "missing-object";
-  const ScopedHandle closed_later(store_.storage(), *directory);
-  const Result<struct stat> attributes = store_.storage().stat_at(*directory, object.substr(3));
+  const Result<struct stat> attributes =
+      store_.storage().stat_at(directory->get(), Array::object_name(info.file_id, info.generation));
   if (attributes.status().code() == StatusCode::kNotFound) return "missing-object";
-  const uint64_t end =
+  const ObjectOffset end =
       offset_of(failure.extent.slot, store_.array().stripes().chunk_size) + failure.extent.stored_length;
-  const bool is_short = attributes.is_ok() && static_cast<uint64_t>(attributes->st_size) < end;
+  const bool is_short = attributes.is_ok() && ObjectOffset(static_cast<uint64_t>(attributes->st_size)) < end;
   return is_short ? "short-object" : "checksum";
 }
 

@@ -83,19 +83,19 @@ bool Store::Impl::commit_trickles() {
 
 void Store::Impl::start_watching() {
   if (watch == nullptr) return;
-  watch->set_name(StallWatch::kTree, fmt::format("the drive that holds the names ({})", array.metadata_path()));
-  for (MemberIndex m = 0; m < stripes.member_count; ++m) {
-    watch->set_name(m, fmt::format("member {} ({})", m, array.member(m).path));
+  watch->set_name(kTreeDomain, fmt::format("the drive that holds the names ({})", array.metadata_path()));
+  for (const MemberIndex m : stripes.members()) {
+    watch->set_name(domain_of(m), fmt::format("member {} ({})", m, array.member(m).path));
     if (const IoQueue* const queue = io->queue(m))
-      registrations_.push_back(watch->add_source(m, [queue] { return queue->oldest_transfer_ns(); }));
+      registrations_.push_back(watch->add_source(domain_of(m), [queue] { return queue->oldest_transfer_ns(); }));
   }
-  registrations_.push_back(watch->add_listener([this](StallWatch::Domain domain) { member_stalled(domain); }));
+  registrations_.push_back(watch->add_listener([this](StallDomain domain) { member_stalled(domain); }));
 }
 
 bool Store::Impl::is_stalled(MemberIndex member) const {
   if (watch == nullptr) return false;
   const bool holds_the_tree = array.superblock().metadata_member == member;
-  return watch->is_stalled(member) || (holds_the_tree && watch->is_stalled(StallWatch::kTree));
+  return watch->is_stalled(domain_of(member)) || (holds_the_tree && watch->is_stalled(kTreeDomain));
 }
 
 void Store::Impl::stop_watching() {
@@ -103,10 +103,10 @@ void Store::Impl::stop_watching() {
 }
 
 // On the watch's thread, now and then while the domain does not answer.
-void Store::Impl::member_stalled(StallWatch::Domain domain) {
+void Store::Impl::member_stalled(StallDomain domain) {
   const Status failure = watch->check(domain);
-  if (failure.is_ok() || domain == StallWatch::kElsewhere) return;
-  if (domain < stripes.member_count) io->fail_waiting(static_cast<MemberIndex>(domain), failure);
+  if (failure.is_ok() || domain == kElsewhereDomain) return;
+  if (const std::optional<MemberIndex> member = member_of(domain)) io->fail_waiting(*member, failure);
   for (const std::shared_ptr<File>& file : files.all()) file->member_stalled(domain, failure);
   const auto limit_ns = static_cast<uint64_t>(std::chrono::nanoseconds(watch->limit()).count());
   const uint64_t now = monotonic_ns();
@@ -226,8 +226,8 @@ void Store::finish_close(const Status& synced, const std::function<void(const St
                       fmt::format("{} versions of files are still held; the next mount frees what they keep", held));
   if (status.is_ok() && !array_->read_only() && !impl_->health.had_failure()) {
     // "Clean" says that nothing is left to free, so what was freed must not come back with a power cut.
-    for (MemberIndex m = 0; m < array_->member_count() && status.is_ok(); ++m) {
-      status = storage().sync_filesystem(array_->member(m).objects);
+    for (const MemberIndex m : array_->members()) {
+      if (status.is_ok()) status = storage().sync_filesystem(array_->member(m).objects);
       if (status.is_ok()) status = array_->check_running(m);
     }
     if (status.is_ok()) {
@@ -258,7 +258,7 @@ Store::~Store() {
 }
 
 bool Store::names_stalled() const {
-  return impl_->watch != nullptr && impl_->watch->is_stalled(StallWatch::kTree);
+  return impl_->watch != nullptr && impl_->watch->is_stalled(kTreeDomain);
 }
 
 bool Store::read_only() const {
@@ -354,7 +354,7 @@ void Store::on_commit(CommitListener listener) {
 
 StoreStatus Store::status() const {
   StoreStatus status;
-  for (MemberIndex m = 0; m < array_->member_count(); ++m) {
+  for (const MemberIndex m : array_->members()) {
     const Member& member = array_->member(m);
     const MemberCounters& counters = impl_->counters[m];
     MemberStatus entry;
@@ -385,7 +385,7 @@ StoreStatus Store::status() const {
   status.commits = impl_->commits.load();
   status.pending_frees = impl_->reclaimer->pending();
   if (impl_->watch != nullptr) {
-    status.metadata_errors = impl_->watch->errors(StallWatch::kTree);
+    status.metadata_errors = impl_->watch->errors(kTreeDomain);
     status.metadata_stalled = names_stalled();
   }
   const Status failure = impl_->health.failure();

@@ -41,7 +41,7 @@ class Store::Impl final : public FileContext {
 
  private:
   void start_watching();
-  void member_stalled(StallWatch::Domain domain);
+  void member_stalled(StallDomain domain);
   bool commit_trickles();
 
   std::vector<StallWatch::Registration> registrations_;

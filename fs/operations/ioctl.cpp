@@ -39,12 +39,12 @@ void map_extents(fuse_req_t request, const std::shared_ptr<File>& file, IoctlExt
     const Extent& extent = extents[i].extent;
     IoctlExtent& out = answer.extents[i];
     out.chunk = extents[i].chunk.value();
-    out.object_offset = offset_of(extent.slot, chunk_size);
+    out.object_offset = offset_of(extent.slot, chunk_size).value();
     out.checksum = extent.checksum;
     out.stored_length = extent.stored_length;
     out.raw_length = extent.raw_length;
     out.visible_length = extent.visible_length;
-    out.member = extent.member;
+    out.member = extent.member.value();
     out.codec = static_cast<uint8_t>(extent.codec);
   }
   fuse_reply_ioctl(request, 0, &answer, sizeof answer);
@@ -61,7 +61,7 @@ void object_path(fuse_req_t request, const std::shared_ptr<File>& file, IoctlObj
     fuse_reply_err(request, ENODATA);
     return;
   }
-  const std::string path = fmt::format("{}/objects/{}", array.member(static_cast<MemberIndex>(answer.member)).path,
+  const std::string path = fmt::format("{}/objects/{}", array.member(MemberIndex(answer.member)).path,
                                        Array::object_path(info.file_id, info.generation));
   if (path.size() >= sizeof answer.path) {
     fuse_reply_err(request, ENAMETOOLONG);

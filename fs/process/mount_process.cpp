@@ -143,9 +143,9 @@ Status MountProcess::run(Launcher& launcher) {
   raise_priority();  // inherited by all threads
   launcher_ = &launcher;
   environment_.watch()->start(milliseconds(options_.store.io_timeout_ms));
-  stall_listener_ = environment_.watch()->add_listener([this](StallWatch::Domain domain) { on_stall(domain); });
+  stall_listener_ = environment_.watch()->add_listener([this](StallDomain domain) { on_stall(domain); });
   {
-    const StallWatch::Call looking(*environment_.watch(), StallWatch::kElsewhere);  // at members too
+    const StallWatch::Call looking(*environment_.watch(), kElsewhereDomain);  // at members too
     FPFS_RETURN_IF_ERROR(check_mount_point(options_.mount_point, options_.directories, options_.nonempty));
   }
   FPFS_RETURN_IF_ERROR(open_store());
@@ -324,7 +324,7 @@ void MountProcess::begin_to_end() {
   if (stage_.exchange(Stage::kEnding) != Stage::kEnding) stage_began_ns_ = monotonic_ns();
 }
 
-void MountProcess::on_stall(StallWatch::Domain domain) {
+void MountProcess::on_stall(StallDomain domain) {
   const StallWatch& watch = *environment_.watch();
   if (stage_ == Stage::kOpening) {
     // Only the members are asked before the mount is live, so it is one of them, whichever.

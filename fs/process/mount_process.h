@@ -43,7 +43,7 @@ class MountProcess {
   void end_by_signal(int signal);
   void begin_to_end();
   // On the watch's thread, while a drive hangs.
-  void on_stall(StallWatch::Domain domain);
+  void on_stall(StallDomain domain);
   [[noreturn]] void leave(const std::string& why);
 
   enum class Stage : uint8_t { kOpening, kServing, kEnding };

@@ -75,10 +75,10 @@ json members_report(const StoreStatus& status) {
 }
 
 json metadata_report(const Store& store, const StoreStatus& status) {
-  const uint16_t member = store.array().superblock().metadata_member;
+  const MemberIndex member = store.array().superblock().metadata_member;
   const char* state = status.metadata_stalled ? "stalled" : status.metadata_errors > 0 ? "failing" : "ok";
   return {{"path", store.array().metadata_path()},
-          {"member", member == kMetadataOnlyMember ? -1 : static_cast<int>(member)},
+          {"member", member == kMetadataOnlyMember ? -1 : static_cast<int>(member.value())},
           {"state", state},
           {"errors", status.metadata_errors}};
 }
@@ -175,8 +175,8 @@ std::string file_report(FileSystem& file_system, const File& file, const struct 
   json codecs = json::object();
   for (size_t codec = 1; codec < kCodecs; ++codec) codecs[kCodecNames[codec]] = info.codec_chunks[codec];
   json members = json::array();
-  for (size_t index = 0; index < info.members.size(); ++index)
-    if (info.members[index]) members.push_back(index);
+  for (const MemberIndex m : info.members.indices())
+    if (info.members[m]) members.push_back(m.value());
   return to_text({{"file_id", file_id_text(info.file_id)},
                   {"generation", info.generation.value()},
                   {"sequence", info.sequence},
@@ -201,8 +201,8 @@ std::string codec_text(const File::Info& info) {
 
 std::string member_text(const File::Info& info) {
   std::string text;
-  for (size_t index = 0; index < info.members.size(); ++index)
-    if (info.members[index]) text += (text.empty() ? "" : ",") + std::to_string(index);
+  for (const MemberIndex m : info.members.indices())
+    if (info.members[m]) text += (text.empty() ? "" : ",") + std::to_string(m.value());
   return text;
 }
 

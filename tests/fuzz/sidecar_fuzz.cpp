@@ -157,7 +157,7 @@ Bytes build_log(Input& input) {
 
 // What a file that is opened keeps of its slots, however far they reach.
 void check_slots(const FileImage& image) {
-  std::vector<SlotMap> slots(kMembers);
+  PerMember<SlotMap> slots(kMembers);
   uint64_t taken = 0;
   image.extents.for_each(ChunkIndex(0), [&](ChunkIndex, const Extent& extent) {
     if (slots[extent.member].is_taken(extent.slot)) return true;
@@ -184,7 +184,7 @@ void check_image(const FileImage& image, uint64_t file_size, const SidecarFindin
   require(!image.is_inline || image.extents.count() == 0, "inline content has no extents beside it");
   image.extents.for_each(ChunkIndex(0), [](ChunkIndex chunk, const Extent& extent) {
     require(chunk.value() <= kFileSizeMax / kChunkSize, "a chunk of a file");
-    require(extent.member < kMembers, "a member of the array");
+    require(extent.member.value() < kMembers, "a member of the array");
     require(extent.stored_length > 0 && extent.stored_length <= kChunkSize, "stored inside a slot");
     require(extent.raw_length > 0 && extent.raw_length <= kChunkSize, "no longer than a chunk");
     require(extent.visible_length <= extent.raw_length, "visible inside the chunk");

@@ -152,10 +152,10 @@ class HangingEnvironment final : public PosixEnvironment {
         hangs_(std::move(hangs)),
         members_(std::move(members)) {}
 
-  Result<std::unique_ptr<IoQueue>> make_queue(int member, unsigned depth) override {
+  Result<std::unique_ptr<IoQueue>> make_queue(MemberIndex member, unsigned depth) override {
     FPFS_ASSIGN_OR_RETURN(std::unique_ptr<IoQueue> inner, PosixEnvironment::make_queue(member, depth));
-    auto queue = std::make_unique<HangingQueue>(std::move(inner), depth, *hangs_,
-                                                members_[static_cast<size_t>(member)] + "/objects");
+    auto queue =
+        std::make_unique<HangingQueue>(std::move(inner), depth, *hangs_, members_[member.value()] + "/objects");
     queues_[member] = queue.get();
     return std::unique_ptr<IoQueue>(std::move(queue));
   }
@@ -167,13 +167,13 @@ class HangingEnvironment final : public PosixEnvironment {
     hangs_->answer_again();
     for (const auto& [member, queue] : queues_) queue->release();
   }
-  HangingQueue& queue(int member) { return *queues_.at(member); }
+  HangingQueue& queue(int member) { return *queues_.at(MemberIndex(static_cast<uint16_t>(member))); }
   Hangs& hangs() { return *hangs_; }
 
  private:
   std::unique_ptr<Hangs> hangs_;
   std::vector<std::string> members_;
-  std::map<int, HangingQueue*> queues_;
+  std::map<MemberIndex, HangingQueue*> queues_;
 };
 
 }  // namespace fpfs::test

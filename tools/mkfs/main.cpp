@@ -49,7 +49,7 @@ Status report(Environment& environment, const std::vector<std::string>& director
   FPFS_ASSIGN_OR_RETURN(std::unique_ptr<Array> array, Array::open(environment, directories, how));
   if (options.json) {
     Json members = Json::array();
-    for (MemberIndex i = 0; i < array->member_count(); ++i) members.push_back(array->member(i).path);
+    for (const MemberIndex i : array->members()) members.push_back(array->member(i).path);
     print_json({{"array_id", to_string(array->id())},
                 {"label", array->superblock().label},
                 {"chunk_size", array->superblock().chunk_size},
@@ -64,7 +64,7 @@ Status report(Environment& environment, const std::vector<std::string>& director
   facts.add("Chunk size", format_size(array->superblock().chunk_size));
   facts.add("Names kept in", array->metadata_path());
   bool all_direct = true;
-  for (MemberIndex i = 0; i < array->member_count(); ++i) {
+  for (const MemberIndex i : array->members()) {
     facts.add(fmt::format("Member {}", i), array->member(i).path);
     all_direct = all_direct && array->member(i).direct;
   }

@@ -33,7 +33,7 @@ SimEnvironment::~SimEnvironment() {
   FPFS_CHECK(queues_ == 0, "queues end before their environment");
 }
 
-Result<std::unique_ptr<IoQueue>> SimEnvironment::make_queue(int, unsigned depth) {
+Result<std::unique_ptr<IoQueue>> SimEnvironment::make_queue(MemberIndex, unsigned depth) {
   return std::unique_ptr<IoQueue>(std::make_unique<SimIoQueue>(*this, depth));
 }
 

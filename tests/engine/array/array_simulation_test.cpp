@@ -189,8 +189,8 @@ TEST(ArraySimulationTest, AMemberWithoutDirectIoIsRefusedUnlessAllowed) {
   options.buffered_members = true;
   const Result<std::unique_ptr<Array>> array = Array::open(world, kMembers, options);
   ASSERT_TRUE(array.is_ok()) << array.status().message();
-  EXPECT_EQ((*array)->object_flags(0), O_DIRECT);
-  EXPECT_EQ((*array)->object_flags(1), 0);
+  EXPECT_EQ((*array)->object_flags(MemberIndex(0)), O_DIRECT);
+  EXPECT_EQ((*array)->object_flags(MemberIndex(1)), 0);
 }
 
 TEST(ArraySimulationTest, TheNamesNeedNoDirectIo) {

@@ -59,15 +59,15 @@ TEST_F(ArrayTest, OrderOfPathsDoesNotMatter) {
     const std::unique_ptr<Array> array = must_open(order);
     ASSERT_NE(array, nullptr);
     EXPECT_EQ(array->member_count(), 3);
-    EXPECT_EQ(array->superblock().member_index, 0) << "the first member's, whichever was given first";
+    EXPECT_EQ(array->superblock().member_index, MemberIndex(0)) << "the first member's, whichever was given first";
     const char* names[] = {"a", "b", "c"};
-    for (MemberIndex i = 0; i < 3; ++i) {
-      EXPECT_EQ(array->member(i).path, path(names[i]));
+    for (const MemberIndex i : array->members()) {
+      EXPECT_EQ(array->member(i).path, path(names[i.value()]));
       EXPECT_TRUE(array->member(i).present);
       EXPECT_NE(array->member(i).directory, kNoHandle);
     }
     EXPECT_EQ(array->metadata_path(), path("a"));
-    EXPECT_EQ(array->metadata_directory(), array->member(0).directory);
+    EXPECT_EQ(array->metadata_directory(), array->member(MemberIndex(0)).directory);
     EXPECT_EQ(array->stripes().chunk_size, kMiB);
     EXPECT_EQ(array->stripes().member_count, 3);
     EXPECT_FALSE(array->read_only());
@@ -87,7 +87,7 @@ TEST_F(ArrayTest, NoHandleIsLeftOpen) {
   EXPECT_EQ(open_files(), before);
   {
     const std::unique_ptr<Array> array = must_open(paths({"a", "b"}));
-    ASSERT_TRUE(array->object_directory(1, FileId(0x1234)).is_ok());
+    ASSERT_TRUE(array->object_directory(MemberIndex(1), FileId(0x1234)).is_ok());
     EXPECT_GT(open_files(), before);
   }
   EXPECT_EQ(open_files(), before);
@@ -216,10 +216,10 @@ TEST_F(ArrayTest, DegradedReadsWithMembersMissing) {
   const std::unique_ptr<Array> array = must_open(paths({"a", "c"}), degraded());
   ASSERT_NE(array, nullptr);
   EXPECT_EQ(array->member_count(), 3);
-  EXPECT_FALSE(array->member(1).present);
-  EXPECT_TRUE(array->member(2).present);
-  EXPECT_TRUE(array->object_directory(2, FileId(1)).is_ok());
-  const Status status = array->object_directory(1, FileId(1)).status();
+  EXPECT_FALSE(array->member(MemberIndex(1)).present);
+  EXPECT_TRUE(array->member(MemberIndex(2)).present);
+  EXPECT_TRUE(array->object_directory(MemberIndex(2), FileId(1)).is_ok());
+  const Status status = array->object_directory(MemberIndex(1), FileId(1)).status();
   EXPECT_EQ(status.code(), StatusCode::kIoError);
   EXPECT_EQ(status.member(), 1);
   EXPECT_TRUE(array->space().is_ok());
@@ -381,15 +381,17 @@ TEST_F(ArrayTest, ObjectDirectoriesAreOpenedOnceForAllThreads) {
   for (auto& handles : seen)
     threads.emplace_back([&array, &handles] {
       for (uint64_t file = 0x4200; file < 0x4300; ++file)
-        handles.push_back(array->object_directory(1, FileId(file)).value().get());
+        handles.push_back(array->object_directory(MemberIndex(1), FileId(file)).value().get());
     });
   for (std::thread& thread : threads) thread.join();
   for (const auto& handles : seen) EXPECT_EQ(handles, seen[0]);
-  EXPECT_EQ(array->object_directory(1, FileId(0xff42)).value().get(), seen[0][0x42])
+  EXPECT_EQ(array->object_directory(MemberIndex(1), FileId(0xff42)).value().get(), seen[0][0x42])
       << "the low byte of the id names the directory";
   Storage& storage = environment_.storage();
   const Handle object =
-      storage.open_at(array->object_directory(1, FileId(0x1234ab)).value().get(), "o", O_RDWR | O_CREAT, 0600).value();
+      storage
+          .open_at(array->object_directory(MemberIndex(1), FileId(0x1234ab)).value().get(), "o", O_RDWR | O_CREAT, 0600)
+          .value();
   storage.close(object);
   EXPECT_TRUE(exists(path("b/objects/ab/o")));
 }
@@ -406,9 +408,10 @@ TEST_F(ArrayTest, ALowLimitOfOpenFilesIsRaisedOrRefusedAtOnce) {
         if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) ::_exit(1);
         {
           const std::unique_ptr<Array> array = must_open(paths({"a", "b", "c", "d", "e"}));
-          for (MemberIndex member = 0; member < 5; ++member)
+          if (array == nullptr) ::_exit(2);
+          for (const MemberIndex member : array->members())
             for (uint64_t file = 0; file < 256; ++file)
-              if (array == nullptr || !array->object_directory(member, FileId(file)).is_ok()) ::_exit(2);
+              if (!array->object_directory(member, FileId(file)).is_ok()) ::_exit(2);
         }
         limit.rlim_cur = limit.rlim_max = 1000;
         if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) ::_exit(3);
@@ -423,7 +426,7 @@ TEST_F(ArrayTest, AMissingObjectDirectoryIsNamed) {
   must_format(paths({"a"}));
   std::filesystem::remove(path("a/objects/ab"));
   const std::unique_ptr<Array> array = must_open(paths({"a"}));
-  const Status status = array->object_directory(0, FileId(0xab)).status();
+  const Status status = array->object_directory(MemberIndex(0), FileId(0xab)).status();
   EXPECT_EQ(status.code(), StatusCode::kNotFound);
   EXPECT_EQ(status.member(), 0);
   EXPECT_NE(status.message().find(path("a") + "/objects"), std::string::npos) << status.message();

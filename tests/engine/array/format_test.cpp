@@ -64,10 +64,10 @@ TEST_F(FormatTest, SuperblocksSayWhoIsWho) {
   const Superblock a = superblock_of("a"), b = superblock_of("b");
   EXPECT_EQ(a.array_id, b.array_id);
   EXPECT_NE(a.member_id, b.member_id);
-  EXPECT_EQ(a.member_index, 0);
-  EXPECT_EQ(b.member_index, 1);
+  EXPECT_EQ(a.member_index, MemberIndex(0));
+  EXPECT_EQ(b.member_index, MemberIndex(1));
   EXPECT_EQ(a.member_count, 2);
-  EXPECT_EQ(a.metadata_member, 0);
+  EXPECT_EQ(a.metadata_member, MemberIndex(0));
   EXPECT_EQ(a.chunk_size, kMiB);
   EXPECT_EQ(a.label, "run 7");
   EXPECT_GT(a.created_seconds, 1'700'000'000);
@@ -261,7 +261,7 @@ TEST_F(FormatTest, ForceRemovesTheFormerArrayAndKeepsTheRest) {
   const Status status = force(paths({"b", "a"}));
   ASSERT_TRUE(status.is_ok()) << status.message();
   EXPECT_NE(superblock_of("a").array_id, former);
-  EXPECT_EQ(superblock_of("a").member_index, 1);
+  EXPECT_EQ(superblock_of("a").member_index, MemberIndex(1));
   EXPECT_TRUE(std::filesystem::is_empty(path("b/objects/07")));
   EXPECT_TRUE(std::filesystem::is_empty(path("b/tree")));
   EXPECT_FALSE(exists(path("a/tree"))) << "names are kept on member 0 now";

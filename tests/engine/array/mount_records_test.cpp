@@ -354,8 +354,8 @@ TEST_F(MountRecordsTest, DegradedReadsAnOldMemberToo) {
   const std::unique_ptr<Array> array = must_open(paths({"a", "old-b"}), degraded());
   ASSERT_NE(array, nullptr);
   EXPECT_TRUE(array->has_outdated());
-  EXPECT_TRUE(array->member(1).outdated);
-  EXPECT_FALSE(array->member(0).outdated);
+  EXPECT_TRUE(array->member(MemberIndex(1)).outdated);
+  EXPECT_FALSE(array->member(MemberIndex(0)).outdated);
   EXPECT_FALSE(must_open(paths({"a", "b"}), degraded())->has_outdated());
 }
 
@@ -371,7 +371,7 @@ TEST_F(MountRecordsTest, AMissingOrDamagedRecordIsRefused) {
   expect_refused(paths({"a", "b"}), {path("b"), "mount record is missing"});
   ASSERT_EQ(::mkfifo(path("b/mount").c_str(), 0600), 0);
   expect_refusal(open(paths({"a", "b"})).status(), StatusCode::kCorruption, {path("b"), "not a regular file"});
-  EXPECT_TRUE(must_open(paths({"a", "b"}), degraded())->member(1).outdated);
+  EXPECT_TRUE(must_open(paths({"a", "b"}), degraded())->member(MemberIndex(1)).outdated);
 }
 
 TEST_F(MountRecordsTest, AnArrayOfBeforeIsBroughtUpToDate) {

@@ -48,13 +48,14 @@ TEST_F(CheckTest, ACleanArrayIsClean) {
 TEST_F(CheckTest, AFlippedBitInAnyChunkIsNamedExactly) {
   for (const uint64_t chunk : {0, 1, 2, 7, 10}) {
     const Extent extent = image_.extents.get(ChunkIndex(chunk));
-    const uint64_t offset = offset_of(extent.slot, kChunk) + (chunk == 10 ? 1233 : chunk * 777);
+    const uint64_t offset = offset_of(extent.slot, kChunk).value() + (chunk == 10 ? 1233 : chunk * 777);
     HandMadeArray::flip_bit(object_of(extent), offset);
     EXPECT_TRUE(array_.check().clean()) << "only reading the data can tell";
     const CheckReport report = array_.check(Repair::kNone, true);
-    EXPECT_EQ(summary(report), "checksum /run/big.pt " + std::to_string(chunk) + " " + std::to_string(extent.member));
+    EXPECT_EQ(summary(report),
+              "checksum /run/big.pt " + std::to_string(chunk) + " " + std::to_string(extent.member.value()));
     ASSERT_EQ(report.errors.size(), 1u);
-    EXPECT_EQ(report.errors[0].object_offset, static_cast<int64_t>(offset_of(extent.slot, kChunk)));
+    EXPECT_EQ(report.errors[0].object_offset, static_cast<int64_t>(offset_of(extent.slot, kChunk).value()));
     EXPECT_NE(report.errors[0].detail.find(object_of(extent)), std::string::npos) << report.errors[0].detail;
     EXPECT_EQ(report.bytes_verified, report.bytes_stored - extent.stored_length);
     HandMadeArray::flip_bit(object_of(extent), offset);
@@ -68,10 +69,10 @@ TEST_F(CheckTest, SwappedChunksAreToldFromDamagedOnes) {
   ASSERT_EQ(first.member, second.member);
   std::vector<std::byte> data(kChunk);
   test::fill(data, 1, 3 * kChunk);
-  HandMadeArray::write_at(object_of(first), offset_of(first.slot, kChunk), data);
+  HandMadeArray::write_at(object_of(first), offset_of(first.slot, kChunk).value(), data);
   test::fill(data, 1, 0);
-  HandMadeArray::write_at(object_of(first), offset_of(second.slot, kChunk), data);
-  const std::string member = std::to_string(first.member);
+  HandMadeArray::write_at(object_of(first), offset_of(second.slot, kChunk).value(), data);
+  const std::string member = std::to_string(first.member.value());
   const CheckReport report = array_.check(Repair::kNone, true);
   EXPECT_EQ(summary(report), "misplaced /run/big.pt 0 " + member + "; misplaced /run/big.pt 3 " + member);
   EXPECT_NE(report.errors[0].detail.find("the bytes of chunk 3, which belongs on member " + member +
@@ -109,7 +110,7 @@ TEST_F(CheckTest, ASidecarOfAnotherArrayIsNamed) {
   EXPECT_EQ(summary(report), "foreign-sidecar /x -1 -1");
   EXPECT_NE(report.errors[0].detail.find("another array"), std::string::npos);
   // It names nothing here, so it keeps no orphan; and it is set aside like any other that cannot be read.
-  std::ofstream(array_.object(1, 0x55, 0)) << "orphan";
+  std::ofstream(array_.object(MemberIndex(1), 0x55, 0)) << "orphan";
   EXPECT_EQ(summary(array_.check(Repair::kYes)), "orphan - -1 1 repaired; foreign-sidecar /x -1 -1 repaired");
   EXPECT_TRUE(array_.check(Repair::kYes, true).clean());
 }
@@ -119,26 +120,26 @@ TEST_F(CheckTest, AMissingObjectIsNamedOnce) {
   std::filesystem::remove(object_of(extent));
   for (const bool verify : {false, true}) {
     const CheckReport report = array_.check(Repair::kNone, verify);
-    EXPECT_EQ(summary(report), "missing-object /run/big.pt 1 " + std::to_string(extent.member));
+    EXPECT_EQ(summary(report), "missing-object /run/big.pt 1 " + std::to_string(extent.member.value()));
     EXPECT_NE(report.errors[0].detail.find("4 chunks"), std::string::npos) << report.errors[0].detail;
   }
 }
 
 TEST_F(CheckTest, AShortObjectIsNamedOnce) {
   const Extent extent = image_.extents.get(ChunkIndex(9));
-  std::filesystem::resize_file(object_of(extent), offset_of(extent.slot, kChunk) + 5000);
+  std::filesystem::resize_file(object_of(extent), offset_of(extent.slot, kChunk).value() + 5000);
   for (const bool verify : {false, true})
     EXPECT_EQ(summary(array_.check(Repair::kNone, verify)),
-              "short-object /run/big.pt 9 " + std::to_string(extent.member));
+              "short-object /run/big.pt 9 " + std::to_string(extent.member.value()));
 }
 
 TEST_F(CheckTest, DamagedAndMissingSuperblocksAreNamed) {
-  for (MemberIndex m = 0; m < HandMadeArray::kMembers; ++m) {
-    HandMadeArray::flip_bit(array_.members[m] + "/superblock", 40);
+  for (const MemberIndex m : range_to(MemberIndex(HandMadeArray::kMembers))) {
+    HandMadeArray::flip_bit(array_.members[m.value()] + "/superblock", 40);
     const CheckReport report = array_.check();
-    EXPECT_EQ(summary(report), "superblock - -1 " + std::to_string(m));
-    EXPECT_NE(report.errors[0].detail.find(array_.members[m]), std::string::npos);
-    HandMadeArray::flip_bit(array_.members[m] + "/superblock", 40);
+    EXPECT_EQ(summary(report), "superblock - -1 " + std::to_string(m.value()));
+    EXPECT_NE(report.errors[0].detail.find(array_.members[m.value()]), std::string::npos);
+    HandMadeArray::flip_bit(array_.members[m.value()] + "/superblock", 40);
   }
   std::filesystem::rename(array_.members[1] + "/superblock", array_.members[1] + "/gone");
   EXPECT_EQ(summary(array_.check()), "superblock - -1 1");
@@ -148,9 +149,9 @@ TEST_F(CheckTest, DamagedAndMissingSuperblocksAreNamed) {
 
 TEST_F(CheckTest, WithoutAMemberWhatTheOthersHoldIsChecked) {
   const Extent small = array_.add_file("/also", {0x500000000, 0, 700, 6}).extents.get(ChunkIndex(0));
-  const auto gone = static_cast<MemberIndex>(small.member == 1 ? 2 : 1);
-  const std::string number = std::to_string(gone);
-  std::erase(array_.directories, array_.members[gone]);
+  const MemberIndex gone(small.member == MemberIndex(1) ? 2 : 1);
+  const std::string number = std::to_string(gone.value());
+  std::erase(array_.directories, array_.members[gone.value()]);
   for (const char* found_instead : {"", "/nonexistent/fpfs"}) {
     if (*found_instead != '\0') array_.directories.emplace_back(found_instead);
     const CheckReport report = array_.check(Repair::kNone, true);
@@ -227,7 +228,7 @@ TEST_F(CheckTest, TwoChunksInOneSlotAreAnOverlap) {
   ASSERT_EQ(record.extents[3].second.member, record.extents[0].second.member);
   array_.write_sidecar("/twice", spec.file, {record});
   // The slot that is left over shows as well.
-  const std::string member = std::to_string(record.extents[0].second.member);
+  const std::string member = std::to_string(record.extents[0].second.member.value());
   EXPECT_EQ(summary(array_.check()), "leftover-space /twice -1 " + member + "; overlap /twice 3 " + member);
 }
 
@@ -253,7 +254,7 @@ TEST_F(CheckTest, AnExtentBehindTheEndIsNamed) {
   Extent behind = array_.write_chunk({0x200000022, 3, 3 * kChunk, 2}, 2);
   record.extents.emplace_back(2, behind);
   array_.write_sidecar("/small", 0x200000022, {record});
-  EXPECT_EQ(summary(array_.check()), "extent /small 2 " + std::to_string(behind.member));
+  EXPECT_EQ(summary(array_.check()), "extent /small 2 " + std::to_string(behind.member.value()));
 }
 
 TEST_F(CheckTest, StrangersAmongTheObjectsAreNamedAndLeftAlone) {
@@ -273,11 +274,11 @@ TEST_F(CheckTest, CancellingStopsAndSaysSo) {
   options.verify_data = true;
   options.repair = Repair::kYes;
   options.cancelled = &cancelled;
-  std::ofstream(array_.object(0, 0x9999, 0)) << "orphan";
+  std::ofstream(array_.object(MemberIndex(0), 0x9999, 0)) << "orphan";
   const auto report = array_.try_check(options);
   ASSERT_TRUE(report.is_ok());
   EXPECT_TRUE(report->cancelled);
-  EXPECT_TRUE(std::filesystem::exists(array_.object(0, 0x9999, 0)));
+  EXPECT_TRUE(std::filesystem::exists(array_.object(MemberIndex(0), 0x9999, 0)));
 }
 
 TEST_F(CheckTest, ProgressEndsAtTheTotal) {

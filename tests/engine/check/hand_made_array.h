@@ -38,7 +38,7 @@ class HandMadeArray {
     EXPECT_TRUE(status.is_ok()) << status.message();
     const auto array = open(true);
     id = array->id();
-    for (MemberIndex m = 0; m < kMembers; ++m) members.push_back(array->member(m).path);
+    for (const MemberIndex m : range_to(MemberIndex(kMembers))) members.push_back(array->member(m).path);
   }
 
   // A file made of raw chunks, as one commit leaves it.
@@ -83,7 +83,7 @@ class HandMadeArray {
     extent.checksum =
         hash_bytes(stored, chunk_seed(id.data(), FileId(spec.file), Generation(spec.generation), ChunkIndex(chunk)));
     stored.resize(extent.allocated());
-    write_at(object(extent.member, spec.file, spec.generation), offset_of(extent.slot, kChunkSize), stored);
+    write_at(object(extent.member, spec.file, spec.generation), offset_of(extent.slot, kChunkSize).value(), stored);
     return extent;
   }
 
@@ -118,7 +118,7 @@ class HandMadeArray {
 
   std::string sidecar(const std::string& path) const { return members[0] + "/tree" + path; }
   std::string object(MemberIndex member, uint64_t file, uint32_t generation) const {
-    return members[member] + "/objects/" + Array::object_path(FileId(file), Generation(generation));
+    return members[member.value()] + "/objects/" + Array::object_path(FileId(file), Generation(generation));
   }
 
   // As a mount that did not end cleanly leaves it. `earlier`: it began before everything that is there was written.

@@ -14,7 +14,7 @@ constexpr uint32_t kChunk = HandMadeArray::kChunkSize;
 TEST(LiveCheck, OrphansAreNotJudgedAndRepairIsRefused) {
   HandMadeArray array;
   array.add_file("/kept", {0x77, 0, 3 * kChunk, 1});
-  std::ofstream(array.object(1, 0x78, 0)) << "a file that is being written";
+  std::ofstream(array.object(MemberIndex(1), 0x78, 0)) << "a file that is being written";
   const auto mounted = array.open(false);
   const CheckReport report = array.check(Repair::kNone, true);
   EXPECT_TRUE(report.clean()) << summary(report);
@@ -35,7 +35,7 @@ TEST(LiveCheck, DamageIsStillFound) {
   EXPECT_EQ(summary(array.check(Repair::kNone, true)), "sidecar /kept -1 -1");
   HandMadeArray::flip_bit(array.sidecar("/kept"), 300);
   EXPECT_EQ(summary(array.check(Repair::kNone, true)),
-            "checksum /kept 1 " + std::to_string(image.extents.get(ChunkIndex(1)).member));
+            "checksum /kept 1 " + std::to_string(image.extents.get(ChunkIndex(1)).member.value()));
 }
 
 // Rewrites files as a mount does: new objects, a record that names them, then the old objects go.
@@ -71,7 +71,7 @@ class Rewriter {
     if (end == 0) bytes = encode_sidecar_header(header);
     encode_sidecar_record(header, record, end + bytes.size(), 0, bytes);
     HandMadeArray::write_at(path, end, bytes);
-    for (MemberIndex m = 0; m < HandMadeArray::kMembers; ++m)
+    for (const MemberIndex m : range_to(MemberIndex(HandMadeArray::kMembers)))
       std::filesystem::remove(array_.object(m, spec.file, generation - 1));
     if (generation % 16 == 0) std::filesystem::rename(path, path + "x"), std::filesystem::rename(path + "x", path);
   }

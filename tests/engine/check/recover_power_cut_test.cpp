@@ -50,7 +50,7 @@ class World {
     const ScopedHandle object(storage(),
                               *storage().open_at(directory, Array::object_name(FileId(file), Generation(generation)),
                                                  O_RDWR | O_CREAT, 0600));
-    EXPECT_TRUE(storage().pwrite(object.get(), data.span(), offset_of(extent.slot, kChunk)).is_ok());
+    EXPECT_TRUE(storage().pwrite(object.get(), data.span(), offset_of(extent.slot, kChunk).value()).is_ok());
     EXPECT_TRUE(storage().fdatasync(object.get()).is_ok());
     EXPECT_TRUE(storage().fsync(directory).is_ok());
     return extent;

@@ -29,10 +29,10 @@ class RepairTest : public testing::Test {
   // after; a commit cut short; space preallocated ahead and a chunk that was replaced.
   void leave_what_crashes_leave() {
     array_.leave_dirty();
-    for (MemberIndex m = 0; m < HandMadeArray::kMembers; ++m)
+    for (const MemberIndex m : range_to(MemberIndex(HandMadeArray::kMembers)))
       std::ofstream(array_.object(m, 0xabc, 0)) << std::string(10'000, 'x');
-    std::ofstream(array_.object(1, kBig, 1)) << std::string(5000, 'o');
-    std::ofstream(array_.object(1, kBig, 3)) << std::string(5000, 'n');
+    std::ofstream(array_.object(MemberIndex(1), kBig, 1)) << std::string(5000, 'o');
+    std::ofstream(array_.object(MemberIndex(1), kBig, 3)) << std::string(5000, 'n');
     std::ofstream(array_.sidecar("/small"), std::ios::app | std::ios::binary) << std::string(300, '\0');
     const std::string object = array_.object(image_.extents.get(ChunkIndex(9)).member, kBig, 2);
     const auto replaced = std::vector<std::byte>(kChunk, std::byte{0x5a});
@@ -68,7 +68,7 @@ TEST_F(RepairTest, PreenRepairsWhatCrashesLeaveOnce) {
   EXPECT_EQ(summary(first), crash_findings(true));
   EXPECT_EQ(first.repaired, 7u);
   EXPECT_EQ(sidecar_size("/small"), size);
-  EXPECT_FALSE(std::filesystem::exists(array_.object(0, 0xabc, 0)));
+  EXPECT_FALSE(std::filesystem::exists(array_.object(MemberIndex(0), 0xabc, 0)));
   EXPECT_TRUE(array_.check(Repair::kPreen).clean());
   const CheckReport verified = array_.check(Repair::kNone, true);
   EXPECT_TRUE(verified.clean()) << summary(verified);
@@ -108,9 +108,9 @@ TEST_F(RepairTest, AChunkReplacedInTheMiddleIsGivenBack) {
   EXPECT_EQ(summary(array_.check()),
             "leftover-space /holes -1 0; leftover-space /holes -1 1; leftover-space /holes -1 2");
   struct stat before, after;
-  ASSERT_EQ(::stat(array_.object(1, spec.file, 0).c_str(), &before), 0);
+  ASSERT_EQ(::stat(array_.object(MemberIndex(1), spec.file, 0).c_str(), &before), 0);
   array_.check(Repair::kPreen);
-  ASSERT_EQ(::stat(array_.object(1, spec.file, 0).c_str(), &after), 0);
+  ASSERT_EQ(::stat(array_.object(MemberIndex(1), spec.file, 0).c_str(), &after), 0);
   EXPECT_EQ((before.st_blocks - after.st_blocks) * 512, 2 * kChunk);
   EXPECT_TRUE(array_.check(Repair::kNone, true).clean());
 }
@@ -150,7 +150,7 @@ TEST_F(RepairTest, TheTimesOfAFileSurviveCuttingItsTornTail) {
 
 TEST_F(RepairTest, ObjectsOfAnUnreadableSidecarAreKept) {
   HandMadeArray::flip_bit(array_.sidecar("/run/big.pt"), 200);  // the header still tells whose it is
-  std::ofstream(array_.object(0, 0xabc, 0)) << "x";
+  std::ofstream(array_.object(MemberIndex(0), 0xabc, 0)) << "x";
   {
     const auto array = array_.open(false);
     const auto counts = recover_array(array_.environment, *array);
@@ -165,7 +165,7 @@ TEST_F(RepairTest, WhenASidecarDoesNotTellWhoseItIsEverythingIsKept) {
   std::vector<std::byte> garbage(sidecar_size("/run/big.pt"));
   test::fill(garbage, 99, 0);
   HandMadeArray::write_at(array_.sidecar("/run/big.pt"), 0, garbage);
-  std::ofstream(array_.object(0, 0xabc, 0)) << "x";
+  std::ofstream(array_.object(MemberIndex(0), 0xabc, 0)) << "x";
   {
     const auto array = array_.open(false);
     const auto counts = recover_array(array_.environment, *array);
@@ -173,8 +173,8 @@ TEST_F(RepairTest, WhenASidecarDoesNotTellWhoseItIsEverythingIsKept) {
     EXPECT_EQ(counts->orphans_removed, 0u);
   }
   EXPECT_EQ(summary(array_.check(Repair::kPreen)), "sidecar /run/big.pt -1 -1");
-  EXPECT_TRUE(std::filesystem::exists(array_.object(0, 0xabc, 0)));
-  for (MemberIndex m = 0; m < HandMadeArray::kMembers; ++m)
+  EXPECT_TRUE(std::filesystem::exists(array_.object(MemberIndex(0), 0xabc, 0)));
+  for (const MemberIndex m : range_to(MemberIndex(HandMadeArray::kMembers)))
     EXPECT_TRUE(std::filesystem::exists(array_.object(m, kBig, 2)));
 }
 
@@ -297,7 +297,7 @@ TEST_F(CleanEndTest, ObjectsThatAnEmptiedSidecarMayHaveNamedAreKept) {
 }
 
 TEST_F(CleanEndTest, ObjectsThatNobodyCanHaveNamedAreFreed) {
-  std::ofstream(array_.object(1, 0xabc, 0)) << "x";
+  std::ofstream(array_.object(MemberIndex(1), 0xabc, 0)) << "x";
   EXPECT_EQ(summary(array_.check(Repair::kPreen)), "orphan - -1 1 repaired");
   EXPECT_TRUE(array_.check().clean());
 }
@@ -347,11 +347,11 @@ class SetAsideTest : public RepairTest {
 
 TEST_F(SetAsideTest, ADamagedFileMovesWithATextOfWhatSurvives) {
   const Extent extent = image_.extents.get(ChunkIndex(4));
-  HandMadeArray::flip_bit(array_.object(extent.member, kBig, 2), offset_of(extent.slot, kChunk) + 99);
+  HandMadeArray::flip_bit(array_.object(extent.member, kBig, 2), offset_of(extent.slot, kChunk).value() + 99);
   EXPECT_TRUE(array_.check(Repair::kPreen, true).errors.at(0).repaired == false);
   EXPECT_TRUE(names_there().empty());
   EXPECT_EQ(summary(array_.check(Repair::kYes, true)),
-            "checksum /run/big.pt 4 " + std::to_string(extent.member) + " repaired");
+            "checksum /run/big.pt 4 " + std::to_string(extent.member.value()) + " repaired");
   EXPECT_EQ(names_there(), (std::set<std::string>{"big.pt.sidecar", "big.pt.txt"}));
   EXPECT_FALSE(std::filesystem::exists(array_.sidecar("/run/big.pt")));
   const std::string text = text_there();
@@ -366,13 +366,13 @@ TEST_F(SetAsideTest, ADamagedFileMovesWithATextOfWhatSurvives) {
     const auto array = array_.open(false);
     EXPECT_EQ(recover_array(array_.environment, *array)->orphans_removed, 0u);
   }
-  for (MemberIndex m = 0; m < HandMadeArray::kMembers; ++m)
+  for (const MemberIndex m : range_to(MemberIndex(HandMadeArray::kMembers)))
     EXPECT_TRUE(std::filesystem::exists(array_.object(m, kBig, 2)));
 }
 
 TEST_F(SetAsideTest, AllNamesOfADamagedFileMove) {
   std::filesystem::create_hard_link(array_.sidecar("/run/big.pt"), array_.sidecar("/big.pt"));
-  std::filesystem::remove(array_.object(0, kBig, 2));
+  std::filesystem::remove(array_.object(MemberIndex(0), kBig, 2));
   array_.check(Repair::kYes);
   EXPECT_EQ(names_there(), (std::set<std::string>{"big.pt.sidecar", "big.pt.txt", "big.pt-2.sidecar", "big.pt-2.txt"}));
   EXPECT_TRUE(array_.check(Repair::kNone, true).clean());
@@ -383,15 +383,15 @@ TEST_F(SetAsideTest, AnUnreadableSidecarMovesAndStillProtectsItsObjects) {
   EXPECT_EQ(summary(array_.check(Repair::kYes)), "sidecar /run/big.pt -1 -1 repaired");
   EXPECT_NE(text_there().find("0000000100000011"), std::string::npos) << text_there();
   EXPECT_TRUE(array_.check(Repair::kYes, true).clean());
-  EXPECT_TRUE(std::filesystem::exists(array_.object(1, kBig, 2)));
+  EXPECT_TRUE(std::filesystem::exists(array_.object(MemberIndex(1), kBig, 2)));
 }
 
 TEST_F(SetAsideTest, WhatSurvivesWasReadAlsoWithoutVerifyingEverything) {
   // One object is missing, which the structure shows; a bit of another is wrong, which only reading shows.
   const Extent flipped = image_.extents.get(ChunkIndex(4));
-  const auto missing = static_cast<MemberIndex>((flipped.member + 1) % HandMadeArray::kMembers);
+  const MemberIndex missing((flipped.member.value() + 1U) % HandMadeArray::kMembers);
   std::filesystem::remove(array_.object(missing, kBig, 2));
-  HandMadeArray::flip_bit(array_.object(flipped.member, kBig, 2), offset_of(flipped.slot, kChunk) + 99);
+  HandMadeArray::flip_bit(array_.object(flipped.member, kBig, 2), offset_of(flipped.slot, kChunk).value() + 99);
   const CheckReport report = array_.check(Repair::kYes);
   ASSERT_EQ(report.set_aside.size(), 1u);
   const FileSetAside& aside = report.set_aside[0];

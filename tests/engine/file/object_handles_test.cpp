@@ -85,14 +85,15 @@ TEST_P(ObjectHandlesTest, WhatIsGivenUpMakesNoObjects) {
   constexpr FileId kFile(77);
   auto& array = const_cast<Array&>(array_.store().array());
   ObjectSet objects(array_.sim(), array, nullptr, kFile, Generation(1), false);
-  ASSERT_TRUE(objects.open_for_transfer(0, ObjectSet::Use::kWrite).is_ok());
+  ASSERT_TRUE(objects.open_for_transfer(MemberIndex(0), ObjectSet::Use::kWrite).is_ok());
   objects.supersede();
-  EXPECT_TRUE(objects.open_for_transfer(0, ObjectSet::Use::kWrite).is_ok()) << "what there is can be written and freed";
+  EXPECT_TRUE(objects.open_for_transfer(MemberIndex(0), ObjectSet::Use::kWrite).is_ok())
+      << "what there is can be written and freed";
   ObjectSet given_up(array_.sim(), array, nullptr, kFile, Generation(2), false);
   given_up.supersede();
   for (const ObjectSet::Use use : {ObjectSet::Use::kWrite, ObjectSet::Use::kStream, ObjectSet::Use::kRead})
-    EXPECT_EQ(given_up.open_for_transfer(0, use).status().code(), StatusCode::kNotFound);
-  const Result<HandleCache::Pin> directory = array.object_directory(0, kFile);
+    EXPECT_EQ(given_up.open_for_transfer(MemberIndex(0), use).status().code(), StatusCode::kNotFound);
+  const Result<HandleCache::Pin> directory = array.object_directory(MemberIndex(0), kFile);
   ASSERT_TRUE(directory.is_ok());
   EXPECT_EQ(array_.sim().open_at(directory->get(), Array::object_name(kFile, Generation(2)), O_RDONLY).status().code(),
             StatusCode::kNotFound);

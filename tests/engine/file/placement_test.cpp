@@ -38,41 +38,41 @@ class PlacementTest : public ::testing::Test {
 
 TEST_F(PlacementTest, WhatNoRecordNamesIsFreeAtOnce) {
   placement_.set_objects(make_objects(0));
-  EXPECT_EQ(placement_.allocate(0, SlotIndex(3)), SlotIndex(3));
-  EXPECT_EQ(placement_.allocate(0, SlotIndex(3)), SlotIndex(0)) << "the natural one is taken";
-  placement_.release(0, SlotIndex(3));
-  EXPECT_EQ(placement_.allocate(0, SlotIndex(3)), SlotIndex(3));
+  EXPECT_EQ(placement_.allocate(MemberIndex(0), SlotIndex(3)), SlotIndex(3));
+  EXPECT_EQ(placement_.allocate(MemberIndex(0), SlotIndex(3)), SlotIndex(0)) << "the natural one is taken";
+  placement_.release(MemberIndex(0), SlotIndex(3));
+  EXPECT_EQ(placement_.allocate(MemberIndex(0), SlotIndex(3)), SlotIndex(3));
   EXPECT_TRUE(placement_.retired().is_empty());
 }
 
 TEST_F(PlacementTest, WhatARecordNamesIsKeptUntilItsSpaceIsBack) {
   placement_.set_objects(make_objects(0));
-  EXPECT_TRUE(placement_.take(0, SlotIndex(0)));
-  EXPECT_FALSE(placement_.take(0, SlotIndex(0))) << "two chunks in one slot";
-  placement_.retire(0, SlotIndex(0));
-  EXPECT_EQ(placement_.allocate(0, SlotIndex(0)), SlotIndex(1));
+  EXPECT_TRUE(placement_.take(MemberIndex(0), SlotIndex(0)));
+  EXPECT_FALSE(placement_.take(MemberIndex(0), SlotIndex(0))) << "two chunks in one slot";
+  placement_.retire(MemberIndex(0), SlotIndex(0));
+  EXPECT_EQ(placement_.allocate(MemberIndex(0), SlotIndex(0)), SlotIndex(1));
   const Placement::Retired retired = placement_.take_retired();
   ASSERT_EQ(retired.slots.size(), 1u);
   EXPECT_TRUE(placement_.retired().is_empty());
   placement_.freed(retired.slots[0]);
-  EXPECT_EQ(placement_.allocate(0, SlotIndex(0)), SlotIndex(0));
+  EXPECT_EQ(placement_.allocate(MemberIndex(0), SlotIndex(0)), SlotIndex(0));
 }
 
 TEST_F(PlacementTest, AnotherGenerationHasSlotsOfItsOwn) {
   EXPECT_FALSE(placement_.start_generation()) << "there was nothing";
   const std::shared_ptr<ObjectSet> first = make_objects(0);
   placement_.set_objects(first);
-  EXPECT_TRUE(placement_.take(0, SlotIndex(0)));
-  placement_.retire(0, SlotIndex(0));
+  EXPECT_TRUE(placement_.take(MemberIndex(0), SlotIndex(0)));
+  placement_.retire(MemberIndex(0), SlotIndex(0));
   EXPECT_TRUE(placement_.start_generation());
   EXPECT_TRUE(first->is_superseded());
   EXPECT_EQ(placement_.objects(), nullptr);
   EXPECT_TRUE(placement_.retired().slots.empty()) << "they go with their objects";
   EXPECT_EQ(placement_.retired().objects, (std::vector<std::shared_ptr<ObjectSet>>{first}));
   placement_.set_objects(make_objects(1));
-  EXPECT_EQ(placement_.allocate(0, SlotIndex(0)), SlotIndex(0));
-  placement_.freed({first, 0, SlotIndex(0)});
-  EXPECT_FALSE(placement_.take(0, SlotIndex(0))) << "a slot of the objects before is none of these";
+  EXPECT_EQ(placement_.allocate(MemberIndex(0), SlotIndex(0)), SlotIndex(0));
+  placement_.freed({first, MemberIndex(0), SlotIndex(0)});
+  EXPECT_FALSE(placement_.take(MemberIndex(0), SlotIndex(0))) << "a slot of the objects before is none of these";
 }
 
 TEST_F(PlacementTest, SpaceThatIsLeftOver) {
@@ -80,17 +80,20 @@ TEST_F(PlacementTest, SpaceThatIsLeftOver) {
   extents.set(ChunkIndex(0), at(SlotIndex(0)));
   extents.set(ChunkIndex(1), at(SlotIndex(2), 5000));
   placement_.set_objects(make_objects(0));
-  for (const SlotIndex slot : {SlotIndex{0}, SlotIndex{1}, SlotIndex{2}}) EXPECT_TRUE(placement_.take(0, slot));
-  EXPECT_EQ(placement_.needed_end(0, at(SlotIndex(2), 5000), kTestChunk), 2 * kTestChunk + 8192);
-  EXPECT_EQ(placement_.needed_end(0, at(SlotIndex(0)), kTestChunk), 3 * kTestChunk)
+  for (const SlotIndex slot : {SlotIndex{0}, SlotIndex{1}, SlotIndex{2}})
+    EXPECT_TRUE(placement_.take(MemberIndex(0), slot));
+  EXPECT_EQ(placement_.needed_end(MemberIndex(0), at(SlotIndex(2), 5000), kTestChunk),
+            ObjectOffset(2 * kTestChunk + 8192));
+  EXPECT_EQ(placement_.needed_end(MemberIndex(0), at(SlotIndex(0)), kTestChunk), ObjectOffset(3 * kTestChunk))
       << "the end of the content is elsewhere";
   EXPECT_FALSE(placement_.has_slack(at(SlotIndex(2), 5000), kTestChunk));
-  placement_.release(0, SlotIndex(1));
+  placement_.release(MemberIndex(0), SlotIndex(1));
   EXPECT_TRUE(placement_.has_slack(at(SlotIndex(2), 5000), kTestChunk));
   const Placement::TrimPlan plan = placement_.plan_trim(extents, at(SlotIndex(2), 5000), kTestChunk);
-  ASSERT_EQ(plan.ends, (std::vector<uint64_t>{2 * kTestChunk + 8192}));
+  ASSERT_EQ(plan.ends.size(), 1u);
+  EXPECT_EQ(plan.ends[MemberIndex(0)], ObjectOffset(2 * kTestChunk + 8192));
   ASSERT_EQ(plan.gaps.size(), 1u);
-  EXPECT_EQ(plan.gaps[0].offset, kTestChunk);
+  EXPECT_EQ(plan.gaps[0].offset, ObjectOffset(kTestChunk));
   EXPECT_EQ(plan.gaps[0].length, kTestChunk);
   EXPECT_FALSE(placement_.has_slack(at(SlotIndex(2), 5000), kTestChunk)) << "a plan counts as done";
   EXPECT_TRUE(placement_.plan_trim(extents, at(SlotIndex(2), 5000), kTestChunk).gaps.empty());
@@ -98,34 +101,34 @@ TEST_F(PlacementTest, SpaceThatIsLeftOver) {
 
 TEST_F(PlacementTest, BackToWhatWasCommitted) {
   placement_.set_objects(make_objects(0));
-  (void)placement_.allocate(0, SlotIndex(5));
+  (void)placement_.allocate(MemberIndex(0), SlotIndex(5));
   (void)placement_.start_generation();
   placement_.clear();
   EXPECT_EQ(placement_.objects(), nullptr);
   EXPECT_TRUE(placement_.retired().is_empty());
-  EXPECT_TRUE(placement_.take(0, SlotIndex(5)));
+  EXPECT_TRUE(placement_.take(MemberIndex(0), SlotIndex(5)));
 }
 
 TEST_F(PlacementTest, WhatIsAboutToBeFreedStaysTakenWhenTheContentGoesBack) {
   const std::shared_ptr<ObjectSet> first = make_objects(1);
   placement_.set_objects(first);
-  ASSERT_EQ(placement_.allocate(0, SlotIndex(0)), SlotIndex(0));
-  ASSERT_EQ(placement_.allocate(0, SlotIndex(0)), SlotIndex(1));
-  placement_.retire(0, SlotIndex(0));
+  ASSERT_EQ(placement_.allocate(MemberIndex(0), SlotIndex(0)), SlotIndex(0));
+  ASSERT_EQ(placement_.allocate(MemberIndex(0), SlotIndex(0)), SlotIndex(1));
+  placement_.retire(MemberIndex(0), SlotIndex(0));
   const Placement::Retired retired = placement_.take_retired();
   placement_.begin_freeing(retired.slots);
 
   // Replaced, and back again: slot 1 is what the record names.
   EXPECT_TRUE(placement_.start_generation());
   placement_.set_objects(make_objects(2));
-  EXPECT_EQ(placement_.allocate(0, SlotIndex(0)), SlotIndex(0)) << "of other objects";
+  EXPECT_EQ(placement_.allocate(MemberIndex(0), SlotIndex(0)), SlotIndex(0)) << "of other objects";
   placement_.clear();
-  ASSERT_TRUE(placement_.take(0, SlotIndex(1)));
+  ASSERT_TRUE(placement_.take(MemberIndex(0), SlotIndex(1)));
   placement_.set_objects(make_objects(1));
-  EXPECT_EQ(placement_.allocate(0, SlotIndex(0)), SlotIndex(2));
+  EXPECT_EQ(placement_.allocate(MemberIndex(0), SlotIndex(0)), SlotIndex(2));
 
   for (const Placement::DeadSlot& slot : retired.slots) placement_.freed(slot);
-  EXPECT_EQ(placement_.allocate(0, SlotIndex(0)), SlotIndex(0));
+  EXPECT_EQ(placement_.allocate(MemberIndex(0), SlotIndex(0)), SlotIndex(0));
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ class ReservationTest : public ::testing::Test {
     members_ = Array::open(environment_, {"/m0", "/m1"}, {}).value();
     stripes_ = members_->stripes();
     room_ = std::make_unique<Room>(environment_.storage(), *members_, kMiB);
-    for (MemberIndex m = 0; m < 2; ++m) at_first_.push_back(left(m));
+    for (const MemberIndex m : members_->members()) at_first_.push_back(left(m));
   }
   // Bytes that still fit on the member.
   uint64_t left(MemberIndex member) {
@@ -35,7 +35,7 @@ class ReservationTest : public ::testing::Test {
   // Chunks of both members for which room is set aside.
   uint64_t chunks_taken() {
     uint64_t bytes = 0;
-    for (MemberIndex m = 0; m < 2; ++m) bytes += at_first_[m] - left(m);
+    for (const MemberIndex m : members_->members()) bytes += at_first_[m] - left(m);
     EXPECT_EQ(bytes % kTestChunk, 0u);
     return bytes / kTestChunk;
   }
@@ -44,18 +44,19 @@ class ReservationTest : public ::testing::Test {
   std::unique_ptr<Array> members_;
   StripeMap stripes_;
   std::unique_ptr<Room> room_;
-  std::vector<uint64_t> at_first_;
+  PerMember<uint64_t> at_first_;
 };
 
 TEST_F(ReservationTest, RoomIsSetAsideOnceForEachChunkOnItsMember) {
   Reservation reserved(*room_, stripes_);
   ChunkRanges added;
-  std::vector<bool> members(2, false);
+  PerMember<bool> members(2, false);
   reserved.add(kFile, ChunkIndex(10), ChunkIndex(11), added, members);
-  EXPECT_TRUE(members[stripes_.member_of(kFile, ChunkIndex(10))]);
-  EXPECT_FALSE(members[1 - stripes_.member_of(kFile, ChunkIndex(10))]);
-  EXPECT_EQ(at_first_[stripes_.member_of(kFile, ChunkIndex(10))] - left(stripes_.member_of(kFile, ChunkIndex(10))),
-            kTestChunk);
+  for (const MemberIndex m : members_->members()) {
+    const bool has_it = m == stripes_.member_of(kFile, ChunkIndex(10));
+    EXPECT_EQ(members[m], has_it);
+    EXPECT_EQ(at_first_[m] - left(m), has_it ? kTestChunk : 0);
+  }
 
   ChunkRanges more;
   reserved.add(kFile, ChunkIndex(8), ChunkIndex(13), more, members);
@@ -69,7 +70,7 @@ TEST_F(ReservationTest, RoomIsSetAsideOnceForEachChunkOnItsMember) {
 TEST_F(ReservationTest, WhatIsWrittenGivesItsRoomBackOnce) {
   Reservation reserved(*room_, stripes_);
   ChunkRanges added;
-  std::vector<bool> members(2, false);
+  PerMember<bool> members(2, false);
   reserved.add(kFile, ChunkIndex(0), ChunkIndex(101), added, members);
   EXPECT_EQ(chunks_taken(), 101u);
   reserved.remove(kFile, ChunkIndex(3), ChunkIndex(4));

@@ -158,7 +158,7 @@ TEST_F(ZstdChunks, ThatDoNotDecodeFail) {
       close();
     }
     const CheckReport report = array_.check(Repair::kNone, true);
-    EXPECT_EQ(summary(report), "checksum /packed 1 " + std::to_string(record_.extents[1].second.member));
+    EXPECT_EQ(summary(report), "checksum /packed 1 " + std::to_string(record_.extents[1].second.member.value()));
     ASSERT_FALSE(report.errors.empty());
     EXPECT_NE(report.errors[0].detail.find("zstd frame"), std::string::npos) << report.errors[0].detail;
   }

@@ -16,7 +16,7 @@ Extent extent_of(uint64_t number) {
   extent.slot = SlotIndex(number * 7);
   extent.checksum = number * 0x9e3779b97f4a7c15;
   extent.stored_length = static_cast<uint32_t>(1 + number % 10000);
-  extent.member = static_cast<MemberIndex>(number % 11);
+  extent.member = MemberIndex(static_cast<uint16_t>(number % 11));
   return extent;
 }
 

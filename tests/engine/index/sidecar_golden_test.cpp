@@ -34,13 +34,13 @@ std::vector<SidecarRecord> golden_records() {
   grown.size = 100'000;
   Extent raw;
   raw.codec = Codec::kRaw;
-  raw.member = 2;
+  raw.member = MemberIndex(2);
   raw.slot = SlotIndex(7);
   raw.checksum = 0xfedcba9876543210;
   raw.stored_length = raw.raw_length = raw.visible_length = kChunkSize;
   Extent packed;
   packed.codec = Codec::kZstd;
-  packed.member = 3;
+  packed.member = MemberIndex(3);
   packed.slot = SlotIndex();
   packed.checksum = 0x8899aabbccddeeff;
   packed.stored_length = 5000;

@@ -156,7 +156,7 @@ TEST(SidecarFold, ImpossibleValuesAreRefused) {
       Extent extent;
       extent.codec = Codec::kRaw;
       extent.stored_length = extent.raw_length = extent.visible_length = 1000;
-      extent.member = 1;
+      extent.member = MemberIndex(1);
       record.extents.emplace_back(chunk, extent);
     }
     change(record);
@@ -165,7 +165,7 @@ TEST(SidecarFold, ImpossibleValuesAreRefused) {
   };
   EXPECT_TRUE(folded([](SidecarRecord&) {}).is_ok());
   const std::vector<std::function<void(SidecarRecord&)>> changes = {
-      [](SidecarRecord& record) { record.extents[1].second.member = kMembers; },
+      [](SidecarRecord& record) { record.extents[1].second.member = MemberIndex(kMembers); },
       [](SidecarRecord& record) { record.extents[1].second.stored_length = kChunkSize + 1; },
       [](SidecarRecord& record) { record.extents[1].second.stored_length = 0; },
       [](SidecarRecord& record) { record.extents[1].second.raw_length = 999; },

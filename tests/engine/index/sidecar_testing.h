@@ -189,7 +189,7 @@ class LogWriter {
     extent.raw_length = 1 + random() % kChunkSize;
     extent.stored_length = extent.codec == Codec::kRaw ? extent.raw_length : 1 + random() % kChunkSize;
     extent.visible_length = random() % (extent.raw_length + 1);
-    extent.member = random() % kMembers;
+    extent.member = MemberIndex(random() % kMembers);
     return extent;
   }
 

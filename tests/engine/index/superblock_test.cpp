@@ -21,9 +21,9 @@ Superblock sample() {
     superblock.array_id[i] = static_cast<std::byte>(0x10 + i);
     superblock.member_id[i] = static_cast<std::byte>(0xe0 + i);
   }
-  superblock.member_index = 2;
+  superblock.member_index = MemberIndex(2);
   superblock.member_count = 4;
-  superblock.metadata_member = 1;
+  superblock.metadata_member = MemberIndex(1);
   superblock.chunk_size = 1 << 20;
   superblock.created_seconds = 1'767'225'600;
   superblock.label = "training é";
@@ -73,7 +73,7 @@ TEST(SuperblockTest, ExtremesComeBackAsTheyWere) {
   expect_equal(*decoded, superblock);
 
   superblock = sample();
-  superblock.member_index = superblock.metadata_member = 0;
+  superblock.member_index = superblock.metadata_member = MemberIndex(0);
   superblock.member_count = 1;
   superblock.chunk_size = kChunkSizeMin;
   superblock.label.clear();
@@ -123,7 +123,7 @@ TEST(SuperblockTest, TheDocumentedExampleIsReadable) {
   ASSERT_TRUE(decoded.is_ok()) << decoded.status().message();
   EXPECT_EQ(to_string(decoded->array_id), "e83aac50-bee6-4604-8541-725e4e752990");
   EXPECT_EQ(to_string(decoded->member_id), "dbbb183f-71f7-418c-a9a8-ba84fecd33fc");
-  EXPECT_EQ(decoded->member_index, 1);
+  EXPECT_EQ(decoded->member_index, MemberIndex(1));
   EXPECT_EQ(decoded->member_count, 2);
   EXPECT_EQ(decoded->created_seconds, 1'795'249'212);
   EXPECT_EQ(decoded->label, "night run");
@@ -169,12 +169,12 @@ TEST(SuperblockTest, EveryFieldIsValidated) {
       {"member count zero", [](Bytes& b) { put_u16(&b[74], 0); }, "member count"},
       {"member count large", [](Bytes& b) { put_u16(&b[74], kMemberCountMax + 1); }, "member count"},
       {"metadata member", [](Bytes& b) { put_u16(&b[76], 4); }, "metadata"},
-      {"metadata-only without the array's knowing", [](Bytes& b) { put_u16(&b[72], kMetadataOnlyMember); },
+      {"metadata-only without the array's knowing", [](Bytes& b) { put_u16(&b[72], kMetadataOnlyMember.value()); },
        "member 65535"},
-      {"metadata path missing", [](Bytes& b) { put_u16(&b[76], kMetadataOnlyMember); }, "metadata path"},
+      {"metadata path missing", [](Bytes& b) { put_u16(&b[76], kMetadataOnlyMember.value()); }, "metadata path"},
       {"metadata path without a directory", [](Bytes& b) { b[512] = std::byte{'/'}; }, "metadata path"},
-      {"metadata path relative", [](Bytes& b) { put_u16(&b[76], kMetadataOnlyMember), b[512] = std::byte{'m'}; },
-       "metadata path"},
+      {"metadata path relative",
+       [](Bytes& b) { put_u16(&b[76], kMetadataOnlyMember.value()), b[512] = std::byte{'m'}; }, "metadata path"},
       {"metadata path without an end", [](Bytes& b) { std::memset(&b[512], '/', 3072); }, "end of a text"},
       {"label without an end", [](Bytes& b) { std::memset(&b[88], 'x', 64); }, "end of a text"},
       {"label with bytes after its end", [](Bytes& b) { b[120] = std::byte{'x'}; }, "end of a text"},

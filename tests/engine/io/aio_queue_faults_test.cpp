@@ -102,7 +102,7 @@ class AioQueueFaultsTest : public testing::Test {
   // Writes `count` pieces of the file, or reads them; returns when all have completed.
   void run(IoRequest::Kind kind, unsigned count, unsigned depth = 4) {
     transfers_.clear();
-    Result<std::unique_ptr<AioQueue>> queue = AioQueue::create(1, depth);
+    Result<std::unique_ptr<AioQueue>> queue = AioQueue::create(MemberIndex(1), depth);
     ASSERT_TRUE(queue.is_ok()) << queue.status().message();
     for (unsigned i = 0; i < count; ++i) {
       Transfer& transfer = transfers_.emplace_back();
@@ -139,14 +139,14 @@ class AioQueueFaultsTest : public testing::Test {
 
 TEST_F(AioQueueFaultsTest, NoContextSaysWhichLimitToRaise) {
   plan.setup_error = -EAGAIN;
-  Status status = AioQueue::create(2, 16).status();
+  Status status = AioQueue::create(MemberIndex(2), 16).status();
   EXPECT_EQ(status.code(), StatusCode::kSystem);
   EXPECT_NE(status.message().find("raise sysctl fs.aio-max-nr"), std::string::npos) << status.message();
   EXPECT_NE(status.message().find("member 2"), std::string::npos) << status.message();
   plan.setup_error = -ENOSYS;
-  EXPECT_EQ(AioQueue::create(2, 16).status().code(), StatusCode::kUnsupported);
+  EXPECT_EQ(AioQueue::create(MemberIndex(2), 16).status().code(), StatusCode::kUnsupported);
   plan.setup_error = -ENOMEM;
-  EXPECT_EQ(AioQueue::create(2, 16).status().errno_value(), ENOMEM);
+  EXPECT_EQ(AioQueue::create(MemberIndex(2), 16).status().errno_value(), ENOMEM);
 }
 
 TEST_F(AioQueueFaultsTest, GoesOnAfterRefusals) {
@@ -267,7 +267,7 @@ TEST_F(AioQueueFaultsTest, InterruptionsAreNoErrors) {
 
 TEST_F(AioQueueFaultsTest, WhatIsNotOnAHangingDriveCanBeFailed) {
   constexpr unsigned kDepth = 2, kCount = 7;
-  Result<std::unique_ptr<AioQueue>> made = AioQueue::create(1, kDepth);
+  Result<std::unique_ptr<AioQueue>> made = AioQueue::create(MemberIndex(1), kDepth);
   ASSERT_TRUE(made.is_ok());
   AioQueue& queue = **made;
   EXPECT_EQ(queue.oldest_transfer_ns(), 0u);

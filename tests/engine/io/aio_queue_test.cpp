@@ -21,7 +21,7 @@
 namespace fpfs {
 namespace {
 
-constexpr int kMember = 3;
+constexpr MemberIndex kMember(3);
 
 // One request with its memory and its outcome.
 struct Transfer {
@@ -221,7 +221,7 @@ TEST_P(AioQueueTest, FailuresSayWhere) {
   write.request.handle = read_only;
   write.request.offset = 40960;
   EXPECT_EQ(run(write).errno_value(), EBADF);
-  EXPECT_EQ(write.status.member(), kMember);
+  EXPECT_EQ(write.status.member(), kMember.value());
   EXPECT_EQ(write.status.offset(), 40960u);
   EXPECT_EQ(write.status.length(), 4096u);
   EXPECT_NE(write.status.message().find("write"), std::string::npos) << write.status.message();
@@ -345,8 +345,8 @@ INSTANTIATE_TEST_SUITE_P(Places, AioQueueTest,
                          [](const auto& place) { return std::string(place.param.name); });
 
 TEST(AioQueueCreate, RefusesSenselessDepths) {
-  EXPECT_EQ(AioQueue::create(0, 0).status().code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(AioQueue::create(0, 1'000'000).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(AioQueue::create(MemberIndex(0), 0).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(AioQueue::create(MemberIndex(0), 1'000'000).status().code(), StatusCode::kInvalidArgument);
 }
 
 }  // namespace

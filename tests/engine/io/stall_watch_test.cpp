@@ -31,26 +31,27 @@ bool becomes_true(Condition condition) {
 
 TEST(StallWatch, ACallThatTakesTooLongStallsItsDomainUntilItEnds) {
   StallWatch watch;
-  watch.set_name(3, "member 3 (/x)");
+  watch.set_name(StallDomain(3), "member 3 (/x)");
   watch.start(milliseconds(50));
   std::atomic<int> told{0};
-  const auto listener = watch.add_listener([&](StallWatch::Domain domain) {
-    EXPECT_EQ(domain, 3);
+  const auto listener = watch.add_listener([&](StallDomain domain) {
+    EXPECT_EQ(domain, StallDomain(3));
     ++told;
   });
   {
-    const StallWatch::Call call(watch, 3);
-    EXPECT_TRUE(watch.check(3).is_ok());
-    ASSERT_TRUE(becomes_true([&] { return watch.is_stalled(3); }));
+    const StallWatch::Call call(watch, StallDomain(3));
+    EXPECT_TRUE(watch.check(StallDomain(3)).is_ok());
+    ASSERT_TRUE(becomes_true([&] { return watch.is_stalled(StallDomain(3)); }));
     EXPECT_TRUE(watch.is_any_stalled());
-    EXPECT_FALSE(watch.is_stalled(2));
-    EXPECT_EQ(watch.check(3).code(), StatusCode::kIoError);
-    EXPECT_NE(watch.check(3).message().find("member 3 (/x) has not answered for 0.05 s"), std::string::npos)
-        << watch.check(3).message();
+    EXPECT_FALSE(watch.is_stalled(StallDomain(2)));
+    EXPECT_EQ(watch.check(StallDomain(3)).code(), StatusCode::kIoError);
+    EXPECT_NE(watch.check(StallDomain(3)).message().find("member 3 (/x) has not answered for 0.05 s"),
+              std::string::npos)
+        << watch.check(StallDomain(3)).message();
     ASSERT_TRUE(becomes_true([&] { return told >= 3; })) << "again and again";
   }
-  ASSERT_TRUE(becomes_true([&] { return !watch.is_stalled(3); }));
-  EXPECT_TRUE(watch.check(3).is_ok());
+  ASSERT_TRUE(becomes_true([&] { return !watch.is_stalled(StallDomain(3)); }));
+  EXPECT_TRUE(watch.check(StallDomain(3)).is_ok());
   EXPECT_TRUE(becomes_true([&] { return !watch.is_any_stalled(); })) << "known a moment later";
 }
 
@@ -61,7 +62,7 @@ TEST(StallWatch, QuickCallsAreNobodysBusiness) {
   std::vector<std::thread> callers;
   for (int i = 0; i < 4; ++i)
     callers.emplace_back([&] {
-      while (!stop) const StallWatch::Call call(watch, 1);
+      while (!stop) const StallWatch::Call call(watch, StallDomain(1));
     });
   for (int i = 0; i < 400; ++i) {
     EXPECT_FALSE(watch.is_any_stalled());
@@ -74,41 +75,41 @@ TEST(StallWatch, QuickCallsAreNobodysBusiness) {
 TEST(StallWatch, APausedCallWaitsForNobody) {
   StallWatch watch;
   watch.start(milliseconds(30));
-  StallWatch::Call call(watch, 1);
+  StallWatch::Call call(watch, StallDomain(1));
   call.pause();
   std::this_thread::sleep_for(milliseconds(90));
-  EXPECT_FALSE(watch.is_stalled(1));
+  EXPECT_FALSE(watch.is_stalled(StallDomain(1)));
   call.resume();
-  EXPECT_TRUE(becomes_true([&] { return watch.is_stalled(1); }));
+  EXPECT_TRUE(becomes_true([&] { return watch.is_stalled(StallDomain(1)); }));
 }
 
 TEST(StallWatch, WithoutALimitNothingIsOverdue) {
   StallWatch watch;
   watch.start(milliseconds(0));
-  const StallWatch::Call call(watch, 1);
+  const StallWatch::Call call(watch, StallDomain(1));
   std::this_thread::sleep_for(milliseconds(50));
-  EXPECT_FALSE(watch.is_stalled(1));
+  EXPECT_FALSE(watch.is_stalled(StallDomain(1)));
 }
 
 TEST(StallWatch, SourcesCountAsCalls) {
   StallWatch watch;
   watch.start(milliseconds(50));
   std::atomic<uint64_t> oldest{0};
-  auto source = watch.add_source(7, [&] { return oldest.load(); });
+  auto source = watch.add_source(StallDomain(7), [&] { return oldest.load(); });
   std::this_thread::sleep_for(milliseconds(100));
-  EXPECT_FALSE(watch.is_stalled(7));
+  EXPECT_FALSE(watch.is_stalled(StallDomain(7)));
   oldest = monotonic_ns();
-  EXPECT_TRUE(becomes_true([&] { return watch.is_stalled(7); }));
+  EXPECT_TRUE(becomes_true([&] { return watch.is_stalled(StallDomain(7)); }));
   source.reset();
-  EXPECT_TRUE(becomes_true([&] { return !watch.is_stalled(7); }));
+  EXPECT_TRUE(becomes_true([&] { return !watch.is_stalled(StallDomain(7)); }));
 }
 
 TEST(StallWatch, NothingIsToldAfterAReset) {
   StallWatch watch;
   watch.start(milliseconds(20));
   std::atomic<int> told{0};
-  auto listener = watch.add_listener([&](StallWatch::Domain) { ++told; });
-  const StallWatch::Call call(watch, 1);
+  auto listener = watch.add_listener([&](StallDomain) { ++told; });
+  const StallWatch::Call call(watch, StallDomain(1));
   ASSERT_TRUE(becomes_true([&] { return told > 0; }));
   listener.reset();
   const int before = told;
@@ -120,7 +121,7 @@ class WatchedStorageTest : public testing::Test {
  protected:
   WatchedStorageTest() : storage_(inner_, watch_) { watch_.start(milliseconds(250)); }
 
-  Handle open_member(const std::string& name, StallWatch::Domain domain) {
+  Handle open_member(const std::string& name, StallDomain domain) {
     std::filesystem::create_directory(place_ / name);
     const Result<Handle> directory = storage_.open_directory(place_ / name);
     EXPECT_TRUE(directory.is_ok());
@@ -136,13 +137,13 @@ class WatchedStorageTest : public testing::Test {
 };
 
 TEST_F(WatchedStorageTest, HandlesBelongWhereTheyWereOpened) {
-  const Handle one = open_member("one", 1), two = open_member("two", 2);
+  const Handle one = open_member("one", StallDomain(1)), two = open_member("two", StallDomain(2));
   const Handle file = *storage_.open_at(one, "file", O_RDWR | O_CREAT, 0600);
   const Handle again = *storage_.reopen(file, O_RDWR);
   const Handle other = *storage_.open_at(two, "file", O_RDWR | O_CREAT, 0600);
   hangs_.hang(place_ / "one");
   std::thread caught([&] { EXPECT_TRUE(storage_.fdatasync(again).is_ok()) << "it comes back in the end"; });
-  ASSERT_TRUE(becomes_true([&] { return watch_.is_stalled(1); }));
+  ASSERT_TRUE(becomes_true([&] { return watch_.is_stalled(StallDomain(1)); }));
   // Everything of that member is refused at once, everything else goes on.
   EXPECT_EQ(storage_.fdatasync(file).code(), StatusCode::kIoError);
   EXPECT_EQ(storage_.check_running(file).code(), StatusCode::kIoError);
@@ -152,37 +153,37 @@ TEST_F(WatchedStorageTest, HandlesBelongWhereTheyWereOpened) {
   EXPECT_TRUE(storage_.fstat(two).is_ok());
   hangs_.answer_again();
   caught.join();
-  ASSERT_TRUE(becomes_true([&] { return !watch_.is_stalled(1); }));
+  ASSERT_TRUE(becomes_true([&] { return !watch_.is_stalled(StallDomain(1)); }));
   EXPECT_TRUE(storage_.fdatasync(file).is_ok());
   for (const Handle handle : {file, again, other, one, two}) storage_.close(handle);
 }
 
 TEST_F(WatchedStorageTest, HandlesOfAStalledMemberAreClosedWhenItAnswers) {
-  const Handle directory = open_member("one", 1), other = open_member("two", 2);
+  const Handle directory = open_member("one", StallDomain(1)), other = open_member("two", StallDomain(2));
   const Handle file = *storage_.open_at(directory, "file", O_RDWR | O_CREAT, 0600);
   const Handle caught_file = *storage_.reopen(file, O_RDWR);
   hangs_.hang(place_ / "one");
   std::thread caught([&] { EXPECT_TRUE(storage_.fdatasync(caught_file).is_ok()); });
-  ASSERT_TRUE(becomes_true([&] { return watch_.is_stalled(1); }));
+  ASSERT_TRUE(becomes_true([&] { return watch_.is_stalled(StallDomain(1)); }));
   storage_.close(file);
   EXPECT_GE(::fcntl(file, F_GETFD), 0) << "its last close might wait for the drive";
   hangs_.answer_again();
   caught.join();
-  ASSERT_TRUE(becomes_true([&] { return !watch_.is_stalled(1); }));
+  ASSERT_TRUE(becomes_true([&] { return !watch_.is_stalled(StallDomain(1)); }));
   storage_.close(other);  // whichever is closed next
   EXPECT_LT(::fcntl(file, F_GETFD), 0);
   for (const Handle handle : {caught_file, directory}) storage_.close(handle);
 }
 
 TEST_F(WatchedStorageTest, WhatAVisitorTakesIsItsOwnTime) {
-  const Handle directory = open_member("one", 1);
+  const Handle directory = open_member("one", StallDomain(1));
   storage_.close(*storage_.open_at(directory, "file", O_RDWR | O_CREAT, 0600));
   bool was_stalled = false;
   EXPECT_TRUE(storage_
                   .list(directory,
                         [&](const DirectoryEntry&) {
                           std::this_thread::sleep_for(milliseconds(600));
-                          was_stalled |= watch_.is_stalled(1);
+                          was_stalled |= watch_.is_stalled(StallDomain(1));
                           return true;
                         })
                   .is_ok());
@@ -191,12 +192,12 @@ TEST_F(WatchedStorageTest, WhatAVisitorTakesIsItsOwnTime) {
 }
 
 TEST_F(WatchedStorageTest, CountsWhatTheDriveIsToBlameFor) {
-  const Handle directory = open_member("one", 1);
+  const Handle directory = open_member("one", StallDomain(1));
   EXPECT_EQ(storage_.stat_at(directory, "nothing").status().code(), StatusCode::kNotFound);
   EXPECT_FALSE(storage_.open_at(directory, "nothing", O_RDONLY, 0).is_ok());
-  EXPECT_EQ(watch_.errors(1), 0u);
-  watch_.count_error(1);
-  EXPECT_EQ(watch_.errors(1), 1u);
+  EXPECT_EQ(watch_.errors(StallDomain(1)), 0u);
+  watch_.count_error(StallDomain(1));
+  EXPECT_EQ(watch_.errors(StallDomain(1)), 1u);
   storage_.close(directory);
 }
 

@@ -25,7 +25,7 @@ SidecarHeader header() {
 Extent extent_of(ChunkIndex chunk) {
   Extent extent;
   extent.slot = SlotIndex(chunk.value() / kMembers);
-  extent.member = static_cast<MemberIndex>(chunk.value() % kMembers);
+  extent.member = MemberIndex(static_cast<uint16_t>(chunk.value() % kMembers));
   extent.checksum = chunk.value() * 0x9e3779b97f4a7c15;
   extent.stored_length = extent.raw_length = extent.visible_length = kChunkSize;
   extent.codec = Codec::kRaw;
