@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/base/units.h"
+#include "engine/io/stall_domain.h"
 
 namespace fpfs {
 namespace {
@@ -69,9 +70,45 @@ TEST(StrongNumber, RangesGoFromTheFirstToBeforeTheLast) {
   for (const Place place : IndexRange(Place(3), Place(2))) FAIL() << place.value();
 }
 
+template <typename Vector, typename Index>
+concept FindsBy = requires(Vector vector, Index index) {
+  vector[index];
+};
+static_assert(FindsBy<IndexedVector<Place, int>, Place>);
+static_assert(!FindsBy<IndexedVector<Place, int>, Seat> && !FindsBy<IndexedVector<Place, int>, size_t>);
+
+TEST(IndexedVector, IsFoundByItsIndexAlone) {
+  IndexedVector<Place, int> squares;
+  for (const int number : {0, 1, 2, 3}) squares.push_back(number * number);
+  EXPECT_EQ(squares[Place(3)], 9);
+  uint64_t seen = 0;
+  for (const Place place : squares.indices()) {
+    EXPECT_EQ(place.value(), seen++);
+    EXPECT_EQ(squares[place], static_cast<int>(place.value() * place.value()));
+  }
+  EXPECT_EQ(seen, squares.size());
+}
+
+TEST(IndexedVectorDeathTest, BehindTheLastIsADefect) {
+  const IndexedVector<Place, int> two(2, 7);
+  EXPECT_EQ(two[Place(1)], 7);
+  EXPECT_DEATH(static_cast<void>(two[Place(2)]), "an index of another vector");
+  IndexedVector<Place, bool> flags(2, false);
+  flags[Place(1)] = true;
+  EXPECT_TRUE(flags[Place(1)]);
+  EXPECT_DEATH(static_cast<void>(flags[Place(2)]), "an index of another vector");
+}
+
+TEST(StallDomain, EachMemberIsOneAndTheNamesAreAnother) {
+  EXPECT_EQ(member_of(domain_of(MemberIndex(7))), MemberIndex(7));
+  EXPECT_EQ(member_of(domain_of(MemberIndex(kMemberCountMax - 1))), MemberIndex(kMemberCountMax - 1));
+  EXPECT_EQ(member_of(kTreeDomain), std::nullopt);
+  EXPECT_EQ(member_of(kElsewhereDomain), std::nullopt);
+}
+
 TEST(SlotIndex, LiesAChunkBehindTheOneBefore) {
-  EXPECT_EQ(offset_of(SlotIndex(0), 1 << 20), 0u);
-  EXPECT_EQ(offset_of(SlotIndex(5000), 1 << 20), uint64_t{5000} << 20) << "more than 32 bits";
+  EXPECT_EQ(offset_of(SlotIndex(0), 1 << 20), ObjectOffset(0));
+  EXPECT_EQ(offset_of(SlotIndex(5000), 1 << 20), ObjectOffset(uint64_t{5000} << 20)) << "more than 32 bits";
 }
 
 }  // namespace
