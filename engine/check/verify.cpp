@@ -12,7 +12,7 @@
 #include <fmt/format.h>
 
 #include "engine/check/inspect.h"
-#include "engine/codec/decompress.h"
+#include "engine/codec/chunk_codec.h"
 #include "engine/codec/hash.h"
 #include "engine/io/scoped_handle.h"
 
@@ -242,9 +242,9 @@ void DataVerifier::MemberReader::judge(const Run& run, const PlacedChunk& placed
                        placed.extent.checksum));
     return;
   }
-  if (placed.extent.codec == Codec::kZstd) {
+  if (placed.extent.codec != Codec::kRaw) {
     std::vector<std::byte> content(placed.extent.raw_length);
-    const Status decoded = decompress(stored, content);
+    const Status decoded = decode_chunk(placed.extent.codec, stored, content);
     if (!decoded.is_ok()) return report(run, placed, "checksum", decoded.message());
   }
   verifier_.totals_.bytes_done += placed.extent.stored_length;

@@ -2,10 +2,11 @@
 
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
-#include "engine/codec/decompress.h"
+#include "engine/codec/chunk_codec.h"
 #include "engine/codec/hash.h"
 #include "engine/file/context.h"
 
@@ -16,28 +17,60 @@ void ChunkIo::close_queues() {
 }
 
 void ChunkIo::fail_waiting(MemberIndex member, const Status& failure) {
+  if (encoder_ != nullptr) encoder_->fail_waiting(member, failure);
   if (queues_[member] != nullptr) queues_[member]->fail_waiting(failure);
 }
 
 void ChunkIo::start(ChunkTransfer& transfer) {
-  const MemberIndex member = transfer.extent.member;
   transfer.io = this;
+  transfer.encoding = EncodeRequest();
+  under_way_.fetch_add(1, std::memory_order_relaxed);
+  if (transfer.kind != IoRequest::Kind::kWrite) return submit(transfer);
+  transfer.extent.codec = Codec::kRaw;
+  transfer.extent.stored_length = transfer.extent.raw_length;
+  if (encoder_ == nullptr) return submit(transfer);
+  transfer.encoding.member = transfer.extent.member;
+  transfer.encoding.raw = {transfer.data, transfer.extent.raw_length};
+  transfer.encoding.ready = &ChunkIo::encoded;
+  transfer.encoding.owner = &transfer;
+  encoder_->start(transfer.encoding);
+}
+
+void ChunkIo::encoded(EncodeRequest& encoding, const Status& status) {
+  auto& transfer = *static_cast<ChunkTransfer*>(encoding.owner);
+  ChunkIo& io = *transfer.io;
+  if (!status.is_ok()) return io.end(transfer, status);
+  Extent& extent = transfer.extent;
+  extent.codec = encoding.encoded.codec;
+  extent.stored_length = encoding.encoded.length;
+  extent.checksum = io.checksum_of(transfer, encoding.space != nullptr ? encoding.space->data : transfer.data);
+  io.submit(transfer);
+}
+
+void ChunkIo::submit(ChunkTransfer& transfer) {
+  const MemberIndex member = transfer.extent.member;
+  const Buffer* const space = transfer.encoding.space;
   transfer.request = IoRequest();
   IoRequest& request = transfer.request;
   request.kind = transfer.kind;
-  request.data = transfer.data;
+  request.data = space != nullptr ? space->data : transfer.data;
   request.offset = offset_of(transfer.extent.slot, context_.stripes.chunk_size).value();
   request.length = static_cast<uint32_t>(round_up(transfer.extent.stored_length, kIoAlignment));
   request.prepare = &ChunkIo::prepare;
   request.complete = &ChunkIo::complete;
   request.owner = &transfer;
-  under_way_.fetch_add(1, std::memory_order_relaxed);
   if (queues_[member] == nullptr)
     complete(request, Status::error(StatusCode::kIoError, "the member is missing"));
   else if (context_.watch != nullptr && context_.watch->is_stalled(domain_of(member)))
     complete(request, context_.watch->check(domain_of(member)));
   else
     queues_[member]->submit(request);
+}
+
+uint64_t ChunkIo::checksum_of(const ChunkTransfer& transfer, const std::byte* stored) const {
+  const ObjectSet& objects = *transfer.objects;
+  return hash_bytes({stored, transfer.extent.stored_length},
+                    chunk_seed(context_.array.id().data(), objects.file(), objects.generation(), transfer.chunk));
 }
 
 Status ChunkIo::prepare(IoRequest& request) {
@@ -50,9 +83,8 @@ Status ChunkIo::prepare_write(ChunkTransfer& transfer) {
   Extent& extent = transfer.extent;
   ObjectSet& objects = *transfer.objects;
   std::memset(request.data + extent.stored_length, 0, request.length - extent.stored_length);
-  extent.checksum =
-      hash_bytes({request.data, extent.stored_length},
-                 chunk_seed(context_.array.id().data(), objects.file(), objects.generation(), transfer.chunk));
+  const bool is_hashed = transfer.encoding.encoded.codec != Codec::kNone;
+  if (!is_hashed) extent.checksum = checksum_of(transfer, request.data);
   const ObjectOffset allocated = objects.allocated_end(extent.member);
   const uint64_t ahead_max = transfer.streaming ? context_.room->ahead_max(extent.member) : 0;
   const auto use = transfer.streaming ? ObjectSet::Use::kStream : ObjectSet::Use::kWrite;
@@ -81,12 +113,16 @@ Status ChunkIo::prepare_read(ChunkTransfer& transfer) {
 void ChunkIo::complete(IoRequest& request, const Status& status) {
   auto& transfer = *static_cast<ChunkTransfer*>(request.owner);
   ChunkIo& io = *transfer.io;
-  if (transfer.kind == IoRequest::Kind::kWrite) return io.end(transfer, io.after_write(transfer, status));
+  if (transfer.kind == IoRequest::Kind::kWrite) {
+    if (io.encoder_ != nullptr) io.encoder_->release(transfer.encoding);
+    return io.end(transfer, io.after_write(transfer, status));
+  }
   const Status outcome = status.is_ok() ? io.verify(transfer) : status;
-  if (!outcome.is_ok() || transfer.extent.codec != Codec::kZstd) return io.after_read(transfer, outcome);
+  if (!outcome.is_ok() || transfer.extent.codec == Codec::kRaw) return io.after_read(transfer, outcome);
   io.context_.tasks.post([&io, &transfer] {
-    const std::vector<std::byte> frame(transfer.data, transfer.data + transfer.extent.stored_length);
-    io.after_read(transfer, decompress(frame, {transfer.data, transfer.extent.raw_length}));
+    const Extent& extent = transfer.extent;
+    const std::vector<std::byte> stored(transfer.data, transfer.data + extent.stored_length);
+    io.after_read(transfer, decode_chunk(extent.codec, stored, {transfer.data, extent.raw_length}));
   });
 }
 
@@ -106,9 +142,7 @@ Status ChunkIo::verify(const ChunkTransfer& transfer) const {
     return Status::error(StatusCode::kCorruption, fmt::format("the object ends after {} of {} bytes",
                                                               transfer.request.transferred, extent.stored_length));
   if (!context_.options.verify) return Status::ok();
-  const uint64_t seed =
-      chunk_seed(context_.array.id().data(), transfer.objects->file(), transfer.objects->generation(), transfer.chunk);
-  if (hash_bytes({transfer.data, extent.stored_length}, seed) == extent.checksum) return Status::ok();
+  if (checksum_of(transfer, transfer.data) == extent.checksum) return Status::ok();
   return Status::error(StatusCode::kCorruption, "the checksum does not match what was written");
 }
 

@@ -1,11 +1,11 @@
 // ChunkIo: the way of one chunk's bytes between a buffer and its member.
 //
-//   write   hash; open or make the object, with space  →  O_DIRECT write
-//   read    open the object  →  O_DIRECT read  →  verify (P3), decode
+//   write   (encode)  →  hash; open or make the object, with space  →  O_DIRECT write
+//   read    open the object  →  O_DIRECT read  →  verify (P3)  →  (decode)
 //
-// All of it runs on the member's queue thread, next to the transfer, except for decoding: that is the array's work, and
-// runs on the executor, so that one drive's thread is never the limit of what its chunks cost. Nobody sees bytes that
-// were not verified.
+// All of it runs on the member's queue thread, next to the transfer, except for encoding (with the hash of what comes
+// out) and decoding: that is the array's work, and runs on the executor, so that one drive's thread is never the limit
+// of what its chunks cost. Nobody sees bytes that were not verified.
 //
 // Thread safety: start() from any thread, also with the caller's locks held.
 #pragma once
@@ -14,9 +14,10 @@
 #include <cstddef>
 #include <memory>
 #include <string>
-#include <vector>
+#include <utility>
 
 #include "engine/base/status.h"
+#include "engine/file/chunk_encoder.h"
 #include "engine/file/object_set.h"
 #include "engine/index/extent_table.h"
 #include "engine/io/handle_cache.h"
@@ -31,7 +32,7 @@ class FileContext;
 struct ChunkTransfer {
   IoRequest::Kind kind = IoRequest::Kind::kRead;
   ChunkIndex chunk;
-  // Read: where it is. Write: where it goes, with its codec and lengths; the checksum is filled in.
+  // Read: where it is. Write: where it goes, with its raw length; codec, stored length and checksum are filled in.
   Extent extent;
   std::shared_ptr<ObjectSet> objects;  // that the member is one of; none after done()
   std::byte* data = nullptr;           // a whole chunk, aligned to kIoAlignment; read: extent.raw_length bytes count
@@ -44,6 +45,7 @@ struct ChunkTransfer {
 
   // ChunkIo's own.
   ChunkIo* io = nullptr;
+  EncodeRequest encoding;
   IoRequest request;
   HandleCache::Pin object;
 };
@@ -54,6 +56,8 @@ class ChunkIo {
   explicit ChunkIo(FileContext& context) : context_(context) {}
   // One queue for each member, in order; null for a missing one.
   void add_queue(std::unique_ptr<IoQueue> queue) { queues_.push_back(std::move(queue)); }
+  // What is written from now on is encoded, where that pays; before the first transfer.
+  void encode(std::unique_ptr<ChunkEncoder> encoder) { encoder_ = std::move(encoder); }
   // Waits for what is on its way; nothing is started any more.
   void close_queues();
 
@@ -71,6 +75,9 @@ class ChunkIo {
                 const std::string& path);
 
  private:
+  static void encoded(EncodeRequest& encoding, const Status& status);
+  void submit(ChunkTransfer& transfer);
+  uint64_t checksum_of(const ChunkTransfer& transfer, const std::byte* stored) const;
   static Status prepare(IoRequest& request);
   Status prepare_write(ChunkTransfer& transfer);
   static Status prepare_read(ChunkTransfer& transfer);
@@ -81,6 +88,7 @@ class ChunkIo {
   void end(ChunkTransfer& transfer, const Status& status);
 
   FileContext& context_;
+  std::unique_ptr<ChunkEncoder> encoder_;  // null: chunks are stored as they are
   PerMember<std::unique_ptr<IoQueue>> queues_;
   std::atomic<unsigned> under_way_{0};
 };

@@ -19,7 +19,18 @@ uint64_t index_entries_max(const StoreOptions& options) {
                                    : std::max(options.buffer_memory, kIndexMemoryLeast) / ExtentTable::kEntryBytesMax;
 }
 
-Status check_options(const StoreOptions& options, uint32_t chunk_size) {
+// Buffers that requests need.
+uint64_t buffers_least(uint32_t chunk_size) {
+  return std::max<uint64_t>(BufferPool::kBuffersMin, 2 * (kRequestBytesMax / chunk_size + 1));
+}
+
+// Of each member: as many as its queue may have on its way, of no more than half of what requests do not need.
+unsigned encoding_spaces(const StoreOptions& options, const StripeMap& stripes, uint64_t buffers) {
+  const uint64_t left = buffers - buffers_least(stripes.chunk_size);
+  return static_cast<unsigned>(std::clamp<uint64_t>(left / 2 / stripes.member_count, 1, options.queue_depth));
+}
+
+Status check_options(const StoreOptions& options, const StripeMap& stripes) {
   auto refuse = [](std::string what) { return Status::error(StatusCode::kInvalidArgument, std::move(what)); };
   if (options.queue_depth < 1 || options.queue_depth > 1024)
     return refuse(fmt::format("queue_depth={} is out of range; use 1 to 1024", options.queue_depth));
@@ -27,11 +38,14 @@ Status check_options(const StoreOptions& options, uint32_t chunk_size) {
     return refuse(fmt::format("read_ahead={} is out of range; use 0 (automatic) to 1024 chunks", options.read_ahead));
   if (options.inline_max > kInlineSizeMax)
     return refuse(fmt::format("inline files of {} bytes; the limit is {}", options.inline_max, kInlineSizeMax));
-  const uint64_t least =
-      chunk_size * std::max<uint64_t>(BufferPool::kBuffersMin, 2 * (kRequestBytesMax / chunk_size + 1));
+  if (options.compression.level < Compression::kLevelMin || options.compression.level > Compression::kLevelMax)
+    return refuse(fmt::format("zstd level {} is out of range; use {} to {}", options.compression.level,
+                              Compression::kLevelMin, Compression::kLevelMax));
+  const uint64_t spaces = options.compression.mode == Compression::Mode::kOff ? 0 : stripes.member_count;
+  const uint64_t least = stripes.chunk_size * (buffers_least(stripes.chunk_size) + spaces);
   if (options.buffer_memory < least)
     return refuse(fmt::format("buffer_memory={} is too small; chunks of {} need at least {}",
-                              format_size(options.buffer_memory), format_size(chunk_size), format_size(least)));
+                              format_size(options.buffer_memory), format_size(stripes.chunk_size), format_size(least)));
   return Status::ok();
 }
 
@@ -49,7 +63,7 @@ FileContext::FileContext(Environment& where, Array& of, const StoreOptions& stor
       indexes(index_entries_max(store_options)) {}
 
 Status FileContext::start() {
-  FPFS_RETURN_IF_ERROR(check_options(options, stripes.chunk_size));
+  FPFS_RETURN_IF_ERROR(check_options(options, stripes));
   FPFS_ASSIGN_OR_RETURN(pool, BufferPool::create(options.buffer_memory, stripes.chunk_size));
   chunks = std::make_unique<CachedChunk[]>(pool->total());
   // Deep enough to keep every member busy while the reader works through what arrived; never the whole pool.
@@ -64,6 +78,9 @@ Status FileContext::start() {
   reclaimer = std::make_unique<Reclaimer>(*this);
   new_names = std::make_unique<NewNames>(*reclaimer);
   io = std::make_unique<ChunkIo>(*this);
+  if (options.compression.mode != Compression::Mode::kOff && !array.read_only())
+    io->encode(std::make_unique<ChunkEncoder>(options.compression, stripes.member_count,
+                                              encoding_spaces(options, stripes, pool->total()), *pool, tasks));
   for (const MemberIndex m : stripes.members()) {
     std::unique_ptr<IoQueue> queue;
     if (array.member(m).present) {

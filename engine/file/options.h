@@ -7,6 +7,7 @@
 
 #include "engine/array/array.h"
 #include "engine/base/units.h"
+#include "engine/codec/chunk_codec.h"
 
 namespace fpfs {
 
@@ -25,6 +26,8 @@ struct StoreOptions {
   unsigned queue_depth = 16;
   // Chunks read ahead of a sequential reader, over all members; 0: chosen from the member count. At most 1024.
   unsigned read_ahead = 0;
+  // How new chunks are stored.
+  Compression compression;
   // Check what is read against its checksum. Off only to measure.
   bool verify = true;
   // Discard what is written: measures the path to the engine.

@@ -31,18 +31,20 @@ bool SpareObjects::keep(MemberIndex member, const DoomedObjects& doomed) {
       context_.storage().stat_at(directory->get(), Array::object_name(doomed.file, doomed.generation));
   if (!attributes.is_ok() || !S_ISREG(attributes->st_mode)) return false;
   const auto length = static_cast<uint64_t>(attributes->st_size);
-  const bool has_holes = static_cast<uint64_t>(attributes->st_blocks) * kStatBlock < length;
-  if (length < context_.options.spare_least || has_holes || !context_.room->may_hold_spare(member, length))
+  const uint64_t allocated = std::min(length, static_cast<uint64_t>(attributes->st_blocks) * kStatBlock);
+  // A sparse file's object is no space for a dense one.
+  if (allocated < std::max(context_.options.spare_least, length / 2) ||
+      !context_.room->may_hold_spare(member, allocated))
     return false;
-  context_.room->add_spare(member, length);
+  context_.room->add_spare(member, allocated);
   MutexLock lock(mutex_);
-  spares_[member].emplace(length, Spare{doomed, context_.environment.now()});
+  spares_[member].emplace(length, Spare{doomed, allocated, context_.environment.now()});
   return true;
 }
 
 std::optional<SpareObjects::Taken> SpareObjects::take(MemberIndex member, Handle directory, const std::string& name,
                                                       int flags) {
-  DoomedObjects objects;
+  Spare spare;
   uint64_t length = 0;
   {
     MutexLock lock(mutex_);
@@ -51,10 +53,11 @@ std::optional<SpareObjects::Taken> SpareObjects::take(MemberIndex member, Handle
                                     [](const auto& entry) { return entry.second.objects.users.expired(); });
     if (found == spares.end()) return std::nullopt;
     length = found->first;
-    objects = found->second.objects;
+    spare = found->second;
     spares.erase(found);
   }
-  context_.room->remove_spare(member, length);
+  context_.room->remove_spare(member, spare.allocated);
+  const DoomedObjects& objects = spare.objects;
   Storage& storage = context_.storage();
   const std::string old_name = Array::object_name(objects.file, objects.generation);
   const Result<HandleCache::Pin> old_directory = context_.array.object_directory(member, objects.file);
@@ -63,17 +66,27 @@ std::optional<SpareObjects::Taken> SpareObjects::take(MemberIndex member, Handle
   Status status = opened.status();
   if (status.is_ok()) {
     ScopedHandle handle(storage, *opened);
-    const Result<struct stat> attributes = storage.fstat(handle.get());
-    // Nobody else touches it; should somebody have, then what is not allocated must not count as such.
-    if (!attributes.is_ok() || static_cast<uint64_t>(attributes->st_size) != length)
-      status = Status::error(StatusCode::kIoError, storage.describe(handle.get()) + " was changed from outside");
-    else
-      status = storage.rename(old_directory->get(), old_name, directory, name, 0);
+    status = make_whole(handle.get(), spare.allocated, length);
+    if (status.code() == StatusCode::kNoSpace) {
+      // What its holes would take is not there. Without it there may be enough for what comes.
+      status = storage.unlink(old_directory->get(), old_name);
+      if (status.is_ok()) return std::nullopt;
+    }
+    if (status.is_ok()) status = storage.rename(old_directory->get(), old_name, directory, name, 0);
     if (status.is_ok()) return Taken{std::move(handle), length};
   }
   log(LogLevel::kWarning, "a freed object cannot be used again: {}; fsck -p will free it", status.message());
   context_.health.note_file_failure();
   return std::nullopt;
+}
+
+// Nobody else touches it; should somebody have, then what is not allocated must not count as such.
+Status SpareObjects::make_whole(Handle object, uint64_t allocated, uint64_t length) const {
+  Storage& storage = context_.storage();
+  FPFS_ASSIGN_OR_RETURN(const struct stat attributes, storage.fstat(object));
+  if (static_cast<uint64_t>(attributes.st_size) != length)
+    return Status::error(StatusCode::kIoError, storage.describe(object) + " was changed from outside");
+  return allocated < length ? storage.fallocate(object, 0, 0, length) : Status::ok();
 }
 
 std::vector<DoomedObjects> SpareObjects::release_all() {
@@ -89,7 +102,7 @@ std::vector<DoomedObjects> SpareObjects::release_kept_before(const struct timesp
 uint64_t SpareObjects::bytes(MemberIndex member) const {
   MutexLock lock(mutex_);
   uint64_t sum = 0;
-  for (const auto& [length, spare] : spares_[member]) sum += length;
+  for (const auto& [length, spare] : spares_[member]) sum += spare.allocated;
   return sum;
 }
 
@@ -103,9 +116,9 @@ std::vector<DoomedObjects> SpareObjects::release_if(const std::function<bool(con
   MutexLock lock(mutex_);
   for (const MemberIndex m : spares_.indices())
     std::erase_if(spares_[m], [&](const auto& entry) {
-      const auto& [length, spare] = entry;
+      const Spare& spare = entry.second;
       if (!chosen(spare)) return false;
-      context_.room->remove_spare(m, length);
+      context_.room->remove_spare(m, spare.allocated);
       given_up.push_back(spare.objects);
       given_up.back().may_be_spare = false;
       return true;

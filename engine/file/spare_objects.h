@@ -10,8 +10,9 @@
 // verified with a seed that has file and generation in it.
 //
 // Spares count as free space (Room::add_spare). They are given up when a drive runs short, when they were not wanted
-// for StoreOptions::spare_life, and at unmount. Only what the next file can write over in place is kept: objects
-// without holes, of some length, on filesystems that overwrite in place.
+// for StoreOptions::spare_life, and at unmount. Only what the next file can write over in place is kept: objects of some
+// length that are mostly allocated, on filesystems that overwrite in place. Holes (chunks that are stored in less than
+// their slots leave them) are filled when the object is used again.
 //
 // Thread safety: all methods from any thread.
 #pragma once
@@ -62,20 +63,23 @@ class SpareObjects {
   // them.
   std::vector<DoomedObjects> release_all();
   std::vector<DoomedObjects> release_kept_before(const struct timespec& time);
+  // What they take of the member.
   uint64_t bytes(MemberIndex member) const;
   bool is_empty() const;
 
  private:
   struct Spare {
     DoomedObjects objects;
+    uint64_t allocated = 0;  // bytes
     struct timespec since {};
   };
+  Status make_whole(Handle object, uint64_t allocated, uint64_t length) const;
   std::vector<DoomedObjects> release_if(const std::function<bool(const Spare&)>& chosen);
 
   FileContext& context_;
   PerMember<bool> overwrites_in_place_;
   mutable Mutex mutex_;
-  // The smallest first, so that a small file does not take what a large one could have used.
+  // By length, the shortest first, so that a small file does not take what a large one could have used.
   PerMember<std::multimap<uint64_t, Spare>> spares_ FPFS_GUARDED_BY(mutex_);
 };
 

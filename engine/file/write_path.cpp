@@ -341,8 +341,7 @@ void File::begin_flush(CachedChunk& chunk, bool streaming, Deferred& deferred) {
   } else {
     transfer.extent.slot = placement_.allocate(member, context_.stripes.natural_slot(chunk.index));
   }
-  transfer.extent.codec = Codec::kRaw;
-  transfer.extent.stored_length = transfer.extent.raw_length = chunk.length;
+  transfer.extent.raw_length = chunk.length;
   transfer.extent.epoch = content_.epoch();
   transfer.objects = placement_.objects();
   transfer.data = chunk.buffer->data;

@@ -13,15 +13,9 @@
 #include <vector>
 
 #include "engine/base/units.h"
+#include "engine/codec/codec.h"
 
 namespace fpfs {
-
-enum class Codec : uint8_t {
-  kNone = 0,  // no extent: the chunk reads as zeros
-  kRaw = 1,   // stored as is
-  kZstd = 2,  // one zstd frame (engine/codec/decompress.h)
-};
-constexpr size_t kCodecs = 3;
 
 struct Extent {
   SlotIndex slot;              // of the file's object on `member`

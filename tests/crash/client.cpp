@@ -49,12 +49,15 @@ uint64_t Client::random_length() {
   return std::min(length, session_.largest_file);
 }
 
-// Depends on the position, so that a chunk or a sector that is out of place shows.
+// Depends on the position, so that a chunk or a sector that is out of place shows. Where it may be stored encoded, some
+// of it can be.
 Content Client::make_data(size_t length) {
   Content data(length);
   const uint64_t salt = random_.next();
+  const bool shrinks = session_.options.compression.mode != Compression::Mode::kOff && salt % 4 != 0;
+  const uint64_t kept = shrinks ? 0xff : UINT64_MAX;
   for (size_t i = 0; i < length; i += 8) {
-    const uint64_t word = SimRandom(salt + i).next();
+    const uint64_t word = SimRandom(salt + i).next() & kept;
     for (size_t b = 0; b < 8 && i + b < length; ++b) data[i + b] = static_cast<std::byte>(word >> (8 * b));
   }
   return data;

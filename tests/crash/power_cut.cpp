@@ -64,6 +64,7 @@ class Life {
   Life(uint64_t seed, const SeedOptions& options, Coverage& coverage)
       : options_(options),
         members_(1 + static_cast<unsigned>(seed % kMembersMax)),
+        compresses_(seed / kMembersMax % 4 == 0),
         paths_(member_paths(members_)),
         world_(seed, {.mount_paths = mount_paths(members_), .journal_order = {}}),
         random_(world_.random()),
@@ -121,6 +122,10 @@ class Life {
     store_options_.commit_interval_ms = random_.chance(30) ? 0 : static_cast<unsigned>(random_.between(10, 1000));
     store_options_.commit_idle_ms = random_.chance(30) ? 0 : static_cast<unsigned>(random_.between(5, 500));
     store_options_.array.handles_kept = random_.below(8);
+    if (compresses_) {
+      store_options_.compression.mode = Compression::Mode::kZstd;
+      store_options_.buffer_memory += members_ * kChunk;
+    }
     is_told_ = random_.chance(50);
   }
 
@@ -280,6 +285,7 @@ class Life {
     if (!opened.is_ok()) co_return fail("open: " + opened.status().message());
     const std::shared_ptr<File> file = *opened;
     seen.inode = node->attributes.st_ino;
+    if (file->info().codec_chunks[static_cast<size_t>(Codec::kZstd)] > 0) ++coverage_.files_encoded;
     const auto size = static_cast<uint64_t>(node->attributes.st_size);
     ReadCursor cursor;
     while (seen.content.size() < size) {
@@ -505,6 +511,7 @@ class Life {
 
   const SeedOptions options_;
   const unsigned members_;
+  const bool compresses_;  // new chunks are stored encoded where that pays; in every fourth life of each size
   const std::vector<std::string> paths_;
   const std::array<std::string, 3> directory_names_ = {".", "d1", "d2"};
   SimEnvironment world_;

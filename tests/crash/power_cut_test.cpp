@@ -140,12 +140,14 @@ int main(int argc, char** argv) {
   }
   fmt::print(
       "{} seeds passed; {} compactions of indexes, {} objects recycled, {} recoveries cut off and {} cut off again, {} "
-      "damaged files found, {} readings of old versions, {} times versions were cut off\n",
+      "damaged files found, {} readings of old versions, {} times versions were cut off, {} readings of encoded "
+      "files\n",
       end - first, coverage.compactions, coverage.objects_recycled, coverage.recoveries_cut,
-      coverage.recoveries_cut_again, coverage.files_damaged, coverage.old_versions_read, coverage.versions_cut_off);
+      coverage.recoveries_cut_again, coverage.files_damaged, coverage.old_versions_read, coverage.versions_cut_off,
+      coverage.files_encoded);
   const bool is_covered = coverage.compactions > 0 && coverage.objects_recycled > 0 && coverage.recoveries_cut > 0 &&
                           coverage.recoveries_cut_again > 0 && coverage.files_damaged > 0 &&
-                          coverage.old_versions_read > 0 && coverage.versions_cut_off > 0;
+                          coverage.old_versions_read > 0 && coverage.versions_cut_off > 0 && coverage.files_encoded > 0;
   if (end - first >= kSeedsThatCoverAll && !is_covered) {
     fmt::print("something of that never happened: the seeds test less than they should\n");
     return 1;

@@ -25,6 +25,11 @@ inline void fill(std::span<std::byte> bytes, uint64_t seed, uint64_t position) {
   for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = byte_at(seed, position + i);
 }
 
+// Leaves of each byte so much that a compressor finds something to do, and that bytes in the wrong place still show.
+inline void make_shrink(std::span<std::byte> bytes) {
+  for (std::byte& byte : bytes) byte &= std::byte{0x07};
+}
+
 // The index of the first byte that is not what fill() wrote there, or bytes.size().
 inline size_t first_difference(std::span<const std::byte> bytes, uint64_t seed, uint64_t position) {
   size_t i = 0;

@@ -28,13 +28,14 @@ constexpr unsigned kOperations = 250;
 
 class Model {
  public:
-  Model(uint64_t seed, StoreOptions::Durable durable) : random_(seed) {
+  Model(uint64_t seed, StoreOptions::Durable durable, const Compression& compression = {}) : random_(seed) {
     for (const char* name : {"/a", "/b", "/c"}) directories_.push_back(root_.path() + name);
     FormatOptions format;
     format.chunk_size = kChunk;
     EXPECT_TRUE(Array::format(environment_, directories_, format).is_ok());
     options_.durable = durable;
-    options_.buffer_memory = 34 * kChunk;
+    options_.compression = compression;
+    options_.buffer_memory = (34 + (compresses() ? directories_.size() : 0)) * kChunk;
     options_.background_commit_ms = 5;
     options_.array.buffered_members = true;  // the temporary directory may be on any filesystem
     open();
@@ -60,6 +61,7 @@ class Model {
     ReadCursor cursor;
   };
 
+  bool compresses() const { return options_.compression.mode != Compression::Mode::kOff; }
   uint64_t pick(uint64_t bound) { return std::uniform_int_distribution<uint64_t>(0, bound - 1)(random_); }
   // Sizes from a few bytes to several chunks, offsets often at or near chunk boundaries.
   uint64_t pick_length() { return 1 + (pick(3) == 0 ? pick(4 * kChunk) : pick(6000)); }
@@ -134,6 +136,7 @@ class Model {
     length = std::min(length, kSizeMax - std::min(kSizeMax, offset));
     std::vector<std::byte> data(length);
     test::fill(data, random_(), offset);
+    if (compresses() && pick(4) != 0) test::make_shrink(data);
     expect_ok(store_->write_sync(*entry.file, offset, data));
     if (length == 0) return;
     entry.content.resize(std::max(entry.content.size(), static_cast<size_t>(offset + length)));
@@ -180,7 +183,7 @@ class Model {
   unsigned operation_ = 0;
 };
 
-void run_seeds(uint64_t first, StoreOptions::Durable durable) {
+void run_seeds(uint64_t first, StoreOptions::Durable durable, const Compression& compression = {}) {
   uint64_t count = test::alike(12);
   if (const char* only = std::getenv("FPFS_MODEL_SEED")) {
     first = std::strtoull(only, nullptr, 10);
@@ -188,7 +191,7 @@ void run_seeds(uint64_t first, StoreOptions::Durable durable) {
   }
   for (uint64_t seed = first; seed < first + count && !testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE(fmt::format("replay with FPFS_MODEL_SEED={}", seed));
-    Model(seed, durable).run();
+    Model(seed, durable, compression).run();
   }
 }
 
@@ -198,6 +201,10 @@ TEST(EngineModel, DurableAtClose) {
 
 TEST(EngineModel, DurableAtFsync) {
   run_seeds(1001, StoreOptions::Durable::kFsync);
+}
+
+TEST(EngineModel, Compressing) {
+  run_seeds(2001, StoreOptions::Durable::kClose, {.mode = Compression::Mode::kZstd, .level = 1});
 }
 
 }  // namespace

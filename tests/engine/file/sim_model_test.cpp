@@ -6,6 +6,7 @@
 
 #include "engine/check/check.h"
 #include "tests/engine/file/sim_array.h"
+#include "tests/support/test_data.h"
 
 namespace fpfs::test {
 namespace {
@@ -28,7 +29,18 @@ class ModelTest : public ::testing::TestWithParam<uint64_t> {
     options.spare_least = random_.chance(60) ? 1 : UINT64_MAX;
     options.spare_life = {};
     options.array.handles_kept = random_.below(6);
+    if (compresses()) {
+      options.compression.mode = Compression::Mode::kZstd;
+      options.buffer_memory += 4 * kTestChunk;
+    }
     return options;
+  }
+
+  static bool compresses() { return GetParam() % 3 == 0; }
+  Bytes make_data(size_t length) {
+    Bytes data = make_bytes(length, random_.next());
+    if (compresses() && random_.chance(70)) make_shrink(data);
+    return data;
   }
 
   struct OpenFile {
@@ -65,7 +77,7 @@ class ModelTest : public ::testing::TestWithParam<uint64_t> {
     uint64_t offset = random_offset(file);
     for (uint64_t count = random_.between(1, 4); count > 0; --count) {
       auto write = std::make_unique<Pending>();
-      write->data = make_bytes(random_length(), random_.next());
+      write->data = make_data(random_length());
       write->answer.request.offset = offset;
       write->answer.request.length = static_cast<uint32_t>(write->data.size());
       write->answer.request.data = write->data.data();
@@ -89,7 +101,7 @@ class ModelTest : public ::testing::TestWithParam<uint64_t> {
     for (uint64_t count = random_.between(2, 6); count > 0; --count) {
       const size_t length =
           random_.chance(80) ? random_.between(File::kLandingWriteMin, 3 * kTestChunk) : random_length();
-      const Bytes data = make_bytes(length, random_.next());
+      const Bytes data = make_data(length);
       Landing landing;
       const bool landed = file.file->begin_landing(landing);
       if (landed) {

@@ -193,6 +193,61 @@ TEST_P(SpareObjectsTest, AreNotWrittenUnderReaders) {
   expect_content(array_, "c", make_bytes(kLength, 4));
 }
 
+// Chunks that are stored in less than their slots leave holes behind them.
+class CompressedSparesTest : public ::testing::TestWithParam<uint64_t> {
+ protected:
+  static StoreOptions compressing() {
+    StoreOptions with_zstd = options();
+    with_zstd.compression.mode = Compression::Mode::kZstd;
+    with_zstd.buffer_memory = 48 * kTestChunk;
+    return with_zstd;
+  }
+  // A third of each chunk is as good as empty.
+  static Bytes content(uint64_t salt) {
+    Bytes bytes = make_bytes(kLength, salt);
+    for (size_t at = 0; at < kLength; at += kTestChunk)
+      std::fill_n(bytes.begin() + static_cast<ptrdiff_t>(at), kTestChunk / 3, static_cast<std::byte>(salt));
+    return bytes;
+  }
+  SimArray array_{GetParam(), 3, compressing()};
+};
+
+TEST_P(CompressedSparesTest, ARotationUsesThemAgain) {
+  const std::shared_ptr<File> file = array_.create("a");
+  ASSERT_TRUE(array_.write(*file, 0, content(0)).is_ok());
+  ASSERT_TRUE(array_.control(*file, ControlRequest::Kind::kClose).is_ok());
+  EXPECT_GT(file->info().codec_chunks[static_cast<size_t>(Codec::kZstd)], 0u);
+  for (uint64_t version = 1; version < 6; ++version) {
+    replace(array_, *file, content(version));
+    array_.world().drain();
+    EXPECT_EQ(objects_of(array_).size(), 6u) << "three in use, three to be used again";
+    EXPECT_GT(spare_bytes(array_), kLength / 2);
+    EXPECT_LT(spare_bytes(array_), kLength) << "what they take, and not how long they are";
+    expect_content(array_, "a", content(version));
+  }
+}
+
+TEST_P(CompressedSparesTest, AreGivenUpWhenTheirHolesCannotBeFilled) {
+  const std::shared_ptr<File> file = array_.create("a");
+  ASSERT_TRUE(array_.write(*file, 0, content(0)).is_ok());
+  ASSERT_TRUE(array_.control(*file, ControlRequest::Kind::kClose).is_ok());
+  replace(array_, *file, content(1));
+  array_.world().drain();
+  ASSERT_EQ(objects_of(array_).size(), 6u);
+  array_.sim().inject({.call = SimFault::Call::kAllocate,
+                       .effect = SimFault::Effect::kError,
+                       .error = ENOSPC,
+                       .filesystem = {},
+                       .role = SimRole::kObjects});
+  replace(array_, *file, content(2));
+  EXPECT_GT(array_.sim().fault_hits(), 0u);
+  array_.sim().clear_faults();
+  array_.world().drain();
+  EXPECT_LE(objects_of(array_).size(), 6u);
+  expect_content(array_, "a", content(2));
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, CompressedSparesTest, ::testing::Range<uint64_t>(0, 10));
 INSTANTIATE_TEST_SUITE_P(Seeds, SpareObjectsTest, ::testing::Range<uint64_t>(0, 30));
 
 }  // namespace

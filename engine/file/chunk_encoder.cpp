@@ -1,0 +1,81 @@
+#include "engine/file/chunk_encoder.h"
+
+#include <optional>
+#include <utility>
+
+#include "engine/base/check.h"
+
+namespace fpfs {
+
+ChunkEncoder::ChunkEncoder(const Compression& compression, uint16_t members, unsigned spaces, BufferPool& pool,
+                           TaskCounter& tasks)
+    : compression_(compression), pool_(pool), tasks_(tasks), spaces_(members) {
+  const MutexLock lock(mutex_);
+  for (Spaces& of_member : spaces_) {
+    of_member.free.resize(spaces);
+    for (Buffer*& space : of_member.free)
+      FPFS_CHECK(pool_.acquire(1, &space, nullptr), "the pool is new and has room for all spaces");
+  }
+}
+
+ChunkEncoder::~ChunkEncoder() {
+  const MutexLock lock(mutex_);
+  for (Spaces& of_member : spaces_) {
+    FPFS_CHECK(of_member.waiting.is_empty(), "nothing waits when the encoder goes");
+    for (Buffer* space : of_member.free) pool_.release(*space);
+  }
+}
+
+void ChunkEncoder::start(EncodeRequest& request) {
+  {
+    const MutexLock lock(mutex_);
+    Spaces& of_member = spaces_[request.member];
+    if (of_member.free.empty()) return of_member.waiting.push_back(request);
+    request.space = of_member.free.back();
+    of_member.free.pop_back();
+  }
+  post(request);
+}
+
+void ChunkEncoder::post(EncodeRequest& request) {
+  tasks_.post([this, &request] { encode(request); });
+}
+
+void ChunkEncoder::encode(EncodeRequest& request) {
+  const std::optional<EncodedChunk> encoded =
+      encode_chunk(compression_, request.raw, {request.space->data, pool_.buffer_size()});
+  if (encoded) {
+    request.encoded = *encoded;
+  } else {
+    request.encoded = {Codec::kRaw, static_cast<uint32_t>(request.raw.size())};
+    give_back(request.member, *std::exchange(request.space, nullptr));
+  }
+  request.ready(request, Status::ok());
+}
+
+void ChunkEncoder::release(EncodeRequest& request) {
+  if (request.space != nullptr) give_back(request.member, *std::exchange(request.space, nullptr));
+}
+
+void ChunkEncoder::give_back(MemberIndex member, Buffer& space) {
+  EncodeRequest* next = nullptr;
+  {
+    const MutexLock lock(mutex_);
+    Spaces& of_member = spaces_[member];
+    next = of_member.waiting.pop_front();
+    if (next == nullptr) return of_member.free.push_back(&space);
+    next->space = &space;
+  }
+  post(*next);
+}
+
+void ChunkEncoder::fail_waiting(MemberIndex member, const Status& failure) {
+  Requests waiting;
+  {
+    const MutexLock lock(mutex_);
+    waiting = std::move(spaces_[member].waiting);
+  }
+  while (EncodeRequest* const request = waiting.pop_front()) request->ready(*request, failure);
+}
+
+}  // namespace fpfs

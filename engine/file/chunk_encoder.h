@@ -1,0 +1,77 @@
+// ChunkEncoder: the way of a chunk that is to be stored encoded, from its buffer to its member's queue.
+//
+//   start  → (a space of its member is free) → on the array's workers: encode, hash → ready
+//
+// Encoded bytes need memory of their own until they are on the drive, as readers go on reading the chunk's buffer. Each
+// member has a few such *spaces*, taken from the pool once: a member that hangs keeps its own and nobody else's. A chunk
+// that finds none free waits in its member's order; one that does not shrink gives its space back at once.
+//
+// Thread safety: all methods from any thread. Callbacks run without locks held.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "engine/base/intrusive_list.h"
+#include "engine/base/mutex.h"
+#include "engine/base/status.h"
+#include "engine/base/units.h"
+#include "engine/codec/chunk_codec.h"
+#include "engine/io/buffer_pool.h"
+#include "engine/io/task_counter.h"
+
+namespace fpfs {
+
+class ChunkEncoder;
+
+// What one chunk needs of the encoder. Its owner embeds it, and leaves it and the bytes alone until ready().
+struct EncodeRequest {
+  // In.
+  MemberIndex member;
+  std::span<const std::byte> raw;
+  // Once. Ok, on a worker: what was encoded is said below. Otherwise what fail_waiting() was told, inside that.
+  void (*ready)(EncodeRequest& request, const Status& status) = nullptr;
+  void* owner = nullptr;
+
+  // Out. Codec kRaw and no space: it is stored as it is.
+  EncodedChunk encoded;
+  Buffer* space = nullptr;  // where it lies, up to release()
+
+  // The encoder's own.
+  ListLink<EncodeRequest> link;
+};
+
+class ChunkEncoder {
+ public:
+  // All outlive it. Takes so many buffers of the pool for each member; the pool is nobody else's yet.
+  ChunkEncoder(const Compression& compression, uint16_t members, unsigned spaces, BufferPool& pool, TaskCounter& tasks);
+  ~ChunkEncoder();  // nothing is under way
+  ChunkEncoder(const ChunkEncoder&) = delete;
+  ChunkEncoder& operator=(const ChunkEncoder&) = delete;
+
+  void start(EncodeRequest& request);
+  // What was encoded is on the drive, or will never be: the next of its member has the space.
+  void release(EncodeRequest& request);
+  // The member hangs: what waits for a space is answered with `failure`.
+  void fail_waiting(MemberIndex member, const Status& failure);
+
+ private:
+  using Requests = IntrusiveList<EncodeRequest, &EncodeRequest::link>;
+  struct Spaces {
+    std::vector<Buffer*> free;
+    Requests waiting;
+  };
+
+  void encode(EncodeRequest& request);
+  void post(EncodeRequest& request);
+  void give_back(MemberIndex member, Buffer& space);
+
+  const Compression compression_;
+  BufferPool& pool_;
+  TaskCounter& tasks_;
+  Mutex mutex_;
+  PerMember<Spaces> spaces_ FPFS_GUARDED_BY(mutex_);
+};
+
+}  // namespace fpfs
