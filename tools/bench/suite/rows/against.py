@@ -1,12 +1,13 @@
-"""Row 15: this build against another one (--against), which a change must not have made worse: what rows 1, 5, 6, 9 and 11
-measure, by turns in one run, each build with mounts of its own."""
+"""Row 15: this build against another one (--against), which a change must not have made worse: what rows 1, 3, 5, 6, 7, 9,
+11 and 13 measure, by turns in one run, each build with mounts of its own."""
 import contextlib
+import os
 
 from lab.programs import Programs
 
 from ..bench import Skipped
 from ..measure import Measure, Samples, ratio
-from . import crowd, load, small
+from . import crowd, load, sink, small
 from .disk import own_directory
 
 THIS, OTHER = "this build", "other build"
@@ -22,7 +23,11 @@ def another_build(bench):
         for where, paths in (("four drives", None), ("own drive", [directory])):
             with _mounts(bench, builds, paths) as mounts:
                 measures += _saves(bench, mounts, where)
-                measures += _loads(bench, mounts, where)
+                measures += _loads(bench, mounts, where, load.HOWS if paths is None else ["torch.load"])
+                if paths is None:
+                    measures += _crowds(bench, mounts)
+    with _mounts(bench, builds, None, "null_write") as mounts:
+        measures += _null_writes(bench, mounts)
     measures += _small_files(bench, builds)
     if bench.wants("memory"):
         figures = bench.rotate({who: lambda programs=programs: _memory(bench, programs) for who, programs in builds.items()},
@@ -65,20 +70,54 @@ def _saves(bench, mounts, where):
     return measures
 
 
-def _loads(bench, mounts, where):
-    name = f"load, {where}"
-    if not bench.wants(name):
-        return []
-    for mount in mounts.values():
-        bench.save_rate(mount.path / "saved", "zip")
-    spent = {who: [] for who in mounts}
+def _loads(bench, mounts, where, hows):
+    measures = []
+    for how in hows:
+        name = f"{how}, {where}"
+        if not bench.wants(name):
+            continue
+        client, format, _ = load.HOWS[how]
+        for mount in mounts.values():
+            bench.save_rate(mount.path / "saved", format)
+        spent = {who: [] for who in mounts}
 
-    def cold_load(who):
-        rate = load.cold_rate(bench, mounts[who], "torch")
-        spent[who].append(mounts[who].cpu_seconds() / (bench.size / 1e9))  # of a daemon that is new
-        return rate
+        def cold_load(who):
+            rate = load.cold_rate(bench, mounts[who], client)
+            spent[who].append(mounts[who].cpu_seconds() / (bench.size / 1e9))  # of a daemon that is new
+            return rate
 
-    return _measures(bench, name, mounts, cold_load, spent)
+        measures += _measures(bench, name, mounts, cold_load, spent)
+    return measures
+
+
+def _crowds(bench, mounts):
+    measures = []
+    if bench.wants("eight saves"):
+        figures = bench.rotate({who: lambda mount=mount: crowd.save_together(bench, mount)
+                                for who, mount in mounts.items()})
+        measures.append(_no_less("eight saves", figures))
+        for mount in mounts.values():
+            for rank in range(crowd.PROCESSES):
+                os.unlink(mount.path / f"rank{rank}")
+    if bench.wants("eight loads"):
+        size = bench.size // 2  # eight copies of it have to fit into memory
+        for mount in mounts.values():
+            bench.save_rate(mount.path / "shared", "zip", size)
+        figures = bench.rotate({who: lambda mount=mount: crowd.load_together(bench, mount, size)[0]
+                                for who, mount in mounts.items()})
+        measures.append(_no_less("eight loads of one file", figures))
+    return measures
+
+
+def _null_writes(bench, mounts):
+    works = {format: lambda path, format=format: bench.save_rate(path / "saved", format) for format in ("zip", "legacy")}
+    works["dd"] = lambda path: sink.dd_rate(bench, path / "dd")
+    measures = []
+    for name, work in works.items():
+        if bench.wants(f"null_write, {name}"):
+            figures = bench.rotate({who: lambda mount=mount: work(mount.path) for who, mount in mounts.items()})
+            measures.append(_no_less(f"null_write, {name}", figures))
+    return measures
 
 
 def _measures(bench, name, mounts, work, spent):
