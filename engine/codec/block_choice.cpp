@@ -1,0 +1,161 @@
+#include "engine/codec/block_choice.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+namespace fpfs {
+namespace {
+
+constexpr size_t kRuns = 4;  // of a sample, evenly spread
+constexpr size_t kSampleMin = 4 * 1024;
+constexpr size_t kSampledShare = 16;   // a sixteenth of a block is looked at
+constexpr size_t kTooShort = 256;      // a block that tables and frames do not pay for
+constexpr double kRawBits = 7.84;      // a plane with more entropy than this is stored raw: it would save 2 %
+constexpr double kPlainBitsMax = 7.6;  // zstd on plain bytes is slow: 5 % at least
+constexpr double kMargin = 0.985;      // more planes are chosen only where they save this much over fewer
+constexpr double kRepeats = 0.15;      // more equal neighbours than chance explains
+constexpr double kFewBits = 1.1;       // a Huffman code has one bit at least
+
+// n * G(n) of Grassberger's estimator of entropy ("Entropy Estimates from Insufficient Samplings", 2003). The plain
+// estimate is far too low for 256 symbols and a thousand samples, and the more so the more planes share the samples.
+class CountTerms {
+ public:
+  static constexpr size_t kCountMax = 8 * 1024;
+  CountTerms() {
+    constexpr double kEulerGamma = 0.57721566490153286;
+    double g = -kEulerGamma - std::log(2.0);  // G(1)
+    for (size_t n = 1; n <= kCountMax; ++n) {
+      if (n % 2 == 0) g += 2.0 / static_cast<double>(n - 1);
+      terms_[n] = static_cast<float>(static_cast<double>(n) * g);
+    }
+  }
+  float operator[](size_t count) const { return terms_[count]; }
+
+ private:
+  std::array<float, kCountMax + 1> terms_{};
+};
+
+struct PlaneStatistics {
+  double bits = 8;     // entropy of a byte
+  double repeats = 0;  // the share of bytes that equal the byte before, over what chance explains
+};
+
+PlaneStatistics statistics_of(std::span<const std::byte> plane) {
+  static const CountTerms terms;
+  if (plane.size() < 2) return {};
+  std::array<uint32_t, 256> counts{};
+  size_t repeats = 0;
+  std::byte before = ~plane[0];
+  for (const std::byte byte : plane) {
+    ++counts[static_cast<size_t>(byte)];
+    repeats += byte == before ? 1 : 0;
+    before = byte;
+  }
+  double sum = 0, pairs = 0;
+  for (const uint32_t count : counts) {
+    sum += static_cast<double>(terms[count]);
+    pairs += static_cast<double>(count) * static_cast<double>(count);
+  }
+  const auto n = static_cast<double>(plane.size());
+  const double bits = (std::log(n) - sum / n) / std::log(2.0);
+  return {std::clamp(bits, 0.0, 8.0), static_cast<double>(repeats) / (n - 1) - pairs / (n * n)};
+}
+
+bool alike(float a, float b) {
+  return std::abs(a - b) <= 0.25F * std::max(a, b);
+}
+
+}  // namespace
+
+// Starts at multiples of 8, so that the phase of an element in the sample is its phase in the block.
+void BlockChooser::take_sample(std::span<const std::byte> block) {
+  const size_t wanted = std::clamp(block.size() / kSampledShare, kSampleMin, kSampleMax);
+  if (block.size() <= wanted) {
+    sample_ = block;
+    return;
+  }
+  const size_t run = wanted / kRuns;
+  for (size_t i = 0; i < kRuns; ++i) {
+    const size_t from = (block.size() - run) * i / (kRuns - 1) / 8 * 8;
+    std::memcpy(&memory_[i * run], &block[from], run);
+  }
+  sample_ = std::span(memory_).first(wanted);
+}
+
+BlockChooser::Fingerprint BlockChooser::fingerprint() const {
+  std::array<std::array<uint16_t, 256>, 8> counts{};
+  std::array<uint32_t, 8> pairs{};
+  const size_t rows = sample_.size() / 8;
+  for (size_t i = 0; i < rows; ++i)
+    for (size_t k = 0; k < 8; ++k) pairs[k] += counts[k][static_cast<size_t>(sample_[8 * i + k])]++;
+  Fingerprint result;
+  for (size_t k = 0; k < 8; ++k)
+    result[k] = static_cast<float>(pairs[k]) / (static_cast<float>(rows) * static_cast<float>(rows - 1) / 2);
+  return result;
+}
+
+BlockChoice BlockChooser::choose(std::span<const std::byte> block) {
+  if (block.size() < kTooShort) return {};
+  take_sample(block);
+  const Fingerprint now = fingerprint();
+  const bool as_before = has_last_ && std::equal(now.begin(), now.end(), last_fingerprint_.begin(), alike);
+  if (!as_before) {
+    last_ = search();
+    last_fingerprint_ = now;
+    has_last_ = true;
+  }
+  return last_;
+}
+
+BlockChoice BlockChooser::search() {
+  const Cost numbers = best_numbers();
+  const double plain = plain_bits();
+  if (numbers.bits < kPlainBitsMax + 0.2 && numbers.bits <= plain) return numbers.choice;
+  if (plain < kPlainBitsMax) return {.method = blocks::Method::kZstd, .format = {}, .phase = 0, .planes = {}};
+  return {};
+}
+
+BlockChooser::Cost BlockChooser::best_numbers() {
+  Cost best = cost_of({1, 0}, 0);
+  const auto offer = [&best](const Cost& cost, double margin) {
+    if (cost.bits < best.bits * margin) best = cost;
+  };
+  for (const size_t width : {size_t{2}, size_t{4}, size_t{8}}) {
+    // Without a rotation, planes of another phase hold the same bytes.
+    Cost of_width = cost_of({width, 0}, 0);
+    for (size_t phase = 0; phase < width; ++phase) {
+      const Cost rotated = cost_of({width, 1}, phase);
+      if (rotated.bits < of_width.bits) of_width = rotated;
+    }
+    offer(of_width, kMargin);
+  }
+  return best;
+}
+
+BlockChooser::Cost BlockChooser::cost_of(NumberFormat format, size_t phase) {
+  Cost cost;
+  const size_t count = (sample_.size() - phase) / format.width;
+  Planes planes{};
+  for (size_t k = 0; k < format.width; ++k) planes[k] = scratch_.data() + k * count;
+  split_planes(sample_.subspan(phase, count * format.width), format, planes);
+  cost.choice = {.method = blocks::Method::kPlanes, .format = format, .phase = phase, .planes = {}};
+  double bits = 0;
+  for (size_t k = 0; k < format.width; ++k) {
+    const PlaneStatistics plane = statistics_of({planes[k], count});
+    PlaneCoding& coding = cost.choice.planes[k];
+    if (plane.bits < kRawBits) coding = PlaneCoding::kEntropy;
+    if (plane.bits < kFewBits || plane.repeats > kRepeats) coding = PlaneCoding::kMatches;
+    bits += coding == PlaneCoding::kRaw ? 8 : plane.bits;
+  }
+  cost.bits = bits / static_cast<double>(format.width);
+  return cost;
+}
+
+double BlockChooser::plain_bits() {
+  const size_t length = zstd_.encode(sample_, scratch_, 1);
+  return length == 0 ? 8 : 8 * static_cast<double>(length) / static_cast<double>(sample_.size());
+}
+
+}  // namespace fpfs
