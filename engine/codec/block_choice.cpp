@@ -8,15 +8,16 @@
 namespace fpfs {
 namespace {
 
-constexpr size_t kRuns = 4;  // of a sample, evenly spread
-constexpr size_t kSampleMin = 4 * 1024;
-constexpr size_t kSampledShare = 16;   // a sixteenth of a block is looked at
-constexpr size_t kTooShort = 256;      // a block that tables and frames do not pay for
-constexpr double kRawBits = 7.84;      // a plane with more entropy than this is stored raw: it would save 2 %
-constexpr double kPlainBitsMax = 7.6;  // zstd on plain bytes is slow: 5 % at least
-constexpr double kMargin = 0.985;      // more planes are chosen only where they save this much over fewer
-constexpr double kRepeats = 0.15;      // more equal neighbours than chance explains
-constexpr double kFewBits = 1.1;       // a Huffman code has one bit at least
+constexpr size_t kRuns = 4;               // of a sample, evenly spread
+constexpr size_t kTooShort = 256;         // a block that tables and frames do not pay for
+constexpr size_t kElementsMin = 256;      // in a sample, for its entropy to say something
+constexpr double kRawBits = 7.84;         // a plane with more entropy than this is stored raw: it would save 2 %
+constexpr double kNumbersBitsMax = 7.75;  // what a block must come to, per byte: 1/32 less
+constexpr double kPlainBitsMax = 7.6;     // zstd on plain bytes is slow: 5 % less
+constexpr double kMargin = 0.985;         // more planes must save this much over fewer,
+constexpr double kSmallMargin = 0.997;    // and another filter or phase over the simpler one
+constexpr double kRepeats = 0.15;         // so many more equal neighbours than chance explains
+constexpr double kFewBits = 0.5;          // a Huffman code has one bit at least
 
 // n * G(n) of Grassberger's estimator of entropy ("Entropy Estimates from Insufficient Samplings", 2003). The plain
 // estimate is far too low for 256 symbols and a thousand samples, and the more so the more planes share the samples.
@@ -63,25 +64,26 @@ PlaneStatistics statistics_of(std::span<const std::byte> plane) {
   return {std::clamp(bits, 0.0, 8.0), static_cast<double>(repeats) / (n - 1) - pairs / (n * n)};
 }
 
+// Two samples of one tensor differ by a tenth by chance where few values are most of them, by a twentieth in noise.
 bool alike(float a, float b) {
-  return std::abs(a - b) <= 0.25F * std::max(a, b);
+  const float larger = std::max(a, b);
+  return std::abs(a - b) <= (larger < 0.05F ? 0.25F : 0.5F) * larger;
 }
 
 }  // namespace
 
 // Starts at multiples of 8, so that the phase of an element in the sample is its phase in the block.
-void BlockChooser::take_sample(std::span<const std::byte> block) {
-  const size_t wanted = std::clamp(block.size() / kSampledShare, kSampleMin, kSampleMax);
-  if (block.size() <= wanted) {
+void BlockChooser::take_sample(std::span<const std::byte> block, size_t length) {
+  if (block.size() <= length) {
     sample_ = block;
     return;
   }
-  const size_t run = wanted / kRuns;
+  const size_t run = length / kRuns;
   for (size_t i = 0; i < kRuns; ++i) {
     const size_t from = (block.size() - run) * i / (kRuns - 1) / 8 * 8;
     std::memcpy(&memory_[i * run], &block[from], run);
   }
-  sample_ = std::span(memory_).first(wanted);
+  sample_ = std::span(memory_).first(length);
 }
 
 BlockChooser::Fingerprint BlockChooser::fingerprint() const {
@@ -98,38 +100,35 @@ BlockChooser::Fingerprint BlockChooser::fingerprint() const {
 
 BlockChoice BlockChooser::choose(std::span<const std::byte> block) {
   if (block.size() < kTooShort) return {};
-  take_sample(block);
+  take_sample(block, kSampleMax / 2);
   const Fingerprint now = fingerprint();
   const bool as_before = has_last_ && std::equal(now.begin(), now.end(), last_fingerprint_.begin(), alike);
-  if (!as_before) {
-    last_ = search();
-    last_fingerprint_ = now;
-    has_last_ = true;
-  }
+  if (as_before) return last_;
+  take_sample(block, kSampleMax);
+  last_ = search();
+  last_fingerprint_ = now;
+  has_last_ = true;
   return last_;
 }
 
 BlockChoice BlockChooser::search() {
   const Cost numbers = best_numbers();
   const double plain = plain_bits();
-  if (numbers.bits < kPlainBitsMax + 0.2 && numbers.bits <= plain) return numbers.choice;
+  if (numbers.bits < kNumbersBitsMax && numbers.bits <= plain) return numbers.choice;
   if (plain < kPlainBitsMax) return {.method = blocks::Method::kZstd, .format = {}, .phase = 0, .planes = {}};
   return {};
 }
 
 BlockChooser::Cost BlockChooser::best_numbers() {
-  Cost best = cost_of({1, 0}, 0);
-  const auto offer = [&best](const Cost& cost, double margin) {
-    if (cost.bits < best.bits * margin) best = cost;
+  const auto offer = [](Cost* best, const Cost& cost, double margin) {
+    if (cost.bits < best->bits * margin) *best = cost;
   };
-  for (const size_t width : {size_t{2}, size_t{4}, size_t{8}}) {
+  Cost best = cost_of({1, 0}, 0);
+  for (size_t width = 2; width <= kPlanesMax && width * kElementsMin <= sample_.size(); width *= 2) {
     // Without a rotation, planes of another phase hold the same bytes.
     Cost of_width = cost_of({width, 0}, 0);
-    for (size_t phase = 0; phase < width; ++phase) {
-      const Cost rotated = cost_of({width, 1}, phase);
-      if (rotated.bits < of_width.bits) of_width = rotated;
-    }
-    offer(of_width, kMargin);
+    for (size_t phase = 0; phase < width; ++phase) offer(&of_width, cost_of({width, 1}, phase), kSmallMargin);
+    offer(&best, of_width, kMargin);
   }
   return best;
 }

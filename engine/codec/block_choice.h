@@ -46,7 +46,7 @@ class BlockChooser {
     BlockChoice choice;
   };
 
-  void take_sample(std::span<const std::byte> block);
+  void take_sample(std::span<const std::byte> block, size_t length);
   Fingerprint fingerprint() const;
   BlockChoice search();
   Cost best_numbers();

@@ -22,9 +22,9 @@ inline constexpr size_t kBlockSizeMax = 1024 * 1024;
 inline constexpr size_t kBlockCodecRawMax = 16 * 1024 * 1024;
 
 struct BlockOptions {
-  int level = 1;                   // of zstd, 1 to 19; for what is no numbers
-  size_t block_size = 128 * 1024;  // a power of two, kBlockSizeMin to kBlockSizeMax
-  uint64_t seed = 0;               // of the checksums: binds the stored bytes to their place, see chunk_seed()
+  int level = 1;                  // of zstd, 1 to 19; for what is no numbers
+  size_t block_size = 64 * 1024;  // a power of two, kBlockSizeMin to kBlockSizeMax
+  uint64_t seed = 0;              // of the checksums: binds the stored bytes to their place, see chunk_seed()
 };
 
 // Encodes `raw`, 1 byte to kBlockCodecRawMax, into `out`, which is as large at least. Returns the stored length; 0 where
