@@ -17,7 +17,9 @@ constexpr double kPlainBitsMax = 7.6;     // zstd on plain bytes is slow: 5 % le
 constexpr double kMargin = 0.985;         // more planes must save this much over fewer,
 constexpr double kSmallMargin = 0.997;    // and another filter or phase over the simpler one
 constexpr double kRepeats = 0.15;         // so many more equal neighbours than chance explains
-constexpr double kFewBits = 0.5;          // a Huffman code has one bit at least
+constexpr float kAlike = 0.25F;           // fingerprints of noise differ by a twentieth by chance
+constexpr double kSameCost = 0.03;
+constexpr double kFewBits = 0.5;  // a Huffman code has one bit at least
 
 // n * G(n) of Grassberger's estimator of entropy ("Entropy Estimates from Insufficient Samplings", 2003). The plain
 // estimate is far too low for 256 symbols and a thousand samples, and the more so the more planes share the samples.
@@ -64,10 +66,8 @@ PlaneStatistics statistics_of(std::span<const std::byte> plane) {
   return {std::clamp(bits, 0.0, 8.0), static_cast<double>(repeats) / (n - 1) - pairs / (n * n)};
 }
 
-// Two samples of one tensor differ by a tenth by chance where few values are most of them, by a twentieth in noise.
 bool alike(float a, float b) {
-  const float larger = std::max(a, b);
-  return std::abs(a - b) <= (larger < 0.05F ? 0.25F : 0.5F) * larger;
+  return std::abs(a - b) <= kAlike * std::max(a, b);
 }
 
 }  // namespace
@@ -102,21 +102,27 @@ BlockChoice BlockChooser::choose(std::span<const std::byte> block) {
   if (block.size() < kTooShort) return {};
   take_sample(block, kSampleMax / 2);
   const Fingerprint now = fingerprint();
-  const bool as_before = has_last_ && std::equal(now.begin(), now.end(), last_fingerprint_.begin(), alike);
-  if (as_before) return last_;
+  if (has_last_ && std::equal(now.begin(), now.end(), last_fingerprint_.begin(), alike)) return last_.choice;
   take_sample(block, kSampleMax);
-  last_ = search();
   last_fingerprint_ = now;
+  if (!suits_as_well()) last_ = search();
   has_last_ = true;
-  return last_;
+  return last_.choice;
 }
 
-BlockChoice BlockChooser::search() {
+// Fingerprints of tokens, which have few frequent values, differ by chance. A tenth of the time of a search.
+bool BlockChooser::suits_as_well() {
+  if (!has_last_ || last_.choice.method != blocks::Method::kPlanes) return false;
+  return std::abs(cost_of(last_.choice.format, last_.choice.phase).bits - last_.bits) < kSameCost * last_.bits;
+}
+
+BlockChooser::Cost BlockChooser::search() {
   const Cost numbers = best_numbers();
   const double plain = plain_bits();
-  if (numbers.bits < kNumbersBitsMax && numbers.bits <= plain) return numbers.choice;
-  if (plain < kPlainBitsMax) return {.method = blocks::Method::kZstd, .format = {}, .phase = 0, .planes = {}};
-  return {};
+  if (numbers.bits < kNumbersBitsMax && numbers.bits <= plain) return numbers;
+  Cost cost;
+  if (plain < kPlainBitsMax) cost.choice.method = blocks::Method::kZstd;
+  return cost;
 }
 
 BlockChooser::Cost BlockChooser::best_numbers() {

@@ -27,7 +27,7 @@ struct BlockChoice {
   std::array<PlaneCoding, kPlanesMax> planes{};
 };
 
-// Judges the blocks of a chunk in their order. A block whose samples look like those of the block before it is stored
+// Judges the blocks of a chunk in their order. A block whose sample looks like that of the block before it is stored
 // like it; any other is tried with every element width, phase and filter. Not thread-safe.
 class BlockChooser {
  public:
@@ -48,14 +48,15 @@ class BlockChooser {
 
   void take_sample(std::span<const std::byte> block, size_t length);
   Fingerprint fingerprint() const;
-  BlockChoice search();
+  bool suits_as_well();
+  Cost search();
   Cost best_numbers();
   Cost cost_of(NumberFormat format, size_t phase);
   double plain_bits();
 
   ZstdEncoder& zstd_;
   bool has_last_ = false;
-  BlockChoice last_;
+  Cost last_;
   Fingerprint last_fingerprint_{};
   std::span<const std::byte> sample_;  // of memory_, or the block itself
   std::array<std::byte, kSampleMax> memory_;
