@@ -165,7 +165,7 @@ size_t encode_blocks(std::span<const std::byte> raw, std::span<std::byte> out, c
   FPFS_CHECK(std::has_single_bit(options.block_size) && options.block_size >= kBlockSizeMin &&
                  options.block_size <= kBlockSizeMax,
              "a block size of the format");
-  thread_local const std::unique_ptr<Encoder> encoder = std::make_unique<Encoder>();
+  thread_local const auto encoder = std::make_unique_for_overwrite<Encoder>();
   return encoder->encode(raw, out, options);
 }
 

@@ -1,5 +1,7 @@
-#define ZSTD_STATIC_LINKING_ONLY  // ZSTD_c_literalCompressionMode
 #include "engine/codec/zstd_encoder.h"
+
+#define ZSTD_STATIC_LINKING_ONLY  // ZSTD_c_literalCompressionMode, although zstd.h may have been seen without it
+#include <zstd.h>
 
 namespace fpfs {
 namespace {
