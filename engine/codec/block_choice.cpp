@@ -13,9 +13,10 @@ constexpr size_t kTooShort = 256;         // a block that tables and frames do n
 constexpr size_t kElementsMin = 256;      // in a sample, for its entropy to say something
 constexpr double kRawBits = 7.84;         // a plane with more entropy than this is stored raw: it would save 2 %
 constexpr double kNumbersBitsMax = 7.75;  // what a block must come to, per byte: 1/32 less
-constexpr double kPlainBitsMax = 7.6;     // zstd on plain bytes is slow: 5 % less
+constexpr double kPlainBitsMax = 7.2;     // zstd on plain bytes is slow: 10 % less
 constexpr double kMargin = 0.985;         // more planes must save this much over fewer,
-constexpr double kSmallMargin = 0.997;    // and another filter or phase over the simpler one
+constexpr double kSmallMargin = 0.997;    // and a rotation over none
+constexpr double kPlainMargin = 1.05;     // planes are several times as fast as zstd on plain bytes
 constexpr double kRepeats = 0.15;         // so many more equal neighbours than chance explains
 constexpr float kAlike = 0.25F;           // fingerprints of noise differ by a twentieth by chance
 constexpr double kSameCost = 0.03;
@@ -119,22 +120,22 @@ bool BlockChooser::suits_as_well() {
 BlockChooser::Cost BlockChooser::search() {
   const Cost numbers = best_numbers();
   const double plain = plain_bits();
-  if (numbers.bits < kNumbersBitsMax && numbers.bits <= plain) return numbers;
+  if (numbers.bits < kNumbersBitsMax && numbers.bits < plain * kPlainMargin) return numbers;
   Cost cost;
   if (plain < kPlainBitsMax) cost.choice.method = blocks::Method::kZstd;
   return cost;
 }
 
+// Without a rotation, planes of another phase hold the same bytes, and show which of them has the exponents.
 BlockChooser::Cost BlockChooser::best_numbers() {
-  const auto offer = [](Cost* best, const Cost& cost, double margin) {
-    if (cost.bits < best->bits * margin) *best = cost;
-  };
   Cost best = cost_of({1, 0}, 0);
   for (size_t width = 2; width <= kPlanesMax && width * kElementsMin <= sample_.size(); width *= 2) {
-    // Without a rotation, planes of another phase hold the same bytes.
     Cost of_width = cost_of({width, 0}, 0);
-    for (size_t phase = 0; phase < width; ++phase) offer(&of_width, cost_of({width, 1}, phase), kSmallMargin);
-    offer(&best, of_width, kMargin);
+    if (of_width.bits < kNumbersBitsMax) {
+      const Cost rotated = cost_of({width, 1}, (of_width.lowest_plane + 1) % width);
+      if (rotated.bits < of_width.bits * kSmallMargin) of_width = rotated;
+    }
+    if (of_width.bits < best.bits * kMargin) best = of_width;
   }
   return best;
 }
@@ -146,9 +147,11 @@ BlockChooser::Cost BlockChooser::cost_of(NumberFormat format, size_t phase) {
   for (size_t k = 0; k < format.width; ++k) planes[k] = scratch_.data() + k * count;
   split_planes(sample_.subspan(phase, count * format.width), format, planes);
   cost.choice = {.method = blocks::Method::kPlanes, .format = format, .phase = phase, .planes = {}};
-  double bits = 0;
+  double bits = 0, lowest = 9;
   for (size_t k = 0; k < format.width; ++k) {
     const PlaneStatistics plane = statistics_of({planes[k], count});
+    if (plane.bits < lowest) cost.lowest_plane = k;
+    lowest = std::min(lowest, plane.bits);
     PlaneCoding& coding = cost.choice.planes[k];
     if (plane.bits < kRawBits) coding = PlaneCoding::kEntropy;
     if (plane.bits < kFewBits || plane.repeats > kRepeats) coding = PlaneCoding::kMatches;

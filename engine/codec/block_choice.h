@@ -42,7 +42,8 @@ class BlockChooser {
   // For each of eight positions, the probability that two bytes of the sample at it are equal: 1/256 for noise.
   using Fingerprint = std::array<float, 8>;
   struct Cost {
-    double bits = 8;  // per byte
+    double bits = 8;          // per byte
+    size_t lowest_plane = 0;  // the one with the least entropy
     BlockChoice choice;
   };
 

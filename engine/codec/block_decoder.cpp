@@ -93,9 +93,10 @@ Status decode_planes(const Entry& entry, std::span<const std::byte> stored, std:
     at += plane.stored_length;
   }
   if (at != stored.size()) return damaged_blocks("a block of planes is too long");
-  std::memcpy(out.data(), &stored[directory], entry.phase);
+  std::memcpy(out.data(), stored.data() + directory, entry.phase);
   merge_planes(planes, {width, entry.rotation}, out.subspan(entry.phase, numbers));
-  std::memcpy(out.data() + entry.phase + numbers, &stored[directory] + entry.phase, out.size() - entry.phase - numbers);
+  std::memcpy(out.data() + entry.phase + numbers, stored.data() + directory + entry.phase,
+              out.size() - entry.phase - numbers);
   return Status::ok();
 }
 

@@ -31,7 +31,6 @@ class Encoder {
   size_t encode(std::span<const std::byte> raw, std::span<std::byte> out, const BlockOptions& options);
 
  private:
-  // What block_plan_ says of one block.
   struct Plan {
     bool constant = false;
     BlockChoice choice;
@@ -92,8 +91,8 @@ size_t Encoder::encode_planes(std::span<const std::byte> block, const BlockChoic
   const size_t directory = width * blocks::kPlaneEntryLength;
   size_t at = directory + block.size() - numbers;
   if (room.size() < at) return 0;
-  std::memcpy(&room[directory], block.data(), phase);
-  std::memcpy(&room[directory] + phase, &block[phase] + numbers, block.size() - phase - numbers);
+  std::memcpy(room.data() + directory, block.data(), phase);
+  std::memcpy(room.data() + directory + phase, block.data() + phase + numbers, block.size() - phase - numbers);
 
   // The low planes of floats are raw, and where they go is known: they are split right to their place.
   Planes planes{};
