@@ -63,7 +63,8 @@ PlaneStatistics statistics_of(std::span<const std::byte> plane) {
     sum += static_cast<double>(terms[count]);
     pairs += static_cast<double>(count) * static_cast<double>(count);
   }
-  const auto n = static_cast<double>(plane.size() / 2 * 2);
+  const size_t counted = plane.size() / 2 * 2;
+  const auto n = static_cast<double>(counted);
   const double bits = (std::log(n) - sum / n) / std::log(2.0);
   return {std::clamp(bits, 0.0, 8.0), static_cast<double>(repeats) / (n / 2) - pairs / (n * n)};
 }
