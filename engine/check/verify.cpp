@@ -104,8 +104,11 @@ class DataVerifier::MemberReader {
   void judge(const Run& run, const PlacedChunk& placed, std::span<const std::byte> stored);
   std::optional<PlacedChunk> find_owner(const VerifiedFile& file, const PlacedChunk& found_at,
                                         std::span<const std::byte> stored) const;
+  uint64_t seed_of(const VerifiedFile& file, ChunkIndex chunk) const {
+    return chunk_seed(verifier_.array_.id().data(), file.file_id, file.generation, chunk);
+  }
   uint64_t checksum_as(const VerifiedFile& file, ChunkIndex chunk, std::span<const std::byte> stored) const {
-    return hash_bytes(stored, chunk_seed(verifier_.array_.id().data(), file.file_id, file.generation, chunk));
+    return hash_bytes(stored, seed_of(file, chunk));
   }
   void report(const Run& run, const PlacedChunk& placed, const char* kind, std::string detail);
   bool cancelled() const { return verifier_.cancelled_ != nullptr && verifier_.cancelled_->load(); }
@@ -244,7 +247,7 @@ void DataVerifier::MemberReader::judge(const Run& run, const PlacedChunk& placed
   }
   if (placed.extent.codec != Codec::kRaw) {
     std::vector<std::byte> content(placed.extent.raw_length);
-    const Status decoded = decode_chunk(placed.extent.codec, stored, content);
+    const Status decoded = decode_chunk(placed.extent.codec, stored, content, seed_of(file, placed.chunk));
     if (!decoded.is_ok()) return report(run, placed, "checksum", decoded.message());
   }
   verifier_.totals_.bytes_done += placed.extent.stored_length;

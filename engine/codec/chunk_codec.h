@@ -9,16 +9,9 @@
 
 #include "engine/base/status.h"
 #include "engine/codec/codec.h"
+#include "engine/codec/compression.h"
 
 namespace fpfs {
-
-// How new chunks are stored.
-struct Compression {
-  enum class Mode : uint8_t { kOff, kZstd };
-  Mode mode = Mode::kOff;
-  static constexpr int kLevelMin = 1, kLevelMax = 19;
-  int level = 1;  // zstd's
-};
 
 // A chunk as it is to be stored: by which codec, in the first `length` bytes of where it was encoded to.
 struct EncodedChunk {
@@ -26,14 +19,15 @@ struct EncodedChunk {
   uint32_t length = 0;
 };
 
-// Encodes `raw`, 1 byte to a chunk, into `out`, which is no shorter. None: it would not take fewer blocks of
-// kIoAlignment on the drive, and is stored as it is; what `out` holds then means nothing. Pure.
+// Encodes `raw`, 1 byte to a chunk, into `out`, which is no shorter. `seed`: chunk_seed() of where it belongs. None: it
+// would not take fewer blocks of kIoAlignment on the drive, and is stored as it is; what `out` holds then means nothing.
+// Pure.
 std::optional<EncodedChunk> encode_chunk(const Compression& compression, std::span<const std::byte> raw,
-                                         std::span<std::byte> out);
+                                         std::span<std::byte> out, uint64_t seed);
 
 // Decodes what was stored, after its checksum was found right, into all of `out` (the extent's raw length). kCorruption:
-// it is nothing that the codec says. Never writes outside of `out`, and takes no memory by what the bytes say. Pure.
+// it is nothing that the codec says, or belongs elsewhere. Never writes outside of `out`, and takes no memory by what the bytes say. Pure.
 // Bytes that are stored as they are need no decoding: kRaw copies them.
-Status decode_chunk(Codec codec, std::span<const std::byte> stored, std::span<std::byte> out);
+Status decode_chunk(Codec codec, std::span<const std::byte> stored, std::span<std::byte> out, uint64_t seed);
 
 }  // namespace fpfs

@@ -7,10 +7,11 @@
 namespace fpfs {
 
 enum class Codec : uint8_t {
-  kNone = 0,  // no extent: the chunk reads as zeros
-  kRaw = 1,   // stored as is
-  kZstd = 2,  // one zstd frame (decompress.h)
+  kNone = 0,    // no extent: the chunk reads as zeros
+  kRaw = 1,     // stored as is
+  kZstd = 2,    // one zstd frame (decompress.h)
+  kBlocks = 3,  // blocks, each in its own form (block_codec.h)
 };
-constexpr size_t kCodecs = 3;
+constexpr size_t kCodecs = 4;
 
 }  // namespace fpfs

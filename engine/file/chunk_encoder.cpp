@@ -43,7 +43,7 @@ void ChunkEncoder::post(EncodeRequest& request) {
 
 void ChunkEncoder::encode(EncodeRequest& request) {
   const std::optional<EncodedChunk> encoded =
-      encode_chunk(compression_, request.raw, {request.space->data, pool_.buffer_size()});
+      encode_chunk(compression_, request.raw, {request.space->data, pool_.buffer_size()}, request.seed);
   if (encoded) {
     request.encoded = *encoded;
   } else {

@@ -30,6 +30,7 @@ struct EncodeRequest {
   // In.
   MemberIndex member;
   std::span<const std::byte> raw;
+  uint64_t seed = 0;  // of its place: chunk_seed()
   // Once. Ok, on a worker: what was encoded is said below. Otherwise what fail_waiting() was told, inside that.
   void (*ready)(EncodeRequest& request, const Status& status) = nullptr;
   void* owner = nullptr;

@@ -12,6 +12,11 @@
 
 namespace fpfs {
 
+// With so many writes on its way to it a drive is busy for longer than a chunk takes to encode.
+constexpr unsigned kBusyFrom = 3;
+
+ChunkIo::ChunkIo(FileContext& context) : context_(context), writes_at_queue_(context.stripes.member_count) {}
+
 void ChunkIo::close_queues() {
   for (std::unique_ptr<IoQueue>& queue : queues_) queue.reset();
 }
@@ -28,12 +33,19 @@ void ChunkIo::start(ChunkTransfer& transfer) {
   if (transfer.kind != IoRequest::Kind::kWrite) return submit(transfer);
   transfer.extent.codec = Codec::kRaw;
   transfer.extent.stored_length = transfer.extent.raw_length;
-  if (encoder_ == nullptr) return submit(transfer);
+  if (!is_to_be_encoded(transfer.extent.member)) return submit(transfer);
   transfer.encoding.member = transfer.extent.member;
   transfer.encoding.raw = {transfer.data, transfer.extent.raw_length};
+  transfer.encoding.seed = seed_of(transfer);
   transfer.encoding.ready = &ChunkIo::encoded;
   transfer.encoding.owner = &transfer;
   encoder_->start(transfer.encoding);
+}
+
+bool ChunkIo::is_to_be_encoded(MemberIndex member) const {
+  if (encoder_ == nullptr) return false;
+  return context_.options.compression.mode != Compression::Mode::kAuto ||
+         writes_at_queue_[member].load(std::memory_order_relaxed) >= kBusyFrom;
 }
 
 void ChunkIo::encoded(EncodeRequest& encoding, const Status& status) {
@@ -59,6 +71,7 @@ void ChunkIo::submit(ChunkTransfer& transfer) {
   request.prepare = &ChunkIo::prepare;
   request.complete = &ChunkIo::complete;
   request.owner = &transfer;
+  if (transfer.kind == IoRequest::Kind::kWrite) writes_at_queue_[member].fetch_add(1, std::memory_order_relaxed);
   if (queues_[member] == nullptr)
     complete(request, Status::error(StatusCode::kIoError, "the member is missing"));
   else if (context_.watch != nullptr && context_.watch->is_stalled(domain_of(member)))
@@ -67,10 +80,13 @@ void ChunkIo::submit(ChunkTransfer& transfer) {
     queues_[member]->submit(request);
 }
 
-uint64_t ChunkIo::checksum_of(const ChunkTransfer& transfer, const std::byte* stored) const {
+uint64_t ChunkIo::seed_of(const ChunkTransfer& transfer) const {
   const ObjectSet& objects = *transfer.objects;
-  return hash_bytes({stored, transfer.extent.stored_length},
-                    chunk_seed(context_.array.id().data(), objects.file(), objects.generation(), transfer.chunk));
+  return chunk_seed(context_.array.id().data(), objects.file(), objects.generation(), transfer.chunk);
+}
+
+uint64_t ChunkIo::checksum_of(const ChunkTransfer& transfer, const std::byte* stored) const {
+  return hash_bytes({stored, transfer.extent.stored_length}, seed_of(transfer));
 }
 
 Status ChunkIo::prepare(IoRequest& request) {
@@ -114,6 +130,7 @@ void ChunkIo::complete(IoRequest& request, const Status& status) {
   auto& transfer = *static_cast<ChunkTransfer*>(request.owner);
   ChunkIo& io = *transfer.io;
   if (transfer.kind == IoRequest::Kind::kWrite) {
+    io.writes_at_queue_[transfer.extent.member].fetch_sub(1, std::memory_order_relaxed);
     if (io.encoder_ != nullptr) io.encoder_->release(transfer.encoding);
     return io.end(transfer, io.after_write(transfer, status));
   }
@@ -122,7 +139,8 @@ void ChunkIo::complete(IoRequest& request, const Status& status) {
   io.context_.tasks.post([&io, &transfer] {
     const Extent& extent = transfer.extent;
     const std::vector<std::byte> stored(transfer.data, transfer.data + extent.stored_length);
-    io.after_read(transfer, decode_chunk(extent.codec, stored, {transfer.data, extent.raw_length}));
+    io.after_read(transfer,
+                  decode_chunk(extent.codec, stored, {transfer.data, extent.raw_length}, io.seed_of(transfer)));
   });
 }
 

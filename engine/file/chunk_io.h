@@ -53,7 +53,7 @@ struct ChunkTransfer {
 class ChunkIo {
  public:
   // The context outlives it. Its array, options, counters and room are there.
-  explicit ChunkIo(FileContext& context) : context_(context) {}
+  explicit ChunkIo(FileContext& context);
   // One queue for each member, in order; null for a missing one.
   void add_queue(std::unique_ptr<IoQueue> queue) { queues_.push_back(std::move(queue)); }
   // What is written from now on is encoded, where that pays; before the first transfer.
@@ -77,6 +77,7 @@ class ChunkIo {
  private:
   static void encoded(EncodeRequest& encoding, const Status& status);
   void submit(ChunkTransfer& transfer);
+  uint64_t seed_of(const ChunkTransfer& transfer) const;
   uint64_t checksum_of(const ChunkTransfer& transfer, const std::byte* stored) const;
   static Status prepare(IoRequest& request);
   Status prepare_write(ChunkTransfer& transfer);
@@ -88,7 +89,10 @@ class ChunkIo {
   void end(ChunkTransfer& transfer, const Status& status);
 
   FileContext& context_;
-  std::unique_ptr<ChunkEncoder> encoder_;  // null: chunks are stored as they are
+  bool is_to_be_encoded(MemberIndex member) const;
+
+  std::unique_ptr<ChunkEncoder> encoder_;             // null: chunks are stored as they are
+  PerMember<std::atomic<unsigned>> writes_at_queue_;  // of each member: handed over, not completed
   PerMember<std::unique_ptr<IoQueue>> queues_;
   std::atomic<unsigned> under_way_{0};
 };

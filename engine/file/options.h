@@ -7,7 +7,7 @@
 
 #include "engine/array/array.h"
 #include "engine/base/units.h"
-#include "engine/codec/chunk_codec.h"
+#include "engine/codec/compression.h"
 
 namespace fpfs {
 

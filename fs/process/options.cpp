@@ -46,6 +46,14 @@ CLI::Validator number(unsigned low, unsigned high) {
   return must_be(fmt::format("a number from {} to {}", low, high), {in_range, ""});
 }
 
+CLI::Validator way_to_compress() {
+  const auto is_one = [](std::string& value) -> std::string {
+    const Result<Compression> way = parse_compression(value);
+    return way.is_ok() ? "" : way.status().message();
+  };
+  return must_be("off, auto, zstd or zstd:1 to zstd:19", {is_one, ""});
+}
+
 // The lower limit is the smallest pool at the smallest chunk size; the store checks against its own chunk size.
 CLI::Validator buffer_memory_size() {
   const auto to_bytes = [](std::string& value) -> std::string {
@@ -132,10 +140,12 @@ void describe(CLI::App& app, MountOptions& o) {
   add_choice(app, "--durable", o.store.durable,
              {{"close", StoreOptions::Durable::kClose}, {"fsync", StoreOptions::Durable::kFsync}},
              "what close(2) promises: durable when it returns (default), or at fsync, else soon");
-  const auto nothing = [](const std::string&) {};
-  app.add_option_function<std::string>("--compress", nothing, "compression of new data")
-      ->type_name("off")
-      ->check(must_be("off", CLI::IsMember({"off"})));
+  const auto set_compression = [&o](const std::string& text) { o.store.compression = parse_compression(text).value(); };
+  app.add_option_function<std::string>(
+         "--compress", set_compression,
+         "how new data is stored: as it is (default), smaller where that costs no time, or smaller")
+      ->type_name("off|auto|zstd[:LEVEL]")
+      ->check(way_to_compress());
   add_switch(app, "--verify", o.store.verify, "check what is read against its checksum (off only to measure)")
       ->option_text("=on|off");
   app.add_option("--buffer_memory", o.store.buffer_memory, "memory for file content, whatever the load (default 256M)")
@@ -208,8 +218,8 @@ constexpr std::string_view kIgnoredPrefixes[] = {"x-", "X-", "comment=", "user="
 constexpr std::string_view kKernelPrefixes[] = {"context=", "fscontext=", "defcontext=", "rootcontext="};
 
 // Of the contract, but not in this version.
-constexpr std::string_view kLaterOptions[] = {"profile", "metrics", "compress=auto", "compress=zstd"};
-constexpr std::string_view kLaterPrefixes[] = {"profile=", "metrics=", "compress=zstd:"};
+constexpr std::string_view kLaterOptions[] = {"profile", "metrics"};
+constexpr std::string_view kLaterPrefixes[] = {"profile=", "metrics="};
 
 bool contains(std::span<const std::string_view> list, std::string_view text) {
   return std::find(list.begin(), list.end(), text) != list.end();

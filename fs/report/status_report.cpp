@@ -20,7 +20,7 @@ using nlohmann::json;
 constexpr size_t kOpenFilesMax = 64;
 // An attribute holds 64 KiB (XATTR_SIZE_MAX); the rest of the report is a few.
 constexpr size_t kOpenFilesBytesMax = 44 * kKiB;
-constexpr std::array<const char*, kCodecs> kCodecNames = {"none", "raw", "zstd"};
+constexpr std::array<const char*, kCodecs> kCodecNames = {"none", "raw", "zstd", "blocks"};
 
 bool is_degraded(const Store& store, const StoreStatus& status) {
   return store.array().has_outdated() || std::any_of(status.members.begin(), status.members.end(),
@@ -86,7 +86,7 @@ json metadata_report(const Store& store, const StoreStatus& status) {
 json options_report(const FileSystem& file_system, const StoreOptions& options) {
   return {{"ro", options.array.read_only},
           {"durable", options.durable == StoreOptions::Durable::kClose ? "close" : "fsync"},
-          {"compress", "off"},
+          {"compress", to_string(options.compression)},
           {"verify", options.verify},
           {"buffer_memory", options.buffer_memory},
           {"queue_depth", options.queue_depth},

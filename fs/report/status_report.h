@@ -24,7 +24,7 @@
 // What names files of others is told to root and the mount's owner only: for everybody else no open file is listed, and
 // read_only_reason says that there is one.
 // stat: {
-//   "file_id", "generation", "sequence", "size", "stored_bytes", "chunk_size", "chunks", "codecs": {"raw", "zstd"}
+//   "file_id", "generation", "sequence", "size", "stored_bytes", "chunk_size", "chunks", "codecs": {"raw", "zstd", "blocks"}
 //   (chunks of each), "inline", "members": [index...], "dirty", "changed" (last commit or change of attributes)
 // }
 #pragma once

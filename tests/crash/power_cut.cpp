@@ -285,7 +285,7 @@ class Life {
     if (!opened.is_ok()) co_return fail("open: " + opened.status().message());
     const std::shared_ptr<File> file = *opened;
     seen.inode = node->attributes.st_ino;
-    if (file->info().codec_chunks[static_cast<size_t>(Codec::kZstd)] > 0) ++coverage_.files_encoded;
+    if (file->info().codec_chunks[static_cast<size_t>(Codec::kBlocks)] > 0) ++coverage_.files_encoded;
     const auto size = static_cast<uint64_t>(node->attributes.st_size);
     ReadCursor cursor;
     while (seen.content.size() < size) {

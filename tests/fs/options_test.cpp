@@ -144,7 +144,7 @@ TEST(Options, WhatIsWrongIsNamed) {
       {{"-o", "help"}, "unknown option 'help'"},  // of the program, not of a mount
       {{"-o", "foreground"}, "unknown option 'foreground'"},
       {{"--help=maybe"}, "help is 'maybe'; it must be on or off"},
-      {{"-o", "compress=gzip"}, "compress is 'gzip'"},
+      {{"-o", "compress=gzip"}, "compress is 'gzip'; it must be off, auto, zstd or zstd:1 to zstd:19"},
       {{"-o", "colour=blue"}, "unknown option 'colour=blue'"},
       {{"--colour"}, "unknown option 'colour'"},
       {{"-q"}, "unknown option '-q'"},
@@ -159,13 +159,27 @@ TEST(Options, WhatIsWrongIsNamed) {
 }
 
 TEST(Options, WhatThisVersionLacksIsRefusedNotIgnored) {
-  for (const char* text :
-       {"compress=auto", "compress=zstd", "compress=zstd:3", "metrics=:9100", "profile=/etc/fp.json"}) {
+  for (const char* text : {"metrics=:9100", "profile=/etc/fp.json"}) {
     const Status status = parse_error({"-o", text});
     EXPECT_EQ(status.code(), StatusCode::kUnsupported) << text;
     EXPECT_NE(status.message().find("not available in this version"), std::string::npos) << status.message();
   }
-  EXPECT_TRUE(parse_mount_options({"-o", "compress=off", "/a", "/m"}).is_ok());
+}
+
+TEST(Options, HowNewDataIsStored) {
+  using Mode = Compression::Mode;
+  const std::pair<const char*, Compression> cases[] = {{"off", {}},
+                                                       {"auto", {.mode = Mode::kAuto, .level = 1}},
+                                                       {"zstd", {.mode = Mode::kZstd, .level = 1}},
+                                                       {"zstd:19", {.mode = Mode::kZstd, .level = 19}}};
+  for (const auto& [text, expected] : cases) {
+    const Result<MountOptions> options = parse_mount_options({"-o", std::string("compress=") + text, "/a", "/m"});
+    ASSERT_TRUE(options.is_ok()) << options.status().message();
+    EXPECT_EQ(options->store.compression, expected) << text;
+    EXPECT_EQ(to_string(options->store.compression), text);
+  }
+  for (const char* text : {"zstd:", "zstd:0", "zstd:20", "zstd:1x", "zstd:+1", "ZSTD", "on", "lz4"})
+    EXPECT_EQ(parse_error({"-o", std::string("compress=") + text}).code(), StatusCode::kInvalidArgument) << text;
 }
 
 TEST(Options, PositionalArguments) {

@@ -16,6 +16,8 @@ inline std::string codec_name(uint8_t codec) {
       return "raw";
     case Codec::kZstd:
       return "zstd";
+    case Codec::kBlocks:
+      return "blocks";
   }
   return "codec-" + std::to_string(codec);
 }
