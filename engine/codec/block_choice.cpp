@@ -8,7 +8,9 @@
 namespace fpfs {
 namespace {
 
-constexpr size_t kRuns = 4;               // of a sample, evenly spread
+constexpr size_t kRuns = 4;  // of a sample, evenly spread
+constexpr size_t kSampleMin = 4 * 1024;
+constexpr size_t kSampledShare = 16;      // of a block
 constexpr size_t kTooShort = 256;         // a block that tables and frames do not pay for
 constexpr size_t kElementsMin = 256;      // in a sample, for its entropy to say something
 constexpr double kRawBits = 7.7;          // a plane with more entropy than this is stored raw: it would save 4 %
@@ -20,6 +22,7 @@ constexpr double kSmallMargin = 0.997;    // and a rotation over none
 constexpr double kPlainMargin = 1.05;     // planes are several times as fast as zstd on plain bytes
 constexpr double kRepeats = 0.15;         // so many more equal neighbours than chance explains
 constexpr float kAlike = 0.25F;           // fingerprints of noise differ by a twentieth by chance
+constexpr float kNoisePairs = 0.006F;     // 1/256 and some more
 constexpr double kSameCost = 0.1;         // the numbers of another kind cost more or less than that
 constexpr double kFewBits = 0.5;          // a Huffman code has one bit at least
 
@@ -73,6 +76,11 @@ bool alike(float a, float b) {
   return std::abs(a - b) <= kAlike * std::max(a, b);
 }
 
+// Where the noise of mantissas is, and where exponents are, says the width and the phase.
+bool same_places(float a, float b) {
+  return (a < kNoisePairs) == (b < kNoisePairs);
+}
+
 }  // namespace
 
 // Starts at multiples of 8, so that the phase of an element in the sample is its phase in the block.
@@ -103,12 +111,13 @@ BlockChooser::Fingerprint BlockChooser::fingerprint() const {
 
 BlockChoice BlockChooser::choose(std::span<const std::byte> block) {
   if (block.size() < kTooShort) return {};
-  take_sample(block, kSampleMax / 2);
+  take_sample(block, kSampleMin);
   const Fingerprint now = fingerprint();
   if (has_last_ && std::equal(now.begin(), now.end(), last_fingerprint_.begin(), alike)) return last_.choice;
-  take_sample(block, kSampleMax);
+  take_sample(block, std::clamp(block.size() / kSampledShare, kSampleMin, kSampleMax));
+  const bool may_suit = has_last_ && std::equal(now.begin(), now.end(), last_fingerprint_.begin(), same_places);
+  if (!may_suit || !suits_as_well()) last_ = search();
   last_fingerprint_ = now;
-  if (!suits_as_well()) last_ = search();
   has_last_ = true;
   return last_.choice;
 }
@@ -116,7 +125,7 @@ BlockChoice BlockChooser::choose(std::span<const std::byte> block) {
 // Rows of one tensor differ in size, and fingerprints of tokens, which have few frequent values, by chance. The form stays
 // the same then; which planes are worth coding may not. A fifth of the time of a search.
 bool BlockChooser::suits_as_well() {
-  if (!has_last_ || last_.choice.method != blocks::Method::kPlanes) return false;
+  if (last_.choice.method != blocks::Method::kPlanes) return false;
   const Cost now = cost_of(last_.choice.format, last_.choice.phase);
   if (std::abs(now.bits - last_.bits) > kSameCost * last_.bits) return false;
   last_.choice = now.choice;

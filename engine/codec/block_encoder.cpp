@@ -33,7 +33,7 @@ class Encoder {
  private:
   struct Plan {
     bool constant = false;
-    BlockChoice choice;
+    BlockChoice choice;  // where it is not constant
   };
 
   bool plan(std::span<const std::byte> raw, size_t block_size);
@@ -118,7 +118,8 @@ Entry Encoder::encode_block(std::span<const std::byte> block, const Plan& plan, 
   size_t length = 0;
   if (plan.constant && room.size() >= blocks::kElementLength) {
     entry.method = Method::kConstant;
-    std::memcpy(room.data(), block.data(), length = blocks::kElementLength);
+    length = blocks::kElementLength;
+    std::memcpy(room.data(), block.data(), length);
   } else if (plan.choice.method == Method::kZstd) {
     entry.method = Method::kZstd;
     length = zstd_.encode(block, room, level);

@@ -73,14 +73,14 @@ Bytes text() {
   return bytes;
 }
 
-// Tensors of 100 KB of bf16, each behind a head of odd length, as in a legacy file: at both phases.
+// Tensors of 1 MB of bf16, each behind a head of odd length, as in a legacy file: at both phases.
 Bytes mixed() {
   const Bytes weights = numbers(2, [](std::byte*to, float v) { put_u16(to, bf16_of(v)); }), head = text();
   Bytes bytes;
   while (bytes.size() < kChunk) {
     const auto from = weights.begin() + static_cast<ptrdiff_t>(bytes.size() / 2 * 2);
     bytes.insert(bytes.end(), head.begin(), head.begin() + 777);
-    bytes.insert(bytes.end(), from, from + std::min<ptrdiff_t>(100'000, weights.end() - from));
+    bytes.insert(bytes.end(), from, from + std::min<ptrdiff_t>(1'000'000, weights.end() - from));
   }
   bytes.resize(kChunk);
   return bytes;
