@@ -122,8 +122,8 @@ BlockChoice BlockChooser::choose(std::span<const std::byte> block) {
   return last_.choice;
 }
 
-// Rows of one tensor differ in size, and fingerprints of tokens, which have few frequent values, by chance. The form stays
-// the same then; which planes are worth coding may not. A fifth of the time of a search.
+// Rows of one tensor differ in size, and fingerprints of tokens, which have few frequent values, by chance. The form
+// stays the same then; which planes are worth coding may not. A fifth of the time of a search.
 bool BlockChooser::suits_as_well() {
   if (last_.choice.method != blocks::Method::kPlanes) return false;
   const Cost now = cost_of(last_.choice.format, last_.choice.phase);

@@ -29,13 +29,13 @@ struct BlockOptions {
   uint64_t seed = 0;  // of the checksums: binds the stored bytes to their place, see chunk_seed()
 };
 
-// Encodes `raw`, 1 byte to kBlockCodecRawMax, into `out`, which is as large at least. Returns the stored length; 0 where
-// it would not be smaller than raw by 1/32 at least. What `out` holds then means nothing: store the chunk as it is.
+// Encodes `raw`, 1 byte to kBlockCodecRawMax, into `out`, which is as large at least. Returns the stored length, or 0 if
+// that would not be smaller than raw by 1/32 at least. What `out` holds then means nothing: store the chunk as it is.
 // Where samples promise nothing, that is found out without encoding.
 size_t encode_blocks(std::span<const std::byte> raw, std::span<std::byte> out, const BlockOptions& options);
 
-// Decodes `stored` into all of `out`. kCorruption: it is not blocks of out.size() bytes, whole and alone, made with this
-// seed; what `out` holds then means nothing. Never writes outside of `out`.
+// Decodes `stored` into all of `out`. kCorruption: it is not blocks of out.size() bytes, whole and alone, made with
+// this seed; what `out` holds then means nothing. Never writes outside of `out`.
 Status decode_blocks(std::span<const std::byte> stored, std::span<std::byte> out, uint64_t seed = 0);
 
 // The same for out.size() bytes of the content at `offset`, of `raw_length` in all. Decodes the blocks that cover them.
@@ -44,7 +44,7 @@ Status decode_range(std::span<const std::byte> stored, size_t raw_length, size_t
 
 // Where the blocks of one chunk lie: for a reader who fetches only those that it needs.
 //
-//   read kHeaderLength bytes; length_of() says how many the index has; read them; parse(); read stored_range(); decode()
+//   Read kHeaderLength bytes; length_of() says how many the index has. Read them; parse(). Read stored_range(); decode().
 //
 // Every block has a checksum of its content in the index, and the index one of its own: what is decoded was verified,
 // although the checksum of the whole chunk was not. Refers to the bytes that were parsed.

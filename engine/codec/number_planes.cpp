@@ -76,9 +76,9 @@ void merge_rest(const ConstPlanes& planes, NumberFormat format, std::span<std::b
 
 #if defined(__x86_64__)
 
-// AVX2 works within the two 16-byte lanes of a register. So the lower lane takes elements 0 to 15 of each step of 32 and
-// the upper lane elements 16 to 31: everything stays in its lane, and each plane comes out in order. Wider registers gain
-// nothing beside the entropy coder, which takes ten times as long.
+// AVX2 works within the two 16-byte lanes of a register. So the lower lane takes elements 0 to 15 of each step of 32,
+// and the upper lane elements 16 to 31: everything stays in its lane, and each plane comes out in order. Wider
+// registers gain nothing beside the entropy coder, which takes ten times as long.
 constexpr size_t kStep = 32;
 
 #define FPFS_AVX2 __attribute__((target("avx2")))

@@ -1,7 +1,7 @@
 // Numbers split into byte planes and merged again: plane k holds byte k of each element, the least significant first.
 //
-// Each element, a little-endian integer of `width` bytes, is rotated left by `rotation` bits before it is split. One bit
-// moves the sign of a float to the low end, so that the eight exponent bits of bf16 and fp32 are a plane of their own.
+// Each element, a little-endian integer of `width` bytes, is rotated left by `rotation` bits before it is split. One
+// bit moves the sign of a float to the low end, so that the eight exponent bits of bf16 and fp32 are a plane.
 // Elements are only ever integers here: NaN payloads, -0 and denormals come back bit for bit. All functions are pure.
 #pragma once
 

@@ -1,6 +1,6 @@
 // Any bytes as the blocks of a chunk, blocks as an input describes them, and blocks that the encoder makes of any
-// content, whole or damaged in a few places. The index always has its checksum: what lies behind it is the target. It is
-// refused, or all of the chunk is there: what was encoded when nothing was damaged, and any part of it the same.
+// content, whole or damaged in a few places. The index always has its checksum: what lies behind it is the target. They
+// are refused, or all of the chunk is there: what was encoded when nothing was damaged, and any part of it the same.
 #include <vector>
 
 #include "engine/base/bytes.h"
