@@ -24,13 +24,13 @@ inline constexpr size_t kBlockCodecRawMax = 16 * 1024 * 1024;
 struct BlockOptions {
   int level = 1;  // of zstd, 1 to 19; for what is not numbers
   // A power of two, kBlockSizeMin to kBlockSizeMax. A read decodes whole blocks. 64 KiB is within 0.1 % of the size and
-  // 10 % of the speed of 128 KiB; 32 KiB takes a tenth longer, 16 KiB a third.
+  // about 10 % of the speed of 128 KiB; 32 KiB takes a sixth longer, 16 KiB half as long again.
   size_t block_size = 64 * 1024;
   uint64_t seed = 0;  // of the checksums: binds the stored bytes to their place, see chunk_seed()
 };
 
-// Encodes `raw`, 1 byte to kBlockCodecRawMax, into `out`, which is as large at least. Returns the stored length, or 0 if
-// that would not be smaller than raw by 1/32 at least. What `out` holds then means nothing: store the chunk as it is.
+// Encodes `raw`, 1 byte to kBlockCodecRawMax, into `out`, which is as large at least. Returns the stored length, or 0
+// if that would not be smaller than raw by 1/32 at least. What `out` holds then means nothing: store the chunk as it is.
 // Where samples promise nothing, that is found out without encoding.
 size_t encode_blocks(std::span<const std::byte> raw, std::span<std::byte> out, const BlockOptions& options);
 
@@ -44,7 +44,9 @@ Status decode_range(std::span<const std::byte> stored, size_t raw_length, size_t
 
 // Where the blocks of one chunk lie: for a reader who fetches only those that it needs.
 //
-//   Read kHeaderLength bytes; length_of() says how many the index has. Read them; parse(). Read stored_range(); decode().
+//   Read kHeaderLength bytes; length_of() says how many the index has.
+//   Read those; parse().
+//   Read stored_range(); decode().
 //
 // Every block has a checksum of its content in the index, and the index one of its own: what is decoded was verified,
 // although the checksum of the whole chunk was not. Refers to the bytes that were parsed.
