@@ -134,6 +134,9 @@ bool BlockChooser::suits_as_well() {
 
 BlockChooser::Cost BlockChooser::search() {
   const Cost numbers = best_numbers();
+  const auto first = numbers.choice.planes.begin(), end = first + static_cast<ptrdiff_t>(numbers.choice.format.width);
+  const bool has_noise = std::find(first, end, PlaneCoding::kRaw) != end;
+  if (has_noise && numbers.bits < kNumbersBitsMax) return numbers;  // zstd finds no matches across it
   const double plain = plain_bits();
   if (numbers.bits < kNumbersBitsMax && numbers.bits < plain * kPlainMargin) return numbers;
   Cost cost;

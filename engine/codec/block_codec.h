@@ -30,7 +30,7 @@ struct BlockOptions {
 };
 
 // Encodes `raw`, 1 byte to kBlockCodecRawMax, into `out`, which is as large at least. Returns the stored length, or 0
-// if that would not be smaller than raw by 1/32 at least. What `out` holds then means nothing: store the chunk as it is.
+// if that would not be smaller than raw by 1/32 at least. What `out` holds then means nothing: store the chunk as is.
 // Where samples promise nothing, that is found out without encoding.
 size_t encode_blocks(std::span<const std::byte> raw, std::span<std::byte> out, const BlockOptions& options);
 
