@@ -7,6 +7,12 @@
 
 namespace fpfs {
 
+namespace {
+Status closed() {
+  return Status::error(StatusCode::kIoError, "the array is being closed");
+}
+}  // namespace
+
 ChunkEncoder::ChunkEncoder(const Compression& compression, uint16_t members, unsigned spaces, BufferPool& pool,
                            TaskCounter& tasks)
     : compression_(compression), pool_(pool), tasks_(tasks), spaces_(members) {
@@ -30,9 +36,11 @@ void ChunkEncoder::start(EncodeRequest& request) {
   {
     const MutexLock lock(mutex_);
     Spaces& of_member = spaces_[request.member];
-    if (of_member.free.empty()) return of_member.waiting.push_back(request);
-    request.space = of_member.free.back();
-    of_member.free.pop_back();
+    if (!stopped_) {
+      if (of_member.free.empty()) return of_member.waiting.push_back(request);
+      request.space = of_member.free.back();
+      of_member.free.pop_back();
+    }
   }
   post(request);
 }
@@ -41,7 +49,23 @@ void ChunkEncoder::post(EncodeRequest& request) {
   tasks_.post([this, &request] { encode(request); });
 }
 
+bool ChunkEncoder::begin_encoding() {
+  const MutexLock lock(mutex_);
+  if (stopped_) return false;
+  ++encoding_;
+  return true;
+}
+
+void ChunkEncoder::end_encoding() {
+  const MutexLock lock(mutex_);
+  if (--encoding_ == 0) none_encodes_.notify_all();
+}
+
 void ChunkEncoder::encode(EncodeRequest& request) {
+  if (!begin_encoding()) {
+    release(request);
+    return request.ready(request, closed());
+  }
   const std::optional<EncodedChunk> encoded =
       encode_chunk(compression_, request.raw, {request.space->data, pool_.buffer_size()}, request.seed);
   if (encoded) {
@@ -51,6 +75,7 @@ void ChunkEncoder::encode(EncodeRequest& request) {
     give_back(request.member, *std::exchange(request.space, nullptr));
   }
   request.ready(request, Status::ok());
+  end_encoding();
 }
 
 void ChunkEncoder::release(EncodeRequest& request) {
@@ -67,6 +92,18 @@ void ChunkEncoder::give_back(MemberIndex member, Buffer& space) {
     next->space = &space;
   }
   post(*next);
+}
+
+void ChunkEncoder::stop() {
+  MemberRange members = range_to(MemberIndex());
+  {
+    const MutexLock lock(mutex_);
+    stopped_ = true;
+    members = spaces_.indices();
+  }
+  for (const MemberIndex m : members) fail_waiting(m, closed());
+  const MutexLock lock(mutex_);
+  while (encoding_ > 0) none_encodes_.wait(mutex_);
 }
 
 void ChunkEncoder::fail_waiting(MemberIndex member, const Status& failure) {

@@ -56,6 +56,9 @@ class ChunkEncoder {
   void release(EncodeRequest& request);
   // The member hangs: what waits for a space is answered with `failure`.
   void fail_waiting(MemberIndex member, const Status& failure);
+  // Nothing is encoded any more: what waits, for a space or for a worker, is answered with a failure. On return no ready()
+  // runs that says ok.
+  void stop();
 
  private:
   using Requests = IntrusiveList<EncodeRequest, &EncodeRequest::link>;
@@ -64,6 +67,8 @@ class ChunkEncoder {
     Requests waiting;
   };
 
+  bool begin_encoding();
+  void end_encoding();
   void encode(EncodeRequest& request);
   void post(EncodeRequest& request);
   void give_back(MemberIndex member, Buffer& space);
@@ -73,6 +78,9 @@ class ChunkEncoder {
   TaskCounter& tasks_;
   Mutex mutex_;
   PerMember<Spaces> spaces_ FPFS_GUARDED_BY(mutex_);
+  bool stopped_ FPFS_GUARDED_BY(mutex_) = false;
+  unsigned encoding_ FPFS_GUARDED_BY(mutex_) = 0;  // workers
+  CondVar none_encodes_;
 };
 
 }  // namespace fpfs

@@ -18,6 +18,7 @@ constexpr unsigned kBusyFrom = 3;
 ChunkIo::ChunkIo(FileContext& context) : context_(context), writes_at_queue_(context.stripes.member_count) {}
 
 void ChunkIo::close_queues() {
+  if (encoder_ != nullptr) encoder_->stop();  // it hands chunks to the queues
   for (std::unique_ptr<IoQueue>& queue : queues_) queue.reset();
 }
 

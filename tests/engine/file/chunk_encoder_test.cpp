@@ -115,6 +115,27 @@ TEST_F(ChunkEncoderTest, AMemberThatHangsFailsWhoWaitsAndKeepsItsSpacesOnly) {
   for (Chunk* chunk : {&first, &second, &other}) encoder_.release(*chunk);
 }
 
+TEST_F(ChunkEncoderTest, WhatIsNotEncodedWhenItStopsFails) {
+  Chunk encoded(kFirst, true), posted(kFirst, true), waiting(kFirst, true), late(kFirst, true);
+  encoder_.start(encoded);
+  tasks_.run();
+  encoder_.start(posted);
+  encoder_.start(waiting);
+  encoder_.stop();
+  ASSERT_TRUE(waiting.answer.has_value());
+  EXPECT_FALSE(waiting.answer->is_ok());
+  encoder_.start(late);
+  EXPECT_FALSE(posted.answer || late.answer);
+  tasks_.run();
+  for (const Chunk* chunk : {&posted, &late}) {
+    ASSERT_TRUE(chunk->answer.has_value());
+    EXPECT_FALSE(chunk->answer->is_ok());
+    EXPECT_EQ(chunk->space, nullptr);
+  }
+  EXPECT_TRUE(encoded.answer->is_ok());
+  encoder_.release(encoded);
+}
+
 TEST_F(ChunkEncoderTest, AllSpacesAreThereAgainWhenItGoes) {
   {
     ChunkEncoder another({.mode = Compression::Mode::kZstd, .level = 1}, 1, 3, *pool_, counter_);

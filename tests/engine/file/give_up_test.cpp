@@ -371,6 +371,19 @@ TEST_P(GiveUpTest, ManyCommitsThatHangDoNotKeepOthersFromTheirs) {
   environment_->answer_again();
 }
 
+// As when a mount fails half way: whatever is on its way, between the parts of the engine too.
+TEST_P(GiveUpTest, AStoreThatGoesWithoutItsEndLeavesNothingRunning) {
+  is_damaged_ = true;  // what it leaves is for recovery
+  for (uint64_t round = 0; round < 20; ++round) {
+    auto file = create("file" + std::to_string(round));
+    ASSERT_TRUE(write(*file, 0, data((4 + round) * kChunk, round)).is_ok());
+    file.reset();
+    std::this_thread::sleep_for(std::chrono::microseconds(100 * round));
+    store_.reset();
+    open();
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(AsItIs, GiveUpTest, testing::Values(Compression::Mode::kOff));
 INSTANTIATE_TEST_SUITE_P(Encoded, GiveUpTest, testing::Values(Compression::Mode::kZstd));
 
