@@ -31,7 +31,8 @@ struct EncodeRequest {
   MemberIndex member;
   std::span<const std::byte> raw;
   uint64_t seed = 0;  // of its place: chunk_seed()
-  // Once. Ok, on a worker: what was encoded is said below. Otherwise what fail_waiting() was told, inside that.
+  // Once. Ok, on a worker: what was encoded is said below. Otherwise why it never will be: inside fail_waiting() or
+  // stop(), or on a worker after that.
   void (*ready)(EncodeRequest& request, const Status& status) = nullptr;
   void* owner = nullptr;
 

@@ -184,7 +184,7 @@ class Model {
 };
 
 void run_seeds(uint64_t first, StoreOptions::Durable durable, const Compression& compression = {}) {
-  uint64_t count = test::alike(12);
+  uint64_t count = test::alike(8);
   if (const char* only = std::getenv("FPFS_MODEL_SEED")) {
     first = std::strtoull(only, nullptr, 10);
     count = 1;
