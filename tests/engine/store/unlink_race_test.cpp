@@ -117,14 +117,21 @@ class UnlinkRaceTest : public ::testing::Test {
     return answer.get_future().get();
   }
 
-  // Some chunks on both members, not committed.
+  uint64_t stored() {
+    uint64_t bytes = 0;
+    for (const MemberStatus& member : store_->status().members) bytes += member.bytes_written;
+    return bytes;
+  }
+  // Some chunks on both members, not committed. Full ones are on their drives: storing them takes handles as well.
   std::shared_ptr<File> create(const std::string& name) {
+    const uint64_t before = stored();
     Result<Store::Created> created = store_->create(store_->root(), name, 0600);
     EXPECT_TRUE(created.is_ok()) << created.status().message();
     created->node.handle.reset();
     std::vector<std::byte> data(3 * kChunk + 777);
     test::fill(data, 1, 0);
     EXPECT_TRUE(store_->write_sync(*created->file, 0, data).is_ok());
+    while (created->file->error().is_ok() && stored() < before + 3 * kChunk) std::this_thread::yield();
     return created->file;
   }
   void save(const std::string& name) { EXPECT_TRUE(store_->commit_sync(*create(name)).is_ok()); }
