@@ -67,6 +67,7 @@ File::~File() FPFS_NO_THREAD_SAFETY_ANALYSIS {
     if (nameless) context_.generations.end_claim(content_.file_id(), content_.generation());
   }
   if (!doomed.empty()) context_.reclaimer->reclaim(std::move(doomed), names_.take_removed_from());
+  if (nameless) context_.reclaimer->note_released(inode_);
   if (!nameless && !abandoned_) context_.change_times.remember(inode_, content_.change_time());
 }
 
@@ -322,6 +323,11 @@ void File::name_removed(ScopedHandle directory) {
   names_.removed_from(std::move(directory));
   context_.new_names->forget(inode_);
   drop_if_clean();
+}
+
+bool File::is_nameless() const {
+  MutexLock lock(mutex_);
+  return names_.is_nameless();
 }
 
 void File::set_unnamed() {

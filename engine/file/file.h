@@ -152,6 +152,7 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   void name_removed(ScopedHandle directory);
   void set_unnamed();
   void name_given(ScopedHandle directory);
+  bool is_nameless() const;
   // Flushes dirty chunks because the pool is short of buffers.
   void flush_for_pressure();
   // A member, or the tree, hangs: whatever waits for it gets `failure` now. May be called again and again.

@@ -122,10 +122,17 @@ bool Reclaimer::finish() {
   free_spares();
   for (unsigned batch = 0; batch < kBatchesMax; ++batch) {
     bool is_any = run_queued();
-    // In a simulation, which has one thread, nothing can be under way here.
     MutexLock lock(mutex_);
-    const uint64_t begun = begun_;
-    while (is_running(begun) || (queue_.is_empty() && is_release_due(came))) {
+    uint64_t begun = begun_;
+    // In a simulation, which has one thread, nothing can be under way here, and nothing comes while this waits.
+    for (bool is_due = !context_.environment.is_simulated();;) {
+      if (is_due) {
+        is_due = queue_.is_empty() && is_release_due(came);
+        // What was released meanwhile may have been taken by another, and be done.
+        is_any |= begun_ > begun;
+        begun = begun_;
+      }
+      if (!is_due && !is_running(begun)) break;
       is_any |= is_running(begun);
       // What frees may be caught in a call to a member that hangs.
       if (context_.watch != nullptr && context_.watch->is_any_stalled()) return freed || is_any;

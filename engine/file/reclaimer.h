@@ -61,8 +61,10 @@ class Reclaimer {
   uint64_t pending() const;
 
   // Somebody keeps a file that has lost its last name, and will most likely let it go soon: the kernel forgets nearly
-  // every file as soon as its last name went, but says so behind the answer to unlink(2).
+  // every file as soon as its last name went, but says so behind the answer to unlink(2); and a commit lets go of the
+  // file behind the answer to who waited for it.
   void note_kept(uint64_t inode);
+  // Behind the reclaim() of what the file had. Nothing when it was not kept.
   void note_released(uint64_t inode);
 
  private:

@@ -348,9 +348,13 @@ void Store::Removed::adopt(const std::shared_ptr<File>& file) {
 Store::Removed::~Removed() {
   Impl& impl = *store_.impl_;
   MutexLock lock(impl.files.name_lock(inode_));
+  impl.erase_removed(inode_, *this);
+  // A File frees what it has when the last one lets go of it, which may be a commit that has just answered.
+  const bool is_freed_by_file = file_ != nullptr && file_->is_nameless();
   file_ = nullptr;
+  if (is_freed_by_file) return;
   if (!objects_.empty()) impl.reclaimer->reclaim(std::move(objects_), std::move(directory_));
-  impl.erase_removed(inode_);
+  impl.reclaimer->note_released(inode_);
 }
 
 void Store::give_away(uint64_t inode, std::unique_ptr<Removed> removed) {

@@ -134,12 +134,11 @@ void Store::Impl::insert_removed(uint64_t inode, Removed& removed) {
   reclaimer->note_kept(inode);
 }
 
-void Store::Impl::erase_removed(uint64_t inode) {
-  {
-    MutexLock lock(removed_mutex_);
-    removed_.erase(inode);
-  }
-  reclaimer->note_released(inode);
+void Store::Impl::erase_removed(uint64_t inode, const Removed& removed) {
+  MutexLock lock(removed_mutex_);
+  const auto found = removed_.find(inode);
+  // A file that was linked and removed once more has another one by now.
+  if (found != removed_.end() && found->second == &removed) removed_.erase(found);
 }
 
 Status Store::Impl::sync_tree() {

@@ -37,7 +37,7 @@ class Store::Impl final : public FileContext {
   // With the file's name lock held.
   Removed* find_removed(uint64_t inode);
   void insert_removed(uint64_t inode, Removed& removed);
-  void erase_removed(uint64_t inode);
+  void erase_removed(uint64_t inode, const Removed& removed);
 
  private:
   void start_watching();
