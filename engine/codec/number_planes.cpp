@@ -43,35 +43,32 @@ void merge_elements(const ConstPlanes& planes, size_t rotation, std::span<std::b
   }
 }
 
-// From element `first` on: what the vector paths leave over.
-void split_rest(std::span<const std::byte> elements, NumberFormat format, const Planes& planes, size_t first) {
-  switch (format.width) {
+// Calls `call` with a 0 of the unsigned type that has `width` bytes.
+template <typename Call>
+void with_element_of(size_t width, Call call) {
+  switch (width) {
     case 1:
-      return split_elements<uint8_t>(elements, format.rotation, planes, first);
+      return call(uint8_t{});
     case 2:
-      return split_elements<uint16_t>(elements, format.rotation, planes, first);
+      return call(uint16_t{});
     case 4:
-      return split_elements<uint32_t>(elements, format.rotation, planes, first);
+      return call(uint32_t{});
     case 8:
-      return split_elements<uint64_t>(elements, format.rotation, planes, first);
+      return call(uint64_t{});
     default:
       FPFS_CHECK(false, "an element has 1, 2, 4 or 8 bytes");
   }
 }
 
+// From element `first` on: what the vector paths leave over.
+void split_rest(std::span<const std::byte> elements, NumberFormat format, const Planes& planes, size_t first) {
+  with_element_of(format.width,
+                  [&](auto zero) { split_elements<decltype(zero)>(elements, format.rotation, planes, first); });
+}
+
 void merge_rest(const ConstPlanes& planes, NumberFormat format, std::span<std::byte> elements, size_t first) {
-  switch (format.width) {
-    case 1:
-      return merge_elements<uint8_t>(planes, format.rotation, elements, first);
-    case 2:
-      return merge_elements<uint16_t>(planes, format.rotation, elements, first);
-    case 4:
-      return merge_elements<uint32_t>(planes, format.rotation, elements, first);
-    case 8:
-      return merge_elements<uint64_t>(planes, format.rotation, elements, first);
-    default:
-      FPFS_CHECK(false, "an element has 1, 2, 4 or 8 bytes");
-  }
+  with_element_of(format.width,
+                  [&](auto zero) { merge_elements<decltype(zero)>(planes, format.rotation, elements, first); });
 }
 
 #if defined(__x86_64__)

@@ -95,21 +95,14 @@ void check_described(Input& input) {
 
 void check_encoded(Input& input) {
   const int level = 1 + input.byte() % 4;
-  const uint8_t damages = input.byte() % 4;
-  struct Damage {
-    size_t place;
-    std::byte mask;
-  } planned[3];
-  for (Damage& damage : planned) damage = {input.number(3), static_cast<std::byte>(input.byte())};
-  const size_t cut = input.byte() < 230 ? 0 : input.number(2);
+  const fpfs::fuzz::Damage damage(input);
   const Bytes content = build_content(input);
   Bytes stored(content.size()), decoded(content.size());
   const fpfs::BlockOptions options{.level = level, .block_size = fpfs::kBlockSizeMin, .seed = kSeed};
   stored.resize(fpfs::encode_blocks(content, stored, options));
   if (stored.empty()) return;
   require(decode(stored, content.size(), 0, decoded) && decoded == content, "what was encoded comes back");
-  for (uint8_t i = 0; i < damages; ++i) stored[planned[i].place % stored.size()] ^= planned[i].mask;
-  stored.resize(stored.size() - std::min(cut, stored.size()));
+  damage.apply(stored);
   make_plausible(stored);
   check(stored, content.size());
 }

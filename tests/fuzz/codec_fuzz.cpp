@@ -68,19 +68,13 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     return 0;
   }
   const int level = static_cast<int>(input.byte() % 12) - 5;
-  const uint8_t flags = input.byte(), damages = input.byte() % 4;
+  const uint8_t flags = input.byte();
   const fpfs::test::FrameOptions options{level, (flags & 1) != 0, (flags & 2) != 0, (flags & 4) != 0};
-  struct Damage {
-    size_t place;
-    std::byte mask;
-  } planned[3];
-  for (Damage& damage : planned) damage = {input.number(3), static_cast<std::byte>(input.byte())};
-  const size_t cut = input.byte() < 230 ? 0 : input.number(2);
+  const fpfs::fuzz::Damage damage(input);
   const Bytes content = build_content(input);
   Bytes frame = fpfs::test::zstd_frame(content, options), decoded;
   require(decode(frame, content.size(), decoded) && decoded == content, "what was compressed comes back");
-  for (uint8_t i = 0; i < damages; ++i) frame[planned[i].place % frame.size()] ^= planned[i].mask;
-  frame.resize(frame.size() - std::min(cut, frame.size()));
+  damage.apply(frame);
   check(frame, content.size());
   return 0;
 }

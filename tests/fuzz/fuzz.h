@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <span>
+#include <vector>
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 
@@ -49,6 +50,31 @@ class Input {
 
  private:
   std::span<const std::byte> rest_;
+};
+
+// Damage in a few places, and an end that is missing, as an input says; most have neither.
+class Damage {
+ public:
+  explicit Damage(Input& input) : count_(input.byte() % kPlacesMax) {
+    for (Place& place : places_) place = {input.number(3), static_cast<std::byte>(input.byte())};
+    cut_ = input.byte() < 230 ? 0 : input.number(2);
+  }
+
+  void apply(std::vector<std::byte>& bytes) const {
+    for (size_t i = 0; i < count_; ++i) bytes[places_[i].at % bytes.size()] ^= places_[i].mask;
+    bytes.resize(bytes.size() - std::min(cut_, bytes.size()));
+  }
+
+ private:
+  static constexpr size_t kPlacesMax = 4;
+  struct Place {
+    size_t at;
+    std::byte mask;
+  };
+
+  size_t count_;  // fewer than kPlacesMax
+  Place places_[kPlacesMax - 1];
+  size_t cut_;
 };
 
 }  // namespace fpfs::fuzz

@@ -145,6 +145,15 @@ class WritersTest : public ::testing::TestWithParam<std::tuple<uint64_t, Shape>>
     ASSERT_TRUE(array_->wait(truncate).is_ok());
   }
   void fsync(Opened& opened) { ASSERT_TRUE(array_->commit(*opened.file).is_ok()); }
+  // `fpfs sync`: the files that it left alone.
+  std::vector<std::string> sync_everything() {
+    std::optional<Store::CommitOutcome> outcome;
+    array_->store().commit_all(Kind::kCommit, Unfinished::kTricklesCommitted,
+                               [&outcome](const Store::CommitOutcome& result) { outcome = result; });
+    EXPECT_TRUE(array_->world().run_until([&outcome] { return outcome.has_value(); }));
+    EXPECT_TRUE(outcome.has_value() && outcome->status.is_ok());
+    return outcome.has_value() ? outcome->unfinished : std::vector<std::string>();
+  }
 
   // --- scenes ----------------------------------------------------------------------------------------------------
   void save(const std::string& name, const Bytes& bytes) {
@@ -669,12 +678,7 @@ TEST_P(WritersTest, ASyncOfEverythingLeavesWhatIsBeingWritten) {
   Bytes shorter = content(2);
   shorter.resize(10'000);
   ASSERT_TRUE(array_->control(*array_->open("b"), Kind::kTruncate, shorter.size()).is_ok());
-  std::optional<Store::CommitOutcome> outcome;
-  array_->store().commit_all(Kind::kCommit, Unfinished::kTricklesCommitted,
-                             [&outcome](const Store::CommitOutcome& result) { outcome = result; });
-  ASSERT_TRUE(array_->world().run_until([&outcome] { return outcome.has_value(); }));
-  EXPECT_TRUE(outcome->status.is_ok());
-  EXPECT_EQ(outcome->unfinished, std::vector<std::string>{opened.file->path()});
+  EXPECT_EQ(sync_everything(), std::vector<std::string>{opened.file->path()});
   // And so does a sync of that file alone.
   Control sync;
   sync.request.unfinished = Unfinished::kTricklesCommitted;
@@ -697,12 +701,7 @@ TEST_P(WritersTest, ASyncOfEverythingLeavesAFileWithoutANameThatIsBeingWritten) 
   Opened& opened = create_unnamed(kSaver);
   const Bytes whole = make_bytes(2 * kTestChunk + 2, 3), half = half_of(whole);
   ASSERT_TRUE(write(opened, past_cache(kSaver), 0, half).is_ok());
-  std::optional<Store::CommitOutcome> outcome;
-  array_->store().commit_all(Kind::kCommit, Unfinished::kTricklesCommitted,
-                             [&outcome](const Store::CommitOutcome& result) { outcome = result; });
-  ASSERT_TRUE(array_->world().run_until([&outcome] { return outcome.has_value(); }));
-  EXPECT_TRUE(outcome->status.is_ok());
-  EXPECT_EQ(outcome->unfinished, std::vector<std::string>{opened.file->path()});
+  EXPECT_EQ(sync_everything(), std::vector<std::string>{opened.file->path()});
   ASSERT_TRUE(array_->store().link(unnamed_.get(), array_->store().root(), "a").is_ok());
   const bool finishes = std::get<uint64_t>(GetParam()) % 2 == 0;
   if (finishes) {
