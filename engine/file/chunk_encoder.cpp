@@ -1,5 +1,6 @@
 #include "engine/file/chunk_encoder.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -13,14 +14,20 @@ Status closed() {
 }
 }  // namespace
 
-ChunkEncoder::ChunkEncoder(const Compression& compression, uint16_t members, unsigned spaces, BufferPool& pool,
-                           TaskCounter& tasks)
-    : compression_(compression), pool_(pool), tasks_(tasks), spaces_(members) {
+Result<std::unique_ptr<ChunkEncoder>> ChunkEncoder::create(uint16_t members, unsigned spaces, uint32_t chunk_size,
+                                                           TaskCounter& tasks) {
+  const uint64_t buffers = std::max<uint64_t>(uint64_t{members} * spaces, BufferPool::kBuffersMin);
+  FPFS_ASSIGN_OR_RETURN(std::unique_ptr<BufferPool> pool, BufferPool::create(buffers * chunk_size, chunk_size));
+  return std::unique_ptr<ChunkEncoder>(new ChunkEncoder(std::move(pool), members, spaces, tasks));
+}
+
+ChunkEncoder::ChunkEncoder(std::unique_ptr<BufferPool> pool, uint16_t members, unsigned spaces, TaskCounter& tasks)
+    : pool_(std::move(pool)), tasks_(tasks), spaces_(members) {
   const MutexLock lock(mutex_);
   for (Spaces& of_member : spaces_) {
     of_member.free.resize(spaces);
     for (Buffer*& space : of_member.free)
-      FPFS_CHECK(pool_.acquire(1, &space, nullptr), "the pool is new and has room for all spaces");
+      FPFS_CHECK(pool_->acquire(1, &space, nullptr), "the pool has room for all spaces");
   }
 }
 
@@ -28,7 +35,7 @@ ChunkEncoder::~ChunkEncoder() {
   const MutexLock lock(mutex_);
   for (Spaces& of_member : spaces_) {
     FPFS_CHECK(of_member.waiting.is_empty(), "nothing waits when the encoder goes");
-    for (Buffer* space : of_member.free) pool_.release(*space);
+    for (Buffer* space : of_member.free) pool_->release(*space);
   }
 }
 
@@ -67,7 +74,7 @@ void ChunkEncoder::encode(EncodeRequest& request) {
     return request.ready(request, closed());
   }
   const std::optional<EncodedChunk> encoded =
-      encode_chunk(compression_, request.raw, {request.space->data, pool_.buffer_size()}, request.seed);
+      encode_chunk(request.compression, request.raw, {request.space->data, pool_->buffer_size()}, request.seed);
   if (encoded) {
     request.encoded = *encoded;
   } else {

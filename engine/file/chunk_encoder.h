@@ -3,13 +3,15 @@
 //   start  → (a space of its member is free) → on the array's workers: encode, hash → ready
 //
 // Encoded bytes need memory of their own until they are on the drive, as readers go on reading the chunk's buffer. Each
-// member has a few such *spaces*, taken from the pool once: a member that hangs keeps its own and nobody else's. A chunk
-// that finds none free waits in its member's order; one that does not shrink gives its space back at once.
+// member has a few such *spaces*: a member that hangs keeps its own and nobody else's. A chunk that finds none free waits
+// in its member's order; one that does not shrink gives its space back at once. Spaces that were never needed were never
+// touched, and cost no memory.
 //
 // Thread safety: all methods from any thread. Callbacks run without locks held.
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -31,6 +33,7 @@ struct EncodeRequest {
   MemberIndex member;
   std::span<const std::byte> raw;
   uint64_t seed = 0;  // of its place: chunk_seed()
+  Compression compression;
   // Once. Ok, on a worker: what was encoded is said below. Otherwise why it never will be: inside fail_waiting() or
   // stop(), or on a worker after that.
   void (*ready)(EncodeRequest& request, const Status& status) = nullptr;
@@ -46,8 +49,9 @@ struct EncodeRequest {
 
 class ChunkEncoder {
  public:
-  // All outlive it. Takes so many buffers of the pool for each member; the pool is nobody else's yet.
-  ChunkEncoder(const Compression& compression, uint16_t members, unsigned spaces, BufferPool& pool, TaskCounter& tasks);
+  // So many spaces for each member, of the size of a chunk. `tasks` outlives it. kSystem: no memory.
+  static Result<std::unique_ptr<ChunkEncoder>> create(uint16_t members, unsigned spaces, uint32_t chunk_size,
+                                                      TaskCounter& tasks);
   ~ChunkEncoder();  // nothing is under way
   ChunkEncoder(const ChunkEncoder&) = delete;
   ChunkEncoder& operator=(const ChunkEncoder&) = delete;
@@ -68,14 +72,14 @@ class ChunkEncoder {
     Requests waiting;
   };
 
+  ChunkEncoder(std::unique_ptr<BufferPool> pool, uint16_t members, unsigned spaces, TaskCounter& tasks);
   bool begin_encoding();
   void end_encoding();
   void encode(EncodeRequest& request);
   void post(EncodeRequest& request);
   void give_back(MemberIndex member, Buffer& space);
 
-  const Compression compression_;
-  BufferPool& pool_;
+  const std::unique_ptr<BufferPool> pool_;  // all of it is spaces
   TaskCounter& tasks_;
   Mutex mutex_;
   PerMember<Spaces> spaces_ FPFS_GUARDED_BY(mutex_);

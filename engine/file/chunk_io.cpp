@@ -34,19 +34,26 @@ void ChunkIo::start(ChunkTransfer& transfer) {
   if (transfer.kind != IoRequest::Kind::kWrite) return submit(transfer);
   transfer.extent.codec = Codec::kRaw;
   transfer.extent.stored_length = transfer.extent.raw_length;
-  if (!is_to_be_encoded(transfer.extent.member)) return submit(transfer);
+  if (!is_to_be_encoded(transfer)) return submit(transfer);
   transfer.encoding.member = transfer.extent.member;
   transfer.encoding.raw = {transfer.data, transfer.extent.raw_length};
   transfer.encoding.seed = seed_of(transfer);
+  transfer.encoding.compression = transfer.compression;
   transfer.encoding.ready = &ChunkIo::encoded;
   transfer.encoding.owner = &transfer;
   encoder_->start(transfer.encoding);
 }
 
-bool ChunkIo::is_to_be_encoded(MemberIndex member) const {
-  if (encoder_ == nullptr) return false;
-  return context_.options.compression.mode != Compression::Mode::kAuto ||
-         writes_at_queue_[member].load(std::memory_order_relaxed) >= kBusyFrom;
+bool ChunkIo::is_to_be_encoded(const ChunkTransfer& transfer) const {
+  switch (transfer.compression.mode) {
+    case Compression::Mode::kOff:
+      return false;
+    case Compression::Mode::kAuto:
+      return writes_at_queue_[transfer.extent.member].load(std::memory_order_relaxed) >= kBusyFrom;
+    case Compression::Mode::kZstd:
+      break;
+  }
+  return true;
 }
 
 void ChunkIo::encoded(EncodeRequest& encoding, const Status& status) {

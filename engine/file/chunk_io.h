@@ -37,6 +37,7 @@ struct ChunkTransfer {
   std::shared_ptr<ObjectSet> objects;  // that the member is one of; none after done()
   std::byte* data = nullptr;           // a whole chunk, aligned to kIoAlignment; read: extent.raw_length bytes count
   bool streaming = false;              // write: more will follow behind it
+  Compression compression;             // write: how it is stored
   // Once, on an engine thread or (a member that is missing or hangs) inside start(). The transfer may be used again, or
   // be gone, when it returns. Of a read: kCorruption when what is there is not what was written. A write whose object
   // was given up before it was made is no failure: it is nobody's content. A failure is for ChunkIo::report().
@@ -56,7 +57,7 @@ class ChunkIo {
   explicit ChunkIo(FileContext& context);
   // One queue for each member, in order; null for a missing one.
   void add_queue(std::unique_ptr<IoQueue> queue) { queues_.push_back(std::move(queue)); }
-  // What is written from now on is encoded, where that pays; before the first transfer.
+  // For what is to be stored encoded; before the first transfer.
   void encode(std::unique_ptr<ChunkEncoder> encoder) { encoder_ = std::move(encoder); }
   // Waits for what is on its way; nothing is started any more.
   void close_queues();
@@ -88,10 +89,10 @@ class ChunkIo {
   Status verify(const ChunkTransfer& transfer) const;
   void end(ChunkTransfer& transfer, const Status& status);
 
-  FileContext& context_;
-  bool is_to_be_encoded(MemberIndex member) const;
+  bool is_to_be_encoded(const ChunkTransfer& transfer) const;
 
-  std::unique_ptr<ChunkEncoder> encoder_;             // null: chunks are stored as they are
+  FileContext& context_;
+  std::unique_ptr<ChunkEncoder> encoder_;             // null: nothing is written
   PerMember<std::atomic<unsigned>> writes_at_queue_;  // of each member: handed over, not completed
   PerMember<std::unique_ptr<IoQueue>> queues_;
   std::atomic<unsigned> under_way_{0};

@@ -24,10 +24,9 @@ uint64_t buffers_least(uint32_t chunk_size) {
   return std::max<uint64_t>(BufferPool::kBuffersMin, 2 * (kRequestBytesMax / chunk_size + 1));
 }
 
-// Of each member: as many as its queue may have on its way, of no more than half of what requests do not need.
+// Of each member: as many as its queue may have on its way, and together no more than half of the buffers.
 unsigned encoding_spaces(const StoreOptions& options, const StripeMap& stripes, uint64_t buffers) {
-  const uint64_t left = buffers - buffers_least(stripes.chunk_size);
-  return static_cast<unsigned>(std::clamp<uint64_t>(left / 2 / stripes.member_count, 1, options.queue_depth));
+  return static_cast<unsigned>(std::clamp<uint64_t>(buffers / 2 / stripes.member_count, 1, options.queue_depth));
 }
 
 Status check_options(const StoreOptions& options, const StripeMap& stripes) {
@@ -41,8 +40,7 @@ Status check_options(const StoreOptions& options, const StripeMap& stripes) {
   if (options.compression.level < Compression::kLevelMin || options.compression.level > Compression::kLevelMax)
     return refuse(fmt::format("zstd level {} is out of range; use {} to {}", options.compression.level,
                               Compression::kLevelMin, Compression::kLevelMax));
-  const uint64_t spaces = options.compression.mode == Compression::Mode::kOff ? 0 : stripes.member_count;
-  const uint64_t least = stripes.chunk_size * (buffers_least(stripes.chunk_size) + spaces);
+  const uint64_t least = stripes.chunk_size * buffers_least(stripes.chunk_size);
   if (options.buffer_memory < least)
     return refuse(fmt::format("buffer_memory={} is too small; chunks of {} need at least {}",
                               format_size(options.buffer_memory), format_size(stripes.chunk_size), format_size(least)));
@@ -78,9 +76,12 @@ Status FileContext::start() {
   reclaimer = std::make_unique<Reclaimer>(*this);
   new_names = std::make_unique<NewNames>(*reclaimer);
   io = std::make_unique<ChunkIo>(*this);
-  if (options.compression.mode != Compression::Mode::kOff && !array.read_only())
-    io->encode(std::make_unique<ChunkEncoder>(options.compression, stripes.member_count,
-                                              encoding_spaces(options, stripes, pool->total()), *pool, tasks));
+  if (!array.read_only()) {
+    FPFS_ASSIGN_OR_RETURN(std::unique_ptr<ChunkEncoder> encoder,
+                          ChunkEncoder::create(stripes.member_count, encoding_spaces(options, stripes, pool->total()),
+                                               stripes.chunk_size, tasks));
+    io->encode(std::move(encoder));
+  }
   for (const MemberIndex m : stripes.members()) {
     std::unique_ptr<IoQueue> queue;
     if (array.member(m).present) {

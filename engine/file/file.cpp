@@ -37,6 +37,7 @@ File::File(FileContext& context, ScopedHandle sidecar, bool writable, ScopedHand
       sidecar_(std::make_shared<const ScopedHandle>(std::move(sidecar))),
       writable_(writable),
       names_(std::move(new_name_in)),
+      compression_(context.options.compression),
       content_(context.stripes),
       placement_(context.array.member_count()),
       reserved_(*context.room, context.stripes),
@@ -328,6 +329,11 @@ void File::name_removed(ScopedHandle directory) {
 bool File::is_nameless() const {
   MutexLock lock(mutex_);
   return names_.is_nameless();
+}
+
+void File::set_compression(const std::optional<Compression>& compression) {
+  MutexLock lock(mutex_);
+  compression_ = compression.value_or(context_.options.compression);
 }
 
 void File::set_unnamed() {

@@ -68,6 +68,8 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   // synced at the first commit, for a file just created.
   static Result<std::shared_ptr<File>> open(FileContext& context, ScopedHandle sidecar, bool writable,
                                             ScopedHandle new_name_in);
+  // How chunks are stored that go to their drive from now on; nothing: as the options say.
+  void set_compression(const std::optional<Compression>& compression);
   ~File() override;
 
   // --- requests: asynchronous, see requests.h ----------------------------------------------------------------------
@@ -316,6 +318,7 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   bool writable_ FPFS_GUARDED_BY(mutex_);
   NameState names_ FPFS_GUARDED_BY(mutex_);
   HeldFrees held_frees_ FPFS_GUARDED_BY(mutex_);
+  Compression compression_ FPFS_GUARDED_BY(mutex_);
   std::shared_ptr<File> self_ FPFS_GUARDED_BY(mutex_);  // while there is something to commit
   bool abandoned_ FPFS_GUARDED_BY(mutex_) = false;
 

@@ -346,6 +346,7 @@ void File::begin_flush(CachedChunk& chunk, bool streaming, Deferred& deferred) {
   transfer.objects = placement_.objects();
   transfer.data = chunk.buffer->data;
   transfer.streaming = streaming;
+  transfer.compression = compression_;
   transfer.done = &File::flush_done;
   transfer.owner = &chunk;
   chunk.keep = shared_from_this();

@@ -280,6 +280,8 @@ Result<std::shared_ptr<File>> Store::open_file(Handle node, bool for_writing) {
     if (for_writing && !file->is_writable()) {
       FPFS_ASSIGN_OR_RETURN(const Handle sidecar, storage().reopen(node, flags));
       file->make_writable(ScopedHandle(storage(), sidecar));
+      FPFS_ASSIGN_OR_RETURN(const std::optional<Compression> compression, this->compression(node));
+      file->set_compression(compression);
     }
     return file;
   }
@@ -292,6 +294,10 @@ Result<std::shared_ptr<File>> Store::open_file(Handle node, bool for_writing) {
   FPFS_ASSIGN_OR_RETURN(ScopedHandle new_name_in, impl_->new_names->reopen(storage(), now.st_ino));
   FPFS_ASSIGN_OR_RETURN(std::shared_ptr<File> file,
                         File::open(*impl_, std::move(sidecar), for_writing, std::move(new_name_in)));
+  if (for_writing) {
+    FPFS_ASSIGN_OR_RETURN(const std::optional<Compression> compression, this->compression(node));
+    file->set_compression(compression);
+  }
   if (removed != nullptr) removed->adopt(file);
   impl_->files.insert(file);
   return file;

@@ -163,6 +163,17 @@ class Store {
   Status chmod(Handle node, mode_t mode);
   Status chown(Handle node, uid_t uid, gid_t gid);
   Status set_times(Handle node, const struct timespec times[2]);
+  // How new data of a file is stored, instead of as the options say; of a directory, that of what is made in it (by
+  // inherit_compression()). Kept as the extended attribute kCompressAttribute of the node, and as durable as others.
+  // A value that nobody could have set here counts as none.
+  static constexpr const char* kCompressAttribute = "user.fastpersistfs.compress";
+  Result<std::optional<Compression>> compression(Handle node);
+  // Of chunks that go to their drive from now on. `flags`: XATTR_CREATE, XATTR_REPLACE. kInvalidArgument: no such value
+  // (see parse_compression()).
+  Status set_compression(Handle node, const std::string& value, int flags);
+  Status remove_compression(Handle node);
+  // A file or directory that was just made is given what the directory says, if anything. False: that said nothing.
+  Result<bool> inherit_compression(Handle directory, Handle node);
   // What new data can use, as df shows it. Waits a moment for what is being freed.
   Result<struct statvfs> space();
   // The drive that holds the names does not answer (engine/io/stall_watch.h).

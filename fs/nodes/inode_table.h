@@ -29,6 +29,21 @@
 
 namespace fpfs {
 
+// That a directory has not got some attribute: saves the check at every entry that is made in it.
+class AbsenceHint {
+ public:
+  // For absent(): what is looked at from now on.
+  unsigned changes() const { return changes_.load(); }
+  bool is_absent() const { return absent_.load() == changes_.load(); }
+  // It was looked at after changes() gave this.
+  void note_absent(unsigned changes) { absent_.store(changes); }
+  void note_set() { changes_.fetch_add(1); }
+
+ private:
+  std::atomic<unsigned> changes_{0};
+  std::atomic<unsigned> absent_{UINT_MAX};  // at which of these counts it was seen without
+};
+
 struct Inode {
   ScopedHandle own;           // of its entry; the root has none
   Handle handle = kNoHandle;  // its own, or, the root's, borrowed: O_PATH or readable
@@ -58,10 +73,9 @@ struct Inode {
   // check at every write.
   std::atomic<bool> may_have_set_id{true};
   std::atomic<bool> may_have_capability{true};
-  // Of a directory: how often its default ACL was set, and at which of these counts it was seen without one. Saves the
-  // check at every entry that is made in it.
-  std::atomic<unsigned> default_acl_changes{0};
-  std::atomic<unsigned> without_default_acl{UINT_MAX};
+  // Of a directory: what new entries get from it.
+  AbsenceHint default_acl;
+  AbsenceHint compression;  // Store::compression()
   // The kernel keeps its attributes, and nothing has changed them since: a listing need not hand them out again. Only a
   // hint: when it is wrong, the kernel asks.
   std::atomic<bool> attributes_known{false};

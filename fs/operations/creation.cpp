@@ -6,15 +6,7 @@
 
 namespace fpfs {
 
-mode_t creation_mode(FileSystem& file_system, Inode& parent, mode_t mode, mode_t umask) {
-  const unsigned changes = parent.default_acl_changes.load();
-  if (parent.without_default_acl.load() == changes) return mode & ~umask;
-  const Result<size_t> size = file_system.storage().get_xattr(parent.handle, kDefaultAcl, {});
-  if (size.is_ok()) return mode;
-  // A look that failed for another reason says nothing about the next.
-  if (size.status().errno_value() == ENODATA) parent.without_default_acl.store(changes);
-  return mode & ~umask;
-}
+namespace {
 
 Status give_to_caller(FileSystem& file_system, const fuse_ctx& caller, const Inode& parent, Store::Node& node) {
   const struct stat made = node.attributes;
@@ -33,14 +25,44 @@ Status give_to_caller(FileSystem& file_system, const fuse_ctx& caller, const Ino
   return Status::ok();
 }
 
-void reply_made(fuse_req_t request, const Inode& parent, const char* name, bool is_directory,
-                HandleShares::Lease handles) {
+Status inherit(FileSystem& file_system, Inode& parent, Store::Node& node) {
+  if (!S_ISREG(node.attributes.st_mode) && !S_ISDIR(node.attributes.st_mode)) return Status::ok();
+  if (parent.compression.is_absent()) return Status::ok();
+  const unsigned changes = parent.compression.changes();
+  FPFS_ASSIGN_OR_RETURN(const bool inherited,
+                        file_system.store().inherit_compression(parent.handle, node.handle.get()));
+  if (!inherited) {
+    parent.compression.note_absent(changes);
+    return Status::ok();
+  }
+  FPFS_ASSIGN_OR_RETURN(node.attributes, file_system.store().attributes(node.handle.get()));
+  return Status::ok();
+}
+
+}  // namespace
+
+mode_t creation_mode(FileSystem& file_system, Inode& parent, mode_t mode, mode_t umask) {
+  if (parent.default_acl.is_absent()) return mode & ~umask;
+  const unsigned changes = parent.default_acl.changes();
+  const Result<size_t> size = file_system.storage().get_xattr(parent.handle, kDefaultAcl, {});
+  if (size.is_ok()) return mode;
+  // A look that failed for another reason says nothing about the next.
+  if (size.status().errno_value() == ENODATA) parent.default_acl.note_absent(changes);
+  return mode & ~umask;
+}
+
+Status finish_entry(FileSystem& file_system, const fuse_ctx& caller, Inode& parent, Store::Node& node) {
+  FPFS_RETURN_IF_ERROR(give_to_caller(file_system, caller, parent, node));
+  return inherit(file_system, parent, node);
+}
+
+void reply_made(fuse_req_t request, Inode& parent, const char* name, bool is_directory, HandleShares::Lease handles) {
   FileSystem& file_system = file_system_of(request);
   Store& store = file_system.store();
   Result<Store::Node> node = store.lookup(parent.handle, name);
   Status status = node.status();
   if (status.is_ok()) {
-    status = give_to_caller(file_system, *fuse_req_ctx(request), parent, *node);
+    status = finish_entry(file_system, *fuse_req_ctx(request), parent, *node);
     if (status.is_ok()) return reply_node(request, std::move(node), std::move(handles));
     node->handle.reset();
   }

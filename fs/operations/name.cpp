@@ -14,8 +14,7 @@ namespace fpfs::operations {
 namespace {
 
 // An empty regular file made by mknod(2): there is no close, so the name is committed here.
-void make_file(fuse_req_t request, const Inode& parent, const std::string& name, mode_t mode,
-               HandleShares::Lease handles) {
+void make_file(fuse_req_t request, Inode& parent, const std::string& name, mode_t mode, HandleShares::Lease handles) {
   FileSystem& file_system = file_system_of(request);
   Store& store = file_system.store();
   Result<Store::Created> created = [&] {
@@ -29,8 +28,8 @@ void make_file(fuse_req_t request, const Inode& parent, const std::string& name,
     store.take_back(parent.handle, name, false);
     reply_status(request, status);
   };
-  const Status given = give_to_caller(file_system, *fuse_req_ctx(request), parent, *node);
-  if (!given.is_ok()) return give_up(given);
+  const Status finished = finish_entry(file_system, *fuse_req_ctx(request), parent, *node);
+  if (!finished.is_ok()) return give_up(finished);
   if (!file_system.settings().durable_at_close) {
     created->file->closed_by_writer();
     return reply_node(request, std::move(*node), std::move(handles));
@@ -54,15 +53,15 @@ void reply_linked(fuse_req_t request, Inode& inode) {
 }
 
 // What a rename left under the old name is a new entry, which may have been made on another thread.
-Status own_whiteout(fuse_req_t request, const Inode& directory, const std::string& name) {
+Status own_whiteout(fuse_req_t request, Inode& directory, const std::string& name) {
   FileSystem& file_system = file_system_of(request);
   FPFS_ASSIGN_OR_RETURN(Store::Node node, file_system.store().lookup(directory.handle, name));
-  return give_to_caller(file_system, *fuse_req_ctx(request), directory, node);
+  return finish_entry(file_system, *fuse_req_ctx(request), directory, node);
 }
 
 // Makes an entry of another kind with `make` and answers with it.
 template <typename Make>
-void make_and_reply(fuse_req_t request, const Inode& parent, const std::string& name, HandleShares::Lease handles,
+void make_and_reply(fuse_req_t request, Inode& parent, const std::string& name, HandleShares::Lease handles,
                     Make make) {
   const Status status = [&] {
     const AsCaller as_caller(*fuse_req_ctx(request));
@@ -89,7 +88,7 @@ void mknod(fuse_req_t request, fuse_ino_t parent, const char* name, mode_t mode,
 
 void symlink(fuse_req_t request, const char* target, fuse_ino_t parent, const char* name) noexcept {
   FileSystem& file_system = file_system_of(request);
-  const Inode& directory = file_system.inodes().get(parent);
+  Inode& directory = file_system.inodes().get(parent);
   with_handles(request, 1, [request, &directory, to = std::string(target), text = std::string(name)](auto handles) {
     make_and_reply(request, directory, text, std::move(handles),
                    [&](Store& store) { return store.symlink(to, directory.handle, text); });
@@ -128,7 +127,7 @@ void rename(fuse_req_t request, fuse_ino_t parent, const char* name, fuse_ino_t 
   FileSystem& file_system = file_system_of(request);
   InodeTable& inodes = file_system.inodes();
   // Answered later when uncommitted content is about to replace committed content: that waits for its commit.
-  const Inode& directory = inodes.get(parent);
+  Inode& directory = inodes.get(parent);
   auto renamed = [request, &directory,
                   whiteout = (flags & RENAME_WHITEOUT) != 0 ? std::string(name) : ""](Status status) {
     if (status.is_ok() && !whiteout.empty()) status = own_whiteout(request, directory, whiteout);

@@ -248,11 +248,11 @@ void create_node(const Creation& creation, HandleShares::Lease handles) {
     return;
   }
   if (!created.is_ok()) return reply_status(request, created.status());
-  const Status given = give_to_caller(file_system, caller, creation.directory, created->node);
-  if (!given.is_ok()) {
+  const Status finished = finish_entry(file_system, caller, creation.directory, created->node);
+  if (!finished.is_ok()) {
     created->node.handle.reset();
     if (!creation.unnamed) store.take_back(creation.directory.handle, creation.name, false);
-    return reply_status(request, given);
+    return reply_status(request, finished);
   }
   created->file->hold(handles.split(Store::kHandlesOfFile));
   Opened opened{created->file, make_writer(request, *created->file, info, true)};

@@ -1,5 +1,6 @@
 // Extended attributes: those of the entry in tree/ (ACLs among them), and virtual ones under user.fastpersistfs., which
 // tell about the storage and cannot be set. Virtual attributes are not listed, so that copies do not try to set them.
+// One name among them is a real attribute, which can be set and is listed: Store::kCompressAttribute.
 #include <cerrno>
 #include <cstring>
 #include <optional>
@@ -21,7 +22,7 @@ constexpr std::string_view kTrustedPrefix = "trusted.";
 constexpr size_t kValueSizeMax = 65536;  // XATTR_SIZE_MAX, XATTR_LIST_MAX
 
 bool is_virtual(std::string_view name) {
-  return name.starts_with(kVirtualPrefix);
+  return name.starts_with(kVirtualPrefix) && name != Store::kCompressAttribute;
 }
 
 Status no_such_attribute() {
@@ -118,9 +119,13 @@ void setxattr(fuse_req_t request, fuse_ino_t node, const char* name, const char*
   FileSystem& file_system = file_system_of(request);
   Inode& inode = file_system.inodes().get(node);
   FileSystem::note_change(inode);
-  Status status = file_system.storage().set_xattr(inode.handle, name, std::as_bytes(std::span(value, size)), flags);
+  Status status =
+      std::string_view(name) == Store::kCompressAttribute
+          ? file_system.store().set_compression(inode.handle, std::string(value, size), flags)
+          : file_system.storage().set_xattr(inode.handle, name, std::as_bytes(std::span(value, size)), flags);
   if (status.is_ok() && std::string_view(name) == "security.capability") inode.may_have_capability.store(true);
-  if (status.is_ok() && std::string_view(name) == kDefaultAcl) inode.default_acl_changes.fetch_add(1);
+  if (status.is_ok() && std::string_view(name) == kDefaultAcl) inode.default_acl.note_set();
+  if (status.is_ok() && std::string_view(name) == Store::kCompressAttribute) inode.compression.note_set();
   if (status.is_ok() && std::string_view(name) == "system.posix_acl_access")
     status = drop_set_group_id(file_system, request, inode);
   reply_status(request, status);
@@ -132,7 +137,10 @@ void removexattr(fuse_req_t request, fuse_ino_t node, const char* name) noexcept
     return;
   }
   FileSystem& file_system = file_system_of(request);
-  reply_status(request, file_system.storage().remove_xattr(file_system.inodes().get(node).handle, name));
+  const Handle handle = file_system.inodes().get(node).handle;
+  reply_status(request, std::string_view(name) == Store::kCompressAttribute
+                            ? file_system.store().remove_compression(handle)
+                            : file_system.storage().remove_xattr(handle, name));
 }
 
 }  // namespace fpfs::operations

@@ -1,12 +1,14 @@
 """compress=: what is stored smaller comes back as it was, for every client and tool."""
 import json
 import os
+import pwd
 import random
 
 import pytest
 
 from lab.data import pattern
 from lab.programs import run
+from lab.system import attempt, in_child
 
 pytestmark = [pytest.mark.P3, pytest.mark.P6]
 
@@ -106,3 +108,124 @@ def test_truncated_punched_and_read_anywhere(mount):
         for _ in range(200):
             at, length = rolls.randrange(7 * MIB), rolls.choice((1, 4096, 100_000))
             assert os.pread(file.fileno(), length, at) == content[at:at + length]
+
+
+NOBODY = pwd.getpwnam("nobody").pw_uid
+ATTRIBUTE = "user.fastpersistfs.compress"
+SHRINKS = bytes(range(256)) * (4 * MIB // 256)
+
+
+def is_compressed(binaries, path):
+    codecs = stat(binaries, path)["codecs"]
+    assert sum(codecs.values()) > 0
+    return codecs["raw"] == 0
+
+
+def test_a_directory_hands_it_down(binaries, mount):
+    before, run7 = mount.path / "run7" / "before", mount.path / "run7"
+    run7.mkdir()
+    before.write_bytes(SHRINKS)
+    os.setxattr(run7, ATTRIBUTE, b"zstd:3")
+    (run7 / "deep" / "er").mkdir(parents=True)
+    for place in (run7, run7 / "deep" / "er"):
+        path = place / "step1"
+        path.write_bytes(SHRINKS)
+        assert os.getxattr(path, ATTRIBUTE) == b"zstd:3" and ATTRIBUTE in os.listxattr(path)
+        assert is_compressed(binaries, path)
+        os.mknod(place / "node")
+        assert os.getxattr(place / "node", ATTRIBUTE) == b"zstd:3"
+        os.mkfifo(place / "fifo")
+        unnamed = os.open(place, os.O_TMPFILE | os.O_RDWR)
+        assert os.getxattr(unnamed, ATTRIBUTE) == b"zstd:3"
+        os.close(unnamed)
+    (mount.path / "beside").write_bytes(SHRINKS)
+    assert not is_compressed(binaries, mount.path / "beside")
+    assert attempt(os.getxattr, before, ATTRIBUTE) == "ENODATA" and not is_compressed(binaries, before)
+    # A file that moves away keeps it, one that moves in does not get it.
+    os.rename(run7 / "step1", mount.path / "step1")
+    os.rename(mount.path / "beside", run7 / "beside")
+    mount.remount()
+    for path, compresses in ((mount.path / "step1", True), (run7 / "beside", False)):
+        with open(path, "ab") as file:
+            file.write(SHRINKS)
+        assert is_compressed(binaries, path) == compresses
+        assert path.read_bytes() == 2 * SHRINKS
+    os.removexattr(run7, ATTRIBUTE)
+    (run7 / "later").write_bytes(SHRINKS)
+    assert not is_compressed(binaries, run7 / "later")
+    os.setxattr(run7, ATTRIBUTE, b"zstd")
+    (run7 / "latest").write_bytes(SHRINKS)
+    assert is_compressed(binaries, run7 / "latest")
+
+
+@pytest.mark.root
+@pytest.mark.mount_options("allow_other")
+def test_others_inherit_it_whatever_they_may_do_with_what_they_make(binaries, mount):
+    """The mode of a new file and what its maker may read of the directory have no say in it."""
+    place = mount.path / "place"
+    place.mkdir()
+    os.setxattr(place, ATTRIBUTE, b"zstd")
+    os.chmod(mount.path, 0o755)
+    os.chmod(place, 0o733)
+
+    def make():
+        os.umask(0)
+        for mode in (0o444, 0o222, 0o000, 0o640):
+            descriptor = os.open(place / f"{mode:03o}", os.O_CREAT | os.O_WRONLY, mode)
+            os.write(descriptor, SHRINKS)
+            os.close(descriptor)
+
+    in_child(make, uid=NOBODY)
+    for path in place.iterdir():
+        assert os.getxattr(path, ATTRIBUTE) == b"zstd"
+        assert is_compressed(binaries, path) and path.read_bytes() == SHRINKS
+        assert f"{os.stat(path).st_mode & 0o777:03o}" == path.name and os.stat(path).st_uid == NOBODY
+
+
+@pytest.mark.mount_options("compress=zstd")
+def test_a_file_says_otherwise_while_it_is_open(binaries, mount):
+    path = mount.path / "file"
+    with open(path, "wb", buffering=0) as file:
+        for value, compresses in ((b"off", False), (b"zstd:1", True), (None, True), (b"off", False)):
+            os.removexattr(path, ATTRIBUTE) if value is None else os.setxattr(file.fileno(), ATTRIBUTE, value)
+            file.truncate(0)
+            file.seek(0)
+            file.write(SHRINKS)
+            os.fsync(file.fileno())
+            assert is_compressed(binaries, path) == compresses
+    # It has no say in what is stored already.
+    os.setxattr(path, ATTRIBUTE, b"zstd")
+    assert not is_compressed(binaries, path)
+    mount.remount()
+    assert not is_compressed(binaries, path)
+    path.write_bytes(SHRINKS)
+    assert is_compressed(binaries, path)
+
+
+def test_values_and_nodes_that_cannot_have_it(mount):
+    path, link, pipe = (mount.path / name for name in ("file", "link", "pipe"))
+    path.touch()
+    link.symlink_to("nowhere")
+    os.mkfifo(pipe)
+    for value in (b"", b"zstd:0", b"zstd:20", b"lz4", b"ZSTD", b"zstd\0", b"zstd " * 20000):
+        assert attempt(os.setxattr, path, ATTRIBUTE, value) in ("EINVAL", "E2BIG")
+    assert attempt(os.getxattr, path, ATTRIBUTE) == "ENODATA"
+    assert attempt(os.removexattr, path, ATTRIBUTE) == "ENODATA"
+    assert attempt(os.setxattr, path, ATTRIBUTE, b"zstd", os.XATTR_REPLACE) == "ENODATA"
+    assert not attempt(os.setxattr, path, ATTRIBUTE, b"zstd", os.XATTR_CREATE)
+    assert attempt(os.setxattr, path, ATTRIBUTE, b"off", os.XATTR_CREATE) == "EEXIST"
+    assert attempt(os.setxattr, link, ATTRIBUTE, b"zstd", follow_symlinks=False) == "EPERM"
+    assert attempt(os.setxattr, pipe, ATTRIBUTE, b"zstd") == "EPERM"
+
+
+def test_what_somebody_put_there_under_the_mount_counts_as_none(binaries, mount, array):
+    directory = mount.path / "directory"
+    directory.mkdir()
+    mount.unmount()
+    for value in (b"best", b"x" * 1000):
+        os.setxattr(array.members[0] / "tree/directory", ATTRIBUTE, value)
+        mount.start()
+        (directory / "file").write_bytes(SHRINKS)
+        assert not is_compressed(binaries, directory / "file")
+        assert attempt(os.getxattr, directory / "file", ATTRIBUTE) == "ENODATA"
+        mount.unmount()

@@ -40,6 +40,7 @@ class ChunkEncoderTest : public ::testing::Test {
       member = of;
       raw = content;
       seed = 7;
+      compression.mode = Compression::Mode::kZstd;
       owner = this;
       ready = [](EncodeRequest& request, const Status& status) { static_cast<Chunk*>(request.owner)->answer = status; };
     }
@@ -51,17 +52,12 @@ class ChunkEncoderTest : public ::testing::Test {
   static constexpr unsigned kSpaces = 2;
   HeldTasks tasks_;
   TaskCounter counter_{tasks_};
-  std::unique_ptr<BufferPool> pool_ = BufferPool::create(20 * kChunk, kChunk).value();
-  ChunkEncoder encoder_{{.mode = Compression::Mode::kZstd, .level = 1}, 2, kSpaces, *pool_, counter_};
+  std::unique_ptr<ChunkEncoder> encoder_ = ChunkEncoder::create(2, kSpaces, kChunk, counter_).value();
 };
-
-TEST_F(ChunkEncoderTest, SpacesAreThePools) {
-  EXPECT_EQ(pool_->counters().free, 20u - 2 * kSpaces);
-}
 
 TEST_F(ChunkEncoderTest, WhatShrinksLiesInItsSpaceUntilItIsReleased) {
   Chunk chunk(kFirst, true);
-  encoder_.start(chunk);
+  encoder_->start(chunk);
   EXPECT_FALSE(chunk.answer.has_value()) << "never inside start()";
   tasks_.run();
   ASSERT_TRUE(chunk.answer.has_value() && chunk.answer->is_ok());
@@ -70,61 +66,61 @@ TEST_F(ChunkEncoderTest, WhatShrinksLiesInItsSpaceUntilItIsReleased) {
   std::vector<std::byte> back(kChunk);
   EXPECT_TRUE(decode_chunk(Codec::kBlocks, {chunk.space->data, chunk.encoded.length}, back, chunk.seed).is_ok());
   EXPECT_EQ(back, chunk.content);
-  encoder_.release(chunk);
+  encoder_->release(chunk);
   EXPECT_EQ(chunk.space, nullptr);
 }
 
 TEST_F(ChunkEncoderTest, WhatDoesNotShrinkKeepsNoSpace) {
   Chunk chunk(kFirst, false);
-  encoder_.start(chunk);
+  encoder_->start(chunk);
   tasks_.run();
   ASSERT_TRUE(chunk.answer.has_value() && chunk.answer->is_ok());
   EXPECT_EQ(chunk.encoded.codec, Codec::kRaw);
   EXPECT_EQ(chunk.encoded.length, kChunk);
   EXPECT_EQ(chunk.space, nullptr);
-  encoder_.release(chunk);  // nothing to release
+  encoder_->release(chunk);  // nothing to release
 }
 
 TEST_F(ChunkEncoderTest, WhoFindsNoSpaceWaitsInOrderAndOnlyForItsMember) {
   Chunk first(kFirst, true), second(kFirst, true), third(kFirst, true), fourth(kFirst, true), other(kSecond, true);
-  for (Chunk* chunk : {&first, &second, &third, &fourth, &other}) encoder_.start(*chunk);
+  for (Chunk* chunk : {&first, &second, &third, &fourth, &other}) encoder_->start(*chunk);
   tasks_.run();
   EXPECT_TRUE(first.answer && second.answer && other.answer);
   EXPECT_FALSE(third.answer || fourth.answer);
-  encoder_.release(first);
+  encoder_->release(first);
   tasks_.run();
   EXPECT_TRUE(third.answer.has_value());
   EXPECT_FALSE(fourth.answer.has_value());
-  for (Chunk* chunk : {&second, &third, &other}) encoder_.release(*chunk);
+  for (Chunk* chunk : {&second, &third, &other}) encoder_->release(*chunk);
   tasks_.run();
   EXPECT_TRUE(fourth.answer.has_value());
-  encoder_.release(fourth);
+  encoder_->release(fourth);
 }
 
 TEST_F(ChunkEncoderTest, AMemberThatHangsFailsWhoWaitsAndKeepsItsSpacesOnly) {
   Chunk first(kFirst, true), second(kFirst, true), third(kFirst, true), other(kSecond, true);
-  for (Chunk* chunk : {&first, &second, &third}) encoder_.start(*chunk);
+  for (Chunk* chunk : {&first, &second, &third}) encoder_->start(*chunk);
   tasks_.run();
-  encoder_.fail_waiting(kFirst, Status::error(StatusCode::kIoError, "hangs"));
+  encoder_->fail_waiting(kFirst, Status::error(StatusCode::kIoError, "hangs"));
   ASSERT_TRUE(third.answer.has_value());
   EXPECT_EQ(third.answer->code(), StatusCode::kIoError);
   EXPECT_EQ(third.space, nullptr);
-  encoder_.start(other);
+  encoder_->start(other);
   tasks_.run();
   EXPECT_TRUE(other.answer && other.answer->is_ok());
-  for (Chunk* chunk : {&first, &second, &other}) encoder_.release(*chunk);
+  for (Chunk* chunk : {&first, &second, &other}) encoder_->release(*chunk);
 }
 
 TEST_F(ChunkEncoderTest, WhatIsNotEncodedWhenItStopsFails) {
   Chunk encoded(kFirst, true), posted(kFirst, true), waiting(kFirst, true), late(kFirst, true);
-  encoder_.start(encoded);
+  encoder_->start(encoded);
   tasks_.run();
-  encoder_.start(posted);
-  encoder_.start(waiting);
-  encoder_.stop();
+  encoder_->start(posted);
+  encoder_->start(waiting);
+  encoder_->stop();
   ASSERT_TRUE(waiting.answer.has_value());
   EXPECT_FALSE(waiting.answer->is_ok());
-  encoder_.start(late);
+  encoder_->start(late);
   EXPECT_FALSE(posted.answer || late.answer);
   tasks_.run();
   for (const Chunk* chunk : {&posted, &late}) {
@@ -133,18 +129,7 @@ TEST_F(ChunkEncoderTest, WhatIsNotEncodedWhenItStopsFails) {
     EXPECT_EQ(chunk->space, nullptr);
   }
   EXPECT_TRUE(encoded.answer->is_ok());
-  encoder_.release(encoded);
-}
-
-TEST_F(ChunkEncoderTest, AllSpacesAreThereAgainWhenItGoes) {
-  {
-    ChunkEncoder another({.mode = Compression::Mode::kZstd, .level = 1}, 1, 3, *pool_, counter_);
-    Chunk chunk(kFirst, true);
-    another.start(chunk);
-    tasks_.run();
-    another.release(chunk);
-  }
-  EXPECT_EQ(pool_->counters().free, 20u - 2 * kSpaces);
+  encoder_->release(encoded);
 }
 
 }  // namespace

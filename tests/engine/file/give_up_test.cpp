@@ -46,7 +46,7 @@ class GiveUpTest : public testing::TestWithParam<Compression::Mode> {
   void open(uint64_t buffers = 64) {
     StoreOptions options;
     options.compression.mode = GetParam();
-    options.buffer_memory = (buffers + (compresses() ? directories_.size() : 0)) * kChunk;
+    options.buffer_memory = buffers * kChunk;
     options.queue_depth = 4;
     options.io_timeout_ms = kTimeoutMs;
     options.array.buffered_members = true;

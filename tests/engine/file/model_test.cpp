@@ -35,7 +35,7 @@ class Model {
     EXPECT_TRUE(Array::format(environment_, directories_, format).is_ok());
     options_.durable = durable;
     options_.compression = compression;
-    options_.buffer_memory = (34 + (compresses() ? directories_.size() : 0)) * kChunk;
+    options_.buffer_memory = 34 * kChunk;
     options_.background_commit_ms = 5;
     options_.array.buffered_members = true;  // the temporary directory may be on any filesystem
     open();

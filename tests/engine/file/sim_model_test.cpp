@@ -29,10 +29,7 @@ class ModelTest : public ::testing::TestWithParam<uint64_t> {
     options.spare_least = random_.chance(60) ? 1 : UINT64_MAX;
     options.spare_life = {};
     options.array.handles_kept = random_.below(6);
-    if (compresses()) {
-      options.compression.mode = Compression::Mode::kZstd;
-      options.buffer_memory += 4 * kTestChunk;
-    }
+    if (compresses()) options.compression.mode = Compression::Mode::kZstd;
     return options;
   }
 
