@@ -127,6 +127,31 @@ def test_ordinary_user_crashes_and_mounts_again(as_alice):
 
 
 @pytest.mark.P6
+def test_files_that_their_owner_may_not_write_inherit_compression(as_alice):
+    """Setting an attribute takes the right to write, which the daemon has as the owner only."""
+    place, attribute = as_alice.place, "user.fastpersistfs.compress"
+
+    def make():
+        os.setxattr(place, attribute, b"zstd")
+        for mode in (0o444, 0o555, 0o644):
+            descriptor = os.open(place / f"{mode:03o}", os.O_CREAT | os.O_WRONLY, mode)
+            os.write(descriptor, bytes(MIB))
+            os.close(descriptor)
+        os.mkdir(place / "d", 0o555)
+
+    def look():
+        for path in place.iterdir():
+            assert os.getxattr(path, attribute) == b"zstd"
+            assert path.name == "d" or f"{stat.S_IMODE(os.stat(path).st_mode):03o}" == path.name
+
+    as_alice("fastpersistfs", "--init", as_alice.members, place)
+    in_child(make, uid=ALICE)
+    in_child(look, uid=ALICE)
+    as_alice("fusermount3", "-u", place)
+    wait_for_free(as_alice)
+
+
+@pytest.mark.P6
 def test_files_that_their_owner_may_not_read(as_alice):
     """The daemon is that owner: it keeps what it cannot read, and gives it back with the permission."""
     place = as_alice.place
