@@ -2,7 +2,9 @@
 // randomness.
 #pragma once
 
+#include <algorithm>
 #include <memory>
+#include <thread>
 
 #include "engine/io/environment.h"
 #include "engine/io/posix_storage.h"
@@ -14,8 +16,9 @@ namespace fpfs {
 class PosixEnvironment : public Environment {
  public:
   // `threads` bounds how many blocking calls (syncs, sidecar writes, removals) run at a time, as long as they come
-  // back. `storage`: what makes the calls; tests pass one that hangs.
-  explicit PosixEnvironment(unsigned threads = 8, std::unique_ptr<Storage> storage = std::make_unique<PosixStorage>())
+  // back, and how many chunks are encoded or decoded. `storage`: what makes the calls; tests pass one that hangs.
+  explicit PosixEnvironment(unsigned threads = workers_default(),
+                            std::unique_ptr<Storage> storage = std::make_unique<PosixStorage>())
       : storage_(std::move(storage)), watched_(*storage_, watch_), executor_(threads) {}
   Storage& storage() override { return watched_; }
   StallWatch* watch() override { return &watch_; }
@@ -25,6 +28,9 @@ class PosixEnvironment : public Environment {
   struct timespec stamp() override;
   Status allow_handles(uint64_t count) override;
   uint64_t random_u64() override;
+
+  // One for each core, and enough of them for what waits for drives.
+  static unsigned workers_default() { return std::max(8U, std::thread::hardware_concurrency()); }
 
  private:
   std::unique_ptr<Storage> storage_;
