@@ -216,8 +216,8 @@ class HostileSidecar : public testing::Test {
   static void read_some(Store& store, File& file) {
     Bytes buffer(2 * kChunk);
     for (const uint64_t offset : {uint64_t{0}, 3 * uint64_t{kChunk}, 10 * uint64_t{kChunk}, kFileSizeMax - 2 * kChunk})
-      (void)store.read_sync(file, offset, buffer);
-    for (const bool hole : {false, true}) (void)file.seek(0, hole);
+      (void)store.read_sync(file, FileOffset(offset), buffer);
+    for (const bool hole : {false, true}) (void)file.seek(FileOffset(0), hole);
     (void)file.map(ChunkIndex(0), 1000);
     (void)file.map(ChunkIndex(UINT64_MAX), 1000);
     (void)file.info();
@@ -228,15 +228,15 @@ class HostileSidecar : public testing::Test {
   // Every call that can change the file, each as far as it goes.
   static void change_all(Store& store, File& file) {
     const Bytes data(kChunk + 100, std::byte{3});
-    (void)store.write_sync(file, 10 * uint64_t{kChunk}, data);
-    (void)store.write_sync(file, 100, data);
+    (void)store.write_sync(file, offset_of(ChunkIndex(10), kChunk), data);
+    (void)store.write_sync(file, FileOffset(100), data);
     (void)store.commit_sync(file);
-    (void)store.punch_sync(file, 0, 2 * kChunk);
+    (void)store.punch_sync(file, FileOffset(0), 2 * kChunk);
     (void)store.commit_sync(file);
     (void)store.truncate_sync(file, 4 * kChunk);
     (void)store.commit_sync(file);
     (void)store.truncate_sync(file, 0);
-    (void)store.write_sync(file, 0, data);
+    (void)store.write_sync(file, FileOffset(0), data);
     (void)store.commit_sync(file);
   }
 
@@ -273,7 +273,7 @@ class HostileSidecar : public testing::Test {
     ASSERT_TRUE(good.is_ok());
     Bytes found(kGoodSize), written(kGoodSize);
     test::fill(written, 5, 0);
-    EXPECT_EQ((*store)->read_sync(**good, 0, found).value(), kGoodSize);
+    EXPECT_EQ((*store)->read_sync(**good, FileOffset(0), found).value(), kGoodSize);
     EXPECT_TRUE(found == written);
     (void)(*store)->close();
   }
@@ -358,11 +358,11 @@ TEST_F(HostileSidecar, OnlyTheChunkThatLiesNowhereIsLost) {
       Bytes found(kChunk), written(kChunk);
       for (const uint64_t chunk : {0, 1, 3, 9}) {
         test::fill(written, 1, chunk * kChunk);
-        EXPECT_EQ((*store)->read_sync(**file, chunk * kChunk, found).value(), kChunk);
+        EXPECT_EQ((*store)->read_sync(**file, FileOffset(chunk * kChunk), found).value(), kChunk);
         EXPECT_TRUE(found == written) << chunk;
       }
-      EXPECT_EQ((*store)->read_sync(**file, 2 * kChunk, found).status().code(), StatusCode::kCorruption);
-      EXPECT_TRUE((*store)->write_sync(**file, 11 * kChunk, written).is_ok());
+      EXPECT_EQ((*store)->read_sync(**file, FileOffset(2 * kChunk), found).status().code(), StatusCode::kCorruption);
+      EXPECT_TRUE((*store)->write_sync(**file, FileOffset(11 * kChunk), written).is_ok());
       EXPECT_TRUE((*store)->commit_sync(**file).is_ok());
     }
     EXPECT_TRUE((*store)->close().is_ok());

@@ -160,7 +160,7 @@ class LogWriter {
     for (size_t i = 0; i < count; ++i, chunk += 1 + random() % 30) record.extents.emplace_back(chunk, random_extent());
     if (random() % 5 == 0) record.truncate_from = ChunkIndex(random() % 600);
     if (random() % 12 == 0) ++record.generation;
-    record.size = std::max<uint64_t>(record.size, random() % (offset_of(chunk, kChunkSize) + 1));
+    record.size = std::max<uint64_t>(record.size, random() % (offset_of(chunk, kChunkSize).value() + 1));
     commit(std::move(record));
   }
 

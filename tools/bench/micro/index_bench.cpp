@@ -38,7 +38,7 @@ SidecarRecord record_of(uint64_t sequence, ChunkIndex first, uint64_t count) {
   record.sequence = sequence;
   record.snapshot = sequence == 1;
   record.generation = Generation(1);
-  record.size = record.allocated = offset_of(first + count, kChunkSize);
+  record.size = record.allocated = offset_of(first + count, kChunkSize).value();
   for (const ChunkIndex chunk : IndexRange(first, first + count)) record.extents.emplace_back(chunk, extent_of(chunk));
   return record;
 }
