@@ -31,9 +31,20 @@ constexpr uint64_t round_up(uint64_t value, uint64_t alignment) {
 constexpr uint64_t round_down(uint64_t value, uint64_t alignment) {
   return value / alignment * alignment;
 }
+// The same of an offset.
+template <typename Kind>
+constexpr StrongNumber<Kind> round_up(StrongNumber<Kind> offset, uint64_t alignment) requires Kind::kIsIndex {
+  return StrongNumber<Kind>(round_up(offset.value(), alignment));
+}
+template <typename Kind>
+constexpr StrongNumber<Kind> round_down(StrongNumber<Kind> offset, uint64_t alignment) requires Kind::kIsIndex {
+  return StrongNumber<Kind>(round_down(offset.value(), alignment));
+}
 
-// Bytes from the beginning of a file's content, whose end is FileOffset(size). Sizes are plain numbers, and so are
-// offsets in a chunk, in memory, and in files that have no content of the kind (a sidecar, a superblock).
+// Offsets in what lies on drives are of three kinds: in a file's content, in an object and in a sidecar. Sizes are plain
+// numbers, and so are offsets in a chunk and in memory.
+
+// Bytes from the beginning of a file's content, whose end is FileOffset(size).
 struct FileOffsetKind : IndexKind<uint64_t> {};
 using FileOffset = StrongNumber<FileOffsetKind>;
 // Whether the largest file has all of the bytes [offset, offset + length).
@@ -69,6 +80,9 @@ using SlotIndex = StrongNumber<SlotKind>;
 constexpr ObjectOffset offset_of(SlotIndex slot, uint64_t chunk_size) {
   return ObjectOffset(slot.value() * chunk_size);
 }
+// Bytes from the beginning of a sidecar, the file with the index of one logical file (engine/index).
+struct SidecarOffsetKind : IndexKind<uint64_t> {};
+using SidecarOffset = StrongNumber<SidecarOffsetKind>;
 // Names one logical file for ever; random. FileId(), which is 0, names none.
 struct FileKind : IdKind<uint64_t> {};
 using FileId = StrongNumber<FileKind>;

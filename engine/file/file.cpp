@@ -79,8 +79,8 @@ Result<FileImage> read_index(FileContext& context, StorageSidecarReader& reader,
     return fold_sidecar(reader, context.array.id(), context.stripes.member_count, context.stripes.chunk_size,
                         &findings);
   };
-  constexpr uint64_t kSmall = kMiB;
-  if (reader.size() <= kSmall) return fold();
+  constexpr SidecarOffset kSmall(kMiB);
+  if (reader.end() <= kSmall) return fold();
   MutexLock lock(context.indexes.large_one());
   return fold();
 }
@@ -89,7 +89,8 @@ Result<FileImage> read_index(FileContext& context, StorageSidecarReader& reader,
 
 Status File::load_image() {
   FPFS_ASSIGN_OR_RETURN(const struct stat attributes, context_.storage().fstat(sidecar_->get()));
-  StorageSidecarReader reader(context_.storage(), sidecar_->get(), static_cast<uint64_t>(attributes.st_size));
+  const SidecarOffset end(static_cast<uint64_t>(attributes.st_size));
+  StorageSidecarReader reader(context_.storage(), sidecar_->get(), end);
   SidecarFindings findings;
   Result<FileImage> image = read_index(context_, reader, findings);
   if (!image.is_ok()) return image.status();

@@ -305,7 +305,7 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   void free_behind_versions(HeldFrees::Free free) FPFS_REQUIRES(mutex_);
   void let_go(HeldFrees::Ticket ticket);
   void punch_dead(const std::vector<Placement::DeadSlot>& dead);
-  void punch_log(const ScopedHandle& sidecar, uint64_t end);
+  void punch_log(const ScopedHandle& sidecar, SidecarOffset end);
 
   FileContext& context_;
   const uint64_t inode_;

@@ -107,6 +107,7 @@ TEST(StallDomain, EachMemberIsOneAndTheNamesAreAnother) {
 }
 
 static_assert(!std::is_convertible_v<FileOffset, ObjectOffset> && !std::is_constructible_v<FileOffset, ObjectOffset>);
+static_assert(!std::is_convertible_v<FileOffset, SidecarOffset> && !std::is_convertible_v<SidecarOffset, FileOffset>);
 static_assert(!std::is_convertible_v<FileOffset, uint64_t> && !std::is_convertible_v<uint64_t, FileOffset>);
 
 TEST(FileOffset, LiesInOneChunk) {
@@ -131,6 +132,14 @@ TEST(FileOffset, OfTheLargestFile) {
   EXPECT_FALSE(fits_a_file(FileOffset(0), kFileSizeMax + 1));
   EXPECT_FALSE(fits_a_file(FileOffset(UINT64_MAX), 1)) << "the sum is 0";
   EXPECT_FALSE(fits_a_file(FileOffset(10), UINT64_MAX - 5)) << "the sum is 4";
+}
+
+TEST(SidecarOffset, IsRoundedAsNumbersAre) {
+  EXPECT_EQ(round_up(SidecarOffset(0), 8), SidecarOffset(0));
+  EXPECT_EQ(round_up(SidecarOffset(1), 8), SidecarOffset(8));
+  EXPECT_EQ(round_up(SidecarOffset(4096), 4096), SidecarOffset(4096));
+  EXPECT_EQ(round_down(SidecarOffset(4095), 4096), SidecarOffset(0));
+  EXPECT_EQ(round_down(SidecarOffset(uint64_t{1} << 40 | 5), 4096), SidecarOffset(uint64_t{1} << 40));
 }
 
 TEST(SlotIndex, LiesAChunkBehindTheOneBefore) {

@@ -43,9 +43,9 @@ constexpr unsigned kSecondsMax = 60;
 // The last record of a log, opened up: its fields can be set to anything, and sign() makes its checksums right again.
 class OpenRecord {
  public:
-  OpenRecord(const Uuid& array, Bytes& log, uint64_t offset) : array_(array), log_(log), offset_(offset) {}
+  OpenRecord(const Uuid& array, Bytes& log, SidecarOffset offset) : array_(array), log_(log), offset_(offset) {}
 
-  std::byte* head() { return &log_[offset_]; }
+  std::byte* head() { return &log_[offset_.value()]; }
   std::byte* extent(size_t index) { return head() + kHeadSize + index * kExtentSize; }
   std::byte* trailer() { return &log_[log_.size() - kSidecarTrailerSize]; }
   void set_sequence(uint64_t sequence) {
@@ -61,7 +61,7 @@ class OpenRecord {
     put_u64(trailer() + trailer_at::kAllocated, bytes);
   }
   void sign() {
-    const std::span<std::byte> record = std::span(log_).subspan(offset_);
+    const std::span<std::byte> record = std::span(log_).subspan(offset_.value());
     const std::span<std::byte> body = record.subspan(kHeadSize, record.size() - kHeadSize - kSidecarTrailerSize);
     const uint64_t seed = record_seed(array_, FileId(kHostile), offset_);
     put_u64(head() + head_at::kBodyChecksum, hash_bytes(body, seed));
@@ -73,7 +73,7 @@ class OpenRecord {
  private:
   const Uuid& array_;
   Bytes& log_;
-  const uint64_t offset_;
+  const SidecarOffset offset_;
 };
 
 struct Case {
@@ -178,7 +178,7 @@ class HostileSidecar : public testing::Test {
     change.make(record);
     const SidecarHeader header{array_.id, FileId(kHostile), kChunk};
     Bytes log = encode_sidecar_header(header);
-    const uint64_t offset = encode_sidecar_record(header, record, log.size(), 0, log);
+    const SidecarOffset offset = encode_sidecar_record(header, record, kFirstRecord, SidecarOffset(0), log);
     OpenRecord open(array_.id, log, offset);
     change.overwrite(open);
     open.sign();
@@ -314,7 +314,6 @@ TEST_F(HostileSidecar, ARecordMadeOfHolesTakesNoMemory) {
   survives_everything("holes", [&] {
     const SidecarHeader header{array_.id, FileId(kHostile), kChunk};
     Bytes log = encode_sidecar_header(header);
-    const uint64_t offset = log.size();
     Bytes head(kHeadSize);
     const uint64_t length = kHeadSize + uint64_t{UINT32_MAX} * kExtentSize + kSidecarTrailerSize;
     put_u64(&head[head_at::kMagic], kHeadMagic);
@@ -324,11 +323,11 @@ TEST_F(HostileSidecar, ARecordMadeOfHolesTakesNoMemory) {
     put_u64(&head[head_at::kSize], kChunk);
     put_u32(&head[head_at::kExtentCount], UINT32_MAX);
     put_u64(&head[head_at::kHeadChecksum], hash_bytes(std::span(head).first(head_at::kHeadChecksum),
-                                                      record_seed(array_.id, FileId(kHostile), offset)));
+                                                      record_seed(array_.id, FileId(kHostile), kFirstRecord)));
     log.insert(log.end(), head.begin(), head.end());
     std::filesystem::remove(array_.sidecar("/hostile"));
     HandMadeArray::write_at(array_.sidecar("/hostile"), 0, log);
-    std::filesystem::resize_file(array_.sidecar("/hostile"), offset + length);
+    std::filesystem::resize_file(array_.sidecar("/hostile"), kSidecarHeaderSize + length);
   });
 }
 

@@ -136,13 +136,13 @@ TEST_F(ContentTest, ContentInTheSidecarIsChunk0) {
   image.size = 500;
   image.is_inline = true;
   image.inline_data.resize(400);
-  image.record_offset = 128;
-  image.end = 700;
+  image.record_offset = SidecarOffset(128);
+  image.end = SidecarOffset(700);
   content_.load(std::move(image), entries_);
   EXPECT_TRUE(content_.is_in_sidecar(ChunkIndex(0)));
   EXPECT_FALSE(content_.is_in_sidecar(ChunkIndex(1)));
   EXPECT_EQ(content_.stored_end(ChunkIndex(0)), 400u);
-  EXPECT_EQ(content_.inline_place(), (RecordPlace{128, 700}));
+  EXPECT_EQ(content_.inline_place(), (RecordPlace{SidecarOffset(128), SidecarOffset(700)}));
   EXPECT_EQ(content_.allocated_bytes(), 512u);
   EXPECT_FALSE(content_.is_edited());
   content_.truncate(FileOffset(100), [](const Extent&) { ADD_FAILURE() << "there is no extent"; });
