@@ -31,12 +31,37 @@ constexpr uint64_t round_up(uint64_t value, uint64_t alignment) {
 constexpr uint64_t round_down(uint64_t value, uint64_t alignment) {
   return value / alignment * alignment;
 }
+// The same of an offset.
+template <typename Kind>
+constexpr StrongNumber<Kind> round_up(StrongNumber<Kind> offset, uint64_t alignment) requires Kind::kIsIndex {
+  return StrongNumber<Kind>(round_up(offset.value(), alignment));
+}
+template <typename Kind>
+constexpr StrongNumber<Kind> round_down(StrongNumber<Kind> offset, uint64_t alignment) requires Kind::kIsIndex {
+  return StrongNumber<Kind>(round_down(offset.value(), alignment));
+}
 
+// Offsets in what lies on drives are of three kinds: in a file's content, in an object and in a sidecar. Sizes are plain
+// numbers, and so are offsets in a chunk and in memory.
+
+// Bytes from the beginning of a file's content, whose end is FileOffset(size).
+struct FileOffsetKind : IndexKind<uint64_t> {};
+using FileOffset = StrongNumber<FileOffsetKind>;
+// Whether the largest file has all of the bytes [offset, offset + length).
+constexpr bool fits_a_file(FileOffset offset, uint64_t length) {
+  return length <= kFileSizeMax && offset <= FileOffset(kFileSizeMax - length);
+}
 // Chunk c of a file: bytes [c * chunk_size, (c + 1) * chunk_size).
 struct ChunkKind : IndexKind<uint64_t> {};
 using ChunkIndex = StrongNumber<ChunkKind>;
-constexpr uint64_t offset_of(ChunkIndex chunk, uint64_t chunk_size) {
-  return chunk.value() * chunk_size;
+constexpr FileOffset offset_of(ChunkIndex chunk, uint64_t chunk_size) {
+  return FileOffset(chunk.value() * chunk_size);
+}
+constexpr ChunkIndex chunk_of(FileOffset offset, uint64_t chunk_size) {
+  return ChunkIndex(offset.value() / chunk_size);
+}
+constexpr uint32_t offset_in_chunk(FileOffset offset, uint32_t chunk_size) {
+  return static_cast<uint32_t>(offset.value() % chunk_size);
 }
 // Behind every chunk.
 constexpr ChunkIndex kChunksEnd(UINT64_MAX);
@@ -46,8 +71,7 @@ using MemberIndex = StrongNumber<MemberKind>;
 using MemberRange = IndexRange<MemberKind>;
 template <typename T>
 using PerMember = IndexedVector<MemberIndex, T>;
-// Bytes from the beginning of an object, a file on one member. Offsets in the content of a file are plain numbers, as
-// the system's calls have them.
+// Bytes from the beginning of an object, a file on one member.
 struct ObjectOffsetKind : IndexKind<uint64_t> {};
 using ObjectOffset = StrongNumber<ObjectOffsetKind>;
 // A slot of an object: bytes [slot * chunk_size, (slot + 1) * chunk_size) of the object file.
@@ -56,6 +80,9 @@ using SlotIndex = StrongNumber<SlotKind>;
 constexpr ObjectOffset offset_of(SlotIndex slot, uint64_t chunk_size) {
   return ObjectOffset(slot.value() * chunk_size);
 }
+// Bytes from the beginning of a sidecar, the file with the index of one logical file (engine/index).
+struct SidecarOffsetKind : IndexKind<uint64_t> {};
+using SidecarOffset = StrongNumber<SidecarOffsetKind>;
 // Names one logical file for ever; random. FileId(), which is 0, names none.
 struct FileKind : IdKind<uint64_t> {};
 using FileId = StrongNumber<FileKind>;

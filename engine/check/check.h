@@ -55,7 +55,8 @@ struct FileSetAside {
   std::string moved_to;  // "lost+found/000000000000002a-step100.pt.sidecar", below the directory that keeps the names
   uint64_t size = 0;     // 0 when its index cannot be read
   struct Range {
-    uint64_t offset = 0, length = 0;
+    FileOffset offset;
+    uint64_t length = 0;
     bool operator==(const Range&) const = default;
   };
   std::vector<Range> surviving;  // read and checked; ascending

@@ -83,7 +83,7 @@ void Inspector::inspect_sidecar() {
 
 void Inspector::inspect_extents() {
   const StripeMap stripes = array_.stripes();
-  const ChunkIndex end = stripes.chunks_end(file_.image.size);
+  const ChunkIndex end = stripes.chunks_end(FileOffset(file_.image.size));
   file_.image.extents.for_each(end, [&](ChunkIndex chunk, const Extent& extent) {
     CheckError& error =
         report("extent", fmt::format("an extent behind the end of the file, which is {} bytes long", file_.image.size));

@@ -19,7 +19,7 @@ Status cut_torn_tail(Storage& storage, const FileEntry& entry, const ScannedFile
   const ScopedHandle sidecar(storage, opened);
   // Cutting is no change of the file's content: its times stay.
   const struct timespec times[2] = {file.attributes.st_atim, file.attributes.st_mtim};
-  FPFS_RETURN_IF_ERROR(storage.ftruncate(opened, file.image.end));
+  FPFS_RETURN_IF_ERROR(storage.ftruncate(opened, file.image.end.value()));
   FPFS_RETURN_IF_ERROR(storage.set_times(opened, times));
   return storage.fdatasync(opened);
 }

@@ -39,7 +39,7 @@ using FileVisitor = std::function<Result<bool>(const FileEntry&)>;
 
 bool belongs_elsewhere(SidecarReader& reader, const Uuid& array_id) {
   std::array<std::byte, kSidecarHeaderSize> bytes;
-  const Result<size_t> got = reader.read(0, bytes);
+  const Result<size_t> got = reader.read(SidecarOffset(0), bytes);
   if (!got.is_ok() || *got < bytes.size()) return false;
   const Result<SidecarHeader> header = decode_sidecar_header(bytes);
   return header.is_ok() && header->array_id != array_id;
@@ -113,13 +113,13 @@ Result<ScannedFile> scan_file(Storage& storage, const Array& array, const FileEn
     return file;
   }
   file.attributes = *attributes;
-  const auto size = static_cast<uint64_t>(attributes->st_size);
+  const SidecarOffset end(static_cast<uint64_t>(attributes->st_size));
   if (source != SidecarSource::kDrive) {
-    StorageSidecarReader reader(storage, *opened, size);
+    StorageSidecarReader reader(storage, *opened, end);
     read_sidecar(array, reader, file);
     return file;
   }
-  const auto reader = DirectSidecarReader::open(storage, *opened, size);
+  const auto reader = DirectSidecarReader::open(storage, *opened, end);
   if (reader.is_ok())
     read_sidecar(array, **reader, file);
   else

@@ -78,16 +78,17 @@ bool is_sidecar_set_aside(const std::string& name) {
 std::vector<FileSetAside::Range> surviving_ranges(uint64_t size, uint32_t chunk_size,
                                                   const std::vector<ChunkIndex>& lost_chunks) {
   std::vector<FileSetAside::Range> ranges;
-  uint64_t begin = 0;
-  const auto add_until = [&](uint64_t end) {
-    if (begin < end) ranges.push_back({begin, end - begin});
+  const FileOffset end(size);
+  FileOffset begin;
+  const auto add_until = [&](FileOffset stop) {
+    if (begin < stop) ranges.push_back({begin, stop - begin});
   };
   for (ChunkIndex chunk : lost_chunks) {
-    if (chunk.value() > size / chunk_size) break;
+    if (chunk > chunk_of(end, chunk_size)) break;
     add_until(offset_of(chunk, chunk_size));
     begin = std::max(begin, offset_of(chunk + 1, chunk_size));
   }
-  add_until(size);
+  add_until(end);
   return ranges;
 }
 

@@ -39,9 +39,9 @@ void File::write_if_room(WriteRequest& request, bool may_free) {
 // Refused as a whole, like a write that does not fit the drives.
 void File::refuse_new_chunks(WriteRequest& request) {
   MutexLock lock(mutex_);
-  const uint64_t end = request.offset + request.length;
-  if (context_.options.null_write || request.length == 0 || end > kFileSizeMax) return;
-  if (std::max(content_.size(), end) <= context_.options.inline_max && placement_.objects() == nullptr)
+  const FileOffset end = request.offset + request.length;
+  if (context_.options.null_write || request.length == 0 || !fits_a_file(request.offset, request.length)) return;
+  if (content_.size_with(end) <= context_.options.inline_max && placement_.objects() == nullptr)
     return;  // goes to the sidecar
   uint64_t added = 0;
   for (const ChunkIndex index : context_.stripes.chunks_of(request.offset, end))
@@ -54,9 +54,9 @@ bool File::has_room(WriteRequest& request, bool& in_flight) {
   PerMember<uint64_t> needs(context_.stripes.member_count, 0);
   {
     MutexLock lock(mutex_);
-    const uint64_t end = request.offset + request.length;
-    if (context_.options.null_write || request.length == 0 || end > kFileSizeMax) return true;
-    const uint64_t size = std::max(content_.size(), end);
+    const FileOffset end = request.offset + request.length;
+    if (context_.options.null_write || request.length == 0 || !fits_a_file(request.offset, request.length)) return true;
+    const uint64_t size = content_.size_with(end);
     if (size <= context_.options.inline_max && placement_.objects() == nullptr && writes_in_flight_ == 0)
       return context_.room->fits_tree(round_up(size, kIoAlignment));
     for (const ChunkIndex index : context_.stripes.chunks_of(request.offset, end)) {

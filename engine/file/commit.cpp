@@ -30,6 +30,7 @@ namespace fpfs {
 
 namespace {
 constexpr uint64_t kBytesPerExtent = 64;
+constexpr SidecarOffset kLogPunchedFrom(kSnapshotAlignment);  // the block with the header stays
 }  // namespace
 
 bool File::fits_sidecar() const {
@@ -251,7 +252,7 @@ void File::finish_commit(CommitJob& job, const SidecarWriter::Outcome& outcome) 
         free_behind_versions([self, doomed = std::move(doomed)]() mutable {
           self->context_.reclaimer->reclaim(std::move(doomed), ScopedHandle());
         });
-      if (job.record.snapshot && job.sync && log_.snapshot_offset > kSnapshotAlignment)
+      if (job.record.snapshot && job.sync && log_.snapshot_offset > kLogPunchedFrom)
         free_behind_versions([self, sidecar = job.sidecar, end = log_.snapshot_offset] {
           self->context_.reclaimer->post([self, sidecar, end] { self->punch_log(*sidecar, end); });
         });
@@ -312,10 +313,10 @@ void File::free_behind_versions(HeldFrees::Free free) {
 }
 
 // The log before a durable snapshot, up to the snapshot's own block.
-void File::punch_log(const ScopedHandle& sidecar, uint64_t end) {
+void File::punch_log(const ScopedHandle& sidecar, SidecarOffset end) {
   const Result<struct stat> before = context_.storage().fstat(sidecar.get());
   Status status = context_.storage().fallocate(sidecar.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-                                               kSnapshotAlignment, end - kSnapshotAlignment);
+                                               kLogPunchedFrom.value(), end - kLogPunchedFrom);
   if (status.is_ok() && before.is_ok()) status = keep_times(sidecar.get(), before->st_ctim);
   if (!status.is_ok()) log(LogLevel::kWarning, "{}: cannot compact the index: {}", path(), status.message());
 }

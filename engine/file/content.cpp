@@ -7,7 +7,8 @@ namespace fpfs {
 void Content::load(FileImage image, std::atomic<uint64_t>& index_entries) {
   file_id_ = image.file_id;
   generation_ = image.generation;
-  size_ = committed_size_ = image.size;
+  end_ = FileOffset(image.size);
+  committed_size_ = image.size;
   is_inline_ = image.is_inline;
   inline_length_ = static_cast<uint32_t>(image.inline_data.size());
   inline_place_ = {image.record_offset, image.end};
@@ -16,7 +17,7 @@ void Content::load(FileImage image, std::atomic<uint64_t>& index_entries) {
 }
 
 Extent Content::last_extent() const {
-  return extents_.get(size_ > 0 ? stripes_.chunk_of(size_ - 1) : ChunkIndex(0));
+  return extents_.get(end_ > FileOffset(0) ? stripes_.chunk_of(end_ - 1) : ChunkIndex(0));
 }
 
 uint32_t Content::stored_end(ChunkIndex chunk) const {

@@ -7,6 +7,7 @@
 // Thread safety: none; the file's lock. No I/O.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <ctime>
@@ -59,11 +60,18 @@ class Content {
   void set_generation(Generation generation) { generation_ = generation; }
 
   // --- size and times ----------------------------------------------------------------------------------------------
-  uint64_t size() const { return size_; }
+  uint64_t size() const { return end_.value(); }
+  FileOffset end() const { return end_; }
+  // The size when bytes up to `written_end` are written.
+  uint64_t size_with(FileOffset written_end) const { return std::max(end_, written_end).value(); }
+  // How many of the bytes [offset, offset + length) there are.
+  uint64_t length_within(FileOffset offset, uint64_t length) const {
+    return offset < end_ ? std::min(length, end_ - offset) : 0;
+  }
   uint64_t committed_size() const { return committed_size_; }
   void set_committed_size(uint64_t size) { committed_size_ = size; }
-  // Bytes up to `end` were written.
-  void grow_to(uint64_t end) { size_ = end > size_ ? end : size_; }
+  // Bytes up to `written_end` were written.
+  void grow_to(FileOffset written_end) { end_ = std::max(end_, written_end); }
   const struct timespec& mtime() const { return mtime_; }
   void set_mtime(const struct timespec& mtime) { mtime_ = mtime; }
   const ChangeTime& change_time() const { return change_time_; }
@@ -119,16 +127,16 @@ class Content {
   Edit& edit() { return edit_; }
   // A new extent whose place is written again: there is none until that has ended.
   void lift(ChunkIndex chunk) { extents_.set(chunk, Extent()); }
-  // Cuts at `size`, below size(). visit(extent) for each extent that goes.
+  // Cuts at `new_end`, before end(). visit(extent) for each extent that goes.
   template <typename Visit>
-  void truncate(uint64_t size, Visit visit);
+  void truncate(FileOffset new_end, Visit visit);
   // All of it goes, without a word about extents: it gets other objects, of the next generation if `had_objects`.
   void clear(bool had_objects);
   // Chunks [first, stop) go.
   template <typename Visit>
   void punch(ChunkIndex first, ChunkIndex stop, Visit visit);
   // Made longer, by nothing; or, after clear(), of no bytes.
-  void set_size(uint64_t size) { size_ = size; }
+  void set_end(FileOffset new_end) { end_ = new_end; }
   // A consistent point: what is edited from here on is another edit.
   Edit take_edit();
   // The edit is given up; load() follows.
@@ -138,7 +146,7 @@ class Content {
   const StripeMap& stripes_;
   FileId file_id_;
   Generation generation_;
-  uint64_t size_ = 0;
+  FileOffset end_;
   uint64_t committed_size_ = 0;
   struct timespec mtime_ {};
   ChangeTime change_time_;
@@ -155,9 +163,9 @@ class Content {
 };
 
 template <typename Visit>
-void Content::truncate(uint64_t size, Visit visit) {
-  const ChunkIndex boundary = stripes_.chunk_of(size);
-  const uint32_t kept = stripes_.offset_in_chunk(size);
+void Content::truncate(FileOffset new_end, Visit visit) {
+  const ChunkIndex boundary = stripes_.chunk_of(new_end);
+  const uint32_t kept = stripes_.offset_in_chunk(new_end);
   const ChunkIndex first = kept > 0 ? boundary + 1 : boundary;
   extents_.remove_from(first, [&visit](ChunkIndex, const Extent& extent) { visit(extent); });
   edit_.truncated_from = first < edit_.truncated_from.value_or(first) ? first : edit_.truncated_from.value_or(first);
@@ -166,8 +174,8 @@ void Content::truncate(uint64_t size, Visit visit) {
     extent.visible_length = kept;
     set_extent(boundary, extent, edit_);
   }
-  if (is_inline_ && size < inline_length_) inline_length_ = static_cast<uint32_t>(size);
-  size_ = size;
+  end_ = new_end;
+  inline_length_ = static_cast<uint32_t>(length_within(FileOffset(0), inline_length_));
 }
 
 template <typename Visit>

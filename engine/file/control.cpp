@@ -39,7 +39,7 @@ void File::run_controls(Deferred& deferred) {
     if (status.is_ok() && (!writable_ || context_.array.read_only()))
       status = Status::error(StatusCode::kReadOnly, "the array is mounted read-only");
     if (status.is_ok()) status = context_.health.failure();
-    if (status.is_ok() && (request.offset > kFileSizeMax || request.length > kFileSizeMax - request.offset))
+    if (status.is_ok() && !fits_a_file(request.offset, request.length))
       status = Status::error(StatusCode::kTooLarge, "beyond the largest file size");
     if (status.is_ok()) {
       if (request.kind == ControlRequest::Kind::kTruncate)
@@ -138,26 +138,26 @@ bool File::run_commit_request(Deferred& deferred) {
 
 // --- truncate -------------------------------------------------------------------------------------------------------
 
-void File::truncate_locked(uint64_t size, const Origin& origin, Deferred& deferred) {
+void File::truncate_locked(FileOffset new_end, const Origin& origin, Deferred& deferred) {
   // Also of the size that it has: what fallocate set aside behind the end is given back.
-  if (size <= content_.size()) reserved_.remove(content_.file_id(), context_.stripes.chunks_end(size), kChunksEnd);
-  if (size == content_.size()) return;
+  if (new_end <= content_.end()) reserved_.remove(content_.file_id(), context_.stripes.chunks_end(new_end), kChunksEnd);
+  if (new_end == content_.end()) return;
   mark_modified(origin);
-  if (size == 0) {
+  if (new_end == FileOffset(0)) {
     drop_chunks(ChunkIndex(0), kChunksEnd, deferred);
     // The content is replaced as a whole: new objects, so that the committed ones stay until the next commit.
     content_.clear(placement_.start_generation());
     static_cast<void>(context_.health.take_loss(inode_));  // what was lost is given up now
-    content_.set_size(0);
-  } else if (size < content_.size()) {
-    const uint32_t kept = context_.stripes.offset_in_chunk(size);
-    const ChunkIndex boundary = context_.stripes.chunk_of(size);
+    content_.set_end(new_end);
+  } else if (new_end < content_.end()) {
+    const uint32_t kept = context_.stripes.offset_in_chunk(new_end);
+    const ChunkIndex boundary = context_.stripes.chunk_of(new_end);
     drop_chunks(kept > 0 ? boundary + 1 : boundary, kChunksEnd, deferred);
     if (CachedChunk* const chunk = kept > 0 ? cache_.find(boundary) : nullptr)
       chunk->length = std::min(chunk->length, kept);
-    content_.truncate(size, [this](const Extent& extent) FPFS_NO_THREAD_SAFETY_ANALYSIS { forget_extent(extent); });
+    content_.truncate(new_end, [this](const Extent& extent) FPFS_NO_THREAD_SAFETY_ANALYSIS { forget_extent(extent); });
   } else {
-    content_.set_size(size);
+    content_.set_end(new_end);
   }
 }
 
@@ -171,11 +171,11 @@ void File::drop_chunks(ChunkIndex first, ChunkIndex last, Deferred& deferred) {
 
 // The whole chunks inside the range; its ragged ends were overwritten with zeros before.
 void File::punch_locked(const ControlRequest& request, Deferred& deferred) {
-  const uint64_t offset = request.offset, end = offset + request.length;
-  const ChunkIndex first = context_.stripes.chunks_end(offset);
+  const FileOffset end = request.offset + request.length;
+  const ChunkIndex first = context_.stripes.chunks_end(request.offset);
   // The last chunk of the file counts as whole when the range reaches the end of the file.
   const ChunkIndex stop =
-      end >= content_.size() ? context_.stripes.chunks_end(content_.size()) : context_.stripes.chunk_of(end);
+      end >= content_.end() ? context_.stripes.chunks_end(content_.end()) : context_.stripes.chunk_of(end);
   mark_modified(request.origin);
   if (first >= stop) return;
   drop_chunks(first, stop - 1, deferred);
@@ -188,7 +188,7 @@ struct File::ZeroEdges {
   std::shared_ptr<File> file;
   ControlRequest* control = nullptr;
   WriteRequest write;
-  std::vector<std::pair<uint64_t, uint64_t>> pieces;  // offset, length; last first
+  std::vector<std::pair<FileOffset, uint64_t>> pieces;  // offset, length; last first
 
   static void next(ZeroEdges* job) {
     if (job->pieces.empty()) {
@@ -224,17 +224,15 @@ void File::zero_edges_then_punch(ControlRequest& request) {
   job->control = &request;
   {
     MutexLock lock(mutex_);
-    const uint32_t chunk_size = context_.stripes.chunk_size;
-    const uint64_t size = content_.size();
-    const uint64_t end =
-        request.length > size || request.offset > size - request.length ? size : request.offset + request.length;
-    auto add = [&](uint64_t from, uint64_t to) FPFS_NO_THREAD_SAFETY_ANALYSIS {
-      if (from < to && has_data(context_.stripes.chunk_of(from))) job->pieces.emplace_back(from, to - from);
+    const StripeMap& stripes = context_.stripes;
+    const FileOffset end = request.offset + content_.length_within(request.offset, request.length);
+    auto add = [&](FileOffset from, FileOffset to) FPFS_NO_THREAD_SAFETY_ANALYSIS {
+      if (from < to && has_data(stripes.chunk_of(from))) job->pieces.emplace_back(from, to - from);
     };
     if (request.offset < end) {
-      const uint64_t head_end = std::min(end, round_up(request.offset, chunk_size));
-      const uint64_t tail = std::max(head_end, round_down(end, chunk_size));
-      if (end < size) add(tail, end);
+      const FileOffset head_end = std::min(end, offset_of(stripes.chunks_end(request.offset), stripes.chunk_size));
+      const FileOffset tail = std::max(head_end, offset_of(stripes.chunk_of(end), stripes.chunk_size));
+      if (end < content_.end()) add(tail, end);
       add(request.offset, head_end);
     }
   }

@@ -80,8 +80,8 @@ Result<FileImage> read_index(FileContext& context, StorageSidecarReader& reader,
     return fold_sidecar(reader, context.array.id(), context.stripes.member_count, context.stripes.chunk_size,
                         &findings);
   };
-  constexpr uint64_t kSmall = kMiB;
-  if (reader.size() <= kSmall) return fold();
+  constexpr SidecarOffset kSmall(kMiB);
+  if (reader.end() <= kSmall) return fold();
   MutexLock lock(context.indexes.large_one());
   return fold();
 }
@@ -90,7 +90,8 @@ Result<FileImage> read_index(FileContext& context, StorageSidecarReader& reader,
 
 Status File::load_image() {
   FPFS_ASSIGN_OR_RETURN(const struct stat attributes, context_.storage().fstat(sidecar_->get()));
-  StorageSidecarReader reader(context_.storage(), sidecar_->get(), static_cast<uint64_t>(attributes.st_size));
+  const SidecarOffset end(static_cast<uint64_t>(attributes.st_size));
+  StorageSidecarReader reader(context_.storage(), sidecar_->get(), end);
   SidecarFindings findings;
   Result<FileImage> image = read_index(context_, reader, findings);
   if (!image.is_ok()) return image.status();
@@ -210,18 +211,18 @@ void File::overlay(struct stat& attributes) const {
   attributes.st_ctim = content_.change_time().show(attributes.st_ctim);
 }
 
-Result<uint64_t> File::seek(uint64_t offset, bool hole) const {
+Result<FileOffset> File::seek(FileOffset offset, bool hole) const {
   MutexLock lock(mutex_);
-  const uint64_t size = content_.size();
-  if (offset >= size) return Status::from_errno(ENXIO, "seek past the end of the file");
+  const FileOffset end = content_.end();
+  if (offset >= end) return Status::from_errno(ENXIO, "seek past the end of the file");
   const uint32_t chunk_size = context_.stripes.chunk_size;
   const ChunkIndex first = context_.stripes.chunk_of(offset);
   const bool in_data = context_.stripes.offset_in_chunk(offset) < data_end(first);
   if (in_data != hole) return offset;
   if (hole) {
     ChunkIndex chunk = first;
-    while (data_end(chunk) == chunk_size && offset_of(chunk + 1, chunk_size) < size) ++chunk;
-    return std::min(offset_of(chunk, chunk_size) + data_end(chunk), size);
+    while (data_end(chunk) == chunk_size && offset_of(chunk + 1, chunk_size) < end) ++chunk;
+    return std::min(offset_of(chunk, chunk_size) + data_end(chunk), end);
   }
   ChunkIndex next = kChunksEnd;
   content_.extents().for_each(first + 1, [&next](ChunkIndex found, const Extent&) {
@@ -231,7 +232,7 @@ Result<uint64_t> File::seek(uint64_t offset, bool hole) const {
   cache_.for_each([&next, first](const CachedChunk& cached) {
     if (cached.index > first && cached.length > 0) next = std::min(next, cached.index);
   });
-  if (next >= context_.stripes.chunks_end(size)) return Status::from_errno(ENXIO, "no data after this offset");
+  if (next >= context_.stripes.chunks_end(end)) return Status::from_errno(ENXIO, "no data after this offset");
   return offset_of(next, chunk_size);
 }
 

@@ -92,7 +92,7 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   // cut off or punched, or nobody has the file open any more. What is stored already has none: it is never overwritten
   // in place. kNoSpace: not all of it, and so nothing; `in_flight` is set when that may change by itself, by what was
   // on its way when `sent` was noted (empty: now, and it is noted). Looks at the drives (a system call for each).
-  Status reserve(uint64_t offset, uint64_t length, Room::Sent& sent, bool& in_flight);
+  Status reserve(FileOffset offset, uint64_t length, Room::Sent& sent, bool& in_flight);
 
   // --- who writes: see writer.h. A Writer is detached before it is destroyed ----------------------------------------
   void attach(Writer& writer);
@@ -123,7 +123,7 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   void overlay(struct stat& attributes) const;  // logical size, blocks and times over those of the sidecar
   // SEEK_DATA (hole = false) or SEEK_HOLE. A chunk's data begins at its first byte and ends behind its last written
   // one; zeros in between count as data. kSystem with ENXIO at or past the end.
-  Result<uint64_t> seek(uint64_t offset, bool hole) const;
+  Result<FileOffset> seek(FileOffset offset, bool hole) const;
   struct MappedExtent {
     ChunkIndex chunk;
     Extent extent;
@@ -224,7 +224,7 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   void unpin(CachedChunk& chunk, bool cold, Deferred& deferred) FPFS_REQUIRES(mutex_);
   void unpin_all(ReadRequest& request, Deferred& deferred) FPFS_REQUIRES(mutex_);
   void build_reply(ReadRequest& request) FPFS_REQUIRES(mutex_);
-  void read_ahead(ReadCursor& cursor, uint64_t offset, uint32_t length, Deferred& deferred) FPFS_REQUIRES(mutex_);
+  void read_ahead(ReadCursor& cursor, FileOffset offset, uint32_t length, Deferred& deferred) FPFS_REQUIRES(mutex_);
   void begin_load(CachedChunk& chunk, Deferred& deferred) FPFS_REQUIRES(mutex_);
   static void load_done(ChunkTransfer& transfer, const ObjectSet& objects, const Status& status);
   void finish_load(CachedChunk& chunk, const Status& status);
@@ -265,7 +265,7 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   bool matters(const ControlRequest& request) const FPFS_REQUIRES(mutex_);
   bool is_wanted(ControlRequest& request) FPFS_REQUIRES(mutex_);
   bool has_work(const ControlRequest& request) const FPFS_REQUIRES(mutex_);
-  void truncate_locked(uint64_t size, const Origin& origin, Deferred& deferred) FPFS_REQUIRES(mutex_);
+  void truncate_locked(FileOffset new_end, const Origin& origin, Deferred& deferred) FPFS_REQUIRES(mutex_);
   void punch_locked(const ControlRequest& request, Deferred& deferred) FPFS_REQUIRES(mutex_);
   void drop_chunks(ChunkIndex first, ChunkIndex last, Deferred& deferred) FPFS_REQUIRES(mutex_);
   static void complete_with(Deferred& deferred, ControlRequest& request, const Status& status) {
@@ -307,7 +307,7 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   void free_behind_versions(HeldFrees::Free free) FPFS_REQUIRES(mutex_);
   void let_go(HeldFrees::Ticket ticket);
   void punch_dead(const std::vector<Placement::DeadSlot>& dead);
-  void punch_log(const ScopedHandle& sidecar, uint64_t end);
+  void punch_log(const ScopedHandle& sidecar, SidecarOffset end);
 
   FileContext& context_;
   const uint64_t inode_;
@@ -333,8 +333,8 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
 
   bool unsynced_ FPFS_GUARDED_BY(mutex_) = false;  // a lazy commit's record may not be durable yet
   WriteGate gate_ FPFS_GUARDED_BY(mutex_);
-  static constexpr uint64_t kNoStream = UINT64_MAX;
-  uint64_t stream_end_ FPFS_GUARDED_BY(mutex_) = kNoStream;  // where the last write ended, when it was a long one
+  static constexpr FileOffset kNoStream = FileOffset(UINT64_MAX);
+  FileOffset stream_end_ FPFS_GUARDED_BY(mutex_) = kNoStream;  // where the last write ended, when it was a long one
   bool background_commit_ FPFS_GUARDED_BY(mutex_) = false;
 
   Phase phase_ FPFS_GUARDED_BY(mutex_) = Phase::kIdle;

@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "engine/base/units.h"
 #include "engine/io/buffer_pool.h"
 
 namespace fpfs {
@@ -27,7 +28,7 @@ struct CachedChunk;
 
 struct Landing {
   std::shared_ptr<File> file;  // null: not held
-  uint64_t offset = 0;         // of the file
+  FileOffset offset;           // of the first byte
   uint32_t capacity = 0;       // bytes in all parts
   std::array<struct iovec, 2> parts{};
   unsigned part_count = 0;

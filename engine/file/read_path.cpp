@@ -66,9 +66,7 @@ File::Step File::pin_range(ReadRequest& request, Deferred& deferred, Status& fai
     return Step::kFailed;
   }
   if (request.pinned_count == 0) {
-    request.bytes = request.offset >= content_.size()
-                        ? 0
-                        : static_cast<uint32_t>(std::min<uint64_t>(request.length, content_.size() - request.offset));
+    request.bytes = static_cast<uint32_t>(content_.length_within(request.offset, request.length));
     if (request.bytes == 0) return Step::kDone;
     const Step step = pin_first(request, deferred);
     if (step != Step::kDone) return step;
@@ -154,7 +152,7 @@ void File::unpin_all(ReadRequest& request, Deferred& deferred) {
 }
 
 void File::build_reply(ReadRequest& request) {
-  uint64_t offset = request.offset;
+  FileOffset offset = request.offset;
   uint32_t left = request.bytes;
   request.iov_count = 0;
   auto append = [&request](const std::byte* data, uint32_t length) {
@@ -180,9 +178,9 @@ constexpr uint64_t kDisorderMax = 8 * kMiB;
 }  // namespace
 
 // Sequential readers get their window doubled from a few chunks up to the limit; a jump closes it.
-void File::read_ahead(ReadCursor& cursor, uint64_t offset, uint32_t length, Deferred& deferred) {
+void File::read_ahead(ReadCursor& cursor, FileOffset offset, uint32_t length, Deferred& deferred) {
   const ChunkIndex current = context_.stripes.chunk_of(offset + length);
-  const uint64_t expected = cursor.next_offset;
+  const FileOffset expected = cursor.next_offset;
   const bool near = offset <= expected + kDisorderMax && expected <= offset + kDisorderMax;
   if (!near || (offset != expected && cursor.window == 0)) {
     cursor.window = 0;
@@ -192,8 +190,8 @@ void File::read_ahead(ReadCursor& cursor, uint64_t offset, uint32_t length, Defe
     cursor.window = std::min(std::max(cursor.window * 2, 4U), context_.options.read_ahead);
     cursor.next_offset = std::max(expected, offset + length);
   }
-  if (cursor.window == 0 || content_.size() == 0) return;
-  const ChunkIndex end = std::min(current + cursor.window, context_.stripes.chunk_of(content_.size() - 1) + 1);
+  if (cursor.window == 0) return;
+  const ChunkIndex end = std::min(current + cursor.window, context_.stripes.chunks_end(content_.end()));
   for (ChunkIndex index = std::max(cursor.ahead, current); index < end; ++index) {
     cursor.ahead = index + 1;
     const Extent extent = content_.extent(index);

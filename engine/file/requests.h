@@ -28,14 +28,14 @@ constexpr unsigned kReadChunksMax = kReadBytesMax / (64 * 1024) + 1;
 
 // Position of one reader in one open file, for read-ahead. One per open handle; guarded by the file.
 struct ReadCursor {
-  uint64_t next_offset = 0;  // where the next sequential read would start: behind the furthest of them
-  uint32_t window = 0;       // chunks to read ahead; grows while reads are sequential
-  ChunkIndex ahead;          // first chunk that was not asked for yet
+  FileOffset next_offset;  // where the next sequential read would start: behind the furthest of them
+  uint32_t window = 0;     // chunks to read ahead; grows while reads are sequential
+  ChunkIndex ahead;        // first chunk that was not asked for yet
 };
 
 struct ReadRequest {
   // In.
-  uint64_t offset = 0;
+  FileOffset offset;
   uint32_t length = 0;           // at most kReadBytesMax
   ReadCursor* cursor = nullptr;  // optional: without one nothing is read ahead
   bool reader_caches = false;    // the reader keeps what it gets: chunks that it read to their end may go first
@@ -57,7 +57,7 @@ struct ReadRequest {
 
 struct WriteRequest {
   // In.
-  uint64_t offset = 0;
+  FileOffset offset;
   uint32_t length = 0;              // at most kRequestBytesMax
   const std::byte* data = nullptr;  // stays valid until complete()
   // Optional, from File::begin_landing(): as many of the first bytes as it has room for lie there and not at `data`.
@@ -84,11 +84,11 @@ struct ControlRequest {
   enum class Kind : uint8_t {
     kCommit,     // make everything written before durable, as one consistent point
     kClose,      // the same, when a writer closes: space preallocated beyond the content is given back
-    kTruncate,   // set the size to `offset`
+    kTruncate,   // the content ends at `offset`, cut or made longer
     kPunchHole,  // [offset, offset + length) reads as zeros; the size stays
   };
   Kind kind = Kind::kCommit;
-  uint64_t offset = 0;
+  FileOffset offset;
   uint64_t length = 0;
   void (*complete)(ControlRequest& request, const Status& status) = nullptr;
   void* owner = nullptr;

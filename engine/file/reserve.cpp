@@ -12,9 +12,9 @@ namespace {
 constexpr uint64_t kReservationMax = uint64_t{1} << 58;
 }  // namespace
 
-Status File::reserve(uint64_t offset, uint64_t length, Room::Sent& sent, bool& in_flight) {
+Status File::reserve(FileOffset offset, uint64_t length, Room::Sent& sent, bool& in_flight) {
   in_flight = false;
-  const uint64_t end = offset + length;
+  const FileOffset end = offset + length;
   const Status no_room = Status::error(StatusCode::kNoSpace, "the drives have no room for this range");
   if (length > kReservationMax) return no_room;
   ChunkRanges added;
@@ -22,7 +22,7 @@ Status File::reserve(uint64_t offset, uint64_t length, Room::Sent& sent, bool& i
   {
     MutexLock lock(mutex_);
     if (context_.options.null_write || length == 0) return Status::ok();
-    if (end <= context_.options.inline_max && placement_.objects() == nullptr)
+    if (end <= FileOffset(context_.options.inline_max) && placement_.objects() == nullptr)
       return Status::ok();  // stays in the sidecar
     ChunkIndex next = context_.stripes.chunk_of(offset);
     const ChunkIndex stop = context_.stripes.chunks_end(end);

@@ -43,7 +43,7 @@ void File::write(WriteRequest& request) {
 
 bool File::begin_landing(Landing& landing) {
   MutexLock lock(mutex_);
-  if (stream_end_ > kFileSizeMax - kRequestBytesMax || !writable_ || gate_.has_controls() || content_.is_inline())
+  if (!fits_a_file(stream_end_, kRequestBytesMax) || !writable_ || gate_.has_controls() || content_.is_inline())
     return false;
   if (!error_.is_ok() || context_.options.null_write || !context_.health.failure().is_ok()) return false;
   const uint32_t begin = context_.stripes.offset_in_chunk(stream_end_);
@@ -157,7 +157,7 @@ File::Step File::write_some(WriteRequest& request, Deferred& deferred, Status& f
 bool File::begin_write(WriteRequest& request, Status& failure) {
   if (!writable_ || context_.array.read_only())
     failure = Status::error(StatusCode::kReadOnly, "the array is mounted read-only");
-  else if (request.offset > kFileSizeMax - request.length)
+  else if (!fits_a_file(request.offset, request.length))
     failure = Status::error(StatusCode::kTooLarge, "write past the largest file offset");
   else
     failure = context_.health.failure();
@@ -165,8 +165,7 @@ bool File::begin_write(WriteRequest& request, Status& failure) {
   // A mapping makes no file longer: it was cut off while these pages were on their way here. (The kernel waits for
   // them before it truncates, but not before an open that does.)
   if (request.origin.by_mapping) {
-    request.length = static_cast<uint32_t>(
-        std::min<uint64_t>(request.length, content_.size() - std::min(content_.size(), request.offset)));
+    request.length = static_cast<uint32_t>(content_.length_within(request.offset, request.length));
     if (request.length == 0) return false;
   }
   if (!context_.options.null_write) return true;
@@ -184,7 +183,7 @@ File::Step File::write_piece(WriteRequest& request, Deferred& deferred, Status& 
     return Step::kFailed;
   }
   const uint32_t chunk_size = context_.stripes.chunk_size;
-  const uint64_t offset = request.offset + request.done;
+  const FileOffset offset = request.offset + request.done;
   const ChunkIndex index = context_.stripes.chunk_of(offset);
   const uint32_t begin = context_.stripes.offset_in_chunk(offset);
   const uint32_t end = std::min(chunk_size, begin + (request.length - request.done));

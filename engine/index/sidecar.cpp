@@ -18,8 +18,8 @@ namespace {
 // anything, do not pass for the trailer of another length.
 constexpr uint64_t kTrailerSeed = 0x6c69617472504653;
 
-uint64_t trailer_checksum(std::span<const std::byte> bytes, uint64_t end) {
-  return hash_bytes(bytes.first(trailer_at::kChecksum), kTrailerSeed ^ end);
+uint64_t trailer_checksum(std::span<const std::byte> bytes, SidecarOffset end) {
+  return hash_bytes(bytes.first(trailer_at::kChecksum), kTrailerSeed ^ end.value());
 }
 
 uint16_t flags_of(const SidecarRecord& record) {
@@ -59,8 +59,8 @@ void put_head(std::byte* p, const SidecarHeader& header, const SidecarRecord& re
   put_u32(p + head_at::kInlineLength, static_cast<uint32_t>(record.inline_data.size()));
 }
 
-void put_trailer(std::byte* p, const SidecarHeader& header, const SidecarRecord& record, uint64_t record_offset,
-                 uint64_t snapshot_offset) {
+void put_trailer(std::byte* p, const SidecarHeader& header, const SidecarRecord& record, SidecarOffset record_offset,
+                 SidecarOffset snapshot_offset) {
   put_u16(p + trailer_at::kMagic, kTrailerMagic);
   p[trailer_at::kFlags] = static_cast<std::byte>(flags_of(record));
   put_u32(p + trailer_at::kGeneration, record.generation.value());
@@ -68,8 +68,8 @@ void put_trailer(std::byte* p, const SidecarHeader& header, const SidecarRecord&
   put_u64(p + trailer_at::kSequence, record.sequence);
   put_u64(p + trailer_at::kSize, record.size);
   put_u64(p + trailer_at::kAllocated, record.allocated);
-  put_u64(p + trailer_at::kRecordOffset, record_offset);
-  put_u64(p + trailer_at::kSnapshotOffset, record.snapshot ? record_offset : snapshot_offset);
+  put_u64(p + trailer_at::kRecordOffset, record_offset.value());
+  put_u64(p + trailer_at::kSnapshotOffset, (record.snapshot ? record_offset : snapshot_offset).value());
 }
 
 }  // namespace
@@ -109,9 +109,9 @@ Result<SidecarHeader> decode_sidecar_header(std::span<const std::byte> bytes) {
   return header;
 }
 
-uint64_t encode_sidecar_record(const SidecarHeader& header, const SidecarRecord& record, uint64_t at,
-                               uint64_t snapshot_offset, std::vector<std::byte>& out) {
-  FPFS_CHECK(at >= kSidecarHeaderSize && at % kRecordAlignment == 0, "a record starts where another ended");
+SidecarOffset encode_sidecar_record(const SidecarHeader& header, const SidecarRecord& record, SidecarOffset at,
+                                    SidecarOffset snapshot_offset, std::vector<std::byte>& out) {
+  FPFS_CHECK(at >= kFirstRecord && is_aligned(at, kRecordAlignment), "a record starts where another ended");
   FPFS_CHECK(record.sequence > 0, "sequences start at 1");
   FPFS_CHECK(record.extents.size() <= UINT32_MAX, "a record counts its extents in 32 bits");
   FPFS_CHECK(record.has_inline ? record.extents.empty() && record.inline_data.size() <= kInlineSizeMax &&
@@ -120,7 +120,7 @@ uint64_t encode_sidecar_record(const SidecarHeader& header, const SidecarRecord&
              "inline content is all the content, and lies below the size");
   FPFS_CHECK(record.size <= kFileSizeMax, "a file's size is below 2^63");
 
-  const uint64_t offset = record.snapshot ? round_up(at, kSnapshotAlignment) : at;
+  const SidecarOffset offset = record.snapshot ? round_up(at, kSnapshotAlignment) : at;
   const uint64_t body = round_up(record.inline_data.size() + record.extents.size() * kExtentSize, kRecordAlignment);
   const uint64_t length = kHeadSize + body + kSidecarTrailerSize;
   const size_t start = out.size() + (offset - at);
@@ -144,16 +144,16 @@ uint64_t encode_sidecar_record(const SidecarHeader& header, const SidecarRecord&
   return offset;
 }
 
-Result<SidecarSummary> decode_sidecar_trailer(std::span<const std::byte> bytes, uint64_t file_size) {
-  if (std::optional<Trailer> trailer = decode_trailer(bytes, file_size)) return trailer->summary;
+Result<SidecarSummary> decode_sidecar_trailer(std::span<const std::byte> bytes, SidecarOffset end) {
+  if (std::optional<Trailer> trailer = decode_trailer(bytes, end)) return trailer->summary;
   return Status::error(StatusCode::kCorruption,
                        fmt::format("the last {} bytes of the sidecar, which ends at {}, are no valid trailer",
-                                   kSidecarTrailerSize, file_size));
+                                   kSidecarTrailerSize, end));
 }
 
 namespace sidecar {
 
-std::optional<Trailer> decode_trailer(std::span<const std::byte> bytes, uint64_t end) {
+std::optional<Trailer> decode_trailer(std::span<const std::byte> bytes, SidecarOffset end) {
   if (bytes.size() != kSidecarTrailerSize || get_u16(&bytes[trailer_at::kMagic]) != kTrailerMagic ||
       get_u64(&bytes[trailer_at::kChecksum]) != trailer_checksum(bytes, end))
     return std::nullopt;
@@ -168,15 +168,15 @@ std::optional<Trailer> decode_trailer(std::span<const std::byte> bytes, uint64_t
   summary.sequence = get_u64(&bytes[trailer_at::kSequence]);
   summary.size = get_u64(&bytes[trailer_at::kSize]);
   summary.allocated = get_u64(&bytes[trailer_at::kAllocated]);
-  summary.record_offset = get_u64(&bytes[trailer_at::kRecordOffset]);
-  summary.snapshot_offset = get_u64(&bytes[trailer_at::kSnapshotOffset]);
+  summary.record_offset = SidecarOffset(get_u64(&bytes[trailer_at::kRecordOffset]));
+  summary.snapshot_offset = SidecarOffset(get_u64(&bytes[trailer_at::kSnapshotOffset]));
   // A checksum that matches by chance or by malice must not lead a reader astray.
   const bool sane =
       flags <= kKnownFlags && summary.file_id != FileId() && summary.sequence > 0 && summary.sequence <= kSequenceMax &&
-      summary.size <= kFileSizeMax && summary.allocated <= kFileSizeMax &&
-      summary.record_offset >= kSidecarHeaderSize && summary.record_offset % kRecordAlignment == 0 &&
-      summary.record_offset < end && end - summary.record_offset >= kHeadSize + kSidecarTrailerSize &&
-      summary.snapshot_offset % kSnapshotAlignment == 0 && summary.snapshot_offset <= summary.record_offset &&
+      summary.size <= kFileSizeMax && summary.allocated <= kFileSizeMax && summary.record_offset >= kFirstRecord &&
+      is_aligned(summary.record_offset, kRecordAlignment) && summary.record_offset < end &&
+      end - summary.record_offset >= kHeadSize + kSidecarTrailerSize &&
+      is_aligned(summary.snapshot_offset, kSnapshotAlignment) && summary.snapshot_offset <= summary.record_offset &&
       trailer.snapshot == (summary.snapshot_offset == summary.record_offset);
   if (!sane) return std::nullopt;
   return trailer;

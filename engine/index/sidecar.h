@@ -33,6 +33,7 @@ namespace fpfs {
 constexpr uint32_t kSidecarHeaderSize = 128;
 constexpr uint32_t kSidecarTrailerSize = 64;
 constexpr uint32_t kSnapshotAlignment = 4096;
+constexpr SidecarOffset kFirstRecord(kSidecarHeaderSize);
 constexpr uint32_t kInlineSizeMax = 32 * 1024;  // default limit; a record never holds more inline bytes than this
 constexpr uint32_t kInlineRecordMax = kInlineSizeMax + 160;  // the longest record with inline content
 
@@ -64,7 +65,7 @@ struct SidecarRecord {
 
 // Where a record lies in its sidecar: bytes [offset, end).
 struct RecordPlace {
-  uint64_t offset = 0, end = 0;
+  SidecarOffset offset, end;
   bool operator==(const RecordPlace&) const = default;
 };
 
@@ -75,9 +76,9 @@ struct SidecarSummary {
   uint64_t sequence = 0;
   uint64_t size = 0;
   uint64_t allocated = 0;
-  bool is_inline = false;        // content inside the sidecar: no objects exist
-  uint64_t record_offset = 0;    // of the record that this trailer ends
-  uint64_t snapshot_offset = 0;  // of the newest snapshot record at or before it: where reading starts
+  bool is_inline = false;         // content inside the sidecar: no objects exist
+  SidecarOffset record_offset;    // of the record that this trailer ends
+  SidecarOffset snapshot_offset;  // of the newest snapshot record at or before it: where reading starts
 };
 
 // The folded state of a sidecar.
@@ -89,10 +90,10 @@ struct FileImage {
   bool is_inline = false;
   std::vector<std::byte> inline_data;
   ExtentTable extents;
-  uint64_t snapshot_offset = 0;
-  uint64_t record_offset = 0;  // of the last valid record
-  uint64_t end = 0;            // where the next record goes; bytes after it are a torn tail
-  uint64_t live_bytes = 0;     // roughly what a snapshot would take: the measure for compaction
+  SidecarOffset snapshot_offset;
+  SidecarOffset record_offset;  // of the last valid record
+  SidecarOffset end;            // where the next record goes; bytes after it are a torn tail
+  uint64_t live_bytes = 0;      // roughly what a snapshot would take: the measure for compaction
 };
 
 std::vector<std::byte> encode_sidecar_header(const SidecarHeader& header);
@@ -101,21 +102,21 @@ Result<SidecarHeader> decode_sidecar_header(std::span<const std::byte> bytes);
 // Appends to `out` the bytes that a commit writes at `at` (the sidecar's end): zeros up to the snapshot alignment when
 // the record is a snapshot, then the record. `snapshot_offset` is that of the newest snapshot before it (ignored when
 // the record is one). Returns the offset of the record itself.
-uint64_t encode_sidecar_record(const SidecarHeader& header, const SidecarRecord& record, uint64_t at,
-                               uint64_t snapshot_offset, std::vector<std::byte>& out);
+SidecarOffset encode_sidecar_record(const SidecarHeader& header, const SidecarRecord& record, SidecarOffset at,
+                                    SidecarOffset snapshot_offset, std::vector<std::byte>& out);
 
 // From the last kSidecarTrailerSize bytes of the file. kCorruption when they are no valid trailer of a file that ends
-// at `file_size` (a torn tail, or damage: fold the whole sidecar to tell).
-Result<SidecarSummary> decode_sidecar_trailer(std::span<const std::byte> bytes, uint64_t file_size);
+// at `end` (a torn tail, or damage: fold the whole sidecar to tell).
+Result<SidecarSummary> decode_sidecar_trailer(std::span<const std::byte> bytes, SidecarOffset end);
 
 // How fold_sidecar reads: fills `buffer` from `offset`, returns the bytes read (fewer only at end of file).
 class SidecarReader {
  public:
   virtual ~SidecarReader() = default;
-  virtual Result<size_t> read(uint64_t offset, std::span<std::byte> buffer) = 0;
-  // The first offset at or after `offset` that holds data (not a punched hole); file size when none.
-  virtual Result<uint64_t> next_data(uint64_t offset) = 0;
-  virtual uint64_t size() const = 0;
+  virtual Result<size_t> read(SidecarOffset offset, std::span<std::byte> buffer) = 0;
+  // The first offset at or after `offset` that holds data (not a punched hole); end() when none.
+  virtual Result<SidecarOffset> next_data(SidecarOffset offset) = 0;
+  virtual SidecarOffset end() const = 0;  // of the file
 };
 
 // What a reader may complain about without failing.
@@ -126,7 +127,7 @@ struct SidecarFindings {
 
 // Why a sidecar that ends in a torn tail is not read as it was before: nobody was writing it when the array ended.
 // `end` is FileImage::end.
-Status damaged_tail(uint64_t end, const SidecarFindings& findings);
+Status damaged_tail(SidecarOffset end, const SidecarFindings& findings);
 
 // Reads a whole sidecar: from the newest snapshot (named by the trailer, or searched for at multiples of
 // kSnapshotAlignment when the tail is torn) to the last valid record. `expected_array` guards against foreign sidecars.

@@ -9,17 +9,25 @@
 
 namespace fpfs {
 
-Result<size_t> StorageSidecarReader::read(uint64_t offset, std::span<std::byte> buffer) {
-  if (offset >= size_) return size_t{0};
-  return storage_.pread(handle_, buffer.first(std::min<uint64_t>(buffer.size(), size_ - offset)), offset);
+namespace {
+
+Result<SidecarOffset> seek_data(Storage& storage, Handle sidecar, SidecarOffset offset, SidecarOffset end) {
+  if (offset >= end) return end;
+  Result<uint64_t> data = storage.seek_data(sidecar, offset.value());
+  if (data.is_ok()) return std::min(SidecarOffset(*data), end);
+  if (data.status().code() == StatusCode::kNotFound) return end;
+  return data.status();
 }
 
-Result<uint64_t> StorageSidecarReader::next_data(uint64_t offset) {
-  if (offset >= size_) return size_;
-  Result<uint64_t> data = storage_.seek_data(handle_, offset);
-  if (data.is_ok()) return std::min(*data, size_);
-  if (data.status().code() == StatusCode::kNotFound) return size_;
-  return data.status();
+}  // namespace
+
+Result<size_t> StorageSidecarReader::read(SidecarOffset offset, std::span<std::byte> buffer) {
+  if (offset >= end_) return size_t{0};
+  return storage_.pread(handle_, buffer.first(std::min<uint64_t>(buffer.size(), end_ - offset)), offset.value());
+}
+
+Result<SidecarOffset> StorageSidecarReader::next_data(SidecarOffset offset) {
+  return seek_data(storage_, handle_, offset, end_);
 }
 
 namespace {
@@ -39,41 +47,41 @@ bool is_refusal(const Status& status) {
 
 }  // namespace
 
-DirectSidecarReader::DirectSidecarReader(Storage& storage, ScopedHandle handle, bool is_direct, uint64_t size)
+DirectSidecarReader::DirectSidecarReader(Storage& storage, ScopedHandle handle, bool is_direct, SidecarOffset end)
     : storage_(storage),
       handle_(std::move(handle)),
       is_direct_(is_direct),
-      size_(size),
+      end_(end),
       bounce_(allocate_bounce(), std::free) {}
 
 Result<std::unique_ptr<DirectSidecarReader>> DirectSidecarReader::open(Storage& storage, Handle sidecar,
-                                                                       uint64_t size) {
+                                                                       SidecarOffset end) {
   Result<Handle> opened = storage.reopen(sidecar, O_RDONLY | O_DIRECT);
   const bool is_direct = opened.is_ok() || !is_refusal(opened.status());
   if (!is_direct) opened = storage.reopen(sidecar, O_RDONLY);
   if (!opened.is_ok()) return opened.status();
   return std::unique_ptr<DirectSidecarReader>(
-      new DirectSidecarReader(storage, ScopedHandle(storage, *opened), is_direct, size));
+      new DirectSidecarReader(storage, ScopedHandle(storage, *opened), is_direct, end));
 }
 
 // Into the bounce buffer, aligned.
-Result<size_t> DirectSidecarReader::read_block(uint64_t offset, uint64_t length) {
+Result<size_t> DirectSidecarReader::read_block(SidecarOffset offset, uint64_t length) {
   const std::span<std::byte> block(bounce_.get(), length);
-  Result<size_t> got = storage_.pread(handle_.get(), block, offset);
+  Result<size_t> got = storage_.pread(handle_.get(), block, offset.value());
   if (got.is_ok() || !is_direct_ || !is_refusal(got.status())) return got;
   FPFS_ASSIGN_OR_RETURN(const Handle buffered, storage_.reopen(handle_.get(), O_RDONLY));
   handle_ = ScopedHandle(storage_, buffered);
   is_direct_ = false;
-  return storage_.pread(buffered, block, offset);
+  return storage_.pread(buffered, block, offset.value());
 }
 
-Result<size_t> DirectSidecarReader::read(uint64_t offset, std::span<std::byte> buffer) {
-  if (offset >= size_) return size_t{0};
-  buffer = buffer.first(std::min<uint64_t>(buffer.size(), size_ - offset));
+Result<size_t> DirectSidecarReader::read(SidecarOffset offset, std::span<std::byte> buffer) {
+  if (offset >= end_) return size_t{0};
+  buffer = buffer.first(std::min<uint64_t>(buffer.size(), end_ - offset));
   size_t done = 0;
   while (done < buffer.size()) {
-    const uint64_t at = offset + done;
-    const uint64_t begin = round_down(at, kIoAlignment);
+    const SidecarOffset at = offset + done;
+    const SidecarOffset begin = round_down(at, kIoAlignment);
     const uint64_t length = std::min(round_up(offset + buffer.size(), kIoAlignment) - begin, kBounceSize);
     FPFS_ASSIGN_OR_RETURN(const size_t got, read_block(begin, length));
     if (got <= at - begin) break;
@@ -85,12 +93,8 @@ Result<size_t> DirectSidecarReader::read(uint64_t offset, std::span<std::byte> b
   return done;
 }
 
-Result<uint64_t> DirectSidecarReader::next_data(uint64_t offset) {
-  if (offset >= size_) return size_;
-  Result<uint64_t> data = storage_.seek_data(handle_.get(), offset);
-  if (data.is_ok()) return std::min(*data, size_);
-  if (data.status().code() == StatusCode::kNotFound) return size_;
-  return data.status();
+Result<SidecarOffset> DirectSidecarReader::next_data(SidecarOffset offset) {
+  return seek_data(storage_, handle_.get(), offset, end_);
 }
 
 }  // namespace fpfs

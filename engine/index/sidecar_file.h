@@ -11,23 +11,23 @@
 
 namespace fpfs {
 
-// Reads an open sidecar up to `size` bytes (its size when it was opened: bytes that a running commit appends later are
+// Reads an open sidecar up to `end` (its size when it was opened: bytes that a running commit appends later are
 // not looked at). The handle is a buffered one (no O_DIRECT) and stays the caller's, as does the Storage.
 //
 // Thread safety: none.
 class StorageSidecarReader : public SidecarReader {
  public:
-  StorageSidecarReader(Storage& storage, Handle handle, uint64_t size)
-      : storage_(storage), handle_(handle), size_(size) {}
+  StorageSidecarReader(Storage& storage, Handle handle, SidecarOffset end)
+      : storage_(storage), handle_(handle), end_(end) {}
 
-  Result<size_t> read(uint64_t offset, std::span<std::byte> buffer) override;
-  Result<uint64_t> next_data(uint64_t offset) override;
-  uint64_t size() const override { return size_; }
+  Result<size_t> read(SidecarOffset offset, std::span<std::byte> buffer) override;
+  Result<SidecarOffset> next_data(SidecarOffset offset) override;
+  SidecarOffset end() const override { return end_; }
 
  private:
   Storage& storage_;
   const Handle handle_;
-  const uint64_t size_;
+  const SidecarOffset end_;
 };
 
 // Reads it from the drive, past the page cache: what is stored, not what was written or read before. On a filesystem
@@ -37,20 +37,20 @@ class StorageSidecarReader : public SidecarReader {
 class DirectSidecarReader : public SidecarReader {
  public:
   // Of what `sidecar` leads to, which stays the caller's and may be closed afterwards. Reads nothing yet.
-  static Result<std::unique_ptr<DirectSidecarReader>> open(Storage& storage, Handle sidecar, uint64_t size);
+  static Result<std::unique_ptr<DirectSidecarReader>> open(Storage& storage, Handle sidecar, SidecarOffset end);
 
-  Result<size_t> read(uint64_t offset, std::span<std::byte> buffer) override;
-  Result<uint64_t> next_data(uint64_t offset) override;
-  uint64_t size() const override { return size_; }
+  Result<size_t> read(SidecarOffset offset, std::span<std::byte> buffer) override;
+  Result<SidecarOffset> next_data(SidecarOffset offset) override;
+  SidecarOffset end() const override { return end_; }
 
  private:
-  DirectSidecarReader(Storage& storage, ScopedHandle handle, bool is_direct, uint64_t size);
-  Result<size_t> read_block(uint64_t offset, uint64_t length);
+  DirectSidecarReader(Storage& storage, ScopedHandle handle, bool is_direct, SidecarOffset end);
+  Result<size_t> read_block(SidecarOffset offset, uint64_t length);
 
   Storage& storage_;
   ScopedHandle handle_;
   bool is_direct_;
-  const uint64_t size_;
+  const SidecarOffset end_;
   std::unique_ptr<std::byte[], void (*)(void*)> bounce_;  // aligned, as O_DIRECT wants it
 };
 

@@ -23,13 +23,13 @@ class Folder {
 
   // Folds the records from `start` on (just behind the header, or a snapshot) into a new image, up to the first place
   // where no whole record follows.
-  Status fold_from(uint64_t start);
+  Status fold_from(SidecarOffset start);
   FileImage& image() { return image_; }
 
  private:
   // Folds the record at `offset`; false when there is no whole one.
-  Result<bool> fold_record(uint64_t offset);
-  void apply(SidecarRecord& record, uint64_t offset);
+  Result<bool> fold_record(SidecarOffset offset);
+  void apply(SidecarRecord& record, SidecarOffset offset);
 
   SidecarLog& log_;
   const SidecarHeader& header_;
@@ -37,15 +37,15 @@ class Folder {
   FileImage image_;
 };
 
-Status Folder::fold_from(uint64_t start) {
+Status Folder::fold_from(SidecarOffset start) {
   image_ = FileImage();
   image_.file_id = header_.file_id;
   image_.end = start;
-  while (image_.end < log_.size()) {
+  while (image_.end < log_.end()) {
     FPFS_ASSIGN_OR_RETURN(bool folded, fold_record(image_.end));
     if (!folded) {
       // Behind a gap of zeros there may be a snapshot.
-      const uint64_t aligned = round_up(image_.end, kSnapshotAlignment);
+      const SidecarOffset aligned = round_up(image_.end, kSnapshotAlignment);
       FPFS_ASSIGN_OR_RETURN(const auto gap, log_.view(image_.end, aligned - image_.end));
       if (aligned == image_.end || !all_zero(gap)) break;
       FPFS_ASSIGN_OR_RETURN(const auto head, log_.head_at(aligned));
@@ -57,7 +57,7 @@ Status Folder::fold_from(uint64_t start) {
   return Status::ok();
 }
 
-Result<bool> Folder::fold_record(uint64_t offset) {
+Result<bool> Folder::fold_record(SidecarOffset offset) {
   FPFS_ASSIGN_OR_RETURN(const auto head, log_.head_at(offset));
   if (!head || head->file_id != header_.file_id) return false;
   FPFS_ASSIGN_OR_RETURN(const auto bytes, log_.record_at(offset, *head));
@@ -82,7 +82,7 @@ Result<bool> Folder::fold_record(uint64_t offset) {
   return true;
 }
 
-void Folder::apply(SidecarRecord& record, uint64_t offset) {
+void Folder::apply(SidecarRecord& record, SidecarOffset offset) {
   if (record.snapshot) image_.snapshot_offset = offset;
   // Inline content replaces everything, and nothing of another generation remains.
   if (record.snapshot || record.has_inline || record.generation != image_.generation) image_.extents.clear();
@@ -109,9 +109,9 @@ Status check_header(const SidecarHeader& header, const Uuid& expected_array, uin
 
 void finish(const SidecarLog& log, FileImage& image, SidecarFindings* findings) {
   if (image.sequence == 0) image = FileImage();  // no commit took place: the next one starts with a header again
-  if (image.end < log.size() && findings != nullptr) {
+  if (image.end < log.end() && findings != nullptr) {
     findings->torn_tail = true;
-    findings->torn_bytes = log.size() - image.end;
+    findings->torn_bytes = log.end() - image.end;
   }
   image.live_bytes = kSidecarHeaderSize + kHeadSize + kSidecarTrailerSize + image.inline_data.size() +
                      image.extents.count() * kExtentSize;
@@ -132,10 +132,10 @@ Result<FileImage> fold(SidecarReader& reader, const Uuid& expected_array, uint16
                        SidecarFindings* findings) {
   if (findings != nullptr) *findings = SidecarFindings();
   FileImage empty;
-  if (reader.size() == 0) return empty;
+  if (reader.end() == SidecarOffset(0)) return empty;
 
   SidecarLog log(reader, expected_array);
-  FPFS_ASSIGN_OR_RETURN(const auto header_bytes, log.view(0, kSidecarHeaderSize));
+  FPFS_ASSIGN_OR_RETURN(const auto header_bytes, log.view(SidecarOffset(0), kSidecarHeaderSize));
   const Result<SidecarHeader> header = decode_sidecar_header(header_bytes);
   FPFS_ASSIGN_OR_RETURN(const auto last_trailer, log.last_trailer());
   if (!header.is_ok()) {
@@ -149,17 +149,17 @@ Result<FileImage> fold(SidecarReader& reader, const Uuid& expected_array, uint16
   Folder folder(log, *header, member_count);
   // The trailer says where to start. When nothing is wrong, the records from there on end where the file ends.
   if (last_trailer && last_trailer->summary.file_id == header->file_id) {
-    const uint64_t snapshot = last_trailer->summary.snapshot_offset;
-    FPFS_RETURN_IF_ERROR(folder.fold_from(snapshot != 0 ? snapshot : kSidecarHeaderSize));
-    if (folder.image().end == log.size()) {
+    const SidecarOffset snapshot = last_trailer->summary.snapshot_offset;
+    FPFS_RETURN_IF_ERROR(folder.fold_from(std::max(snapshot, kFirstRecord)));
+    if (folder.image().end == log.end()) {
       finish(log, folder.image(), findings);
       return std::move(folder.image());
     }
   }
   // Otherwise search, and judge what is left over.
   FPFS_ASSIGN_OR_RETURN(const auto snapshot, log.find_newest_snapshot(header->file_id));
-  FPFS_RETURN_IF_ERROR(folder.fold_from(snapshot ? snapshot->offset : kSidecarHeaderSize));
-  if (folder.image().end < log.size())
+  FPFS_RETURN_IF_ERROR(folder.fold_from(snapshot ? snapshot->offset : kFirstRecord));
+  if (folder.image().end < log.end())
     FPFS_RETURN_IF_ERROR(judge_tail(log, header->file_id, folder.image().end, last_trailer));
   finish(log, folder.image(), findings);
   return std::move(folder.image());
@@ -168,12 +168,12 @@ Result<FileImage> fold(SidecarReader& reader, const Uuid& expected_array, uint16
 Result<std::optional<FileId>> identify(SidecarReader& reader, const Uuid& array_id) {
   SidecarLog log(reader, array_id);
   std::vector<FileId> claims;
-  FPFS_ASSIGN_OR_RETURN(const auto header_bytes, log.view(0, kSidecarHeaderSize));
+  FPFS_ASSIGN_OR_RETURN(const auto header_bytes, log.view(SidecarOffset(0), kSidecarHeaderSize));
   const Result<SidecarHeader> header = decode_sidecar_header(header_bytes);
   if (header.is_ok() && header->array_id == array_id) claims.push_back(header->file_id);
   FPFS_ASSIGN_OR_RETURN(const auto trailer, log.last_trailer());
   if (trailer) claims.push_back(trailer->summary.file_id);
-  for (uint64_t from = kSidecarHeaderSize;;) {
+  for (SidecarOffset from = kFirstRecord;;) {
     FPFS_ASSIGN_OR_RETURN(const auto found, log.find_head(from));
     if (!found) break;
     claims.push_back(found->head.file_id);
@@ -208,7 +208,7 @@ Result<uint32_t> read_inline(SidecarReader& reader, const Uuid& array_id, FileId
   return head->inline_length;
 }
 
-Status damaged_tail(uint64_t end, const SidecarFindings& findings) {
+Status damaged_tail(SidecarOffset end, const SidecarFindings& findings) {
   return Status::error(StatusCode::kCorruption,
                        fmt::format("the {} bytes behind offset {} of the sidecar are no whole record, and nobody was "
                                    "writing it when the array ended: it was cut short or damaged",

@@ -51,6 +51,10 @@ static_assert(trailer_at::kChecksum + 8 == kSidecarTrailerSize);
 static_assert(kHeadSize % kRecordAlignment == 0 && kExtentSize % kRecordAlignment == 0 &&
               kSidecarTrailerSize % kRecordAlignment == 0 && kSidecarHeaderSize % kRecordAlignment == 0);
 
+inline bool is_aligned(SidecarOffset offset, uint64_t alignment) {
+  return round_down(offset, alignment) == offset;
+}
+
 // The fixed head of a record, its checksum verified.
 struct RecordHead {
   uint64_t length = 0;  // of the whole record: head, body, padding, trailer
@@ -81,22 +85,23 @@ struct Trailer {
 };
 
 // Binds the checksums of a record to its place: a record copied to another sidecar or to another offset fails.
-uint64_t record_seed(const Uuid& array_id, FileId file_id, uint64_t record_offset);
+uint64_t record_seed(const Uuid& array_id, FileId file_id, SidecarOffset record_offset);
 
 // Nothing when the bytes are no head that was written at `offset` of a sidecar of this array: wrong magic, wrong
 // checksum, or lengths that contradict each other. The file id is the head's own claim.
-std::optional<RecordHead> decode_head(std::span<const std::byte> bytes, const Uuid& array_id, uint64_t offset);
+std::optional<RecordHead> decode_head(std::span<const std::byte> bytes, const Uuid& array_id, SidecarOffset offset);
 
 // Nothing when the bytes are no trailer that was written to end at `end`.
-std::optional<Trailer> decode_trailer(std::span<const std::byte> bytes, uint64_t end);
+std::optional<Trailer> decode_trailer(std::span<const std::byte> bytes, SidecarOffset end);
 
 // The whole bytes of a record whose head is `head`: true when body and trailer are what was written.
-bool record_is_whole(std::span<const std::byte> bytes, const RecordHead& head, const Uuid& array_id, uint64_t offset);
+bool record_is_whole(std::span<const std::byte> bytes, const RecordHead& head, const Uuid& array_id,
+                     SidecarOffset offset);
 
 // How many of the aligned sectors that lie wholly within [offset, offset + bytes) are all zeros. Head and trailer
 // repeat this number, so a record that does not verify shows whether a sector of it never reached the drive (a power
 // cut: there are more zero sectors than were written) or every sector was written and one was damaged since.
-uint64_t count_zero_sectors(std::span<const std::byte> bytes, uint64_t offset);
+uint64_t count_zero_sectors(std::span<const std::byte> bytes, SidecarOffset offset);
 
 // Decodes and validates the body of a record that is whole. kCorruption: values that no writer of this format writes.
 Result<SidecarRecord> decode_record(std::span<const std::byte> bytes, const RecordHead& head, uint16_t member_count,

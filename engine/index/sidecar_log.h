@@ -14,27 +14,27 @@ class SidecarLog {
  public:
   SidecarLog(SidecarReader& reader, const Uuid& array_id) : reader_(reader), array_id_(array_id) {}
 
-  uint64_t size() const { return reader_.size(); }
+  SidecarOffset end() const { return reader_.end(); }
 
   // Bytes [offset, offset + length), fewer only at the end of the file; valid until the next call. `length` comes from
   // a record that lies inside the file, or is small.
-  Result<std::span<const std::byte>> view(uint64_t offset, uint64_t length);
+  Result<std::span<const std::byte>> view(SidecarOffset offset, uint64_t length);
 
   // The valid head of a record that starts at `offset`; nothing when there is none.
-  Result<std::optional<RecordHead>> head_at(uint64_t offset);
+  Result<std::optional<RecordHead>> head_at(SidecarOffset offset);
 
   // The bytes of the whole, valid record at `offset`; an empty span when it is not whole.
-  Result<std::span<const std::byte>> record_at(uint64_t offset, const RecordHead& head);
+  Result<std::span<const std::byte>> record_at(SidecarOffset offset, const RecordHead& head);
 
   // The valid trailer that ends the file; nothing when there is none.
   Result<std::optional<Trailer>> last_trailer();
 
   struct Found {
-    uint64_t offset = 0;
+    SidecarOffset offset;
     RecordHead head;
   };
   // The first valid head at or after `from`.
-  Result<std::optional<Found>> find_head(uint64_t from);
+  Result<std::optional<Found>> find_head(SidecarOffset from);
 
   // The newest whole snapshot record of `file_id`; nothing when there is none.
   Result<std::optional<Found>> find_newest_snapshot(FileId file_id);
@@ -45,7 +45,7 @@ class SidecarLog {
   SidecarReader& reader_;
   const Uuid array_id_;
   std::vector<std::byte> window_;
-  uint64_t window_offset_ = 0;
+  SidecarOffset window_offset_;
 };
 
 }  // namespace fpfs::sidecar

@@ -8,22 +8,22 @@
 
 namespace fpfs::sidecar {
 
-uint64_t record_seed(const Uuid& array_id, FileId file_id, uint64_t record_offset) {
+uint64_t record_seed(const Uuid& array_id, FileId file_id, SidecarOffset record_offset) {
   std::byte place[32];
   std::copy(array_id.begin(), array_id.end(), place);
   put_u64(place + 16, file_id.value());
-  put_u64(place + 24, record_offset);
+  put_u64(place + 24, record_offset.value());
   return hash_bytes(place);
 }
 
-uint64_t count_zero_sectors(std::span<const std::byte> bytes, uint64_t offset) {
+uint64_t count_zero_sectors(std::span<const std::byte> bytes, SidecarOffset offset) {
   uint64_t count = 0;
   for (uint64_t at = round_up(offset, kSectorSize) - offset; at + kSectorSize <= bytes.size(); at += kSectorSize)
     if (all_zero(bytes.subspan(at, kSectorSize))) ++count;
   return count;
 }
 
-std::optional<RecordHead> decode_head(std::span<const std::byte> bytes, const Uuid& array_id, uint64_t offset) {
+std::optional<RecordHead> decode_head(std::span<const std::byte> bytes, const Uuid& array_id, SidecarOffset offset) {
   if (bytes.size() < kHeadSize || get_u64(&bytes[head_at::kMagic]) != kHeadMagic) return std::nullopt;
   bytes = bytes.first(kHeadSize);
   RecordHead head;
@@ -45,12 +45,13 @@ std::optional<RecordHead> decode_head(std::span<const std::byte> bytes, const Uu
   // What follows cannot fail for bytes that encode_sidecar_record() made; it keeps made-up ones from misleading.
   const bool sane = head.length == kHeadSize + head.body_length() + kSidecarTrailerSize && head.sequence > 0 &&
                     head.file_id != FileId() && head.inline_length <= kInlineSizeMax &&
-                    (!head.is_snapshot() || offset % kSnapshotAlignment == 0);
+                    (!head.is_snapshot() || is_aligned(offset, kSnapshotAlignment));
   if (!sane) return std::nullopt;
   return head;
 }
 
-bool record_is_whole(std::span<const std::byte> bytes, const RecordHead& head, const Uuid& array_id, uint64_t offset) {
+bool record_is_whole(std::span<const std::byte> bytes, const RecordHead& head, const Uuid& array_id,
+                     SidecarOffset offset) {
   if (bytes.size() != head.length) return false;
   const uint64_t seed = record_seed(array_id, head.file_id, offset);
   if (hash_bytes(bytes.subspan(kHeadSize, head.body_length()), seed) != head.body_checksum) return false;

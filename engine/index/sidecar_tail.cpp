@@ -20,21 +20,21 @@ namespace fpfs::sidecar {
 
 namespace {
 
-Status damaged(uint64_t offset, const std::string& why) {
+Status damaged(SidecarOffset offset, const std::string& why) {
   return Status::error(StatusCode::kCorruption, fmt::format("the record at offset {} is damaged: {}", offset, why));
 }
 
-Result<bool> is_zero(SidecarLog& log, uint64_t begin, uint64_t end) {
+Result<bool> is_zero(SidecarLog& log, SidecarOffset begin, SidecarOffset end) {
   FPFS_ASSIGN_OR_RETURN(const auto bytes, log.view(begin, end - begin));
   return all_zero(bytes);
 }
 
 // True when a sector of the record [begin, end) was never written: more of its sectors, counting the parts of sectors
 // at both ends (which hold magic and checksum, so are never zeros), are zeros than it was written with.
-Result<bool> misses_a_sector(SidecarLog& log, uint64_t begin, uint64_t end, uint64_t written_zero_sectors) {
+Result<bool> misses_a_sector(SidecarLog& log, SidecarOffset begin, SidecarOffset end, uint64_t written_zero_sectors) {
   uint64_t zero_sectors = 0;
-  for (uint64_t at = begin; at < end;) {
-    const uint64_t next = std::min(end, round_down(at, kSectorSize) + kSectorSize);
+  for (SidecarOffset at = begin; at < end;) {
+    const SidecarOffset next = std::min(end, round_down(at, kSectorSize) + kSectorSize);
     FPFS_ASSIGN_OR_RETURN(const bool zero, is_zero(log, at, next));
     if (zero && ++zero_sectors > written_zero_sectors) return true;  // however long the record says it is
     at = next;
@@ -42,35 +42,35 @@ Result<bool> misses_a_sector(SidecarLog& log, uint64_t begin, uint64_t end, uint
   return false;
 }
 
-Status judge_record(SidecarLog& log, uint64_t begin, uint64_t end, uint64_t written_zero_sectors) {
+Status judge_record(SidecarLog& log, SidecarOffset begin, SidecarOffset end, uint64_t written_zero_sectors) {
   FPFS_ASSIGN_OR_RETURN(const bool torn, misses_a_sector(log, begin, end, written_zero_sectors));
   return torn ? Status::ok() : damaged(begin, "every sector of it was written, yet it does not verify");
 }
 
 // Neither head nor trailer is there to tell how long the record is. Torn when a sector of its head is missing.
-Status judge_headless(SidecarLog& log, uint64_t begin) {
-  if (log.size() - begin < kHeadSize) return Status::ok();
+Status judge_headless(SidecarLog& log, SidecarOffset begin) {
+  if (log.end() - begin < kHeadSize) return Status::ok();
   FPFS_ASSIGN_OR_RETURN(const bool torn, misses_a_sector(log, begin, begin + kHeadSize, 0));
   return torn ? Status::ok() : damaged(begin, "its head was written, yet does not verify");
 }
 
 }  // namespace
 
-Status judge_tail(SidecarLog& log, FileId file_id, uint64_t end, const std::optional<Trailer>& last_trailer) {
+Status judge_tail(SidecarLog& log, FileId file_id, SidecarOffset end, const std::optional<Trailer>& last_trailer) {
   // A snapshot starts at the next multiple of kSnapshotAlignment, behind zeros; another record at once.
-  const uint64_t aligned = round_up(end, kSnapshotAlignment);
+  const SidecarOffset aligned = round_up(end, kSnapshotAlignment);
   FPFS_ASSIGN_OR_RETURN(const bool gap_is_zero, is_zero(log, end, aligned));
-  const uint64_t start = gap_is_zero ? aligned : end;
-  if (start >= log.size()) return Status::ok();
+  const SidecarOffset start = gap_is_zero ? aligned : end;
+  if (start >= log.end()) return Status::ok();
 
   if (last_trailer && last_trailer->summary.file_id == file_id) {
-    const uint64_t offset = last_trailer->summary.record_offset;
+    const SidecarOffset offset = last_trailer->summary.record_offset;
     if (offset != end && offset != start)
       return damaged(end, fmt::format("the file ends with the trailer of a later record at offset {}", offset));
-    return judge_record(log, offset, log.size(), last_trailer->zero_sectors);
+    return judge_record(log, offset, log.end(), last_trailer->zero_sectors);
   }
 
-  for (uint64_t from = end;;) {
+  for (SidecarOffset from = end;;) {
     FPFS_ASSIGN_OR_RETURN(const auto found, log.find_head(from));
     if (!found) break;
     if (found->offset != start && found->head.file_id == file_id)
@@ -82,20 +82,20 @@ Status judge_tail(SidecarLog& log, FileId file_id, uint64_t end, const std::opti
     // With the gap zeros, this may also be a common record that lost its first sectors.
     return start == end ? judge_headless(log, start) : Status::ok();
   }
-  if (head->length > log.size() - start) return Status::ok();
-  if (head->length < log.size() - start)
+  if (head->length > log.end() - start) return Status::ok();
+  if (head->length < log.end() - start)
     return damaged(start, fmt::format("it ends at offset {}, but the file goes on", start + head->length));
-  return judge_record(log, start, log.size(), head->zero_sectors);
+  return judge_record(log, start, log.end(), head->zero_sectors);
 }
 
 Status judge_header(SidecarLog& log, const Status& failure, const std::optional<Trailer>& last_trailer) {
-  if (log.size() < kSidecarHeaderSize) return Status::ok();
-  FPFS_ASSIGN_OR_RETURN(const bool first_sector_missing, is_zero(log, 0, kSectorSize));
+  if (log.end() < kFirstRecord) return Status::ok();
+  FPFS_ASSIGN_OR_RETURN(const bool first_sector_missing, is_zero(log, SidecarOffset(0), SidecarOffset(kSectorSize)));
   if (!first_sector_missing) return failure;
   if (last_trailer && last_trailer->summary.sequence > 1)
     return failure.with_context(
         fmt::format("the file ends with the trailer of record {}", last_trailer->summary.sequence));
-  for (uint64_t from = kSidecarHeaderSize;;) {
+  for (SidecarOffset from = kFirstRecord;;) {
     FPFS_ASSIGN_OR_RETURN(const auto found, log.find_head(from));
     if (!found) return Status::ok();
     if (found->head.sequence > 1)

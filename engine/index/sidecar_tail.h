@@ -11,7 +11,7 @@ namespace fpfs::sidecar {
 // `end` is where the last whole record of `file_id` ends (or the header, when there is none); the file goes on.
 // `last_trailer` is the valid trailer at the end of the file, if there is one. Ok: a torn tail, to be ignored.
 // kCorruption: damage; the message names the offsets.
-Status judge_tail(SidecarLog& log, FileId file_id, uint64_t end, const std::optional<Trailer>& last_trailer);
+Status judge_tail(SidecarLog& log, FileId file_id, SidecarOffset end, const std::optional<Trailer>& last_trailer);
 
 // The header does not decode. Ok: the first commit was cut short, the file is as empty as before. Otherwise `failure`.
 Status judge_header(SidecarLog& log, const Status& failure, const std::optional<Trailer>& last_trailer);

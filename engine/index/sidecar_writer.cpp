@@ -18,15 +18,16 @@ SidecarWriter::Outcome SidecarWriter::append(SidecarRecord& record, bool may_be_
                                              const std::function<bool()>& make_room) {
   record.sequence = log_.sequence + 1;
   std::vector<std::byte> bytes;
-  if (log_.end == 0) bytes = encode_sidecar_header(header_);
-  const uint64_t record_offset =
+  if (log_.end == SidecarOffset(0)) bytes = encode_sidecar_header(header_);
+  const SidecarOffset record_offset =
       encode_sidecar_record(header_, record, log_.end + bytes.size(), log_.snapshot_offset, bytes);
   record.inline_data = {};
   record.extents = {};
   FPFS_ASSIGN_OR_RETURN(before_, storage_.fstat(sidecar_));
   FPFS_RETURN_IF_ERROR(secure_end(may_be_unsynced));
-  Status written = storage_.pwrite(sidecar_, bytes, log_.end);
-  if (written.code() == StatusCode::kNoSpace && make_room()) written = storage_.pwrite(sidecar_, bytes, log_.end);
+  Status written = storage_.pwrite(sidecar_, bytes, log_.end.value());
+  if (written.code() == StatusCode::kNoSpace && make_room())
+    written = storage_.pwrite(sidecar_, bytes, log_.end.value());
   if (!written.is_ok()) {
     FPFS_RETURN_IF_ERROR(cut().with_context(written.message()));
     return written.code() == StatusCode::kNoSpace ? Outcome::unchanged(written) : Outcome(written);
@@ -39,12 +40,12 @@ SidecarWriter::Outcome SidecarWriter::append(SidecarRecord& record, bool may_be_
 }
 
 Status SidecarWriter::secure_end(bool may_be_unsynced) {
-  if (static_cast<uint64_t>(before_.st_size) > log_.end) return cut();
-  return may_be_unsynced && log_.end > 0 ? storage_.fdatasync(sidecar_) : Status::ok();
+  if (SidecarOffset(static_cast<uint64_t>(before_.st_size)) > log_.end) return cut();
+  return may_be_unsynced && log_.end > SidecarOffset(0) ? storage_.fdatasync(sidecar_) : Status::ok();
 }
 
 Status SidecarWriter::cut() {
-  FPFS_RETURN_IF_ERROR(storage_.ftruncate(sidecar_, log_.end));
+  FPFS_RETURN_IF_ERROR(storage_.ftruncate(sidecar_, log_.end.value()));
   return storage_.fdatasync(sidecar_);
 }
 

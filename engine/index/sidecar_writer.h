@@ -22,9 +22,9 @@ namespace fpfs {
 
 // How far the log of a sidecar goes.
 struct SidecarLogState {
-  uint64_t sequence = 0;         // of the last record; 0: there is none
-  uint64_t end = 0;              // where the next one goes
-  uint64_t snapshot_offset = 0;  // of the newest snapshot: where reading starts
+  uint64_t sequence = 0;          // of the last record; 0: there is none
+  SidecarOffset end;              // where the next one goes
+  SidecarOffset snapshot_offset;  // of the newest snapshot: where reading starts
 
   // It is worth a snapshot, which compacts it: the log is much longer than `live_bytes`, about what a snapshot takes.
   bool is_long(uint64_t live_bytes) const;

@@ -22,14 +22,12 @@ struct StripeMap {
     return MemberIndex(static_cast<uint16_t>((start(file).value() + chunk.value() % member_count) % member_count));
   }
   SlotIndex natural_slot(ChunkIndex chunk) const { return SlotIndex(chunk.value() / member_count); }
-  ChunkIndex chunk_of(uint64_t file_offset) const { return ChunkIndex(file_offset / chunk_size); }
+  ChunkIndex chunk_of(FileOffset offset) const { return fpfs::chunk_of(offset, chunk_size); }
+  uint32_t offset_in_chunk(FileOffset offset) const { return fpfs::offset_in_chunk(offset, chunk_size); }
   // Those with bytes of [begin, end).
-  IndexRange<ChunkKind> chunks_of(uint64_t begin, uint64_t end) const { return {chunk_of(begin), chunks_end(end)}; }
-  // Behind the last chunk of content of `size` bytes.
-  ChunkIndex chunks_end(uint64_t size) const {
-    return ChunkIndex(size / chunk_size + (size % chunk_size != 0 ? 1 : 0));
-  }
-  uint32_t offset_in_chunk(uint64_t file_offset) const { return static_cast<uint32_t>(file_offset % chunk_size); }
+  IndexRange<ChunkKind> chunks_of(FileOffset begin, FileOffset end) const { return {chunk_of(begin), chunks_end(end)}; }
+  // The first chunk without a byte before `end`: behind the last one of content that ends there.
+  ChunkIndex chunks_end(FileOffset end) const { return chunk_of(end) + (offset_in_chunk(end) != 0 ? 1 : 0); }
 };
 
 }  // namespace fpfs

@@ -39,11 +39,11 @@ Result<SidecarSummary> summarize(Storage& storage, const Array& array, Handle si
     std::byte bytes[kSidecarTrailerSize];
     FPFS_ASSIGN_OR_RETURN(const size_t length, storage.pread(sidecar, bytes, size - kSidecarTrailerSize));
     if (length == kSidecarTrailerSize) {
-      Result<SidecarSummary> summary = decode_sidecar_trailer(bytes, size);
+      Result<SidecarSummary> summary = decode_sidecar_trailer(bytes, SidecarOffset(size));
       if (summary.is_ok()) return summary;
     }
   }
-  StorageSidecarReader reader(storage, sidecar, size);
+  StorageSidecarReader reader(storage, sidecar, SidecarOffset(size));
   FPFS_ASSIGN_OR_RETURN(const FileImage image,
                         fold_sidecar(reader, array.id(), array.member_count(), array.superblock().chunk_size, nullptr));
   SidecarSummary summary;

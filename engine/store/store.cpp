@@ -403,7 +403,7 @@ StoreStatus Store::status() const {
 
 namespace {
 
-Status control_and_wait(File& file, ControlRequest::Kind kind, uint64_t offset, uint64_t length) {
+Status control_and_wait(File& file, ControlRequest::Kind kind, FileOffset offset, uint64_t length) {
   Arrival arrival;
   ControlRequest request;
   request.kind = kind;
@@ -420,18 +420,18 @@ Status control_and_wait(File& file, ControlRequest::Kind kind, uint64_t offset, 
 }  // namespace
 
 Status Store::commit_sync(File& file) {
-  return control_and_wait(file, ControlRequest::Kind::kCommit, 0, 0);
+  return control_and_wait(file, ControlRequest::Kind::kCommit, FileOffset(), 0);
 }
 
 Status Store::truncate_sync(File& file, uint64_t size) {
-  return control_and_wait(file, ControlRequest::Kind::kTruncate, size, 0);
+  return control_and_wait(file, ControlRequest::Kind::kTruncate, FileOffset(size), 0);
 }
 
-Status Store::punch_sync(File& file, uint64_t offset, uint64_t length) {
+Status Store::punch_sync(File& file, FileOffset offset, uint64_t length) {
   return control_and_wait(file, ControlRequest::Kind::kPunchHole, offset, length);
 }
 
-Status Store::write_sync(File& file, uint64_t offset, std::span<const std::byte> data) {
+Status Store::write_sync(File& file, FileOffset offset, std::span<const std::byte> data) {
   while (!data.empty()) {
     Arrival arrival;
     WriteRequest request;
@@ -450,7 +450,7 @@ Status Store::write_sync(File& file, uint64_t offset, std::span<const std::byte>
   return Status::ok();
 }
 
-Result<size_t> Store::read_sync(File& file, uint64_t offset, std::span<std::byte> buffer, ReadCursor* cursor) {
+Result<size_t> Store::read_sync(File& file, FileOffset offset, std::span<std::byte> buffer, ReadCursor* cursor) {
   struct Read : ReadRequest {
     Arrival arrival;
     std::byte* to = nullptr;

@@ -207,9 +207,9 @@ class Store {
   // tests of the real thing and C++ programs. Never from an engine thread.
   Status commit_sync(File& file);
   Status truncate_sync(File& file, uint64_t size);
-  Status punch_sync(File& file, uint64_t offset, uint64_t length);
-  Status write_sync(File& file, uint64_t offset, std::span<const std::byte> data);
-  Result<size_t> read_sync(File& file, uint64_t offset, std::span<std::byte> buffer, ReadCursor* cursor = nullptr);
+  Status punch_sync(File& file, FileOffset offset, uint64_t length);
+  Status write_sync(File& file, FileOffset offset, std::span<const std::byte> data);
+  Result<size_t> read_sync(File& file, FileOffset offset, std::span<std::byte> buffer, ReadCursor* cursor = nullptr);
 
  private:
   class Impl;

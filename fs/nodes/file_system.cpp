@@ -75,12 +75,10 @@ void FileSystem::run_later(std::chrono::milliseconds delay, std::function<void()
   });
 }
 
-void FileSystem::control(std::shared_ptr<File> file, ControlRequest::Kind kind, uint64_t offset, uint64_t length,
+void FileSystem::control(std::shared_ptr<File> file, ControlRequest::Kind kind,
                          std::function<void(const Status&)> then) {
   ControlRequest request;
   request.kind = kind;
-  request.offset = offset;
-  request.length = length;
   control(std::move(file), request,
           [then = std::move(then)](const ControlRequest&, const Status& status) { then(status); });
 }

@@ -104,8 +104,7 @@ class FileSystem {
   void run_in_background(std::function<void()> task);
   void run_later(std::chrono::milliseconds delay, std::function<void()> task);
   // Starts a control request on `file`, kept open meanwhile. `then` runs once, maybe inside the call.
-  void control(std::shared_ptr<File> file, ControlRequest::Kind kind, uint64_t offset, uint64_t length,
-               std::function<void(const Status&)> then);
+  void control(std::shared_ptr<File> file, ControlRequest::Kind kind, std::function<void(const Status&)> then);
   // The same with all that a request can say; `then` sees what it came to. Its Writer outlives that.
   using ControlDone = std::function<void(const ControlRequest& request, const Status& status)>;
   void control(std::shared_ptr<File> file, const ControlRequest& request, ControlDone then);

@@ -101,7 +101,7 @@ void set_size(fuse_req_t request, Inode& inode, uint64_t size, int to_set, const
   };
   ControlRequest truncation;
   truncation.kind = ControlRequest::Kind::kTruncate;
-  truncation.offset = size;
+  truncation.offset = FileOffset(size);
   if (writer != nullptr) truncation.origin = {writer.get(), {0, process_of(fuse_req_ctx(request)->pid)}, false};
   file_system.control(file, truncation, std::move(truncated));
 }

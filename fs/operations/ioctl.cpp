@@ -77,7 +77,7 @@ class Verification : public std::enable_shared_from_this<Verification> {
  public:
   Verification(fuse_req_t request, std::shared_ptr<File> file, const IoctlVerify& question, const StripeMap& stripes)
       : request_(request), file_(std::move(file)), answer_(question) {
-    answer_.chunks_in_file = stripes.chunks_end(file_->size()).value();
+    answer_.chunks_in_file = stripes.chunks_end(FileOffset(file_->size())).value();
     next_ = question.first_chunk;
     end_ = std::min(answer_.chunks_in_file,
                     next_ + std::min(question.chunk_count, std::min(IoctlVerify::kChunksMax, UINT64_MAX - next_)));

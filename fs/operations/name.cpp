@@ -39,7 +39,7 @@ void make_file(fuse_req_t request, Inode& parent, const std::string& name, mode_
     if (!status.is_ok()) return give_up(status);
     reply_node(request, std::move(*node), std::move(*kept));
   };
-  file_system.control(std::move(created->file), ControlRequest::Kind::kCommit, 0, 0, std::move(committed));
+  file_system.control(std::move(created->file), ControlRequest::Kind::kCommit, std::move(committed));
 }
 
 // The node has one more name: it needs no handle for that.

@@ -41,7 +41,7 @@ void read(fuse_req_t request, fuse_ino_t, size_t size, off_t offset, fuse_file_i
   call.file_system = &file_system;
   call.open = &open;
   call.reply_to = request;
-  call.request.offset = static_cast<uint64_t>(offset);
+  call.request.offset = FileOffset(static_cast<uint64_t>(offset));
   call.request.length = static_cast<uint32_t>(size);
   call.request.cursor = &open.cursor;
   // What the kernel keeps need not stay here as well. A short stay keeps the buffers that a load goes through few: warm

@@ -23,7 +23,8 @@ struct Allocation {
   std::shared_ptr<File> file;
   std::shared_ptr<Writer> writer;
   Actor caller;
-  uint64_t offset, length;
+  FileOffset offset;
+  uint64_t length;
   bool keep_size;
 };
 
@@ -53,7 +54,7 @@ void reserve(const Allocation& call, std::function<void(const Status&)> then, Lo
   });
 }
 
-void change(const Allocation& call, ControlRequest::Kind kind, uint64_t offset, uint64_t length,
+void change(const Allocation& call, ControlRequest::Kind kind, FileOffset offset, uint64_t length,
             std::function<void(const Status&)> then) {
   ControlRequest request;
   request.kind = kind;
@@ -66,9 +67,9 @@ void change(const Allocation& call, ControlRequest::Kind kind, uint64_t offset, 
 }
 
 void extend_then_reply(const Allocation& call) {
-  const uint64_t end = call.offset + call.length;
+  const FileOffset end = call.offset + call.length;
   const auto reply = [request = call.request](const Status& status) { reply_status(request, status); };
-  if (end <= call.file->size()) return reply(Status::ok());
+  if (end <= FileOffset(call.file->size())) return reply(Status::ok());
   change(call, ControlRequest::Kind::kTruncate, end, 0, reply);
 }
 
@@ -110,8 +111,8 @@ void fallocate(fuse_req_t request, fuse_ino_t node, int mode, off_t offset, off_
       drop_privileges(file_system, request, file_system.inodes().get(node), !may_keep_set_id(request));
   if (!status.is_ok()) return reply_status(request, status);
   const Actor caller{0, process_of(fuse_req_ctx(request)->pid)};
-  const Allocation call{
-      request, open.file, open.writer, caller, static_cast<uint64_t>(offset), static_cast<uint64_t>(length), keep_size};
+  const FileOffset begin(static_cast<uint64_t>(offset));
+  const Allocation call{request, open.file, open.writer, caller, begin, static_cast<uint64_t>(length), keep_size};
   if (kind == FALLOC_FL_PUNCH_HOLE)
     return punch(call, [request](const Status& punched) { reply_status(request, punched); });
   if (kind == FALLOC_FL_ZERO_RANGE) return zero(call);
@@ -123,9 +124,10 @@ void lseek(fuse_req_t request, fuse_ino_t, off_t offset, int whence, fuse_file_i
     fuse_reply_err(request, EINVAL);
     return;
   }
-  Result<uint64_t> found = OpenHandles::file(info->fh).file->seek(static_cast<uint64_t>(offset), whence == SEEK_HOLE);
+  const FileOffset from(static_cast<uint64_t>(offset));
+  const Result<FileOffset> found = OpenHandles::file(info->fh).file->seek(from, whence == SEEK_HOLE);
   if (!found.is_ok()) return reply_status(request, found.status());
-  fuse_reply_lseek(request, static_cast<off_t>(*found));
+  fuse_reply_lseek(request, static_cast<off_t>(found->value()));
 }
 
 }  // namespace fpfs::operations

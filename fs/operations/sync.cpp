@@ -52,7 +52,7 @@ void flush(fuse_req_t request, fuse_ino_t, fuse_file_info* info) noexcept {
 void fsync(fuse_req_t request, fuse_ino_t, int, fuse_file_info* info) noexcept {
   const OpenFile& open = OpenHandles::file(info->fh);
   FileSystem::note_change(*open.inode);  // the commit moves the sidecar's other times
-  file_system_of(request).control(open.file, ControlRequest::Kind::kCommit, 0, 0,
+  file_system_of(request).control(open.file, ControlRequest::Kind::kCommit,
                                   [request](const Status& status) { reply_status(request, status); });
 }
 

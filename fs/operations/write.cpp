@@ -80,7 +80,7 @@ void write(fuse_req_t request, fuse_ino_t node, const char* data, size_t size, o
   const bool all_landed = call.request.landing != nullptr && call.landing.capacity >= size;
   call.payload = all_landed ? nullptr : std::move(context.payload);
   call.synchronous = (info->flags & (O_SYNC | O_DSYNC)) != 0 || file_system.settings().sync_writes;
-  call.request.offset = static_cast<uint64_t>(offset);
+  call.request.offset = FileOffset(static_cast<uint64_t>(offset));
   call.request.length = static_cast<uint32_t>(size);
   call.request.data = reinterpret_cast<const std::byte*>(data);
   call.request.origin = {open.writer.get(), writer_of(request, *info), info->writepage != 0};

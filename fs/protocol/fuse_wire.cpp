@@ -6,11 +6,11 @@
 
 namespace fpfs::wire {
 
-bool is_write_at(std::span<const std::byte> request, uint64_t offset) {
+bool is_write_at(std::span<const std::byte> request, FileOffset offset) {
   InHeader header;
   WriteIn in;
   return read_struct(request, 0, header) && header.opcode == kOpcodeWrite && read_struct(request, sizeof header, in) &&
-         in.offset == offset;
+         FileOffset(in.offset) == offset;
 }
 
 uint64_t write_handle(std::span<const std::byte> request) {

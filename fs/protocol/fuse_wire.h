@@ -13,6 +13,8 @@
 #include <cstring>
 #include <span>
 
+#include "engine/base/units.h"
+
 namespace fpfs::wire {
 
 struct InHeader {
@@ -180,7 +182,7 @@ bool read_struct(std::span<const std::byte> bytes, size_t offset, T& out) {
 }
 
 // Whether the request is a WRITE at `offset` of the file; then write_handle() says through which handle.
-bool is_write_at(std::span<const std::byte> request, uint64_t offset);
+bool is_write_at(std::span<const std::byte> request, FileOffset offset);
 uint64_t write_handle(std::span<const std::byte> request);
 
 RequestFacts examine_request(std::span<const std::byte> request);

@@ -45,7 +45,7 @@ struct Call {
 struct WriteCall : Call {
   WriteCall(Scheduler& call_scheduler, File& target, uint64_t offset, std::span<const std::byte> data)
       : Call(call_scheduler), file(target) {
-    request.offset = offset;
+    request.offset = FileOffset(offset);
     request.length = static_cast<uint32_t>(data.size());
     request.data = data.data();
     request.owner = this;
@@ -67,7 +67,7 @@ struct ControlCall : Call {
               uint64_t length = 0)
       : Call(call_scheduler), file(target) {
     request.kind = kind;
-    request.offset = offset;
+    request.offset = FileOffset(offset);
     request.length = length;
     request.owner = this;
     request.complete = [](ControlRequest& done, const Status& result) {
@@ -87,7 +87,7 @@ struct ControlCall : Call {
 struct ReadCall : Call {
   ReadCall(Scheduler& call_scheduler, File& target, uint64_t offset, uint32_t length, ReadCursor* cursor = nullptr)
       : Call(call_scheduler), file(target) {
-    request.offset = offset;
+    request.offset = FileOffset(offset);
     request.length = length;
     request.cursor = cursor;
     request.owner = this;

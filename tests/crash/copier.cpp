@@ -164,7 +164,7 @@ Task<Status> Copier::read_chunks(const CommittedVersion& by, const FileImage& im
     const Status status = co_await call;
     if (!status.is_ok()) co_return status;
     std::copy_n(call.buffer.get(), extent.visible_length,
-                content.begin() + static_cast<ptrdiff_t>(offset_of(chunk, kChunk)));
+                content.begin() + static_cast<ptrdiff_t>(offset_of(chunk, kChunk).value()));
   }
   co_return Status::ok();
 }

@@ -35,14 +35,14 @@ Uuid test_array() {
 class Memory final : public SidecarReader {
  public:
   explicit Memory(const Bytes& bytes) : bytes_(bytes) {}
-  Result<size_t> read(uint64_t offset, std::span<std::byte> buffer) override {
-    if (offset >= bytes_.size()) return size_t{0};
-    const size_t count = std::min<size_t>(buffer.size(), bytes_.size() - offset);
-    std::memcpy(buffer.data(), &bytes_[offset], count);
+  Result<size_t> read(SidecarOffset offset, std::span<std::byte> buffer) override {
+    if (offset >= end()) return size_t{0};
+    const size_t count = std::min<size_t>(buffer.size(), end() - offset);
+    std::memcpy(buffer.data(), &bytes_[offset.value()], count);
     return count;
   }
-  Result<uint64_t> next_data(uint64_t offset) override { return std::min<uint64_t>(offset, bytes_.size()); }
-  uint64_t size() const override { return bytes_.size(); }
+  Result<SidecarOffset> next_data(SidecarOffset offset) override { return std::min(offset, end()); }
+  SidecarOffset end() const override { return SidecarOffset(bytes_.size()); }
 
  private:
   const Bytes& bytes_;
@@ -65,12 +65,12 @@ void append_extent(Input& input, Bytes& out, uint64_t& chunk) {
 }
 
 // One record, with checksums that say it is whole.
-void append_record(Input& input, Bytes& out, uint64_t sequence, uint64_t& snapshot_offset) {
+void append_record(Input& input, Bytes& out, uint64_t sequence, SidecarOffset& snapshot_offset) {
   const uint8_t how = input.byte();
   const uint16_t flags = how < 250 ? how % 8 : static_cast<uint16_t>(input.number(2));
   const bool is_snapshot = (flags & kSnapshotFlag) != 0;
   if (is_snapshot && input.byte() < 250) out.resize(round_up(out.size(), kSnapshotAlignment));
-  const uint64_t offset = out.size();
+  const SidecarOffset offset(out.size());
   if (is_snapshot) snapshot_offset = offset;
 
   Bytes body;
@@ -109,8 +109,8 @@ void append_record(Input& input, Bytes& out, uint64_t sequence, uint64_t& snapsh
   put_u64(&trailer[trailer_at::kSequence], sequence);
   put_u64(&trailer[trailer_at::kSize], size);
   put_u64(&trailer[trailer_at::kAllocated], get_u64(&record[head_at::kAllocated]));
-  put_u64(&trailer[trailer_at::kRecordOffset], offset);
-  put_u64(&trailer[trailer_at::kSnapshotOffset], input.byte() < 250 ? snapshot_offset : input.size_like());
+  put_u64(&trailer[trailer_at::kRecordOffset], offset.value());
+  put_u64(&trailer[trailer_at::kSnapshotOffset], input.byte() < 250 ? snapshot_offset.value() : input.size_like());
   const auto zero_sectors = static_cast<std::byte>(count_zero_sectors(record, offset));
   record[head_at::kZeroSectors] = zero_sectors;
   trailer[trailer_at::kZeroSectors] = zero_sectors;
@@ -124,13 +124,13 @@ void append_record(Input& input, Bytes& out, uint64_t sequence, uint64_t& snapsh
   put_u64(&record[head_at::kBodyChecksum], hash_bytes(body, seed));
   put_u64(&record[head_at::kHeadChecksum], hash_bytes(std::span(record).first(head_at::kHeadChecksum), seed));
   put_u64(&trailer[trailer_at::kChecksum],
-          hash_bytes(trailer.first(trailer_at::kChecksum), kTrailerSeed ^ (offset + record.size())));
+          hash_bytes(trailer.first(trailer_at::kChecksum), kTrailerSeed ^ (offset + record.size()).value()));
   out.insert(out.end(), record.begin(), record.end());
 }
 
 Bytes build_log(Input& input) {
   Bytes out = encode_sidecar_header({test_array(), kFile, kChunkSize});
-  uint64_t snapshot_offset = 0;
+  SidecarOffset snapshot_offset;
   const uint8_t records = input.byte() % 12;
   uint64_t sequence = 0;
   for (uint8_t i = 0; i < records && out.size() < kSizeMax; ++i) {
@@ -175,9 +175,9 @@ void check_slots(const FileImage& image) {
   require(taken == 0, "each slot is taken once");
 }
 
-void check_image(const FileImage& image, uint64_t file_size, const SidecarFindings& findings) {
-  require(image.end <= file_size, "records end inside the file");
-  require(findings.torn_tail == (image.end < file_size), "what is left over is a torn tail");
+void check_image(const FileImage& image, SidecarOffset file_end, const SidecarFindings& findings) {
+  require(image.end <= file_end, "records end inside the file");
+  require(findings.torn_tail == (image.end < file_end), "what is left over is a torn tail");
   require(image.size <= kFileSizeMax, "a size that a file can have");
   require(image.sequence <= kSequenceMax, "a number of commits that can be counted on");
   require(image.inline_data.size() <= std::min<uint64_t>(image.size, kInlineSizeMax), "inline content below the size");
@@ -209,7 +209,7 @@ void check_rewritten(const FileImage& image) {
     return true;
   });
   Bytes bytes = encode_sidecar_header(header);
-  encode_sidecar_record(header, record, bytes.size(), 0, bytes);
+  encode_sidecar_record(header, record, SidecarOffset(bytes.size()), SidecarOffset(0), bytes);
   Memory memory(bytes);
   const Result<FileImage> again = fold_sidecar(memory, test_array(), kMembers, kChunkSize, nullptr);
   require(again.is_ok() && again->size == image.size && again->sequence == image.sequence &&
@@ -223,7 +223,7 @@ void check(const Bytes& bytes) {
   SidecarFindings findings;
   const Result<FileImage> image = fold_sidecar(memory, test_array(), kMembers, kChunkSize, &findings);
   if (image.is_ok()) {
-    check_image(*image, bytes.size(), findings);
+    check_image(*image, memory.end(), findings);
     if (image->sequence > 0) check_rewritten(*image);
   } else {
     require(image.status().code() == StatusCode::kCorruption || image.status().code() == StatusCode::kUnsupported,

@@ -36,11 +36,11 @@ std::vector<std::byte> make_block(size_t size, uint64_t seed) {
 }
 
 // Every block begins with its offset, so that a block in the wrong place is noticed.
-void stamp(std::span<std::byte> block, uint64_t offset) {
-  if (block.size() >= sizeof(uint64_t)) put_u64(block.data(), offset);
+void stamp(std::span<std::byte> block, FileOffset offset) {
+  if (block.size() >= sizeof(uint64_t)) put_u64(block.data(), offset.value());
 }
-bool is_stamped(std::span<const std::byte> block, uint64_t offset) {
-  return block.size() < sizeof(uint64_t) || get_u64(block.data()) == offset;
+bool is_stamped(std::span<const std::byte> block, FileOffset offset) {
+  return block.size() < sizeof(uint64_t) || FileOffset(get_u64(block.data())) == offset;
 }
 
 double percentile(std::vector<double>& sorted, double share) {
@@ -133,8 +133,9 @@ Status BenchLoad::open_files() {
 
 void BenchLoad::write_file(Job& job) {
   std::vector<std::byte> block = make_block(options_.block_size, static_cast<uint64_t>(&job - jobs_.data()) + 1);
-  for (uint64_t offset = 0; offset < job.size && !interrupted_; offset += options_.block_size) {
-    std::span<std::byte> data(block.data(), std::min<uint64_t>(options_.block_size, job.size - offset));
+  const FileOffset end(job.size);
+  for (FileOffset offset; offset < end && !interrupted_; offset += options_.block_size) {
+    std::span<std::byte> data(block.data(), std::min<uint64_t>(options_.block_size, end - offset));
     stamp(data, offset);
     const Clock::time_point start = Clock::now();
     job.status = in_pieces(
@@ -150,8 +151,9 @@ void BenchLoad::write_file(Job& job) {
 void BenchLoad::read_file(Job& job) {
   std::vector<std::byte> block(options_.block_size);
   ReadCursor cursor;
-  for (uint64_t offset = 0; offset < job.size && !interrupted_; offset += options_.block_size) {
-    std::span<std::byte> data(block.data(), std::min<uint64_t>(options_.block_size, job.size - offset));
+  const FileOffset end(job.size);
+  for (FileOffset offset; offset < end && !interrupted_; offset += options_.block_size) {
+    std::span<std::byte> data(block.data(), std::min<uint64_t>(options_.block_size, end - offset));
     const Clock::time_point start = Clock::now();
     job.status = in_pieces(data, [&](size_t at, std::span<std::byte> piece) {
       Result<size_t> count = store_.read_sync(*job.file, offset + at, piece, &cursor);

@@ -48,10 +48,10 @@ class Output {
     if (!part_.empty()) ::unlink(part_.c_str());
   }
 
-  Status write(uint64_t offset, std::span<const std::byte> data) {
+  Status write(FileOffset offset, std::span<const std::byte> data) {
     if (all_zero(data)) return Status::ok();  // stays a hole
     while (!data.empty()) {
-      const ssize_t count = ::pwrite(file_.number(), data.data(), data.size(), static_cast<off_t>(offset));
+      const ssize_t count = ::pwrite(file_.number(), data.data(), data.size(), static_cast<off_t>(offset.value()));
       if (count < 0 && errno == EINTR) continue;
       if (count < 0) return Status::from_errno(errno, "write " + part_);
       data = data.subspan(static_cast<size_t>(count));
@@ -87,17 +87,17 @@ struct Losses {
 // Chunk by chunk, so that a damaged one costs no more than itself.
 Status copy_content(Store& store, File& file, const ExportOptions& options, Output& output, Losses& losses) {
   const std::atomic<bool>& interrupted = catch_interrupts();
-  const uint64_t chunk_size = store.array().stripes().chunk_size;
-  const uint64_t size = file.size();
-  std::vector<std::byte> buffer(std::min<uint64_t>(chunk_size, kRequestBytesMax));
+  const StripeMap stripes = store.array().stripes();
+  const FileOffset end(file.size());
+  std::vector<std::byte> buffer(std::min<uint64_t>(stripes.chunk_size, kRequestBytesMax));
   ReadCursor cursor;
-  for (uint64_t offset = 0; offset < size;) {
+  for (FileOffset offset; offset < end;) {
     if (interrupted) return Status::error(StatusCode::kCancelled, "interrupted");
     // Over holes at once: they may be most of a file of any size, and stay holes.
-    const Result<uint64_t> data = file.seek(offset, /*hole=*/false);
+    const Result<FileOffset> data = file.seek(offset, /*hole=*/false);
     if (data.status().errno_value() == ENXIO) break;
     if (data.is_ok()) offset = *data;
-    const uint64_t chunk_end = std::min(size, round_down(offset, chunk_size) + chunk_size);
+    const FileOffset chunk_end = std::min(end, offset_of(stripes.chunk_of(offset) + 1, stripes.chunk_size));
     std::span<std::byte> piece(buffer.data(), std::min<uint64_t>(buffer.size(), chunk_end - offset));
     const Result<size_t> count = store.read_sync(file, offset, piece, &cursor);
     if (count.is_ok() && *count == piece.size()) {

@@ -79,15 +79,19 @@ Result<FileMap> read_map(const std::string& path) {
   return Status::error(StatusCode::kBusy, path + ": it is being rewritten; try again when the writer has closed it");
 }
 
+FileOffset begin_of(const FileMap& map, const IoctlExtent& extent) {
+  return offset_of(ChunkIndex(extent.chunk), map.chunk_size);
+}
+
 uint64_t shown_length(const FileMap& map, const IoctlExtent& extent) {
-  const uint64_t offset = extent.chunk * map.chunk_size;
-  return offset >= map.size ? 0 : std::min<uint64_t>(extent.visible_length, map.size - offset);
+  const FileOffset begin = begin_of(map, extent), end(map.size);
+  return begin >= end ? 0 : std::min<uint64_t>(extent.visible_length, end - begin);
 }
 
 void print_map_json(const std::string& path, const FileMap& map) {
   Json extents = Json::array();
   for (const IoctlExtent& extent : map.extents)
-    extents.push_back({{"offset", extent.chunk * map.chunk_size},
+    extents.push_back({{"offset", begin_of(map, extent).value()},
                        {"length", shown_length(map, extent)},
                        {"member", extent.member},
                        {"file", map.object_paths.at(extent.member)},
@@ -112,7 +116,7 @@ void print_map(const std::string& path, const FileMap& map) {
     table.add_column(heading, Table::Align::kRight);
   for (const char* heading : {"CODEC", "XXH3"}) table.add_column(heading, Table::Align::kLeft);
   for (const IoctlExtent& extent : map.extents)
-    table.add_row({fmt::format("{}", extent.chunk * map.chunk_size), fmt::format("{}", shown_length(map, extent)),
+    table.add_row({fmt::format("{}", begin_of(map, extent)), fmt::format("{}", shown_length(map, extent)),
                    fmt::format("{}", extent.member), fmt::format("{}", extent.object_offset),
                    fmt::format("{}", extent.stored_length), codec_name(extent.codec),
                    fmt::format("{:016x}", extent.checksum)});

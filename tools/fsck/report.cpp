@@ -36,7 +36,7 @@ std::string line_of(const CheckError& error) {
 Json json_of(const FileSetAside& aside) {
   Json surviving = Json::array();
   for (const FileSetAside::Range& range : aside.surviving)
-    surviving.push_back({{"offset", range.offset}, {"length", range.length}});
+    surviving.push_back({{"offset", range.offset.value()}, {"length", range.length}});
   return {{"path", aside.path}, {"moved_to", aside.moved_to}, {"size", aside.size}, {"surviving", surviving}};
 }
 

@@ -106,6 +106,42 @@ TEST(StallDomain, EachMemberIsOneAndTheNamesAreAnother) {
   EXPECT_EQ(member_of(kElsewhereDomain), std::nullopt);
 }
 
+static_assert(!std::is_convertible_v<FileOffset, ObjectOffset> && !std::is_constructible_v<FileOffset, ObjectOffset>);
+static_assert(!std::is_convertible_v<FileOffset, SidecarOffset> && !std::is_convertible_v<SidecarOffset, FileOffset>);
+static_assert(!std::is_convertible_v<FileOffset, uint64_t> && !std::is_convertible_v<uint64_t, FileOffset>);
+
+TEST(FileOffset, LiesInOneChunk) {
+  constexpr uint32_t kChunk = 1 << 20;
+  EXPECT_EQ(offset_of(ChunkIndex(5000), kChunk), FileOffset(uint64_t{5000} << 20)) << "more than 32 bits";
+  for (const uint64_t chunk : {uint64_t{0}, uint64_t{5000}, kFileSizeMax / kChunk}) {
+    const FileOffset begin = offset_of(ChunkIndex(chunk), kChunk);
+    for (const uint32_t within : {0U, 1U, kChunk - 1}) {
+      EXPECT_EQ(chunk_of(begin + within, kChunk), ChunkIndex(chunk)) << within;
+      EXPECT_EQ(offset_in_chunk(begin + within, kChunk), within) << chunk;
+    }
+  }
+}
+
+TEST(FileOffset, OfTheLargestFile) {
+  constexpr FileOffset kEnd(kFileSizeMax);
+  EXPECT_TRUE(fits_a_file(FileOffset(0), kFileSizeMax));
+  EXPECT_TRUE(fits_a_file(kEnd, 0));
+  EXPECT_TRUE(fits_a_file(kEnd - 10, 10));
+  EXPECT_FALSE(fits_a_file(kEnd - 10, 11));
+  EXPECT_FALSE(fits_a_file(kEnd + 1, 0));
+  EXPECT_FALSE(fits_a_file(FileOffset(0), kFileSizeMax + 1));
+  EXPECT_FALSE(fits_a_file(FileOffset(UINT64_MAX), 1)) << "the sum is 0";
+  EXPECT_FALSE(fits_a_file(FileOffset(10), UINT64_MAX - 5)) << "the sum is 4";
+}
+
+TEST(SidecarOffset, IsRoundedAsNumbersAre) {
+  EXPECT_EQ(round_up(SidecarOffset(0), 8), SidecarOffset(0));
+  EXPECT_EQ(round_up(SidecarOffset(1), 8), SidecarOffset(8));
+  EXPECT_EQ(round_up(SidecarOffset(4096), 4096), SidecarOffset(4096));
+  EXPECT_EQ(round_down(SidecarOffset(4095), 4096), SidecarOffset(0));
+  EXPECT_EQ(round_down(SidecarOffset(uint64_t{1} << 40 | 5), 4096), SidecarOffset(uint64_t{1} << 40));
+}
+
 TEST(SlotIndex, LiesAChunkBehindTheOneBefore) {
   EXPECT_EQ(offset_of(SlotIndex(0), 1 << 20), ObjectOffset(0));
   EXPECT_EQ(offset_of(SlotIndex(5000), 1 << 20), ObjectOffset(uint64_t{5000} << 20)) << "more than 32 bits";

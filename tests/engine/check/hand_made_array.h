@@ -92,7 +92,8 @@ class HandMadeArray {
                                        const std::vector<SidecarRecord>& records) {
     const SidecarHeader header{id, FileId(file), kChunkSize};
     std::vector<std::byte> bytes = encode_sidecar_header(header);
-    for (const SidecarRecord& record : records) encode_sidecar_record(header, record, bytes.size(), 0, bytes);
+    for (const SidecarRecord& record : records)
+      encode_sidecar_record(header, record, SidecarOffset(bytes.size()), SidecarOffset(0), bytes);
     const std::string where = sidecar(path);
     std::filesystem::create_directories(std::filesystem::path(where).parent_path());
     std::filesystem::remove(where);

@@ -43,9 +43,9 @@ constexpr unsigned kSecondsMax = 60;
 // The last record of a log, opened up: its fields can be set to anything, and sign() makes its checksums right again.
 class OpenRecord {
  public:
-  OpenRecord(const Uuid& array, Bytes& log, uint64_t offset) : array_(array), log_(log), offset_(offset) {}
+  OpenRecord(const Uuid& array, Bytes& log, SidecarOffset offset) : array_(array), log_(log), offset_(offset) {}
 
-  std::byte* head() { return &log_[offset_]; }
+  std::byte* head() { return &log_[offset_.value()]; }
   std::byte* extent(size_t index) { return head() + kHeadSize + index * kExtentSize; }
   std::byte* trailer() { return &log_[log_.size() - kSidecarTrailerSize]; }
   void set_sequence(uint64_t sequence) {
@@ -61,7 +61,7 @@ class OpenRecord {
     put_u64(trailer() + trailer_at::kAllocated, bytes);
   }
   void sign() {
-    const std::span<std::byte> record = std::span(log_).subspan(offset_);
+    const std::span<std::byte> record = std::span(log_).subspan(offset_.value());
     const std::span<std::byte> body = record.subspan(kHeadSize, record.size() - kHeadSize - kSidecarTrailerSize);
     const uint64_t seed = record_seed(array_, FileId(kHostile), offset_);
     put_u64(head() + head_at::kBodyChecksum, hash_bytes(body, seed));
@@ -73,7 +73,7 @@ class OpenRecord {
  private:
   const Uuid& array_;
   Bytes& log_;
-  const uint64_t offset_;
+  const SidecarOffset offset_;
 };
 
 struct Case {
@@ -178,7 +178,7 @@ class HostileSidecar : public testing::Test {
     change.make(record);
     const SidecarHeader header{array_.id, FileId(kHostile), kChunk};
     Bytes log = encode_sidecar_header(header);
-    const uint64_t offset = encode_sidecar_record(header, record, log.size(), 0, log);
+    const SidecarOffset offset = encode_sidecar_record(header, record, kFirstRecord, SidecarOffset(0), log);
     OpenRecord open(array_.id, log, offset);
     change.overwrite(open);
     open.sign();
@@ -216,8 +216,8 @@ class HostileSidecar : public testing::Test {
   static void read_some(Store& store, File& file) {
     Bytes buffer(2 * kChunk);
     for (const uint64_t offset : {uint64_t{0}, 3 * uint64_t{kChunk}, 10 * uint64_t{kChunk}, kFileSizeMax - 2 * kChunk})
-      (void)store.read_sync(file, offset, buffer);
-    for (const bool hole : {false, true}) (void)file.seek(0, hole);
+      (void)store.read_sync(file, FileOffset(offset), buffer);
+    for (const bool hole : {false, true}) (void)file.seek(FileOffset(0), hole);
     (void)file.map(ChunkIndex(0), 1000);
     (void)file.map(ChunkIndex(UINT64_MAX), 1000);
     (void)file.info();
@@ -228,15 +228,15 @@ class HostileSidecar : public testing::Test {
   // Every call that can change the file, each as far as it goes.
   static void change_all(Store& store, File& file) {
     const Bytes data(kChunk + 100, std::byte{3});
-    (void)store.write_sync(file, 10 * uint64_t{kChunk}, data);
-    (void)store.write_sync(file, 100, data);
+    (void)store.write_sync(file, offset_of(ChunkIndex(10), kChunk), data);
+    (void)store.write_sync(file, FileOffset(100), data);
     (void)store.commit_sync(file);
-    (void)store.punch_sync(file, 0, 2 * kChunk);
+    (void)store.punch_sync(file, FileOffset(0), 2 * kChunk);
     (void)store.commit_sync(file);
     (void)store.truncate_sync(file, 4 * kChunk);
     (void)store.commit_sync(file);
     (void)store.truncate_sync(file, 0);
-    (void)store.write_sync(file, 0, data);
+    (void)store.write_sync(file, FileOffset(0), data);
     (void)store.commit_sync(file);
   }
 
@@ -273,7 +273,7 @@ class HostileSidecar : public testing::Test {
     ASSERT_TRUE(good.is_ok());
     Bytes found(kGoodSize), written(kGoodSize);
     test::fill(written, 5, 0);
-    EXPECT_EQ((*store)->read_sync(**good, 0, found).value(), kGoodSize);
+    EXPECT_EQ((*store)->read_sync(**good, FileOffset(0), found).value(), kGoodSize);
     EXPECT_TRUE(found == written);
     (void)(*store)->close();
   }
@@ -314,7 +314,6 @@ TEST_F(HostileSidecar, ARecordMadeOfHolesTakesNoMemory) {
   survives_everything("holes", [&] {
     const SidecarHeader header{array_.id, FileId(kHostile), kChunk};
     Bytes log = encode_sidecar_header(header);
-    const uint64_t offset = log.size();
     Bytes head(kHeadSize);
     const uint64_t length = kHeadSize + uint64_t{UINT32_MAX} * kExtentSize + kSidecarTrailerSize;
     put_u64(&head[head_at::kMagic], kHeadMagic);
@@ -324,11 +323,11 @@ TEST_F(HostileSidecar, ARecordMadeOfHolesTakesNoMemory) {
     put_u64(&head[head_at::kSize], kChunk);
     put_u32(&head[head_at::kExtentCount], UINT32_MAX);
     put_u64(&head[head_at::kHeadChecksum], hash_bytes(std::span(head).first(head_at::kHeadChecksum),
-                                                      record_seed(array_.id, FileId(kHostile), offset)));
+                                                      record_seed(array_.id, FileId(kHostile), kFirstRecord)));
     log.insert(log.end(), head.begin(), head.end());
     std::filesystem::remove(array_.sidecar("/hostile"));
     HandMadeArray::write_at(array_.sidecar("/hostile"), 0, log);
-    std::filesystem::resize_file(array_.sidecar("/hostile"), offset + length);
+    std::filesystem::resize_file(array_.sidecar("/hostile"), kSidecarHeaderSize + length);
   });
 }
 
@@ -358,11 +357,11 @@ TEST_F(HostileSidecar, OnlyTheChunkThatLiesNowhereIsLost) {
       Bytes found(kChunk), written(kChunk);
       for (const uint64_t chunk : {0, 1, 3, 9}) {
         test::fill(written, 1, chunk * kChunk);
-        EXPECT_EQ((*store)->read_sync(**file, chunk * kChunk, found).value(), kChunk);
+        EXPECT_EQ((*store)->read_sync(**file, FileOffset(chunk * kChunk), found).value(), kChunk);
         EXPECT_TRUE(found == written) << chunk;
       }
-      EXPECT_EQ((*store)->read_sync(**file, 2 * kChunk, found).status().code(), StatusCode::kCorruption);
-      EXPECT_TRUE((*store)->write_sync(**file, 11 * kChunk, written).is_ok());
+      EXPECT_EQ((*store)->read_sync(**file, FileOffset(2 * kChunk), found).status().code(), StatusCode::kCorruption);
+      EXPECT_TRUE((*store)->write_sync(**file, FileOffset(11 * kChunk), written).is_ok());
       EXPECT_TRUE((*store)->commit_sync(**file).is_ok());
     }
     EXPECT_TRUE((*store)->close().is_ok());

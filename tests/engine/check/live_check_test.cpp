@@ -69,7 +69,7 @@ class Rewriter {
     std::vector<std::byte> bytes;
     const uint64_t end = generation == 1 ? 0 : std::filesystem::file_size(path);
     if (end == 0) bytes = encode_sidecar_header(header);
-    encode_sidecar_record(header, record, end + bytes.size(), 0, bytes);
+    encode_sidecar_record(header, record, SidecarOffset(end + bytes.size()), SidecarOffset(0), bytes);
     HandMadeArray::write_at(path, end, bytes);
     for (const MemberIndex m : range_to(MemberIndex(HandMadeArray::kMembers)))
       std::filesystem::remove(array_.object(m, spec.file, generation - 1));

@@ -75,7 +75,8 @@ class World {
     const SidecarHeader header{array.id(), FileId(file), kChunk};
     std::vector<std::byte> bytes;
     if (end == 0) bytes = encode_sidecar_header(header);
-    for (const SidecarRecord& record : records) encode_sidecar_record(header, record, end + bytes.size(), 0, bytes);
+    for (const SidecarRecord& record : records)
+      encode_sidecar_record(header, record, SidecarOffset(end + bytes.size()), SidecarOffset(0), bytes);
     bytes.resize(bytes.size() - bytes_missing);
     EXPECT_TRUE(storage().pwrite(sidecar.get(), bytes, end).is_ok());
     if (!sync) return;

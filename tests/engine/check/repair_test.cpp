@@ -415,11 +415,11 @@ TEST(SurvivingRanges, AreWhatLostChunksLeave) {
     return surviving_ranges(size, 10, {lost.begin(), lost.end()});
   };
   EXPECT_EQ(surviving(0, {}), Ranges{});
-  EXPECT_EQ(surviving(25, {}), (Ranges{{0, 25}}));
-  EXPECT_EQ(surviving(25, {1}), (Ranges{{0, 10}, {20, 5}}));
-  EXPECT_EQ(surviving(25, {0, 2}), (Ranges{{10, 10}}));
+  EXPECT_EQ(surviving(25, {}), (Ranges{{FileOffset(0), 25}}));
+  EXPECT_EQ(surviving(25, {1}), (Ranges{{FileOffset(0), 10}, {FileOffset(20), 5}}));
+  EXPECT_EQ(surviving(25, {0, 2}), (Ranges{{FileOffset(10), 10}}));
   EXPECT_EQ(surviving(25, {0, 1, 2, 900}), Ranges{});
-  EXPECT_EQ(surviving(5, {UINT64_MAX}), (Ranges{{0, 5}}));
+  EXPECT_EQ(surviving(5, {UINT64_MAX}), (Ranges{{FileOffset(0), 5}}));
 }
 
 }  // namespace

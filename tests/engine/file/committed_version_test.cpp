@@ -57,7 +57,7 @@ class CommittedVersionTest : public ::testing::TestWithParam<uint64_t> {
       version.read(read.transfer);
       EXPECT_TRUE(array_.world().run_until([&read] { return read.status.has_value(); }));
       EXPECT_TRUE(read.status->is_ok()) << "chunk " << chunk.value() << ": " << read.status->message();
-      std::copy_n(buffer.get(), extent.visible_length, content.data() + offset_of(chunk, kTestChunk));
+      std::copy_n(buffer.get(), extent.visible_length, content.data() + offset_of(chunk, kTestChunk).value());
       return true;
     });
     return content;

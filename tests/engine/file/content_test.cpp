@@ -23,7 +23,7 @@ class ContentTest : public ::testing::Test {
   void write(uint64_t chunk, uint32_t length = kStripes.chunk_size) {
     content_.note_change({.tv_sec = ++now_, .tv_nsec = 0});
     content_.set_extent(ChunkIndex(chunk), written(SlotIndex(chunk), length), content_.edit());
-    content_.grow_to(chunk * kStripes.chunk_size + length);
+    content_.grow_to(offset_of(ChunkIndex(chunk), kStripes.chunk_size) + length);
   }
 
   std::atomic<uint64_t> entries_{0};
@@ -60,11 +60,29 @@ TEST_F(ContentTest, WhatEndsForAnEarlierPointBelongsToThat) {
   EXPECT_EQ(content_.edit().chunks, Chunks{ChunkIndex(2)});
 }
 
+TEST_F(ContentTest, EndsWhereTheLastWriteDid) {
+  EXPECT_EQ(content_.end(), FileOffset(0));
+  EXPECT_EQ(content_.length_within(FileOffset(0), 10), 0u);
+  content_.grow_to(FileOffset(1000));
+  content_.grow_to(FileOffset(500));
+  EXPECT_EQ(content_.end(), FileOffset(1000));
+  EXPECT_EQ(content_.size(), 1000u);
+  EXPECT_EQ(content_.size_with(FileOffset(900)), 1000u);
+  EXPECT_EQ(content_.size_with(FileOffset(1100)), 1100u);
+  EXPECT_EQ(content_.length_within(FileOffset(0), 10), 10u);
+  EXPECT_EQ(content_.length_within(FileOffset(990), 10), 10u);
+  EXPECT_EQ(content_.length_within(FileOffset(990), 11), 10u);
+  EXPECT_EQ(content_.length_within(FileOffset(990), UINT64_MAX), 10u) << "no sum overflows";
+  EXPECT_EQ(content_.length_within(FileOffset(1000), 1), 0u);
+  EXPECT_EQ(content_.length_within(FileOffset(UINT64_MAX), UINT64_MAX), 0u);
+}
+
 TEST_F(ContentTest, TruncationCutsTheBoundaryAndTellsWhatGoes) {
   for (uint64_t chunk = 0; chunk < 4; ++chunk) write(chunk);
   content_.take_edit();
   std::vector<SlotIndex> gone;
-  content_.truncate(kStripes.chunk_size + 10, [&gone](const Extent& extent) { gone.push_back(extent.slot); });
+  content_.truncate(FileOffset(kStripes.chunk_size + 10),
+                    [&gone](const Extent& extent) { gone.push_back(extent.slot); });
   EXPECT_EQ(gone, (std::vector<SlotIndex>{SlotIndex(2), SlotIndex(3)}));
   EXPECT_EQ(content_.size(), kStripes.chunk_size + 10u);
   EXPECT_EQ(content_.stored_end(ChunkIndex(1)), 10u);
@@ -74,9 +92,10 @@ TEST_F(ContentTest, TruncationCutsTheBoundaryAndTellsWhatGoes) {
   EXPECT_EQ(content_.edit().chunks, Chunks{ChunkIndex(1)});
 
   // Made longer again: what was cut off stays away, and the lowest cut counts.
-  content_.set_size(10 * kStripes.chunk_size);
+  content_.set_end(offset_of(ChunkIndex(10), kStripes.chunk_size));
   EXPECT_EQ(content_.stored_end(ChunkIndex(1)), 10u);
-  content_.truncate(5 * kStripes.chunk_size, [](const Extent&) { ADD_FAILURE() << "there is nothing behind it"; });
+  content_.truncate(offset_of(ChunkIndex(5), kStripes.chunk_size),
+                    [](const Extent&) { ADD_FAILURE() << "there is nothing behind it"; });
   EXPECT_EQ(content_.edit().truncated_from, ChunkIndex(2));
 }
 
@@ -97,7 +116,7 @@ TEST_F(ContentTest, AReplacementIsAnotherGenerationAndNamesNoExtentOfBefore) {
   content_.take_edit();
   write(1);
   content_.clear(true);
-  content_.set_size(0);
+  content_.set_end(FileOffset(0));
   EXPECT_TRUE(content_.is_replaced());
   EXPECT_EQ(content_.generation(), Generation(1));
   EXPECT_EQ(content_.extents().count(), 0u);
@@ -117,17 +136,20 @@ TEST_F(ContentTest, ContentInTheSidecarIsChunk0) {
   image.size = 500;
   image.is_inline = true;
   image.inline_data.resize(400);
-  image.record_offset = 128;
-  image.end = 700;
+  image.record_offset = SidecarOffset(128);
+  image.end = SidecarOffset(700);
   content_.load(std::move(image), entries_);
   EXPECT_TRUE(content_.is_in_sidecar(ChunkIndex(0)));
   EXPECT_FALSE(content_.is_in_sidecar(ChunkIndex(1)));
   EXPECT_EQ(content_.stored_end(ChunkIndex(0)), 400u);
-  EXPECT_EQ(content_.inline_place(), (RecordPlace{128, 700}));
+  EXPECT_EQ(content_.inline_place(), (RecordPlace{SidecarOffset(128), SidecarOffset(700)}));
   EXPECT_EQ(content_.allocated_bytes(), 512u);
   EXPECT_FALSE(content_.is_edited());
-  content_.truncate(100, [](const Extent&) { ADD_FAILURE() << "there is no extent"; });
+  content_.truncate(FileOffset(100), [](const Extent&) { ADD_FAILURE() << "there is no extent"; });
   EXPECT_EQ(content_.inline_length(), 100u);
+  content_.set_end(FileOffset(300));
+  content_.truncate(FileOffset(200), [](const Extent&) { ADD_FAILURE() << "there is no extent"; });
+  EXPECT_EQ(content_.inline_length(), 100u) << "what was cut off stays away";
   content_.forget_inline();
   EXPECT_FALSE(content_.is_stored(ChunkIndex(0)));
 }

@@ -97,7 +97,7 @@ class GiveUpTest : public testing::TestWithParam<Compression::Mode> {
     return bytes;
   }
   Status write(File& file, uint64_t offset, const std::vector<std::byte>& bytes) {
-    return bounded<Status>([&] { return store_->write_sync(file, offset, bytes); });
+    return bounded<Status>([&] { return store_->write_sync(file, FileOffset(offset), bytes); });
   }
   Status commit(File& file) {
     return bounded<Status>([&] { return store_->commit_sync(file); });
@@ -105,7 +105,7 @@ class GiveUpTest : public testing::TestWithParam<Compression::Mode> {
   // The content is that of `seed`, or the failure of reading it.
   Status read(File& file, uint64_t size, uint64_t seed) {
     std::vector<std::byte> buffer(size);
-    const auto got = bounded<Result<size_t>>([&] { return store_->read_sync(file, 0, buffer); });
+    const auto got = bounded<Result<size_t>>([&] { return store_->read_sync(file, FileOffset(0), buffer); });
     if (!got.is_ok()) return got.status();
     EXPECT_EQ(*got, size);
     EXPECT_TRUE(buffer == data(size, seed));
@@ -230,7 +230,8 @@ TEST_P(GiveUpTest, AHangingReadFailsAndTheFileStaysWhole) {
   std::vector<std::byte> chunk(kChunk);
   int good = 0;
   for (uint64_t c = 0; c < 9; ++c) {
-    const auto got = bounded<Result<size_t>>([&] { return store_->read_sync(*file, c * kChunk, chunk); });
+    const auto got =
+        bounded<Result<size_t>>([&] { return store_->read_sync(*file, offset_of(ChunkIndex(c), kChunk), chunk); });
     if (!got.is_ok()) continue;
     EXPECT_TRUE(std::equal(chunk.begin(), chunk.end(), written.begin() + static_cast<ptrdiff_t>(c * kChunk)));
     ++good;

@@ -66,7 +66,7 @@ class IndexMemoryTest : public ::testing::Test {
     std::vector<std::byte> data(kInline);
     for (unsigned commit = 0; commit < commits; ++commit) {
       test::fill(data, commit, 0);
-      ASSERT_TRUE(store_->write_sync(*created->file, 0, data).is_ok());
+      ASSERT_TRUE(store_->write_sync(*created->file, FileOffset(0), data).is_ok());
       ASSERT_TRUE(store_->commit_sync(*created->file).is_ok());
     }
   }

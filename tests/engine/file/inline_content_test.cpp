@@ -141,7 +141,7 @@ TEST_P(InlineContentTest, TruncationsWhileItIsRead) {
     file->read(read.request);
     SimArray::Answer<ControlRequest> truncate;
     truncate.request.kind = Kind::kTruncate;
-    truncate.request.offset = size;
+    truncate.request.offset = FileOffset(size);
     file->control(truncate.request);
     SimArray::Answer<ControlRequest> commit;
     file->control(commit.request);

@@ -137,7 +137,7 @@ class Model {
     std::vector<std::byte> data(length);
     test::fill(data, random_(), offset);
     if (compresses() && pick(4) != 0) test::make_shrink(data);
-    expect_ok(store_->write_sync(*entry.file, offset, data));
+    expect_ok(store_->write_sync(*entry.file, FileOffset(offset), data));
     if (length == 0) return;
     entry.content.resize(std::max(entry.content.size(), static_cast<size_t>(offset + length)));
     std::copy(data.begin(), data.end(), entry.content.begin() + static_cast<ptrdiff_t>(offset));
@@ -145,7 +145,8 @@ class Model {
 
   void read(Entry& entry, uint64_t offset, uint64_t length) {
     std::vector<std::byte> data(length);
-    const Result<size_t> got = store_->read_sync(*entry.file, offset, data, pick(2) == 0 ? &entry.cursor : nullptr);
+    ReadCursor* const cursor = pick(2) == 0 ? &entry.cursor : nullptr;
+    const Result<size_t> got = store_->read_sync(*entry.file, FileOffset(offset), data, cursor);
     ASSERT_TRUE(got.is_ok()) << got.status().message();
     const uint64_t size = entry.content.size();
     const uint64_t expected = offset >= size ? 0 : std::min(length, size - offset);
@@ -168,7 +169,7 @@ class Model {
   }
 
   void punch(Entry& entry, uint64_t offset, uint64_t length) {
-    expect_ok(store_->punch_sync(*entry.file, offset, length));
+    expect_ok(store_->punch_sync(*entry.file, FileOffset(offset), length));
     const uint64_t end = std::min<uint64_t>(offset + length, entry.content.size());
     for (uint64_t at = offset; at < end; ++at) entry.content[at] = std::byte{0};
   }

@@ -104,7 +104,7 @@ class SimArray {
 
   Status write(File& file, uint64_t offset, std::span<const std::byte> data) {
     Answer<WriteRequest> answer;
-    answer.request.offset = offset;
+    answer.request.offset = FileOffset(offset);
     answer.request.length = static_cast<uint32_t>(data.size());
     answer.request.data = data.data();
     file.write(answer.request);
@@ -113,7 +113,7 @@ class SimArray {
   Status control(File& file, ControlRequest::Kind kind, uint64_t offset = 0, uint64_t length = 0) {
     Answer<ControlRequest> answer;
     answer.request.kind = kind;
-    answer.request.offset = offset;
+    answer.request.offset = FileOffset(offset);
     answer.request.length = length;
     file.control(answer.request);
     return wait(answer);
@@ -157,7 +157,7 @@ class SimArray {
   // One whose bytes are kept.
   struct Read : Answer<ReadRequest> {
     Read(uint64_t offset, uint32_t length) {
-      request.offset = offset;
+      request.offset = FileOffset(offset);
       request.length = length;
       request.complete = [](ReadRequest& done, const Status& result) {
         auto& self = *static_cast<Read*>(done.owner);

@@ -376,9 +376,9 @@ TEST_P(NearlyFullTest, WhatWasSetAsideIsKeptForItsFile) {
   constexpr uint64_t kSetAside = kCapacity / kPiece * kPiece;
   bool in_flight = false;
   Room::Sent sent;
-  EXPECT_EQ(file->reserve(0, 3 * kCapacity, sent, in_flight).code(), StatusCode::kNoSpace);
-  ASSERT_TRUE(file->reserve(0, kSetAside, sent, in_flight).is_ok());
-  EXPECT_EQ(other->reserve(0, 2 * kCapacity, sent, in_flight).code(), StatusCode::kNoSpace);
+  EXPECT_EQ(file->reserve(FileOffset(0), 3 * kCapacity, sent, in_flight).code(), StatusCode::kNoSpace);
+  ASSERT_TRUE(file->reserve(FileOffset(0), kSetAside, sent, in_flight).is_ok());
+  EXPECT_EQ(other->reserve(FileOffset(0), 2 * kCapacity, sent, in_flight).code(), StatusCode::kNoSpace);
   const uint64_t taken = fill(*other, 1);
   EXPECT_GT(taken, kCapacity);
   EXPECT_LT(taken, 2 * kCapacity);
@@ -399,11 +399,11 @@ TEST_P(NearlyFullTest, WhatWasSetAsideIsGivenBack) {
   Room::Sent sent;
   const std::shared_ptr<File> other = array_.create("other");
   const auto set_aside = [&] {
-    ASSERT_TRUE(file->reserve(0, 2 * kCapacity, sent, in_flight).is_ok());
-    ASSERT_EQ(other->reserve(0, 2 * kCapacity, sent, in_flight).code(), StatusCode::kNoSpace);
+    ASSERT_TRUE(file->reserve(FileOffset(0), 2 * kCapacity, sent, in_flight).is_ok());
+    ASSERT_EQ(other->reserve(FileOffset(0), 2 * kCapacity, sent, in_flight).code(), StatusCode::kNoSpace);
   };
   const auto is_free = [&] {
-    const bool fits = other->reserve(0, 2 * kCapacity, sent, in_flight).is_ok();
+    const bool fits = other->reserve(FileOffset(0), 2 * kCapacity, sent, in_flight).is_ok();
     EXPECT_TRUE(array_.control(*other, ControlRequest::Kind::kTruncate, 1).is_ok());
     EXPECT_TRUE(array_.control(*other, ControlRequest::Kind::kTruncate, 0).is_ok());
     return fits;

@@ -75,7 +75,7 @@ class ModelTest : public ::testing::TestWithParam<uint64_t> {
     for (uint64_t count = random_.between(1, 4); count > 0; --count) {
       auto write = std::make_unique<Pending>();
       write->data = make_data(random_length());
-      write->answer.request.offset = offset;
+      write->answer.request.offset = FileOffset(offset);
       write->answer.request.length = static_cast<uint32_t>(write->data.size());
       write->answer.request.data = write->data.data();
       file.content.resize(std::max<size_t>(file.content.size(), offset + write->data.size()));
@@ -103,7 +103,7 @@ class ModelTest : public ::testing::TestWithParam<uint64_t> {
       const bool landed = file.file->begin_landing(landing);
       if (landed) {
         ASSERT_EQ(landing.capacity, landing.parts[0].iov_len + (landing.part_count > 1 ? landing.parts[1].iov_len : 0));
-        const bool expected = landing.offset == offset && random_.chance(80);
+        const bool expected = landing.offset == FileOffset(offset) && random_.chance(80);
         const Bytes other = make_bytes(landing.capacity, random_.next());
         const Bytes& received = expected ? data : other;
         for (uint32_t at = 0; at < std::min<size_t>(received.size(), landing.capacity); ++at)
@@ -114,7 +114,7 @@ class ModelTest : public ::testing::TestWithParam<uint64_t> {
       const bool commits = random_.chance(20);
       if (commits) file.file->control(commit.request);
       SimArray::Answer<WriteRequest> write;
-      write.request.offset = offset;
+      write.request.offset = FileOffset(offset);
       write.request.length = static_cast<uint32_t>(length);
       Bytes rest = data;
       if (landing.file != nullptr) {
@@ -141,7 +141,7 @@ class ModelTest : public ::testing::TestWithParam<uint64_t> {
 
   void read(OpenFile& file) {
     const bool sequential = random_.chance(60);
-    uint64_t offset = sequential ? file.cursor.next_offset : random_offset(file);
+    uint64_t offset = sequential ? file.cursor.next_offset.value() : random_offset(file);
     for (int reads = 0; reads < 3; ++reads) {
       const auto length = static_cast<uint32_t>(random_length());
       const Result<Bytes> data = array_.read(*file.file, offset, length, sequential ? &file.cursor : nullptr);
@@ -182,8 +182,8 @@ class ModelTest : public ::testing::TestWithParam<uint64_t> {
   void look(OpenFile& file) {
     ASSERT_EQ(file.file->size(), file.content.size());
     const uint64_t offset = random_.below(file.content.size() + 1);
-    const Result<uint64_t> data = file.file->seek(offset, false);
-    const uint64_t first_data = data.is_ok() ? *data : file.content.size();
+    const Result<FileOffset> data = file.file->seek(FileOffset(offset), false);
+    const uint64_t first_data = data.is_ok() ? data->value() : file.content.size();
     ASSERT_GE(first_data, offset);
     ASSERT_TRUE(std::all_of(file.content.begin() + static_cast<ptrdiff_t>(offset),
                             file.content.begin() + static_cast<ptrdiff_t>(first_data),

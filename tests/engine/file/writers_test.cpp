@@ -94,7 +94,7 @@ class WritersTest : public ::testing::TestWithParam<std::tuple<uint64_t, Shape>>
 
   // --- calls -----------------------------------------------------------------------------------------------------
   void begin(Write& write, Opened& opened, const Actor& actor, uint64_t offset, const Bytes& bytes) {
-    write.request.offset = offset;
+    write.request.offset = FileOffset(offset);
     write.request.length = static_cast<uint32_t>(bytes.size());
     write.request.data = bytes.data();
     write.request.origin = {&opened.writer, actor, false};
@@ -108,7 +108,7 @@ class WritersTest : public ::testing::TestWithParam<std::tuple<uint64_t, Shape>>
   // A page of a mapping that the kernel writes back through `opened`.
   Status write_back(Opened& opened, uint64_t offset, const Bytes& bytes) {
     Write write;
-    write.request.offset = offset;
+    write.request.offset = FileOffset(offset);
     write.request.length = static_cast<uint32_t>(bytes.size());
     write.request.data = bytes.data();
     write.request.origin = {&opened.writer, {}, true};
@@ -194,7 +194,7 @@ class WritersTest : public ::testing::TestWithParam<std::tuple<uint64_t, Shape>>
   void fill_pool() {
     filler_ = array_->create("filler");
     for (unsigned i = 0; i < std::size(fillers_); ++i) {
-      fillers_[i].request.offset = i * uint64_t{kRequestBytesMax};
+      fillers_[i].request.offset = FileOffset(i * uint64_t{kRequestBytesMax});
       fillers_[i].request.length = kRequestBytesMax;
       fillers_[i].request.data = filling_.data();
       filler_->write(fillers_[i].request);
@@ -656,7 +656,7 @@ TEST_P(WritersTest, TheEndOfTheArrayGivesBackWhatAnFsyncLeft) {
     Opened& opened = create("a", kSaver);
     Room::Sent sent;
     bool in_flight = false;
-    ASSERT_TRUE(opened.file->reserve(0, 2 * kMiB, sent, in_flight).is_ok());
+    ASSERT_TRUE(opened.file->reserve(FileOffset(0), 2 * kMiB, sent, in_flight).is_ok());
     ASSERT_TRUE(write(opened, past_cache(kSaver), 0, content(1)).is_ok());
     fsync(opened);
     EXPECT_TRUE(end(cuts_off).is_ok());

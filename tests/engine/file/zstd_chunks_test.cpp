@@ -69,7 +69,7 @@ class ZstdChunks : public testing::Test {
   }
   Result<Bytes> read(uint64_t offset, size_t length) {
     Bytes bytes(length);
-    FPFS_ASSIGN_OR_RETURN(const size_t got, store_->read_sync(*file_, offset, bytes));
+    FPFS_ASSIGN_OR_RETURN(const size_t got, store_->read_sync(*file_, FileOffset(offset), bytes));
     bytes.resize(got);
     return bytes;
   }
@@ -106,9 +106,10 @@ TEST_F(ZstdChunks, AreRead) {
 TEST_F(ZstdChunks, AreChangedInPartAndCut) {
   open();
   const Bytes written(5000, std::byte{0x5a});
-  ASSERT_TRUE(store_->write_sync(*file_, kChunk - 2000, written).is_ok());  // the end of one, the beginning of the next
+  // The end of one, the beginning of the next.
+  ASSERT_TRUE(store_->write_sync(*file_, FileOffset(kChunk - 2000), written).is_ok());
   std::copy(written.begin(), written.end(), content_.begin() + kChunk - 2000);
-  ASSERT_TRUE(store_->punch_sync(*file_, 3 * kChunk + 10, 20).is_ok());
+  ASSERT_TRUE(store_->punch_sync(*file_, FileOffset(3 * kChunk + 10), 20).is_ok());
   std::fill_n(content_.begin() + 3 * kChunk + 10, 20, std::byte{0});
   expect_content();
   ASSERT_TRUE(store_->commit_sync(*file_).is_ok());
@@ -149,7 +150,8 @@ TEST_F(ZstdChunks, ThatDoNotDecodeFail) {
       const Result<Bytes> failed = read(kChunk + 100, 100);
       EXPECT_EQ(failed.status().code(), StatusCode::kCorruption);
       EXPECT_NE(failed.status().message().find("zstd frame"), std::string::npos) << failed.status().message();
-      EXPECT_FALSE(store_->write_sync(*file_, kChunk, Bytes(10)).is_ok()) << "what is kept of it is not known";
+      EXPECT_FALSE(store_->write_sync(*file_, FileOffset(kChunk), Bytes(10)).is_ok())
+          << "what is kept of it is not known";
       for (const uint64_t other : {0, 2, 3, 4}) {
         const Result<Bytes> bytes = read(other * kChunk, part(other).size());
         ASSERT_TRUE(bytes.is_ok()) << bytes.status().message();

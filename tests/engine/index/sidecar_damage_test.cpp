@@ -118,7 +118,7 @@ TEST(SidecarTorn, AppendingGoesOnWhereTheTornTailWasCut) {
   torn.bytes.resize(torn.bytes.size() - 1);
   const auto image = fold(torn.bytes);
   ASSERT_TRUE(image.is_ok());
-  ASSERT_EQ(image->end, log.bytes.size());
+  ASSERT_EQ(image->end, SidecarOffset(log.bytes.size()));
   log.commit_extents(3);
   EXPECT_EQ(difference(*fold(log.bytes), log.states.back()), "");
 }
@@ -285,7 +285,7 @@ TEST(SidecarGarbage, ForgedRecordsAreHarmless) {
       const size_t at = 8 + log.random() % (record.size() - 8);
       record[at] = static_cast<std::byte>(log.random());
     }
-    const uint64_t place = record_seed(log.header.array_id, log.header.file_id, log.record_offset);
+    const uint64_t place = record_seed(log.header.array_id, log.header.file_id, SidecarOffset(log.record_offset));
     const auto body = record.subspan(kHeadSize, record.size() - kHeadSize - kSidecarTrailerSize);
     put_u64(&record[head_at::kBodyChecksum], hash_bytes(body, place));
     put_u64(&record[head_at::kHeadChecksum], hash_bytes(record.first(head_at::kHeadChecksum), place));

@@ -62,7 +62,7 @@ std::vector<SidecarRecord> golden_records() {
 std::vector<std::byte> golden_bytes() {
   std::vector<std::byte> bytes = encode_sidecar_header(golden_header());
   for (const SidecarRecord& record : golden_records())
-    encode_sidecar_record(golden_header(), record, bytes.size(), 0, bytes);
+    encode_sidecar_record(golden_header(), record, SidecarOffset(bytes.size()), SidecarOffset(0), bytes);
   return bytes;
 }
 
@@ -107,7 +107,7 @@ TEST(SidecarGolden, BytesAreThoseOfVersion1) {
   EXPECT_EQ(image->sequence, 3u);
   EXPECT_EQ(image->generation, Generation(1));
   EXPECT_EQ(image->size, 1000u);
-  EXPECT_EQ(image->snapshot_offset, 4096u);
+  EXPECT_EQ(image->snapshot_offset, SidecarOffset(4096));
   EXPECT_EQ(image->extents.count(), 1u);
   EXPECT_EQ(image->extents.get(ChunkIndex(0)), last.extents[0].second);
 }

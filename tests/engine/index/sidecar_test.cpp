@@ -32,7 +32,7 @@ TEST(SidecarFold, EmptySidecarIsAnEmptyFile) {
   const auto image = fold({}, &findings);
   ASSERT_TRUE(image.is_ok());
   EXPECT_EQ(image->sequence, 0u);
-  EXPECT_EQ(image->end, 0u);
+  EXPECT_EQ(image->end, SidecarOffset(0));
   EXPECT_EQ(image->size, 0u);
   EXPECT_FALSE(findings.torn_tail);
 }
@@ -47,7 +47,7 @@ TEST(SidecarFold, EveryPrefixOfALongLogMatchesTheModel) {
       ASSERT_TRUE(image.is_ok()) << "seed " << seed << ": " << image.status().message();
       ASSERT_EQ(difference(*image, log.states.back()), "") << "seed " << seed << " commit " << commit;
       EXPECT_EQ(image->file_id, log.header.file_id);
-      EXPECT_EQ(image->snapshot_offset, log.snapshot_offset);
+      EXPECT_EQ(image->snapshot_offset, SidecarOffset(log.snapshot_offset));
       EXPECT_FALSE(findings.torn_tail);
     }
   }
@@ -59,7 +59,7 @@ TEST(SidecarFold, TheTrailerAloneAnswersStat) {
     log.commit_random();
     const Model& model = log.states.back();
     const auto tail = std::span(log.bytes).last(kSidecarTrailerSize);
-    const auto summary = decode_sidecar_trailer(tail, log.bytes.size());
+    const auto summary = decode_sidecar_trailer(tail, SidecarOffset(log.bytes.size()));
     ASSERT_TRUE(summary.is_ok()) << summary.status().message();
     EXPECT_EQ(summary->file_id, log.header.file_id);
     EXPECT_EQ(summary->sequence, model.sequence);
@@ -67,10 +67,11 @@ TEST(SidecarFold, TheTrailerAloneAnswersStat) {
     EXPECT_EQ(summary->size, model.size);
     EXPECT_EQ(summary->allocated, model.allocated());
     EXPECT_EQ(summary->is_inline, model.is_inline);
-    EXPECT_EQ(summary->record_offset, log.record_offset);
-    EXPECT_EQ(summary->snapshot_offset, log.snapshot_offset);
-    EXPECT_EQ(decode_sidecar_trailer(tail, log.bytes.size() + 1).status().code(), StatusCode::kCorruption);
-    EXPECT_FALSE(decode_sidecar_trailer(tail.first(63), log.bytes.size()).is_ok());
+    EXPECT_EQ(summary->record_offset, SidecarOffset(log.record_offset));
+    EXPECT_EQ(summary->snapshot_offset, SidecarOffset(log.snapshot_offset));
+    EXPECT_EQ(decode_sidecar_trailer(tail, SidecarOffset(log.bytes.size() + 1)).status().code(),
+              StatusCode::kCorruption);
+    EXPECT_FALSE(decode_sidecar_trailer(tail.first(63), SidecarOffset(log.bytes.size())).is_ok());
   }
 }
 
@@ -88,7 +89,7 @@ TEST(SidecarFold, TheDeadPrefixBeforeASnapshotMayBePunched) {
     const auto image = fold(reader);
     ASSERT_TRUE(image.is_ok()) << image.status().message();
     EXPECT_EQ(difference(*image, log.states.back()), "");
-    EXPECT_EQ(image->snapshot_offset, snapshot);
+    EXPECT_EQ(image->snapshot_offset, SidecarOffset(snapshot));
 
     // With a torn tail the trailer does not help: the snapshot is searched for.
     LogWriter longer = log;
@@ -189,7 +190,7 @@ TEST(SidecarFold, SequencesHaveNoGaps) {
   log.commit_extents(2);
   SidecarRecord record = log.empty_record();
   record.sequence = 3;
-  encode_sidecar_record(log.header, record, log.bytes.size(), 0, log.bytes);
+  encode_sidecar_record(log.header, record, SidecarOffset(log.bytes.size()), SidecarOffset(0), log.bytes);
   EXPECT_EQ(fold(log.bytes).status().code(), StatusCode::kCorruption);
 }
 

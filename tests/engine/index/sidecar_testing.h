@@ -8,6 +8,8 @@
 #include <random>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include "engine/index/sidecar.h"
 
 namespace fpfs::sidecar_testing {
@@ -28,26 +30,26 @@ class MemoryReader : public SidecarReader {
   // Punches [begin, end): it reads as zeros and next_data() skips it.
   void punch(uint64_t begin, uint64_t end) {
     std::fill(bytes_.begin() + begin, bytes_.begin() + end, std::byte{0});
-    holes_.emplace_back(begin, end);
+    holes_.emplace_back(SidecarOffset(begin), SidecarOffset(end));
   }
-  Result<size_t> read(uint64_t offset, std::span<std::byte> buffer) override {
-    if (offset >= bytes_.size()) return size_t{0};
-    const size_t count = std::min<size_t>(buffer.size(), bytes_.size() - offset);
-    std::memcpy(buffer.data(), &bytes_[offset], count);
+  Result<size_t> read(SidecarOffset offset, std::span<std::byte> buffer) override {
+    if (offset >= end()) return size_t{0};
+    const size_t count = std::min<size_t>(buffer.size(), end() - offset);
+    std::memcpy(buffer.data(), &bytes_[offset.value()], count);
     bytes_read += count;
     return count;
   }
-  Result<uint64_t> next_data(uint64_t offset) override {
-    for (const auto& [begin, end] : holes_)
-      if (offset >= begin && offset < end) return end;
-    return std::min<uint64_t>(offset, bytes_.size());
+  Result<SidecarOffset> next_data(SidecarOffset offset) override {
+    for (const auto& [hole, hole_end] : holes_)
+      if (offset >= hole && offset < hole_end) return hole_end;
+    return std::min(offset, end());
   }
-  uint64_t size() const override { return bytes_.size(); }
+  SidecarOffset end() const override { return SidecarOffset(bytes_.size()); }
   uint64_t bytes_read = 0;
 
  private:
   std::vector<std::byte> bytes_;
-  std::vector<std::pair<uint64_t, uint64_t>> holes_;
+  std::vector<std::pair<SidecarOffset, SidecarOffset>> holes_;
 };
 
 inline Result<FileImage> fold(SidecarReader& reader, SidecarFindings* findings = nullptr) {
@@ -66,7 +68,7 @@ struct Model {
   bool is_inline = false;
   std::vector<std::byte> inline_data;
   std::map<ChunkIndex, Extent> extents;
-  uint64_t end = 0;  // length of the sidecar then
+  SidecarOffset end;  // of the sidecar then
 
   uint64_t allocated() const {
     uint64_t sum = 0;
@@ -79,7 +81,7 @@ struct Model {
 inline std::string difference(const FileImage& image, const Model& model) {
   if (image.sequence != model.sequence)
     return "sequence " + std::to_string(image.sequence) + " instead of " + std::to_string(model.sequence);
-  if (image.end != model.end) return "end " + std::to_string(image.end) + " instead of " + std::to_string(model.end);
+  if (image.end != model.end) return fmt::format("end {} instead of {}", image.end, model.end);
   if (image.generation != model.generation) return "generation";
   if (image.size != model.size) return "size";
   if (image.is_inline != model.is_inline || image.inline_data != model.inline_data) return "inline content";
@@ -121,10 +123,11 @@ class LogWriter {
 
     appended_from = bytes.size();
     if (bytes.empty()) bytes = encode_sidecar_header(header);
-    record_offset = encode_sidecar_record(header, record, bytes.size(), snapshot_offset, bytes);
+    const SidecarOffset at(bytes.size());
+    record_offset = encode_sidecar_record(header, record, at, SidecarOffset(snapshot_offset), bytes).value();
     if (record.snapshot) snapshot_offset = record_offset;
     record_offsets.push_back(record_offset);
-    model.end = bytes.size();
+    model.end = SidecarOffset(bytes.size());
     states.push_back(std::move(model));
   }
 
@@ -160,7 +163,7 @@ class LogWriter {
     for (size_t i = 0; i < count; ++i, chunk += 1 + random() % 30) record.extents.emplace_back(chunk, random_extent());
     if (random() % 5 == 0) record.truncate_from = ChunkIndex(random() % 600);
     if (random() % 12 == 0) ++record.generation;
-    record.size = std::max<uint64_t>(record.size, random() % (offset_of(chunk, kChunkSize) + 1));
+    record.size = std::max<uint64_t>(record.size, random() % (offset_of(chunk, kChunkSize).value() + 1));
     commit(std::move(record));
   }
 

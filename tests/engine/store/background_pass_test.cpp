@@ -175,7 +175,7 @@ class BackgroundPassTest : public testing::Test {
     std::vector<std::byte> data(size);
     test::fill(data, 1, 0);
     if (size > 0) {
-      ASSERT_TRUE(store_->write_sync(*created->file, 0, data).is_ok());
+      ASSERT_TRUE(store_->write_sync(*created->file, FileOffset(0), data).is_ok());
     }
     ASSERT_TRUE(store_->commit_sync(*created->file).is_ok());
   }

@@ -99,7 +99,7 @@ TEST_F(FreeWaitTest, WhatWasRemovedBeforeIsFreed) {
     std::shared_ptr<File> file = create("file");
     std::vector<std::byte> data(5 * kChunk);
     test::fill(data, 1, 0);
-    ASSERT_TRUE(store_->write_sync(*file, 0, data).is_ok());
+    ASSERT_TRUE(store_->write_sync(*file, FileOffset(0), data).is_ok());
     ASSERT_TRUE(store_->commit_sync(*file).is_ok());
     ASSERT_TRUE(store_->unlink(store_->root(), "file").is_ok());
     // Its last user lets go of it a little later.

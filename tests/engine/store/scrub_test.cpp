@@ -52,7 +52,7 @@ class ScrubTest : public testing::Test {
     created->node.handle.reset();
     std::vector<std::byte> data(size);
     test::fill(data, seed, 0);
-    ASSERT_TRUE(store_->write_sync(*created->file, 0, data).is_ok());
+    ASSERT_TRUE(store_->write_sync(*created->file, FileOffset(0), data).is_ok());
     ASSERT_TRUE(store_->commit_sync(*created->file).is_ok());
   }
   void make_directory(const std::string& name) {
@@ -316,7 +316,7 @@ TEST_F(ScrubTest, FilesThatChangeUnderItAreNoErrors) {
     if (round % 7 == 0) {
       ASSERT_TRUE(store_->truncate_sync(**file, 0).is_ok());
     }
-    ASSERT_TRUE(store_->write_sync(**file, static_cast<uint64_t>(round % 9) * kChunk, data).is_ok());
+    ASSERT_TRUE(store_->write_sync(**file, FileOffset(static_cast<uint64_t>(round % 9) * kChunk), data).is_ok());
     ASSERT_TRUE(store_->commit_sync(**file).is_ok());
     if (round == 3) {
       ASSERT_TRUE(store_->unlink(store_->root(), "file5").is_ok());

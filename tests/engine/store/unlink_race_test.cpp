@@ -130,7 +130,7 @@ class UnlinkRaceTest : public ::testing::Test {
     created->node.handle.reset();
     std::vector<std::byte> data(3 * kChunk + 777);
     test::fill(data, 1, 0);
-    EXPECT_TRUE(store_->write_sync(*created->file, 0, data).is_ok());
+    EXPECT_TRUE(store_->write_sync(*created->file, FileOffset(0), data).is_ok());
     while (created->file->error().is_ok() && stored() < before + 3 * kChunk) std::this_thread::yield();
     return created->file;
   }

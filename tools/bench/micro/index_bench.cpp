@@ -38,7 +38,7 @@ SidecarRecord record_of(uint64_t sequence, ChunkIndex first, uint64_t count) {
   record.sequence = sequence;
   record.snapshot = sequence == 1;
   record.generation = Generation(1);
-  record.size = record.allocated = offset_of(first + count, kChunkSize);
+  record.size = record.allocated = offset_of(first + count, kChunkSize).value();
   for (const ChunkIndex chunk : IndexRange(first, first + count)) record.extents.emplace_back(chunk, extent_of(chunk));
   return record;
 }
@@ -46,13 +46,13 @@ SidecarRecord record_of(uint64_t sequence, ChunkIndex first, uint64_t count) {
 class MemoryReader final : public SidecarReader {
  public:
   explicit MemoryReader(const std::vector<std::byte>& bytes) : bytes_(bytes) {}
-  Result<size_t> read(uint64_t offset, std::span<std::byte> buffer) override {
-    const size_t count = offset < bytes_.size() ? std::min<size_t>(buffer.size(), bytes_.size() - offset) : 0;
-    if (count > 0) std::memcpy(buffer.data(), bytes_.data() + offset, count);
+  Result<size_t> read(SidecarOffset offset, std::span<std::byte> buffer) override {
+    const size_t count = offset < end() ? std::min<size_t>(buffer.size(), end() - offset) : 0;
+    if (count > 0) std::memcpy(buffer.data(), bytes_.data() + offset.value(), count);
     return count;
   }
-  Result<uint64_t> next_data(uint64_t offset) override { return std::min<uint64_t>(offset, bytes_.size()); }
-  uint64_t size() const override { return bytes_.size(); }
+  Result<SidecarOffset> next_data(SidecarOffset offset) override { return std::min(offset, end()); }
+  SidecarOffset end() const override { return SidecarOffset(bytes_.size()); }
 
  private:
   const std::vector<std::byte>& bytes_;
@@ -64,7 +64,7 @@ void index_append(benchmark::State& state) {
   std::vector<std::byte> out;
   for ([[maybe_unused]] auto _ : state) {
     out.clear();
-    benchmark::DoNotOptimize(encode_sidecar_record(header(), record, kSidecarHeaderSize, 0, out));
+    benchmark::DoNotOptimize(encode_sidecar_record(header(), record, kFirstRecord, SidecarOffset(0), out));
   }
   state.SetItemsProcessed(state.iterations() * state.range(0));
 }
@@ -74,10 +74,10 @@ BENCHMARK(index_append)->Name("index/append")->Arg(1)->Arg(1024)->Arg(65536);
 void index_fold(benchmark::State& state) {
   const auto commits = static_cast<uint64_t>(state.range(0)), chunks = static_cast<uint64_t>(state.range(1));
   std::vector<std::byte> sidecar = encode_sidecar_header(header());
-  uint64_t snapshot = 0;
+  SidecarOffset snapshot;
   for (uint64_t commit = 0; commit < commits; ++commit) {
     const SidecarRecord record = record_of(commit + 1, ChunkIndex(commit * chunks), chunks);
-    const uint64_t at = encode_sidecar_record(header(), record, sidecar.size(), snapshot, sidecar);
+    const SidecarOffset at = encode_sidecar_record(header(), record, SidecarOffset(sidecar.size()), snapshot, sidecar);
     if (record.snapshot) snapshot = at;
   }
   for ([[maybe_unused]] auto _ : state) {

@@ -9,7 +9,7 @@ namespace {
 void layout_place(benchmark::State& state) {
   const StripeMap stripes{static_cast<uint32_t>(kMiB), static_cast<uint16_t>(state.range(0))};
   constexpr FileId kFile(0x123456789abcdef0);
-  uint64_t offset = 0;
+  FileOffset offset;
   for ([[maybe_unused]] auto _ : state) {
     offset += 1'000'003;
     const ChunkIndex chunk = stripes.chunk_of(offset);

@@ -75,7 +75,7 @@ void request_write(benchmark::State& state) {
   for ([[maybe_unused]] auto _ : state) {
     Answer answer;
     WriteRequest request;
-    request.offset = turn++ % 64 * kRequestBytesMax + static_cast<uint64_t>(state.range(0));
+    request.offset = FileOffset(turn++ % 64 * kRequestBytesMax + static_cast<uint64_t>(state.range(0)));
     request.length = kRequestBytesMax;
     request.data = data.data();
     request.owner = &answer;

@@ -1,0 +1,41 @@
+#include "engine/layout/stripe.h"
+
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace fpfs {
+namespace {
+
+constexpr StripeMap kStripes{.chunk_size = 4096, .member_count = 3};
+
+TEST(StripeMap, ChunksGoRoundTheMembers) {
+  constexpr FileId kFile(uint64_t{2} << 32);
+  EXPECT_EQ(kStripes.start(kFile), MemberIndex(2));
+  EXPECT_EQ(kStripes.member_of(kFile, ChunkIndex(0)), MemberIndex(2));
+  EXPECT_EQ(kStripes.member_of(kFile, ChunkIndex(1)), MemberIndex(0));
+  EXPECT_EQ(kStripes.member_of(kFile, ChunkIndex(3)), MemberIndex(2));
+  EXPECT_EQ(kStripes.natural_slot(ChunkIndex(2)), SlotIndex(0));
+  EXPECT_EQ(kStripes.natural_slot(ChunkIndex(3)), SlotIndex(1));
+}
+
+TEST(StripeMap, ChunksOfARangeHaveItsBytes) {
+  EXPECT_EQ(kStripes.chunks_end(FileOffset(0)), ChunkIndex(0));
+  EXPECT_EQ(kStripes.chunks_end(FileOffset(1)), ChunkIndex(1));
+  EXPECT_EQ(kStripes.chunks_end(FileOffset(4096)), ChunkIndex(1));
+  EXPECT_EQ(kStripes.chunks_end(FileOffset(4097)), ChunkIndex(2));
+  EXPECT_EQ(kStripes.chunks_end(FileOffset(UINT64_MAX)), ChunkIndex(UINT64_MAX / 4096 + 1)) << "no sum overflows";
+  const auto chunks_of = [](uint64_t begin, uint64_t end) {
+    std::vector<uint64_t> chunks;
+    for (const ChunkIndex chunk : kStripes.chunks_of(FileOffset(begin), FileOffset(end)))
+      chunks.push_back(chunk.value());
+    return chunks;
+  };
+  EXPECT_EQ(chunks_of(4095, 4097), (std::vector<uint64_t>{0, 1}));
+  EXPECT_EQ(chunks_of(4096, 8192), (std::vector<uint64_t>{1}));
+  EXPECT_EQ(chunks_of(8192, 8192), (std::vector<uint64_t>{}));
+  EXPECT_EQ(chunks_of(8192, 4096), (std::vector<uint64_t>{}));
+}
+
+}  // namespace
+}  // namespace fpfs
