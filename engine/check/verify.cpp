@@ -107,8 +107,8 @@ class DataVerifier::MemberReader {
   uint64_t seed_of(const VerifiedFile& file, ChunkIndex chunk) const {
     return chunk_seed(verifier_.array_.id().data(), file.file_id, file.generation, chunk);
   }
-  uint64_t checksum_as(const VerifiedFile& file, ChunkIndex chunk, std::span<const std::byte> stored) const {
-    return hash_bytes(stored, seed_of(file, chunk));
+  uint64_t checksum_as(const VerifiedFile& file, const PlacedChunk& placed, std::span<const std::byte> stored) const {
+    return stored_checksum(placed.extent.codec, stored, seed_of(file, placed.chunk));
   }
   void report(const Run& run, const PlacedChunk& placed, const char* kind, std::string detail);
   bool cancelled() const { return verifier_.cancelled_ != nullptr && verifier_.cancelled_->load(); }
@@ -231,7 +231,7 @@ void DataVerifier::MemberReader::judge(const Run& run, const PlacedChunk& placed
            fmt::format("only {} of {} bytes are there", stored.size(), placed.extent.stored_length));
     return;
   }
-  const uint64_t checksum = checksum_as(file, placed.chunk, stored);
+  const uint64_t checksum = checksum_as(file, placed, stored);
   if (checksum != placed.extent.checksum) {
     if (const auto owner = find_owner(file, placed, stored)) {
       report(
@@ -267,7 +267,7 @@ std::optional<PlacedChunk> DataVerifier::MemberReader::find_owner(const Verified
                                       [](const PlacedChunk& a, SlotIndex b) { return a.extent.slot < b; });
     for (; candidate != chunks.end() && candidate->extent.slot <= slot + around; ++candidate)
       if (candidate->chunk != found_at.chunk && candidate->extent.stored_length == stored.size() &&
-          checksum_as(file, candidate->chunk, stored) == candidate->extent.checksum)
+          checksum_as(file, *candidate, stored) == candidate->extent.checksum)
         return *candidate;
   }
   return std::nullopt;

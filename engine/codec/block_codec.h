@@ -42,17 +42,21 @@ Status decode_blocks(std::span<const std::byte> stored, std::span<std::byte> out
 Status decode_range(std::span<const std::byte> stored, size_t raw_length, size_t offset, std::span<std::byte> out,
                     uint64_t seed = 0);
 
+// What vouches for all of `stored`, which are blocks, whole and alone: the checksum of their index, which has one of all
+// that lies behind it. Of other bytes it is some other number.
+uint64_t blocks_checksum(std::span<const std::byte> stored, uint64_t seed);
+
 // Where the blocks of one chunk lie: for a reader who fetches only those that it needs.
 //
 //   Read kHeaderLength bytes; length_of() says how many the index has.
 //   Read those; parse().
 //   Read stored_range(); decode().
 //
-// Every block has a checksum of its content in the index, and the index one of its own: what is decoded was verified,
-// although the checksum of the whole chunk was not. Refers to the bytes that were parsed.
+// Every block has a checksum of its content in the index, and the index one of its own, which is that of the whole chunk:
+// when checksum() is what the chunk is said to have, what is decoded was verified. Refers to the bytes that were parsed.
 class BlockIndex {
  public:
-  static constexpr size_t kHeaderLength = 24;
+  static constexpr size_t kHeaderLength = 32;
 
   // In bytes of stored and of raw content.
   struct Range {
@@ -66,16 +70,18 @@ class BlockIndex {
   static Result<BlockIndex> parse(std::span<const std::byte> index, size_t stored_length, size_t raw_length,
                                   uint64_t seed);
 
+  // blocks_checksum() of all of them.
+  uint64_t checksum() const { return checksum_; }
   // The stored bytes of the blocks that hold `raw`, which lies within the content and is not empty.
   Range stored_range(Range raw) const;
   // Decodes the bytes from `offset` on into all of `out`, given stored_range() of them.
   Status decode(size_t offset, std::span<const std::byte> stored, std::span<std::byte> out) const;
 
  private:
-  BlockIndex(std::span<const std::byte> table, size_t raw_length, size_t block_size, uint64_t seed)
-      : table_(table), raw_length_(raw_length), block_size_(block_size), seed_(seed) {}
+  BlockIndex(std::span<const std::byte> index, size_t raw_length, size_t block_size, uint64_t seed);
 
   std::span<const std::byte> table_;
+  uint64_t checksum_;
   size_t raw_length_;
   size_t block_size_;
   uint64_t seed_;

@@ -146,8 +146,9 @@ Result<BlockIndex> BlockIndex::parse(std::span<const std::byte> index, size_t st
   if (index.size() < length || stored_length < length) return damaged_blocks("the index is too short");
   if (stored_length >= raw_length) return damaged_blocks("they did not shrink");
   index = index.first(length);
-  if (blocks::index_checksum(index, seed) != get_u64(&index[16])) return damaged_blocks("the index fails its checksum");
-  const BlockIndex blocks(index.subspan(kHeaderLength), raw_length, size_t{1} << get_u64(&index[8]), seed);
+  if (blocks::index_checksum(index, seed) != get_u64(&index[blocks::kIndexChecksumAt]))
+    return damaged_blocks("the index fails its checksum");
+  const BlockIndex blocks(index, raw_length, size_t{1} << get_u64(&index[8]), seed);
   size_t total = length;
   for (size_t at = 0, i = 0; at < raw_length; at += blocks.block_size_, ++i) {
     const Entry entry = entry_at(blocks.table_, i);
@@ -188,6 +189,26 @@ Status BlockIndex::decode(size_t offset, std::span<const std::byte> stored, std:
     offset += wanted;
   }
   return Status::ok();
+}
+
+BlockIndex::BlockIndex(std::span<const std::byte> index, size_t raw_length, size_t block_size, uint64_t seed)
+    : table_(index.subspan(kHeaderLength)),
+      checksum_(get_u64(&index[blocks::kIndexChecksumAt])),
+      raw_length_(raw_length),
+      block_size_(block_size),
+      seed_(seed) {}
+
+uint64_t blocks_checksum(std::span<const std::byte> stored, uint64_t seed) {
+  if (stored.size() >= blocks::kHeaderLength) {
+    const Result<size_t> length = BlockIndex::length_of(stored, get_u32(&stored[4]));
+    if (length.is_ok() && *length <= stored.size()) {
+      const uint64_t checksum = blocks::index_checksum(stored.first(*length), seed);
+      if (checksum == get_u64(&stored[blocks::kIndexChecksumAt]) &&
+          hash_bytes(stored.subspan(*length), seed) == get_u64(&stored[blocks::kRestChecksumAt]))
+        return checksum;
+    }
+  }
+  return hash_bytes(stored, seed);
 }
 
 Status decode_blocks(std::span<const std::byte> stored, std::span<std::byte> out, uint64_t seed) {

@@ -154,7 +154,8 @@ size_t Encoder::encode(std::span<const std::byte> raw, std::span<std::byte> out,
     blocks::put_entry(&out[blocks::kHeaderLength + i * blocks::kEntryLength], entry);
     at += entry.stored_length;
   }
-  blocks::put_header(out.first(index_length), raw.size(), block_size, options.seed);
+  blocks::put_header(out, raw.size(), block_size);
+  blocks::put_checksums(out.first(at), index_length, options.seed);
   return at;
 }
 

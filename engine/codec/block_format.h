@@ -13,7 +13,7 @@
 namespace fpfs::blocks {
 
 inline constexpr uint32_t kMagic = 0x4b4c4246;  // the bytes "FBLK"
-inline constexpr size_t kHeaderLength = 24;
+inline constexpr size_t kHeaderLength = 32;
 inline constexpr size_t kEntryLength = 16;
 inline constexpr size_t kPlaneEntryLength = 4;
 inline constexpr size_t kElementLength = 8;  // what a constant block repeats
@@ -70,16 +70,25 @@ inline size_t index_length(size_t raw_length, size_t block_size) {
   return kHeaderLength + block_count(raw_length, block_size) * kEntryLength;
 }
 
-// `index`: header and table. The header's own checksum field is left out.
+// Of the header: the checksum of all stored bytes behind the index, and that of the index.
+inline constexpr size_t kRestChecksumAt = 16, kIndexChecksumAt = 24;
+
+// `index`: header and table. The header's field for this is left out.
 inline uint64_t index_checksum(std::span<const std::byte> index, uint64_t seed) {
-  return hash_bytes(index.subspan(kHeaderLength), hash_bytes(index.first(16), seed));
+  return hash_bytes(index.subspan(kHeaderLength), hash_bytes(index.first(kIndexChecksumAt), seed));
 }
 
-inline void put_header(std::span<std::byte> index, size_t raw_length, size_t block_size, uint64_t seed) {
-  put_u32(&index[0], kMagic);
-  put_u32(&index[4], static_cast<uint32_t>(raw_length));
-  put_u64(&index[8], static_cast<uint64_t>(std::countr_zero(block_size)));  // one byte, and seven reserved
-  put_u64(&index[16], index_checksum(index, seed));
+// Both checksums, when all else is there. `stored`: index and blocks.
+inline void put_checksums(std::span<std::byte> stored, size_t index_length, uint64_t seed) {
+  put_u64(&stored[kRestChecksumAt], hash_bytes(stored.subspan(index_length), seed));
+  put_u64(&stored[kIndexChecksumAt], index_checksum(stored.first(index_length), seed));
+}
+
+// The header but for its checksums.
+inline void put_header(std::span<std::byte> stored, size_t raw_length, size_t block_size) {
+  put_u32(&stored[0], kMagic);
+  put_u32(&stored[4], static_cast<uint32_t>(raw_length));
+  put_u64(&stored[8], static_cast<uint64_t>(std::countr_zero(block_size)));  // one byte, and seven reserved
 }
 
 }  // namespace fpfs::blocks

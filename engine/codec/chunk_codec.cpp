@@ -6,7 +6,9 @@
 
 #include "engine/base/units.h"
 #include "engine/codec/block_codec.h"
+#include "engine/codec/block_format.h"
 #include "engine/codec/decompress.h"
+#include "engine/codec/hash.h"
 
 namespace fpfs {
 
@@ -19,7 +21,12 @@ std::optional<EncodedChunk> encode_chunk(const Compression& compression, std::sp
   options.seed = seed;
   const size_t length = encode_blocks(raw, out, options);
   if (length == 0 || blocks_for(length) >= blocks_for(raw.size())) return std::nullopt;
-  return EncodedChunk{Codec::kBlocks, static_cast<uint32_t>(length)};
+  // Of what was just made: its header says it.
+  return EncodedChunk{Codec::kBlocks, static_cast<uint32_t>(length), get_u64(&out[blocks::kIndexChecksumAt])};
+}
+
+uint64_t stored_checksum(Codec codec, std::span<const std::byte> stored, uint64_t seed) {
+  return codec == Codec::kBlocks ? blocks_checksum(stored, seed) : hash_bytes(stored, seed);
 }
 
 Status decode_chunk(Codec codec, std::span<const std::byte> stored, std::span<std::byte> out, uint64_t seed) {

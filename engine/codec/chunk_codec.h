@@ -17,7 +17,11 @@ namespace fpfs {
 struct EncodedChunk {
   Codec codec = Codec::kNone;
   uint32_t length = 0;
+  uint64_t checksum = 0;  // stored_checksum()
 };
+
+// The checksum of stored bytes, as an extent has it. `seed`: chunk_seed() of where they belong. Pure.
+uint64_t stored_checksum(Codec codec, std::span<const std::byte> stored, uint64_t seed);
 
 // Encodes `raw`, 1 byte to a chunk, into `out`, which is no shorter. `seed`: chunk_seed() of where it belongs. None: it
 // would not take fewer blocks of kIoAlignment on the drive, and is stored as it is; what `out` holds then means nothing.

@@ -78,7 +78,8 @@ void ChunkEncoder::encode(EncodeRequest& request) {
   if (encoded) {
     request.encoded = *encoded;
   } else {
-    request.encoded = {Codec::kRaw, static_cast<uint32_t>(request.raw.size())};
+    request.encoded = {Codec::kRaw, static_cast<uint32_t>(request.raw.size()),
+                       stored_checksum(Codec::kRaw, request.raw, request.seed)};
     give_back(request.member, *std::exchange(request.space, nullptr));
   }
   request.ready(request, Status::ok());

@@ -63,7 +63,7 @@ void ChunkIo::encoded(EncodeRequest& encoding, const Status& status) {
   Extent& extent = transfer.extent;
   extent.codec = encoding.encoded.codec;
   extent.stored_length = encoding.encoded.length;
-  extent.checksum = io.checksum_of(transfer, encoding.space != nullptr ? encoding.space->data : transfer.data);
+  extent.checksum = encoding.encoded.checksum;
   io.submit(transfer);
 }
 
@@ -94,7 +94,7 @@ uint64_t ChunkIo::seed_of(const ChunkTransfer& transfer) const {
 }
 
 uint64_t ChunkIo::checksum_of(const ChunkTransfer& transfer, const std::byte* stored) const {
-  return hash_bytes({stored, transfer.extent.stored_length}, seed_of(transfer));
+  return stored_checksum(transfer.extent.codec, {stored, transfer.extent.stored_length}, seed_of(transfer));
 }
 
 Status ChunkIo::prepare(IoRequest& request) {

@@ -1,6 +1,7 @@
 // Any bytes as the blocks of a chunk, blocks as an input describes them, and blocks that the encoder makes of any
-// content, whole or damaged in a few places. The index always has its checksum: what lies behind it is the target. They
-// are refused, or all of the chunk is there: what was encoded when nothing was damaged, and any part of it the same.
+// content, whole or damaged in a few places. The checksums of the header are always right: what lies behind them is the
+// target. They are refused, or all of the chunk is there: what was encoded when nothing was damaged, and any part of it
+// the same.
 #include <vector>
 
 #include "engine/base/bytes.h"
@@ -42,8 +43,7 @@ Bytes build_content(Input& input) {
 void make_plausible(Bytes& stored) {
   if (stored.size() < BlockIndex::kHeaderLength) return;
   const auto length = BlockIndex::length_of(stored, fpfs::get_u32(&stored[4]));
-  if (length.is_ok() && *length <= stored.size())
-    fpfs::put_u64(&stored[16], fpfs::blocks::index_checksum(std::span(stored).first(*length), kSeed));
+  if (length.is_ok() && *length <= stored.size()) fpfs::blocks::put_checksums(stored, *length, kSeed);
 }
 
 // In memory of exactly its size, so that ASan sees a byte too many.
@@ -58,6 +58,10 @@ void check(const Bytes& stored, size_t raw_length) {
   Bytes all(raw_length), part(raw_length / 3 + 1);
   const size_t offset = std::min(raw_length / 2, raw_length - part.size());
   const bool whole = decode(stored, raw_length, 0, all), partly = decode(stored, raw_length, offset, part);
+  if (whole) {
+    const auto index = BlockIndex::parse(stored, stored.size(), raw_length, kSeed);
+    require(index.is_ok() && index->checksum() == fpfs::blocks_checksum(stored, kSeed), "the index vouches for all");
+  }
   require(!whole || partly, "what decodes does so in part");
   require(!whole || std::equal(part.begin(), part.end(), all.begin() + static_cast<ptrdiff_t>(offset)),
           "a part is that of the whole");
@@ -80,7 +84,7 @@ void check_described(Input& input) {
     }
     fpfs::blocks::put_entry(&stored[at], entry);
   }
-  fpfs::blocks::put_header(stored, raw_length, fpfs::kBlockSizeMin, kSeed);
+  fpfs::blocks::put_header(stored, raw_length, fpfs::kBlockSizeMin);
   // The last block has all that is left.
   const std::span<const std::byte> rest = input.rest();
   size_t others = 0;

@@ -103,9 +103,9 @@ Bytes documented_decode(std::span<const std::byte> stored) {
   const size_t raw_length = get_u32(&stored[4]), block_size = size_t{1} << static_cast<int>(stored[8]);
   const size_t blocks = (raw_length + block_size - 1) / block_size;
   Bytes content;
-  size_t at = 24 + 16 * blocks;
+  size_t at = 32 + 16 * blocks;
   for (size_t i = 0; i < blocks; ++i) {
-    const std::byte* const entry = &stored[24 + 16 * i];
+    const std::byte* const entry = &stored[32 + 16 * i];
     const auto bytes = stored.subspan(at, get_u32(entry));
     const size_t size = std::min(block_size, raw_length - i * block_size);
     const auto number = [&](size_t offset) { return std::to_integer<size_t>(entry[offset]); };
@@ -205,7 +205,7 @@ TEST(BlockCodec, RepeatsElementsOfEveryWidth) {
     for (const size_t size : {size_t{64}, size_t{65'543}, size_t{300'001}}) {
       Bytes raw(size);
       for (size_t i = 0; i < size; ++i) raw[i] = test::byte_at(6, i % period);
-      EXPECT_LE(expect_comes_back(raw), 24 + 24 * (size / 65536 + 1));
+      EXPECT_LE(expect_comes_back(raw), 32 + 24 * (size / 65536 + 1));
     }
 }
 
@@ -279,16 +279,15 @@ TEST(BlockCodec, RefusesEveryTruncation) {
     expect_refused(std::span(stored).first(length), raw.size());
 }
 
-// As a hostile writer would: the index still has the right checksum.
+// As a hostile writer would: the checksums are still right.
 void make_plausible(Bytes& stored) {
   const auto length = BlockIndex::length_of(stored, get_u32(&stored[4]));
-  if (!length.is_ok() || *length > stored.size()) return;
-  put_u64(&stored[16], blocks::index_checksum(std::span(stored).first(*length), kSmallBlocks.seed));
+  if (length.is_ok() && *length <= stored.size()) blocks::put_checksums(stored, *length, kSmallBlocks.seed);
 }
 
 TEST(BlockCodec, SurvivesAnyDamage) {
   const Bytes raw = mixed_content(), stored = encode(raw, kSmallBlocks);
-  const size_t index = 24 + 16 * ((raw.size() + kBlockSizeMin - 1) / kBlockSizeMin);
+  const size_t index = 32 + 16 * ((raw.size() + kBlockSizeMin - 1) / kBlockSizeMin);
   std::mt19937_64 random(10);
   for (int i = 0; i < 6000; ++i) {
     Bytes damaged = stored;
@@ -306,13 +305,32 @@ TEST(BlockCodec, SurvivesAnyDamage) {
   }
 }
 
+// A reader of single blocks verifies the index alone against what the chunk is said to have.
+TEST(BlockCodec, OneChecksumVouchesForAllOfThem) {
+  const Bytes raw = mixed_content(), stored = encode(raw, kSmallBlocks);
+  const uint64_t checksum = blocks_checksum(stored, kSmallBlocks.seed);
+  const auto index = BlockIndex::parse(stored, stored.size(), raw.size(), kSmallBlocks.seed);
+  ASSERT_TRUE(index.is_ok());
+  EXPECT_EQ(index->checksum(), checksum);
+  EXPECT_NE(blocks_checksum(stored, kSmallBlocks.seed + 1), checksum);
+  EXPECT_NE(blocks_checksum(std::span(stored).first(stored.size() - 1), kSmallBlocks.seed), checksum);
+  EXPECT_NE(blocks_checksum({}, kSmallBlocks.seed), checksum);
+  const size_t head = 32 + 16 * ((raw.size() + kBlockSizeMin - 1) / kBlockSizeMin);
+  for (size_t at = 0; at < stored.size(); at += at < head ? 1 : 17)
+    for (const int bit : {0, 3, 7}) {
+      Bytes damaged = stored;
+      damaged[at] ^= static_cast<std::byte>(1 << bit);
+      EXPECT_NE(blocks_checksum(damaged, kSmallBlocks.seed), checksum) << at;
+    }
+}
+
 // One block of planes, of which header, entry and directory are changed a byte at a time.
 TEST(BlockCodec, RefusesEveryInvalidField) {
   Bytes raw(4096);
   for (uint32_t i = 0; i < 1024; ++i) put_u32(&raw[4 * i], i);
   const Bytes stored = encode(raw, kSmallBlocks);
-  ASSERT_EQ(stored[24 + 4], std::byte{4});
-  const size_t fields[] = {0, 4, 8, 9, 15, 24, 25, 26, 27, 28, 29, 30, 31, 40, 42, 43, 47, 51, 55};
+  ASSERT_EQ(stored[32 + 4], std::byte{4});
+  const size_t fields[] = {0, 4, 8, 9, 15, 32, 33, 34, 35, 36, 37, 38, 39, 48, 50, 51, 55, 59, 63};
   for (const size_t field : fields)
     for (int value = 0; value < 256; ++value) {
       Bytes changed = stored;
@@ -325,10 +343,11 @@ TEST(BlockCodec, RefusesEveryInvalidField) {
 
 // docs/format.md, "Blocks": the example.
 TEST(BlockCodec, WritesTheDocumentedExample) {
-  const uint8_t head[] = {0x46, 0x42, 0x4c, 0x4b, 0x00, 0x04, 0x00, 0x00, 0x10, 0x00, 0x00, 0x00, 0x00, 0x00,
-                          0x00, 0x00, 0xe5, 0x8a, 0x6c, 0x75, 0x4e, 0x44, 0xb2, 0xfd, 0x13, 0x01, 0x00, 0x00,
-                          0x04, 0x04, 0x00, 0x00, 0xed, 0xc7, 0x64, 0x39, 0xba, 0xa3, 0x2b, 0xd1, 0x00, 0x01,
-                          0x00, 0x01, 0x01, 0x00, 0x00, 0x02, 0x01, 0x00, 0x00, 0x02, 0x01, 0x00, 0x00, 0x02};
+  const uint8_t head[] = {0x46, 0x42, 0x4c, 0x4b, 0x00, 0x04, 0x00, 0x00, 0x10, 0x00, 0x00, 0x00, 0x00,
+                          0x00, 0x00, 0x00, 0x56, 0x94, 0xb8, 0x74, 0xc1, 0x10, 0x39, 0x3a, 0xa8, 0xfa,
+                          0x36, 0x1e, 0x4e, 0xa2, 0xc7, 0x77, 0x13, 0x01, 0x00, 0x00, 0x04, 0x04, 0x00,
+                          0x00, 0xed, 0xc7, 0x64, 0x39, 0xba, 0xa3, 0x2b, 0xd1, 0x00, 0x01, 0x00, 0x01,
+                          0x01, 0x00, 0x00, 0x02, 0x01, 0x00, 0x00, 0x02, 0x01, 0x00, 0x00, 0x02};
   Bytes stored;
   for (const uint8_t byte : head) stored.push_back(static_cast<std::byte>(byte));
   for (size_t i = 0; i < 256; ++i) stored.push_back(static_cast<std::byte>(i));
