@@ -57,8 +57,18 @@ def _mounts(bench, *ways, paths=None):
 
 # --- saves and loads -----------------------------------------------------------------------------------------------------
 
-def _save(bench, mount, format, content, idle=None):
-    return bench.save_rate(mount.path / "saved", format, idle=idle, content=content)
+def _save(bench, mount, format, content, idle=None, left=None):
+    """`left` collects the share of its size that the file takes."""
+    path = mount.path / "saved"
+    rate = bench.save_rate(path, format, idle=idle, content=content)
+    if left is not None:
+        left.append(_share_left(bench, path))
+    return rate
+
+
+def _share_left(bench, path):
+    said = json.loads(run(bench.programs.fpfs, "stat", "--json", path).stdout)
+    return said["stored_bytes"] / said["size"]
 
 
 def _with_notes(name, figures, content, idle):
@@ -75,13 +85,15 @@ def _saves(bench, content, raw, mounts, sink, formats=FORMATS, where=""):
         name = f"save, {content}, {format}{where}"
         if not bench.wants(name):
             continue
-        idle = []
+        idle, left = {way: [] for way in mounts}, []
         contestants = {"raw": raw.write}
         if sink:
             contestants["sink"] = lambda: _save(bench, sink, format, content)
-        contestants.update({way: lambda way=way: _save(bench, mounts[way], format, content, idle if way == "zstd" else None)
-                            for way in mounts})
-        measures.append(_with_notes(name, bench.rotate(contestants), content, idle))
+        contestants.update({way: lambda way=way: _save(bench, mounts[way], format, content, idle[way],
+                                                       left if way == "auto" else None) for way in mounts})
+        measures.append(_with_notes(name, bench.rotate(contestants), content, idle["zstd"]))
+        if left:
+            measures[-1].figures["left by auto"] = Samples("of the size", left)
         raw.remove()
         for mount in mounts.values():
             (mount.path / "saved").unlink()
@@ -126,15 +138,17 @@ def _unlimited(bench):
     measures = []
 
     def compare(name, contestants):
-        figures = bench.rotate(contestants)
+        figures = bench.rotate(contestants, runs=2 * bench.options.runs)  # nothing holds them to one rate
         measures.append(Measure(name, figures, [ratio(figures, "auto", ["off"], 0.97)]))
 
     def all_of(mounts, where, formats):
         for content, format in formats:
             name = f"save, {content}, {format}, {where}"
             if bench.wants(name):
-                compare(name, {way: lambda mount=mount: _save(bench, mount, format, content)
-                               for way, mount in mounts.items()})
+                left = []
+                compare(name, {way: lambda way=way: _save(bench, mounts[way], format, content,
+                                                          left=left if way == "auto" else None) for way in mounts})
+                measures[-1].figures["left by auto"] = Samples("of the size", left)
         name = f"torch.load, bf16, {where}"
         if bench.wants(name):
             for mount in mounts.values():
@@ -186,6 +200,10 @@ def _add_rates(figures, name, found):
             figures[f"{name}, {work}"] = Samples("B/s", found[work])
 
 
+# Memory for a result that a codec makes is taken from the system once, not for each of them.
+KEPT_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40)}
+
+
 def _lines(bench, words, noted, **options):
     bench.commands.note([*noted, "FILE..."])
     said = subprocess.run([str(word) for word in words], stdin=subprocess.DEVNULL, capture_output=True, text=True, **options)
@@ -204,7 +222,7 @@ def _own_codec(bench, files):
 def _other_codecs(bench, files):
     words = ["-m", "suite.codecs", bench.options.runs]
     versions, *found = _lines(bench, [sys.executable, *words, *[f"{content.kind}:{content.path}" for content in files]],
-                              ["python", *words], cwd=BENCH)
+                              ["python", *words], cwd=BENCH, env=dict(os.environ, **KEPT_MEMORY))
     bench.note("other codecs: " + ", ".join(f"{name} {version}" for name, version in versions.items()))
     return dict(zip(files, found))
 
@@ -215,8 +233,7 @@ def _stored_by_mount(bench, files):
         for content in files:
             path = mount.path / content.path.name
             shutil.copyfile(content.path, path)
-            said = json.loads(run(bench.programs.fpfs, "stat", "--json", path).stdout)
-            stored[content] = said["stored_bytes"] / said["size"]
+            stored[content] = _share_left(bench, path)
             path.unlink()
     return stored
 
