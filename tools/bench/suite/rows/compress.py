@@ -8,8 +8,6 @@ import shutil
 import subprocess
 import sys
 
-from lab.programs import run
-
 from ..bench import Skipped
 from ..commands import CommandFailed
 from ..contents import BENCH, Contents
@@ -62,13 +60,14 @@ def _save(bench, mount, format, content, idle=None, left=None):
     path = mount.path / "saved"
     rate = bench.save_rate(path, format, idle=idle, content=content)
     if left is not None:
-        left.append(_share_left(bench, path))
+        left.append(_share_left(path))
     return rate
 
 
-def _share_left(bench, path):
-    said = json.loads(run(bench.programs.fpfs, "stat", "--json", path).stdout)
-    return said["stored_bytes"] / said["size"]
+def _share_left(path):
+    """In whole blocks of the drives."""
+    found = os.stat(path)
+    return found.st_blocks * 512 / found.st_size
 
 
 def _with_notes(name, figures, content, idle):
@@ -233,7 +232,7 @@ def _stored_by_mount(bench, files):
         for content in files:
             path = mount.path / content.path.name
             shutil.copyfile(content.path, path)
-            stored[content] = _share_left(bench, path)
+            stored[content] = _share_left(path)
             path.unlink()
     return stored
 
