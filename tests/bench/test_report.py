@@ -87,6 +87,16 @@ def test_tables_that_are_too_wide_are_turned_or_cut():
     assert max(map(len, lines)) <= tables.WIDTH
 
 
+def test_measures_that_name_a_table_share_it():
+    found = {"mine": samples(0.663, unit=""), "mine, encoding": samples(1.46e9), "mine, decoding": samples(22e9),
+             "other": samples(0.9, unit="")}
+    row = {"measures": [measure.Measure(name, found, [], "Left").as_json() for name in ("bf16", "fp32")]}
+    assert tables.common_tables(row)[1:] == [
+        "Left:", "", "|  | mine | other |", "|---|---|---|", "| bf16 | 0.663 1.5 22 | 0.900 |",
+        "| fp32 | 0.663 1.5 22 | 0.900 |"]
+    assert not tables.figures(row)
+
+
 def test_what_has_a_target_is_not_shown_twice():
     row = {"measures": [measure.Measure("save", {"daemon": samples(0.2, unit="s/GB")},
                                         [measure.Ratio("daemon", 0.2, 0.2, 0.2, 0.3, False, "s/GB")]).as_json()]}

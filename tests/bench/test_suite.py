@@ -13,7 +13,7 @@ from lab import mount_table
 from lab.programs import REPOSITORY
 
 RUN = REPOSITORY / "tools" / "bench" / "run"
-ROWS = range(1, 16)
+ROWS = range(1, 17)
 
 
 def start(scratch, *arguments):
@@ -42,14 +42,14 @@ def tiny(lab):
     scratch, output = lab / "bench", lab / "bench-output"
     process = start(scratch, "--size", "4M", "--runs", "1", "--files", "60", "--silent", "--no-deepspeed",
                     "--output", output)
-    said, _ = process.communicate(timeout=170)
+    said, _ = process.communicate(timeout=230)
     assert process.returncode == 0, said
     assert_nothing_left(scratch)
     results = json.loads((output / "results.json").read_text())
     return {"lab": results["lab"], "output": output, **{row["row"]: row for row in results["rows"]}}
 
 
-@pytest.mark.time_limit(180)
+@pytest.mark.time_limit(240)
 @pytest.mark.parametrize("number", ROWS)
 def test_row(tiny, number):
     row = tiny[number]
@@ -59,8 +59,9 @@ def test_row(tiny, number):
     for measure in row["measures"]:
         assert measure["figures"]
         for name, figure in measure["figures"].items():
-            # A daemon may spend less than one tick on so little; processors may have no tick of idleness.
-            least = 0 if figure["unit"] in ("s/GB", "%") else 1e-9
+            # A daemon may spend less than one tick on so little; processors may have no tick of idleness; nothing may be as
+            # it was in the checkpoint before.
+            least = 0 if figure["unit"] in ("s/GB", "%", "share") else 1e-9
             assert least <= figure["min"] <= figure["median"] <= figure["max"] < 1e12, (measure["name"], name)
         for ratio in measure["ratios"]:
             assert ratio["low"] <= ratio["value"] <= ratio["high"]
@@ -72,7 +73,7 @@ def test_row(tiny, number):
 def test_results_of_another_size_are_refused_before_a_row_is_taken(tiny, lab):
     scratch = lab / "bench-other-size"
     process = start(scratch, "--size", "8M", "--row", "11", "--silent", "--output", tiny["output"])
-    said, _ = process.communicate(timeout=170)
+    said, _ = process.communicate(timeout=230)
     assert process.returncode != 0 and "row 11" not in said
     assert said.splitlines()[-1].endswith("write them to another --output")
     assert_nothing_left(scratch)

@@ -168,17 +168,20 @@ class Bench:
         """Lets the writes of whoever came before end before the clock of the next one runs."""
         os.sync()
 
-    def save_rate(self, path, format, size=None, **options):
-        """A save under a name that is not there yet; bytes of the state per second (a sink does not know its files' sizes)."""
+    def save_rate(self, path, format, size=None, idle=None, **options):
+        """A save under a name that is not there yet; bytes of the state per second (a sink does not know its files' sizes).
+        `idle` collects the share of the machine's processors that had nothing to do meanwhile."""
         pathlib.Path(path).unlink(missing_ok=True)
         self.settle()
         size = size or self.size
-        return size / self.torch.save(path, format, size, **options)["seconds"]
+        result = self.torch.save(path, format, size, **options)
+        if idle is not None:
+            idle.append(result["processors_idle"])
+        return size / result["seconds"]
 
-    def load_rate(self, path, how="torch", idle=None):
-        """A load of a state of the usual size; its bytes per second. `idle` collects the share of the machine's processors that
-        had nothing to do meanwhile."""
-        result = self.torch.load(path, how)
+    def load_rate(self, path, how="torch", idle=None, **options):
+        """A load of a state of the usual size; its bytes per second."""
+        result = self.torch.load(path, how, **options)
         if idle is not None:
             idle.append(result["processors_idle"])
         return self.size / result["seconds"]

@@ -119,6 +119,19 @@ class LoopLab:
             for loop in self._loops:
                 loop.format_xfs()
 
+    @contextlib.contextmanager
+    def limited(self, write, read):
+        """Other limits for a while, of each drive, in bytes per second; 0 is none."""
+        try:
+            self._limit(write, read)
+            yield
+        finally:
+            self._limit(**self.limits)
+
+    def _limit(self, write, read):
+        for loop in self._loops:
+            self._throttle.limit(loop.number, write, read)
+
     def trim(self):
         """Gives the memory of deleted files back."""
         for loop in self._loops:

@@ -38,14 +38,17 @@ class Ratio:
 
 @dataclasses.dataclass
 class Measure:
-    """One line of a row's results: figures of everybody who took part, and the ratios that have a target."""
+    """One line of a row's results: figures of everybody who took part, and the ratios that have a target. `table`: the title
+    of one table for all measures that name it, where `WHO`, `WHO, encoding`, ... of a measure share a cell."""
     name: str
     figures: dict
     ratios: list = dataclasses.field(default_factory=list)
+    table: str = None
 
     def as_json(self):
-        return {"name": self.name, "figures": {name: samples.as_json() for name, samples in self.figures.items()},
+        said = {"name": self.name, "figures": {name: samples.as_json() for name, samples in self.figures.items()},
                 "ratios": [ratio.as_json() for ratio in self.ratios]}
+        return dict(said, table=self.table) if self.table else said
 
 
 def rotate(runs, contestants, unit="B/s", progress=None):

@@ -65,7 +65,7 @@ def figures(row):
     """Lines: what everybody's figures were. One table for all measures with the same contestants and unit, or several where
     that is too wide. What `targets` shows already is left out."""
     text = []
-    for unit, names, measures in _alike(row["measures"]):
+    for unit, names, measures in _alike([measure for measure in row["measures"] if not measure.get("table")]):
         if set(names) <= {ratio["of"] for measure in measures for ratio in measure["ratios"]}:
             continue
         cells = {(measure["name"], name): _cell(measure["figures"][name]) for measure in measures for name in names}
@@ -77,6 +77,29 @@ def figures(row):
             text += ["", *table((scaled(0, unit)[1], *part), [(name, *[cells[name, column] for column in part])
                                                              for name in lines])]
     return text[1:]
+
+
+def common_tables(row):
+    """Lines: the measures that name a table, each a line, each contestant a column with the medians of its figures."""
+    found, text = {}, []
+    for measure in row["measures"]:
+        if measure.get("table"):
+            found.setdefault(measure["table"], []).append(measure)
+    for title, measures in found.items():
+        columns = {name.partition(", ")[0]: None for measure in measures for name in measure["figures"]}  # in order
+        lines = []
+        for measure in measures:
+            cells = [[_short(figure) for name, figure in measure["figures"].items() if name.partition(", ")[0] == column]
+                     for column in columns]
+            lines.append((measure["name"], *[" ".join(cell) for cell in cells]))
+        text += ["", *wrapped(f"{title}:"), "", *table(("", *columns), lines)]
+    return text
+
+
+def _short(figure):
+    if figure["unit"] == "B/s":
+        return f"{figure['median'] / 1e9:.1f}" if figure["median"] < 1e10 else f"{figure['median'] / 1e9:.0f}"
+    return f"{figure['median']:.3f}"
 
 
 def _alike(measures):
@@ -145,6 +168,7 @@ def row_details(row, chart=None):
         text += ["", f"![row {row['row']}]({chart})"]
     if found := figures(row):
         text += ["", *wrapped("Medians, smallest and largest in brackets:"), "", *found]
+    text += common_tables(row)
     for note in row["notes"]:
         text += ["", *wrapped(f"Note: {note}")]
     text += ["", f"Taken at {row.get('commit')}, {row['runs']} rounds."]

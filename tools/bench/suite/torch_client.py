@@ -41,8 +41,8 @@ class TorchClient:
         """One save of a state of `size` bytes; the result of workload.py."""
         return self.run([dict(call="save", path=str(path), format=format, size=size, **options)])[0]
 
-    def load(self, path, how="torch"):
-        return self.run([dict(call="load", path=str(path), how=how)])[0]
+    def load(self, path, how="torch", **options):
+        return self.run([dict(call="load", path=str(path), how=how, **options)])[0]
 
     def versions(self):
         """{name: version or None} of torch, safetensors and deepspeed."""

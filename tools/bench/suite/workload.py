@@ -10,8 +10,9 @@ torch.load until every byte is there.
   {"do": "versions"}
 A job:
   {"call": "save", "path": ..., "size": BYTES of the state, "format": "zip" | "legacy" | "safetensors" | "deepspeed-zip" | "deepspeed-legacy" | "aio_handle",
-   "crc": true, "fsync": false, "repeat": 1, "remove": false, "pause": 0, "then": [program, ...]}
-  {"call": "load", "path": ..., "how": "torch" | "torch-mmap" | "safetensors" | "safetensors-open"}
+   "content": "ramp" | "bf16" | "fp32", "crc": true, "fsync": false, "repeat": 1, "remove": false, "pause": 0,
+   "then": [program, ...]}
+  {"call": "load", "path": ..., "how": "torch" | "torch-mmap" | "safetensors" | "safetensors-open", "content": as saved}
 """
 import importlib.metadata
 import io
@@ -29,9 +30,9 @@ LARGE = 4 << 20  # elements of a weight: 16 MiB
 SMALL = 1024
 
 
-def shapes(size):
-    """Like a stack of layers: large weights, each with a small bias, `size` bytes in all."""
-    elements = max(size // 4, 2 * SMALL)
+def shapes(elements):
+    """Like a stack of layers: large weights, each with a small bias, so many elements in all."""
+    elements = max(elements, 2 * SMALL)
     large = min(LARGE, max(elements // 8, SMALL))
     while elements > 0:
         weight = min(large, elements)
@@ -42,26 +43,57 @@ def shapes(size):
             elements -= SMALL
 
 
-def expected(index, count):
-    """First and last element of the tensor `index`."""
-    last = torch.tensor(float(count - 1), dtype=torch.float32) + index
-    return float(index), float(last)
+class Ramp:
+    """fp32, each element its place in the tensor and the tensor's number: nothing that has to be random."""
+
+    width = 4
+
+    def tensor(self, index, count):
+        return torch.arange(count, dtype=torch.float32).add_(index)
+
+    def ends(self, index, count):
+        """First and last element."""
+        last = torch.tensor(float(count - 1), dtype=torch.float32) + index
+        return float(index), float(last)
 
 
-def make_state(size):
-    return {f"layers.{index}": torch.arange(torch.Size(shape).numel(), dtype=torch.float32).add_(index).reshape(shape)
-            for index, shape in enumerate(shapes(size))}
+class Weights:
+    """Normal numbers as a network's weights are, other ones in each tensor: what compression is measured with. A tensor is
+    the same random numbers, scaled, as making them anew would take longer than saving them."""
+
+    def __init__(self, dtype):
+        self.width = dtype.itemsize
+        self._dtype = dtype
+        self._normal = torch.randn(LARGE, generator=torch.Generator().manual_seed(16)).mul_(0.02)
+
+    def tensor(self, index, count):
+        return (self._normal[:count] * (1 + index / 1024)).to(self._dtype)
+
+    def ends(self, index, count):
+        return tuple((self._normal[[0, count - 1]] * (1 + index / 1024)).to(self._dtype).tolist())
+
+
+CONTENTS = {"ramp": Ramp, "bf16": lambda: Weights(torch.bfloat16), "fp32": lambda: Weights(torch.float32)}
+
+
+def content_of(job):
+    return CONTENTS[job.get("content", "ramp")]()
+
+
+def make_state(size, content):
+    return {f"layers.{index}": content.tensor(index, torch.Size(shape).numel()).reshape(shape)
+            for index, shape in enumerate(shapes(size // content.width))}
 
 
 def touch(state):
     """Reads one byte of every page."""
-    return sum(int(tensor.reshape(-1).numpy().view("uint8")[::4096].sum(dtype="uint64")) for tensor in state.values())
+    return sum(int(tensor.reshape(-1).view(torch.uint8).numpy()[::4096].sum(dtype="uint64")) for tensor in state.values())
 
 
-def check(state):
+def check(state, content):
     for name, tensor in state.items():
         flat = tensor.reshape(-1)
-        if (float(flat[0]), float(flat[-1])) != expected(int(name.split(".")[1]), flat.numel()):
+        if (float(flat[0]), float(flat[-1])) != content.ends(int(name.split(".")[1]), flat.numel()):
             raise ValueError(f"{name} came back with other content")
 
 
@@ -146,7 +178,7 @@ def load(job, _state):
     started = time.monotonic()
     state = loader(job["path"])
     seconds = time.monotonic() - started
-    check(state)
+    check(state, content_of(job))
     return {"seconds": seconds}
 
 
@@ -157,19 +189,19 @@ CALLS = {"save": save, "load": load}
 
 def prepare(job):
     """The state that the job needs; and everything has run once."""
-    small = make_state(8 * SMALL)
+    small = make_state(8 * SMALL, Ramp())
     legacy = job.get("format") == "legacy"
     memory = io.BytesIO()
     torch.save(small, memory, _use_new_zipfile_serialization=not legacy)
     memory.seek(0)
-    check(torch.load(memory))
+    check(torch.load(memory), Ramp())
     if "safetensors" in (job.get("format"), job.get("how", "").split("-")[0]):
         from safetensors import torch as safetensors_torch
-        check(safetensors_torch.load(safetensors_torch.save(small)))
+        check(safetensors_torch.load(safetensors_torch.save(small)), Ramp())
     if job.get("format", "").startswith(("deepspeed", "aio_handle")):
         from . import deepspeed_clients
         job["saver"] = deepspeed_clients.saver(job)
-    return make_state(job["size"]) if job["call"] == "save" else {}
+    return make_state(job["size"], content_of(job)) if job["call"] == "save" else {}
 
 
 def processor_times():

@@ -8,10 +8,10 @@ HOWS = {"torch.load": ("torch", "zip", 0.95), "torch.load, legacy": ("torch", "l
         "safetensors safe_open": ("safetensors-open", "safetensors", 0.95)}
 
 
-def cold_rate(bench, mount, how, idle=None):
+def cold_rate(bench, mount, how, idle=None, **options):
     """A load that nobody in between remembers."""
     mount.remount_cold()
-    return bench.load_rate(mount.path / "saved", how, idle)
+    return bench.load_rate(mount.path / "saved", how, idle, **options)
 
 
 def cold(bench):
