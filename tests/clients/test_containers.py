@@ -13,7 +13,8 @@ from lab.system import in_child
 
 USER = pwd.getpwnam("nobody").pw_uid
 
-pytestmark = [pytest.mark.P6, pytest.mark.root]
+# alone: a mount namespace of its own has copies of all mounts, those of other tests too.
+pytestmark = [pytest.mark.P6, pytest.mark.root, pytest.mark.alone]
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import subprocess
 from . import mount_table
 from .drives import MKFS_FLAGS
 from .programs import run
+from .system import attempt, wait_until
 
 
 class FaultyDrive:
@@ -117,7 +118,16 @@ class FaultyDrive:
         """The drive is well again, and a filesystem that had given it up is mounted anew."""
         self.heal()
         run("umount", self.path)
+        wait_until(self._is_free)  # a copy of the mount keeps the filesystem as it is: unshare --mount makes one
         run("mount", self._device, self.path)
+
+    def _is_free(self):
+        """Nobody has its filesystem mounted, here or in another mount namespace (open(2): O_EXCL of a block device)."""
+        device = attempt(os.open, self._device, os.O_RDONLY | os.O_EXCL)
+        if device == "EBUSY":
+            return False
+        os.close(device)
+        return True
 
     def drop_caches(self):
         """What the members' filesystems know by heart is read from the drives again."""
