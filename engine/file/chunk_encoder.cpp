@@ -1,6 +1,7 @@
 #include "engine/file/chunk_encoder.h"
 
 #include <algorithm>
+#include <ctime>
 #include <optional>
 #include <utility>
 
@@ -9,9 +10,18 @@
 namespace fpfs {
 
 namespace {
+
 Status closed() {
   return Status::error(StatusCode::kIoError, "the array is being closed");
 }
+
+// Of the calling thread.
+uint64_t processor_ns() {
+  struct timespec time {};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<uint64_t>(time.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(time.tv_nsec);
+}
+
 }  // namespace
 
 Result<std::unique_ptr<ChunkEncoder>> ChunkEncoder::create(uint16_t members, unsigned spaces, uint32_t chunk_size,
@@ -73,6 +83,7 @@ void ChunkEncoder::encode(EncodeRequest& request) {
     release(request);
     return request.ready(request, closed());
   }
+  const uint64_t begin = processor_ns();
   const std::optional<EncodedChunk> encoded =
       encode_chunk(request.compression, request.raw, {request.space->data, pool_->buffer_size()}, request.seed);
   if (encoded) {
@@ -82,6 +93,7 @@ void ChunkEncoder::encode(EncodeRequest& request) {
                        stored_checksum(Codec::kRaw, request.raw, request.seed)};
     give_back(request.member, *std::exchange(request.space, nullptr));
   }
+  request.processor_ns = processor_ns() - begin;
   request.ready(request, Status::ok());
   end_encoding();
 }

@@ -41,7 +41,8 @@ struct EncodeRequest {
 
   // Out. Codec kRaw and no space: it is stored as it is.
   EncodedChunk encoded;
-  Buffer* space = nullptr;  // where it lies, up to release()
+  Buffer* space = nullptr;    // where it lies, up to release()
+  uint64_t processor_ns = 0;  // what that took of one processor
 
   // The encoder's own.
   ListLink<EncodeRequest> link;

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "engine/base/clock.h"
 #include "engine/codec/chunk_codec.h"
 #include "engine/codec/hash.h"
 #include "engine/file/context.h"
@@ -15,7 +16,8 @@ namespace fpfs {
 // With so many writes on its way to it a drive is busy for longer than a chunk takes to encode.
 constexpr unsigned kBusyFrom = 3;
 
-ChunkIo::ChunkIo(FileContext& context) : context_(context), writes_at_queue_(context.stripes.member_count) {}
+ChunkIo::ChunkIo(FileContext& context)
+    : context_(context), auto_compression_(context.environment), writes_at_queue_(context.stripes.member_count) {}
 
 void ChunkIo::close_queues() {
   if (encoder_ != nullptr) encoder_->stop();  // it hands chunks to the queues
@@ -44,12 +46,14 @@ void ChunkIo::start(ChunkTransfer& transfer) {
   encoder_->start(transfer.encoding);
 }
 
-bool ChunkIo::is_to_be_encoded(const ChunkTransfer& transfer) const {
+bool ChunkIo::is_to_be_encoded(const ChunkTransfer& transfer) {
   switch (transfer.compression.mode) {
     case Compression::Mode::kOff:
       return false;
     case Compression::Mode::kAuto:
-      return writes_at_queue_[transfer.extent.member].load(std::memory_order_relaxed) >= kBusyFrom;
+      return auto_compression_.encodes(
+          monotonic_ns(), transfer.extent.raw_length,
+          writes_at_queue_[transfer.extent.member].load(std::memory_order_relaxed) >= kBusyFrom);
     case Compression::Mode::kZstd:
       break;
   }
@@ -59,6 +63,12 @@ bool ChunkIo::is_to_be_encoded(const ChunkTransfer& transfer) const {
 void ChunkIo::encoded(EncodeRequest& encoding, const Status& status) {
   auto& transfer = *static_cast<ChunkTransfer*>(encoding.owner);
   ChunkIo& io = *transfer.io;
+  if (transfer.compression.mode == Compression::Mode::kAuto) {
+    if (status.is_ok())
+      io.auto_compression_.encoded(encoding.raw.size(), encoding.processor_ns);
+    else
+      io.auto_compression_.not_encoded();
+  }
   if (!status.is_ok()) return io.end(transfer, status);
   Extent& extent = transfer.extent;
   extent.codec = encoding.encoded.codec;

@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "engine/base/status.h"
+#include "engine/file/auto_compression.h"
 #include "engine/file/chunk_encoder.h"
 #include "engine/file/object_set.h"
 #include "engine/index/extent_table.h"
@@ -89,10 +90,11 @@ class ChunkIo {
   Status verify(const ChunkTransfer& transfer) const;
   void end(ChunkTransfer& transfer, const Status& status);
 
-  bool is_to_be_encoded(const ChunkTransfer& transfer) const;
+  bool is_to_be_encoded(const ChunkTransfer& transfer);
 
   FileContext& context_;
-  std::unique_ptr<ChunkEncoder> encoder_;             // null: nothing is written
+  std::unique_ptr<ChunkEncoder> encoder_;  // null: nothing is written
+  AutoCompression auto_compression_;
   PerMember<std::atomic<unsigned>> writes_at_queue_;  // of each member: handed over, not completed
   PerMember<std::unique_ptr<IoQueue>> queues_;
   std::atomic<unsigned> under_way_{0};

@@ -2,6 +2,7 @@
 // (posix_environment.h), tests a simulated one; the engine cannot tell.
 #pragma once
 
+#include <cstdint>
 #include <ctime>
 #include <memory>
 
@@ -11,6 +12,12 @@
 #include "engine/io/storage.h"
 
 namespace fpfs {
+
+// What the machine's processors did up to a moment. Two of them say what they did in between.
+struct ProcessorTimes {
+  uint64_t now_ns = 0;   // CLOCK_MONOTONIC
+  uint64_t idle_ns = 0;  // idle or waiting for a drive, summed over all processors; 0: not known
+};
 
 class Environment {
  public:
@@ -23,6 +30,8 @@ class Environment {
   virtual struct timespec now() = 0;  // CLOCK_REALTIME
   // The clock that filesystems stamp changes with: CLOCK_REALTIME_COARSE, which moves with the kernel's ticks.
   virtual struct timespec stamp() { return now(); }
+  // Takes some tens of microseconds, more where processors are many. Not known in a simulation.
+  virtual ProcessorTimes processor_times() { return {}; }
   // Knows which members hang; null where nothing can (a simulation).
   virtual StallWatch* watch() { return nullptr; }
   // True in a simulation, where nothing runs by itself, so nothing may wait for background work.

@@ -2,11 +2,15 @@
 
 #include <sys/random.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <cerrno>
+#include <fstream>
+#include <string>
 
 #include <fmt/format.h>
 
+#include "engine/base/clock.h"
 #include "engine/io/aio_queue.h"
 
 namespace fpfs {
@@ -26,6 +30,16 @@ struct timespec PosixEnvironment::stamp() {
   struct timespec time {};
   clock_gettime(CLOCK_REALTIME_COARSE, &time);
   return time;
+}
+
+// proc(5), /proc/stat: "cpu  user nice system idle iowait ...", in ticks.
+ProcessorTimes PosixEnvironment::processor_times() {
+  static const auto ns_per_tick = static_cast<uint64_t>(1'000'000'000 / ::sysconf(_SC_CLK_TCK));
+  std::ifstream file("/proc/stat");
+  std::string name;
+  uint64_t user = 0, nice = 0, system = 0, idle = 0, waiting = 0;
+  file >> name >> user >> nice >> system >> idle >> waiting;
+  return {monotonic_ns(), file && name == "cpu" ? (idle + waiting) * ns_per_tick : 0};
 }
 
 Status PosixEnvironment::allow_handles(uint64_t count) {

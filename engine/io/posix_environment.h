@@ -26,6 +26,7 @@ class PosixEnvironment : public Environment {
   Result<std::unique_ptr<IoQueue>> make_queue(MemberIndex member, unsigned depth) override;
   struct timespec now() override;
   struct timespec stamp() override;
+  ProcessorTimes processor_times() override;  // from /proc/stat, in ticks of 10 ms
   Status allow_handles(uint64_t count) override;
   uint64_t random_u64() override;
 

@@ -74,7 +74,8 @@ def _with_notes(name, figures, content, idle):
     """The measure, with what compression gives, and what the machine's processors had left."""
     rounds = zip(figures["zstd"].values, figures["off"].values)
     figures["zstd / off"] = Samples("times", [mine / other for mine, other in rounds])
-    figures["processors idle, zstd"] = Samples("%", [100 * share for share in idle])
+    for way, shares in idle.items():
+        figures[f"processors idle, {way}"] = Samples("%", [100 * share for share in shares])
     return Measure(name, figures, [ratio(figures, "zstd", ["raw"], TARGETS[content])])
 
 
@@ -90,7 +91,7 @@ def _saves(bench, content, raw, mounts, sink, formats=FORMATS, where=""):
             contestants["sink"] = lambda: _save(bench, sink, format, content)
         contestants.update({way: lambda way=way: _save(bench, mounts[way], format, content, idle[way],
                                                        left if way == "auto" else None) for way in mounts})
-        measures.append(_with_notes(name, bench.rotate(contestants), content, idle["zstd"]))
+        measures.append(_with_notes(name, bench.rotate(contestants), content, idle))
         if left:
             measures[-1].figures["left by auto"] = Samples("of the size", left)
         raw.remove()
@@ -113,7 +114,7 @@ def _loads(bench, content, raw, mounts, loads=LOADS, where=""):
         contestants = {"raw": raw.read}
         contestants.update({way: lambda way=way: cold_rate(bench, mounts[way], client, idle if way == "zstd" else None,
                                                            content=content) for way in mounts})
-        measures.append(_with_notes(name, bench.rotate(contestants), content, idle))
+        measures.append(_with_notes(name, bench.rotate(contestants), content, {"zstd": idle}))
     return measures
 
 
@@ -121,7 +122,7 @@ def _slow_drives(bench):
     measures = []
     limits = {way: rate // SLOW for way, rate in bench.lab.limits.items()}
     where = f", drives at 1/{SLOW}"
-    with bench.lab.limited(**limits), _mounts(bench, "off", "zstd") as mounts, bench.raw(bench.size) as raw:
+    with bench.lab.limited(**limits), _mounts(bench, "off", "auto", "zstd") as mounts, bench.raw(bench.size) as raw:
         for content in TARGETS:
             measures += _saves(bench, content, raw, mounts, None, ("zip",), where)
         names = [f"torch.load, {content}{where}" for content in TARGETS]
