@@ -4,7 +4,8 @@
 // Otherwise it takes the time of whoever fills the drives. The first is seen at each chunk: its drive has more to write
 // already than it can start. The second is measured in a *look*: for kLook all chunks are stored as they are, and what
 // idled meanwhile is held against what encoding them would have taken. What it says holds for a while: kWhileMin, and
-// twice as long each time that it says "encode" again, up to kWhileMax. Time in which nothing is written does not count.
+// twice as long each time that it is "encode" again, up to kWhileMax. A while in which processors idled although chunks
+// were encoded needs no look behind it: encoding took nobody's time. Time in which nothing is written does not count.
 //
 // Thread safety: all methods from any thread, with any lock held.
 #pragma once
@@ -25,7 +26,7 @@ class AutoCompression {
   // So long without a chunk, and whatever wrote is not writing any more.
   static constexpr std::chrono::nanoseconds kSilence = 4 * kLook;
 
-  // It outlives this one. Asked for the processors' times twice in a look.
+  // It outlives this one. Asked for the processors' times at the begin and end of a look or a while.
   explicit AutoCompression(Environment& environment) : environment_(environment) {}
 
   // A chunk of so many bytes is to be written at `now`, in ns of CLOCK_MONOTONIC. True: it is encoded, and encoded() or
@@ -42,18 +43,22 @@ class AutoCompression {
   enum class Phase : uint8_t { kEnding, kLooking, kEncoding, kRaw };
   void note_silence(uint64_t now) FPFS_REQUIRES(mutex_);
   void look(uint64_t now, size_t bytes, bool drive_is_busy) FPFS_REQUIRES(mutex_);
+  void encode_for_a_while(uint64_t now, const ProcessorTimes& times) FPFS_REQUIRES(mutex_);
   bool is_worth_it(const ProcessorTimes& times) const FPFS_REQUIRES(mutex_);
+  bool is_for_nothing(const ProcessorTimes& times) const FPFS_REQUIRES(mutex_);
+  uint64_t idle_ns(const ProcessorTimes& times) const FPFS_REQUIRES(mutex_);
 
   Environment& environment_;
   Mutex mutex_;
   Phase phase_ FPFS_GUARDED_BY(mutex_) = Phase::kEnding;
   uint64_t last_ FPFS_GUARDED_BY(mutex_) = 0;                           // chunk, in ns
   uint64_t until_ FPFS_GUARDED_BY(mutex_) = 0;                          // kEncoding and kRaw, in ns
-  std::chrono::nanoseconds while_ FPFS_GUARDED_BY(mutex_) = kWhileMin;  // that is encoded after the next look
+  std::chrono::nanoseconds while_ FPFS_GUARDED_BY(mutex_) = kWhileMin;  // the next one of encoding
   unsigned encoding_ FPFS_GUARDED_BY(mutex_) = 0;                       // chunks
   double ns_per_byte_ FPFS_GUARDED_BY(mutex_) = 1.0;                    // that encoding takes of one processor
+  uint64_t encoding_ns_ FPFS_GUARDED_BY(mutex_) = 0;                    // in this while, of one processor
+  ProcessorTimes begin_ FPFS_GUARDED_BY(mutex_);                        // of the look, or of the while
   // Of the look.
-  ProcessorTimes begin_ FPFS_GUARDED_BY(mutex_);
   uint64_t bytes_ FPFS_GUARDED_BY(mutex_) = 0, chunks_ FPFS_GUARDED_BY(mutex_) = 0, busy_ FPFS_GUARDED_BY(mutex_) = 0;
 };
 

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "engine/io/posix_environment.h"
 
 namespace fpfs {
@@ -31,14 +33,16 @@ class AutoCompressionTest : public ::testing::Test {
     environment_.times.now_ns += ns;
     environment_.times.idle_ns += static_cast<uint64_t>(static_cast<double>(ns) * idle);
   }
-  // A chunk comes each millisecond for so long, and takes `taken` of a processor when it is encoded. How many are.
-  int write(milliseconds time, double idle, milliseconds taken = milliseconds(1), bool busy = true) {
+  // A chunk comes each millisecond for so long. So many processors idle, less the `taken` ones while it is encoded. How
+  // many chunks are.
+  int write(milliseconds time, double idle, double taken = 1, bool busy = true) {
     int encoded = 0;
     for (milliseconds past(0); past < time; ++past) {
-      pass(milliseconds(1), idle);
-      if (!choice_.encodes(environment_.times.now_ns, kChunk, busy)) continue;
+      const bool is_encoded = choice_.encodes(environment_.times.now_ns, kChunk, busy);
+      pass(milliseconds(1), is_encoded ? std::max(idle - taken, 0.0) : idle);
+      if (!is_encoded) continue;
       ++encoded;
-      choice_.encoded(kChunk, static_cast<uint64_t>(std::chrono::nanoseconds(taken).count()));
+      choice_.encoded(kChunk, static_cast<uint64_t>(taken * 1e6));
     }
     return encoded;
   }
@@ -53,15 +57,15 @@ constexpr milliseconds kWhileMax = std::chrono::duration_cast<milliseconds>(Auto
 
 TEST_F(AutoCompressionTest, EncodesWhatWaitsForDrivesWhileProcessorsIdle) {
   EXPECT_EQ(write(kLook, 1.5), 0);
-  EXPECT_EQ(write(kWhileMin, 0.5), kWhileMin.count());
+  EXPECT_EQ(write(kWhileMin, 1.5), kWhileMin.count());
 }
 
 TEST_F(AutoCompressionTest, LeavesChunksAloneWhoseDriveIsNotBusy) {
-  EXPECT_EQ(write(milliseconds(1000), 1.5, milliseconds(1), false), 0);
+  EXPECT_EQ(write(milliseconds(1000), 1.5, 1, false), 0);
   // Each by itself, also when others are encoded.
   while (write(milliseconds(1), 1.5) == 0) {
   }
-  EXPECT_EQ(write(milliseconds(50), 1.5, milliseconds(1), false), 0);
+  EXPECT_EQ(write(milliseconds(50), 1.5, 1, false), 0);
   EXPECT_EQ(write(milliseconds(50), 1.5), 50);
 }
 
@@ -71,23 +75,30 @@ TEST_F(AutoCompressionTest, LeavesChunksAloneWhenProcessorsHaveNoTime) {
 }
 
 TEST_F(AutoCompressionTest, LearnsWhatEncodingTakes) {
-  EXPECT_GT(write(milliseconds(3000), 1.5, milliseconds(3)), 0);
-  EXPECT_EQ(write(milliseconds(3000), 1.5, milliseconds(3)), 0);
-  EXPECT_GT(write(milliseconds(3000), 3.5, milliseconds(3)), 0);
+  EXPECT_GT(write(milliseconds(3000), 1.5, 3), 0);
+  EXPECT_EQ(write(milliseconds(3000), 1.5, 3), 0);
+  EXPECT_GT(write(milliseconds(3000), 3.5, 3), 0);
 }
 
 TEST_F(AutoCompressionTest, LooksAgainMoreAndMoreSeldom) {
-  write(kLook, 1.5);
+  write(kLook, 1.1);
   for (milliseconds encoding = kWhileMin; encoding <= kWhileMax; encoding *= 2) {
-    EXPECT_EQ(write(encoding, 1.5), encoding.count());
-    EXPECT_EQ(write(kLook, 1.5), 0);
+    EXPECT_EQ(write(encoding, 1.1), encoding.count());
+    EXPECT_EQ(write(kLook, 1.1), 0);
   }
-  EXPECT_EQ(write(kWhileMax, 1.5), kWhileMax.count());
+  EXPECT_EQ(write(kWhileMax, 1.1), kWhileMax.count());
   // Once it says no, it begins anew.
   EXPECT_EQ(write(kLook, 0.1), 0);
-  EXPECT_EQ(write(kWhileMin, 1.5), 0);
-  EXPECT_EQ(write(kLook, 1.5), 0);
-  EXPECT_EQ(write(kWhileMin + milliseconds(20), 1.5), kWhileMin.count());
+  EXPECT_EQ(write(kWhileMin, 1.1), 0);
+  EXPECT_EQ(write(kLook, 1.1), 0);
+  EXPECT_EQ(write(kWhileMin + milliseconds(20), 1.1), kWhileMin.count());
+}
+
+TEST_F(AutoCompressionTest, NeedsNoLookWhileProcessorsIdleBesides) {
+  write(kLook, 1.5);
+  EXPECT_EQ(write(10 * kWhileMax, 1.5), 10 * kWhileMax.count());
+  write(2 * kWhileMax, 1.1);
+  EXPECT_LT(write(2 * kWhileMax, 1.1), 2 * kWhileMax.count());
 }
 
 TEST_F(AutoCompressionTest, ProcessorsAreAskedSeldom) {
@@ -96,10 +107,10 @@ TEST_F(AutoCompressionTest, ProcessorsAreAskedSeldom) {
 }
 
 TEST_F(AutoCompressionTest, AnHourOfSilenceSaysNothing) {
-  write(kLook, 1.5);
-  EXPECT_EQ(write(milliseconds(20), 1.5), 20);
-  pass(std::chrono::hours(1), 0);
-  EXPECT_EQ(write(kWhileMin, 1.5), kWhileMin.count() - 20 + 1);  // the chunk that ends the silence comes besides
+  write(kLook, 1.1);
+  EXPECT_EQ(write(milliseconds(20), 1.1), 20);
+  pass(std::chrono::hours(1), 2);
+  EXPECT_EQ(write(kWhileMin, 1.1), kWhileMin.count() - 20 + 1);  // the chunk that ends the silence comes besides
   // Nor does one in the middle of a look count as time that idled.
   EXPECT_EQ(write(milliseconds(20), 0.1), 0);
   pass(std::chrono::hours(1), 2);
@@ -107,16 +118,16 @@ TEST_F(AutoCompressionTest, AnHourOfSilenceSaysNothing) {
 }
 
 TEST_F(AutoCompressionTest, ALookWaitsForWhatIsStillEncoded) {
-  write(kLook, 1.5);
-  pass(milliseconds(1), 1.5);
+  write(kLook, 1.1);
+  pass(milliseconds(1), 0.1);
   ASSERT_TRUE(choice_.encodes(environment_.times.now_ns, kChunk, true));
-  write(kWhileMin, 1.5);
+  write(kWhileMin + milliseconds(1), 1.1);
   const int asked = environment_.asked;
-  EXPECT_EQ(write(milliseconds(300), 1.5), 0);
+  EXPECT_EQ(write(milliseconds(300), 1.1), 0);
   EXPECT_EQ(environment_.asked, asked);
   choice_.not_encoded();
-  EXPECT_EQ(write(kLook, 1.5), 0);
-  EXPECT_GT(write(kWhileMin, 1.5), 0);
+  EXPECT_EQ(write(kLook, 1.1), 0);
+  EXPECT_GT(write(kWhileMin, 1.1), 0);
 }
 
 TEST_F(AutoCompressionTest, NothingIsEncodedWhereNobodyKnowsWhatIdles) {
