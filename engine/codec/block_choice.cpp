@@ -25,6 +25,9 @@ constexpr float kAlike = 0.25F;           // fingerprints of noise differ by a t
 constexpr float kNoisePairs = 0.006F;     // 1/256 and some more
 constexpr double kSameCost = 0.1;         // the numbers of another kind cost more or less than that
 constexpr double kFewBits = 0.5;          // a Huffman code has one bit at least
+constexpr double kFlat = 1.05;            // times as many equal pairs as the entropy alone explains
+constexpr double kFlatBits = 7.4;         // of 170 values no one has a share of 1/128, which zstd asks for
+constexpr size_t kNibble = 4;             // bits
 
 // n * G(n) of Grassberger's estimator of entropy ("Entropy Estimates from Insufficient Samplings", 2003). The plain
 // estimate is far too low for 256 symbols and a thousand samples, and the more so the more planes share the samples.
@@ -48,6 +51,9 @@ class CountTerms {
 struct PlaneStatistics {
   double bits = 8;     // entropy of a byte
   double repeats = 0;  // the share of bytes that equal the byte before, over what chance explains
+  // All values that occur do so equally often. zstd stores many such values as they are, whatever they could save
+  // (HUF_compress: "probably not compressible enough").
+  bool is_flat = false;
 };
 
 PlaneStatistics statistics_of(std::span<const std::byte> plane) {
@@ -69,7 +75,8 @@ PlaneStatistics statistics_of(std::span<const std::byte> plane) {
   const size_t counted = plane.size() / 2 * 2;
   const auto n = static_cast<double>(counted);
   const double bits = (std::log(n) - sum / n) / std::log(2.0);
-  return {std::clamp(bits, 0.0, 8.0), static_cast<double>(repeats) / (n / 2) - pairs / (n * n)};
+  const bool is_flat = bits > kFlatBits && (pairs - n) / (n * (n - 1)) < kFlat * std::exp2(-bits);
+  return {std::clamp(bits, 0.0, 8.0), static_cast<double>(repeats) / (n / 2) - pairs / (n * n), is_flat};
 }
 
 bool alike(float a, float b) {
@@ -144,7 +151,9 @@ BlockChooser::Cost BlockChooser::search() {
   return cost;
 }
 
-// Without a rotation, planes of another phase hold the same bytes, and show which of them has the exponents.
+// Without a rotation, planes of another phase hold the same bytes, and show which of them has the exponents. Tokens of a
+// vocabulary below 65,536 may have two flat planes, of which the upper could save a little. By a rotation of 4 their
+// upper and lower four bits are planes of few values, and the eight bits in between stay.
 BlockChooser::Cost BlockChooser::best_numbers() {
   Cost best = cost_of({1, 0}, 0);
   for (size_t width = 2; width <= kPlanesMax && width * kElementsMin <= sample_.size(); width *= 2) {
@@ -152,6 +161,10 @@ BlockChooser::Cost BlockChooser::best_numbers() {
     if (of_width.bits < kNumbersBitsMax) {
       const Cost rotated = cost_of({width, 1}, (of_width.lowest_plane + 1) % width);
       if (rotated.bits < of_width.bits * kSmallMargin) of_width = rotated;
+    }
+    if (of_width.has_flat) {
+      const Cost nibbles = cost_of({width, kNibble}, 0);
+      if (nibbles.stored_bits < of_width.stored_bits * kSmallMargin) of_width = nibbles;
     }
     if (of_width.bits < best.bits * kMargin) best = of_width;
   }
@@ -165,17 +178,20 @@ BlockChooser::Cost BlockChooser::cost_of(NumberFormat format, size_t phase) {
   for (size_t k = 0; k < format.width; ++k) planes[k] = scratch_.data() + k * count;
   split_planes(sample_.subspan(phase, count * format.width), format, planes);
   cost.choice = {.method = blocks::Method::kPlanes, .format = format, .phase = phase, .planes = {}};
-  double bits = 0, lowest = 9;
+  double bits = 0, stored_bits = 0, lowest = 9;
   for (size_t k = 0; k < format.width; ++k) {
     const PlaneStatistics plane = statistics_of({planes[k], count});
     if (plane.bits < lowest) cost.lowest_plane = k;
     lowest = std::min(lowest, plane.bits);
     PlaneCoding& coding = cost.choice.planes[k];
-    if (plane.bits < kRawBits) coding = PlaneCoding::kEntropy;
+    if (plane.bits < kRawBits && !plane.is_flat) coding = PlaneCoding::kEntropy;
     if (plane.bits < kFewBits || plane.repeats > kRepeats) coding = PlaneCoding::kMatches;
+    if (coding == PlaneCoding::kRaw && plane.bits < kRawBits) cost.has_flat = true;
     bits += coding == PlaneCoding::kRaw ? 8 : std::min(8.0, plane.bits + std::min(plane.bits, kCodingBits));
+    stored_bits += coding == PlaneCoding::kRaw ? 8 : plane.bits;
   }
   cost.bits = bits / static_cast<double>(format.width);
+  cost.stored_bits = stored_bits / static_cast<double>(format.width);
   return cost;
 }
 

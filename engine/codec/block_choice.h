@@ -42,8 +42,10 @@ class BlockChooser {
   // For each of eight positions, the probability that two bytes of the sample at it are equal: 1/256 for noise.
   using Fingerprint = std::array<float, 8>;
   struct Cost {
-    double bits = 8;          // per byte
+    double bits = 8;          // per byte, with what the time to code them is worth
+    double stored_bits = 8;   // without that
     size_t lowest_plane = 0;  // the one with the least entropy
+    bool has_flat = false;    // a plane is stored raw although it has less entropy
     BlockChoice choice;
   };
 

@@ -33,7 +33,7 @@ struct Scratch {
 bool valid_numbers(const Entry& entry, size_t raw_length) {
   if (entry.method != Method::kPlanes) return entry.width == 0 && entry.phase == 0 && entry.rotation == 0;
   return (entry.width == 1 || entry.width == 2 || entry.width == 4 || entry.width == 8) && entry.phase < entry.width &&
-         entry.rotation <= (entry.width == 1 ? 0 : 1) && raw_length >= size_t{entry.phase} + entry.width;
+         entry.rotation < (entry.width == 1 ? 1 : 8 * entry.width) && raw_length >= size_t{entry.phase} + entry.width;
 }
 
 bool valid_length(const Entry& entry, size_t raw_length) {

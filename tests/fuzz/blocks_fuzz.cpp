@@ -80,7 +80,7 @@ void check_described(Input& input) {
     if (entry.method == fpfs::blocks::Method::kPlanes) {
       entry.width = static_cast<uint8_t>(1 << input.byte() % 4);
       entry.phase = static_cast<uint8_t>(input.byte() % 8);
-      entry.rotation = static_cast<uint8_t>(input.byte() % 2);
+      entry.rotation = static_cast<uint8_t>(input.byte() % 65);
     }
     fpfs::blocks::put_entry(&stored[at], entry);
   }

@@ -14,10 +14,25 @@
 
 namespace fpfs::test {
 
-enum class Content { kBf16, kFp16, kFp32, kFp64, kSquares, kTokens32, kTokens64, kBytes, kText, kZeros, kNoise };
+enum class Content {
+  kBf16,
+  kFp16,
+  kFp32,
+  kFp64,
+  kSquares,
+  kTokens32,
+  kTokens64,
+  kEven32,
+  kEven64,
+  kBytes,
+  kText,
+  kZeros,
+  kNoise
+};
 inline constexpr Content kContents[] = {Content::kBf16,    Content::kFp16,     Content::kFp32,     Content::kFp64,
-                                        Content::kSquares, Content::kTokens32, Content::kTokens64, Content::kBytes,
-                                        Content::kText,    Content::kZeros,    Content::kNoise};
+                                        Content::kSquares, Content::kTokens32, Content::kTokens64, Content::kEven32,
+                                        Content::kEven64,  Content::kBytes,    Content::kText,     Content::kZeros,
+                                        Content::kNoise};
 
 inline size_t width_of(Content content) {
   switch (content) {
@@ -27,9 +42,11 @@ inline size_t width_of(Content content) {
     case Content::kFp32:
     case Content::kSquares:
     case Content::kTokens32:
+    case Content::kEven32:
       return 4;
     case Content::kFp64:
     case Content::kTokens64:
+    case Content::kEven64:
       return 8;
     default:
       return 1;
@@ -58,6 +75,9 @@ uint64_t element_of(Content content, Random& random) {
     case Content::kTokens32:
     case Content::kTokens64:
       return static_cast<uint64_t>(std::exp(10.8 * std::generate_canonical<double, 53>(random)));
+    case Content::kEven32:  // tokens, each as often as any other
+    case Content::kEven64:
+      return random() % 50'257;
     case Content::kBytes:
       return static_cast<uint64_t>(std::lround(weight * 1000));
     default:
