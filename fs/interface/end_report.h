@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/base/file_descriptor.h"
 #include "engine/base/mutex.h"
 #include "engine/base/status.h"
 #include "fs/interface/mount_point.h"
@@ -41,7 +42,6 @@ class EndReport {
   EndReport() = default;
   EndReport(const EndReport&) = delete;
   EndReport& operator=(const EndReport&) = delete;
-  ~EndReport();
 
   // From here on one can wait. A failure means only that nobody can.
   Status listen(const MountEntry& mount);
@@ -56,11 +56,10 @@ class EndReport {
 
  private:
   void accept_all() FPFS_REQUIRES(mutex_);
-  void close_listener() FPFS_REQUIRES(mutex_);
 
   mutable Mutex mutex_;
-  int listener_ FPFS_GUARDED_BY(mutex_) = -1;
-  std::vector<int> waiting_ FPFS_GUARDED_BY(mutex_);
+  FileDescriptor listener_ FPFS_GUARDED_BY(mutex_);
+  std::vector<FileDescriptor> waiting_ FPFS_GUARDED_BY(mutex_);
 };
 
 }  // namespace fpfs
