@@ -129,7 +129,7 @@ void File::end_inline_write(CommitJob& commit, Deferred& deferred) {
   if (!chunk->given_up) context_.writes_in_flight.fetch_sub(1, std::memory_order_relaxed);
   if (abandoned_) return;
   chunk->state = CachedChunk::State::kReady;
-  cache_.settle(*chunk, false, deferred);
+  cache_.release_if_idle(*chunk, false, deferred);
 }
 
 }  // namespace fpfs
