@@ -47,9 +47,8 @@ void File::start_commit(ControlList requests, Deferred& deferred) {
   commit_->began_ns = monotonic_ns();
   commit_->sync = !requests.front()->lazy;
   commit_->closing = background_commit_;  // a writer has closed: this may be the last commit
-  requests.for_each([this](const ControlRequest& request) FPFS_NO_THREAD_SAFETY_ANALYSIS {
-    commit_->closing |= request.kind == ControlRequest::Kind::kClose;
-  });
+  for (const ControlRequest* request = requests.front(); request != nullptr; request = ControlList::next(*request))
+    commit_->closing |= request->kind == ControlRequest::Kind::kClose;
   commit_->requests = std::move(requests);
   commit_->after_unsynced = unsynced_;
   commit_->sidecar = sidecar_;
