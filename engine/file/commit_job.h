@@ -12,7 +12,8 @@
 
 #include "engine/base/mutex.h"
 #include "engine/base/status.h"
-#include "engine/file/context.h"
+#include "engine/file/content.h"
+#include "engine/file/index_memory.h"
 #include "engine/file/object_set.h"
 #include "engine/file/placement.h"
 #include "engine/file/requests.h"

@@ -64,7 +64,7 @@ void File::load_inline(CachedChunk& chunk) {
   const bool is_wanted = !chunk.detached;
   mutex_.unlock();
   if (!outcome.is_ok() && is_wanted) {
-    context_.count_tree_read_error(outcome);
+    context_.counters.count_tree_read_error(outcome);
     outcome = outcome.with_context(path());
     log(LogLevel::kError, "{}; the read fails with an I/O error", outcome.message());
   }
