@@ -38,9 +38,9 @@ class ChunkCache {
     table_.for_each(visit);
   }
 
-  // Some use of the chunk ended: a transfer, a reader, a copy into it. When it was the last one, who waits for it may go
-  // on, and its buffer is evictable; of a chunk that is dirty it stays, and of one that failed or is detached it goes
-  // back to the pool. `cold`: it is not likely to be wanted again soon.
+  // Some use of the chunk ended: a transfer, a reader, a copy into it. When it was the last one, who waits for it may
+  // go on, and its buffer is evictable; of a chunk that is dirty it stays, and of one that failed or is detached it
+  // goes back to the pool. `cold`: it is not likely to be wanted again soon.
   void release_if_idle(CachedChunk& chunk, bool cold, Woken& woken);
   static void wake(CachedChunk& chunk, Woken& woken);
   // The chunk, which is clean, is no part of the content any more.

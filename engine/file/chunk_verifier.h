@@ -60,8 +60,8 @@ class ChunkVerifier {
   ChunkVerifier(const Parts& parts, const Source& source) : parts_(parts), source_(source) {}
 
   // Reads the chunk into one pool buffer, and waits for one when there is none. `done` is called once: inside this
-  // (there is nothing to read, or a member that is missing or hangs), on an engine thread, or by who gave up the domain.
-  // Ok: it is as it was written, or a hole. kCorruption or kIoError name member and object offset.
+  // (there is nothing to read, or a member that is missing or hangs), on an engine thread, or by who gave up the
+  // domain. Ok: it is as it was written, or a hole. kCorruption or kIoError name member and object offset.
   void verify(ChunkIndex chunk, std::shared_ptr<const void> keep, Done done);
   // The domain (a member's drive, or the tree's) hangs: those who wait for it are answered, by the caller, with these.
   std::vector<Done> give_up(StallDomain domain);

@@ -1,6 +1,6 @@
-// CommittedVersion: the content of a file as a commit made it durable, held: what its record names is not freed, punched
-// or compacted away while this exists, whatever happens to the file (LevelDB's Version::Ref). For whoever copies
-// committed files elsewhere.
+// CommittedVersion: the content of a file as a commit made it durable, held: what its record names is not freed,
+// punched or compacted away while this exists, whatever happens to the file (LevelDB's Version::Ref). For whoever
+// copies committed files elsewhere.
 //
 // What would have been freed waits, and is freed when the versions before it are gone. Meanwhile it takes space, which
 // counts as used. A power cut frees it, as it frees what any crash leaves; so does the next mount, when a version is

@@ -29,8 +29,8 @@ namespace fpfs {
 struct CachedChunk;
 class File;
 
-// Each part has its own contract, and is given the parts that it needs. File and ChunkIo, where nearly all of them meet,
-// are given this.
+// Each part has its own contract, and is given the parts that it needs. File and ChunkIo, where nearly all of them
+// meet, are given this.
 class FileContext {
  public:
   // Both outlive it. What can fail is made by start().

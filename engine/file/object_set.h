@@ -1,6 +1,6 @@
-// ObjectSet: the objects of one generation of one file, at most one per member, opened when first used. An object is the
-// file on a member that holds a file's chunks there; a file whose content is replaced as a whole gets objects of the next
-// generation.
+// ObjectSet: the objects of one generation of one file, at most one per member, opened when first used. An object is
+// the file on a member that holds a file's chunks there; a file whose content is replaced as a whole gets objects of
+// the next generation.
 //
 // Their handles are kept in the members' caches (Array::handles()): one that nobody uses may be closed to make room for
 // another, and is opened again by the object's name. What is not synced by then is synced before, so that what a sync

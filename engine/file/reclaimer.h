@@ -1,5 +1,5 @@
-// Reclaimer: frees, in the background, the objects of files that were removed or replaced, and the places of chunks that
-// were. An object that is worth it becomes a spare (spare_objects.h) instead of being removed.
+// Reclaimer: frees, in the background, the objects of files that were removed or replaced, and the places of chunks
+// that were. An object that is worth it becomes a spare (spare_objects.h) instead of being removed.
 //
 // The order is what matters: the name change must be durable before the first object goes, or a power cut would bring
 // back a name whose data is gone. Requests are gathered while a batch runs, so that removing a directory of many files

@@ -5,9 +5,9 @@
 // waits connects before it unmounts; at its end the daemon writes the exit status in decimal, a newline, and what went
 // wrong, if anything, on each connection. One that closes without: it was killed.
 //
-// It is named after what the mount table shows, the mount's device and source. The device alone would not do: the kernel
-// gives it to the next mount while this daemon still commits. That next one is of other directories, as these are held
-// until then; and a daemon gives the name up when its mount is over.
+// It is named after what the mount table shows, the mount's device and source. The device alone would not do: the
+// kernel gives it to the next mount while this daemon still commits. That next one is of other directories, as these
+// are held until then; and a daemon gives the name up when its mount is over.
 #pragma once
 
 #include <sys/socket.h>
