@@ -58,6 +58,8 @@ struct Member {
   bool outdated = false;       // with `degraded`: an old copy, or one that may be
 };
 
+class ArrayOpener;
+
 class Array {
  public:
   // Splits "dir:dir:dir". kInvalidArgument for empty parts or more than kMemberCountMax of them.
@@ -140,6 +142,9 @@ class Array {
   // Has it closed with the array.
   Handle own(ScopedHandle handle);
   Status raise_stamp(uint64_t mount);
+  // Steps of open().
+  Status open_members(ArrayOpener& opener, const ArrayOptions& options);
+  Status lock_directories(ArrayOpener& opener, const ArrayOptions& options);
   void note_outdated();
 
   Environment& environment_;
@@ -156,8 +161,8 @@ class Array {
   std::string metadata_path_;
   bool read_only_ = false;
   bool was_dirty_ = false;
-  std::optional<struct timespec>
-      dirty_since_;  // by the clock that stamps the sidecars; set before others use the array
+  // By the clock that stamps the sidecars; set before others use the array.
+  std::optional<struct timespec> dirty_since_;
   struct Kept {
     explicit Kept(size_t handles_kept) : handles(handles_kept) {}
     HandleCache handles;

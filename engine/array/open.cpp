@@ -18,9 +18,8 @@
 #include "engine/io/scoped_handle.h"
 
 namespace fpfs {
-namespace {
 
-struct Found {
+struct FoundDirectory {
   std::string path;
   ScopedHandle directory;
   Identity identity;
@@ -28,13 +27,15 @@ struct Found {
   Superblock superblock;
 };
 
+namespace {
+
 std::string name_of(const Superblock& superblock) {
   return superblock.label.empty() ? to_string(superblock.array_id)
                                   : fmt::format("{} ({})", to_string(superblock.array_id), superblock.label);
 }
 
-Result<Found> look(Storage& storage, const std::string& path, bool for_writing) {
-  Found found;
+Result<FoundDirectory> look(Storage& storage, const std::string& path, bool for_writing) {
+  FoundDirectory found;
   found.path = path;
   const Result<Handle> opened = storage.open_directory(path);
   if (opened.status().code() == StatusCode::kNotFound)
@@ -68,7 +69,7 @@ Result<Found> look(Storage& storage, const std::string& path, bool for_writing) 
 }
 
 // Whether `b` may be opened together with `a`.
-Status check_pair(const Found& a, const Found& b) {
+Status check_pair(const FoundDirectory& a, const FoundDirectory& b) {
   const Superblock& x = a.superblock;
   const Superblock& y = b.superblock;
   if (a.identity == b.identity)
@@ -89,24 +90,26 @@ Status check_pair(const Found& a, const Found& b) {
   return Status::ok();
 }
 
+}  // namespace
+
 // What Array::open() finds before it takes anything.
-class Opener {
+class ArrayOpener {
  public:
-  Opener(Storage& storage, const ArrayOptions& options) : storage_(storage), options_(options) {}
+  ArrayOpener(Storage& storage, const ArrayOptions& options) : storage_(storage), options_(options) {}
 
   Status find(const std::vector<std::string>& directories);
   const Superblock& any() const { return any_; }
-  std::optional<Found>& member(MemberIndex index) { return members_[index]; }
-  std::optional<Found>& metadata_only() { return metadata_only_; }
-  Found& metadata() {
+  std::optional<FoundDirectory>& member(MemberIndex index) { return members_[index]; }
+  std::optional<FoundDirectory>& metadata_only() { return metadata_only_; }
+  FoundDirectory& metadata() {
     return any_.metadata_member == kMetadataOnlyMember ? *metadata_only_ : *members_[any_.metadata_member];
   }
-  Result<bool> has_direct_io(const Found& found) const;
-  Result<ScopedHandle> lock(const Found& found) const;
+  Result<bool> has_direct_io(const FoundDirectory& found) const;
+  Result<ScopedHandle> lock(const FoundDirectory& found) const;
   // All that were found: members by their index, then the metadata directory.
   std::vector<ArrayDirectory> all() const;
   // A directory of a member, on the same filesystem as the member.
-  Result<ScopedHandle> open_part(const Found& found, const char* name) const;
+  Result<ScopedHandle> open_part(const FoundDirectory& found, const char* name) const;
 
  private:
   Status find_metadata_directory();
@@ -115,23 +118,23 @@ class Opener {
   Storage& storage_;
   const ArrayOptions& options_;
   Superblock any_;
-  PerMember<std::optional<Found>> members_;
-  std::optional<Found> metadata_only_;
+  PerMember<std::optional<FoundDirectory>> members_;
+  std::optional<FoundDirectory> metadata_only_;
 };
 
-Status Opener::find(const std::vector<std::string>& directories) {
+Status ArrayOpener::find(const std::vector<std::string>& directories) {
   if (directories.empty()) return Status::error(StatusCode::kInvalidArgument, "no directory was given");
   if (options_.degraded && !options_.read_only)
     return Status::error(StatusCode::kInvalidArgument, "an array with missing members opens read-only: add ro");
-  std::vector<Found> all;
+  std::vector<FoundDirectory> all;
   for (const std::string& path : directories) {
-    FPFS_ASSIGN_OR_RETURN(Found found, look(storage_, path, !options_.read_only));
-    for (const Found& other : all) FPFS_RETURN_IF_ERROR(check_pair(other, found));
+    FPFS_ASSIGN_OR_RETURN(FoundDirectory found, look(storage_, path, !options_.read_only));
+    for (const FoundDirectory& other : all) FPFS_RETURN_IF_ERROR(check_pair(other, found));
     all.push_back(std::move(found));
   }
   any_ = all.front().superblock;  // in what they share, all are alike
   members_.resize(any_.member_count);
-  for (Found& found : all) {
+  for (FoundDirectory& found : all) {
     const MemberIndex index = found.superblock.member_index;
     (index == kMetadataOnlyMember ? metadata_only_ : members_[index]) = std::move(found);
   }
@@ -142,17 +145,17 @@ Status Opener::find(const std::vector<std::string>& directories) {
   return check_complete();
 }
 
-std::vector<ArrayDirectory> Opener::all() const {
+std::vector<ArrayDirectory> ArrayOpener::all() const {
   std::vector<ArrayDirectory> directories;
-  const auto add = [&directories](const std::optional<Found>& found) {
+  const auto add = [&directories](const std::optional<FoundDirectory>& found) {
     if (found) directories.push_back({found->path, found->superblock, found->directory.get(), kNoHandle, {}, {}});
   };
-  for (const std::optional<Found>& member : members_) add(member);
+  for (const std::optional<FoundDirectory>& member : members_) add(member);
   add(metadata_only_);
   return directories;
 }
 
-Status Opener::find_metadata_directory() {
+Status ArrayOpener::find_metadata_directory() {
   const std::string& wanted = options_.metadata_directory;
   if (any_.metadata_member != kMetadataOnlyMember) {
     if (wanted.empty()) return Status::ok();
@@ -162,7 +165,7 @@ Status Opener::find_metadata_directory() {
                               name_of(any_), any_.metadata_member));
   }
   if (metadata_only_ && wanted.empty()) return Status::ok();
-  Result<Found> found = look(storage_, wanted.empty() ? any_.metadata_path : wanted, !options_.read_only);
+  Result<FoundDirectory> found = look(storage_, wanted.empty() ? any_.metadata_path : wanted, !options_.read_only);
   if (!found.is_ok())
     return found.status().with_context(fmt::format("the metadata directory of array {}", name_of(any_)));
   if (found->superblock.array_id != any_.array_id || found->superblock.member_index != kMetadataOnlyMember)
@@ -171,13 +174,13 @@ Status Opener::find_metadata_directory() {
         fmt::format("it is {} of array {}, not the metadata directory of array {}; say where that is",
                     describe_member(found->superblock.member_index), name_of(found->superblock), name_of(any_)));
   if (metadata_only_ && !(metadata_only_->identity == found->identity)) return check_pair(*metadata_only_, *found);
-  for (const std::optional<Found>& member : members_)
+  for (const std::optional<FoundDirectory>& member : members_)
     if (member) FPFS_RETURN_IF_ERROR(check_pair(*member, *found));
   metadata_only_ = *std::move(found);
   return Status::ok();
 }
 
-Status Opener::check_complete() const {
+Status ArrayOpener::check_complete() const {
   std::string present, missing;
   for (const MemberIndex i : members_.indices()) {
     std::string& list = members_[i] ? present : missing;
@@ -202,7 +205,7 @@ Status Opener::check_complete() const {
 
 // By trying: what a filesystem says of itself is not reliable (FUSE, overlay, encryption). The superblock is a file of
 // one aligned block that exists on every member.
-Result<bool> Opener::has_direct_io(const Found& found) const {
+Result<bool> ArrayOpener::has_direct_io(const FoundDirectory& found) const {
   alignas(kIoAlignment) std::array<std::byte, kSuperblockSize> block;
   const Result<Handle> opened = storage_.open_at(found.directory.get(), kSuperblockName, O_RDONLY | O_DIRECT);
   Status status = opened.status();
@@ -215,7 +218,7 @@ Result<bool> Opener::has_direct_io(const Found& found) const {
   return status.with_context(found.path);
 }
 
-Result<ScopedHandle> Opener::lock(const Found& found) const {
+Result<ScopedHandle> ArrayOpener::lock(const FoundDirectory& found) const {
   if (!options_.lock) return ScopedHandle();
   FPFS_ASSIGN_OR_RETURN(ScopedHandle lock,
                         lock_member(storage_, found.directory.get(), found.path,
@@ -226,7 +229,7 @@ Result<ScopedHandle> Opener::lock(const Found& found) const {
   return lock;
 }
 
-Result<ScopedHandle> Opener::open_part(const Found& found, const char* name) const {
+Result<ScopedHandle> ArrayOpener::open_part(const FoundDirectory& found, const char* name) const {
   const Result<Handle> opened = storage_.open_at(found.directory.get(), name, O_RDONLY | O_DIRECTORY);
   if (opened.status().code() == StatusCode::kNotFound)
     return refuse(StatusCode::kCorruption, found.path,
@@ -240,6 +243,8 @@ Result<ScopedHandle> Opener::open_part(const Found& found, const char* name) con
         fmt::format("'{}' in it is on another filesystem; a member lies on one (unmount what is mounted there)", name));
   return part;
 }
+
+namespace {
 
 // Below a member, files carry the owners and modes that users see through the mount: only the mode of the directory
 // itself keeps them from going past the mount, to the data.
@@ -264,10 +269,63 @@ Status keep_private(Storage& storage, Handle directory, const std::string& path,
 
 }  // namespace
 
+// The objects of every member that was found.
+Status Array::open_members(ArrayOpener& opener, const ArrayOptions& options) {
+  Storage& storage = environment_.storage();
+  members_.resize(superblock_.member_count);
+  for (const MemberIndex i : members()) {
+    kept_.push_back(std::make_unique<Kept>(options.handles_kept));
+    Member& member = members_[i];
+    member.path = "(missing)";
+    if (!opener.member(i)) continue;
+    const FoundDirectory& found = *opener.member(i);
+    member.path = found.path;
+    FPFS_ASSIGN_OR_RETURN(member.direct, opener.has_direct_io(found));
+    if (!member.direct && !options.buffered_members)
+      return refuse(
+          StatusCode::kUnsupported, found.path,
+          "its filesystem does not do O_DIRECT, which the array needs; use a directory on XFS, ext4 or btrfs");
+    storage.assign_domain(found.directory.get(), domain_of(i));
+    FPFS_ASSIGN_OR_RETURN(ScopedHandle objects, opener.open_part(found, kObjectsName));
+    member.objects = own(std::move(objects));
+    FPFS_ASSIGN_OR_RETURN(member.device, storage.filesystem_of(member.objects));
+    member.present = true;
+  }
+  return Status::ok();
+}
+
+// Lock files are written, and modes closed.
+Status Array::lock_directories(ArrayOpener& opener, const ArrayOptions& options) {
+  Storage& storage = environment_.storage();
+  for (const MemberIndex i : members()) {
+    if (!opener.member(i)) continue;
+    FPFS_ASSIGN_OR_RETURN(ScopedHandle lock, opener.lock(*opener.member(i)));
+    members_[i].lock = lock.get();
+    locks_.push_back(std::move(lock));
+    members_[i].directory = own(std::move(opener.member(i)->directory));
+    FPFS_RETURN_IF_ERROR(keep_private(storage, members_[i].directory, members_[i].path, options.read_only));
+  }
+  if (opener.metadata_only()) {
+    FPFS_ASSIGN_OR_RETURN(ScopedHandle lock, opener.lock(*opener.metadata_only()));
+    metadata_lock_ = lock.get();
+    locks_.push_back(std::move(lock));
+    metadata_directory_ = own(std::move(opener.metadata_only()->directory));
+    FPFS_RETURN_IF_ERROR(keep_private(storage, metadata_directory_, metadata_path_, options.read_only));
+  } else {
+    metadata_directory_ = members_[superblock_.metadata_member].directory;
+  }
+  storage.assign_domain(metadata_directory_, kTreeDomain);
+  for (ArrayDirectory& directory : directories_) {
+    const MemberIndex index = directory.superblock.member_index;
+    directory.lock = index == kMetadataOnlyMember ? metadata_lock_ : members_[index].lock;
+  }
+  return Status::ok();
+}
+
 Result<std::unique_ptr<Array>> Array::open(Environment& environment, const std::vector<std::string>& directories,
                                            const ArrayOptions& options) {
   Storage& storage = environment.storage();
-  Opener opener(storage, options);
+  ArrayOpener opener(storage, options);
   FPFS_RETURN_IF_ERROR(opener.find(directories));
 
   // What is kept open of each member, and three of its own; the rest is for files and everything else.
@@ -278,25 +336,7 @@ Result<std::unique_ptr<Array>> Array::open(Environment& environment, const std::
   std::unique_ptr<Array> array(new Array(environment));
   array->superblock_ = opener.any();
   array->read_only_ = options.read_only;
-  array->members_.resize(opener.any().member_count);
-  for (const MemberIndex i : array->members()) {
-    array->kept_.push_back(std::make_unique<Kept>(options.handles_kept));
-    Member& member = array->members_[i];
-    member.path = "(missing)";
-    if (!opener.member(i)) continue;
-    const Found& found = *opener.member(i);
-    member.path = found.path;
-    FPFS_ASSIGN_OR_RETURN(member.direct, opener.has_direct_io(found));
-    if (!member.direct && !options.buffered_members)
-      return refuse(
-          StatusCode::kUnsupported, found.path,
-          "its filesystem does not do O_DIRECT, which the array needs; use a directory on XFS, ext4 or btrfs");
-    storage.assign_domain(found.directory.get(), domain_of(i));
-    FPFS_ASSIGN_OR_RETURN(ScopedHandle objects, opener.open_part(found, kObjectsName));
-    member.objects = array->own(std::move(objects));
-    FPFS_ASSIGN_OR_RETURN(member.device, storage.filesystem_of(member.objects));
-    member.present = true;
-  }
+  FPFS_RETURN_IF_ERROR(array->open_members(opener, options));
   array->directories_ = opener.all();
   read_mount_records(storage, array->directories_, false);
   if (options.renew_records) renew_unknown_records(array->directories_);
@@ -306,30 +346,8 @@ Result<std::unique_ptr<Array>> Array::open(Environment& environment, const std::
   array->tree_ = array->own(std::move(tree));
   array->metadata_path_ = opener.metadata().path;
 
-  // Everything is as it must be; from here on lock files are written, and modes closed.
-  for (const MemberIndex i : array->members()) {
-    if (!opener.member(i)) continue;
-    FPFS_ASSIGN_OR_RETURN(ScopedHandle lock, opener.lock(*opener.member(i)));
-    array->members_[i].lock = lock.get();
-    array->locks_.push_back(std::move(lock));
-    array->members_[i].directory = array->own(std::move(opener.member(i)->directory));
-    FPFS_RETURN_IF_ERROR(
-        keep_private(storage, array->members_[i].directory, array->members_[i].path, options.read_only));
-  }
-  if (opener.metadata_only()) {
-    FPFS_ASSIGN_OR_RETURN(ScopedHandle lock, opener.lock(*opener.metadata_only()));
-    array->metadata_lock_ = lock.get();
-    array->locks_.push_back(std::move(lock));
-    array->metadata_directory_ = array->own(std::move(opener.metadata_only()->directory));
-    FPFS_RETURN_IF_ERROR(keep_private(storage, array->metadata_directory_, array->metadata_path_, options.read_only));
-  } else {
-    array->metadata_directory_ = array->members_[opener.any().metadata_member].directory;
-  }
-  storage.assign_domain(array->metadata_directory_, kTreeDomain);
-  for (ArrayDirectory& directory : array->directories_) {
-    const MemberIndex index = directory.superblock.member_index;
-    directory.lock = index == kMetadataOnlyMember ? array->metadata_lock_ : array->members_[index].lock;
-  }
+  // Everything is as it must be; from here on something is changed.
+  FPFS_RETURN_IF_ERROR(array->lock_directories(opener, options));
   if (options.lock) read_mount_records(storage, array->directories_, true);
   if (options.renew_records) renew_unknown_records(array->directories_);
   if (options.degraded)

@@ -1,8 +1,8 @@
 // StrongNumber: a number of one kind, which no other kind converts to or from, as wide as its representation.
 //
 // An *id* names something and can only be compared. An *index* names one of many in a row (a slot, a member): it can be
-// stepped and moved by a count as well, and two of one kind have a distance, which is a plain number. What an index means
-// in bytes is said by a function beside its type. Where a number is written to a drive or shown, it is value().
+// stepped and moved by a count as well, and two of one kind have a distance, which is a plain number. What an index
+// means in bytes is said by a function beside its type. Where a number is written to a drive or shown, it is value().
 #pragma once
 
 #include <compare>

@@ -41,8 +41,8 @@ constexpr StrongNumber<Kind> round_down(StrongNumber<Kind> offset, uint64_t alig
   return StrongNumber<Kind>(round_down(offset.value(), alignment));
 }
 
-// Offsets in what lies on drives are of three kinds: in a file's content, in an object and in a sidecar. Sizes are plain
-// numbers, and so are offsets in a chunk and in memory.
+// Offsets in what lies on drives are of three kinds: in a file's content, in an object and in a sidecar. Sizes are
+// plain numbers, and so are offsets in a chunk and in memory.
 
 // Bytes from the beginning of a file's content, whose end is FileOffset(size).
 struct FileOffsetKind : IndexKind<uint64_t> {};

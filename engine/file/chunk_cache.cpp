@@ -40,7 +40,7 @@ void ChunkCache::wake(CachedChunk& chunk, Woken& woken) {
   while (WriteRequest* const request = chunk.waiting_writes.pop_front()) woken.writes.push_front(*request);
 }
 
-void ChunkCache::settle(CachedChunk& chunk, bool cold, Woken& woken) {
+void ChunkCache::release_if_idle(CachedChunk& chunk, bool cold, Woken& woken) {
   if (chunk.readers > 0 || chunk.filling) return;
   if (chunk.state == State::kLoading || chunk.state == State::kWriting) return;
   wake(chunk, woken);
@@ -62,7 +62,7 @@ void ChunkCache::detach(CachedChunk& chunk, Woken& woken) {
   chunk.detached = true;
   if (chunk.state == State::kLoading || chunk.state == State::kWriting) detached_in_transfer_.push_back(&chunk);
   wake(chunk, woken);
-  settle(chunk, true, woken);
+  release_if_idle(chunk, true, woken);
 }
 
 void ChunkCache::mark_dirty(CachedChunk& chunk) {

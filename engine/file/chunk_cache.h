@@ -2,6 +2,9 @@
 // those that are not stored yet (dirty) in the order in which they became so, and those that are detached: no part of
 // the content any more, but still in use by a reader or a transfer. See cached_chunk.h for the life of one.
 //
+// The buffer of a chunk that is clean and that nobody uses is *evictable*: the pool may take it for another, by the
+// owner's try_evict() and evict() here. Any other buffer stays with its chunk until release_if_idle() or detach().
+//
 // Who waits for a chunk is put on a Woken list when it may go on, for the caller to call without the file's lock.
 //
 // Thread safety: none; the file's lock (the pool has its own). No I/O.
@@ -35,9 +38,10 @@ class ChunkCache {
     table_.for_each(visit);
   }
 
-  // Something of the chunk ended: when it is idle, who waits for it may go on, and its buffer goes to whom it belongs
-  // next. `cold`: it is not likely to be wanted again soon.
-  void settle(CachedChunk& chunk, bool cold, Woken& woken);
+  // Some use of the chunk ended: a transfer, a reader, a copy into it. When it was the last one, who waits for it may
+  // go on, and its buffer is evictable; of a chunk that is dirty it stays, and of one that failed or is detached it
+  // goes back to the pool. `cold`: it is not likely to be wanted again soon.
+  void release_if_idle(CachedChunk& chunk, bool cold, Woken& woken);
   static void wake(CachedChunk& chunk, Woken& woken);
   // The chunk, which is clean, is no part of the content any more.
   void detach(CachedChunk& chunk, Woken& woken);

@@ -4,7 +4,6 @@
 
 #include <fmt/format.h>
 
-#include "engine/file/context.h"
 #include "engine/index/sidecar_file.h"
 
 namespace fpfs {
@@ -61,7 +60,7 @@ std::vector<ChunkVerifier::Done> ChunkVerifier::give_up(StallDomain domain) {
     jobs_.remove(job);
     answers.push_back(std::move(job.done));
     if (const std::optional<MemberIndex> member = member_of(domain))
-      context_.counters[*member].read_errors.fetch_add(1, std::memory_order_relaxed);
+      parts_.counters[*member].read_errors.fetch_add(1, std::memory_order_relaxed);
   });
   return answers;
 }
@@ -74,7 +73,7 @@ void ChunkVerifier::start(Job& job) {
     if (take(job)) self->done(BufferPool::no_buffer_comes());
     return;
   }
-  if (!context_.pool->acquire(1, &job.buffer, &job.waiter, nullptr)) return;
+  if (!parts_.pool.acquire(1, &job.buffer, &job.waiter, nullptr)) return;
   job.transfer.kind = IoRequest::Kind::kRead;
   job.transfer.chunk = job.chunk;
   job.transfer.extent = job.place.extent;
@@ -88,15 +87,15 @@ void ChunkVerifier::start(Job& job) {
     verifier.end(std::move(self), objects, status);
   };
   mark_submitted(job);
-  context_.io->start(job.transfer);
+  parts_.io.start(job.transfer);
 }
 
 void ChunkVerifier::end(std::unique_ptr<Job> job, const ObjectSet& objects, const Status& status) {
-  context_.pool->release(*job->buffer);
+  parts_.pool.release(*job->buffer);
   if (!status.is_ok() && !(source_.place_of(job->chunk).extent == job->place.extent))
     return verify_again(std::move(job));
   if (!take(*job)) return;
-  job->done(status.is_ok() ? status : context_.io->report(status, job->transfer, objects, source_.path()));
+  job->done(status.is_ok() ? status : parts_.io.report(status, job->transfer, objects, source_.path()));
 }
 
 // --- content in the sidecar -----------------------------------------------------------------------------------------
@@ -104,7 +103,7 @@ void ChunkVerifier::end(std::unique_ptr<Job> job, const ObjectSet& objects, cons
 // Small, and nothing of it goes through the pool: read on the executor, which may wait for the drive.
 void ChunkVerifier::verify_inline(std::unique_ptr<Job> job) {
   mark_submitted(*job);
-  context_.tasks.post([this, job = job.release()] {
+  parts_.tasks.post([this, job = job.release()] {
     std::unique_ptr<Job> self(job);
     const std::shared_ptr<const void> keep = self->keep;
     // A commit behind the place that was noted: what it says is what counts.
@@ -116,7 +115,7 @@ void ChunkVerifier::verify_inline(std::unique_ptr<Job> job) {
       outcome = outcome.with_context(source_.path());
     }
     if (!take(*self)) return;
-    if (!outcome.is_ok()) context_.count_tree_read_error(outcome);
+    if (!outcome.is_ok()) parts_.counters.count_tree_read_error(outcome);
     self->done(outcome);
   });
 }
@@ -124,9 +123,10 @@ void ChunkVerifier::verify_inline(std::unique_ptr<Job> job) {
 // The last commit, as it is on the drive.
 Status ChunkVerifier::read_sidecar_again(const Source::Place& place) {
   FPFS_ASSIGN_OR_RETURN(const std::unique_ptr<DirectSidecarReader> reader,
-                        DirectSidecarReader::open(context_.storage(), place.sidecar->get(), place.log.end));
-  FPFS_ASSIGN_OR_RETURN(const FileImage image, fold_sidecar(*reader, context_.array.id(), context_.stripes.member_count,
-                                                            context_.stripes.chunk_size, nullptr));
+                        DirectSidecarReader::open(parts_.storage, place.sidecar->get(), place.log.end));
+  FPFS_ASSIGN_OR_RETURN(const FileImage image,
+                        fold_sidecar(*reader, parts_.array.id(), parts_.array.stripes().member_count,
+                                     parts_.array.stripes().chunk_size, nullptr));
   if (image.sequence == place.log.sequence) return Status::ok();
   return Status::error(StatusCode::kCorruption, fmt::format("the sidecar ends with record {}, record {} was committed",
                                                             image.sequence, place.log.sequence));

@@ -11,14 +11,17 @@
 #include <string>
 #include <vector>
 
+#include "engine/array/array.h"
 #include "engine/base/intrusive_list.h"
 #include "engine/base/mutex.h"
 #include "engine/base/status.h"
 #include "engine/file/chunk_io.h"
+#include "engine/file/member_counters.h"
 #include "engine/index/sidecar_writer.h"
 #include "engine/io/buffer_pool.h"
 #include "engine/io/scoped_handle.h"
-#include "engine/io/stall_watch.h"
+#include "engine/io/stall_domain.h"
+#include "engine/io/task_counter.h"
 
 namespace fpfs {
 
@@ -44,12 +47,23 @@ class ChunkVerifier {
     ~Source() = default;
   };
 
-  // Both outlive it; what is under way holds `keep`, which holds the source.
-  ChunkVerifier(FileContext& context, const Source& source) : context_(context), source_(source) {}
+  // What it works with.
+  struct Parts {
+    Storage& storage;
+    const Array& array;
+    BufferPool& pool;
+    ChunkIo& io;
+    TaskCounter& tasks;  // where sidecars are read
+    ArrayCounters& counters;
+  };
+  // All of them, and the source, outlive it. What is under way holds `keep`, which holds the source.
+  ChunkVerifier(const Parts& parts, const Source& source) : parts_(parts), source_(source) {}
 
-  // Needs one pool buffer. Holes pass. kCorruption or kIoError name member and object offset.
+  // Reads the chunk into one pool buffer, and waits for one when there is none. `done` is called once: inside this
+  // (there is nothing to read, or a member that is missing or hangs), on an engine thread, or by who gave up the
+  // domain. Ok: it is as it was written, or a hole. kCorruption or kIoError name member and object offset.
   void verify(ChunkIndex chunk, std::shared_ptr<const void> keep, Done done);
-  // The domain hangs: those who wait for it are answered, by the caller, with these.
+  // The domain (a member's drive, or the tree's) hangs: those who wait for it are answered, by the caller, with these.
   std::vector<Done> give_up(StallDomain domain);
 
  private:
@@ -79,7 +93,7 @@ class ChunkVerifier {
   bool take(Job& job);
   void verify_again(std::unique_ptr<Job> job);
 
-  FileContext& context_;
+  const Parts parts_;
   const Source& source_;
   Mutex mutex_;
   IntrusiveList<Job, &Job::link> jobs_ FPFS_GUARDED_BY(mutex_);

@@ -47,9 +47,8 @@ void File::start_commit(ControlList requests, Deferred& deferred) {
   commit_->began_ns = monotonic_ns();
   commit_->sync = !requests.front()->lazy;
   commit_->closing = background_commit_;  // a writer has closed: this may be the last commit
-  requests.for_each([this](const ControlRequest& request) FPFS_NO_THREAD_SAFETY_ANALYSIS {
-    commit_->closing |= request.kind == ControlRequest::Kind::kClose;
-  });
+  for (const ControlRequest* request = requests.front(); request != nullptr; request = ControlList::next(*request))
+    commit_->closing |= request->kind == ControlRequest::Kind::kClose;
   commit_->requests = std::move(requests);
   commit_->after_unsynced = unsynced_;
   commit_->sidecar = sidecar_;
@@ -217,7 +216,7 @@ SidecarWriter::Outcome File::append_record(CommitJob& job) {
 void File::finish_commit(CommitJob& job, const SidecarWriter::Outcome& outcome) {
   const std::shared_ptr<File> self = shared_from_this();
   if (!outcome.log_is_known) {
-    context_.count_tree_error();
+    context_.counters.count_tree_error();
     context_.health.fail(outcome.status.with_context(path()));
   }
   const bool tells = context_.committed && outcome.status.is_ok() && job.sync && (job.has_record || job.after_unsynced);
@@ -294,8 +293,8 @@ Result<std::unique_ptr<CommittedVersion>> File::hold_version() {
   if (log_.sequence == 0 || log_.sequence != durable_)
     return Status::error(StatusCode::kNotFound, "nothing of the file is committed durably");
   context_.versions_held.fetch_add(1);
-  return std::unique_ptr<CommittedVersion>(
-      new CommittedVersion(shared_from_this(), context_, sidecar_, log_, held_frees_.hold()));
+  return std::unique_ptr<CommittedVersion>(new CommittedVersion(shared_from_this(), context_.storage(), context_.array,
+                                                                *context_.io, sidecar_, log_, held_frees_.hold()));
 }
 
 void File::let_go(HeldFrees::Ticket ticket) {

@@ -23,7 +23,7 @@ Status CommitJob::sync_objects(MemberIndex member) const {
 
 std::optional<Status> CommitJob::object_sync_ended(const Status& status) {
   MutexLock lock(mutex_);
-  if (!status.is_ok()) failure_ = status;
+  if (failure_.is_ok()) failure_ = status;
   if (pending.fetch_sub(1) > 1) return std::nullopt;
   return failure_;
 }

@@ -1,5 +1,11 @@
 // CommitJob: one commit of one file, from the moment that it describes until that is durable. What it needs is taken
-// under the file's lock when it begins, and given back at its end; between the two its steps need nothing of the file.
+// under the file's lock when it begins, and given back at its end; between the two its steps need nothing of the file:
+//
+//   sync_objects()          on each of members_to_sync(), side by side; the last to end goes on
+//   the record is appended  to the sidecar, behind what is durable now, and synced (SidecarWriter)
+//   the name is made        durable: new_name_in is synced
+//
+// commit.cpp has the order, and why it is this one.
 //
 // Thread safety: by phase (File::Phase). While it drains, the file's lock guards it. From then on its steps on the
 // executor are alone with it, one behind the other, except for what says otherwise.
@@ -12,7 +18,8 @@
 
 #include "engine/base/mutex.h"
 #include "engine/base/status.h"
-#include "engine/file/context.h"
+#include "engine/file/content.h"
+#include "engine/file/index_memory.h"
 #include "engine/file/object_set.h"
 #include "engine/file/placement.h"
 #include "engine/file/requests.h"

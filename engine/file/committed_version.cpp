@@ -9,19 +9,25 @@
 
 namespace fpfs {
 
-CommittedVersion::CommittedVersion(std::shared_ptr<File> file, FileContext& context,
+CommittedVersion::CommittedVersion(std::shared_ptr<File> file, Storage& storage, Array& array, ChunkIo& io,
                                    std::shared_ptr<const ScopedHandle> sidecar, const SidecarLogState& log,
                                    HeldFrees::Ticket ticket)
-    : file_(std::move(file)), context_(context), sidecar_(std::move(sidecar)), log_(log), ticket_(ticket) {}
+    : file_(std::move(file)),
+      storage_(storage),
+      array_(array),
+      io_(io),
+      sidecar_(std::move(sidecar)),
+      log_(log),
+      ticket_(ticket) {}
 
 CommittedVersion::~CommittedVersion() {
   file_->let_go(ticket_);
 }
 
 Result<FileImage> CommittedVersion::image() const {
-  StorageSidecarReader reader(context_.storage(), sidecar_->get(), log_.end);
-  FPFS_ASSIGN_OR_RETURN(FileImage image, fold_sidecar(reader, context_.array.id(), context_.stripes.member_count,
-                                                      context_.stripes.chunk_size, nullptr));
+  StorageSidecarReader reader(storage_, sidecar_->get(), log_.end);
+  FPFS_ASSIGN_OR_RETURN(FileImage image, fold_sidecar(reader, array_.id(), array_.stripes().member_count,
+                                                      array_.stripes().chunk_size, nullptr));
   if (image.sequence == log_.sequence) return image;
   return Status::error(StatusCode::kCorruption,
                        fmt::format("{}: the sidecar ends with record {}, record {} was committed", file_->path(),
@@ -29,13 +35,12 @@ Result<FileImage> CommittedVersion::image() const {
 }
 
 std::shared_ptr<ObjectSet> CommittedVersion::objects(const FileImage& image) const {
-  return std::make_shared<ObjectSet>(context_.storage(), context_.array, nullptr, image.file_id, image.generation,
-                                     true);
+  return std::make_shared<ObjectSet>(storage_, array_, nullptr, image.file_id, image.generation, true);
 }
 
 void CommittedVersion::read(ChunkTransfer& transfer) const {
   transfer.kind = IoRequest::Kind::kRead;
-  context_.io->start(transfer);
+  io_.start(transfer);
 }
 
 }  // namespace fpfs

@@ -1,6 +1,6 @@
-// CommittedVersion: the content of a file as a commit made it durable, held: what its record names is not freed, punched
-// or compacted away while this exists, whatever happens to the file (LevelDB's Version::Ref). For whoever copies
-// committed files elsewhere.
+// CommittedVersion: the content of a file as a commit made it durable, held: what its record names is not freed,
+// punched or compacted away while this exists, whatever happens to the file (LevelDB's Version::Ref). For whoever
+// copies committed files elsewhere.
 //
 // What would have been freed waits, and is freed when the versions before it are gone. Meanwhile it takes space, which
 // counts as used. A power cut frees it, as it frees what any crash leaves; so does the next mount, when a version is
@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "engine/array/array.h"
 #include "engine/base/status.h"
 #include "engine/file/chunk_io.h"
 #include "engine/file/held_frees.h"
@@ -21,7 +22,6 @@
 namespace fpfs {
 
 class File;
-class FileContext;
 
 class CommittedVersion {
  public:
@@ -41,11 +41,14 @@ class CommittedVersion {
 
  private:
   friend class File;
-  CommittedVersion(std::shared_ptr<File> file, FileContext& context, std::shared_ptr<const ScopedHandle> sidecar,
-                   const SidecarLogState& log, HeldFrees::Ticket ticket);
+  // The array, its storage and its ChunkIo outlive it.
+  CommittedVersion(std::shared_ptr<File> file, Storage& storage, Array& array, ChunkIo& io,
+                   std::shared_ptr<const ScopedHandle> sidecar, const SidecarLogState& log, HeldFrees::Ticket ticket);
 
   const std::shared_ptr<File> file_;
-  FileContext& context_;
+  Storage& storage_;
+  Array& array_;
+  ChunkIo& io_;
   const std::shared_ptr<const ScopedHandle> sidecar_;
   const SidecarLogState log_;
   const HeldFrees::Ticket ticket_;

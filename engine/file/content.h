@@ -102,6 +102,7 @@ class Content {
   bool is_inline() const { return is_inline_; }
   uint32_t inline_length() const { return inline_length_; }
   const RecordPlace& inline_place() const { return inline_place_; }
+  // The chunk is that content, and there is some.
   bool is_in_sidecar(ChunkIndex chunk) const { return chunk == ChunkIndex(0) && is_inline_ && inline_length_ > 0; }
   void set_inline(uint32_t length) {
     is_inline_ = true;
@@ -127,7 +128,8 @@ class Content {
   Edit& edit() { return edit_; }
   // A new extent whose place is written again: there is none until that has ended.
   void lift(ChunkIndex chunk) { extents_.set(chunk, Extent()); }
-  // Cuts at `new_end`, before end(). visit(extent) for each extent that goes.
+  // Cuts at `new_end`, before end(). visit(extent) for each extent that goes; the one that the cut goes through stays,
+  // and less of it counts.
   template <typename Visit>
   void truncate(FileOffset new_end, Visit visit);
   // All of it goes, without a word about extents: it gets other objects, of the next generation if `had_objects`.
@@ -139,7 +141,7 @@ class Content {
   void set_end(FileOffset new_end) { end_ = new_end; }
   // A consistent point: what is edited from here on is another edit.
   Edit take_edit();
-  // The edit is given up; load() follows.
+  // The edit is given up; load() of what is committed follows.
   void drop_edit();
 
  private:

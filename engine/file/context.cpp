@@ -57,6 +57,7 @@ FileContext::FileContext(Environment& where, Array& of, const StoreOptions& stor
       options(store_options),
       opened_at(where.now()),
       tasks(where.executor()),
+      counters(of),
       clock(where),
       indexes(index_entries_max(store_options)) {}
 
@@ -70,10 +71,10 @@ Status FileContext::start() {
   // Not touched before they are read: then they cost no memory.
   zeros.reset(static_cast<std::byte*>(std::calloc(kReadBytesMax, 1)));
   if (zeros == nullptr) return Status::from_errno(ENOMEM, "allocate buffers");
-  counters = PerMember<MemberCounters>(stripes.member_count);
   room = std::make_unique<Room>(storage(), array, pool->total() * uint64_t{pool->buffer_size()});
-  spares = std::make_unique<SpareObjects>(*this);
-  reclaimer = std::make_unique<Reclaimer>(*this);
+  spares = std::make_unique<SpareObjects>(environment, array, *room, health, options.spare_least);
+  reclaimer = std::make_unique<Reclaimer>(Reclaimer::Parts{environment, array, tasks, health, counters, *spares},
+                                          options.spare_life);
   new_names = std::make_unique<NewNames>(*reclaimer);
   io = std::make_unique<ChunkIo>(*this);
   if (!array.read_only()) {
@@ -90,18 +91,6 @@ Status FileContext::start() {
     io->add_queue(std::move(queue));
   }
   return Status::ok();
-}
-
-void FileContext::count_tree_error() {
-  const MemberIndex member = array.superblock().metadata_member;
-  if (member != kMetadataOnlyMember) counters[member].sync_errors.fetch_add(1, std::memory_order_relaxed);
-}
-
-void FileContext::count_tree_read_error(const Status& failure) {
-  const MemberIndex member = array.superblock().metadata_member;
-  if (member == kMetadataOnlyMember) return;
-  (failure.code() == StatusCode::kCorruption ? counters[member].checksum_errors : counters[member].read_errors)
-      .fetch_add(1, std::memory_order_relaxed);
 }
 
 }  // namespace fpfs

@@ -13,6 +13,7 @@
 #include "engine/file/chunk_io.h"
 #include "engine/file/generations.h"
 #include "engine/file/index_memory.h"
+#include "engine/file/member_counters.h"
 #include "engine/file/new_names.h"
 #include "engine/file/options.h"
 #include "engine/file/reclaimer.h"
@@ -28,13 +29,8 @@ namespace fpfs {
 struct CachedChunk;
 class File;
 
-struct MemberCounters {
-  std::atomic<uint64_t> bytes_read{0}, bytes_written{0};
-  std::atomic<uint64_t> read_errors{0}, write_errors{0}, sync_errors{0}, checksum_errors{0};
-};
-
-// What the open files of one array share. Each part has its own contract; a part that is made with this context uses
-// what stands before it.
+// Each part has its own contract, and is given the parts that it needs. File and ChunkIo, where nearly all of them
+// meet, are given this.
 class FileContext {
  public:
   // Both outlive it. What can fail is made by start().
@@ -51,6 +47,7 @@ class FileContext {
   const struct timespec opened_at;  // what was changed before is durable
   TaskCounter tasks;
   ArrayHealth health;
+  ArrayCounters counters;
   ChangeClock clock;
   ChangeTimes change_times;
   Generations generations;
@@ -59,7 +56,6 @@ class FileContext {
   std::unique_ptr<BufferPool> pool;
   std::unique_ptr<CachedChunk[]> chunks;  // the descriptor of each pool buffer, by Buffer::index
   std::unique_ptr<std::byte[], void (*)(void*)> zeros{nullptr, std::free};  // kReadBytesMax zeros: what holes read as
-  PerMember<MemberCounters> counters;
   std::unique_ptr<Room> room;
   std::unique_ptr<SpareObjects> spares;
   std::unique_ptr<Reclaimer> reclaimer;
@@ -75,10 +71,6 @@ class FileContext {
 
   // Whether the tree answers. Asked before its state is changed: what was never begun leaves nothing unknown.
   Status check_names() const { return watch != nullptr ? watch->check(kTreeDomain) : Status::ok(); }
-  // A sidecar or a directory could not be written or synced.
-  void count_tree_error();
-  // What a sidecar holds was read from its drive, and is wrong or cannot be read.
-  void count_tree_read_error(const Status& failure);
 
   // --- of whoever has the files ------------------------------------------------------------------------------------
   // When requests wait for buffers and no write is under way that would free some: has files flush partly filled

@@ -42,7 +42,8 @@ File::File(FileContext& context, ScopedHandle sidecar, bool writable, ScopedHand
       placement_(context.array.member_count()),
       reserved_(*context.room, context.stripes),
       cache_(*context.pool, context.chunks.get()),
-      verifier_(context, *this) {}
+      verifier_({context.storage(), context.array, *context.pool, *context.io, context.tasks, context.counters},
+                *this) {}
 
 // Nobody else can reach the file any more: no lock is needed, none of the lists can change.
 File::~File() FPFS_NO_THREAD_SAFETY_ANALYSIS {

@@ -41,7 +41,7 @@ void File::give_up_loads(StallDomain domain, const Status& failure, Deferred& de
     chunk.given_up = true;
     chunk.failure = failure.with_context(path());
     if (domain == kTreeDomain)
-      context_.count_tree_read_error(failure);
+      context_.counters.count_tree_read_error(failure);
     else
       context_.counters[chunk.transfer.extent.member].read_errors.fetch_add(1, std::memory_order_relaxed);
     log(LogLevel::kError, "{}; the read of chunk {} fails with an I/O error", chunk.failure.message(), chunk.index);
@@ -104,7 +104,7 @@ void File::give_up_writes(StallDomain domain, const Status& failure, Deferred& d
     if (const std::optional<MemberIndex> member = fpfs::member_of(domain))
       context_.counters[*member].sync_errors.fetch_add(1, std::memory_order_relaxed);
     if (commit_->appending) {
-      context_.count_tree_error();
+      context_.counters.count_tree_error();
       context_.health.fail(failure.with_context(path()));
     }
     while (ControlRequest* request = commit_->requests.pop_front()) complete_with(deferred, *request, error_);

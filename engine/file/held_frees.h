@@ -14,17 +14,21 @@
 #include <vector>
 
 #include "engine/base/check.h"
+#include "engine/base/strong_number.h"
 
 namespace fpfs {
 
 class HeldFrees {
  public:
   using Free = std::function<void()>;  // begins to free something, once; with or without the file's lock
-  using Ticket = uint64_t;             // of one who holds; they grow
+  struct TicketKind : IndexKind<uint64_t> {};
+  using Ticket = StrongNumber<TicketKind>;  // of one who holds; they grow
 
   Ticket hold() {
-    held_.insert(next_);
-    return next_++;
+    const Ticket ticket = next_;
+    held_.insert(ticket);
+    ++next_;
+    return ticket;
   }
   // Keeps `free` until all who hold now have let go. False, and nothing happens: nobody does.
   bool keep(Free& free) {
@@ -44,7 +48,7 @@ class HeldFrees {
   }
 
  private:
-  Ticket next_ = 0;
+  Ticket next_;
   std::set<Ticket> held_;
   std::deque<std::pair<Ticket, Free>> waiting_;  // with the first ticket that it need not wait for
 };

@@ -64,7 +64,7 @@ void File::load_inline(CachedChunk& chunk) {
   const bool is_wanted = !chunk.detached;
   mutex_.unlock();
   if (!outcome.is_ok() && is_wanted) {
-    context_.count_tree_read_error(outcome);
+    context_.counters.count_tree_read_error(outcome);
     outcome = outcome.with_context(path());
     log(LogLevel::kError, "{}; the read fails with an I/O error", outcome.message());
   }
@@ -129,7 +129,7 @@ void File::end_inline_write(CommitJob& commit, Deferred& deferred) {
   if (!chunk->given_up) context_.writes_in_flight.fetch_sub(1, std::memory_order_relaxed);
   if (abandoned_) return;
   chunk->state = CachedChunk::State::kReady;
-  cache_.settle(*chunk, false, deferred);
+  cache_.release_if_idle(*chunk, false, deferred);
 }
 
 }  // namespace fpfs

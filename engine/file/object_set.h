@@ -1,4 +1,6 @@
-// ObjectSet: the objects of one generation of one file, at most one per member, opened when first used.
+// ObjectSet: the objects of one generation of one file, at most one per member, opened when first used. An object is
+// the file on a member that holds a file's chunks there; a file whose content is replaced as a whole gets objects of
+// the next generation.
 //
 // Their handles are kept in the members' caches (Array::handles()): one that nobody uses may be closed to make room for
 // another, and is opened again by the object's name. What is not synced by then is synced before, so that what a sync
@@ -51,7 +53,8 @@ class ObjectSet {
   }
   // Gives back what preallocation took beyond `end` (a multiple of kIoAlignment).
   Status trim(MemberIndex member, ObjectOffset end);
-  // fdatasync (and, when the object is new, fsync of its directory): durable on return.
+  // fdatasync (and, when the object is new, fsync of its directory): durable on return. Of an object that was used. A
+  // failure leaves unknown what is on the drive: a sync behind it that succeeds says nothing.
   Status sync(MemberIndex member);
   // Up to where the object is known to be allocated; 0 when it was not used.
   ObjectOffset allocated_end(MemberIndex member) const {

@@ -1,8 +1,17 @@
 // Placement: where the chunks of an open file lie on the members: the objects of its content, which of their slots are
 // taken, what only an older record names and is freed behind the next commit, and what space is left over.
 //
-// A slot that a record names is never overwritten: when its chunk is replaced or goes, it is retired, and released once
-// a commit that does not name it is durable and its space was given back. One that no record names is free at once.
+// An object is the file on one member that holds the file's chunks there. It is divided into *slots*, each as long as a
+// chunk. The objects of one content, one on each member, are an ObjectSet; content that is replaced as a whole gets
+// another one, of the next *generation*.
+//
+//   free ──allocate()──→ taken ──a commit names it──→ named ──its chunk goes: retire()──→ retired
+//    ↑                     │                                                               │ a commit that does not
+//    ├──────release()──────┘                                                               │ name it is durable
+//    └──freed(): its space was given back── being freed ←──begin_freeing()─────────────────┘
+//
+// So a slot that a record names is never overwritten, as long as a crash can bring that record back. One that no record
+// names is free at once.
 //
 // Thread safety: none; the file's lock. No I/O.
 #pragma once

@@ -142,7 +142,7 @@ void File::pin(CachedChunk& chunk, CachedChunk*& slot) {
 }
 
 void File::unpin(CachedChunk& chunk, bool cold, Deferred& deferred) {
-  if (--chunk.readers == 0) cache_.settle(chunk, cold, deferred);
+  if (--chunk.readers == 0) cache_.release_if_idle(chunk, cold, deferred);
 }
 
 void File::unpin_all(ReadRequest& request, Deferred& deferred) {
@@ -243,10 +243,10 @@ void File::finish_load(CachedChunk& chunk, const Status& status) {
     if (abandoned_) return;
     chunk.state = status.is_ok() ? CachedChunk::State::kReady : CachedChunk::State::kFailed;
     chunk.failure = status;
-    // A write that waited to overwrite part of the chunk must find the failure; it settles the chunk then.
+    // A write that waited to overwrite part of the chunk must find the failure; it lets go of the chunk then.
     const bool leave_for_writer = !status.is_ok() && !chunk.waiting_writes.is_empty();
     ChunkCache::wake(chunk, deferred);
-    if (!leave_for_writer) cache_.settle(chunk, false, deferred);
+    if (!leave_for_writer) cache_.release_if_idle(chunk, false, deferred);
   }
   run(deferred);
 }

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "engine/base/log.h"
-#include "engine/file/context.h"
 
 namespace fpfs {
 
@@ -15,19 +14,18 @@ constexpr std::chrono::milliseconds kReleaseMax{1000};
 constexpr unsigned kBatchesMax = 8;
 }  // namespace
 
-Reclaimer::Reclaimer(FileContext& context) : context_(context) {
-  spare_timer_.open(context.environment.executor(), context.options.spare_life,
-                    [this] { return release_old_spares(); });
+Reclaimer::Reclaimer(const Parts& parts, std::chrono::minutes spare_life) : parts_(parts), spare_life_(spare_life) {
+  spare_timer_.open(parts.environment.executor(), spare_life, [this] { return release_old_spares(); });
 }
 
 void Reclaimer::reclaim(std::vector<DoomedObjects> objects, ScopedHandle directory) {
   uint64_t inode = 0;
   if (directory.is_open()) {
-    Result<struct stat> attributes = context_.storage().fstat(directory.get());
+    Result<struct stat> attributes = parts_.environment.storage().fstat(directory.get());
     if (!attributes.is_ok()) {
       // Without the directory its durability cannot be had: the objects stay, fsck will find them.
       log(LogLevel::kWarning, "cannot free {} replaced objects: {}", objects.size(), attributes.status().message());
-      return context_.health.note_file_failure();
+      return parts_.health.note_file_failure();
     }
     inode = attributes->st_ino;
   }
@@ -46,7 +44,7 @@ void Reclaimer::post(Executor::Task task) {
 void Reclaimer::start() {
   if (is_posted_) return;
   is_posted_ = true;
-  context_.tasks.post([this] {
+  parts_.tasks.post([this] {
     for (;;) {
       while (run_queued()) {
       }
@@ -71,7 +69,7 @@ bool Reclaimer::run_queued() {
   const Status status = run(batch);
   if (!status.is_ok()) {
     log(LogLevel::kWarning, "cannot free the objects of removed files: {}; fsck -p will", status.message());
-    context_.health.note_file_failure();
+    parts_.health.note_file_failure();
   }
   batch = Batch();  // a task may hold the last reference to a file, which has more to free
   MutexLock lock(mutex_);
@@ -81,16 +79,16 @@ bool Reclaimer::run_queued() {
 }
 
 void Reclaimer::free_spares() {
-  std::vector<DoomedObjects> objects = context_.spares->release_all();
+  std::vector<DoomedObjects> objects = parts_.spares.release_all();
   if (!objects.empty()) reclaim(std::move(objects), {});
 }
 
 bool Reclaimer::release_old_spares() {
-  struct timespec time = context_.environment.now();
-  time.tv_sec -= std::chrono::seconds(context_.options.spare_life).count();
-  std::vector<DoomedObjects> objects = context_.spares->release_kept_before(time);
+  struct timespec time = parts_.environment.now();
+  time.tv_sec -= std::chrono::seconds(spare_life_).count();
+  std::vector<DoomedObjects> objects = parts_.spares.release_kept_before(time);
   if (!objects.empty()) reclaim(std::move(objects), {});
-  return !context_.spares->is_empty();
+  return !parts_.spares.is_empty();
 }
 
 bool Reclaimer::is_release_due(Clock::time_point came) const {
@@ -125,7 +123,7 @@ bool Reclaimer::finish() {
     MutexLock lock(mutex_);
     uint64_t begun = begun_;
     // In a simulation, which has one thread, nothing can be under way here, and nothing comes while this waits.
-    for (bool is_due = !context_.environment.is_simulated();;) {
+    for (bool is_due = !parts_.environment.is_simulated();;) {
       if (is_due) {
         is_due = queue_.is_empty() && is_release_due(came);
         // What was released meanwhile may have been taken by another, and be done.
@@ -135,7 +133,8 @@ bool Reclaimer::finish() {
       if (!is_due && !is_running(begun)) break;
       is_any |= is_running(begun);
       // What frees may be caught in a call to a member that hangs.
-      if (context_.watch != nullptr && context_.watch->is_any_stalled()) return freed || is_any;
+      if (const StallWatch* watch = parts_.environment.watch(); watch != nullptr && watch->is_any_stalled())
+        return freed || is_any;
       changed_.wait_for(mutex_, kReleaseMax);
     }
     freed |= is_any;
@@ -145,7 +144,7 @@ bool Reclaimer::finish() {
 }
 
 void Reclaimer::wait(std::chrono::milliseconds limit) {
-  if (context_.environment.is_simulated()) return;
+  if (parts_.environment.is_simulated()) return;
   const Clock::time_point came = Clock::now();
   uint64_t batches = 0;
   MutexLock lock(mutex_);
@@ -164,29 +163,32 @@ void Reclaimer::wait(std::chrono::milliseconds limit) {
 
 Status Reclaimer::run(Batch& batch) {
   for (const Executor::Task& task : batch.tasks) task();
-  FPFS_RETURN_IF_ERROR(context_.check_names());
+  // What was never begun leaves nothing unknown.
+  if (StallWatch* const watch = parts_.environment.watch(); watch != nullptr)
+    FPFS_RETURN_IF_ERROR(watch->check(kTreeDomain));
   // After a sync that failed the next one may succeed, and says nothing about the names that the first one lost.
-  FPFS_RETURN_IF_ERROR(context_.health.failure());
+  FPFS_RETURN_IF_ERROR(parts_.health.failure());
   Status synced;
   for (const auto& [inode, handle] : batch.directories)
-    if (synced.is_ok()) synced = context_.storage().fsync(handle.get());
-  if (synced.is_ok() && !batch.directories.empty()) synced = context_.array.check_tree_running();
+    if (synced.is_ok()) synced = parts_.environment.storage().fsync(handle.get());
+  if (synced.is_ok() && !batch.directories.empty()) synced = parts_.array.check_tree_running();
   if (!synced.is_ok()) {
-    context_.count_tree_error();
-    context_.health.fail(synced);
+    parts_.counters.count_tree_error();
+    parts_.health.fail(synced);
     return synced;
   }
   Status first_failure;
   bool has_kept = false;
   for (const DoomedObjects& doomed : batch.objects) {
     const std::string name = Array::object_name(doomed.file, doomed.generation);
-    for (const MemberIndex m : context_.stripes.members()) {
-      if (context_.spares->keep(m, doomed)) {
+    for (const MemberIndex m : parts_.array.members()) {
+      if (parts_.spares.keep(m, doomed)) {
         has_kept = true;
         continue;
       }
-      const Result<HandleCache::Pin> directory = context_.array.object_directory(m, doomed.file);
-      const Status status = directory.is_ok() ? context_.storage().unlink(directory->get(), name) : directory.status();
+      const Result<HandleCache::Pin> directory = parts_.array.object_directory(m, doomed.file);
+      const Status status =
+          directory.is_ok() ? parts_.environment.storage().unlink(directory->get(), name) : directory.status();
       if (!status.is_ok() && status.code() != StatusCode::kNotFound && first_failure.is_ok()) first_failure = status;
     }
   }

@@ -1,5 +1,5 @@
-// Reclaimer: frees, in the background, the objects of files that were removed or replaced, and the places of chunks that
-// were. An object that is worth it becomes a spare (spare_objects.h) instead of being removed.
+// Reclaimer: frees, in the background, the objects of files that were removed or replaced, and the places of chunks
+// that were. An object that is worth it becomes a spare (spare_objects.h) instead of being removed.
 //
 // The order is what matters: the name change must be durable before the first object goes, or a power cut would bring
 // back a name whose data is gone. Requests are gathered while a batch runs, so that removing a directory of many files
@@ -20,22 +20,33 @@
 #include <utility>
 #include <vector>
 
+#include "engine/array/array.h"
+#include "engine/array/array_health.h"
 #include "engine/base/mutex.h"
 #include "engine/base/status.h"
+#include "engine/file/member_counters.h"
 #include "engine/file/spare_objects.h"
-#include "engine/io/executor.h"
+#include "engine/io/environment.h"
 #include "engine/io/recurring_timer.h"
 #include "engine/io/scoped_handle.h"
+#include "engine/io/task_counter.h"
 
 namespace fpfs {
 
-class FileContext;
-
 class Reclaimer {
  public:
-  // The context, complete but for those who use this, outlives it.
-  explicit Reclaimer(FileContext& context);
-  // No spare is looked at any more. Before the context goes; not under locks.
+  // What it works with.
+  struct Parts {
+    Environment& environment;
+    Array& array;
+    TaskCounter& tasks;  // where batches run
+    ArrayHealth& health;
+    ArrayCounters& counters;
+    SpareObjects& spares;
+  };
+  // All of them outlive it. `spare_life`: spares that nobody wanted for so long are freed; zero: never.
+  Reclaimer(const Parts& parts, std::chrono::minutes spare_life);
+  // No spare is looked at any more. Before the spares go; not under locks.
   void end() { spare_timer_.end(); }
 
   // Frees objects, or keeps them as spares. `directory` (or none) is synced first: the name that led to them was
@@ -92,7 +103,8 @@ class Reclaimer {
     return result.status();
   }
 
-  FileContext& context_;
+  const Parts parts_;
+  const std::chrono::minutes spare_life_;
   RecurringTimer spare_timer_;  // looks for spares that nobody wanted
   mutable Mutex mutex_;
   CondVar changed_;  // a batch is done, or something that was kept was released

@@ -1,6 +1,6 @@
 // Reservation: the chunks of a file that fallocate(2) set room aside for, and that nobody has written yet. It is a
 // matter of counting in Room: nothing is stored, and the drives are asked for the space when a chunk is written, as its
-// place is chosen then.
+// place is chosen then. Which member a chunk will lie on follows from its number and the file's id.
 //
 // Thread safety: none; the file's lock (Room has its own).
 #pragma once

@@ -8,8 +8,9 @@ namespace fpfs {
 
 namespace {
 constexpr uint64_t kKeptMax = 2 * kMiB;
-constexpr uint64_t kKeptShare = 64;   // of a small drive no more than one part in so many
-constexpr uint64_t kNamesShare = 4;   // of kept(): what making the file may take before its content is asked for
+constexpr uint64_t kKeptShare = 64;  // of a small drive no more than one part in so many
+constexpr uint64_t kNamesShare =
+    4;  // of what is kept free: what making the file may take before its content is asked for
 constexpr uint64_t kAheadShare = 16;  // of what is free, for one stream
 }  // namespace
 

@@ -5,8 +5,10 @@
 // before and is not stored yet. As long as every drive has room for a whole pool of buffers, that costs one atomic
 // load.
 //
-// A little of every drive is kept free of content (kept()): records, names and the filesystem's own structures need
-// room too, and removing files must stay possible.
+// A little of every drive is kept free of content (2 MiB, or one part in 64 of a small one): records, names and the
+// filesystem's own structures need room too, and removing files must stay possible.
+//
+// All of it is counted per drive: members that share one share its room.
 //
 // Thread safety: all methods from any thread.
 #pragma once

@@ -4,7 +4,6 @@
 #include <tuple>
 
 #include "engine/base/log.h"
-#include "engine/file/context.h"
 
 namespace fpfs {
 
@@ -12,10 +11,16 @@ namespace {
 constexpr uint64_t kStatBlock = 512;  // unit of st_blocks
 }  // namespace
 
-SpareObjects::SpareObjects(FileContext& context) : context_(context), spares_(context.array.member_count()) {
-  for (const MemberIndex m : context.array.members()) {
-    const Member& member = context.array.member(m);
-    overwrites_in_place_.push_back(member.present && context.storage().overwrites_in_place(member.objects));
+SpareObjects::SpareObjects(Environment& environment, Array& array, Room& room, ArrayHealth& health, uint64_t least)
+    : environment_(environment),
+      array_(array),
+      room_(room),
+      health_(health),
+      least_(least),
+      spares_(array.member_count()) {
+  for (const MemberIndex m : array.members()) {
+    const Member& member = array.member(m);
+    overwrites_in_place_.push_back(member.present && environment.storage().overwrites_in_place(member.objects));
   }
 }
 
@@ -25,20 +30,18 @@ DoomedObjects DoomedObjects::of(const std::shared_ptr<ObjectSet>& objects, bool 
 
 bool SpareObjects::keep(MemberIndex member, const DoomedObjects& doomed) {
   if (!doomed.may_be_spare || !overwrites_in_place_[member]) return false;
-  const Result<HandleCache::Pin> directory = context_.array.object_directory(member, doomed.file);
+  const Result<HandleCache::Pin> directory = array_.object_directory(member, doomed.file);
   if (!directory.is_ok()) return false;
   const Result<struct stat> attributes =
-      context_.storage().stat_at(directory->get(), Array::object_name(doomed.file, doomed.generation));
+      environment_.storage().stat_at(directory->get(), Array::object_name(doomed.file, doomed.generation));
   if (!attributes.is_ok() || !S_ISREG(attributes->st_mode)) return false;
   const auto length = static_cast<uint64_t>(attributes->st_size);
   const uint64_t allocated = std::min(length, static_cast<uint64_t>(attributes->st_blocks) * kStatBlock);
   // A sparse file's object is no space for a dense one.
-  if (allocated < std::max(context_.options.spare_least, length / 2) ||
-      !context_.room->may_hold_spare(member, allocated))
-    return false;
-  context_.room->add_spare(member, allocated);
+  if (allocated < std::max(least_, length / 2) || !room_.may_hold_spare(member, allocated)) return false;
+  room_.add_spare(member, allocated);
   MutexLock lock(mutex_);
-  spares_[member].emplace(length, Spare{doomed, allocated, context_.environment.now()});
+  spares_[member].emplace(length, Spare{doomed, allocated, environment_.now()});
   return true;
 }
 
@@ -56,11 +59,11 @@ std::optional<SpareObjects::Taken> SpareObjects::take(MemberIndex member, Handle
     spare = found->second;
     spares.erase(found);
   }
-  context_.room->remove_spare(member, spare.allocated);
+  room_.remove_spare(member, spare.allocated);
   const DoomedObjects& objects = spare.objects;
-  Storage& storage = context_.storage();
+  Storage& storage = environment_.storage();
   const std::string old_name = Array::object_name(objects.file, objects.generation);
-  const Result<HandleCache::Pin> old_directory = context_.array.object_directory(member, objects.file);
+  const Result<HandleCache::Pin> old_directory = array_.object_directory(member, objects.file);
   const Result<Handle> opened =
       old_directory.is_ok() ? storage.open_at(old_directory->get(), old_name, flags) : old_directory.status();
   Status status = opened.status();
@@ -76,13 +79,13 @@ std::optional<SpareObjects::Taken> SpareObjects::take(MemberIndex member, Handle
     if (status.is_ok()) return Taken{std::move(handle), length};
   }
   log(LogLevel::kWarning, "a freed object cannot be used again: {}; fsck -p will free it", status.message());
-  context_.health.note_file_failure();
+  health_.note_file_failure();
   return std::nullopt;
 }
 
 // Nobody else touches it; should somebody have, then what is not allocated must not count as such.
 Status SpareObjects::make_whole(Handle object, uint64_t allocated, uint64_t length) const {
-  Storage& storage = context_.storage();
+  Storage& storage = environment_.storage();
   FPFS_ASSIGN_OR_RETURN(const struct stat attributes, storage.fstat(object));
   if (static_cast<uint64_t>(attributes.st_size) != length)
     return Status::error(StatusCode::kIoError, storage.describe(object) + " was changed from outside");
@@ -112,18 +115,18 @@ bool SpareObjects::is_empty() const {
 }
 
 std::vector<DoomedObjects> SpareObjects::release_if(const std::function<bool(const Spare&)>& chosen) {
-  std::vector<DoomedObjects> given_up;
+  std::vector<DoomedObjects> released;
   MutexLock lock(mutex_);
   for (const MemberIndex m : spares_.indices())
     std::erase_if(spares_[m], [&](const auto& entry) {
       const Spare& spare = entry.second;
       if (!chosen(spare)) return false;
-      context_.room->remove_spare(m, spare.allocated);
-      given_up.push_back(spare.objects);
-      given_up.back().may_be_spare = false;
+      room_.remove_spare(m, spare.allocated);
+      released.push_back(spare.objects);
+      released.back().may_be_spare = false;
       return true;
     });
-  return given_up;
+  return released;
 }
 
 }  // namespace fpfs

@@ -10,9 +10,9 @@
 // verified with a seed that has file and generation in it.
 //
 // Spares count as free space (Room::add_spare). They are given up when a drive runs short, when they were not wanted
-// for StoreOptions::spare_life, and at unmount. Only what the next file can write over in place is kept: objects of some
-// length that are mostly allocated, on filesystems that overwrite in place. Holes (chunks that are stored in less than
-// their slots leave them) are filled when the object is used again.
+// for StoreOptions::spare_life, and at unmount. Only what the next file can write over in place is kept: objects of
+// some length that are mostly allocated, on filesystems that overwrite in place. Holes (chunks that are stored in less
+// than their slots leave them) are filled when the object is used again.
 //
 // Thread safety: all methods from any thread.
 #pragma once
@@ -25,12 +25,13 @@
 #include <vector>
 
 #include "engine/array/array.h"
+#include "engine/array/array_health.h"
 #include "engine/base/mutex.h"
 #include "engine/file/object_set.h"
+#include "engine/file/room.h"
+#include "engine/io/environment.h"
 
 namespace fpfs {
-
-class FileContext;
 
 // The objects of one generation of one file, which no sidecar will name once a name change is durable.
 struct DoomedObjects {
@@ -47,8 +48,8 @@ struct DoomedObjects {
 
 class SpareObjects {
  public:
-  // The context, complete but for this, outlives it. StoreOptions::spare_least: smaller objects are not kept.
-  explicit SpareObjects(FileContext& context);
+  // All of them outlive it. `least`: objects of fewer bytes are not kept (StoreOptions::spare_least).
+  SpareObjects(Environment& environment, Array& array, Room& room, ArrayHealth& health, uint64_t least);
 
   // The object of `member` becomes a spare. False: it is not fit for it, or there is none; the caller frees it.
   bool keep(MemberIndex member, const DoomedObjects& doomed);
@@ -76,7 +77,11 @@ class SpareObjects {
   Status make_whole(Handle object, uint64_t allocated, uint64_t length) const;
   std::vector<DoomedObjects> release_if(const std::function<bool(const Spare&)>& chosen);
 
-  FileContext& context_;
+  Environment& environment_;
+  Array& array_;
+  Room& room_;
+  ArrayHealth& health_;
+  const uint64_t least_;
   PerMember<bool> overwrites_in_place_;
   mutable Mutex mutex_;
   // By length, the shortest first, so that a small file does not take what a large one could have used.

@@ -2,7 +2,8 @@
 //
 // Any number of writes are active at once. A control (commit, truncation, hole) runs when none is, so that it finds the
 // file at a consistent point; controls run in the order of their arrival, and a write that comes while one waits waits
-// behind it.
+// behind it. Whoever ends a write or a control looks behind it: at next_control(), and when there is none at
+// take_parked().
 //
 // Thread safety: none; the file's lock.
 #pragma once
@@ -24,6 +25,7 @@ class WriteGate {
   }
   // Behind the controls that wait.
   void park(WriteRequest& request) { parked_.push_back(request); }
+  // The write, or landing, has ended: it succeeded, failed, or was cancelled.
   void leave() {
     FPFS_CHECK(active_ > 0, "only a write that is active ends");
     --active_;

@@ -195,7 +195,7 @@ File::Step File::write_piece(WriteRequest& request, Deferred& deferred, Status& 
   if (chunk == nullptr) return Step::kParked;
   if (chunk->state == CachedChunk::State::kFailed) {
     failure = chunk->failure;
-    cache_.settle(*chunk, true, deferred);
+    cache_.release_if_idle(*chunk, true, deferred);
     return Step::kFailed;
   }
   if (from_inline) {
@@ -393,7 +393,7 @@ void File::finish_flush(CachedChunk& chunk, const ObjectSet& objects, const Stat
       placement_.release(chunk.transfer.extent.member, chunk.transfer.extent.slot);
     }
     // What was streamed is not likely to be wanted again soon, unlike the pages of a database.
-    cache_.settle(chunk, chunk.transfer.streaming, deferred);
+    cache_.release_if_idle(chunk, chunk.transfer.streaming, deferred);
     advance_commit(deferred);
     if (writes_in_flight_ == 0) run_controls(deferred);
   }

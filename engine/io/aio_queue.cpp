@@ -68,17 +68,17 @@ Result<std::unique_ptr<AioQueue>> AioQueue::create(MemberIndex member, unsigned 
                                                          "allow it there or enable CONFIG_AIO");
     return Status::from_errno(-result, operation);
   }
-  const int event = ::eventfd(0, EFD_CLOEXEC);
-  if (event < 0) {
+  FileDescriptor event(::eventfd(0, EFD_CLOEXEC));
+  if (!event.is_open()) {
     const Status status = Status::from_errno(errno, "make an eventfd");
     ::io_destroy(context);
     return status;
   }
-  return std::unique_ptr<AioQueue>(new AioQueue(member, depth, context, event));
+  return std::unique_ptr<AioQueue>(new AioQueue(member, depth, context, std::move(event)));
 }
 
-AioQueue::AioQueue(MemberIndex member, unsigned depth, io_context_t context, int event)
-    : member_(member), context_(context), event_(event), slots_(depth), events_(depth) {
+AioQueue::AioQueue(MemberIndex member, unsigned depth, io_context_t context, FileDescriptor event)
+    : member_(member), context_(context), event_(std::move(event)), slots_(depth), events_(depth) {
   free_slots_.reserve(depth);
   ready_.reserve(depth);
   for (Slot& slot : slots_) free_slots_.push_back(&slot);
@@ -87,10 +87,9 @@ AioQueue::AioQueue(MemberIndex member, unsigned depth, io_context_t context, int
 
 AioQueue::~AioQueue() {
   stopping_.store(true);
-  signal_event(event_);
+  signal_event(event_.number());
   thread_.join();
   ::io_destroy(context_);
-  ::close(event_);
 }
 
 // --- arrival and sleep -----------------------------------------------------------------------------------------------
@@ -111,7 +110,7 @@ void AioQueue::submit(IoRequest& request) {
   } while (!inbox_.compare_exchange_weak(head, &request));
   // After the push the request may complete at any moment; it is not touched again. The exchange lets only one of
   // several submitters signal.
-  if (sleeping_.load() && sleeping_.exchange(false)) signal_event(event_);
+  if (sleeping_.load() && sleeping_.exchange(false)) signal_event(event_.number());
 }
 
 void AioQueue::sleep() {
@@ -120,7 +119,7 @@ void AioQueue::sleep() {
     // Completions that come after the last reap() have added to the counter or will; either way this returns. Those
     // that were reaped before are still in the counter: then this returns once for nothing.
     uint64_t count = 0;
-    const ssize_t result = ::read(event_, &count, sizeof count);
+    const ssize_t result = ::read(event_.number(), &count, sizeof count);
     FPFS_CHECK(result == sizeof count || errno == EINTR, "an eventfd can be read");
   }
   sleeping_.store(false);
@@ -241,7 +240,7 @@ void AioQueue::fill(Slot& slot) {
   (request.kind == IoRequest::Kind::kRead ? io_prep_pread : io_prep_pwrite)(
       &slot.block, request.handle, request.data + request.done, request.length - request.done,
       static_cast<long long>(request.offset + request.done));
-  io_set_eventfd(&slot.block, event_);
+  io_set_eventfd(&slot.block, event_.number());
   slot.block.data = &slot;
   ready_.insert(&slot == repeating_ ? ready_.begin() : ready_.end(), &slot.block);
 }

@@ -20,6 +20,7 @@
 #include <thread>
 #include <vector>
 
+#include "engine/base/file_descriptor.h"
 #include "engine/base/mutex.h"
 #include "engine/base/units.h"
 #include "engine/io/io_queue.h"
@@ -59,7 +60,7 @@ class AioQueue final : public IoQueue {
     std::atomic<uint64_t> began_ns{0};  // given to the kernel; 0: not there
   };
 
-  AioQueue(MemberIndex member, unsigned depth, io_context_t context, int event);
+  AioQueue(MemberIndex member, unsigned depth, io_context_t context, FileDescriptor event);
   void run();
   void take_inbox() FPFS_REQUIRES(pending_mutex_);
   IoRequest* next_pending();
@@ -78,7 +79,7 @@ class AioQueue final : public IoQueue {
 
   const MemberIndex member_;
   io_context_t context_;
-  int event_;  // eventfd
+  const FileDescriptor event_;  // eventfd
 
   // Shared with submitters. See submit() and sleep() for the order between them.
   std::atomic<IoRequest*> inbox_{nullptr};  // a stack, newest first

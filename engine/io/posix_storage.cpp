@@ -24,6 +24,7 @@
 
 #include <fmt/format.h>
 
+#include "engine/base/file_descriptor.h"
 #include "engine/base/units.h"
 
 namespace fpfs {
@@ -381,15 +382,12 @@ Status PosixStorage::read_directory(Handle directory, uint64_t position, size_t 
 
 Status PosixStorage::list(Handle directory, const std::function<bool(const DirectoryEntry&)>& visit) {
   // An open file description of its own: concurrent listings must not share a position.
-  const int fd =
-      open_quietly(O_RDONLY | O_DIRECTORY, [&](int all_flags) { return ::openat(directory, ".", all_flags); });
-  if (fd < 0) return failure("open directory", directory);
-  std::unique_ptr<DIR, int (*)(DIR*)> stream(::fdopendir(fd), ::closedir);
-  if (stream == nullptr) {
-    Status status = failure("open directory", directory);
-    ::close(fd);
-    return status;
-  }
+  FileDescriptor own(
+      open_quietly(O_RDONLY | O_DIRECTORY, [&](int all_flags) { return ::openat(directory, ".", all_flags); }));
+  if (!own.is_open()) return failure("open directory", directory);
+  std::unique_ptr<DIR, int (*)(DIR*)> stream(::fdopendir(own.number()), ::closedir);
+  if (stream == nullptr) return failure("open directory", directory);
+  own.release();  // the stream's
   for (;;) {
     errno = 0;
     const struct dirent* entry = ::readdir(stream.get());
@@ -416,12 +414,11 @@ Status PosixStorage::set_times(Handle handle, const struct timespec times[2]) {
 
 // The kernel's own way of moving it: a read. Setting it would move the change time as well.
 void PosixStorage::note_access(Handle handle) {
-  const int fd = retry([&] { return ::open(ProcPath(handle).c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC); });
-  if (fd < 0) return;
+  const FileDescriptor file(retry([&] { return ::open(ProcPath(handle).c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC); }));
+  if (!file.is_open()) return;
   std::array<char, 1024> bytes;
-  if (::pread(fd, bytes.data(), 1, 0) < 0 && errno == EISDIR)
-    static_cast<void>(::syscall(SYS_getdents64, fd, bytes.data(), bytes.size()));
-  ::close(fd);
+  if (::pread(file.number(), bytes.data(), 1, 0) < 0 && errno == EISDIR)
+    static_cast<void>(::syscall(SYS_getdents64, file.number(), bytes.data(), bytes.size()));
 }
 
 Result<size_t> PosixStorage::get_xattr(Handle handle, const std::string& name, std::span<std::byte> value) {

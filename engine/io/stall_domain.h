@@ -1,5 +1,5 @@
-// StallDomain: what hangs as a whole (stall_watch.h). Each member's objects are one, the namespace is another: the drive
-// of the member that holds the names hangs in both, which shows in each when it is used.
+// StallDomain: what hangs as a whole (stall_watch.h). Each member's objects are one, the namespace is another: the
+// drive of the member that holds the names hangs in both, which shows in each when it is used.
 #pragma once
 
 #include <cstdint>

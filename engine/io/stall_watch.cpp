@@ -70,16 +70,13 @@ StallWatch::Call::Call(StallWatch& watch, StallDomain domain)
     : watch_(watch), domain_(domain), began_ns_(monotonic_ns()) {
   Shard& shard = watch_.shard_of_this_thread();
   const MutexLock lock(shard.mutex);
-  next_ = shard.head;
-  if (next_ != nullptr) next_->previous_ = this;
-  shard.head = this;
+  shard.calls.push_back(*this);
 }
 
 StallWatch::Call::~Call() {
   Shard& shard = watch_.shard_of_this_thread();
   const MutexLock lock(shard.mutex);
-  (previous_ != nullptr ? previous_->next_ : shard.head) = next_;
-  if (next_ != nullptr) next_->previous_ = previous_;
+  shard.calls.remove(*this);
 }
 
 // --- looking ---------------------------------------------------------------------------------------------------------
@@ -103,8 +100,9 @@ void StallWatch::look() {
   std::array<bool, kStallDomains> overdue{};
   for (Shard& shard : shards_) {
     const MutexLock lock(shard.mutex);
-    for (const Call* call = shard.head; call != nullptr; call = call->next_)
-      if (is_overdue(call->began_ns_.load(std::memory_order_relaxed))) overdue[call->domain_.value()] = true;
+    shard.calls.for_each([&](const Call& call) {
+      if (is_overdue(call.began_ns_.load(std::memory_order_relaxed))) overdue[call.domain_.value()] = true;
+    });
   }
   const MutexLock lock(watchers_mutex_);
   for (const auto& [number, source] : sources_)

@@ -29,6 +29,7 @@
 #include <thread>
 
 #include "engine/base/clock.h"
+#include "engine/base/intrusive_list.h"
 #include "engine/base/mutex.h"
 #include "engine/base/status.h"
 #include "engine/io/stall_domain.h"
@@ -73,8 +74,7 @@ class StallWatch {
     StallWatch& watch_;
     const StallDomain domain_;
     std::atomic<uint64_t> began_ns_;  // 0: paused
-    Call* previous_ = nullptr;
-    Call* next_ = nullptr;
+    ListLink<Call> link_;
   };
 
   // Something else that may be caught: `oldest` returns since when (monotonic_ns()), 0 when there is nothing.
@@ -99,7 +99,7 @@ class StallWatch {
   // Calls are spread over several lists so that threads seldom meet at one lock.
   struct alignas(64) Shard {
     Mutex mutex;
-    Call* head FPFS_GUARDED_BY(mutex) = nullptr;
+    IntrusiveList<Call, &Call::link_> calls FPFS_GUARDED_BY(mutex);
   };
   struct Source {
     StallDomain domain;

@@ -303,7 +303,7 @@ Status Store::sync_directory(Handle directory) {
   Status status = storage().fsync(handle.get());
   if (status.is_ok()) status = array_->check_tree_running();
   if (!status.is_ok()) {
-    impl_->count_tree_error();
+    impl_->counters.count_tree_error();
     impl_->health.fail(status.with_context(storage().describe(directory)));
   }
   return status;
@@ -536,7 +536,7 @@ struct Store::RenameJob {
       Status synced = store.storage().fsync(index.get());
       if (synced.is_ok()) synced = store.array_->check_tree_running();
       if (!synced.is_ok()) {
-        store.impl_->count_tree_error();
+        store.impl_->counters.count_tree_error();
         store.impl_->health.fail(synced);
       }
       FPFS_RETURN_IF_ERROR(synced);

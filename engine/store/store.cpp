@@ -147,7 +147,7 @@ Status Store::Impl::sync_tree() {
   Status synced = storage().sync_filesystem(array.tree());
   if (synced.is_ok()) synced = array.check_tree_running();
   if (synced.is_ok()) return synced;
-  count_tree_error();
+  counters.count_tree_error();
   const std::string at_risk = covered.empty() ? "" : "; it may have lost what was closed in " + covered;
   health.fail(Status::error(synced.code(), synced.message() + at_risk));
   return health.failure();

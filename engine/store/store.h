@@ -73,8 +73,8 @@ class Store {
   // again. The array stays marked dirty then, and when a file failed whose writers were told. So it does when somebody
   // is in the middle of writing a file (engine/file/writer.h): that is not committed but left as after a crash, with
   // a line in the log; kBusy. While a CommittedVersion is held the array stays marked dirty too: the next mount frees
-  // what it held back; kBusy. No other call may run or follow but left_clean(). A Store destroyed without close() leaves
-  // the array as a crash would.
+  // what it held back; kBusy. No other call may run or follow but left_clean(). A Store destroyed without close()
+  // leaves the array as a crash would.
   Status close();
   // The same without waiting: `done` is called once, on an executor thread; the Store is destroyed after that.
   void close_async(std::function<void(const Status&)> done);

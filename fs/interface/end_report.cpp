@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <span>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -31,40 +32,26 @@ EndReportAddress::EndReportAddress(const MountEntry& mount)
   length_ = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + name_.size());
 }
 
-EndReport::~EndReport() {
-  const MutexLock lock(mutex_);
-  close_listener();
-  for (const int descriptor : waiting_) ::close(descriptor);
-}
-
 Status EndReport::listen(const MountEntry& mount) {
   const EndReportAddress address(mount);
-  const int descriptor = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (descriptor < 0) return Status::from_errno(errno, "make a socket");
-  if (::bind(descriptor, address.get(), address.length()) != 0 || ::listen(descriptor, kBacklog) != 0) {
-    const int failure = errno;
-    ::close(descriptor);
-    return Status::from_errno(failure, "listen at " + address.name());
-  }
+  FileDescriptor listener(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!listener.is_open()) return Status::from_errno(errno, "make a socket");
+  if (::bind(listener.number(), address.get(), address.length()) != 0 || ::listen(listener.number(), kBacklog) != 0)
+    return Status::from_errno(errno, "listen at " + address.name());
   const MutexLock lock(mutex_);
-  listener_ = descriptor;
+  listener_ = std::move(listener);
   return Status::ok();
 }
 
 void EndReport::stop_listening() {
   const MutexLock lock(mutex_);
   accept_all();
-  close_listener();
-}
-
-void EndReport::close_listener() {
-  if (listener_ >= 0) ::close(listener_);
-  listener_ = -1;
+  listener_.reset();
 }
 
 int EndReport::descriptor() const {
   const MutexLock lock(mutex_);
-  return listener_;
+  return listener_.number();
 }
 
 void EndReport::accept() {
@@ -73,17 +60,14 @@ void EndReport::accept() {
 }
 
 void EndReport::accept_all() {
-  while (listener_ >= 0) {
-    const int descriptor = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (descriptor < 0) return;
+  while (listener_.is_open()) {
+    FileDescriptor connection(::accept4(listener_.number(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!connection.is_open()) return;
     ucred peer{};
     socklen_t length = sizeof peer;
-    const bool is_known = ::getsockopt(descriptor, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0;
+    const bool is_known = ::getsockopt(connection.number(), SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0;
     const bool may_wait = is_known && (peer.uid == 0 || peer.uid == ::geteuid());
-    if (may_wait && waiting_.size() < kWaitingMax)
-      waiting_.push_back(descriptor);
-    else
-      ::close(descriptor);
+    if (may_wait && waiting_.size() < kWaitingMax) waiting_.push_back(std::move(connection));
   }
 }
 
@@ -91,7 +75,8 @@ void EndReport::say(int exit_status, const std::string& message) {
   stop_listening();  // the kernel may keep the process, and its descriptors, longer
   const MutexLock lock(mutex_);
   const std::string text = std::to_string(exit_status) + "\n" + message.substr(0, kMessageMax);
-  for (const int descriptor : waiting_) (void)::send(descriptor, text.data(), text.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+  for (const FileDescriptor& connection : waiting_)
+    (void)::send(connection.number(), text.data(), text.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
 }  // namespace fpfs

@@ -5,9 +5,9 @@
 // waits connects before it unmounts; at its end the daemon writes the exit status in decimal, a newline, and what went
 // wrong, if anything, on each connection. One that closes without: it was killed.
 //
-// It is named after what the mount table shows, the mount's device and source. The device alone would not do: the kernel
-// gives it to the next mount while this daemon still commits. That next one is of other directories, as these are held
-// until then; and a daemon gives the name up when its mount is over.
+// It is named after what the mount table shows, the mount's device and source. The device alone would not do: the
+// kernel gives it to the next mount while this daemon still commits. That next one is of other directories, as these
+// are held until then; and a daemon gives the name up when its mount is over.
 #pragma once
 
 #include <sys/socket.h>
@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/base/file_descriptor.h"
 #include "engine/base/mutex.h"
 #include "engine/base/status.h"
 #include "fs/interface/mount_point.h"
@@ -41,7 +42,6 @@ class EndReport {
   EndReport() = default;
   EndReport(const EndReport&) = delete;
   EndReport& operator=(const EndReport&) = delete;
-  ~EndReport();
 
   // From here on one can wait. A failure means only that nobody can.
   Status listen(const MountEntry& mount);
@@ -56,11 +56,10 @@ class EndReport {
 
  private:
   void accept_all() FPFS_REQUIRES(mutex_);
-  void close_listener() FPFS_REQUIRES(mutex_);
 
   mutable Mutex mutex_;
-  int listener_ FPFS_GUARDED_BY(mutex_) = -1;
-  std::vector<int> waiting_ FPFS_GUARDED_BY(mutex_);
+  FileDescriptor listener_ FPFS_GUARDED_BY(mutex_);
+  std::vector<FileDescriptor> waiting_ FPFS_GUARDED_BY(mutex_);
 };
 
 }  // namespace fpfs

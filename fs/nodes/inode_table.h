@@ -58,7 +58,7 @@ struct Inode {
   std::atomic<unsigned> writers{0};
   // Failed writers' handles that were closed since the file was opened last: what the kernel knows of its size may be
   // that of content which was given up.
-  std::atomic<unsigned> given_up{0};
+  std::atomic<unsigned> size_doubts{0};
   // The kernel may have pages of it in its cache, and the commit (File::clean_commit()) that they are of; 0: unknown.
   std::atomic<bool> has_pages{false};
   std::atomic<uint64_t> cached_commit{0};

@@ -15,10 +15,10 @@ PageCache::Verdict PageCache::judge(const Opening& opening) {
     return Verdict::kGoOn;
   }
   const uint64_t commit = opening.commit();
-  const bool settled = inode.writers.load() == 0 && commit != 0;
-  const bool right = settled && inode.cached_commit.load() == commit && !opening.must_reach_us;
+  const bool is_committed = inode.writers.load() == 0 && commit != 0;
+  const bool right = is_committed && inode.cached_commit.load() == commit && !opening.must_reach_us;
   if (!right && inode.has_pages.load() && inode.cache.handles == 0) return Verdict::kDrop;
-  inode.cached_commit.store(right || (settled && !inode.has_pages.load()) ? commit : 0);
+  inode.cached_commit.store(right || (is_committed && !inode.has_pages.load()) ? commit : 0);
   return Verdict::kGoOn;
 }
 

@@ -12,16 +12,17 @@
 
 #include <fmt/format.h>
 
+#include "engine/base/file_descriptor.h"
+
 namespace fpfs {
 namespace {
 
 // A file below /proc; empty when it cannot be read. What is looked for lies at its beginning.
 std::string read_proc(pid_t thread, const char* name) {
-  const int file = ::open(fmt::format("/proc/{}/{}", thread, name).c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0) return {};
+  const FileDescriptor file(::open(fmt::format("/proc/{}/{}", thread, name).c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.is_open()) return {};
   std::array<char, 4096> text;
-  const ssize_t length = ::read(file, text.data(), text.size());
-  ::close(file);
+  const ssize_t length = ::read(file.number(), text.data(), text.size());
   return length > 0 ? std::string(text.data(), static_cast<size_t>(length)) : std::string();
 }
 

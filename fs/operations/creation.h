@@ -1,5 +1,5 @@
-// What making any kind of entry has in common: the mode that umask and default ACLs leave, the owner, what its directory
-// hands down, and that a failed call leaves nothing behind.
+// What making any kind of entry has in common: the mode that umask and default ACLs leave, the owner, what its
+// directory hands down, and that a failed call leaves nothing behind.
 #pragma once
 
 #include "engine/store/store.h"
@@ -14,8 +14,8 @@ constexpr const char* kDefaultAcl = "system.posix_acl_default";
 // under tree/ evaluates itself.
 mode_t creation_mode(FileSystem& file_system, Inode& parent, mode_t mode, mode_t umask);
 
-// Makes a new entry the caller's (the group of a set-group-ID directory stays) and gives it what its directory hands down
-// beside ACLs. Brings its attributes up to date. It is the caller's already when it was made with AsCaller.
+// Makes a new entry the caller's (the group of a set-group-ID directory stays) and gives it what its directory hands
+// down beside ACLs. Brings its attributes up to date. It is the caller's already when it was made with AsCaller.
 Status finish_entry(FileSystem& file_system, const fuse_ctx& caller, Inode& parent, Store::Node& node);
 
 // Answers with an entry that was just made under `name`: sees whose it is and looks it up; takes it away again when

@@ -73,9 +73,9 @@ void object_path(fuse_req_t request, const std::shared_ptr<File>& file, IoctlObj
 
 // One FPFS_IOC_VERIFY under way: up to kVerifyAtOnce chunks are being read; the first failure (by chunk number) stops
 // new ones. Owns itself until the last chunk's completion has answered.
-class Verification : public std::enable_shared_from_this<Verification> {
+class VerifyCall : public std::enable_shared_from_this<VerifyCall> {
  public:
-  Verification(fuse_req_t request, std::shared_ptr<File> file, const IoctlVerify& question, const StripeMap& stripes)
+  VerifyCall(fuse_req_t request, std::shared_ptr<File> file, const IoctlVerify& question, const StripeMap& stripes)
       : request_(request), file_(std::move(file)), answer_(question) {
     answer_.chunks_in_file = stripes.chunks_end(FileOffset(file_->size())).value();
     next_ = question.first_chunk;
@@ -157,7 +157,7 @@ class Verification : public std::enable_shared_from_this<Verification> {
 
 void verify(fuse_req_t request, const std::shared_ptr<File>& file, const IoctlVerify& question) {
   const StripeMap stripes = file_system_of(request).store().array().stripes();
-  std::make_shared<Verification>(request, file, question, stripes)->start();
+  std::make_shared<VerifyCall>(request, file, question, stripes)->start();
 }
 
 // Unpacks the argument, checks its version and calls `run` with it.

@@ -192,10 +192,10 @@ bool looks_again(Opening& opening, const File& file) {
 
 // The kernel forgets the size of content that was given up, before the opener reads by it.
 void correct_size(FileSystem& file_system, Inode& inode) {
-  unsigned given_up = inode.given_up.load();
-  if (given_up == 0) return;
+  unsigned doubts = inode.size_doubts.load();
+  if (doubts == 0) return;
   file_system.invalidate_attributes(inode);
-  inode.given_up.compare_exchange_strong(given_up, 0);
+  inode.size_doubts.compare_exchange_strong(doubts, 0);
 }
 
 void open_node(Opening opening) {
@@ -288,7 +288,7 @@ void release(fuse_req_t request, fuse_ino_t, fuse_file_info* info) noexcept {
   // write it anew, and an empty file must not replace the old content.
   end_writer(file_system, open.file, open.writer, false);
   Inode& inode = *open.inode;
-  if (failed) inode.given_up.fetch_add(1);
+  if (failed) inode.size_doubts.fetch_add(1);
   remove_handle(file_system, open);
   if (failed) file_system.invalidate_attributes(inode);
   fuse_reply_err(request, 0);

@@ -18,7 +18,7 @@ void reply_status(fuse_req_t request, const Status& status) {
 }
 
 double attribute_seconds(Inode& inode) {
-  if (inode.given_up.load() > 0) return 0;
+  if (inode.size_doubts.load() > 0) return 0;
   if (inode.writers.load(std::memory_order_relaxed) > 0) return kWriterCacheSeconds;
   // What is done in a directory changes its attributes, too.
   if (!inode.is_directory) inode.set_attributes_known(true);

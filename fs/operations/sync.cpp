@@ -40,7 +40,7 @@ void flush(fuse_req_t request, fuse_ino_t, fuse_file_info* info) noexcept {
   file_system.control(open.file, close, [request, &open](const ControlRequest& done, const Status& status) {
     // What the kernel has of the half must go. (Its pages when this handle is gone, should it write through the cache.)
     if (done.was_reverted) {
-      open.inode->given_up.fetch_add(1);
+      open.inode->size_doubts.fetch_add(1);
       file_system_of(request).invalidate_attributes(*open.inode);
       file_system_of(request).page_cache().drop(*open.inode, [] {});
     }

@@ -52,32 +52,33 @@ void print_error(const std::string& message) {
 }
 
 Launcher Launcher::launch(bool foreground) {
-  if (foreground) return Launcher(-1);
+  if (foreground) return Launcher(FileDescriptor());
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) {
     print_error("cannot make a pipe: " + std::string(std::strerror(errno)));
     ::_exit(1);
   }
+  FileDescriptor from_daemon(ends[0]);
+  FileDescriptor to_parent(ends[1]);
   const pid_t child = ::fork();
   if (child < 0) {
     print_error("cannot fork: " + std::string(std::strerror(errno)));
     ::_exit(1);
   }
   if (child > 0) {
-    ::close(ends[1]);
-    wait_for_report(ends[0], child);
+    to_parent.reset();  // what is read ends with the daemon
+    wait_for_report(from_daemon.number(), child);
   }
-  ::close(ends[0]);
   ::setsid();
-  return Launcher(ends[1]);
+  return Launcher(std::move(to_parent));
 }
 
 void Launcher::report_live() {
-  if (pipe_ >= 0) report(std::string(1, kLive));
+  if (pipe_.is_open()) report(std::string(1, kLive));
 }
 
 void Launcher::report_failure(const std::string& message) {
-  if (pipe_ < 0) {
+  if (!pipe_.is_open()) {
     print_error(message);
     return;
   }
@@ -86,12 +87,11 @@ void Launcher::report_failure(const std::string& message) {
 
 // Lets go of the caller's terminal and pipes first: a daemon that ends may be kept by a drive that hangs.
 void Launcher::report(const std::string& text) {
-  const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
-  for (int descriptor = 0; descriptor <= 2 && null >= 0; ++descriptor) ::dup2(null, descriptor);
-  if (null > 2) ::close(null);
-  write_all(pipe_, text);
-  ::close(pipe_);
-  pipe_ = -1;
+  FileDescriptor null(::open("/dev/null", O_RDWR | O_CLOEXEC));
+  for (int descriptor = 0; descriptor <= 2 && null.is_open(); ++descriptor) ::dup2(null.number(), descriptor);
+  if (null.number() <= 2) null.release();  // it is one of the three
+  write_all(pipe_.number(), text);
+  pipe_.reset();
 }
 
 }  // namespace fpfs

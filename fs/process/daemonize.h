@@ -2,7 +2,9 @@
 #pragma once
 
 #include <string>
+#include <utility>
 
+#include "engine/base/file_descriptor.h"
 #include "engine/base/status.h"
 
 namespace fpfs {
@@ -24,9 +26,9 @@ class Launcher {
   void report_failure(const std::string& message);
 
  private:
-  explicit Launcher(int pipe) : pipe_(pipe) {}
+  explicit Launcher(FileDescriptor pipe) : pipe_(std::move(pipe)) {}
   void report(const std::string& text);
-  int pipe_;  // to the parent; -1 in the foreground, and after the report
+  FileDescriptor pipe_;  // to the parent; none in the foreground, and after the report
 };
 
 }  // namespace fpfs

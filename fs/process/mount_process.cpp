@@ -84,13 +84,13 @@ size_t nodes_max(const StoreOptions& options) {
   return std::min(options.shared_handles / 2, kNodesMax);
 }
 
-int open_signals() {
+FileDescriptor open_signals() {
   sigset_t set;
   sigemptyset(&set);
   for (int signal : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&set, signal);
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
   ::signal(SIGPIPE, SIG_IGN);
-  return ::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+  return FileDescriptor(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
 }
 
 // As long as the kernel allows and the pool can serve.
@@ -137,7 +137,7 @@ Status format_if_blank(Environment& environment, const MountOptions& options) {
 
 Status MountProcess::run(Launcher& launcher) {
   signals_ = open_signals();
-  if (signals_ < 0) return Status::from_errno(errno, "make a signalfd");
+  if (!signals_.is_open()) return Status::from_errno(errno, "make a signalfd");
   raise_descriptor_limit();
   divide_descriptors(options_.directories.size(), options_.store);
   raise_priority();  // inherited by all threads
@@ -233,15 +233,16 @@ void MountProcess::listen_for_waiters() {
 void MountProcess::wait_for_end() {
   Heap heap;
   while (!channel_->has_ended()) {
-    pollfd events[] = {
-        {channel_->event_descriptor(), POLLIN, 0}, {signals_, POLLIN, 0}, {end_report_.descriptor(), POLLIN, 0}};
+    pollfd events[] = {{channel_->event_descriptor(), POLLIN, 0},
+                       {signals_.number(), POLLIN, 0},
+                       {end_report_.descriptor(), POLLIN, 0}};
     const int ready = ::poll(events, 3, kBetweenTrims);
     if (ready < 0 && errno != EINTR) log(LogLevel::kError, "poll failed with errno {}", errno);
     if (ready == 0) heap.give_back();
     channel_->clear_event();
     end_report_.accept();
     signalfd_siginfo signal{};
-    if (::read(signals_, &signal, sizeof signal) == sizeof signal)
+    if (::read(signals_.number(), &signal, sizeof signal) == sizeof signal)
       return end_by_signal(static_cast<int>(signal.ssi_signo));
   }
 }
@@ -306,7 +307,7 @@ Status MountProcess::close() {
   const bool left_clean = store_->left_clean() || options_.store.array.read_only;
   store_ = nullptr;
   stall_listener_.reset();
-  if (signals_ >= 0) ::close(signals_);
+  signals_.reset();
   if (!status.is_ok())
     log(LogLevel::kError, "{} unmounted, but something is lost: {}", options_.source, status.message());
   else if (left_clean)

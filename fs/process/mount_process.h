@@ -12,6 +12,7 @@
 #include <memory>
 #include <string>
 
+#include "engine/base/file_descriptor.h"
 #include "engine/base/mutex.h"
 #include "engine/base/status.h"
 #include "engine/io/posix_environment.h"
@@ -58,7 +59,7 @@ class MountProcess {
   std::unique_ptr<FileSystem> file_system_;
   Mutex channel_mutex_;  // for on_stall() and the taking down of the channel
   std::unique_ptr<Channel> channel_;
-  int signals_ = -1;  // a signalfd
+  FileDescriptor signals_;  // a signalfd
   EndReport end_report_;
   StallWatch::Registration stall_listener_;
 };

@@ -3,24 +3,11 @@
 
 #include <string>
 
+#include "engine/base/file_descriptor.h"
 #include "engine/base/status.h"
 #include "tools/common/json_output.h"
 
 namespace fpfs::tools {
-
-// A file descriptor that is closed with its owner.
-class FileDescriptor {
- public:
-  explicit FileDescriptor(int number) : number_(number) {}
-  FileDescriptor(FileDescriptor&& other) noexcept : number_(other.number_) { other.number_ = -1; }
-  FileDescriptor(const FileDescriptor&) = delete;
-  FileDescriptor& operator=(const FileDescriptor&) = delete;
-  ~FileDescriptor();
-  int number() const { return number_; }
-
- private:
-  int number_;
-};
 
 // Opens for looking at: read-only, never waiting for the other end of a fifo.
 Result<FileDescriptor> open_path(const std::string& path);

@@ -47,8 +47,8 @@ Result<MountEntry> find_mount(const std::string& path) {
   return *std::move(entry);
 }
 
-// What the kernel has for a mount, wherever it shows: there from its beginning to its end, and another one, by its inode
-// number, when another mount gets the device. Empty when the kernel knows no mount by that device.
+// What the kernel has for a mount, wherever it shows: there from its beginning to its end, and another one, by its
+// inode number, when another mount gets the device. Empty when the kernel knows no mount by that device.
 std::optional<ino_t> kernel_object_of(const MountEntry& mount) {
   struct stat attributes {};
   if (::stat(("/sys/class/bdi/" + mount.device()).c_str(), &attributes) != 0) return std::nullopt;

@@ -35,9 +35,9 @@ struct Finding {
   std::string detail;
 };
 
-class Verification {
+class VerifyRun {
  public:
-  explicit Verification(const VerifyOptions& options) : options_(options), interrupted_(catch_interrupts()) {}
+  explicit VerifyRun(const VerifyOptions& options) : options_(options), interrupted_(catch_interrupts()) {}
 
   // A directory stands for every regular file below it in the same mount.
   void verify(const std::string& path) {
@@ -122,7 +122,7 @@ class Verification {
 };
 
 int run(const VerifyOptions& options) {
-  Verification verification(options);
+  VerifyRun verification(options);
   for (const std::string& path : options.paths)
     if (!verification.interrupted()) verification.verify(path);
   return verification.report();

@@ -57,7 +57,7 @@ class SimStorage final : public Storage {
   void plant(SimPlantedBug bug);
   void set_journal_order(SimFilesystem::JournalOrder order);  // of all filesystems
   void set_direct_io(unsigned filesystem, bool has);
-  void set_capacity(unsigned filesystem, uint64_t bytes);
+  void set_capacity(unsigned filesystem, uint64_t bytes);  // 0: the root's; 1 on: of the mount paths, in order
   // The whole world, for tests that begin alike. No handle may be open. The journal order stays this storage's.
   SimWorld save() const;
   void restore(const SimWorld& world);

@@ -42,7 +42,7 @@ TEST_F(ChunkCacheTest, AnIdleCleanChunkMayBeEvicted) {
   CachedChunk& chunk = make(7);
   EXPECT_EQ(cache_->find(ChunkIndex(7)), &chunk);
   EXPECT_EQ(evictable_buffers(), 0u);
-  cache_->settle(chunk, false, woken_);
+  cache_->release_if_idle(chunk, false, woken_);
   EXPECT_EQ(evictable_buffers(), 1u);
   std::vector<Buffer*> half(pool_->total() / 2), rest(pool_->total() / 2);
   EXPECT_TRUE(pool_->acquire(pool_->total() / 2, half.data(), nullptr, this));
@@ -53,20 +53,20 @@ TEST_F(ChunkCacheTest, AnIdleCleanChunkMayBeEvicted) {
 TEST_F(ChunkCacheTest, WhoReadsFillsOrTransfersKeepsIt) {
   CachedChunk& chunk = make(0);
   chunk.readers = 1;
-  cache_->settle(chunk, false, woken_);
+  cache_->release_if_idle(chunk, false, woken_);
   chunk.readers = 0;
   chunk.filling = true;
-  cache_->settle(chunk, false, woken_);
+  cache_->release_if_idle(chunk, false, woken_);
   chunk.filling = false;
   chunk.state = State::kWriting;
-  cache_->settle(chunk, false, woken_);
+  cache_->release_if_idle(chunk, false, woken_);
   EXPECT_EQ(evictable_buffers(), 0u);
   chunk.state = State::kReady;
   cache_->mark_dirty(chunk);
-  cache_->settle(chunk, false, woken_);
+  cache_->release_if_idle(chunk, false, woken_);
   EXPECT_EQ(evictable_buffers(), 0u) << "not stored yet";
   cache_->mark_clean(chunk);
-  cache_->settle(chunk, false, woken_);
+  cache_->release_if_idle(chunk, false, woken_);
   EXPECT_EQ(evictable_buffers(), 1u);
 }
 
@@ -77,10 +77,10 @@ TEST_F(ChunkCacheTest, WhoWaitsGoesOnWhenItIsIdle) {
   chunk.state = State::kLoading;
   chunk.waiting_reads.push_front(read);
   chunk.waiting_writes.push_front(write);
-  cache_->settle(chunk, false, woken_);
+  cache_->release_if_idle(chunk, false, woken_);
   EXPECT_TRUE(woken_.reads.is_empty());
   chunk.state = State::kReady;
-  cache_->settle(chunk, false, woken_);
+  cache_->release_if_idle(chunk, false, woken_);
   EXPECT_EQ(woken_.reads.pop_front(), &read);
   EXPECT_EQ(woken_.writes.pop_front(), &write);
 }
@@ -99,7 +99,7 @@ TEST_F(ChunkCacheTest, ADetachedChunkKeepsItsBufferUntilItsTransferEnds) {
   CachedChunk& other = make(3);
   EXPECT_NE(&other, &chunk);
   chunk.state = State::kFailed;
-  cache_->settle(chunk, true, woken_);
+  cache_->release_if_idle(chunk, true, woken_);
   EXPECT_TRUE(cache_->detached_in_transfer().empty());
   EXPECT_EQ(cache_->find(ChunkIndex(3)), &other);
   EXPECT_EQ(free_buffers(), before - 1);
@@ -108,7 +108,7 @@ TEST_F(ChunkCacheTest, ADetachedChunkKeepsItsBufferUntilItsTransferEnds) {
 TEST_F(ChunkCacheTest, AnIdleChunkThatIsDetachedIsGone) {
   const uint64_t before = free_buffers();
   CachedChunk& chunk = make(3);
-  cache_->settle(chunk, false, woken_);
+  cache_->release_if_idle(chunk, false, woken_);
   cache_->detach(chunk, woken_);
   EXPECT_EQ(free_buffers(), before);
   EXPECT_TRUE(cache_->detached_in_transfer().empty());
@@ -118,10 +118,10 @@ TEST_F(ChunkCacheTest, AFailedLoadIsForgottenWithItsLastReader) {
   CachedChunk& chunk = make(3);
   chunk.state = State::kFailed;
   chunk.readers = 1;
-  cache_->settle(chunk, false, woken_);
+  cache_->release_if_idle(chunk, false, woken_);
   EXPECT_EQ(cache_->find(ChunkIndex(3)), &chunk);
   chunk.readers = 0;
-  cache_->settle(chunk, false, woken_);
+  cache_->release_if_idle(chunk, false, woken_);
   EXPECT_EQ(cache_->find(ChunkIndex(3)), nullptr);
 }
 
@@ -143,7 +143,7 @@ TEST_F(ChunkCacheTest, DirtyOnesInTheirOrder) {
 TEST_F(ChunkCacheTest, TheEndGivesAllBack) {
   const uint64_t before = free_buffers();
   (void)make(1);
-  cache_->settle(make(2), false, woken_);
+  cache_->release_if_idle(make(2), false, woken_);
   cache_->clear();
   EXPECT_EQ(free_buffers(), before);
 }

@@ -83,8 +83,9 @@ TEST_F(IndexLimitTest, CopiesOfIndexesWaitForEachOther) {
     ASSERT_TRUE(array_.write(*files.back(), 0, make_bytes(kChunks * kTestChunk, 1)).is_ok());
     ASSERT_TRUE(array_.commit(*files.back()).is_ok());
   }
-  // A log that is written anew is freed behind it. The index is copied when the last chunk is on its drive, and the copy
-  // goes when the commit is answered: two commits that were under way like that at the same time are not both of copies.
+  // A log that is written anew is freed behind it. The index is copied when the last chunk is on its drive, and the
+  // copy goes when the commit is answered: two commits that were under way like that at the same time are not both of
+  // copies.
   using Commits = std::vector<SimArray::Answer<ControlRequest>>;
   const Commits* commits_now = nullptr;
   uint64_t lines = 0;

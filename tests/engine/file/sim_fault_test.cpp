@@ -329,7 +329,7 @@ class NearlyFullTest : public ::testing::TestWithParam<uint64_t> {
 
   NearlyFullTest() : array_(GetParam()) {
     EXPECT_TRUE(array_.close().is_ok());
-    for (unsigned m = 0; m < 3; ++m) array_.sim().set_capacity(m, kCapacity);
+    for (unsigned m = 0; m < 3; ++m) array_.sim().set_capacity(m + 1, kCapacity);
     array_.open();
   }
   // Writes pieces until one is refused; how many bytes were taken.

@@ -112,7 +112,7 @@ TEST_P(SpareObjectsTest, WhatARemovedFileLeavesServesAnotherOfAnySize) {
 
 TEST_P(SpareObjectsTest, CountAsFreeSpaceAndAreGivenUpForIt) {
   constexpr uint64_t kCapacity = 4 * kMiB;
-  for (unsigned m = 0; m < array_.paths().size(); ++m) array_.sim().set_capacity(m, kCapacity);
+  for (unsigned m = 0; m < array_.paths().size(); ++m) array_.sim().set_capacity(m + 1, kCapacity);
   ASSERT_TRUE(array_.close().is_ok());
   array_.open();
   const uint64_t free_before = free_bytes(array_);

@@ -1,0 +1,45 @@
+// ArrayCounters: what was transferred to and from each member of an array since it was opened, and what failed: figures
+// for whoever watches the array. Nothing is decided by them.
+//
+// Failures at the tree count against the member that holds it; against none when that is a directory of its own.
+//
+// Thread safety: all methods from any thread.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "engine/array/array.h"
+#include "engine/base/status.h"
+
+namespace fpfs {
+
+struct MemberCounters {
+  std::atomic<uint64_t> bytes_read{0}, bytes_written{0};
+  std::atomic<uint64_t> read_errors{0}, write_errors{0}, sync_errors{0}, checksum_errors{0};
+};
+
+class ArrayCounters {
+ public:
+  explicit ArrayCounters(const Array& array)
+      : of_members_(array.member_count()), tree_(array.superblock().metadata_member) {}
+
+  MemberCounters& operator[](MemberIndex member) { return of_members_[member]; }
+  // A sidecar or a directory could not be written or synced.
+  void count_tree_error() {
+    if (tree_ != kMetadataOnlyMember) of_members_[tree_].sync_errors.fetch_add(1, std::memory_order_relaxed);
+  }
+  // What a sidecar holds was read from its drive, and is wrong or cannot be read.
+  void count_tree_read_error(const Status& failure) {
+    if (tree_ == kMetadataOnlyMember) return;
+    MemberCounters& counters = of_members_[tree_];
+    (failure.code() == StatusCode::kCorruption ? counters.checksum_errors : counters.read_errors)
+        .fetch_add(1, std::memory_order_relaxed);
+  }
+
+ private:
+  PerMember<MemberCounters> of_members_;
+  const MemberIndex tree_;  // that holds it, or kMetadataOnlyMember
+};
+
+}  // namespace fpfs
