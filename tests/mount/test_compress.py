@@ -1,5 +1,6 @@
 """compress=: what is stored smaller comes back as it was, for every client and tool."""
 import json
+import mmap
 import os
 import pwd
 import random
@@ -91,6 +92,80 @@ def test_mounts_of_all_kinds_read_what_others_wrote(mount, binaries):
         assert path.read_bytes() == content
         if option.startswith("compress=zstd"):
             assert stat(binaries, path)["codecs"]["blocks"] > 0
+
+
+def bytes_read(mount):
+    return sum(member["bytes_read"] for member in mount.status()["members"])
+
+
+@pytest.fixture
+def weights_on_drives(mount):
+    """A file of bf16 weights that is in nobody's memory, and its content."""
+    path, chunks = mount.path / "weights", 32
+    content = weights(torch.bfloat16, chunks * MIB // 2).view(torch.uint8).numpy().tobytes()
+    path.write_bytes(content)
+    mount.remount()
+    return path, content
+
+
+@pytest.mark.mount_options("compress=zstd")
+def test_a_short_read_at_random_takes_one_block(binaries, mount, weights_on_drives):
+    """64 KiB of content, which these weights have stored in less, and the chunk's index."""
+    path, content = weights_on_drives
+    assert stat(binaries, path)["codecs"]["blocks"] == len(content) // MIB
+    rolls = random.Random(3)
+    with open(path, "rb", buffering=0) as file:
+        for chunk in rolls.sample(range(1, len(content) // MIB), 12):
+            before, at = bytes_read(mount), chunk * MIB + rolls.randrange(0, MIB, 4096)
+            assert os.pread(file.fileno(), 4096, at) == content[at:at + 4096]
+            assert 4096 < bytes_read(mount) - before <= 65536
+        # Who comes again to one of them has it loaded: what follows is in memory.
+        before = bytes_read(mount)
+        for at in range(chunk * MIB + 3 * 4096, (chunk + 1) * MIB, 17 * 4096):
+            assert os.pread(file.fileno(), 4096, at) == content[at:at + 4096]
+        assert bytes_read(mount) - before <= MIB
+        before = bytes_read(mount)
+        assert os.pread(file.fileno(), 4096, at - 8192) == content[at - 8192:at - 4096]
+        assert bytes_read(mount) == before
+
+
+@pytest.mark.mount_options("compress=zstd")
+def test_pages_of_a_mapping_do_not_come_block_by_block(binaries, mount, weights_on_drives):
+    path, content = weights_on_drives
+    rolls = random.Random(4)
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as view:
+        view.madvise(mmap.MADV_RANDOM)  # a request for each page
+        pages = list(range(0, len(content), 4096))
+        rolls.shuffle(pages)
+        for at in pages:
+            assert view[at:at + 4096] == content[at:at + 4096]
+    chunks = len(content) // MIB
+    assert bytes_read(mount) <= stat(binaries, path)["stored_bytes"] + chunks * (4096 + 65536)
+
+
+@pytest.mark.mount_options("compress=zstd")
+def test_a_damaged_block_fails_its_readers_alone(binaries, mount, array, weights_on_drives):
+    path, content = weights_on_drives
+    place = json.loads(run(binaries.fpfs, "map", "--json", path).stdout)["extents"][5]
+    assert place["codec"] == "blocks"
+    mount.unmount()
+    with open(place["file"], "r+b") as file:
+        file.seek(place["file_offset"] + place["stored_length"] - 1000)  # of its last block
+        byte = file.read(1)
+        file.seek(-1, os.SEEK_CUR)
+        file.write(bytes([byte[0] ^ 1]))
+    array.damaged = True
+    mount.start()
+    first, last = place["offset"], place["offset"] + MIB - 4096
+    with open(path, "rb", buffering=0) as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
+        assert os.pread(file.fileno(), 4096, first + 65536) == content[first + 65536:first + 65536 + 4096]
+    mount.remount()
+    with open(path, "rb", buffering=0) as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
+        assert attempt(os.pread, file.fileno(), 4096, last) == "EIO"
+    assert mount.status()["members"][place["member"]]["checksum_errors"] > 0
+    assert f"weights, chunk 5: member {place['member']}" in mount.log()
 
 
 @pytest.mark.mount_options("compress=zstd")
