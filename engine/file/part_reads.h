@@ -16,17 +16,18 @@ namespace fpfs {
 
 class PartReads {
  public:
-  PartReads() { chunks_.fill(kChunksEnd); }
   // The chunk is about to be read in part. False: it was lately, and is to be loaded now (and is forgotten).
   bool note(ChunkIndex chunk) {
-    ChunkIndex& last = chunks_[chunk.value() % chunks_.size()];
-    const bool is_new = last != chunk;
-    last = is_new ? chunk : kChunksEnd;
+    uint32_t& last = last_[chunk.value() % kPlaces];
+    const auto name = static_cast<uint32_t>(chunk.value() / kPlaces + 1);
+    const bool is_new = last != name;
+    last = is_new ? name : 0;
     return is_new;
   }
 
  private:
-  std::array<ChunkIndex, 64> chunks_;
+  static constexpr uint64_t kPlaces = 64;
+  std::array<uint32_t, kPlaces> last_{};  // of the chunks that have this place; 0: none
 };
 
 }  // namespace fpfs
