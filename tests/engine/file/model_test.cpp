@@ -37,7 +37,7 @@ class Model {
     EXPECT_TRUE(Array::format(environment_, directories_, format).is_ok());
     options_.durable = durable;
     options_.compression = compression;
-    options_.buffer_memory = uint64_t{34} * chunk_size;
+    options_.buffer_memory = uint64_t{chunk_size > kChunk ? 18U : 34U} * chunk_size;
     options_.background_commit_ms = 5;
     options_.array.buffered_members = true;  // the temporary directory may be on any filesystem
     open();
