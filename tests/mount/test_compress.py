@@ -5,6 +5,7 @@ import os
 import pwd
 import random
 
+import numpy
 import pytest
 
 from lab.data import pattern
@@ -41,6 +42,68 @@ def test_weights_are_stored_smaller(binaries, mount, array, kind, share, zip_for
     assert torch.equal(torch.load(path)["weights"].view(torch.uint8), state["weights"].view(torch.uint8))
     assert torch.equal(torch.load(path, mmap=zip_format)["weights"].view(torch.uint8), state["weights"].view(torch.uint8))
     run(binaries.fpfs, "verify", path)
+
+
+def planes_undone(stored, size, width, phase, rotation, frame):
+    """docs/format.md, "Blocks": a block of planes."""
+    count = (size - phase) // width
+    tail = size - phase - count * width
+    at, planes = 4 * width + phase + tail, []
+    for k in range(width):
+        length, method = int.from_bytes(stored[4 * k:4 * k + 3], "little"), stored[4 * k + 3]
+        piece = stored[at:at + length]
+        planes.append({1: lambda: piece, 2: lambda: piece * count, 3: lambda: frame(piece, count)}[method]())
+        at += length
+    assert at == len(stored)
+    elements = numpy.stack([numpy.frombuffer(plane, "u1") for plane in planes], axis=1).reshape(-1).view(f"<u{width}")
+    if rotation:
+        elements = (elements >> 1) | (elements << (8 * width - 1))
+    head = stored[4 * width:4 * width + phase]
+    return head + elements.tobytes() + stored[4 * width + phase:4 * width + phase + tail]
+
+
+def blocks_undone(stored, frame):
+    """docs/format.md, "Blocks", with any zstd: `frame(bytes, size)` decodes one."""
+    assert stored[:4] == b"FBLK"
+    size, block_size = int.from_bytes(stored[4:8], "little"), 1 << stored[8]
+    count = -(-size // block_size)
+    at, content = 32 + 16 * count, b""
+    for i in range(count):
+        entry, raw = stored[32 + 16 * i:48 + 16 * i], min(block_size, size - i * block_size)
+        length, (method, width, phase, rotation) = int.from_bytes(entry[:4], "little"), entry[4:8]
+        block = stored[at:at + length]
+        content += {1: lambda: block, 2: lambda: (block * (raw // 8 + 1))[:raw], 3: lambda: frame(block, raw),
+                    4: lambda: planes_undone(block, raw, width, phase, rotation, frame)}[method]()
+        at += length
+    assert at == len(stored)
+    return content
+
+
+@pytest.mark.mount_options("compress=zstd")
+def test_what_lies_on_the_drives_is_what_the_format_says(binaries, mount):
+    """Decoded by numpy and another zstd: numbers of every width, at odd places; text, zeros, noise."""
+    zstd = pytest.importorskip("pyarrow").Codec("zstd")
+    special = torch.tensor([float("nan"), -0.0, float("inf"), -float("inf"), 1e-40, -1e-45])
+    pieces = [weights(kind, MIB // 2) for kind in (torch.bfloat16, torch.float16, torch.float32, torch.float64)]
+    pieces += [special.repeat(20000), torch.randint(0, 50000, (MIB // 4,)),
+               torch.randint(0, 50000, (MIB // 2,), dtype=torch.int32)]
+    content = b"\x07".join(piece.view(torch.uint8).numpy().tobytes() for piece in pieces)
+    content += b"".join(b"step %d loss %d\n" % (step, step * 7 % 1000) for step in range(60000))
+    content += bytes(2 * MIB) + os.urandom(MIB)
+    path = mount.path / "file"
+    path.write_bytes(content)
+    found, methods = b"", set()
+    for extent in json.loads(run(binaries.fpfs, "map", "--json", path).stdout)["extents"]:
+        with open(extent["file"], "rb") as file:
+            file.seek(extent["file_offset"])
+            stored = file.read(extent["stored_length"])
+        assert extent["offset"] == len(found) and len(stored) <= extent["length"]
+        if extent["codec"] == "blocks":
+            methods |= set(stored[36:32 + 16 * (-(-extent["length"] // 65536)):16])
+            stored = blocks_undone(stored, lambda frame, size: zstd.decompress(frame, size, asbytes=True))
+        found += stored
+    assert found == content
+    assert methods == {1, 2, 3, 4}
 
 
 @pytest.mark.mount_options("compress=zstd:3")
