@@ -3,7 +3,7 @@ import numpy
 
 
 def pattern(seed, offset, size):
-    """Bytes [offset, offset + size) of an endless stream that `seed` names. Every other pair of seeds can be stored smaller."""
+    """Bytes [offset, offset + size) of an endless stream that `seed` names. Those of every other pair of seeds shrink."""
     first, last = offset // 8, (offset + size + 7) // 8
     words = numpy.arange(first, last, dtype=numpy.uint64)
     with numpy.errstate(over="ignore"):  # splitmix64
