@@ -154,6 +154,7 @@ def mount(request, array, make_mount):
 CONFIGURATIONS = {
     "default": (None, ()),
     "tiny": (65536, ("buffer_memory=16M", "read_ahead=2")),
+    "compressed": (262144, ("compress=zstd",)),
 }
 
 

@@ -11,6 +11,8 @@
 // A chunk that is truncated away or replaced while a transfer or a reader still uses its buffer is detached: no longer
 // in the table, freed when the last user is gone. So is one whose transfer was given up on, because its member hangs:
 // whoever waits for it gets `failure`, while the buffer stays with the transfer until that has ended.
+//
+// A chunk of which one read wants a part only (PartReads) is detached from the beginning: nobody else finds it.
 #pragma once
 
 #include <cstdint>

@@ -7,6 +7,19 @@ namespace fpfs {
 using State = CachedChunk::State;
 
 CachedChunk& ChunkCache::adopt(Buffer& buffer, BufferOwner& owner, ChunkIndex index) {
+  CachedChunk& chunk = prepare(buffer, owner, index);
+  table_.insert(chunk);
+  return chunk;
+}
+
+CachedChunk& ChunkCache::adopt_apart(Buffer& buffer, BufferOwner& owner, ChunkIndex index) {
+  CachedChunk& chunk = prepare(buffer, owner, index);
+  chunk.detached = true;
+  detached_in_transfer_.push_back(&chunk);
+  return chunk;
+}
+
+CachedChunk& ChunkCache::prepare(Buffer& buffer, BufferOwner& owner, ChunkIndex index) {
   CachedChunk& chunk = chunks_[buffer.index];
   buffer.owner = &owner;
   chunk.buffer = &buffer;
@@ -16,8 +29,8 @@ CachedChunk& ChunkCache::adopt(Buffer& buffer, BufferOwner& owner, ChunkIndex in
   chunk.length = 0;
   chunk.readers = 0;
   chunk.transfer.extent = Extent();
+  chunk.transfer.part = {};
   chunk.failure = Status::ok();
-  table_.insert(chunk);
   return chunk;
 }
 

@@ -31,6 +31,8 @@ class ChunkCache {
   CachedChunk* find(ChunkIndex index) const { return table_.find(index); }
   // `buffer`, which was acquired for it, is chunk `index` of the owner from here on: ready, clean and without content.
   CachedChunk& adopt(Buffer& buffer, BufferOwner& owner, ChunkIndex index);
+  // The same for one that nobody finds: detached, to be loaded for who has it.
+  CachedChunk& adopt_apart(Buffer& buffer, BufferOwner& owner, ChunkIndex index);
   // The pool takes the buffer of a clean, idle chunk.
   void evict(const Buffer& buffer);
   template <typename Visit>
@@ -61,6 +63,7 @@ class ChunkCache {
   void clear();
 
  private:
+  CachedChunk& prepare(Buffer& buffer, BufferOwner& owner, ChunkIndex index);
   void free(CachedChunk& chunk);
 
   BufferPool& pool_;

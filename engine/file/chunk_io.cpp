@@ -33,7 +33,8 @@ void ChunkIo::start(ChunkTransfer& transfer) {
   transfer.io = this;
   transfer.encoding = EncodeRequest();
   under_way_.fetch_add(1, std::memory_order_relaxed);
-  if (transfer.kind != IoRequest::Kind::kWrite) return submit(transfer);
+  if (transfer.kind != IoRequest::Kind::kWrite)
+    return transfer.part.length > 0 ? start_part(transfer) : submit(transfer);
   transfer.extent.codec = Codec::kRaw;
   transfer.extent.stored_length = transfer.extent.raw_length;
   if (!is_to_be_encoded(transfer)) return submit(transfer);
@@ -90,12 +91,23 @@ void ChunkIo::submit(ChunkTransfer& transfer) {
   request.complete = &ChunkIo::complete;
   request.owner = &transfer;
   if (transfer.kind == IoRequest::Kind::kWrite) writes_at_queue_[member].fetch_add(1, std::memory_order_relaxed);
-  if (queues_[member] == nullptr)
-    complete(request, Status::error(StatusCode::kIoError, "the member is missing"));
-  else if (context_.watch != nullptr && context_.watch->is_stalled(domain_of(member)))
-    complete(request, context_.watch->check(domain_of(member)));
+  hand_over(transfer);
+}
+
+void ChunkIo::hand_over(ChunkTransfer& transfer) {
+  const MemberIndex member = transfer.extent.member;
+  IoRequest& request = transfer.request;
+  transfer.queue = queues_[member].get();
+  if (transfer.queue == nullptr)
+    request.complete(request, Status::error(StatusCode::kIoError, "the member is missing"));
+  else if (is_stalled(transfer))
+    request.complete(request, context_.watch->check(domain_of(member)));
   else
-    queues_[member]->submit(request);
+    transfer.queue->submit(request);
+}
+
+bool ChunkIo::is_stalled(const ChunkTransfer& transfer) const {
+  return context_.watch != nullptr && context_.watch->is_stalled(domain_of(transfer.extent.member));
 }
 
 uint64_t ChunkIo::seed_of(const ChunkTransfer& transfer) const {
@@ -185,10 +197,13 @@ Status ChunkIo::verify(const ChunkTransfer& transfer) const {
 }
 
 void ChunkIo::after_read(ChunkTransfer& transfer, const Status& outcome) {
-  if (outcome.is_ok())
-    context_.counters[transfer.extent.member].bytes_read.fetch_add(transfer.request.transferred,
-                                                                   std::memory_order_relaxed);
+  if (outcome.is_ok()) count_read(transfer);
   end(transfer, outcome);
+}
+
+void ChunkIo::count_read(const ChunkTransfer& transfer) {
+  context_.counters[transfer.extent.member].bytes_read.fetch_add(transfer.request.transferred,
+                                                                 std::memory_order_relaxed);
 }
 
 void ChunkIo::end(ChunkTransfer& transfer, const Status& status) {

@@ -2,6 +2,7 @@
 //
 //   write   (encode)  →  hash; open or make the object, with space  →  O_DIRECT write
 //   read    open the object  →  O_DIRECT read  →  verify (P3)  →  (decode)
+//   part    open the object  →  read the index  →  verify  →  read the blocks  →  decode and verify   (chunk_part.cpp)
 //
 // All of it runs on the member's queue thread, next to the transfer, except for encoding (with the hash of what comes
 // out) and decoding: that is the array's work, and runs on the executor, so that one drive's thread is never the limit
@@ -13,10 +14,12 @@
 #include <atomic>
 #include <cstddef>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 
 #include "engine/base/status.h"
+#include "engine/codec/block_codec.h"
 #include "engine/file/auto_compression.h"
 #include "engine/file/chunk_encoder.h"
 #include "engine/file/object_set.h"
@@ -37,8 +40,11 @@ struct ChunkTransfer {
   Extent extent;
   std::shared_ptr<ObjectSet> objects;  // that the member is one of; none after done()
   std::byte* data = nullptr;           // a whole chunk, aligned to kIoAlignment; read: extent.raw_length bytes count
-  bool streaming = false;              // write: more will follow behind it
-  Compression compression;             // write: how it is stored
+  // Read of a chunk with codec kBlocks: only these bytes of the content are wanted; `data` has them where it would have
+  // them of the whole chunk, and anything elsewhere. None: all are.
+  BlockIndex::Range part;
+  bool streaming = false;   // write: more will follow behind it
+  Compression compression;  // write: how it is stored
   // Once, on an engine thread or (a member that is missing or hangs) inside start(). The transfer may be used again, or
   // be gone, when it returns. Of a read: kCorruption when what is there is not what was written. A write whose object
   // was given up before it was made is no failure: it is nobody's content. A failure is for ChunkIo::report().
@@ -50,6 +56,8 @@ struct ChunkTransfer {
   EncodeRequest encoding;
   IoRequest request;
   HandleCache::Pin object;
+  IoQueue* queue = nullptr;  // that it was handed to
+  BlockIndex::Range blocks;  // that hold the part, in the stored bytes
 };
 
 class ChunkIo {
@@ -79,6 +87,8 @@ class ChunkIo {
  private:
   static void encoded(EncodeRequest& encoding, const Status& status);
   void submit(ChunkTransfer& transfer);
+  void hand_over(ChunkTransfer& transfer);
+  bool is_stalled(const ChunkTransfer& transfer) const;
   uint64_t seed_of(const ChunkTransfer& transfer) const;
   uint64_t checksum_of(const ChunkTransfer& transfer, const std::byte* stored) const;
   static Status prepare(IoRequest& request);
@@ -89,6 +99,15 @@ class ChunkIo {
   void after_read(ChunkTransfer& transfer, const Status& outcome);
   Status verify(const ChunkTransfer& transfer) const;
   void end(ChunkTransfer& transfer, const Status& status);
+
+  // chunk_part.cpp
+  void start_part(ChunkTransfer& transfer);
+  static void index_read(IoRequest& request, const Status& status);
+  static void blocks_read(IoRequest& request, const Status& status);
+  Result<BlockIndex> index_of(const ChunkTransfer& transfer, std::span<const std::byte> stored) const;
+  Status plan_blocks(ChunkTransfer& transfer) const;
+  void decode_part(ChunkTransfer& transfer);
+  void count_read(const ChunkTransfer& transfer);
 
   bool is_to_be_encoded(const ChunkTransfer& transfer);
 

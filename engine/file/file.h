@@ -6,6 +6,7 @@
 //   Content       identity, size, times, extents, content in the sidecar; the edit since the last consistent point
 //   WriterSet     who changed it, and whose closes have finished what
 //   ChunkCache    the chunks in memory: found, dirty, detached
+//   PartReads     which chunks were read in part, without being loaded
 //   WriteGate     which writes and controls may go on
 //   Placement     objects and slots, what is retired, what space is left over
 //   Reservation   room that fallocate set aside
@@ -52,6 +53,7 @@
 #include "engine/file/held_frees.h"
 #include "engine/file/name_state.h"
 #include "engine/file/object_set.h"
+#include "engine/file/part_reads.h"
 #include "engine/file/placement.h"
 #include "engine/file/requests.h"
 #include "engine/file/reservation.h"
@@ -225,7 +227,10 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   void unpin_all(ReadRequest& request, Deferred& deferred) FPFS_REQUIRES(mutex_);
   void build_reply(ReadRequest& request) FPFS_REQUIRES(mutex_);
   void read_ahead(ReadCursor& cursor, FileOffset offset, uint32_t length, Deferred& deferred) FPFS_REQUIRES(mutex_);
+  bool is_part_enough(const ReadRequest& request) const FPFS_REQUIRES(mutex_);
   void begin_load(CachedChunk& chunk, Deferred& deferred) FPFS_REQUIRES(mutex_);
+  void begin_part_load(CachedChunk& chunk, const ReadRequest& request, Deferred& deferred) FPFS_REQUIRES(mutex_);
+  bool was_replaced(const CachedChunk& chunk) const FPFS_REQUIRES(mutex_);
   static void load_done(ChunkTransfer& transfer, const ObjectSet& objects, const Status& status);
   void finish_load(CachedChunk& chunk, const Status& status);
 
@@ -327,6 +332,7 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   Placement placement_ FPFS_GUARDED_BY(mutex_);
   Reservation reserved_ FPFS_GUARDED_BY(mutex_);  // for chunks that are neither stored nor dirty
   ChunkCache cache_ FPFS_GUARDED_BY(mutex_);
+  PartReads part_reads_ FPFS_GUARDED_BY(mutex_);
   unsigned writes_in_flight_ FPFS_GUARDED_BY(mutex_) = 0;
   Status error_ FPFS_GUARDED_BY(mutex_);
   bool promised_ FPFS_GUARDED_BY(mutex_) = false;  // see promise()

@@ -2,7 +2,8 @@
 //
 // A request first pins what is in memory and acquires, all or nothing, buffers for what is not. From then on nothing it
 // needs can be evicted, so it is evaluated again after each load until the last one is there. While it waits for
-// buffers it holds none. Several readers of one chunk share one load.
+// buffers it holds none. Several readers of one chunk share one load. A short read at random of a chunk that is stored
+// as blocks has those that it needs loaded for itself alone; who comes again has the chunk loaded (part_reads.h).
 //
 // Verification (P3), and decoding, are over when the load is (chunk_io.h), before anyone can see the bytes.
 #include <algorithm>
@@ -79,8 +80,8 @@ File::Step File::pin_range(ReadRequest& request, Deferred& deferred, Status& fai
       chunk->waiting_reads.push_front(request);
       return Step::kParked;
     }
-    if (chunk->state == CachedChunk::State::kFailed && chunk->detached && !chunk->given_up) {
-      // Replaced, and its place given to others, while it was read: once more, from what there is now.
+    if (chunk->state == CachedChunk::State::kFailed && !chunk->given_up && was_replaced(*chunk)) {
+      // Its place was given to others while it was read: once more, from what there is now.
       unpin_all(request, deferred);
       return pin_range(request, deferred, failure);
     }
@@ -125,6 +126,12 @@ File::Step File::pin_first(ReadRequest& request, Deferred& deferred) {
   if (!context_.pool->acquire(missing_count, buffers.data(), &request.waiter, this)) {
     unpin_all(request, deferred);
     return Step::kParked;
+  }
+  if (count == 1 && is_part_enough(request) && part_reads_.note(first)) {
+    CachedChunk& chunk = cache_.adopt_apart(*buffers[0], *this, first);
+    begin_part_load(chunk, request, deferred);
+    pin(chunk, request.pinned[0]);
+    return Step::kDone;
   }
   for (unsigned k = 0; k < missing_count; ++k) {
     const ChunkIndex index = first + missing[k];
@@ -175,14 +182,20 @@ void File::build_reply(ReadRequest& request) {
 namespace {
 // The kernel reads ahead with several requests at once, which come in any order.
 constexpr uint64_t kDisorderMax = 8 * kMiB;
+
+// A sequential reader may ask for this.
+bool leads_to(const ReadCursor& cursor, FileOffset offset) {
+  const FileOffset expected = cursor.next_offset;
+  const bool near = offset <= expected + kDisorderMax && expected <= offset + kDisorderMax;
+  return near && (offset == expected || cursor.window > 0);
+}
 }  // namespace
 
 // Sequential readers get their window doubled from a few chunks up to the limit; a jump closes it.
 void File::read_ahead(ReadCursor& cursor, FileOffset offset, uint32_t length, Deferred& deferred) {
   const ChunkIndex current = context_.stripes.chunk_of(offset + length);
   const FileOffset expected = cursor.next_offset;
-  const bool near = offset <= expected + kDisorderMax && expected <= offset + kDisorderMax;
-  if (!near || (offset != expected && cursor.window == 0)) {
+  if (!leads_to(cursor, offset)) {
     cursor.window = 0;
     cursor.ahead = current;
     cursor.next_offset = offset + length;
@@ -217,6 +230,7 @@ void File::begin_load(CachedChunk& chunk, Deferred& deferred) {
   transfer.kind = IoRequest::Kind::kRead;
   transfer.chunk = chunk.index;
   transfer.extent = extent;
+  transfer.part = {};
   chunk.drive = domain_of(extent.member);
   transfer.objects = placement_.objects();
   transfer.data = chunk.buffer->data;
@@ -225,11 +239,39 @@ void File::begin_load(CachedChunk& chunk, Deferred& deferred) {
   deferred.submits.push_back(chunk);
 }
 
+// Decoding more blocks than two for a read, or asking a drive for hardly more than a block twice, does not pay.
+constexpr uint32_t kPartMax = 64 * kKiB, kWholeUpTo = 64 * kKiB;
+
+bool File::is_part_enough(const ReadRequest& request) const {
+  const Extent extent = content_.extent(context_.stripes.chunk_of(request.offset));
+  return request.bytes <= kPartMax && extent.codec == Codec::kBlocks && extent.stored_length > kWholeUpTo &&
+         context_.stripes.offset_in_chunk(request.offset) < extent.visible_length &&
+         (request.cursor == nullptr || !leads_to(*request.cursor, request.offset));
+}
+
+void File::begin_part_load(CachedChunk& chunk, const ReadRequest& request, Deferred& deferred) {
+  begin_load(chunk, deferred);
+  const uint32_t begin = context_.stripes.offset_in_chunk(request.offset);
+  chunk.transfer.part = {begin, std::min(request.bytes, chunk.length - begin)};
+}
+
+// What the chunk was loaded from is no part of the content any more. One that nobody finds was not told: its place is
+// looked at. (What has the same seeded checksum is the same content.)
+bool File::was_replaced(const CachedChunk& chunk) const {
+  if (!chunk.detached || chunk.transfer.part.length == 0) return chunk.detached;
+  const Extent &was = chunk.transfer.extent, is = content_.extent(chunk.index);
+  return is.member != was.member || is.slot != was.slot || is.checksum != was.checksum;
+}
+
 void File::load_done(ChunkTransfer& transfer, const ObjectSet& objects, const Status& status) {
   CachedChunk& chunk = *static_cast<CachedChunk*>(transfer.owner);
   const std::shared_ptr<File> file = std::move(chunk.keep);
+  const auto is_damage = [&] {
+    const MutexLock lock(file->mutex_);
+    return !file->was_replaced(chunk);
+  };
   Status outcome = status;
-  if (!outcome.is_ok()) {
+  if (!outcome.is_ok() && is_damage()) {
     outcome = file->context_.io->report(status, transfer, objects, file->path());
     log(LogLevel::kError, "{}; the read fails with an I/O error", outcome.message());
   }

@@ -33,11 +33,13 @@ def state_after(model, step=-1):
 @pytest.mark.root
 @pytest.mark.time_limit(900)
 def test_what_both_keep_the_mount_keeps(lab):
-    """A process for each processor, with drives and mounts of its own."""
+    """A process for each processor, with drives and mounts of its own. Every other one compresses."""
     parts = min(os.cpu_count(), 4)
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY / "tests"), "FPFS_LAB": str(lab)}
+    compressing = {"FPFS_TEST_OPTIONS": ",".join(filter(None, [os.environ.get("FPFS_TEST_OPTIONS"), "compress=zstd"]))}
     workers = [subprocess.Popen([sys.executable, "-m", "ace", "--json", "--part", f"{part}/{parts}", *NUMBERS],
-                                env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+                                env={**environment, **(compressing if part % 2 else {})},
+                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
                for part in range(parts)]
     try:
         said = [worker.communicate()[0] for worker in workers]

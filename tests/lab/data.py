@@ -3,7 +3,7 @@ import numpy
 
 
 def pattern(seed, offset, size):
-    """Bytes [offset, offset + size) of an endless stream that `seed` names."""
+    """Bytes [offset, offset + size) of an endless stream that `seed` names. Those of every other pair of seeds shrink."""
     first, last = offset // 8, (offset + size + 7) // 8
     words = numpy.arange(first, last, dtype=numpy.uint64)
     with numpy.errstate(over="ignore"):  # splitmix64
@@ -11,6 +11,8 @@ def pattern(seed, offset, size):
         words = (words ^ (words >> numpy.uint64(30))) * numpy.uint64(0xBF58476D1CE4E5B9)
         words = (words ^ (words >> numpy.uint64(27))) * numpy.uint64(0x94D049BB133111EB)
         words ^= words >> numpy.uint64(31)
+    if seed & 2:
+        words &= numpy.uint64(0x0F0F0F0F0F0F0F0F)
     start = offset - first * 8
     return words.tobytes()[start:start + size]
 

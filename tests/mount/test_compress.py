@@ -1,9 +1,11 @@
 """compress=: what is stored smaller comes back as it was, for every client and tool."""
 import json
+import mmap
 import os
 import pwd
 import random
 
+import numpy
 import pytest
 
 from lab.data import pattern
@@ -40,6 +42,68 @@ def test_weights_are_stored_smaller(binaries, mount, array, kind, share, zip_for
     assert torch.equal(torch.load(path)["weights"].view(torch.uint8), state["weights"].view(torch.uint8))
     assert torch.equal(torch.load(path, mmap=zip_format)["weights"].view(torch.uint8), state["weights"].view(torch.uint8))
     run(binaries.fpfs, "verify", path)
+
+
+def planes_undone(stored, size, width, phase, rotation, frame):
+    """docs/format.md, "Blocks": a block of planes."""
+    count = (size - phase) // width
+    tail = size - phase - count * width
+    at, planes = 4 * width + phase + tail, []
+    for k in range(width):
+        length, method = int.from_bytes(stored[4 * k:4 * k + 3], "little"), stored[4 * k + 3]
+        piece = stored[at:at + length]
+        planes.append({1: lambda: piece, 2: lambda: piece * count, 3: lambda: frame(piece, count)}[method]())
+        at += length
+    assert at == len(stored)
+    elements = numpy.stack([numpy.frombuffer(plane, "u1") for plane in planes], axis=1).reshape(-1).view(f"<u{width}")
+    if rotation:
+        elements = (elements >> 1) | (elements << (8 * width - 1))
+    head = stored[4 * width:4 * width + phase]
+    return head + elements.tobytes() + stored[4 * width + phase:4 * width + phase + tail]
+
+
+def blocks_undone(stored, frame):
+    """docs/format.md, "Blocks", with any zstd: `frame(bytes, size)` decodes one."""
+    assert stored[:4] == b"FBLK"
+    size, block_size = int.from_bytes(stored[4:8], "little"), 1 << stored[8]
+    count = -(-size // block_size)
+    at, content = 32 + 16 * count, b""
+    for i in range(count):
+        entry, raw = stored[32 + 16 * i:48 + 16 * i], min(block_size, size - i * block_size)
+        length, (method, width, phase, rotation) = int.from_bytes(entry[:4], "little"), entry[4:8]
+        block = stored[at:at + length]
+        content += {1: lambda: block, 2: lambda: (block * (raw // 8 + 1))[:raw], 3: lambda: frame(block, raw),
+                    4: lambda: planes_undone(block, raw, width, phase, rotation, frame)}[method]()
+        at += length
+    assert at == len(stored)
+    return content
+
+
+@pytest.mark.mount_options("compress=zstd")
+def test_what_lies_on_the_drives_is_what_the_format_says(binaries, mount):
+    """Decoded by numpy and another zstd: numbers of every width, at odd places; text, zeros, noise."""
+    zstd = pytest.importorskip("pyarrow").Codec("zstd")
+    special = torch.tensor([float("nan"), -0.0, float("inf"), -float("inf"), 1e-40, -1e-45])
+    pieces = [weights(kind, MIB // 2) for kind in (torch.bfloat16, torch.float16, torch.float32, torch.float64)]
+    pieces += [special.repeat(20000), torch.randint(0, 50000, (MIB // 4,)),
+               torch.randint(0, 50000, (MIB // 2,), dtype=torch.int32)]
+    content = b"\x07".join(piece.view(torch.uint8).numpy().tobytes() for piece in pieces)
+    content += b"".join(b"step %d loss %d\n" % (step, step * 7 % 1000) for step in range(60000))
+    content += bytes(2 * MIB) + os.urandom(MIB)
+    path = mount.path / "file"
+    path.write_bytes(content)
+    found, methods = b"", set()
+    for extent in json.loads(run(binaries.fpfs, "map", "--json", path).stdout)["extents"]:
+        with open(extent["file"], "rb") as file:
+            file.seek(extent["file_offset"])
+            stored = file.read(extent["stored_length"])
+        assert extent["offset"] == len(found) and len(stored) <= extent["length"]
+        if extent["codec"] == "blocks":
+            methods |= set(stored[36:32 + 16 * (-(-extent["length"] // 65536)):16])
+            stored = blocks_undone(stored, lambda frame, size: zstd.decompress(frame, size, asbytes=True))
+        found += stored
+    assert found == content
+    assert methods == {1, 2, 3, 4}
 
 
 @pytest.mark.mount_options("compress=zstd:3")
@@ -91,6 +155,80 @@ def test_mounts_of_all_kinds_read_what_others_wrote(mount, binaries):
         assert path.read_bytes() == content
         if option.startswith("compress=zstd"):
             assert stat(binaries, path)["codecs"]["blocks"] > 0
+
+
+def bytes_read(mount):
+    return sum(member["bytes_read"] for member in mount.status()["members"])
+
+
+@pytest.fixture
+def weights_on_drives(mount):
+    """A file of bf16 weights that is in nobody's memory, and its content."""
+    path, chunks = mount.path / "weights", 32
+    content = weights(torch.bfloat16, chunks * MIB // 2).view(torch.uint8).numpy().tobytes()
+    path.write_bytes(content)
+    mount.remount()
+    return path, content
+
+
+@pytest.mark.mount_options("compress=zstd")
+def test_a_short_read_at_random_takes_one_block(binaries, mount, weights_on_drives):
+    """64 KiB of content, which these weights have stored in less, and the chunk's index."""
+    path, content = weights_on_drives
+    assert stat(binaries, path)["codecs"]["blocks"] == len(content) // MIB
+    rolls = random.Random(3)
+    with open(path, "rb", buffering=0) as file:
+        for chunk in rolls.sample(range(1, len(content) // MIB), 12):
+            before, at = bytes_read(mount), chunk * MIB + rolls.randrange(0, MIB, 4096)
+            assert os.pread(file.fileno(), 4096, at) == content[at:at + 4096]
+            assert 4096 < bytes_read(mount) - before <= 65536
+        # Who comes again to one of them has it loaded: what follows is in memory.
+        before = bytes_read(mount)
+        for at in range(chunk * MIB + 3 * 4096, (chunk + 1) * MIB, 17 * 4096):
+            assert os.pread(file.fileno(), 4096, at) == content[at:at + 4096]
+        assert bytes_read(mount) - before <= MIB
+        before = bytes_read(mount)
+        assert os.pread(file.fileno(), 4096, at - 8192) == content[at - 8192:at - 4096]
+        assert bytes_read(mount) == before
+
+
+@pytest.mark.mount_options("compress=zstd")
+def test_pages_of_a_mapping_do_not_come_block_by_block(binaries, mount, weights_on_drives):
+    path, content = weights_on_drives
+    rolls = random.Random(4)
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as view:
+        view.madvise(mmap.MADV_RANDOM)  # a request for each page
+        pages = list(range(0, len(content), 4096))
+        rolls.shuffle(pages)
+        for at in pages:
+            assert view[at:at + 4096] == content[at:at + 4096]
+    chunks = len(content) // MIB
+    assert bytes_read(mount) <= stat(binaries, path)["stored_bytes"] + chunks * (4096 + 65536)
+
+
+@pytest.mark.mount_options("compress=zstd")
+def test_a_damaged_block_fails_its_readers_alone(binaries, mount, array, weights_on_drives):
+    path, content = weights_on_drives
+    place = json.loads(run(binaries.fpfs, "map", "--json", path).stdout)["extents"][5]
+    assert place["codec"] == "blocks"
+    mount.unmount()
+    with open(place["file"], "r+b") as file:
+        file.seek(place["file_offset"] + place["stored_length"] - 1000)  # of its last block
+        byte = file.read(1)
+        file.seek(-1, os.SEEK_CUR)
+        file.write(bytes([byte[0] ^ 1]))
+    array.damaged = True
+    mount.start()
+    first, last = place["offset"], place["offset"] + MIB - 4096
+    with open(path, "rb", buffering=0) as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
+        assert os.pread(file.fileno(), 4096, first + 65536) == content[first + 65536:first + 65536 + 4096]
+    mount.remount()
+    with open(path, "rb", buffering=0) as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
+        assert attempt(os.pread, file.fileno(), 4096, last) == "EIO"
+    assert mount.status()["members"][place["member"]]["checksum_errors"] > 0
+    assert f"weights, chunk 5: member {place['member']}" in mount.log()
 
 
 @pytest.mark.mount_options("compress=zstd")

@@ -1,4 +1,5 @@
 """kill -9 of the daemon: what was closed is there, what was not is old or absent, never a mixture."""
+import json
 import mmap
 import os
 import signal
@@ -8,6 +9,7 @@ import pytest
 
 from lab import LONG
 from lab.data import is_pattern, pattern, write_pattern
+from lab.programs import run
 from lab.replacing import kills_while_replacing
 from lab.system import attempt
 
@@ -48,6 +50,9 @@ def test_closed_files_of_every_size(anywhere, size):
     anywhere.start()
     for number in range(5):
         assert is_pattern(anywhere.path / f"file{number}", number, size)
+    if size > MIB and "compress=zstd" in anywhere.options:
+        found = run(anywhere.array.programs.fpfs, "stat", "--json", anywhere.path / "file2").stdout
+        assert json.loads(found)["codecs"]["blocks"] > 0
 
 
 @pytest.mark.P1

@@ -13,6 +13,7 @@
 #include "engine/check/check.h"
 #include "engine/store/scrub_state.h"
 #include "tests/engine/file/sim_array.h"
+#include "tests/support/test_data.h"
 
 namespace fpfs::test {
 namespace {
@@ -29,7 +30,7 @@ struct Damage {
 
 class CorruptionTest : public ::testing::TestWithParam<std::string> {
  protected:
-  CorruptionTest() : random_(std::hash<std::string>()(GetParam())), array_(7) {
+  CorruptionTest() : random_(std::hash<std::string>()(GetParam())), array_(7, 3, compressing()) {
     write_files();
     EXPECT_TRUE(array_.close().is_ok());
     clean_ = array_.sim().save();
@@ -42,6 +43,18 @@ class CorruptionTest : public ::testing::TestWithParam<std::string> {
     file.reset();
     array_.kill();
     dirty_ = array_.sim().save();
+  }
+
+  // What shrinks is stored encoded.
+  static StoreOptions compressing() {
+    StoreOptions options;
+    options.compression.mode = Compression::Mode::kZstd;
+    return options;
+  }
+  static Bytes make_small(size_t length, uint64_t salt) {
+    Bytes data = make_bytes(length, salt);
+    make_shrink(data);
+    return data;
   }
 
   void save(const std::string& name, const Bytes& content, uint64_t offset = 0) {
@@ -60,6 +73,8 @@ class CorruptionTest : public ::testing::TestWithParam<std::string> {
     save("inline", make_bytes(1500, 3));
     save("sparse", make_bytes(5000, 4), 3 * kTestChunk + 100);
     save("short", make_bytes(kTestChunk / 2, 5));
+    save("weights", make_small(4 * kTestChunk + 777, 6));
+    EXPECT_GT(array_.open("weights")->info().codec_chunks[static_cast<size_t>(Codec::kBlocks)], 3u);
     // Long enough for the sidecar to be compacted.
     for (uint64_t i = 0; i < 80; ++i) save("log", make_bytes(700, 100 + i), i % 6 * kTestChunk + i);
     for (uint64_t i = 0; i < 5; ++i) save("inline", make_bytes(300, 200 + i), i * 250);

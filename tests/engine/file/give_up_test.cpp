@@ -18,7 +18,7 @@ namespace fpfs {
 namespace {
 
 using std::chrono::milliseconds;
-constexpr uint32_t kChunk = 64 * kKiB;
+constexpr uint32_t kChunk = 256 * kKiB;  // long enough to be read in part
 constexpr unsigned kTimeoutMs = 600;
 constexpr auto kBounded = std::chrono::seconds(10);  // far more than any limit here, far less than for ever
 
@@ -241,6 +241,41 @@ TEST_P(GiveUpTest, AHangingReadFailsAndTheFileStaysWhole) {
   environment_->answer_again();
   wait_until([&] { return !member(1).stalled; });
   EXPECT_TRUE(read(*file, 9 * kChunk, 1).is_ok());
+}
+
+// Of a chunk that is stored as blocks it has only some of them loaded, for itself.
+TEST_P(GiveUpTest, AHangingShortReadFailsAndGivesItsBufferBack) {
+  {
+    const auto file = create("file");
+    ASSERT_TRUE(write(*file, 0, data(9 * kChunk, 1)).is_ok());
+    ASSERT_TRUE(commit(*file).is_ok());
+  }
+  ASSERT_TRUE(close().is_ok());
+  open();
+  const auto file = open_file("file");
+  const std::vector<std::byte> written = data(9 * kChunk, 1);
+  const auto failures = [&] {
+    int failed = 0;
+    for (uint64_t c = 0; c < 9; ++c) {
+      std::vector<std::byte> piece(4096);
+      const uint64_t at = c * kChunk + 100'000;
+      const auto got = bounded<Result<size_t>>([&] { return store_->read_sync(*file, FileOffset(at), piece); });
+      if (got.is_ok())
+        EXPECT_TRUE(std::equal(piece.begin(), piece.end(), written.begin() + static_cast<ptrdiff_t>(at)));
+      else
+        EXPECT_EQ(got.status().code(), StatusCode::kIoError) << got.status().message();
+      failed += got.is_ok() ? 0 : 1;
+    }
+    return failed;
+  };
+  environment_->hang(1);
+  EXPECT_EQ(failures(), 3);
+  EXPECT_GE(member(1).read_errors, 1u);
+  EXPECT_TRUE(file->error().is_ok());
+  environment_->answer_again();
+  wait_until([&] { return !member(1).stalled; });
+  EXPECT_EQ(failures(), 0);
+  wait_until([&] { return usable() == all_; });
 }
 
 TEST_P(GiveUpTest, APartialOverwriteOfAHangingChunkFails) {

@@ -31,11 +31,13 @@ class Model {
   Model(uint64_t seed, StoreOptions::Durable durable, const Compression& compression = {}) : random_(seed) {
     for (const char* name : {"/a", "/b", "/c"}) directories_.push_back(root_.path() + name);
     FormatOptions format;
-    format.chunk_size = kChunk;
+    // Of several blocks in half of the runs that have any.
+    const uint32_t chunk_size = compression.mode != Compression::Mode::kOff && seed % 2 == 0 ? 4 * kChunk : kChunk;
+    format.chunk_size = chunk_size;
     EXPECT_TRUE(Array::format(environment_, directories_, format).is_ok());
     options_.durable = durable;
     options_.compression = compression;
-    options_.buffer_memory = 34 * kChunk;
+    options_.buffer_memory = uint64_t{chunk_size > kChunk ? 18U : 34U} * chunk_size;
     options_.background_commit_ms = 5;
     options_.array.buffered_members = true;  // the temporary directory may be on any filesystem
     open();

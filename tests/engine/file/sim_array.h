@@ -21,13 +21,13 @@ constexpr uint32_t kTestChunk = 64 * kKiB;
 
 class SimArray {
  public:
-  explicit SimArray(uint64_t seed, unsigned members = 3, StoreOptions options = {})
+  explicit SimArray(uint64_t seed, unsigned members = 3, StoreOptions options = {}, uint32_t chunk_size = kTestChunk)
       : paths_(make_paths(members)),
         world_(seed, {.mount_paths = paths_, .journal_order = {}}),
         options_(std::move(options)) {
-    if (options_.buffer_memory > 64 * kMiB) options_.buffer_memory = 36 * kTestChunk;
+    if (options_.buffer_memory > 64 * kMiB) options_.buffer_memory = uint64_t{36} * chunk_size;
     FormatOptions format;
-    format.chunk_size = kTestChunk;
+    format.chunk_size = chunk_size;
     const Status status = Array::format(world_, paths_, format);
     EXPECT_TRUE(status.is_ok()) << status.message();
     open();

@@ -6,6 +6,7 @@
 #include <cerrno>
 
 #include "tests/engine/file/sim_array.h"
+#include "tests/support/test_data.h"
 
 namespace fpfs::test {
 namespace {
@@ -51,6 +52,23 @@ const FaultCase kCases[] = {
     {"tree_filesystem_down", filesystem_down(1, 2), StatusCode::kIoError, true},
 };
 
+// Of every other seed chunks are stored encoded.
+bool compresses(uint64_t seed) {
+  return seed % 2 == 1;
+}
+
+StoreOptions options_of(uint64_t seed) {
+  StoreOptions options;
+  if (compresses(seed)) options.compression.mode = Compression::Mode::kZstd;
+  return options;
+}
+
+Bytes make_bytes_of(uint64_t seed, size_t length, uint64_t salt) {
+  Bytes data = make_bytes(length, salt);
+  if (compresses(seed)) make_shrink(data);
+  return data;
+}
+
 class FaultTest : public ::testing::TestWithParam<std::tuple<FaultCase, uint64_t>> {
  protected:
   const FaultCase& fault_case() const { return std::get<0>(GetParam()); }
@@ -67,13 +85,13 @@ class FaultTest : public ::testing::TestWithParam<std::tuple<FaultCase, uint64_t
 };
 
 TEST_P(FaultTest, IsReportedAndHurtsNothingElse) {
-  StoreOptions options;
+  StoreOptions options = options_of(seed());
   options.inline_max = 0;
   options.spare_least = 1;
   options.spare_life = {};
   SimArray array(seed(), 3, options);
-  const Bytes old_content = make_bytes(kLength, 1), new_content = make_bytes(kLength, 2);
-  const Bytes other_content = make_bytes(kLength, 3);
+  const Bytes old_content = make_bytes_of(seed(), kLength, 1), new_content = make_bytes_of(seed(), kLength, 2);
+  const Bytes other_content = make_bytes_of(seed(), kLength, 3);
   std::shared_ptr<File> hit = array.create("hit");
   std::shared_ptr<File> other = array.create("other");
   ASSERT_TRUE(save(array, *hit, old_content).is_ok());
@@ -98,12 +116,12 @@ TEST_P(FaultTest, IsReportedAndHurtsNothingElse) {
   const Result<Bytes> other_read = array.read_all(*other);
   ASSERT_TRUE(other_read.is_ok()) << other_read.status().message();
   EXPECT_TRUE(*other_read == other_content);
-  const Status other_saved = save(array, *other, make_bytes(kLength, 4));
+  const Status other_saved = save(array, *other, make_bytes_of(seed(), kLength, 4));
   if (fault_case().array_turns_read_only)
     EXPECT_EQ(other_saved.code(), StatusCode::kReadOnly) << other_saved.message();
   else
     EXPECT_TRUE(other_saved.is_ok()) << other_saved.message();
-  const Bytes other_expected = fault_case().array_turns_read_only ? other_content : make_bytes(kLength, 4);
+  const Bytes other_expected = fault_case().array_turns_read_only ? other_content : make_bytes_of(seed(), kLength, 4);
 
   // When its openers are gone, the next one sees what was committed last.
   hit.reset();
@@ -119,7 +137,7 @@ TEST_P(FaultTest, IsReportedAndHurtsNothingElse) {
   const Result<Bytes> after_crash = array.read_all(*array.open("hit"));
   ASSERT_TRUE(after_crash.is_ok()) << after_crash.status().message();
   // When it is unknown whether the record reached the drive, either whole content may be there.
-  const bool is_new = fault_case().array_turns_read_only && *after_crash == make_bytes(kLength, 2);
+  const bool is_new = fault_case().array_turns_read_only && *after_crash == make_bytes_of(seed(), kLength, 2);
   EXPECT_TRUE(is_new || *after_crash == old_content);
   const Result<Bytes> other_after = array.read_all(*array.open("other"));
   ASSERT_TRUE(other_after.is_ok()) << other_after.status().message();
@@ -194,8 +212,8 @@ class SilentFaultTest : public ::testing::TestWithParam<uint64_t> {
 
 TEST_P(SilentFaultTest, LostAndMisdirectedWritesAreFound) {
   for (const Effect effect : {Effect::kLost, Effect::kMisdirected}) {
-    SimArray array(GetParam());
-    const Bytes content = make_bytes(kLength, GetParam());
+    SimArray array(GetParam(), 3, options_of(GetParam()));
+    const Bytes content = make_bytes_of(GetParam(), kLength, GetParam());
     std::shared_ptr<File> file = array.create("a");
     SimFault plan = fault(Call::kWrite, SimRole::kObjects, 0, effect);
     plan.nth = 1 + GetParam() % 8;
@@ -211,20 +229,24 @@ TEST_P(SilentFaultTest, LostAndMisdirectedWritesAreFound) {
 }
 
 TEST_P(SilentFaultTest, FlippedBitsInObjectsAreFound) {
-  SimArray array(GetParam());
-  const Bytes content = make_bytes(kLength, GetParam()), other_content = make_bytes(kLength, GetParam() + 1);
+  SimArray array(GetParam(), 3, options_of(GetParam()));
+  const Bytes content = make_bytes_of(GetParam(), kLength, GetParam()),
+              other_content = make_bytes_of(GetParam(), kLength, GetParam() + 1);
   std::shared_ptr<File> file = array.create("a");
   ASSERT_TRUE(array.write(*file, 0, content).is_ok());
   ASSERT_TRUE(array.commit(*file).is_ok());
+  uint64_t shortest = kTestChunk;
+  for (const File::MappedExtent& each : file->map(ChunkIndex(0), kLength / kTestChunk))
+    shortest = std::min<uint64_t>(shortest, each.extent.stored_length);
+  EXPECT_EQ(shortest < kTestChunk, compresses(GetParam()));
   file.reset();
   ASSERT_TRUE(array.close().is_ok());
   SimRandom random(GetParam());
   const std::string member = array.paths()[random.below(array.paths().size())];
   const std::vector<std::string> objects = array.sim().files_below(member + "/objects");
   ASSERT_EQ(objects.size(), 1u);
-  const size_t length = array.sim().content_of(objects[0]).size();
-  // The last chunk ends inside its last block; what pads it there is nobody's content.
-  const uint64_t offset = random.below(std::min<uint64_t>(length, 2 * kTestChunk));
+  // What pads a chunk in its last block, and the rest of its slot, is nobody's content.
+  const uint64_t offset = random.below(2) * kTestChunk + random.below(shortest);
   ASSERT_TRUE(array.sim().flip_bit(objects[0], offset, static_cast<unsigned>(random.below(8))));
   array.open();
   EXPECT_GT(count_failures(array, *array.open("a"), content), 0u);
@@ -266,8 +288,8 @@ TEST_P(SilentFaultTest, FlippedBitsInSidecarsNeverGiveWrongContent) {
 }
 
 TEST_P(SilentFaultTest, FailedReadsAreReportedAndNotRemembered) {
-  SimArray array(GetParam());
-  const Bytes content = make_bytes(kLength, GetParam());
+  SimArray array(GetParam(), 3, options_of(GetParam()));
+  const Bytes content = make_bytes_of(GetParam(), kLength, GetParam());
   std::shared_ptr<File> file = array.create("a");
   ASSERT_TRUE(array.write(*file, 0, content).is_ok());
   ASSERT_TRUE(array.commit(*file).is_ok());

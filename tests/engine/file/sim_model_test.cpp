@@ -16,14 +16,15 @@ constexpr uint64_t kLargest = 20 * kTestChunk;
 class ModelTest : public ::testing::TestWithParam<uint64_t> {
  protected:
   ModelTest()
-      : random_(GetParam()), array_(GetParam(), static_cast<unsigned>(random_.between(1, 4)), choose_options()) {}
+      : random_(GetParam()),
+        array_(GetParam(), static_cast<unsigned>(random_.between(1, 4)), choose_options(), chunk_size()) {}
 
   StoreOptions choose_options() {
     StoreOptions options;
     options.inline_max = random_.chance(50) ? kInlineSizeMax : static_cast<uint32_t>(random_.below(5000));
     options.queue_depth = static_cast<unsigned>(random_.between(1, 5));
     options.read_ahead = static_cast<unsigned>(random_.below(6));
-    options.buffer_memory = (34 + random_.below(10)) * kTestChunk;
+    options.buffer_memory = (buffers_least() + random_.below(10)) * chunk_size();
     options.durable = random_.chance(50) ? StoreOptions::Durable::kClose : StoreOptions::Durable::kFsync;
     options.background_commit_ms = 1;
     options.spare_least = random_.chance(60) ? 1 : UINT64_MAX;
@@ -34,6 +35,10 @@ class ModelTest : public ::testing::TestWithParam<uint64_t> {
   }
 
   static bool compresses() { return GetParam() % 3 == 0; }
+  // Of several blocks in half of the runs that have any.
+  static uint32_t chunk_size() { return GetParam() % 6 == 0 ? 4 * kTestChunk : kTestChunk; }
+  // Twice what the longest request needs; fewer than the files have chunks.
+  static uint64_t buffers_least() { return chunk_size() > kTestChunk ? 16 : 34; }
   Bytes make_data(size_t length) {
     Bytes data = make_bytes(length, random_.next());
     if (compresses() && random_.chance(70)) make_shrink(data);
