@@ -1,9 +1,9 @@
 // ChunkIo: the way of one chunk's bytes between a buffer and its member.
 //
-//   write   (encode)  →  hash; open or make the object, with space  →  O_DIRECT write
+//   write   (share blocks, and be done)  →  (encode)  →  hash; open or make the object, with space  →  O_DIRECT write
 //   read    open the object  →  O_DIRECT read  →  verify (P3)  →  (decode)
 //
-// All of it runs on the member's queue thread, next to the transfer, except for encoding (with the hash of what comes
+// All of it runs on the member's queue thread, next to the transfer, except for sharing (chunk_sharer.h), encoding (with the hash of what comes
 // out) and decoding: that is the array's work, and runs on the executor, so that one drive's thread is never the limit
 // of what its chunks cost. Nobody sees bytes that were not verified.
 //
@@ -18,6 +18,7 @@
 
 #include "engine/base/status.h"
 #include "engine/file/chunk_encoder.h"
+#include "engine/file/chunk_sharer.h"
 #include "engine/file/object_set.h"
 #include "engine/index/extent_table.h"
 #include "engine/io/handle_cache.h"
@@ -38,6 +39,7 @@ struct ChunkTransfer {
   std::byte* data = nullptr;           // a whole chunk, aligned to kIoAlignment; read: extent.raw_length bytes count
   bool streaming = false;              // write: more will follow behind it
   Compression compression;             // write: how it is stored
+  ShareRequest sharing;                // write: `previous`, where the chunk may share blocks; none after done()
   // Once, on an engine thread or (a member that is missing or hangs) inside start(). The transfer may be used again, or
   // be gone, when it returns. Of a read: kCorruption when what is there is not what was written. A write whose object
   // was given up before it was made is no failure: it is nobody's content. A failure is for ChunkIo::report().
@@ -59,6 +61,10 @@ class ChunkIo {
   void add_queue(std::unique_ptr<IoQueue> queue) { queues_.push_back(std::move(queue)); }
   // For what is to be stored encoded; before the first transfer.
   void encode(std::unique_ptr<ChunkEncoder> encoder) { encoder_ = std::move(encoder); }
+  // For what may share blocks; before the first transfer.
+  void share(std::unique_ptr<ChunkSharer> sharer) { sharer_ = std::move(sharer); }
+  // Null: nothing shares blocks.
+  const ChunkSharer* sharer() const { return sharer_.get(); }
   // Waits for what is on its way; nothing is started any more.
   void close_queues();
 
@@ -76,6 +82,8 @@ class ChunkIo {
                 const std::string& path);
 
  private:
+  static void shared(ShareRequest& sharing, const Status& status);
+  void store(ChunkTransfer& transfer);
   static void encoded(EncodeRequest& encoding, const Status& status);
   void submit(ChunkTransfer& transfer);
   uint64_t seed_of(const ChunkTransfer& transfer) const;
@@ -92,7 +100,8 @@ class ChunkIo {
   bool is_to_be_encoded(const ChunkTransfer& transfer) const;
 
   FileContext& context_;
-  std::unique_ptr<ChunkEncoder> encoder_;             // null: nothing is written
+  std::unique_ptr<ChunkEncoder> encoder_;  // null: nothing is written
+  std::unique_ptr<ChunkSharer> sharer_;
   PerMember<std::atomic<unsigned>> writes_at_queue_;  // of each member: handed over, not completed
   PerMember<std::unique_ptr<IoQueue>> queues_;
   std::atomic<unsigned> under_way_{0};

@@ -33,7 +33,9 @@ struct CommitJob {
   std::shared_ptr<ObjectSet> objects;  // to be synced
   Placement::Retired retired;          // free once the record is durable
   Placement::TrimPlan trim;
-  bool closing = false;  // a writer has closed: preallocated space is given back
+  std::shared_ptr<PreviousContent> previous;  // that chunks of it may share blocks with
+  uint64_t chunks = 0;                        // of the content, on the members
+  bool closing = false;                       // a writer has closed: preallocated space is given back
   // Content for the sidecar: in a dirty chunk, which is kWriting until the record is in the log; or what an earlier
   // record holds.
   CachedChunk* inline_chunk = nullptr;

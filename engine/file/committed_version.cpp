@@ -14,6 +14,10 @@ CommittedVersion::CommittedVersion(std::shared_ptr<File> file, FileContext& cont
                                    HeldFrees::Ticket ticket)
     : file_(std::move(file)), context_(context), sidecar_(std::move(sidecar)), log_(log), ticket_(ticket) {}
 
+std::string CommittedVersion::path() const {
+  return file_->path();
+}
+
 CommittedVersion::~CommittedVersion() {
   file_->let_go(ticket_);
 }

@@ -297,6 +297,11 @@ std::string File::path() const {
 
 // --- Store's side ---------------------------------------------------------------------------------------------------
 
+void File::set_previous(std::shared_ptr<PreviousContent> previous) {
+  MutexLock lock(mutex_);
+  previous_ = std::move(previous);
+}
+
 void File::make_writable(ScopedHandle sidecar) {
   MutexLock lock(mutex_);
   if (writable_) return;
@@ -362,8 +367,10 @@ void File::flush_for_pressure() {
 
 void File::abandon() {
   std::shared_ptr<File> self;  // may be the last reference: released after the lock
+  std::shared_ptr<PreviousContent> previous;
   MutexLock lock(mutex_);
   abandoned_ = true;
+  previous.swap(previous_);
   self.swap(self_);
 }
 

@@ -1,5 +1,7 @@
 #include "engine/file/spare_objects.h"
 
+#include <fcntl.h>
+
 #include <algorithm>
 #include <tuple>
 
@@ -36,10 +38,20 @@ bool SpareObjects::keep(MemberIndex member, const DoomedObjects& doomed) {
   if (allocated < std::max(context_.options.spare_least, length / 2) ||
       !context_.room->may_hold_spare(member, allocated))
     return false;
+  if (shares_blocks(directory->get(), Array::object_name(doomed.file, doomed.generation))) return false;
   context_.room->add_spare(member, allocated);
   MutexLock lock(mutex_);
   spares_[member].emplace(length, Spare{doomed, allocated, context_.environment.now()});
   return true;
+}
+
+// Blocks that another object has, too, are nobody's to write over: the filesystem would take new ones.
+bool SpareObjects::shares_blocks(Handle directory, const std::string& name) const {
+  const Result<Handle> opened = context_.storage().open_at(directory, name, O_RDONLY);
+  if (!opened.is_ok()) return true;
+  const ScopedHandle object(context_.storage(), *opened);
+  const Result<bool> shares = context_.storage().has_shared_blocks(object.get());
+  return !shares.is_ok() || *shares;
 }
 
 std::optional<SpareObjects::Taken> SpareObjects::take(MemberIndex member, Handle directory, const std::string& name,

@@ -282,9 +282,14 @@ void File::mark_clean(CachedChunk& chunk) {
   cache_.mark_clean(chunk);
 }
 
-// Chosen when it first matters.
+// Chosen when it first matters. Chunks share blocks within a member, so they begin where those of the previous file do.
 FileId File::file_id() {
-  while (content_.file_id() == FileId()) content_.set_file_id(FileId(context_.environment.random_u64()));
+  while (content_.file_id() == FileId()) {
+    const FileId id(context_.environment.random_u64());
+    const std::optional<MemberIndex> start = previous_ != nullptr ? previous_->start() : std::nullopt;
+    content_.set_file_id(start ? context_.stripes.with_start(id, *start) : id);
+    if (previous_ != nullptr && !start) previous_->set_start(context_.stripes.start(id));
+  }
   return content_.file_id();
 }
 
@@ -339,6 +344,7 @@ void File::begin_flush(CachedChunk& chunk, bool streaming, Deferred& deferred) {
     content_.lift(chunk.index);
   } else {
     transfer.extent.slot = placement_.allocate(member, context_.stripes.natural_slot(chunk.index));
+    transfer.sharing.previous = previous_;
   }
   transfer.extent.raw_length = chunk.length;
   transfer.extent.epoch = content_.epoch();
