@@ -84,6 +84,10 @@ Result<Handle> SimKernel::reopen(Handle handle, int flags) {
   return add_handle(inode.number, flags);
 }
 
+bool SimKernel::is_direct(Handle handle) const {
+  return (open(handle).flags & O_DIRECT) != 0;
+}
+
 void SimKernel::close(Handle handle) {
   const OpenFile file = open(handle);
   FPFS_CHECK(file.transfers == 0, "a handle was closed while a transfer on it was under way");

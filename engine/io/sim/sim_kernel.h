@@ -29,6 +29,7 @@ class SimKernel final : public Storage {
   void set_time(uint64_t nanoseconds) { now_ns_ = nanoseconds; }
   void set_rename_atomic(bool atomic) { rename_atomic_ = atomic; }
   SimInode& inode_of(Handle handle) { return world_.inode(open(handle).inode); }
+  bool is_direct(Handle handle) const;
   std::vector<std::string> open_handles() const;
   void forget_handles();  // the process is gone
 

@@ -339,7 +339,9 @@ Status SimStorage::pwrite(Handle handle, std::span<const std::byte> data, uint64
   if (fault == nullptr) return end(kernel_.pwrite(handle, data, offset));
   if (fault->effect == SimFault::Effect::kLost) return end(Status::ok());
   if (fault->effect == SimFault::Effect::kMisdirected) return end(kernel_.pwrite(handle, data, offset + data.size()));
-  FPFS_RETURN_IF_ERROR(kernel_.pwrite(handle, data.first(random_.below(data.size() + 1)), offset));
+  const size_t written = random_.below(data.size() + 1);
+  FPFS_RETURN_IF_ERROR(
+      kernel_.pwrite(handle, data.first(kernel_.is_direct(handle) ? round_down(written, kBlock) : written), offset));
   return end(Status::from_errno(fault->error, "write to " + kernel_.describe(handle)));
 }
 
