@@ -43,6 +43,7 @@ bool File::fits_sidecar() const {
 }
 
 void File::start_commit(ControlList requests, Deferred& deferred) {
+  settle_start();
   commit_ = std::make_shared<CommitJob>();
   commit_->began_ns = monotonic_ns();
   commit_->sync = !requests.front()->lazy;

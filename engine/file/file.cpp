@@ -302,6 +302,16 @@ void File::set_previous(std::shared_ptr<PreviousContent> previous) {
   previous_ = std::move(previous);
 }
 
+void File::previous_found() {
+  Deferred deferred;
+  {
+    MutexLock lock(mutex_);
+    if (previous_ != nullptr && placement_.objects() == nullptr && error_.is_ok() && may_flush())
+      flush_dirty(true, deferred);
+  }
+  run(deferred);
+}
+
 void File::make_writable(ScopedHandle sidecar) {
   MutexLock lock(mutex_);
   if (writable_) return;

@@ -152,6 +152,8 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   // --- Store's side --------------------------------------------------------------------------------------------------
   // What its content may share blocks with, until its first commit; for a file just made.
   void set_previous(std::shared_ptr<PreviousContent> previous);
+  // It is known now, or that there is none: what has waited for it goes to the drives.
+  void previous_found();
   void make_writable(ScopedHandle sidecar);  // for a file first opened read-only
   bool is_writable() const;
   void set_mtime(const struct timespec& mtime);
@@ -209,6 +211,8 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   void mark_modified(const Origin& origin) FPFS_REQUIRES(mutex_);
   void mark_clean(CachedChunk& chunk) FPFS_REQUIRES(mutex_);
   FileId file_id() FPFS_REQUIRES(mutex_);
+  void settle_start() FPFS_REQUIRES(mutex_);
+  bool waits_for_previous() const FPFS_REQUIRES(mutex_);
   MemberIndex member_of(ChunkIndex chunk) FPFS_REQUIRES(mutex_);
   void refuse_new_chunks(WriteRequest& request);
   void write_if_room(WriteRequest& request, bool may_free);

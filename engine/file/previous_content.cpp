@@ -62,7 +62,7 @@ void PreviousContent::opened(std::shared_ptr<File> file, MemberIndex start) {
     file_.swap(file);
     waiting.swap(waiting_);
   }
-  go_on(std::move(waiting));
+  go_on(waiting);
 }
 
 void PreviousContent::forget(uint64_t inode) {
@@ -78,11 +78,12 @@ void PreviousContent::release_waiting() {
     is_looked_for_ = false;
     waiting.swap(waiting_);
   }
-  go_on(std::move(waiting));
+  go_on(waiting);
 }
 
-void PreviousContent::go_on(std::vector<ShareRequest*> waiting) {
+void PreviousContent::go_on(const std::vector<ShareRequest*>& waiting) {
   for (ShareRequest* request : waiting) request->sharer->start(*request);
+  if (const std::shared_ptr<File> owner = owner_.lock()) owner->previous_found();
 }
 
 bool PreviousContent::wait(ShareRequest& request) {
@@ -90,6 +91,11 @@ bool PreviousContent::wait(ShareRequest& request) {
   if (!is_looked_for_) return false;
   waiting_.push_back(&request);
   return true;
+}
+
+bool PreviousContent::is_looked_for() const {
+  const MutexLock lock(mutex_);
+  return is_looked_for_;
 }
 
 bool PreviousContent::is_worth_a_try() {

@@ -56,6 +56,8 @@ class PreviousContent {
   void add_candidate(Candidate candidate);
   // The next one to be tried; null: there are no more.
   Candidate next_candidate();
+  // The file that it is looked for: told when that has ended. Before anybody looks.
+  void set_owner(std::weak_ptr<File> owner) { owner_ = std::move(owner); }
   // It is this one, whose chunk 0 lies on member `start`; or (null) there is none. Chunks that wait for it go on.
   void opened(std::shared_ptr<File> file, MemberIndex start);
   // That file is removed: it is not kept any longer.
@@ -66,6 +68,7 @@ class PreviousContent {
   // --- whoever stores chunks ----------------------------------------------------------------------------------------
   // It is being looked for: ChunkSharer::start(request) is called again when that has ended. False: it can be asked now.
   bool wait(ShareRequest& request);
+  bool is_looked_for() const;
   // Whether to try the next chunk. Where nothing is alike, few are tried.
   bool is_worth_a_try();
   // What came of one that was tried. True: nothing so far was like it, and another candidate may be: whoever looks for
@@ -76,11 +79,12 @@ class PreviousContent {
   void set_start(MemberIndex start);
 
  private:
-  void go_on(std::vector<ShareRequest*> waiting);
+  void go_on(const std::vector<ShareRequest*>& waiting);
 
   const std::string path_;
   const ExtentTable extents_;  // of the file itself
   const std::shared_ptr<ObjectSet> objects_;
+  std::weak_ptr<File> owner_;
   mutable Mutex mutex_;
   bool is_looked_for_ FPFS_GUARDED_BY(mutex_) = false;
   std::shared_ptr<File> file_ FPFS_GUARDED_BY(mutex_);

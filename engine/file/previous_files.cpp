@@ -71,8 +71,9 @@ PreviousFiles::PreviousFiles(FileContext& context) : context_(context) {
   searches_since_ = context.environment.now().tv_sec;
 }
 
-std::shared_ptr<PreviousContent> PreviousFiles::made(Handle directory, const std::string& name) {
+void PreviousFiles::made(const std::shared_ptr<File>& file, Handle directory, const std::string& name) {
   auto content = std::make_shared<PreviousContent>(context_.storage().describe(directory) + "/" + name);
+  content->set_owner(file);
   const PathPattern path = PathPattern::of(content->path());
   bool searches = false;
   {
@@ -87,22 +88,22 @@ std::shared_ptr<PreviousContent> PreviousFiles::made(Handle directory, const std
       content->set_start(found.front().second->start);
     else
       searches = !path.numbers.empty() && take_search();
-    if (found.empty() && !searches) return nullptr;
+    if (found.empty() && !searches) return;
     std::erase_if(in_use_, [](const auto& one) { return one.expired(); });
     in_use_.push_back(content);
   }
   if (!searches) {
-    look_for(content);
-    return content;
+    file->set_previous(content);
+    return look_for(content);
   }
   const Result<Handle> reopened = context_.storage().reopen(directory, O_PATH | O_DIRECTORY);
-  if (!reopened.is_ok()) return nullptr;
+  if (!reopened.is_ok()) return;
+  file->set_previous(content);
   auto parent = std::make_shared<const ScopedHandle>(context_.storage(), *reopened);
   context_.tasks.post([this, content, parent, name] {
     search(*content, parent->get(), name);
     open_next(*content);
   });
-  return content;
 }
 
 bool PreviousFiles::take_search() {

@@ -45,8 +45,8 @@ class PreviousFiles {
   // The context outlives it.
   explicit PreviousFiles(FileContext& context);
 
-  // A file was made in `directory`: what its content may share blocks with. Null: nothing.
-  std::shared_ptr<PreviousContent> made(Handle directory, const std::string& name);
+  // `file` was made in `directory`: it is given what its content may share blocks with, if there may be something.
+  void made(const std::shared_ptr<File>& file, Handle directory, const std::string& name);
   // Goes on looking for the next candidate.
   void look_for(const std::shared_ptr<PreviousContent>& content);
   // A file that was made at `path` has committed content, `chunks` of them, which begins on member `start`.

@@ -232,8 +232,7 @@ Result<Store::Created> Store::create(Handle directory, const std::string& name, 
   }));
   Result<Created> created = adopt_created(ScopedHandle(storage(), sidecar), std::move(parent));
   if (!created.is_ok()) take_back(directory, name, false);
-  if (created.is_ok() && impl_->previous_files != nullptr)
-    created->file->set_previous(impl_->previous_files->made(directory, name));
+  if (created.is_ok() && impl_->previous_files != nullptr) impl_->previous_files->made(created->file, directory, name);
   return created;
 }
 

@@ -123,7 +123,6 @@ TEST_F(PreviousFilesTest, AfterAMountItIsLookedFor) {
   Result<Store::Created> created = array_.store().create(array_.store().root(), "step300.pt", 0644);
   ASSERT_TRUE(created.is_ok());
   created->node.handle.reset();
-  array_.world().drain();  // found by then
   ASSERT_TRUE(array_.write(*created->file, 0, content_).is_ok());
   ASSERT_TRUE(array_.control(*created->file, ControlRequest::Kind::kClose).is_ok());
   EXPECT_EQ(newly_shared(), 6U);
