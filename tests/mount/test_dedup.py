@@ -67,7 +67,8 @@ def test_half_of_a_checkpoint_takes_half_of_the_space(mount, drives):
     assert mount.status()["options"]["dedup"] == "previous"
     settle(mount)
     three = used(drives) - before
-    assert first * 1.4 < three < first * 1.65, (first, three)
+    # The names of a zip's entries begin with the file's: so one chunk of each tensor is another one.
+    assert first * 1.4 < three < first * 1.75, (first, three)
     for name, step in (("step100.pt", 1), ("step200.pt", 2), ("step250.pt", 2)):
         assert is_same(torch.load(mount.path / name), state(step))
     (mount.path / "step100.pt").unlink()
