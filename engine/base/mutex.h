@@ -6,7 +6,7 @@
 //   executor, and every class that says "with any lock held" (FileTable, ArrayHealth, Reclaimer, Room, ...)
 // The one exception runs against the order with try_lock only: BufferPool's eviction (see buffer_pool.h).
 // No lock is held while hashing, waiting for I/O or replying; but for IndexMemory::large_one(), which is there to wait
-// for, below the mutex of a file that is being opened.
+// for, below the mutex of a file that is being opened, and the one under which an object is opened or made (ObjectSet).
 #pragma once
 
 #include <condition_variable>

@@ -46,6 +46,10 @@ Status decode_range(std::span<const std::byte> stored, size_t raw_length, size_t
 // that lies behind it. Of other bytes it is some other number.
 uint64_t blocks_checksum(std::span<const std::byte> stored, uint64_t seed);
 
+// What of `stored`, which are blocks, whole and alone, of `raw`, is bound to their place: `stored` becomes what
+// encode_blocks() would have made of them with this seed. Returns its blocks_checksum().
+uint64_t rebind_blocks(std::span<std::byte> stored, std::span<const std::byte> raw, uint64_t seed);
+
 // Where the blocks of one chunk lie: for a reader who fetches only those that it needs.
 //
 //   Read kHeaderLength bytes; length_of() says how many the index has.

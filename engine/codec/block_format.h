@@ -72,6 +72,8 @@ inline size_t index_length(size_t raw_length, size_t block_size) {
 
 // Of the header: the checksum of all stored bytes behind the index, and that of the index.
 inline constexpr size_t kRestChecksumAt = 16, kIndexChecksumAt = 24;
+// Of an entry: the checksum of its block.
+inline constexpr size_t kEntryChecksumAt = 8;
 
 // `index`: header and table. The header's field for this is left out.
 inline uint64_t index_checksum(std::span<const std::byte> index, uint64_t seed) {

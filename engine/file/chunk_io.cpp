@@ -20,11 +20,13 @@ ChunkIo::ChunkIo(FileContext& context)
     : context_(context), auto_compression_(context.environment), writes_at_queue_(context.stripes.member_count) {}
 
 void ChunkIo::close_queues() {
+  if (sharer_ != nullptr) sharer_->stop();    // it hands chunks to the encoder
   if (encoder_ != nullptr) encoder_->stop();  // it hands chunks to the queues
   for (std::unique_ptr<IoQueue>& queue : queues_) queue.reset();
 }
 
 void ChunkIo::fail_waiting(MemberIndex member, const Status& failure) {
+  if (sharer_ != nullptr) sharer_->fail_waiting(member, failure);
   if (encoder_ != nullptr) encoder_->fail_waiting(member, failure);
   if (queues_[member] != nullptr) queues_[member]->fail_waiting(failure);
 }
@@ -35,6 +37,32 @@ void ChunkIo::start(ChunkTransfer& transfer) {
   under_way_.fetch_add(1, std::memory_order_relaxed);
   if (transfer.kind != IoRequest::Kind::kWrite)
     return transfer.part.length > 0 ? start_part(transfer) : submit(transfer);
+  ShareRequest& sharing = transfer.sharing;
+  if (sharing.previous == nullptr) return store(transfer);
+  sharing.chunk = transfer.chunk;
+  sharing.member = transfer.extent.member;
+  sharing.slot = transfer.extent.slot;
+  sharing.objects = transfer.objects;
+  sharing.raw = {transfer.data, transfer.extent.raw_length};
+  sharing.seed = seed_of(transfer);
+  sharing.done = &ChunkIo::shared;
+  sharing.owner = &transfer;
+  sharer_->start(sharing);
+}
+
+void ChunkIo::shared(ShareRequest& sharing, const Status& status) {
+  auto& transfer = *static_cast<ChunkTransfer*>(sharing.owner);
+  ChunkIo& io = *transfer.io;
+  if (!status.is_ok()) return io.end(transfer, status);
+  if (sharing.shared.codec == Codec::kNone) return io.store(transfer);
+  Extent& extent = transfer.extent;
+  extent.codec = sharing.shared.codec;
+  extent.stored_length = sharing.shared.length;
+  extent.checksum = sharing.shared.checksum;
+  io.end(transfer, Status::ok());
+}
+
+void ChunkIo::store(ChunkTransfer& transfer) {
   transfer.extent.codec = Codec::kRaw;
   transfer.extent.stored_length = transfer.extent.raw_length;
   if (!is_to_be_encoded(transfer)) return submit(transfer);
@@ -208,6 +236,8 @@ void ChunkIo::count_read(const ChunkTransfer& transfer) {
 
 void ChunkIo::end(ChunkTransfer& transfer, const Status& status) {
   {
+    const std::shared_ptr<PreviousContent> previous = std::move(transfer.sharing.previous);
+    transfer.sharing.objects = nullptr;
     const std::shared_ptr<ObjectSet> objects = std::move(transfer.objects);
     const HandleCache::Pin object = std::move(transfer.object);
     transfer.done(transfer, *objects, status);

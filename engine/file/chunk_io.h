@@ -1,12 +1,12 @@
 // ChunkIo: the way of one chunk's bytes between a buffer and its member.
 //
-//   write   (encode)  →  hash; open or make the object, with space  →  O_DIRECT write
+//   write   (share blocks, and be done)  →  (encode)  →  hash; open or make the object, with space  →  O_DIRECT write
 //   read    open the object  →  O_DIRECT read  →  verify (P3)  →  (decode)
 //   part    open the object  →  read the index  →  verify  →  read the blocks  →  decode and verify   (chunk_part.cpp)
 //
-// All of it runs on the member's queue thread, next to the transfer, except for encoding (with the hash of what comes
-// out) and decoding: that is the array's work, and runs on the executor, so that one drive's thread is never the limit
-// of what its chunks cost. Nobody sees bytes that were not verified.
+// All of it runs on the member's queue thread, next to the transfer, except for sharing (chunk_sharer.h), encoding (with
+// the hash of what comes out) and decoding: that is the array's work, and runs on the executor, so that one drive's
+// thread is never the limit of what its chunks cost. Nobody sees bytes that were not verified.
 //
 // Thread safety: start() from any thread, also with the caller's locks held.
 #pragma once
@@ -22,6 +22,7 @@
 #include "engine/codec/block_codec.h"
 #include "engine/file/auto_compression.h"
 #include "engine/file/chunk_encoder.h"
+#include "engine/file/chunk_sharer.h"
 #include "engine/file/object_set.h"
 #include "engine/index/extent_table.h"
 #include "engine/io/handle_cache.h"
@@ -45,6 +46,7 @@ struct ChunkTransfer {
   BlockIndex::Range part;
   bool streaming = false;   // write: more will follow behind it
   Compression compression;  // write: how it is stored
+  ShareRequest sharing;     // write: `previous`, where the chunk may share blocks; none after done()
   // Once, on an engine thread or (a member that is missing or hangs) inside start(). The transfer may be used again, or
   // be gone, when it returns. Of a read: kCorruption when what is there is not what was written. A write whose object
   // was given up before it was made is no failure: it is nobody's content. A failure is for ChunkIo::report().
@@ -68,6 +70,10 @@ class ChunkIo {
   void add_queue(std::unique_ptr<IoQueue> queue) { queues_.push_back(std::move(queue)); }
   // For what is to be stored encoded; before the first transfer.
   void encode(std::unique_ptr<ChunkEncoder> encoder) { encoder_ = std::move(encoder); }
+  // For what may share blocks; before the first transfer.
+  void share(std::unique_ptr<ChunkSharer> sharer) { sharer_ = std::move(sharer); }
+  // Null: nothing shares blocks.
+  const ChunkSharer* sharer() const { return sharer_.get(); }
   // Waits for what is on its way; nothing is started any more.
   void close_queues();
 
@@ -85,6 +91,8 @@ class ChunkIo {
                 const std::string& path);
 
  private:
+  static void shared(ShareRequest& sharing, const Status& status);
+  void store(ChunkTransfer& transfer);
   static void encoded(EncodeRequest& encoding, const Status& status);
   void submit(ChunkTransfer& transfer);
   void hand_over(ChunkTransfer& transfer);
@@ -114,6 +122,7 @@ class ChunkIo {
   FileContext& context_;
   std::unique_ptr<ChunkEncoder> encoder_;  // null: nothing is written
   AutoCompression auto_compression_;
+  std::unique_ptr<ChunkSharer> sharer_;
   PerMember<std::atomic<unsigned>> writes_at_queue_;  // of each member: handed over, not completed
   PerMember<std::unique_ptr<IoQueue>> queues_;
   std::atomic<unsigned> under_way_{0};

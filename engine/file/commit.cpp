@@ -43,6 +43,7 @@ bool File::fits_sidecar() const {
 }
 
 void File::start_commit(ControlList requests, Deferred& deferred) {
+  settle_start();
   commit_ = std::make_shared<CommitJob>();
   commit_->began_ns = monotonic_ns();
   commit_->sync = !requests.front()->lazy;
@@ -81,6 +82,7 @@ void File::start_commit(ControlList requests, Deferred& deferred) {
   record.truncate_from = commit_->edit.truncated_from;
   commit_->retired = placement_.take_retired();
   if (in_sidecar) {
+    deferred.previous = std::move(previous_);
     build_inline_record();
     phase_ = Phase::kSyncing;
     deferred.commit = commit_;
@@ -98,6 +100,9 @@ void File::advance_commit(Deferred& deferred) {
     return;
   }
   commit_->objects = placement_.objects();
+  // What it was is freed behind this commit, and what is committed next is no new file.
+  commit_->previous = std::move(previous_);
+  commit_->chunks = content_.extents().count();
   build_record();
   if (commit_->closing && placement_.objects() != nullptr) plan_trim();
   phase_ = commit_->trim.ends.empty() ? Phase::kSyncing : Phase::kTrimming;
@@ -219,6 +224,11 @@ void File::finish_commit(CommitJob& job, const SidecarWriter::Outcome& outcome) 
     context_.counters.count_tree_error();
     context_.health.fail(outcome.status.with_context(path()));
   }
+  if (outcome.status.is_ok() && job.sync && job.previous != nullptr) {
+    const std::string& made_at = job.previous->path();
+    context_.previous_files->committed(made_at.empty() ? path() : made_at, job.sidecar->get(),
+                                       context_.stripes.start(job.header.file_id), job.chunks);
+  }
   const bool tells = context_.committed && outcome.status.is_ok() && job.sync && (job.has_record || job.after_unsynced);
   Deferred deferred;
   {
@@ -292,9 +302,30 @@ Result<std::unique_ptr<CommittedVersion>> File::hold_version() {
   MutexLock lock(mutex_);
   if (log_.sequence == 0 || log_.sequence != durable_)
     return Status::error(StatusCode::kNotFound, "nothing of the file is committed durably");
+  return hold_durable();
+}
+
+std::unique_ptr<CommittedVersion> File::hold_durable() {
   context_.versions_held.fetch_add(1);
   return std::unique_ptr<CommittedVersion>(new CommittedVersion(shared_from_this(), context_.storage(), context_.array,
                                                                 *context_.io, sidecar_, log_, held_frees_.hold()));
+}
+
+std::unique_ptr<CommittedVersion> File::hold_place(ChunkIndex chunk, Extent& extent,
+                                                   std::shared_ptr<ObjectSet>& objects) {
+  MutexLock lock(mutex_);
+  if (needs_commit() || commit_ != nullptr || !error_.is_ok() || abandoned_) return nullptr;
+  if (log_.sequence == 0 || log_.sequence != durable_) return nullptr;
+  extent = content_.extent(chunk);
+  objects = placement_.objects();
+  if (!extent.exists() || objects == nullptr) return nullptr;
+  return hold_durable();
+}
+
+std::optional<MemberIndex> File::stripe_start() const {
+  MutexLock lock(mutex_);
+  if (content_.extents().count() == 0) return std::nullopt;
+  return context_.stripes.start(content_.file_id());
 }
 
 void File::let_go(HeldFrees::Ticket ticket) {

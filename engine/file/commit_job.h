@@ -22,6 +22,7 @@
 #include "engine/file/index_memory.h"
 #include "engine/file/object_set.h"
 #include "engine/file/placement.h"
+#include "engine/file/previous_content.h"
 #include "engine/file/requests.h"
 #include "engine/index/sidecar.h"
 #include "engine/index/sidecar_writer.h"
@@ -40,7 +41,9 @@ struct CommitJob {
   std::shared_ptr<ObjectSet> objects;  // to be synced
   Placement::Retired retired;          // free once the record is durable
   Placement::TrimPlan trim;
-  bool closing = false;  // a writer has closed: preallocated space is given back
+  std::shared_ptr<PreviousContent> previous;  // that chunks of it may share blocks with
+  uint64_t chunks = 0;                        // of the content, on the members
+  bool closing = false;                       // a writer has closed: preallocated space is given back
   // Content for the sidecar: in a dirty chunk, which is kWriting until the record is in the log; or what an earlier
   // record holds.
   CachedChunk* inline_chunk = nullptr;

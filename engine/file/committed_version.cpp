@@ -20,6 +20,10 @@ CommittedVersion::CommittedVersion(std::shared_ptr<File> file, Storage& storage,
       log_(log),
       ticket_(ticket) {}
 
+std::string CommittedVersion::path() const {
+  return file_->path();
+}
+
 CommittedVersion::~CommittedVersion() {
   file_->let_go(ticket_);
 }

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "engine/array/array.h"
 #include "engine/base/status.h"
@@ -31,6 +32,7 @@ class CommittedVersion {
 
   // Which commit; it grows over the life of a file.
   uint64_t sequence() const { return log_.sequence; }
+  std::string path() const;  // of the file, for messages
   // Its index, read from the sidecar: waits for the drive. kCorruption: it is damaged.
   Result<FileImage> image() const;
   // The objects that an image's extents lie in.

@@ -16,6 +16,12 @@ void Content::load(FileImage image, std::atomic<uint64_t>& index_entries) {
   extents_.count_in(index_entries);
 }
 
+ExtentTable Content::take_extents(std::atomic<uint64_t>& index_entries) {
+  ExtentTable taken = std::exchange(extents_, ExtentTable());
+  extents_.count_in(index_entries);
+  return taken;
+}
+
 Extent Content::last_extent() const {
   return extents_.get(end_ > FileOffset(0) ? stripes_.chunk_of(end_ - 1) : ChunkIndex(0));
 }

@@ -85,6 +85,8 @@ class Content {
   // --- where it is ---------------------------------------------------------------------------------------------------
   const ExtentTable& extents() const { return extents_; }
   Extent extent(ChunkIndex chunk) const { return extents_.get(chunk); }
+  // The index, and none from then on: clear() follows. Its entries go on being counted in `index_entries`.
+  ExtentTable take_extents(std::atomic<uint64_t>& index_entries);
   Extent last_extent() const;  // of the end of the content
   bool is_new(const Extent& extent) const { return extent.epoch == epoch_; }
   uint32_t epoch() const { return epoch_; }  // what extents that are written now carry

@@ -82,6 +82,11 @@ Status FileContext::start() {
                           ChunkEncoder::create(stripes.member_count, encoding_spaces(options, stripes, pool->total()),
                                                stripes.chunk_size, tasks));
     io->encode(std::move(encoder));
+    if (options.dedup == StoreOptions::Dedup::kPrevious) {
+      FPFS_ASSIGN_OR_RETURN(std::unique_ptr<ChunkSharer> sharer, ChunkSharer::create(*this));
+      io->share(std::move(sharer));
+      previous_files = std::make_unique<PreviousFiles>(*this);
+    }
   }
   for (const MemberIndex m : stripes.members()) {
     std::unique_ptr<IoQueue> queue;

@@ -16,6 +16,7 @@
 #include "engine/file/member_counters.h"
 #include "engine/file/new_names.h"
 #include "engine/file/options.h"
+#include "engine/file/previous_files.h"
 #include "engine/file/reclaimer.h"
 #include "engine/file/room.h"
 #include "engine/file/spare_objects.h"
@@ -60,7 +61,10 @@ class FileContext {
   std::unique_ptr<SpareObjects> spares;
   std::unique_ptr<Reclaimer> reclaimer;
   std::unique_ptr<NewNames> new_names;
+  std::unique_ptr<PreviousFiles> previous_files;  // null: nothing is shared
   std::unique_ptr<ChunkIo> io;
+  // Opens the file of a node to be read; waits for the drive of the names. Set by whoever has the files.
+  std::function<Result<std::shared_ptr<File>>(Handle node)> open_file;
   // Told of every commit that is durable: see Store::on_commit().
   std::function<void(uint64_t inode, uint64_t sequence)> committed;
   std::atomic<unsigned> versions_held{0};  // of all files

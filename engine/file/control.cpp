@@ -142,6 +142,7 @@ void File::truncate_locked(FileOffset new_end, const Origin& origin, Deferred& d
   // Also of the size that it has: what fallocate set aside behind the end is given back.
   if (new_end <= content_.end()) reserved_.remove(content_.file_id(), context_.stripes.chunks_end(new_end), kChunksEnd);
   if (new_end == content_.end()) return;
+  if (new_end == FileOffset(0) && context_.previous_files != nullptr) keep_as_previous();
   mark_modified(origin);
   if (new_end == FileOffset(0)) {
     drop_chunks(ChunkIndex(0), kChunksEnd, deferred);
@@ -159,6 +160,15 @@ void File::truncate_locked(FileOffset new_end, const Origin& origin, Deferred& d
   } else {
     content_.set_end(new_end);
   }
+}
+
+// What is written instead may be the same in part. As it was committed, so that all of it is durable; it stays until the
+// commit of what comes.
+void File::keep_as_previous() {
+  if (needs_commit() || commit_ != nullptr || log_.sequence == 0 || log_.sequence != durable_) return;
+  if (placement_.objects() == nullptr || content_.extents().count() == 0) return;
+  previous_ =
+      std::make_shared<PreviousContent>(content_.take_extents(context_.indexes.entries()), placement_.objects());
 }
 
 void File::drop_chunks(ChunkIndex first, ChunkIndex last, Deferred& deferred) {

@@ -298,6 +298,21 @@ std::string File::path() const {
 
 // --- Store's side ---------------------------------------------------------------------------------------------------
 
+void File::set_previous(std::shared_ptr<PreviousContent> previous) {
+  MutexLock lock(mutex_);
+  previous_ = std::move(previous);
+}
+
+void File::previous_found() {
+  Deferred deferred;
+  {
+    MutexLock lock(mutex_);
+    if (previous_ != nullptr && placement_.objects() == nullptr && error_.is_ok() && may_flush())
+      flush_dirty(true, deferred);
+  }
+  run(deferred);
+}
+
 void File::make_writable(ScopedHandle sidecar) {
   MutexLock lock(mutex_);
   if (writable_) return;
@@ -363,8 +378,10 @@ void File::flush_for_pressure() {
 
 void File::abandon() {
   std::shared_ptr<File> self;  // may be the last reference: released after the lock
+  std::shared_ptr<PreviousContent> previous;
   MutexLock lock(mutex_);
   abandoned_ = true;
+  previous.swap(previous_);
   self.swap(self_);
 }
 

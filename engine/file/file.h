@@ -55,6 +55,7 @@
 #include "engine/file/object_set.h"
 #include "engine/file/part_reads.h"
 #include "engine/file/placement.h"
+#include "engine/file/previous_content.h"
 #include "engine/file/requests.h"
 #include "engine/file/reservation.h"
 #include "engine/file/write_gate.h"
@@ -145,8 +146,16 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
 
   // Holds the content of the last durable commit. kNotFound: there is none, or the last one is not durable yet.
   Result<std::unique_ptr<CommittedVersion>> hold_version();
+  // The same, with where one chunk of it lies. Null: it lies nowhere, or something was changed since.
+  std::unique_ptr<CommittedVersion> hold_place(ChunkIndex chunk, Extent& extent, std::shared_ptr<ObjectSet>& objects);
+  // The member of chunk 0; nothing while nothing of the content is on the members.
+  std::optional<MemberIndex> stripe_start() const;
 
   // --- Store's side --------------------------------------------------------------------------------------------------
+  // What its content may share blocks with, until its first commit; for a file just made.
+  void set_previous(std::shared_ptr<PreviousContent> previous);
+  // It is known now, or that there is none: what has waited for it goes to the drives.
+  void previous_found();
   void make_writable(ScopedHandle sidecar);  // for a file first opened read-only
   bool is_writable() const;
   void set_mtime(const struct timespec& mtime);
@@ -174,7 +183,8 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   struct Deferred : ChunkCache::Woken {
     ControlList controls;  // complete each with its result
     SubmitList submits;
-    std::shared_ptr<CommitJob> commit;  // start its syncs
+    std::shared_ptr<CommitJob> commit;          // start its syncs
+    std::shared_ptr<PreviousContent> previous;  // let go of
   };
   enum class Phase : uint8_t {
     kIdle,
@@ -186,6 +196,7 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   Status load_image() FPFS_REQUIRES(mutex_);
   Status take_slots() FPFS_REQUIRES(mutex_);
   void run(Deferred& deferred);
+  std::unique_ptr<CommittedVersion> hold_durable() FPFS_REQUIRES(mutex_);
 
   // write_path.cpp
   void continue_write(WriteRequest& request);
@@ -203,6 +214,8 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   void mark_modified(const Origin& origin) FPFS_REQUIRES(mutex_);
   void mark_clean(CachedChunk& chunk) FPFS_REQUIRES(mutex_);
   FileId file_id() FPFS_REQUIRES(mutex_);
+  void settle_start() FPFS_REQUIRES(mutex_);
+  bool waits_for_previous() const FPFS_REQUIRES(mutex_);
   MemberIndex member_of(ChunkIndex chunk) FPFS_REQUIRES(mutex_);
   void refuse_new_chunks(WriteRequest& request);
   void write_if_room(WriteRequest& request, bool may_free);
@@ -272,6 +285,7 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   bool has_work(const ControlRequest& request) const FPFS_REQUIRES(mutex_);
   void truncate_locked(FileOffset new_end, const Origin& origin, Deferred& deferred) FPFS_REQUIRES(mutex_);
   void punch_locked(const ControlRequest& request, Deferred& deferred) FPFS_REQUIRES(mutex_);
+  void keep_as_previous() FPFS_REQUIRES(mutex_);
   void drop_chunks(ChunkIndex first, ChunkIndex last, Deferred& deferred) FPFS_REQUIRES(mutex_);
   static void complete_with(Deferred& deferred, ControlRequest& request, const Status& status) {
     request.result = status;
@@ -330,7 +344,8 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   Content content_ FPFS_GUARDED_BY(mutex_);
   WriterSet writers_ FPFS_GUARDED_BY(mutex_);
   Placement placement_ FPFS_GUARDED_BY(mutex_);
-  Reservation reserved_ FPFS_GUARDED_BY(mutex_);  // for chunks that are neither stored nor dirty
+  std::shared_ptr<PreviousContent> previous_ FPFS_GUARDED_BY(mutex_);  // that flushed chunks may share blocks with
+  Reservation reserved_ FPFS_GUARDED_BY(mutex_);                       // for chunks that are neither stored nor dirty
   ChunkCache cache_ FPFS_GUARDED_BY(mutex_);
   PartReads part_reads_ FPFS_GUARDED_BY(mutex_);
   unsigned writes_in_flight_ FPFS_GUARDED_BY(mutex_) = 0;

@@ -68,6 +68,8 @@ Result<HandleCache::Pin> ObjectSet::open_for_transfer(MemberIndex member, Use us
   HandleCache& handles = array_.handles(member);
   Object& object = objects_[member];
   if (HandleCache::Pin pin = handles.find(object); pin.is_set()) return pin;
+  const MutexLock lock(object.opening);
+  if (HandleCache::Pin pin = handles.find(object); pin.is_set()) return pin;
   Result<ScopedHandle> opened = open(member, use);
   // Every other handle that can be opened again is worth less than this call.
   if (lacks_descriptors(opened.status()) && handles.make_room()) opened = open(member, use);
@@ -171,12 +173,20 @@ Status ObjectSet::preallocate(MemberIndex member, Handle handle, ObjectOffset be
 Status ObjectSet::trim(MemberIndex member, ObjectOffset end) {
   Object& object = objects_[member];
   object.allocated_ahead.store(false, std::memory_order_relaxed);
-  if (object.allocated_end.load() <= end) return Status::ok();
+  if (allocated_end(member) <= end) return Status::ok();
   FPFS_ASSIGN_OR_RETURN(const HandleCache::Pin handle, open_again(member));
   touch(member);
   FPFS_RETURN_IF_ERROR(storage_.ftruncate(handle.get(), end.value()));
-  object.allocated_end.store(end);
+  object.allocated_end.store(std::min(object.allocated_end.load(), end));
+  object.shared_end.store(std::min(object.shared_end.load(), end));
   return Status::ok();
+}
+
+void ObjectSet::note_shared(MemberIndex member, ObjectOffset end) {
+  std::atomic<ObjectOffset>& shared = objects_[member].shared_end;
+  for (ObjectOffset before = shared.load(); before < end && !shared.compare_exchange_weak(before, end);) {
+  }
+  touch(member);
 }
 
 Status ObjectSet::sync(MemberIndex member) {

@@ -6,10 +6,11 @@
 // another, and is opened again by the object's name. What is not synced by then is synced before, so that what a sync
 // has to report is not lost with the handle; sync() tells it.
 //
-// Thread safety: open_for_transfer() and preallocate() of a member run only on that member's queue thread (inside
-// IoRequest::prepare); trim() only while the file has no write in flight; sync() and the rest from any thread.
+// Thread safety: preallocate() of a member runs only on that member's queue thread (inside IoRequest::prepare); trim()
+// only while the file has no write in flight; open_for_transfer(), sync() and the rest from any thread.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 
@@ -58,8 +59,12 @@ class ObjectSet {
   Status sync(MemberIndex member);
   // Up to where the object is known to be allocated; 0 when it was not used.
   ObjectOffset allocated_end(MemberIndex member) const {
-    return objects_[member].allocated_end.load(std::memory_order_relaxed);
+    const Object& object = objects_[member];
+    return std::max(object.allocated_end.load(std::memory_order_relaxed),
+                    object.shared_end.load(std::memory_order_relaxed));
   }
+  // Bytes up to `end` share blocks now, of the object of a member. What lies before them was not allocated for it.
+  void note_shared(MemberIndex member, ObjectOffset end);
   // Makes [offset, offset + length) a hole.
   Status punch(MemberIndex member, ObjectOffset offset, uint64_t length);
   // A write completed. Said at its completion: one that is still on the drive is not covered by a sync that clears the
@@ -103,6 +108,8 @@ class ObjectSet {
     std::atomic<bool> name_is_new{false};
     std::atomic<bool> allocated_ahead{false};
     std::atomic<ObjectOffset> allocated_end{ObjectOffset()};
+    std::atomic<ObjectOffset> shared_end{ObjectOffset()};
+    Mutex opening;  // whoever opens it first makes it
   };
   Storage& storage_;
   Array& array_;

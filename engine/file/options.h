@@ -28,6 +28,10 @@ struct StoreOptions {
   unsigned read_ahead = 0;
   // How new chunks are stored.
   Compression compression;
+  // kPrevious: chunks that a file has in common with the file before it in a rotation of checkpoints, or with what it
+  // held before, share blocks with them (chunk_sharer.h). All members' filesystems must be able to.
+  enum class Dedup : uint8_t { kOff, kPrevious };
+  Dedup dedup = Dedup::kOff;
   // Check what is read against its checksum. Off only to measure.
   bool verify = true;
   // Discard what is written: measures the path to the engine.

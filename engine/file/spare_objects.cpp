@@ -1,5 +1,7 @@
 #include "engine/file/spare_objects.h"
 
+#include <fcntl.h>
+
 #include <algorithm>
 #include <tuple>
 
@@ -39,10 +41,20 @@ bool SpareObjects::keep(MemberIndex member, const DoomedObjects& doomed) {
   const uint64_t allocated = std::min(length, static_cast<uint64_t>(attributes->st_blocks) * kStatBlock);
   // A sparse file's object is no space for a dense one.
   if (allocated < std::max(least_, length / 2) || !room_.may_hold_spare(member, allocated)) return false;
+  if (shares_blocks(directory->get(), Array::object_name(doomed.file, doomed.generation))) return false;
   room_.add_spare(member, allocated);
   MutexLock lock(mutex_);
   spares_[member].emplace(length, Spare{doomed, allocated, environment_.now()});
   return true;
+}
+
+// Blocks that another object has, too, are nobody's to write over: the filesystem would take new ones.
+bool SpareObjects::shares_blocks(Handle directory, const std::string& name) const {
+  const Result<Handle> opened = environment_.storage().open_at(directory, name, O_RDONLY);
+  if (!opened.is_ok()) return true;
+  const ScopedHandle object(environment_.storage(), *opened);
+  const Result<bool> shares = environment_.storage().has_shared_blocks(object.get());
+  return !shares.is_ok() || *shares;
 }
 
 std::optional<SpareObjects::Taken> SpareObjects::take(MemberIndex member, Handle directory, const std::string& name,

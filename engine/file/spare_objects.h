@@ -11,8 +11,8 @@
 //
 // Spares count as free space (Room::add_spare). They are given up when a drive runs short, when they were not wanted
 // for StoreOptions::spare_life, and at unmount. Only what the next file can write over in place is kept: objects of
-// some length that are mostly allocated, on filesystems that overwrite in place. Holes (chunks that are stored in less
-// than their slots leave them) are filled when the object is used again.
+// some length that are mostly allocated and share no blocks (chunk_sharer.h), on filesystems that overwrite in place.
+// Holes (chunks that are stored in less than their slots leave them) are filled when the object is used again.
 //
 // Thread safety: all methods from any thread.
 #pragma once
@@ -74,6 +74,7 @@ class SpareObjects {
     uint64_t allocated = 0;  // bytes
     struct timespec since {};
   };
+  bool shares_blocks(Handle directory, const std::string& name) const;
   Status make_whole(Handle object, uint64_t allocated, uint64_t length) const;
   std::vector<DoomedObjects> release_if(const std::function<bool(const Spare&)>& chosen);
 

@@ -212,10 +212,13 @@ File::Step File::write_piece(WriteRequest& request, Deferred& deferred, Status& 
   mark_modified(request.origin);
   request.done += end - begin;
   content_.grow_to(offset + (end - begin));
-  if (end == chunk_size && chunk->length == chunk_size && may_flush())
-    begin_flush(*chunk, true, deferred);
-  else
+  const bool is_full = end == chunk_size && chunk->length == chunk_size;
+  if (!is_full || !may_flush() || waits_for_previous())
     ChunkCache::wake(*chunk, deferred);
+  else if (previous_ != nullptr && placement_.objects() == nullptr)
+    flush_dirty(true, deferred);  // with what has waited
+  else
+    begin_flush(*chunk, true, deferred);
   // A random writer's chunks go out one by one before the pool runs dry. A stream has one partly filled chunk, which
   // is left alone: flushing it early would write it twice.
   CachedChunk* const oldest = cache_.oldest_dirty();
@@ -282,10 +285,41 @@ void File::mark_clean(CachedChunk& chunk) {
   cache_.mark_clean(chunk);
 }
 
-// Chosen when it first matters.
+// Chosen when it first matters. Chunks share blocks within a member, so they begin where those of the previous file do.
 FileId File::file_id() {
-  while (content_.file_id() == FileId()) content_.set_file_id(FileId(context_.environment.random_u64()));
+  while (content_.file_id() == FileId()) {
+    const FileId id(context_.environment.random_u64());
+    const std::optional<MemberIndex> start = previous_ != nullptr ? previous_->start() : std::nullopt;
+    content_.set_file_id(start ? context_.stripes.with_start(id, *start) : id);
+  }
   return content_.file_id();
+}
+
+// What the file is compared with may have been found since its id was chosen. Until something is on its way to the
+// members, or a record is being made, the id may be another: only what is in memory was counted for members by it.
+void File::settle_start() {
+  if (previous_ == nullptr || content_.file_id() == FileId()) return;
+  const bool is_free = log_.sequence == 0 && commit_ == nullptr && placement_.objects() == nullptr &&
+                       placement_.retired().is_empty() && reserved_.is_empty() && content_.extents().count() == 0;
+  const MemberIndex now = context_.stripes.start(content_.file_id());
+  const std::optional<MemberIndex> start = previous_->start();
+  if (!start || !is_free) return previous_->set_start(now);
+  if (*start == now) return;
+  const uint32_t chunk_size = context_.stripes.chunk_size;
+  cache_.for_each_dirty([&](const CachedChunk& chunk) FPFS_NO_THREAD_SAFETY_ANALYSIS {
+    context_.room->remove_unstored(member_of(chunk.index), chunk_size);
+  });
+  content_.set_file_id(context_.stripes.with_start(content_.file_id(), *start));
+  cache_.for_each_dirty([&](const CachedChunk& chunk) FPFS_NO_THREAD_SAFETY_ANALYSIS {
+    context_.room->add_unstored(member_of(chunk.index), chunk_size);
+  });
+}
+
+// Nothing of the file is on its way yet, and what it is compared with will be known in a moment.
+bool File::waits_for_previous() const {
+  constexpr size_t kChunksMax = 16;
+  return previous_ != nullptr && placement_.objects() == nullptr && cache_.dirty_count() < kChunksMax &&
+         !context_.pool->is_low() && previous_->is_looked_for();
 }
 
 MemberIndex File::member_of(ChunkIndex chunk) {
@@ -317,6 +351,7 @@ void File::end_active_write(WriteRequest& request, Deferred& deferred) {
 void File::begin_flush(CachedChunk& chunk, bool streaming, Deferred& deferred) {
   FPFS_CHECK(chunk.dirty && chunk.state == CachedChunk::State::kReady && !chunk.filling,
              "only dirty chunks are flushed");
+  if (placement_.objects() == nullptr) settle_start();
   mark_clean(chunk);
   context_.room->add_in_flight(member_of(chunk.index), context_.stripes.chunk_size);
   chunk.state = CachedChunk::State::kWriting;
@@ -339,6 +374,7 @@ void File::begin_flush(CachedChunk& chunk, bool streaming, Deferred& deferred) {
     content_.lift(chunk.index);
   } else {
     transfer.extent.slot = placement_.allocate(member, context_.stripes.natural_slot(chunk.index));
+    transfer.sharing.previous = previous_;
   }
   transfer.extent.raw_length = chunk.length;
   transfer.extent.epoch = content_.epoch();

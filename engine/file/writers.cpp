@@ -15,9 +15,11 @@ void File::attach(Writer& writer) {
 }
 
 bool File::detach(Writer& writer) {
+  std::shared_ptr<PreviousContent> previous;  // let go of behind the lock
   MutexLock lock(mutex_);
   const bool ends = writers_.finish({&writer, {}, false}, true);
   writers_.remove(writer);
+  if (writers_.is_empty() && !ends) previous.swap(previous_);
   return ends && error_.is_ok();
 }
 
@@ -148,6 +150,7 @@ void File::revert_replacement(ControlRequest& request, Deferred& deferred) {
 // Back to what the sidecar says. What is on its way to the drives goes to objects that nobody names any more.
 Status File::revert(Deferred& deferred) {
   drop_chunks(ChunkIndex(0), kChunksEnd, deferred);
+  deferred.previous = std::move(previous_);
   reserved_.remove(content_.file_id(), ChunkIndex(0), kChunksEnd);
   content_.clear(placement_.start_generation());
   std::vector<DoomedObjects> doomed;  // of every generation that it began since then

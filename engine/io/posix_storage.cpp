@@ -3,6 +3,8 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <linux/btrfs.h>
+#include <linux/fiemap.h>
+#include <linux/fs.h>
 #include <linux/limits.h>
 #include <linux/magic.h>
 #include <linux/openat2.h>
@@ -273,6 +275,43 @@ bool PosixStorage::overwrites_in_place(Handle handle) {
   struct statfs space;
   if (retry([&] { return ::fstatfs(handle, &space); }) < 0) return false;
   return space.f_type == EXT4_SUPER_MAGIC || space.f_type == XFS_SUPER_MAGIC;
+}
+
+Status PosixStorage::clone_range(Handle from, uint64_t from_offset, uint64_t length, Handle to, uint64_t to_offset) {
+  struct file_clone_range range {};
+  range.src_fd = from;
+  range.src_offset = from_offset;
+  range.src_length = length;
+  range.dest_offset = to_offset;
+  if (retry([&] { return ::ioctl(to, FICLONERANGE, &range); }) < 0)
+    return failure("share blocks with", to, to_offset, length);
+  return Status::ok();
+}
+
+Result<bool> PosixStorage::has_shared_blocks(Handle file) {
+  struct statfs space;
+  if (retry([&] { return ::fstatfs(file, &space); }) < 0) return failure("statfs", file);
+  if (space.f_type == EXT4_SUPER_MAGIC) return false;
+  constexpr unsigned kExtents = 64;
+  alignas(struct fiemap) std::array<char, sizeof(struct fiemap) + kExtents * sizeof(struct fiemap_extent)> memory{};
+  auto& map = *reinterpret_cast<struct fiemap*>(memory.data());
+  for (uint64_t offset = 0;;) {
+    map = {};
+    map.fm_start = offset;
+    map.fm_length = FIEMAP_MAX_OFFSET - offset;
+    map.fm_extent_count = kExtents;
+    if (retry([&] { return ::ioctl(file, FS_IOC_FIEMAP, &map); }) < 0) {
+      if (errno == EOPNOTSUPP || errno == ENOTTY) return true;  // nobody knows
+      return failure("look for blocks of", file);
+    }
+    const auto* const extents = reinterpret_cast<const struct fiemap_extent*>(memory.data() + sizeof(struct fiemap));
+    for (unsigned i = 0; i < map.fm_mapped_extents; ++i) {
+      if ((extents[i].fe_flags & FIEMAP_EXTENT_SHARED) != 0) return true;
+      if ((extents[i].fe_flags & FIEMAP_EXTENT_LAST) != 0) return false;
+      offset = extents[i].fe_logical + extents[i].fe_length;
+    }
+    if (map.fm_mapped_extents == 0) return false;
+  }
 }
 
 Status PosixStorage::lock(Handle handle, bool exclusive) {

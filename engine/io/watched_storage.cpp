@@ -181,6 +181,14 @@ Result<uint64_t> WatchedStorage::filesystem_of(Handle handle) {
   return watched(handle, [&] { return storage_.filesystem_of(handle); });
 }
 
+Status WatchedStorage::clone_range(Handle from, uint64_t from_offset, uint64_t length, Handle to, uint64_t to_offset) {
+  return watched(to, [&] { return storage_.clone_range(from, from_offset, length, to, to_offset); });
+}
+
+Result<bool> WatchedStorage::has_shared_blocks(Handle file) {
+  return watched(file, [&] { return storage_.has_shared_blocks(file); });
+}
+
 Status WatchedStorage::lock(Handle handle, bool exclusive) {
   return watched(handle, [&] { return storage_.lock(handle, exclusive); });
 }

@@ -18,6 +18,13 @@ struct StripeMap {
   MemberIndex start(FileId file) const {
     return MemberIndex(static_cast<uint16_t>((file.value() >> 32) % member_count));
   }
+  // The id, changed so that it has this start.
+  FileId with_start(FileId file, MemberIndex start) const {
+    const uint64_t rows = (file.value() >> 32) / member_count;
+    const uint64_t last = UINT32_MAX / member_count - 1;  // whole rows only
+    const uint64_t high = (rows < last ? rows : last) * member_count + start.value();
+    return FileId(high << 32 | (file.value() & UINT32_MAX));
+  }
   MemberIndex member_of(FileId file, ChunkIndex chunk) const {
     return MemberIndex(static_cast<uint16_t>((start(file).value() + chunk.value() % member_count) % member_count));
   }

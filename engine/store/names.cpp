@@ -232,6 +232,7 @@ Result<Store::Created> Store::create(Handle directory, const std::string& name, 
   }));
   Result<Created> created = adopt_created(ScopedHandle(storage(), sidecar), std::move(parent));
   if (!created.is_ok()) take_back(directory, name, false);
+  if (created.is_ok() && impl_->previous_files != nullptr) impl_->previous_files->made(created->file, directory, name);
   return created;
 }
 
@@ -423,6 +424,7 @@ Status Store::unlink(Handle directory, const std::string& name) {
     FPFS_RETURN_IF_ERROR(storage().unlink(directory, name));
     removed = holder.release(directory);
   }
+  if (impl_->previous_files != nullptr) impl_->previous_files->removed(holder.inode());
   give_away(holder.inode(), std::move(removed));
   return Status::ok();
 }
@@ -456,6 +458,7 @@ Status Store::rename(Handle from, const std::string& from_name, Handle to, const
       FPFS_RETURN_IF_ERROR(storage().rename(from, from_name, to, to_name, flags));
       removed = target.release(to);
     }
+    if (impl_->previous_files != nullptr) impl_->previous_files->removed(target.inode());
     give_away(target.inode(), std::move(removed));
   } else {
     FPFS_RETURN_IF_ERROR(storage().rename(from, from_name, to, to_name, flags));

@@ -107,6 +107,7 @@ void Store::Impl::member_stalled(StallDomain domain) {
   const Status failure = watch->check(domain);
   if (failure.is_ok() || domain == kElsewhereDomain) return;
   if (const std::optional<MemberIndex> member = member_of(domain)) io->fail_waiting(*member, failure);
+  if (previous_files != nullptr && domain == kTreeDomain) previous_files->release_waiting();
   for (const std::shared_ptr<File>& file : files.all()) file->member_stalled(domain, failure);
   const auto limit_ns = static_cast<uint64_t>(std::chrono::nanoseconds(watch->limit()).count());
   const uint64_t now = monotonic_ns();
@@ -165,6 +166,7 @@ Result<std::unique_ptr<Store>> Store::open(Environment& environment, const std::
   FPFS_ASSIGN_OR_RETURN(store->array_, Array::open(environment, directories, options.array));
   store->impl_ = std::make_unique<Impl>(environment, *store->array_, options);
   Impl& impl = *store->impl_;
+  impl.open_file = [self = store.get()](Handle node) { return self->open_file(node, false); };
   FPFS_RETURN_IF_ERROR(impl.start());
   store->options_ = impl.options;
   if (store->array_->read_only()) return store;
@@ -253,6 +255,8 @@ Store::~Store() {
     for (unsigned i = 0; i < impl_->pool->total(); ++i) {
       const std::shared_ptr<File> keep = std::move(impl_->chunks[i].keep);
       const std::shared_ptr<ObjectSet> objects = std::move(impl_->chunks[i].transfer.objects);
+      const std::shared_ptr<PreviousContent> previous = std::move(impl_->chunks[i].transfer.sharing.previous);
+      impl_->chunks[i].transfer.sharing.objects = nullptr;
     }
 }
 
@@ -389,6 +393,10 @@ StoreStatus Store::status() const {
   }
   status.commits = impl_->commits.load();
   status.pending_frees = impl_->reclaimer->pending();
+  if (const ChunkSharer* const sharer = impl_->io->sharer()) {
+    status.chunks_shared = sharer->chunks();
+    status.bytes_shared = sharer->bytes();
+  }
   if (impl_->watch != nullptr) {
     status.metadata_errors = impl_->watch->errors(kTreeDomain);
     status.metadata_stalled = names_stalled();

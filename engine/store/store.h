@@ -57,7 +57,8 @@ struct StoreStatus {
   BufferPool::Counters buffers;
   uint32_t buffer_size = 0;
   uint64_t open_files = 0, dirty_files = 0, commits = 0, pending_frees = 0;
-  uint64_t metadata_errors = 0;  // calls on names and indexes that failed because of their drive
+  uint64_t chunks_shared = 0, bytes_shared = 0;  // with previous files (StoreOptions::dedup), since open
+  uint64_t metadata_errors = 0;                  // calls on names and indexes that failed because of their drive
   bool metadata_stalled = false;
   bool read_only = false;
   std::string read_only_reason;  // when the array turned read-only by itself

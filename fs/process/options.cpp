@@ -146,6 +146,9 @@ void describe(CLI::App& app, MountOptions& o) {
          "how new data is stored: as it is (default), smaller where that costs no time, or smaller")
       ->type_name("off|auto|zstd[:LEVEL]")
       ->check(way_to_compress());
+  add_choice(app, "--dedup", o.store.dedup,
+             {{"off", StoreOptions::Dedup::kOff}, {"previous", StoreOptions::Dedup::kPrevious}},
+             "previous: chunks that the checkpoint before has, too, share its blocks (members on XFS or btrfs)");
   add_switch(app, "--verify", o.store.verify, "check what is read against its checksum (off only to measure)")
       ->option_text("=on|off");
   app.add_option("--buffer_memory", o.store.buffer_memory, "memory for file content, whatever the load (default 256M)")

@@ -12,10 +12,11 @@
 //                "checksum_errors"}],
 //   "metadata": {"path", "member" (index of the member that holds the names, or -1), "state": "ok" | "failing" |
 //                "stalled", "errors" (calls on names and indexes that its drive failed)},
-//   "options": {"ro", "durable", "compress", "verify", "buffer_memory", "queue_depth", "threads", "io_uring" (in use),
+//   "options": {"ro", "durable", "compress", "dedup", "verify", "buffer_memory", "queue_depth", "threads", "io_uring" (in use),
 //               "read_ahead", "io_timeout" (seconds), "null_write"},
 //   "buffers": {"size", "total", "free", "evictable", "waiting", "waits", "evictions"},
 //   "files":   {"open", "dirty", "commits", "pending_frees"},
+//   "shared":  {"chunks", "bytes"} (of drives, that dedup=previous did not store again since the mount),
 //   "recovery": {"was_dirty", "orphans_removed", "torn_tails", "bytes_freed"},
 //   "open_files": [{"path", "size", "writing", "bytes_read", "bytes_written"}],   at most 64, the busiest first; fewer
 //                 when their paths are long, as an attribute has room for 64 KiB

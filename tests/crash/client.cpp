@@ -29,6 +29,9 @@ Client::Place Client::random_place() {
 
 // Small files inside their sidecar, sizes around the inline limit and around chunk boundaries, and a few chunks.
 uint64_t Client::random_length() {
+  // Of files that are short everything is written before what they could share is known.
+  if (shares_content() && random_.chance(50))
+    return std::min(random_.between(3 * kChunk, 10 * kChunk), session_.largest_file);
   uint64_t length = 0;
   switch (random_.below(6)) {
     case 0:
@@ -51,7 +54,10 @@ uint64_t Client::random_length() {
 
 // Depends on the position, so that a chunk or a sector that is out of place shows. Where it may be stored encoded, some
 // of it can be.
-Content Client::make_data(size_t length) {
+//
+// Where files may share chunks, most of it is one of a few contents, each the same at one offset of all files.
+Content Client::make_data(size_t length, uint64_t offset) {
+  if (shares_content() && random_.chance(95)) return make_shared_data(length, offset);
   Content data(length);
   const uint64_t salt = random_.next();
   const bool shrinks = session_.options.compression.mode != Compression::Mode::kOff && salt % 4 != 0;
@@ -59,6 +65,17 @@ Content Client::make_data(size_t length) {
   for (size_t i = 0; i < length; i += 8) {
     const uint64_t word = SimRandom(salt + i).next() & kept;
     for (size_t b = 0; b < 8 && i + b < length; ++b) data[i + b] = static_cast<std::byte>(word >> (8 * b));
+  }
+  return data;
+}
+
+Content Client::make_shared_data(size_t length, uint64_t offset) const {
+  Content data(length);
+  const uint64_t kept = session_.options.compression.mode != Compression::Mode::kOff ? 0xff : UINT64_MAX;
+  for (size_t i = 0; i < length; ++i) {
+    const uint64_t at = offset + i;
+    const uint64_t word = SimRandom(stream_salt_ * 1'000'003 + at / 8).next() & kept;
+    data[i] = static_cast<std::byte>(word >> (8 * (at % 8)));
   }
   return data;
 }
@@ -181,13 +198,14 @@ bool Client::open_or_create(const Place& place, OpenFile* out) {
 }
 
 Task<bool> Client::write(const OpenFile& file, uint64_t offset, size_t length) {
-  Content data = make_data(length);
+  Content data = make_data(length, offset);
   const bool ended = co_await machine_.write(self_, file, offset, std::move(data));
   co_return ended;
 }
 
 Task<bool> Client::write_sequentially(const OpenFile& file, uint64_t length) {
   uint64_t offset = 0;
+  if (shares_content() && random_.chance(30)) stream_salt_ = random_.below(2);
   // Savers write in pieces of any size: headers of 64 bytes, tensors, whole requests.
   const uint64_t largest_piece = random_.chance(30) ? 5000 : random_.between(1000, 300'000);
   while (offset < length) {

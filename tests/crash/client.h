@@ -29,7 +29,9 @@ class Client {
   Place random_place();
   bool exists(const Place& place) const { return session_.model.inode_at(place.path) != Model::kAbsent; }
   uint64_t random_length();
-  Content make_data(size_t length);
+  Content make_data(size_t length, uint64_t offset = 0);
+  Content make_shared_data(size_t length, uint64_t offset) const;
+  bool shares_content() const { return session_.options.dedup != StoreOptions::Dedup::kOff; }
 
   // Chores; false when the power went.
   Task<bool> save(const Place& place);
@@ -77,6 +79,7 @@ class Client {
   Session& session_;
   Machine& machine_;
   SimRandom random_;
+  uint64_t stream_salt_ = 0;
   const unsigned number_;
   Process self_;
   unsigned temporary_count_ = 0;

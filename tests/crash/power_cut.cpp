@@ -65,6 +65,7 @@ class Life {
       : options_(options),
         members_(1 + static_cast<unsigned>(seed % kMembersMax)),
         compresses_(seed / kMembersMax % 4 == 0),
+        shares_(seed / kMembersMax % 8 < 3),
         paths_(member_paths(members_)),
         world_(seed, {.mount_paths = mount_paths(members_), .journal_order = {}}),
         random_(world_.random()),
@@ -85,6 +86,7 @@ class Life {
     std::optional<std::string> wrong = live();
     coverage_.compactions += world_.sim().index_punches();
     coverage_.objects_recycled += world_.sim().object_renames();
+    coverage_.chunks_shared += world_.sim().clones();
     return wrong;
   }
 
@@ -126,6 +128,7 @@ class Life {
       store_options_.compression.mode = Compression::Mode::kZstd;
       store_options_.buffer_memory += members_ * kChunk;
     }
+    if (shares_) store_options_.dedup = StoreOptions::Dedup::kPrevious;
     is_told_ = random_.chance(50);
   }
 
@@ -328,7 +331,7 @@ class Life {
                                .options = store_options_,
                                .planted = options_.planted_call,
                                .synced_by_others = random_.chance(30),
-                               .largest_file = random_.chance(70) ? 4 * kChunk : 12 * kChunk,
+                               .largest_file = random_.chance(shares_ ? 20 : 70) ? 4 * kChunk : 12 * kChunk,
                                .drives_lie = drives_lied_,
                                .failure = {}});
     Session& session = *session_;
@@ -512,6 +515,7 @@ class Life {
   const SeedOptions options_;
   const unsigned members_;
   const bool compresses_;  // new chunks are stored encoded where that pays; in every fourth life of each size
+  const bool shares_;      // chunks with files before; in three of eight lives of each size, one of which compresses
   const std::vector<std::string> paths_;
   const std::array<std::string, 3> directory_names_ = {".", "d1", "d2"};
   SimEnvironment world_;

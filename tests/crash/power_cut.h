@@ -30,6 +30,7 @@ struct Coverage {
   uint64_t files_damaged = 0;         // by lost and misdirected writes and by bit rot
   uint64_t old_versions_read = 0;     // that were held, while their files showed something else
   uint64_t files_encoded = 0;         // readings of files with chunks that are stored encoded
+  uint64_t chunks_shared = 0;         // with other files, by way of what the filesystem shares
   uint64_t versions_cut_off = 0;      // held when the power went or the process was killed
 };
 

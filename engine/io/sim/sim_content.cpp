@@ -57,6 +57,13 @@ void SimContent::punch(uint64_t offset, uint64_t length) {
   record({.kind = Change::Kind::kPunch, .offset = offset, .length = length, .data = {}});
 }
 
+// Extents that were not logged are lost like sectors that were not written; a smaller unit than any filesystem's is the
+// harder test.
+void SimContent::clone(uint64_t offset, std::span<const std::byte> data) {
+  set_may_share();
+  write(offset, data);
+}
+
 void SimContent::begin_write(uint64_t transfer, uint64_t offset, std::span<const std::byte> data) {
   in_flight_[transfer] = {.offset = offset, .length = data.size(), .data = {data.begin(), data.end()}};
 }

@@ -33,6 +33,11 @@ class SimContent {
   void set_size(uint64_t size);
   void allocate(uint64_t offset, uint64_t length, bool keep_size);
   void punch(uint64_t offset, uint64_t length);
+  // The bytes are another file's, which has them in the same blocks; a power cut may lose any of them until a sync.
+  void clone(uint64_t offset, std::span<const std::byte> data);
+  // It was cloned from or to. (As often as not nothing is shared any more; a caller must not mind.)
+  bool may_share() const { return may_share_; }
+  void set_may_share() { may_share_ = true; }
 
   // A transfer: begin_write() when the drive gets it, then one of the two others.
   void begin_write(uint64_t transfer, uint64_t offset, std::span<const std::byte> data);
@@ -71,6 +76,7 @@ class SimContent {
   SparseImage durable_;
   std::vector<Change> changes_;
   std::map<uint64_t, Change> in_flight_;
+  bool may_share_ = false;
   bool diverged_ = false;  // a failed sync lost something: durable_ is not visible_ even right after a sync
 };
 

@@ -24,6 +24,7 @@ struct SimFault {
     kLook,       // stat, open without making anything, list, ...
     kName,       // make, remove, rename, link
     kAttribute,  // modes, owners, times, extended attributes
+    kClone,      // a part of the range may be shared
     kAny,        // in a plan only: each of these
   };
   enum class Effect : uint8_t {
@@ -67,6 +68,7 @@ enum class SimPlantedBug : uint8_t {
   // Wrong places.
   kChunkMisplaced,    // a chunk goes to the slot behind its own
   kFreedTooMuch,      // punching a replaced chunk takes a block of the next
+  kCloneMisplaced,    // a chunk shares the blocks behind those of the one before
   kTrimmedTooMuch,    // giving back preallocated space takes a block of the content
   kCompactedTooMuch,  // compaction of an index punches into its snapshot
   kUnsyncedKept,      // an unsynced record is not synced before the next is appended

@@ -84,6 +84,10 @@ Result<Handle> SimKernel::reopen(Handle handle, int flags) {
   return add_handle(inode.number, flags);
 }
 
+bool SimKernel::is_direct(Handle handle) const {
+  return (open(handle).flags & O_DIRECT) != 0;
+}
+
 void SimKernel::close(Handle handle) {
   const OpenFile file = open(handle);
   FPFS_CHECK(file.transfers == 0, "a handle was closed while a transfer on it was under way");
@@ -243,6 +247,31 @@ Status SimKernel::fallocate(Handle handle, int mode, uint64_t offset, uint64_t l
   }
   touch(*inode, true);
   return Status::ok();
+}
+
+Status SimKernel::clone_range(Handle from, uint64_t from_offset, uint64_t length, Handle to, uint64_t to_offset) {
+  FPFS_ASSIGN_OR_RETURN(SimInode* const source, file_of(from, false, "share blocks of"));
+  FPFS_ASSIGN_OR_RETURN(SimInode* const target, file_of(to, true, "share blocks with"));
+  if (source->filesystem != target->filesystem) return Status::from_errno(EXDEV, "share blocks with " + describe(to));
+  if (!world_.filesystem(source->filesystem).shares_blocks)
+    return Status::from_errno(EOPNOTSUPP, "share blocks with " + describe(to));
+  constexpr uint64_t kBlock = SparseImage::kPageSize;
+  const uint64_t size = source->content.visible().size();
+  if (source == target || from_offset % kBlock != 0 || to_offset % kBlock != 0 || length == 0 || length % kBlock != 0 ||
+      from_offset + length > size)
+    return Status::from_errno(EINVAL, "share blocks with " + describe(to));
+  FPFS_RETURN_IF_ERROR(check_space(*target, to_offset, length));
+  std::vector<std::byte> data(length);
+  source->content.visible().read(from_offset, data);
+  source->content.set_may_share();
+  target->content.clone(to_offset, data);
+  touch(*target, true);
+  return Status::ok();
+}
+
+Result<bool> SimKernel::has_shared_blocks(Handle file) {
+  FPFS_ASSIGN_OR_RETURN(const SimInode* const inode, file_of(file, false, "look for blocks of"));
+  return inode->content.may_share();
 }
 
 Result<uint64_t> SimKernel::seek_data(Handle handle, uint64_t offset) {

@@ -29,6 +29,7 @@ class SimKernel final : public Storage {
   void set_time(uint64_t nanoseconds) { now_ns_ = nanoseconds; }
   void set_rename_atomic(bool atomic) { rename_atomic_ = atomic; }
   SimInode& inode_of(Handle handle) { return world_.inode(open(handle).inode); }
+  bool is_direct(Handle handle) const;
   std::vector<std::string> open_handles() const;
   void forget_handles();  // the process is gone
 
@@ -53,6 +54,8 @@ class SimKernel final : public Storage {
   Result<uint64_t> seek_data(Handle handle, uint64_t offset) override;
   Result<struct stat> fstat(Handle handle) override;
   Result<struct statvfs> fstatvfs(Handle handle) override;
+  Status clone_range(Handle from, uint64_t from_offset, uint64_t length, Handle to, uint64_t to_offset) override;
+  Result<bool> has_shared_blocks(Handle file) override;
   Status lock(Handle handle, bool exclusive) override;
   Result<struct stat> stat_at(Handle directory, const std::string& name) override;
   Status make_directory(Handle directory, const std::string& name, mode_t mode) override;

@@ -180,6 +180,16 @@ void SimStorage::set_direct_io(unsigned filesystem, bool has) {
   kernel_.world().filesystem(filesystem).has_direct_io = has;
 }
 
+void SimStorage::set_shares_blocks(unsigned filesystem, bool shares) {
+  MutexLock lock(mutex_);
+  kernel_.world().filesystem(filesystem).shares_blocks = shares;
+}
+
+uint64_t SimStorage::clones() const {
+  MutexLock lock(mutex_);
+  return clones_;
+}
+
 void SimStorage::set_capacity(unsigned filesystem, uint64_t bytes) {
   MutexLock lock(mutex_);
   kernel_.world().filesystem(filesystem).capacity_bytes = bytes;
@@ -248,7 +258,8 @@ SimFault* SimStorage::match(SimFault::Call call, Handle handle) {
     result = &fault;
     constexpr std::array kNames = {"read",   "write",           "sync",  "sync",
                                    "syncfs", "allocate",        "punch", "truncate",
-                                   "read",   "look at or open", "name",  "set attributes of"};
+                                   "read",   "look at or open", "name",  "set attributes of",
+                                   "clone"};
     last_fault_ = fmt::format("{} {}", kNames[static_cast<size_t>(call)], kernel_.describe(handle));
   }
   return result;
@@ -328,7 +339,9 @@ Status SimStorage::pwrite(Handle handle, std::span<const std::byte> data, uint64
   if (fault == nullptr) return end(kernel_.pwrite(handle, data, offset));
   if (fault->effect == SimFault::Effect::kLost) return end(Status::ok());
   if (fault->effect == SimFault::Effect::kMisdirected) return end(kernel_.pwrite(handle, data, offset + data.size()));
-  FPFS_RETURN_IF_ERROR(kernel_.pwrite(handle, data.first(random_.below(data.size() + 1)), offset));
+  const size_t written = random_.below(data.size() + 1);
+  FPFS_RETURN_IF_ERROR(
+      kernel_.pwrite(handle, data.first(kernel_.is_direct(handle) ? round_down(written, kBlock) : written), offset));
   return end(Status::from_errno(fault->error, "write to " + kernel_.describe(handle)));
 }
 
@@ -454,6 +467,28 @@ Status SimStorage::fallocate(Handle handle, int mode, uint64_t offset, uint64_t 
   if (!fault.is_ok()) length = round_down(random_.below(length), kBlock);
   const Status done = length == 0 ? fault : kernel_.fallocate(handle, mode, offset, length);
   return end(fault.is_ok() ? done : fault);
+}
+
+Status SimStorage::clone_range(Handle from, uint64_t from_offset, uint64_t length, Handle to, uint64_t to_offset) {
+  MutexLock lock(mutex_);
+  if (!begin("clone", to, range(to_offset, length))) return power_off();
+  const SimInode& inode = kernel_.inode_of(to);
+  // What lies behind the range is as good as any other mistake, where there is something.
+  if (errs(SimPlantedBug::kCloneMisplaced, inode, SimRole::kObjects) &&
+      kernel_.clone_range(from, from_offset + length, length, to, to_offset).is_ok())
+    return end(Status::ok());
+  const Status fault = fault_of(SimFault::Call::kClone, to, "share blocks with");
+  if (!fault.is_ok()) length = round_down(random_.below(length), kBlock);
+  const Status done = length == 0 ? fault : kernel_.clone_range(from, from_offset, length, to, to_offset);
+  if (done.is_ok() && length > kBlock) ++clones_;
+  return end(fault.is_ok() ? done : fault);
+}
+
+Result<bool> SimStorage::has_shared_blocks(Handle file) {
+  MutexLock lock(mutex_);
+  if (off_) return power_off();
+  FPFS_RETURN_IF_ERROR(fault_of(SimFault::Call::kLook, file, "look for blocks of"));
+  return kernel_.has_shared_blocks(file);
 }
 
 Result<uint64_t> SimStorage::seek_data(Handle handle, uint64_t offset) {

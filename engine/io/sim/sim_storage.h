@@ -57,6 +57,8 @@ class SimStorage final : public Storage {
   void plant(SimPlantedBug bug);
   void set_journal_order(SimFilesystem::JournalOrder order);  // of all filesystems
   void set_direct_io(unsigned filesystem, bool has);
+  void set_shares_blocks(unsigned filesystem, bool shares);
+  uint64_t clones() const;                                 // ranges of more than one block that were cloned
   void set_capacity(unsigned filesystem, uint64_t bytes);  // 0: the root's; 1 on: of the mount paths, in order
   // The whole world, for tests that begin alike. No handle may be open. The journal order stays this storage's.
   SimWorld save() const;
@@ -95,6 +97,8 @@ class SimStorage final : public Storage {
   Result<uint64_t> seek_data(Handle handle, uint64_t offset) override;
   Result<struct stat> fstat(Handle handle) override;
   Result<struct statvfs> fstatvfs(Handle handle) override;
+  Status clone_range(Handle from, uint64_t from_offset, uint64_t length, Handle to, uint64_t to_offset) override;
+  Result<bool> has_shared_blocks(Handle file) override;
   Status lock(Handle handle, bool exclusive) override;
   Result<struct stat> stat_at(Handle directory, const std::string& name) override;
   Status make_directory(Handle directory, const std::string& name, mode_t mode) override;
@@ -144,6 +148,7 @@ class SimStorage final : public Storage {
   std::vector<std::pair<uint64_t, uint64_t>> late_syncs_ FPFS_GUARDED_BY(mutex_);
   uint64_t index_punches_ FPFS_GUARDED_BY(mutex_) = 0;
   uint64_t object_renames_ FPFS_GUARDED_BY(mutex_) = 0;
+  uint64_t clones_ FPFS_GUARDED_BY(mutex_) = 0;
   uint64_t boundaries_ FPFS_GUARDED_BY(mutex_) = 0;
   uint64_t cut_at_ FPFS_GUARDED_BY(mutex_) = 0;
   bool off_ FPFS_GUARDED_BY(mutex_) = false;

@@ -82,6 +82,7 @@ struct SimFilesystem {
   uint64_t capacity_bytes = kSimCapacityUnlimited;
   JournalOrder order = JournalOrder::kWhole;
   bool has_direct_io = true;
+  bool shares_blocks = true;
   std::vector<SimNameOperation> journal;
 };
 
