@@ -57,7 +57,7 @@ def planes_undone(stored, size, width, phase, rotation, frame):
     assert at == len(stored)
     elements = numpy.stack([numpy.frombuffer(plane, "u1") for plane in planes], axis=1).reshape(-1).view(f"<u{width}")
     if rotation:
-        elements = (elements >> 1) | (elements << (8 * width - 1))
+        elements = (elements >> rotation) | (elements << (8 * width - rotation))
     head = stored[4 * width:4 * width + phase]
     return head + elements.tobytes() + stored[4 * width + phase:4 * width + phase + tail]
 
