@@ -265,10 +265,12 @@ Result<bool> ChunkSharer::is_same(const ShareRequest& request, const PreviousCon
   }
   if (have < taken.size()) FPFS_RETURN_IF_ERROR(read(have, taken.size()));
   context_.counters[request.member].bytes_read.fetch_add(taken.size(), std::memory_order_relaxed);
-  if (stored_checksum(old.codec, stored, seed) != old.checksum)
+  const bool is_raw = old.codec == Codec::kRaw;
+  const bool is_same = is_raw && are_same(stored, raw);  // which has the checksum
+  if (!is_same && stored_checksum(old.codec, stored, seed) != old.checksum)
     return Status::error(StatusCode::kCorruption, "the checksum does not match what was written");
   if (!is_zeros(taken.subspan(stored.size()))) return false;
-  if (old.codec == Codec::kRaw) return are_same(stored, raw);
+  if (is_raw) return is_same;
   const std::span<std::byte> decoded(request.decoded->data, raw.size());
   FPFS_RETURN_IF_ERROR(decode_chunk(old.codec, stored, decoded, seed));
   return are_same(decoded, raw);

@@ -223,6 +223,19 @@ TEST(BlockCodec, DependsOnNothingBefore) {
   }
 }
 
+TEST(BlockCodec, IsBoundToAnotherPlace) {
+  for (const size_t size : {size_t{70'000}, size_t{1} << 20}) {
+    const Bytes raw = chunk_content(Content::kBf16, size, 0);
+    Bytes stored = encode(raw, {.seed = 5});
+    ASSERT_FALSE(stored.empty());
+    const uint64_t checksum = rebind_blocks(stored, raw, 77);
+    EXPECT_EQ(checksum, blocks_checksum(stored, 77));
+    EXPECT_EQ(stored, encode(raw, {.seed = 77}));
+    EXPECT_TRUE(decode(stored, size, 77).status.is_ok());
+    EXPECT_FALSE(decode(stored, size, 5).status.is_ok());
+  }
+}
+
 TEST(BlockCodec, DecodesAnyPart) {
   const Bytes raw = mixed_content(), stored = encode(raw, kSmallBlocks);
   ASSERT_FALSE(stored.empty());

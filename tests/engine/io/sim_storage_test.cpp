@@ -383,6 +383,54 @@ TEST_F(SimStorageTest, FaultsHitTheCallTheyName) {
   EXPECT_NE(storage_.content_of("/m0/a"), seen) << "a sync that failed is not made good by the next";
 }
 
+TEST_F(SimStorageTest, ClonesAreFilesOfTheirOwn) {
+  const auto content = pattern(12'288, 21);
+  make_durable("a", content);
+  const Handle from = storage_.open_at(root_, "a", O_RDWR).value(), to = make("b");
+  ASSERT_TRUE(storage_.pwrite(to, pattern(4096, 22), 0).is_ok());
+  EXPECT_FALSE(*storage_.has_shared_blocks(from));
+  ASSERT_TRUE(storage_.clone_range(from, 4096, 8192, to, 8192).is_ok());
+  EXPECT_TRUE(*storage_.has_shared_blocks(from));
+  EXPECT_TRUE(*storage_.has_shared_blocks(to));
+  ASSERT_TRUE(storage_.fsync(to).is_ok());
+  ASSERT_TRUE(storage_.pwrite(from, pattern(12'288, 23), 0).is_ok());
+  EXPECT_EQ(storage_.clone_range(from, 100, 4096, to, 0).errno_value(), EINVAL);
+  EXPECT_EQ(storage_.clone_range(from, 8192, 8192, to, 0).errno_value(), EINVAL) << "past the end";
+  const Handle elsewhere = storage_.open_at(other_, "c", O_RDWR | O_CREAT, 0600).value();
+  EXPECT_EQ(storage_.clone_range(from, 0, 4096, elsewhere, 0).errno_value(), EXDEV);
+  storage_.set_shares_blocks(1, false);
+  EXPECT_EQ(storage_.clone_range(from, 0, 4096, to, 0).errno_value(), EOPNOTSUPP);
+  crash_and_mount();
+  const auto cloned = storage_.content_of("/m0/b");
+  ASSERT_EQ(cloned.size(), 16'384U);
+  EXPECT_TRUE(std::equal(cloned.begin() + 8192, cloned.end(), content.begin() + 4096));
+  EXPECT_TRUE(std::equal(cloned.begin(), cloned.begin() + 4096, pattern(4096, 22).begin()));
+}
+
+TEST(SimStorageCrash, ClonesThatWereNotSyncedAreLostInParts) {
+  const auto content = pattern(8192, 3);
+  std::set<size_t> kept;
+  for (uint64_t seed = 0; seed < 200; ++seed) {
+    SimStorage storage(seed, {"/m0"});
+    const Handle root = storage.open_directory("/m0").value();
+    const Handle from = storage.open_at(root, "a", O_RDWR | O_CREAT, 0600).value();
+    const Handle to = storage.open_at(root, "b", O_RDWR | O_CREAT, 0600).value();
+    ASSERT_TRUE(storage.pwrite(from, content, 0).is_ok());
+    ASSERT_TRUE(storage.ftruncate(to, 8192).is_ok());
+    for (const Handle handle : {from, to, root}) ASSERT_TRUE(storage.fsync(handle).is_ok());
+    ASSERT_TRUE(storage.clone_range(from, 0, 8192, to, 0).is_ok());
+    storage.crash();
+    EXPECT_EQ(storage.content_of("/m0/a"), content);
+    const auto cloned = storage.content_of("/m0/b");
+    size_t sectors = 0;
+    for (size_t s = 0; s < 8192; s += 512) sectors += std::equal(&cloned[s], &cloned[s] + 512, &content[s]) ? 1 : 0;
+    kept.insert(sectors);
+  }
+  EXPECT_TRUE(kept.contains(0));
+  EXPECT_TRUE(kept.contains(16));
+  EXPECT_GT(kept.size(), 5U);
+}
+
 TEST_F(SimStorageTest, FullFilesystem) {
   storage_.set_capacity(1, 64 * 1024);
   const Handle file = make("a");

@@ -19,6 +19,18 @@ TEST(StripeMap, ChunksGoRoundTheMembers) {
   EXPECT_EQ(kStripes.natural_slot(ChunkIndex(3)), SlotIndex(1));
 }
 
+TEST(StripeMap, AnIdIsGivenAStart) {
+  for (const uint16_t members : {1, 2, 3, 7, 255, 256})
+    for (const uint64_t id : {uint64_t{1}, uint64_t{0x123456789abcdef0}, UINT64_MAX, UINT64_MAX - 1}) {
+      const StripeMap stripes{4096, members};
+      for (const MemberIndex start : stripes.members()) {
+        const FileId with = stripes.with_start(FileId(id), start);
+        EXPECT_EQ(stripes.start(with), start);
+        EXPECT_EQ(with.value() & UINT32_MAX, id & UINT32_MAX);
+      }
+    }
+}
+
 TEST(StripeMap, ChunksOfARangeHaveItsBytes) {
   EXPECT_EQ(kStripes.chunks_end(FileOffset(0)), ChunkIndex(0));
   EXPECT_EQ(kStripes.chunks_end(FileOffset(1)), ChunkIndex(1));

@@ -30,9 +30,18 @@ bool is_long_run() {
   return value != nullptr && std::strcmp(value, "1") == 0;
 }
 
-enum class Kind : uint8_t { kNewInline, kNewChunks, kReplaceInline, kReplaceChunks, kSpare, kChange, kCompaction };
+enum class Kind : uint8_t {
+  kNewInline,
+  kNewChunks,
+  kReplaceInline,
+  kReplaceChunks,
+  kShare,  // with what it replaces
+  kSpare,
+  kChange,
+  kCompaction
+};
 constexpr const char* kKindNames[] = {"NewInline", "NewChunks", "ReplaceInline", "ReplaceChunks",
-                                      "Spare",     "Change",    "Compaction"};
+                                      "Share",     "Spare",     "Change",        "Compaction"};
 
 enum class End : uint8_t {
   kCut,            // the power goes
@@ -79,6 +88,7 @@ StoreOptions options_for(const Plan& plan) {
   options.durable = plan.durable;
   options.spare_least = 1;
   options.spare_life = {};
+  if (plan.kind == Kind::kShare) options.dedup = StoreOptions::Dedup::kPrevious;
   return options;
 }
 
@@ -87,7 +97,12 @@ bool is_inline(Kind kind) {
 }
 
 Bytes content_of(Kind kind, uint64_t salt) {
-  return make_bytes(is_inline(kind) ? 30'000 + salt : 3 * kTestChunk + 100 * salt, salt);
+  Bytes content = make_bytes(is_inline(kind) ? 30'000 + salt : 3 * kTestChunk + 100 * salt, salt);
+  if (kind == Kind::kShare) {
+    const Bytes same = make_bytes(2 * kTestChunk, 99);
+    std::copy(same.begin(), same.end(), content.begin());
+  }
+  return content;
 }
 
 // How many commits of the same size a sidecar takes before the next one compacts it.
@@ -130,6 +145,7 @@ class Life {
   uint64_t run();
   const std::string& failed_call() const { return failed_call_; }
   uint64_t compactions() { return array_.sim().index_punches(); }
+  uint64_t shared() { return array_.sim().clones(); }
   uint64_t recycled() { return array_.sim().object_renames(); }
 
  private:
@@ -298,6 +314,7 @@ void run_all(Plan plan, size_t end) {
   if (closes(plan.end) && plan.durable == StoreOptions::Durable::kClose) {
     EXPECT_TRUE(whole.compactions() > 0 || plan.kind != Kind::kCompaction);
     EXPECT_TRUE(whole.recycled() > 0 || plan.kind != Kind::kSpare);
+    EXPECT_TRUE(whole.shared() > 0 || plan.kind != Kind::kShare);
   }
   for (plan.call = 1; plan.call <= calls; ++plan.call) {
     for (size_t i = 0; i < std::size(kErrors); ++i) {
@@ -354,7 +371,7 @@ TEST(FailedFirstSaveTest, NameOfAFailedFirstSaveIsMadeDurableWithTheNext) {
 INSTANTIATE_TEST_SUITE_P(
     Saves, FailingCallsTest,
     ::testing::Combine(::testing::Values(Kind::kNewInline, Kind::kNewChunks, Kind::kReplaceInline, Kind::kReplaceChunks,
-                                         Kind::kSpare, Kind::kChange, Kind::kCompaction),
+                                         Kind::kShare, Kind::kSpare, Kind::kChange, Kind::kCompaction),
                        ::testing::Values(StoreOptions::Durable::kClose, StoreOptions::Durable::kFsync)),
     [](const auto& test) {
       return std::string(kKindNames[static_cast<size_t>(std::get<0>(test.param))]) +
