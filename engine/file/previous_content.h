@@ -9,6 +9,8 @@
 // end of a File: not under locks.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -36,8 +38,8 @@ class PreviousContent {
   // What a file held itself: committed, durable, and retired until its next commit, for which transfers that use this
   // are waited for.
   PreviousContent(ExtentTable extents, std::shared_ptr<ObjectSet> objects);
-  // Of a file that is made at `path`: to be looked for, see opened().
-  explicit PreviousContent(std::string path) : path_(std::move(path)), is_looked_for_(true) {}
+  // Of a file that user `uid` makes at `path`: to be looked for, see opened().
+  PreviousContent(std::string path, uid_t uid) : path_(std::move(path)), uid_(uid), is_looked_for_(true) {}
   ~PreviousContent();
   PreviousContent(const PreviousContent&) = delete;
   PreviousContent& operator=(const PreviousContent&) = delete;
@@ -53,6 +55,8 @@ class PreviousContent {
   // --- whoever looks for it: PreviousFiles --------------------------------------------------------------------------
   // The path that its file was made at; empty: it was not made.
   const std::string& path() const { return path_; }
+  // Whose it is. Others' files are none of his business: what is left of the drives would say what is in them.
+  uid_t uid() const { return uid_; }
   void add_candidate(Candidate candidate);
   // The next one to be tried; null: there are no more.
   Candidate next_candidate();
@@ -82,6 +86,7 @@ class PreviousContent {
   void go_on(const std::vector<ShareRequest*>& waiting);
 
   const std::string path_;
+  const uid_t uid_ = 0;
   const ExtentTable extents_;  // of the file itself
   const std::shared_ptr<ObjectSet> objects_;
   std::weak_ptr<File> owner_;

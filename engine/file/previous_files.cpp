@@ -72,7 +72,10 @@ PreviousFiles::PreviousFiles(FileContext& context) : context_(context) {
 }
 
 void PreviousFiles::made(const std::shared_ptr<File>& file, Handle directory, const std::string& name) {
-  auto content = std::make_shared<PreviousContent>(context_.storage().describe(directory) + "/" + name);
+  const Result<struct stat> attributes = context_.storage().stat_at(directory, name);
+  if (!attributes.is_ok()) return;
+  auto content =
+      std::make_shared<PreviousContent>(context_.storage().describe(directory) + "/" + name, attributes->st_uid);
   content->set_owner(file);
   const PathPattern path = PathPattern::of(content->path());
   bool searches = false;
@@ -123,6 +126,8 @@ void PreviousFiles::look_for(const std::shared_ptr<PreviousContent>& content) {
 // Opens what can be opened and may share. What cannot be says so when somebody opens it for himself.
 void PreviousFiles::open_next(PreviousContent& content) const {
   while (const PreviousContent::Candidate candidate = content.next_candidate()) {
+    const Result<struct stat> attributes = context_.storage().fstat(candidate->get());
+    if (!attributes.is_ok() || attributes->st_uid != content.uid()) continue;
     Result<std::shared_ptr<File>> file = context_.open_file(candidate->get());
     if (!file.is_ok()) continue;
     const std::optional<MemberIndex> start = (*file)->stripe_start();

@@ -70,6 +70,18 @@ class PreviousFilesTest : public ::testing::Test {
   uint64_t seen_ = 0;
 };
 
+TEST_F(PreviousFilesTest, FilesOfOthersAreNotComparedWith) {
+  constexpr uid_t kOther = 1234;
+  save("step100.pt", content_);
+  const Result<Store::Node> node = array_.store().lookup(array_.store().root(), "step100.pt");
+  ASSERT_TRUE(node.is_ok());
+  ASSERT_TRUE(array_.world().storage().chown(node->handle.get(), kOther, kOther).is_ok());
+  save("step200.pt", content_);
+  EXPECT_EQ(newly_shared(), 0U);
+  save("step300.pt", content_);
+  EXPECT_EQ(newly_shared(), 6U);
+}
+
 TEST_F(PreviousFilesTest, NumbersInTheNameOrInTheDirectoryMayDiffer) {
   save("step100.pt", content_);
   EXPECT_EQ(newly_shared(), 0U);
