@@ -3,9 +3,9 @@
 //   write   (share blocks, and be done)  →  (encode)  →  hash; open or make the object, with space  →  O_DIRECT write
 //   read    open the object  →  O_DIRECT read  →  verify (P3)  →  (decode)
 //
-// All of it runs on the member's queue thread, next to the transfer, except for sharing (chunk_sharer.h), encoding (with the hash of what comes
-// out) and decoding: that is the array's work, and runs on the executor, so that one drive's thread is never the limit
-// of what its chunks cost. Nobody sees bytes that were not verified.
+// All of it runs on the member's queue thread, next to the transfer, except for sharing (chunk_sharer.h), encoding
+// (with the hash of what comes out) and decoding: that is the array's work, and runs on the executor, so that one
+// drive's thread is never the limit of what its chunks cost. Nobody sees bytes that were not verified.
 //
 // Thread safety: start() from any thread, also with the caller's locks held.
 #pragma once

@@ -10,9 +10,9 @@
 // verified with a seed that has file and generation in it.
 //
 // Spares count as free space (Room::add_spare). They are given up when a drive runs short, when they were not wanted
-// for StoreOptions::spare_life, and at unmount. Only what the next file can write over in place is kept: objects of some
-// length that are mostly allocated and share no blocks (chunk_sharer.h), on filesystems that overwrite in place. Holes (chunks that are stored in less than
-// their slots leave them) are filled when the object is used again.
+// for StoreOptions::spare_life, and at unmount. Only what the next file can write over in place is kept: objects of
+// some length that are mostly allocated and share no blocks (chunk_sharer.h), on filesystems that overwrite in place.
+// Holes (chunks that are stored in less than their slots leave them) are filled when the object is used again.
 //
 // Thread safety: all methods from any thread.
 #pragma once
