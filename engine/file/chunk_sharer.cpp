@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 #include <optional>
+#include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
@@ -80,7 +81,7 @@ Result<std::unique_ptr<ChunkSharer>> ChunkSharer::create(FileContext& context) {
           StatusCode::kUnsupported,
           fmt::format("dedup=previous: files on member {} ({}) cannot share blocks ({}); use XFS (made "
                       "with reflink=1, the default) or btrfs there, or dedup=off",
-                      m, member.path, status.message()));
+                      m, member.path, std::generic_category().message(status.errno_value())));
   }
   const uint16_t members = context.stripes.member_count;
   const unsigned spaces = std::max(2U, kSpaces / members);

@@ -11,8 +11,8 @@
 //                memory. Encoded chunks carry theirs in their first blocks, which are written anew
 //   → done: shared, or to be stored as any other
 //
-// Never a guess: a hash only says what is worth reading. So a damaged chunk is inherited by nobody, nor is a chunk whose
-// hash happens to be the same. (What is shared is one copy from then on, and damage that comes later is both's.)
+// Never a guess: a hash only says what is worth reading. So a damaged chunk is inherited by nobody, nor is a chunk
+// whose hash happens to be the same. (What is shared is one copy from then on, and damage that comes later is both's.)
 //
 // Whatever fails here is no failure of the file: the chunk is stored. What of the old content cannot be read, or is not
 // what was written, is counted and logged as damage is anywhere. The new object counts as changed, as after a write, so
@@ -70,8 +70,8 @@ struct ShareRequest {
 
 class ChunkSharer {
  public:
-  // The context outlives it. kUnsupported: files of some member cannot share blocks; says which and what to do. kSystem:
-  // no memory.
+  // The context outlives it. kUnsupported: files of some member cannot share blocks; says which and what to do.
+  // kSystem: no memory.
   static Result<std::unique_ptr<ChunkSharer>> create(FileContext& context);
   ~ChunkSharer();  // nothing is under way
   ChunkSharer(const ChunkSharer&) = delete;

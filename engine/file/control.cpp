@@ -162,8 +162,8 @@ void File::truncate_locked(FileOffset new_end, const Origin& origin, Deferred& d
   }
 }
 
-// What is written instead may be the same in part. As it was committed, so that all of it is durable; it stays until the
-// commit of what comes.
+// What is written instead may be the same in part. As it was committed, so that all of it is durable; it stays until
+// the commit of what comes.
 void File::keep_as_previous() {
   if (needs_commit() || commit_ != nullptr || log_.sequence == 0 || log_.sequence != durable_) return;
   if (placement_.objects() == nullptr || content_.extents().count() == 0) return;

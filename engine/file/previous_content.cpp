@@ -8,8 +8,8 @@ namespace fpfs {
 namespace {
 // A candidate that so many chunks did not resemble is left for the next one.
 constexpr unsigned kTrial = 4;
-// After so many chunks in a row that are not alike one in so many is tried: full training changes all of them, and where
-// layers are frozen they lie together.
+// After so many chunks in a row that are not alike one in so many is tried: full training changes all of them, and
+// where layers are frozen they lie together.
 constexpr unsigned kPatience = 16;
 constexpr unsigned kThenOneIn = 8;
 }  // namespace

@@ -70,7 +70,8 @@ class PreviousContent {
   void release_waiting();
 
   // --- whoever stores chunks ----------------------------------------------------------------------------------------
-  // It is being looked for: ChunkSharer::start(request) is called again when that has ended. False: it can be asked now.
+  // It is being looked for: ChunkSharer::start(request) is called again when that has ended. False: it can be asked
+  // now.
   bool wait(ShareRequest& request);
   bool is_looked_for() const;
   // Whether to try the next chunk. Where nothing is alike, few are tried.

@@ -1,11 +1,11 @@
 // PreviousFiles: which committed file a new one most likely resembles (dedup=previous): the one before it in a rotation
-// of checkpoints. Their paths are alike but for numbers: step100.pt and step200.pt, checkpoint-100/model.safetensors and
-// checkpoint-200/model.safetensors. So a path's *pattern* is the path with each run of digits as one '#'. Of the files
-// with the pattern of the new one those come first that have the most of its numbers (model-00002-of-00004 of one
+// of checkpoints. Their paths are alike but for numbers: step100.pt and step200.pt, checkpoint-100/model.safetensors
+// and checkpoint-200/model.safetensors. So a path's *pattern* is the path with each run of digits as one '#'. Of the
+// files with the pattern of the new one those come first that have the most of its numbers (model-00002-of-00004 of one
 // checkpoint and of the next), the latter ones before the former; then those that were committed last.
 //
-// What is committed is remembered, up to kFilesMax files of a few chunks or more: with a handle of the sidecar, so that a
-// file is found under whatever name it was given since, and nothing of its content is held. After a mount nothing is
+// What is committed is remembered, up to kFilesMax files of a few chunks or more: with a handle of the sidecar, so that
+// a file is found under whatever name it was given since, and nothing of its content is held. After a mount nothing is
 // known: the first new file of a pattern with numbers is looked for in its directory, and in those beside it whose
 // names differ from it in numbers only. That is bounded: so many entries and attributes are looked at, and so many
 // searches are made at once and in a second (a tree of many small files that is unpacked is no rotation).

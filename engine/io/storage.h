@@ -110,11 +110,11 @@ class Storage {
     return true;
   }
   // ioctl_ficlonerange(2): from now on bytes [to_offset, to_offset + length) of `to` are those that `from` has there at
-  // `from_offset`, in the same blocks of the drive, which the filesystem counts: whoever writes there gets blocks of his
-  // own, and a block is free when nobody has it any more. `to` becomes as long as that needs. Two files, of one
+  // `from_offset`, in the same blocks of the drive, which the filesystem counts: whoever writes there gets blocks of
+  // his own, and a block is free when nobody has it any more. `to` becomes as long as that needs. Two files, of one
   // filesystem; offsets and length in whole blocks of it. Durable like what was written to `to`, by a sync of it, given
-  // that what is cloned is durable in `from`. When it fails, some of the range may be shared. Any failure that is not
-  // the drive's says that the two cannot share: kUnsupported where no two files of a filesystem can.
+  // that what is cloned is durable in `from`. When it fails, some of the range may be shared. kUnsupported and others
+  // (EXDEV, EINVAL): these two cannot share, or no files of that filesystem.
   virtual Status clone_range(Handle from, uint64_t from_offset, uint64_t length, Handle to, uint64_t to_offset) {
     static_cast<void>(from_offset), static_cast<void>(length), static_cast<void>(to), static_cast<void>(to_offset);
     return Status::error(StatusCode::kUnsupported, "share blocks of " + describe(from));

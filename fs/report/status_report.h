@@ -12,8 +12,8 @@
 //                "checksum_errors"}],
 //   "metadata": {"path", "member" (index of the member that holds the names, or -1), "state": "ok" | "failing" |
 //                "stalled", "errors" (calls on names and indexes that its drive failed)},
-//   "options": {"ro", "durable", "compress", "dedup", "verify", "buffer_memory", "queue_depth", "threads", "io_uring" (in use),
-//               "read_ahead", "io_timeout" (seconds), "null_write"},
+//   "options": {"ro", "durable", "compress", "dedup", "verify", "buffer_memory", "queue_depth", "threads", "io_uring" (in
+//               use), "read_ahead", "io_timeout" (seconds), "null_write"},
 //   "buffers": {"size", "total", "free", "evictable", "waiting", "waits", "evictions"},
 //   "files":   {"open", "dirty", "commits", "pending_frees"},
 //   "shared":  {"chunks", "bytes"} (of drives, that dedup=previous did not store again since the mount),

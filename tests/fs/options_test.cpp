@@ -144,6 +144,7 @@ TEST(Options, WhatIsWrongIsNamed) {
       {{"-o", "help"}, "unknown option 'help'"},  // of the program, not of a mount
       {{"-o", "foreground"}, "unknown option 'foreground'"},
       {{"--help=maybe"}, "help is 'maybe'; it must be on or off"},
+      {{"-o", "dedup=on"}, "dedup is 'on'; it must be off or previous"},
       {{"-o", "compress=gzip"}, "compress is 'gzip'; it must be off, auto, zstd or zstd:1 to zstd:19"},
       {{"-o", "colour=blue"}, "unknown option 'colour=blue'"},
       {{"--colour"}, "unknown option 'colour'"},
@@ -164,6 +165,12 @@ TEST(Options, WhatThisVersionLacksIsRefusedNotIgnored) {
     EXPECT_EQ(status.code(), StatusCode::kUnsupported) << text;
     EXPECT_NE(status.message().find("not available in this version"), std::string::npos) << status.message();
   }
+}
+
+TEST(Options, WhatNewDataSharesBlocksWith) {
+  EXPECT_EQ(parse_mount_options({"/a", "/m"})->store.dedup, StoreOptions::Dedup::kOff);
+  EXPECT_EQ(parse_mount_options({"-o", "dedup=previous", "/a", "/m"})->store.dedup, StoreOptions::Dedup::kPrevious);
+  EXPECT_EQ(parse_mount_options({"--dedup=off", "/a", "/m"})->store.dedup, StoreOptions::Dedup::kOff);
 }
 
 TEST(Options, HowNewDataIsStored) {

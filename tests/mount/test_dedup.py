@@ -1,4 +1,4 @@
-"""dedup=previous: what a checkpoint has in common with the one before it takes no space, and each is whole by itself."""
+"""dedup=previous: what a checkpoint has in common with the one before takes no space, and each is whole by itself."""
 import json
 import os
 import shutil

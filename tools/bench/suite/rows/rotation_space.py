@@ -2,8 +2,8 @@
 
     cd tools/bench; PYTHONPATH=.:../../tests python -m suite.rows.rotation_space BUILD LAB
 
-does it alone, with checkpoints of the small model of suite/training.py (about two minutes). Mounts, drives (loop devices;
-root) and checkpoints are made in LAB. `space_taken` is for whoever has a mount."""
+does it alone, with checkpoints of the small model of suite/training.py (about two minutes). Mounts, drives (loop
+devices; root) and checkpoints are made in LAB. `space_taken` is for whoever has a mount."""
 import os
 import pathlib
 import shutil
@@ -33,14 +33,15 @@ def space_taken(mount, drives, checkpoints, remount):
 
 
 def make_checkpoints(directory, layers=6, dimension=256, vocabulary=8192, steps=3):
-    """Of each kind of training a few, some steps apart: {kind: [file]}. The entries of torch's zip begin with the file's
-    name, which is always the same here."""
+    """Of each kind of training a few, some steps apart: {kind: [file]}. The entries of torch's zip begin with the name
+    of the file, which is always the same here."""
     import torch
 
     from ..training import Adapter, Model, Training, freeze, read_words
     torch.manual_seed(16)
     text = directory / "text"
-    text.write_text("\n".join(path.read_text(errors="replace") for path in sorted(pathlib.Path(os.__file__).parent.glob("*.py"))))
+    library = sorted(pathlib.Path(os.__file__).parent.glob("*.py"))
+    text.write_text("\n".join(path.read_text(errors="replace") for path in library))
     model, words = Model(layers, dimension, vocabulary), read_words(text, vocabulary)
     found = {}
 
