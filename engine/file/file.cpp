@@ -8,6 +8,7 @@
 
 #include "engine/base/log.h"
 #include "engine/index/sidecar_file.h"
+#include "engine/io/awaited_thread.h"
 
 namespace fpfs {
 
@@ -130,6 +131,11 @@ Status File::take_slots() {
 
 // --- after the lock -------------------------------------------------------------------------------------------------
 
+namespace {
+// From here on answering a read elsewhere costs less than having others wait for it.
+constexpr uint32_t kLongRead = 64 * 1024;
+}  // namespace
+
 void File::run(Deferred& deferred) {
   while (ControlRequest* request = deferred.controls.pop_front()) {
     const Status result = std::move(request->result);
@@ -137,7 +143,14 @@ void File::run(Deferred& deferred) {
   }
   while (CachedChunk* chunk = deferred.submits.pop_front()) context_.io->start(chunk->transfer);
   if (deferred.commit != nullptr) post_object_syncs(deferred.commit);
-  while (ReadRequest* request = deferred.reads.pop_front()) request->file->continue_read(*request);
+  while (ReadRequest* request = deferred.reads.pop_front()) {
+    // An answer is a copy; many go side by side.
+    const bool others_wait = AwaitedThread::is_this() || !deferred.reads.is_empty();
+    if (request->length >= kLongRead && others_wait)
+      context_.tasks.post([request] { request->file->continue_read(*request); });
+    else
+      request->file->continue_read(*request);
+  }
   while (WriteRequest* request = deferred.writes.pop_front()) request->file->continue_write(*request);
   context_.pool->run_waiters();
 }

@@ -14,6 +14,7 @@
 #include "engine/base/check.h"
 #include "engine/base/clock.h"
 #include "engine/base/units.h"
+#include "engine/io/awaited_thread.h"
 #include "engine/io/named_thread.h"
 #include "engine/io/stall_watch.h"
 
@@ -161,6 +162,11 @@ bool AioQueue::has_pending() {
   return !pending_.is_empty();
 }
 
+// For this thread, to submit or prepare them.
+bool AioQueue::others_wait() {
+  return !ready_.empty() || inbox_.load(std::memory_order_relaxed) != nullptr || has_pending();
+}
+
 void AioQueue::take_inbox() {
   IoList arrived;  // the stack, turned over
   for (IoRequest* request = inbox_.exchange(nullptr); request != nullptr;) {
@@ -300,6 +306,7 @@ bool AioQueue::reap() {
   subtract(counted_.in_flight, static_cast<uint64_t>(count));
   for (int i = 0; i < count; ++i) {
     const struct io_event& event = events_[static_cast<size_t>(i)];
+    const AwaitedThread::Scope awaited(i + 1 < count || others_wait());
     transferred(*static_cast<Slot*>(event.data), static_cast<int64_t>(event.res));
   }
   return true;

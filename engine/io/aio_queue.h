@@ -65,6 +65,7 @@ class AioQueue final : public IoQueue {
   void take_inbox() FPFS_REQUIRES(pending_mutex_);
   IoRequest* next_pending();
   bool has_pending();
+  bool others_wait();
   bool prepare_some();
   bool submit_ready(size_t count_max);
   bool submit_repetition();

@@ -103,6 +103,14 @@ unsigned thread_count(const MountOptions& options) {
   return options.threads != 0 ? options.threads : std::max(kThreadsMin, 2 * std::thread::hardware_concurrency());
 }
 
+// What the kernel reads ahead of a reader: one whole request where one core or two do everything. With more workers
+// several, as each is answered by one of them: the copies of one reader's data go side by side then. Not without limit,
+// because a page fault in a mapped file reads as much around it.
+uint64_t kernel_read_ahead(unsigned threads, uint64_t request_bytes) {
+  constexpr uint64_t kBytesMax = 4 * kMiB, kThreadsForEach = 4;
+  return std::max(request_bytes, std::min(kBytesMax, threads / kThreadsForEach * request_bytes));
+}
+
 std::string escape_commas(const std::string& text) {
   std::string out;
   for (char c : text) {
@@ -207,9 +215,8 @@ Status MountProcess::serve(Launcher& launcher) {
     return Status::error(StatusCode::kSystem, "the kernel did not accept the mount at " + options_.mount_point +
                                                   "; see the log above and dmesg");
   }
-  // One whole request.
-  const auto read_ahead = static_cast<unsigned>(file_system_->settings().read_bytes_max / kKiB);
-  file_system_->set_cached_reads(raise_read_ahead(options_.mount_point, read_ahead));
+  const uint64_t read_ahead = kernel_read_ahead(thread_count(options_), file_system_->settings().read_bytes_max);
+  file_system_->set_cached_reads(raise_read_ahead(options_.mount_point, static_cast<unsigned>(read_ahead / kKiB)));
   if (!file_system_->settings().durable_at_close) file_system_->populate_buffers();
   file_system_->scrub().open();
   listen_for_waiters();

@@ -19,6 +19,31 @@ uint64_t write_handle(std::span<const std::byte> request) {
   return in.handle;
 }
 
+Flow flow_of(std::span<const std::byte> request) {
+  Flow flow;
+  InHeader header;
+  if (!read_struct(request, 0, header)) return flow;
+  WriteIn in{};
+  switch (header.opcode) {
+    case kOpcodeRead:
+    case kOpcodeWrite:
+      if (!read_struct(request, sizeof header, in)) return flow;
+      flow.kind = header.opcode == kOpcodeRead ? Flow::Kind::kRead : Flow::Kind::kWrite;
+      flow.offset = FileOffset(in.offset);
+      flow.bytes = in.size;
+      break;
+    case kOpcodeFlush:
+    case kOpcodeRelease:
+      if (!read_struct(request, sizeof header, in.handle)) return flow;
+      flow.kind = Flow::Kind::kEnd;
+      break;
+    default:
+      return flow;
+  }
+  flow.handle = in.handle;
+  return flow;
+}
+
 RequestFacts examine_request(std::span<const std::byte> request) {
   RequestFacts facts;
   InHeader header;

@@ -107,6 +107,7 @@ struct WriteIn {
   uint32_t padding;
 };
 static_assert(sizeof(WriteIn) == 40 && offsetof(WriteIn, write_flags) == 20);
+// A READ's arguments have the first three in the same places; those of FLUSH and RELEASE have the first.
 constexpr uint32_t kWriteKillSetId = 1U << 2;
 
 struct OpenIn {
@@ -184,6 +185,15 @@ bool read_struct(std::span<const std::byte> bytes, size_t offset, T& out) {
 // Whether the request is a WRITE at `offset` of the file; then write_handle() says through which handle.
 bool is_write_at(std::span<const std::byte> request, FileOffset offset);
 uint64_t write_handle(std::span<const std::byte> request);
+
+// What a request says about the flow of data through an open handle.
+struct Flow {
+  enum class Kind : uint8_t { kNone, kRead, kWrite, kEnd } kind = Kind::kNone;  // kEnd: FLUSH, RELEASE
+  uint64_t handle = 0;
+  FileOffset offset;
+  uint32_t bytes = 0;  // asked for, or written
+};
+Flow flow_of(std::span<const std::byte> request);
 
 RequestFacts examine_request(std::span<const std::byte> request);
 

@@ -64,7 +64,7 @@ Channel::Channel(FileSystem& file_system, std::unique_ptr<ReceiveBuffers> buffer
       threads_(threads),
       wants_rings_(wants_rings),
       buffers_(std::move(buffers)),
-      at_device_(*this, *buffers_, file_system.store().options().null_write),
+      at_device_(*this, *buffers_, threads, file_system.store().options().null_write),
       at_rings_(*this, *buffers_, ring_memory(file_system.store().options().buffer_memory)) {}
 
 Result<std::unique_ptr<Channel>> Channel::mount(FileSystem& file_system, const fuse_lowlevel_ops& operations,

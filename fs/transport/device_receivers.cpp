@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "engine/base/log.h"
+#include "engine/file/file.h"
 #include "fs/nodes/open_handles.h"
 
 namespace fpfs {
@@ -38,11 +39,14 @@ void DeviceReceivers::serve(Worker& worker) {
       worker.request.payload = buffers_.take();
     }
     become(worker);
+    call_another();
     size_t length = 0;
     goes_on = receive(worker, length);
     if (length == 0) continue;
-    note_transfer(worker, length);
-    if (!may_stay(worker)) retire(worker);
+    if (!may_stay(worker)) {
+      retire(worker);
+      call_another();
+    }
     goes_on = handler_.handle(worker, length);
     if (receivers_.load(std::memory_order_relaxed) > wanted()) retire(worker);
   }
@@ -53,8 +57,10 @@ void DeviceReceivers::serve(Worker& worker) {
 // When it is not one already.
 void DeviceReceivers::become(Worker& worker) {
   MutexLock lock(mutex_);
+  others_.fetch_add(1);
   while (!worker.receives && receivers_.load(std::memory_order_relaxed) >= wanted() && !handler_.is_stopping())
     wanted_changed_.wait(mutex_);
+  others_.fetch_sub(1);
   if (!std::exchange(worker.receives, true)) receivers_.fetch_add(1);
 }
 
@@ -65,11 +71,22 @@ void DeviceReceivers::retire(Worker& worker) {
   if (std::exchange(worker.receives, false) && receivers_.fetch_sub(1) == 1) wanted_changed_.notify_one();
 }
 
+// When a stream has no receiver, and somebody waits to become one. That one calls the next. (While little is read and
+// written, receivers that have a request in hand come back sooner than others wake up.)
+void DeviceReceivers::call_another() {
+  if (transfers_seen_.load(std::memory_order_relaxed) == 0) return;
+  if (receivers_.load(std::memory_order_relaxed) >= wanted() || others_.load(std::memory_order_relaxed) == 0) return;
+  { const MutexLock lock(mutex_); }  // who has just looked waits by now
+  wanted_changed_.notify_one();
+}
+
 bool DeviceReceivers::wait_for_request(const Worker& worker) {
+  waiting_.fetch_add(1, std::memory_order_relaxed);
   epoll_event event;
-  if (worker.epoll >= 0) return ::epoll_wait(worker.epoll, &event, 1, -1) > 0;
   pollfd descriptor{handler_.descriptor(), POLLIN, 0};
-  return ::poll(&descriptor, 1, -1) > 0;
+  const int seen = worker.epoll >= 0 ? ::epoll_wait(worker.epoll, &event, 1, -1) : ::poll(&descriptor, 1, -1);
+  waiting_.fetch_sub(1, std::memory_order_relaxed);
+  return seen > 0;
 }
 
 // Reads one request into the worker's buffer, but for what has landed: then its landing is held. `length` stays 0
@@ -78,13 +95,9 @@ bool DeviceReceivers::receive(Worker& worker, size_t& length) {
   // The landing is taken when the request is there, so that it is held during the copy only.
   if (!wait_for_request(worker)) return true;
   Landing& landing = worker.request.landing;
-  std::shared_ptr<File> stream;
-  if (streaming_.load(std::memory_order_relaxed) && odds_.are_good()) {
-    MutexLock lock(stream_mutex_);
-    stream = stream_.lock();
-    if (stream == nullptr) streaming_ = false;
-  }
-  if (stream != nullptr) (void)stream->begin_landing(landing);
+  Streams::Claim claim;
+  if (!discards_) streams_.expect(claim);
+  if (claim.file() != nullptr && odds_.are_good()) (void)claim.file()->begin_landing(landing);
   std::byte* const memory = worker.request.payload->request;
   std::array<struct iovec, 4> parts;
   int count = 0;
@@ -98,10 +111,11 @@ bool DeviceReceivers::receive(Worker& worker, size_t& length) {
   const ssize_t result = ::readv(handler_.descriptor(), parts.data(), count);
   if (result >= 0) {
     length = static_cast<size_t>(result);
-    settle_landing(worker, length);
+    note_received(worker, claim, length);
     return true;
   }
   const int failure = errno;
+  streams_.gave_up(claim);
   if (landing.file != nullptr) landing.file->cancel_landing(landing);
   if (handler_.is_stopping()) return false;
   // ENOENT: the request was interrupted before it reached us. ENODEV: unmounted, or the connection was aborted.
@@ -117,23 +131,36 @@ void DeviceReceivers::wake_all() {
   wanted_changed_.notify_all();
 }
 
-void LandingOdds::guessed(bool right) {
-  const int credit = credit_.load(std::memory_order_relaxed) + (right ? 1 : -kWrongCosts);
-  credit_.store(std::clamp(credit, 0, kCreditMax), std::memory_order_relaxed);
-  if (credit < 0) pause_.store(kPause, std::memory_order_relaxed);
+// Whoever reads or writes much is a stream. Keeps the landing when the request is the write that was expected.
+void DeviceReceivers::note_received(Worker& worker, Streams::Claim& claim, size_t length) {
+  constexpr int kOthersBetween = 16;
+  const std::byte* const request = worker.request.payload->request;
+  const wire::Flow flow = wire::flow_of({request, std::min(length, wire::kWritePayloadOffset)});
+  const bool reads = flow.kind == wire::Flow::Kind::kRead;
+  const bool writes_much = flow.kind == wire::Flow::Kind::kWrite && length > File::kLandingWriteMin;
+  if (writes_much && claim.file() != nullptr) odds_.guessed(claim.is(flow.handle, flow.offset));
+  if (writes_much || (reads && flow.bytes > File::kLandingWriteMin))
+    streams_.received(claim, flow.handle, writes_much ? OpenHandles::file(flow.handle).file : nullptr,
+                      flow.offset + flow.bytes);
+  else
+    streams_.gave_up(claim);
+  if (flow.kind == wire::Flow::Kind::kEnd) streams_.end(flow.handle);
+  const int seen = transfers_seen_.load(std::memory_order_relaxed);
+  if (reads || writes_much)
+    transfers_seen_.store(kOthersBetween, std::memory_order_relaxed);
+  else if (seen > 0)
+    transfers_seen_.store(seen - 1, std::memory_order_relaxed);
+  const Landing& landing = worker.request.landing;
+  if (landing.file != nullptr && !(flow.kind == wire::Flow::Kind::kWrite && flow.offset == landing.offset &&
+                                   OpenHandles::file(flow.handle).file == landing.file))
+    leave_landing(worker, length);
+  call_another();
 }
 
-// Keeps the landing when the request is the write that was expected; else moves what came there to the buffer.
-void DeviceReceivers::settle_landing(Worker& worker, size_t length) {
+// Moves what came there to the buffer.
+void DeviceReceivers::leave_landing(Worker& worker, size_t length) {
   Landing& landing = worker.request.landing;
-  if (landing.file == nullptr) return;
   std::byte* const memory = worker.request.payload->request;
-  if (wire::is_write_at({memory, std::min(length, wire::kWritePayloadOffset)}, landing.offset) &&
-      OpenHandles::file(wire::write_handle({memory, wire::kWritePayloadOffset})).file == landing.file) {
-    odds_.guessed(true);
-    return;
-  }
-  if (length > File::kLandingWriteMin) odds_.guessed(false);
   size_t position = wire::kWritePayloadOffset;
   for (unsigned i = 0; i < landing.part_count && position < length; ++i) {
     const size_t part = std::min(landing.parts[i].iov_len, length - position);
@@ -141,27 +168,6 @@ void DeviceReceivers::settle_landing(Worker& worker, size_t length) {
     position += part;
   }
   landing.file->cancel_landing(landing);
-}
-
-// Of the file that a long write goes to the next one is expected, unless it was so already.
-void DeviceReceivers::note_transfer(const Worker& worker, size_t length) {
-  constexpr int kOthersBetween = 16;
-  wire::InHeader header;
-  std::memcpy(&header, worker.request.payload->request, sizeof header);
-  const int seen = transfers_seen_.load(std::memory_order_relaxed);
-  if (header.opcode == wire::kOpcodeRead || length > File::kLandingWriteMin)
-    transfers_seen_.store(kOthersBetween, std::memory_order_relaxed);
-  else if (seen > 0)
-    transfers_seen_.store(seen - 1, std::memory_order_relaxed);
-  if (header.opcode == wire::kOpcodeWrite && length > File::kLandingWriteMin && worker.request.landing.file == nullptr)
-    expect_more_of(
-        OpenHandles::file(wire::write_handle({worker.request.payload->request, wire::kWritePayloadOffset})).file);
-}
-
-void DeviceReceivers::expect_more_of(const std::shared_ptr<File>& file) {
-  const MutexLock lock(stream_mutex_);
-  stream_ = file;
-  streaming_ = true;
 }
 
 // Some requests never wait for a drive: what they start is finished by other threads. Another request that is there
@@ -184,7 +190,7 @@ bool DeviceReceivers::may_stay(const Worker& worker) {
     default:
       return false;
   }
-  if (receivers_.load(std::memory_order_relaxed) > 1) return true;
+  if (waiting_.load(std::memory_order_relaxed) > 0) return true;
   pollfd descriptor{handler_.descriptor(), POLLIN, 0};
   return ::poll(&descriptor, 1, 0) <= 0;
 }

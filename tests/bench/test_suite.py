@@ -13,7 +13,7 @@ from lab import mount_table
 from lab.programs import REPOSITORY
 
 RUN = REPOSITORY / "tools" / "bench" / "run"
-ROWS = range(1, 17)
+ROWS = range(1, 18)
 
 
 def start(scratch, *arguments):

@@ -565,15 +565,21 @@ Task<bool> Client::remove(const Place& place) {
   co_return true;
 }
 
-// It fails while a file that failed is open, or held; `all`: it did not.
+// It fails while a file that failed is open, or held, which may be over when it ends; `all`: it did not.
 Task<bool> Client::sync_everything(bool* all) {
   using Unfinished = ControlRequest::Unfinished;
   const bool takes_all = session_.planted == PlantedCall::kSyncCommits;
   SyncAllCall call(session_.scheduler, session_.store,
                    takes_all ? Unfinished::kCommitted : Unfinished::kTricklesCommitted);
+  const bool had_failures = machine_.has_failures();
+  const uint64_t failures = machine_.failures();
   call.start();
   const Status status = co_await call;
-  const bool may_fail = machine_.has_failures() && !session_.world.is_off();
+  const auto has_failed = [&] { return had_failures || machine_.has_failures() || machine_.failures() != failures; };
+  // The close that made the file fail may be told later than this.
+  for (int i = 0; i < 100 && !status.is_ok() && !has_failed() && !session_.world.is_off(); ++i)
+    co_await machine_.sleep({});
+  const bool may_fail = has_failed() && !session_.world.is_off();
   if (all != nullptr) *all = status.is_ok();
   co_return may_fail || session_.good(status, "sync of everything");
 }

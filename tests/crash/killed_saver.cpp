@@ -55,6 +55,7 @@ Task<bool> Machine::flush_killed(Process& process, const OpenFile& file, Beside*
   others_write |= comes_first && beside->changes();
   if (call.request.was_reverted && !status.is_ok() && others_write) {
     failed_.insert(file->inode);
+    ++failures_;
     if (!session_.commits_at_close()) {
       has_lost_ = true;
       lost_.insert(file->inode);

@@ -138,6 +138,8 @@ class Machine {
   std::shared_ptr<File> open_file(uint64_t inode) const;
   // The end of the mount may say so: with durable=fsync, of closes that were told nothing.
   bool has_failures() const { return !failed_.empty() || has_lost_; }
+  // How often a file failed so far, also of those that were opened anew since.
+  uint64_t failures() const { return failures_; }
   Task<bool> sleep(std::chrono::milliseconds time);
   // A log that stays open is committed without anybody's doing.
   Task<bool> wait_for_trickle(const OpenFile& file);
@@ -195,6 +197,7 @@ class Machine {
   std::map<uint64_t, std::unique_ptr<State>> states_;
   std::set<OpenFile> open_;
   std::set<uint64_t> failed_;
+  uint64_t failures_ = 0;
   std::set<uint64_t> left_;      // at the end: in the middle of being written, for certain
   std::set<uint64_t> trickles_;  // and perhaps
   std::set<uint64_t> owners_;

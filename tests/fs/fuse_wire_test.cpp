@@ -63,6 +63,30 @@ TEST(FuseWire, ShortRequestsAreNotReadBeyondTheirEnd) {
   }
 }
 
+TEST(FuseWire, FlowOfReadsWritesAndCloses) {
+  WriteIn in{};
+  in.handle = 5;
+  in.offset = 4096;
+  in.size = 1000;
+  const Flow written = flow_of(request_bytes(kOpcodeWrite, in, 1000));
+  EXPECT_EQ(written.kind, Flow::Kind::kWrite);
+  EXPECT_EQ(written.handle, 5U);
+  EXPECT_EQ(written.offset, FileOffset(4096));
+  EXPECT_EQ(written.bytes, 1000U);
+  EXPECT_EQ(flow_of(request_bytes(kOpcodeRead, in)).kind, Flow::Kind::kRead);
+  for (uint32_t opcode : {kOpcodeFlush, kOpcodeRelease}) {
+    const Flow ended = flow_of(request_bytes(opcode, in));
+    EXPECT_EQ(ended.kind, Flow::Kind::kEnd);
+    EXPECT_EQ(ended.handle, 5U);
+  }
+  EXPECT_EQ(flow_of(request_bytes(kOpcodeOpen, in)).kind, Flow::Kind::kNone);
+  const std::vector<std::byte> whole = request_bytes(kOpcodeRead, in);
+  for (size_t length = 0; length < whole.size(); ++length) {
+    const std::vector<std::byte> cut(whole.begin(), whole.begin() + static_cast<ptrdiff_t>(length));
+    EXPECT_EQ(flow_of(cut).kind, Flow::Kind::kNone) << length;
+  }
+}
+
 TEST(FuseWire, TemporaryFileBecomesCreate) {
   std::vector<std::byte> request = request_bytes(kOpcodeTemporaryFile, CreateIn{2, 0100600, 022, kOpenKillSetId}, 2);
   EXPECT_TRUE(translate_request(request));

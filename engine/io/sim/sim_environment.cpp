@@ -5,12 +5,15 @@
 
 #include "engine/base/check.h"
 #include "engine/base/units.h"
+#include "engine/io/awaited_thread.h"
 
 namespace fpfs {
 
 namespace {
 constexpr uint64_t kBeginningOfTime = 1'700'000'000'000'000'000;  // nanoseconds since the epoch
 constexpr uint64_t kStepNanosecondsMax = 100'000;
+// How often a completion finds that others wait for its thread.
+constexpr unsigned kAwaitedPercent = 30;
 // How often a delayed task runs although other events could.
 constexpr unsigned kEarlyPercent = 3;
 }  // namespace
@@ -18,6 +21,7 @@ constexpr unsigned kEarlyPercent = 3;
 SimEnvironment::SimEnvironment(uint64_t seed, const SimOptions& options)
     : schedule_random_(SimRandom(seed).next()),
       engine_random_(SimRandom(seed ^ 0x656e67696e65).next()),
+      awaited_random_(SimRandom(seed ^ 0x61776169746564).next()),
       test_random_(SimRandom(seed ^ 0x74657374).next()),
       storage_(SimRandom(seed ^ 0x73746f72616765).next(), options.mount_paths),
       executor_(*this),
@@ -140,6 +144,7 @@ void SimEnvironment::complete(const Event& event) {
     status = bytes.status();
     if (bytes.is_ok()) request.transferred = static_cast<uint32_t>(*bytes);
   }
+  const AwaitedThread::Scope awaited(awaited_random_.chance(kAwaitedPercent));
   request.complete(request, status.is_ok() ? status : status.at(status.member(), request.offset, request.length));
 }
 

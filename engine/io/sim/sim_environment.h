@@ -104,6 +104,7 @@ class SimEnvironment final : public Environment {
 
   SimRandom schedule_random_;
   SimRandom engine_random_;
+  SimRandom awaited_random_;
   SimRandom test_random_;
   SimStorage storage_;
   SimExecutor executor_;

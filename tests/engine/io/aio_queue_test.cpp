@@ -15,6 +15,7 @@
 
 #include <gtest/gtest.h>
 
+#include "engine/io/awaited_thread.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/test_data.h"
 
@@ -99,6 +100,54 @@ class AioQueueTest : public testing::TestWithParam<Place> {
   std::vector<int> handles_;
   std::unique_ptr<AioQueue> queue_;
 };
+
+// What takes long is better done by others while more is there for the queue's thread.
+TEST_P(AioQueueTest, CompletionsLearnWhetherOthersWaitForTheThread) {
+  constexpr unsigned kCount = 8;
+  start(1);
+  const Handle handle = file_with_data("a", 4096, 5);
+  struct Awaited : Transfer {
+    Awaited() : Transfer(4096) {
+      request.prepare = [](IoRequest& io) {
+        All& submitted = *static_cast<Awaited*>(static_cast<Transfer*>(io.owner))->all;
+        std::unique_lock lock(submitted.mutex);
+        submitted.condition.wait(lock, [&submitted] { return submitted.are_submitted; });
+        return Status::ok();
+      };
+      request.complete = [](IoRequest& io, const Status& outcome) {
+        auto& self = *static_cast<Awaited*>(static_cast<Transfer*>(io.owner));
+        std::lock_guard lock(self.mutex);
+        self.awaited = AwaitedThread::is_this();
+        self.status = outcome;
+        ++self.completions;
+        self.condition.notify_all();
+      };
+    }
+    struct All {
+      std::mutex mutex;
+      std::condition_variable condition;
+      bool are_submitted = false;
+    }* all = nullptr;
+    bool awaited = false;
+  };
+  Awaited::All all;
+  std::deque<Awaited> transfers(kCount);
+  for (Awaited& transfer : transfers) {
+    transfer.all = &all;
+    transfer.request.handle = handle;
+    queue_->submit(transfer.request);
+  }
+  {
+    const std::lock_guard lock(all.mutex);
+    all.are_submitted = true;
+  }
+  all.condition.notify_all();
+  for (unsigned i = 0; i < kCount; ++i) {
+    ASSERT_TRUE(transfers[i].wait().is_ok()) << transfers[i].status.message();
+    EXPECT_EQ(transfers[i].awaited, i + 1 < kCount) << i;
+  }
+  EXPECT_FALSE(AwaitedThread::is_this());
+}
 
 TEST_P(AioQueueTest, ManyWritesAndReadsInAnyOrderLandInTheirPlaces) {
   constexpr uint32_t kLength = 16384;

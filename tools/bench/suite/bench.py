@@ -102,8 +102,9 @@ class Bench:
             self.lab.trim()
 
     @contextlib.contextmanager
-    def mount(self, array, *options):
-        mounted = Mounted(self, array, self.scratch / f"mount{next(self._numbers)}", options)
+    def mount(self, array, *options, prefix=()):
+        """`prefix`: the words before the daemon's own."""
+        mounted = Mounted(self, array, self.scratch / f"mount{next(self._numbers)}", options, prefix)
         try:
             yield mounted.start()
             mounted.unmount()
@@ -196,11 +197,13 @@ class Bench:
 class Mounted(Mount):
     """A mount of the programs under test, with the daemon's accounts."""
 
-    def __init__(self, bench, array, path, options):
+    def __init__(self, bench, array, path, options, prefix=()):
         super().__init__(array, path, options)
         self._bench = bench
+        self.prefix = list(prefix)
         members = ":".join(f"DRIVE{index}/array" for index in range(len(array.members)))
-        bench.commands.note(["fastpersistfs", "-f", *(["-o", ",".join(options)] if options else []), members, "MOUNT"])
+        shown = [word.replace(str(bench.programs.build), "build") for word in prefix]
+        bench.commands.note([*shown, "fastpersistfs", "-f", *(["-o", ",".join(options)] if options else []), members, "MOUNT"])
 
     def remount_cold(self):
         """So that neither the daemon nor the kernel remembers anything."""

@@ -11,7 +11,7 @@ class Row:
 
 
 def all_rows():
-    from . import against, check, compress, crowd, disk, load, save, sink, small
+    from . import against, check, compress, crowd, disk, load, save, sink, small, streams
     rows = [
         Row(1, "durable torch.save, four drives", "≥ 0.97 of min(raw, sink)", save.four_drives),
         Row(2, "durable torch.save against one XFS, btrfs raid0, DeepSpeed", "≥ 4 times; ≥ 2 times", save.others),
@@ -31,5 +31,7 @@ def all_rows():
         Row(15, "this build against another (--against)", "rates ≥ 0.97; costs ≤ 1.03", against.another_build),
         Row(16, "compress=: saves, loads, and what is left", "bf16 ≥ 1.4 × raw, fp32 ≥ 1.15 × raw; auto ≥ 0.97",
             compress.compression),
+        Row(17, "streams side by side, each transfer held up for 8 ms", "8 writers, 8 readers ≥ 6; one reader ≥ 2.5",
+            streams.side_by_side),
     ]
     return {row.number: row for row in rows}

@@ -1,0 +1,171 @@
+// How many workers receive, at a socket in the place of /dev/fuse: it gives requests one by one to whoever reads.
+#include "fs/transport/device_receivers.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdlib>
+#include <list>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "engine/file/file.h"
+#include "fs/nodes/open_handles.h"
+
+namespace fpfs {
+namespace {
+
+constexpr unsigned kWorkers = 8;
+
+class Rig final : public RequestHandler {
+ public:
+  explicit Rig(unsigned workers = kWorkers) : receivers_(*this, *buffers_, workers, true) {
+    // Sending waits for room: the system's limit is a few requests.
+    if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets_) != 0) std::abort();
+    if (::fcntl(sockets_[1], F_SETFL, O_NONBLOCK) != 0) std::abort();
+    for (unsigned i = 0; i < workers; ++i) {
+      Worker& worker = workers_.emplace_back();
+      worker.thread = std::thread([this, &worker] {
+        receivers_.serve(worker);
+        worker.request.payload = nullptr;
+      });
+    }
+  }
+  ~Rig() {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+      may_go_ = true;
+    }
+    changed_.notify_all();
+    ::close(sockets_[0]);
+    receivers_.wake_all();
+    for (Worker& worker : workers_) worker.thread.join();
+    ::close(sockets_[1]);
+  }
+
+  // A long write of an open file, of which there are kWorkers.
+  void send(unsigned file) {
+    std::vector<std::byte> request(wire::kWritePayloadOffset + File::kLandingWriteMin + 1);
+    wire::InHeader header{};
+    header.length = static_cast<uint32_t>(request.size());
+    header.opcode = wire::kOpcodeWrite;
+    wire::WriteIn in{};
+    in.handle = OpenHandles::handle(files_[file]);
+    in.size = File::kLandingWriteMin + 1;
+    std::memcpy(request.data(), &header, sizeof header);
+    std::memcpy(request.data() + sizeof header, &in, sizeof in);
+    ASSERT_EQ(::send(sockets_[0], request.data(), request.size(), 0), static_cast<ssize_t>(request.size()));
+    ++sent_;
+  }
+  // Whoever handles a request stays with it from now on, or not any more.
+  void hold(bool yes) {
+    {
+      const std::lock_guard lock(mutex_);
+      may_go_ = !yes;
+    }
+    changed_.notify_all();
+  }
+  bool wait_until_at_it(unsigned count) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, std::chrono::seconds(20), [&] { return at_it_ == count; });
+  }
+  unsigned at_it() {
+    const std::lock_guard lock(mutex_);
+    return at_it_;
+  }
+  // All that was sent is handled. Who handled the last?
+  const Worker* wait_for_all() {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, std::chrono::seconds(20), [&] { return handled_ == sent_; });
+    EXPECT_EQ(handled_, sent_);
+    return last_;
+  }
+
+  int descriptor() const override { return sockets_[1]; }
+  bool is_stopping() const override { return stopping_; }
+  bool handle(Worker& worker, size_t) override {
+    std::unique_lock lock(mutex_);
+    ++at_it_;
+    changed_.notify_all();
+    changed_.wait(lock, [this] { return may_go_; });
+    --at_it_;
+    ++handled_;
+    last_ = &worker;
+    changed_.notify_all();
+    return true;
+  }
+  void refuse(uint64_t) override {}
+  bool start_ring_worker(RingEntry&) override { return false; }
+  void connection_ended() override {}
+
+ private:
+  std::unique_ptr<ReceiveBuffers> buffers_ = *ReceiveBuffers::create(2 * kWorkers);
+  int sockets_[2] = {-1, -1};
+  std::vector<OpenFile> files_ = std::vector<OpenFile>(kWorkers);
+  std::atomic<bool> stopping_{false};
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool may_go_ = true;
+  unsigned at_it_ = 0, handled_ = 0, sent_ = 0;
+  const Worker* last_ = nullptr;
+  DeviceReceivers receivers_;
+  std::list<Worker> workers_;
+};
+
+TEST(DeviceReceivers, OneStreamIsServedByOneWorker) {
+  Rig rig;
+  const Worker* first = nullptr;
+  for (int i = 0; i < 20; ++i) {  // whoever received before it was known to be a stream has time to leave
+    rig.send(0);
+    first = rig.wait_for_all();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  for (int i = 0; i < 50; ++i) {
+    rig.send(0);
+    ASSERT_EQ(rig.wait_for_all(), first);
+  }
+}
+
+TEST(DeviceReceivers, EachStreamHasAReceiver) {
+  Rig rig;
+  for (unsigned streams = 2; streams <= kWorkers / 2; ++streams) {
+    for (unsigned file = 0; file < streams; ++file) rig.send(file);
+    (void)rig.wait_for_all();
+    rig.hold(true);
+    for (unsigned file = 0; file < streams; ++file) rig.send(file);
+    EXPECT_TRUE(rig.wait_until_at_it(streams)) << rig.at_it() << " of " << streams;
+    rig.hold(false);
+    (void)rig.wait_for_all();
+  }
+}
+
+TEST(DeviceReceivers, HalfOfTheWorkersReceiveAtMost) {
+  constexpr unsigned kStreams = kWorkers / 2 + 2;  // a socket does not hold many requests more
+  Rig rig;
+  for (unsigned file = 0; file < kStreams; ++file) rig.send(file);
+  (void)rig.wait_for_all();
+  rig.hold(true);
+  for (unsigned file = 0; file < kStreams; ++file) rig.send(file);
+  EXPECT_TRUE(rig.wait_until_at_it(kWorkers / 2));
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_EQ(rig.at_it(), kWorkers / 2);
+  rig.hold(false);
+  (void)rig.wait_for_all();
+}
+
+TEST(DeviceReceivers, OneWorkerDoesItAlone) {
+  Rig rig(1);
+  for (int i = 0; i < 20; ++i) {
+    rig.send(static_cast<unsigned>(i) % 3);
+    (void)rig.wait_for_all();
+  }
+}
+
+}  // namespace
+}  // namespace fpfs
