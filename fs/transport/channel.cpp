@@ -73,8 +73,8 @@ Result<std::unique_ptr<Channel>> Channel::mount(FileSystem& file_system, const f
   const unsigned ring_workers = settings.io_uring ? RingReceivers::workers_max(for_rings, kRequestBytesMax) : 0;
   FPFS_ASSIGN_OR_RETURN(auto buffers, ReceiveBuffers::create(settings.threads + ring_workers + kSpareBuffers));
   std::unique_ptr<Channel> channel(new Channel(file_system, std::move(buffers), settings.threads, settings.io_uring));
-  channel->event_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  if (channel->event_ < 0) return Status::from_errno(errno, "make an eventfd");
+  channel->event_ = FileDescriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!channel->event_.is_open()) return Status::from_errno(errno, "make an eventfd");
   std::string reason;
   t_captured = &reason;
   fuse_set_log_func(log_from_libfuse);
@@ -125,7 +125,6 @@ Channel::~Channel() {
     if (!stopping_) fuse_session_unmount(session_);
     fuse_session_destroy(session_);
   }
-  if (event_ >= 0) ::close(event_);
 }
 
 void Channel::start() {
@@ -262,12 +261,12 @@ void Channel::connection_ended() {
 void Channel::signal_event() {
   const uint64_t one = 1;
   // The counter cannot overflow: it is raised twice in a life.
-  (void)!::write(event_, &one, sizeof one);
+  (void)!::write(event_.number(), &one, sizeof one);
 }
 
 void Channel::clear_event() {
   uint64_t count = 0;
-  (void)!::read(event_, &count, sizeof count);
+  (void)!::read(event_.number(), &count, sizeof count);
 }
 
 void Channel::unmount() {
@@ -289,7 +288,7 @@ void Channel::stop() {
 
 bool Channel::join() {
   while (!has_ended()) {
-    pollfd event{event_, POLLIN, 0};
+    pollfd event{event_.number(), POLLIN, 0};
     ::poll(&event, 1, 1000);
     clear_event();
   }

@@ -22,6 +22,7 @@
 #include <thread>
 #include <vector>
 
+#include "engine/base/file_descriptor.h"
 #include "engine/base/mutex.h"
 #include "engine/base/status.h"
 #include "fs/nodes/file_system.h"
@@ -55,7 +56,7 @@ class Channel final : private RequestHandler {
 
   void start();
   // Becomes readable when is_live() or has_ended() turns true.
-  int event_descriptor() const { return event_; }
+  int event_descriptor() const { return event_.number(); }
   void clear_event();
   bool is_live() const { return live_.load(); }            // the kernel accepted the INIT reply: the mount works
   bool has_ended() const { return running_.load() == 0; }  // every worker saw the end of the connection
@@ -98,7 +99,7 @@ class Channel final : private RequestHandler {
   DeviceReceivers at_device_;
   RingReceivers at_rings_;
   fuse_session* session_ = nullptr;
-  int event_ = -1;
+  FileDescriptor event_;
   Mutex workers_mutex_;
   std::vector<std::unique_ptr<Worker>> workers_ FPFS_GUARDED_BY(workers_mutex_);
   std::atomic<unsigned> running_{0};

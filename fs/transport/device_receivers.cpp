@@ -17,13 +17,12 @@
 namespace fpfs {
 namespace {
 
-// An epoll set of which the kernel wakes one waiter for a request; -1: it could not be made.
-int watch_requests(int descriptor) {
-  const int epoll = ::epoll_create1(EPOLL_CLOEXEC);
+// An epoll set of which the kernel wakes one waiter for a request; none: it could not be made.
+FileDescriptor watch_requests(int descriptor) {
+  FileDescriptor epoll(::epoll_create1(EPOLL_CLOEXEC));
   epoll_event requests{EPOLLIN | EPOLLEXCLUSIVE, {}};
-  if (epoll < 0 || ::epoll_ctl(epoll, EPOLL_CTL_ADD, descriptor, &requests) == 0) return epoll;
-  ::close(epoll);
-  return -1;
+  if (epoll.is_open() && ::epoll_ctl(epoll.number(), EPOLL_CTL_ADD, descriptor, &requests) != 0) epoll.reset();
+  return epoll;
 }
 
 }  // namespace
@@ -51,7 +50,7 @@ void DeviceReceivers::serve(Worker& worker) {
     if (receivers_.load(std::memory_order_relaxed) > wanted()) retire(worker);
   }
   retire(worker);
-  if (worker.epoll >= 0) ::close(worker.epoll);
+  worker.epoll.reset();
 }
 
 // When it is not one already.
@@ -84,7 +83,8 @@ bool DeviceReceivers::wait_for_request(const Worker& worker) {
   waiting_.fetch_add(1, std::memory_order_relaxed);
   epoll_event event;
   pollfd descriptor{handler_.descriptor(), POLLIN, 0};
-  const int seen = worker.epoll >= 0 ? ::epoll_wait(worker.epoll, &event, 1, -1) : ::poll(&descriptor, 1, -1);
+  const int seen =
+      worker.epoll.is_open() ? ::epoll_wait(worker.epoll.number(), &event, 1, -1) : ::poll(&descriptor, 1, -1);
   waiting_.fetch_sub(1, std::memory_order_relaxed);
   return seen > 0;
 }

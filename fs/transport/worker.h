@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <thread>
 
+#include "engine/base/file_descriptor.h"
 #include "fs/protocol/request_context.h"
 #include "fs/transport/ring_entry.h"
 
@@ -18,7 +19,7 @@ struct Worker {
   Channel* channel = nullptr;
   RingEntry* entry = nullptr;  // where its requests come; null: at /dev/fuse
   RequestContext request;
-  int epoll = -1;         // that wakes this worker only; -1: none could be made, it is woken with others
+  FileDescriptor epoll;   // that wakes this worker only; none could be made: it is woken with others
   bool receives = false;  // guarded by the device receivers' mutex
   std::thread thread;
   // For who looks whether it is caught with a request: since when it has one (0: it has none), and which.
