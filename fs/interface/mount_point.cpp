@@ -184,10 +184,8 @@ uint64_t request_bytes_limit() {
   return std::max<uint64_t>(pages, 1) * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
 }
 
-bool raise_read_ahead(const std::string& mount_point, unsigned kibibytes) {
-  const std::optional<MountEntry> mount = topmost_at(mount_point, kFilesystemType);
-  if (!mount) return false;
-  std::ofstream file("/sys/class/bdi/" + mount->device() + "/read_ahead_kb");
+bool raise_read_ahead(const MountEntry& mount, unsigned kibibytes) {
+  std::ofstream file("/sys/class/bdi/" + mount.device() + "/read_ahead_kb");
   file << kibibytes << std::flush;
   return file.good();
 }

@@ -50,6 +50,6 @@ uint64_t request_bytes_limit();
 // Lets reads and page faults of mapped files read this far ahead (default of the kernel: 128 KiB, which makes mapping a
 // checkpoint many times slower than reading it). Needs root; false when it is not allowed. Nothing but speed depends on
 // it.
-bool raise_read_ahead(const std::string& mount_point, unsigned kibibytes);
+bool raise_read_ahead(const MountEntry& mount, unsigned kibibytes);
 
 }  // namespace fpfs

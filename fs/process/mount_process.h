@@ -10,6 +10,7 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "engine/base/file_descriptor.h"
@@ -38,7 +39,8 @@ class MountProcess {
   Status start();
   Status serve(Launcher& launcher);
   Status close();
-  void listen_for_waiters();
+  std::optional<MountEntry> own_entry() const;
+  void listen_for_waiters(const std::optional<MountEntry>& mount);
   void wait_for_end();
   void commit_finished();
   void end_by_signal(int signal);
