@@ -410,12 +410,14 @@ TEST_F(BackgroundPassTest, StopsWhenWhatIsInFlightIsDone) {
   for (int i = 0; i < 5000 && visitor_.held() < 4; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   EXPECT_EQ(visitor_.held(), 4U) << "two for each member";
-  std::atomic<bool> has_stopped = false;
+  std::atomic<bool> stops = false, has_stopped = false;
   std::thread stopper([&] {
+    stops = true;
     pass_->stop();
     has_stopped = true;
   });
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  while (!stops) std::this_thread::sleep_for(std::chrono::milliseconds(1));  // it may wait long for a busy machine
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
   EXPECT_FALSE(has_stopped);
   visitor_.release();
   stopper.join();
