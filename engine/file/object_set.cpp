@@ -136,7 +136,7 @@ Result<ScopedHandle> ObjectSet::make(MemberIndex member, Handle directory, const
   if (use == Use::kStream && spares_ != nullptr)
     if (std::optional<SpareObjects::Taken> spare = spares_->take(member, directory, name, flags)) {
       objects_[member].allocated_end.store(ObjectOffset(spare->length));
-      objects_[member].allocated_ahead.store(true);
+      objects_[member].ahead_from.store(ObjectOffset(0));
       return std::move(spare->handle);
     }
   Result<Handle> created = storage_.open_at(directory, name, flags | O_CREAT | O_EXCL, 0600);
@@ -165,14 +165,15 @@ Status ObjectSet::preallocate(MemberIndex member, Handle handle, ObjectOffset be
   if (status.errno_value() == EBADF) return Status::from_errno(EROFS, "write to an object of a read-only filesystem");
   // A filesystem without fallocate: the writes extend the file themselves, only slower.
   if (!status.is_ok() && status.code() != StatusCode::kUnsupported) return status;
-  if (want > end) object.allocated_ahead.store(true, std::memory_order_relaxed);
+  if (want > end && end < object.ahead_from.load(std::memory_order_relaxed))
+    object.ahead_from.store(end, std::memory_order_relaxed);
   object.allocated_end.store(want, std::memory_order_relaxed);
   return Status::ok();
 }
 
 Status ObjectSet::trim(MemberIndex member, ObjectOffset end) {
   Object& object = objects_[member];
-  object.allocated_ahead.store(false, std::memory_order_relaxed);
+  object.ahead_from.store(kNotAhead, std::memory_order_relaxed);
   if (allocated_end(member) <= end) return Status::ok();
   FPFS_ASSIGN_OR_RETURN(const HandleCache::Pin handle, open_again(member));
   touch(member);

@@ -49,8 +49,10 @@ class ObjectSet {
   // left as it is: a sparse file's gap stays a hole.
   Status preallocate(MemberIndex member, Handle handle, ObjectOffset begin, ObjectOffset end, uint64_t ahead_max);
   // Something was allocated ahead since the last trim(): free slots may hold space.
-  bool is_allocated_ahead(MemberIndex member) const {
-    return objects_[member].allocated_ahead.load(std::memory_order_relaxed);
+  bool is_allocated_ahead(MemberIndex member) const { return allocated_ahead_from(member) != kNotAhead; }
+  // Where the first of that lay. Space before it was not allocated ahead.
+  ObjectOffset allocated_ahead_from(MemberIndex member) const {
+    return objects_[member].ahead_from.load(std::memory_order_relaxed);
   }
   // Gives back what preallocation took beyond `end` (a multiple of kIoAlignment).
   Status trim(MemberIndex member, ObjectOffset end);
@@ -95,6 +97,8 @@ class ObjectSet {
   // A handle of an object that was used before.
   Result<HandleCache::Pin> open_again(MemberIndex member);
 
+  static constexpr ObjectOffset kNotAhead{UINT64_MAX};
+
   struct Object : HandleCache::Slot {
     void before_close(Handle handle) override;
     bool is_slow_to_close() const override { return unsynced.load(std::memory_order_relaxed); }
@@ -106,7 +110,7 @@ class ObjectSet {
     Status sync_failure FPFS_GUARDED_BY(mutex);  // of a handle that was closed
     std::atomic<bool> touched{false};
     std::atomic<bool> name_is_new{false};
-    std::atomic<bool> allocated_ahead{false};
+    std::atomic<ObjectOffset> ahead_from{kNotAhead};
     std::atomic<ObjectOffset> allocated_end{ObjectOffset()};
     std::atomic<ObjectOffset> shared_end{ObjectOffset()};
     Mutex opening;  // whoever opens it first makes it

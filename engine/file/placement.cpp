@@ -1,6 +1,17 @@
 #include "engine/file/placement.h"
 
+#include <algorithm>
+
 namespace fpfs {
+
+namespace {
+
+void sort_unique(std::vector<ChunkIndex>& chunks) {
+  std::sort(chunks.begin(), chunks.end());
+  chunks.erase(std::unique(chunks.begin(), chunks.end()), chunks.end());
+}
+
+}  // namespace
 
 bool Placement::take(MemberIndex member, SlotIndex slot) {
   if (slots_[member].is_taken(slot)) return false;
@@ -10,7 +21,16 @@ bool Placement::take(MemberIndex member, SlotIndex slot) {
 
 void Placement::release(MemberIndex member, SlotIndex slot) {
   slots_[member].release(slot);
-  has_unpunched_ = true;
+  may_hold_space(member, slot);
+}
+
+void Placement::note_written(ChunkIndex chunk, const Extent& extent, uint64_t chunk_size) {
+  if (extent.allocated() == chunk_size || (!short_.empty() && short_.back() == chunk)) return;
+  if (short_.size() >= short_max_) {
+    sort_unique(short_);
+    short_max_ = std::max(kShortMin, 2 * short_.size());
+  }
+  short_.push_back(chunk);
 }
 
 void Placement::set_objects(std::shared_ptr<ObjectSet> objects) {
@@ -35,6 +55,9 @@ bool Placement::start_generation() {
   objects_->supersede();
   retired_.objects.push_back(std::exchange(objects_, nullptr));
   slots_.assign(slots_.size(), SlotMap());
+  unpunched_from_.assign(slots_.size(), kNoSlot);
+  short_.clear();
+  may_all_be_short_ = false;
   return true;
 }
 
@@ -46,7 +69,9 @@ void Placement::clear() {
 
 void Placement::reinstate(std::shared_ptr<ObjectSet> objects) {
   objects->reinstate();
-  for (const MemberIndex m : slots_.indices()) has_unpunched_ |= objects->is_touched(m);
+  for (const MemberIndex m : slots_.indices())
+    if (objects->is_touched(m)) may_hold_space(m, SlotIndex(0));
+  may_all_be_short_ = true;
   set_objects(std::move(objects));
 }
 
@@ -57,33 +82,55 @@ ObjectOffset Placement::needed_end(MemberIndex member, const Extent& last, uint6
 }
 
 bool Placement::has_slack(const Extent& last, uint64_t chunk_size) const {
-  if (has_unpunched_) return true;
   for (const MemberIndex m : slots_.indices())
-    if (objects_->allocated_end(m) > needed_end(m, last, chunk_size) || objects_->is_allocated_ahead(m)) return true;
+    if (unpunched_from_[m] != kNoSlot || objects_->allocated_end(m) > needed_end(m, last, chunk_size) ||
+        objects_->is_allocated_ahead(m))
+      return true;
   return false;
 }
 
 Placement::TrimPlan Placement::plan_trim(const ExtentTable& extents, const Extent& last, uint64_t chunk_size) {
   TrimPlan plan;
-  bool may_hold_space = std::exchange(has_unpunched_, false);
+  bool is_any = false;
   for (const MemberIndex m : slots_.indices()) {
     plan.ends.push_back(needed_end(m, last, chunk_size));
-    may_hold_space |= objects_->is_allocated_ahead(m);
+    if (objects_->is_allocated_ahead(m))
+      may_hold_space(m, SlotIndex(objects_->allocated_ahead_from(m).value() / chunk_size));
+    is_any |= unpunched_from_[m] != kNoSlot;
   }
-  if (!may_hold_space) return plan;
+  if (!is_any) return plan;
   // What was written and given up before any commit, or allocated ahead of a stream that then jumped: slots below the
   // end that nothing took, and the unused ends of slots whose chunk is not full. A dense file has none.
-  for (const MemberIndex m : slots_.indices())
-    slots_[m].for_each_gap([&](SlotIndex slot, uint64_t count) {
+  for (const MemberIndex m : slots_.indices()) {
+    slots_[m].for_each_gap(unpunched_from_[m], [&](SlotIndex slot, uint64_t count) {
       plan.gaps.push_back({m, offset_of(slot, chunk_size), count * chunk_size});
     });
-  extents.for_each(ChunkIndex(0), [&](ChunkIndex, const Extent& extent) {
+    unpunched_from_[m] = kNoSlot;
+  }
+  add_ends_of_slots(extents, chunk_size, plan);
+  return plan;
+}
+
+// The ends of slots that were written since the last plan: those of others are given back, and what is allocated ahead
+// lies behind them.
+void Placement::add_ends_of_slots(const ExtentTable& extents, uint64_t chunk_size, TrimPlan& plan) {
+  const auto add = [&](const Extent& extent) {
     const ObjectOffset used = offset_of(extent.slot, chunk_size) + extent.allocated();
     const ObjectOffset end = offset_of(extent.slot + 1, chunk_size);
     if (used < end && end <= plan.ends[extent.member]) plan.gaps.push_back({extent.member, used, end - used});
-    return true;
-  });
-  return plan;
+  };
+  if (std::exchange(may_all_be_short_, false)) {
+    extents.for_each(ChunkIndex(0), [&add](ChunkIndex, const Extent& extent) {
+      add(extent);
+      return true;
+    });
+  } else {
+    sort_unique(short_);
+    for (const ChunkIndex chunk : short_)
+      if (const Extent extent = extents.get(chunk); extent.exists()) add(extent);
+  }
+  std::vector<ChunkIndex>().swap(short_);
+  short_max_ = kShortMin;
 }
 
 }  // namespace fpfs

@@ -16,6 +16,7 @@
 // Thread safety: none; the file's lock. No I/O.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <set>
@@ -53,7 +54,7 @@ class Placement {
     std::vector<Gap> gaps;
   };
 
-  explicit Placement(uint16_t members) : slots_(members) {}
+  explicit Placement(uint16_t members) : slots_(members), unpunched_from_(members, kNoSlot) {}
 
   // Of the content as it is; null: nothing of it is on the members.
   const std::shared_ptr<ObjectSet>& objects() const { return objects_; }
@@ -65,6 +66,8 @@ class Placement {
   bool take(MemberIndex member, SlotIndex slot);
   // No record names it: it is free, and may hold space.
   void release(MemberIndex member, SlotIndex slot);
+  // The chunk was written to its slot, and may leave the end of it unused.
+  void note_written(ChunkIndex chunk, const Extent& extent, uint64_t chunk_size);
   // A record names it.
   void retire(MemberIndex member, SlotIndex slot) { retired_.slots.push_back({objects_, member, slot}); }
   DeadSlot dead_slot(MemberIndex member, SlotIndex slot) const { return {objects_, member, slot}; }
@@ -89,14 +92,27 @@ class Placement {
   ObjectOffset needed_end(MemberIndex member, const Extent& last, uint64_t chunk_size) const;
   // Space is left over (there are objects).
   bool has_slack(const Extent& last, uint64_t chunk_size) const;
-  // All of it, given what is used: ends and gaps. From then on it counts as given back.
+  // All of it, given what is used: ends and gaps. From then on it counts as given back. Looks at what was written,
+  // released and allocated ahead since the last plan, and not at the rest of the content.
   TrimPlan plan_trim(const ExtentTable& extents, const Extent& last, uint64_t chunk_size);
 
  private:
+  static constexpr SlotIndex kNoSlot{UINT64_MAX};
+  static constexpr size_t kShortMin = 1024;
+
+  void may_hold_space(MemberIndex member, SlotIndex from) {
+    unpunched_from_[member] = std::min(unpunched_from_[member], from);
+  }
+  void add_ends_of_slots(const ExtentTable& extents, uint64_t chunk_size, TrimPlan& plan);
+
   std::shared_ptr<ObjectSet> objects_;
   PerMember<SlotMap> slots_;
-  bool has_unpunched_ = false;  // free slots may hold space
-  Retired retired_;             // since the last consistent point
+  // Since the last plan, or, where there was nothing to plan, the one before:
+  PerMember<SlotIndex> unpunched_from_;  // free slots from here on may hold space
+  std::vector<ChunkIndex> short_;        // written, with less than their slots; some repeatedly
+  size_t short_max_ = kShortMin;         // then the repeated ones go
+  bool may_all_be_short_ = false;        // all extents, not only those of short_
+  Retired retired_;                      // since the last consistent point
   std::set<std::tuple<Generation, MemberIndex, SlotIndex>> being_freed_;
 };
 

@@ -6,6 +6,7 @@
 // Thread safety: none; guarded by File::mutex_.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <iterator>
 #include <map>
@@ -51,13 +52,15 @@ class SlotMap {
     const auto behind = runs_.upper_bound(slot);
     return behind != runs_.begin() && slot < std::prev(behind)->second;
   }
-  // The runs of free slots below end(): visit(first slot, count).
+  // The runs of free slots from `first` on and below end(): visit(first slot, count). What lies before costs nothing.
   template <typename Visit>
-  void for_each_gap(Visit visit) const {
-    SlotIndex gap;
-    for (const auto& [begin, stop] : runs_) {
-      if (begin > gap) visit(gap, begin - gap);
-      gap = stop;
+  void for_each_gap(SlotIndex first, Visit visit) const {
+    SlotIndex gap = first;
+    auto run = runs_.upper_bound(first);
+    if (run != runs_.begin()) gap = std::max(first, std::prev(run)->second);
+    for (; run != runs_.end(); ++run) {
+      if (run->first > gap) visit(gap, run->first - gap);
+      gap = run->second;
     }
   }
   // One past the highest taken slot.

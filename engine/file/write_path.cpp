@@ -425,6 +425,7 @@ void File::finish_flush(CachedChunk& chunk, const ObjectSet& objects, const Stat
       Extent stored = chunk.transfer.extent;
       stored.visible_length = std::min(stored.raw_length, chunk.length);
       set_extent(chunk.index, stored);
+      placement_.note_written(chunk.index, stored, context_.stripes.chunk_size);
     } else if (same_generation) {
       placement_.release(chunk.transfer.extent.member, chunk.transfer.extent.slot);
     }

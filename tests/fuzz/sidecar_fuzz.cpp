@@ -167,7 +167,7 @@ void check_slots(const FileImage& image) {
   });
   for (const SlotMap& map : slots) {
     uint64_t free = 0;
-    map.for_each_gap([&](SlotIndex, uint64_t count) { free += count; });
+    map.for_each_gap(SlotIndex(0), [&](SlotIndex, uint64_t count) { free += count; });
     const uint64_t used = map.end().value() - free;
     require(used <= taken, "slots are free or taken");
     taken -= used;

@@ -388,7 +388,7 @@ TEST(SlotMap, CostsWhatItHoldsNotHowFarItReaches) {
   EXPECT_EQ(slots.allocate(SlotIndex(0)), SlotIndex(0));
   EXPECT_EQ(slots.allocate(SlotIndex(0)), SlotIndex(1));
   uint64_t gaps = 0;
-  slots.for_each_gap([&](SlotIndex begin, uint64_t count) {
+  slots.for_each_gap(SlotIndex(0), [&](SlotIndex begin, uint64_t count) {
     ++gaps;
     EXPECT_EQ(begin, SlotIndex(2));
     EXPECT_EQ(count, far.value() - 2);
@@ -426,7 +426,7 @@ TEST(SlotMap, TakesAndReleasesAsASetDoes) {
     ASSERT_EQ(slots.end(), model.empty() ? SlotIndex() : *model.rbegin() + 1);
     if (step % 100 != 0) continue;
     std::set<SlotIndex> free;
-    slots.for_each_gap([&](SlotIndex begin, uint64_t count) {
+    slots.for_each_gap(SlotIndex(0), [&](SlotIndex begin, uint64_t count) {
       for (uint64_t i = 0; i < count; ++i) EXPECT_TRUE(free.insert(begin + i).second);
     });
     for (SlotIndex number; number < slots.end(); ++number)

@@ -99,6 +99,50 @@ TEST_F(PlacementTest, SpaceThatIsLeftOver) {
   EXPECT_TRUE(placement_.plan_trim(extents, at(SlotIndex(2), 5000), kTestChunk).gaps.empty());
 }
 
+TEST_F(PlacementTest, APlanLooksAtWhatWasWrittenAndReleasedSinceTheOneBefore) {
+  ExtentTable extents;
+  placement_.set_objects(make_objects(0));
+  const auto write = [&](uint64_t slot, uint32_t length) {
+    EXPECT_TRUE(placement_.take(MemberIndex(0), SlotIndex(slot)));
+    extents.set(ChunkIndex(slot), at(SlotIndex(slot), length));
+    placement_.note_written(ChunkIndex(slot), at(SlotIndex(slot), length), kTestChunk);
+  };
+  const auto plan = [&] {
+    placement_.release(MemberIndex(0), SlotIndex(placement_.allocate(MemberIndex(0), SlotIndex(5000))));
+    return placement_.plan_trim(extents, Extent(), kTestChunk).gaps;
+  };
+  for (uint64_t slot = 0; slot < 4000; slot += 2) write(slot, 4096);
+  EXPECT_EQ(plan().size(), 2000u);
+  write(4000, kTestChunk);
+  EXPECT_TRUE(plan().empty()) << "a full chunk behind them";
+  write(4002, 4096);
+  write(4004, kTestChunk);
+  ASSERT_EQ(plan().size(), 1u);
+  placement_.release(MemberIndex(0), SlotIndex(3998));
+  extents.set(ChunkIndex(3998), Extent());
+  const std::vector<Placement::Gap> gaps = plan();
+  ASSERT_EQ(gaps.size(), 3u) << "from the slot that was released on";
+  EXPECT_EQ(gaps[0].offset, ObjectOffset(3998 * kTestChunk));
+  EXPECT_EQ(gaps[0].length, 2 * kTestChunk);
+}
+
+TEST_F(PlacementTest, ObjectsThatComeBackAreLookedAtWholly) {
+  ExtentTable extents;
+  const std::shared_ptr<ObjectSet> objects = make_objects(0);
+  placement_.set_objects(objects);
+  for (const uint64_t slot : {0, 1, 2}) {
+    EXPECT_TRUE(placement_.take(MemberIndex(0), SlotIndex(slot)));
+    extents.set(ChunkIndex(slot), at(SlotIndex(slot), 4096));
+    placement_.note_written(ChunkIndex(slot), at(SlotIndex(slot), 4096), kTestChunk);
+  }
+  EXPECT_TRUE(placement_.start_generation());
+  placement_.clear();
+  for (const uint64_t slot : {0, 1, 2}) EXPECT_TRUE(placement_.take(MemberIndex(0), SlotIndex(slot)));
+  objects->touch(MemberIndex(0));
+  placement_.reinstate(objects);
+  EXPECT_EQ(placement_.plan_trim(extents, Extent(), kTestChunk).gaps.size(), 3u);
+}
+
 TEST_F(PlacementTest, BackToWhatWasCommitted) {
   placement_.set_objects(make_objects(0));
   (void)placement_.allocate(MemberIndex(0), SlotIndex(5));

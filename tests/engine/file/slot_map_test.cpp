@@ -15,7 +15,7 @@ using Gaps = std::vector<std::pair<uint64_t, uint64_t>>;
 
 Gaps gaps_of(const SlotMap& map) {
   Gaps gaps;
-  map.for_each_gap([&gaps](SlotIndex first, uint64_t count) { gaps.emplace_back(first.value(), count); });
+  map.for_each_gap(SlotIndex(0), [&gaps](SlotIndex first, uint64_t count) { gaps.emplace_back(first.value(), count); });
   return gaps;
 }
 
@@ -25,6 +25,23 @@ TEST(SlotMapTest, AChunkGetsItsNaturalSlotWhenItIsFree) {
   EXPECT_EQ(map.allocate(SlotIndex(5)), SlotIndex(5));
   EXPECT_EQ(map.end(), SlotIndex(6));
   EXPECT_EQ(gaps_of(map), (Gaps{{0, 5}}));
+}
+
+TEST(SlotMapTest, GapsAreFoundFromASlotOn) {
+  SlotMap map;
+  for (const uint64_t slot : {2, 3, 6, 9}) map.take(SlotIndex(slot));
+  const auto from = [&map](uint64_t first) {
+    Gaps gaps;
+    map.for_each_gap(SlotIndex(first),
+                     [&gaps](SlotIndex slot, uint64_t count) { gaps.emplace_back(slot.value(), count); });
+    return gaps;
+  };
+  EXPECT_EQ(from(0), (Gaps{{0, 2}, {4, 2}, {7, 2}}));
+  EXPECT_EQ(from(1), (Gaps{{1, 1}, {4, 2}, {7, 2}}));
+  for (const uint64_t taken : {2, 3, 4}) EXPECT_EQ(from(taken), (Gaps{{4, 2}, {7, 2}})) << taken;
+  EXPECT_EQ(from(5), (Gaps{{5, 1}, {7, 2}}));
+  EXPECT_EQ(from(8), (Gaps{{8, 1}}));
+  for (const uint64_t behind : {9, 10, 100}) EXPECT_TRUE(from(behind).empty()) << behind;
 }
 
 TEST(SlotMapTest, ElseTheLowestFreeOne) {

@@ -1,0 +1,103 @@
+// What a commit does and writes follows what was changed, not how long the file is: counted in calls and bytes.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+
+#include "tests/engine/file/sim_array.h"
+
+namespace fpfs::test {
+namespace {
+
+constexpr unsigned kFew = 20, kMany = 400;
+
+class GrowthTest : public ::testing::Test {
+ protected:
+  static StoreOptions options() {
+    StoreOptions options;
+    options.inline_max = 0;
+    options.spare_least = UINT64_MAX;
+    return options;
+  }
+  // A file with so many chunks, none of them full, committed and closed; open again.
+  std::shared_ptr<File> make(const std::string& name, unsigned chunks) {
+    std::shared_ptr<File> file = array_.create(name);
+    for (unsigned c = 0; c < chunks; ++c) {
+      EXPECT_TRUE(array_.write(*file, uint64_t{c} * kTestChunk, make_bytes(100, c)).is_ok());
+      if (c % 16 == 15) {
+        EXPECT_TRUE(array_.commit(*file).is_ok());
+      }
+    }
+    EXPECT_TRUE(array_.control(*file, ControlRequest::Kind::kTruncate, uint64_t{chunks} * kTestChunk).is_ok());
+    EXPECT_TRUE(array_.control(*file, ControlRequest::Kind::kClose).is_ok());
+    file.reset();
+    array_.world().drain();
+    return array_.open(name);
+  }
+  // Calls that change something, by their names, while full chunks are appended and the request is answered.
+  std::map<std::string, unsigned> calls_of_append(File& file, ControlRequest::Kind kind) {
+    std::map<std::string, unsigned> calls;
+    array_.sim().set_trace([&calls](const std::string& line) { ++calls[line.substr(0, line.find(' '))]; });
+    EXPECT_TRUE(array_.write(file, file.size(), make_bytes(6 * kTestChunk, 77)).is_ok());
+    EXPECT_TRUE(array_.control(file, kind).is_ok());
+    array_.world().drain();
+    array_.sim().set_trace(nullptr);
+    return calls;
+  }
+
+  SimArray array_{1, 3, options()};
+};
+
+TEST_F(GrowthTest, TheCommitOfAnAppendMakesTheSameCallsHoweverLongTheFile) {
+  const std::shared_ptr<File> few = make("few", kFew), many = make("many", kMany);
+  for (const auto kind : {ControlRequest::Kind::kCommit, ControlRequest::Kind::kClose}) {
+    const auto calls = calls_of_append(*few, kind);
+    EXPECT_FALSE(calls.empty());
+    EXPECT_EQ(calls_of_append(*many, kind), calls);
+  }
+}
+
+TEST_F(GrowthTest, TheCommitOfAnAppendWritesTheSameBytesHoweverLongTheFile) {
+  const std::shared_ptr<File> few = make("few", kFew), many = make("many", kMany);
+  const auto appended = [this](File& file, const std::string& name) {
+    const auto length = [&] {
+      Result<Store::Node> node = array_.store().lookup(array_.store().root(), name);
+      const Result<struct stat> sidecar = array_.store().storage().fstat(node->handle.get());
+      node->handle.reset();
+      return sidecar->st_size;
+    };
+    const auto before = length();
+    EXPECT_TRUE(array_.write(file, file.size(), make_bytes(kTestChunk, 5)).is_ok());
+    EXPECT_TRUE(array_.commit(file).is_ok());
+    return length() - before;
+  };
+  EXPECT_EQ(appended(*many, "many"), appended(*few, "few"));
+}
+
+// As many commits as make a snapshot worth it several times: each appends a constant, and a snapshot comes so seldom
+// that all of them together do not cost more than half as much again.
+TEST_F(GrowthTest, SnapshotsCostAPartOfWhatTheCommitsBetweenThemDo) {
+  const std::shared_ptr<File> file = make("file", kMany);
+  uint64_t written = 0, largest = 0, commits = 0;
+  array_.sim().set_trace([&](const std::string& line) {
+    if (!line.starts_with("write ") || line.find("/tree/") == std::string::npos) return;
+    const size_t words = line.rfind(' ', line.rfind(" bytes at ") - 1);
+    const uint64_t bytes = std::stoull(line.substr(words + 1));
+    written += bytes;
+    largest = std::max(largest, bytes);
+    ++commits;
+  });
+  uint64_t usual = 0;
+  for (unsigned i = 0; i < 1500; ++i) {
+    ASSERT_TRUE(array_.write(*file, uint64_t{i % kMany} * kTestChunk, make_bytes(200, i)).is_ok());
+    ASSERT_TRUE(array_.commit(*file).is_ok());
+    if (i == 0) usual = written;
+  }
+  array_.sim().set_trace(nullptr);
+  EXPECT_GE(commits, 1500u);
+  EXPECT_GT(largest, 10 * usual) << "there was a snapshot";
+  EXPECT_LT(written, commits * usual * 3 / 2);
+}
+
+}  // namespace
+}  // namespace fpfs::test
