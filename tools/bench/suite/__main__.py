@@ -60,6 +60,8 @@ def parse_options(arguments):
     parser.add_argument("--write-limit", type=int, default=300, help="of each drive of the lab, MB/s (default 300)")
     parser.add_argument("--read-limit", type=int, default=600, help="of each drive of the lab, MB/s (default 600)")
     parser.add_argument("--files", type=int, default=20000, help="row 9: small files (default 20000)")
+    parser.add_argument("--growth-files", type=int, default=100_000, metavar="N", help="row 19: files of a directory and of a "
+                        "tree, at most (default 100000)")
     parser.add_argument("--disk", default="/var/tmp", metavar="DIR", help="row 5: a directory on the machine's own drive")
     parser.add_argument("--against", metavar="BUILD", help="row 15: the build directory of another commit")
     parser.add_argument("--output", default="bench-results", metavar="DIR",

@@ -11,7 +11,7 @@ class Row:
 
 
 def all_rows():
-    from . import against, check, compress, crowd, disk, load, save, sink, small, streams
+    from . import against, check, compress, crowd, disk, growth, load, save, sink, small, streams
     rows = [
         Row(1, "durable torch.save, four drives", "≥ 0.97 of min(raw, sink)", save.four_drives),
         Row(2, "durable torch.save against one XFS, btrfs raid0, DeepSpeed", "≥ 4 times; ≥ 2 times", save.others),
@@ -33,5 +33,6 @@ def all_rows():
             compress.compression),
         Row(17, "streams side by side, each transfer held up for 8 ms", "8 writers, 8 readers ≥ 6; one reader ≥ 2.5",
             streams.side_by_side),
+        Row(19, "growth: files, chunks of a file, open files, members", "exponents ≤ 1.1; of a commit ≤ 0.1", growth.growth),
     ]
     return {row.number: row for row in rows}
