@@ -11,6 +11,7 @@
 #include "engine/file/change_clock.h"
 #include "engine/file/change_times.h"
 #include "engine/file/chunk_io.h"
+#include "engine/file/dirty_files.h"
 #include "engine/file/generations.h"
 #include "engine/file/index_memory.h"
 #include "engine/file/member_counters.h"
@@ -70,6 +71,7 @@ class FileContext {
   std::atomic<unsigned> versions_held{0};  // of all files
   std::atomic<uint64_t> commits{0};
   std::atomic<unsigned> writes_in_flight{0};  // of all files
+  DirtyFiles dirty_files;
 
   Storage& storage() const { return environment.storage(); }
 

@@ -277,12 +277,14 @@ void File::mark_dirty(CachedChunk& chunk) {
   if (chunk.dirty) return;
   context_.room->add_unstored(member_of(chunk.index), context_.stripes.chunk_size);
   reserved_.remove(content_.file_id(), chunk.index, chunk.index + 1);
+  if (cache_.dirty_count() == 0) context_.dirty_files.add(inode_, weak_from_this());
   cache_.mark_dirty(chunk);
 }
 
 void File::mark_clean(CachedChunk& chunk) {
   context_.room->remove_unstored(member_of(chunk.index), context_.stripes.chunk_size);
   cache_.mark_clean(chunk);
+  if (cache_.dirty_count() == 0) context_.dirty_files.remove(inode_);
 }
 
 // Chosen when it first matters. Chunks share blocks within a member, so they begin where those of the previous file do.

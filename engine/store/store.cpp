@@ -117,7 +117,7 @@ void Store::Impl::member_stalled(StallDomain domain) {
 void Store::Impl::relieve_pressure() {
   if (!pool->has_waiters() || writes_in_flight.load() > 0) return;
   if (relieving_.exchange(true)) return;
-  for (const std::shared_ptr<File>& file : files.all()) file->flush_for_pressure();
+  for (const std::shared_ptr<File>& file : dirty_files.all()) file->flush_for_pressure();
   relieving_.store(false);
 }
 

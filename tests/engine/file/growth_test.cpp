@@ -74,6 +74,22 @@ TEST_F(GrowthTest, TheCommitOfAnAppendWritesTheSameBytesHoweverLongTheFile) {
   EXPECT_EQ(appended(*many, "many"), appended(*few, "few"));
 }
 
+TEST_F(GrowthTest, OnlyFilesWithChunksToBeWrittenAreLookedAtWhenThePoolIsFull) {
+  DirtyFiles dirty;
+  const std::shared_ptr<File> first = array_.create("first");
+  std::shared_ptr<File> second = array_.create("second");
+  dirty.add(second->inode(), second);
+  dirty.add(first->inode(), first);
+  std::vector<std::shared_ptr<File>> ascending = {first, second};
+  if (second->inode() < first->inode()) std::swap(ascending[0], ascending[1]);
+  EXPECT_EQ(dirty.all(), ascending);
+  dirty.remove(first->inode());
+  EXPECT_EQ(dirty.all(), (std::vector<std::shared_ptr<File>>{second}));
+  ascending.clear();
+  second.reset();
+  EXPECT_TRUE(dirty.all().empty()) << "it is gone, and leaves no trace";
+}
+
 // As many commits as make a snapshot worth it several times: each appends a constant, and a snapshot comes so seldom
 // that all of them together do not cost more than half as much again.
 TEST_F(GrowthTest, SnapshotsCostAPartOfWhatTheCommitsBetweenThemDo) {
