@@ -4,6 +4,7 @@
 #include <map>
 #include <string>
 
+#include "engine/check/check.h"
 #include "tests/engine/file/sim_array.h"
 
 namespace fpfs::test {
@@ -55,6 +56,33 @@ TEST_F(GrowthTest, TheCommitOfAnAppendMakesTheSameCallsHoweverLongTheFile) {
     EXPECT_FALSE(calls.empty());
     EXPECT_EQ(calls_of_append(*many, kind), calls);
   }
+}
+
+// Streams that jump leave space behind that was allocated ahead of them, commits by fsync leave it there, and chunks that
+// are not full leave ends of slots: none of it is left after the close, wherever it lies.
+TEST_F(GrowthTest, NoSpaceIsLeftOverWhateverWasWrittenSinceTheLastClose) {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    SimRandom random(seed);
+    const std::shared_ptr<File> file = array_.create("file" + std::to_string(seed));
+    for (unsigned step = 0; step < 40; ++step) {
+      const uint64_t chunk = random.chance(50) ? random.below(20) : random.below(400);
+      const uint64_t length = random.chance(50) ? kTestChunk * (1 + random.below(6)) : 100 + random.below(kTestChunk);
+      ASSERT_TRUE(array_.write(*file, chunk * kTestChunk, make_bytes(length, step)).is_ok());
+      if (random.chance(10)) {
+        ASSERT_TRUE(array_.control(*file, ControlRequest::Kind::kTruncate, random.below(300) * kTestChunk / 2).is_ok());
+      }
+      if (random.chance(40)) {
+        const auto kind = random.chance(60) ? ControlRequest::Kind::kCommit : ControlRequest::Kind::kClose;
+        ASSERT_TRUE(array_.control(*file, kind).is_ok());
+      }
+    }
+    ASSERT_TRUE(array_.control(*file, ControlRequest::Kind::kClose).is_ok());
+  }
+  ASSERT_TRUE(array_.close().is_ok());
+  const Result<CheckReport> report = check_array(array_.world(), array_.paths(), {});
+  ASSERT_TRUE(report.is_ok()) << report.status().message();
+  for (const CheckError& error : report->errors)
+    ADD_FAILURE() << error.kind << " " << error.path << " " << error.detail;
 }
 
 TEST_F(GrowthTest, TheCommitOfAnAppendWritesTheSameBytesHoweverLongTheFile) {
