@@ -23,7 +23,7 @@ class PosixEnvironment : public Environment {
   Storage& storage() override { return watched_; }
   StallWatch* watch() override { return &watch_; }
   ThreadExecutor& executor() override { return executor_; }
-  ThreadExecutor& workers() override { return workers_; }
+  Executor& workers() override { return workers_; }
   Result<std::unique_ptr<IoQueue>> make_queue(MemberIndex member, unsigned depth) override;
   struct timespec now() override;
   struct timespec stamp() override;

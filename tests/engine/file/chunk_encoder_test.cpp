@@ -81,6 +81,19 @@ TEST_F(ChunkEncoderTest, WhatDoesNotShrinkKeepsNoSpace) {
   encoder_->release(chunk);  // nothing to release
 }
 
+TEST_F(ChunkEncoderTest, WhatIsOnlyHashedNeedsNoSpace) {
+  Chunk first(kFirst, true), second(kFirst, true), hashed(kFirst, true);
+  hashed.compression.mode = Compression::Mode::kOff;
+  for (Chunk* chunk : {&first, &second, &hashed}) encoder_->start(*chunk);  // two have all spaces
+  EXPECT_FALSE(hashed.answer.has_value()) << "never inside start()";
+  tasks_.run();
+  ASSERT_TRUE(hashed.answer.has_value() && hashed.answer->is_ok());
+  EXPECT_EQ(hashed.encoded.codec, Codec::kRaw);
+  EXPECT_EQ(hashed.encoded.checksum, stored_checksum(Codec::kRaw, hashed.content, hashed.seed));
+  EXPECT_EQ(hashed.space, nullptr);
+  for (Chunk* chunk : {&first, &second}) encoder_->release(*chunk);
+}
+
 TEST_F(ChunkEncoderTest, WhoFindsNoSpaceWaitsInOrderAndOnlyForItsMember) {
   Chunk first(kFirst, true), second(kFirst, true), third(kFirst, true), fourth(kFirst, true), other(kSecond, true);
   for (Chunk* chunk : {&first, &second, &third, &fourth, &other}) encoder_->start(*chunk);
