@@ -27,10 +27,6 @@ namespace {
 // Over all members, if each has two at least: as many as the executor has threads.
 constexpr unsigned kSpaces = 8;
 
-Status closed() {
-  return Status::error(StatusCode::kIoError, "the array is being closed");
-}
-
 bool is_zeros(std::span<const std::byte> bytes) {
   return std::all_of(bytes.begin(), bytes.end(), [](std::byte byte) { return byte == std::byte{0}; });
 }
@@ -84,32 +80,17 @@ Result<std::unique_ptr<ChunkSharer>> ChunkSharer::create(FileContext& context) {
                       m, member.path, std::generic_category().message(status.errno_value())));
   }
   const uint16_t members = context.stripes.member_count;
-  const unsigned spaces = std::max(2U, kSpaces / members);
-  const uint64_t buffers = std::max<uint64_t>(uint64_t{members} * spaces * 2, BufferPool::kBuffersMin);
-  FPFS_ASSIGN_OR_RETURN(std::unique_ptr<BufferPool> pool,
-                        BufferPool::create(buffers * context.stripes.chunk_size, context.stripes.chunk_size));
-  return std::unique_ptr<ChunkSharer>(new ChunkSharer(context, std::move(pool), spaces));
+  FPFS_ASSIGN_OR_RETURN(std::unique_ptr<MemberSpaces> spaces,
+                        MemberSpaces::create(members, std::max(2U, kSpaces / members), 2 * context.stripes.chunk_size,
+                                             context.tasks, MemberSpaces::Tasks::kCalls));
+  return std::unique_ptr<ChunkSharer>(new ChunkSharer(context, std::move(spaces)));
 }
 
-ChunkSharer::ChunkSharer(FileContext& context, std::unique_ptr<BufferPool> pool, unsigned spaces)
-    : context_(context),
-      pool_(std::move(pool)),
-      is_unable_(context.stripes.member_count),
-      spaces_(context.stripes.member_count) {
-  const MutexLock lock(mutex_);
-  for (Spaces& of_member : spaces_) {
-    of_member.free.resize(2 * size_t{spaces});
-    for (Buffer*& buffer : of_member.free)
-      FPFS_CHECK(pool_->acquire(1, &buffer, nullptr), "the pool has room for all spaces");
-  }
-}
+ChunkSharer::ChunkSharer(FileContext& context, std::unique_ptr<MemberSpaces> spaces)
+    : context_(context), spaces_(std::move(spaces)), is_unable_(context.stripes.member_count) {}
 
-ChunkSharer::~ChunkSharer() {
-  const MutexLock lock(mutex_);
-  for (Spaces& of_member : spaces_) {
-    FPFS_CHECK(of_member.waiting.is_empty(), "nothing waits when the sharer goes");
-    for (Buffer* buffer : of_member.free) pool_->release(*buffer);
-  }
+std::byte* ChunkSharer::decoded_in(const ShareRequest& request) const {
+  return request.space->data + context_.stripes.chunk_size;
 }
 
 // --- in its turn -----------------------------------------------------------------------------------------------------
@@ -120,86 +101,20 @@ void ChunkSharer::start(ShareRequest& request) {
   if (request.previous->wait(request)) return;
   if (is_unable_[request.member].load(std::memory_order_relaxed) || !request.previous->is_worth_a_try())
     return request.done(request, Status::ok());
-  {
-    const MutexLock lock(mutex_);
-    Spaces& of_member = spaces_[request.member];
-    if (!stopped_) {
-      if (of_member.free.empty()) return of_member.waiting.push_back(request);
-      for (Buffer** buffer : {&request.stored, &request.decoded}) {
-        *buffer = of_member.free.back();
-        of_member.free.pop_back();
-      }
-    }
-  }
-  post(request);
+  request.run = [](SpaceRequest& turn, const Status& status) {
+    auto& sharing = static_cast<ShareRequest&>(turn);
+    ChunkSharer& sharer = *sharing.sharer;
+    if (status.is_ok()) sharer.compare(sharing);
+    sharer.spaces_->release(sharing);
+    sharing.done(sharing, status);
+  };
+  spaces_->start(request);
 }
 
-void ChunkSharer::post(ShareRequest& request) {
-  context_.tasks.post([this, &request] { run(request); });
-}
-
-bool ChunkSharer::begin() {
-  const MutexLock lock(mutex_);
-  if (stopped_) return false;
-  ++running_;
-  return true;
-}
-
-void ChunkSharer::end() {
-  const MutexLock lock(mutex_);
-  if (--running_ == 0) none_runs_.notify_all();
-}
-
-void ChunkSharer::run(ShareRequest& request) {
-  if (!begin()) {
-    give_back(request);
-    return request.done(request, closed());
-  }
+void ChunkSharer::compare(ShareRequest& request) {
   const std::shared_ptr<PreviousContent> previous = request.previous;
   const bool shared = share(request);
   if (previous->note(shared)) context_.previous_files->look_for(previous);
-  give_back(request);
-  request.done(request, Status::ok());
-  end();
-}
-
-void ChunkSharer::give_back(ShareRequest& request) {
-  Buffer* const stored = std::exchange(request.stored, nullptr);
-  Buffer* const decoded = std::exchange(request.decoded, nullptr);
-  if (stored == nullptr) return;
-  ShareRequest* next = nullptr;
-  {
-    const MutexLock lock(mutex_);
-    Spaces& of_member = spaces_[request.member];
-    next = of_member.waiting.pop_front();
-    if (next == nullptr) {
-      of_member.free.push_back(stored);
-      of_member.free.push_back(decoded);
-      return;
-    }
-    next->stored = stored;
-    next->decoded = decoded;
-  }
-  post(*next);
-}
-
-void ChunkSharer::stop() {
-  {
-    const MutexLock lock(mutex_);
-    stopped_ = true;
-  }
-  for (const MemberIndex m : context_.stripes.members()) fail_waiting(m, closed());
-  const MutexLock lock(mutex_);
-  while (running_ > 0) none_runs_.wait(mutex_);
-}
-
-void ChunkSharer::fail_waiting(MemberIndex member, const Status& failure) {
-  Requests waiting;
-  {
-    const MutexLock lock(mutex_);
-    waiting = std::move(spaces_[member].waiting);
-  }
-  while (ShareRequest* const request = waiting.pop_front()) request->done(*request, failure);
 }
 
 // --- one chunk -------------------------------------------------------------------------------------------------------
@@ -237,7 +152,7 @@ Result<bool> ChunkSharer::is_same(const ShareRequest& request, const PreviousCon
   const uint64_t seed =
       chunk_seed(context_.array.id().data(), place.objects->file(), place.objects->generation(), request.chunk);
   const uint64_t offset = offset_of(old.slot, context_.stripes.chunk_size).value();
-  const std::span<std::byte> taken(request.stored->data, round_up(old.stored_length, kIoAlignment));
+  const std::span<std::byte> taken(stored_in(request), round_up(old.stored_length, kIoAlignment));
   const std::span<std::byte> stored = taken.first(old.stored_length);
   const auto read = [&](size_t begin, size_t end) -> Status {
     FPFS_ASSIGN_OR_RETURN(const size_t length,
@@ -272,7 +187,7 @@ Result<bool> ChunkSharer::is_same(const ShareRequest& request, const PreviousCon
     return Status::error(StatusCode::kCorruption, "the checksum does not match what was written");
   if (!is_zeros(taken.subspan(stored.size()))) return false;
   if (is_raw) return is_same;
-  const std::span<std::byte> decoded(request.decoded->data, raw.size());
+  const std::span<std::byte> decoded(decoded_in(request), raw.size());
   FPFS_RETURN_IF_ERROR(decode_chunk(old.codec, stored, decoded, seed));
   return are_same(decoded, raw);
 }
@@ -280,7 +195,7 @@ Result<bool> ChunkSharer::is_same(const ShareRequest& request, const PreviousCon
 Status ChunkSharer::clone(ShareRequest& request, const PreviousContent::Place& place, Handle from) {
   const Extent& old = place.extent;
   const uint64_t chunk_size = context_.stripes.chunk_size;
-  const std::span<std::byte> stored(request.stored->data, old.stored_length);
+  const std::span<std::byte> stored(stored_in(request), old.stored_length);
   const uint64_t taken = round_up(old.stored_length, kIoAlignment);
   uint64_t bound = 0;  // the first bytes, which are not the same
   EncodedChunk shared{old.codec, old.stored_length, 0};
@@ -298,7 +213,7 @@ Status ChunkSharer::clone(ShareRequest& request, const PreviousContent::Place& p
   Status status = context_.storage().clone_range(from, offset_of(old.slot, chunk_size).value() + bound, taken - bound,
                                                  to.get(), begin.value() + bound);
   if (status.is_ok() && bound > 0)
-    status = context_.storage().pwrite(to.get(), std::span(request.stored->data, bound), begin.value());
+    status = context_.storage().pwrite(to.get(), std::span(stored_in(request), bound), begin.value());
   request.objects->note_shared(request.member, begin + taken);
   FPFS_RETURN_IF_ERROR(status);
   context_.counters[request.member].bytes_written.fetch_add(bound, std::memory_order_relaxed);

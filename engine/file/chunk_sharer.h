@@ -18,8 +18,7 @@
 // what was written, is counted and logged as damage is anywhere. The new object counts as changed, as after a write, so
 // the commit's sync makes the clone durable before a record names it. The old chunk is committed and held meanwhile.
 //
-// Comparing needs memory beside the pool: spaces, so many for each member; a chunk that finds none free waits in its
-// member's order.
+// Comparing needs memory beside the pool: MemberSpaces, of two chunks each.
 //
 // Thread safety: all methods from any thread. Callbacks run without locks held.
 #pragma once
@@ -29,26 +28,23 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <vector>
 
-#include "engine/base/intrusive_list.h"
-#include "engine/base/mutex.h"
 #include "engine/base/status.h"
 #include "engine/codec/chunk_codec.h"
+#include "engine/file/member_spaces.h"
 #include "engine/file/object_set.h"
 #include "engine/file/previous_content.h"
-#include "engine/io/buffer_pool.h"
 
 namespace fpfs {
 
 class FileContext;
 
-// What one chunk needs of the sharer. Its owner embeds it, and leaves it and the bytes alone until done().
-struct ShareRequest {
+// What one chunk needs of the sharer. Its owner embeds it, and leaves it and the bytes alone until done(). `member` is
+// the owner's to fill in.
+struct ShareRequest : SpaceRequest {
   // In.
   std::shared_ptr<PreviousContent> previous;  // null: the chunk is stored
   ChunkIndex chunk;
-  MemberIndex member;
   SlotIndex slot;                      // of `objects`, where it goes
   std::shared_ptr<ObjectSet> objects;  // that the member is one of
   std::span<const std::byte> raw;
@@ -62,10 +58,7 @@ struct ShareRequest {
   EncodedChunk shared;
 
   // The sharer's own.
-  Buffer* stored = nullptr;
-  Buffer* decoded = nullptr;
   class ChunkSharer* sharer = nullptr;
-  ListLink<ShareRequest> link;
 };
 
 class ChunkSharer {
@@ -73,45 +66,30 @@ class ChunkSharer {
   // The context outlives it. kUnsupported: files of some member cannot share blocks; says which and what to do.
   // kSystem: no memory.
   static Result<std::unique_ptr<ChunkSharer>> create(FileContext& context);
-  ~ChunkSharer();  // nothing is under way
-  ChunkSharer(const ChunkSharer&) = delete;
-  ChunkSharer& operator=(const ChunkSharer&) = delete;
 
   void start(ShareRequest& request);
   // The member hangs: what waits for a space is answered with `failure`.
-  void fail_waiting(MemberIndex member, const Status& failure);
+  void fail_waiting(MemberIndex member, const Status& failure) { spaces_->fail_waiting(member, failure); }
   // Nothing is shared any more: what waits is answered with a failure. On return no done() runs that says ok.
-  void stop();
+  void stop() { spaces_->stop(); }
 
   uint64_t chunks() const { return chunks_.load(std::memory_order_relaxed); }  // shared so far
   uint64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }    // of drives that they did not take
 
  private:
-  using Requests = IntrusiveList<ShareRequest, &ShareRequest::link>;
-  struct Spaces {
-    std::vector<Buffer*> free;  // two make one space
-    Requests waiting;
-  };
-  ChunkSharer(FileContext& context, std::unique_ptr<BufferPool> pool, unsigned spaces);
-  bool begin();
-  void end();
-  void post(ShareRequest& request);
-  void run(ShareRequest& request);
-  void give_back(ShareRequest& request);
+  ChunkSharer(FileContext& context, std::unique_ptr<MemberSpaces> spaces);
+  void compare(ShareRequest& request);
+  static std::byte* stored_in(const ShareRequest& request) { return request.space->data; }
+  std::byte* decoded_in(const ShareRequest& request) const;
   bool share(ShareRequest& request);
   Result<bool> is_same(const ShareRequest& request, const PreviousContent::Place& place, Handle from);
   Status clone(ShareRequest& request, const PreviousContent::Place& place, Handle from);
   void report(const ShareRequest& request, const PreviousContent::Place& place, const Status& failure);
 
   FileContext& context_;
-  const std::unique_ptr<BufferPool> pool_;  // all of it is spaces
-  PerMember<std::atomic<bool>> is_unable_;  // its filesystem refused
+  const std::unique_ptr<MemberSpaces> spaces_;  // what is stored, and behind it what that decodes to
+  PerMember<std::atomic<bool>> is_unable_;      // its filesystem refused
   std::atomic<uint64_t> chunks_{0}, bytes_{0};
-  Mutex mutex_;
-  PerMember<Spaces> spaces_ FPFS_GUARDED_BY(mutex_);
-  bool stopped_ FPFS_GUARDED_BY(mutex_) = false;
-  unsigned running_ FPFS_GUARDED_BY(mutex_) = 0;  // workers
-  CondVar none_runs_;
 };
 
 }  // namespace fpfs

@@ -131,11 +131,6 @@ Status File::take_slots() {
 
 // --- after the lock -------------------------------------------------------------------------------------------------
 
-namespace {
-// From here on answering a read elsewhere costs less than having others wait for it.
-constexpr uint32_t kLongRead = 64 * 1024;
-}  // namespace
-
 void File::run(Deferred& deferred) {
   while (ControlRequest* request = deferred.controls.pop_front()) {
     const Status result = std::move(request->result);
@@ -144,15 +139,26 @@ void File::run(Deferred& deferred) {
   while (CachedChunk* chunk = deferred.submits.pop_front()) context_.io->start(chunk->transfer);
   if (deferred.commit != nullptr) post_object_syncs(deferred.commit);
   while (ReadRequest* request = deferred.reads.pop_front()) {
-    // An answer is a copy; many go side by side.
-    const bool others_wait = AwaitedThread::is_this() || !deferred.reads.is_empty();
-    if (request->length >= kLongRead && others_wait)
-      context_.tasks.post([request] { request->file->continue_read(*request); });
-    else
-      request->file->continue_read(*request);
+    const AwaitedThread::Scope awaited(AwaitedThread::is_this() || !deferred.reads.is_empty());
+    request->file->go_on(*request);
   }
-  while (WriteRequest* request = deferred.writes.pop_front()) request->file->continue_write(*request);
+  while (WriteRequest* request = deferred.writes.pop_front()) {
+    const AwaitedThread::Scope awaited(AwaitedThread::is_this() || !deferred.writes.is_empty());
+    request->file->go_on(*request);
+  }
   context_.pool->run_waiters();
+}
+
+// What goes on copies, out of the buffers or into them. Many copies go side by side.
+
+void File::go_on(ReadRequest& request) {
+  if (request.length < kHandedOverMin || !AwaitedThread::is_this()) return continue_read(request);
+  context_.tasks.post_work([&request] { request.file->continue_read(request); });
+}
+
+void File::go_on(WriteRequest& request) {
+  if (request.length < kHandedOverMin || !AwaitedThread::is_this()) return continue_write(request);
+  context_.tasks.post_work([&request] { request.file->continue_write(request); });
 }
 
 // --- chunks ---------------------------------------------------------------------------------------------------------

@@ -196,10 +196,13 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   Status load_image() FPFS_REQUIRES(mutex_);
   Status take_slots() FPFS_REQUIRES(mutex_);
   void run(Deferred& deferred);
+  void go_on(ReadRequest& request);
+  void go_on(WriteRequest& request);
   std::unique_ptr<CommittedVersion> hold_durable() FPFS_REQUIRES(mutex_);
 
   // write_path.cpp
   void continue_write(WriteRequest& request);
+  void take_buffer(WriteRequest& request);
   enum class Step : uint8_t { kDone, kParked, kFailed };
   Step write_some(WriteRequest& request, Deferred& deferred, Status& failure) FPFS_REQUIRES(mutex_);
   bool begin_write(WriteRequest& request, Status& failure) FPFS_REQUIRES(mutex_);

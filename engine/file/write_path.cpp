@@ -118,6 +118,16 @@ void File::continue_write(WriteRequest& request) {
   if (step != Step::kParked) context_.relieve_pressure();
 }
 
+// It waited for a buffer and has its turn, as one of many: what it does with the buffer must not keep the next waiting.
+void File::take_buffer(WriteRequest& request) {
+  const std::shared_ptr<File> self = shared_from_this();
+  {
+    MutexLock lock(mutex_);
+    if (!request.waiter.expired && !context_.pool->acquire(1, &request.granted, &request.waiter, this)) return;
+  }
+  go_on(request);
+}
+
 File::Step File::write_some(WriteRequest& request, Deferred& deferred, Status& failure) {
   if (request.waiter.expired) {
     failure = BufferPool::no_buffer_comes();
@@ -258,7 +268,7 @@ CachedChunk* File::chunk_for_write(ChunkIndex index, uint32_t begin, uint32_t en
       request.waiter.owner = &request;
       request.waiter.ready = [](BufferPool::Waiter& waiter) {
         auto& waiting = *static_cast<WriteRequest*>(waiter.owner);
-        waiting.file->continue_write(waiting);
+        waiting.file->take_buffer(waiting);
       };
       if (!context_.pool->acquire(1, &request.granted, &request.waiter, this)) return nullptr;
     }

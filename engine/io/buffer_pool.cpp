@@ -11,6 +11,7 @@
 #include "engine/base/check.h"
 #include "engine/base/clock.h"
 #include "engine/base/units.h"
+#include "engine/io/awaited_thread.h"
 #include "engine/io/stall_watch.h"
 
 namespace fpfs {
@@ -215,6 +216,11 @@ bool BufferPool::head_may_go_on() const {
   return !waiters_.is_empty() && free_.count() + evictable_.count() >= waiters_.front()->count;
 }
 
+// Once this one, who has its turn, has what it waits for.
+bool BufferPool::others_may_go_on(const Waiter& first) const {
+  return !waiters_.is_empty() && free_.count() + evictable_.count() >= first.count + waiters_.front()->count;
+}
+
 // True when the caller is to call the hook, after it has dropped the lock.
 bool BufferPool::want_retry() {
   return !std::exchange(retry_wanted_, true);
@@ -259,8 +265,12 @@ void BufferPool::wake(bool is_retry) {
       Waiter* const waiter = waiters_.pop_front();
       waiting_.fetch_sub(1);
       turn_taken_ = false;
+      const bool others_wait = others_may_go_on(*waiter);
       mutex_.unlock();
-      waiter->ready(*waiter);  // may be gone when this returns, or queued again at the head
+      {
+        const AwaitedThread::Scope awaited(AwaitedThread::is_this() || others_wait);
+        waiter->ready(*waiter);  // may be gone when this returns, or queued again at the head
+      }
       mutex_.lock();
     }
     waking_ = false;

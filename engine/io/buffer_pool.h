@@ -20,7 +20,8 @@
 //   again), the RetryHook is asked for a call of retry_waiters() soon: the safe way, so that no wake-up is ever lost.
 //
 // Thread safety: all methods from any thread. Waiter callbacks run one at a time, without any lock of the caller's or
-// the pool's held, on the thread that called run_waiters() or retry_waiters(), and must be quick.
+// the pool's held, on the thread that called run_waiters() or retry_waiters(), and must be quick: when others could go
+// on as well, that thread is an AwaitedThread.
 #pragma once
 
 #include <atomic>
@@ -139,6 +140,7 @@ class BufferPool {
   bool evict(Buffer& buffer, BufferOwner* held) FPFS_REQUIRES(mutex_);
   void enqueue(Waiter& waiter, bool at_head) FPFS_REQUIRES(mutex_);
   bool head_may_go_on() const FPFS_REQUIRES(mutex_);
+  bool others_may_go_on(const Waiter& first) const FPFS_REQUIRES(mutex_);
   bool want_retry() FPFS_REQUIRES(mutex_);
   void freed(Buffer& buffer, Buffer::List to, bool front);
   void wake(bool is_retry);

@@ -17,6 +17,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/base/units.h"
+#include "engine/io/awaited_thread.h"
 #include "engine/io/thread_executor.h"
 
 namespace fpfs {
@@ -258,6 +259,29 @@ TEST_F(BufferPoolTest, WaitersComeInOrderAndNobodyPasses) {
   EXPECT_EQ(third.calls, 1);
   EXPECT_EQ(pool_->counters().waiting, 0u);
   EXPECT_EQ(pool_->counters().waits, 3u);
+}
+
+TEST_F(BufferPoolTest, AWaiterLearnsWhetherOthersCouldGoOnAsWell) {
+  std::vector<Buffer*> buffers = take_all();
+  std::deque<TestWaiter> waiters(3);
+  std::vector<bool> awaited;
+  for (TestWaiter& waiter : waiters) {
+    Buffer* none = nullptr;
+    EXPECT_FALSE(pool_->acquire(1, &none, &waiter));
+    waiter.action = [&] {
+      awaited.push_back(AwaitedThread::is_this());
+      take(1);
+    };
+  }
+  for (unsigned i = 0; i < 2; ++i) pool_->release(*buffers[i]);
+  pool_->run_waiters();
+  EXPECT_EQ(awaited, (std::vector<bool>{true, false})) << "the third has no buffer to wait for this thread with";
+  pool_->release(*buffers[2]);
+  {
+    const AwaitedThread::Scope by_others(true);
+    pool_->run_waiters();
+  }
+  EXPECT_EQ(awaited, (std::vector<bool>{true, false, true}));
 }
 
 TEST_F(BufferPoolTest, AWaiterWhoseTurnFailsKeepsItsPlace) {
