@@ -74,6 +74,7 @@ void InodeTable::forget(uint64_t node, uint64_t count) {
     size_.store(inodes_.size(), std::memory_order_relaxed);
   }
   // Its handle is closed only now that the entry is gone: while it is open, no other file can have this st_ino.
+  if (gone->removed != nullptr) removal_turns_.close([&gone] { gone = nullptr; });
 }
 
 // Goes round the table bucket by bucket, so that each call finds other nodes than the one before.

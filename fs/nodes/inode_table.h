@@ -26,6 +26,7 @@
 #include "engine/base/status.h"
 #include "engine/io/scoped_handle.h"
 #include "engine/store/store.h"
+#include "fs/nodes/removal_turns.h"
 
 namespace fpfs {
 
@@ -116,6 +117,8 @@ class InodeTable {
   void hold(Inode& inode);
   // The kernel drops `count` lookups of a node.
   void forget(uint64_t node, uint64_t count);
+  // For whoever removes a directory: the handles of removed files are closed in these turns.
+  RemovalTurns& removal_turns() { return removal_turns_; }
   size_t size() const { return size_.load(std::memory_order_relaxed); }  // without the root
 
   // Up to `count` nodes that no file is open of, and that a kernel might forget: others each time.
@@ -134,6 +137,7 @@ class InodeTable {
   const dev_t device_;
   Inode root_;
   std::atomic<size_t> size_{0};
+  RemovalTurns removal_turns_;
   mutable Mutex mutex_;
   size_t next_bucket_ FPFS_GUARDED_BY(mutex_) = 0;  // where pick_unused() goes on
   uint64_t next_generation_ FPFS_GUARDED_BY(mutex_) = 1;

@@ -179,7 +179,9 @@ void mkdir(fuse_req_t request, fuse_ino_t parent, const char* name, mode_t mode)
 
 void rmdir(fuse_req_t request, fuse_ino_t parent, const char* name) noexcept {
   FileSystem& file_system = file_system_of(request);
-  reply_status(request, file_system.store().remove_directory(file_system.inodes().get(parent).handle, name));
+  InodeTable& inodes = file_system.inodes();
+  reply_status(request, inodes.removal_turns().remove_directory(
+                            [&] { return file_system.store().remove_directory(inodes.get(parent).handle, name); }));
 }
 
 }  // namespace fpfs::operations
