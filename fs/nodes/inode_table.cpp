@@ -30,6 +30,7 @@ Result<Inode*> InodeTable::remember(Store::Node node, HandleShares::Lease handle
     entry->number = attributes.st_ino;
     entry->generation = next_generation_++;
     entry->is_directory = S_ISDIR(attributes.st_mode);
+    entry->readable = node.readable;
     entry->may_have_capability = !node.is_new;
     size_.store(inodes_.size(), std::memory_order_relaxed);
   }
@@ -57,6 +58,15 @@ void InodeTable::keep(uint64_t number, std::unique_ptr<Store::Removed> removed) 
 void InodeTable::hold(Inode& inode) {
   MutexLock lock(mutex_);
   ++inode.lookups;
+}
+
+Inode* InodeTable::find_and_hold(const struct stat& attributes) {
+  if (attributes.st_dev != device_) return nullptr;
+  MutexLock lock(mutex_);
+  const auto entry = inodes_.find(attributes.st_ino);
+  if (entry == inodes_.end()) return nullptr;
+  ++entry->second->lookups;
+  return entry->second.get();
 }
 
 void InodeTable::forget(uint64_t node, uint64_t count) {

@@ -30,7 +30,7 @@
 
 namespace fpfs {
 
-// That a directory has not got some attribute: saves the check at every entry that is made in it.
+// That a node has not got some attribute: saves the check wherever it matters.
 class AbsenceHint {
  public:
   // For absent(): what is looked at from now on.
@@ -52,6 +52,7 @@ struct Inode {
   uint64_t generation = 0;    // makes (address, generation) unique over the life of the mount
   uint64_t lookups = 0;       // guarded by the table
   bool is_directory = false;
+  bool readable = false;                    // the handle
   HandleShares::Lease handles;              // what the handle is counted as
   std::unique_ptr<Store::Removed> removed;  // while it has no name; guarded by the table
   std::atomic<unsigned> opens{0};           // handles of open files
@@ -74,6 +75,7 @@ struct Inode {
   // check at every write.
   std::atomic<bool> may_have_set_id{true};
   std::atomic<bool> may_have_capability{true};
+  AbsenceHint any_xattr;  // extended attributes
   // Of a directory: what new entries get from it.
   AbsenceHint default_acl;
   AbsenceHint compression;  // Store::compression()
@@ -115,6 +117,8 @@ class InodeTable {
   void keep(uint64_t number, std::unique_ptr<Store::Removed> removed);
   // The node stays also when the kernel forgets it, until forget(node, 1).
   void hold(Inode& inode);
+  // The node with these attributes, held likewise; null when the kernel knows none.
+  Inode* find_and_hold(const struct stat& attributes);
   // The kernel drops `count` lookups of a node.
   void forget(uint64_t node, uint64_t count);
   // For whoever removes a directory: the handles of removed files are closed in these turns.

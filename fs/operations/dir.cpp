@@ -72,16 +72,16 @@ class Reply {
 // name's by now: so the entry is not said to be that node.)
 void add_with_attributes(Reply& reply, FileSystem& file_system, const Inode& directory, uid_t user,
                          std::span<const DirectoryEntry> entries) {
-  std::vector<std::string> unknown;
+  std::vector<DirectoryEntry> unknown;
   for (const DirectoryEntry& entry : entries)
-    if (!is_dot(entry.name) && !file_system.inodes().attributes_known(entry.inode)) unknown.push_back(entry.name);
+    if (!is_dot(entry.name) && !file_system.inodes().attributes_known(entry.inode)) unknown.push_back(entry);
   HandleShares::Lease handles = file_system.store().shares().lease_some(user, unknown.size());
   unknown.resize(handles.count());  // the others are looked up when somebody wants to know
   std::vector<std::optional<Store::Node>> nodes = file_system.store().lookup_all(directory.handle, unknown);
   size_t next = 0;
   for (const DirectoryEntry& entry : entries) {
     std::optional<fuse_entry_param> known;
-    if (next < unknown.size() && unknown[next] == entry.name) {
+    if (next < unknown.size() && unknown[next].name == entry.name) {
       if (std::optional<Store::Node>& node = nodes[next++]; node.has_value())
         if (Result<fuse_entry_param> made = make_entry(file_system, std::move(*node), handles.split(1)); made.is_ok())
           known = *made;

@@ -115,7 +115,17 @@ void link(fuse_req_t request, fuse_ino_t node, fuse_ino_t new_parent, const char
 
 void unlink(fuse_req_t request, fuse_ino_t parent, const char* name) noexcept {
   FileSystem& file_system = file_system_of(request);
-  reply_status(request, file_system.store().unlink(file_system.inodes().get(parent).handle, name));
+  InodeTable& inodes = file_system.inodes();
+  const Handle directory = inodes.get(parent).handle;
+  const std::string text = name;
+  const Result<struct stat> attributes = file_system.storage().stat_at(directory, text);
+  if (!attributes.is_ok()) return reply_status(request, attributes.status());
+  // The kernel knows the node, as it has looked the name up: it has a handle already.
+  Inode* const inode = inodes.find_and_hold(*attributes);
+  const bool suffices = inode != nullptr && (inode->readable || attributes->st_size == 0);
+  const Status status = file_system.store().unlink(directory, text, suffices ? inode->handle : kNoHandle, *attributes);
+  if (inode != nullptr) inodes.forget(inodes.node(*inode), 1);
+  reply_status(request, status);
 }
 
 void rename(fuse_req_t request, fuse_ino_t parent, const char* name, fuse_ino_t new_parent, const char* new_name,
