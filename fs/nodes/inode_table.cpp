@@ -31,6 +31,7 @@ Result<Inode*> InodeTable::remember(Store::Node node, HandleShares::Lease handle
     entry->generation = next_generation_++;
     entry->is_directory = S_ISDIR(attributes.st_mode);
     entry->readable = node.readable;
+    entry->listings = &listings_outdated_;
     entry->may_have_capability = !node.is_new;
     size_.store(inodes_.size(), std::memory_order_relaxed);
   }
@@ -81,6 +82,7 @@ void InodeTable::forget(uint64_t node, uint64_t count) {
     auto entry = inodes_.find(inode.number);
     gone = std::move(entry->second);
     inodes_.erase(entry);
+    gone->set_attributes_known(false);
     size_.store(inodes_.size(), std::memory_order_relaxed);
   }
   // Its handle is closed only now that the entry is gone: while it is open, no other file can have this st_ino.

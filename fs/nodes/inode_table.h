@@ -83,8 +83,15 @@ struct Inode {
   // hint: when it is wrong, the kernel asks.
   std::atomic<bool> attributes_known{false};
   void set_attributes_known(bool yes) {
-    if (attributes_known.load(std::memory_order_relaxed) != yes) attributes_known.store(yes, std::memory_order_relaxed);
+    if (attributes_known.load(std::memory_order_relaxed) == yes) return;
+    attributes_known.store(yes, std::memory_order_relaxed);
+    if (!yes && listings != nullptr) listings->fetch_add(1, std::memory_order_relaxed);
   }
+  std::atomic<uint64_t>* listings = nullptr;  // the table's count; see listings_outdated()
+  // Of a directory: InodeTable::listings_outdated() when a listing was begun at whose end the kernel knew all
+  // attributes.
+  std::atomic<uint64_t> listed_at{kNeverListed};
+  static constexpr uint64_t kNeverListed = UINT64_MAX;
   // When a read last moved the access time (seconds); 0 when the next one may move it again (relatime).
   std::atomic<int64_t> access_noted{0};
 };
@@ -112,6 +119,10 @@ class InodeTable {
   bool is_root(const Inode& inode) const { return &inode == &root_; }
   // Whether the kernel knows a node with this st_ino, and its attributes (Inode::attributes_known).
   bool attributes_known(uint64_t number) const;
+  // How often there was a reason for listings to come here again although the kernel has kept them: it would ask for
+  // attributes one by one that a listing hands out together.
+  uint64_t listings_outdated() const { return listings_outdated_.load(std::memory_order_relaxed); }
+  void outdate_listings() { listings_outdated_.fetch_add(1, std::memory_order_relaxed); }
   // The content of a file without a name: whoever has a descriptor of it, be it one made with O_PATH, can open it until
   // the kernel forgets the node (Store::Keeper). Null: it has a name again.
   void keep(uint64_t number, std::unique_ptr<Store::Removed> removed);
@@ -141,6 +152,7 @@ class InodeTable {
   const dev_t device_;
   Inode root_;
   std::atomic<size_t> size_{0};
+  std::atomic<uint64_t> listings_outdated_{0};
   RemovalTurns removal_turns_;
   mutable Mutex mutex_;
   size_t next_bucket_ FPFS_GUARDED_BY(mutex_) = 0;  // where pick_unused() goes on

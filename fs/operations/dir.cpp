@@ -1,4 +1,5 @@
 // opendir, readdir, readdirplus, releasedir, mkdir, rmdir.
+#include <dirent.h>
 #include <fcntl.h>
 
 #include <cstdint>
@@ -115,18 +116,34 @@ Result<std::vector<DirectoryEntry>> read_part(const Reply& reply, FileSystem& fi
   return entries;
 }
 
+// The kernel may keep a listing when it knows the attributes of all that is listed, but for directories: whoever wants
+// them need not ask for them one by one.
+void note_listed(FileSystem& file_system, Inode& inode, uint64_t offset, std::span<const DirectoryEntry> entries,
+                 OpenDirectory& open) FPFS_REQUIRES(open.mutex) {
+  const InodeTable& inodes = file_system.inodes();
+  if (offset == 0) open.listed_at = inodes.listings_outdated();
+  if (offset != 0 && offset != open.next) open.listed_at = Inode::kNeverListed;
+  if (entries.empty()) inode.listed_at.store(open.listed_at);
+  for (const DirectoryEntry& entry : entries) {
+    if (open.listed_at == Inode::kNeverListed) return;
+    if (entry.type != DT_DIR && !inodes.attributes_known(entry.inode)) open.listed_at = Inode::kNeverListed;
+    open.next = entry.next;
+  }
+}
+
 Status fill(Reply& reply, FileSystem& file_system, fuse_ino_t node, off_t offset, OpenDirectory& open, uid_t user,
             bool plus) {
-  const Inode& inode = file_system.inodes().get(node);
+  Inode& inode = file_system.inodes().get(node);
   MutexLock lock(open.mutex);
   FPFS_ASSIGN_OR_RETURN(const std::vector<DirectoryEntry> entries,
                         read_part(reply, file_system, inode, static_cast<uint64_t>(offset), open));
-  if (offset == 0 && file_system.settings().directory_access_times) file_system.storage().note_access(inode.handle);
+  if (offset == 0) file_system.note_listing(inode);
   if (plus) {
     add_with_attributes(reply, file_system, inode, user, entries);
   } else {
     for (const DirectoryEntry& entry : entries) reply.add(entry);
   }
+  note_listed(file_system, inode, static_cast<uint64_t>(offset), entries, open);
   return Status::ok();
 }
 
@@ -142,9 +159,15 @@ void read_directory(fuse_req_t request, fuse_ino_t node, size_t size, off_t offs
 
 }  // namespace
 
-void opendir(fuse_req_t request, fuse_ino_t, fuse_file_info* info) noexcept {
+// The kernel keeps what was listed (FOPEN_CACHE_DIR), and drops it by itself when a name comes or goes: all changes
+// pass through it. It is told to drop it (no keep_cache) when a listing should come here for another reason.
+void opendir(fuse_req_t request, fuse_ino_t node, fuse_file_info* info) noexcept {
   FileSystem& file_system = file_system_of(request);
   OpenDirectory& open = file_system.handles().add_directory();
+  Inode& inode = file_system.inodes().get(node);
+  info->cache_readdir = 1;
+  info->keep_cache =
+      inode.listed_at.load() == file_system.inodes().listings_outdated() && !file_system.listing_is_due(inode);
   info->fh = OpenHandles::handle(open);
   if (fuse_reply_open(request, info) != 0) file_system.handles().remove(open);
 }

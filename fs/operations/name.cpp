@@ -138,9 +138,11 @@ void rename(fuse_req_t request, fuse_ino_t parent, const char* name, fuse_ino_t 
   InodeTable& inodes = file_system.inodes();
   // Answered later when uncommitted content is about to replace committed content: that waits for its commit.
   Inode& directory = inodes.get(parent);
-  auto renamed = [request, &directory,
+  auto renamed = [request, &directory, moves = parent != new_parent,
                   whiteout = (flags & RENAME_WHITEOUT) != 0 ? std::string(name) : ""](Status status) {
     if (status.is_ok() && !whiteout.empty()) status = own_whiteout(request, directory, whiteout);
+    // A directory that moves gets another "..".
+    if (status.is_ok() && moves) file_system_of(request).inodes().outdate_listings();
     reply_status(request, status);
   };
   file_system.store().rename_async(directory.handle, name, inodes.get(new_parent).handle, new_name, flags,
