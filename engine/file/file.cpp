@@ -12,9 +12,8 @@
 
 namespace fpfs {
 
-Result<std::shared_ptr<File>> File::open(FileContext& context, ScopedHandle sidecar, bool writable,
-                                         ScopedHandle new_name_in) {
-  FPFS_ASSIGN_OR_RETURN(const struct stat attributes, context.storage().fstat(sidecar.get()));
+Result<std::shared_ptr<File>> File::open(FileContext& context, ScopedHandle sidecar, const struct stat& attributes,
+                                         bool writable, ScopedHandle new_name_in) {
   auto file =
       std::shared_ptr<File>(new File(context, std::move(sidecar), writable, std::move(new_name_in), attributes.st_ino));
   {
@@ -25,7 +24,7 @@ Result<std::shared_ptr<File>> File::open(FileContext& context, ScopedHandle side
     // filesystems are coarse.)
     file->unsynced_ = context.options.durable == StoreOptions::Durable::kFsync && attributes.st_size > 0 &&
                       attributes.st_ctim.tv_sec + 1 >= context.opened_at.tv_sec;
-    FPFS_RETURN_IF_ERROR(file->load_image());
+    FPFS_RETURN_IF_ERROR(file->load_image(attributes));
     if (!file->unsynced_) file->durable_ = file->log_.sequence;
   }
   return file;
@@ -90,8 +89,7 @@ Result<FileImage> read_index(FileContext& context, StorageSidecarReader& reader,
 
 }  // namespace
 
-Status File::load_image() {
-  FPFS_ASSIGN_OR_RETURN(const struct stat attributes, context_.storage().fstat(sidecar_->get()));
+Status File::load_image(const struct stat& attributes) {
   const SidecarOffset end(static_cast<uint64_t>(attributes.st_size));
   StorageSidecarReader reader(context_.storage(), sidecar_->get(), end);
   SidecarFindings findings;

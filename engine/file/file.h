@@ -67,10 +67,10 @@ namespace fpfs {
 
 class File final : public BufferOwner, private ChunkVerifier::Source, public std::enable_shared_from_this<File> {
  public:
-  // Reads the sidecar behind `sidecar` (writable when `writable`). `new_name_in` (or none): the directory that must be
-  // synced at the first commit, for a file just created.
-  static Result<std::shared_ptr<File>> open(FileContext& context, ScopedHandle sidecar, bool writable,
-                                            ScopedHandle new_name_in);
+  // Reads the sidecar behind `sidecar` (writable when `writable`), whose attributes these are. `new_name_in` (or none):
+  // the directory that must be synced at the first commit, for a file just created.
+  static Result<std::shared_ptr<File>> open(FileContext& context, ScopedHandle sidecar, const struct stat& attributes,
+                                            bool writable, ScopedHandle new_name_in);
   // How chunks are stored that go to their drive from now on; nothing: as the options say.
   void set_compression(const std::optional<Compression>& compression);
   ~File() override;
@@ -193,7 +193,7 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
     kSyncing,   // objects, then sidecar, are made durable; writes and flushes go on for the next commit
   };
   File(FileContext& context, ScopedHandle sidecar, bool writable, ScopedHandle new_name_in, uint64_t inode);
-  Status load_image() FPFS_REQUIRES(mutex_);
+  Status load_image(const struct stat& attributes) FPFS_REQUIRES(mutex_);
   Status take_slots() FPFS_REQUIRES(mutex_);
   void run(Deferred& deferred);
   void go_on(ReadRequest& request);

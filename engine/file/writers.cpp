@@ -168,7 +168,7 @@ Status File::revert(Deferred& deferred) {
   if (!doomed.empty()) context_.reclaimer->reclaim(std::move(doomed), {});
   FPFS_ASSIGN_OR_RETURN(const struct stat attributes, context_.storage().fstat(sidecar_->get()));
   content_.set_mtime(attributes.st_mtim);
-  FPFS_RETURN_IF_ERROR(load_image());
+  FPFS_RETURN_IF_ERROR(load_image(attributes));
   if (recorded != nullptr && placement_.objects() != nullptr &&
       recorded->generation() == placement_.objects()->generation())
     placement_.reinstate(std::move(recorded));

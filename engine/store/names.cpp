@@ -3,6 +3,7 @@
 // Whoever removes or replaces a name holds the file's name lock from before the change until it is known whether
 // content must be freed, and openers hold it while they open: so a file without a name is open (its File frees the
 // objects after the last use), or kept by somebody who may open it (Removed), or cannot be opened any more.
+#include <dirent.h>
 #include <fcntl.h>
 #include <linux/fs.h>
 
@@ -76,12 +77,17 @@ Status Store::fill_logical(Handle node, struct stat& attributes) {
     file->overlay(attributes);
     return Status::ok();
   }
+  const struct stat sidecar = attributes;
   attributes.st_ctim = impl_->change_times.recall(attributes.st_ino).show(attributes.st_ctim);
-  const auto sidecar_size = static_cast<uint64_t>(attributes.st_size);
   attributes.st_size = 0;
   attributes.st_blocks = 0;
-  if (sidecar_size == 0) return Status::ok();
-  const Result<SidecarSummary> summary = summarize_node(node, sidecar_size);
+  if (sidecar.st_size == 0) return Status::ok();
+  const Result<SidecarSummary> summary = summarize_node(node, static_cast<uint64_t>(sidecar.st_size));
+  if (!summary.is_ok()) {
+    // Committed and compacted meanwhile: what was its end may be punched out.
+    FPFS_ASSIGN_OR_RETURN(const struct stat now, storage().fstat(node));
+    if (now.st_size != sidecar.st_size) return fill_logical(node, attributes = now);
+  }
   if (summary.status().errno_value() == EMFILE || summary.status().errno_value() == ENFILE) return summary.status();
   if (!summary.is_ok()) {
     // EACCES: a daemon that is not root, and a file that its owner may not read. Nothing is damaged.
@@ -95,47 +101,72 @@ Status Store::fill_logical(Handle node, struct stat& attributes) {
 }
 
 // Readable where there is a size to be read. Nothing but a regular file is opened for that: a device might notice.
-Result<ScopedHandle> Store::open_node(Handle directory, const std::string& name, bool read_ahead) {
+// Without attributes.
+Result<Store::Node> Store::open_node(Handle directory, const std::string& name) {
   FPFS_ASSIGN_OR_RETURN(const struct stat named, storage().stat_at(directory, name));
+  Node node;
   if (S_ISREG(named.st_mode) && named.st_size > 0) {
     const Result<Handle> readable = storage().open_at(directory, name, O_RDONLY);
-    if (readable.is_ok()) {
-      const auto size = static_cast<uint64_t>(named.st_size);
-      const uint64_t end = std::min<uint64_t>(size, kSidecarTrailerSize);
-      if (read_ahead) storage().read_ahead(*readable, size - end, end);
-      return ScopedHandle(storage(), *readable);
-    }
+    if (readable.is_ok()) node.handle = ScopedHandle(storage(), *readable);
+    node.readable = readable.is_ok();
   }
+  if (node.readable) return node;
   FPFS_ASSIGN_OR_RETURN(const Handle handle, storage().open_at(directory, name, O_PATH));
-  return ScopedHandle(storage(), handle);
+  node.handle = ScopedHandle(storage(), handle);
+  return node;
 }
 
-Result<Store::Node> Store::complete_node(ScopedHandle handle) {
-  FPFS_ASSIGN_OR_RETURN(const struct stat attributes, this->attributes(handle.get()));
-  return Node{std::move(handle), attributes};
+// The same for an entry of a listing, which says what is a regular file. With the attributes of the sidecar, whose end
+// the drive is asked for.
+Result<Store::Node> Store::open_listed(Handle directory, const DirectoryEntry& entry) {
+  Node node;
+  if (entry.type == DT_REG) {
+    const Result<Handle> readable = storage().open_at(directory, entry.name, O_RDONLY);
+    if (readable.is_ok()) node.handle = ScopedHandle(storage(), *readable);
+    node.readable = readable.is_ok();
+  }
+  if (!node.readable) {
+    FPFS_ASSIGN_OR_RETURN(node, open_node(directory, entry.name));
+  }
+  FPFS_ASSIGN_OR_RETURN(node.attributes, storage().fstat(node.handle.get()));
+  const auto size = static_cast<uint64_t>(node.attributes.st_size);
+  if (const uint64_t end = std::min<uint64_t>(size, kSidecarTrailerSize); node.readable && end > 0)
+    storage().read_ahead(node.handle.get(), size - end, end);
+  return node;
+}
+
+// A node that has the attributes of its entry gets the logical ones.
+Result<Store::Node> Store::complete_node(Node node) {
+  FPFS_ASSIGN_OR_RETURN(node.attributes, logical(node.handle.get(), node.attributes));
+  return node;
 }
 
 Result<Store::Node> Store::lookup(Handle directory, const std::string& name) {
-  FPFS_ASSIGN_OR_RETURN(ScopedHandle handle, open_node(directory, name, false));
-  return complete_node(std::move(handle));
+  FPFS_ASSIGN_OR_RETURN(Node node, open_node(directory, name));
+  FPFS_ASSIGN_OR_RETURN(node.attributes, storage().fstat(node.handle.get()));
+  return complete_node(std::move(node));
 }
 
-std::vector<std::optional<Store::Node>> Store::lookup_all(Handle directory, std::span<const std::string> names) {
-  std::vector<ScopedHandle> handles(names.size());
-  for (size_t i = 0; i < names.size(); ++i)
-    if (Result<ScopedHandle> handle = open_node(directory, names[i], true); handle.is_ok())
-      handles[i] = std::move(*handle);
-  std::vector<std::optional<Node>> nodes(names.size());
-  for (size_t i = 0; i < names.size(); ++i) {
-    if (!handles[i].is_open()) continue;
-    Result<Node> node = complete_node(std::move(handles[i]));
-    if (node.is_ok()) nodes[i] = std::move(*node);
+std::vector<std::optional<Store::Node>> Store::lookup_all(Handle directory, std::span<const DirectoryEntry> entries) {
+  std::vector<std::optional<Node>> nodes(entries.size());
+  for (size_t i = 0; i < entries.size(); ++i)
+    if (Result<Node> node = open_listed(directory, entries[i]); node.is_ok()) nodes[i] = std::move(*node);
+  for (std::optional<Node>& node : nodes) {
+    if (!node.has_value()) continue;
+    Result<Node> complete = complete_node(std::move(*node));
+    node.reset();
+    if (complete.is_ok()) node = std::move(*complete);
   }
   return nodes;
 }
 
 Result<struct stat> Store::attributes(Handle node) {
-  FPFS_ASSIGN_OR_RETURN(struct stat attributes, storage().fstat(node));
+  FPFS_ASSIGN_OR_RETURN(const struct stat sidecar, storage().fstat(node));
+  return logical(node, sidecar);
+}
+
+Result<struct stat> Store::logical(Handle node, const struct stat& sidecar) {
+  struct stat attributes = sidecar;
   impl_->clock.note(attributes.st_ctim);
   if (S_ISREG(attributes.st_mode)) FPFS_RETURN_IF_ERROR(fill_logical(node, attributes));
   return attributes;
@@ -149,12 +180,12 @@ Status Store::chown(Handle node, uid_t uid, gid_t gid) {
   return storage().chown(node, uid, gid);
 }
 
-Status Store::set_times(Handle node, const struct timespec times[2]) {
+Result<struct stat> Store::set_times(Handle node, const struct timespec times[2]) {
   FPFS_RETURN_IF_ERROR(storage().set_times(node, times));
-  if (times[1].tv_nsec == UTIME_OMIT) return Status::ok();
   FPFS_ASSIGN_OR_RETURN(const struct stat attributes, storage().fstat(node));
-  if (std::shared_ptr<File> file = impl_->files.find(attributes.st_ino)) file->set_mtime(attributes.st_mtim);
-  return Status::ok();
+  if (times[1].tv_nsec != UTIME_OMIT)
+    if (std::shared_ptr<File> file = impl_->files.find(attributes.st_ino)) file->set_mtime(attributes.st_mtim);
+  return logical(node, attributes);
 }
 
 Result<std::optional<Compression>> Store::compression(Handle node) {
@@ -254,12 +285,14 @@ Result<Store::Created> Store::adopt_created(ScopedHandle sidecar, ScopedHandle d
   // Not by its name: the caller becomes the owner of this file and of no other.
   FPFS_ASSIGN_OR_RETURN(const Handle reopened, storage().reopen(sidecar.get(), O_PATH));
   ScopedHandle node(storage(), reopened);
-  FPFS_ASSIGN_OR_RETURN(std::shared_ptr<File> file, File::open(*impl_, std::move(sidecar), true, std::move(directory)));
+  FPFS_ASSIGN_OR_RETURN(struct stat attributes, storage().fstat(sidecar.get()));
+  FPFS_ASSIGN_OR_RETURN(std::shared_ptr<File> file,
+                        File::open(*impl_, std::move(sidecar), attributes, true, std::move(directory)));
   // Of a file that had this inode before.
   static_cast<void>(impl_->health.take_loss(file->inode()));
   impl_->new_names->forget(file->inode());
   impl_->files.insert(file);
-  FPFS_ASSIGN_OR_RETURN(const struct stat attributes, this->attributes(node.get()));
+  FPFS_ASSIGN_OR_RETURN(attributes, logical(node.get(), attributes));
   return Created{{std::move(node), attributes, true}, std::move(file), nullptr};
 }
 
@@ -318,28 +351,27 @@ class Store::NameHolder {
   // `name` may not exist or be no regular file: then release() does nothing. When that cannot be told, status() says
   // why, and the name must stay.
   NameHolder(Store& store, Handle directory, const std::string& name) : store_(store) {
-    Storage& storage = store.storage();
     // Readable when there is something to read: to free content its id must be known.
-    Result<ScopedHandle> node = store.open_node(directory, name, false);
+    Result<Node> node = store.open_node(directory, name);
     if (!node.is_ok()) {
       if (node.status().code() != StatusCode::kNotFound) status_ = node.status();
       return;
     }
-    const Result<struct stat> attributes = storage.fstat(node->get());
+    own_ = std::move(node->handle);
+    const Result<struct stat> attributes = store.storage().fstat(own_.get());
     status_ = attributes.status();
-    if (!attributes.is_ok() || !S_ISREG(attributes->st_mode)) return;
-    inode_ = attributes->st_ino;
-    has_content_ = attributes->st_size > 0;
-    handle_ = std::move(*node);
+    if (attributes.is_ok()) hold(own_.get(), *attributes);
   }
+  // With a handle of the node, which is borrowed, and its attributes.
+  NameHolder(Store& store, Handle node, const struct stat& attributes) : store_(store) { hold(node, attributes); }
   NameHolder(const NameHolder&) = delete;
   NameHolder& operator=(const NameHolder&) = delete;
 
   const Status& status() const { return status_; }
-  bool is_file() const { return handle_.is_open(); }
+  bool is_file() const { return handle_ != kNoHandle; }
   bool has_content() const { return has_content_; }  // something was committed
   uint64_t inode() const { return inode_; }
-  Handle handle() const { return handle_.get(); }
+  Handle handle() const { return handle_; }
 
   // After the name was removed from `directory`, with the name lock held. Null when the file has other names.
   std::unique_ptr<Removed> release(Handle directory) {
@@ -347,12 +379,12 @@ class Store::NameHolder {
     Storage& storage = store_.storage();
     // First: once nobody has the file open, its index does not change any more.
     std::shared_ptr<File> file = store_.impl_->files.find(inode_);
-    const Result<struct stat> now = storage.fstat(handle_.get());
+    const Result<struct stat> now = storage.fstat(handle_);
     if (!now.is_ok()) return left_over(now.status());
     if (now->st_nlink > 0) return nullptr;
     std::vector<DoomedObjects> doomed;
     if (file == nullptr && now->st_size > 0) {
-      const Result<SidecarSummary> summary = store_.summarize_node(handle_.get(), static_cast<uint64_t>(now->st_size));
+      const Result<SidecarSummary> summary = store_.summarize_node(handle_, static_cast<uint64_t>(now->st_size));
       if (!summary.is_ok()) return left_over(summary.status());
       if (!summary->is_inline) doomed.push_back({summary->file_id, summary->generation, {}, true});
     }
@@ -371,6 +403,13 @@ class Store::NameHolder {
   }
 
  private:
+  void hold(Handle node, const struct stat& attributes) {
+    if (!S_ISREG(attributes.st_mode)) return;
+    inode_ = attributes.st_ino;
+    has_content_ = attributes.st_size > 0;
+    handle_ = node;
+  }
+
   // The name is gone, and what it had on the members stays.
   std::unique_ptr<Removed> left_over(const Status& failure) {
     log(LogLevel::kWarning, "cannot free what a removed file had: {}; the next mount or fsck -p will",
@@ -383,7 +422,8 @@ class Store::NameHolder {
   Status status_;
   uint64_t inode_ = 0;
   bool has_content_ = false;
-  ScopedHandle handle_;
+  ScopedHandle own_;
+  Handle handle_ = kNoHandle;  // of a regular file
 };
 
 Store::Removed::Removed(Store& store, uint64_t inode, ScopedHandle directory, std::vector<DoomedObjects> objects)
@@ -413,9 +453,9 @@ void Store::give_away(uint64_t inode, std::unique_ptr<Removed> removed) {
   if (removed != nullptr && keeper_ != nullptr) keeper_(inode, std::move(removed));
 }
 
-Status Store::unlink(Handle directory, const std::string& name) {
+Status Store::unlink(Handle directory, const std::string& name, Handle node, const struct stat& attributes) {
   FPFS_RETURN_IF_ERROR(impl_->health.failure());
-  NameHolder holder(*this, directory, name);
+  NameHolder holder = node != kNoHandle ? NameHolder(*this, node, attributes) : NameHolder(*this, directory, name);
   FPFS_RETURN_IF_ERROR(holder.status());
   if (!holder.is_file()) return storage().unlink(directory, name);
   std::unique_ptr<Removed> removed;

@@ -297,7 +297,7 @@ Result<std::shared_ptr<File>> Store::open_file(Handle node, bool for_writing) {
   if (now.st_nlink == 0 && removed == nullptr) return Status::from_errno(ESTALE, "open a removed file");
   FPFS_ASSIGN_OR_RETURN(ScopedHandle new_name_in, impl_->new_names->reopen(storage(), now.st_ino));
   FPFS_ASSIGN_OR_RETURN(std::shared_ptr<File> file,
-                        File::open(*impl_, std::move(sidecar), for_writing, std::move(new_name_in)));
+                        File::open(*impl_, std::move(sidecar), now, for_writing, std::move(new_name_in)));
   if (for_writing) {
     FPFS_ASSIGN_OR_RETURN(const std::optional<Compression> compression, this->compression(node));
     file->set_compression(compression);

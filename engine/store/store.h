@@ -100,11 +100,12 @@ class Store {
     ScopedHandle handle;        // O_PATH or readable
     struct stat attributes {};  // logical: size and blocks of a regular file are its content's
     bool is_new = false;        // made by this call: it cannot have file capabilities
+    bool readable = false;      // the handle
   };
   Result<Node> lookup(Handle directory, const std::string& name);
-  // Looks up several names; nothing for those that cannot be. The drive is asked for all sidecars before the first is
-  // waited for.
-  std::vector<std::optional<Node>> lookup_all(Handle directory, std::span<const std::string> names);
+  // Looks up several entries of a listing; nothing for those that cannot be. The drive is asked for all sidecars before
+  // the first is waited for.
+  std::vector<std::optional<Node>> lookup_all(Handle directory, std::span<const DirectoryEntry> entries);
   // Logical attributes of a node.
   Result<struct stat> attributes(Handle node);
   // The content of a file without a name: as long as this exists, its nodes can be opened.
@@ -149,7 +150,10 @@ class Store {
   // is logged.
   void take_back(Handle directory, const std::string& name, bool is_directory);
   Status link(Handle node, Handle directory, const std::string& name);
-  Status unlink(Handle directory, const std::string& name);
+  // `node`: a handle of what has the name, as `attributes` (Storage::stat_at) say, readable when there is something to
+  // read. Borrowed. Without, one is opened.
+  Status unlink(Handle directory, const std::string& name) { return unlink(directory, name, kNoHandle, {}); }
+  Status unlink(Handle directory, const std::string& name, Handle node, const struct stat& attributes);
   Status remove_directory(Handle directory, const std::string& name);
   Status rename(Handle from, const std::string& from_name, Handle to, const std::string& to_name, unsigned flags);
   // The same, with promise P2 for savers that rename before they close: when a file with uncommitted content replaces
@@ -163,7 +167,8 @@ class Store {
   // Attributes. Times of an open file are kept so that a later commit does not move them.
   Status chmod(Handle node, mode_t mode);
   Status chown(Handle node, uid_t uid, gid_t gid);
-  Status set_times(Handle node, const struct timespec times[2]);
+  // What attributes() gives then.
+  Result<struct stat> set_times(Handle node, const struct timespec times[2]);
   // How new data of a file is stored, instead of as the options say; of a directory, that of what is made in it (by
   // inherit_compression()). Kept as the extended attribute kCompressAttribute of the node, and as durable as others.
   // A value that nobody could have set here counts as none.
@@ -218,8 +223,10 @@ class Store {
   void finish_close(const Status& synced, const std::function<void(const Status&)>& done);
   Status fill_logical(Handle node, struct stat& attributes);
   Result<SidecarSummary> summarize_node(Handle node, uint64_t sidecar_size);
-  Result<ScopedHandle> open_node(Handle directory, const std::string& name, bool read_ahead);
-  Result<Node> complete_node(ScopedHandle handle);
+  Result<Node> open_node(Handle directory, const std::string& name);
+  Result<Node> open_listed(Handle directory, const DirectoryEntry& entry);
+  Result<Node> complete_node(Node node);
+  Result<struct stat> logical(Handle node, const struct stat& sidecar);
   Result<Created> adopt_created(ScopedHandle sidecar, ScopedHandle directory);
   class NameHolder;
   struct RenameJob;

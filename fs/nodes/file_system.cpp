@@ -52,6 +52,12 @@ bool FileSystem::access_is_due(Inode& inode) const {
   return inode.access_noted.load() == 0;
 }
 
+bool FileSystem::listing_is_due(const Inode& directory) const {
+  if (!settings_.directory_access_times) return false;
+  const int64_t noted = directory.access_noted.load();
+  return noted == 0 || environment_.now().tv_sec - noted > kDaySeconds;
+}
+
 void FileSystem::start_pruning(bool all) {
   run_in_background([this, all] {
     if (session_ != nullptr) pruner_.run(session_, all);

@@ -82,6 +82,13 @@ class FileSystem {
   }
   // Reads must reach the daemon, as the next one may move the access time: so it is a day after it was moved, too.
   bool access_is_due(Inode& inode) const;
+  // The same of a directory, whose names are about to be listed.
+  void note_listing(Inode& directory) {
+    if (!settings_.directory_access_times) return;
+    directory.access_noted.store(environment_.now().tv_sec);
+    storage().note_access(directory.handle);
+  }
+  bool listing_is_due(const Inode& directory) const;
   // The kernel got to know one more node: maybe it should forget others.
   void node_added() {
     if (pruner_.is_due() && !pruning_.exchange(true)) start_pruning(false);

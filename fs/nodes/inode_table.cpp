@@ -30,6 +30,8 @@ Result<Inode*> InodeTable::remember(Store::Node node, HandleShares::Lease handle
     entry->number = attributes.st_ino;
     entry->generation = next_generation_++;
     entry->is_directory = S_ISDIR(attributes.st_mode);
+    entry->readable = node.readable;
+    entry->listings = &listings_outdated_;
     entry->may_have_capability = !node.is_new;
     size_.store(inodes_.size(), std::memory_order_relaxed);
   }
@@ -59,6 +61,15 @@ void InodeTable::hold(Inode& inode) {
   ++inode.lookups;
 }
 
+Inode* InodeTable::find_and_hold(const struct stat& attributes) {
+  if (attributes.st_dev != device_) return nullptr;
+  MutexLock lock(mutex_);
+  const auto entry = inodes_.find(attributes.st_ino);
+  if (entry == inodes_.end()) return nullptr;
+  ++entry->second->lookups;
+  return entry->second.get();
+}
+
 void InodeTable::forget(uint64_t node, uint64_t count) {
   if (node == kRootNode) return;
   std::unique_ptr<Inode> gone;
@@ -71,9 +82,11 @@ void InodeTable::forget(uint64_t node, uint64_t count) {
     auto entry = inodes_.find(inode.number);
     gone = std::move(entry->second);
     inodes_.erase(entry);
+    gone->set_attributes_known(false);
     size_.store(inodes_.size(), std::memory_order_relaxed);
   }
   // Its handle is closed only now that the entry is gone: while it is open, no other file can have this st_ino.
+  if (gone->removed != nullptr) removal_turns_.close([&gone] { gone = nullptr; });
 }
 
 // Goes round the table bucket by bucket, so that each call finds other nodes than the one before.

@@ -26,10 +26,11 @@
 #include "engine/base/status.h"
 #include "engine/io/scoped_handle.h"
 #include "engine/store/store.h"
+#include "fs/nodes/removal_turns.h"
 
 namespace fpfs {
 
-// That a directory has not got some attribute: saves the check at every entry that is made in it.
+// That a node has not got some attribute: saves the check wherever it matters.
 class AbsenceHint {
  public:
   // For absent(): what is looked at from now on.
@@ -51,6 +52,7 @@ struct Inode {
   uint64_t generation = 0;    // makes (address, generation) unique over the life of the mount
   uint64_t lookups = 0;       // guarded by the table
   bool is_directory = false;
+  bool readable = false;                    // the handle
   HandleShares::Lease handles;              // what the handle is counted as
   std::unique_ptr<Store::Removed> removed;  // while it has no name; guarded by the table
   std::atomic<unsigned> opens{0};           // handles of open files
@@ -73,6 +75,7 @@ struct Inode {
   // check at every write.
   std::atomic<bool> may_have_set_id{true};
   std::atomic<bool> may_have_capability{true};
+  AbsenceHint any_xattr;  // extended attributes
   // Of a directory: what new entries get from it.
   AbsenceHint default_acl;
   AbsenceHint compression;  // Store::compression()
@@ -80,8 +83,15 @@ struct Inode {
   // hint: when it is wrong, the kernel asks.
   std::atomic<bool> attributes_known{false};
   void set_attributes_known(bool yes) {
-    if (attributes_known.load(std::memory_order_relaxed) != yes) attributes_known.store(yes, std::memory_order_relaxed);
+    if (attributes_known.load(std::memory_order_relaxed) == yes) return;
+    attributes_known.store(yes, std::memory_order_relaxed);
+    if (!yes && listings != nullptr) listings->fetch_add(1, std::memory_order_relaxed);
   }
+  std::atomic<uint64_t>* listings = nullptr;  // the table's count; see listings_outdated()
+  // Of a directory: InodeTable::listings_outdated() when a listing was begun at whose end the kernel knew all
+  // attributes.
+  std::atomic<uint64_t> listed_at{kNeverListed};
+  static constexpr uint64_t kNeverListed = UINT64_MAX;
   // When a read last moved the access time (seconds); 0 when the next one may move it again (relatime).
   std::atomic<int64_t> access_noted{0};
 };
@@ -109,13 +119,21 @@ class InodeTable {
   bool is_root(const Inode& inode) const { return &inode == &root_; }
   // Whether the kernel knows a node with this st_ino, and its attributes (Inode::attributes_known).
   bool attributes_known(uint64_t number) const;
+  // How often there was a reason for listings to come here again although the kernel has kept them: it would ask for
+  // attributes one by one that a listing hands out together.
+  uint64_t listings_outdated() const { return listings_outdated_.load(std::memory_order_relaxed); }
+  void outdate_listings() { listings_outdated_.fetch_add(1, std::memory_order_relaxed); }
   // The content of a file without a name: whoever has a descriptor of it, be it one made with O_PATH, can open it until
   // the kernel forgets the node (Store::Keeper). Null: it has a name again.
   void keep(uint64_t number, std::unique_ptr<Store::Removed> removed);
   // The node stays also when the kernel forgets it, until forget(node, 1).
   void hold(Inode& inode);
+  // The node with these attributes, held likewise; null when the kernel knows none.
+  Inode* find_and_hold(const struct stat& attributes);
   // The kernel drops `count` lookups of a node.
   void forget(uint64_t node, uint64_t count);
+  // For whoever removes a directory: the handles of removed files are closed in these turns.
+  RemovalTurns& removal_turns() { return removal_turns_; }
   size_t size() const { return size_.load(std::memory_order_relaxed); }  // without the root
 
   // Up to `count` nodes that no file is open of, and that a kernel might forget: others each time.
@@ -134,6 +152,8 @@ class InodeTable {
   const dev_t device_;
   Inode root_;
   std::atomic<size_t> size_{0};
+  std::atomic<uint64_t> listings_outdated_{0};
+  RemovalTurns removal_turns_;
   mutable Mutex mutex_;
   size_t next_bucket_ FPFS_GUARDED_BY(mutex_) = 0;  // where pick_unused() goes on
   uint64_t next_generation_ FPFS_GUARDED_BY(mutex_) = 1;

@@ -51,6 +51,10 @@ struct OpenDirectory {
   // descriptor what it has listed.)
   static constexpr unsigned kStreamsMax = 256;
   ScopedHandle stream FPFS_GUARDED_BY(mutex);
+  // Of a listing that is read from its beginning on, as long as the kernel knows the attributes of all that was listed:
+  // InodeTable::listings_outdated() when it was begun, and where it goes on.
+  uint64_t listed_at FPFS_GUARDED_BY(mutex) = Inode::kNeverListed;
+  uint64_t next FPFS_GUARDED_BY(mutex) = 0;
 };
 
 class OpenHandles {

@@ -11,8 +11,7 @@ namespace fpfs::operations {
 namespace {
 
 // Consumes the request. After the reply the kernel may forget the node, so nothing of `inode` is used behind it.
-void reply_attributes(fuse_req_t request, Inode& inode) {
-  Result<struct stat> attributes = file_system_of(request).store().attributes(inode.handle);
+void reply_attributes(fuse_req_t request, Inode& inode, const Result<struct stat>& attributes) {
   if (!attributes.is_ok()) return reply_status(request, attributes.status());
   fuse_reply_attr(request, &*attributes, attribute_seconds(inode));
 }
@@ -52,11 +51,9 @@ Status set_owner_and_mode(FileSystem& file_system, Inode& inode, const struct st
 // The rest of a setattr once the size is right: times, then the answer.
 void finish_setattr(fuse_req_t request, Inode& inode, const Times& times, const Status& status) {
   if (!status.is_ok()) return reply_status(request, status);
-  if (times.any) {
-    Status set = file_system_of(request).store().set_times(inode.handle, times.values);
-    if (!set.is_ok()) return reply_status(request, set);
-  }
-  reply_attributes(request, inode);
+  Store& store = file_system_of(request).store();
+  reply_attributes(request, inode,
+                   times.any ? store.set_times(inode.handle, times.values) : store.attributes(inode.handle));
 }
 
 // ftruncate acts on an open file, which commits when it is closed; truncate(2) has no close, so it commits here, unless
@@ -109,7 +106,9 @@ void set_size(fuse_req_t request, Inode& inode, uint64_t size, int to_set, const
 }  // namespace
 
 void getattr(fuse_req_t request, fuse_ino_t node, fuse_file_info*) noexcept {
-  reply_attributes(request, file_system_of(request).inodes().get(node));
+  FileSystem& file_system = file_system_of(request);
+  Inode& inode = file_system.inodes().get(node);
+  reply_attributes(request, inode, file_system.store().attributes(inode.handle));
 }
 
 void setattr(fuse_req_t request, fuse_ino_t node, struct stat* attributes, int to_set, fuse_file_info* info) noexcept {

@@ -1,4 +1,5 @@
 // opendir, readdir, readdirplus, releasedir, mkdir, rmdir.
+#include <dirent.h>
 #include <fcntl.h>
 
 #include <cstdint>
@@ -72,16 +73,16 @@ class Reply {
 // name's by now: so the entry is not said to be that node.)
 void add_with_attributes(Reply& reply, FileSystem& file_system, const Inode& directory, uid_t user,
                          std::span<const DirectoryEntry> entries) {
-  std::vector<std::string> unknown;
+  std::vector<DirectoryEntry> unknown;
   for (const DirectoryEntry& entry : entries)
-    if (!is_dot(entry.name) && !file_system.inodes().attributes_known(entry.inode)) unknown.push_back(entry.name);
+    if (!is_dot(entry.name) && !file_system.inodes().attributes_known(entry.inode)) unknown.push_back(entry);
   HandleShares::Lease handles = file_system.store().shares().lease_some(user, unknown.size());
   unknown.resize(handles.count());  // the others are looked up when somebody wants to know
   std::vector<std::optional<Store::Node>> nodes = file_system.store().lookup_all(directory.handle, unknown);
   size_t next = 0;
   for (const DirectoryEntry& entry : entries) {
     std::optional<fuse_entry_param> known;
-    if (next < unknown.size() && unknown[next] == entry.name) {
+    if (next < unknown.size() && unknown[next].name == entry.name) {
       if (std::optional<Store::Node>& node = nodes[next++]; node.has_value())
         if (Result<fuse_entry_param> made = make_entry(file_system, std::move(*node), handles.split(1)); made.is_ok())
           known = *made;
@@ -115,18 +116,34 @@ Result<std::vector<DirectoryEntry>> read_part(const Reply& reply, FileSystem& fi
   return entries;
 }
 
+// The kernel may keep a listing when it knows the attributes of all that is listed, but for directories: whoever wants
+// them need not ask for them one by one.
+void note_listed(FileSystem& file_system, Inode& inode, uint64_t offset, std::span<const DirectoryEntry> entries,
+                 OpenDirectory& open) FPFS_REQUIRES(open.mutex) {
+  const InodeTable& inodes = file_system.inodes();
+  if (offset == 0) open.listed_at = inodes.listings_outdated();
+  if (offset != 0 && offset != open.next) open.listed_at = Inode::kNeverListed;
+  if (entries.empty()) inode.listed_at.store(open.listed_at);
+  for (const DirectoryEntry& entry : entries) {
+    if (open.listed_at == Inode::kNeverListed) return;
+    if (entry.type != DT_DIR && !inodes.attributes_known(entry.inode)) open.listed_at = Inode::kNeverListed;
+    open.next = entry.next;
+  }
+}
+
 Status fill(Reply& reply, FileSystem& file_system, fuse_ino_t node, off_t offset, OpenDirectory& open, uid_t user,
             bool plus) {
-  const Inode& inode = file_system.inodes().get(node);
+  Inode& inode = file_system.inodes().get(node);
   MutexLock lock(open.mutex);
   FPFS_ASSIGN_OR_RETURN(const std::vector<DirectoryEntry> entries,
                         read_part(reply, file_system, inode, static_cast<uint64_t>(offset), open));
-  if (offset == 0 && file_system.settings().directory_access_times) file_system.storage().note_access(inode.handle);
+  if (offset == 0) file_system.note_listing(inode);
   if (plus) {
     add_with_attributes(reply, file_system, inode, user, entries);
   } else {
     for (const DirectoryEntry& entry : entries) reply.add(entry);
   }
+  note_listed(file_system, inode, static_cast<uint64_t>(offset), entries, open);
   return Status::ok();
 }
 
@@ -142,9 +159,15 @@ void read_directory(fuse_req_t request, fuse_ino_t node, size_t size, off_t offs
 
 }  // namespace
 
-void opendir(fuse_req_t request, fuse_ino_t, fuse_file_info* info) noexcept {
+// The kernel keeps what was listed (FOPEN_CACHE_DIR), and drops it by itself when a name comes or goes: all changes
+// pass through it. It is told to drop it (no keep_cache) when a listing should come here for another reason.
+void opendir(fuse_req_t request, fuse_ino_t node, fuse_file_info* info) noexcept {
   FileSystem& file_system = file_system_of(request);
   OpenDirectory& open = file_system.handles().add_directory();
+  Inode& inode = file_system.inodes().get(node);
+  info->cache_readdir = 1;
+  info->keep_cache =
+      inode.listed_at.load() == file_system.inodes().listings_outdated() && !file_system.listing_is_due(inode);
   info->fh = OpenHandles::handle(open);
   if (fuse_reply_open(request, info) != 0) file_system.handles().remove(open);
 }
@@ -179,7 +202,9 @@ void mkdir(fuse_req_t request, fuse_ino_t parent, const char* name, mode_t mode)
 
 void rmdir(fuse_req_t request, fuse_ino_t parent, const char* name) noexcept {
   FileSystem& file_system = file_system_of(request);
-  reply_status(request, file_system.store().remove_directory(file_system.inodes().get(parent).handle, name));
+  InodeTable& inodes = file_system.inodes();
+  reply_status(request, inodes.removal_turns().remove_directory(
+                            [&] { return file_system.store().remove_directory(inodes.get(parent).handle, name); }));
 }
 
 }  // namespace fpfs::operations

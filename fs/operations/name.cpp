@@ -115,7 +115,17 @@ void link(fuse_req_t request, fuse_ino_t node, fuse_ino_t new_parent, const char
 
 void unlink(fuse_req_t request, fuse_ino_t parent, const char* name) noexcept {
   FileSystem& file_system = file_system_of(request);
-  reply_status(request, file_system.store().unlink(file_system.inodes().get(parent).handle, name));
+  InodeTable& inodes = file_system.inodes();
+  const Handle directory = inodes.get(parent).handle;
+  const std::string text = name;
+  const Result<struct stat> attributes = file_system.storage().stat_at(directory, text);
+  if (!attributes.is_ok()) return reply_status(request, attributes.status());
+  // The kernel knows the node, as it has looked the name up: it has a handle already.
+  Inode* const inode = inodes.find_and_hold(*attributes);
+  const bool suffices = inode != nullptr && (inode->readable || attributes->st_size == 0);
+  const Status status = file_system.store().unlink(directory, text, suffices ? inode->handle : kNoHandle, *attributes);
+  if (inode != nullptr) inodes.forget(inodes.node(*inode), 1);
+  reply_status(request, status);
 }
 
 void rename(fuse_req_t request, fuse_ino_t parent, const char* name, fuse_ino_t new_parent, const char* new_name,
@@ -128,9 +138,11 @@ void rename(fuse_req_t request, fuse_ino_t parent, const char* name, fuse_ino_t 
   InodeTable& inodes = file_system.inodes();
   // Answered later when uncommitted content is about to replace committed content: that waits for its commit.
   Inode& directory = inodes.get(parent);
-  auto renamed = [request, &directory,
+  auto renamed = [request, &directory, moves = parent != new_parent,
                   whiteout = (flags & RENAME_WHITEOUT) != 0 ? std::string(name) : ""](Status status) {
     if (status.is_ok() && !whiteout.empty()) status = own_whiteout(request, directory, whiteout);
+    // A directory that moves gets another "..".
+    if (status.is_ok() && moves) file_system_of(request).inodes().outdate_listings();
     reply_status(request, status);
   };
   file_system.store().rename_async(directory.handle, name, inodes.get(new_parent).handle, new_name, flags,

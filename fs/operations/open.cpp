@@ -158,7 +158,7 @@ void truncate_opened(FileSystem& file_system, const Opened& opened, Handle node,
   auto truncated = [&file_system, opened, node, was_empty, then = std::move(then)](const ControlRequest&,
                                                                                    const Status& status) {
     constexpr struct timespec kTimes[2] = {{0, UTIME_OMIT}, {0, UTIME_NOW}};
-    const Status outcome = status.is_ok() && was_empty ? file_system.store().set_times(node, kTimes) : status;
+    const Status outcome = status.is_ok() && was_empty ? file_system.store().set_times(node, kTimes).status() : status;
     if (!outcome.is_ok()) (void)opened.file->detach(*opened.writer);
     then(outcome);
   };

@@ -19,6 +19,7 @@ namespace {
 
 constexpr std::string_view kVirtualPrefix = "user.fastpersistfs.";
 constexpr std::string_view kTrustedPrefix = "trusted.";
+constexpr std::string_view kCapability = "security.capability";
 constexpr size_t kValueSizeMax = 65536;  // XATTR_SIZE_MAX, XATTR_LIST_MAX
 
 bool is_virtual(std::string_view name) {
@@ -51,6 +52,22 @@ Result<std::string> virtual_attribute(FileSystem& file_system, const Inode& inod
   return no_such_attribute();
 }
 
+// Whether the node is known to have no such attribute. Who lists files with their attributes (ls -l) asks for two of
+// each, and nearly all files have none: one look at the list of names is for all of them. A change of owner asks for
+// capabilities.
+bool is_absent(FileSystem& file_system, Inode& inode, std::string_view name) {
+  constexpr std::string_view kSecurityPrefix = "security.", kAclPrefix = "system.posix_acl_";
+  if (name == kCapability && !inode.may_have_capability.load(std::memory_order_relaxed)) return true;
+  // Others may not be listed to a daemon that is not root, or be made up by the filesystem.
+  if (!name.starts_with(kSecurityPrefix) && !name.starts_with(kAclPrefix)) return false;
+  if (inode.any_xattr.is_absent()) return true;
+  const unsigned changes = inode.any_xattr.changes();
+  const Result<size_t> length = file_system.storage().list_xattr(inode.handle, {});
+  if (!length.is_ok() || *length > 0) return false;
+  inode.any_xattr.note_absent(changes);
+  return true;
+}
+
 // The protocol of both reads: size 0 asks for the length; a value longer than `size` is ERANGE.
 void reply_value(fuse_req_t request, std::span<const char> value, size_t size) {
   if (size == 0) {
@@ -79,12 +96,13 @@ std::vector<char> without_trusted(std::span<const char> names) {
 
 void getxattr(fuse_req_t request, fuse_ino_t node, const char* name, size_t size) noexcept {
   FileSystem& file_system = file_system_of(request);
-  const Inode& inode = file_system.inodes().get(node);
+  Inode& inode = file_system.inodes().get(node);
   if (is_virtual(name)) {
     Result<std::string> value = virtual_attribute(file_system, inode, name, owns_mount(request));
     if (!value.is_ok()) return reply_status(request, value.status());
     return reply_value(request, *value, size);
   }
+  if (is_absent(file_system, inode, name)) return reply_status(request, no_such_attribute());
   std::vector<char> value(std::min(size, kValueSizeMax));
   Result<size_t> length = file_system.storage().get_xattr(inode.handle, name, std::as_writable_bytes(std::span(value)));
   if (!length.is_ok()) return reply_status(request, length.status());
@@ -123,7 +141,8 @@ void setxattr(fuse_req_t request, fuse_ino_t node, const char* name, const char*
       std::string_view(name) == Store::kCompressAttribute
           ? file_system.store().set_compression(inode.handle, std::string(value, size), flags)
           : file_system.storage().set_xattr(inode.handle, name, std::as_bytes(std::span(value, size)), flags);
-  if (status.is_ok() && std::string_view(name) == "security.capability") inode.may_have_capability.store(true);
+  inode.any_xattr.note_set();  // also when it failed: who knows
+  if (status.is_ok() && std::string_view(name) == kCapability) inode.may_have_capability.store(true);
   if (status.is_ok() && std::string_view(name) == kDefaultAcl) inode.default_acl.note_set();
   if (status.is_ok() && std::string_view(name) == Store::kCompressAttribute) inode.compression.note_set();
   if (status.is_ok() && std::string_view(name) == "system.posix_acl_access")

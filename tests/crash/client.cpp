@@ -660,7 +660,7 @@ Task<bool> Client::change_attributes(const Place& place) {
         after.set_to = timespec{static_cast<time_t>(random_.below(1'000'000)), 0};
         model.set_attributes(after);
         const struct timespec times[2] = {{0, UTIME_OMIT}, *after.set_to};
-        status = store.set_times(node->handle.get(), times);
+        status = store.set_times(node->handle.get(), times).status();
         break;
     }
     node->handle.reset();

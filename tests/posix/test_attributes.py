@@ -211,6 +211,38 @@ def test_extended_attributes(same):
     same(behaviour)
 
 
+@pytest.mark.root
+def test_extended_attributes_that_come_after_somebody_looked(same):
+    """That there are none is remembered."""
+    def behaviour(directory):
+        path, other = directory / "file", directory / "other name"
+        path.write_bytes(b"x")
+        os.link(path, other)
+        names = ("security.selinux", "security.capability", "security.some", "system.posix_acl_access")
+        capability = b"\x01\x00\x00\x02\x00\x04" + bytes(14)
+
+        def look():
+            return [attempt(os.getxattr, path, name) for name in names] + [os.listxattr(path)]
+
+        seen = [look(), look()]
+        os.setxattr(other, "security.some", b"value")
+        seen.append(look())
+        os.removexattr(path, "security.some")
+        seen.append(look())
+        os.setxattr(path, "security.capability", capability)
+        seen.append(look())
+        path.write_bytes(b"changed")  # drops the capability
+        seen += [look(), look()]
+        run("setfacl", "-m", "u:1:r", path)
+        seen.append([os.listxattr(path), len(os.getxattr(path, "system.posix_acl_access"))])
+        run("setfacl", "-b", path)
+        os.setxattr(path, "security.selinux", b"label\0")
+        seen.append(look())
+        return seen
+
+    same(behaviour)
+
+
 def test_extended_attributes_survive_replacing_the_content(same):
     def behaviour(directory):
         path = directory / "file"

@@ -51,6 +51,52 @@ def make(directory, names):
         os.close(os.open(directory / name, os.O_CREAT | os.O_WRONLY))
 
 
+def test_a_moved_directory_lists_its_new_parent(same):
+    """Also when the kernel keeps what was listed before."""
+    def behaviour(directory):
+        for name in ("one", "other", "one/moving"):
+            (directory / name).mkdir()
+        make(directory / "one/moving", ["file"])
+
+        def parent(path):
+            stream = Stream(path)
+            numbers = {}
+            while entry := libc.readdir(stream.pointer):
+                numbers[ctypes.string_at(entry + NAME_OFFSET)] = ctypes.c_uint64.from_address(entry).value
+            stream.close()
+            assert set(numbers) == {b".", b"..", b"file"}
+            return [name for name in ("one", "other") if numbers[b".."] == os.stat(directory / name).st_ino]
+
+        seen = [parent(directory / "one/moving") for _ in range(3)]
+        os.rename(directory / "one/moving", directory / "other/moved")
+        seen += [parent(directory / "other/moved") for _ in range(3)]
+        return seen
+
+    same(behaviour)
+
+
+def test_a_listing_that_was_kept_shows_every_name(same):
+    def behaviour(directory):
+        make(directory, [f"file{number:03d}" for number in range(300)])
+        seen = [sorted(os.listdir(directory)) for _ in range(3)]
+        for number in range(0, 300, 50):
+            os.unlink(directory / f"file{number:03d}")
+            seen.append(sorted(os.listdir(directory)))
+            make(directory, [f"new{number}"])
+            seen.append(sorted(os.listdir(directory)))
+            os.rename(directory / f"file{number + 1:03d}", directory / f"moved{number}")
+            seen += [sorted(os.listdir(directory)) for _ in range(2)]
+            stream = Stream(directory)
+            some = [stream.read() for _ in range(100)]
+            os.symlink("x", directory / f"link{number}")
+            stream.rewind()
+            seen.append((len(set(some)), sorted(stream.rest())))
+            stream.close()
+        return seen
+
+    same(behaviour)
+
+
 def test_positions_are_kept(same):
     def behaviour(directory):
         make(directory, [f"entry{number:04d}" for number in range(3000)])
