@@ -131,7 +131,12 @@ std::string libfuse_options(const MountOptions& options) {
 }
 
 Channel::Settings channel_settings(const MountOptions& options) {
-  return {options.mount_point, libfuse_options(options), thread_count(options), options.io_uring};
+  using IoUring = MountOptions::IoUring;
+  return {.mount_point = options.mount_point,
+          .options = libfuse_options(options),
+          .threads = thread_count(options),
+          .io_uring = options.io_uring != IoUring::kOff,
+          .io_uring_expected = options.io_uring == IoUring::kOn};
 }
 
 Status format_if_blank(Environment& environment, const MountOptions& options) {

@@ -36,6 +36,21 @@ CLI::Validator on_or_off() {
   return must_be("on or off", CLI::IsMember({"on", "yes", "true", "1", "off", "no", "false", "0"}));
 }
 
+// A switch that may be left to the program. Becomes the value's number, of which CLI11 makes the enumeration.
+CLI::Validator on_off_or_auto() {
+  const auto to_number = [](std::string& value) -> std::string {
+    using Wanted = MountOptions::IoUring;
+    const bool is_switch = on_or_off()(value).empty();
+    if (!is_switch && value != "auto") return "no such word";
+    const Wanted wanted = !is_switch                              ? Wanted::kAuto
+                          : CLI::detail::to_flag_value(value) > 0 ? Wanted::kOn
+                                                                  : Wanted::kOff;
+    value = std::to_string(static_cast<int>(wanted));
+    return "";
+  };
+  return must_be("auto, on or off", {to_number, ""});
+}
+
 // Decimal digits only: CLI11 would take 010 for octal and numbers far below zero for others.
 CLI::Validator number(unsigned low, unsigned high) {
   const auto in_range = [range = CLI::Range(low, high)](std::string& value) -> std::string {
@@ -157,8 +172,9 @@ void describe(CLI::App& app, MountOptions& o) {
   add_number(app, "--queue_depth", o.store.queue_depth, 1, 1024, "transfers in flight per member (default 16)");
   add_number(app, "--threads", o.threads, 1, 256,
              "threads that answer requests (default: twice the cores, at least 4)");
-  add_switch(app, "--io_uring", o.io_uring,
-             "take requests through io_uring where the kernel offers it (for many small files)");
+  app.add_flag("--io_uring", o.io_uring, "take requests through io_uring (default auto: where the kernel offers it)")
+      ->option_text("=auto|on|off")
+      ->transform(on_off_or_auto());
   add_seconds(app, "--io_timeout", o.store.io_timeout_ms,
               "give up on a member that does not answer for so long, 0: never (default 120)");
   add_choice(app, "--killed_saver", o.killed_keeps_old, {{"keep_old", true}, {"commit", false}},

@@ -30,7 +30,9 @@ struct MountOptions {
   unsigned threads = 0;
   // killed_saver=keep_old: what a process that a signal killed was replacing keeps its content of before.
   bool killed_keeps_old = true;
-  bool io_uring = false;  // requests come through io_uring where the kernel offers it
+  // Whether requests come through io_uring. kAuto: where the kernel offers it; kOn: the same, and the log says when it
+  // does not. Fixed at mount: the kernel sends all requests one way.
+  enum class IoUring : uint8_t { kOff, kOn, kAuto } io_uring = IoUring::kAuto;
   StoreOptions store;
   LogLevel log_level = LogLevel::kInfo;
   std::string log_file;                     // empty: stderr

@@ -58,21 +58,23 @@ void install_wake_handler() {
 
 }  // namespace
 
-Channel::Channel(FileSystem& file_system, std::unique_ptr<ReceiveBuffers> buffers, unsigned threads, bool wants_rings)
+Channel::Channel(FileSystem& file_system, std::unique_ptr<ReceiveBuffers> buffers, const Settings& settings)
     : file_system_(file_system),
       as_user_data_{file_system, *this},
-      threads_(threads),
-      wants_rings_(wants_rings),
+      threads_(settings.threads),
+      wants_rings_(settings.io_uring),
+      expects_rings_(settings.io_uring_expected),
       buffers_(std::move(buffers)),
-      at_device_(*this, *buffers_, threads, file_system.store().options().null_write),
-      at_rings_(*this, *buffers_, ring_memory(file_system.store().options().buffer_memory)) {}
+      at_device_(*this, *buffers_, threads_, file_system.store().options().null_write),
+      at_rings_(*this, *buffers_, ring_memory(file_system.store().options().buffer_memory),
+                file_system.store().options().null_write) {}
 
 Result<std::unique_ptr<Channel>> Channel::mount(FileSystem& file_system, const fuse_lowlevel_ops& operations,
                                                 const Settings& settings) {
   const uint64_t for_rings = ring_memory(file_system.store().options().buffer_memory);
   const unsigned ring_workers = settings.io_uring ? RingReceivers::workers_max(for_rings, kRequestBytesMax) : 0;
   FPFS_ASSIGN_OR_RETURN(auto buffers, ReceiveBuffers::create(settings.threads + ring_workers + kSpareBuffers));
-  std::unique_ptr<Channel> channel(new Channel(file_system, std::move(buffers), settings.threads, settings.io_uring));
+  std::unique_ptr<Channel> channel(new Channel(file_system, std::move(buffers), settings));
   channel->event_ = FileDescriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!channel->event_.is_open()) return Status::from_errno(errno, "make an eventfd");
   std::string reason;
@@ -232,7 +234,7 @@ ssize_t Channel::reply_to_init(int fd, struct iovec* parts, int count, const wir
   reply = wire::extend_init_reply(
       reply, request, file_system_.settings().read_bytes_max / static_cast<unsigned>(::sysconf(_SC_PAGESIZE)));
   const bool offered = (request.init_flags2 & wire::kInit2OverIoUring) != 0;
-  if (wants_rings_ && !offered)
+  if (expects_rings_ && !offered)
     log(LogLevel::kWarning,
         "requests do not come through io_uring: the kernel does not offer it; it does from Linux 6.14 on, after: "
         "echo Y >/sys/module/fuse/parameters/enable_uring");

@@ -43,7 +43,8 @@ class Channel final : private RequestHandler {
     std::string mount_point;
     std::string options;  // of libfuse and of mount(2), comma separated
     unsigned threads = 0;
-    bool io_uring = false;  // requests come through it where the kernel offers it
+    bool io_uring = false;           // requests come through it where the kernel offers it
+    bool io_uring_expected = false;  // the log says when it does not
   };
   // Mounts. The file system and the table of operations outlive the channel; an operation gets a Session as its user
   // data, and has a RequestContext while it runs.
@@ -74,7 +75,7 @@ class Channel final : private RequestHandler {
   void disconnect();
 
  private:
-  Channel(FileSystem& file_system, std::unique_ptr<ReceiveBuffers> buffers, unsigned threads, bool wants_rings);
+  Channel(FileSystem& file_system, std::unique_ptr<ReceiveBuffers> buffers, const Settings& settings);
   Status open_session(const fuse_lowlevel_ops& operations, const Settings& settings);
   void start_worker(RingEntry* entry) FPFS_REQUIRES(workers_mutex_);
   void work(Worker& worker);
@@ -95,6 +96,7 @@ class Channel final : private RequestHandler {
   ReplyWatch replies_;
   const unsigned threads_;
   const bool wants_rings_;
+  const bool expects_rings_;
   std::unique_ptr<ReceiveBuffers> buffers_;
   DeviceReceivers at_device_;
   RingReceivers at_rings_;

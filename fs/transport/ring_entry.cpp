@@ -73,8 +73,11 @@ bool RingEntry::answer(uint64_t unique, const struct iovec* parts, int count) {
   out.unique = header().commit_id;
   std::memcpy(header().in_out, &out, sizeof out);
   header().payload_bytes = static_cast<uint32_t>(bytes);
-  state_.store((state & ~kStateMask) | kAnswered, std::memory_order_release);
-  state_.notify_one();
+  {
+    const MutexLock lock(mutex_);
+    state_.store((state & ~kStateMask) | kAnswered, std::memory_order_release);
+  }
+  answered_.notify_one();
   return true;
 }
 
@@ -83,11 +86,8 @@ bool RingEntry::is_answered() const {
 }
 
 void RingEntry::wait_until_answered() const {
-  for (;;) {
-    const uint64_t state = state_.load(std::memory_order_acquire);
-    if ((state & kStateMask) == kAnswered) return;
-    state_.wait(state, std::memory_order_acquire);
-  }
+  const MutexLock lock(mutex_);
+  while (!is_answered()) answered_.wait(mutex_);
 }
 
 RingEntries::RingEntries(size_t limit, size_t payload_bytes)

@@ -56,6 +56,9 @@ class RingEntry {
   const unsigned queue_;
   const uint64_t index_;
   std::atomic<uint64_t> state_{kAnswered};  // a State, and above it how many requests there were
+  // For who waits; std::atomic's own wait() spins first, which takes the processor from who is to answer.
+  mutable Mutex mutex_;
+  mutable CondVar answered_;
 };
 
 class RingEntries {

@@ -17,16 +17,44 @@ namespace {
 
 constexpr std::chrono::milliseconds kRingRetry{100};
 
-// A wish: a processor that is not there, or not for this process, cannot be had. Callers wait for their answers, so
-// their processor is the one that is free, and waking another takes longer (docs/benchmarks/row09.md).
-void stay_on_processor(unsigned processor) {
-  cpu_set_t* const set = CPU_ALLOC(processor + 1);
-  if (set == nullptr) return;
-  const size_t bytes = CPU_ALLOC_SIZE(processor + 1);
-  CPU_ZERO_S(bytes, set);
-  CPU_SET_S(processor, bytes, set);
-  (void)pthread_setaffinity_np(pthread_self(), bytes, set);
-  CPU_FREE(set);
+// Where the calling thread runs. Callers wait for their answers, so their processor is the one that is free, and waking
+// another takes longer (docs/benchmarks/row09.md). Not so who reads a long way: what is read ahead is copied on another
+// processor meanwhile. All of it is a wish: a processor that is not there, or not for this process, cannot be had.
+class Place {
+ public:
+  // `anywhere` as a cpu_set_t; it outlives this.
+  Place(unsigned processor, const std::vector<std::byte>& anywhere)
+      : at_callers_(anywhere.size()), anywhere_(anywhere) {
+    CPU_SET_S(processor, at_callers_.size(), reinterpret_cast<cpu_set_t*>(at_callers_.data()));
+    move(at_callers_);
+  }
+
+  // A request has come.
+  void suit(const wire::Flow& flow) {
+    constexpr unsigned kOthersBetween = 16;
+    if (flow.kind == wire::Flow::Kind::kRead && flow.bytes > File::kLandingWriteMin) {
+      if (others_left_ == 0) move(anywhere_);
+      others_left_ = kOthersBetween;
+    } else if (others_left_ > 0 && --others_left_ == 0) {
+      move(at_callers_);
+    }
+  }
+
+ private:
+  static void move(const std::vector<std::byte>& to) {
+    (void)pthread_setaffinity_np(pthread_self(), to.size(), reinterpret_cast<const cpu_set_t*>(to.data()));
+  }
+
+  std::vector<std::byte> at_callers_;
+  const std::vector<std::byte>& anywhere_;
+  unsigned others_left_ = 0;  // requests until it is at its callers' again
+};
+
+// Of the calling thread; as a cpu_set_t, which has the size of the machine.
+std::vector<std::byte> processors_allowed() {
+  std::vector<std::byte> set(CPU_ALLOC_SIZE(RequestRing::queue_count()));
+  (void)pthread_getaffinity_np(pthread_self(), set.size(), reinterpret_cast<cpu_set_t*>(set.data()));
+  return set;
 }
 
 }  // namespace
@@ -45,6 +73,7 @@ bool RingReceivers::prepare(const wire::InitOut& reply) {
   workers_max_ = workers_max(memory_, payload_bytes);
   entries_ = std::make_unique<RingEntries>(size_t{queues} * kWorkersMax, payload_bytes);
   queues_ = std::vector<Queue>(queues);
+  anywhere_ = processors_allowed();  // here: a thread begins where the one runs that made it
   unsigned started = 0;
   for (unsigned queue = 0; queue < queues; ++queue)
     for (unsigned i = 0; i < kWorkersMin; ++i) started += add_worker(queue) ? 1 : 0;
@@ -103,7 +132,7 @@ void RingReceivers::serve(Worker& worker) {
   }
   RingEntry& entry = *worker.entry;
   Queue& queue = queues_[entry.queue()];
-  stay_on_processor(entry.queue());
+  Place place(entry.queue(), anywhere_);
   entry.wait_until_answered();  // one that another worker was caught with
   bool goes_on = true;
   while (goes_on && !handler_.is_stopping()) {
@@ -116,6 +145,7 @@ void RingReceivers::serve(Worker& worker) {
     entry.begin_request();
     if (worker.request.payload == nullptr) worker.request.payload = buffers_.take();
     if (const size_t length = receive(worker); length > 0) {
+      place.suit(wire::flow_of({worker.request.payload->request, std::min(length, wire::kWritePayloadOffset)}));
       goes_on = handler_.handle(worker, length);
     } else {
       log(LogLevel::kError, "a request's lengths contradict each other; it fails");
@@ -155,7 +185,8 @@ size_t RingReceivers::receive(Worker& worker) {
       landed += part;
     }
   }
-  std::memcpy(behind + landed, entry.payload().data() + landed, payload_bytes - landed);
+  if (!(discards_ && header.opcode == wire::kOpcodeWrite))
+    std::memcpy(behind + landed, entry.payload().data() + landed, payload_bytes - landed);
   return header.length;
 }
 

@@ -5,7 +5,8 @@
 //      ↑                                                                             whomever
 //      └──────────────────── the answer is handed over with the same system call ────────┘
 //
-// Each belongs to the queue of one processor and stays on that processor. An entry is with the kernel only while its
+// Each belongs to the queue of one processor and stays on that processor, but while it answers long reads: a reader goes
+// on while the kernel reads ahead for it, so what is copied for it is copied beside it. An entry is with the kernel only while its
 // worker waits, so no request ever is behind one that blocks: whoever takes the last worker that waits at a queue adds
 // another, up to kWorkersMax, and up to what the memory for rings allows: each has an entry and a receive buffer, which
 // take twice the longest request. Beyond that, requests wait in the kernel.
@@ -26,9 +27,10 @@ namespace fpfs {
 
 class RingReceivers {
  public:
-  // `memory`: bytes for all workers' entries and buffers; each queue has kWorkersMin workers all the same.
-  RingReceivers(RequestHandler& handler, ReceiveBuffers& buffers, uint64_t memory)
-      : handler_(handler), buffers_(buffers), memory_(memory) {}
+  // `memory`: bytes for all workers' entries and buffers; each queue has kWorkersMin workers all the same. `discards`:
+  // writes go nowhere (null_write), so that none costs a copy.
+  RingReceivers(RequestHandler& handler, ReceiveBuffers& buffers, uint64_t memory, bool discards)
+      : handler_(handler), buffers_(buffers), memory_(memory), discards_(discards) {}
 
   // The most workers there can be on this machine, when the longest request has `payload_bytes`.
   static unsigned workers_max(uint64_t memory, size_t payload_bytes);
@@ -58,10 +60,12 @@ class RingReceivers {
   RequestHandler& handler_;
   ReceiveBuffers& buffers_;
   const uint64_t memory_;
+  const bool discards_;
   unsigned workers_max_ = 0;
   std::atomic<unsigned> workers_{0};  // of all queues
   std::unique_ptr<RingEntries> entries_;
-  std::vector<Queue> queues_;  // one for each processor
+  std::vector<Queue> queues_;        // one for each processor
+  std::vector<std::byte> anywhere_;  // a cpu_set_t: the processors that this process may use
   Mutex mutex_;
   CondVar changed_;
   State state_ FPFS_GUARDED_BY(mutex_) = State::kPreparing;

@@ -32,6 +32,7 @@ TEST(Options, Defaults) {
   EXPECT_TRUE(options.store.verify);
   EXPECT_EQ(options.store.buffer_memory, 256 * kMiB);
   EXPECT_EQ(options.threads, 0U);
+  EXPECT_EQ(options.io_uring, MountOptions::IoUring::kAuto);
   EXPECT_TRUE(options.kernel_options.empty());
 }
 
@@ -62,7 +63,9 @@ INSTANTIATE_TEST_SUITE_P(
                     Spelling{"queue_depth=1024", [](O o) { return o.store.queue_depth == 1024; }},
                     Spelling{"threads=256", [](O o) { return o.threads == 256; }},
                     Spelling{"read_ahead=1024", [](O o) { return o.store.read_ahead == 1024; }},
-                    Spelling{"io_uring", [](O o) { return o.io_uring; }},
+                    Spelling{"io_uring", [](O o) { return o.io_uring == MountOptions::IoUring::kOn; }},
+                    Spelling{"io_uring=yes", [](O o) { return o.io_uring == MountOptions::IoUring::kOn; }},
+                    Spelling{"io_uring=off", [](O o) { return o.io_uring == MountOptions::IoUring::kOff; }},
                     Spelling{"io_timeout=5", [](O o) { return o.store.io_timeout_ms == 5000; }},
                     Spelling{"io_timeout=0", [](O o) { return o.store.io_timeout_ms == 0; }},
                     Spelling{"null_write", [](O o) { return o.store.null_write; }},
@@ -90,6 +93,7 @@ TEST(Options, TheLastOfReadOnlyAndReadWriteCounts) {
 }
 
 TEST(Options, TheLastOfRepeatedOptionsCounts) {
+  EXPECT_EQ(parse_ok({"-o", "io_uring=off,io_uring=auto"}).io_uring, MountOptions::IoUring::kAuto);
   EXPECT_EQ(parse_ok({"--threads=3", "-o", "threads=4,ro,threads=5", "--ro=off"}).threads, 5U);
   EXPECT_FALSE(parse_ok({"--threads=3", "-o", "threads=4,ro,threads=5", "--ro=off"}).store.array.read_only);
   EXPECT_EQ(parse_ok({"-o", "threads=5", "--threads=010"}).threads, 10U);  // decimal
@@ -137,6 +141,7 @@ TEST(Options, WhatIsWrongIsNamed) {
       {{"-o", "threads"}, "threads needs a value: threads=1..256"},
       {{"-o", "null_write="}, "null_write needs a value: null_write=on|off"},
       {{"--durable", "fsync"}, "durable needs a value"},  // never the argument behind it
+      {{"-o", "io_uring=2"}, "io_uring is '2'; it must be auto, on or off"},
       {{"-o", "verify=0ff"}, "verify is '0ff'; it must be on or off"},
       {{"-o", "queue_depth=0x10"}, "queue_depth is '0x10'"},
       {{"-o", "read_ahead=-18446744073709551615"}, "from 0 to 1024"},

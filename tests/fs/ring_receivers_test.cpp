@@ -64,7 +64,7 @@ wire::InitOut init_reply() {
 constexpr uint64_t kMemory = uint64_t{1} << 40;
 
 struct Rig {
-  explicit Rig(unsigned threads) : handler(threads), receivers(handler, *buffers, kMemory) {
+  explicit Rig(unsigned threads) : handler(threads), receivers(handler, *buffers, kMemory, false) {
     handler.receivers = &receivers;
   }
   ~Rig() { handler.join(); }

@@ -3,6 +3,7 @@
 A run of everything else with it: echo Y >/sys/module/fuse/parameters/enable_uring, then FPFS_TEST_OPTIONS=io_uring tests/run.
 """
 import os
+import pathlib
 import subprocess
 import threading
 import time
@@ -55,15 +56,52 @@ def test_content_comes_and_goes_through_it(offered, make_array, make_mount, chun
     assert "through io_uring" in mount.log()
 
 
-def test_only_where_it_is_offered_and_wanted(offered, array, make_mount):
-    with changed(RINGS_OFFERED, "N"):
-        mount = make_mount(array, "io_uring")
-        assert not is_in_use(mount) and "the kernel does not offer it" in mount.log()
-        mount.unmount()
-    mount = make_mount(array, "io_uring=off")  # the default
-    assert not is_in_use(mount)
+@pytest.mark.parametrize("option, is_offered, is_used, complains", [
+    (None, True, True, False),  # auto
+    ("io_uring=auto", True, True, False),
+    ("io_uring=auto", False, False, False),
+    ("io_uring=on", False, False, True),
+    ("io_uring=off", True, False, False),
+])
+def test_only_where_it_is_offered_and_wanted(offered, array, make_mount, option, is_offered, is_used, complains):
+    if option is None and os.environ.get("FPFS_TEST_OPTIONS"):
+        pytest.skip("this run gives options to every mount")
+    with changed(RINGS_OFFERED, "Y" if is_offered else "N"):
+        mount = make_mount(array, *filter(None, [option]))
+    assert is_in_use(mount) == is_used and ("through io_uring" in mount.log()) == (is_used or complains)
+    assert ("the kernel does not offer it" in mount.log()) == complains
     write_pattern(mount.path / "file", 1, 3 * MIB)
     assert is_pattern(mount.path / "file", 1, 3 * MIB)
+
+
+def processors_allowed(mount):
+    """Of each thread that answers requests."""
+    tasks = pathlib.Path(f"/proc/{mount.pid}/task")
+    return [len(os.sched_getaffinity(int(task.name))) for task in tasks.iterdir()
+            if (task / "comm").read_text().startswith("fpfs-serve")]
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one processor")
+def test_long_reads_are_copied_beside_their_reader(offered, array, make_mount):
+    """Who answers them may run on any processor; who answers what callers wait for stays on theirs."""
+    mount = make_mount(array, "io_uring", "threads=1")
+    assert is_in_use(mount)
+    write_pattern(mount.path / "file", 1, 8 * MIB)
+    everywhere = len(os.sched_getaffinity(0))
+    assert processors_allowed(mount).count(everywhere) <= 1  # the one at /dev/fuse
+    assert is_pattern(mount.path / "file", 1, 8 * MIB)
+    assert processors_allowed(mount).count(everywhere) >= 2
+
+
+def test_what_is_discarded_leaves_the_rest_as_it_is(offered, array, make_mount):
+    """null_write: payloads are not looked at; names, sizes and attributes are."""
+    mount = make_mount(array, "io_uring", "null_write")
+    assert is_in_use(mount)
+    write_pattern(mount.path / "file", 1, 3 * MIB + 5)
+    os.rename(mount.path / "file", mount.path / "renamed")
+    os.setxattr(mount.path / "renamed", "user.some", b"value")
+    assert os.listdir(mount.path) == ["renamed"]
+    assert os.getxattr(mount.path / "renamed", "user.some") == b"value"
 
 
 @pytest.mark.skipif(not RINGS_FORBIDDEN.exists(), reason="io_uring cannot be forbidden on this kernel")
