@@ -31,8 +31,8 @@ def all_rows():
         Row(15, "this build against another (--against)", "rates ≥ 0.97; costs ≤ 1.03", against.another_build),
         Row(16, "compress=: saves, loads, and what is left", "bf16 ≥ 1.4 × raw, fp32 ≥ 1.15 × raw; auto ≥ 0.97",
             compress.compression),
-        Row(17, "streams side by side, each transfer held up for 8 ms", "8 writers, 8 readers ≥ 6; one reader ≥ 2.5",
-            streams.side_by_side),
+        Row(17, "streams side by side, each transfer or hash held up for 8 ms",
+            "8 writers, 8 readers ≥ 6; one reader ≥ 2.5; one member: 8 writers, 8 readers ≥ 6", streams.side_by_side),
         Row(19, "growth: files, chunks of a file, open files, members", "exponents ≤ 1.1; of a commit ≤ 0.1", growth.growth),
     ]
     return {row.number: row for row in rows}
