@@ -1,6 +1,6 @@
 """Requests that come through io_uring instead of /dev/fuse, where the kernel offers that (Linux 6.14, fs.fuse's enable_uring).
 
-A run of everything else with it: echo Y >/sys/module/fuse/parameters/enable_uring, then FPFS_TEST_OPTIONS=io_uring tests/run.
+A run of everything else with it: echo Y >/sys/module/fuse/parameters/enable_uring, then tests/run.
 """
 import os
 import pathlib
