@@ -57,6 +57,8 @@ class Array:
 class Mount:
     """A mounted array; the daemon is a child of the tests, in the foreground."""
 
+    seconds_to_start = 60
+
     def __init__(self, array, path, options=()):
         self.array = array
         self.path = pathlib.Path(path)
@@ -75,7 +77,7 @@ class Mount:
             self.process = subprocess.Popen(
                 [*self.prefix, self.array.programs.mount, "-f", *flags, self.array.argument, str(self.path)],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + self.seconds_to_start
         while not self._is_mounted():
             ended = self.process.poll()
             if ended is not None:
@@ -83,7 +85,7 @@ class Mount:
                 raise MountFailed(f"exit {ended}: {self.log()}")
             if time.monotonic() > deadline:
                 self.kill()
-                raise MountFailed(f"not mounted after 60 seconds: {self.log()}")
+                raise MountFailed(f"not mounted after {self.seconds_to_start} seconds: {self.log()}")
             time.sleep(0.005)
         os.stat(self.path)  # the first answer of the daemon
         return self

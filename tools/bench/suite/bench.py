@@ -197,6 +197,8 @@ class Bench:
 class Mounted(Mount):
     """A mount of the programs under test, with the daemon's accounts."""
 
+    seconds_to_start = 600  # row 19: recovery looks at each of a million files
+
     def __init__(self, bench, array, path, options, prefix=()):
         super().__init__(array, path, options)
         self._bench = bench

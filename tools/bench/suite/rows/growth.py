@@ -24,6 +24,7 @@ COMMITS = 1_024  # that a file of many chunks was written by
 OPENS = 5
 APPENDS = 20
 LINEAR, CONSTANT = 1.1, 0.1
+HOUR = 3600
 
 
 # --- the table -------------------------------------------------------------------------------------------------------------
@@ -75,7 +76,7 @@ def timed(work):
 def grow(bench, what, array, name, count, parts):
     program = bench.programs.build / "tools" / "fpfs-bench-grow"
     bench.commands.note(["build/tools/fpfs-bench-grow", what, "DIRS", "NAME", "COUNT", "PARTS"])
-    bench.commands.run(program, what, array.argument, name, count, parts)
+    bench.commands.run(program, what, array.argument, name, count, parts, timeout=HOUR)
 
 
 def check(bench, array, figures, count):
@@ -151,7 +152,7 @@ def list_and_remove(bench, mount, figures, count):
     def run(*words):
         bench.commands.note([*[word for word in words if word != path], "MOUNT/many"])
         bench.drop_caches()
-        return timed(lambda: bench.commands.run(*words))
+        return timed(lambda: bench.commands.run(*words, timeout=HOUR))
 
     figures.add("list the names", count, run("find", path, "-fprintf", "/dev/null", "%f\n"))
     figures.add("list with attributes", count, run("find", path, "-fprintf", "/dev/null", "%f %s\n"))
