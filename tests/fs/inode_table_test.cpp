@@ -63,6 +63,39 @@ TEST_F(InodeTableTest, RootIsNodeOneAndIsNeverForgotten) {
   EXPECT_EQ(table_->get(InodeTable::kRootNode).handle, root_);
 }
 
+TEST_F(InodeTableTest, ANodeIsFoundByItsAttributesAndStaysWhileItIsHeld) {
+  make("a");
+  const struct stat entry = storage_.stat_at(root_, "a").value();
+  EXPECT_EQ(table_->find_and_hold(entry), nullptr);  // nobody has looked it up
+  Inode& inode = look_up("a");
+  EXPECT_EQ(table_->find_and_hold(entry), &inode);
+  struct stat elsewhere = entry;
+  ++elsewhere.st_dev;
+  EXPECT_EQ(table_->find_and_hold(elsewhere), nullptr);
+  const Handle handle = inode.handle;
+  table_->forget(table_->node(inode), 1);
+  EXPECT_TRUE(is_open(handle));
+  table_->forget(table_->node(inode), 1);
+  EXPECT_FALSE(is_open(handle));
+  EXPECT_EQ(table_->find_and_hold(entry), nullptr);
+}
+
+TEST_F(InodeTableTest, ListingsAreOutdatedWhenAttributesAreNotKnownAnyMore) {
+  make("a");
+  Inode& inode = look_up("a");
+  const uint64_t before = table_->listings_outdated();
+  inode.set_attributes_known(true);
+  inode.set_attributes_known(true);
+  EXPECT_EQ(table_->listings_outdated(), before);
+  inode.set_attributes_known(false);
+  EXPECT_EQ(table_->listings_outdated(), before + 1);
+  inode.set_attributes_known(false);
+  EXPECT_EQ(table_->listings_outdated(), before + 1);
+  inode.set_attributes_known(true);
+  table_->forget(table_->node(inode), 1);  // with the node go its attributes
+  EXPECT_EQ(table_->listings_outdated(), before + 2);
+}
+
 TEST_F(InodeTableTest, ANodeIsCountedOnceUntilItIsForgotten) {
   HandleShares shares(30);
   make("a");
