@@ -20,7 +20,7 @@ namespace fpfs {
 
 class RemovalTurns {
  public:
-  static constexpr std::chrono::milliseconds kWaitMax{5};
+  static constexpr std::chrono::milliseconds kWaitMax{50};
 
   // Runs `run`, which closes handles of a removed file.
   template <typename Close>
