@@ -53,7 +53,7 @@ void ChunkEncoder::start(EncodeRequest& request) {
   {
     const MutexLock lock(mutex_);
     Spaces& of_member = spaces_[request.member];
-    if (!stopped_) {
+    if (!stopped_ && request.compression.mode != Compression::Mode::kOff) {
       if (of_member.free.empty()) return of_member.waiting.push_back(request);
       request.space = of_member.free.back();
       of_member.free.pop_back();
@@ -63,7 +63,7 @@ void ChunkEncoder::start(EncodeRequest& request) {
 }
 
 void ChunkEncoder::post(EncodeRequest& request) {
-  tasks_.post([this, &request] { encode(request); });
+  tasks_.post_work([this, &request] { encode(request); });
 }
 
 bool ChunkEncoder::begin_encoding() {
@@ -84,14 +84,15 @@ void ChunkEncoder::encode(EncodeRequest& request) {
     return request.ready(request, closed());
   }
   const uint64_t begin = processor_ns();
-  const std::optional<EncodedChunk> encoded =
-      encode_chunk(request.compression, request.raw, {request.space->data, pool_->buffer_size()}, request.seed);
+  std::optional<EncodedChunk> encoded;
+  if (request.space != nullptr)
+    encoded = encode_chunk(request.compression, request.raw, {request.space->data, pool_->buffer_size()}, request.seed);
   if (encoded) {
     request.encoded = *encoded;
   } else {
+    release(request);
     request.encoded = {Codec::kRaw, static_cast<uint32_t>(request.raw.size()),
                        stored_checksum(Codec::kRaw, request.raw, request.seed)};
-    give_back(request.member, *std::exchange(request.space, nullptr));
   }
   request.processor_ns = processor_ns() - begin;
   request.ready(request, Status::ok());

@@ -10,6 +10,7 @@
 #include "engine/codec/chunk_codec.h"
 #include "engine/codec/hash.h"
 #include "engine/file/context.h"
+#include "engine/io/awaited_thread.h"
 
 namespace fpfs {
 
@@ -65,13 +66,23 @@ void ChunkIo::shared(ShareRequest& sharing, const Status& status) {
 void ChunkIo::store(ChunkTransfer& transfer) {
   transfer.extent.codec = Codec::kRaw;
   transfer.extent.stored_length = transfer.extent.raw_length;
-  if (!is_to_be_encoded(transfer)) return submit(transfer);
-  transfer.encoding.member = transfer.extent.member;
-  transfer.encoding.raw = {transfer.data, transfer.extent.raw_length};
-  transfer.encoding.seed = seed_of(transfer);
-  transfer.encoding.compression = transfer.compression;
-  transfer.encoding.ready = &ChunkIo::encoded;
-  transfer.encoding.owner = &transfer;
+  EncodeRequest& encoding = transfer.encoding;
+  encoding.member = transfer.extent.member;
+  encoding.raw = {transfer.data, transfer.extent.raw_length};
+  encoding.seed = seed_of(transfer);
+  encoding.ready = &ChunkIo::encoded;
+  encoding.owner = &transfer;
+  if (!is_to_be_encoded(transfer)) return store_raw(transfer);
+  encoding.compression = transfer.compression;
+  encoder_->start(encoding);
+}
+
+// Hashed by its queue's thread when that has nothing else to do.
+void ChunkIo::store_raw(ChunkTransfer& transfer) {
+  const MemberIndex member = transfer.extent.member;
+  writes_at_queue_[member].fetch_add(1, std::memory_order_relaxed);
+  const IoQueue* const queue = queues_[member].get();
+  if (queue == nullptr || queue->is_idle() || transfer.extent.raw_length < kHandedOverMin) return submit(transfer);
   encoder_->start(transfer.encoding);
 }
 
@@ -92,13 +103,19 @@ bool ChunkIo::is_to_be_encoded(const ChunkTransfer& transfer) {
 void ChunkIo::encoded(EncodeRequest& encoding, const Status& status) {
   auto& transfer = *static_cast<ChunkTransfer*>(encoding.owner);
   ChunkIo& io = *transfer.io;
-  if (transfer.compression.mode == Compression::Mode::kAuto) {
+  std::atomic<unsigned>& at_queue = io.writes_at_queue_[transfer.extent.member];
+  const bool was_at_queue = encoding.compression.mode == Compression::Mode::kOff;
+  if (encoding.compression.mode == Compression::Mode::kAuto) {
     if (status.is_ok())
       io.auto_compression_.encoded(encoding.raw.size(), encoding.processor_ns);
     else
       io.auto_compression_.not_encoded();
   }
-  if (!status.is_ok()) return io.end(transfer, status);
+  if (!status.is_ok()) {
+    if (was_at_queue) at_queue.fetch_sub(1, std::memory_order_relaxed);
+    return io.end(transfer, status);
+  }
+  if (!was_at_queue) at_queue.fetch_add(1, std::memory_order_relaxed);
   Extent& extent = transfer.extent;
   extent.codec = encoding.encoded.codec;
   extent.stored_length = encoding.encoded.length;
@@ -107,7 +124,6 @@ void ChunkIo::encoded(EncodeRequest& encoding, const Status& status) {
 }
 
 void ChunkIo::submit(ChunkTransfer& transfer) {
-  const MemberIndex member = transfer.extent.member;
   const Buffer* const space = transfer.encoding.space;
   transfer.request = IoRequest();
   IoRequest& request = transfer.request;
@@ -118,7 +134,6 @@ void ChunkIo::submit(ChunkTransfer& transfer) {
   request.prepare = &ChunkIo::prepare;
   request.complete = &ChunkIo::complete;
   request.owner = &transfer;
-  if (transfer.kind == IoRequest::Kind::kWrite) writes_at_queue_[member].fetch_add(1, std::memory_order_relaxed);
   hand_over(transfer);
 }
 
@@ -192,16 +207,25 @@ void ChunkIo::complete(IoRequest& request, const Status& status) {
     if (io.encoder_ != nullptr) io.encoder_->release(transfer.encoding);
     return io.end(transfer, io.after_write(transfer, status));
   }
-  const Status outcome = status.is_ok() ? io.verify(transfer) : status;
-  if (!outcome.is_ok() || transfer.extent.codec == Codec::kRaw) return io.after_read(transfer, outcome);
-  io.context_.tasks.post([&io, &transfer] {
-    const Extent& extent = transfer.extent;
-    // A worker keeps the memory: pages that are new to it cost more than the decoding.
-    thread_local std::vector<std::byte> stored;
-    stored.assign(transfer.data, transfer.data + extent.stored_length);
-    io.after_read(transfer,
-                  decode_chunk(extent.codec, stored, {transfer.data, extent.raw_length}, io.seed_of(transfer)));
-  });
+  if (!status.is_ok()) return io.after_read(transfer, status);
+  if (!io.is_left_to_workers(transfer)) return io.after_read(transfer, io.check(transfer));
+  io.context_.tasks.post_work([&io, &transfer] { io.after_read(transfer, io.check(transfer)); });
+}
+
+bool ChunkIo::is_left_to_workers(const ChunkTransfer& transfer) const {
+  if (transfer.extent.codec != Codec::kRaw) return true;
+  return AwaitedThread::is_this() && context_.options.verify && transfer.extent.stored_length >= kHandedOverMin;
+}
+
+// Verifies what was read, and decodes it.
+Status ChunkIo::check(const ChunkTransfer& transfer) const {
+  FPFS_RETURN_IF_ERROR(verify(transfer));
+  const Extent& extent = transfer.extent;
+  if (extent.codec == Codec::kRaw) return Status::ok();
+  // A worker keeps the memory: pages that are new to it cost more than the decoding.
+  thread_local std::vector<std::byte> stored;
+  stored.assign(transfer.data, transfer.data + extent.stored_length);
+  return decode_chunk(extent.codec, stored, {transfer.data, extent.raw_length}, seed_of(transfer));
 }
 
 Status ChunkIo::after_write(const ChunkTransfer& transfer, const Status& status) {

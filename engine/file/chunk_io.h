@@ -4,9 +4,11 @@
 //   read    open the object  →  O_DIRECT read  →  verify (P3)  →  (decode)
 //   part    open the object  →  read the index  →  verify  →  read the blocks  →  decode and verify   (chunk_part.cpp)
 //
-// All of it runs on the member's queue thread, next to the transfer, except for sharing (chunk_sharer.h), encoding (with
-// the hash of what comes out) and decoding: that is the array's work, and runs on the executor, so that one drive's
-// thread is never the limit of what its chunks cost. Nobody sees bytes that were not verified.
+// What a drive needs runs on its queue's thread: objects are opened and get their space, transfers are started and end.
+// What a processor needs is the array's work, and runs on its workers, so that one drive's thread is never the limit of
+// what its chunks cost: encoding (with the hash of what comes out), decoding, and, when others wait for that thread,
+// hashing and verifying. With nobody waiting it does these two itself, which saves waking a worker for each chunk.
+// Sharing reads and compares, and runs on the executor (chunk_sharer.h). Nobody sees bytes that were not verified.
 //
 // Thread safety: start() from any thread, also with the caller's locks held.
 #pragma once
@@ -93,6 +95,7 @@ class ChunkIo {
  private:
   static void shared(ShareRequest& sharing, const Status& status);
   void store(ChunkTransfer& transfer);
+  void store_raw(ChunkTransfer& transfer);
   static void encoded(EncodeRequest& encoding, const Status& status);
   void submit(ChunkTransfer& transfer);
   void hand_over(ChunkTransfer& transfer);
@@ -105,6 +108,8 @@ class ChunkIo {
   static void complete(IoRequest& request, const Status& status);
   Status after_write(const ChunkTransfer& transfer, const Status& status);
   void after_read(ChunkTransfer& transfer, const Status& outcome);
+  bool is_left_to_workers(const ChunkTransfer& transfer) const;
+  Status check(const ChunkTransfer& transfer) const;
   Status verify(const ChunkTransfer& transfer) const;
   void end(ChunkTransfer& transfer, const Status& status);
 
@@ -123,7 +128,8 @@ class ChunkIo {
   std::unique_ptr<ChunkEncoder> encoder_;  // null: nothing is written
   AutoCompression auto_compression_;
   std::unique_ptr<ChunkSharer> sharer_;
-  PerMember<std::atomic<unsigned>> writes_at_queue_;  // of each member: handed over, not completed
+  // Of each member: to be stored as it is or encoded already, not completed.
+  PerMember<std::atomic<unsigned>> writes_at_queue_;
   PerMember<std::unique_ptr<IoQueue>> queues_;
   std::atomic<unsigned> under_way_{0};
 };

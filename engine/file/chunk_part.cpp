@@ -98,7 +98,7 @@ void ChunkIo::blocks_read(IoRequest& request, const Status& status) {
 }
 
 void ChunkIo::decode_part(ChunkTransfer& transfer) {
-  context_.tasks.post([this, &transfer] {
+  context_.tasks.post_work([this, &transfer] {
     const size_t index_length = std::min(index_span(transfer.extent), transfer.extent.stored_length);
     // A worker keeps the memory, as for whole chunks.
     thread_local std::vector<std::byte> stored;

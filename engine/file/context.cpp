@@ -56,7 +56,7 @@ FileContext::FileContext(Environment& where, Array& of, const StoreOptions& stor
       stripes(of.stripes()),
       options(store_options),
       opened_at(where.now()),
-      tasks(where.executor()),
+      tasks(where.executor(), where.workers()),
       counters(of),
       clock(where),
       indexes(index_entries_max(store_options)) {}

@@ -131,11 +131,6 @@ Status File::take_slots() {
 
 // --- after the lock -------------------------------------------------------------------------------------------------
 
-namespace {
-// From here on answering a read elsewhere costs less than having others wait for it.
-constexpr uint32_t kLongRead = 64 * 1024;
-}  // namespace
-
 void File::run(Deferred& deferred) {
   while (ControlRequest* request = deferred.controls.pop_front()) {
     const Status result = std::move(request->result);
@@ -146,8 +141,8 @@ void File::run(Deferred& deferred) {
   while (ReadRequest* request = deferred.reads.pop_front()) {
     // An answer is a copy; many go side by side.
     const bool others_wait = AwaitedThread::is_this() || !deferred.reads.is_empty();
-    if (request->length >= kLongRead && others_wait)
-      context_.tasks.post([request] { request->file->continue_read(*request); });
+    if (request->length >= kHandedOverMin && others_wait)
+      context_.tasks.post_work([request] { request->file->continue_read(*request); });
     else
       request->file->continue_read(*request);
   }

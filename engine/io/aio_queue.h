@@ -1,7 +1,6 @@
 // AioQueue: the IoQueue of production. One thread and one libaio context for one member.
 //
-// The thread does everything: it takes requests from the inbox, prepares them (the hash of a chunk that is written runs
-// here), submits them, reaps and completes them. It sleeps in one place, on an eventfd that the kernel signals for
+// The thread takes requests from the inbox, prepares them, submits them, reaps and completes them. It sleeps in one place, on an eventfd that the kernel signals for
 // completions and submit() for arrivals. A read that fails with EIO is repeated once, with nothing else on the drive,
 // as the drive may have got it in one request with a neighbour that cannot be read. Buffered handles go through the
 // same queue; io_submit then does the transfer.
@@ -46,6 +45,7 @@ class AioQueue final : public IoQueue {
   // Waits until everything that was submitted has completed. No submit() by others may run or follow.
   ~AioQueue() override;
   void submit(IoRequest& request) override;
+  bool is_idle() const override { return sleeping_.load(std::memory_order_relaxed); }
   void fail_waiting(const Status& failure) override;
   uint64_t oldest_transfer_ns() const override;
   Counters counters() const;

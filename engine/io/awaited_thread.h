@@ -1,12 +1,17 @@
 // AwaitedThread: whether somebody waits for the thread that runs. A member's queue says so of its own (AioQueue): there
-// are further completions, or arrivals. What takes long, as copying a chunk to its reader does, is then better handed
-// to the executor, so that the copies for many readers go side by side; with nobody waiting the thread does it at once,
-// which saves waking another.
+// are further completions, or arrivals. What takes long, as hashing a chunk or copying it to its reader does, is then
+// better handed to the workers, so that it goes side by side for many chunks; with nobody waiting the thread does it at
+// once, which saves waking another. (Who submits to a queue asks IoQueue::is_idle() instead.)
 //
 // Thread safety: it is about the calling thread only.
 #pragma once
 
+#include <cstdint>
+
 namespace fpfs {
+
+// From so many bytes on, copying or hashing them costs more than having another thread do it.
+constexpr uint32_t kHandedOverMin = 64 * 1024;
 
 class AwaitedThread {
  public:
@@ -15,10 +20,13 @@ class AwaitedThread {
   // Says so for a scope.
   class Scope {
    public:
-    explicit Scope(bool awaited) { awaited_ = awaited; }
-    ~Scope() { awaited_ = false; }
+    explicit Scope(bool awaited) : outer_(awaited_) { awaited_ = awaited; }
+    ~Scope() { awaited_ = outer_; }
     Scope(const Scope&) = delete;
     Scope& operator=(const Scope&) = delete;
+
+   private:
+    const bool outer_;
   };
 
  private:

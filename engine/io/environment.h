@@ -23,7 +23,10 @@ class Environment {
  public:
   virtual ~Environment() = default;
   virtual Storage& storage() = 0;
+  // For calls that may wait for a drive.
   virtual Executor& executor() = 0;
+  // For what only computes (hashes, encodes, copies): no drive that hangs or is slow keeps it from its turn.
+  virtual Executor& workers() { return executor(); }
   // A queue for one member with at most `depth` transfers on the drive at a time. Destroying it waits for what was
   // submitted (kCancelled is never invented: a transfer that was started ends).
   virtual Result<std::unique_ptr<IoQueue>> make_queue(MemberIndex member, unsigned depth) = 0;

@@ -1,6 +1,7 @@
-// Executor: where blocking work that is not a bulk transfer runs (fdatasync, sidecar appends, object removal,
-// background commits), so that no FUSE worker waits for a drive. ThreadExecutor has threads; the simulation runs tasks
-// one at a time in seeded order.
+// Executor: where tasks run, so that nobody who has others waiting does them. An environment has two: one for blocking
+// calls that are no bulk transfers (fdatasync, sidecar appends, object removal), so that no FUSE worker waits for a
+// drive; and the workers, for what takes a processor long (hashing, encoding, copying), so that no member's thread does
+// it for all of its chunks. ThreadExecutor has threads; the simulation runs tasks one at a time in seeded order.
 //
 // Thread safety: post() from any thread, also from inside a task, also while holding locks: the task never runs inside
 // post(). Tasks posted before stop() run; stop() waits for them.

@@ -6,9 +6,9 @@
 //
 //   submit() ─→ [bounded by the caller: one request per pool buffer] ─→ prepare() ─→ transfer ─→ complete()
 //
-// prepare() is where the CPU work next to the transfer happens (hash a chunk, open or preallocate its object), off the
-// threads that answer FUSE requests; it fills in what only it knows (handle, offset). When it fails the transfer is
-// skipped and complete() gets its Status.
+// prepare() is where the work next to the transfer happens (open or preallocate an object; hash a chunk, when nobody
+// else waits for the thread), off the threads that answer FUSE requests; it fills in what only it knows (handle,
+// offset). When it fails the transfer is skipped and complete() gets its Status.
 //
 // Completions carry the whole outcome: a negative result and a short count are both failures (kIoError, with offset and
 // length), except that a read short at end of file sets `transferred` and succeeds, and a short write that moved some
@@ -54,6 +54,9 @@ class IoQueue {
   virtual ~IoQueue() = default;
   // Thread-safe, does not block, does not fail: failures come through complete().
   virtual void submit(IoRequest& request) = 0;
+  // Nothing waits for the queue's own thread: what is submitted now has its turn at once. Otherwise what prepare() would
+  // take long for is better done before, elsewhere. From any thread; a moment later it may be otherwise.
+  virtual bool is_idle() const { return true; }
   // For a member that hangs: completes with `failure`, on the caller's thread, every request that is not on the drive.
   // What is on the drive keeps its memory until the drive gives it back, if ever: complete() is called then.
   virtual void fail_waiting(const Status& failure) { static_cast<void>(failure); }

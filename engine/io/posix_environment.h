@@ -16,13 +16,14 @@ namespace fpfs {
 class PosixEnvironment : public Environment {
  public:
   // `threads` bounds how many blocking calls (syncs, sidecar writes, removals) run at a time, as long as they come
-  // back, and how many chunks are encoded or decoded. `storage`: what makes the calls; tests pass one that hangs.
-  explicit PosixEnvironment(unsigned threads = workers_default(),
+  // back; and how many workers there are. `storage`: what makes the calls; tests pass one that hangs.
+  explicit PosixEnvironment(unsigned threads = threads_default(),
                             std::unique_ptr<Storage> storage = std::make_unique<PosixStorage>())
-      : storage_(std::move(storage)), watched_(*storage_, watch_), executor_(threads) {}
+      : storage_(std::move(storage)), watched_(*storage_, watch_), executor_(threads), workers_(threads, "fpfs-work") {}
   Storage& storage() override { return watched_; }
   StallWatch* watch() override { return &watch_; }
   ThreadExecutor& executor() override { return executor_; }
+  ThreadExecutor& workers() override { return workers_; }
   Result<std::unique_ptr<IoQueue>> make_queue(MemberIndex member, unsigned depth) override;
   struct timespec now() override;
   struct timespec stamp() override;
@@ -31,13 +32,14 @@ class PosixEnvironment : public Environment {
   uint64_t random_u64() override;
 
   // One for each core, and enough of them for what waits for drives.
-  static unsigned workers_default() { return std::max(8U, std::thread::hardware_concurrency()); }
+  static unsigned threads_default() { return std::max(8U, std::thread::hardware_concurrency()); }
 
  private:
   std::unique_ptr<Storage> storage_;
   StallWatch watch_;
   WatchedStorage watched_;
   ThreadExecutor executor_;
+  ThreadExecutor workers_;
 };
 
 }  // namespace fpfs

@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "engine/base/check.h"
 #include "engine/io/named_thread.h"
 
 namespace fpfs {
 
-ThreadExecutor::ThreadExecutor(unsigned threads) {
+ThreadExecutor::ThreadExecutor(unsigned threads, std::string name) : name_(std::move(name)) {
   FPFS_CHECK(threads > 0, "an executor needs a thread");
   {
     MutexLock lock(mutex_);
@@ -23,7 +25,7 @@ bool ThreadExecutor::want_watch() {
 }
 
 void ThreadExecutor::start_worker() {
-  threads_.push_back(start_thread("fpfs-work-" + std::to_string(workers_), [this] { run_tasks(); }));
+  threads_.push_back(start_thread(fmt::format("{}-{}", name_, workers_), [this] { run_tasks(); }));
   ++workers_;
 }
 

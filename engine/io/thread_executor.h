@@ -8,6 +8,7 @@
 #include <chrono>
 #include <deque>
 #include <map>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -20,7 +21,8 @@ class ThreadExecutor final : public Executor {
  public:
   static constexpr std::chrono::milliseconds kStuckAfter{1000};
   static constexpr size_t kThreadsMax = 128;
-  explicit ThreadExecutor(unsigned threads);
+  // `name`: what its threads are called, with their number; at most 12 characters.
+  explicit ThreadExecutor(unsigned threads, std::string name = "fpfs-call");
   ~ThreadExecutor() override;  // stops
   void post(Task task) override;
   void post_after(std::chrono::milliseconds delay, Task task) override;
@@ -36,6 +38,7 @@ class ThreadExecutor final : public Executor {
   bool want_watch() FPFS_REQUIRES(mutex_);
   bool all_are_busy() const FPFS_REQUIRES(mutex_) { return running_ == workers_ && !tasks_.empty(); }
 
+  const std::string name_;
   Mutex mutex_;
   CondVar work_;
   CondVar timer_;

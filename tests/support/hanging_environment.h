@@ -104,6 +104,7 @@ class HangingQueue final : public IoQueue {
     }
     queue_->submit(request);
   }
+  bool is_idle() const override { return queue_->is_idle(); }
   void fail_waiting(const Status& failure) override {
     std::deque<IoRequest*> waiting;
     {

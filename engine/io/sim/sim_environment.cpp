@@ -12,7 +12,7 @@ namespace fpfs {
 namespace {
 constexpr uint64_t kBeginningOfTime = 1'700'000'000'000'000'000;  // nanoseconds since the epoch
 constexpr uint64_t kStepNanosecondsMax = 100'000;
-// How often a completion finds that others wait for its thread.
+// How often a completion, and who submits, finds that others wait for the queue's thread.
 constexpr unsigned kAwaitedPercent = 30;
 // How often a delayed task runs although other events could.
 constexpr unsigned kEarlyPercent = 3;
@@ -64,6 +64,10 @@ void SimIoQueue::submit(IoRequest& request) {
   request.transferred = 0;
   world_.add(
       {.kind = SimEnvironment::Event::Kind::kStart, .task = {}, .queue = this, .request = &request, .transfer = {}});
+}
+
+bool SimIoQueue::is_idle() const {
+  return !world_.awaited_random_.chance(kAwaitedPercent);
 }
 
 // --- events ----------------------------------------------------------------------------------------------------------

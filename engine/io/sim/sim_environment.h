@@ -119,6 +119,7 @@ class SimIoQueue final : public IoQueue {
   SimIoQueue(SimEnvironment& world, unsigned depth) : world_(world), depth_(depth) { ++world_.queues_; }
   ~SimIoQueue() override;
   void submit(IoRequest& request) override;
+  bool is_idle() const override;
 
  private:
   friend class SimEnvironment;

@@ -51,7 +51,7 @@ class ChunkEncoderTest : public ::testing::Test {
 
   static constexpr unsigned kSpaces = 2;
   HeldTasks tasks_;
-  TaskCounter counter_{tasks_};
+  TaskCounter counter_{tasks_, tasks_};
   std::unique_ptr<ChunkEncoder> encoder_ = ChunkEncoder::create(2, kSpaces, kChunk, counter_).value();
 };
 
