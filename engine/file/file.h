@@ -205,6 +205,7 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   bool begin_write(WriteRequest& request, Status& failure) FPFS_REQUIRES(mutex_);
   Step write_piece(WriteRequest& request, Deferred& deferred, Status& failure) FPFS_REQUIRES(mutex_);
   void fill(CachedChunk& chunk, uint32_t begin, uint32_t end, const std::byte* source) FPFS_REQUIRES(mutex_);
+  static void take_granted(BufferPool::Waiter& waiter);
   CachedChunk* chunk_for_write(ChunkIndex index, uint32_t begin, uint32_t end, WriteRequest& request,
                                Deferred& deferred) FPFS_REQUIRES(mutex_);
   void end_active_write(WriteRequest& request, Deferred& deferred) FPFS_REQUIRES(mutex_);

@@ -256,10 +256,7 @@ CachedChunk* File::chunk_for_write(ChunkIndex index, uint32_t begin, uint32_t en
       request.granted = std::exchange(landing->spare, nullptr);
     if (request.granted == nullptr) {
       request.waiter.owner = &request;
-      request.waiter.ready = [](BufferPool::Waiter& waiter) {
-        auto& waiting = *static_cast<WriteRequest*>(waiter.owner);
-        waiting.file->continue_write(waiting);
-      };
+      request.waiter.ready = &File::take_granted;
       if (!context_.pool->acquire(1, &request.granted, &request.waiter, this)) return nullptr;
     }
     chunk = &cache_.adopt(*request.granted, *this, index);
@@ -271,6 +268,14 @@ CachedChunk* File::chunk_for_write(ChunkIndex index, uint32_t begin, uint32_t en
   if (usable && !chunk->filling && chunk->readers == 0) return chunk;
   chunk->waiting_writes.push_front(request);
   return nullptr;
+}
+
+// Waiters are called one at a time, and nobody else gets a buffer meanwhile: so the payload is copied by a worker.
+void File::take_granted(BufferPool::Waiter& waiter) {
+  auto& waiting = *static_cast<WriteRequest*>(waiter.owner);
+  FileContext& context = waiting.file->context_;
+  if (!waiter.expired && !context.pool->acquire(1, &waiting.granted, &waiting.waiter)) return;
+  context.tasks.post([&waiting] { waiting.file->continue_write(waiting); });
 }
 
 void File::mark_dirty(CachedChunk& chunk) {
