@@ -1,5 +1,6 @@
 // Streams at once: a process for each path that writes the file, or reads it, block by block, for a while. Prints JSON:
-// the bytes a second of all together, from the first block that ends after half of the time to the last one.
+// the bytes a second of all together, from the first block that ends after half of the time to the last one, and how many
+// bytes there were in all.
 //
 //   fpfs-bench-streams write|fill|read SECONDS BLOCK cached|direct PATH[@OFFSET]...
 //   fpfs-bench-streams make            LENGTH  BLOCK cached|direct PATH...
@@ -113,6 +114,7 @@ int report(const Plan& plan, double begin, const Stream* streams) {
     if (end_of_file > 0) to = std::min(to, end_of_file);
     ended.insert(ended.end(), streams[i].ended, streams[i].ended + streams[i].count.load());
   }
+  const size_t blocks = ended.size();
   std::sort(ended.begin(), ended.end());
   ended.erase(std::upper_bound(ended.begin(), ended.end(), to), ended.end());
   ended.erase(ended.begin(), std::lower_bound(ended.begin(), ended.end(), from));
@@ -121,8 +123,8 @@ int report(const Plan& plan, double begin, const Stream* streams) {
     return 1;
   }
   const double seconds = ended.back() - ended.front();
-  std::printf("{\"rate\": %.0f, \"seconds\": %.6f, \"blocks\": %zu}\n",
-              static_cast<double>((ended.size() - 1) * plan.block) / seconds, seconds, ended.size());
+  std::printf("{\"rate\": %.0f, \"seconds\": %.6f, \"bytes\": %zu}\n",
+              static_cast<double>((ended.size() - 1) * plan.block) / seconds, seconds, blocks * plan.block);
   return 0;
 }
 
