@@ -106,7 +106,6 @@ int transfer(const Plan& plan, const std::string& path, Shared& shared, Stream& 
 }
 
 int report(const Plan& plan, double begin, const Stream* streams) {
-  double from = plan.is_timed() ? begin + plan.amount / 2 : begin;
   double to = plan.is_timed() ? begin + plan.amount : 1e300;
   std::vector<double> ended;
   for (size_t i = 0; i < plan.paths.size(); ++i) {
@@ -115,6 +114,7 @@ int report(const Plan& plan, double begin, const Stream* streams) {
     ended.insert(ended.end(), streams[i].ended, streams[i].ended + streams[i].count.load());
   }
   const size_t blocks = ended.size();
+  const double from = plan.is_timed() ? begin + (to - begin) / 2 : begin;
   std::sort(ended.begin(), ended.end());
   ended.erase(std::upper_bound(ended.begin(), ended.end(), to), ended.end());
   ended.erase(ended.begin(), std::lower_bound(ended.begin(), ended.end(), from));

@@ -6,7 +6,7 @@ import json
 import pathlib
 import shutil
 import struct
-import subprocess
+import tempfile
 
 from ..measure import Measure, Samples, ratio
 
@@ -14,7 +14,7 @@ MIB = 1 << 20
 WORK = ("copy", "move", "hash", "request", "submit", "client")  # as in tools/bench/scale/cores.h
 BUSY_MAX = 0.7  # of the real processors: beyond, they may be what is measured
 LOADED = MIB << 7  # the length of a file that is read, as long as a copying loader gets in the time of a measurement
-LOADED_ALONE = MIB << 10
+LOADED_ALONE = MIB << 10  # of a file that all read
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,19 +62,18 @@ class Model:
         self.bench = bench
         self.is_tiny = bench.size < 256 * MIB
         self.seconds = 0.4 if self.is_tiny else 2
+        self.loaded, self.alone = (MIB << 5, MIB << 6) if self.is_tiny else (LOADED, LOADED_ALONE)
         self.spent = {}  # load: core-seconds per 10⁹ bytes by kind of work
         self._shared = bench.scratch / "machine-cores"
 
     @contextlib.contextmanager
-    def array(self, members, files, lengths=LOADED):
-        paths = [self.bench.scratch / f"machine{index}" for index in range(members)]
-        for path in paths:
-            path.mkdir()
+    def array(self, members, files, length=None):
+        paths = [pathlib.Path(tempfile.mkdtemp(prefix="machine", dir=self.bench.scratch)) for _ in range(members)]
         try:
             with self.bench.array(paths) as array:
                 if files:
                     with self._mount(array, Machine(slow=0, members=members)) as mount:
-                        self._streams(mount, Machine(slow=0), "make", lengths, MIB, "direct", self._kept(mount, files))
+                        self._streams(mount, Machine(slow=0), "make", length or self.loaded, MIB, "direct", self._kept(mount, files))
                 yield array
         finally:
             for path in paths:
@@ -103,7 +102,7 @@ class Model:
             return [mount.path / f"new{index}" for index in range(load.streams)]
         kept = self._kept(mount, load.files or load.streams)
         if load.parts:
-            part = LOADED_ALONE // load.streams
+            part = self.alone // load.streams
             return [f"{kept[0]}@{index * part}" for index in range(load.streams)]
         return [kept[index % len(kept)] for index in range(load.streams)]
 
@@ -152,8 +151,7 @@ def filled(bench, model):
     machine = Machine()
     few, many = (2, 4) if model.is_tiny else (8, 64)
     written, read = machine.members * machine.write, machine.members * machine.read
-    alone = LOADED if model.is_tiny else LOADED_ALONE
-    with model.array(machine.members, 1, alone) as one, model.array(machine.members, many) as several:
+    with model.array(machine.members, 1, model.alone) as one, model.array(machine.members, many) as several:
         def figures(array, loads, **limits):
             contestants = {name: (lambda load=load: model.rate(array, machine, load)) for name, load in loads.items()}
             contestants.update({name: (lambda value=value: value) for name, value in limits.items()})
@@ -192,7 +190,7 @@ def one_stream(bench, model):
              "save, O_DIRECT, 8 MiB, length set before": Load("fill", 1, "direct", 8 * MIB),
              "load": Load("read", 1), "load, O_DIRECT, 1 MiB": Load("read", 1, "direct"),
              "load, O_DIRECT, 8 MiB": Load("read", 1, "direct", 8 * MIB)}
-    with model.array(machine.members, 1, LOADED if model.is_tiny else LOADED_ALONE) as array:
+    with model.array(machine.members, 1, model.alone) as array:
         figures = bench.rotate({name: (lambda load=load: model.rate(array, machine, load)) for name, load in loads.items()})
     return [Measure("one stream", figures)]
 
