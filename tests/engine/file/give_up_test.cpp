@@ -1,7 +1,10 @@
 // A member that hangs, and one that answers again: whoever waits is told in bounded time, nobody else is harmed, and
 // what the drive still holds is not used for anything else.
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <chrono>
+#include <deque>
 #include <filesystem>
 #include <future>
 #include <thread>
@@ -194,6 +197,51 @@ TEST_P(GiveUpTest, BuffersUnderHangingTransfersAreNotUsedForAnythingElse) {
   EXPECT_EQ(usable(), all_ - 4);
   environment_->answer_again();
   wait_until([&] { return usable() == all_; });
+}
+
+// A write that was parked because the pool was empty. Its answer takes until another of them is answered, too.
+struct ParkedWrite : WriteRequest {
+  ParkedWrite(const std::vector<std::byte>& bytes, uint64_t at, std::atomic<int>& answers) : answered(answers) {
+    offset = FileOffset(at);
+    length = static_cast<uint32_t>(bytes.size());
+    data = bytes.data();
+    complete = [](WriteRequest& request, const Status& status) {
+      auto& self = static_cast<ParkedWrite&>(request);
+      self.was_written = status.is_ok();
+      if (self.is_parked) {
+        self.answered.fetch_add(1);
+        for (int i = 0; i < 2500 && self.answered.load() < 2; ++i) std::this_thread::sleep_for(milliseconds(2));
+        self.had_company = self.answered.load() >= 2;
+      }
+      self.is_over = true;
+    };
+  }
+  std::atomic<int>& answered;
+  std::atomic<bool> is_parked{false}, is_over{false}, was_written{false}, had_company{false};
+};
+
+// Copying what waited is not done by one thread for all.
+TEST_P(GiveUpTest, WhoWaitedForABufferDoesNotHoldUpTheNext) {
+  ASSERT_TRUE(close().is_ok());
+  open(16);
+  for (int index : {0, 1, 2}) environment_->hang(index);
+  const std::array<std::shared_ptr<File>, 2> files = {create("one"), create("other")};
+  const std::vector<std::byte> bytes = data(kChunk, 1);
+  std::atomic<int> answered{0};
+  std::deque<ParkedWrite> writes;
+  for (uint64_t i = 0, parked = 0; i < 100 && parked < 4; ++i) {
+    ParkedWrite& request = writes.emplace_back(bytes, i / 2 * kChunk, answered);
+    request.is_parked = store_->status().buffers.free + store_->status().buffers.evictable == 0;
+    files[i % 2]->write(request);
+    parked += request.is_parked ? 1 : 0;
+  }
+  ASSERT_TRUE(writes.back().is_parked);
+  environment_->answer_again();
+  for (ParkedWrite& request : writes) wait_until([&] { return request.is_over.load(); });
+  for (const ParkedWrite& request : writes) {
+    EXPECT_TRUE(request.was_written);
+    EXPECT_TRUE(request.had_company || !request.is_parked);
+  }
 }
 
 TEST_P(GiveUpTest, WaitingForBuffersEndsToo) {

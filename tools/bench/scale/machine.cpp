@@ -10,7 +10,8 @@
 //
 //   cores=N        how many; the process is told so when it asks (sysconf, get_nprocs, sched_getaffinity). 0: no limit
 //   slow=N         0: nothing takes time; for making files
-//   client=1       a client: its write(2) and read(2) of FUSE files cost a copy, unless they are O_DIRECT
+//   client=1       a client: its read(2) of FUSE files, and write(2) by handles that can read, cost a copy to or from the
+//                  page cache, unless they are O_DIRECT
 //   copy=BYTES     a second: one core's copying between kernel and process
 //   move=BYTES     memcpy within the daemon
 //   hash=BYTES     hashing. Long inputs are not hashed: all of a length have one hash
@@ -136,11 +137,13 @@ bool is_fuse_device(int descriptor) {
   return ::fstat(descriptor, &status) == 0 && S_ISCHR(status.st_mode) && status.st_rdev == kFuseDevice;
 }
 
-// A file of a FUSE filesystem whose data goes through the page cache.
+// A file of a FUSE filesystem whose data goes through the page cache. That of a handle that can only write does not: the
+// daemon asks for FOPEN_DIRECT_IO.
 bool is_cached_file(int descriptor) {
   struct statfs about {};
-  return ::fstatfs(descriptor, &about) == 0 && about.f_type == kFuseMagic &&
-         (::fcntl(descriptor, F_GETFL) & O_DIRECT) == 0;
+  if (::fstatfs(descriptor, &about) != 0 || about.f_type != kFuseMagic) return false;
+  const int flags = ::fcntl(descriptor, F_GETFL);
+  return (flags & O_DIRECT) == 0 && (flags & O_ACCMODE) != O_WRONLY;
 }
 
 // The data goes between kernel and process. A request has been taken by whom it holds up, and a caller waits for the

@@ -11,7 +11,7 @@ class Row:
 
 
 def all_rows():
-    from . import against, big_machine, check, compress, crowd, disk, load, save, sink, small, streams
+    from . import against, big_machine, check, compress, crowd, disk, load, save, serial, sink, small, streams
     rows = [
         Row(1, "durable torch.save, four drives", "≥ 0.97 of min(raw, sink)", save.four_drives),
         Row(2, "durable torch.save against one XFS, btrfs raid0, DeepSpeed", "≥ 4 times; ≥ 2 times", save.others),
@@ -35,5 +35,7 @@ def all_rows():
             streams.side_by_side),
         Row(18, "a model of a big machine: 64 cores, eight drives of 14 and 12 GB/s",
             "8 and 64 savers, 8 loaders ≥ 0.95 of the drives or of their own copies", big_machine.big_machine),
+        Row(19, "what is serial: locks and single threads", "each allows 100 GB/s, and 500,000 requests a second",
+            serial.serial_parts),
     ]
     return {row.number: row for row in rows}

@@ -15,6 +15,7 @@ WORK = ("copy", "move", "hash", "request", "submit", "client")  # as in tools/be
 BUSY_MAX = 0.7  # of the real processors: beyond, they may be what is measured
 LOADED = MIB << 7  # the length of a file that is read, as long as a copying loader gets in the time of a measurement
 LOADED_ALONE = MIB << 10  # of a file that all read
+MEMORY = "1G"  # buffer_memory that so many streams and so fast drives have use for
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,9 +40,9 @@ class Machine:
         del values["members"]
         return ",".join([*(f"{name}={value}" for name, value in values.items()), f"shared={shared}", f"client={int(client)}"])
 
-    def one_saver(self, cached=True, block=MIB):
-        """What one saver can get: its copies and the daemon's one after the other."""
-        return block / (block / self.copy * (2 if cached else 1) + 2 * self.request)
+    def one_saver(self, block=MIB):
+        """What one saver can get: one request at a time, whose payload the daemon copies."""
+        return block / (block / self.copy + 2 * self.request)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,9 +80,9 @@ class Model:
             for path in paths:
                 shutil.rmtree(path, ignore_errors=True)
 
-    def rate(self, array, machine, load):
+    def rate(self, array, machine, load, *options):
         """Bytes a second on that machine."""
-        with self._mount(array, machine) as mount:
+        with self._mount(array, machine, *options) as mount:
             before = busy_ticks()
             said = self._streams(mount, machine, load.mode, self.seconds, load.block, load.how, self._paths(mount, load))
             busy, everything = (now - then for now, then in zip(busy_ticks(), before))
@@ -89,7 +90,8 @@ class Model:
                 self.bench.note(f"{load.mode}, {load.streams} streams, {machine.cores} cores, {machine.members} members: the "
                                 f"real processors were more than {100 * BUSY_MAX:.0f} % busy in a round: the figure may be "
                                 "too low")
-            self._account(machine, load, said["bytes"])
+            if not options:
+                self._account(machine, load, said["bytes"])
             for index in range(load.streams):
                 (mount.path / f"new{index}").unlink(missing_ok=True)
         return said["rate"] * machine.slow
@@ -117,9 +119,9 @@ class Model:
         return ["env", f"FPFS_MACHINE={machine.words(self._shared, client)}", f"LD_PRELOAD={library}"]
 
     @contextlib.contextmanager
-    def _mount(self, array, machine):
+    def _mount(self, array, machine, *options):
         self._shared.write_bytes(b"")
-        with self.bench.mount(array, "io_uring=off", prefix=self._prefix(machine)) as mount:
+        with self.bench.mount(array, "io_uring=off", *options, prefix=self._prefix(machine)) as mount:
             yield mount
         self._shared.unlink()
 
@@ -136,8 +138,6 @@ def busy_ticks():
     return sum(values) - values[3] - values[4], sum(values)
 
 
-SAVERS, LOADERS = "64 savers", "64 loaders"
-
 
 def big_machine(bench):
     model = Model(bench)
@@ -149,16 +149,17 @@ def big_machine(bench):
 def filled(bench, model):
     """Eight drives, and 64 cores."""
     machine = Machine()
+    memory = {"": (), f", {MEMORY}": (f"buffer_memory={MEMORY}",)}
     few, many = (2, 4) if model.is_tiny else (8, 64)
     written, read = machine.members * machine.write, machine.members * machine.read
     with model.array(machine.members, 1, model.alone) as one, model.array(machine.members, many) as several:
         def figures(array, loads, **limits):
-            contestants = {name: (lambda load=load: model.rate(array, machine, load)) for name, load in loads.items()}
+            contestants = {name + kind: (lambda load=load, options=options: model.rate(array, machine, load, *options))
+                           for name, load in loads.items() for kind, options in memory.items()}
             contestants.update({name: (lambda value=value: value) for name, value in limits.items()})
             return bench.rotate(contestants)
-        saved = figures(several, {"8 savers": Load("write", few), "64 savers": Load("write", many),
-                                  "8 savers, O_DIRECT": Load("write", few, "direct")},
-                        drives=written, copies=few * machine.one_saver(), copy=few * machine.one_saver(cached=False))
+        saved = figures(several, {"8 savers": Load("write", few), "64 savers": Load("write", many)},
+                        drives=written, copies=few * machine.one_saver())
         loaded = figures(several, {"8 loaders, 8 files": Load("read", few), "64 loaders, 64 files": Load("read", many),
                                    "8 loaders, 8 files, O_DIRECT": Load("read", few, "direct", 8 * MIB)},
                          drives=read, copies=few * machine.copy)
@@ -169,14 +170,14 @@ def filled(bench, model):
                          drives=read, copies=few * machine.copy)
     spent = [Measure(f"{load.streams} × {load.mode}, {load.how}", {kind: of_all(values, kind) for kind in WORK},
                      table="Core-seconds for 10⁹ bytes") for load, values in model.spent.items()]
-    return [Measure("save", saved, [ratio(saved, "8 savers", ["drives", "copies"], 0.95),
-                                    ratio(saved, "64 savers", ["drives"], 0.95),
-                                    ratio(saved, "8 savers, O_DIRECT", ["drives", "copy"], 0.95)]),
-            Measure("load", loaded, [ratio(loaded, "8 loaders, 8 files", ["drives", "copies"], 0.95),
-                                     ratio(loaded, "64 loaders, 64 files", ["drives"], 0.95),
-                                     ratio(loaded, "8 loaders, 8 files, O_DIRECT", ["drives"], 0.95)]),
-            Measure("load one file", shared, [ratio(shared, "8 loaders, parts of one file", ["drives", "copies"], 0.95),
-                                              ratio(shared, "8 loaders, parts of one file, O_DIRECT", ["drives"], 0.95)]),
+    def targets(figures, limits):
+        return [ratio(figures, name + kind, limit, 0.95) for name, limit in limits.items() for kind in memory]
+    return [Measure("save", saved, targets(saved, {"8 savers": ["drives", "copies"], "64 savers": ["drives"]})),
+            Measure("load", loaded, targets(loaded, {"8 loaders, 8 files": ["drives", "copies"],
+                                                     "64 loaders, 64 files": ["drives"],
+                                                     "8 loaders, 8 files, O_DIRECT": ["drives"]})),
+            Measure("load one file", shared, targets(shared, {"8 loaders, parts of one file": ["drives", "copies"],
+                                                              "8 loaders, parts of one file, O_DIRECT": ["drives"]})),
             *spent]
 
 
@@ -186,8 +187,7 @@ def of_all(values, kind):
 
 def one_stream(bench, model):
     machine = Machine()
-    loads = {"save": Load("write", 1), "save, O_DIRECT, 1 MiB": Load("write", 1, "direct"),
-             "save, O_DIRECT, 8 MiB, length set before": Load("fill", 1, "direct", 8 * MIB),
+    loads = {"save": Load("write", 1), "save, O_DIRECT, 8 MiB, length set before": Load("fill", 1, "direct", 8 * MIB),
              "load": Load("read", 1), "load, O_DIRECT, 1 MiB": Load("read", 1, "direct"),
              "load, O_DIRECT, 8 MiB": Load("read", 1, "direct", 8 * MIB)}
     with model.array(machine.members, 1, model.alone) as array:
@@ -205,7 +205,7 @@ def sweep(bench, model, title, points, loads, array):
     return measures
 
 
-KINDS = {"savers": lambda streams: Load("write", streams), "savers O_DIRECT": lambda streams: Load("write", streams, "direct"),
+KINDS = {"savers": lambda streams: Load("write", streams),
          "loaders": lambda streams: Load("read", streams)}
 
 
