@@ -15,7 +15,6 @@ WORK = ("copy", "move", "hash", "request", "submit", "client")  # as in tools/be
 BUSY_MAX = 0.7  # of the real processors: beyond, they may be what is measured
 LOADED = MIB << 7  # the length of a file that is read, as long as a copying loader gets in the time of a measurement
 LOADED_ALONE = MIB << 10  # of a file that all read
-MEMORY = "1G"  # buffer_memory that so many streams and so fast drives have use for
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,9 +79,9 @@ class Model:
             for path in paths:
                 shutil.rmtree(path, ignore_errors=True)
 
-    def rate(self, array, machine, load, *options):
+    def rate(self, array, machine, load):
         """Bytes a second on that machine."""
-        with self._mount(array, machine, *options) as mount:
+        with self._mount(array, machine) as mount:
             before = busy_ticks()
             said = self._streams(mount, machine, load.mode, self.seconds, load.block, load.how, self._paths(mount, load))
             busy, everything = (now - then for now, then in zip(busy_ticks(), before))
@@ -90,8 +89,7 @@ class Model:
                 self.bench.note(f"{load.mode}, {load.streams} streams, {machine.cores} cores, {machine.members} members: the "
                                 f"real processors were more than {100 * BUSY_MAX:.0f} % busy in a round: the figure may be "
                                 "too low")
-            if not options:
-                self._account(machine, load, said["bytes"])
+            self._account(machine, load, said["bytes"])
             for index in range(load.streams):
                 (mount.path / f"new{index}").unlink(missing_ok=True)
         return said["rate"] * machine.slow
@@ -119,9 +117,9 @@ class Model:
         return ["env", f"FPFS_MACHINE={machine.words(self._shared, client)}", f"LD_PRELOAD={library}"]
 
     @contextlib.contextmanager
-    def _mount(self, array, machine, *options):
+    def _mount(self, array, machine):
         self._shared.write_bytes(b"")
-        with self.bench.mount(array, "io_uring=off", *options, prefix=self._prefix(machine)) as mount:
+        with self.bench.mount(array, "io_uring=off", prefix=self._prefix(machine)) as mount:
             yield mount
         self._shared.unlink()
 
@@ -149,13 +147,11 @@ def big_machine(bench):
 def filled(bench, model):
     """Eight drives, and 64 cores."""
     machine = Machine()
-    memory = {"": (), f", {MEMORY}": (f"buffer_memory={MEMORY}",)}
     few, many = (2, 4) if model.is_tiny else (8, 64)
     written, read = machine.members * machine.write, machine.members * machine.read
     with model.array(machine.members, 1, model.alone) as one, model.array(machine.members, many) as several:
         def figures(array, loads, **limits):
-            contestants = {name + kind: (lambda load=load, options=options: model.rate(array, machine, load, *options))
-                           for name, load in loads.items() for kind, options in memory.items()}
+            contestants = {name: (lambda load=load: model.rate(array, machine, load)) for name, load in loads.items()}
             contestants.update({name: (lambda value=value: value) for name, value in limits.items()})
             return bench.rotate(contestants)
         saved = figures(several, {"8 savers": Load("write", few), "64 savers": Load("write", many)},
@@ -171,7 +167,7 @@ def filled(bench, model):
     spent = [Measure(f"{load.streams} × {load.mode}, {load.how}", {kind: of_all(values, kind) for kind in WORK},
                      table="Core-seconds for 10⁹ bytes") for load, values in model.spent.items()]
     def targets(figures, limits):
-        return [ratio(figures, name + kind, limit, 0.95) for name, limit in limits.items() for kind in memory]
+        return [ratio(figures, name, limit, 0.95) for name, limit in limits.items()]
     return [Measure("save", saved, targets(saved, {"8 savers": ["drives", "copies"], "64 savers": ["drives"]})),
             Measure("load", loaded, targets(loaded, {"8 loaders, 8 files": ["drives", "copies"],
                                                      "64 loaders, 64 files": ["drives"],

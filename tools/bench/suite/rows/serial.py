@@ -16,6 +16,7 @@ from ..measure import Measure, Samples, limit
 MIB = 1 << 20
 HEAD, ENTRY, BUCKETS = 4 * 8, 3 * 8 + 128 * 4, 128
 KEPT = 0.99  # of the holds: the longest ones are mostly of holders that lost their processor meanwhile
+TIMES_MIN = 100  # a lock that was taken less often, as once for a file, bounds nothing
 BYTES_MAX, REQUESTS_MAX = 1e12, 1e8  # what allows more a second is not shown
 SINGLE = re.compile(r"fpfs-aio-|fpfs-timer|fpfs-watch|fpfs-sharer|fastpersistfs")
 
@@ -149,7 +150,7 @@ class Locks:
             times, median, held = without_longest(found)
             part = parts.setdefault(name, Part(name))
             part.count += 1
-            if held > part.held:
+            if held > part.held and times >= TIMES_MIN:
                 part.times, part.median, part.held = times, median, held
         return requests, parts
 
