@@ -117,9 +117,14 @@ int report(const Plan& plan, double begin, const Stream* streams) {
   const double from = plan.is_timed() ? begin + (to - begin) / 2 : begin;
   std::sort(ended.begin(), ended.end());
   ended.erase(std::upper_bound(ended.begin(), ended.end(), to), ended.end());
-  ended.erase(ended.begin(), std::lower_bound(ended.begin(), ended.end(), from));
+  const auto later = std::lower_bound(ended.begin(), ended.end(), from);
+  // With too few in the second half, all count.
+  if (ended.end() - later >= 2)
+    ended.erase(ended.begin(), later);
+  else
+    ended.insert(ended.begin(), begin);
   if (ended.size() < 2) {
-    std::fprintf(stderr, "fpfs-bench-streams: too few blocks: take more time, longer files or shorter blocks\n");
+    std::fprintf(stderr, "fpfs-bench-streams: no block was done in this time\n");
     return 1;
   }
   const double seconds = ended.back() - ended.front();

@@ -209,7 +209,8 @@ def by_cores(bench, model):
     counts, streams = ((2,), 2) if model.is_tiny else ((1, 2, 4, 8, 16, 32, 64, 128), 64)
     with model.array(8, streams) as array:
         return sweep(bench, model, f"GB/s by cores, {streams} streams, 8 members",
-                     [(counted(count, "core"), Machine(cores=count), streams) for count in counts], KINDS, array)
+                     [(counted(count, "core"), Machine(cores=count, slow=min(200, max(50, 4 * count))), streams)
+                      for count in counts], KINDS, array)
 
 
 def by_streams(bench, model):
