@@ -143,8 +143,8 @@ File::Step File::pin_first(ReadRequest& request, Deferred& deferred) {
 }
 
 void File::pin(CachedChunk& chunk, CachedChunk*& slot) {
-  if (chunk.readers++ == 0 && !chunk.dirty && chunk.state == CachedChunk::State::kReady)
-    context_.pool->make_busy(*chunk.buffer);
+  const bool is_idle = !chunk.dirty && chunk.state == CachedChunk::State::kReady;
+  if (chunk.readers++ == 0 && (is_idle || chunk.buffer->ahead)) context_.pool->make_busy(*chunk.buffer);
   slot = &chunk;
 }
 
@@ -210,7 +210,7 @@ void File::read_ahead(ReadCursor& cursor, FileOffset offset, uint32_t length, De
     const Extent extent = content_.extent(index);
     if (!extent.exists() || cache_.find(index) != nullptr) continue;
     Buffer* buffer = nullptr;
-    if (!context_.pool->acquire(1, &buffer, nullptr, this)) {
+    if (!context_.pool->acquire_ahead(&buffer, this)) {
       cursor.ahead = index;
       return;
     }

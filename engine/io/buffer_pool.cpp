@@ -142,6 +142,22 @@ bool BufferPool::acquire(unsigned count, Buffer** out, Waiter* waiter, BufferOwn
   return false;
 }
 
+bool BufferPool::acquire_ahead(Buffer** out, BufferOwner* held) {
+  {
+    const MutexLock lock(mutex_);
+    if (2 * ahead_ >= free_.count() + evictable_.count()) return false;
+  }
+  if (!acquire(1, out, nullptr, held)) return false;
+  const MutexLock lock(mutex_);
+  (*out)->ahead = true;
+  ++ahead_;
+  return true;
+}
+
+void BufferPool::forget_ahead(Buffer& buffer) {
+  if (std::exchange(buffer.ahead, false)) --ahead_;
+}
+
 // Brings the free list to at least `count`, and what was used before to its head, by evictions. On failure what was
 // evicted stays free.
 bool BufferPool::gather(unsigned count, BufferOwner* held, bool* was_busy) {
@@ -165,6 +181,7 @@ bool BufferPool::evict(Buffer& buffer, BufferOwner* held) {
   else if (!buffer.owner->try_evict(buffer))
     return false;
   remove(buffer);
+  forget_ahead(buffer);
   buffer.owner = nullptr;
   push(buffer, Buffer::List::kFree, true);
   ++counters_.evictions;
@@ -186,7 +203,10 @@ void BufferPool::freed(Buffer& buffer, Buffer::List to, bool front) {
   {
     MutexLock lock(mutex_);
     if (buffer.list == Buffer::List::kEvictable) remove(buffer);
-    if (to == Buffer::List::kFree) buffer.owner = nullptr;
+    if (to == Buffer::List::kFree) {
+      buffer.owner = nullptr;
+      forget_ahead(buffer);
+    }
     FPFS_CHECK(to == Buffer::List::kFree || buffer.owner != nullptr, "an evictable buffer has an owner to ask");
     buffer.cold = to == Buffer::List::kEvictable && front;
     push(buffer, to, front);
@@ -199,6 +219,7 @@ void BufferPool::freed(Buffer& buffer, Buffer::List to, bool front) {
 void BufferPool::make_busy(Buffer& buffer) {
   MutexLock lock(mutex_);
   FPFS_CHECK(buffer.list != Buffer::List::kFree, "a free buffer is acquired, not made busy");
+  forget_ahead(buffer);
   if (buffer.list == Buffer::List::kEvictable) remove(buffer);
 }
 

@@ -48,6 +48,7 @@ struct Buffer {
   enum class List : uint8_t { kNone, kFree, kEvictable } list = List::kNone;
   bool cold = false;     // of an evictable one
   bool touched = false;  // was in use: its memory is there, and may be in a cache
+  bool ahead = false;    // acquired ahead of its reader, who has not come yet; also guarded by its owner's lock
 };
 
 class BufferOwner {
@@ -98,12 +99,16 @@ class BufferPool {
   // stay in the processor's cache. Then free ones never used, then evictable ones, the oldest first. Waiting needs a
   // RetryHook.
   bool acquire(unsigned count, Buffer** out, Waiter* waiter, BufferOwner* held = nullptr);
+  // One buffer for what a reader is expected to ask for; it only tries. No more are held so than half of what is free
+  // or evictable: else they would be taken for others before they are read, and read twice. A buffer counts until
+  // make_busy().
+  bool acquire_ahead(Buffer** out, BufferOwner* held);
   // Gives buffers back; their content is gone.
   void release(Buffer& buffer);
   // The buffer is clean and idle: it may be taken while its owner still knows it. `cold`: first in line (content that
   // nobody is likely to read again).
   void make_evictable(Buffer& buffer, bool cold);
-  // The owner wants an evictable buffer back for use. Called with the owner's lock held, which is what excludes
+  // The owner wants an evictable buffer back for use, or a reader came for what was acquired ahead. Called with the owner's lock held, which is what excludes
   // eviction.
   void make_busy(Buffer& buffer);
 
@@ -139,6 +144,7 @@ class BufferPool {
   bool gather(unsigned count, BufferOwner* held, bool* was_busy) FPFS_REQUIRES(mutex_);
   bool evict(Buffer& buffer, BufferOwner* held) FPFS_REQUIRES(mutex_);
   void enqueue(Waiter& waiter, bool at_head) FPFS_REQUIRES(mutex_);
+  void forget_ahead(Buffer& buffer) FPFS_REQUIRES(mutex_);
   bool head_may_go_on() const FPFS_REQUIRES(mutex_);
   bool others_may_go_on(const Waiter& first) const FPFS_REQUIRES(mutex_);
   bool want_retry() FPFS_REQUIRES(mutex_);
@@ -146,6 +152,7 @@ class BufferPool {
   void wake(bool is_retry);
 
   mutable Mutex mutex_;
+  unsigned ahead_ FPFS_GUARDED_BY(mutex_) = 0;
   List free_ FPFS_GUARDED_BY(mutex_);
   List evictable_ FPFS_GUARDED_BY(mutex_);             // cold ones first
   unsigned touched_free_ FPFS_GUARDED_BY(mutex_) = 0;  // at the head of free_

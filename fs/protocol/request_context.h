@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 
 #include "engine/file/landing.h"
@@ -34,6 +35,8 @@ struct RequestContext {
   Landing landing;
   // Where the request lies. Who moves it away keeps a WRITE's bytes where they are for as long.
   KeptPayload payload;
+  // The handle whose long read or write it is, until it is answered; 0: none, or over.
+  uint64_t stream = 0;
 
   // Of the request that this thread handles; null on a thread that handles none.
   static RequestContext* current();

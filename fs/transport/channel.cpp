@@ -210,14 +210,17 @@ ssize_t Channel::writev_hook(int fd, struct iovec* parts, int count, void* user_
     errno = ENOENT;  // as when the kernel does not wait for it any more
     return -1;
   }
-  const RequestContext* const context = RequestContext::current();
-  if (context != nullptr && header.unique == context->facts.unique && header.error == 0 && count == 2) {
+  RequestContext* const context = RequestContext::current();
+  const bool is_own = context != nullptr && header.unique == context->facts.unique;
+  if (is_own && header.error == 0 && count == 2) {
     const wire::RequestFacts& request = context->facts;
     if (request.opcode == wire::kOpcodeInit) return channel.reply_to_init(fd, parts, count, request);
     if (request.opcode == wire::kOpcodeOpen || request.opcode == wire::kOpcodeCreate)
       wire::allow_parallel_writes(parts[1]);
   }
-  return channel.send(fd, parts, count);
+  const ssize_t sent = channel.send(fd, parts, count);
+  if (is_own) channel.at_device_.answered(*context);  // now: its caller may be back before this returns to serve()
+  return sent;
 }
 
 // To where the request came from.

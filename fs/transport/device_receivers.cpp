@@ -47,10 +47,15 @@ void DeviceReceivers::serve(Worker& worker) {
       call_another();
     }
     goes_on = handler_.handle(worker, length);
+    answered(worker.request);  // or left to somebody else
     if (receivers_.load(std::memory_order_relaxed) > wanted()) retire(worker);
   }
   retire(worker);
   worker.epoll.reset();
+}
+
+void DeviceReceivers::answered(RequestContext& request) {
+  if (request.stream != 0) streams_.handled(std::exchange(request.stream, 0));
 }
 
 // When it is not one already.
@@ -139,7 +144,9 @@ void DeviceReceivers::note_received(Worker& worker, Streams::Claim& claim, size_
   const bool reads = flow.kind == wire::Flow::Kind::kRead;
   const bool writes_much = flow.kind == wire::Flow::Kind::kWrite && length > File::kLandingWriteMin;
   if (writes_much && claim.file() != nullptr) odds_.guessed(claim.is(flow.handle, flow.offset));
-  if (writes_much || (reads && flow.bytes > File::kLandingWriteMin))
+  const bool moves_much = writes_much || (reads && flow.bytes > File::kLandingWriteMin);
+  worker.request.stream = moves_much ? flow.handle : 0;
+  if (moves_much)
     streams_.received(claim, flow.handle, writes_much ? OpenHandles::file(flow.handle).file : nullptr,
                       flow.offset + flow.bytes);
   else

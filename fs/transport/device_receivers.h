@@ -38,6 +38,8 @@ class DeviceReceivers {
 
   // A worker's life: until the connection ends, the handler is stopping, or another took its place.
   void serve(Worker& worker);
+  // The request of the calling worker is answered.
+  void answered(RequestContext& request);
   // It is caught in a call: another is to receive in its place.
   void retire(Worker& worker);
   // After the handler began to stop.

@@ -11,7 +11,7 @@ void Streams::expect(Claim& claim) {
   Stream* next = nullptr;
   for (unsigned i = 0; i < count_; ++i) {
     Stream& stream = streams_[i];
-    if (stream.claim == nullptr && stream.misses < kMissesMax && (next == nullptr || stream.seen < next->seen) &&
+    if (stream.claim == nullptr && stream.misses < kMissesMax && (next == nullptr || comes_before(stream, *next)) &&
         !stream.file.expired())
       next = &stream;
   }
@@ -29,11 +29,27 @@ void Streams::received(Claim& claim, uint64_t handle, const std::shared_ptr<File
   Stream* stream = find(handle);
   if (stream == nullptr) stream = &add(handle);
   stream->seen = ++requests_;
+  stream->in_hand = true;
+  stream->turn = ++turns_;
   stream->misses = 0;
   stream->end = end;
   if (stream->file.owner_before(file) || file.owner_before(stream->file)) stream->file = file;
   end_quiet();
   active_.store(count_, std::memory_order_relaxed);
+}
+
+void Streams::handled(uint64_t handle) {
+  if (active() == 0) return;
+  const MutexLock lock(mutex_);
+  Stream* const stream = find(handle);
+  if (stream == nullptr) return;
+  stream->in_hand = false;
+  stream->turn = ++turns_;
+}
+
+// Who is being answered may come before those that were answered, only they may not be there.
+bool Streams::comes_before(const Stream& one, const Stream& other) {
+  return one.in_hand != other.in_hand ? other.in_hand : one.turn < other.turn;
 }
 
 void Streams::gave_up(Claim& claim) {

@@ -3,15 +3,16 @@
 //   (fs/transport/device_receivers.h);
 // - which file's write is likely to come next, so that its payload can be received where it belongs.
 //
-//   expect() ── the stream that most likely comes next ──► receive it ──► received(), what came; or gave_up()
+//   expect() ── the stream that most likely comes next ──► receive it ──► received(), what came ──► handled()
+//                                                                     └─► gave_up()
 //
 // A stream is an open handle whose requests are long. It ends when it is closed, or when many other long requests have
 // come since its last.
 //
 // Nobody can know whose request is next: the kernel says so only by handing it over, payload and all. But a caller has
-// one request under way, so a stream whose request is being received is not next. Receivers that are at it have each
-// claimed the stream that they expect. Of the others the one that has waited longest is next: callers return mostly in
-// the order in which they were answered. So with one stream it is that one. With as many receivers as streams each finds
+// one request under way, so a stream whose request is being received or handled is not next. Receivers that are at it have
+// each claimed the stream that they expect. Of the others the one that was answered longest ago is next: callers return
+// mostly in the order in which they were answered. So with one stream it is that one. With as many receivers as streams each finds
 // the stream that it has just served, as the others are claimed.
 //
 // A receiver that got another's stream leaves its own claim to that one, which cannot get what it expected any more, and
@@ -62,6 +63,8 @@ class Streams {
   // A long request of an open handle came. `file`: of a write that ends at `end`, whose next one is worth expecting; null
   // for a read.
   void received(Claim& claim, uint64_t handle, const std::shared_ptr<File>& file, FileOffset end);
+  // The request that was received last of this handle is answered, or left for somebody else to answer.
+  void handled(uint64_t handle);
   // Something short came, or nothing.
   void gave_up(Claim& claim);
   // The handle is being closed. It may go on all the same: then it is seen again.
@@ -79,9 +82,12 @@ class Streams {
     std::weak_ptr<File> file;  // not owned: whoever closes it must find itself the last
     FileOffset end;            // of its last write
     uint64_t seen = 0;         // the number of its last request
+    uint64_t turn = 0;         // when it was last received or handled
+    bool in_hand = false;      // received and not handled yet
     unsigned misses = 0;
     Claim* claim = nullptr;
   };
+  static bool comes_before(const Stream& one, const Stream& other);
   Stream* find(uint64_t handle) FPFS_REQUIRES(mutex_);
   Stream* claimed_by(const Claim& claim) FPFS_REQUIRES(mutex_);
   void settle(Claim& claim, uint64_t came) FPFS_REQUIRES(mutex_);
@@ -93,6 +99,7 @@ class Streams {
   std::array<Stream, kStreamsMax> streams_ FPFS_GUARDED_BY(mutex_);  // the first count_ of them
   unsigned count_ FPFS_GUARDED_BY(mutex_) = 0;
   uint64_t requests_ FPFS_GUARDED_BY(mutex_) = 0;
+  uint64_t turns_ FPFS_GUARDED_BY(mutex_) = 0;
   std::atomic<unsigned> active_{0};
 };
 

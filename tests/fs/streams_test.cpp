@@ -73,6 +73,27 @@ TEST(Streams, TheOnlyOneIsExpectedAlways) {
   EXPECT_EQ(writers.streams.active(), 1U);
 }
 
+// One was received before the other, and takes longer to be answered.
+TEST(Streams, WhoIsNotAnsweredIsNotExpected) {
+  Writers writers(2);
+  writers.came(1);
+  writers.came(2);
+  writers.streams.handled(2);
+  Receiver a(writers), b(writers);
+  EXPECT_EQ(a.expects(), 2U);
+  EXPECT_EQ(b.expects(), 1U);  // when there is no other
+}
+
+TEST(Streams, WhoWasAnsweredFirstIsExpectedFirst) {
+  Writers writers(2);
+  writers.came(1);
+  writers.came(2);
+  writers.streams.handled(2);
+  writers.streams.handled(1);
+  Receiver receiver(writers);
+  EXPECT_EQ(receiver.expects(), 2U);
+}
+
 TEST(Streams, WhatIsBeingReceivedIsNotExpectedByOthers) {
   Writers writers(2);
   writers.came(1);

@@ -202,6 +202,27 @@ TEST_F(BufferPoolTest, BusyBuffersStay) {
   EXPECT_EQ(take(1)[0], buffers[0]);
 }
 
+TEST_F(BufferPoolTest, HalfOfWhatIsThereIsHeldAheadOfReaders) {
+  Owner owner;
+  std::array<Buffer*, 9> ahead;
+  for (unsigned i = 0; i < 8; ++i) {
+    ASSERT_TRUE(pool_->acquire_ahead(&ahead[i], nullptr));
+    make_evictable(owner, *ahead[i]);
+  }
+  EXPECT_FALSE(pool_->acquire_ahead(&ahead[8], nullptr));
+  // A reader came for one, one is given up, and one is taken for somebody who needs it at once.
+  owner.idle.erase(ahead[0]);
+  pool_->make_busy(*ahead[0]);
+  ASSERT_TRUE(pool_->acquire_ahead(&ahead[8], nullptr));
+  EXPECT_FALSE(pool_->acquire_ahead(&ahead[0], nullptr));
+  pool_->release(*ahead[8]);
+  ASSERT_TRUE(pool_->acquire_ahead(&ahead[8], nullptr));
+  for (Buffer* buffer : take(8)) pool_->release(*buffer);  // one of them was evicted for it
+  EXPECT_FALSE(pool_->acquire_ahead(&ahead[8], nullptr));
+  pool_->release(*ahead[0]);
+  EXPECT_TRUE(pool_->acquire_ahead(&ahead[8], nullptr));
+}
+
 TEST_F(BufferPoolTest, PassesOverABusyOwner) {
   Owner busy, idle;
   std::vector<Buffer*> buffers = take_all();

@@ -11,7 +11,7 @@ class Row:
 
 
 def all_rows():
-    from . import against, check, compress, crowd, disk, growth, load, save, sink, small, streams
+    from . import against, big_machine, check, compress, crowd, disk, growth, load, save, serial, sink, small, streams
     rows = [
         Row(1, "durable torch.save, four drives", "≥ 0.97 of min(raw, sink)", save.four_drives),
         Row(2, "durable torch.save against one XFS, btrfs raid0, DeepSpeed", "≥ 4 times; ≥ 2 times", save.others),
@@ -33,6 +33,10 @@ def all_rows():
             compress.compression),
         Row(17, "streams side by side, each transfer or hash held up for 8 ms",
             "8 writers, 8 readers ≥ 6; one reader ≥ 2.5; one member: 8 writers, 8 readers ≥ 6", streams.side_by_side),
+        Row(18, "a model of a big machine: 64 cores, eight drives of 14 and 12 GB/s",
+            "8 and 64 savers, 8 loaders ≥ 0.95 of the drives or of their own copies", big_machine.big_machine),
         Row(19, "growth: files, chunks of a file, open files, members", "exponents ≤ 1.1; of a commit ≤ 0.1", growth.growth),
+        Row(20, "what is serial: locks and single threads", "each allows 100 GB/s, and 500,000 requests a second",
+            serial.serial_parts),
     ]
     return {row.number: row for row in rows}
