@@ -17,7 +17,7 @@ namespace {
 constexpr const char* kAttributePrefix = "user.fastpersistfs.meta.";
 constexpr const char* kKeySuffix = ".key";
 constexpr time_t kLeftoverAge_s = 24 * 3600;
-constexpr int kAttemptsMax = 8;
+constexpr int kAttemptsMax = 100;
 
 // A network filesystem that has gone away: what it says is not about the object.
 Status translated(const Status& status) {
@@ -263,14 +263,15 @@ Status FileStore::sync_file(Handle file) {
 Result<StoredObject> FileStore::publish(Handle unfinished, const std::string& name, Handle file,
                                         const std::string& key) {
   for (int attempt = 1;; ++attempt) {
-    FPFS_ASSIGN_OR_RETURN(const Directory directory, directory_of(key, true));
-    const Status renamed = storage_.rename(unfinished, name, directory.handle.get(), last_component(key), 0);
-    // Somebody removed the last object of the directory, and the directory with it.
+    const Result<Directory> made = directory_of(key, true);
+    const Status renamed =
+        made.is_ok() ? storage_.rename(unfinished, name, made->handle.get(), last_component(key), 0) : made.status();
+    // Somebody removed the last object of a directory on the way, and the directory with it.
     if (is_not_there(renamed) && attempt < kAttemptsMax) continue;
     if (!renamed.is_ok() && renamed.errno_value() == EISDIR)
       return Status::error(StatusCode::kExists, fmt::format("{}/{} is a directory", path_, key));
     FPFS_RETURN_IF_ERROR(renamed);
-    FPFS_RETURN_IF_ERROR(storage_.fsync(directory.handle.get()));
+    FPFS_RETURN_IF_ERROR(storage_.fsync(made->handle.get()));
     FPFS_ASSIGN_OR_RETURN(const struct stat attributes, storage_.fstat(file));
     return StoredObject{tag_of_file(attributes), false};
   }

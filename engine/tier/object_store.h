@@ -77,8 +77,9 @@ struct ListRequest {
 };
 
 struct ListPage {
-  std::vector<ObjectInfo> objects;  // sorted by the bytes of the key; what begins with kUnfinishedPrefix is left out
-  std::vector<std::string> directories;  // sorted; each with its '/'
+  // Each key once. FileStore, AWS and RGW sort them by their bytes, SeaweedFS directory by directory: rely on no order.
+  std::vector<ObjectInfo> objects;
+  std::vector<std::string> directories;  // each with its '/'
   std::string position;                  // for the next page; empty: there is none
 };
 

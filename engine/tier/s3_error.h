@@ -13,8 +13,8 @@
 namespace fpfs {
 
 struct S3Failure {
-  Status status;     // never ok
-  std::string code;  // of the service: "NoSuchKey"; empty: it said none
+  Status status;         // never ok
+  std::string code;      // of the service: "NoSuchKey"; empty: it said none
   long http_status = 0;  // 0: there was no answer
   bool retry = false;
   std::chrono::milliseconds retry_after{0};

@@ -134,6 +134,8 @@ struct S3Store::Call {
   HttpRequest request;  // not signed
   RetryState retry;
   bool expired_before = false;  // credentials were asked for again
+  // Failures that are not tried again before `done` has looked into them. May be empty.
+  std::function<bool(const S3Failure&)> ask_first;
   // Reads an answer of 200 to 299. kUnreachable and kCorruption are tried again.
   std::function<Status(const HttpResponse&)> accept = [](const HttpResponse&) { return Status::ok(); };
   // `failure` is null on success.
@@ -210,6 +212,7 @@ void S3Store::answered(const SharedCall& call, const HttpResponse& response) {
       return;
     }
     failure.status = accepted.with_context(call->what);
+    failure.http_status = response.status;
     failure.retry = accepted.code() == StatusCode::kCorruption || accepted.code() == StatusCode::kUnreachable;
   } else {
     failure = interpret_failure(response, call->what, std::time(nullptr));
@@ -223,7 +226,9 @@ void S3Store::answered(const SharedCall& call, const HttpResponse& response) {
   std::optional<std::chrono::milliseconds> pause;
   const bool too_often =
       failure.status.code() == StatusCode::kCorruption && call->retry.attempts() + 1 >= kCorruptionAttemptsMax;
-  if (failure.retry && !too_often) pause = call->retry.next_pause(monotonic_ms(), failure.retry_after, random_());
+  const bool asks_first = call->ask_first && call->ask_first(failure);
+  if (failure.retry && !too_often && !asks_first)
+    pause = call->retry.next_pause(monotonic_ms(), failure.retry_after, random_());
   if (!pause) {
     call->done(failure.status, &failure);
     return;
@@ -330,22 +335,40 @@ void S3Store::finish_upload(const Upload& upload, std::vector<StoredPart> parts,
     FPFS_ASSIGN_OR_RETURN(stored->verified, verify_tag(response, stored->tag, expected));
     return Status::ok();
   };
-  call->done = [this, call = std::weak_ptr<Call>(call), upload, expected, stored, done](const Status& status,
+  // RGW 16 says InternalError of an upload that is gone, for ever.
+  call->ask_first = [](const S3Failure& failure) { return failure.code == "InternalError"; };
+  call->done = [this, weak = std::weak_ptr<Call>(call), upload, expected, stored, done](const Status& status,
                                                                                         const S3Failure* failure) {
     if (status.is_ok()) return done(*stored);
-    const SharedCall ended = call.lock();
+    const SharedCall ended = weak.lock();
+    if (!ended || failure == nullptr) return done(status);
+    if (ended->ask_first && ended->ask_first(*failure)) return ask_for_upload(ended, upload, expected, done);
     // An attempt before may have finished it, and its answer was lost.
-    const bool may_be_done = ended && ended->retry.attempts() > 0 && status.code() == StatusCode::kNotFound;
-    if (may_be_done && expected && failure != nullptr) return find_finished(upload, *expected, status, done);
+    if (ended->retry.attempts() > 0 && status.code() == StatusCode::kNotFound)
+      return find_finished(upload, expected, status, done);
     done(status);
   };
   start(call);
 }
 
-void S3Store::find_finished(const Upload& upload, const std::string& tag, const Status& failure,
+// Finishing failed: tries again when the upload is still there.
+void S3Store::ask_for_upload(const SharedCall& finish, const Upload& upload, const std::optional<std::string>& tag,
+                             Done<StoredObject> done) {
+  parts(upload, [this, finish, upload, tag, done](const Result<std::vector<StoredPart>>& found) {
+    if (found.is_ok()) {
+      finish->ask_first = nullptr;  // from now on as any other call
+      return start(finish);
+    }
+    if (found.status().code() != StatusCode::kNotFound) return done(found.status());
+    find_finished(upload, tag, found.status(), done);
+  });
+}
+
+void S3Store::find_finished(const Upload& upload, const std::optional<std::string>& tag, const Status& failure,
                             Done<StoredObject> done) {
+  if (!tag) return done(failure);
   head(upload.key, [tag, failure, done](const Result<ObjectInfo>& found) {
-    found.is_ok() && found->tag == tag ? done(StoredObject{tag, true}) : done(failure);
+    found.is_ok() && found->tag == *tag ? done(StoredObject{*tag, true}) : done(failure);
   });
 }
 
@@ -391,7 +414,8 @@ void S3Store::uploads(const std::string& prefix, Done<std::vector<Upload>> done)
 
 void S3Store::fetch_uploads(const std::string& prefix, const std::string& key, const std::string& id,
                             std::vector<Upload> found, Done<std::vector<Upload>> done) {
-  Query query = {{"encoding-type", "url"}, {"prefix", prefix}, {"uploads", ""}};
+  // Not with encoding-type=url: RGW 16 encodes keys then, and does not say so.
+  Query query = {{"prefix", prefix}, {"uploads", ""}};
   if (!key.empty()) query["key-marker"] = key;
   if (!key.empty() && !id.empty()) query["upload-id-marker"] = id;
   const SharedCall call = make_call("GET", "", query);

@@ -17,6 +17,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 
@@ -83,12 +84,15 @@ class S3Store final : public ObjectStore {
                    Done<std::vector<StoredPart>> done);
   void fetch_uploads(const std::string& prefix, const std::string& key, const std::string& id,
                      std::vector<Upload> found, Done<std::vector<Upload>> done);
-  void find_finished(const Upload& upload, const std::string& tag, const Status& failure, Done<StoredObject> done);
+  void ask_for_upload(const SharedCall& finish, const Upload& upload, const std::optional<std::string>& tag,
+                      Done<StoredObject> done);
+  void find_finished(const Upload& upload, const std::optional<std::string>& tag, const Status& failure,
+                     Done<StoredObject> done);
   void read_end(const std::string& key, const std::string& tag, Done<ReadRange> done);
   void remove_singly(const std::vector<std::string>& keys, Done<std::vector<RemoveFailure>> done);
 
   const S3Options options_;
-  CredentialSource credentials_;                      // of the client's thread
+  CredentialSource credentials_;                    // of the client's thread
   std::mt19937_64 random_{std::random_device{}()};  // of the client's thread
   HttpClient client_;
 };

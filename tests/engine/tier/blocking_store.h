@@ -87,9 +87,9 @@ class BlockingStore {
 // Names that encoding, sorting or quoting could get wrong.
 inline std::vector<std::string> odd_keys() {
   return {
-      ".hidden/.x",  "a b/c d",      "a%20b",      "a+b",         "a&b=c?d#e", "a/b/c",
-      "a-b",         "a.b",          "quote'\"<>", "semi;colon,", "~tilde",    "\xc3\xa4\xe2\x82\xac/\xf0\x9f\x99\x82",
-      "back\\slash", "star*[x]{y}$", "trailing ",  "x:y@z!",      "a/b d",     "(round)"};
+      ".hidden/.x",   "a b/c d",   "a%20b",      "a+b",         "a&b=c?d#e", "a/b/c",
+      "a-b",          "a.b",       "quote'\"<>", "semi;colon,", "~tilde",    "\xc3\xa4\xe2\x82\xac/\xf0\x9f\x99\x82",
+      "star*[x]{y}$", "trailing ", "x:y@z!",     "a/b d",       "(round)"};
 }
 
 }  // namespace fpfs::test

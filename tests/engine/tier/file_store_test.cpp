@@ -89,6 +89,7 @@ TEST_F(FileStoreTest, MetadataAreKept) {
 TEST_F(FileStoreTest, OddNames) {
   std::vector<std::string> keys = test::odd_keys();
   keys.push_back("line\nbreak");
+  keys.push_back("back\\slash");
   keys.push_back("\xff\xfe");
   for (const std::string& key : keys) ASSERT_TRUE(calls_.put(key, "of " + key).is_ok()) << key;
   for (const std::string& key : keys) EXPECT_EQ(calls_.get(key).value(), "of " + key);

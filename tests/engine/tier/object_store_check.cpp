@@ -64,6 +64,7 @@ class ObjectStoreCheck : public ::testing::Test {
     std::vector<std::string> names;
     if (found.is_ok())
       for (const std::string& name : *found) names.push_back(name.substr(base_.size()));
+    std::sort(names.begin(), names.end());  // SeaweedFS has another order
     return names;
   }
   bool is_s3() const { return given_url.starts_with("s3:"); }
@@ -125,7 +126,10 @@ TEST_F(ObjectStoreCheck, OddNames) {
   std::sort(keys.begin(), keys.end());
   EXPECT_EQ(names("", 1000), keys);
   EXPECT_EQ(names("", 3), keys);
-  for (const std::string& name : keys) EXPECT_EQ(names(name, 1000).at(0), name);
+  for (const std::string& name : keys) {
+    const std::vector<std::string> found = names(name, 1000);
+    EXPECT_TRUE(std::find(found.begin(), found.end(), name) != found.end()) << name;
+  }
   std::vector<std::string> all;
   for (const std::string& name : keys) all.push_back(key(name));
   const auto removed = calls_->remove_many(all);
@@ -134,8 +138,14 @@ TEST_F(ObjectStoreCheck, OddNames) {
   EXPECT_TRUE(names("", 1000).empty());
 }
 
-TEST_F(ObjectStoreCheck, ThousandsInPages) {
-  constexpr int kCount = 2100;
+// SeaweedFS 4.48 stores a backslash as a slash.
+TEST_F(ObjectStoreCheck, Backslash) {
+  ASSERT_TRUE(calls_->put(key("back\\slash"), "content").is_ok());
+  EXPECT_EQ(names("", 1000), std::vector<std::string>{"back\\slash"});
+}
+
+TEST_F(ObjectStoreCheck, MoreThanAThousandInPages) {
+  constexpr int kCount = 1200;
   std::vector<std::string> keys;
   std::atomic<int> left = kCount, failed = 0;
   std::promise<void> all;
@@ -150,12 +160,12 @@ TEST_F(ObjectStoreCheck, ThousandsInPages) {
   ASSERT_EQ(failed, 0);
   std::sort(keys.begin(), keys.end());
   EXPECT_EQ(names("", 1000), keys);
-  EXPECT_EQ(names("d1/", 100).size(), 700u);
+  EXPECT_EQ(names("d1/", 100).size(), 400u);
   EXPECT_EQ(names("", 1000, true), (std::vector<std::string>{"d0/", "d1/", "d2/"}));
   EXPECT_EQ(names("", 1, true), (std::vector<std::string>{"d0/", "d1/", "d2/"}));
-  for (size_t begin = 0; begin < keys.size(); begin += 700) {
+  for (size_t begin = 0; begin < keys.size(); begin += 400) {
     std::vector<std::string> some;
-    for (size_t i = begin; i < begin + 700; ++i) some.push_back(key(keys[i]));
+    for (size_t i = begin; i < begin + 400; ++i) some.push_back(key(keys[i]));
     EXPECT_TRUE(calls_->remove_many(some).value().empty());
   }
   EXPECT_TRUE(names("", 1000).empty());

@@ -459,6 +459,31 @@ TEST(S3StoreTest, AFinishWhoseAnswerWasLostIsRecognised) {
   EXPECT_EQ(never.server().count(), 1);
 }
 
+// What RGW 16 says when an upload is finished that is gone.
+TEST(S3StoreTest, AnInternalErrorOfAFinishIsLookedInto) {
+  const std::string tag = *tag_of_parts({md5_text("one")});
+  const std::vector<StoredPart> parts = {{1, 3, md5_text("one")}};
+  std::atomic<bool> is_there = false, is_finished = false;
+  Session session([&](const ServerRequest& request, int count) {
+    if (request.method == "HEAD")
+      return is_finished ? ServerReply{200, {"ETag: \"" + tag + "\""}, ""} : ServerReply{404};
+    if (request.method == "GET")
+      return is_there ? ServerReply{200, {}, "<ListPartsResult/>"} : error_reply(404, "NoSuchUpload");
+    if (!is_there || count < 12) return error_reply(500, "InternalError");
+    return ServerReply{
+        200, {}, "<CompleteMultipartUploadResult><ETag>" + tag + "</ETag></CompleteMultipartUploadResult>"};
+  });
+  EXPECT_EQ(session->finish({"key", "id"}, parts).status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(session.server().count(), 3);
+  is_finished = true;
+  EXPECT_EQ(session->finish({"key", "id"}, parts).value().tag, tag);
+  EXPECT_EQ(session.server().count(), 6);
+  is_finished = false;
+  is_there = true;
+  EXPECT_EQ(session->finish({"key", "id"}, parts).value().tag, tag) << "it failed for the moment";
+  EXPECT_EQ(session.server().count(), 12);
+}
+
 TEST(S3StoreTest, AnErrorInsideOfASuccessIsAnError) {
   Session session([](const ServerRequest&, int) { return error_reply(200, "InvalidPart"); });
   const Status status = session->finish({"key", "id"}, {{1, 3, md5_text("one")}}).status();
