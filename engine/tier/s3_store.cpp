@@ -339,6 +339,7 @@ void S3Store::finish_upload(const Upload& upload, std::vector<StoredPart> parts,
   call->ask_first = [](const S3Failure& failure) { return failure.code == "InternalError"; };
   call->done = [this, weak = std::weak_ptr<Call>(call), upload, expected, stored, done](const Status& status,
                                                                                         const S3Failure* failure) {
+    if (status.is_ok() && stored->tag.empty()) return ask_for_tag(upload, expected, done);  // RGW 16 does not say it
     if (status.is_ok()) return done(*stored);
     const SharedCall ended = weak.lock();
     if (!ended || failure == nullptr) return done(status);
@@ -349,6 +350,13 @@ void S3Store::finish_upload(const Upload& upload, std::vector<StoredPart> parts,
     done(status);
   };
   start(call);
+}
+
+void S3Store::ask_for_tag(const Upload& upload, const std::optional<std::string>& expected, Done<StoredObject> done) {
+  head(upload.key, [expected, done](const Result<ObjectInfo>& found) {
+    if (!found.is_ok()) return done(found.status());
+    done(StoredObject{found->tag, expected && found->tag == *expected});
+  });
 }
 
 // Finishing failed: tries again when the upload is still there.

@@ -86,6 +86,7 @@ class S3Store final : public ObjectStore {
                      std::vector<Upload> found, Done<std::vector<Upload>> done);
   void ask_for_upload(const SharedCall& finish, const Upload& upload, const std::optional<std::string>& tag,
                       Done<StoredObject> done);
+  void ask_for_tag(const Upload& upload, const std::optional<std::string>& expected, Done<StoredObject> done);
   void find_finished(const Upload& upload, const std::optional<std::string>& tag, const Status& failure,
                      Done<StoredObject> done);
   void read_end(const std::string& key, const std::string& tag, Done<ReadRange> done);

@@ -459,6 +459,19 @@ TEST(S3StoreTest, AFinishWhoseAnswerWasLostIsRecognised) {
   EXPECT_EQ(never.server().count(), 1);
 }
 
+TEST(S3StoreTest, AFinishThatDoesNotSayTheTag) {
+  const std::string tag = *tag_of_parts({md5_text("one")});
+  for (const std::string& found : {tag, std::string("other")}) {
+    Session session([&](const ServerRequest& request, int) {
+      if (request.method == "HEAD") return ServerReply{200, {"ETag: \"" + found + "\""}, ""};
+      return ServerReply{200, {}, "<CompleteMultipartUploadResult><ETag></ETag></CompleteMultipartUploadResult>"};
+    });
+    const StoredObject object = session->finish({"key", "id"}, {{1, 3, md5_text("one")}}).value();
+    EXPECT_EQ(object.tag, found);
+    EXPECT_EQ(object.verified, found == tag);
+  }
+}
+
 // What RGW 16 says when an upload is finished that is gone.
 TEST(S3StoreTest, AnInternalErrorOfAFinishIsLookedInto) {
   const std::string tag = *tag_of_parts({md5_text("one")});
