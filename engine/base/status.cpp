@@ -83,6 +83,10 @@ int errno_of_code(StatusCode code) {
       return ECANCELED;
     case StatusCode::kIoError:
     case StatusCode::kCorruption:
+    case StatusCode::kUnreachable:
+    case StatusCode::kWrongStore:
+    case StatusCode::kClockSkew:
+    case StatusCode::kRefused:
     case StatusCode::kSystem:
       return EIO;
   }
@@ -119,6 +123,14 @@ const char* to_string(StatusCode code) {
       return "permission denied";
     case StatusCode::kCancelled:
       return "cancelled";
+    case StatusCode::kUnreachable:
+      return "unreachable";
+    case StatusCode::kWrongStore:
+      return "wrong store";
+    case StatusCode::kClockSkew:
+      return "clock skew";
+    case StatusCode::kRefused:
+      return "refused";
     case StatusCode::kSystem:
       return "system error";
   }

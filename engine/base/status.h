@@ -32,7 +32,12 @@ enum class StatusCode : uint8_t {
   kTooLarge,     // beyond a limit of the format
   kPermission,
   kCancelled,
-  kSystem,  // any other errno of a system call; see errno_value()
+  // Of a service (engine/tier):
+  kUnreachable,  // it does not answer, answers too slowly, or says to come again later
+  kWrongStore,   // what answers is not the store that is meant: bucket, region, endpoint or directory
+  kClockSkew,    // its clock and that of this machine differ too much
+  kRefused,      // it refuses this request, and would again
+  kSystem,       // any other errno of a system call; see errno_value()
 };
 
 const char* to_string(StatusCode code);

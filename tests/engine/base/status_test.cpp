@@ -31,6 +31,10 @@ TEST(StatusTest, EveryCodeHasANameAndAnErrno) {
                                                             {StatusCode::kTooLarge, EFBIG},
                                                             {StatusCode::kPermission, EACCES},
                                                             {StatusCode::kCancelled, ECANCELED},
+                                                            {StatusCode::kUnreachable, EIO},
+                                                            {StatusCode::kWrongStore, EIO},
+                                                            {StatusCode::kClockSkew, EIO},
+                                                            {StatusCode::kRefused, EIO},
                                                             {StatusCode::kSystem, EIO}};
   for (const auto& [code, error] : expected) {
     const Status status = Status::error(code, "");

@@ -1,0 +1,115 @@
+// FileStore: objects as plain files below a directory of a mounted filesystem (CephFS, Lustre, NFS, ...): the object of
+// key a/b is the file a/b. Directories come with the objects in them and go with the last one.
+//
+// An object is written to kUnfinishedPrefix + "objects" in the same directory tree, synced, renamed to its name, and
+// the directories that have changed are synced: it is there as a whole or not at all, also after a power cut of this
+// machine, given that the filesystem keeps what it says of fsync. Metadata are extended attributes
+// (user.fastpersistfs.meta.NAME); kUnsupported where the filesystem has none. A tag is made of inode, time of change
+// and size. Nobody has checked a checksum: StoredObject::verified is false.
+//
+// What is no regular file is no object: symbolic links are neither followed nor listed. kExists: a file is where a
+// directory is needed, or the other way round. Filesystems that are gone (ENOTCONN, ESTALE, ...) are kUnreachable.
+// Parts of uploads are synced as they come. What a put left that was cut off is removed by uploads(), a day later.
+//
+// A page of list() reads the directories on its way as a whole and holds their names.
+//
+// Threads: calls block in the filesystem, on the executor. A network filesystem may hang: give it an executor that
+// nothing else waits for.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "engine/base/mutex.h"
+#include "engine/io/executor.h"
+#include "engine/io/scoped_handle.h"
+#include "engine/io/storage.h"
+#include "engine/tier/object_store.h"
+
+namespace fpfs {
+
+class FileStore final : public ObjectStore {
+ public:
+  using Random = std::function<uint64_t()>;  // from any thread
+
+  // `path`: a directory that exists. kWrongStore when it does not. Blocks.
+  static Result<std::unique_ptr<FileStore>> open(Storage& storage, Executor& executor, const std::string& path,
+                                                 Random random);
+  ~FileStore() override;
+
+  std::string describe() const override { return "file://" + path_; }
+  uint64_t part_size_min() const override { return 1; }
+  uint64_t part_size_max() const override { return INT64_MAX; }
+  uint32_t part_count_max() const override { return UINT32_MAX; }
+
+  void check(DoneStatus done) override;
+  void put(const std::string& key, std::span<const std::byte> content, const ObjectMetadata& metadata,
+           Done<StoredObject> done) override;
+  void begin_upload(const std::string& key, const ObjectMetadata& metadata, Done<Upload> done) override;
+  void put_part(const Upload& upload, uint32_t number, uint64_t offset, std::span<const std::byte> content,
+                Done<StoredPart> done) override;
+  void parts(const Upload& upload, Done<std::vector<StoredPart>> done) override;
+  void finish_upload(const Upload& upload, std::vector<StoredPart> parts, Done<StoredObject> done) override;
+  void abort_upload(const Upload& upload, DoneStatus done) override;
+  void uploads(const std::string& prefix, Done<std::vector<Upload>> done) override;
+  void get(const std::string& key, uint64_t offset, std::span<std::byte> into, const std::string& tag,
+           Done<ReadRange> done) override;
+  void head(const std::string& key, Done<ObjectInfo> done) override;
+  void list(const ListRequest& request, Done<ListPage> done) override;
+  void remove(const std::string& key, DoneStatus done) override;
+  void remove_many(std::vector<std::string> keys, Done<std::vector<RemoveFailure>> done) override;
+  void close() override;
+
+ private:
+  struct Directory;  // of a key, open
+  struct Unfinished;
+
+  FileStore(Storage& storage, Executor& executor, std::string path, ScopedHandle root, Random random);
+
+  // Runs `work` on the executor and hands what it returns to `done`.
+  template <typename Answer, typename Work>
+  void run(std::function<void(Answer)> done, Work work);
+  bool enter() FPFS_EXCLUDES(mutex_);
+  void leave() FPFS_EXCLUDES(mutex_);
+
+  // The work itself. Each blocks.
+  Status do_check();
+  Result<StoredObject> do_put(const std::string& key, std::span<const std::byte> content,
+                              const ObjectMetadata& metadata);
+  Result<Upload> do_begin(const std::string& key, const ObjectMetadata& metadata);
+  Result<StoredPart> do_put_part(const Upload& upload, uint32_t number, uint64_t offset,
+                                 std::span<const std::byte> content);
+  Result<StoredObject> do_finish(const Upload& upload, const std::vector<StoredPart>& parts);
+  Status do_abort(const Upload& upload);
+  Result<std::vector<Upload>> do_uploads(const std::string& prefix);
+  Result<ReadRange> do_get(const std::string& key, uint64_t offset, std::span<std::byte> into, const std::string& tag);
+  Result<ObjectInfo> do_head(const std::string& key);
+  Result<ListPage> do_list(const ListRequest& request);
+  Status do_remove(const std::string& key);
+
+  Result<ScopedHandle> root_again();
+  // The directory that `key` lies in; made where it is not there, if asked for.
+  Result<Directory> directory_of(const std::string& key, bool make);
+  Result<ScopedHandle> unfinished_directory();
+  Result<ScopedHandle> open_object(const std::string& key);
+  Status set_metadata(Handle file, const ObjectMetadata& metadata);
+  Result<ObjectMetadata> metadata_of(Handle file);
+  // Gives a synced file its name, which is durable then.
+  Result<StoredObject> publish(Handle unfinished, const std::string& name, Handle file, const std::string& key);
+  Result<Unfinished> read_unfinished(Handle unfinished, const std::string& id);
+  Status sync_file(Handle file);
+
+  Storage& storage_;
+  Executor& executor_;
+  const std::string path_;
+  const ScopedHandle root_;
+  const Random random_;
+
+  Mutex mutex_;
+  CondVar ended_;
+  bool closed_ FPFS_GUARDED_BY(mutex_) = false;
+  size_t running_ FPFS_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace fpfs

