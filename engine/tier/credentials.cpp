@@ -8,6 +8,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "engine/tier/trimmed.h"
+
 namespace fpfs {
 namespace {
 
@@ -16,12 +18,6 @@ constexpr int64_t kRefreshBefore_s = 300;
 std::string variable(const char* name) {
   const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): nobody changes the environment
   return value == nullptr ? "" : value;
-}
-
-std::string trimmed(const std::string& text) {
-  const size_t begin = text.find_first_not_of(" \t\r\n");
-  if (begin == std::string::npos) return "";
-  return text.substr(begin, text.find_last_not_of(" \t\r\n") - begin + 1);
 }
 
 std::optional<std::string> read_text(const std::string& path) {

@@ -10,6 +10,7 @@
 #include "engine/base/check.h"
 #include "engine/base/clock.h"
 #include "engine/io/named_thread.h"
+#include "engine/tier/trimmed.h"
 
 namespace fpfs {
 namespace {
@@ -25,12 +26,6 @@ std::string lower(std::string text) {
   for (char& c : text)
     if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
   return text;
-}
-
-std::string trimmed(const std::string& text) {
-  const size_t begin = text.find_first_not_of(" \t\r\n");
-  if (begin == std::string::npos) return "";
-  return text.substr(begin, text.find_last_not_of(" \t\r\n") - begin + 1);
 }
 
 }  // namespace

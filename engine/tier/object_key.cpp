@@ -43,7 +43,7 @@ Status check_text(std::string_view key, size_t prefix_bytes, const char* what, b
   return check_components(key, what, whole);
 }
 
-int hexadecimal(char c) {
+int value_of_digit(char c) {
   if (c >= '0' && c <= '9') return c - '0';
   if (c >= 'a' && c <= 'f') return c - 'a' + 10;
   if (c >= 'A' && c <= 'F') return c - 'A' + 10;
@@ -102,8 +102,8 @@ Result<std::string> percent_decode(std::string_view text) {
       decoded += text[i];
       continue;
     }
-    const int high = i + 2 < text.size() ? hexadecimal(text[i + 1]) : -1;
-    const int low = i + 2 < text.size() ? hexadecimal(text[i + 2]) : -1;
+    const int high = i + 2 < text.size() ? value_of_digit(text[i + 1]) : -1;
+    const int low = i + 2 < text.size() ? value_of_digit(text[i + 2]) : -1;
     if (high < 0 || low < 0) return bad("text", text, "has a '%' without two hexadecimal digits");
     decoded += static_cast<char>(high * 16 + low);
     i += 2;
