@@ -140,10 +140,17 @@ bool is_fuse_device(int descriptor) {
 // A file of a FUSE filesystem whose data goes through the page cache. That of a handle that can only write does not: the
 // daemon asks for FOPEN_DIRECT_IO.
 bool is_cached_file(int descriptor) {
-  struct statfs about {};
-  if (::fstatfs(descriptor, &about) != 0 || about.f_type != kFuseMagic) return false;
   const int flags = ::fcntl(descriptor, F_GETFL);
-  return (flags & O_DIRECT) == 0 && (flags & O_ACCMODE) != O_WRONLY;
+  if ((flags & O_DIRECT) != 0 || (flags & O_ACCMODE) == O_WRONLY) return false;
+  // fstatfs(2) is a request to the daemon. A client uses one descriptor for all that it reads.
+  thread_local int known = -1;
+  thread_local bool is_fuse = false;
+  if (known != descriptor) {
+    struct statfs about {};
+    is_fuse = ::fstatfs(descriptor, &about) == 0 && about.f_type == kFuseMagic;
+    known = descriptor;
+  }
+  return is_fuse;
 }
 
 // The data goes between kernel and process. A request has been taken by whom it holds up, and a caller waits for the
