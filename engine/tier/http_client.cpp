@@ -205,15 +205,13 @@ HttpClient::~HttpClient() {
 }
 
 void HttpClient::post(Command command) {
-  bool cancelled = false;
   {
     const MutexLock lock(mutex_);
-    cancelled = stopped_;
-    if (!cancelled) posted_.push_back(std::move(command));
-  }
-  if (!cancelled) {
-    curl_multi_wakeup(static_cast<CURLM*>(multi_));
-    return;
+    if (!stopped_) {
+      posted_.push_back(std::move(command));
+      curl_multi_wakeup(static_cast<CURLM*>(multi_));
+      return;
+    }
   }
   if (command.task) {
     command.task(true);

@@ -321,6 +321,7 @@ void S3Store::finish_upload(const Upload& upload, std::vector<StoredPart> parts,
   const SharedCall call = make_call("POST", upload.key, {{"uploadId", upload.id}});
   call->request.text = write_s3_complete(parts);
   std::vector<std::string> tags;
+  tags.reserve(parts.size());
   for (const StoredPart& part : parts) tags.push_back(part.tag);
   const auto expected = tag_of_parts(tags);
   auto stored = std::make_shared<StoredObject>();
@@ -352,7 +353,8 @@ void S3Store::finish_upload(const Upload& upload, std::vector<StoredPart> parts,
   start(call);
 }
 
-void S3Store::ask_for_tag(const Upload& upload, const std::optional<std::string>& expected, Done<StoredObject> done) {
+void S3Store::ask_for_tag(const Upload& upload, const std::optional<std::string>& expected,
+                          const Done<StoredObject>& done) {
   head(upload.key, [expected, done](const Result<ObjectInfo>& found) {
     if (!found.is_ok()) return done(found.status());
     done(StoredObject{found->tag, expected && found->tag == *expected});
@@ -361,7 +363,7 @@ void S3Store::ask_for_tag(const Upload& upload, const std::optional<std::string>
 
 // Finishing failed: tries again when the upload is still there.
 void S3Store::ask_for_upload(const SharedCall& finish, const Upload& upload, const std::optional<std::string>& tag,
-                             Done<StoredObject> done) {
+                             const Done<StoredObject>& done) {
   parts(upload, [this, finish, upload, tag, done](const Result<std::vector<StoredPart>>& found) {
     if (found.is_ok()) {
       finish->ask_first = nullptr;  // from now on as any other call
@@ -373,7 +375,7 @@ void S3Store::ask_for_upload(const SharedCall& finish, const Upload& upload, con
 }
 
 void S3Store::find_finished(const Upload& upload, const std::optional<std::string>& tag, const Status& failure,
-                            Done<StoredObject> done) {
+                            const Done<StoredObject>& done) {
   if (!tag) return done(failure);
   head(upload.key, [tag, failure, done](const Result<ObjectInfo>& found) {
     found.is_ok() && found->tag == *tag ? done(StoredObject{*tag, true}) : done(failure);
@@ -470,7 +472,7 @@ void S3Store::get(const std::string& key, uint64_t offset, std::span<std::byte> 
 }
 
 // What is behind the end of an object: nothing, of this version.
-void S3Store::read_end(const std::string& key, const std::string& tag, Done<ReadRange> done) {
+void S3Store::read_end(const std::string& key, const std::string& tag, const Done<ReadRange>& done) {
   head(key, [key, tag, done](const Result<ObjectInfo>& found) {
     if (!found.is_ok()) return done(found.status());
     if (!tag.empty() && found->tag != tag)
@@ -549,7 +551,7 @@ void S3Store::remove(const std::string& key, DoneStatus done) {
   start(call);
 }
 
-void S3Store::remove_singly(const std::vector<std::string>& keys, Done<std::vector<RemoveFailure>> done) {
+void S3Store::remove_singly(const std::vector<std::string>& keys, const Done<std::vector<RemoveFailure>>& done) {
   struct Progress {  // on the client's thread
     size_t left = 0;
     std::vector<RemoveFailure> failures;
@@ -577,11 +579,12 @@ void S3Store::remove_many(std::vector<std::string> keys, Done<std::vector<Remove
   if (keys.empty()) return fail_later(Status::ok(), [done](const Status&) { done(std::vector<RemoveFailure>()); });
   // The service wants an MD5 of the list, and XML has no control characters.
   std::vector<std::string> names;
+  names.reserve(keys.size());
   for (const std::string& key : keys) names.push_back(options_.url.prefix + key);
   const SharedCall call = make_call("POST", "", {{"delete", ""}});
   call->request.text = write_s3_remove(names);
   const auto digest = add_md5(call->request, std::as_bytes(std::span(call->request.text)));
-  if (!digest || std::ranges::any_of(names, has_control_character)) return remove_singly(keys, std::move(done));
+  if (!digest || std::ranges::any_of(names, has_control_character)) return remove_singly(keys, done);
   auto failures = std::make_shared<std::vector<RemoveFailure>>();
   call->accept = [this, failures](const HttpResponse& response) -> Status {
     FPFS_ASSIGN_OR_RETURN(const std::vector<S3RemoveError> errors, parse_s3_removed(response.text));

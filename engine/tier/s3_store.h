@@ -85,12 +85,12 @@ class S3Store final : public ObjectStore {
   void fetch_uploads(const std::string& prefix, const std::string& key, const std::string& id,
                      std::vector<Upload> found, Done<std::vector<Upload>> done);
   void ask_for_upload(const SharedCall& finish, const Upload& upload, const std::optional<std::string>& tag,
-                      Done<StoredObject> done);
-  void ask_for_tag(const Upload& upload, const std::optional<std::string>& expected, Done<StoredObject> done);
+                      const Done<StoredObject>& done);
+  void ask_for_tag(const Upload& upload, const std::optional<std::string>& expected, const Done<StoredObject>& done);
   void find_finished(const Upload& upload, const std::optional<std::string>& tag, const Status& failure,
-                     Done<StoredObject> done);
-  void read_end(const std::string& key, const std::string& tag, Done<ReadRange> done);
-  void remove_singly(const std::vector<std::string>& keys, Done<std::vector<RemoveFailure>> done);
+                     const Done<StoredObject>& done);
+  void read_end(const std::string& key, const std::string& tag, const Done<ReadRange>& done);
+  void remove_singly(const std::vector<std::string>& keys, const Done<std::vector<RemoveFailure>>& done);
 
   const S3Options options_;
   CredentialSource credentials_;                    // of the client's thread

@@ -65,7 +65,7 @@ def test_row(tiny, number):
             # A daemon may spend less than one tick on so little; processors may have no tick of idleness; nothing may be as
             # it was in the checkpoint before.
             least = 0 if figure["unit"] in ("s/GB", "%", "share") else 1e-9
-            assert least <= figure["min"] <= figure["median"] <= figure["max"] < 1e12, (measure["name"], name)
+            assert least <= figure["min"] <= figure["median"] <= figure["max"] < 1e13, (measure["name"], name)
         for ratio in measure["ratios"]:
             assert ratio["low"] <= ratio["value"] <= ratio["high"]
             assert ratio["target"] > 0 and isinstance(ratio["met"], bool)

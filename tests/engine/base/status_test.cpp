@@ -92,7 +92,8 @@ TEST(StatusTest, StrangersNamesStayOnOneLine) {
 
 TEST(StatusTest, CopiesShareOneFailure) {
   const Status original = Status::error(StatusCode::kNoSpace, "full");
-  const Status copy = original;
+  Status copy;
+  copy = original;
   EXPECT_EQ(copy.message(), original.message());
   EXPECT_EQ(original.at(1, 2, 3).member(), 1);
   EXPECT_EQ(original.member(), Status::kNoMember) << "a place is attached to a copy";
