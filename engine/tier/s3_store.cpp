@@ -452,7 +452,7 @@ void S3Store::get(const std::string& key, uint64_t offset, std::span<std::byte> 
                   Done<ReadRange> done) {
   const Status valid = check_s3_key(key);
   if (!valid.is_ok()) return fail_later(valid, done);
-  if (into.empty()) return read_end(key, tag, std::move(done));
+  if (into.empty()) return read_end(key, tag, done);
   const SharedCall call = make_call("GET", key, {});
   call->request.range = fmt::format("{}-{}", offset, offset + into.size() - 1);
   call->request.into = into;

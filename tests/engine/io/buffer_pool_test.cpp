@@ -564,6 +564,7 @@ TEST_F(BufferPoolTest, ManyThreadsShareATinyPool) {
   std::deque<Worker> workers;
   for (unsigned i = 0; i < kThreads; ++i) workers.emplace_back(*pool_, i);
   std::vector<std::thread> threads;
+  threads.reserve(kThreads);
   for (Worker& worker : workers) threads.emplace_back([&worker] { worker.run(kRounds); });
   for (std::thread& thread : threads) thread.join();
   retrier.executor.stop();

@@ -101,6 +101,7 @@ TEST_F(FileStoreTest, OddNames) {
 
 TEST_F(FileStoreTest, PagesAreInTheOrderOfKeysAndComplete) {
   std::vector<std::string> keys;
+  keys.reserve(305);
   for (int i = 0; i < 300; ++i) keys.push_back(fmt::format("d{}/{}{}", i % 7, i % 3 == 0 ? "sub/" : "", i));
   for (const char* key : {"d1-x", "d1.x", "d10", "a", "z"}) keys.push_back(key);
   for (const std::string& key : keys) ASSERT_TRUE(calls_.put(key, "x").is_ok());
@@ -187,6 +188,7 @@ TEST_F(FileStoreTest, DirectoriesGoWithTheirLastObject) {
 
 TEST_F(FileStoreTest, WritersAndRemoversOfOneDirectory) {
   std::vector<std::thread> threads;
+  threads.reserve(4);
   std::atomic<int> failures = 0;
   for (int t = 0; t < 4; ++t)
     threads.emplace_back([&, t] {

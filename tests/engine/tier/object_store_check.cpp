@@ -131,6 +131,7 @@ TEST_F(ObjectStoreCheck, OddNames) {
     EXPECT_TRUE(std::find(found.begin(), found.end(), name) != found.end()) << name;
   }
   std::vector<std::string> all;
+  all.reserve(keys.size());
   for (const std::string& name : keys) all.push_back(key(name));
   const auto removed = calls_->remove_many(all);
   ASSERT_TRUE(removed.is_ok()) << removed.status().message();

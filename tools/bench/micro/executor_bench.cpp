@@ -23,7 +23,7 @@ void BM_ManyTasks(benchmark::State& state) {
     workers = new ThreadExecutor(8);
     tasks = new TaskCounter(*workers, *workers);
   }
-  for (auto _ : state) {
+  for ([[maybe_unused]] auto _ : state) {
     done.store(0);
     for (uint64_t i = 0; i < kBatch; ++i) tasks->post_work([&done] { done.fetch_add(1); });
     while (done.load() < kBatch) std::this_thread::yield();
@@ -42,7 +42,7 @@ void BM_OneTask(benchmark::State& state) {
   ThreadExecutor workers(static_cast<unsigned>(state.range(0)));
   TaskCounter tasks(workers, workers);
   uint64_t posting = 0, beginning = 0;
-  for (auto _ : state) {
+  for ([[maybe_unused]] auto _ : state) {
     std::atomic<uint64_t> begun{0};
     const uint64_t before = monotonic_ns();
     tasks.post_work([&begun] { begun.store(monotonic_ns()); });
