@@ -83,7 +83,7 @@ def small_files(bench):
             if not any(bench.wants(f"{work}, {mode}") for work in ("create", "tar x", "ls -lR", "rm -r")):
                 continue
             with contextlib.ExitStack() as stack:
-                mount = stack.enter_context(bench.mounted(mode))
+                mount = stack.enter_context(bench.mounted(mode, "io_uring=off"))
                 below = bench.lab.paths[0] / "below"
                 below.mkdir()
                 stack.callback(shutil.rmtree, below, ignore_errors=True)
