@@ -3,6 +3,7 @@
 #include <deque>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <mutex>
 #include <thread>
 
@@ -22,16 +23,16 @@ constexpr uint32_t kChunk = kHandedOverMin;
 constexpr unsigned kBuffers = 40;
 
 // Counts what it passes on; keeps it back while it is told to.
-class ToldWorkers final : public Executor {
+template <typename Item>
+class KeptBack {
  public:
-  explicit ToldWorkers(Executor& workers) : workers_(workers) {}
-  void post(Task task) override {
+  explicit KeptBack(std::function<void(Item)> pass) : pass_(std::move(pass)) {}
+  void take(Item item) {
     const std::lock_guard lock(mutex_);
-    ++posted_;
-    if (keeps_) return kept_.push_back(std::move(task));
-    workers_.post(std::move(task));
+    ++taken_;
+    if (keeps_) return kept_.push_back(std::move(item));
+    pass_(std::move(item));
   }
-  void post_after(milliseconds delay, Task task) override { workers_.post_after(delay, std::move(task)); }
   void keep() {
     const std::lock_guard lock(mutex_);
     keeps_ = true;
@@ -39,20 +40,35 @@ class ToldWorkers final : public Executor {
   void let_go() {
     const std::lock_guard lock(mutex_);
     keeps_ = false;
-    for (Task& task : kept_) workers_.post(std::move(task));
+    for (Item& item : kept_) pass_(std::move(item));
     kept_.clear();
   }
-  size_t posted() const {
+  size_t taken() const {
     const std::lock_guard lock(mutex_);
-    return posted_;
+    return taken_;
   }
 
  private:
-  Executor& workers_;
+  const std::function<void(Item)> pass_;
   mutable std::mutex mutex_;
   bool keeps_ = false;
-  size_t posted_ = 0;
-  std::deque<Task> kept_;
+  size_t taken_ = 0;
+  std::deque<Item> kept_;
+};
+
+class ToldWorkers final : public Executor {
+ public:
+  explicit ToldWorkers(Executor& workers)
+      : workers_(workers), tasks_([&workers](Task task) { workers.post(std::move(task)); }) {}
+  void post(Task task) override { tasks_.take(std::move(task)); }
+  void post_after(milliseconds delay, Task task) override { workers_.post_after(delay, std::move(task)); }
+  void keep() { tasks_.keep(); }
+  void let_go() { tasks_.let_go(); }
+  size_t posted() const { return tasks_.taken(); }
+
+ private:
+  Executor& workers_;
+  KeptBack<Task> tasks_;
 };
 
 // Says of its thread what it is told; keeps requests back while it is told to.
@@ -68,28 +84,12 @@ class ToldQueue final : public IoQueue {
     passed->inner.owner = passed;
     if (request.prepare != nullptr) passed->inner.prepare = &ToldQueue::prepare;
     passed->inner.complete = &ToldQueue::complete;
-    {
-      const std::lock_guard lock(mutex_);
-      ++submitted_;
-      if (keeps_) return kept_.push_back(passed);
-    }
-    queue_->submit(passed->inner);
+    requests_.take(passed);
   }
   bool is_idle() const override { return !is_busy_; }
-  void keep() {
-    const std::lock_guard lock(mutex_);
-    keeps_ = true;
-  }
-  void let_go() {
-    const std::lock_guard lock(mutex_);
-    keeps_ = false;
-    for (Passed* passed : kept_) queue_->submit(passed->inner);
-    kept_.clear();
-  }
-  size_t submitted() const {
-    const std::lock_guard lock(mutex_);
-    return submitted_;
-  }
+  void keep() { requests_.keep(); }
+  void let_go() { requests_.let_go(); }
+  size_t submitted() const { return requests_.taken(); }
   void set_busy(bool is_busy) { is_busy_ = is_busy; }
 
  private:
@@ -115,10 +115,7 @@ class ToldQueue final : public IoQueue {
 
   std::unique_ptr<IoQueue> queue_;
   std::atomic<bool> is_busy_{false};
-  mutable std::mutex mutex_;
-  bool keeps_ = false;
-  size_t submitted_ = 0;
-  std::deque<Passed*> kept_;
+  KeptBack<Passed*> requests_{[this](Passed* passed) { queue_->submit(passed->inner); }};
 };
 
 class ToldEnvironment final : public PosixEnvironment {
