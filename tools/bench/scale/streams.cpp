@@ -118,8 +118,8 @@ int report(const Plan& plan, double begin, const Stream* streams) {
   std::sort(ended.begin(), ended.end());
   ended.erase(std::upper_bound(ended.begin(), ended.end(), to), ended.end());
   const auto later = std::lower_bound(ended.begin(), ended.end(), from);
-  // With too few in the second half, all count.
-  if (ended.end() - later >= 2)
+  // When no stream is sure to have ended two in the second half, all count: blocks of several streams end at one moment.
+  if (static_cast<size_t>(ended.end() - later) > plan.paths.size())
     ended.erase(ended.begin(), later);
   else
     ended.insert(ended.begin(), begin);
