@@ -7,6 +7,7 @@
 
 #include "engine/base/check.h"
 #include "engine/io/named_thread.h"
+#include "engine/io/own_task.h"
 
 namespace fpfs {
 
@@ -38,6 +39,10 @@ void ThreadExecutor::post(Task task) {
   {
     MutexLock lock(mutex_);
     FPFS_CHECK(!stopped_, "nothing is posted to a stopped executor");
+    if (OwnTask::keep(*this, task)) {
+      ++kept_;
+      return;
+    }
     tasks_.push_back(std::move(task));
     wake_timer = want_watch();
   }
@@ -84,7 +89,7 @@ void ThreadExecutor::run_tasks() {
     {
       MutexLock lock(mutex_);
       // While stopping, a thread without work waits for the running tasks too: they may still post.
-      while (tasks_.empty() && !(stopping_ && running_ == 0)) work_.wait(mutex_);
+      while (tasks_.empty() && !(stopping_ && running_ == 0 && kept_ == 0)) work_.wait(mutex_);
       if (tasks_.empty()) return;
       task = std::move(tasks_.front());
       tasks_.pop_front();
@@ -98,10 +103,16 @@ void ThreadExecutor::run_tasks() {
     bool is_last = false;
     {
       MutexLock lock(mutex_);
-      is_last = --running_ == 0 && stopping_ && tasks_.empty();
+      is_last = --running_ == 0 && kept_ == 0 && stopping_ && tasks_.empty();
     }
     if (is_last) work_.notify_all();
   }
+}
+
+void ThreadExecutor::kept_task_ended() {
+  MutexLock lock(mutex_);
+  // Under the lock: this is no thread that stop() joins.
+  if (--kept_ == 0 && running_ == 0 && stopping_ && tasks_.empty()) work_.notify_all();
 }
 
 void ThreadExecutor::run_timer() {

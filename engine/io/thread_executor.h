@@ -1,6 +1,6 @@
 // ThreadExecutor: an Executor with a number of threads, and one more that keeps time for delayed tasks.
 //
-// Tasks start in the order of post(). They may block; as many may block as there are threads before others wait. When
+// Tasks start in the order of post(), but for one that its thread keeps (engine/io/own_task.h). They may block; as many may block as there are threads before others wait. When
 // all are blocked and none has come back for kStuckAfter, one more thread is started, up to kThreadsMax: tasks that
 // wait for one drive that hangs must not keep the others from theirs.
 #pragma once
@@ -31,7 +31,9 @@ class ThreadExecutor final : public Executor {
   void stop();
 
  private:
+  friend class OwnTask;
   using Clock = std::chrono::steady_clock;
+  void kept_task_ended();
   void run_tasks();
   void run_timer();
   void start_worker() FPFS_REQUIRES(mutex_);
@@ -45,6 +47,7 @@ class ThreadExecutor final : public Executor {
   std::deque<Task> tasks_ FPFS_GUARDED_BY(mutex_);
   std::multimap<Clock::time_point, Task> delayed_ FPFS_GUARDED_BY(mutex_);
   unsigned running_ FPFS_GUARDED_BY(mutex_) = 0;  // tasks that run now
+  unsigned kept_ FPFS_GUARDED_BY(mutex_) = 0;     // tasks that threads of others run or will run
   unsigned workers_ FPFS_GUARDED_BY(mutex_) = 0;
   Clock::time_point last_start_ FPFS_GUARDED_BY(mutex_);  // of a task
   bool is_watched_ FPFS_GUARDED_BY(mutex_) = false;       // the timer looks whether busy threads come back

@@ -197,6 +197,11 @@ Flow flow_of(std::span<const std::byte> request);
 
 RequestFacts examine_request(std::span<const std::byte> request);
 
+// Whether what it asks for is a commit: nothing else is started for it, and it is answered when that has ended.
+inline bool asks_for_commit(uint32_t opcode) {
+  return opcode == kOpcodeFlush || opcode == kOpcodeFsync;
+}
+
 // Whether the request looks at the tree, so that it cannot be served while the drive with the names hangs. Not so:
 // content of open files, attributes of nodes in memory, the mount's own state, and what ends something.
 bool needs_names(uint32_t opcode);

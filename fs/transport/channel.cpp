@@ -11,11 +11,13 @@
 #include <chrono>
 #include <cstdarg>
 #include <cstdio>
+#include <optional>
 #include <system_error>
 
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
 #include "engine/io/named_thread.h"
+#include "engine/io/own_task.h"
 
 namespace fpfs {
 
@@ -190,7 +192,12 @@ bool Channel::handle(Worker& worker, size_t length) {
   fuse_buf request{};
   request.mem = context.payload->request;
   request.size = length;
-  fuse_session_process_buf(session_, &request);
+  {
+    // Destroyed behind the operation: what it left to do is done here rather than by a thread that has to be woken.
+    std::optional<OwnTask> own;
+    if (worker.is_free && wire::asks_for_commit(context.facts.opcode)) own.emplace();
+    fuse_session_process_buf(session_, &request);
+  }
   context.facts = {};
   // A write that was refused before it reached the engine.
   if (context.landing.file != nullptr) context.landing.file->cancel_landing(context.landing);

@@ -1,5 +1,6 @@
 #include "fs/transport/device_receivers.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/epoll.h>
 #include <unistd.h>
@@ -23,6 +24,12 @@ FileDescriptor watch_requests(int descriptor) {
   epoll_event requests{EPOLLIN | EPOLLEXCLUSIVE, {}};
   if (epoll.is_open() && ::epoll_ctl(epoll.number(), EPOLL_CTL_ADD, descriptor, &requests) != 0) epoll.reset();
   return epoll;
+}
+
+bool set_blocking(int descriptor, bool blocks) {
+  const int flags = ::fcntl(descriptor, F_GETFL);
+  if (flags < 0) return false;
+  return ::fcntl(descriptor, F_SETFL, blocks ? flags & ~O_NONBLOCK : flags | O_NONBLOCK) == 0;
 }
 
 }  // namespace
@@ -75,11 +82,12 @@ void DeviceReceivers::retire(Worker& worker) {
   if (std::exchange(worker.receives, false) && receivers_.fetch_sub(1) == 1) wanted_changed_.notify_one();
 }
 
-// When a stream has no receiver, and somebody waits to become one. That one calls the next. (While little is read and
-// written, receivers that have a request in hand come back sooner than others wake up.)
+// When there are too few, and somebody waits to become one. That one calls the next. (While little is read and written,
+// receivers that have a request in hand come back sooner than others wake up: they count.)
 void DeviceReceivers::call_another() {
-  if (transfers_seen_.load(std::memory_order_relaxed) == 0) return;
-  if (receivers_.load(std::memory_order_relaxed) >= wanted() || others_.load(std::memory_order_relaxed) == 0) return;
+  const unsigned others = others_.load(std::memory_order_relaxed);
+  if (moves_little() ? others + kReceivers <= workers_ : others == 0) return;
+  if (receivers_.load(std::memory_order_relaxed) >= wanted()) return;
   { const MutexLock lock(mutex_); }  // who has just looked waits by now
   wanted_changed_.notify_one();
 }
@@ -94,15 +102,33 @@ bool DeviceReceivers::wait_for_request(const Worker& worker) {
   return seen > 0;
 }
 
-// Reads one request into the worker's buffer, but for what has landed: then its landing is held. `length` stays 0
-// when there was none. False at the end of the connection.
-bool DeviceReceivers::receive(Worker& worker, size_t& length) {
-  // The landing is taken when the request is there, so that it is held during the copy only.
-  if (!wait_for_request(worker)) return true;
+// False: not now, as somebody reads with memory of a file in hand, which must not be held while there is nothing.
+bool DeviceReceivers::let_reads_block() {
+  if (reads_block_.load(std::memory_order_relaxed)) return true;
+  MutexLock lock(reading_mutex_);
+  if (landing_reads_ > 0) return false;
+  reads_block_ = set_blocking(handler_.descriptor(), true);
+  return reads_block_;
+}
+
+bool DeviceReceivers::begin_landing_read() {
+  MutexLock lock(reading_mutex_);
+  if (reads_block_ && !set_blocking(handler_.descriptor(), false)) return false;
+  reads_block_ = false;
+  ++landing_reads_;
+  return true;
+}
+
+void DeviceReceivers::end_landing_read() {
+  MutexLock lock(reading_mutex_);
+  --landing_reads_;
+}
+
+// Reads one request into the worker's buffer, but for what has landed: then its landing is held. The result of read(2).
+ssize_t DeviceReceivers::read_request(Worker& worker, Streams::Claim& claim) {
   Landing& landing = worker.request.landing;
-  Streams::Claim claim;
-  if (!discards_) streams_.expect(claim);
-  if (claim.file() != nullptr && odds_.are_good()) (void)claim.file()->begin_landing(landing);
+  const bool may_land = claim.file() != nullptr && odds_.are_good() && begin_landing_read();
+  if (may_land) (void)claim.file()->begin_landing(landing);
   std::byte* const memory = worker.request.payload->request;
   std::array<struct iovec, 4> parts;
   int count = 0;
@@ -114,6 +140,27 @@ bool DeviceReceivers::receive(Worker& worker, size_t& length) {
     parts[count++] = {memory + wire::kWritePayloadOffset + landed,
                       ReceiveBuffers::kRequestSizeMax - wire::kWritePayloadOffset - landed};
   const ssize_t result = ::readv(handler_.descriptor(), parts.data(), count);
+  const int failure = errno;
+  if (may_land) end_landing_read();
+  if (result < 0 && landing.file != nullptr) landing.file->cancel_landing(landing);
+  errno = failure;
+  return result;
+}
+
+// `length` stays 0 when there was no request. False at the end of the connection.
+bool DeviceReceivers::receive(Worker& worker, size_t& length) {
+  Streams::Claim claim;
+  ssize_t result = 0;
+  if (moves_little() && let_reads_block()) {
+    waiting_.fetch_add(1, std::memory_order_relaxed);
+    result = read_request(worker, claim);
+    waiting_.fetch_sub(1, std::memory_order_relaxed);
+  } else {
+    // A landing is taken when the request is there, so that it is held during the copy only.
+    if (!wait_for_request(worker)) return true;
+    if (!discards_) streams_.expect(claim);
+    result = read_request(worker, claim);
+  }
   if (result >= 0) {
     length = static_cast<size_t>(result);
     note_received(worker, claim, length);
@@ -121,7 +168,6 @@ bool DeviceReceivers::receive(Worker& worker, size_t& length) {
   }
   const int failure = errno;
   streams_.gave_up(claim);
-  if (landing.file != nullptr) landing.file->cancel_landing(landing);
   if (handler_.is_stopping()) return false;
   // ENOENT: the request was interrupted before it reached us. ENODEV: unmounted, or the connection was aborted.
   if (failure == EINTR || failure == EAGAIN || failure == ENOENT) return true;
@@ -179,9 +225,12 @@ void DeviceReceivers::leave_landing(Worker& worker, size_t length) {
 
 // Some requests never wait for a drive: what they start is finished by other threads. Another request that is there
 // already need not wait for this one's copy either.
-bool DeviceReceivers::may_stay(const Worker& worker) {
+bool DeviceReceivers::may_stay(Worker& worker) {
   wire::InHeader header;
   std::memcpy(&header, worker.request.payload->request, sizeof header);
+  const bool others_wait = waiting_.load(std::memory_order_relaxed) > 0;
+  worker.is_free = moves_little() && (others_wait || others_.load(std::memory_order_relaxed) > 0);
+  if (worker.is_free && wire::asks_for_commit(header.opcode)) return false;
   switch (header.opcode) {
     case wire::kOpcodeWrite:
       if (worker.request.landing.file != nullptr || discards_) return true;  // no copy
@@ -197,7 +246,7 @@ bool DeviceReceivers::may_stay(const Worker& worker) {
     default:
       return false;
   }
-  if (waiting_.load(std::memory_order_relaxed) > 0) return true;
+  if (others_wait) return true;
   pollfd descriptor{handler_.descriptor(), POLLIN, 0};
   return ::poll(&descriptor, 1, 0) <= 0;
 }

@@ -2,10 +2,13 @@
 //
 //   worker:  wait → read one request (see that another waits, unless it cannot block) → have it handled → ...
 //
-// A few of them, the receivers, wait for requests, each in an epoll set of its own (EPOLLEXCLUSIVE: the kernel wakes
-// one of them); the others wait to become receivers. How many there are follows what comes:
-// - Little is read and written: kReceivers, so that the next request of a client that creates files finds one waiting
-//   and nobody has to be woken for it.
+// A few of them, the receivers, wait for requests; the others wait to become receivers. How many there are, and how they
+// wait, follows what comes:
+// - Little is read and written: up to kReceivers. They wait in read(2), where the kernel takes turns between them. That
+//   is one system call less than by epoll, nobody is woken for a request that another has read by then, and the next
+//   request of a client that creates files finds one waiting who ran on the client's processor not long ago.
+// - Else in an epoll set of their own (EPOLLEXCLUSIVE: the kernel wakes the first of those who wait, whose caches are
+//   warm), and in read(2) when there is something, as they have memory of a file in hand then (below):
 // - One stream (fs/transport/streams.h): one. It is served by one thread, whose caches know it.
 // - Several streams: one for each, up to half of the workers. Who receives a write copies its payload, and who answers
 //   a read from memory copies it too: as many copies go side by side as there are receivers. The other half of the
@@ -34,7 +37,11 @@ class DeviceReceivers {
  public:
   // `workers` of them serve. `discards`: writes go nowhere (null_write), so that none costs a copy. All outlive it.
   DeviceReceivers(RequestHandler& handler, ReceiveBuffers& buffers, unsigned workers, bool discards)
-      : handler_(handler), buffers_(buffers), receivers_max_(std::max(1U, workers / 2)), discards_(discards) {}
+      : handler_(handler),
+        buffers_(buffers),
+        workers_(workers),
+        receivers_max_(std::max(1U, workers / 2)),
+        discards_(discards) {}
 
   // A worker's life: until the connection ends, the handler is stopping, or another took its place.
   void serve(Worker& worker);
@@ -47,19 +54,22 @@ class DeviceReceivers {
 
  private:
   void become(Worker& worker);
-  unsigned wanted() const {
-    if (transfers_seen_.load(std::memory_order_relaxed) == 0) return kReceivers;
-    return std::clamp(streams_.active(), 1U, receivers_max_);
-  }
+  bool moves_little() const { return transfers_seen_.load(std::memory_order_relaxed) == 0; }
+  unsigned wanted() const { return moves_little() ? kReceivers : std::clamp(streams_.active(), 1U, receivers_max_); }
   void call_another();
   bool wait_for_request(const Worker& worker);
+  bool let_reads_block();
+  bool begin_landing_read();
+  void end_landing_read();
+  ssize_t read_request(Worker& worker, Streams::Claim& claim);
   bool receive(Worker& worker, size_t& length);
   void note_received(Worker& worker, Streams::Claim& claim, size_t length);
   static void leave_landing(Worker& worker, size_t length);
-  bool may_stay(const Worker& worker);
+  bool may_stay(Worker& worker);
 
   RequestHandler& handler_;
   ReceiveBuffers& buffers_;
+  const unsigned workers_;
   const unsigned receivers_max_;
   const bool discards_;
   static constexpr unsigned kReceivers = 2;
@@ -68,6 +78,10 @@ class DeviceReceivers {
   std::atomic<unsigned> receivers_{0};  // changed under mutex_
   std::atomic<unsigned> waiting_{0};    // receivers that have nothing in hand
   std::atomic<unsigned> others_{0};     // workers that wait to become one; changed under mutex_
+  // Whether read(2) waits for a request, for all who read.
+  Mutex reading_mutex_;
+  std::atomic<bool> reads_block_{false};  // changed under reading_mutex_
+  unsigned landing_reads_ FPFS_GUARDED_BY(reading_mutex_) = 0;
   Streams streams_;
   LandingOdds odds_;
   // Counts down from the last request that moved much data, request by request.

@@ -145,6 +145,7 @@ void RingReceivers::serve(Worker& worker) {
     entry.begin_request();
     if (worker.request.payload == nullptr) worker.request.payload = buffers_.take();
     if (const size_t length = receive(worker); length > 0) {
+      worker.is_free = true;  // there is another, or was_last has made one
       place.suit(wire::flow_of({worker.request.payload->request, std::min(length, wire::kWritePayloadOffset)}));
       goes_on = handler_.handle(worker, length);
     } else {

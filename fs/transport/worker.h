@@ -21,6 +21,8 @@ struct Worker {
   RequestContext request;
   FileDescriptor epoll;   // that wakes this worker only; none could be made: it is woken with others
   bool receives = false;  // guarded by the device receivers' mutex
+  // Another waits for requests, so this one may do what its request would have other threads do.
+  bool is_free = false;
   std::thread thread;
   // For who looks whether it is caught with a request: since when it has one (0: it has none), and which.
   std::atomic<uint64_t> began_ns{0};

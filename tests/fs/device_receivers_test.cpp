@@ -21,6 +21,7 @@ namespace fpfs {
 namespace {
 
 constexpr unsigned kWorkers = 8;
+constexpr uint32_t kLookup = 1;
 
 class Rig final : public RequestHandler {
  public:
@@ -60,6 +61,18 @@ class Rig final : public RequestHandler {
     in.size = File::kLandingWriteMin + 1;
     std::memcpy(request.data(), &header, sizeof header);
     std::memcpy(request.data() + sizeof header, &in, sizeof in);
+    send_bytes(request);
+  }
+  // One that moves nothing.
+  void send_short(uint32_t opcode) {
+    std::vector<std::byte> request(sizeof(wire::InHeader));
+    wire::InHeader header{};
+    header.length = static_cast<uint32_t>(request.size());
+    header.opcode = opcode;
+    std::memcpy(request.data(), &header, sizeof header);
+    send_bytes(request);
+  }
+  void send_bytes(const std::vector<std::byte>& request) {
     ASSERT_EQ(::send(sockets_[0], request.data(), request.size(), 0), static_cast<ssize_t>(request.size()));
     ++sent_;
   }
@@ -79,12 +92,32 @@ class Rig final : public RequestHandler {
     const std::lock_guard lock(mutex_);
     return at_it_;
   }
+  // Requests whose worker could do what they ask for, as another waited.
+  unsigned free_ones() {
+    const std::lock_guard lock(mutex_);
+    return free_;
+  }
   // All that was sent is handled. Who handled the last?
   const Worker* wait_for_all() {
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, std::chrono::seconds(20), [&] { return handled_ == sent_; });
     EXPECT_EQ(handled_, sent_);
     return last_;
+  }
+
+  // Whether read(2) waits there.
+  bool reads_block() const { return (::fcntl(sockets_[1], F_GETFL) & O_NONBLOCK) == 0; }
+
+  // All workers have come so far that they receive: each has had a request. (One that may block, so that others do.)
+  void give_each_one() {
+    hold(true);
+    for (unsigned i = 0; i < workers_.size(); ++i) {
+      send_short(kLookup);
+      ASSERT_TRUE(wait_until_at_it(i + 1));
+    }
+    hold(false);
+    (void)wait_for_all();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 
   int descriptor() const override { return sockets_[1]; }
@@ -96,6 +129,7 @@ class Rig final : public RequestHandler {
     changed_.wait(lock, [this] { return may_go_; });
     --at_it_;
     ++handled_;
+    free_ += worker.is_free ? 1 : 0;
     last_ = &worker;
     changed_.notify_all();
     return true;
@@ -112,7 +146,7 @@ class Rig final : public RequestHandler {
   std::mutex mutex_;
   std::condition_variable changed_;
   bool may_go_ = true;
-  unsigned at_it_ = 0, handled_ = 0, sent_ = 0;
+  unsigned at_it_ = 0, handled_ = 0, sent_ = 0, free_ = 0;
   const Worker* last_ = nullptr;
   DeviceReceivers receivers_;
   std::list<Worker> workers_;
@@ -157,6 +191,50 @@ TEST(DeviceReceivers, HalfOfTheWorkersReceiveAtMost) {
   EXPECT_EQ(rig.at_it(), kWorkers / 2);
   rig.hold(false);
   (void)rig.wait_for_all();
+}
+
+TEST(DeviceReceivers, WhileLittleComesTheyWaitInRead) {
+  Rig rig;
+  for (int round = 0; round < 3; ++round) {
+    for (int i = 0; i < 40; ++i) {
+      rig.send_short(kLookup);
+      (void)rig.wait_for_all();
+    }
+    EXPECT_TRUE(rig.reads_block());
+    for (int i = 0; i < 10; ++i) {  // a stream between
+      rig.send(0);
+      (void)rig.wait_for_all();
+    }
+  }
+}
+
+TEST(DeviceReceivers, RequestsThatBlockLeaveSomebodyToReceive) {
+  Rig rig;
+  rig.give_each_one();
+  rig.hold(true);
+  constexpr unsigned kHeld = kWorkers - 1;
+  for (unsigned i = 0; i < kHeld; ++i) {
+    rig.send_short(wire::kOpcodeFlush);
+    ASSERT_TRUE(rig.wait_until_at_it(i + 1));
+  }
+  rig.send_short(kLookup);
+  EXPECT_TRUE(rig.wait_until_at_it(kWorkers));
+  rig.hold(false);
+  (void)rig.wait_for_all();
+}
+
+TEST(DeviceReceivers, TheLastOneIsNotFree) {
+  Rig rig(2);
+  rig.give_each_one();
+  const unsigned before = rig.free_ones();
+  rig.hold(true);
+  rig.send_short(wire::kOpcodeFlush);
+  ASSERT_TRUE(rig.wait_until_at_it(1));
+  rig.send_short(wire::kOpcodeFlush);
+  ASSERT_TRUE(rig.wait_until_at_it(2));
+  rig.hold(false);
+  (void)rig.wait_for_all();
+  EXPECT_EQ(rig.free_ones() - before, 1u);
 }
 
 TEST(DeviceReceivers, OneWorkerDoesItAlone) {

@@ -10,6 +10,8 @@
 
 #include <gtest/gtest.h>
 
+#include "engine/io/own_task.h"
+
 namespace fpfs {
 namespace {
 
@@ -181,6 +183,67 @@ TEST(ThreadExecutorDeathTest, NothingIsPostedAfterStop) {
         executor.post([] {});
       },
       "stopped executor");
+}
+
+TEST(OwnTask, TheFirstTaskStaysWithItsThread) {
+  ThreadExecutor executor(1);
+  std::thread::id first, second;
+  {
+    OwnTask own;
+    executor.post([&] { first = std::this_thread::get_id(); });
+    executor.post([&] { second = std::this_thread::get_id(); });
+    EXPECT_EQ(first, std::thread::id());  // not inside post()
+  }
+  executor.stop();
+  EXPECT_EQ(first, std::this_thread::get_id());
+  EXPECT_NE(second, std::thread::id());
+  EXPECT_NE(second, std::this_thread::get_id());
+}
+
+TEST(OwnTask, WhatItPostsAndWhatComesBehindItGoesToOthers) {
+  ThreadExecutor executor(1);
+  std::thread::id inner, behind;
+  {
+    OwnTask own;
+    executor.post([&] { executor.post([&] { inner = std::this_thread::get_id(); }); });
+    OwnTask::run_current();
+    executor.post([&] { behind = std::this_thread::get_id(); });
+  }
+  executor.stop();
+  for (const std::thread::id thread : {inner, behind}) {
+    EXPECT_NE(thread, std::thread::id());
+    EXPECT_NE(thread, std::this_thread::get_id());
+  }
+}
+
+TEST(OwnTask, OfAnotherThreadIsNone) {
+  ThreadExecutor executor(1);
+  const OwnTask own;
+  std::promise<std::thread::id> ran;
+  std::thread([&] {
+    OwnTask::run_current();
+    executor.post([&] { ran.set_value(std::this_thread::get_id()); });
+  }).join();
+  EXPECT_NE(ran.get_future().get(), std::this_thread::get_id());  // although this one runs nothing meanwhile
+}
+
+TEST(OwnTask, StopWaitsForIt) {
+  ThreadExecutor executor(2);
+  std::promise<void> kept;
+  std::atomic<bool> ran = false;
+  std::thread keeper([&] {
+    OwnTask own;
+    executor.post([&] {
+      executor.post([] {});  // still possible
+      ran = true;
+    });
+    kept.set_value();
+    std::this_thread::sleep_for(milliseconds(50));
+  });
+  kept.get_future().wait();
+  executor.stop();
+  EXPECT_TRUE(ran);
+  keeper.join();
 }
 
 }  // namespace

@@ -1,0 +1,42 @@
+#include "engine/io/own_task.h"
+
+#include <utility>
+
+#include "engine/base/check.h"
+#include "engine/io/thread_executor.h"
+
+namespace fpfs {
+
+thread_local OwnTask* OwnTask::t_current = nullptr;
+thread_local bool OwnTask::t_takes = false;
+
+OwnTask::OwnTask() {
+  FPFS_CHECK(t_current == nullptr, "a thread keeps one task of its own at a time");
+  t_current = this;
+  t_takes = true;
+}
+
+OwnTask::~OwnTask() {
+  run();
+  t_current = nullptr;
+}
+
+void OwnTask::run_current() {
+  if (t_current != nullptr) t_current->run();
+}
+
+bool OwnTask::keep(ThreadExecutor& executor, std::function<void()>& task) {
+  if (!std::exchange(t_takes, false)) return false;
+  t_current->executor_ = &executor;
+  t_current->task_ = std::move(task);
+  return true;
+}
+
+void OwnTask::run() {
+  t_takes = false;
+  if (!task_) return;
+  std::exchange(task_, nullptr)();  // its captures die before it counts as done
+  executor_->kept_task_ended();
+}
+
+}  // namespace fpfs

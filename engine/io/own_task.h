@@ -1,0 +1,40 @@
+// OwnTask: a thread that others wait for anyway does what it would have another thread do. While an OwnTask exists, the
+// first task that its thread posts to a ThreadExecutor stays with it, and nobody is woken; run() runs it. So a request
+// that asks for a commit is answered by the thread that received it.
+//
+// run() comes when the thread has let go of everything, as the task may block; in between the thread must not wait for
+// what the task does. A kept task counts as one of its executor: stop() waits for it.
+//
+// Thread safety: it is about the calling thread only. One at a time for each thread.
+#pragma once
+
+#include <functional>
+
+namespace fpfs {
+
+class ThreadExecutor;
+
+class OwnTask {
+ public:
+  OwnTask();
+  ~OwnTask();  // runs it
+  OwnTask(const OwnTask&) = delete;
+  OwnTask& operator=(const OwnTask&) = delete;
+
+  // Runs the task, if there is one. What is posted from now on goes to other threads.
+  void run();
+  // The same for the one of the calling thread, if it has one: for who wants it done before something else.
+  static void run_current();
+
+ private:
+  friend class ThreadExecutor;
+  // Whether a task posted by the calling thread stays with it. Takes it then.
+  static bool keep(ThreadExecutor& executor, std::function<void()>& task);
+
+  static thread_local OwnTask* t_current;  // of this thread
+  static thread_local bool t_takes;        // it has no task yet
+  ThreadExecutor* executor_ = nullptr;
+  std::function<void()> task_;
+};
+
+}  // namespace fpfs
