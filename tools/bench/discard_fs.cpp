@@ -4,15 +4,23 @@
 // One flat directory of up to kFilesMax files that know their size only. Files are opened with FOPEN_DIRECT_IO.
 // Requests are handled by libfuse's own multi-threaded loop.
 //
-//   fpfs-bench-discard MOUNTPOINT
+//   fpfs-bench-discard [--pool BYTES] MOUNTPOINT
+//
+// With --pool what is written goes to the next place of a pool of so many bytes (huge pages where the system gives them,
+// all of them resident), as in a filesystem that has to keep it: the kernel copies into memory that no cache holds.
+#include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <cstddef>
+#include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <mutex>
 #include <string>
@@ -128,6 +136,58 @@ void do_nothing(fuse_req_t request, fuse_ino_t, fuse_file_info*) {
   fuse_reply_err(request, 0);
 }
 
+// --- the pool --------------------------------------------------------------------------------------------------------
+
+constexpr size_t kHeaderBytes = 80;  // of a write request: fuse_in_header and fuse_write_in
+constexpr size_t kPlaceBytes = size_t{1} << 20;
+constexpr uint32_t kWriteOpcode = 16;
+
+struct Pool {
+  std::byte* memory = nullptr;
+  size_t places = 0;
+  std::atomic<size_t> next{0};
+
+  bool make(size_t bytes) {
+    places = std::max<size_t>(bytes / kPlaceBytes, 1);
+    void* const made =
+        ::mmap(nullptr, places * kPlaceBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (made == MAP_FAILED) return false;
+    (void)::madvise(made, places * kPlaceBytes, MADV_HUGEPAGE);
+    std::memset(made, 1, places * kPlaceBytes);
+    memory = static_cast<std::byte*>(made);
+    return true;
+  }
+};
+
+Pool g_pool;
+
+// The payload of a write stays where it came; what else came there is moved to libfuse's buffer.
+ssize_t read_to_pool(int descriptor, void* buffer, size_t length, void*) {
+  std::byte* const place = g_pool.memory + g_pool.next.fetch_add(1) % g_pool.places * kPlaceBytes;
+  auto* const bytes = static_cast<std::byte*>(buffer);
+  const size_t behind = std::min(length - kHeaderBytes, kPlaceBytes);
+  const struct iovec parts[] = {
+      {bytes, kHeaderBytes}, {place, behind}, {bytes + kHeaderBytes + behind, length - kHeaderBytes - behind}};
+  const ssize_t received = ::readv(descriptor, parts, 3);
+  if (received <= static_cast<ssize_t>(kHeaderBytes)) return received;
+  uint32_t opcode = 0;
+  std::memcpy(&opcode, bytes + sizeof(uint32_t), sizeof opcode);
+  if (opcode != kWriteOpcode)
+    std::memcpy(bytes + kHeaderBytes, place, std::min(static_cast<size_t>(received) - kHeaderBytes, behind));
+  return received;
+}
+
+ssize_t send(int descriptor, struct iovec* parts, int count, void*) {
+  return ::writev(descriptor, parts, count);
+}
+
+fuse_custom_io io_with_pool() {
+  fuse_custom_io io{};  // newer libraries have more of them
+  io.read = read_to_pool;
+  io.writev = send;
+  return io;
+}
+
 fuse_lowlevel_ops operations() {
   fuse_lowlevel_ops table{};
   table.lookup = do_lookup;
@@ -145,9 +205,16 @@ fuse_lowlevel_ops operations() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 2) {
-    std::fprintf(stderr, "usage: fpfs-bench-discard MOUNTPOINT\n");
+  const bool has_pool = argc == 4 && std::strcmp(argv[1], "--pool") == 0;
+  if (argc != 2 && !has_pool) {
+    std::fprintf(stderr, "usage: fpfs-bench-discard [--pool BYTES] MOUNTPOINT\n");
     return 16;
   }
-  return fpfs::bench::serve(argv[0], "fsname=discard,subtype=fpfs-bench", operations(), argv[1]);
+  const fuse_custom_io io = io_with_pool();
+  if (has_pool && !g_pool.make(std::strtoull(argv[2], nullptr, 10))) {
+    std::fprintf(stderr, "fpfs-bench-discard: no memory for a pool of %s bytes\n", argv[2]);
+    return 1;
+  }
+  return fpfs::bench::serve(argv[0], "fsname=discard,subtype=fpfs-bench", operations(), argv[argc - 1],
+                            has_pool ? &io : nullptr);
 }

@@ -9,8 +9,9 @@
 
 namespace fpfs::bench {
 
-// The exit status of the program: 0 after an unmount, else 1 (libfuse has said why).
-inline int serve(std::string program, std::string options, const fuse_lowlevel_ops& table, const char* mount_point) {
+// The exit status of the program: 0 after an unmount, else 1 (libfuse has said why). `io`, if any: how requests are read.
+inline int serve(std::string program, std::string options, const fuse_lowlevel_ops& table, const char* mount_point,
+                 const fuse_custom_io* io = nullptr) {
   std::string dash_o = "-o";
   char* words[] = {program.data(), dash_o.data(), options.data(), nullptr};
   fuse_args arguments = FUSE_ARGS_INIT(3, words);
@@ -18,7 +19,8 @@ inline int serve(std::string program, std::string options, const fuse_lowlevel_o
   fuse_opt_free_args(&arguments);
   if (session == nullptr) return 1;
   int result = 1;
-  if (fuse_set_signal_handlers(session) == 0 && fuse_session_mount(session, mount_point) == 0) {
+  if (fuse_set_signal_handlers(session) == 0 && fuse_session_mount(session, mount_point) == 0 &&
+      (io == nullptr || fuse_session_custom_io(session, io, fuse_session_fd(session)) == 0)) {
     fuse_loop_config* config = fuse_loop_cfg_create();
     result = fuse_session_loop_mt(session, config) == 0 ? 0 : 1;
     fuse_loop_cfg_destroy(config);
