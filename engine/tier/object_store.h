@@ -34,6 +34,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -98,12 +99,15 @@ struct StoredPart {
   uint32_t number = 0;  // 1 is the first
   uint64_t size = 0;
   std::string tag;
+  std::string checksum = {};  // of the service's own; goes with the tag wherever that is written down. Empty: none
 };
 
 class ObjectStore {
  public:
   // What FileStore writes to until an object is complete begins like this, and no component of a key does.
   static constexpr const char* kUnfinishedPrefix = ".fastpersistfs-unfinished-";
+  // Keys of what says whose store this is (tier_marker.h) begin like this. list() has them as it has all others.
+  static constexpr const char* kMarkerPrefix = ".fastpersistfs-store";
   static constexpr size_t kKeyBytesMax = 1024;
   static constexpr size_t kComponentBytesMax = 255;
 
@@ -154,6 +158,15 @@ class ObjectStore {
   virtual void head(const std::string& key, Done<ObjectInfo> done) = 0;  // kNotFound
   // What changes while it is listed may be in the pages or not.
   virtual void list(const ListRequest& request, Done<ListPage> done) = 0;
+  // Makes an object of what another one is: the store copies it, its content does not pass this machine where the store
+  // can do without. With `tag` not empty, of that version. Without `metadata` the new object has those of the old one.
+  // It replaces `to` as put() does. kNotFound: there is no `from`, or it is another version by now. kInvalidArgument:
+  // the two keys are the same. kUnsupported: the store has no such call; it may say so before this returns.
+  virtual void copy(const std::string& from, const std::string& tag, const std::string& to,
+                    const std::optional<ObjectMetadata>& metadata, Done<StoredObject> done) {
+    static_cast<void>(tag), static_cast<void>(metadata);
+    done(Status::error(StatusCode::kUnsupported, describe() + " cannot copy " + from + " to " + to));
+  }
   // Success also when there is no such object.
   virtual void remove(const std::string& key, DoneStatus done) = 0;
   // At most 1000 keys. The keys that could not be removed; an error when none could.
