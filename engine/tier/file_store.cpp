@@ -2,7 +2,9 @@
 
 #include <fcntl.h>
 #include <stdio.h>
+#include <sys/statvfs.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <ctime>
 
@@ -18,6 +20,7 @@ constexpr const char* kAttributePrefix = "user.fastpersistfs.meta.";
 constexpr const char* kKeySuffix = ".key";
 constexpr time_t kLeftoverAge_s = 24 * 3600;
 constexpr int kAttemptsMax = 100;
+constexpr uint64_t kCopyBytes = 1 << 20;
 
 // A network filesystem that has gone away: what it says is not about the object.
 Status translated(const Status& status) {
@@ -84,6 +87,13 @@ Result<std::unique_ptr<FileStore>> FileStore::open(Storage& storage, Executor& e
   if (!opened.is_ok()) return translated(opened.status()).with_context("tier");
   return std::unique_ptr<FileStore>(
       new FileStore(storage, executor, path, ScopedHandle(storage, *opened), std::move(random)));
+}
+
+Result<std::unique_ptr<FileStore>> FileStore::open(Storage& storage, std::unique_ptr<Executor> executor,
+                                                   const std::string& path, Random random) {
+  FPFS_ASSIGN_OR_RETURN(std::unique_ptr<FileStore> store, open(storage, *executor, path, std::move(random)));
+  store->own_executor_ = std::move(executor);
+  return store;
 }
 
 FileStore::FileStore(Storage& storage, Executor& executor, std::string path, ScopedHandle root, Random random)
@@ -183,6 +193,11 @@ void FileStore::list(const ListRequest& request, Done<ListPage> done) {
   run(std::move(done), [this, request] { return do_list(request); });
 }
 
+void FileStore::copy(const std::string& from, const std::string& tag, const std::string& to,
+                     const std::optional<ObjectMetadata>& metadata, Done<StoredObject> done) {
+  run(std::move(done), [this, from, tag, to, metadata] { return do_copy(from, tag, to, metadata); });
+}
+
 void FileStore::remove(const std::string& key, DoneStatus done) {
   run(std::move(done), [this, key] { return do_remove(key); });
 }
@@ -277,8 +292,8 @@ Result<StoredObject> FileStore::publish(Handle unfinished, const std::string& na
   }
 }
 
-Result<StoredObject> FileStore::do_put(const std::string& key, std::span<const std::byte> content,
-                                       const ObjectMetadata& metadata) {
+Result<StoredObject> FileStore::write_object(const std::string& key, const ObjectMetadata& metadata,
+                                             const std::function<Status(Handle file)>& fill) {
   FPFS_RETURN_IF_ERROR(check_key(key, 0));
   FPFS_RETURN_IF_ERROR(check_metadata(metadata));
   FPFS_ASSIGN_OR_RETURN(const ScopedHandle unfinished, unfinished_directory());
@@ -286,7 +301,7 @@ Result<StoredObject> FileStore::do_put(const std::string& key, std::span<const s
   FPFS_ASSIGN_OR_RETURN(const Handle handle, storage_.open_at(unfinished.get(), name, O_RDWR | O_CREAT | O_EXCL, 0666));
   const ScopedHandle file(storage_, handle);
   const auto write = [&]() -> Result<StoredObject> {
-    FPFS_RETURN_IF_ERROR(storage_.pwrite(file.get(), content, 0));
+    FPFS_RETURN_IF_ERROR(fill(file.get()));
     FPFS_RETURN_IF_ERROR(set_metadata(file.get(), metadata));
     FPFS_RETURN_IF_ERROR(sync_file(file.get()));
     return publish(unfinished.get(), name, file.get(), key);
@@ -295,6 +310,57 @@ Result<StoredObject> FileStore::do_put(const std::string& key, std::span<const s
   // Not there any more where the rename was done. Otherwise uploads() removes it some day.
   if (!written.is_ok()) static_cast<void>(storage_.unlink(unfinished.get(), name).is_ok());
   return written;
+}
+
+Result<StoredObject> FileStore::do_put(const std::string& key, std::span<const std::byte> content,
+                                       const ObjectMetadata& metadata) {
+  return write_object(key, metadata, [&](Handle file) { return storage_.pwrite(file, content, 0); });
+}
+
+Result<StoredObject> FileStore::do_copy(const std::string& from, const std::string& tag, const std::string& to,
+                                        const std::optional<ObjectMetadata>& metadata) {
+  if (from == to) return Status::error(StatusCode::kInvalidArgument, fmt::format("copy {} to itself", from));
+  FPFS_ASSIGN_OR_RETURN(const ScopedHandle source, open_object(from));
+  FPFS_ASSIGN_OR_RETURN(const struct stat before, storage_.fstat(source.get()));
+  const auto another_version = [&] {
+    return Status::error(StatusCode::kNotFound, fmt::format("{}/{} is another version by now", path_, from));
+  };
+  if (!tag.empty() && tag_of_file(before) != tag) return another_version();
+  ObjectMetadata kept;
+  if (metadata) {
+    kept = *metadata;
+  } else {
+    FPFS_ASSIGN_OR_RETURN(kept, metadata_of(source.get()));
+  }
+  return write_object(to, kept, [&](Handle file) -> Status {
+    FPFS_RETURN_IF_ERROR(copy_content(source.get(), static_cast<uint64_t>(before.st_size), file));
+    // Objects are replaced, but anybody may write to a file.
+    FPFS_ASSIGN_OR_RETURN(const struct stat after, storage_.fstat(source.get()));
+    return tag_of_file(after) == tag_of_file(before) ? Status::ok() : another_version();
+  });
+}
+
+Status FileStore::copy_content(Handle from, uint64_t size, Handle to) {
+  uint64_t done = 0;
+  FPFS_ASSIGN_OR_RETURN(const struct statvfs filesystem, storage_.fstatvfs(from));
+  const uint64_t whole = size - size % std::max<uint64_t>(filesystem.f_frsize, 1);
+  if (whole > 0 && storage_.clone_range(from, 0, whole, to, 0).is_ok()) done = whole;
+  // What cannot be copied is read and written, which says why where that fails, too.
+  while (done < size) {
+    const Result<uint64_t> copied = storage_.copy_range(from, done, size - done, to, done);
+    if (!copied.is_ok() || *copied == 0) break;
+    done += *copied;
+  }
+  if (done == size) return Status::ok();
+  std::vector<std::byte> buffer(std::min(size - done, kCopyBytes));
+  while (done < size) {
+    const std::span<std::byte> wanted = std::span(buffer).first(std::min<uint64_t>(size - done, buffer.size()));
+    FPFS_ASSIGN_OR_RETURN(const size_t length, storage_.pread(from, wanted, done));
+    if (length == 0) return Status::error(StatusCode::kNotFound, "an object became shorter while it was copied");
+    FPFS_RETURN_IF_ERROR(storage_.pwrite(to, wanted.first(length), done));
+    done += length;
+  }
+  return Status::ok();
 }
 
 Result<Upload> FileStore::do_begin(const std::string& key, const ObjectMetadata& metadata) {

@@ -9,7 +9,8 @@
 //
 // What is no regular file is no object: symbolic links are neither followed nor listed. kExists: a file is where a
 // directory is needed, or the other way round. Filesystems that are gone (ENOTCONN, ESTALE, ...) are kUnreachable.
-// Parts of uploads are synced as they come. What a put left that was cut off is removed by uploads(), a day later.
+// A copy shares blocks where the filesystem can, or is made by copy_file_range(2), or read and written with 1 MiB of
+// memory; then it is published as what was put is. Parts of uploads are synced as they come. What a put left that was cut off is removed by uploads(), a day later.
 //
 // A page of list() reads the directories on its way as a whole and holds their names.
 //
@@ -36,6 +37,9 @@ class FileStore final : public ObjectStore {
   // `path`: a directory that exists. kWrongStore when it does not. Blocks.
   static Result<std::unique_ptr<FileStore>> open(Storage& storage, Executor& executor, const std::string& path,
                                                  Random random);
+  // The same with an executor of its own.
+  static Result<std::unique_ptr<FileStore>> open(Storage& storage, std::unique_ptr<Executor> executor,
+                                                 const std::string& path, Random random);
   ~FileStore() override;
 
   std::string describe() const override { return "file://" + path_; }
@@ -57,6 +61,8 @@ class FileStore final : public ObjectStore {
            Done<ReadRange> done) override;
   void head(const std::string& key, Done<ObjectInfo> done) override;
   void list(const ListRequest& request, Done<ListPage> done) override;
+  void copy(const std::string& from, const std::string& tag, const std::string& to,
+            const std::optional<ObjectMetadata>& metadata, Done<StoredObject> done) override;
   void remove(const std::string& key, DoneStatus done) override;
   void remove_many(std::vector<std::string> keys, Done<std::vector<RemoveFailure>> done) override;
   void close() override;
@@ -86,6 +92,8 @@ class FileStore final : public ObjectStore {
   Result<ReadRange> do_get(const std::string& key, uint64_t offset, std::span<std::byte> into, const std::string& tag);
   Result<ObjectInfo> do_head(const std::string& key);
   Result<ListPage> do_list(const ListRequest& request);
+  Result<StoredObject> do_copy(const std::string& from, const std::string& tag, const std::string& to,
+                               const std::optional<ObjectMetadata>& metadata);
   Status do_remove(const std::string& key);
 
   Result<ScopedHandle> root_again();
@@ -95,6 +103,10 @@ class FileStore final : public ObjectStore {
   Result<ScopedHandle> open_object(const std::string& key);
   Status set_metadata(Handle file, const ObjectMetadata& metadata);
   Result<ObjectMetadata> metadata_of(Handle file);
+  // Makes an object of a file that `fill` writes.
+  Result<StoredObject> write_object(const std::string& key, const ObjectMetadata& metadata,
+                                    const std::function<Status(Handle file)>& fill);
+  Status copy_content(Handle from, uint64_t size, Handle to);
   // Gives a synced file its name, which is durable then.
   Result<StoredObject> publish(Handle unfinished, const std::string& name, Handle file, const std::string& key);
   Result<Unfinished> read_unfinished(Handle unfinished, const std::string& id);
@@ -110,6 +122,7 @@ class FileStore final : public ObjectStore {
   CondVar ended_;
   bool closed_ FPFS_GUARDED_BY(mutex_) = false;
   size_t running_ FPFS_GUARDED_BY(mutex_) = 0;
+  std::unique_ptr<Executor> own_executor_;  // may be null; its threads end before what is above
 };
 
 }  // namespace fpfs

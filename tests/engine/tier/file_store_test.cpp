@@ -154,6 +154,35 @@ TEST_F(FileStoreTest, PartsBecomeAnObjectAtTheEnd) {
   EXPECT_TRUE(unfinished().empty());
 }
 
+TEST_F(FileStoreTest, ACopyHasTheContentAndTheMetadata) {
+  for (const size_t size : {0, 1, 4096, 3 * 4096 + 5, 3'000'001}) {
+    const std::string content = test::content_of(size, size);
+    const std::string tag = calls_.put("a/x", content, {{"mode", "1"}}).value().tag;
+    const Result<StoredObject> copied = calls_.copy("a/x", "b/c/y", tag);
+    ASSERT_TRUE(copied.is_ok()) << copied.status().message();
+    EXPECT_FALSE(copied->verified) << "nobody compared anything";
+    EXPECT_TRUE(calls_.get("b/c/y", 0, size + 1, copied->tag).value() == content);
+    EXPECT_EQ(calls_.head("b/c/y").value().metadata, (ObjectMetadata{{"mode", "1"}}));
+    EXPECT_TRUE(calls_.copy("a/x", "b/c/y", "", ObjectMetadata{{"owner", "2"}}).is_ok()) << "it is replaced";
+    EXPECT_EQ(calls_.head("b/c/y").value().metadata, (ObjectMetadata{{"owner", "2"}}));
+    EXPECT_TRUE(calls_.get("a/x", 0, size + 1, tag).value() == content) << "the source stays";
+  }
+  EXPECT_TRUE(unfinished().empty());
+}
+
+TEST_F(FileStoreTest, ACopyOfWhatIsNotThere) {
+  const std::string old = calls_.put("x", "1").value().tag;
+  ASSERT_TRUE(calls_.put("x", "22").is_ok());
+  EXPECT_EQ(calls_.copy("x", "y", old).status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(calls_.copy("missing", "y").status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(calls_.copy("x", "x").status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(calls_.copy("x", "../y").status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(calls_.copy("x", "y", "", ObjectMetadata{{"Bad", ""}}).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(calls_.copy("x", "x/y").status().code(), StatusCode::kExists);
+  EXPECT_EQ(calls_.names().value(), std::vector<std::string>{"x"});
+  EXPECT_TRUE(unfinished().empty());
+}
+
 TEST_F(FileStoreTest, AnAbortedUploadLeavesNothing) {
   const Upload upload = calls_.begin("x").value();
   ASSERT_TRUE(calls_.put_part(upload, 1, 0, "1234").is_ok());

@@ -12,9 +12,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/io/posix_storage.h"
-#include "engine/io/thread_executor.h"
-#include "engine/tier/file_store.h"
-#include "engine/tier/s3_store.h"
+#include "engine/tier/object_store_factory.h"
 #include "tests/engine/tier/blocking_store.h"
 
 namespace fpfs {
@@ -22,32 +20,12 @@ namespace {
 
 std::string given_url;
 
-std::string content_of(size_t length, uint64_t salt) {
-  std::string content(length, '\0');
-  uint64_t state = salt * 2 + 1;
-  for (size_t i = 0; i < length; ++i) {
-    state = state * 6364136223846793005u + 1442695040888963407u;
-    content[i] = static_cast<char>(state >> 56);
-  }
-  return content;
-}
-
 class ObjectStoreCheck : public ::testing::Test {
  protected:
   void SetUp() override {
-    const Result<TierUrl> url = parse_tier_url(given_url);
-    ASSERT_TRUE(url.is_ok()) << url.status().message();
-    if (url->kind == TierUrl::Kind::kFile) {
-      auto opened =
-          FileStore::open(storage_, executor_, url->path, [this] { return monotonic_ns() * 1000 + ++count_; });
-      ASSERT_TRUE(opened.is_ok()) << opened.status().message();
-      store_ = std::move(opened).value();
-    } else {
-      S3Options options;
-      options.url = *url;
-      options.credentials = CredentialOptions::from_environment(url->profile, url->credentials_path);
-      store_ = std::make_unique<S3Store>(options);
-    }
+    Result<std::unique_ptr<ObjectStore>> made = make_object_store(storage_, given_url);
+    ASSERT_TRUE(made.is_ok()) << made.status().message();
+    store_ = std::move(made).value();
     calls_ = std::make_unique<test::BlockingStore>(*store_);
     base_ = fmt::format("{}-{}/", ::testing::UnitTest::GetInstance()->current_test_info()->name(), monotonic_ns());
     const Status checked = calls_->check();
@@ -72,15 +50,13 @@ class ObjectStoreCheck : public ::testing::Test {
   size_t part_size() const { return is_s3() ? store_->part_size_min() : 1 << 20; }
 
   PosixStorage storage_;
-  ThreadExecutor executor_{8};
-  std::atomic<uint64_t> count_ = 0;
   std::unique_ptr<ObjectStore> store_;
   std::unique_ptr<test::BlockingStore> calls_;
   std::string base_;
 };
 
 TEST_F(ObjectStoreCheck, PutHeadGetRemove) {
-  const std::string content = content_of(3'000'001, 1);
+  const std::string content = test::content_of(3'000'001, 1);
   const ObjectMetadata metadata = {{"mode", "0644"}, {"odd", "a  b\n%+\xc3\xa4"}};
   const Result<StoredObject> stored = calls_->put(key("a"), content, metadata);
   ASSERT_TRUE(stored.is_ok()) << stored.status().message();
@@ -174,7 +150,7 @@ TEST_F(ObjectStoreCheck, MoreThanAThousandInPages) {
 
 TEST_F(ObjectStoreCheck, PartsSideBySide) {
   const size_t size = part_size();
-  const std::string content = content_of(3 * size + 12'345, 2);
+  const std::string content = test::content_of(3 * size + 12'345, 2);
   const Result<Upload> upload = calls_->begin(key("in parts"), {{"mode", "1"}});
   ASSERT_TRUE(upload.is_ok()) << upload.status().message();
   std::vector<StoredPart> parts(4);
@@ -213,7 +189,7 @@ TEST_F(ObjectStoreCheck, PartsSideBySide) {
 
 TEST_F(ObjectStoreCheck, AbortedUploadsAreGone) {
   const Upload upload = calls_->begin(key("aborted")).value();
-  ASSERT_TRUE(calls_->put_part(upload, 1, 0, content_of(part_size(), 3)).is_ok());
+  ASSERT_TRUE(calls_->put_part(upload, 1, 0, test::content_of(part_size(), 3)).is_ok());
   EXPECT_TRUE(calls_->abort(upload).is_ok());
   EXPECT_TRUE(calls_->abort(upload).is_ok());
   EXPECT_EQ(calls_->put_part(upload, 1, 0, "x").status().code(), StatusCode::kNotFound);
@@ -226,7 +202,7 @@ TEST_F(ObjectStoreCheck, AbortedUploadsAreGone) {
 TEST_F(ObjectStoreCheck, DISABLED_UploadWhileTheServiceDies) {
   const size_t size = part_size();
   constexpr uint32_t kParts = 6;
-  const std::string content = content_of(kParts * size, 4);
+  const std::string content = test::content_of(kParts * size, 4);
   ASSERT_TRUE(calls_->put(key("x"), "old").is_ok());
   const Upload upload = calls_->begin(key("x")).value();
   std::vector<StoredPart> parts;
