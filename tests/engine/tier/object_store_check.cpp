@@ -13,6 +13,7 @@
 #include "engine/base/clock.h"
 #include "engine/io/posix_storage.h"
 #include "engine/tier/object_store_factory.h"
+#include "engine/tier/s3_store.h"
 #include "tests/engine/tier/blocking_store.h"
 
 namespace fpfs {
@@ -185,6 +186,51 @@ TEST_F(ObjectStoreCheck, PartsSideBySide) {
   EXPECT_TRUE(calls_->get(key("in parts"), 0, content.size() + 1, object->tag).value() == content);
   EXPECT_EQ(calls_->head(key("in parts")).value().metadata, (ObjectMetadata{{"mode", "1"}}));
   EXPECT_TRUE(calls_->uploads(key("")).value().empty());
+}
+
+TEST_F(ObjectStoreCheck, CopiesHaveContentAndMetadata) {
+  const std::string content = test::content_of(3'000'001, 5);
+  const ObjectMetadata metadata = {{"mode", "0644"}, {"odd", "a  b\n%+\xc3\xa4"}};
+  for (const std::string& name : test::odd_keys()) {
+    const std::string tag = calls_->put(key("from/" + name), content, metadata).value().tag;
+    const Result<StoredObject> copied = calls_->copy(key("from/" + name), key("to/" + name), tag);
+    ASSERT_TRUE(copied.is_ok()) << name << ": " << copied.status().message();
+    EXPECT_EQ(copied->verified, is_s3());
+    EXPECT_TRUE(calls_->get(key("to/" + name), 0, 4'000'000, copied->tag).value() == content) << name;
+    EXPECT_EQ(calls_->head(key("to/" + name)).value().metadata, metadata) << name;
+  }
+  ASSERT_TRUE(calls_->put(key("a"), "old").is_ok());
+  const Result<StoredObject> replaced = calls_->copy(key("from/a-b"), key("a"), "", ObjectMetadata{{"mode", "1"}});
+  ASSERT_TRUE(replaced.is_ok()) << replaced.status().message();
+  EXPECT_EQ(calls_->head(key("a")).value().metadata, (ObjectMetadata{{"mode", "1"}}));
+  EXPECT_EQ(calls_->head(key("a")).value().size, content.size());
+  const std::string tag = calls_->head(key("a")).value().tag;
+  ASSERT_TRUE(calls_->put(key("a"), "new").is_ok());
+  EXPECT_EQ(calls_->copy(key("a"), key("b"), tag).status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(calls_->copy(key("missing"), key("b")).status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(calls_->head(key("b")).status().code(), StatusCode::kNotFound);
+}
+
+// As what is larger than 5 GiB is copied, with other limits.
+TEST_F(ObjectStoreCheck, CopiesInParts) {
+  const Result<TierUrl> url = parse_tier_url(given_url);
+  if (url->kind == TierUrl::Kind::kFile) return;
+  S3Options options;
+  options.url = *url;
+  options.credentials = CredentialOptions::from_environment(url->profile, url->credentials_path);
+  options.copy_bytes_max = options.copy_part_bytes = store_->part_size_min();
+  S3Store store(options);
+  const std::string content = test::content_of(5 * part_size() + 12'345, 6);
+  ASSERT_TRUE(calls_->put(key("from"), content, {{"mode", "0644"}}).is_ok());
+  const Result<StoredObject> copied = test::BlockingStore(store).copy(key("from"), key("to"));
+  ASSERT_TRUE(copied.is_ok()) << copied.status().message();
+  EXPECT_TRUE(calls_->get(key("to"), 0, content.size() + 1, copied->tag).value() == content);
+  EXPECT_EQ(calls_->head(key("to")).value().metadata, (ObjectMetadata{{"mode", "0644"}}));
+  EXPECT_TRUE(calls_->uploads(key("")).value().empty());
+  // And what was uploaded in parts by one request.
+  const Result<StoredObject> whole = calls_->copy(key("to"), key("whole"), copied->tag);
+  ASSERT_TRUE(whole.is_ok()) << whole.status().message();
+  EXPECT_TRUE(calls_->get(key("whole"), 0, content.size() + 1, whole->tag).value() == content);
 }
 
 TEST_F(ObjectStoreCheck, AbortedUploadsAreGone) {
