@@ -12,6 +12,7 @@
 
 #include "engine/tier/file_listing.h"
 #include "engine/tier/object_key.h"
+#include "engine/tier/tier_marker.h"
 
 namespace fpfs {
 namespace {
@@ -21,6 +22,7 @@ constexpr const char* kKeySuffix = ".key";
 constexpr time_t kLeftoverAge_s = 24 * 3600;
 constexpr int kAttemptsMax = 100;
 constexpr uint64_t kCopyBytes = 1 << 20;
+constexpr size_t kIdentityBytesMax = 4096;
 
 // A network filesystem that has gone away: what it says is not about the object.
 Status translated(const Status& status) {
@@ -100,8 +102,8 @@ FileStore::FileStore(Storage& storage, Executor& executor, std::string path, Sco
     : storage_(storage),
       executor_(executor),
       path_(std::move(path)),
-      root_(std::move(root)),
-      random_(std::move(random)) {}
+      random_(std::move(random)),
+      root_(std::make_shared<const ScopedHandle>(std::move(root))) {}
 
 FileStore::~FileStore() {
   close();
@@ -217,8 +219,48 @@ void FileStore::remove_many(std::vector<std::string> keys, Done<std::vector<Remo
 // --- directories ----------------------------------------------------------------------------------------------------
 
 Result<ScopedHandle> FileStore::root_again() {
-  FPFS_ASSIGN_OR_RETURN(const Handle handle, storage_.open_at(root_.get(), ".", O_RDONLY | O_DIRECTORY));
-  return ScopedHandle(storage_, handle);
+  std::shared_ptr<const ScopedHandle> root;
+  {
+    const MutexLock lock(mutex_);
+    root = root_;
+  }
+  const Result<Handle> handle = storage_.open_at(root->get(), ".", O_RDONLY | O_DIRECTORY);
+  if (handle.is_ok()) return ScopedHandle(storage_, *handle);
+  return root_of_new_mount(handle.status());
+}
+
+Result<ScopedHandle> FileStore::root_of_new_mount(const Status& failure) {
+  std::string identity;
+  {
+    const MutexLock lock(mutex_);
+    identity = identity_;
+  }
+  if (identity.empty() || translated(failure).code() != StatusCode::kUnreachable) return failure;
+  FPFS_ASSIGN_OR_RETURN(const Handle handle, storage_.open_directory(path_));
+  auto root = std::make_shared<const ScopedHandle>(storage_, handle);
+  FPFS_ASSIGN_OR_RETURN(const std::string found, identity_below(root->get()));
+  if (found != identity)
+    return Status::error(StatusCode::kUnreachable,
+                         fmt::format("{} is no longer the store that it was; is it mounted?", path_));
+  FPFS_ASSIGN_OR_RETURN(const Handle again, storage_.open_at(root->get(), ".", O_RDONLY | O_DIRECTORY));
+  const MutexLock lock(mutex_);
+  root_ = std::move(root);
+  return ScopedHandle(storage_, again);
+}
+
+Result<std::string> FileStore::identity_below(Handle root) {
+  const std::string key = tier_identity_key();
+  const size_t slash = key.find('/');
+  const Result<Handle> above = storage_.open_at(root, key.substr(0, slash), O_RDONLY | O_DIRECTORY);
+  if (!above.is_ok()) return is_not_there(above.status()) ? Result<std::string>("") : above.status();
+  const ScopedHandle directory(storage_, *above);
+  const Result<Handle> opened = storage_.open_at(directory.get(), key.substr(slash + 1), O_RDONLY);
+  if (!opened.is_ok()) return is_not_there(opened.status()) ? Result<std::string>("") : opened.status();
+  const ScopedHandle file(storage_, *opened);
+  std::string text(kIdentityBytesMax, '\0');
+  FPFS_ASSIGN_OR_RETURN(const size_t length, storage_.pread(file.get(), std::as_writable_bytes(std::span(text)), 0));
+  const Result<std::string> id = parse_tier_identity(text.substr(0, length));
+  return id.is_ok() ? id : id.status().with_context(path_ + "/" + key);
 }
 
 Result<FileStore::Directory> FileStore::directory_of(const std::string& key, bool make) {
@@ -247,11 +289,12 @@ Result<FileStore::Directory> FileStore::directory_of(const std::string& key, boo
 
 Result<ScopedHandle> FileStore::unfinished_directory() {
   const std::string name = std::string(kUnfinishedPrefix) + "objects";
+  FPFS_ASSIGN_OR_RETURN(const ScopedHandle root, root_again());
   for (int attempt = 0;; ++attempt) {
-    Result<Handle> opened = storage_.open_at(root_.get(), name, O_RDONLY | O_DIRECTORY);
+    Result<Handle> opened = storage_.open_at(root.get(), name, O_RDONLY | O_DIRECTORY);
     if (opened.is_ok()) return ScopedHandle(storage_, *opened);
     if (!is_not_there(opened.status()) || attempt == 1) return opened.status();
-    const Status made = storage_.make_directory(root_.get(), name, 0777);
+    const Status made = storage_.make_directory(root.get(), name, 0777);
     if (!made.is_ok() && made.code() != StatusCode::kExists) return made;
   }
 }
@@ -259,7 +302,15 @@ Result<ScopedHandle> FileStore::unfinished_directory() {
 Status FileStore::do_check() {
   // "unfinished" is made when something is written: a store that one may only read passes.
   FPFS_ASSIGN_OR_RETURN(const ScopedHandle root, root_again());
-  return storage_.list(root.get(), [](const DirectoryEntry&) { return false; });
+  FPFS_RETURN_IF_ERROR(storage_.list(root.get(), [](const DirectoryEntry&) { return false; }));
+  FPFS_ASSIGN_OR_RETURN(const std::string found, identity_below(root.get()));
+  const MutexLock lock(mutex_);
+  if (!identity_.empty() && found != identity_)
+    return Status::error(StatusCode::kWrongStore,
+                         fmt::format("tier: {} was store {}, and {}; is it mounted?", path_, identity_,
+                                     found.empty() ? "is none now" : "is " + found));
+  identity_ = found;
+  return Status::ok();
 }
 
 // --- writing --------------------------------------------------------------------------------------------------------

@@ -14,6 +14,10 @@
 //
 // A page of list() reads the directories on its way as a whole and holds their names.
 //
+// check() remembers what says whose store this is (tier_marker.h), and from then on fails where that is missing or
+// another one: kWrongStore. When the filesystem is gone and mounted again, the directory is opened again, given that it
+// says the same; an empty mount point is kUnreachable, and nothing is written there.
+//
 // Threads: calls block in the filesystem, on the executor. A network filesystem may hang: give it an executor that
 // nothing else waits for.
 #pragma once
@@ -96,7 +100,11 @@ class FileStore final : public ObjectStore {
                                const std::optional<ObjectMetadata>& metadata);
   Status do_remove(const std::string& key);
 
-  Result<ScopedHandle> root_again();
+  Result<ScopedHandle> root_again() FPFS_EXCLUDES(mutex_);
+  // After `failure`, of a filesystem that is gone: another handle of the directory, when it is the same store.
+  Result<ScopedHandle> root_of_new_mount(const Status& failure) FPFS_EXCLUDES(mutex_);
+  // Who a store below `root` is. Empty: nothing says so.
+  Result<std::string> identity_below(Handle root);
   // The directory that `key` lies in; made where it is not there, if asked for.
   Result<Directory> directory_of(const std::string& key, bool make);
   Result<ScopedHandle> unfinished_directory();
@@ -115,11 +123,12 @@ class FileStore final : public ObjectStore {
   Storage& storage_;
   Executor& executor_;
   const std::string path_;
-  const ScopedHandle root_;
   const Random random_;
 
   Mutex mutex_;
   CondVar ended_;
+  std::shared_ptr<const ScopedHandle> root_ FPFS_GUARDED_BY(mutex_);  // never null
+  std::string identity_ FPFS_GUARDED_BY(mutex_);                      // empty: not known
   bool closed_ FPFS_GUARDED_BY(mutex_) = false;
   size_t running_ FPFS_GUARDED_BY(mutex_) = 0;
   std::unique_ptr<Executor> own_executor_;  // may be null; its threads end before what is above

@@ -124,7 +124,7 @@ class ObjectStore {
   virtual uint64_t part_size_max() const = 0;
   virtual uint32_t part_count_max() const = 0;
 
-  // Whether the store is there and lets us list what it has below its prefix.
+  // Whether the store is there and lets us list what it has below its prefix. Whose it is: check_tier(), tier_marker.h.
   virtual void check(DoneStatus done) = 0;
 
   // Writes a whole object. The content is hashed before this returns, where the service can check it (about 1 ms for

@@ -14,6 +14,7 @@
 #include "engine/io/posix_storage.h"
 #include "engine/tier/object_store_factory.h"
 #include "engine/tier/s3_store.h"
+#include "engine/tier/tier_marker.h"
 #include "tests/engine/tier/blocking_store.h"
 
 namespace fpfs {
@@ -242,6 +243,31 @@ TEST_F(ObjectStoreCheck, AbortedUploadsAreGone) {
   EXPECT_EQ(calls_->finish(upload, {{1, 1, "d41d8cd98f00b204e9800998ecf8427e"}}).status().code(),
             StatusCode::kNotFound);
   EXPECT_TRUE(calls_->uploads(key("")).value().empty());
+}
+
+// The whole store is made and checked: the other cases are below it.
+TEST_F(ObjectStoreCheck, WhoseStoreItIs) {
+  const std::string array = "aaaaaaaa-0000-4000-8000-000000000001", other = "bbbbbbbb-0000-4000-8000-000000000002",
+                    id = "10000000-0000-4000-8000-00000000000a";
+  const auto init = [&](const std::string& who, bool share) {
+    return test::wait_for<Result<TierIdentity>>([&](auto done) {
+      init_tier(*store_, {who, id, "host", 1795563373, share, true}, done);
+    });
+  };
+  const auto check = [&](const std::string& who, const std::string& known) {
+    return test::wait_for<Result<TierIdentity>>([&](auto done) { check_tier(*store_, who, known, done); });
+  };
+  EXPECT_EQ(check(array, "").status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(check(array, id).status().code(), StatusCode::kWrongStore);
+  const auto made = init(array, false);
+  ASSERT_TRUE(made.is_ok()) << made.status().message();
+  EXPECT_TRUE(check(array, id).is_ok());
+  EXPECT_EQ(check(array, other).status().code(), StatusCode::kWrongStore);
+  EXPECT_EQ(init(other, false).status().code(), StatusCode::kExists);
+  EXPECT_EQ(init(other, true).value().arrays, (std::vector<std::string>{array, other}));
+  for (const std::string& one : made->arrays) EXPECT_TRUE(calls_->remove(".fastpersistfs-store/arrays/" + one).is_ok());
+  EXPECT_TRUE(calls_->remove(".fastpersistfs-store/arrays/" + other).is_ok());
+  EXPECT_TRUE(calls_->remove(tier_identity_key()).is_ok());
 }
 
 // Says "uploading" after the first of many parts; whoever runs this kills and restarts the service then.
