@@ -45,6 +45,12 @@ std::optional<uint64_t> number_of(std::string_view text) {
   return value;
 }
 
+// A tag goes into a header, where a line break would begin another one. A hostile service may have said it in a list.
+Status check_s3_tag(const std::string& tag) {
+  if (!has_control_character(tag)) return Status::ok();
+  return Status::error(StatusCode::kInvalidArgument, "a tag has control characters");
+}
+
 // "bytes 0-99/1234"
 struct ContentRange {
   uint64_t first = 0, last = 0, size = 0;
@@ -234,7 +240,8 @@ Status S3Store::check_s3_key(const std::string& key) const {
 
 void S3Store::get(const std::string& key, uint64_t offset, std::span<std::byte> into, const std::string& tag,
                   Done<ReadRange> done) {
-  const Status valid = check_s3_key(key);
+  Status valid = check_s3_key(key);
+  if (valid.is_ok()) valid = check_s3_tag(tag);
   if (!valid.is_ok()) return fail_later(valid, done);
   if (into.empty()) return read_end(key, tag, done);
   const SharedCall call = make_call("GET", key, {});

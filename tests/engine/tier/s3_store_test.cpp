@@ -62,6 +62,7 @@ TEST(S3StoreTest, BadKeysAreNotSent) {
   for (const std::string key : {"../x", "/x", "", "a/", "\xff"})
     EXPECT_EQ(session->put(key, "x").status().code(), StatusCode::kInvalidArgument) << key;
   EXPECT_EQ(session->put("a", "x", {{"Mode", "x"}}).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(session->get("a", 0, 4, "t\r\nx-amz-acl: public-read").status().code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(session.server().count(), 0);
 }
 
