@@ -140,8 +140,8 @@ class ObjectStore {
   // kNotFound: there is no such upload (it was aborted or finished).
   virtual void put_part(const Upload& upload, uint32_t number, uint64_t offset, std::span<const std::byte> content,
                         Done<StoredPart> done) = 0;
-  // The parts of an upload that are stored, to continue it in another process. A store that cannot know after a crash
-  // (FileStore) says that there are none. kNotFound as above.
+  // The parts of an upload that are stored, to continue it in another process; all others are to be written again. A
+  // store that cannot know after a crash (FileStore) says that there are none. kNotFound as above.
   virtual void parts(const Upload& upload, Done<std::vector<StoredPart>> done) = 0;
   // `parts`: all of them, in order. Finishing again what was finished is kNotFound, unless the service still knows.
   virtual void finish_upload(const Upload& upload, std::vector<StoredPart> parts, Done<StoredObject> done) = 0;

@@ -10,8 +10,10 @@
 // is kCorruption, after kCorruptionAttemptsMax attempts. A service that refuses a request with checksums is asked once
 // without; when it takes that, it gets none from then on.
 //
-// An upload has checksums for all of its parts or for none: Upload::id says which. Parts that come back without
-// (StoredPart::checksum) are asked for.
+// An upload has checksums for all of its parts or for none: Upload::id says which, of uploads() only where the service
+// lists it (AWS). To finish, the service wants the checksum of each part. Parts that come without (StoredPart::checksum)
+// are looked up; one whose checksum the service does not list (SeaweedFS) is missing in parts(), and kNotFound for
+// finish_upload(): write it again.
 //
 // A copy is made by one request, above 5 GiB by one for each GiB, four at a time. `verified` is true where the service
 // calls the copy by the same MD5 or checksum as the original. `from` may be replaced meanwhile: If-Match, and where a

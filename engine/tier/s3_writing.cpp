@@ -105,14 +105,20 @@ void S3Store::finish_upload(const Upload& upload, std::vector<StoredPart> parts,
                                std::ranges::any_of(parts, [](const StoredPart& part) { return part.checksum.empty(); });
   if (!lacks_checksums) return finish_checked(upload, parts, done);
   // Somebody wrote down numbers and tags alone.
-  this->parts(upload,
-              [this, upload, parts = std::move(parts), done](const Result<std::vector<StoredPart>>& known) mutable {
-                if (!known.is_ok()) return done(known.status());
-                for (StoredPart& part : parts)
-                  for (const StoredPart& stored : *known)
-                    if (stored.number == part.number && stored.tag == part.tag) part.checksum = stored.checksum;
-                finish_checked(upload, parts, done);
-              });
+  this->parts(
+      upload, [this, upload, parts = std::move(parts), done](const Result<std::vector<StoredPart>>& known) mutable {
+        if (!known.is_ok()) return done(known.status());
+        for (StoredPart& part : parts)
+          for (const StoredPart& stored : *known)
+            if (stored.number == part.number && stored.tag == part.tag) part.checksum = stored.checksum;
+        for (const StoredPart& part : parts)
+          if (part.checksum.empty())
+            return done(Status::error(StatusCode::kNotFound,
+                                      fmt::format("upload {} of {}: the service does not say the checksum of part "
+                                                  "{}, and wants it; write the part again",
+                                                  upload.id, upload.key, part.number)));
+        finish_checked(upload, parts, done);
+      });
 }
 
 // What a finished upload must be called, and what its checksum must be.
@@ -224,7 +230,9 @@ void S3Store::fetch_parts(const Upload& upload, const std::string& after, std::v
   call->done = [this, upload, after, page, found = std::move(found), done = std::move(done)](const Status& status,
                                                                                              const S3Failure*) mutable {
     if (!status.is_ok()) return done(status);
-    found.insert(found.end(), page->parts.begin(), page->parts.end());
+    // SeaweedFS 4.48 wants checksums at the end, and does not list them: what has none comes again.
+    for (const StoredPart& part : page->parts)
+      if (!part.checksum.empty() || !is_checksummed_upload(upload.id)) found.push_back(part);
     if (page->next_part.empty() || page->next_part == after) return done(std::move(found));
     fetch_parts(upload, page->next_part, std::move(found), std::move(done));
   };
