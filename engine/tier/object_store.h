@@ -37,6 +37,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/base/status.h"
@@ -165,7 +166,8 @@ class ObjectStore {
   virtual void copy(const std::string& from, const std::string& tag, const std::string& to,
                     const std::optional<ObjectMetadata>& metadata, Done<StoredObject> done) {
     static_cast<void>(tag), static_cast<void>(metadata);
-    done(Status::error(StatusCode::kUnsupported, describe() + " cannot copy " + from + " to " + to));
+    const Done<StoredObject> answer = std::move(done);
+    answer(Status::error(StatusCode::kUnsupported, describe() + " cannot copy " + from + " to " + to));
   }
   // Success also when there is no such object.
   virtual void remove(const std::string& key, DoneStatus done) = 0;

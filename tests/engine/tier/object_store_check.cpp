@@ -346,6 +346,7 @@ TEST_F(ObjectStoreCheck, DISABLED_UploadThatGoesOn) {
     parts[number] = *part;
   }
   std::vector<StoredPart> all;
+  all.reserve(parts.size());
   for (const auto& [number, part] : parts) all.push_back(part);
   const auto finished = calls_->finish(upload, all);
   ASSERT_TRUE(finished.is_ok()) << finished.status().message();
