@@ -54,6 +54,10 @@ bool is_no_directory(const Status& status) {
   return status.errno_value() == ENOTDIR || status.errno_value() == ELOOP;
 }
 
+Status not_mounted(const Status& status) {
+  return Status::error(StatusCode::kWrongStore, fmt::format("tier: {}; is it mounted?", status.message()));
+}
+
 std::string last_component(const std::string& key) {
   return key.substr(key.rfind('/') + 1);  // npos + 1 is 0
 }
@@ -85,7 +89,7 @@ Result<std::unique_ptr<FileStore>> FileStore::open(Storage& storage, Executor& e
                                                    Random random) {
   Result<Handle> opened = storage.open_directory(path);
   if (!opened.is_ok() && (is_not_there(opened.status()) || is_no_directory(opened.status())))
-    return Status::error(StatusCode::kWrongStore, fmt::format("tier: {}; is it mounted?", opened.status().message()));
+    return not_mounted(opened.status());
   if (!opened.is_ok()) return translated(opened.status()).with_context("tier");
   return std::unique_ptr<FileStore>(
       new FileStore(storage, executor, path, ScopedHandle(storage, *opened), std::move(random)));
@@ -119,6 +123,11 @@ bool FileStore::enter() {
 void FileStore::leave() {
   const MutexLock lock(mutex_);
   if (--running_ == 0) ended_.notify_all();
+}
+
+bool FileStore::is_closed() {
+  const MutexLock lock(mutex_);
+  return closed_;
 }
 
 void FileStore::close() {
@@ -300,16 +309,22 @@ Result<ScopedHandle> FileStore::unfinished_directory() {
 }
 
 Status FileStore::do_check() {
-  // "unfinished" is made when something is written: a store that one may only read passes.
-  FPFS_ASSIGN_OR_RETURN(const ScopedHandle root, root_again());
-  FPFS_RETURN_IF_ERROR(storage_.list(root.get(), [](const DirectoryEntry&) { return false; }));
-  FPFS_ASSIGN_OR_RETURN(const std::string found, identity_below(root.get()));
+  // By its path: the filesystem may have been mounted since open(). "unfinished" is made when something is written: a
+  // store that one may only read passes.
+  const Result<Handle> opened = storage_.open_directory(path_);
+  if (!opened.is_ok() && (is_not_there(opened.status()) || is_no_directory(opened.status())))
+    return not_mounted(opened.status());
+  if (!opened.is_ok()) return opened.status();
+  auto root = std::make_shared<const ScopedHandle>(storage_, *opened);
+  FPFS_RETURN_IF_ERROR(storage_.list(root->get(), [](const DirectoryEntry&) { return false; }));
+  FPFS_ASSIGN_OR_RETURN(const std::string found, identity_below(root->get()));
   const MutexLock lock(mutex_);
   if (!identity_.empty() && found != identity_)
     return Status::error(StatusCode::kWrongStore,
                          fmt::format("tier: {} was store {}, and {}; is it mounted?", path_, identity_,
                                      found.empty() ? "is none now" : "is " + found));
   identity_ = found;
+  root_ = std::move(root);
   return Status::ok();
 }
 
@@ -397,7 +412,9 @@ Status FileStore::copy_content(Handle from, uint64_t size, Handle to) {
   const uint64_t whole = size - size % std::max<uint64_t>(filesystem.f_frsize, 1);
   if (whole > 0 && storage_.clone_range(from, 0, whole, to, 0).is_ok()) done = whole;
   // What cannot be copied is read and written, which says why where that fails, too.
+  const Status closed = Status::error(StatusCode::kCancelled, "the store was closed");
   while (done < size) {
+    if (is_closed()) return closed;
     const Result<uint64_t> copied = storage_.copy_range(from, done, size - done, to, done);
     if (!copied.is_ok() || *copied == 0) break;
     done += *copied;
@@ -405,6 +422,7 @@ Status FileStore::copy_content(Handle from, uint64_t size, Handle to) {
   if (done == size) return Status::ok();
   std::vector<std::byte> buffer(std::min(size - done, kCopyBytes));
   while (done < size) {
+    if (is_closed()) return closed;
     const std::span<std::byte> wanted = std::span(buffer).first(std::min<uint64_t>(size - done, buffer.size()));
     FPFS_ASSIGN_OR_RETURN(const size_t length, storage_.pread(from, wanted, done));
     if (length == 0) return Status::error(StatusCode::kNotFound, "an object became shorter while it was copied");

@@ -14,9 +14,10 @@
 //
 // A page of list() reads the directories on its way as a whole and holds their names.
 //
-// check() remembers what says whose store this is (tier_marker.h), and from then on fails where that is missing or
-// another one: kWrongStore. When the filesystem is gone and mounted again, the directory is opened again, given that it
-// says the same; an empty mount point is kUnreachable, and nothing is written there.
+// check() opens the directory again by its path, as it is mounted then, and remembers what says whose store this is
+// (tier_marker.h). From then on it fails where that is missing or another one: kWrongStore; a new FileStore remembers
+// nothing. When the filesystem is gone and mounted again, calls open the directory again, given that it says the same; an
+// empty mount point is kUnreachable, and nothing is written there.
 //
 // Threads: calls block in the filesystem, on the executor. A network filesystem may hang: give it an executor that
 // nothing else waits for.
@@ -82,6 +83,7 @@ class FileStore final : public ObjectStore {
   void run(std::function<void(Answer)> done, Work work);
   bool enter() FPFS_EXCLUDES(mutex_);
   void leave() FPFS_EXCLUDES(mutex_);
+  bool is_closed() FPFS_EXCLUDES(mutex_);
 
   // The work itself. Each blocks.
   Status do_check();

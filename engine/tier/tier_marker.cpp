@@ -44,7 +44,8 @@ std::string list_of(const std::vector<std::string>& arrays) {
   return fmt::format("{} arrays, {} among them", arrays.size(), arrays.at(0));
 }
 
-// A store, and what is asked of it step by step. `done` gets no identity where nobody has made this a store.
+// A store, and what is asked of it step by step. `done` gets no identity where nobody has made this a store. Without
+// ObjectStore::check(), by which FileStore remembers an identity: of two that are being written, one will not stay.
 class Reading {
  public:
   using Done = ObjectStore::Done<std::optional<TierIdentity>>;
@@ -239,14 +240,12 @@ void check_tier(ObjectStore& store, const std::string& array_id, const std::stri
   Status valid = check_uuid("array", array_id);
   if (valid.is_ok() && !store_id.empty()) valid = check_uuid("store", store_id);
   if (!valid.is_ok()) return store.check([valid, done = std::move(done)](const Status&) { done(valid); });
-  // The store's own check comes last: FileStore remembers what it finds.
-  Reading::start(
-      store, [&store, array_id, store_id, done = std::move(done)](const Result<std::optional<TierIdentity>>& found) {
-        if (!found.is_ok()) return done(found.status());
-        const Result<TierIdentity> identity = judge(store, array_id, store_id, *found);
-        if (!identity.is_ok()) return done(identity);
-        store.check([identity, done](const Status& status) { status.is_ok() ? done(identity) : done(status); });
-      });
+  store.check([&store, array_id, store_id, done = std::move(done)](const Status& status) {
+    if (!status.is_ok()) return done(status);
+    Reading::start(store, [&store, array_id, store_id, done](const Result<std::optional<TierIdentity>>& found) {
+      found.is_ok() ? done(judge(store, array_id, store_id, *found)) : done(found.status());
+    });
+  });
 }
 
 void init_tier(ObjectStore& store, const TierInit& init, ObjectStore::Done<TierIdentity> done) {

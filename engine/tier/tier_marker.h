@@ -31,7 +31,8 @@ struct TierIdentity {
   std::vector<std::string> arrays;  // that copy to it, sorted
 };
 
-// Whether the store is there, is the one that this array copies to, and knows the array. `store_id`: as remembered;
+// Whether the store is there, is the one that this array copies to, and knows the array. A filesystem that is mounted
+// later is found by the next check; after another kWrongStore make the ObjectStore anew. `store_id`: as remembered;
 // empty when the array was never connected with this store.
 //   kNotFound     nobody has made this a store, and none is remembered: init_tier() is missing
 //   kWrongStore   it is another store than the remembered one, or none: not mounted, another bucket or prefix;

@@ -43,7 +43,7 @@ TEST(S3CopyingTest, ACopyIsOneRequestAndVerifiedByItsTag) {
 
 TEST(S3CopyingTest, AChecksumVerifiesWhatATagDoesNot) {
   const std::string more = "x-amz-checksum-crc32c: 4waSgw==";
-  for (const std::string& answered : {"4waSgw==", "", "AAAAAA=="}) {
+  for (const std::string answered : {"4waSgw==", "", "AAAAAA=="}) {
     Session session([&](const ServerRequest& request, int) {
       if (request.method == "HEAD") return head_reply("one", 9, more);
       return copied("two", "<ChecksumCRC32C>" + answered + "</ChecksumCRC32C>");

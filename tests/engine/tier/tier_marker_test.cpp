@@ -193,10 +193,26 @@ TEST_F(TierMarkerTest, AnEmptyMountPointIsUnreachableAndStaysEmpty) {
   EXPECT_EQ(put.code(), StatusCode::kUnreachable) << put.message();
   EXPECT_NE(put.message().find("is it mounted?"), std::string::npos) << put.message();
   EXPECT_EQ(calls_.begin("a").status().code(), StatusCode::kUnreachable);
-  EXPECT_EQ(check(kArrayA, kStoreX).status().code(), StatusCode::kUnreachable);
+  expect_line(check(kArrayA, kStoreX).status(), StatusCode::kWrongStore, "is it mounted?");
   EXPECT_TRUE(std::filesystem::is_empty(directory_.path()));
   std::filesystem::rename(aside, marker);
   EXPECT_TRUE(calls_.put("a", "content").is_ok()) << "it is mounted";
+}
+
+TEST_F(TierMarkerTest, AFilesystemThatIsMountedLaterIsFound) {
+  ASSERT_TRUE(init(kArrayA, kStoreX).is_ok());
+  const std::string mounted = directory_.path() + "-mounted";
+  std::filesystem::rename(directory_.path(), mounted);
+  std::filesystem::create_directory(directory_.path());
+  store_ = open();
+  expect_line(check(kArrayA, kStoreX).status(), StatusCode::kWrongStore, "is the filesystem mounted");
+  EXPECT_TRUE(std::filesystem::is_empty(directory_.path()));
+  std::filesystem::remove(directory_.path());
+  expect_line(check(kArrayA, kStoreX).status(), StatusCode::kWrongStore, "is it mounted?");
+  std::filesystem::rename(mounted, directory_.path());
+  EXPECT_TRUE(check(kArrayA, kStoreX).is_ok());
+  EXPECT_TRUE(test::BlockingStore(*store_).put("a", "content").is_ok());
+  EXPECT_TRUE(std::filesystem::exists(directory_ / "a"));
 }
 
 TEST_F(TierMarkerTest, WithoutAnIdentityNothingIsOpenedAgain) {
