@@ -131,6 +131,7 @@ class Service {
                         composite_)};
   }
   std::string list() {
+    const std::lock_guard lock(mutex_);
     std::string text = "<ListPartsResult>";
     for (size_t i = 0; i < parts_.size(); ++i)
       text += fmt::format(
@@ -144,7 +145,7 @@ class Service {
   std::vector<std::string> parts_;
   std::string composite_ = *s3_checksum_of_parts({checksum_text("one"), checksum_text("two")});
   bool lose_answer_ = false;
-  int finishes_ = 0;
+  std::atomic<int> finishes_ = 0;
 };
 
 struct Upload12 {
