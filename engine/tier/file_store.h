@@ -10,14 +10,15 @@
 // What is no regular file is no object: symbolic links are neither followed nor listed. kExists: a file is where a
 // directory is needed, or the other way round. Filesystems that are gone (ENOTCONN, ESTALE, ...) are kUnreachable.
 // A copy shares blocks where the filesystem can, or is made by copy_file_range(2), or read and written with 1 MiB of
-// memory; then it is published as what was put is. Parts of uploads are synced as they come. What a put left that was cut off is removed by uploads(), a day later.
+// memory; then it is published as what was put is. Parts of uploads are synced as they come. What a put left that was
+// cut off is removed by uploads(), a day later.
 //
 // A page of list() reads the directories on its way as a whole and holds their names.
 //
 // check() opens the directory again by its path, as it is mounted then, and remembers what says whose store this is
 // (tier_marker.h). From then on it fails where that is missing or another one: kWrongStore; a new FileStore remembers
-// nothing. When the filesystem is gone and mounted again, calls open the directory again, given that it says the same; an
-// empty mount point is kUnreachable, and nothing is written there.
+// nothing. When the filesystem is gone and mounted again, calls open the directory again, given that it says the same;
+// an empty mount point is kUnreachable, and nothing is written there.
 //
 // Threads: calls block in the filesystem, on the executor. A network filesystem may hang: give it an executor that
 // nothing else waits for.

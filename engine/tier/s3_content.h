@@ -27,8 +27,8 @@ S3Digests add_s3_digests(HttpRequest& request, std::span<const std::byte> conten
 // The request without checksums, for a service that refuses them.
 void remove_s3_checksums(HttpRequest& request);
 
-// Compares what the answer says of the stored content with what it should say: true when that shows that it is the same,
-// kCorruption when it shows that it is not. `tag`: what the service calls it.
+// Compares what the answer says of the stored content with what it should say: true when that shows that it is the
+// same, kCorruption when it shows that it is not. `tag`: what the service calls it.
 Result<bool> verify_s3_content(const HttpResponse& response, const std::string& tag, const S3Digests& digests);
 // The same of a tag alone. It says nothing where the service encrypts with keys of its own, or names objects by
 // something else than MD5.

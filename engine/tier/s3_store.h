@@ -1,7 +1,7 @@
 // S3Store: objects in a bucket of a service that speaks S3 (AWS, Ceph RGW, MinIO, SeaweedFS, ...), under a prefix.
 //
-// Keys must be UTF-8. They are asked for as http://host:port/bucket/key ("path style"). A part of an upload has 5 MiB to
-// 5 GiB, but for the last; a put has at most 5 GiB. A tag is the service's ETag.
+// Keys must be UTF-8. They are asked for as http://host:port/bucket/key ("path style"). A part of an upload has 5 MiB
+// to 5 GiB, but for the last; a put has at most 5 GiB. A tag is the service's ETag.
 //
 // Content is sent with its CRC32C (x-amz-checksum-crc32c). A service that knows it checks it and answers it: `verified`
 // is true then, whatever a tag is. To a service that did not answer it, or is not known yet, content is sent with its
@@ -11,9 +11,9 @@
 // without; when it takes that, it gets none from then on.
 //
 // An upload has checksums for all of its parts or for none: Upload::id says which, of uploads() only where the service
-// lists it (AWS). To finish, the service wants the checksum of each part. Parts that come without (StoredPart::checksum)
-// are looked up; one whose checksum the service does not list (SeaweedFS) is missing in parts(), and kNotFound for
-// finish_upload(): write it again.
+// lists it (AWS). To finish, the service wants the checksum of each part. Parts that come without one
+// (StoredPart::checksum) are looked up; one whose checksum the service does not list (SeaweedFS) is missing in parts(),
+// and kNotFound for finish_upload(): write it again.
 //
 // A copy is made by one request, above 5 GiB by one for each GiB, four at a time. `verified` is true where the service
 // calls the copy by the same MD5 or checksum as the original. `from` may be replaced meanwhile: If-Match, and where a

@@ -52,7 +52,7 @@ struct TierInit {
 
 // Makes this the store of an array; success also when it is already. Durable on success. When it fails it may be called
 // again, also by another array: what it wrote until then says that nobody copies here. Two arrays that make one place a
-// store at the same moment: at most one succeeds, and if it had before, it may be told at its next mount to do it again.
+// store at the same moment: at most one succeeds, and if it had before, its next mount may say to do it again.
 //   kExists   other arrays copy to it (`share`), there are other objects (`has_other_files`), or another array did the
 //             same at this moment
 //   kCorruption, kUnsupported   as above

@@ -3,8 +3,8 @@
 //   file:///mnt/cephfs/ckpt?connections=4          a directory of a mounted filesystem; it exists
 //   s3://bucket/prefix?endpoint=https://host:port&region=eu-1
 //
-// A path or a value may have '%XX' for any byte (a comma ends a mount option: write %2C; an '@' in a path: %40). Options,
-// all optional, of s3 but for connections:
+// A path or a value may have '%XX' for any byte (a comma ends a mount option: write %2C; an '@' in a path: %40).
+// Options, all optional, of s3 but for connections:
 //
 //   endpoint=URL          http:// or https://, host, port; by default https://s3.REGION.amazonaws.com
 //   region=NAME           default us-east-1

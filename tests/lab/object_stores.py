@@ -121,3 +121,23 @@ class CephStore:
 
     def close(self):
         run(CEPH_LAB, "down", self.directory)
+
+
+class CephDirectoryStore:
+    """A mounted CephFS."""
+    environment = {}
+    cannot = "none"
+
+    def __init__(self, directory):
+        self.directory = directory
+        run(CEPH_LAB, "up", directory, "--cephfs", timeout=500)
+        self.url = f"file://{directory}/mnt"
+
+    def kill(self):
+        run(CEPH_LAB, "kill", self.directory, "fuse")
+
+    def start(self):
+        run(CEPH_LAB, "start", self.directory, "fuse")
+
+    def close(self):
+        run(CEPH_LAB, "down", self.directory)

@@ -9,12 +9,12 @@ import time
 import pytest
 
 from lab import LONG
-from lab.object_stores import CephStore, DirectoryStore, SeaweedStore
+from lab.object_stores import CephDirectoryStore, CephStore, DirectoryStore, SeaweedStore
 from lab.programs import run
 from lab.system import die_with_parent
 
 SERVICES = [SeaweedStore, CephStore] if LONG else [SeaweedStore]
-STORES = [DirectoryStore, *SERVICES]
+STORES = [DirectoryStore, *SERVICES, *([CephDirectoryStore] if LONG else [])]
 
 
 @pytest.fixture(scope="module")
@@ -105,6 +105,21 @@ def test_a_service_that_is_killed_and_away_for_a_while(binaries, stores, kind, d
     store.start(daemon)
     time.sleep(1)
     print(expect_success(work, "stop\n"))
+
+
+@pytest.mark.skipif(not LONG, reason="--long: Ceph")
+@pytest.mark.time_limit(300)
+def test_a_mounted_filesystem_that_is_killed_and_mounted_again(binaries, stores):
+    """The store that was open goes on, and meanwhile takes neither a dead mount nor an empty one for the store."""
+    store = stores(CephDirectoryStore)
+    work = started_check(binaries, store, "AFilesystemThatIsMountedAgain")
+    read_until(work, "mounted")
+    store.kill()
+    work.stdin.write("dead\n")
+    work.stdin.flush()
+    read_until(work, "noticed")
+    store.start()
+    expect_success(work, "again\n")
 
 
 @pytest.mark.parametrize("kind", SERVICES)

@@ -355,9 +355,9 @@ TEST_F(ObjectStoreCheck, DISABLED_UploadThatGoesOn) {
   EXPECT_EQ(calls_->head(upload.key).value().metadata, (ObjectMetadata{{"mode", "1"}}));
 }
 
-// Puts, uploads, copies and reads without a pause, until somebody says so on the standard input; whoever runs this kills
-// the service meanwhile and starts it again, within the deadline of the URL. No call fails, and what was answered is
-// there.
+// Puts, uploads, copies and reads without a pause, until somebody says so on the standard input; whoever runs this
+// kills the service meanwhile and starts it again, within the deadline of the URL. No call fails, and what was answered
+// is there.
 TEST_F(ObjectStoreCheck, DISABLED_WorkWhileTheServiceIsAway) {
   const std::string constant = test::content_of(1 << 20, 7);
   const auto stored = calls_->put(key("constant"), constant);
@@ -412,6 +412,32 @@ TEST_F(ObjectStoreCheck, DISABLED_WorkWhileTheServiceIsAway) {
   for (const auto& [key, content] : written)
     EXPECT_TRUE(calls_->get(key, 0, content.size() + 1).value() == content) << key;
   EXPECT_TRUE(calls_->uploads(key("")).value().empty());
+}
+
+// Whoever runs this kills the filesystem below the directory, says so, mounts it again, and says that.
+TEST_F(ObjectStoreCheck, DISABLED_AFilesystemThatIsMountedAgain) {
+  const std::string array = "aaaaaaaa-0000-4000-8000-000000000001", id = "10000000-0000-4000-8000-00000000000a";
+  const auto made = test::wait_for<Result<TierIdentity>>([&](auto done) {
+    init_tier(*store_, {array, id, "host", 1795563373, false, true}, done);
+  });
+  ASSERT_TRUE(made.is_ok()) << made.status().message();
+  const auto check = [&] {
+    return test::wait_for<Result<TierIdentity>>([&](auto done) { check_tier(*store_, array, id, done); });
+  };
+  ASSERT_TRUE(check().is_ok());
+  ASSERT_TRUE(calls_->put(key("before"), "content").is_ok());
+  say("mounted");
+  std::string line;
+  std::getline(std::cin, line);
+  const Status away = calls_->put(key("away"), "content").status();
+  EXPECT_EQ(away.code(), StatusCode::kUnreachable) << away.message();
+  EXPECT_FALSE(check().is_ok());
+  say("noticed");
+  std::getline(std::cin, line);
+  EXPECT_EQ(calls_->get(key("before")).value(), "content");
+  const auto put = calls_->put(key("after"), "content");
+  EXPECT_TRUE(put.is_ok()) << put.status().message();
+  EXPECT_TRUE(check().is_ok());
 }
 
 // The service is down, for longer than the deadline.
