@@ -85,8 +85,8 @@ Result<StoredObject> replace(SimulatedStore& store, How how, const std::string& 
   return store.copy("other", "d/x");
 }
 
-// One life: an object is replaced by a put, an upload in parts or a copy, and the power goes at some step. Afterwards it
-// is the old one or the new one, and the new one when that was answered with success.
+// One life: an object is replaced by a put, an upload in parts or a copy, and the power goes at some step. Afterwards
+// it is the old one or the new one, and the new one when that was answered with success.
 void live(uint64_t seed, uint64_t boundary, How how, bool& was_cut) {
   SimulatedStore store(seed);
   store.open();
