@@ -288,6 +288,14 @@ Status PosixStorage::clone_range(Handle from, uint64_t from_offset, uint64_t len
   return Status::ok();
 }
 
+Result<uint64_t> PosixStorage::copy_range(Handle from, uint64_t from_offset, uint64_t length, Handle to,
+                                          uint64_t to_offset) {
+  auto source = static_cast<off64_t>(from_offset), target = static_cast<off64_t>(to_offset);
+  const ssize_t copied = retry([&] { return ::copy_file_range(from, &source, to, &target, length, 0); });
+  if (copied < 0) return failure("copy into", to, to_offset, length);
+  return static_cast<uint64_t>(copied);
+}
+
 Result<bool> PosixStorage::has_shared_blocks(Handle file) {
   struct statfs space;
   if (retry([&] { return ::fstatfs(file, &space); }) < 0) return failure("statfs", file);

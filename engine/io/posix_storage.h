@@ -38,6 +38,8 @@ class PosixStorage : public Storage {
   Result<uint64_t> filesystem_of(Handle handle) override;
   bool overwrites_in_place(Handle handle) override;
   Status clone_range(Handle from, uint64_t from_offset, uint64_t length, Handle to, uint64_t to_offset) override;
+  Result<uint64_t> copy_range(Handle from, uint64_t from_offset, uint64_t length, Handle to,
+                              uint64_t to_offset) override;
   Result<bool> has_shared_blocks(Handle file) override;
   Status lock(Handle handle, bool exclusive) override;
 

@@ -119,6 +119,14 @@ class Storage {
     static_cast<void>(from_offset), static_cast<void>(length), static_cast<void>(to), static_cast<void>(to_offset);
     return Status::error(StatusCode::kUnsupported, "share blocks of " + describe(from));
   }
+  // copy_file_range(2): copies up to `length` bytes of a file into another one, within the filesystem (NFS 4.2, CephFS,
+  // SMB: on the server) or the kernel, and returns how many: fewer where `from` ends or anywhere, 0 at its end. Durable
+  // after a sync of `to`. kUnsupported, and errors that from_errno() knows no better (EXDEV, EINVAL): read and write.
+  virtual Result<uint64_t> copy_range(Handle from, uint64_t from_offset, uint64_t length, Handle to,
+                                      uint64_t to_offset) {
+    static_cast<void>(from_offset), static_cast<void>(length), static_cast<void>(to), static_cast<void>(to_offset);
+    return Status::error(StatusCode::kUnsupported, "copy " + describe(from));
+  }
   // Whether some block of the file is one of another file, too. True also where that may be.
   virtual Result<bool> has_shared_blocks(Handle file) {
     static_cast<void>(file);

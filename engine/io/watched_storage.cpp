@@ -185,6 +185,11 @@ Status WatchedStorage::clone_range(Handle from, uint64_t from_offset, uint64_t l
   return watched(to, [&] { return storage_.clone_range(from, from_offset, length, to, to_offset); });
 }
 
+Result<uint64_t> WatchedStorage::copy_range(Handle from, uint64_t from_offset, uint64_t length, Handle to,
+                                            uint64_t to_offset) {
+  return watched(to, [&] { return storage_.copy_range(from, from_offset, length, to, to_offset); });
+}
+
 Result<bool> WatchedStorage::has_shared_blocks(Handle file) {
   return watched(file, [&] { return storage_.has_shared_blocks(file); });
 }

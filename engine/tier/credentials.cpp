@@ -28,6 +28,14 @@ std::optional<std::string> read_text(const std::string& path) {
   return text.str();
 }
 
+// They go into headers, where a line break would begin another one.
+bool is_one_line(const Credentials& credentials) {
+  for (const std::string* text : {&credentials.access_key, &credentials.secret_key, &credentials.session_token})
+    for (const char c : *text)
+      if (static_cast<unsigned char>(c) < 0x20) return false;
+  return true;
+}
+
 HttpRequest role_request(const std::string& method, const std::string& url) {
   HttpRequest request;
   request.method = method;
@@ -154,7 +162,8 @@ Result<Credentials> parse_role_credentials(const std::string& text) {
   const std::string expires = value("Expiration");
   if (!expires.empty() && strptime(expires.c_str(), "%Y-%m-%dT%H:%M:%S", &parts) != nullptr)
     found.expires_s = static_cast<int64_t>(timegm(&parts));
-  if (found.access_key.empty() || found.secret_key.empty() || (!expires.empty() && found.expires_s == 0))
+  if (found.access_key.empty() || found.secret_key.empty() || (!expires.empty() && found.expires_s == 0) ||
+      !is_one_line(found))
     return Status::error(StatusCode::kCorruption, "credentials of the role: the answer has none");
   return found;
 }
@@ -177,7 +186,7 @@ std::optional<Credentials> parse_credentials_file(const std::string& text, const
     if (name == "aws_secret_access_key") found.secret_key = value;
     if (name == "aws_session_token") found.session_token = value;
   }
-  if (found.access_key.empty() || found.secret_key.empty()) return std::nullopt;
+  if (found.access_key.empty() || found.secret_key.empty() || !is_one_line(found)) return std::nullopt;
   return found;
 }
 

@@ -2,7 +2,9 @@
 
 #include <fcntl.h>
 #include <stdio.h>
+#include <sys/statvfs.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <ctime>
 
@@ -10,6 +12,7 @@
 
 #include "engine/tier/file_listing.h"
 #include "engine/tier/object_key.h"
+#include "engine/tier/tier_marker.h"
 
 namespace fpfs {
 namespace {
@@ -18,6 +21,8 @@ constexpr const char* kAttributePrefix = "user.fastpersistfs.meta.";
 constexpr const char* kKeySuffix = ".key";
 constexpr time_t kLeftoverAge_s = 24 * 3600;
 constexpr int kAttemptsMax = 100;
+constexpr uint64_t kCopyBytes = 1 << 20;
+constexpr size_t kIdentityBytesMax = 4096;
 
 // A network filesystem that has gone away: what it says is not about the object.
 Status translated(const Status& status) {
@@ -47,6 +52,10 @@ bool is_not_there(const Status& status) {
 // A file is where a directory should be, or a symbolic link, which nobody follows.
 bool is_no_directory(const Status& status) {
   return status.errno_value() == ENOTDIR || status.errno_value() == ELOOP;
+}
+
+Status not_mounted(const Status& status) {
+  return Status::error(StatusCode::kWrongStore, fmt::format("tier: {}; is it mounted?", status.message()));
 }
 
 std::string last_component(const std::string& key) {
@@ -80,18 +89,25 @@ Result<std::unique_ptr<FileStore>> FileStore::open(Storage& storage, Executor& e
                                                    Random random) {
   Result<Handle> opened = storage.open_directory(path);
   if (!opened.is_ok() && (is_not_there(opened.status()) || is_no_directory(opened.status())))
-    return Status::error(StatusCode::kWrongStore, fmt::format("tier: {}; is it mounted?", opened.status().message()));
+    return not_mounted(opened.status());
   if (!opened.is_ok()) return translated(opened.status()).with_context("tier");
   return std::unique_ptr<FileStore>(
       new FileStore(storage, executor, path, ScopedHandle(storage, *opened), std::move(random)));
+}
+
+Result<std::unique_ptr<FileStore>> FileStore::open(Storage& storage, std::unique_ptr<Executor> executor,
+                                                   const std::string& path, Random random) {
+  FPFS_ASSIGN_OR_RETURN(std::unique_ptr<FileStore> store, open(storage, *executor, path, std::move(random)));
+  store->own_executor_ = std::move(executor);
+  return store;
 }
 
 FileStore::FileStore(Storage& storage, Executor& executor, std::string path, ScopedHandle root, Random random)
     : storage_(storage),
       executor_(executor),
       path_(std::move(path)),
-      root_(std::move(root)),
-      random_(std::move(random)) {}
+      random_(std::move(random)),
+      root_(std::make_shared<const ScopedHandle>(std::move(root))) {}
 
 FileStore::~FileStore() {
   close();
@@ -107,6 +123,11 @@ bool FileStore::enter() {
 void FileStore::leave() {
   const MutexLock lock(mutex_);
   if (--running_ == 0) ended_.notify_all();
+}
+
+bool FileStore::is_closed() {
+  const MutexLock lock(mutex_);
+  return closed_;
 }
 
 void FileStore::close() {
@@ -183,6 +204,11 @@ void FileStore::list(const ListRequest& request, Done<ListPage> done) {
   run(std::move(done), [this, request] { return do_list(request); });
 }
 
+void FileStore::copy(const std::string& from, const std::string& tag, const std::string& to,
+                     const std::optional<ObjectMetadata>& metadata, Done<StoredObject> done) {
+  run(std::move(done), [this, from, tag, to, metadata] { return do_copy(from, tag, to, metadata); });
+}
+
 void FileStore::remove(const std::string& key, DoneStatus done) {
   run(std::move(done), [this, key] { return do_remove(key); });
 }
@@ -202,8 +228,48 @@ void FileStore::remove_many(std::vector<std::string> keys, Done<std::vector<Remo
 // --- directories ----------------------------------------------------------------------------------------------------
 
 Result<ScopedHandle> FileStore::root_again() {
-  FPFS_ASSIGN_OR_RETURN(const Handle handle, storage_.open_at(root_.get(), ".", O_RDONLY | O_DIRECTORY));
-  return ScopedHandle(storage_, handle);
+  std::shared_ptr<const ScopedHandle> root;
+  {
+    const MutexLock lock(mutex_);
+    root = root_;
+  }
+  const Result<Handle> handle = storage_.open_at(root->get(), ".", O_RDONLY | O_DIRECTORY);
+  if (handle.is_ok()) return ScopedHandle(storage_, *handle);
+  return root_of_new_mount(handle.status());
+}
+
+Result<ScopedHandle> FileStore::root_of_new_mount(const Status& failure) {
+  std::string identity;
+  {
+    const MutexLock lock(mutex_);
+    identity = identity_;
+  }
+  if (identity.empty() || translated(failure).code() != StatusCode::kUnreachable) return failure;
+  FPFS_ASSIGN_OR_RETURN(const Handle handle, storage_.open_directory(path_));
+  auto root = std::make_shared<const ScopedHandle>(storage_, handle);
+  FPFS_ASSIGN_OR_RETURN(const std::string found, identity_below(root->get()));
+  if (found != identity)
+    return Status::error(StatusCode::kUnreachable,
+                         fmt::format("{} is no longer the store that it was; is it mounted?", path_));
+  FPFS_ASSIGN_OR_RETURN(const Handle again, storage_.open_at(root->get(), ".", O_RDONLY | O_DIRECTORY));
+  const MutexLock lock(mutex_);
+  root_ = std::move(root);
+  return ScopedHandle(storage_, again);
+}
+
+Result<std::string> FileStore::identity_below(Handle root) {
+  const std::string key = tier_identity_key();
+  const size_t slash = key.find('/');
+  const Result<Handle> above = storage_.open_at(root, key.substr(0, slash), O_RDONLY | O_DIRECTORY);
+  if (!above.is_ok()) return is_not_there(above.status()) ? Result<std::string>("") : above.status();
+  const ScopedHandle directory(storage_, *above);
+  const Result<Handle> opened = storage_.open_at(directory.get(), key.substr(slash + 1), O_RDONLY);
+  if (!opened.is_ok()) return is_not_there(opened.status()) ? Result<std::string>("") : opened.status();
+  const ScopedHandle file(storage_, *opened);
+  std::string text(kIdentityBytesMax, '\0');
+  FPFS_ASSIGN_OR_RETURN(const size_t length, storage_.pread(file.get(), std::as_writable_bytes(std::span(text)), 0));
+  const Result<std::string> id = parse_tier_identity(text.substr(0, length));
+  return id.is_ok() ? id : id.status().with_context(path_ + "/" + key);
 }
 
 Result<FileStore::Directory> FileStore::directory_of(const std::string& key, bool make) {
@@ -232,19 +298,34 @@ Result<FileStore::Directory> FileStore::directory_of(const std::string& key, boo
 
 Result<ScopedHandle> FileStore::unfinished_directory() {
   const std::string name = std::string(kUnfinishedPrefix) + "objects";
+  FPFS_ASSIGN_OR_RETURN(const ScopedHandle root, root_again());
   for (int attempt = 0;; ++attempt) {
-    Result<Handle> opened = storage_.open_at(root_.get(), name, O_RDONLY | O_DIRECTORY);
+    Result<Handle> opened = storage_.open_at(root.get(), name, O_RDONLY | O_DIRECTORY);
     if (opened.is_ok()) return ScopedHandle(storage_, *opened);
     if (!is_not_there(opened.status()) || attempt == 1) return opened.status();
-    const Status made = storage_.make_directory(root_.get(), name, 0777);
+    const Status made = storage_.make_directory(root.get(), name, 0777);
     if (!made.is_ok() && made.code() != StatusCode::kExists) return made;
   }
 }
 
 Status FileStore::do_check() {
-  // "unfinished" is made when something is written: a store that one may only read passes.
-  FPFS_ASSIGN_OR_RETURN(const ScopedHandle root, root_again());
-  return storage_.list(root.get(), [](const DirectoryEntry&) { return false; });
+  // By its path: the filesystem may have been mounted since open(). "unfinished" is made when something is written: a
+  // store that one may only read passes.
+  const Result<Handle> opened = storage_.open_directory(path_);
+  if (!opened.is_ok() && (is_not_there(opened.status()) || is_no_directory(opened.status())))
+    return not_mounted(opened.status());
+  if (!opened.is_ok()) return opened.status();
+  auto root = std::make_shared<const ScopedHandle>(storage_, *opened);
+  FPFS_RETURN_IF_ERROR(storage_.list(root->get(), [](const DirectoryEntry&) { return false; }));
+  FPFS_ASSIGN_OR_RETURN(const std::string found, identity_below(root->get()));
+  const MutexLock lock(mutex_);
+  if (!identity_.empty() && found != identity_)
+    return Status::error(StatusCode::kWrongStore,
+                         fmt::format("tier: {} was store {}, and {}; is it mounted?", path_, identity_,
+                                     found.empty() ? "is none now" : "is " + found));
+  identity_ = found;
+  root_ = std::move(root);
+  return Status::ok();
 }
 
 // --- writing --------------------------------------------------------------------------------------------------------
@@ -277,8 +358,8 @@ Result<StoredObject> FileStore::publish(Handle unfinished, const std::string& na
   }
 }
 
-Result<StoredObject> FileStore::do_put(const std::string& key, std::span<const std::byte> content,
-                                       const ObjectMetadata& metadata) {
+Result<StoredObject> FileStore::write_object(const std::string& key, const ObjectMetadata& metadata,
+                                             const std::function<Status(Handle file)>& fill) {
   FPFS_RETURN_IF_ERROR(check_key(key, 0));
   FPFS_RETURN_IF_ERROR(check_metadata(metadata));
   FPFS_ASSIGN_OR_RETURN(const ScopedHandle unfinished, unfinished_directory());
@@ -286,7 +367,7 @@ Result<StoredObject> FileStore::do_put(const std::string& key, std::span<const s
   FPFS_ASSIGN_OR_RETURN(const Handle handle, storage_.open_at(unfinished.get(), name, O_RDWR | O_CREAT | O_EXCL, 0666));
   const ScopedHandle file(storage_, handle);
   const auto write = [&]() -> Result<StoredObject> {
-    FPFS_RETURN_IF_ERROR(storage_.pwrite(file.get(), content, 0));
+    FPFS_RETURN_IF_ERROR(fill(file.get()));
     FPFS_RETURN_IF_ERROR(set_metadata(file.get(), metadata));
     FPFS_RETURN_IF_ERROR(sync_file(file.get()));
     return publish(unfinished.get(), name, file.get(), key);
@@ -295,6 +376,60 @@ Result<StoredObject> FileStore::do_put(const std::string& key, std::span<const s
   // Not there any more where the rename was done. Otherwise uploads() removes it some day.
   if (!written.is_ok()) static_cast<void>(storage_.unlink(unfinished.get(), name).is_ok());
   return written;
+}
+
+Result<StoredObject> FileStore::do_put(const std::string& key, std::span<const std::byte> content,
+                                       const ObjectMetadata& metadata) {
+  return write_object(key, metadata, [&](Handle file) { return storage_.pwrite(file, content, 0); });
+}
+
+Result<StoredObject> FileStore::do_copy(const std::string& from, const std::string& tag, const std::string& to,
+                                        const std::optional<ObjectMetadata>& metadata) {
+  if (from == to) return Status::error(StatusCode::kInvalidArgument, fmt::format("copy {} to itself", from));
+  FPFS_ASSIGN_OR_RETURN(const ScopedHandle source, open_object(from));
+  FPFS_ASSIGN_OR_RETURN(const struct stat before, storage_.fstat(source.get()));
+  const auto another_version = [&] {
+    return Status::error(StatusCode::kNotFound, fmt::format("{}/{} is another version by now", path_, from));
+  };
+  if (!tag.empty() && tag_of_file(before) != tag) return another_version();
+  ObjectMetadata kept;
+  if (metadata) {
+    kept = *metadata;
+  } else {
+    FPFS_ASSIGN_OR_RETURN(kept, metadata_of(source.get()));
+  }
+  return write_object(to, kept, [&](Handle file) -> Status {
+    FPFS_RETURN_IF_ERROR(copy_content(source.get(), static_cast<uint64_t>(before.st_size), file));
+    // Objects are replaced, but anybody may write to a file.
+    FPFS_ASSIGN_OR_RETURN(const struct stat after, storage_.fstat(source.get()));
+    return tag_of_file(after) == tag_of_file(before) ? Status::ok() : another_version();
+  });
+}
+
+Status FileStore::copy_content(Handle from, uint64_t size, Handle to) {
+  uint64_t done = 0;
+  FPFS_ASSIGN_OR_RETURN(const struct statvfs filesystem, storage_.fstatvfs(from));
+  const uint64_t whole = size - size % std::max<uint64_t>(filesystem.f_frsize, 1);
+  if (whole > 0 && storage_.clone_range(from, 0, whole, to, 0).is_ok()) done = whole;
+  // What cannot be copied is read and written, which says why where that fails, too.
+  const Status closed = Status::error(StatusCode::kCancelled, "the store was closed");
+  while (done < size) {
+    if (is_closed()) return closed;
+    const Result<uint64_t> copied = storage_.copy_range(from, done, size - done, to, done);
+    if (!copied.is_ok() || *copied == 0) break;
+    done += *copied;
+  }
+  if (done == size) return Status::ok();
+  std::vector<std::byte> buffer(std::min(size - done, kCopyBytes));
+  while (done < size) {
+    if (is_closed()) return closed;
+    const std::span<std::byte> wanted = std::span(buffer).first(std::min<uint64_t>(size - done, buffer.size()));
+    FPFS_ASSIGN_OR_RETURN(const size_t length, storage_.pread(from, wanted, done));
+    if (length == 0) return Status::error(StatusCode::kNotFound, "an object became shorter while it was copied");
+    FPFS_RETURN_IF_ERROR(storage_.pwrite(to, wanted.first(length), done));
+    done += length;
+  }
+  return Status::ok();
 }
 
 Result<Upload> FileStore::do_begin(const std::string& key, const ObjectMetadata& metadata) {

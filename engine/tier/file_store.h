@@ -9,9 +9,16 @@
 //
 // What is no regular file is no object: symbolic links are neither followed nor listed. kExists: a file is where a
 // directory is needed, or the other way round. Filesystems that are gone (ENOTCONN, ESTALE, ...) are kUnreachable.
-// Parts of uploads are synced as they come. What a put left that was cut off is removed by uploads(), a day later.
+// A copy shares blocks where the filesystem can, or is made by copy_file_range(2), or read and written with 1 MiB of
+// memory; then it is published as what was put is. Parts of uploads are synced as they come. What a put left that was
+// cut off is removed by uploads(), a day later.
 //
 // A page of list() reads the directories on its way as a whole and holds their names.
+//
+// check() opens the directory again by its path, as it is mounted then, and remembers what says whose store this is
+// (tier_marker.h). From then on it fails where that is missing or another one: kWrongStore; a new FileStore remembers
+// nothing. When the filesystem is gone and mounted again, calls open the directory again, given that it says the same;
+// an empty mount point is kUnreachable, and nothing is written there.
 //
 // Threads: calls block in the filesystem, on the executor. A network filesystem may hang: give it an executor that
 // nothing else waits for.
@@ -36,6 +43,9 @@ class FileStore final : public ObjectStore {
   // `path`: a directory that exists. kWrongStore when it does not. Blocks.
   static Result<std::unique_ptr<FileStore>> open(Storage& storage, Executor& executor, const std::string& path,
                                                  Random random);
+  // The same with an executor of its own.
+  static Result<std::unique_ptr<FileStore>> open(Storage& storage, std::unique_ptr<Executor> executor,
+                                                 const std::string& path, Random random);
   ~FileStore() override;
 
   std::string describe() const override { return "file://" + path_; }
@@ -57,6 +67,8 @@ class FileStore final : public ObjectStore {
            Done<ReadRange> done) override;
   void head(const std::string& key, Done<ObjectInfo> done) override;
   void list(const ListRequest& request, Done<ListPage> done) override;
+  void copy(const std::string& from, const std::string& tag, const std::string& to,
+            const std::optional<ObjectMetadata>& metadata, Done<StoredObject> done) override;
   void remove(const std::string& key, DoneStatus done) override;
   void remove_many(std::vector<std::string> keys, Done<std::vector<RemoveFailure>> done) override;
   void close() override;
@@ -72,6 +84,7 @@ class FileStore final : public ObjectStore {
   void run(std::function<void(Answer)> done, Work work);
   bool enter() FPFS_EXCLUDES(mutex_);
   void leave() FPFS_EXCLUDES(mutex_);
+  bool is_closed() FPFS_EXCLUDES(mutex_);
 
   // The work itself. Each blocks.
   Status do_check();
@@ -86,15 +99,25 @@ class FileStore final : public ObjectStore {
   Result<ReadRange> do_get(const std::string& key, uint64_t offset, std::span<std::byte> into, const std::string& tag);
   Result<ObjectInfo> do_head(const std::string& key);
   Result<ListPage> do_list(const ListRequest& request);
+  Result<StoredObject> do_copy(const std::string& from, const std::string& tag, const std::string& to,
+                               const std::optional<ObjectMetadata>& metadata);
   Status do_remove(const std::string& key);
 
-  Result<ScopedHandle> root_again();
+  Result<ScopedHandle> root_again() FPFS_EXCLUDES(mutex_);
+  // After `failure`, of a filesystem that is gone: another handle of the directory, when it is the same store.
+  Result<ScopedHandle> root_of_new_mount(const Status& failure) FPFS_EXCLUDES(mutex_);
+  // Who a store below `root` is. Empty: nothing says so.
+  Result<std::string> identity_below(Handle root);
   // The directory that `key` lies in; made where it is not there, if asked for.
   Result<Directory> directory_of(const std::string& key, bool make);
   Result<ScopedHandle> unfinished_directory();
   Result<ScopedHandle> open_object(const std::string& key);
   Status set_metadata(Handle file, const ObjectMetadata& metadata);
   Result<ObjectMetadata> metadata_of(Handle file);
+  // Makes an object of a file that `fill` writes.
+  Result<StoredObject> write_object(const std::string& key, const ObjectMetadata& metadata,
+                                    const std::function<Status(Handle file)>& fill);
+  Status copy_content(Handle from, uint64_t size, Handle to);
   // Gives a synced file its name, which is durable then.
   Result<StoredObject> publish(Handle unfinished, const std::string& name, Handle file, const std::string& key);
   Result<Unfinished> read_unfinished(Handle unfinished, const std::string& id);
@@ -103,13 +126,15 @@ class FileStore final : public ObjectStore {
   Storage& storage_;
   Executor& executor_;
   const std::string path_;
-  const ScopedHandle root_;
   const Random random_;
 
   Mutex mutex_;
   CondVar ended_;
+  std::shared_ptr<const ScopedHandle> root_ FPFS_GUARDED_BY(mutex_);  // never null
+  std::string identity_ FPFS_GUARDED_BY(mutex_);                      // empty: not known
   bool closed_ FPFS_GUARDED_BY(mutex_) = false;
   size_t running_ FPFS_GUARDED_BY(mutex_) = 0;
+  std::unique_ptr<Executor> own_executor_;  // may be null; its threads end before what is above
 };
 
 }  // namespace fpfs

@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "engine/base/check.h"
+
 namespace fpfs {
 
 std::optional<Md5> md5_of(std::span<const std::byte> bytes) {
@@ -18,9 +20,11 @@ std::optional<Md5> md5_of(std::span<const std::byte> bytes) {
   return digest;
 }
 
-std::string base64(const Md5& digest) {
-  unsigned char text[32];
-  const int length = EVP_EncodeBlock(text, reinterpret_cast<const unsigned char*>(digest.data()), digest.size());
+std::string base64(std::span<const std::byte> digest) {
+  unsigned char text[65];
+  FPFS_CHECK(digest.size() <= 48, "a digest is short");
+  const int length =
+      EVP_EncodeBlock(text, reinterpret_cast<const unsigned char*>(digest.data()), static_cast<int>(digest.size()));
   return std::string(reinterpret_cast<const char*>(text), static_cast<size_t>(length));
 }
 

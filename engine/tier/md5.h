@@ -18,7 +18,7 @@ using Md5 = std::array<std::byte, 16>;
 
 // None where this machine's libcrypto refuses MD5 (FIPS).
 std::optional<Md5> md5_of(std::span<const std::byte> bytes);
-std::string base64(const Md5& digest);
+std::string base64(std::span<const std::byte> digest);  // at most 48 bytes
 std::string hexadecimal(const Md5& digest);
 // None when it is not 32 small hexadecimal digits.
 std::optional<Md5> md5_from_hexadecimal(std::string_view text);

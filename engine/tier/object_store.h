@@ -34,8 +34,10 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/base/status.h"
@@ -98,12 +100,15 @@ struct StoredPart {
   uint32_t number = 0;  // 1 is the first
   uint64_t size = 0;
   std::string tag;
+  std::string checksum = {};  // of the service's own; goes with the tag wherever that is written down. Empty: none
 };
 
 class ObjectStore {
  public:
   // What FileStore writes to until an object is complete begins like this, and no component of a key does.
   static constexpr const char* kUnfinishedPrefix = ".fastpersistfs-unfinished-";
+  // Keys of what says whose store this is (tier_marker.h) begin like this. list() has them as it has all others.
+  static constexpr const char* kMarkerPrefix = ".fastpersistfs-store";
   static constexpr size_t kKeyBytesMax = 1024;
   static constexpr size_t kComponentBytesMax = 255;
 
@@ -120,10 +125,10 @@ class ObjectStore {
   virtual uint64_t part_size_max() const = 0;
   virtual uint32_t part_count_max() const = 0;
 
-  // Whether the store is there and lets us list what it has below its prefix.
+  // Whether the store is there and lets us list what it has below its prefix. Whose it is: check_tier(), tier_marker.h.
   virtual void check(DoneStatus done) = 0;
 
-  // Writes a whole object. The content is hashed before this returns, where the service can check it (about 1 ms for
+  // Writes a whole object. The content is hashed before this returns, where the service can check it (0.1 to 1.3 ms for
   // each MiB).
   virtual void put(const std::string& key, std::span<const std::byte> content, const ObjectMetadata& metadata,
                    Done<StoredObject> done) = 0;
@@ -136,8 +141,8 @@ class ObjectStore {
   // kNotFound: there is no such upload (it was aborted or finished).
   virtual void put_part(const Upload& upload, uint32_t number, uint64_t offset, std::span<const std::byte> content,
                         Done<StoredPart> done) = 0;
-  // The parts of an upload that are stored, to continue it in another process. A store that cannot know after a crash
-  // (FileStore) says that there are none. kNotFound as above.
+  // The parts of an upload that are stored, to continue it in another process; all others are to be written again. A
+  // store that cannot know after a crash (FileStore) says that there are none. kNotFound as above.
   virtual void parts(const Upload& upload, Done<std::vector<StoredPart>> done) = 0;
   // `parts`: all of them, in order. Finishing again what was finished is kNotFound, unless the service still knows.
   virtual void finish_upload(const Upload& upload, std::vector<StoredPart> parts, Done<StoredObject> done) = 0;
@@ -154,6 +159,16 @@ class ObjectStore {
   virtual void head(const std::string& key, Done<ObjectInfo> done) = 0;  // kNotFound
   // What changes while it is listed may be in the pages or not.
   virtual void list(const ListRequest& request, Done<ListPage> done) = 0;
+  // Makes an object of what another one is: the store copies it, its content does not pass this machine where the store
+  // can do without. With `tag` not empty, of that version. Without `metadata` the new object has those of the old one.
+  // It replaces `to` as put() does. kNotFound: there is no `from`, or it is another version by now. kInvalidArgument:
+  // the two keys are the same. kUnsupported: the store has no such call; it may say so before this returns.
+  virtual void copy(const std::string& from, const std::string& tag, const std::string& to,
+                    const std::optional<ObjectMetadata>& metadata, Done<StoredObject> done) {
+    static_cast<void>(tag), static_cast<void>(metadata);
+    const Done<StoredObject> answer = std::move(done);
+    answer(Status::error(StatusCode::kUnsupported, describe() + " cannot copy " + from + " to " + to));
+  }
   // Success also when there is no such object.
   virtual void remove(const std::string& key, DoneStatus done) = 0;
   // At most 1000 keys. The keys that could not be removed; an error when none could.

@@ -7,6 +7,7 @@
 #include <pugixml.hpp>
 
 #include "engine/tier/object_key.h"
+#include "engine/tier/s3_checksum.h"
 
 namespace fpfs {
 namespace {
@@ -44,6 +45,18 @@ int64_t seconds_of(const std::string& iso8601) {  // 2026-11-24T23:36:13.000Z
   struct tm parts {};
   const char* end = strptime(iso8601.c_str(), "%Y-%m-%dT%H:%M:%S", &parts);
   return end == nullptr ? 0 : static_cast<int64_t>(timegm(&parts));
+}
+
+// A document of one of these names, or an error in place of it.
+Result<S3Written> parse_written(const std::string& text, std::initializer_list<const char*> names, S3ErrorText& error) {
+  error = parse_s3_error(text);
+  if (!error.code.empty()) return Status::error(StatusCode::kRefused, error.code + ": " + error.message);
+  pugi::xml_document document;
+  Result<pugi::xml_node> root = Status::error(StatusCode::kWrongStore, "no name");
+  for (const char* name : names)
+    if (!root.is_ok()) root = parse_root(document, text, name);
+  if (!root.is_ok()) return root.status();
+  return S3Written{without_quotes(value_of(*root, "ETag")), value_of(*root, kS3ChecksumElement)};
 }
 
 std::string written(const pugi::xml_document& document) {
@@ -96,7 +109,9 @@ Result<S3UploadPage> parse_s3_uploads(const std::string& text) {
   const bool encoded = value_of(root, "EncodingType") == "url";
   S3UploadPage page;
   for (const pugi::xml_node& node : root.children("Upload"))
-    page.uploads.push_back({decoded(value_of(node, "Key"), encoded), value_of(node, "UploadId")});
+    page.uploads.push_back({decoded(value_of(node, "Key"), encoded),
+                            (value_of(node, "ChecksumAlgorithm") == kS3ChecksumAlgorithm ? kS3ChecksummedUpload : "") +
+                                value_of(node, "UploadId")});
   if (value_of(root, "IsTruncated") == "true") {
     page.next_key = decoded(value_of(root, "NextKeyMarker"), encoded);
     page.next_id = value_of(root, "NextUploadIdMarker");
@@ -112,7 +127,7 @@ Result<S3PartPage> parse_s3_parts(const std::string& text) {
   S3PartPage page;
   for (const pugi::xml_node& node : root.children("Part"))
     page.parts.push_back({node.child("PartNumber").text().as_uint(), node.child("Size").text().as_ullong(),
-                          without_quotes(value_of(node, "ETag"))});
+                          without_quotes(value_of(node, "ETag")), value_of(node, kS3ChecksumElement)});
   if (value_of(root, "IsTruncated") == "true") page.next_part = value_of(root, "NextPartNumberMarker");
   return page;
 }
@@ -125,12 +140,18 @@ Result<std::string> parse_s3_upload_id(const std::string& text) {
   return id;
 }
 
-Result<std::string> parse_s3_completed(const std::string& text, S3ErrorText& error) {
-  error = parse_s3_error(text);
-  if (!error.code.empty()) return Status::error(StatusCode::kRefused, error.code + ": " + error.message);
-  pugi::xml_document document;
-  FPFS_ASSIGN_OR_RETURN(const pugi::xml_node root, parse_root(document, text, "CompleteMultipartUploadResult"));
-  return without_quotes(value_of(root, "ETag"));
+Result<S3Written> parse_s3_completed(const std::string& text, S3ErrorText& error) {
+  return parse_written(text, {"CompleteMultipartUploadResult"}, error);
+}
+
+Result<S3Written> parse_s3_copied(const std::string& text, S3ErrorText& error) {
+  FPFS_ASSIGN_OR_RETURN(S3Written written, parse_written(text, {"CopyObjectResult", "CopyPartResult"}, error));
+  if (written.tag.empty()) return Status::error(StatusCode::kCorruption, "the answer has no ETag");
+  return written;
+}
+
+bool is_s3_error_for_now(const S3ErrorText& error) {
+  return error.code == "InternalError" || error.code == "SlowDown" || error.code == "ServiceUnavailable";
 }
 
 Result<std::vector<S3RemoveError>> parse_s3_removed(const std::string& text) {
@@ -149,6 +170,7 @@ std::string write_s3_complete(const std::vector<StoredPart>& parts) {
     pugi::xml_node node = root.append_child("Part");
     node.append_child("PartNumber").text().set(part.number);
     node.append_child("ETag").text().set(("\"" + part.tag + "\"").c_str());
+    if (!part.checksum.empty()) node.append_child(kS3ChecksumElement).text().set(part.checksum.c_str());
   }
   return written(document);
 }

@@ -38,8 +38,17 @@ struct S3PartPage {
 Result<S3PartPage> parse_s3_parts(const std::string& text);
 
 Result<std::string> parse_s3_upload_id(const std::string& text);
-// The tag. An answer of 200 may hold an error: that is what `error` is then, and the result is kRefused.
-Result<std::string> parse_s3_completed(const std::string& text, S3ErrorText& error);
+
+struct S3Written {
+  std::string tag, checksum;  // empty: not said
+};
+// Of an upload that was finished. An answer of 200 may hold an error: that is what `error` is then, and the result is
+// kRefused.
+Result<S3Written> parse_s3_completed(const std::string& text, S3ErrorText& error);
+// The same of a copy (CopyObjectResult) or of a part that was copied (CopyPartResult). kCorruption: it has no tag.
+Result<S3Written> parse_s3_copied(const std::string& text, S3ErrorText& error);
+// Whether it may be gone when the request is made again.
+bool is_s3_error_for_now(const S3ErrorText& error);
 
 struct S3RemoveError {
   std::string key;

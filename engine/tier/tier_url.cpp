@@ -33,6 +33,8 @@ bool has_only(std::string_view text, std::string_view allowed) {
 constexpr std::string_view kNameCharacters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._";
 
 Result<std::string> parse_endpoint(const std::string& text) {
+  if (text.find('@') != std::string::npos)
+    return bad("the endpoint has credentials; they belong into the environment or a credentials file");
   std::string_view rest = text;
   if (rest.starts_with("http://"))
     rest.remove_prefix(7);
@@ -40,8 +42,6 @@ Result<std::string> parse_endpoint(const std::string& text) {
     rest.remove_prefix(8);
   else
     return bad(fmt::format("endpoint '{}' does not begin with http:// or https://", text));
-  if (rest.find('@') != std::string_view::npos)
-    return bad("the endpoint has credentials; they belong into the environment or a credentials file");
   if (rest.ends_with('/')) rest.remove_suffix(1);
   if (rest.find_first_of("/?#") != std::string_view::npos)
     return bad(fmt::format("endpoint '{}' has more than a host and a port", text));
@@ -58,9 +58,29 @@ Result<unsigned> parse_count(const std::string& name, const std::string& text, u
   return value;
 }
 
+bool is_secret(const std::string& name) {
+  std::string small = name;
+  for (char& c : small)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  for (const char* word : {"key", "secret", "token", "password", "signature", "credential"})
+    if (small.find(word) != std::string::npos) return true;
+  return false;
+}
+
+Status unknown_option(const std::string& name, const char* known) {
+  if (is_secret(name))
+    return bad(
+        fmt::format("option '{}' would show a secret in the list of processes; set AWS_ACCESS_KEY_ID and "
+                    "AWS_SECRET_ACCESS_KEY, or use a credentials file",
+                    name));
+  return bad(fmt::format("unknown option '{}'; there {}", name, known));
+}
+
 Status set_option(TierUrl& url, const std::string& name, const std::string& value) {
   if (name == "connections") {
     FPFS_ASSIGN_OR_RETURN(url.connections, parse_count(name, value, 1, 256));
+  } else if (url.kind == TierUrl::Kind::kFile) {
+    return unknown_option(name, "is connections");
   } else if (name == "deadline") {
     FPFS_ASSIGN_OR_RETURN(url.deadline_s, parse_count(name, value, 1, 86400));
   } else if (name == "endpoint") {
@@ -75,48 +95,46 @@ Status set_option(TierUrl& url, const std::string& name, const std::string& valu
   } else if (name == "credentials" || name == "ca") {
     if (!value.starts_with('/')) return bad(fmt::format("{}={} is not an absolute path", name, value));
     (name == "ca" ? url.ca_path : url.credentials_path) = value;
-  } else if (name.find("key") != std::string::npos || name.find("secret") != std::string::npos ||
-             name.find("token") != std::string::npos || name.find("password") != std::string::npos) {
-    return bad(
-        fmt::format("option '{}' would show a secret in the list of processes; set AWS_ACCESS_KEY_ID and "
-                    "AWS_SECRET_ACCESS_KEY, or use a credentials file",
-                    name));
   } else {
-    return bad(
-        fmt::format("unknown option '{}'; there are endpoint, region, profile, credentials, ca, connections and "
-                    "deadline",
-                    name));
+    return unknown_option(name, "are endpoint, region, profile, credentials, ca, connections and deadline");
   }
   return Status::ok();
 }
 
 Status set_options(TierUrl& url, std::string_view query) {
   std::set<std::string> seen;
+  std::string last;
   while (!query.empty()) {
     const size_t end = query.find('&');
     const std::string_view option = query.substr(0, end);
     query.remove_prefix(end == std::string_view::npos ? query.size() : end + 1);
     const size_t equals = option.find('=');
-    if (equals == std::string_view::npos) return bad(fmt::format("option '{}' has no value", option));
+    // Not repeated: it may be the rest of a secret with a '&' in it.
+    if (equals == std::string_view::npos)
+      return bad(fmt::format("{} has no value; options are written name=value, with '&' between them",
+                             seen.empty() ? "the first option" : "the option behind " + last));
     const std::string name(option.substr(0, equals));
     const Result<std::string> value = percent_decode(option.substr(equals + 1));
     if (!value.is_ok()) return bad(fmt::format("option '{}' has a '%' without two hexadecimal digits", name));
     if (value->find('\0') != std::string::npos) return bad(fmt::format("option '{}' has a NUL byte", name));
     if (!seen.insert(name).second) return bad(fmt::format("option '{}' is given twice", name));
     FPFS_RETURN_IF_ERROR(set_option(url, name, *value));
+    last = name;
   }
   return Status::ok();
 }
 
 Result<TierUrl> parse_file(std::string_view rest) {
-  if (!rest.starts_with('/'))
-    return bad(fmt::format("file://{} has no absolute path; write file:///mnt/directory", rest));
-  if (rest.find('?') != std::string_view::npos) return bad("file: has no options; write %3F for a '?' in the path");
-  const Result<std::string> path = percent_decode(rest);
-  if (!path.is_ok()) return bad(fmt::format("file://{} has a '%' without two hexadecimal digits", rest));
+  const size_t question = rest.find('?');
+  const std::string_view place = rest.substr(0, question);
+  if (!place.starts_with('/'))
+    return bad(fmt::format("file://{} has no absolute path; write file:///mnt/directory", place));
+  const Result<std::string> path = percent_decode(place);
+  if (!path.is_ok()) return bad(fmt::format("file://{} has a '%' without two hexadecimal digits", place));
   if (path->find('\0') != std::string::npos) return bad("the path has a NUL byte");
   TierUrl url;
   url.path = *path;
+  if (question != std::string_view::npos) FPFS_RETURN_IF_ERROR(set_options(url, rest.substr(question + 1)));
   return url;
 }
 
@@ -128,10 +146,8 @@ Result<TierUrl> parse_s3(std::string_view rest) {
   const std::string_view place = rest.substr(0, question);
   const size_t slash = place.find('/');
   url.bucket = place.substr(0, slash);
-  if (url.bucket.find_first_of("@:") != std::string::npos)
-    return bad(
-        "s3:// is followed by a bucket; credentials belong into the environment or a credentials file, a host "
-        "into endpoint=");
+  if (url.bucket.find(':') != std::string::npos)
+    return bad("s3:// is followed by a bucket; a host and its port belong into endpoint=");
   if (!is_bucket(url.bucket))
     return bad(fmt::format("'{}' is no name of a bucket (3 to 63 letters, digits, '-', '.' and '_')", url.bucket));
   if (slash != std::string_view::npos) {
@@ -151,6 +167,12 @@ Result<TierUrl> parse_s3(std::string_view rest) {
 }  // namespace
 
 Result<TierUrl> parse_tier_url(std::string_view text) {
+  // "scheme://user:secret@..." in all its forms, also with a '/' in the secret. No key of ours needs an '@' there: it
+  // can be written %40.
+  if (text.substr(0, text.find('?')).find('@') != std::string_view::npos)
+    return bad(
+        "the URL has an '@', which ends credentials; they belong into the environment "
+        "(AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY) or a credentials file. Write %40 for an '@' in a path");
   if (text.starts_with("file://")) return parse_file(text.substr(7));
   if (text.starts_with("s3://")) return parse_s3(text.substr(5));
   return bad(fmt::format("'{}' begins with neither file:// nor s3://",

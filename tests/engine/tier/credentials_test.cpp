@@ -41,6 +41,15 @@ TEST(CredentialsTest, TheEnvironmentComesFirst) {
   EXPECT_EQ(found.session_token, "T");
 }
 
+TEST(CredentialsTest, WhatWouldBeginAnotherHeaderIsNoCredential) {
+  const Result<Credentials> role =
+      parse_role_credentials(R"({"AccessKeyId":"A","SecretAccessKey":"S","Token":"T\r\nx-amz-acl: public-read"})");
+  EXPECT_EQ(role.status().code(), StatusCode::kCorruption);
+  EXPECT_EQ(role.status().message().find("public-read"), std::string::npos);
+  const std::string file = "[default]\naws_access_key_id=A\raws_x=y\naws_secret_access_key=S\n";
+  EXPECT_FALSE(parse_credentials_file(file, "default").has_value());
+}
+
 TEST(CredentialsTest, AProfileOfTheFile) {
   const std::string text =
       "# comment\n[default]\naws_access_key_id=D\naws_secret_access_key = a=b/+ \n\n[ other ]\r\naws_access_key_id = "

@@ -48,6 +48,9 @@ class SimulatedStore {
     }
     return call<Result<StoredObject>>([&](FileStore& store, auto done) { store.finish_upload(*begun, parts, done); });
   }
+  Result<StoredObject> copy(const std::string& from, const std::string& to) {
+    return call<Result<StoredObject>>([&](FileStore& store, auto done) { store.copy(from, "", to, {}, done); });
+  }
   // Nothing when there is no such object.
   std::optional<std::string> content(const std::string& key) {
     std::string content(100'000, '\0');
@@ -74,15 +77,24 @@ std::string text_of(uint64_t number) {
   return text;
 }
 
-// One life: an object is replaced by put or by an upload in parts, and the power goes at some step. Afterwards it is the
-// old one or the new one, and the new one when that was answered with success.
-void live(uint64_t seed, uint64_t boundary, bool in_parts, bool& was_cut) {
+enum class How { kPut, kUpload, kCopy };
+
+Result<StoredObject> replace(SimulatedStore& store, How how, const std::string& after) {
+  if (how == How::kPut) return store.put("d/x", after);
+  if (how == How::kUpload) return store.upload("d/x", after);
+  return store.copy("other", "d/x");
+}
+
+// One life: an object is replaced by a put, an upload in parts or a copy, and the power goes at some step. Afterwards
+// it is the old one or the new one, and the new one when that was answered with success.
+void live(uint64_t seed, uint64_t boundary, How how, bool& was_cut) {
   SimulatedStore store(seed);
   store.open();
   const std::string before = text_of(1), after = text_of(2);
   ASSERT_TRUE(store.put("d/x", before).is_ok());
+  ASSERT_TRUE(store.put("other", after).is_ok());
   store.world().cut_at(store.world().boundaries() + boundary);
-  const bool succeeded = (in_parts ? store.upload("d/x", after) : store.put("d/x", after)).is_ok();
+  const bool succeeded = replace(store, how, after).is_ok();
   const bool also_new = succeeded && store.put("new/directory/y", after).is_ok();
   was_cut = store.world().is_off();
   store.world().stop();
@@ -99,29 +111,31 @@ void live(uint64_t seed, uint64_t boundary, bool in_parts, bool& was_cut) {
 
 TEST(FileStorePowerCutTest, AnObjectIsOldOrNew) {
   const uint64_t seeds = test::alike(20);
-  for (const bool in_parts : {false, true})
+  for (const How how : {How::kPut, How::kUpload, How::kCopy})
     for (uint64_t seed = 1; seed <= seeds; ++seed) {
       bool was_cut = true;
       uint64_t boundary = 1;
-      for (; was_cut; ++boundary) ASSERT_NO_FATAL_FAILURE(live(seed, boundary, in_parts, was_cut));
+      for (; was_cut; ++boundary) ASSERT_NO_FATAL_FAILURE(live(seed, boundary, how, was_cut));
       EXPECT_GT(boundary, 10u) << "nothing was cut";
     }
 }
 
 // Every call on the filesystem fails once, each in a life of its own.
 TEST(FileStorePowerCutTest, AFailedCallIsReportedAndLeavesTheOldObject) {
-  for (const int error : {EIO, ENOSPC, EROFS}) {
+  for (const auto& [error, how] : std::vector<std::pair<int, How>>{
+           {EIO, How::kPut}, {ENOSPC, How::kPut}, {EROFS, How::kPut}, {EIO, How::kCopy}, {ENOSPC, How::kCopy}}) {
     bool hit = true;
     for (uint64_t nth = 1; hit; ++nth) {
       SimulatedStore store(nth);
       store.open();
       ASSERT_TRUE(store.put("d/x", text_of(1)).is_ok());
+      ASSERT_TRUE(store.put("other", text_of(2)).is_ok());
       SimFault fault;
       fault.call = SimFault::Call::kAny;
       fault.error = error;
       fault.nth = nth;
       store.world().sim().inject(fault);
-      const Result<StoredObject> put = store.put("d/x", text_of(2));
+      const Result<StoredObject> put = replace(store, how, text_of(2));
       hit = store.world().sim().fault_hits() > 0;
       store.world().sim().clear_faults();
       if (!put.is_ok()) {

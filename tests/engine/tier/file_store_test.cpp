@@ -154,6 +154,80 @@ TEST_F(FileStoreTest, PartsBecomeAnObjectAtTheEnd) {
   EXPECT_TRUE(unfinished().empty());
 }
 
+TEST_F(FileStoreTest, ACopyHasTheContentAndTheMetadata) {
+  for (const size_t size : {0, 1, 4096, 3 * 4096 + 5, 3'000'001}) {
+    const std::string content = test::content_of(size, size);
+    const std::string tag = calls_.put("a/x", content, {{"mode", "1"}}).value().tag;
+    const Result<StoredObject> copied = calls_.copy("a/x", "b/c/y", tag);
+    ASSERT_TRUE(copied.is_ok()) << copied.status().message();
+    EXPECT_FALSE(copied->verified) << "nobody compared anything";
+    EXPECT_TRUE(calls_.get("b/c/y", 0, size + 1, copied->tag).value() == content);
+    EXPECT_EQ(calls_.head("b/c/y").value().metadata, (ObjectMetadata{{"mode", "1"}}));
+    EXPECT_TRUE(calls_.copy("a/x", "b/c/y", "", ObjectMetadata{{"owner", "2"}}).is_ok()) << "it is replaced";
+    EXPECT_EQ(calls_.head("b/c/y").value().metadata, (ObjectMetadata{{"owner", "2"}}));
+    EXPECT_TRUE(calls_.get("a/x", 0, size + 1, tag).value() == content) << "the source stays";
+  }
+  EXPECT_TRUE(unfinished().empty());
+}
+
+// A filesystem that shares some blocks and fails then, copies a little at a time, and gives up in the middle.
+class HalfCopyingStorage final : public PosixStorage {
+ public:
+  Status clone_range(Handle from, uint64_t from_offset, uint64_t length, Handle to, uint64_t to_offset) override {
+    ++clones_;
+    if (clones_work_) {  // as a filesystem with shared blocks does
+      std::vector<std::byte> bytes(length);
+      FPFS_RETURN_IF_ERROR(pread(from, bytes, from_offset).status());
+      return pwrite(to, bytes, to_offset);
+    }
+    FPFS_RETURN_IF_ERROR(pwrite(to, test::bytes_of(std::string(length / 2, '?')), to_offset));
+    return Status::from_errno(EIO, "share");
+  }
+  Result<uint64_t> copy_range(Handle from, uint64_t from_offset, uint64_t length, Handle to,
+                              uint64_t to_offset) override {
+    if (++copies_ > 3) return Status::from_errno(EXDEV, "copy");
+    return PosixStorage::copy_range(from, from_offset, std::min<uint64_t>(length, 5000), to, to_offset);
+  }
+  std::atomic<int> clones_ = 0, copies_ = 0;
+  std::atomic<bool> clones_work_ = false;
+};
+
+TEST(FileStoreCopyTest, WhateverTheFilesystemCanDoTheContentIsRight) {
+  test::TemporaryDirectory directory(test::quick_place());
+  HalfCopyingStorage storage;
+  ThreadExecutor executor(1);
+  uint64_t random = 0;
+  const auto store = FileStore::open(storage, executor, directory.path(), [&] { return ++random; }).value();
+  test::BlockingStore calls(*store);
+  for (const size_t size : {size_t{100'001}, size_t{3'000'001}, size_t{8192}}) {
+    const std::string content = test::content_of(size, 3);
+    ASSERT_TRUE(calls.put("a", content).is_ok());
+    for (const bool clones_work : {false, true}) {
+      storage.clones_work_ = clones_work;
+      storage.copies_ = 0;
+      const Result<StoredObject> copied = calls.copy("a", "b");
+      ASSERT_TRUE(copied.is_ok()) << copied.status().message();
+      EXPECT_TRUE(calls.get("b", 0, size + 1).value() == content) << size;
+      EXPECT_TRUE(!clones_work || storage.copies_ == (size % 4096 == 0 ? 0 : 1)) << "only what is behind whole blocks";
+      ASSERT_TRUE(calls.remove("b").is_ok());
+    }
+  }
+  EXPECT_EQ(storage.clones_, 6);
+}
+
+TEST_F(FileStoreTest, ACopyOfWhatIsNotThere) {
+  const std::string old = calls_.put("x", "1").value().tag;
+  ASSERT_TRUE(calls_.put("x", "22").is_ok());
+  EXPECT_EQ(calls_.copy("x", "y", old).status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(calls_.copy("missing", "y").status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(calls_.copy("x", "x").status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(calls_.copy("x", "../y").status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(calls_.copy("x", "y", "", ObjectMetadata{{"Bad", ""}}).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(calls_.copy("x", "x/y").status().code(), StatusCode::kExists);
+  EXPECT_EQ(calls_.names().value(), std::vector<std::string>{"x"});
+  EXPECT_TRUE(unfinished().empty());
+}
+
 TEST_F(FileStoreTest, AnAbortedUploadLeavesNothing) {
   const Upload upload = calls_.begin("x").value();
   ASSERT_TRUE(calls_.put_part(upload, 1, 0, "1234").is_ok());

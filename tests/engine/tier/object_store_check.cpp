@@ -7,52 +7,41 @@
 
 #include <atomic>
 #include <cstdio>
+#include <cstdlib>
 #include <ctime>
+#include <fstream>
 #include <future>
+#include <iostream>
+#include <map>
+#include <mutex>
+#include <thread>
 
 #include "engine/base/clock.h"
 #include "engine/io/posix_storage.h"
-#include "engine/io/thread_executor.h"
-#include "engine/tier/file_store.h"
+#include "engine/tier/object_store_factory.h"
 #include "engine/tier/s3_store.h"
+#include "engine/tier/tier_marker.h"
 #include "tests/engine/tier/blocking_store.h"
 
 namespace fpfs {
 namespace {
 
 std::string given_url;
-
-std::string content_of(size_t length, uint64_t salt) {
-  std::string content(length, '\0');
-  uint64_t state = salt * 2 + 1;
-  for (size_t i = 0; i < length; ++i) {
-    state = state * 6364136223846793005u + 1442695040888963407u;
-    content[i] = static_cast<char>(state >> 56);
-  }
-  return content;
-}
+constexpr uint32_t kPartsOfUpload = 6;
 
 class ObjectStoreCheck : public ::testing::Test {
  protected:
   void SetUp() override {
-    const Result<TierUrl> url = parse_tier_url(given_url);
-    ASSERT_TRUE(url.is_ok()) << url.status().message();
-    if (url->kind == TierUrl::Kind::kFile) {
-      auto opened =
-          FileStore::open(storage_, executor_, url->path, [this] { return monotonic_ns() * 1000 + ++count_; });
-      ASSERT_TRUE(opened.is_ok()) << opened.status().message();
-      store_ = std::move(opened).value();
-    } else {
-      S3Options options;
-      options.url = *url;
-      options.credentials = CredentialOptions::from_environment(url->profile, url->credentials_path);
-      store_ = std::make_unique<S3Store>(options);
-    }
+    Result<std::unique_ptr<ObjectStore>> made = make_object_store(storage_, given_url);
+    ASSERT_TRUE(made.is_ok()) << made.status().message();
+    store_ = std::move(made).value();
     calls_ = std::make_unique<test::BlockingStore>(*store_);
-    base_ = fmt::format("{}-{}/", ::testing::UnitTest::GetInstance()->current_test_info()->name(), monotonic_ns());
+    base_ = fmt::format("{}-{}/", test_name(), monotonic_ns());
+    if (std::string(test_name()).find("IsUnreachable") != std::string::npos) return;
     const Status checked = calls_->check();
     ASSERT_TRUE(checked.is_ok()) << checked.message();
   }
+  static const char* test_name() { return ::testing::UnitTest::GetInstance()->current_test_info()->name(); }
   std::string key(const std::string& name) const { return base_ + name; }
   std::vector<std::string> names(const std::string& prefix, unsigned keys_max, bool one_level = false) {
     ListRequest request;
@@ -67,20 +56,38 @@ class ObjectStoreCheck : public ::testing::Test {
     std::sort(names.begin(), names.end());  // SeaweedFS has another order
     return names;
   }
+  Status upload_in_parts(const std::string& key, const std::string& content) {
+    const Result<Upload> upload = calls_->begin(key);
+    if (!upload.is_ok()) return upload.status();
+    std::vector<StoredPart> parts;
+    for (size_t offset = 0; offset < content.size(); offset += part_size()) {
+      const auto part = calls_->put_part(*upload, static_cast<uint32_t>(parts.size() + 1), offset,
+                                         std::string_view(content).substr(offset, part_size()));
+      if (!part.is_ok()) return part.status();
+      parts.push_back(*part);
+    }
+    return calls_->finish(*upload, parts).status();
+  }
+  static std::string state_path() {
+    const char* path = std::getenv("FPFS_CHECK_STATE");
+    return path == nullptr ? "" : path;
+  }
+  static void say(const std::string& words) {
+    std::puts(words.c_str());
+    std::fflush(stdout);
+  }
   bool is_s3() const { return given_url.starts_with("s3:"); }
   // As large as a part must be.
   size_t part_size() const { return is_s3() ? store_->part_size_min() : 1 << 20; }
 
   PosixStorage storage_;
-  ThreadExecutor executor_{8};
-  std::atomic<uint64_t> count_ = 0;
   std::unique_ptr<ObjectStore> store_;
   std::unique_ptr<test::BlockingStore> calls_;
   std::string base_;
 };
 
 TEST_F(ObjectStoreCheck, PutHeadGetRemove) {
-  const std::string content = content_of(3'000'001, 1);
+  const std::string content = test::content_of(3'000'001, 1);
   const ObjectMetadata metadata = {{"mode", "0644"}, {"odd", "a  b\n%+\xc3\xa4"}};
   const Result<StoredObject> stored = calls_->put(key("a"), content, metadata);
   ASSERT_TRUE(stored.is_ok()) << stored.status().message();
@@ -174,7 +181,7 @@ TEST_F(ObjectStoreCheck, MoreThanAThousandInPages) {
 
 TEST_F(ObjectStoreCheck, PartsSideBySide) {
   const size_t size = part_size();
-  const std::string content = content_of(3 * size + 12'345, 2);
+  const std::string content = test::content_of(3 * size + 12'345, 2);
   const Result<Upload> upload = calls_->begin(key("in parts"), {{"mode", "1"}});
   ASSERT_TRUE(upload.is_ok()) << upload.status().message();
   std::vector<StoredPart> parts(4);
@@ -197,10 +204,12 @@ TEST_F(ObjectStoreCheck, PartsSideBySide) {
   if (is_s3()) {
     const auto known = calls_->parts(*upload);
     ASSERT_TRUE(known.is_ok()) << known.status().message();
-    ASSERT_EQ(known->size(), 4u);
-    for (int i = 0; i < 4; ++i) {
+    // Or none, where the service lists no checksums and wants them at the end (SeaweedFS).
+    ASSERT_TRUE(known->empty() || known->size() == 4);
+    for (size_t i = 0; i < known->size(); ++i) {
       EXPECT_EQ(known->at(i).tag, parts[i].tag);
       EXPECT_EQ(known->at(i).size, parts[i].size);
+      EXPECT_EQ(known->at(i).checksum, parts[i].checksum);
     }
   }
   const Result<StoredObject> object = calls_->finish(*upload, parts);
@@ -211,9 +220,54 @@ TEST_F(ObjectStoreCheck, PartsSideBySide) {
   EXPECT_TRUE(calls_->uploads(key("")).value().empty());
 }
 
+TEST_F(ObjectStoreCheck, CopiesHaveContentAndMetadata) {
+  const std::string content = test::content_of(3'000'001, 5);
+  const ObjectMetadata metadata = {{"mode", "0644"}, {"odd", "a  b\n%+\xc3\xa4"}};
+  for (const std::string& name : test::odd_keys()) {
+    const std::string tag = calls_->put(key("from/" + name), content, metadata).value().tag;
+    const Result<StoredObject> copied = calls_->copy(key("from/" + name), key("to/" + name), tag);
+    ASSERT_TRUE(copied.is_ok()) << name << ": " << copied.status().message();
+    EXPECT_EQ(copied->verified, is_s3());
+    EXPECT_TRUE(calls_->get(key("to/" + name), 0, 4'000'000, copied->tag).value() == content) << name;
+    EXPECT_EQ(calls_->head(key("to/" + name)).value().metadata, metadata) << name;
+  }
+  ASSERT_TRUE(calls_->put(key("a"), "old").is_ok());
+  const Result<StoredObject> replaced = calls_->copy(key("from/a-b"), key("a"), "", ObjectMetadata{{"mode", "1"}});
+  ASSERT_TRUE(replaced.is_ok()) << replaced.status().message();
+  EXPECT_EQ(calls_->head(key("a")).value().metadata, (ObjectMetadata{{"mode", "1"}}));
+  EXPECT_EQ(calls_->head(key("a")).value().size, content.size());
+  const std::string tag = calls_->head(key("a")).value().tag;
+  ASSERT_TRUE(calls_->put(key("a"), "new").is_ok());
+  EXPECT_EQ(calls_->copy(key("a"), key("b"), tag).status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(calls_->copy(key("missing"), key("b")).status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(calls_->head(key("b")).status().code(), StatusCode::kNotFound);
+}
+
+// As what is larger than 5 GiB is copied, with other limits.
+TEST_F(ObjectStoreCheck, CopiesInParts) {
+  const Result<TierUrl> url = parse_tier_url(given_url);
+  if (url->kind == TierUrl::Kind::kFile) return;
+  S3Options options;
+  options.url = *url;
+  options.credentials = CredentialOptions::from_environment(url->profile, url->credentials_path);
+  options.copy_bytes_max = options.copy_part_bytes = store_->part_size_min();
+  S3Store store(options);
+  const std::string content = test::content_of(5 * part_size() + 12'345, 6);
+  ASSERT_TRUE(calls_->put(key("from"), content, {{"mode", "0644"}}).is_ok());
+  const Result<StoredObject> copied = test::BlockingStore(store).copy(key("from"), key("to"));
+  ASSERT_TRUE(copied.is_ok()) << copied.status().message();
+  EXPECT_TRUE(calls_->get(key("to"), 0, content.size() + 1, copied->tag).value() == content);
+  EXPECT_EQ(calls_->head(key("to")).value().metadata, (ObjectMetadata{{"mode", "0644"}}));
+  EXPECT_TRUE(calls_->uploads(key("")).value().empty());
+  // And what was uploaded in parts by one request.
+  const Result<StoredObject> whole = calls_->copy(key("to"), key("whole"), copied->tag);
+  ASSERT_TRUE(whole.is_ok()) << whole.status().message();
+  EXPECT_TRUE(calls_->get(key("whole"), 0, content.size() + 1, whole->tag).value() == content);
+}
+
 TEST_F(ObjectStoreCheck, AbortedUploadsAreGone) {
   const Upload upload = calls_->begin(key("aborted")).value();
-  ASSERT_TRUE(calls_->put_part(upload, 1, 0, content_of(part_size(), 3)).is_ok());
+  ASSERT_TRUE(calls_->put_part(upload, 1, 0, test::content_of(part_size(), 3)).is_ok());
   EXPECT_TRUE(calls_->abort(upload).is_ok());
   EXPECT_TRUE(calls_->abort(upload).is_ok());
   EXPECT_EQ(calls_->put_part(upload, 1, 0, "x").status().code(), StatusCode::kNotFound);
@@ -222,28 +276,174 @@ TEST_F(ObjectStoreCheck, AbortedUploadsAreGone) {
   EXPECT_TRUE(calls_->uploads(key("")).value().empty());
 }
 
-// Says "uploading" after the first of many parts; whoever runs this kills and restarts the service then.
-TEST_F(ObjectStoreCheck, DISABLED_UploadWhileTheServiceDies) {
-  const size_t size = part_size();
-  constexpr uint32_t kParts = 6;
-  const std::string content = content_of(kParts * size, 4);
+// The whole store is made and checked: the other cases are below it.
+TEST_F(ObjectStoreCheck, WhoseStoreItIs) {
+  const std::string array = "aaaaaaaa-0000-4000-8000-000000000001", other = "bbbbbbbb-0000-4000-8000-000000000002",
+                    id = "10000000-0000-4000-8000-00000000000a";
+  const auto init = [&](const std::string& who, bool share) {
+    return test::wait_for<Result<TierIdentity>>([&](auto done) {
+      init_tier(*store_, {who, id, "host", 1795563373, share, true}, done);
+    });
+  };
+  const auto check = [&](const std::string& who, const std::string& known) {
+    return test::wait_for<Result<TierIdentity>>([&](auto done) { check_tier(*store_, who, known, done); });
+  };
+  EXPECT_EQ(check(array, "").status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(check(array, id).status().code(), StatusCode::kWrongStore);
+  const auto made = init(array, false);
+  ASSERT_TRUE(made.is_ok()) << made.status().message();
+  EXPECT_TRUE(check(array, id).is_ok());
+  EXPECT_EQ(check(array, other).status().code(), StatusCode::kWrongStore);
+  EXPECT_EQ(init(other, false).status().code(), StatusCode::kExists);
+  EXPECT_EQ(init(other, true).value().arrays, (std::vector<std::string>{array, other}));
+  for (const std::string& one : made->arrays) EXPECT_TRUE(calls_->remove(".fastpersistfs-store/arrays/" + one).is_ok());
+  EXPECT_TRUE(calls_->remove(".fastpersistfs-store/arrays/" + other).is_ok());
+  EXPECT_TRUE(calls_->remove(tier_identity_key()).is_ok());
+}
+
+// Begins an upload and says so; whoever runs this kills it then, and the service with it. What goes on must know is in
+// the file $FPFS_CHECK_STATE.
+TEST_F(ObjectStoreCheck, DISABLED_UploadThatIsCutOff) {
   ASSERT_TRUE(calls_->put(key("x"), "old").is_ok());
-  const Upload upload = calls_->begin(key("x")).value();
-  std::vector<StoredPart> parts;
-  for (uint32_t number = 1; number <= kParts; ++number) {
+  const Upload upload = calls_->begin(key("x"), {{"mode", "1"}}).value();
+  std::ofstream(state_path()) << upload.key << "\n" << upload.id << "\n";
+  const size_t size = part_size();
+  const std::string content = test::content_of(kPartsOfUpload * size, 4);
+  for (uint32_t number = 1; number <= kPartsOfUpload; ++number) {
     const auto part = calls_->put_part(upload, number, (number - 1) * size,
                                        std::string_view(content).substr((number - 1) * size, size));
     ASSERT_TRUE(part.is_ok()) << part.status().message();
-    parts.push_back(*part);
-    if (number == 2) {
-      std::puts("uploading");
-      std::fflush(stdout);
-    }
+    if (number == 2) say("uploading");
   }
-  EXPECT_EQ(calls_->get(key("x")).value(), "old") << "a part of the new content is visible";
-  const auto finished = calls_->finish(upload, parts);
+  FAIL() << "nobody killed this";
+}
+
+// The next process.
+TEST_F(ObjectStoreCheck, DISABLED_UploadThatGoesOn) {
+  Upload upload;
+  std::ifstream state(state_path());
+  std::getline(state, upload.key);
+  std::getline(state, upload.id);
+  EXPECT_EQ(calls_->get(upload.key).value(), "old") << "a part of the new content is visible";
+  const auto uploads = calls_->uploads(upload.key);
+  ASSERT_TRUE(uploads.is_ok()) << uploads.status().message();
+  ASSERT_EQ(uploads->size(), 1u);
+  EXPECT_EQ(uploads->at(0).key, upload.key);
+  const auto known = calls_->parts(upload);
+  ASSERT_TRUE(known.is_ok()) << known.status().message();
+  // SeaweedFS does not list the checksums that it wants at the end: every part is written again.
+  EXPECT_TRUE(known->empty() || known->size() >= 2) << "what was stored is kept";
+  EXPECT_LT(known->size(), kPartsOfUpload);
+  const size_t size = part_size();
+  const std::string content = test::content_of(kPartsOfUpload * size, 4);
+  std::map<uint32_t, StoredPart> parts;
+  for (const StoredPart& part : *known) parts[part.number] = part;
+  for (uint32_t number = 1; number <= kPartsOfUpload; ++number) {
+    if (parts.count(number) != 0) continue;
+    const auto part = calls_->put_part(upload, number, (number - 1) * size,
+                                       std::string_view(content).substr((number - 1) * size, size));
+    ASSERT_TRUE(part.is_ok()) << part.status().message();
+    parts[number] = *part;
+  }
+  std::vector<StoredPart> all;
+  all.reserve(parts.size());
+  for (const auto& [number, part] : parts) all.push_back(part);
+  const auto finished = calls_->finish(upload, all);
   ASSERT_TRUE(finished.is_ok()) << finished.status().message();
-  EXPECT_TRUE(calls_->get(key("x"), 0, content.size() + 1, finished->tag).value() == content);
+  EXPECT_EQ(finished->verified, is_s3());
+  EXPECT_TRUE(calls_->get(upload.key, 0, content.size() + 1, finished->tag).value() == content);
+  EXPECT_EQ(calls_->head(upload.key).value().metadata, (ObjectMetadata{{"mode", "1"}}));
+}
+
+// Puts, uploads, copies and reads without a pause, until somebody says so on the standard input; whoever runs this
+// kills the service meanwhile and starts it again, within the deadline of the URL. No call fails, and what was answered
+// is there.
+TEST_F(ObjectStoreCheck, DISABLED_WorkWhileTheServiceIsAway) {
+  const std::string constant = test::content_of(1 << 20, 7);
+  const auto stored = calls_->put(key("constant"), constant);
+  ASSERT_TRUE(stored.is_ok()) << stored.status().message();
+  std::atomic<bool> stop = false;
+  std::atomic<int> failures = 0;
+  std::map<std::string, std::string> written;  // by whom, and what
+  std::mutex mutex;
+  const auto repeat = [&](const char* name, const std::function<Status(const std::string& key, uint64_t round)>& work) {
+    return std::thread([&, name, work] {
+      uint64_t round = 0;
+      for (; !stop; ++round) {
+        const Status status = work(key(fmt::format("{}{}", name, round % 20)), round);
+        if (!status.is_ok() && ++failures < 10) ADD_FAILURE() << name << " " << round << ": " << status.message();
+      }
+      say(fmt::format("{}: {}", name, round));
+    });
+  };
+  const auto note = [&](const std::string& key, const std::string& content) {
+    const std::lock_guard lock(mutex);
+    written[key] = content;
+  };
+  std::vector<std::thread> threads;
+  threads.push_back(repeat("put", [&](const std::string& key, uint64_t round) {
+    const std::string content = test::content_of(100'000, round);
+    const auto put = calls_->put(key, content);
+    if (put.is_ok()) note(key, content);
+    return put.status();
+  }));
+  threads.push_back(repeat("upload", [&](const std::string& key, uint64_t round) {
+    const std::string content = test::content_of(part_size() + 1000, round);
+    const Status uploaded = upload_in_parts(key, content);
+    if (uploaded.is_ok()) note(key, content);
+    return uploaded;
+  }));
+  threads.push_back(repeat("copy", [&](const std::string& key, uint64_t) {
+    const auto copied = calls_->copy(this->key("constant"), key, stored->tag);
+    if (copied.is_ok()) note(key, constant);
+    return copied.status();
+  }));
+  threads.push_back(repeat("get", [&](const std::string&, uint64_t) {
+    const auto got = calls_->get(this->key("constant"), 0, constant.size(), stored->tag);
+    if (!got.is_ok()) return got.status();
+    return *got == constant ? Status::ok() : Status::error(StatusCode::kCorruption, "other bytes");
+  }));
+  say("working");
+  std::string line;
+  std::getline(std::cin, line);
+  stop = true;
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(failures, 0);
+  for (const auto& [key, content] : written)
+    EXPECT_TRUE(calls_->get(key, 0, content.size() + 1).value() == content) << key;
+  EXPECT_TRUE(calls_->uploads(key("")).value().empty());
+}
+
+// Whoever runs this kills the filesystem below the directory, says so, mounts it again, and says that.
+TEST_F(ObjectStoreCheck, DISABLED_AFilesystemThatIsMountedAgain) {
+  const std::string array = "aaaaaaaa-0000-4000-8000-000000000001", id = "10000000-0000-4000-8000-00000000000a";
+  const auto made = test::wait_for<Result<TierIdentity>>([&](auto done) {
+    init_tier(*store_, {array, id, "host", 1795563373, false, true}, done);
+  });
+  ASSERT_TRUE(made.is_ok()) << made.status().message();
+  const auto check = [&] {
+    return test::wait_for<Result<TierIdentity>>([&](auto done) { check_tier(*store_, array, id, done); });
+  };
+  ASSERT_TRUE(check().is_ok());
+  ASSERT_TRUE(calls_->put(key("before"), "content").is_ok());
+  say("mounted");
+  std::string line;
+  std::getline(std::cin, line);
+  const Status away = calls_->put(key("away"), "content").status();
+  EXPECT_EQ(away.code(), StatusCode::kUnreachable) << away.message();
+  EXPECT_FALSE(check().is_ok());
+  say("noticed");
+  std::getline(std::cin, line);
+  EXPECT_EQ(calls_->get(key("before")).value(), "content");
+  const auto put = calls_->put(key("after"), "content");
+  EXPECT_TRUE(put.is_ok()) << put.status().message();
+  EXPECT_TRUE(check().is_ok());
+}
+
+// The service is down, for longer than the deadline.
+TEST_F(ObjectStoreCheck, DISABLED_AServiceThatStaysAwayIsUnreachable) {
+  EXPECT_EQ(calls_->put(key("x"), "content").status().code(), StatusCode::kUnreachable);
+  EXPECT_EQ(calls_->begin(key("x")).status().code(), StatusCode::kUnreachable);
 }
 
 }  // namespace

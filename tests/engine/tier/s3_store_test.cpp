@@ -3,60 +3,19 @@
 
 #include <gtest/gtest.h>
 
-#include "engine/tier/md5.h"
-#include "tests/engine/tier/blocking_store.h"
-#include "tests/engine/tier/faulty_server.h"
+#include "tests/engine/tier/s3_session.h"
 
 namespace fpfs {
 namespace {
 
 using std::chrono::milliseconds;
+using test::error_reply;
 using test::FaultyServer;
+using test::md5_text;
 using test::ServerReply;
 using test::ServerRequest;
-
-std::string md5_text(std::string_view content) {
-  return hexadecimal(*md5_of(test::bytes_of(content)));
-}
-
-ServerReply error_reply(int status, const std::string& code, const std::string& more = "") {
-  return {
-      status,
-      {},
-      fmt::format("<?xml version=\"1.0\"?><Error><Code>{}</Code><Message>as planned</Message>{}</Error>", code, more)};
-}
-
-ServerReply stored(const ServerRequest& request) {
-  return {200, {"ETag: \"" + md5_text(request.content) + "\""}, ""};
-}
-
-// A store at a server that does what `handler` says; retries come at once.
-class Session {
- public:
-  explicit Session(FaultyServer::Handler handler, unsigned deadline_s = 20)
-      : server_(std::move(handler)), store_(options(server_.endpoint(), deadline_s)), calls_(store_) {}
-  test::BlockingStore* operator->() { return &calls_; }
-  FaultyServer& server() { return server_; }
-  S3Store& store() { return store_; }
-
-  static S3Options options(const std::string& endpoint, unsigned deadline_s) {
-    S3Options options;
-    options.url =
-        parse_tier_url(fmt::format("s3://bucket/p?region=r-1&endpoint={}&deadline={}", endpoint, deadline_s)).value();
-    options.credentials.access_key = "AKID";
-    options.credentials.secret_key = "hunter2";
-    options.retry.pause_first = milliseconds(1);
-    options.retry.pause_max = milliseconds(20);
-    options.connect_timeout = milliseconds(1000);
-    options.stall_timeout = std::chrono::seconds(1);
-    return options;
-  }
-
- private:
-  FaultyServer server_;
-  S3Store store_;
-  test::BlockingStore calls_;
-};
+using test::Session;
+using test::stored;
 
 // --- what is sent ---------------------------------------------------------------------------------------------------
 
@@ -103,6 +62,7 @@ TEST(S3StoreTest, BadKeysAreNotSent) {
   for (const std::string key : {"../x", "/x", "", "a/", "\xff"})
     EXPECT_EQ(session->put(key, "x").status().code(), StatusCode::kInvalidArgument) << key;
   EXPECT_EQ(session->put("a", "x", {{"Mode", "x"}}).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(session->get("a", 0, 4, "t\r\nx-amz-acl: public-read").status().code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(session.server().count(), 0);
 }
 
@@ -145,7 +105,9 @@ TEST(S3StoreTest, ErrorsOfTheServiceHaveCodesAndOneLine) {
     EXPECT_NE(status.message().find("s3://bucket/p/key at http://127.0.0.1"), std::string::npos) << status.message();
     EXPECT_EQ(status.message().find("hunter2"), std::string::npos);
     EXPECT_EQ(status.message().find('\n'), std::string::npos);
-    EXPECT_EQ(session.server().count(), 1) << one.name << ": asking again would not help";
+    // What is refused for a reason that nobody here knows may be refused for its checksums.
+    EXPECT_EQ(session.server().count(), one.code == StatusCode::kRefused ? 2 : 1)
+        << one.name << ": asking again would not help";
   }
 }
 

@@ -10,6 +10,9 @@ TEST(TierUrlTest, Directories) {
   EXPECT_EQ(url.kind, TierUrl::Kind::kFile);
   EXPECT_EQ(url.path, "/mnt/ceph fs/ckpt");
   EXPECT_EQ(describe(url), "file:///mnt/ceph fs/ckpt");
+  EXPECT_EQ(url.connections, 16u);
+  EXPECT_EQ(parse_tier_url("file:///mnt?connections=3").value().connections, 3u);
+  EXPECT_EQ(parse_tier_url("file:///a%40b%3F").value().path, "/a@b?");
 }
 
 TEST(TierUrlTest, BucketsWithAllOptions) {
@@ -43,19 +46,21 @@ TEST(TierUrlTest, OneClearLineForEachMistake) {
       {"/mnt/ceph", "neither file:// nor s3://"},
       {"gs://bucket", "neither file:// nor s3://"},
       {"file://mnt/ceph", "no absolute path"},
-      {"file:///mnt?region=x", "file: has no options"},
+      {"file:///mnt?region=x", "unknown option 'region'; there is connections"},
       {"file:///mnt/%zz", "two hexadecimal digits"},
       {"file:///mnt/%00", "NUL"},
       {"s3://", "no name of a bucket"},
       {"s3:///prefix", "no name of a bucket"},
       {"s3://ab", "no name of a bucket"},
       {"s3://-bucket", "no name of a bucket"},
-      {"s3://key:secret@bucket/p", "credentials belong into the environment"},
-      {"s3://host:9000/bucket", "a host into endpoint="},
+      {"s3://key:secret@bucket/p", "they belong into the environment"},
+      {"s3://host:9000/bucket", "belong into endpoint="},
+      {"file://user:secret@host/mnt", "they belong into the environment"},
       {"s3://bucket/a//b", "empty name"},
       {"s3://bucket/../b", "'.' or '..'"},
       {"s3://bucket/%ff", "not UTF-8"},
-      {"s3://bucket?endpoint", "has no value"},
+      {"s3://bucket?endpoint", "the first option has no value"},
+      {"s3://bucket?region=a&x", "the option behind region has no value"},
       {"s3://bucket?endpoint=host:9000", "does not begin with http:// or https://"},
       {"s3://bucket?endpoint=http://", "has no host"},
       {"s3://bucket?endpoint=http://h/bucket", "more than a host and a port"},
@@ -81,7 +86,11 @@ TEST(TierUrlTest, OneClearLineForEachMistake) {
 TEST(TierUrlTest, MessagesShowNoSecret) {
   for (const std::string text :
        {"s3://key:hunter2@bucket/p", "s3://bucket?secret=hunter2", "s3://bucket?endpoint=http://u:hunter2@h",
-        "S3://key:hunter2@bucket", "s3://bucket?aws_session_token=hunter2"}) {
+        "S3://key:hunter2@bucket", "s3://bucket?aws_session_token=hunter2", "s3://hunter2@bucket", "s3:hunter2@bucket",
+        "s3://key:hunt/hunter2@bucket", "file://key:hunter2@host/p", "file:///key:hunter2@host/p",
+        "s3://bucket?endpoint=key:hunter2@h", "s3://bucket?endpoint=https:/key:hunter2@h", "s3://bucket?hunter2",
+        "s3://bucket?region=a&hunter2", "s3://bucket?X-Amz-Signature=hunter2", "https://key:hunter2@host/bucket",
+        "file://mnt?secret=hunter2"}) {
     const Result<TierUrl> url = parse_tier_url(text);
     ASSERT_FALSE(url.is_ok());
     EXPECT_EQ(url.status().message().find("hunter2"), std::string::npos) << url.status().message();
