@@ -9,7 +9,6 @@
 
 #include "engine/base/bytes.h"
 #include "engine/codec/hash.h"
-#include "engine/tier/object_store.h"
 
 namespace fpfs {
 namespace {
@@ -264,7 +263,7 @@ bool is_reserved(std::string_view path) {
   while (!path.empty()) {
     const size_t slash = path.find('/');
     const std::string_view component = path.substr(0, slash);
-    if (component == kTierReserved || component.starts_with(ObjectStore::kUnfinishedPrefix)) return true;
+    if (component == kTierReserved || component.starts_with(".fastpersistfs-")) return true;
     if (slash == std::string_view::npos) break;
     path.remove_prefix(slash + 1);
   }

@@ -72,7 +72,7 @@ constexpr std::string_view kTierReserved = ".fastpersistfs";
 std::string manifest_key(std::string_view path);
 // The path that a key is the manifest of; empty: of none.
 std::string_view path_of_manifest(std::string_view key);
-// Whether a component of the path is kTierReserved, or begins as no component of a key may.
+// Whether a component of the path is kTierReserved, or begins with that and a '-', as what stores keep for themselves.
 bool is_reserved(std::string_view path);
 
 }  // namespace fpfs

@@ -8,6 +8,8 @@
 // Thread safety: start() from any thread. What it needs outlives it, from start() until `done`.
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>

@@ -13,8 +13,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -38,7 +36,6 @@ class SimObjectStore final : public ObjectStore {
     kContentNotAwaited,   // content is taken for stored before it is
     kManifestNotAwaited,  // and so is a manifest
     kPartsMixed,          // the first two parts of an upload change places
-    kLostIsStored,        // a call that has failed is taken for done
   };
   struct Object {
     std::vector<std::byte> content;
@@ -54,7 +51,7 @@ class SimObjectStore final : public ObjectStore {
   void connect(SimEnvironment& world) { world_ = &world; }
   void disconnect();
   void set_options(const Options& options) { options_ = options; }
-  void set_away(bool away) { away_ = away; }
+  void set_away(bool away) { is_away_ = away; }
   void plant(Planted planted) { planted_ = planted; }
   // Calls that change something fail with this for the given keys (all when the prefix is empty); ok: none do.
   void refuse(Status failure, std::string prefix = "") {
@@ -64,9 +61,9 @@ class SimObjectStore final : public ObjectStore {
   const std::map<std::string, Object>& objects() const { return objects_; }
   std::map<std::string, Object>& objects() { return objects_; }
   size_t uploads_open() const { return uploads_.size(); }
-  uint64_t calls() const { return calls_; }
+  uint64_t calls() const { return next_call_; }
   uint64_t failed_calls() const { return failed_; }
-  size_t under_way() const { return calls_under_way_.size(); }
+  size_t under_way() const { return under_way_.size(); }
   // The most memory of callers that the store had at a time.
   uint64_t bytes_held_max() const { return bytes_held_max_; }
 
@@ -94,46 +91,43 @@ class SimObjectStore final : public ObjectStore {
   void close() override;
 
  private:
-  struct Part {
-    std::vector<std::byte> content;
-    std::string tag;
-  };
   struct OpenUpload {
     std::string key;
     ObjectMetadata metadata;
-    std::map<uint32_t, Part> parts;
+    std::map<uint32_t, Object> parts;
   };
   enum class Fate : uint8_t { kHappens, kFails, kIsLost };
   struct Call {
     Fate fate = Fate::kHappens;
-    bool happened = false;
-    uint64_t bytes = 0;
+    bool has_happened = false;
+    std::span<const std::byte> content;         // of the caller, until the answer
     std::function<void()> happen;               // changes what is stored, and keeps the answer
-    std::function<void(const Status&)> answer;  // with the kept answer, or a failure
+    std::function<void(const Status&)> answer;  // gives the kept answer, or a failure
   };
 
-  // Starts a call: `happen` makes the answer of it.
+  // A call on `key` that ends with what `happen` returns, or with a failure.
   template <typename Answer>
-  void start(const std::string& key, std::span<const std::byte> content, std::function<Answer()> happen,
+  void start(const std::string& key, bool changes, std::span<const std::byte> content, std::function<Answer()> happen,
              std::function<void(Answer)> done);
-  Fate draw();
-  void run(uint64_t number, bool is_answer);
-  void later(uint64_t number, bool is_answer);
-  std::string new_tag();
+  Fate draw(const std::string& key, bool changes);
+  void later(uint64_t number);
+  void run(uint64_t number);
+  void let_happen(Call& call);
   StoredObject store_object(const std::string& key, Object object);
-  bool is_early(const std::string& key) const;
+  bool is_answered_early(const std::string& key) const;
 
   SimEnvironment* world_ = nullptr;
   SimRandom random_;
   Options options_;
   Planted planted_ = Planted::kNone;
-  bool away_ = false;
+  bool is_away_ = false;
   Status refusal_;
   std::string refused_prefix_;
   std::map<std::string, Object> objects_;
   std::map<std::string, OpenUpload> uploads_;
-  std::map<uint64_t, Call> calls_under_way_;
-  uint64_t next_call_ = 0, next_tag_ = 0, calls_ = 0, failed_ = 0;
+  std::map<uint64_t, Call> under_way_;
+  uint64_t next_call_ = 0, next_tag_ = 0, failed_ = 0;
+  uint64_t connection_ = 0;  // counts disconnect(): what was posted before is not for the next world
   uint64_t bytes_held_ = 0, bytes_held_max_ = 0;
 };
 
