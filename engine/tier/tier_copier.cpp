@@ -219,7 +219,6 @@ void TierCopier::Impl::pump() {
 void TierCopier::Impl::end_job(const std::shared_ptr<Job>& job, Ending ending, const Status& status) {
   TierWaiting file = job->file;
   file.sequence = std::max(file.sequence, job->note.sequence);
-  const uint64_t copied = job->manifest.size;
   job->opened = nullptr;
   Calls calls;
   {
@@ -228,10 +227,6 @@ void TierCopier::Impl::end_job(const std::shared_ptr<Job>& job, Ending ending, c
     paths_.erase(found->second.path);
     copying_.erase(found);
     ++tasks_;
-    if (ending == Ending::kCopied) {
-      ++counted_.files_copied;
-      counted_.bytes_copied += copied;
-    }
     settle(std::move(file), ending, status, calls);
   }
   for (const auto& call : calls) call();

@@ -107,7 +107,9 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
   // --- tier_copy_job.cpp
   void begin(const std::shared_ptr<Job>& job);
   Ending prepare(Job& job, TierUpload::Source& source, Status& failure);
-  Ending find_again(Job& job, const Found* found);
+  static bool is_at(const Result<Found>& found, uint64_t inode);
+  // Of a file that is not there.
+  Ending find_again(Job& job, const Result<Found>& found);
   Result<Found> find(const std::string& path);
   Status describe(Handle sidecar, TierManifest& manifest);
   bool is_copied(const TierNote& note, const SidecarSummary& record, const std::string& path,

@@ -54,21 +54,27 @@ Result<TierCopier::Impl::Found> TierCopier::Impl::find(const std::string& path) 
   return found;
 }
 
+bool TierCopier::Impl::is_at(const Result<Found>& found, uint64_t inode) {
+  if (!found.is_ok() || !found.value().node.handle.is_open()) return false;
+  const struct stat& attributes = found.value().node.attributes;
+  return S_ISREG(attributes.st_mode) && attributes.st_ino == inode;
+}
+
 // Savers rename what they have written: within a directory, most of them.
-TierCopier::Impl::Ending TierCopier::Impl::find_again(Job& job, const Found* found) {
+TierCopier::Impl::Ending TierCopier::Impl::find_again(Job& job, const Result<Found>& found) {
   TierWaiting& file = job.file;
   if (const std::optional<Store::OpenFile> open = store_.find_open(file.inode); open.has_value()) {
     if (open->path == file.path) return Ending::kLost;  // it is being renamed
     file.path = open->path;
     return is_reserved(file.path) ? Ending::kGone : Ending::kMoved;
   }
-  if (found == nullptr) return Ending::kLost;
+  if (!found.is_ok()) return Ending::kLost;
   std::string name;
-  const Status listed = store_.storage().list(found->directory.get(), [&](const DirectoryEntry& entry) {
+  const Status listed = store_.storage().list(found.value().directory.get(), [&](const DirectoryEntry& entry) {
     if (entry.inode == file.inode) name = entry.name;
     return name.empty();
   });
-  if (!listed.is_ok() || name.empty() || name == found->name) return Ending::kLost;
+  if (!listed.is_ok() || name.empty() || name == found.value().name) return Ending::kLost;
   const size_t slash = file.path.rfind('/');
   file.path = file.path.substr(0, slash == std::string::npos ? 0 : slash + 1) + name;
   return is_reserved(file.path) ? Ending::kGone : Ending::kMoved;
@@ -139,12 +145,11 @@ TierCopier::Impl::Ending TierCopier::Impl::prepare(Job& job, TierUpload::Source&
     return status.errno_value() == ESTALE || status.code() == StatusCode::kNotFound ? Ending::kGone : Ending::kFails;
   };
   Result<Found> found = find(job.file.path);
-  const bool is_there = found.is_ok() && found->node.handle.is_open() && S_ISREG(found->node.attributes.st_mode) &&
-                        found->node.attributes.st_ino == job.file.inode;
-  if (!is_there) {
-    const StatusCode code = found.status().code();
-    const bool is_elsewhere = found.is_ok() || code == StatusCode::kNotFound || found.status().errno_value() == ENOTDIR;
-    return is_elsewhere ? find_again(job, found.is_ok() ? &*found : nullptr) : fails(found.status());
+  if (!is_at(found, job.file.inode)) {
+    const Status& status = found.status();
+    const bool is_elsewhere =
+        status.is_ok() || status.code() == StatusCode::kNotFound || status.errno_value() == ENOTDIR;
+    return is_elsewhere ? find_again(job, found) : fails(status);
   }
   const Handle node = found->node.handle.get();
   Result<std::shared_ptr<File>> opened = store_.open_file(node, false);
@@ -223,7 +228,8 @@ void TierCopier::Impl::manifest_sent(const std::shared_ptr<Job>& job, unsigned a
   after(pause(attempt + 1), [self = shared_from_this(), job, attempt] { self->send_manifest(job, attempt + 1); });
 }
 
-// Without it the file is copied once more after a restart, or by the next scan.
+// Without the note the file is copied once more after a restart, or by the next scan. A file that was moved meanwhile
+// has its copy where it was, and gets one where it is.
 void TierCopier::Impl::write_note(const std::shared_ptr<Job>& job) {
   const auto bytes = encode_note(job->note);
   const Status written = job->opened->set_note(TierNote::kAttribute, bytes);
@@ -232,7 +238,14 @@ void TierCopier::Impl::write_note(const std::shared_ptr<Job>& job) {
     const MutexLock lock(mutex_);
     note_failure(written);
   }
-  end_job(job, Ending::kCopied);
+  const Result<Found> found = find(job->file.path);
+  const Ending ending = is_at(found, job->file.inode) ? Ending::kCopied : find_again(*job, found);
+  {
+    const MutexLock lock(mutex_);
+    ++counted_.files_copied;
+    counted_.bytes_copied += job->manifest.size;
+  }
+  end_job(job, ending);
 }
 
 // --- somebody waits for one ------------------------------------------------------------------------------------------
@@ -261,7 +274,9 @@ void TierCopier::Impl::wait_for(const std::string& path, Done done) {
       const MutexLock lock(self.mutex_);
       self.waiters_.emplace(attributes.st_ino, Waiter{sequence, done});
       // A job finds out whether it is copied already.
-      self.queue_.add({attributes.st_ino, path, sequence, static_cast<uint64_t>(attributes.st_size), self.now_ns()});
+      const auto copying = self.copying_.find(attributes.st_ino);
+      if (copying == self.copying_.end() || copying->second.sequence < sequence)
+        self.queue_.add({attributes.st_ino, path, sequence, static_cast<uint64_t>(attributes.st_size), self.now_ns()});
     }
     opened->reset();
     self.pump();

@@ -123,9 +123,11 @@ void TierCopier::Impl::look_at_file(const std::string& path, Handle directory, c
   if (record.is_ok() && note.has_value() && is_copied(*note, *record, path, node->attributes.st_nlink > 1)) return;
   {
     const MutexLock lock(mutex_);
-    if (queue_.contains(inode) || copying_.contains(inode) || failed_.contains(inode)) return;
     const uint64_t sequence = record.is_ok() ? record.value().sequence : 0;
-    queue_.add({inode, path, sequence, static_cast<uint64_t>(node->attributes.st_size), now_ns()});
+    const auto copying = copying_.find(inode);
+    if (copying != copying_.end() && copying->second.path == path && copying->second.sequence >= sequence) return;
+    const TierWaiting file{inode, path, sequence, static_cast<uint64_t>(node->attributes.st_size), now_ns()};
+    if (!add(file)) queue_.add(file);  // one more than may wait: the scan stops behind it
   }
   pump();
 }

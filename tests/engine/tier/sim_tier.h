@@ -79,14 +79,21 @@ class SimTier {
 
   std::shared_ptr<File> save(const std::string& name, const Bytes& content) {
     std::shared_ptr<File> file = array_.create(name);
-    EXPECT_TRUE(content.empty() || array_.write(*file, 0, content).is_ok());
+    EXPECT_TRUE(write(*file, content).is_ok());
     EXPECT_TRUE(array_.control(*file, ControlRequest::Kind::kClose).is_ok());
     return file;
   }
   Status replace(File& file, const Bytes& content) {
     FPFS_RETURN_IF_ERROR(array_.control(file, ControlRequest::Kind::kTruncate, 0));
-    if (!content.empty()) FPFS_RETURN_IF_ERROR(array_.write(file, 0, content));
+    FPFS_RETURN_IF_ERROR(write(file, content));
     return array_.commit(file);
+  }
+  Status write(File& file, std::span<const std::byte> content) {
+    constexpr size_t kAtOnce = 400'000;
+    for (size_t begin = 0; begin < content.size(); begin += kAtOnce)
+      FPFS_RETURN_IF_ERROR(
+          array_.write(file, begin, content.subspan(begin, std::min(kAtOnce, content.size() - begin))));
+    return Status::ok();
   }
   // The manifest of a path that can be read; nothing: there is none.
   std::optional<TierManifest> manifest(const std::string& path) const {

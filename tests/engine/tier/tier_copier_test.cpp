@@ -155,6 +155,7 @@ TEST_P(TierCopierTest, AFileThatIsRenamedBeforeItIsCopiedIsCopiedWhereItIs) {
   ASSERT_TRUE(tier_.wait_for_all().is_ok());
   expect_copy("a", content);
   expect_copy("d/b", content);
+  ASSERT_TRUE(tier_.manifest("d/b").has_value());
   EXPECT_EQ(tier_.manifest("d/b")->path, "d/b");
 }
 
