@@ -119,12 +119,14 @@ void TierCopier::Impl::after(std::chrono::milliseconds delay, std::function<void
   });
 }
 
+void TierCopier::Impl::begin_task() {
+  const MutexLock lock(mutex_);
+  ++tasks_;
+}
+
 // On the executor; the copier does not end before it.
 void TierCopier::Impl::post(std::function<void(Impl&)> task) {
-  {
-    const MutexLock lock(mutex_);
-    ++tasks_;
-  }
+  begin_task();
   environment_.executor().post([self = shared_from_this(), task = std::move(task)] {
     task(*self);
     self->task_ended();
@@ -162,6 +164,7 @@ void TierCopier::Impl::committed(uint64_t inode, uint64_t sequence) {
 bool TierCopier::Impl::add(TierWaiting file) {
   if (const auto failed = failed_.find(file.inode); failed != failed_.end()) {
     file.since_ns = failed->second.since_ns;
+    file.is_missing |= failed->second.is_missing;
     failed->second = std::move(file);
     return true;
   }

@@ -73,6 +73,9 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
     ScopedHandle handle;
     std::vector<DirectoryEntry> entries;
     size_t next = 0;
+    // What the store has there, once it was asked: hashes of keys and of tags, in order.
+    bool is_listed = false;
+    std::vector<std::pair<uint64_t, uint64_t>> stored;
   };
   struct Found {
     Store::Node node;
@@ -88,6 +91,7 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
   uint64_t now_ns() const;
   int64_t now_s() const { return static_cast<int64_t>(now_ns() / 1'000'000'000); }
   void post(std::function<void(Impl&)> task);
+  void begin_task();
   bool add(TierWaiting file) FPFS_REQUIRES(mutex_);
   void pump();
   unsigned jobs_max() const FPFS_REQUIRES(mutex_);
@@ -126,8 +130,11 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
   void scan_some();
   Status scan_step(bool& is_at_end);
   Status enter(const std::string& path, Handle directory, const std::string& name);
+  void list_stored(bool manifests, const std::string& position);
+  void stored_listed(bool manifests, const Result<ListPage>& page);
+  bool is_stored(const Level& level, const TierNote& note, const std::string& path) const;
   Status look_at(Level& level, const DirectoryEntry& entry);
-  void look_at_file(const std::string& path, Handle directory, const std::string& name);
+  void look_at_file(const std::string& path, const Level& level, const std::string& name);
   void refuse(const std::string& path, const std::string& why);
   void end_scan(const Status& status);
 
@@ -173,6 +180,8 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
   uint64_t refused_ FPFS_GUARDED_BY(mutex_) = 0;  // by the running scan
   bool refused_logged_ FPFS_GUARDED_BY(mutex_) = false;
   std::vector<Level> levels_;
+  // Whether the store is asked for what it has: until one scan has done so from beginning to end.
+  bool asks_store_ = true, asks_this_time_ = true;
 };
 
 }  // namespace fpfs

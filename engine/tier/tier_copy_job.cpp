@@ -173,7 +173,8 @@ TierCopier::Impl::Ending TierCopier::Impl::prepare(Job& job, TierUpload::Source&
   record.size = image.size;
   job.note.sequence = image.sequence;
   const std::optional<TierNote> note = note_of(node);
-  if (note.has_value() && is_copied(*note, record, job.file.path, found->node.attributes.st_nlink > 1))
+  if (!job.file.is_missing && note.has_value() &&
+      is_copied(*note, record, job.file.path, found->node.attributes.st_nlink > 1))
     return Ending::kIsCopied;
   job.note = {TierNote::place_of(place_, job.file.path), image.file_id, image.sequence, image.size, 0, 0, false};
 

@@ -14,9 +14,9 @@ bool TierQueue::add(TierWaiting file) {
   }
   TierWaiting& waiting = files_.at(found->second);
   bytes_ -= waiting.bytes;
-  const uint64_t since = waiting.since_ns;
+  file.since_ns = waiting.since_ns;
+  file.is_missing |= waiting.is_missing;
   waiting = std::move(file);
-  waiting.since_ns = since;
   return false;
 }
 

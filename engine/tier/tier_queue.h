@@ -14,11 +14,12 @@
 namespace fpfs {
 
 struct TierWaiting {
-  uint64_t inode = 0;     // of the sidecar
-  std::string path;       // where it was last known to be, below the root
-  uint64_t sequence = 0;  // the last commit that was told of
-  uint64_t bytes = 0;     // its size then
-  uint64_t since_ns = 0;  // of the first commit that was not copied
+  uint64_t inode = 0;       // of the sidecar
+  std::string path;         // where it was last known to be, below the root
+  uint64_t sequence = 0;    // the last commit that was told of
+  uint64_t bytes = 0;       // its size then
+  uint64_t since_ns = 0;    // of the first commit that was not copied
+  bool is_missing = false;  // the store does not have what the note of the file says
 };
 
 class TierQueue {

@@ -1,5 +1,9 @@
 // The way through the tree: finds the files whose note is not of their last commit, at their path, in this store. A few
 // entries at a time, so that nobody waits for the executor's thread; and no further while enough files wait.
+//
+// The first scan asks the store, directory by directory, whether it still has the objects that the notes name. A note
+// alone may be wrong after a power cut: a file that had taken the place of another was copied over its copy, and then
+// the cut undid the change of names, which nobody had synced. (And somebody else may have removed objects.)
 #include <dirent.h>
 #include <fcntl.h>
 
@@ -43,6 +47,7 @@ void TierCopier::Impl::scan_some() {
   bool is_full = false;
   for (unsigned i = 0; i < kEntriesAtOnce && !is_at_end && status.is_ok() && !is_full; ++i) {
     if (stopping_.load()) return end_scan(Status::ok());
+    if (asks_this_time_ && !levels_.empty() && !levels_.back().is_listed) return list_stored(false, "");
     status = scan_step(is_at_end);
     const MutexLock lock(mutex_);
     is_full = queue_.size() >= options_.waiting_max;
@@ -90,6 +95,44 @@ Status TierCopier::Impl::enter(const std::string& path, Handle directory, const 
   return Status::ok();
 }
 
+// Goes on with scan_some().
+void TierCopier::Impl::list_stored(bool manifests, const std::string& position) {
+  ListRequest request;
+  const std::string& path = levels_.back().path;
+  request.prefix = manifests ? manifest_key(path) : path;
+  request.one_level = true;
+  request.position = position;
+  begin_task();
+  objects_.list(request, [self = shared_from_this(), manifests](const Result<ListPage>& page) {
+    self->stored_listed(manifests, page);
+    self->task_ended();
+  });
+}
+
+void TierCopier::Impl::stored_listed(bool manifests, const Result<ListPage>& page) {
+  Level& level = levels_.back();
+  if (page.is_ok()) {
+    for (const ObjectInfo& object : page.value().objects)
+      level.stored.emplace_back(TierNote::tag_of(object.key), TierNote::tag_of(object.tag));
+    if (!page.value().position.empty()) return list_stored(manifests, page.value().position);
+    if (!manifests) return list_stored(true, "");
+  }
+  // A store that is away is asked by a later scan; this one goes by the notes.
+  if (!page.is_ok()) asks_this_time_ = false;
+  std::sort(level.stored.begin(), level.stored.end());
+  level.is_listed = true;
+  post([](Impl& self) { self.scan_some(); });
+}
+
+bool TierCopier::Impl::is_stored(const Level& level, const TierNote& note, const std::string& path) const {
+  // A file with several names has its copy at one of them.
+  if (!asks_this_time_ || note.place != TierNote::place_of(place_, path)) return true;
+  const auto has = [&level](const std::string& key, uint64_t tag) {
+    return std::binary_search(level.stored.begin(), level.stored.end(), std::pair(TierNote::tag_of(key), tag));
+  };
+  return has(path, note.content_tag) && has(manifest_key(path), note.manifest_tag);
+}
+
 Status TierCopier::Impl::look_at(Level& level, const DirectoryEntry& entry) {
   unsigned char type = entry.type;
   if (type == DT_UNKNOWN) {
@@ -110,23 +153,25 @@ Status TierCopier::Impl::look_at(Level& level, const DirectoryEntry& entry) {
   }
   // `level` is gone after this.
   if (type == DT_DIR) return enter(path + "/", level.handle.get(), entry.name);
-  look_at_file(path, level.handle.get(), entry.name);
+  look_at_file(path, level, entry.name);
   return Status::ok();
 }
 
-void TierCopier::Impl::look_at_file(const std::string& path, Handle directory, const std::string& name) {
-  Result<Store::Node> node = store_.lookup(directory, name);
+void TierCopier::Impl::look_at_file(const std::string& path, const Level& level, const std::string& name) {
+  Result<Store::Node> node = store_.lookup(level.handle.get(), name);
   if (!node.is_ok() || !S_ISREG(node->attributes.st_mode)) return;  // gone, or a job will say why
   const uint64_t inode = node->attributes.st_ino;
   const Result<SidecarSummary> record = store_.last_record(node->handle.get());
   const std::optional<TierNote> note = note_of(node->handle.get());
-  if (record.is_ok() && note.has_value() && is_copied(*note, *record, path, node->attributes.st_nlink > 1)) return;
+  const bool is_noted =
+      record.is_ok() && note.has_value() && is_copied(*note, *record, path, node->attributes.st_nlink > 1);
+  if (is_noted && is_stored(level, *note, path)) return;
   {
     const MutexLock lock(mutex_);
     const uint64_t sequence = record.is_ok() ? record.value().sequence : 0;
     const auto copying = copying_.find(inode);
     if (copying != copying_.end() && copying->second.path == path && copying->second.sequence >= sequence) return;
-    const TierWaiting file{inode, path, sequence, static_cast<uint64_t>(node->attributes.st_size), now_ns()};
+    const TierWaiting file{inode, path, sequence, static_cast<uint64_t>(node->attributes.st_size), now_ns(), is_noted};
     if (!add(file)) queue_.add(file);  // one more than may wait: the scan stops behind it
   }
   pump();
@@ -152,6 +197,9 @@ void TierCopier::Impl::end_scan(const Status& status) {
       note_failure(status);
       scan_is_due_ = true;
     }
+    if (status.is_ok() && asks_this_time_) asks_store_ = false;
+    if (status.is_ok() && !asks_this_time_ && asks_store_) scan_is_due_ = true;
+    asks_this_time_ = asks_store_;
     begins = scan_wanted_ && !stopping_.load();
     if (begins) begin_scan();
   }

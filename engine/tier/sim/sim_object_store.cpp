@@ -275,6 +275,12 @@ void SimObjectStore::list(const ListRequest& request, Done<ListPage> done) {
         ListPage page;
         for (auto at = objects_.upper_bound(request.position); at != objects_.end(); ++at) {
           if (!at->first.starts_with(request.prefix)) continue;
+          const size_t slash = request.one_level ? at->first.find('/', request.prefix.size()) : std::string::npos;
+          if (slash != std::string::npos) {
+            const std::string directory = at->first.substr(0, slash + 1);
+            if (page.directories.empty() || page.directories.back() != directory) page.directories.push_back(directory);
+            continue;
+          }
           if (page.objects.size() == request.keys_max) {
             page.position = page.objects.back().key;
             break;

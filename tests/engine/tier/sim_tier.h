@@ -61,6 +61,9 @@ class SimTier {
   // The machine or the process is gone; the store is not.
   void leave() {
     world().stop();
+    leave_store();
+  }
+  void leave_store() {
     objects_.disconnect();
     copier_ = nullptr;
   }
