@@ -47,8 +47,8 @@ void TierCopier::wait_for(const std::string& path, Done done) {
   impl_->wait_for(path, std::move(done));
 }
 
-void TierCopier::wait_for_all(Done done) {
-  impl_->wait_for_all(std::move(done));
+void TierCopier::wait_for_all(const Done& done) {
+  impl_->wait_for_all(done);
 }
 
 TierCopyStatus TierCopier::status() const {
@@ -85,8 +85,8 @@ bool TierCopier::Impl::is_stopping() const {
   return stopping_.load();
 }
 
-// Half of it is certain, so that a store that has just failed is left alone; half is drawn, so that machines that failed
-// together do not come back together.
+// Half of it is certain, so that a store that has just failed is left alone; half is drawn, so that machines that
+// failed together do not come back together.
 std::chrono::milliseconds TierCopier::Impl::pause(unsigned attempt) {
   const auto first = static_cast<uint64_t>(std::max<int64_t>(1, options_.pause_first.count()));
   const auto most = std::max(first, static_cast<uint64_t>(std::max<int64_t>(1, options_.pause_max.count())));
@@ -96,14 +96,14 @@ std::chrono::milliseconds TierCopier::Impl::pause(unsigned attempt) {
 
 void TierCopier::Impl::after(std::chrono::milliseconds delay, std::function<void()> task) {
   uint64_t number = 0;
+  bool is_now = false;
   {
     const MutexLock lock(mutex_);
-    if (!stopping_.load()) {
-      number = ++next_later_;
-      later_[number] = std::move(task);
-    }
+    is_now = stopping_.load();
+    number = ++next_later_;
+    if (!is_now) later_[number] = task;
   }
-  if (number == 0) return environment_.executor().post(std::move(task));
+  if (is_now) return environment_.executor().post(std::move(task));
   environment_.executor().post_after(delay, [weak = weak_from_this(), number] {
     const Self self = weak.lock();
     if (self == nullptr) return;
@@ -354,7 +354,7 @@ void TierCopier::Impl::look_whether_idle(Calls& calls) {
   });
 }
 
-void TierCopier::Impl::wait_for_all(Done done) {
+void TierCopier::Impl::wait_for_all(const Done& done) {
   bool is_over = false;
   {
     const MutexLock lock(mutex_);

@@ -85,13 +85,13 @@ class TierCopier {
   // copied, or a later one: at once when it is already. Fails when there is no such file, when its copy fails for a
   // reason of its own, and with kCancelled at the end. While the store is not reachable it waits.
   void wait_for(const std::string& path, Done done);
-  // Calls back when a scan that began after this call has ended and nothing waits any more; with a failure when files are
-  // left that cannot be copied.
-  void wait_for_all(Done done);
+  // Calls back when a scan that began after this call has ended and nothing waits any more; with a failure when files
+  // are left that cannot be copied.
+  void wait_for_all(const Done& done);
   TierCopyStatus status() const;
 
-  // Nothing begins any more. `done` when nothing is in progress: soon when the object store was closed before, else when
-  // it has answered. Versions that were held are let go of by then.
+  // Nothing begins any more. `done` when nothing is in progress: soon when the object store was closed before, else
+  // when it has answered. Versions that were held are let go of by then.
   void stop(std::function<void()> done);
 
  private:

@@ -31,7 +31,7 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
   void committed(uint64_t inode, uint64_t sequence);
   void scan();
   void wait_for(const std::string& path, Done done);
-  void wait_for_all(Done done);
+  void wait_for_all(const Done& done);
   TierCopyStatus status() const;
   void stop(std::function<void()> done);
   // Stops and waits.

@@ -1,5 +1,5 @@
-// Copies of committed files, while the power of the machine goes at any step, the process is killed, and the store fails
-// calls, loses answers and goes away. The store outlives all of that. What holds after every life:
+// Copies of committed files, while the power of the machine goes at any step, the process is killed, and the store
+// fails calls, loses answers and goes away. The store outlives all of that. What holds after every life:
 //
 //   - what the store has as a copy is what one commit made of one file: not mixed, not a state between two commits
 //   - that commit is durable: the file is that one or a later one
@@ -94,7 +94,7 @@ class Lives {
   Handle root() { return store().root(); }
   std::string any_name() { return std::string(1, static_cast<char>('a' + random_.below(4))); }
 
-  // --- what programs do: each is over when the power goes --------------------------------------------------------------
+  // --- what programs do, until the power goes ------------------------------------------------------------------------
   void live() {
     SimEnvironment& world = tier_.world();
     if (random_.chance(70)) world.cut_at(world.boundaries() + random_.between(1, 400));
