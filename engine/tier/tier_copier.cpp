@@ -150,12 +150,12 @@ void TierCopier::Impl::task_ended() {
 
 void TierCopier::Impl::committed(uint64_t inode, uint64_t sequence) {
   if (stopping_.load()) return;
+  // One that has no name now may be given one, which its next commit tells of.
   const std::optional<Store::OpenFile> open = store_.find_open(inode);
-  if (open.has_value() && is_reserved(open->path)) return;
+  if (!open.has_value() || is_reserved(open->path)) return;
   {
     const MutexLock lock(mutex_);
-    // One that has no name now may be given one later, which is a commit; what cannot be told is left to a scan.
-    if (!open.has_value() || !add({inode, open->path, sequence, open->size, now_ns()})) scan_is_due_ = true;
+    if (!add({inode, open->path, sequence, open->size, now_ns()})) scan_is_due_ = true;
   }
   pump();
 }
@@ -238,7 +238,7 @@ void TierCopier::Impl::end_job(const std::shared_ptr<Job>& job, Ending ending, c
 }
 
 void TierCopier::Impl::settle(TierWaiting file, Ending ending, const Status& status, Calls& calls) {
-  const bool reaches_store = ending == Ending::kCopied || ending == Ending::kFails;
+  const bool reaches_store = ending == Ending::kCopied || ending == Ending::kRefused;
   if (reaches_store && away_attempts_ > 0) {
     log(LogLevel::kInfo, "tier: {} takes copies again", place_);
     away_attempts_ = 0;
@@ -254,7 +254,9 @@ void TierCopier::Impl::take_in(TierWaiting file, Ending ending, const Status& st
     case Ending::kIsCopied:
       return tell_waiters(inode, file.sequence, Status::ok(), calls);
     case Ending::kGone:
-      return tell_waiters(inode, UINT64_MAX, Status::error(StatusCode::kNotFound, file.path + " is gone"), calls);
+      return tell_waiters(inode, UINT64_MAX,
+                          Status::error(StatusCode::kNotFound, file.path + " is gone, or nothing of it is durable"),
+                          calls);
     case Ending::kMoved:
       if (!queue_.contains(inode) && !add(std::move(file))) scan_is_due_ = true;
       return;
@@ -265,6 +267,7 @@ void TierCopier::Impl::take_in(TierWaiting file, Ending ending, const Status& st
     case Ending::kStoreFails:
       if (!queue_.contains(inode) && !add(std::move(file))) scan_is_due_ = true;
       return store_failed(status);
+    case Ending::kRefused:
     case Ending::kFails:
       tell_waiters(inode, UINT64_MAX, status, calls);
       return file_failed(std::move(file), status, calls);

@@ -56,7 +56,8 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
     kMoved,       // it has the path that `file` has now
     kLost,        // it is somewhere else: a scan finds it
     kStoreFails,  // every other file would fail, too
-    kFails,
+    kRefused,     // the store takes others
+    kFails,       // it cannot be read
     kCancelled,
   };
   struct Waiter {
@@ -118,7 +119,7 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
   Status describe(Handle sidecar, TierManifest& manifest);
   bool is_copied(const TierNote& note, const SidecarSummary& record, const std::string& path,
                  bool has_other_names) const;
-  std::optional<TierNote> note_of(Handle node) const;
+  std::optional<TierNote> note_of(Handle node, uint64_t inode) const;
   void content_sent(const std::shared_ptr<Job>& job, TierUpload::Outcome outcome);
   void send_manifest(const std::shared_ptr<Job>& job, unsigned attempt);
   void manifest_sent(const std::shared_ptr<Job>& job, unsigned attempt, const Result<StoredObject>& stored);
@@ -152,6 +153,9 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
   mutable Mutex mutex_;
   CondVar ended_;
   TierQueue queue_ FPFS_GUARDED_BY(mutex_);
+  // By inode, of files whose sidecar takes none (a daemon that is not root, and a file of somebody else): else each scan
+  // would have them copied again. At most waiting_max.
+  std::map<uint64_t, TierNote> notes_ FPFS_GUARDED_BY(mutex_);
   std::map<uint64_t, TierWaiting> failed_ FPFS_GUARDED_BY(mutex_);   // by inode; each tries again after failed_pause
   std::map<uint64_t, TierWaiting> copying_ FPFS_GUARDED_BY(mutex_);  // by inode
   std::set<std::string> paths_ FPFS_GUARDED_BY(mutex_);              // of these: one at a time writes an object
@@ -176,6 +180,7 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
   bool scan_waits_ FPFS_GUARDED_BY(mutex_) = false;   // for the queue to be shorter
   bool scan_is_due_ FPFS_GUARDED_BY(mutex_) = false;  // something was left to it
   bool scan_is_scheduled_ FPFS_GUARDED_BY(mutex_) = false;
+  bool interval_runs_ FPFS_GUARDED_BY(mutex_) = false;  // behind which the next one begins
   uint64_t scans_begun_ FPFS_GUARDED_BY(mutex_) = 0;
   uint64_t refused_ FPFS_GUARDED_BY(mutex_) = 0;  // by the running scan
   bool refused_logged_ FPFS_GUARDED_BY(mutex_) = false;

@@ -30,7 +30,8 @@ bool is_of_every_file(StatusCode code) {
 
 void TierCopier::Impl::end_with(const std::shared_ptr<Job>& job, const Status& status, bool is_of_store) {
   if (status.code() == StatusCode::kCancelled || is_stopping()) return end_job(job, Ending::kCancelled, status);
-  const Ending ending = is_of_store && is_of_every_file(status.code()) ? Ending::kStoreFails : Ending::kFails;
+  const Ending of_store = is_of_every_file(status.code()) ? Ending::kStoreFails : Ending::kRefused;
+  const Ending ending = is_of_store ? of_store : Ending::kFails;
   end_job(job, ending, status.with_context(job->file.path));
 }
 
@@ -80,10 +81,14 @@ TierCopier::Impl::Ending TierCopier::Impl::find_again(Job& job, const Result<Fou
   return is_reserved(file.path) ? Ending::kGone : Ending::kMoved;
 }
 
-std::optional<TierNote> TierCopier::Impl::note_of(Handle node) const {
+std::optional<TierNote> TierCopier::Impl::note_of(Handle node, uint64_t inode) const {
   std::array<std::byte, TierNote::kBytes> bytes;
   const Result<size_t> length = store_.storage().get_xattr(node, TierNote::kAttribute, bytes);
-  if (!length.is_ok()) return std::nullopt;
+  if (!length.is_ok()) {
+    const MutexLock lock(mutex_);
+    const auto kept = notes_.find(inode);
+    return kept != notes_.end() ? std::optional<TierNote>(kept->second) : std::nullopt;
+  }
   const Result<TierNote> note = decode_note(std::span(bytes).first(std::min(*length, bytes.size())));
   return note.is_ok() ? std::optional<TierNote>(*note) : std::nullopt;
 }
@@ -172,7 +177,7 @@ TierCopier::Impl::Ending TierCopier::Impl::prepare(Job& job, TierUpload::Source&
   record.sequence = image.sequence;
   record.size = image.size;
   job.note.sequence = image.sequence;
-  const std::optional<TierNote> note = note_of(node);
+  const std::optional<TierNote> note = note_of(node, job.file.inode);
   if (!job.file.is_missing && note.has_value() &&
       is_copied(*note, record, job.file.path, found->node.attributes.st_nlink > 1))
     return Ending::kIsCopied;
@@ -229,8 +234,8 @@ void TierCopier::Impl::manifest_sent(const std::shared_ptr<Job>& job, unsigned a
   after(pause(attempt + 1), [self = shared_from_this(), job, attempt] { self->send_manifest(job, attempt + 1); });
 }
 
-// Without the note the file is copied once more after a restart, or by the next scan. A file that was moved meanwhile
-// has its copy where it was, and gets one where it is.
+// Without the note the file is copied once more after a restart. A file that was moved meanwhile has its copy where it
+// was, and gets one where it is.
 void TierCopier::Impl::write_note(const std::shared_ptr<Job>& job) {
   const auto bytes = encode_note(job->note);
   const Status written = job->opened->set_note(TierNote::kAttribute, bytes);
@@ -238,6 +243,7 @@ void TierCopier::Impl::write_note(const std::shared_ptr<Job>& job) {
     log(LogLevel::kWarning, "tier: {} is copied, which cannot be noted: {}", job->file.path, written.message());
     const MutexLock lock(mutex_);
     note_failure(written);
+    if (notes_.size() < options_.waiting_max) notes_[job->file.inode] = job->note;
   }
   const Result<Found> found = find(job->file.path);
   const Ending ending = is_at(found, job->file.inode) ? Ending::kCopied : find_again(*job, found);
@@ -271,15 +277,18 @@ void TierCopier::Impl::wait_for(const std::string& path, Done done) {
       if (!version.is_ok() && version.status().code() != StatusCode::kNotFound) return done(version.status());
       if (version.is_ok()) sequence = version.value()->sequence();
     }
+    bool is_over = false;
     {
       const MutexLock lock(self.mutex_);
-      self.waiters_.emplace(attributes.st_ino, Waiter{sequence, done});
+      is_over = self.stopping_.load();
+      if (!is_over) self.waiters_.emplace(attributes.st_ino, Waiter{sequence, done});
       // A job finds out whether it is copied already.
       const auto copying = self.copying_.find(attributes.st_ino);
       if (copying == self.copying_.end() || copying->second.sequence < sequence)
         self.queue_.add({attributes.st_ino, path, sequence, static_cast<uint64_t>(attributes.st_size), self.now_ns()});
     }
     opened->reset();
+    if (is_over) return done(Status::error(StatusCode::kCancelled, "copying has ended"));
     self.pump();
   });
 }

@@ -51,16 +51,15 @@ void TierCopier::Impl::scan_some() {
     status = scan_step(is_at_end);
     const MutexLock lock(mutex_);
     is_full = queue_.size() >= options_.waiting_max;
-    if (is_full) scan_waits_ = true;
   }
-  if (is_at_end || !status.is_ok()) {
+  if (is_at_end || !status.is_ok()) return end_scan(status);
+  if (is_full) {
     {
       const MutexLock lock(mutex_);
-      scan_waits_ = false;
+      scan_waits_ = true;
     }
-    return end_scan(status);
+    return pump();  // which goes on here when fewer wait
   }
-  if (is_full) return pump();  // which goes on here when fewer wait
   post([](Impl& self) { self.scan_some(); });
 }
 
@@ -162,7 +161,7 @@ void TierCopier::Impl::look_at_file(const std::string& path, const Level& level,
   if (!node.is_ok() || !S_ISREG(node->attributes.st_mode)) return;  // gone, or a job will say why
   const uint64_t inode = node->attributes.st_ino;
   const Result<SidecarSummary> record = store_.last_record(node->handle.get());
-  const std::optional<TierNote> note = note_of(node->handle.get());
+  const std::optional<TierNote> note = note_of(node->handle.get(), inode);
   const bool is_noted =
       record.is_ok() && note.has_value() && is_copied(*note, *record, path, node->attributes.st_nlink > 1);
   if (is_noted && is_stored(level, *note, path)) return;
@@ -188,7 +187,7 @@ void TierCopier::Impl::refuse(const std::string& path, const std::string& why) {
 
 void TierCopier::Impl::end_scan(const Status& status) {
   levels_.clear();
-  bool begins = false;
+  bool begins = false, waits = false;
   {
     const MutexLock lock(mutex_);
     is_scanning_ = false;
@@ -202,12 +201,20 @@ void TierCopier::Impl::end_scan(const Status& status) {
     asks_this_time_ = asks_store_;
     begins = scan_wanted_ && !stopping_.load();
     if (begins) begin_scan();
+    waits = !begins && !interval_runs_ && options_.scan_interval.count() > 0 && !stopping_.load();
+    interval_runs_ |= waits;
   }
   if (!status.is_ok()) log(LogLevel::kError, "tier: cannot look for what is to be copied: {}", status.message());
   if (begins) return post([](Impl& self) { self.scan_some(); });
-  if (options_.scan_interval.count() > 0 && !stopping_.load())
+  if (waits)
     after(options_.scan_interval, [weak = weak_from_this()] {
-      if (const Self self = weak.lock()) self->scan();
+      const Self self = weak.lock();
+      if (self == nullptr) return;
+      {
+        const MutexLock lock(self->mutex_);
+        self->interval_runs_ = false;
+      }
+      self->scan();
     });
   pump();
 }

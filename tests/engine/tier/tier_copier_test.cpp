@@ -234,6 +234,39 @@ TEST_P(TierCopierTest, TheFirstScanLooksWhetherTheStoreHasWhatIsNoted) {
   EXPECT_EQ(tier_.copier().status().files_copied, 3u);
 }
 
+TEST_P(TierCopierTest, AFileThatTakesNoNoteIsCopiedOnceAsLongAsTheCopierLives) {
+  SimFault fault;
+  fault.call = SimFault::Call::kAttribute;
+  fault.error = EACCES;
+  fault.role = SimRole::kTree;
+  fault.count = SimFault::kForever;
+  const std::shared_ptr<File> file = tier_.save("a", make_bytes(100, 1));
+  tier_.array().sim().inject(fault);
+  ASSERT_TRUE(tier_.wait_for_all().is_ok());
+  EXPECT_EQ(tier_.copier().status().errors, 1u) << "which is said";
+  ASSERT_TRUE(tier_.wait_for_all().is_ok());
+  EXPECT_EQ(tier_.copier().status().files_copied, 1u);
+  tier_.array().sim().clear_faults();
+  ASSERT_TRUE(tier_.replace(*file, make_bytes(200, 2)).is_ok());
+  ASSERT_TRUE(tier_.wait_for("a").is_ok());
+  expect_copy("a", make_bytes(200, 2));
+}
+
+TEST_P(TierCopierTest, FilesWithoutANameAreNobodysBusiness) {
+  ASSERT_TRUE(tier_.wait_for_all().is_ok());
+  Result<Store::Created> unnamed = tier_.array().store().create_unnamed(tier_.array().store().root(), 0644);
+  ASSERT_TRUE(unnamed.is_ok());
+  ASSERT_TRUE(tier_.array().write(*unnamed->file, 0, make_bytes(100, 1)).is_ok());
+  ASSERT_TRUE(tier_.array().commit(*unnamed->file).is_ok());
+  tier_.world().drain();
+  EXPECT_EQ(tier_.copier().status().files_waiting, 0u);
+  ASSERT_TRUE(tier_.array().store().link(unnamed->node.handle.get(), tier_.array().store().root(), "named").is_ok());
+  ASSERT_TRUE(tier_.array().commit(*unnamed->file).is_ok());
+  unnamed->node.handle.reset();
+  ASSERT_TRUE(tier_.wait_for("named").is_ok());
+  expect_copy("named", make_bytes(100, 1));
+}
+
 TEST_P(TierCopierTest, AStoreThatIsAwayDelaysCopiesAndNothingElse) {
   tier_.objects().set_away(true);
   const Bytes content = make_bytes(kLength, 1);
