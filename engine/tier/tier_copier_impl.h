@@ -120,6 +120,7 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
   bool is_copied(const TierNote& note, const SidecarSummary& record, const std::string& path,
                  bool has_other_names) const;
   std::optional<TierNote> note_of(Handle node, uint64_t inode) const;
+  void look_whether_stored(const std::shared_ptr<Job>& job, bool is_manifest);
   void content_sent(const std::shared_ptr<Job>& job, TierUpload::Outcome outcome);
   void send_manifest(const std::shared_ptr<Job>& job, unsigned attempt);
   void manifest_sent(const std::shared_ptr<Job>& job, unsigned attempt, const Result<StoredObject>& stored);
@@ -185,8 +186,7 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
   uint64_t refused_ FPFS_GUARDED_BY(mutex_) = 0;  // by the running scan
   bool refused_logged_ FPFS_GUARDED_BY(mutex_) = false;
   std::vector<Level> levels_;
-  // Whether the store is asked for what it has: until one scan has done so from beginning to end.
-  bool asks_store_ = true, asks_this_time_ = true;
+  bool asks_store_ = true;  // for what it has; no more in this scan, once it did not answer
 };
 
 }  // namespace fpfs

@@ -136,6 +136,7 @@ void TierCopier::Impl::begin(const std::shared_ptr<Job>& job) {
   if (ending == Ending::kFails) return end_with(job, failure, false);
   if (ending != Ending::kCopied) {
     source = {};
+    if (ending == Ending::kIsCopied) return look_whether_stored(job, false);
     return end_job(job, ending);
   }
   TierUpload::start(tools(), std::move(source), [self = shared_from_this(), job](TierUpload::Outcome outcome) {
@@ -179,8 +180,10 @@ TierCopier::Impl::Ending TierCopier::Impl::prepare(Job& job, TierUpload::Source&
   job.note.sequence = image.sequence;
   const std::optional<TierNote> note = note_of(node, job.file.inode);
   if (!job.file.is_missing && note.has_value() &&
-      is_copied(*note, record, job.file.path, found->node.attributes.st_nlink > 1))
+      is_copied(*note, record, job.file.path, found->node.attributes.st_nlink > 1)) {
+    job.note = *note;
     return Ending::kIsCopied;
+  }
   job.note = {TierNote::place_of(place_, job.file.path), image.file_id, image.sequence, image.size, 0, 0, false};
 
   TierManifest& manifest = job.manifest;
@@ -196,6 +199,25 @@ TierCopier::Impl::Ending TierCopier::Impl::prepare(Job& job, TierUpload::Source&
   source.mark = fmt::format("{}.{:016x}.{}.{:016x}", to_string(manifest.array_id), manifest.file_id.value(),
                             manifest.sequence, environment_.random_u64());
   return Ending::kCopied;
+}
+
+// As the note says: see tier_scan.cpp.
+void TierCopier::Impl::look_whether_stored(const std::shared_ptr<Job>& job, bool is_manifest) {
+  const TierNote& note = job->note;
+  // A file with several names has its copy at one of them.
+  if (note.place != TierNote::place_of(place_, job->file.path)) return end_job(job, Ending::kIsCopied);
+  const std::string key = is_manifest ? manifest_key(job->file.path) : job->file.path;
+  const uint64_t tag = is_manifest ? note.manifest_tag : note.content_tag;
+  objects_.head(key, [self = shared_from_this(), job, is_manifest, tag](const Result<ObjectInfo>& found) {
+    if (!found.is_ok() && found.status().code() != StatusCode::kNotFound)
+      return self->end_with(job, found.status(), true);
+    const bool is_stored = found.is_ok() && TierNote::tag_of(found.value().tag) == tag;
+    if (is_stored && !is_manifest) return self->look_whether_stored(job, true);
+    if (is_stored) return self->end_job(job, Ending::kIsCopied);
+    job->file.is_missing = true;
+    job->opened = nullptr;
+    self->environment_.executor().post([self, job] { self->begin(job); });
+  });
 }
 
 // --- content, manifest, note -----------------------------------------------------------------------------------------

@@ -1,9 +1,9 @@
 // The way through the tree: finds the files whose note is not of their last commit, at their path, in this store. A few
 // entries at a time, so that nobody waits for the executor's thread; and no further while enough files wait.
 //
-// The first scan asks the store, directory by directory, whether it still has the objects that the notes name. A note
-// alone may be wrong after a power cut: a file that had taken the place of another was copied over its copy, and then
-// the cut undid the change of names, which nobody had synced. (And somebody else may have removed objects.)
+// It asks the store, directory by directory, whether it still has the objects that the notes name. A note alone may be
+// wrong: a file that had taken the place of another was copied over its copy, and then the other one came back, by a
+// rename, or by a power cut that undid one. (And somebody else may have removed objects.)
 #include <dirent.h>
 #include <fcntl.h>
 
@@ -47,7 +47,7 @@ void TierCopier::Impl::scan_some() {
   bool is_full = false;
   for (unsigned i = 0; i < kEntriesAtOnce && !is_at_end && status.is_ok() && !is_full; ++i) {
     if (stopping_.load()) return end_scan(Status::ok());
-    if (asks_this_time_ && !levels_.empty() && !levels_.back().is_listed) return list_stored(false, "");
+    if (asks_store_ && !levels_.empty() && !levels_.back().is_listed) return list_stored(false, "");
     status = scan_step(is_at_end);
     const MutexLock lock(mutex_);
     is_full = queue_.size() >= options_.waiting_max;
@@ -117,7 +117,7 @@ void TierCopier::Impl::stored_listed(bool manifests, const Result<ListPage>& pag
     if (!manifests) return list_stored(true, "");
   }
   // A store that is away is asked by a later scan; this one goes by the notes.
-  if (!page.is_ok()) asks_this_time_ = false;
+  if (!page.is_ok()) asks_store_ = false;
   std::sort(level.stored.begin(), level.stored.end());
   level.is_listed = true;
   post([](Impl& self) { self.scan_some(); });
@@ -125,7 +125,7 @@ void TierCopier::Impl::stored_listed(bool manifests, const Result<ListPage>& pag
 
 bool TierCopier::Impl::is_stored(const Level& level, const TierNote& note, const std::string& path) const {
   // A file with several names has its copy at one of them.
-  if (!asks_this_time_ || note.place != TierNote::place_of(place_, path)) return true;
+  if (!asks_store_ || note.place != TierNote::place_of(place_, path)) return true;
   const auto has = [&level](const std::string& key, uint64_t tag) {
     return std::binary_search(level.stored.begin(), level.stored.end(), std::pair(TierNote::tag_of(key), tag));
   };
@@ -164,13 +164,14 @@ void TierCopier::Impl::look_at_file(const std::string& path, const Level& level,
   const std::optional<TierNote> note = note_of(node->handle.get(), inode);
   const bool is_noted =
       record.is_ok() && note.has_value() && is_copied(*note, *record, path, node->attributes.st_nlink > 1);
+  // What it has may be older than the note: whether it is to be copied is for a job to find out.
   if (is_noted && is_stored(level, *note, path)) return;
   {
     const MutexLock lock(mutex_);
     const uint64_t sequence = record.is_ok() ? record.value().sequence : 0;
     const auto copying = copying_.find(inode);
     if (copying != copying_.end() && copying->second.path == path && copying->second.sequence >= sequence) return;
-    const TierWaiting file{inode, path, sequence, static_cast<uint64_t>(node->attributes.st_size), now_ns(), is_noted};
+    const TierWaiting file{inode, path, sequence, static_cast<uint64_t>(node->attributes.st_size), now_ns()};
     if (!add(file)) queue_.add(file);  // one more than may wait: the scan stops behind it
   }
   pump();
@@ -196,9 +197,8 @@ void TierCopier::Impl::end_scan(const Status& status) {
       note_failure(status);
       scan_is_due_ = true;
     }
-    if (status.is_ok() && asks_this_time_) asks_store_ = false;
-    if (status.is_ok() && !asks_this_time_ && asks_store_) scan_is_due_ = true;
-    asks_this_time_ = asks_store_;
+    if (status.is_ok() && !asks_store_) scan_is_due_ = true;
+    asks_store_ = true;
     begins = scan_wanted_ && !stopping_.load();
     if (begins) begin_scan();
     waits = !begins && !interval_runs_ && options_.scan_interval.count() > 0 && !stopping_.load();

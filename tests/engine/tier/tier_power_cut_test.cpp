@@ -287,6 +287,20 @@ class Lives {
     // Without a scan: what is told is enough.
     for (int calls = 0; calls < 3; ++calls) save(any_name());
     wait_for_events();
+    look_whether_all_is_as_it_is_now();
+    // While files take the place of others that are being copied. No scan asks the store any more.
+    for (uint64_t calls = random_.between(0, 6); calls > 0 && wrong_.empty(); --calls) {
+      const std::string name = any_name();
+      random_.chance(50) ? save(name) : move(name, any_name());
+      for (uint64_t steps = random_.below(60); steps > 0; --steps) tier_.world().step();
+    }
+    if (mistake_ == Mistake::kNoScan) return;
+    const Status copied = tier_.wait_for_all();
+    if (!copied.is_ok()) return fail("not everything is copied: " + copied.message());
+    look_whether_all_is_as_it_is_now();
+  }
+  void look_whether_all_is_as_it_is_now() {
+    present_.clear();
     for (const auto& [path, model] : models_) present_[model.file] = model.number;
     look_whether_all_is_copied();
   }
