@@ -7,9 +7,10 @@
 //
 // How it knows what to copy. committed() is told of every durable commit and only speeds things up. What counts is the
 // array itself: each sidecar has a note of what was copied (tier_note.h), and a scan finds the files whose note is not
-// of their last commit, at their path, or names objects that the store does not have. open() begins with one. So nothing
-// is logged anywhere else, a crash at any moment loses no more than work, and what was left out, for want of memory or
-// because a file was moved meanwhile, is found by the next scan. A scan costs the store two calls for each directory.
+// of their last commit, at their path, or names objects that the store does not have. open() begins with one. So
+// nothing is logged anywhere else, a crash at any moment loses no more than work, and what was left out, for want of
+// memory or because a file was moved meanwhile, is found by the next scan. A scan costs the store two calls for each
+// directory.
 //
 // Limits. Content passes through memory of a fixed size (TierCopyOptions::memory), so many parts and files at a time
 // (connections), at a rate. Besides, each file that is being copied has its index, and 16 bytes for each of its chunks,

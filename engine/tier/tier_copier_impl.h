@@ -154,8 +154,8 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
   mutable Mutex mutex_;
   CondVar ended_;
   TierQueue queue_ FPFS_GUARDED_BY(mutex_);
-  // By inode, of files whose sidecar takes none (a daemon that is not root, and a file of somebody else): else each scan
-  // would have them copied again. At most waiting_max.
+  // By inode, of files whose sidecar takes none (a daemon that is not root, and a file of somebody else): else each
+  // scan would have them copied again. At most waiting_max.
   std::map<uint64_t, TierNote> notes_ FPFS_GUARDED_BY(mutex_);
   std::map<uint64_t, TierWaiting> failed_ FPFS_GUARDED_BY(mutex_);   // by inode; each tries again after failed_pause
   std::map<uint64_t, TierWaiting> copying_ FPFS_GUARDED_BY(mutex_);  // by inode

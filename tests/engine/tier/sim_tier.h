@@ -74,7 +74,7 @@ class SimTier {
     return world().run_until([&stopped] { return stopped; });
   }
   Status wait_for_all() {
-    return outcome_of([this](TierCopier::Done done) { copier_->wait_for_all(std::move(done)); });
+    return outcome_of([this](const TierCopier::Done& done) { copier_->wait_for_all(done); });
   }
   Status wait_for(const std::string& path) {
     return outcome_of([this, &path](TierCopier::Done done) { copier_->wait_for(path, std::move(done)); });
