@@ -229,7 +229,9 @@ void File::finish_commit(CommitJob& job, const SidecarWriter::Outcome& outcome) 
     context_.previous_files->committed(made_at.empty() ? path() : made_at, job.sidecar->get(),
                                        context_.stripes.start(job.header.file_id), job.chunks);
   }
-  const bool tells = context_.committed && outcome.status.is_ok() && job.sync && (job.has_record || job.after_unsynced);
+  const bool is_new_and_empty = job.log.sequence == 0 && job.new_name_in.is_open();
+  const bool tells = context_.committed && outcome.status.is_ok() && job.sync &&
+                     (job.has_record || job.after_unsynced || is_new_and_empty);
   Deferred deferred;
   {
     MutexLock lock(mutex_);
@@ -303,6 +305,20 @@ Result<std::unique_ptr<CommittedVersion>> File::hold_version() {
   if (log_.sequence == 0 || log_.sequence != durable_)
     return Status::error(StatusCode::kNotFound, "nothing of the file is committed durably");
   return hold_durable();
+}
+
+Status File::set_note(const std::string& name, std::span<const std::byte> value) {
+  std::shared_ptr<const ScopedHandle> sidecar;
+  {
+    MutexLock lock(mutex_);
+    sidecar = sidecar_;
+  }
+  FPFS_ASSIGN_OR_RETURN(const struct stat before, context_.storage().fstat(sidecar->get()));
+  FPFS_RETURN_IF_ERROR(context_.storage().set_xattr(sidecar->get(), name, value, 0));
+  FPFS_ASSIGN_OR_RETURN(const struct stat after, context_.storage().fstat(sidecar->get()));
+  MutexLock lock(mutex_);
+  content_.note_sidecar_change(before.st_ctim, after.st_ctim);
+  return Status::ok();
 }
 
 std::unique_ptr<CommittedVersion> File::hold_durable() {

@@ -70,6 +70,11 @@ Result<SidecarSummary> Store::summarize_node(Handle node, uint64_t sidecar_size)
   return summarize(storage(), *array_, sidecar.get(), sidecar_size);
 }
 
+Result<SidecarSummary> Store::last_record(Handle node) {
+  FPFS_ASSIGN_OR_RETURN(const struct stat attributes, storage().fstat(node));
+  return summarize_node(node, static_cast<uint64_t>(attributes.st_size));
+}
+
 // Size and blocks of a regular file that is not open, from its sidecar. A sidecar that cannot be read shows as an empty
 // file: it can be listed and removed; opening it reports the damage.
 Status Store::fill_logical(Handle node, struct stat& attributes) {

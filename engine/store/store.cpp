@@ -361,6 +361,15 @@ void Store::on_commit(CommitListener listener) {
   impl_->committed = std::move(listener);
 }
 
+std::optional<Store::OpenFile> Store::find_open(uint64_t inode) const {
+  const std::shared_ptr<File> file = impl_->files.find(inode);
+  if (file == nullptr || file->is_nameless()) return std::nullopt;
+  const std::string root = storage().describe(array_->tree()) + "/";
+  std::string path = file->path();
+  if (!path.starts_with(root)) return std::nullopt;
+  return OpenFile{path.substr(root.size()), file->size()};
+}
+
 StoreStatus Store::status() const {
   StoreStatus status;
   for (const MemberIndex m : array_->members()) {

@@ -201,11 +201,23 @@ class Store {
                   std::function<void(const CommitOutcome&)> done);
 
   // Called with every commit that is durable, before its requests are answered: the inode of a file, and the number of
-  // the commit, which grows over the file's life. Those of one file come in their order. On executor threads, without
-  // locks: it must not block, nor wait for this file; others may be told of commits at the same time. Set before files
-  // are opened. File::hold_version() gives what this commit made durable, or a later one.
+  // the commit, which grows over the file's life (0: a new name is durable, and nothing was ever written to the file).
+  // Those of one file come in their order. On executor threads, without locks: it must not block, nor wait for this
+  // file; others may be told of commits at the same time. Set before files are opened. File::hold_version() gives what
+  // this commit made durable, or a later one; nothing while the number is 0.
   using CommitListener = std::function<void(uint64_t inode, uint64_t sequence)>;
   void on_commit(CommitListener listener);
+
+  // A file that somebody has open: where it is, below the root ("run1/a"), as far as can be told, and how long.
+  // Nothing: nobody has it open, or it has no name. A hint, as names change. Also from inside a CommitListener.
+  struct OpenFile {
+    std::string path;
+    uint64_t size = 0;
+  };
+  std::optional<OpenFile> find_open(uint64_t inode) const;
+  // What the last record of a regular file says. It may not be durable yet; and when a commit comes in between, perhaps
+  // neither the one before nor that one is found (kCorruption).
+  Result<SidecarSummary> last_record(Handle node);
 
   StoreStatus status() const;
 

@@ -1,6 +1,7 @@
 // Extended attributes: those of the entry in tree/ (ACLs among them), and virtual ones under user.fastpersistfs., which
 // tell about the storage and cannot be set. Virtual attributes are not listed, so that copies do not try to set them.
-// One name among them is a real attribute, which can be set and is listed: Store::kCompressAttribute.
+// One name among them is a real attribute, which can be set and is listed: Store::kCompressAttribute. Others that are
+// real are the engine's own (TierNote::kAttribute): nobody sees them.
 #include <cerrno>
 #include <cstring>
 #include <optional>
@@ -79,13 +80,13 @@ void reply_value(fuse_req_t request, std::span<const char> value, size_t size) {
   }
 }
 
-// trusted.* attributes show to root alone, as on any filesystem.
-std::vector<char> without_trusted(std::span<const char> names) {
+// What a caller may see of a list: trusted.* attributes show to root alone, as on any filesystem.
+std::vector<char> shown_names(std::span<const char> names, bool to_root) {
   std::vector<char> kept;
   for (size_t begin = 0; begin < names.size();) {
     const std::string_view name(names.data() + begin, ::strnlen(names.data() + begin, names.size() - begin));
     const size_t length = std::min(name.size() + 1, names.size() - begin);
-    if (!name.starts_with(kTrustedPrefix))
+    if ((to_root || !name.starts_with(kTrustedPrefix)) && !is_virtual(name))
       kept.insert(kept.end(), names.begin() + begin, names.begin() + begin + length);
     begin += length;
   }
@@ -116,7 +117,7 @@ void getxattr(fuse_req_t request, fuse_ino_t node, const char* name, size_t size
 void listxattr(fuse_req_t request, fuse_ino_t node, size_t size) noexcept {
   FileSystem& file_system = file_system_of(request);
   const Inode& inode = file_system.inodes().get(node);
-  // Read whole, whatever the caller's room: trusted names may have to be taken out before the length is right.
+  // Read whole, whatever the caller's room: names may have to be taken out before the length is right.
   Result<size_t> length = file_system.storage().list_xattr(inode.handle, {});
   if (!length.is_ok()) return reply_status(request, length.status());
   if (*length == 0) return reply_value(request, {}, size);
@@ -124,8 +125,7 @@ void listxattr(fuse_req_t request, fuse_ino_t node, size_t size) noexcept {
   length = file_system.storage().list_xattr(inode.handle, std::as_writable_bytes(std::span(names)));
   if (!length.is_ok()) return reply_status(request, length.status());
   names.resize(*length);
-  if (fuse_req_ctx(request)->uid != 0) names = without_trusted(names);
-  reply_value(request, names, size);
+  reply_value(request, shown_names(names, fuse_req_ctx(request)->uid == 0), size);
 }
 
 void setxattr(fuse_req_t request, fuse_ino_t node, const char* name, const char* value, size_t size,

@@ -56,6 +56,7 @@ void Copier::told(uint64_t inode, uint64_t sequence) {
   uint64_t& last = told_[inode];  // told of again, perhaps, when the file was opened again (durable=fsync)
   if (sequence < last) session_.fail(fmt::format("commit {} of inode {} is told of behind {}", sequence, inode, last));
   last = sequence;
+  if (sequence == 0) return;  // a name, of what holds nothing
   const std::shared_ptr<File> file = machine_.open_file(inode);
   if (file == nullptr || held_.size() >= kHeldMax || !session_.goes_on() || !random_.chance(30)) return;
   const Held held = hold(file, inode);

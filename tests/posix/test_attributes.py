@@ -318,3 +318,16 @@ def test_virtual_attributes(mount):
         assert os.getxattr(path, f"user.fastpersistfs.{name}")
         assert attempt(os.setxattr, path, f"user.fastpersistfs.{name}", b"x") in ("EPERM", "EACCES", "EROFS")
     assert not [name for name in os.listxattr(path) if name.startswith("user.fastpersistfs")]
+
+
+def test_attributes_of_the_engine_do_not_show(mount):
+    """What the engine notes in a sidecar (that the file is copied) is neither listed nor read nor changed by anybody."""
+    path, note = mount.path / "file", "user.fastpersistfs.tier-note"
+    path.write_bytes(b"content")
+    os.setxattr(path, "user.color", b"red")
+    os.setxattr(mount.array.members[0] / "tree" / "file", note, b"x" * 64)
+    assert os.listxattr(path) == ["user.color"]
+    assert attempt(os.getxattr, path, note) == "ENODATA"
+    assert attempt(os.setxattr, path, note, b"y") == attempt(os.removexattr, path, note) == "EPERM"
+    os.removexattr(path, "user.color")
+    assert os.listxattr(path) == []

@@ -1,0 +1,104 @@
+// TierCopier: copies committed files to a store outside this machine, and keeps the copies up to date.
+//
+// What is copied. Every regular file of the array, as its last durable commit made it: the plain content under the
+// file's path, then a manifest (tier_manifest.h). Never a state that was not committed, never two commits in one copy.
+// Commits that follow each other faster than they can be copied are left out, but for the newest. A file whose path has
+// the component kTierReserved is not copied, which is said once in the log. Of a file with several names one is copied.
+//
+// How it knows what to copy. committed() is told of every durable commit and only speeds things up. What counts is the
+// array itself: each sidecar has a note of what was copied (tier_note.h), and a scan finds the files whose note is not
+// of their last commit, at their path, or names objects that the store does not have. open() begins with one. So
+// nothing is logged anywhere else, a crash at any moment loses no more than work, and what was left out, for want of
+// memory or because a file was moved meanwhile, is found by the next scan. A scan costs the store two calls for each
+// directory.
+//
+// Limits. Content passes through memory of a fixed size (TierCopyOptions::memory), so many parts and files at a time
+// (connections), at a rate. Besides, each file that is being copied has its index, and 16 bytes for each of its chunks,
+// in memory; waiting_max bounds what is known of files that wait. A version that is being copied is held, and takes
+// space on the drives; while the store is not reachable none is held.
+//
+// Failures. A store that is not reachable, full, or refuses this user or this clock: everything waits, and one file
+// tries again and again, after a pause that grows. What concerns one file only: that file waits for failed_pause. Both
+// are counted, and said in the log when they begin and when they end. Nothing local ever waits for a copy.
+//
+// Thread safety: all methods from any thread. committed() with any lock but the copier's held.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "engine/base/status.h"
+#include "engine/base/units.h"
+#include "engine/store/store.h"
+#include "engine/tier/object_store.h"
+
+namespace fpfs {
+
+struct TierCopyOptions {
+  uint64_t memory = 64 * kMiB;    // for content; at least four chunks
+  unsigned connections = 8;       // parts that are read or sent at a time, and files
+  uint64_t rate = 0;              // bytes per second, 0: any
+  uint64_t part_size = 8 * kMiB;  // larger files go in parts of this size, very large ones in larger parts
+  std::chrono::milliseconds pause_first{1000}, pause_max{60'000};  // while the store is not reachable
+  std::chrono::milliseconds failed_pause{300'000};                 // of a file that failed for another reason
+  std::chrono::milliseconds scan_interval{600'000};                // from scan to scan; 0: the first one only
+  size_t waiting_max = 65536;                                      // files; what is beyond is left to a scan
+};
+
+struct TierCopyStatus {
+  uint64_t files_waiting = 0, bytes_waiting = 0;  // not copied yet, as far as known; the ones being copied included
+  uint64_t files_copying = 0;
+  uint64_t files_failed = 0;                    // of those that wait: for failed_pause
+  uint64_t files_refused = 0;                   // paths that cannot be copied, of the last scan
+  int64_t oldest_waiting_s = 0;                 // seconds since 1970; 0: nothing waits
+  uint64_t files_copied = 0, bytes_copied = 0;  // since open
+  double bytes_per_second = 0;                  // of the last seconds
+  uint64_t errors = 0;
+  std::string last_error;
+  int64_t last_error_s = 0;
+  bool is_store_away = false;  // everything waits
+  bool is_scanning = false;
+};
+
+class TierCopier {
+ public:
+  using Done = std::function<void(const Status&)>;
+
+  // Store and ObjectStore outlive it. kInvalidArgument: the memory is too small for the array's chunks, or the store's
+  // parts. Nothing begins before open().
+  static Result<std::unique_ptr<TierCopier>> create(Environment& environment, Store& store, ObjectStore& objects,
+                                                    const TierCopyOptions& options);
+  // Stops, and waits for what is in progress; in a simulation it is to be stopped before, or the power is off.
+  ~TierCopier();
+  TierCopier(const TierCopier&) = delete;
+  TierCopier& operator=(const TierCopier&) = delete;
+
+  // Begins, with a scan.
+  void open();
+  // For Store::on_commit().
+  void committed(uint64_t inode, uint64_t sequence);
+  // Looks through the whole tree for what is not copied, soon.
+  void scan();
+  // Calls back when the last durable commit of the file at this path (below the root, without '/' at its beginning) is
+  // copied, or a later one: at once when it is already. Fails when there is no such file, when its copy fails for a
+  // reason of its own, and with kCancelled at the end. While the store is not reachable it waits.
+  void wait_for(const std::string& path, Done done);
+  // Calls back when a scan that began after this call has ended and nothing waits any more; with a failure when files
+  // are left that cannot be copied.
+  void wait_for_all(const Done& done);
+  TierCopyStatus status() const;
+
+  // Nothing begins any more. `done` when nothing is in progress: soon when the object store was closed before, else
+  // when it has answered. Versions that were held are let go of by then.
+  void stop(std::function<void()> done);
+
+ private:
+  class Impl;
+  explicit TierCopier(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+  const std::shared_ptr<Impl> impl_;
+};
+
+}  // namespace fpfs

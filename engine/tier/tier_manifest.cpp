@@ -1,0 +1,273 @@
+#include "engine/tier/tier_manifest.h"
+
+#include <sys/stat.h>
+
+#include <bit>
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "engine/base/bytes.h"
+#include "engine/codec/hash.h"
+
+namespace fpfs {
+namespace {
+
+constexpr std::string_view kMagic = "FPFSTIER";
+constexpr uint32_t kVersion = 1;
+constexpr size_t kHeadSize = 136;
+constexpr size_t kXattrHeadSize = 6;
+constexpr size_t kChecksumSize = 8;
+
+namespace field_at {
+constexpr size_t kMagicBytes = 0;
+constexpr size_t kVersion = 8;
+constexpr size_t kReserved = 12;  // 4 bytes
+constexpr size_t kArrayId = 16;
+constexpr size_t kFileId = 32;
+constexpr size_t kSequence = 40;
+constexpr size_t kSize = 48;
+constexpr size_t kMtimeSeconds = 56;
+constexpr size_t kDevice = 64;
+constexpr size_t kChecksumCount = 72;
+constexpr size_t kMode = 80;
+constexpr size_t kUid = 84;
+constexpr size_t kGid = 88;
+constexpr size_t kMtimeNanoseconds = 92;
+constexpr size_t kChunkSize = 96;
+constexpr size_t kGeneration = 100;
+constexpr size_t kPathBytes = 104;
+constexpr size_t kTagBytes = 108;
+constexpr size_t kTargetBytes = 112;
+constexpr size_t kXattrCount = 116;
+constexpr size_t kXattrBytes = 120;
+constexpr size_t kReservedEnd = 124;  // 12 bytes
+}  // namespace field_at
+static_assert(field_at::kReservedEnd + 12 == kHeadSize);
+
+Status invalid(const std::string& what) {
+  return Status::error(StatusCode::kInvalidArgument, "manifest of a copy: " + what);
+}
+
+bool has_nul(std::string_view text) {
+  return text.find('\0') != std::string_view::npos;
+}
+
+size_t xattr_bytes(const TierManifest& manifest) {
+  size_t bytes = 0;
+  for (const auto& [name, value] : manifest.xattrs) bytes += kXattrHeadSize + name.size() + value.size();
+  return bytes;
+}
+
+Status validate_xattrs(const TierManifest& manifest) {
+  for (const auto& [name, value] : manifest.xattrs) {
+    if (name.empty() || name.size() > TierManifest::kXattrNameBytesMax || has_nul(name))
+      return invalid(fmt::format("the name of an extended attribute of {} bytes", name.size()));
+    if (value.size() > TierManifest::kXattrValueBytesMax)
+      return invalid(fmt::format("an extended attribute of {} bytes", value.size()));
+  }
+  if (const size_t bytes = xattr_bytes(manifest); bytes > TierManifest::kXattrsBytesMax)
+    return invalid(fmt::format("{} bytes of extended attributes", bytes));
+  return Status::ok();
+}
+
+Status validate_content(const TierManifest& manifest) {
+  const bool has_content = manifest.size > 0;
+  if (manifest.size > kFileSizeMax) return invalid(fmt::format("a size of {} bytes", manifest.size));
+  if (manifest.content_tag.size() > TierManifest::kTagBytesMax || has_nul(manifest.content_tag))
+    return invalid(fmt::format("a tag of {} bytes", manifest.content_tag.size()));
+  const bool is_chunk_size = std::has_single_bit(manifest.chunk_size) && manifest.chunk_size >= kChunkSizeMin &&
+                             manifest.chunk_size <= kChunkSizeMax;
+  if (has_content ? !is_chunk_size : manifest.chunk_size != 0)
+    return invalid(fmt::format("chunks of {} bytes", manifest.chunk_size));
+  const uint64_t chunks = has_content ? (manifest.size - 1) / manifest.chunk_size + 1 : 0;
+  if (manifest.checksums.size() != chunks)
+    return invalid(fmt::format("{} checksums of {} chunks", manifest.checksums.size(), chunks));
+  const bool is_described = manifest.is_file()
+                                ? !manifest.content_tag.empty()
+                                : !has_content && manifest.content_tag.empty() && manifest.file_id == FileId() &&
+                                      manifest.sequence == 0 && manifest.generation == Generation();
+  if (!is_described) return invalid("a node of another type than its content");
+  return Status::ok();
+}
+
+// Takes bytes from the front; the caller has made sure that there are so many.
+std::string take_text(std::span<const std::byte>& rest, size_t count) {
+  std::string text(reinterpret_cast<const char*>(rest.data()), count);
+  rest = rest.subspan(count);
+  return text;
+}
+
+Status damaged(const std::string& what) {
+  return Status::error(StatusCode::kCorruption, "manifest of a copy: " + what);
+}
+
+Status take_xattrs(std::span<const std::byte> rest, uint32_t count, TierManifest& manifest) {
+  for (uint32_t i = 0; i < count; ++i) {
+    if (rest.size() < kXattrHeadSize) return damaged("extended attributes end early");
+    const size_t name_bytes = get_u16(&rest[0]), value_bytes = get_u32(&rest[2]);
+    rest = rest.subspan(kXattrHeadSize);
+    if (rest.size() < name_bytes || rest.size() - name_bytes < value_bytes)
+      return damaged("extended attributes end early");
+    std::string name = take_text(rest, name_bytes);
+    if (!manifest.xattrs.empty() && name <= manifest.xattrs.rbegin()->first)
+      return damaged("extended attributes out of order");
+    manifest.xattrs.emplace_hint(manifest.xattrs.end(), std::move(name), take_text(rest, value_bytes));
+  }
+  return rest.empty() ? Status::ok() : damaged("bytes behind the extended attributes");
+}
+
+// What has its place in the head.
+TierManifest head_of(std::span<const std::byte> bytes) {
+  TierManifest manifest;
+  std::memcpy(manifest.array_id.data(), &bytes[field_at::kArrayId], sizeof(Uuid));
+  manifest.file_id = FileId(get_u64(&bytes[field_at::kFileId]));
+  manifest.generation = Generation(get_u32(&bytes[field_at::kGeneration]));
+  manifest.sequence = get_u64(&bytes[field_at::kSequence]);
+  manifest.size = get_u64(&bytes[field_at::kSize]);
+  manifest.mode = get_u32(&bytes[field_at::kMode]);
+  manifest.uid = get_u32(&bytes[field_at::kUid]);
+  manifest.gid = get_u32(&bytes[field_at::kGid]);
+  manifest.mtime_seconds = static_cast<int64_t>(get_u64(&bytes[field_at::kMtimeSeconds]));
+  manifest.mtime_nanoseconds = get_u32(&bytes[field_at::kMtimeNanoseconds]);
+  manifest.device = get_u64(&bytes[field_at::kDevice]);
+  manifest.chunk_size = get_u32(&bytes[field_at::kChunkSize]);
+  return manifest;
+}
+
+Status check_frame(std::span<const std::byte> bytes) {
+  if (bytes.size() < kHeadSize + kChecksumSize) return damaged(fmt::format("it has {} bytes", bytes.size()));
+  if (std::memcmp(&bytes[field_at::kMagicBytes], kMagic.data(), kMagic.size()) != 0)
+    return damaged("it does not begin as one");
+  const uint32_t version = get_u32(&bytes[field_at::kVersion]);
+  if (version != kVersion)
+    return Status::error(StatusCode::kUnsupported,
+                         fmt::format("manifest of a copy: version {}, this release reads {}", version, kVersion));
+  const auto body = bytes.first(bytes.size() - kChecksumSize);
+  if (hash_bytes(body) != get_u64(&bytes[body.size()])) return damaged("its checksum is wrong");
+  const bool is_clear = all_zero(bytes.subspan(field_at::kReserved, 4)) &&
+                        all_zero(bytes.subspan(field_at::kReservedEnd, kHeadSize - field_at::kReservedEnd));
+  return is_clear ? Status::ok() : damaged("reserved bytes are not zero");
+}
+
+}  // namespace
+
+bool TierManifest::is_file() const {
+  return S_ISREG(mode);
+}
+
+Status validate_manifest(const TierManifest& manifest) {
+  if (manifest.path.empty() || manifest.path.size() > TierManifest::kPathBytesMax || has_nul(manifest.path))
+    return invalid(fmt::format("a path of {} bytes", manifest.path.size()));
+  const uint32_t type = manifest.mode & S_IFMT;
+  const bool is_device = type == S_IFCHR || type == S_IFBLK;
+  const bool is_known =
+      is_device || type == S_IFREG || type == S_IFDIR || type == S_IFLNK || type == S_IFIFO || type == S_IFSOCK;
+  if (!is_known || (manifest.mode & ~uint32_t{S_IFMT | 07777}) != 0)
+    return invalid(fmt::format("a mode of {:o}", manifest.mode));
+  if (manifest.device != 0 && !is_device) return invalid("a device number of what is no device");
+  if (manifest.mtime_nanoseconds >= 1'000'000'000)
+    return invalid(fmt::format("a time with {} nanoseconds", manifest.mtime_nanoseconds));
+  const size_t target = manifest.target.size();
+  if (type == S_IFLNK ? target == 0 || target > TierManifest::kTargetBytesMax || has_nul(manifest.target) : target != 0)
+    return invalid(fmt::format("a target of {} bytes", target));
+  FPFS_RETURN_IF_ERROR(validate_xattrs(manifest));
+  return validate_content(manifest);
+}
+
+std::vector<std::byte> encode_manifest(const TierManifest& manifest) {
+  const size_t xattrs = xattr_bytes(manifest);
+  const size_t body = kHeadSize + manifest.path.size() + manifest.content_tag.size() + manifest.target.size() + xattrs +
+                      manifest.checksums.size() * sizeof(uint64_t);
+  std::vector<std::byte> bytes(body + kChecksumSize);
+  std::memcpy(&bytes[field_at::kMagicBytes], kMagic.data(), kMagic.size());
+  put_u32(&bytes[field_at::kVersion], kVersion);
+  std::memcpy(&bytes[field_at::kArrayId], manifest.array_id.data(), sizeof(Uuid));
+  put_u64(&bytes[field_at::kFileId], manifest.file_id.value());
+  put_u64(&bytes[field_at::kSequence], manifest.sequence);
+  put_u64(&bytes[field_at::kSize], manifest.size);
+  put_u64(&bytes[field_at::kMtimeSeconds], static_cast<uint64_t>(manifest.mtime_seconds));
+  put_u64(&bytes[field_at::kDevice], manifest.device);
+  put_u64(&bytes[field_at::kChecksumCount], manifest.checksums.size());
+  put_u32(&bytes[field_at::kMode], manifest.mode);
+  put_u32(&bytes[field_at::kUid], manifest.uid);
+  put_u32(&bytes[field_at::kGid], manifest.gid);
+  put_u32(&bytes[field_at::kMtimeNanoseconds], manifest.mtime_nanoseconds);
+  put_u32(&bytes[field_at::kChunkSize], manifest.chunk_size);
+  put_u32(&bytes[field_at::kGeneration], manifest.generation.value());
+  put_u32(&bytes[field_at::kPathBytes], static_cast<uint32_t>(manifest.path.size()));
+  put_u32(&bytes[field_at::kTagBytes], static_cast<uint32_t>(manifest.content_tag.size()));
+  put_u32(&bytes[field_at::kTargetBytes], static_cast<uint32_t>(manifest.target.size()));
+  put_u32(&bytes[field_at::kXattrCount], static_cast<uint32_t>(manifest.xattrs.size()));
+  put_u32(&bytes[field_at::kXattrBytes], static_cast<uint32_t>(xattrs));
+  std::byte* at = &bytes[kHeadSize];
+  const auto append = [&at](std::string_view text) {
+    std::memcpy(at, text.data(), text.size());
+    at += text.size();
+  };
+  append(manifest.path);
+  append(manifest.content_tag);
+  append(manifest.target);
+  for (const auto& [name, value] : manifest.xattrs) {
+    put_u16(at, static_cast<uint16_t>(name.size()));
+    put_u32(at + 2, static_cast<uint32_t>(value.size()));
+    at += kXattrHeadSize;
+    append(name);
+    append(value);
+  }
+  for (const uint64_t checksum : manifest.checksums) {
+    put_u64(at, checksum);
+    at += sizeof(uint64_t);
+  }
+  put_u64(at, hash_bytes(std::span(bytes).first(body)));
+  return bytes;
+}
+
+Result<TierManifest> decode_manifest(std::span<const std::byte> bytes) {
+  FPFS_RETURN_IF_ERROR(check_frame(bytes));
+  TierManifest manifest = head_of(bytes);
+  const uint64_t path = get_u32(&bytes[field_at::kPathBytes]), tag = get_u32(&bytes[field_at::kTagBytes]),
+                 target = get_u32(&bytes[field_at::kTargetBytes]), xattrs = get_u32(&bytes[field_at::kXattrBytes]),
+                 checksums = get_u64(&bytes[field_at::kChecksumCount]);
+  std::span<const std::byte> rest = bytes.subspan(kHeadSize, bytes.size() - kHeadSize - kChecksumSize);
+  // Each of the first four is below 2^32, so that their sum is right.
+  const uint64_t texts = path + tag + target + xattrs;
+  if (texts > rest.size() || checksums != (rest.size() - texts) / sizeof(uint64_t) ||
+      (rest.size() - texts) % sizeof(uint64_t) != 0)
+    return damaged(fmt::format("its {} bytes are not those of its parts", bytes.size()));
+  manifest.path = take_text(rest, path);
+  manifest.content_tag = take_text(rest, tag);
+  manifest.target = take_text(rest, target);
+  FPFS_RETURN_IF_ERROR(take_xattrs(rest.first(xattrs), get_u32(&bytes[field_at::kXattrCount]), manifest));
+  rest = rest.subspan(xattrs);
+  manifest.checksums.resize(checksums);
+  for (uint64_t i = 0; i < checksums; ++i) manifest.checksums[i] = get_u64(&rest[i * sizeof(uint64_t)]);
+  const Status valid = validate_manifest(manifest);
+  if (!valid.is_ok()) return Status::error(StatusCode::kCorruption, valid.message());
+  return manifest;
+}
+
+// --- where things are ------------------------------------------------------------------------------------------------
+
+std::string manifest_key(std::string_view path) {
+  return fmt::format("{}/{}", kTierReserved, path);
+}
+
+std::string_view path_of_manifest(std::string_view key) {
+  const size_t begin = kTierReserved.size() + 1;
+  const bool is_one = key.size() > begin && key.starts_with(kTierReserved) && key[begin - 1] == '/';
+  return is_one ? key.substr(begin) : std::string_view();
+}
+
+bool is_reserved(std::string_view path) {
+  while (!path.empty()) {
+    const size_t slash = path.find('/');
+    const std::string_view component = path.substr(0, slash);
+    if (component == kTierReserved || component.starts_with(".fastpersistfs-")) return true;
+    if (slash == std::string_view::npos) break;
+    path.remove_prefix(slash + 1);
+  }
+  return false;
+}
+
+}  // namespace fpfs

@@ -1,0 +1,78 @@
+// TierManifest: what a store outside this machine is told of one file besides its content: an object of its own, under
+// manifest_key() of the path. docs/format.md gives every byte.
+//
+// A file's content is an object of plain bytes under the file's path. It is stored first, its manifest behind it. A
+// content object counts only with a manifest that names its size and its tag: whoever finds another one, or none, finds
+// no copy there. (While a copy is replaced by a newer one, its content is new and its manifest is old for a moment.)
+//
+// Chunk checksums are those of the bytes that the store has: XXH3 without a seed, over the plain content of each
+// chunk. How the array stores a chunk, compressed or not, does not matter for them.
+//
+// Thread safety: pure.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/base/status.h"
+#include "engine/base/units.h"
+#include "engine/index/superblock.h"
+
+namespace fpfs {
+
+struct TierManifest {
+  static constexpr size_t kPathBytesMax = 1024;
+  static constexpr size_t kTagBytesMax = 1024;
+  static constexpr size_t kTargetBytesMax = 4095;         // of a symbolic link: PATH_MAX without its end
+  static constexpr size_t kXattrNameBytesMax = 255;       // XATTR_NAME_MAX
+  static constexpr size_t kXattrValueBytesMax = 65536;    // XATTR_SIZE_MAX
+  static constexpr size_t kXattrsBytesMax = 1024 * 1024;  // of all, names and values
+
+  Uuid array_id{};
+  std::string path;   // below the root of the array, without a '/' at its beginning
+  uint32_t mode = 0;  // as in stat(2), the type of the node included
+  uint32_t uid = 0, gid = 0;
+  int64_t mtime_seconds = 0;
+  uint32_t mtime_nanoseconds = 0;
+  uint64_t device = 0;  // of a device node
+  std::string target;   // of a symbolic link
+  std::map<std::string, std::string> xattrs;
+
+  // Of a regular file; empty of anything else.
+  FileId file_id;                   // 0: nothing was ever written to it
+  Generation generation;            //
+  uint64_t sequence = 0;            // the commit that the copy holds
+  uint64_t size = 0;                // bytes
+  uint32_t chunk_size = 0;          // 0 of an empty file
+  std::vector<uint64_t> checksums;  // of every chunk, the last one as far as the content goes
+  std::string content_tag;          // of the object that has the content
+  bool operator==(const TierManifest&) const = default;
+
+  bool is_file() const;
+};
+
+// kInvalidArgument says which field cannot be written, or contradicts another.
+Status validate_manifest(const TierManifest& manifest);
+// The manifest is valid.
+std::vector<std::byte> encode_manifest(const TierManifest& manifest);
+// kCorruption: no manifest, a damaged one, or a field out of range. kUnsupported: of a later version. Memory goes with
+// the length of `bytes`, whatever they say. What it returns is valid, and encodes to the same bytes.
+Result<TierManifest> decode_manifest(std::span<const std::byte> bytes);
+
+// --- where things are ------------------------------------------------------------------------------------------------
+
+// The component of a key below which manifests are. No file whose path has it is copied.
+constexpr std::string_view kTierReserved = ".fastpersistfs";
+// ".fastpersistfs/" and the path.
+std::string manifest_key(std::string_view path);
+// The path that a key is the manifest of; empty: of none.
+std::string_view path_of_manifest(std::string_view key);
+// Whether a component of the path is kTierReserved, or begins with that and a '-', as what stores keep for themselves.
+bool is_reserved(std::string_view path);
+
+}  // namespace fpfs

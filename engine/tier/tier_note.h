@@ -1,0 +1,46 @@
+// TierNote: what the array itself remembers of the copy of a file: which commit was copied, and to where. An extended
+// attribute of the sidecar, written when the copy is complete; there is no other log of copies. It need not be durable:
+// a file without its note is copied again. docs/format.md gives every byte.
+//
+// A note belongs to the inode of the sidecar. So it moves with the file, goes with it, and never speaks for another
+// file that has come to its path. Whether it speaks for this path and this store, `place` tells.
+//
+// Users do not see it: names below user.fastpersistfs. are the mount's (fs/operations/xattr.cpp).
+//
+// Thread safety: pure.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "engine/base/status.h"
+#include "engine/base/units.h"
+#include "engine/tier/object_store.h"
+
+namespace fpfs {
+
+struct TierNote {
+  static constexpr const char* kAttribute = "user.fastpersistfs.tier-note";
+  static constexpr size_t kBytes = 64;
+
+  uint64_t place = 0;     // place_of()
+  FileId file_id;         // 0: the file is empty, and nothing was ever written to it
+  uint64_t sequence = 0;  // the commit that was copied
+  uint64_t size = 0;
+  uint64_t content_tag = 0, manifest_tag = 0;  // tag_of() those that the store has given the two objects
+  bool verified = false;                       // StoredObject::verified of the content
+  bool operator==(const TierNote&) const = default;
+
+  // Of a store (ObjectStore::describe()) and a path.
+  static uint64_t place_of(std::string_view store, std::string_view path);
+  static uint64_t tag_of(std::string_view tag);
+};
+
+std::array<std::byte, TierNote::kBytes> encode_note(const TierNote& note);
+// kCorruption, kUnsupported: counts as none.
+Result<TierNote> decode_note(std::span<const std::byte> bytes);
+
+}  // namespace fpfs
