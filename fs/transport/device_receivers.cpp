@@ -26,6 +26,16 @@ FileDescriptor watch_requests(int descriptor) {
   return epoll;
 }
 
+// Of requests since the last of a kind: whether one was.
+void count_down(std::atomic<int>& left, bool is_one) {
+  constexpr int kOthersBetween = 16;
+  const int before = left.load(std::memory_order_relaxed);
+  if (is_one)
+    left.store(kOthersBetween, std::memory_order_relaxed);
+  else if (before > 0)
+    left.store(before - 1, std::memory_order_relaxed);
+}
+
 bool set_blocking(int descriptor, bool blocks) {
   const int flags = ::fcntl(descriptor, F_GETFL);
   if (flags < 0) return false;
@@ -127,8 +137,8 @@ void DeviceReceivers::end_landing_read() {
 // Reads one request into the worker's buffer, but for what has landed: then its landing is held. The result of read(2).
 ssize_t DeviceReceivers::read_request(Worker& worker, Streams::Claim& claim) {
   Landing& landing = worker.request.landing;
-  const bool may_land = claim.file() != nullptr && odds_.are_good() && begin_landing_read();
-  if (may_land) (void)claim.file()->begin_landing(landing);
+  const bool lands = claim.file() != nullptr && odds_.are_good() && begin_landing_read();
+  if (lands) (void)claim.file()->begin_landing(landing);
   std::byte* const memory = worker.request.payload->request;
   std::array<struct iovec, 4> parts;
   int count = 0;
@@ -141,7 +151,7 @@ ssize_t DeviceReceivers::read_request(Worker& worker, Streams::Claim& claim) {
                       ReceiveBuffers::kRequestSizeMax - wire::kWritePayloadOffset - landed};
   const ssize_t result = ::readv(handler_.descriptor(), parts.data(), count);
   const int failure = errno;
-  if (may_land) end_landing_read();
+  if (lands) end_landing_read();
   if (result < 0 && landing.file != nullptr) landing.file->cancel_landing(landing);
   errno = failure;
   return result;
@@ -151,7 +161,7 @@ ssize_t DeviceReceivers::read_request(Worker& worker, Streams::Claim& claim) {
 bool DeviceReceivers::receive(Worker& worker, size_t& length) {
   Streams::Claim claim;
   ssize_t result = 0;
-  if (moves_little() && let_reads_block()) {
+  if (!may_land() && let_reads_block()) {
     waiting_.fetch_add(1, std::memory_order_relaxed);
     result = read_request(worker, claim);
     waiting_.fetch_sub(1, std::memory_order_relaxed);
@@ -184,7 +194,6 @@ void DeviceReceivers::wake_all() {
 
 // Whoever reads or writes much is a stream. Keeps the landing when the request is the write that was expected.
 void DeviceReceivers::note_received(Worker& worker, Streams::Claim& claim, size_t length) {
-  constexpr int kOthersBetween = 16;
   const std::byte* const request = worker.request.payload->request;
   const wire::Flow flow = wire::flow_of({request, std::min(length, wire::kWritePayloadOffset)});
   const bool reads = flow.kind == wire::Flow::Kind::kRead;
@@ -198,11 +207,8 @@ void DeviceReceivers::note_received(Worker& worker, Streams::Claim& claim, size_
   else
     streams_.gave_up(claim);
   if (flow.kind == wire::Flow::Kind::kEnd) streams_.end(flow.handle);
-  const int seen = transfers_seen_.load(std::memory_order_relaxed);
-  if (reads || writes_much)
-    transfers_seen_.store(kOthersBetween, std::memory_order_relaxed);
-  else if (seen > 0)
-    transfers_seen_.store(seen - 1, std::memory_order_relaxed);
+  count_down(transfers_seen_, reads || writes_much);
+  count_down(writes_seen_, writes_much);
   const Landing& landing = worker.request.landing;
   if (landing.file != nullptr && !(flow.kind == wire::Flow::Kind::kWrite && flow.offset == landing.offset &&
                                    OpenHandles::file(flow.handle).file == landing.file))

@@ -2,19 +2,21 @@
 //
 //   worker:  wait → read one request (see that another waits, unless it cannot block) → have it handled → ...
 //
-// A few of them, the receivers, wait for requests; the others wait to become receivers. How many there are, and how they
-// wait, follows what comes:
-// - Little is read and written: up to kReceivers. They wait in read(2), where the kernel takes turns between them. That
-//   is one system call less than by epoll, nobody is woken for a request that another has read by then, and the next
-//   request of a client that creates files finds one waiting who ran on the client's processor not long ago.
-// - Else in an epoll set of their own (EPOLLEXCLUSIVE: the kernel wakes the first of those who wait, whose caches are
-//   warm), and in read(2) when there is something, as they have memory of a file in hand then (below):
+// A few of them, the receivers, wait for requests; the others wait to become receivers. How many there are follows what
+// comes:
+// - Little is read and written: kReceivers, so that the next request of a client that creates files finds one waiting and
+//   nobody has to be woken for it.
 // - One stream (fs/transport/streams.h): one. It is served by one thread, whose caches know it.
 // - Several streams: one for each, up to half of the workers. Who receives a write copies its payload, and who answers
 //   a read from memory copies it too: as many copies go side by side as there are receivers. The other half of the
 //   workers is there for requests that block. By default (twice as many workers as cores) that is one for each core.
 // A receiver that got a request which cannot block (READ, WRITE, FLUSH, ...) and sees no further one handles it and stays
 // a receiver; before anything else it makes sure that there is another.
+//
+// They wait in read(2), where the kernel takes turns between them: by epoll one who is awake often takes what another was
+// woken for. But while a file is being written (below) each waits in an epoll set of its own (EPOLLEXCLUSIVE: the kernel
+// wakes the first of those who wait, whose caches are warm), and reads when something has come, as it has memory of a file
+// in hand then.
 //
 // While a file is being written front to back, the next request's bytes go to the engine's memory right away, behind
 // what was written last (engine/file/landing.h). Each receiver guesses which stream is next, no two the same. When it was
@@ -55,6 +57,8 @@ class DeviceReceivers {
  private:
   void become(Worker& worker);
   bool moves_little() const { return transfers_seen_.load(std::memory_order_relaxed) == 0; }
+  // A write whose place is known may come.
+  bool may_land() const { return !discards_ && writes_seen_.load(std::memory_order_relaxed) > 0; }
   unsigned wanted() const { return moves_little() ? kReceivers : std::clamp(streams_.active(), 1U, receivers_max_); }
   void call_another();
   bool wait_for_request(const Worker& worker);
@@ -86,6 +90,7 @@ class DeviceReceivers {
   LandingOdds odds_;
   // Counts down from the last request that moved much data, request by request.
   std::atomic<int> transfers_seen_{0};
+  std::atomic<int> writes_seen_{0};  // the same for writes
 };
 
 }  // namespace fpfs
