@@ -76,7 +76,7 @@ class DeviceReceivers {
   const unsigned workers_;
   const unsigned receivers_max_;
   const bool discards_;
-  static constexpr unsigned kReceivers = 2;
+  static constexpr unsigned kReceivers = 4;
   Mutex mutex_;
   CondVar wanted_changed_;
   std::atomic<unsigned> receivers_{0};  // changed under mutex_

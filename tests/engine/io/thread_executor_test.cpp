@@ -166,6 +166,7 @@ TEST(ThreadExecutor, ManyThreadsPost) {
   {
     ThreadExecutor executor(4);
     std::vector<std::thread> threads;
+    threads.reserve(kThreads);
     for (int t = 0; t < kThreads; ++t)
       threads.emplace_back([&] {
         for (int i = 0; i < kTasks; ++i) executor.post([&] { ++runs; });
