@@ -8,10 +8,10 @@
 namespace fpfs {
 namespace {
 
-constexpr uint16_t kVersion = 1;
+constexpr uint16_t kNoteVersion = 1;
 constexpr uint16_t kVerified = 1;  // flag
 
-namespace field_at {
+namespace note_at {
 constexpr size_t kVersion = 0;
 constexpr size_t kFlags = 2;
 constexpr size_t kReserved = 4;  // 4 bytes
@@ -22,8 +22,8 @@ constexpr size_t kSize = 32;
 constexpr size_t kContentTag = 40;
 constexpr size_t kManifestTag = 48;
 constexpr size_t kChecksum = 56;
-}  // namespace field_at
-static_assert(field_at::kChecksum + sizeof(uint64_t) == TierNote::kBytes);
+}  // namespace note_at
+static_assert(note_at::kChecksum + sizeof(uint64_t) == TierNote::kBytes);
 
 uint64_t hash_text(std::string_view text, uint64_t seed) {
   return hash_bytes(std::as_bytes(std::span(text)), seed);
@@ -41,36 +41,36 @@ uint64_t TierNote::tag_of(std::string_view tag) {
 
 std::array<std::byte, TierNote::kBytes> encode_note(const TierNote& note) {
   std::array<std::byte, TierNote::kBytes> bytes{};
-  put_u16(&bytes[field_at::kVersion], kVersion);
-  put_u16(&bytes[field_at::kFlags], note.verified ? kVerified : 0);
-  put_u64(&bytes[field_at::kPlace], note.place);
-  put_u64(&bytes[field_at::kFileId], note.file_id.value());
-  put_u64(&bytes[field_at::kSequence], note.sequence);
-  put_u64(&bytes[field_at::kSize], note.size);
-  put_u64(&bytes[field_at::kContentTag], note.content_tag);
-  put_u64(&bytes[field_at::kManifestTag], note.manifest_tag);
-  put_u64(&bytes[field_at::kChecksum], hash_bytes(std::span(bytes).first(field_at::kChecksum)));
+  put_u16(&bytes[note_at::kVersion], kNoteVersion);
+  put_u16(&bytes[note_at::kFlags], note.verified ? kVerified : 0);
+  put_u64(&bytes[note_at::kPlace], note.place);
+  put_u64(&bytes[note_at::kFileId], note.file_id.value());
+  put_u64(&bytes[note_at::kSequence], note.sequence);
+  put_u64(&bytes[note_at::kSize], note.size);
+  put_u64(&bytes[note_at::kContentTag], note.content_tag);
+  put_u64(&bytes[note_at::kManifestTag], note.manifest_tag);
+  put_u64(&bytes[note_at::kChecksum], hash_bytes(std::span(bytes).first(note_at::kChecksum)));
   return bytes;
 }
 
 Result<TierNote> decode_note(std::span<const std::byte> bytes) {
   if (bytes.size() < sizeof(uint16_t) + sizeof(uint64_t))
     return Status::error(StatusCode::kCorruption, fmt::format("note of a copy: it has {} bytes", bytes.size()));
-  if (const uint16_t version = get_u16(&bytes[field_at::kVersion]); version != kVersion)
+  if (const uint16_t version = get_u16(&bytes[note_at::kVersion]); version != kNoteVersion)
     return Status::error(StatusCode::kUnsupported, fmt::format("note of a copy: version {}", version));
   const bool is_whole = bytes.size() == TierNote::kBytes &&
-                        hash_bytes(bytes.first(field_at::kChecksum)) == get_u64(&bytes[field_at::kChecksum]);
-  const bool is_clear = is_whole && all_zero(bytes.subspan(field_at::kReserved, 4)) &&
-                        (get_u16(&bytes[field_at::kFlags]) & ~kVerified) == 0;
+                        hash_bytes(bytes.first(note_at::kChecksum)) == get_u64(&bytes[note_at::kChecksum]);
+  const bool is_clear = is_whole && all_zero(bytes.subspan(note_at::kReserved, 4)) &&
+                        (get_u16(&bytes[note_at::kFlags]) & ~kVerified) == 0;
   if (!is_clear) return Status::error(StatusCode::kCorruption, "note of a copy: it is not what was written");
   TierNote note;
-  note.verified = (get_u16(&bytes[field_at::kFlags]) & kVerified) != 0;
-  note.place = get_u64(&bytes[field_at::kPlace]);
-  note.file_id = FileId(get_u64(&bytes[field_at::kFileId]));
-  note.sequence = get_u64(&bytes[field_at::kSequence]);
-  note.size = get_u64(&bytes[field_at::kSize]);
-  note.content_tag = get_u64(&bytes[field_at::kContentTag]);
-  note.manifest_tag = get_u64(&bytes[field_at::kManifestTag]);
+  note.verified = (get_u16(&bytes[note_at::kFlags]) & kVerified) != 0;
+  note.place = get_u64(&bytes[note_at::kPlace]);
+  note.file_id = FileId(get_u64(&bytes[note_at::kFileId]));
+  note.sequence = get_u64(&bytes[note_at::kSequence]);
+  note.size = get_u64(&bytes[note_at::kSize]);
+  note.content_tag = get_u64(&bytes[note_at::kContentTag]);
+  note.manifest_tag = get_u64(&bytes[note_at::kManifestTag]);
   return note;
 }
 
