@@ -202,9 +202,9 @@ class Store {
 
   // Called with every commit that is durable, before its requests are answered: the inode of a file, and the number of
   // the commit, which grows over the file's life (0: a new name is durable, and nothing was ever written to the file).
-  // Those of one file come in their order. On executor threads, without locks: it must not block, nor wait for this
-  // file; others may be told of commits at the same time. Set before files are opened. File::hold_version() gives what
-  // this commit made durable, or a later one; nothing while the number is 0.
+  // Those of one file come in their order. On the threads that commit (the executor's, or whose request it was), without
+  // locks: it must not block, nor wait for this file; others may be told of commits at the same time. Set before files
+  // are opened. File::hold_version() gives what this commit made durable, or a later one; nothing while the number is 0.
   using CommitListener = std::function<void(uint64_t inode, uint64_t sequence)>;
   void on_commit(CommitListener listener);
 
