@@ -21,10 +21,6 @@ OwnTask::~OwnTask() {
   t_current = nullptr;
 }
 
-void OwnTask::run_current() {
-  if (t_current != nullptr) t_current->run();
-}
-
 bool OwnTask::keep(ThreadExecutor& executor, std::function<void()>& task) {
   if (!std::exchange(t_takes, false)) return false;
   t_current->executor_ = &executor;

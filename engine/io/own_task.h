@@ -23,8 +23,6 @@ class OwnTask {
 
   // Runs the task, if there is one. What is posted from now on goes to other threads.
   void run();
-  // The same for the one of the calling thread, if it has one: for who wants it done before something else.
-  static void run_current();
 
  private:
   friend class ThreadExecutor;

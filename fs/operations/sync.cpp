@@ -2,7 +2,6 @@
 #include "fs/operations/operations.h"
 
 #include "engine/base/log.h"
-#include "engine/io/own_task.h"
 #include "fs/operations/calling_process.h"
 #include "fs/operations/reply.h"
 
@@ -35,7 +34,6 @@ void flush(fuse_req_t request, fuse_ino_t, fuse_file_info* info) noexcept {
   close.killed = is_killed_saver(request, open);
   if (!file_system.settings().durable_at_close && !close.killed) {
     open.file->closed_by_writer(close.origin);
-    OwnTask::run_current();
     return reply_status(request, open.file->error());
   }
   FileSystem::note_change(*open.inode);

@@ -140,16 +140,20 @@ ssize_t DeviceReceivers::read_request(Worker& worker, Streams::Claim& claim) {
   const bool lands = claim.file() != nullptr && odds_.are_good() && begin_landing_read();
   if (lands) (void)claim.file()->begin_landing(landing);
   std::byte* const memory = worker.request.payload->request;
-  std::array<struct iovec, 4> parts;
-  int count = 0;
-  parts[count++] = {memory, wire::kWritePayloadOffset};
-  for (unsigned i = 0; landing.file != nullptr && i < landing.part_count; ++i) parts[count++] = landing.parts[i];
-  // What does not fit the landing goes where it would be without one.
-  const size_t landed = landing.file != nullptr ? landing.capacity : 0;
-  if (wire::kWritePayloadOffset + landed < ReceiveBuffers::kRequestSizeMax)
-    parts[count++] = {memory + wire::kWritePayloadOffset + landed,
-                      ReceiveBuffers::kRequestSizeMax - wire::kWritePayloadOffset - landed};
-  const ssize_t result = ::readv(handler_.descriptor(), parts.data(), count);
+  ssize_t result = 0;
+  if (landing.file == nullptr) {
+    result = ::read(handler_.descriptor(), memory, ReceiveBuffers::kRequestSizeMax);
+  } else {
+    std::array<struct iovec, 4> parts;
+    int count = 0;
+    parts[count++] = {memory, wire::kWritePayloadOffset};
+    for (unsigned i = 0; i < landing.part_count; ++i) parts[count++] = landing.parts[i];
+    // What does not fit the landing goes where it would be without one.
+    const size_t landed = wire::kWritePayloadOffset + landing.capacity;
+    if (landed < ReceiveBuffers::kRequestSizeMax)
+      parts[count++] = {memory + landed, ReceiveBuffers::kRequestSizeMax - landed};
+    result = ::readv(handler_.descriptor(), parts.data(), count);
+  }
   const int failure = errno;
   if (lands) end_landing_read();
   if (result < 0 && landing.file != nullptr) landing.file->cancel_landing(landing);

@@ -207,7 +207,7 @@ TEST(OwnTask, WhatItPostsAndWhatComesBehindItGoesToOthers) {
   {
     OwnTask own;
     executor.post([&] { executor.post([&] { inner = std::this_thread::get_id(); }); });
-    OwnTask::run_current();
+    own.run();
     executor.post([&] { behind = std::this_thread::get_id(); });
   }
   executor.stop();
@@ -221,10 +221,7 @@ TEST(OwnTask, OfAnotherThreadIsNone) {
   ThreadExecutor executor(1);
   const OwnTask own;
   std::promise<std::thread::id> ran;
-  std::thread([&] {
-    OwnTask::run_current();
-    executor.post([&] { ran.set_value(std::this_thread::get_id()); });
-  }).join();
+  std::thread([&] { executor.post([&] { ran.set_value(std::this_thread::get_id()); }); }).join();
   EXPECT_NE(ran.get_future().get(), std::this_thread::get_id());  // although this one runs nothing meanwhile
 }
 

@@ -11,6 +11,7 @@ from lab.machine_setting import RINGS_OFFERED, changed, rings_can_be_offered
 from ..measure import Measure, Samples, ratio
 
 PER_DIRECTORY = 500
+PER_TURN = 1000
 MODES = {"durable=close": "--sync", "durable=fsync": None}
 
 
@@ -41,8 +42,8 @@ class _Zeros:
         return b"x" * size
 
 
-def _create_rate(directory, count):
-    """Files of 4 KiB created, written and closed, per second."""
+def _create_seconds(directory, count):
+    """Files of 4 KiB created, written and closed."""
     folder = directory / "created"
     folder.mkdir()
     content = b"c" * 4096
@@ -51,24 +52,23 @@ def _create_rate(directory, count):
         descriptor = os.open(folder / f"file{index}", os.O_CREAT | os.O_WRONLY | os.O_EXCL, 0o644)
         os.write(descriptor, content)
         os.close(descriptor)
-    rate = count / (time.monotonic() - started)
+    seconds = time.monotonic() - started
     shutil.rmtree(folder)
-    return rate
+    return seconds
 
 
-def _timed(bench, count, *words):
-    """Files per second of a command that handles `count` of them."""
+def _seconds(bench, *words):
     bench.commands.note([word if "/" not in str(word) else "PATH" for word in words])
     started = time.monotonic()
     bench.commands.run(*words)
-    return count / (time.monotonic() - started)
+    return time.monotonic() - started
 
 
 @contextlib.contextmanager
 def archive(bench):
-    """Of --files small files."""
+    """Of one turn's small files."""
     path = bench.scratch / "small.tar"
-    _tar_of_small_files(path, bench.options.files)
+    _tar_of_small_files(path, _turn(bench))
     try:
         yield path
     finally:
@@ -100,25 +100,44 @@ def small_files(bench):
     return measures
 
 
-def rates(bench, archive, places, runs):
-    """{work: {who: Samples}} of `runs` rounds in the directories of `places`."""
-    files = bench.options.files
-    each = {work: {} for work in ("create", "tar x", "ls -lR", "rm -r")}
-    for who, place in places.items():
-        def list_cold(place=place):
-            bench.drop_caches()
-            return _timed(bench, files, "ls", "-lR", place / "tree")
+def _turn(bench):
+    """Files that a contestant handles before it is the next one's turn."""
+    return min(PER_TURN, bench.options.files)
 
-        each["create"][who] = lambda place=place: _create_rate(place, max(files // 4, 100))
-        each["tar x"][who] = lambda place=place: _timed(bench, files, "tar", "-x", "-f", archive, "-C", place)
-        each["ls -lR"][who] = list_cold
-        each["rm -r"][who] = lambda place=place: _timed(bench, files, "rm", "-r", place / "tree")
+
+def rates(bench, archive, places, runs):
+    """{work: {who: Samples}} of `runs` rounds in the directories of `places`. In a round each work is done in turns of
+    PER_TURN files: which processor a thread is woken on stays as it is for thousands of requests, then changes, and
+    with it everybody's rate."""
+    files = _turn(bench)
+    turns = bench.options.files // files
+
+    def tree(place, turn):
+        return place / f"turn{turn}"
+
+    def extract(place, turn):
+        tree(place, turn).mkdir()
+        return _seconds(bench, "tar", "-x", "-f", archive, "-C", tree(place, turn))
+
+    def list_cold(place, turn):
+        bench.drop_caches()
+        return _seconds(bench, "ls", "-lR", tree(place, turn))
+
+    works = {
+        "create": (max(files // 4, 100), lambda place, _: _create_seconds(place, max(files // 4, 100))),
+        "tar x": (files, extract),
+        "ls -lR": (files, list_cold),
+        "rm -r": (files, lambda place, turn: _seconds(bench, "rm", "-r", tree(place, turn))),
+    }
     # Each work needs what the one before left, so a round is all of them.
-    figures = {work: {who: Samples("files/s", []) for who in places} for work in each}
+    figures = {work: {who: Samples("files/s", []) for who in places} for work in works}
     for run in range(runs):
-        for work, contestants in each.items():
-            for who in contestants if run % 2 == 0 else reversed(contestants):
-                rate = contestants[who]()
-                figures[work][who].values.append(rate)
-                bench.say(f"{work}, {who}: {rate:.0f} files/s")
+        for work, (count, seconds) in works.items():
+            spent = dict.fromkeys(places, 0.0)
+            for turn in range(turns):
+                for who in places if (run + turn) % 2 == 0 else reversed(places):
+                    spent[who] += seconds(places[who], turn)
+            for who, total in spent.items():
+                figures[work][who].values.append(count * turns / total)
+                bench.say(f"{work}, {who}: {figures[work][who].values[-1]:.0f} files/s")
     return figures
