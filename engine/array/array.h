@@ -9,6 +9,8 @@
 //   objects/00 .. ff  the objects; an object's directory is the low byte of its file id
 //   tree/             on the metadata member only: the namespace
 //   state             on the metadata member only, present from the first write access until a clean close: "dirty"
+//   scrub             on the metadata member only: where a scrub is (engine/store/scrub_state.h)
+//   tier              on the metadata member only: where the array copies to (engine/tier/tier_binding.h)
 //   lost+found/       made by fsck -y
 #pragma once
 

@@ -16,7 +16,6 @@
 #include "engine/array/member_directory.h"
 #include "engine/array/mount_records.h"
 #include "engine/array/superblock_copies.h"
-#include "engine/base/bytes.h"
 #include "engine/io/scoped_handle.h"
 
 namespace fpfs {
@@ -303,14 +302,9 @@ Status Formatter::write_superblocks() {
   return Status::ok();
 }
 
-// Version 4 of RFC 9562.
 Uuid Formatter::random_uuid() {
-  Uuid uuid;
-  put_u64(&uuid[0], environment_.random_u64());
-  put_u64(&uuid[8], environment_.random_u64());
-  uuid[6] = (uuid[6] & std::byte{0x0f}) | std::byte{0x40};
-  uuid[8] = (uuid[8] & std::byte{0x3f}) | std::byte{0x80};
-  return uuid;
+  const uint64_t first = environment_.random_u64();
+  return make_uuid(first, environment_.random_u64());
 }
 
 }  // namespace

@@ -10,7 +10,7 @@ namespace fpfs {
 // until remove_former(); the directory .fastpersistfs-former says so until then.
 Status set_former_aside(Storage& storage, Handle directory);
 
-// Removes objects/, tree/, state and scrub with everything in them, what fsck set aside in lost+found/, and at last
+// Removes objects/, tree/, state, scrub and tier with everything in them, what fsck set aside in lost+found/, and at last
 // .fastpersistfs-former. What the array does not own stays. May be interrupted and repeated at any point. Durable on
 // return.
 Status remove_former(Storage& storage, Handle directory);

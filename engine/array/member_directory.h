@@ -27,6 +27,8 @@ constexpr const char* kTreeName = "tree";
 constexpr const char* kStateName = "state";
 constexpr const char* kScrubName = "scrub";
 constexpr const char* kScrubNewName = "scrub.new";
+constexpr const char* kTierName = "tier";
+constexpr const char* kTierNewName = "tier.new";
 constexpr const char* kLostFoundName = "lost+found";
 // Holds what a forced format is removing; its presence says that the removal has not finished.
 constexpr const char* kFormerName = ".fastpersistfs-former";

@@ -151,6 +151,15 @@ Status validate_superblock(const Superblock& superblock) {
   return Status::ok();
 }
 
+Uuid make_uuid(uint64_t first, uint64_t second) {
+  Uuid uuid;
+  put_u64(&uuid[0], first);
+  put_u64(&uuid[8], second);
+  uuid[6] = (uuid[6] & std::byte{0x0f}) | std::byte{0x40};
+  uuid[8] = (uuid[8] & std::byte{0x3f}) | std::byte{0x80};
+  return uuid;
+}
+
 std::string to_string(const Uuid& uuid) {
   std::string text;
   for (size_t i = 0; i < uuid.size(); ++i) {

@@ -15,6 +15,8 @@ namespace fpfs {
 
 using Uuid = std::array<std::byte, 16>;
 std::string to_string(const Uuid& uuid);  // 8-4-4-4-12 lower-case hex
+// Of two random numbers: version 4 of RFC 9562.
+Uuid make_uuid(uint64_t first, uint64_t second);
 
 constexpr uint32_t kFormatVersion = 1;
 constexpr uint32_t kSuperblockSize = 4096;

@@ -416,6 +416,13 @@ StoreStatus Store::status() const {
   return status;
 }
 
+uint64_t Store::bytes_written() const {
+  uint64_t bytes = 0;
+  for (const MemberIndex m : array_->members())
+    bytes += impl_->counters[m].bytes_written.load(std::memory_order_relaxed);
+  return bytes;
+}
+
 // --- synchronous forms -----------------------------------------------------------------------------------------------
 
 namespace {

@@ -220,6 +220,8 @@ class Store {
   Result<SidecarSummary> last_record(Handle node);
 
   StoreStatus status() const;
+  // To all members since open; cheap, to be asked often.
+  uint64_t bytes_written() const;
 
   // Runs `start` with a request's completion bound to it and waits: the synchronous form of File's calls, for tools,
   // tests of the real thing and C++ programs. Never from an engine thread.

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <memory>
 #include <random>
@@ -70,6 +71,7 @@ Result<std::unique_ptr<ObjectStore>> make_s3_store(const TierUrl& url, const Obj
   }
   S3Options options;
   options.url = url;
+  if (given.deadline_s_max > 0) options.url.deadline_s = std::min(url.deadline_s, given.deadline_s_max);
   options.retry = given.retry;
   options.credentials =
       given.credentials ? *given.credentials : CredentialOptions::from_environment(url.profile, url.credentials_path);

@@ -23,7 +23,8 @@ namespace fpfs {
 struct ObjectStoreOptions {
   // By default those of this process's environment, with the profile and the file that the URL names.
   std::optional<CredentialOptions> credentials;
-  RetryPolicy retry;  // its deadline is the URL's; of s3:// only
+  RetryPolicy retry;            // its deadline is the URL's; of s3:// only
+  unsigned deadline_s_max = 0;  // calls end earlier than the URL says: when somebody waits for them. 0: as it says
 };
 
 // `storage`: where a directory is looked for; it outlives the store. The store has threads of its own: one for s3://,

@@ -55,6 +55,14 @@ TierCopyStatus TierCopier::status() const {
   return impl_->status();
 }
 
+bool TierCopier::is_copying(uint64_t inode) const {
+  return impl_->is_copying(inode);
+}
+
+void TierCopier::set_rate(uint64_t bytes_per_second) {
+  impl_->set_rate(bytes_per_second);
+}
+
 void TierCopier::stop(std::function<void()> done) {
   impl_->stop(std::move(done));
 }
@@ -393,6 +401,11 @@ TierCopyStatus TierCopier::Impl::status() const {
     status.bytes_per_second =
         static_cast<double>(sent - rate_from_.bytes) * 1e9 / static_cast<double>(now - rate_from_.ns);
   return status;
+}
+
+bool TierCopier::Impl::is_copying(uint64_t inode) const {
+  const MutexLock lock(mutex_);
+  return copying_.contains(inode);
 }
 
 // --- Impl: its end ---------------------------------------------------------------------------------------------------

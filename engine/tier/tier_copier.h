@@ -90,6 +90,10 @@ class TierCopier {
   // are left that cannot be copied.
   void wait_for_all(const Done& done);
   TierCopyStatus status() const;
+  // Whether the file is being copied at this moment.
+  bool is_copying(uint64_t inode) const;
+  // From now on, instead of TierCopyOptions::rate.
+  void set_rate(uint64_t bytes_per_second);
 
   // Nothing begins any more. `done` when nothing is in progress: soon when the object store was closed before, else
   // when it has answered. Versions that were held are let go of by then.

@@ -33,6 +33,8 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
   void wait_for(const std::string& path, Done done);
   void wait_for_all(const Done& done);
   TierCopyStatus status() const;
+  bool is_copying(uint64_t inode) const;
+  void set_rate(uint64_t bytes_per_second) { pace_.set_rate(bytes_per_second); }
   void stop(std::function<void()> done);
   // Stops and waits.
   void end();

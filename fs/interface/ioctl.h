@@ -113,6 +113,34 @@ struct IoctlSync {
 };
 static_assert(sizeof(IoctlSync) == 24 + 8192);
 
+// --- FPFS_IOC_TIER: the store outside this machine that the array copies to. What may take long answers with a ticket at
+// once, and kAsk with it says whether it is over; so nobody waits in the kernel for a store. Who does not ask for a
+// minute is forgotten. kSet and kLeave, on the root directory: EPERM for anyone but root and the daemon's own user. kWait
+// as FPFS_IOC_SYNC: on the root directory for all files, or on one.
+// --------------------------------------------------------------------------------------------------------------------
+
+struct IoctlTier {
+  static constexpr uint32_t kVersion = 1;
+  enum Command : uint32_t {
+    kSet = 1,    // `url` becomes the array's store
+    kLeave = 2,  // the array copies nowhere any more
+    kWait = 3,   // until what is committed now is copied
+    kAsk = 4,    // on any file or directory of the mount
+  };
+
+  uint32_t version = kVersion;
+  uint32_t command = 0;          // in; EINVAL when it is none
+  uint64_t ticket = 0;           // out; of kAsk: in
+  uint32_t share = 0;            // in: kSet: 1 for a store that other arrays may be copying to
+  uint32_t has_other_files = 0;  // in: kSet: 1 where there may be other files
+  uint32_t is_over = 0;          // out: of kAsk
+  int32_t error = 0;             // out: 0, or the errno of the failure
+  uint64_t reserved[4] = {};
+  char url[4096] = {};      // in: of kSet, NUL-terminated
+  char message[1024] = {};  // out: of the failure, one line, NUL-terminated
+};
+static_assert(sizeof(IoctlTier) == 64 + 4096 + 1024);
+
 }  // namespace fpfs
 
 // NOLINTBEGIN(cppcoreguidelines-macro-usage): request numbers are macros wherever ioctls are
@@ -122,4 +150,5 @@ static_assert(sizeof(IoctlSync) == 24 + 8192);
 // 4 was a sync of everything that did not say what it left alone.
 #define FPFS_IOC_SCRUB _IOWR(0xF5, 5, struct ::fpfs::IoctlScrub)
 #define FPFS_IOC_SYNC _IOWR(0xF5, 6, struct ::fpfs::IoctlSync)
+#define FPFS_IOC_TIER _IOWR(0xF5, 7, struct ::fpfs::IoctlTier)
 // NOLINTEND

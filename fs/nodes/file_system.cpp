@@ -15,9 +15,11 @@ constexpr int64_t kDaySeconds = 86400;
 
 }  // namespace
 
-FileSystem::FileSystem(Environment& environment, Store& store, Settings settings, const struct stat& root)
+FileSystem::FileSystem(Environment& environment, Store& store, ArrayTier& tier, Settings settings,
+                       const struct stat& root)
     : environment_(environment),
       store_(store),
+      tier_(tier),
       settings_(std::move(settings)),
       inodes_(store.storage(), store.root(), root),
       page_cache_(

@@ -15,12 +15,14 @@
 #include "engine/io/environment.h"
 #include "engine/store/scrub.h"
 #include "engine/store/store.h"
+#include "engine/tier/array_tier.h"
 #include "fs/nodes/call_pool.h"
 #include "fs/nodes/calls.h"
 #include "fs/nodes/inode_table.h"
 #include "fs/nodes/node_pruner.h"
 #include "fs/nodes/open_handles.h"
 #include "fs/nodes/page_cache.h"
+#include "fs/nodes/tickets.h"
 #include "fs/protocol/fuse_library.h"
 
 namespace fpfs {
@@ -40,8 +42,8 @@ class FileSystem {
     std::string mount_point;                     // for status
     std::string source;
   };
-  // The store and the environment outlive it. `root` are the root's attributes.
-  FileSystem(Environment& environment, Store& store, Settings settings, const struct stat& root);
+  // The store, the tier and the environment outlive it. `root` are the root's attributes.
+  FileSystem(Environment& environment, Store& store, ArrayTier& tier, Settings settings, const struct stat& root);
 
   Store& store() { return store_; }
   Storage& storage() { return store_.storage(); }
@@ -49,6 +51,10 @@ class FileSystem {
   OpenHandles& handles() { return handles_; }
   PageCache& page_cache() { return page_cache_; }
   Scrub& scrub() { return scrub_; }
+  ArrayTier& tier() { return tier_; }
+  // Calls that are begun by one request and asked about by others.
+  Tickets& tickets() { return tickets_; }
+  uint64_t random_u64() { return environment_.random_u64(); }
   const Settings& settings() const { return settings_; }
   double uptime_seconds() const {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - started_).count();
@@ -127,6 +133,7 @@ class FileSystem {
 
   Environment& environment_;
   Store& store_;
+  ArrayTier& tier_;
   const Settings settings_;
   const std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
   InodeTable inodes_;
@@ -139,6 +146,7 @@ class FileSystem {
   CallPool<WriteCall> write_calls_;
   CallPool<ControlCall> control_calls_;
   RequestCounter others_under_way_;
+  Tickets tickets_;
   std::atomic<bool> ending_{false};
   std::atomic<bool> killed_is_unknown_{false};
   std::atomic<bool> direct_mmap_{false};

@@ -13,6 +13,7 @@
 #include "fs/operations/operations.h"
 #include "fs/operations/privileges.h"
 #include "fs/operations/reply.h"
+#include "fs/operations/tier.h"
 
 namespace fpfs::operations {
 namespace {
@@ -273,6 +274,8 @@ void ioctl(fuse_req_t request, fuse_ino_t node, unsigned command, void*, fuse_fi
       return with_argument<IoctlSync>(request, in, in_size, [&](IoctlSync&) { sync_all(request, node); });
     if (command == FPFS_IOC_SCRUB)
       return with_argument<IoctlScrub>(request, in, in_size, [&](IoctlScrub& a) { scrub(request, node, a); });
+    if (command == FPFS_IOC_TIER)
+      return with_argument<IoctlTier>(request, in, in_size, [&](IoctlTier& a) { tier_of_mount(request, node, a); });
     fuse_reply_err(request, ENOTTY);
     return;
   }
@@ -295,6 +298,9 @@ void ioctl(fuse_req_t request, fuse_ino_t node, unsigned command, void*, fuse_fi
                                       [&](IoctlSync&) { sync_file(request, OpenHandles::file(info->fh)); });
     case FPFS_IOC_VERIFY:
       return with_argument<IoctlVerify>(request, in, in_size, [&](IoctlVerify& a) { verify(request, file, a); });
+    case FPFS_IOC_TIER:
+      return with_argument<IoctlTier>(request, in, in_size,
+                                      [&](IoctlTier& a) { tier_of_file(request, OpenHandles::file(info->fh), a); });
     default:
       fuse_reply_err(request, ENOTTY);
   }

@@ -14,6 +14,7 @@
 #include "fs/operations/reply.h"
 #include "fs/report/scrub_report.h"
 #include "fs/report/status_report.h"
+#include "fs/report/tier_report.h"
 
 namespace fpfs::operations {
 namespace {
@@ -39,6 +40,7 @@ Result<std::string> file_attribute(FileSystem& file_system, const Inode& inode, 
   if (name == "codec") return codec_text(file->info());
   if (name == "stored") return std::to_string(file->info().stored_bytes);
   if (name == "members") return member_text(file->info());
+  if (name == "tier") return std::string(to_string(file_system.tier().state_of(inode.handle, *file, attributes)));
   return file_report(file_system, *file, attributes);
 }
 
@@ -48,7 +50,9 @@ Result<std::string> virtual_attribute(FileSystem& file_system, const Inode& inod
   if (name == "status" && file_system.inodes().is_root(inode)) return status_report(file_system, for_owner);
   if (name == "scrub" && file_system.inodes().is_root(inode))
     return scrub_report(file_system.scrub().report(), for_owner);
-  if (name == "id" || name == "codec" || name == "stored" || name == "members" || name == "stat")
+  if (name == "tier-status" && file_system.inodes().is_root(inode))
+    return tier_report(file_system.tier().status(), for_owner);
+  if (name == "id" || name == "codec" || name == "stored" || name == "members" || name == "stat" || name == "tier")
     return file_attribute(file_system, inode, name);
   return no_such_attribute();
 }

@@ -35,6 +35,8 @@ constexpr seconds kLiveMax{60};
 // After a signal: how long files may stay open in other processes before they get EIO.
 constexpr seconds kOpenFilesMax{10};
 constexpr milliseconds kRetry{50};
+// How long a store outside this machine, a filesystem that hangs, can hold up the end.
+constexpr seconds kTierEndMax{5};
 constexpr seconds kShownMax{2};
 // With a drive that hangs: how long the end waits for the others after their commits.
 constexpr uint64_t kLeaveAfterCommitNs = 2'000'000'000;
@@ -169,6 +171,7 @@ Status MountProcess::run(Launcher& launcher) {
   Status closed = close();
   if (status.is_ok()) status = closed;
   end_report_.say(status.is_ok() ? 0 : 1, status.message());
+  if (tier_is_caught_) leave_tier_behind(status);
   return status;
 }
 
@@ -187,7 +190,13 @@ Status MountProcess::open_store() {
   }
 }
 
+Status MountProcess::open_tier() {
+  tier_ = std::make_unique<ArrayTier>(environment_, *store_, outside_, options_.tier);
+  return tier_->open();
+}
+
 Status MountProcess::start() {
+  FPFS_RETURN_IF_ERROR(open_tier());
   FPFS_ASSIGN_OR_RETURN(const struct stat root, store_->attributes(store_->root()));
   FileSystem::Settings settings;
   settings.durable_at_close = options_.store.durable == StoreOptions::Durable::kClose;
@@ -200,7 +209,7 @@ Status MountProcess::start() {
   settings.threads = thread_count(options_);
   settings.mount_point = options_.mount_point;
   settings.source = options_.source;
-  file_system_ = std::make_unique<FileSystem>(environment_, *store_, std::move(settings), root);
+  file_system_ = std::make_unique<FileSystem>(environment_, *store_, *tier_, std::move(settings), root);
   FPFS_ASSIGN_OR_RETURN(auto channel, Channel::mount(*file_system_, fuse_operations(), channel_settings(options_)));
   const MutexLock lock(channel_mutex_);
   channel_ = std::move(channel);
@@ -322,13 +331,20 @@ Status MountProcess::close() {
       channel_ = nullptr;
     }
   }
+  // What is not copied yet is for the next mount.
+  tier_is_caught_ = tier_ != nullptr && !tier_->stop(kTierEndMax);
   stage_began_ns_ = monotonic_ns();
   committed_ = true;
   if (file_system_ != nullptr) file_system_->handles().clear();
   file_system_ = nullptr;
   Status status = store_->close();
   const bool left_clean = store_->left_clean() || options_.store.array.read_only;
-  store_ = nullptr;
+  if (tier_is_caught_) {
+    static_cast<void>(store_.release());  // leave_tier_behind()
+  } else {
+    store_ = nullptr;
+    tier_ = nullptr;
+  }
   stall_listener_.reset();
   signals_.reset();
   if (!status.is_ok())
@@ -340,6 +356,12 @@ Status MountProcess::close() {
         "{} unmounted; saves failed, as those who made them were told, and the next mount frees what they left behind",
         options_.source);
   return status;
+}
+
+// Its threads use what this process would destroy on its way out.
+void MountProcess::leave_tier_behind(const Status& status) {
+  if (!status.is_ok()) launcher_->report_failure(status.message());
+  ::_exit(status.is_ok() ? 0 : 1);
 }
 
 // --- when a drive hangs ----------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 // The life of one mount, from opening the array to closing it:
 //
-//   open the array → mount → serve → (unmounted, or asked by a signal to end) → answer what is under way → commit all
+//   open the array → its tier → mount → serve → (unmounted, or asked by a signal to end) → answer what is under way → commit all
 //
 // Everything a mount needs is owned here and taken down in the reverse order. With a drive that hangs that order cannot
 // be kept: threads and transfers that it holds cannot be waited for. Then a mount that does not come up says so, and
@@ -17,6 +17,7 @@
 #include "engine/base/mutex.h"
 #include "engine/base/status.h"
 #include "engine/io/posix_environment.h"
+#include "engine/tier/array_tier.h"
 #include "fs/interface/end_report.h"
 #include "fs/nodes/file_system.h"
 #include "fs/process/daemonize.h"
@@ -36,6 +37,7 @@ class MountProcess {
 
  private:
   Status open_store();
+  Status open_tier();
   Status start();
   Status serve(Launcher& launcher);
   Status close();
@@ -48,6 +50,7 @@ class MountProcess {
   // On the watch's thread, while a drive hangs.
   void on_stall(StallDomain domain);
   [[noreturn]] void leave(const std::string& why);
+  [[noreturn]] void leave_tier_behind(const Status& status);
 
   enum class Stage : uint8_t { kOpening, kServing, kEnding };
 
@@ -58,6 +61,9 @@ class MountProcess {
   std::atomic<bool> committed_{false};       // while ending: what could be committed is
   std::atomic<uint64_t> stage_began_ns_{0};  // of kEnding, then of committed_
   std::unique_ptr<Store> store_;
+  PosixStorage outside_;  // for a store in a directory: its filesystem is not one of the drives that are watched
+  std::unique_ptr<ArrayTier> tier_;
+  bool tier_is_caught_ = false;  // something in it does not end
   std::unique_ptr<FileSystem> file_system_;
   Mutex channel_mutex_;  // for on_stall() and the taking down of the channel
   std::unique_ptr<Channel> channel_;

@@ -16,6 +16,7 @@
 
 #include "engine/array/array.h"
 #include "engine/base/units.h"
+#include "engine/tier/tier_url.h"
 
 namespace fpfs {
 namespace {
@@ -69,15 +70,20 @@ CLI::Validator way_to_compress() {
   return must_be("off, auto, zstd or zstd:1 to zstd:19", {is_one, ""});
 }
 
-// The lower limit is the smallest pool at the smallest chunk size; the store checks against its own chunk size.
-CLI::Validator buffer_memory_size() {
-  const auto to_bytes = [](std::string& value) -> std::string {
+// Becomes the number of bytes.
+CLI::Validator size_from(uint64_t low, const std::string& words) {
+  const auto to_bytes = [low](std::string& value) -> std::string {
     const Result<uint64_t> bytes = parse_size(value);
     if (!bytes.is_ok()) return bytes.status().message();
     value = std::to_string(*bytes);
-    return CLI::Range(kMiB, 1024 * kGiB)(value);
+    return CLI::Range(low, 1024 * kGiB)(value);
   };
-  return must_be("a size from 1M to 1024G, like 256M", {to_bytes, ""});
+  return must_be(words, {to_bytes, ""});
+}
+
+void add_size(CLI::App& app, const std::string& name, uint64_t& out, const CLI::Validator& allowed,
+              const std::string& help) {
+  app.add_option(name, out, help)->type_name("SIZE")->transform(allowed);
 }
 
 CLI::Option* add_switch(CLI::App& app, const std::string& names, bool& out, const std::string& help) {
@@ -130,6 +136,27 @@ class Help : public CLI::Formatter {
   }
 };
 
+// The store outside this machine.
+void describe_tier(CLI::App& app, TierOptions& o) {
+  app.add_option("--tier", o.url,
+                 "copy what is committed to this store: file:///DIRECTORY or s3://BUCKET/PREFIX?endpoint=... (default: "
+                 "as fpfs tier set has said; none: not in this mount)")
+      ->type_name("URL");
+  add_choice(app, "--tier_required", o.required,
+             {{"yes", std::optional<bool>(true)}, {"no", std::optional<bool>(false)}},
+             "whether the mount fails when that store is not there (default: yes with tier=, else no)");
+  add_choice(app, "--tier_delete", o.keeps_removed, {{"keep", true}},
+             "copies of what is removed or renamed stay (default)");
+  const CLI::Validator rate = size_from(0, "bytes per second, like 200M, or 0 for any rate");
+  add_size(app, "--tier_rate", o.copy.rate, rate, "copy at most so many bytes per second (default 0: at any rate)");
+  add_size(app, "--tier_rate_saving", o.rate_while_saving, rate,
+           "the same while something is being saved (default 64M)");
+  add_number(app, "--tier_connections", o.copy.connections, 1, 256,
+             "parts of files that are copied at a time (default 8)");
+  add_size(app, "--tier_memory", o.copy.memory, size_from(kMiB, "a size from 1M to 1024G, like 64M"),
+           "memory that copies pass through, beside buffer_memory (default 64M)");
+}
+
 // What the program takes, bound to `o`.
 void describe(CLI::App& app, MountOptions& o) {
   app.name("fastpersistfs");
@@ -166,9 +193,9 @@ void describe(CLI::App& app, MountOptions& o) {
              "previous: chunks that the checkpoint before has, too, share its blocks (members on XFS or btrfs)");
   add_switch(app, "--verify", o.store.verify, "check what is read against its checksum (off only to measure)")
       ->option_text("=on|off");
-  app.add_option("--buffer_memory", o.store.buffer_memory, "memory for file content, whatever the load (default 256M)")
-      ->type_name("SIZE")
-      ->transform(buffer_memory_size());
+  // The lower limit is the smallest pool at the smallest chunk size; the store checks against its own chunk size.
+  add_size(app, "--buffer_memory", o.store.buffer_memory, size_from(kMiB, "a size from 1M to 1024G, like 256M"),
+           "memory for file content, whatever the load (default 256M)");
   add_number(app, "--queue_depth", o.store.queue_depth, 1, 1024, "transfers in flight per member (default 16)");
   add_number(app, "--threads", o.threads, 1, 256,
              "threads that answer requests (default: twice the cores, at least 4)");
@@ -185,6 +212,7 @@ void describe(CLI::App& app, MountOptions& o) {
               "and when nothing was written to it for so long, 0: not (default 5)");
   add_number(app, "--read_ahead", o.store.read_ahead, 0, 1024,
              "chunks read ahead of a sequential reader (default 0: by the number of members)");
+  describe_tier(app, o.tier);
   add_switch(app, "--degraded", o.store.array.degraded, "with ro: mount with members missing");
   add_switch(app, "--buffered_members", o.store.array.buffered_members,
              "accept members without O_DIRECT (development)");
@@ -237,8 +265,8 @@ constexpr std::string_view kIgnoredPrefixes[] = {"x-", "X-", "comment=", "user="
 constexpr std::string_view kKernelPrefixes[] = {"context=", "fscontext=", "defcontext=", "rootcontext="};
 
 // Of the contract, but not in this version.
-constexpr std::string_view kLaterOptions[] = {"profile", "metrics"};
-constexpr std::string_view kLaterPrefixes[] = {"profile=", "metrics="};
+constexpr std::string_view kLaterOptions[] = {"profile", "metrics", "tier_keep"};
+constexpr std::string_view kLaterPrefixes[] = {"profile=", "metrics=", "tier_keep="};
 
 bool contains(std::span<const std::string_view> list, std::string_view text) {
   return std::find(list.begin(), list.end(), text) != list.end();
@@ -308,6 +336,10 @@ Status check_combination(const MountOptions& options) {
     return usage_error("option degraded needs ro: an array with members missing cannot be written");
   if (options.init && options.store.array.read_only)
     return usage_error("options init and ro exclude each other: a new array would be empty for ever");
+  // Here rather than where it is parsed: what is wrong with it may be a secret, which is not to be repeated.
+  if (!options.tier.url.empty() && options.tier.url != TierOptions::kNone)
+    if (const Status valid = parse_tier_url(options.tier.url).status(); !valid.is_ok())
+      return usage_error(valid.message());
   return Status::ok();
 }
 

@@ -9,6 +9,7 @@
 #include "engine/base/log.h"
 #include "engine/base/status.h"
 #include "engine/file/options.h"
+#include "engine/tier/array_tier.h"
 
 namespace fpfs {
 
@@ -34,6 +35,7 @@ struct MountOptions {
   // does not. Fixed at mount: the kernel sends all requests one way.
   enum class IoUring : uint8_t { kOff, kOn, kAuto } io_uring = IoUring::kAuto;
   StoreOptions store;
+  TierOptions tier;
   LogLevel log_level = LogLevel::kInfo;
   std::string log_file;                     // empty: stderr
   std::vector<std::string> kernel_options;  // passed to mount(2): ro, nosuid, noatime, ...

@@ -11,6 +11,7 @@
 
 #include "engine/index/superblock.h"
 #include "fs/report/report_text.h"
+#include "fs/report/tier_report.h"
 
 namespace fpfs {
 namespace {
@@ -163,6 +164,7 @@ std::string status_report(FileSystem& file_system, bool for_owner) {
                     {"commits", status.commits},
                     {"pending_frees", status.pending_frees}}},
                   {"shared", {{"chunks", status.chunks_shared}, {"bytes", status.bytes_shared}}},
+                  {"tier", tier_summary(file_system.tier().status())},
                   {"recovery",
                    {{"was_dirty", recovery.was_dirty},
                     {"orphans_removed", recovery.orphans_removed},

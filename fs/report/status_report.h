@@ -17,6 +17,7 @@
 //   "buffers": {"size", "total", "free", "evictable", "waiting", "waits", "evictions"},
 //   "files":   {"open", "dirty", "commits", "pending_frees"},
 //   "shared":  {"chunks", "bytes"} (of drives, that dedup=previous did not store again since the mount),
+//   "tier":    {"state", "store", "files_waiting", "bytes_waiting", "lag_seconds"}, as fs/report/tier_report.h says,
 //   "recovery": {"was_dirty", "orphans_removed", "torn_tails", "bytes_freed"},
 //   "open_files": [{"path", "size", "writing", "bytes_read", "bytes_written"}],   at most 64, the busiest first; fewer
 //                 when their paths are long, as an attribute has room for 64 KiB

@@ -8,6 +8,7 @@
 
 #include "engine/base/units.h"
 #include "tools/common/table.h"
+#include "tools/fpfs/tier_view.h"
 
 namespace fpfs::tools {
 
@@ -119,6 +120,9 @@ std::string describe_array(const Json& status) {
                                  number_at(files, "dirty"), number_at(files, "commits")));
   facts.add("Rates", fmt::format("{} read, {} written", format_rate(real_at(rates, "read_bytes_per_second")),
                                  format_rate(real_at(rates, "write_bytes_per_second"))));
+  if (const Json& tier = object_at(status, "tier"); !text_at(tier, "store").empty())
+    facts.add("Copies",
+              fmt::format("{}: {}, {}", text_at(tier, "store"), text_at(tier, "state"), describe_tier_lag(tier)));
   const Json& recovery = object_at(status, "recovery");
   if (flag_at(recovery, "was_dirty")) facts.add("At mount", recovery_text(recovery));
   return facts.text();

@@ -1,4 +1,4 @@
-// fpfs sync: returns when files, or everything under a mount point, are committed.
+// fpfs sync: returns when files, or everything under a mount point, are committed, and with --tier copied.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -10,6 +10,7 @@
 
 #include "fs/interface/ioctl.h"
 #include "tools/fpfs/mounted.h"
+#include "tools/fpfs/tier_call.h"
 #include "tools/fpfs/verbs.h"
 
 namespace fpfs::tools {
@@ -20,6 +21,8 @@ const char* const kSyncProgram = "fpfs sync";
 
 struct SyncOptions {
   std::vector<std::string> paths;
+  bool tier = false;
+  unsigned timeout_s = 0;
 };
 
 // Open for writing where that is allowed: who may write a file may have it committed. Writes nothing.
@@ -50,19 +53,23 @@ Status sync(const FileDescriptor& file, const std::string& path, const std::stri
 }
 
 // A directory stands for everything in its mount: names and files under it may be dirty through other names.
-Status sync_path(const std::string& path, std::vector<std::string>& left_alone) {
+Status sync_path(const std::string& path, const SyncOptions& options, std::vector<std::string>& left_alone) {
   struct stat attributes {};
   if (::stat(path.c_str(), &attributes) != 0) return explain_mount_error(errno, path);
   FPFS_ASSIGN_OR_RETURN(std::string root_path, mount_root_of(path));
   FPFS_ASSIGN_OR_RETURN(FileDescriptor file, S_ISDIR(attributes.st_mode) ? open_path(root_path) : open_to_sync(path));
-  return sync(file, path, root_path, left_alone);
+  FPFS_RETURN_IF_ERROR(sync(file, path, root_path, left_alone));
+  if (!options.tier) return Status::ok();
+  auto question = std::make_unique<IoctlTier>();
+  question->command = IoctlTier::kWait;
+  return call_tier(file, *question, path, options.timeout_s);
 }
 
 int run(const SyncOptions& options) {
   int exit_code = kExitOk;
   for (const std::string& path : options.paths) {
     std::vector<std::string> left_alone;
-    if (Status status = sync_path(path, left_alone); !status.is_ok())
+    if (Status status = sync_path(path, options, left_alone); !status.is_ok())
       exit_code = fail(kSyncProgram, kExitFailure, status.message());
     for (const std::string& file : left_alone)
       exit_code = fail(kSyncProgram, kExitFailure,
@@ -77,6 +84,11 @@ Verb add_sync(CLI::App& fpfs) {
   auto options = std::make_shared<SyncOptions>();
   CLI::App* command = fpfs.add_subcommand("sync", "Return when files, or everything in a mount, are committed");
   command->add_option("PATH", options->paths, "Files; a directory means its whole mount")->required()->type_name("");
+  command->add_flag("--tier", options->tier, "Return when they are copied to the store outside this machine, too");
+  command
+      ->add_option("--timeout", options->timeout_s, "--tier: give up waiting after so many seconds (default 0: never)")
+      ->type_name("SECONDS")
+      ->check(CLI::Range(0U, 86400U * 365U));
   return {command, [options] { return run(*options); }};
 }
 

@@ -21,6 +21,7 @@ Verb add_map(CLI::App& fpfs);
 Verb add_sync(CLI::App& fpfs);
 Verb add_verify(CLI::App& fpfs);
 Verb add_scrub(CLI::App& fpfs);
+Verb add_tier(CLI::App& fpfs);
 Verb add_umount(CLI::App& fpfs);
 // Of directories that are not mounted.
 Verb add_export(CLI::App& fpfs);

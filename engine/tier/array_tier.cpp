@@ -1,0 +1,522 @@
+#include "engine/tier/array_tier.h"
+
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "engine/base/log.h"
+#include "engine/io/named_thread.h"
+#include "engine/tier/array_tier_impl.h"
+#include "engine/tier/object_store_factory.h"
+#include "engine/tier/tier_marker.h"
+#include "engine/tier/tier_note.h"
+#include "engine/tier/tier_url.h"
+
+namespace fpfs {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr int kNiceOfCopies = 10;
+// Whoever waits for the first answer of a store is told what is wrong after this.
+constexpr unsigned kAnswerSeconds = 20;
+constexpr milliseconds kAskInterval{50};
+// Saving is what writes this much from look to look, and for a while after it: a save has pauses.
+constexpr milliseconds kLookInterval{100}, kSavingFor{500};
+constexpr uint64_t kSavingBytes = kMiB;
+
+// This thread and those that it starts: nobody waits for them. Both are wishes.
+void become_background() {
+  (void)::setpriority(PRIO_PROCESS, 0, kNiceOfCopies);
+  constexpr int kThisThread = 1, kBestEffortLowest = 2 << 13 | 7;  // IOPRIO_WHO_PROCESS, IOPRIO_CLASS_BE
+  (void)::syscall(SYS_ioprio_set, kThisThread, 0, kBestEffortLowest);
+}
+
+std::string waiting_text(const TierStatus& status) {
+  const TierCopyStatus& copies = status.copies;
+  return fmt::format("{}{} file{} ({}) not copied to {} yet", copies.is_scanning ? "at least " : "",
+                     copies.files_waiting, copies.files_waiting == 1 ? " is" : "s are",
+                     format_size(copies.bytes_waiting), status.store);
+}
+
+}  // namespace
+
+const char* to_string(TierStatus::State state) {
+  switch (state) {
+    case TierStatus::State::kNone:
+      return "none";
+    case TierStatus::State::kAway:
+      return "away";
+    case TierStatus::State::kScanning:
+      return "scanning";
+    case TierStatus::State::kCopying:
+      return "copying";
+    case TierStatus::State::kCurrent:
+      return "current";
+  }
+  return "";
+}
+
+const char* to_string(TierFileState state) {
+  return state == TierFileState::kCopied ? "copied" : state == TierFileState::kCopying ? "copying" : "local";
+}
+
+ArrayTier::ArrayTier(Environment& environment, Store& store, Storage& outside, TierOptions options)
+    : impl_(std::make_shared<Impl>(environment, store, outside, std::move(options))) {
+  store.on_commit([impl = impl_](uint64_t inode, uint64_t sequence) { impl->committed(inode, sequence); });
+}
+
+ArrayTier::~ArrayTier() = default;
+
+Status ArrayTier::open() {
+  return impl_->open();
+}
+
+void ArrayTier::set(const TierSet& set, Done done) {
+  impl_->set(set, std::move(done));
+}
+
+void ArrayTier::leave(Done done) {
+  impl_->leave(std::move(done));
+}
+
+void ArrayTier::wait_for(const std::string& path, Done done) {
+  impl_->wait_for(path, std::move(done));
+}
+
+void ArrayTier::wait_for_all(Done done) {
+  impl_->wait_for(std::nullopt, std::move(done));
+}
+
+TierFileState ArrayTier::state_of(Handle node, const File& file, const struct stat& attributes) const {
+  return impl_->state_of(node, file, attributes);
+}
+
+TierStatus ArrayTier::status() const {
+  return impl_->status();
+}
+
+bool ArrayTier::stop(milliseconds patience) {
+  return impl_->stop(patience);
+}
+
+// --- Impl: what others call ------------------------------------------------------------------------------------------
+
+ArrayTier::Impl::Impl(Environment& environment, Store& store, Storage& outside, TierOptions options)
+    : environment_(environment), store_(store), outside_(outside), options_(std::move(options)) {}
+
+Status ArrayTier::Impl::open() {
+  if (store_.read_only() || options_.url == TierOptions::kNone) return Status::ok();
+  const Result<std::optional<TierBinding>> remembered = load_binding(store_.storage(), store_.array());
+  const bool is_named = !options_.url.empty();
+  const std::string url = is_named                                        ? options_.url
+                          : remembered.is_ok() && remembered->has_value() ? (**remembered).url
+                                                                          : std::string();
+  MutexLock lock(mutex_);
+  if (!remembered.is_ok()) {
+    if (is_required()) return remembered.status();
+    failure_ = remembered.status();
+    log(LogLevel::kError, "{}", failure_.message());
+    if (!is_named) return Status::ok();
+  }
+  if (url.empty()) return Status::ok();
+  url_ = url;
+  place_ = place_of(url);
+  start_thread_once();
+  const auto deadline = Clock::now() + kFirstAnswerMax;
+  while (is_required() && !was_tried_ && Clock::now() < deadline) changed_.wait_for(mutex_, deadline - Clock::now());
+  if (!is_required()) return Status::ok();
+  if (!was_tried_)
+    return Status::error(StatusCode::kUnreachable, fmt::format("tier: {} does not answer; mount with tier_required=no "
+                                                               "to go on without it",
+                                                               place_));
+  return failure_;
+}
+
+void ArrayTier::Impl::set(const TierSet& set, Done done) {
+  const bool begins = leave_task([this, set, done] { done(do_set(set)); });
+  if (!begins) done(Status::error(StatusCode::kCancelled, "the mount is ending"));
+}
+
+void ArrayTier::Impl::leave(Done done) {
+  const bool begins = leave_task([this, done] { done(do_leave()); });
+  if (!begins) done(Status::error(StatusCode::kCancelled, "the mount is ending"));
+}
+
+void ArrayTier::Impl::wait_for(std::optional<std::string> path, Done done) {
+  {
+    const MutexLock lock(mutex_);
+    if (session_ != nullptr && path.has_value()) return session_->copier->wait_for(*path, std::move(done));
+    if (session_ != nullptr) return session_->copier->wait_for_all(done);
+    if (!url_.empty() && !stopping_) {
+      waiting_.push_back({std::move(path), std::move(done)});
+      return;
+    }
+  }
+  done(Status::error(StatusCode::kNotFound, "this array copies nowhere; say where to: fpfs tier set MOUNTPOINT URL"));
+}
+
+TierFileState ArrayTier::Impl::state_of(Handle node, const File& file, const struct stat& attributes) const {
+  std::string place;
+  {
+    const MutexLock lock(mutex_);
+    if (session_ != nullptr && session_->copier->is_copying(attributes.st_ino)) return TierFileState::kCopying;
+    place = place_;
+  }
+  if (place.empty() || file.is_dirty()) return TierFileState::kLocal;
+  std::array<std::byte, TierNote::kBytes> bytes;
+  const Result<size_t> length = store_.storage().get_xattr(node, TierNote::kAttribute, bytes);
+  if (!length.is_ok()) return TierFileState::kLocal;
+  const Result<TierNote> note = decode_note(std::span(bytes).first(std::min(*length, bytes.size())));
+  const File::Info info = file.info();
+  if (!note.is_ok() || note->file_id != info.file_id || note->sequence != info.sequence || note->size != info.size)
+    return TierFileState::kLocal;
+  if (attributes.st_nlink > 1) return TierFileState::kCopied;  // at one of its names
+  const std::optional<Store::OpenFile> open = store_.find_open(attributes.st_ino);
+  const bool is_here = open.has_value() && note->place == TierNote::place_of(place, open->path);
+  return is_here ? TierFileState::kCopied : TierFileState::kLocal;
+}
+
+TierStatus::State ArrayTier::Impl::state_now(const TierStatus& status) const {
+  using State = TierStatus::State;
+  if (session_ == nullptr) return url_.empty() && failure_.is_ok() ? State::kNone : State::kAway;
+  if (status.copies.is_store_away) return State::kAway;
+  if (status.copies.files_waiting > 0) return State::kCopying;
+  return status.copies.is_scanning ? State::kScanning : State::kCurrent;
+}
+
+TierStatus ArrayTier::Impl::status() const {
+  const MutexLock lock(mutex_);
+  TierStatus status;
+  status.store = place_;
+  status.store_id = store_id_;
+  status.required = is_required();
+  status.is_paced = is_paced_.load();
+  status.limits = options_.copy;
+  if (session_ != nullptr) {
+    status.copies = session_->copier->status();
+  } else {
+    status.copies.errors = failures_;
+    status.copies.last_error = failure_.is_ok() ? "" : failure_.message();
+    status.copies.last_error_s = failed_at_s_;
+  }
+  status.state = state_now(status);
+  const int64_t now = environment_.now().tv_sec;
+  if (const int64_t oldest = status.copies.oldest_waiting_s; oldest > 0 && now > oldest)
+    status.lag_seconds = static_cast<uint64_t>(now - oldest);
+  const double rate = status.copies.bytes_per_second;
+  if (status.state == TierStatus::State::kCurrent) status.eta_seconds = 0;
+  if (status.state == TierStatus::State::kCopying && rate > 0)
+    status.eta_seconds = static_cast<double>(status.copies.bytes_waiting) / rate;
+  return status;
+}
+
+void ArrayTier::Impl::committed(uint64_t inode, uint64_t sequence) {
+  if (!has_session_.load(std::memory_order_acquire)) return;
+  const MutexLock lock(mutex_);
+  if (session_ == nullptr) return;
+  session_->copier->committed(inode, sequence);
+  if (std::exchange(is_resting_, false)) changed_.notify_all();
+}
+
+bool ArrayTier::Impl::stop(milliseconds patience) {
+  const TierStatus left = status();
+  std::vector<Waiting> waiting;
+  std::thread thread;
+  bool has_ended = true;
+  {
+    MutexLock lock(mutex_);
+    stopping_ = true;
+    waiting.swap(waiting_);
+    changed_.notify_all();
+    thread.swap(thread_);
+    const auto deadline = Clock::now() + patience;
+    while (thread.joinable() && !ended_ && Clock::now() < deadline) changed_.wait_for(mutex_, deadline - Clock::now());
+    has_ended = ended_ || !thread.joinable();
+  }
+  for (const Waiting& waits : waiting) waits.done(Status::error(StatusCode::kCancelled, "the mount is ending"));
+  if (has_ended && thread.joinable()) thread.join();
+  if (thread.joinable()) thread.detach();
+  if (!has_ended)
+    log(LogLevel::kError, "tier: {} does not let go of what was being copied; the next mount goes on", left.store);
+  else if (left.copies.files_waiting > 0)
+    log(LogLevel::kInfo, "tier: {}; the next mount goes on", waiting_text(left));
+  else if (left.state == TierStatus::State::kAway)
+    log(LogLevel::kWarning, "tier: {} was not reachable; the next mount looks for what is to be copied", left.store);
+  return has_ended;
+}
+
+// --- Impl: its thread ------------------------------------------------------------------------------------------------
+
+void ArrayTier::Impl::start_thread_once() {
+  if (thread_.joinable() || stopping_) return;
+  thread_ = start_thread("fpfs-tier", [self = shared_from_this()] { self->run(); });
+}
+
+bool ArrayTier::Impl::leave_task(std::function<void()> task) {
+  const MutexLock lock(mutex_);
+  if (stopping_) return false;
+  tasks_.push_back(std::move(task));
+  start_thread_once();
+  changed_.notify_all();
+  return true;
+}
+
+void ArrayTier::Impl::run() {
+  become_background();
+  while (const std::function<void()> task = next_task()) task();
+  end_session();
+  std::deque<std::function<void()>> tasks;
+  {
+    const MutexLock lock(mutex_);
+    tasks.swap(tasks_);
+  }
+  for (const auto& task : tasks) task();  // each finds that it ends
+  const MutexLock lock(mutex_);
+  ended_ = true;
+  changed_.notify_all();
+}
+
+std::function<void()> ArrayTier::Impl::next_task() {
+  MutexLock lock(mutex_);
+  for (;;) {
+    if (stopping_) return nullptr;
+    if (!tasks_.empty()) {
+      std::function<void()> task = std::move(tasks_.front());
+      tasks_.pop_front();
+      return task;
+    }
+    if (session_ != nullptr) {
+      const TierCopyStatus copies = session_->copier->status();
+      is_resting_ = copies.files_waiting == 0 && !copies.is_scanning && !is_paced_.load();
+      if (is_resting_) {
+        changed_.wait(mutex_);
+      } else {
+        changed_.wait_for(mutex_, kLookInterval);
+      }
+      is_resting_ = false;
+      if (!stopping_ && tasks_.empty()) return [this] { adapt_rate(); };
+    } else if (url_.empty()) {
+      changed_.wait(mutex_);
+    } else if (const auto now = Clock::now(); now < next_try_) {
+      changed_.wait_for(mutex_, next_try_ - now);
+    } else {
+      return [this] { try_to_connect(); };
+    }
+  }
+}
+
+bool ArrayTier::Impl::is_stopping() const {
+  const MutexLock lock(mutex_);
+  return stopping_;
+}
+
+// Starts a call of the store and waits for its answer, but not for longer than the mount lasts: a filesystem may hang.
+template <typename Answer, typename Start>
+Answer ArrayTier::Impl::ask(Start start) {
+  struct Box {
+    Mutex mutex;
+    CondVar arrived;
+    std::optional<Answer> answer FPFS_GUARDED_BY(mutex);
+  };
+  const auto box = std::make_shared<Box>();
+  start([box](Answer answer) {
+    const MutexLock lock(box->mutex);
+    box->answer = std::move(answer);
+    box->arrived.notify_all();
+  });
+  for (;;) {
+    {
+      const MutexLock lock(box->mutex);
+      if (!box->answer.has_value()) box->arrived.wait_for(box->mutex, kAskInterval);
+      if (box->answer.has_value()) return *std::move(box->answer);
+    }
+    if (is_stopping()) return Status::error(StatusCode::kCancelled, "the mount is ending");
+  }
+}
+
+std::string ArrayTier::Impl::place_of(const std::string& url) {
+  const Result<TierUrl> parsed = parse_tier_url(url);
+  return parsed.is_ok() ? describe(*parsed) : url;
+}
+
+// --- Impl: connecting ------------------------------------------------------------------------------------------------
+
+void ArrayTier::Impl::try_to_connect() {
+  const Status status = connect();
+  const MutexLock lock(mutex_);
+  was_tried_ = true;
+  const bool is_new = !status.is_ok() && (failure_.is_ok() || failure_.message() != status.message());
+  failure_ = status;
+  attempts_ = status.is_ok() ? 0 : attempts_ + 1;
+  if (!status.is_ok()) {
+    ++failures_;
+    failed_at_s_ = environment_.now().tv_sec;
+    const int64_t first = std::max<int64_t>(1, options_.copy.pause_first.count());
+    const int64_t limit = std::min(options_.copy.pause_max.count(), first << std::min(attempts_ - 1, 20U));
+    next_try_ = Clock::now() + milliseconds(limit / 2 + static_cast<int64_t>(environment_.random_u64() %
+                                                                             static_cast<uint64_t>(limit / 2 + 1)));
+  }
+  if (is_new && !stopping_ && !is_required())
+    log(LogLevel::kWarning, "{}; nothing is copied until that is right, which is tried again and again",
+        status.message());
+  changed_.notify_all();
+}
+
+Result<std::unique_ptr<ObjectStore>> ArrayTier::Impl::reach(const std::string& url, const std::string& store_id,
+                                                            unsigned deadline_s, std::string& found_id) {
+  ObjectStoreOptions options;
+  options.deadline_s_max = deadline_s;
+  FPFS_ASSIGN_OR_RETURN(std::unique_ptr<ObjectStore> objects, make_object_store(outside_, url, options));
+  const Result<TierIdentity> identity = ask<Result<TierIdentity>>([&](ObjectStore::Done<TierIdentity> done) {
+    check_tier(*objects, to_string(store_.array().id()), store_id, std::move(done));
+  });
+  if (identity.is_ok()) {
+    found_id = identity.value().store_id;
+    return objects;
+  }
+  objects->close();
+  const Status& failure = identity.status();
+  if (failure.code() != StatusCode::kNotFound) return failure;
+  return Status::error(StatusCode::kNotFound,
+                       failure.message() + ": fpfs tier set MOUNTPOINT URL, on a mount with tier_required=no");
+}
+
+// A first time with little patience, so that somebody who waits learns what is wrong.
+Status ArrayTier::Impl::connect() {
+  FPFS_ASSIGN_OR_RETURN(const std::optional<TierBinding> remembered, load_binding(store_.storage(), store_.array()));
+  TierBinding binding = remembered.value_or(TierBinding());
+  {
+    const MutexLock lock(mutex_);
+    binding.url = url_;
+  }
+  FPFS_ASSIGN_OR_RETURN(std::unique_ptr<ObjectStore> probe,
+                        reach(binding.url, binding.store_id, kAnswerSeconds, binding.store_id));
+  probe->close();
+  probe = nullptr;
+  auto session = std::make_unique<Session>();
+  FPFS_ASSIGN_OR_RETURN(session->objects, reach(binding.url, binding.store_id, 0, binding.store_id));
+  FPFS_ASSIGN_OR_RETURN(session->copier, TierCopier::create(environment_, store_, *session->objects, options_.copy));
+  if (!remembered.has_value()) FPFS_RETURN_IF_ERROR(save_binding(store_.storage(), store_.array(), binding));
+  begin_session(std::move(session), binding);
+  return Status::ok();
+}
+
+void ArrayTier::Impl::begin_session(std::unique_ptr<Session> session, const TierBinding& binding) {
+  std::vector<Waiting> waiting;
+  {
+    const MutexLock lock(mutex_);
+    store_id_ = binding.store_id;
+    session_ = std::move(session);
+    session_->copier->open();
+    has_session_.store(true, std::memory_order_release);
+    waiting.swap(waiting_);
+    log(LogLevel::kInfo, "tier: committed files are copied to {}", place_);
+  }
+  written_before_ = store_.bytes_written();
+  is_paced_ = false;
+  for (Waiting& waits : waiting) wait_for(std::move(waits.path), std::move(waits.done));
+}
+
+void ArrayTier::Impl::end_session() {
+  has_session_.store(false);
+  std::unique_ptr<Session> session;
+  {
+    const MutexLock lock(mutex_);
+    session = std::move(session_);
+  }
+  if (session == nullptr) return;
+  session->copier->stop(nullptr);
+  session->objects->close();
+  session->copier = nullptr;
+  session->objects = nullptr;
+}
+
+void ArrayTier::Impl::adapt_rate() {
+  const auto now = Clock::now();
+  const uint64_t written = store_.bytes_written();
+  if (written - std::exchange(written_before_, written) >= kSavingBytes) saved_at_ = now;
+  const bool is_saving = now - saved_at_ < kSavingFor && options_.rate_while_saving > 0;
+  const MutexLock lock(mutex_);
+  if (session_ == nullptr || is_paced_.exchange(is_saving) == is_saving) return;
+  const uint64_t always = options_.copy.rate > 0 ? options_.copy.rate : UINT64_MAX;
+  session_->copier->set_rate(is_saving ? std::min(options_.rate_while_saving, always) : options_.copy.rate);
+}
+
+// --- Impl: made another store's --------------------------------------------------------------------------------------
+
+Status ArrayTier::Impl::do_set(const TierSet& set) {
+  if (is_stopping()) return Status::error(StatusCode::kCancelled, "the mount is ending");
+  if (store_.read_only())
+    return Status::error(StatusCode::kReadOnly, "the array is mounted read-only: it cannot remember a store");
+  ObjectStoreOptions options;
+  options.deadline_s_max = kAnswerSeconds;
+  FPFS_ASSIGN_OR_RETURN(const std::unique_ptr<ObjectStore> objects, make_object_store(outside_, set.url, options));
+  TierInit init;
+  init.array_id = to_string(store_.array().id());
+  const uint64_t random = environment_.random_u64();
+  init.new_store_id = to_string(make_uuid(random, environment_.random_u64()));
+  init.host = set.host;
+  init.now_s = environment_.now().tv_sec;
+  init.share = set.share;
+  init.has_other_files = set.has_other_files;
+  const Result<TierIdentity> made = ask<Result<TierIdentity>>(
+      [&](ObjectStore::Done<TierIdentity> done) { init_tier(*objects, init, std::move(done)); });
+  objects->close();
+  if (!made.is_ok()) return made.status();
+  FPFS_RETURN_IF_ERROR(save_binding(store_.storage(), store_.array(), TierBinding{made.value().store_id, set.url}));
+  end_session();
+  {
+    const MutexLock lock(mutex_);
+    url_ = set.url;
+    place_ = place_of(set.url);
+    store_id_ = made.value().store_id;
+    failure_ = Status::ok();
+    attempts_ = 0;
+  }
+  try_to_connect();
+  return Status::ok();
+}
+
+Status ArrayTier::Impl::do_leave() {
+  if (is_stopping()) return Status::error(StatusCode::kCancelled, "the mount is ending");
+  const Result<std::optional<TierBinding>> remembered = load_binding(store_.storage(), store_.array());
+  if (remembered.is_ok() && !remembered->has_value())
+    return Status::error(StatusCode::kNotFound, "this array copies nowhere: there is no store to leave");
+  FPFS_RETURN_IF_ERROR(save_binding(store_.storage(), store_.array(), std::nullopt));
+  end_session();
+  std::string url;
+  std::vector<Waiting> waiting;
+  {
+    const MutexLock lock(mutex_);
+    url = std::exchange(url_, "");
+    if (url.empty() && remembered.is_ok()) url = (**remembered).url;
+    place_.clear();
+    store_id_.clear();
+    failure_ = Status::ok();
+    waiting.swap(waiting_);
+  }
+  for (const Waiting& waits : waiting)
+    waits.done(Status::error(StatusCode::kCancelled, "the array copies there no more"));
+  if (url.empty()) return Status::ok();
+  ObjectStoreOptions options;
+  options.deadline_s_max = kAnswerSeconds;
+  const Result<std::unique_ptr<ObjectStore>> objects = make_object_store(outside_, url, options);
+  Status left = objects.status();
+  if (left.is_ok()) {
+    left = ask<Status>([&](ObjectStore::DoneStatus done) {
+      leave_tier(*objects.value(), to_string(store_.array().id()), std::move(done));
+    });
+    objects.value()->close();
+  }
+  log(LogLevel::kInfo, "tier: this array copies to {} no more", place_of(url));
+  if (left.is_ok()) return left;
+  return Status::error(left.code(), fmt::format("this array copies to {} no more, but the store still lists it: {}",
+                                                place_of(url), left.message()));
+}
+
+}  // namespace fpfs

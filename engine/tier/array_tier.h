@@ -1,0 +1,110 @@
+// ArrayTier: the life of an array's store outside this machine, from mount to unmount. It finds out which store that is,
+// makes sure of it, has committed files copied there (tier_copier.h), and tries again by itself when it is away.
+// Whatever else uses the store of a mounted array gets it here.
+//
+// Which store. The one that an operator made the array's (set()), which the array remembers with its id
+// (tier_binding.h). A mount may name another way to it (TierOptions::url), but not another store: the id must be the
+// same. A store that is found to be another one, or used by other arrays, gets nothing.
+//
+// Nothing local waits for it: what it does runs on a thread of its own, at low priority, as do the threads of the store;
+// and while something is saved, copies are sent at TierOptions::rate_while_saving at most.
+//
+// Thread safety: all methods from any thread, with no lock of the engine held.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "engine/base/status.h"
+#include "engine/base/units.h"
+#include "engine/store/store.h"
+#include "engine/tier/tier_copier.h"
+
+namespace fpfs {
+
+struct TierOptions {
+  static constexpr const char* kNone = "none";
+
+  std::string url;               // empty: as the array remembers; kNone: no store until set() or the next mount
+  std::optional<bool> required;  // open() fails without it. By default a store that was named here is, no other one
+  TierCopyOptions copy;
+  bool keeps_removed = true;               // copies of what was removed stay; nothing else can be done yet
+  uint64_t rate_while_saving = 64 * kMiB;  // bytes per second, 0: as otherwise
+};
+
+struct TierSet {
+  std::string url;
+  std::string host;              // of this machine, for people who look at the store
+  bool share = false;            // also a store that other arrays copy to
+  bool has_other_files = false;  // also where there are other files
+};
+
+struct TierStatus {
+  enum class State : uint8_t {
+    kNone,      // the array copies nowhere, or not in this mount
+    kAway,      // it cannot be reached, or refuses us; last_error says why, and it is tried again
+    kScanning,  // looking for what is to be copied
+    kCopying,
+    kCurrent,  // what is known to be committed is copied
+  };
+  State state = State::kNone;
+  std::string store;     // how messages name it; empty: none
+  std::string store_id;  // as far as known
+  bool required = false;
+  bool is_paced = false;     // something is being saved
+  uint64_t lag_seconds = 0;  // since the oldest commit that waits
+  double eta_seconds = -1;   // at the present rate; -1: not known
+  TierCopyOptions limits;
+  TierCopyStatus copies;  // last_error also of what keeps it from being reached
+};
+const char* to_string(TierStatus::State state);
+
+enum class TierFileState : uint8_t { kLocal, kCopying, kCopied };
+const char* to_string(TierFileState state);
+
+class ArrayTier {
+ public:
+  using Done = std::function<void(const Status&)>;
+
+  // `outside`: the system calls for a directory; none of those who watch the members, as a network filesystem may hang.
+  // Environment, store and storage are there until stop(). Before any file of the store is opened.
+  ArrayTier(Environment& environment, Store& store, Storage& outside, TierOptions options);
+  // stop() was called, and said true.
+  ~ArrayTier();
+  ArrayTier(const ArrayTier&) = delete;
+  ArrayTier& operator=(const ArrayTier&) = delete;
+
+  // Begins. With a store that is required this waits until it is known to be the right one (kFirstAnswerMax), and fails
+  // when it is not, or does not answer; else it returns at once. Of an array that is read-only nothing is copied.
+  Status open();
+
+  // Makes a store the array's, durably, and begins to copy to it; what the array copied to before stays as it is.
+  // Errors are those of parse_tier_url(), make_object_store() and init_tier(); then nothing has changed.
+  void set(const TierSet& set, Done done);
+  // The array copies nowhere any more, durably. A failure besides kNotFound (it did not): the store still says that it
+  // does.
+  void leave(Done done);
+
+  // TierCopier::wait_for() and wait_for_all(). While the store is away they wait. kNotFound: there is no store.
+  void wait_for(const std::string& path, Done done);
+  void wait_for_all(Done done);
+  // Of an open file whose attributes are these: whether what is seen of it is copied.
+  TierFileState state_of(Handle node, const File& file, const struct stat& attributes) const;
+  TierStatus status() const;
+
+  // Ends, and says in the log what is left to the next mount. Who waits gets kCancelled. False: the store, or a drive,
+  // has not let go within `patience`. Then neither this nor what it uses may be destroyed: leave the process.
+  bool stop(std::chrono::milliseconds patience);
+
+  static constexpr std::chrono::seconds kFirstAnswerMax{30};
+
+ private:
+  class Impl;
+  const std::shared_ptr<Impl> impl_;
+};
+
+}  // namespace fpfs

@@ -1,0 +1,100 @@
+// ArrayTier's private part: one thread, which does one thing behind the other: connects, adapts the rate, sets, leaves,
+// ends. Others leave it tasks.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "engine/base/mutex.h"
+#include "engine/tier/array_tier.h"
+#include "engine/tier/object_store.h"
+#include "engine/tier/tier_binding.h"
+
+namespace fpfs {
+
+class ArrayTier::Impl : public std::enable_shared_from_this<Impl> {
+ public:
+  Impl(Environment& environment, Store& store, Storage& outside, TierOptions options);
+
+  Status open();
+  void set(const TierSet& set, Done done);
+  void leave(Done done);
+  void wait_for(std::optional<std::string> path, Done done);
+  TierFileState state_of(Handle node, const File& file, const struct stat& attributes) const;
+  TierStatus status() const;
+  bool stop(std::chrono::milliseconds patience);
+  void committed(uint64_t inode, uint64_t sequence);
+
+ private:
+  // While there is a store that is known to be the right one.
+  struct Session {
+    std::unique_ptr<ObjectStore> objects;
+    std::unique_ptr<TierCopier> copier;
+  };
+  struct Waiting {
+    std::optional<std::string> path;  // nothing: all
+    Done done;
+  };
+  using Clock = std::chrono::steady_clock;
+
+  void start_thread_once() FPFS_REQUIRES(mutex_);
+  // False: it has ended, or ends.
+  bool leave_task(std::function<void()> task);
+
+  // On the thread.
+  void run();
+  std::function<void()> next_task();
+  void try_to_connect();
+  Status connect();
+  Result<std::unique_ptr<ObjectStore>> reach(const std::string& url, const std::string& store_id, unsigned deadline_s,
+                                             std::string& found_id);
+  void begin_session(std::unique_ptr<Session> session, const TierBinding& binding);
+  void end_session();
+  void adapt_rate();
+  Status do_set(const TierSet& set);
+  Status do_leave();
+  bool is_stopping() const;
+  template <typename Answer, typename Start>
+  Answer ask(Start start);
+
+  bool is_required() const { return options_.required.value_or(!options_.url.empty()); }
+  // What becomes the store's place in messages and notes.
+  static std::string place_of(const std::string& url);
+  TierStatus::State state_now(const TierStatus& status) const FPFS_REQUIRES(mutex_);
+
+  Environment& environment_;
+  Store& store_;
+  Storage& outside_;
+  const TierOptions options_;
+
+  mutable Mutex mutex_;  // above all of the engine's
+  CondVar changed_;
+  std::thread thread_ FPFS_GUARDED_BY(mutex_);
+  bool stopping_ FPFS_GUARDED_BY(mutex_) = false;
+  bool ended_ FPFS_GUARDED_BY(mutex_) = false;
+  std::deque<std::function<void()>> tasks_ FPFS_GUARDED_BY(mutex_);
+  std::string url_ FPFS_GUARDED_BY(mutex_);  // empty: none
+  std::string place_ FPFS_GUARDED_BY(mutex_);
+  std::string store_id_ FPFS_GUARDED_BY(mutex_);
+  std::unique_ptr<Session> session_ FPFS_GUARDED_BY(mutex_);
+  std::atomic<bool> has_session_{false};
+  bool is_resting_ FPFS_GUARDED_BY(mutex_) = false;       // the thread sleeps until there is a commit
+  std::vector<Waiting> waiting_ FPFS_GUARDED_BY(mutex_);  // for a session
+  // Of trying to connect.
+  bool was_tried_ FPFS_GUARDED_BY(mutex_) = false;
+  Status failure_ FPFS_GUARDED_BY(mutex_);
+  int64_t failed_at_s_ FPFS_GUARDED_BY(mutex_) = 0;
+  uint64_t failures_ FPFS_GUARDED_BY(mutex_) = 0;
+  unsigned attempts_ FPFS_GUARDED_BY(mutex_) = 0;
+  Clock::time_point next_try_ FPFS_GUARDED_BY(mutex_);
+  // Of the rate: the thread's own, but for is_paced_.
+  uint64_t written_before_ = 0;
+  Clock::time_point looked_at_{}, saved_at_{};
+  std::atomic<bool> is_paced_{false};
+};
+
+}  // namespace fpfs

@@ -1,0 +1,36 @@
+// TierBinding: which store outside this machine an array copies to, as the array itself remembers it: the file `tier`
+// beside tree/ (docs/format.md). Written when an operator makes a store the array's, never at a mount that finds
+// another one.
+//
+// Thread safety: functions; they block for the drive.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "engine/array/array.h"
+#include "engine/base/status.h"
+#include "engine/io/storage.h"
+
+namespace fpfs {
+
+struct TierBinding {
+  static constexpr size_t kBytesMax = 8192;
+
+  std::string store_id;  // tier_marker.h
+  std::string url;       // tier_url.h; has no secrets
+  bool operator==(const TierBinding&) const = default;
+};
+
+// One line of JSON.
+std::string encode_binding(const TierBinding& binding, const Uuid& array_id);
+// kCorruption, kUnsupported: it is none of this array.
+Result<TierBinding> decode_binding(std::string_view text, const Uuid& array_id);
+
+// Nothing: the array copies nowhere. kCorruption, kUnsupported: the file is there, and does not say where to.
+Result<std::optional<TierBinding>> load_binding(Storage& storage, const Array& array);
+// Durable on return; after a crash the array remembers what it did before, or this. Nothing: no store any more.
+Status save_binding(Storage& storage, const Array& array, const std::optional<TierBinding>& binding);
+
+}  // namespace fpfs

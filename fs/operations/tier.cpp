@@ -1,0 +1,93 @@
+#include "fs/operations/tier.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <climits>
+#include <cstring>
+
+#include "fs/operations/privileges.h"
+#include "fs/operations/reply.h"
+
+namespace fpfs::operations {
+namespace {
+
+std::string host_name() {
+  char name[HOST_NAME_MAX + 1] = {};
+  return ::gethostname(name, sizeof name - 1) == 0 ? name : "";
+}
+
+void put_outcome(IoctlTier& answer, const Status& status) {
+  answer.error = status.errno_value();
+  const std::string message = status.is_ok() ? "" : status.message().substr(0, sizeof answer.message - 1);
+  std::memcpy(answer.message, message.c_str(), message.size() + 1);
+}
+
+// Answers with a ticket; `start` is given what ends it.
+template <typename Start>
+void begin_call(fuse_req_t request, IoctlTier answer, Start start) {
+  FileSystem& file_system = file_system_of(request);
+  answer.ticket = file_system.random_u64();
+  const Status begun = file_system.tickets().begin(answer.ticket);
+  if (!begun.is_ok()) return reply_status(request, begun);
+  start([&file_system, ticket = answer.ticket](const Status& status) { file_system.tickets().end(ticket, status); });
+  fuse_reply_ioctl(request, 0, &answer, sizeof answer);
+}
+
+void ask(fuse_req_t request, IoctlTier answer) {
+  const std::optional<Status> outcome = file_system_of(request).tickets().ask(answer.ticket);
+  answer.is_over = outcome.has_value() ? 1 : 0;
+  put_outcome(answer, outcome.value_or(Status::ok()));
+  fuse_reply_ioctl(request, 0, &answer, sizeof answer);
+}
+
+}  // namespace
+
+void tier_of_mount(fuse_req_t request, fuse_ino_t node, const IoctlTier& question) {
+  if (question.command == IoctlTier::kAsk) return ask(request, question);
+  if (node != InodeTable::kRootNode || !owns_mount(request)) {
+    fuse_reply_err(request, node != InodeTable::kRootNode ? ENOTTY : EPERM);
+    return;
+  }
+  ArrayTier& tier = file_system_of(request).tier();
+  switch (question.command) {
+    case IoctlTier::kSet: {
+      TierSet set;
+      set.url.assign(question.url, ::strnlen(question.url, sizeof question.url));
+      set.host = host_name();
+      set.share = question.share != 0;
+      set.has_other_files = question.has_other_files != 0;
+      return begin_call(request, question, [&](ArrayTier::Done done) { tier.set(set, std::move(done)); });
+    }
+    case IoctlTier::kLeave:
+      return begin_call(request, question, [&](ArrayTier::Done done) { tier.leave(std::move(done)); });
+    case IoctlTier::kWait:
+      return begin_call(request, question, [&](ArrayTier::Done done) { tier.wait_for_all(std::move(done)); });
+    default:
+      fuse_reply_err(request, EINVAL);
+  }
+}
+
+void tier_of_file(fuse_req_t request, const OpenFile& open, const IoctlTier& question) {
+  if (question.command == IoctlTier::kAsk) return ask(request, question);
+  if (question.command != IoctlTier::kWait) {
+    fuse_reply_err(request, ENOTTY);
+    return;
+  }
+  if (!open.may_write() && !owns_mount(request)) {
+    fuse_reply_err(request, EPERM);
+    return;
+  }
+  FileSystem& file_system = file_system_of(request);
+  const Result<struct stat> attributes = file_system.store().attributes(open.inode->handle);
+  if (!attributes.is_ok()) return reply_status(request, attributes.status());
+  const std::optional<Store::OpenFile> file = file_system.store().find_open(attributes->st_ino);
+  if (!file.has_value()) {
+    fuse_reply_err(request, ENOENT);
+    return;
+  }
+  begin_call(request, question,
+             [&](ArrayTier::Done done) { file_system.tier().wait_for(file->path, std::move(done)); });
+}
+
+}  // namespace fpfs::operations

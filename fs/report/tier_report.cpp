@@ -1,0 +1,46 @@
+#include "fs/report/tier_report.h"
+
+#include "fs/report/report_text.h"
+
+namespace fpfs {
+namespace {
+
+std::string error_for(const TierCopyStatus& copies, bool for_owner) {
+  if (copies.last_error.empty() || for_owner) return copies.last_error;
+  return "the daemon's log says it";
+}
+
+}  // namespace
+
+nlohmann::json tier_summary(const TierStatus& status) {
+  return {{"state", to_string(status.state)},
+          {"store", status.store},
+          {"files_waiting", status.copies.files_waiting},
+          {"bytes_waiting", status.copies.bytes_waiting},
+          {"lag_seconds", status.lag_seconds}};
+}
+
+std::string tier_report(const TierStatus& status, bool for_owner) {
+  const TierCopyStatus& copies = status.copies;
+  nlohmann::json report = tier_summary(status);
+  report.update(
+      {{"store_id", status.store_id},
+       {"required", status.required},
+       {"paced", status.is_paced},
+       {"files_copying", copies.files_copying},
+       {"files_failed", copies.files_failed},
+       {"files_refused", copies.files_refused},
+       {"files_copied", copies.files_copied},
+       {"bytes_copied", copies.bytes_copied},
+       {"bytes_per_second", copies.bytes_per_second},
+       {"eta_seconds", status.eta_seconds},
+       {"errors", copies.errors},
+       {"last_error", error_for(copies, for_owner)},
+       {"last_error_at", copies.last_error_s},
+       {"scanning", copies.is_scanning},
+       {"limits",
+        {{"rate", status.limits.rate}, {"connections", status.limits.connections}, {"memory", status.limits.memory}}}});
+  return to_text(report);
+}
+
+}  // namespace fpfs

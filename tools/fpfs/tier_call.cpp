@@ -1,0 +1,53 @@
+#include "tools/fpfs/tier_call.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <thread>
+
+#include <fmt/format.h>
+
+#include "tools/common/interrupt.h"
+#include "tools/fpfs/mounted.h"
+
+namespace fpfs::tools {
+
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+constexpr milliseconds kFirstPause{5}, kLongestPause{250};
+
+Status send_tier(const FileDescriptor& file, IoctlTier& question, const std::string& named) {
+  if (::ioctl(file.number(), FPFS_IOC_TIER, &question) == 0) return Status::ok();
+  if (errno == EPERM)
+    return Status::error(StatusCode::kPermission,
+                         named + ": only root, who mounted it, and for a file who may write it can ask for that");
+  return explain_mount_error(errno, named);
+}
+
+}  // namespace
+
+Status call_tier(const FileDescriptor& file, IoctlTier& question, const std::string& named, unsigned timeout_s) {
+  const std::atomic<bool>& interrupted = catch_interrupts();
+  FPFS_RETURN_IF_ERROR(send_tier(file, question, named));
+  question.command = IoctlTier::kAsk;
+  const auto deadline = steady_clock::now() + std::chrono::seconds(timeout_s);
+  milliseconds pause = kFirstPause;
+  for (;;) {
+    FPFS_RETURN_IF_ERROR(send_tier(file, question, named));
+    if (question.is_over != 0) break;
+    if (interrupted) return Status::error(StatusCode::kCancelled, named + ": interrupted; copying goes on");
+    if (timeout_s > 0 && steady_clock::now() >= deadline)
+      return Status::error(
+          StatusCode::kUnreachable,
+          fmt::format("{}: not over after {} s; copying goes on (fpfs tier status says how)", named, timeout_s));
+    std::this_thread::sleep_for(pause);
+    pause = std::min(2 * pause, kLongestPause);
+  }
+  if (question.error == 0) return Status::ok();
+  question.message[sizeof question.message - 1] = '\0';
+  return Status::error(StatusCode::kInvalidArgument, fmt::format("{}: {}", named, question.message));
+}
+
+}  // namespace fpfs::tools

@@ -1,0 +1,19 @@
+// Calls of FPFS_IOC_TIER: begun, and asked about until they are over.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "engine/base/file_descriptor.h"
+#include "engine/base/status.h"
+#include "fs/interface/ioctl.h"
+
+namespace fpfs::tools {
+
+// `question`: with its command and what that needs. `named`: for messages. Returns when it is over, with kUnreachable
+// after `timeout` seconds (0: never), with kCancelled when the user has interrupted it; then it may go on.
+Status call_tier(const FileDescriptor& file, IoctlTier& question, const std::string& named, unsigned timeout_s);
+
+}  // namespace fpfs::tools

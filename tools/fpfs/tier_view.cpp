@@ -1,0 +1,70 @@
+#include "tools/fpfs/tier_view.h"
+
+#include <ctime>
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include "engine/base/units.h"
+#include "tools/common/table.h"
+
+namespace fpfs::tools {
+
+namespace {
+
+double number_of(const Json& object, const char* key, double otherwise) {
+  return object.is_object() && object.contains(key) && object[key].is_number() ? object[key].get<double>() : otherwise;
+}
+
+std::string clock_text(uint64_t seconds) {
+  const auto time = static_cast<std::time_t>(seconds);
+  struct tm local {};
+  if (::localtime_r(&time, &local) == nullptr) return fmt::format("{}", seconds);
+  return fmt::format("{:%Y-%m-%d %H:%M:%S}", local);
+}
+
+std::string state_text(const std::string& state) {
+  if (state == "away") return "away: it cannot be reached, or refuses; copies wait";
+  if (state == "scanning") return "looking for what is to be copied";
+  if (state == "current") return "everything that is committed is copied";
+  return state;
+}
+
+std::string files_text(uint64_t files, uint64_t bytes) {
+  return fmt::format("{} file{} ({})", files, files == 1 ? "" : "s", format_size(bytes));
+}
+
+}  // namespace
+
+std::string describe_tier_lag(const Json& tier) {
+  const uint64_t files = number_at(tier, "files_waiting");
+  if (files == 0) return "nothing waits";
+  return fmt::format("{} wait{}, the oldest for {}", files_text(files, number_at(tier, "bytes_waiting")),
+                     files == 1 ? "s" : "", format_duration(static_cast<double>(number_at(tier, "lag_seconds"))));
+}
+
+std::string describe_tier(const Json& tier) {
+  const std::string state = text_at(tier, "state", "-");
+  const uint64_t errors = number_at(tier, "errors");
+  if (state == "none" && errors == 0) return "This array copies nowhere (fpfs tier set MOUNTPOINT URL).\n";
+  Facts facts;
+  facts.add("Store", text_at(tier, "store", "-"));
+  facts.add("State", state_text(state) + (flag_at(tier, "paced") ? " (slowly: something is being saved)" : ""));
+  facts.add("Behind", describe_tier_lag(tier));
+  std::string rate = format_rate(number_of(tier, "bytes_per_second", 0));
+  if (const double eta = number_of(tier, "eta_seconds", -1); eta > 0)
+    rate += fmt::format(", {} left", format_duration(eta));
+  facts.add("Rate", rate);
+  facts.add("Copied",
+            files_text(number_at(tier, "files_copied"), number_at(tier, "bytes_copied")) + " since the mount");
+  if (const uint64_t refused = number_at(tier, "files_refused"); refused > 0)
+    facts.add("Cannot be", fmt::format("{}; the log names one", refused));
+  if (const uint64_t failed = number_at(tier, "files_failed"); failed > 0)
+    facts.add("Failing", fmt::format("{} files", failed));
+  facts.add("Errors", fmt::format("{}", errors));
+  if (const std::string last = text_at(tier, "last_error"); !last.empty())
+    facts.add("Last error", fmt::format("{}, {}", clock_text(number_at(tier, "last_error_at")), last));
+  return facts.text();
+}
+
+}  // namespace fpfs::tools
