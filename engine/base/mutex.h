@@ -2,7 +2,7 @@
 // -Wthread-safety is an error in clang builds.
 //
 // Lock order of the whole program (outermost first); a thread that holds one may take only locks below it:
-//   fs page cache or inode table  →  FileTable::name_lock()  →  File::mutex_  →  BufferPool::mutex_  →  leaves: queues,
+//   fs page cache or inode table, or ArrayTier  →  FileTable::name_lock()  →  File::mutex_  →  BufferPool::mutex_  →  leaves: queues,
 //   executor, and every class that says "with any lock held" (FileTable, ArrayHealth, Reclaimer, Room, ...)
 // The one exception runs against the order with try_lock only: BufferPool's eviction (see buffer_pool.h).
 // No lock is held while hashing, waiting for I/O or replying; but for IndexMemory::large_one(), which is there to wait

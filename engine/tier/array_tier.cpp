@@ -23,7 +23,7 @@ using std::chrono::milliseconds;
 
 constexpr int kNiceOfCopies = 10;
 // Whoever waits for the first answer of a store is told what is wrong after this.
-constexpr unsigned kAnswerSeconds = 20;
+constexpr unsigned kAnswerSeconds = 10;
 constexpr milliseconds kAskInterval{50};
 // Saving is what writes this much from look to look, and for a while after it: a save has pauses.
 constexpr milliseconds kLookInterval{100}, kSavingFor{500};
@@ -34,13 +34,6 @@ void become_background() {
   (void)::setpriority(PRIO_PROCESS, 0, kNiceOfCopies);
   constexpr int kThisThread = 1, kBestEffortLowest = 2 << 13 | 7;  // IOPRIO_WHO_PROCESS, IOPRIO_CLASS_BE
   (void)::syscall(SYS_ioprio_set, kThisThread, 0, kBestEffortLowest);
-}
-
-std::string waiting_text(const TierStatus& status) {
-  const TierCopyStatus& copies = status.copies;
-  return fmt::format("{}{} file{} ({}) not copied to {} yet", copies.is_scanning ? "at least " : "",
-                     copies.files_waiting, copies.files_waiting == 1 ? " is" : "s are",
-                     format_size(copies.bytes_waiting), status.store);
 }
 
 }  // namespace
@@ -98,6 +91,10 @@ TierFileState ArrayTier::state_of(Handle node, const File& file, const struct st
 
 TierStatus ArrayTier::status() const {
   return impl_->status();
+}
+
+std::string ArrayTier::left_over() const {
+  return impl_->left_over();
 }
 
 bool ArrayTier::stop(milliseconds patience) {
@@ -223,31 +220,37 @@ void ArrayTier::Impl::committed(uint64_t inode, uint64_t sequence) {
   if (std::exchange(is_resting_, false)) changed_.notify_all();
 }
 
+std::string ArrayTier::Impl::left_over() const {
+  const TierStatus now = status();
+  const TierCopyStatus& copies = now.copies;
+  if (copies.files_waiting > 0)
+    return fmt::format("{}{} file{} ({}) {} not copied to {} yet; the next mount goes on",
+                       copies.is_scanning ? "at least " : "", copies.files_waiting,
+                       copies.files_waiting == 1 ? "" : "s", format_size(copies.bytes_waiting),
+                       copies.files_waiting == 1 ? "is" : "are", now.store);
+  if (now.state == TierStatus::State::kAway)
+    return fmt::format("{} is not reachable; the next mount looks for what is to be copied to it", now.store);
+  return now.state == TierStatus::State::kScanning
+             ? fmt::format("the next mount looks again for what is to be copied to {}", now.store)
+             : "";
+}
+
 bool ArrayTier::Impl::stop(milliseconds patience) {
-  const TierStatus left = status();
   std::vector<Waiting> waiting;
   std::thread thread;
-  bool has_ended = true;
   {
     MutexLock lock(mutex_);
     stopping_ = true;
     waiting.swap(waiting_);
     changed_.notify_all();
-    thread.swap(thread_);
     const auto deadline = Clock::now() + patience;
-    while (thread.joinable() && !ended_ && Clock::now() < deadline) changed_.wait_for(mutex_, deadline - Clock::now());
-    has_ended = ended_ || !thread.joinable();
+    while (thread_.joinable() && !ended_ && Clock::now() < deadline) changed_.wait_for(mutex_, deadline - Clock::now());
+    if (ended_) thread.swap(thread_);
   }
   for (const Waiting& waits : waiting) waits.done(Status::error(StatusCode::kCancelled, "the mount is ending"));
-  if (has_ended && thread.joinable()) thread.join();
-  if (thread.joinable()) thread.detach();
-  if (!has_ended)
-    log(LogLevel::kError, "tier: {} does not let go of what was being copied; the next mount goes on", left.store);
-  else if (left.copies.files_waiting > 0)
-    log(LogLevel::kInfo, "tier: {}; the next mount goes on", waiting_text(left));
-  else if (left.state == TierStatus::State::kAway)
-    log(LogLevel::kWarning, "tier: {} was not reachable; the next mount looks for what is to be copied", left.store);
-  return has_ended;
+  if (thread.joinable()) thread.join();
+  const MutexLock lock(mutex_);
+  return !thread_.joinable();
 }
 
 // --- Impl: its thread ------------------------------------------------------------------------------------------------

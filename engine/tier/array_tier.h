@@ -96,8 +96,10 @@ class ArrayTier {
   TierFileState state_of(Handle node, const File& file, const struct stat& attributes) const;
   TierStatus status() const;
 
-  // Ends, and says in the log what is left to the next mount. Who waits gets kCancelled. False: the store, or a drive,
-  // has not let go within `patience`. Then neither this nor what it uses may be destroyed: leave the process.
+  // What an end at this moment leaves to the next mount, in one line; empty: nothing.
+  std::string left_over() const;
+  // Ends. Who waits gets kCancelled. False: the store, or a drive, has not let go within `patience`. Then neither this
+  // nor what it uses may be destroyed: leave the process. It may be called again.
   bool stop(std::chrono::milliseconds patience);
 
   static constexpr std::chrono::seconds kFirstAnswerMax{30};

@@ -26,6 +26,7 @@ class ArrayTier::Impl : public std::enable_shared_from_this<Impl> {
   void wait_for(std::optional<std::string> path, Done done);
   TierFileState state_of(Handle node, const File& file, const struct stat& attributes) const;
   TierStatus status() const;
+  std::string left_over() const;
   bool stop(std::chrono::milliseconds patience);
   void committed(uint64_t inode, uint64_t sequence);
 

@@ -3,7 +3,7 @@
 //
 // A socket in the abstract namespace: it leaves nothing behind, needs no place to lie, and ends with its process. Who
 // waits connects before it unmounts; at its end the daemon writes the exit status in decimal, a newline, and what went
-// wrong, if anything, on each connection. One that closes without: it was killed.
+// wrong or is worth knowing, if anything, on each connection. One that closes without: it was killed.
 //
 // It is named after what the mount table shows, the mount's device and source. The device alone would not do: the
 // kernel gives it to the next mount while this daemon still commits. That next one is of other directories, as these

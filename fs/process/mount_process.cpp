@@ -170,7 +170,7 @@ Status MountProcess::run(Launcher& launcher) {
   // Also after a failed start: an array that was opened is closed properly.
   Status closed = close();
   if (status.is_ok()) status = closed;
-  end_report_.say(status.is_ok() ? 0 : 1, status.message());
+  end_report_.say(status.is_ok() ? 0 : 1, status.is_ok() ? left_over_ : status.message());
   if (tier_is_caught_) leave_tier_behind(status);
   return status;
 }
@@ -317,6 +317,7 @@ void MountProcess::end_by_signal(int signal) {
 }
 
 Status MountProcess::close() {
+  const bool was_live = stage_ != Stage::kOpening;
   begin_to_end();
   if (channel_ != nullptr) {
     const bool all_came_back = channel_->join();
@@ -331,8 +332,7 @@ Status MountProcess::close() {
       channel_ = nullptr;
     }
   }
-  // What is not copied yet is for the next mount.
-  tier_is_caught_ = tier_ != nullptr && !tier_->stop(kTierEndMax);
+  if (tier_ != nullptr) end_tier(was_live);
   stage_began_ns_ = monotonic_ns();
   committed_ = true;
   if (file_system_ != nullptr) file_system_->handles().clear();
@@ -347,6 +347,7 @@ Status MountProcess::close() {
   }
   stall_listener_.reset();
   signals_.reset();
+  if (!was_live && status.is_ok()) return status;
   if (!status.is_ok())
     log(LogLevel::kError, "{} unmounted, but something is lost: {}", options_.source, status.message());
   else if (left_clean)
@@ -356,6 +357,14 @@ Status MountProcess::close() {
         "{} unmounted; saves failed, as those who made them were told, and the next mount frees what they left behind",
         options_.source);
   return status;
+}
+
+// What is not copied yet is for the next mount.
+void MountProcess::end_tier(bool was_live) {
+  if (was_live) left_over_ = tier_->left_over();
+  if (!left_over_.empty()) log(LogLevel::kInfo, "tier: {}", left_over_);
+  tier_is_caught_ = !tier_->stop(kTierEndMax);
+  if (tier_is_caught_) log(LogLevel::kError, "the store that copies go to does not let go of what was being copied");
 }
 
 // Its threads use what this process would destroy on its way out.

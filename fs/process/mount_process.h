@@ -50,6 +50,7 @@ class MountProcess {
   // On the watch's thread, while a drive hangs.
   void on_stall(StallDomain domain);
   [[noreturn]] void leave(const std::string& why);
+  void end_tier(bool was_live);
   [[noreturn]] void leave_tier_behind(const Status& status);
 
   enum class Stage : uint8_t { kOpening, kServing, kEnding };
@@ -63,6 +64,7 @@ class MountProcess {
   std::unique_ptr<Store> store_;
   PosixStorage outside_;  // for a store in a directory: its filesystem is not one of the drives that are watched
   std::unique_ptr<ArrayTier> tier_;
+  std::string left_over_;        // to be copied by the next mount, in words
   bool tier_is_caught_ = false;  // something in it does not end
   std::unique_ptr<FileSystem> file_system_;
   Mutex channel_mutex_;  // for on_stall() and the taking down of the channel

@@ -74,7 +74,22 @@ INSTANTIATE_TEST_SUITE_P(
                     Spelling{"init", [](O o) { return o.init; }}, Spelling{"nonempty", [](O o) { return o.nonempty; }},
                     Spelling{"log_level=error", [](O o) { return o.log_level == LogLevel::kError; }},
                     Spelling{"log_file=/var/log/f", [](O o) { return o.log_file == "/var/log/f"; }},
+                    Spelling{"tier=file:///mnt/x", [](O o) { return o.tier.url == "file:///mnt/x"; }},
+                    Spelling{"tier=none", [](O o) { return o.tier.url == TierOptions::kNone; }},
+                    Spelling{"tier_required=yes", [](O o) { return o.tier.required == std::optional(true); }},
+                    Spelling{"tier_required=no", [](O o) { return o.tier.required == std::optional(false); }},
+                    Spelling{"tier_rate=200M", [](O o) { return o.tier.copy.rate == 200 * kMiB; }},
+                    Spelling{"tier_rate_saving=0", [](O o) { return o.tier.rate_while_saving == 0; }},
+                    Spelling{"tier_connections=256", [](O o) { return o.tier.copy.connections == 256; }},
+                    Spelling{"tier_memory=1G", [](O o) { return o.tier.copy.memory == kGiB; }},
                     Spelling{"sync", [](O o) { return o.sync_writes; }}));
+
+TEST(Options, AWrongUrlOfAStoreIsNamedAndItsSecretsAreNot) {
+  const Status status = parse_error({"-o", "tier=s3://bucket/x?secret=Sesame"});
+  EXPECT_NE(status.message().find("would show a secret"), std::string::npos) << status.message();
+  EXPECT_EQ(status.message().find("Sesame"), std::string::npos) << status.message();
+  EXPECT_TRUE(parse_ok({"-o", "tier_delete=keep"}).tier.keeps_removed);
+}
 
 TEST(Options, DegradedGoesWithReadOnly) {
   const MountOptions options = parse_ok({"-o", "degraded,ro"});
@@ -137,6 +152,11 @@ TEST(Options, WhatIsWrongIsNamed) {
       {{"-o", "buffer_memory=lots"}, "buffer_memory is 'lots'"},
       {{"-o", "verify=maybe"}, "must be on or off"},
       {{"-o", "log_level=loud"}, "debug, info, warning or error"},
+      {{"-o", "tier=/mnt/x"}, "begins with neither file:// nor s3://"},
+      {{"-o", "tier_required=perhaps"}, "must be yes or no"},
+      {{"-o", "tier_delete=follow"}, "must be keep"},
+      {{"-o", "tier_rate=fast"}, "bytes per second, like 200M"},
+      {{"-o", "tier_memory=1"}, "from 1M to 1024G"},
       {{"-o", "log_file="}, "log_file needs a value: log_file=FILE"},
       {{"-o", "threads"}, "threads needs a value: threads=1..256"},
       {{"-o", "null_write="}, "null_write needs a value: null_write=on|off"},

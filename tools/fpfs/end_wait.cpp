@@ -5,6 +5,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include <fmt/format.h>
@@ -65,13 +66,13 @@ std::string EndWait::read_report(const std::string& program) const {
   }
 }
 
-Status EndWait::finish(const std::string& program) {
+Result<std::string> EndWait::finish(const std::string& program) {
   const std::string report = read_report(program);
   const size_t line_end = report.find('\n');
   const bool is_success = report.substr(0, line_end) == "0";
   // Its drives are free when the process is gone, not before.
   if (process_.number() >= 0) poll_one(process_.number(), is_success ? -1 : kFailedEndMaxMs);
-  if (is_success) return Status::ok();
+  if (is_success) return report.substr(std::min(line_end, report.size() - 1) + 1);
   if (line_end == std::string::npos)
     return Status::error(StatusCode::kIoError,
                          fmt::format("the daemon (process {}) was killed before it had committed everything; the next "

@@ -14,10 +14,11 @@ class EndWait {
   // To be called before the mount is taken away. kNotFound: no daemon answers there.
   static Result<EndWait> begin(const MountEntry& mount);
 
-  // Returns when the daemon has ended and let go of everything, with a failure that says what it could not do. Says on
+  // Returns when the daemon has ended and let go of everything: with what it had to say, or a failure that says what it
+  // could not do. Says on
   // stderr what it waits for when that takes a while and somebody looks. One whose drive hangs ends by itself (the
   // mount's io_timeout); the kernel may keep the process longer, which is not waited for.
-  Status finish(const std::string& program);
+  Result<std::string> finish(const std::string& program);
 
  private:
   EndWait(FileDescriptor socket, FileDescriptor process, int process_id)

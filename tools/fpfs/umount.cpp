@@ -75,11 +75,11 @@ int run(const UmountOptions& options) {
     return note(kExitOk, *entry,
                 "unmounted; no daemon answers (it had ended, or is of an older release or of another network "
                 "namespace), so none was waited for");
-  const Status ended = end->finish(kUmountProgram);
+  const Result<std::string> ended = end->finish(kUmountProgram);
   if (!ended.is_ok())
     return fail(kUmountProgram, kExitFailure,
-                fmt::format("{}: unmounted, but {}", entry->mount_point, ended.message()));
-  return kExitOk;
+                fmt::format("{}: unmounted, but {}", entry->mount_point, ended.status().message()));
+  return ended->empty() ? kExitOk : note(kExitOk, *entry, ("unmounted; " + *ended).c_str());
 }
 
 }  // namespace

@@ -1,0 +1,195 @@
+// The life of a mounted array's store, with real threads: set, changed and left while files are written, and a store that
+// hangs at the end.
+#include "engine/tier/array_tier.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <fstream>
+#include <thread>
+
+#include "engine/io/posix_environment.h"
+#include "tests/engine/store/small_store.h"
+#include "tests/support/hanging_environment.h"
+#include "tests/support/temporary_directory.h"
+
+namespace fpfs::test {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+std::vector<std::byte> content_of(uint64_t salt) {
+  std::vector<std::byte> content(3 * kSmallChunk + salt * 77);
+  for (size_t i = 0; i < content.size(); ++i) content[i] = static_cast<std::byte>((i * 31 + salt * 17) >> (i % 7));
+  return content;
+}
+
+// The outcome of a call, which may come later and on any thread.
+class Outcome {
+ public:
+  ArrayTier::Done done() {
+    return [this](const Status& status) {
+      const MutexLock lock(mutex_);
+      status_ = status;
+      arrived_.notify_all();
+    };
+  }
+  Status wait() {
+    MutexLock lock(mutex_);
+    while (!status_.has_value()) arrived_.wait(mutex_);
+    return *status_;
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar arrived_;
+  std::optional<Status> status_ FPFS_GUARDED_BY(mutex_);
+};
+
+class ArrayTierTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    format_small_array(environment_, members());
+    for (const char* const name : {"a", "b"}) std::filesystem::create_directories(directory_ / name);
+    store_ = open_small_store(environment_, members(), false);
+    ASSERT_NE(store_, nullptr);
+    make();
+  }
+  void TearDown() override {
+    hangs_.answer_again();
+    EXPECT_TRUE(tier_->stop(seconds(60)));
+    const Status closed = store_->close();
+    EXPECT_TRUE(closed.is_ok()) << closed.message();
+    store_ = nullptr;
+    tier_ = nullptr;
+  }
+  std::vector<std::string> members() {
+    std::vector<std::string> paths;
+    for (const char* const name : {"m0", "m1"}) {
+      std::filesystem::create_directories(directory_ / name);
+      paths.push_back(directory_ / name);
+    }
+    return paths;
+  }
+  void make(const std::string& url = "") {
+    TierOptions options;
+    options.url = url;
+    options.copy.memory = 16 * kSmallChunk;
+    options.copy.part_size = 2 * kSmallChunk;
+    options.copy.connections = 4;
+    tier_ = std::make_unique<ArrayTier>(environment_, *store_, outside_, options);
+  }
+  Status set(const std::string& name) {
+    Outcome outcome;
+    TierSet set;
+    set.url = "file://" + (directory_ / name);
+    tier_->set(set, outcome.done());
+    return outcome.wait();
+  }
+  Status leave() {
+    Outcome outcome;
+    tier_->leave(outcome.done());
+    return outcome.wait();
+  }
+  Status wait_for_all() {
+    Outcome outcome;
+    tier_->wait_for_all(outcome.done());
+    return outcome.wait();
+  }
+  Status save(const std::string& name, uint64_t salt) {
+    FPFS_ASSIGN_OR_RETURN(Store::Created created, store_->create(store_->root(), name, 0644));
+    FPFS_RETURN_IF_ERROR(store_->write_sync(*created.file, FileOffset(0), content_of(salt)));
+    FPFS_RETURN_IF_ERROR(store_->commit_sync(*created.file));
+    return Status::ok();
+  }
+  TierFileState state_of(const std::string& name) {
+    const Store::Node node = store_->lookup(store_->root(), name).value();
+    const auto file = store_->open_file(node.handle.get(), false).value();
+    return tier_->state_of(node.handle.get(), *file, node.attributes);
+  }
+  bool is_copied_to(const std::string& store, const std::string& name, uint64_t salt) {
+    std::ifstream file(directory_ / (store + "/" + name), std::ios::binary);
+    const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+    const auto bytes = std::as_bytes(std::span(text));
+    return std::ranges::equal(bytes, content_of(salt));
+  }
+
+  TemporaryDirectory directory_{quick_place()};
+  PosixEnvironment environment_;
+  Hangs hangs_;
+  HangingStorage outside_{hangs_};
+  std::unique_ptr<Store> store_;
+  std::unique_ptr<ArrayTier> tier_;
+};
+
+TEST_F(ArrayTierTest, IsSetChangedAndLeftWhileFilesAreWritten) {
+  ASSERT_TRUE(tier_->open().is_ok());
+  EXPECT_EQ(tier_->status().state, TierStatus::State::kNone);
+  constexpr uint64_t kFiles = 20;
+  std::atomic<bool> is_over{false};
+  std::thread looking([&] {
+    while (!is_over) static_cast<void>(tier_->status()), static_cast<void>(tier_->left_over());
+  });
+  std::vector<std::thread> writers;
+  for (uint64_t writer = 0; writer < 2; ++writer)
+    writers.emplace_back([this, writer] {
+      for (uint64_t i = writer; i < kFiles; i += 2) EXPECT_TRUE(save("f" + std::to_string(i), i).is_ok());
+    });
+  EXPECT_TRUE(set("a").is_ok());
+  EXPECT_TRUE(set("b").is_ok());
+  EXPECT_TRUE(leave().is_ok());
+  EXPECT_EQ(leave().code(), StatusCode::kNotFound);
+  EXPECT_EQ(wait_for_all().code(), StatusCode::kNotFound);
+  EXPECT_TRUE(set("b").is_ok());
+  for (std::thread& writer : writers) writer.join();
+  const Status all = wait_for_all();
+  EXPECT_TRUE(all.is_ok()) << all.message();
+  is_over = true;
+  looking.join();
+  for (uint64_t i = 0; i < kFiles; ++i) {
+    const std::string name = "f" + std::to_string(i);
+    EXPECT_TRUE(is_copied_to("b", name, i)) << name;
+    EXPECT_EQ(state_of(name), TierFileState::kCopied) << name;
+  }
+  EXPECT_EQ(tier_->left_over(), "");
+}
+
+TEST_F(ArrayTierTest, AStoreThatIsRequiredMustBeTheRightOne) {
+  make("file://" + (directory_ / "a"));
+  const Status nobodys = tier_->open();
+  EXPECT_EQ(nobodys.code(), StatusCode::kNotFound);
+  EXPECT_NE(nobodys.message().find("fpfs tier set"), std::string::npos) << nobodys.message();
+  EXPECT_TRUE(tier_->stop(seconds(60)));
+  make("file://" + (directory_ / "nowhere"));
+  EXPECT_EQ(tier_->open().code(), StatusCode::kWrongStore);
+  EXPECT_TRUE(tier_->stop(seconds(60)));
+  make();
+  ASSERT_TRUE(tier_->open().is_ok());
+  ASSERT_TRUE(set("a").is_ok());
+  EXPECT_TRUE(tier_->stop(seconds(60)));
+  make("file://" + (directory_ / "a"));
+  EXPECT_TRUE(tier_->open().is_ok());
+}
+
+TEST_F(ArrayTierTest, AFilesystemThatHangsHoldsNobodyUpForLong) {
+  ASSERT_TRUE(tier_->open().is_ok());
+  ASSERT_TRUE(set("a").is_ok());
+  hangs_.hang(directory_ / "a");
+  ASSERT_TRUE(save("f", 1).is_ok());
+  while (hangs_.caught() == 0) std::this_thread::sleep_for(milliseconds(1));
+  ASSERT_TRUE(save("g", 2).is_ok());  // nothing local waits
+  EXPECT_EQ(tier_->status().state, TierStatus::State::kCopying);
+  EXPECT_EQ(state_of("f"), TierFileState::kCopying);
+  EXPECT_NE(tier_->left_over().find("2 files"), std::string::npos) << tier_->left_over();
+  Outcome waits;
+  tier_->wait_for_all(waits.done());
+  EXPECT_FALSE(tier_->stop(milliseconds(300)));
+  EXPECT_EQ(waits.wait().code(), StatusCode::kCancelled);
+  Outcome late;
+  tier_->set({}, late.done());
+  EXPECT_EQ(late.wait().code(), StatusCode::kCancelled);
+}
+
+}  // namespace
+}  // namespace fpfs::test
