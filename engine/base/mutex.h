@@ -2,8 +2,8 @@
 // -Wthread-safety is an error in clang builds.
 //
 // Lock order of the whole program (outermost first); a thread that holds one may take only locks below it:
-//   fs page cache or inode table, or ArrayTier  →  FileTable::name_lock()  →  File::mutex_  →  BufferPool::mutex_  →  leaves: queues,
-//   executor, and every class that says "with any lock held" (FileTable, ArrayHealth, Reclaimer, Room, ...)
+//   fs page cache or inode table, or ArrayTier  →  FileTable::name_lock()  →  File::mutex_  →  BufferPool::mutex_  →
+//   leaves: queues, executor, and every class that says "with any lock held" (FileTable, ArrayHealth, Reclaimer, ...)
 // The one exception runs against the order with try_lock only: BufferPool's eviction (see buffer_pool.h).
 // No lock is held while hashing, waiting for I/O or replying; but for IndexMemory::large_one(), which is there to wait
 // for, below the mutex of a file that is being opened, and the one under which an object is opened or made (ObjectSet).

@@ -26,7 +26,7 @@ constexpr int kNiceOfCopies = 10;
 constexpr unsigned kAnswerSeconds = 10;
 constexpr milliseconds kAskInterval{50};
 // Saving is what writes this much from look to look, and for a while after it: a save has pauses.
-constexpr milliseconds kLookInterval{100}, kSavingFor{500};
+constexpr milliseconds kLookInterval{100}, kRestingInterval{1000}, kSavingFor{500};
 constexpr uint64_t kSavingBytes = kMiB;
 
 // This thread and those that it starts: nobody waits for them. Both are wishes.
@@ -145,16 +145,20 @@ void ArrayTier::Impl::leave(Done done) {
 }
 
 void ArrayTier::Impl::wait_for(std::optional<std::string> path, Done done) {
+  bool is_over = false;
   {
     const MutexLock lock(mutex_);
+    is_over = stopping_;
     if (session_ != nullptr && path.has_value()) return session_->copier->wait_for(*path, std::move(done));
     if (session_ != nullptr) return session_->copier->wait_for_all(done);
-    if (!url_.empty() && !stopping_) {
+    if (!url_.empty() && !is_over) {
       waiting_.push_back({std::move(path), std::move(done)});
       return;
     }
   }
-  done(Status::error(StatusCode::kNotFound, "this array copies nowhere; say where to: fpfs tier set MOUNTPOINT URL"));
+  done(is_over ? Status::error(StatusCode::kCancelled, "the mount is ending")
+               : Status::error(StatusCode::kNotFound,
+                               "this array copies nowhere; say where to: fpfs tier set MOUNTPOINT URL"));
 }
 
 TierFileState ArrayTier::Impl::state_of(Handle node, const File& file, const struct stat& attributes) const {
@@ -194,6 +198,7 @@ TierStatus ArrayTier::Impl::status() const {
   status.required = is_required();
   status.is_paced = is_paced_.load();
   status.limits = options_.copy;
+  status.rate_while_saving = options_.rate_while_saving;
   if (session_ != nullptr) {
     status.copies = session_->copier->status();
   } else {
@@ -296,11 +301,7 @@ std::function<void()> ArrayTier::Impl::next_task() {
     if (session_ != nullptr) {
       const TierCopyStatus copies = session_->copier->status();
       is_resting_ = copies.files_waiting == 0 && !copies.is_scanning && !is_paced_.load();
-      if (is_resting_) {
-        changed_.wait(mutex_);
-      } else {
-        changed_.wait_for(mutex_, kLookInterval);
-      }
+      changed_.wait_for(mutex_, is_resting_ ? kRestingInterval : kLookInterval);
       is_resting_ = false;
       if (!stopping_ && tasks_.empty()) return [this] { adapt_rate(); };
     } else if (url_.empty()) {

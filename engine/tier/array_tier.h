@@ -59,6 +59,7 @@ struct TierStatus {
   uint64_t lag_seconds = 0;  // since the oldest commit that waits
   double eta_seconds = -1;   // at the present rate; -1: not known
   TierCopyOptions limits;
+  uint64_t rate_while_saving = 0;
   TierCopyStatus copies;  // last_error also of what keeps it from being reached
 };
 const char* to_string(TierStatus::State state);

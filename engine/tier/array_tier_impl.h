@@ -83,7 +83,7 @@ class ArrayTier::Impl : public std::enable_shared_from_this<Impl> {
   std::string store_id_ FPFS_GUARDED_BY(mutex_);
   std::unique_ptr<Session> session_ FPFS_GUARDED_BY(mutex_);
   std::atomic<bool> has_session_{false};
-  bool is_resting_ FPFS_GUARDED_BY(mutex_) = false;       // the thread sleeps until there is a commit
+  bool is_resting_ FPFS_GUARDED_BY(mutex_) = false;       // looks now and then only, until there is a commit
   std::vector<Waiting> waiting_ FPFS_GUARDED_BY(mutex_);  // for a session
   // Of trying to connect.
   bool was_tried_ FPFS_GUARDED_BY(mutex_) = false;

@@ -23,23 +23,25 @@ nlohmann::json tier_summary(const TierStatus& status) {
 std::string tier_report(const TierStatus& status, bool for_owner) {
   const TierCopyStatus& copies = status.copies;
   nlohmann::json report = tier_summary(status);
-  report.update(
-      {{"store_id", status.store_id},
-       {"required", status.required},
-       {"paced", status.is_paced},
-       {"files_copying", copies.files_copying},
-       {"files_failed", copies.files_failed},
-       {"files_refused", copies.files_refused},
-       {"files_copied", copies.files_copied},
-       {"bytes_copied", copies.bytes_copied},
-       {"bytes_per_second", copies.bytes_per_second},
-       {"eta_seconds", status.eta_seconds},
-       {"errors", copies.errors},
-       {"last_error", error_for(copies, for_owner)},
-       {"last_error_at", copies.last_error_s},
-       {"scanning", copies.is_scanning},
-       {"limits",
-        {{"rate", status.limits.rate}, {"connections", status.limits.connections}, {"memory", status.limits.memory}}}});
+  report.update({{"store_id", status.store_id},
+                 {"required", status.required},
+                 {"paced", status.is_paced},
+                 {"files_copying", copies.files_copying},
+                 {"files_failed", copies.files_failed},
+                 {"files_refused", copies.files_refused},
+                 {"files_copied", copies.files_copied},
+                 {"bytes_copied", copies.bytes_copied},
+                 {"bytes_per_second", copies.bytes_per_second},
+                 {"eta_seconds", status.eta_seconds},
+                 {"errors", copies.errors},
+                 {"last_error", error_for(copies, for_owner)},
+                 {"last_error_at", copies.last_error_s},
+                 {"scanning", copies.is_scanning},
+                 {"limits",
+                  {{"rate", status.limits.rate},
+                   {"rate_saving", status.rate_while_saving},
+                   {"connections", status.limits.connections},
+                   {"memory", status.limits.memory}}}});
   return to_text(report);
 }
 

@@ -14,7 +14,6 @@ import time
 import pytest
 
 from lab import LONG
-from lab.array import MountFailed
 from lab.data import is_pattern, pattern, write_pattern
 from lab.object_stores import CephStore, SeaweedStore
 from lab.programs import run
