@@ -69,12 +69,12 @@ Status ArrayTier::open() {
   return impl_->open();
 }
 
-void ArrayTier::set(const TierSet& set, Done done) {
-  impl_->set(set, std::move(done));
+void ArrayTier::set(const TierSet& set, const Done& done) {
+  impl_->set(set, done);
 }
 
-void ArrayTier::leave(Done done) {
-  impl_->leave(std::move(done));
+void ArrayTier::leave(const Done& done) {
+  impl_->leave(done);
 }
 
 void ArrayTier::wait_for(const std::string& path, Done done) {
@@ -134,12 +134,12 @@ Status ArrayTier::Impl::open() {
   return failure_;
 }
 
-void ArrayTier::Impl::set(const TierSet& set, Done done) {
+void ArrayTier::Impl::set(const TierSet& set, const Done& done) {
   const bool begins = leave_task([this, set, done] { done(do_set(set)); });
   if (!begins) done(Status::error(StatusCode::kCancelled, "the mount is ending"));
 }
 
-void ArrayTier::Impl::leave(Done done) {
+void ArrayTier::Impl::leave(const Done& done) {
   const bool begins = leave_task([this, done] { done(do_leave()); });
   if (!begins) done(Status::error(StatusCode::kCancelled, "the mount is ending"));
 }

@@ -85,10 +85,10 @@ class ArrayTier {
 
   // Makes a store the array's, durably, and begins to copy to it; what the array copied to before stays as it is.
   // Errors are those of parse_tier_url(), make_object_store() and init_tier(); then nothing has changed.
-  void set(const TierSet& set, Done done);
+  void set(const TierSet& set, const Done& done);
   // The array copies nowhere any more, durably. A failure besides kNotFound (it did not): the store still says that it
   // does.
-  void leave(Done done);
+  void leave(const Done& done);
 
   // TierCopier::wait_for() and wait_for_all(). While the store is away they wait. kNotFound: there is no store.
   void wait_for(const std::string& path, Done done);

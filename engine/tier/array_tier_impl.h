@@ -21,8 +21,8 @@ class ArrayTier::Impl : public std::enable_shared_from_this<Impl> {
   Impl(Environment& environment, Store& store, Storage& outside, TierOptions options);
 
   Status open();
-  void set(const TierSet& set, Done done);
-  void leave(Done done);
+  void set(const TierSet& set, const Done& done);
+  void leave(const Done& done);
   void wait_for(std::optional<std::string> path, Done done);
   TierFileState state_of(Handle node, const File& file, const struct stat& attributes) const;
   TierStatus status() const;

@@ -57,10 +57,10 @@ void tier_of_mount(fuse_req_t request, fuse_ino_t node, const IoctlTier& questio
       set.host = host_name();
       set.share = question.share != 0;
       set.has_other_files = question.has_other_files != 0;
-      return begin_call(request, question, [&](ArrayTier::Done done) { tier.set(set, std::move(done)); });
+      return begin_call(request, question, [&](const ArrayTier::Done& done) { tier.set(set, done); });
     }
     case IoctlTier::kLeave:
-      return begin_call(request, question, [&](ArrayTier::Done done) { tier.leave(std::move(done)); });
+      return begin_call(request, question, [&](const ArrayTier::Done& done) { tier.leave(done); });
     case IoctlTier::kWait:
       return begin_call(request, question, [&](ArrayTier::Done done) { tier.wait_for_all(std::move(done)); });
     default:

@@ -317,7 +317,8 @@ def test_the_service_is_killed_in_the_middle_and_away_for_a_while(array, make_mo
     services(kind).kill(daemon)
     try:
         save_while_away(mount, "second", 2)
-        wait_until(lambda: tier(mount)["state"] == "away")
+        # Without its OSD a gateway accepts requests and does not answer them.
+        wait_until(lambda: tier(mount)["state"] == "away", seconds=240 if daemon == "osd" else 30)
         status = tier(mount)
         assert status["files_waiting"] == 2 and status["errors"] > 0 and status["last_error"]
         assert "does not take copies" in mount.log()

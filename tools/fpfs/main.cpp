@@ -13,6 +13,7 @@ const char* const kProgram = "fpfs";
 
 std::string names_of(const std::vector<Verb>& verbs) {
   std::vector<std::string> names;
+  names.reserve(verbs.size());
   for (const Verb& verb : verbs) names.push_back(verb.command->get_name());
   return fmt::format("{}", fmt::join(names, ", "));
 }
