@@ -113,11 +113,12 @@ FileStore::~FileStore() {
   close();
 }
 
+// The caller counts, too, until it has come back from the executor: its task may be over by then, and the store be about
+// to be destroyed because of that.
 bool FileStore::enter() {
   const MutexLock lock(mutex_);
-  if (closed_) return false;
-  ++running_;
-  return true;
+  running_ += closed_ ? 1 : 2;
+  return !closed_;
 }
 
 void FileStore::leave() {
@@ -147,6 +148,7 @@ void FileStore::run(std::function<void(Answer)> done, Work work) {
     done(translated(work()));
     leave();
   });
+  leave();
 }
 
 // --- what is asked for ----------------------------------------------------------------------------------------------
