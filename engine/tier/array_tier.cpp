@@ -11,10 +11,7 @@
 #include "engine/base/log.h"
 #include "engine/io/named_thread.h"
 #include "engine/tier/array_tier_impl.h"
-#include "engine/tier/object_store_factory.h"
-#include "engine/tier/tier_marker.h"
 #include "engine/tier/tier_note.h"
-#include "engine/tier/tier_url.h"
 
 namespace fpfs {
 namespace {
@@ -22,9 +19,6 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr int kNiceOfCopies = 10;
-// Whoever waits for the first answer of a store is told what is wrong after this.
-constexpr unsigned kAnswerSeconds = 10;
-constexpr milliseconds kAskInterval{50};
 // Saving is what writes this much from look to look, and for a while after it: a save has pauses.
 constexpr milliseconds kLookInterval{100}, kRestingInterval{1000}, kSavingFor{500};
 constexpr uint64_t kSavingBytes = kMiB;
@@ -319,96 +313,7 @@ bool ArrayTier::Impl::is_stopping() const {
   return stopping_;
 }
 
-// Starts a call of the store and waits for its answer, but not for longer than the mount lasts: a filesystem may hang.
-template <typename Answer, typename Start>
-Answer ArrayTier::Impl::ask(Start start) {
-  struct Box {
-    Mutex mutex;
-    CondVar arrived;
-    std::optional<Answer> answer FPFS_GUARDED_BY(mutex);
-  };
-  const auto box = std::make_shared<Box>();
-  start([box](Answer answer) {
-    const MutexLock lock(box->mutex);
-    box->answer = std::move(answer);
-    box->arrived.notify_all();
-  });
-  for (;;) {
-    {
-      const MutexLock lock(box->mutex);
-      if (!box->answer.has_value()) box->arrived.wait_for(box->mutex, kAskInterval);
-      if (box->answer.has_value()) return *std::move(box->answer);
-    }
-    if (is_stopping()) return Status::error(StatusCode::kCancelled, "the mount is ending");
-  }
-}
-
-std::string ArrayTier::Impl::place_of(const std::string& url) {
-  const Result<TierUrl> parsed = parse_tier_url(url);
-  return parsed.is_ok() ? describe(*parsed) : url;
-}
-
-// --- Impl: connecting ------------------------------------------------------------------------------------------------
-
-void ArrayTier::Impl::try_to_connect() {
-  const Status status = connect();
-  const MutexLock lock(mutex_);
-  was_tried_ = true;
-  const bool is_new = !status.is_ok() && (failure_.is_ok() || failure_.message() != status.message());
-  failure_ = status;
-  attempts_ = status.is_ok() ? 0 : attempts_ + 1;
-  if (!status.is_ok()) {
-    ++failures_;
-    failed_at_s_ = environment_.now().tv_sec;
-    const int64_t first = std::max<int64_t>(1, options_.copy.pause_first.count());
-    const int64_t limit = std::min(options_.copy.pause_max.count(), first << std::min(attempts_ - 1, 20U));
-    next_try_ = Clock::now() + milliseconds(limit / 2 + static_cast<int64_t>(environment_.random_u64() %
-                                                                             static_cast<uint64_t>(limit / 2 + 1)));
-  }
-  if (is_new && !stopping_ && !is_required())
-    log(LogLevel::kWarning, "{}; nothing is copied until that is right, which is tried again and again",
-        status.message());
-  changed_.notify_all();
-}
-
-Result<std::unique_ptr<ObjectStore>> ArrayTier::Impl::reach(const std::string& url, const std::string& store_id,
-                                                            unsigned deadline_s, std::string& found_id) {
-  ObjectStoreOptions options;
-  options.deadline_s_max = deadline_s;
-  FPFS_ASSIGN_OR_RETURN(std::unique_ptr<ObjectStore> objects, make_object_store(outside_, url, options));
-  const Result<TierIdentity> identity = ask<Result<TierIdentity>>([&](ObjectStore::Done<TierIdentity> done) {
-    check_tier(*objects, to_string(store_.array().id()), store_id, std::move(done));
-  });
-  if (identity.is_ok()) {
-    found_id = identity.value().store_id;
-    return objects;
-  }
-  objects->close();
-  const Status& failure = identity.status();
-  if (failure.code() != StatusCode::kNotFound) return failure;
-  return Status::error(StatusCode::kNotFound,
-                       failure.message() + ": fpfs tier set MOUNTPOINT URL, on a mount with tier_required=no");
-}
-
-// A first time with little patience, so that somebody who waits learns what is wrong.
-Status ArrayTier::Impl::connect() {
-  FPFS_ASSIGN_OR_RETURN(const std::optional<TierBinding> remembered, load_binding(store_.storage(), store_.array()));
-  TierBinding binding = remembered.value_or(TierBinding());
-  {
-    const MutexLock lock(mutex_);
-    binding.url = url_;
-  }
-  FPFS_ASSIGN_OR_RETURN(std::unique_ptr<ObjectStore> probe,
-                        reach(binding.url, binding.store_id, kAnswerSeconds, binding.store_id));
-  probe->close();
-  probe = nullptr;
-  auto session = std::make_unique<Session>();
-  FPFS_ASSIGN_OR_RETURN(session->objects, reach(binding.url, binding.store_id, 0, binding.store_id));
-  FPFS_ASSIGN_OR_RETURN(session->copier, TierCopier::create(environment_, store_, *session->objects, options_.copy));
-  if (!remembered.has_value()) FPFS_RETURN_IF_ERROR(save_binding(store_.storage(), store_.array(), binding));
-  begin_session(std::move(session), binding);
-  return Status::ok();
-}
+// --- Impl: a session -------------------------------------------------------------------------------------------------
 
 void ArrayTier::Impl::begin_session(std::unique_ptr<Session> session, const TierBinding& binding) {
   std::vector<Waiting> waiting;
@@ -449,78 +354,6 @@ void ArrayTier::Impl::adapt_rate() {
   if (session_ == nullptr || is_paced_.exchange(is_saving) == is_saving) return;
   const uint64_t always = options_.copy.rate > 0 ? options_.copy.rate : UINT64_MAX;
   session_->copier->set_rate(is_saving ? std::min(options_.rate_while_saving, always) : options_.copy.rate);
-}
-
-// --- Impl: made another store's --------------------------------------------------------------------------------------
-
-Status ArrayTier::Impl::do_set(const TierSet& set) {
-  if (is_stopping()) return Status::error(StatusCode::kCancelled, "the mount is ending");
-  if (store_.read_only())
-    return Status::error(StatusCode::kReadOnly, "the array is mounted read-only: it cannot remember a store");
-  ObjectStoreOptions options;
-  options.deadline_s_max = kAnswerSeconds;
-  FPFS_ASSIGN_OR_RETURN(const std::unique_ptr<ObjectStore> objects, make_object_store(outside_, set.url, options));
-  TierInit init;
-  init.array_id = to_string(store_.array().id());
-  const uint64_t random = environment_.random_u64();
-  init.new_store_id = to_string(make_uuid(random, environment_.random_u64()));
-  init.host = set.host;
-  init.now_s = environment_.now().tv_sec;
-  init.share = set.share;
-  init.has_other_files = set.has_other_files;
-  const Result<TierIdentity> made = ask<Result<TierIdentity>>(
-      [&](ObjectStore::Done<TierIdentity> done) { init_tier(*objects, init, std::move(done)); });
-  objects->close();
-  if (!made.is_ok()) return made.status();
-  FPFS_RETURN_IF_ERROR(save_binding(store_.storage(), store_.array(), TierBinding{made.value().store_id, set.url}));
-  end_session();
-  {
-    const MutexLock lock(mutex_);
-    url_ = set.url;
-    place_ = place_of(set.url);
-    store_id_ = made.value().store_id;
-    failure_ = Status::ok();
-    attempts_ = 0;
-  }
-  try_to_connect();
-  return Status::ok();
-}
-
-Status ArrayTier::Impl::do_leave() {
-  if (is_stopping()) return Status::error(StatusCode::kCancelled, "the mount is ending");
-  const Result<std::optional<TierBinding>> remembered = load_binding(store_.storage(), store_.array());
-  if (remembered.is_ok() && !remembered->has_value())
-    return Status::error(StatusCode::kNotFound, "this array copies nowhere: there is no store to leave");
-  FPFS_RETURN_IF_ERROR(save_binding(store_.storage(), store_.array(), std::nullopt));
-  end_session();
-  std::string url;
-  std::vector<Waiting> waiting;
-  {
-    const MutexLock lock(mutex_);
-    url = std::exchange(url_, "");
-    if (url.empty() && remembered.is_ok()) url = (**remembered).url;
-    place_.clear();
-    store_id_.clear();
-    failure_ = Status::ok();
-    waiting.swap(waiting_);
-  }
-  for (const Waiting& waits : waiting)
-    waits.done(Status::error(StatusCode::kCancelled, "the array copies there no more"));
-  if (url.empty()) return Status::ok();
-  ObjectStoreOptions options;
-  options.deadline_s_max = kAnswerSeconds;
-  const Result<std::unique_ptr<ObjectStore>> objects = make_object_store(outside_, url, options);
-  Status left = objects.status();
-  if (left.is_ok()) {
-    left = ask<Status>([&](ObjectStore::DoneStatus done) {
-      leave_tier(*objects.value(), to_string(store_.array().id()), std::move(done));
-    });
-    objects.value()->close();
-  }
-  log(LogLevel::kInfo, "tier: this array copies to {} no more", place_of(url));
-  if (left.is_ok()) return left;
-  return Status::error(left.code(), fmt::format("this array copies to {} no more, but the store still lists it: {}",
-                                                place_of(url), left.message()));
 }
 
 }  // namespace fpfs

@@ -1,5 +1,5 @@
 // ArrayTier's private part: one thread, which does one thing behind the other: connects, adapts the rate, sets, leaves,
-// ends. Others leave it tasks.
+// ends. Others leave it tasks. array_tier_connect.cpp has the way to a store, array_tier.cpp the rest.
 #pragma once
 
 #include <atomic>

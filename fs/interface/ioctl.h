@@ -113,10 +113,10 @@ struct IoctlSync {
 };
 static_assert(sizeof(IoctlSync) == 24 + 8192);
 
-// --- FPFS_IOC_TIER: the store outside this machine that the array copies to. What may take long answers with a ticket at
-// once, and kAsk with it says whether it is over; so nobody waits in the kernel for a store. Who does not ask for a
-// minute is forgotten. kSet and kLeave, on the root directory: EPERM for anyone but root and the daemon's own user. kWait
-// as FPFS_IOC_SYNC: on the root directory for all files, or on one.
+// --- FPFS_IOC_TIER: the store outside this machine that the array copies to. What may take long answers with a ticket
+// at once, and kAsk with it says whether it is over; so nobody waits in the kernel for a store. Who does not ask for a
+// minute is forgotten. kSet and kLeave, on the root directory: EPERM for anyone but root and the daemon's own user.
+// kWait as FPFS_IOC_SYNC: on the root directory for all files, or on one.
 // --------------------------------------------------------------------------------------------------------------------
 
 struct IoctlTier {

@@ -308,7 +308,7 @@ def save_while_away(mount, name, seed):
 
 @pytest.mark.time_limit(300)
 @pytest.mark.parametrize("kind, daemon", [(kind, daemon) for kind in SERVICES for daemon in kind.DAEMONS])
-def test_the_service_is_killed_in_the_middle_and_away_for_a_while(array, make_mount, make_store, services, kind, daemon):
+def test_the_service_is_killed_and_away_for_a_while(array, make_mount, make_store, services, kind, daemon):
     store = make_store(kind)
     mount = make_mount(array, "tier_rate=8M")
     set_tier(mount, store.url)
