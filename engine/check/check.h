@@ -32,6 +32,8 @@ struct CheckOptions {
   std::string metadata_directory;  // where the array's --meta-dir is now; empty: where its superblocks say
   std::function<void(uint64_t bytes_done, uint64_t bytes_total)> progress;  // about once a second
   const std::atomic<bool>* cancelled = nullptr;
+  // Where the files' copies are, as their notes know it (ObjectStore::describe()). Empty: it does not matter where.
+  std::string copies_in;
 };
 
 struct CheckError {
@@ -46,6 +48,9 @@ struct CheckError {
   // chunk's of the same file), "unreadable". Of space: "orphan", "leftover-space", "foreign".
   std::string kind;
   std::string detail;  // one sentence
+  // Of a chunk: "healed": it came from a copy outside of the array, and is on its member again. "healable": a copy has
+  // it. "lost": none has, as far as is known. Empty: not about a chunk, or its copy cannot be asked for.
+  std::string healing;
   bool repaired = false;
 };
 
