@@ -74,11 +74,12 @@ void ChunkHealer::heal(ChunkSource::Wanted wanted, std::byte* into, Done done) {
       waiting_.push_back(job);
   }
   if (!refusal.is_ok()) return answer(job, refusal);
-  environment_.executor().post_after(limits_.timeout, [weak = weak_from_this(), waits = std::weak_ptr<Job>(job)] {
-    const std::shared_ptr<ChunkHealer> self = weak.lock();
-    const std::shared_ptr<Job> late = waits.lock();
-    if (self != nullptr && late != nullptr) self->expire(late);
-  });
+  if (limits_.timeout.count() > 0)
+    environment_.executor().post_after(limits_.timeout, [weak = weak_from_this(), waits = std::weak_ptr<Job>(job)] {
+      const std::shared_ptr<ChunkHealer> self = weak.lock();
+      const std::shared_ptr<Job> late = waits.lock();
+      if (self != nullptr && late != nullptr) self->expire(late);
+    });
   pump();
 }
 

@@ -38,7 +38,7 @@ class ChunkHealer : public std::enable_shared_from_this<ChunkHealer> {
  public:
   struct Limits {
     unsigned at_once = 4;
-    std::chrono::milliseconds timeout{30'000};
+    std::chrono::milliseconds timeout{30'000};  // 0: as long as the source takes
     std::chrono::milliseconds pause{10'000};
   };
   // The content of a healed chunk, in memory of whole blocks aligned for transfers; zeros from visible_length on. It

@@ -283,6 +283,7 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   void finish_heal_write(const Healing::Write& write, const ObjectSet& objects, const Status& status);
   void finish_heals_later();
   void finish_heals();
+  void give_up_written(const std::vector<Healing::Written>& written, const Status& failure);
   Status prepare_to_record(const std::vector<Healing::Written>& written);
   Status make_sidecar_writable();
   void record_healed(const Healing::Written& written) FPFS_REQUIRES(mutex_);

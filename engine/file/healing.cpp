@@ -197,8 +197,8 @@ void File::finish_heal_write(const Healing::Write& write, const ObjectSet& objec
       stored.visible_length = stored.raw_length;
       is_first = healing_.add_written(
           {ended->transfer.chunk, ended->old, stored, placement_.objects(), ended->slots, std::move(ended->told)});
-    } else if (are_same_slots) {
-      placement_.release(extent.member, extent.slot);
+    } else if (are_same_slots && (status.is_ok() || status.code() == StatusCode::kNoSpace)) {
+      placement_.release(extent.member, extent.slot);  // else it stays taken: nobody trims a drive that fails
     }
     if (!ended->is_given_up) advance_commit(deferred);
     if (writes_in_flight_ == 0) run_controls(deferred);
@@ -225,16 +225,12 @@ void File::finish_heals() {
     if (is_late) healing_.put_back(std::exchange(written, {}));
   }
   if (is_late) return finish_heals_later();
-  const Status ready = prepare_to_record(written);
-  if (!ready.is_ok())
-    log(LogLevel::kWarning, "{}: what was healed is not written back, and read from its copy: {}", path(),
-        ready.message());
+  if (const Status ready = prepare_to_record(written); !ready.is_ok()) return give_up_written(written, ready);
   std::vector<Healing::Told> healed, dropped;
   {
     MutexLock lock(mutex_);
     if (abandoned_) return;
-    if (!ready.is_ok()) healing_.refuse();
-    const bool records = ready.is_ok() && is_at_rest();
+    const bool records = is_at_rest();
     is_late = records && commit_ != nullptr;  // it has begun meanwhile: what is not of it waits for its end
     if (is_late) healing_.put_back(std::exchange(written, {}));
     for (Healing::Written& one : written) {
@@ -249,6 +245,26 @@ void File::finish_heals() {
   for (const Healing::Told& told : dropped)
     if (told != nullptr) told(false);
   commit_healed(std::move(healed));
+}
+
+// Nobody's content is lost, unless somebody began to change the file: what the sync that failed has lost may be theirs.
+// The slots stay taken: nobody trims a drive that fails.
+void File::give_up_written(const std::vector<Healing::Written>& written, const Status& failure) {
+  log(LogLevel::kWarning, "{}: what was healed is not written back, and read from its copy: {}", path(),
+      failure.message());
+  Deferred deferred;
+  {
+    MutexLock lock(mutex_);
+    if (abandoned_) return;
+    healing_.refuse();
+    if (error_.is_ok() && (content_.is_edited() || commit_ != nullptr)) {
+      fail(failure);
+      discard_dirty(deferred);
+    }
+  }
+  run(deferred);
+  for (const Healing::Written& one : written)
+    if (one.told != nullptr) one.told(false);
 }
 
 // What readers of the drives will find from then on is there.

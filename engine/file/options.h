@@ -55,6 +55,7 @@ struct StoreOptions {
   // Well above the 30 s that kernels give an NVMe command before they reset the drive, so that resets are survived.
   unsigned io_timeout_ms = 120'000;
   // A read waits for so long at most for the copy of a chunk that its member does not give (Store::set_chunk_source).
+  // 0: for as long as that takes.
   unsigned heal_timeout_ms = 30'000;
 };
 

@@ -95,7 +95,7 @@ class HealingWorld {
         return;
       case Damage::kShortObject: {
         const ScopedHandle file = open_in(object, O_RDWR);
-        ASSERT_TRUE(sim.ftruncate(file.get(), offset + 4096).is_ok());
+        ASSERT_TRUE(sim.ftruncate(file.get(), offset + std::min(at.stored_length / 2, 4096U)).is_ok());
         return;
       }
       case Damage::kMissingObject: {

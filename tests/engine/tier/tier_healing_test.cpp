@@ -53,6 +53,12 @@ class TierHealingTest : public ::testing::TestWithParam<Case> {
     EXPECT_GE(failures, 1u);
     EXPECT_EQ(world.status().chunks_from_copy, 0u);
   }
+  struct stat attributes(HealingWorld& world) {
+    Result<Store::Node> node = world.store().lookup(world.store().root(), "a");
+    EXPECT_TRUE(node.is_ok());
+    node->handle.reset();
+    return node->attributes;
+  }
   bool stays_unreadable() const { return GetParam().damage == Damage::kReadError; }
 
   const Bytes content_ = make(1);
@@ -89,9 +95,7 @@ TEST_P(TierHealingTest, TheHealedChunkLiesElsewhereAndTheRestWhereItWas) {
   std::shared_ptr<File> file = world.array().open("a");
   const auto before = file->map(ChunkIndex(0), kChunks);
   const uint64_t sequence = file->info().sequence;
-  struct stat was {
-  }, is{};
-  file->overlay(was);
+  const struct stat was = attributes(world);
   expect_right(world);
   world.settle();
   const auto after = file->map(ChunkIndex(0), kChunks);
@@ -102,7 +106,7 @@ TEST_P(TierHealingTest, TheHealedChunkLiesElsewhereAndTheRestWhereItWas) {
     EXPECT_TRUE(is_same || after[i].extent.member == before[kDamaged].extent.member) << i;
   }
   EXPECT_EQ(file->info().sequence, sequence + 1) << "what comes together is committed together";
-  file->overlay(is);
+  const struct stat is = attributes(world);
   EXPECT_EQ(is.st_mtim.tv_sec, was.st_mtim.tv_sec);
   EXPECT_EQ(is.st_mtim.tv_nsec, was.st_mtim.tv_nsec);
   EXPECT_EQ(is.st_ctim.tv_nsec, was.st_ctim.tv_nsec);
@@ -287,6 +291,7 @@ TEST_P(TierHealingTest, AFileThatIsBeingWrittenIsNotCommittedForIt) {
 
 // The part of it that is not overwritten has to be there.
 TEST_P(TierHealingTest, ADamagedChunkCanBePartlyOverwritten) {
+  if (stays_unreadable()) GTEST_SKIP();
   HealingWorld world(14);
   begin(world);
   std::shared_ptr<File> file = world.array().open("a");
