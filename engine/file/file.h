@@ -287,7 +287,8 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   Status prepare_to_record(const std::vector<Healing::Written>& written);
   Status make_sidecar_writable();
   void record_healed(const Healing::Written& written) FPFS_REQUIRES(mutex_);
-  void commit_healed(std::vector<Healing::Told> healed);
+  struct HealCommit;
+  void heal_committed(const HealCommit& commit, bool is_committed);
   void give_up_heal_writes(StallDomain domain, Deferred& deferred) FPFS_REQUIRES(mutex_);
 
   // file.cpp: chunks

@@ -21,6 +21,15 @@ constexpr std::chrono::milliseconds kHealTogether{200};
 
 }  // namespace
 
+// The commit of what was healed, and who is to be told.
+struct File::HealCommit {
+  explicit HealCommit(std::shared_ptr<File> of);
+
+  ControlRequest request;
+  const std::shared_ptr<File> file;
+  std::vector<Healing::Told> healed;
+};
+
 std::unique_ptr<Healing::Write> Healing::remove(const Write& write) {
   const auto found = std::find_if(writes_.begin(), writes_.end(),
                                   [&write](const std::unique_ptr<Write>& one) { return one.get() == &write; });
@@ -226,25 +235,32 @@ void File::finish_heals() {
   }
   if (is_late) return finish_heals_later();
   if (const Status ready = prepare_to_record(written); !ready.is_ok()) return give_up_written(written, ready);
-  std::vector<Healing::Told> healed, dropped;
+  std::vector<Healing::Told> dropped;
+  auto commit = std::make_unique<HealCommit>(shared_from_this());
+  Deferred deferred;
   {
     MutexLock lock(mutex_);
     if (abandoned_) return;
     const bool records = is_at_rest();
-    is_late = records && commit_ != nullptr;  // it has begun meanwhile: what is not of it waits for its end
+    // Whoever has begun meanwhile goes first: nothing of theirs belongs to this commit.
+    is_late = records && (commit_ != nullptr || !gate_.is_quiet());
     if (is_late) healing_.put_back(std::exchange(written, {}));
     for (Healing::Written& one : written) {
       const bool is_taken = one.objects == placement_.objects() && one.slots == healing_.slots();
       const bool is_wanted = records && is_taken && content_.extent(one.chunk) == one.old;
       if (is_wanted) record_healed(one);
       if (!is_wanted && is_taken) placement_.release(one.stored.member, one.stored.slot);
-      (is_wanted ? healed : dropped).push_back(std::move(one.told));
+      (is_wanted ? commit->healed : dropped).push_back(std::move(one.told));
+    }
+    if (records && !is_late) {
+      gate_.add(commit.release()->request);
+      run_controls(deferred);
     }
   }
+  run(deferred);
   if (is_late) return finish_heals_later();
   for (const Healing::Told& told : dropped)
     if (told != nullptr) told(false);
-  commit_healed(std::move(healed));
 }
 
 // Nobody's content is lost, unless somebody began to change the file: what the sync that failed has lost may be theirs.
@@ -309,31 +325,25 @@ void File::record_healed(const Healing::Written& written) {
   keep_alive();
 }
 
-// Commits it, unless somebody has begun to change the file: then it goes with what they commit.
-void File::commit_healed(std::vector<Healing::Told> healed) {
-  struct Commit {
-    ControlRequest request;
-    std::shared_ptr<File> file;
-    std::vector<Healing::Told> healed;
+// A close, so that space that was released is given back.
+File::HealCommit::HealCommit(std::shared_ptr<File> of) : file(std::move(of)) {
+  request.kind = ControlRequest::Kind::kClose;
+  request.unfinished = ControlRequest::Unfinished::kLeftAlone;
+  request.owner = this;
+  request.complete = [](ControlRequest& done, const Status& status) {
+    const std::unique_ptr<HealCommit> ended(static_cast<HealCommit*>(done.owner));
+    ended->file->heal_committed(*ended, status.is_ok() && !done.was_left_alone);
   };
-  auto* const commit = new Commit{{}, shared_from_this(), std::move(healed)};
-  // A close, so that space that was released is given back.
-  commit->request.kind = ControlRequest::Kind::kClose;
-  commit->request.unfinished = ControlRequest::Unfinished::kLeftAlone;
-  commit->request.owner = commit;
-  commit->request.complete = [](ControlRequest& request, const Status& status) {
-    const std::unique_ptr<Commit> ended(static_cast<Commit*>(request.owner));
-    const bool is_committed = status.is_ok() && !request.was_left_alone;
-    FileContext& context = ended->file->context_;
-    if (is_committed && !ended->healed.empty()) {
-      context.counters.chunks_healed.fetch_add(ended->healed.size(), std::memory_order_relaxed);
-      log(LogLevel::kWarning, "{}: healed from its copy: {} chunks are on their members again", ended->file->path(),
-          ended->healed.size());
-    }
-    for (const Healing::Told& told : ended->healed)
-      if (told != nullptr) told(is_committed);
-  };
-  control(commit->request);
+}
+
+void File::heal_committed(const HealCommit& commit, bool is_committed) {
+  if (is_committed && !commit.healed.empty()) {
+    context_.counters.chunks_healed.fetch_add(commit.healed.size(), std::memory_order_relaxed);
+    log(LogLevel::kWarning, "{}: healed from its copy: {} chunks are on their members again", path(),
+        commit.healed.size());
+  }
+  for (const Healing::Told& told : commit.healed)
+    if (told != nullptr) told(is_committed);
 }
 
 // --- a member that hangs, a file that goes back ----------------------------------------------------------------------

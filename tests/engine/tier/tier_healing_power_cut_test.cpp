@@ -67,6 +67,7 @@ class HealingLives {
         is_not_copied_.insert(chunk);
     }
     world_.reopen();
+    world_.tier().set_deaf(random_.chance(70));  // else what is committed is copied
     if (random_.chance(50)) {
       SimObjectStore::Options options = store_options();
       options.failed_percent = static_cast<unsigned>(random_.below(25));
@@ -100,24 +101,21 @@ class HealingLives {
       if (random_.chance(10)) world_.objects().set_away(true);
       if (random_.chance(50)) world_.objects().set_away(false);
     }
-    const bool goes_in_order = !is_off() && random_.chance(40);
+    const bool goes_in_order = !is_off() && !uncommitted_ && random_.chance(40);
     const StoreStatus status = world_.status();
     healed_ += status.chunks_healed;
     served_ += status.chunks_from_copy;
     file_ = nullptr;
-    world_.tier().leave_store();
     if (goes_in_order) {
       world.cut_at(0);
-      if (uncommitted_) {  // left as after a crash
-        static_cast<void>(world_.array().close());
-      } else {
-        const Status closed = world_.array().close();
-        if (!closed.is_ok()) fail("the array is not closed: " + closed.message());
-      }
+      if (!world_.tier().stop()) fail("does not stop");
+      world_.tier().leave_store();
+      const Status closed = world_.array().close();
+      if (!closed.is_ok()) fail("the array is not closed: " + closed.message());
     } else {
       ++cuts_;
       const bool is_killed = !is_off() && random_.chance(50);
-      world.stop();
+      world_.tier().leave();
       is_killed ? world_.array().kill() : world_.array().crash();
     }
     if (!wrong_.empty()) return;
@@ -240,6 +238,7 @@ class HealingLives {
     world_.disconnect();
     const Result<Bytes> got = world_.read("a");
     if (!got.is_ok()) return fail("what was healed is not: " + got.status().message());
+    static_cast<void>(world_.tier().stop());
     world_.tier().leave_store();
     if (const Status closed = world_.array().close(); !closed.is_ok()) return fail("not closed: " + closed.message());
     const Result<CheckReport> report = check_array(world_.world(), world_.array().paths(), {});
