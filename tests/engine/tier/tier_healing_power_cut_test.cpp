@@ -102,6 +102,7 @@ class HealingLives {
       if (random_.chance(50)) world_.objects().set_away(false);
     }
     const bool goes_in_order = !is_off() && !uncommitted_ && random_.chance(40);
+    if (goes_in_order) close_file();
     const StoreStatus status = world_.status();
     healed_ += status.chunks_healed;
     served_ += status.chunks_from_copy;
@@ -139,6 +140,13 @@ class HealingLives {
     if (what < 65) return verify();
     if (what < 80) return change();
     if (what < 90) return commit();
+    close_file();
+  }
+  // As a mount does: space that is left over is given back.
+  void close_file() {
+    if (file_ == nullptr || uncommitted_) return;
+    const Status closed = world_.array().control(*file_, ControlRequest::Kind::kClose);
+    if (!closed.is_ok() && !is_off()) fail("not closed: " + closed.message());
     file_ = nullptr;
   }
   // What whoever reads now must find.
