@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <map>
 
 #include <fmt/format.h>
@@ -27,7 +28,8 @@ struct File::HealCommit {
 
   ControlRequest request;
   const std::shared_ptr<File> file;
-  std::vector<Healing::Told> healed;
+  size_t chunks = 0;
+  std::vector<Healing::Told> told;
 };
 
 std::unique_ptr<Healing::Write> Healing::remove(const Write& write) {
@@ -39,10 +41,16 @@ std::unique_ptr<Healing::Write> Healing::remove(const Write& write) {
   return removed;
 }
 
-bool Healing::is_under_way(ChunkIndex chunk) const {
-  return std::any_of(writes_.begin(), writes_.end(),
-                     [chunk](const std::unique_ptr<Write>& one) { return one->transfer.chunk == chunk; }) ||
-         std::any_of(written_.begin(), written_.end(), [chunk](const Written& one) { return one.chunk == chunk; });
+bool Healing::join(ChunkIndex chunk, Told& told) {
+  const auto add = [&told](std::vector<Told>& all) {
+    if (told != nullptr) all.push_back(std::move(told));
+    return true;
+  };
+  for (const std::unique_ptr<Write>& one : writes_)
+    if (one->transfer.chunk == chunk && !one->is_given_up) return add(one->told);
+  for (Written& one : written_)
+    if (one.chunk == chunk) return add(one.told);
+  return false;
 }
 
 bool Healing::add_written(Written written) {
@@ -148,8 +156,8 @@ void File::write_back(ChunkIndex chunk, const Extent& old, const std::shared_ptr
     MutexLock lock(mutex_);
     if (healing_.was_recorded(chunk)) healing_.refuse();
     const bool is_wanted = !context_.array.read_only() && objects != nullptr && placement_.objects() == objects &&
-                           content_.extent(chunk) == old && is_at_rest() && may_flush() && !healing_.is_refused() &&
-                           !healing_.is_under_way(chunk);
+                           content_.extent(chunk) == old && is_at_rest() && may_flush() && !healing_.is_refused();
+    if (is_wanted && healing_.join(chunk, told)) return;
     if (is_wanted) {
       Healing::Write& write = healing_.add();
       const MemberIndex member = member_of(chunk);
@@ -157,7 +165,7 @@ void File::write_back(ChunkIndex chunk, const Extent& old, const std::shared_ptr
       write.piece = piece;
       write.old = old;
       write.slots = healing_.slots();
-      write.told = std::move(told);
+      if (told != nullptr) write.told.push_back(std::move(told));
       transfer = &write.transfer;
       transfer->kind = IoRequest::Kind::kWrite;
       transfer->chunk = chunk;
@@ -216,7 +224,7 @@ void File::finish_heal_write(const Healing::Write& write, const ObjectSet& objec
   if (!status.is_ok())
     log(LogLevel::kWarning, "{}; what was healed is not written back, and read from its copy", status.message());
   if (is_first) finish_heals_later();
-  if (!is_kept && ended->told != nullptr) ended->told(false);
+  for (const Healing::Told& told : ended->told) told(false);  // none, when it is kept
 }
 
 void File::finish_heals_later() {
@@ -248,9 +256,13 @@ void File::finish_heals() {
     for (Healing::Written& one : written) {
       const bool is_taken = one.objects == placement_.objects() && one.slots == healing_.slots();
       const bool is_wanted = records && is_taken && content_.extent(one.chunk) == one.old;
-      if (is_wanted) record_healed(one);
+      if (is_wanted) {
+        record_healed(one);
+        ++commit->chunks;
+      }
       if (!is_wanted && is_taken) placement_.release(one.stored.member, one.stored.slot);
-      (is_wanted ? commit->healed : dropped).push_back(std::move(one.told));
+      std::vector<Healing::Told>& tell = is_wanted ? commit->told : dropped;
+      std::move(one.told.begin(), one.told.end(), std::back_inserter(tell));
     }
     if (records && !is_late) {
       gate_.add(commit.release()->request);
@@ -259,8 +271,7 @@ void File::finish_heals() {
   }
   run(deferred);
   if (is_late) return finish_heals_later();
-  for (const Healing::Told& told : dropped)
-    if (told != nullptr) told(false);
+  for (const Healing::Told& told : dropped) told(false);
 }
 
 // Nobody's content is lost, unless somebody began to change the file: what the sync that failed has lost may be theirs.
@@ -280,7 +291,7 @@ void File::give_up_written(const std::vector<Healing::Written>& written, const S
   }
   run(deferred);
   for (const Healing::Written& one : written)
-    if (one.told != nullptr) one.told(false);
+    for (const Healing::Told& told : one.told) told(false);
 }
 
 // What readers of the drives will find from then on is there.
@@ -337,13 +348,11 @@ File::HealCommit::HealCommit(std::shared_ptr<File> of) : file(std::move(of)) {
 }
 
 void File::heal_committed(const HealCommit& commit, bool is_committed) {
-  if (is_committed && !commit.healed.empty()) {
-    context_.counters.chunks_healed.fetch_add(commit.healed.size(), std::memory_order_relaxed);
-    log(LogLevel::kWarning, "{}: healed from its copy: {} chunks are on their members again", path(),
-        commit.healed.size());
+  if (is_committed && commit.chunks > 0) {
+    context_.counters.chunks_healed.fetch_add(commit.chunks, std::memory_order_relaxed);
+    log(LogLevel::kWarning, "{}: healed from its copy: {} chunks are on their members again", path(), commit.chunks);
   }
-  for (const Healing::Told& told : commit.healed)
-    if (told != nullptr) told(is_committed);
+  for (const Healing::Told& told : commit.told) told(is_committed);
 }
 
 // --- a member that hangs, a file that goes back ----------------------------------------------------------------------

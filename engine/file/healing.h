@@ -36,7 +36,7 @@ class Healing {
     Extent old;  // that could not be read
     uint64_t slots = 0;
     bool is_given_up = false;  // its member hangs: nobody waits for it
-    Told told;
+    std::vector<Told> told;
   };
   // One that has arrived there.
   struct Written {
@@ -44,7 +44,7 @@ class Healing {
     Extent old, stored;
     std::shared_ptr<ObjectSet> objects;
     uint64_t slots = 0;
-    Told told;
+    std::vector<Told> told;
   };
 
   Write& add() { return *writes_.emplace_back(std::make_unique<Write>()); }
@@ -52,7 +52,8 @@ class Healing {
   std::unique_ptr<Write> remove(const Write& write);
   const std::vector<std::unique_ptr<Write>>& writes() const { return writes_; }
   std::vector<std::unique_ptr<Write>> take_writes() { return std::exchange(writes_, {}); }
-  bool is_under_way(ChunkIndex chunk) const;
+  // True: the chunk is on its way already; `told` (may be none) will be told with the others.
+  bool join(ChunkIndex chunk, Told& told);
 
   // True: somebody is to look at what was written, in a moment.
   bool add_written(Written written);

@@ -163,6 +163,7 @@ TEST_F(TierReaderTest, WhatComesSpoiltIsAskedForOnceMore) {
     const Status damaged = read(*found, 1, into);
     EXPECT_EQ(damaged.code(), StatusCode::kCorruption);
     EXPECT_EQ(spoiling_.asked(), asked + 2);
+    if (shortens) continue;  // the rest of a manifest is asked for anyway
     spoiling_.spoil(manifest_key("a"), 2);
     EXPECT_EQ(find("a").status().code(), StatusCode::kCorruption);
   }
