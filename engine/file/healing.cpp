@@ -237,8 +237,9 @@ void File::finish_heals() {
   bool is_late = false;
   {
     MutexLock lock(mutex_);
+    if (abandoned_) return;
     written = healing_.take_written();
-    is_late = !abandoned_ && error_.is_ok() && commit_ != nullptr;
+    is_late = error_.is_ok() && commit_ != nullptr;
     if (is_late) healing_.put_back(std::exchange(written, {}));
   }
   if (is_late) return finish_heals_later();

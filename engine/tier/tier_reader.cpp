@@ -15,7 +15,11 @@ namespace {
 // Most manifests come with the first call.
 constexpr size_t kFirstBytes = 64 * 1024;
 // What did not match is asked for once more.
-constexpr unsigned kAttempts = 2;
+constexpr unsigned kReadAttempts = 2;
+
+Status reading_has_ended() {
+  return Status::error(StatusCode::kCancelled, "reading copies has ended");
+}
 
 Status no_copy(const std::string& path, const std::string& why) {
   return Status::error(StatusCode::kNotFound, fmt::format("there is no copy of {}: {}", path, why));
@@ -101,6 +105,14 @@ void TierReader::end_request() {
   next();
 }
 
+// The store calls nobody back from inside a call.
+bool TierReader::ask(const std::function<void()>& call) {
+  const MutexLock lock(mutex_);
+  if (is_closed_) return false;
+  call();
+  return true;
+}
+
 void TierReader::close() {
   std::deque<Waiting> waiting;
   {
@@ -135,9 +147,8 @@ void TierReader::find(const std::string& path, Which which, Done<Manifest> done)
   }
   if (kept != nullptr) return done(std::move(kept));
   const auto self = shared_from_this();
-  begin_request(
-      [self, fetch] { self->get_manifest(fetch, kFirstBytes); },
-      [self, fetch] { self->end_fetch(fetch, Status::error(StatusCode::kCancelled, "reading copies has ended")); });
+  begin_request([self, fetch] { self->get_manifest(fetch, kFirstBytes); },
+                [self, fetch] { self->end_fetch(fetch, reading_has_ended()); });
 }
 
 void TierReader::find_commit(const std::string& path, const TierCommit& commit, Done<Manifest> done) {
@@ -151,9 +162,12 @@ void TierReader::find_commit(const std::string& path, const TierCommit& commit, 
 // From where it has arrived up to `length`.
 void TierReader::get_manifest(const std::shared_ptr<Fetch>& fetch, size_t length) {
   fetch->bytes.resize(length);
-  store_.get(
-      manifest_key(fetch->path), fetch->length, std::span(fetch->bytes).subspan(fetch->length), fetch->tag,
-      [self = shared_from_this(), fetch](const Result<ReadRange>& range) { self->manifest_arrived(fetch, range); });
+  const bool is_asked = ask([this, fetch] {
+    store_.get(
+        manifest_key(fetch->path), fetch->length, std::span(fetch->bytes).subspan(fetch->length), fetch->tag,
+        [self = shared_from_this(), fetch](const Result<ReadRange>& range) { self->manifest_arrived(fetch, range); });
+  });
+  if (!is_asked) end_fetch(fetch, reading_has_ended());
 }
 
 void TierReader::manifest_arrived(const std::shared_ptr<Fetch>& fetch, const Result<ReadRange>& range) {
@@ -175,7 +189,7 @@ void TierReader::decode(const std::shared_ptr<Fetch>& fetch) {
   Result<TierManifest> manifest = decode_manifest(std::span(fetch->bytes).first(fetch->length));
   fetch->bytes = {};
   if (!manifest.is_ok()) {
-    if (manifest.status().code() == StatusCode::kCorruption && ++fetch->attempt < kAttempts) {
+    if (manifest.status().code() == StatusCode::kCorruption && ++fetch->attempt < kReadAttempts) {
       fetch->length = 0;
       fetch->tag.clear();
       return get_manifest(fetch, kFirstBytes);
@@ -190,15 +204,23 @@ void TierReader::decode(const std::shared_ptr<Fetch>& fetch) {
 
 // A manifest without the content that it names is no copy.
 void TierReader::look_for_content(const std::shared_ptr<Fetch>& fetch) {
-  store_.head(fetch->path, [self = shared_from_this(), fetch](const Result<ObjectInfo>& found) {
-    if (!found.is_ok() && found.status().code() != StatusCode::kNotFound) return self->end_fetch(fetch, found.status());
-    const TierManifest& manifest = *fetch->manifest;
-    if (!found.is_ok()) return self->end_fetch(fetch, no_copy(fetch->path, "its content is missing"));
-    if (found.value().tag != manifest.content_tag || found.value().size != manifest.size)
-      return self->end_fetch(fetch, no_copy(fetch->path, "its content is another than its manifest says"));
-    self->keep(*fetch);
-    self->end_fetch(fetch, Status::ok());
+  const bool is_asked = ask([this, fetch] {
+    store_.head(fetch->path, [self = shared_from_this(), fetch](const Result<ObjectInfo>& found) {
+      self->content_looked_for(fetch, found);
+    });
   });
+  if (!is_asked) end_fetch(fetch, reading_has_ended());
+}
+
+void TierReader::content_looked_for(const std::shared_ptr<Fetch>& fetch, const Result<ObjectInfo>& found) {
+  const bool is_missing = found.status().code() == StatusCode::kNotFound;
+  if (!found.is_ok())
+    return end_fetch(fetch, is_missing ? no_copy(fetch->path, "its content is missing") : found.status());
+  const TierManifest& manifest = *fetch->manifest;
+  if (found->tag != manifest.content_tag || found->size != manifest.size)
+    return end_fetch(fetch, no_copy(fetch->path, "its content is another than its manifest says"));
+  keep(*fetch);
+  end_fetch(fetch, Status::ok());
 }
 
 void TierReader::end_fetch(const std::shared_ptr<Fetch>& fetch, const Status& status) {
@@ -253,21 +275,25 @@ void TierReader::read(const Manifest& manifest, ChunkIndex first, std::span<std:
              "whole chunks of the content are read");
   const auto read = std::make_shared<Read>(Read{manifest, first, into, std::move(done)});
   const auto self = shared_from_this();
-  begin_request(
-      [self, read] { self->get_content(read); },
-      [self, read] { self->end_read(read, Status::error(StatusCode::kCancelled, "reading copies has ended")); });
+  begin_request([self, read] { self->get_content(read); }, [self, read] { self->end_read(read, reading_has_ended()); });
 }
 
 void TierReader::get_content(const std::shared_ptr<Read>& read) {
-  const TierManifest& manifest = *read->manifest;
-  store_.get(manifest.path, read->first.value() * manifest.chunk_size, read->into, manifest.content_tag,
-             [self = shared_from_this(), read](const Result<ReadRange>& range) {
-               if (range.is_ok())
-                 return self->environment_.workers().post([self, read, range] { self->check_content(read, range); });
-               if (range.status().code() != StatusCode::kNotFound) return self->end_read(read, range.status());
-               self->forget(read->manifest->path);
-               self->end_read(read, no_copy(read->manifest->path, "its content was replaced or removed"));
-             });
+  const bool is_asked = ask([this, read] {
+    const TierManifest& manifest = *read->manifest;
+    store_.get(
+        manifest.path, read->first.value() * manifest.chunk_size, read->into, manifest.content_tag,
+        [self = shared_from_this(), read](const Result<ReadRange>& range) { self->content_arrived(read, range); });
+  });
+  if (!is_asked) end_read(read, reading_has_ended());
+}
+
+void TierReader::content_arrived(const std::shared_ptr<Read>& read, const Result<ReadRange>& range) {
+  if (range.is_ok())
+    return environment_.workers().post([self = shared_from_this(), read, range] { self->check_content(read, range); });
+  if (range.status().code() != StatusCode::kNotFound) return end_read(read, range.status());
+  forget(read->manifest->path);
+  end_read(read, no_copy(read->manifest->path, "its content was replaced or removed"));
 }
 
 void TierReader::check_content(const std::shared_ptr<Read>& read, const Result<ReadRange>& range) {
@@ -281,7 +307,7 @@ void TierReader::check_content(const std::shared_ptr<Read>& read, const Result<R
     begin += length;
   }
   if (is_right) return end_read(read, Status::ok());
-  if (++read->attempt < kAttempts) return get_content(read);
+  if (++read->attempt < kReadAttempts) return get_content(read);
   end_read(read, Status::error(StatusCode::kCorruption,
                                fmt::format("the copy of {} in {} is damaged: chunk {} does not match its checksum",
                                            manifest.path, store_.describe(), chunk)));

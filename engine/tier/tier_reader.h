@@ -63,7 +63,8 @@ class TierReader : public std::enable_shared_from_this<TierReader> {
     kNewest,  // asked for now
   };
 
-  // Environment and store outlive it, and the store is closed before the reader goes.
+  // The environment outlives every call, the store close(). Then the store is closed: its answers are taken until that
+  // returns.
   static std::shared_ptr<TierReader> create(Environment& environment, ObjectStore& store,
                                             const TierReadOptions& options = {});
 
@@ -74,7 +75,8 @@ class TierReader : public std::enable_shared_from_this<TierReader> {
   // Reads whole chunks from `first` on into all of `into`, which ends where a chunk or the content does. A failure
   // leaves anything there.
   void read(const Manifest& manifest, ChunkIndex first, std::span<std::byte> into, DoneStatus done);
-  // Nothing is asked of the store any more: what waits is kCancelled, what is in progress ends with the store's answer.
+  // Nothing is asked of the store any more, from the moment in which this returns: what waits is kCancelled, what is in
+  // progress ends with the store's answer.
   void close();
 
   uint64_t manifest_bytes_kept() const;
@@ -93,14 +95,18 @@ class TierReader : public std::enable_shared_from_this<TierReader> {
   // Runs `start` when there is room for one more; it ends with end_request(). `refuse`: after close().
   void begin_request(std::function<void()> start, std::function<void()> refuse);
   void end_request();
+  // False: it is too late to call the store.
+  bool ask(const std::function<void()>& call);
   void get_manifest(const std::shared_ptr<Fetch>& fetch, size_t length);
   void manifest_arrived(const std::shared_ptr<Fetch>& fetch, const Result<ReadRange>& range);
   void decode(const std::shared_ptr<Fetch>& fetch);
   void look_for_content(const std::shared_ptr<Fetch>& fetch);
+  void content_looked_for(const std::shared_ptr<Fetch>& fetch, const Result<ObjectInfo>& found);
   void end_fetch(const std::shared_ptr<Fetch>& fetch, const Status& status);
   void keep(const Fetch& fetch);
   void forget(const std::string& path);
   void get_content(const std::shared_ptr<Read>& read);
+  void content_arrived(const std::shared_ptr<Read>& read, const Result<ReadRange>& range);
   void check_content(const std::shared_ptr<Read>& read, const Result<ReadRange>& range);
   void end_read(const std::shared_ptr<Read>& read, const Status& status);
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/check/check.h"
+#include "engine/tier/noted_copy.h"
 #include "tests/engine/tier/healing_world.h"
 
 namespace fpfs::test {
@@ -435,6 +436,55 @@ TEST_P(TierHealingTest, WhatVerifyingTells) {
     world.disconnect();
     EXPECT_EQ(verify(world).remedy, Remedy::kLost);
   }
+}
+
+// What fsck says, which asks no store: by the notes.
+TEST(TierNotedCopyTest, WhatFsckSaysOfDamage) {
+  HealingWorld world(30);
+  const Bytes content = make_bytes(kLength, 1);
+  for (const char* const name : {"copied", "changed", "moved"}) world.save(name, content);
+  world.copy();
+  world.tier().set_deaf(true);
+  world.save("new", content);
+  ASSERT_TRUE(world.tier().stop());
+  {
+    std::shared_ptr<File> file = world.array().open("changed");
+    ASSERT_TRUE(world.array().write(*file, 5, make_bytes(10, 2)).is_ok());
+    ASSERT_TRUE(world.array().commit(*file).is_ok());
+  }
+  const Handle root = world.store().root();
+  ASSERT_TRUE(world.store().rename(root, "moved", root, "there", 0).is_ok());
+  for (const char* const name : {"copied", "changed", "there", "new"})
+    world.damage(name, kDamaged, Damage::kMissingObject);
+  world.tier().leave_store();
+  ASSERT_TRUE(world.array().close().is_ok());
+
+  const auto said = [&world](const CheckOptions::IsCopied& is_copied) {
+    CheckOptions options;
+    options.is_copied = is_copied;
+    const Result<CheckReport> report = check_array(world.world(), world.array().paths(), options);
+    EXPECT_TRUE(report.is_ok());
+    std::map<std::string, std::string> said;
+    for (const CheckError& error : report->errors) {
+      EXPECT_EQ(error.kind, "missing-object") << error.detail;
+      said[error.path] = error.healing;
+    }
+    return said;
+  };
+  const auto noted_in = [](const std::string& store) {
+    return [store](Storage& storage, Handle sidecar, const std::string& path, const FileImage& image) {
+      return is_noted_as_copied(storage, sidecar, path, image, store);
+    };
+  };
+  using Said = std::map<std::string, std::string>;
+  EXPECT_EQ(said(nullptr), (Said{{"/copied", "lost"}, {"/changed", "lost"}, {"/there", "lost"}, {"/new", "lost"}}));
+  EXPECT_EQ(said(noted_in("")),
+            (Said{{"/copied", "healable"}, {"/changed", "lost"}, {"/there", "healable"}, {"/new", "lost"}}));
+  EXPECT_EQ(said(noted_in("sim://store")),
+            (Said{{"/copied", "healable"}, {"/changed", "lost"}, {"/there", "lost"}, {"/new", "lost"}}))
+      << "where it is matters";
+  EXPECT_EQ(said(noted_in("sim://other")),
+            (Said{{"/copied", "lost"}, {"/changed", "lost"}, {"/there", "lost"}, {"/new", "lost"}}));
 }
 
 std::vector<Case> all_cases() {
