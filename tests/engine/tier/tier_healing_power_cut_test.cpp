@@ -62,7 +62,7 @@ class HealingLives {
       const Bytes piece = make(std::min<size_t>(random_.between(1, kTestChunk), length - at));
       std::copy(piece.begin(), piece.end(), committed_.begin() + static_cast<ptrdiff_t>(at));
       static_cast<void>(world_.array().write(*file, at, piece));
-      static_cast<void>(world_.array().commit(*file));
+      static_cast<void>(world_.array().control(*file, ControlRequest::Kind::kClose));
       for (size_t chunk = at / kTestChunk; chunk <= (at + piece.size() - 1) / kTestChunk; ++chunk)
         is_not_copied_.insert(chunk);
     }
@@ -152,6 +152,7 @@ class HealingLives {
   // What whoever reads now must find.
   const Bytes& current() const { return uncommitted_ ? written_ : committed_; }
   void read() {
+    if (is_unclear_) return;
     const Bytes& now = current();
     const size_t at = random_.below(now.size());
     const size_t length = std::min<size_t>(random_.between(1, 3 * kTestChunk), now.size() - at);
