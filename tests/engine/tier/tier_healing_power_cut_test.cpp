@@ -102,13 +102,15 @@ class HealingLives {
       if (random_.chance(50)) world_.objects().set_away(false);
     }
     const bool goes_in_order = !is_off() && !uncommitted_ && random_.chance(40);
-    if (goes_in_order) close_file();
+    if (goes_in_order) {
+      world.cut_at(0);
+      close_file();
+    }
     const StoreStatus status = world_.status();
     healed_ += status.chunks_healed;
     served_ += status.chunks_from_copy;
     file_ = nullptr;
     if (goes_in_order) {
-      world.cut_at(0);
       if (!world_.tier().stop()) fail("does not stop");
       world_.tier().leave_store();
       const Status closed = world_.array().close();
