@@ -18,6 +18,8 @@
 
 namespace fpfs {
 
+struct FileImage;
+
 enum class Repair : uint8_t {
   kNone,   // fsck -n: changes nothing
   kPreen,  // fsck -p: orphan objects, torn tails, leftovers of crashes; after a clean end only what no file can have
@@ -32,6 +34,10 @@ struct CheckOptions {
   std::string metadata_directory;  // where the array's --meta-dir is now; empty: where its superblocks say
   std::function<void(uint64_t bytes_done, uint64_t bytes_total)> progress;  // about once a second
   const std::atomic<bool>* cancelled = nullptr;
+  // Whether a file, as this image has it, was copied to a store outside of the array. Its sidecar is open to be read;
+  // the path has no '/' at its beginning. None: nothing was. (engine/tier/noted_copy.h)
+  using IsCopied = std::function<bool(Storage&, Handle sidecar, const std::string& path, const FileImage&)>;
+  IsCopied is_copied = nullptr;
 };
 
 struct CheckError {
@@ -46,6 +52,9 @@ struct CheckError {
   // chunk's of the same file), "unreadable". Of space: "orphan", "leftover-space", "foreign".
   std::string kind;
   std::string detail;  // one sentence
+  // Of a chunk: "healed": it came from a copy outside of the array, and is on its member again. "healable": a copy has
+  // it. "lost": none has, as far as is known. Empty: not about a chunk, or its copy cannot be asked for.
+  std::string healing;
   bool repaired = false;
 };
 

@@ -8,10 +8,24 @@
 
 namespace fpfs {
 
+const char* ChunkVerifier::name_of(Remedy remedy) {
+  switch (remedy) {
+    case Remedy::kHealed:
+      return "healed";
+    case Remedy::kHealable:
+      return "healable";
+    case Remedy::kLost:
+      return "lost";
+    case Remedy::kUnknown:
+      break;
+  }
+  return "";
+}
+
 void ChunkVerifier::verify(ChunkIndex chunk, std::shared_ptr<const void> keep, Done done) {
   Source::Place place = source_.place_of(chunk);
   const bool is_inline = place.is_inline;
-  if (!place.extent.exists() && !is_inline) return done(Status::ok());
+  if (!place.extent.exists() && !is_inline) return done(Status::ok(), Remedy::kUnknown);
   const StallDomain domain = is_inline ? kTreeDomain : domain_of(place.extent.member);
   std::unique_ptr<Job> job(new Job{.verifier = *this,
                                    .keep = std::move(keep),
@@ -70,7 +84,7 @@ std::vector<ChunkVerifier::Done> ChunkVerifier::give_up(StallDomain domain) {
 void ChunkVerifier::start(Job& job) {
   if (job.waiter.expired) {
     std::unique_ptr<Job> self(&job);
-    if (take(job)) self->done(BufferPool::no_buffer_comes());
+    if (take(job)) self->done(BufferPool::no_buffer_comes(), Remedy::kUnknown);
     return;
   }
   if (!parts_.pool.acquire(1, &job.buffer, &job.waiter, nullptr)) return;
@@ -95,7 +109,9 @@ void ChunkVerifier::end(std::unique_ptr<Job> job, const ObjectSet& objects, cons
   if (!status.is_ok() && !(source_.place_of(job->chunk).extent == job->place.extent))
     return verify_again(std::move(job));
   if (!take(*job)) return;
-  job->done(status.is_ok() ? status : parts_.io.report(status, job->transfer, objects, source_.path()));
+  if (status.is_ok()) return job->done(status, Remedy::kUnknown);
+  const Status damage = parts_.io.report(status, job->transfer, objects, source_.path());
+  source_.heal(job->chunk, job->place, damage, std::move(job->done));
 }
 
 // --- content in the sidecar -----------------------------------------------------------------------------------------
@@ -116,7 +132,7 @@ void ChunkVerifier::verify_inline(std::unique_ptr<Job> job) {
     }
     if (!take(*self)) return;
     if (!outcome.is_ok()) parts_.counters.count_tree_read_error(outcome);
-    self->done(outcome);
+    self->done(outcome, outcome.is_ok() ? Remedy::kUnknown : Remedy::kLost);
   });
 }
 

@@ -27,7 +27,16 @@ namespace fpfs {
 
 class ChunkVerifier {
  public:
-  using Done = std::function<void(const Status&)>;
+  // Of a chunk that is not as it was written.
+  enum class Remedy : uint8_t {
+    kUnknown,   // or nothing is wrong
+    kHealed,    // a copy had it, and it is on its member again, committed
+    kHealable,  // a copy has it, which was read and checked; nothing was written
+    kLost,      // no copy has it
+  };
+  // "healed", "healable", "lost"; empty: kUnknown.
+  static const char* name_of(Remedy remedy);
+  using Done = std::function<void(const Status&, Remedy)>;
 
   // The file, as far as this is concerned. Methods take the file's lock.
   class Source {
@@ -42,6 +51,9 @@ class ChunkVerifier {
     };
     virtual Place place_of(ChunkIndex chunk) const = 0;
     virtual std::string path() const = 0;
+    // Looks for a copy of the chunk, of which `damage` says what is wrong, and calls `done` with `damage` and what came
+    // of it.
+    virtual void heal(ChunkIndex chunk, const Place& place, const Status& damage, Done done) = 0;
 
    protected:
     ~Source() = default;
@@ -57,11 +69,12 @@ class ChunkVerifier {
     ArrayCounters& counters;
   };
   // All of them, and the source, outlive it. What is under way holds `keep`, which holds the source.
-  ChunkVerifier(const Parts& parts, const Source& source) : parts_(parts), source_(source) {}
+  ChunkVerifier(const Parts& parts, Source& source) : parts_(parts), source_(source) {}
 
   // Reads the chunk into one pool buffer, and waits for one when there is none. `done` is called once: inside this
   // (there is nothing to read, or a member that is missing or hangs), on an engine thread, or by who gave up the
-  // domain. Ok: it is as it was written, or a hole. kCorruption or kIoError name member and object offset.
+  // domain. Ok: it is as it was written, or a hole. kCorruption or kIoError name member and object offset, also of what
+  // was healed since.
   void verify(ChunkIndex chunk, std::shared_ptr<const void> keep, Done done);
   // The domain (a member's drive, or the tree's) hangs: those who wait for it are answered, by the caller, with these.
   std::vector<Done> give_up(StallDomain domain);
@@ -94,7 +107,7 @@ class ChunkVerifier {
   void verify_again(std::unique_ptr<Job> job);
 
   const Parts parts_;
-  const Source& source_;
+  Source& source_;
   Mutex mutex_;
   IntrusiveList<Job, &Job::link> jobs_ FPFS_GUARDED_BY(mutex_);
 };

@@ -124,6 +124,8 @@ class Content {
   bool is_replaced() const { return is_replaced_; }
   // Something changed at `now`. Before every change but those of extents.
   void note_change(const struct timespec& now);
+  // The same content lies elsewhere: an edit that changes neither content nor times.
+  void note_healed() { is_edited_ = true; }
   // The extent of `chunk` is this one from here on, which `edit` (this one's own, or of the commit that it was written
   // for) will say.
   void set_extent(ChunkIndex chunk, const Extent& extent, Edit& edit);

@@ -77,6 +77,9 @@ Status FileContext::start() {
                                           options.spare_life);
   new_names = std::make_unique<NewNames>(*reclaimer);
   io = std::make_unique<ChunkIo>(*this);
+  ChunkHealer::Limits limits;
+  limits.timeout = std::chrono::milliseconds(options.heal_timeout_ms);
+  healer = std::make_shared<ChunkHealer>(environment, tasks, array.id(), stripes.chunk_size, limits);
   if (!array.read_only()) {
     FPFS_ASSIGN_OR_RETURN(std::unique_ptr<ChunkEncoder> encoder,
                           ChunkEncoder::create(stripes.member_count, encoding_spaces(options, stripes, pool->total()),

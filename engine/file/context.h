@@ -10,6 +10,7 @@
 #include "engine/array/array_health.h"
 #include "engine/file/change_clock.h"
 #include "engine/file/change_times.h"
+#include "engine/file/chunk_healer.h"
 #include "engine/file/chunk_io.h"
 #include "engine/file/dirty_files.h"
 #include "engine/file/generations.h"
@@ -64,6 +65,7 @@ class FileContext {
   std::unique_ptr<NewNames> new_names;
   std::unique_ptr<PreviousFiles> previous_files;  // null: nothing is shared
   std::unique_ptr<ChunkIo> io;
+  std::shared_ptr<ChunkHealer> healer;  // outlived by nothing that it calls; see ChunkHealer::finish()
   // Opens the file of a node to be read; waits for the drive of the names. Set by whoever has the files.
   std::function<Result<std::shared_ptr<File>>(Handle node)> open_file;
   // Told of every commit that is durable: see Store::on_commit().

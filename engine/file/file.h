@@ -14,6 +14,7 @@
 //   ChunkIo       transfers of chunks, hashed and verified (of the whole array)
 //   ChunkVerifier chunks that are read again for verify and scrub
 //   CommitJob     one commit, from what it describes until that is durable
+//   Healing       chunks that came from a copy, on their way back to the members (healing.cpp)
 // SidecarWriter (engine/index) appends to the sidecar.
 //
 // All content passes through CachedChunks in pool buffers:
@@ -50,6 +51,7 @@
 #include "engine/file/committed_version.h"
 #include "engine/file/content.h"
 #include "engine/file/context.h"
+#include "engine/file/healing.h"
 #include "engine/file/held_frees.h"
 #include "engine/file/name_state.h"
 #include "engine/file/object_set.h"
@@ -175,6 +177,8 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   void member_stalled(StallDomain domain, const Status& failure);
   // Store is going away without a commit (a crash, or a failed file): forget everything.
   void abandon();
+  // And what was on its way when the queues were closed.
+  void forget_heal_writes();
 
   // BufferOwner.
   bool try_evict(Buffer& buffer) override;
@@ -263,7 +267,29 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   void inline_appended(CommitJob& job, const RecordPlace& place);
   void end_inline_write(CommitJob& job, Deferred& deferred) FPFS_REQUIRES(mutex_);
 
-  ChunkVerifier::Source::Place place_of(ChunkIndex chunk) const override;
+  Place place_of(ChunkIndex chunk) const override;
+
+  // healing.cpp
+  std::optional<ChunkSource::Wanted> wanted_from_copy(ChunkIndex chunk, const Extent& extent, const ObjectSet& objects);
+  bool heal_load(CachedChunk& chunk, const ObjectSet& objects, const Status& damage);
+  void load_healed(CachedChunk& chunk, const std::shared_ptr<ObjectSet>& objects, const Status& damage,
+                   const Status& status, const std::shared_ptr<ChunkHealer::Piece>& piece);
+  void note_copy_asked(const Status& damage, const Status& status);
+  void heal(ChunkIndex chunk, const Place& place, const Status& damage, ChunkVerifier::Done done) override;
+  bool is_at_rest() const FPFS_REQUIRES(mutex_);
+  void write_back(ChunkIndex chunk, const Extent& old, const std::shared_ptr<ObjectSet>& objects,
+                  const std::shared_ptr<ChunkHealer::Piece>& piece, Healing::Told told);
+  static void heal_write_done(ChunkTransfer& transfer, const ObjectSet& objects, const Status& status);
+  void finish_heal_write(const Healing::Write& write, const ObjectSet& objects, const Status& status);
+  void finish_heals_later();
+  void finish_heals();
+  void give_up_written(const std::vector<Healing::Written>& written, const Status& failure);
+  Status prepare_to_record(const std::vector<Healing::Written>& written);
+  Status make_sidecar_writable();
+  void record_healed(const Healing::Written& written) FPFS_REQUIRES(mutex_);
+  struct HealCommit;
+  void heal_committed(const HealCommit& commit, bool is_committed);
+  void give_up_heal_writes(StallDomain domain, Deferred& deferred) FPFS_REQUIRES(mutex_);
 
   // file.cpp: chunks
   void detach(CachedChunk& chunk, Deferred& deferred) FPFS_REQUIRES(mutex_);
@@ -369,6 +395,8 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
 
   HandleShares::Lease handles_ FPFS_GUARDED_BY(mutex_);
   ChunkVerifier verifier_;
+  Healing healing_ FPFS_GUARDED_BY(mutex_);
+  bool heals_sidecar_ FPFS_GUARDED_BY(mutex_) = false;  // it can be written to, though no user may
 
   SidecarLogState log_ FPFS_GUARDED_BY(mutex_);
   uint64_t durable_ FPFS_GUARDED_BY(mutex_) = 0;  // the last commit that is known to be durable

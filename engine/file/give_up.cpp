@@ -5,6 +5,7 @@
 // ends.
 //
 //   loads       their readers get the failure. The file is as whole as before
+//   what was healed, and is being written back: nobody waits for it any more, and it is nobody's content
 //   flushes     the file fails, as after any failed write
 //   a commit    that is caught in a sync fails the file; caught while it appends to the sidecar, it leaves the
 //               sidecar's state unknown, and the array turns read-only
@@ -26,10 +27,11 @@ void File::member_stalled(StallDomain domain, const Status& failure) {
     MutexLock lock(mutex_);
     if (abandoned_) return;
     give_up_loads(domain, failure, deferred);
+    give_up_heal_writes(domain, deferred);
     if (writes_to(domain) || commit_is_caught(domain)) give_up_writes(domain, failure, deferred);
   }
   run(deferred);
-  for (const ChunkVerifier::Done& answer : verifier_.give_up(domain)) answer(failure);
+  for (const ChunkVerifier::Done& answer : verifier_.give_up(domain)) answer(failure, ChunkVerifier::Remedy::kUnknown);
   context_.relieve_pressure();
 }
 

@@ -24,6 +24,10 @@ class ArrayCounters {
   explicit ArrayCounters(const Array& array)
       : of_members_(array.member_count()), tree_(array.superblock().metadata_member) {}
 
+  // Chunks that could not be read from their members (ChunkHealer): whose bytes came from a copy, those of them that are
+  // on their members again, and those that no copy helped with.
+  std::atomic<uint64_t> chunks_from_copy{0}, chunks_healed{0}, chunks_without_copy{0};
+
   MemberCounters& operator[](MemberIndex member) { return of_members_[member]; }
   // A sidecar or a directory could not be written or synced.
   void count_tree_error() {

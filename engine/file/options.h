@@ -54,6 +54,9 @@ struct StoreOptions {
   // A member that does not answer for this long is given up on until it does (engine/io/stall_watch.h). 0: never.
   // Well above the 30 s that kernels give an NVMe command before they reset the drive, so that resets are survived.
   unsigned io_timeout_ms = 120'000;
+  // A read waits for so long at most for the copy of a chunk that its member does not give (Store::set_chunk_source).
+  // 0: for as long as that takes.
+  unsigned heal_timeout_ms = 30'000;
 };
 
 }  // namespace fpfs

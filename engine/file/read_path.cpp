@@ -273,6 +273,7 @@ void File::load_done(ChunkTransfer& transfer, const ObjectSet& objects, const St
   Status outcome = status;
   if (!outcome.is_ok() && is_damage()) {
     outcome = file->context_.io->report(status, transfer, objects, file->path());
+    if (file->heal_load(chunk, objects, outcome)) return;
     log(LogLevel::kError, "{}; the read fails with an I/O error", outcome.message());
   }
   file->finish_load(chunk, outcome);

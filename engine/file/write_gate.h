@@ -37,6 +37,8 @@ class WriteGate {
   ControlRequest& pop_control() { return *controls_.pop_front(); }
   // The one at the head, whether or not it may run.
   ControlRequest* head() const { return controls_.front(); }
+  // Nobody is active, and nobody waits.
+  bool is_quiet() const { return active_ == 0 && controls_.is_empty(); }
   bool has_controls() const { return !controls_.is_empty(); }
   // The writes that may go on, as no control waits any more; none otherwise.
   WriteList take_parked() { return controls_.is_empty() ? std::move(parked_) : WriteList(); }

@@ -149,6 +149,10 @@ void File::revert_replacement(ControlRequest& request, Deferred& deferred) {
 
 // Back to what the sidecar says. What is on its way to the drives goes to objects that nobody names any more.
 Status File::revert(Deferred& deferred) {
+  // What a member that hangs still has of these may come to a slot that is free from here on.
+  if (!healing_.writes().empty())
+    return Status::error(StatusCode::kIoError, "a member hangs that has a healed chunk on its way");
+  healing_.slots_were_reset();
   drop_chunks(ChunkIndex(0), kChunksEnd, deferred);
   deferred.previous = std::move(previous_);
   reserved_.remove(content_.file_id(), ChunkIndex(0), kChunksEnd);

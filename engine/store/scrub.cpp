@@ -60,10 +60,10 @@ void Scrub::visit_chunk(const FileEntry& entry, File& file, ChunkIndex chunk, co
                         std::function<void()> done) {
   report_failures(entry.path, file);
   // Ends on the member's queue thread, on the executor, or inside the call.
-  file.verify_chunk(chunk, [this, chunk, extent, done = std::move(done)](const Status& status) {
+  file.verify_chunk(chunk, [this, chunk, extent, done = std::move(done)](const Status& status, ChunkVerifier::Remedy remedy) {
     if (!status.is_ok()) {
       const MutexLock lock(mutex_);
-      failures_.push_back({chunk, extent, status});
+      failures_.push_back({chunk, extent, status, remedy});
     }
     done();
   });
@@ -76,7 +76,8 @@ void Scrub::file_done(const FileEntry& entry, File& file) {
 // --- findings --------------------------------------------------------------------------------------------------------
 
 void Scrub::add_damage(CheckError error) {
-  log(LogLevel::kError, "scrub: {}: {}: {}", error.path, error.kind, error.detail);
+  log(error.repaired ? LogLevel::kWarning : LogLevel::kError, "scrub: {}: {}: {}{}{}", error.path, error.kind,
+      error.detail, error.healing.empty() ? "" : "; ", error.healing);
   const MutexLock lock(mutex_);
   findings_.add(std::move(error));
 }
@@ -113,6 +114,8 @@ void Scrub::report_failures(const std::string& path, const File& file) {
           static_cast<int64_t>(offset_of(failure.extent.slot, store_.array().stripes().chunk_size).value());
     }
     error.detail = failure.status.message();
+    error.healing = ChunkVerifier::name_of(failure.remedy);
+    error.repaired = failure.remedy == ChunkVerifier::Remedy::kHealed;
     add_damage(std::move(error));
   }
 }

@@ -2,8 +2,8 @@
 // rate and its commands are BackgroundPass's; where the pass is, and what it found, is kept in the array
 // (scrub_state.h).
 //
-// Reading is File::verify_chunk's: past every cache, in buffers of the pool. Damage is logged and listed; nothing is
-// changed.
+// Reading is File::verify_chunk's: past every cache, in buffers of the pool. Damage is logged and listed. A chunk that
+// a copy has is healed by that (Store::set_chunk_source()); nothing else is changed.
 //
 // Thread safety: as BackgroundPass.
 #pragma once
@@ -45,6 +45,7 @@ class Scrub : private PassVisitor {
     ChunkIndex chunk;
     Extent extent;  // there is none when the content is in the sidecar
     Status status;
+    ChunkVerifier::Remedy remedy;
   };
 
   void begin_pass() override;

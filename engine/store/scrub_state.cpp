@@ -146,12 +146,14 @@ class Fields {
 };
 
 Json to_json(const CheckError& error) {
-  return {{"path", escape(std::string_view(error.path).substr(0, kPathMax))},
-          {"chunk", error.chunk},
-          {"member", error.member},
-          {"object_offset", error.object_offset},
-          {"kind", escape(error.kind)},
-          {"detail", escape(std::string_view(error.detail).substr(0, kDetailMax))}};
+  Json object = {{"path", escape(std::string_view(error.path).substr(0, kPathMax))},
+                 {"chunk", error.chunk},
+                 {"member", error.member},
+                 {"object_offset", error.object_offset},
+                 {"kind", escape(error.kind)},
+                 {"detail", escape(std::string_view(error.detail).substr(0, kDetailMax))}};
+  if (!error.healing.empty()) object["healing"] = error.healing;
+  return object;
 }
 
 Result<CheckError> error_from(const Json& object) {
@@ -163,6 +165,11 @@ Result<CheckError> error_from(const Json& object) {
   fields.take("object_offset", error.object_offset, int64_t{-1});
   fields.take("kind", error.kind);
   fields.take("detail", error.detail);
+  if (object.is_object() && object.contains("healing")) {
+    fields.take("healing", error.healing);
+    if (error.healing != "healed" && error.healing != "healable" && error.healing != "lost")
+      return corrupt("its healing makes no sense");
+  }
   FPFS_RETURN_IF_ERROR(fields.status());
   return error;
 }

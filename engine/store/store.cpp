@@ -192,6 +192,7 @@ Status Store::close() {
 
 void Store::close_async(std::function<void(const Status&)> done) {
   impl_->end();
+  impl_->healer->finish();
   commit_all(
       ControlRequest::Kind::kClose, ControlRequest::Unfinished::kTricklesCommitted,
       [this, done = std::move(done)](const CommitOutcome& outcome) {
@@ -249,7 +250,9 @@ Store::~Store() {
   impl_->stop_watching();
   if (impl_->new_names != nullptr) impl_->new_names->clear();
   for (const std::shared_ptr<File>& file : impl_->files.all()) file->abandon();
+  if (impl_->healer != nullptr) impl_->healer->abandon();
   if (impl_->io != nullptr) impl_->io->close_queues();
+  for (const std::shared_ptr<File>& file : impl_->files.all()) file->forget_heal_writes();
   if (!environment_.is_simulated()) impl_->tasks.wait();
   if (impl_->chunks != nullptr)
     for (unsigned i = 0; i < impl_->pool->total(); ++i) {
@@ -361,6 +364,10 @@ void Store::on_commit(CommitListener listener) {
   impl_->committed = std::move(listener);
 }
 
+void Store::set_chunk_source(std::shared_ptr<ChunkSource> source) {
+  impl_->healer->set_source(std::move(source));
+}
+
 std::optional<Store::OpenFile> Store::find_open(uint64_t inode) const {
   const std::shared_ptr<File> file = impl_->files.find(inode);
   if (file == nullptr || file->is_nameless()) return std::nullopt;
@@ -411,6 +418,9 @@ StoreStatus Store::status() const {
     status.metadata_stalled = names_stalled();
   }
   const Status failure = impl_->health.failure();
+  status.chunks_from_copy = impl_->counters.chunks_from_copy.load();
+  status.chunks_healed = impl_->counters.chunks_healed.load();
+  status.chunks_without_copy = impl_->counters.chunks_without_copy.load();
   status.read_only = array_->read_only() || !failure.is_ok();
   if (!failure.is_ok()) status.read_only_reason = failure.message();
   return status;

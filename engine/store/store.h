@@ -24,6 +24,7 @@
 
 #include "engine/array/array.h"
 #include "engine/base/mutex.h"
+#include "engine/file/chunk_source.h"
 #include "engine/file/file.h"
 #include "engine/file/options.h"
 #include "engine/io/buffer_pool.h"
@@ -60,6 +61,9 @@ struct StoreStatus {
   uint64_t chunks_shared = 0, bytes_shared = 0;  // with previous files (StoreOptions::dedup), since open
   uint64_t metadata_errors = 0;                  // calls on names and indexes that failed because of their drive
   bool metadata_stalled = false;
+  // Chunks that their members did not give, since open: read from a copy (set_chunk_source()), of these written back,
+  // and not helped by a copy.
+  uint64_t chunks_from_copy = 0, chunks_healed = 0, chunks_without_copy = 0;
   bool read_only = false;
   std::string read_only_reason;  // when the array turned read-only by itself
 };
@@ -207,6 +211,12 @@ class Store {
   // are opened. File::hold_version() gives what this commit made durable, or a later one; nothing while the number is 0.
   using CommitListener = std::function<void(uint64_t inode, uint64_t sequence)>;
   void on_commit(CommitListener listener);
+
+  // Where chunks may still be that their members do not give any more: readers get what was proven to be the content
+  // that was committed, and it is written back, to another place, by a commit of the file (engine/file/healing.h). Null:
+  // nowhere. At any time. The source need not outlive the Store; whatever calls its `done` is to be closed before the
+  // environment goes.
+  void set_chunk_source(std::shared_ptr<ChunkSource> source);
 
   // A file that somebody has open: where it is, below the root ("run1/a"), as far as can be told, and how long.
   // Nothing: nobody has it open, or it has no name. A hint, as names change. Also from inside a CommitListener.

@@ -21,6 +21,16 @@ namespace {
 
 constexpr const char* kMarkName = "fastpersistfs";  // of a manifest's metadata: whose it is
 
+// What the record knows each chunk by; see TierManifest.
+std::vector<uint64_t> stored_checksums_of(const FileImage& image, const StripeMap& stripes) {
+  std::vector<uint64_t> checksums(stripes.chunks_end(FileOffset(image.size)).value());
+  image.extents.for_each(ChunkIndex(0), [&checksums](ChunkIndex chunk, const Extent& extent) {
+    if (chunk.value() < checksums.size()) checksums[chunk.value()] = extent.checksum;
+    return chunk.value() < checksums.size();
+  });
+  return checksums;
+}
+
 bool is_of_every_file(StatusCode code) {
   return code == StatusCode::kUnreachable || code == StatusCode::kPermission || code == StatusCode::kWrongStore ||
          code == StatusCode::kClockSkew || code == StatusCode::kNoSpace || code == StatusCode::kReadOnly;
@@ -194,6 +204,7 @@ TierCopier::Impl::Ending TierCopier::Impl::prepare(Job& job, TierUpload::Source&
   manifest.sequence = image.sequence;
   manifest.size = image.size;
   manifest.chunk_size = image.size > 0 ? store_.array().stripes().chunk_size : 0;
+  manifest.stored_checksums = stored_checksums_of(image, store_.array().stripes());
   if (const Status status = describe(node, manifest); !status.is_ok()) return fails(status);
   source.key = job.file.path;
   source.mark = fmt::format("{}.{:016x}.{}.{:016x}", to_string(manifest.array_id), manifest.file_id.value(),

@@ -41,9 +41,11 @@ constexpr size_t kTagBytes = 108;
 constexpr size_t kTargetBytes = 112;
 constexpr size_t kXattrCount = 116;
 constexpr size_t kXattrBytes = 120;
-constexpr size_t kReservedEnd = 124;  // 12 bytes
+constexpr size_t kFlags = 124;
+constexpr size_t kReservedEnd = 128;  // 8 bytes
 }  // namespace field_at
-static_assert(field_at::kReservedEnd + 12 == kHeadSize);
+static_assert(field_at::kReservedEnd + 8 == kHeadSize);
+constexpr uint32_t kHasStoredChecksums = 1;  // flag
 
 Status invalid(const std::string& what) {
   return Status::error(StatusCode::kInvalidArgument, "manifest of a copy: " + what);
@@ -83,12 +85,32 @@ Status validate_content(const TierManifest& manifest) {
   const uint64_t chunks = has_content ? (manifest.size - 1) / manifest.chunk_size + 1 : 0;
   if (manifest.checksums.size() != chunks)
     return invalid(fmt::format("{} checksums of {} chunks", manifest.checksums.size(), chunks));
+  if (!manifest.stored_checksums.empty() && manifest.stored_checksums.size() != chunks)
+    return invalid(fmt::format("{} stored checksums of {} chunks", manifest.stored_checksums.size(), chunks));
   const bool is_described = manifest.is_file()
                                 ? !manifest.content_tag.empty()
                                 : !has_content && manifest.content_tag.empty() && manifest.file_id == FileId() &&
                                       manifest.sequence == 0 && manifest.generation == Generation();
   if (!is_described) return invalid("a node of another type than its content");
   return Status::ok();
+}
+
+size_t checksum_bytes(const TierManifest& manifest) {
+  return (manifest.checksums.size() + manifest.stored_checksums.size()) * kChecksumSize;
+}
+
+std::vector<uint64_t> get_checksums(std::span<const std::byte> bytes) {
+  std::vector<uint64_t> checksums(bytes.size() / kChecksumSize);
+  for (size_t i = 0; i < checksums.size(); ++i) checksums[i] = get_u64(&bytes[i * kChecksumSize]);
+  return checksums;
+}
+
+std::byte* put_checksums(std::byte* at, const std::vector<uint64_t>& checksums) {
+  for (const uint64_t checksum : checksums) {
+    put_u64(at, checksum);
+    at += kChecksumSize;
+  }
+  return at;
 }
 
 // Takes bytes from the front; the caller has made sure that there are so many.
@@ -178,7 +200,7 @@ Status validate_manifest(const TierManifest& manifest) {
 std::vector<std::byte> encode_manifest(const TierManifest& manifest) {
   const size_t xattrs = xattr_bytes(manifest);
   const size_t body = kHeadSize + manifest.path.size() + manifest.content_tag.size() + manifest.target.size() + xattrs +
-                      manifest.checksums.size() * sizeof(uint64_t);
+                      checksum_bytes(manifest);
   std::vector<std::byte> bytes(body + kChecksumSize);
   std::memcpy(&bytes[field_at::kMagicBytes], kMagic.data(), kMagic.size());
   put_u32(&bytes[field_at::kVersion], kVersion);
@@ -200,6 +222,7 @@ std::vector<std::byte> encode_manifest(const TierManifest& manifest) {
   put_u32(&bytes[field_at::kTargetBytes], static_cast<uint32_t>(manifest.target.size()));
   put_u32(&bytes[field_at::kXattrCount], static_cast<uint32_t>(manifest.xattrs.size()));
   put_u32(&bytes[field_at::kXattrBytes], static_cast<uint32_t>(xattrs));
+  put_u32(&bytes[field_at::kFlags], manifest.stored_checksums.empty() ? 0 : kHasStoredChecksums);
   std::byte* at = &bytes[kHeadSize];
   const auto append = [&at](std::string_view text) {
     std::memcpy(at, text.data(), text.size());
@@ -215,10 +238,7 @@ std::vector<std::byte> encode_manifest(const TierManifest& manifest) {
     append(name);
     append(value);
   }
-  for (const uint64_t checksum : manifest.checksums) {
-    put_u64(at, checksum);
-    at += sizeof(uint64_t);
-  }
+  at = put_checksums(put_checksums(at, manifest.checksums), manifest.stored_checksums);
   put_u64(at, hash_bytes(std::span(bytes).first(body)));
   return bytes;
 }
@@ -232,16 +252,19 @@ Result<TierManifest> decode_manifest(std::span<const std::byte> bytes) {
   std::span<const std::byte> rest = bytes.subspan(kHeadSize, bytes.size() - kHeadSize - kChecksumSize);
   // Each of the first four is below 2^32, so that their sum is right.
   const uint64_t texts = path + tag + target + xattrs;
-  if (texts > rest.size() || checksums != (rest.size() - texts) / sizeof(uint64_t) ||
-      (rest.size() - texts) % sizeof(uint64_t) != 0)
+  const uint32_t flags = get_u32(&bytes[field_at::kFlags]);
+  if (flags > kHasStoredChecksums) return damaged(fmt::format("unknown flags {:#x}", flags));
+  const uint64_t chunk_bytes = flags != 0 ? 2 * kChecksumSize : kChecksumSize;
+  if (texts > rest.size() || checksums != (rest.size() - texts) / chunk_bytes ||
+      (rest.size() - texts) % chunk_bytes != 0 || (flags != 0 && checksums == 0))
     return damaged(fmt::format("its {} bytes are not those of its parts", bytes.size()));
   manifest.path = take_text(rest, path);
   manifest.content_tag = take_text(rest, tag);
   manifest.target = take_text(rest, target);
   FPFS_RETURN_IF_ERROR(take_xattrs(rest.first(xattrs), get_u32(&bytes[field_at::kXattrCount]), manifest));
   rest = rest.subspan(xattrs);
-  manifest.checksums.resize(checksums);
-  for (uint64_t i = 0; i < checksums; ++i) manifest.checksums[i] = get_u64(&rest[i * sizeof(uint64_t)]);
+  manifest.checksums = get_checksums(rest.first(checksums * kChecksumSize));
+  if (flags != 0) manifest.stored_checksums = get_checksums(rest.subspan(checksums * kChecksumSize));
   const Status valid = validate_manifest(manifest);
   if (!valid.is_ok()) return Status::error(StatusCode::kCorruption, valid.message());
   return manifest;

@@ -6,7 +6,9 @@
 // no copy there. (While a copy is replaced by a newer one, its content is new and its manifest is old for a moment.)
 //
 // Chunk checksums are those of the bytes that the store has: XXH3 without a seed, over the plain content of each
-// chunk. How the array stores a chunk, compressed or not, does not matter for them.
+// chunk. How the array stores a chunk, compressed or not, does not matter for them. Beside them stands, for each chunk,
+// the checksum of what the array had stored: by that its record knows the chunk. So a chunk can be told to be the one
+// that was committed, whatever became of other chunks since.
 //
 // Thread safety: pure.
 #pragma once
@@ -50,7 +52,9 @@ struct TierManifest {
   uint64_t size = 0;                // bytes
   uint32_t chunk_size = 0;          // 0 of an empty file
   std::vector<uint64_t> checksums;  // of every chunk, the last one as far as the content goes
-  std::string content_tag;          // of the object that has the content
+  // Extent::checksum of every chunk; 0: it lay on no member. Empty: not told.
+  std::vector<uint64_t> stored_checksums;
+  std::string content_tag;  // of the object that has the content
   bool operator==(const TierManifest&) const = default;
 
   bool is_file() const;

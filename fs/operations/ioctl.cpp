@@ -112,19 +112,24 @@ class VerifyCall : public std::enable_shared_from_this<VerifyCall> {
       ++under_way_;
     }
     file_->verify_chunk(ChunkIndex(chunk),
-                        [self = shared_from_this(), chunk](const Status& status) { self->checked(chunk, status); });
+                        [self = shared_from_this(), chunk](const Status& status, ChunkVerifier::Remedy remedy) {
+                          self->checked(chunk, status, remedy);
+                        });
     return true;
   }
 
-  void checked(uint64_t chunk, const Status& status) {
-    if (!status.is_ok()) {
+  // What was healed is as it was written again.
+  void checked(uint64_t chunk, const Status& status, ChunkVerifier::Remedy remedy) {
+    if (!status.is_ok() && remedy != ChunkVerifier::Remedy::kHealed) {
       log_fault(status);
       MutexLock lock(mutex_);
       if (!failed_ || chunk < answer_.failed_chunk) {
         failed_ = true;
         answer_.failed_chunk = chunk;
         answer_.error = status.errno_value();
-        const std::string message = status.message().substr(0, sizeof answer_.message - 1);
+        std::string message = status.message();
+        if (remedy != ChunkVerifier::Remedy::kUnknown) message += fmt::format("; {}", ChunkVerifier::name_of(remedy));
+        message = message.substr(0, sizeof answer_.message - 1);
         std::memcpy(answer_.message, message.c_str(), message.size() + 1);
       }
     } else {

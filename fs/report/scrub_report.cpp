@@ -19,7 +19,8 @@ std::string scrub_report(const Scrub::Report& report, bool for_owner) {
   for (const CheckError& error : state.damage) {
     json entry = {{"path", error.path},     {"chunk", error.chunk},
                   {"member", error.member}, {"object_offset", error.object_offset},
-                  {"kind", error.kind},     {"detail", error.detail}};
+                  {"kind", error.kind},     {"detail", error.detail},
+                  {"healing", error.healing}};
     bytes += to_text(entry).size() + 1;
     if (!for_owner || bytes > kDamageBytesMax) break;
     damage.push_back(std::move(entry));

@@ -18,6 +18,8 @@
 //   "files":   {"open", "dirty", "commits", "pending_frees"},
 //   "shared":  {"chunks", "bytes"} (of drives, that dedup=previous did not store again since the mount),
 //   "tier":    {"state", "store", "files_waiting", "bytes_waiting", "lag_seconds"}, as fs/report/tier_report.h says,
+//   "healing": {"from_copy", "healed", "without_copy"} (chunks that their members did not give, since the mount: that came
+//              from a copy; of these, that are on their members again; that no copy helped with),
 //   "recovery": {"was_dirty", "orphans_removed", "torn_tails", "bytes_freed"},
 //   "open_files": [{"path", "size", "writing", "bytes_read", "bytes_written"}],   at most 64, the busiest first; fewer
 //                 when their paths are long, as an attribute has room for 64 KiB

@@ -15,6 +15,7 @@ CheckError error_with(bool repaired) {
   error.object_offset = 1048576;
   error.kind = "checksum";
   error.detail = "stored bytes give another checksum";
+  error.healing = repaired ? "" : "lost";
   error.repaired = repaired;
   return error;
 }
@@ -60,7 +61,8 @@ TEST(FsckReport, JsonHasExactlyTheKeysOfTheContract) {
   ASSERT_EQ(json["errors"].size(), 1U);
   const Json expected = {
       {"path", "/run1/step100.pt"}, {"chunk", 5},         {"member", 1},
-      {"object_offset", 1048576},   {"kind", "checksum"}, {"detail", "stored bytes give another checksum"}};
+      {"object_offset", 1048576},   {"kind", "checksum"}, {"detail", "stored bytes give another checksum"},
+      {"healing", "lost"}};
   EXPECT_EQ(json["errors"][0], expected);
 }
 
@@ -91,7 +93,7 @@ TEST(FsckReport, PeopleReadOneLineForEachErrorAndAVerdict) {
   std::fflush(stdout);
   const std::string text = testing::internal::GetCapturedStdout();
   EXPECT_NE(text.find("/run1/step100.pt: chunk 5, member 1, object offset 1048576: checksum: stored bytes give another "
-                      "checksum\n"),
+                      "checksum (lost)\n"),
             std::string::npos)
       << text;
   EXPECT_NE(text.find("/two?lines?[31m: "), std::string::npos) << text;

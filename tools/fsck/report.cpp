@@ -29,6 +29,7 @@ std::string line_of(const CheckError& error) {
   if (!error.path.empty()) line += error.path + ": ";
   if (!place.empty()) line += fmt::format("{}: ", fmt::join(place, ", "));
   line += error.kind + ": " + error.detail;
+  if (!error.healing.empty()) line += " (" + error.healing + ")";
   if (error.repaired) line += " (repaired)";
   return one_line(std::move(line));
 }
@@ -99,14 +100,16 @@ void print_report_json(const CheckReport& report) {
                       {"member", error.member},
                       {"object_offset", error.object_offset},
                       {"kind", error.kind},
-                      {"detail", error.repaired ? error.detail + " (repaired)" : error.detail}});
+                      {"detail", error.repaired ? error.detail + " (repaired)" : error.detail},
+                      {"healing", error.healing}});
   if (report.errors_omitted > 0)
     errors.push_back({{"path", ""},
                       {"chunk", -1},
                       {"member", -1},
                       {"object_offset", -1},
                       {"kind", "omitted"},
-                      {"detail", fmt::format("{} more errors are not listed", report.errors_omitted)}});
+                      {"detail", fmt::format("{} more errors are not listed", report.errors_omitted)},
+                      {"healing", ""}});
   Json set_aside = Json::array();
   for (const FileSetAside& aside : report.set_aside) set_aside.push_back(json_of(aside));
   print_json({{"clean", report.clean() && !report.cancelled},

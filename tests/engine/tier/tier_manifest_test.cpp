@@ -42,7 +42,8 @@ TierManifest of_type(uint32_t mode) {
 }
 
 TEST(TierManifestTest, IsReadAsItWasWritten) {
-  std::vector<TierManifest> manifests = {manifest()};
+  std::vector<TierManifest> manifests = {manifest(), manifest()};
+  manifests[1].stored_checksums = {7, 0, UINT64_MAX - 1};
   for (const uint32_t type : {S_IFREG, S_IFDIR, S_IFLNK, S_IFIFO, S_IFSOCK, S_IFCHR, S_IFBLK})
     manifests.push_back(of_type(type | 07755));
   for (const TierManifest& manifest : manifests) {

@@ -1,0 +1,117 @@
+// ChunkHealer: gets chunks that their members do not give any more from a ChunkSource, and proves that they are what was
+// committed. Nobody is given bytes that are not proven:
+//
+//   a chunk that is stored as it is: what came has the checksum that the record has for it, which names array, file,
+//       generation and chunk
+//   any other: the source has checked what came, and its copy was made when the array had stored this chunk under the
+//       very checksum that the record has now
+//
+// So it does not matter which commit a copy was made of, only whether this chunk is the same.
+//
+// Limits. So many chunks are fetched at a time, each with memory of its own beside the pool. Who asks is answered within
+// the time-out; a fetch that was given up on keeps its memory, and its place, until it has ended. A source that did not
+// answer, or could not be reached, is left alone for a pause: who asks meanwhile is answered at once.
+//
+// Thread safety: all methods from any thread, without locks. `done` is called once, without locks: on a worker, on a
+// thread of the source or the executor, or inside heal() or finish().
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "engine/base/mutex.h"
+#include "engine/base/status.h"
+#include "engine/file/chunk_source.h"
+#include "engine/index/superblock.h"
+#include "engine/io/environment.h"
+#include "engine/io/task_counter.h"
+
+namespace fpfs {
+
+class ChunkHealer : public std::enable_shared_from_this<ChunkHealer> {
+ public:
+  struct Limits {
+    unsigned at_once = 4;
+    std::chrono::milliseconds timeout{30'000};  // 0: as long as the source takes
+    std::chrono::milliseconds pause{10'000};
+  };
+  // The content of a healed chunk, in memory of whole blocks aligned for transfers; zeros from visible_length on. It
+  // counts as being fetched until it is gone, which must not be with a lock held.
+  class Piece;
+  // Not ok: why there is no chunk. kNotFound, kCorruption: there will be none. All others: not now.
+  using Done = std::function<void(const Status&, std::shared_ptr<Piece>)>;
+
+  // All of these outlive finish() and what `tasks` counts; the environment outlives every fetch.
+  ChunkHealer(Environment& environment, TaskCounter& tasks, const Uuid& array_id, uint32_t chunk_size,
+              const Limits& limits);
+
+  // Null: none. What is being fetched goes on.
+  void set_source(std::shared_ptr<ChunkSource> source);
+  bool is_on() const { return is_on_.load(std::memory_order_acquire); }
+  // `into`, when not null, gets the first extent.visible_length bytes before `done` is called with success, and is left
+  // alone otherwise and after that. The extent shows some bytes.
+  void heal(ChunkSource::Wanted wanted, std::byte* into, Done done);
+  // Nothing is asked of the source any more: whoever waits is answered, kCancelled.
+  void finish();
+  // The same, and nobody is answered.
+  void abandon();
+
+ private:
+  struct Job {
+    ChunkSource::Wanted wanted;
+    std::byte* into = nullptr;
+    Done done;  // none: it was answered
+  };
+  using Jobs = std::vector<std::shared_ptr<Job>>;
+
+  void pump();
+  void fetched(const std::shared_ptr<Job>& job, const std::shared_ptr<Piece>& piece,
+               const Result<ChunkSource::Found>& found);
+  void judge(const std::shared_ptr<Job>& job, const std::shared_ptr<Piece>& piece, const ChunkSource::Found& found);
+  Status prove(const ChunkSource::Wanted& wanted, const Piece& piece, const ChunkSource::Found& found) const;
+  void expire(const std::shared_ptr<Job>& job);
+  void leave_alone(const Status& why);
+  Done take(Job& job);
+  void answer(const std::shared_ptr<Job>& job, const Status& status);
+  void end_one();
+  uint64_t now_ns() const;
+
+  Environment& environment_;
+  TaskCounter& tasks_;
+  const Uuid array_id_;
+  const uint32_t chunk_size_;
+  const Limits limits_;
+
+  std::atomic<bool> is_on_{false};
+  Mutex mutex_;
+  std::shared_ptr<ChunkSource> source_ FPFS_GUARDED_BY(mutex_);
+  bool is_finished_ FPFS_GUARDED_BY(mutex_) = false;
+  unsigned in_use_ FPFS_GUARDED_BY(mutex_) = 0;
+  std::deque<std::shared_ptr<Job>> waiting_ FPFS_GUARDED_BY(mutex_);
+  Jobs fetching_ FPFS_GUARDED_BY(mutex_);
+  uint64_t away_until_ns_ FPFS_GUARDED_BY(mutex_) = 0;
+  Status away_ FPFS_GUARDED_BY(mutex_);
+};
+
+class ChunkHealer::Piece {
+ public:
+  // No memory: data() is null.
+  Piece(std::shared_ptr<ChunkHealer> healer, uint32_t bytes);
+  ~Piece();
+  Piece(const Piece&) = delete;
+  Piece& operator=(const Piece&) = delete;
+
+  std::byte* data() const { return data_; }
+
+ private:
+  const std::shared_ptr<ChunkHealer> healer_;
+  std::byte* const data_;
+};
+
+}  // namespace fpfs

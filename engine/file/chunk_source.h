@@ -1,0 +1,47 @@
+// ChunkSource: where the bytes of a chunk may still be that its member does not give any more: a copy outside of the
+// array. Whoever keeps copies implements it (engine/tier/tier_chunk_source.h) and gives it to
+// Store::set_chunk_source().
+//
+// Thread safety: fetch() from any thread, without locks. `done` is called once, from any thread, also before fetch()
+// returns.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+
+#include "engine/base/status.h"
+#include "engine/base/units.h"
+#include "engine/index/extent_table.h"
+
+namespace fpfs {
+
+class ChunkSource {
+ public:
+  struct Wanted {
+    std::string path;  // of the file, below the root of the array, without '/' at its beginning
+    FileId file_id;
+    Generation generation;
+    uint64_t sequence = 0;  // of its last commit
+    ChunkIndex chunk;
+    Extent extent;  // what the record says of it
+  };
+  struct Found {
+    // What the array had stored for this chunk when the copy was made, as Extent::checksum; 0: that is not known.
+    uint64_t stored_checksum = 0;
+  };
+  using Done = std::function<void(const Result<Found>&)>;
+
+  virtual ~ChunkSource() = default;
+  // Reads the chunk into `into`, a whole chunk, which belongs to the source until `done`: the content as it was copied,
+  // checked since it arrived, of which the first extent.visible_length bytes are wanted. Whether it is the content that
+  // the record speaks of is for the caller to judge; the source may refuse what it knows not to be.
+  //   kNotFound     there is no copy of this chunk, as it is now
+  //   kCorruption   there is one, and it is damaged
+  //   all others    the store does not give it, now
+  virtual void fetch(const Wanted& wanted, std::span<std::byte> into, Done done) = 0;
+};
+
+}  // namespace fpfs

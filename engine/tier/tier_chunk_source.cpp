@@ -1,0 +1,77 @@
+#include "engine/tier/tier_chunk_source.h"
+
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace fpfs {
+namespace {
+
+// One fetch. The manifest that is kept may be of an older copy: what it does not help with is asked for anew, once.
+struct FetchedChunk : std::enable_shared_from_this<FetchedChunk> {
+  std::shared_ptr<TierReader> reader;
+  Uuid array_id{};
+  ChunkSource::Wanted wanted;
+  std::span<std::byte> into;
+  ChunkSource::Done done;
+
+  void find(TierReader::Which which);
+  Status judge(const TierManifest& manifest) const;
+  void read(const TierReader::Manifest& manifest, TierReader::Which which);
+  void end(TierReader::Which which, const Status& failure);
+};
+
+void FetchedChunk::find(TierReader::Which which) {
+  reader->find(wanted.path, which, [self = shared_from_this(), which](const Result<TierReader::Manifest>& found) {
+    if (!found.is_ok()) return self->end(which, found.status());
+    const Status usable = self->judge(**found);
+    usable.is_ok() ? self->read(*found, which) : self->end(which, usable);
+  });
+}
+
+// Whether the chunk of this copy can be told to be the one that the record speaks of.
+Status FetchedChunk::judge(const TierManifest& manifest) const {
+  const auto refuse = [](std::string why) { return Status::error(StatusCode::kNotFound, std::move(why)); };
+  if (manifest.array_id != array_id || manifest.file_id != wanted.file_id || manifest.generation != wanted.generation)
+    return refuse("the copy at its path is of another content");
+  const uint64_t length = chunk_bytes_of(manifest, wanted.chunk);
+  if (length < wanted.extent.visible_length || length > into.size()) return refuse("the copy is shorter");
+  const bool is_hashed_as_it_is = wanted.extent.codec == Codec::kRaw &&  //
+                                  wanted.extent.visible_length == wanted.extent.raw_length;
+  if (is_hashed_as_it_is) return Status::ok();
+  // By what was stored then. Of a later commit a part of the chunk may be cut off.
+  const bool is_same = !manifest.stored_checksums.empty() && manifest.sequence <= wanted.sequence &&
+                       manifest.stored_checksums[wanted.chunk.value()] == wanted.extent.checksum;
+  if (is_same) return Status::ok();
+  return refuse(fmt::format("the copy is of commit {}, in which the chunk was another", manifest.sequence));
+}
+
+void FetchedChunk::read(const TierReader::Manifest& manifest, TierReader::Which which) {
+  reader->read(manifest, wanted.chunk, into.first(chunk_bytes_of(*manifest, wanted.chunk)),
+               [self = shared_from_this(), manifest, which](const Status& status) {
+                 if (!status.is_ok()) return self->end(which, status);
+                 const std::vector<uint64_t>& stored = manifest->stored_checksums;
+                 std::exchange(self->done,
+                               nullptr)(ChunkSource::Found{stored.empty() ? 0 : stored[self->wanted.chunk.value()]});
+               });
+}
+
+void FetchedChunk::end(TierReader::Which which, const Status& failure) {
+  if (failure.code() == StatusCode::kNotFound && which == TierReader::Which::kKept)
+    return find(TierReader::Which::kNewest);
+  std::exchange(done, nullptr)(failure);
+}
+
+}  // namespace
+
+void TierChunkSource::fetch(const Wanted& wanted, std::span<std::byte> into, Done done) {
+  const auto chunk = std::make_shared<FetchedChunk>();
+  chunk->reader = reader_;
+  chunk->array_id = array_id_;
+  chunk->wanted = wanted;
+  chunk->into = into;
+  chunk->done = std::move(done);
+  chunk->find(TierReader::Which::kKept);
+}
+
+}  // namespace fpfs

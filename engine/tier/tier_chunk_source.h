@@ -1,0 +1,29 @@
+// TierChunkSource: the copies in a store, as a source of chunks that the array cannot read any more
+// (engine/file/chunk_source.h).
+//
+// A copy is looked for under the path that the file has now. Any commit's copy of this file will do, as long as the chunk
+// is the same: ChunkHealer proves that. What cannot be proven is not fetched.
+//
+// Thread safety: fetch() from any thread.
+#pragma once
+
+#include <memory>
+
+#include "engine/file/chunk_source.h"
+#include "engine/tier/tier_reader.h"
+
+namespace fpfs {
+
+class TierChunkSource final : public ChunkSource {
+ public:
+  TierChunkSource(std::shared_ptr<TierReader> reader, const Uuid& array_id)
+      : reader_(std::move(reader)), array_id_(array_id) {}
+
+  void fetch(const Wanted& wanted, std::span<std::byte> into, Done done) override;
+
+ private:
+  const std::shared_ptr<TierReader> reader_;
+  const Uuid array_id_;
+};
+
+}  // namespace fpfs
