@@ -5,7 +5,8 @@
 //   - that commit is durable: the file is that one or a later one
 //   - what the array says of a copy (its note) is there, or a later copy is
 //
-// and in the end, when the store is well: every file's copy is its last commit.
+// and in the end, when the store is well: every file's copy is its last commit. No two calls write one key at a time.
+// What becomes of names and attributes: tier_names_power_cut_test.cpp.
 //
 // Each mistake that is planted must be noticed by some seed.
 #include <gtest/gtest.h>
@@ -48,6 +49,7 @@ class Lives {
     const uint64_t lives = random_.between(1, 3);
     for (uint64_t life = 0; life < lives && wrong_.empty(); ++life) live();
     if (wrong_.empty()) heal();
+    if (mistake_ == Mistake::kNone && tier_.objects().conflicts() > 0) fail("two copies wrote one path at a time");
     return wrong_;
   }
   uint64_t cuts() const { return cuts_; }
