@@ -312,7 +312,7 @@ void TierCopier::Impl::get_manifest(const std::shared_ptr<Job>& job, const std::
       job, [this, key, memory](Asked<ReadRange> answered) { objects_.get(key, 0, *memory, "", std::move(answered)); },
       [self = shared_from_this(), job, key, memory, done = std::move(done)](const Result<ReadRange>& read) {
         if (!read.is_ok()) return done(read.status());
-        const ReadRange range = read.value();
+        const ReadRange& range = read.value();
         if (range.object_size > memory->size() && range.object_size <= kManifestBytesMax)
           return self->get_manifest(job, key, range.object_size, done);
         self->environment_.workers().post([memory, range, done] {
