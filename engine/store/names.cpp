@@ -178,11 +178,15 @@ Result<struct stat> Store::logical(Handle node, const struct stat& sidecar) {
 }
 
 Status Store::chmod(Handle node, mode_t mode) {
-  return storage().chmod(node, mode);
+  FPFS_RETURN_IF_ERROR(storage().chmod(node, mode));
+  tell_attributes(node);
+  return Status::ok();
 }
 
 Status Store::chown(Handle node, uid_t uid, gid_t gid) {
-  return storage().chown(node, uid, gid);
+  FPFS_RETURN_IF_ERROR(storage().chown(node, uid, gid));
+  tell_attributes(node);
+  return Status::ok();
 }
 
 Result<struct stat> Store::set_times(Handle node, const struct timespec times[2]) {
@@ -190,6 +194,7 @@ Result<struct stat> Store::set_times(Handle node, const struct timespec times[2]
   FPFS_ASSIGN_OR_RETURN(const struct stat attributes, storage().fstat(node));
   if (times[1].tv_nsec != UTIME_OMIT)
     if (std::shared_ptr<File> file = impl_->files.find(attributes.st_ino)) file->set_mtime(attributes.st_mtim);
+  tell_attributes(node);
   return logical(node, attributes);
 }
 
@@ -211,17 +216,23 @@ Result<std::optional<Compression>> Store::compression(Handle node) {
 Status Store::set_compression(Handle node, const std::string& value, int flags) {
   FPFS_ASSIGN_OR_RETURN(const Compression compression, parse_compression(value));
   FPFS_ASSIGN_OR_RETURN(const struct stat attributes, storage().fstat(node));
-  MutexLock lock(impl_->files.name_lock(attributes.st_ino));
-  FPFS_RETURN_IF_ERROR(storage().set_xattr(node, kCompressAttribute, std::as_bytes(std::span(value)), flags));
-  if (std::shared_ptr<File> file = impl_->files.find(attributes.st_ino)) file->set_compression(compression);
+  {
+    MutexLock lock(impl_->files.name_lock(attributes.st_ino));
+    FPFS_RETURN_IF_ERROR(storage().set_xattr(node, kCompressAttribute, std::as_bytes(std::span(value)), flags));
+    if (std::shared_ptr<File> file = impl_->files.find(attributes.st_ino)) file->set_compression(compression);
+  }
+  tell_attributes(node);
   return Status::ok();
 }
 
 Status Store::remove_compression(Handle node) {
   FPFS_ASSIGN_OR_RETURN(const struct stat attributes, storage().fstat(node));
-  MutexLock lock(impl_->files.name_lock(attributes.st_ino));
-  FPFS_RETURN_IF_ERROR(storage().remove_xattr(node, kCompressAttribute));
-  if (std::shared_ptr<File> file = impl_->files.find(attributes.st_ino)) file->set_compression(std::nullopt);
+  {
+    MutexLock lock(impl_->files.name_lock(attributes.st_ino));
+    FPFS_RETURN_IF_ERROR(storage().remove_xattr(node, kCompressAttribute));
+    if (std::shared_ptr<File> file = impl_->files.find(attributes.st_ino)) file->set_compression(std::nullopt);
+  }
+  tell_attributes(node);
   return Status::ok();
 }
 
@@ -309,29 +320,41 @@ void Store::take_back(Handle directory, const std::string& name, bool is_directo
 
 Status Store::make_directory(Handle directory, const std::string& name, mode_t mode) {
   FPFS_RETURN_IF_ERROR(impl_->health.failure());
-  return impl_->reclaimer->with_space([&] { return storage().make_directory(directory, name, mode); });
+  FPFS_RETURN_IF_ERROR(impl_->reclaimer->with_space([&] { return storage().make_directory(directory, name, mode); }));
+  tell_made(directory, name, true);
+  return Status::ok();
 }
 
 Status Store::make_node(Handle directory, const std::string& name, mode_t mode, dev_t device) {
   FPFS_RETURN_IF_ERROR(impl_->health.failure());
-  return impl_->reclaimer->with_space([&] { return storage().make_node(directory, name, mode, device); });
+  FPFS_RETURN_IF_ERROR(
+      impl_->reclaimer->with_space([&] { return storage().make_node(directory, name, mode, device); }));
+  tell_made(directory, name, false);
+  return Status::ok();
 }
 
 Status Store::symlink(const std::string& target, Handle directory, const std::string& name) {
   FPFS_RETURN_IF_ERROR(impl_->health.failure());
-  return impl_->reclaimer->with_space([&] { return storage().symlink(target, directory, name); });
+  FPFS_RETURN_IF_ERROR(impl_->reclaimer->with_space([&] { return storage().symlink(target, directory, name); }));
+  tell_made(directory, name, false);
+  return Status::ok();
 }
 
 Status Store::link(Handle node, Handle directory, const std::string& name) {
   FPFS_RETURN_IF_ERROR(impl_->health.failure());
   FPFS_ASSIGN_OR_RETURN(const struct stat attributes, storage().fstat(node));
-  MutexLock lock(impl_->files.name_lock(attributes.st_ino));
-  const std::shared_ptr<File> unnamed = attributes.st_nlink == 0 ? impl_->files.find(attributes.st_ino) : nullptr;
-  if (unnamed == nullptr) return storage().link(node, directory, name);
-  // It has its first name now, which its next commit makes durable.
-  FPFS_ASSIGN_OR_RETURN(ScopedHandle parent, reopen_directory(storage(), directory));
-  FPFS_RETURN_IF_ERROR(storage().link(node, directory, name));
-  unnamed->name_given(std::move(parent));
+  {
+    MutexLock lock(impl_->files.name_lock(attributes.st_ino));
+    if (const auto unnamed = attributes.st_nlink == 0 ? impl_->files.find(attributes.st_ino) : nullptr) {
+      // It has its first name now, which its next commit makes durable.
+      FPFS_ASSIGN_OR_RETURN(ScopedHandle parent, reopen_directory(storage(), directory));
+      FPFS_RETURN_IF_ERROR(storage().link(node, directory, name));
+      unnamed->name_given(std::move(parent));
+      return Status::ok();
+    }
+    FPFS_RETURN_IF_ERROR(storage().link(node, directory, name));
+  }
+  tell_made(directory, name, false, node);
   return Status::ok();
 }
 
@@ -462,7 +485,11 @@ Status Store::unlink(Handle directory, const std::string& name, Handle node, con
   FPFS_RETURN_IF_ERROR(impl_->health.failure());
   NameHolder holder = node != kNoHandle ? NameHolder(*this, node, attributes) : NameHolder(*this, directory, name);
   FPFS_RETURN_IF_ERROR(holder.status());
-  if (!holder.is_file()) return storage().unlink(directory, name);
+  if (!holder.is_file()) {
+    FPFS_RETURN_IF_ERROR(storage().unlink(directory, name));
+    tell_removed(directory, name, false);
+    return Status::ok();
+  }
   std::unique_ptr<Removed> removed;
   {
     MutexLock lock(impl_->files.name_lock(holder.inode()));
@@ -470,13 +497,16 @@ Status Store::unlink(Handle directory, const std::string& name, Handle node, con
     removed = holder.release(directory);
   }
   if (impl_->previous_files != nullptr) impl_->previous_files->removed(holder.inode());
+  tell_removed(directory, name, false, holder.handle());
   give_away(holder.inode(), std::move(removed));
   return Status::ok();
 }
 
 Status Store::remove_directory(Handle directory, const std::string& name) {
   FPFS_RETURN_IF_ERROR(impl_->health.failure());
-  return storage().remove_directory(directory, name);
+  FPFS_RETURN_IF_ERROR(storage().remove_directory(directory, name));
+  tell_removed(directory, name, true);
+  return Status::ok();
 }
 
 Status Store::rename(Handle from, const std::string& from_name, Handle to, const std::string& to_name, unsigned flags) {
@@ -516,6 +546,8 @@ Status Store::rename(Handle from, const std::string& from_name, Handle to, const
   };
   moved(source, source_goes_to);
   moved(target, target_goes_to);
+  tell_moved(from, from_name, to, to_name);
+  if (exchanges) tell_moved(to, to_name, from, from_name);
   return Status::ok();
 }
 

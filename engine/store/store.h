@@ -13,6 +13,7 @@
 // never brings back a name without its data.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
@@ -182,6 +183,9 @@ class Store {
   // (see parse_compression()).
   Status set_compression(Handle node, const std::string& value, int flags);
   Status remove_compression(Handle node);
+  // setxattr(2), removexattr(2) of any other attribute.
+  Status set_xattr(Handle node, const std::string& name, std::span<const std::byte> value, int flags);
+  Status remove_xattr(Handle node, const std::string& name);
   // A file or directory that was just made is given what the directory says, if anything. False: that said nothing.
   Result<bool> inherit_compression(Handle directory, Handle node);
   // What new data can use, as df shows it. Waits a moment for what is being freed.
@@ -217,6 +221,29 @@ class Store {
   // nowhere. At any time. The source need not outlive the Store; whatever calls its `done` is to be closed before the
   // environment goes.
   void set_chunk_source(std::shared_ptr<ChunkSource> source);
+
+  // What happened to a name, or to what has it. Paths are below the root, as commits have them, and hints: names change.
+  struct NameEvent {
+    enum class Kind : uint8_t {
+      kMade,        // a name, of anything but a new regular file, whose first commit is told
+      kRemoved,     //
+      kMoved,       // to `path`, where it may have replaced something; of an exchange both are told
+      kAttributes,  // mode, owner, times or an extended attribute
+    } kind = Kind::kMade;
+    std::string path;
+    std::string from;           // of kMoved: where it was; of kMade: another name of the file, or nothing
+    bool is_directory = false;  // what has the name
+    uint64_t inode = 0;         // of a regular file; 0: of something else
+    Handle node = kNoHandle;    // of a file that was removed, where there is one: borrowed, for the call
+  };
+  // Called behind each change that Store's calls have made, before they return: on the caller's thread, without locks.
+  // It must not block. Several may be told at the same time, and of changes at the same time in any order. None of them
+  // is durable yet. Nothing is told of a new regular file, of take_back(), and of what was changed past Store. Costs
+  // two to five system calls for each change, and nothing until tell_names(true). Set before serving.
+  using NameListener = std::function<void(const NameEvent&)>;
+  void on_names(NameListener listener) { name_listener_ = std::move(listener); }
+  // Whether it is told from now on. At any time; calls in progress may go either way.
+  void tell_names(bool tells) { tells_names_.store(tells && name_listener_ != nullptr, std::memory_order_release); }
 
   // A file that somebody has open: where it is, below the root ("run1/a"), as far as can be told, and how long.
   // Nothing: nobody has it open, or it has no name. A hint, as names change. Also from inside a CommitListener.
@@ -255,6 +282,13 @@ class Store {
   class NameHolder;
   struct RenameJob;
   void give_away(uint64_t inode, std::unique_ptr<Removed> removed);
+  // For name_listener_, as tell_names() says.
+  std::optional<std::string> path_below_root(Handle node) const;
+  std::optional<std::string> path_below_root(Handle directory, const std::string& name) const;
+  void tell_made(Handle directory, const std::string& name, bool is_directory, Handle linked = kNoHandle) const;
+  void tell_removed(Handle directory, const std::string& name, bool is_directory, Handle node = kNoHandle) const;
+  void tell_moved(Handle from, const std::string& from_name, Handle to, const std::string& to_name) const;
+  void tell_attributes(Handle node) const;
 
   Environment& environment_;
   StoreOptions options_;
@@ -263,6 +297,8 @@ class Store {
   std::unique_ptr<Array> array_;
   std::unique_ptr<Impl> impl_;
   Keeper keeper_;
+  NameListener name_listener_;
+  std::atomic<bool> tells_names_{false};
   bool left_clean_ = false;
 };
 

@@ -11,6 +11,7 @@
 #include "engine/base/log.h"
 #include "engine/io/named_thread.h"
 #include "engine/tier/array_tier_impl.h"
+#include "engine/tier/tier_chunk_source.h"
 #include "engine/tier/tier_note.h"
 
 namespace fpfs {
@@ -55,6 +56,7 @@ const char* to_string(TierFileState state) {
 ArrayTier::ArrayTier(Environment& environment, Store& store, Storage& outside, TierOptions options)
     : impl_(std::make_shared<Impl>(environment, store, outside, std::move(options))) {
   store.on_commit([impl = impl_](uint64_t inode, uint64_t sequence) { impl->committed(inode, sequence); });
+  store.on_names([impl = impl_](const Store::NameEvent& event) { impl->changed(event); });
 }
 
 ArrayTier::~ArrayTier() = default;
@@ -219,6 +221,13 @@ void ArrayTier::Impl::committed(uint64_t inode, uint64_t sequence) {
   if (std::exchange(is_resting_, false)) changed_.notify_all();
 }
 
+void ArrayTier::Impl::changed(const Store::NameEvent& event) {
+  const MutexLock lock(mutex_);
+  if (session_ == nullptr) return;
+  session_->copier->changed(event);
+  if (std::exchange(is_resting_, false)) changed_.notify_all();
+}
+
 std::string ArrayTier::Impl::left_over() const {
   const TierStatus now = status();
   const TierCopyStatus& copies = now.copies;
@@ -321,6 +330,8 @@ void ArrayTier::Impl::begin_session(std::unique_ptr<Session> session, const Tier
     const MutexLock lock(mutex_);
     store_id_ = binding.store_id;
     session_ = std::move(session);
+    store_.tell_names(true);
+    store_.set_chunk_source(std::make_shared<TierChunkSource>(session_->reader, store_.array().id()));
     session_->copier->open();
     has_session_.store(true, std::memory_order_release);
     waiting.swap(waiting_);
@@ -333,6 +344,8 @@ void ArrayTier::Impl::begin_session(std::unique_ptr<Session> session, const Tier
 
 void ArrayTier::Impl::end_session() {
   has_session_.store(false);
+  store_.tell_names(false);
+  store_.set_chunk_source(nullptr);
   std::unique_ptr<Session> session;
   {
     const MutexLock lock(mutex_);
@@ -340,7 +353,9 @@ void ArrayTier::Impl::end_session() {
   }
   if (session == nullptr) return;
   session->copier->stop(nullptr);
+  session->reader->close();
   session->objects->close();
+  session->reader = nullptr;
   session->copier = nullptr;
   session->objects = nullptr;
 }

@@ -32,7 +32,6 @@ struct TierOptions {
   std::string url;               // empty: as the array remembers; kNone: no store until set() or the next mount
   std::optional<bool> required;  // open() fails without it. By default a store that was named here is, no other one
   TierCopyOptions copy;
-  bool keeps_removed = true;               // copies of what was removed stay; nothing else can be done yet
   uint64_t rate_while_saving = 64 * kMiB;  // bytes per second, 0: as otherwise
 };
 

@@ -104,6 +104,7 @@ Status ArrayTier::Impl::connect() {
   auto session = std::make_unique<Session>();
   FPFS_ASSIGN_OR_RETURN(session->objects, reach(binding.url, binding.store_id, 0, binding.store_id));
   FPFS_ASSIGN_OR_RETURN(session->copier, TierCopier::create(environment_, store_, *session->objects, options_.copy));
+  session->reader = TierReader::create(environment_, *session->objects);
   if (!remembered.has_value()) FPFS_RETURN_IF_ERROR(save_binding(store_.storage(), store_.array(), binding));
   begin_session(std::move(session), binding);
   return Status::ok();

@@ -13,6 +13,7 @@
 #include "engine/tier/array_tier.h"
 #include "engine/tier/object_store.h"
 #include "engine/tier/tier_binding.h"
+#include "engine/tier/tier_reader.h"
 
 namespace fpfs {
 
@@ -29,12 +30,14 @@ class ArrayTier::Impl : public std::enable_shared_from_this<Impl> {
   std::string left_over() const;
   bool stop(std::chrono::milliseconds patience);
   void committed(uint64_t inode, uint64_t sequence);
+  void changed(const Store::NameEvent& event);
 
  private:
   // While there is a store that is known to be the right one.
   struct Session {
     std::unique_ptr<ObjectStore> objects;
     std::unique_ptr<TierCopier> copier;
+    std::shared_ptr<TierReader> reader;  // what heals chunks asks it
   };
   struct Waiting {
     std::optional<std::string> path;  // nothing: all

@@ -162,13 +162,9 @@ class ObjectStore {
   // Makes an object of what another one is: the store copies it, its content does not pass this machine where the store
   // can do without. With `tag` not empty, of that version. Without `metadata` the new object has those of the old one.
   // It replaces `to` as put() does. kNotFound: there is no `from`, or it is another version by now. kInvalidArgument:
-  // the two keys are the same. kUnsupported: the store has no such call; it may say so before this returns.
+  // the two keys are the same. kUnsupported: the service cannot.
   virtual void copy(const std::string& from, const std::string& tag, const std::string& to,
-                    const std::optional<ObjectMetadata>& metadata, Done<StoredObject> done) {
-    static_cast<void>(tag), static_cast<void>(metadata);
-    const Done<StoredObject> answer = std::move(done);
-    answer(Status::error(StatusCode::kUnsupported, describe() + " cannot copy " + from + " to " + to));
-  }
+                    const std::optional<ObjectMetadata>& metadata, Done<StoredObject> done) = 0;
   // Success also when there is no such object.
   virtual void remove(const std::string& key, DoneStatus done) = 0;
   // At most 1000 keys. The keys that could not be removed; an error when none could.

@@ -39,6 +39,10 @@ void TierCopier::committed(uint64_t inode, uint64_t sequence) {
   impl_->committed(inode, sequence);
 }
 
+void TierCopier::changed(const Store::NameEvent& event) {
+  impl_->changed(event);
+}
+
 void TierCopier::scan() {
   impl_->scan();
 }
@@ -156,29 +160,32 @@ void TierCopier::Impl::task_ended() {
 
 // --- Impl: what waits ------------------------------------------------------------------------------------------------
 
-void TierCopier::Impl::committed(uint64_t inode, uint64_t sequence) {
-  if (stopping_.load()) return;
-  // One that has no name now may be given one, which its next commit tells of.
-  const std::optional<Store::OpenFile> open = store_.find_open(inode);
-  if (!open.has_value() || is_reserved(open->path)) return;
-  {
-    const MutexLock lock(mutex_);
-    if (!add({inode, open->path, sequence, open->size, now_ns()})) scan_is_due_ = true;
-  }
-  pump();
-}
-
 // False: there are too many.
 bool TierCopier::Impl::add(TierWaiting file) {
-  if (const auto failed = failed_.find(file.inode); failed != failed_.end()) {
-    file.since_ns = failed->second.since_ns;
-    file.is_missing |= failed->second.is_missing;
-    failed->second = std::move(file);
+  if (const auto failed = failed_.find(file.path); failed != failed_.end()) {
+    // Of two files that were at one path: whatever is there now.
+    if (file.inode != failed->second.inode) file.inode = 0;
+    failed->second = merge(failed->second, std::move(file));
     return true;
   }
-  if (!queue_.contains(file.inode) && queue_.size() >= options_.waiting_max) return false;
+  if (!queue_.contains(file) && queue_.size() >= options_.waiting_max) return false;
   queue_.add(std::move(file));
   return true;
+}
+
+// One at a time writes an object, and one at a time works for a file. In some stores a file is in the way of whatever is
+// in a directory of that name.
+bool TierCopier::Impl::may_begin(const TierWaiting& file) const {
+  const auto is_in_way = [](const std::string& of, const std::string& path) {
+    const std::string_view name = std::string_view(of).substr(0, of.size() - (of.ends_with('/') ? 1 : 0));
+    return path.starts_with(name) && (path.size() == name.size() || (path[name.size()] == '/' && !of.ends_with('/')) ||
+                                      path.size() == name.size() + 1);
+  };
+  return std::none_of(copying_.begin(), copying_.end(), [&](const auto& copying) {
+    const TierWaiting& other = copying.second;
+    return is_in_way(other.path, file.path) || (other.inode == file.inode && file.inode != 0) ||
+           other.from == file.path || (!file.from.empty() && other.path == file.from);
+  });
 }
 
 unsigned TierCopier::Impl::jobs_max() const {
@@ -194,14 +201,13 @@ void TierCopier::Impl::pump() {
   {
     const MutexLock lock(mutex_);
     while (copying_.size() < jobs_max()) {
-      std::optional<TierWaiting> next = queue_.take([this](const TierWaiting& file) FPFS_NO_THREAD_SAFETY_ANALYSIS {
-        return !paths_.contains(file.path) && !copying_.contains(file.inode);
-      });
+      std::optional<TierWaiting> next =
+          queue_.take([this](const TierWaiting& file) FPFS_NO_THREAD_SAFETY_ANALYSIS { return may_begin(file); });
       if (!next.has_value()) break;
       may_try_ = false;
-      paths_.insert(next->path);
-      copying_[next->inode] = *next;
+      copying_[next->path] = *next;
       jobs.push_back(std::make_shared<Job>());
+      jobs.back()->begun_at = next->path;
       jobs.back()->file = *std::move(next);
     }
     if (scan_waits_ && queue_.size() <= options_.waiting_max / 2 && !stopping_.load()) {
@@ -211,10 +217,13 @@ void TierCopier::Impl::pump() {
     if (scan_is_due_ && !scan_is_scheduled_ && !stopping_.load()) {
       scan_is_due_ = false;
       scan_is_scheduled_ = true;
-      calls.push_back([self = shared_from_this()] {
-        self->after(self->options_.pause_max, [weak = self->weak_from_this()] {
-          if (const Self later = weak.lock()) later->scan();
-        });
+      // Soon when somebody waits for it.
+      const bool is_awaited = !everything_.empty() && away_attempts_ == 0;
+      calls.push_back([self = shared_from_this(), is_awaited] {
+        self->after(is_awaited ? self->options_.pause_first : self->options_.pause_max,
+                    [weak = self->weak_from_this()] {
+                      if (const Self later = weak.lock()) later->scan();
+                    });
       });
     }
     look_whether_idle(calls);
@@ -234,10 +243,12 @@ void TierCopier::Impl::end_job(const std::shared_ptr<Job>& job, Ending ending, c
   Calls calls;
   {
     const MutexLock lock(mutex_);
-    const auto found = copying_.find(file.inode);
-    paths_.erase(found->second.path);
-    copying_.erase(found);
+    copying_.erase(job->begun_at);
     ++tasks_;
+    // Where its copy was before, nothing may be any more.
+    const bool has_copy = ending == Ending::kCopied || ending == Ending::kIsCopied;
+    const std::string left = std::exchange(has_copy ? file.from : job->left, {});
+    if (!left.empty() && follows() && !add({0, left, 0, 0, now_ns()})) scan_is_due_ = true;
     settle(std::move(file), ending, status, calls);
   }
   for (const auto& call : calls) call();
@@ -246,7 +257,7 @@ void TierCopier::Impl::end_job(const std::shared_ptr<Job>& job, Ending ending, c
 }
 
 void TierCopier::Impl::settle(TierWaiting file, Ending ending, const Status& status, Calls& calls) {
-  const bool reaches_store = ending == Ending::kCopied || ending == Ending::kRefused;
+  const bool reaches_store = ending == Ending::kCopied || ending == Ending::kRemoved || ending == Ending::kRefused;
   if (reaches_store && away_attempts_ > 0) {
     log(LogLevel::kInfo, "tier: {} takes copies again", place_);
     away_attempts_ = 0;
@@ -260,28 +271,50 @@ void TierCopier::Impl::take_in(TierWaiting file, Ending ending, const Status& st
   switch (ending) {
     case Ending::kCopied:
     case Ending::kIsCopied:
+    case Ending::kRemoved:
       return tell_waiters(inode, file.sequence, Status::ok(), calls);
     case Ending::kGone:
       return tell_waiters(inode, UINT64_MAX,
                           Status::error(StatusCode::kNotFound, file.path + " is gone, or nothing of it is durable"),
                           calls);
     case Ending::kMoved:
-      if (!queue_.contains(inode) && !add(std::move(file))) scan_is_due_ = true;
-      return;
+      return add_again(std::move(file));
     case Ending::kLost:
       scan_is_due_ = true;
       return tell_waiters(inode, UINT64_MAX, Status::error(StatusCode::kNotFound, file.path + " was moved or removed"),
                           calls);
     case Ending::kStoreFails:
-      if (!queue_.contains(inode) && !add(std::move(file))) scan_is_due_ = true;
+      add_again(std::move(file));
       return store_failed(status);
     case Ending::kRefused:
+      if (status.code() == StatusCode::kExists && follows() && !file.was_refused) return clear_way(std::move(file));
+      [[fallthrough]];
     case Ending::kFails:
       tell_waiters(inode, UINT64_MAX, status, calls);
       return file_failed(std::move(file), status, calls);
     case Ending::kCancelled:
       return;
   }
+}
+
+// What was told of it meanwhile is newer.
+void TierCopier::Impl::add_again(TierWaiting file) {
+  if (std::optional<TierWaiting> newer = queue_.take(file)) file = merge(file, *std::move(newer));
+  if (!add(std::move(file))) scan_is_due_ = true;
+}
+
+// What was a directory before, or a file, is removed first.
+void TierCopier::Impl::clear_way(TierWaiting file) {
+  const uint64_t now = now_ns();
+  const std::string& path = file.path;
+  bool fits = add({0, path.ends_with('/') ? path.substr(0, path.size() - 1) : path + "/", 0, 0, now});
+  for (size_t slash = path.find('/'); slash != std::string::npos && slash + 1 < path.size();
+       slash = path.find('/', slash + 1))
+    fits &= add({0, path.substr(0, slash), 0, 0, now});
+  if (!fits) scan_is_due_ = true;
+  file.was_refused = true;
+  file.since_ns = now;
+  add_again(std::move(file));
 }
 
 void TierCopier::Impl::note_failure(const Status& status) {
@@ -315,23 +348,22 @@ void TierCopier::Impl::schedule_try(Calls& calls) {
 
 void TierCopier::Impl::file_failed(TierWaiting file, const Status& status, Calls& calls) {
   note_failure(status);
-  log(LogLevel::kError, "tier: {} is not copied, which is tried again in {} s: {}", file.path,
+  log(LogLevel::kError, "tier: the copy of {} is not up to date, which is tried again in {} s: {}", file.path,
       options_.failed_pause.count() / 1000, status.message());
-  const uint64_t inode = file.inode;
   // What was told of it meanwhile is newer.
-  if (queue_.contains(inode))
-    file = *queue_.take([inode](const TierWaiting& waiting) { return waiting.inode == inode; });
-  failed_[inode] = std::move(file);
-  const auto try_again = [weak = weak_from_this(), inode] {
-    if (const Self self = weak.lock()) self->try_failed_again(inode);
+  if (std::optional<TierWaiting> newer = queue_.take(file)) file = merge(file, *std::move(newer));
+  const std::string path = file.path;
+  failed_[path] = std::move(file);
+  const auto try_again = [weak = weak_from_this(), path] {
+    if (const Self self = weak.lock()) self->try_failed_again(path);
   };
   calls.push_back([self = shared_from_this(), try_again] { self->after(self->options_.failed_pause, try_again); });
 }
 
-void TierCopier::Impl::try_failed_again(uint64_t inode) {
+void TierCopier::Impl::try_failed_again(const std::string& path) {
   {
     const MutexLock lock(mutex_);
-    const auto found = failed_.find(inode);
+    const auto found = failed_.find(path);
     if (found == failed_.end()) return;
     queue_.add(std::move(found->second));
     failed_.erase(found);
@@ -365,17 +397,6 @@ void TierCopier::Impl::look_whether_idle(Calls& calls) {
   });
 }
 
-void TierCopier::Impl::wait_for_all(const Done& done) {
-  bool is_over = false;
-  {
-    const MutexLock lock(mutex_);
-    is_over = stopping_.load();
-    if (!is_over) everything_.push_back({scans_begun_ + 1, done});
-  }
-  if (is_over) return done(Status::error(StatusCode::kCancelled, "copying has ended"));
-  scan();
-}
-
 TierCopyStatus TierCopier::Impl::status() const {
   const uint64_t now = now_ns(), sent = bytes_sent_.load();
   const MutexLock lock(mutex_);
@@ -384,7 +405,7 @@ TierCopyStatus TierCopier::Impl::status() const {
   status.files_waiting = queue_.size() + copying_.size() + failed_.size();
   status.bytes_waiting = queue_.bytes();
   for (const auto* files : {&copying_, &failed_})
-    for (const auto& [inode, file] : *files) {
+    for (const auto& [path, file] : *files) {
       status.bytes_waiting += file.bytes;
       oldest = oldest == 0 ? file.since_ns : std::min(oldest, file.since_ns);
     }
@@ -393,6 +414,7 @@ TierCopyStatus TierCopier::Impl::status() const {
   status.oldest_waiting_s = static_cast<int64_t>(oldest / 1'000'000'000);
   status.is_store_away = away_attempts_ > 0;
   status.is_scanning = is_scanning_;
+  status.is_scan_due = scan_is_due_ || scan_is_scheduled_ || scan_wanted_;
   // Over the last five to ten seconds in which somebody looked.
   constexpr uint64_t kTurn_ns = 5'000'000'000;
   if (rate_from_.ns == 0 || now < rate_next_.ns) rate_from_ = rate_next_ = {now, sent};
@@ -462,6 +484,8 @@ void TierCopier::Impl::abandon() {
     stopped_ = nullptr;
   }
   levels_.clear();
+  orphans_.clear();
+  moved_.clear();
 }
 
 }  // namespace fpfs

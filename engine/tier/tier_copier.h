@@ -2,15 +2,23 @@
 //
 // What is copied. Every regular file of the array, as its last durable commit made it: the plain content under the
 // file's path, then a manifest (tier_manifest.h). Never a state that was not committed, never two commits in one copy.
-// Commits that follow each other faster than they can be copied are left out, but for the newest. A file whose path has
-// the component kTierReserved is not copied, which is said once in the log. Of a file with several names one is copied.
+// Commits that follow each other faster than they can be copied are left out, but for the newest. Of whatever else has
+// a name (but for the root) there is a manifest. A path with the component kTierReserved is not copied, which is said
+// once in the log. A file with several names is copied under each.
 //
-// How it knows what to copy. committed() is told of every durable commit and only speeds things up. What counts is the
-// array itself: each sidecar has a note of what was copied (tier_note.h), and a scan finds the files whose note is not
-// of their last commit, at their path, or names objects that the store does not have. open() begins with one. So
-// nothing is logged anywhere else, a crash at any moment loses no more than work, and what was left out, for want of
-// memory or because a file was moved meanwhile, is found by the next scan. A scan costs the store two calls for each
-// directory.
+// Changes of names and attributes. When only attributes change, the manifest is stored anew. A file that is moved has
+// its copy made of the old one by the store, and then the old one removed; no content passes. A name that is removed
+// takes its copy along with TierDelete::kFollow: the manifest first, and only when the directories on the way to it
+// were synced, so that no power cut brings the name back. Nothing is removed that a manifest, or the mark of an upload,
+// does not show to be this array's.
+//
+// How it knows what to do. committed() and changed() only speed things up. What counts is the array itself: each
+// sidecar has a note of what was copied (tier_note.h), and a scan finds the files whose note is not of their last
+// commit, attributes and path, or names objects that the store does not have. Of other nodes, and of files with several
+// names, it has the manifests compared, once. And it finds what the store has, and the array has not. open() begins
+// with one. So nothing is logged anywhere else, a crash at any moment loses no more than work, and what was left out,
+// for want of memory or because a file was moved meanwhile, is found by the next scan. A scan costs the store two calls
+// for each directory, of the array and with kFollow also of what only the store has.
 //
 // Limits. Content passes through memory of a fixed size (TierCopyOptions::memory), so many parts and files at a time
 // (connections), at a rate. Besides, each file that is being copied has its index, and 16 bytes for each of its chunks,
@@ -21,7 +29,7 @@
 // tries again and again, after a pause that grows. What concerns one file only: that file waits for failed_pause. Both
 // are counted, and said in the log when they begin and when they end. Nothing local ever waits for a copy.
 //
-// Thread safety: all methods from any thread. committed() with any lock but the copier's held.
+// Thread safety: all methods from any thread. committed() and changed() with any lock but the copier's held.
 #pragma once
 
 #include <chrono>
@@ -37,6 +45,9 @@
 
 namespace fpfs {
 
+// What happens to the copies of names that are removed.
+enum class TierDelete : uint8_t { kFollow, kKeep };
+
 struct TierCopyOptions {
   uint64_t memory = 64 * kMiB;    // for content; at least four chunks
   unsigned connections = 8;       // parts that are read or sent at a time, and files
@@ -46,21 +57,26 @@ struct TierCopyOptions {
   std::chrono::milliseconds failed_pause{300'000};                 // of a file that failed for another reason
   std::chrono::milliseconds scan_interval{600'000};                // from scan to scan; 0: the first one only
   size_t waiting_max = 65536;                                      // files; what is beyond is left to a scan
+  TierDelete tier_delete = TierDelete::kFollow;
 };
 
 struct TierCopyStatus {
-  uint64_t files_waiting = 0, bytes_waiting = 0;  // not copied yet, as far as known; the ones being copied included
+  // Not copied yet, as far as known; the ones being copied included, and names whose copy is to be looked at.
+  uint64_t files_waiting = 0, bytes_waiting = 0;
   uint64_t files_copying = 0;
   uint64_t files_failed = 0;                    // of those that wait: for failed_pause
   uint64_t files_refused = 0;                   // paths that cannot be copied, of the last scan
   int64_t oldest_waiting_s = 0;                 // seconds since 1970; 0: nothing waits
   uint64_t files_copied = 0, bytes_copied = 0;  // since open
+  uint64_t manifests_stored = 0;                // without a content that was sent: of moves, attributes, directories
+  uint64_t copies_removed = 0;                  //
   double bytes_per_second = 0;                  // of the last seconds
   uint64_t errors = 0;
   std::string last_error;
   int64_t last_error_s = 0;
   bool is_store_away = false;  // everything waits
   bool is_scanning = false;
+  bool is_scan_due = false;  // soon: something was left to it
 };
 
 class TierCopier {
@@ -80,6 +96,8 @@ class TierCopier {
   void open();
   // For Store::on_commit().
   void committed(uint64_t inode, uint64_t sequence);
+  // For Store::on_names().
+  void changed(const Store::NameEvent& event);
   // Looks through the whole tree for what is not copied, soon.
   void scan();
   // Calls back when the last durable commit of the file at this path (below the root, without '/' at its beginning) is

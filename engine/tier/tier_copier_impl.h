@@ -1,10 +1,13 @@
-// TierCopier's private part. tier_copier.cpp has what waits and what begins, tier_copy_job.cpp the steps of one copy,
-// tier_scan.cpp the way through the tree.
+// TierCopier's private part. tier_copier.cpp has what waits and what begins, tier_told.cpp what it is told,
+// tier_copy_job.cpp the steps of one copy, tier_describe_job.cpp those of one without a new content, tier_remove_job.cpp
+// those of its removal, tier_attributes.cpp how the array is asked, tier_scan.cpp the way through the tree.
 //
 // One lock, for bookkeeping only. What blocks runs on the environment's executor, what computes on its workers; content
 // is read by the engine and sent by the store. Whatever is under way holds this by a shared_ptr; what it needs of the
 // array is let go of before the copier counts it as ended.
 #pragma once
+
+#include <sys/stat.h>
 
 #include <atomic>
 #include <map>
@@ -29,6 +32,7 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
 
   void open() { scan(); }
   void committed(uint64_t inode, uint64_t sequence);
+  void changed(const Store::NameEvent& event);
   void scan();
   void wait_for(const std::string& path, Done done);
   void wait_for_all(const Done& done);
@@ -43,17 +47,36 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
 
  private:
   using Self = std::shared_ptr<Impl>;
-  // One file that is being copied.
+  // One path whose copy is brought up to date.
   struct Job {
     TierWaiting file;
+    std::string begun_at;  // its path then
     std::shared_ptr<File> opened;
-    TierManifest manifest;
+    TierManifest manifest;  // what is to be stored
     std::vector<std::byte> encoded;
     TierNote note;
+    bool has_other_names = false;
+    bool sends_content = false;
+    std::string from;            // where the copy is that this one is made of
+    bool was_somewhere = false;  // it had a copy at a path that nobody knows
+    uint64_t from_tag = 0;       // TierNote::content_tag of that; 0: not known
+    bool from_verified = false;
+    bool removes_content = false;  // of a file that was here before
+    bool is_unchanged = false;     // the store has the manifest already
+    std::string left;              // where the copy was before, once this one is complete
+  };
+  // How a job goes on.
+  enum class Plan : uint8_t {
+    kCopy,      // content and manifest
+    kLook,      // the note says that it is copied: whether the store has it
+    kDescribe,  // the manifest only, by the one that the store has
+    kRemove,    // what the store has there
+    kEnd,       // by Job's ending
   };
   enum class Ending : uint8_t {
     kCopied,
     kIsCopied,    // it was already
+    kRemoved,     // the copy of what is not there any more
     kGone,        // no such file any more, or nothing of it is durable yet: its next commit is told
     kMoved,       // it has the path that `file` has now
     kLost,        // it is somewhere else: a scan finds it
@@ -70,12 +93,13 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
     uint64_t scan = 0;  // that must have ended
     Done done;
   };
-  // A directory that a scan is in.
+  // A directory that a scan is in, of the array or of the store.
   struct Level {
-    std::string path;  // with a '/' at its end; empty: the root
-    ScopedHandle handle;
+    std::string path;     // with a '/' at its end; empty: the root
+    ScopedHandle handle;  // none: the array does not have it
     std::vector<DirectoryEntry> entries;
     size_t next = 0;
+    std::set<std::string> stored_only;  // directories that only the store has
     // What the store has there, once it was asked: hashes of keys and of tags, in order.
     bool is_listed = false;
     std::vector<std::pair<uint64_t, uint64_t>> stored;
@@ -84,7 +108,16 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
     Store::Node node;
     std::string name;
     ScopedHandle directory;
+    bool has_node() const { return node.handle.is_open(); }
+    bool is_directory() const { return has_node() && S_ISDIR(node.attributes.st_mode); }
+    bool is_file() const { return has_node() && S_ISREG(node.attributes.st_mode); }
   };
+  struct StoredManifest {
+    TierManifest manifest;
+    uint64_t tag = 0;  // TierNote::tag_of()
+  };
+  template <typename T>
+  using Asked = std::function<void(Result<T>)>;
   using Calls = std::vector<std::function<void()>>;  // to be made without the lock
 
   // --- tier_copier.cpp
@@ -96,49 +129,97 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
   void post(std::function<void(Impl&)> task);
   void begin_task();
   bool add(TierWaiting file) FPFS_REQUIRES(mutex_);
+  void add_again(TierWaiting file) FPFS_REQUIRES(mutex_);
   void pump();
   unsigned jobs_max() const FPFS_REQUIRES(mutex_);
   void end_job(const std::shared_ptr<Job>& job, Ending ending, const Status& status = Status::ok());
   void settle(TierWaiting file, Ending ending, const Status& status, Calls& calls) FPFS_REQUIRES(mutex_);
+  void clear_way(TierWaiting file) FPFS_REQUIRES(mutex_);
   void note_failure(const Status& status) FPFS_REQUIRES(mutex_);
   void take_in(TierWaiting file, Ending ending, const Status& status, Calls& calls) FPFS_REQUIRES(mutex_);
   void store_failed(const Status& status) FPFS_REQUIRES(mutex_);
   void schedule_try(Calls& calls) FPFS_REQUIRES(mutex_);
   void file_failed(TierWaiting file, const Status& status, Calls& calls) FPFS_REQUIRES(mutex_);
-  void try_failed_again(uint64_t inode);
+  void try_failed_again(const std::string& path);
+  bool may_begin(const TierWaiting& file) const FPFS_REQUIRES(mutex_);
   void tell_waiters(uint64_t inode, uint64_t sequence, const Status& status, Calls& calls) FPFS_REQUIRES(mutex_);
   void look_whether_idle(Calls& calls) FPFS_REQUIRES(mutex_);
   void task_ended();
   TierTools tools();
 
+  // --- tier_attributes.cpp
+  Result<Found> find(const std::string& path);
+  static bool is_at(const Result<Found>& found, uint64_t inode);
+  // Whether the path leads to nothing, or to a directory where it is not that of one (and the other way round).
+  static bool is_vacant(const Result<Found>& found, const std::string& path);
+  Status sync_way_to(const std::string& path);
+  Result<bool> is_vacant_for_good(const std::string& path);
+  Status describe(Handle node, TierManifest& manifest);
+  uint64_t place_of(const std::string& path) const { return TierNote::place_of(place_, path); }
+  static bool is_of_commit(const TierNote& note, const SidecarSummary& record);
+  std::optional<TierNote> note_of(Handle node, const std::string& path) const;
+  std::optional<TierNote> kept_note(const std::string& path) const;
+  void keep_note(const TierNote& note);
+
   // --- tier_copy_job.cpp
   void begin(const std::shared_ptr<Job>& job);
-  Ending prepare(Job& job, TierUpload::Source& source, Status& failure);
-  static bool is_at(const Result<Found>& found, uint64_t inode);
+  Plan prepare(Job& job, TierUpload::Source& source, Ending& ending, Status& failure);
+  Plan prepare_file(Job& job, const Found& found, TierUpload::Source& source, Ending& ending, Status& failure);
+  Plan plan_of(Job& job, const std::optional<TierNote>& note) const;
   // Of a file that is not there.
   Ending find_again(Job& job, const Result<Found>& found);
-  Result<Found> find(const std::string& path);
-  Status describe(Handle sidecar, TierManifest& manifest);
-  bool is_copied(const TierNote& note, const SidecarSummary& record, const std::string& path,
-                 bool has_other_names) const;
-  std::optional<TierNote> note_of(Handle node, uint64_t inode) const;
+  void begin_anew(const std::shared_ptr<Job>& job);
   void look_whether_stored(const std::shared_ptr<Job>& job, bool is_manifest);
   void content_sent(const std::shared_ptr<Job>& job, TierUpload::Outcome outcome);
-  void send_manifest(const std::shared_ptr<Job>& job, unsigned attempt);
-  void manifest_sent(const std::shared_ptr<Job>& job, unsigned attempt, const Result<StoredObject>& stored);
+  void store_manifest(const std::shared_ptr<Job>& job);
   void write_note(const std::shared_ptr<Job>& job);
   void end_with(const std::shared_ptr<Job>& job, const Status& status, bool is_of_store);
+  // Calls the store, and again when it does not answer. `done` is given success, and failures that concern this object;
+  // with any other the job ends.
+  template <typename T>
+  void ask(const std::shared_ptr<Job>& job, std::function<void(Asked<T>)> call, Asked<T> done, unsigned attempt = 0);
+  // On a worker. kCorruption and kUnsupported: it cannot be read.
+  void read_manifest(const std::shared_ptr<Job>& job, const std::string& key, Asked<StoredManifest> done);
+  void get_manifest(const std::shared_ptr<Job>& job, const std::string& key, size_t bytes, Asked<StoredManifest> done);
+  void ask_head(const std::shared_ptr<Job>& job, const std::string& key, Asked<ObjectInfo> done);
+  void ask_remove(const std::shared_ptr<Job>& job, const std::string& key, std::function<void()> done);
+
+  // --- tier_describe_job.cpp
+  void begin_description(const std::shared_ptr<Job>& job);
+  static bool is_of_same(const Job& job, const TierManifest& stored);
+  void describe_file(const std::shared_ptr<Job>& job, StoredManifest stored);
+  void take_over(const std::shared_ptr<Job>& job, StoredManifest stored, const StoredObject& content);
+  void describe_node(const std::shared_ptr<Job>& job, const Result<StoredManifest>& stored);
+  void replace_file(const std::shared_ptr<Job>& job);
+
+  // --- tier_remove_job.cpp
+  void begin_removal(const std::shared_ptr<Job>& job);
+  void manifest_to_remove(const std::shared_ptr<Job>& job, const Result<StoredManifest>& stored);
+  // Of this array, `tag` or another one; then `done`, which is told whether there was one.
+  void remove_content(const std::shared_ptr<Job>& job, const std::string& tag, std::function<void(bool)> done);
+  void note_foreign(const std::string& key, uint64_t tag);
+  bool is_from(const std::string& path) const FPFS_REQUIRES(mutex_);
 
   // --- tier_scan.cpp
   void begin_scan() FPFS_REQUIRES(mutex_);
   void scan_some();
   Status scan_step(bool& is_at_end);
   Status enter(const std::string& path, Handle directory, const std::string& name);
+  void enter_stored(const std::string& path);
   void list_stored(bool manifests, const std::string& position);
   void stored_listed(bool manifests, const Result<ListPage>& page);
+  bool follows() const { return options_.tier_delete == TierDelete::kFollow; }
+  void note_stored(Level& level, const std::string& path, const std::string& key, const std::string& tag);
+  void note_stored_directory(Level& level, const std::string& path);
+  static const DirectoryEntry* entry_of(const Level& level, const std::string& name);
+  bool has_content(const Level& level, const std::string& path) const;
+  bool is_foreign(uint64_t key, uint64_t tag) const;
   bool is_stored(const Level& level, const TierNote& note, const std::string& path) const;
   Status look_at(Level& level, const DirectoryEntry& entry);
   void look_at_file(const std::string& path, const Level& level, const std::string& name);
+  void look_at_node(const std::string& path, const Level& level, Handle node);
+  void found_stale(TierWaiting file);
+  void settle_names(bool is_complete);
   void refuse(const std::string& path, const std::string& why);
   void end_scan(const Status& status);
 
@@ -156,13 +237,15 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
   mutable Mutex mutex_;
   CondVar ended_;
   TierQueue queue_ FPFS_GUARDED_BY(mutex_);
-  // By inode, of files whose sidecar takes none (a daemon that is not root, and a file of somebody else): else each
-  // scan would have them copied again. At most waiting_max.
+  // By their place, of paths of which no sidecar has one: of what is no file, of files with several names, and of files
+  // that take none (a daemon that is not root, and a file of somebody else). Without, the store is asked. At most
+  // waiting_max.
   std::map<uint64_t, TierNote> notes_ FPFS_GUARDED_BY(mutex_);
-  std::map<uint64_t, TierWaiting> failed_ FPFS_GUARDED_BY(mutex_);   // by inode; each tries again after failed_pause
-  std::map<uint64_t, TierWaiting> copying_ FPFS_GUARDED_BY(mutex_);  // by inode
-  std::set<std::string> paths_ FPFS_GUARDED_BY(mutex_);              // of these: one at a time writes an object
-  std::multimap<uint64_t, Waiter> waiters_ FPFS_GUARDED_BY(mutex_);  // by inode
+  // Hashes of the keys and the tags of what is not this array's, at most waiting_max.
+  std::set<std::pair<uint64_t, uint64_t>> foreign_ FPFS_GUARDED_BY(mutex_);
+  std::map<std::string, TierWaiting> failed_ FPFS_GUARDED_BY(mutex_);   // by path; each tries again after failed_pause
+  std::map<std::string, TierWaiting> copying_ FPFS_GUARDED_BY(mutex_);  // by path: one at a time writes an object
+  std::multimap<uint64_t, Waiter> waiters_ FPFS_GUARDED_BY(mutex_);     // by inode
   std::vector<Everything> everything_ FPFS_GUARDED_BY(mutex_);
   unsigned tasks_ FPFS_GUARDED_BY(mutex_) = 0;  // that are posted or run, besides jobs
   std::map<uint64_t, std::function<void()>> later_ FPFS_GUARDED_BY(mutex_);
@@ -188,6 +271,9 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
   uint64_t refused_ FPFS_GUARDED_BY(mutex_) = 0;  // by the running scan
   bool refused_logged_ FPFS_GUARDED_BY(mutex_) = false;
   std::vector<Level> levels_;
+  std::map<uint64_t, std::string> orphans_;  // by place: paths of the store that nothing has in the array
+  // Files whose copy is elsewhere, with its place.
+  std::vector<std::pair<TierWaiting, uint64_t>> moved_;
   bool asks_store_ = true;  // for what it has; no more in this scan, once it did not answer
 };
 

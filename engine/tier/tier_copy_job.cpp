@@ -1,4 +1,4 @@
-// The steps of one copy:
+// The steps of one copy, of a file with a new content:
 //
 //   1. find      the file by its path, and the version that its last commit made durable, which is held
 //   2. content   read, summed up and stored (tier_upload.h); the version is let go of
@@ -19,7 +19,9 @@
 namespace fpfs {
 namespace {
 
-constexpr const char* kMarkName = "fastpersistfs";  // of a manifest's metadata: whose it is
+constexpr const char* kArrayMark = "fastpersistfs";  // of a manifest's metadata: whose it is
+constexpr size_t kManifestBytes = 64 * 1024;        // most have less
+constexpr size_t kManifestBytesMax = 1024 * 1024 * 1024;
 
 // What the record knows each chunk by; see TierManifest.
 std::vector<uint64_t> stored_checksums_of(const FileImage& image, const StripeMap& stripes) {
@@ -36,6 +38,11 @@ bool is_of_every_file(StatusCode code) {
          code == StatusCode::kClockSkew || code == StatusCode::kNoSpace || code == StatusCode::kReadOnly;
 }
 
+// No matter which object was asked for.
+bool is_of_store(StatusCode code) {
+  return is_of_every_file(code) || code == StatusCode::kCancelled;
+}
+
 }  // namespace
 
 void TierCopier::Impl::end_with(const std::shared_ptr<Job>& job, const Status& status, bool is_of_store) {
@@ -46,30 +53,6 @@ void TierCopier::Impl::end_with(const std::shared_ptr<Job>& job, const Status& s
 }
 
 // --- find ------------------------------------------------------------------------------------------------------------
-
-Result<TierCopier::Impl::Found> TierCopier::Impl::find(const std::string& path) {
-  Storage& storage = store_.storage();
-  FPFS_ASSIGN_OR_RETURN(const Handle root, storage.reopen(store_.root(), O_RDONLY | O_DIRECTORY));
-  Found found{{}, {}, ScopedHandle(storage, root)};
-  size_t begin = 0;
-  for (size_t slash = path.find('/'); slash != std::string::npos; slash = path.find('/', begin)) {
-    FPFS_ASSIGN_OR_RETURN(const Handle next, storage.open_at(found.directory.get(), path.substr(begin, slash - begin),
-                                                             O_RDONLY | O_DIRECTORY));
-    found.directory = ScopedHandle(storage, next);
-    begin = slash + 1;
-  }
-  found.name = path.substr(begin);
-  Result<Store::Node> node = store_.lookup(found.directory.get(), found.name);
-  if (node.is_ok()) found.node = std::move(*node);
-  if (!node.is_ok() && node.status().code() != StatusCode::kNotFound) return node.status();
-  return found;
-}
-
-bool TierCopier::Impl::is_at(const Result<Found>& found, uint64_t inode) {
-  if (!found.is_ok() || !found.value().node.handle.is_open()) return false;
-  const struct stat& attributes = found.value().node.attributes;
-  return S_ISREG(attributes.st_mode) && attributes.st_ino == inode;
-}
 
 // Savers rename what they have written: within a directory, most of them.
 TierCopier::Impl::Ending TierCopier::Impl::find_again(Job& job, const Result<Found>& found) {
@@ -91,83 +74,81 @@ TierCopier::Impl::Ending TierCopier::Impl::find_again(Job& job, const Result<Fou
   return is_reserved(file.path) ? Ending::kGone : Ending::kMoved;
 }
 
-std::optional<TierNote> TierCopier::Impl::note_of(Handle node, uint64_t inode) const {
-  std::array<std::byte, TierNote::kBytes> bytes;
-  const Result<size_t> length = store_.storage().get_xattr(node, TierNote::kAttribute, bytes);
-  if (!length.is_ok()) {
-    const MutexLock lock(mutex_);
-    const auto kept = notes_.find(inode);
-    return kept != notes_.end() ? std::optional<TierNote>(kept->second) : std::nullopt;
-  }
-  const Result<TierNote> note = decode_note(std::span(bytes).first(std::min(*length, bytes.size())));
-  return note.is_ok() ? std::optional<TierNote>(*note) : std::nullopt;
-}
-
-bool TierCopier::Impl::is_copied(const TierNote& note, const SidecarSummary& record, const std::string& path,
-                                 bool has_other_names) const {
-  return note.file_id == record.file_id && note.sequence == record.sequence && note.size == record.size &&
-         (has_other_names || note.place == TierNote::place_of(place_, path));
-}
-
-// Owner, mode, times and extended attributes. Those of the sidecar: the time of changes that are not committed is not
-// there yet.
-Status TierCopier::Impl::describe(Handle sidecar, TierManifest& manifest) {
-  Storage& storage = store_.storage();
-  FPFS_ASSIGN_OR_RETURN(const struct stat attributes, storage.fstat(sidecar));
-  manifest.mode = attributes.st_mode;
-  manifest.uid = attributes.st_uid;
-  manifest.gid = attributes.st_gid;
-  manifest.mtime_seconds = attributes.st_mtim.tv_sec;
-  manifest.mtime_nanoseconds = static_cast<uint32_t>(attributes.st_mtim.tv_nsec);
-  constexpr size_t kListBytesMax = 65536;  // XATTR_LIST_MAX
-  std::string names(kListBytesMax, '\0');
-  const Result<size_t> listed = storage.list_xattr(sidecar, std::as_writable_bytes(std::span(names)));
-  if (!listed.is_ok()) return listed.status().errno_value() == EOPNOTSUPP ? Status::ok() : listed.status();
-  names.resize(*listed);
-  std::string value(TierManifest::kXattrValueBytesMax, '\0');
-  for (size_t begin = 0; begin < names.size();) {
-    const std::string name = names.substr(begin, names.find('\0', begin) - begin);
-    begin += name.size() + 1;
-    if (name.starts_with("user.fastpersistfs.") && name != Store::kCompressAttribute) continue;
-    const Result<size_t> length = storage.get_xattr(sidecar, name, std::as_writable_bytes(std::span(value)));
-    if (length.is_ok()) manifest.xattrs[name] = value.substr(0, *length);
-    // Removed meanwhile, or not for a daemon that is not root.
-    const int reason = length.status().errno_value();
-    if (!length.is_ok() && reason != ENODATA && reason != EACCES && reason != EPERM) return length.status();
-  }
-  return Status::ok();
-}
-
 void TierCopier::Impl::begin(const std::shared_ptr<Job>& job) {
   if (is_stopping()) return end_job(job, Ending::kCancelled);
   TierUpload::Source source;
+  Ending ending = Ending::kGone;
   Status failure;
-  const Ending ending = prepare(*job, source, failure);
-  if (ending == Ending::kFails) return end_with(job, failure, false);
-  if (ending != Ending::kCopied) {
-    source = {};
-    if (ending == Ending::kIsCopied) return look_whether_stored(job, false);
-    return end_job(job, ending);
+  const Plan plan = prepare(*job, source, ending, failure);
+  if (plan != Plan::kCopy) source = {};
+  switch (plan) {
+    case Plan::kCopy:
+      break;
+    case Plan::kLook:
+      return look_whether_stored(job, false);
+    case Plan::kDescribe:
+      return begin_description(job);
+    case Plan::kRemove:
+      return begin_removal(job);
+    case Plan::kEnd:
+      return ending == Ending::kFails ? end_with(job, failure, false) : end_job(job, ending);
   }
+  job->sends_content = true;
   TierUpload::start(tools(), std::move(source), [self = shared_from_this(), job](TierUpload::Outcome outcome) {
     self->content_sent(job, std::move(outcome));
   });
 }
 
-// kCopied: it can be.
-TierCopier::Impl::Ending TierCopier::Impl::prepare(Job& job, TierUpload::Source& source, Status& failure) {
-  const auto fails = [&failure](const Status& status) {
-    failure = status;
-    return status.errno_value() == ESTALE || status.code() == StatusCode::kNotFound ? Ending::kGone : Ending::kFails;
-  };
-  Result<Found> found = find(job.file.path);
-  if (!is_at(found, job.file.inode)) {
-    const Status& status = found.status();
-    const bool is_elsewhere =
-        status.is_ok() || status.code() == StatusCode::kNotFound || status.errno_value() == ENOTDIR;
-    return is_elsewhere ? find_again(job, found) : fails(status);
+// The store has not what it should have: all of it is stored again.
+void TierCopier::Impl::begin_anew(const std::shared_ptr<Job>& job) {
+  job->file.is_missing = true;
+  job->opened = nullptr;
+  environment_.executor().post([self = shared_from_this(), job] { self->begin(job); });
+}
+
+TierCopier::Impl::Plan TierCopier::Impl::prepare(Job& job, TierUpload::Source& source, Ending& ending,
+                                                 Status& failure) {
+  TierWaiting& file = job.file;
+  const Result<Found> found = find(file.path);
+  if (!found.is_ok() && !is_vacant(found, file.path)) {
+    failure = found.status();
+    ending = Ending::kFails;
+    return Plan::kEnd;
   }
-  const Handle node = found->node.handle.get();
+  if (file.inode != 0 && !is_at(found, file.inode)) {
+    ending = find_again(job, found);
+    return Plan::kEnd;
+  }
+  if (is_vacant(found, file.path)) {
+    ending = Ending::kIsCopied;  // what is not there has no copy to be made
+    return follows() ? Plan::kRemove : Plan::kEnd;
+  }
+  job.manifest = {};
+  job.manifest.array_id = store_.array().id();
+  job.manifest.path = file.path;
+  job.note = {};
+  job.note.place = place_of(file.path);
+  if (found.value().is_file()) return prepare_file(job, found.value(), source, ending, failure);
+  if (file.path.ends_with('/')) job.manifest.path.pop_back();
+  job.has_other_names = !found.value().is_directory() && found.value().node.attributes.st_nlink > 1;
+  failure = describe(found.value().node.handle.get(), job.manifest);
+  job.note.attributes = attributes_hash(job.manifest);
+  job.from = file.path;
+  ending = failure.code() == StatusCode::kNotFound ? Ending::kGone : Ending::kFails;
+  return failure.is_ok() ? Plan::kDescribe : Plan::kEnd;
+}
+
+TierCopier::Impl::Plan TierCopier::Impl::prepare_file(Job& job, const Found& found, TierUpload::Source& source,
+                                                      Ending& ending, Status& failure) {
+  const auto fails = [&](const Status& status) {
+    failure = status;
+    ending = status.errno_value() == ESTALE || status.code() == StatusCode::kNotFound ? Ending::kGone : Ending::kFails;
+    return Plan::kEnd;
+  };
+  const Handle node = found.node.handle.get();
+  job.has_other_names = found.node.attributes.st_nlink > 1;
+  job.file.is_link |= job.file.inode == 0 && job.has_other_names;
+  job.file.inode = found.node.attributes.st_ino;
   Result<std::shared_ptr<File>> opened = store_.open_file(node, false);
   if (!opened.is_ok()) return fails(opened.status());
   job.opened = std::move(*opened);
@@ -180,25 +161,11 @@ TierCopier::Impl::Ending TierCopier::Impl::prepare(Job& job, TierUpload::Source&
   } else if (version.status().code() != StatusCode::kNotFound) {
     return fails(version.status());
   } else if (job.opened->info().sequence > 0 || job.opened->is_dirty()) {
-    return Ending::kGone;  // not durable yet
+    ending = Ending::kGone;  // not durable yet
+    return Plan::kEnd;
   }
   const FileImage& image = source.image;
-  SidecarSummary record;
-  record.file_id = image.file_id;
-  record.sequence = image.sequence;
-  record.size = image.size;
-  job.note.sequence = image.sequence;
-  const std::optional<TierNote> note = note_of(node, job.file.inode);
-  if (!job.file.is_missing && note.has_value() &&
-      is_copied(*note, record, job.file.path, found->node.attributes.st_nlink > 1)) {
-    job.note = *note;
-    return Ending::kIsCopied;
-  }
-  job.note = {TierNote::place_of(place_, job.file.path), image.file_id, image.sequence, image.size, 0, 0, false};
-
   TierManifest& manifest = job.manifest;
-  manifest.array_id = store_.array().id();
-  manifest.path = job.file.path;
   manifest.file_id = image.file_id;
   manifest.generation = image.generation;
   manifest.sequence = image.sequence;
@@ -206,28 +173,47 @@ TierCopier::Impl::Ending TierCopier::Impl::prepare(Job& job, TierUpload::Source&
   manifest.chunk_size = image.size > 0 ? store_.array().stripes().chunk_size : 0;
   manifest.stored_checksums = stored_checksums_of(image, store_.array().stripes());
   if (const Status status = describe(node, manifest); !status.is_ok()) return fails(status);
+  job.note.file_id = image.file_id;
+  job.note.sequence = image.sequence;
+  job.note.size = image.size;
+  job.note.attributes = attributes_hash(manifest);
   source.key = job.file.path;
   source.mark = fmt::format("{}.{:016x}.{}.{:016x}", to_string(manifest.array_id), manifest.file_id.value(),
                             manifest.sequence, environment_.random_u64());
-  return Ending::kCopied;
+  return plan_of(job, note_of(node, job.file.path));
+}
+
+TierCopier::Impl::Plan TierCopier::Impl::plan_of(Job& job, const std::optional<TierNote>& note) const {
+  SidecarSummary record;
+  record.file_id = job.note.file_id;
+  record.sequence = job.note.sequence;
+  record.size = job.note.size;
+  if (job.file.is_missing) return Plan::kCopy;
+  const bool is_copied = note.has_value() && is_of_commit(*note, record);
+  const bool is_here = is_copied && note->place == job.note.place;
+  if (is_here && note->attributes == job.note.attributes) {
+    job.note = *note;
+    return Plan::kLook;
+  }
+  const bool is_elsewhere = note.has_value() && note->place != job.note.place;
+  job.was_somewhere = is_elsewhere && job.file.from.empty() && !job.has_other_names;
+  const bool was_there = is_copied && !job.file.from.empty() && note->place == place_of(job.file.from);
+  job.from = is_here ? job.file.path : was_there ? job.file.from : "";
+  job.from_tag = is_here || was_there ? note->content_tag : 0;
+  job.from_verified = (is_here || was_there) && note->verified;
+  // A sidecar has room for the note of one name: there may be a copy at this one, too.
+  if (job.from.empty() && (job.has_other_names || is_copied)) job.from = job.file.path;
+  return job.from.empty() ? Plan::kCopy : Plan::kDescribe;
 }
 
 // As the note says: see tier_scan.cpp.
 void TierCopier::Impl::look_whether_stored(const std::shared_ptr<Job>& job, bool is_manifest) {
-  const TierNote& note = job->note;
-  // A file with several names has its copy at one of them.
-  if (note.place != TierNote::place_of(place_, job->file.path)) return end_job(job, Ending::kIsCopied);
   const std::string key = is_manifest ? manifest_key(job->file.path) : job->file.path;
-  const uint64_t tag = is_manifest ? note.manifest_tag : note.content_tag;
-  objects_.head(key, [self = shared_from_this(), job, is_manifest, tag](const Result<ObjectInfo>& found) {
-    if (!found.is_ok() && found.status().code() != StatusCode::kNotFound)
-      return self->end_with(job, found.status(), true);
+  const uint64_t tag = is_manifest ? job->note.manifest_tag : job->note.content_tag;
+  ask_head(job, key, [self = shared_from_this(), job, is_manifest, tag](const Result<ObjectInfo>& found) {
     const bool is_stored = found.is_ok() && TierNote::tag_of(found.value().tag) == tag;
     if (is_stored && !is_manifest) return self->look_whether_stored(job, true);
-    if (is_stored) return self->end_job(job, Ending::kIsCopied);
-    job->file.is_missing = true;
-    job->opened = nullptr;
-    self->environment_.executor().post([self, job] { self->begin(job); });
+    is_stored ? self->end_job(job, Ending::kIsCopied) : self->begin_anew(job);
   });
 }
 
@@ -239,91 +225,113 @@ void TierCopier::Impl::content_sent(const std::shared_ptr<Job>& job, TierUpload:
   job->manifest.checksums = std::move(outcome.content.checksums);
   job->note.content_tag = TierNote::tag_of(job->manifest.content_tag);
   job->note.verified = outcome.content.verified;
-  environment_.workers().post([self = shared_from_this(), job] {
-    const Status valid = validate_manifest(job->manifest);
-    if (!valid.is_ok()) return self->end_with(job, valid, false);
-    job->encoded = encode_manifest(job->manifest);
-    self->send_manifest(job, 0);
-  });
+  environment_.workers().post([self = shared_from_this(), job] { self->store_manifest(job); });
 }
 
-void TierCopier::Impl::send_manifest(const std::shared_ptr<Job>& job, unsigned attempt) {
-  if (is_stopping()) return end_job(job, Ending::kCancelled);
-  const ObjectMetadata metadata = {{kMarkName, to_string(job->manifest.array_id)}};
-  objects_.put(manifest_key(job->file.path), job->encoded, metadata,
-               [self = shared_from_this(), job, attempt](const Result<StoredObject>& stored) {
-                 self->manifest_sent(job, attempt, stored);
-               });
-}
-
-void TierCopier::Impl::manifest_sent(const std::shared_ptr<Job>& job, unsigned attempt,
-                                     const Result<StoredObject>& stored) {
-  if (stored.is_ok()) {
-    job->note.manifest_tag = TierNote::tag_of(stored.value().tag);
-    return environment_.executor().post([self = shared_from_this(), job] { self->write_note(job); });
-  }
-  if (stored.status().code() != StatusCode::kUnreachable || attempt + 1 >= TierUpload::kAttempts)
-    return end_with(job, stored.status(), true);
-  after(pause(attempt + 1), [self = shared_from_this(), job, attempt] { self->send_manifest(job, attempt + 1); });
+void TierCopier::Impl::store_manifest(const std::shared_ptr<Job>& job) {
+  const Status valid = validate_manifest(job->manifest);
+  if (!valid.is_ok()) return end_with(job, valid, false);
+  job->encoded = encode_manifest(job->manifest);
+  ask<StoredObject>(
+      job,
+      [this, job](Asked<StoredObject> done) {
+        const ObjectMetadata metadata = {{kArrayMark, to_string(job->manifest.array_id)}};
+        objects_.put(manifest_key(job->file.path), job->encoded, metadata, std::move(done));
+      },
+      [self = shared_from_this(), job](const Result<StoredObject>& stored) {
+        if (!stored.is_ok()) return self->end_with(job, stored.status(), true);
+        job->note.manifest_tag = TierNote::tag_of(stored.value().tag);
+        self->environment_.executor().post([self, job] { self->write_note(job); });
+      });
 }
 
 // Without the note the file is copied once more after a restart. A file that was moved meanwhile has its copy where it
 // was, and gets one where it is.
 void TierCopier::Impl::write_note(const std::shared_ptr<Job>& job) {
-  const auto bytes = encode_note(job->note);
-  const Status written = job->opened->set_note(TierNote::kAttribute, bytes);
+  {
+    const MutexLock lock(mutex_);
+    if (job->sends_content) ++counted_.files_copied;
+    if (job->sends_content) counted_.bytes_copied += job->manifest.size;
+    if (!job->sends_content && !job->is_unchanged) ++counted_.manifests_stored;
+    // For these; or for the copy that it had at another path.
+    if ((job->has_other_names && !job->is_unchanged) || (job->was_somewhere && follows())) scan_is_due_ = true;
+  }
+  if (job->opened == nullptr) {
+    keep_note(job->note);
+    if (!job->removes_content) return end_job(job, Ending::kCopied);
+    return remove_content(job, "", [self = shared_from_this(), job](bool) { self->end_job(job, Ending::kCopied); });
+  }
+  const Status written = job->opened->set_note(TierNote::kAttribute, encode_note(job->note));
   if (!written.is_ok()) {
     log(LogLevel::kWarning, "tier: {} is copied, which cannot be noted: {}", job->file.path, written.message());
     const MutexLock lock(mutex_);
     note_failure(written);
-    if (notes_.size() < options_.waiting_max) notes_[job->file.inode] = job->note;
   }
+  if (!written.is_ok() || job->has_other_names) keep_note(job->note);
   const Result<Found> found = find(job->file.path);
-  const Ending ending = is_at(found, job->file.inode) ? Ending::kCopied : find_again(*job, found);
-  {
-    const MutexLock lock(mutex_);
-    ++counted_.files_copied;
-    counted_.bytes_copied += job->manifest.size;
-  }
-  end_job(job, ending);
+  if (is_at(found, job->file.inode)) return end_job(job, Ending::kCopied);
+  job->left = std::exchange(job->file.from, job->begun_at);
+  end_job(job, find_again(*job, found));
 }
 
-// --- somebody waits for one ------------------------------------------------------------------------------------------
+// --- calls of the store ----------------------------------------------------------------------------------------------
 
-void TierCopier::Impl::wait_for(const std::string& path, Done done) {
-  post([path, done = std::move(done)](Impl& self) {
-    if (self.is_stopping()) return done(Status::error(StatusCode::kCancelled, "copying has ended"));
-    if (is_reserved(path))
-      return done(
-          Status::error(StatusCode::kInvalidArgument, fmt::format("{} has a reserved name and is not copied", path)));
-    Result<Found> found = self.find(path);
-    if (!found.is_ok()) return done(found.status());
-    if (!found->node.handle.is_open()) return done(Status::error(StatusCode::kNotFound, "there is no " + path));
-    const struct stat attributes = found->node.attributes;
-    if (!S_ISREG(attributes.st_mode))
-      return done(Status::error(StatusCode::kInvalidArgument, path + " is not a regular file"));
-    Result<std::shared_ptr<File>> opened = self.store_.open_file(found->node.handle.get(), false);
-    if (!opened.is_ok()) return done(opened.status());
-    uint64_t sequence = 0;
-    {
-      const auto version = (*opened)->hold_version();
-      if (!version.is_ok() && version.status().code() != StatusCode::kNotFound) return done(version.status());
-      if (version.is_ok()) sequence = version.value()->sequence();
-    }
-    bool is_over = false;
-    {
-      const MutexLock lock(self.mutex_);
-      is_over = self.stopping_.load();
-      if (!is_over) self.waiters_.emplace(attributes.st_ino, Waiter{sequence, done});
-      // A job finds out whether it is copied already.
-      const auto copying = self.copying_.find(attributes.st_ino);
-      if (copying == self.copying_.end() || copying->second.sequence < sequence)
-        self.queue_.add({attributes.st_ino, path, sequence, static_cast<uint64_t>(attributes.st_size), self.now_ns()});
-    }
-    opened->reset();
-    if (is_over) return done(Status::error(StatusCode::kCancelled, "copying has ended"));
-    self.pump();
+template <typename T>
+void TierCopier::Impl::ask(const std::shared_ptr<Job>& job, std::function<void(Asked<T>)> call, Asked<T> done,
+                           unsigned attempt) {
+  if (is_stopping()) return end_job(job, Ending::kCancelled);
+  call([self = shared_from_this(), job, call, done, attempt](Result<T> answer) {
+    const Status& status = answer.status();
+    if (status.is_ok() || !is_of_store(status.code())) return done(std::move(answer));
+    if (status.code() != StatusCode::kUnreachable || attempt + 1 >= TierUpload::kAttempts)
+      return self->end_with(job, status, true);
+    self->after(self->pause(attempt + 1),
+                [self, job, call, done, attempt] { self->template ask<T>(job, call, done, attempt + 1); });
   });
+}
+
+template void TierCopier::Impl::ask(const std::shared_ptr<Job>& job, std::function<void(Asked<StoredObject>)> call,
+                                    Asked<StoredObject> done, unsigned attempt);
+
+void TierCopier::Impl::ask_head(const std::shared_ptr<Job>& job, const std::string& key, Asked<ObjectInfo> done) {
+  ask<ObjectInfo>(
+      job, [this, key](Asked<ObjectInfo> answered) { objects_.head(key, std::move(answered)); }, std::move(done));
+}
+
+void TierCopier::Impl::ask_remove(const std::shared_ptr<Job>& job, const std::string& key, std::function<void()> done) {
+  ask<bool>(
+      job,
+      [this, key](const Asked<bool>& answered) {
+        objects_.remove(key, [answered](const Status& status) {
+          answered(status.is_ok() ? Result<bool>(true) : Result<bool>(status));
+        });
+      },
+      [self = shared_from_this(), job, done = std::move(done)](const Result<bool>& removed) {
+        removed.is_ok() ? done() : self->end_with(job, removed.status(), true);
+      });
+}
+
+void TierCopier::Impl::read_manifest(const std::shared_ptr<Job>& job, const std::string& key,
+                                     Asked<StoredManifest> done) {
+  get_manifest(job, key, kManifestBytes, std::move(done));
+}
+
+void TierCopier::Impl::get_manifest(const std::shared_ptr<Job>& job, const std::string& key, size_t bytes,
+                                    Asked<StoredManifest> done) {
+  const auto memory = std::make_shared<std::vector<std::byte>>(bytes);
+  ask<ReadRange>(
+      job, [this, key, memory](Asked<ReadRange> answered) { objects_.get(key, 0, *memory, "", std::move(answered)); },
+      [self = shared_from_this(), job, key, memory, done = std::move(done)](const Result<ReadRange>& read) {
+        if (!read.is_ok()) return done(read.status());
+        const ReadRange& range = read.value();
+        if (range.object_size > memory->size() && range.object_size <= kManifestBytesMax)
+          return self->get_manifest(job, key, range.object_size, done);
+        self->environment_.workers().post([memory, range, done] {
+          Result<TierManifest> manifest = decode_manifest(std::span(*memory).first(range.length));
+          if (!manifest.is_ok()) return done(manifest.status());
+          done(StoredManifest{*std::move(manifest), TierNote::tag_of(range.tag)});
+        });
+      });
 }
 
 }  // namespace fpfs

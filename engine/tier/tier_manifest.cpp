@@ -178,6 +178,23 @@ bool TierManifest::is_file() const {
   return S_ISREG(mode);
 }
 
+void take_attributes(TierManifest& manifest, const TierManifest& from) {
+  manifest.mode = from.mode;
+  manifest.uid = from.uid;
+  manifest.gid = from.gid;
+  manifest.mtime_seconds = from.mtime_seconds;
+  manifest.mtime_nanoseconds = from.mtime_nanoseconds;
+  manifest.device = from.device;
+  manifest.target = from.target;
+  manifest.xattrs = from.xattrs;
+}
+
+uint64_t attributes_hash(const TierManifest& manifest) {
+  TierManifest attributes;
+  take_attributes(attributes, manifest);
+  return hash_bytes(encode_manifest(attributes));
+}
+
 Status validate_manifest(const TierManifest& manifest) {
   if (manifest.path.empty() || manifest.path.size() > TierManifest::kPathBytesMax || has_nul(manifest.path))
     return invalid(fmt::format("a path of {} bytes", manifest.path.size()));
@@ -273,13 +290,17 @@ Result<TierManifest> decode_manifest(std::span<const std::byte> bytes) {
 // --- where things are ------------------------------------------------------------------------------------------------
 
 std::string manifest_key(std::string_view path) {
-  return fmt::format("{}/{}", kTierReserved, path);
+  return fmt::format("{}/{}{}", kTierReserved, path, path.ends_with('/') ? kTierDirectory : "");
 }
 
 std::string_view path_of_manifest(std::string_view key) {
   const size_t begin = kTierReserved.size() + 1;
   const bool is_one = key.size() > begin && key.starts_with(kTierReserved) && key[begin - 1] == '/';
-  return is_one ? key.substr(begin) : std::string_view();
+  if (!is_one) return {};
+  const std::string_view path = key.substr(begin);
+  const bool is_directory = path.size() > kTierDirectory.size() + 1 && path.ends_with(kTierDirectory) &&
+                            path[path.size() - kTierDirectory.size() - 1] == '/';
+  return is_directory ? path.substr(0, path.size() - kTierDirectory.size()) : path;
 }
 
 bool is_reserved(std::string_view path) {

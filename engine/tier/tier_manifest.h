@@ -5,6 +5,9 @@
 // content object counts only with a manifest that names its size and its tag: whoever finds another one, or none, finds
 // no copy there. (While a copy is replaced by a newer one, its content is new and its manifest is old for a moment.)
 //
+// Anything else that has a name (a directory, a symbolic link, a device node) has a manifest only. A file with several
+// names is copied under each of them: manifests with the same file id are names of one file.
+//
 // Chunk checksums are those of the bytes that the store has: XXH3 without a seed, over the plain content of each
 // chunk. How the array stores a chunk, compressed or not, does not matter for them. Beside them stands, for each chunk,
 // the checksum of what the array had stored: by that its record knows the chunk. So a chunk can be told to be the one
@@ -60,6 +63,9 @@ struct TierManifest {
   bool is_file() const;
 };
 
+// Owner, mode, times, extended attributes, device and target, and nothing else.
+void take_attributes(TierManifest& manifest, const TierManifest& from);
+uint64_t attributes_hash(const TierManifest& manifest);
 // kInvalidArgument says which field cannot be written, or contradicts another.
 Status validate_manifest(const TierManifest& manifest);
 // The manifest is valid.
@@ -72,9 +78,11 @@ Result<TierManifest> decode_manifest(std::span<const std::byte> bytes);
 
 // The component of a key below which manifests are. No file whose path has it is copied.
 constexpr std::string_view kTierReserved = ".fastpersistfs";
-// ".fastpersistfs/" and the path.
+// ".fastpersistfs/" and the path. That of a directory, whose path ends with a '/' here, lies below that, under
+// kTierDirectory: some stores cannot have an object where others have theirs in it.
 std::string manifest_key(std::string_view path);
-// The path that a key is the manifest of; empty: of none.
+constexpr std::string_view kTierDirectory = ".fastpersistfs-directory";
+// The path that a key is the manifest of, of a directory with its '/'; empty: of none.
 std::string_view path_of_manifest(std::string_view key);
 // Whether a component of the path is kTierReserved, or begins with that and a '-', as what stores keep for themselves.
 bool is_reserved(std::string_view path);

@@ -21,7 +21,8 @@ constexpr size_t kSequence = 24;
 constexpr size_t kSize = 32;
 constexpr size_t kContentTag = 40;
 constexpr size_t kManifestTag = 48;
-constexpr size_t kChecksum = 56;
+constexpr size_t kAttributes = 56;
+constexpr size_t kChecksum = 64;
 }  // namespace note_at
 static_assert(note_at::kChecksum + sizeof(uint64_t) == TierNote::kBytes);
 
@@ -49,6 +50,7 @@ std::array<std::byte, TierNote::kBytes> encode_note(const TierNote& note) {
   put_u64(&bytes[note_at::kSize], note.size);
   put_u64(&bytes[note_at::kContentTag], note.content_tag);
   put_u64(&bytes[note_at::kManifestTag], note.manifest_tag);
+  put_u64(&bytes[note_at::kAttributes], note.attributes);
   put_u64(&bytes[note_at::kChecksum], hash_bytes(std::span(bytes).first(note_at::kChecksum)));
   return bytes;
 }
@@ -71,6 +73,7 @@ Result<TierNote> decode_note(std::span<const std::byte> bytes) {
   note.size = get_u64(&bytes[note_at::kSize]);
   note.content_tag = get_u64(&bytes[note_at::kContentTag]);
   note.manifest_tag = get_u64(&bytes[note_at::kManifestTag]);
+  note.attributes = get_u64(&bytes[note_at::kAttributes]);
   return note;
 }
 

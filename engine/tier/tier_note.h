@@ -24,7 +24,7 @@ namespace fpfs {
 
 struct TierNote {
   static constexpr const char* kAttribute = "user.fastpersistfs.tier-note";
-  static constexpr size_t kBytes = 64;
+  static constexpr size_t kBytes = 72;
 
   uint64_t place = 0;     // place_of()
   FileId file_id;         // 0: the file is empty, and nothing was ever written to it
@@ -32,6 +32,7 @@ struct TierNote {
   uint64_t size = 0;
   uint64_t content_tag = 0, manifest_tag = 0;  // tag_of() those that the store has given the two objects
   bool verified = false;                       // StoredObject::verified of the content
+  uint64_t attributes = 0;                     // attributes_hash() of the manifest
   bool operator==(const TierNote&) const = default;
 
   // Of a store (ObjectStore::describe()) and a path.

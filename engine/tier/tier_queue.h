@@ -1,5 +1,6 @@
-// TierQueue: the files that wait to be copied. Each once, however often it is committed; the one that has waited
-// longest goes first. What is known here of a file is a hint, by which the file is found again: the truth is the array.
+// TierQueue: what waits for its copy to be brought up to date. Each file once, however often it is committed, and
+// whatever becomes of its name; each path once of which nobody knows what is there. What has waited longest goes first.
+// What is known here is a hint, by which the file is found again: the truth is the array.
 //
 // Thread safety: none; TierCopier's lock.
 #pragma once
@@ -8,19 +9,26 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
-#include <unordered_map>
+#include <utility>
 
 namespace fpfs {
 
 struct TierWaiting {
-  uint64_t inode = 0;       // of the sidecar
-  std::string path;         // where it was last known to be, below the root
-  uint64_t sequence = 0;    // the last commit that was told of
-  uint64_t bytes = 0;       // its size then
-  uint64_t since_ns = 0;    // of the first commit that was not copied
-  bool is_missing = false;  // the store does not have what the note of the file says
+  uint64_t inode = 0;        // of the sidecar; 0: of whatever is at the path, if there is something
+  std::string path;          // where it was last known to be, below the root; of a directory with a '/' at its end
+  uint64_t sequence = 0;     // the last commit that was told of; 0: of something else
+  uint64_t bytes = 0;        // its size then
+  uint64_t since_ns = 0;     // of the first commit that was not copied
+  bool is_missing = false;   // the store does not have what the note of the file says, or has more than it should
+  bool is_link = false;      // this is one name of several, each of which waits by itself
+  std::string from = {};     // where it was copied to before it was moved, or what other name it has
+  bool was_refused = false;  // as something else was where the store would have it
 };
+
+// What is known of it by now: of one that waits already, and what was told later.
+TierWaiting merge(const TierWaiting& waiting, TierWaiting newer);
 
 class TierQueue {
  public:
@@ -28,16 +36,24 @@ class TierQueue {
   bool add(TierWaiting file);
   // The first one that may go; nothing: none.
   std::optional<TierWaiting> take(const std::function<bool(const TierWaiting&)>& may_go);
-  bool contains(uint64_t inode) const { return turns_.contains(inode); }
+  bool contains(const TierWaiting& file) const { return turns_.contains(key_of(file)); }
+  std::optional<TierWaiting> take(const TierWaiting& file);
+  // Some file that waits has its copy there.
+  bool is_from(const std::string& path) const { return from_.contains(path); }
 
   size_t size() const { return files_.size(); }
   uint64_t bytes() const { return bytes_; }
   uint64_t oldest_ns() const { return files_.empty() ? 0 : files_.begin()->second.since_ns; }
 
  private:
-  using Turn = std::pair<uint64_t, uint64_t>;  // since when, and a number for those of one moment
+  using Turn = std::pair<uint64_t, uint64_t>;    // since when, and a number for those of one moment
+  using Key = std::pair<uint64_t, std::string>;  // inode, and path where that is not enough
+  static Key key_of(const TierWaiting& file);
+  TierWaiting remove(std::map<Turn, TierWaiting>::iterator at);
+
   std::map<Turn, TierWaiting> files_;
-  std::unordered_map<uint64_t, Turn> turns_;  // by inode
+  std::map<Key, Turn> turns_;
+  std::multiset<std::string> from_;
   uint64_t bytes_ = 0;
   uint64_t next_ = 0;
 };

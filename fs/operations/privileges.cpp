@@ -44,7 +44,7 @@ Status drop_set_id(FileSystem& file_system, fuse_req_t request, Inode& inode) {
 
 Status drop_capability(FileSystem& file_system, const Inode& inode) {
   if (!file_system.storage().get_xattr(inode.handle, kCapability, {}).is_ok()) return Status::ok();
-  return file_system.storage().remove_xattr(inode.handle, kCapability);
+  return file_system.store().remove_xattr(inode.handle, kCapability);
 }
 
 }  // namespace

@@ -141,10 +141,9 @@ void setxattr(fuse_req_t request, fuse_ino_t node, const char* name, const char*
   FileSystem& file_system = file_system_of(request);
   Inode& inode = file_system.inodes().get(node);
   FileSystem::note_change(inode);
-  Status status =
-      std::string_view(name) == Store::kCompressAttribute
-          ? file_system.store().set_compression(inode.handle, std::string(value, size), flags)
-          : file_system.storage().set_xattr(inode.handle, name, std::as_bytes(std::span(value, size)), flags);
+  Status status = std::string_view(name) == Store::kCompressAttribute
+                      ? file_system.store().set_compression(inode.handle, std::string(value, size), flags)
+                      : file_system.store().set_xattr(inode.handle, name, std::as_bytes(std::span(value, size)), flags);
   inode.any_xattr.note_set();  // also when it failed: who knows
   if (status.is_ok() && std::string_view(name) == kCapability) inode.may_have_capability.store(true);
   if (status.is_ok() && std::string_view(name) == kDefaultAcl) inode.default_acl.note_set();
@@ -163,7 +162,7 @@ void removexattr(fuse_req_t request, fuse_ino_t node, const char* name) noexcept
   const Handle handle = file_system.inodes().get(node).handle;
   reply_status(request, std::string_view(name) == Store::kCompressAttribute
                             ? file_system.store().remove_compression(handle)
-                            : file_system.storage().remove_xattr(handle, name));
+                            : file_system.store().remove_xattr(handle, name));
 }
 
 }  // namespace fpfs::operations

@@ -145,8 +145,8 @@ void describe_tier(CLI::App& app, TierOptions& o) {
   add_choice(app, "--tier_required", o.required,
              {{"yes", std::optional<bool>(true)}, {"no", std::optional<bool>(false)}},
              "whether the mount fails when that store is not there (default: yes with tier=, else no)");
-  add_choice(app, "--tier_delete", o.keeps_removed, {{"keep", true}},
-             "copies of what is removed or renamed stay (default)");
+  add_choice(app, "--tier_delete", o.copy.tier_delete, {{"follow", TierDelete::kFollow}, {"keep", TierDelete::kKeep}},
+             "whether copies of what is removed go or stay (default: follow)");
   const CLI::Validator rate = size_from(0, "bytes per second, like 200M, or 0 for any rate");
   add_size(app, "--tier_rate", o.copy.rate, rate, "copy at most so many bytes per second (default 0: at any rate)");
   add_size(app, "--tier_rate_saving", o.rate_while_saving, rate,

@@ -88,7 +88,9 @@ TEST(Options, AWrongUrlOfAStoreIsNamedAndItsSecretsAreNot) {
   const Status status = parse_error({"-o", "tier=s3://bucket/x?secret=Sesame"});
   EXPECT_NE(status.message().find("would show a secret"), std::string::npos) << status.message();
   EXPECT_EQ(status.message().find("Sesame"), std::string::npos) << status.message();
-  EXPECT_TRUE(parse_ok({"-o", "tier_delete=keep"}).tier.keeps_removed);
+  EXPECT_EQ(parse_ok({"-o", "tier_delete=keep"}).tier.copy.tier_delete, TierDelete::kKeep);
+  EXPECT_EQ(parse_ok({"-o", "tier_delete=follow"}).tier.copy.tier_delete, TierDelete::kFollow);
+  EXPECT_EQ(parse_ok({}).tier.copy.tier_delete, TierDelete::kFollow);
 }
 
 TEST(Options, DegradedGoesWithReadOnly) {

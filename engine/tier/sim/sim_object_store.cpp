@@ -8,6 +8,7 @@
 #include "engine/base/check.h"
 #include "engine/codec/hash.h"
 #include "engine/tier/object_key.h"
+#include "engine/tier/tier_manifest.h"
 
 namespace fpfs {
 namespace {
@@ -40,6 +41,13 @@ SimObjectStore::Fate SimObjectStore::draw(const std::string& key, bool changes) 
   return random_.chance(options_.lost_percent) ? Fate::kIsLost : Fate::kHappens;
 }
 
+void SimObjectStore::note_writer(const std::string& key, const std::string& upload) {
+  writes_ = key;
+  upload_ = upload;
+  for (const auto& [number, call] : under_way_)
+    if (call.writes == key && (upload.empty() || call.upload != upload)) ++conflicts_;
+}
+
 template <typename Answer>
 void SimObjectStore::start(const std::string& key, bool changes, std::span<const std::byte> content,
                            std::function<Answer()> happen, std::function<void(Answer)> done) {
@@ -48,6 +56,8 @@ void SimObjectStore::start(const std::string& key, bool changes, std::span<const
   const uint64_t hash = hash_bytes(content);
   Call& call = under_way_[number];
   call.fate = draw(key, changes);
+  call.writes = std::exchange(writes_, {});
+  call.upload = std::exchange(upload_, {});
   if (call.fate != Fate::kHappens) ++failed_;
   const bool is_refused = changes && !refusal_.is_ok() && key.starts_with(refused_prefix_) && !is_away_;
   const Status failure = is_refused ? refusal_ : unreachable();
@@ -131,6 +141,7 @@ void SimObjectStore::put(const std::string& key, std::span<const std::byte> cont
                          Done<StoredObject> done) {
   Status wrong = check_key(key, 0);
   if (wrong.is_ok()) wrong = check_metadata(metadata);
+  note_writer(key);
   if (is_answered_early(key)) {
     // Stored later, from a copy; the caller is told a tag that it will have unless something is put in between.
     auto copy = std::make_shared<Object>(Object{{content.begin(), content.end()}, metadata, ""});
@@ -156,6 +167,7 @@ void SimObjectStore::put(const std::string& key, std::span<const std::byte> cont
 }
 
 void SimObjectStore::begin_upload(const std::string& key, const ObjectMetadata& metadata, Done<Upload> done) {
+  note_writer(key);
   start<Result<Upload>>(
       key, true, {},
       [this, key, metadata]() -> Result<Upload> {
@@ -172,6 +184,7 @@ void SimObjectStore::put_part(const Upload& upload, uint32_t number, uint64_t of
   static_cast<void>(offset);
   FPFS_CHECK(number >= 1 && number <= options_.part_count_max && content.size() <= options_.part_size_max,
              "parts are what the store takes");
+  note_writer(upload.key, upload.id);
   start<Result<StoredPart>>(
       upload.key, true, content,
       [this, upload, number, content]() -> Result<StoredPart> {
@@ -198,6 +211,7 @@ void SimObjectStore::parts(const Upload& upload, Done<std::vector<StoredPart>> d
 }
 
 void SimObjectStore::finish_upload(const Upload& upload, std::vector<StoredPart> parts, Done<StoredObject> done) {
+  note_writer(upload.key);
   if (planted_ == Planted::kPartsMixed && parts.size() > 2) std::swap(parts[0], parts[1]);
   start<Result<StoredObject>>(
       upload.key, true, {},
@@ -292,11 +306,33 @@ void SimObjectStore::list(const ListRequest& request, Done<ListPage> done) {
       std::move(done));
 }
 
+void SimObjectStore::copy(const std::string& from, const std::string& tag, const std::string& to,
+                          const std::optional<ObjectMetadata>& metadata, Done<StoredObject> done) {
+  Status wrong = check_key(to, 0);
+  if (wrong.is_ok() && from == to) wrong = Status::error(StatusCode::kInvalidArgument, "copy " + from + " to itself");
+  note_writer(to);
+  start<Result<StoredObject>>(
+      to, true, {},
+      [this, from, tag, to, metadata, wrong]() -> Result<StoredObject> {
+        if (!wrong.is_ok()) return wrong;
+        const auto found = objects_.find(from);
+        if (found == objects_.end() || (!tag.empty() && found->second.tag != tag)) return not_found(from);
+        Object object = found->second;
+        if (metadata.has_value()) object.metadata = *metadata;
+        if (planted_ == Planted::kSourceNotKept) objects_.erase(found);
+        return store_object(to, std::move(object));
+      },
+      std::move(done));
+}
+
 void SimObjectStore::remove(const std::string& key, DoneStatus done) {
+  note_writer(key);
   start<Status>(
       key, true, {},
       [this, key] {
-        objects_.erase(key);
+        const std::string path(path_of_manifest(key));
+        const bool is_planted = planted_ == Planted::kContentRemovedFirst && !path.ends_with('/');
+        objects_.erase(is_planted && !path.empty() ? path : is_planted ? manifest_key(key) : key);
         return Status::ok();
       },
       std::move(done));

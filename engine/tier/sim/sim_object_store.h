@@ -33,9 +33,11 @@ class SimObjectStore final : public ObjectStore {
   // Mistakes that whoever uses the store could make, made for it: tests must find each.
   enum class Planted : uint8_t {
     kNone,
-    kContentNotAwaited,   // content is taken for stored before it is
-    kManifestNotAwaited,  // and so is a manifest
-    kPartsMixed,          // the first two parts of an upload change places
+    kContentNotAwaited,    // content is taken for stored before it is
+    kManifestNotAwaited,   // and so is a manifest
+    kPartsMixed,           // the first two parts of an upload change places
+    kContentRemovedFirst,  // of a copy that is removed, before its manifest
+    kSourceNotKept,        // what is copied to another key is removed before that has a manifest
   };
   struct Object {
     std::vector<std::byte> content;
@@ -64,6 +66,9 @@ class SimObjectStore final : public ObjectStore {
   uint64_t calls() const { return next_call_; }
   uint64_t failed_calls() const { return failed_; }
   size_t under_way() const { return under_way_.size(); }
+  // Calls that changed a key while another one did: in which order they happen nobody knows. (Parts of one upload go
+  // side by side; what an upload has left that was cut off is in nobody's way.)
+  uint64_t conflicts() const { return conflicts_; }
   // The most memory of callers that the store had at a time.
   uint64_t bytes_held_max() const { return bytes_held_max_; }
 
@@ -86,6 +91,8 @@ class SimObjectStore final : public ObjectStore {
            Done<ReadRange> done) override;
   void head(const std::string& key, Done<ObjectInfo> done) override;
   void list(const ListRequest& request, Done<ListPage> done) override;
+  void copy(const std::string& from, const std::string& tag, const std::string& to,
+            const std::optional<ObjectMetadata>& metadata, Done<StoredObject> done) override;
   void remove(const std::string& key, DoneStatus done) override;
   void remove_many(std::vector<std::string> keys, Done<std::vector<RemoveFailure>> done) override;
   void close() override;
@@ -100,6 +107,7 @@ class SimObjectStore final : public ObjectStore {
   struct Call {
     Fate fate = Fate::kHappens;
     bool has_happened = false;
+    std::string writes = {}, upload = {};       // the key that is changed, and as a part of which upload
     std::span<const std::byte> content;         // of the caller, until the answer
     std::function<void()> happen;               // changes what is stored, and keeps the answer
     std::function<void(const Status&)> answer;  // gives the kept answer, or a failure
@@ -109,6 +117,8 @@ class SimObjectStore final : public ObjectStore {
   template <typename Answer>
   void start(const std::string& key, bool changes, std::span<const std::byte> content, std::function<Answer()> happen,
              std::function<void(Answer)> done);
+  // Of the call that starts next.
+  void note_writer(const std::string& key, const std::string& upload = "");
   Fate draw(const std::string& key, bool changes);
   void later(uint64_t number);
   void run(uint64_t number);
@@ -128,6 +138,8 @@ class SimObjectStore final : public ObjectStore {
   std::map<uint64_t, Call> under_way_;
   uint64_t next_call_ = 0, next_tag_ = 0, failed_ = 0;
   uint64_t connection_ = 0;  // counts disconnect(): what was posted before is not for the next world
+  uint64_t conflicts_ = 0;
+  std::string writes_, upload_;
   uint64_t bytes_held_ = 0, bytes_held_max_ = 0;
 };
 

@@ -57,6 +57,10 @@ class SimTier {
     array_.store().on_commit([this](uint64_t inode, uint64_t sequence) {
       if (copier_ != nullptr && !is_deaf_) copier_->committed(inode, sequence);
     });
+    array_.store().on_names([this](const Store::NameEvent& event) {
+      if (copier_ != nullptr && !is_deaf_) copier_->changed(event);
+    });
+    array_.store().tell_names(true);
   }
   void set_deaf(bool deaf) { is_deaf_ = deaf; }  // commits are not told
   // The machine or the process is gone; the store is not.

@@ -149,6 +149,10 @@ TEST(TierManifestTest, WhatContradictsItselfIsRefused) {
 TEST(TierManifestTest, KeysOfManifests) {
   EXPECT_EQ(manifest_key("run1/a"), ".fastpersistfs/run1/a");
   EXPECT_EQ(path_of_manifest(".fastpersistfs/run1/a"), "run1/a");
+  EXPECT_EQ(manifest_key("run1/"), ".fastpersistfs/run1/.fastpersistfs-directory");
+  EXPECT_EQ(path_of_manifest(".fastpersistfs/run1/.fastpersistfs-directory"), "run1/");
+  EXPECT_TRUE(is_reserved(path_of_manifest(".fastpersistfs/.fastpersistfs-directory"))) << "of no root";
+  EXPECT_FALSE(is_reserved("run1/"));
   EXPECT_EQ(path_of_manifest(".fastpersistfs/"), "");
   EXPECT_EQ(path_of_manifest(".fastpersistfsx/a"), "");
   EXPECT_EQ(path_of_manifest("run1/a"), "");
@@ -167,6 +171,7 @@ TEST(TierNoteTest, IsReadAsItWasWrittenOrCountsAsNone) {
   note.size = 11;
   note.content_tag = TierNote::tag_of("t1");
   note.manifest_tag = TierNote::tag_of("t2");
+  note.attributes = 13;
   for (const bool verified : {false, true}) {
     note.verified = verified;
     const auto bytes = encode_note(note);

@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <filesystem>
 #include <fstream>
+#include <set>
 #include <thread>
 
 #include "engine/codec/hash.h"
@@ -52,6 +54,8 @@ class TierThreadsTest : public ::testing::Test {
     options.scan_interval = std::chrono::milliseconds(0);
     copier_ = TierCopier::create(environment_, *store_, *objects_, options).value();
     store_->on_commit([this](uint64_t inode, uint64_t sequence) { copier_->committed(inode, sequence); });
+    store_->on_names([this](const Store::NameEvent& event) { copier_->changed(event); });
+    store_->tell_names(true);
     copier_->open();
   }
   void close() {
@@ -59,6 +63,7 @@ class TierThreadsTest : public ::testing::Test {
     copier_ = nullptr;
     objects_ = nullptr;
     store_->on_commit(nullptr);
+    store_->tell_names(false);
     const Status closed = store_->close();
     EXPECT_TRUE(closed.is_ok()) << closed.message();
     store_ = nullptr;
@@ -75,6 +80,14 @@ class TierThreadsTest : public ::testing::Test {
     }
     FPFS_RETURN_IF_ERROR(store_->write_sync(*file, FileOffset(0), content_of(salt)));
     return store_->commit_sync(*file);
+  }
+  // Of the store, but for what it keeps for itself.
+  std::set<std::string> keys() {
+    std::set<std::string> found;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(directory_ / "copies"))
+      if (entry.is_regular_file())
+        found.insert(std::filesystem::relative(entry.path(), directory_ / "copies").string());
+    return found;
   }
   std::vector<std::byte> stored(const std::string& key) {
     std::ifstream file(directory_ / ("copies/" + key), std::ios::binary);
@@ -139,6 +152,40 @@ TEST_F(TierThreadsTest, EndsInTheMiddleAndGoesOn) {
   const Status all = wait_for<Status>([this](auto done) { copier_->wait_for_all(done); });
   EXPECT_TRUE(all.is_ok()) << all.message();
   for (unsigned file = 0; file < 12; ++file) expect_copy(fmt::format("f{}", file), 300 + file);
+}
+
+TEST_F(TierThreadsTest, NamesAreFollowedWhileManyChange) {
+  constexpr unsigned kThreads = 4, kRounds = 12;
+  std::vector<std::thread> threads;
+  for (unsigned thread = 0; thread < kThreads; ++thread)
+    threads.emplace_back([this, thread] {
+      const auto name = [thread](const char* what) { return fmt::format("{}{}", what, thread); };
+      const Handle root = store_->root();
+      for (unsigned round = 0; round < kRounds; ++round) {
+        EXPECT_TRUE(save(name("new"), round * 10 + thread).is_ok());
+        EXPECT_TRUE(store_->rename(root, name("new"), root, name("f"), 0).is_ok());
+        // A directory, and then a file, at one path: this store cannot have both.
+        EXPECT_TRUE(store_->make_directory(root, name("x"), 0755).is_ok());
+        EXPECT_TRUE(store_->rename(root, name("x"), root, name("y"), 0).is_ok());
+        EXPECT_TRUE(store_->remove_directory(root, name("y")).is_ok());
+        EXPECT_TRUE(store_->symlink("f", root, name("y")).is_ok());
+        const Result<Store::Node> node = store_->lookup(root, name("f"));
+        EXPECT_TRUE(node.is_ok() && store_->chmod(node->handle.get(), 0600 + round % 8).is_ok());
+        EXPECT_TRUE(store_->unlink(root, name("y")).is_ok());
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  const Status all = wait_for<Status>([this](auto done) { copier_->wait_for_all(done); });
+  EXPECT_TRUE(all.is_ok()) << all.message();
+  std::set<std::string> expected;
+  for (unsigned thread = 0; thread < kThreads; ++thread) {
+    const std::string path = fmt::format("f{}", thread);
+    expect_copy(path, (kRounds - 1) * 10 + thread);
+    expected.insert({path, manifest_key(path)});
+    const Result<TierManifest> manifest = decode_manifest(stored(manifest_key(path)));
+    EXPECT_EQ(manifest->mode & 07777U, 0600 + (kRounds - 1) % 8);
+  }
+  EXPECT_EQ(keys(), expected);
 }
 
 }  // namespace

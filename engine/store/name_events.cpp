@@ -1,0 +1,90 @@
+// What is told of changes of names and attributes: Store::on_names().
+#include <sys/stat.h>
+
+#include "engine/store/store_impl.h"
+
+namespace fpfs {
+namespace {
+
+std::optional<std::string> below(std::string_view root, const std::string& path) {
+  if (path.size() <= root.size() + 1 || !path.starts_with(root) || path[root.size()] != '/') return std::nullopt;
+  return path.substr(root.size() + 1);
+}
+
+}  // namespace
+
+std::optional<std::string> Store::path_below_root(Handle node) const {
+  return below(storage().describe(array_->tree()), storage().describe(node));
+}
+
+std::optional<std::string> Store::path_below_root(Handle directory, const std::string& name) const {
+  return below(storage().describe(array_->tree()), storage().describe(directory) + "/" + name);
+}
+
+void Store::tell_made(Handle directory, const std::string& name, bool is_directory, Handle linked) const {
+  if (!tells_names_.load(std::memory_order_acquire)) return;
+  std::optional<std::string> path = path_below_root(directory, name);
+  if (!path.has_value()) return;
+  NameEvent event;
+  event.path = *std::move(path);
+  event.is_directory = is_directory;
+  if (linked != kNoHandle) {
+    event.from = path_below_root(linked).value_or("");
+    const Result<struct stat> attributes = storage().fstat(linked);
+    if (attributes.is_ok() && S_ISREG(attributes->st_mode)) event.inode = attributes->st_ino;
+  }
+  name_listener_(event);
+}
+
+void Store::tell_removed(Handle directory, const std::string& name, bool is_directory, Handle node) const {
+  if (!tells_names_.load(std::memory_order_acquire)) return;
+  std::optional<std::string> path = path_below_root(directory, name);
+  if (!path.has_value()) return;
+  NameEvent event;
+  event.kind = NameEvent::Kind::kRemoved;
+  event.path = *std::move(path);
+  event.is_directory = is_directory;
+  event.node = node;
+  name_listener_(event);
+}
+
+void Store::tell_moved(Handle from, const std::string& from_name, Handle to, const std::string& to_name) const {
+  if (!tells_names_.load(std::memory_order_acquire)) return;
+  std::optional<std::string> before = path_below_root(from, from_name), path = path_below_root(to, to_name);
+  const Result<struct stat> attributes = storage().stat_at(to, to_name);
+  if (!before.has_value() || !path.has_value() || !attributes.is_ok()) return;
+  NameEvent event;
+  event.kind = NameEvent::Kind::kMoved;
+  event.path = *std::move(path);
+  event.from = *std::move(before);
+  event.is_directory = S_ISDIR(attributes->st_mode);
+  if (S_ISREG(attributes->st_mode)) event.inode = attributes->st_ino;
+  name_listener_(event);
+}
+
+void Store::tell_attributes(Handle node) const {
+  if (!tells_names_.load(std::memory_order_acquire)) return;
+  std::optional<std::string> path = path_below_root(node);
+  const Result<struct stat> attributes = storage().fstat(node);
+  if (!path.has_value() || !attributes.is_ok() || attributes->st_nlink == 0) return;
+  NameEvent event;
+  event.kind = NameEvent::Kind::kAttributes;
+  event.path = *std::move(path);
+  event.is_directory = S_ISDIR(attributes->st_mode);
+  if (S_ISREG(attributes->st_mode)) event.inode = attributes->st_ino;
+  name_listener_(event);
+}
+
+Status Store::set_xattr(Handle node, const std::string& name, std::span<const std::byte> value, int flags) {
+  FPFS_RETURN_IF_ERROR(storage().set_xattr(node, name, value, flags));
+  tell_attributes(node);
+  return Status::ok();
+}
+
+Status Store::remove_xattr(Handle node, const std::string& name) {
+  FPFS_RETURN_IF_ERROR(storage().remove_xattr(node, name));
+  tell_attributes(node);
+  return Status::ok();
+}
+
+}  // namespace fpfs

@@ -1,0 +1,93 @@
+// The steps of a copy that sends no content. Of a file whose content the store has, at this path or at another one:
+//
+//   1. manifest  the one that the store has is read: it says what is known of the content
+//   2. content   copied by the store, when the file was at another path
+//   3. manifest  stored at this path, with the file's attributes
+//   4. note
+//
+// The copy at the other path is removed behind that, by a job of its own (tier_remove_job.cpp). When anything is not as
+// it should be, the content is sent.
+//
+// Of what is no file the manifest is all; it is stored when the store has another one.
+#include <utility>
+
+#include "engine/tier/tier_copier_impl.h"
+
+namespace fpfs {
+
+void TierCopier::Impl::begin_description(const std::shared_ptr<Job>& job) {
+  read_manifest(job, manifest_key(job->from), [self = shared_from_this(), job](const Result<StoredManifest>& stored) {
+    if (job->opened == nullptr) return self->describe_node(job, stored);
+    if (!stored.is_ok() || !is_of_same(*job, stored.value().manifest)) return self->begin_anew(job);
+    self->describe_file(job, stored.value());
+  });
+}
+
+// --- files -----------------------------------------------------------------------------------------------------------
+
+bool TierCopier::Impl::is_of_same(const Job& job, const TierManifest& stored) {
+  const TierManifest& now = job.manifest;
+  return stored.is_file() && stored.array_id == now.array_id && stored.path == job.from &&
+         stored.file_id == now.file_id && stored.generation == now.generation && stored.sequence == now.sequence &&
+         stored.size == now.size && (job.from_tag == 0 || TierNote::tag_of(stored.content_tag) == job.from_tag);
+}
+
+void TierCopier::Impl::describe_file(const std::shared_ptr<Job>& job, StoredManifest stored) {
+  const std::string path = job->file.path, tag = stored.manifest.content_tag;
+  if (job->from == path)
+    return ask_head(
+        job, path, [self = shared_from_this(), job, stored = std::move(stored)](const Result<ObjectInfo>& found) {
+          const bool is_there = found.is_ok() && found.value().tag == stored.manifest.content_tag &&
+                                found.value().size == stored.manifest.size;
+          is_there ? self->take_over(job, stored, {found.value().tag, job->from_verified}) : self->begin_anew(job);
+        });
+  ask<StoredObject>(
+      job,
+      [this, job, path, tag](Asked<StoredObject> done) {
+        objects_.copy(job->from, tag, path, std::nullopt, std::move(done));
+      },
+      [self = shared_from_this(), job, stored = std::move(stored)](const Result<StoredObject>& copied) {
+        if (!copied.is_ok()) return self->begin_anew(job);
+        self->take_over(job, stored, {copied.value().tag, copied.value().verified && job->from_verified});
+      });
+}
+
+void TierCopier::Impl::take_over(const std::shared_ptr<Job>& job, StoredManifest stored, const StoredObject& content) {
+  job->note.content_tag = TierNote::tag_of(content.tag);
+  job->note.verified = content.verified;
+  job->is_unchanged = job->from == job->file.path && attributes_hash(stored.manifest) == job->note.attributes;
+  if (job->is_unchanged) {
+    job->note.manifest_tag = stored.tag;
+    return environment_.executor().post([self = shared_from_this(), job] { self->write_note(job); });
+  }
+  const TierManifest now = std::exchange(job->manifest, std::move(stored.manifest));
+  job->manifest.path = now.path;
+  job->manifest.content_tag = content.tag;
+  take_attributes(job->manifest, now);
+  environment_.workers().post([self = shared_from_this(), job] { self->store_manifest(job); });
+}
+
+// --- directories, symbolic links, devices ----------------------------------------------------------------------------
+
+void TierCopier::Impl::describe_node(const std::shared_ptr<Job>& job, const Result<StoredManifest>& stored) {
+  if (stored.is_ok() && stored.value().manifest == job->manifest && !job->file.is_missing) {
+    job->note.manifest_tag = stored.value().tag;
+    keep_note(job->note);
+    return end_job(job, Ending::kIsCopied);
+  }
+  const bool replaces_file = (stored.is_ok() && stored.value().manifest.is_file()) || job->file.is_missing;
+  if (!follows() || job->file.path.ends_with('/') || !replaces_file) return store_manifest(job);
+  environment_.executor().post([self = shared_from_this(), job] { self->replace_file(job); });
+}
+
+// The file that was here is gone for good; its content goes when no manifest names it any more.
+void TierCopier::Impl::replace_file(const std::shared_ptr<Job>& job) {
+  const Status synced = sync_way_to(job->file.path);
+  if (!synced.is_ok()) return end_with(job, synced, false);
+  const Result<Found> found = find(job->file.path);
+  if (!found.is_ok() || !found.value().has_node() || found.value().is_file()) return end_job(job, Ending::kMoved);
+  job->removes_content = true;
+  store_manifest(job);
+}
+
+}  // namespace fpfs

@@ -1,0 +1,97 @@
+// What the copier is told: of commits, of names and attributes, and by those who wait for copies.
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "engine/tier/tier_copier_impl.h"
+
+namespace fpfs {
+
+void TierCopier::Impl::committed(uint64_t inode, uint64_t sequence) {
+  if (stopping_.load()) return;
+  // One that has no name now may be given one, which its next commit tells of.
+  const std::optional<Store::OpenFile> open = store_.find_open(inode);
+  if (!open.has_value() || is_reserved(open->path)) return;
+  {
+    const MutexLock lock(mutex_);
+    if (!add({inode, open->path, sequence, open->size, now_ns()})) scan_is_due_ = true;
+  }
+  pump();
+}
+
+void TierCopier::Impl::changed(const Store::NameEvent& event) {
+  using Kind = Store::NameEvent::Kind;
+  if (stopping_.load()) return;
+  const char* const end = event.is_directory ? "/" : "";
+  const bool is_removal = event.kind == Kind::kRemoved;
+  // A file that has no note, and is not being copied, has no copy.
+  const bool has_note = !is_removal || event.node == kNoHandle || note_of(event.node, event.path).has_value();
+  const uint64_t now = now_ns();
+  {
+    const MutexLock lock(mutex_);
+    const auto changes = [&](TierWaiting file) FPFS_NO_THREAD_SAFETY_ANALYSIS {
+      if (!is_reserved(file.path) && !add(std::move(file))) scan_is_due_ = true;
+    };
+    const bool has_copy = has_note || copying_.contains(event.path);
+    if (is_removal && !(follows() && has_copy)) return;
+    TierWaiting file{event.inode, event.path + end, 0, 0, now};
+    file.from = event.inode != 0 && !is_reserved(event.from) ? event.from : "";
+    file.is_link = event.kind == Kind::kMade && event.inode != 0;
+    changes(std::move(file));
+    // A file takes its copy along; of what is in a directory a scan finds it.
+    if (event.kind == Kind::kMoved && event.inode == 0 && follows()) changes({0, event.from + end, 0, 0, now});
+    if (event.kind == Kind::kMoved && event.is_directory) scan_is_due_ = true;
+  }
+  pump();
+}
+
+// --- those who wait --------------------------------------------------------------------------------------------------
+
+void TierCopier::Impl::wait_for(const std::string& path, Done done) {
+  post([path, done = std::move(done)](Impl& self) {
+    if (self.is_stopping()) return done(Status::error(StatusCode::kCancelled, "copying has ended"));
+    if (is_reserved(path))
+      return done(
+          Status::error(StatusCode::kInvalidArgument, fmt::format("{} has a reserved name and is not copied", path)));
+    Result<Found> found = self.find(path);
+    if (!found.is_ok()) return done(found.status());
+    if (!found->node.handle.is_open()) return done(Status::error(StatusCode::kNotFound, "there is no " + path));
+    const struct stat attributes = found->node.attributes;
+    if (!found->is_file()) return done(Status::error(StatusCode::kInvalidArgument, path + " is not a regular file"));
+    Result<std::shared_ptr<File>> opened = self.store_.open_file(found->node.handle.get(), false);
+    if (!opened.is_ok()) return done(opened.status());
+    uint64_t sequence = 0;
+    {
+      const auto version = (*opened)->hold_version();
+      if (!version.is_ok() && version.status().code() != StatusCode::kNotFound) return done(version.status());
+      if (version.is_ok()) sequence = version.value()->sequence();
+    }
+    bool is_over = false;
+    {
+      const MutexLock lock(self.mutex_);
+      is_over = self.stopping_.load();
+      if (!is_over) self.waiters_.emplace(attributes.st_ino, Waiter{sequence, done});
+      // A job finds out whether it is copied already.
+      const auto copying = self.copying_.find(path);
+      if (copying == self.copying_.end() || copying->second.sequence < sequence)
+        self.queue_.add({attributes.st_ino, path, sequence, static_cast<uint64_t>(attributes.st_size), self.now_ns(),
+                         false, attributes.st_nlink > 1});
+    }
+    opened->reset();
+    if (is_over) return done(Status::error(StatusCode::kCancelled, "copying has ended"));
+    self.pump();
+  });
+}
+
+void TierCopier::Impl::wait_for_all(const Done& done) {
+  bool is_over = false;
+  {
+    const MutexLock lock(mutex_);
+    is_over = stopping_.load();
+    if (!is_over) everything_.push_back({scans_begun_ + 1, done});
+  }
+  if (is_over) return done(Status::error(StatusCode::kCancelled, "copying has ended"));
+  scan();
+}
+
+}  // namespace fpfs
