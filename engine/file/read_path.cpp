@@ -148,8 +148,10 @@ void File::pin(CachedChunk& chunk, CachedChunk*& slot) {
   slot = &chunk;
 }
 
-void File::unpin(CachedChunk& chunk, bool cold, Deferred& deferred) {
-  if (--chunk.readers == 0) cache_.release_if_idle(chunk, cold, deferred);
+// Readers of one chunk may end in any order: it is read out when one of them was.
+void File::unpin(CachedChunk& chunk, bool read_out, Deferred& deferred) {
+  chunk.read_out = chunk.read_out || read_out;
+  if (--chunk.readers == 0) cache_.release_if_idle(chunk, std::exchange(chunk.read_out, false), deferred);
 }
 
 void File::unpin_all(ReadRequest& request, Deferred& deferred) {

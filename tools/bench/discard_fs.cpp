@@ -7,7 +7,9 @@
 //   fpfs-bench-discard [--pool BYTES] MOUNTPOINT
 //
 // With --pool what is written goes to the next place of a pool of so many bytes (huge pages where the system gives them,
-// all of them resident), as in a filesystem that has to keep it: the kernel copies into memory that no cache holds.
+// all of them resident), as in a filesystem that has to keep it: the kernel copies into memory that no cache holds. What
+// is read comes from there, as long as the pool has not come round: what is left of a load without drives and hashes.
+// The kernel's part of a save and of a load (rows 6 and 12).
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
@@ -22,8 +24,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <map>
+#include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "tools/bench/serve.h"
 
@@ -33,9 +38,24 @@ constexpr double kCacheSeconds = 1.0;
 constexpr fuse_ino_t kFirstFile = FUSE_ROOT_ID + 1;
 constexpr size_t kFilesMax = 64;
 
+// What one write brought.
+struct Piece {
+  const std::byte* data;
+  size_t size;
+  std::unique_ptr<std::byte[]> own;  // of a small one: the data
+};
+
 struct File {
   std::string name;  // empty: not in use
   std::atomic<off_t> size{0};
+  std::mutex mutex;               // of the pieces
+  std::map<off_t, Piece> pieces;  // by where they begin; with a pool only. None overlaps another
+
+  void clear() {
+    const std::lock_guard lock(mutex);
+    pieces.clear();
+    size = 0;
+  }
 };
 
 struct Files {
@@ -48,6 +68,61 @@ Files g_files;
 File& file_of(fuse_ino_t node) {
   return g_files.files[node - kFirstFile];
 }
+
+// --- the pool --------------------------------------------------------------------------------------------------------
+
+constexpr size_t kHeaderBytes = 80;  // of a write request: fuse_in_header and fuse_write_in
+constexpr size_t kPlaceBytes = size_t{1} << 20;
+constexpr uint32_t kWriteOpcode = 16;
+
+struct Pool {
+  std::byte* memory = nullptr;
+  size_t places = 0;
+  size_t next = 0;
+  std::mutex mutex;               // of what follows, and of next
+  std::vector<std::byte*> spare;  // given back
+
+  bool make(size_t bytes) {
+    places = std::max<size_t>(bytes / kPlaceBytes, 1);
+    void* const made =
+        ::mmap(nullptr, places * kPlaceBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (made == MAP_FAILED) return false;
+    (void)::madvise(made, places * kPlaceBytes, MADV_HUGEPAGE);
+    std::memset(made, 1, places * kPlaceBytes);
+    memory = static_cast<std::byte*>(made);
+    return true;
+  }
+
+  std::byte* take() {
+    const std::lock_guard lock(mutex);
+    if (spare.empty()) return memory + next++ % places * kPlaceBytes;
+    std::byte* const place = spare.back();
+    spare.pop_back();
+    return place;
+  }
+  void give_back(std::byte* place) {
+    const std::lock_guard lock(mutex);
+    spare.push_back(place);
+  }
+};
+
+Pool g_pool;
+thread_local std::byte* t_place = nullptr;  // where the payload of the request in hand is
+
+void keep(File& file, size_t size, off_t offset) {
+  constexpr size_t kSmall = kPlaceBytes / 4;
+  Piece piece{t_place, size, nullptr};
+  if (size < kSmall) {
+    piece.own = std::make_unique<std::byte[]>(size);
+    std::memcpy(piece.own.get(), t_place, size);
+    piece.data = piece.own.get();
+    g_pool.give_back(t_place);
+  }
+  const std::lock_guard lock(file.mutex);
+  file.pieces.insert_or_assign(offset, std::move(piece));
+}
+
+// --- the calls -------------------------------------------------------------------------------------------------------
 
 struct stat attributes_of(fuse_ino_t node) {
   struct stat attributes {};
@@ -106,21 +181,22 @@ void do_create(fuse_req_t request, fuse_ino_t, const char* name, mode_t, fuse_fi
     return;
   }
   file_of(node).name = name;
-  file_of(node).size = 0;
+  file_of(node).clear();
   info->direct_io = 1;
   const fuse_entry_param entry = entry_of(node);
   fuse_reply_create(request, &entry, info);
 }
 
 void do_open(fuse_req_t request, fuse_ino_t node, fuse_file_info* info) {
-  if ((info->flags & O_TRUNC) != 0) file_of(node).size = 0;
-  info->direct_io = 1;
+  if ((info->flags & O_TRUNC) != 0) file_of(node).clear();
+  info->direct_io = (info->flags & O_ACCMODE) != O_RDONLY;
   fuse_reply_open(request, info);
 }
 
 void do_write(fuse_req_t request, fuse_ino_t node, const char*, size_t size, off_t offset, fuse_file_info*) {
   File& file = file_of(node);
   const off_t end = offset + static_cast<off_t>(size);
+  if (g_pool.memory != nullptr) keep(file, size, offset);
   if (end > file.size.load(std::memory_order_relaxed)) file.size.store(end, std::memory_order_relaxed);
   fuse_reply_write(request, size);
 }
@@ -128,52 +204,58 @@ void do_write(fuse_req_t request, fuse_ino_t node, const char*, size_t size, off
 void do_unlink(fuse_req_t request, fuse_ino_t, const char* name) {
   std::lock_guard lock(g_files.mutex);
   const fuse_ino_t node = find(name);
-  if (node != 0) file_of(node).name.clear();
+  if (node != 0) {
+    file_of(node).name.clear();
+    file_of(node).clear();
+  }
   fuse_reply_err(request, node == 0 ? ENOENT : 0);
+}
+
+void do_read(fuse_req_t request, fuse_ino_t node, size_t size, off_t offset, fuse_file_info*) {
+  File& file = file_of(node);
+  const off_t end = std::min(offset + static_cast<off_t>(size), file.size.load());
+  std::vector<struct iovec> parts;
+  {
+    const std::lock_guard lock(file.mutex);
+    auto piece = file.pieces.upper_bound(offset);
+    if (piece != file.pieces.begin()) --piece;
+    for (; offset < end && piece != file.pieces.end(); ++piece) {
+      const off_t inside = offset - piece->first;
+      if (inside < 0 || inside >= static_cast<off_t>(piece->second.size)) break;
+      const size_t length = std::min<size_t>(piece->second.size - inside, end - offset);
+      parts.push_back({const_cast<std::byte*>(piece->second.data) + inside, length});
+      offset += static_cast<off_t>(length);
+    }
+  }
+  if (offset < end)
+    fuse_reply_err(request, EIO);  // a hole, or without a pool
+  else
+    fuse_reply_iov(request, parts.data(), static_cast<int>(parts.size()));
 }
 
 void do_nothing(fuse_req_t request, fuse_ino_t, fuse_file_info*) {
   fuse_reply_err(request, 0);
 }
 
-// --- the pool --------------------------------------------------------------------------------------------------------
-
-constexpr size_t kHeaderBytes = 80;  // of a write request: fuse_in_header and fuse_write_in
-constexpr size_t kPlaceBytes = size_t{1} << 20;
-constexpr uint32_t kWriteOpcode = 16;
-
-struct Pool {
-  std::byte* memory = nullptr;
-  size_t places = 0;
-  std::atomic<size_t> next{0};
-
-  bool make(size_t bytes) {
-    places = std::max<size_t>(bytes / kPlaceBytes, 1);
-    void* const made =
-        ::mmap(nullptr, places * kPlaceBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (made == MAP_FAILED) return false;
-    (void)::madvise(made, places * kPlaceBytes, MADV_HUGEPAGE);
-    std::memset(made, 1, places * kPlaceBytes);
-    memory = static_cast<std::byte*>(made);
-    return true;
-  }
-};
-
-Pool g_pool;
+// --- receiving into the pool -----------------------------------------------------------------------------------------
 
 // The payload of a write stays where it came; what else came there is moved to libfuse's buffer.
 ssize_t read_to_pool(int descriptor, void* buffer, size_t length, void*) {
-  std::byte* const place = g_pool.memory + g_pool.next.fetch_add(1) % g_pool.places * kPlaceBytes;
+  std::byte* const place = g_pool.take();
   auto* const bytes = static_cast<std::byte*>(buffer);
   const size_t behind = std::min(length - kHeaderBytes, kPlaceBytes);
   const struct iovec parts[] = {
       {bytes, kHeaderBytes}, {place, behind}, {bytes + kHeaderBytes + behind, length - kHeaderBytes - behind}};
   const ssize_t received = ::readv(descriptor, parts, 3);
-  if (received <= static_cast<ssize_t>(kHeaderBytes)) return received;
   uint32_t opcode = 0;
-  std::memcpy(&opcode, bytes + sizeof(uint32_t), sizeof opcode);
-  if (opcode != kWriteOpcode)
+  if (received > static_cast<ssize_t>(kHeaderBytes)) std::memcpy(&opcode, bytes + sizeof(uint32_t), sizeof opcode);
+  if (opcode == kWriteOpcode) {
+    t_place = place;
+    return received;
+  }
+  if (received > static_cast<ssize_t>(kHeaderBytes))
     std::memcpy(bytes + kHeaderBytes, place, std::min(static_cast<size_t>(received) - kHeaderBytes, behind));
+  g_pool.give_back(place);
   return received;
 }
 
@@ -195,6 +277,7 @@ fuse_lowlevel_ops operations() {
   table.setattr = do_setattr;
   table.create = do_create;
   table.open = do_open;
+  table.read = do_read;
   table.write = do_write;
   table.unlink = do_unlink;
   table.flush = do_nothing;

@@ -128,7 +128,14 @@ class Bench:
 
     @contextlib.contextmanager
     def program_mount(self, program, *arguments):
-        """A filesystem program of tools/bench, in the foreground: `program ARGUMENTS MOUNTPOINT`."""
+        """Where a filesystem program of tools/bench is mounted."""
+        with self.program_process(program, *arguments) as (path, _):
+            yield path
+
+    @contextlib.contextmanager
+    def program_process(self, program, *arguments):
+        """A filesystem program of tools/bench, in the foreground: `program ARGUMENTS MOUNTPOINT`. Its mount point and its
+        process number."""
         path = self.scratch / f"mount{next(self._numbers)}"
         path.mkdir()
         words = [str(self.programs.build / "tools" / program), *map(str, arguments), str(path)]
@@ -140,7 +147,7 @@ class Bench:
                 if process.poll() is not None or time.monotonic() > deadline:
                     raise RuntimeError(f"{program} did not mount")
                 time.sleep(0.005)
-            yield path
+            yield path, process.pid
         finally:
             for attempt in range(50):
                 if not os.path.ismount(path) or subprocess.run(
@@ -194,6 +201,13 @@ class Bench:
         return sum(member["bytes_read"] for member in mount.status()["members"])
 
 
+def cpu_seconds(process):
+    """User and system time of a process so far: of its threads, by the scheduler, as ticks are too long for small work.
+    Threads that have ended are not counted; a daemon's stay."""
+    tasks = pathlib.Path(f"/proc/{process}/task").iterdir()
+    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
+
+
 class Mounted(Mount):
     """A mount of the programs under test, with the daemon's accounts."""
 
@@ -214,10 +228,7 @@ class Mounted(Mount):
         return self.start()
 
     def cpu_seconds(self):
-        """User and system time of the daemon so far: of its threads, by the scheduler, as ticks are too long for small work.
-        Threads that have ended are not counted; the daemon's stay."""
-        tasks = pathlib.Path(f"/proc/{self.pid}/task").iterdir()
-        return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
+        return cpu_seconds(self.pid)
 
     def destroy(self):
         super().destroy()
