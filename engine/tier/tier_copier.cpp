@@ -427,7 +427,7 @@ TierCopyStatus TierCopier::Impl::status() const {
 
 bool TierCopier::Impl::is_copying(uint64_t inode) const {
   const MutexLock lock(mutex_);
-  return copying_.contains(inode);
+  return std::ranges::any_of(copying_, [inode](const auto& entry) { return entry.second.inode == inode; });
 }
 
 // --- Impl: its end ---------------------------------------------------------------------------------------------------
