@@ -8,31 +8,11 @@ import sys
 import pytest
 
 from lab.array import MountFailed
+from lab.damage import extents_of, flip, read_at
 from lab.data import is_pattern, pattern, write_pattern
 from lab.programs import run
 
 MIB = 1 << 20
-
-
-def flip(path, offset, mask=0x10):
-    """Turns one bit of a file around."""
-    with open(path, "r+b", buffering=0) as file:
-        byte = os.pread(file.fileno(), 1, offset)
-        os.pwrite(file.fileno(), bytes([byte[0] ^ mask]), offset)
-        os.fsync(file.fileno())
-
-
-def extents_of(mount, path):
-    return json.loads(run(mount.array.programs.fpfs, "map", "--json", path).stdout)
-
-
-def read_at(path, offset, length):
-    """The bytes, or the name of the error. A fresh descriptor, so that no readahead of another read counts."""
-    with open(path, "rb", buffering=0) as file:
-        try:
-            return os.pread(file.fileno(), length, offset)
-        except OSError as error:
-            return errno.errorcode[error.errno]
 
 
 @pytest.mark.P3

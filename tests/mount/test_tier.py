@@ -13,107 +13,12 @@ import time
 
 import pytest
 
-from lab import LONG
+from lab.copies import SERVICES, Directory, fpfs, set_tier, state, sync, tier
 from lab.data import is_pattern, pattern, write_pattern
-from lab.object_stores import CephStore, SeaweedStore
 from lab.programs import run
 from lab.system import in_child, wait_until
 
 MIB = 1 << 20
-SERVICES = [SeaweedStore, *([CephStore] if LONG else [])]
-
-
-class Directory:
-    """A place of its own in a directory."""
-    daemons = []
-
-    def __init__(self, path, name):
-        self.path = path / name
-        self.path.mkdir(parents=True)
-        self.url = f"file://{self.path}"
-
-    def content(self, key):
-        path = self.path / key
-        return path.read_bytes() if path.exists() else None
-
-
-class Bucket:
-    """A prefix of its own in a bucket, read by curl."""
-
-    def __init__(self, service, name):
-        self.service, self.name = service, name
-        self.url = service.url.replace("pre%20fix/x", name).replace("deadline=60", "deadline=2")
-        where = service.url.removeprefix("s3://").split("?")[0].split("/")[0]
-        endpoint = service.url.split("endpoint=")[1].split("&")[0]
-        self.address = f"{endpoint}/{where}/{name}"
-
-    def content(self, key):
-        keys = self.service.environment
-        result = subprocess.run(
-            ["curl", "-sf", "--user", f"{keys['AWS_ACCESS_KEY_ID']}:{keys['AWS_SECRET_ACCESS_KEY']}", "--aws-sigv4",
-             "aws:amz:us-east-1:s3", "-H", "x-amz-content-sha256: UNSIGNED-PAYLOAD", f"{self.address}/{key}"],
-            stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
-        return result.stdout if result.returncode == 0 else None
-
-
-@pytest.fixture(scope="module")
-def services(lab):
-    started = {}
-
-    def get(kind):
-        if kind not in started:
-            started[kind] = kind(lab / f"tier-{kind.__name__}")
-        return started[kind]
-
-    yield get
-    for service in started.values():
-        service.close()
-
-
-@pytest.fixture
-def make_store(lab, services, numbers, monkeypatch):
-    """make_store(kind): an empty place that no array has copied to; the daemons that are started have its keys."""
-    def make(kind):
-        name = f"store{next(numbers)}"
-        if kind is Directory:
-            return Directory(lab, name)
-        service = services(kind)
-        monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-        for key, value in service.environment.items():
-            monkeypatch.setenv(key, value)
-        return Bucket(service, name)
-
-    return make
-
-
-@pytest.fixture(params=[Directory, *SERVICES])
-def store(request, make_store):
-    return make_store(request.param)
-
-
-@pytest.fixture
-def directory(make_store):
-    return make_store(Directory)
-
-
-def fpfs(mount, *words, check=True):
-    return run(mount.array.programs.fpfs, *words, check=check)
-
-
-def set_tier(mount, url, *options):
-    fpfs(mount, "tier", "set", mount.path, url, *options)
-
-
-def tier(mount):
-    return json.loads(fpfs(mount, "tier", "status", "--json", mount.path).stdout)
-
-
-def sync(mount, path=None, check=True):
-    return fpfs(mount, "sync", "--tier", "--timeout", "60", path or mount.path, check=check)
-
-
-def state(path):
-    return os.getxattr(path, "user.fastpersistfs.tier").decode()
 
 
 def one_line(result, *words):

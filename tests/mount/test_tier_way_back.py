@@ -1,0 +1,105 @@
+"""What copies in a store outside this machine are for: damaged and lost chunks come back from them; and that they follow
+the names of the array. Through a mount."""
+import os
+
+import pytest
+
+from lab.copies import fpfs, set_tier, sync
+from lab.damage import extents_of, flip, read_at
+from lab.data import is_pattern, pattern, write_pattern
+
+CHUNK = 65536
+SIZE = 24 * CHUNK + 1234
+
+
+def healing(mount):
+    return mount.status()["healing"]
+
+
+def damage(extents):
+    """One bit of some chunks, among them the first and the last, and one whole object. How many chunks that are."""
+    chosen = [extents[0], extents[5], extents[11], extents[-1]]
+    for extent in chosen:
+        flip(extent["file"], extent["file_offset"] + extent["length"] // 2)
+    lost = extents[6]["file"]
+    os.unlink(lost)
+    return sum(extent["file"] == lost or extent in chosen for extent in extents)
+
+
+@pytest.mark.P3
+@pytest.mark.chunk_size(CHUNK)
+def test_damaged_and_lost_chunks_come_back_from_the_copy(array, make_mount, store):
+    array.damaged = True
+    mount = make_mount(array)
+    set_tier(mount, store.url)
+    write_pattern(mount.path / "file", 1, SIZE)
+    sync(mount)
+    extents = extents_of(mount, mount.path / "file")["extents"]
+    mount.unmount()
+    count = damage(extents)
+    status, report = array.fsck_report("--verify-data")
+    assert status == 4 and len(report["errors"]) >= count
+    assert {error["healing"] for error in report["errors"] if error["path"] == "/file" and error["chunk"] >= 0} == {"healable"}
+
+    mount.start()
+    for chunk in range(25):
+        length = min(CHUNK, SIZE - chunk * CHUNK)
+        assert read_at(mount.path / "file", chunk * CHUNK, length) == pattern(1, chunk * CHUNK, length), chunk
+    assert healing(mount)["from_copy"] >= count and healing(mount)["without_copy"] == 0
+    fpfs(mount, "sync", mount.path / "file")
+    assert healing(mount)["healed"] == healing(mount)["from_copy"]
+    # They are on the members again: nobody asks the store any more.
+    mount.options = ("tier=none",)
+    mount.remount()
+    assert is_pattern(mount.path / "file", 1, SIZE)
+    verify = fpfs(mount, "verify", mount.path / "file")
+    assert verify.returncode == 0
+
+
+@pytest.mark.P3
+@pytest.mark.chunk_size(CHUNK)
+def test_a_copy_of_another_content_heals_nothing(array, make_mount, directory):
+    """The content of the copy was changed in the store: readers get EIO, and no byte of it."""
+    array.damaged = True
+    mount = make_mount(array)
+    set_tier(mount, directory.url)
+    write_pattern(mount.path / "file", 1, SIZE)
+    sync(mount)
+    extents = extents_of(mount, mount.path / "file")["extents"]
+    mount.unmount()
+    flip(directory.path / "file", 5 * CHUNK + 100)
+    flip(extents[5]["file"], extents[5]["file_offset"] + 7)
+    mount.start()
+    assert read_at(mount.path / "file", 5 * CHUNK, CHUNK) == "EIO"
+    assert read_at(mount.path / "file", 4 * CHUNK, CHUNK) == pattern(1, 4 * CHUNK, CHUNK)
+    assert healing(mount)["healed"] == 0
+
+
+@pytest.mark.P2
+def test_copies_follow_names(array, make_mount, store):
+    mount = make_mount(array)
+    set_tier(mount, store.url)
+    (mount.path / "old").mkdir()
+    for number, name in enumerate(("moved", "removed", "stays")):
+        write_pattern(mount.path / "old" / name, number, 300_000)
+    sync(mount)
+    copied = {name: store.content(f"old/{name}") for name in ("moved", "removed", "stays")}
+    assert all(copied.values())
+    os.rename(mount.path / "old/moved", mount.path / "moved")
+    os.unlink(mount.path / "old/removed")
+    os.rename(mount.path / "old", mount.path / "new")
+    sync(mount)
+    assert store.content("moved") == copied["moved"] and store.content("new/stays") == copied["stays"]
+    for gone in ("old/moved", "old/removed", "old/stays", "new/removed"):
+        assert store.content(gone) is None, gone
+
+
+def test_what_is_removed_may_stay_in_the_store(array, make_mount, directory):
+    mount = make_mount(array, "tier_delete=keep")
+    set_tier(mount, directory.url)
+    write_pattern(mount.path / "file", 1, 300_000)
+    sync(mount)
+    os.unlink(mount.path / "file")
+    write_pattern(mount.path / "other", 2, 300_000)
+    sync(mount)
+    assert len(directory.content("file")) == 300_000 and directory.content("other") is not None
