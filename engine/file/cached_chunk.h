@@ -42,7 +42,7 @@ struct CachedChunk {
   uint32_t length = 0;    // the first bytes that are content; the rest of the chunk reads as zeros
   unsigned readers = 0;
   bool read_out = false;  // one of those readers, or of those who were there with them, read to its end and keeps it
-  Status failure;  // of kFailed
+  Status failure;         // of kFailed
 
   ChunkTransfer transfer;      // kLoading: where it is read from; kWriting: where it is going
   StallDomain drive;           // what that waits for

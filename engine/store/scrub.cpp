@@ -60,13 +60,14 @@ void Scrub::visit_chunk(const FileEntry& entry, File& file, ChunkIndex chunk, co
                         std::function<void()> done) {
   report_failures(entry.path, file);
   // Ends on the member's queue thread, on the executor, or inside the call.
-  file.verify_chunk(chunk, [this, chunk, extent, done = std::move(done)](const Status& status, ChunkVerifier::Remedy remedy) {
-    if (!status.is_ok()) {
-      const MutexLock lock(mutex_);
-      failures_.push_back({chunk, extent, status, remedy});
-    }
-    done();
-  });
+  file.verify_chunk(chunk,
+                    [this, chunk, extent, done = std::move(done)](const Status& status, ChunkVerifier::Remedy remedy) {
+                      if (!status.is_ok()) {
+                        const MutexLock lock(mutex_);
+                        failures_.push_back({chunk, extent, status, remedy});
+                      }
+                      done();
+                    });
 }
 
 void Scrub::file_done(const FileEntry& entry, File& file) {

@@ -156,7 +156,7 @@ TEST(Options, WhatIsWrongIsNamed) {
       {{"-o", "log_level=loud"}, "debug, info, warning or error"},
       {{"-o", "tier=/mnt/x"}, "begins with neither file:// nor s3://"},
       {{"-o", "tier_required=perhaps"}, "must be yes or no"},
-      {{"-o", "tier_delete=follow"}, "must be keep"},
+      {{"-o", "tier_delete=ask"}, "must be follow or keep"},
       {{"-o", "tier_rate=fast"}, "bytes per second, like 200M"},
       {{"-o", "tier_memory=1"}, "from 1M to 1024G"},
       {{"-o", "log_file="}, "log_file needs a value: log_file=FILE"},
