@@ -20,7 +20,7 @@ namespace fpfs {
 namespace {
 
 constexpr const char* kArrayMark = "fastpersistfs";  // of a manifest's metadata: whose it is
-constexpr size_t kManifestBytes = 64 * 1024;        // most have less
+constexpr size_t kManifestBytes = 64 * 1024;         // most have less
 constexpr size_t kManifestBytesMax = 1024 * 1024 * 1024;
 
 // What the record knows each chunk by; see TierManifest.

@@ -17,9 +17,9 @@ std::string scrub_report(const Scrub::Report& report, bool for_owner) {
   json damage = json::array();
   size_t bytes = 0;
   for (const CheckError& error : state.damage) {
-    json entry = {{"path", error.path},     {"chunk", error.chunk},
-                  {"member", error.member}, {"object_offset", error.object_offset},
-                  {"kind", error.kind},     {"detail", error.detail},
+    json entry = {{"path", error.path},      {"chunk", error.chunk},
+                  {"member", error.member},  {"object_offset", error.object_offset},
+                  {"kind", error.kind},      {"detail", error.detail},
                   {"healing", error.healing}};
     bytes += to_text(entry).size() + 1;
     if (!for_owner || bytes > kDamageBytesMax) break;

@@ -303,7 +303,8 @@ TEST_P(GiveUpTest, VerifyingAHangingChunkEnds) {
   int failures = 0;
   for (uint64_t c = 0; c < 9; ++c) {
     std::promise<Status> answer;
-    file->verify_chunk(ChunkIndex(c), [&answer](const Status& status, ChunkVerifier::Remedy) { answer.set_value(status); });
+    file->verify_chunk(ChunkIndex(c),
+                       [&answer](const Status& status, ChunkVerifier::Remedy) { answer.set_value(status); });
     auto future = answer.get_future();
     ASSERT_EQ(future.wait_for(kBounded), std::future_status::ready);
     if (!future.get().is_ok()) ++failures;
