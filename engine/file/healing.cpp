@@ -182,7 +182,7 @@ void File::write_back(ChunkIndex chunk, const Extent& old, const std::shared_ptr
     }
   }
   if (transfer != nullptr) return context_.io->start(*transfer);
-  if (told != nullptr) told(false);
+  if (told != nullptr) told(false);  // NOLINT(bugprone-use-after-move): nobody has it
 }
 
 void File::heal_write_done(ChunkTransfer& transfer, const ObjectSet& objects, const Status& status) {

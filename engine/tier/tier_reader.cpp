@@ -145,7 +145,7 @@ void TierReader::find(const std::string& path, Which which, Done<Manifest> done)
       fetches_[path] = fetch;  // in place of an older one, which goes on
     }
   }
-  if (kept != nullptr) return done(std::move(kept));
+  if (kept != nullptr) return done(std::move(kept));  // NOLINT(bugprone-use-after-move): there was nothing to fetch
   const auto self = shared_from_this();
   begin_request([self, fetch] { self->get_manifest(fetch, kFirstBytes); },
                 [self, fetch] { self->end_fetch(fetch, reading_has_ended()); });

@@ -60,6 +60,10 @@ class SpoilingStore final : public ObjectStore {
   void abort_upload(const Upload&, DoneStatus) override { FPFS_CHECK(false, "not asked for"); }
   void uploads(const std::string&, Done<std::vector<Upload>>) override { FPFS_CHECK(false, "not asked for"); }
   void list(const ListRequest&, Done<ListPage>) override { FPFS_CHECK(false, "not asked for"); }
+  void copy(const std::string&, const std::string&, const std::string&, const std::optional<ObjectMetadata>&,
+            Done<StoredObject>) override {
+    FPFS_CHECK(false, "not asked for");
+  }
   void remove(const std::string&, DoneStatus) override { FPFS_CHECK(false, "not asked for"); }
   void remove_many(std::vector<std::string>, Done<std::vector<RemoveFailure>>) override {
     FPFS_CHECK(false, "not asked for");
