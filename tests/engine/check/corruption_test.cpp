@@ -82,7 +82,7 @@ class CorruptionTest : public ::testing::TestWithParam<std::string> {
     ScrubState state;
     state.phase = ScrubState::Phase::kPaused;
     state.position = "/log";
-    state.damage.push_back({"/short", 0, 1, 0, "checksum", "not what was written", false});
+    state.damage.push_back({"/short", 0, 1, 0, "checksum", "not what was written", "lost", false});
     EXPECT_TRUE(save_scrub_state(array_.store().storage(), array_.store().array(), state).is_ok());
     array_.world().drain();
   }
