@@ -12,6 +12,7 @@
 
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <initializer_list>
@@ -25,6 +26,7 @@
 #include "engine/check/check.h"
 #include "engine/io/posix_environment.h"
 #include "engine/io/scoped_handle.h"
+#include "engine/tier/array_tier.h"
 #include "fs/operations/operations.h"
 #include "fs/protocol/fuse_wire.h"
 #include "fs/transport/channel.h"
@@ -108,6 +110,7 @@ class World {
   PosixEnvironment environment_{4};
   std::vector<std::string> directories_;
   std::unique_ptr<Store> store_;
+  std::unique_ptr<ArrayTier> tier_;
   std::unique_ptr<FileSystem> file_system_;
   std::unique_ptr<Channel> channel_;
   int kernel_ = -1;  // our end of the connection
@@ -131,7 +134,11 @@ World::World() {
   require(store.is_ok(), "an open array");
   store_ = std::move(*store);
   const Result<struct stat> root = store_->attributes(store_->root());
-  file_system_ = std::make_unique<FileSystem>(environment_, *store_, FileSystem::Settings(), *root);
+  TierOptions nowhere;
+  nowhere.url = TierOptions::kNone;
+  tier_ = std::make_unique<ArrayTier>(environment_, *store_, environment_.storage(), nowhere);
+  require(tier_->open().is_ok(), "no store outside");
+  file_system_ = std::make_unique<FileSystem>(environment_, *store_, *tier_, FileSystem::Settings(), *root);
 
   std::array<int, 2> ends{};
   require(::socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends.data()) == 0, "a connection");
@@ -164,6 +171,8 @@ void World::finish() {
   channel_ = nullptr;
   file_system_->handles().clear();
   file_system_ = nullptr;
+  require(tier_->stop(std::chrono::seconds(10)), "nothing is copied any more");
+  tier_ = nullptr;
   require(store_->close().is_ok(), "everything can be committed");
   store_ = nullptr;
   CheckOptions check;
