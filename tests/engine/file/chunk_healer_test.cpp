@@ -154,7 +154,9 @@ TEST_F(ChunkHealerTimeOutTest, AReaderWaitsNoLongerThanItIsTold) {
   const unsigned asked = source_->asked();
   const Result<Bytes> again = read(5);
   EXPECT_EQ(source_->asked(), asked + 1);
-  if (again.is_ok()) EXPECT_TRUE(is_right(again, 5));
+  if (again.is_ok()) {
+    EXPECT_TRUE(is_right(again, 5));
+  }
 }
 
 TEST_F(ChunkHealerTest, SoManyAtATime) {
@@ -175,7 +177,9 @@ TEST_F(ChunkHealerTest, SoManyAtATime) {
   }
   for (uint64_t chunk = 0; chunk < 12; ++chunk) {
     ASSERT_TRUE(reads[chunk]->answered);
-    if (reads[chunk]->status.is_ok()) EXPECT_TRUE(is_right(std::move(reads[chunk]->data), chunk)) << chunk;
+    if (reads[chunk]->status.is_ok()) {
+      EXPECT_TRUE(is_right(std::move(reads[chunk]->data), chunk)) << chunk;
+    }
   }
   EXPECT_LE(source_->most(), 4u);
   EXPECT_GE(source_->most(), 2u);

@@ -464,12 +464,12 @@ TEST(TierNotedCopyTest, WhatFsckSaysOfDamage) {
     options.is_copied = is_copied;
     const Result<CheckReport> report = check_array(world.world(), world.array().paths(), options);
     EXPECT_TRUE(report.is_ok());
-    std::map<std::string, std::string> said;
+    std::map<std::string, std::string> by_path;
     for (const CheckError& error : report->errors) {
       EXPECT_EQ(error.kind, "missing-object") << error.detail;
-      said[error.path] = error.healing;
+      by_path[error.path] = error.healing;
     }
-    return said;
+    return by_path;
   };
   const auto noted_in = [](const std::string& store) {
     return [store](Storage& storage, Handle sidecar, const std::string& path, const FileImage& image) {

@@ -327,7 +327,9 @@ TEST_P(TierNamesTest, OnePathIsWrittenByOneCopyAtATime) {
     tier_.save("new", content).reset();
     for (uint64_t steps = tier_.world().random().below(150); steps > 0; --steps) tier_.world().step();
     ASSERT_TRUE(store().rename(root(), "new", root(), "latest", 0).is_ok());
-    if (round % 4 == 1) ASSERT_TRUE(store().unlink(root(), "latest").is_ok());
+    if (round % 4 == 1) {
+      ASSERT_TRUE(store().unlink(root(), "latest").is_ok());
+    }
     for (uint64_t steps = tier_.world().random().below(150); steps > 0; --steps) tier_.world().step();
   }
   ASSERT_TRUE(tier_.wait_for_all().is_ok());
