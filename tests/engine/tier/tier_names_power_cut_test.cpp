@@ -436,6 +436,7 @@ class NameLives {
       if (!copy.has_value() || *copy != seen.content) return fail(path + " has another content in the end");
       manifest.content_tag.clear();
       manifest.checksums.clear();
+      manifest.stored_checksums.clear();
       manifest.generation = {};
     } else if (path.ends_with('/') && !with_directory_times) {
       manifest.mtime_seconds = expected.mtime_seconds;
