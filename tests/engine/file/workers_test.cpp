@@ -91,6 +91,8 @@ class ToldQueue final : public IoQueue {
   void let_go() { requests_.let_go(); }
   size_t submitted() const { return requests_.taken(); }
   void set_busy(bool is_busy) { is_busy_ = is_busy; }
+  // Whether the thread that runs is a queue's.
+  static bool is_this_thread() { return is_this_; }
 
  private:
   struct Passed {
@@ -110,8 +112,11 @@ class ToldQueue final : public IoQueue {
     IoRequest& outer = *passed->outer;
     outer.transferred = inner.transferred;
     const AwaitedThread::Scope awaited(passed->queue->is_busy_);
+    is_this_ = true;
     outer.complete(outer, status);
   }
+
+  static inline thread_local bool is_this_ = false;
 
   std::unique_ptr<IoQueue> queue_;
   std::atomic<bool> is_busy_{false};
@@ -259,9 +264,9 @@ TEST_F(WorkersTest, AParkedWriteIsTakenUpByAWorkerWhenTheMemberIsBusy) {
   environment_.queue().keep();
   const std::shared_ptr<File> file = create("file");
   const std::vector<std::byte> bytes = content(1);
-  std::atomic<unsigned> answered{0};
+  std::atomic<unsigned> answered{0}, by_member{0};
   struct Write : WriteRequest {
-    std::atomic<unsigned>* answered = nullptr;
+    std::atomic<unsigned>*answered = nullptr, *by_member = nullptr;
   };
   std::vector<Write> writes(kBuffers + 4);
   for (size_t i = 0; i < writes.size(); ++i) {
@@ -270,8 +275,10 @@ TEST_F(WorkersTest, AParkedWriteIsTakenUpByAWorkerWhenTheMemberIsBusy) {
     write.length = kChunk;
     write.data = bytes.data();
     write.answered = &answered;
+    write.by_member = &by_member;
     write.complete = [](WriteRequest& request, const Status& status) {
       EXPECT_TRUE(status.is_ok()) << status.message();
+      if (ToldQueue::is_this_thread()) static_cast<Write&>(request).by_member->fetch_add(1);
       static_cast<Write&>(request).answered->fetch_add(1);
     };
     file->write(write);
@@ -283,10 +290,11 @@ TEST_F(WorkersTest, AParkedWriteIsTakenUpByAWorkerWhenTheMemberIsBusy) {
   environment_.queue().set_busy(true);
   environment_.queue().let_go();
   const size_t parked = writes.size() - taken;
-  EXPECT_TRUE(comes_true([&] { return environment_.told().posted() - before >= parked; }));
-  EXPECT_EQ(answered.load(), taken) << "no other thread copies";
+  // Or by whoever looks again, as a buffer's owner was busy when the pool looked (BufferPool::retry_waiters()).
+  EXPECT_TRUE(comes_true([&] { return environment_.told().posted() - before + answered.load() - taken >= parked; }));
   environment_.told().let_go();
   EXPECT_TRUE(comes_true([&] { return answered.load() == writes.size(); }));
+  EXPECT_EQ(by_member.load(), 0u) << "the member's thread copies";
   EXPECT_TRUE(store_->commit_sync(*file).is_ok());
   environment_.queue().set_busy(false);
 }
