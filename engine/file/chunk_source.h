@@ -20,6 +20,10 @@ namespace fpfs {
 
 class ChunkSource {
  public:
+  // Extended attribute of the sidecar of a file whose content may lie in a copy only: the path of that copy, below the
+  // root. Whoever moves the copy sets it. None, or empty: the copy, if there is one, is where the file is.
+  static constexpr const char* kPathAttribute = "user.fastpersistfs.tier-path";
+
   struct Wanted {
     std::string path;  // of the file, below the root of the array, without '/' at its beginning
     FileId file_id;

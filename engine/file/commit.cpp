@@ -307,7 +307,7 @@ Result<std::unique_ptr<CommittedVersion>> File::hold_version() {
   return hold_durable();
 }
 
-Status File::set_note(const std::string& name, std::span<const std::byte> value) {
+Status File::set_note(const std::string& name, std::span<const std::byte> value, bool is_durable) {
   std::shared_ptr<const ScopedHandle> sidecar;
   {
     MutexLock lock(mutex_);
@@ -316,9 +316,16 @@ Status File::set_note(const std::string& name, std::span<const std::byte> value)
   FPFS_ASSIGN_OR_RETURN(const struct stat before, context_.storage().fstat(sidecar->get()));
   FPFS_RETURN_IF_ERROR(context_.storage().set_xattr(sidecar->get(), name, value, 0));
   FPFS_ASSIGN_OR_RETURN(const struct stat after, context_.storage().fstat(sidecar->get()));
-  MutexLock lock(mutex_);
-  content_.note_sidecar_change(before.st_ctim, after.st_ctim);
-  return Status::ok();
+  {
+    MutexLock lock(mutex_);
+    content_.note_sidecar_change(before.st_ctim, after.st_ctim);
+  }
+  if (!is_durable) return Status::ok();
+  // Through a handle of its own: a failure is told once through each, and a commit waits for those of its own.
+  FPFS_ASSIGN_OR_RETURN(const Handle reopened, context_.storage().reopen(sidecar->get(), O_RDONLY));
+  const ScopedHandle own(context_.storage(), reopened);
+  FPFS_RETURN_IF_ERROR(context_.storage().fsync(own.get()));
+  return context_.storage().check_running(own.get());
 }
 
 std::unique_ptr<CommittedVersion> File::hold_durable() {

@@ -135,6 +135,14 @@ void TierCopier::Impl::keep_note(const TierNote& note) {
   if (notes_.size() < options_.waiting_max || notes_.contains(note.place)) notes_[note.place] = note;
 }
 
+std::string TierCopier::Impl::copied_at(Handle node) const {
+  std::string path(ObjectStore::kKeyBytesMax, '\0');
+  const Result<size_t> length =
+      store_.storage().get_xattr(node, ChunkSource::kPathAttribute, std::as_writable_bytes(std::span(path)));
+  path.resize(length.is_ok() ? *length : 0);
+  return path;
+}
+
 // The one that speaks for this path, or else the one that the sidecar has.
 std::optional<TierNote> TierCopier::Impl::note_of(Handle node, const std::string& path) const {
   std::array<std::byte, TierNote::kBytes> bytes;

@@ -63,6 +63,10 @@ bool TierCopier::is_copying(uint64_t inode) const {
   return impl_->is_copying(inode);
 }
 
+void TierCopier::content_is_away() {
+  impl_->content_is_away();
+}
+
 void TierCopier::set_rate(uint64_t bytes_per_second) {
   impl_->set_rate(bytes_per_second);
 }
@@ -249,6 +253,8 @@ void TierCopier::Impl::end_job(const std::shared_ptr<Job>& job, Ending ending, c
     const bool has_copy = ending == Ending::kCopied || ending == Ending::kIsCopied;
     const std::string left = std::exchange(has_copy ? file.from : job->left, {});
     if (!left.empty() && follows() && !add({0, left, 0, 0, now_ns()})) scan_is_due_ = true;
+    if ((has_copy || ending == Ending::kBroughtBack) && file.inode != 0 && strays_.settle(file.inode, file.path))
+      unblock();
     settle(std::move(file), ending, status, calls);
   }
   for (const auto& call : calls) call();
@@ -278,6 +284,7 @@ void TierCopier::Impl::take_in(TierWaiting file, Ending ending, const Status& st
                           Status::error(StatusCode::kNotFound, file.path + " is gone, or nothing of it is durable"),
                           calls);
     case Ending::kMoved:
+    case Ending::kBroughtBack:
       return add_again(std::move(file));
     case Ending::kLost:
       scan_is_due_ = true;
@@ -286,6 +293,8 @@ void TierCopier::Impl::take_in(TierWaiting file, Ending ending, const Status& st
     case Ending::kStoreFails:
       add_again(std::move(file));
       return store_failed(status);
+    case Ending::kBlocked:
+      return block(std::move(file));
     case Ending::kRefused:
       if (status.code() == StatusCode::kExists && follows() && !file.was_refused) return clear_way(std::move(file));
       [[fallthrough]];
@@ -384,7 +393,7 @@ void TierCopier::Impl::tell_waiters(uint64_t inode, uint64_t sequence, const Sta
 }
 
 void TierCopier::Impl::look_whether_idle(Calls& calls) {
-  if (everything_.empty() || is_scanning_ || queue_.size() > 0 || !copying_.empty()) return;
+  if (everything_.empty() || is_scanning_ || queue_.size() > 0 || !copying_.empty() || !blocked_.empty()) return;
   const Status status =
       failed_.empty()
           ? Status::ok()
@@ -402,9 +411,9 @@ TierCopyStatus TierCopier::Impl::status() const {
   const MutexLock lock(mutex_);
   TierCopyStatus status = counted_;
   uint64_t oldest = queue_.oldest_ns();
-  status.files_waiting = queue_.size() + copying_.size() + failed_.size();
+  status.files_waiting = queue_.size() + copying_.size() + failed_.size() + blocked_.size();
   status.bytes_waiting = queue_.bytes();
-  for (const auto* files : {&copying_, &failed_})
+  for (const auto* files : {&copying_, &failed_, &blocked_})
     for (const auto& [path, file] : *files) {
       status.bytes_waiting += file.bytes;
       oldest = oldest == 0 ? file.since_ns : std::min(oldest, file.since_ns);

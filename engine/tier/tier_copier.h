@@ -6,6 +6,9 @@
 // a name (but for the root) there is a manifest. A path with the component kTierReserved is not copied, which is said
 // once in the log. A file with several names is copied under each.
 //
+// Content may lie in the store only (chunks that are away, docs/format.md): a file that is moved needs its copy until
+// there is another one where it is. Whoever would replace or remove it waits for that.
+//
 // Changes of names and attributes. When only attributes change, the manifest is stored anew. A file that is moved has
 // its copy made of the old one by the store, and then the old one removed; no content passes. A name that is removed
 // takes its copy along with TierDelete::kFollow: the manifest first, and only when the directories on the way to it
@@ -110,6 +113,9 @@ class TierCopier {
   TierCopyStatus status() const;
   // Whether the file is being copied at this moment.
   bool is_copying(uint64_t inode) const;
+  // From now on content of the array may lie in this store only. Then no copy is replaced or removed that a file needs
+  // which was moved (tier_strays.h). Before open(), when it was so in a mount before.
+  void content_is_away();
   // From now on, instead of TierCopyOptions::rate.
   void set_rate(uint64_t bytes_per_second);
 

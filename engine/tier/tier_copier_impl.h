@@ -1,6 +1,6 @@
 // TierCopier's private part. tier_copier.cpp has what waits and what begins, tier_told.cpp what it is told,
 // tier_copy_job.cpp the steps of one copy, tier_describe_job.cpp those of one without a new content, tier_remove_job.cpp
-// those of its removal, tier_attributes.cpp how the array is asked, tier_scan.cpp the way through the tree.
+// those of its removal, tier_blocked.cpp what waits for another file's copy to be moved, tier_attributes.cpp how the array is asked, tier_scan.cpp the way through the tree.
 //
 // One lock, for bookkeeping only. What blocks runs on the environment's executor, what computes on its workers; content
 // is read by the engine and sent by the store. Whatever is under way holds this by a shared_ptr; what it needs of the
@@ -21,6 +21,7 @@
 #include "engine/tier/tier_note.h"
 #include "engine/tier/tier_pace.h"
 #include "engine/tier/tier_queue.h"
+#include "engine/tier/tier_strays.h"
 #include "engine/tier/tier_upload.h"
 
 namespace fpfs {
@@ -39,6 +40,7 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
   TierCopyStatus status() const;
   bool is_copying(uint64_t inode) const;
   void set_rate(uint64_t bytes_per_second) { pace_.set_rate(bytes_per_second); }
+  void content_is_away();
   void stop(std::function<void()> done);
   // Stops and waits.
   void end();
@@ -64,6 +66,7 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
     bool removes_content = false;  // of a file that was here before
     bool is_unchanged = false;     // the store has the manifest already
     std::string left;              // where the copy was before, once this one is complete
+    bool has_path = false;         // ChunkSource::kPathAttribute
   };
   // How a job goes on.
   enum class Plan : uint8_t {
@@ -75,14 +78,16 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
   };
   enum class Ending : uint8_t {
     kCopied,
-    kIsCopied,    // it was already
-    kRemoved,     // the copy of what is not there any more
-    kGone,        // no such file any more, or nothing of it is durable yet: its next commit is told
-    kMoved,       // it has the path that `file` has now
-    kLost,        // it is somewhere else: a scan finds it
-    kStoreFails,  // every other file would fail, too
-    kRefused,     // the store takes others
-    kFails,       // it cannot be read
+    kIsCopied,     // it was already
+    kRemoved,      // the copy of what is not there any more
+    kGone,         // no such file any more, or nothing of it is durable yet: its next commit is told
+    kMoved,        // it has the path that `file` has now
+    kLost,         // it is somewhere else: a scan finds it
+    kStoreFails,   // every other file would fail, too
+    kRefused,      // the store takes others
+    kBroughtBack,  // and is to be copied
+    kBlocked,      // what the store has there is another file's only copy (tier_strays.h)
+    kFails,        // it cannot be read
     kCancelled,
   };
   struct Waiter {
@@ -142,6 +147,9 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
   void file_failed(TierWaiting file, const Status& status, Calls& calls) FPFS_REQUIRES(mutex_);
   void try_failed_again(const std::string& path);
   bool may_begin(const TierWaiting& file) const FPFS_REQUIRES(mutex_);
+  void block(TierWaiting file) FPFS_REQUIRES(mutex_);
+  bool waits_for_itself(const TierWaiting& file) const FPFS_REQUIRES(mutex_);
+  void unblock() FPFS_REQUIRES(mutex_);
   void tell_waiters(uint64_t inode, uint64_t sequence, const Status& status, Calls& calls) FPFS_REQUIRES(mutex_);
   void look_whether_idle(Calls& calls) FPFS_REQUIRES(mutex_);
   void task_ended();
@@ -155,6 +163,8 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
   Status sync_way_to(const std::string& path);
   Result<bool> is_vacant_for_good(const std::string& path);
   Status describe(Handle node, TierManifest& manifest);
+  // ChunkSource::kPathAttribute; empty: none.
+  std::string copied_at(Handle node) const;
   uint64_t place_of(const std::string& path) const { return TierNote::place_of(place_, path); }
   static bool is_of_commit(const TierNote& note, const SidecarSummary& record);
   std::optional<TierNote> note_of(Handle node, const std::string& path) const;
@@ -166,6 +176,8 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
   Plan prepare(Job& job, TierUpload::Source& source, Ending& ending, Status& failure);
   Plan prepare_file(Job& job, const Found& found, TierUpload::Source& source, Ending& ending, Status& failure);
   Plan plan_of(Job& job, const std::optional<TierNote>& note) const;
+  bool may_replace(const std::string& path, uint64_t inode) const;
+  void bring_back(const std::shared_ptr<Job>& job);
   // Of a file that is not there.
   Ending find_again(Job& job, const Result<Found>& found);
   void begin_anew(const std::shared_ptr<Job>& job);
@@ -244,6 +256,8 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
   // Hashes of the keys and the tags of what is not this array's, at most waiting_max.
   std::set<std::pair<uint64_t, uint64_t>> foreign_ FPFS_GUARDED_BY(mutex_);
   std::map<std::string, TierWaiting> failed_ FPFS_GUARDED_BY(mutex_);   // by path; each tries again after failed_pause
+  std::map<std::string, TierWaiting> blocked_ FPFS_GUARDED_BY(mutex_);  // by path
+  TierStrays strays_ FPFS_GUARDED_BY(mutex_);
   std::map<std::string, TierWaiting> copying_ FPFS_GUARDED_BY(mutex_);  // by path: one at a time writes an object
   std::multimap<uint64_t, Waiter> waiters_ FPFS_GUARDED_BY(mutex_);     // by inode
   std::vector<Everything> everything_ FPFS_GUARDED_BY(mutex_);

@@ -80,7 +80,11 @@ void TierCopier::Impl::begin(const std::shared_ptr<Job>& job) {
   Ending ending = Ending::kGone;
   Status failure;
   const Plan plan = prepare(*job, source, ending, failure);
-  if (plan != Plan::kCopy) source = {};
+  if (plan != Plan::kCopy || job->file.comes_back) source = {};
+  if (job->file.comes_back && job->opened != nullptr) return bring_back(job);
+  const bool replaces =
+      plan == Plan::kCopy || plan == Plan::kRemove || (plan == Plan::kDescribe && job->from != job->file.path);
+  if (replaces && !may_replace(job->file.path, job->file.inode)) return end_job(job, Ending::kBlocked);
   switch (plan) {
     case Plan::kCopy:
       break;
@@ -149,6 +153,9 @@ TierCopier::Impl::Plan TierCopier::Impl::prepare_file(Job& job, const Found& fou
   job.has_other_names = found.node.attributes.st_nlink > 1;
   job.file.is_link |= job.file.inode == 0 && job.has_other_names;
   job.file.inode = found.node.attributes.st_ino;
+  const std::string copied_at = this->copied_at(node);
+  job.has_path = !copied_at.empty();
+  if (job.has_path && copied_at != job.file.path) job.file.from = copied_at;
   Result<std::shared_ptr<File>> opened = store_.open_file(node, false);
   if (!opened.is_ok()) return fails(opened.status());
   job.opened = std::move(*opened);
@@ -261,6 +268,12 @@ void TierCopier::Impl::write_note(const std::shared_ptr<Job>& job) {
     if (!job->removes_content) return end_job(job, Ending::kCopied);
     return remove_content(job, "", [self = shared_from_this(), job](bool) { self->end_job(job, Ending::kCopied); });
   }
+  // Before what is needed no more is removed.
+  if (job->has_path)
+    if (const Status moved =
+            job->opened->set_note(ChunkSource::kPathAttribute, std::as_bytes(std::span(job->file.path)), true);
+        !moved.is_ok())
+      return end_with(job, moved, false);
   const Status written = job->opened->set_note(TierNote::kAttribute, encode_note(job->note));
   if (!written.is_ok()) {
     log(LogLevel::kWarning, "tier: {} is copied, which cannot be noted: {}", job->file.path, written.message());

@@ -86,6 +86,7 @@ void TierCopier::Impl::replace_file(const std::shared_ptr<Job>& job) {
   if (!synced.is_ok()) return end_with(job, synced, false);
   const Result<Found> found = find(job->file.path);
   if (!found.is_ok() || !found.value().has_node() || found.value().is_file()) return end_job(job, Ending::kMoved);
+  if (!may_replace(job->file.path, 0)) return end_job(job, Ending::kBlocked);
   job->removes_content = true;
   store_manifest(job);
 }

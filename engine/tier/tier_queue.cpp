@@ -7,6 +7,7 @@ namespace fpfs {
 TierWaiting merge(const TierWaiting& waiting, TierWaiting newer) {
   newer.since_ns = waiting.since_ns;
   newer.is_missing |= waiting.is_missing;
+  newer.comes_back |= waiting.comes_back;
   newer.was_refused |= waiting.was_refused;
   if (newer.sequence == 0) newer.bytes = waiting.bytes;
   if (newer.sequence == 0) newer.sequence = waiting.sequence;

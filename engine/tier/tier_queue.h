@@ -24,6 +24,7 @@ struct TierWaiting {
   bool is_missing = false;   // the store does not have what the note of the file says, or has more than it should
   bool is_link = false;      // this is one name of several, each of which waits by itself
   std::string from = {};     // where it was copied to before it was moved, or what other name it has
+  bool comes_back = false;   // its content is to be on the members again: others wait for its copy
   bool was_refused = false;  // as something else was where the store would have it
 };
 

@@ -263,17 +263,27 @@ void TierCopier::Impl::look_at_file(const std::string& path, const Level& level,
   const uint64_t inode = node->attributes.st_ino;
   const Result<SidecarSummary> record = store_.last_record(node->handle.get());
   const std::optional<TierNote> note = note_of(node->handle.get(), path);
+  const std::string copied_at = this->copied_at(node->handle.get());
+  const bool is_stray = !copied_at.empty() && copied_at != path;
+  {
+    const MutexLock lock(mutex_);
+    is_stray ? strays_.add(copied_at, inode, scans_begun_) : strays_.saw(inode, scans_begun_);
+  }
   TierManifest manifest;
   const bool is_copied = record.is_ok() && note.has_value() && is_of_commit(*note, *record);
-  const bool is_here = is_copied && note->place == place_of(path);
+  const bool is_here = is_copied && note->place == place_of(path) && !is_stray;
   if (is_here && describe(node->handle.get(), manifest).is_ok() && note->attributes == attributes_hash(manifest) &&
-      is_stored(level, *note, path))
+      is_stored(level, *note, path)) {
+    const MutexLock lock(mutex_);
+    if (asks_store_ && strays_.settle(inode, path)) unblock();
     return;
+  }
   // What it has may be older than the note: whether it is to be copied is for a job to find out.
   TierWaiting file{inode, path, record.is_ok() ? record.value().sequence : 0,
                    static_cast<uint64_t>(node->attributes.st_size), now_ns()};
   file.is_link = node->attributes.st_nlink > 1;
-  const bool has_moved = is_copied && !is_here && !file.is_link && follows() && asks_store_;
+  if (is_stray) file.from = copied_at;
+  const bool has_moved = is_copied && !is_here && !is_stray && !file.is_link && follows() && asks_store_;
   if (has_moved && moved_.size() < options_.waiting_max)
     moved_.emplace_back(std::move(file), note->place);
   else
@@ -320,6 +330,7 @@ void TierCopier::Impl::end_scan(const Status& status) {
       scan_is_due_ = true;
     }
     if (status.is_ok() && !asks_store_) scan_is_due_ = true;
+    if (status.is_ok() && !stopping_.load() && strays_.scan_ended(scans_begun_)) unblock();
     asks_store_ = true;
     begins = scan_wanted_ && !stopping_.load();
     if (begins) begin_scan();

@@ -26,12 +26,22 @@ void TierCopier::Impl::changed(const Store::NameEvent& event) {
   const bool is_removal = event.kind == Kind::kRemoved;
   // A file that has no note, and is not being copied, has no copy.
   const bool has_note = !is_removal || event.node == kNoHandle || note_of(event.node, event.path).has_value();
+  bool has_other_names = false;
+  if (is_removal && event.node != kNoHandle)
+    if (const auto attributes = store_.storage().fstat(event.node); attributes.is_ok())
+      has_other_names = attributes->st_nlink > 0;
   const uint64_t now = now_ns();
   {
     const MutexLock lock(mutex_);
     const auto changes = [&](TierWaiting file) FPFS_NO_THREAD_SAFETY_ANALYSIS {
       if (!is_reserved(file.path) && !add(std::move(file))) scan_is_due_ = true;
     };
+    if (is_removal && event.inode != 0) {
+      has_other_names ? strays_.add(event.path, event.inode, scans_begun_) : void(strays_.settle(event.inode, ""));
+      unblock();
+    }
+    if (event.kind == Kind::kMoved && event.inode != 0) strays_.add(event.from, event.inode, scans_begun_);
+    if (event.kind == Kind::kMoved && event.is_directory) strays_.forget(scans_begun_);
     const bool has_copy = has_note || copying_.contains(event.path);
     if (is_removal && !(follows() && has_copy)) return;
     TierWaiting file{event.inode, event.path + end, 0, 0, now};
@@ -43,6 +53,11 @@ void TierCopier::Impl::changed(const Store::NameEvent& event) {
     if (event.kind == Kind::kMoved && event.is_directory) scan_is_due_ = true;
   }
   pump();
+}
+
+void TierCopier::Impl::content_is_away() {
+  const MutexLock lock(mutex_);
+  strays_.switch_on();
 }
 
 // --- those who wait --------------------------------------------------------------------------------------------------

@@ -4,6 +4,8 @@
 //   - a manifest of a file lies beside a content; where it names that, it describes it, and a commit made it
 //   - what the array says of a copy (its note) is there, wherever the file is, unless another file was at that path
 //   - what belongs to somebody else is untouched
+//   - of a file whose content may lie in the store only (kPathAttribute; here it is in the array, too, to be compared
+//     with) there is a copy where its sidecar says, or where it is, at every moment
 //
 // and in the end, when the store is well: with TierDelete::kFollow the store has what the array's tree has, attributes
 // and all, and nothing else; with kKeep it has that, and whatever it ever had. No two calls write one key at a time.
@@ -33,6 +35,7 @@ enum class NameMistake : uint8_t {
   kSourceNotKept,        // the copy of a file that was moved is removed before the new one is complete
   kManifestNotAwaited,   // ... or before its manifest is
   kNamesNotTold,         // of whoever runs the copier: no scan, and nothing is told
+  kAwayNotTold,          // of whoever runs the copier: it does not know that content may lie in the store only
 };
 
 // What a path leads to.
@@ -40,6 +43,8 @@ struct Seen {
   TierManifest expected;  // without checksums and tag
   Bytes content;
   std::optional<TierNote> note;
+  uint64_t inode = 0;
+  std::string copied_at;  // kPathAttribute
 };
 
 class NameLives {
@@ -48,7 +53,9 @@ class NameLives {
       : random_(SimRandom(seed ^ 0x6e616d6573).next()),
         mistake_(mistake),
         keeps_(mistake == NameMistake::kNone && random_.chance(20)),
-        tier_(seed, store_options(), copy_options()) {
+        tier_(seed, store_options(), copy_options()),
+        away_random_(seed ^ 0x61776179),
+        has_away_(mistake == NameMistake::kAwayNotTold || (mistake == NameMistake::kNone && away_random_.chance(50))) {
     using Planted = SimObjectStore::Planted;
     if (mistake == NameMistake::kContentRemovedFirst) tier_.objects().plant(Planted::kContentRemovedFirst);
     if (mistake == NameMistake::kSourceNotKept) tier_.objects().plant(Planted::kSourceNotKept);
@@ -59,16 +66,21 @@ class NameLives {
   // The first thing that was wrong.
   std::string run() {
     plant_foreign();
-    tier_.copier().open();
+    begin();
     const uint64_t lives = random_.between(1, 3);
     for (uint64_t life = 0; life < lives && wrong_.empty(); ++life) live();
     if (wrong_.empty()) heal();
     return wrong_;
   }
+  uint64_t looked_at() const { return looked_at_; }
   uint64_t removed() const { return removed_; }
   uint64_t described() const { return described_; }
 
  private:
+  void begin() {
+    if (has_away_ && mistake_ != NameMistake::kAwayNotTold) tier_.copier().content_is_away();
+    tier_.copier().open();
+  }
   SimObjectStore::Options store_options() {
     SimObjectStore::Options options;
     if (random_.chance(50)) {
@@ -84,7 +96,7 @@ class NameLives {
     return options;
   }
   void fail(const std::string& what) {
-    if (wrong_.empty()) wrong_ = what;
+    if (wrong_.empty() && !is_off()) wrong_ = what;
   }
   bool is_off() { return tier_.world().is_off(); }
   Store& store() { return tier_.array().store(); }
@@ -133,7 +145,11 @@ class NameLives {
     if (random_.chance(70)) world.cut_at(world.boundaries() + random_.between(1, 500));
     for (uint64_t calls = random_.between(4, 25); calls > 0 && !is_off() && wrong_.empty(); --calls) {
       act();
-      for (uint64_t steps = random_.chance(50) ? random_.below(250) : 0; steps > 0 && !is_off(); --steps) world.step();
+      send_away_some();
+      for (uint64_t steps = random_.chance(50) ? random_.below(250) : 0; steps > 0 && !is_off(); --steps) {
+        world.step();
+        if (has_away_ && steps % 50 == 0 && !is_off()) look_at_away(walk());
+      }
       if (random_.chance(5)) tier_.objects().set_away(true);
       if (random_.chance(30)) tier_.objects().set_away(false);
       if (random_.chance(5)) tier_.copier().scan();
@@ -168,6 +184,33 @@ class NameLives {
     } else {
       static_cast<void>(store().sync_directory(directory));
     }
+  }
+  // Files whose copies are right: from then on the array may rely on these.
+  void send_away_some() {
+    if (!has_away_ || is_off() || !away_random_.chance(30)) return;
+    const std::map<std::string, Seen> tree = walk();
+    for (const auto& [path, seen] : tree)
+      if (!is_off() && !path.ends_with('/') && away_random_.chance(50)) send_away(path, seen);
+    for (const auto& [path, seen] : tree) {
+      if (is_off() || !away_.contains(seen.inode) || !away_random_.chance(30)) continue;
+      const std::optional<Place> place = place_of(path);
+      if (!place.has_value()) continue;
+      move(*place);
+      if (!is_off()) save(*place);
+    }
+  }
+  void send_away(const std::string& path, const Seen& seen) {
+    const auto copy = tier_.copy(path);
+    if (seen.content.empty() || !copy.has_value() || *copy != seen.content) return;
+    if (!seen.note.has_value() || seen.note->place != TierNote::place_of("sim://store", path)) return;
+    const std::optional<Place> place = place_of(path);
+    if (!place.has_value()) return;
+    Result<Store::Node> node = store().lookup(place->directory.get(), place->name);
+    if (!node.is_ok()) return;
+    Result<std::shared_ptr<File>> file = store().open_file(node->handle.get(), false);
+    if (!file.is_ok() || (*file)->info().sequence != seen.note->sequence || (*file)->is_dirty()) return;
+    if ((*file)->set_note(ChunkSource::kPathAttribute, std::as_bytes(std::span(path)), true).is_ok())
+      away_[seen.inode] = hash_bytes(seen.content);
   }
   void came_to(const std::string& path) { ++comers_[path]; }
   void save(const Place& place) {
@@ -262,8 +305,10 @@ class NameLives {
     tier_.array().open();
     tier_.connect();
     look_at_store();
-    for (const auto& [path, seen] : walk()) look_at_note(path, seen);
-    tier_.copier().open();
+    const std::map<std::string, Seen> tree = walk();
+    for (const auto& [path, seen] : tree) look_at_note(path, seen);
+    look_at_away(tree);
+    begin();
   }
   void count() {
     removed_ += tier_.copier().status().copies_removed;
@@ -279,13 +324,11 @@ class NameLives {
   }
   void walk_below(Handle directory, const std::string& below, std::map<std::string, Seen>& all) {
     std::vector<std::string> names;
-    EXPECT_TRUE(storage()
-                    .list(directory,
-                          [&names](const DirectoryEntry& entry) {
-                            names.push_back(entry.name);
-                            return true;
-                          })
-                    .is_ok());
+    const Status listed = storage().list(directory, [&names](const DirectoryEntry& entry) {
+      names.push_back(entry.name);
+      return true;
+    });
+    if (!listed.is_ok()) return fail(below + ": " + listed.message());
     for (const std::string& name : names) {
       Result<Store::Node> node = store().lookup(directory, name);
       if (!node.is_ok()) return fail(below + name + ": " + node.status().message());
@@ -313,6 +356,12 @@ class NameLives {
       expected.xattrs["user.x"] = std::string(value.data(), *length);
     if (!S_ISREG(attributes.st_mode)) return;
     seen.note = note_of(node.handle.get());
+    seen.inode = attributes.st_ino;
+    std::array<char, 256> copied_at{};
+    if (const auto length = storage().get_xattr(node.handle.get(), ChunkSource::kPathAttribute,
+                                                std::as_writable_bytes(std::span(copied_at)));
+        length.is_ok())
+      seen.copied_at = std::string(copied_at.data(), *length);
     Result<std::shared_ptr<File>> file = store().open_file(node.handle.get(), false);
     if (!file.is_ok()) return fail(path + ": " + file.status().message());
     const auto info = (*file)->info();
@@ -330,6 +379,20 @@ class NameLives {
     if (!length.is_ok()) return std::nullopt;
     const Result<TierNote> note = decode_note(std::span(bytes).first(*length));
     return note.is_ok() ? std::optional<TierNote>(*note) : std::nullopt;
+  }
+  // What has changed since is in the array.
+  void look_at_away(const std::map<std::string, Seen>& tree) {
+    const auto& objects = tier_.objects().objects();
+    for (const auto& [path, seen] : tree) {
+      const auto away = away_.find(seen.inode);
+      if (seen.copied_at.empty() || away == away_.end() || hash_bytes(seen.content) != away->second) continue;
+      bool is_there = false;
+      for (const std::string& key : {seen.copied_at, path})
+        if (const auto found = objects.find(key); found != objects.end())
+          is_there |= found->second.content == seen.content;
+      if (!is_there) return fail(path + " is away, and no copy is there, nor at " + seen.copied_at);
+      ++looked_at_;
+    }
   }
   bool is_foreign(const std::string& key) const { return foreign_.contains(key); }
   void look_at_store() {
@@ -415,6 +478,7 @@ class NameLives {
   // another file was, and left it before it was copied.
   void compare(bool is_scanned) {
     const std::map<std::string, Seen> tree = walk();
+    look_at_away(tree);
     for (const auto& [path, seen] : tree) compare_copy(path, seen, is_scanned);
     if (keeps_) return;
     for (const auto& [key, object] : tier_.objects().objects()) {
@@ -452,12 +516,15 @@ class NameLives {
   const NameMistake mistake_;
   const bool keeps_;
   SimTier tier_;
+  SimRandom away_random_;
+  const bool has_away_;
+  std::map<uint64_t, uint64_t> away_;  // hashes of their content, by inode
   std::map<std::string, SimObjectStore::Object> foreign_;
   std::set<std::string> kept_;
   std::set<uint64_t> contents_;             // hashes of all that was written and committed, or may be
   std::map<std::string, unsigned> comers_;  // how often something came to be at a path
   bool moves_directories_ = false;
-  uint64_t salt_ = 0, removed_ = 0, described_ = 0;
+  uint64_t salt_ = 0, removed_ = 0, described_ = 0, looked_at_ = 0;
   std::string wrong_;
 };
 
@@ -474,13 +541,15 @@ TEST(TierNamesPowerCutTest, InTheEndTheStoreHasWhatTheArrayHas) {
     EXPECT_EQ(NameLives(seed, NameMistake::kNone).run(), "") << "seed " << seed;
     return;
   }
-  uint64_t removed = 0, described = 0;
+  uint64_t removed = 0, described = 0, looked_at = 0;
   for (uint64_t seed = 1; seed <= alike(kSeeds); ++seed) {
     NameLives lives(seed, NameMistake::kNone);
     ASSERT_EQ(lives.run(), "") << "seed " << seed;
     removed += lives.removed();
     described += lives.described();
+    looked_at += lives.looked_at();
   }
+  EXPECT_GT(looked_at, alike(kSeeds));
   EXPECT_GT(removed, alike(kSeeds));
   EXPECT_GT(described, alike(kSeeds));
 }
@@ -488,7 +557,7 @@ TEST(TierNamesPowerCutTest, InTheEndTheStoreHasWhatTheArrayHas) {
 TEST(TierNamesPowerCutTest, EveryPlantedMistakeIsNoticed) {
   for (const NameMistake mistake :
        {NameMistake::kRemovalNotDurable, NameMistake::kContentRemovedFirst, NameMistake::kSourceNotKept,
-        NameMistake::kManifestNotAwaited, NameMistake::kNamesNotTold}) {
+        NameMistake::kManifestNotAwaited, NameMistake::kNamesNotTold, NameMistake::kAwayNotTold}) {
     std::string wrong;
     uint64_t seed = 0;
     while (wrong.empty() && ++seed <= kSeeds) wrong = NameLives(seed, mistake).run();
