@@ -429,14 +429,14 @@ class NameLives {
     const std::string mark = fmt::format("{}.{:016x}.", to_string(store().array().id()), seen.note->file_id.value());
     bool is_there = false, is_excused = moves_directories_;
     for (const auto& [key, object] : tier_.objects().objects()) {
-      const bool is_at_note = TierNote::place_of("sim://store", key) == seen.note->place;
+      const bool is_at_note = TierNote::place_of("sim://store", key) == seen.note->place || key == seen.copied_at;
       // Content that is newer comes before its manifest.
       const auto found = object.metadata.find("fastpersistfs");
       is_there |= path_of_manifest(key).empty() && found != object.metadata.end() && found->second.starts_with(mark) &&
                   (is_at_note || tier_.copy(key).has_value());
     }
     for (const auto& [comer, count] : comers_)
-      if (TierNote::place_of("sim://store", comer) == seen.note->place) is_excused |= count > 1;
+      if (TierNote::place_of("sim://store", comer) == seen.note->place) is_excused = count > 1;
     if (!is_there && !is_excused) fail(path + " is noted as copied, and no copy is there");
   }
 
