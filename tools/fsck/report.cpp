@@ -94,22 +94,22 @@ int fsck_exit_code(const CheckReport& report) {
 
 void print_report_json(const CheckReport& report) {
   Json errors = Json::array();
-  for (const CheckError& error : report.errors)
+  for (const CheckError& error : report.errors) {
     errors.push_back({{"path", error.path},
                       {"chunk", error.chunk},
                       {"member", error.member},
                       {"object_offset", error.object_offset},
                       {"kind", error.kind},
-                      {"detail", error.repaired ? error.detail + " (repaired)" : error.detail},
-                      {"healing", error.healing}});
+                      {"detail", error.repaired ? error.detail + " (repaired)" : error.detail}});
+    if (!error.healing.empty()) errors.back()["healing"] = error.healing;
+  }
   if (report.errors_omitted > 0)
     errors.push_back({{"path", ""},
                       {"chunk", -1},
                       {"member", -1},
                       {"object_offset", -1},
                       {"kind", "omitted"},
-                      {"detail", fmt::format("{} more errors are not listed", report.errors_omitted)},
-                      {"healing", ""}});
+                      {"detail", fmt::format("{} more errors are not listed", report.errors_omitted)}});
   Json set_aside = Json::array();
   for (const FileSetAside& aside : report.set_aside) set_aside.push_back(json_of(aside));
   print_json({{"clean", report.clean() && !report.cancelled},
