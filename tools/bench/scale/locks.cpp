@@ -139,6 +139,13 @@ uintptr_t address(void* place) {
   return reinterpret_cast<uintptr_t>(place);
 }
 
+void count_request(int descriptor, ssize_t result) {
+  struct stat status {};
+  if (result > 0 && table != nullptr && table->is_on.load(std::memory_order_relaxed) != 0 &&
+      ::fstat(descriptor, &status) == 0 && status.st_rdev == kFuseDevice)
+    table->requests.fetch_add(1, std::memory_order_relaxed);
+}
+
 }  // namespace
 
 extern "C" {
@@ -185,13 +192,17 @@ int pthread_cond_clockwait(pthread_cond_t* condition, pthread_mutex_t* mutex, cl
                       [=] { return next(condition, mutex, clock, until); });
 }
 
+ssize_t read(int descriptor, void* buffer, size_t length) {
+  static auto* const next = next_of<ssize_t(int, void*, size_t)>("read");
+  const ssize_t result = next(descriptor, buffer, length);
+  count_request(descriptor, result);
+  return result;
+}
+
 ssize_t readv(int descriptor, const struct iovec* parts, int count) {
   static auto* const next = next_of<ssize_t(int, const struct iovec*, int)>("readv");
   const ssize_t result = next(descriptor, parts, count);
-  struct stat status {};
-  if (result > 0 && table != nullptr && table->is_on.load(std::memory_order_relaxed) != 0 &&
-      ::fstat(descriptor, &status) == 0 && status.st_rdev == kFuseDevice)
-    table->requests.fetch_add(1, std::memory_order_relaxed);
+  count_request(descriptor, result);
   return result;
 }
 
