@@ -60,9 +60,10 @@ class ChunkHealerTest : public ::testing::Test {
     ASSERT_TRUE(array_.close().is_ok());
     array_.open();
     for (const std::string& member : array_.paths())
-      for (const std::string& object : array_.sim().files_below(member + "/objects"))
-        for (size_t at = 100; at < array_.sim().content_of(object).size(); at += 4096)
-          ASSERT_TRUE(array_.sim().flip_bit(object, at, 0));
+      for (const std::string& object : array_.sim().files_below(member + "/objects")) {
+        const size_t length = array_.sim().content_of(object).size();  // a copy
+        for (size_t at = 100; at < length; at += 4096) ASSERT_TRUE(array_.sim().flip_bit(object, at, 0));
+      }
     array_.store().set_chunk_source(source_);
     file_ = array_.open("a");
   }
