@@ -135,8 +135,8 @@ void TierReader::find(const std::string& path, Which which, Done<Manifest> done)
     if (which == Which::kKept && found != kept_at_.end()) {
       kept_.splice(kept_.begin(), kept_, found->second);
       kept = found->second->manifest;
-    } else if (const auto under_way = fetches_.find(path); under_way != fetches_.end() && which == Which::kKept) {
-      under_way->second->waiters.push_back(std::move(done));
+    } else if (const std::shared_ptr<Fetch> under_way = which == Which::kKept ? fetches_[path].lock() : nullptr) {
+      under_way->waiters.push_back(std::move(done));
       return;
     } else {
       fetch = std::make_shared<Fetch>();
@@ -228,7 +228,7 @@ void TierReader::end_fetch(const std::shared_ptr<Fetch>& fetch, const Status& st
   {
     const MutexLock lock(mutex_);
     const auto found = fetches_.find(fetch->path);
-    if (found != fetches_.end() && found->second == fetch) fetches_.erase(found);
+    if (found != fetches_.end() && found->second.lock() == fetch) fetches_.erase(found);
     waiters.swap(fetch->waiters);
   }
   if (!status.is_ok()) forget(fetch->path);

@@ -121,8 +121,9 @@ class TierReader : public std::enable_shared_from_this<TierReader> {
   bool is_closed_ FPFS_GUARDED_BY(mutex_) = false;
   unsigned in_progress_ FPFS_GUARDED_BY(mutex_) = 0;
   std::deque<Waiting> waiting_ FPFS_GUARDED_BY(mutex_);
-  std::map<std::string, std::shared_ptr<Fetch>> fetches_ FPFS_GUARDED_BY(mutex_);  // by path
-  std::list<Kept> kept_ FPFS_GUARDED_BY(mutex_);                                   // last used first
+  // By path. The store's answer keeps a fetch, so that what a store never answers goes with the store.
+  std::map<std::string, std::weak_ptr<Fetch>> fetches_ FPFS_GUARDED_BY(mutex_);
+  std::list<Kept> kept_ FPFS_GUARDED_BY(mutex_);  // last used first
   std::map<std::string, std::list<Kept>::iterator> kept_at_ FPFS_GUARDED_BY(mutex_);
   uint64_t kept_bytes_ FPFS_GUARDED_BY(mutex_) = 0;
 };

@@ -23,6 +23,7 @@ class HealingWorld {
   explicit HealingWorld(uint64_t seed, const SimObjectStore::Options& options = {}) : tier_(seed, options) {
     connect();
   }
+  ~HealingWorld() { reader_->close(); }  // what waits for answers that never come knows the reader
 
   SimTier& tier() { return tier_; }
   SimArray& array() { return tier_.array(); }
@@ -34,6 +35,7 @@ class HealingWorld {
 
   // As a mount does.
   void connect() {
+    if (reader_ != nullptr) reader_->close();
     reader_ = TierReader::create(world(), objects());
     store().set_chunk_source(std::make_shared<TierChunkSource>(reader_, store().array().id()));
   }
