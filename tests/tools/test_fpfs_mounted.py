@@ -3,12 +3,14 @@ import json
 import os
 import re
 import subprocess
+from pathlib import Path
 
 import pytest
 
 from command_lines import assert_one_line_error
 from lab.data import pattern, write_pattern
 from lab.programs import run
+from lab.system import wait_until
 
 CHUNK = 64 * 1024
 SIZE = 9 * CHUNK + 1000
@@ -233,6 +235,19 @@ def test_elsewhere(fpfs, native, verb):
 @pytest.mark.parametrize("verb", ["stat", "map"])
 def test_a_directory_is_no_file(fpfs, mount, verb):
     assert_one_line_error(fpfs(verb, mount.path), 1, mount.path)
+
+
+def test_the_daemon_dies_while_it_is_asked(binaries, mount):
+    """What it has not answered when it goes fails otherwise (ECONNABORTED) than what comes later (ENOTCONN)."""
+    mount.freeze()
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen([binaries.fpfs, "status", mount.path], **pipes) as asking:
+        stack = Path(f"/proc/{asking.pid}/stack")
+        wait_until(lambda: "fuse" in stack.read_text() or asking.poll() is not None)
+        mount.kill()
+        told = subprocess.CompletedProcess(asking.args, None, *asking.communicate(timeout=30))
+        told.returncode = asking.returncode
+    assert_one_line_error(told, 1, "daemon of this mount is gone")
 
 
 def test_after_the_daemon_died(fpfs, mount):
