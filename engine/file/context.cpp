@@ -59,7 +59,8 @@ FileContext::FileContext(Environment& where, Array& of, const StoreOptions& stor
       tasks(where.executor(), where.workers()),
       counters(of),
       clock(where),
-      indexes(index_entries_max(store_options)) {}
+      indexes(index_entries_max(store_options)),
+      closes_lazily(store_options.durable == StoreOptions::Durable::kFsync) {}
 
 Status FileContext::start() {
   FPFS_RETURN_IF_ERROR(check_options(options, stripes));

@@ -70,6 +70,8 @@ class FileContext {
   std::function<Result<std::shared_ptr<File>>(Handle node)> open_file;
   // Told of every commit that is durable: see Store::on_commit().
   std::function<void(uint64_t inode, uint64_t sequence)> committed;
+  // Some file was closed without a sync (Durable::kFsync), so what a closed file's record says may not be durable.
+  std::atomic<bool> closes_lazily;
   std::atomic<unsigned> versions_held{0};  // of all files
   std::atomic<uint64_t> commits{0};
   std::atomic<unsigned> writes_in_flight{0};  // of all files

@@ -22,7 +22,7 @@ Result<std::shared_ptr<File>> File::open(FileContext& context, ScopedHandle side
     file->content_.set_change_time(context.change_times.recall(file->inode_));
     // An earlier, lazy commit may not be durable: the next commit sees to it, whoever opened the file first. (Clocks of
     // filesystems are coarse.)
-    file->unsynced_ = context.options.durable == StoreOptions::Durable::kFsync && attributes.st_size > 0 &&
+    file->unsynced_ = context.closes_lazily.load() && attributes.st_size > 0 &&
                       attributes.st_ctim.tv_sec + 1 >= context.opened_at.tv_sec;
     FPFS_RETURN_IF_ERROR(file->load_image(attributes));
     if (!file->unsynced_) file->durable_ = file->log_.sequence;

@@ -8,15 +8,15 @@
 #include "engine/array/array.h"
 #include "engine/base/units.h"
 #include "engine/codec/compression.h"
+#include "engine/file/durable.h"
 
 namespace fpfs {
 
 struct StoreOptions {
-  // kClose: close(2) returning 0 means durable. kFsync: ext4's contract, durable at fsync, else soon. Fixed at mount.
-  enum class Durable : uint8_t { kClose, kFsync };
+  using Durable = fpfs::Durable;
 
   ArrayOptions array;
-  Durable durable = Durable::kClose;
+  Durable durable = Durable::kClose;  // of what does not say otherwise (Store::durable()); not kTier
   // Bytes of the buffer pool. At least BufferPool::kBuffersMin chunks and 2 * kRequestBytesMax per member.
   uint64_t buffer_memory = 256 * kMiB;
   // Chunks that the indexes of all open files may have; 0: what fits a part of memory as large as the pool, at least

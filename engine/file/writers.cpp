@@ -67,7 +67,7 @@ void File::commit_in_background(const std::shared_ptr<File>& file, ControlReques
 }
 
 void File::closed_by_writer(const Origin& closer) {
-  if (context_.options.durable == StoreOptions::Durable::kClose) return;
+  if (!context_.closes_lazily.load()) context_.closes_lazily.store(true);  // before anything is committed so
   constexpr auto kLeftAlone = ControlRequest::Unfinished::kLeftAlone;
   if (closer.writer != nullptr) {
     MutexLock lock(mutex_);

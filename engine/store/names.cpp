@@ -198,62 +198,6 @@ Result<struct stat> Store::set_times(Handle node, const struct timespec times[2]
   return logical(node, attributes);
 }
 
-Result<std::optional<Compression>> Store::compression(Handle node) {
-  std::optional<Compression> found;
-  std::array<char, 32> value{};  // longer ones mean nothing here
-  const Result<size_t> length = storage().get_xattr(node, kCompressAttribute, std::as_writable_bytes(std::span(value)));
-  if (length.is_ok()) {
-    const Result<Compression> compression = parse_compression({value.data(), *length});
-    if (compression.is_ok()) found = *compression;
-    return found;
-  }
-  // None, none possible, one that is too long, or (a daemon that is not root) one that it may not read.
-  const int reason = length.status().errno_value();
-  if (reason == ENODATA || reason == EOPNOTSUPP || reason == ERANGE || reason == EACCES) return found;
-  return length.status();
-}
-
-Status Store::set_compression(Handle node, const std::string& value, int flags) {
-  FPFS_ASSIGN_OR_RETURN(const Compression compression, parse_compression(value));
-  FPFS_ASSIGN_OR_RETURN(const struct stat attributes, storage().fstat(node));
-  {
-    MutexLock lock(impl_->files.name_lock(attributes.st_ino));
-    FPFS_RETURN_IF_ERROR(storage().set_xattr(node, kCompressAttribute, std::as_bytes(std::span(value)), flags));
-    if (std::shared_ptr<File> file = impl_->files.find(attributes.st_ino)) file->set_compression(compression);
-  }
-  tell_attributes(node);
-  return Status::ok();
-}
-
-Status Store::remove_compression(Handle node) {
-  FPFS_ASSIGN_OR_RETURN(const struct stat attributes, storage().fstat(node));
-  {
-    MutexLock lock(impl_->files.name_lock(attributes.st_ino));
-    FPFS_RETURN_IF_ERROR(storage().remove_xattr(node, kCompressAttribute));
-    if (std::shared_ptr<File> file = impl_->files.find(attributes.st_ino)) file->set_compression(std::nullopt);
-  }
-  tell_attributes(node);
-  return Status::ok();
-}
-
-Result<bool> Store::inherit_compression(Handle directory, Handle node) {
-  FPFS_ASSIGN_OR_RETURN(const std::optional<Compression> inherited, compression(directory));
-  if (!inherited) return false;
-  const auto set = [&] {
-    return impl_->reclaimer->with_space([&] { return set_compression(node, to_string(*inherited), 0); });
-  };
-  const Status status = set();
-  if (status.is_ok()) return true;
-  if (status.errno_value() != EACCES) return status;
-  // A daemon that is not root, and a file that its owner may not write: for this moment he may.
-  FPFS_ASSIGN_OR_RETURN(const struct stat attributes, storage().fstat(node));
-  FPFS_RETURN_IF_ERROR(storage().chmod(node, (attributes.st_mode & 07777) | S_IWUSR));
-  const Status again = set();
-  FPFS_RETURN_IF_ERROR(storage().chmod(node, attributes.st_mode & 07777));
-  FPFS_RETURN_IF_ERROR(again);
-  return true;
-}
-
 // Space that was given up counts as free; it is not worth a long wait, though.
 Result<struct statvfs> Store::space() {
   impl_->reclaimer->wait(std::chrono::milliseconds(200));
@@ -583,7 +527,7 @@ struct Store::RenameJob {
       return Status::ok();
     }
     // With Durable::kFsync a closed file's record may be in the page cache only.
-    if (store.options_.durable != StoreOptions::Durable::kFsync || !holder.has_content()) return Status::ok();
+    if (!store.impl_->closes_lazily.load() || !holder.has_content()) return Status::ok();
     const Result<Handle> handle = store.storage().reopen(holder.handle(), O_RDONLY);
     // EACCES: a daemon that is not root, and a file that its owner may not read.
     if (!handle.is_ok()) return handle.status().errno_value() == EACCES ? Status::ok() : handle.status();

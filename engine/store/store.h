@@ -174,20 +174,24 @@ class Store {
   Status chown(Handle node, uid_t uid, gid_t gid);
   // What attributes() gives then.
   Result<struct stat> set_times(Handle node, const struct timespec times[2]);
-  // How new data of a file is stored, instead of as the options say; of a directory, that of what is made in it (by
-  // inherit_compression()). Kept as the extended attribute kCompressAttribute of the node, and as durable as others.
-  // A value that nobody could have set here counts as none.
-  static constexpr const char* kCompressAttribute = "user.fastpersistfs.compress";
+  // Settings: how a node is treated, instead of as the options say. Each is kept as an extended attribute of the node,
+  // which users set, as durable as others; of a directory, it is for what is made in it (by inherit_settings()). A value
+  // that nobody could have set here counts as none.
+  static constexpr const char* kCompressAttribute = "user.fastpersistfs.compress";  // parse_compression()
+  static constexpr const char* kDurableAttribute = "user.fastpersistfs.durable";    // parse_durable()
+  static bool is_setting(std::string_view name);
+  // Of chunks that go to their drive from now on.
   Result<std::optional<Compression>> compression(Handle node);
-  // Of chunks that go to their drive from now on. `flags`: XATTR_CREATE, XATTR_REPLACE. kInvalidArgument: no such value
-  // (see parse_compression()).
-  Status set_compression(Handle node, const std::string& value, int flags);
-  Status remove_compression(Handle node);
+  // Whoever answers closes sees to it.
+  Result<std::optional<Durable>> durable(Handle node);
+  // `flags`: XATTR_CREATE, XATTR_REPLACE. kInvalidArgument: it has no such value.
+  Status set_setting(Handle node, const std::string& name, const std::string& value, int flags);
+  Status remove_setting(Handle node, const std::string& name);
   // setxattr(2), removexattr(2) of any other attribute.
   Status set_xattr(Handle node, const std::string& name, std::span<const std::byte> value, int flags);
   Status remove_xattr(Handle node, const std::string& name);
   // A file or directory that was just made is given what the directory says, if anything. False: that said nothing.
-  Result<bool> inherit_compression(Handle directory, Handle node);
+  Result<bool> inherit_settings(Handle directory, Handle node);
   // What new data can use, as df shows it. Waits a moment for what is being freed.
   Result<struct statvfs> space();
   // The drive that holds the names does not answer (engine/io/stall_watch.h).
@@ -289,6 +293,7 @@ class Store {
   void tell_removed(Handle directory, const std::string& name, bool is_directory, Handle node = kNoHandle) const;
   void tell_moved(Handle from, const std::string& from_name, Handle to, const std::string& to_name) const;
   void tell_attributes(Handle node) const;
+  Status change_setting(Handle node, std::string_view name, const std::function<Status()>& change);
 
   Environment& environment_;
   StoreOptions options_;

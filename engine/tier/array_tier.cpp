@@ -74,11 +74,16 @@ void ArrayTier::leave(const Done& done) {
 }
 
 void ArrayTier::wait_for(const std::string& path, Done done) {
-  impl_->wait_for(path, std::move(done));
+  impl_->when_connected([path, done](TierCopier& copier) { copier.wait_for(path, done); }, done);
+}
+
+void ArrayTier::wait_for_commit(uint64_t inode, uint64_t sequence, Done done) {
+  impl_->when_connected([inode, sequence, done](TierCopier& copier) { copier.wait_for_commit(inode, sequence, done); },
+                        done);
 }
 
 void ArrayTier::wait_for_all(Done done) {
-  impl_->wait_for(std::nullopt, std::move(done));
+  impl_->when_connected([done](TierCopier& copier) { copier.wait_for_all(done); }, done);
 }
 
 TierFileState ArrayTier::state_of(Handle node, const File& file, const struct stat& attributes) const {
@@ -87,6 +92,10 @@ TierFileState ArrayTier::state_of(Handle node, const File& file, const struct st
 
 TierStatus ArrayTier::status() const {
   return impl_->status();
+}
+
+uint64_t ArrayTier::progress() const {
+  return impl_->progress();
 }
 
 std::string ArrayTier::left_over() const {
@@ -140,15 +149,14 @@ void ArrayTier::Impl::leave(const Done& done) {
   if (!begins) done(Status::error(StatusCode::kCancelled, "the mount is ending"));
 }
 
-void ArrayTier::Impl::wait_for(std::optional<std::string> path, Done done) {
+void ArrayTier::Impl::when_connected(Ask ask, Done done) {
   bool is_over = false;
   {
     const MutexLock lock(mutex_);
     is_over = stopping_;
-    if (session_ != nullptr && path.has_value()) return session_->copier->wait_for(*path, std::move(done));
-    if (session_ != nullptr) return session_->copier->wait_for_all(done);
+    if (session_ != nullptr) return ask(*session_->copier);
     if (!url_.empty() && !is_over) {
-      waiting_.push_back({std::move(path), std::move(done)});
+      waiting_.push_back({std::move(ask), std::move(done)});
       return;
     }
   }
@@ -211,6 +219,11 @@ TierStatus ArrayTier::Impl::status() const {
   if (status.state == TierStatus::State::kCopying && rate > 0)
     status.eta_seconds = static_cast<double>(status.copies.bytes_waiting) / rate;
   return status;
+}
+
+uint64_t ArrayTier::Impl::progress() const {
+  const MutexLock lock(mutex_);
+  return session_ == nullptr ? 0 : session_->copier->progress();
 }
 
 void ArrayTier::Impl::committed(uint64_t inode, uint64_t sequence) {
@@ -339,7 +352,7 @@ void ArrayTier::Impl::begin_session(std::unique_ptr<Session> session, const Tier
   }
   written_before_ = store_.bytes_written();
   is_paced_ = false;
-  for (Waiting& waits : waiting) wait_for(std::move(waits.path), std::move(waits.done));
+  for (Waiting& waits : waiting) when_connected(std::move(waits.ask), std::move(waits.done));
 }
 
 void ArrayTier::Impl::end_session() {

@@ -6,7 +6,7 @@
 // (tier_binding.h). A mount may name another way to it (TierOptions::url), but not another store: the id must be the
 // same. A store that is found to be another one, or used by other arrays, gets nothing.
 //
-// Nothing local waits for it: what it does runs on a thread of its own, at low priority, as do the threads of the store;
+// Nothing local waits for it, but who asks to: what it does runs on a thread of its own, at low priority, as do the threads of the store;
 // and while something is saved, copies are sent at TierOptions::rate_while_saving at most.
 //
 // Thread safety: all methods from any thread, with no lock of the engine held.
@@ -89,12 +89,16 @@ class ArrayTier {
   // does.
   void leave(const Done& done);
 
-  // TierCopier::wait_for() and wait_for_all(). While the store is away they wait. kNotFound: there is no store.
+  // TierCopier::wait_for(), wait_for_commit() and wait_for_all(). While the store is away they wait. kNotFound: there is
+  // no store.
   void wait_for(const std::string& path, Done done);
+  void wait_for_commit(uint64_t inode, uint64_t sequence, Done done);
   void wait_for_all(Done done);
   // Of an open file whose attributes are these: whether what is seen of it is copied.
   TierFileState state_of(Handle node, const File& file, const struct stat& attributes) const;
   TierStatus status() const;
+  // Other than before: something has reached the store since.
+  uint64_t progress() const;
 
   // What an end at this moment leaves to the next mount, in one line; empty: nothing.
   std::string left_over() const;

@@ -24,9 +24,12 @@ class ArrayTier::Impl : public std::enable_shared_from_this<Impl> {
   Status open();
   void set(const TierSet& set, const Done& done);
   void leave(const Done& done);
-  void wait_for(std::optional<std::string> path, Done done);
+  // Calls `ask` once there is a copier to ask; or `done`, with why there is none.
+  using Ask = std::function<void(TierCopier& copier)>;
+  void when_connected(Ask ask, Done done);
   TierFileState state_of(Handle node, const File& file, const struct stat& attributes) const;
   TierStatus status() const;
+  uint64_t progress() const;
   std::string left_over() const;
   bool stop(std::chrono::milliseconds patience);
   void committed(uint64_t inode, uint64_t sequence);
@@ -40,7 +43,7 @@ class ArrayTier::Impl : public std::enable_shared_from_this<Impl> {
     std::shared_ptr<TierReader> reader;  // what heals chunks asks it
   };
   struct Waiting {
-    std::optional<std::string> path;  // nothing: all
+    Ask ask;
     Done done;
   };
   using Clock = std::chrono::steady_clock;

@@ -51,12 +51,20 @@ void TierCopier::wait_for(const std::string& path, Done done) {
   impl_->wait_for(path, std::move(done));
 }
 
+void TierCopier::wait_for_commit(uint64_t inode, uint64_t sequence, Done done) {
+  impl_->wait_for_commit(inode, sequence, std::move(done));
+}
+
 void TierCopier::wait_for_all(const Done& done) {
   impl_->wait_for_all(done);
 }
 
 TierCopyStatus TierCopier::status() const {
   return impl_->status();
+}
+
+uint64_t TierCopier::progress() const {
+  return impl_->progress();
 }
 
 bool TierCopier::is_copying(uint64_t inode) const {
@@ -432,6 +440,11 @@ TierCopyStatus TierCopier::Impl::status() const {
     status.bytes_per_second =
         static_cast<double>(sent - rate_from_.bytes) * 1e9 / static_cast<double>(now - rate_from_.ns);
   return status;
+}
+
+uint64_t TierCopier::Impl::progress() const {
+  const MutexLock lock(mutex_);
+  return bytes_sent_.load() + counted_.files_copied + counted_.manifests_stored + counted_.copies_removed;
 }
 
 bool TierCopier::Impl::is_copying(uint64_t inode) const {

@@ -30,7 +30,7 @@
 //
 // Failures. A store that is not reachable, full, or refuses this user or this clock: everything waits, and one file
 // tries again and again, after a pause that grows. What concerns one file only: that file waits for failed_pause. Both
-// are counted, and said in the log when they begin and when they end. Nothing local ever waits for a copy.
+// are counted, and said in the log when they begin and when they end. Nothing local waits for a copy, but who asks to.
 //
 // Thread safety: all methods from any thread. committed() and changed() with any lock but the copier's held.
 #pragma once
@@ -107,10 +107,15 @@ class TierCopier {
   // copied, or a later one: at once when it is already. Fails when there is no such file, when its copy fails for a
   // reason of its own, and with kCancelled at the end. While the store is not reachable it waits.
   void wait_for(const std::string& path, Done done);
+  // The same of this commit of a file that is open: success also when it has no name any more, as then no copy is
+  // wanted. While it is being moved it waits, too.
+  void wait_for_commit(uint64_t inode, uint64_t sequence, Done done);
   // Calls back when a scan that began after this call has ended and nothing waits any more; with a failure when files
   // are left that cannot be copied.
   void wait_for_all(const Done& done);
   TierCopyStatus status() const;
+  // Grows whenever something has reached the store.
+  uint64_t progress() const;
   // Whether the file is being copied at this moment.
   bool is_copying(uint64_t inode) const;
   // From now on content of the array may lie in this store only. Then no copy is replaced or removed that a file needs

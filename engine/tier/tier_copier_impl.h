@@ -36,8 +36,10 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
   void changed(const Store::NameEvent& event);
   void scan();
   void wait_for(const std::string& path, Done done);
+  void wait_for_commit(uint64_t inode, uint64_t sequence, Done done);
   void wait_for_all(const Done& done);
   TierCopyStatus status() const;
+  uint64_t progress() const;
   bool is_copying(uint64_t inode) const;
   void set_rate(uint64_t bytes_per_second) { pace_.set_rate(bytes_per_second); }
   void content_is_away();
@@ -154,6 +156,11 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
   void look_whether_idle(Calls& calls) FPFS_REQUIRES(mutex_);
   void task_ended();
   TierTools tools();
+
+  // --- tier_told.cpp
+  void await_commit(uint64_t inode, uint64_t sequence, Done done);
+  // False: it is too late.
+  bool add_waiter(TierWaiting file, Done done);
 
   // --- tier_attributes.cpp
   Result<Found> find(const std::string& path);

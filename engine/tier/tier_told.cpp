@@ -81,21 +81,47 @@ void TierCopier::Impl::wait_for(const std::string& path, Done done) {
       if (!version.is_ok() && version.status().code() != StatusCode::kNotFound) return done(version.status());
       if (version.is_ok()) sequence = version.value()->sequence();
     }
-    bool is_over = false;
-    {
-      const MutexLock lock(self.mutex_);
-      is_over = self.stopping_.load();
-      if (!is_over) self.waiters_.emplace(attributes.st_ino, Waiter{sequence, done});
-      // A job finds out whether it is copied already.
-      const auto copying = self.copying_.find(path);
-      if (copying == self.copying_.end() || copying->second.sequence < sequence)
-        self.queue_.add({attributes.st_ino, path, sequence, static_cast<uint64_t>(attributes.st_size), self.now_ns(),
-                         false, attributes.st_nlink > 1});
-    }
+    const bool begins = self.add_waiter({attributes.st_ino, path, sequence, static_cast<uint64_t>(attributes.st_size),
+                                         self.now_ns(), false, attributes.st_nlink > 1},
+                                        done);
     opened->reset();
-    if (is_over) return done(Status::error(StatusCode::kCancelled, "copying has ended"));
+    if (!begins) return done(Status::error(StatusCode::kCancelled, "copying has ended"));
     self.pump();
   });
+}
+
+bool TierCopier::Impl::add_waiter(TierWaiting file, Done done) {
+  const MutexLock lock(mutex_);
+  if (stopping_.load()) return false;
+  waiters_.emplace(file.inode, Waiter{file.sequence, std::move(done)});
+  // A job finds out whether it is copied already.
+  const auto copying = copying_.find(file.path);
+  if (copying == copying_.end() || copying->second.sequence < file.sequence) queue_.add(std::move(file));
+  return true;
+}
+
+void TierCopier::Impl::wait_for_commit(uint64_t inode, uint64_t sequence, Done done) {
+  post([inode, sequence, done = std::move(done)](Impl& self) { self.await_commit(inode, sequence, done); });
+}
+
+void TierCopier::Impl::await_commit(uint64_t inode, uint64_t sequence, Done done) {
+  if (is_stopping()) return done(Status::error(StatusCode::kCancelled, "copying has ended"));
+  const std::optional<Store::OpenFile> open = store_.find_open(inode);
+  if (!open.has_value()) return done(Status::ok());
+  if (is_reserved(open->path))
+    return done(Status::error(StatusCode::kInvalidArgument,
+                              fmt::format("{} has a reserved name and is not copied", open->path)));
+  // It was not found where it was said to be.
+  const auto waits = [weak = weak_from_this(), inode, sequence, done](const Status& status) {
+    const Self self = status.code() == StatusCode::kNotFound ? weak.lock() : nullptr;
+    if (self == nullptr) return done(status);
+    self->after(self->options_.pause_first, [weak, inode, sequence, done] {
+      if (const Self later = weak.lock()) later->wait_for_commit(inode, sequence, done);
+    });
+  };
+  if (!add_waiter({inode, open->path, sequence, open->size, now_ns()}, waits))
+    return done(Status::error(StatusCode::kCancelled, "copying has ended"));
+  pump();
 }
 
 void TierCopier::Impl::wait_for_all(const Done& done) {

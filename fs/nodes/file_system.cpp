@@ -29,7 +29,8 @@ FileSystem::FileSystem(Environment& environment, Store& store, ArrayTier& tier, 
       scrub_(store),
       read_calls_(kCallsInitial, kReadCallsMax),
       write_calls_(kCallsInitial, kWriteCallsMax),
-      control_calls_(kCallsInitial, kControlCallsMax) {
+      control_calls_(kCallsInitial, kControlCallsMax),
+      copy_waits_(environment, tier, others_under_way_, settings_.tier_timeout) {
   store_.keep_removed(
       [this](uint64_t number, std::unique_ptr<Store::Removed> removed) { inodes_.keep(number, std::move(removed)); });
 }
@@ -128,8 +129,24 @@ void FileSystem::populate_buffers() {
   });
 }
 
+Durable FileSystem::durable_of(Inode& inode) {
+  if (inode.settings.is_absent()) return settings_.durable;
+  const unsigned changes = inode.settings.changes();
+  const Result<std::optional<Durable>> said = store_.durable(inode.handle);
+  if (!said.is_ok()) return Durable::kClose;
+  if (!said->has_value()) inode.settings.note_absent(changes);
+  return said->value_or(settings_.durable);
+}
+
+void FileSystem::when_copied(Durable durable, const File& file, const Status& committed,
+                             std::function<void(const Status&)> then) {
+  if (durable != Durable::kTier || !committed.is_ok()) return then(committed);
+  copy_waits_.wait(file.inode(), file.info().sequence, file.path(), std::move(then));
+}
+
 void FileSystem::drain() {
   ending_.store(true);
+  end_copy_waits();
   read_calls_.wait_until_idle();
   write_calls_.wait_until_idle();
   others_under_way_.wait_until_idle();

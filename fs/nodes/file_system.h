@@ -18,6 +18,7 @@
 #include "engine/tier/array_tier.h"
 #include "fs/nodes/call_pool.h"
 #include "fs/nodes/calls.h"
+#include "fs/nodes/copy_waits.h"
 #include "fs/nodes/inode_table.h"
 #include "fs/nodes/node_pruner.h"
 #include "fs/nodes/open_handles.h"
@@ -30,7 +31,8 @@ namespace fpfs {
 class FileSystem {
  public:
   struct Settings {
-    bool durable_at_close = true;
+    Durable durable = Durable::kClose;  // of nodes that do not say otherwise
+    std::chrono::milliseconds tier_timeout{60'000};
     bool killed_keeps_old = true;  // killed_saver=keep_old
     bool sync_writes = false;      // mount option sync
     // Reading moves access times, by the rules of the filesystem under tree/ (mount options noatime, nodiratime, ro).
@@ -56,6 +58,11 @@ class FileSystem {
   Tickets& tickets() { return tickets_; }
   uint64_t random_u64() { return environment_.random_u64(); }
   const Settings& settings() const { return settings_; }
+  // When the node's content is durable. What cannot be read counts as kClose.
+  Durable durable_of(Inode& inode);
+  // With Durable::kTier `then` is told when what is committed now of the file is copied, too; else at once. With a
+  // failure at once.
+  void when_copied(Durable durable, const File& file, const Status& committed, std::function<void(const Status&)> then);
   double uptime_seconds() const {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - started_).count();
   }
@@ -123,6 +130,8 @@ class FileSystem {
   void control(std::shared_ptr<File> file, const ControlRequest& request, ControlDone then);
   // Requests that are answered later and hold no object of a pool.
   RequestCounter& others_under_way() { return others_under_way_; }
+  // Who waits for a copy is told that the mount ends, and lets go of its file.
+  void end_copy_waits() { copy_waits_.end(); }
   // Waits until every request under way was answered. Workers must have ended.
   void drain();
 
@@ -146,6 +155,7 @@ class FileSystem {
   CallPool<WriteCall> write_calls_;
   CallPool<ControlCall> control_calls_;
   RequestCounter others_under_way_;
+  CopyWaits copy_waits_;
   Tickets tickets_;
   std::atomic<bool> ending_{false};
   std::atomic<bool> killed_is_unknown_{false};

@@ -75,10 +75,9 @@ struct Inode {
   // check at every write.
   std::atomic<bool> may_have_set_id{true};
   std::atomic<bool> may_have_capability{true};
-  AbsenceHint any_xattr;  // extended attributes
-  // Of a directory: what new entries get from it.
-  AbsenceHint default_acl;
-  AbsenceHint compression;  // Store::compression()
+  AbsenceHint any_xattr;    // extended attributes
+  AbsenceHint default_acl;  // of a directory, for new entries
+  AbsenceHint settings;     // Store::is_setting(); of a directory all, of a file kDurableAttribute
   // The kernel keeps its attributes, and nothing has changed them since: a listing need not hand them out again. Only a
   // hint: when it is wrong, the kernel asks.
   std::atomic<bool> attributes_known{false};

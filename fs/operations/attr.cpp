@@ -85,16 +85,20 @@ void set_size(fuse_req_t request, Inode& inode, uint64_t size, int to_set, const
     FileSystem& owner = file_system_of(request);
     inode.cached_commit.store(0);  // once more: somebody may have opened it meanwhile
     if (!result.is_ok() || !closes) return finish_setattr(request, inode, times, result);
-    if (!owner.settings().durable_at_close) {
+    const Durable durable = owner.durable_of(inode);
+    if (durable == Durable::kFsync) {
       file->closed_by_writer();
       return finish_setattr(request, inode, times, result);
     }
     ControlRequest commit;
     commit.kind = ControlRequest::Kind::kClose;
     commit.unfinished = ControlRequest::Unfinished::kLeftAlone;
-    owner.control(file, commit, [request, &inode, times](const ControlRequest&, const Status& committed) {
-      finish_setattr(request, inode, times, committed);
-    });
+    owner.control(
+        file, commit, [request, &inode, times, file, durable](const ControlRequest&, const Status& committed) {
+          file_system_of(request).when_copied(
+              durable, *file, committed,
+              [request, &inode, times](const Status& outcome) { finish_setattr(request, inode, times, outcome); });
+        });
   };
   ControlRequest truncation;
   truncation.kind = ControlRequest::Kind::kTruncate;

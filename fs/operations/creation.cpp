@@ -25,18 +25,17 @@ Status give_to_caller(FileSystem& file_system, const fuse_ctx& caller, const Ino
   return Status::ok();
 }
 
-Status inherit(FileSystem& file_system, Inode& parent, Store::Node& node) {
-  if (!S_ISREG(node.attributes.st_mode) && !S_ISDIR(node.attributes.st_mode)) return Status::ok();
-  if (parent.compression.is_absent()) return Status::ok();
-  const unsigned changes = parent.compression.changes();
-  FPFS_ASSIGN_OR_RETURN(const bool inherited,
-                        file_system.store().inherit_compression(parent.handle, node.handle.get()));
+Result<bool> inherit(FileSystem& file_system, Inode& parent, Store::Node& node) {
+  if (!S_ISREG(node.attributes.st_mode) && !S_ISDIR(node.attributes.st_mode)) return false;
+  if (parent.settings.is_absent()) return false;
+  const unsigned changes = parent.settings.changes();
+  FPFS_ASSIGN_OR_RETURN(const bool inherited, file_system.store().inherit_settings(parent.handle, node.handle.get()));
   if (!inherited) {
-    parent.compression.note_absent(changes);
-    return Status::ok();
+    parent.settings.note_absent(changes);
+    return false;
   }
   FPFS_ASSIGN_OR_RETURN(node.attributes, file_system.store().attributes(node.handle.get()));
-  return Status::ok();
+  return true;
 }
 
 }  // namespace
@@ -51,7 +50,7 @@ mode_t creation_mode(FileSystem& file_system, Inode& parent, mode_t mode, mode_t
   return mode & ~umask;
 }
 
-Status finish_entry(FileSystem& file_system, const fuse_ctx& caller, Inode& parent, Store::Node& node) {
+Result<bool> finish_entry(FileSystem& file_system, const fuse_ctx& caller, Inode& parent, Store::Node& node) {
   FPFS_RETURN_IF_ERROR(give_to_caller(file_system, caller, parent, node));
   return inherit(file_system, parent, node);
 }
@@ -62,7 +61,7 @@ void reply_made(fuse_req_t request, Inode& parent, const char* name, bool is_dir
   Result<Store::Node> node = store.lookup(parent.handle, name);
   Status status = node.status();
   if (status.is_ok()) {
-    status = finish_entry(file_system, *fuse_req_ctx(request), parent, *node);
+    status = finish_entry(file_system, *fuse_req_ctx(request), parent, *node).status();
     if (status.is_ok()) return reply_node(request, std::move(node), std::move(handles));
     node->handle.reset();
   }

@@ -16,7 +16,8 @@ mode_t creation_mode(FileSystem& file_system, Inode& parent, mode_t mode, mode_t
 
 // Makes a new entry the caller's (the group of a set-group-ID directory stays) and gives it what its directory hands
 // down beside ACLs. Brings its attributes up to date. It is the caller's already when it was made with AsCaller.
-Status finish_entry(FileSystem& file_system, const fuse_ctx& caller, Inode& parent, Store::Node& node);
+// True: the directory handed down settings (Store::inherit_settings()).
+Result<bool> finish_entry(FileSystem& file_system, const fuse_ctx& caller, Inode& parent, Store::Node& node);
 
 // Answers with an entry that was just made under `name`: sees whose it is and looks it up; takes it away again when
 // that fails. `handles` (one) are counted for its node.

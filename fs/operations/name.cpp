@@ -28,9 +28,9 @@ void make_file(fuse_req_t request, Inode& parent, const std::string& name, mode_
     store.take_back(parent.handle, name, false);
     reply_status(request, status);
   };
-  const Status finished = finish_entry(file_system, *fuse_req_ctx(request), parent, *node);
+  const Status finished = finish_entry(file_system, *fuse_req_ctx(request), parent, *node).status();
   if (!finished.is_ok()) return give_up(finished);
-  if (!file_system.settings().durable_at_close) {
+  if (file_system.settings().durable == Durable::kFsync) {
     created->file->closed_by_writer();
     return reply_node(request, std::move(*node), std::move(handles));
   }
@@ -56,7 +56,7 @@ void reply_linked(fuse_req_t request, Inode& inode) {
 Status own_whiteout(fuse_req_t request, Inode& directory, const std::string& name) {
   FileSystem& file_system = file_system_of(request);
   FPFS_ASSIGN_OR_RETURN(Store::Node node, file_system.store().lookup(directory.handle, name));
-  return finish_entry(file_system, *fuse_req_ctx(request), directory, node);
+  return finish_entry(file_system, *fuse_req_ctx(request), directory, node).status();
 }
 
 // Makes an entry of another kind with `make` and answers with it.

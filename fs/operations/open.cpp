@@ -44,8 +44,8 @@ std::shared_ptr<Writer> make_writer(fuse_req_t request, File& file, const fuse_f
 // After the last request that came through it was answered. What it leaves unfinished is committed: pages of a mapping
 // that outlived its descriptors; nobody is left to be told of a failure, except the log. `killed`: its opener was,
 // before it knew.
-void end_writer(FileSystem& file_system, const std::shared_ptr<File>& file, const std::shared_ptr<Writer>& writer,
-                bool killed) {
+void end_writer(FileSystem& file_system, Durable durable, const std::shared_ptr<File>& file,
+                const std::shared_ptr<Writer>& writer, bool killed) {
   if (writer == nullptr) return;
   ControlRequest request;
   request.kind = ControlRequest::Kind::kClose;
@@ -58,7 +58,7 @@ void end_writer(FileSystem& file_system, const std::shared_ptr<File>& file, cons
     });
   }
   if (!file->detach(*writer)) return;
-  if (!file_system.settings().durable_at_close) return file->closed_by_writer();
+  if (durable == Durable::kFsync) return file->closed_by_writer();
   file->promise();
   request.unfinished = ControlRequest::Unfinished::kLeftAlone;
   file_system.control(file, request, [](const ControlRequest&, const Status& status) { log_fault(status); });
@@ -110,6 +110,7 @@ void enter_cache(FileSystem& file_system, OpenFile& open, const fuse_file_info& 
 struct Opened {
   std::shared_ptr<File> file;
   std::shared_ptr<Writer> writer;
+  bool has_no_settings = false;  // known; of a file that was just made
 };
 
 void remove_handle(FileSystem& file_system, OpenFile& open) {
@@ -119,7 +120,7 @@ void remove_handle(FileSystem& file_system, OpenFile& open) {
 
 // The answer did not reach the opener, who was killed.
 void remove_unanswered(FileSystem& file_system, OpenFile& open) {
-  end_writer(file_system, open.file, open.writer, true);
+  end_writer(file_system, file_system.durable_of(*open.inode), open.file, open.writer, true);
   remove_handle(file_system, open);
 }
 
@@ -137,12 +138,13 @@ void reply_created(fuse_req_t request, Opened opened, Store::Node node, const fu
   const uint64_t inode = node.attributes.st_ino;
   Result<fuse_entry_param> entry = make_entry(file_system, std::move(node), std::move(handles));
   if (!entry.is_ok()) {
-    end_writer(file_system, opened.file, opened.writer, false);
+    end_writer(file_system, file_system.settings().durable, opened.file, opened.writer, false);
     return reply_status(request, entry.status());
   }
   if (unnamed != nullptr) file_system.inodes().keep(inode, std::move(unnamed));
-  OpenFile& open =
-      file_system.handles().add(std::move(opened.file), file_system.inodes().get(entry->ino), std::move(opened.writer));
+  Inode& made = file_system.inodes().get(entry->ino);
+  if (opened.has_no_settings) made.settings.note_absent(0);  // unless somebody has set one by now
+  OpenFile& open = file_system.handles().add(std::move(opened.file), made, std::move(opened.writer));
   enter_cache(file_system, open, info, [&file_system, &open, request, entry = *entry](const fuse_file_info& answer) {
     if (fuse_reply_create(request, &entry, &answer) == 0) return;
     remove_unanswered(file_system, open);
@@ -248,14 +250,14 @@ void create_node(const Creation& creation, HandleShares::Lease handles) {
     return;
   }
   if (!created.is_ok()) return reply_status(request, created.status());
-  const Status finished = finish_entry(file_system, caller, creation.directory, created->node);
+  const Result<bool> finished = finish_entry(file_system, caller, creation.directory, created->node);
   if (!finished.is_ok()) {
     created->node.handle.reset();
     if (!creation.unnamed) store.take_back(creation.directory.handle, creation.name, false);
-    return reply_status(request, finished);
+    return reply_status(request, finished.status());
   }
   created->file->hold(handles.split(Store::kHandlesOfFile));
-  Opened opened{created->file, make_writer(request, *created->file, info, true)};
+  Opened opened{created->file, make_writer(request, *created->file, info, true), !*finished};
   reply_created(request, std::move(opened), std::move(created->node), info, std::move(handles),
                 std::move(created->unnamed));
 }
@@ -286,7 +288,7 @@ void release(fuse_req_t request, fuse_ino_t, fuse_file_info* info) noexcept {
   // Usually its closes have committed everything. What came through other handles is not this one's business: the
   // kernel sends a release after close(2) has returned, when another opener may already have truncated the file to
   // write it anew, and an empty file must not replace the old content.
-  end_writer(file_system, open.file, open.writer, false);
+  end_writer(file_system, file_system.durable_of(*open.inode), open.file, open.writer, false);
   Inode& inode = *open.inode;
   if (failed) inode.size_doubts.fetch_add(1);
   remove_handle(file_system, open);

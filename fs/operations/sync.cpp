@@ -32,28 +32,34 @@ void flush(fuse_req_t request, fuse_ino_t, fuse_file_info* info) noexcept {
   close.kind = ControlRequest::Kind::kClose;
   close.origin = {open.writer.get(), {info->lock_owner, process_of(fuse_req_ctx(request)->pid)}, false};
   close.killed = is_killed_saver(request, open);
-  if (!file_system.settings().durable_at_close && !close.killed) {
+  const Durable durable = file_system.durable_of(*open.inode);
+  if (durable == Durable::kFsync && !close.killed) {
     open.file->closed_by_writer(close.origin);
     return reply_status(request, open.file->error());
   }
   FileSystem::note_change(*open.inode);
-  file_system.control(open.file, close, [request, &open](const ControlRequest& done, const Status& status) {
+  file_system.control(open.file, close, [request, &open, durable](const ControlRequest& done, const Status& status) {
     // What the kernel has of the half must go. (Its pages when this handle is gone, should it write through the cache.)
     if (done.was_reverted) {
       open.inode->size_doubts.fetch_add(1);
       file_system_of(request).invalidate_attributes(*open.inode);
       file_system_of(request).page_cache().drop(*open.inode, [] {});
     }
-    reply_status(request, status);
+    file_system_of(request).when_copied(durable, *open.file, status,
+                                        [request](const Status& outcome) { reply_status(request, outcome); });
   });
 }
 
 // Also with data_only: the size and the extents are what makes data reachable, and they are the whole commit.
 void fsync(fuse_req_t request, fuse_ino_t, int, fuse_file_info* info) noexcept {
+  FileSystem& file_system = file_system_of(request);
   const OpenFile& open = OpenHandles::file(info->fh);
   FileSystem::note_change(*open.inode);  // the commit moves the sidecar's other times
-  file_system_of(request).control(open.file, ControlRequest::Kind::kCommit,
-                                  [request](const Status& status) { reply_status(request, status); });
+  const Durable durable = file_system.durable_of(*open.inode);
+  file_system.control(open.file, ControlRequest::Kind::kCommit, [request, &open, durable](const Status& status) {
+    file_system_of(request).when_copied(durable, *open.file, status,
+                                        [request](const Status& outcome) { reply_status(request, outcome); });
+  });
 }
 
 void fsyncdir(fuse_req_t request, fuse_ino_t node, int, fuse_file_info*) noexcept {

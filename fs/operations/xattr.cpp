@@ -1,6 +1,6 @@
 // Extended attributes: those of the entry in tree/ (ACLs among them), and virtual ones under user.fastpersistfs., which
 // tell about the storage and cannot be set. Virtual attributes are not listed, so that copies do not try to set them.
-// One name among them is a real attribute, which can be set and is listed: Store::kCompressAttribute. Others that are
+// Some names among them are real attributes, which can be set and are listed: the store's settings. Others that are
 // real are the engine's own (TierNote::kAttribute): nobody sees them.
 #include <cerrno>
 #include <cstring>
@@ -25,7 +25,7 @@ constexpr std::string_view kCapability = "security.capability";
 constexpr size_t kValueSizeMax = 65536;  // XATTR_SIZE_MAX, XATTR_LIST_MAX
 
 bool is_virtual(std::string_view name) {
-  return name.starts_with(kVirtualPrefix) && name != Store::kCompressAttribute;
+  return name.starts_with(kVirtualPrefix) && !Store::is_setting(name);
 }
 
 Status no_such_attribute() {
@@ -141,13 +141,13 @@ void setxattr(fuse_req_t request, fuse_ino_t node, const char* name, const char*
   FileSystem& file_system = file_system_of(request);
   Inode& inode = file_system.inodes().get(node);
   FileSystem::note_change(inode);
-  Status status = std::string_view(name) == Store::kCompressAttribute
-                      ? file_system.store().set_compression(inode.handle, std::string(value, size), flags)
+  Status status = Store::is_setting(name)
+                      ? file_system.store().set_setting(inode.handle, name, std::string(value, size), flags)
                       : file_system.store().set_xattr(inode.handle, name, std::as_bytes(std::span(value, size)), flags);
   inode.any_xattr.note_set();  // also when it failed: who knows
   if (status.is_ok() && std::string_view(name) == kCapability) inode.may_have_capability.store(true);
   if (status.is_ok() && std::string_view(name) == kDefaultAcl) inode.default_acl.note_set();
-  if (status.is_ok() && std::string_view(name) == Store::kCompressAttribute) inode.compression.note_set();
+  if (status.is_ok() && Store::is_setting(name)) inode.settings.note_set();
   if (status.is_ok() && std::string_view(name) == "system.posix_acl_access")
     status = drop_set_group_id(file_system, request, inode);
   reply_status(request, status);
@@ -160,9 +160,8 @@ void removexattr(fuse_req_t request, fuse_ino_t node, const char* name) noexcept
   }
   FileSystem& file_system = file_system_of(request);
   const Handle handle = file_system.inodes().get(node).handle;
-  reply_status(request, std::string_view(name) == Store::kCompressAttribute
-                            ? file_system.store().remove_compression(handle)
-                            : file_system.store().remove_xattr(handle, name));
+  reply_status(request, Store::is_setting(name) ? file_system.store().remove_setting(handle, name)
+                                                : file_system.store().remove_xattr(handle, name));
 }
 
 }  // namespace fpfs::operations

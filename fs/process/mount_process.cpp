@@ -199,7 +199,8 @@ Status MountProcess::start() {
   FPFS_RETURN_IF_ERROR(open_tier());
   FPFS_ASSIGN_OR_RETURN(const struct stat root, store_->attributes(store_->root()));
   FileSystem::Settings settings;
-  settings.durable_at_close = options_.store.durable == StoreOptions::Durable::kClose;
+  settings.durable = options_.store.durable;
+  settings.tier_timeout = std::chrono::milliseconds(options_.tier_timeout_ms);
   settings.killed_keeps_old = options_.killed_keeps_old;
   settings.sync_writes = options_.sync_writes;
   settings.file_access_times = options_.access_times && !options_.store.array.read_only;
@@ -233,7 +234,7 @@ Status MountProcess::serve(Launcher& launcher) {
   const std::optional<MountEntry> mount = own_entry();
   const uint64_t read_ahead = kernel_read_ahead(thread_count(options_), file_system_->settings().read_bytes_max);
   file_system_->set_cached_reads(mount && raise_read_ahead(*mount, static_cast<unsigned>(read_ahead / kKiB)));
-  if (!file_system_->settings().durable_at_close) file_system_->populate_buffers();
+  if (file_system_->settings().durable == Durable::kFsync) file_system_->populate_buffers();
   file_system_->scrub().open();
   listen_for_waiters(mount);
   stage_ = Stage::kServing;
@@ -301,6 +302,7 @@ void MountProcess::end_by_signal(int signal) {
   log(LogLevel::kInfo, "signal {}: committing what was closed and unmounting {}", signal, options_.mount_point);
   begin_to_end();
   commit_finished();
+  file_system_->end_copy_waits();
 
   Status detached = detach_mount(options_.mount_point);
   if (!detached.is_ok()) log(LogLevel::kError, "{}", detached.message());

@@ -213,6 +213,9 @@ void describe(CLI::App& app, MountOptions& o) {
   add_number(app, "--read_ahead", o.store.read_ahead, 0, 1024,
              "chunks read ahead of a sequential reader (default 0: by the number of members)");
   describe_tier(app, o.tier);
+  add_seconds(
+      app, "--tier_timeout", o.tier_timeout_ms,
+      "what waits for its copy (durable=tier) fails when nothing was copied for so long, 0: never (default 60)");
   add_switch(app, "--degraded", o.store.array.degraded, "with ro: mount with members missing");
   add_switch(app, "--buffered_members", o.store.array.buffered_members,
              "accept members without O_DIRECT (development)");

@@ -36,6 +36,7 @@ struct MountOptions {
   enum class IoUring : uint8_t { kOff, kOn, kAuto } io_uring = IoUring::kAuto;
   StoreOptions store;
   TierOptions tier;
+  unsigned tier_timeout_ms = 60'000;  // CopyWaits; 0: for ever
   LogLevel log_level = LogLevel::kInfo;
   std::string log_file;                     // empty: stderr
   std::vector<std::string> kernel_options;  // passed to mount(2): ro, nosuid, noatime, ...

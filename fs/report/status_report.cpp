@@ -86,7 +86,7 @@ json metadata_report(const Store& store, const StoreStatus& status) {
 
 json options_report(const FileSystem& file_system, const StoreOptions& options) {
   return {{"ro", options.array.read_only},
-          {"durable", options.durable == StoreOptions::Durable::kClose ? "close" : "fsync"},
+          {"durable", to_string(options.durable)},
           {"compress", to_string(options.compression)},
           {"dedup", options.dedup == StoreOptions::Dedup::kPrevious ? "previous" : "off"},
           {"verify", options.verify},

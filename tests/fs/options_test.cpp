@@ -79,6 +79,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Spelling{"tier_required=yes", [](O o) { return o.tier.required == std::optional(true); }},
                     Spelling{"tier_required=no", [](O o) { return o.tier.required == std::optional(false); }},
                     Spelling{"tier_rate=200M", [](O o) { return o.tier.copy.rate == 200 * kMiB; }},
+                    Spelling{"tier_timeout=5", [](O o) { return o.tier_timeout_ms == 5000; }},
                     Spelling{"tier_rate_saving=0", [](O o) { return o.tier.rate_while_saving == 0; }},
                     Spelling{"tier_connections=256", [](O o) { return o.tier.copy.connections == 256; }},
                     Spelling{"tier_memory=1G", [](O o) { return o.tier.copy.memory == kGiB; }},

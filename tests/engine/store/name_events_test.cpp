@@ -75,8 +75,8 @@ TEST_F(NameEventsTest, Attributes) {
   ASSERT_TRUE(store().set_times(file.get(), times).is_ok());
   ASSERT_TRUE(store().set_xattr(file.get(), "user.x", std::as_bytes(std::span(value)), 0).is_ok());
   ASSERT_TRUE(store().remove_xattr(file.get(), "user.x").is_ok());
-  ASSERT_TRUE(store().set_compression(directory.get(), "zstd", 0).is_ok());
-  ASSERT_TRUE(store().remove_compression(directory.get()).is_ok());
+  ASSERT_TRUE(store().set_setting(directory.get(), Store::kCompressAttribute, "zstd", 0).is_ok());
+  ASSERT_TRUE(store().remove_setting(directory.get(), Store::kCompressAttribute).is_ok());
   const std::string of_file = "attributes a file", of_directory = "attributes d/";
   EXPECT_EQ(told(), (Told{of_file, of_directory, of_file, of_file, of_file, of_directory, of_directory}));
   ASSERT_TRUE(store().unlink(root(), "a").is_ok());

@@ -1,0 +1,105 @@
+#include "fs/nodes/copy_waits.h"
+
+#include <map>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "engine/base/mutex.h"
+
+namespace fpfs {
+
+struct CopyWaits::Waiters : std::enable_shared_from_this<Waiters> {
+  struct Waiter {
+    std::string path;
+    Done done;
+  };
+
+  Waiters(Environment& where, ArrayTier& to, RequestCounter& counter, std::chrono::milliseconds limit)
+      : environment(where), tier(to), under_way(counter), timeout(limit) {}
+
+  // Nothing happens when it was answered.
+  void answer(uint64_t number, const Status& status) {
+    Waiter waiter;
+    {
+      const MutexLock lock(mutex);
+      const auto found = waiting.find(number);
+      if (found == waiting.end()) return;
+      waiter = std::move(found->second);
+      waiting.erase(found);
+    }
+    tell(waiter, status);
+  }
+  void tell(const Waiter& waiter, const Status& status) const {
+    waiter.done(status.is_ok() ? status
+                               : Status::error(StatusCode::kIoError,
+                                               fmt::format("{} is committed here, but not copied (durable=tier): {}",
+                                                           waiter.path, status.message())));
+    under_way.end();
+  }
+  // Looks again after the time-out whether anything has reached the store.
+  void watch(uint64_t number, uint64_t progress) {
+    environment.executor().post_after(timeout, [weak = weak_from_this(), number, progress] {
+      if (const std::shared_ptr<Waiters> self = weak.lock()) self->look(number, progress);
+    });
+  }
+  void look(uint64_t number, uint64_t before) {
+    uint64_t progress = 0;
+    {
+      const MutexLock lock(mutex);
+      if (!waiting.contains(number)) return;  // after end() the tier may be gone
+      progress = tier.progress();
+    }
+    if (progress != before) return watch(number, progress);
+    answer(number,
+           Status::error(StatusCode::kUnreachable,
+                         fmt::format("nothing has reached the store for {} s (tier_timeout); it is copied later",
+                                     timeout.count() / 1000)));
+  }
+
+  Environment& environment;
+  ArrayTier& tier;
+  RequestCounter& under_way;
+  const std::chrono::milliseconds timeout;
+  Mutex mutex;  // above those of the tier
+  bool has_ended FPFS_GUARDED_BY(mutex) = false;
+  uint64_t next FPFS_GUARDED_BY(mutex) = 0;
+  std::map<uint64_t, Waiter> waiting FPFS_GUARDED_BY(mutex);
+};
+
+CopyWaits::CopyWaits(Environment& environment, ArrayTier& tier, RequestCounter& under_way,
+                     std::chrono::milliseconds timeout)
+    : waiters_(std::make_shared<Waiters>(environment, tier, under_way, timeout)) {}
+
+void CopyWaits::wait(uint64_t inode, uint64_t sequence, const std::string& path, Done done) {
+  Waiters& waiters = *waiters_;
+  waiters.under_way.begin();
+  Waiters::Waiter waiter{path, std::move(done)};
+  uint64_t number = 0;
+  bool is_late = false;
+  {
+    const MutexLock lock(waiters.mutex);
+    is_late = waiters.has_ended;
+    number = ++waiters.next;
+    if (!is_late) waiters.waiting[number] = std::move(waiter);
+  }
+  if (is_late) return waiters.tell(waiter, Status::error(StatusCode::kCancelled, "the mount is ending"));
+  // The first look is for what reaches the store from now on.
+  if (waiters.timeout.count() > 0) waiters.watch(number, waiters.tier.progress());
+  waiters.tier.wait_for_commit(inode, sequence, [weak = std::weak_ptr(waiters_), number](const Status& status) {
+    if (const std::shared_ptr<Waiters> self = weak.lock()) self->answer(number, status);
+  });
+}
+
+void CopyWaits::end() {
+  std::map<uint64_t, Waiters::Waiter> waiting;
+  {
+    const MutexLock lock(waiters_->mutex);
+    waiters_->has_ended = true;
+    waiting.swap(waiters_->waiting);
+  }
+  for (const auto& [number, waiter] : waiting)
+    waiters_->tell(waiter, Status::error(StatusCode::kCancelled, "the mount is ending"));
+}
+
+}  // namespace fpfs
