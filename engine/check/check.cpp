@@ -121,7 +121,8 @@ Result<CheckReport> Checker::run() {
   std::stable_sort(report_.errors.begin(), report_.errors.end(), [](const CheckError& a, const CheckError& b) {
     return std::tie(a.path, a.chunk) < std::tie(b.path, b.chunk);
   });
-  note_copies(storage_, array_, options_.is_copied, report_.errors);
+  const CheckOptions::IsCopied is_copied = options_.copies != nullptr ? options_.copies(storage_, array_) : nullptr;
+  note_copies(storage_, array_, is_copied, report_.errors);
   report_.repaired = static_cast<uint64_t>(std::count_if(report_.errors.begin(), report_.errors.end(),
                                                          [](const CheckError& error) { return error.repaired; }));
   const bool all_repaired = report_.repaired == report_.errors.size() && report_.errors_omitted == 0;

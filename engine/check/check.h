@@ -37,7 +37,7 @@ struct CheckOptions {
   // Whether a file, as this image has it, was copied to a store outside of the array. Its sidecar is open to be read;
   // the path has no '/' at its beginning. None: nothing was. (engine/tier/noted_copy.h)
   using IsCopied = std::function<bool(Storage&, Handle sidecar, const std::string& path, const FileImage&)>;
-  IsCopied is_copied = nullptr;
+  std::function<IsCopied(Storage&, const Array&)> copies = nullptr;  // asked once; null: no copies are kept
 };
 
 struct CheckError {

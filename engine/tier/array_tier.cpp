@@ -11,8 +11,8 @@
 #include "engine/base/log.h"
 #include "engine/io/named_thread.h"
 #include "engine/tier/array_tier_impl.h"
+#include "engine/tier/noted_copy.h"
 #include "engine/tier/tier_chunk_source.h"
-#include "engine/tier/tier_note.h"
 
 namespace fpfs {
 namespace {
@@ -45,6 +45,8 @@ const char* to_string(TierStatus::State state) {
       return "copying";
     case TierStatus::State::kCurrent:
       return "current";
+    case TierStatus::State::kReading:
+      return "reading";
   }
   return "";
 }
@@ -109,10 +111,14 @@ bool ArrayTier::stop(milliseconds patience) {
 // --- Impl: what others call ------------------------------------------------------------------------------------------
 
 ArrayTier::Impl::Impl(Environment& environment, Store& store, Storage& outside, TierOptions options)
-    : environment_(environment), store_(store), outside_(outside), options_(std::move(options)) {}
+    : environment_(environment),
+      store_(store),
+      outside_(outside),
+      options_(std::move(options)),
+      is_read_only_(store.read_only()) {}
 
 Status ArrayTier::Impl::open() {
-  if (store_.read_only() || options_.url == TierOptions::kNone) return Status::ok();
+  if (options_.url == TierOptions::kNone) return Status::ok();
   const Result<std::optional<TierBinding>> remembered = load_binding(store_.storage(), store_.array());
   const bool is_named = !options_.url.empty();
   const std::string url = is_named                                        ? options_.url
@@ -128,6 +134,8 @@ Status ArrayTier::Impl::open() {
   if (url.empty()) return Status::ok();
   url_ = url;
   place_ = place_of(url);
+  if (remembered.is_ok() && remembered->has_value()) store_id_ = (**remembered).store_id;
+  store_.set_chunk_source(awaited_);
   start_thread_once();
   const auto deadline = Clock::now() + kFirstAnswerMax;
   while (is_required() && !was_tried_ && Clock::now() < deadline) changed_.wait_for(mutex_, deadline - Clock::now());
@@ -151,6 +159,7 @@ void ArrayTier::Impl::leave(const Done& done) {
 
 void ArrayTier::Impl::when_connected(Ask ask, Done done) {
   bool is_over = false;
+  if (is_read_only_) return done(Status::error(StatusCode::kReadOnly, "the mount is read-only: nothing is copied"));
   {
     const MutexLock lock(mutex_);
     is_over = stopping_;
@@ -166,29 +175,29 @@ void ArrayTier::Impl::when_connected(Ask ask, Done done) {
 }
 
 TierFileState ArrayTier::Impl::state_of(Handle node, const File& file, const struct stat& attributes) const {
-  std::string place;
+  std::string store;
   {
     const MutexLock lock(mutex_);
-    if (session_ != nullptr && session_->copier->is_copying(attributes.st_ino)) return TierFileState::kCopying;
-    place = place_;
+    if (copier() != nullptr && copier()->is_copying(attributes.st_ino)) return TierFileState::kCopying;
+    store = store_id_;
   }
-  if (place.empty() || file.is_dirty()) return TierFileState::kLocal;
-  std::array<std::byte, TierNote::kBytes> bytes;
-  const Result<size_t> length = store_.storage().get_xattr(node, TierNote::kAttribute, bytes);
-  if (!length.is_ok()) return TierFileState::kLocal;
-  const Result<TierNote> note = decode_note(std::span(bytes).first(std::min(*length, bytes.size())));
-  const File::Info info = file.info();
-  if (!note.is_ok() || note->file_id != info.file_id || note->sequence != info.sequence || note->size != info.size)
-    return TierFileState::kLocal;
-  if (attributes.st_nlink > 1) return TierFileState::kCopied;  // at one of its names
+  if (store.empty() || file.is_dirty()) return TierFileState::kLocal;
   const std::optional<Store::OpenFile> open = store_.find_open(attributes.st_ino);
-  const bool is_here = open.has_value() && note->place == TierNote::place_of(place, open->path);
-  return is_here ? TierFileState::kCopied : TierFileState::kLocal;
+  // Of several names it is copied at one.
+  const bool has_other_names = attributes.st_nlink > 1;
+  if (!open.has_value() && !has_other_names) return TierFileState::kLocal;
+  const File::Info info = file.info();
+  const bool is_copied =
+      has_other_names
+          ? is_noted_as_copied(store_.storage(), node, "", {info.file_id, info.sequence, info.size}, "")
+          : is_noted_as_copied(store_.storage(), node, open->path, {info.file_id, info.sequence, info.size}, store);
+  return is_copied ? TierFileState::kCopied : TierFileState::kLocal;
 }
 
 TierStatus::State ArrayTier::Impl::state_now(const TierStatus& status) const {
   using State = TierStatus::State;
   if (session_ == nullptr) return url_.empty() && failure_.is_ok() ? State::kNone : State::kAway;
+  if (is_read_only_) return State::kReading;
   if (status.copies.is_store_away) return State::kAway;
   if (status.copies.files_waiting > 0) return State::kCopying;
   return status.copies.is_scanning ? State::kScanning : State::kCurrent;
@@ -203,8 +212,8 @@ TierStatus ArrayTier::Impl::status() const {
   status.is_paced = is_paced_.load();
   status.limits = options_.copy;
   status.rate_while_saving = options_.rate_while_saving;
-  if (session_ != nullptr) {
-    status.copies = session_->copier->status();
+  if (copier() != nullptr) {
+    status.copies = copier()->status();
   } else {
     status.copies.errors = failures_;
     status.copies.last_error = failure_.is_ok() ? "" : failure_.message();
@@ -223,21 +232,21 @@ TierStatus ArrayTier::Impl::status() const {
 
 uint64_t ArrayTier::Impl::progress() const {
   const MutexLock lock(mutex_);
-  return session_ == nullptr ? 0 : session_->copier->progress();
+  return copier() == nullptr ? 0 : copier()->progress();
 }
 
 void ArrayTier::Impl::committed(uint64_t inode, uint64_t sequence) {
   if (!has_session_.load(std::memory_order_acquire)) return;
   const MutexLock lock(mutex_);
-  if (session_ == nullptr) return;
-  session_->copier->committed(inode, sequence);
+  if (copier() == nullptr) return;
+  copier()->committed(inode, sequence);
   if (std::exchange(is_resting_, false)) changed_.notify_all();
 }
 
 void ArrayTier::Impl::changed(const Store::NameEvent& event) {
   const MutexLock lock(mutex_);
-  if (session_ == nullptr) return;
-  session_->copier->changed(event);
+  if (copier() == nullptr) return;
+  copier()->changed(event);
   if (std::exchange(is_resting_, false)) changed_.notify_all();
 }
 
@@ -249,6 +258,7 @@ std::string ArrayTier::Impl::left_over() const {
                        copies.is_scanning ? "at least " : "", copies.files_waiting,
                        copies.files_waiting == 1 ? "" : "s", format_size(copies.bytes_waiting),
                        copies.files_waiting == 1 ? "is" : "are", now.store);
+  if (is_read_only_) return "";
   if (now.state == TierStatus::State::kAway)
     return fmt::format("{} is not reachable; the next mount looks for what is to be copied to it", now.store);
   return now.state == TierStatus::State::kScanning
@@ -268,7 +278,9 @@ bool ArrayTier::Impl::stop(milliseconds patience) {
     while (thread_.joinable() && !ended_ && Clock::now() < deadline) changed_.wait_for(mutex_, deadline - Clock::now());
     if (ended_) thread.swap(thread_);
   }
-  for (const Waiting& waits : waiting) waits.done(Status::error(StatusCode::kCancelled, "the mount is ending"));
+  const Status ending = Status::error(StatusCode::kCancelled, "the mount is ending");
+  for (const Waiting& waits : waiting) waits.done(ending);
+  awaited_->not_found(ending);
   if (thread.joinable()) thread.join();
   const MutexLock lock(mutex_);
   return !thread_.joinable();
@@ -314,7 +326,9 @@ std::function<void()> ArrayTier::Impl::next_task() {
       tasks_.pop_front();
       return task;
     }
-    if (session_ != nullptr) {
+    if (session_ != nullptr && is_read_only_) {
+      changed_.wait(mutex_);
+    } else if (session_ != nullptr) {
       const TierCopyStatus copies = session_->copier->status();
       is_resting_ = copies.files_waiting == 0 && !copies.is_scanning && !is_paced_.load();
       changed_.wait_for(mutex_, is_resting_ ? kRestingInterval : kLookInterval);
@@ -339,17 +353,23 @@ bool ArrayTier::Impl::is_stopping() const {
 
 void ArrayTier::Impl::begin_session(std::unique_ptr<Session> session, const TierBinding& binding) {
   std::vector<Waiting> waiting;
+  std::shared_ptr<ChunkSource> source;
   {
     const MutexLock lock(mutex_);
     store_id_ = binding.store_id;
     session_ = std::move(session);
-    store_.tell_names(true);
-    store_.set_chunk_source(std::make_shared<TierChunkSource>(session_->reader, store_.array().id()));
-    session_->copier->open();
-    has_session_.store(true, std::memory_order_release);
+    source = std::make_shared<TierChunkSource>(session_->reader, store_.array().id());
+    store_.set_chunk_source(source);
+    if (copier() != nullptr) {
+      store_.tell_names(true);
+      copier()->open();
+      has_session_.store(true, std::memory_order_release);
+    }
     waiting.swap(waiting_);
-    log(LogLevel::kInfo, "tier: committed files are copied to {}", place_);
+    log(LogLevel::kInfo, "tier: {} {}",
+        is_read_only_ ? "what members do not give is read from" : "committed files are copied to", place_);
   }
+  awaited_->found(std::move(source));
   written_before_ = store_.bytes_written();
   is_paced_ = false;
   for (Waiting& waits : waiting) when_connected(std::move(waits.ask), std::move(waits.done));
@@ -359,13 +379,14 @@ void ArrayTier::Impl::end_session() {
   has_session_.store(false);
   store_.tell_names(false);
   store_.set_chunk_source(nullptr);
+  awaited_->not_found(Status::error(StatusCode::kCancelled, "the array copies there no more"));
   std::unique_ptr<Session> session;
   {
     const MutexLock lock(mutex_);
     session = std::move(session_);
   }
   if (session == nullptr) return;
-  session->copier->stop(nullptr);
+  if (session->copier != nullptr) session->copier->stop(nullptr);
   session->reader->close();
   session->objects->close();
   session->reader = nullptr;
@@ -379,7 +400,7 @@ void ArrayTier::Impl::adapt_rate() {
   if (written - std::exchange(written_before_, written) >= kSavingBytes) saved_at_ = now;
   const bool is_saving = now - saved_at_ < kSavingFor && options_.rate_while_saving > 0;
   const MutexLock lock(mutex_);
-  if (session_ == nullptr || is_paced_.exchange(is_saving) == is_saving) return;
+  if (copier() == nullptr || is_paced_.exchange(is_saving) == is_saving) return;
   const uint64_t always = options_.copy.rate > 0 ? options_.copy.rate : UINT64_MAX;
   session_->copier->set_rate(is_saving ? std::min(options_.rate_while_saving, always) : options_.copy.rate);
 }

@@ -49,6 +49,7 @@ struct TierStatus {
     kScanning,  // looking for what is to be copied
     kCopying,
     kCurrent,  // what is known to be committed is copied
+    kReading,  // the mount is read-only: copies are only read
   };
   State state = State::kNone;
   std::string store;     // how messages name it; empty: none
@@ -79,7 +80,8 @@ class ArrayTier {
   ArrayTier& operator=(const ArrayTier&) = delete;
 
   // Begins. With a store that is required this waits until it is known to be the right one (kFirstAnswerMax), and fails
-  // when it is not, or does not answer; else it returns at once. Of an array that is read-only nothing is copied.
+  // when it is not, or does not answer; else it returns at once. Of an array that is read-only nothing is copied, and the
+  // store is not required unless it is said to be; what its members do not give is read from there all the same.
   Status open();
 
   // Makes a store the array's, durably, and begins to copy to it; what the array copied to before stays as it is.

@@ -51,6 +51,7 @@ std::string ArrayTier::Impl::place_of(const std::string& url) {
 
 void ArrayTier::Impl::try_to_connect() {
   const Status status = connect();
+  if (!status.is_ok()) awaited_->not_found(status);
   const MutexLock lock(mutex_);
   was_tried_ = true;
   const bool is_new = !status.is_ok() && (failure_.is_ok() || failure_.message() != status.message());
@@ -65,8 +66,8 @@ void ArrayTier::Impl::try_to_connect() {
                                                                              static_cast<uint64_t>(limit / 2 + 1)));
   }
   if (is_new && !stopping_ && !is_required())
-    log(LogLevel::kWarning, "{}; nothing is copied until that is right, which is tried again and again",
-        status.message());
+    log(LogLevel::kWarning, "{}; nothing is {} until that is right, which is tried again and again", status.message(),
+        is_read_only_ ? "read from there" : "copied");
   changed_.notify_all();
 }
 
@@ -103,9 +104,14 @@ Status ArrayTier::Impl::connect() {
   probe = nullptr;
   auto session = std::make_unique<Session>();
   FPFS_ASSIGN_OR_RETURN(session->objects, reach(binding.url, binding.store_id, 0, binding.store_id));
-  FPFS_ASSIGN_OR_RETURN(session->copier, TierCopier::create(environment_, store_, *session->objects, options_.copy));
+  if (!is_read_only_) {
+    TierCopyOptions options = options_.copy;
+    options.store_id = binding.store_id;
+    FPFS_ASSIGN_OR_RETURN(session->copier, TierCopier::create(environment_, store_, *session->objects, options));
+  }
   session->reader = TierReader::create(environment_, *session->objects);
-  if (!remembered.has_value()) FPFS_RETURN_IF_ERROR(save_binding(store_.storage(), store_.array(), binding));
+  if (!is_read_only_ && !remembered.has_value())
+    FPFS_RETURN_IF_ERROR(save_binding(store_.storage(), store_.array(), binding));
   begin_session(std::move(session), binding);
   return Status::ok();
 }
@@ -147,6 +153,8 @@ Status ArrayTier::Impl::do_set(const TierSet& set) {
 
 Status ArrayTier::Impl::do_leave() {
   if (is_stopping()) return Status::error(StatusCode::kCancelled, "the mount is ending");
+  if (store_.read_only())
+    return Status::error(StatusCode::kReadOnly, "the array is mounted read-only: it cannot forget its store");
   const Result<std::optional<TierBinding>> remembered = load_binding(store_.storage(), store_.array());
   if (remembered.is_ok() && !remembered->has_value())
     return Status::error(StatusCode::kNotFound, "this array copies nowhere: there is no store to leave");

@@ -11,6 +11,7 @@
 
 #include "engine/base/mutex.h"
 #include "engine/tier/array_tier.h"
+#include "engine/tier/awaited_chunk_source.h"
 #include "engine/tier/object_store.h"
 #include "engine/tier/tier_binding.h"
 #include "engine/tier/tier_reader.h"
@@ -39,7 +40,7 @@ class ArrayTier::Impl : public std::enable_shared_from_this<Impl> {
   // While there is a store that is known to be the right one.
   struct Session {
     std::unique_ptr<ObjectStore> objects;
-    std::unique_ptr<TierCopier> copier;
+    std::unique_ptr<TierCopier> copier;  // none: the mount is read-only
     std::shared_ptr<TierReader> reader;  // what heals chunks asks it
   };
   struct Waiting {
@@ -68,7 +69,8 @@ class ArrayTier::Impl : public std::enable_shared_from_this<Impl> {
   template <typename Answer, typename Start>
   Answer ask(Start start);
 
-  bool is_required() const { return options_.required.value_or(!options_.url.empty()); }
+  bool is_required() const { return options_.required.value_or(!options_.url.empty() && !is_read_only_); }
+  TierCopier* copier() const FPFS_REQUIRES(mutex_) { return session_ == nullptr ? nullptr : session_->copier.get(); }
   // What becomes the store's place in messages and notes.
   static std::string place_of(const std::string& url);
   TierStatus::State state_now(const TierStatus& status) const FPFS_REQUIRES(mutex_);
@@ -77,6 +79,8 @@ class ArrayTier::Impl : public std::enable_shared_from_this<Impl> {
   Store& store_;
   Storage& outside_;
   const TierOptions options_;
+  const bool is_read_only_;  // the mount: nothing is copied, and copies are read
+  const std::shared_ptr<AwaitedChunkSource> awaited_ = std::make_shared<AwaitedChunkSource>();
 
   mutable Mutex mutex_;  // above all of the engine's
   CondVar changed_;

@@ -93,6 +93,7 @@ TierCopier::Impl::Impl(Environment& environment, Store& store, ObjectStore& obje
       options_(options),
       part_size_(part_size),
       place_(objects.describe()),
+      noted_store_(options.store_id.empty() ? place_ : options.store_id),
       memory_(options.memory, store.array().stripes().chunk_size, options.connections),
       pace_(options.rate) {}
 

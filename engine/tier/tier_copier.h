@@ -52,6 +52,7 @@ namespace fpfs {
 enum class TierDelete : uint8_t { kFollow, kKeep };
 
 struct TierCopyOptions {
+  std::string store_id;           // what notes call the store; empty: as it describes itself
   uint64_t memory = 64 * kMiB;    // for content; at least four chunks
   unsigned connections = 8;       // parts that are read or sent at a time, and files
   uint64_t rate = 0;              // bytes per second, 0: any

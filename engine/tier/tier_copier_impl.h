@@ -172,7 +172,7 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
   Status describe(Handle node, TierManifest& manifest);
   // ChunkSource::kPathAttribute; empty: none.
   std::string copied_at(Handle node) const;
-  uint64_t place_of(const std::string& path) const { return TierNote::place_of(place_, path); }
+  uint64_t place_of(const std::string& path) const { return TierNote::place_of(noted_store_, path); }
   static bool is_of_commit(const TierNote& note, const SidecarSummary& record);
   std::optional<TierNote> note_of(Handle node, const std::string& path) const;
   std::optional<TierNote> kept_note(const std::string& path) const;
@@ -247,7 +247,8 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
   ObjectStore& objects_;
   const TierCopyOptions options_;
   const uint64_t part_size_;
-  const std::string place_;  // ObjectStore::describe()
+  const std::string place_;        // ObjectStore::describe()
+  const std::string noted_store_;  // as notes call it
   TierMemory memory_;
   TierPace pace_;
   std::atomic<uint64_t> bytes_sent_{0};

@@ -35,7 +35,7 @@ struct TierNote {
   uint64_t attributes = 0;                     // attributes_hash() of the manifest
   bool operator==(const TierNote&) const = default;
 
-  // Of a store (ObjectStore::describe()) and a path.
+  // Of a store (TierCopyOptions::store_id) and a path.
   static uint64_t place_of(std::string_view store, std::string_view path);
   static uint64_t tag_of(std::string_view tag);
 };

@@ -26,6 +26,7 @@ std::string clock_text(uint64_t seconds) {
 std::string state_text(const std::string& state) {
   if (state == "away") return "away: it cannot be reached, or refuses; copies wait";
   if (state == "scanning") return "looking for what is to be copied";
+  if (state == "reading") return "read-only: nothing is copied, and what members do not give is read from there";
   if (state == "current") return "everything that is committed is copied";
   return state;
 }

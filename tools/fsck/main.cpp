@@ -70,9 +70,7 @@ int run(int argc, char** argv) {
   check.buffered_members = options.buffered_members;
   check.metadata_directory = options.metadata_directory;
   check.cancelled = &catch_interrupts();
-  check.is_copied = [](Storage& storage, Handle sidecar, const std::string& path, const FileImage& image) {
-    return is_noted_as_copied(storage, sidecar, path, image, "");
-  };
+  check.copies = noted_copies;
   if (options.show_progress()) check.progress = [&line](uint64_t done, uint64_t total) { line.update(done, total); };
 
   Result<CheckReport> report = check_array(environment, *directories, check);

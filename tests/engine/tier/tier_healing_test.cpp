@@ -461,7 +461,7 @@ TEST(TierNotedCopyTest, WhatFsckSaysOfDamage) {
 
   const auto said = [&world](const CheckOptions::IsCopied& is_copied) {
     CheckOptions options;
-    options.is_copied = is_copied;
+    options.copies = [&is_copied](Storage&, const Array&) { return is_copied; };
     const Result<CheckReport> report = check_array(world.world(), world.array().paths(), options);
     EXPECT_TRUE(report.is_ok());
     std::map<std::string, std::string> by_path;
@@ -473,7 +473,7 @@ TEST(TierNotedCopyTest, WhatFsckSaysOfDamage) {
   };
   const auto noted_in = [](const std::string& store) {
     return [store](Storage& storage, Handle sidecar, const std::string& path, const FileImage& image) {
-      return is_noted_as_copied(storage, sidecar, path, image, store);
+      return is_noted_as_copied(storage, sidecar, path, {image.file_id, image.sequence, image.size}, store);
     };
   };
   using Said = std::map<std::string, std::string>;

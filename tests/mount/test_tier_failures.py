@@ -1,0 +1,173 @@
+"""Copies as the last place of content that members do not give any more: right after a mount, on a mount that is
+read-only or lacks a member, and whatever way leads to the store. Through a mount."""
+import pytest
+
+from lab.copies import SERVICES, fpfs, set_tier, state, sync, tier
+from lab.damage import extents_of, flip, read_at
+from lab.data import is_pattern, pattern, write_pattern
+from lab.system import wait_until
+
+CHUNK = 65536
+SIZE = 24 * CHUNK + 1234
+
+pytestmark = [pytest.mark.P3, pytest.mark.chunk_size(CHUNK)]
+
+
+@pytest.fixture
+def copied(array, make_mount):
+    """copied(store): a file that was saved and copied, of an array that will be damaged: (its mount, which has ended, its
+    extents)."""
+    def make(store):
+        array.damaged = True
+        mount = make_mount(array)
+        set_tier(mount, store.url)
+        write_pattern(mount.path / "file", 1, SIZE)
+        sync(mount)
+        extents = extents_of(mount, mount.path / "file")["extents"]
+        mount.unmount()
+        return mount, extents
+
+    return make
+
+
+def spoil(extents, chunks):
+    for chunk in chunks:
+        flip(extents[chunk]["file"], extents[chunk]["file_offset"] + 77)
+
+
+def test_the_first_read_of_a_mount_waits_for_the_store(copied, store):
+    """It comes long before the daemon has found out that the store is the right one."""
+    mount, extents = copied(store)
+    spoil(extents, (0, 7))
+    for _ in range(3):
+        mount.start()
+        assert read_at(mount.path / "file", 0, CHUNK) == pattern(1, 0, CHUNK)
+        assert read_at(mount.path / "file", 7 * CHUNK, CHUNK) == pattern(1, 7 * CHUNK, CHUNK)
+        assert mount.status()["healing"]["without_copy"] == 0
+        mount.unmount()
+
+
+def test_a_store_that_is_away_fails_the_first_read_soon(copied, directory):
+    mount, extents = copied(directory)
+    spoil(extents, (3,))
+    aside = directory.path.with_name(directory.path.name + "-aside")
+    directory.path.rename(aside)
+    mount.start()
+    assert read_at(mount.path / "file", 3 * CHUNK, CHUNK) == "EIO"
+    assert read_at(mount.path / "file", 4 * CHUNK, CHUNK) == pattern(1, 4 * CHUNK, CHUNK)
+    aside.rename(directory.path)
+    wait_until(lambda: tier(mount)["state"] not in ("away", "scanning"), seconds=60)
+    assert read_at(mount.path / "file", 3 * CHUNK, CHUNK) == pattern(1, 3 * CHUNK, CHUNK)
+
+
+def test_a_read_only_mount_heals_what_is_read(copied, store):
+    """Nothing is written back, and nothing is copied."""
+    mount, extents = copied(store)
+    spoil(extents, (2, 9))
+    mount.options = ("ro",)
+    mount.start()
+    assert is_pattern(mount.path / "file", 1, SIZE)
+    healing = mount.status()["healing"]
+    assert healing["from_copy"] >= 2 and healing["healed"] == 0 and healing["without_copy"] == 0
+    status = tier(mount)
+    assert status["state"] == "reading" and not status["required"] and status["errors"] == 0
+    assert state(mount.path / "file") == "copied"
+    for words in (("tier", "set", mount.path, "none"), ("tier", "set", mount.path, store.url),
+                  ("sync", "--tier", mount.path)):
+        refused = fpfs(mount, *words, check=False)
+        assert refused.returncode == 1 and "read-only" in refused.stderr and len(refused.stderr.splitlines()) == 1
+    mount.unmount()
+    assert mount.array.fsck_report("--verify-data")[0] == 4  # as it was
+
+
+def test_a_read_only_mount_goes_on_without_its_store(copied, directory):
+    mount, _ = copied(directory)
+    directory.path.rename(directory.path.with_name(directory.path.name + "-aside"))
+    for options in (("ro",), ("ro", f"tier={directory.url}")):
+        mount.options = options
+        mount.start()
+        assert is_pattern(mount.path / "file", 1, SIZE)
+        wait_until(lambda: tier(mount)["state"] == "away")
+        mount.unmount()
+
+
+def test_a_member_that_is_lost(copied, array, store):
+    """With ro,degraded everything can be read, that member's part from the copy."""
+    mount, _ = copied(store)
+    lost, whole = array.members[2], array.members
+    parked = lost.with_name("parked")
+    lost.rename(parked)
+    array.members = [member for member in whole if member != lost]
+    mount.options = ("ro", "degraded")
+    mount.start()
+    assert is_pattern(mount.path / "file", 1, SIZE)
+    healing = mount.status()["healing"]
+    assert healing["from_copy"] >= SIZE // CHUNK // len(whole) and healing["without_copy"] == 0
+    mount.options = ("ro", "degraded", "tier=none")
+    mount.remount()
+    assert any(read_at(mount.path / "file", chunk * CHUNK, CHUNK) == "EIO" for chunk in range(24))
+    mount.unmount()
+    array.members = whole
+    parked.rename(lost)
+
+
+def test_another_way_to_the_same_store(array, make_mount, directory):
+    """Notes speak of the store, not of its URL: nothing is copied again, and fsck knows the copies."""
+    array.damaged = True
+    mount = make_mount(array)
+    set_tier(mount, directory.url)
+    for number in range(5):
+        write_pattern(mount.path / f"file{number}", number, 3 * CHUNK + number)
+    sync(mount)
+    extents = extents_of(mount, mount.path / "file1")["extents"]
+    mount.unmount()
+    other = directory.path.with_name(directory.path.name + "-too")
+    other.symlink_to(directory.path)
+    mount.options = (f"tier=file://{other}",)
+    mount.start()
+    sync(mount)
+    status = tier(mount)
+    assert status["files_copied"] == 0 and status["bytes_copied"] == 0 and status["store"] == f"file://{other}"
+    assert all(state(mount.path / f"file{number}") == "copied" for number in range(5))
+    mount.unmount()
+    spoil(extents, (1,))
+    _, report = array.fsck_report("--verify-data")
+    assert [error["healing"] for error in report["errors"]] == ["healable"]
+
+
+def test_a_file_that_cannot_be_read_keeps_its_older_copy(array, make_mount, directory):
+    """A damaged commit is not copied: what the store has stays, and the state says that it is not the last one."""
+    array.damaged = True
+    mount = make_mount(array)
+    set_tier(mount, directory.url)
+    write_pattern(mount.path / "file", 1, SIZE)
+    sync(mount)
+    mount.options = ("tier=none",)
+    mount.remount()
+    write_pattern(mount.path / "file", 2, SIZE)
+    extents = extents_of(mount, mount.path / "file")["extents"]
+    mount.unmount()
+    spoil(extents, (4,))
+    mount.options = ()
+    mount.start()
+    wait_until(lambda: tier(mount)["files_failed"] == 1)
+    assert state(mount.path / "file") == "local"
+    assert directory.content("file") == pattern(1, 0, SIZE)
+    assert read_at(mount.path / "file", 4 * CHUNK, CHUNK) == "EIO"
+    failed = sync(mount, mount.path / "file", check=False)
+    assert failed.returncode == 1 and "file" in failed.stderr
+
+
+@pytest.mark.parametrize("kind, daemon", [(kind, daemon) for kind in SERVICES for daemon in kind.DAEMONS])
+def test_the_service_stops_while_a_chunk_is_wanted(copied, make_store, services, kind, daemon):
+    """The read ends within its time-out, with EIO; when the service is back, with the content."""
+    mount, extents = copied(make_store(kind))
+    spoil(extents, (5,))
+    mount.start()
+    wait_until(lambda: tier(mount)["state"] != "away")
+    services(kind).kill(daemon)
+    try:
+        assert read_at(mount.path / "file", 5 * CHUNK, CHUNK) == "EIO"
+    finally:
+        services(kind).start(daemon)
+    wait_until(lambda: read_at(mount.path / "file", 5 * CHUNK, CHUNK) == pattern(1, 5 * CHUNK, CHUNK), seconds=90)
