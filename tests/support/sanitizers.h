@@ -13,9 +13,9 @@ constexpr bool kIsSanitized = __has_feature(address_sanitizer) || __has_feature(
 constexpr bool kIsSanitized = false;
 #endif
 
-// As many of alike cases; a quarter of them with a sanitizer, which sees the same code in each.
+// As many of alike cases; an eighth of them with a sanitizer, which sees the same code in each.
 constexpr uint64_t alike(uint64_t count) {
-  return kIsSanitized ? (count + 3) / 4 : count;
+  return kIsSanitized ? (count + 7) / 8 : count;
 }
 
 }  // namespace fpfs::test
