@@ -45,7 +45,9 @@ void flush(fuse_req_t request, fuse_ino_t, fuse_file_info* info) noexcept {
       file_system_of(request).invalidate_attributes(*open.inode);
       file_system_of(request).page_cache().drop(*open.inode, [] {});
     }
-    file_system_of(request).when_copied(durable, *open.file, status,
+    // What committed nothing has nothing to wait for.
+    const bool waits = !done.was_reverted && !done.was_left_alone;
+    file_system_of(request).when_copied(waits ? durable : Durable::kClose, *open.file, status,
                                         [request](const Status& outcome) { reply_status(request, outcome); });
   });
 }

@@ -95,7 +95,7 @@ def test_so_do_fsync_and_truncate(array, make_mount, directory):
 
 
 def test_many_at_once(array, make_mount, directory):
-    mount = make_mount(array, "io_uring=off")
+    mount = make_mount(array)
     set_tier(mount, directory.url)
     ask_for(mount.path, "tier")
     failures = []
@@ -132,6 +132,26 @@ def test_who_renames_while_a_close_waits(array, make_mount, directory):
     assert not closing.is_alive()
     sync(mount)
     assert_is_copied(directory, mount, "model")
+
+
+@pytest.mark.root
+def test_who_has_committed_nothing_waits_for_nothing(array, make_mount, small_store):
+    """A child that closes what it inherited, in the middle of its parent's save; and a saver that is killed."""
+    mount = make_mount(array)
+    set_tier(mount, small_store.url)
+    ask_for(mount.path, "tier")
+    write_pattern(mount.path / "a", 1, MIB)
+    small_store.take_away()
+    saver = subprocess.Popen(
+        ["python3", "-c", f"import os\nf = os.open({str(mount.path / 'a')!r}, os.O_TRUNC | os.O_WRONLY)\n"
+                          "os.write(f, b'x' * 100000)\npid = os.fork()\nif pid == 0: os._exit(0)\n"
+                          "os.waitpid(pid, 0)\nprint('in the middle', flush=True)\nos.read(0, 1)"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert saver.stdout.readline() == "in the middle\n"
+    saver.kill()
+    saver.communicate(timeout=20)
+    assert is_pattern(mount.path / "a", 1, MIB)
+    small_store.bring_back()
 
 
 @pytest.mark.root

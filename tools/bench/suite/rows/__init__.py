@@ -11,7 +11,8 @@ class Row:
 
 
 def all_rows():
-    from . import against, big_machine, check, compress, crowd, disk, growth, load, save, serial, sink, small, streams
+    from . import against, big_machine, check, compress, crowd, disk, growth, load, save, serial, sink, small, streams, \
+        tier
     rows = [
         Row(1, "durable torch.save, four drives", "≥ 0.97 of min(raw, sink)", save.four_drives),
         Row(2, "durable torch.save against one XFS, btrfs raid0, DeepSpeed", "≥ 4 times; ≥ 2 times", save.others),
@@ -38,5 +39,6 @@ def all_rows():
         Row(19, "growth: files, chunks of a file, open files, members", "exponents ≤ 1.1; of a commit ≤ 0.1", growth.growth),
         Row(20, "what is serial: locks and single threads", "each allows 100 GB/s, and 500,000 requests a second",
             serial.serial_parts),
+        Row(21, "copies in a distributed store", "out ≥ 1.0 of rclone and aws; saves ≥ 0.95 of without", tier.copies),
     ]
     return {row.number: row for row in rows}
