@@ -1,5 +1,6 @@
 #include "engine/tier/tier_queue.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace fpfs {
@@ -9,6 +10,7 @@ TierWaiting merge(const TierWaiting& waiting, TierWaiting newer) {
   newer.is_missing |= waiting.is_missing;
   newer.comes_back |= waiting.comes_back;
   newer.was_refused |= waiting.was_refused;
+  newer.is_awaited |= waiting.is_awaited;
   if (newer.sequence == 0) newer.bytes = waiting.bytes;
   if (newer.sequence == 0) newer.sequence = waiting.sequence;
   if (!waiting.from.empty()) newer.from = waiting.from;  // its copy is where it was first
@@ -19,22 +21,31 @@ TierQueue::Key TierQueue::key_of(const TierWaiting& file) {
   return {file.inode, file.inode == 0 || file.is_link ? file.path : std::string()};
 }
 
+void TierQueue::insert(TierWaiting file, uint64_t number) {
+  const Turn turn{file.is_awaited, file.since_ns, number};
+  turns_[key_of(file)] = turn;
+  bytes_ += file.bytes;
+  if (!file.from.empty()) from_.insert(file.from);
+  files_.emplace(turn, std::move(file));
+}
+
 bool TierQueue::add(TierWaiting file) {
-  const auto [found, is_new] = turns_.try_emplace(key_of(file), Turn(file.since_ns, next_));
-  if (is_new) {
-    ++next_;
-    bytes_ += file.bytes;
-    if (!file.from.empty()) from_.insert(file.from);
-    files_.emplace(found->second, std::move(file));
+  const auto found = turns_.find(key_of(file));
+  if (found == turns_.end()) {
+    insert(std::move(file), next_++);
     return true;
   }
-  TierWaiting& waiting = files_.at(found->second);
-  TierWaiting merged = merge(waiting, std::move(file));
-  if (waiting.from.empty() && !merged.from.empty()) from_.insert(merged.from);
-  bytes_ += merged.bytes;
-  bytes_ -= waiting.bytes;
-  waiting = std::move(merged);
+  const uint64_t number = found->second.number;
+  const TierWaiting waiting = remove(files_.find(found->second));
+  insert(merge(waiting, std::move(file)), number);
   return false;
+}
+
+uint64_t TierQueue::oldest_ns() const {
+  const auto first = files_.begin(), others = files_.lower_bound(Turn());
+  const uint64_t awaited = first == others ? 0 : first->second.since_ns;
+  const uint64_t other = others == files_.end() ? 0 : others->second.since_ns;
+  return awaited == 0 || other == 0 ? std::max(awaited, other) : std::min(awaited, other);
 }
 
 TierWaiting TierQueue::remove(std::map<Turn, TierWaiting>::iterator at) {

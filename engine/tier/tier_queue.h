@@ -1,5 +1,6 @@
 // TierQueue: what waits for its copy to be brought up to date. Each file once, however often it is committed, and
-// whatever becomes of its name; each path once of which nobody knows what is there. What has waited longest goes first.
+// whatever becomes of its name; each path once of which nobody knows what is there. What somebody waits for goes first,
+// then what has waited longest.
 // What is known here is a hint, by which the file is found again: the truth is the array.
 //
 // Thread safety: none; TierCopier's lock.
@@ -11,6 +12,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 
 namespace fpfs {
@@ -26,6 +28,7 @@ struct TierWaiting {
   std::string from = {};     // where it was copied to before it was moved, or what other name it has
   bool comes_back = false;   // its content is to be on the members again: others wait for its copy
   bool was_refused = false;  // as something else was where the store would have it
+  bool is_awaited = false;   // somebody waits for it
 };
 
 // What is known of it by now: of one that waits already, and what was told later.
@@ -44,12 +47,20 @@ class TierQueue {
 
   size_t size() const { return files_.size(); }
   uint64_t bytes() const { return bytes_; }
-  uint64_t oldest_ns() const { return files_.empty() ? 0 : files_.begin()->second.since_ns; }
+  // Since when the one that has waited longest does; 0: none waits.
+  uint64_t oldest_ns() const;
 
  private:
-  using Turn = std::pair<uint64_t, uint64_t>;    // since when, and a number for those of one moment
+  struct Turn {
+    bool is_awaited = false;
+    uint64_t since_ns = 0, number = 0;  // the number is for those of one moment
+    bool operator<(const Turn& other) const {
+      return std::tuple(!is_awaited, since_ns, number) < std::tuple(!other.is_awaited, other.since_ns, other.number);
+    }
+  };
   using Key = std::pair<uint64_t, std::string>;  // inode, and path where that is not enough
   static Key key_of(const TierWaiting& file);
+  void insert(TierWaiting file, uint64_t number);
   TierWaiting remove(std::map<Turn, TierWaiting>::iterator at);
 
   std::map<Turn, TierWaiting> files_;

@@ -94,6 +94,7 @@ bool TierCopier::Impl::add_waiter(TierWaiting file, Done done) {
   const MutexLock lock(mutex_);
   if (stopping_.load()) return false;
   waiters_.emplace(file.inode, Waiter{file.sequence, std::move(done)});
+  file.is_awaited = true;
   // A job finds out whether it is copied already.
   const auto copying = copying_.find(file.path);
   if (copying == copying_.end() || copying->second.sequence < file.sequence) queue_.add(std::move(file));

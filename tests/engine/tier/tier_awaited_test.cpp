@@ -85,6 +85,29 @@ TEST_P(TierAwaitedTest, WhileTheStoreIsAwayItIsWaitedFor) {
   EXPECT_GT(tier_.copier().progress(), before);
 }
 
+// A save that waits for its copy does not wait for a backlog.
+TEST_P(TierAwaitedTest, WhatIsWaitedForGoesFirst) {
+  tier_.objects().set_away(true);
+  constexpr unsigned kFiles = 40;
+  std::shared_ptr<File> last;
+  for (unsigned file = 0; file <= kFiles; ++file) {
+    last = tier_.save("file" + std::to_string(file), make_bytes(kLength, file));
+    pass(10);
+  }
+  const uint64_t oldest = static_cast<uint64_t>(tier_.copier().status().oldest_waiting_s);
+  const Told told = ask(*last);
+  pass(2000);
+  EXPECT_EQ(static_cast<uint64_t>(tier_.copier().status().oldest_waiting_s), oldest);
+  EXPECT_EQ(tier_.copier().status().files_waiting, kFiles + 1);
+  tier_.objects().set_away(false);
+  ASSERT_TRUE(comes(told));
+  EXPECT_TRUE((**told).is_ok());
+  EXPECT_LT(tier_.copier().status().files_copied, 10u);
+  ASSERT_TRUE(tier_.wait_for_all().is_ok());
+  for (unsigned file = 0; file <= kFiles; ++file)
+    EXPECT_TRUE(is_copied("file" + std::to_string(file), make_bytes(kLength, file)));
+}
+
 TEST_P(TierAwaitedTest, AFileThatIsMovedMeanwhile) {
   for (const unsigned ms : {0U, 20U, 100U, 400U}) {
     const std::shared_ptr<File> file = tier_.save("new", make_bytes(kLength, ms + 1));
