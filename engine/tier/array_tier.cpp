@@ -75,16 +75,16 @@ void ArrayTier::leave(const Done& done) {
   impl_->leave(done);
 }
 
-void ArrayTier::wait_for(const std::string& path, Done done) {
+void ArrayTier::wait_for(const std::string& path, const Done& done) {
   impl_->when_connected([path, done](TierCopier& copier) { copier.wait_for(path, done); }, done);
 }
 
-void ArrayTier::wait_for_commit(uint64_t inode, uint64_t sequence, Done done) {
+void ArrayTier::wait_for_commit(uint64_t inode, uint64_t sequence, const Done& done) {
   impl_->when_connected([inode, sequence, done](TierCopier& copier) { copier.wait_for_commit(inode, sequence, done); },
                         done);
 }
 
-void ArrayTier::wait_for_all(Done done) {
+void ArrayTier::wait_for_all(const Done& done) {
   impl_->when_connected([done](TierCopier& copier) { copier.wait_for_all(done); }, done);
 }
 
@@ -326,16 +326,14 @@ std::function<void()> ArrayTier::Impl::next_task() {
       tasks_.pop_front();
       return task;
     }
-    if (session_ != nullptr && is_read_only_) {
+    if (url_.empty() || (session_ != nullptr && is_read_only_)) {
       changed_.wait(mutex_);
     } else if (session_ != nullptr) {
       const TierCopyStatus copies = session_->copier->status();
       is_resting_ = copies.files_waiting == 0 && !copies.is_scanning && !is_paced_.load();
       changed_.wait_for(mutex_, is_resting_ ? kRestingInterval : kLookInterval);
       is_resting_ = false;
-      if (!stopping_ && tasks_.empty()) return [this] { adapt_rate(); };
-    } else if (url_.empty()) {
-      changed_.wait(mutex_);
+      if (!stopping_ && tasks_.empty()) return [this] { look_after_copies(); };
     } else if (const auto now = Clock::now(); now < next_try_) {
       changed_.wait_for(mutex_, next_try_ - now);
     } else {
@@ -369,7 +367,10 @@ void ArrayTier::Impl::begin_session(std::unique_ptr<Session> session, const Tier
     log(LogLevel::kInfo, "tier: {} {}",
         is_read_only_ ? "what members do not give is read from" : "committed files are copied to", place_);
   }
-  awaited_->found(std::move(source));
+  awaited_->found(source);
+  binding_ = binding;
+  fenced_at_ = Clock::now();
+  fenced_progress_ = progress();
   written_before_ = store_.bytes_written();
   is_paced_ = false;
   for (Waiting& waits : waiting) when_connected(std::move(waits.ask), std::move(waits.done));
@@ -392,6 +393,24 @@ void ArrayTier::Impl::end_session() {
   session->reader = nullptr;
   session->copier = nullptr;
   session->objects = nullptr;
+}
+
+void ArrayTier::Impl::look_after_copies() {
+  adapt_rate();
+  if (Clock::now() - fenced_at_ >= options_.fence_interval && progress() != fenced_progress_) keep_fence();
+}
+
+void ArrayTier::Impl::keep_fence() {
+  ObjectStore* objects = nullptr;
+  {
+    const MutexLock lock(mutex_);
+    objects = session_->objects.get();  // which this thread alone takes away
+  }
+  fenced_progress_ = progress();
+  const Status raised = raise_fence(*objects, binding_);
+  fenced_at_ = Clock::now();
+  // Who connects again is told what is wrong.
+  if (raised.code() == StatusCode::kWrongStore) end_session();
 }
 
 void ArrayTier::Impl::adapt_rate() {

@@ -4,7 +4,8 @@
 //
 // Which store. The one that an operator made the array's (set()), which the array remembers with its id
 // (tier_binding.h). A mount may name another way to it (TierOptions::url), but not another store: the id must be the
-// same. A store that is found to be another one, or used by other arrays, gets nothing.
+// same. A store that is found to be another one, or used by other arrays, gets nothing; nor does one that a newer state of
+// this array has copied to (tier_fence.h).
 //
 // Nothing local waits for it, but who asks to: what it does runs on a thread of its own, at low priority, as do the threads of the store;
 // and while something is saved, copies are sent at TierOptions::rate_while_saving at most.
@@ -32,7 +33,8 @@ struct TierOptions {
   std::string url;               // empty: as the array remembers; kNone: no store until set() or the next mount
   std::optional<bool> required;  // open() fails without it. By default a store that was named here is, no other one
   TierCopyOptions copy;
-  uint64_t rate_while_saving = 64 * kMiB;  // bytes per second, 0: as otherwise
+  uint64_t rate_while_saving = 64 * kMiB;            // bytes per second, 0: as otherwise
+  std::chrono::milliseconds fence_interval{60'000};  // so often a new one, while copies are made (tier_fence.h)
 };
 
 struct TierSet {
@@ -93,9 +95,9 @@ class ArrayTier {
 
   // TierCopier::wait_for(), wait_for_commit() and wait_for_all(). While the store is away they wait. kNotFound: there is
   // no store.
-  void wait_for(const std::string& path, Done done);
-  void wait_for_commit(uint64_t inode, uint64_t sequence, Done done);
-  void wait_for_all(Done done);
+  void wait_for(const std::string& path, const Done& done);
+  void wait_for_commit(uint64_t inode, uint64_t sequence, const Done& done);
+  void wait_for_all(const Done& done);
   // Of an open file whose attributes are these: whether what is seen of it is copied.
   TierFileState state_of(Handle node, const File& file, const struct stat& attributes) const;
   TierStatus status() const;

@@ -6,6 +6,7 @@
 #include "engine/base/log.h"
 #include "engine/tier/array_tier_impl.h"
 #include "engine/tier/object_store_factory.h"
+#include "engine/tier/tier_fence.h"
 #include "engine/tier/tier_marker.h"
 #include "engine/tier/tier_url.h"
 
@@ -100,7 +101,9 @@ Status ArrayTier::Impl::connect() {
   }
   FPFS_ASSIGN_OR_RETURN(std::unique_ptr<ObjectStore> probe,
                         reach(binding.url, binding.store_id, kAnswerSeconds, binding.store_id));
+  const Status fenced = is_read_only_ ? Status::ok() : raise_fence(*probe, binding);
   probe->close();
+  FPFS_RETURN_IF_ERROR(fenced);
   probe = nullptr;
   auto session = std::make_unique<Session>();
   FPFS_ASSIGN_OR_RETURN(session->objects, reach(binding.url, binding.store_id, 0, binding.store_id));
@@ -110,10 +113,43 @@ Status ArrayTier::Impl::connect() {
     FPFS_ASSIGN_OR_RETURN(session->copier, TierCopier::create(environment_, store_, *session->objects, options));
   }
   session->reader = TierReader::create(environment_, *session->objects);
-  if (!is_read_only_ && !remembered.has_value())
-    FPFS_RETURN_IF_ERROR(save_binding(store_.storage(), store_.array(), binding));
   begin_session(std::move(session), binding);
   return Status::ok();
+}
+
+// Sees to it that no newer state of the array has copied there, and that none of before will.
+Status ArrayTier::Impl::raise_fence(ObjectStore& objects, TierBinding& binding) {
+  const std::string array = to_string(store_.array().id());
+  const Result<std::string> stored = ask<Result<std::string>>(
+      [&](ObjectStore::Done<std::string> done) { read_fence(objects, array, std::move(done)); });
+  if (!stored.is_ok()) return stored.status();
+  if (!stored.value().empty() && std::ranges::find(binding.fences, stored.value()) == binding.fences.end())
+    return Status::error(
+        StatusCode::kWrongStore,
+        fmt::format("tier: {} has copies of a newer state of this array than this one, as when its members were put "
+                    "back from a backup; so that nothing newer is replaced or removed, nothing is copied: fetch from "
+                    "there what is missing here, then fpfs tier set",
+                    objects.describe()));
+  const std::string token = fmt::format("{:016x}", environment_.random_u64());
+  binding.fences = known_fences(binding.fences, stored.value(), token);
+  const Status saved = save_binding(store_.storage(), store_.array(), binding);
+  if (saved.code() == StatusCode::kNoSpace) return Status::ok();  // a full array has its files copied all the same
+  FPFS_RETURN_IF_ERROR(saved);
+  return ask<Status>([&](ObjectStore::DoneStatus done) { write_fence(objects, array, token, std::move(done)); });
+}
+
+// An operator has said so, who knows what is there: also what a newer state of the array has copied.
+Status ArrayTier::Impl::remember(ObjectStore& objects, TierBinding binding) {
+  const std::string array = to_string(store_.array().id());
+  const Result<std::string> stored = ask<Result<std::string>>(
+      [&](ObjectStore::Done<std::string> done) { read_fence(objects, array, std::move(done)); });
+  const bool is_damaged = stored.status().code() == StatusCode::kCorruption;
+  if (!stored.is_ok() && !is_damaged) return stored.status();
+  const std::string token = fmt::format("{:016x}", environment_.random_u64());
+  binding.fences = known_fences({}, is_damaged ? "" : stored.value(), token);
+  FPFS_RETURN_IF_ERROR(save_binding(store_.storage(), store_.array(), binding));
+  if (!is_damaged) return Status::ok();
+  return ask<Status>([&](ObjectStore::DoneStatus done) { write_fence(objects, array, token, std::move(done)); });
 }
 
 // --- Impl: made another store's --------------------------------------------------------------------------------------
@@ -135,9 +171,10 @@ Status ArrayTier::Impl::do_set(const TierSet& set) {
   init.has_other_files = set.has_other_files;
   const Result<TierIdentity> made = ask<Result<TierIdentity>>(
       [&](ObjectStore::Done<TierIdentity> done) { init_tier(*objects, init, std::move(done)); });
+  Status done = made.status();
+  if (done.is_ok()) done = remember(*objects, TierBinding{made.value().store_id, set.url});
   objects->close();
-  if (!made.is_ok()) return made.status();
-  FPFS_RETURN_IF_ERROR(save_binding(store_.storage(), store_.array(), TierBinding{made.value().store_id, set.url}));
+  FPFS_RETURN_IF_ERROR(done);
   end_session();
   {
     const MutexLock lock(mutex_);

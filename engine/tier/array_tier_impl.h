@@ -58,10 +58,14 @@ class ArrayTier::Impl : public std::enable_shared_from_this<Impl> {
   std::function<void()> next_task();
   void try_to_connect();
   Status connect();
+  Status raise_fence(ObjectStore& objects, TierBinding& binding);
+  void keep_fence();
+  Status remember(ObjectStore& objects, TierBinding binding);
   Result<std::unique_ptr<ObjectStore>> reach(const std::string& url, const std::string& store_id, unsigned deadline_s,
                                              std::string& found_id);
   void begin_session(std::unique_ptr<Session> session, const TierBinding& binding);
   void end_session();
+  void look_after_copies();
   void adapt_rate();
   Status do_set(const TierSet& set);
   Status do_leave();
@@ -102,6 +106,10 @@ class ArrayTier::Impl : public std::enable_shared_from_this<Impl> {
   uint64_t failures_ FPFS_GUARDED_BY(mutex_) = 0;
   unsigned attempts_ FPFS_GUARDED_BY(mutex_) = 0;
   Clock::time_point next_try_ FPFS_GUARDED_BY(mutex_);
+  // The thread's own: what the array remembers, and when it got the last fence.
+  TierBinding binding_;
+  Clock::time_point fenced_at_{};
+  uint64_t fenced_progress_ = 0;
   // Of the rate: the thread's own, but for is_paced_.
   uint64_t written_before_ = 0;
   Clock::time_point looked_at_{}, saved_at_{};

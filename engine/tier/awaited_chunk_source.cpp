@@ -25,7 +25,7 @@ std::vector<AwaitedChunkSource::Waiting> AwaitedChunkSource::decide(std::shared_
   return std::exchange(waiting_, {});
 }
 
-void AwaitedChunkSource::found(std::shared_ptr<ChunkSource> source) {
+void AwaitedChunkSource::found(const std::shared_ptr<ChunkSource>& source) {
   for (Waiting& one : decide(source, Status::ok())) source->fetch(one.wanted, one.into, std::move(one.done));
 }
 

@@ -17,7 +17,7 @@ class AwaitedChunkSource final : public ChunkSource {
  public:
   void fetch(const Wanted& wanted, std::span<std::byte> into, Done done) override;
   // Whoever waits, and comes later, is given what this one finds.
-  void found(std::shared_ptr<ChunkSource> source);
+  void found(const std::shared_ptr<ChunkSource>& source);
   // It is not to be had now: whoever waits, and comes later, is told why.
   void not_found(const Status& why);
 

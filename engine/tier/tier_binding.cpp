@@ -19,8 +19,9 @@ Status bad_binding(const Array& array, const Status& why) {
 }  // namespace
 
 std::string encode_binding(const TierBinding& binding, const Uuid& array_id) {
-  const nlohmann::ordered_json content = {
+  nlohmann::ordered_json content = {
       {"format", kBindingFormat}, {"array", to_string(array_id)}, {"store", binding.store_id}, {"url", binding.url}};
+  if (!binding.fences.empty()) content["fences"] = binding.fences;
   return content.dump(-1, ' ', true, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
@@ -38,7 +39,14 @@ Result<TierBinding> decode_binding(std::string_view text, const Uuid& array_id) 
     return found != content.end() && found->is_string() ? found->get<std::string>() : std::string();
   };
   if (text_at("array") != to_string(array_id)) return Status::error(StatusCode::kCorruption, "is of another array");
-  const TierBinding binding{text_at("store"), text_at("url")};
+  TierBinding binding{text_at("store"), text_at("url")};
+  if (const auto fences = content.find("fences"); fences != content.end()) {
+    if (!fences->is_array()) return damaged;
+    for (const nlohmann::json& fence : *fences) {
+      if (!fence.is_string()) return damaged;
+      binding.fences.push_back(fence.get<std::string>());
+    }
+  }
   if (binding.store_id.empty() || !parse_tier_url(binding.url).is_ok()) return damaged;
   return binding;
 }

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "engine/array/array.h"
 #include "engine/base/status.h"
@@ -18,8 +19,9 @@ namespace fpfs {
 struct TierBinding {
   static constexpr size_t kBytesMax = 8192;
 
-  std::string store_id;  // tier_marker.h
-  std::string url;       // tier_url.h; has no secrets
+  std::string store_id;                  // tier_marker.h
+  std::string url;                       // tier_url.h; has no secrets
+  std::vector<std::string> fences = {};  // that the store may have, the newest last (tier_fence.h)
   bool operator==(const TierBinding&) const = default;
 };
 

@@ -10,6 +10,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "engine/tier/tier_fence.h"
+
 namespace fpfs {
 namespace {
 
@@ -153,7 +155,7 @@ class Making {
     self->store_.list({}, [self](const Result<ListPage>& page) {
       if (!page.is_ok()) return self->done_(page.status());
       for (const ObjectInfo& object : page->objects)
-        if (!object.key.starts_with(arrays_prefix()))
+        if (!object.key.starts_with(arrays_prefix()) && !object.key.starts_with(fences_prefix()))
           return self->refuse(
               fmt::format("has other files in it, '{}' for one, which copies could replace; use an empty "
                           "directory or prefix",
@@ -258,7 +260,9 @@ void init_tier(ObjectStore& store, const TierInit& init, ObjectStore::Done<TierI
 void leave_tier(ObjectStore& store, const std::string& array_id, ObjectStore::DoneStatus done) {
   const Status valid = check_uuid("array", array_id);
   if (!valid.is_ok()) return store.check([valid, done = std::move(done)](const Status&) { done(valid); });
-  store.remove(arrays_prefix() + array_id, std::move(done));
+  store.remove(arrays_prefix() + array_id, [&store, array_id, done = std::move(done)](const Status& removed) {
+    removed.is_ok() ? remove_fence(store, array_id, done) : done(removed);
+  });
 }
 
 }  // namespace fpfs

@@ -3,8 +3,9 @@
 //
 //   .fastpersistfs-store/identity       {"format":1,"store":ID,...}: who this store is, drawn when it was made
 //   .fastpersistfs-store/arrays/ARRAY   {"format":1,"store":ID,"array":ARRAY,...}: an array that copies to it
+//   .fastpersistfs-store/fences/ARRAY   tier_fence.h
 //
-// Only init_tier() writes them: when an operator says so, never at a mount. An array remembers the store's id from then
+// Only init_tier() writes the first two: when an operator says so, never at a mount. An array remembers the store's id from then
 // on, and gives it to check_tier() at every mount. Each array has an object of its own, so that several can share a
 // store without a lock. The first component is reserved (ObjectStore::kMarkerPrefix): what is copied must not have it.
 //

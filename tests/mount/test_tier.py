@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import pathlib
-import shutil
 import signal
 import subprocess
 import time
@@ -106,17 +105,6 @@ def test_an_array_that_leaves_its_store(array, make_mount, directory):
     assert state(mount.path / "a") == "local"
     time.sleep(0.3)
     assert directory.content("a") == pattern(1, 0, MIB) and directory.content("b") is None
-
-
-def test_a_mount_that_is_read_only_copies_nothing(array, make_mount, directory):
-    mount = make_mount(array)
-    set_tier(mount, directory.url)
-    mount.unmount()
-    shutil.rmtree(directory.path)
-    mount.options = ["ro", f"tier={directory.url}"]
-    mount.start()
-    assert tier(mount)["state"] == "none"
-    one_line(fpfs(mount, "tier", "set", mount.path, directory.url, check=False), "read-only")
 
 
 # --- ends ------------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ import pytest
 from lab.copies import SERVICES, fpfs, set_tier, state, sync, tier
 from lab.damage import extents_of, flip, read_at
 from lab.data import is_pattern, pattern, write_pattern
+from lab.programs import run
 from lab.system import wait_until
 
 CHUNK = 65536
@@ -133,6 +134,39 @@ def test_another_way_to_the_same_store(array, make_mount, directory):
     spoil(extents, (1,))
     _, report = array.fsck_report("--verify-data")
     assert [error["healing"] for error in report["errors"]] == ["healable"]
+
+
+def test_members_from_a_backup_replace_nothing_newer(array, make_mount, directory):
+    """All of them, so that nothing in the array tells. The store does."""
+    array.damaged = True  # what the backup does not have is missing
+    mount = make_mount(array)
+    set_tier(mount, directory.url)
+    write_pattern(mount.path / "latest", 1, SIZE)
+    sync(mount)
+    mount.unmount()
+    for member in array.members:
+        run("cp", "-a", member, member.with_name("backup"))
+    mount.start()
+    write_pattern(mount.path / "latest", 2, SIZE)
+    write_pattern(mount.path / "newer", 3, SIZE)
+    sync(mount)
+    mount.unmount()
+    for member in array.members:
+        run("rm", "-r", member)
+        member.with_name("backup").rename(member)
+    mount.start()
+    wait_until(lambda: tier(mount)["last_error"] != "")
+    assert tier(mount)["state"] == "away" and "a newer state of this array" in tier(mount)["last_error"]
+    write_pattern(mount.path / "after", 4, SIZE)  # saves go on
+    assert directory.content("latest") == pattern(2, 0, SIZE) and directory.content("newer") == pattern(3, 0, SIZE)
+    (mount.path / "newer").write_bytes(directory.content("newer"))  # whoever has looked
+    (mount.path / "latest").write_bytes(directory.content("latest"))
+    set_tier(mount, directory.url)
+    sync(mount)
+    assert all(directory.content(name) == pattern(number, 0, SIZE)
+               for name, number in (("latest", 2), ("newer", 3), ("after", 4)))
+    mount.remount()
+    sync(mount)
 
 
 def test_a_file_that_cannot_be_read_keeps_its_older_copy(array, make_mount, directory):

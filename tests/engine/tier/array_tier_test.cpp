@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <fstream>
+#include <functional>
 #include <thread>
 
 #include "engine/io/posix_environment.h"
@@ -75,6 +76,7 @@ class ArrayTierTest : public ::testing::Test {
   void make(const std::string& url = "") {
     TierOptions options;
     options.url = url;
+    options.fence_interval = fence_interval_;
     options.copy.memory = 16 * kSmallChunk;
     options.copy.part_size = 2 * kSmallChunk;
     options.copy.connections = 4;
@@ -115,6 +117,41 @@ class ArrayTierTest : public ::testing::Test {
     return std::ranges::equal(bytes, content_of(salt));
   }
 
+  // Ends, and is opened again; `between` with nothing open.
+  void reopen(const std::function<void()>& between) {
+    ASSERT_TRUE(tier_->stop(seconds(60)));
+    ASSERT_TRUE(store_->close().is_ok());
+    store_ = nullptr;
+    tier_ = nullptr;
+    between();
+    store_ = open_small_store(environment_, members(), false);
+    ASSERT_NE(store_, nullptr);
+    make();
+    ASSERT_TRUE(tier_->open().is_ok());
+  }
+  // All members, as a backup has them.
+  void copy_members(const std::string& from, const std::string& to) {
+    for (const char* const name : {"m0", "m1"}) {
+      std::filesystem::remove_all(directory_ / (to + name));
+      std::filesystem::copy(directory_ / (from + name), directory_ / (to + name),
+                            std::filesystem::copy_options::recursive | std::filesystem::copy_options::copy_symlinks);
+    }
+  }
+  std::string tier_file() {
+    std::ifstream file(directory_ / "m0/tier");
+    return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  }
+  // Why it copies nothing, once that is known.
+  std::string refusal() {
+    for (unsigned look = 0; look < 3000; ++look) {
+      const TierStatus now = tier_->status();
+      if (!now.copies.last_error.empty()) return now.state == TierStatus::State::kAway ? now.copies.last_error : "";
+      std::this_thread::sleep_for(milliseconds(10));
+    }
+    return "";
+  }
+
+  milliseconds fence_interval_{60'000};
   TemporaryDirectory directory_{quick_place()};
   PosixEnvironment environment_;
   Hangs hangs_;
@@ -170,6 +207,77 @@ TEST_F(ArrayTierTest, AStoreThatIsRequiredMustBeTheRightOne) {
   EXPECT_TRUE(tier_->stop(seconds(60)));
   make("file://" + (directory_ / "a"));
   EXPECT_TRUE(tier_->open().is_ok());
+}
+
+TEST_F(ArrayTierTest, AnArrayThatWasPutBackFromBeforeCopiesNothing) {
+  ASSERT_TRUE(tier_->open().is_ok());
+  ASSERT_TRUE(set("a").is_ok());
+  ASSERT_TRUE(save("old", 1).is_ok());
+  ASSERT_TRUE(wait_for_all().is_ok());
+  reopen([this] { copy_members("", "backup-"); });
+  ASSERT_TRUE(save("new", 2).is_ok());
+  ASSERT_TRUE(wait_for_all().is_ok());
+  reopen([] {});  // any number of times
+  ASSERT_TRUE(wait_for_all().is_ok());
+  reopen([this] { copy_members("backup-", ""); });
+  const std::string why = refusal();
+  EXPECT_NE(why.find("newer state of this array"), std::string::npos) << why;
+  EXPECT_TRUE(is_copied_to("a", "new", 2)) << "what the array does not have is not removed";
+  // Somebody has looked.
+  ASSERT_TRUE(set("a").is_ok());
+  ASSERT_TRUE(wait_for_all().is_ok());
+  EXPECT_TRUE(is_copied_to("a", "old", 1));
+  EXPECT_FALSE(is_copied_to("a", "new", 2));
+  reopen([] {});
+  EXPECT_TRUE(wait_for_all().is_ok());
+}
+
+TEST_F(ArrayTierTest, SoDoesOneFromTheMiddleOfAMount) {
+  fence_interval_ = milliseconds(1);
+  make();
+  ASSERT_TRUE(tier_->open().is_ok());
+  ASSERT_TRUE(set("a").is_ok());
+  ASSERT_TRUE(save("f0", 0).is_ok());
+  ASSERT_TRUE(wait_for_all().is_ok());
+  copy_members("", "backup-");
+  const std::string before = tier_file();
+  for (uint64_t file = 1; tier_file() == before && file < 100; ++file) {
+    ASSERT_TRUE(save("f" + std::to_string(file), file).is_ok());
+    ASSERT_TRUE(wait_for_all().is_ok());
+    std::this_thread::sleep_for(milliseconds(100));
+  }
+  ASSERT_NE(tier_file(), before);
+  reopen([this] { copy_members("backup-", ""); });
+  EXPECT_NE(refusal().find("newer state of this array"), std::string::npos);
+  EXPECT_TRUE(is_copied_to("a", "f1", 1));
+}
+
+// Whatever of the two writes came last before the crash, the array knows what the store has.
+TEST_F(ArrayTierTest, ACrashWhileTheFenceIsRaisedLocksNobodyOut) {
+  ASSERT_TRUE(tier_->open().is_ok());
+  ASSERT_TRUE(set("a").is_ok());
+  std::string fence;
+  for (const auto& entry : std::filesystem::directory_iterator(directory_ / "a/.fastpersistfs-store/fences"))
+    fence = entry.path();
+  ASSERT_NE(fence, "");
+  for (unsigned turn = 0; turn < 20; ++turn) {
+    // The array has the next token, and the store has not.
+    reopen([&] {
+      std::filesystem::copy_file(fence, directory_ / "kept", std::filesystem::copy_options::overwrite_existing);
+    });
+    ASSERT_TRUE(wait_for_all().is_ok()) << turn;
+    reopen([&] {
+      std::filesystem::copy_file(directory_ / "kept", fence, std::filesystem::copy_options::overwrite_existing);
+    });
+    ASSERT_TRUE(wait_for_all().is_ok()) << turn;
+  }
+  // Nor does one that was removed or damaged, once somebody says so.
+  reopen([&] { std::filesystem::remove(fence); });
+  ASSERT_TRUE(wait_for_all().is_ok());
+  reopen([&] { std::ofstream(fence) << "{"; });
+  EXPECT_NE(refusal().find("damaged"), std::string::npos);
+  ASSERT_TRUE(set("a").is_ok());
+  ASSERT_TRUE(wait_for_all().is_ok());
 }
 
 TEST_F(ArrayTierTest, AFilesystemThatHangsHoldsNobodyUpForLong) {

@@ -22,6 +22,19 @@ TEST(TierBinding, ComesBack) {
   EXPECT_EQ(decode_binding(text, array_id()).value(), kBinding);
 }
 
+TEST(TierBinding, ComesBackWithFences) {
+  TierBinding binding = kBinding;
+  binding.fences = {"a", "b"};
+  const std::string text = encode_binding(binding, array_id());
+  EXPECT_NE(text.find("\"fences\":[\"a\",\"b\"]"), std::string::npos) << text;
+  EXPECT_EQ(decode_binding(text, array_id()).value(), binding);
+  for (const char* const bad : {"{}", "[1]", "\"a\""}) {
+    std::string damaged = text;
+    damaged.replace(damaged.find("[\"a\",\"b\"]"), 9, bad);
+    EXPECT_EQ(decode_binding(damaged, array_id()).status().code(), StatusCode::kCorruption) << damaged;
+  }
+}
+
 TEST(TierBinding, IsOfOneArray) {
   EXPECT_EQ(decode_binding(encode_binding(kBinding, Uuid{}), array_id()).status().code(), StatusCode::kCorruption);
 }

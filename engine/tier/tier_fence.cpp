@@ -1,0 +1,74 @@
+#include "engine/tier/tier_fence.h"
+
+#include <algorithm>
+#include <memory>
+#include <span>
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+namespace fpfs {
+namespace {
+
+constexpr int kFormat = 1;
+constexpr size_t kBytesMax = 1024;
+constexpr size_t kTokenBytesMax = 64;
+constexpr size_t kKnown = 8;
+
+}  // namespace
+
+std::string fences_prefix() {
+  return std::string(ObjectStore::kMarkerPrefix) + "/fences/";
+}
+
+Result<std::string> parse_fence(std::string_view text) {
+  const nlohmann::json fence = nlohmann::json::parse(text, nullptr, false);
+  const auto damaged = Status::error(StatusCode::kCorruption, "it does not say who copied here last; it is damaged");
+  if (!fence.is_object()) return damaged;
+  const auto format = fence.find("format"), token = fence.find("token");
+  if (format == fence.end() || !format->is_number_integer()) return damaged;
+  if (*format != kFormat)
+    return Status::error(StatusCode::kUnsupported,
+                         fmt::format("its format is {}; this version knows {}", format->dump(), kFormat));
+  if (token == fence.end() || !token->is_string()) return damaged;
+  auto said = token->get<std::string>();
+  if (said.empty() || said.size() > kTokenBytesMax) return damaged;
+  return said;
+}
+
+void read_fence(ObjectStore& store, const std::string& array_id, ObjectStore::Done<std::string> done) {
+  const auto text = std::make_shared<std::string>(kBytesMax, '\0');
+  const std::string key = fences_prefix() + array_id;
+  store.get(key, 0, std::as_writable_bytes(std::span(*text)), "",
+            [&store, key, text, done = std::move(done)](const Result<ReadRange>& range) {
+              if (range.status().code() == StatusCode::kNotFound) return done(std::string());
+              if (!range.is_ok()) return done(range.status());
+              const Result<std::string> token = parse_fence(std::string_view(*text).substr(0, range->length));
+              if (token.is_ok()) return done(token);
+              done(token.status().with_context(fmt::format("tier: {}: {}", store.describe(), key)));
+            });
+}
+
+void write_fence(ObjectStore& store, const std::string& array_id, const std::string& token,
+                 ObjectStore::DoneStatus done) {
+  const nlohmann::ordered_json fence = {{"format", kFormat}, {"array", array_id}, {"token", token}};
+  const auto text = std::make_shared<std::string>(fence.dump() + "\n");
+  store.put(fences_prefix() + array_id, std::as_bytes(std::span(*text)), {},
+            [text, done = std::move(done)](const Result<StoredObject>& stored) { done(stored.status()); });
+}
+
+void remove_fence(ObjectStore& store, const std::string& array_id, ObjectStore::DoneStatus done) {
+  store.remove(fences_prefix() + array_id, std::move(done));
+}
+
+std::vector<std::string> known_fences(const std::vector<std::string>& known, const std::string& stored,
+                                      const std::string& next) {
+  std::vector<std::string> kept(known.end() - static_cast<ptrdiff_t>(std::min(known.size(), kKnown - 2)), known.end());
+  std::erase(kept, stored);
+  if (!stored.empty()) kept.insert(kept.begin(), stored);
+  kept.push_back(next);
+  return kept;
+}
+
+}  // namespace fpfs
