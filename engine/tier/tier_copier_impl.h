@@ -158,7 +158,7 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
   TierTools tools();
 
   // --- tier_told.cpp
-  void await_commit(uint64_t inode, uint64_t sequence, Done done);
+  void await_commit(uint64_t inode, uint64_t sequence, const Done& done);
   // False: it is too late.
   bool add_waiter(TierWaiting file, Done done);
 

@@ -105,7 +105,7 @@ void TierCopier::Impl::wait_for_commit(uint64_t inode, uint64_t sequence, Done d
   post([inode, sequence, done = std::move(done)](Impl& self) { self.await_commit(inode, sequence, done); });
 }
 
-void TierCopier::Impl::await_commit(uint64_t inode, uint64_t sequence, Done done) {
+void TierCopier::Impl::await_commit(uint64_t inode, uint64_t sequence, const Done& done) {
   if (is_stopping()) return done(Status::error(StatusCode::kCancelled, "copying has ended"));
   const std::optional<Store::OpenFile> open = store_.find_open(inode);
   if (!open.has_value()) return done(Status::ok());

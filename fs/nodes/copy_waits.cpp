@@ -74,14 +74,14 @@ CopyWaits::CopyWaits(Environment& environment, ArrayTier& tier, RequestCounter& 
 void CopyWaits::wait(uint64_t inode, uint64_t sequence, const std::string& path, Done done) {
   Waiters& waiters = *waiters_;
   waiters.under_way.begin();
-  Waiters::Waiter waiter{path, std::move(done)};
+  const Waiters::Waiter waiter{path, std::move(done)};
   uint64_t number = 0;
   bool is_late = false;
   {
     const MutexLock lock(waiters.mutex);
     is_late = waiters.has_ended;
     number = ++waiters.next;
-    if (!is_late) waiters.waiting[number] = std::move(waiter);
+    if (!is_late) waiters.waiting[number] = waiter;
   }
   if (is_late) return waiters.tell(waiter, Status::error(StatusCode::kCancelled, "the mount is ending"));
   // The first look is for what reaches the store from now on.
