@@ -23,6 +23,8 @@ constexpr int kNiceOfCopies = 10;
 // Saving is what writes this much from look to look, and for a while after it: a save has pauses.
 constexpr milliseconds kLookInterval{100}, kRestingInterval{1000}, kSavingFor{500};
 constexpr uint64_t kSavingBytes = kMiB;
+// A store that hangs must not keep this thread from other tasks.
+constexpr std::chrono::seconds kFenceAnswer{10};
 
 // This thread and those that it starts: nobody waits for them. Both are wishes.
 void become_background() {
@@ -406,9 +408,10 @@ void ArrayTier::Impl::keep_fence() {
     const MutexLock lock(mutex_);
     objects = session_->objects.get();  // which this thread alone takes away
   }
-  fenced_progress_ = progress();
-  const Status raised = raise_fence(*objects, binding_);
+  const uint64_t now = progress();
+  const Status raised = raise_fence(*objects, binding_, Clock::now() + kFenceAnswer);
   fenced_at_ = Clock::now();
+  if (raised.is_ok()) fenced_progress_ = now;
   // Who connects again is told what is wrong.
   if (raised.code() == StatusCode::kWrongStore) end_session();
 }

@@ -21,9 +21,10 @@ constexpr milliseconds kAskInterval{50};
 
 }  // namespace
 
-// Starts a call of the store and waits for its answer, but not for longer than the mount lasts: a filesystem may hang.
+// Starts a call of the store and waits for its answer, but not for longer than the mount lasts, nor than `until`: a
+// filesystem may hang.
 template <typename Answer, typename Start>
-Answer ArrayTier::Impl::ask(Start start) {
+Answer ArrayTier::Impl::ask(Start start, Clock::time_point until) {
   struct Box {
     Mutex mutex;
     CondVar arrived;
@@ -42,6 +43,7 @@ Answer ArrayTier::Impl::ask(Start start) {
       if (box->answer.has_value()) return *std::move(box->answer);
     }
     if (is_stopping()) return Status::error(StatusCode::kCancelled, "the mount is ending");
+    if (Clock::now() >= until) return Status::error(StatusCode::kUnreachable, "tier: the store does not answer");
   }
 }
 
@@ -95,18 +97,20 @@ Result<std::unique_ptr<ObjectStore>> ArrayTier::Impl::reach(const std::string& u
 Status ArrayTier::Impl::connect() {
   FPFS_ASSIGN_OR_RETURN(const std::optional<TierBinding> remembered, load_binding(store_.storage(), store_.array()));
   TierBinding binding = remembered.value_or(TierBinding());
+  std::string url;
   {
     const MutexLock lock(mutex_);
-    binding.url = url_;
+    url = url_;
   }
+  if (!remembered.has_value()) binding.url = url;  // else it stays what fpfs tier set has said
   FPFS_ASSIGN_OR_RETURN(std::unique_ptr<ObjectStore> probe,
-                        reach(binding.url, binding.store_id, kAnswerSeconds, binding.store_id));
+                        reach(url, binding.store_id, kAnswerSeconds, binding.store_id));
   const Status fenced = is_read_only_ ? Status::ok() : raise_fence(*probe, binding);
   probe->close();
   FPFS_RETURN_IF_ERROR(fenced);
   probe = nullptr;
   auto session = std::make_unique<Session>();
-  FPFS_ASSIGN_OR_RETURN(session->objects, reach(binding.url, binding.store_id, 0, binding.store_id));
+  FPFS_ASSIGN_OR_RETURN(session->objects, reach(url, binding.store_id, 0, binding.store_id));
   if (!is_read_only_) {
     TierCopyOptions options = options_.copy;
     options.store_id = binding.store_id;
@@ -118,10 +122,10 @@ Status ArrayTier::Impl::connect() {
 }
 
 // Sees to it that no newer state of the array has copied there, and that none of before will.
-Status ArrayTier::Impl::raise_fence(ObjectStore& objects, TierBinding& binding) {
+Status ArrayTier::Impl::raise_fence(ObjectStore& objects, TierBinding& binding, Clock::time_point until) {
   const std::string array = to_string(store_.array().id());
   const Result<std::string> stored = ask<Result<std::string>>(
-      [&](ObjectStore::Done<std::string> done) { read_fence(objects, array, std::move(done)); });
+      [&](ObjectStore::Done<std::string> done) { read_fence(objects, array, std::move(done)); }, until);
   if (!stored.is_ok()) return stored.status();
   if (!stored.value().empty() && std::ranges::find(binding.fences, stored.value()) == binding.fences.end())
     return Status::error(
@@ -135,7 +139,7 @@ Status ArrayTier::Impl::raise_fence(ObjectStore& objects, TierBinding& binding) 
   const Status saved = save_binding(store_.storage(), store_.array(), binding);
   if (saved.code() == StatusCode::kNoSpace) return Status::ok();  // a full array has its files copied all the same
   FPFS_RETURN_IF_ERROR(saved);
-  return ask<Status>([&](ObjectStore::DoneStatus done) { write_fence(objects, array, token, std::move(done)); });
+  return ask<Status>([&](ObjectStore::DoneStatus done) { write_fence(objects, array, token, std::move(done)); }, until);
 }
 
 // An operator has said so, who knows what is there: also what a newer state of the array has copied.

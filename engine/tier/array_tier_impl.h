@@ -58,7 +58,7 @@ class ArrayTier::Impl : public std::enable_shared_from_this<Impl> {
   std::function<void()> next_task();
   void try_to_connect();
   Status connect();
-  Status raise_fence(ObjectStore& objects, TierBinding& binding);
+  Status raise_fence(ObjectStore& objects, TierBinding& binding, Clock::time_point until = Clock::time_point::max());
   void keep_fence();
   Status remember(ObjectStore& objects, TierBinding binding);
   Result<std::unique_ptr<ObjectStore>> reach(const std::string& url, const std::string& store_id, unsigned deadline_s,
@@ -71,7 +71,7 @@ class ArrayTier::Impl : public std::enable_shared_from_this<Impl> {
   Status do_leave();
   bool is_stopping() const;
   template <typename Answer, typename Start>
-  Answer ask(Start start);
+  Answer ask(Start start, Clock::time_point until = Clock::time_point::max());
 
   bool is_required() const { return options_.required.value_or(!options_.url.empty() && !is_read_only_); }
   TierCopier* copier() const FPFS_REQUIRES(mutex_) { return session_ == nullptr ? nullptr : session_->copier.get(); }

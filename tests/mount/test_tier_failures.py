@@ -130,6 +130,10 @@ def test_another_way_to_the_same_store(array, make_mount, directory):
     status = tier(mount)
     assert status["files_copied"] == 0 and status["bytes_copied"] == 0 and status["store"] == f"file://{other}"
     assert all(state(mount.path / f"file{number}") == "copied" for number in range(5))
+    mount.options = ()
+    mount.remount()
+    wait_until(lambda: tier(mount)["state"] == "current")
+    assert tier(mount)["store"] == directory.url  # what the array remembers is still what was set
     mount.unmount()
     spoil(extents, (1,))
     _, report = array.fsck_report("--verify-data")
