@@ -107,7 +107,7 @@ Status TierCopier::Impl::describe(Handle node, TierManifest& manifest) {
   for (size_t begin = 0; begin < names.size();) {
     const std::string name = names.substr(begin, names.find('\0', begin) - begin);
     begin += name.size() + 1;
-    if (name.starts_with("user.fastpersistfs.") && name != Store::kCompressAttribute) continue;
+    if (name.starts_with("user.fastpersistfs.") && !Store::is_setting(name)) continue;
     value.resize(TierManifest::kXattrValueBytesMax);
     const Result<size_t> got = storage.get_xattr(node, name, std::as_writable_bytes(std::span(value)));
     if (got.is_ok()) manifest.xattrs[name] = value.substr(0, *got);

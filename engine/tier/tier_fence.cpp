@@ -11,10 +11,10 @@
 namespace fpfs {
 namespace {
 
-constexpr int kFormat = 1;
-constexpr size_t kBytesMax = 1024;
-constexpr size_t kTokenBytesMax = 64;
-constexpr size_t kKnown = 8;
+constexpr int kFenceFormat = 1;
+constexpr size_t kFenceBytesMax = 1024;
+constexpr size_t kFenceTokenMax = 64;
+constexpr size_t kFencesKnown = 8;
 
 }  // namespace
 
@@ -28,17 +28,17 @@ Result<std::string> parse_fence(std::string_view text) {
   if (!fence.is_object()) return damaged;
   const auto format = fence.find("format"), token = fence.find("token");
   if (format == fence.end() || !format->is_number_integer()) return damaged;
-  if (*format != kFormat)
+  if (*format != kFenceFormat)
     return Status::error(StatusCode::kUnsupported,
-                         fmt::format("its format is {}; this version knows {}", format->dump(), kFormat));
+                         fmt::format("its format is {}; this version knows {}", format->dump(), kFenceFormat));
   if (token == fence.end() || !token->is_string()) return damaged;
   auto said = token->get<std::string>();
-  if (said.empty() || said.size() > kTokenBytesMax) return damaged;
+  if (said.empty() || said.size() > kFenceTokenMax) return damaged;
   return said;
 }
 
 void read_fence(ObjectStore& store, const std::string& array_id, ObjectStore::Done<std::string> done) {
-  const auto text = std::make_shared<std::string>(kBytesMax, '\0');
+  const auto text = std::make_shared<std::string>(kFenceBytesMax, '\0');
   const std::string key = fences_prefix() + array_id;
   store.get(key, 0, std::as_writable_bytes(std::span(*text)), "",
             [&store, key, text, done = std::move(done)](const Result<ReadRange>& range) {
@@ -52,7 +52,7 @@ void read_fence(ObjectStore& store, const std::string& array_id, ObjectStore::Do
 
 void write_fence(ObjectStore& store, const std::string& array_id, const std::string& token,
                  ObjectStore::DoneStatus done) {
-  const nlohmann::ordered_json fence = {{"format", kFormat}, {"array", array_id}, {"token", token}};
+  const nlohmann::ordered_json fence = {{"format", kFenceFormat}, {"array", array_id}, {"token", token}};
   const auto text = std::make_shared<std::string>(fence.dump() + "\n");
   store.put(fences_prefix() + array_id, std::as_bytes(std::span(*text)), {},
             [text, done = std::move(done)](const Result<StoredObject>& stored) { done(stored.status()); });
@@ -64,7 +64,8 @@ void remove_fence(ObjectStore& store, const std::string& array_id, ObjectStore::
 
 std::vector<std::string> known_fences(const std::vector<std::string>& known, const std::string& stored,
                                       const std::string& next) {
-  std::vector<std::string> kept(known.end() - static_cast<ptrdiff_t>(std::min(known.size(), kKnown - 2)), known.end());
+  std::vector<std::string> kept(known.end() - static_cast<ptrdiff_t>(std::min(known.size(), kFencesKnown - 2)),
+                                known.end());
   std::erase(kept, stored);
   if (!stored.empty()) kept.insert(kept.begin(), stored);
   kept.push_back(next);

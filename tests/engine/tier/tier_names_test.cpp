@@ -215,6 +215,12 @@ TEST_P(TierNamesTest, AttributesBringAManifestAndNoContent) {
   ASSERT_TRUE(store().remove_xattr(file.get(), "user.tag").is_ok());
   settle();
   EXPECT_TRUE(tier_.manifest("a")->xattrs.empty());
+  // What users say of a file to the mount is theirs, too; what the copier notes there is not.
+  ASSERT_TRUE(store().set_setting(file.get(), Store::kDurableAttribute, "tier", 0).is_ok());
+  ASSERT_TRUE(store().set_setting(file.get(), Store::kCompressAttribute, "off", 0).is_ok());
+  settle();
+  EXPECT_EQ(tier_.manifest("a")->xattrs, (std::map<std::string, std::string>{{Store::kDurableAttribute, "tier"},
+                                                                             {Store::kCompressAttribute, "off"}}));
   tier_.set_deaf(true);
   ASSERT_TRUE(store().chmod(file.get(), 0640).is_ok());
   ASSERT_TRUE(tier_.wait_for_all().is_ok());
