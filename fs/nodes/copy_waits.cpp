@@ -1,5 +1,6 @@
 #include "fs/nodes/copy_waits.h"
 
+#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -8,11 +9,20 @@
 #include "engine/base/mutex.h"
 
 namespace fpfs {
+namespace {
+
+constexpr std::chrono::milliseconds kBetweenLooks{1000};
+
+}  // namespace
 
 struct CopyWaits::Waiters : std::enable_shared_from_this<Waiters> {
+  using Clock = std::chrono::steady_clock;
   struct Waiter {
     std::string path;
+    std::function<bool()> is_left;
     Done done;
+    uint64_t progress = 0;  // of the tier, and since when it was that
+    Clock::time_point since;
   };
 
   Waiters(Environment& where, ArrayTier& to, RequestCounter& counter, std::chrono::milliseconds limit)
@@ -37,20 +47,29 @@ struct CopyWaits::Waiters : std::enable_shared_from_this<Waiters> {
                                                            waiter.path, status.message())));
     under_way.end();
   }
-  // Looks again after the time-out whether anything has reached the store.
-  void watch(uint64_t number, uint64_t progress) {
-    environment.executor().post_after(timeout, [weak = weak_from_this(), number, progress] {
-      if (const std::shared_ptr<Waiters> self = weak.lock()) self->look(number, progress);
+  // Looks soon whether anybody waits still, and whether anything has reached the store.
+  void watch(uint64_t number) {
+    const auto delay = timeout.count() > 0 ? std::min(timeout, kBetweenLooks) : kBetweenLooks;
+    environment.executor().post_after(delay, [weak = weak_from_this(), number] {
+      if (const std::shared_ptr<Waiters> self = weak.lock()) self->look(number);
     });
   }
-  void look(uint64_t number, uint64_t before) {
-    uint64_t progress = 0;
+  void look(uint64_t number) {
+    std::function<bool()> is_left;
+    bool is_late = false;
     {
       const MutexLock lock(mutex);
-      if (!waiting.contains(number)) return;  // after end() the tier may be gone
-      progress = tier.progress();
+      const auto found = waiting.find(number);
+      if (found == waiting.end()) return;  // after end() the tier may be gone
+      Waiter& waiter = found->second;
+      is_left = waiter.is_left;
+      const auto now = Clock::now();
+      if (const uint64_t progress = tier.progress(); std::exchange(waiter.progress, progress) != progress)
+        waiter.since = now;
+      is_late = timeout.count() > 0 && now - waiter.since >= timeout;
     }
-    if (progress != before) return watch(number, progress);
+    if (is_left()) return answer(number, Status::error(StatusCode::kCancelled, "its process was killed"));
+    if (!is_late) return watch(number);
     answer(number,
            Status::error(StatusCode::kUnreachable,
                          fmt::format("nothing has reached the store for {} s (tier_timeout); it is copied later",
@@ -71,10 +90,12 @@ CopyWaits::CopyWaits(Environment& environment, ArrayTier& tier, RequestCounter& 
                      std::chrono::milliseconds timeout)
     : waiters_(std::make_shared<Waiters>(environment, tier, under_way, timeout)) {}
 
-void CopyWaits::wait(uint64_t inode, uint64_t sequence, const std::string& path, Done done) {
+void CopyWaits::wait(uint64_t inode, uint64_t sequence, const std::string& path, std::function<bool()> is_left,
+                     Done done) {
   Waiters& waiters = *waiters_;
   waiters.under_way.begin();
-  const Waiters::Waiter waiter{path, std::move(done)};
+  const Waiters::Waiter waiter{path, std::move(is_left), std::move(done), waiters.tier.progress(),
+                               Waiters::Clock::now()};
   uint64_t number = 0;
   bool is_late = false;
   {
@@ -84,8 +105,7 @@ void CopyWaits::wait(uint64_t inode, uint64_t sequence, const std::string& path,
     if (!is_late) waiters.waiting[number] = waiter;
   }
   if (is_late) return waiters.tell(waiter, Status::error(StatusCode::kCancelled, "the mount is ending"));
-  // The first look is for what reaches the store from now on.
-  if (waiters.timeout.count() > 0) waiters.watch(number, waiters.tier.progress());
+  waiters.watch(number);
   waiters.tier.wait_for_commit(inode, sequence, [weak = std::weak_ptr(waiters_), number](const Status& status) {
     if (const std::shared_ptr<Waiters> self = weak.lock()) self->answer(number, status);
   });

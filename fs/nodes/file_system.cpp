@@ -138,15 +138,9 @@ Durable FileSystem::durable_of(Inode& inode) {
   return said->value_or(settings_.durable);
 }
 
-void FileSystem::when_copied(Durable durable, const File& file, const Status& committed,
-                             std::function<void(const Status&)> then) {
-  if (durable != Durable::kTier || !committed.is_ok()) return then(committed);
-  copy_waits_.wait(file.inode(), file.info().sequence, file.path(), std::move(then));
-}
-
 void FileSystem::drain() {
   ending_.store(true);
-  end_copy_waits();
+  copy_waits_.end();
   read_calls_.wait_until_idle();
   write_calls_.wait_until_idle();
   others_under_way_.wait_until_idle();

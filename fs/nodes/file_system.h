@@ -54,15 +54,14 @@ class FileSystem {
   PageCache& page_cache() { return page_cache_; }
   Scrub& scrub() { return scrub_; }
   ArrayTier& tier() { return tier_; }
+  // Closes and syncs that are answered when their commit is copied, too.
+  CopyWaits& copy_waits() { return copy_waits_; }
   // Calls that are begun by one request and asked about by others.
   Tickets& tickets() { return tickets_; }
   uint64_t random_u64() { return environment_.random_u64(); }
   const Settings& settings() const { return settings_; }
   // When the node's content is durable. What cannot be read counts as kClose.
   Durable durable_of(Inode& inode);
-  // With Durable::kTier `then` is told when what is committed now of the file is copied, too; else at once. With a
-  // failure at once.
-  void when_copied(Durable durable, const File& file, const Status& committed, std::function<void(const Status&)> then);
   double uptime_seconds() const {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - started_).count();
   }
@@ -130,8 +129,6 @@ class FileSystem {
   void control(std::shared_ptr<File> file, const ControlRequest& request, ControlDone then);
   // Requests that are answered later and hold no object of a pool.
   RequestCounter& others_under_way() { return others_under_way_; }
-  // Who waits for a copy is told that the mount ends, and lets go of its file.
-  void end_copy_waits() { copy_waits_.end(); }
   // Waits until every request under way was answered. Workers must have ended.
   void drain();
 

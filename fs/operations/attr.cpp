@@ -93,12 +93,12 @@ void set_size(fuse_req_t request, Inode& inode, uint64_t size, int to_set, const
     ControlRequest commit;
     commit.kind = ControlRequest::Kind::kClose;
     commit.unfinished = ControlRequest::Unfinished::kLeftAlone;
-    owner.control(
-        file, commit, [request, &inode, times, file, durable](const ControlRequest&, const Status& committed) {
-          file_system_of(request).when_copied(
-              durable, *file, committed,
-              [request, &inode, times](const Status& outcome) { finish_setattr(request, inode, times, outcome); });
-        });
+    owner.control(file, commit,
+                  [request, &inode, times, file, durable](const ControlRequest&, const Status& committed) {
+                    when_copied(request, durable, *file, committed, [request, &inode, times](const Status& outcome) {
+                      finish_setattr(request, inode, times, outcome);
+                    });
+                  });
   };
   ControlRequest truncation;
   truncation.kind = ControlRequest::Kind::kTruncate;

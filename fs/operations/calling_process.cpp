@@ -7,6 +7,7 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <csignal>
 #include <string>
 #include <string_view>
 
@@ -83,6 +84,21 @@ std::optional<bool> is_dying_of_signal(pid_t thread) {
   if (!flags || !exit_code) return std::nullopt;
   if ((*flags & kExiting) == 0 || (*flags & kSignaled) == 0) return false;
   return (*exit_code & kSignalMask) != 0;
+}
+
+// A signal that ends a process is SIGKILL to each of its threads (complete_signal() in kernel/signal.c), which is pending
+// until the call comes back.
+bool hears_no_answer(pid_t thread) {
+  if (thread <= 0) return false;
+  if (read_proc(thread, "statm").starts_with("0 ")) return true;
+  const std::string status = read_proc(thread, "status");
+  constexpr std::string_view kKey = "\nSigPnd:\t";
+  const size_t at = status.find(kKey);
+  if (at == std::string::npos) return false;
+  const std::string_view digits = std::string_view(status).substr(at + kKey.size());
+  uint64_t pending = 0;
+  std::from_chars(digits.data(), digits.data() + digits.size(), pending, 16);
+  return (pending & (uint64_t{1} << (SIGKILL - 1))) != 0;
 }
 
 }  // namespace fpfs

@@ -18,4 +18,8 @@ uint32_t process_of(pid_t thread);
 // an unhandled SIGTERM) rather than because it exits. Nothing: it cannot be told.
 std::optional<bool> is_dying_of_signal(pid_t thread);
 
+// Whether nobody is left who could hear what a call of this thread came to: its process exits, or is about to be killed
+// and waits for nothing but this answer.
+bool hears_no_answer(pid_t thread);
+
 }  // namespace fpfs

@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "engine/base/log.h"
+#include "fs/operations/calling_process.h"
 
 namespace fpfs {
 
@@ -88,6 +89,14 @@ void reply_node(fuse_req_t request, Result<Store::Node> node, HandleShares::Leas
   if (!entry.is_ok()) return reply_status(request, entry.status());
   // A caller that was killed meanwhile never learns of the node.
   if (fuse_reply_entry(request, &*entry) != 0) file_system.inodes().forget(entry->ino, 1);
+}
+
+void when_copied(fuse_req_t request, Durable durable, const File& file, const Status& committed,
+                 std::function<void(const Status&)> then) {
+  const pid_t caller = fuse_req_ctx(request)->pid;
+  if (durable != Durable::kTier || !committed.is_ok() || hears_no_answer(caller)) return then(committed);
+  file_system_of(request).copy_waits().wait(
+      file.inode(), file.info().sequence, file.path(), [caller] { return hears_no_answer(caller); }, std::move(then));
 }
 
 }  // namespace fpfs

@@ -45,4 +45,9 @@ void with_handles(fuse_req_t request, size_t count, Then then) {
 // How long the kernel may keep the attributes that it is about to be given.
 double attribute_seconds(Inode& inode);
 
+// Calls `then` when what is committed of the file by now is copied, too, if Durable::kTier asks for that and somebody is
+// left who waits; else at once, as with a failure.
+void when_copied(fuse_req_t request, Durable durable, const File& file, const Status& committed,
+                 std::function<void(const Status&)> then);
+
 }  // namespace fpfs

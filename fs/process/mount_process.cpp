@@ -302,7 +302,7 @@ void MountProcess::end_by_signal(int signal) {
   log(LogLevel::kInfo, "signal {}: committing what was closed and unmounting {}", signal, options_.mount_point);
   begin_to_end();
   commit_finished();
-  file_system_->end_copy_waits();
+  file_system_->copy_waits().end();  // they let go of their files
 
   Status detached = detach_mount(options_.mount_point);
   if (!detached.is_ok()) log(LogLevel::kError, "{}", detached.message());

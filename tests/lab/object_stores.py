@@ -71,7 +71,8 @@ class SeaweedStore:
             self.process = subprocess.Popen(
                 [program, "server", "-s3", f"-dir={self.directory}/data", "-ip=127.0.0.1", "-ip.bind=127.0.0.1",
                  f"-master.port={self.master}", f"-volume.port={self.volume}", f"-filer.port={self.filer}",
-                 f"-s3.port={self.port}", "-s3.port.iceberg=0", f"-s3.config={self.directory}/identities.json",
+                 f"-s3.port={self.port}", "-s3.port.iceberg=0", "-s3.port.lance=0",
+                 f"-s3.config={self.directory}/identities.json",
                  "-master.volumeSizeLimitMB=64", "-volume.max=100",
                  # By default a killed master waits 10 to 20 s before it follows itself.
                  "-master.electionTimeout=500ms", "-master.heartbeatInterval=100ms"],

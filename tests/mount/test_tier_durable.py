@@ -6,6 +6,7 @@ import signal
 import subprocess
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -28,7 +29,8 @@ def assert_is_copied(store, mount, key):
     copy = store.content(key)
     assert copy is not None, f"{key} is not there"
     assert store.content(f".fastpersistfs/{key}") is not None, f"{key} has no manifest"
-    assert hashlib.sha256(copy).digest() == hashlib.sha256((mount.path / key).read_bytes()).digest()
+    content = (mount.path / key).read_bytes()
+    assert hashlib.sha256(copy).digest() == hashlib.sha256(content).digest(), f"{len(copy)} bytes, not {len(content)}"
 
 
 class SmallStore(Directory):
@@ -89,6 +91,8 @@ def test_so_do_fsync_and_truncate(array, make_mount, directory):
             file.write(pattern(part, 0, MIB))
             os.fsync(file.fileno())
             assert_is_copied(directory, mount, "log")
+    # Who still has it open to write finishes a truncation by its close; the kernel tells of the last one behind close(2).
+    wait_until(lambda: not mount.status()["open_files"])
     os.truncate(path, MIB + 7)
     assert_is_copied(directory, mount, "log")
     assert path.stat().st_size == MIB + 7
@@ -239,6 +243,49 @@ def test_a_mount_that_ends_while_a_close_waits(array, make_mount, small_store, e
     assert (mount.path / "a").read_bytes() == b"x" * 100000
     sync(mount)
     assert_is_copied(small_store, mount, "a")
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("call", ["os.close(f)", "os.fsync(f)", f"os.truncate({{path!r}}, {MIB})"])
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
+def test_who_is_killed_waits_no_longer(array, make_mount, small_store, call, end):
+    mount = make_mount(array)
+    set_tier(mount, small_store.url)
+    ask_for(mount.path, "tier")
+    small_store.take_away()
+    path = str(mount.path / "a")
+    saver = subprocess.Popen(
+        ["python3", "-c", f"import os\nf = os.open({path!r}, os.O_CREAT | os.O_WRONLY)\nos.write(f, b'x' * {MIB + 7})\n"
+                          f"print('waits', flush=True)\n{call.format(path=path)}"], stdout=subprocess.PIPE, text=True)
+    assert saver.stdout.readline() == "waits\n"
+    stack = Path(f"/proc/{saver.pid}/stack")
+    wait_until(lambda: "request_wait_answer" in stack.read_text())
+    time.sleep(1)
+    saver.send_signal(end)
+    saver.communicate(timeout=15)  # tier_timeout is a minute
+    assert saver.returncode == -end
+    small_store.bring_back()
+    sync(mount)
+    assert_is_copied(small_store, mount, "a")
+    assert (mount.path / "a").stat().st_size in (MIB, MIB + 7)
+
+
+@pytest.mark.root
+def test_who_exits_waits_for_nothing(array, make_mount, small_store):
+    """Nobody is told what the kernel's close at the end of a process came to. It commits all the same."""
+    mount = make_mount(array)
+    set_tier(mount, small_store.url)
+    ask_for(mount.path, "tier")
+    small_store.take_away()
+    began = time.monotonic()
+    subprocess.run(
+        ["python3", "-c", f"import os\nf = os.open({str(mount.path / 'a')!r}, os.O_CREAT | os.O_WRONLY)\n"
+                          "os.write(f, b'x' * 100000)\nos._exit(0)"], check=True, timeout=30)
+    assert time.monotonic() - began < 10
+    mount.kill()
+    small_store.bring_back()
+    mount.start()
+    assert (mount.path / "a").read_bytes() == b"x" * 100000
 
 
 # --- the other values ------------------------------------------------------------------------------------------------
