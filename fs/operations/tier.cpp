@@ -62,7 +62,7 @@ void tier_of_mount(fuse_req_t request, fuse_ino_t node, const IoctlTier& questio
     case IoctlTier::kLeave:
       return begin_call(request, question, [&](const ArrayTier::Done& done) { tier.leave(done); });
     case IoctlTier::kWait:
-      return begin_call(request, question, [&](ArrayTier::Done done) { tier.wait_for_all(std::move(done)); });
+      return begin_call(request, question, [&](const ArrayTier::Done& done) { tier.wait_for_all(done); });
     default:
       fuse_reply_err(request, EINVAL);
   }
@@ -86,8 +86,7 @@ void tier_of_file(fuse_req_t request, const OpenFile& open, const IoctlTier& que
     fuse_reply_err(request, ENOENT);
     return;
   }
-  begin_call(request, question,
-             [&](ArrayTier::Done done) { file_system.tier().wait_for(file->path, std::move(done)); });
+  begin_call(request, question, [&](const ArrayTier::Done& done) { file_system.tier().wait_for(file->path, done); });
 }
 
 }  // namespace fpfs::operations
