@@ -14,7 +14,7 @@ from lab import LONG, mount_table
 from lab.data import is_pattern, pattern, write_pattern
 from lab.machine_setting import RINGS_FORBIDDEN, RINGS_OFFERED, changed, rings_can_be_offered
 from lab.replacing import kills_while_replacing
-from lab.system import attempt, within
+from lab.system import attempt, wait_until, within
 
 MIB = 1 << 20
 TIMEOUT = 3  # seconds: io_timeout of the mounts that meet a hanging drive; the others must keep to it, too
@@ -153,6 +153,18 @@ def test_more_callers_than_workers(offered, array, make_mount):
 @pytest.mark.P1
 @pytest.mark.P2
 @pytest.mark.time_limit(120)
+def test_the_daemon_dies_while_fpfs_asks_it(offered, array, make_mount):
+    """What came through a ring and was not answered fails otherwise (ECANCELED) than by /dev/fuse (ECONNABORTED)."""
+    mount = make_mount(array, "io_uring")
+    mount.freeze()
+    with subprocess.Popen([array.programs.fpfs, "status", mount.path], stderr=subprocess.PIPE, text=True) as asking:
+        stack = pathlib.Path(f"/proc/{asking.pid}/stack")
+        wait_until(lambda: "fuse" in stack.read_text())
+        mount.kill()
+        _, said = asking.communicate(timeout=30)
+    assert asking.returncode == 1 and len(said.splitlines()) == 1 and "daemon of this mount is gone" in said
+
+
 def test_the_daemon_is_killed(offered, array, make_mount):
     """What close returned for is there."""
     mount = make_mount(array, "io_uring")

@@ -105,6 +105,7 @@ Status explain_mount_error(int errno_value, const std::string& path) {
       return Status::error(StatusCode::kUnsupported, path + ": not on a mounted fastpersistfs");
     case ENOTCONN:
     case ECONNABORTED:  // it went while it was asked
+    case ECANCELED:     // the same, of what came through io_uring
       return Status::error(
           StatusCode::kIoError,
           path + ": the daemon of this mount is gone; umount it (umount -l) and mount the array again");
