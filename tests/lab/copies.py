@@ -4,6 +4,8 @@ import os
 import subprocess
 
 from . import LONG
+from .damage import extents_of
+from .data import write_pattern
 from .object_stores import CephStore, SeaweedStore
 from .programs import run
 
@@ -61,3 +63,16 @@ def sync(mount, path=None, check=True):
 
 def state(path):
     return os.getxattr(path, "user.fastpersistfs.tier").decode()
+
+
+def copied_file(array, make_mount, store, size):
+    """A file "file" that was saved and copied, of an array that will be damaged: (its mount, which has ended, its
+    extents)."""
+    array.damaged = True
+    mount = make_mount(array)
+    set_tier(mount, store.url)
+    write_pattern(mount.path / "file", 1, size)
+    sync(mount)
+    extents = extents_of(mount, mount.path / "file")["extents"]
+    mount.unmount()
+    return mount, extents

@@ -2,7 +2,7 @@
 read-only or lacks a member, and whatever way leads to the store. Through a mount."""
 import pytest
 
-from lab.copies import SERVICES, fpfs, set_tier, state, sync, tier
+from lab.copies import SERVICES, copied_file, fpfs, set_tier, state, sync, tier
 from lab.damage import extents_of, flip, read_at
 from lab.data import is_pattern, pattern, write_pattern
 from lab.programs import run
@@ -16,19 +16,8 @@ pytestmark = [pytest.mark.P3, pytest.mark.chunk_size(CHUNK)]
 
 @pytest.fixture
 def copied(array, make_mount):
-    """copied(store): a file that was saved and copied, of an array that will be damaged: (its mount, which has ended, its
-    extents)."""
-    def make(store):
-        array.damaged = True
-        mount = make_mount(array)
-        set_tier(mount, store.url)
-        write_pattern(mount.path / "file", 1, SIZE)
-        sync(mount)
-        extents = extents_of(mount, mount.path / "file")["extents"]
-        mount.unmount()
-        return mount, extents
-
-    return make
+    """copied(store): lab.copies.copied_file()."""
+    return lambda store: copied_file(array, make_mount, store, SIZE)
 
 
 def spoil(extents, chunks):

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from lab.copies import fpfs, set_tier, sync, tier
-from lab.damage import extents_of, flip, read_at
+from lab.copies import copied_file, fpfs, set_tier, sync, tier
+from lab.damage import flip, read_at
 from lab.data import is_pattern, pattern, write_pattern
 from lab.system import wait_until
 
@@ -27,22 +27,10 @@ def damage(extents):
     return sum(extent["file"] == lost or extent in chosen for extent in extents)
 
 
-def copied_file(array, make_mount, store):
-    """A file that was saved and copied, of an array that will be damaged: (its mount, which has ended, its extents)."""
-    array.damaged = True
-    mount = make_mount(array)
-    set_tier(mount, store.url)
-    write_pattern(mount.path / "file", 1, SIZE)
-    sync(mount)
-    extents = extents_of(mount, mount.path / "file")["extents"]
-    mount.unmount()
-    return mount, extents
-
-
 @pytest.mark.P3
 @pytest.mark.chunk_size(CHUNK)
 def test_damaged_and_lost_chunks_come_back_from_the_copy(array, make_mount, store):
-    mount, extents = copied_file(array, make_mount, store)
+    mount, extents = copied_file(array, make_mount, store, SIZE)
     count = damage(extents)
     status, report = array.fsck_report("--verify-data")
     found = [error for error in report["errors"] if error["chunk"] >= 0]
@@ -69,7 +57,7 @@ def test_damaged_and_lost_chunks_come_back_from_the_copy(array, make_mount, stor
 @pytest.mark.chunk_size(CHUNK)
 def test_a_copy_of_another_content_heals_nothing(array, make_mount, directory):
     """The content of the copy was changed in the store: readers get EIO, and no byte of it."""
-    mount, extents = copied_file(array, make_mount, directory)
+    mount, extents = copied_file(array, make_mount, directory, SIZE)
     flip(directory.path / "file", 5 * CHUNK + 100)
     flip(extents[5]["file"], extents[5]["file_offset"] + 7)
     mount.start()
