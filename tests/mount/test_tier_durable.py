@@ -307,7 +307,7 @@ def test_fsync_of_one_directory(array, make_mount):
     assert is_pattern(mount.path / "b", 2, 8 * MIB)
     assert is_pattern(mount.path / "scratch" / "c", 3, MIB)
     write_pattern(mount.path / "scratch" / "a", 4, 8 * MIB)
-    time.sleep(3)
+    wait_until(lambda: mount.status()["files"]["dirty"] == 0)
     mount.kill()
     mount.start()
     assert is_pattern(mount.path / "scratch" / "a", 4, 8 * MIB)
