@@ -38,13 +38,15 @@ struct CopyWaits::Waiters : std::enable_shared_from_this<Waiters> {
       waiter = std::move(found->second);
       waiting.erase(found);
     }
-    tell(waiter, status);
+    tell(std::move(waiter), status);
   }
-  void tell(const Waiter& waiter, const Status& status) const {
+  // What the waiter holds goes before it is counted as answered.
+  void tell(Waiter waiter, const Status& status) const {
     waiter.done(status.is_ok() ? status
                                : Status::error(StatusCode::kIoError,
                                                fmt::format("{} is committed here, but not copied (durable=tier): {}",
                                                            waiter.path, status.message())));
+    waiter = {};
     under_way.end();
   }
   // Looks soon whether anybody waits still, and whether anything has reached the store.
@@ -118,8 +120,8 @@ void CopyWaits::end() {
     waiters_->has_ended = true;
     waiting.swap(waiters_->waiting);
   }
-  for (const auto& [number, waiter] : waiting)
-    waiters_->tell(waiter, Status::error(StatusCode::kCancelled, "the mount is ending"));
+  for (auto& [number, waiter] : waiting)
+    waiters_->tell(std::move(waiter), Status::error(StatusCode::kCancelled, "the mount is ending"));
 }
 
 }  // namespace fpfs

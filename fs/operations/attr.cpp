@@ -95,7 +95,7 @@ void set_size(fuse_req_t request, Inode& inode, uint64_t size, int to_set, const
     commit.unfinished = ControlRequest::Unfinished::kLeftAlone;
     owner.control(file, commit,
                   [request, &inode, times, file, durable](const ControlRequest&, const Status& committed) {
-                    when_copied(request, durable, *file, committed, [request, &inode, times](const Status& outcome) {
+                    when_copied(request, durable, file, committed, [request, &inode, times](const Status& outcome) {
                       finish_setattr(request, inode, times, outcome);
                     });
                   });

@@ -44,7 +44,7 @@ std::shared_ptr<Writer> make_writer(fuse_req_t request, File& file, const fuse_f
 // After the last request that came through it was answered. What it leaves unfinished is committed: pages of a mapping
 // that outlived its descriptors; nobody is left to be told of a failure, except the log. `killed`: its opener was,
 // before it knew.
-void end_writer(FileSystem& file_system, Durable durable, const std::shared_ptr<File>& file,
+void end_writer(FileSystem& file_system, Inode* inode, const std::shared_ptr<File>& file,
                 const std::shared_ptr<Writer>& writer, bool killed) {
   if (writer == nullptr) return;
   ControlRequest request;
@@ -58,6 +58,7 @@ void end_writer(FileSystem& file_system, Durable durable, const std::shared_ptr<
     });
   }
   if (!file->detach(*writer)) return;
+  const Durable durable = inode != nullptr ? file_system.durable_of(*inode) : file_system.settings().durable;
   if (durable == Durable::kFsync) return file->closed_by_writer();
   file->promise();
   request.unfinished = ControlRequest::Unfinished::kLeftAlone;
@@ -120,7 +121,7 @@ void remove_handle(FileSystem& file_system, OpenFile& open) {
 
 // The answer did not reach the opener, who was killed.
 void remove_unanswered(FileSystem& file_system, OpenFile& open) {
-  end_writer(file_system, file_system.durable_of(*open.inode), open.file, open.writer, true);
+  end_writer(file_system, open.inode, open.file, open.writer, true);
   remove_handle(file_system, open);
 }
 
@@ -138,7 +139,7 @@ void reply_created(fuse_req_t request, Opened opened, Store::Node node, const fu
   const uint64_t inode = node.attributes.st_ino;
   Result<fuse_entry_param> entry = make_entry(file_system, std::move(node), std::move(handles));
   if (!entry.is_ok()) {
-    end_writer(file_system, file_system.settings().durable, opened.file, opened.writer, false);
+    end_writer(file_system, nullptr, opened.file, opened.writer, false);
     return reply_status(request, entry.status());
   }
   if (unnamed != nullptr) file_system.inodes().keep(inode, std::move(unnamed));
@@ -288,7 +289,7 @@ void release(fuse_req_t request, fuse_ino_t, fuse_file_info* info) noexcept {
   // Usually its closes have committed everything. What came through other handles is not this one's business: the
   // kernel sends a release after close(2) has returned, when another opener may already have truncated the file to
   // write it anew, and an empty file must not replace the old content.
-  end_writer(file_system, file_system.durable_of(*open.inode), open.file, open.writer, false);
+  end_writer(file_system, open.inode, open.file, open.writer, false);
   Inode& inode = *open.inode;
   if (failed) inode.size_doubts.fetch_add(1);
   remove_handle(file_system, open);

@@ -91,12 +91,13 @@ void reply_node(fuse_req_t request, Result<Store::Node> node, HandleShares::Leas
   if (fuse_reply_entry(request, &*entry) != 0) file_system.inodes().forget(entry->ino, 1);
 }
 
-void when_copied(fuse_req_t request, Durable durable, const File& file, const Status& committed,
+void when_copied(fuse_req_t request, Durable durable, const std::shared_ptr<File>& file, const Status& committed,
                  std::function<void(const Status&)> then) {
   const pid_t caller = fuse_req_ctx(request)->pid;
   if (durable != Durable::kTier || !committed.is_ok() || hears_no_answer(caller)) return then(committed);
   file_system_of(request).copy_waits().wait(
-      file.inode(), file.info().sequence, file.path(), [caller] { return hears_no_answer(caller); }, std::move(then));
+      file->inode(), file->info().sequence, file->path(), [caller] { return hears_no_answer(caller); },
+      [file, then = std::move(then)](const Status& outcome) { then(outcome); });
 }
 
 }  // namespace fpfs

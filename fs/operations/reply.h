@@ -46,8 +46,8 @@ void with_handles(fuse_req_t request, size_t count, Then then) {
 double attribute_seconds(Inode& inode);
 
 // Calls `then` when what is committed of the file by now is copied, too, if Durable::kTier asks for that and somebody is
-// left who waits; else at once, as with a failure.
-void when_copied(fuse_req_t request, Durable durable, const File& file, const Status& committed,
+// left who waits; else at once, as with a failure. The file stays open until then.
+void when_copied(fuse_req_t request, Durable durable, const std::shared_ptr<File>& file, const Status& committed,
                  std::function<void(const Status&)> then);
 
 }  // namespace fpfs

@@ -47,7 +47,7 @@ void flush(fuse_req_t request, fuse_ino_t, fuse_file_info* info) noexcept {
     }
     // What committed nothing has nothing to wait for.
     const bool waits = !done.was_reverted && !done.was_left_alone;
-    when_copied(request, waits ? durable : Durable::kClose, *open.file, status,
+    when_copied(request, waits ? durable : Durable::kClose, open.file, status,
                 [request](const Status& outcome) { reply_status(request, outcome); });
   });
 }
@@ -59,7 +59,7 @@ void fsync(fuse_req_t request, fuse_ino_t, int, fuse_file_info* info) noexcept {
   FileSystem::note_change(*open.inode);  // the commit moves the sidecar's other times
   const Durable durable = file_system.durable_of(*open.inode);
   file_system.control(open.file, ControlRequest::Kind::kCommit, [request, &open, durable](const Status& status) {
-    when_copied(request, durable, *open.file, status,
+    when_copied(request, durable, open.file, status,
                 [request](const Status& outcome) { reply_status(request, outcome); });
   });
 }
