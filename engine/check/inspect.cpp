@@ -88,8 +88,10 @@ void Inspector::inspect_extents() {
     CheckError& error =
         report("extent", fmt::format("an extent behind the end of the file, which is {} bytes long", file_.image.size));
     error.chunk = static_cast<int64_t>(chunk.value());
-    error.member = extent.member.value();
-    error.object_offset = static_cast<int64_t>(place_of(extent, stripes.chunk_size).begin.value());
+    if (extent.is_here()) {
+      error.member = extent.member.value();
+      error.object_offset = static_cast<int64_t>(place_of(extent, stripes.chunk_size).begin.value());
+    }
     return found_.errors.size() < kErrorsOfOneFileMax;
   });
 }

@@ -30,7 +30,7 @@ Result<bool> has_data(Storage& storage, Handle object, ObjectOffset begin, Objec
 PerMember<std::vector<PlacedChunk>> chunks_by_member(const FileImage& image, uint16_t member_count) {
   PerMember<std::vector<PlacedChunk>> members(member_count);
   image.extents.for_each(ChunkIndex(0), [&members](ChunkIndex chunk, const Extent& extent) {
-    members[extent.member].push_back({chunk, extent});
+    if (extent.is_here()) members[extent.member].push_back({chunk, extent});
     return true;
   });
   for (auto& chunks : members)

@@ -149,7 +149,7 @@ bool References::add(const ScannedFile& file) {
   reference.generation = file.image.generation;
   reference.inode = file.attributes.st_ino;
   file.image.extents.for_each(ChunkIndex(0), [&reference](ChunkIndex, const Extent& extent) {
-    reference.members.set(extent.member.value());
+    if (extent.is_here()) reference.members.set(extent.member.value());
     return true;
   });
   const auto [known, is_new] = references_.emplace(file.image.file_id, reference);

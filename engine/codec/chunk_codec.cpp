@@ -42,6 +42,7 @@ Status decode_chunk(Codec codec, std::span<const std::byte> stored, std::span<st
     case Codec::kBlocks:
       return decode_blocks(stored, out, seed);
     case Codec::kNone:
+    case Codec::kAway:
       break;
   }
   return Status::error(StatusCode::kCorruption, "nothing is stored");

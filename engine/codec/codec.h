@@ -11,7 +11,8 @@ enum class Codec : uint8_t {
   kRaw = 1,     // stored as is
   kZstd = 2,    // one zstd frame (decompress.h)
   kBlocks = 3,  // blocks, each in its own form (block_codec.h)
+  kAway = 4,    // not on a member: a copy outside of the array has it (engine/file/chunk_source.h)
 };
-constexpr size_t kCodecs = 4;
+constexpr size_t kCodecs = 5;
 
 }  // namespace fpfs

@@ -74,13 +74,17 @@ void ChunkHealer::heal(ChunkSource::Wanted wanted, std::byte* into, Done done) {
       waiting_.push_back(job);
   }
   if (!refusal.is_ok()) return answer(job, refusal);
+  if (!job->wanted.extent.is_away()) limit_time(job);
+  pump();
+}
+
+void ChunkHealer::limit_time(const std::shared_ptr<Job>& job) {
   if (limits_.timeout.count() > 0)
     environment_.executor().post_after(limits_.timeout, [weak = weak_from_this(), waits = std::weak_ptr<Job>(job)] {
       const std::shared_ptr<ChunkHealer> self = weak.lock();
       const std::shared_ptr<Job> late = waits.lock();
       if (self != nullptr && late != nullptr) self->expire(late);
     });
-  pump();
 }
 
 void ChunkHealer::pump() {
@@ -101,6 +105,7 @@ void ChunkHealer::pump() {
       answer(job, Status::from_errno(ENOMEM, "allocate a chunk"));
       continue;
     }
+    if (job->wanted.extent.is_away()) limit_time(job);
     source->fetch(job->wanted, {piece->data(), chunk_size_},
                   [self = shared_from_this(), job, piece](const Result<ChunkSource::Found>& found) {
                     self->fetched(job, piece, found);
@@ -146,12 +151,19 @@ void ChunkHealer::judge(const std::shared_ptr<Job>& job, const std::shared_ptr<P
 Status ChunkHealer::prove(const ChunkSource::Wanted& wanted, const Piece& piece,
                           const ChunkSource::Found& found) const {
   const Extent& extent = wanted.extent;
-  if (extent.codec == Codec::kRaw && extent.visible_length == extent.raw_length) {
+  const std::span<const std::byte> content(piece.data(), extent.raw_length);
+  const bool is_whole = extent.visible_length == extent.raw_length;
+  bool is_proven = false;
+  if (extent.codec == Codec::kRaw && is_whole) {
     const uint64_t seed = chunk_seed(array_id_.data(), wanted.file_id, wanted.generation, wanted.chunk);
-    if (stored_checksum(Codec::kRaw, {piece.data(), extent.raw_length}, seed) == extent.checksum) return Status::ok();
-  } else if (found.stored_checksum != 0 && found.stored_checksum == extent.checksum) {
-    return Status::ok();
+    is_proven = stored_checksum(Codec::kRaw, content, seed) == extent.checksum;
+  } else if (extent.is_away() && found.length == extent.raw_length && hash_bytes(content) == extent.checksum) {
+    is_proven = true;
+  } else {
+    is_proven = found.stored_mark != 0 &&
+                (found.stored_mark == ChunkSource::mark_of(extent) || found.stored_mark == extent.checksum);
   }
+  if (is_proven) return Status::ok();
   return Status::error(StatusCode::kNotFound, "the copy has another content there than the one that was committed");
 }
 

@@ -1,15 +1,16 @@
-// ChunkHealer: gets chunks that their members do not give any more from a ChunkSource, and proves that they are what was
-// committed. Nobody is given bytes that are not proven:
+// ChunkHealer: gets chunks from a ChunkSource that their members do not give any more, or that are away, and proves that
+// they are what was committed. Nobody is given bytes that are not proven:
 //
 //   a chunk that is stored as it is: what came has the checksum that the record has for it, which names array, file,
 //       generation and chunk
-//   any other: the source has checked what came, and its copy was made when the array had stored this chunk under the
-//       very checksum that the record has now
+//   a chunk that is away: what came has the checksum that the record has for its content
+//   any other, and either of those of which only a part is shown: the source has checked what came, and its copy was made
+//       when the array had stored this chunk under the very checksum that the record has now
 //
 // So it does not matter which commit a copy was made of, only whether this chunk is the same.
 //
 // Limits. So many chunks are fetched at a time, each with memory of its own beside the pool. Who asks is answered within
-// the time-out; a fetch that was given up on keeps its memory, and its place, until it has ended. A source that did not
+// the time-out; of chunks that are away, of which many may be wanted at once, that begins with their turn. A fetch that was given up on keeps its memory, and its place, until it has ended. A source that did not
 // answer, or could not be reached, is left alone for a pause: who asks meanwhile is answered at once.
 //
 // Thread safety: all methods from any thread, without locks. `done` is called once, without locks: on a worker, on a
@@ -71,6 +72,7 @@ class ChunkHealer : public std::enable_shared_from_this<ChunkHealer> {
   using Jobs = std::vector<std::shared_ptr<Job>>;
 
   void pump();
+  void limit_time(const std::shared_ptr<Job>& job);
   void fetched(const std::shared_ptr<Job>& job, const std::shared_ptr<Piece>& piece,
                const Result<ChunkSource::Found>& found);
   void judge(const std::shared_ptr<Job>& job, const std::shared_ptr<Piece>& piece, const ChunkSource::Found& found);

@@ -177,6 +177,7 @@ Result<bool> ChunkSharer::is_same(const ShareRequest& request, const PreviousCon
     }
     case Codec::kZstd:
     case Codec::kNone:
+    case Codec::kAway:
       return false;
   }
   if (have < taken.size()) FPFS_RETURN_IF_ERROR(read(have, taken.size()));

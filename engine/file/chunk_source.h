@@ -1,5 +1,5 @@
-// ChunkSource: where the bytes of a chunk may still be that its member does not give any more: a copy outside of the
-// array. Whoever keeps copies implements it (engine/tier/tier_chunk_source.h) and gives it to
+// ChunkSource: where the bytes of a chunk are that its member does not give any more, or that lies on no member
+// (Codec::kAway): a copy outside of the array. Whoever keeps copies implements it (engine/tier/tier_chunk_source.h) and gives it to
 // Store::set_chunk_source().
 //
 // Thread safety: fetch() from any thread, without locks. `done` is called once, from any thread, also before fetch()
@@ -21,11 +21,12 @@ namespace fpfs {
 class ChunkSource {
  public:
   // Extended attribute of the sidecar of a file whose content may lie in a copy only: the path of that copy, below the
-  // root. Whoever moves the copy sets it. None, or empty: the copy, if there is one, is where the file is.
+  // root. Whoever sends content away, or moves the copy, sets it. None, or empty: the copy, if there is one, is where
+  // the file is.
   static constexpr const char* kPathAttribute = "user.fastpersistfs.tier-path";
 
   struct Wanted {
-    std::string path;  // of the file, below the root of the array, without '/' at its beginning
+    std::string path;  // of the copy, below the root, without '/' at its beginning
     FileId file_id;
     Generation generation;
     uint64_t sequence = 0;  // of its last commit
@@ -33,9 +34,17 @@ class ChunkSource {
     Extent extent;  // what the record says of it
   };
   struct Found {
-    // What the array had stored for this chunk when the copy was made, as Extent::checksum; 0: that is not known.
-    uint64_t stored_checksum = 0;
+    uint32_t length = 0;  // of the chunk in the copy
+    // What the array had stored for this chunk when the copy was made, as mark_of(); 0: that is not known.
+    uint64_t stored_mark = 0;
   };
+  // What a record knows the bytes of a chunk by that it shows: the checksum, and how many of them it shows, when that is
+  // not all. 0: of no extent.
+  static uint64_t mark_of(const Extent& extent) {
+    constexpr uint64_t kOdd = 0x9e3779b97f4a7c15;
+    const bool is_cut = extent.visible_length != extent.raw_length;
+    return extent.exists() ? extent.checksum ^ (is_cut ? (extent.visible_length + uint64_t{1}) * kOdd : 0) : 0;
+  }
   using Done = std::function<void(const Result<Found>&)>;
 
   virtual ~ChunkSource() = default;

@@ -25,7 +25,7 @@ const char* ChunkVerifier::name_of(Remedy remedy) {
 void ChunkVerifier::verify(ChunkIndex chunk, std::shared_ptr<const void> keep, Done done) {
   Source::Place place = source_.place_of(chunk);
   const bool is_inline = place.is_inline;
-  if (!place.extent.exists() && !is_inline) return done(Status::ok(), Remedy::kUnknown);
+  if (!place.extent.is_here() && !is_inline) return done(Status::ok(), Remedy::kUnknown);
   const StallDomain domain = is_inline ? kTreeDomain : domain_of(place.extent.member);
   std::unique_ptr<Job> job(new Job{.verifier = *this,
                                    .keep = std::move(keep),

@@ -61,6 +61,7 @@ void File::start_commit(ControlList requests, Deferred& deferred) {
     unsynced_ = true;
   }
   commit_->has_record = content_.is_edited();
+  commit_->is_moved = content_.is_edited() && !content_.is_changed();
   commit_->covers = writers_.last_change();
   if (!commit_->has_record) {
     phase_ = Phase::kSyncing;
@@ -272,7 +273,7 @@ void File::finish_commit(CommitJob& job, const SidecarWriter::Outcome& outcome) 
   }
   if (tells) {
     // Before the commit ends, as the next one may not be told of before this one.
-    context_.committed(inode_, job.log.sequence);
+    context_.committed(inode_, job.log.sequence, job.is_moved);
     MutexLock lock(mutex_);
     if (abandoned_) return;
     end_commit(outcome.status, deferred);
@@ -341,7 +342,7 @@ std::unique_ptr<CommittedVersion> File::hold_place(ChunkIndex chunk, Extent& ext
   if (log_.sequence == 0 || log_.sequence != durable_) return nullptr;
   extent = content_.extent(chunk);
   objects = placement_.objects();
-  if (!extent.exists() || objects == nullptr) return nullptr;
+  if (!extent.is_here() || objects == nullptr) return nullptr;
   return hold_durable();
 }
 

@@ -42,7 +42,8 @@ std::shared_ptr<ObjectSet> CommittedVersion::objects(const FileImage& image) con
   return std::make_shared<ObjectSet>(storage_, array_, nullptr, image.file_id, image.generation, true);
 }
 
-void CommittedVersion::read(ChunkTransfer& transfer) const {
+void CommittedVersion::read(ChunkTransfer& transfer, std::shared_ptr<const void> keep) const {
+  if (transfer.extent.is_away()) return file_->read_away(transfer, std::move(keep));
   transfer.kind = IoRequest::Kind::kRead;
   io_.start(transfer);
 }

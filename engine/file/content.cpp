@@ -35,7 +35,7 @@ uint32_t Content::stored_end(ChunkIndex chunk) const {
 void Content::note_change(const struct timespec& now) {
   mtime_ = change_time_.shown = changed_at_ = now;
   if (!is_edited_) edited_since_ = now;
-  is_edited_ = true;
+  is_edited_ = is_changed_ = true;
 }
 
 void Content::note_sidecar_change(const struct timespec& before, const struct timespec& own) {
@@ -57,7 +57,7 @@ void Content::clear(bool had_objects) {
 }
 
 Content::Edit Content::take_edit() {
-  is_edited_ = is_replaced_ = false;
+  is_edited_ = is_changed_ = is_replaced_ = false;
   ++epoch_;
   return std::exchange(edit_, {});
 }

@@ -125,7 +125,9 @@ class Content {
   // Something changed at `now`. Before every change but those of extents.
   void note_change(const struct timespec& now);
   // The same content lies elsewhere: an edit that changes neither content nor times.
-  void note_healed() { is_edited_ = true; }
+  void note_moved() { is_edited_ = true; }
+  // The edit is more than that.
+  bool is_changed() const { return is_changed_; }
   // The extent of `chunk` is this one from here on, which `edit` (this one's own, or of the commit that it was written
   // for) will say.
   void set_extent(ChunkIndex chunk, const Extent& extent, Edit& edit);
@@ -164,6 +166,7 @@ class Content {
   uint32_t inline_length_ = 0;
   RecordPlace inline_place_;
   bool is_edited_ = false;
+  bool is_changed_ = false;
   bool is_replaced_ = false;
   Edit edit_;
 };

@@ -79,6 +79,7 @@ Status FileContext::start() {
   new_names = std::make_unique<NewNames>(*reclaimer);
   io = std::make_unique<ChunkIo>(*this);
   ChunkHealer::Limits limits;
+  limits.at_once = options.fetches_at_once;
   limits.timeout = std::chrono::milliseconds(options.heal_timeout_ms);
   healer = std::make_shared<ChunkHealer>(environment, tasks, array.id(), stripes.chunk_size, limits);
   if (!array.read_only()) {

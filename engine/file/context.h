@@ -69,7 +69,7 @@ class FileContext {
   // Opens the file of a node to be read; waits for the drive of the names. Set by whoever has the files.
   std::function<Result<std::shared_ptr<File>>(Handle node)> open_file;
   // Told of every commit that is durable: see Store::on_commit().
-  std::function<void(uint64_t inode, uint64_t sequence)> committed;
+  std::function<void(uint64_t inode, uint64_t sequence, bool is_moved)> committed;
   // Some file was closed without a sync (Durable::kFsync), so what a closed file's record says may not be durable.
   std::atomic<bool> closes_lazily;
   std::atomic<unsigned> versions_held{0};  // of all files

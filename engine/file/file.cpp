@@ -118,7 +118,7 @@ Status File::take_slots() {
   Status contradiction;
   content_.extents().for_each(
       ChunkIndex(0), [&](ChunkIndex chunk, const Extent& extent) FPFS_NO_THREAD_SAFETY_ANALYSIS {
-        if (!placement_.take(extent.member, extent.slot) && !context_.array.read_only())
+        if (extent.is_here() && !placement_.take(extent.member, extent.slot) && !context_.array.read_only())
           contradiction = Status::error(StatusCode::kCorruption,
                                         fmt::format("chunk {} is said to lie in slot {} of member {}, as another chunk",
                                                     chunk, extent.slot, extent.member));
@@ -134,7 +134,8 @@ void File::run(Deferred& deferred) {
     const Status result = std::move(request->result);
     request->complete(*request, result);
   }
-  while (CachedChunk* chunk = deferred.submits.pop_front()) context_.io->start(chunk->transfer);
+  while (CachedChunk* chunk = deferred.submits.pop_front())
+    chunk->transfer.extent.is_away() ? begin_fetch(*chunk) : context_.io->start(chunk->transfer);
   if (deferred.commit != nullptr) post_object_syncs(deferred.commit);
   while (ReadRequest* request = deferred.reads.pop_front()) {
     const AwaitedThread::Scope awaited(AwaitedThread::is_this() || !deferred.reads.is_empty());
@@ -221,7 +222,7 @@ void File::overlay(struct stat& attributes) const {
   MutexLock lock(mutex_);
   uint64_t allocated = content_.allocated_bytes();
   cache_.for_each_dirty([&](const CachedChunk& chunk) FPFS_NO_THREAD_SAFETY_ANALYSIS {
-    if (!content_.extent(chunk.index).exists()) allocated += round_up(chunk.length, 512);
+    if (!content_.extent(chunk.index).is_here()) allocated += round_up(chunk.length, 512);
   });
   attributes.st_size = static_cast<off_t>(content_.size());
   attributes.st_blocks = static_cast<blkcnt_t>(allocated / 512);
@@ -262,9 +263,9 @@ std::optional<ChunkIndex> File::next_stored(ChunkIndex first) const {
   MutexLock lock(mutex_);
   if (first == ChunkIndex(0) && content_.is_inline()) return first;
   std::optional<ChunkIndex> next;
-  content_.extents().for_each(first, [&next](ChunkIndex chunk, const Extent&) {
-    next = chunk;
-    return false;
+  content_.extents().for_each(first, [&next](ChunkIndex chunk, const Extent& extent) {
+    if (extent.is_here()) next = chunk;
+    return !next.has_value();
   });
   return next;
 }
@@ -283,7 +284,7 @@ std::vector<File::MappedExtent> File::map(ChunkIndex first, size_t limit) const 
   std::vector<MappedExtent> result;
   content_.extents().for_each(first, [&](ChunkIndex chunk, const Extent& extent) {
     if (result.size() == limit) return false;
-    result.push_back({chunk, extent});
+    if (extent.is_here()) result.push_back({chunk, extent});
     return true;
   });
   return result;
@@ -303,7 +304,7 @@ File::Info File::info() const {
   content_.extents().for_each(ChunkIndex(0), [&info](ChunkIndex, const Extent& extent) {
     info.stored_bytes += extent.stored_length;
     ++info.codec_chunks[static_cast<size_t>(extent.codec)];
-    info.members[extent.member] = true;
+    if (extent.is_here()) info.members[extent.member] = true;
     return true;
   });
   return info;

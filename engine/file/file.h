@@ -153,6 +153,19 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   // Sets an extended attribute of the sidecar that is no user's: the change time stays what it was. Durable on return
   // when so asked for. Waits for the drive.
   Status set_note(const std::string& name, std::span<const std::byte> value, bool is_durable = false);
+  // --- content that is away: see away.cpp ----------------------------------------------------------------------------
+  // Content of commit `sequence`, the last one, leaves the members: all of it is away from then on, by a commit that changes
+  // nothing else, and its space is given back behind that. `checksums`: hash_bytes() of the content of each chunk, which
+  // some copy has that ChunkSource finds. Waits for the drive of the names; `done` is called once. kBusy: it was
+  // committed again, or is being changed or read; then nothing has changed, as with kInvalidArgument: chunks were cut.
+  using AwayDone = std::function<void(const Status&)>;
+  void send_away(uint64_t sequence, std::span<const uint64_t> checksums, const AwayDone& done);
+  // A file that was just made gets a content that is away, of `size` bytes; 0 in place of a checksum: a hole. A commit is
+  // to follow. kInvalidArgument: it is not new. kNoSpace: its index is too large.
+  Status begin_away(uint64_t size, std::span<const uint64_t> checksums);
+  // Reads a chunk that is away, as CommittedVersion::read().
+  void read_away(ChunkTransfer& transfer, std::shared_ptr<const void> keep);
+
   // The member of chunk 0; nothing while nothing of the content is on the members.
   std::optional<MemberIndex> stripe_start() const;
 
@@ -269,6 +282,18 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
 
   Place place_of(ChunkIndex chunk) const override;
 
+  // away.cpp
+  std::string copied_at() const;
+  void begin_fetch(CachedChunk& chunk);
+  struct Fetch;
+  void fetch_away(ChunkIndex chunk, const Extent& extent, std::byte* into, ChunkHealer::Done done);
+  void try_to_fetch(const std::shared_ptr<Fetch>& fetch);
+  void fetched(const std::shared_ptr<Fetch>& fetch, const Status& status,
+               const std::shared_ptr<ChunkHealer::Piece>& piece);
+  Status may_leave(uint64_t sequence) const FPFS_REQUIRES(mutex_);
+  Status find_leaving(std::span<const uint64_t> checksums,
+                      std::vector<std::pair<ChunkIndex, Extent>>& leaving) const FPFS_REQUIRES(mutex_);
+
   // healing.cpp
   std::optional<ChunkSource::Wanted> wanted_from_copy(ChunkIndex chunk, const Extent& extent, const ObjectSet& objects);
   bool heal_load(CachedChunk& chunk, const ObjectSet& objects, const Status& damage);
@@ -287,8 +312,8 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   Status prepare_to_record(const std::vector<Healing::Written>& written);
   Status make_sidecar_writable();
   void record_healed(const Healing::Written& written) FPFS_REQUIRES(mutex_);
-  struct HealCommit;
-  void heal_committed(const HealCommit& commit, bool is_committed);
+  struct MoveCommit;
+  void moved_committed(const MoveCommit& commit, bool is_committed);
   void give_up_heal_writes(StallDomain domain, Deferred& deferred) FPFS_REQUIRES(mutex_);
 
   // file.cpp: chunks

@@ -12,6 +12,7 @@
 
 #include "engine/base/log.h"
 #include "engine/file/file.h"
+#include "engine/file/move_commit.h"
 
 namespace fpfs {
 
@@ -21,16 +22,6 @@ namespace {
 constexpr std::chrono::milliseconds kHealTogether{200};
 
 }  // namespace
-
-// The commit of what was healed, and who is to be told.
-struct File::HealCommit {
-  explicit HealCommit(std::shared_ptr<File> of);
-
-  ControlRequest request;
-  const std::shared_ptr<File> file;
-  size_t chunks = 0;
-  std::vector<Healing::Told> told;
-};
 
 std::unique_ptr<Healing::Write> Healing::remove(const Write& write) {
   const auto found = std::find_if(writes_.begin(), writes_.end(),
@@ -155,8 +146,18 @@ void File::write_back(ChunkIndex chunk, const Extent& old, const std::shared_ptr
   {
     MutexLock lock(mutex_);
     if (healing_.was_recorded(chunk)) healing_.refuse();
-    const bool is_wanted = !context_.array.read_only() && objects != nullptr && placement_.objects() == objects &&
-                           content_.extent(chunk) == old && is_at_rest() && may_flush() && !healing_.is_refused();
+    const bool has_room = !old.is_away() || !context_.room->is_scarce() ||
+                          context_.room->fits(member_of(chunk), uint64_t{2} * context_.stripes.chunk_size);
+    const bool is_wanted = has_room && !context_.array.read_only() && objects != nullptr &&
+                           placement_.objects() == objects && content_.extent(chunk) == old && is_at_rest() &&
+                           !healing_.is_refused();
+    // A commit that is about to end lets nothing start.
+    if (is_wanted && !may_flush()) {
+      context_.tasks.post_after(kHealTogether, [self = shared_from_this(), chunk, old, objects, piece, told] {
+        self->write_back(chunk, old, objects, piece, told);
+      });
+      return;
+    }
     if (is_wanted && healing_.join(chunk, told)) return;
     if (is_wanted) {
       Healing::Write& write = healing_.add();
@@ -245,7 +246,7 @@ void File::finish_heals() {
   if (is_late) return finish_heals_later();
   if (const Status ready = prepare_to_record(written); !ready.is_ok()) return give_up_written(written, ready);
   std::vector<Healing::Told> dropped;
-  auto commit = std::make_unique<HealCommit>(shared_from_this());
+  auto commit = std::make_unique<MoveCommit>(shared_from_this());
   Deferred deferred;
   {
     MutexLock lock(mutex_);
@@ -259,7 +260,7 @@ void File::finish_heals() {
       const bool is_wanted = records && is_taken && content_.extent(one.chunk) == one.old;
       if (is_wanted) {
         record_healed(one);
-        ++commit->chunks;
+        ++(one.old.is_away() ? commit->fetched : commit->healed);
       }
       if (!is_wanted && is_taken) placement_.release(one.stored.member, one.stored.slot);
       std::vector<Healing::Told>& tell = is_wanted ? commit->told : dropped;
@@ -332,26 +333,25 @@ void File::record_healed(const Healing::Written& written) {
   stored.epoch = content_.epoch();
   set_extent(written.chunk, stored);
   placement_.note_written(written.chunk, stored, context_.stripes.chunk_size);
-  content_.note_healed();
-  healing_.note_recorded(written.chunk);
+  content_.note_moved();
+  if (!written.old.is_away()) healing_.note_recorded(written.chunk);
   keep_alive();
 }
 
-// A close, so that space that was released is given back.
-File::HealCommit::HealCommit(std::shared_ptr<File> of) : file(std::move(of)) {
+File::MoveCommit::MoveCommit(std::shared_ptr<File> of) : file(std::move(of)) {
   request.kind = ControlRequest::Kind::kClose;
   request.unfinished = ControlRequest::Unfinished::kLeftAlone;
   request.owner = this;
   request.complete = [](ControlRequest& done, const Status& status) {
-    const std::unique_ptr<HealCommit> ended(static_cast<HealCommit*>(done.owner));
-    ended->file->heal_committed(*ended, status.is_ok() && !done.was_left_alone);
+    const std::unique_ptr<MoveCommit> ended(static_cast<MoveCommit*>(done.owner));
+    ended->file->moved_committed(*ended, status.is_ok() && !done.was_left_alone);
   };
 }
 
-void File::heal_committed(const HealCommit& commit, bool is_committed) {
-  if (is_committed && commit.chunks > 0) {
-    context_.counters.chunks_healed.fetch_add(commit.chunks, std::memory_order_relaxed);
-    log(LogLevel::kWarning, "{}: healed from its copy: {} chunks are on their members again", path(), commit.chunks);
+void File::moved_committed(const MoveCommit& commit, bool is_committed) {
+  if (is_committed && commit.healed > 0) {
+    context_.counters.chunks_healed.fetch_add(commit.healed, std::memory_order_relaxed);
+    log(LogLevel::kWarning, "{}: healed from its copy: {} chunks are on their members again", path(), commit.healed);
   }
   for (const Healing::Told& told : commit.told) told(is_committed);
 }

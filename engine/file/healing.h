@@ -52,6 +52,7 @@ class Healing {
   std::unique_ptr<Write> remove(const Write& write);
   const std::vector<std::unique_ptr<Write>>& writes() const { return writes_; }
   std::vector<std::unique_ptr<Write>> take_writes() { return std::exchange(writes_, {}); }
+  bool is_idle() const { return writes_.empty() && written_.empty(); }
   // True: the chunk is on its way already; `told` (may be none) will be told with the others.
   bool join(ChunkIndex chunk, Told& told);
 

@@ -27,6 +27,7 @@ class ArrayCounters {
   // Chunks that could not be read from their members (ChunkHealer): whose bytes came from a copy, those of them that are
   // on their members again, and those that no copy helped with.
   std::atomic<uint64_t> chunks_from_copy{0}, chunks_healed{0}, chunks_without_copy{0};
+  std::atomic<uint64_t> chunks_fetched{0};  // that were away
 
   MemberCounters& operator[](MemberIndex member) { return of_members_[member]; }
   // A sidecar or a directory could not be written or synced.

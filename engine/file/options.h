@@ -57,6 +57,8 @@ struct StoreOptions {
   // A read waits for so long at most for the copy of a chunk that its member does not give (Store::set_chunk_source).
   // 0: for as long as that takes.
   unsigned heal_timeout_ms = 30'000;
+  // Chunks that are fetched from copies at a time, each with memory of its own beside the pool.
+  unsigned fetches_at_once = 16;
 };
 
 }  // namespace fpfs

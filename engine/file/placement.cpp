@@ -76,7 +76,7 @@ void Placement::reinstate(std::shared_ptr<ObjectSet> objects) {
 }
 
 ObjectOffset Placement::needed_end(MemberIndex member, const Extent& last, uint64_t chunk_size) const {
-  if (last.exists() && last.member == member && last.slot + 1 == slots_[member].end())
+  if (last.is_here() && last.member == member && last.slot + 1 == slots_[member].end())
     return offset_of(last.slot, chunk_size) + last.allocated();
   return offset_of(slots_[member].end(), chunk_size);
 }
@@ -115,6 +115,7 @@ Placement::TrimPlan Placement::plan_trim(const ExtentTable& extents, const Exten
 // lies behind them.
 void Placement::add_ends_of_slots(const ExtentTable& extents, uint64_t chunk_size, TrimPlan& plan) {
   const auto add = [&](const Extent& extent) {
+    if (!extent.is_here()) return;
     const ObjectOffset used = offset_of(extent.slot, chunk_size) + extent.allocated();
     const ObjectOffset end = offset_of(extent.slot + 1, chunk_size);
     if (used < end && end <= plan.ends[extent.member]) plan.gaps.push_back({extent.member, used, end - used});
@@ -126,8 +127,7 @@ void Placement::add_ends_of_slots(const ExtentTable& extents, uint64_t chunk_siz
     });
   } else {
     sort_unique(short_);
-    for (const ChunkIndex chunk : short_)
-      if (const Extent extent = extents.get(chunk); extent.exists()) add(extent);
+    for (const ChunkIndex chunk : short_) add(extents.get(chunk));
   }
   std::vector<ChunkIndex>().swap(short_);
   short_max_ = kShortMin;

@@ -22,7 +22,7 @@ PreviousContent::~PreviousContent() = default;
 std::optional<PreviousContent::Place> PreviousContent::place_of(ChunkIndex chunk) {
   if (objects_ != nullptr) {
     const Extent extent = extents_.get(chunk);
-    if (!extent.exists()) return std::nullopt;
+    if (!extent.is_here()) return std::nullopt;
     return Place{extent, objects_, nullptr};
   }
   std::shared_ptr<File> file;

@@ -233,7 +233,7 @@ void File::begin_load(CachedChunk& chunk, Deferred& deferred) {
   transfer.chunk = chunk.index;
   transfer.extent = extent;
   transfer.part = {};
-  chunk.drive = domain_of(extent.member);
+  chunk.drive = extent.is_away() ? kElsewhereDomain : domain_of(extent.member);
   transfer.objects = placement_.objects();
   transfer.data = chunk.buffer->data;
   transfer.done = &File::load_done;

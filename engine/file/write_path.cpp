@@ -380,7 +380,7 @@ void File::begin_flush(CachedChunk& chunk, bool streaming, Deferred& deferred) {
   transfer.extent = Extent();
   transfer.extent.member = member;
   chunk.drive = domain_of(member);
-  if (old.exists() && content_.is_new(old)) {
+  if (old.is_here() && content_.is_new(old)) {
     // Written since the last commit: overwritten in place. The slot belongs to the chunk until the write is done.
     transfer.extent.slot = old.slot;
     content_.lift(chunk.index);
@@ -452,6 +452,7 @@ void File::finish_flush(CachedChunk& chunk, const ObjectSet& objects, const Stat
 // An extent that the content no longer uses: its slot is free at once when no record names it, else after the commit
 // that says so.
 void File::forget_extent(const Extent& extent) {
+  if (!extent.is_here()) return;
   if (content_.is_new(extent))
     placement_.release(extent.member, extent.slot);
   else if (phase_ == Phase::kDraining)

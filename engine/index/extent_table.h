@@ -19,7 +19,7 @@ namespace fpfs {
 
 struct Extent {
   SlotIndex slot;              // of the file's object on `member`
-  uint64_t checksum = 0;       // XXH3 of the stored bytes, seeded by chunk_seed()
+  uint64_t checksum = 0;       // XXH3 of the stored bytes, seeded by chunk_seed(); away: of the content, without a seed
   uint32_t stored_length = 0;  // bytes on the drive that the checksum covers; the drive holds zeros up to kIoAlignment
   uint32_t raw_length = 0;     // bytes after decoding
   uint32_t visible_length =
@@ -29,8 +29,11 @@ struct Extent {
   uint32_t epoch = 0;  // in memory only, never encoded: the commit that records it (engine/file)
 
   bool exists() const { return codec != Codec::kNone; }
+  // Content that is on no member: slot, member and stored_length are 0.
+  bool is_away() const { return codec == Codec::kAway; }
+  bool is_here() const { return exists() && !is_away(); }
   // Bytes of the drive that the extent occupies.
-  uint64_t allocated() const { return exists() ? round_up(stored_length, kIoAlignment) : 0; }
+  uint64_t allocated() const { return is_here() ? round_up(stored_length, kIoAlignment) : 0; }
   bool operator==(const Extent&) const = default;
 };
 

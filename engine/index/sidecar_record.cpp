@@ -88,7 +88,9 @@ Status validate_head(std::span<const std::byte> bytes, const RecordHead& head, u
 Status validate_extent(ChunkIndex chunk, const Extent& extent, uint16_t member_count, uint32_t chunk_size) {
   if (extent.member.value() >= member_count)
     return invalid(fmt::format("chunk {} on member {} of an array of {}", chunk, extent.member, member_count));
-  if (extent.stored_length == 0 || extent.stored_length > chunk_size)
+  if (extent.is_away() && (extent.slot.value() != 0 || extent.member.value() != 0 || extent.stored_length != 0))
+    return invalid(fmt::format("chunk {} is on no member, and has a place there", chunk));
+  if (extent.is_here() && (extent.stored_length == 0 || extent.stored_length > chunk_size))
     return invalid(
         fmt::format("chunk {} stored in {} bytes, chunk size is {}", chunk, extent.stored_length, chunk_size));
   if (extent.raw_length == 0 || extent.raw_length > chunk_size || extent.visible_length > extent.raw_length)

@@ -36,7 +36,7 @@ void Store::tell_made(Handle directory, const std::string& name, bool is_directo
   name_listener_(event);
 }
 
-void Store::tell_removed(Handle directory, const std::string& name, bool is_directory, Handle node) const {
+void Store::tell_removed(Handle directory, const std::string& name, bool is_directory, const Lost& lost) const {
   if (!tells_names_.load(std::memory_order_acquire)) return;
   std::optional<std::string> path = path_below_root(directory, name);
   if (!path.has_value()) return;
@@ -44,11 +44,13 @@ void Store::tell_removed(Handle directory, const std::string& name, bool is_dire
   event.kind = NameEvent::Kind::kRemoved;
   event.path = *std::move(path);
   event.is_directory = is_directory;
-  event.node = node;
+  event.lost_inode = lost.inode;
+  event.lost = lost.node;
   name_listener_(event);
 }
 
-void Store::tell_moved(Handle from, const std::string& from_name, Handle to, const std::string& to_name) const {
+void Store::tell_moved(Handle from, const std::string& from_name, Handle to, const std::string& to_name,
+                       const Lost& lost) const {
   if (!tells_names_.load(std::memory_order_acquire)) return;
   std::optional<std::string> before = path_below_root(from, from_name), path = path_below_root(to, to_name);
   const Result<struct stat> attributes = storage().stat_at(to, to_name);
@@ -59,6 +61,8 @@ void Store::tell_moved(Handle from, const std::string& from_name, Handle to, con
   event.from = *std::move(before);
   event.is_directory = S_ISDIR(attributes->st_mode);
   if (S_ISREG(attributes->st_mode)) event.inode = attributes->st_ino;
+  event.lost_inode = lost.inode;
+  event.lost = lost.node;
   name_listener_(event);
 }
 

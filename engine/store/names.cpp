@@ -431,7 +431,7 @@ Status Store::unlink(Handle directory, const std::string& name, Handle node, con
   FPFS_RETURN_IF_ERROR(holder.status());
   if (!holder.is_file()) {
     FPFS_RETURN_IF_ERROR(storage().unlink(directory, name));
-    tell_removed(directory, name, false);
+    tell_removed(directory, name, false, {});
     return Status::ok();
   }
   std::unique_ptr<Removed> removed;
@@ -441,7 +441,7 @@ Status Store::unlink(Handle directory, const std::string& name, Handle node, con
     removed = holder.release(directory);
   }
   if (impl_->previous_files != nullptr) impl_->previous_files->removed(holder.inode());
-  tell_removed(directory, name, false, holder.handle());
+  tell_removed(directory, name, false, {holder.inode(), holder.handle()});
   give_away(holder.inode(), std::move(removed));
   return Status::ok();
 }
@@ -449,7 +449,7 @@ Status Store::unlink(Handle directory, const std::string& name, Handle node, con
 Status Store::remove_directory(Handle directory, const std::string& name) {
   FPFS_RETURN_IF_ERROR(impl_->health.failure());
   FPFS_RETURN_IF_ERROR(storage().remove_directory(directory, name));
-  tell_removed(directory, name, true);
+  tell_removed(directory, name, true, {});
   return Status::ok();
 }
 
@@ -490,8 +490,9 @@ Status Store::rename(Handle from, const std::string& from_name, Handle to, const
   };
   moved(source, source_goes_to);
   moved(target, target_goes_to);
-  tell_moved(from, from_name, to, to_name);
-  if (exchanges) tell_moved(to, to_name, from, from_name);
+  const bool is_lost = replaces && target.inode() != source.inode();
+  tell_moved(from, from_name, to, to_name, is_lost ? Lost{target.inode(), target.handle()} : Lost{});
+  if (exchanges) tell_moved(to, to_name, from, from_name, {});
   return Status::ok();
 }
 

@@ -377,6 +377,10 @@ std::optional<Store::OpenFile> Store::find_open(uint64_t inode) const {
   return OpenFile{path.substr(root.size()), file->size()};
 }
 
+bool Store::is_in_use(uint64_t inode) const {
+  return impl_->files.find(inode) != nullptr || impl_->find_removed(inode) != nullptr;
+}
+
 StoreStatus Store::status() const {
   StoreStatus status;
   for (const MemberIndex m : array_->members()) {
@@ -421,6 +425,7 @@ StoreStatus Store::status() const {
   status.chunks_from_copy = impl_->counters.chunks_from_copy.load();
   status.chunks_healed = impl_->counters.chunks_healed.load();
   status.chunks_without_copy = impl_->counters.chunks_without_copy.load();
+  status.chunks_fetched = impl_->counters.chunks_fetched.load();
   status.read_only = array_->read_only() || !failure.is_ok();
   if (!failure.is_ok()) status.read_only_reason = failure.message();
   return status;

@@ -65,6 +65,7 @@ struct StoreStatus {
   // Chunks that their members did not give, since open: read from a copy (set_chunk_source()), of these written back,
   // and not helped by a copy.
   uint64_t chunks_from_copy = 0, chunks_healed = 0, chunks_without_copy = 0;
+  uint64_t chunks_fetched = 0;  // that were on no member (File::send_away())
   bool read_only = false;
   std::string read_only_reason;  // when the array turned read-only by itself
 };
@@ -217,7 +218,8 @@ class Store {
   // Those of one file come in their order. On the threads that commit (the executor's, or whose request it was), without
   // locks: it must not block, nor wait for this file; others may be told of commits at the same time. Set before files
   // are opened. File::hold_version() gives what this commit made durable, or a later one; nothing while the number is 0.
-  using CommitListener = std::function<void(uint64_t inode, uint64_t sequence)>;
+  // `is_moved`: the content is that of the commit before, elsewhere.
+  using CommitListener = std::function<void(uint64_t inode, uint64_t sequence, bool is_moved)>;
   void on_commit(CommitListener listener);
 
   // Where chunks may still be that their members do not give any more: readers get what was proven to be the content
@@ -237,8 +239,11 @@ class Store {
     std::string path;
     std::string from;           // of kMoved: where it was; of kMade: another name of the file, or nothing
     bool is_directory = false;  // what has the name
-    uint64_t inode = 0;         // of a regular file; 0: of something else
-    Handle node = kNoHandle;    // of a file that was removed, where there is one: borrowed, for the call
+    uint64_t inode = 0;         // of a regular file that has the name; 0: of something else, or nothing
+    // The regular file that had the name at `path` before (kRemoved, kMoved); 0: there was none, or that is not known.
+    // With its node, where there is one: borrowed, for the call.
+    uint64_t lost_inode = 0;
+    Handle lost = kNoHandle;
   };
   // Called behind each change that Store's calls have made, before they return: on the caller's thread, without locks.
   // It must not block. Several may be told at the same time, and of changes at the same time in any order. None of them
@@ -256,6 +261,8 @@ class Store {
     uint64_t size = 0;
   };
   std::optional<OpenFile> find_open(uint64_t inode) const;
+  // Somebody has the file open, or, when it has no name any more, can still open it.
+  bool is_in_use(uint64_t inode) const;
   // What the last record of a regular file says. It may not be durable yet; and when a commit comes in between, perhaps
   // neither the one before nor that one is found (kCorruption).
   Result<SidecarSummary> last_record(Handle node);
@@ -290,8 +297,13 @@ class Store {
   std::optional<std::string> path_below_root(Handle node) const;
   std::optional<std::string> path_below_root(Handle directory, const std::string& name) const;
   void tell_made(Handle directory, const std::string& name, bool is_directory, Handle linked = kNoHandle) const;
-  void tell_removed(Handle directory, const std::string& name, bool is_directory, Handle node = kNoHandle) const;
-  void tell_moved(Handle from, const std::string& from_name, Handle to, const std::string& to_name) const;
+  struct Lost {
+    uint64_t inode = 0;
+    Handle node = kNoHandle;
+  };
+  void tell_removed(Handle directory, const std::string& name, bool is_directory, const Lost& lost) const;
+  void tell_moved(Handle from, const std::string& from_name, Handle to, const std::string& to_name,
+                  const Lost& lost) const;
   void tell_attributes(Handle node) const;
   Status change_setting(Handle node, std::string_view name, const std::function<Status()>& change);
 

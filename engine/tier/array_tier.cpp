@@ -59,7 +59,8 @@ const char* to_string(TierFileState state) {
 
 ArrayTier::ArrayTier(Environment& environment, Store& store, Storage& outside, TierOptions options)
     : impl_(std::make_shared<Impl>(environment, store, outside, std::move(options))) {
-  store.on_commit([impl = impl_](uint64_t inode, uint64_t sequence) { impl->committed(inode, sequence); });
+  store.on_commit(
+      [impl = impl_](uint64_t inode, uint64_t sequence, bool is_moved) { impl->committed(inode, sequence, is_moved); });
   store.on_names([impl = impl_](const Store::NameEvent& event) { impl->changed(event); });
 }
 
@@ -237,11 +238,11 @@ uint64_t ArrayTier::Impl::progress() const {
   return copier() == nullptr ? 0 : copier()->progress();
 }
 
-void ArrayTier::Impl::committed(uint64_t inode, uint64_t sequence) {
+void ArrayTier::Impl::committed(uint64_t inode, uint64_t sequence, bool is_moved) {
   if (!has_session_.load(std::memory_order_acquire)) return;
   const MutexLock lock(mutex_);
   if (copier() == nullptr) return;
-  copier()->committed(inode, sequence);
+  copier()->committed(inode, sequence, is_moved);
   if (std::exchange(is_resting_, false)) changed_.notify_all();
 }
 

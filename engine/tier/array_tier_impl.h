@@ -33,7 +33,7 @@ class ArrayTier::Impl : public std::enable_shared_from_this<Impl> {
   uint64_t progress() const;
   std::string left_over() const;
   bool stop(std::chrono::milliseconds patience);
-  void committed(uint64_t inode, uint64_t sequence);
+  void committed(uint64_t inode, uint64_t sequence, bool is_moved);
   void changed(const Store::NameEvent& event);
 
  private:

@@ -17,6 +17,7 @@ struct FetchedChunk : std::enable_shared_from_this<FetchedChunk> {
 
   void find(TierReader::Which which);
   Status judge(const TierManifest& manifest) const;
+  uint64_t stored_mark(const TierManifest& manifest) const;
   void read(const TierReader::Manifest& manifest, TierReader::Which which);
   void end(TierReader::Which which, const Status& failure);
 };
@@ -32,27 +33,34 @@ void FetchedChunk::find(TierReader::Which which) {
 // Whether the chunk of this copy can be told to be the one that the record speaks of.
 Status FetchedChunk::judge(const TierManifest& manifest) const {
   const auto refuse = [](std::string why) { return Status::error(StatusCode::kNotFound, std::move(why)); };
+  const Extent& extent = wanted.extent;
+  const uint64_t length = chunk_bytes_of(manifest, wanted.chunk);
+  if (length < extent.visible_length || length > into.size()) return refuse("the copy is shorter");
+  // What has this checksum is this content, whoever has stored it.
+  if (extent.is_away() && length == extent.raw_length && manifest.checksums[wanted.chunk.value()] == extent.checksum)
+    return Status::ok();
   if (manifest.array_id != array_id || manifest.file_id != wanted.file_id || manifest.generation != wanted.generation)
     return refuse("the copy at its path is of another content");
-  const uint64_t length = chunk_bytes_of(manifest, wanted.chunk);
-  if (length < wanted.extent.visible_length || length > into.size()) return refuse("the copy is shorter");
-  const bool is_hashed_as_it_is = wanted.extent.codec == Codec::kRaw &&  //
-                                  wanted.extent.visible_length == wanted.extent.raw_length;
+  const bool is_hashed_as_it_is = extent.codec == Codec::kRaw && extent.visible_length == extent.raw_length;
   if (is_hashed_as_it_is) return Status::ok();
   // By what was stored then. Of a later commit a part of the chunk may be cut off.
-  const bool is_same = !manifest.stored_checksums.empty() && manifest.sequence <= wanted.sequence &&
-                       manifest.stored_checksums[wanted.chunk.value()] == wanted.extent.checksum;
+  const uint64_t mark = stored_mark(manifest);
+  const bool is_same = mark != 0 && manifest.sequence <= wanted.sequence &&
+                       (mark == ChunkSource::mark_of(extent) || mark == extent.checksum);
   if (is_same) return Status::ok();
   return refuse(fmt::format("the copy is of commit {}, in which the chunk was another", manifest.sequence));
 }
 
+uint64_t FetchedChunk::stored_mark(const TierManifest& manifest) const {
+  return manifest.stored_checksums.empty() ? 0 : manifest.stored_checksums[wanted.chunk.value()];
+}
+
 void FetchedChunk::read(const TierReader::Manifest& manifest, TierReader::Which which) {
-  reader->read(manifest, wanted.chunk, into.first(chunk_bytes_of(*manifest, wanted.chunk)),
-               [self = shared_from_this(), manifest, which](const Status& status) {
+  const auto length = static_cast<uint32_t>(chunk_bytes_of(*manifest, wanted.chunk));
+  reader->read(manifest, wanted.chunk, into.first(length),
+               [self = shared_from_this(), manifest, which, length](const Status& status) {
                  if (!status.is_ok()) return self->end(which, status);
-                 const std::vector<uint64_t>& stored = manifest->stored_checksums;
-                 std::exchange(self->done,
-                               nullptr)(ChunkSource::Found{stored.empty() ? 0 : stored[self->wanted.chunk.value()]});
+                 std::exchange(self->done, nullptr)(ChunkSource::Found{length, self->stored_mark(*manifest)});
                });
 }
 

@@ -1,7 +1,7 @@
 // TierChunkSource: the copies in a store, as a source of chunks that the array cannot read any more
 // (engine/file/chunk_source.h).
 //
-// A copy is looked for under the path that the file has now. Any commit's copy of this file will do, as long as the chunk
+// A copy is looked for under the path that is said. Any commit's copy of this file will do, as long as the chunk
 // is the same: ChunkHealer proves that. What cannot be proven is not fetched.
 //
 // Thread safety: fetch() from any thread.

@@ -35,8 +35,8 @@ void TierCopier::open() {
   impl_->open();
 }
 
-void TierCopier::committed(uint64_t inode, uint64_t sequence) {
-  impl_->committed(inode, sequence);
+void TierCopier::committed(uint64_t inode, uint64_t sequence, bool is_moved) {
+  impl_->committed(inode, sequence, is_moved);
 }
 
 void TierCopier::changed(const Store::NameEvent& event) {

@@ -99,7 +99,7 @@ class TierCopier {
   // Begins, with a scan.
   void open();
   // For Store::on_commit().
-  void committed(uint64_t inode, uint64_t sequence);
+  void committed(uint64_t inode, uint64_t sequence, bool is_moved);
   // For Store::on_names().
   void changed(const Store::NameEvent& event);
   // Looks through the whole tree for what is not copied, soon.

@@ -32,7 +32,7 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
        uint64_t part_size);
 
   void open() { scan(); }
-  void committed(uint64_t inode, uint64_t sequence);
+  void committed(uint64_t inode, uint64_t sequence, bool is_moved);
   void changed(const Store::NameEvent& event);
   void scan();
   void wait_for(const std::string& path, Done done);
@@ -69,6 +69,9 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
     bool is_unchanged = false;     // the store has the manifest already
     std::string left;              // where the copy was before, once this one is complete
     bool has_path = false;         // ChunkSource::kPathAttribute
+    bool is_noted = false;         // the note says that what lies at `from` is of this commit
+    bool has_away = false;         // some of its content lies in the store only
+    bool is_cut = false;           // of some chunk only a part is shown
   };
   // How a job goes on.
   enum class Plan : uint8_t {
@@ -158,6 +161,11 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
   TierTools tools();
 
   // --- tier_told.cpp
+  void note_move(const TierWaiting& file);
+  bool is_content_away() const;
+  void name_was_lost(const Store::NameEvent& event);
+  void watch_use(uint64_t inode, const std::string& path);
+  void free_strays(uint64_t inode, const std::string& path);
   void await_commit(uint64_t inode, uint64_t sequence, const Done& done);
   // False: it is too late.
   bool add_waiter(TierWaiting file, Done done);
@@ -206,6 +214,7 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
   // --- tier_describe_job.cpp
   void begin_description(const std::shared_ptr<Job>& job);
   static bool is_of_same(const Job& job, const TierManifest& stored);
+  static bool has_same_content(const Job& job, const TierManifest& stored);
   void describe_file(const std::shared_ptr<Job>& job, StoredManifest stored);
   void take_over(const std::shared_ptr<Job>& job, StoredManifest stored, const StoredObject& content);
   void describe_node(const std::shared_ptr<Job>& job, const Result<StoredManifest>& stored);
@@ -240,7 +249,7 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
   void found_stale(TierWaiting file);
   void settle_names(bool is_complete);
   void refuse(const std::string& path, const std::string& why);
-  void end_scan(const Status& status);
+  void end_scan(const Status& ended);
 
   Environment& environment_;
   Store& store_;

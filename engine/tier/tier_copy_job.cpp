@@ -27,7 +27,7 @@ constexpr size_t kManifestBytesMax = 1024 * 1024 * 1024;
 std::vector<uint64_t> stored_checksums_of(const FileImage& image, const StripeMap& stripes) {
   std::vector<uint64_t> checksums(stripes.chunks_end(FileOffset(image.size)).value());
   image.extents.for_each(ChunkIndex(0), [&checksums](ChunkIndex chunk, const Extent& extent) {
-    if (chunk.value() < checksums.size()) checksums[chunk.value()] = extent.checksum;
+    if (chunk.value() < checksums.size()) checksums[chunk.value()] = ChunkSource::mark_of(extent);
     return chunk.value() < checksums.size();
   });
   return checksums;
@@ -179,6 +179,11 @@ TierCopier::Impl::Plan TierCopier::Impl::prepare_file(Job& job, const Found& fou
   manifest.size = image.size;
   manifest.chunk_size = image.size > 0 ? store_.array().stripes().chunk_size : 0;
   manifest.stored_checksums = stored_checksums_of(image, store_.array().stripes());
+  image.extents.for_each(ChunkIndex(0), [&job](ChunkIndex, const Extent& extent) {
+    job.has_away |= extent.is_away();
+    job.is_cut |= extent.visible_length != extent.raw_length;
+    return !job.has_away || !job.is_cut;
+  });
   if (const Status status = describe(node, manifest); !status.is_ok()) return fails(status);
   job.note.file_id = image.file_id;
   job.note.sequence = image.sequence;
@@ -196,9 +201,13 @@ TierCopier::Impl::Plan TierCopier::Impl::plan_of(Job& job, const std::optional<T
   record.sequence = job.note.sequence;
   record.size = job.note.size;
   if (job.file.is_missing) return Plan::kCopy;
-  const bool is_copied = note.has_value() && is_of_commit(*note, record);
+  job.is_noted = note.has_value() && is_of_commit(*note, record);
+  // Of a content that lies there in part, what is known of it there says whether it is the same.
+  const bool may_be_same =
+      note.has_value() && job.has_away && note->file_id == record.file_id && note->size == record.size;
+  const bool is_copied = job.is_noted || may_be_same;
   const bool is_here = is_copied && note->place == job.note.place;
-  if (is_here && note->attributes == job.note.attributes) {
+  if (job.is_noted && is_here && note->attributes == job.note.attributes) {
     job.note = *note;
     return Plan::kLook;
   }

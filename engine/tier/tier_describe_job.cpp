@@ -11,9 +11,22 @@
 // Of what is no file the manifest is all; it is stored when the store has another one.
 #include <utility>
 
+#include "engine/codec/hash.h"
 #include "engine/tier/tier_copier_impl.h"
+#include "engine/tier/tier_reader.h"
 
 namespace fpfs {
+namespace {
+
+bool is_same_node(const TierManifest& a, const TierManifest& b) {
+  return a.array_id == b.array_id && a.file_id == b.file_id && a.generation == b.generation;
+}
+
+bool is_same_commit(const TierManifest& a, const TierManifest& b) {
+  return is_same_node(a, b) && a.sequence == b.sequence;
+}
+
+}  // namespace
 
 void TierCopier::Impl::begin_description(const std::shared_ptr<Job>& job) {
   read_manifest(job, manifest_key(job->from), [self = shared_from_this(), job](const Result<StoredManifest>& stored) {
@@ -25,11 +38,33 @@ void TierCopier::Impl::begin_description(const std::shared_ptr<Job>& job) {
 
 // --- files -----------------------------------------------------------------------------------------------------------
 
+// Whether the copy has the content that the file has now.
 bool TierCopier::Impl::is_of_same(const Job& job, const TierManifest& stored) {
+  const bool is_this = job.from_tag == 0 || TierNote::tag_of(stored.content_tag) == job.from_tag;
+  if (!stored.is_file() || stored.path != job.from || stored.size != job.manifest.size || !is_this) return false;
+  const bool is_noted = job.is_noted && job.from_tag != 0;
+  return is_noted || is_same_commit(stored, job.manifest) || has_same_content(job, stored);
+}
+
+// Chunk by chunk, by what the record knows them by.
+bool TierCopier::Impl::has_same_content(const Job& job, const TierManifest& stored) {
   const TierManifest& now = job.manifest;
-  return stored.is_file() && stored.array_id == now.array_id && stored.path == job.from &&
-         stored.file_id == now.file_id && stored.generation == now.generation && stored.sequence == now.sequence &&
-         stored.size == now.size && (job.from_tag == 0 || TierNote::tag_of(stored.content_tag) == job.from_tag);
+  const bool can_tell = job.has_away && !job.is_cut && stored.chunk_size == now.chunk_size &&
+                        stored.checksums.size() == now.stored_checksums.size();
+  if (!can_tell) return false;
+  const bool is_same_file = is_same_node(stored, now) && stored.stored_checksums.size() == now.stored_checksums.size();
+  const std::vector<std::byte> zeros(now.chunk_size);
+  const uint64_t zeros_checksum = hash_bytes(zeros);
+  for (ChunkIndex chunk(0); chunk.value() < now.stored_checksums.size(); ++chunk) {
+    const uint64_t mark = now.stored_checksums[chunk.value()], content = stored.checksums[chunk.value()];
+    const size_t length = chunk_bytes_of(stored, chunk);
+    const bool is_hole =
+        mark == 0 && content == (length == zeros.size() ? zeros_checksum : hash_bytes(std::span(zeros).first(length)));
+    const bool is_stored = mark != 0 && is_same_file && stored.stored_checksums[chunk.value()] == mark;
+    // Only what is away is known by the checksum of its content.
+    if (!is_hole && !is_stored && (mark == 0 || mark != content)) return false;
+  }
+  return true;
 }
 
 void TierCopier::Impl::describe_file(const std::shared_ptr<Job>& job, StoredManifest stored) {
@@ -55,15 +90,14 @@ void TierCopier::Impl::describe_file(const std::shared_ptr<Job>& job, StoredMani
 void TierCopier::Impl::take_over(const std::shared_ptr<Job>& job, StoredManifest stored, const StoredObject& content) {
   job->note.content_tag = TierNote::tag_of(content.tag);
   job->note.verified = content.verified;
-  job->is_unchanged = job->from == job->file.path && attributes_hash(stored.manifest) == job->note.attributes;
+  job->is_unchanged = job->from == job->file.path && is_same_commit(stored.manifest, job->manifest) &&
+                      attributes_hash(stored.manifest) == job->note.attributes;
   if (job->is_unchanged) {
     job->note.manifest_tag = stored.tag;
     return environment_.executor().post([self = shared_from_this(), job] { self->write_note(job); });
   }
-  const TierManifest now = std::exchange(job->manifest, std::move(stored.manifest));
-  job->manifest.path = now.path;
+  job->manifest.checksums = std::move(stored.manifest.checksums);
   job->manifest.content_tag = content.tag;
-  take_attributes(job->manifest, now);
   environment_.workers().post([self = shared_from_this(), job] { self->store_manifest(job); });
 }
 

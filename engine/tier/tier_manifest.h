@@ -55,7 +55,7 @@ struct TierManifest {
   uint64_t size = 0;                // bytes
   uint32_t chunk_size = 0;          // 0 of an empty file
   std::vector<uint64_t> checksums;  // of every chunk, the last one as far as the content goes
-  // Extent::checksum of every chunk; 0: it lay on no member. Empty: not told.
+  // ChunkSource::mark_of() every chunk's extent; 0: it had none. Empty: not told.
   std::vector<uint64_t> stored_checksums;
   std::string content_tag;  // of the object that has the content
   bool operator==(const TierManifest&) const = default;

@@ -37,7 +37,7 @@
 namespace fpfs {
 
 struct TierReadOptions {
-  unsigned requests = 8;
+  unsigned requests = 16;
   uint64_t manifest_memory = 64 * kMiB;      // of those that are kept
   uint64_t manifest_bytes_max = 256 * kMiB;  // longer ones are refused, kTooLarge; 16 bytes for each chunk of a file
 };

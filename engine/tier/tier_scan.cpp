@@ -317,9 +317,16 @@ void TierCopier::Impl::refuse(const std::string& path, const std::string& why) {
   log(LogLevel::kWarning, "tier: {} is not copied, nor are others like it: {}", path, why);
 }
 
-void TierCopier::Impl::end_scan(const Status& status) {
+void TierCopier::Impl::end_scan(const Status& ended) {
   levels_.clear();
-  settle_names(status.is_ok() && asks_store_ && !stopping_.load());
+  settle_names(ended.is_ok() && asks_store_ && !stopping_.load());
+  Status status = ended;
+  bool misses = false;
+  {
+    const MutexLock lock(mutex_);
+    misses = status.is_ok() && !stopping_.load() && strays_.misses_any(scans_begun_);
+  }
+  if (misses) status = store_.storage().sync_filesystem(store_.root());
   bool begins = false, waits = false;
   {
     const MutexLock lock(mutex_);

@@ -1,5 +1,6 @@
 #include "engine/tier/tier_strays.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace fpfs {
@@ -21,6 +22,14 @@ void TierStrays::add(const std::string& path, uint64_t inode, uint64_t scan) {
   strays_[path] = {inode, scan};
 }
 
+void TierStrays::hold(const std::string& path, uint64_t inode) {
+  strays_[path] = {inode, 0, true};
+}
+
+bool TierStrays::has(uint64_t inode) const {
+  return std::ranges::any_of(strays_, [inode](const auto& stray) { return stray.second.inode == inode; });
+}
+
 void TierStrays::saw(uint64_t inode, uint64_t scan) {
   for (auto& [path, stray] : strays_)
     if (stray.inode == inode) stray.seen = scan;
@@ -36,9 +45,13 @@ void TierStrays::forget(uint64_t scan) {
   known_from_ = scan + 1;
 }
 
+bool TierStrays::misses_any(uint64_t scan) const {
+  return std::ranges::any_of(strays_, [scan](const auto& stray) { return is_missed(stray, scan); });
+}
+
 bool TierStrays::scan_ended(uint64_t scan) {
   if (scan < known_from_) return false;
-  const size_t gone = std::erase_if(strays_, [scan](const auto& stray) { return stray.second.seen < scan; });
+  const size_t gone = std::erase_if(strays_, [scan](const auto& stray) { return is_missed(stray, scan); });
   return !std::exchange(is_known_, true) || gone > 0;
 }
 

@@ -1,4 +1,5 @@
 // What the copier is told: of commits, of names and attributes, and by those who wait for copies.
+#include <algorithm>
 #include <utility>
 
 #include <fmt/format.h>
@@ -7,14 +8,45 @@
 
 namespace fpfs {
 
-void TierCopier::Impl::committed(uint64_t inode, uint64_t sequence) {
+void TierCopier::Impl::committed(uint64_t inode, uint64_t sequence, bool is_moved) {
   if (stopping_.load()) return;
   // One that has no name now may be given one, which its next commit tells of.
   const std::optional<Store::OpenFile> open = store_.find_open(inode);
   if (!open.has_value() || is_reserved(open->path)) return;
+  TierWaiting file{inode, open->path, sequence, open->size, now_ns()};
+  if (is_moved) return post([file = std::move(file)](Impl& self) { self.note_move(file); });
   {
     const MutexLock lock(mutex_);
-    if (!add({inode, open->path, sequence, open->size, now_ns()})) scan_is_due_ = true;
+    if (!add(std::move(file))) scan_is_due_ = true;
+  }
+  pump();
+}
+
+// The copy is as good as before; the note says so from now on. When that is not as simple, a job finds out.
+void TierCopier::Impl::note_move(const TierWaiting& file) {
+  bool is_simple = false;
+  {
+    const MutexLock lock(mutex_);
+    is_simple = !queue_.contains(file) && std::ranges::none_of(copying_, [&file](const auto& copying) {
+      return copying.second.inode == file.inode;
+    });
+  }
+  const Result<Found> found = find(file.path);
+  if (is_simple && is_at(found, file.inode)) {
+    const Handle node = found.value().node.handle.get();
+    std::optional<TierNote> note = note_of(node, file.path);
+    if (!note.has_value() || note->sequence >= file.sequence) return;
+    is_simple = note->sequence + 1 == file.sequence && note->size == file.bytes;
+    if (is_simple) {
+      note->sequence = file.sequence;
+      const Result<std::shared_ptr<File>> opened = store_.open_file(node, false);
+      is_simple = opened.is_ok() && (*opened)->set_note(TierNote::kAttribute, encode_note(*note)).is_ok();
+    }
+  }
+  if (is_simple) return;
+  {
+    const MutexLock lock(mutex_);
+    if (!add(file)) scan_is_due_ = true;
   }
   pump();
 }
@@ -25,21 +57,14 @@ void TierCopier::Impl::changed(const Store::NameEvent& event) {
   const char* const end = event.is_directory ? "/" : "";
   const bool is_removal = event.kind == Kind::kRemoved;
   // A file that has no note, and is not being copied, has no copy.
-  const bool has_note = !is_removal || event.node == kNoHandle || note_of(event.node, event.path).has_value();
-  bool has_other_names = false;
-  if (is_removal && event.node != kNoHandle)
-    if (const auto attributes = store_.storage().fstat(event.node); attributes.is_ok())
-      has_other_names = attributes->st_nlink > 0;
+  const bool has_note = !is_removal || event.lost == kNoHandle || note_of(event.lost, event.path).has_value();
+  if (event.lost_inode != 0 && is_content_away()) name_was_lost(event);
   const uint64_t now = now_ns();
   {
     const MutexLock lock(mutex_);
     const auto changes = [&](TierWaiting file) FPFS_NO_THREAD_SAFETY_ANALYSIS {
       if (!is_reserved(file.path) && !add(std::move(file))) scan_is_due_ = true;
     };
-    if (is_removal && event.inode != 0) {
-      has_other_names ? strays_.add(event.path, event.inode, scans_begun_) : void(strays_.settle(event.inode, ""));
-      unblock();
-    }
     if (event.kind == Kind::kMoved && event.inode != 0) strays_.add(event.from, event.inode, scans_begun_);
     if (event.kind == Kind::kMoved && event.is_directory) strays_.forget(scans_begun_);
     const bool has_copy = has_note || copying_.contains(event.path);
@@ -53,6 +78,55 @@ void TierCopier::Impl::changed(const Store::NameEvent& event) {
     if (event.kind == Kind::kMoved && event.is_directory) scan_is_due_ = true;
   }
   pump();
+}
+
+bool TierCopier::Impl::is_content_away() const {
+  const MutexLock lock(mutex_);
+  return strays_.is_on();
+}
+
+// Whoever has the file open goes on reading it; and under another name that it has, it needs the copy that it had here,
+// until it has one there.
+void TierCopier::Impl::name_was_lost(const Store::NameEvent& event) {
+  const auto attributes = store_.storage().fstat(event.lost);
+  const std::string copied_at = this->copied_at(event.lost);
+  const bool has_other_names = attributes.is_ok() && attributes->st_nlink > 0;
+  const bool is_held = !has_other_names && !copied_at.empty() && store_.is_in_use(event.lost_inode);
+  bool is_free = false;
+  {
+    const MutexLock lock(mutex_);
+    if (has_other_names) {
+      strays_.add(event.path, event.lost_inode, scans_begun_);
+      scan_is_due_ = true;
+    } else if (is_held) {
+      strays_.hold(copied_at, event.lost_inode);
+    } else {
+      is_free = strays_.has(event.lost_inode);
+    }
+  }
+  if (is_held) watch_use(event.lost_inode, event.path);
+  if (is_free) free_strays(event.lost_inode, event.path);
+}
+
+// Nobody tells when it is closed.
+void TierCopier::Impl::watch_use(uint64_t inode, const std::string& path) {
+  after(options_.pause_first, [weak = weak_from_this(), inode, path] {
+    const Self self = weak.lock();
+    if (self == nullptr || self->stopping_.load()) return;
+    self->store_.is_in_use(inode) ? self->watch_use(inode, path) : self->free_strays(inode, path);
+  });
+}
+
+// The file is gone from `path`: once no power cut brings it back, it needs no copy. Else a scan finds that out.
+void TierCopier::Impl::free_strays(uint64_t inode, const std::string& path) {
+  post([inode, path](Impl& self) {
+    if (self.is_stopping() || !self.sync_way_to(path).is_ok()) return;
+    {
+      const MutexLock lock(self.mutex_);
+      if (self.strays_.settle(inode, "")) self.unblock();
+    }
+    self.pump();
+  });
 }
 
 void TierCopier::Impl::content_is_away() {

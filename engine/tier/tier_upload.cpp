@@ -27,7 +27,7 @@ uint64_t now_ns(Environment& environment) {
 }  // namespace
 
 // A part on its way: read, summed up, sent.
-struct TierUpload::Part {
+struct TierUpload::Part : std::enable_shared_from_this<Part> {
   struct Chunk {
     ChunkTransfer transfer;
     Part* part = nullptr;
@@ -44,11 +44,16 @@ struct TierUpload::Part {
   std::unique_ptr<Chunk[]> chunks;
   unsigned attempt = 0;
   std::atomic<size_t> pending{0};
-  std::shared_ptr<Part> self;  // while chunks are read
+  std::atomic<size_t> pending_here{0};  // of those: from members
+  std::shared_ptr<Part> self;           // while such are read
   Mutex mutex;
   Status failure FPFS_GUARDED_BY(mutex);
 
   std::span<const std::byte> content() const { return memory.first(length); }
+  // It needs no keeping any more.
+  void chunk_was_here() {
+    if (pending_here.fetch_sub(1) == 1) self = nullptr;
+  }
 };
 
 uint64_t TierUpload::part_size_for(const TierTools& tools, uint64_t size) {
@@ -133,6 +138,7 @@ void TierUpload::read(const std::shared_ptr<Part>& part) {
   part->count = divide_up(part->length, chunk_size);
   part->chunks = std::make_unique<Part::Chunk[]>(part->count);
   part->pending = part->count + 1;
+  part->pending_here = part->count + 1;
   part->self = part;
   const ChunkIndex first = chunk_of(FileOffset(part->offset), chunk_size);
   for (size_t i = 0; i < part->count; ++i) {
@@ -147,6 +153,7 @@ void TierUpload::read(const std::shared_ptr<Part>& part) {
         std::memcpy(part->memory.data(), inlined.data(), chunk.visible);
       }
       chunk_read(part, first + i, Status::ok());
+      part->chunk_was_here();
       continue;
     }
     chunk.visible = std::min(extent.visible_length, chunk.length);
@@ -156,12 +163,16 @@ void TierUpload::read(const std::shared_ptr<Part>& part) {
     chunk.transfer.data = part->memory.data() + i * chunk_size;
     chunk.transfer.owner = &chunk;
     chunk.transfer.done = [](ChunkTransfer& transfer, const ObjectSet&, const Status& status) {
-      const std::shared_ptr<Part> read_part = static_cast<Part::Chunk*>(transfer.owner)->part->self;
+      const std::shared_ptr<Part> read_part = static_cast<Part::Chunk*>(transfer.owner)->part->shared_from_this();
+      const bool is_here = transfer.extent.is_here();
       read_part->upload->chunk_read(read_part, transfer.chunk, status);
+      if (is_here) read_part->chunk_was_here();
     };
-    source_.version->read(chunk.transfer);
+    source_.version->read(chunk.transfer, part);
+    if (extent.is_away()) part->chunk_was_here();
   }
   chunk_read(part, first, Status::ok());
+  part->chunk_was_here();
 }
 
 void TierUpload::chunk_read(const std::shared_ptr<Part>& part, ChunkIndex chunk, const Status& status) {
@@ -170,10 +181,7 @@ void TierUpload::chunk_read(const std::shared_ptr<Part>& part, ChunkIndex chunk,
     part->failure = status.with_context(fmt::format("chunk {}", chunk));
   }
   if (part->pending.fetch_sub(1) > 1) return;
-  tools_.environment.workers().post([part] {
-    part->self = nullptr;
-    part->upload->sum_up(part);
-  });
+  tools_.environment.workers().post([part] { part->upload->sum_up(part); });
 }
 
 void TierUpload::sum_up(const std::shared_ptr<Part>& part) {

@@ -21,7 +21,7 @@ using nlohmann::json;
 constexpr size_t kOpenFilesMax = 64;
 // An attribute holds 64 KiB (XATTR_SIZE_MAX); the rest of the report is a few.
 constexpr size_t kOpenFilesBytesMax = 44 * kKiB;
-constexpr std::array<const char*, kCodecs> kCodecNames = {"none", "raw", "zstd", "blocks"};
+constexpr std::array<const char*, kCodecs> kCodecNames = {"none", "raw", "zstd", "blocks", "away"};
 
 bool is_degraded(const Store& store, const StoreStatus& status) {
   return store.array().has_outdated() || std::any_of(status.members.begin(), status.members.end(),
@@ -168,7 +168,8 @@ std::string status_report(FileSystem& file_system, bool for_owner) {
                   {"healing",
                    {{"from_copy", status.chunks_from_copy},
                     {"healed", status.chunks_healed},
-                    {"without_copy", status.chunks_without_copy}}},
+                    {"without_copy", status.chunks_without_copy},
+                    {"fetched", status.chunks_fetched}}},
                   {"recovery",
                    {{"was_dirty", recovery.was_dirty},
                     {"orphans_removed", recovery.orphans_removed},

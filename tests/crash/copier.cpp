@@ -26,7 +26,7 @@ struct ChunkCall : Call {
   }
   void start(const CommittedVersion& version) {
     started = true;
-    version.read(transfer);
+    version.read(transfer, nullptr);
   }
 
   std::unique_ptr<std::byte, void (*)(void*)> buffer;

@@ -201,7 +201,7 @@ class Life {
     if (!opened.is_ok()) return fail("mount: " + opened.status().message());
     store_ = std::move(*opened);
     if (is_told_)
-      store_->on_commit([this](uint64_t inode, uint64_t sequence) {
+      store_->on_commit([this](uint64_t inode, uint64_t sequence, bool) {
         if (copier_ != nullptr) copier_->told(inode, sequence);
       });
     // Recovery makes durable what it finds, so what a killed process had done is safe from here on, not before.

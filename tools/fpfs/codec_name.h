@@ -18,6 +18,8 @@ inline std::string codec_name(uint8_t codec) {
       return "zstd";
     case Codec::kBlocks:
       return "blocks";
+    case Codec::kAway:
+      return "away";
   }
   return "codec-" + std::to_string(codec);
 }

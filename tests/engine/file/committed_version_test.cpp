@@ -221,7 +221,7 @@ TEST_P(CommittedVersionTest, AnArrayThatIsClosedMeanwhileIsNotClean) {
 
 TEST_P(CommittedVersionTest, EveryDurableCommitIsToldInOrder) {
   std::vector<std::pair<uint64_t, uint64_t>> told;
-  array_.store().on_commit([&told](uint64_t inode, uint64_t sequence) { told.emplace_back(inode, sequence); });
+  array_.store().on_commit([&told](uint64_t inode, uint64_t sequence, bool) { told.emplace_back(inode, sequence); });
   const std::shared_ptr<File> file = save("a", make_bytes(kLength, 1));
   ASSERT_TRUE(array_.write(*file, 0, make_bytes(100, 2)).is_ok());
   ASSERT_TRUE(array_.commit(*file).is_ok());
@@ -236,7 +236,7 @@ TEST_P(CommittedVersionTest, EveryDurableCommitIsToldInOrder) {
 TEST_P(CommittedVersionTest, IsHeldByWhoIsToldOfIt) {
   std::unique_ptr<CommittedVersion> version;
   std::shared_ptr<File> file;
-  array_.store().on_commit([&](uint64_t, uint64_t sequence) {
+  array_.store().on_commit([&](uint64_t, uint64_t sequence, bool) {
     if (file == nullptr || version != nullptr) return;
     auto held = file->hold_version();
     ASSERT_TRUE(held.is_ok()) << held.status().message();

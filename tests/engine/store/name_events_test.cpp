@@ -17,7 +17,7 @@ class NameEventsTest : public ::testing::Test {
       static const char* const kKinds[] = {"made", "removed", "moved", "attributes"};
       told_.push_back(fmt::format("{} {}{}{}{}{}", kKinds[static_cast<size_t>(event.kind)], event.path,
                                   event.is_directory ? "/" : "", event.from.empty() ? "" : " from " + event.from,
-                                  event.inode != 0 ? " file" : "", event.node != kNoHandle ? " with node" : ""));
+                                  event.inode != 0 ? " file" : "", event.lost_inode != 0 ? " of file" : ""));
     });
     array_.store().tell_names(true);
   }
@@ -60,7 +60,20 @@ TEST_F(NameEventsTest, NamesThatAreMadeMovedAndRemoved) {
   for (const char* const name : {"b", "c", "l", "p"}) ASSERT_TRUE(store().unlink(directory.get(), name).is_ok());
   ASSERT_TRUE(store().remove_directory(root(), "e").is_ok());
   EXPECT_EQ(told(),
-            (Told{"removed e/b with node", "removed e/c", "removed e/l with node", "removed e/p", "removed e/"}));
+            (Told{"removed e/b of file", "removed e/c", "removed e/l of file", "removed e/p", "removed e/"}));
+}
+
+TEST_F(NameEventsTest, WhoHadTheNameBefore) {
+  for (const char* const name : {"a", "b"}) array_.create(name).reset();
+  ASSERT_TRUE(store().rename(root(), "a", root(), "b", 0).is_ok());
+  EXPECT_EQ(told(), Told{"moved b from a file of file"});
+  {
+    const ScopedHandle file = node(root(), "b");
+    ASSERT_TRUE(store().link(file.get(), root(), "c").is_ok());
+  }
+  told();
+  ASSERT_TRUE(store().rename(root(), "b", root(), "c", 0).is_ok());
+  EXPECT_EQ(told(), Told{"moved c from b file"}) << "names of one file: nothing changes";
 }
 
 TEST_F(NameEventsTest, Attributes) {

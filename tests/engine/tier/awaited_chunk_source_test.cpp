@@ -15,7 +15,7 @@ class Known final : public ChunkSource {
   explicit Known(uint64_t checksum) : checksum_(checksum) {}
   void fetch(const Wanted& wanted, std::span<std::byte> into, Done done) override {
     into[0] = static_cast<std::byte>(wanted.chunk.value());
-    done(Found{checksum_});
+    done(Found{0, checksum_});
   }
 
  private:
@@ -51,7 +51,7 @@ TEST(AwaitedChunkSource, WhoAsksEarlyIsAnsweredWhenTheSourceIsFound) {
   ask(source, 9, late);
   for (uint64_t chunk = 0; chunk < early.size(); ++chunk) {
     ASSERT_EQ(early[chunk].answers, 1u);
-    EXPECT_EQ(early[chunk].answer->value().stored_checksum, 7u);
+    EXPECT_EQ(early[chunk].answer->value().stored_mark, 7u);
     EXPECT_EQ(early[chunk].into[0], static_cast<std::byte>(chunk + 1));
   }
   ASSERT_EQ(late.answers, 1u);

@@ -54,6 +54,23 @@ class HealingWorld {
     const Status copied = tier_.wait_for_all();
     ASSERT_TRUE(copied.is_ok()) << copied.message();
   }
+  // The content of what is copied leaves the members. kNotFound: it is not copied.
+  Status send_away(const std::string& name) {
+    FPFS_ASSIGN_OR_RETURN(const std::shared_ptr<File> file, array().try_open(name));
+    const std::optional<TierNote> note = tier_.note(name);
+    const std::optional<TierManifest> manifest = tier_.manifest(name);
+    const File::Info info = file->info();
+    if (!note.has_value() || note->sequence != info.sequence || !manifest.has_value() || !tier_.copy(name).has_value())
+      return Status::error(StatusCode::kNotFound, "not copied");
+    FPFS_RETURN_IF_ERROR(file->set_note(ChunkSource::kPathAttribute, std::as_bytes(std::span(name)), true));
+    return send_away(*file, info.sequence, manifest->checksums);
+  }
+  Status send_away(File& file, uint64_t sequence, std::span<const uint64_t> checksums) {
+    const auto answer = std::make_shared<std::optional<Status>>();
+    file.send_away(sequence, checksums, [answer](const Status& status) { *answer = status; });
+    world().run_until([answer] { return answer->has_value(); });
+    return answer->value_or(Status::error(StatusCode::kCancelled, "no answer"));
+  }
   // Ends the array in order, and opens it again: nothing is in memory, and nothing is copied any more.
   void reopen(bool read_only = false) {
     ASSERT_TRUE(tier_.stop());

@@ -54,8 +54,8 @@ class SimTier {
     Result<std::unique_ptr<TierCopier>> copier = TierCopier::create(world(), array_.store(), objects_, options_);
     EXPECT_TRUE(copier.is_ok()) << copier.status().message();
     copier_ = std::move(*copier);
-    array_.store().on_commit([this](uint64_t inode, uint64_t sequence) {
-      if (copier_ != nullptr && !is_deaf_) copier_->committed(inode, sequence);
+    array_.store().on_commit([this](uint64_t inode, uint64_t sequence, bool is_moved) {
+      if (copier_ != nullptr && !is_deaf_) copier_->committed(inode, sequence, is_moved);
     });
     array_.store().on_names([this](const Store::NameEvent& event) {
       if (copier_ != nullptr && !is_deaf_) copier_->changed(event);

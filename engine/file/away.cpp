@@ -1,0 +1,218 @@
+// Content that is away: chunks of which the record has a checksum of the content, and a copy outside of the array has the
+// bytes (Codec::kAway). They are fetched when they are needed, ahead of sequential readers as from the members, and written
+// back like chunks that are healed (healing.cpp).
+#include <chrono>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "engine/base/log.h"
+#include "engine/file/file.h"
+#include "engine/file/move_commit.h"
+
+namespace fpfs {
+namespace {
+
+constexpr size_t kPathBytesMax = 4096;
+// Some six seconds in all.
+constexpr unsigned kFetchAttempts = 6;
+constexpr std::chrono::milliseconds kFetchPause{100};
+
+Status busy(const char* why) {
+  return Status::error(StatusCode::kBusy, why);
+}
+
+}  // namespace
+
+struct File::Fetch {
+  ChunkIndex chunk;
+  Extent extent;
+  std::byte* into = nullptr;
+  ChunkHealer::Done done = nullptr;
+  unsigned attempt = 0;
+};
+
+// --- fetching --------------------------------------------------------------------------------------------------------
+
+std::string File::copied_at() const {
+  std::shared_ptr<const ScopedHandle> sidecar;
+  {
+    MutexLock lock(mutex_);
+    sidecar = sidecar_;
+  }
+  std::string at(kPathBytesMax, '\0');
+  const Result<size_t> length = context_.storage().get_xattr(sidecar->get(), ChunkSource::kPathAttribute,
+                                                             std::as_writable_bytes(std::span(at)));
+  at.resize(length.is_ok() ? *length : 0);
+  if (!at.empty()) return at;
+  const std::string root = context_.storage().describe(context_.array.tree()) + "/";
+  const std::string here = path();
+  return here.starts_with(root) ? here.substr(root.size()) : "";
+}
+
+void File::begin_fetch(CachedChunk& chunk) {
+  const std::shared_ptr<File> file = std::move(chunk.keep);
+  const std::shared_ptr<ObjectSet> objects = std::move(chunk.transfer.objects);
+  fetch_away(chunk.index, chunk.transfer.extent, chunk.buffer->data,
+             [self = file, &chunk, objects](const Status& status, const std::shared_ptr<ChunkHealer::Piece>& piece) {
+               const ChunkIndex index = chunk.index;
+               const Extent extent = chunk.transfer.extent;  // the chunk may be gone behind finish_load()
+               self->finish_load(chunk, status);
+               if (status.is_ok()) self->write_back(index, extent, objects, piece, nullptr);
+             });
+}
+
+void File::read_away(ChunkTransfer& transfer, std::shared_ptr<const void> keep) {
+  fetch_away(transfer.chunk, transfer.extent, transfer.data,
+             [&transfer, keep = std::move(keep)](const Status& status, const std::shared_ptr<ChunkHealer::Piece>&) {
+               const std::shared_ptr<ObjectSet> objects = std::move(transfer.objects);
+               transfer.done(transfer, *objects, status);
+             });
+}
+
+// `done` gets kIoError when it does not come.
+void File::fetch_away(ChunkIndex chunk, const Extent& extent, std::byte* into, ChunkHealer::Done done) {
+  const auto fetch = std::make_shared<Fetch>(Fetch{.chunk = chunk, .extent = extent, .into = into});
+  fetch->done = std::move(done);
+  context_.tasks.post([self = shared_from_this(), fetch] { self->try_to_fetch(fetch); });
+}
+
+// On a thread that may wait for the drive, which knows where the copy is.
+void File::try_to_fetch(const std::shared_ptr<Fetch>& fetch) {
+  ChunkSource::Wanted wanted{copied_at(), {}, {}, 0, fetch->chunk, fetch->extent};
+  {
+    MutexLock lock(mutex_);
+    wanted.file_id = content_.file_id();
+    wanted.generation = content_.generation();
+    wanted.sequence = log_.sequence;
+  }
+  context_.healer->heal(
+      std::move(wanted), fetch->into,
+      [self = shared_from_this(), fetch](const Status& status, const std::shared_ptr<ChunkHealer::Piece>& piece) {
+        self->fetched(fetch, status, piece);
+      });
+}
+
+// A copy that is being replaced, or moved, is not found at all for a moment.
+void File::fetched(const std::shared_ptr<Fetch>& fetch, const Status& status,
+                   const std::shared_ptr<ChunkHealer::Piece>& piece) {
+  if (status.is_ok()) {
+    context_.counters.chunks_fetched.fetch_add(1, std::memory_order_relaxed);
+    return fetch->done(status, piece);
+  }
+  if (status.code() == StatusCode::kNotFound && context_.healer->is_on() && fetch->attempt < kFetchAttempts)
+    return context_.tasks.post_after(kFetchPause * (1 << fetch->attempt++),
+                                     [self = shared_from_this(), fetch] { self->try_to_fetch(fetch); });
+  context_.counters.chunks_without_copy.fetch_add(1, std::memory_order_relaxed);
+  const Status failure = Status::error(
+      StatusCode::kIoError,
+      fmt::format("{}, chunk {}: its content is in the store of the copies only, which does not give it: {}", path(),
+                  fetch->chunk, status.message()));
+  log(LogLevel::kError, "{}", failure.message());
+  fetch->done(failure, nullptr);
+}
+
+// --- sending away ----------------------------------------------------------------------------------------------------
+
+// Nothing of it is being changed, read from a member or on its way to one.
+Status File::may_leave(uint64_t sequence) const {
+  if (!error_.is_ok()) return error_;
+  if (context_.array.read_only()) return Status::error(StatusCode::kReadOnly, "the array is read-only");
+  if (log_.sequence != sequence || durable_ != sequence) return busy("it was committed again");
+  if (!is_at_rest() || commit_ != nullptr || phase_ != Phase::kIdle || !gate_.is_quiet() || writes_in_flight_ > 0)
+    return busy("it is being changed");
+  if (!healing_.is_idle()) return busy("some of it is on its way to the members");
+  bool is_read = false;
+  cache_.for_each([&is_read](const CachedChunk& chunk) {
+    is_read = is_read || chunk.dirty || chunk.state != CachedChunk::State::kReady;
+  });
+  return is_read ? busy("it is being read") : Status::ok();
+}
+
+void File::send_away(uint64_t sequence, std::span<const uint64_t> checksums, const AwayDone& done) {
+  Status failure = make_sidecar_writable();
+  const auto ended = [self = shared_from_this(), done](bool is_committed) {
+    if (is_committed) return done(Status::ok());
+    const Status error = self->error();
+    done(error.is_ok() ? busy("somebody began to change it") : error);
+  };
+  auto commit = std::make_unique<MoveCommit>(shared_from_this());
+  Deferred deferred;
+  bool begins = false;
+  {
+    MutexLock lock(mutex_);
+    if (failure.is_ok()) failure = may_leave(sequence);
+    std::vector<std::pair<ChunkIndex, Extent>> leaving;
+    if (failure.is_ok()) failure = find_leaving(checksums, leaving);
+    begins = failure.is_ok() && !leaving.empty();
+    for (const auto& [chunk, extent] : leaving)
+      if (begins) set_extent(chunk, extent);
+    if (begins) {
+      content_.note_moved();
+      keep_alive();
+      commit->told.emplace_back(ended);
+      gate_.add(commit.release()->request);
+      run_controls(deferred);
+    }
+  }
+  run(deferred);
+  if (!begins) done(failure);
+}
+
+// Extents that are to be away, in place of those that are here. What is shown in part only has no checksum of that part.
+Status File::find_leaving(std::span<const uint64_t> checksums,
+                          std::vector<std::pair<ChunkIndex, Extent>>& leaving) const {
+  Status failure;
+  content_.extents().for_each(
+      ChunkIndex(0), [&](ChunkIndex chunk, const Extent& extent) FPFS_NO_THREAD_SAFETY_ANALYSIS {
+        if (!extent.is_here()) return true;
+        const FileOffset begin = offset_of(chunk, context_.stripes.chunk_size);
+        const bool is_whole = extent.visible_length == content_.length_within(begin, context_.stripes.chunk_size);
+        if (chunk.value() >= checksums.size() || !is_whole) {
+          failure = Status::error(StatusCode::kInvalidArgument,
+                                  fmt::format("chunk {} is not stored as far as the copy goes", chunk));
+          return false;
+        }
+        Extent away;
+        away.codec = Codec::kAway;
+        away.checksum = checksums[chunk.value()];
+        away.raw_length = away.visible_length = extent.visible_length;
+        away.epoch = content_.epoch();
+        leaving.emplace_back(chunk, away);
+        return true;
+      });
+  return failure;
+}
+
+Status File::begin_away(uint64_t size, std::span<const uint64_t> checksums) {
+  Deferred deferred;
+  {
+    MutexLock lock(mutex_);
+    const uint32_t chunk_size = context_.stripes.chunk_size;
+    const bool is_new = log_.sequence == 0 && !content_.is_edited() && content_.size() == 0;
+    if (!is_new || !writable_ || checksums.size() != context_.stripes.chunks_end(FileOffset(size)).value())
+      return Status::error(StatusCode::kInvalidArgument, "only a new file begins with content that is away");
+    if (!context_.indexes.fits(checksums.size()))
+      return context_.indexes.refuse(checksums.size(), context_.environment.now()).with_context(path());
+    mark_modified({});
+    content_.forget_inline();
+    content_.set_end(FileOffset(size));
+    if (size == 0) return Status::ok();
+    content_.set_generation(context_.generations.claim(file_id(), content_.generation()));
+    placement_.set_objects(std::make_shared<ObjectSet>(context_.storage(), context_.array, context_.spares.get(),
+                                                       content_.file_id(), content_.generation(), false));
+    for (ChunkIndex chunk(0); chunk.value() < checksums.size(); ++chunk) {
+      if (checksums[chunk.value()] == 0) continue;
+      Extent away;
+      away.codec = Codec::kAway;
+      away.checksum = checksums[chunk.value()];
+      away.raw_length = away.visible_length =
+          static_cast<uint32_t>(content_.length_within(offset_of(chunk, chunk_size), chunk_size));
+      away.epoch = content_.epoch();
+      set_extent(chunk, away);
+    }
+  }
+  return Status::ok();
+}
+
+}  // namespace fpfs
