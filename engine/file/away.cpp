@@ -41,8 +41,8 @@ std::string File::copied_at() const {
     sidecar = sidecar_;
   }
   std::string at(kPathBytesMax, '\0');
-  const Result<size_t> length = context_.storage().get_xattr(sidecar->get(), ChunkSource::kPathAttribute,
-                                                             std::as_writable_bytes(std::span(at)));
+  const Result<size_t> length =
+      context_.storage().get_xattr(sidecar->get(), ChunkSource::kPathAttribute, std::as_writable_bytes(std::span(at)));
   at.resize(length.is_ok() ? *length : 0);
   if (!at.empty()) return at;
   const std::string root = context_.storage().describe(context_.array.tree()) + "/";
@@ -93,7 +93,7 @@ void File::try_to_fetch(const std::shared_ptr<Fetch>& fetch) {
       });
 }
 
-// A copy that is being replaced, or moved, is not found at all for a moment.
+// A copy that is being moved is not where it was said to be; and bytes may be spoilt on their way.
 void File::fetched(const std::shared_ptr<Fetch>& fetch, const Status& status,
                    const std::shared_ptr<ChunkHealer::Piece>& piece) {
   if (status.is_ok()) {
@@ -159,24 +159,23 @@ void File::send_away(uint64_t sequence, std::span<const uint64_t> checksums, con
   if (!begins) done(failure);
 }
 
-// Extents that are to be away, in place of those that are here. What is shown in part only has no checksum of that part.
+// Extents that are to be away, in place of those that are here. What is shown in part, or shorter than its place in the
+// file, has no checksum of its own, and stays.
 Status File::find_leaving(std::span<const uint64_t> checksums,
                           std::vector<std::pair<ChunkIndex, Extent>>& leaving) const {
   Status failure;
   content_.extents().for_each(
       ChunkIndex(0), [&](ChunkIndex chunk, const Extent& extent) FPFS_NO_THREAD_SAFETY_ANALYSIS {
-        if (!extent.is_here()) return true;
         const FileOffset begin = offset_of(chunk, context_.stripes.chunk_size);
-        const bool is_whole = extent.visible_length == content_.length_within(begin, context_.stripes.chunk_size);
-        if (chunk.value() >= checksums.size() || !is_whole) {
-          failure = Status::error(StatusCode::kInvalidArgument,
-                                  fmt::format("chunk {} is not stored as far as the copy goes", chunk));
-          return false;
-        }
+        const uint64_t length = content_.length_within(begin, context_.stripes.chunk_size);
+        if (!extent.is_here() || extent.visible_length != extent.raw_length || extent.raw_length != length) return true;
+        if (chunk.value() >= checksums.size())
+          failure = Status::error(StatusCode::kInvalidArgument, fmt::format("the copy has no chunk {}", chunk));
+        if (!failure.is_ok()) return false;
         Extent away;
         away.codec = Codec::kAway;
         away.checksum = checksums[chunk.value()];
-        away.raw_length = away.visible_length = extent.visible_length;
+        away.raw_length = away.visible_length = extent.raw_length;
         away.epoch = content_.epoch();
         leaving.emplace_back(chunk, away);
         return true;

@@ -157,8 +157,8 @@ Status ChunkHealer::prove(const ChunkSource::Wanted& wanted, const Piece& piece,
   if (extent.codec == Codec::kRaw && is_whole) {
     const uint64_t seed = chunk_seed(array_id_.data(), wanted.file_id, wanted.generation, wanted.chunk);
     is_proven = stored_checksum(Codec::kRaw, content, seed) == extent.checksum;
-  } else if (extent.is_away() && found.length == extent.raw_length && hash_bytes(content) == extent.checksum) {
-    is_proven = true;
+  } else if (extent.is_away()) {
+    is_proven = hash_bytes(content) == extent.checksum;
   } else {
     is_proven = found.stored_mark != 0 &&
                 (found.stored_mark == ChunkSource::mark_of(extent) || found.stored_mark == extent.checksum);

@@ -4,7 +4,7 @@
 //   a chunk that is stored as it is: what came has the checksum that the record has for it, which names array, file,
 //       generation and chunk
 //   a chunk that is away: what came has the checksum that the record has for its content
-//   any other, and either of those of which only a part is shown: the source has checked what came, and its copy was made
+//   any other, and one that is stored as it is and shown in part: the source has checked what came, and its copy was made
 //       when the array had stored this chunk under the very checksum that the record has now
 //
 // So it does not matter which commit a copy was made of, only whether this chunk is the same.

@@ -34,7 +34,6 @@ class ChunkSource {
     Extent extent;  // what the record says of it
   };
   struct Found {
-    uint32_t length = 0;  // of the chunk in the copy
     // What the array had stored for this chunk when the copy was made, as mark_of(); 0: that is not known.
     uint64_t stored_mark = 0;
   };
@@ -49,8 +48,9 @@ class ChunkSource {
 
   virtual ~ChunkSource() = default;
   // Reads the chunk into `into`, a whole chunk, which belongs to the source until `done`: the content as it was copied,
-  // checked since it arrived, of which the first extent.visible_length bytes are wanted. Whether it is the content that
-  // the record speaks of is for the caller to judge; the source may refuse what it knows not to be.
+  // checked since it arrived, of which the first extent.visible_length bytes are wanted. Of a chunk that is away: the
+  // bytes that are there now, unchecked, as the record has their checksum. Whether it is the content that the record
+  // speaks of is for the caller to judge; the source may refuse what it knows not to be.
   //   kNotFound     there is no copy of this chunk, as it is now
   //   kCorruption   there is one, and it is damaged
   //   all others    the store does not give it, now

@@ -36,7 +36,7 @@ struct CommitJob {
   SidecarLogState log;   // as it was
   SidecarRecord record;  // when it has one: content or size changed
   bool has_record = false;
-  bool is_moved = false;  // which changes nothing but where the content lies
+  bool is_moved = false;               // which changes nothing but where the content lies
   IndexMemory::Copies copies;          // in `record`
   Content::Edit edit;                  // since the commit before, until the record is built
   std::shared_ptr<ObjectSet> objects;  // to be synced

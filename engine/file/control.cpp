@@ -20,11 +20,16 @@ void File::control(ControlRequest& request) {
 void File::enqueue_control(ControlRequest& request) {
   const std::shared_ptr<File> self = shared_from_this();
   Deferred deferred;
+  bool waits = false;
   {
     MutexLock lock(mutex_);
-    gate_.add(request);
-    run_controls(deferred);
+    waits = cuts_what_is_away(request);
+    if (!waits) {
+      gate_.add(request);
+      run_controls(deferred);
+    }
   }
+  if (waits) return zero_end_then_truncate(request);
   run(deferred);
 }
 
@@ -193,10 +198,13 @@ void File::punch_locked(const ControlRequest& request, Deferred& deferred) {
   content_.punch(first, stop, [this](const Extent& extent) FPFS_NO_THREAD_SAFETY_ANALYSIS { forget_extent(extent); });
 }
 
-// The ragged ends of a hole, written with zeros one piece after the other, then the control itself.
+// The ragged ends of a hole, or what is cut off of a chunk, written with zeros one piece after the other, then the control
+// itself.
 struct File::ZeroEdges {
+  ZeroEdges(std::shared_ptr<File> of, ControlRequest& behind) : file(std::move(of)), control(&behind) {}
+
   std::shared_ptr<File> file;
-  ControlRequest* control = nullptr;
+  ControlRequest* control;
   WriteRequest write;
   std::vector<std::pair<FileOffset, uint64_t>> pieces;  // offset, length; last first
 
@@ -228,10 +236,29 @@ struct File::ZeroEdges {
   }
 };
 
+// A chunk that is away is known by the checksum of all of it: it comes to the members before a part is cut off.
+bool File::cuts_what_is_away(const ControlRequest& request) const {
+  const ChunkIndex boundary = context_.stripes.chunk_of(request.offset);
+  const CachedChunk* const cached = cache_.find(boundary);
+  if (cached != nullptr && (cached->dirty || cached->state == CachedChunk::State::kWriting)) return false;
+  return request.kind == ControlRequest::Kind::kTruncate && error_.is_ok() && request.offset < content_.end() &&
+         offset_of(boundary, context_.stripes.chunk_size) < request.offset && content_.extent(boundary).is_away();
+}
+
+void File::zero_end_then_truncate(ControlRequest& request) {
+  auto job = std::make_unique<ZeroEdges>(shared_from_this(), request);
+  const uint32_t chunk_size = context_.stripes.chunk_size;
+  job->pieces.emplace_back(request.offset, chunk_size - context_.stripes.offset_in_chunk(request.offset));
+  {
+    MutexLock lock(mutex_);
+    auto& [offset, length] = job->pieces.back();
+    length = content_.length_within(offset, length);
+  }
+  ZeroEdges::next(job.release());
+}
+
 void File::zero_edges_then_punch(ControlRequest& request) {
-  auto job = std::make_unique<ZeroEdges>();
-  job->file = shared_from_this();
-  job->control = &request;
+  auto job = std::make_unique<ZeroEdges>(shared_from_this(), request);
   {
     MutexLock lock(mutex_);
     const StripeMap& stripes = context_.stripes;

@@ -154,10 +154,11 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   // when so asked for. Waits for the drive.
   Status set_note(const std::string& name, std::span<const std::byte> value, bool is_durable = false);
   // --- content that is away: see away.cpp ----------------------------------------------------------------------------
-  // Content of commit `sequence`, the last one, leaves the members: all of it is away from then on, by a commit that changes
-  // nothing else, and its space is given back behind that. `checksums`: hash_bytes() of the content of each chunk, which
-  // some copy has that ChunkSource finds. Waits for the drive of the names; `done` is called once. kBusy: it was
-  // committed again, or is being changed or read; then nothing has changed, as with kInvalidArgument: chunks were cut.
+  // Content of commit `sequence`, the last one, leaves the members: it is away from then on, but for chunks that are not
+  // shown as a whole, by a commit that changes nothing else, and its space is given back behind that. `checksums`:
+  // hash_bytes() of the content of each chunk, which some copy has that ChunkSource finds. Waits for the drive of the
+  // names; `done` is called once. kBusy: it was committed again, or is being changed or read; then nothing has changed,
+  // as with kInvalidArgument: the copy is shorter.
   using AwayDone = std::function<void(const Status&)>;
   void send_away(uint64_t sequence, std::span<const uint64_t> checksums, const AwayDone& done);
   // A file that was just made gets a content that is away, of `size` bytes; 0 in place of a checksum: a hole. A commit is
@@ -291,8 +292,8 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   void fetched(const std::shared_ptr<Fetch>& fetch, const Status& status,
                const std::shared_ptr<ChunkHealer::Piece>& piece);
   Status may_leave(uint64_t sequence) const FPFS_REQUIRES(mutex_);
-  Status find_leaving(std::span<const uint64_t> checksums,
-                      std::vector<std::pair<ChunkIndex, Extent>>& leaving) const FPFS_REQUIRES(mutex_);
+  Status find_leaving(std::span<const uint64_t> checksums, std::vector<std::pair<ChunkIndex, Extent>>& leaving) const
+      FPFS_REQUIRES(mutex_);
 
   // healing.cpp
   std::optional<ChunkSource::Wanted> wanted_from_copy(ChunkIndex chunk, const Extent& extent, const ObjectSet& objects);
@@ -350,6 +351,8 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   }
   struct ZeroEdges;
   void zero_edges_then_punch(ControlRequest& request);
+  void zero_end_then_truncate(ControlRequest& request);
+  bool cuts_what_is_away(const ControlRequest& request) const FPFS_REQUIRES(mutex_);
 
   // writers.cpp
   bool replaces_committed() const FPFS_REQUIRES(mutex_) {  // see is_replacing()

@@ -90,6 +90,8 @@ Status validate_extent(ChunkIndex chunk, const Extent& extent, uint16_t member_c
     return invalid(fmt::format("chunk {} on member {} of an array of {}", chunk, extent.member, member_count));
   if (extent.is_away() && (extent.slot.value() != 0 || extent.member.value() != 0 || extent.stored_length != 0))
     return invalid(fmt::format("chunk {} is on no member, and has a place there", chunk));
+  if (extent.is_away() && extent.visible_length != extent.raw_length)
+    return invalid(fmt::format("chunk {} is on no member, and shown in part", chunk));
   if (extent.is_here() && (extent.stored_length == 0 || extent.stored_length > chunk_size))
     return invalid(
         fmt::format("chunk {} stored in {} bytes, chunk size is {}", chunk, extent.stored_length, chunk_size));

@@ -4,6 +4,9 @@
 // A copy is looked for under the path that is said. Any commit's copy of this file will do, as long as the chunk
 // is the same: ChunkHealer proves that. What cannot be proven is not fetched.
 //
+// Of a chunk that is away no manifest is asked for: while a copy is replaced, its content is new and its manifest old,
+// and the chunk is in both contents.
+//
 // Thread safety: fetch() from any thread.
 #pragma once
 

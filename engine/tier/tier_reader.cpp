@@ -318,4 +318,24 @@ void TierReader::end_read(const std::shared_ptr<Read>& read, const Status& statu
   std::exchange(read->done, nullptr)(status);
 }
 
+void TierReader::read_bytes(const std::string& path, uint64_t offset, std::span<std::byte> into, DoneStatus done) {
+  const auto self = shared_from_this();
+  const auto end = [self, done = std::move(done)](const Status& status) {
+    self->end_request();
+    done(status);
+  };
+  begin_request(
+      [self, path, offset, into, end] {
+        const bool is_asked = self->ask([&] {
+          self->store_.get(path, offset, into, "", [path, into, end](const Result<ReadRange>& range) {
+            if (range.is_ok() && range->length < into.size()) return end(no_copy(path, "its content is shorter"));
+            const bool is_missing = range.status().code() == StatusCode::kNotFound;
+            end(is_missing ? no_copy(path, "its content is missing") : range.status());
+          });
+        });
+        if (!is_asked) end(reading_has_ended());
+      },
+      [end] { end(reading_has_ended()); });
+}
+
 }  // namespace fpfs

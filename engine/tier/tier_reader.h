@@ -75,6 +75,9 @@ class TierReader : public std::enable_shared_from_this<TierReader> {
   // Reads whole chunks from `first` on into all of `into`, which ends where a chunk or the content does. A failure
   // leaves anything there.
   void read(const Manifest& manifest, ChunkIndex first, std::span<std::byte> into, DoneStatus done);
+  // Reads all of `into` from a byte of the content at a path on, whatever it is of: for whoever knows what it must be.
+  // kNotFound: it is shorter, or there is none.
+  void read_bytes(const std::string& path, uint64_t offset, std::span<std::byte> into, DoneStatus done);
   // Nothing is asked of the store any more, from the moment in which this returns: what waits is kCancelled, what is in
   // progress ends with the store's answer.
   void close();

@@ -71,7 +71,7 @@ class ChunkHealerTest : public ::testing::Test {
   void give(const ToldSource::Asked& asked, uint64_t stored_checksum) {
     const auto begin = content_.begin() + static_cast<ptrdiff_t>(asked.wanted.chunk.value() * kTestChunk);
     std::copy_n(begin, kTestChunk, asked.into.begin());
-    asked.done(ChunkSource::Found{kTestChunk, stored_checksum});
+    asked.done(ChunkSource::Found{stored_checksum});
   }
   Result<Bytes> read(uint64_t chunk) { return array_.read(*file_, chunk * kTestChunk, kTestChunk); }
   bool is_right(const Result<Bytes>& read, uint64_t chunk) {
@@ -117,7 +117,7 @@ TEST_F(ChunkHealerTest, WhatIsStoredAsItIsIsBelievedByItsChecksumOnly) {
     const auto begin = content_.begin() + static_cast<ptrdiff_t>(asked.wanted.chunk.value() * kTestChunk);
     std::copy_n(begin, kTestChunk, asked.into.begin());
     asked.into[17] ^= std::byte{1};
-    asked.done(ChunkSource::Found{kTestChunk, checksum});
+    asked.done(ChunkSource::Found{checksum});
   });
   EXPECT_EQ(read(5).status().errno_value(), EIO);
 }

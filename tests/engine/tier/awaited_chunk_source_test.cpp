@@ -15,7 +15,7 @@ class Known final : public ChunkSource {
   explicit Known(uint64_t checksum) : checksum_(checksum) {}
   void fetch(const Wanted& wanted, std::span<std::byte> into, Done done) override {
     into[0] = static_cast<std::byte>(wanted.chunk.value());
-    done(Found{0, checksum_});
+    done(Found{checksum_});
   }
 
  private:

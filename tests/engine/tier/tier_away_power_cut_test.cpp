@@ -161,12 +161,12 @@ class AwayLives {
   }
   void make_new(const std::string& name) {
     const auto model = std::make_shared<Model>();
+    unsure_.insert(name);
     Result<Store::Created> created = store().create(store().root(), name, 0644);
     if (!created.is_ok()) return fail(name + " cannot be made: " + created.status().message());
     created->node.handle.reset();
     model->file = created->file;
     files_[name] = model;
-    unsure_.insert(name);
     model->written = make();
     model->uncommitted = true;
     if (!world_.tier().write(*model->file, model->written).is_ok()) fail(name + " cannot be written");
@@ -312,7 +312,7 @@ class AwayLives {
       if (!is.has_value()) {
         if (!may_miss) why = name + " is missing";
       } else if (found == files.end()) {
-        why = name + " is there again";
+        if (!unsure_.contains(name) || !is->empty()) why = name + " is there again";
       } else {
         const Model& model = *found->second;
         const bool is_old = *is == model.committed, is_new = model.pending.has_value() && *is == *model.pending;

@@ -53,9 +53,8 @@ class TierThreadsTest : public ::testing::Test {
     options.connections = 4;
     options.scan_interval = std::chrono::milliseconds(0);
     copier_ = TierCopier::create(environment_, *store_, *objects_, options).value();
-    store_->on_commit([this](uint64_t inode, uint64_t sequence, bool is_moved) {
-      copier_->committed(inode, sequence, is_moved);
-    });
+    store_->on_commit(
+        [this](uint64_t inode, uint64_t sequence, bool is_moved) { copier_->committed(inode, sequence, is_moved); });
     store_->on_names([this](const Store::NameEvent& event) { copier_->changed(event); });
     store_->tell_names(true);
     copier_->open();
