@@ -83,6 +83,12 @@ void TierCopier::stop(std::function<void()> done) {
   impl_->stop(std::move(done));
 }
 
+void TierCopier::Impl::open() {
+  is_open_.store(true);
+  scan();
+  pump();
+}
+
 // --- Impl: time and tasks --------------------------------------------------------------------------------------------
 
 TierCopier::Impl::Impl(Environment& environment, Store& store, ObjectStore& objects, const TierCopyOptions& options,
@@ -208,6 +214,7 @@ unsigned TierCopier::Impl::jobs_max() const {
 }
 
 void TierCopier::Impl::pump() {
+  if (!is_open_.load()) return;
   std::vector<std::shared_ptr<Job>> jobs;
   bool scans = false;
   Calls calls;

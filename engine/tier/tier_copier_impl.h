@@ -31,7 +31,7 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
   Impl(Environment& environment, Store& store, ObjectStore& objects, const TierCopyOptions& options,
        uint64_t part_size);
 
-  void open() { scan(); }
+  void open();
   void committed(uint64_t inode, uint64_t sequence, bool is_moved);
   void changed(const Store::NameEvent& event);
   void scan();
@@ -262,6 +262,7 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
   TierPace pace_;
   std::atomic<uint64_t> bytes_sent_{0};
   std::atomic<bool> stopping_{false};
+  std::atomic<bool> is_open_{false};
 
   mutable Mutex mutex_;
   CondVar ended_;

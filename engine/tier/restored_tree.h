@@ -1,0 +1,69 @@
+// RestoredTree: makes the names of an array anew from manifests of its copies (tier_manifest.h). Files get their size and
+// attributes at once; their content stays in the store (File::begin_away()) until it is read.
+//
+// A name that is there already stays as it is. A file is complete before it has its name, and durable: what a crash leaves
+// out is made by the next attempt. Manifests come in any order: directories on the way are made as they are needed, and
+// get their attributes at the end. Manifests with one file id and commit are names of one file.
+//
+// What manifests say is not trusted: a path that leads out of the tree, or that no name can have, is refused.
+//
+// Memory: a few bytes for each file, and the manifest of each directory.
+//
+// Thread safety: all methods from any thread; they block for the drive of the names.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/base/mutex.h"
+#include "engine/base/status.h"
+#include "engine/store/store.h"
+#include "engine/tier/tier_manifest.h"
+
+namespace fpfs {
+
+class RestoredTree {
+ public:
+  // The store outlives it. `store_id`: what notes call the store of the copies.
+  RestoredTree(Store& store, std::string store_id);
+
+  // Finds out what an attempt before has made, so that further names become names of that. Once, first.
+  Status begin();
+
+  // A file that is to be committed, and then named.
+  struct File {
+    Store::Created created;
+    ScopedHandle directory;
+    std::string name, path;
+    uint64_t key = 0;  // of all names of one file
+  };
+  enum class Made : uint8_t { kDone, kWasThere, kBegun, kLater };
+  // kBegun: a file, in `file`, which is to be committed and given to finish(). kLater: it is another name of one that is
+  // begun and not finished; try again. Errors: kInvalidArgument, kTooLarge: this
+  // manifest cannot be restored here; all others concern the array.
+  Result<Made> make(TierManifest manifest, File& file);
+  Result<Made> finish(File file);
+  // The attributes of directories; then everything is durable.
+  Status end();
+
+ private:
+  Status find_made(Handle directory, const std::string& path);
+  Result<ScopedHandle> open_parent(const std::string& path, std::string& name);
+  void forget(const File& file);
+  Result<Made> make_file(const TierManifest& manifest, File& file);
+  Status describe(Handle node, const TierManifest& manifest);
+  Status begin_content(fpfs::File& file, const TierManifest& manifest);
+  Result<Made> link(const std::string& known, const File& file);
+
+  Store& store_;
+  const std::string store_id_;
+  Mutex mutex_;
+  std::map<std::string, TierManifest> directories_ FPFS_GUARDED_BY(mutex_);  // by path
+  // One path of each file, by File::key; empty: it is begun.
+  std::map<uint64_t, std::string> files_ FPFS_GUARDED_BY(mutex_);
+};
+
+}  // namespace fpfs

@@ -1,0 +1,224 @@
+#include "engine/tier/tier_restore.h"
+
+#include <chrono>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "engine/base/log.h"
+
+namespace fpfs {
+namespace {
+
+constexpr size_t kManifestBytes = 64 * 1024;  // most have less
+constexpr size_t kManifestBytesMax = 1024 * 1024 * 1024;
+constexpr std::chrono::milliseconds kLater{20};
+constexpr size_t kKeysAhead = 2000;  // no page is asked for while more are known
+
+// The commit of one file.
+struct Commit {
+  ControlRequest request;
+  RestoredTree::File file;
+  std::function<void(RestoredTree::File, const Status&)> done;
+};
+
+}  // namespace
+
+std::shared_ptr<TierRestore> TierRestore::create(Environment& environment, Store& store, ObjectStore& objects,
+                                                 const TierRestoreOptions& options) {
+  return std::shared_ptr<TierRestore>(new TierRestore(environment, store, objects, options));
+}
+
+TierRestore::TierRestore(Environment& environment, Store& store, ObjectStore& objects,
+                         const TierRestoreOptions& options)
+    : environment_(environment), store_(store), objects_(objects), options_(options), tree_(store, options.store_id) {}
+
+void TierRestore::start(Done done) {
+  {
+    const MutexLock lock(mutex_);
+    done_ = std::move(done);
+    ++under_way_;
+  }
+  environment_.executor().post([self = shared_from_this()] {
+    const Status begun = self->tree_.begin();
+    {
+      const MutexLock lock(self->mutex_);
+      if (self->failure_.is_ok()) self->failure_ = begun;
+    }
+    self->end_one();
+  });
+}
+
+void TierRestore::stop() {
+  const MutexLock lock(mutex_);
+  if (failure_.is_ok()) failure_ = Status::error(StatusCode::kCancelled, "restoring was ended");
+}
+
+TierRestoreStatus TierRestore::status() const {
+  const MutexLock lock(mutex_);
+  return status_;
+}
+
+// --- what there is ---------------------------------------------------------------------------------------------------
+
+void TierRestore::list(const std::string& position) {
+  ListRequest request;
+  request.prefix = std::string(kTierReserved) + "/";
+  request.position = position;
+  objects_.list(request, [self = shared_from_this()](const Result<ListPage>& page) { self->listed(page); });
+}
+
+void TierRestore::listed(const Result<ListPage>& page) {
+  {
+    const MutexLock lock(mutex_);
+    is_listing_ = false;
+    if (!page.is_ok() && failure_.is_ok()) failure_ = page.status();
+    if (page.is_ok()) {
+      for (const ObjectInfo& object : page->objects)
+        if (!path_of_manifest(object.key).empty()) keys_.push_back(object.key);
+      position_ = page->position;
+      is_listed_ = position_.empty();
+    }
+  }
+  end_one();
+}
+
+void TierRestore::pump() {
+  std::vector<std::string> keys;
+  std::string position;
+  bool lists = false, ends = false;
+  {
+    const MutexLock lock(mutex_);
+    lists = failure_.is_ok() && !is_listing_ && !is_listed_ && keys_.size() < kKeysAhead;
+    if (lists) {
+      is_listing_ = true;
+      position = position_;
+      ++under_way_;
+    }
+    const unsigned connections = options_.connections + (is_listing_ ? 1 : 0);
+    while (failure_.is_ok() && !keys_.empty() && under_way_ < connections) {
+      keys.push_back(std::move(keys_.front()));
+      keys_.pop_front();
+      ++under_way_;
+    }
+    ends = under_way_ == 0 && !std::exchange(is_ending_, under_way_ == 0);
+  }
+  if (lists) list(position);
+  for (const std::string& key : keys) get(key, kManifestBytes);
+  if (ends) environment_.executor().post([self = shared_from_this()] { self->end(); });
+}
+
+void TierRestore::end_one() {
+  {
+    const MutexLock lock(mutex_);
+    --under_way_;
+  }
+  pump();
+}
+
+// --- one manifest ----------------------------------------------------------------------------------------------------
+
+void TierRestore::get(const std::string& key, size_t bytes) {
+  const auto memory = std::make_shared<std::vector<std::byte>>(bytes);
+  objects_.get(key, 0, *memory, "", [self = shared_from_this(), key, memory](const Result<ReadRange>& read) {
+    const bool is_gone = read.status().code() == StatusCode::kNotFound;
+    if (is_gone) return self->end_one();
+    if (!read.is_ok()) {
+      {
+        const MutexLock lock(self->mutex_);
+        if (self->failure_.is_ok()) self->failure_ = read.status();
+      }
+      return self->end_one();
+    }
+    if (read->object_size > memory->size() && read->object_size <= kManifestBytesMax)
+      return self->get(key, read->object_size);
+    self->environment_.executor().post(
+        [self, key, memory, length = read->length] { self->make(key, std::span(*memory).first(length)); });
+  });
+}
+
+void TierRestore::make(const std::string& key, std::span<const std::byte> bytes) {
+  Result<TierManifest> manifest = decode_manifest(bytes);
+  std::string_view path = path_of_manifest(key);
+  if (path.ends_with('/')) path.remove_suffix(1);
+  if (!manifest.is_ok()) return made(key, manifest.status(), false, 0);
+  if (manifest->array_id != options_.array_id) return end_one();
+  if (manifest->path != path)
+    return made(key, Status::error(StatusCode::kCorruption, "it is the manifest of " + manifest->path), false, 0);
+  const bool is_file = manifest->is_file();
+  const uint64_t size = manifest->size;
+  RestoredTree::File file;
+  const Result<RestoredTree::Made> result = tree_.make(*std::move(manifest), file);
+  if (result.is_ok() && *result == RestoredTree::Made::kBegun) return commit(std::move(file), size);
+  if (result.is_ok() && *result == RestoredTree::Made::kLater)
+    return environment_.executor().post_after(kLater, [self = shared_from_this(), key] {
+      {
+        const MutexLock lock(self->mutex_);
+        self->keys_.push_back(key);
+      }
+      self->end_one();
+    });
+  made(key, result, is_file, size);
+}
+
+void TierRestore::commit(RestoredTree::File file, uint64_t bytes) {
+  auto commit = std::make_unique<Commit>();
+  commit->file = std::move(file);
+  commit->done = [self = shared_from_this(), bytes](RestoredTree::File committed, const Status& status) {
+    // Not on the thread of the commit, which must not be made to wait.
+    const auto ended = std::make_shared<RestoredTree::File>(std::move(committed));
+    self->environment_.executor().post([self, ended, status, bytes] {
+      const std::string path = ended->path;
+      self->made(path, status.is_ok() ? self->tree_.finish(std::move(*ended)) : Result<RestoredTree::Made>(status),
+                 true, bytes);
+    });
+  };
+  commit->request.kind = ControlRequest::Kind::kCommit;
+  commit->request.owner = commit.get();
+  commit->request.complete = [](ControlRequest& request, const Status& status) {
+    const std::unique_ptr<Commit> ended(static_cast<Commit*>(request.owner));
+    ended->done(std::move(ended->file), status);
+  };
+  File& target = *commit->file.created.file;
+  target.control(commit.release()->request);
+}
+
+void TierRestore::made(const std::string& what, const Result<RestoredTree::Made>& made, bool is_file, uint64_t bytes) {
+  const Status& status = made.status();
+  const bool is_of_one = status.code() == StatusCode::kInvalidArgument || status.code() == StatusCode::kCorruption ||
+                         status.code() == StatusCode::kUnsupported;
+  {
+    const MutexLock lock(mutex_);
+    if (made.is_ok() && *made == RestoredTree::Made::kWasThere) {
+      ++status_.were_there;
+    } else if (made.is_ok()) {
+      ++(is_file ? status_.files : status_.others);
+      status_.bytes += is_file ? bytes : 0;
+    } else if (is_of_one) {
+      ++status_.failed;
+      status_.last_error = fmt::format("{}: {}", what, status.message());
+    } else if (failure_.is_ok()) {
+      failure_ = status.with_context(what);
+    }
+  }
+  if (is_of_one) log(LogLevel::kError, "tier: {} is not restored: {}", what, status.message());
+  end_one();
+}
+
+void TierRestore::end() {
+  Status status;
+  {
+    const MutexLock lock(mutex_);
+    status = failure_;
+  }
+  if (status.is_ok()) status = tree_.end();
+  Done done;
+  {
+    const MutexLock lock(mutex_);
+    done.swap(done_);
+  }
+  if (done != nullptr) done(status);
+}
+
+}  // namespace fpfs
