@@ -1,6 +1,7 @@
 // What users say of single nodes: extended attributes that are real, and mean something here.
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 
@@ -9,7 +10,8 @@
 namespace fpfs {
 namespace {
 
-constexpr const char* kSettings[] = {Store::kCompressAttribute, Store::kDurableAttribute};
+constexpr const char* kSettings[] = {Store::kCompressAttribute, Store::kDurableAttribute, Store::kPinAttribute};
+constexpr std::string_view kYes = "yes", kNo = "no";
 
 // Nothing: there is none, or none that can be had, or one that nobody could have set here.
 Result<std::optional<std::string>> setting(Storage& storage, Handle node, const char* name) {
@@ -24,13 +26,22 @@ Result<std::optional<std::string>> setting(Storage& storage, Handle node, const 
 }
 
 Status check(std::string_view name, std::string_view value) {
+  if (name == Store::kPinAttribute)
+    return value == kYes || value == kNo
+               ? Status::ok()
+               : Status::error(StatusCode::kInvalidArgument, "a file is pinned, yes or no");
   return name == Store::kCompressAttribute ? parse_compression(value).status() : parse_durable(value).status();
 }
 
 }  // namespace
 
 bool Store::is_setting(std::string_view name) {
-  return name == kCompressAttribute || name == kDurableAttribute;
+  return std::ranges::find(kSettings, name) != std::end(kSettings);
+}
+
+Result<bool> Store::is_pinned(Handle node) {
+  FPFS_ASSIGN_OR_RETURN(const std::optional<std::string> said, setting(storage(), node, kPinAttribute));
+  return said == kYes;
 }
 
 Result<std::optional<Compression>> Store::compression(Handle node) {

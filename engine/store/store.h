@@ -180,9 +180,12 @@ class Store {
   // that nobody could have set here counts as none.
   static constexpr const char* kCompressAttribute = "user.fastpersistfs.compress";  // parse_compression()
   static constexpr const char* kDurableAttribute = "user.fastpersistfs.durable";    // parse_durable()
+  static constexpr const char* kPinAttribute = "user.fastpersistfs.pin";            // "yes" or "no"
   static bool is_setting(std::string_view name);
   // Of chunks that go to their drive from now on.
   Result<std::optional<Compression>> compression(Handle node);
+  // Content stays on the members, whatever else the store of copies has (engine/tier/tier_room.h).
+  Result<bool> is_pinned(Handle node);
   // Whoever answers closes sees to it.
   Result<std::optional<Durable>> durable(Handle node);
   // `flags`: XATTR_CREATE, XATTR_REPLACE. kInvalidArgument: it has no such value.

@@ -49,6 +49,8 @@ const char* to_string(TierStatus::State state) {
       return "current";
     case TierStatus::State::kReading:
       return "reading";
+    case TierStatus::State::kRestoring:
+      return "restoring";
   }
   return "";
 }
@@ -65,6 +67,10 @@ ArrayTier::ArrayTier(Environment& environment, Store& store, Storage& outside, T
 }
 
 ArrayTier::~ArrayTier() = default;
+
+void ArrayTier::when_moved(std::function<void(uint64_t inode)> listener) {
+  impl_->when_moved(std::move(listener));
+}
 
 Status ArrayTier::open() {
   return impl_->open();
@@ -166,7 +172,7 @@ void ArrayTier::Impl::when_connected(Ask ask, Done done) {
   {
     const MutexLock lock(mutex_);
     is_over = stopping_;
-    if (session_ != nullptr) return ask(*session_->copier);
+    if (copier() != nullptr) return ask(*session_->copier);
     if (!url_.empty() && !is_over) {
       waiting_.push_back({std::move(ask), std::move(done)});
       return;
@@ -201,6 +207,7 @@ TierStatus::State ArrayTier::Impl::state_now(const TierStatus& status) const {
   using State = TierStatus::State;
   if (session_ == nullptr) return url_.empty() && failure_.is_ok() ? State::kNone : State::kAway;
   if (is_read_only_) return State::kReading;
+  if (session_->copier == nullptr) return State::kRestoring;
   if (status.copies.is_store_away) return State::kAway;
   if (status.copies.files_waiting > 0) return State::kCopying;
   return status.copies.is_scanning ? State::kScanning : State::kCurrent;
@@ -222,6 +229,10 @@ TierStatus ArrayTier::Impl::status() const {
     status.copies.last_error = failure_.is_ok() ? "" : failure_.message();
     status.copies.last_error_s = failed_at_s_;
   }
+  if (restore_ != nullptr) status.restored = restore_->status();
+  status.keep = options_.keep;
+  status.files_left = files_left_.load();
+  status.bytes_left = bytes_left_.load();
   status.state = state_now(status);
   const int64_t now = environment_.now().tv_sec;
   if (const int64_t oldest = status.copies.oldest_waiting_s; oldest > 0 && now > oldest)
@@ -239,6 +250,10 @@ uint64_t ArrayTier::Impl::progress() const {
 }
 
 void ArrayTier::Impl::committed(uint64_t inode, uint64_t sequence, bool is_moved) {
+  if (is_moved) {
+    const MutexLock lock(mutex_);
+    if (moved_ != nullptr) moved_(inode);
+  }
   if (!has_session_.load(std::memory_order_acquire)) return;
   const MutexLock lock(mutex_);
   if (copier() == nullptr) return;
@@ -353,7 +368,6 @@ bool ArrayTier::Impl::is_stopping() const {
 // --- Impl: a session -------------------------------------------------------------------------------------------------
 
 void ArrayTier::Impl::begin_session(std::unique_ptr<Session> session, const TierBinding& binding) {
-  std::vector<Waiting> waiting;
   std::shared_ptr<ChunkSource> source;
   {
     const MutexLock lock(mutex_);
@@ -361,22 +375,44 @@ void ArrayTier::Impl::begin_session(std::unique_ptr<Session> session, const Tier
     session_ = std::move(session);
     source = std::make_shared<TierChunkSource>(session_->reader, store_.array().id());
     store_.set_chunk_source(source);
-    if (copier() != nullptr) {
-      store_.tell_names(true);
-      copier()->open();
-      has_session_.store(true, std::memory_order_release);
-    }
-    waiting.swap(waiting_);
-    log(LogLevel::kInfo, "tier: {} {}",
-        is_read_only_ ? "what members do not give is read from" : "committed files are copied to", place_);
+    if (is_read_only_) log(LogLevel::kInfo, "tier: what members do not give is read from {}", place_);
   }
   awaited_->found(source);
   binding_ = binding;
+}
+
+// Once what is to be restored is here.
+Status ArrayTier::Impl::begin_copying() {
+  std::vector<Waiting> waiting;
+  TierCopyOptions options = options_.copy;
+  options.store_id = binding_.store_id;
+  ObjectStore* objects = nullptr;
+  {
+    const MutexLock lock(mutex_);
+    objects = session_->objects.get();
+  }
+  FPFS_ASSIGN_OR_RETURN(std::unique_ptr<TierCopier> copier,
+                        TierCopier::create(environment_, store_, *objects, options));
+  if (options_.keep.kind != TierKeep::Kind::kAll && !binding_.is_away) {
+    binding_.is_away = true;
+    FPFS_RETURN_IF_ERROR(save_binding(store_.storage(), store_.array(), binding_));
+  }
+  if (binding_.is_away) copier->content_is_away();
+  {
+    const MutexLock lock(mutex_);
+    session_->copier = std::move(copier);
+    store_.tell_names(true);
+    session_->copier->open();
+    has_session_.store(true, std::memory_order_release);
+    waiting.swap(waiting_);
+    log(LogLevel::kInfo, "tier: committed files are copied to {}", place_);
+  }
   fenced_at_ = Clock::now();
   fenced_progress_ = progress();
   written_before_ = store_.bytes_written();
   is_paced_ = false;
   for (Waiting& waits : waiting) when_connected(std::move(waits.ask), std::move(waits.done));
+  return Status::ok();
 }
 
 void ArrayTier::Impl::end_session() {
@@ -400,7 +436,8 @@ void ArrayTier::Impl::end_session() {
 
 void ArrayTier::Impl::look_after_copies() {
   adapt_rate();
-  if (Clock::now() - fenced_at_ >= options_.fence_interval && progress() != fenced_progress_) keep_fence();
+  if (Clock::now() - fenced_at_ >= options_.fence_interval && progress() != fenced_progress_) return keep_fence();
+  if (options_.keep.kind != TierKeep::Kind::kAll && Clock::now() - made_room_at_ >= options_.room_interval) make_room();
 }
 
 void ArrayTier::Impl::keep_fence() {

@@ -24,6 +24,8 @@
 #include "engine/base/units.h"
 #include "engine/store/store.h"
 #include "engine/tier/tier_copier.h"
+#include "engine/tier/tier_restore.h"
+#include "engine/tier/tier_room.h"
 
 namespace fpfs {
 
@@ -35,6 +37,8 @@ struct TierOptions {
   TierCopyOptions copy;
   uint64_t rate_while_saving = 64 * kMiB;            // bytes per second, 0: as otherwise
   std::chrono::milliseconds fence_interval{60'000};  // so often a new one, while copies are made (tier_fence.h)
+  TierKeep keep;                                     // what stays on the drives of what is copied
+  std::chrono::milliseconds room_interval{10'000};   // so often it is looked for what may leave, while copies are made
 };
 
 struct TierSet {
@@ -42,6 +46,10 @@ struct TierSet {
   std::string host;              // of this machine, for people who look at the store
   bool share = false;            // also a store that other arrays copy to
   bool has_other_files = false;  // also where there are other files
+  // What another array has copied there becomes this array's: its tree is made here (tier_restore.h), and that array copies
+  // there no more.
+  bool restores = false;
+  std::string restored_array;  // that array's id; empty: the only one
 };
 
 struct TierStatus {
@@ -50,8 +58,9 @@ struct TierStatus {
     kAway,      // it cannot be reached, or refuses us; last_error says why, and it is tried again
     kScanning,  // looking for what is to be copied
     kCopying,
-    kCurrent,  // what is known to be committed is copied
-    kReading,  // the mount is read-only: copies are only read
+    kCurrent,    // what is known to be committed is copied
+    kReading,    // the mount is read-only: copies are only read
+    kRestoring,  // names are being made of what another array has copied
   };
   State state = State::kNone;
   std::string store;     // how messages name it; empty: none
@@ -62,7 +71,10 @@ struct TierStatus {
   double eta_seconds = -1;   // at the present rate; -1: not known
   TierCopyOptions limits;
   uint64_t rate_while_saving = 0;
-  TierCopyStatus copies;  // last_error also of what keeps it from being reached
+  TierCopyStatus copies;       // last_error also of what keeps it from being reached
+  TierRestoreStatus restored;  // since the mount
+  TierKeep keep;
+  uint64_t files_left = 0, bytes_left = 0;  // content that has left the drives, since the mount
 };
 const char* to_string(TierStatus::State state);
 
@@ -81,16 +93,21 @@ class ArrayTier {
   ArrayTier(const ArrayTier&) = delete;
   ArrayTier& operator=(const ArrayTier&) = delete;
 
+  // Called with the inode of each file whose content is the same as before, elsewhere: less or more of the drives is taken.
+  // On the threads that commit, with a lock: it must not block, nor call this. Null: nobody, once this returns.
+  void when_moved(std::function<void(uint64_t inode)> listener);
   // Begins. With a store that is required this waits until it is known to be the right one (kFirstAnswerMax), and fails
   // when it is not, or does not answer; else it returns at once. Of an array that is read-only nothing is copied, and the
   // store is not required unless it is said to be; what its members do not give is read from there all the same.
   Status open();
 
   // Makes a store the array's, durably, and begins to copy to it; what the array copied to before stays as it is.
-  // Errors are those of parse_tier_url(), make_object_store() and init_tier(); then nothing has changed.
+  // Errors are those of parse_tier_url(), make_object_store() and init_tier(), and kBusy: content of this array lies in
+  // the store of before only; then nothing has changed. With TierSet::restores it ends when the whole tree is there; a
+  // failure of that is tried again, and at the next mount.
   void set(const TierSet& set, const Done& done);
-  // The array copies nowhere any more, durably. A failure besides kNotFound (it did not): the store still says that it
-  // does.
+  // The array copies nowhere any more, durably. kNotFound: it did not. kBusy: content lies there only; then nothing has
+  // changed. Another failure: the store still says that it does.
   void leave(const Done& done);
 
   // TierCopier::wait_for(), wait_for_commit() and wait_for_all(). While the store is away they wait. kNotFound: there is

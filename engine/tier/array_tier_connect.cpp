@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "engine/base/log.h"
 #include "engine/tier/array_tier_impl.h"
@@ -17,35 +18,8 @@ using std::chrono::milliseconds;
 
 // Whoever waits for the first answer of a store is told what is wrong after this.
 constexpr unsigned kAnswerSeconds = 10;
-constexpr milliseconds kAskInterval{50};
 
 }  // namespace
-
-// Starts a call of the store and waits for its answer, but not for longer than the mount lasts, nor than `until`: a
-// filesystem may hang.
-template <typename Answer, typename Start>
-Answer ArrayTier::Impl::ask(Start start, Clock::time_point until) {
-  struct Box {
-    Mutex mutex;
-    CondVar arrived;
-    std::optional<Answer> answer FPFS_GUARDED_BY(mutex);
-  };
-  const auto box = std::make_shared<Box>();
-  start([box](Answer answer) {
-    const MutexLock lock(box->mutex);
-    box->answer = std::move(answer);
-    box->arrived.notify_all();
-  });
-  for (;;) {
-    {
-      const MutexLock lock(box->mutex);
-      if (!box->answer.has_value()) box->arrived.wait_for(box->mutex, kAskInterval);
-      if (box->answer.has_value()) return *std::move(box->answer);
-    }
-    if (is_stopping()) return Status::error(StatusCode::kCancelled, "the mount is ending");
-    if (Clock::now() >= until) return Status::error(StatusCode::kUnreachable, "tier: the store does not answer");
-  }
-}
 
 std::string ArrayTier::Impl::place_of(const std::string& url) {
   const Result<TierUrl> parsed = parse_tier_url(url);
@@ -111,14 +85,13 @@ Status ArrayTier::Impl::connect() {
   probe = nullptr;
   auto session = std::make_unique<Session>();
   FPFS_ASSIGN_OR_RETURN(session->objects, reach(url, binding.store_id, 0, binding.store_id));
-  if (!is_read_only_) {
-    TierCopyOptions options = options_.copy;
-    options.store_id = binding.store_id;
-    FPFS_ASSIGN_OR_RETURN(session->copier, TierCopier::create(environment_, store_, *session->objects, options));
-  }
   session->reader = TierReader::create(environment_, *session->objects);
   begin_session(std::move(session), binding);
-  return Status::ok();
+  if (is_read_only_) return Status::ok();
+  Status begun = binding.restores.empty() ? Status::ok() : restore();
+  if (begun.is_ok()) begun = begin_copying();
+  if (!begun.is_ok()) end_session();
+  return begun;
 }
 
 // Sees to it that no newer state of the array has copied there, and that none of before will.
@@ -171,12 +144,25 @@ Status ArrayTier::Impl::do_set(const TierSet& set) {
   init.new_store_id = to_string(make_uuid(random, environment_.random_u64()));
   init.host = set.host;
   init.now_s = environment_.now().tv_sec;
-  init.share = set.share;
+  init.share = set.share || set.restores;
   init.has_other_files = set.has_other_files;
   const Result<TierIdentity> made = ask<Result<TierIdentity>>(
       [&](ObjectStore::Done<TierIdentity> done) { init_tier(*objects, init, std::move(done)); });
   Status done = made.status();
-  if (done.is_ok()) done = remember(*objects, TierBinding{made.value().store_id, set.url});
+  TierBinding binding;
+  if (done.is_ok()) {
+    binding.store_id = made.value().store_id;
+    binding.url = set.url;
+    done = check_nothing_is_away(binding.store_id);
+    const Result<std::optional<TierBinding>> before = load_binding(store_.storage(), store_.array());
+    if (before.is_ok() && before->has_value()) binding.is_away = (**before).is_away;
+    if (done.is_ok() && set.restores) done = begin_restoring(*objects, set, made.value(), binding);
+    if (done.is_ok())
+      done = remember(*objects, binding);
+    else if (!before.is_ok() || !before->has_value() || (**before).store_id != binding.store_id)
+      static_cast<void>(
+          ask<Status>([&](ObjectStore::DoneStatus left) { leave_tier(*objects, init.array_id, std::move(left)); }));
+  }
   objects->close();
   FPFS_RETURN_IF_ERROR(done);
   end_session();
@@ -189,7 +175,50 @@ Status ArrayTier::Impl::do_set(const TierSet& set) {
     attempts_ = 0;
   }
   try_to_connect();
-  return Status::ok();
+  const MutexLock lock(mutex_);
+  return set.restores ? failure_ : Status::ok();
+}
+
+// That array, if it is still there, does not come in between.
+Status ArrayTier::Impl::begin_restoring(ObjectStore& objects, const TierSet& set, const TierIdentity& made,
+                                        TierBinding& binding) {
+  FPFS_ASSIGN_OR_RETURN(binding.restores, array_to_restore(set, made));
+  binding.is_away = true;
+  const std::string token = fmt::format("{:016x}", environment_.random_u64());
+  return ask<Status>(
+      [&](ObjectStore::DoneStatus done) { write_fence(objects, binding.restores, token, std::move(done)); });
+}
+
+// Which array's copies become this one's.
+Result<std::string> ArrayTier::Impl::array_to_restore(const TierSet& set, const TierIdentity& made) const {
+  std::vector<std::string> others = made.arrays;
+  std::erase(others, to_string(store_.array().id()));
+  const auto refuse = [](std::string why) { return Status::error(StatusCode::kInvalidArgument, "tier: " + why); };
+  std::string restored = set.restored_array;
+  if (restored.empty() && others.size() == 1) restored = others.front();
+  if (restored.empty() && others.empty())
+    return refuse("no other array has copies there; if one had them, say which: --array ID");
+  if (restored.empty())
+    return refuse(fmt::format("{} arrays copy there: {}; say which is to be restored: --array ID", others.size(),
+                              fmt::join(others, ", ")));
+  FPFS_RETURN_IF_ERROR(check_tier_uuid("array", restored));
+  std::erase(others, restored);
+  if (!others.empty() && !set.share)
+    return Status::error(StatusCode::kExists, fmt::format("tier: it is also in use by {}; have it shared (--share)",
+                                                          fmt::join(others, ", ")));
+  return restored;
+}
+
+Status ArrayTier::Impl::check_nothing_is_away(const std::string& store_id) {
+  const Result<std::optional<TierBinding>> remembered = load_binding(store_.storage(), store_.array());
+  if (!remembered.is_ok() || !remembered->has_value() || !(**remembered).is_away) return Status::ok();
+  if ((**remembered).store_id == store_id) return Status::ok();
+  FPFS_ASSIGN_OR_RETURN(const std::string path, find_away(store_, [this] { return is_stopping(); }));
+  if (path.empty()) return Status::ok();
+  return Status::error(StatusCode::kBusy,
+                       fmt::format("tier: content lies in {} only, of {} for one; bring it back before: fpfs tier "
+                                   "restore MOUNTPOINT, on a mount without tier_keep",
+                                   place_of((**remembered).url), path));
 }
 
 Status ArrayTier::Impl::do_leave() {
@@ -199,6 +228,7 @@ Status ArrayTier::Impl::do_leave() {
   const Result<std::optional<TierBinding>> remembered = load_binding(store_.storage(), store_.array());
   if (remembered.is_ok() && !remembered->has_value())
     return Status::error(StatusCode::kNotFound, "this array copies nowhere: there is no store to leave");
+  FPFS_RETURN_IF_ERROR(check_nothing_is_away(""));
   FPFS_RETURN_IF_ERROR(save_binding(store_.storage(), store_.array(), std::nullopt));
   end_session();
   std::string url;

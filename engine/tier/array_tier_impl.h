@@ -14,6 +14,8 @@
 #include "engine/tier/awaited_chunk_source.h"
 #include "engine/tier/object_store.h"
 #include "engine/tier/tier_binding.h"
+#include "engine/tier/tier_marker.h"
+#include "engine/tier/tier_note.h"
 #include "engine/tier/tier_reader.h"
 
 namespace fpfs {
@@ -22,6 +24,10 @@ class ArrayTier::Impl : public std::enable_shared_from_this<Impl> {
  public:
   Impl(Environment& environment, Store& store, Storage& outside, TierOptions options);
 
+  void when_moved(std::function<void(uint64_t inode)> listener) {
+    const MutexLock lock(mutex_);
+    moved_ = std::move(listener);
+  }
   Status open();
   void set(const TierSet& set, const Done& done);
   void leave(const Done& done);
@@ -40,7 +46,7 @@ class ArrayTier::Impl : public std::enable_shared_from_this<Impl> {
   // While there is a store that is known to be the right one.
   struct Session {
     std::unique_ptr<ObjectStore> objects;
-    std::unique_ptr<TierCopier> copier;  // none: the mount is read-only
+    std::unique_ptr<TierCopier> copier;  // none: the mount is read-only, or something is to be restored before
     std::shared_ptr<TierReader> reader;  // what heals chunks asks it
   };
   struct Waiting {
@@ -64,10 +70,21 @@ class ArrayTier::Impl : public std::enable_shared_from_this<Impl> {
   Result<std::unique_ptr<ObjectStore>> reach(const std::string& url, const std::string& store_id, unsigned deadline_s,
                                              std::string& found_id);
   void begin_session(std::unique_ptr<Session> session, const TierBinding& binding);
+  Status begin_copying();
   void end_session();
   void look_after_copies();
   void adapt_rate();
   Status do_set(const TierSet& set);
+  Status begin_restoring(ObjectStore& objects, const TierSet& set, const TierIdentity& made, TierBinding& binding);
+  Result<std::string> array_to_restore(const TierSet& set, const TierIdentity& made) const;
+  Status check_nothing_is_away(const std::string& store_id);
+
+  // array_tier_content.cpp, on the thread too.
+  Status restore();
+  void make_room();
+  Status let_go(const std::string& path);
+  Status read_back(const TierReader::Manifest& manifest);
+  Result<TierReader::Manifest> find_copy(const std::string& path, const TierNote& note);
   Status do_leave();
   bool is_stopping() const;
   template <typename Answer, typename Start>
@@ -96,6 +113,7 @@ class ArrayTier::Impl : public std::enable_shared_from_this<Impl> {
   std::string place_ FPFS_GUARDED_BY(mutex_);
   std::string store_id_ FPFS_GUARDED_BY(mutex_);
   std::unique_ptr<Session> session_ FPFS_GUARDED_BY(mutex_);
+  std::function<void(uint64_t inode)> moved_ FPFS_GUARDED_BY(mutex_);
   std::atomic<bool> has_session_{false};
   bool is_resting_ FPFS_GUARDED_BY(mutex_) = false;       // looks now and then only, until there is a commit
   std::vector<Waiting> waiting_ FPFS_GUARDED_BY(mutex_);  // for a session
@@ -114,6 +132,37 @@ class ArrayTier::Impl : public std::enable_shared_from_this<Impl> {
   uint64_t written_before_ = 0;
   Clock::time_point looked_at_{}, saved_at_{};
   std::atomic<bool> is_paced_{false};
+  // Of content that leaves and comes back.
+  std::shared_ptr<TierRestore> restore_ FPFS_GUARDED_BY(mutex_);  // the last one
+  std::atomic<uint64_t> files_left_{0}, bytes_left_{0};
+  Clock::time_point made_room_at_{};  // the thread's own
+  uint64_t made_room_progress_ = UINT64_MAX;
 };
+
+// Starts a call of the store and waits for its answer, but not for longer than the mount lasts, nor than `until`: a
+// filesystem may hang.
+template <typename Answer, typename Start>
+Answer ArrayTier::Impl::ask(Start start, Clock::time_point until) {
+  struct Box {
+    Mutex mutex;
+    CondVar arrived;
+    std::optional<Answer> answer FPFS_GUARDED_BY(mutex);
+  };
+  const auto box = std::make_shared<Box>();
+  start([box](Answer answer) {
+    const MutexLock lock(box->mutex);
+    box->answer = std::move(answer);
+    box->arrived.notify_all();
+  });
+  for (;;) {
+    {
+      const MutexLock lock(box->mutex);
+      if (!box->answer.has_value()) box->arrived.wait_for(box->mutex, std::chrono::milliseconds(50));
+      if (box->answer.has_value()) return *std::move(box->answer);
+    }
+    if (is_stopping()) return Status::error(StatusCode::kCancelled, "the mount is ending");
+    if (Clock::now() >= until) return Status::error(StatusCode::kUnreachable, "tier: the store does not answer");
+  }
+}
 
 }  // namespace fpfs

@@ -22,6 +22,8 @@ std::string encode_binding(const TierBinding& binding, const Uuid& array_id) {
   nlohmann::ordered_json content = {
       {"format", kBindingFormat}, {"array", to_string(array_id)}, {"store", binding.store_id}, {"url", binding.url}};
   if (!binding.fences.empty()) content["fences"] = binding.fences;
+  if (binding.is_away) content["away"] = true;
+  if (!binding.restores.empty()) content["restores"] = binding.restores;
   return content.dump(-1, ' ', true, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
@@ -47,6 +49,11 @@ Result<TierBinding> decode_binding(std::string_view text, const Uuid& array_id) 
       binding.fences.push_back(fence.get<std::string>());
     }
   }
+  if (const auto away = content.find("away"); away != content.end()) {
+    if (!away->is_boolean()) return damaged;
+    binding.is_away = away->get<bool>();
+  }
+  binding.restores = text_at("restores");
   if (binding.store_id.empty() || !parse_tier_url(binding.url).is_ok()) return damaged;
   return binding;
 }

@@ -201,13 +201,15 @@ TierCopier::Impl::Plan TierCopier::Impl::plan_of(Job& job, const std::optional<T
   record.sequence = job.note.sequence;
   record.size = job.note.size;
   if (job.file.is_missing) return Plan::kCopy;
-  job.is_noted = note.has_value() && is_of_commit(*note, record);
+  const bool is_file = note.has_value() && note->file_id == record.file_id && note->size == record.size;
+  const bool is_moved = is_file && job.file.same_since != 0 && job.file.sequence == record.sequence &&
+                        note->sequence >= job.file.same_since;
+  const bool is_current = note.has_value() && is_of_commit(*note, record);
+  job.is_noted = is_current || is_moved;
   // Of a content that lies there in part, what is known of it there says whether it is the same.
-  const bool may_be_same =
-      note.has_value() && job.has_away && note->file_id == record.file_id && note->size == record.size;
-  const bool is_copied = job.is_noted || may_be_same;
+  const bool is_copied = job.is_noted || (is_file && job.has_away);
   const bool is_here = is_copied && note->place == job.note.place;
-  if (job.is_noted && is_here && note->attributes == job.note.attributes) {
+  if (is_current && is_here && note->attributes == job.note.attributes) {
     job.note = *note;
     return Plan::kLook;
   }

@@ -32,11 +32,6 @@ bool is_uuid(std::string_view text) {
   return true;
 }
 
-Status check_uuid(const char* what, std::string_view text) {
-  if (is_uuid(text)) return Status::ok();
-  return Status::error(StatusCode::kInvalidArgument, fmt::format("tier: {} '{}' is no UUID", what, text));
-}
-
 bool contains(const std::vector<std::string>& sorted, const std::string& text) {
   return std::binary_search(sorted.begin(), sorted.end(), text);
 }
@@ -220,6 +215,11 @@ class Making {
 
 }  // namespace
 
+Status check_tier_uuid(const char* what, std::string_view text) {
+  if (is_uuid(text)) return Status::ok();
+  return Status::error(StatusCode::kInvalidArgument, fmt::format("tier: {} '{}' is no UUID", what, text));
+}
+
 std::string tier_identity_key() {
   return std::string(ObjectStore::kMarkerPrefix) + "/identity";
 }
@@ -239,8 +239,8 @@ Result<std::string> parse_tier_identity(std::string_view text) {
 
 void check_tier(ObjectStore& store, const std::string& array_id, const std::string& store_id,
                 ObjectStore::Done<TierIdentity> done) {
-  Status valid = check_uuid("array", array_id);
-  if (valid.is_ok() && !store_id.empty()) valid = check_uuid("store", store_id);
+  Status valid = check_tier_uuid("array", array_id);
+  if (valid.is_ok() && !store_id.empty()) valid = check_tier_uuid("store", store_id);
   if (!valid.is_ok()) return store.check([valid, done = std::move(done)](const Status&) { done(valid); });
   store.check([&store, array_id, store_id, done = std::move(done)](const Status& status) {
     if (!status.is_ok()) return done(status);
@@ -251,14 +251,14 @@ void check_tier(ObjectStore& store, const std::string& array_id, const std::stri
 }
 
 void init_tier(ObjectStore& store, const TierInit& init, ObjectStore::Done<TierIdentity> done) {
-  Status valid = check_uuid("array", init.array_id);
-  if (valid.is_ok()) valid = check_uuid("store", init.new_store_id);
+  Status valid = check_tier_uuid("array", init.array_id);
+  if (valid.is_ok()) valid = check_tier_uuid("store", init.new_store_id);
   if (!valid.is_ok()) return store.check([valid, done = std::move(done)](const Status&) { done(valid); });
   Making::start(std::make_shared<Making>(store, init, std::move(done)));
 }
 
 void leave_tier(ObjectStore& store, const std::string& array_id, ObjectStore::DoneStatus done) {
-  const Status valid = check_uuid("array", array_id);
+  const Status valid = check_tier_uuid("array", array_id);
   if (!valid.is_ok()) return store.check([valid, done = std::move(done)](const Status&) { done(valid); });
   store.remove(arrays_prefix() + array_id, [&store, array_id, done = std::move(done)](const Status& removed) {
     removed.is_ok() ? remove_fence(store, array_id, done) : done(removed);

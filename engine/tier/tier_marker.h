@@ -62,6 +62,9 @@ void init_tier(ObjectStore& store, const TierInit& init, ObjectStore::Done<TierI
 // The array copies to this store no longer. The store and what was copied stay. Success also when it did not.
 void leave_tier(ObjectStore& store, const std::string& array_id, ObjectStore::DoneStatus done);
 
+// kInvalidArgument: it is no id, of `what`.
+Status check_tier_uuid(const char* what, std::string_view text);
+
 // The key of the object that says who the store is.
 std::string tier_identity_key();
 // The store's id in the content of that object.

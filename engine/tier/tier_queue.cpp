@@ -11,6 +11,9 @@ TierWaiting merge(const TierWaiting& waiting, TierWaiting newer) {
   newer.comes_back |= waiting.comes_back;
   newer.was_refused |= waiting.was_refused;
   newer.is_awaited |= waiting.is_awaited;
+  const bool goes_on =
+      newer.sequence == 0 || newer.sequence == waiting.sequence || newer.same_since == waiting.sequence;
+  if (goes_on && waiting.same_since != 0) newer.same_since = waiting.same_since;
   if (newer.sequence == 0) newer.bytes = waiting.bytes;
   if (newer.sequence == 0) newer.sequence = waiting.sequence;
   if (!waiting.from.empty()) newer.from = waiting.from;  // its copy is where it was first

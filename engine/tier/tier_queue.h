@@ -29,6 +29,8 @@ struct TierWaiting {
   bool comes_back = false;   // its content is to be on the members again: others wait for its copy
   bool was_refused = false;  // as something else was where the store would have it
   bool is_awaited = false;   // somebody waits for it
+  // All commits from this one on, to `sequence`, have one content: it lies elsewhere only. 0: that is not known.
+  uint64_t same_since = 0;
 };
 
 // What is known of it by now: of one that waits already, and what was told later.

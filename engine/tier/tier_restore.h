@@ -24,7 +24,7 @@
 namespace fpfs {
 
 struct TierRestoreOptions {
-  Uuid array_id{};           // whose copies
+  std::string array_id;      // whose copies, as to_string(Uuid)
   std::string store_id;      // TierCopyOptions::store_id
   unsigned connections = 8;  // manifests at a time
 };

@@ -44,9 +44,11 @@ void TierCopier::Impl::note_move(const TierWaiting& file) {
     }
   }
   if (is_simple) return;
+  TierWaiting moved = file;
+  moved.same_since = file.sequence - 1;
   {
     const MutexLock lock(mutex_);
-    if (!add(file)) scan_is_due_ = true;
+    if (!add(std::move(moved))) scan_is_due_ = true;
   }
   pump();
 }

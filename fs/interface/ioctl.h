@@ -135,11 +135,14 @@ struct IoctlTier {
   uint32_t has_other_files = 0;  // in: kSet: 1 where there may be other files
   uint32_t is_over = 0;          // out: of kAsk
   int32_t error = 0;             // out: 0, or the errno of the failure
-  uint64_t reserved[4] = {};
+  uint32_t restores = 0;         // in: kSet: 1: what another array has copied there becomes this one's
+  uint32_t reserved32 = 0;
+  uint64_t reserved[3] = {};
   char url[4096] = {};      // in: of kSet, NUL-terminated
   char message[1024] = {};  // out: of the failure, one line, NUL-terminated
+  char array[64] = {};      // in: of kSet with `restores`: that array's id, NUL-terminated; empty: the only one
 };
-static_assert(sizeof(IoctlTier) == 64 + 4096 + 1024);
+static_assert(sizeof(IoctlTier) == 64 + 4096 + 1024 + 64);
 
 }  // namespace fpfs
 

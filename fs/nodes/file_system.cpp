@@ -33,6 +33,18 @@ FileSystem::FileSystem(Environment& environment, Store& store, ArrayTier& tier, 
       copy_waits_(environment, tier, others_under_way_, settings_.tier_timeout) {
   store_.keep_removed(
       [this](uint64_t number, std::unique_ptr<Store::Removed> removed) { inodes_.keep(number, std::move(removed)); });
+  tier_.when_moved([this](uint64_t number) {
+    run_in_background([this, number] {
+      Inode* const inode = inodes_.find_and_hold(number);
+      if (inode == nullptr) return;
+      invalidate_attributes(*inode);
+      inodes_.forget(inodes_.node(*inode), 1);
+    });
+  });
+}
+
+FileSystem::~FileSystem() {
+  tier_.when_moved(nullptr);
 }
 
 // From `offset` on. Fails when the kernel does not know the node, which is as good.
@@ -140,6 +152,7 @@ Durable FileSystem::durable_of(Inode& inode) {
 
 void FileSystem::drain() {
   ending_.store(true);
+  tier_.when_moved(nullptr);
   copy_waits_.end();
   read_calls_.wait_until_idle();
   write_calls_.wait_until_idle();

@@ -46,6 +46,7 @@ class FileSystem {
   };
   // The store, the tier and the environment outlive it. `root` are the root's attributes.
   FileSystem(Environment& environment, Store& store, ArrayTier& tier, Settings settings, const struct stat& root);
+  ~FileSystem();
 
   Store& store() { return store_; }
   Storage& storage() { return store_.storage(); }

@@ -62,9 +62,12 @@ void InodeTable::hold(Inode& inode) {
 }
 
 Inode* InodeTable::find_and_hold(const struct stat& attributes) {
-  if (attributes.st_dev != device_) return nullptr;
+  return attributes.st_dev == device_ ? find_and_hold(attributes.st_ino) : nullptr;
+}
+
+Inode* InodeTable::find_and_hold(uint64_t number) {
   MutexLock lock(mutex_);
-  const auto entry = inodes_.find(attributes.st_ino);
+  const auto entry = inodes_.find(number);
   if (entry == inodes_.end()) return nullptr;
   ++entry->second->lookups;
   return entry->second.get();

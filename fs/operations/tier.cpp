@@ -57,6 +57,8 @@ void tier_of_mount(fuse_req_t request, fuse_ino_t node, const IoctlTier& questio
       set.host = host_name();
       set.share = question.share != 0;
       set.has_other_files = question.has_other_files != 0;
+      set.restores = question.restores != 0;
+      set.restored_array.assign(question.array, ::strnlen(question.array, sizeof question.array));
       return begin_call(request, question, [&](const ArrayTier::Done& done) { tier.set(set, done); });
     }
     case IoctlTier::kLeave:

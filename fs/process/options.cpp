@@ -147,6 +147,16 @@ void describe_tier(CLI::App& app, TierOptions& o) {
              "whether the mount fails when that store is not there (default: yes with tier=, else no)");
   add_choice(app, "--tier_delete", o.copy.tier_delete, {{"follow", TierDelete::kFollow}, {"keep", TierDelete::kKeep}},
              "whether copies of what is removed go or stay (default: follow)");
+  app.add_option_function<std::string>(
+         "--tier_keep", [&o](const std::string& text) { o.keep = parse_tier_keep(text).value(); },
+         "what stays on the drives of what is copied: all (default), so many bytes, or so many files of each "
+         "directory; "
+         "the rest leaves, and is fetched when it is read")
+      ->type_name("all|SIZE|N")
+      ->check([](const std::string& text) {
+        const Status valid = parse_tier_keep(text).status();
+        return valid.is_ok() ? std::string() : valid.message();
+      });
   const CLI::Validator rate = size_from(0, "bytes per second, like 200M, or 0 for any rate");
   add_size(app, "--tier_rate", o.copy.rate, rate, "copy at most so many bytes per second (default 0: at any rate)");
   add_size(app, "--tier_rate_saving", o.rate_while_saving, rate,
@@ -268,8 +278,8 @@ constexpr std::string_view kIgnoredPrefixes[] = {"x-", "X-", "comment=", "user="
 constexpr std::string_view kKernelPrefixes[] = {"context=", "fscontext=", "defcontext=", "rootcontext="};
 
 // Of the contract, but not in this version.
-constexpr std::string_view kLaterOptions[] = {"profile", "metrics", "tier_keep"};
-constexpr std::string_view kLaterPrefixes[] = {"profile=", "metrics=", "tier_keep="};
+constexpr std::string_view kLaterOptions[] = {"profile", "metrics"};
+constexpr std::string_view kLaterPrefixes[] = {"profile=", "metrics="};
 
 bool contains(std::span<const std::string_view> list, std::string_view text) {
   return std::find(list.begin(), list.end(), text) != list.end();

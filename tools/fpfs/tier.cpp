@@ -4,8 +4,10 @@
 
 #include <fmt/format.h>
 
+#include "engine/base/units.h"
 #include "tools/fpfs/mounted.h"
 #include "tools/fpfs/tier_call.h"
+#include "tools/fpfs/tier_paths.h"
 #include "tools/fpfs/tier_view.h"
 #include "tools/fpfs/verbs.h"
 
@@ -22,6 +24,8 @@ struct TierVerbOptions {
   std::string url;
   bool share = false;
   bool existing = false;
+  bool restore = false;
+  std::string array;
   bool json = false;
 };
 
@@ -32,6 +36,8 @@ Status set_store(const TierVerbOptions& options) {
   question->command = options.url == kNoStore ? IoctlTier::kLeave : IoctlTier::kSet;
   question->share = options.share ? 1 : 0;
   question->has_other_files = options.existing ? 1 : 0;
+  question->restores = options.restore ? 1 : 0;
+  std::memcpy(question->array, options.array.c_str(), options.array.size() + 1);
   std::memcpy(question->url, options.url.c_str(), options.url.size() + 1);
   return call_tier(root, *question, options.mount_point, 0);
 }
@@ -47,17 +53,37 @@ int show(const TierVerbOptions& options) {
   return kExitOk;
 }
 
+int fetch(const TierVerbOptions& options) {
+  const Result<FetchedPaths> fetched = fetch_path(options.mount_point);
+  if (!fetched.is_ok()) return fail(kTierProgram, kExitFailure, fetched.status().message());
+  fmt::print("{} file{} fetched ({})\n", fetched->files, fetched->files == 1 ? "" : "s", format_size(fetched->bytes));
+  return kExitOk;
+}
+
+int exit_code_of(const Status& status) {
+  return status.is_ok() ? kExitOk : fail(kTierProgram, kExitFailure, status.message());
+}
+
 int run(const TierVerbOptions& options) {
   const bool sets = options.action == "set";
   if (sets && options.url.empty())
     return fail(kTierProgram, kExitUsage, "set needs a URL, or none (see fpfs tier --help)");
-  if (!sets && (!options.url.empty() || options.share || options.existing))
-    return fail(kTierProgram, kExitUsage, "a URL, --share and --existing go with set (see fpfs tier --help)");
+  if (!sets && (!options.url.empty() || options.share || options.existing || options.restore))
+    return fail(kTierProgram, kExitUsage,
+                "a URL, --share, --existing and --restore go with set (see fpfs tier --help)");
+  if (!options.array.empty() && !options.restore)
+    return fail(kTierProgram, kExitUsage, "--array goes with --restore (see fpfs tier --help)");
+  if (options.restore && options.url == kNoStore)
+    return fail(kTierProgram, kExitUsage, "--restore needs the URL of a store (see fpfs tier --help)");
   if (options.url.size() >= sizeof IoctlTier::url)
     return fail(kTierProgram, kExitUsage, fmt::format("the URL has {} bytes, which is too long", options.url.size()));
-  if (!sets) return show(options);
-  if (const Status set = set_store(options); !set.is_ok()) return fail(kTierProgram, kExitFailure, set.message());
-  return kExitOk;
+  if (options.array.size() >= sizeof IoctlTier::array)
+    return fail(kTierProgram, kExitUsage, fmt::format("'{}' is no id of an array", options.array));
+  if (sets) return exit_code_of(set_store(options));
+  if (options.action == "restore") return fetch(options);
+  if (options.action == "pin" || options.action == "unpin")
+    return exit_code_of(pin_path(options.mount_point, options.action == "pin"));
+  return show(options);
 }
 
 }  // namespace
@@ -65,11 +91,15 @@ int run(const TierVerbOptions& options) {
 Verb add_tier(CLI::App& fpfs) {
   auto options = std::make_shared<TierVerbOptions>();
   CLI::App* command = fpfs.add_subcommand("tier", "The store outside this machine that an array copies to");
-  command->add_option("ACTION", options->action, "status or set")
+  command->add_option("ACTION", options->action, "status, set, restore, pin or unpin")
       ->required()
       ->type_name("")
-      ->check(CLI::IsMember({"status", "set"}));
-  command->add_option("MOUNTPOINT", options->mount_point, "Where the array is mounted, or a path below that")
+      ->check(CLI::IsMember({"status", "set", "restore", "pin", "unpin"}));
+  command
+      ->add_option(
+          "PATH", options->mount_point,
+          "Where the array is mounted, or a path below that; restore: the file or directory whose content is to "
+          "be on the drives; pin, unpin: whose content is to stay there, or may leave (tier_keep)")
       ->required()
       ->type_name("");
   command
@@ -78,6 +108,12 @@ Verb add_tier(CLI::App& fpfs) {
       ->type_name("");
   command->add_flag("--share", options->share, "set: also a store that other arrays copy to");
   command->add_flag("--existing", options->existing, "set: also where there are other files, which copies may replace");
+  command->add_flag(
+      "--restore", options->restore,
+      "set: what another array has copied there becomes this one's: its whole tree, whose content comes when "
+      "it is read; that array copies there no more");
+  command->add_option("--array", options->array, "set --restore: that array's id, where several have copied")
+      ->type_name("ID");
   command->add_flag("--json", options->json, "status: print one JSON object");
   command->footer(
       "The daemon reaches the store, with the keys of its environment (AWS_ACCESS_KEY_ID, ...), of a credentials file "

@@ -27,6 +27,7 @@ std::string state_text(const std::string& state) {
   if (state == "away") return "away: it cannot be reached, or refuses; copies wait";
   if (state == "scanning") return "looking for what is to be copied";
   if (state == "reading") return "read-only: nothing is copied, and what members do not give is read from there";
+  if (state == "restoring") return "making the tree of another array's copies";
   if (state == "current") return "everything that is committed is copied";
   return state;
 }
@@ -58,6 +59,12 @@ std::string describe_tier(const Json& tier) {
   facts.add("Rate", rate);
   facts.add("Copied",
             files_text(number_at(tier, "files_copied"), number_at(tier, "bytes_copied")) + " since the mount");
+  if (const Json& restored = object_at(tier, "restored"); number_at(restored, "files") > 0)
+    facts.add("Restored", files_text(number_at(restored, "files"), number_at(restored, "bytes")) +
+                              ", which come when they are read");
+  if (const uint64_t left = number_at(tier, "files_left"); left > 0 || text_at(tier, "keep", "all") != "all")
+    facts.add("Left", fmt::format("{} since the mount (tier_keep={})", files_text(left, number_at(tier, "bytes_left")),
+                                  text_at(tier, "keep", "all")));
   if (const uint64_t refused = number_at(tier, "files_refused"); refused > 0)
     facts.add("Cannot be", fmt::format("{}; the log names one", refused));
   if (const uint64_t failed = number_at(tier, "files_failed"); failed > 0)

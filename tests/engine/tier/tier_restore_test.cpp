@@ -69,7 +69,7 @@ class Arrays {
 
   Status restore(TierRestoreStatus* status = nullptr) {
     TierRestoreOptions options;
-    options.array_id = lost_.store().array().id();
+    options.array_id = to_string(lost_.store().array().id());
     options.store_id = "sim://store";
     const auto restore = TierRestore::create(now_.world(), now_.store(), now_.objects(), options);
     const auto answer = std::make_shared<std::optional<Status>>();

@@ -1,0 +1,319 @@
+"""Content that is in the store only: an array that is lost and restored from there, and files that leave the drives.
+Through a mount."""
+import hashlib
+import os
+import shutil
+import threading
+
+import pytest
+
+from lab.copies import fpfs, set_tier, state, sync, tier
+from lab.data import is_pattern, pattern, write_pattern
+from lab.damage import read_at
+from lab.system import wait_until
+
+CHUNK = 65536
+MIB = 1 << 20
+
+pytestmark = [pytest.mark.P2, pytest.mark.P3, pytest.mark.chunk_size(CHUNK)]
+
+
+def codec(path):
+    return os.getxattr(path, "user.fastpersistfs.codec").decode()
+
+
+def is_away(path):
+    return "away" in codec(path)
+
+
+def digests(root):
+    return {str(path.relative_to(root)): hashlib.sha256(path.read_bytes()).hexdigest()
+            for path in sorted(root.rglob("*")) if path.is_file() and not path.is_symlink()}
+
+
+def names(root):
+    """What there is besides content."""
+    found = {}
+    for path in sorted(root.rglob("*")):
+        status = path.lstat()
+        size = None if path.is_dir() else status.st_size
+        xattrs = {name: os.getxattr(path, name) for name in os.listxattr(path) if name.startswith("user.mine")}
+        found[str(path.relative_to(root))] = (status.st_mode, status.st_uid, status.st_gid, size, status.st_mtime_ns,
+                                              os.readlink(path) if path.is_symlink() else "", xattrs)
+    return found
+
+
+def make_tree(root):
+    (root / "run" / "step-1").mkdir(parents=True)
+    write_pattern(root / "run" / "step-1" / "model.pt", 1, 3 * MIB + 77)
+    write_pattern(root / "run" / "model.pt", 2, 40 * CHUNK)
+    (root / "run" / "notes.txt").write_text("small\n")
+    (root / "empty").touch()
+    (root / "latest").symlink_to("run/step-1")
+    os.link(root / "run" / "model.pt", root / "same.pt")
+    with open(root / "sparse", "wb") as file:
+        file.seek(10 * CHUNK + 5)
+        file.write(b"end")
+    os.setxattr(root / "run" / "model.pt", "user.mine.step", b"17")
+    os.chmod(root / "run" / "notes.txt", 0o640)
+    if os.geteuid() == 0:
+        os.chown(root / "run" / "model.pt", 12, 34)
+    os.utime(root / "run" / "step-1", ns=(10**18, 10**18 + 5))
+
+
+@pytest.fixture
+def lost(array, make_mount, make_array):
+    """lost(store): (names, digests) of a tree that was copied, and an empty array's mount instead of the one it was in."""
+    def lose(store):
+        mount = make_mount(array)
+        set_tier(mount, store.url)
+        make_tree(mount.path)
+        sync(mount)
+        had = names(mount.path), digests(mount.path)
+        mount.unmount()
+        array.damaged = True
+        array.remove()
+        return had, make_mount(make_array(chunk_size=CHUNK))
+
+    return lose
+
+
+# --- restoring -------------------------------------------------------------------------------------------------------
+
+def test_an_array_that_is_lost_is_restored(lost, store):
+    """Names and attributes at once, content when it is read; then it is on the drives."""
+    (tree, content), mount = lost(store)
+    set_tier(mount, store.url, "--restore")
+    assert names(mount.path) == tree
+    assert is_away(mount.path / "run/model.pt") and mount.status()["healing"]["fetched"] == 0
+    assert (mount.path / "run/model.pt").stat().st_blocks == 0
+    restored = tier(mount)["restored"]
+    assert restored["files"] == 6 and restored["failed"] == 0 and restored["were_there"] == 0
+    assert digests(mount.path) == content
+    wait_until(lambda: not is_away(mount.path / "run/model.pt"))
+    assert names(mount.path) == tree
+    sync(mount)
+    # Nothing is sent again, but of a file with two names, of which the array cannot note both.
+    assert tier(mount)["bytes_copied"] in (0, 40 * CHUNK, 80 * CHUNK) and tier(mount)["errors"] == 0
+    fpfs(mount, "tier", "restore", mount.path)
+    mount.unmount()
+    mount.array.assert_clean()
+    mount.options = ["tier=none"]
+    mount.start()
+    assert names(mount.path) == tree and digests(mount.path) == content
+
+
+def test_what_is_restored_is_an_array_like_any_other(lost, directory):
+    (_, content), mount = lost(directory)
+    set_tier(mount, directory.url, "--restore")
+    write_pattern(mount.path / "run/step-1/model.pt", 9, 2 * MIB)  # never read before
+    with open(mount.path / "run/model.pt", "r+b") as file:  # within a chunk that is away
+        file.seek(5 * CHUNK + 100)
+        file.write(b"changed")
+    os.truncate(mount.path / "sparse", 3 * CHUNK)
+    os.rename(mount.path / "run/notes.txt", mount.path / "moved.txt")
+    os.unlink(mount.path / "empty")
+    sync(mount)
+    changed = bytearray(pattern(2, 0, 40 * CHUNK))
+    changed[5 * CHUNK + 100:5 * CHUNK + 107] = b"changed"
+    assert directory.content("run/step-1/model.pt") == pattern(9, 0, 2 * MIB)
+    assert directory.content("run/model.pt") == changed == directory.content("same.pt")
+    assert directory.content("sparse") == bytes(3 * CHUNK)
+    assert directory.content("moved.txt") == b"small\n"
+    assert directory.content("empty") is None and directory.content("run/notes.txt") is None
+    mount.remount()
+    assert (mount.path / "run/model.pt").read_bytes() == changed
+    assert digests(mount.path)["moved.txt"] == content["run/notes.txt"]
+
+
+def test_a_daemon_that_is_killed_goes_on_restoring(lost, directory):
+    """At any moment: the next mount does what is left."""
+    (tree, content), mount = lost(directory)
+    for delay in (0.0, 0.02, 0.05):
+        asked = threading.Thread(target=fpfs, args=(mount, "tier", "set", mount.path, directory.url, "--restore"),
+                                 kwargs={"check": False})
+        asked.start()
+        asked.join(delay)
+        mount.kill()
+        asked.join()
+        mount.start()
+    set_tier(mount, directory.url, *(["--restore"] if tier(mount)["state"] == "none" else []))
+    wait_until(lambda: tier(mount)["state"] in ("current", "copying"))
+    assert names(mount.path) == tree
+    assert digests(mount.path) == content
+
+
+def test_which_array_is_restored(lost, make_array, make_mount, directory):
+    """Of several it is asked; a wrong one, one that is none, chunks of another size: one line each."""
+    (tree, content), mount = lost(directory)
+    other = make_mount(make_array(chunk_size=CHUNK))
+    set_tier(other, directory.url, "--share")
+    write_pattern(other.path / "other", 5, 3 * CHUNK)
+    sync(other)
+    other_id = other.status()["array"]["id"]
+
+    def refused(*words, mounted=mount):
+        result = fpfs(mounted, "tier", "set", mounted.path, directory.url, *words, check=False)
+        assert result.returncode == 1 and len(result.stderr.splitlines()) == 1, result.stderr
+        return result.stderr
+
+    said = refused("--restore")
+    assert "--array" in said and other_id in said
+    lost_id = next(word.strip(",;") for word in said.split() if len(word.strip(",;")) == 36 and other_id not in word)
+    assert "--share" in refused("--restore", "--array", lost_id)
+    assert "UUID" in refused("--restore", "--array", "nonsense", "--share")
+    large = make_mount(make_array(chunk_size=4 * CHUNK))
+    assert "--chunk-size" in refused("--restore", "--array", lost_id, "--share", mounted=large)
+    fpfs(large, "tier", "set", large.path, "none", check=False)
+    set_tier(mount, directory.url, "--restore", "--array", lost_id, "--share")
+    assert names(mount.path) == tree and digests(mount.path) == content
+    assert not (mount.path / "other").exists() and directory.content("other") is not None
+    empty = make_mount(make_array(chunk_size=CHUNK))
+    for words in (("--restore",), ("--array", lost_id), ("--restore", "--json")):
+        url = "none" if words == ("--restore",) else directory.url
+        result = fpfs(empty, "tier", "set", empty.path, url, *words, check=False)
+        assert result.returncode != 0 or words == ("--restore", "--json")
+
+
+def test_an_array_that_comes_back_after_it_was_restored_elsewhere(array, make_mount, make_array, directory):
+    """It copies nothing and removes nothing: its copies are another array's now."""
+    mount = make_mount(array)
+    set_tier(mount, directory.url)
+    make_tree(mount.path)
+    sync(mount)
+    mount.unmount()
+    heir = make_mount(make_array(chunk_size=CHUNK))
+    set_tier(heir, directory.url, "--restore")
+    content = digests(heir.path)
+    mount.start()
+    os.unlink(mount.path / "run/model.pt")
+    write_pattern(mount.path / "run/step-1/model.pt", 8, MIB)
+    wait_until(lambda: tier(mount)["state"] == "away")
+    assert "array" in tier(mount)["last_error"]
+    sync(heir)
+    assert digests(heir.path) == content
+    heir.remount()
+    fpfs(heir, "tier", "restore", heir.path)
+    assert digests(heir.path) == content
+
+
+# --- files that leave ------------------------------------------------------------------------------------------------
+
+def save(mount, number, size=20 * CHUNK):
+    path = mount.path / "run" / f"step-{number}.pt"
+    path.parent.mkdir(exist_ok=True)
+    write_pattern(path, number, size)
+    os.utime(path, ns=(number * 10**9, number * 10**9))
+    return path
+
+
+@pytest.mark.mount_options("tier_keep=2")
+def test_all_but_the_newest_leave_once_they_are_copied(store, mount):
+    set_tier(mount, store.url)
+    pinned = save(mount, 1)
+    fpfs(mount, "tier", "pin", pinned)
+    paths = [save(mount, number) for number in range(2, 7)]
+    sync(mount)
+    wait_until(lambda: [is_away(path) for path in paths] == [True] * 3 + [False] * 2, seconds=60)
+    assert not is_away(pinned)
+    status = tier(mount)
+    assert status["keep"] == "2" and status["files_left"] == 3 and status["bytes_left"] == 3 * 20 * CHUNK
+    for number, path in enumerate(paths, 2):
+        assert path.stat().st_size == 20 * CHUNK and state(path) == "copied"
+        assert path.stat().st_mtime_ns == number * 10**9
+        assert (path.stat().st_blocks == 0) == is_away(path)
+    sent = status["bytes_copied"]
+    assert all(is_pattern(path, number, 20 * CHUNK) for number, path in enumerate(paths, 2))
+    # What comes back leaves again; nothing is copied for that.
+    wait_until(lambda: tier(mount)["files_left"] >= 6, seconds=60)
+    sync(mount)
+    assert tier(mount)["bytes_copied"] == sent
+    fpfs(mount, "tier", "unpin", pinned)
+    fpfs(mount, "tier", "pin", mount.path / "run")
+    fpfs(mount, "tier", "restore", mount.path / "run")
+    assert not any(is_away(path) for path in paths)
+
+
+@pytest.mark.mount_options("tier_keep=8M")
+def test_no_more_than_so_many_bytes_stay(mount, directory):
+    set_tier(mount, directory.url)
+    paths = [save(mount, number, 2 * MIB) for number in range(8)]
+    sync(mount)
+    wait_until(lambda: sum(path.stat().st_blocks for path in paths) * 512 <= 8 * MIB, seconds=60)
+    assert not is_away(paths[-1])
+    assert 3 * MIB < sum(path.stat().st_blocks for path in paths) * 512, "no more than necessary leaves"
+    assert all(is_pattern(path, number, 2 * MIB) for number, path in enumerate(paths))
+
+
+@pytest.mark.mount_options("tier_keep=1")
+def test_what_is_open_or_not_copied_stays(mount, directory):
+    set_tier(mount, directory.url)
+    first, second = save(mount, 1), save(mount, 2)
+    sync(mount)
+    wait_until(lambda: is_away(first), seconds=60)
+    third = save(mount, 3)
+    with open(second, "rb") as reader:
+        sync(mount)
+        reader.read(100)
+        wait_until(lambda: tier(mount)["state"] == "current")
+        for _ in range(3):
+            save(mount, 4)
+            sync(mount)
+        assert not is_away(second)
+    wait_until(lambda: is_away(second) and is_away(third), seconds=60)
+    # A reader keeps what it has open, whatever takes its name.
+    with open(first, "rb") as reader:
+        write_pattern(mount.path / "new", 11, 3 * CHUNK)
+        os.rename(mount.path / "new", first)
+        os.unlink(second)
+        assert reader.read() == pattern(1, 0, 20 * CHUNK)
+    sync(mount)
+    assert directory.content("run/step-1.pt") == pattern(11, 0, 3 * CHUNK)
+    assert directory.content("run/step-2.pt") is None
+
+
+@pytest.mark.mount_options("tier_keep=1")
+def test_the_only_place_of_content_is_not_left(mount, directory, make_store):
+    set_tier(mount, directory.url)
+    first, second = save(mount, 1), save(mount, 2)
+    sync(mount)
+    wait_until(lambda: is_away(first), seconds=60)
+    other = make_store(type(directory))
+    for url in ("none", other.url):
+        result = fpfs(mount, "tier", "set", mount.path, url, check=False)
+        assert result.returncode == 1 and len(result.stderr.splitlines()) == 1, result.stderr
+        assert "fpfs tier restore" in result.stderr and "run/step-1.pt" in result.stderr
+    assert is_pattern(first, 1, 20 * CHUNK) and state(second) == "copied"
+    mount.unmount()
+    mount.options = []
+    mount.start()
+    fpfs(mount, "tier", "restore", mount.path)
+    set_tier(mount, "none")
+    shutil.rmtree(directory.path)
+    assert is_pattern(first, 1, 20 * CHUNK)
+
+
+@pytest.mark.mount_options("tier_keep=1")
+def test_a_store_that_is_away_fails_only_what_is_there(mount, directory):
+    set_tier(mount, directory.url)
+    first, second = save(mount, 1), save(mount, 2)
+    sync(mount)
+    wait_until(lambda: is_away(first), seconds=60)
+    mount.remount()  # the kernel's page cache has it no more
+    aside = directory.path.with_name(directory.path.name + "-aside")
+    directory.path.rename(aside)
+    assert read_at(first, 0, CHUNK) == "EIO"
+    assert is_pattern(second, 2, 20 * CHUNK)
+    assert "store" in mount.log() and "step-1.pt" in mount.log()
+    aside.rename(directory.path)
+    wait_until(lambda: read_at(first, 0, CHUNK) == pattern(1, 0, CHUNK), seconds=60)
+    mount.unmount()
+    assert mount.array.fsck_report("--verify-data")[1]["clean"]
+
+
+@pytest.mark.parametrize("text", ["none", "0", "-1", "x", "3.5", "0G", ""])
+def test_what_tier_keep_cannot_be(array, make_mount, text):
+    from lab.array import MountFailed
+    with pytest.raises(MountFailed) as refused:
+        make_mount(array, f"tier_keep={text}")
+    assert "tier_keep" in str(refused.value) and len(str(refused.value).splitlines()) == 1
