@@ -437,7 +437,7 @@ void ArrayTier::Impl::end_session() {
 void ArrayTier::Impl::look_after_copies() {
   adapt_rate();
   if (Clock::now() - fenced_at_ >= options_.fence_interval && progress() != fenced_progress_) return keep_fence();
-  if (options_.keep.kind != TierKeep::Kind::kAll && Clock::now() - made_room_at_ >= options_.room_interval) make_room();
+  if (options_.keep.kind != TierKeep::Kind::kAll && Clock::now() >= makes_room_at_) make_room();
 }
 
 void ArrayTier::Impl::keep_fence() {

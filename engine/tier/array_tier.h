@@ -38,7 +38,8 @@ struct TierOptions {
   uint64_t rate_while_saving = 64 * kMiB;            // bytes per second, 0: as otherwise
   std::chrono::milliseconds fence_interval{60'000};  // so often a new one, while copies are made (tier_fence.h)
   TierKeep keep;                                     // what stays on the drives of what is copied
-  std::chrono::milliseconds room_interval{10'000};   // so often it is looked for what may leave, while copies are made
+  // So often it is looked for what may leave, while copies are made; less often where that takes long.
+  std::chrono::milliseconds room_interval{2'000};
 };
 
 struct TierSet {

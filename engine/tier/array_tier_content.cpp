@@ -11,6 +11,7 @@ namespace fpfs {
 namespace {
 
 constexpr uint64_t kReadBackBytes = 8 * kMiB;
+constexpr int kPartOfTime = 20;  // looking through a large tree takes no more of the time
 
 }  // namespace
 
@@ -66,15 +67,19 @@ Status ArrayTier::Impl::restore() {
 // --- making room -----------------------------------------------------------------------------------------------------
 
 void ArrayTier::Impl::make_room() {
-  made_room_at_ = Clock::now();
+  const auto begun = Clock::now();
+  const auto end = [&] {
+    makes_room_at_ =
+        Clock::now() + std::max<Clock::duration>(options_.room_interval, kPartOfTime * (Clock::now() - begun));
+  };
   // Nothing has become a copy, or came back, since.
   const uint64_t now = progress() + store_.status().chunks_fetched;
-  if (std::exchange(made_room_progress_, now) == now) return;
+  if (std::exchange(made_room_progress_, now) == now) return end();
   const auto is_over = [this] { return is_stopping(); };
   const Result<std::vector<std::string>> leaving = files_to_leave(store_, options_.keep, is_over);
   if (!leaving.is_ok()) {
     if (!is_stopping()) log(LogLevel::kWarning, "tier: no room is made: {}", leaving.status().message());
-    return;
+    return end();
   }
   bool is_to_be_done = false;  // what is open, or not copied yet, is looked at again
   for (const std::string& path : *leaving) {
@@ -92,6 +97,7 @@ void ArrayTier::Impl::make_room() {
     break;
   }
   if (is_to_be_done) made_room_progress_ = UINT64_MAX;
+  end();
 }
 
 Result<TierReader::Manifest> ArrayTier::Impl::find_copy(const std::string& path, const TierNote& note) {

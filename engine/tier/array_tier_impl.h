@@ -135,7 +135,7 @@ class ArrayTier::Impl : public std::enable_shared_from_this<Impl> {
   // Of content that leaves and comes back.
   std::shared_ptr<TierRestore> restore_ FPFS_GUARDED_BY(mutex_);  // the last one
   std::atomic<uint64_t> files_left_{0}, bytes_left_{0};
-  Clock::time_point made_room_at_{};  // the thread's own
+  Clock::time_point makes_room_at_{};  // the thread's own
   uint64_t made_room_progress_ = UINT64_MAX;
 };
 

@@ -18,7 +18,7 @@ bool TierCopier::Impl::may_replace(const std::string& path, uint64_t inode) cons
 
 void TierCopier::Impl::block(TierWaiting file) {
   if (strays_.may_replace(file.path, file.inode)) return add_again(std::move(file));
-  if (strays_.owner_of(file.path) == 0) scan_is_due_ = true;  // finds who needs it, if anybody
+  if (strays_.owner_of(file.path, file.inode) == 0) scan_is_due_ = true;  // finds who needs it, if anybody
   if (std::optional<TierWaiting> newer = queue_.take(file)) file = merge(file, *std::move(newer));
   file.comes_back = waits_for_itself(file);
   if (file.comes_back) return add_again(std::move(file));
@@ -26,11 +26,11 @@ void TierCopier::Impl::block(TierWaiting file) {
 }
 
 bool TierCopier::Impl::waits_for_itself(const TierWaiting& file) const {
-  uint64_t owner = strays_.owner_of(file.path);
+  uint64_t owner = strays_.owner_of(file.path, file.inode);
   for (size_t steps = 0; owner != 0 && owner != file.inode && steps < blocked_.size(); ++steps) {
     const auto next = std::find_if(blocked_.begin(), blocked_.end(),
                                    [owner](const auto& waiting) { return waiting.second.inode == owner; });
-    owner = next != blocked_.end() ? strays_.owner_of(next->second.path) : 0;
+    owner = next != blocked_.end() ? strays_.owner_of(next->second.path, owner) : 0;
   }
   return file.inode != 0 && owner == file.inode;
 }

@@ -7,23 +7,29 @@ namespace fpfs {
 
 bool TierStrays::may_replace(const std::string& path, uint64_t inode) const {
   if (!is_on_) return true;
-  const auto stray = strays_.find(path);
-  return stray != strays_.end() ? stray->second.inode == inode : is_known_;
+  return strays_.contains(path) ? owner_of(path, inode) == 0 : is_known_;
 }
 
-uint64_t TierStrays::owner_of(const std::string& path) const {
-  const auto stray = strays_.find(path);
-  return stray != strays_.end() ? stray->second.inode : 0;
+uint64_t TierStrays::owner_of(const std::string& path, uint64_t besides) const {
+  const auto [begin, end] = strays_.equal_range(path);
+  const auto owner = std::find_if(begin, end, [besides](const auto& stray) { return stray.second.inode != besides; });
+  return owner != end ? owner->second.inode : 0;
+}
+
+TierStrays::Stray& TierStrays::at(const std::string& path, uint64_t inode) {
+  const auto [begin, end] = strays_.equal_range(path);
+  const auto found = std::find_if(begin, end, [inode](const auto& stray) { return stray.second.inode == inode; });
+  return found != end ? found->second : strays_.emplace(path, Stray{inode, 0})->second;
 }
 
 void TierStrays::add(const std::string& path, uint64_t inode, uint64_t scan) {
   if (!is_on_) return;
   saw(inode, scan);
-  strays_[path] = {inode, scan};
+  at(path, inode).seen = scan;
 }
 
 void TierStrays::hold(const std::string& path, uint64_t inode) {
-  strays_[path] = {inode, 0, true};
+  at(path, inode).is_held = true;
 }
 
 bool TierStrays::has(uint64_t inode) const {

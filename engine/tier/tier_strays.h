@@ -26,8 +26,8 @@ class TierStrays {
   // Whether the file with this inode (0: nothing) may become what the store has at `path`.
   bool may_replace(const std::string& path, uint64_t inode) const;
 
-  // Who needs the copy at `path`; 0: nobody, or that is not known.
-  uint64_t owner_of(const std::string& path) const;
+  // Who besides this one (0: nobody) needs the copy at `path`; 0: nobody, or that is not known.
+  uint64_t owner_of(const std::string& path, uint64_t besides) const;
 
   // The file may need the copy at `path`, where it was. `scan`: how many have begun, as everywhere here.
   void add(const std::string& path, uint64_t inode, uint64_t scan);
@@ -48,6 +48,8 @@ class TierStrays {
 
  private:
   static bool is_missed(const auto& stray, uint64_t scan) { return !stray.second.is_held && stray.second.seen < scan; }
+  struct Stray;
+  Stray& at(const std::string& path, uint64_t inode);
   struct Stray {
     uint64_t inode = 0;
     uint64_t seen = 0;  // by this scan, or told during it
@@ -56,7 +58,9 @@ class TierStrays {
   bool is_on_ = false;
   uint64_t known_from_ = 1;  // the scan that finds out who needs what
   bool is_known_ = false;
-  std::map<std::string, Stray> strays_;  // by path
+  // By path. Of several only one has its copy there, and nobody knows which: files that were at the path one behind the
+  // other, and moved.
+  std::multimap<std::string, Stray> strays_;
 };
 
 }  // namespace fpfs

@@ -188,10 +188,24 @@ TEST(Options, WhatIsWrongIsNamed) {
 }
 
 TEST(Options, WhatThisVersionLacksIsRefusedNotIgnored) {
-  for (const char* text : {"metrics=:9100", "profile=/etc/fp.json", "tier_keep=all"}) {
+  for (const char* text : {"metrics=:9100", "profile=/etc/fp.json"}) {
     const Status status = parse_error({"-o", text});
     EXPECT_EQ(status.code(), StatusCode::kUnsupported) << text;
     EXPECT_NE(status.message().find("not available in this version"), std::string::npos) << status.message();
+  }
+}
+
+TEST(Options, WhatStaysOfWhatIsCopied) {
+  using Kind = TierKeep::Kind;
+  const auto keep_of = [](const char* text) { return parse_mount_options({"-o", text, "/a", "/m"})->tier.keep; };
+  EXPECT_EQ(parse_mount_options({"/a", "/m"})->tier.keep, TierKeep());
+  EXPECT_EQ(keep_of("tier_keep=all"), TierKeep());
+  EXPECT_EQ(keep_of("tier_keep=3"), (TierKeep{Kind::kNewest, 3}));
+  EXPECT_EQ(keep_of("tier_keep=500G"), (TierKeep{Kind::kBytes, 500 * kGiB}));
+  for (const char* const bad : {"0", "-1", "", "none", "3.5", "0G", "3x", "99999999999999999999"}) {
+    const Status status = parse_error({"-o", std::string("tier_keep=") + bad, "/a", "/m"});
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << bad;
+    EXPECT_NE(status.message().find("tier_keep"), std::string::npos) << status.message();
   }
 }
 

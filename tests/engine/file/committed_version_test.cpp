@@ -54,7 +54,7 @@ class CommittedVersionTest : public ::testing::TestWithParam<uint64_t> {
       read.transfer.extent = extent;
       read.transfer.objects = objects;
       read.transfer.data = buffer.get();
-      version.read(read.transfer);
+      version.read(read.transfer, nullptr);
       EXPECT_TRUE(array_.world().run_until([&read] { return read.status.has_value(); }));
       EXPECT_TRUE(read.status->is_ok()) << "chunk " << chunk.value() << ": " << read.status->message();
       std::copy_n(buffer.get(), extent.visible_length, content.data() + offset_of(chunk, kTestChunk).value());

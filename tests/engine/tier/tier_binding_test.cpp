@@ -35,6 +35,17 @@ TEST(TierBinding, ComesBackWithFences) {
   }
 }
 
+TEST(TierBinding, ComesBackWithWhatLiesInTheStoreOnly) {
+  TierBinding binding = kBinding;
+  binding.is_away = true;
+  binding.restores = "a0a1a2a3-a4a5-a6a7-a8a9-aaabacadaeaf";
+  const std::string text = encode_binding(binding, array_id());
+  EXPECT_EQ(decode_binding(text, array_id()).value(), binding);
+  std::string damaged = text;
+  damaged.replace(damaged.find("\"away\":true"), 11, "\"away\":1234");
+  EXPECT_EQ(decode_binding(damaged, array_id()).status().code(), StatusCode::kCorruption);
+}
+
 TEST(TierBinding, IsOfOneArray) {
   EXPECT_EQ(decode_binding(encode_binding(kBinding, Uuid{}), array_id()).status().code(), StatusCode::kCorruption);
 }

@@ -283,7 +283,7 @@ TEST(TierRestoreTest, AStoreThatGoesAwayEndsIt) {
 
 // The power goes at any step, again and again: what has a name is whole, and in the end everything is there.
 TEST(TierRestoreTest, ThePowerGoesInTheMiddle) {
-  const uint64_t seeds = alike(150);
+  const uint64_t seeds = alike(120);
   uint64_t cuts = 0;
   for (uint64_t seed = 1; seed <= seeds; ++seed) {
     Arrays arrays(100 + seed);
