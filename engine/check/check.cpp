@@ -211,6 +211,7 @@ Status Checker::record(const FileEntry& entry, const ScannedFile& file, FileInsp
   report_.bytes_stored += file.image.inline_data.size();
   file.image.extents.for_each(ChunkIndex(0), [this](ChunkIndex, const Extent& extent) {
     ++report_.chunks;
+    report_.chunks_away += extent.is_away() ? 1 : 0;
     report_.bytes_stored += extent.stored_length;
     return true;
   });

@@ -13,8 +13,9 @@ namespace {
 Extent extent_of(uint64_t number) {
   Extent extent;
   extent.codec = static_cast<Codec>(1 + number % (kCodecs - 1));
-  extent.slot = SlotIndex(number * 7);
   extent.checksum = number * 0x9e3779b97f4a7c15;
+  if (extent.is_away()) return extent;
+  extent.slot = SlotIndex(number * 7);
   extent.stored_length = static_cast<uint32_t>(1 + number % 10000);
   extent.member = MemberIndex(static_cast<uint16_t>(number % 11));
   return extent;

@@ -165,6 +165,16 @@ TEST(SidecarFold, ImpossibleValuesAreRefused) {
     return fold(log.bytes).status();
   };
   EXPECT_TRUE(folded([](SidecarRecord&) {}).is_ok());
+  const auto away = [](const std::function<void(Extent&)>& change) {
+    return [change](SidecarRecord& record) {
+      Extent& extent = record.extents[1].second;
+      extent.codec = Codec::kAway;
+      extent.stored_length = 0;
+      extent.member = MemberIndex(0);
+      change(extent);
+    };
+  };
+  EXPECT_TRUE(folded(away([](Extent&) {})).is_ok());
   const std::vector<std::function<void(SidecarRecord&)>> changes = {
       [](SidecarRecord& record) { record.extents[1].second.member = MemberIndex(kMembers); },
       [](SidecarRecord& record) { record.extents[1].second.stored_length = kChunkSize + 1; },
@@ -177,6 +187,12 @@ TEST(SidecarFold, ImpossibleValuesAreRefused) {
       [](SidecarRecord& record) { record.extents[1].first = ChunkIndex(3); },
       [](SidecarRecord& record) { record.extents[1].first = ChunkIndex(10); },
       [](SidecarRecord& record) { record.extents[2].first = ChunkIndex(UINT64_MAX); },
+      away([](Extent& extent) { extent.stored_length = 1; }),
+      away([](Extent& extent) { extent.slot = SlotIndex(1); }),
+      away([](Extent& extent) { extent.member = MemberIndex(1); }),
+      away([](Extent& extent) { extent.visible_length = 999; }),
+      away([](Extent& extent) { extent.raw_length = extent.visible_length = 0; }),
+      away([](Extent& extent) { extent.raw_length = extent.visible_length = kChunkSize + 1; }),
   };
   for (size_t i = 0; i < changes.size(); ++i) {
     const Status status = folded(changes[i]);

@@ -187,9 +187,13 @@ class LogWriter {
     Extent extent;
     if (random() % 8 == 0) return extent;
     extent.codec = static_cast<Codec>(1 + random() % (kCodecs - 1));
-    extent.slot = SlotIndex(random() % 1000);
     extent.checksum = random();
     extent.raw_length = 1 + random() % kChunkSize;
+    if (extent.is_away()) {
+      extent.visible_length = extent.raw_length;
+      return extent;
+    }
+    extent.slot = SlotIndex(random() % 1000);
     extent.stored_length = extent.codec == Codec::kRaw ? extent.raw_length : 1 + random() % kChunkSize;
     extent.visible_length = random() % (extent.raw_length + 1);
     extent.member = MemberIndex(random() % kMembers);
