@@ -73,7 +73,7 @@ struct FileSetAside {
 
 struct CheckReport {
   uint64_t files = 0, chunks = 0;
-  uint64_t chunks_away = 0;                      // of the chunks: on no member, and so not looked at
+  uint64_t chunks_away = 0;                       // of the chunks: on no member, and so not looked at
   uint64_t bytes_stored = 0, bytes_verified = 0;  // of the members, and content that is kept in sidecars
   uint64_t orphans = 0, repaired = 0;
   double seconds = 0;

@@ -1,6 +1,6 @@
-// Content that is away: chunks of which the record has a checksum of the content, and a copy outside of the array has the
-// bytes (Codec::kAway). They are fetched when they are needed, ahead of sequential readers as from the members, and written
-// back like chunks that are healed (healing.cpp).
+// Content that is away: chunks of which the record has a checksum of the content, and a copy outside of the array has
+// the bytes (Codec::kAway). They are fetched when they are needed, ahead of sequential readers as from the members, and
+// written back like chunks that are healed (healing.cpp).
 #include <chrono>
 #include <utility>
 

@@ -1,5 +1,5 @@
-// ChunkHealer: gets chunks from a ChunkSource that their members do not give any more, or that are away, and proves that
-// they are what was committed. Nobody is given bytes that are not proven:
+// ChunkHealer: gets chunks from a ChunkSource that their members do not give any more, or that are away, and proves
+// that they are what was committed. Nobody is given bytes that are not proven:
 //
 //   a chunk that is stored as it is: what came has the checksum that the record has for it, which names array, file,
 //       generation and chunk
@@ -9,9 +9,10 @@
 //
 // So it does not matter which commit a copy was made of, only whether this chunk is the same.
 //
-// Limits. So many chunks are fetched at a time, each with memory of its own beside the pool. Who asks is answered within
-// the time-out; of chunks that are away, of which many may be wanted at once, that begins with their turn. A fetch that was given up on keeps its memory, and its place, until it has ended. A source that did not
-// answer, or could not be reached, is left alone for a pause: who asks meanwhile is answered at once.
+// Limits. So many chunks are fetched at a time, each with memory of its own beside the pool. Who asks is answered
+// within the time-out; of chunks that are away, of which many may be wanted at once, that begins with their turn. A
+// fetch that was given up on keeps its memory, and its place, until it has ended. A source that did not answer, or
+// could not be reached, is left alone for a pause: who asks meanwhile is answered at once.
 //
 // Thread safety: all methods from any thread, without locks. `done` is called once, without locks: on a worker, on a
 // thread of the source or the executor, or inside heal() or finish().

@@ -1,6 +1,6 @@
 // ChunkSource: where the bytes of a chunk are that its member does not give any more, or that lies on no member
-// (Codec::kAway): a copy outside of the array. Whoever keeps copies implements it (engine/tier/tier_chunk_source.h) and gives it to
-// Store::set_chunk_source().
+// (Codec::kAway): a copy outside of the array. Whoever keeps copies implements it (engine/tier/tier_chunk_source.h) and
+// gives it to Store::set_chunk_source().
 //
 // Thread safety: fetch() from any thread, without locks. `done` is called once, from any thread, also before fetch()
 // returns.
@@ -37,8 +37,8 @@ class ChunkSource {
     // What the array had stored for this chunk when the copy was made, as mark_of(); 0: that is not known.
     uint64_t stored_mark = 0;
   };
-  // What a record knows the bytes of a chunk by that it shows: the checksum, and how many of them it shows, when that is
-  // not all. 0: of no extent.
+  // What a record knows the bytes of a chunk by that it shows: the checksum, and how many of them it shows, when that
+  // is not all. 0: of no extent.
   static uint64_t mark_of(const Extent& extent) {
     constexpr uint64_t kOdd = 0x9e3779b97f4a7c15;
     const bool is_cut = extent.visible_length != extent.raw_length;

@@ -39,8 +39,8 @@ class CommittedVersion {
   std::shared_ptr<ObjectSet> objects(const FileImage& image) const;
   // Starts to read the chunk of which `transfer` has the number, the extent of the image, the objects, the caller's
   // done() and owner, and a buffer (see ChunkTransfer). Its bytes are verified. The version stays until done(). A chunk
-  // that is away is fetched: `keep` is what has the transfer, as that may end without done() when the Store is destroyed
-  // without having been closed.
+  // that is away is fetched: `keep` is what has the transfer, as that may end without done() when the Store is
+  // destroyed without having been closed.
   void read(ChunkTransfer& transfer, std::shared_ptr<const void> keep) const;
 
  private:

@@ -198,8 +198,8 @@ void File::punch_locked(const ControlRequest& request, Deferred& deferred) {
   content_.punch(first, stop, [this](const Extent& extent) FPFS_NO_THREAD_SAFETY_ANALYSIS { forget_extent(extent); });
 }
 
-// The ragged ends of a hole, or what is cut off of a chunk, written with zeros one piece after the other, then the control
-// itself.
+// The ragged ends of a hole, or what is cut off of a chunk, written with zeros one piece after the other, then the
+// control itself.
 struct File::ZeroEdges {
   ZeroEdges(std::shared_ptr<File> of, ControlRequest& behind) : file(std::move(of)), control(&behind) {}
 

@@ -154,15 +154,15 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   // when so asked for. Waits for the drive.
   Status set_note(const std::string& name, std::span<const std::byte> value, bool is_durable = false);
   // --- content that is away: see away.cpp ----------------------------------------------------------------------------
-  // Content of commit `sequence`, the last one, leaves the members: it is away from then on, but for chunks that are not
-  // shown as a whole, by a commit that changes nothing else, and its space is given back behind that. `checksums`:
+  // Content of commit `sequence`, the last one, leaves the members: it is away from then on, but for chunks that are
+  // not shown as a whole, by a commit that changes nothing else, and its space is given back behind that. `checksums`:
   // hash_bytes() of the content of each chunk, which some copy has that ChunkSource finds. Waits for the drive of the
   // names; `done` is called once. kBusy: it was committed again, or is being changed or read; then nothing has changed,
   // as with kInvalidArgument: the copy is shorter.
   using AwayDone = std::function<void(const Status&)>;
   void send_away(uint64_t sequence, std::span<const uint64_t> checksums, const AwayDone& done);
-  // A file that was just made gets a content that is away, of `size` bytes; 0 in place of a checksum: a hole. A commit is
-  // to follow. kInvalidArgument: it is not new. kNoSpace: its index is too large.
+  // A file that was just made gets a content that is away, of `size` bytes; 0 in place of a checksum: a hole. A commit
+  // is to follow. kInvalidArgument: it is not new. kNoSpace: its index is too large.
   Status begin_away(uint64_t size, std::span<const uint64_t> checksums);
   // Reads a chunk that is away, as CommittedVersion::read().
   void read_away(ChunkTransfer& transfer, std::shared_ptr<const void> keep);

@@ -24,8 +24,8 @@ class ArrayCounters {
   explicit ArrayCounters(const Array& array)
       : of_members_(array.member_count()), tree_(array.superblock().metadata_member) {}
 
-  // Chunks that could not be read from their members (ChunkHealer): whose bytes came from a copy, those of them that are
-  // on their members again, and those that no copy helped with.
+  // Chunks that could not be read from their members (ChunkHealer): whose bytes came from a copy, those of them that
+  // are on their members again, and those that no copy helped with.
   std::atomic<uint64_t> chunks_from_copy{0}, chunks_healed{0}, chunks_without_copy{0};
   std::atomic<uint64_t> chunks_fetched{0};  // that were away
 

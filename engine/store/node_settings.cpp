@@ -27,9 +27,8 @@ Result<std::optional<std::string>> setting(Storage& storage, Handle node, const 
 
 Status check(std::string_view name, std::string_view value) {
   if (name == Store::kPinAttribute)
-    return value == kYes || value == kNo
-               ? Status::ok()
-               : Status::error(StatusCode::kInvalidArgument, "a file is pinned, yes or no");
+    return value == kYes || value == kNo ? Status::ok()
+                                         : Status::error(StatusCode::kInvalidArgument, "a file is pinned, yes or no");
   return name == Store::kCompressAttribute ? parse_compression(value).status() : parse_durable(value).status();
 }
 

@@ -176,8 +176,8 @@ class Store {
   // What attributes() gives then.
   Result<struct stat> set_times(Handle node, const struct timespec times[2]);
   // Settings: how a node is treated, instead of as the options say. Each is kept as an extended attribute of the node,
-  // which users set, as durable as others; of a directory, it is for what is made in it (by inherit_settings()). A value
-  // that nobody could have set here counts as none.
+  // which users set, as durable as others; of a directory, it is for what is made in it (by inherit_settings()). A
+  // value that nobody could have set here counts as none.
   static constexpr const char* kCompressAttribute = "user.fastpersistfs.compress";  // parse_compression()
   static constexpr const char* kDurableAttribute = "user.fastpersistfs.durable";    // parse_durable()
   static constexpr const char* kPinAttribute = "user.fastpersistfs.pin";            // "yes" or "no"
@@ -218,20 +218,21 @@ class Store {
 
   // Called with every commit that is durable, before its requests are answered: the inode of a file, and the number of
   // the commit, which grows over the file's life (0: a new name is durable, and nothing was ever written to the file).
-  // Those of one file come in their order. On the threads that commit (the executor's, or whose request it was), without
-  // locks: it must not block, nor wait for this file; others may be told of commits at the same time. Set before files
-  // are opened. File::hold_version() gives what this commit made durable, or a later one; nothing while the number is 0.
-  // `is_moved`: the content is that of the commit before, elsewhere.
+  // Those of one file come in their order. On the threads that commit (the executor's, or whose request it was),
+  // without locks: it must not block, nor wait for this file; others may be told of commits at the same time. Set
+  // before files are opened. File::hold_version() gives what this commit made durable, or a later one; nothing while
+  // the number is 0. `is_moved`: the content is that of the commit before, elsewhere.
   using CommitListener = std::function<void(uint64_t inode, uint64_t sequence, bool is_moved)>;
   void on_commit(CommitListener listener);
 
   // Where chunks may still be that their members do not give any more: readers get what was proven to be the content
-  // that was committed, and it is written back, to another place, by a commit of the file (engine/file/healing.h). Null:
-  // nowhere. At any time. The source need not outlive the Store; whatever calls its `done` is to be closed before the
-  // environment goes.
+  // that was committed, and it is written back, to another place, by a commit of the file (engine/file/healing.h).
+  // Null: nowhere. At any time. The source need not outlive the Store; whatever calls its `done` is to be closed before
+  // the environment goes.
   void set_chunk_source(std::shared_ptr<ChunkSource> source);
 
-  // What happened to a name, or to what has it. Paths are below the root, as commits have them, and hints: names change.
+  // What happened to a name, or to what has it. Paths are below the root, as commits have them, and hints: names
+  // change.
   struct NameEvent {
     enum class Kind : uint8_t {
       kMade,        // a name, of anything but a new regular file, whose first commit is told

@@ -1,14 +1,14 @@
-// ArrayTier: the life of an array's store outside this machine, from mount to unmount. It finds out which store that is,
-// makes sure of it, has committed files copied there (tier_copier.h), and tries again by itself when it is away.
+// ArrayTier: the life of an array's store outside this machine, from mount to unmount. It finds out which store that
+// is, makes sure of it, has committed files copied there (tier_copier.h), and tries again by itself when it is away.
 // Whatever else uses the store of a mounted array gets it here.
 //
 // Which store. The one that an operator made the array's (set()), which the array remembers with its id
 // (tier_binding.h). A mount may name another way to it (TierOptions::url), but not another store: the id must be the
-// same. A store that is found to be another one, or used by other arrays, gets nothing; nor does one that a newer state of
-// this array has copied to (tier_fence.h).
+// same. A store that is found to be another one, or used by other arrays, gets nothing; nor does one that a newer state
+// of this array has copied to (tier_fence.h).
 //
-// Nothing local waits for it, but who asks to: what it does runs on a thread of its own, at low priority, as do the threads of the store;
-// and while something is saved, copies are sent at TierOptions::rate_while_saving at most.
+// Nothing local waits for it, but who asks to: what it does runs on a thread of its own, at low priority, as do the
+// threads of the store; and while something is saved, copies are sent at TierOptions::rate_while_saving at most.
 //
 // Thread safety: all methods from any thread, with no lock of the engine held.
 #pragma once
@@ -47,8 +47,8 @@ struct TierSet {
   std::string host;              // of this machine, for people who look at the store
   bool share = false;            // also a store that other arrays copy to
   bool has_other_files = false;  // also where there are other files
-  // What another array has copied there becomes this array's: its tree is made here (tier_restore.h), and that array copies
-  // there no more.
+  // What another array has copied there becomes this array's: its tree is made here (tier_restore.h), and that array
+  // copies there no more.
   bool restores = false;
   std::string restored_array;  // that array's id; empty: the only one
 };
@@ -94,12 +94,12 @@ class ArrayTier {
   ArrayTier(const ArrayTier&) = delete;
   ArrayTier& operator=(const ArrayTier&) = delete;
 
-  // Called with the inode of each file whose content is the same as before, elsewhere: less or more of the drives is taken.
-  // On the threads that commit, with a lock: it must not block, nor call this. Null: nobody, once this returns.
+  // Called with the inode of each file whose content is the same as before, elsewhere: less or more of the drives is
+  // taken. On the threads that commit, with a lock: it must not block, nor call this. Null: nobody, once this returns.
   void when_moved(std::function<void(uint64_t inode)> listener);
   // Begins. With a store that is required this waits until it is known to be the right one (kFirstAnswerMax), and fails
-  // when it is not, or does not answer; else it returns at once. Of an array that is read-only nothing is copied, and the
-  // store is not required unless it is said to be; what its members do not give is read from there all the same.
+  // when it is not, or does not answer; else it returns at once. Of an array that is read-only nothing is copied, and
+  // the store is not required unless it is said to be; what its members do not give is read from there all the same.
   Status open();
 
   // Makes a store the array's, durably, and begins to copy to it; what the array copied to before stays as it is.
@@ -111,8 +111,8 @@ class ArrayTier {
   // changed. Another failure: the store still says that it does.
   void leave(const Done& done);
 
-  // TierCopier::wait_for(), wait_for_commit() and wait_for_all(). While the store is away they wait. kNotFound: there is
-  // no store.
+  // TierCopier::wait_for(), wait_for_commit() and wait_for_all(). While the store is away they wait. kNotFound: there
+  // is no store.
   void wait_for(const std::string& path, const Done& done);
   void wait_for_commit(uint64_t inode, uint64_t sequence, const Done& done);
   void wait_for_all(const Done& done);

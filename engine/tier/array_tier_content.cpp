@@ -1,5 +1,5 @@
-// Content that lies in the store only, at the side of a mounted array: a tree that is restored, and files that leave the
-// drives. On the thread of ArrayTier, which waits for each step.
+// Content that lies in the store only, at the side of a mounted array: a tree that is restored, and files that leave
+// the drives. On the thread of ArrayTier, which waits for each step.
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -135,8 +135,8 @@ Status ArrayTier::Impl::read_back(const TierReader::Manifest& manifest) {
   return Status::ok();
 }
 
-// The content of a file leaves, if it is copied, and nobody has it open. kBusy, kNotFound: not now; kInvalidArgument: it
-// has none that could.
+// The content of a file leaves, if it is copied, and nobody has it open. kBusy, kNotFound: not now; kInvalidArgument:
+// it has none that could.
 Status ArrayTier::Impl::let_go(const std::string& path) {
   const auto later = [](const char* why) { return Status::error(StatusCode::kBusy, why); };
   FPFS_ASSIGN_OR_RETURN(const Store::Node node, lookup_path(store_, path));

@@ -199,8 +199,8 @@ void RestoredTree::forget(const File& file) {
   files_.erase(file.key);
 }
 
-// The copier finds by the note that the content is stored; and by its attributes, which no file has, that the manifest is
-// to become this array's. Another attempt knows the file by them.
+// The copier finds by the note that the content is stored; and by its attributes, which no file has, that the manifest
+// is to become this array's. Another attempt knows the file by them.
 Status RestoredTree::begin_content(fpfs::File& file, const TierManifest& manifest) {
   FPFS_RETURN_IF_ERROR(file.begin_away(manifest.size, checksums_of(manifest)));
   FPFS_RETURN_IF_ERROR(file.set_note(ChunkSource::kPathAttribute, std::as_bytes(std::span(manifest.path))));

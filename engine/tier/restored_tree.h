@@ -1,9 +1,9 @@
-// RestoredTree: makes the names of an array anew from manifests of its copies (tier_manifest.h). Files get their size and
-// attributes at once; their content stays in the store (File::begin_away()) until it is read.
+// RestoredTree: makes the names of an array anew from manifests of its copies (tier_manifest.h). Files get their size
+// and attributes at once; their content stays in the store (File::begin_away()) until it is read.
 //
-// A name that is there already stays as it is. A file is complete before it has its name, and durable: what a crash leaves
-// out is made by the next attempt. Manifests come in any order: directories on the way are made as they are needed, and
-// get their attributes at the end. Manifests with one file id and commit are names of one file.
+// A name that is there already stays as it is. A file is complete before it has its name, and durable: what a crash
+// leaves out is made by the next attempt. Manifests come in any order: directories on the way are made as they are
+// needed, and get their attributes at the end. Manifests with one file id and commit are names of one file.
 //
 // What manifests say is not trusted: a path that leads out of the tree, or that no name can have, is refused.
 //
@@ -41,9 +41,9 @@ class RestoredTree {
     uint64_t key = 0;  // of all names of one file
   };
   enum class Made : uint8_t { kDone, kWasThere, kBegun, kLater };
-  // kBegun: a file, in `file`, which is to be committed and given to finish(). kLater: it is another name of one that is
-  // begun and not finished; try again. Errors: kInvalidArgument, kTooLarge: this
-  // manifest cannot be restored here; all others concern the array.
+  // kBegun: a file, in `file`, which is to be committed and given to finish(). kLater: it is another name of one that
+  // is begun and not finished; try again. Errors: kInvalidArgument, kTooLarge: this manifest cannot be restored here;
+  // all others concern the array.
   Result<Made> make(TierManifest manifest, File& file);
   Result<Made> finish(File file);
   // The attributes of directories; then everything is durable.

@@ -1,6 +1,6 @@
-// What waits because the store has another file's only copy where it would be stored or removed (tier_strays.h). It goes on
-// when that file has a copy where it is. When that waits, too, and so on until the first one, as when two files have
-// changed names: the content of one comes back to the members, and it needs its copy no more.
+// What waits because the store has another file's only copy where it would be stored or removed (tier_strays.h). It
+// goes on when that file has a copy where it is. When that waits, too, and so on until the first one, as when two files
+// have changed names: the content of one comes back to the members, and it needs its copy no more.
 #include <algorithm>
 #include <utility>
 

@@ -192,8 +192,8 @@ bool TierCopier::Impl::add(TierWaiting file) {
   return true;
 }
 
-// One at a time writes an object, and one at a time works for a file. In some stores a file is in the way of whatever is
-// in a directory of that name.
+// One at a time writes an object, and one at a time works for a file. In some stores a file is in the way of whatever
+// is in a directory of that name.
 bool TierCopier::Impl::may_begin(const TierWaiting& file) const {
   const auto is_in_way = [](const std::string& of, const std::string& path) {
     const std::string_view name = std::string_view(of).substr(0, of.size() - (of.ends_with('/') ? 1 : 0));

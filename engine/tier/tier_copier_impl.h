@@ -1,6 +1,7 @@
 // TierCopier's private part. tier_copier.cpp has what waits and what begins, tier_told.cpp what it is told,
-// tier_copy_job.cpp the steps of one copy, tier_describe_job.cpp those of one without a new content, tier_remove_job.cpp
-// those of its removal, tier_blocked.cpp what waits for another file's copy to be moved, tier_attributes.cpp how the array is asked, tier_scan.cpp the way through the tree.
+// tier_copy_job.cpp the steps of one copy, tier_describe_job.cpp those of one without a new content,
+// tier_remove_job.cpp those of its removal, tier_blocked.cpp what waits for another file's copy to be moved,
+// tier_attributes.cpp how the array is asked, tier_scan.cpp the way through the tree.
 //
 // One lock, for bookkeeping only. What blocks runs on the environment's executor, what computes on its workers; content
 // is read by the engine and sent by the store. Whatever is under way holds this by a shared_ptr; what it needs of the

@@ -6,8 +6,9 @@
 //   .fastpersistfs-store/fences/ARRAY   tier_fence.h
 //
 // Only init_tier() writes the first two: when an operator says so, never at a mount. An array remembers the store's id
-// from then on, and gives it to check_tier() at every mount. Each array has an object of its own, so that several can share a
-// store without a lock. The first component is reserved (ObjectStore::kMarkerPrefix): what is copied must not have it.
+// from then on, and gives it to check_tier() at every mount. Each array has an object of its own, so that several can
+// share a store without a lock. The first component is reserved (ObjectStore::kMarkerPrefix): what is copied must not
+// have it.
 //
 // Ids are UUIDs as text, 8-4-4-4-12 small hexadecimal digits; another one is kInvalidArgument.
 //

@@ -1,7 +1,7 @@
 // TierReader: reads copies of files back from a store (tier_copier.h makes them): finds the manifest of a path, says
 // whether the copy is the one of a certain commit, and fetches chunks. Every byte that it returns was checked against
-// the manifest since it came from the store; the manifest is checked by its own checksum, and names the content object's
-// version. A mismatch is asked for once more: what a network spoiled is right then.
+// the manifest since it came from the store; the manifest is checked by its own checksum, and names the content
+// object's version. A mismatch is asked for once more: what a network spoiled is right then.
 //
 // Bounds. At most TierReadOptions::requests calls of the store are in progress; what is asked for beyond waits in its
 // order. Manifests that were read are kept, up to TierReadOptions::manifest_memory; who asks for one that is being

@@ -5,8 +5,8 @@
 // by itself (a damaged manifest, a name that cannot be) is counted, and said in the log. Everything else ends it: the
 // store does not answer, the drive is full. It can be begun again at any time, and goes on where it was.
 //
-// Thread safety: all methods from any thread. `done` is called once, without locks, on a thread of the environment or the
-// store; not when the store is never going to answer.
+// Thread safety: all methods from any thread. `done` is called once, without locks, on a thread of the environment or
+// the store; not when the store is never going to answer.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Which files leave the drives, of those whose content the store has (File::send_away()), so that the array is a cache of
-// it: names, sizes and attributes stay, reads fetch. Never what is not copied, is open, has several names, is pinned
+// Which files leave the drives, of those whose content the store has (File::send_away()), so that the array is a cache
+// of it: names, sizes and attributes stay, reads fetch. Never what is not copied, is open, has several names, is pinned
 // (Store::kPinAttribute), or is the newest of its directory.
 //
 // Thread safety: functions; they block for the drive of the names.
@@ -32,8 +32,8 @@ struct TierKeep {
 Result<TierKeep> parse_tier_keep(std::string_view text);
 std::string to_string(const TierKeep& keep);
 
-// Paths below the root of files that are to leave, the first one first: whatever else keeps them is not looked at. Looks at
-// every file of the array. `is_over`: ends early.
+// Paths below the root of files that are to leave, the first one first: whatever else keeps them is not looked at.
+// Looks at every file of the array. `is_over`: ends early.
 Result<std::vector<std::string>> files_to_leave(Store& store, const TierKeep& keep,
                                                 const std::function<bool()>& is_over);
 

@@ -3,8 +3,8 @@
 // is now. Until then nobody may replace or remove that.
 //
 // Who knows: moves are told; and the sidecar of a file whose content went away says where the copy lies
-// (ChunkSource::kPathAttribute), which a scan reads. Before a scan has looked at all of them, and again when a directory
-// was moved, anything in the store may be one.
+// (ChunkSource::kPathAttribute), which a scan reads. Before a scan has looked at all of them, and again when a
+// directory was moved, anything in the store may be one.
 //
 // A file that has lost its last name and is open needs its copy as long as it is: that is held.
 //

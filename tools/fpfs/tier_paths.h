@@ -7,15 +7,16 @@
 
 namespace fpfs::tools {
 
-// The content of a file, or of all that are in a directory, stays on the drives from now on, or no longer. What is made in
-// the directory later goes with it. Symbolic links are left alone. The first failure, behind everything that went well.
+// The content of a file, or of all that are in a directory, stays on the drives from now on, or no longer. What is made
+// in the directory later goes with it. Symbolic links are left alone. The first failure, behind everything that went
+// well.
 Status pin_path(const std::string& path, bool pinned);
 
 struct FetchedPaths {
   uint64_t files = 0, bytes = 0;  // that were away, in part or whole
 };
-// Reads what is away of a file, or of all that are in a directory, and returns when it is on the drives. Some files at a
-// time. kCancelled: the user has interrupted it.
+// Reads what is away of a file, or of all that are in a directory, and returns when it is on the drives. Some files at
+// a time. kCancelled: the user has interrupted it.
 Result<FetchedPaths> fetch_path(const std::string& path);
 
 }  // namespace fpfs::tools

@@ -133,7 +133,8 @@ void print_report(const CheckReport& report, const std::vector<std::string>& dir
   facts.add("Files", fmt::format("{}", report.files));
   facts.add("Chunks", fmt::format("{}, {} stored", report.chunks, format_size(report.bytes_stored)));
   if (report.chunks_away > 0)
-    facts.add("Of these", fmt::format("{} in the store of the copies only, which is not looked at", report.chunks_away));
+    facts.add("Of these",
+              fmt::format("{} in the store of the copies only, which is not looked at", report.chunks_away));
   facts.add("Data verified",
             verified_data
                 ? fmt::format(

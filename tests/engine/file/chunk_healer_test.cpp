@@ -1,5 +1,5 @@
-// Where chunks come from that their members do not give: what is believed, who waits for how long, and how much is asked
-// for at a time.
+// Where chunks come from that their members do not give: what is believed, who waits for how long, and how much is
+// asked for at a time.
 #include "engine/file/chunk_healer.h"
 
 #include <gtest/gtest.h>

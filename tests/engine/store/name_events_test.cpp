@@ -59,8 +59,7 @@ TEST_F(NameEventsTest, NamesThatAreMadeMovedAndRemoved) {
   EXPECT_EQ(told(), Told()) << "what has failed";
   for (const char* const name : {"b", "c", "l", "p"}) ASSERT_TRUE(store().unlink(directory.get(), name).is_ok());
   ASSERT_TRUE(store().remove_directory(root(), "e").is_ok());
-  EXPECT_EQ(told(),
-            (Told{"removed e/b of file", "removed e/c", "removed e/l of file", "removed e/p", "removed e/"}));
+  EXPECT_EQ(told(), (Told{"removed e/b of file", "removed e/c", "removed e/l of file", "removed e/p", "removed e/"}));
 }
 
 TEST_F(NameEventsTest, WhoHadTheNameBefore) {

@@ -1,6 +1,6 @@
-// Content that leaves for the store and comes back, while the power of the machine goes at any step, the process is killed,
-// the store fails calls, loses answers and goes away, and programs read, change, replace, rename and remove the files. What
-// holds:
+// Content that leaves for the store and comes back, while the power of the machine goes at any step, the process is
+// killed, the store fails calls, loses answers and goes away, and programs read, change, replace, rename and remove the
+// files. What holds:
 //
 //   - whoever reads gets the content as it is, or an error, never other bytes; also of a file that was replaced or removed
 //     while it is open

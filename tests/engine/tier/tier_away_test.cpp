@@ -1,5 +1,5 @@
-// Content that is in the store only: sent away, fetched when it is needed, changed, moved, removed. Readers get right bytes
-// or an error, never others, and nothing is stored again that the store has.
+// Content that is in the store only: sent away, fetched when it is needed, changed, moved, removed. Readers get right
+// bytes or an error, never others, and nothing is stored again that the store has.
 #include <gtest/gtest.h>
 
 #include <sys/stat.h>

@@ -1,5 +1,5 @@
-// Chunks that their members do not give any more, and what becomes of them: every kind of damage with every state of the
-// copy. Readers get right bytes or an error, never others.
+// Chunks that their members do not give any more, and what becomes of them: every kind of damage with every state of
+// the copy. Readers get right bytes or an error, never others.
 #include <gtest/gtest.h>
 
 #include "engine/check/check.h"

@@ -1,5 +1,5 @@
-// The tree of an array that is gone, made anew in an empty one from its copies: names, attributes and content, also when
-// the power goes in the middle, and when the store has what no name can be.
+// The tree of an array that is gone, made anew in an empty one from its copies: names, attributes and content, also
+// when the power goes in the middle, and when the store has what no name can be.
 #include <gtest/gtest.h>
 
 #include <fcntl.h>
