@@ -72,6 +72,10 @@ void ArrayTier::when_moved(std::function<void(uint64_t inode)> listener) {
   impl_->when_moved(std::move(listener));
 }
 
+void ArrayTier::when_named(RestoredTree::Named listener) {
+  impl_->when_named(std::move(listener));
+}
+
 Status ArrayTier::open() {
   return impl_->open();
 }

@@ -97,6 +97,9 @@ class ArrayTier {
   // Called with the inode of each file whose content is the same as before, elsewhere: less or more of the drives is
   // taken. On the threads that commit, with a lock: it must not block, nor call this. Null: nobody, once this returns.
   void when_moved(std::function<void(uint64_t inode)> listener);
+  // Called for each name that appears behind the back of whoever serves the names, as RestoredTree::Named; on the
+  // threads that make them, one at a time. Null: nobody, once this returns.
+  void when_named(RestoredTree::Named listener);
   // Begins. With a store that is required this waits until it is known to be the right one (kFirstAnswerMax), and fails
   // when it is not, or does not answer; else it returns at once. Of an array that is read-only nothing is copied, and
   // the store is not required unless it is said to be; what its members do not give is read from there all the same.

@@ -23,6 +23,10 @@ Status ArrayTier::Impl::restore() {
   options.array_id = binding_.restores;
   options.store_id = binding_.store_id;
   options.connections = std::max(options_.copy.connections, 1U);
+  options.named = [this](uint64_t directory, const std::string& name) {
+    const MutexLock lock(named_mutex_);
+    if (named_ != nullptr) named_(directory, name);
+  };
   std::shared_ptr<TierRestore> restore;
   ObjectStore* objects = nullptr;
   {

@@ -28,6 +28,10 @@ class ArrayTier::Impl : public std::enable_shared_from_this<Impl> {
     const MutexLock lock(mutex_);
     moved_ = std::move(listener);
   }
+  void when_named(RestoredTree::Named listener) {
+    const MutexLock lock(named_mutex_);
+    named_ = std::move(listener);
+  }
   Status open();
   void set(const TierSet& set, const Done& done);
   void leave(const Done& done);
@@ -103,6 +107,8 @@ class ArrayTier::Impl : public std::enable_shared_from_this<Impl> {
   const bool is_read_only_;  // the mount: nothing is copied, and copies are read
   const std::shared_ptr<AwaitedChunkSource> awaited_ = std::make_shared<AwaitedChunkSource>();
 
+  Mutex named_mutex_;  // held while it is told, which may wait for requests to be answered; above mutex_
+  RestoredTree::Named named_ FPFS_GUARDED_BY(named_mutex_);
   mutable Mutex mutex_;  // above all of the engine's
   CondVar changed_;
   std::thread thread_ FPFS_GUARDED_BY(mutex_);

@@ -61,7 +61,21 @@ bool is_not_ours(const Status& status) {
 
 }  // namespace
 
-RestoredTree::RestoredTree(Store& store, std::string store_id) : store_(store), store_id_(std::move(store_id)) {}
+RestoredTree::RestoredTree(Store& store, std::string store_id, Named named)
+    : store_(store), store_id_(std::move(store_id)), named_(std::move(named)) {}
+
+void RestoredTree::tell(Handle directory, const std::string& name) const {
+  if (named_ == nullptr) return;
+  const Result<struct stat> attributes = store_.storage().fstat(directory);
+  if (attributes.is_ok()) named_(attributes->st_ino, name);
+}
+
+// Success also when it is there.
+Status RestoredTree::make_directory(Handle directory, const std::string& name) {
+  const Status made = store_.make_directory(directory, name, 0755);
+  if (made.is_ok()) tell(directory, name);
+  return made.code() == StatusCode::kExists ? Status::ok() : made;
+}
 
 Status RestoredTree::begin() {
   return find_made(store_.root(), "");
@@ -104,8 +118,7 @@ Result<ScopedHandle> RestoredTree::open_parent(const std::string& path, std::str
     const std::string component = path.substr(begin, slash - begin);
     Result<Handle> next = storage.open_at(directory.get(), component, kDirectoryFlags);
     if (next.status().code() == StatusCode::kNotFound) {
-      const Status made = store_.make_directory(directory.get(), component, 0755);
-      if (!made.is_ok() && made.code() != StatusCode::kExists) return made;
+      FPFS_RETURN_IF_ERROR(make_directory(directory.get(), component));
       next = storage.open_at(directory.get(), component, kDirectoryFlags);
     }
     if (next.status().errno_value() == ENOTDIR || next.status().errno_value() == ELOOP)
@@ -141,10 +154,7 @@ Result<RestoredTree::Made> RestoredTree::make(TierManifest manifest, File& file)
   if (!there.is_ok() && there.status().code() != StatusCode::kNotFound) return there.status();
   if (S_ISDIR(manifest.mode)) {
     if (there.is_ok() && !S_ISDIR(there->st_mode)) return Made::kWasThere;
-    if (!there.is_ok()) {
-      const Status made = store_.make_directory(directory.get(), name, 0755);
-      if (!made.is_ok() && made.code() != StatusCode::kExists) return made;
-    }
+    if (!there.is_ok()) FPFS_RETURN_IF_ERROR(make_directory(directory.get(), name));
     const MutexLock lock(mutex_);
     std::string path = manifest.path;
     directories_.insert_or_assign(std::move(path), std::move(manifest));
@@ -161,6 +171,7 @@ Result<RestoredTree::Made> RestoredTree::make(TierManifest manifest, File& file)
   FPFS_RETURN_IF_ERROR(made);
   FPFS_ASSIGN_OR_RETURN(const Store::Node node, store_.lookup(directory.get(), name));
   FPFS_RETURN_IF_ERROR(describe(node.handle.get(), manifest));
+  tell(directory.get(), name);
   return Made::kDone;
 }
 
@@ -220,6 +231,7 @@ Result<RestoredTree::Made> RestoredTree::finish(File file) {
   if (!named.is_ok()) forget(file);
   if (named.code() == StatusCode::kExists) return Made::kWasThere;
   FPFS_RETURN_IF_ERROR(named);
+  tell(file.directory.get(), file.name);
   const MutexLock lock(mutex_);
   files_[file.key] = file.path;
   return Made::kDone;
@@ -232,6 +244,7 @@ Result<RestoredTree::Made> RestoredTree::link(const std::string& known, const Fi
   const Status linked = store_.link(node.handle.get(), file.directory.get(), file.name);
   if (linked.code() == StatusCode::kExists) return Made::kWasThere;
   FPFS_RETURN_IF_ERROR(linked);
+  tell(file.directory.get(), file.name);
   return Made::kDone;
 }
 
@@ -250,6 +263,7 @@ Status RestoredTree::end() {
     if (!opened.is_ok()) return opened.status();
     const ScopedHandle directory(store_.storage(), *opened);
     FPFS_RETURN_IF_ERROR(describe(directory.get(), at->second));
+    tell(directory.get(), "");
   }
   return store_.storage().sync_filesystem(store_.root());
 }

@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -27,8 +28,12 @@ namespace fpfs {
 
 class RestoredTree {
  public:
-  // The store outlives it. `store_id`: what notes call the store of the copies.
-  RestoredTree(Store& store, std::string store_id);
+  // Told of each name that was made, behind that: the inode of its directory, and the name; at the end without a name
+  // of each directory whose attributes have changed.
+  using Named = std::function<void(uint64_t directory, const std::string& name)>;
+
+  // The store outlives it. `store_id`: what notes call the store of the copies. `named` may be null.
+  RestoredTree(Store& store, std::string store_id, Named named);
 
   // Finds out what an attempt before has made, so that further names become names of that. Once, first.
   Status begin();
@@ -53,6 +58,8 @@ class RestoredTree {
   Status find_made(Handle directory, const std::string& path);
   Result<ScopedHandle> open_parent(const std::string& path, std::string& name);
   void forget(const File& file);
+  Status make_directory(Handle directory, const std::string& name);
+  void tell(Handle directory, const std::string& name) const;
   Result<Made> make_file(const TierManifest& manifest, File& file);
   Status describe(Handle node, const TierManifest& manifest);
   Status begin_content(fpfs::File& file, const TierManifest& manifest);
@@ -60,6 +67,7 @@ class RestoredTree {
 
   Store& store_;
   const std::string store_id_;
+  const Named named_;
   Mutex mutex_;
   std::map<std::string, TierManifest> directories_ FPFS_GUARDED_BY(mutex_);  // by path
   // One path of each file, by File::key; empty: it is begun.

@@ -32,7 +32,11 @@ std::shared_ptr<TierRestore> TierRestore::create(Environment& environment, Store
 
 TierRestore::TierRestore(Environment& environment, Store& store, ObjectStore& objects,
                          const TierRestoreOptions& options)
-    : environment_(environment), store_(store), objects_(objects), options_(options), tree_(store, options.store_id) {}
+    : environment_(environment),
+      store_(store),
+      objects_(objects),
+      options_(options),
+      tree_(store, options.store_id, options.named) {}
 
 void TierRestore::start(Done done) {
   {

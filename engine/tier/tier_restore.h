@@ -27,6 +27,7 @@ struct TierRestoreOptions {
   std::string array_id;      // whose copies, as to_string(Uuid)
   std::string store_id;      // TierCopyOptions::store_id
   unsigned connections = 8;  // manifests at a time
+  RestoredTree::Named named = nullptr;
 };
 
 struct TierRestoreStatus {

@@ -33,6 +33,7 @@ FileSystem::FileSystem(Environment& environment, Store& store, ArrayTier& tier, 
       copy_waits_(environment, tier, others_under_way_, settings_.tier_timeout) {
   store_.keep_removed(
       [this](uint64_t number, std::unique_ptr<Store::Removed> removed) { inodes_.keep(number, std::move(removed)); });
+  tier_.when_named([this](uint64_t directory, const std::string& name) { name_appeared(directory, name); });
   tier_.when_moved([this](uint64_t number) {
     run_in_background([this, number] {
       Inode* const inode = inodes_.find_and_hold(number);
@@ -45,6 +46,19 @@ FileSystem::FileSystem(Environment& environment, Store& store, ArrayTier& tier, 
 
 FileSystem::~FileSystem() {
   tier_.when_moved(nullptr);
+  tier_.when_named(nullptr);
+}
+
+// The kernel may know that it was not there, and what the directory had.
+void FileSystem::name_appeared(uint64_t directory, const std::string& name) {
+  Inode* const inode = inodes_.find_and_hold(directory);
+  if (inode == nullptr) return;
+  const uint64_t node = inodes_.node(*inode);
+  if (session_ != nullptr && !name.empty())
+    (void)fuse_lowlevel_notify_inval_entry(session_, node, name.c_str(), name.size());
+  invalidate(node, 0);
+  inodes_.outdate_listings();
+  inodes_.forget(node, 1);
 }
 
 // From `offset` on. Fails when the kernel does not know the node, which is as good.
@@ -153,6 +167,7 @@ Durable FileSystem::durable_of(Inode& inode) {
 void FileSystem::drain() {
   ending_.store(true);
   tier_.when_moved(nullptr);
+  tier_.when_named(nullptr);
   copy_waits_.end();
   read_calls_.wait_until_idle();
   write_calls_.wait_until_idle();

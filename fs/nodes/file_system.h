@@ -134,6 +134,7 @@ class FileSystem {
   void drain();
 
  private:
+  void name_appeared(uint64_t directory, const std::string& name);
   void invalidate(uint64_t node, off_t offset);
   void move_access_time(Inode& inode);
   void start_pruning(bool all);

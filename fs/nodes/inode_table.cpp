@@ -66,6 +66,7 @@ Inode* InodeTable::find_and_hold(const struct stat& attributes) {
 }
 
 Inode* InodeTable::find_and_hold(uint64_t number) {
+  if (number == root_.number) return &root_;  // which forget() leaves alone
   MutexLock lock(mutex_);
   const auto entry = inodes_.find(number);
   if (entry == inodes_.end()) return nullptr;

@@ -129,7 +129,7 @@ class InodeTable {
   void hold(Inode& inode);
   // The node with these attributes, held likewise; null when the kernel knows none.
   Inode* find_and_hold(const struct stat& attributes);
-  Inode* find_and_hold(uint64_t number);  // by st_ino
+  Inode* find_and_hold(uint64_t number);  // by st_ino; also the root
   // The kernel drops `count` lookups of a node.
   void forget(uint64_t node, uint64_t count);
   // For whoever removes a directory: the handles of removed files are closed in these turns.

@@ -126,6 +126,19 @@ def test_what_is_restored_is_an_array_like_any_other(lost, directory):
     assert digests(mount.path)["moved.txt"] == content["run/notes.txt"]
 
 
+def test_who_has_looked_before_sees_what_is_restored(lost, directory):
+    """The kernel knows that names are not there, and what directories have: until they appear."""
+    (tree, content), mount = lost(directory)
+    (mount.path / "run").mkdir(mode=0o700)
+    for _ in range(2):
+        assert [path.name for path in mount.path.iterdir()] == ["run"] and not list((mount.path / "run").iterdir())
+        assert not (mount.path / "run/model.pt").exists() and not (mount.path / "latest").exists()
+    set_tier(mount, directory.url, "--restore")
+    assert {path.name for path in mount.path.iterdir()} == {name for name in tree if "/" not in name}
+    assert (mount.path / "run/model.pt").exists()
+    assert names(mount.path) == tree and digests(mount.path) == content
+
+
 def test_a_daemon_that_is_killed_goes_on_restoring(lost, directory):
     """At any moment: the next mount does what is left."""
     (tree, content), mount = lost(directory)
