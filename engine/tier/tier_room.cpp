@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <charconv>
 #include <tuple>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -29,8 +30,8 @@ auto order_of(const struct timespec& time) {
 class Walk {
  public:
   using Visit = std::function<Status(const std::string& path, const Store::Node& node)>;
-  Walk(Store& store, const std::function<bool()>& is_over, Visit visit, std::function<void()> leave)
-      : store_(store), is_over_(is_over), visit_(std::move(visit)), leave_(std::move(leave)) {}
+  Walk(Store& store, std::function<bool()> is_over, Visit visit, std::function<void()> leave)
+      : store_(store), is_over_(std::move(is_over)), visit_(std::move(visit)), leave_(std::move(leave)) {}
 
   Status walk(Handle directory, const std::string& path) {
     std::vector<DirectoryEntry> entries, below;
@@ -62,7 +63,7 @@ class Walk {
 
  private:
   Store& store_;
-  const std::function<bool()>& is_over_;
+  const std::function<bool()> is_over_;
   const Visit visit_;
   const std::function<void()> leave_;
 };

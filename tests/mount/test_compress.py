@@ -110,7 +110,7 @@ def test_what_lies_on_the_drives_is_what_the_format_says(binaries, mount):
 def test_what_does_not_shrink_is_stored_as_it_is(binaries, mount):
     path = mount.path / "noise"
     path.write_bytes(os.urandom(4 * MIB))
-    assert stat(binaries, path)["codecs"] == {"raw": 4, "zstd": 0, "blocks": 0}
+    assert stat(binaries, path)["codecs"] == {"raw": 4, "zstd": 0, "blocks": 0, "away": 0}
     assert mount.status()["options"]["compress"] == "zstd:3"
 
 
