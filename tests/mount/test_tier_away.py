@@ -312,9 +312,10 @@ def test_a_store_that_is_away_fails_only_what_is_there(mount, directory):
     first, second = save(mount, 1), save(mount, 2)
     sync(mount)
     wait_until(lambda: is_away(first), seconds=60)
-    mount.remount()  # the kernel's page cache has it no more
+    mount.unmount()  # the kernel's page cache has it no more
     aside = directory.path.with_name(directory.path.name + "-aside")
     directory.path.rename(aside)
+    mount.start()
     assert read_at(first, 0, CHUNK) == "EIO"
     assert is_pattern(second, 2, 20 * CHUNK)
     assert "store" in mount.log() and "step-1.pt" in mount.log()
