@@ -79,8 +79,9 @@ class Mount:
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         deadline = time.monotonic() + self.seconds_to_start
         while not self._is_mounted():
-            ended = self.process.poll()
-            if ended is not None:
+            # Not poll(): when an interrupt comes between its lock and the block that lets go of it, wait() hangs.
+            if os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+                ended = self.process.wait()
                 self.process = None
                 raise MountFailed(f"exit {ended}: {self.log()}")
             if time.monotonic() > deadline:
