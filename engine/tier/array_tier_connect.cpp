@@ -193,7 +193,9 @@ Status ArrayTier::Impl::begin_restoring(ObjectStore& objects, const TierSet& set
 Result<std::string> ArrayTier::Impl::array_to_restore(const TierSet& set, const TierIdentity& made) const {
   std::vector<std::string> others = made.arrays;
   std::erase(others, to_string(store_.array().id()));
-  const auto refuse = [](const std::string& why) { return Status::error(StatusCode::kInvalidArgument, "tier: " + why); };
+  const auto refuse = [](const std::string& why) {
+    return Status::error(StatusCode::kInvalidArgument, "tier: " + why);
+  };
   std::string restored = set.restored_array;
   if (restored.empty() && others.size() == 1) restored = others.front();
   if (restored.empty() && others.empty())
