@@ -18,6 +18,15 @@ constexpr size_t kPathBytesMax = 4096;
 constexpr unsigned kFetchAttempts = 6;
 constexpr std::chrono::milliseconds kFetchPause{100};
 
+Extent away_extent(uint64_t checksum, uint64_t length, uint32_t epoch) {
+  Extent extent;
+  extent.codec = Codec::kAway;
+  extent.checksum = checksum;
+  extent.raw_length = extent.visible_length = static_cast<uint32_t>(length);
+  extent.epoch = epoch;
+  return extent;
+}
+
 Status busy(const char* why) {
   return Status::error(StatusCode::kBusy, why);
 }
@@ -172,44 +181,31 @@ Status File::find_leaving(std::span<const uint64_t> checksums,
         if (chunk.value() >= checksums.size())
           failure = Status::error(StatusCode::kInvalidArgument, fmt::format("the copy has no chunk {}", chunk));
         if (!failure.is_ok()) return false;
-        Extent away;
-        away.codec = Codec::kAway;
-        away.checksum = checksums[chunk.value()];
-        away.raw_length = away.visible_length = extent.raw_length;
-        away.epoch = content_.epoch();
-        leaving.emplace_back(chunk, away);
+        leaving.emplace_back(chunk, away_extent(checksums[chunk.value()], length, content_.epoch()));
         return true;
       });
   return failure;
 }
 
 Status File::begin_away(uint64_t size, std::span<const uint64_t> checksums) {
-  Deferred deferred;
-  {
-    MutexLock lock(mutex_);
-    const uint32_t chunk_size = context_.stripes.chunk_size;
-    const bool is_new = log_.sequence == 0 && !content_.is_edited() && content_.size() == 0;
-    if (!is_new || !writable_ || checksums.size() != context_.stripes.chunks_end(FileOffset(size)).value())
-      return Status::error(StatusCode::kInvalidArgument, "only a new file begins with content that is away");
-    if (!context_.indexes.fits(checksums.size()))
-      return context_.indexes.refuse(checksums.size(), context_.environment.now()).with_context(path());
-    mark_modified({});
-    content_.forget_inline();
-    content_.set_end(FileOffset(size));
-    if (size == 0) return Status::ok();
-    content_.set_generation(context_.generations.claim(file_id(), content_.generation()));
-    placement_.set_objects(std::make_shared<ObjectSet>(context_.storage(), context_.array, context_.spares.get(),
-                                                       content_.file_id(), content_.generation(), false));
-    for (ChunkIndex chunk(0); chunk.value() < checksums.size(); ++chunk) {
-      if (checksums[chunk.value()] == 0) continue;
-      Extent away;
-      away.codec = Codec::kAway;
-      away.checksum = checksums[chunk.value()];
-      away.raw_length = away.visible_length =
-          static_cast<uint32_t>(content_.length_within(offset_of(chunk, chunk_size), chunk_size));
-      away.epoch = content_.epoch();
-      set_extent(chunk, away);
-    }
+  MutexLock lock(mutex_);
+  const uint32_t chunk_size = context_.stripes.chunk_size;
+  const bool is_new = log_.sequence == 0 && !content_.is_edited() && content_.size() == 0;
+  if (!is_new || !writable_ || checksums.size() != context_.stripes.chunks_end(FileOffset(size)).value())
+    return Status::error(StatusCode::kInvalidArgument, "only a new file begins with content that is away");
+  if (!context_.indexes.fits(checksums.size()))
+    return context_.indexes.refuse(checksums.size(), context_.environment.now()).with_context(path());
+  mark_modified({});
+  content_.forget_inline();
+  content_.set_end(FileOffset(size));
+  if (size == 0) return Status::ok();
+  content_.set_generation(context_.generations.claim(file_id(), content_.generation()));
+  placement_.set_objects(std::make_shared<ObjectSet>(context_.storage(), context_.array, context_.spares.get(),
+                                                     content_.file_id(), content_.generation(), false));
+  for (ChunkIndex chunk(0); chunk.value() < checksums.size(); ++chunk) {
+    const uint64_t checksum = checksums[chunk.value()];
+    const uint64_t length = content_.length_within(offset_of(chunk, chunk_size), chunk_size);
+    if (checksum != 0) set_extent(chunk, away_extent(checksum, length, content_.epoch()));
   }
   return Status::ok();
 }

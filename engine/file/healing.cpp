@@ -260,7 +260,7 @@ void File::finish_heals() {
       const bool is_wanted = records && is_taken && content_.extent(one.chunk) == one.old;
       if (is_wanted) {
         record_healed(one);
-        ++(one.old.is_away() ? commit->fetched : commit->healed);
+        if (!one.old.is_away()) ++commit->healed;
       }
       if (!is_wanted && is_taken) placement_.release(one.stored.member, one.stored.slot);
       std::vector<Healing::Told>& tell = is_wanted ? commit->told : dropped;

@@ -14,8 +14,7 @@ struct File::MoveCommit {
 
   ControlRequest request;  // its end destroys this
   const std::shared_ptr<File> file;
-  size_t healed = 0;   // chunks that are on their members again
-  size_t fetched = 0;  // chunks that were away
+  size_t healed = 0;  // chunks that are on their members again
   std::vector<Healing::Told> told;
 };
 

@@ -58,8 +58,7 @@ Status ArrayTier::Impl::restore() {
   if (!restored.is_ok()) return restored.with_context("tier: not all is restored");
   log(status.failed > 0 ? LogLevel::kError : LogLevel::kInfo,
       "tier: {} files ({}) are restored and come when they are read, {} directories and others; {} names were there, "
-      "{} "
-      "could not be restored",
+      "{} could not be restored",
       status.files, format_size(status.bytes), status.others, status.were_there, status.failed);
   const std::string array = std::exchange(binding_.restores, "");
   FPFS_RETURN_IF_ERROR(save_binding(store_.storage(), store_.array(), binding_));

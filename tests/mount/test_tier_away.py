@@ -220,6 +220,15 @@ def save(mount, number, size=20 * CHUNK):
     return path
 
 
+def save_two(mount, store):
+    """Two files, of which the first has left: with tier_keep=1."""
+    set_tier(mount, store.url)
+    first, second = save(mount, 1), save(mount, 2)
+    sync(mount)
+    wait_until(lambda: is_away(first), seconds=60)
+    return first, second
+
+
 @pytest.mark.mount_options("tier_keep=2")
 def test_all_but_the_newest_leave_once_they_are_copied(store, mount):
     set_tier(mount, store.url)
@@ -260,10 +269,7 @@ def test_no_more_than_so_many_bytes_stay(mount, directory):
 
 @pytest.mark.mount_options("tier_keep=1")
 def test_what_is_open_or_not_copied_stays(mount, directory):
-    set_tier(mount, directory.url)
-    first, second = save(mount, 1), save(mount, 2)
-    sync(mount)
-    wait_until(lambda: is_away(first), seconds=60)
+    first, second = save_two(mount, directory)
     third = save(mount, 3)
     with open(second, "rb") as reader:
         sync(mount)
@@ -287,10 +293,7 @@ def test_what_is_open_or_not_copied_stays(mount, directory):
 
 @pytest.mark.mount_options("tier_keep=1")
 def test_the_only_place_of_content_is_not_left(mount, directory, make_store):
-    set_tier(mount, directory.url)
-    first, second = save(mount, 1), save(mount, 2)
-    sync(mount)
-    wait_until(lambda: is_away(first), seconds=60)
+    first, second = save_two(mount, directory)
     other = make_store(type(directory))
     for url in ("none", other.url):
         result = fpfs(mount, "tier", "set", mount.path, url, check=False)
@@ -308,10 +311,7 @@ def test_the_only_place_of_content_is_not_left(mount, directory, make_store):
 
 @pytest.mark.mount_options("tier_keep=1")
 def test_a_store_that_is_away_fails_only_what_is_there(mount, directory):
-    set_tier(mount, directory.url)
-    first, second = save(mount, 1), save(mount, 2)
-    sync(mount)
-    wait_until(lambda: is_away(first), seconds=60)
+    first, second = save_two(mount, directory)
     mount.unmount()  # the kernel's page cache has it no more
     aside = directory.path.with_name(directory.path.name + "-aside")
     directory.path.rename(aside)
