@@ -25,6 +25,10 @@ class ChunkSource {
   // the file is.
   static constexpr const char* kPathAttribute = "user.fastpersistfs.tier-path";
 
+  // The same of a file whose content is as another array has copied it, wherever its chunks lie: with a path attribute,
+  // and this one beside it. The first commit that changes the content removes it (Store::has_others()).
+  static constexpr const char* kOthersAttribute = "user.fastpersistfs.tier-others";
+
   struct Wanted {
     std::string path;  // of the copy, below the root, without '/' at its beginning
     FileId file_id;

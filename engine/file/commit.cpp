@@ -15,6 +15,7 @@
 // was cut durably, leaves the log known.
 //
 // Content that fits the sidecar (kInlineSizeMax) skips 1 and 2: the record carries it.
+#include <cerrno>
 #include <fcntl.h>
 #include <linux/falloc.h>
 
@@ -205,6 +206,10 @@ SidecarWriter::Outcome File::append_record(CommitJob& job) {
     const Status fetched = fetch_inline(job);
     if (!fetched.is_ok()) return SidecarWriter::Outcome::unchanged(fetched.with_context(path()));
     if (job.objects != nullptr) job.objects->set_recorded();
+    if (context_.has_others.load() && !job.is_moved && job.log.sequence > 0) {
+      const Status own = context_.storage().remove_xattr(job.sidecar->get(), ChunkSource::kOthersAttribute);
+      if (!own.is_ok() && own.errno_value() != ENODATA) return SidecarWriter::Outcome::unchanged(own);
+    }
     SidecarWriter::Outcome appended =
         writer.append(job.record, job.after_unsynced, [this] { return context_.reclaimer->finish(); });
     if (!appended.status.is_ok()) return appended;
@@ -246,6 +251,7 @@ void File::finish_commit(CommitJob& job, const SidecarWriter::Outcome& outcome) 
         context_.health.note_unsynced(inode_, [this] { return path(); });
     }
     if (outcome.status.is_ok() && job.sync) durable_ = job.log.sequence;
+    if (outcome.status.is_ok() && job.has_record && !job.is_moved) content_since_ = job.log.sequence;
     if (outcome.status.is_ok() && job.has_record) {
       content_.set_committed_size(job.record.size);
       log_ = job.log;

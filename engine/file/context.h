@@ -72,6 +72,8 @@ class FileContext {
   std::function<void(uint64_t inode, uint64_t sequence, bool is_moved)> committed;
   // Some file was closed without a sync (Durable::kFsync), so what a closed file's record says may not be durable.
   std::atomic<bool> closes_lazily;
+  // Files may have ChunkSource::kOthersAttribute.
+  std::atomic<bool> has_others{false};
   std::atomic<unsigned> versions_held{0};  // of all files
   std::atomic<uint64_t> commits{0};
   std::atomic<unsigned> writes_in_flight{0};  // of all files

@@ -26,6 +26,7 @@ Result<std::shared_ptr<File>> File::open(FileContext& context, ScopedHandle side
                       attributes.st_ctim.tv_sec + 1 >= context.opened_at.tv_sec;
     FPFS_RETURN_IF_ERROR(file->load_image(attributes));
     if (!file->unsynced_) file->durable_ = file->log_.sequence;
+    file->content_since_ = file->log_.sequence;
   }
   return file;
 }
@@ -201,6 +202,12 @@ uint64_t File::size() const {
 bool File::is_dirty() const {
   MutexLock lock(mutex_);
   return needs_commit() || commit_ != nullptr;
+}
+
+uint64_t File::content_since() const {
+  MutexLock lock(mutex_);
+  const bool is_changing = content_.is_changed() || (commit_ != nullptr && commit_->has_record && !commit_->is_moved);
+  return is_changing || !writers_.is_empty() || !error_.is_ok() ? UINT64_MAX : content_since_;
 }
 
 Status File::error() const {

@@ -21,6 +21,13 @@ std::optional<std::string> Store::path_below_root(Handle directory, const std::s
   return below(storage().describe(array_->tree()), storage().describe(directory) + "/" + name);
 }
 
+std::optional<std::string> Store::path_of(Handle directory) const {
+  if (storage().describe(directory) == storage().describe(array_->tree())) return "";
+  std::optional<std::string> path = path_below_root(directory);
+  if (path.has_value()) *path += '/';
+  return path;
+}
+
 void Store::tell_made(Handle directory, const std::string& name, bool is_directory, Handle linked) const {
   if (!tells_names_.load(std::memory_order_acquire)) return;
   std::optional<std::string> path = path_below_root(directory, name);

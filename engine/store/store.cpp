@@ -368,6 +368,10 @@ void Store::set_chunk_source(std::shared_ptr<ChunkSource> source) {
   impl_->healer->set_source(std::move(source));
 }
 
+void Store::has_others() {
+  impl_->has_others.store(true);
+}
+
 std::optional<Store::OpenFile> Store::find_open(uint64_t inode) const {
   const std::shared_ptr<File> file = impl_->files.find(inode);
   if (file == nullptr || file->is_nameless()) return std::nullopt;

@@ -175,6 +175,8 @@ class Store {
   Status chown(Handle node, uid_t uid, gid_t gid);
   // What attributes() gives then.
   Result<struct stat> set_times(Handle node, const struct timespec times[2]);
+  // Where a directory is, below the root ("run1/a/"); empty: it is the root. Nothing: it has no name any more.
+  std::optional<std::string> path_of(Handle directory) const;
   // Settings: how a node is treated, instead of as the options say. Each is kept as an extended attribute of the node,
   // which users set, as durable as others; of a directory, it is for what is made in it (by inherit_settings()). A
   // value that nobody could have set here counts as none.
@@ -230,6 +232,9 @@ class Store {
   // Null: nowhere. At any time. The source need not outlive the Store; whatever calls its `done` is to be closed before
   // the environment goes.
   void set_chunk_source(std::shared_ptr<ChunkSource> source);
+  // Files may have ChunkSource::kOthersAttribute: from now on commits that change their content remove it. Before any
+  // file is changed.
+  void has_others();
 
   // What happened to a name, or to what has it. Paths are below the root, as commits have them, and hints: names
   // change.

@@ -101,6 +101,10 @@ void ArrayTier::wait_for_all(const Done& done) {
   impl_->when_connected([done](TierCopier& copier) { copier.wait_for_all(done); }, done);
 }
 
+bool ArrayTier::look(const std::string& path, std::function<void()> done) {
+  return impl_->look(path, std::move(done));
+}
+
 TierFileState ArrayTier::state_of(Handle node, const File& file, const struct stat& attributes) const {
   return impl_->state_of(node, file, attributes);
 }
@@ -131,8 +135,9 @@ ArrayTier::Impl::Impl(Environment& environment, Store& store, Storage& outside, 
       is_read_only_(store.read_only()) {}
 
 Status ArrayTier::Impl::open() {
-  if (options_.url == TierOptions::kNone) return Status::ok();
   const Result<std::optional<TierBinding>> remembered = load_binding(store_.storage(), store_.array());
+  if (!remembered.is_ok() || (remembered->has_value() && (**remembered).is_away)) store_.has_others();
+  if (options_.url == TierOptions::kNone) return Status::ok();
   const bool is_named = !options_.url.empty();
   const std::string url = is_named                                        ? options_.url
                           : remembered.is_ok() && remembered->has_value() ? (**remembered).url
@@ -185,6 +190,15 @@ void ArrayTier::Impl::when_connected(Ask ask, Done done) {
   done(is_over ? Status::error(StatusCode::kCancelled, "the mount is ending")
                : Status::error(StatusCode::kNotFound,
                                "this array copies nowhere; say where to: fpfs tier set MOUNTPOINT URL"));
+}
+
+bool ArrayTier::Impl::look(const std::string& path, std::function<void()> done) {
+  if (!options_.share.has_value()) return false;
+  const struct timespec now = environment_.now();
+  const uint64_t now_ns = static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
+  const auto age_ns = static_cast<uint64_t>(std::chrono::nanoseconds(*options_.share).count());
+  const MutexLock lock(mutex_);
+  return copier() != nullptr && copier()->look(path, now_ns - std::min(now_ns, age_ns), std::move(done));
 }
 
 TierFileState ArrayTier::Impl::state_of(Handle node, const File& file, const struct stat& attributes) const {
@@ -390,6 +404,11 @@ Status ArrayTier::Impl::begin_copying() {
   std::vector<Waiting> waiting;
   TierCopyOptions options = options_.copy;
   options.store_id = binding_.store_id;
+  options.shares = options_.share.has_value();
+  options.named = [this](uint64_t directory, const std::string& name) {
+    const MutexLock lock(named_mutex_);
+    if (named_ != nullptr) named_(directory, name);
+  };
   ObjectStore* objects = nullptr;
   {
     const MutexLock lock(mutex_);
@@ -397,7 +416,7 @@ Status ArrayTier::Impl::begin_copying() {
   }
   FPFS_ASSIGN_OR_RETURN(std::unique_ptr<TierCopier> copier,
                         TierCopier::create(environment_, store_, *objects, options));
-  if (options_.keep.kind != TierKeep::Kind::kAll && !binding_.is_away) {
+  if ((options_.keep.kind != TierKeep::Kind::kAll || options.shares) && !binding_.is_away) {
     binding_.is_away = true;
     FPFS_RETURN_IF_ERROR(save_binding(store_.storage(), store_.array(), binding_));
   }

@@ -38,6 +38,8 @@ struct TierOptions {
   uint64_t rate_while_saving = 64 * kMiB;            // bytes per second, 0: as otherwise
   std::chrono::milliseconds fence_interval{60'000};  // so often a new one, while copies are made (tier_fence.h)
   TierKeep keep;                                     // what stays on the drives of what is copied
+  // Other arrays copy to the same store, and what they have copied is shown here, at most so much later. Nothing: no.
+  std::optional<std::chrono::milliseconds> share;
   // So often it is looked for what may leave, while copies are made; less often where that takes long.
   std::chrono::milliseconds room_interval{2'000};
 };
@@ -113,6 +115,10 @@ class ArrayTier {
   // The array copies nowhere any more, durably. kNotFound: it did not. kBusy: content lies there only; then nothing has
   // changed. Another failure: the store still says that it does.
   void leave(const Done& done);
+
+  // TierCopier::look(): what others had copied there TierOptions::share ago, or later. While there is no store that is
+  // known to be the right one there is nothing to wait for.
+  bool look(const std::string& path, std::function<void()> done);
 
   // TierCopier::wait_for(), wait_for_commit() and wait_for_all(). While the store is away they wait. kNotFound: there
   // is no store.

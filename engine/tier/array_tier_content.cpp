@@ -112,8 +112,9 @@ Result<TierReader::Manifest> ArrayTier::Impl::find_copy(const std::string& path,
   FPFS_ASSIGN_OR_RETURN(TierReader::Manifest manifest, ask<Result<TierReader::Manifest>>([&](auto done) {
                           reader->find(path, TierReader::Which::kNewest, std::move(done));
                         }));
-  if (manifest->array_id == store_.array().id() && manifest->file_id == note.file_id && manifest->size == note.size &&
-      TierNote::tag_of(manifest->content_tag) == note.content_tag)
+  const bool is_noted =
+      note.is_others || (manifest->array_id == store_.array().id() && manifest->file_id == note.file_id);
+  if (is_noted && manifest->size == note.size && TierNote::tag_of(manifest->content_tag) == note.content_tag)
     return manifest;
   return Status::error(StatusCode::kNotFound, "the copy of " + path + " is another than its note says");
 }
@@ -150,6 +151,8 @@ Status ArrayTier::Impl::let_go(const std::string& path) {
   if (!length.is_ok()) return later("it is not copied");
   Result<TierNote> note = decode_note(std::span(bytes).first(std::min(*length, bytes.size())));
   if (!note.is_ok() || note->place != TierNote::place_of(binding_.store_id, path)) return later("it is not copied");
+  // Another node that is about to copy to this path may not know of it.
+  if (options_.share.has_value() && !note->is_others) return later("other nodes write to the store");
   FPFS_ASSIGN_OR_RETURN(const std::shared_ptr<File> file, store_.open_file(node.handle.get(), false));
   const File::Info info = file->info();
   if (info.is_inline || info.chunks == info.codec_chunks[static_cast<size_t>(Codec::kAway)])

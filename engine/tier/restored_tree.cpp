@@ -20,21 +20,6 @@ namespace {
 constexpr int kDirectoryFlags = O_RDONLY | O_DIRECTORY;
 constexpr mode_t kPermissions = 07777;
 
-Status check_path(const std::string& path) {
-  const auto refuse = [&path](const char* why) {
-    return Status::error(StatusCode::kInvalidArgument, fmt::format("{} is not restored: {}", path, why));
-  };
-  if (is_reserved(path)) return refuse("its name is reserved");
-  for (size_t begin = 0; begin <= path.size();) {
-    const size_t end = std::min(path.find('/', begin), path.size());
-    const std::string_view component = std::string_view(path).substr(begin, end - begin);
-    if (component.empty() || component == "." || component == "..") return refuse("no name can be that");
-    if (component.size() > ObjectStore::kComponentBytesMax) return refuse("its name is too long");
-    begin = end + 1;
-  }
-  return Status::ok();
-}
-
 uint64_t key_of(const TierManifest& manifest) {
   const std::array<uint64_t, 4> words{manifest.file_id.value(), manifest.generation.value(), manifest.sequence,
                                       manifest.size};
@@ -70,7 +55,21 @@ void RestoredTree::tell(Handle directory, const std::string& name) const {
   if (attributes.is_ok()) named_(attributes->st_ino, name);
 }
 
-// Success also when it is there.
+Status RestoredTree::check_path(const std::string& path) {
+  const auto refuse = [&path](const char* why) {
+    return Status::error(StatusCode::kInvalidArgument, fmt::format("{} is not restored: {}", path, why));
+  };
+  if (is_reserved(path)) return refuse("its name is reserved");
+  for (size_t begin = 0; begin <= path.size();) {
+    const size_t end = std::min(path.find('/', begin), path.size());
+    const std::string_view component = std::string_view(path).substr(begin, end - begin);
+    if (component.empty() || component == "." || component == "..") return refuse("no name can be that");
+    if (component.size() > ObjectStore::kComponentBytesMax) return refuse("its name is too long");
+    begin = end + 1;
+  }
+  return Status::ok();
+}
+
 Status RestoredTree::make_directory(Handle directory, const std::string& name) {
   const Status made = store_.make_directory(directory, name, 0755);
   if (made.is_ok()) tell(directory, name);
@@ -162,20 +161,24 @@ Result<RestoredTree::Made> RestoredTree::make(TierManifest manifest, File& file)
   }
   if (there.is_ok()) return Made::kWasThere;
   if (manifest.is_file()) return make_file(manifest, file);
-  Status made = S_ISLNK(manifest.mode)
-                    ? store_.symlink(manifest.target, directory.get(), name)
-                    : store_.make_node(directory.get(), name, manifest.mode, static_cast<dev_t>(manifest.device));
-  if (is_not_ours(made))
-    return Status::error(StatusCode::kInvalidArgument,
-                         fmt::format("{} is not restored: {}", manifest.path, made.message()));
-  FPFS_RETURN_IF_ERROR(made);
-  FPFS_ASSIGN_OR_RETURN(const Store::Node node, store_.lookup(directory.get(), name));
-  FPFS_RETURN_IF_ERROR(describe(node.handle.get(), manifest));
+  FPFS_RETURN_IF_ERROR(make_node(directory.get(), name, manifest));
   tell(directory.get(), name);
   return Made::kDone;
 }
 
-Result<RestoredTree::Made> RestoredTree::make_file(const TierManifest& manifest, File& file) {
+Status RestoredTree::make_node(Handle directory, const std::string& name, const TierManifest& manifest) {
+  const Status made = S_ISLNK(manifest.mode)
+                          ? store_.symlink(manifest.target, directory, name)
+                          : store_.make_node(directory, name, manifest.mode, static_cast<dev_t>(manifest.device));
+  if (is_not_ours(made))
+    return Status::error(StatusCode::kInvalidArgument,
+                         fmt::format("{} is not restored: {}", manifest.path, made.message()));
+  FPFS_RETURN_IF_ERROR(made);
+  FPFS_ASSIGN_OR_RETURN(const Store::Node node, store_.lookup(directory, name));
+  return describe(node.handle.get(), manifest);
+}
+
+Result<Store::Created> RestoredTree::begin_file(Handle directory, const TierManifest& manifest) {
   const uint32_t chunk_size = store_.array().stripes().chunk_size;
   if (manifest.size > 0 && manifest.chunk_size != chunk_size)
     return Status::error(
@@ -183,6 +186,15 @@ Result<RestoredTree::Made> RestoredTree::make_file(const TierManifest& manifest,
         fmt::format("the copies have chunks of {}, this array has such of {}: format it with "
                     "--chunk-size={}",
                     format_size(manifest.chunk_size), format_size(chunk_size), format_size(manifest.chunk_size)));
+  FPFS_ASSIGN_OR_RETURN(Store::Created created, store_.create_unnamed(directory, manifest.mode & kPermissions));
+  FPFS_RETURN_IF_ERROR(created.file->begin_away(manifest.size, checksums_of(manifest)));
+  FPFS_RETURN_IF_ERROR(
+      created.file->set_note(ChunkSource::kPathAttribute, std::as_bytes(std::span(manifest.path))));
+  FPFS_RETURN_IF_ERROR(describe(created.node.handle.get(), manifest));
+  return created;
+}
+
+Result<RestoredTree::Made> RestoredTree::make_file(const TierManifest& manifest, File& file) {
   FPFS_ASSIGN_OR_RETURN(file.directory, open_parent(manifest.path, file.name));
   file.path = manifest.path;
   file.key = manifest.file_id == FileId() ? 0 : key_of(manifest);
@@ -195,9 +207,8 @@ Result<RestoredTree::Made> RestoredTree::make_file(const TierManifest& manifest,
   }
   if (file.key != 0 && !known.empty()) return link(known, file);
   const auto begin = [&]() -> Status {
-    FPFS_ASSIGN_OR_RETURN(file.created, store_.create_unnamed(file.directory.get(), manifest.mode & kPermissions));
-    FPFS_RETURN_IF_ERROR(begin_content(*file.created.file, manifest));
-    return describe(file.created.node.handle.get(), manifest);
+    FPFS_ASSIGN_OR_RETURN(file.created, begin_file(file.directory.get(), manifest));
+    return note_restored(*file.created.file, manifest);
   };
   const Status begun = begin();
   if (begun.is_ok()) return Made::kBegun;
@@ -212,9 +223,7 @@ void RestoredTree::forget(const File& file) {
 
 // The copier finds by the note that the content is stored; and by its attributes, which no file has, that the manifest
 // is to become this array's. Another attempt knows the file by them.
-Status RestoredTree::begin_content(fpfs::File& file, const TierManifest& manifest) {
-  FPFS_RETURN_IF_ERROR(file.begin_away(manifest.size, checksums_of(manifest)));
-  FPFS_RETURN_IF_ERROR(file.set_note(ChunkSource::kPathAttribute, std::as_bytes(std::span(manifest.path))));
+Status RestoredTree::note_restored(fpfs::File& file, const TierManifest& manifest) {
   TierNote note;
   note.place = TierNote::place_of(store_id_, manifest.path);
   note.file_id = file.info().file_id;

@@ -1,4 +1,5 @@
-// RestoredTree: makes the names of an array anew from manifests of its copies (tier_manifest.h). Files get their size
+// RestoredTree: makes names of an array from manifests of copies (tier_manifest.h): those of an array that is gone, all
+// of them; or one of another array's (tier_share_job.cpp). Files get their size
 // and attributes at once; their content stays in the store (File::begin_away()) until it is read.
 //
 // A name that is there already stays as it is. A file is complete before it has its name, and durable: what a crash
@@ -54,15 +55,27 @@ class RestoredTree {
   // The attributes of directories; then everything is durable.
   Status end();
 
+  // --- one by one ----------------------------------------------------------------------------------------------------
+  // kInvalidArgument: it leads out of the tree, or no name can have it.
+  static Status check_path(const std::string& path);
+  // The directory that `path` is in, made as far as it is missing, and its name there. kInvalidArgument: what is on the
+  // way is no directory.
+  Result<ScopedHandle> open_parent(const std::string& path, std::string& name);
+  // Success also when it is there.
+  Status make_directory(Handle directory, const std::string& name);
+  // Anything but files and directories. kInvalidArgument: it cannot be made here.
+  Status make_node(Handle directory, const std::string& name, const TierManifest& manifest);
+  // A file without a name, whose content is that of the copy at the manifest's path; to be committed. kTooLarge: the
+  // array has chunks of another size.
+  Result<Store::Created> begin_file(Handle directory, const TierManifest& manifest);
+  Status describe(Handle node, const TierManifest& manifest);
+  void tell(Handle directory, const std::string& name) const;
+
  private:
   Status find_made(Handle directory, const std::string& path);
-  Result<ScopedHandle> open_parent(const std::string& path, std::string& name);
   void forget(const File& file);
-  Status make_directory(Handle directory, const std::string& name);
-  void tell(Handle directory, const std::string& name) const;
   Result<Made> make_file(const TierManifest& manifest, File& file);
-  Status describe(Handle node, const TierManifest& manifest);
-  Status begin_content(fpfs::File& file, const TierManifest& manifest);
+  Status note_restored(fpfs::File& file, const TierManifest& manifest);
   Result<Made> link(const std::string& known, const File& file);
 
   Store& store_;

@@ -59,6 +59,10 @@ void TierCopier::wait_for_all(const Done& done) {
   impl_->wait_for_all(done);
 }
 
+bool TierCopier::look(const std::string& path, uint64_t since_ns, std::function<void()> done) {
+  return impl_->look(path, since_ns, std::move(done));
+}
+
 TierCopyStatus TierCopier::status() const {
   return impl_->status();
 }
@@ -101,7 +105,12 @@ TierCopier::Impl::Impl(Environment& environment, Store& store, ObjectStore& obje
       place_(objects.describe()),
       noted_store_(options.store_id.empty() ? place_ : options.store_id),
       memory_(options.memory, store.array().stripes().chunk_size, options.connections),
-      pace_(options.rate) {}
+      pace_(options.rate),
+      shown_(store, noted_store_, options.named) {
+  if (!options.shares) return;
+  content_is_away();
+  store.has_others();
+}
 
 TierTools TierCopier::Impl::tools() {
   return {environment_, objects_, memory_, pace_, *this, bytes_sent_, store_.array().stripes().chunk_size, part_size_};
@@ -267,11 +276,14 @@ void TierCopier::Impl::end_job(const std::shared_ptr<Job>& job, Ending ending, c
     ++tasks_;
     // Where its copy was before, nothing may be any more.
     const bool has_copy = ending == Ending::kCopied || ending == Ending::kIsCopied;
+    if (has_copy || ending == Ending::kRemoved) lost_.erase(place_of(job->begun_at));
+    if (has_copy && job->note.manifest_tag != 0) note_seen(job->note.place, job->note.manifest_tag);
     const std::string left = std::exchange(has_copy ? file.from : job->left, {});
     if (!left.empty() && follows() && !add({0, left, 0, 0, now_ns()})) scan_is_due_ = true;
     if ((has_copy || ending == Ending::kBroughtBack) && file.inode != 0 && strays_.settle(file.inode, file.path))
       unblock();
     settle(std::move(file), ending, status, calls);
+    end_looks(job->begun_at, calls);
   }
   for (const auto& call : calls) call();
   pump();
@@ -285,6 +297,8 @@ void TierCopier::Impl::settle(TierWaiting file, Ending ending, const Status& sta
     away_attempts_ = 0;
   }
   take_in(std::move(file), ending, status, calls);
+  // With nothing left to try, nobody would find out that it is there again.
+  if (queue_.size() == 0 && copying_.empty() && failed_.empty() && blocked_.empty()) away_attempts_ = 0;
   if (away_attempts_ > 0 && !may_try_ && !try_is_scheduled_) schedule_try(calls);
 }
 
@@ -478,6 +492,9 @@ void TierCopier::Impl::stop(std::function<void()> done) {
       calls.push_back([waiting = std::move(waits.done), cancelled] { waiting(cancelled); });
     waiters_.clear();
     everything_.clear();
+    for (auto& [path, look] : looks_)
+      for (LookWaiter& waiter : look.waiters) calls.push_back(std::move(waiter.done));
+    looks_.clear();
   }
   memory_.close();
   for (auto& [number, task] : later) environment_.executor().post(std::move(task));
@@ -511,6 +528,7 @@ void TierCopier::Impl::abandon() {
     later.swap(later_);
     waiters_.clear();
     everything_.clear();
+    looks_.clear();
     stopped_ = nullptr;
   }
   levels_.clear();

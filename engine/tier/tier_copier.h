@@ -28,6 +28,10 @@
 // in memory; waiting_max bounds what is known of files that wait. A version that is being copied is held, and takes
 // space on the drives; while the store is not reachable none is held.
 //
+// Sharing. Where several arrays copy to one store (TierCopyOptions::shares), each shows what the others have copied, one
+// directory at a time, when somebody looks into it (look()); and replaces or removes only what it has seen. What two
+// have changed without knowing of each other is kept twice (tier_share_job.cpp).
+//
 // Failures. A store that is not reachable, full, or refuses this user or this clock: everything waits, and one file
 // tries again and again, after a pause that grows. What concerns one file only: that file waits for failed_pause. Both
 // are counted, and said in the log when they begin and when they end. Nothing local waits for a copy, but who asks to.
@@ -45,6 +49,7 @@
 #include "engine/base/units.h"
 #include "engine/store/store.h"
 #include "engine/tier/object_store.h"
+#include "engine/tier/restored_tree.h"
 
 namespace fpfs {
 
@@ -62,6 +67,9 @@ struct TierCopyOptions {
   std::chrono::milliseconds scan_interval{600'000};                // from scan to scan; 0: the first one only
   size_t waiting_max = 65536;                                      // files; what is beyond is left to a scan
   TierDelete tier_delete = TierDelete::kFollow;
+  bool shares = false;                           // with other arrays, of the same chunk size
+  RestoredTree::Named named = nullptr;           // told of names that are shown because others have made them
+  std::chrono::milliseconds look_timeout{2000};  // nobody waits for longer until he sees them
 };
 
 struct TierCopyStatus {
@@ -74,6 +82,8 @@ struct TierCopyStatus {
   uint64_t files_copied = 0, bytes_copied = 0;  // since open
   uint64_t manifests_stored = 0;                // without a content that was sent: of moves, attributes, directories
   uint64_t copies_removed = 0;                  //
+  uint64_t files_shared = 0;                    // of others, that are shown here; again for each version
+  uint64_t conflicts = 0;                       // two versions that did not know of each other
   double bytes_per_second = 0;                  // of the last seconds
   uint64_t errors = 0;
   std::string last_error;
@@ -114,6 +124,10 @@ class TierCopier {
   // Calls back when a scan that began after this call has ended and nothing waits any more; with a failure when files
   // are left that cannot be copied.
   void wait_for_all(const Done& done);
+  // Has a directory show what others had copied there at `since_ns` (of the environment's clock), or later, and calls
+  // back when it does; also when that cannot be known, or takes too long. False: there is nothing to wait for, as the
+  // store is away, or not shared; nobody is called then. `path`: below the root, with a '/' at its end; empty: the root.
+  bool look(const std::string& path, uint64_t since_ns, std::function<void()> done);
   TierCopyStatus status() const;
   // Grows whenever something has reached the store.
   uint64_t progress() const;

@@ -40,6 +40,7 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
   void wait_for_commit(uint64_t inode, uint64_t sequence, Done done);
   void wait_for_all(const Done& done);
   TierCopyStatus status() const;
+  bool look(const std::string& path, uint64_t since_ns, std::function<void()> done);
   uint64_t progress() const;
   bool is_copying(uint64_t inode) const;
   void set_rate(uint64_t bytes_per_second) { pace_.set_rate(bytes_per_second); }
@@ -52,6 +53,7 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
 
  private:
   using Self = std::shared_ptr<Impl>;
+  struct Shown;
   // One path whose copy is brought up to date.
   struct Job {
     TierWaiting file;
@@ -73,6 +75,10 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
     bool is_noted = false;         // the note says that what lies at `from` is of this commit
     bool has_away = false;         // some of its content lies in the store only
     bool is_cut = false;           // of some chunk only a part is shown
+    // Where the store is shared.
+    bool is_compared = false;                // with what it has there
+    std::map<uint64_t, uint64_t> replaced;   // TierManifest::replaced of what is to be stored
+    std::shared_ptr<Shown> shown;            // what is to be shown
   };
   // How a job goes on.
   enum class Plan : uint8_t {
@@ -126,6 +132,39 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
   struct StoredManifest {
     TierManifest manifest;
     uint64_t tag = 0;  // TierNote::tag_of()
+  };
+  // What the array has at a path.
+  struct Local {
+    std::optional<TierNote> note;  // that speaks for the path
+    std::shared_ptr<File> file;  // of a file
+    uint64_t content_since = 0;  // File::content_since()
+    bool is_unchanged = false;  // since the note
+  };
+  // A version of another array that is on its way to be shown.
+  struct Shown {
+    StoredManifest stored;
+    std::string as;                     // its path here
+    bool replaces = false;              // what has that path
+    bool keeps = false;                 // that is kept beside it, under `aside`
+    std::string aside;                  // another name for that
+    bool is_alone = false;       // no other job writes at `as`
+    Local over;  // that, as it was seen
+    ScopedHandle directory;
+    std::string name, aside_name;
+    Store::Created created;  // of a file
+  };
+  // Somebody looks into a directory.
+  struct LookWaiter {
+    uint64_t since_ns = 0;
+    std::function<void()> done;
+  };
+  struct Look {
+    std::vector<LookWaiter> waiters;
+    uint64_t number = 0, begun_ns = 0;
+    bool is_listed = false;
+    std::map<std::string, uint64_t> stored;  // paths, with the tags of their manifests; 0: of a directory
+    std::set<std::string> pending;           // paths that jobs bring up to date
+    std::string itself;                      // and behind them that of the directory, if that is to be; else empty
   };
   template <typename T>
   using Asked = std::function<void(Result<T>)>;
@@ -229,6 +268,51 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
   void note_foreign(const std::string& key, uint64_t tag);
   bool is_from(const std::string& path) const FPFS_REQUIRES(mutex_);
 
+  // --- tier_share_job.cpp
+  void compare(const std::shared_ptr<Job>& job);
+  void compared(const std::shared_ptr<Job>& job, const Result<StoredManifest>& stored);
+  void compare_with_theirs(const std::shared_ptr<Job>& job, const Found& found, const StoredManifest& stored);
+  bool is_left_aside(const Found& found, const std::string& path) const;
+  void remove_left(const std::shared_ptr<Job>& job, const Found& found);
+  void note_moved(const std::shared_ptr<Job>& job, const Local& local);
+  void find_theirs(const std::shared_ptr<Job>& job, const StoredManifest& stored);
+  void bury(const std::shared_ptr<Job>& job, const StoredManifest& stored);
+  void withdraw(const std::shared_ptr<Job>& job, const Found& found, const Local& local, uint64_t removed_of);
+  Result<bool> withdraw_file(const Found& found, const Local& local, const std::string& path);
+  void settle_conflict(const std::shared_ptr<Job>& job, const Found& found, const StoredManifest& stored);
+  void adopt_directory(const std::shared_ptr<Job>& job, const Found& found, const Local& local,
+                       const StoredManifest& stored);
+  void show(const std::shared_ptr<Job>& job, std::shared_ptr<Shown> shown);
+  Status begin_to_show(Job& job);
+  std::optional<ObjectMetadata> mark_of_copy();
+  void copy_aside(const std::shared_ptr<Job>& job);
+  void commit_shown(const std::shared_ptr<Job>& job);
+  void show_name(const std::shared_ptr<Job>& job, const Status& committed);
+  Status give_name(const std::shared_ptr<Job>& job);
+  Local local_of(const Found& found, const std::string& path);
+  bool is_known(const std::string& path, const std::optional<TierNote>& note, uint64_t tag) const;
+  TierNote note_of_theirs(const StoredManifest& stored, const std::string& path, uint64_t attributes) const;
+  Status note_on(Handle node, const TierNote& note);
+  // attributes_hash(); of a directory without its time, which changes with each name in it, on every node by itself.
+  uint64_t attributes_of(const TierManifest& manifest) const;
+  uint64_t own_key() const { return array_key(store_.array().id()); }
+  // What is done to these names meanwhile is none of the array's own doing.
+  class Silence;
+  bool is_silent(const Store::NameEvent& event) const FPFS_REQUIRES(mutex_);
+  void note_lost(const Store::NameEvent& event);
+  void note_lost(uint64_t place, uint64_t tag) FPFS_REQUIRES(mutex_);
+
+  // --- tier_look.cpp
+  uint64_t begin_look(const std::string& path) FPFS_REQUIRES(mutex_);
+  void list_for(const std::string& path, uint64_t number, const std::string& position);
+  void listed_for(const std::string& path, uint64_t number, const Result<ListPage>& page);
+  void compare_listed(const std::string& path, uint64_t number);
+  bool is_to_be_shown(const Found& directory, const std::string& path, uint64_t tag);
+  void give_up_look(const std::string& path, uint64_t number);
+  void add_looked_at(const std::string& path) FPFS_REQUIRES(mutex_);
+  void end_looks(const std::string& path, Calls& calls) FPFS_REQUIRES(mutex_);
+  void note_seen(uint64_t place, uint64_t tag) FPFS_REQUIRES(mutex_);
+
   // --- tier_scan.cpp
   void begin_scan() FPFS_REQUIRES(mutex_);
   void scan_some();
@@ -292,6 +376,16 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
     uint64_t ns = 0, bytes = 0;
   };
   mutable Anchor rate_from_ FPFS_GUARDED_BY(mutex_), rate_next_ FPFS_GUARDED_BY(mutex_);
+
+  // Where the store is shared. By place: the manifest at the path of a file that was removed or replaced here.
+  static constexpr uint64_t kAnyTag = UINT64_MAX;
+  RestoredTree shown_;
+  std::map<uint64_t, uint64_t> lost_ FPFS_GUARDED_BY(mutex_);  // at most waiting_max, as `seen_`
+  std::map<uint64_t, uint64_t> seen_ FPFS_GUARDED_BY(mutex_);  // by place, the manifest that is taken into account
+  std::multiset<std::string> silent_ FPFS_GUARDED_BY(mutex_);
+  std::map<std::string, Look> looks_ FPFS_GUARDED_BY(mutex_);
+  uint64_t next_look_ FPFS_GUARDED_BY(mutex_) = 0;
+  uint64_t looks_wait_from_ns_ FPFS_GUARDED_BY(mutex_) = 0;  // until then nobody waits for them
 
   // Of scans. The levels are the running scan's own.
   bool is_scanning_ FPFS_GUARDED_BY(mutex_) = false;

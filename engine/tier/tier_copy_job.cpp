@@ -76,6 +76,7 @@ TierCopier::Impl::Ending TierCopier::Impl::find_again(Job& job, const Result<Fou
 
 void TierCopier::Impl::begin(const std::shared_ptr<Job>& job) {
   if (is_stopping()) return end_job(job, Ending::kCancelled);
+  if (options_.shares && !job->is_compared && !is_reserved(job->file.path)) return compare(job);
   TierUpload::Source source;
   Ending ending = Ending::kGone;
   Status failure;
@@ -136,7 +137,7 @@ TierCopier::Impl::Plan TierCopier::Impl::prepare(Job& job, TierUpload::Source& s
   if (file.path.ends_with('/')) job.manifest.path.pop_back();
   job.has_other_names = !found.value().is_directory() && found.value().node.attributes.st_nlink > 1;
   failure = describe(found.value().node.handle.get(), job.manifest);
-  job.note.attributes = attributes_hash(job.manifest);
+  job.note.attributes = attributes_of(job.manifest);
   job.from = file.path;
   ending = failure.code() == StatusCode::kNotFound ? Ending::kGone : Ending::kFails;
   return failure.is_ok() ? Plan::kDescribe : Plan::kEnd;
@@ -192,7 +193,12 @@ TierCopier::Impl::Plan TierCopier::Impl::prepare_file(Job& job, const Found& fou
   source.key = job.file.path;
   source.mark = fmt::format("{}.{:016x}.{}.{:016x}", to_string(manifest.array_id), manifest.file_id.value(),
                             manifest.sequence, environment_.random_u64());
-  return plan_of(job, note_of(node, job.file.path));
+  const std::optional<TierNote> note = note_of(node, job.file.path);
+  if (note.has_value() && note->place != job.note.place && !job.has_other_names) {
+    const MutexLock lock(mutex_);
+    note_lost(note->place, note->manifest_tag);
+  }
+  return plan_of(job, note);
 }
 
 TierCopier::Impl::Plan TierCopier::Impl::plan_of(Job& job, const std::optional<TierNote>& note) const {
@@ -247,6 +253,7 @@ void TierCopier::Impl::content_sent(const std::shared_ptr<Job>& job, TierUpload:
 }
 
 void TierCopier::Impl::store_manifest(const std::shared_ptr<Job>& job) {
+  job->manifest.replaced = job->replaced;
   const Status valid = validate_manifest(job->manifest);
   if (!valid.is_ok()) return end_with(job, valid, false);
   job->encoded = encode_manifest(job->manifest);

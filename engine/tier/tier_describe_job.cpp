@@ -79,7 +79,7 @@ void TierCopier::Impl::describe_file(const std::shared_ptr<Job>& job, StoredMani
   ask<StoredObject>(
       job,
       [this, job, path, tag](Asked<StoredObject> done) {
-        objects_.copy(job->from, tag, path, std::nullopt, std::move(done));
+        objects_.copy(job->from, tag, path, mark_of_copy(), std::move(done));
       },
       [self = shared_from_this(), job, stored = std::move(stored)](const Result<StoredObject>& copied) {
         if (!copied.is_ok()) return self->begin_anew(job);
@@ -104,7 +104,11 @@ void TierCopier::Impl::take_over(const std::shared_ptr<Job>& job, StoredManifest
 // --- directories, symbolic links, devices ----------------------------------------------------------------------------
 
 void TierCopier::Impl::describe_node(const std::shared_ptr<Job>& job, const Result<StoredManifest>& stored) {
-  if (stored.is_ok() && stored.value().manifest == job->manifest && !job->file.is_missing) {
+  const bool is_same = options_.shares ? stored.is_ok() && !stored.value().manifest.is_removed() &&
+                                             stored.value().manifest.path == job->manifest.path &&
+                                             attributes_of(stored.value().manifest) == attributes_of(job->manifest)
+                                       : stored.is_ok() && stored.value().manifest == job->manifest;
+  if (is_same && !job->file.is_missing) {
     job->note.manifest_tag = stored.value().tag;
     keep_note(job->note);
     return end_job(job, Ending::kIsCopied);

@@ -2,6 +2,7 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 
@@ -22,7 +23,7 @@ constexpr size_t kChecksumSize = 8;
 namespace field_at {
 constexpr size_t kMagicBytes = 0;
 constexpr size_t kVersion = 8;
-constexpr size_t kReserved = 12;  // 4 bytes
+constexpr size_t kReplacedCount = 12;
 constexpr size_t kArrayId = 16;
 constexpr size_t kFileId = 32;
 constexpr size_t kSequence = 40;
@@ -42,10 +43,14 @@ constexpr size_t kTargetBytes = 112;
 constexpr size_t kXattrCount = 116;
 constexpr size_t kXattrBytes = 120;
 constexpr size_t kFlags = 124;
-constexpr size_t kReservedEnd = 128;  // 8 bytes
+constexpr size_t kRemovedOf = 128;
 }  // namespace field_at
-static_assert(field_at::kReservedEnd + 8 == kHeadSize);
-constexpr uint32_t kHasStoredChecksums = 1;  // flag
+static_assert(field_at::kRemovedOf + 8 == kHeadSize);
+constexpr size_t kReplacedBytes = 16;  // array, tag
+// Flags.
+constexpr uint32_t kHasStoredChecksums = 1;
+constexpr uint32_t kIsShared = 2;
+constexpr uint32_t kFlags = kHasStoredChecksums | kIsShared;
 
 Status invalid(const std::string& what) {
   return Status::error(StatusCode::kInvalidArgument, "manifest of a copy: " + what);
@@ -73,6 +78,16 @@ Status validate_xattrs(const TierManifest& manifest) {
   return Status::ok();
 }
 
+Status validate_replaced(const TierManifest& manifest) {
+  if (manifest.replaced.size() > TierManifest::kReplacedMax)
+    return invalid(fmt::format("{} versions of others", manifest.replaced.size()));
+  if (manifest.replaced.contains(0)) return invalid("a version of no array");
+  const bool is_empty = manifest.size == 0 && manifest.content_tag.empty() && manifest.file_id == FileId() &&
+                        manifest.sequence == 0 && manifest.generation == Generation();
+  if (manifest.is_removed() && !is_empty) return invalid("a content of what was removed");
+  return Status::ok();
+}
+
 Status validate_content(const TierManifest& manifest) {
   const bool has_content = manifest.size > 0;
   if (manifest.size > kFileSizeMax) return invalid(fmt::format("a size of {} bytes", manifest.size));
@@ -87,7 +102,7 @@ Status validate_content(const TierManifest& manifest) {
     return invalid(fmt::format("{} checksums of {} chunks", manifest.checksums.size(), chunks));
   if (!manifest.stored_checksums.empty() && manifest.stored_checksums.size() != chunks)
     return invalid(fmt::format("{} stored checksums of {} chunks", manifest.stored_checksums.size(), chunks));
-  const bool is_described = manifest.is_file()
+  const bool is_described = manifest.is_file() && !manifest.is_removed()
                                 ? !manifest.content_tag.empty()
                                 : !has_content && manifest.content_tag.empty() && manifest.file_id == FileId() &&
                                       manifest.sequence == 0 && manifest.generation == Generation();
@@ -97,6 +112,11 @@ Status validate_content(const TierManifest& manifest) {
 
 size_t checksum_bytes(const TierManifest& manifest) {
   return (manifest.checksums.size() + manifest.stored_checksums.size()) * kChecksumSize;
+}
+
+uint32_t flags_of(const TierManifest& manifest) {
+  return (manifest.stored_checksums.empty() ? 0 : kHasStoredChecksums) |
+         (manifest.replaced.empty() && !manifest.is_removed() ? 0 : kIsShared);
 }
 
 std::vector<uint64_t> get_checksums(std::span<const std::byte> bytes) {
@@ -139,6 +159,16 @@ Status take_xattrs(std::span<const std::byte> rest, uint32_t count, TierManifest
   return rest.empty() ? Status::ok() : damaged("bytes behind the extended attributes");
 }
 
+Status take_replaced(std::span<const std::byte> rest, TierManifest& manifest) {
+  for (; !rest.empty(); rest = rest.subspan(kReplacedBytes)) {
+    const uint64_t array = get_u64(&rest[0]);
+    if (!manifest.replaced.empty() && array <= manifest.replaced.rbegin()->first)
+      return damaged("versions of others out of order");
+    manifest.replaced.emplace_hint(manifest.replaced.end(), array, get_u64(&rest[8]));
+  }
+  return Status::ok();
+}
+
 // What has its place in the head.
 TierManifest head_of(std::span<const std::byte> bytes) {
   TierManifest manifest;
@@ -154,6 +184,7 @@ TierManifest head_of(std::span<const std::byte> bytes) {
   manifest.mtime_nanoseconds = get_u32(&bytes[field_at::kMtimeNanoseconds]);
   manifest.device = get_u64(&bytes[field_at::kDevice]);
   manifest.chunk_size = get_u32(&bytes[field_at::kChunkSize]);
+  manifest.removed_of = get_u64(&bytes[field_at::kRemovedOf]);
   return manifest;
 }
 
@@ -167,15 +198,17 @@ Status check_frame(std::span<const std::byte> bytes) {
                          fmt::format("manifest of a copy: version {}, this release reads {}", version, kVersion));
   const auto body = bytes.first(bytes.size() - kChecksumSize);
   if (hash_bytes(body) != get_u64(&bytes[body.size()])) return damaged("its checksum is wrong");
-  const bool is_clear = all_zero(bytes.subspan(field_at::kReserved, 4)) &&
-                        all_zero(bytes.subspan(field_at::kReservedEnd, kHeadSize - field_at::kReservedEnd));
-  return is_clear ? Status::ok() : damaged("reserved bytes are not zero");
+  return Status::ok();
 }
 
 }  // namespace
 
 bool TierManifest::is_file() const {
   return S_ISREG(mode);
+}
+
+uint64_t array_key(const Uuid& array_id) {
+  return std::max<uint64_t>(1, hash_bytes(std::as_bytes(std::span(array_id))));
 }
 
 void take_attributes(TierManifest& manifest, const TierManifest& from) {
@@ -211,13 +244,14 @@ Status validate_manifest(const TierManifest& manifest) {
   if (type == S_IFLNK ? target == 0 || target > TierManifest::kTargetBytesMax || has_nul(manifest.target) : target != 0)
     return invalid(fmt::format("a target of {} bytes", target));
   FPFS_RETURN_IF_ERROR(validate_xattrs(manifest));
+  FPFS_RETURN_IF_ERROR(validate_replaced(manifest));
   return validate_content(manifest);
 }
 
 std::vector<std::byte> encode_manifest(const TierManifest& manifest) {
   const size_t xattrs = xattr_bytes(manifest);
   const size_t body = kHeadSize + manifest.path.size() + manifest.content_tag.size() + manifest.target.size() + xattrs +
-                      checksum_bytes(manifest);
+                      checksum_bytes(manifest) + manifest.replaced.size() * kReplacedBytes;
   std::vector<std::byte> bytes(body + kChecksumSize);
   std::memcpy(&bytes[field_at::kMagicBytes], kMagic.data(), kMagic.size());
   put_u32(&bytes[field_at::kVersion], kVersion);
@@ -239,7 +273,9 @@ std::vector<std::byte> encode_manifest(const TierManifest& manifest) {
   put_u32(&bytes[field_at::kTargetBytes], static_cast<uint32_t>(manifest.target.size()));
   put_u32(&bytes[field_at::kXattrCount], static_cast<uint32_t>(manifest.xattrs.size()));
   put_u32(&bytes[field_at::kXattrBytes], static_cast<uint32_t>(xattrs));
-  put_u32(&bytes[field_at::kFlags], manifest.stored_checksums.empty() ? 0 : kHasStoredChecksums);
+  put_u32(&bytes[field_at::kFlags], flags_of(manifest));
+  put_u32(&bytes[field_at::kReplacedCount], static_cast<uint32_t>(manifest.replaced.size()));
+  put_u64(&bytes[field_at::kRemovedOf], manifest.removed_of);
   std::byte* at = &bytes[kHeadSize];
   const auto append = [&at](std::string_view text) {
     std::memcpy(at, text.data(), text.size());
@@ -256,6 +292,7 @@ std::vector<std::byte> encode_manifest(const TierManifest& manifest) {
     append(value);
   }
   at = put_checksums(put_checksums(at, manifest.checksums), manifest.stored_checksums);
+  for (const auto& [array, tag] : manifest.replaced) at = put_checksums(at, {array, tag});
   put_u64(at, hash_bytes(std::span(bytes).first(body)));
   return bytes;
 }
@@ -265,15 +302,18 @@ Result<TierManifest> decode_manifest(std::span<const std::byte> bytes) {
   TierManifest manifest = head_of(bytes);
   const uint64_t path = get_u32(&bytes[field_at::kPathBytes]), tag = get_u32(&bytes[field_at::kTagBytes]),
                  target = get_u32(&bytes[field_at::kTargetBytes]), xattrs = get_u32(&bytes[field_at::kXattrBytes]),
+                 replaced = get_u32(&bytes[field_at::kReplacedCount]),
                  checksums = get_u64(&bytes[field_at::kChecksumCount]);
   std::span<const std::byte> rest = bytes.subspan(kHeadSize, bytes.size() - kHeadSize - kChecksumSize);
-  // Each of the first four is below 2^32, so that their sum is right.
-  const uint64_t texts = path + tag + target + xattrs;
+  // Each but the checksums is below 2^32, so that their sum is right.
+  const uint64_t texts = path + tag + target + xattrs, others = texts + replaced * kReplacedBytes;
   const uint32_t flags = get_u32(&bytes[field_at::kFlags]);
-  if (flags > kHasStoredChecksums) return damaged(fmt::format("unknown flags {:#x}", flags));
-  const uint64_t chunk_bytes = flags != 0 ? 2 * kChecksumSize : kChecksumSize;
-  if (texts > rest.size() || checksums != (rest.size() - texts) / chunk_bytes ||
-      (rest.size() - texts) % chunk_bytes != 0 || (flags != 0 && checksums == 0))
+  if ((flags & ~kFlags) != 0) return damaged(fmt::format("unknown flags {:#x}", flags));
+  const bool has_stored = (flags & kHasStoredChecksums) != 0, is_shared = replaced > 0 || manifest.is_removed();
+  const uint64_t chunk_bytes = has_stored ? 2 * kChecksumSize : kChecksumSize;
+  if (others > rest.size() || checksums != (rest.size() - others) / chunk_bytes ||
+      (rest.size() - others) % chunk_bytes != 0 || (has_stored && checksums == 0) ||
+      is_shared != ((flags & kIsShared) != 0))
     return damaged(fmt::format("its {} bytes are not those of its parts", bytes.size()));
   manifest.path = take_text(rest, path);
   manifest.content_tag = take_text(rest, tag);
@@ -281,7 +321,9 @@ Result<TierManifest> decode_manifest(std::span<const std::byte> bytes) {
   FPFS_RETURN_IF_ERROR(take_xattrs(rest.first(xattrs), get_u32(&bytes[field_at::kXattrCount]), manifest));
   rest = rest.subspan(xattrs);
   manifest.checksums = get_checksums(rest.first(checksums * kChecksumSize));
-  if (flags != 0) manifest.stored_checksums = get_checksums(rest.subspan(checksums * kChecksumSize));
+  rest = rest.subspan(checksums * kChecksumSize);
+  if (has_stored) manifest.stored_checksums = get_checksums(rest.first(checksums * kChecksumSize));
+  FPFS_RETURN_IF_ERROR(take_replaced(rest.last(replaced * kReplacedBytes), manifest));
   const Status valid = validate_manifest(manifest);
   if (!valid.is_ok()) return Status::error(StatusCode::kCorruption, valid.message());
   return manifest;

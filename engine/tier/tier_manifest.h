@@ -13,6 +13,11 @@
 // the checksum of what the array had stored: by that its record knows the chunk. So a chunk can be told to be the one
 // that was committed, whatever became of other chunks since.
 //
+// Where arrays share a store (TierCopyOptions::shares), a manifest also says which versions of other arrays its own has
+// taken the place of, so that these can tell a newer version from one that was made without knowing theirs. And of what
+// an array removes though another one has made it, a manifest stays, without content, that says so: until that other
+// array has seen it (tier_share_job.cpp).
+//
 // Thread safety: pure.
 #pragma once
 
@@ -37,6 +42,7 @@ struct TierManifest {
   static constexpr size_t kXattrNameBytesMax = 255;       // XATTR_NAME_MAX
   static constexpr size_t kXattrValueBytesMax = 65536;    // XATTR_SIZE_MAX
   static constexpr size_t kXattrsBytesMax = 1024 * 1024;  // of all, names and values
+  static constexpr size_t kReplacedMax = 256;
 
   Uuid array_id{};
   std::string path;   // below the root of the array, without a '/' at its beginning
@@ -58,10 +64,20 @@ struct TierManifest {
   // ChunkSource::mark_of() every chunk's extent; 0: it had none. Empty: not told.
   std::vector<uint64_t> stored_checksums;
   std::string content_tag;  // of the object that has the content
+
+  // Of a store that is shared. By array_key(): TierNote::tag_of() the last manifest of that array here that this one,
+  // or one that it has replaced, took the place of. Other arrays' only.
+  std::map<uint64_t, uint64_t> replaced;
+  // array_key() of whose version was removed: then nothing is here. 0: it was not.
+  uint64_t removed_of = 0;
   bool operator==(const TierManifest&) const = default;
 
   bool is_file() const;
+  bool is_removed() const { return removed_of != 0; }
 };
+
+// What `replaced` and `removed_of` know an array by. Never 0.
+uint64_t array_key(const Uuid& array_id);
 
 // Owner, mode, times, extended attributes, device and target, and nothing else.
 void take_attributes(TierManifest& manifest, const TierManifest& from);

@@ -9,7 +9,9 @@ namespace fpfs {
 namespace {
 
 constexpr uint16_t kNoteVersion = 1;
-constexpr uint16_t kVerified = 1;  // flag
+// Flags.
+constexpr uint16_t kVerified = 1;
+constexpr uint16_t kOthers = 2;
 
 namespace note_at {
 constexpr size_t kVersion = 0;
@@ -43,7 +45,7 @@ uint64_t TierNote::tag_of(std::string_view tag) {
 std::array<std::byte, TierNote::kBytes> encode_note(const TierNote& note) {
   std::array<std::byte, TierNote::kBytes> bytes{};
   put_u16(&bytes[note_at::kVersion], kNoteVersion);
-  put_u16(&bytes[note_at::kFlags], note.verified ? kVerified : 0);
+  put_u16(&bytes[note_at::kFlags], static_cast<uint16_t>((note.verified ? kVerified : 0) | (note.is_others ? kOthers : 0)));
   put_u64(&bytes[note_at::kPlace], note.place);
   put_u64(&bytes[note_at::kFileId], note.file_id.value());
   put_u64(&bytes[note_at::kSequence], note.sequence);
@@ -63,10 +65,11 @@ Result<TierNote> decode_note(std::span<const std::byte> bytes) {
   const bool is_whole = bytes.size() == TierNote::kBytes &&
                         hash_bytes(bytes.first(note_at::kChecksum)) == get_u64(&bytes[note_at::kChecksum]);
   const bool is_clear = is_whole && all_zero(bytes.subspan(note_at::kReserved, 4)) &&
-                        (get_u16(&bytes[note_at::kFlags]) & ~kVerified) == 0;
+                        (get_u16(&bytes[note_at::kFlags]) & ~(kVerified | kOthers)) == 0;
   if (!is_clear) return Status::error(StatusCode::kCorruption, "note of a copy: it is not what was written");
   TierNote note;
   note.verified = (get_u16(&bytes[note_at::kFlags]) & kVerified) != 0;
+  note.is_others = (get_u16(&bytes[note_at::kFlags]) & kOthers) != 0;
   note.place = get_u64(&bytes[note_at::kPlace]);
   note.file_id = FileId(get_u64(&bytes[note_at::kFileId]));
   note.sequence = get_u64(&bytes[note_at::kSequence]);

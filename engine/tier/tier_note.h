@@ -32,6 +32,7 @@ struct TierNote {
   uint64_t size = 0;
   uint64_t content_tag = 0, manifest_tag = 0;  // tag_of() those that the store has given the two objects
   bool verified = false;                       // StoredObject::verified of the content
+  bool is_others = false;                      // another array's copy, which this one shares (tier_share_job.cpp)
   uint64_t attributes = 0;                     // attributes_hash() of the manifest
   bool operator==(const TierNote&) const = default;
 

@@ -11,6 +11,7 @@ TierWaiting merge(const TierWaiting& waiting, TierWaiting newer) {
   newer.comes_back |= waiting.comes_back;
   newer.was_refused |= waiting.was_refused;
   newer.is_awaited |= waiting.is_awaited;
+  newer.is_looked_at |= waiting.is_looked_at;
   const bool goes_on =
       newer.sequence == 0 || newer.sequence == waiting.sequence || newer.same_since == waiting.sequence;
   if (goes_on && waiting.same_since != 0) newer.same_since = waiting.same_since;

@@ -31,6 +31,7 @@ struct TierWaiting {
   bool is_awaited = false;   // somebody waits for it
   // All commits from this one on, to `sequence`, have one content: it lies elsewhere only. 0: that is not known.
   uint64_t same_since = 0;
+  bool is_looked_at = false;  // somebody wants to see what other arrays have there
 };
 
 // What is known of it by now: of one that waits already, and what was told later.

@@ -196,7 +196,7 @@ void TierReader::decode(const std::shared_ptr<Fetch>& fetch) {
     }
     return end_fetch(fetch, manifest.status().with_context(fetch->path));
   }
-  if (manifest->path != fetch->path || !manifest->is_file())
+  if (manifest->path != fetch->path || !manifest->is_file() || manifest->is_removed())
     return end_fetch(fetch, no_copy(fetch->path, "its manifest is that of " + manifest->path));
   fetch->manifest = std::make_shared<TierManifest>(std::move(*manifest));
   look_for_content(fetch);

@@ -147,7 +147,7 @@ void TierRestore::make(const std::string& key, std::span<const std::byte> bytes)
   std::string_view path = path_of_manifest(key);
   if (path.ends_with('/')) path.remove_suffix(1);
   if (!manifest.is_ok()) return made(key, manifest.status(), false, 0);
-  if (to_string(manifest->array_id) != options_.array_id) return end_one();
+  if (to_string(manifest->array_id) != options_.array_id || manifest->is_removed()) return end_one();
   if (manifest->path != path)
     return made(key, Status::error(StatusCode::kCorruption, "it is the manifest of " + manifest->path), false, 0);
   const bool is_file = manifest->is_file();

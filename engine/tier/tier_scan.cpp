@@ -236,8 +236,13 @@ Status TierCopier::Impl::look_at(Level& level, const DirectoryEntry& entry) {
 void TierCopier::Impl::look_at_node(const std::string& path, const Level& level, Handle node) {
   TierManifest manifest;
   if (!asks_store_ || is_reserved(path) || !describe(node, manifest).is_ok()) return;
-  const std::optional<TierNote> note = kept_note(path);
-  const bool is_noted = note.has_value() && note->attributes == attributes_hash(manifest);
+  std::optional<TierNote> note = options_.shares ? note_of(node, path) : kept_note(path);
+  if (note.has_value() && note->place != place_of(path)) {
+    const MutexLock lock(mutex_);
+    note_lost(note->place, note->manifest_tag);  // it was moved
+    note.reset();
+  }
+  const bool is_noted = note.has_value() && note->attributes == attributes_of(manifest);
   TierWaiting file{0, path, 0, 0, now_ns()};
   file.is_missing = follows() && !path.ends_with('/') && has_content(level, path);
   if (!file.is_missing && is_noted && is_stored(level, *note, path)) return;

@@ -56,6 +56,13 @@ void TierCopier::Impl::note_move(const TierWaiting& file) {
 void TierCopier::Impl::changed(const Store::NameEvent& event) {
   using Kind = Store::NameEvent::Kind;
   if (stopping_.load()) return;
+  if (options_.shares) {
+    {
+      const MutexLock lock(mutex_);
+      if (is_silent(event)) return;
+    }
+    note_lost(event);
+  }
   const char* const end = event.is_directory ? "/" : "";
   const bool is_removal = event.kind == Kind::kRemoved;
   // A file that has no note, and is not being copied, has no copy.

@@ -49,8 +49,10 @@ FileSystem::~FileSystem() {
   tier_.when_named(nullptr);
 }
 
-// The kernel may know that it was not there, and what the directory had.
+// The kernel may know that it was not there, and what the directory had. Of a store that is shared it keeps that for a
+// short time only; and whoever waits for the name, in when_shown(), has the lock that telling it would take.
 void FileSystem::name_appeared(uint64_t directory, const std::string& name) {
+  if (!is_alone()) return inodes_.outdate_listings();
   Inode* const inode = inodes_.find_and_hold(directory);
   if (inode == nullptr) return;
   const uint64_t node = inodes_.node(*inode);
@@ -85,6 +87,25 @@ bool FileSystem::listing_is_due(const Inode& directory) const {
   if (!settings_.directory_access_times) return false;
   const int64_t noted = directory.access_noted.load();
   return noted == 0 || environment_.now().tv_sec - noted > kDaySeconds;
+}
+
+void FileSystem::when_shown(Inode& directory, std::function<void()> then) {
+  if (is_alone()) return then();
+  const auto now = std::chrono::duration_cast<std::chrono::milliseconds>(
+      std::chrono::steady_clock::now().time_since_epoch());
+  const int64_t looked_at = directory.looked_at.load(std::memory_order_relaxed);
+  if (looked_at != INT64_MIN && now.count() - looked_at < settings_.shared_for->count()) return then();
+  const std::optional<std::string> path = store_.path_of(directory.handle);
+  if (!path.has_value()) return then();
+  others_under_way_.begin();
+  const bool waits = tier_.look(*path, [this, &directory, then, now] {
+    directory.looked_at.store(now.count(), std::memory_order_relaxed);
+    then();
+    others_under_way_.end();
+  });
+  if (waits) return;
+  then();
+  others_under_way_.end();
 }
 
 void FileSystem::start_pruning(bool all) {

@@ -6,10 +6,12 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "engine/io/environment.h"
@@ -39,6 +41,8 @@ class FileSystem {
     bool file_access_times = true;
     bool directory_access_times = true;
     size_t nodes_max = SIZE_MAX;                 // that the kernel may remember, roughly
+    // Names and attributes may come from other nodes (TierOptions::share): the kernel keeps them for so long.
+    std::optional<std::chrono::milliseconds> shared_for;
     uint32_t read_bytes_max = kRequestBytesMax;  // of one READ: kRequestBytesMax .. kReadBytesMax, whole pages
     unsigned threads = 0;                        // for status
     std::string mount_point;                     // for status
@@ -102,6 +106,15 @@ class FileSystem {
     storage().note_access(directory.handle);
   }
   bool listing_is_due(const Inode& directory) const;
+  // Names come and go only through this mount.
+  bool is_alone() const { return !settings_.shared_for.has_value(); }
+  // How long the kernel may keep what would be good for `seconds` if that were so.
+  double kept_seconds(double seconds) const {
+    return is_alone() ? seconds : std::min(seconds, std::chrono::duration<double>(*settings_.shared_for).count());
+  }
+  // Calls `then` when the directory shows what other nodes have copied there: at once, or on another thread. The
+  // request that names the directory is not answered before.
+  void when_shown(Inode& directory, std::function<void()> then);
   // The kernel got to know one more node: maybe it should forget others.
   void node_added() {
     if (pruner_.is_due() && !pruning_.exchange(true)) start_pruning(false);

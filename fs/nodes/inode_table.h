@@ -91,6 +91,8 @@ struct Inode {
   // attributes.
   std::atomic<uint64_t> listed_at{kNeverListed};
   static constexpr uint64_t kNeverListed = UINT64_MAX;
+  // Of a directory of a store that is shared: when somebody last looked what others have there (steady clock, ms).
+  std::atomic<int64_t> looked_at{INT64_MIN};
   // When a read last moved the access time (seconds); 0 when the next one may move it again (relatime).
   std::atomic<int64_t> access_noted{0};
 };

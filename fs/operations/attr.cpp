@@ -13,7 +13,7 @@ namespace {
 // Consumes the request. After the reply the kernel may forget the node, so nothing of `inode` is used behind it.
 void reply_attributes(fuse_req_t request, Inode& inode, const Result<struct stat>& attributes) {
   if (!attributes.is_ok()) return reply_status(request, attributes.status());
-  fuse_reply_attr(request, &*attributes, attribute_seconds(inode));
+  fuse_reply_attr(request, &*attributes, attribute_seconds(file_system_of(request), inode));
 }
 
 struct Times {

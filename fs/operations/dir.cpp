@@ -163,13 +163,15 @@ void read_directory(fuse_req_t request, fuse_ino_t node, size_t size, off_t offs
 // pass through it. It is told to drop it (no keep_cache) when a listing should come here for another reason.
 void opendir(fuse_req_t request, fuse_ino_t node, fuse_file_info* info) noexcept {
   FileSystem& file_system = file_system_of(request);
-  OpenDirectory& open = file_system.handles().add_directory();
   Inode& inode = file_system.inodes().get(node);
-  info->cache_readdir = 1;
-  info->keep_cache =
-      inode.listed_at.load() == file_system.inodes().listings_outdated() && !file_system.listing_is_due(inode);
-  info->fh = OpenHandles::handle(open);
-  if (fuse_reply_open(request, info) != 0) file_system.handles().remove(open);
+  file_system.when_shown(inode, [request, &file_system, &inode, info = *info]() mutable {
+    OpenDirectory& open = file_system.handles().add_directory();
+    info.cache_readdir = 1;
+    info.keep_cache =
+        inode.listed_at.load() == file_system.inodes().listings_outdated() && !file_system.listing_is_due(inode);
+    info.fh = OpenHandles::handle(open);
+    if (fuse_reply_open(request, &info) != 0) file_system.handles().remove(open);
+  });
 }
 
 void readdir(fuse_req_t request, fuse_ino_t node, size_t size, off_t offset, fuse_file_info* info) noexcept {

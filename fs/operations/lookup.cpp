@@ -27,7 +27,7 @@ void look_up(fuse_req_t request, fuse_ino_t parent, const char* name, unsigned t
   if (!node.is_ok() && node.status().code() == StatusCode::kNotFound) {
     // A negative entry: the kernel need not ask again until somebody makes the name, which it sees itself.
     fuse_entry_param absent{};
-    absent.entry_timeout = kCacheSeconds;
+    absent.entry_timeout = file_system.kept_seconds(kCacheSeconds);
     fuse_reply_entry(request, &absent);
     return;
   }
@@ -37,9 +37,14 @@ void look_up(fuse_req_t request, fuse_ino_t parent, const char* name, unsigned t
 }  // namespace
 
 void lookup(fuse_req_t request, fuse_ino_t parent, const char* name) noexcept {
-  with_handles(request, 1, [request, parent, text = std::string(name)](HandleShares::Lease handles) {
-    look_up(request, parent, text.c_str(), kTriesMax, std::move(handles));
-  });
+  const auto look = [request, parent, text = std::string(name)] {
+    with_handles(request, 1, [request, parent, text](HandleShares::Lease handles) {
+      look_up(request, parent, text.c_str(), kTriesMax, std::move(handles));
+    });
+  };
+  FileSystem& file_system = file_system_of(request);
+  if (file_system.is_alone()) return look();
+  file_system.when_shown(file_system.inodes().get(parent), look);
 }
 
 void forget(fuse_req_t request, fuse_ino_t node, uint64_t count) noexcept {

@@ -207,6 +207,11 @@ void open_node(Opening opening) {
   const bool truncates = (info.flags & O_TRUNC) != 0;
   Result<std::shared_ptr<File>> file = file_system.store().open_file(inode.handle, may_write(info) || truncates);
   if (!file.is_ok()) return reply_status(request, file.status());
+  // Another node has replaced or removed it since the kernel looked: with ESTALE it looks again.
+  if (!file_system.is_alone() && (*file)->is_nameless()) {
+    fuse_reply_err(request, ESTALE);
+    return;
+  }
   if (looks_again(opening, **file)) return file_system.run_later(kBetweenOpens, [opening] { open_node(opening); });
   (*file)->hold(std::move(*handles));
   if ((*file)->error().is_ok()) correct_size(file_system, inode);

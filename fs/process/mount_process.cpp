@@ -205,6 +205,7 @@ Status MountProcess::start() {
   settings.sync_writes = options_.sync_writes;
   settings.file_access_times = options_.access_times && !options_.store.array.read_only;
   settings.directory_access_times = settings.file_access_times && options_.directory_access_times;
+  if (!options_.store.array.read_only) settings.shared_for = options_.tier.share;
   settings.nodes_max = nodes_max(options_.store);
   settings.read_bytes_max = read_bytes_max(options_.store.buffer_memory);
   settings.threads = thread_count(options_);

@@ -157,6 +157,11 @@ void describe_tier(CLI::App& app, TierOptions& o) {
         const Status valid = parse_tier_keep(text).status();
         return valid.is_ok() ? std::string() : valid.message();
       });
+  app.add_option_function<unsigned>(
+         "--tier_share", [&o](unsigned seconds) { o.share = std::chrono::seconds(seconds); },
+         "other arrays copy to the same store: show what they have copied, at most so many seconds later")
+      ->type_name("SECONDS")
+      ->transform(number(0, 86400));
   const CLI::Validator rate = size_from(0, "bytes per second, like 200M, or 0 for any rate");
   add_size(app, "--tier_rate", o.copy.rate, rate, "copy at most so many bytes per second (default 0: at any rate)");
   add_size(app, "--tier_rate_saving", o.rate_while_saving, rate,
@@ -349,6 +354,8 @@ Status check_combination(const MountOptions& options) {
     return usage_error("option degraded needs ro: an array with members missing cannot be written");
   if (options.init && options.store.array.read_only)
     return usage_error("options init and ro exclude each other: a new array would be empty for ever");
+  if (options.tier.share.has_value() && options.tier.copy.tier_delete == TierDelete::kKeep)
+    return usage_error("options tier_share and tier_delete=keep exclude each other: what is removed would come back");
   // Here rather than where it is parsed: what is wrong with it may be a secret, which is not to be repeated.
   if (!options.tier.url.empty() && options.tier.url != TierOptions::kNone)
     if (const Status valid = parse_tier_url(options.tier.url).status(); !valid.is_ok())

@@ -37,6 +37,8 @@ std::string tier_report(const TierStatus& status, bool for_owner) {
                  {"last_error", error_for(copies, for_owner)},
                  {"last_error_at", copies.last_error_s},
                  {"scanning", copies.is_scanning},
+                 {"files_shared", copies.files_shared},
+                 {"conflicts", copies.conflicts},
                  {"keep", to_string(status.keep)},
                  {"files_left", status.files_left},
                  {"bytes_left", status.bytes_left},

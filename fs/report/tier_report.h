@@ -10,6 +10,7 @@
 //   "files_copying", "files_failed" (of those that wait: for a reason of their own), "files_refused" (cannot be copied),
 //   "files_copied", "bytes_copied" (since the mount), "bytes_per_second", "eta_seconds" (-1: not known),
 //   "errors", "last_error", "last_error_at" (since the epoch; 0: none), "scanning",
+//   "files_shared" (of other arrays, shown here; since the mount), "conflicts" (both versions were kept),
 //   "limits": {"rate" and "rate_saving" (0: none), "connections", "memory"}
 // }
 // What names files is told to root and the mount's owner only: for everybody else last_error says that there is one.

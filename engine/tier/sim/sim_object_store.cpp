@@ -121,7 +121,7 @@ void SimObjectStore::close() {
 // --- what is stored --------------------------------------------------------------------------------------------------
 
 StoredObject SimObjectStore::store_object(const std::string& key, Object object) {
-  object.tag = fmt::format("t{}", ++next_tag_);
+  object.tag = fmt::format("{}{}", options_.tags, ++next_tag_);
   const StoredObject stored{object.tag, true};
   objects_[key] = std::move(object);
   return stored;
@@ -145,7 +145,7 @@ void SimObjectStore::put(const std::string& key, std::span<const std::byte> cont
   if (is_answered_early(key)) {
     // Stored later, from a copy; the caller is told a tag that it will have unless something is put in between.
     auto copy = std::make_shared<Object>(Object{{content.begin(), content.end()}, metadata, ""});
-    const std::string tag = fmt::format("t{}", ++next_tag_);
+    const std::string tag = fmt::format("{}{}", options_.tags, ++next_tag_);
     start<Status>(
         key, true, {},
         [this, key, copy, tag] {

@@ -29,6 +29,7 @@ class SimObjectStore final : public ObjectStore {
     unsigned delay_ms_max = 50;   // until a call happens, and again until it is answered
     uint64_t part_size_min = 1, part_size_max = INT64_MAX;
     uint32_t part_count_max = 10'000;
+    std::string tags = "t";  // how they begin
   };
   // Mistakes that whoever uses the store could make, made for it: tests must find each.
   enum class Planted : uint8_t {

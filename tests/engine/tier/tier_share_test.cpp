@@ -1,0 +1,344 @@
+// Several arrays that share a store, each in a machine of its own, while programs save, rename and remove files of the
+// same names on all of them, in any order, with power cuts, kills, and a store that fails and loses answers. What holds:
+//
+//   - what was saved durably, and was then neither replaced nor removed by somebody who saw it, is there in the end, on
+//     every node, under its name or as a conflict
+//   - nobody sees what nobody has saved
+//   - in the end all nodes have the same files, which are those of the store
+//   - without a conflict nothing is kept twice
+//   - the arrays have nothing to complain of
+//
+// Each mistake that is planted must be noticed by some seed.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+#include <set>
+
+#include "engine/check/check.h"
+#include "tests/engine/tier/healing_world.h"
+#include "tests/support/sanitizers.h"
+
+namespace fpfs::test {
+namespace {
+
+enum class ShareMistake : uint8_t {
+  kNone,
+  kNotCompared,    // one node copies as if it were alone
+  kReplacedLost,   // manifests do not say what they took the place of
+  kRemovalUnsaid,  // that something was removed does not reach the store
+};
+
+class Node {
+ public:
+  Node(uint64_t seed, const SimObjectStore::Options& options, bool shares) : world_(seed, options), shares_(shares) {
+    world_.tier().options().shares = shares_;
+    world_.tier().options().look_timeout = std::chrono::milliseconds(600'000);
+    world_.tier().leave_store();
+    begin();
+  }
+  HealingWorld& world() { return world_; }
+  Store& store() { return world_.store(); }
+  bool is_off() { return world_.world().is_off(); }
+
+  void begin() {
+    world_.tier().connect();
+    world_.connect();
+    world_.tier().copier().open();
+  }
+  // Whether it shows what the others have copied by now.
+  bool look() {
+    const auto seen = std::make_shared<bool>(false);
+    const struct timespec now = world_.world().now();
+    const uint64_t now_ns = static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
+    if (!world_.tier().copier().look("", now_ns, [seen] { *seen = true; })) return false;
+    world_.world().run_until([&] { return *seen || is_off(); });
+    return *seen;
+  }
+  // Everything is copied. Nothing: the power went before.
+  std::optional<Status> copy() {
+    const auto copied = std::make_shared<std::optional<Status>>();
+    world_.tier().copier().wait_for_all([copied](const Status& status) { *copied = status; });
+    world_.world().run_until([&] { return copied->has_value() || is_off(); });
+    return *copied;
+  }
+  std::vector<std::string> names() {
+    std::vector<std::string> found;
+    static_cast<void>(store().storage().list(store().root(), [&found](const DirectoryEntry& entry) {
+      found.push_back(entry.name);
+      return true;
+    }));
+    return found;
+  }
+  // 0: there is none.
+  uint64_t inode_of(const std::string& name) {
+    const Result<struct stat> attributes = store().storage().stat_at(store().root(), name);
+    return attributes.is_ok() ? attributes->st_ino : 0;
+  }
+
+ private:
+  HealingWorld world_;
+  const bool shares_;
+};
+
+class SharingNodes {
+ public:
+  explicit SharingNodes(uint64_t seed, ShareMistake mistake = ShareMistake::kNone)
+      : random_(SimRandom(seed ^ 0x7368617265).next()), mistake_(mistake) {
+    const uint64_t count = random_.between(2, 3);
+    for (uint64_t i = 0; i < count; ++i) {
+      const bool shares = mistake != ShareMistake::kNotCompared || i > 0;
+      nodes_.push_back(std::make_unique<Node>(seed * 7 + i, options(i), shares));
+    }
+  }
+  std::string run() {
+    for (uint64_t calls = random_.between(10, 40); calls > 0 && wrong_.empty(); --calls) act();
+    if (wrong_.empty()) end_well();
+    return wrong_;
+  }
+  uint64_t conflicts() const { return conflicts_; }
+  uint64_t shown() const { return shown_; }
+  uint64_t ends() const { return ends_; }
+
+ private:
+  static constexpr const char* kNames[] = {"a", "b", "c"};
+
+  SimObjectStore::Options options(uint64_t node) {
+    SimObjectStore::Options options;
+    options.delay_ms_max = static_cast<unsigned>(random_.between(1, 60));
+    options.tags = std::string(1, static_cast<char>('p' + node));
+    if (random_.chance(30)) {
+      options.failed_percent = static_cast<unsigned>(random_.below(10));
+      options.lost_percent = static_cast<unsigned>(random_.below(10));
+    }
+    return options;
+  }
+  void fail(const std::string& what) {
+    if (wrong_.empty()) wrong_ = what;
+  }
+  // What the store has is one thing, whoever looks.
+  Node& turn_to(size_t number) {
+    if (number != now_) nodes_[number]->world().objects().objects().swap(nodes_[now_]->world().objects().objects());
+    now_ = number;
+    return *nodes_[number];
+  }
+  Bytes make() {
+    const size_t length = random_.chance(20) ? random_.below(3000) : random_.between(1, 3 * kTestChunk);
+    Bytes content = make_bytes(length + 8, ++salt_);
+    written_.insert(content);
+    return content;
+  }
+  void trace(const std::string& what) {
+    if (std::getenv("FPFS_SHARE_TRACE") != nullptr) fmt::print("node {}: {}\n", now_, what);
+  }
+  void act() {
+    Node& node = turn_to(random_.below(nodes_.size()));
+    const uint64_t what = random_.below(100);
+    const std::string name = kNames[random_.below(std::size(kNames))];
+    if (random_.chance(10)) node.world().world().cut_at(node.world().world().boundaries() + random_.between(1, 120));
+    trace(fmt::format("{} {}", what, name));
+    if (what < 30) save(node, name);
+    else if (what < 37) remove(node, name);
+    else if (what < 45) rename(node, name);
+    else if (what < 60) read(node, name);
+    else if (what < 75) node.look();
+    else if (what < 80) send_away(node, name);
+    else if (what < 83) node.world().tier().copier().scan();
+    for (uint64_t steps = random_.below(150); steps > 0 && !node.is_off(); --steps) node.world().world().step();
+    if (random_.chance(15) && !node.is_off()) static_cast<void>(node.copy());
+    if (node.is_off() || random_.chance(4)) end(node);
+  }
+  void end(Node& node) {
+    ++ends_;
+    trace("ends");
+    const bool is_killed = !node.is_off() && random_.chance(50);
+    note(node);
+    node.world().tier().leave();
+    is_killed ? node.world().array().kill() : node.world().array().crash();
+    node.world().array().open();
+    node.begin();
+  }
+  void note(Node& node) {
+    const TierCopyStatus status = node.world().tier().copier().status();
+    conflicts_ += status.conflicts;
+    shown_ += status.files_shared;
+  }
+  // What is there by that name, for somebody who looks; nothing: that cannot be read.
+  std::optional<std::optional<Bytes>> content(Node& node, const std::string& name) {
+    const uint64_t before = node.inode_of(name);
+    const Result<Bytes> got = node.world().read(name);
+    if (node.is_off() || node.inode_of(name) != before) return std::nullopt;  // another one by now
+    if (got.status().code() == StatusCode::kNotFound) return std::optional<Bytes>();
+    if (!got.is_ok()) return std::nullopt;
+    if (!written_.contains(*got)) fail(name + " has a content that nobody has saved");
+    return *got;
+  }
+  // Who replaces or removes it has seen it: from now on it need not be there.
+  bool let_go(Node& node, const std::string& name) {
+    const auto there = content(node, name);
+    if (!there.has_value() || node.is_off()) return false;
+    if (there->has_value()) live_.erase(**there);
+    return true;
+  }
+  void save(Node& node, const std::string& name) {
+    const Bytes made = make();
+    const std::string unfinished = fmt::format(".{}.new{}", name, now_);
+    static_cast<void>(node.store().unlink(node.store().root(), unfinished));
+    Result<Store::Created> created = node.store().create(node.store().root(), unfinished, 0644);
+    if (!created.is_ok()) return;
+    created->node.handle.reset();
+    const bool is_saved = node.world().tier().write(*created->file, made).is_ok() &&
+                          node.world().array().control(*created->file, ControlRequest::Kind::kClose).is_ok();
+    trace(fmt::format("saves {} {:x} {}", name, hash_bytes(made) & 0xffff, made.size()));
+    if (!is_saved || !let_go(node, name)) return;
+    // Nothing happens in between.
+    if (!node.store().rename(node.store().root(), unfinished, node.store().root(), name, 0).is_ok()) return;
+    if (node.store().sync_directory(node.store().root()).is_ok() && !node.is_off()) live_.insert(made);
+    trace(fmt::format("saved {} {:x}", name, hash_bytes(made) & 0xffff));
+  }
+  void remove(Node& node, const std::string& name) {
+    if (!let_go(node, name)) return;
+    static_cast<void>(node.store().unlink(node.store().root(), name));
+    if (random_.chance(50)) static_cast<void>(node.store().sync_directory(node.store().root()));
+  }
+  // What lies in the store only, under its old name, is lost when another node replaces it there before it has a copy
+  // under the new one.
+  bool is_here(Node& node, const std::string& name) {
+    const Result<std::shared_ptr<File>> file = node.world().array().try_open(name);
+    return file.is_ok() && (*file)->info().codec_chunks[static_cast<size_t>(Codec::kAway)] == 0;
+  }
+  void rename(Node& node, const std::string& name) {
+    const std::string to = kNames[random_.below(std::size(kNames))];
+    if (!is_here(node, name)) return;
+    const auto moved = content(node, name);
+    if (to == name || !moved.has_value() || !moved->has_value() || !let_go(node, to)) return;
+    const auto still = content(node, name);
+    if (!still.has_value() || *still != *moved) return;
+    const bool was_live = live_.erase(**moved) > 0;
+    trace(fmt::format("renames {} to {}, {:x}", name, to, hash_bytes(**moved) & 0xffff));
+    if (!node.store().rename(node.store().root(), name, node.store().root(), to, 0).is_ok()) return;
+    if (node.store().sync_directory(node.store().root()).is_ok() && !node.is_off() && was_live) live_.insert(**moved);
+  }
+  void read(Node& node, const std::string& name) { static_cast<void>(content(node, name)); }
+  // Of others only, as ArrayTier does.
+  void send_away(Node& node, const std::string& name) {
+    const std::optional<TierNote> note = node.world().tier().note(name);
+    if (note.has_value() && note->is_others) static_cast<void>(node.world().send_away(name));
+  }
+
+  // --- the end -------------------------------------------------------------------------------------------------------
+  using Tree = std::map<std::string, Bytes>;
+  bool is_own(const std::string& name) { return name.front() != '.'; }
+  std::optional<Tree> tree_of(Node& node) {
+    Tree tree;
+    for (const std::string& name : node.names()) {
+      std::optional<std::optional<Bytes>> is;
+      for (unsigned i = 0; i < 20 && !is.has_value(); ++i) {
+        is = content(node, name);
+        if (!is.has_value()) node.world().pass(1000);
+      }
+      if (!is.has_value()) return std::nullopt;
+      if (is->has_value() && is_own(name)) tree[name] = **is;
+    }
+    return tree;
+  }
+  void end_well() {
+    for (size_t i = 0; i < nodes_.size(); ++i) {
+      Node& node = turn_to(i);
+      if (node.is_off()) end(node);
+      node.world().world().cut_at(0);
+      node.world().objects().set_options({.tags = std::string(1, static_cast<char>('p' + i))});
+      for (const std::string& name : node.names())
+        if (!is_own(name)) static_cast<void>(node.store().unlink(node.store().root(), name));
+    }
+    std::vector<Tree> trees(nodes_.size());
+    for (unsigned round = 0; round < 4; ++round)
+      for (size_t i = 0; i < nodes_.size(); ++i) {
+        Node& node = turn_to(i);
+        bool has_looked = node.look();
+        for (unsigned tries = 0; tries < 100 && !has_looked; ++tries) {
+          node.world().pass(1000);
+          has_looked = node.look();
+        }
+        if (!has_looked) return fail("nobody can look");
+        const std::optional<Status> copied = node.copy();
+        if (!copied.has_value()) return fail("never copied");
+        if (!copied->is_ok() && round > 1) return fail("not copied in the end: " + copied->message());
+        node.world().settle();
+      }
+    for (size_t i = 0; i < nodes_.size(); ++i) {
+      const std::optional<Tree> tree = tree_of(turn_to(i));
+      if (!wrong_.empty()) return;
+      if (!tree.has_value()) return fail(fmt::format("node {} has what cannot be read", i));
+      trees[i] = *tree;
+    }
+    for (size_t i = 1; i < nodes_.size(); ++i)
+      if (trees[i] != trees[0]) return fail(fmt::format("nodes differ: {} and {}", text(trees[0]), text(trees[i])));
+    std::set<Bytes> there;
+    for (const auto& [name, is] : trees[0]) {
+      there.insert(is);
+      if (nodes_[now_]->world().tier().copy(name) != std::optional(is)) return fail(name + " is copied as another");
+    }
+    for (const Bytes& content : live_)
+      if (!there.contains(content))
+        return fail(fmt::format("what was saved last is lost: {:x} of {}", hash_bytes(content) & 0xffff,
+                                text(trees[0])));
+    for (size_t i = 0; i < nodes_.size(); ++i) close(turn_to(i));
+    if (conflicts_ > 0) return;
+    for (const auto& [name, is] : trees[0])
+      if (name.find(".conflict-") != std::string::npos) return fail(name + " is there without a conflict");
+  }
+  static std::string text(const Tree& tree) {
+    std::string text;
+    for (const auto& [name, is] : tree) text += fmt::format("{} {:x}, ", name, hash_bytes(is) & 0xffff);
+    return text;
+  }
+  void close(Node& node) {
+    note(node);
+    if (!node.world().tier().stop()) return fail("does not stop");
+    node.world().tier().leave_store();
+    if (const Status closed = node.world().array().close(); !closed.is_ok())
+      return fail("not closed: " + closed.message());
+    const Result<CheckReport> report = check_array(node.world().world(), node.world().array().paths(), {});
+    if (!report.is_ok()) return fail("cannot be checked: " + report.status().message());
+    for (const CheckError& error : report->errors) fail(error.kind + ": " + error.detail);
+  }
+
+  SimRandom random_;
+  const ShareMistake mistake_;
+  std::vector<std::unique_ptr<Node>> nodes_;
+  size_t now_ = 0;  // whose store has the objects
+  std::set<Bytes> written_{Bytes()}, live_;
+  uint64_t salt_ = 0, conflicts_ = 0, shown_ = 0, ends_ = 0;
+  std::string wrong_;
+};
+
+uint64_t share_number(const char* name, uint64_t otherwise) {
+  const char* const given = std::getenv(name);
+  return given == nullptr ? otherwise : std::strtoull(given, nullptr, 10);
+}
+
+// FPFS_SHARE_SEED=N: one seed. FPFS_SHARE_SEEDS=N: so many.
+TEST(TierShareTest, NothingIsLostThatIsShared) {
+  if (const uint64_t seed = share_number("FPFS_SHARE_SEED", 0); seed > 0) {
+    EXPECT_EQ(SharingNodes(seed).run(), "") << "seed " << seed;
+    return;
+  }
+  const uint64_t seeds = alike(share_number("FPFS_SHARE_SEEDS", 200));
+  uint64_t conflicts = 0, shown = 0, ends = 0;
+  for (uint64_t seed = 1; seed <= seeds; ++seed) {
+    SharingNodes nodes(seed);
+    ASSERT_EQ(nodes.run(), "") << "seed " << seed;
+    conflicts += nodes.conflicts();
+    shown += nodes.shown();
+    ends += nodes.ends();
+  }
+  EXPECT_GT(conflicts, seeds / 10);
+  EXPECT_GT(shown, seeds);
+  EXPECT_GT(ends, seeds / 4);
+  fmt::print("{} seeds, {} ends without order, {} files shown, {} conflicts\n", seeds, ends, shown, conflicts);
+}
+
+}  // namespace
+}  // namespace fpfs::test
