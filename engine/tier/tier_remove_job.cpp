@@ -66,8 +66,7 @@ void TierCopier::Impl::manifest_to_remove(const std::shared_ptr<Job>& job, const
   const TierManifest& manifest = stored.value().manifest;
   // What says that it was removed is for the array that had made it.
   if (manifest.array_id != store_.array().id() || manifest.is_removed()) {
-    job->note.place = place_of(path);
-    job->note.manifest_tag = stored.value().tag;
+    job->note.manifest_tag = manifest.is_removed() ? stored.value().tag : 0;
     note_foreign(key, stored.value().tag);
     return end_job(job, Ending::kIsCopied);
   }

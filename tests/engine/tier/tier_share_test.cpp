@@ -256,6 +256,7 @@ class SharingNodes {
     for (unsigned round = 0; round < 4; ++round)
       for (size_t i = 0; i < nodes_.size(); ++i) {
         Node& node = turn_to(i);
+        trace("round");
         bool has_looked = node.look();
         for (unsigned tries = 0; tries < 100 && !has_looked; ++tries) {
           node.world().pass(1000);
