@@ -104,8 +104,13 @@ void TierCopier::Impl::begin(const std::shared_ptr<Job>& job) {
   });
 }
 
-// The store has not what it should have: all of it is stored again.
+// The store has not what it should have: all of it is stored again. But what another array has stored, that one
+// replaces or stores again.
 void TierCopier::Impl::begin_anew(const std::shared_ptr<Job>& job) {
+  if (job->is_theirs) {
+    job->note.manifest_tag = 0;
+    return end_job(job, Ending::kIsCopied);
+  }
   job->file.is_missing = true;
   job->opened = nullptr;
   environment_.executor().post([self = shared_from_this(), job] { self->begin(job); });

@@ -227,8 +227,8 @@ void TierCopier::Impl::remove_left(const std::shared_ptr<Job>& job, const Found&
 
 // What is there was seen. When nothing but the place of its content has changed since, that is all.
 void TierCopier::Impl::note_moved(const std::shared_ptr<Job>& job, const Local& local) {
-  const bool is_theirs = local.is_unchanged && local.file != nullptr && local.note->is_others && !job->file.is_missing;
-  if (!is_theirs || local.note->sequence >= local.file->info().sequence) return begin(job);
+  job->is_theirs = local.is_unchanged && local.file != nullptr && local.note->is_others;
+  if (!job->is_theirs || local.note->sequence >= local.file->info().sequence) return begin(job);
   job->note = *local.note;
   job->note.sequence = local.file->info().sequence;
   const Status noted = local.file->set_note(TierNote::kAttribute, encode_note(job->note));
