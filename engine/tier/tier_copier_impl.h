@@ -77,6 +77,7 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
     bool is_cut = false;           // of some chunk only a part is shown
     // Where the store is shared.
     bool is_compared = false;                // with what it has there
+    uint64_t lost = 0;                       // what lost_ had of it then
     bool is_theirs = false;                  // the file is as another array has copied it
     std::map<uint64_t, uint64_t> replaced;   // TierManifest::replaced of what is to be stored
     std::shared_ptr<Shown> shown;            // what is to be shown

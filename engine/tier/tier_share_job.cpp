@@ -103,6 +103,7 @@ void TierCopier::Impl::note_lost(const Store::NameEvent& event) {
 
 void TierCopier::Impl::note_lost(uint64_t place, uint64_t tag) {
   if (lost_.size() < options_.waiting_max || lost_.contains(place)) lost_[place] = tag;
+  seen_.erase(place);
 }
 
 bool TierCopier::Impl::is_known(const std::string& path, const std::optional<TierNote>& note, uint64_t tag) const {
@@ -159,6 +160,11 @@ void TierCopier::Impl::compare(const std::shared_ptr<Job>& job) {
 void TierCopier::Impl::compared(const std::shared_ptr<Job>& job, const Result<StoredManifest>& stored) {
   job->is_compared = true;
   const std::string& path = job->file.path;
+  {
+    const MutexLock lock(mutex_);
+    const auto lost = lost_.find(place_of(path));
+    job->lost = lost != lost_.end() ? lost->second : 0;
+  }
   const bool is_damaged = stored.status().code() == StatusCode::kCorruption ||
                           (stored.is_ok() && (stored.value().manifest.path != without_slash(path) ||
                                               S_ISDIR(stored.value().manifest.mode) != path.ends_with('/')));
