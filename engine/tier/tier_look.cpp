@@ -179,8 +179,8 @@ bool TierCopier::Impl::is_to_be_shown(const Found& directory, const std::string&
   Storage& storage = store_.storage();
   const Result<Handle> opened =
       is_itself ? storage.reopen(directory.directory.get(), O_RDONLY | O_DIRECTORY)
-                : storage.open_at(directory.directory.get(), path.ends_with('/') ? name.substr(0, name.size() - 1) : name,
-                                  O_PATH);
+                : storage.open_at(directory.directory.get(),
+                                  path.ends_with('/') ? name.substr(0, name.size() - 1) : name, O_PATH);
   if (!opened.is_ok()) return true;
   const ScopedHandle node(storage, *opened);
   if (tag == 0) return false;  // it has a directory of that name; what is new about that is seen by who looks into it

@@ -196,8 +196,9 @@ void TierCopier::Impl::compare_with_theirs(const std::shared_ptr<Job>& job, cons
   const Local local = local_of(found, path);
   if (is_known(path, local.note, stored.tag)) return note_moved(job, local);
   const auto own = stored.manifest.replaced.find(own_key());
-  const bool knows_ours = local.is_unchanged && (local.note->is_others || (own != stored.manifest.replaced.end() &&
-                                                                           own->second == local.note->manifest_tag));
+  const bool knows_ours =
+      local.is_unchanged &&
+      (local.note->is_others || (own != stored.manifest.replaced.end() && own->second == local.note->manifest_tag));
   if (stored.manifest.is_removed())
     return knows_ours ? withdraw(job, found, local, stored.manifest.removed_of) : begin(job);
   if (found.is_directory()) return adopt_directory(job, found, local, stored);
@@ -253,9 +254,8 @@ void TierCopier::Impl::find_theirs(const std::shared_ptr<Job>& job, const Stored
     }
     const Result<bool> vacant = is_vacant_for_good(path);
     if (!vacant.is_ok() || !vacant.value()) return end_job(job, Ending::kMoved);
-    return ask_remove(job, manifest_key(path), [self = shared_from_this(), job] {
-      self->end_job(job, Ending::kRemoved);
-    });
+    return ask_remove(job, manifest_key(path),
+                      [self = shared_from_this(), job] { self->end_job(job, Ending::kRemoved); });
   }
   if (is_known(path, std::nullopt, stored.tag) && follows()) return bury(job, stored);
   if (!job->file.is_looked_at) {
@@ -314,12 +314,10 @@ void TierCopier::Impl::bury(const std::shared_ptr<Job>& job, const StoredManifes
 
 // False: it was changed in between, and is kept.
 Result<bool> TierCopier::Impl::withdraw_file(const Found& found, const Local& local, const std::string& path) {
-  const std::string aside =
-      conflict_path(path, found.node.attributes.st_mtim.tv_sec, environment_.random_u64());
+  const std::string aside = conflict_path(path, found.node.attributes.st_mtim.tv_sec, environment_.random_u64());
   const std::string name = aside.substr(aside.rfind('/') + 1);
   const Silence silence(*this, {path, aside});
-  FPFS_RETURN_IF_ERROR(
-      store_.rename(found.directory.get(), found.name, found.directory.get(), name, RENAME_NOREPLACE));
+  FPFS_RETURN_IF_ERROR(store_.rename(found.directory.get(), found.name, found.directory.get(), name, RENAME_NOREPLACE));
   if (local.file->content_since() != local.content_since) {
     FPFS_RETURN_IF_ERROR(
         store_.rename(found.directory.get(), name, found.directory.get(), found.name, RENAME_NOREPLACE));
@@ -463,9 +461,8 @@ void TierCopier::Impl::copy_aside(const std::shared_ptr<Job>& job) {
     shown.is_alone = std::ranges::none_of(copying_, is_there);
     if (shown.is_alone) copying.from = shown.as;
   }
-  if (!shown.is_alone) return after(options_.pause_first, [self = shared_from_this(), job] {
-      self->end_job(job, Ending::kMoved);
-    });
+  if (!shown.is_alone)
+    return after(options_.pause_first, [self = shared_from_this(), job] { self->end_job(job, Ending::kMoved); });
   const TierManifest& theirs = shown.stored.manifest;
   const File::Info info = shown.created.file->info();
   job->manifest = theirs;
@@ -549,8 +546,7 @@ Status TierCopier::Impl::begin_to_show(Job& job) {
   note.sequence = 1;
   note.is_others = shown.as == job.file.path;
   job.note = note;
-  if (note.is_others)
-    FPFS_RETURN_IF_ERROR(shown.created.file->set_note(ChunkSource::kOthersAttribute, {}));
+  if (note.is_others) FPFS_RETURN_IF_ERROR(shown.created.file->set_note(ChunkSource::kOthersAttribute, {}));
   return shown.created.file->set_note(TierNote::kAttribute, encode_note(note));
 }
 

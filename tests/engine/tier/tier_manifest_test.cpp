@@ -42,8 +42,16 @@ TierManifest of_type(uint32_t mode) {
 }
 
 TEST(TierManifestTest, IsReadAsItWasWritten) {
-  std::vector<TierManifest> manifests = {manifest(), manifest()};
+  std::vector<TierManifest> manifests = {manifest(), manifest(), manifest(), manifest(), of_type(S_IFREG), {}};
   manifests[1].stored_checksums = {7, 0, UINT64_MAX - 1};
+  manifests[2].replaced = {{3, 4}, {UINT64_MAX, 0}};
+  manifests[3].stored_checksums = {7, 0, UINT64_MAX - 1};
+  manifests[3].replaced = {{3, 4}};
+  manifests[4].content_tag.clear();
+  manifests[4].removed_of = array_key(manifest().array_id);
+  manifests[4].replaced = {{manifests[4].removed_of, 9}};
+  manifests[5] = of_type(S_IFDIR);
+  manifests[5].removed_of = 1;
   for (const uint32_t type : {S_IFREG, S_IFDIR, S_IFLNK, S_IFIFO, S_IFSOCK, S_IFCHR, S_IFBLK})
     manifests.push_back(of_type(type | 07755));
   for (const TierManifest& manifest : manifests) {
@@ -103,20 +111,22 @@ TEST(TierManifestTest, EveryDamagedByteIsNoticed) {
 
 // The checksum is right, the fields are not: none of them is believed.
 TEST(TierManifestTest, EveryFieldIsLookedAt) {
-  const std::vector<std::byte> good = encode_manifest(manifest());
-  for (size_t at = 12; at + sizeof(uint32_t) <= 136; at += sizeof(uint32_t)) {
-    for (const uint32_t value : {UINT32_MAX, uint32_t{1} << 31, uint32_t{0}, uint32_t{7}}) {
-      std::vector<std::byte> bytes = good;
-      put_u32(&bytes[at], value);
-      put_u64(&bytes[bytes.size() - 8], hash_bytes(std::span(bytes).first(bytes.size() - 8)));
-      const Result<TierManifest> read = decode_manifest(bytes);
-      if (read.is_ok()) {
-        EXPECT_TRUE(encode_manifest(*read) == bytes) << at;
-      } else {
-        EXPECT_EQ(read.status().code(), StatusCode::kCorruption) << at;
+  TierManifest shared = manifest();
+  shared.replaced = {{3, 4}, {5, 6}};
+  for (const std::vector<std::byte>& good : {encode_manifest(manifest()), encode_manifest(shared)})
+    for (size_t at = 12; at + sizeof(uint32_t) <= 136; at += sizeof(uint32_t)) {
+      for (const uint32_t value : {UINT32_MAX, uint32_t{1} << 31, uint32_t{0}, uint32_t{7}}) {
+        std::vector<std::byte> bytes = good;
+        put_u32(&bytes[at], value);
+        put_u64(&bytes[bytes.size() - 8], hash_bytes(std::span(bytes).first(bytes.size() - 8)));
+        const Result<TierManifest> read = decode_manifest(bytes);
+        if (read.is_ok()) {
+          EXPECT_TRUE(encode_manifest(*read) == bytes) << at;
+        } else {
+          EXPECT_EQ(read.status().code(), StatusCode::kCorruption) << at;
+        }
       }
     }
-  }
 }
 
 TEST(TierManifestTest, WhatContradictsItselfIsRefused) {
@@ -143,6 +153,11 @@ TEST(TierManifestTest, WhatContradictsItselfIsRefused) {
   EXPECT_TRUE(is_refused([](TierManifest& m) { m.chunk_size = 0; }));
   EXPECT_TRUE(is_refused([](TierManifest& m) { m.content_tag.clear(); }));
   EXPECT_TRUE(is_refused([](TierManifest& m) { m.xattrs[""] = "x"; }));
+  EXPECT_TRUE(is_refused([](TierManifest& m) { m.removed_of = 1; })) << "removed, with content";
+  EXPECT_TRUE(is_refused([](TierManifest& m) { m.replaced[0] = 1; }));
+  EXPECT_TRUE(is_refused([](TierManifest& m) {
+    for (uint64_t array = 1; array <= TierManifest::kReplacedMax + 1; ++array) m.replaced[array] = 1;
+  }));
   EXPECT_TRUE(is_refused([](TierManifest& m) { m.xattrs["user.b"].assign(65537, 'x'); }));
 }
 
@@ -172,8 +187,9 @@ TEST(TierNoteTest, IsReadAsItWasWrittenOrCountsAsNone) {
   note.content_tag = TierNote::tag_of("t1");
   note.manifest_tag = TierNote::tag_of("t2");
   note.attributes = 13;
-  for (const bool verified : {false, true}) {
-    note.verified = verified;
+  for (const bool flag : {false, true}) {
+    note.verified = flag;
+    note.is_others = flag;
     const auto bytes = encode_note(note);
     const Result<TierNote> read = decode_note(bytes);
     ASSERT_TRUE(read.is_ok()) << read.status().message();

@@ -25,9 +25,8 @@ namespace {
 
 enum class ShareMistake : uint8_t {
   kNone,
-  kNotCompared,    // one node copies as if it were alone
-  kReplacedLost,   // manifests do not say what they took the place of
-  kRemovalUnsaid,  // that something was removed does not reach the store
+  kNotCompared,   // one node copies as if it were alone
+  kChangeUnsaid,  // a file that was changed still says that it is as another node has copied it
 };
 
 class Node {
@@ -39,6 +38,7 @@ class Node {
     begin();
   }
   HealingWorld& world() { return world_; }
+  bool shares() const { return shares_; }
   Store& store() { return world_.store(); }
   bool is_off() { return world_.world().is_off(); }
 
@@ -70,6 +70,10 @@ class Node {
       return true;
     }));
     return found;
+  }
+  ScopedHandle handle_of(const std::string& name) {
+    Result<Store::Node> node = store().lookup(store().root(), name);
+    return node.is_ok() ? std::move(node->handle) : ScopedHandle();
   }
   // 0: there is none.
   uint64_t inode_of(const std::string& name) {
@@ -138,13 +142,22 @@ class SharingNodes {
     const std::string name = kNames[random_.below(std::size(kNames))];
     if (random_.chance(10)) node.world().world().cut_at(node.world().world().boundaries() + random_.between(1, 120));
     trace(fmt::format("{} {}", what, name));
-    if (what < 30) save(node, name);
-    else if (what < 37) remove(node, name);
-    else if (what < 45) rename(node, name);
-    else if (what < 60) read(node, name);
-    else if (what < 75) node.look();
-    else if (what < 80) send_away(node, name);
-    else if (what < 83) node.world().tier().copier().scan();
+    if (what < 25)
+      save(node, name);
+    else if (what < 30)
+      change(node, name);
+    else if (what < 37)
+      remove(node, name);
+    else if (what < 45)
+      rename(node, name);
+    else if (what < 60)
+      read(node, name);
+    else if (what < 75)
+      node.look();
+    else if (what < 80)
+      send_away(node, name);
+    else if (what < 83)
+      node.world().tier().copier().scan();
     for (uint64_t steps = random_.below(150); steps > 0 && !node.is_off(); --steps) node.world().world().step();
     if (random_.chance(15) && !node.is_off()) static_cast<void>(node.copy());
     if (node.is_off() || random_.chance(4)) end(node);
@@ -196,6 +209,28 @@ class SharingNodes {
     if (!node.store().rename(node.store().root(), unfinished, node.store().root(), name, 0).is_ok()) return;
     if (node.store().sync_directory(node.store().root()).is_ok() && !node.is_off()) live_.insert(made);
     trace(fmt::format("saved {} {:x}", name, hash_bytes(made) & 0xffff));
+  }
+  // In place, a part of it.
+  void change(Node& node, const std::string& name) {
+    const uint64_t before = node.inode_of(name);
+    const auto there = content(node, name);
+    Result<std::shared_ptr<File>> file = node.world().array().try_open(name);
+    if (!there.has_value() || !there->has_value() || (*there)->empty() || !file.is_ok()) return;
+    if (!is_here(node, name) || node.inode_of(name) != before) return;
+    Bytes changed = **there;
+    const Bytes piece = make_bytes(std::min<size_t>(changed.size(), 1000), ++salt_);
+    std::copy(piece.begin(), piece.end(), changed.begin());
+    written_.insert(changed);
+    live_.erase(**there);
+    std::array<std::byte, 1> none;
+    const bool is_others =
+        node.world().world().sim().get_xattr(node.handle_of(name).get(), ChunkSource::kOthersAttribute, none).is_ok();
+    const bool is_changed = node.world().array().write(**file, 0, piece).is_ok() &&
+                            node.world().array().control(**file, ControlRequest::Kind::kClose).is_ok();
+    if (is_others && mistake_ == ShareMistake::kChangeUnsaid)
+      static_cast<void>((*file)->set_note(ChunkSource::kOthersAttribute, {}));
+    if (is_changed && !node.is_off() && node.inode_of(name) == before) live_.insert(changed);
+    trace(fmt::format("changed {} to {:x}", name, hash_bytes(changed) & 0xffff));
   }
   void remove(Node& node, const std::string& name) {
     if (!let_go(node, name)) return;
@@ -257,7 +292,7 @@ class SharingNodes {
       for (size_t i = 0; i < nodes_.size(); ++i) {
         Node& node = turn_to(i);
         trace("round");
-        bool has_looked = node.look();
+        bool has_looked = !node.shares() || node.look();
         for (unsigned tries = 0; tries < 100 && !has_looked; ++tries) {
           node.world().pass(1000);
           has_looked = node.look();
@@ -283,8 +318,8 @@ class SharingNodes {
     }
     for (const Bytes& content : live_)
       if (!there.contains(content))
-        return fail(fmt::format("what was saved last is lost: {:x} of {}", hash_bytes(content) & 0xffff,
-                                text(trees[0])));
+        return fail(
+            fmt::format("what was saved last is lost: {:x} of {}", hash_bytes(content) & 0xffff, text(trees[0])));
     for (size_t i = 0; i < nodes_.size(); ++i) close(turn_to(i));
     if (conflicts_ > 0) return;
     for (const auto& [name, is] : trees[0])
@@ -339,6 +374,18 @@ TEST(TierShareTest, NothingIsLostThatIsShared) {
   EXPECT_GT(shown, seeds);
   EXPECT_GT(ends, seeds / 4);
   fmt::print("{} seeds, {} ends without order, {} files shown, {} conflicts\n", seeds, ends, shown, conflicts);
+}
+
+TEST(TierShareTest, EveryPlantedMistakeIsNoticed) {
+  for (uint8_t i = 1; i <= static_cast<uint8_t>(ShareMistake::kChangeUnsaid); ++i) {
+    bool is_noticed = false;
+    for (uint64_t seed = 1; seed <= 2000 && !is_noticed; ++seed) {
+      const std::string wrong = SharingNodes(seed, static_cast<ShareMistake>(i)).run();
+      is_noticed = !wrong.empty();
+      if (is_noticed) fmt::print("mistake {}: seed {}: {}\n", i, seed, wrong);
+    }
+    EXPECT_TRUE(is_noticed) << "mistake " << int{i};
+  }
 }
 
 }  // namespace
