@@ -339,8 +339,12 @@ void TierCopier::Impl::withdraw(const std::shared_ptr<Job>& job, const Found& fo
     const Silence silence(*this, {std::string(without_slash(path))});
     const Status removed = found.is_directory() ? store_.remove_directory(found.directory.get(), found.name)
                                                 : store_.unlink(found.directory.get(), found.name);
-    // It has names in it that the others have not seen.
-    if (found.is_directory() && removed.errno_value() == ENOTEMPTY) return begin(job);
+    // It has names in it that the others have not seen; or such that are gone there, too, which who looks into it finds.
+    if (found.is_directory() && removed.errno_value() == ENOTEMPTY) {
+      if (job->file.is_looked_at) return begin(job);
+      static_cast<void>(look(path, 0, [] {}));
+      return end_job(job, Ending::kGone);
+    }
     if (!removed.is_ok()) return end_with(job, removed, false);
   }
   {

@@ -1,6 +1,7 @@
 #include "fs/nodes/file_system.h"
 
 #include "engine/base/log.h"
+#include "engine/tier/tier_fetch.h"
 
 namespace fpfs {
 namespace {
@@ -106,6 +107,14 @@ void FileSystem::when_shown(Inode& directory, std::function<void()> then) {
   if (waits) return;
   then();
   others_under_way_.end();
+}
+
+void FileSystem::fetch(const std::shared_ptr<File>& file, std::function<void(const Status&)> then) {
+  others_under_way_.begin();
+  fetch_content(environment_.executor(), file, [this, then = std::move(then)](const Status& status) {
+    then(status);
+    others_under_way_.end();
+  });
 }
 
 void FileSystem::start_pruning(bool all) {

@@ -1,11 +1,13 @@
 """Several nodes, one store: what one has closed and copied, the others list and read. Two arrays, each with a mount."""
 import os
 import shutil
+import signal
 import time
 
 import pytest
 
-from lab.copies import fpfs, set_tier, state, sync, tier
+from lab.array import MountFailed
+from lab.copies import SERVICES, set_tier, state, sync, tier
 from lab.data import is_pattern, pattern, write_pattern
 from lab.system import wait_until
 
@@ -113,19 +115,157 @@ def test_a_node_changes_what_another_has_made(nodes, store):
         assert listing(node.path) == []
 
 
-def test_both_are_kept_of_what_two_nodes_have_changed(nodes, directory):
+def conflicting(names, name):
+    return [other for other in names if other.startswith(f"{name}.conflict-")]
+
+
+def test_both_are_kept_of_what_two_nodes_have_changed(nodes, store):
+    """Neither has seen the other's: what was changed last keeps the name, on both."""
+    a, b = nodes(store, options=["tier_share=3600"])
+    write_pattern(a.path / "mine-last", 1, 5 * CHUNK)
+    write_pattern(a.path / "theirs-last", 1, 5 * CHUNK)
+    sync(a)
+    assert listing(b.path) == ["mine-last", "theirs-last"]
+    assert is_pattern(b.path / "mine-last", 1, 5 * CHUNK) and is_pattern(b.path / "theirs-last", 1, 5 * CHUNK)
+    write_pattern(b.path / "theirs-last", 4, 2 * CHUNK)
+    time.sleep(0.05)
+    write_pattern(a.path / "theirs-last", 5, 6 * CHUNK)
+    write_pattern(a.path / "mine-last", 2, 4 * CHUNK)
+    sync(a)
+    time.sleep(0.05)
+    write_pattern(b.path / "mine-last", 3, 3 * CHUNK)
+    sync(b)
+    assert tier(b)["conflicts"] >= 1
+    for node in (a, b):
+        node.remount()  # what is known is looked at anew
+    for node in (a, b, a, b):
+        listing(node.path)
+        sync(node)
+    for node in (a, b):
+        node.remount()
+        names = listing(node.path)
+        assert len(names) == 4 and len(conflicting(names, "mine-last")) == len(conflicting(names, "theirs-last")) == 1
+        assert is_pattern(node.path / "mine-last", 3, 3 * CHUNK)
+        assert is_pattern(node.path / conflicting(names, "mine-last")[0], 2, 4 * CHUNK)
+        assert is_pattern(node.path / "theirs-last", 5, 6 * CHUNK)
+        assert is_pattern(node.path / conflicting(names, "theirs-last")[0], 4, 2 * CHUNK)
+
+
+def test_who_is_writing_loses_nothing(nodes, directory):
+    """Another node replaces the file meanwhile."""
     a, b = nodes(directory)
     write_pattern(a.path / "file", 1, 5 * CHUNK)
     sync(a)
     assert is_pattern(b.path / "file", 1, 5 * CHUNK)
-    write_pattern(a.path / "file", 2, 4 * CHUNK)
-    time.sleep(0.05)
-    write_pattern(b.path / "file", 3, 3 * CHUNK)
-    sync(a)
+    with open(b.path / "file", "r+b") as file:
+        file.write(pattern(7, 0, CHUNK))
+        write_pattern(a.path / "file", 2, 3 * CHUNK)
+        sync(a)
+        assert listing(b.path) == ["file"]
+        file.seek(0)
+        file.write(pattern(8, 0, CHUNK))
     sync(b)
+    changed = pattern(8, 0, CHUNK) + pattern(1, CHUNK, 4 * CHUNK)
     for node in (a, b):
         names = listing(node.path)
-        assert len(names) == 2 and names[1].startswith("file.conflict-"), names
-        assert is_pattern(node.path / "file", 3, 3 * CHUNK)
-        assert is_pattern(node.path / names[1], 2, 4 * CHUNK)
-    assert tier(a)["conflicts"] + tier(b)["conflicts"] == 1
+        kept = conflicting(names, "file")
+        assert len(kept) == 1 and (node.path / "file").read_bytes() == changed
+        assert is_pattern(node.path / kept[0], 2, 3 * CHUNK)
+
+
+def test_what_is_copied_when_close_returns_is_seen_by_the_next_open(nodes, store):
+    """tier_share=0 and durable=tier: one node closes, another opens, without anything in between."""
+    a, b = nodes(store)
+    (a.path / "d").mkdir()
+    os.setxattr(a.path / "d", "user.fastpersistfs.durable", b"tier")
+    sync(a)
+    assert listing(b.path) == ["d"]
+    for step in range(10):
+        write_pattern(a.path / f"d/step-{step}", step + 1, 2 * CHUNK + step)
+        assert is_pattern(b.path / f"d/step-{step}", step + 1, 2 * CHUNK + step)
+        write_pattern(a.path / "d/latest", step + 1, CHUNK + step)
+        assert is_pattern(b.path / "d/latest", step + 1, CHUNK + step)
+    # The setting came along.
+    write_pattern(b.path / "d/answer", 20, CHUNK)
+    assert is_pattern(a.path / "d/answer", 20, CHUNK)
+
+
+def test_processes_of_one_node_fetch_a_chunk_once(nodes, store):
+    a, b = nodes(store)
+    write_pattern(a.path / "model.pt", 1, 40 * CHUNK)
+    sync(a)
+    assert listing(b.path) == ["model.pt"]
+    in_children(4, lambda number: is_pattern(b.path / "model.pt", 1, 40 * CHUNK))
+    assert b.status()["healing"]["fetched"] == 40
+
+
+def in_children(count, check):
+    children = []
+    for number in range(count):
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if check(number) else 1)
+        children.append(child)
+    assert [os.waitpid(child, 0)[1] for child in children] == [0] * count
+
+
+def test_three_nodes_follow_a_removal(nodes, directory):
+    """Of what the first has made the second removes; also the third, which was not there meanwhile, has it no more."""
+    a, b, c = nodes(directory, 3)
+    (a.path / "run").mkdir()
+    write_pattern(a.path / "run/model.pt", 1, 5 * CHUNK)
+    (a.path / "latest").symlink_to("run")
+    sync(a)
+    for node in (b, c):
+        assert is_pattern(node.path / "run/model.pt", 1, 5 * CHUNK) and os.readlink(node.path / "latest") == "run"
+    c.unmount()
+    shutil.rmtree(b.path / "run")
+    os.unlink(b.path / "latest")
+    sync(b)
+    assert listing(a.path / "run") == [] and listing(a.path) == []
+    sync(a)
+    c.start()
+    wait_until(lambda: tier(c)["state"] == "current")
+    for _ in range(2):
+        for path in (c.path / "run", c.path):
+            if path.exists():
+                listing(path)
+    assert listing(c.path) in ([], ["latest"])  # a link takes no note: it comes back
+    assert not (c.path / "run").exists()
+
+
+def test_a_store_that_hangs_holds_nobody_up(nodes, make_store):
+    store = make_store(SERVICES[0])
+    a, b = nodes(store)
+    write_pattern(a.path / "file", 1, 5 * CHUNK)
+    sync(a)
+    assert is_pattern(b.path / "file", 1, 5 * CHUNK)
+    service = store.service.process
+    service.send_signal(signal.SIGSTOP)
+    try:
+        begun = time.monotonic()
+        for number in range(20):
+            write_pattern(b.path / f"new-{number}", number, CHUNK)
+            assert is_pattern(b.path / "file", 1, 5 * CHUNK)
+        assert len(listing(b.path)) == 21
+        assert time.monotonic() - begun < 20
+    finally:
+        service.send_signal(signal.SIGCONT)
+    sync(b)
+    assert len(listing(a.path)) == 21
+
+
+def test_arrays_must_have_chunks_of_one_size(make_array, make_mount, directory):
+    a, b = (make_mount(make_array(chunk_size=size), "tier_share=0") for size in (CHUNK, 2 * CHUNK))
+    set_tier(a, directory.url)
+    set_tier(b, directory.url, "--share")
+    write_pattern(a.path / "file", 1, 5 * CHUNK)
+    sync(a)
+    assert listing(b.path) == []
+    wait_until(lambda: tier(b)["files_failed"] == 1)
+    assert "chunks of 64 KiB" in tier(b)["last_error"] and "--chunk-size" in tier(b)["last_error"]
+
+
+def test_options_that_contradict_each_other(make_array, make_mount):
+    with pytest.raises(MountFailed, match="tier_share and tier_delete=keep exclude each other"):
+        make_mount(make_array(chunk_size=CHUNK), "tier_share=1", "tier_delete=keep")
