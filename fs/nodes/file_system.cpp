@@ -90,7 +90,7 @@ bool FileSystem::listing_is_due(const Inode& directory) const {
   return noted == 0 || environment_.now().tv_sec - noted > kDaySeconds;
 }
 
-void FileSystem::when_shown(Inode& directory, std::function<void()> then) {
+void FileSystem::when_shown(Inode& directory, const std::function<void()>& then) {
   if (is_alone()) return then();
   const auto now = std::chrono::duration_cast<std::chrono::milliseconds>(
       std::chrono::steady_clock::now().time_since_epoch());
