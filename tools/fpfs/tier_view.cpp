@@ -65,6 +65,9 @@ std::string describe_tier(const Json& tier) {
   if (const uint64_t left = number_at(tier, "files_left"); left > 0 || text_at(tier, "keep", "all") != "all")
     facts.add("Left", fmt::format("{} since the mount (tier_keep={})", files_text(left, number_at(tier, "bytes_left")),
                                   text_at(tier, "keep", "all")));
+  const uint64_t shared = number_at(tier, "files_shared"), conflicts = number_at(tier, "conflicts");
+  if (shared > 0 || conflicts > 0)
+    facts.add("Of others", fmt::format("{} files shown since the mount, {} conflicts", shared, conflicts));
   if (const uint64_t refused = number_at(tier, "files_refused"); refused > 0)
     facts.add("Cannot be", fmt::format("{}; the log names one", refused));
   if (const uint64_t failed = number_at(tier, "files_failed"); failed > 0)
