@@ -4,13 +4,17 @@ import hashlib
 import os
 import shutil
 import threading
+import time
 
 import pytest
 
+from lab import LONG
 from lab.array import MountFailed
-from lab.copies import fpfs, set_tier, state, sync, tier
+from lab.copies import Directory, fpfs, set_tier, state, sync, tier
 from lab.data import is_pattern, pattern, write_pattern
 from lab.damage import read_at
+from lab.object_stores import SeaweedStore
+from lab.programs import run
 from lab.system import wait_until
 
 CHUNK = 65536
@@ -208,6 +212,41 @@ def test_an_array_that_comes_back_after_it_was_restored_elsewhere(array, make_mo
     heir.remount()
     fpfs(heir, "tier", "restore", heir.path)
     assert digests(heir.path) == content
+
+
+@pytest.mark.time_limit(180)
+@pytest.mark.parametrize("kind", [Directory, SeaweedStore])
+def test_a_whole_array_is_restored_bit_for_bit(make_array, make_mount, make_store, lab, kind):
+    """Every member of it is deleted. In a long run it has 4 GiB."""
+    size = 4 << 30 if LONG and shutil.disk_usage(lab).free > 14 << 30 else 64 * MIB
+    sizes = {"run/model.pt": size // 2 + 77, "run/optimizer.pt": size // 4, "run/step-1/model.pt": size // 4 - CHUNK - 1,
+             **{f"run/small-{number}": 3000 * number for number in range(16)}}
+    store = make_store(kind)
+    mount = make_mount(make_array())
+    set_tier(mount, store.url)
+    (mount.path / "run/step-1").mkdir(parents=True)
+    for seed, (name, length) in enumerate(sizes.items()):
+        write_pattern(mount.path / name, seed, length)
+    run(mount.array.programs.fpfs, "sync", "--tier", mount.path, timeout=1800)
+    tree = names(mount.path)
+    mount.unmount()
+    mount.array.damaged = True
+    mount.array.remove()
+
+    restored = make_mount(make_array())
+    begun = time.monotonic()
+    set_tier(restored, store.url, "--restore")
+    run(restored.array.programs.fpfs, "tier", "restore", restored.path, timeout=1800)
+    run(restored.array.programs.fpfs, "sync", restored.path)
+    seconds = time.monotonic() - begun
+    print(f"{size / MIB:.0f} MiB in {len(sizes)} files: {seconds:.1f} s, {size / seconds / 1e6:.0f} MB/s")
+    restored.unmount()
+    restored.array.assert_clean()
+    restored.options = ["tier=none"]
+    restored.start()
+    assert names(restored.path) == tree
+    for seed, (name, length) in enumerate(sizes.items()):
+        assert is_pattern(restored.path / name, seed, length), name
 
 
 # --- files that leave ------------------------------------------------------------------------------------------------
