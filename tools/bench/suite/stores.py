@@ -1,5 +1,5 @@
-"""Stores outside this machine, for rows 21 and 22: SeaweedFS on this machine, or a directory; and what else moves files to
-and from them."""
+"""Stores outside this machine, for rows 21 and 22: SeaweedFS on this machine, or a directory; and what else moves files
+to and from them."""
 import contextlib
 import os
 import pathlib
@@ -58,7 +58,7 @@ def fpfs(bench, *words):
     bench.commands.run(bench.programs.fpfs, *words)
 
 
-# --- other programs ----------------------------------------------------------------------------------------------------------
+# --- other programs --------------------------------------------------------------------------------------------------
 
 
 def installed(bench, name):
@@ -82,4 +82,5 @@ def rclone(store):
 
 
 def aws(store):
-    return ["env", "AWS_DEFAULT_REGION=us-east-1", program("aws"), "s3", "cp", "--quiet", "--endpoint-url", store.endpoint]
+    return ["env", "AWS_DEFAULT_REGION=us-east-1", program("aws"), "s3", "cp", "--quiet", "--endpoint-url",
+            store.endpoint]
