@@ -5,10 +5,12 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <deque>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -30,9 +32,11 @@ constexpr const char* kPinAttribute = "user.fastpersistfs.pin";
 constexpr const char* kCodecAttribute = "user.fastpersistfs.codec";
 constexpr unsigned kReaders = 8;
 constexpr size_t kReadBytes = 1024 * 1024;
-// What was read is on its way to the drives for a moment.
 constexpr std::chrono::milliseconds kLookInterval{100};
+constexpr unsigned kLooksUntilReadAgain = 10;
 constexpr unsigned kLooks = 100;
+// Of each reader: the daemon keeps such files open until they are committed.
+constexpr size_t kUnseen = 32;
 
 // Calls visit(path) for what is at the path, and everything below it in this mount.
 Status for_each(const std::string& path, const std::function<Status(const std::string& path, bool is_file)>& visit) {
@@ -75,18 +79,83 @@ Status read_all(const std::string& path, const std::atomic<bool>& interrupt) {
   return Status::ok();
 }
 
-// From the drives' side: pages that the kernel has say nothing about where the content is.
-Status fetch(const std::string& path, const std::atomic<bool>& interrupt) {
-  for (unsigned look = 0; look < kLooks; ++look) {
-    if (look % 10 == 0) FPFS_RETURN_IF_ERROR(read_all(path, interrupt));
-    FPFS_ASSIGN_OR_RETURN(const bool away, is_away(path));
-    if (!away) return Status::ok();
-    if (interrupt.load()) return Status::error(StatusCode::kCancelled, "interrupted");
-    std::this_thread::sleep_for(kLookInterval);
+// Reads files one after the other, several at a time. Each is looked at a moment later: what was read is on its way to
+// the drives until then, and the next ones are read meanwhile.
+class Fetch {
+ public:
+  Fetch(const std::vector<std::string>& files, const std::atomic<bool>& interrupt)
+      : files_(files), interrupt_(interrupt) {}
+
+  // The first failure, behind all that went well.
+  Status run();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Unseen {
+    const std::string* path;
+    Clock::time_point look_at;
+    unsigned looks = 0;
+  };
+  // The one that is to be looked at first is in front.
+  using Queue = std::deque<Unseen>;
+
+  void fetch_some();
+  Status read_next(Queue& unseen, bool& any_left);
+  Status look_at_oldest(Queue& unseen);
+
+  const std::vector<std::string>& files_;
+  const std::atomic<bool>& interrupt_;
+  std::atomic<size_t> next_{0};
+  std::mutex mutex_;
+  Status first_;
+};
+
+Status Fetch::run() {
+  std::vector<std::thread> readers;
+  for (unsigned i = 0; i < std::min<size_t>(kReaders, files_.size()); ++i)
+    readers.emplace_back([this] { fetch_some(); });
+  for (std::thread& reader : readers) reader.join();
+  return first_;
+}
+
+void Fetch::fetch_some() {
+  Queue unseen;
+  for (bool any_left = true; any_left || !unseen.empty();) {
+    const bool must_look = !any_left || unseen.size() == kUnseen;
+    const bool looks = must_look || (!unseen.empty() && unseen.front().look_at <= Clock::now());
+    const Status status = looks ? look_at_oldest(unseen) : read_next(unseen, any_left);
+    if (status.is_ok()) continue;
+    const std::lock_guard lock(mutex_);
+    if (first_.is_ok()) first_ = status;
+    if (status.code() == StatusCode::kCancelled) return;
   }
-  return Status::error(StatusCode::kBusy, path +
-                                              ": it was fetched and does not stay on the drives: they are full, or it "
-                                              "is being written");
+}
+
+Status Fetch::read_next(Queue& unseen, bool& any_left) {
+  const size_t at = next_++;
+  any_left = at < files_.size();
+  if (!any_left) return Status::ok();
+  FPFS_RETURN_IF_ERROR(read_all(files_[at], interrupt_));
+  unseen.push_back({&files_[at], Clock::now() + kLookInterval});
+  return Status::ok();
+}
+
+// From the drives' side: pages that the kernel has say nothing about where the content is.
+Status Fetch::look_at_oldest(Queue& unseen) {
+  Unseen file = unseen.front();
+  std::this_thread::sleep_until(file.look_at);
+  unseen.pop_front();
+  FPFS_ASSIGN_OR_RETURN(const bool away, is_away(*file.path));
+  if (!away) return Status::ok();
+  if (interrupt_.load()) return Status::error(StatusCode::kCancelled, "interrupted");
+  if (++file.looks == kLooks)
+    return Status::error(StatusCode::kBusy, *file.path +
+                                                ": it was fetched and does not stay on the drives: they are full, or "
+                                                "it is being written");
+  if (file.looks % kLooksUntilReadAgain == 0) FPFS_RETURN_IF_ERROR(read_all(*file.path, interrupt_));
+  file.look_at = Clock::now() + kLookInterval;
+  unseen.push_back(file);
+  return Status::ok();
 }
 
 }  // namespace
@@ -117,21 +186,7 @@ Result<FetchedPaths> fetch_path(const std::string& path) {
     files.push_back(at);
     return Status::ok();
   }));
-  std::atomic<size_t> next{0};
-  std::mutex mutex;
-  Status first;
-  std::vector<std::thread> readers;
-  for (unsigned i = 0; i < std::min<size_t>(kReaders, files.size()); ++i)
-    readers.emplace_back([&] {
-      for (size_t at = next++; at < files.size(); at = next++) {
-        const Status status = fetch(files[at], interrupt);
-        const std::lock_guard lock(mutex);
-        if (first.is_ok()) first = status;
-        if (status.code() == StatusCode::kCancelled) return;
-      }
-    });
-  for (std::thread& reader : readers) reader.join();
-  if (!first.is_ok()) return first;
+  FPFS_RETURN_IF_ERROR(Fetch(files, interrupt).run());
   return fetched;
 }
 
