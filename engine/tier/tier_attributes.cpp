@@ -17,11 +17,11 @@ bool is_elsewhere(const Status& status) {
   return status.code() == StatusCode::kNotFound || reason == ENOTDIR || reason == ELOOP;  // a file or link in between
 }
 
-std::string_view without_slash(std::string_view path) {
+}  // namespace
+
+std::string_view TierCopier::Impl::without_slash(std::string_view path) {
   return path.ends_with('/') ? path.substr(0, path.size() - 1) : path;
 }
-
-}  // namespace
 
 // --- paths -----------------------------------------------------------------------------------------------------------
 

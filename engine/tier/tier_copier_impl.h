@@ -53,6 +53,8 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
 
  private:
   using Self = std::shared_ptr<Impl>;
+  // Of objects' metadata: whose they are. A manifest's is the array id, a content's that, '.' and which upload.
+  static constexpr const char* kMark = "fastpersistfs";
   struct Shown;
   // One path whose copy is brought up to date.
   struct Job {
@@ -76,11 +78,12 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
     bool has_away = false;         // some of its content lies in the store only
     bool is_cut = false;           // of some chunk only a part is shown
     // Where the store is shared.
-    bool is_compared = false;                // with what it has there
-    uint64_t lost = 0;                       // what lost_ had of it then
-    bool is_theirs = false;                  // the file is as another array has copied it
-    std::map<uint64_t, uint64_t> replaced;   // TierManifest::replaced of what is to be stored
-    std::shared_ptr<Shown> shown;            // what is to be shown
+    bool is_compared = false;               // with what it has there
+    bool has_looked_below = false;          // for what is gone in the directory
+    uint64_t lost = 0;                      // what lost_ had of it then
+    bool is_theirs = false;                 // the file is as another array has copied it
+    std::map<uint64_t, uint64_t> replaced;  // TierManifest::replaced of what is to be stored
+    std::shared_ptr<Shown> shown;           // what is to be shown
   };
   // How a job goes on.
   enum class Plan : uint8_t {
@@ -138,19 +141,19 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
   // What the array has at a path.
   struct Local {
     std::optional<TierNote> note;  // that speaks for the path
-    std::shared_ptr<File> file;  // of a file
-    uint64_t content_since = 0;  // File::content_since()
-    bool is_unchanged = false;  // since the note
+    std::shared_ptr<File> file;    // of a file
+    uint64_t content_since = 0;    // File::content_since()
+    bool is_unchanged = false;     // since the note
   };
   // A version of another array that is on its way to be shown.
   struct Shown {
     StoredManifest stored;
-    std::string as;                     // its path here
-    bool replaces = false;              // what has that path
-    bool keeps = false;                 // that is kept beside it, under `aside`
-    std::string aside;                  // another name for that
-    bool is_alone = false;       // no other job writes at `as`
-    Local over;  // that, as it was seen
+    std::string as;         // its path here
+    bool replaces = false;  // what has that path
+    bool keeps = false;     // that is kept beside it, under `aside`
+    std::string aside;      // another name for that
+    bool is_alone = false;  // no other job writes at `as`
+    Local over;             // that, as it was seen
     ScopedHandle directory;
     std::string name, aside_name;
     Store::Created created;  // of a file
@@ -213,6 +216,7 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
   bool add_waiter(TierWaiting file, Done done);
 
   // --- tier_attributes.cpp
+  static std::string_view without_slash(std::string_view path);
   Result<Found> find(const std::string& path);
   static bool is_at(const Result<Found>& found, uint64_t inode);
   // Whether the path leads to nothing, or to a directory where it is not that of one (and the other way round).
@@ -280,6 +284,7 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
   void find_theirs(const std::shared_ptr<Job>& job, const StoredManifest& stored);
   void bury(const std::shared_ptr<Job>& job, const StoredManifest& stored);
   void withdraw(const std::shared_ptr<Job>& job, const Found& found, const Local& local, uint64_t removed_of);
+  void look_below(const std::shared_ptr<Job>& job, const Found& found);
   Result<bool> withdraw_file(const Found& found, const Local& local, const std::string& path);
   void settle_conflict(const std::shared_ptr<Job>& job, const Found& found, const StoredManifest& stored);
   void adopt_directory(const std::shared_ptr<Job>& job, const Found& found, const Local& local,

@@ -19,8 +19,7 @@
 namespace fpfs {
 namespace {
 
-constexpr const char* kArrayMark = "fastpersistfs";  // of a manifest's metadata: whose it is
-constexpr size_t kManifestBytes = 64 * 1024;         // most have less
+constexpr size_t kManifestBytes = 64 * 1024;  // most have less
 constexpr size_t kManifestBytesMax = 1024 * 1024 * 1024;
 
 // What the record knows each chunk by; see TierManifest.
@@ -265,7 +264,7 @@ void TierCopier::Impl::store_manifest(const std::shared_ptr<Job>& job) {
   ask<StoredObject>(
       job,
       [this, job](Asked<StoredObject> done) {
-        const ObjectMetadata metadata = {{kArrayMark, to_string(job->manifest.array_id)}};
+        const ObjectMetadata metadata = {{kMark, to_string(job->manifest.array_id)}};
         objects_.put(manifest_key(job->file.path), job->encoded, metadata, std::move(done));
       },
       [self = shared_from_this(), job](const Result<StoredObject>& stored) {

@@ -14,11 +14,6 @@
 #include "engine/tier/tier_copier_impl.h"
 
 namespace fpfs {
-namespace {
-
-constexpr const char* kUploadMark = "fastpersistfs";  // of a content's metadata: array id, '.', which upload
-
-}  // namespace
 
 // A file that was moved has its copy there, of which it gets another one where it is; then this is looked at again.
 bool TierCopier::Impl::is_from(const std::string& path) const {
@@ -84,7 +79,7 @@ void TierCopier::Impl::remove_content(const std::shared_ptr<Job>& job, const std
              if (found.status().code() == StatusCode::kNotFound) return done(false);
              if (!found.is_ok()) return self->end_with(job, found.status(), true);
              const ObjectInfo& object = found.value();
-             const auto mark = object.metadata.find(kUploadMark);
+             const auto mark = object.metadata.find(kMark);
              const bool is_marked =
                  mark != object.metadata.end() && mark->second.starts_with(to_string(self->store_.array().id()) + ".");
              if (!is_marked && (tag.empty() || object.tag != tag)) {

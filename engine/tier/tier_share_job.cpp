@@ -25,6 +25,8 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <ctime>
 #include <utility>
 
@@ -37,18 +39,13 @@
 namespace fpfs {
 namespace {
 
-constexpr int kDirectoryFlags = O_RDONLY | O_DIRECTORY;
-constexpr const char* kArrayMark = "fastpersistfs";
+constexpr int kToList = O_RDONLY | O_DIRECTORY;
 
 // The commit of a file that is to be shown.
-struct Commit {
+struct ShownCommit {
   ControlRequest request;
   std::function<void(const Status&)> done;
 };
-
-std::string_view without_slash(std::string_view path) {
-  return path.ends_with('/') ? path.substr(0, path.size() - 1) : path;
-}
 
 constexpr std::string_view kConflict = ".conflict-";
 
@@ -295,7 +292,7 @@ void TierCopier::Impl::bury(const std::shared_ptr<Job>& job, const StoredManifes
   ask<StoredObject>(
       job,
       [this, job](Asked<StoredObject> done) {
-        const ObjectMetadata metadata = {{kArrayMark, to_string(store_.array().id())}};
+        const ObjectMetadata metadata = {{kMark, to_string(store_.array().id())}};
         objects_.put(manifest_key(job->file.path), job->encoded, metadata, std::move(done));
       },
       [self = shared_from_this(), job, tag = stored.manifest.content_tag](const Result<StoredObject>& put) {
@@ -341,7 +338,8 @@ void TierCopier::Impl::withdraw(const std::shared_ptr<Job>& job, const Found& fo
                                                 : store_.unlink(found.directory.get(), found.name);
     // It has names in it that the others have not seen; or such that are gone there, too, which who looks into it finds.
     if (found.is_directory() && removed.errno_value() == ENOTEMPTY) {
-      if (job->file.is_looked_at) return begin(job);
+      if (job->has_looked_below) return begin(job);
+      if (job->file.is_looked_at) return look_below(job, found);
       static_cast<void>(look(path, 0, [] {}));
       return end_job(job, Ending::kGone);
     }
@@ -357,6 +355,29 @@ void TierCopier::Impl::withdraw(const std::shared_ptr<Job>& job, const Found& fo
   const Result<bool> vacant = is_vacant_for_good(path);
   if (!vacant.is_ok() || !vacant.value()) return end_job(job, Ending::kMoved);
   ask_remove(job, manifest_key(path), [self = shared_from_this(), job] { self->end_job(job, Ending::kRemoved); });
+}
+
+// Into the directories that it has in it, and then at it once more.
+void TierCopier::Impl::look_below(const std::shared_ptr<Job>& job, const Found& found) {
+  job->has_looked_below = true;
+  job->is_compared = false;
+  std::vector<std::string> below;
+  const Result<Handle> opened = store_.storage().open_at(found.directory.get(), found.name, kToList);
+  if (opened.is_ok()) {
+    const ScopedHandle directory(store_.storage(), *opened);
+    static_cast<void>(store_.storage().list(directory.get(), [&](const DirectoryEntry& entry) {
+      const Result<struct stat> attributes = store_.storage().stat_at(directory.get(), entry.name);
+      if (attributes.is_ok() && S_ISDIR(attributes->st_mode)) below.push_back(job->file.path + entry.name + "/");
+      return true;
+    }));
+  }
+  const auto left = std::make_shared<std::atomic<size_t>>(below.size() + 1);
+  const auto looked = [self = shared_from_this(), job, left] {
+    if (left->fetch_sub(1) == 1) self->environment_.executor().post([self, job] { self->begin(job); });
+  };
+  for (const std::string& path : below)
+    if (!look(path, 0, looked)) looked();
+  looked();
 }
 
 // --- conflicts -------------------------------------------------------------------------------------------------------
@@ -425,8 +446,7 @@ void TierCopier::Impl::adopt_directory(const std::shared_ptr<Job>& job, const Fo
   if (differs && local.note.has_value() && !local.is_unchanged) return begin(job);
   const auto adopt = [&]() -> Status {
     const Silence silence(*this, {std::string(without_slash(job->file.path))});
-    FPFS_ASSIGN_OR_RETURN(const Handle opened,
-                          store_.storage().open_at(found.directory.get(), found.name, kDirectoryFlags));
+    FPFS_ASSIGN_OR_RETURN(const Handle opened, store_.storage().open_at(found.directory.get(), found.name, kToList));
     const ScopedHandle directory(store_.storage(), opened);
     if (differs) FPFS_RETURN_IF_ERROR(shown_.describe(directory.get(), stored.manifest));
     TierManifest now;
@@ -451,7 +471,7 @@ void TierCopier::Impl::show(const std::shared_ptr<Job>& job, std::shared_ptr<Sho
 std::optional<ObjectMetadata> TierCopier::Impl::mark_of_copy() {
   if (!options_.shares) return std::nullopt;
   const std::string array = to_string(store_.array().id());
-  return ObjectMetadata{{kArrayMark, fmt::format("{}.{:016x}", array, environment_.random_u64())}};
+  return ObjectMetadata{{kMark, fmt::format("{}.{:016x}", array, environment_.random_u64())}};
 }
 
 // What is kept beside its path gets a copy there, which is this array's: the one that it has is to be replaced.
@@ -502,7 +522,7 @@ void TierCopier::Impl::copy_aside(const std::shared_ptr<Job>& job) {
         self->ask<StoredObject>(
             job,
             [self, job](Asked<StoredObject> done) {
-              const ObjectMetadata metadata = {{kArrayMark, to_string(self->store_.array().id())}};
+              const ObjectMetadata metadata = {{kMark, to_string(self->store_.array().id())}};
               self->objects_.put(manifest_key(job->shown->as), job->encoded, metadata, std::move(done));
             },
             [self, job, fails](const Result<StoredObject>& put) {
@@ -517,7 +537,7 @@ void TierCopier::Impl::copy_aside(const std::shared_ptr<Job>& job) {
 }
 
 void TierCopier::Impl::commit_shown(const std::shared_ptr<Job>& job) {
-  auto commit = std::make_unique<Commit>();
+  auto commit = std::make_unique<ShownCommit>();
   commit->done = [self = shared_from_this(), job](const Status& status) {
     // Not on the thread of the commit, which must not be made to wait.
     self->environment_.executor().post([self, job, status] { self->show_name(job, status); });
@@ -525,7 +545,7 @@ void TierCopier::Impl::commit_shown(const std::shared_ptr<Job>& job) {
   commit->request.kind = ControlRequest::Kind::kCommit;
   commit->request.owner = commit.get();
   commit->request.complete = [](ControlRequest& request, const Status& status) {
-    const std::unique_ptr<Commit> ended(static_cast<Commit*>(request.owner));
+    const std::unique_ptr<ShownCommit> ended(static_cast<ShownCommit*>(request.owner));
     ended->done(status);
   };
   File& file = *job->shown->created.file;
@@ -590,7 +610,7 @@ Status TierCopier::Impl::give_name(const std::shared_ptr<Job>& job) {
   const std::string& name = shown.replaces ? shown.aside_name : shown.name;
   if (S_ISDIR(manifest.mode)) {
     FPFS_RETURN_IF_ERROR(shown_.make_directory(directory, name));
-    FPFS_ASSIGN_OR_RETURN(const Handle opened, store_.storage().open_at(directory, name, kDirectoryFlags));
+    FPFS_ASSIGN_OR_RETURN(const Handle opened, store_.storage().open_at(directory, name, kToList));
     const ScopedHandle made(store_.storage(), opened);
     FPFS_RETURN_IF_ERROR(shown_.describe(made.get(), manifest));
     TierManifest described;
