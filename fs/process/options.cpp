@@ -158,7 +158,7 @@ void describe_tier(CLI::App& app, TierOptions& o) {
         return valid.is_ok() ? std::string() : valid.message();
       });
   app.add_option_function<unsigned>(
-         "--tier_share", [&o](unsigned seconds) { o.share = std::chrono::seconds(seconds); },
+         "--tier_share", [&o](unsigned in_seconds) { o.share = std::chrono::seconds(in_seconds); },
          "other arrays copy to the same store: show what they have copied, at most so many seconds later")
       ->type_name("SECONDS")
       ->transform(number(0, 86400));
