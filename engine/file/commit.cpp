@@ -15,9 +15,9 @@
 // was cut durably, leaves the log known.
 //
 // Content that fits the sidecar (kInlineSizeMax) skips 1 and 2: the record carries it.
-#include <cerrno>
 #include <fcntl.h>
 #include <linux/falloc.h>
+#include <cerrno>
 
 #include <algorithm>
 #include <tuple>
@@ -208,7 +208,10 @@ SidecarWriter::Outcome File::append_record(CommitJob& job) {
     if (job.objects != nullptr) job.objects->set_recorded();
     if (context_.has_others.load() && !job.is_moved && job.log.sequence > 0) {
       const Status own = context_.storage().remove_xattr(job.sidecar->get(), ChunkSource::kOthersAttribute);
-      if (!own.is_ok() && own.errno_value() != ENODATA) return SidecarWriter::Outcome::unchanged(own);
+      const int reason = own.errno_value();
+      // Who may not remove it could not set it either.
+      const bool has_none = reason == ENODATA || reason == EOPNOTSUPP || reason == EPERM || reason == EACCES;
+      if (!own.is_ok() && !has_none) return SidecarWriter::Outcome::unchanged(own);
     }
     SidecarWriter::Outcome appended =
         writer.append(job.record, job.after_unsynced, [this] { return context_.reclaimer->finish(); });

@@ -404,7 +404,7 @@ Status ArrayTier::Impl::begin_copying() {
   std::vector<Waiting> waiting;
   TierCopyOptions options = options_.copy;
   options.store_id = binding_.store_id;
-  options.shares = options_.share.has_value();
+  options.shares = options_.share.has_value() || binding_.shares;
   options.named = [this](uint64_t directory, const std::string& name) {
     const MutexLock lock(named_mutex_);
     if (named_ != nullptr) named_(directory, name);
@@ -416,8 +416,10 @@ Status ArrayTier::Impl::begin_copying() {
   }
   FPFS_ASSIGN_OR_RETURN(std::unique_ptr<TierCopier> copier,
                         TierCopier::create(environment_, store_, *objects, options));
-  if ((options_.keep.kind != TierKeep::Kind::kAll || options.shares) && !binding_.is_away) {
+  const bool may_be_away = options_.keep.kind != TierKeep::Kind::kAll || options.shares;
+  if ((may_be_away && !binding_.is_away) || options.shares != binding_.shares) {
     binding_.is_away = true;
+    binding_.shares = options.shares;
     FPFS_RETURN_IF_ERROR(save_binding(store_.storage(), store_.array(), binding_));
   }
   if (binding_.is_away) copier->content_is_away();

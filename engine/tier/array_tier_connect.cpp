@@ -156,6 +156,8 @@ Status ArrayTier::Impl::do_set(const TierSet& set) {
     done = check_nothing_is_away(binding.store_id);
     const Result<std::optional<TierBinding>> before = load_binding(store_.storage(), store_.array());
     if (before.is_ok() && before->has_value()) binding.is_away = (**before).is_away;
+    if (before.is_ok() && before->has_value() && (**before).store_id == binding.store_id)
+      binding.shares = (**before).shares;
     if (done.is_ok() && set.restores) done = begin_restoring(*objects, set, made.value(), binding);
     if (done.is_ok())
       done = remember(*objects, binding);

@@ -152,7 +152,7 @@ Status ArrayTier::Impl::let_go(const std::string& path) {
   Result<TierNote> note = decode_note(std::span(bytes).first(std::min(*length, bytes.size())));
   if (!note.is_ok() || note->place != TierNote::place_of(binding_.store_id, path)) return later("it is not copied");
   // Another node that is about to copy to this path may not know of it.
-  if (options_.share.has_value() && !note->is_others) return later("other nodes write to the store");
+  if (binding_.shares && !note->is_others) return later("other nodes write to the store");
   FPFS_ASSIGN_OR_RETURN(const std::shared_ptr<File> file, store_.open_file(node.handle.get(), false));
   const File::Info info = file->info();
   if (info.is_inline || info.chunks == info.codec_chunks[static_cast<size_t>(Codec::kAway)])

@@ -23,6 +23,7 @@ std::string encode_binding(const TierBinding& binding, const Uuid& array_id) {
       {"format", kBindingFormat}, {"array", to_string(array_id)}, {"store", binding.store_id}, {"url", binding.url}};
   if (!binding.fences.empty()) content["fences"] = binding.fences;
   if (binding.is_away) content["away"] = true;
+  if (binding.shares) content["shares"] = true;
   if (!binding.restores.empty()) content["restores"] = binding.restores;
   return content.dump(-1, ' ', true, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
@@ -52,6 +53,10 @@ Result<TierBinding> decode_binding(std::string_view text, const Uuid& array_id) 
   if (const auto away = content.find("away"); away != content.end()) {
     if (!away->is_boolean()) return damaged;
     binding.is_away = away->get<bool>();
+  }
+  if (const auto shares = content.find("shares"); shares != content.end()) {
+    if (!shares->is_boolean()) return damaged;
+    binding.shares = shares->get<bool>();
   }
   binding.restores = text_at("restores");
   if (binding.store_id.empty() || !parse_tier_url(binding.url).is_ok()) return damaged;

@@ -23,6 +23,7 @@ struct TierBinding {
   std::string url;                       // tier_url.h; has no secrets
   std::vector<std::string> fences = {};  // that the store may have, the newest last (tier_fence.h)
   bool is_away = false;                  // content may lie in the store only (File::send_away())
+  bool shares = false;                   // other arrays copy there, too, and are looked at (TierCopyOptions::shares)
   std::string restores = {};             // the array whose copies are to become this one's files; empty: none, any more
   bool operator==(const TierBinding&) const = default;
 };

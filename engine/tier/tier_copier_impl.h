@@ -278,7 +278,12 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
   void compare(const std::shared_ptr<Job>& job);
   void compared(const std::shared_ptr<Job>& job, const Result<StoredManifest>& stored);
   void compare_with_theirs(const std::shared_ptr<Job>& job, const Found& found, const StoredManifest& stored);
-  bool is_left_aside(const Found& found, const std::string& path) const;
+  bool is_left_aside(const Found& found);
+  bool adopt_if_same(const std::shared_ptr<Job>& job, const Found& found, const Local& local,
+                     const StoredManifest& stored);
+  static Status goes(File& file);
+  Status stays(Handle node);
+  void when_written(const std::shared_ptr<Job>& job);
   void remove_left(const std::shared_ptr<Job>& job, const Found& found);
   void note_moved(const std::shared_ptr<Job>& job, const Local& local);
   void find_theirs(const std::shared_ptr<Job>& job, const StoredManifest& stored);
@@ -315,6 +320,7 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
   void listed_for(const std::string& path, uint64_t number, const Result<ListPage>& page);
   void compare_listed(const std::string& path, uint64_t number);
   bool is_to_be_shown(const Found& directory, const std::string& path, uint64_t tag);
+  void limit_look(const std::string& path, uint64_t number);
   void give_up_look(const std::string& path, uint64_t number);
   void add_looked_at(const std::string& path) FPFS_REQUIRES(mutex_);
   void end_looks(const std::string& path, Calls& calls) FPFS_REQUIRES(mutex_);
@@ -389,7 +395,7 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
   RestoredTree shown_;
   std::map<uint64_t, uint64_t> lost_ FPFS_GUARDED_BY(mutex_);  // at most waiting_max, as `seen_`
   std::map<uint64_t, uint64_t> seen_ FPFS_GUARDED_BY(mutex_);  // by place, the manifest that is taken into account
-  std::multiset<std::string> silent_ FPFS_GUARDED_BY(mutex_);
+  std::multiset<std::pair<std::string, std::thread::id>> silent_ FPFS_GUARDED_BY(mutex_);
   std::map<std::string, Look> looks_ FPFS_GUARDED_BY(mutex_);
   uint64_t next_look_ FPFS_GUARDED_BY(mutex_) = 0;
   uint64_t looks_wait_from_ns_ FPFS_GUARDED_BY(mutex_) = 0;  // until then nobody waits for them

@@ -20,7 +20,7 @@ constexpr uint64_t kNoWaiting_ns = 10'000'000'000;
 }  // namespace
 
 bool TierCopier::Impl::look(const std::string& path, uint64_t since_ns, std::function<void()> done) {
-  uint64_t number = 0;
+  uint64_t number = 0, joined = 0;
   bool waits = false;
   {
     const MutexLock lock(mutex_);
@@ -29,7 +29,9 @@ bool TierCopier::Impl::look(const std::string& path, uint64_t since_ns, std::fun
     if (!may_begin) return false;
     if (!looks_.contains(path)) number = begin_look(path);
     if (waits) looks_[path].waiters.push_back({since_ns, std::move(done)});
+    if (waits && number == 0) joined = looks_[path].number;
   }
+  if (joined != 0) limit_look(path, joined);
   if (number != 0) list_for(path, number, "");
   return waits;
 }
@@ -41,25 +43,29 @@ uint64_t TierCopier::Impl::begin_look(const std::string& path) {
   return look.number;
 }
 
+void TierCopier::Impl::limit_look(const std::string& path, uint64_t number) {
+  after(options_.look_timeout, [weak = weak_from_this(), path, number] {
+    if (const Self self = weak.lock()) self->give_up_look(path, number);
+  });
+}
+
 // Nobody waits any more.
 void TierCopier::Impl::give_up_look(const std::string& path, uint64_t number) {
   std::vector<LookWaiter> waiters;
   {
     const MutexLock lock(mutex_);
     const auto look = looks_.find(path);
-    if (look == looks_.end() || look->second.number != number) return;
+    if (look == looks_.end() || look->second.number != number || look->second.waiters.empty()) return;
     waiters.swap(look->second.waiters);
     looks_wait_from_ns_ = now_ns() + kNoWaiting_ns;
   }
-  log(LogLevel::kWarning, "tier: what others have copied to {} is not known yet: {} is slow", "/" + path, place_);
+  log(LogLevel::kWarning, "tier: what others have copied to {} is not shown after {} ms; nobody waits for that now",
+      "/" + path, options_.look_timeout.count());
   for (const LookWaiter& waiter : waiters) waiter.done();
 }
 
 void TierCopier::Impl::list_for(const std::string& path, uint64_t number, const std::string& position) {
-  if (position.empty())
-    after(options_.look_timeout, [weak = weak_from_this(), path, number] {
-      if (const Self self = weak.lock()) self->give_up_look(path, number);
-    });
+  if (position.empty()) limit_look(path, number);
   ListRequest request;
   request.prefix = std::string(kTierReserved) + "/" + path;
   request.one_level = true;

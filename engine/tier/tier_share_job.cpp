@@ -33,6 +33,7 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
+#include "engine/base/bytes.h"
 #include "engine/base/log.h"
 #include "engine/tier/tier_copier_impl.h"
 
@@ -48,6 +49,7 @@ struct ShownCommit {
 };
 
 constexpr std::string_view kConflict = ".conflict-";
+constexpr const char* kAside = "user.fastpersistfs.tier-aside";
 
 // Where a version goes that cannot keep its name.
 std::string conflict_path(const std::string& path, int64_t mtime_s, uint64_t version) {
@@ -60,16 +62,17 @@ std::string conflict_path(const std::string& path, int64_t mtime_s, uint64_t ver
 
 }  // namespace
 
-// As long as it lives, changes of these names are not told.
+// As long as it lives, changes of these names by this thread are not told.
 class TierCopier::Impl::Silence {
  public:
   Silence(Impl& impl, std::vector<std::string> paths) : impl_(impl), paths_(std::move(paths)) {
     const MutexLock lock(impl_.mutex_);
-    for (const std::string& path : paths_) impl_.silent_.insert(path);
+    for (const std::string& path : paths_) impl_.silent_.emplace(path, std::this_thread::get_id());
   }
   ~Silence() {
     const MutexLock lock(impl_.mutex_);
-    for (const std::string& path : paths_) impl_.silent_.erase(impl_.silent_.find(path));
+    for (const std::string& path : paths_)
+      impl_.silent_.erase(impl_.silent_.find(std::pair(path, std::this_thread::get_id())));
   }
   Silence(const Silence&) = delete;
   Silence& operator=(const Silence&) = delete;
@@ -80,7 +83,8 @@ class TierCopier::Impl::Silence {
 };
 
 bool TierCopier::Impl::is_silent(const Store::NameEvent& event) const {
-  return silent_.contains(event.path) || (!event.from.empty() && silent_.contains(event.from));
+  const std::thread::id self = std::this_thread::get_id();
+  return silent_.contains({event.path, self}) || (!event.from.empty() && silent_.contains({event.from, self}));
 }
 
 // --- what was seen ---------------------------------------------------------------------------------------------------
@@ -90,8 +94,14 @@ void TierCopier::Impl::note_lost(const Store::NameEvent& event) {
   using Kind = Store::NameEvent::Kind;
   std::optional<TierNote> note;
   if (event.lost != kNoHandle) note = note_of(event.lost, event.path);
+  // What was moved has left the place that its note is of.
+  std::optional<TierNote> moved;
+  if (event.kind == Kind::kMoved && event.inode != 0)
+    if (const Result<Found> found = find(event.path); is_at(found, event.inode))
+      moved = note_of(found.value().node.handle.get(), event.path);
   const MutexLock lock(mutex_);
-  if (note.has_value() && note->place == place_of(event.path)) note_lost(note->place, note->manifest_tag);
+  if (note.has_value()) note_lost(note->place, note->manifest_tag);
+  if (moved.has_value() && moved->place != place_of(event.path)) note_lost(moved->place, moved->manifest_tag);
   if (event.lost_inode != 0) return;
   const std::string& gone = event.kind == Kind::kMoved ? event.from : event.path;
   if (event.is_directory && event.kind != Kind::kMade) note_lost(place_of(gone + "/"), kAnyTag);
@@ -134,9 +144,9 @@ TierCopier::Impl::Local TierCopier::Impl::local_of(const Found& found, const std
     std::array<std::byte, 1> none;
     const bool is_as_theirs = local.note.has_value() && local.note->is_others &&
                               store_.storage().get_xattr(node, ChunkSource::kOthersAttribute, none).is_ok();
-    local.is_unchanged = local.note.has_value() && local.content_since != UINT64_MAX &&
-                         local.note->file_id == info.file_id && local.note->size == info.size &&
-                         (is_as_theirs || local.note->sequence >= local.content_since);
+    const bool is_noted = local.note.has_value() && local.note->file_id == info.file_id &&
+                          local.note->size == info.size && local.note->sequence >= local.content_since;
+    local.is_unchanged = local.content_since != UINT64_MAX && (is_as_theirs || is_noted);
     return local;
   }
   TierManifest manifest;
@@ -150,7 +160,7 @@ TierCopier::Impl::Local TierCopier::Impl::local_of(const Found& found, const std
 void TierCopier::Impl::compare(const std::shared_ptr<Job>& job) {
   read_manifest(job, manifest_key(job->file.path), [self = shared_from_this(), job](Result<StoredManifest> stored) {
     const auto kept = std::make_shared<Result<StoredManifest>>(std::move(stored));
-    self->environment_.executor().post([self, job, kept] { self->compared(job, *kept); });
+    self->post([job, kept](Impl& impl) { impl.compared(job, *kept); });
   });
 }
 
@@ -180,7 +190,7 @@ void TierCopier::Impl::compared(const std::shared_ptr<Job>& job, const Result<St
   if ((!found.is_ok() && !is_vacant_here) || (job->file.inode != 0 && !is_at(found, job->file.inode)))
     return begin(job);
   if (is_vacant_here) return is_theirs ? find_theirs(job, stored.value()) : begin(job);
-  if (is_left_aside(found.value(), path)) return remove_left(job, found.value());
+  if (is_left_aside(found.value())) return remove_left(job, found.value());
   if (is_theirs) return compare_with_theirs(job, found.value(), stored.value());
   const Local local = local_of(found.value(), path);
   const bool went = !is_there && !is_damaged && local.is_unchanged && local.note->is_others;
@@ -199,8 +209,8 @@ void TierCopier::Impl::compare_with_theirs(const std::shared_ptr<Job>& job, cons
   if (stored.manifest.is_removed())
     return knows_ours ? withdraw(job, found, local, stored.manifest.removed_of) : begin(job);
   if (found.is_directory()) return adopt_directory(job, found, local, stored);
-  // The commit that follows is told, and compared.
-  if (found.is_file() && local.content_since == UINT64_MAX) return end_job(job, Ending::kGone);
+  if (found.is_file() && local.content_since == UINT64_MAX) return when_written(job);
+  if (adopt_if_same(job, found, local, stored)) return;
   if (!knows_ours) return settle_conflict(job, found, stored);
   const auto shown = std::make_shared<Shown>();
   shown->stored = stored;
@@ -212,14 +222,65 @@ void TierCopier::Impl::compare_with_theirs(const std::shared_ptr<Job>& job, cons
 }
 
 // What had a name and was moved aside, to be removed, when the power went: as another array has it.
-bool TierCopier::Impl::is_left_aside(const Found& found, const std::string& path) const {
-  const size_t ending = path.rfind(kConflict);
-  if (!found.is_file() || ending == std::string::npos) return false;
-  std::array<std::byte, 1> none;
+bool TierCopier::Impl::is_left_aside(const Found& found) {
+  std::array<std::byte, sizeof(uint64_t)> said;
   const Handle node = found.node.handle.get();
-  const std::optional<TierNote> note = note_of(node, path);
-  return note.has_value() && note->is_others && note->place == place_of(path.substr(0, ending)) &&
-         store_.storage().get_xattr(node, ChunkSource::kOthersAttribute, none).is_ok();
+  if (!found.is_file() || found.name.find(kConflict) == std::string::npos) return false;
+  const Result<size_t> length = store_.storage().get_xattr(node, kAside, said);
+  if (!length.is_ok() || *length != said.size() || store_.is_in_use(found.node.attributes.st_ino)) return false;
+  std::array<std::byte, 1> none;
+  if (store_.storage().get_xattr(node, ChunkSource::kOthersAttribute, none).is_ok()) return true;  // perhaps moved
+  const Result<SidecarSummary> record = store_.last_record(node);
+  return record.is_ok() && record.value().sequence == get_u64(said.data());
+}
+
+// A file that is about to be moved aside, to be removed, says so, and which commit it has.
+Status TierCopier::Impl::goes(File& file) {
+  std::array<std::byte, sizeof(uint64_t)> sequence;
+  put_u64(sequence.data(), file.info().sequence);
+  return file.set_note(kAside, sequence, true);
+}
+
+// A file that was to be removed says so no more.
+Status TierCopier::Impl::stays(Handle node) {
+  const Status removed = store_.storage().remove_xattr(node, kAside);
+  return removed.errno_value() == ENODATA ? Status::ok() : removed;
+}
+
+// The other version has the content that is here already (or is no file, and the same), or both are empty: only what
+// is known of it is another.
+bool TierCopier::Impl::adopt_if_same(const std::shared_ptr<Job>& job, const Found& found, const Local& local,
+                                     const StoredManifest& stored) {
+  const TierManifest& theirs = stored.manifest;
+  const Handle node = found.node.handle.get();
+  if (theirs.is_file() != found.is_file()) return false;
+  TierManifest ours;
+  if (!describe(node, ours).is_ok()) return false;
+  const bool has_content = local.is_unchanged && theirs.size > 0 && local.note->size == theirs.size &&
+                           local.note->content_tag == TierNote::tag_of(theirs.content_tag);
+  const bool is_empty = found.is_file() && theirs.size == 0 && local.file != nullptr && local.file->info().size == 0;
+  const bool is_same_node = !found.is_file() && attributes_of(ours) == attributes_of(theirs);
+  if (!has_content && !is_empty && !is_same_node) return false;
+  const auto adopt = [&]() -> Status {
+    const Silence silence(*this, {job->file.path});
+    if (attributes_of(ours) != attributes_of(theirs)) FPFS_RETURN_IF_ERROR(shown_.describe(node, theirs));
+    FPFS_RETURN_IF_ERROR(describe(node, ours));
+    job->note = note_of_theirs(stored, job->file.path, attributes_of(ours));
+    if (!found.is_file()) return note_on(node, job->note);
+    const File::Info info = local.file->info();
+    job->note.file_id = info.file_id;
+    job->note.sequence = info.sequence;
+    return local.file->set_note(TierNote::kAttribute, encode_note(job->note));
+  };
+  const Status adopted = adopt();
+  if (adopted.is_ok()) shown_.tell(found.directory.get(), found.name);
+  adopted.is_ok() ? end_job(job, Ending::kIsCopied) : end_with(job, adopted, false);
+  return true;
+}
+
+// Somebody writes to it: what becomes of it is seen when that is committed.
+void TierCopier::Impl::when_written(const std::shared_ptr<Job>& job) {
+  after(options_.pause_first, [self = shared_from_this(), job] { self->end_job(job, Ending::kMoved); });
 }
 
 void TierCopier::Impl::remove_left(const std::shared_ptr<Job>& job, const Found& found) {
@@ -250,7 +311,8 @@ void TierCopier::Impl::find_theirs(const std::shared_ptr<Job>& job, const Stored
       return end_job(job, Ending::kIsCopied);
     }
     const Result<bool> vacant = is_vacant_for_good(path);
-    if (!vacant.is_ok() || !vacant.value()) return end_job(job, Ending::kMoved);
+    if (!vacant.is_ok()) return end_with(job, vacant.status(), false);
+    if (!vacant.value()) return end_job(job, Ending::kMoved);
     return ask_remove(job, manifest_key(path),
                       [self = shared_from_this(), job] { self->end_job(job, Ending::kRemoved); });
   }
@@ -314,8 +376,14 @@ Result<bool> TierCopier::Impl::withdraw_file(const Found& found, const Local& lo
   const std::string aside = conflict_path(path, found.node.attributes.st_mtim.tv_sec, environment_.random_u64());
   const std::string name = aside.substr(aside.rfind('/') + 1);
   const Silence silence(*this, {path, aside});
-  FPFS_RETURN_IF_ERROR(store_.rename(found.directory.get(), found.name, found.directory.get(), name, RENAME_NOREPLACE));
+  FPFS_RETURN_IF_ERROR(goes(*local.file));
+  const Status moved = store_.rename(found.directory.get(), found.name, found.directory.get(), name, RENAME_NOREPLACE);
+  if (!moved.is_ok()) {
+    static_cast<void>(stays(found.node.handle.get()));
+    return moved;
+  }
   if (local.file->content_since() != local.content_since) {
+    FPFS_RETURN_IF_ERROR(stays(found.node.handle.get()));
     FPFS_RETURN_IF_ERROR(
         store_.rename(found.directory.get(), name, found.directory.get(), found.name, RENAME_NOREPLACE));
     return false;
@@ -331,7 +399,7 @@ void TierCopier::Impl::withdraw(const std::shared_ptr<Job>& job, const Found& fo
   if (found.is_file()) {
     const Result<bool> went = withdraw_file(found, local, path);
     if (!went.is_ok()) return end_with(job, went.status(), false);
-    if (!went.value()) return end_job(job, Ending::kGone);  // the commit that follows is told
+    if (!went.value()) return when_written(job);
   } else {
     const Silence silence(*this, {std::string(without_slash(path))});
     const Status removed = found.is_directory() ? store_.remove_directory(found.directory.get(), found.name)
@@ -353,7 +421,8 @@ void TierCopier::Impl::withdraw(const std::shared_ptr<Job>& job, const Found& fo
   shown_.tell(found.directory.get(), found.name);
   if (removed_of != own_key()) return end_job(job, Ending::kRemoved);
   const Result<bool> vacant = is_vacant_for_good(path);
-  if (!vacant.is_ok() || !vacant.value()) return end_job(job, Ending::kMoved);
+  if (!vacant.is_ok()) return end_with(job, vacant.status(), false);
+  if (!vacant.value()) return end_job(job, Ending::kMoved);
   ask_remove(job, manifest_key(path), [self = shared_from_this(), job] { self->end_job(job, Ending::kRemoved); });
 }
 
@@ -540,7 +609,7 @@ void TierCopier::Impl::commit_shown(const std::shared_ptr<Job>& job) {
   auto commit = std::make_unique<ShownCommit>();
   commit->done = [self = shared_from_this(), job](const Status& status) {
     // Not on the thread of the commit, which must not be made to wait.
-    self->environment_.executor().post([self, job, status] { self->show_name(job, status); });
+    self->post([job, status](Impl& impl) { impl.show_name(job, status); });
   };
   commit->request.kind = ControlRequest::Kind::kCommit;
   commit->request.owner = commit.get();
@@ -629,6 +698,8 @@ Status TierCopier::Impl::give_name(const std::shared_ptr<Job>& job) {
     if (shown.as == job->file.path) FPFS_RETURN_IF_ERROR(note_on(node.handle.get(), job->note));
   }
   if (!shown.replaces) return Status::ok();
+  const bool goes = !shown.keeps && shown.over.file != nullptr;
+  if (goes) FPFS_RETURN_IF_ERROR(this->goes(*shown.over.file));
   const Status exchanged = store_.rename(directory, name, directory, shown.name, RENAME_EXCHANGE);
   if (!exchanged.is_ok()) {
     static_cast<void>(store_.unlink(directory, name));
@@ -642,7 +713,9 @@ Status TierCopier::Impl::give_name(const std::shared_ptr<Job>& job) {
   const bool is_same = shown.over.file != nullptr && shown.over.file->inode() == old->attributes.st_ino &&
                        shown.over.file->content_since() == shown.over.content_since;
   shown.over.file = nullptr;
-  if (!shown.keeps && (is_same || !is_file)) return store_.unlink(directory, name);
+  const bool is_kept = shown.keeps || (is_file && !is_same);
+  if (is_kept && goes) FPFS_RETURN_IF_ERROR(stays(old->handle.get()));
+  if (!is_kept) return store_.unlink(directory, name);
   shown_.tell(directory, name);
   TierWaiting kept{is_file ? old->attributes.st_ino : 0, shown.aside, 0, 0, now_ns()};
   if (!shown.keeps)

@@ -75,6 +75,16 @@ class Node {
     Result<Store::Node> node = store().lookup(store().root(), name);
     return node.is_ok() ? std::move(node->handle) : ScopedHandle();
   }
+  struct stat attributes_of(const std::string& name) {
+    const Result<struct stat> attributes = store().storage().stat_at(store().root(), name);
+    return attributes.is_ok() ? *attributes : (struct stat){};
+  }
+  // The file says that it is as it was.
+  void say_unchanged(File& file, const std::string& name, const struct stat& then, std::span<const std::byte> said) {
+    const struct timespec times[2] = {{0, UTIME_OMIT}, then.st_mtim};
+    static_cast<void>(store().set_times(handle_of(name).get(), times));
+    static_cast<void>(file.set_note(ChunkSource::kOthersAttribute, said));
+  }
   // 0: there is none.
   uint64_t inode_of(const std::string& name) {
     const Result<struct stat> attributes = store().storage().stat_at(store().root(), name);
@@ -222,13 +232,13 @@ class SharingNodes {
     std::copy(piece.begin(), piece.end(), changed.begin());
     written_.insert(changed);
     live_.erase(**there);
-    std::array<std::byte, 1> none;
+    std::array<std::byte, 12> said;
     const bool is_others =
-        node.world().world().sim().get_xattr(node.handle_of(name).get(), ChunkSource::kOthersAttribute, none).is_ok();
+        node.world().world().sim().get_xattr(node.handle_of(name).get(), ChunkSource::kOthersAttribute, said).is_ok();
+    const struct stat then = node.attributes_of(name);
     const bool is_changed = node.world().array().write(**file, 0, piece).is_ok() &&
                             node.world().array().control(**file, ControlRequest::Kind::kClose).is_ok();
-    if (is_others && mistake_ == ShareMistake::kChangeUnsaid)
-      static_cast<void>((*file)->set_note(ChunkSource::kOthersAttribute, {}));
+    if (is_others && mistake_ == ShareMistake::kChangeUnsaid) node.say_unchanged(**file, name, then, said);
     if (is_changed && !node.is_off() && node.inode_of(name) == before) live_.insert(changed);
     trace(fmt::format("changed {} to {:x}", name, hash_bytes(changed) & 0xffff));
   }
@@ -321,7 +331,7 @@ class SharingNodes {
         return fail(
             fmt::format("what was saved last is lost: {:x} of {}", hash_bytes(content) & 0xffff, text(trees[0])));
     for (size_t i = 0; i < nodes_.size(); ++i) close(turn_to(i));
-    if (conflicts_ > 0) return;
+    if (conflicts_ > 0 || ends_ > 0) return;  // who has ended in the middle of one has not counted it
     for (const auto& [name, is] : trees[0])
       if (name.find(".conflict-") != std::string::npos) return fail(name + " is there without a conflict");
   }
