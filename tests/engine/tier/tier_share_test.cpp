@@ -387,6 +387,7 @@ TEST(TierShareTest, NothingIsLostThatIsShared) {
 }
 
 TEST(TierShareTest, EveryPlantedMistakeIsNoticed) {
+  if (kIsSanitized) GTEST_SKIP() << "it takes hundreds of seeds, of which a sanitizer sees nothing new";
   for (uint8_t i = 1; i <= static_cast<uint8_t>(ShareMistake::kChangeUnsaid); ++i) {
     bool is_noticed = false;
     for (uint64_t seed = 1; seed <= 2000 && !is_noticed; ++seed) {
