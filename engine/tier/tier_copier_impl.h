@@ -267,6 +267,7 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
   void replace_file(const std::shared_ptr<Job>& job);
 
   // --- tier_remove_job.cpp
+  bool may_remove(const std::shared_ptr<Job>& job);
   void begin_removal(const std::shared_ptr<Job>& job);
   void manifest_to_remove(const std::shared_ptr<Job>& job, const Result<StoredManifest>& stored);
   // Of this array, `tag` or another one; then `done`, which is told whether there was one.

@@ -22,19 +22,29 @@ bool TierCopier::Impl::is_from(const std::string& path) const {
          std::any_of(failed_.begin(), failed_.end(), has);
 }
 
-void TierCopier::Impl::begin_removal(const std::shared_ptr<Job>& job) {
+// Nothing has the path for good, and no file its copy there; else the job has ended.
+bool TierCopier::Impl::may_remove(const std::shared_ptr<Job>& job) {
   const std::string& path = job->file.path;
-  if (is_reserved(path)) return end_job(job, Ending::kIsCopied);
   const Result<bool> vacant = is_vacant_for_good(path);
-  if (!vacant.is_ok()) return end_with(job, vacant.status(), false);
-  if (!vacant.value()) return end_job(job, Ending::kMoved);
+  if (!vacant.is_ok()) {
+    end_with(job, vacant.status(), false);
+    return false;
+  }
   bool waits = false;
-  {
+  if (vacant.value()) {
     const MutexLock lock(mutex_);
     waits = is_from(path);
     if (!waits) notes_.erase(place_of(path));
   }
-  if (waits) return end_job(job, Ending::kIsCopied);
+  const bool may = vacant.value() && !waits;
+  if (!may) end_job(job, waits ? Ending::kIsCopied : Ending::kMoved);
+  return may;
+}
+
+void TierCopier::Impl::begin_removal(const std::shared_ptr<Job>& job) {
+  const std::string& path = job->file.path;
+  if (is_reserved(path)) return end_job(job, Ending::kIsCopied);
+  if (!may_remove(job)) return;
   read_manifest(job, manifest_key(path), [self = shared_from_this(), job](const Result<StoredManifest>& stored) {
     self->manifest_to_remove(job, stored);
   });

@@ -332,16 +332,7 @@ void TierCopier::Impl::find_theirs(const std::shared_ptr<Job>& job, const Stored
 // Another array's was removed here: that is said in its place, and the content goes.
 void TierCopier::Impl::bury(const std::shared_ptr<Job>& job, const StoredManifest& stored) {
   const std::string path = job->file.path;
-  const Result<bool> vacant = is_vacant_for_good(path);
-  if (!vacant.is_ok()) return end_with(job, vacant.status(), false);
-  if (!vacant.value()) return end_job(job, Ending::kMoved);
-  bool waits = false;
-  {
-    const MutexLock lock(mutex_);
-    waits = is_from(path);
-    if (!waits) notes_.erase(place_of(path));
-  }
-  if (waits) return end_job(job, Ending::kIsCopied);
+  if (!may_remove(job)) return;
   if (!may_replace(path, 0)) return end_job(job, Ending::kBlocked);
   TierManifest removed;
   removed.array_id = store_.array().id();
