@@ -124,7 +124,7 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   // The first commit of this File that has the content of now; UINT64_MAX: that is not committed, or somebody has the
   // file open who may write.
   uint64_t content_since() const;
-  Status error() const;   // the sticky failure
+  Status error() const;  // the sticky failure
   // The number of the commit whose content readers see now; 0 when there is none, or more was changed since, or the
   // file failed. Grows over the life of a sidecar.
   uint64_t clean_commit() const;
@@ -430,7 +430,7 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   bool heals_sidecar_ FPFS_GUARDED_BY(mutex_) = false;  // it can be written to, though no user may
 
   SidecarLogState log_ FPFS_GUARDED_BY(mutex_);
-  uint64_t durable_ FPFS_GUARDED_BY(mutex_) = 0;  // the last commit that is known to be durable
+  uint64_t durable_ FPFS_GUARDED_BY(mutex_) = 0;        // the last commit that is known to be durable
   uint64_t content_since_ FPFS_GUARDED_BY(mutex_) = 0;  // the last one that did not only move content, or was there
 };
 

@@ -188,8 +188,7 @@ Result<Store::Created> RestoredTree::begin_file(Handle directory, const TierMani
                     format_size(manifest.chunk_size), format_size(chunk_size), format_size(manifest.chunk_size)));
   FPFS_ASSIGN_OR_RETURN(Store::Created created, store_.create_unnamed(directory, manifest.mode & kPermissions));
   FPFS_RETURN_IF_ERROR(created.file->begin_away(manifest.size, checksums_of(manifest)));
-  FPFS_RETURN_IF_ERROR(
-      created.file->set_note(ChunkSource::kPathAttribute, std::as_bytes(std::span(manifest.path))));
+  FPFS_RETURN_IF_ERROR(created.file->set_note(ChunkSource::kPathAttribute, std::as_bytes(std::span(manifest.path))));
   FPFS_RETURN_IF_ERROR(describe(created.node.handle.get(), manifest));
   return created;
 }

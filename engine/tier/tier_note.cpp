@@ -45,7 +45,8 @@ uint64_t TierNote::tag_of(std::string_view tag) {
 std::array<std::byte, TierNote::kBytes> encode_note(const TierNote& note) {
   std::array<std::byte, TierNote::kBytes> bytes{};
   put_u16(&bytes[note_at::kVersion], kNoteVersion);
-  put_u16(&bytes[note_at::kFlags], static_cast<uint16_t>((note.verified ? kVerified : 0) | (note.is_others ? kOthers : 0)));
+  put_u16(&bytes[note_at::kFlags],
+          static_cast<uint16_t>((note.verified ? kVerified : 0) | (note.is_others ? kOthers : 0)));
   put_u64(&bytes[note_at::kPlace], note.place);
   put_u64(&bytes[note_at::kFileId], note.file_id.value());
   put_u64(&bytes[note_at::kSequence], note.sequence);

@@ -92,8 +92,8 @@ bool FileSystem::listing_is_due(const Inode& directory) const {
 
 void FileSystem::when_shown(Inode& directory, const std::function<void()>& then) {
   if (is_alone()) return then();
-  const auto now = std::chrono::duration_cast<std::chrono::milliseconds>(
-      std::chrono::steady_clock::now().time_since_epoch());
+  const auto now =
+      std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now().time_since_epoch());
   const int64_t looked_at = directory.looked_at.load(std::memory_order_relaxed);
   if (looked_at != INT64_MIN && now.count() - looked_at < settings_.shared_for->count()) return then();
   const std::optional<std::string> path = store_.path_of(directory.handle);

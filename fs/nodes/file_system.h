@@ -40,7 +40,7 @@ class FileSystem {
     // Reading moves access times, by the rules of the filesystem under tree/ (mount options noatime, nodiratime, ro).
     bool file_access_times = true;
     bool directory_access_times = true;
-    size_t nodes_max = SIZE_MAX;                 // that the kernel may remember, roughly
+    size_t nodes_max = SIZE_MAX;  // that the kernel may remember, roughly
     // Names and attributes may come from other nodes (TierOptions::share): the kernel keeps them for so long.
     std::optional<std::chrono::milliseconds> shared_for;
     uint32_t read_bytes_max = kRequestBytesMax;  // of one READ: kRequestBytesMax .. kReadBytesMax, whole pages
