@@ -279,10 +279,10 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
   void compare(const std::shared_ptr<Job>& job);
   void compared(const std::shared_ptr<Job>& job, const Result<StoredManifest>& stored);
   void compare_with_theirs(const std::shared_ptr<Job>& job, const Found& found, const StoredManifest& stored);
-  bool is_left_aside(const Found& found);
+  bool is_left_aside(const Found& found, const std::string& path);
   bool adopt_if_same(const std::shared_ptr<Job>& job, const Found& found, const Local& local,
                      const StoredManifest& stored);
-  static Status goes(File& file);
+  Status goes(File& file, const std::string& aside);
   Status stays(Handle node);
   void when_written(const std::shared_ptr<Job>& job);
   void remove_left(const std::shared_ptr<Job>& job, const Found& found);

@@ -190,7 +190,7 @@ void TierCopier::Impl::compared(const std::shared_ptr<Job>& job, const Result<St
   if ((!found.is_ok() && !is_vacant_here) || (job->file.inode != 0 && !is_at(found, job->file.inode)))
     return begin(job);
   if (is_vacant_here) return is_theirs ? find_theirs(job, stored.value()) : begin(job);
-  if (is_left_aside(found.value())) return remove_left(job, found.value());
+  if (is_left_aside(found.value(), path)) return remove_left(job, found.value());
   if (is_theirs) return compare_with_theirs(job, found.value(), stored.value());
   const Local local = local_of(found.value(), path);
   const bool went = !is_there && !is_damaged && local.is_unchanged && local.note->is_others;
@@ -221,24 +221,26 @@ void TierCopier::Impl::compare_with_theirs(const std::shared_ptr<Job>& job, cons
   show(job, shown);
 }
 
-// What had a name and was moved aside, to be removed, when the power went: as another array has it.
-bool TierCopier::Impl::is_left_aside(const Found& found) {
-  std::array<std::byte, sizeof(uint64_t)> said;
+// What was at a name aside when the power went, to be removed or to be given its own: as another array has it.
+bool TierCopier::Impl::is_left_aside(const Found& found, const std::string& path) {
+  std::array<std::byte, 2 * sizeof(uint64_t)> said;
   const Handle node = found.node.handle.get();
   if (!found.is_file() || found.name.find(kConflict) == std::string::npos) return false;
   const Result<size_t> length = store_.storage().get_xattr(node, kAside, said);
   if (!length.is_ok() || *length != said.size() || store_.is_in_use(found.node.attributes.st_ino)) return false;
+  if (get_u64(&said[sizeof(uint64_t)]) != place_of(path)) return false;
   std::array<std::byte, 1> none;
   if (store_.storage().get_xattr(node, ChunkSource::kOthersAttribute, none).is_ok()) return true;  // perhaps moved
   const Result<SidecarSummary> record = store_.last_record(node);
   return record.is_ok() && record.value().sequence == get_u64(said.data());
 }
 
-// A file that is about to be moved aside, to be removed, says so, and which commit it has.
-Status TierCopier::Impl::goes(File& file) {
-  std::array<std::byte, sizeof(uint64_t)> sequence;
-  put_u64(sequence.data(), file.info().sequence);
-  return file.set_note(kAside, sequence, true);
+// A file says that it is to be removed where it is found at `aside` with the commit that it has.
+Status TierCopier::Impl::goes(File& file, const std::string& aside) {
+  std::array<std::byte, 2 * sizeof(uint64_t)> said;
+  put_u64(said.data(), file.info().sequence);
+  put_u64(&said[sizeof(uint64_t)], place_of(aside));
+  return file.set_note(kAside, said, true);
 }
 
 // A file that was to be removed says so no more.
@@ -367,7 +369,7 @@ Result<bool> TierCopier::Impl::withdraw_file(const Found& found, const Local& lo
   const std::string aside = conflict_path(path, found.node.attributes.st_mtim.tv_sec, environment_.random_u64());
   const std::string name = aside.substr(aside.rfind('/') + 1);
   const Silence silence(*this, {path, aside});
-  FPFS_RETURN_IF_ERROR(goes(*local.file));
+  FPFS_RETURN_IF_ERROR(goes(*local.file, aside));
   const Status moved = store_.rename(found.directory.get(), found.name, found.directory.get(), name, RENAME_NOREPLACE);
   if (!moved.is_ok()) {
     static_cast<void>(stays(found.node.handle.get()));
@@ -631,6 +633,7 @@ Status TierCopier::Impl::begin_to_show(Job& job) {
   note.is_others = shown.as == job.file.path;
   job.note = note;
   if (note.is_others) FPFS_RETURN_IF_ERROR(shown.created.file->set_note(ChunkSource::kOthersAttribute, {}));
+  if (shown.replaces) FPFS_RETURN_IF_ERROR(goes(*shown.created.file, shown.aside));
   return shown.created.file->set_note(TierNote::kAttribute, encode_note(note));
 }
 
@@ -690,7 +693,7 @@ Status TierCopier::Impl::give_name(const std::shared_ptr<Job>& job) {
   }
   if (!shown.replaces) return Status::ok();
   const bool goes = !shown.keeps && shown.over.file != nullptr;
-  if (goes) FPFS_RETURN_IF_ERROR(this->goes(*shown.over.file));
+  if (goes) FPFS_RETURN_IF_ERROR(this->goes(*shown.over.file, shown.aside));
   const Status exchanged = store_.rename(directory, name, directory, shown.name, RENAME_EXCHANGE);
   if (!exchanged.is_ok()) {
     static_cast<void>(store_.unlink(directory, name));
@@ -698,6 +701,7 @@ Status TierCopier::Impl::give_name(const std::shared_ptr<Job>& job) {
                                                      : exchanged;
   }
   // What had the name has the other one now.
+  if (manifest.is_file()) FPFS_RETURN_IF_ERROR(stays(shown.created.node.handle.get()));
   const Result<Store::Node> old = store_.lookup(directory, name);
   if (!old.is_ok()) return old.status();
   const bool is_file = S_ISREG(old->attributes.st_mode);
