@@ -235,7 +235,8 @@ bool TierCopier::Impl::is_left_aside(const Found& found, const std::string& path
   return record.is_ok() && record.value().sequence == get_u64(said.data());
 }
 
-// A file says that it is to be removed where it is found at `aside` with the commit that it has.
+// A file says that it is to be removed where it is found at `aside` with the commit that it has. Elsewhere that says
+// nothing, so it may stay: whether a name is durable is not known here.
 Status TierCopier::Impl::goes(File& file, const std::string& aside) {
   std::array<std::byte, 2 * sizeof(uint64_t)> said;
   put_u64(said.data(), file.info().sequence);
@@ -701,7 +702,6 @@ Status TierCopier::Impl::give_name(const std::shared_ptr<Job>& job) {
                                                      : exchanged;
   }
   // What had the name has the other one now.
-  if (manifest.is_file()) FPFS_RETURN_IF_ERROR(stays(shown.created.node.handle.get()));
   const Result<Store::Node> old = store_.lookup(directory, name);
   if (!old.is_ok()) return old.status();
   const bool is_file = S_ISREG(old->attributes.st_mode);
