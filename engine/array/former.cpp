@@ -128,8 +128,9 @@ Status set_former_aside(Storage& storage, Handle directory) {
 Status remove_former(Storage& storage, Handle directory) {
   FPFS_ASSIGN_OR_RETURN(ScopedHandle former, open_former(storage, directory));
   Remover remover(storage, former.get());
-  for (const char* name : {kObjectsName, kTreeName, kStateName, kMountName, kMountNewName, kSuperblockNewName,
-                           kSuperblocksNewName, kScrubName, kScrubNewName, kTierName, kTierNewName})
+  for (const char* name :
+       {kObjectsName, kTreeName, kStateName, kMountName, kMountNewName, kSuperblockNewName, kSuperblocksNewName,
+        kScrubName, kScrubNewName, kTierName, kTierNewName, kTierLostName, kTierLostNewName})
     FPFS_RETURN_IF_ERROR(unless_missing(remover.take(directory, name)));
   FPFS_RETURN_IF_ERROR(remover.remove_all());
   FPFS_RETURN_IF_ERROR(remove_set_aside(storage, directory));

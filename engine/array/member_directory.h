@@ -29,6 +29,8 @@ constexpr const char* kScrubName = "scrub";
 constexpr const char* kScrubNewName = "scrub.new";
 constexpr const char* kTierName = "tier";
 constexpr const char* kTierNewName = "tier.new";
+constexpr const char* kTierLostName = "tier-lost";
+constexpr const char* kTierLostNewName = "tier-lost.new";
 constexpr const char* kLostFoundName = "lost+found";
 // Holds what a forced format is removing; its presence says that the removal has not finished.
 constexpr const char* kFormerName = ".fastpersistfs-former";

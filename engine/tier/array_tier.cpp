@@ -23,6 +23,7 @@ constexpr int kNiceOfCopies = 10;
 // Saving is what writes this much from look to look, and for a while after it: a save has pauses.
 constexpr milliseconds kLookInterval{100}, kRestingInterval{1000}, kSavingFor{500};
 constexpr uint64_t kSavingBytes = kMiB;
+constexpr milliseconds kLostInterval{1000};
 // A store that hangs must not keep this thread from other tasks.
 constexpr std::chrono::seconds kFenceAnswer{10};
 
@@ -136,7 +137,10 @@ ArrayTier::Impl::Impl(Environment& environment, Store& store, Storage& outside, 
 
 Status ArrayTier::Impl::open() {
   const Result<std::optional<TierBinding>> remembered = load_binding(store_.storage(), store_.array());
-  if (!remembered.is_ok() || (remembered->has_value() && (**remembered).is_away)) store_.has_others();
+  const bool is_away = !remembered.is_ok() || (remembered->has_value() && (**remembered).is_away);
+  if (is_away || TierLost::is_there(store_.storage(), store_.array())) store_.has_others();
+  if (remembered.is_ok() && remembered->has_value() && (**remembered).shares && !is_read_only_)
+    open_lost((**remembered).store_id);
   if (options_.url == TierOptions::kNone) return Status::ok();
   const bool is_named = !options_.url.empty();
   const std::string url = is_named                                        ? options_.url
@@ -281,7 +285,10 @@ void ArrayTier::Impl::committed(uint64_t inode, uint64_t sequence, bool is_moved
 
 void ArrayTier::Impl::changed(const Store::NameEvent& event) {
   const MutexLock lock(mutex_);
-  if (copier() == nullptr) return;
+  if (copier() == nullptr) {
+    if (lost_ != nullptr) lost_->note(event);
+    return;
+  }
   copier()->changed(event);
   if (std::exchange(is_resting_, false)) changed_.notify_all();
 }
@@ -318,6 +325,7 @@ bool ArrayTier::Impl::stop(milliseconds patience) {
   for (const Waiting& waits : waiting) waits.done(ending);
   awaited_->not_found(ending);
   if (thread.joinable()) thread.join();
+  save_lost();
   const MutexLock lock(mutex_);
   return !thread_.joinable();
 }
@@ -414,6 +422,12 @@ Status ArrayTier::Impl::begin_copying() {
     const MutexLock lock(mutex_);
     objects = session_->objects.get();
   }
+  if (options.shares) {
+    open_lost(binding_.store_id);
+    save_lost();
+    const MutexLock lock(mutex_);
+    options.lost = lost_;
+  }
   FPFS_ASSIGN_OR_RETURN(std::unique_ptr<TierCopier> copier,
                         TierCopier::create(environment_, store_, *objects, options));
   const bool may_be_away = options_.keep.kind != TierKeep::Kind::kAll || options.shares;
@@ -442,13 +456,13 @@ Status ArrayTier::Impl::begin_copying() {
 
 void ArrayTier::Impl::end_session() {
   has_session_.store(false);
-  store_.tell_names(false);
   store_.set_chunk_source(nullptr);
   awaited_->not_found(Status::error(StatusCode::kCancelled, "the array copies there no more"));
   std::unique_ptr<Session> session;
   {
     const MutexLock lock(mutex_);
     session = std::move(session_);
+    store_.tell_names(lost_ != nullptr);
   }
   if (session == nullptr) return;
   if (session->copier != nullptr) session->copier->stop(nullptr);
@@ -461,8 +475,31 @@ void ArrayTier::Impl::end_session() {
 
 void ArrayTier::Impl::look_after_copies() {
   adapt_rate();
+  if (Clock::now() - lost_saved_at_ >= kLostInterval) save_lost();
   if (Clock::now() - fenced_at_ >= options_.fence_interval && progress() != fenced_progress_) return keep_fence();
   if (options_.keep.kind != TierKeep::Kind::kAll && Clock::now() >= makes_room_at_) make_room();
+}
+
+// Names that this array loses from now on are noted.
+void ArrayTier::Impl::open_lost(const std::string& store_id) {
+  {
+    const MutexLock lock(mutex_);
+    if (lost_ != nullptr && lost_->noted_store() == store_id) return;
+  }
+  std::shared_ptr<TierLost> lost = TierLost::open(store_, store_id);
+  const MutexLock lock(mutex_);
+  lost_ = std::move(lost);
+  store_.tell_names(true);
+}
+
+void ArrayTier::Impl::save_lost() {
+  std::shared_ptr<TierLost> lost;
+  {
+    const MutexLock lock(mutex_);
+    lost = lost_;
+  }
+  if (lost != nullptr) lost->save();
+  lost_saved_at_ = Clock::now();
 }
 
 void ArrayTier::Impl::keep_fence() {

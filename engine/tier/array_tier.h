@@ -38,7 +38,8 @@ struct TierOptions {
   uint64_t rate_while_saving = 64 * kMiB;            // bytes per second, 0: as otherwise
   std::chrono::milliseconds fence_interval{60'000};  // so often a new one, while copies are made (tier_fence.h)
   TierKeep keep;                                     // what stays on the drives of what is copied
-  // Other arrays copy to the same store, and what they have copied is shown here, at most so much later. Nothing: no.
+  // Other arrays copy to the same store, and what they have copied is shown here: so long what was found is not looked
+  // for again. Nothing: no.
   std::optional<std::chrono::milliseconds> share;
   // So often it is looked for what may leave, while copies are made; less often where that takes long.
   std::chrono::milliseconds room_interval{2'000};

@@ -29,6 +29,7 @@ std::string ArrayTier::Impl::place_of(const std::string& url) {
 void ArrayTier::Impl::try_to_connect() {
   const Status status = connect();
   if (!status.is_ok()) awaited_->not_found(status);
+  save_lost();
   const MutexLock lock(mutex_);
   was_tried_ = true;
   const bool is_new = !status.is_ok() && (failure_.is_ok() || failure_.message() != status.message());
@@ -235,10 +236,13 @@ Status ArrayTier::Impl::do_leave() {
   FPFS_RETURN_IF_ERROR(check_nothing_is_away(""));
   FPFS_RETURN_IF_ERROR(save_binding(store_.storage(), store_.array(), std::nullopt));
   end_session();
+  save_lost();
   std::string url;
   std::vector<Waiting> waiting;
   {
     const MutexLock lock(mutex_);
+    lost_ = nullptr;
+    store_.tell_names(false);
     url = std::exchange(url_, "");
     if (url.empty() && remembered.is_ok()) url = (**remembered).url;
     place_.clear();

@@ -14,6 +14,7 @@
 #include "engine/tier/awaited_chunk_source.h"
 #include "engine/tier/object_store.h"
 #include "engine/tier/tier_binding.h"
+#include "engine/tier/tier_lost.h"
 #include "engine/tier/tier_marker.h"
 #include "engine/tier/tier_note.h"
 #include "engine/tier/tier_reader.h"
@@ -78,6 +79,8 @@ class ArrayTier::Impl : public std::enable_shared_from_this<Impl> {
   Status begin_copying();
   void end_session();
   void look_after_copies();
+  void open_lost(const std::string& store_id);
+  void save_lost();
   void adapt_rate();
   Status do_set(const TierSet& set);
   Status begin_restoring(ObjectStore& objects, const TierSet& set, const TierIdentity& made, TierBinding& binding);
@@ -120,6 +123,7 @@ class ArrayTier::Impl : public std::enable_shared_from_this<Impl> {
   std::string place_ FPFS_GUARDED_BY(mutex_);
   std::string store_id_ FPFS_GUARDED_BY(mutex_);
   std::unique_ptr<Session> session_ FPFS_GUARDED_BY(mutex_);
+  std::shared_ptr<TierLost> lost_ FPFS_GUARDED_BY(mutex_);  // of a store that is shared, also while it is away
   std::function<void(uint64_t inode)> moved_ FPFS_GUARDED_BY(mutex_);
   std::atomic<bool> has_session_{false};
   bool is_resting_ FPFS_GUARDED_BY(mutex_) = false;       // looks now and then only, until there is a commit
@@ -135,6 +139,7 @@ class ArrayTier::Impl : public std::enable_shared_from_this<Impl> {
   TierBinding binding_;
   Clock::time_point fenced_at_{};
   uint64_t fenced_progress_ = 0;
+  Clock::time_point lost_saved_at_{};
   // Of the rate: the thread's own, but for is_paced_.
   uint64_t written_before_ = 0;
   Clock::time_point looked_at_{}, saved_at_{};

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "engine/tier/tier_copier_impl.h"
+#include "engine/tier/tree_path.h"
 
 namespace fpfs {
 namespace {
@@ -26,18 +27,9 @@ std::string_view TierCopier::Impl::without_slash(std::string_view path) {
 // --- paths -----------------------------------------------------------------------------------------------------------
 
 Result<TierCopier::Impl::Found> TierCopier::Impl::find(const std::string& given) {
-  Storage& storage = store_.storage();
-  const std::string path(without_slash(given));
-  FPFS_ASSIGN_OR_RETURN(const Handle root, storage.reopen(store_.root(), kDirectoryFlags));
-  Found found{{}, {}, ScopedHandle(storage, root)};
-  size_t begin = 0;
-  for (size_t slash = path.find('/'); slash != std::string::npos; slash = path.find('/', begin)) {
-    FPFS_ASSIGN_OR_RETURN(const Handle next,
-                          storage.open_at(found.directory.get(), path.substr(begin, slash - begin), kDirectoryFlags));
-    found.directory = ScopedHandle(storage, next);
-    begin = slash + 1;
-  }
-  found.name = path.substr(begin);
+  Found found;
+  FPFS_ASSIGN_OR_RETURN(found.directory,
+                        open_parent(store_.storage(), store_.root(), std::string(without_slash(given)), found.name));
   Result<Store::Node> node = store_.lookup(found.directory.get(), found.name);
   if (node.is_ok()) found.node = std::move(*node);
   if (!node.is_ok() && node.status().code() != StatusCode::kNotFound) return node.status();

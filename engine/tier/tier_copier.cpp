@@ -106,7 +106,8 @@ TierCopier::Impl::Impl(Environment& environment, Store& store, ObjectStore& obje
       noted_store_(options.store_id.empty() ? place_ : options.store_id),
       memory_(options.memory, store.array().stripes().chunk_size, options.connections),
       pace_(options.rate),
-      shown_(store, noted_store_, options.named) {
+      shown_(store, noted_store_, options.named),
+      lost_(options.lost != nullptr ? options.lost : std::make_shared<TierLost>(store, noted_store_)) {
   if (!options.shares) return;
   content_is_away();
   store.has_others();
@@ -276,7 +277,7 @@ void TierCopier::Impl::end_job(const std::shared_ptr<Job>& job, Ending ending, c
     ++tasks_;
     // Where its copy was before, nothing may be any more.
     const bool has_copy = ending == Ending::kCopied || ending == Ending::kIsCopied;
-    if ((has_copy || ending == Ending::kRemoved) && job->lost != 0) lost_.erase(place_of(job->begun_at));
+    if ((has_copy || ending == Ending::kRemoved) && job->lost != 0) lost_->forget(place_of(job->begun_at));
     if (has_copy && job->note.manifest_tag != 0) note_seen(job->note.place, job->note.manifest_tag);
     const std::string left = std::exchange(has_copy ? file.from : job->left, {});
     if (!left.empty() && follows() && !add({0, left, 0, 0, now_ns()})) scan_is_due_ = true;

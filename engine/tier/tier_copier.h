@@ -53,6 +53,8 @@
 
 namespace fpfs {
 
+class TierLost;
+
 // What happens to the copies of names that are removed.
 enum class TierDelete : uint8_t { kFollow, kKeep };
 
@@ -68,6 +70,7 @@ struct TierCopyOptions {
   size_t waiting_max = 65536;                                      // files; what is beyond is left to a scan
   TierDelete tier_delete = TierDelete::kFollow;
   bool shares = false;                           // with other arrays, of the same chunk size
+  std::shared_ptr<TierLost> lost = nullptr;      // of a store that is shared; none: nothing was lost before
   RestoredTree::Named named = nullptr;           // told of names that are shown because others have made them
   std::chrono::milliseconds look_timeout{2000};  // nobody waits for longer until he sees them
 };

@@ -17,6 +17,7 @@
 
 #include "engine/base/mutex.h"
 #include "engine/tier/tier_copier.h"
+#include "engine/tier/tier_lost.h"
 #include "engine/tier/tier_manifest.h"
 #include "engine/tier/tier_memory.h"
 #include "engine/tier/tier_note.h"
@@ -80,7 +81,7 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
     // Where the store is shared.
     bool is_compared = false;               // with what it has there
     bool has_looked_below = false;          // for what is gone in the directory
-    uint64_t lost = 0;                      // what lost_ had of it then
+    uint64_t lost = 0;                      // what lost_ has of it
     bool is_theirs = false;                 // the file is as another array has copied it
     std::map<uint64_t, uint64_t> replaced;  // TierManifest::replaced of what is to be stored
     std::shared_ptr<Shown> shown;           // what is to be shown
@@ -289,6 +290,7 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
   void note_moved(const std::shared_ptr<Job>& job, const Local& local);
   void find_theirs(const std::shared_ptr<Job>& job, const StoredManifest& stored);
   void bury(const std::shared_ptr<Job>& job, const StoredManifest& stored);
+  bool is_emptied(const std::string& path) const;
   void withdraw(const std::shared_ptr<Job>& job, const Found& found, const Local& local, uint64_t removed_of);
   void look_below(const std::shared_ptr<Job>& job, const Found& found);
   Result<bool> withdraw_file(const Found& found, const Local& local, const std::string& path);
@@ -312,8 +314,6 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
   // What is done to these names meanwhile is none of the array's own doing.
   class Silence;
   bool is_silent(const Store::NameEvent& event) const FPFS_REQUIRES(mutex_);
-  void note_lost(const Store::NameEvent& event);
-  void note_lost(uint64_t place, uint64_t tag) FPFS_REQUIRES(mutex_);
 
   // --- tier_look.cpp
   uint64_t begin_look(const std::string& path) FPFS_REQUIRES(mutex_);
@@ -391,10 +391,9 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
   };
   mutable Anchor rate_from_ FPFS_GUARDED_BY(mutex_), rate_next_ FPFS_GUARDED_BY(mutex_);
 
-  // Where the store is shared. By place: the manifest at the path of a file that was removed or replaced here.
-  static constexpr uint64_t kAnyTag = UINT64_MAX;
+  // Where the store is shared.
   RestoredTree shown_;
-  std::map<uint64_t, uint64_t> lost_ FPFS_GUARDED_BY(mutex_);  // at most waiting_max, as `seen_`
+  const std::shared_ptr<TierLost> lost_;
   std::map<uint64_t, uint64_t> seen_ FPFS_GUARDED_BY(mutex_);  // by place, the manifest that is taken into account
   std::multiset<std::pair<std::string, std::thread::id>> silent_ FPFS_GUARDED_BY(mutex_);
   std::map<std::string, Look> looks_ FPFS_GUARDED_BY(mutex_);

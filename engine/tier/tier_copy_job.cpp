@@ -199,8 +199,9 @@ TierCopier::Impl::Plan TierCopier::Impl::prepare_file(Job& job, const Found& fou
                             manifest.sequence, environment_.random_u64());
   const std::optional<TierNote> note = note_of(node, job.file.path);
   if (note.has_value() && note->place != job.note.place && !job.has_other_names) {
+    lost_->add(note->place, note->manifest_tag);
     const MutexLock lock(mutex_);
-    note_lost(note->place, note->manifest_tag);
+    seen_.erase(note->place);
   }
   return plan_of(job, note);
 }

@@ -45,6 +45,11 @@ bool TierQueue::add(TierWaiting file) {
   return false;
 }
 
+bool TierQueue::has_below(const std::string& directory) const {
+  const auto next = turns_.upper_bound(Key(0, directory));
+  return next != turns_.end() && next->first.first == 0 && next->first.second.starts_with(directory);
+}
+
 uint64_t TierQueue::oldest_ns() const {
   const auto first = files_.begin(), others = files_.lower_bound(Turn());
   const uint64_t awaited = first == others ? 0 : first->second.since_ns;

@@ -45,6 +45,8 @@ class TierQueue {
   std::optional<TierWaiting> take(const std::function<bool(const TierWaiting&)>& may_go);
   bool contains(const TierWaiting& file) const { return turns_.contains(key_of(file)); }
   std::optional<TierWaiting> take(const TierWaiting& file);
+  // Something below this directory waits that is no file, or none any more.
+  bool has_below(const std::string& directory) const;
   // Some file that waits has its copy there.
   bool is_from(const std::string& path) const { return from_.contains(path); }
 

@@ -12,7 +12,7 @@
 //                                 changed                                this array's goes there
 //
 // Seen: the note of the file names the manifest; or what had the path before did, which was removed or replaced here
-// (lost_). Known to another array: its manifest says that it took the place of this array's last one
+// (TierLost). Known to another array: its manifest says that it took the place of this array's last one
 // (TierManifest::replaced). What was changed last (mtime) keeps the name in a conflict.
 //
 // What is shown has its content in the store, under the path where the other array has it, until it is read. A name
@@ -89,35 +89,10 @@ bool TierCopier::Impl::is_silent(const Store::NameEvent& event) const {
 
 // --- what was seen ---------------------------------------------------------------------------------------------------
 
-// Of a directory, which has no content, whatever is there was seen.
-void TierCopier::Impl::note_lost(const Store::NameEvent& event) {
-  using Kind = Store::NameEvent::Kind;
-  std::optional<TierNote> note;
-  if (event.lost != kNoHandle) note = note_of(event.lost, event.path);
-  // What was moved has left the place that its note is of.
-  std::optional<TierNote> moved;
-  if (event.kind == Kind::kMoved && event.inode != 0)
-    if (const Result<Found> found = find(event.path); is_at(found, event.inode))
-      moved = note_of(found.value().node.handle.get(), event.path);
-  const MutexLock lock(mutex_);
-  if (note.has_value()) note_lost(note->place, note->manifest_tag);
-  if (moved.has_value() && moved->place != place_of(event.path)) note_lost(moved->place, moved->manifest_tag);
-  if (event.lost_inode != 0) return;
-  const std::string& gone = event.kind == Kind::kMoved ? event.from : event.path;
-  if (event.is_directory && event.kind != Kind::kMade) note_lost(place_of(gone + "/"), kAnyTag);
-  if (!event.is_directory && event.kind == Kind::kRemoved) note_lost(place_of(gone), kAnyTag);
-}
-
-void TierCopier::Impl::note_lost(uint64_t place, uint64_t tag) {
-  if (lost_.size() < options_.waiting_max || lost_.contains(place)) lost_[place] = tag;
-  seen_.erase(place);
-}
-
 bool TierCopier::Impl::is_known(const std::string& path, const std::optional<TierNote>& note, uint64_t tag) const {
   if (note.has_value() && note->manifest_tag == tag) return true;
-  const MutexLock lock(mutex_);
-  const auto lost = lost_.find(place_of(path));
-  return lost != lost_.end() && (lost->second == tag || lost->second == kAnyTag);
+  const uint64_t lost = lost_->manifest_at(place_of(path));
+  return lost == tag || lost == TierLost::kAnyManifest;
 }
 
 uint64_t TierCopier::Impl::attributes_of(const TierManifest& manifest) const {
@@ -167,11 +142,7 @@ void TierCopier::Impl::compare(const std::shared_ptr<Job>& job) {
 void TierCopier::Impl::compared(const std::shared_ptr<Job>& job, const Result<StoredManifest>& stored) {
   job->is_compared = true;
   const std::string& path = job->file.path;
-  {
-    const MutexLock lock(mutex_);
-    const auto lost = lost_.find(place_of(path));
-    job->lost = lost != lost_.end() ? lost->second : 0;
-  }
+  job->lost = lost_->manifest_at(place_of(path));
   const bool is_damaged = stored.status().code() == StatusCode::kCorruption ||
                           (stored.is_ok() && (stored.value().manifest.path != without_slash(path) ||
                                               S_ISDIR(stored.value().manifest.mode) != path.ends_with('/')));
@@ -281,7 +252,7 @@ bool TierCopier::Impl::adopt_if_same(const std::shared_ptr<Job>& job, const Foun
   return true;
 }
 
-// Somebody writes to it: what becomes of it is seen when that is committed.
+// Somebody writes to it: what becomes of it is seen when that is committed, or in a moment.
 void TierCopier::Impl::when_written(const std::shared_ptr<Job>& job) {
   after(options_.pause_first, [self = shared_from_this(), job] { self->end_job(job, Ending::kMoved); });
 }
@@ -337,6 +308,7 @@ void TierCopier::Impl::bury(const std::shared_ptr<Job>& job, const StoredManifes
   const std::string path = job->file.path;
   if (!may_remove(job)) return;
   if (!may_replace(path, 0)) return end_job(job, Ending::kBlocked);
+  if (path.ends_with('/') && is_emptied(path)) return when_written(job);
   TierManifest removed;
   removed.array_id = store_.array().id();
   removed.path = std::string(without_slash(path));
@@ -363,6 +335,14 @@ void TierCopier::Impl::bury(const std::shared_ptr<Job>& job, const StoredManifes
         if (tag.empty()) return removed_all(true);
         self->remove_content(job, tag, removed_all);
       });
+}
+
+// What was in the directory is said to be removed before: others keep a directory that they have something in.
+bool TierCopier::Impl::is_emptied(const std::string& path) const {
+  const MutexLock lock(mutex_);
+  return queue_.has_below(path) || std::ranges::any_of(copying_, [&path](const auto& copying) {
+           return copying.first.size() > path.size() && copying.first.starts_with(path);
+         });
 }
 
 // False: it was changed in between, and is kept.

@@ -61,7 +61,10 @@ void TierCopier::Impl::changed(const Store::NameEvent& event) {
       const MutexLock lock(mutex_);
       if (is_silent(event)) return;
     }
-    note_lost(event);
+    const auto note = [this](Handle node, const std::string& path) { return note_of(node, path); };
+    const std::vector<uint64_t> lost = lost_->note(event, note);
+    const MutexLock lock(mutex_);
+    for (const uint64_t place : lost) seen_.erase(place);
   }
   const char* const end = event.is_directory ? "/" : "";
   const bool is_removal = event.kind == Kind::kRemoved;

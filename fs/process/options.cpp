@@ -158,7 +158,11 @@ void describe_tier(CLI::App& app, TierOptions& o) {
         return valid.is_ok() ? std::string() : valid.message();
       });
   app.add_option_function<unsigned>(
-         "--tier_share", [&o](unsigned in_seconds) { o.share = std::chrono::seconds(in_seconds); },
+         "--tier_share",
+         [&o](unsigned in_seconds) {
+           // A name may be out of date by what the kernel keeps, what a look found before, and how old that may be.
+           o.share = std::chrono::milliseconds(in_seconds * uint64_t{1000} / 3);
+         },
          "other arrays copy to the same store: show what they have copied, at most so many seconds later")
       ->type_name("SECONDS")
       ->transform(number(0, 86400));

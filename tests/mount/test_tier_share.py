@@ -7,7 +7,7 @@ import time
 import pytest
 
 from lab.array import MountFailed
-from lab.copies import SERVICES, set_tier, state, sync, tier
+from lab.copies import SERVICES, fpfs, set_tier, state, sync, tier
 from lab.data import is_pattern, pattern, write_pattern
 from lab.system import wait_until
 
@@ -19,6 +19,13 @@ pytestmark = [pytest.mark.P2, pytest.mark.P3, pytest.mark.chunk_size(CHUNK)]
 
 def listing(directory):
     return sorted(path.name for path in directory.iterdir())
+
+
+def mount_again(mount, *options):
+    if mount.process is not None:
+        mount.unmount()
+    mount.options = list(options)
+    mount.start()
 
 
 @pytest.fixture
@@ -253,6 +260,116 @@ def test_a_store_that_hangs_holds_nobody_up(nodes, make_store):
         service.send_signal(signal.SIGCONT)
     sync(b)
     assert len(listing(a.path)) == 21
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_what_was_lost_while_the_store_was_away_is_remembered(nodes, directory, is_killed):
+    """Removed, replaced and moved, and then the mount ends before the store has heard of it: nothing comes back, and
+    nothing is a conflict."""
+    a, b = nodes(directory)
+    (a.path / "d").mkdir()
+    (a.path / "gone").mkdir()
+    for name in ("d/removed", "d/replaced", "d/moved", "d/stays", "gone/file"):
+        write_pattern(a.path / name, 1, 5 * CHUNK)
+    (a.path / "link").symlink_to("d")
+    sync(a)
+    assert listing(b.path) == ["d", "gone", "link"] and len(listing(b.path / "d")) == 4
+    assert is_pattern(b.path / "d/moved", 1, 5 * CHUNK) and listing(b.path / "gone") == ["file"]
+    aside = directory.path.with_name("aside")
+    os.rename(directory.path, aside)
+    mount_again(b, "tier_share=0", "tier_required=no")
+    os.unlink(b.path / "d/removed")
+    os.unlink(b.path / "link")
+    shutil.rmtree(b.path / "gone")
+    write_pattern(b.path / "d/new", 2, 3 * CHUNK)
+    os.rename(b.path / "d/new", b.path / "d/replaced")
+    os.rename(b.path / "d/moved", b.path / "d/elsewhere")
+    if is_killed:
+        errors = tier(b)["errors"]
+        wait_until(lambda: tier(b)["errors"] > errors + 1)  # it is noted when the store is asked for again
+        b.kill()
+    os.rename(aside, directory.path)
+    mount_again(b, "tier_share=0")
+    sync(b)
+    expected = ["elsewhere", "replaced", "stays"]
+    wait_until(lambda: listing(a.path) == ["d"] and listing(a.path / "d") == expected)
+    assert listing(b.path) == ["d"] and listing(b.path / "d") == expected
+    for node in (a, b):
+        assert is_pattern(node.path / "d/replaced", 2, 3 * CHUNK) and is_pattern(node.path / "d/elsewhere", 1, 5 * CHUNK)
+        assert tier(node)["conflicts"] == 0
+
+
+def test_what_was_changed_away_from_the_store_is_not_taken_for_the_others(nodes, directory):
+    """An array that leaves the shared store, changes what the other has made, and comes back."""
+    a, b = nodes(directory)
+    for name in ("changed", "grown", "stays"):
+        write_pattern(a.path / name, 1, 5 * CHUNK)
+    sync(a)
+    for name in listing(b.path):
+        assert is_pattern(b.path / name, 1, 5 * CHUNK)
+    wait_until(lambda: not any(b"away" in os.getxattr(b.path / name, "user.fastpersistfs.codec") for name in
+                               ("changed", "grown", "stays")))
+    fpfs(b, "tier", "set", b.path, "none")
+    mount_again(b)
+    with open(b.path / "changed", "r+b") as file:
+        file.write(b"changed")
+    with open(b.path / "grown", "ab") as file:
+        file.write(b"grown")
+    changed, grown = ((b.path / name).read_bytes() for name in ("changed", "grown"))
+    write_pattern(a.path / "changed", 2, 3 * CHUNK)
+    os.unlink(a.path / "grown")
+    sync(a)
+    mount_again(b, "tier_share=0")
+    set_tier(b, directory.url, "--share")
+    for node in (b, a, b):
+        listing(node.path)
+        sync(node)
+    for node in (a, b):
+        names = listing(node.path)
+        kept = conflicting(names, "changed")
+        assert len(kept) == 1 and names == ["changed", kept[0], "grown", "stays"]
+        assert {(node.path / "changed").read_bytes(), (node.path / kept[0]).read_bytes()} == {
+            changed, pattern(2, 0, 3 * CHUNK)}
+        assert (node.path / "grown").read_bytes() == grown
+
+
+def test_a_mount_that_is_not_told_to_share_replaces_nothing_unseen(nodes, directory):
+    """The array remembers that it shares."""
+    a, b = nodes(directory)
+    write_pattern(a.path / "file", 1, 5 * CHUNK)
+    sync(a)
+    assert is_pattern(b.path / "file", 1, 5 * CHUNK)
+    mount_again(b)
+    write_pattern(a.path / "file", 2, 4 * CHUNK)
+    write_pattern(a.path / "other", 2, 4 * CHUNK)
+    sync(a)
+    write_pattern(b.path / "file", 3, 3 * CHUNK)
+    write_pattern(b.path / "other", 3, 3 * CHUNK)
+    sync(b)
+    names = listing(a.path)
+    for name in ("file", "other"):
+        kept = conflicting(names, name)
+        assert len(kept) == 1, names
+        assert is_pattern(a.path / name, 3, 3 * CHUNK) and is_pattern(a.path / kept[0], 2, 4 * CHUNK)
+
+
+def test_files_that_are_called_like_conflicts_are_as_any(nodes, directory):
+    """A user gives such a name, also to what another node has made, and it stays."""
+    a, b = nodes(directory)
+    write_pattern(a.path / "file", 1, 5 * CHUNK)
+    sync(a)
+    assert is_pattern(b.path / "file", 1, 5 * CHUNK)
+    write_pattern(a.path / "file", 2, 4 * CHUNK)  # what the other shows was at a name aside
+    sync(a)
+    assert is_pattern(b.path / "file", 2, 4 * CHUNK)
+    os.rename(b.path / "file", b.path / "file.conflict-20260101T000000-00000000")
+    write_pattern(b.path / "own.conflict-1", 3, 3 * CHUNK)
+    sync(b)
+    for node in (b, a):
+        node.remount()
+        sync(node)
+        assert listing(node.path) == ["file.conflict-20260101T000000-00000000", "own.conflict-1"]
+        assert is_pattern(node.path / "file.conflict-20260101T000000-00000000", 2, 4 * CHUNK)
 
 
 def test_arrays_must_have_chunks_of_one_size(make_array, make_mount, directory):

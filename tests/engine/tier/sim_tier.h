@@ -9,6 +9,7 @@
 #include "engine/codec/hash.h"
 #include "engine/tier/sim/sim_object_store.h"
 #include "engine/tier/tier_copier.h"
+#include "engine/tier/tier_lost.h"
 #include "engine/tier/tier_manifest.h"
 #include "engine/tier/tier_note.h"
 #include "tests/engine/file/sim_array.h"
@@ -51,6 +52,7 @@ class SimTier {
   // What a mount does: a copier that is told of commits, not begun yet.
   void connect() {
     objects_.connect(world());
+    options_.lost = options_.shares ? TierLost::open(array_.store(), objects_.describe()) : nullptr;
     Result<std::unique_ptr<TierCopier>> copier = TierCopier::create(world(), array_.store(), objects_, options_);
     EXPECT_TRUE(copier.is_ok()) << copier.status().message();
     copier_ = std::move(*copier);
@@ -71,6 +73,7 @@ class SimTier {
   void leave_store() {
     objects_.disconnect();
     copier_ = nullptr;
+    options_.lost = nullptr;
   }
   // In order: false when that takes for ever.
   bool stop() {
