@@ -284,7 +284,7 @@ void TierCopier::Impl::end_job(const std::shared_ptr<Job>& job, Ending ending, c
     if ((has_copy || ending == Ending::kBroughtBack) && file.inode != 0 && strays_.settle(file.inode, file.path))
       unblock();
     settle(std::move(file), ending, status, calls);
-    end_looks(job->begun_at, calls);
+    if (ending != Ending::kLooksBelow) end_looks(job->begun_at, calls);
   }
   for (const auto& call : calls) call();
   pump();
@@ -332,6 +332,7 @@ void TierCopier::Impl::take_in(TierWaiting file, Ending ending, const Status& st
     case Ending::kFails:
       tell_waiters(inode, UINT64_MAX, status, calls);
       return file_failed(std::move(file), status, calls);
+    case Ending::kLooksBelow:
     case Ending::kCancelled:
       return;
   }

@@ -80,7 +80,6 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
     bool is_cut = false;           // of some chunk only a part is shown
     // Where the store is shared.
     bool is_compared = false;               // with what it has there
-    bool has_looked_below = false;          // for what is gone in the directory
     uint64_t lost = 0;                      // what lost_ has of it
     bool is_theirs = false;                 // the file is as another array has copied it
     std::map<uint64_t, uint64_t> replaced;  // TierManifest::replaced of what is to be stored
@@ -106,6 +105,7 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
     kBroughtBack,  // and is to be copied
     kBlocked,      // what the store has there is another file's only copy (tier_strays.h)
     kFails,        // it cannot be read
+    kLooksBelow,   // and comes back behind that
     kCancelled,
   };
   struct Waiter {
@@ -171,6 +171,7 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
     std::map<std::string, uint64_t> stored;  // paths, with the tags of their manifests; 0: of a directory
     std::set<std::string> pending;           // paths that jobs bring up to date
     std::string itself;                      // and behind them that of the directory, if that is to be; else empty
+    bool is_for_itself = false;              // a job waits for what is in it
   };
   template <typename T>
   using Asked = std::function<void(Result<T>)>;
@@ -292,7 +293,7 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
   void bury(const std::shared_ptr<Job>& job, const StoredManifest& stored);
   bool is_emptied(const std::string& path) const;
   void withdraw(const std::shared_ptr<Job>& job, const Found& found, const Local& local, uint64_t removed_of);
-  void look_below(const std::shared_ptr<Job>& job, const Found& found);
+  bool look_below(const std::string& path);
   Result<bool> withdraw_file(const Found& found, const Local& local, const std::string& path);
   void settle_conflict(const std::shared_ptr<Job>& job, const Found& found, const StoredManifest& stored);
   void adopt_directory(const std::shared_ptr<Job>& job, const Found& found, const Local& local,
@@ -323,7 +324,7 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
   bool is_to_be_shown(const Found& directory, const std::string& path, uint64_t tag);
   void limit_look(const std::string& path, uint64_t number);
   void give_up_look(const std::string& path, uint64_t number);
-  void add_looked_at(const std::string& path) FPFS_REQUIRES(mutex_);
+  void add_looked_at(const std::string& path, bool has_looked_below = false) FPFS_REQUIRES(mutex_);
   void end_looks(const std::string& path, Calls& calls) FPFS_REQUIRES(mutex_);
   void note_seen(uint64_t place, uint64_t tag) FPFS_REQUIRES(mutex_);
 

@@ -90,12 +90,13 @@ void TierCopier::Impl::listed_for(const std::string& path, uint64_t number, cons
       for (const std::string& key : page->directories) stored.try_emplace(std::string(path_of_manifest(key)), 0);
     } else {
       waiters.swap(look->second.waiters);
+      if (look->second.is_for_itself) add_looked_at(path, page.status().code() == StatusCode::kNotFound);
       looks_.erase(look);
       if (page.status().code() != StatusCode::kNotFound) looks_wait_from_ns_ = now_ns() + kNoWaiting_ns;
     }
   }
   for (const LookWaiter& waiter : waiters) waiter.done();
-  if (!page.is_ok()) return;
+  if (!page.is_ok()) return pump();
   if (!page->position.empty()) return list_for(path, number, page->position);
   post([path, number](Impl& self) { self.compare_listed(path, number); });
 }
@@ -145,7 +146,7 @@ void TierCopier::Impl::compare_listed(const std::string& path, uint64_t number) 
     });
     look->second.is_listed = true;
     look->second.pending = pending;
-    look->second.itself = std::move(itself);
+    look->second.itself = look->second.is_for_itself ? path : std::move(itself);
     for (const std::string& at : pending) add_looked_at(at);
     look->second.pending.insert(gone.begin(), gone.end());
     end_looks("", calls);
@@ -166,10 +167,27 @@ void TierCopier::Impl::compare_listed(const std::string& path, uint64_t number) 
   }
 }
 
-void TierCopier::Impl::add_looked_at(const std::string& path) {
+// The directory is to go, and has something in it: what is gone of that goes, and then it is looked at once more. False:
+// that was done.
+bool TierCopier::Impl::look_below(const std::string& path) {
+  uint64_t number = 0;
+  {
+    const MutexLock lock(mutex_);
+    if (!looks_.contains(path)) number = begin_look(path);
+    Look& look = looks_[path];
+    if (look.is_listed && look.pending.contains(path)) return false;
+    if (look.is_listed) look.itself = path;
+    look.is_for_itself = true;
+  }
+  if (number != 0) list_for(path, number, "");
+  return true;
+}
+
+void TierCopier::Impl::add_looked_at(const std::string& path, bool has_looked_below) {
   TierWaiting file{0, path, 0, 0, now_ns()};
   file.is_awaited = true;
   file.is_looked_at = true;
+  file.has_looked_below = has_looked_below;
   queue_.add(std::move(file));
 }
 
@@ -210,7 +228,7 @@ void TierCopier::Impl::end_looks(const std::string& path, Calls& calls) {
     Look& look = at->second;
     look.pending.erase(path);
     if (look.is_listed && look.pending.empty() && !look.itself.empty()) {
-      add_looked_at(look.itself);
+      add_looked_at(look.itself, true);
       look.pending.insert(std::exchange(look.itself, ""));
     }
     if (!look.is_listed || !look.pending.empty()) {

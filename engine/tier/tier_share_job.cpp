@@ -380,10 +380,8 @@ void TierCopier::Impl::withdraw(const std::shared_ptr<Job>& job, const Found& fo
                                                 : store_.unlink(found.directory.get(), found.name);
     // It has names in it that the others have not seen; or such that are gone there, too, which who looks into it finds.
     if (found.is_directory() && removed.errno_value() == ENOTEMPTY) {
-      if (job->has_looked_below) return begin(job);
-      if (job->file.is_looked_at) return look_below(job, found);
-      static_cast<void>(look(path, 0, [] {}));
-      return end_job(job, Ending::kGone);
+      if (job->file.has_looked_below || !look_below(path)) return begin(job);
+      return end_job(job, Ending::kLooksBelow);
     }
     if (!removed.is_ok()) return end_with(job, removed, false);
   }
@@ -400,29 +398,6 @@ void TierCopier::Impl::withdraw(const std::shared_ptr<Job>& job, const Found& fo
   ask_remove(job, manifest_key(path), [self = shared_from_this(), job] { self->end_job(job, Ending::kRemoved); });
 }
 
-// Into the directories that it has in it, and then at it once more.
-void TierCopier::Impl::look_below(const std::shared_ptr<Job>& job, const Found& found) {
-  job->has_looked_below = true;
-  job->is_compared = false;
-  std::vector<std::string> below;
-  const Result<Handle> opened = store_.storage().open_at(found.directory.get(), found.name, kToList);
-  if (opened.is_ok()) {
-    const ScopedHandle directory(store_.storage(), *opened);
-    static_cast<void>(store_.storage().list(directory.get(), [&](const DirectoryEntry& entry) {
-      const Result<struct stat> attributes = store_.storage().stat_at(directory.get(), entry.name);
-      if (attributes.is_ok() && S_ISDIR(attributes->st_mode)) below.push_back(job->file.path + entry.name + "/");
-      return true;
-    }));
-  }
-  const auto left = std::make_shared<std::atomic<size_t>>(below.size() + 1);
-  const auto looked = [self = shared_from_this(), job, left] {
-    if (left->fetch_sub(1) == 1) self->environment_.executor().post([self, job] { self->begin(job); });
-  };
-  for (const std::string& path : below)
-    if (!look(path, 0, looked)) looked();
-  looked();
-}
-
 // --- conflicts -------------------------------------------------------------------------------------------------------
 
 void TierCopier::Impl::settle_conflict(const std::shared_ptr<Job>& job, const Found& found,
@@ -435,8 +410,8 @@ void TierCopier::Impl::settle_conflict(const std::shared_ptr<Job>& job, const Fo
   const auto shown = std::make_shared<Shown>();
   shown->stored = stored;
   if (our_time > their_time) {
-    // The same however often it is found, so that it is kept once.
-    shown->as = conflict_path(path, theirs.mtime_seconds, stored.tag);
+    // The same however often it is found, so that it is kept once; and no other array's, which may find it, too.
+    shown->as = conflict_path(path, theirs.mtime_seconds, stored.tag ^ own_key());
     const Result<Found> kept = find(shown->as);
     if (kept.is_ok() && kept.value().has_node()) return begin(job);
   } else {

@@ -1,4 +1,5 @@
 """Several nodes, one store: what one has closed and copied, the others list and read. Two arrays, each with a mount."""
+import contextlib
 import os
 import shutil
 import signal
@@ -292,7 +293,13 @@ def test_what_was_lost_while_the_store_was_away_is_remembered(nodes, directory, 
     mount_again(b, "tier_share=0")
     sync(b)
     expected = ["elsewhere", "replaced", "stays"]
-    wait_until(lambda: listing(a.path) == ["d"] and listing(a.path / "d") == expected)
+
+    def follows():
+        with contextlib.suppress(FileNotFoundError):
+            listing(a.path / "gone")  # who looks into it sees that it is gone
+        return listing(a.path) == ["d"] and listing(a.path / "d") == expected
+
+    wait_until(follows)
     assert listing(b.path) == ["d"] and listing(b.path / "d") == expected
     for node in (a, b):
         assert is_pattern(node.path / "d/replaced", 2, 3 * CHUNK) and is_pattern(node.path / "d/elsewhere", 1, 5 * CHUNK)
