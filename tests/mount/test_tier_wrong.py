@@ -1,0 +1,188 @@
+"""What is wrong with a store: rights, bucket, clock, another array's prefix. One clear line, nothing stored there; with
+tier_required=no local work goes on, and copies begin when it is right. Through a mount."""
+import shutil
+
+import pytest
+
+from lab.array import MountFailed
+from lab.copies import SERVICES, fpfs, set_tier, state, sync, tier
+from lab.data import is_pattern, pattern, write_pattern
+from lab.s3_gateway import WRITING, S3Gateway
+from lab.system import wait_until
+
+MIB = 1 << 20
+
+pytestmark = [pytest.mark.P3]
+
+
+def everything(error):
+    return lambda method: error
+
+
+def writing(error):
+    """Lists and reads are answered."""
+    return lambda method: error if method in WRITING else None
+
+
+# What is refused, how far the service's clock is ahead, what the line says.
+WRONG = {
+    "no rights": (everything("AccessDenied"), 0, ["AccessDenied"]),
+    "no right to write": (writing("AccessDenied"), 0, ["AccessDenied", "PUT s3://"]),
+    "no bucket": (everything("NoSuchBucket"), 0, ["NoSuchBucket"]),
+    "clock behind": (everything("RequestTimeTooSkewed"), 3600, ["RequestTimeTooSkewed", "s behind the service's"]),
+    "clock ahead": (everything("RequestTimeTooSkewed"), -3600, ["RequestTimeTooSkewed", "s ahead of the service's"]),
+}
+
+
+def the_line(text, *words):
+    lines = text.splitlines()
+    assert len(lines) == 1, text
+    assert all(word in lines[0] for word in words), lines[0]
+
+
+def refused_mount(mount, *options):
+    """What a daemon that does not mount says: exit status 1."""
+    before, options_before = mount.log(), mount.options
+    mount.options = [*options_before, *options]
+    with pytest.raises(MountFailed, match="^exit 1: "):
+        mount.start()
+    mount.options = options_before
+    return mount.log().removeprefix(before)
+
+
+@pytest.fixture
+def gateway(request, make_store):
+    """The way to an empty prefix of SeaweedFS, or of the test's parameter."""
+    store = make_store(getattr(request, "param", SERVICES[0]))
+    made = S3Gateway(store.url)
+    made.content, made.strangers = store.content, store.service.strangers
+    yield made
+    made.close()
+
+
+def goes_on_until_it_is_right(mount, gateway, words, make_right):
+    """A mount that does not require the store."""
+    mount.options = [*mount.options, "tier_required=no"]
+    logged = len(mount.log())
+    mount.start()
+    write_pattern(mount.path / "while-wrong", 2, 3 * MIB)
+    assert is_pattern(mount.path / "while-wrong", 2, 3 * MIB)
+    wait_until(lambda: tier(mount)["last_error"] != "")
+    status = tier(mount)
+    assert status["state"] == "away" and all(word in status["last_error"] for word in words), status
+    the_line("\n".join(line for line in mount.log()[logged:].splitlines() if "nothing is copied" in line), *words)
+    assert gateway.stored() == [] and gateway.content("while-wrong") is None
+    make_right()
+    sync(mount)
+    assert gateway.content("while-wrong") == pattern(2, 0, 3 * MIB) and tier(mount)["state"] == "current"
+    write_pattern(mount.path / "later", 3, MIB)
+    sync(mount)
+    assert gateway.content("later") == pattern(3, 0, MIB)
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_a_service_that_refuses(array, make_mount, gateway, what):
+    """A store that was right before."""
+    refuses, clock_ahead, words = WRONG[what]
+    mount = make_mount(array)
+    set_tier(mount, gateway.url)
+    write_pattern(mount.path / "before", 1, MIB)
+    sync(mount)
+    mount.unmount()
+    gateway.refuses, gateway.clock_ahead = refuses, clock_ahead
+    gateway.answers.clear()
+    the_line(refused_mount(mount, f"tier={gateway.url}"), *words)
+    assert gateway.answers and gateway.stored() == []
+
+    def make_right():
+        gateway.refuses = everything(None)
+
+    goes_on_until_it_is_right(mount, gateway, words, make_right)
+
+
+def test_a_service_that_refuses_is_not_made_the_store(gateway, mount):
+    for gateway.refuses, gateway.clock_ahead, words in WRONG.values():
+        refused = fpfs(mount, "tier", "set", mount.path, gateway.url, check=False)
+        assert refused.returncode == 1 and refused.stdout == ""
+        the_line(refused.stderr, *words)
+        assert gateway.answers and gateway.stored() == [] and tier(mount)["state"] == "none"
+    gateway.refuses = everything(None)
+    set_tier(mount, gateway.url)
+    write_pattern(mount.path / "file", 1, MIB)
+    sync(mount)
+    assert gateway.content("file") == pattern(1, 0, MIB)
+
+
+def test_rights_that_are_lost_while_mounted(gateway, mount):
+    set_tier(mount, gateway.url)
+    write_pattern(mount.path / "before", 1, MIB)
+    sync(mount)
+    gateway.refuses = writing("AccessDenied")
+    gateway.answers.clear()
+    write_pattern(mount.path / "after", 2, 3 * MIB)
+    wait_until(lambda: tier(mount)["last_error"] != "")
+    assert "AccessDenied" in tier(mount)["last_error"] and state(mount.path / "after") != "copied"
+    assert gateway.stored() == [] and gateway.content("after") is None
+    gateway.refuses = everything(None)
+    sync(mount)
+    assert gateway.content("after") == pattern(2, 0, 3 * MIB)
+
+
+@pytest.mark.parametrize("gateway", SERVICES, indirect=True)
+def test_a_prefix_of_another_array(array, make_array, make_mount, gateway):
+    """Right at last because somebody says that it is shared."""
+    another = make_mount(make_array())
+    set_tier(another, gateway.url)
+    write_pattern(another.path / "of-another", 1, MIB)
+    sync(another)
+    another.unmount()
+    mount = make_mount(array)
+    mount.unmount()
+    gateway.answers.clear()
+    the_line(refused_mount(mount, f"tier={gateway.url}"), "is in use by array")
+    assert gateway.stored() == []
+    mount.options = [f"tier={gateway.url}"]
+    goes_on_until_it_is_right(mount, gateway, ["is in use by array"],
+                              lambda: set_tier(mount, gateway.url, "--share"))
+    assert gateway.content("of-another") == pattern(1, 0, MIB)
+
+
+@pytest.mark.parametrize("gateway", SERVICES, indirect=True)
+def test_a_bucket_that_is_not_there(array, make_mount, gateway):
+    """Right at last because another one is said."""
+    mount = make_mount(array)
+    mount.unmount()
+    wrong = gateway.url.replace("s3://lab/", "s3://other-bucket/")
+    the_line(refused_mount(mount, f"tier={wrong}"), "NoSuchBucket", "s3://other-bucket/")
+    assert gateway.answers and gateway.stored() == []
+    mount.options = [f"tier={wrong}"]
+    goes_on_until_it_is_right(mount, gateway, ["NoSuchBucket"], lambda: set_tier(mount, gateway.url))
+
+
+@pytest.mark.parametrize("gateway", SERVICES, indirect=True)
+def test_keys_of_somebody_without_rights(array, make_mount, gateway, monkeypatch):
+    """The service itself refuses: whoever may only read (SeaweedFS), and whoever may nothing."""
+    mount = make_mount(array)
+    set_tier(mount, gateway.url)
+    mount.unmount()
+    gateway.answers.clear()
+    for key, secret in gateway.strangers():
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", key)
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", secret)
+        said = refused_mount(mount, f"tier={gateway.url}")
+        the_line(said, "AccessDenied")
+        assert secret not in said and gateway.answers and gateway.stored() == []
+
+
+@pytest.mark.skipif(not shutil.which("faketime"), reason="no faketime")
+@pytest.mark.parametrize("gateway", SERVICES, indirect=True)
+@pytest.mark.parametrize("offset, words", [("-1h", "s behind the service's"), ("+1h", "s ahead of the service's")])
+def test_a_clock_that_is_wrong(array, make_mount, gateway, offset, words):
+    """The service itself compares."""
+    mount = make_mount(array)
+    set_tier(mount, gateway.url)
+    mount.unmount()
+    gateway.answers.clear()
+    mount.prefix = ["env", "FAKETIME_DONT_FAKE_MONOTONIC=1", "faketime", "-f", offset]
+    the_line(refused_mount(mount, f"tier={gateway.url}"), "RequestTimeTooSkewed", words)
+    assert gateway.answers and gateway.stored() == []
