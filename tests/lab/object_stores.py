@@ -142,20 +142,22 @@ class CephStore:
 
 
 class CephDirectoryStore:
-    """A mounted CephFS."""
+    """A mounted CephFS. Without its OSD or MDS, calls wait; without its mount they fail."""
+    DAEMONS = ["fuse", "osd", "mds"]
     environment = {}
     cannot = "none"
 
     def __init__(self, directory):
         self.directory = directory
         run(CEPH_LAB, "up", directory, "--cephfs", timeout=500)
-        self.url = f"file://{directory}/mnt"
+        self.path = directory / "mnt"
+        self.url = f"file://{self.path}"
 
-    def kill(self):
-        run(CEPH_LAB, "kill", self.directory, "fuse")
+    def kill(self, daemon="fuse"):
+        run(CEPH_LAB, "kill", self.directory, daemon)
 
-    def start(self):
-        run(CEPH_LAB, "start", self.directory, "fuse")
+    def start(self, daemon="fuse"):
+        run(CEPH_LAB, "start", self.directory, daemon)
 
     def close(self):
         run(CEPH_LAB, "down", self.directory)

@@ -2,6 +2,7 @@
 import pytest
 
 from lab.copies import SERVICES, Bucket, Directory
+from lab.object_stores import CephDirectoryStore
 
 
 @pytest.fixture(scope="module")
@@ -26,6 +27,8 @@ def make_store(lab, services, numbers, monkeypatch):
         if kind is Directory:
             return Directory(lab, name)
         service = services(kind)
+        if kind is CephDirectoryStore:
+            return Directory(service.path, name)
         monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
         for key, value in service.environment.items():
             monkeypatch.setenv(key, value)
