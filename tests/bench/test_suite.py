@@ -63,13 +63,23 @@ def test_row(tiny, number):
         assert measure["figures"]
         for name, figure in measure["figures"].items():
             # A daemon may spend less than one tick on so little; processors may have no tick of idleness; nothing may be as
-            # it was in the checkpoint before.
-            least = 0 if figure["unit"] in ("s/GB", "%", "share") else 1e-9
+            # it was in the checkpoint before; copies may be there when they are asked for.
+            least = 0 if figure["unit"] in ("s/GB", "%", "share") or "behind at" in name else 1e-9
             assert least <= figure["min"] <= figure["median"] <= figure["max"] < 1e13, (measure["name"], name)
         for ratio in measure["ratios"]:
             assert ratio["low"] <= ratio["value"] <= ratio["high"]
             assert ratio["target"] > 0 and isinstance(ratio["met"], bool)
     assert sum(len(measure["ratios"]) for measure in row["measures"]) > 0
+
+
+def test_saves_while_copying_say_how_far_behind_the_copies_are(tiny):
+    measures = [measure for measure in tiny[21]["measures"] if measure["name"].startswith("saves while copying")]
+    assert measures
+    for measure in measures:
+        units = {name: figure["unit"] for name, figure in measure["figures"].items()}
+        assert units == {"while copying": "B/s", "without": "B/s", "bytes behind at its end": "B",
+                         "seconds behind at its end": "s", "current after": "s"}
+        assert 0 <= measure["figures"]["bytes behind at its end"]["max"] <= 2 * 8e6  # both saves
 
 
 @pytest.mark.time_limit(180)

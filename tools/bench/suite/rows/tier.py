@@ -5,11 +5,12 @@ import functools
 import os
 import time
 
+from lab.copies import tier as tier_status
 from lab.object_stores import SeaweedStore
 
 from .. import stores
 from ..bench import Skipped
-from ..measure import Measure, ratio
+from ..measure import Measure, Samples, ratio
 from ..stores import PARTS, fpfs
 
 SMALL = 8192
@@ -73,12 +74,20 @@ def _against_others(bench, name, save, amount, unit):
 # --- beside saves ------------------------------------------------------------------------------------------------------------
 
 
-def _save_with_copies(bench, kind):
-    """While a file that was saved before is being copied."""
+BEHIND = {"bytes behind at its end": "B", "seconds behind at its end": "s", "current after": "s"}
+
+
+def _save_with_copies(bench, kind, behind):
+    """While a file that was saved before is being copied. How far behind the copies are then goes into `behind`."""
     with stores.opened(bench, kind, leaves_time=True) as store, bench.mounted() as mount:
         bench.save_rate(mount.path / "before", "zip")
         fpfs(bench, "tier", "set", mount.path, store.url)
-        return bench.save_rate(mount.path / "saved", "zip")
+        rate = bench.save_rate(mount.path / "saved", "zip")
+        began, status = time.monotonic(), tier_status(mount)
+        fpfs(bench, "sync", "--tier", mount.path)
+        for name, value in zip(BEHIND, (status["bytes_waiting"], status["lag_seconds"], time.monotonic() - began)):
+            behind[name].append(value)
+        return rate
 
 
 def _save_without(bench):
@@ -108,10 +117,12 @@ def copies(bench):
                                         count, "files/s"))
     for name, kind in kinds.items():
         if bench.wants(f"saves while copying, {name}"):
-            figures = bench.rotate({"while copying": lambda kind=kind: _save_with_copies(bench, kind),
+            behind = {figure: [] for figure in BEHIND}
+            figures = bench.rotate({"while copying": lambda kind=kind: _save_with_copies(bench, kind, behind),
                                     "without": lambda: _save_without(bench)})
-            measures.append(Measure(f"saves while copying, {name}", figures,
-                                    [ratio(figures, "while copying", ["without"], 0.95)]))
+            ratios = [ratio(figures, "while copying", ["without"], 0.95)]
+            figures |= {figure: Samples(unit, behind[figure]) for figure, unit in BEHIND.items()}
+            measures.append(Measure(f"saves while copying, {name}", figures, ratios))
         if bench.wants(f"lag, {name}"):
             figures = bench.rotate({"copied behind the close": lambda kind=kind: _lag(bench, kind)}, "s")
             measures.append(Measure(f"lag, {name}", figures))
