@@ -39,6 +39,7 @@ struct File::Fetch {
   std::byte* into = nullptr;
   ChunkHealer::Done done = nullptr;
   unsigned attempt = 0;
+  bool is_in_run = false;  // it is asked for together with others
 };
 
 // --- fetching --------------------------------------------------------------------------------------------------------
@@ -59,47 +60,78 @@ std::string File::copied_at() const {
   return here.starts_with(root) ? here.substr(root.size()) : "";
 }
 
-void File::begin_fetch(CachedChunk& chunk) {
-  const std::shared_ptr<File> file = std::move(chunk.keep);
-  const std::shared_ptr<ObjectSet> objects = std::move(chunk.transfer.objects);
-  fetch_away(chunk.index, chunk.transfer.extent, chunk.buffer->data,
-             [self = file, &chunk, objects](const Status& status, const std::shared_ptr<ChunkHealer::Piece>& piece) {
-               const ChunkIndex index = chunk.index;
-               const Extent extent = chunk.transfer.extent;  // the chunk may be gone behind finish_load()
-               self->finish_load(chunk, status);
-               if (status.is_ok()) self->write_back(index, extent, objects, piece, nullptr);
-             });
+// Chunks that lie behind each other come by one request, which costs the store, and who receives it, much less than one
+// for each. Not beyond a multiple of fetch_run, where read_ahead() ends, too: so it is always the same ones.
+bool File::is_next_of_run(const CachedChunk& last, const CachedChunk& next) const {
+  return next.index == last.index + 1 && next.index.value() % context_.fetch_run != 0 &&
+         last.transfer.extent.raw_length == context_.stripes.chunk_size;
+}
+
+void File::start_loads(SubmitList& loads) {
+  std::vector<CachedChunk*> run;
+  while (CachedChunk* chunk = loads.pop_front()) {
+    if (!chunk->transfer.extent.is_away()) {
+      context_.io->start(chunk->transfer);
+      continue;
+    }
+    if (!run.empty() && !is_next_of_run(*run.back(), *chunk)) begin_fetch(std::exchange(run, {}));
+    run.push_back(chunk);
+  }
+  if (!run.empty()) begin_fetch(run);
+}
+
+void File::begin_fetch(const std::vector<CachedChunk*>& run) {
+  std::vector<std::shared_ptr<Fetch>> fetches;
+  fetches.reserve(run.size());
+  for (CachedChunk* const one : run) {
+    CachedChunk& chunk = *one;
+    const std::shared_ptr<File> file = std::move(chunk.keep);
+    const std::shared_ptr<ObjectSet> objects = std::move(chunk.transfer.objects);
+    const auto fetch = std::make_shared<Fetch>(
+        Fetch{.chunk = chunk.index, .extent = chunk.transfer.extent, .into = chunk.buffer->data});
+    fetch->is_in_run = run.size() > 1;
+    fetch->done = [file, &chunk, objects](const Status& status, const std::shared_ptr<ChunkHealer::Piece>& piece) {
+      const ChunkIndex index = chunk.index;
+      const Extent extent = chunk.transfer.extent;  // the chunk may be gone behind finish_load()
+      file->finish_load(chunk, status);
+      if (status.is_ok()) file->write_back(index, extent, objects, piece, nullptr);
+    };
+    fetches.push_back(fetch);
+  }
+  context_.tasks.post([self = shared_from_this(), fetches = std::move(fetches)] { self->try_to_fetch(fetches); });
 }
 
 void File::read_away(ChunkTransfer& transfer, std::shared_ptr<const void> keep) {
-  fetch_away(transfer.chunk, transfer.extent, transfer.data,
-             [&transfer, keep = std::move(keep)](const Status& status, const std::shared_ptr<ChunkHealer::Piece>&) {
-               const std::shared_ptr<ObjectSet> objects = std::move(transfer.objects);
-               transfer.done(transfer, *objects, status);
-             });
-}
-
-// `done` gets kIoError when it does not come.
-void File::fetch_away(ChunkIndex chunk, const Extent& extent, std::byte* into, ChunkHealer::Done done) {
-  const auto fetch = std::make_shared<Fetch>(Fetch{.chunk = chunk, .extent = extent, .into = into});
-  fetch->done = std::move(done);
-  context_.tasks.post([self = shared_from_this(), fetch] { self->try_to_fetch(fetch); });
+  const auto fetch =
+      std::make_shared<Fetch>(Fetch{.chunk = transfer.chunk, .extent = transfer.extent, .into = transfer.data});
+  fetch->done = [&transfer, keep = std::move(keep)](const Status& status, const std::shared_ptr<ChunkHealer::Piece>&) {
+    const std::shared_ptr<ObjectSet> objects = std::move(transfer.objects);
+    transfer.done(transfer, *objects, status);
+  };
+  context_.tasks.post([self = shared_from_this(), fetch] { self->try_to_fetch({fetch}); });
 }
 
 // On a thread that may wait for the drive, which knows where the copy is.
-void File::try_to_fetch(const std::shared_ptr<Fetch>& fetch) {
-  ChunkSource::Wanted wanted{copied_at(), {}, {}, 0, fetch->chunk, fetch->extent};
+void File::try_to_fetch(const std::vector<std::shared_ptr<Fetch>>& fetches) {
+  ChunkSource::Wanted wanted{copied_at(), {}, {}, 0, {}, {}};
   {
     MutexLock lock(mutex_);
     wanted.file_id = content_.file_id();
     wanted.generation = content_.generation();
     wanted.sequence = log_.sequence;
   }
-  context_.healer->heal(
-      std::move(wanted), fetch->into,
-      [self = shared_from_this(), fetch](const Status& status, const std::shared_ptr<ChunkHealer::Piece>& piece) {
-        self->fetched(fetch, status, piece);
-      });
+  std::vector<ChunkHealer::Asked> run;
+  run.reserve(fetches.size());
+  for (const std::shared_ptr<Fetch>& fetch : fetches) {
+    wanted.chunk = fetch->chunk;
+    wanted.extent = fetch->extent;
+    run.push_back(
+        {wanted, fetch->into,
+         [self = shared_from_this(), fetch](const Status& status, const std::shared_ptr<ChunkHealer::Piece>& piece) {
+           self->fetched(fetch, status, piece);
+         }});
+  }
+  context_.healer->heal_run(std::move(run));
 }
 
 // A copy that is being moved is not where it was said to be; and bytes may be spoilt on their way.
@@ -109,9 +141,12 @@ void File::fetched(const std::shared_ptr<Fetch>& fetch, const Status& status,
     context_.counters.chunks_fetched.fetch_add(1, std::memory_order_relaxed);
     return fetch->done(status, piece);
   }
+  // Why there is no run says nothing of each chunk in it.
+  if (std::exchange(fetch->is_in_run, false) && context_.healer->is_on())
+    return context_.tasks.post([self = shared_from_this(), fetch] { self->try_to_fetch({fetch}); });
   if (status.code() == StatusCode::kNotFound && context_.healer->is_on() && fetch->attempt < kFetchAttempts)
     return context_.tasks.post_after(kFetchPause * (1 << fetch->attempt++),
-                                     [self = shared_from_this(), fetch] { self->try_to_fetch(fetch); });
+                                     [self = shared_from_this(), fetch] { self->try_to_fetch({fetch}); });
   context_.counters.chunks_without_copy.fetch_add(1, std::memory_order_relaxed);
   const Status failure = Status::error(
       StatusCode::kIoError,

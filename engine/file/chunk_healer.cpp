@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "engine/base/check.h"
 #include "engine/codec/chunk_codec.h"
 #include "engine/codec/hash.h"
 
@@ -29,17 +30,30 @@ bool is_of_the_store(const Status& status) {
 
 }  // namespace
 
-ChunkHealer::Piece::Piece(std::shared_ptr<ChunkHealer> healer, uint32_t bytes)
-    : healer_(std::move(healer)), data_(static_cast<std::byte*>(std::aligned_alloc(kIoAlignment, bytes))) {}
+class ChunkHealer::Memory {
+ public:
+  // None to be had: data() is null.
+  Memory(std::shared_ptr<ChunkHealer> healer, unsigned chunks)
+      : healer_(std::move(healer)), chunks_(chunks), data_(healer_->take_memory(chunks)) {}
+  ~Memory() { healer_->give_back_memory(data_, chunks_); }
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
 
-ChunkHealer::Piece::~Piece() {
-  std::free(data_);
-  healer_->end_one();
-}
+  std::byte* data() const { return data_; }
+
+ private:
+  const std::shared_ptr<ChunkHealer> healer_;
+  const unsigned chunks_;
+  std::byte* const data_;
+};
 
 ChunkHealer::ChunkHealer(Environment& environment, TaskCounter& tasks, const Uuid& array_id, uint32_t chunk_size,
                          const Limits& limits)
     : environment_(environment), tasks_(tasks), array_id_(array_id), chunk_size_(chunk_size), limits_(limits) {}
+
+ChunkHealer::~ChunkHealer() {
+  for (const auto& [chunks, data] : free_) std::free(data);
+}
 
 uint64_t ChunkHealer::now_ns() const {
   const struct timespec now = environment_.now();
@@ -56,7 +70,14 @@ void ChunkHealer::set_source(std::shared_ptr<ChunkSource> source) {
 // --- asking ----------------------------------------------------------------------------------------------------------
 
 void ChunkHealer::heal(ChunkSource::Wanted wanted, std::byte* into, Done done) {
-  const auto job = std::make_shared<Job>(Job{std::move(wanted), into, std::move(done)});
+  std::vector<Asked> one;
+  one.push_back({std::move(wanted), into, std::move(done)});
+  heal_run(std::move(one));
+}
+
+void ChunkHealer::heal_run(std::vector<Asked> run) {
+  FPFS_CHECK(!run.empty() && run.size() <= run_max(), "no run is longer than there is memory for");
+  const auto job = std::make_shared<Job>(Job{.run = std::move(run)});
   const uint64_t now = now_ns();
   Status refusal;
   {
@@ -73,8 +94,8 @@ void ChunkHealer::heal(ChunkSource::Wanted wanted, std::byte* into, Done done) {
     else
       waiting_.push_back(job);
   }
-  if (!refusal.is_ok()) return answer(job, refusal);
-  if (!job->wanted.extent.is_away()) limit_time(job);
+  if (!refusal.is_ok()) return answer_all(job, refusal);
+  if (!job->first().extent.is_away()) limit_time(job);
   pump();
 }
 
@@ -93,58 +114,102 @@ void ChunkHealer::pump() {
     std::shared_ptr<ChunkSource> source;
     {
       const MutexLock lock(mutex_);
-      if (waiting_.empty() || in_use_ == limits_.at_once || source_ == nullptr) return;
+      if (waiting_.empty() || in_use_ + waiting_.front()->size() > limits_.at_once || source_ == nullptr) return;
       job = std::move(waiting_.front());
       waiting_.pop_front();
       fetching_.push_back(job);
-      ++in_use_;
+      in_use_ += job->size();
       source = source_;
     }
-    const auto piece = std::make_shared<Piece>(shared_from_this(), chunk_size_);
-    if (piece->data() == nullptr) {
-      answer(job, Status::from_errno(ENOMEM, "allocate a chunk"));
-      continue;
-    }
-    if (job->wanted.extent.is_away()) limit_time(job);
-    source->fetch(job->wanted, {piece->data(), chunk_size_},
-                  [self = shared_from_this(), job, piece](const Result<ChunkSource::Found>& found) {
-                    self->fetched(job, piece, found);
-                  });
+    start(*source, job);
   }
 }
 
-void ChunkHealer::end_one() {
+void ChunkHealer::start(ChunkSource& source, const std::shared_ptr<Job>& job) {
+  const auto memory = std::make_shared<Memory>(shared_from_this(), job->size());
+  if (memory->data() == nullptr) return answer_all(job, Status::from_errno(ENOMEM, "allocate a chunk"));
+  const ChunkSource::Wanted& first = job->first();
+  if (first.extent.is_away()) limit_time(job);
+  auto done = [self = shared_from_this(), job, memory](const Result<ChunkSource::Found>& found) {
+    self->fetched(job, memory, found);
+  };
+  if (job->size() == 1) return source.fetch(first, {memory->data(), chunk_size_}, std::move(done));
+  const uint64_t bytes = uint64_t{job->size() - 1} * chunk_size_ + job->run.back().wanted.extent.raw_length;
+  source.fetch_run(first, first.chunk.value() * chunk_size_, {memory->data(), bytes}, std::move(done));
+}
+
+// What has the right size is used again: new memory of the kernel's costs a fault for each page.
+std::byte* ChunkHealer::take_memory(unsigned chunks) {
+  std::vector<std::byte*> dropped;
   {
     const MutexLock lock(mutex_);
-    --in_use_;
-    if (is_finished_ || waiting_.empty()) return;
+    const auto found =
+        std::find_if(free_.begin(), free_.end(), [chunks](const auto& one) { return one.first == chunks; });
+    if (found != free_.end()) {
+      std::byte* const data = found->second;
+      free_.erase(found);
+      free_chunks_ -= chunks;
+      return data;
+    }
+    while (in_use_ + free_chunks_ > limits_.at_once) {  // it counts as in use already
+      free_chunks_ -= free_.back().first;
+      dropped.push_back(free_.back().second);
+      free_.pop_back();
+    }
   }
-  pump();
+  for (std::byte* const data : dropped) std::free(data);
+  return static_cast<std::byte*>(std::aligned_alloc(kIoAlignment, size_t{chunks} * chunk_size_));
+}
+
+void ChunkHealer::give_back_memory(std::byte* data, unsigned chunks) {
+  std::vector<std::pair<unsigned, std::byte*>> dropped;
+  bool goes_on = false;
+  {
+    const MutexLock lock(mutex_);
+    in_use_ -= chunks;
+    if (data != nullptr) {
+      free_.emplace_back(chunks, data);
+      free_chunks_ += chunks;
+    }
+    goes_on = !is_finished_ && !waiting_.empty();
+    if (in_use_ == 0 && !goes_on) {
+      dropped.swap(free_);
+      free_chunks_ = 0;
+    }
+  }
+  for (const auto& [size, memory] : dropped) std::free(memory);
+  if (goes_on) pump();
 }
 
 // --- answers ---------------------------------------------------------------------------------------------------------
 
-void ChunkHealer::fetched(const std::shared_ptr<Job>& job, const std::shared_ptr<Piece>& piece,
+void ChunkHealer::fetched(const std::shared_ptr<Job>& job, const std::shared_ptr<Memory>& memory,
                           const Result<ChunkSource::Found>& found) {
   if (found.is_ok()) {
     const MutexLock lock(mutex_);
     if (is_finished_) return;  // it was answered, and nobody waits for tasks any more
-    tasks_.post_work([self = shared_from_this(), job, piece, what = *found] { self->judge(job, piece, what); });
+    for (size_t at = 0; at < job->run.size(); ++at) {
+      const auto piece = std::make_shared<Piece>(memory, memory->data() + at * chunk_size_);
+      tasks_.post_work(
+          [self = shared_from_this(), job, at, piece, what = *found] { self->judge(job, at, piece, what); });
+    }
     return;
   }
   if (is_of_the_store(found.status())) leave_alone(found.status());
-  answer(job, found.status());
+  answer_all(job, found.status());
 }
 
-void ChunkHealer::judge(const std::shared_ptr<Job>& job, const std::shared_ptr<Piece>& piece,
+void ChunkHealer::judge(const std::shared_ptr<Job>& job, size_t at, const std::shared_ptr<Piece>& piece,
                         const ChunkSource::Found& found) {
-  const Status proven = prove(job->wanted, *piece, found);
-  if (!proven.is_ok()) return answer(job, proven);
-  const uint32_t length = job->wanted.extent.visible_length;
+  const Asked& asked = job->run[at];
+  const Status proven = prove(asked.wanted, *piece, found);
+  if (!proven.is_ok()) return answer(job, at, proven);
+  const uint32_t length = asked.wanted.extent.visible_length;
   std::memset(piece->data() + length, 0, chunk_size_ - length);
-  const Done done = take(*job);
+  std::byte* const into = asked.into;
+  const Done done = take(*job, at);
   if (done == nullptr) return;  // too late
-  if (job->into != nullptr) std::memcpy(job->into, piece->data(), length);
+  if (into != nullptr) std::memcpy(into, piece->data(), length);
   done(Status::ok(), piece);
 }
 
@@ -172,10 +237,10 @@ void ChunkHealer::expire(const std::shared_ptr<Job>& job) {
                                     fmt::format("the copy did not come within {} ms", limits_.timeout.count()));
   {
     const MutexLock lock(mutex_);
-    if (job->done == nullptr) return;
+    if (job->answered == job->size()) return;
   }
   leave_alone(late);
-  answer(job, late);
+  answer_all(job, late);
 }
 
 // Whoever waits for a place would wait for nothing.
@@ -187,18 +252,24 @@ void ChunkHealer::leave_alone(const Status& why) {
     away_until_ns_ = now_ns() + static_cast<uint64_t>(std::chrono::nanoseconds(limits_.pause).count());
     waiting.swap(waiting_);
   }
-  for (const std::shared_ptr<Job>& job : waiting) answer(job, why);
+  for (const std::shared_ptr<Job>& job : waiting) answer_all(job, why);
 }
 
-ChunkHealer::Done ChunkHealer::take(Job& job) {
+ChunkHealer::Done ChunkHealer::take(Job& job, size_t at) {
   const MutexLock lock(mutex_);
+  Done done = std::exchange(job.run[at].done, nullptr);
+  if (done == nullptr || ++job.answered < job.size()) return done;
   std::erase_if(fetching_, [&job](const std::shared_ptr<Job>& one) { return one.get() == &job; });
   std::erase_if(waiting_, [&job](const std::shared_ptr<Job>& one) { return one.get() == &job; });
-  return std::exchange(job.done, nullptr);
+  return done;
 }
 
-void ChunkHealer::answer(const std::shared_ptr<Job>& job, const Status& status) {
-  if (const Done done = take(*job); done != nullptr) done(status, nullptr);
+void ChunkHealer::answer(const std::shared_ptr<Job>& job, size_t at, const Status& status) {
+  if (const Done done = take(*job, at); done != nullptr) done(status, nullptr);
+}
+
+void ChunkHealer::answer_all(const std::shared_ptr<Job>& job, const Status& status) {
+  for (size_t at = 0; at < job->run.size(); ++at) answer(job, at, status);
 }
 
 void ChunkHealer::finish() {
@@ -211,7 +282,7 @@ void ChunkHealer::finish() {
     jobs.insert(jobs.end(), fetching_.begin(), fetching_.end());
   }
   for (const std::shared_ptr<Job>& job : jobs)
-    answer(job, Status::error(StatusCode::kCancelled, "the array is being closed"));
+    answer_all(job, Status::error(StatusCode::kCancelled, "the array is being closed"));
 }
 
 void ChunkHealer::abandon() {
@@ -220,8 +291,10 @@ void ChunkHealer::abandon() {
   const MutexLock lock(mutex_);
   is_finished_ = true;
   is_on_.store(false, std::memory_order_release);
-  for (const std::shared_ptr<Job>& job : waiting_) dropped.push_back(std::exchange(job->done, nullptr));
-  for (const std::shared_ptr<Job>& job : fetching_) dropped.push_back(std::exchange(job->done, nullptr));
+  for (const std::shared_ptr<Job>& job : waiting_)
+    for (Asked& one : job->run) dropped.push_back(std::exchange(one.done, nullptr));
+  for (const std::shared_ptr<Job>& job : fetching_)
+    for (Asked& one : job->run) dropped.push_back(std::exchange(one.done, nullptr));
   waiting_.clear();
   fetching_.clear();
   source.swap(source_);

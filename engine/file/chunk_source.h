@@ -2,8 +2,8 @@
 // (Codec::kAway): a copy outside of the array. Whoever keeps copies implements it (engine/tier/tier_chunk_source.h) and
 // gives it to Store::set_chunk_source().
 //
-// Thread safety: fetch() from any thread, without locks. `done` is called once, from any thread, also before fetch()
-// returns.
+// Thread safety: all methods from any thread, without locks. `done` is called once, from any thread, also before the
+// method returns.
 #pragma once
 
 #include <cstddef>
@@ -59,6 +59,12 @@ class ChunkSource {
   //   kCorruption   there is one, and it is damaged
   //   all others    the store does not give it, now
   virtual void fetch(const Wanted& wanted, std::span<std::byte> into, Done done) = 0;
+  // The same of chunks that are away and lie behind each other, `first` and those behind it: all of `into`, by one
+  // request. A failure says nothing of a single one of them: whoever gets it asks for each by itself.
+  virtual void fetch_run(const Wanted& first, uint64_t offset, std::span<std::byte> into, Done done) {
+    static_cast<void>(first), static_cast<void>(offset), static_cast<void>(into);
+    done(Status::error(StatusCode::kUnsupported, "chunks are fetched one by one"));
+  }
 };
 
 }  // namespace fpfs

@@ -1,6 +1,7 @@
 #include "engine/file/context.h"
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 
 #include <fmt/format.h>
@@ -23,6 +24,10 @@ uint64_t index_entries_max(const StoreOptions& options) {
 uint64_t buffers_least(uint32_t chunk_size) {
   return std::max<uint64_t>(BufferPool::kBuffersMin, 2 * (kRequestBytesMax / chunk_size + 1));
 }
+
+// One request for 4 MiB costs a store hardly more than one for 1 MiB.
+constexpr uint64_t kFetchBytes = 4 * kMiB;
+constexpr uint64_t kFetchMemory = 32 * kMiB;
 
 // Of each member: as many as its queue may have on its way, and together no more than half of the buffers.
 unsigned encoding_spaces(const StoreOptions& options, const StripeMap& stripes, uint64_t buffers) {
@@ -67,7 +72,8 @@ Status FileContext::start() {
   FPFS_ASSIGN_OR_RETURN(pool, BufferPool::create(options.buffer_memory, stripes.chunk_size));
   chunks = std::make_unique<CachedChunk[]>(pool->total());
   // Deep enough to keep every member busy while the reader works through what arrived; never the whole pool.
-  if (options.read_ahead == 0) options.read_ahead = std::max(8U, 4U * stripes.member_count);
+  const bool reads_ahead = options.read_ahead > 0;
+  if (!reads_ahead) options.read_ahead = std::max(8U, 4U * stripes.member_count);
   options.read_ahead = std::min(options.read_ahead, pool->total() / 4);
   // Not touched before they are read: then they cost no memory.
   zeros.reset(static_cast<std::byte*>(std::calloc(kReadBytesMax, 1)));
@@ -79,9 +85,16 @@ Status FileContext::start() {
   new_names = std::make_unique<NewNames>(*reclaimer);
   io = std::make_unique<ChunkIo>(*this);
   ChunkHealer::Limits limits;
-  limits.at_once = options.fetches_at_once;
+  limits.at_once = options.fetches_at_once > 0
+                       ? options.fetches_at_once
+                       : static_cast<unsigned>(std::clamp<uint64_t>(kFetchMemory / stripes.chunk_size, 16, 64));
   limits.timeout = std::chrono::milliseconds(options.heal_timeout_ms);
   healer = std::make_shared<ChunkHealer>(environment, tasks, array.id(), stripes.chunk_size, limits);
+  fetch_ahead =
+      reads_ahead ? options.read_ahead : std::min(std::max(options.read_ahead, limits.at_once), pool->total() / 4);
+  // Two of them fit into what is read ahead, so that one is on its way while the other one is read.
+  const uint64_t run = std::min<uint64_t>({kFetchBytes / stripes.chunk_size, healer->run_max(), fetch_ahead / 2});
+  fetch_run = std::bit_floor(std::max(1U, static_cast<unsigned>(run)));
   if (!array.read_only()) {
     FPFS_ASSIGN_OR_RETURN(std::unique_ptr<ChunkEncoder> encoder,
                           ChunkEncoder::create(stripes.member_count, encoding_spaces(options, stripes, pool->total()),

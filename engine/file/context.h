@@ -58,6 +58,8 @@ class FileContext {
 
   std::unique_ptr<BufferPool> pool;
   std::unique_ptr<CachedChunk[]> chunks;  // the descriptor of each pool buffer, by Buffer::index
+  unsigned fetch_run = 1;                 // chunks that are away and come by one request, at most; a power of two
+  unsigned fetch_ahead = 0;               // as options.read_ahead, of chunks that are away
   std::unique_ptr<std::byte[], void (*)(void*)> zeros{nullptr, std::free};  // kReadBytesMax zeros: what holes read as
   std::unique_ptr<Room> room;
   std::unique_ptr<SpareObjects> spares;

@@ -135,8 +135,8 @@ void File::run(Deferred& deferred) {
     const Status result = std::move(request->result);
     request->complete(*request, result);
   }
-  while (CachedChunk* chunk = deferred.submits.pop_front())
-    chunk->transfer.extent.is_away() ? begin_fetch(*chunk) : context_.io->start(chunk->transfer);
+  start_loads(deferred.submits);
+  start_loads(deferred.ahead);
   if (deferred.commit != nullptr) post_object_syncs(deferred.commit);
   while (ReadRequest* request = deferred.reads.pop_front()) {
     const AwaitedThread::Scope awaited(AwaitedThread::is_this() || !deferred.reads.is_empty());

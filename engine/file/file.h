@@ -207,6 +207,7 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   struct Deferred : ChunkCache::Woken {
     ControlList controls;  // complete each with its result
     SubmitList submits;
+    SubmitList ahead;                           // loads that nobody waits for yet
     std::shared_ptr<CommitJob> commit;          // start its syncs
     std::shared_ptr<PreviousContent> previous;  // let go of
   };
@@ -268,7 +269,7 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   void build_reply(ReadRequest& request) FPFS_REQUIRES(mutex_);
   void read_ahead(ReadCursor& cursor, FileOffset offset, uint32_t length, Deferred& deferred) FPFS_REQUIRES(mutex_);
   bool is_part_enough(const ReadRequest& request) const FPFS_REQUIRES(mutex_);
-  void begin_load(CachedChunk& chunk, Deferred& deferred) FPFS_REQUIRES(mutex_);
+  void begin_load(CachedChunk& chunk, SubmitList& loads) FPFS_REQUIRES(mutex_);
   void begin_part_load(CachedChunk& chunk, const ReadRequest& request, Deferred& deferred) FPFS_REQUIRES(mutex_);
   bool was_replaced(const CachedChunk& chunk) const FPFS_REQUIRES(mutex_);
   static void load_done(ChunkTransfer& transfer, const ObjectSet& objects, const Status& status);
@@ -288,10 +289,11 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
 
   // away.cpp
   std::string copied_at() const;
-  void begin_fetch(CachedChunk& chunk);
   struct Fetch;
-  void fetch_away(ChunkIndex chunk, const Extent& extent, std::byte* into, ChunkHealer::Done done);
-  void try_to_fetch(const std::shared_ptr<Fetch>& fetch);
+  bool is_next_of_run(const CachedChunk& last, const CachedChunk& next) const;
+  void start_loads(SubmitList& loads);
+  void begin_fetch(const std::vector<CachedChunk*>& run);
+  void try_to_fetch(const std::vector<std::shared_ptr<Fetch>>& fetches);
   void fetched(const std::shared_ptr<Fetch>& fetch, const Status& status,
                const std::shared_ptr<ChunkHealer::Piece>& piece);
   Status may_leave(uint64_t sequence) const FPFS_REQUIRES(mutex_);

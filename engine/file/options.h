@@ -57,8 +57,8 @@ struct StoreOptions {
   // A read waits for so long at most for the copy of a chunk that its member does not give (Store::set_chunk_source).
   // 0: for as long as that takes.
   unsigned heal_timeout_ms = 30'000;
-  // Chunks that are fetched from copies at a time, each with memory of its own beside the pool.
-  unsigned fetches_at_once = 16;
+  // Chunks that are fetched from copies at a time, with memory beside the pool. 0: of 32 MiB, but 16 to 64.
+  unsigned fetches_at_once = 0;
 };
 
 }  // namespace fpfs

@@ -136,7 +136,7 @@ File::Step File::pin_first(ReadRequest& request, Deferred& deferred) {
   for (unsigned k = 0; k < missing_count; ++k) {
     const ChunkIndex index = first + missing[k];
     CachedChunk& chunk = cache_.adopt(*buffers[k], *this, index);
-    begin_load(chunk, deferred);
+    begin_load(chunk, deferred.submits);
     pin(chunk, request.pinned[missing[k]]);
   }
   return Step::kDone;
@@ -193,7 +193,8 @@ bool leads_to(const ReadCursor& cursor, FileOffset offset) {
 }
 }  // namespace
 
-// Sequential readers get their window doubled from a few chunks up to the limit; a jump closes it.
+// Sequential readers get their window doubled from a few chunks up to the limit; a jump closes it. Of what is away no
+// run (start_loads()) is begun that would not be whole.
 void File::read_ahead(ReadCursor& cursor, FileOffset offset, uint32_t length, Deferred& deferred) {
   const ChunkIndex current = context_.stripes.chunk_of(offset + length);
   const FileOffset expected = cursor.next_offset;
@@ -202,27 +203,32 @@ void File::read_ahead(ReadCursor& cursor, FileOffset offset, uint32_t length, De
     cursor.ahead = current;
     cursor.next_offset = offset + length;
   } else {
-    cursor.window = std::min(std::max(cursor.window * 2, 4U), context_.options.read_ahead);
+    const bool is_away = content_.extent(current).is_away();
+    const unsigned limit = is_away ? context_.fetch_ahead : context_.options.read_ahead;
+    cursor.window = std::min(std::max(cursor.window * 2, 4U), std::max(limit, context_.options.read_ahead));
     cursor.next_offset = std::max(expected, offset + length);
   }
   if (cursor.window == 0) return;
-  const ChunkIndex end = std::min(current + cursor.window, context_.stripes.chunks_end(content_.end()));
+  const ChunkIndex content_end = context_.stripes.chunks_end(content_.end());
+  const ChunkIndex end = std::min(current + cursor.window, content_end);
+  const ChunkIndex last_run(end < content_end ? round_down(end.value(), context_.fetch_run) : end.value());
   for (ChunkIndex index = std::max(cursor.ahead, current); index < end; ++index) {
-    cursor.ahead = index + 1;
     const Extent extent = content_.extent(index);
+    if (extent.is_away() && index >= last_run) return;
+    cursor.ahead = index + 1;
     if (!extent.exists() || cache_.find(index) != nullptr) continue;
     Buffer* buffer = nullptr;
     if (!context_.pool->acquire_ahead(&buffer, this)) {
       cursor.ahead = index;
       return;
     }
-    begin_load(cache_.adopt(*buffer, *this, index), deferred);
+    begin_load(cache_.adopt(*buffer, *this, index), deferred.ahead);
   }
 }
 
 // --- loads ----------------------------------------------------------------------------------------------------------
 
-void File::begin_load(CachedChunk& chunk, Deferred& deferred) {
+void File::begin_load(CachedChunk& chunk, SubmitList& loads) {
   if (content_.is_in_sidecar(chunk.index)) return begin_load_inline(chunk);
   const Extent extent = content_.extent(chunk.index);
   chunk.state = CachedChunk::State::kLoading;
@@ -238,7 +244,7 @@ void File::begin_load(CachedChunk& chunk, Deferred& deferred) {
   transfer.data = chunk.buffer->data;
   transfer.done = &File::load_done;
   transfer.owner = &chunk;
-  deferred.submits.push_back(chunk);
+  loads.push_back(chunk);
 }
 
 // Decoding more blocks than two for a read, or asking a drive for hardly more than a block twice, does not pay.
@@ -252,7 +258,7 @@ bool File::is_part_enough(const ReadRequest& request) const {
 }
 
 void File::begin_part_load(CachedChunk& chunk, const ReadRequest& request, Deferred& deferred) {
-  begin_load(chunk, deferred);
+  begin_load(chunk, deferred.submits);
   const uint32_t begin = context_.stripes.offset_in_chunk(request.offset);
   chunk.transfer.part = {begin, std::min(request.bytes, chunk.length - begin)};
 }

@@ -274,7 +274,7 @@ CachedChunk* File::chunk_for_write(ChunkIndex index, uint32_t begin, uint32_t en
     }
     chunk = &cache_.adopt(*request.granted, *this, index);
     request.granted = nullptr;
-    if (loads) begin_load(*chunk, deferred);
+    if (loads) begin_load(*chunk, deferred.submits);
     if (chunk->state == CachedChunk::State::kReady) return chunk;
   }
   const bool usable = chunk->state == CachedChunk::State::kReady || chunk->state == CachedChunk::State::kFailed;

@@ -3,6 +3,16 @@
 namespace fpfs {
 
 void AwaitedChunkSource::fetch(const Wanted& wanted, std::span<std::byte> into, Done done) {
+  ask({[wanted, into, done](ChunkSource& source) { source.fetch(wanted, into, done); },
+       [done](const Status& why) { done(why); }});
+}
+
+void AwaitedChunkSource::fetch_run(const Wanted& first, uint64_t offset, std::span<std::byte> into, Done done) {
+  ask({[first, offset, into, done](ChunkSource& source) { source.fetch_run(first, offset, into, done); },
+       [done](const Status& why) { done(why); }});
+}
+
+void AwaitedChunkSource::ask(Waiting waiting) {
   std::shared_ptr<ChunkSource> source;
   Status why_not;
   {
@@ -10,11 +20,11 @@ void AwaitedChunkSource::fetch(const Wanted& wanted, std::span<std::byte> into, 
     source = source_;
     why_not = why_not_;
     if (source == nullptr && why_not.is_ok()) {
-      waiting_.push_back({wanted, into, std::move(done)});
+      waiting_.push_back(std::move(waiting));
       return;
     }
   }
-  source != nullptr ? source->fetch(wanted, into, std::move(done)) : done(why_not);
+  source != nullptr ? waiting.ask(*source) : waiting.refuse(why_not);
 }
 
 std::vector<AwaitedChunkSource::Waiting> AwaitedChunkSource::decide(std::shared_ptr<ChunkSource> source,
@@ -26,11 +36,11 @@ std::vector<AwaitedChunkSource::Waiting> AwaitedChunkSource::decide(std::shared_
 }
 
 void AwaitedChunkSource::found(const std::shared_ptr<ChunkSource>& source) {
-  for (Waiting& one : decide(source, Status::ok())) source->fetch(one.wanted, one.into, std::move(one.done));
+  for (const Waiting& one : decide(source, Status::ok())) one.ask(*source);
 }
 
 void AwaitedChunkSource::not_found(const Status& why) {
-  for (const Waiting& one : decide(nullptr, why)) one.done(why);
+  for (const Waiting& one : decide(nullptr, why)) one.refuse(why);
 }
 
 }  // namespace fpfs

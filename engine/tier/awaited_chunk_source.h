@@ -4,6 +4,7 @@
 // Thread safety: all methods from any thread, without locks.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -16,6 +17,7 @@ namespace fpfs {
 class AwaitedChunkSource final : public ChunkSource {
  public:
   void fetch(const Wanted& wanted, std::span<std::byte> into, Done done) override;
+  void fetch_run(const Wanted& first, uint64_t offset, std::span<std::byte> into, Done done) override;
   // Whoever waits, and comes later, is given what this one finds.
   void found(const std::shared_ptr<ChunkSource>& source);
   // It is not to be had now: whoever waits, and comes later, is told why.
@@ -23,10 +25,10 @@ class AwaitedChunkSource final : public ChunkSource {
 
  private:
   struct Waiting {
-    Wanted wanted;
-    std::span<std::byte> into;
-    Done done;
+    std::function<void(ChunkSource&)> ask;
+    std::function<void(const Status&)> refuse;
   };
+  void ask(Waiting waiting);
   std::vector<Waiting> decide(std::shared_ptr<ChunkSource> source, const Status& why);
 
   Mutex mutex_;

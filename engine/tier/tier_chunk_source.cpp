@@ -70,10 +70,7 @@ void FetchedChunk::end(TierReader::Which which, const Status& failure) {
 
 void TierChunkSource::fetch(const Wanted& wanted, std::span<std::byte> into, Done done) {
   if (wanted.extent.is_away())
-    return reader_->read_bytes(wanted.path, wanted.chunk.value() * into.size(), into.first(wanted.extent.raw_length),
-                               [done = std::move(done)](const Status& status) {
-                                 done(status.is_ok() ? Result<Found>(Found{}) : Result<Found>(status));
-                               });
+    return fetch_run(wanted, wanted.chunk.value() * into.size(), into.first(wanted.extent.raw_length), std::move(done));
   const auto chunk = std::make_shared<FetchedChunk>();
   chunk->reader = reader_;
   chunk->array_id = array_id_;
@@ -81,6 +78,12 @@ void TierChunkSource::fetch(const Wanted& wanted, std::span<std::byte> into, Don
   chunk->into = into;
   chunk->done = std::move(done);
   chunk->find(TierReader::Which::kKept);
+}
+
+void TierChunkSource::fetch_run(const Wanted& first, uint64_t offset, std::span<std::byte> into, Done done) {
+  reader_->read_bytes(first.path, offset, into, [done = std::move(done)](const Status& status) {
+    done(status.is_ok() ? Result<Found>(Found{}) : Result<Found>(status));
+  });
 }
 
 }  // namespace fpfs

@@ -7,7 +7,7 @@
 // Of a chunk that is away no manifest is asked for: while a copy is replaced, its content is new and its manifest old,
 // and the chunk is in both contents.
 //
-// Thread safety: fetch() from any thread.
+// Thread safety: all methods from any thread.
 #pragma once
 
 #include <memory>
@@ -23,6 +23,7 @@ class TierChunkSource final : public ChunkSource {
       : reader_(std::move(reader)), array_id_(array_id) {}
 
   void fetch(const Wanted& wanted, std::span<std::byte> into, Done done) override;
+  void fetch_run(const Wanted& first, uint64_t offset, std::span<std::byte> into, Done done) override;
 
  private:
   const std::shared_ptr<TierReader> reader_;
