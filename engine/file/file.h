@@ -312,6 +312,7 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
                   const std::shared_ptr<ChunkHealer::Piece>& piece, Healing::Told told);
   static void heal_write_done(ChunkTransfer& transfer, const ObjectSet& objects, const Status& status);
   void finish_heal_write(const Healing::Write& write, const ObjectSet& objects, const Status& status);
+  bool has_all_come(ChunkIndex last) const FPFS_REQUIRES(mutex_);
   void finish_heals_later();
   void finish_heals();
   void give_up_written(const std::vector<Healing::Written>& written, const Status& failure);

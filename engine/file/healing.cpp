@@ -49,6 +49,10 @@ bool Healing::add_written(Written written) {
   return !std::exchange(is_scheduled_, true);
 }
 
+bool Healing::was_written(ChunkIndex chunk) const {
+  return std::any_of(written_.begin(), written_.end(), [chunk](const Written& one) { return one.chunk == chunk; });
+}
+
 std::vector<Healing::Written> Healing::take_written() {
   is_scheduled_ = false;
   return std::exchange(written_, {});
@@ -196,7 +200,7 @@ void File::heal_write_done(ChunkTransfer& transfer, const ObjectSet& objects, co
 void File::finish_heal_write(const Healing::Write& write, const ObjectSet& objects, const Status& status) {
   Deferred deferred;
   std::unique_ptr<Healing::Write> ended;  // goes behind the lock
-  bool is_kept = false, is_first = false;
+  bool is_kept = false, is_first = false, is_all = false;
   {
     MutexLock lock(mutex_);
     ended = healing_.remove(write);
@@ -215,6 +219,7 @@ void File::finish_heal_write(const Healing::Write& write, const ObjectSet& objec
       stored.visible_length = stored.raw_length;
       is_first = healing_.add_written(
           {ended->transfer.chunk, ended->old, stored, placement_.objects(), ended->slots, std::move(ended->told)});
+      is_all = ended->old.is_away() && healing_.writes().empty() && has_all_come(ended->transfer.chunk);
     } else if (are_same_slots && (status.is_ok() || status.code() == StatusCode::kNoSpace)) {
       placement_.release(extent.member, extent.slot);  // else it stays taken: nobody trims a drive that fails
     }
@@ -224,12 +229,26 @@ void File::finish_heal_write(const Healing::Write& write, const ObjectSet& objec
   run(deferred);
   if (!status.is_ok())
     log(LogLevel::kWarning, "{}; what was healed is not written back, and read from its copy", status.message());
+  if (is_all) return context_.tasks.post([self = shared_from_this()] { self->finish_heals(); });
   if (is_first) finish_heals_later();
   for (const Healing::Told& told : ended->told) told(false);  // none, when it is kept
 }
 
 void File::finish_heals_later() {
   context_.tasks.post_after(kHealTogether, [self = shared_from_this()] { self->finish_heals(); });
+}
+
+// Nothing of the content is away any more, but for what was written: there is nothing to wait for. `last`: a chunk that
+// was written; behind it one looks first, as most come in their order.
+bool File::has_all_come(ChunkIndex last) const {
+  const size_t written = healing_.written_count();
+  if (content_.extent(last + 1).is_away() && !healing_.was_written(last + 1)) return false;
+  size_t away = 0;
+  content_.extents().for_each(ChunkIndex(0), [&](ChunkIndex, const Extent& extent) {
+    away += extent.is_away() ? 1 : 0;
+    return away <= written;
+  });
+  return away <= written;
 }
 
 // On an executor thread.
@@ -240,6 +259,7 @@ void File::finish_heals() {
     MutexLock lock(mutex_);
     if (abandoned_) return;
     written = healing_.take_written();
+    if (written.empty()) return;  // they were committed before their time
     is_late = error_.is_ok() && commit_ != nullptr;
     if (is_late) healing_.put_back(std::exchange(written, {}));
   }

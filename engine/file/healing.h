@@ -2,6 +2,8 @@
 //
 //   came ──→ being written, to a free slot ──→ written ──(a moment later)──→ object synced ──→ extent ──→ commit
 //
+// The moment ends at once when nothing else of the content is away.
+//
 // A slot that a record names is never written to. What is written becomes part of the content only when its object was
 // synced, and only while nobody is changing the file; until then it is nobody's, and a failure concerns nobody: readers
 // go on with the copy. Then it is an edit like any other, and an ordinary commit records it.
@@ -58,6 +60,8 @@ class Healing {
 
   // True: somebody is to look at what was written, in a moment.
   bool add_written(Written written);
+  bool was_written(ChunkIndex chunk) const;
+  size_t written_count() const { return written_.size(); }
   std::vector<Written> take_written();
   void put_back(std::vector<Written> written);
 

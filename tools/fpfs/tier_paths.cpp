@@ -10,9 +10,9 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
-#include <deque>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -32,9 +32,11 @@ constexpr const char* kPinAttribute = "user.fastpersistfs.pin";
 constexpr const char* kCodecAttribute = "user.fastpersistfs.codec";
 constexpr unsigned kReaders = 8;
 constexpr size_t kReadBytes = 1024 * 1024;
-constexpr std::chrono::milliseconds kLookInterval{100};
-constexpr unsigned kLooksUntilReadAgain = 10;
-constexpr unsigned kLooks = 100;
+// Content is committed as soon as all of it has come, or 200 ms after some of it came. Each look is later than the one
+// before, up to the second interval.
+constexpr std::chrono::milliseconds kFirstLook{5}, kLookInterval{100};
+constexpr unsigned kLooksUntilReadAgain = 15;
+constexpr unsigned kLooks = 105;
 // Of each reader: the daemon keeps such files open until they are committed.
 constexpr size_t kUnseen = 32;
 
@@ -93,11 +95,10 @@ class Fetch {
   using Clock = std::chrono::steady_clock;
   struct Unseen {
     const std::string* path;
-    Clock::time_point look_at;
+    Clock::duration interval = kFirstLook;
     unsigned looks = 0;
   };
-  // The one that is to be looked at first is in front.
-  using Queue = std::deque<Unseen>;
+  using Queue = std::multimap<Clock::time_point, Unseen>;  // by when they are looked at
 
   void fetch_some();
   Status read_next(Queue& unseen, bool& any_left);
@@ -122,7 +123,7 @@ void Fetch::fetch_some() {
   Queue unseen;
   for (bool any_left = true; any_left || !unseen.empty();) {
     const bool must_look = !any_left || unseen.size() == kUnseen;
-    const bool looks = must_look || (!unseen.empty() && unseen.front().look_at <= Clock::now());
+    const bool looks = must_look || (!unseen.empty() && unseen.begin()->first <= Clock::now());
     const Status status = looks ? look_at_oldest(unseen) : read_next(unseen, any_left);
     if (status.is_ok()) continue;
     const std::lock_guard lock(mutex_);
@@ -136,15 +137,15 @@ Status Fetch::read_next(Queue& unseen, bool& any_left) {
   any_left = at < files_.size();
   if (!any_left) return Status::ok();
   FPFS_RETURN_IF_ERROR(read_all(files_[at], interrupt_));
-  unseen.push_back({&files_[at], Clock::now() + kLookInterval});
+  unseen.emplace(Clock::now() + kFirstLook, Unseen{&files_[at]});
   return Status::ok();
 }
 
 // From the drives' side: pages that the kernel has say nothing about where the content is.
 Status Fetch::look_at_oldest(Queue& unseen) {
-  Unseen file = unseen.front();
-  std::this_thread::sleep_until(file.look_at);
-  unseen.pop_front();
+  auto [look_at, file] = *unseen.begin();
+  std::this_thread::sleep_until(look_at);
+  unseen.erase(unseen.begin());
   FPFS_ASSIGN_OR_RETURN(const bool away, is_away(*file.path));
   if (!away) return Status::ok();
   if (interrupt_.load()) return Status::error(StatusCode::kCancelled, "interrupted");
@@ -153,8 +154,8 @@ Status Fetch::look_at_oldest(Queue& unseen) {
                                                 ": it was fetched and does not stay on the drives: they are full, or "
                                                 "it is being written");
   if (file.looks % kLooksUntilReadAgain == 0) FPFS_RETURN_IF_ERROR(read_all(*file.path, interrupt_));
-  file.look_at = Clock::now() + kLookInterval;
-  unseen.push_back(file);
+  file.interval = std::min<Clock::duration>(2 * file.interval, kLookInterval);
+  unseen.emplace(Clock::now() + file.interval, file);
   return Status::ok();
 }
 
