@@ -219,7 +219,8 @@ void File::finish_heal_write(const Healing::Write& write, const ObjectSet& objec
       stored.visible_length = stored.raw_length;
       is_first = healing_.add_written(
           {ended->transfer.chunk, ended->old, stored, placement_.objects(), ended->slots, std::move(ended->told)});
-      is_all = ended->old.is_away() && healing_.writes().empty() && has_all_come(ended->transfer.chunk);
+      is_all = context_.options.commits_when_all_came && ended->old.is_away() && healing_.writes().empty() &&
+               has_all_come(ended->transfer.chunk);
     } else if (are_same_slots && (status.is_ok() || status.code() == StatusCode::kNoSpace)) {
       placement_.release(extent.member, extent.slot);  // else it stays taken: nobody trims a drive that fails
     }

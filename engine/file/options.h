@@ -59,6 +59,9 @@ struct StoreOptions {
   unsigned heal_timeout_ms = 30'000;
   // Chunks that are fetched from copies at a time, with memory beside the pool. 0: of 32 MiB, but 16 to 64.
   unsigned fetches_at_once = 0;
+  // What was fetched is committed as soon as nothing of the file is away any more, and not only a moment later. For
+  // tests, which want both.
+  bool commits_when_all_came = true;
 };
 
 }  // namespace fpfs

@@ -20,7 +20,9 @@ inline constexpr Damage kDamages[] = {Damage::kBit, Damage::kShortObject, Damage
 
 class HealingWorld {
  public:
-  explicit HealingWorld(uint64_t seed, const SimObjectStore::Options& options = {}) : tier_(seed, options) {
+  explicit HealingWorld(uint64_t seed, const SimObjectStore::Options& options = {},
+                        const StoreOptions& array_options = tier_store_options())
+      : tier_(seed, options, tier_copy_options(), array_options) {
     connect();
   }
   ~HealingWorld() { reader_->close(); }  // what waits for answers that never come knows the reader

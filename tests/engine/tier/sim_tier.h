@@ -38,8 +38,9 @@ inline TierCopyOptions tier_copy_options() {
 class SimTier {
  public:
   explicit SimTier(uint64_t seed, const SimObjectStore::Options& store_options = {},
-                   const TierCopyOptions& copy_options = tier_copy_options())
-      : array_(seed, 3, tier_store_options()), objects_(seed ^ 0x7469657273, store_options), options_(copy_options) {
+                   const TierCopyOptions& copy_options = tier_copy_options(),
+                   const StoreOptions& array_options = tier_store_options())
+      : array_(seed, 3, array_options), objects_(seed ^ 0x7469657273, store_options), options_(copy_options) {
     connect();
   }
   ~SimTier() { leave(); }
