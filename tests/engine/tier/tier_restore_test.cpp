@@ -311,8 +311,8 @@ TEST(TierRestoreTest, ThePowerGoesInTheMiddle) {
           EXPECT_EQ(entry.mtime, expected->second.mtime) << path << ", seed " << seed;
         }
       }
-      // What was read is committed, with the power on. (A commit that is killed behind its record and before it sets the
-      // modification time leaves the time of the record: that is not what this is about.)
+      // What was read is committed, with the power on. (A commit that is killed behind its record and before it sets
+      // the modification time leaves the time of the record: that is not what this is about.)
       now.pass(20);
     }
     arrays.now().world().cut_at(0);
