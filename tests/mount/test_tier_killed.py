@@ -28,7 +28,9 @@ KINDS = [SeaweedStore, *([CephStore, CephDirectoryStore] if LONG else [])]
 SERVICES_KILLED = [(kind, daemon) for kind in KINDS for daemon in kind.DAEMONS]
 DAEMONS_KILLED = [(kind, DAEMON) for kind in (KINDS if LONG else [Directory])]
 AWAY_SECONDS = 6 if LONG else 1
-PAUSE_SECONDS = 10  # for which a store that did not answer is not asked for content
+# A store that did not answer is not asked for content for 10 s. A CephFS client that was killed keeps what it had open
+# until its MDS gives it up, after a minute: who opens the same waits, and is told EIO after 30 s.
+PATIENCE_SECONDS = 120 if LONG else 15
 
 
 def killed_and_back(services, kind, victim, node):
@@ -124,7 +126,7 @@ def size_of(seed):
 
 def has_pattern(path, seed, size):
     """Once the store is asked again."""
-    end = time.monotonic() + PAUSE_SECONDS + 5
+    end = time.monotonic() + PATIENCE_SECONDS
     while True:
         try:
             return is_pattern(path, seed, size)
@@ -142,7 +144,7 @@ def assert_both_have_all(nodes, store):
     wanted = {name: (seed, size_of(seed)) for node in nodes for name, seed in node.saved.items()}
     wanted |= {f"latest-{node.name}": (node.latest, 3 * CHUNK + node.latest) for node in nodes}
     for node in nodes:
-        wait_until(lambda node=node: listing(node.mount) == sorted(wanted), seconds=15)
+        wait_until(lambda node=node: listing(node.mount) == sorted(wanted), seconds=PATIENCE_SECONDS)
     for name, (seed, size) in wanted.items():
         for node in nodes:
             assert has_pattern(node.mount.path / "run" / name, seed, size), f"{name} on {node.name}"
