@@ -88,6 +88,14 @@ Meaning meaning_of_status(long status) {
   }
 }
 
+// What somebody who reads of it is to do; empty: it is tried again, or the message says so.
+std::string advice(StatusCode meaning, const std::string& code) {
+  if (meaning == StatusCode::kClockSkew) return "; set the clocks right";
+  if (meaning == StatusCode::kPermission)
+    return "; give the credentials of somebody who may list, read, write and remove there";
+  return code == "NoSuchBucket" ? "; make the bucket, or correct the URL" : "";
+}
+
 S3Failure no_answer(const HttpResponse& response, const std::string& what) {
   S3Failure failure;
   const auto fail = [&](StatusCode code, bool retry) {
@@ -154,7 +162,7 @@ S3Failure interpret_failure(const HttpResponse& response, const std::string& wha
   const std::string region = !said.region.empty() ? said.region : response.header("x-amz-bucket-region");
   if (meaning.code == StatusCode::kWrongStore && !region.empty())
     message += fmt::format(" (the bucket is in region {}: say region={})", region, region);
-  failure.status = Status::error(meaning.code, message);
+  failure.status = Status::error(meaning.code, message + advice(meaning.code, said.code));
   failure.retry = meaning.retry;
   if (failure.retry) failure.retry_after = retry_after(response);
   return failure;

@@ -153,7 +153,7 @@ def test_a_bucket_that_is_not_there(array, make_mount, gateway):
     mount = make_mount(array)
     mount.unmount()
     wrong = gateway.url.replace("s3://lab/", "s3://other-bucket/")
-    the_line(refused_mount(mount, f"tier={wrong}"), "NoSuchBucket", "s3://other-bucket/")
+    the_line(refused_mount(mount, f"tier={wrong}"), "NoSuchBucket", "s3://other-bucket/", "make the bucket, or")
     assert gateway.answers and gateway.stored() == []
     mount.options = [f"tier={wrong}"]
     goes_on_until_it_is_right(mount, gateway, ["NoSuchBucket"], lambda: set_tier(mount, gateway.url))
@@ -170,7 +170,7 @@ def test_keys_of_somebody_without_rights(array, make_mount, gateway, monkeypatch
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", key)
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", secret)
         said = refused_mount(mount, f"tier={gateway.url}")
-        the_line(said, "AccessDenied")
+        the_line(said, "AccessDenied", "give the credentials of somebody who may")
         assert secret not in said and gateway.answers and gateway.stored() == []
 
 
@@ -184,5 +184,5 @@ def test_a_clock_that_is_wrong(array, make_mount, gateway, offset, words):
     mount.unmount()
     gateway.answers.clear()
     mount.prefix = ["env", "FAKETIME_DONT_FAKE_MONOTONIC=1", "faketime", "-f", offset]
-    the_line(refused_mount(mount, f"tier={gateway.url}"), "RequestTimeTooSkewed", words)
+    the_line(refused_mount(mount, f"tier={gateway.url}"), "RequestTimeTooSkewed", words, "set the clocks right")
     assert gateway.answers and gateway.stored() == []
