@@ -11,6 +11,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "engine/base/status.h"
 #include "engine/base/units.h"
@@ -63,7 +64,8 @@ class ChunkSource {
   // request. A failure says nothing of a single one of them: whoever gets it asks for each by itself.
   virtual void fetch_run(const Wanted& first, uint64_t offset, std::span<std::byte> into, Done done) {
     static_cast<void>(first), static_cast<void>(offset), static_cast<void>(into);
-    done(Status::error(StatusCode::kUnsupported, "chunks are fetched one by one"));
+    const Done refused = std::move(done);
+    refused(Status::error(StatusCode::kUnsupported, "chunks are fetched one by one"));
   }
 };
 
