@@ -146,7 +146,8 @@ void TierCopier::Impl::compare_listed(const std::string& path, uint64_t number) 
     });
     look->second.is_listed = true;
     look->second.pending = pending;
-    look->second.itself = look->second.is_for_itself ? path : std::move(itself);
+    if (look->second.is_for_itself) itself = path;
+    look->second.itself = std::move(itself);
     for (const std::string& at : pending) add_looked_at(at);
     look->second.pending.insert(gone.begin(), gone.end());
     end_looks("", calls);
