@@ -475,7 +475,10 @@ void ArrayTier::Impl::end_session() {
 
 void ArrayTier::Impl::look_after_copies() {
   adapt_rate();
-  if (Clock::now() - lost_saved_at_ >= kLostInterval) save_lost();
+  if (const auto now = Clock::now(); now - lost_saved_at_ >= kLostInterval) {
+    save_lost();
+    lost_saved_at_ = now;
+  }
   if (Clock::now() - fenced_at_ >= options_.fence_interval && progress() != fenced_progress_) return keep_fence();
   if (options_.keep.kind != TierKeep::Kind::kAll && Clock::now() >= makes_room_at_) make_room();
 }
@@ -499,7 +502,6 @@ void ArrayTier::Impl::save_lost() {
     lost = lost_;
   }
   if (lost != nullptr) lost->save();
-  lost_saved_at_ = Clock::now();
 }
 
 void ArrayTier::Impl::keep_fence() {

@@ -1,8 +1,6 @@
 #include "engine/tier/noted_copy.h"
 
-#include <algorithm>
-#include <array>
-#include <span>
+#include <optional>
 
 #include "engine/tier/tier_binding.h"
 #include "engine/tier/tier_note.h"
@@ -11,11 +9,8 @@ namespace fpfs {
 
 bool is_noted_as_copied(Storage& storage, Handle sidecar, const std::string& path, const NotedCommit& commit,
                         const std::string& store) {
-  std::array<std::byte, TierNote::kBytes> bytes;
-  const Result<size_t> length = storage.get_xattr(sidecar, TierNote::kAttribute, bytes);
-  if (!length.is_ok()) return false;
-  const Result<TierNote> note = decode_note(std::span(bytes).first(std::min(*length, bytes.size())));
-  return note.is_ok() && note->file_id == commit.file_id && note->sequence == commit.sequence &&
+  const std::optional<TierNote> note = read_note(storage, sidecar);
+  return note.has_value() && note->file_id == commit.file_id && note->sequence == commit.sequence &&
          note->size == commit.size && (store.empty() || note->place == TierNote::place_of(store, path));
 }
 

@@ -2,7 +2,6 @@
 // copies.
 #include <fcntl.h>
 
-#include <algorithm>
 #include <utility>
 
 #include "engine/tier/tier_copier_impl.h"
@@ -137,12 +136,7 @@ std::string TierCopier::Impl::copied_at(Handle node) const {
 
 // The one that speaks for this path, or else the one that the sidecar has.
 std::optional<TierNote> TierCopier::Impl::note_of(Handle node, const std::string& path) const {
-  std::array<std::byte, TierNote::kBytes> bytes;
-  const Result<size_t> length = store_.storage().get_xattr(node, TierNote::kAttribute, bytes);
-  std::optional<TierNote> noted;
-  if (length.is_ok())
-    if (const auto note = decode_note(std::span(bytes).first(std::min(*length, bytes.size()))); note.is_ok())
-      noted = *note;
+  const std::optional<TierNote> noted = read_note(store_.storage(), node);
   if (noted.has_value() && noted->place == place_of(path)) return noted;
   std::optional<TierNote> kept = kept_note(path);
   return kept.has_value() ? kept : noted;

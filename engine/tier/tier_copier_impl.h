@@ -315,6 +315,7 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
   // What is done to these names meanwhile is none of the array's own doing.
   class Silence;
   bool is_silent(const Store::NameEvent& event) const FPFS_REQUIRES(mutex_);
+  void note_lost(const TierNote& note);
 
   // --- tier_look.cpp
   uint64_t begin_look(const std::string& path) FPFS_REQUIRES(mutex_);

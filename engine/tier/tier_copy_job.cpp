@@ -198,11 +198,7 @@ TierCopier::Impl::Plan TierCopier::Impl::prepare_file(Job& job, const Found& fou
   source.mark = fmt::format("{}.{:016x}.{}.{:016x}", to_string(manifest.array_id), manifest.file_id.value(),
                             manifest.sequence, environment_.random_u64());
   const std::optional<TierNote> note = note_of(node, job.file.path);
-  if (note.has_value() && note->place != job.note.place && !job.has_other_names) {
-    lost_->add(note->place, note->manifest_tag);
-    const MutexLock lock(mutex_);
-    seen_.erase(note->place);
-  }
+  if (note.has_value() && note->place != job.note.place && !job.has_other_names) note_lost(*note);
   return plan_of(job, note);
 }
 

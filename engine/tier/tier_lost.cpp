@@ -4,7 +4,6 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include <fmt/format.h>
@@ -93,13 +92,7 @@ void TierLost::add(uint64_t place, uint64_t manifest) {
 }
 
 void TierLost::note(const Store::NameEvent& event) {
-  static_cast<void>(note(event, [this](Handle node, const std::string&) -> std::optional<TierNote> {
-    std::array<std::byte, TierNote::kBytes> bytes;
-    const Result<size_t> length = store_.storage().get_xattr(node, TierNote::kAttribute, bytes);
-    if (!length.is_ok()) return std::nullopt;
-    const Result<TierNote> note = decode_note(std::span(bytes).first(std::min(*length, bytes.size())));
-    return note.is_ok() ? std::optional(*note) : std::nullopt;
-  }));
+  static_cast<void>(note(event, [this](Handle node, const std::string&) { return read_note(store_.storage(), node); }));
 }
 
 uint64_t TierLost::manifest_at(uint64_t place) const {

@@ -1,5 +1,7 @@
 #include "engine/tier/tier_note.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "engine/base/bytes.h"
@@ -79,6 +81,14 @@ Result<TierNote> decode_note(std::span<const std::byte> bytes) {
   note.manifest_tag = get_u64(&bytes[note_at::kManifestTag]);
   note.attributes = get_u64(&bytes[note_at::kAttributes]);
   return note;
+}
+
+std::optional<TierNote> read_note(Storage& storage, Handle node) {
+  std::array<std::byte, TierNote::kBytes> bytes;
+  const Result<size_t> length = storage.get_xattr(node, TierNote::kAttribute, bytes);
+  if (!length.is_ok()) return std::nullopt;
+  const Result<TierNote> note = decode_note(std::span(bytes).first(std::min(*length, bytes.size())));
+  return note.is_ok() ? std::optional(*note) : std::nullopt;
 }
 
 }  // namespace fpfs

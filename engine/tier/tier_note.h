@@ -7,17 +7,19 @@
 //
 // Users do not see it: names below user.fastpersistfs. are the mount's (fs/operations/xattr.cpp).
 //
-// Thread safety: pure.
+// Thread safety: pure functions, but for read_note().
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 
 #include "engine/base/status.h"
 #include "engine/base/units.h"
+#include "engine/io/storage.h"
 #include "engine/tier/object_store.h"
 
 namespace fpfs {
@@ -44,5 +46,7 @@ struct TierNote {
 std::array<std::byte, TierNote::kBytes> encode_note(const TierNote& note);
 // kCorruption, kUnsupported: counts as none.
 Result<TierNote> decode_note(std::span<const std::byte> bytes);
+// The one that a node has; it blocks for the drive. Nothing: none that can be read.
+std::optional<TierNote> read_note(Storage& storage, Handle node);
 
 }  // namespace fpfs

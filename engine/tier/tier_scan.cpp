@@ -238,11 +238,7 @@ void TierCopier::Impl::look_at_node(const std::string& path, const Level& level,
   if (!asks_store_ || is_reserved(path) || !describe(node, manifest).is_ok()) return;
   std::optional<TierNote> note = options_.shares ? note_of(node, path) : kept_note(path);
   if (note.has_value() && note->place != place_of(path)) {
-    lost_->add(note->place, note->manifest_tag);  // it was moved
-    {
-      const MutexLock lock(mutex_);
-      seen_.erase(note->place);
-    }
+    note_lost(*note);  // it was moved
     note.reset();
   }
   const bool is_noted = note.has_value() && note->attributes == attributes_of(manifest);

@@ -89,6 +89,13 @@ bool TierCopier::Impl::is_silent(const Store::NameEvent& event) const {
 
 // --- what was seen ---------------------------------------------------------------------------------------------------
 
+// The file is where the note says no more.
+void TierCopier::Impl::note_lost(const TierNote& note) {
+  lost_->add(note.place, note.manifest_tag);
+  const MutexLock lock(mutex_);
+  seen_.erase(note.place);
+}
+
 bool TierCopier::Impl::is_known(const std::string& path, const std::optional<TierNote>& note, uint64_t tag) const {
   if (note.has_value() && note->manifest_tag == tag) return true;
   const uint64_t lost = lost_->manifest_at(place_of(path));
