@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "engine/base/log.h"
+#include "engine/file/away_fetch.h"
 #include "engine/file/file.h"
 #include "engine/file/move_commit.h"
 
@@ -32,15 +33,6 @@ Status busy(const char* why) {
 }
 
 }  // namespace
-
-struct File::Fetch {
-  ChunkIndex chunk;
-  Extent extent;
-  std::byte* into = nullptr;
-  ChunkHealer::Done done = nullptr;
-  unsigned attempt = 0;
-  bool is_in_run = false;  // it is asked for together with others
-};
 
 // --- fetching --------------------------------------------------------------------------------------------------------
 

@@ -205,7 +205,7 @@ void ChunkHealer::judge(const std::shared_ptr<Job>& job, size_t at, const std::s
   const Status proven = prove(asked.wanted, *piece, found);
   if (!proven.is_ok()) return answer(job, at, proven);
   const uint32_t length = asked.wanted.extent.visible_length;
-  std::memset(piece->data() + length, 0, chunk_size_ - length);
+  std::memset(piece->data() + length, 0, round_up(length, kIoAlignment) - length);
   std::byte* const into = asked.into;
   const Done done = take(*job, at);
   if (done == nullptr) return;  // too late

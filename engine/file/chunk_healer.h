@@ -43,11 +43,11 @@ namespace fpfs {
 class ChunkHealer : public std::enable_shared_from_this<ChunkHealer> {
  public:
   struct Limits {
-    unsigned at_once = 4;
+    unsigned at_once = 4;  // chunks
     std::chrono::milliseconds timeout{30'000};  // 0: as long as the source takes
     std::chrono::milliseconds pause{10'000};
   };
-  // The content of a healed chunk, in memory of whole blocks aligned for transfers; zeros from visible_length on. It
+  // The content of a healed chunk, in memory of whole blocks aligned for transfers; zeros up to the end of its last one. It
   // counts as being fetched until it is gone, which must not be with a lock held.
   class Piece;
   // Not ok: why there is no chunk. kNotFound, kCorruption: there will be none. All others: not now.
@@ -74,6 +74,7 @@ class ChunkHealer : public std::enable_shared_from_this<ChunkHealer> {
   // Chunks of one file that are away, each behind the one before, all whole but the last one. At most run_max().
   void heal_run(std::vector<Asked> run);
   unsigned run_max() const { return std::max(1U, limits_.at_once / 4); }
+  unsigned at_once() const { return limits_.at_once; }
   // Nothing is asked of the source any more: whoever waits is answered, kCancelled.
   void finish();
   // The same, and nobody is answered.

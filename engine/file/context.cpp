@@ -25,9 +25,9 @@ uint64_t buffers_least(uint32_t chunk_size) {
   return std::max<uint64_t>(BufferPool::kBuffersMin, 2 * (kRequestBytesMax / chunk_size + 1));
 }
 
-// One request for 4 MiB costs a store hardly more than one for 1 MiB.
-constexpr uint64_t kFetchBytes = 4 * kMiB;
-constexpr uint64_t kFetchMemory = 32 * kMiB;
+// As long as the parts that copies are sent by (TierCopyOptions): shorter ones cost a service more for each byte.
+constexpr uint64_t kFetchBytes = 8 * kMiB;
+constexpr uint64_t kFetchMemory = 64 * kMiB;
 
 // Of each member: as many as its queue may have on its way, and together no more than half of the buffers.
 unsigned encoding_spaces(const StoreOptions& options, const StripeMap& stripes, uint64_t buffers) {

@@ -167,6 +167,11 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   // A file that was just made gets a content that is away, of `size` bytes; 0 in place of a checksum: a hole. A commit
   // is to follow. kInvalidArgument: it is not new. kNoSpace: its index is too large.
   Status begin_away(uint64_t size, std::span<const uint64_t> checksums);
+  // Fetches what is away, to stay. `done` is called once, on a thread of the executor, which outlives that: with success
+  // when nothing of the content is away any more, durably. kBusy: what came does not stay, as the drives are full or
+  // the file is being written. kCancelled: `is_wanted` (may be null) said no; it is asked again and again, on any thread.
+  // kReadOnly. Else: the store does not give it, or the array is being closed.
+  void recall(std::function<bool()> is_wanted, std::function<void(const Status&)> done);
   // Reads a chunk that is away, as CommittedVersion::read().
   void read_away(ChunkTransfer& transfer, std::shared_ptr<const void> keep);
 
@@ -296,6 +301,14 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   void try_to_fetch(const std::vector<std::shared_ptr<Fetch>>& fetches);
   void fetched(const std::shared_ptr<Fetch>& fetch, const Status& status,
                const std::shared_ptr<ChunkHealer::Piece>& piece);
+  struct AwayChunk {
+    ChunkIndex chunk;
+    Extent extent;
+    std::shared_ptr<ObjectSet> objects;
+  };
+  struct Recall;  // recall.cpp
+  std::vector<AwayChunk> next_away(ChunkIndex& next);
+  bool is_any_away() const;
   Status may_leave(uint64_t sequence) const FPFS_REQUIRES(mutex_);
   Status find_leaving(std::span<const uint64_t> checksums, std::vector<std::pair<ChunkIndex, Extent>>& leaving) const
       FPFS_REQUIRES(mutex_);

@@ -102,6 +102,14 @@ void ArrayTier::wait_for_all(const Done& done) {
   impl_->when_connected([done](TierCopier& copier) { copier.wait_for_all(done); }, done);
 }
 
+void ArrayTier::fetch_begins() {
+  impl_->count_fetch(true);
+}
+
+void ArrayTier::fetch_ends() {
+  impl_->count_fetch(false);
+}
+
 bool ArrayTier::look(const std::string& path, std::function<void()> done) {
   return impl_->look(path, std::move(done));
 }
@@ -516,6 +524,13 @@ void ArrayTier::Impl::keep_fence() {
   if (raised.is_ok()) fenced_progress_ = now;
   // Who connects again is told what is wrong.
   if (raised.code() == StatusCode::kWrongStore) end_session();
+}
+
+void ArrayTier::Impl::count_fetch(bool begins) {
+  const MutexLock lock(mutex_);
+  fetches_ += begins ? 1 : -1U;
+  const bool is_change = fetches_ == (begins ? 1 : 0);
+  if (is_change && copier() != nullptr) session_->copier->hold(begins);
 }
 
 void ArrayTier::Impl::adapt_rate() {

@@ -126,6 +126,9 @@ class ArrayTier {
   void wait_for(const std::string& path, const Done& done);
   void wait_for_commit(uint64_t inode, uint64_t sequence, const Done& done);
   void wait_for_all(const Done& done);
+  // Somebody waits for content that is fetched, until he is answered: copies that nobody waits for begin behind that.
+  void fetch_begins();
+  void fetch_ends();
   // Of an open file whose attributes are these: whether what is seen of it is copied.
   TierFileState state_of(Handle node, const File& file, const struct stat& attributes) const;
   TierStatus status() const;

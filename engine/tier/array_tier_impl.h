@@ -36,6 +36,7 @@ class ArrayTier::Impl : public std::enable_shared_from_this<Impl> {
   Status open();
   void set(const TierSet& set, const Done& done);
   void leave(const Done& done);
+  void count_fetch(bool begins);
   // Calls `ask` once there is a copier to ask; or `done`, with why there is none.
   using Ask = std::function<void(TierCopier& copier)>;
   void when_connected(Ask ask, Done done);
@@ -144,6 +145,7 @@ class ArrayTier::Impl : public std::enable_shared_from_this<Impl> {
   uint64_t written_before_ = 0;
   Clock::time_point looked_at_{}, saved_at_{};
   std::atomic<bool> is_paced_{false};
+  unsigned fetches_ FPFS_GUARDED_BY(mutex_) = 0;  // fetch_begins()
   // Of content that leaves and comes back.
   std::shared_ptr<TierRestore> restore_ FPFS_GUARDED_BY(mutex_);  // the last one
   std::atomic<uint64_t> files_left_{0}, bytes_left_{0};

@@ -15,11 +15,16 @@
 namespace fpfs {
 namespace {
 
-constexpr long kBufferBytes = 512 * 1024;
+constexpr size_t kBufferBytesLeast = 16 * 1024, kBufferBytesMost = 512 * 1024;
 
 void initialise_curl() {
   static const CURLcode initialised = curl_global_init(CURL_GLOBAL_DEFAULT);
   FPFS_CHECK(initialised == CURLE_OK, "libcurl can be initialised");
+}
+
+// libcurl takes it anew for each request: what is longer than a small answer needs comes from the kernel, page by page.
+long buffer_bytes(size_t content) {
+  return static_cast<long>(std::clamp(content, kBufferBytesLeast, kBufferBytesMost));
 }
 
 std::string lower(std::string text) {
@@ -133,7 +138,7 @@ void HttpClient::Transfer::prepare_content() {
     curl_easy_setopt(easy, CURLOPT_READDATA, this);
     curl_easy_setopt(easy, CURLOPT_SEEKFUNCTION, &Transfer::on_seek);
     curl_easy_setopt(easy, CURLOPT_SEEKDATA, this);
-    curl_easy_setopt(easy, CURLOPT_UPLOAD_BUFFERSIZE, kBufferBytes);
+    curl_easy_setopt(easy, CURLOPT_UPLOAD_BUFFERSIZE, buffer_bytes(content().size()));
   } else if (request.method != "GET") {
     curl_easy_setopt(easy, CURLOPT_CUSTOMREQUEST, request.method.c_str());
   }
@@ -148,7 +153,7 @@ void HttpClient::Transfer::prepare() {
   curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
   curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));
   curl_easy_setopt(easy, CURLOPT_TCP_KEEPALIVE, 1L);
-  curl_easy_setopt(easy, CURLOPT_BUFFERSIZE, kBufferBytes);
+  curl_easy_setopt(easy, CURLOPT_BUFFERSIZE, buffer_bytes(request.into.size()));
   curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, error);
   curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, &Transfer::on_write);
   curl_easy_setopt(easy, CURLOPT_WRITEDATA, this);

@@ -6,7 +6,6 @@
 
 #include "engine/base/log.h"
 #include "engine/tier/tier_copier_impl.h"
-#include "engine/tier/tier_fetch.h"
 
 namespace fpfs {
 
@@ -40,7 +39,7 @@ void TierCopier::Impl::unblock() {
 }
 
 void TierCopier::Impl::bring_back(const std::shared_ptr<Job>& job) {
-  fetch_content(environment_.executor(), job->opened, [self = shared_from_this(), job](const Status& status) {
+  job->opened->recall(nullptr, [self = shared_from_this(), job](const Status& status) {
     if (!status.is_ok()) return self->end_with(job, status, false);
     job->file.comes_back = false;
     job->file.from.clear();

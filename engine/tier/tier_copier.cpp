@@ -83,6 +83,10 @@ void TierCopier::set_rate(uint64_t bytes_per_second) {
   impl_->set_rate(bytes_per_second);
 }
 
+void TierCopier::hold(bool holds) {
+  impl_->hold(holds);
+}
+
 void TierCopier::stop(std::function<void()> done) {
   impl_->stop(std::move(done));
 }
@@ -217,8 +221,21 @@ bool TierCopier::Impl::may_begin(const TierWaiting& file) const {
   });
 }
 
+void TierCopier::Impl::hold(bool holds) {
+  {
+    const MutexLock lock(mutex_);
+    held_until_ns_ = holds ? now_ns() + static_cast<uint64_t>(std::chrono::nanoseconds(kHoldMax).count()) : 0;
+  }
+  if (!holds) return post([](Impl& self) { self.pump(); });
+  after(kHoldMax, [weak = weak_from_this()] {
+    if (const Self later = weak.lock()) later->pump();
+  });
+}
+
 unsigned TierCopier::Impl::jobs_max() const {
   if (stopping_.load()) return 0;
+  const bool is_waited_for = !waiters_.empty() || !everything_.empty() || !looks_.empty();
+  if (now_ns() < held_until_ns_ && !is_waited_for) return 0;
   if (away_attempts_ > 0) return may_try_ ? 1 : 0;
   return std::max(options_.connections, 1U);
 }

@@ -45,6 +45,7 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
   uint64_t progress() const;
   bool is_copying(uint64_t inode) const;
   void set_rate(uint64_t bytes_per_second) { pace_.set_rate(bytes_per_second); }
+  void hold(bool holds);
   void content_is_away();
   void stop(std::function<void()> done);
   // Stops and waits.
@@ -385,6 +386,7 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
   uint64_t next_later_ FPFS_GUARDED_BY(mutex_) = 0;
   std::function<void()> stopped_ FPFS_GUARDED_BY(mutex_);
   TierCopyStatus counted_ FPFS_GUARDED_BY(mutex_);      // the sums; the rest is looked up
+  uint64_t held_until_ns_ FPFS_GUARDED_BY(mutex_) = 0;  // hold()
   unsigned away_attempts_ FPFS_GUARDED_BY(mutex_) = 0;  // 0: the store is reachable
   bool may_try_ FPFS_GUARDED_BY(mutex_) = false;        // one file, while it is away
   bool try_is_scheduled_ FPFS_GUARDED_BY(mutex_) = false;

@@ -126,6 +126,7 @@ struct IoctlTier {
     kLeave = 2,  // the array copies nowhere any more
     kWait = 3,   // until what is committed now is copied
     kAsk = 4,    // on any file or directory of the mount
+    kFetch = 5,  // of a file: until all content is on the members, durably; it ends when nobody asks for a minute
   };
 
   uint32_t version = kVersion;

@@ -1,7 +1,6 @@
 #include "fs/nodes/file_system.h"
 
 #include "engine/base/log.h"
-#include "engine/tier/tier_fetch.h"
 
 namespace fpfs {
 namespace {
@@ -109,12 +108,16 @@ void FileSystem::when_shown(Inode& directory, const std::function<void()>& then)
   others_under_way_.end();
 }
 
-void FileSystem::fetch(const std::shared_ptr<File>& file, std::function<void(const Status&)> then) {
+void FileSystem::fetch(const std::shared_ptr<File>& file, std::function<bool()> is_wanted,
+                       std::function<void(const Status&)> then) {
   others_under_way_.begin();
-  fetch_content(environment_.executor(), file, [this, then = std::move(then)](const Status& status) {
-    then(status);
-    others_under_way_.end();
-  });
+  tier_.fetch_begins();
+  file->recall([this, is_wanted = std::move(is_wanted)] { return !ending_ && (is_wanted == nullptr || is_wanted()); },
+               [this, then = std::move(then)](const Status& status) {
+                 tier_.fetch_ends();
+                 then(status);
+                 others_under_way_.end();
+               });
 }
 
 void FileSystem::start_pruning(bool all) {

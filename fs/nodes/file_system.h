@@ -115,8 +115,9 @@ class FileSystem {
   // Calls `then` when the directory shows what other nodes have copied there: at once, or on another thread. The
   // request that names the directory is not answered before.
   void when_shown(Inode& directory, const std::function<void()>& then);
-  // Reads all of the file, so that what lies in the store only comes to the drives: soon after `then`.
-  void fetch(const std::shared_ptr<File>& file, std::function<void(const Status&)> then);
+  // File::recall(), which ends when the mount does.
+  void fetch(const std::shared_ptr<File>& file, std::function<bool()> is_wanted,
+             std::function<void(const Status&)> then);
   // The kernel got to know one more node: maybe it should forget others.
   void node_added() {
     if (pruner_.is_due() && !pruning_.exchange(true)) start_pruning(false);

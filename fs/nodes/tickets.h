@@ -47,12 +47,19 @@ class Tickets {
     return outcome;
   }
 
+  // Somebody asks now and then.
+  bool is_asked_for(uint64_t number, Clock::time_point now = Clock::now()) const {
+    const MutexLock lock(mutex_);
+    const auto found = tickets_.find(number);
+    return found != tickets_.end() && now - found->second.asked <= kForgottenAfter;
+  }
+
  private:
   struct Ticket {
     Clock::time_point asked;
     std::optional<Status> outcome;
   };
-  Mutex mutex_;
+  mutable Mutex mutex_;
   std::map<uint64_t, Ticket> tickets_ FPFS_GUARDED_BY(mutex_);
 };
 

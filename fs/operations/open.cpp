@@ -225,7 +225,7 @@ void open_fetched(const Opening& opening, const std::shared_ptr<File>& file, uns
     if (!status.is_ok()) return reply_status(opening.request, status);
     file_system.run_later(kBetweenFetched, [opening, file, looks] { open_fetched(opening, file, looks + 1); });
   };
-  looks % kLooksBetweenFetches == 0 ? file_system.fetch(file, look_again) : look_again(Status::ok());
+  looks % kLooksBetweenFetches == 0 ? file_system.fetch(file, nullptr, look_again) : look_again(Status::ok());
 }
 
 void open_node(Opening opening) {

@@ -23,15 +23,23 @@ void put_outcome(IoctlTier& answer, const Status& status) {
   std::memcpy(answer.message, message.c_str(), message.size() + 1);
 }
 
-// Answers with a ticket; `start` is given what ends it.
+// Answers with a ticket; `start` is given it, and what ends it.
 template <typename Start>
 void begin_call(fuse_req_t request, IoctlTier answer, Start start) {
   FileSystem& file_system = file_system_of(request);
   answer.ticket = file_system.random_u64();
   const Status begun = file_system.tickets().begin(answer.ticket);
   if (!begun.is_ok()) return reply_status(request, begun);
-  start([&file_system, ticket = answer.ticket](const Status& status) { file_system.tickets().end(ticket, status); });
+  start(answer.ticket,
+        [&file_system, ticket = answer.ticket](const Status& status) { file_system.tickets().end(ticket, status); });
   fuse_reply_ioctl(request, 0, &answer, sizeof answer);
+}
+
+void fetch(fuse_req_t request, const IoctlTier& question, const std::shared_ptr<File>& file) {
+  begin_call(request, question, [&](uint64_t ticket, const ArrayTier::Done& done) {
+    FileSystem& file_system = file_system_of(request);
+    file_system.fetch(file, [&file_system, ticket] { return file_system.tickets().is_asked_for(ticket); }, done);
+  });
 }
 
 void ask(fuse_req_t request, IoctlTier answer) {
@@ -59,12 +67,12 @@ void tier_of_mount(fuse_req_t request, fuse_ino_t node, const IoctlTier& questio
       set.has_other_files = question.has_other_files != 0;
       set.restores = question.restores != 0;
       set.restored_array.assign(question.array, ::strnlen(question.array, sizeof question.array));
-      return begin_call(request, question, [&](const ArrayTier::Done& done) { tier.set(set, done); });
+      return begin_call(request, question, [&](uint64_t, const ArrayTier::Done& done) { tier.set(set, done); });
     }
     case IoctlTier::kLeave:
-      return begin_call(request, question, [&](const ArrayTier::Done& done) { tier.leave(done); });
+      return begin_call(request, question, [&](uint64_t, const ArrayTier::Done& done) { tier.leave(done); });
     case IoctlTier::kWait:
-      return begin_call(request, question, [&](const ArrayTier::Done& done) { tier.wait_for_all(done); });
+      return begin_call(request, question, [&](uint64_t, const ArrayTier::Done& done) { tier.wait_for_all(done); });
     default:
       fuse_reply_err(request, EINVAL);
   }
@@ -72,6 +80,7 @@ void tier_of_mount(fuse_req_t request, fuse_ino_t node, const IoctlTier& questio
 
 void tier_of_file(fuse_req_t request, const OpenFile& open, const IoctlTier& question) {
   if (question.command == IoctlTier::kAsk) return ask(request, question);
+  if (question.command == IoctlTier::kFetch) return fetch(request, question, open.file);
   if (question.command != IoctlTier::kWait) {
     fuse_reply_err(request, ENOTTY);
     return;
@@ -88,7 +97,7 @@ void tier_of_file(fuse_req_t request, const OpenFile& open, const IoctlTier& que
     fuse_reply_err(request, ENOENT);
     return;
   }
-  begin_call(request, question, [&](const ArrayTier::Done& done) { file_system.tier().wait_for(file->path, done); });
+  begin_call(request, question, [&](uint64_t, const ArrayTier::Done& done) { file_system.tier().wait_for(file->path, done); });
 }
 
 }  // namespace fpfs::operations

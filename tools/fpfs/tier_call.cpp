@@ -28,15 +28,27 @@ Status send_tier(const FileDescriptor& file, IoctlTier& question, const std::str
 
 }  // namespace
 
-Status call_tier(const FileDescriptor& file, IoctlTier& question, const std::string& named, unsigned timeout_s) {
-  const std::atomic<bool>& interrupted = catch_interrupts();
+Status begin_tier(const FileDescriptor& file, IoctlTier& question, const std::string& named) {
   FPFS_RETURN_IF_ERROR(send_tier(file, question, named));
   question.command = IoctlTier::kAsk;
+  return Status::ok();
+}
+
+std::optional<Status> ask_tier(const FileDescriptor& file, IoctlTier& question, const std::string& named) {
+  if (Status asked = send_tier(file, question, named); !asked.is_ok()) return asked;
+  if (question.is_over == 0) return std::nullopt;
+  if (question.error == 0) return Status::ok();
+  question.message[sizeof question.message - 1] = '\0';
+  return Status::error(StatusCode::kInvalidArgument, fmt::format("{}: {}", named, question.message));
+}
+
+Status call_tier(const FileDescriptor& file, IoctlTier& question, const std::string& named, unsigned timeout_s) {
+  const std::atomic<bool>& interrupted = catch_interrupts();
+  FPFS_RETURN_IF_ERROR(begin_tier(file, question, named));
   const auto deadline = steady_clock::now() + std::chrono::seconds(timeout_s);
   milliseconds pause = kFirstPause;
   for (;;) {
-    FPFS_RETURN_IF_ERROR(send_tier(file, question, named));
-    if (question.is_over != 0) break;
+    if (const std::optional<Status> outcome = ask_tier(file, question, named)) return *outcome;
     if (interrupted) return Status::error(StatusCode::kCancelled, named + ": interrupted; copying goes on");
     if (timeout_s > 0 && steady_clock::now() >= deadline)
       return Status::error(
@@ -45,9 +57,6 @@ Status call_tier(const FileDescriptor& file, IoctlTier& question, const std::str
     std::this_thread::sleep_for(pause);
     pause = std::min(2 * pause, kLongestPause);
   }
-  if (question.error == 0) return Status::ok();
-  question.message[sizeof question.message - 1] = '\0';
-  return Status::error(StatusCode::kInvalidArgument, fmt::format("{}: {}", named, question.message));
 }
 
 }  // namespace fpfs::tools

@@ -12,7 +12,12 @@
 
 namespace fpfs::tools {
 
-// `question`: with its command and what that needs. `named`: for messages. Returns when it is over, with kUnreachable
+// Begins a call, whose `question` is what ask_tier() needs.
+Status begin_tier(const FileDescriptor& file, IoctlTier& question, const std::string& named);
+// Nothing: it is not over.
+std::optional<Status> ask_tier(const FileDescriptor& file, IoctlTier& question, const std::string& named);
+
+// Both. `question`: with its command and what that needs. `named`: for messages. Returns when it is over, with kUnreachable
 // after `timeout` seconds (0: never), with kCancelled when the user has interrupted it; then it may go on.
 Status call_tier(const FileDescriptor& file, IoctlTier& question, const std::string& named, unsigned timeout_s);
 

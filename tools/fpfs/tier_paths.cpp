@@ -1,6 +1,5 @@
 #include "tools/fpfs/tier_paths.h"
 
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
 #include <unistd.h>
@@ -14,15 +13,17 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
 #include <fmt/format.h>
 
 #include "engine/base/file_descriptor.h"
+#include "engine/base/units.h"
 #include "tools/common/interrupt.h"
 #include "tools/fpfs/mounted.h"
+#include "tools/fpfs/tier_call.h"
 
 namespace fpfs::tools {
 
@@ -30,15 +31,16 @@ namespace {
 
 constexpr const char* kPinAttribute = "user.fastpersistfs.pin";
 constexpr const char* kCodecAttribute = "user.fastpersistfs.codec";
-constexpr unsigned kReaders = 8;
-constexpr size_t kReadBytes = 1024 * 1024;
-// Content is committed as soon as all of it has come, or 200 ms after some of it came. Each look is later than the one
-// before, up to the second interval.
-constexpr std::chrono::milliseconds kFirstLook{5}, kLookInterval{100};
-constexpr unsigned kLooksUntilReadAgain = 15;
-constexpr unsigned kLooks = 105;
-// Of each reader: the daemon keeps such files open until they are committed.
-constexpr size_t kUnseen = 32;
+// The daemon fetches so many files at a time, and one more while they have fewer bytes together than that.
+constexpr size_t kFilesAtOnce = 64;
+constexpr uint64_t kBytesAtOnce = 128 * kMiB;
+// Each look is later than the one before, up to the second interval.
+constexpr std::chrono::milliseconds kFirstLook{2}, kLookInterval{100};
+
+struct AwayFile {
+  std::string path;
+  uint64_t bytes = 0;
+};
 
 // Calls visit(path) for what is at the path, and everything below it in this mount.
 Status for_each(const std::string& path, const std::function<Status(const std::string& path, bool is_file)>& visit) {
@@ -68,24 +70,10 @@ Result<bool> is_away(const std::string& path) {
   return std::string_view(value.data(), static_cast<size_t>(length)).find("away") != std::string_view::npos;
 }
 
-Status read_all(const std::string& path, const std::atomic<bool>& interrupt) {
-  FPFS_ASSIGN_OR_RETURN(const FileDescriptor file, open_path(path));
-  const auto memory = std::make_unique<char[]>(kReadBytes);
-  for (;;) {
-    if (interrupt.load()) return Status::error(StatusCode::kCancelled, "interrupted");
-    const ssize_t length = ::read(file.number(), memory.get(), kReadBytes);
-    if (length < 0) return explain_mount_error(errno, path);
-    if (length == 0) break;
-  }
-  static_cast<void>(::posix_fadvise(file.number(), 0, 0, POSIX_FADV_DONTNEED));
-  return Status::ok();
-}
-
-// Reads files one after the other, several at a time. Each is looked at a moment later: what was read is on its way to
-// the drives until then, and the next ones are read meanwhile.
+// Has the daemon fetch files, in their order.
 class Fetch {
  public:
-  Fetch(const std::vector<std::string>& files, const std::atomic<bool>& interrupt)
+  Fetch(const std::vector<AwayFile>& files, const std::atomic<bool>& interrupt)
       : files_(files), interrupt_(interrupt) {}
 
   // The first failure, behind all that went well.
@@ -93,69 +81,52 @@ class Fetch {
 
  private:
   using Clock = std::chrono::steady_clock;
-  struct Unseen {
-    const std::string* path;
+  struct UnderWay {
+    const AwayFile* of = nullptr;
+    FileDescriptor file;
+    std::unique_ptr<IoctlTier> question;
     Clock::duration interval = kFirstLook;
-    unsigned looks = 0;
   };
-  using Queue = std::multimap<Clock::time_point, Unseen>;  // by when they are looked at
 
-  void fetch_some();
-  Status read_next(Queue& unseen, bool& any_left);
-  Status look_at_oldest(Queue& unseen);
+  bool has_room() const { return under_way_.size() < kFilesAtOnce && (under_way_.empty() || bytes_ < kBytesAtOnce); }
+  Status begin(const AwayFile& file);
+  Status ask_next();
 
-  const std::vector<std::string>& files_;
+  const std::vector<AwayFile>& files_;
   const std::atomic<bool>& interrupt_;
-  std::atomic<size_t> next_{0};
-  std::mutex mutex_;
-  Status first_;
+  std::multimap<Clock::time_point, UnderWay> under_way_;  // by when they are asked about
+  uint64_t bytes_ = 0;                                    // of these
 };
 
 Status Fetch::run() {
-  std::vector<std::thread> readers;
-  for (unsigned i = 0; i < std::min<size_t>(kReaders, files_.size()); ++i)
-    readers.emplace_back([this] { fetch_some(); });
-  for (std::thread& reader : readers) reader.join();
-  return first_;
-}
-
-void Fetch::fetch_some() {
-  Queue unseen;
-  for (bool any_left = true; any_left || !unseen.empty();) {
-    const bool must_look = !any_left || unseen.size() == kUnseen;
-    const bool looks = must_look || (!unseen.empty() && unseen.begin()->first <= Clock::now());
-    const Status status = looks ? look_at_oldest(unseen) : read_next(unseen, any_left);
-    if (status.is_ok()) continue;
-    const std::lock_guard lock(mutex_);
-    if (first_.is_ok()) first_ = status;
-    if (status.code() == StatusCode::kCancelled) return;
+  Status first;
+  for (size_t next = 0; next < files_.size() || !under_way_.empty();) {
+    if (interrupt_.load()) return Status::error(StatusCode::kCancelled, "interrupted");
+    const Status status = next < files_.size() && has_room() ? begin(files_[next++]) : ask_next();
+    if (first.is_ok()) first = status;
   }
+  return first;
 }
 
-Status Fetch::read_next(Queue& unseen, bool& any_left) {
-  const size_t at = next_++;
-  any_left = at < files_.size();
-  if (!any_left) return Status::ok();
-  FPFS_RETURN_IF_ERROR(read_all(files_[at], interrupt_));
-  unseen.emplace(Clock::now() + kFirstLook, Unseen{&files_[at]});
+Status Fetch::begin(const AwayFile& file) {
+  UnderWay begun{&file, {}, std::make_unique<IoctlTier>()};
+  FPFS_ASSIGN_OR_RETURN(begun.file, open_path(file.path));
+  begun.question->command = IoctlTier::kFetch;
+  FPFS_RETURN_IF_ERROR(begin_tier(begun.file, *begun.question, file.path));
+  bytes_ += file.bytes;
+  under_way_.emplace(Clock::now() + begun.interval, std::move(begun));
   return Status::ok();
 }
 
-// From the drives' side: pages that the kernel has say nothing about where the content is.
-Status Fetch::look_at_oldest(Queue& unseen) {
-  auto [look_at, file] = *unseen.begin();
-  std::this_thread::sleep_until(look_at);
-  unseen.erase(unseen.begin());
-  FPFS_ASSIGN_OR_RETURN(const bool away, is_away(*file.path));
-  if (!away) return Status::ok();
-  if (interrupt_.load()) return Status::error(StatusCode::kCancelled, "interrupted");
-  if (++file.looks == kLooks)
-    return Status::error(StatusCode::kBusy, *file.path +
-                                                ": it was fetched and does not stay on the drives: they are full, or "
-                                                "it is being written");
-  if (file.looks % kLooksUntilReadAgain == 0) FPFS_RETURN_IF_ERROR(read_all(*file.path, interrupt_));
-  file.interval = std::min<Clock::duration>(2 * file.interval, kLookInterval);
-  unseen.emplace(Clock::now() + file.interval, file);
+Status Fetch::ask_next() {
+  std::this_thread::sleep_until(under_way_.begin()->first);
+  UnderWay asked = std::move(under_way_.extract(under_way_.begin()).mapped());
+  if (std::optional<Status> outcome = ask_tier(asked.file, *asked.question, asked.of->path)) {
+    bytes_ -= asked.of->bytes;
+    return *std::move(outcome);
+  }
+  asked.interval = std::min<Clock::duration>(2 * asked.interval, kLookInterval);
+  under_way_.emplace(Clock::now() + asked.interval, std::move(asked));
   return Status::ok();
 }
 
@@ -174,7 +145,7 @@ Status pin_path(const std::string& path, bool pinned) {
 Result<FetchedPaths> fetch_path(const std::string& path) {
   FPFS_RETURN_IF_ERROR(mount_root_of(path).status());
   const std::atomic<bool>& interrupt = catch_interrupts();
-  std::vector<std::string> files;
+  std::vector<AwayFile> files;
   FetchedPaths fetched;
   FPFS_RETURN_IF_ERROR(for_each(path, [&](const std::string& at, bool is_file) -> Status {
     if (interrupt.load()) return Status::error(StatusCode::kCancelled, "interrupted");
@@ -184,7 +155,7 @@ Result<FetchedPaths> fetch_path(const std::string& path) {
     if (!away || ::lstat(at.c_str(), &attributes) != 0) return Status::ok();
     ++fetched.files;
     fetched.bytes += static_cast<uint64_t>(attributes.st_size);
-    files.push_back(at);
+    files.push_back({at, static_cast<uint64_t>(attributes.st_size)});
     return Status::ok();
   }));
   FPFS_RETURN_IF_ERROR(Fetch(files, interrupt).run());

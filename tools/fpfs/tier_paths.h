@@ -15,8 +15,8 @@ Status pin_path(const std::string& path, bool pinned);
 struct FetchedPaths {
   uint64_t files = 0, bytes = 0;  // that were away, in part or whole
 };
-// Reads what is away of a file, or of all that are in a directory, and returns when it is on the drives. Some files at
-// a time. kCancelled: the user has interrupted it.
+// Has the daemon fetch what is away of a file, or of all that are in a directory, and returns when it is on the drives,
+// durably. kCancelled: the user has interrupted it; the daemon ends it within a minute.
 Result<FetchedPaths> fetch_path(const std::string& path);
 
 }  // namespace fpfs::tools

@@ -1,9 +1,12 @@
 // Chunks that are away and come several at a time: what is asked for together, that each is believed by itself, and
-// that one which does not come with its run comes alone.
+// that one which does not come with its run comes alone. For readers, and by File::recall().
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
+#include <optional>
 #include <set>
+#include <utility>
 
 #include "engine/codec/hash.h"
 #include "tests/engine/file/sim_array.h"
@@ -68,6 +71,7 @@ class FetchRunTest : public ::testing::Test {
   static StoreOptions options(unsigned at_once) {
     StoreOptions options;
     options.fetches_at_once = at_once;
+    options.heal_timeout_ms = 0;  // the clock of the world makes leaps
     return options;
   }
   // A file of which everything is away, but for what `holes` has.
@@ -99,6 +103,18 @@ class FetchRunTest : public ::testing::Test {
   uint64_t asked_alone(uint64_t chunk) const {
     return static_cast<uint64_t>(std::count_if(source_->asked.begin(), source_->asked.end(),
                                                [chunk](const auto& one) { return !one.is_run && one.chunk == chunk; }));
+  }
+  // Nothing: it did not answer.
+  std::optional<Status> recall(std::function<bool()> is_wanted = nullptr) {
+    std::optional<Status> outcome;
+    file_->recall(std::move(is_wanted), [&outcome](const Status& status) { outcome = status; });
+    array_.world().run_until([&outcome] { return outcome.has_value(); });
+    return outcome;
+  }
+  bool recalls() {
+    const std::optional<Status> outcome = recall();
+    EXPECT_TRUE(outcome.has_value() && outcome->is_ok()) << (outcome.has_value() ? outcome->message() : "no answer");
+    return outcome.has_value() && outcome->is_ok();
   }
   void settle() {
     for (unsigned i = 0; i < 4; ++i) {
@@ -218,6 +234,86 @@ TEST_F(FetchRunTest, IsCommittedWhenAllHasCome) {
   ASSERT_TRUE(read.answered);
   EXPECT_TRUE(read.data == content_);
   EXPECT_EQ(away(), 0u);
+}
+
+TEST_F(FetchRunTest, ARecallLeavesNothingAwayAndAsksForNothingTwice) {
+  begin({2});
+  ASSERT_TRUE(recalls());
+  EXPECT_EQ(away(), 0u);
+  EXPECT_LE(source_->asked.size(), 6u);
+  std::set<uint64_t> chunks;
+  for (const RunSource::Asked& one : source_->asked)
+    for (uint64_t at = 0; at < one.bytes; at += kTestChunk)
+      EXPECT_TRUE(chunks.insert(one.chunk + at / kTestChunk).second);
+  EXPECT_EQ(chunks.size(), kRunChunks - 1);
+  const size_t asked = source_->asked.size();
+  ASSERT_TRUE(recalls()) << "there is nothing to be done";
+  file_ = nullptr;
+  array_.crash();  // what it said is durable
+  array_.open();
+  array_.store().set_chunk_source(source_);
+  file_ = array_.open("a");
+  EXPECT_EQ(away(), 0u);
+  expect_content();
+  EXPECT_EQ(source_->asked.size(), asked);
+}
+
+TEST_F(FetchRunLimitTest, ARecallHoldsNoMoreThanIsAllowed) {
+  begin();
+  ASSERT_TRUE(recalls());
+  EXPECT_GE(runs(), 1u);
+  EXPECT_LE(source_->chunks_held_max, 8u);
+}
+
+TEST_F(FetchRunTest, ARecallLeavesToReadersWhatTheyAreFetching) {
+  begin();
+  SimArray::Read read(5 * kTestChunk, 4 * kTestChunk);
+  file_->read(read.request);
+  array_.world().run_until([this] { return !source_->asked.empty(); });
+  ASSERT_TRUE(recalls());
+  EXPECT_TRUE(read.answered);
+  EXPECT_EQ(away(), 0u);
+  uint64_t chunks = 0;
+  for (const RunSource::Asked& one : source_->asked) chunks += (one.bytes + kTestChunk - 1) / kTestChunk;
+  EXPECT_EQ(chunks, kRunChunks);
+}
+
+TEST_F(FetchRunTest, ARecallFailsWithTheStoreAndKeepsWhatCame) {
+  begin();
+  source_->spoilt_in_run = source_->spoilt = {9};
+  const std::optional<Status> outcome = recall();
+  ASSERT_TRUE(outcome.has_value());
+  EXPECT_EQ(outcome->errno_value(), EIO);
+  EXPECT_NE(outcome->message().find("chunk 9"), std::string::npos) << outcome->message();
+  EXPECT_EQ(away(), 1u);
+}
+
+TEST_F(FetchRunTest, ARecallOfWhatIsBeingWrittenSaysSo) {
+  begin();
+  file_ = array_.open("a");
+  ASSERT_TRUE(array_.write(*file_, 3 * kTestChunk, Bytes(10, std::byte{1})).is_ok());
+  const std::optional<Status> outcome = recall();
+  ASSERT_TRUE(outcome.has_value());
+  EXPECT_EQ(outcome->code(), StatusCode::kBusy) << outcome->message();
+}
+
+TEST_F(FetchRunLimitTest, ARecallThatNobodyWaitsForEnds) {
+  begin();
+  const std::optional<Status> outcome = recall([this] { return source_->asked.size() < 2; });
+  ASSERT_TRUE(outcome.has_value());
+  EXPECT_EQ(outcome->code(), StatusCode::kCancelled);
+  EXPECT_GT(away(), 0u);
+}
+
+TEST_F(FetchRunTest, TheEndOfTheArrayEndsARecall) {
+  begin();
+  std::optional<Status> outcome;
+  file_->recall(nullptr, [&outcome](const Status& status) { outcome = status; });
+  array_.world().run_until([this] { return !source_->asked.empty(); });
+  file_ = nullptr;
+  EXPECT_TRUE(array_.close().is_ok());
+  ASSERT_TRUE(outcome.has_value());
+  EXPECT_FALSE(outcome->is_ok());
 }
 
 TEST_F(FetchRunTest, TheEndOfTheArrayWaitsForNoRun) {
