@@ -16,9 +16,10 @@ CEPH_LAB = pathlib.Path(__file__).parent / "ceph-lab"
 
 
 def free_ports(count):
-    """Ports where nobody listens, and none of those ten thousand above them, which SeaweedFS takes for gRPC."""
+    """Ports where nobody listens, and none of those ten thousand above them, which SeaweedFS takes for gRPC. Sessions side by
+    side, whose process numbers are close together, look in different places."""
     found, sockets = [], []
-    for port in range(11000 + os.getpid() % 4000, 22000):
+    for port in range(11000 + os.getpid() * 97 % 8000, 22000):
         try:
             for number in (port, port + 10000):
                 taken = socket.socket()
