@@ -93,6 +93,7 @@ Result<CheckReport> check_array(Environment& environment, const std::vector<std:
 // What Store::open() does with an array that was not closed cleanly: torn sidecar tails are cut, objects that no
 // sidecar names are removed, space beyond the committed extents is given back. Idempotent: a power cut during it
 // changes nothing that a second run would not finish.
+// Logs the files whose tails were cut, and what it cannot repair.
 struct RecoveryCounts {
   uint64_t orphans_removed = 0, torn_tails = 0, bytes_freed = 0;
 };

@@ -46,7 +46,7 @@ void File::refuse_new_chunks(WriteRequest& request) {
   uint64_t added = 0;
   for (const ChunkIndex index : context_.stripes.chunks_of(request.offset, end))
     if (cache_.find(index) == nullptr && !content_.extent(index).exists()) ++added;
-  if (added > 0) request.refusal = context_.indexes.refuse(added, context_.environment.now());
+  if (added > 0) request.refusal = context_.indexes.refuse(added);
 }
 
 bool File::has_room(WriteRequest& request, bool& in_flight) {

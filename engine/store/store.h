@@ -294,6 +294,8 @@ class Store {
   void finish_close(const Status& synced, const std::function<void(const Status&)>& done);
   Status fill_logical(Handle node, struct stat& attributes);
   Result<SidecarSummary> summarize_node(Handle node, uint64_t sidecar_size);
+  // The same failure, for the log: which file's index it is.
+  Status index_failure(const Status& failure, Handle node) const;
   Result<Node> open_node(Handle directory, const std::string& name);
   Result<Node> open_listed(Handle directory, const DirectoryEntry& entry);
   Result<Node> complete_node(Node node);

@@ -275,9 +275,11 @@ void MountProcess::wait_for_end() {
     if (ready == 0) heap.give_back();
     channel_->clear_event();
     end_report_.accept();
+    log_repetitions();
     signalfd_siginfo signal{};
-    if (::read(signals_.number(), &signal, sizeof signal) == sizeof signal)
-      return end_by_signal(static_cast<int>(signal.ssi_signo));
+    if (::read(signals_.number(), &signal, sizeof signal) != sizeof signal) continue;
+    if (signal.ssi_signo != SIGHUP) return end_by_signal(static_cast<int>(signal.ssi_signo));
+    reopen_log();
   }
 }
 
@@ -350,7 +352,8 @@ Status MountProcess::close() {
   }
   stall_listener_.reset();
   signals_.reset();
-  if (!was_live && status.is_ok()) return status;
+  end_log();
+  if (!was_live && status.is_ok()) return status;  // nothing was mounted
   if (!status.is_ok())
     log(LogLevel::kError, "{} unmounted, but something is lost: {}", options_.source, status.message());
   else if (left_clean)
@@ -405,6 +408,7 @@ void MountProcess::leave(const std::string& why) {
   log(LogLevel::kError,
       "{} ends without a drive that does not answer ({}); what was not committed is lost, the next mount cleans up",
       options_.source, why);
+  end_log();
   end_report_.say(1, why);
   {
     const MutexLock lock(channel_mutex_);

@@ -249,7 +249,8 @@ void describe(CLI::App& app, MountOptions& o) {
               {"warning", LogLevel::kWarning},
               {"error", LogLevel::kError}},
              "what the log holds (default info)");
-  app.add_option("--log_file", o.log_file, "where the log goes (default stderr, in the background nowhere)")
+  app.add_option("--log_file", o.log_file,
+                 "where the log goes (default: with -f stderr, else the system's log: journalctl -t fastpersistfs)")
       ->type_name("FILE");
 }
 

@@ -48,7 +48,7 @@ int fail(const std::string& program, const Status& status) {
 }
 
 Status silence_engine_log() {
-  return configure_log(LogLevel::kError, "/dev/null");
+  return configure_log({.level = LogLevel::kError, .file = "/dev/null"});
 }
 
 std::optional<int> parse_command_line(CLI::App& app, const std::string& program, int argc, char** argv) {
