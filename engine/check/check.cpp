@@ -117,6 +117,7 @@ Result<CheckReport> Checker::run() {
             walk_objects(storage_, array_, m, [this](const ObjectEntry& object) { return free_if_orphan(object); }));
   }
   report_.cancelled = cancelled();
+  report_.after_crash = !is_live_ && array_.was_dirty();
   report_.bytes_verified = totals_.bytes_verified;
   std::stable_sort(report_.errors.begin(), report_.errors.end(), [](const CheckError& a, const CheckError& b) {
     return std::tie(a.path, a.chunk) < std::tie(b.path, b.chunk);

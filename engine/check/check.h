@@ -78,6 +78,8 @@ struct CheckReport {
   uint64_t orphans = 0, repaired = 0;
   double seconds = 0;
   bool cancelled = false;
+  // The array was not closed: what is left over ("torn-tail", "orphan", "leftover-space") is of a crash, and no file's.
+  bool after_crash = false;
   std::vector<CheckError> errors;  // in path order; at most 10,000, then `errors_omitted` counts on
   std::vector<FileSetAside> set_aside;
   uint64_t errors_omitted = 0;

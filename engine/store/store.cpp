@@ -445,6 +445,11 @@ StoreStatus Store::status() const {
   return status;
 }
 
+void Store::clear_errors() {
+  impl_->counters.clear_errors();
+  if (impl_->watch != nullptr) impl_->watch->clear_errors(kTreeDomain);
+}
+
 uint64_t Store::bytes_written() const {
   uint64_t bytes = 0;
   for (const MemberIndex m : array_->members())

@@ -277,6 +277,8 @@ class Store {
   Result<SidecarSummary> last_record(Handle node);
 
   StoreStatus status() const;
+  // The counts of errors and of what was healed in status() begin anew.
+  void clear_errors();
   // To all members since open; cheap, to be asked often.
   uint64_t bytes_written() const;
 

@@ -392,6 +392,11 @@ Result<MountOptions> parse_mount_options(const std::vector<std::string>& argumen
       if (options.action != MountOptions::Action::kMount) return options;
     }
   }
+  if (positional.size() > 2) {
+    const std::span<const std::string> directories = std::span(positional).first(positional.size() - 1);
+    return usage_error(fmt::format("expected DIRS and MOUNTPOINT, found {} arguments; directories are one argument: {}",
+                                   positional.size(), fmt::join(directories, ":")));
+  }
   if (positional.size() != 2)
     return usage_error("expected DIRS and MOUNTPOINT, found " + std::to_string(positional.size()) + " arguments");
   options.source = positional[0];

@@ -101,6 +101,27 @@ def test_mount_point_in_use(array, make_array, daemon, mount):
 
 
 @pytest.mark.P7
+def test_mount_point_whose_daemon_died(array, daemon, mount):
+    mount.process.kill()
+    mount.process.wait()
+    for given in (mount.path, f"{mount.path}/"):
+        assert_refused(daemon(array.argument, given), "daemon is gone", f"umount -l {mount.path}")
+    mount.kill()
+
+
+def test_array_that_was_detached_names_what_keeps_it(array, daemon, place, mount):
+    with open(mount.path / "file", "wb"):
+        mount_table.unmount(mount.path, lazy=True)
+        mkfs = run(array.programs.mkfs, "--force", array.argument, check=False)
+        assert mkfs.returncode == 1 and f"process {mount.pid}" in mkfs.stderr and "umount -l" in mkfs.stderr
+    mount.process.wait(timeout=60)
+    mount.process = None
+
+
+def test_directories_as_several_arguments(array, daemon, place):
+    assert_refused(daemon(*array.members, place), "directories are one argument: " + array.argument)
+
+
 def test_not_formatted(binaries, daemon, drives, place, numbers):
     directory = drives.paths[0] / f"unformatted{next(numbers)}"
     directory.mkdir()

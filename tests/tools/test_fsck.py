@@ -106,6 +106,7 @@ def test_a_flipped_bit_is_found_by_reading_and_set_aside(filled, report, fsck):
     assert code == 4 and found["repaired"] == 0
     result = fsck("-y", "--verify-data")
     assert result.returncode == 1 and "lost+found" in result.stdout
+    assert "NOT restored" in result.stdout and "all repaired" not in result.stdout
     lost = error["chunk"]
     kept = [f"{begin}-{end - 1}" for begin, end in ((0, lost * CHUNK), ((lost + 1) * CHUNK, SIZE)) if begin < end]
     assert re.search(rf"^/model.pt: set aside as lost.found/\S+; of its {SIZE} bytes survive: {', '.join(kept)}$",
@@ -128,6 +129,13 @@ def test_an_orphan_is_removed_by_p(filled, report):
     assert code == 1 and found["repaired"] == 1
     assert not orphan.exists() and original.exists()
     assert report("-n")[0] == 0
+
+
+@pytest.mark.parametrize("name", ["mkfs", "fsck"])
+def test_directories_are_one_argument(binaries, fresh, name):
+    result = run(getattr(binaries, name), *fresh, check=False)
+    assert_one_line_error(result, 16, "one argument: " + ":".join(map(str, fresh)))
+    assert not any(path.exists() for path in fresh)
 
 
 @pytest.mark.P7

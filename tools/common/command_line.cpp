@@ -63,6 +63,21 @@ std::optional<int> parse_command_line(CLI::App& app, const std::string& program,
   }
 }
 
+void add_directories(CLI::App& app, std::string& directories) {
+  app.add_option_function<std::vector<std::string>>(
+         "DIRS",
+         [&directories](const std::vector<std::string>& words) {
+           directories = fmt::format("{}", fmt::join(words, ":"));
+           if (words.size() > 1)
+             throw CLI::ValidationError(
+                 fmt::format("{} arguments name directories, which are one argument: {}", words.size(), directories));
+         },
+         kDirectoriesHelp)
+      ->required()
+      ->type_name("")
+      ->expected(1, -1);
+}
+
 CLI::Option* add_size_option(CLI::App& app, const std::string& name, uint64_t& value, const std::string& help) {
   return app
       .add_option_function<std::string>(
