@@ -64,6 +64,19 @@ Result<std::vector<std::string>> Array::split_directories(const std::string& dir
   return parts;
 }
 
+std::optional<std::string> Array::path_below_tree(Handle node) const {
+  const std::string root = environment_.storage().describe(tree_);
+  std::string path = environment_.storage().describe(node);
+  if (path == root) return "";
+  if (!path.starts_with(root + "/")) return std::nullopt;
+  return path.substr(root.size() + 1);
+}
+
+std::string Array::path_in_mount(Handle node) const {
+  const std::optional<std::string> path = path_below_tree(node);
+  return path.has_value() ? "/" + *path : environment_.storage().describe(node);
+}
+
 bool Array::may_be_torn(const struct stat& sidecar) const {
   if (!dirty_since_) return false;
   // The change time, which no one can set, reaches the drive with the size that an append gives the sidecar.

@@ -95,6 +95,10 @@ class Array {
   // With `degraded`: some directory is an old copy, or may be.
   bool has_outdated() const { return has_outdated_; }
   Handle tree() const { return tree_; }  // tree/, a readable directory handle
+  // Where a node below tree/ is now: "run7/step100.pt", empty for tree/ itself; none when it is not below it.
+  std::optional<std::string> path_below_tree(Handle node) const;
+  // The same as seen in the mount, for messages: "/run7/step100.pt"; what is not below tree/ by its path on the member.
+  std::string path_in_mount(Handle node) const;
   Handle metadata_directory() const { return metadata_directory_; }
   const std::string& metadata_path() const { return metadata_path_; }
 

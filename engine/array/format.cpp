@@ -170,11 +170,7 @@ Status Formatter::check_content(Candidate& candidate) {
   if (!findings.is_ok()) return findings.status().with_context(candidate.path);
   candidate.findings = *std::move(findings);
   if (!candidate.findings.blank && !options_.force) return describe_refusal(candidate);
-  if (!candidate.findings.foreign_entry.empty() && options_.force)
-    return refuse(StatusCode::kExists, candidate.path,
-                  fmt::format("it holds '{}' but no superblock, so it may be someone's data and is not removed even by "
-                              "force; move '{}' away",
-                              candidate.findings.foreign_entry, candidate.findings.foreign_entry));
+  if (!candidate.findings.foreign_entry.empty()) return describe_refusal(candidate);
   if (candidate.findings.has_superblock || candidate.findings.has_former) {
     FPFS_ASSIGN_OR_RETURN(candidate.lock,
                           lock_member(storage_, directory, candidate.path, LockMode::kExclusive, false));
@@ -187,11 +183,20 @@ Status Formatter::describe_refusal(const Candidate& candidate) const {
   if (candidate.findings.has_former)
     return refuse(StatusCode::kExists, candidate.path,
                   "the removal of a former array in it did not finish; use --force to finish it and format");
+  // As a member that has lost its superblock: even by force nothing of it is removed.
+  if (const std::string& entry = candidate.findings.foreign_entry; !entry.empty())
+    return refuse(
+        StatusCode::kExists, candidate.path,
+        fmt::format(
+            "it holds '{}' but no superblock, as a member whose superblock is lost does, so it is not formatted, "
+            "not even by force. If it is one, fsck.fastpersistfs -y with all directories of the array makes the "
+            "superblock again; if not, move '{}' away",
+            entry, entry));
   if (!candidate.findings.has_superblock)
     return refuse(
         StatusCode::kExists, candidate.path,
-        fmt::format("it is not empty (it holds '{}'); give an empty directory, or use --force to keep what it "
-                    "holds beside the array",
+        fmt::format("it is not empty (it holds '{}'); give an empty directory, or use --force, which lets what "
+                    "is there stay beside the array",
                     candidate.findings.first_entry));
   const Result<std::vector<std::byte>> bytes = read_superblock_file(storage_, candidate.directory.get());
   const Result<Superblock> superblock =

@@ -196,12 +196,19 @@ Result<ScopedHandle> lock_member(Storage& storage, Handle directory, const std::
     if (opened.status().code() == StatusCode::kNotFound) return ScopedHandle();
   }
   if (!opened.is_ok() && !create && opened.status().code() == StatusCode::kNotFound) return ScopedHandle();
+  if (opened.status().code() == StatusCode::kReadOnly)
+    return Status::error(StatusCode::kReadOnly,
+                         fmt::format("{}: its drive is read-only: make it writable, or mount the "
+                                     "array with ro",
+                                     path));
   if (!opened.is_ok()) return opened.status().with_context(path);
   ScopedHandle lock(storage, *opened);
   const Status locked = storage.lock(lock.get(), mode == LockMode::kExclusive);
   if (locked.code() == StatusCode::kBusy)
-    return Status::error(StatusCode::kBusy, fmt::format("{}: the array is mounted by {}; unmount it there first", path,
-                                                        read_holder(storage, lock.get())));
+    return Status::error(StatusCode::kBusy,
+                         fmt::format("{}: the array is held by {}; unmount it there, or, where it was detached already "
+                                     "(umount -l), end what has files open in it: they keep it alive",
+                                     path, read_holder(storage, lock.get())));
   FPFS_RETURN_IF_ERROR(locked.with_context(path));
   if (writable) {
     const Status written = write_holder(storage, lock.get());

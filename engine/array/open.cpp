@@ -192,9 +192,10 @@ Status ArrayOpener::check_complete() const {
   if (!has_names)
     return Status::error(
         StatusCode::kNotFound,
-        fmt::format("array {} keeps its names on member {}, which is missing; given were members {} of "
-                    "{}: give its directory too",
-                    name_of(any_), any_.metadata_member, present, members_.size()));
+        fmt::format(
+            "array {} keeps the names of all its files on member {}, which is missing (given: {} of {}): give its "
+            "directory too; without it no file can be found, also with ro and degraded",
+            name_of(any_), any_.metadata_member, present, members_.size()));
   if (options_.degraded) return Status::ok();
   return Status::error(
       StatusCode::kNotFound,

@@ -1,16 +1,29 @@
 #include "engine/base/log.h"
 
+#include <fcntl.h>
+#include <syslog.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <cstdio>
 #include <memory>
 
 #include <spdlog/logger.h>
-#include <spdlog/sinks/basic_file_sink.h>
+#include <spdlog/sinks/base_sink.h>
 #include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/sinks/syslog_sink.h>
 
+#include "engine/base/clock.h"
+#include "engine/base/file_descriptor.h"
+#include "engine/base/mutex.h"
 #include "engine/base/one_line.h"
 
 namespace fpfs {
 namespace {
+
+constexpr const char* kProgramName = "fastpersistfs";
+constexpr const char* kLinePattern = "%Y-%m-%dT%H:%M:%S.%e%z %l %v";
+constexpr mode_t kLogFileMode = 0640;  // it names users' files
 
 spdlog::level::level_enum to_spdlog(LogLevel level) {
   switch (level) {
@@ -26,37 +39,123 @@ spdlog::level::level_enum to_spdlog(LogLevel level) {
   return spdlog::level::err;
 }
 
-std::shared_ptr<spdlog::logger> make_logger(LogLevel level, spdlog::sink_ptr sink) {
-  auto logger = std::make_shared<spdlog::logger>("fastpersistfs", std::move(sink));
-  logger->set_pattern("%Y-%m-%dT%H:%M:%S.%e%z %l %v");
+// Each line is one write to the end of the file, so that several writers, and logrotate's copytruncate, do no harm.
+// spdlog's own makes directories, and files that everybody may read.
+class LogFile : public spdlog::sinks::base_sink<std::mutex> {
+ public:
+  explicit LogFile(std::string path) : path_(std::move(path)) {}
+
+  Status open() {
+    FileDescriptor opened(
+        ::open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, kLogFileMode));
+    if (!opened.is_open()) return Status::from_errno(errno, "open " + path_);
+    const std::lock_guard<std::mutex> lock(mutex_);
+    file_ = std::move(opened);
+    return Status::ok();
+  }
+
+ protected:
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    spdlog::memory_buf_t line;
+    formatter_->format(message, line);
+    size_t done = 0;
+    while (done < line.size()) {
+      const ssize_t count = ::write(file_.number(), line.data() + done, line.size() - done);
+      if (count > 0) done += static_cast<size_t>(count);
+      if (count < 0 && errno != EINTR) throw spdlog::spdlog_ex("write to " + path_, errno);
+    }
+  }
+  void flush_() override {}
+
+ private:
+  const std::string path_;
+  FileDescriptor file_;
+};
+
+struct Log {
+  std::shared_ptr<LogFile> file;
+  bool counts_repetitions = true;
+  std::shared_ptr<spdlog::logger> logger;
+  Mutex mutex;
+  LogRepeats repeats FPFS_GUARDED_BY(mutex);
+};
+
+std::shared_ptr<spdlog::logger> make_logger(LogLevel level, std::vector<spdlog::sink_ptr> sinks) {
+  auto logger = std::make_shared<spdlog::logger>(kProgramName, sinks.begin(), sinks.end());
   logger->set_level(to_spdlog(level));
   // Lines are rare and the last one before a crash matters most.
   logger->flush_on(spdlog::level::debug);
   return logger;
 }
 
+std::shared_ptr<spdlog::logger> make_stderr_logger(LogLevel level) {
+  auto logger = make_logger(level, {std::make_shared<spdlog::sinks::stderr_sink_mt>()});
+  logger->set_pattern(kLinePattern);
+  return logger;
+}
+
 // Never destroyed: threads and destructors of statics may log until the process ends.
-std::shared_ptr<spdlog::logger>& current_logger() {
-  static auto* logger = new std::shared_ptr<spdlog::logger>(
-      make_logger(LogLevel::kInfo, std::make_shared<spdlog::sinks::stderr_sink_mt>()));
-  return *logger;
+Log& current() {
+  static auto* log = new Log{nullptr, true, make_stderr_logger(LogLevel::kInfo), {}, {}};
+  return *log;
+}
+
+// Time, program and level are the system log's own.
+spdlog::sink_ptr make_system_log(const std::string& prefix) {
+  auto sink = std::make_shared<spdlog::sinks::syslog_sink_mt>(kProgramName, LOG_PID, LOG_DAEMON, true);
+  std::string pattern;
+  for (const char c : one_line(prefix)) pattern += c == '%' ? "%%" : std::string(1, c);
+  sink->set_pattern(pattern + (pattern.empty() ? "" : ": ") + "%v");
+  return sink;
+}
+
+void write(LogLevel level, const std::string& line) noexcept {
+  try {
+    current().logger->log(to_spdlog(level), line);
+  } catch (...) {
+    // Out of memory or a broken sink: the message is still worth an attempt without either.
+    std::fprintf(stderr, "%s\n", line.c_str());
+  }
 }
 
 }  // namespace
 
-Status configure_log(LogLevel level, const std::string& file) {
+Status configure_log(const LogOptions& options) {
+  Log& log = current();
   try {
-    // Opened for append, so that logrotate's copytruncate works on it.
-    spdlog::sink_ptr sink;
-    if (file.empty())
-      sink = std::make_shared<spdlog::sinks::stderr_sink_mt>();
-    else
-      sink = std::make_shared<spdlog::sinks::basic_file_sink_mt>(file);
-    current_logger() = make_logger(level, std::move(sink));
+    log.file = nullptr;
+    log.counts_repetitions = options.level != LogLevel::kDebug;
+    if (!options.file.empty()) {
+      auto file = std::make_shared<LogFile>(options.file);
+      if (const Status opened = file->open(); !opened.is_ok())
+        return Status::error(StatusCode::kInvalidArgument,
+                             "cannot log: " + opened.message() + "; name a file in a directory that exists");
+      log.file = file;
+      log.logger = make_logger(options.level, {file});
+      log.logger->set_pattern(kLinePattern);
+      return Status::ok();
+    }
+    if (!options.system_log) {
+      log.logger = make_stderr_logger(options.level);
+      return Status::ok();
+    }
+    std::vector<spdlog::sink_ptr> sinks = {make_system_log(options.prefix)};
+    if (options.stderr_too) {
+      sinks.push_back(std::make_shared<spdlog::sinks::stderr_sink_mt>());
+      sinks.back()->set_pattern(kLinePattern);
+    }
+    log.logger = make_logger(options.level, std::move(sinks));
     return Status::ok();
   } catch (const std::exception& failure) {
-    return Status::error(StatusCode::kInvalidArgument, fmt::format("cannot log to {}: {}", file, failure.what()));
+    return Status::error(StatusCode::kInvalidArgument, fmt::format("cannot log: {}", failure.what()));
   }
+}
+
+void reopen_log() {
+  const std::shared_ptr<LogFile> file = current().file;
+  if (file == nullptr) return;
+  if (const Status status = file->open(); !status.is_ok())
+    log(LogLevel::kError, "{}; the log goes on where it went before", status.message());
 }
 
 Result<LogLevel> parse_log_level(const std::string& name) {
@@ -68,12 +167,53 @@ Result<LogLevel> parse_log_level(const std::string& name) {
                        fmt::format("'{}' is no log level; use debug, info, warning or error", name));
 }
 
-void log_line(LogLevel level, const std::string& line) noexcept {
+void log_line_about(const std::string& key, LogLevel level, const std::string& line) noexcept {
   try {
-    current_logger()->log(to_spdlog(level), one_line(line));
+    Log& log = current();
+    if (level < LogLevel::kWarning || !log.counts_repetitions) return write(level, one_line(line));
+    const uint64_t now = monotonic_ns();
+    const LogRepeats::Line whole{level, one_line(line)};
+    std::vector<LogRepeats::Line> lines;
+    {
+      const MutexLock lock(log.mutex);
+      lines = log.repeats.due(now);
+      if (log.repeats.admits(key, whole, now)) lines.push_back(whole);
+    }
+    for (const LogRepeats::Line& one : lines) write(one.level, one.text);
   } catch (...) {
-    // Out of memory or a broken sink: the message is still worth an attempt without either.
     std::fprintf(stderr, "%s\n", line.c_str());
+  }
+}
+
+void log_line(LogLevel level, const std::string& line) noexcept {
+  log_line_about(line, level, line);
+}
+
+void log_repetitions() noexcept {
+  try {
+    Log& log = current();
+    std::vector<LogRepeats::Line> lines;
+    {
+      const MutexLock lock(log.mutex);
+      lines = log.repeats.due(monotonic_ns());
+    }
+    for (const LogRepeats::Line& one : lines) write(one.level, one.text);
+  } catch (...) {
+    return;  // out of memory: they are counted on
+  }
+}
+
+void end_log() noexcept {
+  try {
+    Log& log = current();
+    std::vector<LogRepeats::Line> lines;
+    {
+      const MutexLock lock(log.mutex);
+      lines = log.repeats.rest(monotonic_ns());
+    }
+    for (const LogRepeats::Line& one : lines) write(one.level, one.text);
+  } catch (...) {
+    return;
   }
 }
 

@@ -1,27 +1,56 @@
-// Logging of the engine and the programs: one sink, levels, printf by fmt. Messages are for the operator: what
-// happened, where, what to do; one line each. The data path logs failures only.
+// Logging of the engine and the programs: levels, printf by fmt. Messages are for the operator: what happened, where,
+// what to do; one line each. Files are named by their paths in the mount. The data path logs failures only.
+//
+// Warnings and errors that repeat are counted (log_repeats.h): those with the same text, and with log_about() those
+// with the same key. With level kDebug all of them are written.
+//
+// Thread safety: all functions but configure_log() may be called from any thread.
 #pragma once
 
 #include <string>
 
 #include <fmt/format.h>
 
+#include "engine/base/log_repeats.h"
 #include "engine/base/status.h"
 
 namespace fpfs {
 
-enum class LogLevel : uint8_t { kDebug, kInfo, kWarning, kError };
+struct LogOptions {
+  LogLevel level = LogLevel::kInfo;
+  // Where lines go: to this file, appended, mode 0640 when it is made (directories are not); without one to the
+  // system's log (syslog(3), which journald takes in as well) if that is wanted, else to stderr.
+  std::string file = {};
+  bool system_log = false;
+  // In the system's log, before each line: which of several mounts says so.
+  std::string prefix = {};
+  // To stderr besides the system's log.
+  bool stderr_too = false;
+};
 
-// Default: stderr, level kInfo. `file` empty: stderr. Call before threads start.
-Status configure_log(LogLevel level, const std::string& file);
+// Default: stderr, level kInfo. Call before threads start. A file that cannot be opened: kInvalidArgument.
+Status configure_log(const LogOptions& options);
+// Opens the file anew, after logrotate moved it; nothing without a file. A failure is logged, to the old file.
+void reopen_log();
 // "debug", "info", "warning", "error".
 Result<LogLevel> parse_log_level(const std::string& name);
 
+// `key`: what the line is about; lines with the same one are repetitions.
+void log_line_about(const std::string& key, LogLevel level, const std::string& line) noexcept;
 void log_line(LogLevel level, const std::string& line) noexcept;
+// Writes the counts of repetitions that are due; to be called every few seconds.
+void log_repetitions() noexcept;
+// Writes all of them: at the end.
+void end_log() noexcept;
 
 template <typename... Args>
 void log(LogLevel level, fmt::format_string<Args...> format, Args&&... args) {
   log_line(level, fmt::format(format, std::forward<Args>(args)...));
+}
+
+template <typename... Args>
+void log_about(const std::string& key, LogLevel level, fmt::format_string<Args...> format, Args&&... args) {
+  log_line_about(key, level, fmt::format(format, std::forward<Args>(args)...));
 }
 
 }  // namespace fpfs

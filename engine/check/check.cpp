@@ -74,6 +74,7 @@ class Checker {
   void read_what_survives(const FileEntry& entry, const ScannedFile& file, Damage& damage);
   Status free_leftovers();
   Result<bool> free_if_orphan(const ObjectEntry& object);
+  Status find_strays(MemberIndex member);
 
   bool repairs() const { return options_.repair != Repair::kNone; }
   // What was left over after a clean end is freed on request only.
@@ -112,11 +113,14 @@ Result<CheckReport> Checker::run() {
     if (options_.repair == Repair::kYes) FPFS_RETURN_IF_ERROR(set_damaged_aside());
     FPFS_RETURN_IF_ERROR(free_leftovers());
     for (const MemberIndex m : array_.members())
-      if (array_.member(m).present && !is_live_)
+      if (array_.member(m).present && !is_live_) {
         FPFS_RETURN_IF_ERROR(
             walk_objects(storage_, array_, m, [this](const ObjectEntry& object) { return free_if_orphan(object); }));
+        FPFS_RETURN_IF_ERROR(find_strays(m));
+      }
   }
   report_.cancelled = cancelled();
+  report_.after_crash = !is_live_ && array_.was_dirty();
   report_.bytes_verified = totals_.bytes_verified;
   std::stable_sort(report_.errors.begin(), report_.errors.end(), [](const CheckError& a, const CheckError& b) {
     return std::tie(a.path, a.chunk) < std::tie(b.path, b.chunk);
@@ -485,6 +489,22 @@ Result<bool> Checker::free_if_orphan(const ObjectEntry& object) {
   }
   add_error(std::move(error));
   return true;
+}
+
+// What lies beside the 256 directories of objects. (What lies beside `objects` itself may stay: mkfs --force.)
+Status Checker::find_strays(MemberIndex member) {
+  return storage_.list(array_.member(member).objects, [&](const DirectoryEntry& entry) {
+    constexpr std::string_view kDigits = "0123456789abcdef";
+    const bool is_ours = entry.name.size() == 2 && entry.name.find_first_not_of(kDigits) == std::string::npos;
+    if (is_ours) return true;
+    CheckError error;
+    error.member = member.value();
+    error.kind = "foreign";
+    error.detail =
+        fmt::format("{}/objects/{}: it is not of the array; move it elsewhere", array_.member(member).path, entry.name);
+    add_error(std::move(error));
+    return true;
+  });
 }
 
 // A member whose mount record is lost may be an old copy. It is taken for current when all of the array fits together:

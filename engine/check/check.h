@@ -78,6 +78,8 @@ struct CheckReport {
   uint64_t orphans = 0, repaired = 0;
   double seconds = 0;
   bool cancelled = false;
+  // The array was not closed: what is left over ("torn-tail", "orphan", "leftover-space") is of a crash, and no file's.
+  bool after_crash = false;
   std::vector<CheckError> errors;  // in path order; at most 10,000, then `errors_omitted` counts on
   std::vector<FileSetAside> set_aside;
   uint64_t errors_omitted = 0;
@@ -93,6 +95,7 @@ Result<CheckReport> check_array(Environment& environment, const std::vector<std:
 // What Store::open() does with an array that was not closed cleanly: torn sidecar tails are cut, objects that no
 // sidecar names are removed, space beyond the committed extents is given back. Idempotent: a power cut during it
 // changes nothing that a second run would not finish.
+// Logs the files whose tails were cut, and what it cannot repair.
 struct RecoveryCounts {
   uint64_t orphans_removed = 0, torn_tails = 0, bytes_freed = 0;
 };

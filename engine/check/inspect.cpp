@@ -72,8 +72,12 @@ void Inspector::inspect_sidecar() {
     if (file_.is_foreign)
       report("foreign-sidecar", file_.status.message());
     else
-      report(readable ? "sidecar" : "unreadable",
-             fmt::format("{}; the objects it may name are kept", file_.status.message()));
+      report(
+          readable ? "sidecar" : "unreadable",
+          fmt::format("{}; {}", file_.status.message(),
+                      file_.claimed_id.has_value() ? "the objects it may name are kept"
+                                                   : "it does not tell whose index it is, so all objects are kept; if "
+                                                     "it was put there past the mount, move it elsewhere"));
     return;
   }
   if (file_.findings.torn_tail)

@@ -234,9 +234,12 @@ void Judge::judge_missing() {
   for (const Examined* examined : of_kind(Kind::kAbsent))
     hint += fmt::format("; {} holds nothing, is its drive mounted?", examined->path);
   for (const int member : missing_)
-    report(
-        "missing-member", member,
-        fmt::format("none of the directories is member {} of array {}{}", member, to_string(array_->array_id), hint));
+    report("missing-member", member,
+           fmt::format("none of the directories is member {} of array {}{}{}", member, to_string(array_->array_id),
+                       MemberIndex(static_cast<uint16_t>(member)) == array_->metadata_member
+                           ? ", which has the names of all its files: without it none can be found"
+                           : "",
+                       hint));
 }
 
 CheckError& Judge::report(const char* kind, int member, std::string detail) {

@@ -19,6 +19,8 @@ namespace fpfs {
 
 namespace {
 
+constexpr uint64_t kTailsLogged = 100;  // one line each; beyond them the number has to do
+
 class Recovery {
  public:
   Recovery(Storage& storage, Array& array) : storage_(storage), array_(array) {}
@@ -62,7 +64,9 @@ Result<bool> Recovery::recover_sidecar(const FileEntry& entry) {
   }
   if (file.findings.torn_tail) {
     FPFS_RETURN_IF_ERROR(cut_torn_tail(storage_, entry, file));
-    ++counts_.torn_tails;
+    if (++counts_.torn_tails <= kTailsLogged)
+      log(LogLevel::kInfo, "{}: a commit that the crash cut short is taken back; it has the content of the one before",
+          entry.path);
   }
   if (!references_.add(file))
     log(LogLevel::kError, "{}: another file has the same id {:016x}; run fsck.fastpersistfs", entry.path,

@@ -5,6 +5,9 @@
 #include <chrono>
 #include <vector>
 
+#include <fmt/format.h>
+
+#include "engine/base/log.h"
 #include "engine/file/file.h"
 
 namespace fpfs {
@@ -32,7 +35,8 @@ void File::write_if_room(WriteRequest& request, bool may_free) {
     });
     return;
   }
-  request.refusal = Status::error(StatusCode::kNoSpace, "the drives have no room for this write");
+  log_about(request.refusal.message(), LogLevel::kWarning, "{}: {}; it fails with ENOSPC", path(),
+            request.refusal.message());
   continue_write(request);
 }
 
@@ -46,10 +50,16 @@ void File::refuse_new_chunks(WriteRequest& request) {
   uint64_t added = 0;
   for (const ChunkIndex index : context_.stripes.chunks_of(request.offset, end))
     if (cache_.find(index) == nullptr && !content_.extent(index).exists()) ++added;
-  if (added > 0) request.refusal = context_.indexes.refuse(added, context_.environment.now());
+  if (added > 0) request.refusal = context_.indexes.refuse(added);
 }
 
+// If not, request.refusal says what is full.
 bool File::has_room(WriteRequest& request, bool& in_flight) {
+  request.refusal = Status::ok();
+  const auto refuse = [&request](const std::string& place) {
+    request.refusal = Status::error(StatusCode::kNoSpace, fmt::format("{} has no room for what is written", place));
+    return false;
+  };
   const uint32_t chunk_size = context_.stripes.chunk_size;
   PerMember<uint64_t> needs(context_.stripes.member_count, 0);
   {
@@ -58,7 +68,8 @@ bool File::has_room(WriteRequest& request, bool& in_flight) {
     if (context_.options.null_write || request.length == 0 || !fits_a_file(request.offset, request.length)) return true;
     const uint64_t size = content_.size_with(end);
     if (size <= context_.options.inline_max && placement_.objects() == nullptr && writes_in_flight_ == 0)
-      return context_.room->fits_tree(round_up(size, kIoAlignment));
+      return context_.room->fits_tree(round_up(size, kIoAlignment)) ||
+             refuse(context_.array.metadata_path() + ", where the names are,");
     for (const ChunkIndex index : context_.stripes.chunks_of(request.offset, end)) {
       const CachedChunk* chunk = cache_.find(index);
       const Extent extent = content_.extent(index);
@@ -73,7 +84,7 @@ bool File::has_room(WriteRequest& request, bool& in_flight) {
     if (needs[m] > 0 && !context_.room->fits(m, needs[m])) {
       if (request.sent_before.empty()) request.sent_before = context_.room->sent();
       in_flight = context_.room->is_in_flight(m, request.sent_before);
-      return false;
+      return refuse(fmt::format("member {} ({})", m, context_.array.member(m).path));
     }
   return true;
 }

@@ -28,6 +28,12 @@ Extent away_extent(uint64_t checksum, uint64_t length, uint32_t epoch) {
   return extent;
 }
 
+// Not about this copy alone.
+bool is_of_the_store(StatusCode code) {
+  return code == StatusCode::kUnreachable || code == StatusCode::kWrongStore || code == StatusCode::kClockSkew ||
+         code == StatusCode::kRefused || code == StatusCode::kPermission || code == StatusCode::kCancelled;
+}
+
 Status busy(const char* why) {
   return Status::error(StatusCode::kBusy, why);
 }
@@ -47,9 +53,7 @@ std::string File::copied_at() const {
       context_.storage().get_xattr(sidecar->get(), ChunkSource::kPathAttribute, std::as_writable_bytes(std::span(at)));
   at.resize(length.is_ok() ? *length : 0);
   if (!at.empty()) return at;
-  const std::string root = context_.storage().describe(context_.array.tree()) + "/";
-  const std::string here = path();
-  return here.starts_with(root) ? here.substr(root.size()) : "";
+  return path_below_tree().value_or("");
 }
 
 // Chunks that lie behind each other come by one request, which costs the store, and who receives it, much less than one
@@ -144,7 +148,9 @@ void File::fetched(const std::shared_ptr<Fetch>& fetch, const Status& status,
       StatusCode::kIoError,
       fmt::format("{}, chunk {}: its content is in the store of the copies only, which does not give it: {}", path(),
                   fetch->chunk, status.message()));
-  log(LogLevel::kError, "{}", failure.message());
+  // While the store is away every read of every such file fails.
+  const bool is_away = !context_.healer->is_on() || is_of_the_store(status.code());
+  log_about(is_away ? "the store of the copies is away" : failure.message(), LogLevel::kError, "{}", failure.message());
   fetch->done(failure, nullptr);
 }
 
@@ -220,8 +226,7 @@ Status File::begin_away(uint64_t size, std::span<const uint64_t> checksums) {
   const bool is_new = log_.sequence == 0 && !content_.is_edited() && content_.size() == 0;
   if (!is_new || !writable_ || checksums.size() != context_.stripes.chunks_end(FileOffset(size)).value())
     return Status::error(StatusCode::kInvalidArgument, "only a new file begins with content that is away");
-  if (!context_.indexes.fits(checksums.size()))
-    return context_.indexes.refuse(checksums.size(), context_.environment.now()).with_context(path());
+  if (!context_.indexes.fits(checksums.size())) return context_.indexes.refuse(checksums.size()).with_context(path());
   mark_modified({});
   content_.forget_inline();
   content_.set_end(FileOffset(size));

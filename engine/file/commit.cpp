@@ -238,8 +238,8 @@ void File::finish_commit(CommitJob& job, const SidecarWriter::Outcome& outcome) 
   }
   if (outcome.status.is_ok() && job.sync && job.previous != nullptr) {
     const std::string& made_at = job.previous->path();
-    context_.previous_files->committed(made_at.empty() ? path() : made_at, job.sidecar->get(),
-                                       context_.stripes.start(job.header.file_id), job.chunks);
+    context_.previous_files->committed(made_at.empty() ? context_.storage().describe(job.sidecar->get()) : made_at,
+                                       job.sidecar->get(), context_.stripes.start(job.header.file_id), job.chunks);
   }
   const bool is_new_and_empty = job.log.sequence == 0 && job.new_name_in.is_open();
   const bool tells = context_.committed && outcome.status.is_ok() && job.sync &&

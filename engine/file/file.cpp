@@ -101,8 +101,7 @@ Status File::load_image(const struct stat& attributes) {
     return Status::error(StatusCode::kCorruption,
                          fmt::format("sidecar record {}: nobody commits as often", image->sequence));
   const uint64_t entries = image->extents.count();
-  if (!context_.indexes.fits(entries))
-    return context_.indexes.refuse(entries, context_.environment.now()).with_context(path());
+  if (!context_.indexes.fits(entries)) return context_.indexes.refuse(entries).with_context(path());
   cache_inline(image->inline_data);
   log_ = {image->sequence, image->end, image->snapshot_offset};
   content_.load(std::move(*image), context_.indexes.entries());
@@ -318,7 +317,11 @@ File::Info File::info() const {
 }
 
 std::string File::path() const {
-  return context_.storage().describe(message_handle_.load());
+  return context_.array.path_in_mount(message_handle_.load());
+}
+
+std::optional<std::string> File::path_below_tree() const {
+  return context_.array.path_below_tree(message_handle_.load());
 }
 
 // --- Store's side ---------------------------------------------------------------------------------------------------

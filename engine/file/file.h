@@ -147,7 +147,8 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
     PerMember<bool> members;
   };
   Info info() const;
-  std::string path() const override;  // where the sidecar is now, for messages
+  std::string path() const override;  // where the file is now in the mount, for messages: Array::path_in_mount()
+  std::optional<std::string> path_below_tree() const;
 
   // Holds the content of the last durable commit. kNotFound: there is none, or the last one is not durable yet.
   Result<std::unique_ptr<CommittedVersion>> hold_version();

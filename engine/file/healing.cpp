@@ -69,12 +69,10 @@ void Healing::put_back(std::vector<Written> written) {
 std::optional<ChunkSource::Wanted> File::wanted_from_copy(ChunkIndex chunk, const Extent& extent,
                                                           const ObjectSet& objects) {
   if (!context_.healer->is_on() || extent.visible_length == 0) return std::nullopt;
-  const std::string root = context_.storage().describe(context_.array.tree()) + "/";
-  std::string at = path();
+  std::optional<std::string> at = path_below_tree();
   MutexLock lock(mutex_);
-  if (names_.is_nameless() || content_.is_new(extent) || !at.starts_with(root)) return std::nullopt;
-  return ChunkSource::Wanted{at.substr(root.size()), objects.file(), objects.generation(),
-                             log_.sequence,          chunk,          extent};
+  if (names_.is_nameless() || content_.is_new(extent) || !at.has_value()) return std::nullopt;
+  return ChunkSource::Wanted{*std::move(at), objects.file(), objects.generation(), log_.sequence, chunk, extent};
 }
 
 // False: the load fails as it is.
@@ -114,8 +112,8 @@ void File::note_copy_asked(const Status& damage, const Status& status) {
     return;
   }
   context_.counters.chunks_without_copy.fetch_add(1, std::memory_order_relaxed);
-  log(LogLevel::kError, "{}; the read fails with an I/O error, as no copy helps: {}", damage.message(),
-      status.message());
+  log_about(damage.message(), LogLevel::kError, "{}; the read fails with an I/O error, as no copy helps: {}",
+            damage.message(), status.message());
 }
 
 void File::heal(ChunkIndex chunk, const Place& place, const Status& damage, ChunkVerifier::Done done) {

@@ -8,15 +8,12 @@
 
 namespace fpfs {
 
-Status IndexMemory::refuse(uint64_t entries, const struct timespec& now) {
-  constexpr int64_t kBetweenLines = 60;  // seconds
+Status IndexMemory::refuse(uint64_t entries) {
   const Status status =
       Status::from_errno(ENOMEM, fmt::format("add {} chunks to the {} of all open files", entries, entries_.load()))
           .with_context(fmt::format(
               "indexes may have {} chunks in memory; close files, or mount with more buffer_memory", entries_max_));
-  int64_t last = refused_at_.load();
-  if (now.tv_sec - last >= kBetweenLines && refused_at_.compare_exchange_strong(last, now.tv_sec))
-    log(LogLevel::kWarning, "{}", status.message());
+  log_about("no memory for indexes", LogLevel::kWarning, "{}", status.message());
   return status;
 }
 

@@ -22,7 +22,7 @@ class IndexMemory {
   bool is_full() const { return entries_.load(std::memory_order_relaxed) >= entries_max_; }
   bool fits(uint64_t entries) const { return entries == 0 || entries_.load() + entries <= entries_max_; }
   // What who needs `entries` more than there may be gets. The log says so once in a while.
-  Status refuse(uint64_t entries, const struct timespec& now);
+  Status refuse(uint64_t entries);
   // Held while a large index is read, which takes several times the memory that it takes afterwards.
   Mutex& large_one() { return large_one_; }
 
@@ -45,7 +45,6 @@ class IndexMemory {
   const uint64_t entries_max_;
   std::atomic<uint64_t> entries_{0};
   std::atomic<uint64_t> copies_{0};
-  std::atomic<int64_t> refused_at_{0};  // seconds since the epoch, when that was logged
   Mutex large_one_;
 };
 

@@ -66,7 +66,7 @@ void File::load_inline(CachedChunk& chunk) {
   if (!outcome.is_ok() && is_wanted) {
     context_.counters.count_tree_read_error(outcome);
     outcome = outcome.with_context(path());
-    log(LogLevel::kError, "{}; the read fails with an I/O error", outcome.message());
+    log_about(outcome.message(), LogLevel::kError, "{}; the read fails with an I/O error", outcome.message());
   }
   finish_load(chunk, outcome);
 }

@@ -30,6 +30,17 @@ class ArrayCounters {
   std::atomic<uint64_t> chunks_fetched{0};  // that were away
 
   MemberCounters& operator[](MemberIndex member) { return of_members_[member]; }
+  // What failed so far is known to whoever watches: counts from 0 again.
+  void clear_errors() {
+    for (const MemberIndex m : of_members_.indices()) {
+      MemberCounters& counters = of_members_[m];
+      for (std::atomic<uint64_t>* count :
+           {&counters.read_errors, &counters.write_errors, &counters.sync_errors, &counters.checksum_errors})
+        count->store(0, std::memory_order_relaxed);
+    }
+    for (std::atomic<uint64_t>* count : {&chunks_from_copy, &chunks_healed, &chunks_without_copy})
+      count->store(0, std::memory_order_relaxed);
+  }
   // A sidecar or a directory could not be written or synced.
   void count_tree_error() {
     if (tree_ != kMetadataOnlyMember) of_members_[tree_].sync_errors.fetch_add(1, std::memory_order_relaxed);

@@ -38,6 +38,8 @@ void File::continue_read(ReadRequest& request) {
   run(deferred);  // start loads first: the reply takes long enough for them to be useful
   if (step == Step::kParked) return;
   if (step == Step::kFailed) {
+    // All else was logged when it failed: there are many who read.
+    if (request.waiter.expired) log(LogLevel::kError, "{}: {}", path(), failure.message());
     request.complete(request, failure);
     return;
   }
@@ -282,7 +284,7 @@ void File::load_done(ChunkTransfer& transfer, const ObjectSet& objects, const St
   if (!outcome.is_ok() && is_damage()) {
     outcome = file->context_.io->report(status, transfer, objects, file->path());
     if (file->heal_load(chunk, objects, outcome)) return;
-    log(LogLevel::kError, "{}; the read fails with an I/O error", outcome.message());
+    log_about(outcome.message(), LogLevel::kError, "{}; the read fails with an I/O error", outcome.message());
   }
   file->finish_load(chunk, outcome);
 }

@@ -4,27 +4,22 @@
 #include "engine/store/store_impl.h"
 
 namespace fpfs {
-namespace {
-
-std::optional<std::string> below(std::string_view root, const std::string& path) {
-  if (path.size() <= root.size() + 1 || !path.starts_with(root) || path[root.size()] != '/') return std::nullopt;
-  return path.substr(root.size() + 1);
-}
-
-}  // namespace
 
 std::optional<std::string> Store::path_below_root(Handle node) const {
-  return below(storage().describe(array_->tree()), storage().describe(node));
+  std::optional<std::string> path = array_->path_below_tree(node);
+  if (path.has_value() && path->empty()) return std::nullopt;
+  return path;
 }
 
 std::optional<std::string> Store::path_below_root(Handle directory, const std::string& name) const {
-  return below(storage().describe(array_->tree()), storage().describe(directory) + "/" + name);
+  std::optional<std::string> path = path_of(directory);
+  if (path.has_value()) *path += name;
+  return path;
 }
 
 std::optional<std::string> Store::path_of(Handle directory) const {
-  if (storage().describe(directory) == storage().describe(array_->tree())) return "";
-  std::optional<std::string> path = path_below_root(directory);
-  if (path.has_value()) *path += '/';
+  std::optional<std::string> path = array_->path_below_tree(directory);
+  if (path.has_value() && !path->empty()) *path += '/';
   return path;
 }
 

@@ -97,7 +97,7 @@ Status Store::fill_logical(Handle node, struct stat& attributes) {
   if (!summary.is_ok()) {
     // EACCES: a daemon that is not root, and a file that its owner may not read. Nothing is damaged.
     if (summary.status().errno_value() != EACCES)
-      log(LogLevel::kWarning, "{}: {}; run fsck.fastpersistfs", storage().describe(node), summary.status().message());
+      log_line(LogLevel::kError, index_failure(summary.status(), node).message());
     return Status::ok();
   }
   attributes.st_size = static_cast<off_t>(summary->size);
@@ -310,7 +310,7 @@ Status Store::sync_directory(Handle directory) {
   if (status.is_ok()) status = array_->check_tree_running();
   if (!status.is_ok()) {
     impl_->counters.count_tree_error();
-    impl_->health.fail(status.with_context(storage().describe(directory)));
+    impl_->health.fail(status.with_context(array_->path_in_mount(directory)));
   }
   return status;
 }

@@ -177,6 +177,10 @@ Result<std::unique_ptr<Store>> Store::open(Environment& environment, const std::
     store->recovery_.orphans_removed = counts.orphans_removed;
     store->recovery_.torn_tails = counts.torn_tails;
     store->recovery_.bytes_freed = counts.bytes_freed;
+    log(LogLevel::kWarning,
+        "the array was not unmounted cleanly: {} objects that no file has were freed ({} with other leftovers), {} "
+        "commits that were cut short were taken back",
+        counts.orphans_removed, format_size(counts.bytes_freed), counts.torn_tails);
   }
   FPFS_RETURN_IF_ERROR(store->array_->mark_dirty());
   return store;
@@ -277,6 +281,11 @@ bool Store::populate_buffers() {
 
 // --- files ----------------------------------------------------------------------------------------------------------
 
+Status Store::index_failure(const Status& failure, Handle node) const {
+  if (failure.code() != StatusCode::kCorruption && failure.code() != StatusCode::kIoError) return failure;
+  return failure.with_context(array_->path_in_mount(node) + ": its index cannot be read, see fsck.fastpersistfs");
+}
+
 Result<std::shared_ptr<File>> Store::open_file(Handle node, bool for_writing) {
   if (for_writing && array_->read_only()) return Status::error(StatusCode::kReadOnly, "the array is mounted read-only");
   FPFS_ASSIGN_OR_RETURN(const struct stat attributes, storage().fstat(node));
@@ -299,8 +308,10 @@ Result<std::shared_ptr<File>> Store::open_file(Handle node, bool for_writing) {
   // Its objects may be gone already; nobody has it open.
   if (now.st_nlink == 0 && removed == nullptr) return Status::from_errno(ESTALE, "open a removed file");
   FPFS_ASSIGN_OR_RETURN(ScopedHandle new_name_in, impl_->new_names->reopen(storage(), now.st_ino));
-  FPFS_ASSIGN_OR_RETURN(std::shared_ptr<File> file,
-                        File::open(*impl_, std::move(sidecar), now, for_writing, std::move(new_name_in)));
+  Result<std::shared_ptr<File>> opened =
+      File::open(*impl_, std::move(sidecar), now, for_writing, std::move(new_name_in));
+  if (!opened.is_ok()) return index_failure(opened.status(), node);
+  std::shared_ptr<File> file = *std::move(opened);
   if (for_writing) {
     FPFS_ASSIGN_OR_RETURN(const std::optional<Compression> compression, this->compression(node));
     file->set_compression(compression);
@@ -375,10 +386,9 @@ void Store::has_others() {
 std::optional<Store::OpenFile> Store::find_open(uint64_t inode) const {
   const std::shared_ptr<File> file = impl_->files.find(inode);
   if (file == nullptr || file->is_nameless()) return std::nullopt;
-  const std::string root = storage().describe(array_->tree()) + "/";
-  std::string path = file->path();
-  if (!path.starts_with(root)) return std::nullopt;
-  return OpenFile{path.substr(root.size()), file->size()};
+  std::optional<std::string> path = file->path_below_tree();
+  if (!path.has_value()) return std::nullopt;
+  return OpenFile{*std::move(path), file->size()};
 }
 
 bool Store::is_in_use(uint64_t inode) const {
@@ -433,6 +443,11 @@ StoreStatus Store::status() const {
   status.read_only = array_->read_only() || !failure.is_ok();
   if (!failure.is_ok()) status.read_only_reason = failure.message();
   return status;
+}
+
+void Store::clear_errors() {
+  impl_->counters.clear_errors();
+  if (impl_->watch != nullptr) impl_->watch->clear_errors(kTreeDomain);
 }
 
 uint64_t Store::bytes_written() const {

@@ -277,6 +277,8 @@ class Store {
   Result<SidecarSummary> last_record(Handle node);
 
   StoreStatus status() const;
+  // The counts of errors and of what was healed in status() begin anew.
+  void clear_errors();
   // To all members since open; cheap, to be asked often.
   uint64_t bytes_written() const;
 
@@ -294,6 +296,8 @@ class Store {
   void finish_close(const Status& synced, const std::function<void(const Status&)>& done);
   Status fill_logical(Handle node, struct stat& attributes);
   Result<SidecarSummary> summarize_node(Handle node, uint64_t sidecar_size);
+  // The same failure, for the log: which file's index it is.
+  Status index_failure(const Status& failure, Handle node) const;
   Result<Node> open_node(Handle directory, const std::string& name);
   Result<Node> open_listed(Handle directory, const DirectoryEntry& entry);
   Result<Node> complete_node(Node node);

@@ -97,6 +97,19 @@ struct IoctlScrub {
 };
 static_assert(sizeof(IoctlScrub) == 568);
 
+// --- FPFS_IOC_CLEAR: the mount's counts of errors begin anew, on its root directory. EPERM for anyone but root and the
+// daemon's own user.
+// --------------------------------------------------------------------------------------------------------------------
+
+struct IoctlClear {
+  static constexpr uint32_t kVersion = 1;
+
+  uint32_t version = kVersion;
+  uint32_t reserved32 = 0;
+  uint64_t reserved[3] = {};
+};
+static_assert(sizeof(IoctlClear) == 32);
+
 // --- FPFS_IOC_SYNC: waits until a file, or (on the root directory of the mount) every file and every name, is durable.
 // What somebody is in the middle of writing is left alone: a save is ended by its writer's close, or fsync. EPERM for
 // anyone but root and the daemon's own user, unless it is a file that is open for writing.
@@ -154,5 +167,6 @@ static_assert(sizeof(IoctlTier) == 64 + 4096 + 1024 + 64);
 // 4 was a sync of everything that did not say what it left alone.
 #define FPFS_IOC_SCRUB _IOWR(0xF5, 5, struct ::fpfs::IoctlScrub)
 #define FPFS_IOC_SYNC _IOWR(0xF5, 6, struct ::fpfs::IoctlSync)
+#define FPFS_IOC_CLEAR _IOWR(0xF5, 8, struct ::fpfs::IoctlClear)
 #define FPFS_IOC_TIER _IOWR(0xF5, 7, struct ::fpfs::IoctlTier)
 // NOLINTEND

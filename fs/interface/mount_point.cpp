@@ -3,7 +3,9 @@
 #include <dirent.h>
 #include <spawn.h>
 #include <sys/mount.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,6 +16,9 @@
 #include <fstream>
 #include <memory>
 #include <sstream>
+
+#include "engine/base/file_descriptor.h"
+#include "fs/interface/end_report.h"
 
 extern char** environ;
 
@@ -65,6 +70,17 @@ bool is_inside(const std::string& path, const std::string& top) {
       return true;
     if (here == here.parent_path()) return false;
   }
+}
+
+// Nobody listens for the end of the mount, and it answers that its daemon is gone. It is asked only then: a daemon that
+// hangs does not answer.
+bool is_dead(const MountEntry& mount) {
+  const EndReportAddress address(mount);
+  const FileDescriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket.is_open() || ::connect(socket.number(), address.get(), address.length()) == 0 || errno != ECONNREFUSED)
+    return false;
+  struct statvfs space {};  // attributes may be the kernel's, from before
+  return ::statvfs(mount.mount_point.c_str(), &space) != 0 && errno == ENOTCONN;
 }
 
 Status check_empty(const std::string& mount_point) {
@@ -120,17 +136,21 @@ std::vector<MountEntry> read_mount_table() {
 
 Status check_mount_point(const std::string& mount_point, const std::vector<std::string>& members, bool nonempty) {
   // The table first: looking at a mount whose daemon hangs would hang, too.
-  for (const MountEntry& entry : read_mount_table())
-    if (entry.mount_point == mount_point && entry.type == kFilesystemType)
-      return Status::error(StatusCode::kBusy, mount_point + " already carries a fastpersistfs mount (of " +
-                                                  entry.source + "); unmount it first: umount " + mount_point);
+  const auto daemon_is_gone = [&mount_point] {
+    return Status::error(StatusCode::kBusy, mount_point +
+                                                " still carries a mount whose daemon is gone; remove it: "
+                                                "umount -l " +
+                                                mount_point);
+  };
+  if (const std::optional<MountEntry> entry = topmost_at(mount_point, kFilesystemType)) {
+    if (is_dead(*entry)) return daemon_is_gone();
+    return Status::error(StatusCode::kBusy, mount_point + " already carries a fastpersistfs mount (of " +
+                                                entry->source + "); unmount it first: umount " + mount_point);
+  }
   struct stat attributes {};
   if (::stat(mount_point.c_str(), &attributes) != 0) {
     const int failure = errno;
-    if (failure == ENOTCONN)
-      return Status::error(
-          StatusCode::kBusy,
-          mount_point + " still carries a mount whose daemon is gone; remove it: umount -l " + mount_point);
+    if (failure == ENOTCONN) return daemon_is_gone();
     return Status::from_errno(failure, "look at mount point " + mount_point);
   }
   if (!S_ISDIR(attributes.st_mode))

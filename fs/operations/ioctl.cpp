@@ -1,5 +1,6 @@
 // The ioctls of fs/interface/ioctl.h.
 #include "fs/interface/ioctl.h"
+#include "engine/base/log.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -182,23 +183,15 @@ void with_argument(fuse_req_t request, const void* in, size_t in_size, Run run) 
   run(*argument);
 }
 
-// As seen in the mount: messages of the engine name the index of a file, below tree/.
-std::string path_in_mount(const Array& array, const std::string& path) {
-  const std::string tree = array.metadata_path() + "/tree";
-  return path.starts_with(tree + "/") ? path.substr(tree.size()) : path;
-}
-
 void reply_synced(fuse_req_t request, const Status& status, const std::vector<std::string>& left_alone) {
   if (!status.is_ok()) return reply_status(request, status);
-  const Array& array = file_system_of(request).store().array();
   IoctlSync answer;
   answer.left_alone = static_cast<uint32_t>(left_alone.size());
   size_t used = 0;
   for (const std::string& path : left_alone) {
-    const std::string shown = path_in_mount(array, path);
-    if (sizeof answer.paths - used <= shown.size()) break;
-    std::memcpy(answer.paths + used, shown.c_str(), shown.size() + 1);
-    used += shown.size() + 1;
+    if (sizeof answer.paths - used <= path.size()) break;
+    std::memcpy(answer.paths + used, path.c_str(), path.size() + 1);
+    used += path.size() + 1;
   }
   fuse_reply_ioctl(request, 0, &answer, sizeof answer);
 }
@@ -266,6 +259,16 @@ void scrub(fuse_req_t request, fuse_ino_t node, const IoctlScrub& question) {
   });
 }
 
+void clear_errors(fuse_req_t request, fuse_ino_t node, const IoctlClear& question) {
+  if (node != InodeTable::kRootNode || !owns_mount(request)) {
+    fuse_reply_err(request, node != InodeTable::kRootNode ? ENOTTY : EPERM);
+    return;
+  }
+  file_system_of(request).store().clear_errors();
+  log(LogLevel::kInfo, "user {} had the error counters cleared (fpfs clear)", fuse_req_ctx(request)->uid);
+  fuse_reply_ioctl(request, 0, &question, sizeof question);
+}
+
 bool is_about_content(unsigned command) {
   return command == FPFS_IOC_EXTENTS || command == FPFS_IOC_OBJECT_PATH || command == FPFS_IOC_VERIFY;
 }
@@ -279,6 +282,8 @@ void ioctl(fuse_req_t request, fuse_ino_t node, unsigned command, void*, fuse_fi
       return with_argument<IoctlSync>(request, in, in_size, [&](IoctlSync&) { sync_all(request, node); });
     if (command == FPFS_IOC_SCRUB)
       return with_argument<IoctlScrub>(request, in, in_size, [&](IoctlScrub& a) { scrub(request, node, a); });
+    if (command == FPFS_IOC_CLEAR)
+      return with_argument<IoctlClear>(request, in, in_size, [&](IoctlClear& a) { clear_errors(request, node, a); });
     if (command == FPFS_IOC_TIER)
       return with_argument<IoctlTier>(request, in, in_size, [&](IoctlTier& a) { tier_of_mount(request, node, a); });
     fuse_reply_err(request, ENOTTY);

@@ -19,7 +19,7 @@ void read_done(ReadRequest& engine_request, const Status& status) {
     call.open->bytes_read.fetch_add(engine_request.bytes, std::memory_order_relaxed);
     fuse_reply_iov(call.reply_to, engine_request.iov.data(), static_cast<int>(engine_request.iov_count));
   } else {
-    reply_status(call.reply_to, status);
+    fuse_reply_err(call.reply_to, status.errno_value());  // the file has logged it
   }
   file_system.read_calls().give_back(call);
 }

@@ -10,7 +10,7 @@ namespace fpfs {
 
 void log_fault(const Status& status) {
   if (status.code() == StatusCode::kIoError || status.code() == StatusCode::kCorruption)
-    log(LogLevel::kError, "{}", status.message());
+    log_line(LogLevel::kError, status.message());
 }
 
 void reply_status(fuse_req_t request, const Status& status) {

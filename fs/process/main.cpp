@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,26 @@ namespace {
 int fail(const Status& status) {
   print_error(status.message());
   return 1;
+}
+
+// What stderr goes to is the journal, as for a service: what it gets from here it need not get twice.
+bool stderr_is_journal() {
+  const char* const journal = std::getenv("JOURNAL_STREAM");  // systemd.exec(5): "DEVICE:INODE"
+  struct stat attributes {};
+  return journal != nullptr && ::fstat(STDERR_FILENO, &attributes) == 0 &&
+         journal == std::to_string(attributes.st_dev) + ":" + std::to_string(attributes.st_ino);
+}
+
+// In the foreground stderr is somebody's: a terminal's, or a supervisor's. In the background it is the caller's until
+// the mount is live.
+LogOptions log_options(const MountOptions& options) {
+  LogOptions log;
+  log.level = options.log_level;
+  log.file = options.log_file;
+  log.system_log = !options.foreground;
+  log.prefix = options.mount_point;
+  log.stderr_too = !stderr_is_journal();
+  return log;
 }
 
 int mount_main(const std::vector<std::string>& arguments) {
@@ -38,7 +59,7 @@ int mount_main(const std::vector<std::string>& arguments) {
   Launcher launcher = Launcher::launch(options->foreground);
   ::umask(0);  // modes arrive complete; see fs/operations/creation.h
   if (!options->foreground && ::chdir("/") != 0) return 1;
-  status = configure_log(options->log_level, options->log_file);
+  status = configure_log(log_options(*options));
   if (status.is_ok()) status = MountProcess(*options).run(launcher);
   if (status.is_ok()) return 0;
   launcher.report_failure(status.message());

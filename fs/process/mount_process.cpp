@@ -141,6 +141,16 @@ Channel::Settings channel_settings(const MountOptions& options) {
           .io_uring_expected = options.io_uring == IoUring::kOn};
 }
 
+// The pool is used up to its last buffer by any large save; the machine would swap, or kill for it.
+Status check_memory(uint64_t buffer_memory) {
+  const auto machine =
+      static_cast<uint64_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+  if (buffer_memory < machine) return Status::ok();
+  return Status::error(StatusCode::kInvalidArgument,
+                       fmt::format("buffer_memory={} is more than this machine has ({}); give a part of it",
+                                   format_size(buffer_memory), format_size(machine)));
+}
+
 Status format_if_blank(Environment& environment, const MountOptions& options) {
   FPFS_ASSIGN_OR_RETURN(const bool blank, Array::is_blank(environment, options.directories));
   if (!blank) return Status::ok();
@@ -152,6 +162,7 @@ Status format_if_blank(Environment& environment, const MountOptions& options) {
 }  // namespace
 
 Status MountProcess::run(Launcher& launcher) {
+  FPFS_RETURN_IF_ERROR(check_memory(options_.store.buffer_memory));
   signals_ = open_signals();
   if (!signals_.is_open()) return Status::from_errno(errno, "make a signalfd");
   raise_descriptor_limit();
@@ -275,9 +286,11 @@ void MountProcess::wait_for_end() {
     if (ready == 0) heap.give_back();
     channel_->clear_event();
     end_report_.accept();
+    log_repetitions();
     signalfd_siginfo signal{};
-    if (::read(signals_.number(), &signal, sizeof signal) == sizeof signal)
-      return end_by_signal(static_cast<int>(signal.ssi_signo));
+    if (::read(signals_.number(), &signal, sizeof signal) != sizeof signal) continue;
+    if (signal.ssi_signo != SIGHUP) return end_by_signal(static_cast<int>(signal.ssi_signo));
+    reopen_log();
   }
 }
 
@@ -350,7 +363,8 @@ Status MountProcess::close() {
   }
   stall_listener_.reset();
   signals_.reset();
-  if (!was_live && status.is_ok()) return status;
+  end_log();
+  if (!was_live && status.is_ok()) return status;  // nothing was mounted
   if (!status.is_ok())
     log(LogLevel::kError, "{} unmounted, but something is lost: {}", options_.source, status.message());
   else if (left_clean)
@@ -405,6 +419,7 @@ void MountProcess::leave(const std::string& why) {
   log(LogLevel::kError,
       "{} ends without a drive that does not answer ({}); what was not committed is lost, the next mount cleans up",
       options_.source, why);
+  end_log();
   end_report_.say(1, why);
   {
     const MutexLock lock(channel_mutex_);

@@ -249,7 +249,8 @@ void describe(CLI::App& app, MountOptions& o) {
               {"warning", LogLevel::kWarning},
               {"error", LogLevel::kError}},
              "what the log holds (default info)");
-  app.add_option("--log_file", o.log_file, "where the log goes (default stderr, in the background nowhere)")
+  app.add_option("--log_file", o.log_file,
+                 "where the log goes (default: with -f stderr, else the system's log: journalctl -t fastpersistfs)")
       ->type_name("FILE");
 }
 
@@ -390,6 +391,11 @@ Result<MountOptions> parse_mount_options(const std::vector<std::string>& argumen
       FPFS_RETURN_IF_ERROR(apply_argument(app, options, argument));
       if (options.action != MountOptions::Action::kMount) return options;
     }
+  }
+  if (positional.size() > 2) {
+    const std::span<const std::string> directories = std::span(positional).first(positional.size() - 1);
+    return usage_error(fmt::format("expected DIRS and MOUNTPOINT, found {} arguments; directories are one argument: {}",
+                                   positional.size(), fmt::join(directories, ":")));
   }
   if (positional.size() != 2)
     return usage_error("expected DIRS and MOUNTPOINT, found " + std::to_string(positional.size()) + " arguments");

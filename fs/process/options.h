@@ -38,7 +38,7 @@ struct MountOptions {
   TierOptions tier;
   unsigned tier_timeout_ms = 60'000;  // CopyWaits; 0: for ever
   LogLevel log_level = LogLevel::kInfo;
-  std::string log_file;                     // empty: stderr
+  std::string log_file;                     // empty: stderr, in the background the system's log
   std::vector<std::string> kernel_options;  // passed to mount(2): ro, nosuid, noatime, ...
 
   enum class Action : uint8_t { kMount, kHelp, kVersion } action = Action::kMount;

@@ -115,7 +115,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   // Failing requests are the daily bread here; the log of a replay shows them.
-  if (!fpfs::configure_log(fpfs::LogLevel::kDebug, verbose ? "" : "/dev/null").is_ok()) return 2;
+  if (!fpfs::configure_log({.level = fpfs::LogLevel::kDebug, .file = verbose ? "" : "/dev/null"}).is_ok()) return 2;
   program = argv[0];
   std::signal(SIGABRT, name_the_seed);
 

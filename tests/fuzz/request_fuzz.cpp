@@ -119,7 +119,7 @@ class World {
 };
 
 World::World() {
-  require(configure_log(LogLevel::kError, "/dev/null").is_ok(), "a log");
+  require(configure_log({.level = LogLevel::kError, .file = "/dev/null"}).is_ok(), "a log");
   std::string place = std::filesystem::temp_directory_path().string() + "/fpfs-fuzz-XXXXXX";
   require(::mkdtemp(place.data()) != nullptr, "a directory");
   place_ = place;

@@ -3,6 +3,7 @@ error in bounded time, no other file is harmed, and fpfs status shows which memb
 import json
 import mmap
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -180,6 +181,7 @@ def test_a_full_member(drives, make_drive, make_array, make_mount):
     write_pattern(mount.path / "replaced", 2, 6 * MIB)
     assert within(60, save, mount.path / "large", 3, 400 * MIB) == "ENOSPC"
     assert within(60, save, mount.path / "replaced", 4, 400 * MIB) == "ENOSPC"
+    assert re.search(r" warning /large: member \d \(\S+\) has no room for what is written", mount.log()), mount.log()
     assert is_pattern(mount.path / "before", 1, 30 * MIB)
     assert mount.status()["state"] in ("ok", "failing")
     assert save(mount.path / "small", 5, 1000) is None

@@ -100,6 +100,42 @@ def test_mount_point_in_use(array, make_array, daemon, mount):
     assert_refused(daemon(make_array().argument, mount.path), mount.path)
 
 
+def test_mount_point_whose_daemon_died(array, daemon, mount):
+    mount.process.kill()
+    mount.process.wait()
+    for given in (mount.path, f"{mount.path}/"):
+        assert_refused(daemon(array.argument, given), "daemon is gone", f"umount -l {mount.path}")
+    mount.kill()
+
+
+def test_array_that_was_detached_names_what_keeps_it(array, daemon, place, mount):
+    with open(mount.path / "file", "wb"):
+        mount_table.unmount(mount.path, lazy=True)
+        mkfs = run(array.programs.mkfs, "--force", array.argument, check=False)
+        assert mkfs.returncode == 1 and f"process {mount.pid}" in mkfs.stderr and "umount -l" in mkfs.stderr
+    mount.process.wait(timeout=60)
+    mount.process = None
+
+
+@pytest.mark.root
+def test_read_only_drive(make_array, make_drive, drives, daemon, place):
+    drive = make_drive(64 << 20)
+    array = make_array(paths=[drive.path, drives.paths[1]])
+    run("mount", "-o", "remount,ro", drive.path)
+    assert_refused(daemon(array.argument, place), array.members[0], "read-only", "mount the array with ro")
+    assert daemon("-o", "ro", array.argument, place).returncode == 0
+    run(array.programs.fpfs, "umount", place)
+    run("mount", "-o", "remount,rw", drive.path)
+
+
+def test_more_memory_than_there_is(array, daemon, place):
+    assert_refused(daemon("-o", "buffer_memory=1000G", array.argument, place), "buffer_memory=1000 GiB", "this machine")
+
+
+def test_directories_as_several_arguments(array, daemon, place):
+    assert_refused(daemon(*array.members, place), "directories are one argument: " + array.argument)
+
+
 @pytest.mark.P7
 def test_not_formatted(binaries, daemon, drives, place, numbers):
     directory = drives.paths[0] / f"unformatted{next(numbers)}"

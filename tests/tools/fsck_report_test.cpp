@@ -98,7 +98,48 @@ TEST(FsckReport, PeopleReadOneLineForEachErrorAndAVerdict) {
       << text;
   EXPECT_NE(text.find("/two?lines?[31m: "), std::string::npos) << text;
   EXPECT_NE(text.find("(repaired)\n"), std::string::npos) << text;
-  EXPECT_NE(text.find("DAMAGED: 2 errors, 1 of them repaired"), std::string::npos) << text;
+  EXPECT_NE(text.find("DAMAGED: 1 error; 1 error repaired\n"), std::string::npos) << text;
+}
+
+std::string verdict_of(const CheckReport& report) {
+  testing::internal::CaptureStdout();
+  print_report(report, {"/a", "/b"}, true);
+  std::fflush(stdout);
+  const std::string text = testing::internal::GetCapturedStdout();
+  return text.substr(text.find("Result:"));
+}
+
+CheckError orphan() {
+  CheckError error;
+  error.kind = "orphan";
+  error.member = 0;
+  error.detail = "bytes that no file names";
+  return error;
+}
+
+TEST(FsckReport, LeftoversOfACrashAreNoDamage) {
+  CheckReport report = report_with({orphan(), orphan()});
+  EXPECT_NE(verdict_of(report).find("DAMAGED: 2 errors"), std::string::npos) << "after a clean end they may be content";
+  report.after_crash = true;
+  const std::string verdict = verdict_of(report);
+  EXPECT_EQ(verdict.find("DAMAGED"), std::string::npos) << verdict;
+  EXPECT_NE(verdict.find("2 leftovers of a crash, which no file needs: mounting the array removes them, as does -p"),
+            std::string::npos)
+      << verdict;
+  report.errors.push_back(error_with(false));
+  EXPECT_NE(verdict_of(report).find("DAMAGED: 1 error; 2 leftovers"), std::string::npos) << verdict_of(report);
+}
+
+TEST(FsckReport, WhatWasSetAsideIsNotRepaired) {
+  CheckReport report = report_with({error_with(true), error_with(true), orphan()});
+  report.errors.back().repaired = true;
+  report.set_aside.push_back({"/run1/step100.pt", "lost+found/x.sidecar", 1000, {}});
+  const std::string verdict = verdict_of(report);
+  EXPECT_NE(verdict.find("1 damaged file was set aside and NOT restored: bring it back from a copy; 1 error repaired"),
+            std::string::npos)
+      << verdict;
+  EXPECT_NE(printed(report)["errors"][0]["detail"].get<std::string>().find("(set aside, not restored)"),
+            std::string::npos);
 }
 
 }  // namespace

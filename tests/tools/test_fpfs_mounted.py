@@ -204,19 +204,31 @@ def test_verify_whole_files(fpfs, mount, model):
 def test_verify_finds_what_the_drive_changed(fpfs, mount, model, array):
     array.damaged = True
     extents = json_of(fpfs("map", model, "--json"))["extents"]
-    for index in (2, 7):
+    for index in (2, 6, 7):
         with open(extents[index]["file"], "r+b", buffering=0) as file:
             byte = os.pread(file.fileno(), 1, extents[index]["file_offset"] + 99)
             os.pwrite(file.fileno(), bytes([byte[0] ^ 1]), extents[index]["file_offset"] + 99)
             os.fsync(file.fileno())
     result = fpfs("verify", model)
-    assert result.returncode == 4 and result.stdout == ""
-    assert len(result.stderr.splitlines()) == 2
+    assert_one_line_error(result, 4, f"{model}: 3 of 10 chunks are damaged (2, 6-7): /model.pt, chunk 2: member ")
     result = fpfs("verify", "--json", model)
     assert result.returncode == 4
     found = json.loads(result.stdout)
-    assert not found["clean"] and [error["chunk"] for error in found["errors"]] == [2, 7]
+    assert not found["clean"] and [error["chunk"] for error in found["errors"]] == [2, 6, 7]
     assert all(error["path"] == str(model) and error["detail"] for error in found["errors"])
+
+    assert fpfs("status", mount.path).stdout.split("State:")[1].split()[0] == "failing"
+    cleared = fpfs("clear", mount.path)
+    assert (cleared.returncode, cleared.stdout, cleared.stderr) == (0, "", "")
+    status = mount.status()
+    assert status["state"] == "ok" and not any(member["checksum_errors"] for member in status["members"])
+    assert fpfs("verify", model).returncode == 4 and mount.status()["state"] == "failing"
+
+
+def test_verify_of_nothing_says_so(fpfs, mount):
+    (mount.path / "empty").mkdir()
+    result = fpfs("verify", mount.path / "empty")
+    assert result.returncode == 0 and result.stdout == f"{mount.path / 'empty'}: no files\n"
 
 
 # --- not a mount --------------------------------------------------------------------------------------------------------
@@ -230,6 +242,14 @@ def test_elsewhere(fpfs, native, verb):
     target = native if verb in directory_verbs else file
     assert_one_line_error(fpfs(verb, target), 1, target, "not on a mounted fastpersistfs")
     assert_one_line_error(fpfs(verb, native / "absent"), 1, native / "absent")
+
+
+@pytest.mark.parametrize("call", [["verify"], ["tier", "pin"], ["tier", "unpin"], ["tier", "restore"], ["tier", "status"],
+                                  ["scrub", "status"], ["clear"]], ids=" ".join)
+def test_a_directory_where_nothing_is_mounted(fpfs, native, call):
+    """Nothing of ours to look at is no success."""
+    assert_one_line_error(fpfs(*call, native), 1, native, "not on a mounted fastpersistfs")
+    assert os.listxattr(native) == []
 
 
 @pytest.mark.parametrize("verb", ["stat", "map"])

@@ -106,6 +106,7 @@ def test_a_flipped_bit_is_found_by_reading_and_set_aside(filled, report, fsck):
     assert code == 4 and found["repaired"] == 0
     result = fsck("-y", "--verify-data")
     assert result.returncode == 1 and "lost+found" in result.stdout
+    assert "NOT restored" in result.stdout and "all repaired" not in result.stdout
     lost = error["chunk"]
     kept = [f"{begin}-{end - 1}" for begin, end in ((0, lost * CHUNK), ((lost + 1) * CHUNK, SIZE)) if begin < end]
     assert re.search(rf"^/model.pt: set aside as lost.found/\S+; of its {SIZE} bytes survive: {', '.join(kept)}$",
@@ -128,6 +129,27 @@ def test_an_orphan_is_removed_by_p(filled, report):
     assert code == 1 and found["repaired"] == 1
     assert not orphan.exists() and original.exists()
     assert report("-n")[0] == 0
+
+
+def test_strays_in_a_member(array, report):
+    """Named with what to do, and never removed."""
+    array.damaged = True
+    strays = [array.members[0] / "objects/00/a", array.members[1] / "objects/b", array.members[0] / "tree/c"]
+    for stray in strays:
+        stray.write_text("mine")
+    for repair in ("-n", "-p"):
+        code, found = report(repair)
+        assert code == 4
+        assert sorted(error["kind"] for error in found["errors"]) == ["foreign", "foreign", "sidecar"]
+        assert all("move it elsewhere" in error["detail"] for error in found["errors"])
+    assert all(stray.read_text() == "mine" for stray in strays)
+
+
+@pytest.mark.parametrize("name", ["mkfs", "fsck"])
+def test_directories_are_one_argument(binaries, fresh, name):
+    result = run(getattr(binaries, name), *fresh, check=False)
+    assert_one_line_error(result, 16, "one argument: " + ":".join(map(str, fresh)))
+    assert not any(path.exists() for path in fresh)
 
 
 @pytest.mark.P7
@@ -349,6 +371,14 @@ def test_a_lost_mount_record(filled, make_mount, index):
     assert status == 1 and found["repaired"] == 1
     make_mount(filled).unmount()
     filled.assert_clean()
+
+
+@pytest.mark.P7
+def test_the_member_with_the_names_is_missing(filled, binaries, buffered, tmp_path):
+    others = ":".join(map(str, filled.members[1:]))
+    for command in ([binaries.fsck, *buffered, others], [binaries.mount, "-o", "ro,degraded", others, tmp_path]):
+        result = run(*command, check=False)
+        assert result.returncode != 0 and "names of all its files" in result.stdout + result.stderr
 
 
 @pytest.mark.P7

@@ -132,3 +132,20 @@ def test_labels_that_do_not_fit_are_refused(binaries, fresh, members):
 @pytest.mark.parametrize("arguments", [[], ["--bogus", "/nowhere"], ["/nowhere:"], [":"], ["/nowhere", "/elsewhere"], [""]])
 def test_usage_errors(binaries, arguments):
     assert_one_line_error(mkfs(binaries, *arguments), 16, "mkfs.fastpersistfs: ")
+
+
+@pytest.mark.root
+def test_what_an_array_will_suffer_from_is_said(binaries, make_drive, fresh):
+    drive = make_drive(64 << 20)
+    result = run(binaries.mkfs, "--quiet", f"{drive.path}/a:{drive.path}/b")
+    (warning,) = result.stderr.splitlines()
+    assert f"warning: {drive.path}/b: on the same drive as {drive.path}/a" in warning
+
+
+def test_a_member_that_lost_its_superblock_is_not_formatted(binaries, fresh, members):
+    run(binaries.mkfs, members)
+    (fresh[0] / "objects/00/0000000000000000.00000000").touch()
+    (fresh[0] / "superblock").unlink()
+    for options in ([], ["--force"]):
+        result = run(binaries.mkfs, *options, members, check=False)
+        assert_one_line_error(result, 1, fresh[0], "superblock is lost", "fsck.fastpersistfs -y")

@@ -48,7 +48,7 @@ int fail(const std::string& program, const Status& status) {
 }
 
 Status silence_engine_log() {
-  return configure_log(LogLevel::kError, "/dev/null");
+  return configure_log({.level = LogLevel::kError, .file = "/dev/null"});
 }
 
 std::optional<int> parse_command_line(CLI::App& app, const std::string& program, int argc, char** argv) {
@@ -61,6 +61,21 @@ std::optional<int> parse_command_line(CLI::App& app, const std::string& program,
   } catch (const CLI::ParseError& error) {
     return fail(program, kExitUsage, fmt::format("{} (see {} --help)", on_one_line(error.what()), program));
   }
+}
+
+void add_directories(CLI::App& app, std::string& directories) {
+  app.add_option_function<std::vector<std::string>>(
+         "DIRS",
+         [&directories](const std::vector<std::string>& words) {
+           directories = fmt::format("{}", fmt::join(words, ":"));
+           if (words.size() > 1)
+             throw CLI::ValidationError(
+                 fmt::format("{} arguments name directories, which are one argument: {}", words.size(), directories));
+         },
+         kDirectoriesHelp)
+      ->required()
+      ->type_name("")
+      ->expected(1, -1);
 }
 
 CLI::Option* add_size_option(CLI::App& app, const std::string& name, uint64_t& value, const std::string& help) {

@@ -38,6 +38,9 @@ Status silence_engine_log();
 // stderr for anything that CLI11 refuses.
 std::optional<int> parse_command_line(CLI::App& app, const std::string& program, int argc, char** argv);
 
+// The argument DIRS. Directories given one by one, as to other programs, are refused with how they are given here.
+void add_directories(CLI::App& app, std::string& directories);
+
 // An option that takes a size as people write it (64K, 1M, 2G).
 CLI::Option* add_size_option(CLI::App& app, const std::string& name, uint64_t& value, const std::string& help);
 

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "engine/base/one_line.h"
 #include "engine/base/units.h"
 #include "fs/interface/ioctl.h"
 #include "tools/common/table.h"
@@ -108,7 +109,7 @@ void print_map_json(const std::string& path, const FileMap& map) {
 }
 
 void print_map(const std::string& path, const FileMap& map) {
-  fmt::print("{}: {}, chunks of {}{}\n", path, format_size(map.size), format_size(map.chunk_size),
+  fmt::print("{}: {}, chunks of {}{}\n", one_line(path), format_size(map.size), format_size(map.chunk_size),
              map.is_inline ? ", stored inside its index: no extents" : "");
   if (map.extents.empty()) return;
   Table table;
@@ -136,7 +137,7 @@ int run(const MapOptions& options) {
   }
   if (map->is_dirty)
     fmt::print(stderr, "{}: note: {} is being written; what is not on the drives yet is not listed\n", kMapProgram,
-               options.path);
+               one_line(options.path));
   return kExitOk;
 }
 

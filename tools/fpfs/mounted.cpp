@@ -78,6 +78,11 @@ Result<Json> read_mount_status(const std::string& path) {
   return status;
 }
 
+Status check_mounted(const std::string& path) {
+  FPFS_ASSIGN_OR_RETURN(const std::string root, mount_root_of(path));
+  return read_json_attribute(root, "user.fastpersistfs.status", path).status();
+}
+
 Result<Json> read_scrub_status(const std::string& path) {
   FPFS_ASSIGN_OR_RETURN(std::string root, mount_root_of(path));
   return read_json_attribute(root, "user.fastpersistfs.scrub", path);

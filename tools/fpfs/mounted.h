@@ -21,6 +21,10 @@ Result<Json> read_scrub_status(const std::string& path);
 // The same of its store outside this machine (keys: fs/report/tier_report.h).
 Result<Json> read_tier_status(const std::string& path);
 
+// Whether `path` lies in a mounted fastpersistfs: kUnsupported when not. What finds nothing else to ask about must not
+// look as if all were well.
+Status check_mounted(const std::string& path);
+
 // The root of the mount that `path` lies in.
 Result<std::string> mount_root_of(const std::string& path);
 

@@ -52,15 +52,6 @@ std::string buffers_text(const Json& status) {
   return text;
 }
 
-// The daemon names a file by where its index is: on the member that keeps the names, below tree.
-std::string path_in_mount(const Json& status, const std::string& path) {
-  for (const Json& member : array_at(status, "members")) {
-    const std::string tree = text_at(member, "path") + "/tree/";
-    if (path.starts_with(tree)) return path.substr(tree.size() - 1);
-  }
-  return path;
-}
-
 std::string state_text(const Json& status) {
   const Json& array = object_at(status, "array");
   std::string text = text_at(status, "state", "-");
@@ -133,14 +124,14 @@ std::string describe_members(const Json& status) {
   table.add_column("MEMBER", Table::Align::kRight);
   table.add_column("PATH", Table::Align::kLeft);
   table.add_column("STATE", Table::Align::kLeft);
-  for (const char* heading : {"SIZE", "FREE", "READ", "WRITTEN", "READ/S", "WRITTEN/S", "ERRORS"})
+  for (const char* heading : {"SIZE", "FREE", "SPARE", "READ", "WRITTEN", "READ/S", "WRITTEN/S", "ERRORS"})
     table.add_column(heading, Table::Align::kRight);
   size_t position = 0;
   for (const Json& member : array_at(status, "members")) {
     table.add_row({fmt::format("{}", number_at(member, "index", position++)), text_at(member, "path", "-"),
                    text_at(member, "state", "-"), format_size(number_at(member, "space_total")),
-                   format_size(number_at(member, "space_free")), format_size(number_at(member, "bytes_read")),
-                   format_size(number_at(member, "bytes_written")),
+                   format_size(number_at(member, "space_free")), format_size(number_at(member, "space_spare")),
+                   format_size(number_at(member, "bytes_read")), format_size(number_at(member, "bytes_written")),
                    format_rate(real_at(member, "read_bytes_per_second")),
                    format_rate(real_at(member, "write_bytes_per_second")), fmt::format("{}", errors_of(member))});
   }
@@ -184,7 +175,7 @@ std::string describe_open_files(const Json& status, const Json& before, double s
   table.add_column("FILE", Table::Align::kLeft);
   for (const auto& [path, use] : lines)
     table.add_row({format_size(use.size), format_rate(use.read), format_rate(use.written),
-                   use.writing ? "writing" : "reading", path_in_mount(status, path)});
+                   use.writing ? "writing" : "reading", path});
   std::string text = table.text();
   if (uint64_t omitted = number_at(status, "open_files_omitted"); omitted > 0)
     text += fmt::format("... and {} less busy ones\n", omitted);

@@ -133,7 +133,7 @@ Status Fetch::ask_next() {
 }  // namespace
 
 Status pin_path(const std::string& path, bool pinned) {
-  FPFS_RETURN_IF_ERROR(mount_root_of(path).status());
+  FPFS_RETURN_IF_ERROR(check_mounted(path));
   return for_each(path, [pinned](const std::string& at, bool) {
     const int result =
         pinned ? ::lsetxattr(at.c_str(), kPinAttribute, "yes", 3, 0) : ::lremovexattr(at.c_str(), kPinAttribute);
@@ -143,7 +143,7 @@ Status pin_path(const std::string& path, bool pinned) {
 }
 
 Result<FetchedPaths> fetch_path(const std::string& path) {
-  FPFS_RETURN_IF_ERROR(mount_root_of(path).status());
+  FPFS_RETURN_IF_ERROR(check_mounted(path));
   const std::atomic<bool>& interrupt = catch_interrupts();
   std::vector<AwayFile> files;
   FetchedPaths fetched;

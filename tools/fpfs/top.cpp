@@ -1,7 +1,9 @@
 // fpfs top: the status of a mounted array, live, per member and per open file.
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <thread>
 
@@ -33,6 +35,25 @@ void sleep_until(Clock::time_point wake, const std::atomic<bool>& interrupted) {
     std::this_thread::sleep_for(std::min<Clock::duration>(kNap, wake - Clock::now()));
 }
 
+// As much of the text as the window shows; the last line is the cursor's.
+std::string fit_window(const std::string& text) {
+  winsize window{};
+  if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &window) != 0 || window.ws_row < 2 || window.ws_col == 0) return text;
+  std::string shown;
+  unsigned rows = 0, column = 0;
+  for (const char c : text) {
+    const bool begins_character = (static_cast<unsigned char>(c) & 0xc0U) != 0x80;  // not a later byte of UTF-8
+    if (c == '\n') {
+      column = 0;
+      if (++rows + 1 == window.ws_row) return shown + "...";
+    } else if (begins_character) {
+      ++column;
+    }
+    if (column <= window.ws_col) shown += c;
+  }
+  return shown;
+}
+
 int run(const TopOptions& options) {
   const std::atomic<bool>& interrupted = catch_interrupts();
   const bool redraw = isatty(STDOUT_FILENO) != 0;
@@ -49,8 +70,12 @@ int run(const TopOptions& options) {
     const double seconds = std::chrono::duration<double>(Clock::now() - last).count();
     last = Clock::now();
     add_rates(*now, *before, seconds);
-    fmt::print("{}{}\n{}\n{}{}", redraw ? "\033[H\033[2J" : "", describe_array(*now), describe_members(*now),
-               describe_open_files(*now, *before, seconds), redraw ? "" : "\n");
+    const std::string text = fmt::format("{}\n{}\n{}", describe_array(*now), describe_members(*now),
+                                         describe_open_files(*now, *before, seconds));
+    if (redraw)
+      fmt::print("\033[H\033[2J{}", fit_window(text));
+    else
+      fmt::print("{}\n", text);
     std::fflush(stdout);
     before = std::move(now);
   }
@@ -67,7 +92,9 @@ Verb add_top(CLI::App& fpfs) {
       ->check(CLI::Range(0.1, 3600.0))
       ->type_name("S")
       ->capture_default_str();
-  command->add_option("--count", options->count, "Leave after this many looks (default: at Ctrl-C)")->type_name("N");
+  command->add_option("--count", options->count, "Leave after this many looks (default: at Ctrl-C)")
+      ->check(CLI::Range(1U, UINT32_MAX))
+      ->type_name("N");
   return {command, [options] { return run(*options); }};
 }
 

@@ -22,6 +22,7 @@ Verb add_sync(CLI::App& fpfs);
 Verb add_verify(CLI::App& fpfs);
 Verb add_scrub(CLI::App& fpfs);
 Verb add_tier(CLI::App& fpfs);
+Verb add_clear(CLI::App& fpfs);
 Verb add_umount(CLI::App& fpfs);
 // Of directories that are not mounted.
 Verb add_export(CLI::App& fpfs);

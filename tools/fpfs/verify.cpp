@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <filesystem>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include <fmt/format.h>
@@ -43,6 +44,8 @@ class VerifyRun {
   void verify(const std::string& path) {
     std::error_code error;
     if (!std::filesystem::is_directory(path, error)) return verify_file(path);
+    if (const Status mounted = check_mounted(path); !mounted.is_ok()) return complain(mounted);
+    const uint64_t files_before = files_;
     struct stat root {};
     if (::stat(path.c_str(), &root) != 0) return complain(explain_mount_error(errno, path));
     std::filesystem::recursive_directory_iterator entries(path, error), end;
@@ -60,6 +63,8 @@ class VerifyRun {
       entries.increment(error);
       if (error) return complain(explain_mount_error(error.value(), path));
     }
+    if (files_ == files_before && !failed_ && !interrupted_ && !options_.json)
+      fmt::print("{}: no files\n", one_line(path));
   }
 
   int report() const {
@@ -96,7 +101,10 @@ class VerifyRun {
       request->chunk_count = kChunksPerCall;
       if (::ioctl(file->number(), FPFS_IOC_VERIFY, request.get()) != 0)
         return complain(explain_mount_error(errno, path));
-      if (request->error != 0) note_damage(path, *request);
+      if (request->error != 0) {
+        request->message[sizeof request->message - 1] = '\0';
+        findings_.push_back({path, request->failed_chunk, request->message});
+      }
       if (request->next_chunk <= next && request->next_chunk < request->chunks_in_file)
         return complain(Status::error(StatusCode::kUnsupported, path + ": the daemon's answer makes no sense"));
       next = request->next_chunk;
@@ -104,14 +112,31 @@ class VerifyRun {
     } while (next < chunks_in_file && !interrupted_);
     ++files_;
     chunks_ += std::min(next, chunks_in_file);
+    if (findings_.size() > findings_before && !options_.json)
+      fail(kVerifyProgram, kExitDamage,
+           describe_damage(path, std::span(findings_).subspan(findings_before), chunks_in_file));
     if (findings_.size() == findings_before && next >= chunks_in_file && !options_.json && !options_.quiet)
       fmt::print("{}: {} {}, as written\n", one_line(path), chunks_in_file, chunks_in_file == 1 ? "chunk" : "chunks");
   }
 
-  void note_damage(const std::string& path, IoctlVerify& request) {
-    request.message[sizeof request.message - 1] = '\0';
-    findings_.push_back({path, request.failed_chunk, request.message});
-    if (!options_.json) fail(kVerifyProgram, kExitDamage, fmt::format("{}: {}", path, request.message));
+  // "m/x.pt: 21 of 62 chunks are damaged (1, 3-5, 7): FIRST", FIRST being what is wrong with the first of them.
+  static std::string describe_damage(const std::string& path, std::span<const Finding> findings,
+                                     uint64_t chunks_in_file) {
+    constexpr size_t kRangesMax = 16;
+    std::vector<std::string> ranges;
+    for (size_t i = 0; i < findings.size();) {
+      const uint64_t first = findings[i].chunk;
+      uint64_t last = first;
+      while (++i < findings.size() && findings[i].chunk == last + 1) ++last;
+      if (ranges.size() == kRangesMax) {
+        ranges.emplace_back("...");
+        break;
+      }
+      ranges.push_back(first == last ? fmt::format("{}", first) : fmt::format("{}-{}", first, last));
+    }
+    return fmt::format("{}: {} of {} {} damaged ({}): {}", path, findings.size(), chunks_in_file,
+                       chunks_in_file == 1 ? "chunk is" : "chunks are", fmt::join(ranges, ", "),
+                       findings.front().detail);
   }
 
   const VerifyOptions& options_;

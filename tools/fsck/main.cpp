@@ -34,7 +34,7 @@ struct Options {
 };
 
 void add_options(CLI::App& app, Options& options) {
-  app.add_option("DIRS", options.directories, kDirectoriesHelp)->required()->type_name("");
+  add_directories(app, options.directories);
   CLI::Option* look_only = app.add_flag("-n", options.look_only, "Change nothing (the default); works while mounted");
   CLI::Option* preen = app.add_flag(
       "-p,-a", options.preen,

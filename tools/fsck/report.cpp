@@ -7,6 +7,7 @@
 
 #include "engine/base/one_line.h"
 #include "engine/base/units.h"
+#include "engine/check/inspect.h"
 #include "tools/common/json_output.h"
 #include "tools/common/table.h"
 
@@ -14,13 +15,25 @@ namespace fpfs::tools {
 
 namespace {
 
+// Of a file that -y moved away, which is not the same as being whole again.
+bool is_set_aside(const CheckReport& report, const CheckError& error) {
+  return error.repaired && !error.path.empty() && is_damage(error.kind) &&
+         std::any_of(report.set_aside.begin(), report.set_aside.end(),
+                     [&error](const FileSetAside& aside) { return aside.path == error.path; });
+}
+
+// What became of an error, at the end of its line.
+const char* outcome_of(const CheckReport& report, const CheckError& error) {
+  return is_set_aside(report, error) ? " (set aside, not restored)" : error.repaired ? " (repaired)" : "";
+}
+
 bool has_uncorrected(const CheckReport& report) {
   return report.errors_omitted > 0 ||
          std::any_of(report.errors.begin(), report.errors.end(), [](const CheckError& e) { return !e.repaired; });
 }
 
 // "/run1/a.pt: chunk 5, member 1, object offset 1048576: checksum: ... (repaired)"
-std::string line_of(const CheckError& error) {
+std::string line_of(const CheckReport& report, const CheckError& error) {
   std::vector<std::string> place;
   if (error.chunk >= 0) place.push_back(fmt::format("chunk {}", error.chunk));
   if (error.member >= 0) place.push_back(fmt::format("member {}", error.member));
@@ -30,7 +43,7 @@ std::string line_of(const CheckError& error) {
   if (!place.empty()) line += fmt::format("{}: ", fmt::join(place, ", "));
   line += error.kind + ": " + error.detail;
   if (!error.healing.empty()) line += " (" + error.healing + ")";
-  if (error.repaired) line += " (repaired)";
+  line += outcome_of(report, error);
   return one_line(std::move(line));
 }
 
@@ -72,13 +85,24 @@ std::string verdict(const CheckReport& report) {
   if (report.cancelled)
     return report.clean() ? "cancelled; nothing wrong in what was checked" : "cancelled; what was checked has errors";
   if (report.clean()) return "clean";
-  const uint64_t errors = report.errors.size() + report.errors_omitted;
-  if (!has_uncorrected(report)) return fmt::format("{} found, all repaired", errors);
-  const auto repaired =
-      std::count_if(report.errors.begin(), report.errors.end(), [](const CheckError& e) { return e.repaired; });
-  std::string text = fmt::format("DAMAGED: {} {}", errors, errors == 1 ? "error" : "errors");
-  if (repaired > 0) text += fmt::format(", {} of them repaired", repaired);
-  return text;
+  uint64_t damage = report.errors_omitted, leftovers = 0, repaired = 0, aside = 0;
+  for (const CheckError& error : report.errors) {
+    if (error.repaired)
+      ++(is_set_aside(report, error) ? aside : repaired);
+    else
+      ++(report.after_crash && !is_damage(error.kind) ? leftovers : damage);
+  }
+  std::vector<std::string> parts;
+  if (damage > 0) parts.push_back(fmt::format("DAMAGED: {} {}", damage, damage == 1 ? "error" : "errors"));
+  if (leftovers > 0)
+    parts.push_back(fmt::format("{} {} of a crash, which no file needs: mounting the array removes {}, as does -p",
+                                leftovers, leftovers == 1 ? "leftover" : "leftovers", leftovers == 1 ? "it" : "them"));
+  if (aside > 0)
+    parts.push_back(fmt::format("{} damaged {} set aside and NOT restored: bring {} back from a copy",
+                                report.set_aside.size(), report.set_aside.size() == 1 ? "file was" : "files were",
+                                report.set_aside.size() == 1 ? "it" : "them"));
+  if (repaired > 0) parts.push_back(fmt::format("{} {} repaired", repaired, repaired == 1 ? "error" : "errors"));
+  return fmt::format("{}", fmt::join(parts, "; "));
 }
 
 }  // namespace
@@ -100,7 +124,7 @@ void print_report_json(const CheckReport& report) {
                       {"member", error.member},
                       {"object_offset", error.object_offset},
                       {"kind", error.kind},
-                      {"detail", error.repaired ? error.detail + " (repaired)" : error.detail}});
+                      {"detail", error.detail + outcome_of(report, error)}});
     if (!error.healing.empty()) errors.back()["healing"] = error.healing;
   }
   if (report.errors_omitted > 0)
@@ -125,7 +149,7 @@ void print_report_json(const CheckReport& report) {
 }
 
 void print_report(const CheckReport& report, const std::vector<std::string>& directories, bool verified_data) {
-  for (const CheckError& error : report.errors) fmt::print("{}\n", line_of(error));
+  for (const CheckError& error : report.errors) fmt::print("{}\n", line_of(report, error));
   if (report.errors_omitted > 0) fmt::print("... and {} more errors\n", report.errors_omitted);
   for (const FileSetAside& aside : report.set_aside) fmt::print("{}\n", line_of(aside));
   Facts facts;

@@ -1,6 +1,11 @@
 // mkfs.fastpersistfs: formats an array.
+#include <linux/magic.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+
 #include <cstdlib>
 #include <ctime>
+#include <map>
 
 #include <fmt/format.h>
 
@@ -73,17 +78,43 @@ Status report(Environment& environment, const std::vector<std::string>& director
   return Status::ok();
 }
 
+// What the array will suffer from, though it works: said, not refused.
+std::vector<std::string> warnings_of(const std::vector<std::string>& directories) {
+  std::vector<std::string> warnings;
+  struct stat system {};
+  const bool knows_system = ::stat("/", &system) == 0;
+  std::map<dev_t, std::string> drives;
+  for (const std::string& directory : directories) {
+    struct stat attributes {};
+    struct statfs filesystem {};
+    if (::stat(directory.c_str(), &attributes) != 0 || ::statfs(directory.c_str(), &filesystem) != 0) continue;
+    if (filesystem.f_type == TMPFS_MAGIC)
+      warnings.push_back(directory + ": on tmpfs: what it holds is memory, and gone at the next boot");
+    else if (filesystem.f_type == OVERLAYFS_SUPER_MAGIC)
+      warnings.push_back(directory + ": on overlay, a container's own filesystem: gone with the container");
+    else if (knows_system && attributes.st_dev == system.st_dev)
+      warnings.push_back(directory + ": on the system's drive; is the member's drive mounted?");
+    const auto [other, is_first] = drives.emplace(attributes.st_dev, directory);
+    if (!is_first)
+      warnings.push_back(
+          fmt::format("{}: on the same drive as {}: striping over one drive gains nothing", directory, other->second));
+  }
+  return warnings;
+}
+
 int run(int argc, char** argv) {
   Options options;
   CLI::App app("Formats directories, one per drive, as one fastpersistfs array", kProgram);
-  app.add_option("DIRS", options.directories, kDirectoriesHelp)->required()->type_name("");
+  add_directories(app, options.directories);
   add_size_option(app, "--chunk-size", options.chunk_size,
                   "Unit of striping, checksum and compression: a power of two, 64K to 16M");
   app.add_option("--meta-dir", options.metadata_directory,
                  "Directory for names and indexes (default: the first of DIRS)")
       ->type_name("DIR");
   app.add_option("--label", options.label, "A name for people, at most 63 bytes")->type_name("TEXT");
-  app.add_flag("--force", options.force, "Format also what holds files or belongs to an array: its content is lost");
+  app.add_flag(
+      "--force", options.force,
+      "Format also directories that belong to an array, whose content is lost, or hold other files, which stay");
   app.add_flag("-q,--quiet", options.quiet, "Print nothing on success");
   app.add_flag("--json", options.json, "Print one JSON object");
   if (std::optional<int> exit_code = parse_command_line(app, kProgram, argc, argv)) return *exit_code;
@@ -101,6 +132,7 @@ int run(int argc, char** argv) {
   if (Status status = Array::format(environment, *directories, format); !status.is_ok()) return fail(kProgram, status);
   if (Status status = report(environment, *directories, options); !status.is_ok())
     return fail(kProgram, kExitFailure, status.with_context("formatted, but the array does not open").message());
+  for (const std::string& warning : warnings_of(*directories)) fail(kProgram, kExitOk, "warning: " + warning);
   return kExitOk;
 }
 

@@ -274,7 +274,7 @@ TEST_F(ArrayTest, RefusesAMetadataDirectoryThatIsNone) {
 TEST_F(ArrayTest, ASecondOpenIsRefusedWithTheHoldersPid) {
   must_format(paths({"a", "b"}));
   const std::unique_ptr<Array> first = must_open(paths({"a", "b"}));
-  const std::string holder = "mounted by process " + std::to_string(::getpid()) + ";";
+  const std::string holder = "held by process " + std::to_string(::getpid()) + ";";
   expect_refused(paths({"b", "a"}), {}, StatusCode::kBusy, {path("a"), holder});
   expect_refused(paths({"b", "a"}), read_only(), StatusCode::kBusy, {path("a"), holder});
 }

@@ -331,7 +331,7 @@ TEST_F(FormatTest, ForceDoesNotFormatAMountedArray) {
   must_format(paths({"a", "b"}));
   const std::unique_ptr<Array> mounted = must_open(paths({"a", "b"}));
   expect_refused(paths({"c", "b"}), forced(), StatusCode::kBusy,
-                 {path("b"), "mounted by process " + std::to_string(::getpid())});
+                 {path("b"), "held by process " + std::to_string(::getpid())});
   EXPECT_FALSE(exists(path("c")));
 }
 

@@ -1,0 +1,130 @@
+"""The log, as whoever runs a mount as a service finds it: where it goes, which names it uses, how long it gets."""
+import os
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from lab.array import MountFailed
+from lab.damage import extents_of, flip, read_at
+from lab.data import write_pattern
+from lab.system import wait_until
+
+CHUNK = 65536
+
+
+@pytest.fixture
+def damaged(make_array, make_mount):
+    """An array whose /run7/x.pt has damage in chunk 1, and /run7/small in its index; not mounted."""
+    array = make_array(chunk_size=CHUNK)
+    array.damaged = True
+    mount = make_mount(array)
+    (mount.path / "run7").mkdir()
+    write_pattern(mount.path / "run7/x.pt", 1, 4 * CHUNK)
+    write_pattern(mount.path / "run7/small", 2, 100)
+    extent = extents_of(mount, mount.path / "run7/x.pt")["extents"][1]
+    mount.unmount()
+    flip(extent["file"], extent["file_offset"] + 77)
+    flip(array.members[0] / "tree/run7/small", 200)
+    return array
+
+
+@pytest.mark.P3
+def test_one_bad_chunk_is_one_line_with_the_path_in_the_mount(damaged, make_mount):
+    mount = make_mount(damaged)
+    for _ in range(3):
+        assert read_at(mount.path / "run7/x.pt", CHUNK, CHUNK) == "EIO"
+        with pytest.raises(OSError):
+            (mount.path / "run7/small").read_bytes()
+    errors = [line.split(" error ", 1)[1] for line in mount.log().splitlines() if " error " in line]
+    assert sorted(line.split(" ")[0] for line in errors) == ["/run7/small:", "/run7/x.pt,"], errors
+    assert "/tree/" not in mount.log()
+
+
+def test_sighup_opens_the_log_file_anew(array, make_mount, lab, numbers):
+    log = lab / f"log{next(numbers)}"
+    mount = make_mount(array, f"log_file={log}")
+    assert log.stat().st_mode & 0o7777 == 0o640 and "mounted at" in log.read_text()
+    moved = log.rename(log.with_suffix(".1"))
+    mount.process.send_signal(signal.SIGHUP)
+    wait_until(log.exists)
+    assert os.path.ismount(mount.path)
+    mount.unmount()
+    assert "everything is committed" in log.read_text() and "everything is committed" not in moved.read_text()
+
+
+def test_a_log_file_in_no_directory_is_refused(array, make_mount, lab):
+    with pytest.raises(MountFailed, match="no-such-directory.*No such file"):
+        make_mount(array, f"log_file={lab}/no-such-directory/log")
+    assert not (lab / "no-such-directory").exists()
+
+
+def test_what_recovery_freed_is_logged(array, make_mount):
+    mount = make_mount(array)
+    descriptor = os.open(mount.path / "unfinished", os.O_WRONLY | os.O_CREAT)
+    os.write(descriptor, os.urandom(3 << 20))
+    wait_until(lambda: any(member["bytes_written"] for member in mount.status()["members"]))
+    mount.kill()
+    with pytest.raises(OSError):
+        os.close(descriptor)
+    mount.start()
+    freed = re.search(r"was not unmounted cleanly: (\d+) objects that no file has were freed", mount.log())
+    assert freed and int(freed[1]) > 0, mount.log()
+
+
+def test_a_failed_mount_does_not_say_that_it_unmounted(array, make_mount, lab):
+    with pytest.raises(MountFailed) as refused:
+        make_mount(array, f"tier=file://{lab}/no-such-store")
+    assert "unmounted" not in str(refused.value) and "committed" not in str(refused.value)
+
+
+# Runs in a mount namespace of its own, whose /dev has a log.
+IN_BACKGROUND = """
+import os, socket, subprocess, sys
+work, fastpersistfs, fpfs, members, mount_point, options = sys.argv[1:]
+log = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+log.bind(work + "/socket")
+os.mkdir(work + "/dev")
+def run(*command):
+    return subprocess.run(command, check=True, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+run("mount", "-t", "tmpfs", "tmpfs", work + "/dev")
+os.mkdir(work + "/dev/shm")
+for name in ("fuse", "null"):
+    open(work + "/dev/" + name, "w").close()
+for name in ("fuse", "null", "shm"):
+    run("mount", "--rbind", "/dev/" + name, work + "/dev/" + name)
+open(work + "/dev/log", "w").close()
+run("mount", "--bind", work + "/socket", work + "/dev/log")
+run("mount", "--rbind", work + "/dev", "/dev")
+run(fastpersistfs, "-o", options, members, mount_point)
+try:
+    open(mount_point + "/run7/x.pt", "rb").read()
+except OSError as error:
+    print(error.strerror)
+run(fpfs, "umount", mount_point)
+log.setblocking(False)
+try:
+    while True:
+        print(log.recv(65536).decode())
+except BlockingIOError:
+    pass
+"""
+
+
+@pytest.mark.root
+@pytest.mark.P3
+def test_in_the_background_the_log_is_the_systems(damaged, binaries, lab, numbers):
+    work = lab / f"namespace{next(numbers)}"
+    (work / "mount").mkdir(parents=True)
+    options = "durable=close" + ("" if damaged.direct_io else ",buffered_members")
+    seen = subprocess.run(["unshare", "--mount", sys.executable, "-c", IN_BACKGROUND, work, binaries.mount, binaries.fpfs,
+                           damaged.argument, work / "mount", options], capture_output=True, text=True, timeout=60)
+    assert seen.returncode == 0, seen.stdout + seen.stderr
+    lines = seen.stdout.splitlines()
+    assert lines[0] == "Input/output error"
+    # "<27>Nov 26 10:00:00 fastpersistfs[123]: /mnt/ckpt: ...": facility daemon, priority error or info
+    told = [line for line in lines if line.startswith("<27>")]
+    assert len(told) == 1 and f"]: {work}/mount: /run7/x.pt, chunk 1: " in told[0], lines
+    assert any(line.startswith("<30>") and "everything is committed" in line for line in lines), lines
