@@ -91,13 +91,14 @@ Verb add_scrub(CLI::App& fpfs) {
   auto options = std::make_shared<ScrubOptions>();
   CLI::App* command =
       fpfs.add_subcommand("scrub", "Read and check everything that a mounted array holds, in the background");
-  command->add_option("ACTION", options->action, "start, status, pause, resume or cancel")
+  command->add_option("ACTION", options->action, "What to do")
       ->required()
       ->type_name("")
       ->check(CLI::IsMember({"start", "status", "pause", "resume", "cancel"}));
   command->add_option("MOUNTPOINT", options->mount_point, "Where the array is mounted")->required()->type_name("");
   options->limit_given = add_size_option(*command, "--limit", options->limit,
-                                         "start, resume: at most this many bytes per second (200M); 0: no limit");
+                                         "start, resume: at most this many bytes per second (200M); 0: no limit")
+                             ->default_str("");
   command->add_flag("--json", options->json, "Print one JSON object");
   command->add_flag("--wait", options->wait, "start, resume: return when it has ended");
   command->footer(
