@@ -97,8 +97,7 @@ Verb add_scrub(CLI::App& fpfs) {
       ->check(CLI::IsMember({"start", "status", "pause", "resume", "cancel"}));
   command->add_option("MOUNTPOINT", options->mount_point, "Where the array is mounted")->required()->type_name("");
   options->limit_given = add_size_option(*command, "--limit", options->limit,
-                                         "start, resume: at most this many bytes per second (200M); 0: no limit")
-                             ->default_str("");
+                                         "start, resume: at most this many bytes per second (200M); 0: no limit");
   command->add_flag("--json", options->json, "Print one JSON object");
   command->add_flag("--wait", options->wait, "start, resume: return when it has ended");
   command->footer(
