@@ -1,4 +1,4 @@
-# bash completion for fpfs, mkfs.fastpersistfs, fsck.fastpersistfs and fastpersistfs: what their --help says.
+# bash completion for fpfs, mkfs.fastpersistfs, fsck.fastpersistfs, fastpersistfs and setup-nvme: what their --help says.
 
 # _fastpersistfs_table PROGRAM [VERB]: a line for each option, argument and verb: its name, a tab, what it takes with the
 # character between them (" SIZE", "=on|off").
@@ -29,7 +29,7 @@ _fastpersistfs_words() {
     verbs) compgen -W "$(awk '!/^-/ { print $1 }' <<<"$table")" -- "$2" ;;
     MOUNTPOINT) compgen -W "$(findmnt -rno TARGET -t fuse.fastpersistfs)" -- "$2" || compgen -d -- "$2" ;;
     DIR | DIRS) compgen -d -- "$2" ;;
-    FILE | PATH*) compgen -f -- "$2" ;;
+    FILE | PATH* | DEVICE) compgen -f -- "$2" ;;
     *\|*) compgen -W "$(tr '|' '\n' <<<"$1" | sed 's/\[.*//; /^[A-Z]/d')" -- "$2" ;;
   esac
 }
@@ -70,7 +70,7 @@ _fastpersistfs() {
   what=${what#[= ]}
   case $what in
     DIRS) prefix=${word%"${word##*:}"} ;;&
-    DIR* | FILE | PATH* | MOUNTPOINT) compopt -o filenames 2>/dev/null ;;
+    DIR* | FILE | PATH* | DEVICE | MOUNTPOINT) compopt -o filenames 2>/dev/null ;;
   esac
   mapfile -t COMPREPLY < <(_fastpersistfs_words "$what" "${word#"$prefix"}")
   [[ ${#COMPREPLY[@]} != 1 || ${COMPREPLY[0]} != *= ]] || compopt -o nospace 2>/dev/null
@@ -79,4 +79,4 @@ _fastpersistfs() {
   COMPREPLY=("${COMPREPLY[@]/#/$prefix}")
   COMPREPLY=("${COMPREPLY[@]#"$item"}")
 }
-complete -F _fastpersistfs fpfs mkfs.fastpersistfs fsck.fastpersistfs fastpersistfs
+complete -F _fastpersistfs fpfs mkfs.fastpersistfs fsck.fastpersistfs fastpersistfs setup-nvme

@@ -22,6 +22,7 @@ LINES = [
     ("fsck.fastpersistfs -", {"-n", "-p", "-a", "-y", "--verify-data"}, set()),
     ("mkfs.fastpersistfs --meta-dir /usr/bi", {"/usr/bin"}, set()),
     ("mkfs.fastpersistfs /usr/sbin:/usr/bi", {"/usr/bin"}, {"/usr/sbin"}),
+    ("setup-nvme --", {"--yes", "--prefix", "--mount-point"}, set()),
     ("fastpersistfs --dur", {"--durable="}, set()),
     ("fastpersistfs --durable=", {"close", "fsync"}, {"--durable="}),
     ("fastpersistfs --compress=", {"off", "auto", "zstd"}, set()),

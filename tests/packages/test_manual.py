@@ -9,7 +9,7 @@ from lab.programs import run
 
 PAGES = ["man1/fpfs.1", "man5/fastpersistfs.5", "man8/fastpersistfs.8", "man8/fsck.fastpersistfs.8",
          "man8/mkfs.fastpersistfs.8", "man8/mount.fastpersistfs.8", "man8/umount.fastpersistfs.8",
-         "man8/umount.fuse.8", "man8/umount.fuse.fastpersistfs.8"]
+         "man8/setup-nvme.8", "man8/umount.fuse.8", "man8/umount.fuse.fastpersistfs.8"]
 
 pytestmark = pytest.mark.skipif(not shutil.which("man") or not shutil.which("help2man"),
                                 reason="needs man-db and help2man")
@@ -48,7 +48,7 @@ def test_every_program_has_a_page(root):
 
 @pytest.mark.parametrize("page, call", [
     ("man1/fpfs.1", ["fpfs", "--help-all"]), ("man8/fastpersistfs.8", ["fastpersistfs", "--help"]),
-    ("man8/mkfs.fastpersistfs.8", ["mkfs.fastpersistfs", "--help"]),
+    ("man8/setup-nvme.8", ["setup-nvme", "--help"]), ("man8/mkfs.fastpersistfs.8", ["mkfs.fastpersistfs", "--help"]),
     ("man8/fsck.fastpersistfs.8", ["fsck.fastpersistfs", "--help"])])
 def test_pages_say_what_help_says(root, search_path, page, call):
     text = squeezed(rendered(root, page, "--nh", "--nj"))

@@ -20,7 +20,8 @@ def test_contents(deb):
     files = {line.split(None, 5)[5].removeprefix("./") for line in listed if line.startswith("-")}
     assert {"usr/bin/fastpersistfs", "usr/bin/fpfs", "usr/sbin/mkfs.fastpersistfs", "usr/sbin/fsck.fastpersistfs",
             "usr/sbin/mount.fastpersistfs", "usr/sbin/umount.fastpersistfs", "usr/sbin/umount.fuse.fastpersistfs",
-            "usr/sbin/umount.fuse", f"{UNITS}/fastpersistfs@.service", f"{UNITS}/fastpersistfs-scrub@.service",
+            "usr/sbin/umount.fuse", "usr/sbin/setup-nvme", f"{UNITS}/fastpersistfs@.service",
+            f"{UNITS}/fastpersistfs-scrub@.service",
             f"{UNITS}/fastpersistfs-scrub@.timer", "usr/lib/systemd/system-generators/fastpersistfs-generator",
             "usr/share/man/man5/fastpersistfs.5.gz", "usr/share/bash-completion/completions/fpfs",
             "usr/share/zsh/vendor-completions/_fastpersistfs", "usr/share/doc/fastpersistfs/copyright",
