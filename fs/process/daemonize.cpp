@@ -47,7 +47,7 @@ void write_all(int descriptor, const std::string& text) {
   }
 }
 
-// sd_notify(3), by what its page has for programs without the library. A manager that does not listen is not our failure.
+// sd_notify(3), as its page has it for programs without the library. A manager that does not listen is no failure.
 void tell_service_manager(const std::string& state) {
   const char* path = std::getenv("NOTIFY_SOCKET");
   sockaddr_un address{};

@@ -1,7 +1,7 @@
-# bash completion for fpfs, mkfs.fastpersistfs, fsck.fastpersistfs, fastpersistfs and setup-nvme: what their --help says.
+# bash completion for fastpersistfs and the programs that come with it: what their --help says.
 
-# _fastpersistfs_table PROGRAM [VERB]: a line for each option, argument and verb: its name, a tab, what it takes with the
-# character between them (" SIZE", "=on|off").
+# _fastpersistfs_table PROGRAM [VERB]: a line for each option, argument and verb: its name, a tab, what it takes with
+# the character between them (" SIZE", "=on|off").
 _fastpersistfs_table() {
   command "$@" --help 2>/dev/null | awk -F '  +' '/^  [^ ]/ {
     takes = match($2, /[= ][^ ,-][^ ]*$/) ? substr($2, RSTART) : ""

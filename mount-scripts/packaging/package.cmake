@@ -1,5 +1,5 @@
-# A .deb of what is installed: cmake --build build && cpack --config build/CPackConfig.cmake. FPFS_PACKAGER is who answers for
-# it.
+# A .deb of what is installed: cmake --build build && cpack --config build/CPackConfig.cmake. FPFS_PACKAGER is who answers
+# for it.
 set(FPFS_PACKAGER "fastpersistfs maintainers <maintainers@fastpersistfs.invalid>" CACHE STRING
     "Maintainer of the package, NAME <ADDRESS>")
 set(CPACK_GENERATOR DEB)

@@ -1,4 +1,4 @@
-"""setup-nvme: which drives it takes, and that what it shows is what it does. Drives are loop devices and lsblk's words."""
+"""setup-nvme: which drives it takes, and that it does what it shows. Drives are loop devices and lsblk's words."""
 import json
 import os
 import re
@@ -119,8 +119,9 @@ def test_what_is_shown(machine, tmp_path):
 
 
 @pytest.mark.parametrize("arguments, status, words", [
-    (["--mount-point", "/proc"], 1, "is a mount point already"), (["--mount-point", "relative"], 16, "no absolute path"),
-    (["--prefix", "/a b"], 16, "no absolute path"), (["--options", "ro, x"], 16, "no spaces"), (["--bogus"], 16, "--bogus")])
+    (["--mount-point", "/proc"], 1, "is a mount point already"),
+    (["--mount-point", "relative"], 16, "no absolute path"), (["--prefix", "/a b"], 16, "no absolute path"),
+    (["--options", "ro, x"], 16, "no spaces"), (["--bogus"], 16, "--bogus")])
 def test_wrong_calls(machine, arguments, status, words):
     result = machine({})(*arguments)
     assert result.returncode == status
@@ -149,8 +150,10 @@ def loops(lab):
 def test_what_is_done(loops, lab, root, search_path, tmp_path, monkeypatch):
     # mount(8) looks for its helper in /sbin, where the package is not.
     wrapper = tmp_path / "mount"
-    wrapper.write_text(f'#!/bin/sh\nif [ "$2" = fastpersistfs ]; then o=$4; shift 4; '
-                       f'exec {root}/usr/sbin/mount.fastpersistfs "$@" -o "$o"; fi\nexec {shutil.which("mount")} "$@"\n')
+    wrapper.write_text(f"""#!/bin/sh
+if [ "$2" = fastpersistfs ]; then o=$4; shift 4; exec {root}/usr/sbin/mount.fastpersistfs "$@" -o "$o"; fi
+exec {shutil.which("mount")} "$@"
+""")
     wrapper.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     fstab = tmp_path / "fstab"
