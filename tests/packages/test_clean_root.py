@@ -198,9 +198,10 @@ def booted(prepared):
         "PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "root": str(prepared), "groups": " ".join(map(str, groups)),
         "hierarchies": hierarchies})
     try:
-        children = pathlib.Path(f"/proc/{systemd.pid}/task/{systemd.pid}/children")
-        wait_until(lambda: systemd.poll() is not None or children.read_text().split(), 60)
-        first, = children.read_text().split()
+        # Whoever starts it has had other children before.
+        parent = ["pgrep", "--parent", str(systemd.pid), "--exact", "systemd"]
+        wait_until(lambda: run(*parent, check=False).stdout, 60)
+        first = run(*parent).stdout.strip()
 
         def inside(*command, check=True):
             return run("nsenter", "-t", first, "-a", "env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", *command,
@@ -212,7 +213,7 @@ def booted(prepared):
         try:
             wait_until(has_booted, 60)
         except AssertionError as error:
-            raise AssertionError(f"{error}: {inside('systemctl', 'list-jobs', check=False)}")
+            raise AssertionError(f"{error}: {inside('systemctl', 'list-jobs', check=False).stdout}")
         yield inside
     finally:
         systemd.kill()
