@@ -182,6 +182,17 @@ journalctl -u $unit | grep "unknown option 'bogus'"
 """
 
 
+def first_process(starter):
+    """The systemd that is a child of this process, which has had other children before; None while it is not there."""
+    for child in pathlib.Path(f"/proc/{starter}/task/{starter}/children").read_text().split():
+        try:
+            if pathlib.Path(f"/proc/{child}/comm").read_text() == "systemd\n":
+                return child
+        except OSError:
+            pass  # gone meanwhile
+    return None
+
+
 @pytest.fixture
 def booted(prepared):
     """Runs a command beside a systemd that has the clean root for its own."""
@@ -198,10 +209,8 @@ def booted(prepared):
         "PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "root": str(prepared), "groups": " ".join(map(str, groups)),
         "hierarchies": hierarchies})
     try:
-        # Whoever starts it has had other children before.
-        parent = ["pgrep", "--parent", str(systemd.pid), "--exact", "systemd"]
-        wait_until(lambda: run(*parent, check=False).stdout, 60)
-        first = run(*parent).stdout.strip()
+        wait_until(lambda: first_process(systemd.pid), 60)
+        first = first_process(systemd.pid)
 
         def inside(*command, check=True):
             return run("nsenter", "-t", first, "-a", "env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", *command,

@@ -1,10 +1,12 @@
 #include "tools/common/command_line.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <exception>
 #include <memory>
+#include <utility>
 
 #include <fmt/format.h>
 
