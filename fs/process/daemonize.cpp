@@ -1,10 +1,13 @@
 #include "fs/process/daemonize.h"
 
 #include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -44,6 +47,21 @@ void write_all(int descriptor, const std::string& text) {
   }
 }
 
+// sd_notify(3), as its page has it for programs without the library. A manager that does not listen is no failure.
+void tell_service_manager(const std::string& state) {
+  const char* path = std::getenv("NOTIFY_SOCKET");
+  sockaddr_un address{};
+  const size_t length = path == nullptr ? 0 : std::strlen(path);
+  if (length < 2 || length >= sizeof address.sun_path) return;
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path, path, length);
+  if (path[0] == '@') address.sun_path[0] = '\0';
+  const FileDescriptor socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!socket.is_open()) return;
+  (void)::sendto(socket.number(), state.data(), state.size(), MSG_NOSIGNAL, reinterpret_cast<const sockaddr*>(&address),
+                 static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + length));
+}
+
 }  // namespace
 
 void print_error(const std::string& message) {
@@ -74,7 +92,10 @@ Launcher Launcher::launch(bool foreground) {
 }
 
 void Launcher::report_live() {
-  if (pipe_.is_open()) report(std::string(1, kLive));
+  if (pipe_.is_open())
+    report(std::string(1, kLive));
+  else
+    tell_service_manager("READY=1");
 }
 
 void Launcher::report_failure(const std::string& message) {

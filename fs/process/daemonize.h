@@ -20,7 +20,8 @@ class Launcher {
   static Launcher launch(bool foreground);
 
   // The mount works: the parent exits 0. In the background stdin, stdout and stderr become /dev/null with either
-  // report, so that nothing holds the caller's terminal or pipes.
+  // report, so that nothing holds the caller's terminal or pipes. In the foreground the service manager is told, where
+  // one waits (NOTIFY_SOCKET, as Type=notify has it).
   void report_live();
   // The daemon will end with exit status 1; prints the one line that says why.
   void report_failure(const std::string& message);

@@ -21,8 +21,8 @@
 namespace fpfs {
 namespace {
 
-constexpr const char* kProgram = "The program";
-constexpr const char* kMount = "Options, each as -o NAME[=VALUE] or as --NAME[=VALUE]";
+constexpr const char* kProgram = "Options";
+constexpr const char* kMount = "Mount options, each as -o NAME[=VALUE] or as --NAME[=VALUE]";
 
 Status usage_error(const std::string& message) {
   return Status::error(StatusCode::kInvalidArgument, message + " (see fastpersistfs --help)");
@@ -129,7 +129,10 @@ class Help : public CLI::Formatter {
  public:
   Help() { column_width(29); }
   std::string make_usage(const CLI::App*, std::string name) const override {
-    return "usage: " + name + " [-f] [-o OPT[,OPT...]] [--OPT[=VALUE]] DIRS MOUNTPOINT\n";
+    return "Usage: " + name + " [-f] [-o OPT[,OPT...]] [--OPT[=VALUE]] DIRS MOUNTPOINT\n";
+  }
+  std::string make_option_name(const CLI::Option* option, bool is_positional) const override {
+    return CLI::detail::find_and_replace(Formatter::make_option_name(option, is_positional), ",", ", ");
   }
   std::string make_option_opts(const CLI::Option* option) const override {
     return option->get_expected_min() == 0 ? option->get_option_text() : "=" + option->get_type_name();

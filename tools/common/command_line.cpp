@@ -1,9 +1,12 @@
 #include "tools/common/command_line.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <memory>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -27,6 +30,58 @@ std::string on_one_line(const std::string& text) {
   while (!line.empty() && (line.back() == ' ' || line.back() == ';')) line.pop_back();
   return one_line(std::move(line));
 }
+
+// Help as help2man and the completions of the shells read it: "-q, --quiet", "--label TEXT", "ACTION start|stop".
+class Help : public CLI::Formatter {
+ public:
+  Help() {
+    column_width(30);
+    label("Positionals", "Arguments");
+  }
+
+  std::string make_option_name(const CLI::Option* option, bool is_positional) const override {
+    return CLI::detail::find_and_replace(Formatter::make_option_name(option, is_positional), ",", ", ");
+  }
+
+  std::string make_option_opts(const CLI::Option* option) const override {
+    const auto [name, allowed] = type_of(option);
+    std::string text = name.empty() ? "" : " " + name;
+    if (allowed.starts_with('{')) text += " " + CLI::detail::find_and_replace(inside(allowed), ",", "|");
+    if (option->get_expected_max() == CLI::detail::expected_max_vector_size) text += "...";
+    return text;
+  }
+
+  std::string make_option_desc(const CLI::Option* option) const override {
+    const std::string allowed = type_of(option).second;
+    std::string notes = allowed.ends_with(']') ? inside(allowed.substr(allowed.find('['))) : "";
+    const std::string value = option->get_default_str();
+    if (!value.empty()) notes += (notes.empty() ? "default " : ", default ") + value;
+    return option->get_description() + (notes.empty() ? "" : fmt::format(" ({})", notes));
+  }
+
+  // A verb in the help of all verbs.
+  std::string make_expanded(const CLI::App* verb) const override {
+    const std::string call = fmt::format("{} {}", verb->get_parent()->get_name(), verb->get_name());
+    std::string usage = make_usage(verb, call);
+    usage = usage.substr(usage.find(call), usage.find('\n', usage.find(call)) - usage.find(call));
+    std::string text = fmt::format("\n{}:\n  {}\n", usage, make_description(verb));
+    for (const bool positional : {true, false})
+      for (const CLI::Option* option : verb->get_options())
+        if (option->get_positional() == positional && option != verb->get_help_ptr())
+          text += make_option(option, positional);
+    return text + make_footer(verb);
+  }
+
+ private:
+  // CLI11's "NAME:CHECK": "N" and "UINT in [1 - 1024]", "" and "{start,stop}".
+  static std::pair<std::string, std::string> type_of(const CLI::Option* option) {
+    if (option->get_type_size() == 0) return {};
+    const std::string type = option->get_type_name();
+    const size_t colon = std::min(type.find(':'), type.size());
+    return {type.substr(0, colon), type.substr(std::min(colon + 1, type.size()))};
+  }
+  static std::string inside(const std::string& brackets) { return brackets.substr(1, brackets.size() - 2); }
+};
 
 }  // namespace
 
@@ -53,6 +108,9 @@ Status silence_engine_log() {
 
 std::optional<int> parse_command_line(CLI::App& app, const std::string& program, int argc, char** argv) {
   app.set_version_flag("--version", version_line(program), "Print the version and leave");
+  const auto help = std::make_shared<Help>();
+  app.formatter(help);
+  for (CLI::App* verb : app.get_subcommands({})) verb->formatter(help);
   try {
     app.parse(argc, argv);
     return std::nullopt;

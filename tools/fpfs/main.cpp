@@ -35,6 +35,7 @@ int run(int argc, char** argv) {
                                    add_clear(app),  add_umount(app), add_export(app), add_bench(app)};
   for (const Verb& verb : verbs) verb.command->fallthrough();  // so that "fpfs status --version" works too
   app.require_subcommand(1, 1);
+  app.set_help_all_flag("--help-all", "Print this message with that of every verb and exit");
   if (std::string complaint = complaint_about_verb(verbs, argc, argv); !complaint.empty())
     return fail(kProgram, kExitUsage, complaint);
   if (std::optional<int> exit_code = parse_command_line(app, kProgram, argc, argv)) return *exit_code;

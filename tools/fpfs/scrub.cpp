@@ -91,7 +91,7 @@ Verb add_scrub(CLI::App& fpfs) {
   auto options = std::make_shared<ScrubOptions>();
   CLI::App* command =
       fpfs.add_subcommand("scrub", "Read and check everything that a mounted array holds, in the background");
-  command->add_option("ACTION", options->action, "start, status, pause, resume or cancel")
+  command->add_option("ACTION", options->action, "What to do")
       ->required()
       ->type_name("")
       ->check(CLI::IsMember({"start", "status", "pause", "resume", "cancel"}));

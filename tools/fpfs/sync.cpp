@@ -86,7 +86,8 @@ Verb add_sync(CLI::App& fpfs) {
   command->add_option("PATH", options->paths, "Files; a directory means its whole mount")->required()->type_name("");
   command->add_flag("--tier", options->tier, "Return when they are copied to the store outside this machine, too");
   command
-      ->add_option("--timeout", options->timeout_s, "--tier: give up waiting after so many seconds (default 0: never)")
+      ->add_option("--timeout", options->timeout_s,
+                   "With --tier: give up waiting after so many seconds (default 0: never)")
       ->type_name("SECONDS")
       ->check(CLI::Range(0U, 86400U * 365U));
   return {command, [options] { return run(*options); }};
