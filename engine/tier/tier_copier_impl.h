@@ -145,6 +145,7 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
   struct Local {
     std::optional<TierNote> note;  // that speaks for the path
     std::shared_ptr<File> file;    // of a file
+    uint64_t sequence = 0;         // of its last commit, as it was before
     uint64_t content_since = 0;    // File::content_since()
     bool is_unchanged = false;     // since the note
   };
@@ -267,6 +268,7 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
   static bool has_same_content(const Job& job, const TierManifest& stored);
   void describe_file(const std::shared_ptr<Job>& job, StoredManifest stored);
   void take_over(const std::shared_ptr<Job>& job, StoredManifest stored, const StoredObject& content);
+  void edit_theirs(const std::shared_ptr<Job>& job, StoredManifest stored);
   void describe_node(const std::shared_ptr<Job>& job, const Result<StoredManifest>& stored);
   void replace_file(const std::shared_ptr<Job>& job);
 
@@ -288,6 +290,12 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
   void find_theirs(const std::shared_ptr<Job>& job, const StoredManifest& stored);
   Local local_of(const Found& found, const std::string& path);
   bool is_known(const std::string& path, const std::optional<TierNote>& note, uint64_t tag) const;
+  // The manifest, or what it took the place of, has taken the place of this one of that array.
+  static bool has_replaced(const TierManifest& manifest, uint64_t array, uint64_t tag);
+  bool is_edit_of_known(const std::string& path, const std::optional<TierNote>& note,
+                        const TierManifest& manifest) const;
+  // TierManifest::replaced of what takes the place of this.
+  std::map<uint64_t, uint64_t> replaced_by_next(const StoredManifest& stored) const;
   // attributes_hash(); of a directory without its time, which changes with each name in it, on every node by itself.
   uint64_t attributes_of(const TierManifest& manifest) const;
   uint64_t own_key() const { return array_key(store_.array().id()); }
@@ -316,6 +324,11 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
   // --- tier_show_job.cpp
   bool adopt_if_same(const std::shared_ptr<Job>& job, const Found& found, const Local& local,
                      const StoredManifest& stored);
+  static bool has_content_of(const Local& local, const TierManifest& theirs);
+  bool adopt_edit(const std::shared_ptr<Job>& job, const Found& found, const Local& local,
+                  const StoredManifest& stored);
+  void adopt(const std::shared_ptr<Job>& job, const Found& found, const Local& local, const StoredManifest& stored,
+             bool is_others);
   void adopt_directory(const std::shared_ptr<Job>& job, const Found& found, const Local& local,
                        const StoredManifest& stored);
   void show(const std::shared_ptr<Job>& job, std::shared_ptr<Shown> shown);

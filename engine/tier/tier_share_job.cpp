@@ -52,6 +52,33 @@ bool TierCopier::Impl::is_known(const std::string& path, const std::optional<Tie
   return lost == tag || lost == TierLost::kAnyManifest;
 }
 
+bool TierCopier::Impl::has_replaced(const TierManifest& manifest, uint64_t array, uint64_t tag) {
+  const auto is = [&](uint64_t key) {
+    const auto found = manifest.replaced.find(key);
+    return found != manifest.replaced.end() && found->second == tag;
+  };
+  return is(array) || is(edit_key(array));
+}
+
+// What was seen has this content, with other attributes.
+bool TierCopier::Impl::is_edit_of_known(const std::string& path, const std::optional<TierNote>& note,
+                                        const TierManifest& manifest) const {
+  const uint64_t array = array_key(manifest.array_id), lost = lost_->manifest_at(place_of(path));
+  return manifest.is_edited() && ((note.has_value() && has_replaced(manifest, array, note->manifest_tag)) ||
+                                  (lost != 0 && has_replaced(manifest, array, lost)));
+}
+
+std::map<uint64_t, uint64_t> TierCopier::Impl::replaced_by_next(const StoredManifest& stored) const {
+  std::map<uint64_t, uint64_t> replaced = stored.manifest.replaced;
+  const uint64_t array = array_key(stored.manifest.array_id);
+  if (!stored.manifest.is_edited()) replaced.erase(edit_key(array));
+  replaced[stored.manifest.is_edited() ? edit_key(array) : array] = stored.tag;
+  replaced.erase(own_key());
+  replaced.erase(edit_key(own_key()));
+  while (replaced.size() > TierManifest::kReplacedMax) replaced.erase(replaced.begin());
+  return replaced;
+}
+
 uint64_t TierCopier::Impl::attributes_of(const TierManifest& manifest) const {
   if (!options_.shares || !S_ISDIR(manifest.mode)) return attributes_hash(manifest);
   TierManifest timeless;
@@ -70,6 +97,7 @@ TierCopier::Impl::Local TierCopier::Impl::local_of(const Found& found, const std
     Result<std::shared_ptr<File>> file = store_.open_file(node, false);
     if (!file.is_ok()) return local;
     local.file = std::move(*file);
+    local.sequence = local.file->info().sequence;
     local.content_since = local.file->content_since();
     const File::Info info = local.file->info();
     // Commits since then may have moved the content; of another array's also such that nobody has noted.
@@ -107,12 +135,7 @@ void TierCopier::Impl::compared(const std::shared_ptr<Job>& job, const Result<St
   if (!stored.is_ok() && !is_damaged && stored.status().code() != StatusCode::kNotFound)
     return end_with(job, stored.status(), false);
   const bool is_theirs = is_there && stored.value().manifest.array_id != store_.array().id();
-  if (is_there) {
-    job->replaced = stored.value().manifest.replaced;
-    if (is_theirs) job->replaced[array_key(stored.value().manifest.array_id)] = stored.value().tag;
-    job->replaced.erase(own_key());
-    while (job->replaced.size() > TierManifest::kReplacedMax) job->replaced.erase(job->replaced.begin());
-  }
+  if (is_there) job->replaced = replaced_by_next(stored.value());
   const Result<Found> found = find(path);
   const bool is_vacant_here = is_vacant(found, path);
   if ((!found.is_ok() && !is_vacant_here) || (job->file.inode != 0 && !is_at(found, job->file.inode)))
@@ -121,6 +144,7 @@ void TierCopier::Impl::compared(const std::shared_ptr<Job>& job, const Result<St
   if (is_left_aside(found.value(), path)) return remove_left(job, found.value());
   if (is_theirs) return compare_with_theirs(job, found.value(), stored.value());
   const Local local = local_of(found.value(), path);
+  if (is_there && stored.value().manifest.is_edited() && adopt_edit(job, found.value(), local, stored.value())) return;
   const bool went = !is_there && !is_damaged && local.is_unchanged && local.note->is_others;
   went ? withdraw(job, found.value(), local, 0) : begin(job);
 }
@@ -130,15 +154,14 @@ void TierCopier::Impl::compare_with_theirs(const std::shared_ptr<Job>& job, cons
   const std::string& path = job->file.path;
   const Local local = local_of(found, path);
   if (is_known(path, local.note, stored.tag)) return note_moved(job, local);
-  const auto own = stored.manifest.replaced.find(own_key());
-  const bool knows_ours =
-      local.is_unchanged &&
-      (local.note->is_others || (own != stored.manifest.replaced.end() && own->second == local.note->manifest_tag));
+  const bool knows_ours = local.is_unchanged &&
+                          (local.note->is_others || has_replaced(stored.manifest, own_key(), local.note->manifest_tag));
   if (stored.manifest.is_removed())
     return knows_ours ? withdraw(job, found, local, stored.manifest.removed_of) : begin(job);
   if (found.is_directory()) return adopt_directory(job, found, local, stored);
   if (found.is_file() && local.content_since == UINT64_MAX) return try_again_soon(job);
   if (adopt_if_same(job, found, local, stored)) return;
+  if (!knows_ours && is_edit_of_known(path, local.note, stored.manifest)) return begin(job);
   if (!knows_ours) return settle_conflict(job, found, stored);
   const auto shown = std::make_shared<Shown>();
   shown->stored = stored;
@@ -180,7 +203,9 @@ void TierCopier::Impl::find_theirs(const std::shared_ptr<Job>& job, const Stored
     return ask_remove(job, manifest_key(path),
                       [self = shared_from_this(), job] { self->end_job(job, Ending::kRemoved); });
   }
-  if (is_known(path, std::nullopt, stored.tag) && follows()) return bury(job, stored);
+  const bool is_seen =
+      is_known(path, std::nullopt, stored.tag) || is_edit_of_known(path, std::nullopt, stored.manifest);
+  if (is_seen && follows()) return bury(job, stored);
   if (!job->file.is_looked_at) {
     note_foreign(manifest_key(path), stored.tag);
     return end_job(job, Ending::kIsCopied);

@@ -56,34 +56,58 @@ Status TierCopier::Impl::note_on(Handle node, const TierNote& note) {
 // --- what is here already --------------------------------------------------------------------------------------------
 
 // The other version has the content that is here already (or is no file, and the same), or both are empty: only what
-// is known of it is another.
+// is known of it is another. Attributes that were changed here go there.
 bool TierCopier::Impl::adopt_if_same(const std::shared_ptr<Job>& job, const Found& found, const Local& local,
                                      const StoredManifest& stored) {
   const TierManifest& theirs = stored.manifest;
-  const Handle node = found.node.handle.get();
   if (theirs.is_file() != found.is_file()) return false;
   TierManifest ours;
-  if (!describe(node, ours).is_ok()) return false;
-  const bool has_content = local.is_unchanged && theirs.size > 0 && local.note->size == theirs.size &&
-                           local.note->content_tag == TierNote::tag_of(theirs.content_tag);
+  if (!describe(found.node.handle.get(), ours).is_ok()) return false;
   const bool is_empty = found.is_file() && theirs.size == 0 && local.file != nullptr && local.file->info().size == 0;
   const bool is_same_node = !found.is_file() && attributes_of(ours) == attributes_of(theirs);
-  if (!has_content && !is_empty && !is_same_node) return false;
+  if (!has_content_of(local, theirs) && !is_empty && !is_same_node) return false;
+  const bool is_edited_here = found.is_file() && local.is_unchanged && local.note->attributes != attributes_of(ours);
+  is_edited_here ? note_moved(job, local) : adopt(job, found, local, stored, true);
+  return true;
+}
+
+bool TierCopier::Impl::has_content_of(const Local& local, const TierManifest& theirs) {
+  return local.is_unchanged && theirs.size > 0 && local.note->size == theirs.size &&
+         local.note->content_tag == TierNote::tag_of(theirs.content_tag);
+}
+
+// Another array has changed the attributes of what this one has copied.
+bool TierCopier::Impl::adopt_edit(const std::shared_ptr<Job>& job, const Found& found, const Local& local,
+                                  const StoredManifest& stored) {
+  TierManifest ours;
+  const bool is_news = local.is_unchanged && found.is_file() && local.note->manifest_tag != stored.tag &&
+                       (has_content_of(local, stored.manifest) || (stored.manifest.size == 0 && local.note->size == 0));
+  if (!is_news || !describe(found.node.handle.get(), ours).is_ok()) return false;
+  if (local.note->attributes != attributes_of(ours)) return false;  // so were they here
+  adopt(job, found, local, stored, local.note->is_others);
+  return true;
+}
+
+void TierCopier::Impl::adopt(const std::shared_ptr<Job>& job, const Found& found, const Local& local,
+                             const StoredManifest& stored, bool is_others) {
+  const Handle node = found.node.handle.get();
   const auto adopt = [&]() -> Status {
     const Silence silence(*this, {job->file.path});
-    if (attributes_of(ours) != attributes_of(theirs)) FPFS_RETURN_IF_ERROR(shown_.describe(node, theirs));
+    TierManifest ours;
+    FPFS_RETURN_IF_ERROR(describe(node, ours));
+    if (attributes_of(ours) != attributes_of(stored.manifest))
+      FPFS_RETURN_IF_ERROR(shown_.describe(node, stored.manifest));
     FPFS_RETURN_IF_ERROR(describe(node, ours));
     job->note = note_of_theirs(stored, job->file.path, attributes_of(ours));
+    job->note.is_others = is_others;
     if (!found.is_file()) return note_on(node, job->note);
-    const File::Info info = local.file->info();
-    job->note.file_id = info.file_id;
-    job->note.sequence = info.sequence;
+    job->note.file_id = local.file->info().file_id;
+    job->note.sequence = local.sequence;
     return local.file->set_note(TierNote::kAttribute, encode_note(job->note));
   };
   const Status adopted = adopt();
   if (adopted.is_ok()) shown_.tell(found.directory.get(), found.name);
   adopted.is_ok() ? end_job(job, Ending::kIsCopied) : end_with(job, adopted, false);
-  return true;
 }
 
 // Names in it are shown one by one; of itself, owner, mode and attributes are what was changed last.

@@ -108,10 +108,16 @@ def test_a_node_changes_what_another_has_made(nodes, store):
     os.rename(b.path / "d/tmp", b.path / "d/renamed-over")
     os.unlink(b.path / "d/removed")
     os.rename(b.path / "d/moved", b.path / "d/elsewhere")
+    os.chmod(b.path / "d/stays", 0o600)  # which is its maker's still, and not fetched for it
     sync(b)
+    assert b"away" in os.getxattr(b.path / "d/stays", "user.fastpersistfs.codec")
     assert listing(a.path / "d") == ["elsewhere", "renamed-over", "stays", "written"] == listing(b.path / "d")
     assert is_pattern(a.path / "d/written", 2, 4 * CHUNK) and is_pattern(a.path / "d/renamed-over", 3, 3 * CHUNK)
     assert is_pattern(a.path / "d/elsewhere", 1, 5 * CHUNK)
+    assert (a.path / "d/stays").stat().st_mode & 0o777 == 0o600
+    os.chmod(a.path / "d/stays", 0o640)
+    sync(a)
+    assert (b.path / "d/stays").stat().st_mode & 0o777 == 0o640 and is_pattern(b.path / "d/stays", 1, 5 * CHUNK)
     shutil.rmtree(b.path / "d")
     sync(b)
     wait_until(lambda: not (a.path / "d").exists() or not listing(a.path / "d"))

@@ -1,10 +1,11 @@
 // Several arrays that share a store, each in a machine of its own, while programs save, rename and remove files of the
-// same names on all of them, in any order, with power cuts, kills, and a store that fails and loses answers. What holds:
+// same names, and change their modes, on all of them, in any order, with power cuts, kills, and a store that fails and
+// loses answers. What holds:
 //
 //   - what was saved durably, and was then neither replaced nor removed by somebody who saw it, is there in the end, on
 //     every node, under its name or as a conflict
 //   - nobody sees what nobody has saved
-//   - in the end all nodes have the same files, which are those of the store
+//   - in the end all nodes have the same files, of the same modes, which are those of the store
 //   - without a conflict nothing is kept twice
 //   - the arrays have nothing to complain of
 //
@@ -27,6 +28,7 @@ enum class ShareMistake : uint8_t {
   kNone,
   kNotCompared,   // one node copies as if it were alone
   kChangeUnsaid,  // a file that was changed still says that it is as another node has copied it
+  kModeOwns,      // who changes the mode of a file counts as who has its content
 };
 
 class Node {
@@ -88,6 +90,14 @@ class Node {
     const struct timespec times[2] = {{0, UTIME_OMIT}, then.st_mtim};
     static_cast<void>(store().set_times(handle_of(name).get(), times));
     static_cast<void>(file.set_note(ChunkSource::kOthersAttribute, {}));
+  }
+  // What another node has copied is noted as this one's.
+  void take_over(const std::string& name) {
+    std::optional<TierNote> note = world_.tier().note(name);
+    const Result<std::shared_ptr<File>> file = world_.array().try_open(name);
+    if (!note.has_value() || !file.is_ok()) return;
+    note->is_others = false;
+    static_cast<void>((*file)->set_note(TierNote::kAttribute, encode_note(*note)));
   }
   // 0: there is none.
   uint64_t inode_of(const std::string& name) {
@@ -164,8 +174,10 @@ class SharingNodes {
       remove(node, name);
     else if (what < 45)
       rename(node, name);
-    else if (what < 60)
+    else if (what < 55)
       read(node, name);
+    else if (what < 60)
+      change_mode(node, name);
     else if (what < 75)
       node.look();
     else if (what < 80)
@@ -249,6 +261,14 @@ class SharingNodes {
     if (is_changed && !node.is_off() && node.inode_of(name) == before) live_.insert(changed);
     trace(fmt::format("changed {} to {:x}", name, hash_bytes(changed) & 0xffff));
   }
+  // Which is nobody's content.
+  void change_mode(Node& node, const std::string& name) {
+    const mode_t mode = random_.chance(50) ? 0600 : 0640;
+    const ScopedHandle file = node.handle_of(name);
+    if (!file.is_open() || !node.store().chmod(file.get(), mode).is_ok()) return;
+    trace(fmt::format("changes the mode of {} to {:o}", name, mode));
+    if (mistake_ == ShareMistake::kModeOwns) node.take_over(name);
+  }
   void remove(Node& node, const std::string& name) {
     if (!let_go(node, name)) return;
     static_cast<void>(node.store().unlink(node.store().root(), name));
@@ -280,7 +300,12 @@ class SharingNodes {
   }
 
   // --- the end -------------------------------------------------------------------------------------------------------
-  using Tree = std::map<std::string, Bytes>;
+  struct Shown {
+    Bytes content;
+    mode_t mode = 0;
+    bool operator==(const Shown&) const = default;
+  };
+  using Tree = std::map<std::string, Shown>;
   bool is_own(const std::string& name) { return name.front() != '.'; }
   std::optional<Tree> tree_of(Node& node) {
     Tree tree;
@@ -291,7 +316,7 @@ class SharingNodes {
         if (!is.has_value()) node.world().pass(1000);
       }
       if (!is.has_value()) return std::nullopt;
-      if (is->has_value() && is_own(name)) tree[name] = **is;
+      if (is->has_value() && is_own(name)) tree[name] = {**is, node.attributes_of(name).st_mode};
     }
     return tree;
   }
@@ -330,8 +355,9 @@ class SharingNodes {
       if (trees[i] != trees[0]) return fail(fmt::format("nodes differ: {} and {}", text(trees[0]), text(trees[i])));
     std::set<Bytes> there;
     for (const auto& [name, is] : trees[0]) {
-      there.insert(is);
-      if (nodes_[now_]->world().tier().copy(name) != std::optional(is)) return fail(name + " is copied as another");
+      there.insert(is.content);
+      if (nodes_[now_]->world().tier().copy(name) != std::optional(is.content))
+        return fail(name + " is copied as another");
     }
     for (const Bytes& content : live_)
       if (!there.contains(content))
@@ -344,7 +370,8 @@ class SharingNodes {
   }
   static std::string text(const Tree& tree) {
     std::string text;
-    for (const auto& [name, is] : tree) text += fmt::format("{} {:x}, ", name, hash_bytes(is) & 0xffff);
+    for (const auto& [name, is] : tree)
+      text += fmt::format("{} {:x} {:o}, ", name, hash_bytes(is.content) & 0xffff, is.mode & 0777);
     return text;
   }
   void close(Node& node) {
@@ -372,15 +399,16 @@ uint64_t share_number(const char* name, uint64_t otherwise) {
   return given == nullptr ? otherwise : std::strtoull(given, nullptr, 10);
 }
 
-// FPFS_SHARE_SEED=N: one seed. FPFS_SHARE_SEEDS=N: so many.
+// FPFS_SHARE_SEED=N: one seed. FPFS_SHARE_SEEDS=N: so many, from FPFS_SHARE_FIRST=N on.
 TEST(TierShareTest, NothingIsLostThatIsShared) {
   if (const uint64_t seed = share_number("FPFS_SHARE_SEED", 0); seed > 0) {
     EXPECT_EQ(SharingNodes(seed).run(), "") << "seed " << seed;
     return;
   }
   const uint64_t seeds = alike(share_number("FPFS_SHARE_SEEDS", 200));
+  const uint64_t first = share_number("FPFS_SHARE_FIRST", 1);
   uint64_t conflicts = 0, shown = 0, ends = 0;
-  for (uint64_t seed = 1; seed <= seeds; ++seed) {
+  for (uint64_t seed = first; seed < first + seeds; ++seed) {
     SharingNodes nodes(seed);
     ASSERT_EQ(nodes.run(), "") << "seed " << seed;
     conflicts += nodes.conflicts();
@@ -394,7 +422,7 @@ TEST(TierShareTest, NothingIsLostThatIsShared) {
 }
 
 TEST(TierShareTest, EveryPlantedMistakeIsNoticed) {
-  for (uint8_t i = 1; i <= static_cast<uint8_t>(ShareMistake::kChangeUnsaid); ++i) {
+  for (uint8_t i = 1; i <= static_cast<uint8_t>(ShareMistake::kModeOwns); ++i) {
     bool is_noticed = false;
     for (uint64_t seed = 1; seed <= 2000 && !is_noticed; ++seed) {
       const std::string wrong = SharingNodes(seed, static_cast<ShareMistake>(i)).run();
