@@ -67,6 +67,7 @@ void TierCopier::Impl::remove_left(const std::shared_ptr<Job>& job, const Found&
   const Silence silence(*this, {job->file.path});
   const Status removed = store_.unlink(found.directory.get(), found.name);
   shown_.tell(found.directory.get(), found.name);
+  if (removed.is_ok()) free_strays(found.node.attributes.st_ino, job->file.path);
   removed.is_ok() ? end_job(job, Ending::kGone) : end_with(job, removed, false);
 }
 

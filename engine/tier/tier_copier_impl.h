@@ -236,6 +236,8 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
   std::optional<TierNote> note_of(Handle node, const std::string& path) const;
   std::optional<TierNote> kept_note(const std::string& path) const;
   void keep_note(const TierNote& note);
+  Status note_on(Handle node, const TierNote& note);
+  void note_node(const Job& job);
 
   // --- tier_copy_job.cpp
   void begin(const std::shared_ptr<Job>& job);
@@ -324,6 +326,7 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
   // --- tier_show_job.cpp
   bool adopt_if_same(const std::shared_ptr<Job>& job, const Found& found, const Local& local,
                      const StoredManifest& stored);
+  static bool is_same_link(const TierManifest& ours, const TierManifest& theirs);
   static bool has_content_of(const Local& local, const TierManifest& theirs);
   bool adopt_edit(const std::shared_ptr<Job>& job, const Found& found, const Local& local,
                   const StoredManifest& stored);
@@ -337,7 +340,6 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
   void show_name(const std::shared_ptr<Job>& job, const Status& committed);
   Status give_name(const std::shared_ptr<Job>& job);
   TierNote note_of_theirs(const StoredManifest& stored, const std::string& path, uint64_t attributes) const;
-  Status note_on(Handle node, const TierNote& note);
 
   // --- tier_look.cpp
   bool look_below(const std::string& path);

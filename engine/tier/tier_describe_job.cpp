@@ -126,8 +126,10 @@ void TierCopier::Impl::describe_node(const std::shared_ptr<Job>& job, const Resu
                                        : stored.is_ok() && stored.value().manifest == job->manifest;
   if (is_same && !job->file.is_missing) {
     job->note.manifest_tag = stored.value().tag;
-    keep_note(job->note);
-    return end_job(job, Ending::kIsCopied);
+    return environment_.executor().post([self = shared_from_this(), job] {
+      self->note_node(*job);
+      self->end_job(job, Ending::kIsCopied);
+    });
   }
   const bool replaces_file = (stored.is_ok() && stored.value().manifest.is_file()) || job->file.is_missing;
   if (!follows() || job->file.path.ends_with('/') || !replaces_file) return store_manifest(job);

@@ -44,15 +44,6 @@ TierNote TierCopier::Impl::note_of_theirs(const StoredManifest& stored, const st
   return note;
 }
 
-// Of what is no file. A node that takes no attribute has its note in memory only.
-Status TierCopier::Impl::note_on(Handle node, const TierNote& note) {
-  keep_note(note);
-  const Status set = store_.storage().set_xattr(node, TierNote::kAttribute, encode_note(note), 0);
-  const bool takes_none = set.errno_value() == EPERM || set.errno_value() == EOPNOTSUPP || set.errno_value() == EBADF ||
-                          set.code() == StatusCode::kPermission || set.code() == StatusCode::kUnsupported;
-  return takes_none ? Status::ok() : set;
-}
-
 // --- what is here already --------------------------------------------------------------------------------------------
 
 // The other version has the content that is here already (or is no file, and the same), or both are empty: only what
@@ -64,11 +55,17 @@ bool TierCopier::Impl::adopt_if_same(const std::shared_ptr<Job>& job, const Foun
   TierManifest ours;
   if (!describe(found.node.handle.get(), ours).is_ok()) return false;
   const bool is_empty = found.is_file() && theirs.size == 0 && local.file != nullptr && local.file->info().size == 0;
-  const bool is_same_node = !found.is_file() && attributes_of(ours) == attributes_of(theirs);
+  const bool is_same_node =
+      !found.is_file() && (attributes_of(ours) == attributes_of(theirs) || is_same_link(ours, theirs));
   if (!has_content_of(local, theirs) && !is_empty && !is_same_node) return false;
   const bool is_edited_here = found.is_file() && local.is_unchanged && local.note->attributes != attributes_of(ours);
   is_edited_here ? note_moved(job, local) : adopt(job, found, local, stored, true);
   return true;
+}
+
+// Whoever has made it, and when.
+bool TierCopier::Impl::is_same_link(const TierManifest& ours, const TierManifest& theirs) {
+  return S_ISLNK(ours.mode) && S_ISLNK(theirs.mode) && ours.target == theirs.target;
 }
 
 bool TierCopier::Impl::has_content_of(const Local& local, const TierManifest& theirs) {
@@ -249,10 +246,13 @@ Status TierCopier::Impl::give_name(const std::shared_ptr<Job>& job) {
   const Result<Store::Node> old = store_.lookup(directory, name);
   if (!old.is_ok()) return old.status();
   const bool is_file = S_ISREG(old->attributes.st_mode);
-  const bool is_same = shown.over.file != nullptr && shown.over.file->inode() == old->attributes.st_ino &&
-                       shown.over.file->content_since() == shown.over.content_since;
+  const bool is_same_file = shown.over.file != nullptr && shown.over.file->inode() == old->attributes.st_ino &&
+                            shown.over.file->content_since() == shown.over.content_since;
+  TierManifest node;
+  const bool is_same_node = !is_file && describe(old->handle.get(), node).is_ok() && shown.over.note.has_value() &&
+                            shown.over.note->attributes == attributes_of(node);
   shown.over.file = nullptr;
-  const bool is_kept = shown.keeps || (is_file && !is_same);
+  const bool is_kept = shown.keeps || !(is_same_file || is_same_node);
   if (is_kept && goes) FPFS_RETURN_IF_ERROR(stays(old->handle.get()));
   if (!is_kept) return store_.unlink(directory, name);
   shown_.tell(directory, name);

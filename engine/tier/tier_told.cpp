@@ -69,7 +69,7 @@ void TierCopier::Impl::changed(const Store::NameEvent& event) {
   const char* const end = event.is_directory ? "/" : "";
   const bool is_removal = event.kind == Kind::kRemoved;
   // A file that has no note, and is not being copied, has no copy.
-  const bool has_note = !is_removal || event.lost == kNoHandle || note_of(event.lost, event.path).has_value();
+  const bool has_note = !is_removal || event.lost_inode == 0 || note_of(event.lost, event.path).has_value();
   if (event.lost_inode != 0 && is_content_away()) name_was_lost(event);
   const uint64_t now = now_ns();
   {

@@ -95,7 +95,7 @@ void TierCopier::Impl::withdraw(const std::shared_ptr<Job>& job, const Found& fo
   {
     const MutexLock lock(mutex_);
     notes_.erase(place_of(path));
-    if (job->file.inode != 0 && strays_.settle(job->file.inode, "")) unblock();
+    if (found.is_file() && strays_.settle(found.node.attributes.st_ino, "")) unblock();
   }
   shown_.tell(found.directory.get(), found.name);
   if (removed_of != own_key()) return end_job(job, Ending::kRemoved);

@@ -165,6 +165,34 @@ def test_both_are_kept_of_what_two_nodes_have_changed(nodes, store):
         assert is_pattern(node.path / conflicting(names, "theirs-last")[0], 4, 2 * CHUNK)
 
 
+def test_links_follow_also_behind_a_remount(nodes, directory):
+    """A link that another node replaces while this one is away is no conflict, nor is one that both have made alike."""
+    a, b = nodes(directory)
+    for name in ("latest", "mine", "stays"):
+        (a.path / name).symlink_to("step-1")
+    sync(a)
+    assert listing(b.path) == ["latest", "mine", "stays"]
+    aside = directory.path.with_name("aside")
+    os.rename(directory.path, aside)
+    for node in (a, b):
+        (node.path / "alike").symlink_to("step-1")
+    os.rename(aside, directory.path)
+    assert os.listxattr(b.path / "latest", follow_symlinks=False) == []  # what the array notes there is its own
+    b.unmount()
+    (a.path / "new").symlink_to("step-2")
+    os.rename(a.path / "new", a.path / "latest")
+    sync(a)
+    b.start()
+    sync(b)
+    (b.path / "new").symlink_to("step-3")
+    os.rename(b.path / "new", b.path / "mine")
+    sync(b)
+    for node in (a, b):
+        assert listing(node.path) == ["alike", "latest", "mine", "stays"]
+        assert [os.readlink(node.path / name) for name in listing(node.path)] == ["step-1", "step-2", "step-3", "step-1"]
+        assert tier(node)["conflicts"] == 0
+
+
 def test_who_is_writing_loses_nothing(nodes, directory):
     """Another node replaces the file meanwhile."""
     a, b = nodes(directory)
@@ -245,7 +273,7 @@ def test_three_nodes_follow_a_removal(nodes, directory):
         for path in (c.path / "run", c.path):
             if path.exists():
                 listing(path)
-    assert listing(c.path) in ([], ["latest"])  # a link takes no note: it comes back
+    assert listing(c.path) == []
     assert not (c.path / "run").exists()
 
 

@@ -91,6 +91,16 @@ class Node {
     static_cast<void>(store().set_times(handle_of(name).get(), times));
     static_cast<void>(file.set_note(ChunkSource::kOthersAttribute, {}));
   }
+  bool is_link(const std::string& name) { return S_ISLNK(attributes_of(name).st_mode); }
+  Result<Bytes> target_of(const std::string& name) {
+    FPFS_ASSIGN_OR_RETURN(const Store::Node node, store().lookup(store().root(), name));
+    FPFS_ASSIGN_OR_RETURN(const std::string target, store().storage().read_link(node.handle.get()));
+    return bytes_of(target);
+  }
+  static Bytes bytes_of(const std::string& text) {
+    const auto bytes = std::as_bytes(std::span(text));
+    return {bytes.begin(), bytes.end()};
+  }
   // What another node has copied is noted as this one's.
   void take_over(const std::string& name) {
     std::optional<TierNote> note = world_.tier().note(name);
@@ -131,6 +141,7 @@ class SharingNodes {
 
  private:
   static constexpr const char* kNames[] = {"a", "b", "c"};
+  static constexpr const char* kLinks[] = {"l", "m"};
 
   SimObjectStore::Options options(uint64_t node) {
     SimObjectStore::Options options;
@@ -186,6 +197,8 @@ class SharingNodes {
       node.world().tier().copier().scan();
     else if (what < 86)
       node.save_lost();
+    else if (what < 94)
+      link(node);
     for (uint64_t steps = random_.below(150); steps > 0 && !node.is_off(); --steps) node.world().world().step();
     if (random_.chance(15) && !node.is_off()) static_cast<void>(node.copy());
     if (node.is_off() || random_.chance(4)) end(node);
@@ -209,7 +222,7 @@ class SharingNodes {
   // What is there by that name, for somebody who looks; nothing: that cannot be read.
   std::optional<std::optional<Bytes>> content(Node& node, const std::string& name) {
     const uint64_t before = node.inode_of(name);
-    const Result<Bytes> got = node.world().read(name);
+    const Result<Bytes> got = node.is_link(name) ? node.target_of(name) : node.world().read(name);
     if (node.is_off() || node.inode_of(name) != before) return std::nullopt;  // another one by now
     if (got.status().code() == StatusCode::kNotFound) return std::optional<Bytes>();
     if (!got.is_ok()) return std::nullopt;
@@ -271,6 +284,7 @@ class SharingNodes {
   }
   void remove(Node& node, const std::string& name) {
     if (!let_go(node, name)) return;
+    trace(fmt::format("removes {}", name));
     static_cast<void>(node.store().unlink(node.store().root(), name));
     if (random_.chance(50)) static_cast<void>(node.store().sync_directory(node.store().root()));
   }
@@ -299,6 +313,31 @@ class SharingNodes {
     if (note.has_value() && note->is_others) static_cast<void>(node.world().send_away(name));
   }
 
+  // Symbolic links are saved as files are, moved and removed.
+  void link(Node& node) {
+    const std::string name = kLinks[random_.below(std::size(kLinks))];
+    const uint64_t what = random_.below(10);
+    if (what < 2) return remove(node, name);
+    if (what < 3) return move_link(node, name);
+    const std::string target = fmt::format("target-{}", ++salt_), unfinished = fmt::format(".{}.new{}", name, now_);
+    const Bytes made = Node::bytes_of(target);
+    written_.insert(made);
+    static_cast<void>(node.store().unlink(node.store().root(), unfinished));
+    if (!node.store().symlink(target, node.store().root(), unfinished).is_ok() || !let_go(node, name)) return;
+    if (!node.store().rename(node.store().root(), unfinished, node.store().root(), name, 0).is_ok()) return;
+    if (node.store().sync_directory(node.store().root()).is_ok() && !node.is_off()) live_.insert(made);
+    trace(fmt::format("links {} to {}, {:x}", name, target, hash_bytes(made) & 0xffff));
+  }
+  void move_link(Node& node, const std::string& name) {
+    const std::string to = kLinks[random_.below(std::size(kLinks))];
+    const auto moved = content(node, name);
+    if (to == name || !moved.has_value() || !moved->has_value() || !let_go(node, to)) return;
+    const bool was_live = live_.erase(**moved) > 0;
+    trace(fmt::format("moves link {} to {}", name, to));
+    if (!node.store().rename(node.store().root(), name, node.store().root(), to, 0).is_ok()) return;
+    if (node.store().sync_directory(node.store().root()).is_ok() && !node.is_off() && was_live) live_.insert(**moved);
+  }
+
   // --- the end -------------------------------------------------------------------------------------------------------
   struct Shown {
     Bytes content;
@@ -319,6 +358,12 @@ class SharingNodes {
       if (is->has_value() && is_own(name)) tree[name] = {**is, node.attributes_of(name).st_mode};
     }
     return tree;
+  }
+  std::optional<Bytes> copied(const std::string& name, const Shown& shown) {
+    SimTier& tier = nodes_[now_]->world().tier();
+    if (!S_ISLNK(shown.mode)) return tier.copy(name);
+    const std::optional<TierManifest> manifest = tier.manifest(name);
+    return manifest.has_value() ? std::optional(Node::bytes_of(manifest->target)) : std::nullopt;
   }
   void end_well() {
     for (size_t i = 0; i < nodes_.size(); ++i) {
@@ -350,14 +395,15 @@ class SharingNodes {
       if (!wrong_.empty()) return;
       if (!tree.has_value()) return fail(fmt::format("node {} has what cannot be read", i));
       trees[i] = *tree;
+      // What has come to the drives by that is moved, and may be copied once more.
+      if (const auto copied = nodes_[i]->copy(); !copied.has_value() || !copied->is_ok()) return fail("not copied then");
     }
     for (size_t i = 1; i < nodes_.size(); ++i)
       if (trees[i] != trees[0]) return fail(fmt::format("nodes differ: {} and {}", text(trees[0]), text(trees[i])));
     std::set<Bytes> there;
     for (const auto& [name, is] : trees[0]) {
       there.insert(is.content);
-      if (nodes_[now_]->world().tier().copy(name) != std::optional(is.content))
-        return fail(name + " is copied as another");
+      if (copied(name, is) != std::optional(is.content)) return fail(name + " is copied as another: " + text(trees[0]));
     }
     for (const Bytes& content : live_)
       if (!there.contains(content))
