@@ -104,6 +104,60 @@ void TierCopier::Impl::settle_conflict(const std::shared_ptr<Job>& job, const Fo
   show(job, shown);
 }
 
+// One of both is a directory, which keeps the name. Who has the file gives it another one; only when nobody sees the
+// directory, as the store cannot have it beside the file, its node keeps the file under another one, and says that it is
+// removed.
+void TierCopier::Impl::settle_kinds(const std::shared_ptr<Job>& job, const Found& found, const StoredManifest& stored) {
+  const std::string& path = job->file.path;
+  const TierManifest& theirs = stored.manifest;
+  if (theirs.is_removed() || is_known(path, std::nullopt, stored.tag)) return find_theirs(job, stored);
+  if (path.ends_with('/')) return job->file.is_looked_at || job->file.is_in_way ? make_way(job, found) : begin(job);
+  const std::optional<TierNote> note = note_of(found.node.handle.get(), path + "/");
+  const bool is_theirs_too = note.has_value() && note->is_others && note->place == place_of(path + "/");
+  if (!job->file.is_in_way || is_theirs_too || !follows()) {
+    job->note.place = place_of(path);
+    job->note.manifest_tag = stored.tag;
+    note_foreign(manifest_key(path), stored.tag);
+    return end_job(job, Ending::kIsCopied);
+  }
+  const auto shown = std::make_shared<Shown>();
+  shown->stored = stored;
+  shown->as = conflict_path(path, theirs.mtime_seconds, stored.tag ^ own_key());
+  const Result<Found> kept = find(shown->as);
+  if (kept.is_ok() && kept.value().has_node()) return bury(job, stored);
+  log(LogLevel::kWarning, "tier: {} is a directory here and a file of array {}, which is kept as {}", path,
+      to_string(theirs.array_id), shown->as);
+  {
+    const MutexLock lock(mutex_);
+    ++counted_.conflicts;
+  }
+  show(job, shown);
+}
+
+// For a directory of another array. What others have made goes; they give it another name.
+void TierCopier::Impl::make_way(const std::shared_ptr<Job>& job, const Found& found) {
+  const std::string path(without_slash(job->file.path));
+  const Local local = local_of(found, path);
+  const Handle directory = found.directory.get();
+  Status done;
+  if (local.is_unchanged && local.note->is_others && found.is_file()) {
+    done = withdraw_file(found, local, path).status();
+  } else if (local.is_unchanged && local.note->is_others) {
+    const Silence silence(*this, {path});
+    done = store_.unlink(directory, found.name);
+  } else {
+    const std::string aside = conflict_path(path, found.node.attributes.st_mtim.tv_sec, environment_.random_u64());
+    const std::string name = aside.substr(aside.rfind('/') + 1);
+    log(LogLevel::kWarning, "tier: {} is a directory of another array, ours is kept as {}", path, aside);
+    done = store_.rename(directory, found.name, directory, name, RENAME_NOREPLACE);
+    if (done.is_ok()) shown_.tell(directory, name);
+    const MutexLock lock(mutex_);
+    ++counted_.conflicts;
+  }
+  shown_.tell(directory, found.name);
+  done.is_ok() ? end_job(job, Ending::kMoved) : end_with(job, done, false);
+}
+
 // Of a content that another array has stored, so that it does not take the copy for its own.
 std::optional<ObjectMetadata> TierCopier::Impl::mark_of_copy() {
   if (!options_.shares) return std::nullopt;

@@ -314,6 +314,8 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
   Status goes(File& file, const std::string& aside);
   Status stays(Handle node);
   void settle_conflict(const std::shared_ptr<Job>& job, const Found& found, const StoredManifest& stored);
+  void settle_kinds(const std::shared_ptr<Job>& job, const Found& found, const StoredManifest& stored);
+  void make_way(const std::shared_ptr<Job>& job, const Found& found);
   std::optional<ObjectMetadata> mark_of_copy();
   void copy_aside(const std::shared_ptr<Job>& job);
 

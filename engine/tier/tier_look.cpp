@@ -208,7 +208,10 @@ bool TierCopier::Impl::is_to_be_shown(const Found& directory, const std::string&
                                   path.ends_with('/') ? name.substr(0, name.size() - 1) : name, O_PATH);
   if (!opened.is_ok()) return true;
   const ScopedHandle node(storage, *opened);
-  if (tag == 0) return false;  // it has a directory of that name; what is new about that is seen by who looks into it
+  if (tag == 0) {  // a directory, of which whoever looks into it sees what is new
+    const Result<struct stat> attributes = storage.fstat(node.get());
+    return attributes.is_ok() && !S_ISDIR(attributes->st_mode);
+  }
   const std::optional<TierNote> note = note_of(node.get(), path);
   if (!note.has_value() || note->place != place || note->manifest_tag != tag) return true;
   const MutexLock lock(mutex_);

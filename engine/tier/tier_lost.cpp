@@ -99,9 +99,12 @@ uint64_t TierLost::manifest_at(uint64_t place) const {
   return found == lost_.end() ? 0 : found->second;
 }
 
-void TierLost::forget(uint64_t place) {
+void TierLost::forget(uint64_t place, uint64_t manifest) {
   const MutexLock lock(mutex_);
-  is_changed_ |= lost_.erase(place) > 0;
+  const auto found = lost_.find(place);
+  if (found == lost_.end() || found->second != manifest) return;
+  lost_.erase(found);
+  is_changed_ = true;
 }
 
 bool TierLost::is_changed() const {

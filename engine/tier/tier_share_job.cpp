@@ -8,6 +8,8 @@
 //   another's, not seen           nothing                                it is shown here
 //                                 unchanged, and replaced by that        it is shown here instead
 //                                 changed, or not known to that array    a conflict: both are kept
+//   another's directory           a file, or a link                      a conflict: the directory keeps the name
+//   another's file, or link       a directory                            as before, on the node that has the file
 //   removed by another            unchanged, and known to that array     it goes here, too
 //                                 changed                                this array's goes there
 //
@@ -140,7 +142,10 @@ void TierCopier::Impl::compared(const std::shared_ptr<Job>& job, const Result<St
   const bool is_vacant_here = is_vacant(found, path);
   if ((!found.is_ok() && !is_vacant_here) || (job->file.inode != 0 && !is_at(found, job->file.inode)))
     return begin(job);
-  if (is_vacant_here) return is_theirs ? find_theirs(job, stored.value()) : begin(job);
+  if (is_vacant_here && !is_theirs) return begin(job);
+  if (is_vacant_here)
+    return found.is_ok() && found.value().has_node() ? settle_kinds(job, found.value(), stored.value())
+                                                     : find_theirs(job, stored.value());
   if (is_left_aside(found.value(), path)) return remove_left(job, found.value());
   if (is_theirs) return compare_with_theirs(job, found.value(), stored.value());
   const Local local = local_of(found.value(), path);

@@ -166,17 +166,12 @@ def test_both_are_kept_of_what_two_nodes_have_changed(nodes, store):
 
 
 def test_links_follow_also_behind_a_remount(nodes, directory):
-    """A link that another node replaces while this one is away is no conflict, nor is one that both have made alike."""
+    """A link that another node replaces while this one is away is no conflict."""
     a, b = nodes(directory)
     for name in ("latest", "mine", "stays"):
         (a.path / name).symlink_to("step-1")
     sync(a)
     assert listing(b.path) == ["latest", "mine", "stays"]
-    aside = directory.path.with_name("aside")
-    os.rename(directory.path, aside)
-    for node in (a, b):
-        (node.path / "alike").symlink_to("step-1")
-    os.rename(aside, directory.path)
     assert os.listxattr(b.path / "latest", follow_symlinks=False) == []  # what the array notes there is its own
     b.unmount()
     (a.path / "new").symlink_to("step-2")
@@ -187,10 +182,28 @@ def test_links_follow_also_behind_a_remount(nodes, directory):
     (b.path / "new").symlink_to("step-3")
     os.rename(b.path / "new", b.path / "mine")
     sync(b)
+    expected = {"latest": "step-2", "mine": "step-3", "stays": "step-1"}
     for node in (a, b):
-        assert listing(node.path) == ["alike", "latest", "mine", "stays"]
-        assert [os.readlink(node.path / name) for name in listing(node.path)] == ["step-1", "step-2", "step-3", "step-1"]
+        assert {name: os.readlink(node.path / name) for name in listing(node.path)} == expected
         assert tier(node)["conflicts"] == 0
+
+
+def test_a_file_and_a_directory_of_one_name(nodes, directory):
+    """Neither knows of the other's: the directory keeps the name, the file gets another one."""
+    a, b = nodes(directory)
+    mount_again(b, "tier=none")
+    write_pattern(b.path / "run", 2, 3 * CHUNK)
+    (a.path / "run").mkdir()
+    write_pattern(a.path / "run/model.pt", 1, 3 * CHUNK)
+    sync(a)
+    mount_again(b, "tier_share=0")
+    sync(b)
+    for node in (b, a):
+        names = listing(node.path)
+        assert names == ["run", *conflicting(names, "run")] and len(names) == 2
+        assert is_pattern(node.path / names[1], 2, 3 * CHUNK) and is_pattern(node.path / "run/model.pt", 1, 3 * CHUNK)
+    assert [tier(node)["conflicts"] for node in (a, b)] == [0, 1]
+    assert [tier(node)["files_failed"] for node in (a, b)] == [0, 0]
 
 
 def test_who_is_writing_loses_nothing(nodes, directory):

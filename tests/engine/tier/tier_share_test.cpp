@@ -380,7 +380,7 @@ class SharingNodes {
         Node& node = turn_to(i);
         trace("round");
         bool has_looked = !node.shares() || node.look();
-        for (unsigned tries = 0; tries < 100 && !has_looked; ++tries) {
+        for (unsigned tries = 0; tries < 20 && !has_looked; ++tries) {
           node.world().pass(1000);
           has_looked = node.look();
         }
@@ -396,7 +396,8 @@ class SharingNodes {
       if (!tree.has_value()) return fail(fmt::format("node {} has what cannot be read", i));
       trees[i] = *tree;
       // What has come to the drives by that is moved, and may be copied once more.
-      if (const auto copied = nodes_[i]->copy(); !copied.has_value() || !copied->is_ok()) return fail("not copied then");
+      if (const auto copied = nodes_[i]->copy(); !copied.has_value() || !copied->is_ok())
+        return fail("not copied then");
     }
     for (size_t i = 1; i < nodes_.size(); ++i)
       if (trees[i] != trees[0]) return fail(fmt::format("nodes differ: {} and {}", text(trees[0]), text(trees[i])));
@@ -477,6 +478,88 @@ TEST(TierShareTest, EveryPlantedMistakeIsNoticed) {
     }
     EXPECT_TRUE(is_noticed) << "mistake " << int{i};
   }
+}
+
+TEST(TierShareTest, LinksThatAreAlikeAreNoConflict) {
+  Node a(1, {.tags = "p"}, true), b(2, {.tags = "q"}, true);
+  ASSERT_TRUE(a.store().symlink("step-1", a.store().root(), "latest").is_ok());
+  ASSERT_TRUE(a.copy().value().is_ok());
+  a.world().objects().objects().swap(b.world().objects().objects());
+  b.world().pass(3000);  // made at another time
+  ASSERT_TRUE(b.store().symlink("step-1", b.store().root(), "latest").is_ok());
+  ASSERT_TRUE(b.copy().value().is_ok());
+  ASSERT_TRUE(b.look());
+  EXPECT_EQ(b.names(), std::vector<std::string>{"latest"});
+  EXPECT_EQ(b.world().tier().copier().status().conflicts, 0U);
+}
+
+// A filesystem has no directory beside a file of that name: who has the directory keeps the file that is in its way, and
+// the other one follows.
+TEST(TierShareTest, AFileIsInTheWayOfADirectory) {
+  Node a(1, {.tags = "p"}, true), b(2, {.tags = "q"}, true);
+  const auto swap = [&] { a.world().objects().objects().swap(b.world().objects().objects()); };
+  const Bytes content = make_bytes(2 * kTestChunk + 5, 1);
+  a.world().save("x", content);
+  ASSERT_TRUE(a.copy().value().is_ok());
+  swap();
+  b.world().objects().refuse(Status::error(StatusCode::kExists, "there is a file"), manifest_key("x/"));
+  ASSERT_TRUE(b.store().make_directory(b.store().root(), "x", 0755).is_ok());
+  EXPECT_FALSE(b.copy().value().is_ok());
+  ASSERT_TRUE(b.look());
+  const auto kept = [](Node& node) {
+    std::vector<std::string> names = node.names();
+    std::erase_if(names, [](const std::string& name) { return name.find("x.conflict-") != 0; });
+    return names;
+  };
+  ASSERT_EQ(kept(b).size(), 1U);
+  const std::string name = kept(b).front();
+  EXPECT_TRUE(b.world().read(name).value() == content);
+  swap();
+  ASSERT_TRUE(a.look());
+  EXPECT_EQ(a.inode_of("x"), 0U);
+  EXPECT_TRUE(a.world().read(name).value() == content);
+  ASSERT_TRUE(a.copy().value().is_ok());
+  EXPECT_FALSE(a.world().tier().manifest("x").has_value());
+  swap();
+  b.world().objects().refuse(Status::ok());
+  b.world().pass(6000);
+  ASSERT_TRUE(b.copy().value().is_ok());
+  swap();
+  ASSERT_TRUE(a.look());
+  EXPECT_TRUE(S_ISDIR(a.attributes_of("x").st_mode));
+  EXPECT_EQ(kept(a), kept(b));
+}
+
+// And where the store can have both, or the directory came first, the file gets another name.
+TEST(TierShareTest, ADirectoryKeepsItsName) {
+  Node a(1, {.tags = "p"}, true), b(2, {.tags = "q"}, true), c(3, {.tags = "r"}, true);
+  const auto move = [](Node& from, Node& to) { from.world().objects().objects().swap(to.world().objects().objects()); };
+  const Bytes content = make_bytes(2 * kTestChunk + 5, 1);
+  a.world().save("x", content);
+  ASSERT_TRUE(a.copy().value().is_ok());
+  move(a, c);
+  ASSERT_TRUE(c.look());
+  EXPECT_NE(c.inode_of("x"), 0U);
+  move(c, b);
+  ASSERT_TRUE(b.store().make_directory(b.store().root(), "x", 0755).is_ok());
+  ASSERT_TRUE(b.copy().value().is_ok());
+  ASSERT_TRUE(b.look());
+  EXPECT_TRUE(S_ISDIR(b.attributes_of("x").st_mode));
+  move(b, c);
+  for (unsigned i = 0; i < 2; ++i) ASSERT_TRUE(c.look());
+  EXPECT_TRUE(S_ISDIR(c.attributes_of("x").st_mode));
+  EXPECT_EQ(c.names().size(), 1U);
+  move(c, a);
+  ASSERT_TRUE(a.look());
+  ASSERT_TRUE(a.copy().value().is_ok());
+  EXPECT_TRUE(S_ISDIR(a.attributes_of("x").st_mode));
+  ASSERT_EQ(a.names().size(), 2U);
+  move(a, c);
+  ASSERT_TRUE(c.look());
+  EXPECT_EQ(a.names(), c.names());
+  for (const std::string& name : c.names())
+    EXPECT_TRUE(name == "x" || c.world().read(name).value() == content) << name;
+  for (Node* const node : {&a, &b, &c}) EXPECT_EQ(node->world().tier().copier().status().files_failed, 0U);
 }
 
 }  // namespace
