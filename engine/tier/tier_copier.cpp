@@ -202,9 +202,19 @@ bool TierCopier::Impl::add(TierWaiting file) {
   return true;
 }
 
+// Others see a file only in a directory that the store knows.
+bool TierCopier::Impl::waits_for_directory(const std::string& path) const {
+  for (size_t slash = path.find('/'); slash != std::string::npos; slash = path.find('/', slash + 1)) {
+    const std::string directory = path.substr(0, slash + 1);
+    if (queue_.contains({0, directory}) || copying_.contains(directory)) return true;
+  }
+  return false;
+}
+
 // One at a time writes an object, and one at a time works for a file. In some stores a file is in the way of whatever
 // is in a directory of that name.
 bool TierCopier::Impl::may_begin(const TierWaiting& file) const {
+  if (options_.shares && file.inode != 0 && waits_for_directory(file.path)) return false;
   const auto is_in_way = [](const std::string& of, const std::string& path) {
     const std::string_view name = std::string_view(of).substr(0, of.size() - (of.ends_with('/') ? 1 : 0));
     return path.starts_with(name) && (path.size() == name.size() || (path[name.size()] == '/' && !of.ends_with('/')) ||

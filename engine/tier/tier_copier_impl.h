@@ -202,6 +202,7 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
   void file_failed(TierWaiting file, const Status& status, Calls& calls) FPFS_REQUIRES(mutex_);
   void try_failed_again(const std::string& path);
   bool may_begin(const TierWaiting& file) const FPFS_REQUIRES(mutex_);
+  bool waits_for_directory(const std::string& path) const FPFS_REQUIRES(mutex_);
   void block(TierWaiting file) FPFS_REQUIRES(mutex_);
   bool waits_for_itself(const TierWaiting& file) const FPFS_REQUIRES(mutex_);
   void unblock() FPFS_REQUIRES(mutex_);

@@ -84,6 +84,7 @@ void TierCopier::Impl::changed(const Store::NameEvent& event) {
     TierWaiting file{event.inode, event.path + end, 0, 0, now};
     file.from = event.inode != 0 && !is_reserved(event.from) ? event.from : "";
     file.is_link = event.kind == Kind::kMade && event.inode != 0;
+    file.is_awaited = options_.shares && event.is_directory && !is_removal;  // by what is in it
     changes(std::move(file));
     // A file takes its copy along; of what is in a directory a scan finds it.
     if (event.kind == Kind::kMoved && event.inode == 0 && follows()) changes({0, event.from + end, 0, 0, now});

@@ -240,6 +240,9 @@ def test_what_is_copied_when_close_returns_is_seen_by_the_next_open(nodes, store
         assert is_pattern(b.path / f"d/step-{step}", step + 1, 2 * CHUNK + step)
         write_pattern(a.path / "d/latest", step + 1, CHUNK + step)
         assert is_pattern(b.path / "d/latest", step + 1, CHUNK + step)
+        (a.path / f"d/new-{step}/inner").mkdir(parents=True)  # which the store is told of before
+        write_pattern(a.path / f"d/new-{step}/inner/file", step + 1, CHUNK)
+        assert is_pattern(b.path / f"d/new-{step}/inner/file", step + 1, CHUNK)
     # The setting came along.
     write_pattern(b.path / "d/answer", 20, CHUNK)
     assert is_pattern(a.path / "d/answer", 20, CHUNK)
