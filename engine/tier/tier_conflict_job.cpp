@@ -48,11 +48,11 @@ bool TierCopier::Impl::is_left_aside(const Found& found, const std::string& path
   return record.is_ok() && record.value().sequence == get_u64(said.data());
 }
 
-// A file says that it is to be removed where it is found at `aside` with the commit that it has. Elsewhere that says
-// nothing, so it may stay: whether a name is durable is not known here.
-Status TierCopier::Impl::goes(File& file, const std::string& aside) {
+// A file says that it is to be removed where it is found at `aside` with this commit, the one that was looked at: it may
+// have another one by now. Elsewhere that says nothing, so it may stay: whether a name is durable is not known here.
+Status TierCopier::Impl::goes(File& file, uint64_t sequence, const std::string& aside) {
   std::array<std::byte, 2 * sizeof(uint64_t)> said;
-  put_u64(said.data(), file.info().sequence);
+  put_u64(said.data(), sequence);
   put_u64(&said[sizeof(uint64_t)], place_of(aside));
   return file.set_note(kAside, said, true);
 }

@@ -312,7 +312,7 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
   static std::string conflict_path(const std::string& path, int64_t mtime_s, uint64_t version);
   bool is_left_aside(const Found& found, const std::string& path);
   void remove_left(const std::shared_ptr<Job>& job, const Found& found);
-  Status goes(File& file, const std::string& aside);
+  Status goes(File& file, uint64_t sequence, const std::string& aside);
   Status stays(Handle node);
   void settle_conflict(const std::shared_ptr<Job>& job, const Found& found, const StoredManifest& stored);
   void settle_kinds(const std::shared_ptr<Job>& job, const Found& found, const StoredManifest& stored);

@@ -175,7 +175,7 @@ Status TierCopier::Impl::begin_to_show(Job& job) {
   note.is_others = shown.as == job.file.path;
   job.note = note;
   if (note.is_others) FPFS_RETURN_IF_ERROR(shown.created.file->set_note(ChunkSource::kOthersAttribute, {}));
-  if (shown.replaces) FPFS_RETURN_IF_ERROR(goes(*shown.created.file, shown.aside));
+  if (shown.replaces) FPFS_RETURN_IF_ERROR(goes(*shown.created.file, shown.created.file->info().sequence, shown.aside));
   return shown.created.file->set_note(TierNote::kAttribute, encode_note(note));
 }
 
@@ -235,7 +235,7 @@ Status TierCopier::Impl::give_name(const std::shared_ptr<Job>& job) {
   }
   if (!shown.replaces) return Status::ok();
   const bool goes = !shown.keeps && shown.over.file != nullptr;
-  if (goes) FPFS_RETURN_IF_ERROR(this->goes(*shown.over.file, shown.aside));
+  if (goes) FPFS_RETURN_IF_ERROR(this->goes(*shown.over.file, shown.over.sequence, shown.aside));
   const Status exchanged = store_.rename(directory, name, directory, shown.name, RENAME_EXCHANGE);
   if (!exchanged.is_ok()) {
     static_cast<void>(store_.unlink(directory, name));

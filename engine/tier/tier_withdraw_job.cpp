@@ -57,7 +57,7 @@ Result<bool> TierCopier::Impl::withdraw_file(const Found& found, const Local& lo
   const std::string aside = conflict_path(path, found.node.attributes.st_mtim.tv_sec, environment_.random_u64());
   const std::string name = aside.substr(aside.rfind('/') + 1);
   const Silence silence(*this, {path, aside});
-  FPFS_RETURN_IF_ERROR(goes(*local.file, aside));
+  FPFS_RETURN_IF_ERROR(goes(*local.file, local.sequence, aside));
   const Status moved = store_.rename(found.directory.get(), found.name, found.directory.get(), name, RENAME_NOREPLACE);
   if (!moved.is_ok()) {
     static_cast<void>(stays(found.node.handle.get()));
