@@ -2,7 +2,7 @@
 // tier_copy_job.cpp the steps of one copy, tier_describe_job.cpp those of one without a new content,
 // tier_remove_job.cpp those of its removal, tier_blocked.cpp what waits for another file's copy to be moved,
 // tier_attributes.cpp how the array is asked, tier_scan.cpp the way through the tree. Where the store is shared:
-// tier_share_job.cpp compares, tier_conflict_job.cpp keeps both of two versions, tier_show_job.cpp shows another array's,
+// tier_share_job.cpp compares, tier_conflict_job.cpp keeps both of two versions, tier_show_job.cpp shows others' ones,
 // tier_withdraw_job.cpp says and follows removals, tier_look.cpp has a directory looked into.
 //
 // One lock, for bookkeeping only. What blocks runs on the environment's executor, what computes on its workers; content
