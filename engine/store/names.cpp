@@ -344,6 +344,8 @@ class Store::NameHolder {
   bool has_content() const { return has_content_; }  // something was committed
   uint64_t inode() const { return inode_; }
   Handle handle() const { return handle_; }
+  Handle node() const { return node_; }  // of whatever is no directory
+  bool is_same(const NameHolder& other) const { return node_ != kNoHandle && node_inode_ == other.node_inode_; }
 
   // After the name was removed from `directory`, with the name lock held. Null when the file has other names.
   std::unique_ptr<Removed> release(Handle directory) {
@@ -376,6 +378,8 @@ class Store::NameHolder {
 
  private:
   void hold(Handle node, const struct stat& attributes) {
+    if (!S_ISDIR(attributes.st_mode)) node_ = node;
+    node_inode_ = attributes.st_ino;
     if (!S_ISREG(attributes.st_mode)) return;
     inode_ = attributes.st_ino;
     has_content_ = attributes.st_size > 0;
@@ -392,9 +396,10 @@ class Store::NameHolder {
 
   Store& store_;
   Status status_;
-  uint64_t inode_ = 0;
+  uint64_t inode_ = 0, node_inode_ = 0;
   bool has_content_ = false;
   ScopedHandle own_;
+  Handle node_ = kNoHandle;
   Handle handle_ = kNoHandle;  // of a regular file
 };
 
@@ -431,7 +436,7 @@ Status Store::unlink(Handle directory, const std::string& name, Handle node, con
   FPFS_RETURN_IF_ERROR(holder.status());
   if (!holder.is_file()) {
     FPFS_RETURN_IF_ERROR(storage().unlink(directory, name));
-    tell_removed(directory, name, false, {});
+    tell_removed(directory, name, false, {0, holder.node()});
     return Status::ok();
   }
   std::unique_ptr<Removed> removed;
@@ -490,8 +495,8 @@ Status Store::rename(Handle from, const std::string& from_name, Handle to, const
   };
   moved(source, source_goes_to);
   moved(target, target_goes_to);
-  const bool is_lost = replaces && target.inode() != source.inode();
-  tell_moved(from, from_name, to, to_name, is_lost ? Lost{target.inode(), target.handle()} : Lost{});
+  const bool is_lost = flags == 0 && target.node() != kNoHandle && !target.is_same(source);
+  tell_moved(from, from_name, to, to_name, is_lost ? Lost{target.inode(), target.node()} : Lost{});
   if (exchanges) tell_moved(to, to_name, from, from_name, {});
   return Status::ok();
 }

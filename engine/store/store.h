@@ -250,7 +250,7 @@ class Store {
     bool is_directory = false;  // what has the name
     uint64_t inode = 0;         // of a regular file that has the name; 0: of something else, or nothing
     // The regular file that had the name at `path` before (kRemoved, kMoved); 0: there was none, or that is not known.
-    // With its node, where there is one: borrowed, for the call.
+    // With its node, or that of a symbolic link or a device, where there is one: borrowed, for the call.
     uint64_t lost_inode = 0;
     Handle lost = kNoHandle;
   };

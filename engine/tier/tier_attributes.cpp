@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "engine/base/log.h"
 #include "engine/tier/tier_copier_impl.h"
 #include "engine/tier/tree_path.h"
 
@@ -99,6 +100,7 @@ Status TierCopier::Impl::describe(Handle node, TierManifest& manifest) {
     const std::string name = names.substr(begin, names.find('\0', begin) - begin);
     begin += name.size() + 1;
     if (name.starts_with("user.fastpersistfs.") && !Store::is_setting(name)) continue;
+    if (name == TierNote::kNodeAttribute) continue;
     value.resize(TierManifest::kXattrValueBytesMax);
     const Result<size_t> got = storage.get_xattr(node, name, std::as_writable_bytes(std::span(value)));
     if (got.is_ok()) manifest.xattrs[name] = value.substr(0, *got);
@@ -124,6 +126,31 @@ std::optional<TierNote> TierCopier::Impl::kept_note(const std::string& path) con
 void TierCopier::Impl::keep_note(const TierNote& note) {
   const MutexLock lock(mutex_);
   if (notes_.size() < options_.waiting_max || notes_.contains(note.place)) notes_[note.place] = note;
+}
+
+// Of what is no file. One that takes no attribute has its note in memory only.
+Status TierCopier::Impl::note_on(Handle node, const TierNote& note) {
+  keep_note(note);
+  Status set;
+  for (const char* const attribute : {TierNote::kAttribute, TierNote::kNodeAttribute}) {
+    set = store_.storage().set_xattr(node, attribute, encode_note(note), 0);
+    const bool takes_none = set.errno_value() == EPERM || set.errno_value() == EOPNOTSUPP ||
+                            set.errno_value() == EBADF || set.code() == StatusCode::kPermission ||
+                            set.code() == StatusCode::kUnsupported;
+    if (!takes_none) return set;
+  }
+  return Status::ok();
+}
+
+// A directory that is this array's own needs none that outlives the mount.
+void TierCopier::Impl::note_node(const Job& job) {
+  keep_note(job.note);
+  if (!options_.shares || job.has_other_names || job.file.path.ends_with('/')) return;
+  const Result<Found> found = find(job.file.path);
+  const bool is_node = found.is_ok() && found.value().has_node() && !found.value().is_file();
+  if (!is_node || found.value().is_directory()) return;
+  if (const Status noted = note_on(found.value().node.handle.get(), job.note); !noted.is_ok())
+    log(LogLevel::kWarning, "tier: {} is copied, which cannot be noted: {}", job.file.path, noted.message());
 }
 
 std::string TierCopier::Impl::copied_at(Handle node) const {

@@ -206,9 +206,19 @@ bool TierCopier::Impl::add(TierWaiting file) {
   return true;
 }
 
+// Others see a file only in a directory that the store knows.
+bool TierCopier::Impl::waits_for_directory(const std::string& path) const {
+  for (size_t slash = path.find('/'); slash != std::string::npos; slash = path.find('/', slash + 1)) {
+    const std::string directory = path.substr(0, slash + 1);
+    if (queue_.contains({0, directory}) || copying_.contains(directory)) return true;
+  }
+  return false;
+}
+
 // One at a time writes an object, and one at a time works for a file. In some stores a file is in the way of whatever
 // is in a directory of that name.
 bool TierCopier::Impl::may_begin(const TierWaiting& file) const {
+  if (options_.shares && file.inode != 0 && waits_for_directory(file.path)) return false;
   const auto is_in_way = [](const std::string& of, const std::string& path) {
     const std::string_view name = std::string_view(of).substr(0, of.size() - (of.ends_with('/') ? 1 : 0));
     return path.starts_with(name) && (path.size() == name.size() || (path[name.size()] == '/' && !of.ends_with('/')) ||
@@ -294,7 +304,7 @@ void TierCopier::Impl::end_job(const std::shared_ptr<Job>& job, Ending ending, c
     ++tasks_;
     // Where its copy was before, nothing may be any more.
     const bool has_copy = ending == Ending::kCopied || ending == Ending::kIsCopied;
-    if ((has_copy || ending == Ending::kRemoved) && job->lost != 0) lost_->forget(place_of(job->begun_at));
+    if ((has_copy || ending == Ending::kRemoved) && job->lost != 0) lost_->forget(place_of(job->begun_at), job->lost);
     if (has_copy && job->note.manifest_tag != 0) note_seen(job->note.place, job->note.manifest_tag);
     const std::string left = std::exchange(has_copy ? file.from : job->left, {});
     if (!left.empty() && follows() && !add({0, left, 0, 0, now_ns()})) scan_is_due_ = true;
@@ -365,10 +375,16 @@ void TierCopier::Impl::add_again(TierWaiting file) {
 void TierCopier::Impl::clear_way(TierWaiting file) {
   const uint64_t now = now_ns();
   const std::string& path = file.path;
-  bool fits = add({0, path.ends_with('/') ? path.substr(0, path.size() - 1) : path + "/", 0, 0, now});
+  bool fits = true;
+  const auto clear = [&](std::string at) FPFS_NO_THREAD_SAFETY_ANALYSIS {
+    TierWaiting in_way{0, std::move(at), 0, 0, now};
+    in_way.is_in_way = true;
+    fits &= add(std::move(in_way));
+  };
+  clear(path.ends_with('/') ? path.substr(0, path.size() - 1) : path + "/");
   for (size_t slash = path.find('/'); slash != std::string::npos && slash + 1 < path.size();
        slash = path.find('/', slash + 1))
-    fits &= add({0, path.substr(0, slash), 0, 0, now});
+    clear(path.substr(0, slash));
   if (!fits) scan_is_due_ = true;
   file.was_refused = true;
   file.since_ns = now;

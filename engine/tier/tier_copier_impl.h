@@ -1,7 +1,9 @@
 // TierCopier's private part. tier_copier.cpp has what waits and what begins, tier_told.cpp what it is told,
 // tier_copy_job.cpp the steps of one copy, tier_describe_job.cpp those of one without a new content,
 // tier_remove_job.cpp those of its removal, tier_blocked.cpp what waits for another file's copy to be moved,
-// tier_attributes.cpp how the array is asked, tier_scan.cpp the way through the tree.
+// tier_attributes.cpp how the array is asked, tier_scan.cpp the way through the tree. Where the store is shared:
+// tier_share_job.cpp compares, tier_conflict_job.cpp keeps both of two versions, tier_show_job.cpp shows others' ones,
+// tier_withdraw_job.cpp says and follows removals, tier_look.cpp has a directory looked into.
 //
 // One lock, for bookkeeping only. What blocks runs on the environment's executor, what computes on its workers; content
 // is read by the engine and sent by the store. Whatever is under way holds this by a shared_ptr; what it needs of the
@@ -144,6 +146,7 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
   struct Local {
     std::optional<TierNote> note;  // that speaks for the path
     std::shared_ptr<File> file;    // of a file
+    uint64_t sequence = 0;         // of its last commit, as it was before
     uint64_t content_since = 0;    // File::content_since()
     bool is_unchanged = false;     // since the note
   };
@@ -200,6 +203,7 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
   void file_failed(TierWaiting file, const Status& status, Calls& calls) FPFS_REQUIRES(mutex_);
   void try_failed_again(const std::string& path);
   bool may_begin(const TierWaiting& file) const FPFS_REQUIRES(mutex_);
+  bool waits_for_directory(const std::string& path) const FPFS_REQUIRES(mutex_);
   void block(TierWaiting file) FPFS_REQUIRES(mutex_);
   bool waits_for_itself(const TierWaiting& file) const FPFS_REQUIRES(mutex_);
   void unblock() FPFS_REQUIRES(mutex_);
@@ -234,6 +238,8 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
   std::optional<TierNote> note_of(Handle node, const std::string& path) const;
   std::optional<TierNote> kept_note(const std::string& path) const;
   void keep_note(const TierNote& note);
+  Status note_on(Handle node, const TierNote& note);
+  void note_node(const Job& job);
 
   // --- tier_copy_job.cpp
   void begin(const std::shared_ptr<Job>& job);
@@ -266,6 +272,7 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
   static bool has_same_content(const Job& job, const TierManifest& stored);
   void describe_file(const std::shared_ptr<Job>& job, StoredManifest stored);
   void take_over(const std::shared_ptr<Job>& job, StoredManifest stored, const StoredObject& content);
+  void edit_theirs(const std::shared_ptr<Job>& job, StoredManifest stored);
   void describe_node(const std::shared_ptr<Job>& job, const Result<StoredManifest>& stored);
   void replace_file(const std::shared_ptr<Job>& job);
 
@@ -282,34 +289,17 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
   void compare(const std::shared_ptr<Job>& job);
   void compared(const std::shared_ptr<Job>& job, const Result<StoredManifest>& stored);
   void compare_with_theirs(const std::shared_ptr<Job>& job, const Found& found, const StoredManifest& stored);
-  bool is_left_aside(const Found& found, const std::string& path);
-  bool adopt_if_same(const std::shared_ptr<Job>& job, const Found& found, const Local& local,
-                     const StoredManifest& stored);
-  Status goes(File& file, const std::string& aside);
-  Status stays(Handle node);
-  void when_written(const std::shared_ptr<Job>& job);
-  void remove_left(const std::shared_ptr<Job>& job, const Found& found);
+  void try_again_soon(const std::shared_ptr<Job>& job);
   void note_moved(const std::shared_ptr<Job>& job, const Local& local);
   void find_theirs(const std::shared_ptr<Job>& job, const StoredManifest& stored);
-  void bury(const std::shared_ptr<Job>& job, const StoredManifest& stored);
-  bool is_emptied(const std::string& path) const;
-  void withdraw(const std::shared_ptr<Job>& job, const Found& found, const Local& local, uint64_t removed_of);
-  bool look_below(const std::string& path);
-  Result<bool> withdraw_file(const Found& found, const Local& local, const std::string& path);
-  void settle_conflict(const std::shared_ptr<Job>& job, const Found& found, const StoredManifest& stored);
-  void adopt_directory(const std::shared_ptr<Job>& job, const Found& found, const Local& local,
-                       const StoredManifest& stored);
-  void show(const std::shared_ptr<Job>& job, std::shared_ptr<Shown> shown);
-  Status begin_to_show(Job& job);
-  std::optional<ObjectMetadata> mark_of_copy();
-  void copy_aside(const std::shared_ptr<Job>& job);
-  void commit_shown(const std::shared_ptr<Job>& job);
-  void show_name(const std::shared_ptr<Job>& job, const Status& committed);
-  Status give_name(const std::shared_ptr<Job>& job);
   Local local_of(const Found& found, const std::string& path);
   bool is_known(const std::string& path, const std::optional<TierNote>& note, uint64_t tag) const;
-  TierNote note_of_theirs(const StoredManifest& stored, const std::string& path, uint64_t attributes) const;
-  Status note_on(Handle node, const TierNote& note);
+  // The manifest, or what it took the place of, has taken the place of this one of that array.
+  static bool has_replaced(const TierManifest& manifest, uint64_t array, uint64_t tag);
+  bool is_edit_of_known(const std::string& path, const std::optional<TierNote>& note,
+                        const TierManifest& manifest) const;
+  // TierManifest::replaced of what takes the place of this.
+  std::map<uint64_t, uint64_t> replaced_by_next(const StoredManifest& stored) const;
   // attributes_hash(); of a directory without its time, which changes with each name in it, on every node by itself.
   uint64_t attributes_of(const TierManifest& manifest) const;
   uint64_t own_key() const { return array_key(store_.array().id()); }
@@ -318,7 +308,45 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
   bool is_silent(const Store::NameEvent& event) const FPFS_REQUIRES(mutex_);
   void note_lost(const TierNote& note);
 
+  // --- tier_conflict_job.cpp
+  // Where a version goes that cannot keep its name.
+  static std::string conflict_path(const std::string& path, int64_t mtime_s, uint64_t version);
+  bool is_left_aside(const Found& found, const std::string& path);
+  void remove_left(const std::shared_ptr<Job>& job, const Found& found);
+  Status goes(File& file, uint64_t sequence, const std::string& aside);
+  Status stays(Handle node);
+  void settle_conflict(const std::shared_ptr<Job>& job, const Found& found, const StoredManifest& stored);
+  void settle_kinds(const std::shared_ptr<Job>& job, const Found& found, const StoredManifest& stored);
+  void make_way(const std::shared_ptr<Job>& job, const Found& found);
+  std::optional<ObjectMetadata> mark_of_copy();
+  void copy_aside(const std::shared_ptr<Job>& job);
+
+  // --- tier_withdraw_job.cpp
+  void bury(const std::shared_ptr<Job>& job, const StoredManifest& stored);
+  bool is_emptied(const std::string& path) const;
+  void withdraw(const std::shared_ptr<Job>& job, const Found& found, const Local& local, uint64_t removed_of);
+  Result<bool> withdraw_file(const Found& found, const Local& local, const std::string& path);
+
+  // --- tier_show_job.cpp
+  bool adopt_if_same(const std::shared_ptr<Job>& job, const Found& found, const Local& local,
+                     const StoredManifest& stored);
+  static bool is_same_link(const TierManifest& ours, const TierManifest& theirs);
+  static bool has_content_of(const Local& local, const TierManifest& theirs);
+  bool adopt_edit(const std::shared_ptr<Job>& job, const Found& found, const Local& local,
+                  const StoredManifest& stored);
+  void adopt(const std::shared_ptr<Job>& job, const Found& found, const Local& local, const StoredManifest& stored,
+             bool is_others);
+  void adopt_directory(const std::shared_ptr<Job>& job, const Found& found, const Local& local,
+                       const StoredManifest& stored);
+  void show(const std::shared_ptr<Job>& job, std::shared_ptr<Shown> shown);
+  Status begin_to_show(Job& job);
+  void commit_shown(const std::shared_ptr<Job>& job);
+  void show_name(const std::shared_ptr<Job>& job, const Status& committed);
+  Status give_name(const std::shared_ptr<Job>& job);
+  TierNote note_of_theirs(const StoredManifest& stored, const std::string& path, uint64_t attributes) const;
+
   // --- tier_look.cpp
+  bool look_below(const std::string& path);
   uint64_t begin_look(const std::string& path) FPFS_REQUIRES(mutex_);
   void list_for(const std::string& path, uint64_t number, const std::string& position);
   void listed_for(const std::string& path, uint64_t number, const Result<ListPage>& page);

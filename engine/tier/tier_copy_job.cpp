@@ -283,7 +283,7 @@ void TierCopier::Impl::write_note(const std::shared_ptr<Job>& job) {
     if ((job->has_other_names && !job->is_unchanged) || (job->was_somewhere && follows())) scan_is_due_ = true;
   }
   if (job->opened == nullptr) {
-    keep_note(job->note);
+    note_node(*job);
     if (!job->removes_content) return end_job(job, Ending::kCopied);
     return remove_content(job, "", [self = shared_from_this(), job](bool) { self->end_job(job, Ending::kCopied); });
   }

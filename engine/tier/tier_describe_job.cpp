@@ -90,6 +90,8 @@ void TierCopier::Impl::describe_file(const std::shared_ptr<Job>& job, StoredMani
 void TierCopier::Impl::take_over(const std::shared_ptr<Job>& job, StoredManifest stored, const StoredObject& content) {
   job->note.content_tag = TierNote::tag_of(content.tag);
   job->note.verified = content.verified;
+  if (job->is_theirs && job->from == job->file.path && stored.manifest.array_id != store_.array().id())
+    return edit_theirs(job, std::move(stored));
   job->is_unchanged = job->from == job->file.path && is_same_commit(stored.manifest, job->manifest) &&
                       attributes_hash(stored.manifest) == job->note.attributes;
   if (job->is_unchanged) {
@@ -98,6 +100,20 @@ void TierCopier::Impl::take_over(const std::shared_ptr<Job>& job, StoredManifest
   }
   job->manifest.checksums = std::move(stored.manifest.checksums);
   job->manifest.content_tag = content.tag;
+  environment_.workers().post([self = shared_from_this(), job] { self->store_manifest(job); });
+}
+
+// The attributes are changed in the manifest of the array that has the content, which remains that one's.
+void TierCopier::Impl::edit_theirs(const std::shared_ptr<Job>& job, StoredManifest stored) {
+  job->note.is_others = true;
+  job->is_unchanged = attributes_hash(stored.manifest) == job->note.attributes;
+  if (job->is_unchanged) {
+    job->note.manifest_tag = stored.tag;
+    return environment_.executor().post([self = shared_from_this(), job] { self->write_note(job); });
+  }
+  job->replaced = replaced_by_next(stored);
+  take_attributes(stored.manifest, job->manifest);
+  job->manifest = std::move(stored.manifest);
   environment_.workers().post([self = shared_from_this(), job] { self->store_manifest(job); });
 }
 
@@ -110,8 +126,10 @@ void TierCopier::Impl::describe_node(const std::shared_ptr<Job>& job, const Resu
                                        : stored.is_ok() && stored.value().manifest == job->manifest;
   if (is_same && !job->file.is_missing) {
     job->note.manifest_tag = stored.value().tag;
-    keep_note(job->note);
-    return end_job(job, Ending::kIsCopied);
+    return environment_.executor().post([self = shared_from_this(), job] {
+      self->note_node(*job);
+      self->end_job(job, Ending::kIsCopied);
+    });
   }
   const bool replaces_file = (stored.is_ok() && stored.value().manifest.is_file()) || job->file.is_missing;
   if (!follows() || job->file.path.ends_with('/') || !replaces_file) return store_manifest(job);

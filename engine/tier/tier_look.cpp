@@ -111,7 +111,7 @@ void TierCopier::Impl::compare_listed(const std::string& path, uint64_t number) 
     stored.swap(look->second.stored);
   }
   const Result<Found> directory = find(path + std::string(kTierReserved));  // its node is not asked for
-  std::set<std::string> pending, gone;
+  std::set<std::string> pending, gone, missing;
   stored.erase("");
   for (const auto& [at, tag] : stored)
     if (!is_reserved(at) && (!directory.is_ok() || is_to_be_shown(directory.value(), at, tag))) pending.insert(at);
@@ -128,8 +128,10 @@ void TierCopier::Impl::compare_listed(const std::string& path, uint64_t number) 
       const Result<struct stat> attributes = store_.storage().fstat(node.get());
       const std::string known = attributes.is_ok() && S_ISDIR(attributes->st_mode) ? at + "/" : at;
       const std::optional<TierNote> note = note_of(node.get(), known);
-      if (note.has_value() && note->is_others && note->place == place_of(known))
-        (known.ends_with('/') ? gone : pending).insert(known);
+      if (!note.has_value() || note->place != place_of(known)) return true;
+      if (note->is_others) (known.ends_with('/') ? gone : pending).insert(known);
+      // Its own was stored, and another array has removed it that took it for that one's before.
+      if (!note->is_others && note->manifest_tag != 0 && !known.ends_with('/')) missing.insert(known);
       return true;
     }));
   if (directory.is_ok() && !path.empty() && !stored.contains(path)) {
@@ -149,6 +151,8 @@ void TierCopier::Impl::compare_listed(const std::string& path, uint64_t number) 
     if (look->second.is_for_itself) itself = path;
     look->second.itself = std::move(itself);
     for (const std::string& at : pending) add_looked_at(at);
+    for (const std::string& at : missing)
+      if (!add({0, at, 0, 0, now_ns()})) scan_is_due_ = true;
     look->second.pending.insert(gone.begin(), gone.end());
     end_looks("", calls);
   }
@@ -208,7 +212,10 @@ bool TierCopier::Impl::is_to_be_shown(const Found& directory, const std::string&
                                   path.ends_with('/') ? name.substr(0, name.size() - 1) : name, O_PATH);
   if (!opened.is_ok()) return true;
   const ScopedHandle node(storage, *opened);
-  if (tag == 0) return false;  // it has a directory of that name; what is new about that is seen by who looks into it
+  if (tag == 0) {  // a directory, of which whoever looks into it sees what is new
+    const Result<struct stat> attributes = storage.fstat(node.get());
+    return attributes.is_ok() && !S_ISDIR(attributes->st_mode);
+  }
   const std::optional<TierNote> note = note_of(node.get(), path);
   if (!note.has_value() || note->place != place || note->manifest_tag != tag) return true;
   const MutexLock lock(mutex_);

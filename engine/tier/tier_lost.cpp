@@ -55,7 +55,7 @@ std::vector<uint64_t> TierLost::note(const Store::NameEvent& event, const NoteOf
     if (const auto note = note_of(event.lost, event.path); note.has_value())
       found.emplace_back(note->place, note->manifest_tag);
   // What was moved has left the place that its note is of.
-  if (event.kind == Kind::kMoved && event.inode != 0) {
+  if (event.kind == Kind::kMoved && !event.is_directory) {
     Storage& storage = store_.storage();
     std::string name;
     const Result<ScopedHandle> directory = open_parent(storage, store_.root(), event.path, name);
@@ -64,17 +64,15 @@ std::vector<uint64_t> TierLost::note(const Store::NameEvent& event, const NoteOf
     if (opened.is_ok()) {
       const ScopedHandle node(storage, *opened);
       const Result<struct stat> attributes = storage.fstat(node.get());
-      const bool is_it = attributes.is_ok() && S_ISREG(attributes->st_mode) && attributes->st_ino == event.inode;
-      const std::optional<TierNote> moved = is_it ? note_of(node.get(), event.path) : std::nullopt;
+      const bool is_it =
+          attributes.is_ok() && (event.inode == 0 ? !S_ISDIR(attributes->st_mode) : attributes->st_ino == event.inode);
+      const std::optional<TierNote> moved = is_it ? read_note(storage, node.get()) : std::nullopt;
       if (moved.has_value() && moved->place != place_of(event.path))
         found.emplace_back(moved->place, moved->manifest_tag);
     }
   }
-  if (event.lost_inode == 0) {
-    const std::string& gone = event.kind == Kind::kMoved ? event.from : event.path;
-    if (event.is_directory && event.kind != Kind::kMade) found.emplace_back(place_of(gone + "/"), kAnyManifest);
-    if (!event.is_directory && event.kind == Kind::kRemoved) found.emplace_back(place_of(gone), kAnyManifest);
-  }
+  if (event.is_directory && event.kind != Kind::kMade)
+    found.emplace_back(place_of((event.kind == Kind::kMoved ? event.from : event.path) + "/"), kAnyManifest);
   std::vector<uint64_t> places;
   for (const auto& [place, manifest] : found) {
     places.push_back(place);
@@ -101,9 +99,12 @@ uint64_t TierLost::manifest_at(uint64_t place) const {
   return found == lost_.end() ? 0 : found->second;
 }
 
-void TierLost::forget(uint64_t place) {
+void TierLost::forget(uint64_t place, uint64_t manifest) {
   const MutexLock lock(mutex_);
-  is_changed_ |= lost_.erase(place) > 0;
+  const auto found = lost_.find(place);
+  if (found == lost_.end() || found->second != manifest) return;
+  lost_.erase(found);
+  is_changed_ = true;
 }
 
 bool TierLost::is_changed() const {

@@ -46,8 +46,8 @@ class TierLost {
   void note(const Store::NameEvent& event);
   // The manifest that was seen; kAnyManifest: whichever is there. 0: none.
   uint64_t manifest_at(uint64_t place) const;
-  // The store has been told, or its news were taken.
-  void forget(uint64_t place);
+  // The store has been told, or its news were taken. What was noted since, of another manifest, stays.
+  void forget(uint64_t place, uint64_t manifest);
   bool is_changed() const;
   // Durable on return, where there was something to save. A failure is logged, once until it is over.
   void save();

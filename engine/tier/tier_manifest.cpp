@@ -207,6 +207,10 @@ bool TierManifest::is_file() const {
   return S_ISREG(mode);
 }
 
+bool TierManifest::is_edited() const {
+  return replaced.contains(array_key(array_id));
+}
+
 uint64_t array_key(const Uuid& array_id) {
   return std::max<uint64_t>(1, hash_bytes(std::as_bytes(std::span(array_id))));
 }

@@ -16,7 +16,8 @@
 // Where arrays share a store (TierCopyOptions::shares), a manifest also says which versions of other arrays its own has
 // taken the place of, so that these can tell a newer version from one that was made without knowing theirs. And of what
 // an array removes though another one has made it, a manifest stays, without content, that says so: until that other
-// array has seen it (tier_share_job.cpp).
+// array has seen it (tier_share_job.cpp). Who changes the attributes of what another one has made changes them in that
+// one's manifest, which remains that array's: it has the content.
 //
 // Thread safety: pure.
 #pragma once
@@ -66,7 +67,8 @@ struct TierManifest {
   std::string content_tag;  // of the object that has the content
 
   // Of a store that is shared. By array_key(): TierNote::tag_of() the last manifest of that array here that this one,
-  // or one that it has replaced, took the place of. Other arrays' only.
+  // or one that it has replaced, took the place of. Its own array is among them when another one has changed the
+  // attributes: then that is the manifest before. By edit_key(): the last one that others had so changed.
   std::map<uint64_t, uint64_t> replaced;
   // array_key() of whose version was removed: then nothing is here. 0: it was not.
   uint64_t removed_of = 0;
@@ -74,10 +76,16 @@ struct TierManifest {
 
   bool is_file() const;
   bool is_removed() const { return removed_of != 0; }
+  // By another array than the one that has the content: its attributes.
+  bool is_edited() const;
 };
 
 // What `replaced` and `removed_of` know an array by. Never 0.
 uint64_t array_key(const Uuid& array_id);
+// What `replaced` knows its version by whose attributes others have changed.
+constexpr uint64_t edit_key(uint64_t array) {
+  return ~array;
+}
 
 // Owner, mode, times, extended attributes, device and target, and nothing else.
 void take_attributes(TierManifest& manifest, const TierManifest& from);

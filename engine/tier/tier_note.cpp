@@ -84,11 +84,14 @@ Result<TierNote> decode_note(std::span<const std::byte> bytes) {
 }
 
 std::optional<TierNote> read_note(Storage& storage, Handle node) {
-  std::array<std::byte, TierNote::kBytes> bytes;
-  const Result<size_t> length = storage.get_xattr(node, TierNote::kAttribute, bytes);
-  if (!length.is_ok()) return std::nullopt;
-  const Result<TierNote> note = decode_note(std::span(bytes).first(std::min(*length, bytes.size())));
-  return note.is_ok() ? std::optional(*note) : std::nullopt;
+  for (const char* const attribute : {TierNote::kAttribute, TierNote::kNodeAttribute}) {
+    std::array<std::byte, TierNote::kBytes> bytes;
+    const Result<size_t> length = storage.get_xattr(node, attribute, bytes);
+    if (!length.is_ok()) continue;
+    const Result<TierNote> note = decode_note(std::span(bytes).first(std::min(*length, bytes.size())));
+    return note.is_ok() ? std::optional(*note) : std::nullopt;
+  }
+  return std::nullopt;
 }
 
 }  // namespace fpfs

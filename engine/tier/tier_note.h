@@ -26,6 +26,8 @@ namespace fpfs {
 
 struct TierNote {
   static constexpr const char* kAttribute = "user.fastpersistfs.tier-note";
+  // Of what takes none of users (a symbolic link), for a daemon that is root.
+  static constexpr const char* kNodeAttribute = "trusted.fastpersistfs.tier-note";
   static constexpr size_t kBytes = 72;
 
   uint64_t place = 0;     // place_of()

@@ -69,7 +69,7 @@ void TierCopier::Impl::changed(const Store::NameEvent& event) {
   const char* const end = event.is_directory ? "/" : "";
   const bool is_removal = event.kind == Kind::kRemoved;
   // A file that has no note, and is not being copied, has no copy.
-  const bool has_note = !is_removal || event.lost == kNoHandle || note_of(event.lost, event.path).has_value();
+  const bool has_note = !is_removal || event.lost_inode == 0 || note_of(event.lost, event.path).has_value();
   if (event.lost_inode != 0 && is_content_away()) name_was_lost(event);
   const uint64_t now = now_ns();
   {
@@ -84,6 +84,7 @@ void TierCopier::Impl::changed(const Store::NameEvent& event) {
     TierWaiting file{event.inode, event.path + end, 0, 0, now};
     file.from = event.inode != 0 && !is_reserved(event.from) ? event.from : "";
     file.is_link = event.kind == Kind::kMade && event.inode != 0;
+    file.is_awaited = options_.shares && event.is_directory && !is_removal;  // by what is in it
     changes(std::move(file));
     // A file takes its copy along; of what is in a directory a scan finds it.
     if (event.kind == Kind::kMoved && event.inode == 0 && follows()) changes({0, event.from + end, 0, 0, now});

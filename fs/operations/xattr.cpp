@@ -8,6 +8,7 @@
 #include <span>
 #include <string_view>
 
+#include "engine/tier/tier_note.h"
 #include "fs/operations/creation.h"
 #include "fs/operations/operations.h"
 #include "fs/operations/privileges.h"
@@ -25,7 +26,7 @@ constexpr std::string_view kCapability = "security.capability";
 constexpr size_t kValueSizeMax = 65536;  // XATTR_SIZE_MAX, XATTR_LIST_MAX
 
 bool is_virtual(std::string_view name) {
-  return name.starts_with(kVirtualPrefix) && !Store::is_setting(name);
+  return (name.starts_with(kVirtualPrefix) && !Store::is_setting(name)) || name == TierNote::kNodeAttribute;
 }
 
 Status no_such_attribute() {
@@ -46,6 +47,7 @@ Result<std::string> file_attribute(FileSystem& file_system, const Inode& inode, 
 
 Result<std::string> virtual_attribute(FileSystem& file_system, const Inode& inode, std::string_view name,
                                       bool for_owner) {
+  if (!name.starts_with(kVirtualPrefix)) return no_such_attribute();
   name.remove_prefix(kVirtualPrefix.size());
   if (name == "status" && file_system.inodes().is_root(inode)) return status_report(file_system, for_owner);
   if (name == "scrub" && file_system.inodes().is_root(inode))

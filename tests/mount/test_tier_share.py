@@ -108,10 +108,16 @@ def test_a_node_changes_what_another_has_made(nodes, store):
     os.rename(b.path / "d/tmp", b.path / "d/renamed-over")
     os.unlink(b.path / "d/removed")
     os.rename(b.path / "d/moved", b.path / "d/elsewhere")
+    os.chmod(b.path / "d/stays", 0o600)  # which is its maker's still, and not fetched for it
     sync(b)
+    assert b"away" in os.getxattr(b.path / "d/stays", "user.fastpersistfs.codec")
     assert listing(a.path / "d") == ["elsewhere", "renamed-over", "stays", "written"] == listing(b.path / "d")
     assert is_pattern(a.path / "d/written", 2, 4 * CHUNK) and is_pattern(a.path / "d/renamed-over", 3, 3 * CHUNK)
     assert is_pattern(a.path / "d/elsewhere", 1, 5 * CHUNK)
+    assert (a.path / "d/stays").stat().st_mode & 0o777 == 0o600
+    os.chmod(a.path / "d/stays", 0o640)
+    sync(a)
+    assert (b.path / "d/stays").stat().st_mode & 0o777 == 0o640 and is_pattern(b.path / "d/stays", 1, 5 * CHUNK)
     shutil.rmtree(b.path / "d")
     sync(b)
     wait_until(lambda: not (a.path / "d").exists() or not listing(a.path / "d"))
@@ -159,6 +165,47 @@ def test_both_are_kept_of_what_two_nodes_have_changed(nodes, store):
         assert is_pattern(node.path / conflicting(names, "theirs-last")[0], 4, 2 * CHUNK)
 
 
+def test_links_follow_also_behind_a_remount(nodes, directory):
+    """A link that another node replaces while this one is away is no conflict."""
+    a, b = nodes(directory)
+    for name in ("latest", "mine", "stays"):
+        (a.path / name).symlink_to("step-1")
+    sync(a)
+    assert listing(b.path) == ["latest", "mine", "stays"]
+    assert os.listxattr(b.path / "latest", follow_symlinks=False) == []  # what the array notes there is its own
+    b.unmount()
+    (a.path / "new").symlink_to("step-2")
+    os.rename(a.path / "new", a.path / "latest")
+    sync(a)
+    b.start()
+    sync(b)
+    (b.path / "new").symlink_to("step-3")
+    os.rename(b.path / "new", b.path / "mine")
+    sync(b)
+    expected = {"latest": "step-2", "mine": "step-3", "stays": "step-1"}
+    for node in (a, b):
+        assert {name: os.readlink(node.path / name) for name in listing(node.path)} == expected
+        assert tier(node)["conflicts"] == 0
+
+
+def test_a_file_and_a_directory_of_one_name(nodes, directory):
+    """Neither knows of the other's: the directory keeps the name, the file gets another one."""
+    a, b = nodes(directory)
+    mount_again(b, "tier=none")
+    write_pattern(b.path / "run", 2, 3 * CHUNK)
+    (a.path / "run").mkdir()
+    write_pattern(a.path / "run/model.pt", 1, 3 * CHUNK)
+    sync(a)
+    mount_again(b, "tier_share=0")
+    sync(b)
+    for node in (b, a):
+        names = listing(node.path)
+        assert names == ["run", *conflicting(names, "run")] and len(names) == 2
+        assert is_pattern(node.path / names[1], 2, 3 * CHUNK) and is_pattern(node.path / "run/model.pt", 1, 3 * CHUNK)
+    assert [tier(node)["conflicts"] for node in (a, b)] == [0, 1]
+    assert [tier(node)["files_failed"] for node in (a, b)] == [0, 0]
+
+
 def test_who_is_writing_loses_nothing(nodes, directory):
     """Another node replaces the file meanwhile."""
     a, b = nodes(directory)
@@ -193,6 +240,9 @@ def test_what_is_copied_when_close_returns_is_seen_by_the_next_open(nodes, store
         assert is_pattern(b.path / f"d/step-{step}", step + 1, 2 * CHUNK + step)
         write_pattern(a.path / "d/latest", step + 1, CHUNK + step)
         assert is_pattern(b.path / "d/latest", step + 1, CHUNK + step)
+        (a.path / f"d/new-{step}/inner").mkdir(parents=True)  # which the store is told of before
+        write_pattern(a.path / f"d/new-{step}/inner/file", step + 1, CHUNK)
+        assert is_pattern(b.path / f"d/new-{step}/inner/file", step + 1, CHUNK)
     # The setting came along.
     write_pattern(b.path / "d/answer", 20, CHUNK)
     assert is_pattern(a.path / "d/answer", 20, CHUNK)
@@ -239,7 +289,7 @@ def test_three_nodes_follow_a_removal(nodes, directory):
         for path in (c.path / "run", c.path):
             if path.exists():
                 listing(path)
-    assert listing(c.path) in ([], ["latest"])  # a link takes no note: it comes back
+    assert listing(c.path) == []
     assert not (c.path / "run").exists()
 
 

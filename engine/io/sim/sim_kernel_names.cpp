@@ -277,6 +277,8 @@ Result<size_t> SimKernel::get_xattr(Handle handle, const std::string& name, std:
 
 Status SimKernel::set_xattr(Handle handle, const std::string& name, std::span<const std::byte> value, int flags) {
   SimInode& inode = inode_of(handle);
+  if (name.starts_with("user.") && !inode.is_regular() && !inode.is_directory())
+    return Status::from_errno(EPERM, "setxattr " + name);
   const bool exists = inode.attributes.xattrs.contains(name);
   if (flags == XATTR_CREATE && exists) return Status::from_errno(EEXIST, "setxattr " + name);
   if (flags == XATTR_REPLACE && !exists) return Status::from_errno(ENODATA, "setxattr " + name);

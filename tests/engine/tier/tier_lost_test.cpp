@@ -69,8 +69,9 @@ TEST(TierLost, IsKeptByTheArray) {
   EXPECT_FALSE(again->is_changed());
   EXPECT_EQ(again->manifest_at(3), 4U);
   EXPECT_EQ(again->manifest_at(7), 0U);
-  again->forget(3);
-  again->forget(9);
+  again->forget(3, 4);
+  again->forget(5, 4);  // lost again since
+  again->forget(9, 1);
   EXPECT_TRUE(again->is_changed());
   again->save();
   EXPECT_EQ(TierLost::open(array.store(), "store")->manifest_at(3), 0U);

@@ -109,6 +109,19 @@ TEST(TierManifestTest, EveryDamagedByteIsNoticed) {
   EXPECT_FALSE(decode_manifest(longer).is_ok());
 }
 
+// By others, of what is its array's.
+TEST(TierManifestTest, SaysWhetherItsAttributesWereChanged) {
+  TierManifest edited = manifest();
+  edited.replaced = {{3, 4}};
+  EXPECT_FALSE(edited.is_edited());
+  edited.replaced[array_key(edited.array_id)] = 5;
+  edited.replaced[edit_key(array_key(edited.array_id))] = 6;
+  const Result<TierManifest> read = decode_manifest(encode_manifest(edited));
+  ASSERT_TRUE(read.is_ok()) << read.status().message();
+  EXPECT_TRUE(read->is_edited());
+  EXPECT_EQ(*read, edited);
+}
+
 // The checksum is right, the fields are not: none of them is believed.
 TEST(TierManifestTest, EveryFieldIsLookedAt) {
   TierManifest shared = manifest();

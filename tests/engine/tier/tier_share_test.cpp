@@ -1,14 +1,16 @@
 // Several arrays that share a store, each in a machine of its own, while programs save, rename and remove files of the
-// same names on all of them, in any order, with power cuts, kills, and a store that fails and loses answers. What holds:
+// same names, and change their modes, on all of them, in any order, with power cuts, kills, and a store that fails and
+// loses answers. What holds:
 //
 //   - what was saved durably, and was then neither replaced nor removed by somebody who saw it, is there in the end, on
 //     every node, under its name or as a conflict
 //   - nobody sees what nobody has saved
-//   - in the end all nodes have the same files, which are those of the store
+//   - in the end all nodes have the same files, of the same modes, which are those of the store
 //   - without a conflict nothing is kept twice
 //   - the arrays have nothing to complain of
 //
 // Each mistake that is planted must be noticed by some seed.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -27,6 +29,7 @@ enum class ShareMistake : uint8_t {
   kNone,
   kNotCompared,   // one node copies as if it were alone
   kChangeUnsaid,  // a file that was changed still says that it is as another node has copied it
+  kModeOwns,      // who changes the mode of a file counts as who has its content
 };
 
 class Node {
@@ -89,6 +92,24 @@ class Node {
     static_cast<void>(store().set_times(handle_of(name).get(), times));
     static_cast<void>(file.set_note(ChunkSource::kOthersAttribute, {}));
   }
+  bool is_link(const std::string& name) { return S_ISLNK(attributes_of(name).st_mode); }
+  Result<Bytes> target_of(const std::string& name) {
+    FPFS_ASSIGN_OR_RETURN(const Store::Node node, store().lookup(store().root(), name));
+    FPFS_ASSIGN_OR_RETURN(const std::string target, store().storage().read_link(node.handle.get()));
+    return bytes_of(target);
+  }
+  static Bytes bytes_of(const std::string& text) {
+    const auto bytes = std::as_bytes(std::span(text));
+    return {bytes.begin(), bytes.end()};
+  }
+  // What another node has copied is noted as this one's.
+  void take_over(const std::string& name) {
+    std::optional<TierNote> note = world_.tier().note(name);
+    const Result<std::shared_ptr<File>> file = world_.array().try_open(name);
+    if (!note.has_value() || !file.is_ok()) return;
+    note->is_others = false;
+    static_cast<void>((*file)->set_note(TierNote::kAttribute, encode_note(*note)));
+  }
   // 0: there is none.
   uint64_t inode_of(const std::string& name) {
     const Result<struct stat> attributes = store().storage().stat_at(store().root(), name);
@@ -121,6 +142,7 @@ class SharingNodes {
 
  private:
   static constexpr const char* kNames[] = {"a", "b", "c"};
+  static constexpr const char* kLinks[] = {"l", "m"};
 
   SimObjectStore::Options options(uint64_t node) {
     SimObjectStore::Options options;
@@ -164,8 +186,10 @@ class SharingNodes {
       remove(node, name);
     else if (what < 45)
       rename(node, name);
-    else if (what < 60)
+    else if (what < 55)
       read(node, name);
+    else if (what < 60)
+      change_mode(node, name);
     else if (what < 75)
       node.look();
     else if (what < 80)
@@ -174,6 +198,8 @@ class SharingNodes {
       node.world().tier().copier().scan();
     else if (what < 86)
       node.save_lost();
+    else if (what < 94)
+      link(node);
     for (uint64_t steps = random_.below(150); steps > 0 && !node.is_off(); --steps) node.world().world().step();
     if (random_.chance(15) && !node.is_off()) static_cast<void>(node.copy());
     if (node.is_off() || random_.chance(4)) end(node);
@@ -197,7 +223,7 @@ class SharingNodes {
   // What is there by that name, for somebody who looks; nothing: that cannot be read.
   std::optional<std::optional<Bytes>> content(Node& node, const std::string& name) {
     const uint64_t before = node.inode_of(name);
-    const Result<Bytes> got = node.world().read(name);
+    const Result<Bytes> got = node.is_link(name) ? node.target_of(name) : node.world().read(name);
     if (node.is_off() || node.inode_of(name) != before) return std::nullopt;  // another one by now
     if (got.status().code() == StatusCode::kNotFound) return std::optional<Bytes>();
     if (!got.is_ok()) return std::nullopt;
@@ -249,8 +275,17 @@ class SharingNodes {
     if (is_changed && !node.is_off() && node.inode_of(name) == before) live_.insert(changed);
     trace(fmt::format("changed {} to {:x}", name, hash_bytes(changed) & 0xffff));
   }
+  // Which is nobody's content.
+  void change_mode(Node& node, const std::string& name) {
+    const mode_t mode = random_.chance(50) ? 0600 : 0640;
+    const ScopedHandle file = node.handle_of(name);
+    if (!file.is_open() || !node.store().chmod(file.get(), mode).is_ok()) return;
+    trace(fmt::format("changes the mode of {} to {:o}", name, mode));
+    if (mistake_ == ShareMistake::kModeOwns) node.take_over(name);
+  }
   void remove(Node& node, const std::string& name) {
     if (!let_go(node, name)) return;
+    trace(fmt::format("removes {}", name));
     static_cast<void>(node.store().unlink(node.store().root(), name));
     if (random_.chance(50)) static_cast<void>(node.store().sync_directory(node.store().root()));
   }
@@ -279,8 +314,38 @@ class SharingNodes {
     if (note.has_value() && note->is_others) static_cast<void>(node.world().send_away(name));
   }
 
+  // Symbolic links are saved as files are, moved and removed.
+  void link(Node& node) {
+    const std::string name = kLinks[random_.below(std::size(kLinks))];
+    const uint64_t what = random_.below(10);
+    if (what < 2) return remove(node, name);
+    if (what < 3) return move_link(node, name);
+    const std::string target = fmt::format("target-{}", ++salt_), unfinished = fmt::format(".{}.new{}", name, now_);
+    const Bytes made = Node::bytes_of(target);
+    written_.insert(made);
+    static_cast<void>(node.store().unlink(node.store().root(), unfinished));
+    if (!node.store().symlink(target, node.store().root(), unfinished).is_ok() || !let_go(node, name)) return;
+    if (!node.store().rename(node.store().root(), unfinished, node.store().root(), name, 0).is_ok()) return;
+    if (node.store().sync_directory(node.store().root()).is_ok() && !node.is_off()) live_.insert(made);
+    trace(fmt::format("links {} to {}, {:x}", name, target, hash_bytes(made) & 0xffff));
+  }
+  void move_link(Node& node, const std::string& name) {
+    const std::string to = kLinks[random_.below(std::size(kLinks))];
+    const auto moved = content(node, name);
+    if (to == name || !moved.has_value() || !moved->has_value() || !let_go(node, to)) return;
+    const bool was_live = live_.erase(**moved) > 0;
+    trace(fmt::format("moves link {} to {}", name, to));
+    if (!node.store().rename(node.store().root(), name, node.store().root(), to, 0).is_ok()) return;
+    if (node.store().sync_directory(node.store().root()).is_ok() && !node.is_off() && was_live) live_.insert(**moved);
+  }
+
   // --- the end -------------------------------------------------------------------------------------------------------
-  using Tree = std::map<std::string, Bytes>;
+  struct Shown {
+    Bytes content;
+    mode_t mode = 0;
+    bool operator==(const Shown&) const = default;
+  };
+  using Tree = std::map<std::string, Shown>;
   bool is_own(const std::string& name) { return name.front() != '.'; }
   std::optional<Tree> tree_of(Node& node) {
     Tree tree;
@@ -291,9 +356,15 @@ class SharingNodes {
         if (!is.has_value()) node.world().pass(1000);
       }
       if (!is.has_value()) return std::nullopt;
-      if (is->has_value() && is_own(name)) tree[name] = **is;
+      if (is->has_value() && is_own(name)) tree[name] = {**is, node.attributes_of(name).st_mode};
     }
     return tree;
+  }
+  std::optional<Bytes> copied(const std::string& name, const Shown& shown) {
+    SimTier& tier = nodes_[now_]->world().tier();
+    if (!S_ISLNK(shown.mode)) return tier.copy(name);
+    const std::optional<TierManifest> manifest = tier.manifest(name);
+    return manifest.has_value() ? std::optional(Node::bytes_of(manifest->target)) : std::nullopt;
   }
   void end_well() {
     for (size_t i = 0; i < nodes_.size(); ++i) {
@@ -310,7 +381,7 @@ class SharingNodes {
         Node& node = turn_to(i);
         trace("round");
         bool has_looked = !node.shares() || node.look();
-        for (unsigned tries = 0; tries < 100 && !has_looked; ++tries) {
+        for (unsigned tries = 0; tries < 20 && !has_looked; ++tries) {
           node.world().pass(1000);
           has_looked = node.look();
         }
@@ -325,13 +396,16 @@ class SharingNodes {
       if (!wrong_.empty()) return;
       if (!tree.has_value()) return fail(fmt::format("node {} has what cannot be read", i));
       trees[i] = *tree;
+      // What has come to the drives by that is moved, and may be copied once more.
+      if (const auto copied = nodes_[i]->copy(); !copied.has_value() || !copied->is_ok())
+        return fail("not copied then");
     }
     for (size_t i = 1; i < nodes_.size(); ++i)
       if (trees[i] != trees[0]) return fail(fmt::format("nodes differ: {} and {}", text(trees[0]), text(trees[i])));
     std::set<Bytes> there;
     for (const auto& [name, is] : trees[0]) {
-      there.insert(is);
-      if (nodes_[now_]->world().tier().copy(name) != std::optional(is)) return fail(name + " is copied as another");
+      there.insert(is.content);
+      if (copied(name, is) != std::optional(is.content)) return fail(name + " is copied as another: " + text(trees[0]));
     }
     for (const Bytes& content : live_)
       if (!there.contains(content))
@@ -344,7 +418,8 @@ class SharingNodes {
   }
   static std::string text(const Tree& tree) {
     std::string text;
-    for (const auto& [name, is] : tree) text += fmt::format("{} {:x}, ", name, hash_bytes(is) & 0xffff);
+    for (const auto& [name, is] : tree)
+      text += fmt::format("{} {:x} {:o}, ", name, hash_bytes(is.content) & 0xffff, is.mode & 0777);
     return text;
   }
   void close(Node& node) {
@@ -372,15 +447,16 @@ uint64_t share_number(const char* name, uint64_t otherwise) {
   return given == nullptr ? otherwise : std::strtoull(given, nullptr, 10);
 }
 
-// FPFS_SHARE_SEED=N: one seed. FPFS_SHARE_SEEDS=N: so many.
+// FPFS_SHARE_SEED=N: one seed. FPFS_SHARE_SEEDS=N: so many, from FPFS_SHARE_FIRST=N on.
 TEST(TierShareTest, NothingIsLostThatIsShared) {
   if (const uint64_t seed = share_number("FPFS_SHARE_SEED", 0); seed > 0) {
     EXPECT_EQ(SharingNodes(seed).run(), "") << "seed " << seed;
     return;
   }
   const uint64_t seeds = alike(share_number("FPFS_SHARE_SEEDS", 200));
+  const uint64_t first = share_number("FPFS_SHARE_FIRST", 1);
   uint64_t conflicts = 0, shown = 0, ends = 0;
-  for (uint64_t seed = 1; seed <= seeds; ++seed) {
+  for (uint64_t seed = first; seed < first + seeds; ++seed) {
     SharingNodes nodes(seed);
     ASSERT_EQ(nodes.run(), "") << "seed " << seed;
     conflicts += nodes.conflicts();
@@ -394,15 +470,130 @@ TEST(TierShareTest, NothingIsLostThatIsShared) {
 }
 
 TEST(TierShareTest, EveryPlantedMistakeIsNoticed) {
-  for (uint8_t i = 1; i <= static_cast<uint8_t>(ShareMistake::kChangeUnsaid); ++i) {
+  for (uint8_t i = 1; i <= static_cast<uint8_t>(ShareMistake::kModeOwns); ++i) {
     bool is_noticed = false;
-    for (uint64_t seed = 1; seed <= 2000 && !is_noticed; ++seed) {
+    constexpr uint64_t first = 200;  // seeds from there on find each soon
+    for (uint64_t seed = first; seed < first + 2000 && !is_noticed; ++seed) {
       const std::string wrong = SharingNodes(seed, static_cast<ShareMistake>(i)).run();
       is_noticed = !wrong.empty();
       if (is_noticed) fmt::print("mistake {}: seed {}: {}\n", i, seed, wrong);
     }
     EXPECT_TRUE(is_noticed) << "mistake " << int{i};
   }
+}
+
+// Who waits for the copy of a file knows that others can see it.
+TEST(TierShareTest, ADirectoryIsStoredBeforeWhatIsInIt) {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    Node node(seed, {.tags = "p"}, true);
+    node.world().settle();
+    Store& store = node.store();
+    ASSERT_TRUE(store.make_directory(store.root(), "d", 0755).is_ok());
+    const Result<Handle> opened = store.storage().open_at(store.root(), "d", O_RDONLY | O_DIRECTORY);
+    ASSERT_TRUE(opened.is_ok());
+    const ScopedHandle directory(store.storage(), *opened);
+    Result<Store::Created> created = store.create(directory.get(), "file", 0644);
+    ASSERT_TRUE(created.is_ok());
+    created->node.handle.reset();
+    ASSERT_TRUE(node.world().tier().write(*created->file, make_bytes(1000, seed)).is_ok());
+    ASSERT_TRUE(node.world().array().control(*created->file, ControlRequest::Kind::kClose).is_ok());
+    ASSERT_TRUE(node.world().tier().wait_for("d/file").is_ok());
+    EXPECT_TRUE(node.world().tier().manifest("d/").has_value()) << "seed " << seed;
+  }
+}
+
+// A node that removes its own copy may remove what another one has stored there in between.
+TEST(TierShareTest, WhatIsMissingInTheStoreIsSentAgainAtTheNextLook) {
+  Node node(1, {.tags = "p"}, true);
+  const Bytes content = make_bytes(2 * kTestChunk + 5, 1);
+  node.world().save("x", content);
+  ASSERT_TRUE(node.copy().value().is_ok());
+  node.world().objects().objects().erase(manifest_key("x"));
+  node.world().objects().objects().erase("x");
+  ASSERT_TRUE(node.look());
+  node.world().pass(3000);
+  EXPECT_TRUE(node.world().tier().copy("x") == std::optional(content));
+}
+
+TEST(TierShareTest, LinksThatAreAlikeAreNoConflict) {
+  Node a(1, {.tags = "p"}, true), b(2, {.tags = "q"}, true);
+  ASSERT_TRUE(a.store().symlink("step-1", a.store().root(), "latest").is_ok());
+  ASSERT_TRUE(a.copy().value().is_ok());
+  a.world().objects().objects().swap(b.world().objects().objects());
+  b.world().pass(3000);  // made at another time
+  ASSERT_TRUE(b.store().symlink("step-1", b.store().root(), "latest").is_ok());
+  ASSERT_TRUE(b.copy().value().is_ok());
+  ASSERT_TRUE(b.look());
+  EXPECT_EQ(b.names(), std::vector<std::string>{"latest"});
+  EXPECT_EQ(b.world().tier().copier().status().conflicts, 0U);
+}
+
+// A filesystem has no directory beside a file of that name: who has the directory keeps the file that is in its way, and
+// the other one follows.
+TEST(TierShareTest, AFileIsInTheWayOfADirectory) {
+  Node a(1, {.tags = "p"}, true), b(2, {.tags = "q"}, true);
+  const auto swap = [&] { a.world().objects().objects().swap(b.world().objects().objects()); };
+  const Bytes content = make_bytes(2 * kTestChunk + 5, 1);
+  a.world().save("x", content);
+  ASSERT_TRUE(a.copy().value().is_ok());
+  swap();
+  b.world().objects().refuse(Status::error(StatusCode::kExists, "there is a file"), manifest_key("x/"));
+  ASSERT_TRUE(b.store().make_directory(b.store().root(), "x", 0755).is_ok());
+  EXPECT_FALSE(b.copy().value().is_ok());
+  ASSERT_TRUE(b.look());
+  const auto kept = [](Node& node) {
+    std::vector<std::string> names = node.names();
+    std::erase_if(names, [](const std::string& name) { return name.find("x.conflict-") != 0; });
+    return names;
+  };
+  ASSERT_EQ(kept(b).size(), 1U);
+  const std::string name = kept(b).front();
+  EXPECT_TRUE(b.world().read(name).value() == content);
+  swap();
+  ASSERT_TRUE(a.look());
+  EXPECT_EQ(a.inode_of("x"), 0U);
+  EXPECT_TRUE(a.world().read(name).value() == content);
+  ASSERT_TRUE(a.copy().value().is_ok());
+  EXPECT_FALSE(a.world().tier().manifest("x").has_value());
+  swap();
+  b.world().objects().refuse(Status::ok());
+  b.world().pass(6000);
+  ASSERT_TRUE(b.copy().value().is_ok());
+  swap();
+  ASSERT_TRUE(a.look());
+  EXPECT_TRUE(S_ISDIR(a.attributes_of("x").st_mode));
+  EXPECT_EQ(kept(a), kept(b));
+}
+
+// And where the store can have both, or the directory came first, the file gets another name.
+TEST(TierShareTest, ADirectoryKeepsItsName) {
+  Node a(1, {.tags = "p"}, true), b(2, {.tags = "q"}, true), c(3, {.tags = "r"}, true);
+  const auto move = [](Node& from, Node& to) { from.world().objects().objects().swap(to.world().objects().objects()); };
+  const Bytes content = make_bytes(2 * kTestChunk + 5, 1);
+  a.world().save("x", content);
+  ASSERT_TRUE(a.copy().value().is_ok());
+  move(a, c);
+  ASSERT_TRUE(c.look());
+  EXPECT_NE(c.inode_of("x"), 0U);
+  move(c, b);
+  ASSERT_TRUE(b.store().make_directory(b.store().root(), "x", 0755).is_ok());
+  ASSERT_TRUE(b.copy().value().is_ok());
+  ASSERT_TRUE(b.look());
+  EXPECT_TRUE(S_ISDIR(b.attributes_of("x").st_mode));
+  move(b, c);
+  for (unsigned i = 0; i < 2; ++i) ASSERT_TRUE(c.look());
+  EXPECT_TRUE(S_ISDIR(c.attributes_of("x").st_mode));
+  EXPECT_EQ(c.names().size(), 1U);
+  move(c, a);
+  ASSERT_TRUE(a.look());
+  ASSERT_TRUE(a.copy().value().is_ok());
+  EXPECT_TRUE(S_ISDIR(a.attributes_of("x").st_mode));
+  ASSERT_EQ(a.names().size(), 2U);
+  move(a, c);
+  ASSERT_TRUE(c.look());
+  EXPECT_EQ(a.names(), c.names());
+  for (const std::string& name : c.names()) EXPECT_TRUE(name == "x" || c.world().read(name).value() == content) << name;
+  for (Node* const node : {&a, &b, &c}) EXPECT_EQ(node->world().tier().copier().status().files_failed, 0U);
 }
 
 }  // namespace
