@@ -33,9 +33,9 @@ constexpr const char* kPinAttribute = "user.fastpersistfs.pin";
 constexpr const char* kCodecAttribute = "user.fastpersistfs.codec";
 // The daemon fetches so many files at a time, and one more while they have fewer bytes together than that.
 constexpr size_t kFilesAtOnce = 64;
-constexpr uint64_t kBytesAtOnce = 128 * kMiB;
+constexpr uint64_t kBytesAtOnce = 512 * kMiB;
 // Each look is later than the one before, up to the second interval.
-constexpr std::chrono::milliseconds kFirstLook{2}, kLookInterval{100};
+constexpr std::chrono::milliseconds kFirstLook{2}, kLookInterval{20};
 
 struct AwayFile {
   std::string path;
