@@ -43,7 +43,7 @@ namespace fpfs {
 class ChunkHealer : public std::enable_shared_from_this<ChunkHealer> {
  public:
   struct Limits {
-    unsigned at_once = 4;  // chunks
+    unsigned at_once = 4;                       // chunks
     std::chrono::milliseconds timeout{30'000};  // 0: as long as the source takes
     std::chrono::milliseconds pause{10'000};
   };

@@ -36,9 +36,9 @@ struct File::Recall : std::enable_shared_from_this<Recall> {
   bool is_asking FPFS_GUARDED_BY(mutex) = false;
   enum class Phase : uint8_t { kAsking, kAtEnd, kEnded };
   Phase phase FPFS_GUARDED_BY(mutex) = Phase::kAsking;  // of this pass
-  unsigned fetching FPFS_GUARDED_BY(mutex) = 0;   // chunks
-  uint64_t returning FPFS_GUARDED_BY(mutex) = 0;  // chunks that came and are not committed yet
-  bool is_any_kept FPFS_GUARDED_BY(mutex) = false;  // in this pass
+  unsigned fetching FPFS_GUARDED_BY(mutex) = 0;         // chunks
+  uint64_t returning FPFS_GUARDED_BY(mutex) = 0;        // chunks that came and are not committed yet
+  bool is_any_kept FPFS_GUARDED_BY(mutex) = false;      // in this pass
   bool is_any_refused FPFS_GUARDED_BY(mutex) = false;
   unsigned passes_in_vain FPFS_GUARDED_BY(mutex) = 0;
   Status failure FPFS_GUARDED_BY(mutex);
@@ -47,7 +47,8 @@ struct File::Recall : std::enable_shared_from_this<Recall> {
 void File::recall(std::function<bool()> is_wanted, std::function<void(const Status&)> done) {
   const auto recall = std::make_shared<Recall>(shared_from_this(), std::move(is_wanted), std::move(done));
   if (context_.array.read_only())
-    recall->failure = Status::error(StatusCode::kReadOnly, "the array is mounted read-only: nothing that is fetched stays");
+    recall->failure =
+        Status::error(StatusCode::kReadOnly, "the array is mounted read-only: nothing that is fetched stays");
   context_.tasks.post([recall] { recall->go_on(); });
 }
 

@@ -38,7 +38,8 @@ void begin_call(fuse_req_t request, IoctlTier answer, Start start) {
 void fetch(fuse_req_t request, const IoctlTier& question, const std::shared_ptr<File>& file) {
   begin_call(request, question, [&](uint64_t ticket, const ArrayTier::Done& done) {
     FileSystem& file_system = file_system_of(request);
-    file_system.fetch(file, [&file_system, ticket] { return file_system.tickets().is_asked_for(ticket); }, done);
+    file_system.fetch(
+        file, [&file_system, ticket] { return file_system.tickets().is_asked_for(ticket); }, done);
   });
 }
 
@@ -97,7 +98,8 @@ void tier_of_file(fuse_req_t request, const OpenFile& open, const IoctlTier& que
     fuse_reply_err(request, ENOENT);
     return;
   }
-  begin_call(request, question, [&](uint64_t, const ArrayTier::Done& done) { file_system.tier().wait_for(file->path, done); });
+  begin_call(request, question,
+             [&](uint64_t, const ArrayTier::Done& done) { file_system.tier().wait_for(file->path, done); });
 }
 
 }  // namespace fpfs::operations
