@@ -47,7 +47,7 @@ class ChunkHealer : public std::enable_shared_from_this<ChunkHealer> {
     std::chrono::milliseconds timeout{30'000};  // 0: as long as the source takes
     std::chrono::milliseconds pause{10'000};
   };
-  // The content of a healed chunk, in memory of whole blocks aligned for transfers; the rest of its last one is zeros. It
+  // The content of a healed chunk, in memory of whole, aligned blocks; the rest of the last one is zeros. It
   // counts as being fetched until it is gone, which must not be with a lock held.
   class Piece;
   // Not ok: why there is no chunk. kNotFound, kCorruption: there will be none. All others: not now.
