@@ -29,7 +29,8 @@ uint64_t key_of(const TierManifest& manifest) {
 // Checksums as File::begin_away() takes them.
 std::vector<uint64_t> checksums_of(const TierManifest& manifest) {
   std::vector<uint64_t> checksums = manifest.checksums;
-  const std::vector<std::byte> zeros(manifest.chunk_size);
+  // No more of them than the file has: most files are small.
+  const std::vector<std::byte> zeros(std::min<uint64_t>(manifest.chunk_size, manifest.size));
   const uint64_t hole = hash_bytes(zeros);
   for (uint64_t chunk = 0; chunk < checksums.size(); ++chunk) {
     const uint64_t length = chunk_bytes_of(manifest, ChunkIndex(chunk));
