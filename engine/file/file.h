@@ -308,7 +308,7 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
     std::shared_ptr<ObjectSet> objects;
   };
   struct Recall;  // recall.cpp
-  std::vector<AwayChunk> next_away(ChunkIndex& next);
+  std::vector<AwayChunk> next_away(ChunkIndex& next, bool& leaves_out);
   bool is_any_away() const;
   Status may_leave(uint64_t sequence) const FPFS_REQUIRES(mutex_);
   Status find_leaving(std::span<const uint64_t> checksums, std::vector<std::pair<ChunkIndex, Extent>>& leaving) const

@@ -40,6 +40,7 @@ struct File::Recall : std::enable_shared_from_this<Recall> {
   uint64_t returning FPFS_GUARDED_BY(mutex) = 0;        // chunks that came and are not committed yet
   bool is_any_kept FPFS_GUARDED_BY(mutex) = false;      // in this pass
   bool is_any_refused FPFS_GUARDED_BY(mutex) = false;
+  bool is_any_left_out FPFS_GUARDED_BY(mutex) = false;
   unsigned passes_in_vain FPFS_GUARDED_BY(mutex) = 0;
   Status failure FPFS_GUARDED_BY(mutex);
 };
@@ -53,8 +54,8 @@ void File::recall(std::function<bool()> is_wanted, std::function<void(const Stat
 }
 
 // What is away from `next` on, of one run (start_loads()); `next` moves behind it. What is on its way already, to a
-// reader or to its member, is left out. Empty: there is nothing up to the end.
-std::vector<File::AwayChunk> File::next_away(ChunkIndex& next) {
+// reader or to its member, is left out, which `leaves_out` becomes true for. Empty: there is nothing up to the end.
+std::vector<File::AwayChunk> File::next_away(ChunkIndex& next, bool& leaves_out) {
   std::vector<AwayChunk> run;
   MutexLock lock(mutex_);
   ChunkIndex behind = next;
@@ -67,6 +68,7 @@ std::vector<File::AwayChunk> File::next_away(ChunkIndex& next) {
     Healing::Told nobody;
     const bool is_wanted = extent.is_away() && !is_loading && !healing_.join(chunk, nobody);
     if (!is_wanted && !run.empty()) return false;
+    leaves_out |= extent.is_away() && !is_wanted;
     behind = chunk + 1;
     if (is_wanted) run.push_back({chunk, extent, placement_.objects()});
     return true;
@@ -98,11 +100,13 @@ void File::Recall::go_on() {
       is_asking = true;
       from = next;
     }
-    const std::vector<AwayChunk> run = file->next_away(from);
+    bool leaves_out = false;
+    const std::vector<AwayChunk> run = file->next_away(from, leaves_out);
     {
       const MutexLock lock(mutex);
       is_asking = false;
       next = from;
+      is_any_left_out |= leaves_out;
       if (run.empty() || is_any_refused || !failure.is_ok()) phase = Phase::kAtEnd;
       if (phase == Phase::kAtEnd) break;
       fetching += static_cast<unsigned>(run.size());
@@ -169,8 +173,9 @@ void File::Recall::end_pass() {
   Status status;
   {
     const MutexLock lock(mutex);
-    passes_in_vain = is_any_kept ? 0 : passes_in_vain + 1;
-    is_any_kept = is_any_refused = false;
+    // What a reader waits for comes when it comes.
+    passes_in_vain = is_any_kept || is_any_left_out ? 0 : passes_in_vain + 1;
+    is_any_kept = is_any_refused = is_any_left_out = false;
     next = ChunkIndex(0);
     if (!is_over) status = failure;
     if (!is_over && status.is_ok() && passes_in_vain == kPassesInVain)

@@ -31,8 +31,8 @@ class MountProcess {
   explicit MountProcess(const MountOptions& options) : options_(options) {}
 
   // Runs the mount to its end. Blocks SIGTERM, SIGINT (they end it) and SIGHUP (it opens the log file anew) in this
-  // thread and waits for them itself. Reports to `launcher` when live. A failure before that means nothing was mounted; one after it says what could not be
-  // committed.
+  // thread and waits for them itself. Reports to `launcher` when live. A failure before that means nothing was mounted;
+  // one after it says what could not be committed.
   Status run(Launcher& launcher);
 
  private:

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <functional>
 #include <optional>
 #include <set>
@@ -39,6 +40,7 @@ class RunSource final : public ChunkSource {
   std::set<uint64_t> spoilt_in_run;  // chunks
   std::set<uint64_t> spoilt;
   bool answers_at_once = false;
+  std::chrono::milliseconds takes{5};
   Status run_failure;  // behind half of the bytes
 
  private:
@@ -58,7 +60,7 @@ class RunSource final : public ChunkSource {
       done(fails ? Result<Found>(run_failure) : Result<Found>(Found{}));
     };
     if (answers_at_once) return array_.world().executor().post(std::move(end));
-    array_.world().executor().post_after(std::chrono::milliseconds(5), std::move(end));
+    array_.world().executor().post_after(takes, std::move(end));
   }
 
   SimArray& array_;
@@ -276,6 +278,17 @@ TEST_F(FetchRunTest, ARecallLeavesToReadersWhatTheyAreFetching) {
   uint64_t chunks = 0;
   for (const RunSource::Asked& one : source_->asked) chunks += (one.bytes + kTestChunk - 1) / kTestChunk;
   EXPECT_EQ(chunks, kRunChunks);
+}
+
+TEST_F(FetchRunTest, ARecallWaitsForReadersOfASlowStore) {
+  begin();
+  source_->takes = std::chrono::seconds(60);
+  SimArray::Read read(5 * kTestChunk, 4 * kTestChunk);
+  file_->read(read.request);
+  array_.world().run_until([this] { return !source_->asked.empty(); });
+  source_->takes = std::chrono::milliseconds(5);
+  ASSERT_TRUE(recalls());
+  EXPECT_TRUE(read.answered);
 }
 
 TEST_F(FetchRunTest, ARecallFailsWithTheStoreAndKeepsWhatCame) {
