@@ -16,7 +16,9 @@ pytestmark = [pytest.mark.P1, pytest.mark.P6]
 
 SIZE_MAX = 6 << 20
 GIVEN = os.environ.get("FPFS_TEST_SEED")
-SEEDS = [int(GIVEN)] if GIVEN else [random.SystemRandom().randrange(2**32) for _ in range(20 if LONG else 2)]
+# Workers side by side must find the same tests: they draw from what names their run (pytest-xdist).
+DRAWN = random.Random(os.environ.get("PYTEST_XDIST_TESTRUNUID"))
+SEEDS = [int(GIVEN)] if GIVEN else [DRAWN.randrange(2**32) for _ in range(20 if LONG else 2)]
 
 
 class Model:
