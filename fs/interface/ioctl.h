@@ -35,16 +35,17 @@ struct IoctlExtents {
   static constexpr uint64_t kEnd = UINT64_MAX;
 
   uint32_t version = kVersion;
-  uint32_t count = 0;        // out: entries filled in
-  uint64_t first_chunk = 0;  // in: where to go on; 0 first
-  uint64_t next_chunk = 0;   // out: first_chunk of the next call, kEnd after the last page
-  uint64_t size = 0;         // out: of the file
-  uint64_t file_id = 0;      // out: 0 when nothing was ever committed
-  uint32_t generation = 0;   // out
-  uint32_t chunk_size = 0;   // out
-  uint32_t is_inline = 0;    // out: 1 when the content lives inside the sidecar: no extents
-  uint32_t is_dirty = 0;     // out: 1 when something is not committed: what is not flushed yet is not listed
-  uint64_t reserved[4] = {};
+  uint32_t count = 0;         // out: entries filled in
+  uint64_t first_chunk = 0;   // in: where to go on; 0 first
+  uint64_t next_chunk = 0;    // out: first_chunk of the next call, kEnd after the last page
+  uint64_t size = 0;          // out: of the file
+  uint64_t file_id = 0;       // out: 0 when nothing was ever committed
+  uint32_t generation = 0;    // out
+  uint32_t chunk_size = 0;    // out
+  uint32_t is_inline = 0;     // out: 1 when the content lives inside the sidecar: no extents
+  uint32_t is_dirty = 0;      // out: 1 when something is not committed: what is not flushed yet is not listed
+  uint8_t array_id[16] = {};  // out: with file_id, generation and chunk it makes the seed of a checksum (chunk_seed())
+  uint64_t reserved[2] = {};
   IoctlExtent extents[kCountMax];
 };
 static_assert(sizeof(IoctlExtents) == 88 + 40 * 256 && sizeof(IoctlExtents) < 16384);

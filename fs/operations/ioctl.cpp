@@ -37,6 +37,9 @@ void map_extents(fuse_req_t request, const std::shared_ptr<File>& file, IoctlExt
   answer.chunk_size = chunk_size;
   answer.is_inline = info.is_inline ? 1 : 0;
   answer.is_dirty = file->is_dirty() ? 1 : 0;
+  const Uuid& array_id = file_system.store().array().id();
+  static_assert(sizeof answer.array_id == sizeof array_id);
+  std::memcpy(answer.array_id, array_id.data(), sizeof answer.array_id);
   for (uint32_t i = 0; i < answer.count; ++i) {
     const Extent& extent = extents[i].extent;
     IoctlExtent& out = answer.extents[i];

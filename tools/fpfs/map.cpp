@@ -1,5 +1,6 @@
 // fpfs map: the physical extents of a file.
 #include <cerrno>
+#include <cstring>
 #include <map>
 #include <memory>
 #include <vector>
@@ -8,6 +9,8 @@
 
 #include "engine/base/one_line.h"
 #include "engine/base/units.h"
+#include "engine/codec/hash.h"
+#include "engine/index/superblock.h"
 #include "fs/interface/ioctl.h"
 #include "tools/common/table.h"
 #include "tools/fpfs/codec_name.h"
@@ -30,6 +33,9 @@ struct FileMap {
   uint32_t chunk_size = 0;
   bool is_inline = false;
   bool is_dirty = false;
+  FileId file_id;
+  Generation generation;
+  Uuid array_id{};
   std::vector<IoctlExtent> extents;
   std::map<uint16_t, std::string> object_paths;  // by member
 };
@@ -60,6 +66,9 @@ Result<FileMap> read_map_once(const FileDescriptor& file, const std::string& pat
     map.chunk_size = page->chunk_size;
     map.is_inline = page->is_inline != 0;
     map.is_dirty = map.is_dirty || page->is_dirty != 0;
+    map.file_id = FileId(page->file_id);
+    map.generation = Generation(page->generation);
+    std::memcpy(map.array_id.data(), page->array_id, sizeof page->array_id);
     map.extents.insert(map.extents.end(), page->extents, page->extents + page->count);
   }
   for (const IoctlExtent& extent : map.extents) {
@@ -89,6 +98,10 @@ uint64_t shown_length(const FileMap& map, const IoctlExtent& extent) {
   return begin >= end ? 0 : std::min<uint64_t>(extent.visible_length, end - begin);
 }
 
+uint64_t seed_of(const FileMap& map, const IoctlExtent& extent) {
+  return chunk_seed(map.array_id.data(), map.file_id, map.generation, ChunkIndex(extent.chunk));
+}
+
 void print_map_json(const std::string& path, const FileMap& map) {
   Json extents = Json::array();
   for (const IoctlExtent& extent : map.extents)
@@ -99,7 +112,8 @@ void print_map_json(const std::string& path, const FileMap& map) {
                        {"file_offset", extent.object_offset},
                        {"stored_length", extent.stored_length},
                        {"codec", codec_name(extent.codec)},
-                       {"xxh3", fmt::format("{:016x}", extent.checksum)}});
+                       {"xxh3", fmt::format("{:016x}", extent.checksum)},
+                       {"xxh3_seed", fmt::format("{:016x}", seed_of(map, extent))}});
   print_json({{"path", path},
               {"size", map.size},
               {"chunk_size", map.chunk_size},
