@@ -80,6 +80,12 @@ def time_limit(request, watchdog):
         yield
 
 
+@pytest.fixture(autouse=True)
+def usual_umask():
+    """What clients in this process, or tests before, have left may be another."""
+    os.umask(0o022)
+
+
 @pytest.fixture(scope="session")
 def binaries():
     return Programs()

@@ -17,8 +17,8 @@ constexpr unsigned kPassesInVain = 10;
 }  // namespace
 
 struct File::Recall : std::enable_shared_from_this<Recall> {
-  Recall(std::shared_ptr<File> of, std::function<bool()> asked, std::function<void(const Status&)> answer)
-      : file(std::move(of)), is_wanted(std::move(asked)), done(std::move(answer)) {}
+  Recall(std::shared_ptr<File> of, std::function<bool()> asked, std::function<void(const Status&)> answer, Status may)
+      : file(std::move(of)), is_wanted(std::move(asked)), done(std::move(answer)), failure(std::move(may)) {}
 
   void go_on();
   void ask(const std::vector<AwayChunk>& run);
@@ -46,10 +46,11 @@ struct File::Recall : std::enable_shared_from_this<Recall> {
 };
 
 void File::recall(std::function<bool()> is_wanted, std::function<void(const Status&)> done) {
-  const auto recall = std::make_shared<Recall>(shared_from_this(), std::move(is_wanted), std::move(done));
+  Status may_stay;
   if (context_.array.read_only())
-    recall->failure =
-        Status::error(StatusCode::kReadOnly, "the array is mounted read-only: nothing that is fetched stays");
+    may_stay = Status::error(StatusCode::kReadOnly, "the array is mounted read-only: nothing that is fetched stays");
+  const auto recall =
+      std::make_shared<Recall>(shared_from_this(), std::move(is_wanted), std::move(done), std::move(may_stay));
   context_.tasks.post([recall] { recall->go_on(); });
 }
 

@@ -177,7 +177,8 @@ Result<std::unique_ptr<Store>> Store::open(Environment& environment, const std::
     store->recovery_.orphans_removed = counts.orphans_removed;
     store->recovery_.torn_tails = counts.torn_tails;
     store->recovery_.bytes_freed = counts.bytes_freed;
-    log(LogLevel::kWarning,
+    const bool is_any = counts.orphans_removed > 0 || counts.bytes_freed > 0 || counts.torn_tails > 0;
+    log(is_any ? LogLevel::kWarning : LogLevel::kDebug,
         "the array was not unmounted cleanly: {} objects that no file has were freed ({} with other leftovers), {} "
         "commits that were cut short were taken back",
         counts.orphans_removed, format_size(counts.bytes_freed), counts.torn_tails);

@@ -67,7 +67,7 @@ _fastpersistfs() {
     item=${word##*,} prefix=${word%"${word##*,}"} what=mount-options
     if [[ $item = *=* ]]; then what=$(_fastpersistfs_takes "--${item%%=*}") prefix+=${item%%=*}=; fi
   fi
-  what=${what#[= ]}
+  what=${what#[= ]} what=${what%...}
   case $what in
     DIRS) prefix=${word%"${word##*:}"} ;;&
     DIR* | FILE | PATH* | DEVICE | MOUNTPOINT) compopt -o filenames 2>/dev/null ;;
