@@ -118,6 +118,21 @@ void write(LogLevel level, const std::string& line) noexcept {
   }
 }
 
+// What `taken` gives: counts of repetitions.
+void write_counts(std::vector<LogRepeats::Line> (LogRepeats::*taken)(uint64_t now_ns)) noexcept {
+  try {
+    Log& log = current();
+    std::vector<LogRepeats::Line> lines;
+    {
+      const MutexLock lock(log.mutex);
+      lines = (log.repeats.*taken)(monotonic_ns());
+    }
+    for (const LogRepeats::Line& one : lines) write(one.level, one.text);
+  } catch (...) {
+    return;  // out of memory: they are counted on
+  }
+}
+
 }  // namespace
 
 Status configure_log(const LogOptions& options) {
@@ -190,31 +205,11 @@ void log_line(LogLevel level, const std::string& line) noexcept {
 }
 
 void log_repetitions() noexcept {
-  try {
-    Log& log = current();
-    std::vector<LogRepeats::Line> lines;
-    {
-      const MutexLock lock(log.mutex);
-      lines = log.repeats.due(monotonic_ns());
-    }
-    for (const LogRepeats::Line& one : lines) write(one.level, one.text);
-  } catch (...) {
-    return;  // out of memory: they are counted on
-  }
+  write_counts(&LogRepeats::due);
 }
 
 void end_log() noexcept {
-  try {
-    Log& log = current();
-    std::vector<LogRepeats::Line> lines;
-    {
-      const MutexLock lock(log.mutex);
-      lines = log.repeats.rest(monotonic_ns());
-    }
-    for (const LogRepeats::Line& one : lines) write(one.level, one.text);
-  } catch (...) {
-    return;
-  }
+  write_counts(&LogRepeats::rest);
 }
 
 }  // namespace fpfs
