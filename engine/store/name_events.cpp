@@ -38,34 +38,30 @@ void Store::tell_made(Handle directory, const std::string& name, bool is_directo
   name_listener_(event);
 }
 
-void Store::tell_removed(Handle directory, const std::string& name, bool is_directory, const Lost& lost) const {
-  if (!tells_names_.load(std::memory_order_acquire)) return;
+std::optional<Store::NameEvent> Store::removal_of(Handle directory, const std::string& name, bool is_directory,
+                                                  const Lost& lost) const {
+  if (!tells_names_.load(std::memory_order_acquire)) return std::nullopt;
   std::optional<std::string> path = path_below_root(directory, name);
-  if (!path.has_value()) return;
+  if (!path.has_value()) return std::nullopt;
   NameEvent event;
   event.kind = NameEvent::Kind::kRemoved;
   event.path = *std::move(path);
   event.is_directory = is_directory;
   event.lost_inode = lost.inode;
   event.lost = lost.node;
-  name_listener_(event);
+  return event;
 }
 
-void Store::tell_moved(Handle from, const std::string& from_name, Handle to, const std::string& to_name,
-                       const Lost& lost) const {
-  if (!tells_names_.load(std::memory_order_acquire)) return;
-  std::optional<std::string> before = path_below_root(from, from_name), path = path_below_root(to, to_name);
-  const Result<struct stat> attributes = storage().stat_at(to, to_name);
-  if (!before.has_value() || !path.has_value() || !attributes.is_ok()) return;
-  NameEvent event;
-  event.kind = NameEvent::Kind::kMoved;
-  event.path = *std::move(path);
-  event.from = *std::move(before);
-  event.is_directory = S_ISDIR(attributes->st_mode);
-  if (S_ISREG(attributes->st_mode)) event.inode = attributes->st_ino;
-  event.lost_inode = lost.inode;
-  event.lost = lost.node;
-  name_listener_(event);
+void Store::tell_ahead(std::optional<NameEvent>& event) const {
+  if (!event.has_value()) return;
+  event->is_ahead = true;
+  name_listener_(*event);
+}
+
+void Store::tell_behind(std::optional<NameEvent>& event) const {
+  if (!event.has_value()) return;
+  event->is_ahead = false;
+  name_listener_(*event);
 }
 
 void Store::tell_attributes(Handle node) const {

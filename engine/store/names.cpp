@@ -341,6 +341,8 @@ class Store::NameHolder {
 
   const Status& status() const { return status_; }
   bool is_file() const { return handle_ != kNoHandle; }
+  bool is_directory() const { return is_directory_; }
+  bool is_there() const { return node_inode_ != 0; }
   bool has_content() const { return has_content_; }  // something was committed
   uint64_t inode() const { return inode_; }
   Handle handle() const { return handle_; }
@@ -378,7 +380,8 @@ class Store::NameHolder {
 
  private:
   void hold(Handle node, const struct stat& attributes) {
-    if (!S_ISDIR(attributes.st_mode)) node_ = node;
+    is_directory_ = S_ISDIR(attributes.st_mode);
+    if (!is_directory_) node_ = node;
     node_inode_ = attributes.st_ino;
     if (!S_ISREG(attributes.st_mode)) return;
     inode_ = attributes.st_ino;
@@ -397,7 +400,7 @@ class Store::NameHolder {
   Store& store_;
   Status status_;
   uint64_t inode_ = 0, node_inode_ = 0;
-  bool has_content_ = false;
+  bool has_content_ = false, is_directory_ = false;
   ScopedHandle own_;
   Handle node_ = kNoHandle;
   Handle handle_ = kNoHandle;  // of a regular file
@@ -430,13 +433,32 @@ void Store::give_away(uint64_t inode, std::unique_ptr<Removed> removed) {
   if (removed != nullptr && keeper_ != nullptr) keeper_(inode, std::move(removed));
 }
 
+std::optional<Store::NameEvent> Store::move_of(Handle from, const std::string& from_name, Handle to,
+                                               const std::string& to_name, const NameHolder& moved,
+                                               const Lost& lost) const {
+  if (!tells_names_.load(std::memory_order_acquire) || !moved.is_there()) return std::nullopt;
+  std::optional<std::string> before = path_below_root(from, from_name), path = path_below_root(to, to_name);
+  if (!before.has_value() || !path.has_value()) return std::nullopt;
+  NameEvent event;
+  event.kind = NameEvent::Kind::kMoved;
+  event.path = *std::move(path);
+  event.from = *std::move(before);
+  event.is_directory = moved.is_directory();
+  event.inode = moved.inode();
+  event.lost_inode = lost.inode;
+  event.lost = lost.node;
+  return event;
+}
+
 Status Store::unlink(Handle directory, const std::string& name, Handle node, const struct stat& attributes) {
   FPFS_RETURN_IF_ERROR(impl_->health.failure());
   NameHolder holder = node != kNoHandle ? NameHolder(*this, node, attributes) : NameHolder(*this, directory, name);
   FPFS_RETURN_IF_ERROR(holder.status());
+  std::optional<NameEvent> event = removal_of(directory, name, false, {holder.inode(), holder.node()});
+  if (holder.is_there()) tell_ahead(event);
   if (!holder.is_file()) {
     FPFS_RETURN_IF_ERROR(storage().unlink(directory, name));
-    tell_removed(directory, name, false, {0, holder.node()});
+    tell_behind(event);
     return Status::ok();
   }
   std::unique_ptr<Removed> removed;
@@ -446,7 +468,7 @@ Status Store::unlink(Handle directory, const std::string& name, Handle node, con
     removed = holder.release(directory);
   }
   if (impl_->previous_files != nullptr) impl_->previous_files->removed(holder.inode());
-  tell_removed(directory, name, false, {holder.inode(), holder.handle()});
+  tell_behind(event);
   give_away(holder.inode(), std::move(removed));
   return Status::ok();
 }
@@ -454,7 +476,8 @@ Status Store::unlink(Handle directory, const std::string& name, Handle node, con
 Status Store::remove_directory(Handle directory, const std::string& name) {
   FPFS_RETURN_IF_ERROR(impl_->health.failure());
   FPFS_RETURN_IF_ERROR(storage().remove_directory(directory, name));
-  tell_removed(directory, name, true, {});
+  std::optional<NameEvent> event = removal_of(directory, name, true, {});
+  tell_behind(event);
   return Status::ok();
 }
 
@@ -475,6 +498,13 @@ Status Store::rename(Handle from, const std::string& from_name, Handle to, const
   if (exchanges && target.is_file()) {
     FPFS_ASSIGN_OR_RETURN(target_goes_to, reopen_directory(storage(), from));
   }
+  const bool is_lost = flags == 0 && target.node() != kNoHandle && !target.is_same(source);
+  std::optional<NameEvent> move =
+      move_of(from, from_name, to, to_name, source, is_lost ? Lost{target.inode(), target.node()} : Lost{});
+  std::optional<NameEvent> back;
+  if (exchanges) back = move_of(to, to_name, from, from_name, target, {});
+  tell_ahead(move);
+  tell_ahead(back);
   if (replaces) {
     std::unique_ptr<Removed> removed;
     {
@@ -495,9 +525,8 @@ Status Store::rename(Handle from, const std::string& from_name, Handle to, const
   };
   moved(source, source_goes_to);
   moved(target, target_goes_to);
-  const bool is_lost = flags == 0 && target.node() != kNoHandle && !target.is_same(source);
-  tell_moved(from, from_name, to, to_name, is_lost ? Lost{target.inode(), target.node()} : Lost{});
-  if (exchanges) tell_moved(to, to_name, from, from_name, {});
+  tell_behind(move);
+  tell_behind(back);
   return Status::ok();
 }
 

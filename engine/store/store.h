@@ -253,8 +253,11 @@ class Store {
     // With its node, or that of a symbolic link or a device, where there is one: borrowed, for the call.
     uint64_t lost_inode = 0;
     Handle lost = kNoHandle;
+    bool is_ahead = false;  // of kRemoved (not of a directory) and kMoved: it is about to happen, or to fail
   };
   // Called behind each change that Store's calls have made, before they return: on the caller's thread, without locks.
+  // Ahead of it, too, when a name is about to lose what it has: so there is no moment at which others find the change,
+  // and who listens has not heard of it.
   // It must not block. Several may be told at the same time, and of changes at the same time in any order. None of them
   // is durable yet. Nothing is told of a new regular file, of take_back(), and of what was changed past Store. Costs
   // two to five system calls for each change, and nothing until tell_names(true). Set before serving.
@@ -314,9 +317,13 @@ class Store {
     uint64_t inode = 0;
     Handle node = kNoHandle;
   };
-  void tell_removed(Handle directory, const std::string& name, bool is_directory, const Lost& lost) const;
-  void tell_moved(Handle from, const std::string& from_name, Handle to, const std::string& to_name,
-                  const Lost& lost) const;
+  // What will be told of a removal or a move, ahead of it and behind it; nothing: nobody listens.
+  std::optional<NameEvent> removal_of(Handle directory, const std::string& name, bool is_directory,
+                                      const Lost& lost) const;
+  std::optional<NameEvent> move_of(Handle from, const std::string& from_name, Handle to, const std::string& to_name,
+                                   const NameHolder& moved, const Lost& lost) const;
+  void tell_ahead(std::optional<NameEvent>& event) const;
+  void tell_behind(std::optional<NameEvent>& event) const;
   void tell_attributes(Handle node) const;
   Status change_setting(Handle node, std::string_view name, const std::function<Status()>& change);
 

@@ -294,7 +294,7 @@ void ArrayTier::Impl::committed(uint64_t inode, uint64_t sequence, bool is_moved
 void ArrayTier::Impl::changed(const Store::NameEvent& event) {
   const MutexLock lock(mutex_);
   if (copier() == nullptr) {
-    if (lost_ != nullptr) lost_->note(event);
+    if (lost_ != nullptr && !event.is_ahead) lost_->note(event);
     return;
   }
   copier()->changed(event);

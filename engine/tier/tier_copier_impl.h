@@ -214,8 +214,7 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
 
   // --- tier_told.cpp
   void note_move(const TierWaiting& file);
-  bool is_content_away() const;
-  void name_was_lost(const Store::NameEvent& event);
+  void keep_copies(const Store::NameEvent& event);
   void watch_use(uint64_t inode, const std::string& path);
   void free_strays(uint64_t inode, const std::string& path);
   void await_commit(uint64_t inode, uint64_t sequence, const Done& done);

@@ -56,6 +56,7 @@ void TierCopier::Impl::note_move(const TierWaiting& file) {
 void TierCopier::Impl::changed(const Store::NameEvent& event) {
   using Kind = Store::NameEvent::Kind;
   if (stopping_.load()) return;
+  if (event.is_ahead) return keep_copies(event);
   if (options_.shares) {
     {
       const MutexLock lock(mutex_);
@@ -70,15 +71,13 @@ void TierCopier::Impl::changed(const Store::NameEvent& event) {
   const bool is_removal = event.kind == Kind::kRemoved;
   // A file that has no note, and is not being copied, has no copy.
   const bool has_note = !is_removal || event.lost_inode == 0 || note_of(event.lost, event.path).has_value();
-  if (event.lost_inode != 0 && is_content_away()) name_was_lost(event);
+  keep_copies(event);  // again: with whoever has opened it since
   const uint64_t now = now_ns();
   {
     const MutexLock lock(mutex_);
     const auto changes = [&](TierWaiting file) FPFS_NO_THREAD_SAFETY_ANALYSIS {
       if (!is_reserved(file.path) && !add(std::move(file))) scan_is_due_ = true;
     };
-    if (event.kind == Kind::kMoved && event.inode != 0) strays_.add(event.from, event.inode, scans_begun_);
-    if (event.kind == Kind::kMoved && event.is_directory) strays_.forget(scans_begun_);
     const bool has_copy = has_note || copying_.contains(event.path);
     if (is_removal && !(follows() && has_copy)) return;
     TierWaiting file{event.inode, event.path + end, 0, 0, now};
@@ -93,17 +92,21 @@ void TierCopier::Impl::changed(const Store::NameEvent& event) {
   pump();
 }
 
-bool TierCopier::Impl::is_content_away() const {
-  const MutexLock lock(mutex_);
-  return strays_.is_on();
-}
-
-// Whoever has the file open goes on reading it; and under another name that it has, it needs the copy that it had here,
-// until it has one there.
-void TierCopier::Impl::name_was_lost(const Store::NameEvent& event) {
+// What is moved needs the copy where it was until it has one where it is. Of what loses its name, whoever has it open
+// goes on reading it; and under another name that it has, it needs the copy that it had here, until it has one there.
+// Ahead of the change as well as behind it: a job that finds another file at that path finds this, too.
+void TierCopier::Impl::keep_copies(const Store::NameEvent& event) {
+  const bool is_move = event.kind == Store::NameEvent::Kind::kMoved;
+  {
+    const MutexLock lock(mutex_);
+    if (is_move && event.is_directory) strays_.forget(scans_begun_);
+    if (!strays_.is_on()) return;
+    if (is_move && event.inode != 0) strays_.add(event.from, event.inode, scans_begun_);
+  }
+  if (event.lost_inode == 0) return;
   const auto attributes = store_.storage().fstat(event.lost);
   const std::string copied_at = this->copied_at(event.lost);
-  const bool has_other_names = attributes.is_ok() && attributes->st_nlink > 0;
+  const bool has_other_names = attributes.is_ok() && attributes->st_nlink > (event.is_ahead ? 1 : 0);
   const bool is_held = !has_other_names && !copied_at.empty() && store_.is_in_use(event.lost_inode);
   bool is_free = false;
   {
@@ -117,6 +120,7 @@ void TierCopier::Impl::name_was_lost(const Store::NameEvent& event) {
       is_free = strays_.has(event.lost_inode);
     }
   }
+  if (event.is_ahead) return;
   if (is_held) watch_use(event.lost_inode, event.path);
   if (is_free) free_strays(event.lost_inode, event.path);
 }

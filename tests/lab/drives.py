@@ -5,6 +5,7 @@ import os
 import pathlib
 import struct
 import subprocess
+import time
 
 from . import mount_table
 from .programs import run
@@ -33,6 +34,17 @@ MKFS_FLAGS = {"xfs": ["-q", "-f"], "ext4": ["-q", "-F", "-E", "lazy_itable_init=
               "btrfs": ["-q", "-f"]}
 
 
+def make_filesystem(kind, device):
+    """mkfs.btrfs looks at every mount of the machine, and fails while one of them does, as other tests want theirs to."""
+    deadline = time.monotonic() + 30
+    while True:
+        made = run(f"mkfs.{kind}", *MKFS_FLAGS[kind], device, check=False)
+        if made.returncode == 0:
+            return
+        assert "cannot check mount status" in made.stderr and time.monotonic() < deadline, made.stderr
+        time.sleep(0.2)
+
+
 class LoopDrive:
     """One loop device over a sparse file, with a filesystem on it, mounted at `path`.
 
@@ -50,7 +62,7 @@ class LoopDrive:
             with open(self._backing, "wb") as file:
                 file.truncate(size)
             self._device = run("losetup", "--find", "--show", self._backing).stdout.strip()
-            run(f"mkfs.{kind}", *MKFS_FLAGS[kind], self._device)
+            make_filesystem(kind, self._device)
             run("mount", *self._mount_options, self._device, self.path)
         except BaseException:
             self.close()

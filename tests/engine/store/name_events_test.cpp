@@ -14,12 +14,34 @@ class NameEventsTest : public ::testing::Test {
  protected:
   void SetUp() override {
     array_.store().on_names([this](const Store::NameEvent& event) {
+      if (event.is_ahead) return ahead(event);
       static const char* const kKinds[] = {"made", "removed", "moved", "attributes"};
       told_.push_back(fmt::format("{} {}{}{}{}{}", kKinds[static_cast<size_t>(event.kind)], event.path,
                                   event.is_directory ? "/" : "", event.from.empty() ? "" : " from " + event.from,
                                   event.inode != 0 ? " file" : "", event.lost_inode != 0 ? " of file" : ""));
     });
     array_.store().tell_names(true);
+  }
+  // 0: there is nothing.
+  uint64_t inode_at(const std::string& path) {
+    const size_t slash = path.find('/');
+    const ScopedHandle parent = slash != std::string::npos ? node(root(), path.substr(0, slash)) : ScopedHandle();
+    const Result<Store::Node> found =
+        parent.is_open() ? store().lookup(parent.get(), path.substr(slash + 1)) : store().lookup(root(), path);
+    return found.is_ok() ? found->attributes.st_ino : 0;
+  }
+  // Everything is as it was.
+  void ahead(const Store::NameEvent& event) {
+    using Kind = Store::NameEvent::Kind;
+    if (event.kind == Kind::kMoved && event.inode != 0) {
+      EXPECT_EQ(inode_at(event.from), event.inode);
+    }
+    if (event.lost_inode != 0) {
+      EXPECT_EQ(inode_at(event.path), event.lost_inode);
+    }
+    EXPECT_NE(inode_at(event.kind == Kind::kMoved ? event.from : event.path), 0U) << event.path;
+    told_ahead_.push_back(fmt::format("{}{}{}", event.path, event.from.empty() ? "" : " from " + event.from,
+                                      event.lost_inode != 0 ? " of file" : ""));
   }
   Store& store() { return array_.store(); }
   Handle root() { return store().root(); }
@@ -31,7 +53,7 @@ class NameEventsTest : public ::testing::Test {
   std::vector<std::string> told() { return std::exchange(told_, {}); }
 
   SimArray array_{1};
-  std::vector<std::string> told_;
+  std::vector<std::string> told_, told_ahead_;
 };
 
 using Told = std::vector<std::string>;
@@ -73,6 +95,22 @@ TEST_F(NameEventsTest, WhoHadTheNameBefore) {
   told();
   ASSERT_TRUE(store().rename(root(), "b", root(), "c", 0).is_ok());
   EXPECT_EQ(told(), Told{"moved c from b file"}) << "names of one file: nothing changes";
+}
+
+// Whoever looks finds no name that has lost something which this was not told of.
+TEST_F(NameEventsTest, AheadOfWhatIsLost) {
+  for (const char* const name : {"a", "b", "c"}) array_.create(name).reset();
+  const auto ahead = [this] { return std::exchange(told_ahead_, {}); };
+  EXPECT_EQ(ahead(), Told());
+  ASSERT_TRUE(store().rename(root(), "a", root(), "b", 0).is_ok());
+  EXPECT_EQ(ahead(), Told{"b from a of file"});
+  ASSERT_TRUE(store().rename(root(), "b", root(), "c", RENAME_EXCHANGE).is_ok());
+  EXPECT_EQ(ahead(), (Told{"c from b", "b from c"}));
+  ASSERT_TRUE(store().unlink(root(), "c").is_ok());
+  EXPECT_EQ(ahead(), Told{"c of file"});
+  told();
+  EXPECT_FALSE(store().rename(root(), "b", root(), "x/y", 0).is_ok());
+  EXPECT_EQ(told(), Told()) << "it has failed";
 }
 
 TEST_F(NameEventsTest, Attributes) {

@@ -1,6 +1,7 @@
 // An array in a simulated world, whose files are copied to a simulated store outside of it.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -61,11 +62,14 @@ class SimTier {
       if (copier_ != nullptr && !is_deaf_) copier_->committed(inode, sequence, is_moved);
     });
     array_.store().on_names([this](const Store::NameEvent& event) {
+      if (!event.is_ahead && before_told_ != nullptr) before_told_();
       if (copier_ != nullptr && !is_deaf_) copier_->changed(event);
     });
     array_.store().tell_names(true);
   }
   void set_deaf(bool deaf) { is_deaf_ = deaf; }  // commits are not told
+  // What others do between a change of names and when it is told.
+  void before_told(std::function<void()> others) { before_told_ = std::move(others); }
   // The machine or the process is gone; the store is not.
   void leave() {
     world().stop();
@@ -161,6 +165,7 @@ class SimTier {
   TierCopyOptions options_;
   std::unique_ptr<TierCopier> copier_;
   bool is_deaf_ = false;
+  std::function<void()> before_told_;
 };
 
 }  // namespace fpfs::test

@@ -229,16 +229,20 @@ TEST_P(TierAwayTest, MovesWithItsCopy) {
 
 // The saver's way: another file takes the name, while somebody reads the one before.
 TEST_P(TierAwayTest, WhoHasItOpenReadsOnWhenItIsReplacedOrRemoved) {
-  for (const bool is_removed : {false, true}) {
+  Bytes before = content_, after = make(3);
+  for (const auto& [is_removed, is_told_late] :
+       {std::pair(false, false), std::pair(false, true), std::pair(true, false)}) {
+    SCOPED_TRACE(is_told_late ? "told late" : is_removed ? "removed" : "replaced");
     ASSERT_TRUE(send_away().is_ok());
-    const Bytes before = is_removed ? make(3) : content_;
     std::shared_ptr<File> reader = array().open("a");
+    if (is_told_late) world_.tier().before_told([this] { world_.pass(3000); });
     if (is_removed) {
       ASSERT_TRUE(world_.store().unlink(world_.store().root(), "a").is_ok());
     } else {
-      world_.save("new", make(3), GetParam());
+      world_.save("new", after, GetParam());
       ASSERT_TRUE(world_.store().rename(world_.store().root(), "new", world_.store().root(), "a", 0).is_ok());
     }
+    world_.tier().before_told(nullptr);
     world_.pass(30'000);
     const Result<Bytes> read = array().read_all(*reader);
     ASSERT_TRUE(read.is_ok()) << read.status().message();
@@ -247,8 +251,9 @@ TEST_P(TierAwayTest, WhoHasItOpenReadsOnWhenItIsReplacedOrRemoved) {
     ASSERT_TRUE(world_.tier().wait_for_all().is_ok());
     world_.pass(5000);
     ASSERT_TRUE(world_.tier().wait_for_all().is_ok());
-    EXPECT_EQ(world_.tier().copy("a"), is_removed ? std::nullopt : std::optional(make(3)));
+    EXPECT_EQ(world_.tier().copy("a"), is_removed ? std::nullopt : std::optional(after));
     world_.settle();
+    before = std::exchange(after, make(4));
   }
 }
 
