@@ -2,7 +2,6 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <unistd.h>
 
 #include <array>
 #include <optional>
@@ -31,7 +30,7 @@ std::string read_holder(Storage& storage, Handle lock) {
 }
 
 Status write_holder(Storage& storage, Handle lock) {
-  const std::string text = fmt::format("{}\n", ::getpid());
+  const std::string text = fmt::format("{}\n", storage.process_id());
   FPFS_RETURN_IF_ERROR(storage.ftruncate(lock, 0));
   return storage.pwrite(lock, std::as_bytes(std::span(text)), 0);
 }

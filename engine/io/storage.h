@@ -20,6 +20,7 @@
 #include <sys/statvfs.h>
 #include <sys/types.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -134,6 +135,9 @@ class Storage {
   }
   // Takes an exclusive (or shared) advisory lock on an open file; kBusy when another holds it for more than a moment.
   virtual Status lock(Handle handle, bool exclusive) = 0;
+  // Who holds the locks of this process: getpid(2). A simulation has one of its own, as the length of what is written
+  // about it would otherwise change with the number that the kernel happens to give.
+  virtual pid_t process_id() const { return ::getpid(); }
 
   // --- names -----------------------------------------------------------------------------------------------------
   virtual Result<struct stat> stat_at(Handle directory, const std::string& name) = 0;  // not followed

@@ -100,6 +100,8 @@ class SimStorage final : public Storage {
   Status clone_range(Handle from, uint64_t from_offset, uint64_t length, Handle to, uint64_t to_offset) override;
   Result<bool> has_shared_blocks(Handle file) override;
   Status lock(Handle handle, bool exclusive) override;
+  static constexpr pid_t kProcessId = 47110;
+  pid_t process_id() const override { return kProcessId; }
   Result<struct stat> stat_at(Handle directory, const std::string& name) override;
   Status make_directory(Handle directory, const std::string& name, mode_t mode) override;
   Status unlink(Handle directory, const std::string& name) override;

@@ -3,7 +3,9 @@
 #include <fcntl.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <span>
 
 #include <gtest/gtest.h>
 
@@ -175,6 +177,24 @@ TEST(ArraySimulationTest, DirtyAndCleanAreDurableWhenTheyReturn) {
           EXPECT_TRUE(!completed || (*array)->was_dirty() == dirty);
         });
   }
+}
+
+// Else a seed would be another run whenever the number of the process that runs it has another length.
+TEST(ArraySimulationTest, WhatIsWrittenKnowsNothingOfTheProcess) {
+  SimEnvironment world(1);
+  ASSERT_TRUE(Array::format(world, kMembers, options_of(false)).is_ok());
+  const Result<std::unique_ptr<Array>> array = open(world);
+  ASSERT_TRUE(array.is_ok()) << array.status().message();
+  Storage& storage = world.storage();
+  const Result<Handle> member = storage.open_directory(kMembers.front());
+  ASSERT_TRUE(member.is_ok());
+  const ScopedHandle directory(storage, *member);
+  const Result<Handle> lock = storage.open_at(directory.get(), "lock", O_RDONLY);
+  ASSERT_TRUE(lock.is_ok());
+  const ScopedHandle file(storage, *lock);
+  std::array<char, 16> holder{};
+  ASSERT_TRUE(storage.pread(file.get(), std::as_writable_bytes(std::span(holder)), 0).is_ok());
+  EXPECT_EQ(std::string(holder.data()), std::to_string(SimStorage::kProcessId) + "\n");
 }
 
 TEST(ArraySimulationTest, AMemberWithoutDirectIoIsRefusedUnlessAllowed) {

@@ -299,9 +299,10 @@ class SharingNodes {
     const std::string to = kNames[random_.below(std::size(kNames))];
     if (!is_here(node, name)) return;
     const auto moved = content(node, name);
+    const uint64_t inode = node.inode_of(name);
     if (to == name || !moved.has_value() || !moved->has_value() || !let_go(node, to)) return;
-    const auto still = content(node, name);
-    if (!still.has_value() || *still != *moved) return;
+    // Nothing happens between the look at what is replaced, and the rename.
+    if (node.inode_of(name) != inode) return;
     const bool was_live = live_.erase(**moved) > 0;
     trace(fmt::format("renames {} to {}, {:x}", name, to, hash_bytes(**moved) & 0xffff));
     if (!node.store().rename(node.store().root(), name, node.store().root(), to, 0).is_ok()) return;
@@ -332,7 +333,9 @@ class SharingNodes {
   void move_link(Node& node, const std::string& name) {
     const std::string to = kLinks[random_.below(std::size(kLinks))];
     const auto moved = content(node, name);
+    const uint64_t inode = node.inode_of(name);
     if (to == name || !moved.has_value() || !moved->has_value() || !let_go(node, to)) return;
+    if (node.inode_of(name) != inode) return;
     const bool was_live = live_.erase(**moved) > 0;
     trace(fmt::format("moves link {} to {}", name, to));
     if (!node.store().rename(node.store().root(), name, node.store().root(), to, 0).is_ok()) return;
