@@ -181,6 +181,7 @@ Status RestoredTree::make_node(Handle directory, const std::string& name, const 
 
 Result<Store::Created> RestoredTree::begin_file(Handle directory, const TierManifest& manifest) {
   const uint32_t chunk_size = store_.array().stripes().chunk_size;
+  if (!manifest.content.empty()) return store_.create_unnamed(directory, manifest.mode & kPermissions);
   if (manifest.size > 0 && manifest.chunk_size != chunk_size)
     return Status::error(
         StatusCode::kTooLarge,
@@ -208,12 +209,19 @@ Result<RestoredTree::Made> RestoredTree::make_file(const TierManifest& manifest,
   if (file.key != 0 && !known.empty()) return link(known, file);
   const auto begin = [&]() -> Status {
     FPFS_ASSIGN_OR_RETURN(file.created, begin_file(file.directory.get(), manifest));
-    return note_restored(*file.created.file, manifest);
+    if (manifest.content.empty()) return note_restored(*file.created.file, manifest);
+    file.manifest = manifest;
+    return Status::ok();
   };
   const Status begun = begin();
   if (begun.is_ok()) return Made::kBegun;
   forget(file);
   return begun;
+}
+
+Status RestoredTree::content_written(const File& file) {
+  FPFS_RETURN_IF_ERROR(describe(file.created.node.handle.get(), file.manifest));
+  return note_restored(*file.created.file, file.manifest);
 }
 
 void RestoredTree::forget(const File& file) {

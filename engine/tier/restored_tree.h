@@ -45,12 +45,17 @@ class RestoredTree {
     ScopedHandle directory;
     std::string name, path;
     uint64_t key = 0;  // of all names of one file
+    // Of a small file, whose content is to be written before the commit, and content_written() to be called then.
+    TierManifest manifest;
+    bool has_content() const { return !manifest.content.empty(); }
   };
   enum class Made : uint8_t { kDone, kWasThere, kBegun, kLater };
   // kBegun: a file, in `file`, which is to be committed and given to finish(). kLater: it is another name of one that
   // is begun and not finished; try again. Errors: kInvalidArgument, kTooLarge: this manifest cannot be restored here;
   // all others concern the array.
   Result<Made> make(TierManifest manifest, File& file);
+  // Writing has changed its times.
+  Status content_written(const File& file);
   Result<Made> finish(File file);
   // The attributes of directories; then everything is durable.
   Status end();
@@ -65,8 +70,8 @@ class RestoredTree {
   Status make_directory(Handle directory, const std::string& name);
   // Anything but files and directories. kInvalidArgument: it cannot be made here.
   Status make_node(Handle directory, const std::string& name, const TierManifest& manifest);
-  // A file without a name, whose content is that of the copy at the manifest's path; to be committed. kTooLarge: the
-  // array has chunks of another size.
+  // A file without a name, whose content is that of the copy at the manifest's path; to be committed. When the manifest
+  // has the content the file has none yet, nor attributes. kTooLarge: the array has chunks of another size.
   Result<Store::Created> begin_file(Handle directory, const TierManifest& manifest);
   Status describe(Handle node, const TierManifest& manifest);
   void tell(Handle directory, const std::string& name) const;

@@ -32,6 +32,14 @@ std::vector<uint64_t> stored_checksums_of(const FileImage& image, const StripeMa
   return checksums;
 }
 
+// Of a small file: what its last record has, and zeros up to its end.
+std::vector<std::byte> content_of(const FileImage& image) {
+  if (image.inline_data.empty() || image.size > TierManifest::kContentMax) return {};
+  std::vector<std::byte> content = image.inline_data;
+  content.resize(image.size);
+  return content;
+}
+
 bool is_of_every_file(StatusCode code) {
   return code == StatusCode::kUnreachable || code == StatusCode::kPermission || code == StatusCode::kWrongStore ||
          code == StatusCode::kClockSkew || code == StatusCode::kNoSpace || code == StatusCode::kReadOnly;
@@ -189,6 +197,7 @@ TierCopier::Impl::Plan TierCopier::Impl::prepare_file(Job& job, const Found& fou
     job.is_cut |= extent.visible_length != extent.raw_length;
     return !job.has_away || !job.is_cut;
   });
+  manifest.content = content_of(image);
   if (const Status status = describe(node, manifest); !status.is_ok()) return fails(status);
   job.note.file_id = image.file_id;
   job.note.sequence = image.sequence;
@@ -255,6 +264,8 @@ void TierCopier::Impl::content_sent(const std::shared_ptr<Job>& job, TierUpload:
 
 void TierCopier::Impl::store_manifest(const std::shared_ptr<Job>& job) {
   job->manifest.replaced = job->replaced;
+  // Of a copy that the store has already it is known by other things that it is the same.
+  if (!job->manifest.is_content_right()) job->manifest.content.clear();
   const Status valid = validate_manifest(job->manifest);
   if (!valid.is_ok()) return end_with(job, valid, false);
   job->encoded = encode_manifest(job->manifest);

@@ -50,7 +50,9 @@ constexpr size_t kReplacedBytes = 16;  // array, tag
 // Flags.
 constexpr uint32_t kHasStoredChecksums = 1;
 constexpr uint32_t kIsShared = 2;
-constexpr uint32_t kFlags = kHasStoredChecksums | kIsShared;
+constexpr uint32_t kHasContent = 4;
+constexpr uint32_t kFlags = kHasStoredChecksums | kIsShared | kHasContent;
+static_assert(TierManifest::kContentMax < kChunkSizeMin);
 
 Status invalid(const std::string& what) {
   return Status::error(StatusCode::kInvalidArgument, "manifest of a copy: " + what);
@@ -102,6 +104,8 @@ Status validate_content(const TierManifest& manifest) {
     return invalid(fmt::format("{} checksums of {} chunks", manifest.checksums.size(), chunks));
   if (!manifest.stored_checksums.empty() && manifest.stored_checksums.size() != chunks)
     return invalid(fmt::format("{} stored checksums of {} chunks", manifest.stored_checksums.size(), chunks));
+  if (!manifest.is_content_right())
+    return invalid(fmt::format("{} bytes of content that its checksum is not of", manifest.content.size()));
   const bool is_described = manifest.is_file() && !manifest.is_removed()
                                 ? !manifest.content_tag.empty()
                                 : !has_content && manifest.content_tag.empty() && manifest.file_id == FileId() &&
@@ -116,7 +120,8 @@ size_t checksum_bytes(const TierManifest& manifest) {
 
 uint32_t flags_of(const TierManifest& manifest) {
   return (manifest.stored_checksums.empty() ? 0 : kHasStoredChecksums) |
-         (manifest.replaced.empty() && !manifest.is_removed() ? 0 : kIsShared);
+         (manifest.replaced.empty() && !manifest.is_removed() ? 0 : kIsShared) |
+         (manifest.content.empty() ? 0 : kHasContent);
 }
 
 std::vector<uint64_t> get_checksums(std::span<const std::byte> bytes) {
@@ -207,6 +212,11 @@ bool TierManifest::is_file() const {
   return S_ISREG(mode);
 }
 
+bool TierManifest::is_content_right() const {
+  return content.empty() || (content.size() == size && size <= kContentMax && checksums.size() == 1 &&
+                             hash_bytes(content) == checksums.front());
+}
+
 bool TierManifest::is_edited() const {
   return replaced.contains(array_key(array_id));
 }
@@ -255,7 +265,7 @@ Status validate_manifest(const TierManifest& manifest) {
 std::vector<std::byte> encode_manifest(const TierManifest& manifest) {
   const size_t xattrs = xattr_bytes(manifest);
   const size_t body = kHeadSize + manifest.path.size() + manifest.content_tag.size() + manifest.target.size() + xattrs +
-                      checksum_bytes(manifest) + manifest.replaced.size() * kReplacedBytes;
+                      checksum_bytes(manifest) + manifest.replaced.size() * kReplacedBytes + manifest.content.size();
   std::vector<std::byte> bytes(body + kChecksumSize);
   std::memcpy(&bytes[field_at::kMagicBytes], kMagic.data(), kMagic.size());
   put_u32(&bytes[field_at::kVersion], kVersion);
@@ -297,6 +307,7 @@ std::vector<std::byte> encode_manifest(const TierManifest& manifest) {
   }
   at = put_checksums(put_checksums(at, manifest.checksums), manifest.stored_checksums);
   for (const auto& [array, tag] : manifest.replaced) at = put_checksums(at, {array, tag});
+  at = std::copy(manifest.content.begin(), manifest.content.end(), at);
   put_u64(at, hash_bytes(std::span(bytes).first(body)));
   return bytes;
 }
@@ -309,10 +320,14 @@ Result<TierManifest> decode_manifest(std::span<const std::byte> bytes) {
                  replaced = get_u32(&bytes[field_at::kReplacedCount]),
                  checksums = get_u64(&bytes[field_at::kChecksumCount]);
   std::span<const std::byte> rest = bytes.subspan(kHeadSize, bytes.size() - kHeadSize - kChecksumSize);
-  // Each but the checksums is below 2^32, so that their sum is right.
-  const uint64_t texts = path + tag + target + xattrs, others = texts + replaced * kReplacedBytes;
   const uint32_t flags = get_u32(&bytes[field_at::kFlags]);
   if ((flags & ~kFlags) != 0) return damaged(fmt::format("unknown flags {:#x}", flags));
+  const bool has_content = (flags & kHasContent) != 0;
+  if (has_content && (manifest.size == 0 || manifest.size > TierManifest::kContentMax))
+    return damaged(fmt::format("a content of {} bytes in it", manifest.size));
+  const uint64_t content = has_content ? manifest.size : 0;
+  // Each but the checksums is below 2^32, so that their sum is right.
+  const uint64_t texts = path + tag + target + xattrs, others = texts + replaced * kReplacedBytes + content;
   const bool has_stored = (flags & kHasStoredChecksums) != 0, is_shared = replaced > 0 || manifest.is_removed();
   const uint64_t chunk_bytes = has_stored ? 2 * kChecksumSize : kChecksumSize;
   if (others > rest.size() || checksums != (rest.size() - others) / chunk_bytes ||
@@ -327,7 +342,9 @@ Result<TierManifest> decode_manifest(std::span<const std::byte> bytes) {
   manifest.checksums = get_checksums(rest.first(checksums * kChecksumSize));
   rest = rest.subspan(checksums * kChecksumSize);
   if (has_stored) manifest.stored_checksums = get_checksums(rest.first(checksums * kChecksumSize));
-  FPFS_RETURN_IF_ERROR(take_replaced(rest.last(replaced * kReplacedBytes), manifest));
+  const auto last = rest.last(content);
+  FPFS_RETURN_IF_ERROR(take_replaced(rest.first(rest.size() - content).last(replaced * kReplacedBytes), manifest));
+  manifest.content.assign(last.begin(), last.end());
   const Status valid = validate_manifest(manifest);
   if (!valid.is_ok()) return Status::error(StatusCode::kCorruption, valid.message());
   return manifest;

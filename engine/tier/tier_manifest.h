@@ -13,6 +13,9 @@
 // the checksum of what the array had stored: by that its record knows the chunk. So a chunk can be told to be the one
 // that was committed, whatever became of other chunks since.
 //
+// The manifest of a small file has its content, too: who restores the file needs one request for both, and no commit to
+// bring the content behind the name.
+//
 // Where arrays share a store (TierCopyOptions::shares), a manifest also says which versions of other arrays its own has
 // taken the place of, so that these can tell a newer version from one that was made without knowing theirs. And of what
 // an array removes though another one has made it, a manifest stays, without content, that says so: until that other
@@ -44,6 +47,7 @@ struct TierManifest {
   static constexpr size_t kXattrValueBytesMax = 65536;    // XATTR_SIZE_MAX
   static constexpr size_t kXattrsBytesMax = 1024 * 1024;  // of all, names and values
   static constexpr size_t kReplacedMax = 256;
+  static constexpr size_t kContentMax = 32 * 1024;  // bytes; less than any chunk has
 
   Uuid array_id{};
   std::string path;   // below the root of the array, without a '/' at its beginning
@@ -65,6 +69,8 @@ struct TierManifest {
   // ChunkSource::mark_of() every chunk's extent; 0: it had none. Empty: not told.
   std::vector<uint64_t> stored_checksums;
   std::string content_tag;  // of the object that has the content
+  // The same content once more, `size` bytes; empty: that object only has it.
+  std::vector<std::byte> content;
 
   // Of a store that is shared. By array_key(): TierNote::tag_of() the last manifest of that array here that this one,
   // or one that it has replaced, took the place of. Its own array is among them when another one has changed the
@@ -76,6 +82,8 @@ struct TierManifest {
 
   bool is_file() const;
   bool is_removed() const { return removed_of != 0; }
+  // Whether `content` is what the checksums are of; true when there is none.
+  bool is_content_right() const;
   // By another array than the one that has the content: its attributes.
   bool is_edited() const;
 };

@@ -16,14 +16,26 @@ constexpr size_t kManifestBytesMax = 1024 * 1024 * 1024;
 constexpr std::chrono::milliseconds kLater{20};
 constexpr size_t kKeysAhead = 2000;  // no page is asked for while more are known
 
-// The commit of one file.
-struct Commit {
-  ControlRequest request;
-  RestoredTree::File file;
-  std::function<void(RestoredTree::File, const Status&)> done;
-};
-
 }  // namespace
+
+// A file on its way to its name: its content written, when the manifest has it; then a commit.
+struct TierRestore::Begun {
+  std::shared_ptr<TierRestore> restore;
+  RestoredTree::File file;
+  uint64_t bytes = 0;
+  void (TierRestore::*next)(std::unique_ptr<Begun>, const Status&) = nullptr;
+  WriteRequest write = {};
+  ControlRequest commit = {};
+
+  // Not on the thread that has called back, which must not be made to wait.
+  static void go_on(void* owner, const Status& status) {
+    auto* const begun = static_cast<Begun*>(owner);
+    begun->restore->environment_.executor().post([begun, status] {
+      const std::shared_ptr<TierRestore> self = begun->restore;
+      (self.get()->*begun->next)(std::unique_ptr<Begun>(begun), status);
+    });
+  }
+};
 
 std::shared_ptr<TierRestore> TierRestore::create(Environment& environment, Store& store, ObjectStore& objects,
                                                  const TierRestoreOptions& options) {
@@ -154,7 +166,7 @@ void TierRestore::make(const std::string& key, std::span<const std::byte> bytes)
   const uint64_t size = manifest->size;
   RestoredTree::File file;
   const Result<RestoredTree::Made> result = tree_.make(*std::move(manifest), file);
-  if (result.is_ok() && *result == RestoredTree::Made::kBegun) return commit(std::move(file), size);
+  if (result.is_ok() && *result == RestoredTree::Made::kBegun) return begin(std::move(file), size);
   if (result.is_ok() && *result == RestoredTree::Made::kLater)
     return environment_.executor().post_after(kLater, [self = shared_from_this(), key] {
       {
@@ -166,26 +178,35 @@ void TierRestore::make(const std::string& key, std::span<const std::byte> bytes)
   made(key, result, is_file, size);
 }
 
-void TierRestore::commit(RestoredTree::File file, uint64_t bytes) {
-  auto commit = std::make_unique<Commit>();
-  commit->file = std::move(file);
-  commit->done = [self = shared_from_this(), bytes](RestoredTree::File committed, const Status& status) {
-    // Not on the thread of the commit, which must not be made to wait.
-    const auto ended = std::make_shared<RestoredTree::File>(std::move(committed));
-    self->environment_.executor().post([self, ended, status, bytes] {
-      const std::string path = ended->path;
-      self->made(path, status.is_ok() ? self->tree_.finish(std::move(*ended)) : Result<RestoredTree::Made>(status),
-                 true, bytes);
-    });
-  };
-  commit->request.kind = ControlRequest::Kind::kCommit;
-  commit->request.owner = commit.get();
-  commit->request.complete = [](ControlRequest& request, const Status& status) {
-    const std::unique_ptr<Commit> ended(static_cast<Commit*>(request.owner));
-    ended->done(std::move(ended->file), status);
-  };
-  File& target = *commit->file.created.file;
-  target.control(commit.release()->request);
+void TierRestore::begin(RestoredTree::File file, uint64_t bytes) {
+  auto begun = std::make_unique<Begun>(Begun{shared_from_this(), std::move(file), bytes});
+  if (!begun->file.has_content()) return commit(std::move(begun), Status::ok());
+  const std::vector<std::byte>& content = begun->file.manifest.content;
+  begun->next = &TierRestore::commit;
+  begun->write.data = content.data();
+  begun->write.length = static_cast<uint32_t>(content.size());
+  begun->write.owner = begun.get();
+  begun->write.complete = [](WriteRequest& request, const Status& status) { Begun::go_on(request.owner, status); };
+  File& target = *begun->file.created.file;
+  target.write(begun.release()->write);
+}
+
+void TierRestore::commit(std::unique_ptr<Begun> begun, const Status& written) {
+  Status status = written;
+  if (status.is_ok() && begun->file.has_content()) status = tree_.content_written(begun->file);
+  if (!status.is_ok()) return committed(std::move(begun), status);
+  begun->next = &TierRestore::committed;
+  begun->commit.kind = ControlRequest::Kind::kCommit;
+  begun->commit.owner = begun.get();
+  begun->commit.complete = [](ControlRequest& request, const Status& result) { Begun::go_on(request.owner, result); };
+  File& target = *begun->file.created.file;
+  target.control(begun.release()->commit);
+}
+
+void TierRestore::committed(std::unique_ptr<Begun> begun, const Status& status) {
+  const std::string path = begun->file.path;
+  made(path, status.is_ok() ? tree_.finish(std::move(begun->file)) : Result<RestoredTree::Made>(status), true,
+       begun->bytes);
 }
 
 void TierRestore::made(const std::string& what, const Result<RestoredTree::Made>& made, bool is_file, uint64_t bytes) {

@@ -58,7 +58,10 @@ class TierRestore : public std::enable_shared_from_this<TierRestore> {
   void pump();
   void get(const std::string& key, size_t bytes);
   void make(const std::string& key, std::span<const std::byte> bytes);
-  void commit(RestoredTree::File file, uint64_t bytes);
+  struct Begun;
+  void begin(RestoredTree::File file, uint64_t bytes);
+  void commit(std::unique_ptr<Begun> begun, const Status& written);
+  void committed(std::unique_ptr<Begun> begun, const Status& status);
   void made(const std::string& what, const Result<RestoredTree::Made>& made, bool is_file, uint64_t bytes);
   void end_one();
   void end();

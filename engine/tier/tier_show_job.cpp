@@ -165,6 +165,7 @@ Status TierCopier::Impl::begin_to_show(Job& job) {
   shown.aside_name = shown.aside.substr(shown.aside.rfind('/') + 1);
   if (!manifest.is_file()) return Status::ok();
   manifest.path = as;
+  manifest.content.clear();  // it follows when somebody reads it, as that of large files does
   FPFS_ASSIGN_OR_RETURN(shown.created, shown_.begin_file(shown.directory.get(), manifest));
   TierManifest described;
   FPFS_RETURN_IF_ERROR(describe(shown.created.node.handle.get(), described));

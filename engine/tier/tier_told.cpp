@@ -56,12 +56,12 @@ void TierCopier::Impl::note_move(const TierWaiting& file) {
 void TierCopier::Impl::changed(const Store::NameEvent& event) {
   using Kind = Store::NameEvent::Kind;
   if (stopping_.load()) return;
+  if (options_.shares) {
+    const MutexLock lock(mutex_);
+    if (is_silent(event)) return;
+  }
   if (event.is_ahead) return keep_copies(event);
   if (options_.shares) {
-    {
-      const MutexLock lock(mutex_);
-      if (is_silent(event)) return;
-    }
     const auto note = [this](Handle node, const std::string& path) { return note_of(node, path); };
     const std::vector<uint64_t> lost = lost_->note(event, note);
     const MutexLock lock(mutex_);

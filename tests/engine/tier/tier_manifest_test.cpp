@@ -31,6 +31,15 @@ TierManifest manifest() {
   return manifest;
 }
 
+// A small file, with its content.
+TierManifest with_content() {
+  TierManifest small = manifest();
+  small.content = std::vector<std::byte>(500, std::byte{7});
+  small.size = 500;
+  small.checksums = {hash_bytes(small.content)};
+  return small;
+}
+
 TierManifest of_type(uint32_t mode) {
   TierManifest manifest;
   manifest.path = "d";
@@ -52,6 +61,10 @@ TEST(TierManifestTest, IsReadAsItWasWritten) {
   manifests[4].replaced = {{manifests[4].removed_of, 9}};
   manifests[5] = of_type(S_IFDIR);
   manifests[5].removed_of = 1;
+  manifests.push_back(with_content());
+  manifests.push_back(with_content());
+  manifests.back().replaced = {{3, 4}};
+  manifests.back().stored_checksums = {0};
   for (const uint32_t type : {S_IFREG, S_IFDIR, S_IFLNK, S_IFIFO, S_IFSOCK, S_IFCHR, S_IFBLK})
     manifests.push_back(of_type(type | 07755));
   for (const TierManifest& manifest : manifests) {
@@ -126,7 +139,8 @@ TEST(TierManifestTest, SaysWhetherItsAttributesWereChanged) {
 TEST(TierManifestTest, EveryFieldIsLookedAt) {
   TierManifest shared = manifest();
   shared.replaced = {{3, 4}, {5, 6}};
-  for (const std::vector<std::byte>& good : {encode_manifest(manifest()), encode_manifest(shared)})
+  for (const std::vector<std::byte>& good :
+       {encode_manifest(manifest()), encode_manifest(shared), encode_manifest(with_content())})
     for (size_t at = 12; at + sizeof(uint32_t) <= 136; at += sizeof(uint32_t)) {
       for (const uint32_t value : {UINT32_MAX, uint32_t{1} << 31, uint32_t{0}, uint32_t{7}}) {
         std::vector<std::byte> bytes = good;
@@ -172,6 +186,13 @@ TEST(TierManifestTest, WhatContradictsItselfIsRefused) {
     for (uint64_t array = 1; array <= TierManifest::kReplacedMax + 1; ++array) m.replaced[array] = 1;
   }));
   EXPECT_TRUE(is_refused([](TierManifest& m) { m.xattrs["user.b"].assign(65537, 'x'); }));
+  EXPECT_TRUE(is_refused([](TierManifest& m) { (m = with_content()).content.front() = std::byte{8}; })) << "another";
+  EXPECT_TRUE(is_refused([](TierManifest& m) { (m = with_content()).content.pop_back(); }));
+  EXPECT_TRUE(is_refused([](TierManifest& m) {
+    m.content.resize(TierManifest::kContentMax + 1);
+    m.size = m.content.size();
+    m.checksums = {hash_bytes(m.content)};
+  })) << "too long for it";
 }
 
 TEST(TierManifestTest, KeysOfManifests) {

@@ -498,6 +498,9 @@ class NameLives {
     if (manifest.is_file()) {
       const std::optional<Bytes> copy = tier_.copy(path);
       if (!copy.has_value() || *copy != seen.content) return fail(path + " has another content in the end");
+      if (!manifest.content.empty() && manifest.content != seen.content)
+        return fail(path + " has another content in its manifest");
+      manifest.content.clear();
       manifest.content_tag.clear();
       manifest.checksums.clear();
       manifest.stored_checksums.clear();

@@ -210,6 +210,38 @@ TEST(TierRestoreTest, NothingIsSentAgain) {
   expect_sound(arrays.now());
 }
 
+// One request for it, and it is on the drives: of what is larger the content follows.
+TEST(TierRestoreTest, ASmallFileComesWithItsManifest) {
+  Arrays arrays(8);
+  const uint32_t limit = tier_store_options().inline_max;
+  arrays.lost().save("small", make_bytes(100, 3));
+  arrays.lost().save("limit", make_bytes(limit, 1));
+  arrays.lost().save("beyond", make_bytes(limit + 1, 2));
+  {
+    std::shared_ptr<File> longer = arrays.lost().array().create("longer");
+    ASSERT_TRUE(arrays.lost().array().write(*longer, 0, make_bytes(10, 4)).is_ok());
+    ASSERT_TRUE(arrays.lost().array().control(*longer, ControlRequest::Kind::kTruncate, 500).is_ok());
+    ASSERT_TRUE(arrays.lost().array().commit(*longer).is_ok());
+  }
+  arrays.lose();
+  EXPECT_EQ(arrays.now().tier().manifest("beyond")->content.size(), 0u);
+  for (const char* const path : {"small", "limit", "longer"}) {
+    const Bytes content = arrays.now().tier().manifest(path)->content;
+    EXPECT_TRUE(arrays.now().tier().copy(path) == std::optional(content)) << path;
+    // Nobody needs this any more.
+    arrays.now().objects().objects().at(path).content.clear();
+  }
+  ASSERT_TRUE(arrays.restore().is_ok());
+  EXPECT_EQ(difference(Arrays::tree_of(arrays.now()), arrays.tree()), "");
+  EXPECT_EQ(arrays.now().status().chunks_fetched, 1u);
+  arrays.now().array().crash();
+  arrays.now().tier().connect();
+  arrays.now().tier().copier().content_is_away();
+  arrays.now().array().open();
+  arrays.now().connect();
+  EXPECT_EQ(difference(Arrays::tree_of(arrays.now()), arrays.tree()), "") << "it is durable";
+}
+
 TEST(TierRestoreTest, WhatIsThereStays) {
   Arrays arrays(3);
   arrays.make_tree();
@@ -260,7 +292,7 @@ TEST(TierRestoreTest, WhatNoNameCanBeIsRefused) {
 
 TEST(TierRestoreTest, ChunksOfAnotherSizeAreSaidAtOnce) {
   Arrays arrays(5);
-  arrays.lost().save("a", make_bytes(1000, 1));
+  arrays.lost().save("a", make_bytes(40'000, 1));
   arrays.lose();
   TierManifest manifest = *arrays.now().tier().manifest("a");
   manifest.chunk_size *= 2;
