@@ -15,6 +15,8 @@ constexpr size_t kManifestBytes = 64 * 1024;  // most have less
 constexpr size_t kManifestBytesMax = 1024 * 1024 * 1024;
 constexpr std::chrono::milliseconds kLater{20};
 constexpr size_t kKeysAhead = 2000;  // no page is asked for while more are known
+// Files that are on their way to their names: what commits at the same time shares the drive's flushes.
+constexpr unsigned kUnderWayMax = 64;
 
 }  // namespace
 
@@ -112,10 +114,10 @@ void TierRestore::pump() {
       position = position_;
       ++under_way_;
     }
-    const unsigned connections = options_.connections + (is_listing_ ? 1 : 0);
-    while (failure_.is_ok() && !keys_.empty() && under_way_ < connections) {
+    while (failure_.is_ok() && !keys_.empty() && asked_ < options_.connections && under_way_ < kUnderWayMax) {
       keys.push_back(std::move(keys_.front()));
       keys_.pop_front();
+      ++asked_;
       ++under_way_;
     }
     ends = under_way_ == 0 && !std::exchange(is_ending_, under_way_ == 0);
@@ -138,19 +140,18 @@ void TierRestore::end_one() {
 void TierRestore::get(const std::string& key, size_t bytes) {
   const auto memory = std::make_shared<std::vector<std::byte>>(bytes);
   objects_.get(key, 0, *memory, "", [self = shared_from_this(), key, memory](const Result<ReadRange>& read) {
-    const bool is_gone = read.status().code() == StatusCode::kNotFound;
-    if (is_gone) return self->end_one();
-    if (!read.is_ok()) {
-      {
-        const MutexLock lock(self->mutex_);
-        if (self->failure_.is_ok()) self->failure_ = read.status();
-      }
-      return self->end_one();
-    }
-    if (read->object_size > memory->size() && read->object_size <= kManifestBytesMax)
+    if (read.is_ok() && read->object_size > memory->size() && read->object_size <= kManifestBytesMax)
       return self->get(key, read->object_size);
+    {
+      const MutexLock lock(self->mutex_);
+      --self->asked_;
+      const bool is_gone = read.status().code() == StatusCode::kNotFound;
+      if (!read.is_ok() && !is_gone && self->failure_.is_ok()) self->failure_ = read.status();
+    }
+    if (!read.is_ok()) return self->end_one();
     self->environment_.executor().post(
         [self, key, memory, length = read->length] { self->make(key, std::span(*memory).first(length)); });
+    self->pump();
   });
 }
 

@@ -78,7 +78,8 @@ class TierRestore : public std::enable_shared_from_this<TierRestore> {
   bool is_listing_ FPFS_GUARDED_BY(mutex_) = false;
   bool is_listed_ FPFS_GUARDED_BY(mutex_) = false;  // to the end
   bool is_ending_ FPFS_GUARDED_BY(mutex_) = false;
-  unsigned under_way_ FPFS_GUARDED_BY(mutex_) = 0;
+  unsigned asked_ FPFS_GUARDED_BY(mutex_) = 0;      // manifests that the store is asked for
+  unsigned under_way_ FPFS_GUARDED_BY(mutex_) = 0;  // these, pages, and what is made of them
   Status failure_ FPFS_GUARDED_BY(mutex_);
   Done done_ FPFS_GUARDED_BY(mutex_);
   TierRestoreStatus status_ FPFS_GUARDED_BY(mutex_);
