@@ -57,9 +57,11 @@ Status ArrayTier::Impl::restore() {
   const TierRestoreStatus status = restore->status();
   if (!restored.is_ok()) return restored.with_context("tier: not all is restored");
   log(status.failed > 0 ? LogLevel::kError : LogLevel::kInfo,
-      "tier: {} files ({}) are restored and come when they are read, {} directories and others; {} names were there, "
-      "{} could not be restored",
-      status.files, format_size(status.bytes), status.others, status.were_there, status.failed);
+      "tier: {} files ({}) are restored, of which those above {} come when they are read, {} directories and others; "
+      "{} "
+      "names were there, {} could not be restored",
+      status.files, format_size(status.bytes), format_size(TierManifest::kContentMax), status.others, status.were_there,
+      status.failed);
   const std::string array = std::exchange(binding_.restores, "");
   FPFS_RETURN_IF_ERROR(save_binding(store_.storage(), store_.array(), binding_));
   const Status left = ask<Status>([&](ObjectStore::DoneStatus done) { leave_tier(*objects, array, std::move(done)); });

@@ -215,21 +215,32 @@ def test_an_array_that_comes_back_after_it_was_restored_elsewhere(array, make_mo
 
 
 def make_small_files(root):
-    """More than fpfs reads before it looks where the first ones are; a few have several chunks."""
-    for number in range(300):
+    """More than fpfs reads before it looks where the first ones are; a few have several chunks. Each third is so small
+    that it comes with its name."""
+    for number in range(450):
         path = root / f"step-{number % 7}" / f"file{number}"
         path.parent.mkdir(exist_ok=True)
-        write_pattern(path, number, 4 * CHUNK if number % 50 == 0 else 1 + number * 100)
+        least = 1 if is_small(number) else SMALL_MAX + 1
+        write_pattern(path, number, 4 * CHUNK if number % 50 == 0 else least + number * 60)
+
+
+SMALL_MAX = 32 * 1024  # what comes with its name: TierManifest::kContentMax
+
+
+def is_small(number):
+    return number % 3 == 1 and number % 50 != 0
 
 
 def test_many_small_files_are_restored_together(lost, store):
     (tree, content), mount = lost(store, make_small_files)
     set_tier(mount, store.url, "--restore")
     paths = [mount.path / name for name in content]
-    assert len(paths) == 300 and all(is_away(path) for path in paths)
+    assert len(paths) == 450
+    away = [path for path in paths if is_away(path)]
+    assert {int(path.name.removeprefix("file")) for path in away} == {n for n in range(450) if not is_small(n)}
     said = fpfs(mount, "tier", "restore", mount.path).stdout
     assert not any(is_away(path) for path in paths) and all(path.stat().st_blocks > 0 for path in paths)
-    assert said.startswith("300 files fetched"), said
+    assert said.startswith(f"{len(away)} files fetched"), said
     mount.unmount()
     mount.array.assert_clean()
     mount.options = ["tier=none"]

@@ -61,7 +61,7 @@ std::string describe_tier(const Json& tier) {
             files_text(number_at(tier, "files_copied"), number_at(tier, "bytes_copied")) + " since the mount");
   if (const Json& restored = object_at(tier, "restored"); number_at(restored, "files") > 0)
     facts.add("Restored", files_text(number_at(restored, "files"), number_at(restored, "bytes")) +
-                              ", which come when they are read");
+                              ", of which all but small ones come when they are read");
   if (const uint64_t left = number_at(tier, "files_left"); left > 0 || text_at(tier, "keep", "all") != "all")
     facts.add("Left", fmt::format("{} since the mount (tier_keep={})", files_text(left, number_at(tier, "bytes_left")),
                                   text_at(tier, "keep", "all")));
