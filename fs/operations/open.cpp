@@ -203,29 +203,8 @@ void correct_size(FileSystem& file_system, Inode& inode) {
 
 void open_node(Opening opening);
 
-// Whoever changes a part of a file needs the rest of it. Where other nodes share the store, what lies there only may be
-// replaced at any time: so it is brought to the drives before.
-constexpr unsigned kLooksAtFetched = 1500;
-constexpr unsigned kLooksBetweenFetches = 250;
-constexpr auto kBetweenFetched = std::chrono::milliseconds(20);
-
 bool is_away(const File& file) {
   return file.info().codec_chunks[static_cast<size_t>(Codec::kAway)] > 0;
-}
-
-// What was fetched is committed a moment later.
-void open_fetched(const Opening& opening, const std::shared_ptr<File>& file, unsigned looks) {
-  FileSystem& file_system = file_system_of(opening.request);
-  if (!is_away(*file)) return open_node(opening);
-  if (looks >= kLooksAtFetched) {
-    fuse_reply_err(opening.request, EIO);
-    return;
-  }
-  const auto look_again = [&file_system, opening, file, looks](const Status& status) {
-    if (!status.is_ok()) return reply_status(opening.request, status);
-    file_system.run_later(kBetweenFetched, [opening, file, looks] { open_fetched(opening, file, looks + 1); });
-  };
-  looks % kLooksBetweenFetches == 0 ? file_system.fetch(file, nullptr, look_again) : look_again(Status::ok());
 }
 
 void open_node(Opening opening) {
@@ -239,8 +218,12 @@ void open_node(Opening opening) {
     fuse_reply_err(request, ESTALE);
     return;
   }
+  // Whoever changes a part of a file needs the rest of it. Where other nodes share the store, what lies there only may
+  // be replaced at any time: so it is brought to the drives before.
   if (!file_system.is_alone() && may_write(info) && !truncates && is_away(**file))
-    return open_fetched(opening, *file, 0);
+    return file_system.fetch(*file, nullptr, [opening](const Status& fetched) {
+      fetched.is_ok() ? open_node(opening) : reply_status(opening.request, fetched);
+    });
   if (looks_again(opening, **file)) return file_system.run_later(kBetweenOpens, [opening] { open_node(opening); });
   (*file)->hold(std::move(*handles));
   if ((*file)->error().is_ok()) correct_size(file_system, inode);
