@@ -85,8 +85,9 @@ def test_saved_by_two_nodes_and_loaded_on_one(network, nodes):
         checkpoint.save(shares, checkpoint_id=str(nodes[rank].path / "step1"))
 
     in_child(lambda: in_ranks(network, save))
-    shards = [sorted(path.name for path in (node.path / "step1").iterdir()) for node in nodes]
-    assert shards == [[".metadata", "__0_0.distcp"], ["__1_0.distcp"]]
+    # Each has its own, and of the other what has been copied by now.
+    shards = [{path.name for path in (node.path / "step1").iterdir()} for node in nodes]
+    assert shards[0] >= {".metadata", "__0_0.distcp"} and shards[1] >= {"__1_0.distcp"}
     for node in nodes:
         sync(node)
     nodes[0].unmount()  # that node is gone
