@@ -6,7 +6,7 @@
 // (ChunkSource::kPathAttribute), which a scan reads. Before a scan has looked at all of them, and again when a
 // directory was moved, anything in the store may be one.
 //
-// A file that has lost its last name and is open needs its copy as long as it is: that is held.
+// A file that loses its last name and is open needs its copy as long as it is: that is held.
 //
 // Thread safety: none; TierCopier's lock.
 #pragma once
