@@ -272,7 +272,7 @@ class Node:
         status, said = self.run("task-prolog", 1, user)
         assert status == 0 and said.startswith("export FPFS_CHECKPOINTS="), said
         return subprocess.Popen(["sh", "-euc", f"{said}cd $FPFS_CHECKPOINTS; {script}"], user=user.pw_uid,
-                                group=user.pw_gid, extra_groups=[], stdout=subprocess.PIPE, text=True)
+                                group=user.pw_gid, extra_groups=[], stdin=subprocess.PIPE, text=True)
 
 
 @pytest.fixture
@@ -292,8 +292,14 @@ def node(lab, environment, numbers):
     shutil.rmtree(directory)
 
 
-# More than a chunk within an interval is no log, which a sync would commit.
-HOLD = "exec 3>open; head -c 5000000 /dev/zero >&3; echo ready; exec sleep 600"
+def writing(node, user):
+    """A process of the job in the middle of a save. (More than a chunk at a time is no log, which a sync would commit.)"""
+    saver = node.job("echo whole >closed; exec dd of=open bs=1M iflag=fullblock status=none", user)
+    saver.stdin.write("x" * (5 << 20))
+    saver.stdin.flush()
+    open_file = node.point / user.pw_name / "open"
+    wait_until(lambda: open_file.exists() and open_file.stat().st_size == 5 << 20)
+    return saver
 
 
 @pytest.mark.root
@@ -330,16 +336,17 @@ def test_two_jobs_at_once(node, make_array):
 def test_the_epilog_of_a_killed_job(node, make_array):
     """Processes that are on their way out are waited for. Who stays is named, and the mount with them."""
     array = make_array()
-    here = node(MOUNTED_BY="jobs", DIRS=array.argument, OPTIONS=options_of(array))
+    settings = {"MOUNTED_BY": "jobs", "DIRS": array.argument, "OPTIONS": options_of(array)}
+    here = node(**settings, WAIT=1)
     saver = None
     try:
         assert here.run("prolog", 1) == (0, "")
-        saver = here.job("echo whole >closed; " + HOLD)
-        assert saver.stdout.readline() == "ready\n"
+        saver = writing(here, USERS[0])
         status, said = here.run("epilog", 1)
         assert status == 1 and f"still open for writing, and not committed: {here.point}/nobody/open" in said, said
         assert "in use" in said and mount_table.entry_of(here.point)
 
+        here = node(**settings, WAIT=30)
         assert here.run("prolog", 2) == (0, "")
         epilog = here.start("epilog", 2)
         time.sleep(0.5)
@@ -350,7 +357,8 @@ def test_the_epilog_of_a_killed_job(node, make_array):
     finally:
         if saver:
             saver.kill()
-            saver.communicate()
+            saver.wait()
+            saver.stdin.close()
     assert not mount_table.entry_of(here.point)
     array.assert_clean()
     assert here.run("prolog", 3) == (0, "")
@@ -365,15 +373,15 @@ def test_a_file_of_another_job_is_not_ones_own(node, make_array):
     here = node(MOUNTED_BY="jobs", DIRS=array.argument, OPTIONS=options_of(array), WAIT=30)
     for job, user in enumerate(USERS, 1):
         assert here.run("prolog", job, user) == (0, "")
-    other = here.job(HOLD, USERS[1])
+    other = writing(here, USERS[1])
     try:
-        assert other.stdout.readline() == "ready\n"
         began = time.monotonic()
         assert here.run("epilog", 1) == (0, "")
         assert time.monotonic() - began < 20
     finally:
         other.kill()
-        other.communicate()
+        other.wait()
+        other.stdin.close()
     assert here.run("epilog", 2, USERS[1]) == (0, "")
 
 
