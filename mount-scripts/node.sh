@@ -1,5 +1,5 @@
-# Sourced by what keeps an array mounted on a node of a cluster (containers/serve-array, slurm/prolog, slurm/epilog): one
-# way to look at a mount, to clear away a dead one, and to end it. The script sets `program` first.
+# Sourced by what keeps an array mounted on a node of a cluster (containers/serve-array, slurm/prolog, slurm/epilog):
+# one way to look at a mount, to clear away a dead one, and to end it. The script sets `program` first.
 
 say() { printf '%s: %s\n' "$program" "$*" >&2; }
 fail() {
@@ -30,8 +30,8 @@ state_of() {
     python3 -c 'import json, sys; print(json.load(sys.stdin)["state"])' 2>/dev/null
 }
 
-# unmount_within SECONDS MOUNTPOINT: unmounts, and returns when all is committed and the daemon has ended. While somebody
-# has files open it is tried again. A failure: it is in use still, or something was lost; fpfs says which.
+# unmount_within SECONDS MOUNTPOINT: unmounts, and returns when all is committed and the daemon has ended. While
+# somebody has files open it is tried again. A failure: it is in use still, or something was lost; fpfs says which.
 unmount_within() {
   end=$(($(date +%s) + $1))
   while :; do

@@ -20,7 +20,7 @@ INSTALLED = pathlib.PurePath("/usr/libexec/fastpersistfs")
 USERS = [pwd.getpwnam(name) for name in ("nobody", "daemon")]
 
 
-# --- the shell ---------------------------------------------------------------------------------------------------------
+# --- the shell --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("script", SHELL, ids=lambda path: path.name)
@@ -34,7 +34,7 @@ def test_shellcheck():
     run("shellcheck", "--shell=sh", "--severity=warning", "--exclude=SC1090,SC1091,SC2034,SC2154", *SHELL)
 
 
-# --- Kubernetes --------------------------------------------------------------------------------------------------------
+# --- Kubernetes -------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +99,7 @@ def test_the_pod_of_the_daemon_has_what_it_needs(manifests):
         assert place.get("timeoutSeconds", 60) > 35
 
 
-# --- the container's entry ---------------------------------------------------------------------------------------------
+# --- the container's entry --------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -237,11 +237,11 @@ def test_other_pods_see_the_mount_come_and_go(pod):
         consumer.wait()
 
 
-# --- Slurm -------------------------------------------------------------------------------------------------------------
+# --- Slurm ------------------------------------------------------------------------------------------------------------
 
 
 class Node:
-    """A node of Slurm: its configuration, and what slurmd would run there. The scripts are where any user reaches them."""
+    """A node of Slurm: its configuration, and what slurmd runs there. The scripts lie where any user reaches them."""
 
     def __init__(self, directory, environment, **settings):
         self.point = directory / "ckpt"
@@ -293,7 +293,7 @@ def node(lab, environment, numbers):
 
 
 def writing(node, user):
-    """A process of the job in the middle of a save. (More than a chunk at a time is no log, which a sync would commit.)"""
+    """A process of the job in the middle of a save: more than a chunk at a time is no log, which a sync would commit."""
     saver = node.job("echo whole >closed; exec dd of=open bs=1M iflag=fullblock status=none", user)
     saver.stdin.write("x" * (5 << 20))
     saver.stdin.flush()

@@ -1,4 +1,4 @@
-"""The image: built by its Dockerfile on a base that debootstrap makes, and run beside a container that uses the mount."""
+"""The image: built by its Dockerfile on a base that debootstrap makes, run beside a container that uses the mount."""
 import os
 import pathlib
 import shutil
@@ -59,8 +59,8 @@ def image(engine, clean_root):
     run("tar", "-C", clean_root, "--exclude=./var/cache/apt/archives/*.deb", "-cf", archive, ".")
     engine.podman("import", archive, BASE)
     archive.unlink()
-    engine.buildah("build", "--isolation", "chroot", "--format", "docker", "--pull-never", "--build-arg", f"BASE={BASE}",
-                   "-f", "mount-scripts/containers/Dockerfile", "-t", "fastpersistfs", ".")
+    engine.buildah("build", "--isolation", "chroot", "--format", "docker", "--pull-never",
+                   "--build-arg", f"BASE={BASE}", "-f", "mount-scripts/containers/Dockerfile", "-t", "fastpersistfs", ".")
     return "localhost/fastpersistfs"
 
 
@@ -96,7 +96,8 @@ class Containers:
                            "-v", f"{self.shared}:/mnt/fastpersistfs:rslave", BASE, "sleep", "3000")
 
     def consume(self, script, check=True):
-        return self.engine.podman("exec", "consumer", "sh", "-euc", f"cd /mnt/fastpersistfs/ckpt; {script}", check=check)
+        return self.engine.podman("exec", "consumer", "sh", "-euc", f"cd /mnt/fastpersistfs/ckpt; {script}",
+                                  check=check)
 
     def fsck(self):
         return self.engine.podman("run", "--rm", *self.limits, "--network=host", "--privileged", *self.volumes,
