@@ -293,7 +293,7 @@ def node(lab, environment, numbers):
 
 
 def writing(node, user):
-    """A process of the job in the middle of a save: more than a chunk at a time is no log, which a sync would commit."""
+    """A process of the job in the middle of a save: more than a chunk at a time is no log, which sync commits."""
     saver = node.job("echo whole >closed; exec dd of=open bs=1M iflag=fullblock status=none", user)
     saver.stdin.write("x" * (5 << 20))
     saver.stdin.flush()

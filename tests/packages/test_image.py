@@ -60,7 +60,8 @@ def image(engine, clean_root):
     engine.podman("import", archive, BASE)
     archive.unlink()
     engine.buildah("build", "--isolation", "chroot", "--format", "docker", "--pull-never",
-                   "--build-arg", f"BASE={BASE}", "-f", "mount-scripts/containers/Dockerfile", "-t", "fastpersistfs", ".")
+                   "--build-arg", f"BASE={BASE}", "-f", "mount-scripts/containers/Dockerfile",
+                   "-t", "fastpersistfs", ".")
     return "localhost/fastpersistfs"
 
 
