@@ -1,4 +1,5 @@
 """What clusters run: the container's entry, manifests of Kubernetes, Slurm's prolog and epilog."""
+import json
 import os
 import pathlib
 import pwd
@@ -11,7 +12,7 @@ import pytest
 
 from lab import mount_table
 from lab.programs import REPOSITORY, run
-from lab.system import wait_until
+from lab.system import wait_until, wait_until_gone
 
 SCRIPTS = REPOSITORY / "mount-scripts"
 SHELL = [SCRIPTS / "node.sh", SCRIPTS / "containers/serve-array",
@@ -333,7 +334,7 @@ def test_two_jobs_at_once(node, make_array):
 
 @pytest.mark.root
 @pytest.mark.P4
-def test_the_epilog_of_a_killed_job(node, make_array):
+def test_the_epilog_of_a_killed_job(binaries, node, make_array):
     """Processes that are on their way out are waited for. Who stays is named, and the mount with them."""
     array = make_array()
     settings = {"MOUNTED_BY": "jobs", "DIRS": array.argument, "OPTIONS": options_of(array)}
@@ -361,9 +362,17 @@ def test_the_epilog_of_a_killed_job(node, make_array):
             saver.stdin.close()
     assert not mount_table.entry_of(here.point)
     array.assert_clean()
+
+    # A daemon that dies under a job: its epilog says so, and the next job has the array again.
     assert here.run("prolog", 3) == (0, "")
+    daemon = json.loads(run(binaries.fpfs, "status", "--json", here.point).stdout)["pid"]
+    os.kill(daemon, signal.SIGKILL)
+    wait_until_gone(daemon)
+    status, said = here.run("epilog", 3)
+    assert status == 1 and "no daemon answers" in said and not mount_table.entry_of(here.point), said
+    assert here.run("prolog", 4) == (0, "")
     assert (here.point / "nobody/closed").read_text() == "whole\n"
-    assert here.run("epilog", 3) == (0, "")
+    assert here.run("epilog", 4) == (0, "")
 
 
 @pytest.mark.root
