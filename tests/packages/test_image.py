@@ -29,7 +29,8 @@ class Engine:
                         "--storage-driver", "vfs"]
 
     def buildah(self, *words):
-        return run("buildah", *self.storage, *words, cwd=REPOSITORY, timeout=3000)
+        return run("buildah", *self.storage, *words, cwd=REPOSITORY, timeout=3000,
+                   env={**os.environ, "TMPDIR": str(self.directory)})
 
     def podman(self, *words, check=True, timeout=300):
         runtime = ["--runtime", "runc"] if shutil.which("runc") else []
