@@ -1,9 +1,11 @@
 """The package as cpack makes it of the build, and what is in it."""
 import os
+import platform
 import shutil
 
 import pytest
 
+from lab.drives import LoopDrive
 from lab.programs import run
 
 
@@ -36,3 +38,17 @@ def root(deb):
 def search_path(root, monkeypatch):
     """Programs are found in the unpacked package first."""
     monkeypatch.setenv("PATH", f"{root}/usr/bin:{root}/usr/sbin:{os.environ['PATH']}")
+
+
+@pytest.fixture(scope="module")
+def clean_root(lab):
+    """The base system of the release that this runs on, from the mirror that this machine's apt uses."""
+    drive = LoopDrive(lab, "clean-root", 4 << 30)
+    try:
+        codename = platform.freedesktop_os_release()["VERSION_CODENAME"]
+        sources = run("apt-get", "indextargets", "--format", "$(CODENAME) $(COMPONENT) $(SITE)").stdout.splitlines()
+        mirror = next(line.split()[2] for line in sources if line.split()[:2] == [codename, "main"])
+        run("debootstrap", "--variant=minbase", codename, drive.path, mirror, timeout=900)
+        yield drive.path
+    finally:
+        drive.close()

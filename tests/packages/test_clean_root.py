@@ -2,14 +2,12 @@
 units under a systemd that runs there."""
 import os
 import pathlib
-import platform
 import shutil
 import subprocess
 
 import pytest
 
 from lab import LONG, mount_table
-from lab.drives import LoopDrive
 from lab.programs import run
 from lab.system import wait_until
 
@@ -55,20 +53,6 @@ apt-get purge -q -y fastpersistfs
 [ ! -e /usr/lib/systemd/system/fastpersistfs@.service ]
 [ -f /srv/a/fp/superblock ]
 """
-
-
-@pytest.fixture(scope="module")
-def clean_root(lab):
-    """The base system of the release that this runs on, from the mirror that this machine's apt uses."""
-    drive = LoopDrive(lab, "clean-root", 4 << 30)
-    try:
-        codename = platform.freedesktop_os_release()["VERSION_CODENAME"]
-        sources = run("apt-get", "indextargets", "--format", "$(CODENAME) $(COMPONENT) $(SITE)").stdout.splitlines()
-        mirror = next(line.split()[2] for line in sources if line.split()[:2] == [codename, "main"])
-        run("debootstrap", "--variant=minbase", codename, drive.path, mirror, timeout=900)
-        yield drive.path
-    finally:
-        drive.close()
 
 
 @pytest.fixture

@@ -23,6 +23,8 @@ def test_contents(deb):
             "usr/sbin/umount.fuse", "usr/sbin/setup-nvme", f"{UNITS}/fastpersistfs@.service",
             f"{UNITS}/fastpersistfs-scrub@.service",
             f"{UNITS}/fastpersistfs-scrub@.timer", "usr/lib/systemd/system-generators/fastpersistfs-generator",
+            "usr/libexec/fastpersistfs/node.sh", "usr/libexec/fastpersistfs/containers/serve-array",
+            *(f"usr/libexec/fastpersistfs/slurm/{name}" for name in ("prolog", "epilog", "task-prolog", "common.sh")),
             "usr/share/man/man5/fastpersistfs.5.gz", "usr/share/bash-completion/completions/fpfs",
             "usr/share/zsh/vendor-completions/_fastpersistfs", "usr/share/doc/fastpersistfs/copyright",
             "usr/share/doc/fastpersistfs/examples/array.conf.example"} <= files
