@@ -188,7 +188,7 @@ TEST(Options, WhatIsWrongIsNamed) {
 }
 
 TEST(Options, WhatThisVersionLacksIsRefusedNotIgnored) {
-  for (const char* text : {"metrics=:9100", "profile=/etc/fp.json"}) {
+  for (const char* text : {"profile=/etc/fp.json"}) {
     const Status status = parse_error({"-o", text});
     EXPECT_EQ(status.code(), StatusCode::kUnsupported) << text;
     EXPECT_NE(status.message().find("not available in this version"), std::string::npos) << status.message();
