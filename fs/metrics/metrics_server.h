@@ -17,6 +17,7 @@
 #include <vector>
 
 #include <prometheus/collectable.h>
+#include <prometheus/metric_family.h>
 
 #include "engine/base/file_descriptor.h"
 #include "engine/base/status.h"

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <prometheus/collectable.h>
+#include <prometheus/metric_family.h>
 
 #include "fs/nodes/file_system.h"
 

@@ -248,8 +248,8 @@ void describe(CLI::App& app, MountOptions& o) {
   add_switch(app, "--nonempty", o.nonempty, "mount over a directory that holds something");
   app.add_option_function<std::string>(
          "--metrics", [&o](const std::string& text) { o.metrics = parse_metrics_address(text).value(); },
-         "serve metrics for Prometheus at http://ADDR:PORT/metrics; PORT alone: for this machine only")
-      ->type_name("[ADDR:]PORT")
+         "serve metrics for Prometheus at http://127.0.0.1:PORT/metrics; ADDRESS:PORT: to other machines, too")
+      ->type_name("PORT")
       ->check([](const std::string& text) {
         const Status valid = parse_metrics_address(text).status();
         return valid.is_ok() ? std::string() : "it must be " + valid.message();
