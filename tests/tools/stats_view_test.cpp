@@ -34,9 +34,9 @@ TEST(StatsView, QuantilesAreBoundsOfBuckets) {
 
 TEST(StatsView, AnIntervalIsTheDifference) {
   const Json before = stats(1000, operation("write", 10, 1, "[10]"));
-  const Json now = stats(5000, operation("write", 14, 1.008, "[13, 1]", 2) + "," + operation("read", 1, 0.001, "[1]"));
+  const Json now = stats(5096, operation("write", 14, 1.008, "[13, 1]", 2) + "," + operation("read", 1, 0.001, "[1]"));
   const Json between = stats_between(now, before, 2);
-  EXPECT_EQ(number_at(between, "bytes_written"), 4000U);
+  EXPECT_EQ(number_at(between, "bytes_written"), 4096U);
   EXPECT_EQ(number_at(between, "commits"), 0U);
   EXPECT_EQ(number_at(object_at(between, "errors"), "read"), 0U);
   const Latency write = latency_of(between, {"write"});
@@ -46,7 +46,7 @@ TEST(StatsView, AnIntervalIsTheDifference) {
   EXPECT_DOUBLE_EQ(write.p99, 0.002);
   EXPECT_EQ(latency_of(between, {"read"}).count, 1U);
   const std::string line = describe_interval(between);
-  EXPECT_NE(line.find("2000 B/s"), std::string::npos) << line;
+  EXPECT_NE(line.find("2 KiB/s"), std::string::npos) << line;
   EXPECT_EQ(line.substr(line.size() - 3), " 2\n") << line;  // failures, without the caller's own
   EXPECT_EQ(line.size(), interval_heading().size());
 }
