@@ -120,6 +120,12 @@ void ChunkIo::encoded(EncodeRequest& encoding, const Status& status) {
   extent.codec = encoding.encoded.codec;
   extent.stored_length = encoding.encoded.length;
   extent.checksum = encoding.encoded.checksum;
+  if (extent.codec != Codec::kRaw) {
+    ArrayCounters& counters = io.context_.counters;
+    counters.chunks_encoded.fetch_add(1, std::memory_order_relaxed);
+    counters.bytes_before_encoding.fetch_add(extent.raw_length, std::memory_order_relaxed);
+    counters.bytes_encoded.fetch_add(extent.stored_length, std::memory_order_relaxed);
+  }
   io.submit(transfer);
 }
 

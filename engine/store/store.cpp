@@ -432,6 +432,9 @@ StoreStatus Store::status() const {
     status.chunks_shared = sharer->chunks();
     status.bytes_shared = sharer->bytes();
   }
+  status.chunks_encoded = impl_->counters.chunks_encoded.load();
+  status.bytes_before_encoding = impl_->counters.bytes_before_encoding.load();
+  status.bytes_encoded = impl_->counters.bytes_encoded.load();
   if (impl_->watch != nullptr) {
     status.metadata_errors = impl_->watch->errors(kTreeDomain);
     status.metadata_stalled = names_stalled();

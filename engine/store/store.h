@@ -60,7 +60,9 @@ struct StoreStatus {
   uint32_t buffer_size = 0;
   uint64_t open_files = 0, dirty_files = 0, commits = 0, pending_frees = 0;
   uint64_t chunks_shared = 0, bytes_shared = 0;  // with previous files (StoreOptions::dedup), since open
-  uint64_t metadata_errors = 0;                  // calls on names and indexes that failed because of their drive
+  uint64_t chunks_encoded = 0;                   // stored smaller, since open
+  uint64_t bytes_before_encoding = 0, bytes_encoded = 0;
+  uint64_t metadata_errors = 0;  // calls on names and indexes that failed because of their drive
   bool metadata_stalled = false;
   // Chunks that their members did not give, since open: read from a copy (set_chunk_source()), of these written back,
   // and not helped by a copy.

@@ -27,6 +27,7 @@
 #include "fs/nodes/page_cache.h"
 #include "fs/nodes/tickets.h"
 #include "fs/protocol/fuse_library.h"
+#include "fs/protocol/operation_times.h"
 
 namespace fpfs {
 
@@ -63,6 +64,8 @@ class FileSystem {
   CopyWaits& copy_waits() { return copy_waits_; }
   // Calls that are begun by one request and asked about by others.
   Tickets& tickets() { return tickets_; }
+  // Of every request: the transport counts, reports read.
+  OperationTimes& operation_times() { return operation_times_; }
   uint64_t random_u64() { return environment_.random_u64(); }
   const Settings& settings() const { return settings_; }
   // When the node's content is durable. What cannot be read counts as kClose.
@@ -160,6 +163,7 @@ class FileSystem {
   ArrayTier& tier_;
   const Settings settings_;
   const std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
+  OperationTimes operation_times_;
   InodeTable inodes_;
   OpenHandles handles_;
   PageCache page_cache_;

@@ -14,6 +14,7 @@
 #include "fs/operations/privileges.h"
 #include "fs/operations/reply.h"
 #include "fs/report/scrub_report.h"
+#include "fs/report/stats_report.h"
 #include "fs/report/status_report.h"
 #include "fs/report/tier_report.h"
 
@@ -50,6 +51,7 @@ Result<std::string> virtual_attribute(FileSystem& file_system, const Inode& inod
   if (!name.starts_with(kVirtualPrefix)) return no_such_attribute();
   name.remove_prefix(kVirtualPrefix.size());
   if (name == "status" && file_system.inodes().is_root(inode)) return status_report(file_system, for_owner);
+  if (name == "stats" && file_system.inodes().is_root(inode)) return stats_report(file_system);
   if (name == "scrub" && file_system.inodes().is_root(inode))
     return scrub_report(file_system.scrub().report(), for_owner);
   if (name == "tier-status" && file_system.inodes().is_root(inode))

@@ -17,6 +17,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
 #include "fs/interface/mount_point.h"
+#include "fs/metrics/status_collector.h"
 #include "fs/operations/operations.h"
 #include "fs/process/heap.h"
 
@@ -38,6 +39,8 @@ constexpr milliseconds kRetry{50};
 // How long a store outside this machine, a filesystem that hangs, can hold up the end.
 constexpr seconds kTierEndMax{5};
 constexpr seconds kShownMax{2};
+// How long who asks for metrics can hold up the end: it takes milliseconds, unless a drive hangs.
+constexpr int kMetricsEndMaxMs = 5000;
 // With a drive that hangs: how long the end waits for the others after their commits.
 constexpr uint64_t kLeaveAfterCommitNs = 2'000'000'000;
 constexpr rlim_t kDescriptorsWanted = 1024 * 1024;
@@ -223,11 +226,30 @@ Status MountProcess::start() {
   settings.mount_point = options_.mount_point;
   settings.source = options_.source;
   file_system_ = std::make_unique<FileSystem>(environment_, *store_, *tier_, std::move(settings), root);
+  FPFS_RETURN_IF_ERROR(start_metrics());
   FPFS_ASSIGN_OR_RETURN(auto channel, Channel::mount(*file_system_, fuse_operations(), channel_settings(options_)));
   const MutexLock lock(channel_mutex_);
   channel_ = std::move(channel);
   channel_->start();
   return Status::ok();
+}
+
+// Before anything is mounted: a port that is taken is a reason not to.
+Status MountProcess::start_metrics() {
+  if (!options_.metrics.is_set()) return Status::ok();
+  FPFS_ASSIGN_OR_RETURN(metrics_,
+                        MetricsServer::start(options_.metrics, std::make_unique<StatusCollector>(*file_system_)));
+  return Status::ok();
+}
+
+// Its thread looks at the file system.
+void MountProcess::end_metrics() {
+  if (metrics_ == nullptr) return;
+  if (!metrics_->stop(kMetricsEndMaxMs)) {
+    if (!store_->read_only()) commit_finished();
+    leave("a thread is caught in a call to it");
+  }
+  metrics_ = nullptr;
 }
 
 Status MountProcess::serve(Launcher& launcher) {
@@ -251,8 +273,9 @@ Status MountProcess::serve(Launcher& launcher) {
   listen_for_waiters(mount);
   stage_ = Stage::kServing;
   launcher.report_live();
-  log(LogLevel::kInfo, "{} mounted at {}, {} threads{}", options_.source, options_.mount_point, thread_count(options_),
-      file_system_->over_io_uring() ? ", requests come through io_uring" : "");
+  log(LogLevel::kInfo, "{} mounted at {}, {} threads{}{}", options_.source, options_.mount_point,
+      thread_count(options_), file_system_->over_io_uring() ? ", requests come through io_uring" : "",
+      metrics_ != nullptr ? ", metrics at http://" + options_.metrics.text + "/metrics" : "");
   wait_for_end();
   end_report_.stop_listening();
   return Status::ok();
@@ -348,6 +371,7 @@ Status MountProcess::close() {
       channel_ = nullptr;
     }
   }
+  end_metrics();
   if (tier_ != nullptr) end_tier(was_live);
   stage_began_ns_ = monotonic_ns();
   committed_ = true;

@@ -19,6 +19,7 @@
 #include "engine/io/posix_environment.h"
 #include "engine/tier/array_tier.h"
 #include "fs/interface/end_report.h"
+#include "fs/metrics/metrics_server.h"
 #include "fs/nodes/file_system.h"
 #include "fs/process/daemonize.h"
 #include "fs/process/options.h"
@@ -39,6 +40,8 @@ class MountProcess {
   Status open_store();
   Status open_tier();
   Status start();
+  Status start_metrics();
+  void end_metrics();
   Status serve(Launcher& launcher);
   Status close();
   std::optional<MountEntry> own_entry() const;
@@ -67,7 +70,8 @@ class MountProcess {
   std::string left_over_;        // to be copied by the next mount, in words
   bool tier_is_caught_ = false;  // something in it does not end
   std::unique_ptr<FileSystem> file_system_;
-  Mutex channel_mutex_;  // for on_stall() and the taking down of the channel
+  std::unique_ptr<MetricsServer> metrics_;  // null: not wanted
+  Mutex channel_mutex_;                     // for on_stall() and the taking down of the channel
   std::unique_ptr<Channel> channel_;
   FileDescriptor signals_;  // a signalfd
   EndReport end_report_;

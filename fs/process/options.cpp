@@ -246,6 +246,14 @@ void describe(CLI::App& app, MountOptions& o) {
   add_switch(app, "--null_write", o.store.null_write, "discard what is written: measures the path itself");
   add_switch(app, "--init", o.init, "format the directories first when every one is absent or empty");
   add_switch(app, "--nonempty", o.nonempty, "mount over a directory that holds something");
+  app.add_option_function<std::string>(
+         "--metrics", [&o](const std::string& text) { o.metrics = parse_metrics_address(text).value(); },
+         "serve metrics for Prometheus at http://127.0.0.1:PORT/metrics; ADDRESS:PORT: to other machines, too")
+      ->type_name("PORT")
+      ->check([](const std::string& text) {
+        const Status valid = parse_metrics_address(text).status();
+        return valid.is_ok() ? std::string() : "it must be " + valid.message();
+      });
   add_choice(app, "--log_level", o.log_level,
              {{"debug", LogLevel::kDebug},
               {"info", LogLevel::kInfo},
@@ -291,8 +299,8 @@ constexpr std::string_view kIgnoredPrefixes[] = {"x-", "X-", "comment=", "user="
 constexpr std::string_view kKernelPrefixes[] = {"context=", "fscontext=", "defcontext=", "rootcontext="};
 
 // Of the contract, but not in this version.
-constexpr std::string_view kLaterOptions[] = {"profile", "metrics"};
-constexpr std::string_view kLaterPrefixes[] = {"profile=", "metrics="};
+constexpr std::string_view kLaterOptions[] = {"profile"};
+constexpr std::string_view kLaterPrefixes[] = {"profile="};
 
 bool contains(std::span<const std::string_view> list, std::string_view text) {
   return std::find(list.begin(), list.end(), text) != list.end();

@@ -10,6 +10,7 @@
 #include "engine/base/status.h"
 #include "engine/file/options.h"
 #include "engine/tier/array_tier.h"
+#include "fs/metrics/metrics_address.h"
 
 namespace fpfs {
 
@@ -37,6 +38,7 @@ struct MountOptions {
   StoreOptions store;
   TierOptions tier;
   unsigned tier_timeout_ms = 60'000;  // CopyWaits; 0: for ever
+  MetricsAddress metrics;             // not set: no metrics are served
   LogLevel log_level = LogLevel::kInfo;
   std::string log_file;                     // empty: stderr, in the background the system's log
   std::vector<std::string> kernel_options;  // passed to mount(2): ro, nosuid, noatime, ...

@@ -23,11 +23,6 @@ constexpr size_t kOpenFilesMax = 64;
 constexpr size_t kOpenFilesBytesMax = 44 * kKiB;
 constexpr std::array<const char*, kCodecs> kCodecNames = {"none", "raw", "zstd", "blocks", "away"};
 
-bool is_degraded(const Store& store, const StoreStatus& status) {
-  return store.array().has_outdated() || std::any_of(status.members.begin(), status.members.end(),
-                                                     [](const MemberStatus& member) { return !member.present; });
-}
-
 json space_report(Store& store) {
   Result<struct statvfs> space = store.space();
   if (!space.is_ok()) return json::object();
@@ -47,21 +42,13 @@ json array_report(const Store& store, const StoreStatus& status, bool for_owner)
           {"degraded", is_degraded(store, status)}};
 }
 
-const char* member_state(const MemberStatus& member) {
-  if (!member.present) return "missing";
-  if (member.outdated) return "outdated";
-  if (member.stalled) return "stalled";
-  const uint64_t errors = member.read_errors + member.write_errors + member.sync_errors + member.checksum_errors;
-  return errors == 0 ? "ok" : "failing";
-}
-
 json members_report(const StoreStatus& status) {
   json members = json::array();
   for (size_t index = 0; index < status.members.size(); ++index) {
     const MemberStatus& member = status.members[index];
     members.push_back({{"index", index},
                        {"path", member.path},
-                       {"state", member_state(member)},
+                       {"state", state_of(member)},
                        {"space_total", member.space_total},
                        {"space_free", member.space_free},
                        {"space_spare", member.space_spare},
@@ -134,6 +121,19 @@ json open_files_report(FileSystem& file_system, bool for_owner, uint64_t& omitte
 
 }  // namespace
 
+bool is_degraded(const Store& store, const StoreStatus& status) {
+  return store.array().has_outdated() || std::any_of(status.members.begin(), status.members.end(),
+                                                     [](const MemberStatus& member) { return !member.present; });
+}
+
+const char* state_of(const MemberStatus& member) {
+  if (!member.present) return "missing";
+  if (member.outdated) return "outdated";
+  if (member.stalled) return "stalled";
+  const uint64_t errors = member.read_errors + member.write_errors + member.sync_errors + member.checksum_errors;
+  return errors == 0 ? "ok" : "failing";
+}
+
 std::string status_report(FileSystem& file_system, bool for_owner) {
   Store& store = file_system.store();
   const StoreStatus status = store.status();
@@ -163,6 +163,10 @@ std::string status_report(FileSystem& file_system, bool for_owner) {
                     {"dirty", status.dirty_files},
                     {"commits", status.commits},
                     {"pending_frees", status.pending_frees}}},
+                  {"compressed",
+                   {{"chunks", status.chunks_encoded},
+                    {"bytes", status.bytes_before_encoding},
+                    {"stored_bytes", status.bytes_encoded}}},
                   {"shared", {{"chunks", status.chunks_shared}, {"bytes", status.bytes_shared}}},
                   {"tier", tier_summary(file_system.tier().status())},
                   {"healing",

@@ -16,6 +16,8 @@
 //               use), "read_ahead", "io_timeout" (seconds), "null_write"},
 //   "buffers": {"size", "total", "free", "evictable", "waiting", "waits", "evictions"},
 //   "files":   {"open", "dirty", "commits", "pending_frees"},
+//   "compressed": {"chunks", "bytes", "stored_bytes"} (chunks that were stored smaller since the mount, their content, and
+//                 what is stored of it),
 //   "shared":  {"chunks", "bytes"} (of drives, that dedup=previous did not store again since the mount),
 //   "tier":    {"state", "store", "files_waiting", "bytes_waiting", "lag_seconds"}, as fs/report/tier_report.h says,
 //   "healing": {"from_copy", "healed", "without_copy"} (chunks that their members did not give, since the mount: that came
@@ -41,6 +43,9 @@
 namespace fpfs {
 
 std::string status_report(FileSystem& file_system, bool for_owner);
+// "ok", "missing", ... as above.
+const char* state_of(const MemberStatus& member);
+bool is_degraded(const Store& store, const StoreStatus& status);
 std::string file_report(FileSystem& file_system, const File& file, const struct stat& attributes);
 
 // "raw", "zstd", "inline", "none" (nothing stored); several joined by '+'.

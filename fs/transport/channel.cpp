@@ -181,13 +181,15 @@ bool Channel::handle(Worker& worker, size_t length) {
   const bool unnamed = wire::translate_request(bytes);
   context.facts = wire::examine_request(bytes);
   context.facts.unnamed = unnamed;
+  const uint64_t now = monotonic_ns();
+  file_system_.operation_times().begin(context.facts.unique, context.facts.opcode, now);
   if (wire::needs_names(context.facts.opcode) && file_system_.store().names_stalled()) {
     refuse(context.facts.unique);
     context.facts = {};
     return true;
   }
   worker.unique.store(context.facts.unique, std::memory_order_relaxed);
-  worker.began_ns.store(monotonic_ns());
+  worker.began_ns.store(now);
   replies_.begin(context.facts.unique, context.facts.opcode);
   fuse_buf request{};
   request.mem = context.payload->request;
@@ -226,6 +228,7 @@ ssize_t Channel::writev_hook(int fd, struct iovec* parts, int count, void* user_
       wire::allow_parallel_writes(parts[1]);
   }
   const ssize_t sent = channel.send(fd, parts, count);
+  channel.file_system_.operation_times().end(parts, count, monotonic_ns());
   if (is_own) channel.at_device_.answered(*context);  // now: its caller may be back before this returns to serve()
   return sent;
 }
@@ -325,6 +328,7 @@ void Channel::refuse(uint64_t unique) {
   const struct iovec answer { &header, sizeof header };
   // Fails when the answer was on its way already, or the connection has ended.
   (void)send(fuse_session_fd(session_), &answer, 1);
+  file_system_.operation_times().end(&answer, 1, monotonic_ns());
 }
 
 void Channel::give_up_requests(uint64_t since_ns) {

@@ -27,6 +27,7 @@ def test_contents(deb):
             *(f"usr/libexec/fastpersistfs/slurm/{name}" for name in ("prolog", "epilog", "task-prolog", "common.sh")),
             "usr/share/man/man5/fastpersistfs.5.gz", "usr/share/bash-completion/completions/fpfs",
             "usr/share/zsh/vendor-completions/_fastpersistfs", "usr/share/doc/fastpersistfs/copyright",
+            "usr/share/doc/fastpersistfs/monitoring/alerts.yml", "usr/share/doc/fastpersistfs/monitoring/dashboard.json",
             "usr/share/doc/fastpersistfs/examples/array.conf.example"} <= files
     assert not [name for name in files if re.search(r"bench|test|\.(a|h)$", name)]
 

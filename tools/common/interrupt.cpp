@@ -1,6 +1,8 @@
 #include "tools/common/interrupt.h"
 
+#include <algorithm>
 #include <csignal>
+#include <thread>
 
 namespace fpfs::tools {
 
@@ -33,6 +35,13 @@ const std::atomic<bool>& catch_interrupts() {
   // Whoever started us may have left them blocked.
   pthread_sigmask(SIG_UNBLOCK, &both, nullptr);
   return interrupted;
+}
+
+void sleep_until(std::chrono::steady_clock::time_point wake, const std::atomic<bool>& flag) {
+  using Clock = std::chrono::steady_clock;
+  constexpr std::chrono::milliseconds kNap{50};
+  while (!flag && Clock::now() < wake)
+    std::this_thread::sleep_for(std::min<Clock::duration>(kNap, wake - Clock::now()));
 }
 
 }  // namespace fpfs::tools

@@ -78,6 +78,14 @@ Result<Json> read_mount_status(const std::string& path) {
   return status;
 }
 
+Result<Json> read_mount_stats(const std::string& path) {
+  FPFS_ASSIGN_OR_RETURN(std::string root, mount_root_of(path));
+  Result<Json> stats = read_json_attribute(root, "user.fastpersistfs.stats", path);
+  if (!stats.is_ok() && check_mounted(path).is_ok())
+    return explain_mount_error(EPROTO, path);  // it knows no such thing
+  return stats;
+}
+
 Status check_mounted(const std::string& path) {
   FPFS_ASSIGN_OR_RETURN(const std::string root, mount_root_of(path));
   return read_json_attribute(root, "user.fastpersistfs.status", path).status();

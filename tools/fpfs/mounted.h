@@ -32,6 +32,8 @@ Result<std::string> mount_root_of(const std::string& path);
 // to it: "state" ("ok"; "failing": a member has errors; "degraded": a member is missing; "failed": the array turned
 // read-only by itself).
 Result<Json> read_mount_status(const std::string& path);
+// The JSON (keys: fs/report/stats_report.h) of what the mount that `path` lies in has counted.
+Result<Json> read_mount_stats(const std::string& path);
 // The JSON behind user.fastpersistfs.stat of a regular file.
 Result<Json> read_file_stat(const std::string& path);
 

@@ -5,7 +5,6 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
-#include <thread>
 
 #include <fmt/format.h>
 
@@ -27,13 +26,6 @@ struct TopOptions {
 };
 
 using Clock = std::chrono::steady_clock;
-
-// In short naps, so that Ctrl-C ends it at once.
-void sleep_until(Clock::time_point wake, const std::atomic<bool>& interrupted) {
-  constexpr std::chrono::milliseconds kNap{50};
-  while (!interrupted && Clock::now() < wake)
-    std::this_thread::sleep_for(std::min<Clock::duration>(kNap, wake - Clock::now()));
-}
 
 // As much of the text as the window shows; the last line is the cursor's.
 std::string fit_window(const std::string& text) {

@@ -16,6 +16,7 @@ struct Verb {
 // Of a mounted array.
 Verb add_status(CLI::App& fpfs);
 Verb add_top(CLI::App& fpfs);
+Verb add_stats(CLI::App& fpfs);
 Verb add_stat(CLI::App& fpfs);
 Verb add_map(CLI::App& fpfs);
 Verb add_sync(CLI::App& fpfs);
