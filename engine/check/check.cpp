@@ -36,7 +36,7 @@ namespace {
 constexpr size_t kErrorsMax = 10'000;
 constexpr int kLooksMax = 10;
 constexpr auto kLookInterval = std::chrono::milliseconds(20);
-constexpr auto kProgressInterval = std::chrono::seconds(1);
+constexpr auto kProgressInterval = std::chrono::milliseconds(200);
 using Clock = std::chrono::steady_clock;
 
 class Checker {
@@ -83,6 +83,7 @@ class Checker {
   bool is_further_name(const struct stat& attributes);
   void add_error(CheckError error);
   void show_progress();
+  void tell_progress();
   std::string why_kept() const;
 
   Storage& storage_;
@@ -97,6 +98,7 @@ class Checker {
   std::vector<Leftovers> leftovers_;
   DataVerifier::Totals totals_;
   std::vector<std::shared_ptr<VerifiedFile>> failed_;
+  bool is_reading_ = false;
   Clock::time_point progress_shown_ = Clock::now();
 };
 
@@ -163,7 +165,11 @@ void Checker::add_error(CheckError error) {
 void Checker::show_progress() {
   if (!options_.progress || Clock::now() - progress_shown_ < kProgressInterval) return;
   progress_shown_ = Clock::now();
-  options_.progress(totals_.bytes_done, report_.bytes_stored);
+  tell_progress();
+}
+
+void Checker::tell_progress() {
+  options_.progress({report_.files, totals_.bytes_done, is_reading_ ? report_.bytes_stored : 0});
 }
 
 std::string Checker::why_kept() const {
@@ -181,6 +187,7 @@ bool Checker::is_further_name(const struct stat& attributes) {
 
 Result<bool> Checker::scan(const FileEntry& entry) {
   if (cancelled()) return false;
+  show_progress();
   for (int look = 1;; ++look) {
     const Result<ScannedFile> file =
         scan_file(storage_, array_, entry, repairs() ? SidecarSource::kUncached : SidecarSource::kCache);
@@ -201,7 +208,7 @@ Result<bool> Checker::scan(const FileEntry& entry) {
 }
 
 Status Checker::record(const FileEntry& entry, const ScannedFile& file, FileInspection inspection) {
-  ++report_.files;
+  if (!file.is_stray) ++report_.files;
   if (!file.status.is_ok()) {
     references_.add_unreadable(file);
   } else if (!references_.add(file)) {
@@ -226,7 +233,7 @@ Status Checker::record(const FileEntry& entry, const ScannedFile& file, FileInsp
       FPFS_RETURN_IF_ERROR(cut_torn_tail(storage_, entry, file));
       error.repaired = true;
     }
-    if (is_damage(error.kind)) damage_[file.attributes.st_ino].errors.push_back(error);
+    if (is_damage(error.kind) && !file.is_stray) damage_[file.attributes.st_ino].errors.push_back(error);
     add_error(error);
   }
   if (inspection.lost_chunks.empty() && inspection.damaged_members.none()) return Status::ok();
@@ -271,6 +278,7 @@ Status Checker::find_missing_records() {
 
 Status Checker::verify() {
   linked_inodes_.clear();
+  is_reading_ = true;
   std::deque<std::shared_ptr<VerifiedFile>> files;
   DataVerifier verifier(storage_, array_, totals_, options_.cancelled, [this] { show_progress(); });
   const auto add = [&](const FileEntry& entry) -> Result<bool> {
@@ -301,7 +309,7 @@ Status Checker::verify() {
   verifier.finish();
   FPFS_RETURN_IF_ERROR(walked);
   collect(files, true);
-  if (options_.progress) options_.progress(totals_.bytes_done, report_.bytes_stored);
+  if (options_.progress) tell_progress();
   for (const std::shared_ptr<VerifiedFile>& file : failed_) judge_verified(file);
   failed_.clear();
   return Status::ok();

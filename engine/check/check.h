@@ -32,7 +32,11 @@ struct CheckOptions {
   bool verify_data = false;
   bool buffered_members = false;
   std::string metadata_directory;  // where the array's --meta-dir is now; empty: where its superblocks say
-  std::function<void(uint64_t bytes_done, uint64_t bytes_total)> progress;  // about once a second
+  // A few times a second. `bytes_total` is 0 until reading begins; before, files are looked at.
+  struct Progress {
+    uint64_t files = 0, bytes_done = 0, bytes_total = 0;
+  };
+  std::function<void(const Progress&)> progress;
   const std::atomic<bool>* cancelled = nullptr;
   // Whether a file, as this image has it, was copied to a store outside of the array. Its sidecar is open to be read;
   // the path has no '/' at its beginning. None: nothing was. (engine/tier/noted_copy.h)
@@ -49,7 +53,7 @@ struct CheckError {
   // Of a file's index: "sidecar",
   // "foreign-sidecar", "torn-tail", "overlap", "extent". Of its data: "missing-object", "short-object",
   // "missing-member" (with a path), "checksum" (or a frame that does not decode), "misplaced" (the bytes are another
-  // chunk's of the same file), "unreadable". Of space: "orphan", "leftover-space", "foreign".
+  // chunk's of the same file), "unreadable". Of space: "orphan", "leftover-space". Not ours, and left alone: "foreign".
   std::string kind;
   std::string detail;  // one sentence
   // Of a chunk: "healed": it came from a copy outside of the array, and is on its member again. "healable": a copy has

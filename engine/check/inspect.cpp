@@ -71,13 +71,15 @@ void Inspector::inspect_sidecar() {
     const bool readable = code == StatusCode::kCorruption || code == StatusCode::kUnsupported;
     if (file_.is_foreign)
       report("foreign-sidecar", file_.status.message());
+    else if (file_.is_stray)
+      report("foreign",
+             "this is no index of a file; move it elsewhere. (If there was a checkpoint of this name, all of its index "
+             "was overwritten. All objects are kept as long as this lies here.)");
     else
-      report(
-          readable ? "sidecar" : "unreadable",
-          fmt::format("{}; {}", file_.status.message(),
-                      file_.claimed_id.has_value() ? "the objects it may name are kept"
-                                                   : "it does not tell whose index it is, so all objects are kept; if "
-                                                     "it was put there past the mount, move it elsewhere"));
+      report(readable ? "sidecar" : "unreadable",
+             fmt::format("{}; {}", file_.status.message(),
+                         file_.claimed_id.has_value() ? "the objects it may name are kept"
+                                                      : "it does not tell whose index it is, so all objects are kept"));
     return;
   }
   if (file_.findings.torn_tail)

@@ -57,8 +57,10 @@ Result<RecoveryCounts> Recovery::run() {
 Result<bool> Recovery::recover_sidecar(const FileEntry& entry) {
   FPFS_ASSIGN_OR_RETURN(const ScannedFile file, scan_file(storage_, array_, entry, SidecarSource::kUncached));
   if (!file.status.is_ok()) {
-    log(LogLevel::kError, "{}: {}; {}fsck.fastpersistfs -y sets the file aside", entry.path, file.status.message(),
-        file.is_foreign ? "" : "its data is kept, ");
+    log(LogLevel::kError, "{}: {}; {}", entry.path, file.status.message(),
+        file.is_stray     ? "this is no index of a file: move it out of tree/"
+        : file.is_foreign ? "fsck.fastpersistfs -y sets the file aside"
+                          : "its data is kept, fsck.fastpersistfs -y sets the file aside");
     references_.add_unreadable(file);
     return true;
   }

@@ -92,6 +92,9 @@ void read_sidecar(const Array& array, SidecarReader& reader, ScannedFile& file) 
   if (file.status.is_ok() && !file.findings.torn_tail) return;
   const Result<std::optional<FileId>> claimed = identify_sidecar(reader, array.id());
   if (claimed.is_ok()) file.claimed_id = *claimed;
+  if (file.status.code() != StatusCode::kCorruption || file.is_foreign || file.claimed_id) return;
+  const Result<bool> is_stray = is_no_sidecar(reader, array.id());
+  file.is_stray = is_stray.is_ok() && *is_stray;
 }
 
 }  // namespace

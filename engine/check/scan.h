@@ -37,6 +37,7 @@ struct ScannedFile {
   // When status is not ok, or records are missing at its end: whose objects it may name, if that can be told.
   std::optional<FileId> claimed_id;
   bool is_foreign = false;  // when status is not ok: an intact header of another array; names nothing here
+  bool is_stray = false;    // when status is not ok: nothing in it is a sidecar's; nobody repairs or moves it
 
   // Changed since it was scanned, judging by inode, size and time of change (which no one can set).
   bool is_same_as(const struct stat& now) const;

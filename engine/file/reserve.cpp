@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include "engine/file/file.h"
 
 namespace fpfs {
@@ -15,8 +17,7 @@ constexpr uint64_t kReservationMax = uint64_t{1} << 58;
 Status File::reserve(FileOffset offset, uint64_t length, Room::Sent& sent, bool& in_flight) {
   in_flight = false;
   const FileOffset end = offset + length;
-  const Status no_room = Status::error(StatusCode::kNoSpace, "the drives have no room for this range");
-  if (length > kReservationMax) return no_room;
+  if (length > kReservationMax) return Status::error(StatusCode::kNoSpace, "no drive has so much room");
   ChunkRanges added;
   PerMember<bool> touched(context_.stripes.member_count, false);
   {
@@ -51,7 +52,8 @@ Status File::reserve(FileOffset offset, uint64_t length, Room::Sent& sent, bool&
     added.remove(ChunkIndex(0), kChunksEnd, [this](ChunkIndex first, ChunkIndex stop) FPFS_NO_THREAD_SAFETY_ANALYSIS {
       reserved_.remove(content_.file_id(), first, stop);
     });
-    return no_room;
+    return Status::error(StatusCode::kNoSpace, fmt::format("member {} ({}) has no room for what is to be set aside", m,
+                                                           context_.array.member(m).path));
   }
   return Status::ok();
 }

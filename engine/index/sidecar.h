@@ -149,4 +149,9 @@ Result<uint32_t> read_inline(SidecarReader& reader, const Uuid& array_id, FileId
 // agree on one; nothing otherwise. For repair, which keeps the objects that such a sidecar may name.
 Result<std::optional<FileId>> identify_sidecar(SidecarReader& reader, const Uuid& array_id);
 
+// Of a file that fold_sidecar() cannot read: whether nothing in it is a sidecar's, so that somebody put it there. Of
+// a damaged one something is left (a magic at its place, a head, a trailer; zeros are what a drive gives for what it
+// lost), unless all of it was overwritten: that cannot be told apart.
+Result<bool> is_no_sidecar(SidecarReader& reader, const Uuid& array_id);
+
 }  // namespace fpfs

@@ -184,6 +184,17 @@ Result<std::optional<FileId>> identify(SidecarReader& reader, const Uuid& array_
   return std::optional<FileId>(claims[0]);
 }
 
+Result<bool> has_no_mark(SidecarReader& reader, const Uuid& array_id) {
+  SidecarLog log(reader, array_id);
+  FPFS_ASSIGN_OR_RETURN(const auto begin, log.view(SidecarOffset(0), kSidecarHeaderSize + sizeof(kHeadMagic)));
+  const size_t first_record = std::min<size_t>(kSidecarHeaderSize, begin.size());
+  if (all_zero(begin) || begins_with(begin, kHeaderMagic) || begins_with(begin.subspan(first_record), kHeadMagic))
+    return false;
+  FPFS_ASSIGN_OR_RETURN(const auto trailer, log.last_trailer());
+  FPFS_ASSIGN_OR_RETURN(const auto head, log.find_head(kFirstRecord));
+  return !trailer && !head;
+}
+
 }  // namespace
 
 Result<FileImage> fold_sidecar(SidecarReader& reader, const Uuid& expected_array, uint16_t member_count,
@@ -217,6 +228,10 @@ Status damaged_tail(SidecarOffset end, const SidecarFindings& findings) {
 
 Result<std::optional<FileId>> identify_sidecar(SidecarReader& reader, const Uuid& array_id) {
   return within_memory([&] { return identify(reader, array_id); });
+}
+
+Result<bool> is_no_sidecar(SidecarReader& reader, const Uuid& array_id) {
+  return within_memory([&] { return has_no_mark(reader, array_id); });
 }
 
 }  // namespace fpfs

@@ -2,6 +2,8 @@
 // field; nothing outside engine/index includes this.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -24,6 +26,14 @@ constexpr uint32_t kSectorSize = 512;
 constexpr uint64_t kHeaderMagic = 0x3152414345444953;  // "SIDECAR1" as stored
 constexpr uint64_t kHeadMagic = 0x44524f4345525046;    // "FPRECORD" as stored
 constexpr uint16_t kTrailerMagic = 0x5446;             // "FT" as stored
+
+// Whether the bytes begin as the magic does, as far as there are any.
+inline bool begins_with(std::span<const std::byte> bytes, uint64_t magic) {
+  std::array<std::byte, sizeof magic> stored;
+  put_u64(stored.data(), magic);
+  const size_t length = std::min(bytes.size(), stored.size());
+  return length > 0 && std::equal(stored.begin(), stored.begin() + length, bytes.begin());
+}
 
 enum HeadFlags : uint16_t { kSnapshotFlag = 1, kInlineFlag = 2, kTruncateFlag = 4, kKnownFlags = 7 };
 

@@ -89,7 +89,11 @@ Status judge_tail(SidecarLog& log, FileId file_id, SidecarOffset end, const std:
 }
 
 Status judge_header(SidecarLog& log, const Status& failure, const std::optional<Trailer>& last_trailer) {
-  if (log.end() < kFirstRecord) return Status::ok();
+  if (log.end() < kFirstRecord) {
+    // The beginning of a header, or sectors that are missing. Whatever else there is was not written here.
+    FPFS_ASSIGN_OR_RETURN(const auto bytes, log.view(SidecarOffset(0), sizeof(kHeaderMagic)));
+    return all_zero(bytes) || begins_with(bytes, kHeaderMagic) ? Status::ok() : failure;
+  }
   FPFS_ASSIGN_OR_RETURN(const bool first_sector_missing, is_zero(log, SidecarOffset(0), SidecarOffset(kSectorSize)));
   if (!first_sector_missing) return failure;
   if (last_trailer && last_trailer->summary.sequence > 1)

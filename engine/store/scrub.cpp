@@ -91,7 +91,10 @@ void Scrub::visit_unopened(const FileEntry& entry, const Status& failure) {
   const bool is_readable = code == StatusCode::kCorruption || code == StatusCode::kUnsupported;
   CheckError error;
   error.path = entry.path;
-  error.kind = !is_readable ? "unreadable" : scanned->is_foreign ? "foreign-sidecar" : "sidecar";
+  error.kind = !is_readable          ? "unreadable"
+               : scanned->is_foreign ? "foreign-sidecar"
+               : scanned->is_stray   ? "foreign"
+                                     : "sidecar";
   error.detail = scanned->status.message();
   add_damage(std::move(error));
 }

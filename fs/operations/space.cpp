@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <chrono>
 
+#include "engine/base/log.h"
 #include "fs/operations/calling_process.h"
 #include "fs/operations/operations.h"
 #include "fs/operations/privileges.h"
@@ -41,7 +42,12 @@ void reserve(const Allocation& call, std::function<void(const Status&)> then, Lo
   bool in_flight = false;
   const Status status = call.file->reserve(call.offset, call.length, looks.sent, in_flight);
   const bool may_wait = in_flight && looks.left > 0;
-  if (status.code() != StatusCode::kNoSpace || (!may_wait && looks.has_freed)) return then(status);
+  if (status.code() != StatusCode::kNoSpace) return then(status);
+  if (!may_wait && looks.has_freed) {
+    log_about(status.message(), LogLevel::kWarning, "{}: {}; fallocate fails with ENOSPC", call.file->path(),
+              status.message());
+    return then(status);
+  }
   FileSystem& file_system = file_system_of(call.request);
   file_system.run_later(kBetweenLooks, [&file_system, call, then = std::move(then), looks, may_wait]() mutable {
     if (may_wait) {

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
+#include <syslog.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -272,6 +273,9 @@ Status MountProcess::serve(Launcher& launcher) {
   file_system_->scrub().open();
   listen_for_waiters(mount);
   stage_ = Stage::kServing;
+  if (!options_.foreground && options_.log_file.empty() && ::access(_PATH_LOG, F_OK) != 0)
+    print_error("what this mount will have to say is lost, as no system log runs here (there is no " _PATH_LOG
+                "): mount with log_file=FILE, or with -f, which logs to stderr");
   launcher.report_live();
   log(LogLevel::kInfo, "{} mounted at {}, {} threads{}{}", options_.source, options_.mount_point,
       thread_count(options_), file_system_->over_io_uring() ? ", requests come through io_uring" : "",

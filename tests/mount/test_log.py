@@ -80,10 +80,10 @@ def test_a_failed_mount_does_not_say_that_it_unmounted(array, make_mount, lab):
     assert "unmounted" not in str(refused.value) and "committed" not in str(refused.value)
 
 
-# Runs in a mount namespace of its own, whose /dev has a log.
+# Runs in a mount namespace of its own, whose /dev has a log, or none.
 IN_BACKGROUND = """
 import os, socket, subprocess, sys
-work, fastpersistfs, fpfs, members, mount_point, options = sys.argv[1:]
+work, fastpersistfs, fpfs, members, mount_point, options, has_log = sys.argv[1:]
 log = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
 log.bind(work + "/socket")
 os.mkdir(work + "/dev")
@@ -95,10 +95,11 @@ for name in ("fuse", "null"):
     open(work + "/dev/" + name, "w").close()
 for name in ("fuse", "null", "shm"):
     run("mount", "--rbind", "/dev/" + name, work + "/dev/" + name)
-open(work + "/dev/log", "w").close()
-run("mount", "--bind", work + "/socket", work + "/dev/log")
+if has_log == "yes":
+    open(work + "/dev/log", "w").close()
+    run("mount", "--bind", work + "/socket", work + "/dev/log")
 run("mount", "--rbind", work + "/dev", "/dev")
-run(fastpersistfs, "-o", options, members, mount_point)
+sys.stderr.write(run(fastpersistfs, "-o", options, members, mount_point).stderr)
 try:
     open(mount_point + "/run7/x.pt", "rb").read()
 except OSError as error:
@@ -116,14 +117,23 @@ except BlockingIOError:
 @pytest.mark.root
 @pytest.mark.P3
 def test_in_the_background_the_log_is_the_systems(damaged, binaries, lab, numbers):
-    work = lab / f"namespace{next(numbers)}"
-    (work / "mount").mkdir(parents=True)
-    options = "durable=close" + ("" if damaged.direct_io else ",buffered_members")
-    seen = subprocess.run(["unshare", "--mount", sys.executable, "-c", IN_BACKGROUND, work, binaries.mount, binaries.fpfs,
-                           damaged.argument, work / "mount", options], capture_output=True, text=True, timeout=60)
-    assert seen.returncode == 0, seen.stdout + seen.stderr
-    lines = seen.stdout.splitlines()
-    assert lines[0] == "Input/output error"
+    def mounted_in_the_background(has_log):
+        work = lab / f"namespace{next(numbers)}"
+        (work / "mount").mkdir(parents=True)
+        options = "durable=close" + ("" if damaged.direct_io else ",buffered_members")
+        seen = subprocess.run(["unshare", "--mount", sys.executable, "-c", IN_BACKGROUND, work, binaries.mount,
+                               binaries.fpfs, damaged.argument, work / "mount", options, has_log],
+                              capture_output=True, text=True, timeout=60)
+        assert seen.returncode == 0, seen.stdout + seen.stderr
+        lines = seen.stdout.splitlines()
+        assert lines[0] == "Input/output error"
+        return work, lines, seen.stderr.splitlines()
+
+    _, lines, said = mounted_in_the_background(has_log="no")
+    assert len(lines) == 1 and len(said) == 1
+    assert "no /dev/log" in said[0] and "log_file=FILE" in said[0], said
+    work, lines, said = mounted_in_the_background(has_log="yes")
+    assert not said
     # "<27>Nov 26 10:00:00 fastpersistfs[123]: /mnt/ckpt: ...": facility daemon, priority error or info
     told = [line for line in lines if line.startswith("<27>")]
     assert len(told) == 1 and f"]: {work}/mount: /run7/x.pt, chunk 1: " in told[0], lines

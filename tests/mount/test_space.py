@@ -2,11 +2,13 @@
 
 import gc
 import os
+import re
 import time
 
 import pytest
 
 from lab.data import is_pattern, pattern, write_pattern
+from lab.programs import run
 from lab.system import attempt
 
 MIB = 1 << 20
@@ -146,6 +148,13 @@ def test_freed_objects_serve_the_next_file(make_drive, make_array, make_mount, d
     assert settled_space(mount.path, free - MIB) >= free - MIB
     assert sum(member["space_spare"] for member in mount.status()["members"]) >= size
     assert set(objects_of(array)) == held
+    # What people see of that; with it, what the drives have is what the mount offers, but for what is kept free.
+    heading, *rows = run(array.programs.fpfs, "status", mount.path).stdout.strip().split("\n\n")[1].splitlines()
+    column = re.split(r"\s{2,}", heading.strip()).index("SPARE")
+    for row, member in zip(rows, mount.status()["members"], strict=True):
+        assert re.split(r"\s{2,}", row.strip())[column] == f"{member['space_spare'] / MIB:.1f} MiB".replace(".0", "")
+    usable = [member["space_free"] + member["space_spare"] for member in mount.status()["members"]]
+    assert 0 <= 2 * min(usable) - free_space(mount.path) < 6 * MIB
     write_pattern(mount.path / "second", 2, size)
     assert set(objects_of(array)) == held, "the second file has taken space of its own"
     assert is_pattern(mount.path / "second", 2, size)

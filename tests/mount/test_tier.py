@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import time
@@ -16,6 +17,7 @@ from lab.copies import SERVICES, Directory, fpfs, set_tier, state, sync, tier
 from lab.data import is_pattern, pattern, write_pattern
 from lab.programs import run
 from lab.system import in_child, wait_until
+from lab.terminal import Terminal, screen
 
 MIB = 1 << 20
 
@@ -154,12 +156,14 @@ def test_waiting_can_be_interrupted(array, make_mount, directory):
     mount = make_mount(array, "tier_rate=1M")
     set_tier(mount, directory.url)
     write_pattern(mount.path / "file", 1, 40 * MIB)
-    waiting = subprocess.Popen([array.programs.fpfs, "sync", "--tier", str(mount.path / "file")],
-                               stderr=subprocess.PIPE, text=True)
-    time.sleep(0.5)
-    assert waiting.poll() is None
-    waiting.send_signal(signal.SIGINT)
-    assert "copying goes on" in waiting.communicate(timeout=5)[1] and waiting.returncode == 1
+    waiting = Terminal(array.programs.fpfs, "sync", "--tier", mount.path / "file")
+    wait_until(lambda: len(waiting.drawn()) >= 2)
+    waiting.process.send_signal(signal.SIGINT)
+    assert waiting.wait(timeout=5) == 1
+    assert all(re.fullmatch(r"\d files? \([\d.]+ \w+\) to copy, .+/s(, .+ left)?", line)
+               for line in waiting.drawn()), waiting.text
+    said, end = screen(waiting.text)
+    assert said.startswith("fpfs sync: ") and "copying goes on" in said and end == ""
     timed_out = fpfs(mount, "sync", "--tier", "--timeout", "1", mount.path / "file", check=False)
     assert timed_out.returncode == 1
     one_line(timed_out, "not over after 1 s")

@@ -1,7 +1,9 @@
 """Content that is in the store only: an array that is lost and restored from there, and files that leave the drives.
 Through a mount."""
 import hashlib
+import json
 import os
+import re
 import shutil
 import threading
 import time
@@ -16,6 +18,7 @@ from lab.damage import read_at
 from lab.object_stores import SeaweedStore
 from lab.programs import run
 from lab.system import wait_until
+from lab.terminal import Terminal, screen
 
 CHUNK = 65536
 MIB = 1 << 20
@@ -238,9 +241,13 @@ def test_many_small_files_are_restored_together(lost, store):
     assert len(paths) == 450
     away = [path for path in paths if is_away(path)]
     assert {int(path.name.removeprefix("file")) for path in away} == {n for n in range(450) if not is_small(n)}
-    said = fpfs(mount, "tier", "restore", mount.path).stdout
+    restoring = Terminal(mount.array.programs.fpfs, "tier", "restore", mount.path)
+    assert restoring.wait() == 0
+    assert re.fullmatch(r"[\d.]+ [KM]?i?B of [\d.]+ MiB \(.+ %\), .+/s(, .+ left)?, \d+ of \d+ files",
+                        restoring.drawn()[-1]), restoring.text
+    assert screen(restoring.text) == [""]
     assert not any(is_away(path) for path in paths) and all(path.stat().st_blocks > 0 for path in paths)
-    assert said.startswith(f"{len(away)} files fetched"), said
+    assert restoring.stdout.startswith(f"{len(away)} files fetched"), restoring.stdout
     mount.unmount()
     mount.array.assert_clean()
     mount.options = ["tier=none"]
@@ -326,7 +333,8 @@ def test_all_but_the_newest_leave_once_they_are_copied(store, mount):
     assert tier(mount)["bytes_copied"] == sent
     fpfs(mount, "tier", "unpin", pinned)
     fpfs(mount, "tier", "pin", mount.path / "run")
-    fpfs(mount, "tier", "restore", mount.path / "run")
+    restored = json.loads(fpfs(mount, "tier", "restore", "--json", mount.path / "run").stdout)
+    assert set(restored) == {"files", "bytes"} and restored["bytes"] == restored["files"] * 20 * CHUNK
     assert not any(is_away(path) for path in paths)
 
 

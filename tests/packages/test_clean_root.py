@@ -129,6 +129,8 @@ chmod 1777 . && setpriv --reuid 1000 --regid 1000 --clear-groups sh -c 'echo min
 mknod null c 1 3; mkfifo pipe; ln -s a b; ln user hard; mv hard soft; chown 1000:1000 checkpoint; fallocate -l 1M room
 truncate -s 100 room; flock room true; fpfs sync .; fpfs verify .; fpfs status /mnt/ckpt
 cd /
+systemctl reload $unit
+[ "$(state ActiveState)" = active ]
 
 # A daemon that dies: an error until it is there again, and nothing that was closed is lost.
 systemctl kill --signal KILL $unit

@@ -10,6 +10,7 @@ import pytest
 
 from lab import mount_table
 from lab.programs import run
+from lab.system import wait_until
 
 UNITS = "usr/lib/systemd/system"
 
@@ -146,6 +147,17 @@ def test_the_unit_starts_after_a_daemon_that_died(make_array, make_mount, search
     mount.process = None
     mount.start()
     assert (mount.path / "file").read_bytes() == b"content"
+
+
+@pytest.mark.root
+def test_reloading_the_unit_opens_the_log_file_anew(make_array, make_mount, root, tmp_path):
+    command, = [value for name, value in settings(root, "fastpersistfs@.service") if name == "ExecReload"]
+    log = tmp_path / "log"
+    mount = make_mount(make_array(), f"log_file={log}")
+    log.rename(tmp_path / "log.1")
+    run(*[word.replace("$MAINPID", str(mount.pid)) for word in shlex.split(command)])
+    wait_until(log.exists)
+    assert mount_table.entry_of(mount.path)
 
 
 @pytest.mark.root

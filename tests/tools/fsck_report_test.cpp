@@ -101,6 +101,32 @@ TEST(FsckReport, PeopleReadOneLineForEachErrorAndAVerdict) {
   EXPECT_NE(text.find("DAMAGED: 1 error; 1 error repaired\n"), std::string::npos) << text;
 }
 
+TEST(FsckReport, ManyChunksOfAFileAreOneLineForEachKind) {
+  std::vector<CheckError> errors;
+  for (int chunk = 0; chunk < 64; ++chunk) {
+    errors.push_back(error_with(false));
+    errors.back().chunk = chunk;
+    errors.back().member = chunk % 2 + 1;
+    if (chunk == 7) errors.back().kind = "unreadable";
+  }
+  errors.push_back(error_with(false));
+  errors.back().path = "/run1/step200.pt";
+  const CheckReport report = report_with(errors);
+  testing::internal::CaptureStdout();
+  print_report(report, {"/a", "/b"}, true);
+  std::fflush(stdout);
+  const std::string text = testing::internal::GetCapturedStdout();
+  EXPECT_EQ(
+      text.substr(0, text.find("Array:")),
+      "/run1/step100.pt: 63 chunks (0-6, 8-63) on members 1, 2: checksum: stored bytes give another checksum (lost)\n"
+      "/run1/step100.pt: chunk 7, member 2, object offset 1048576: unreadable: stored bytes give another checksum "
+      "(lost)\n"
+      "/run1/step200.pt: chunk 5, member 1, object offset 1048576: checksum: stored bytes give another checksum "
+      "(lost)\n");
+  EXPECT_NE(text.find("DAMAGED: 65 errors"), std::string::npos) << text;
+  EXPECT_EQ(printed(report)["errors"].size(), 65U) << "JSON has each";
+}
+
 std::string verdict_of(const CheckReport& report) {
   testing::internal::CaptureStdout();
   print_report(report, {"/a", "/b"}, true);

@@ -59,6 +59,20 @@ TEST(Format, Durations) {
   EXPECT_EQ(format_duration(8140), "2:15:40");
 }
 
+TEST(Format, Ranges) {
+  EXPECT_EQ(format_ranges({}), "");
+  EXPECT_EQ(format_ranges({1, 3, 4, 5, 7}), "1, 3-5, 7");
+  std::vector<uint64_t> every_other;
+  for (uint64_t i = 0; i < 100; i += 2) every_other.push_back(i);
+  EXPECT_TRUE(format_ranges(every_other).ends_with(", 30, ...")) << format_ranges(every_other);
+}
+
+TEST(Format, FirstColumns) {
+  EXPECT_EQ(first_columns("größe", 3), "grö");
+  EXPECT_EQ(first_columns("größe", 5), "größe");
+  EXPECT_EQ(first_columns("größe", 0), "");
+}
+
 TEST(Format, Percentages) {
   EXPECT_EQ(format_percent(1, 3), "33.3 %");
   EXPECT_EQ(format_percent(0, 0), "-");

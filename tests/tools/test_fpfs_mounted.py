@@ -79,19 +79,6 @@ def test_top_shows_who_writes(fpfs, mount):
     assert "\033" not in result.stdout  # no terminal
 
 
-def test_top_ends_at_ctrl_c(binaries, mount):
-    process = subprocess.Popen([binaries.fpfs, "top", str(mount.path), "--interval", "0.1"], stdout=subprocess.PIPE)
-    try:
-        while b"MEMBER" not in process.stdout.readline():
-            assert process.poll() is None
-        process.send_signal(2)
-        process.communicate(timeout=20)
-        assert process.returncode == 0
-    finally:
-        process.kill()
-        process.wait()
-
-
 # --- stat, map ----------------------------------------------------------------------------------------------------------
 
 
@@ -159,6 +146,18 @@ def test_map_of_a_file_inside_its_index(fpfs, mount):
     assert found["extents"] == [] and found["inline"] and found["size"] == 100
 
 
+def test_names_cannot_steer_the_terminal(fpfs, mount):
+    """What a name holds is escaped in JSON, and no control character of it reaches people."""
+    name = 'a\n"b"\\\t\033[2J\x7fé'
+    path = mount.path / name
+    path.write_bytes(b"x" * 100)
+    for verb in ("map", "stat"):
+        assert json_of(fpfs(verb, path, "--json"))["path"] == str(path)
+        text = fpfs(verb, path).stdout
+        assert 'a?"b"\\??[2J?é' in text and not re.search(r"[^\n -~é]", text), text
+    assert 'a?"b"\\??[2J?é: ' in fpfs("verify", path).stdout
+
+
 # --- sync ---------------------------------------------------------------------------------------------------------------
 
 
@@ -177,6 +176,17 @@ def test_what_was_synced_survives_the_daemon(fpfs, mount, array, what):
     mount.kill()
     mount.start()
     assert path.read_bytes() == pattern(4, 0, SIZE)
+
+
+def test_sync_json(fpfs, mount, model):
+    assert json_of(fpfs("sync", "--json", mount.path)) == {"synced": True, "being_written": [], "errors": []}
+    with open(mount.path / "open", "wb", buffering=0) as file:
+        file.write(b"x")
+        result = fpfs("sync", "--json", mount.path, mount.path / "absent")
+    found = json.loads(result.stdout)
+    assert result.returncode == 1 and not found["synced"] and found["being_written"] == [str(mount.path / "open")]
+    assert [error["path"] for error in found["errors"]] == [str(mount.path / "absent")]
+    assert len(result.stderr.splitlines()) == 2
 
 
 def test_sync_goes_on_after_a_path_that_fails(fpfs, model, mount):

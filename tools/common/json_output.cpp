@@ -10,6 +10,10 @@ void print_json(const Json& object) {
   fmt::print("{}\n", object.dump(2, ' ', false, Json::error_handler_t::replace));
 }
 
+void print_json_line(const Json& object) {
+  fmt::print("{}\n", object.dump(-1, ' ', false, Json::error_handler_t::replace));
+}
+
 Json parse_json(const std::string& text) {
   return Json::parse(text, nullptr, /*allow_exceptions=*/false);
 }

@@ -1,4 +1,4 @@
-// JSON on stdout: one object, keys in the order they were set, nothing else.
+// JSON on stdout: keys in the order they were set, nothing else.
 #pragma once
 
 #include <string>
@@ -11,6 +11,9 @@ using Json = nlohmann::ordered_json;
 
 // Prints one object and a line break. Bytes that are not UTF-8 (file names may hold any) become U+FFFD.
 void print_json(const Json& object);
+
+// The same on one line, for output of many objects.
+void print_json_line(const Json& object);
 
 // Reads a JSON object that a daemon of perhaps another version wrote; a discarded value when it is none.
 Json parse_json(const std::string& text);

@@ -12,10 +12,13 @@ namespace fpfs::tools {
 
 namespace {
 
-// Columns on the screen that UTF-8 text takes, near enough: one for each byte that starts a character.
+// Not a later byte of UTF-8. So many columns on the screen does text take, near enough.
+bool begins_character(char c) {
+  return (static_cast<unsigned char>(c) & 0xc0) != 0x80;
+}
+
 size_t width_of(const std::string& text) {
-  return static_cast<size_t>(
-      std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
+  return static_cast<size_t>(std::count_if(text.begin(), text.end(), begins_character));
 }
 
 std::string padded(const std::string& text, size_t width, Table::Align align) {
@@ -70,6 +73,30 @@ std::string Facts::text() const {
   for (const auto& [name, value] : facts_)
     append_line(out, padded(name + ":", width + 1, Table::Align::kLeft) + "  " + value);
   return out;
+}
+
+std::string first_columns(std::string line, size_t columns) {
+  size_t end = 0;
+  for (size_t width = 0; end < line.size(); ++end)
+    if (begins_character(line[end]) && ++width > columns) break;
+  line.resize(end);
+  return line;
+}
+
+std::string format_ranges(const std::vector<uint64_t>& numbers) {
+  constexpr size_t kRangesMax = 16;
+  std::vector<std::string> ranges;
+  for (size_t i = 0; i < numbers.size();) {
+    const uint64_t first = numbers[i];
+    uint64_t last = first;
+    while (++i < numbers.size() && numbers[i] == last + 1) ++last;
+    if (ranges.size() == kRangesMax) {
+      ranges.emplace_back("...");
+      break;
+    }
+    ranges.push_back(first == last ? fmt::format("{}", first) : fmt::format("{}-{}", first, last));
+  }
+  return fmt::format("{}", fmt::join(ranges, ", "));
 }
 
 std::string format_rate(double bytes_per_second) {

@@ -13,6 +13,8 @@
 #include "engine/base/bytes.h"
 #include "engine/io/posix_environment.h"
 #include "tools/common/interrupt.h"
+#include "tools/common/json_output.h"
+#include "tools/common/progress.h"
 #include "tools/fpfs/array_file.h"
 #include "tools/fpfs/mounted.h"
 #include "tools/fpfs/verbs.h"
@@ -29,6 +31,7 @@ struct ExportOptions {
   std::string output;
   std::string metadata_directory;
   bool partial = false;
+  bool json = false;
   bool buffered_members = false;
 };
 
@@ -82,6 +85,7 @@ class Output {
 struct Losses {
   uint64_t bytes = 0;
   uint64_t chunks = 0;
+  Json places = Json::array();
 };
 
 // Chunk by chunk, so that a damaged one costs no more than itself.
@@ -91,6 +95,7 @@ Status copy_content(Store& store, File& file, const ExportOptions& options, Outp
   const FileOffset end(file.size());
   std::vector<std::byte> buffer(std::min<uint64_t>(stripes.chunk_size, kRequestBytesMax));
   ReadCursor cursor;
+  ProgressLine progress;
   for (FileOffset offset; offset < end;) {
     if (interrupted) return Status::error(StatusCode::kCancelled, "interrupted");
     // Over holes at once: they may be most of a file of any size, and stay holes.
@@ -103,14 +108,19 @@ Status copy_content(Store& store, File& file, const ExportOptions& options, Outp
     if (count.is_ok() && *count == piece.size()) {
       FPFS_RETURN_IF_ERROR(output.write(offset, piece));
       offset += piece.size();
+      progress.update({offset.value(), end.value()});
       continue;
     }
     const Status failure =
         count.is_ok() ? Status::error(StatusCode::kIoError, "a read came back short") : count.status();
     if (!options.partial)
       return failure.with_context(fmt::format("{} at {} (--partial saves the rest)", options.path, offset));
-    fail(kExportProgram, kExitFailure,
-         fmt::format("lost bytes {} to {}: {}", offset, chunk_end - 1, failure.message()));
+    progress.clear();
+    if (!options.json)
+      fail(kExportProgram, kExitFailure,
+           fmt::format("lost bytes {} to {}: {}", offset, chunk_end - 1, failure.message()));
+    losses.places.push_back(
+        {{"offset", offset.value()}, {"length", chunk_end - offset}, {"detail", failure.message()}});
     ++losses.chunks;
     losses.bytes += chunk_end - offset;
     offset = chunk_end;
@@ -146,6 +156,13 @@ int run(const ExportOptions& options) {
   Status status = export_file(**store, options, losses, size);
   if (Status closed = (*store)->close(); status.is_ok()) status = closed;
   if (!status.is_ok()) return fail(kExportProgram, kExitFailure, status.message());
+  if (options.json)
+    print_json({{"path", options.path},
+                {"output", options.output},
+                {"size", size},
+                {"bytes_lost", losses.bytes},
+                {"chunks_lost", losses.chunks},
+                {"lost", losses.places}});
   if (losses.bytes > 0)
     return fail(kExportProgram, kExitFailure,
                 fmt::format("{}: {} of {} bytes in {} chunks could not be read; they are zeros in the copy",
@@ -163,6 +180,7 @@ Verb add_export(CLI::App& fpfs) {
   command->add_option("-o,--output", options->output, "Where the copy goes")->required()->type_name("FILE");
   command->add_flag("--partial", options->partial,
                     "Of a damaged array or file: save what can be read, zeros elsewhere; exit 1 when bytes are lost");
+  command->add_flag("--json", options->json, "Print one JSON object");
   command->add_option("--meta-dir", options->metadata_directory, "Where the array's --meta-dir is now")
       ->type_name("DIR");
   command->add_flag("--buffered-members", options->buffered_members, "Accept members without O_DIRECT (development)");

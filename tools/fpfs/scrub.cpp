@@ -9,6 +9,7 @@
 
 #include "fs/interface/ioctl.h"
 #include "tools/common/interrupt.h"
+#include "tools/common/progress.h"
 #include "tools/fpfs/mounted.h"
 #include "tools/fpfs/scrub_view.h"
 #include "tools/fpfs/verbs.h"
@@ -57,10 +58,12 @@ Status send(const ScrubOptions& options) {
 // Until the scrub ends or is stopped by someone.
 Result<Json> wait_for_end(const std::string& mount_point) {
   const std::atomic<bool>& interrupted = catch_interrupts();
+  ProgressLine progress;
   for (;;) {
     FPFS_ASSIGN_OR_RETURN(Json scrub, read_scrub_status(mount_point));
     if (text_at(scrub, "state") != "running") return scrub;
     if (interrupted) return Status::error(StatusCode::kCancelled, "interrupted; the scrub goes on (fpfs scrub pause)");
+    progress.show(describe_scrub_progress(scrub));
     std::this_thread::sleep_for(kWaitInterval);
   }
 }

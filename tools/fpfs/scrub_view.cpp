@@ -48,6 +48,8 @@ std::string describe_scrub_progress(const Json& scrub) {
   text += ", " + format_rate(real_at(scrub, "bytes_per_second", 0));
   if (const double eta = real_at(scrub, "eta_seconds", -1); eta >= 0)
     text += fmt::format(", {} left", format_duration(eta));
+  if (const uint64_t errors = number_at(scrub, "errors"); errors > 0)
+    text += fmt::format(", {} error{}", errors, errors == 1 ? "" : "s");
   return text;
 }
 

@@ -9,8 +9,10 @@
 #include <vector>
 
 #include "fs/interface/ioctl.h"
+#include "tools/common/progress.h"
 #include "tools/fpfs/mounted.h"
 #include "tools/fpfs/tier_call.h"
+#include "tools/fpfs/tier_view.h"
 #include "tools/fpfs/verbs.h"
 
 namespace fpfs::tools {
@@ -22,6 +24,7 @@ const char* const kSyncProgram = "fpfs sync";
 struct SyncOptions {
   std::vector<std::string> paths;
   bool tier = false;
+  bool json = false;
   unsigned timeout_s = 0;
 };
 
@@ -62,19 +65,31 @@ Status sync_path(const std::string& path, const SyncOptions& options, std::vecto
   if (!options.tier) return Status::ok();
   auto question = std::make_unique<IoctlTier>();
   question->command = IoctlTier::kWait;
-  return call_tier(file, *question, path, options.timeout_s);
+  ProgressLine progress;
+  return call_tier(file, *question, path, options.timeout_s, [&progress, &root_path] {
+    if (!progress.is_due()) return;
+    if (const Result<Json> tier = read_tier_status(root_path); tier.is_ok())
+      progress.show(describe_tier_progress(*tier));
+  });
 }
 
 int run(const SyncOptions& options) {
   int exit_code = kExitOk;
+  Json errors = Json::array(), being_written = Json::array();
   for (const std::string& path : options.paths) {
     std::vector<std::string> left_alone;
-    if (Status status = sync_path(path, options, left_alone); !status.is_ok())
+    if (Status status = sync_path(path, options, left_alone); !status.is_ok()) {
       exit_code = fail(kSyncProgram, kExitFailure, status.message());
-    for (const std::string& file : left_alone)
+      errors.push_back({{"path", path}, {"detail", status.message()}});
+    }
+    for (const std::string& file : left_alone) {
       exit_code = fail(kSyncProgram, kExitFailure,
                        file + ": somebody is writing it and has not closed it; not committed, closing it does");
+      being_written.push_back(file);
+    }
   }
+  if (options.json)
+    print_json({{"synced", exit_code == kExitOk}, {"being_written", being_written}, {"errors", errors}});
   return exit_code;
 }
 
@@ -90,6 +105,7 @@ Verb add_sync(CLI::App& fpfs) {
                    "With --tier: give up waiting after so many seconds (default 0: never)")
       ->type_name("SECONDS")
       ->check(CLI::Range(0U, 86400U * 365U));
+  command->add_flag("--json", options->json, "Print one JSON object");
   return {command, [options] { return run(*options); }};
 }
 

@@ -56,7 +56,10 @@ int show(const TierVerbOptions& options) {
 int fetch(const TierVerbOptions& options) {
   const Result<FetchedPaths> fetched = fetch_path(options.mount_point);
   if (!fetched.is_ok()) return fail(kTierProgram, kExitFailure, fetched.status().message());
-  fmt::print("{} file{} fetched ({})\n", fetched->files, fetched->files == 1 ? "" : "s", format_size(fetched->bytes));
+  if (options.json)
+    print_json({{"files", fetched->files}, {"bytes", fetched->bytes}});
+  else
+    fmt::print("{} file{} fetched ({})\n", fetched->files, fetched->files == 1 ? "" : "s", format_size(fetched->bytes));
   return kExitOk;
 }
 
@@ -114,7 +117,7 @@ Verb add_tier(CLI::App& fpfs) {
       "it is read; that array copies there no more");
   command->add_option("--array", options->array, "set --restore: that array's id, where several have copied")
       ->type_name("ID");
-  command->add_flag("--json", options->json, "status: print one JSON object");
+  command->add_flag("--json", options->json, "status, restore: print one JSON object");
   command->footer(
       "The daemon reaches the store, with the keys of its environment (AWS_ACCESS_KEY_ID, ...), of a credentials file "
       "or\n"

@@ -42,7 +42,8 @@ std::optional<Status> ask_tier(const FileDescriptor& file, IoctlTier& question, 
   return Status::error(StatusCode::kInvalidArgument, fmt::format("{}: {}", named, question.message));
 }
 
-Status call_tier(const FileDescriptor& file, IoctlTier& question, const std::string& named, unsigned timeout_s) {
+Status call_tier(const FileDescriptor& file, IoctlTier& question, const std::string& named, unsigned timeout_s,
+                 const std::function<void()>& meanwhile) {
   const std::atomic<bool>& interrupted = catch_interrupts();
   FPFS_RETURN_IF_ERROR(begin_tier(file, question, named));
   const auto deadline = steady_clock::now() + std::chrono::seconds(timeout_s);
@@ -54,6 +55,7 @@ Status call_tier(const FileDescriptor& file, IoctlTier& question, const std::str
       return Status::error(
           StatusCode::kUnreachable,
           fmt::format("{}: not over after {} s; copying goes on (fpfs tier status says how)", named, timeout_s));
+    if (meanwhile) meanwhile();
     std::this_thread::sleep_for(pause);
     pause = std::min(2 * pause, kLongestPause);
   }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -18,7 +19,9 @@ Status begin_tier(const FileDescriptor& file, IoctlTier& question, const std::st
 std::optional<Status> ask_tier(const FileDescriptor& file, IoctlTier& question, const std::string& named);
 
 // Both. `question`: with its command and what that needs. `named`: for messages. Returns when it is over, with kUnreachable
-// after `timeout` seconds (0: never), with kCancelled when the user has interrupted it; then it may go on.
-Status call_tier(const FileDescriptor& file, IoctlTier& question, const std::string& named, unsigned timeout_s);
+// after `timeout` seconds (0: never), with kCancelled when the user has interrupted it; then it may go on. `meanwhile`
+// is called between the questions whether it is over.
+Status call_tier(const FileDescriptor& file, IoctlTier& question, const std::string& named, unsigned timeout_s,
+                 const std::function<void()>& meanwhile = {});
 
 }  // namespace fpfs::tools

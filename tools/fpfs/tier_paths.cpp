@@ -22,6 +22,7 @@
 #include "engine/base/file_descriptor.h"
 #include "engine/base/units.h"
 #include "tools/common/interrupt.h"
+#include "tools/common/progress.h"
 #include "tools/fpfs/mounted.h"
 #include "tools/fpfs/tier_call.h"
 
@@ -34,6 +35,8 @@ constexpr const char* kCodecAttribute = "user.fastpersistfs.codec";
 // The daemon fetches so many files at a time, and one more while they have fewer bytes together than that.
 constexpr size_t kFilesAtOnce = 64;
 constexpr uint64_t kBytesAtOnce = 512 * kMiB;
+// Shows in the progress before it is there as a whole.
+constexpr uint64_t kLargeFile = 16 * kMiB;
 // Each look is later than the one before, up to the second interval.
 constexpr std::chrono::milliseconds kFirstLook{2}, kLookInterval{20};
 
@@ -73,8 +76,10 @@ Result<bool> is_away(const std::string& path) {
 // Has the daemon fetch files, in their order.
 class Fetch {
  public:
-  Fetch(const std::vector<AwayFile>& files, const std::atomic<bool>& interrupt)
-      : files_(files), interrupt_(interrupt) {}
+  Fetch(const std::vector<AwayFile>& files, const std::atomic<bool>& interrupt) : files_(files), interrupt_(interrupt) {
+    for (const AwayFile& file : files) work_.bytes_total += file.bytes;
+    work_.files_total = files.size();
+  }
 
   // The first failure, behind all that went well.
   Status run();
@@ -91,11 +96,14 @@ class Fetch {
   bool has_room() const { return under_way_.size() < kFilesAtOnce && (under_way_.empty() || bytes_ < kBytesAtOnce); }
   Status begin(const AwayFile& file);
   Status ask_next();
+  void show_progress();
 
   const std::vector<AwayFile>& files_;
   const std::atomic<bool>& interrupt_;
   std::multimap<Clock::time_point, UnderWay> under_way_;  // by when they are asked about
   uint64_t bytes_ = 0;                                    // of these
+  WorkDone work_;
+  ProgressLine progress_;
 };
 
 Status Fetch::run() {
@@ -104,8 +112,23 @@ Status Fetch::run() {
     if (interrupt_.load()) return Status::error(StatusCode::kCancelled, "interrupted");
     const Status status = next < files_.size() && has_room() ? begin(files_[next++]) : ask_next();
     if (first.is_ok()) first = status;
+    show_progress();
   }
   return first;
+}
+
+// With what has come of large files, which the daemon says of each.
+void Fetch::show_progress() {
+  if (!progress_.is_due()) return;
+  WorkDone work = work_;
+  for (const auto& [when, fetched] : under_way_) {
+    if (fetched.of->bytes < kLargeFile) continue;
+    const Result<Json> stat = read_file_stat(fetched.of->path);
+    if (!stat.is_ok()) continue;
+    const uint64_t chunks = number_at(*stat, "chunks"), away = number_at(object_at(*stat, "codecs"), "away");
+    if (chunks >= away && chunks > 0) work.bytes += fetched.of->bytes / chunks * (chunks - away);
+  }
+  progress_.update(work);
 }
 
 Status Fetch::begin(const AwayFile& file) {
@@ -123,6 +146,8 @@ Status Fetch::ask_next() {
   UnderWay asked = std::move(under_way_.extract(under_way_.begin()).mapped());
   if (std::optional<Status> outcome = ask_tier(asked.file, *asked.question, asked.of->path)) {
     bytes_ -= asked.of->bytes;
+    work_.bytes += asked.of->bytes;
+    ++work_.files;
     return *std::move(outcome);
   }
   asked.interval = std::min<Clock::duration>(2 * asked.interval, kLookInterval);

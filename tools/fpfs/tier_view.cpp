@@ -36,6 +36,13 @@ std::string files_text(uint64_t files, uint64_t bytes) {
   return fmt::format("{} file{} ({})", files, files == 1 ? "" : "s", format_size(bytes));
 }
 
+std::string rate_text(const Json& tier) {
+  std::string text = format_rate(number_of(tier, "bytes_per_second", 0));
+  if (const double eta = number_of(tier, "eta_seconds", -1); eta > 0)
+    text += fmt::format(", {} left", format_duration(eta));
+  return text;
+}
+
 }  // namespace
 
 std::string describe_tier_lag(const Json& tier) {
@@ -43,6 +50,13 @@ std::string describe_tier_lag(const Json& tier) {
   if (files == 0) return "nothing waits";
   return fmt::format("{} wait{}, the oldest for {}", files_text(files, number_at(tier, "bytes_waiting")),
                      files == 1 ? "s" : "", format_duration(static_cast<double>(number_at(tier, "lag_seconds"))));
+}
+
+std::string describe_tier_progress(const Json& tier) {
+  const std::string state = text_at(tier, "state", "-");
+  if (state == "away" || state == "reading") return state_text(state);
+  return fmt::format("{} to copy, {}", files_text(number_at(tier, "files_waiting"), number_at(tier, "bytes_waiting")),
+                     rate_text(tier));
 }
 
 std::string describe_tier(const Json& tier) {
@@ -53,10 +67,7 @@ std::string describe_tier(const Json& tier) {
   facts.add("Store", text_at(tier, "store", "-"));
   facts.add("State", state_text(state) + (flag_at(tier, "paced") ? " (slowly: something is being saved)" : ""));
   facts.add("Behind", describe_tier_lag(tier));
-  std::string rate = format_rate(number_of(tier, "bytes_per_second", 0));
-  if (const double eta = number_of(tier, "eta_seconds", -1); eta > 0)
-    rate += fmt::format(", {} left", format_duration(eta));
-  facts.add("Rate", rate);
+  facts.add("Rate", rate_text(tier));
   facts.add("Copied",
             files_text(number_at(tier, "files_copied"), number_at(tier, "bytes_copied")) + " since the mount");
   if (const Json& restored = object_at(tier, "restored"); number_at(restored, "files") > 0)

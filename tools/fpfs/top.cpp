@@ -2,6 +2,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -9,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "tools/common/interrupt.h"
+#include "tools/common/table.h"
 #include "tools/fpfs/mounted.h"
 #include "tools/fpfs/status_view.h"
 #include "tools/fpfs/verbs.h"
@@ -23,6 +25,7 @@ struct TopOptions {
   std::string mount_point;
   double interval_seconds = 1;
   unsigned count = 0;  // 0: until interrupted
+  bool json = false;
 };
 
 using Clock = std::chrono::steady_clock;
@@ -32,23 +35,25 @@ std::string fit_window(const std::string& text) {
   winsize window{};
   if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &window) != 0 || window.ws_row < 2 || window.ws_col == 0) return text;
   std::string shown;
-  unsigned rows = 0, column = 0;
-  for (const char c : text) {
-    const bool begins_character = (static_cast<unsigned char>(c) & 0xc0U) != 0x80;  // not a later byte of UTF-8
-    if (c == '\n') {
-      column = 0;
-      if (++rows + 1 == window.ws_row) return shown + "...";
-    } else if (begins_character) {
-      ++column;
-    }
-    if (column <= window.ws_col) shown += c;
+  unsigned rows = 1;
+  for (size_t begin = 0; begin < text.size(); ++rows) {
+    if (rows == window.ws_row) return shown + "...";
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    shown += first_columns(text.substr(begin, end - begin), window.ws_col) + "\n";
+    begin = end + 1;
   }
   return shown;
 }
 
+void print_look(const std::string& text) {
+  if (isatty(STDOUT_FILENO) != 0)
+    fmt::print("\033[H\033[2J{}", fit_window(text));
+  else
+    fmt::print("{}\n", text);
+}
+
 int run(const TopOptions& options) {
   const std::atomic<bool>& interrupted = catch_interrupts();
-  const bool redraw = isatty(STDOUT_FILENO) != 0;
   Result<Json> before = read_mount_status(options.mount_point);
   if (!before.is_ok()) return fail(kTopProgram, kExitFailure, before.status().message());
   Clock::time_point last = Clock::now();
@@ -62,12 +67,11 @@ int run(const TopOptions& options) {
     const double seconds = std::chrono::duration<double>(Clock::now() - last).count();
     last = Clock::now();
     add_rates(*now, *before, seconds);
-    const std::string text = fmt::format("{}\n{}\n{}", describe_array(*now), describe_members(*now),
-                                         describe_open_files(*now, *before, seconds));
-    if (redraw)
-      fmt::print("\033[H\033[2J{}", fit_window(text));
+    if (options.json)
+      print_json_line(*now);
     else
-      fmt::print("{}\n", text);
+      print_look(fmt::format("{}\n{}\n{}", describe_array(*now), describe_members(*now),
+                             describe_open_files(*now, *before, seconds)));
     std::fflush(stdout);
     before = std::move(now);
   }
@@ -84,9 +88,10 @@ Verb add_top(CLI::App& fpfs) {
       ->check(CLI::Range(0.1, 3600.0))
       ->type_name("S")
       ->capture_default_str();
-  command->add_option("--count", options->count, "Leave after this many looks (default: at Ctrl-C)")
-      ->check(CLI::Range(1U, UINT32_MAX))
+  command->add_option("--count", options->count, "Leave after this many looks (default 0: at Ctrl-C)")
+      ->check(CLI::Range(0U, UINT32_MAX))
       ->type_name("N");
+  command->add_flag("--json", options->json, "Print a JSON object on one line for each look, as status --json has it");
   return {command, [options] { return run(*options); }};
 }
 

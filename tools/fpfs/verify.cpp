@@ -2,10 +2,14 @@
 #include <dirent.h>
 #include <sys/stat.h>
 
+#include <atomic>
 #include <cerrno>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -13,6 +17,8 @@
 #include "engine/base/one_line.h"
 #include "fs/interface/ioctl.h"
 #include "tools/common/interrupt.h"
+#include "tools/common/progress.h"
+#include "tools/common/table.h"
 #include "tools/fpfs/mounted.h"
 #include "tools/fpfs/verbs.h"
 
@@ -36,9 +42,79 @@ struct Finding {
   std::string detail;
 };
 
+// Calls visit(name, attributes) for every regular file below a directory, in the same mount, and complain(status) for
+// what cannot be looked at.
+template <typename Visit, typename Complain>
+void for_each_file(const std::string& directory, const std::atomic<bool>& stop, const Visit& visit,
+                   const Complain& complain) {
+  std::error_code error;
+  struct stat root {};
+  if (::stat(directory.c_str(), &root) != 0) return complain(explain_mount_error(errno, directory));
+  std::filesystem::recursive_directory_iterator entries(directory, error), end;
+  if (error) return complain(explain_mount_error(error.value(), directory));
+  while (entries != end && !stop) {
+    const std::string name = entries->path().string();
+    struct stat attributes {};
+    if (::lstat(name.c_str(), &attributes) != 0) {
+      if (errno != ENOENT) complain(explain_mount_error(errno, name));  // removed meanwhile is no fault
+    } else if (attributes.st_dev != root.st_dev) {
+      entries.disable_recursion_pending();
+    } else if (S_ISREG(attributes.st_mode)) {
+      visit(name, attributes);
+    }
+    entries.increment(error);
+    if (error) return complain(explain_mount_error(error.value(), directory));
+  }
+}
+
+// Counts what there is to be read, while reading has begun already.
+class WorkCount {
+ public:
+  explicit WorkCount(const std::vector<std::string>& paths) : thread_([this, &paths] { count(paths); }) {}
+  ~WorkCount() {
+    stop_ = true;
+    thread_.join();
+  }
+  WorkCount(const WorkCount&) = delete;
+  WorkCount& operator=(const WorkCount&) = delete;
+
+  // Sets the totals when all is counted.
+  void add_to(WorkDone& work) const {
+    if (!is_over_.load(std::memory_order_acquire)) return;
+    work.files_total = files_;
+    work.bytes_total = bytes_;
+  }
+
+ private:
+  void count(const std::vector<std::string>& paths) {
+    const auto add = [this](const std::string&, const struct stat& attributes) {
+      ++files_;
+      bytes_ += static_cast<uint64_t>(attributes.st_size);
+    };
+    for (const std::string& path : paths) {
+      struct stat attributes {};
+      if (::stat(path.c_str(), &attributes) != 0) continue;  // for the verification to say
+      if (S_ISDIR(attributes.st_mode))
+        for_each_file(path, stop_, add, [](const Status&) {});
+      else
+        add(path, attributes);
+    }
+    is_over_.store(!stop_, std::memory_order_release);
+  }
+
+  std::atomic<bool> stop_{false}, is_over_{false};
+  uint64_t files_ = 0, bytes_ = 0;
+  std::thread thread_;  // last: it uses the others
+};
+
 class VerifyRun {
  public:
-  explicit VerifyRun(const VerifyOptions& options) : options_(options), interrupted_(catch_interrupts()) {}
+  explicit VerifyRun(const VerifyOptions& options)
+      : options_(options),
+        interrupted_(catch_interrupts()),
+        progress_(options.quiet ? ProgressLine::Show::kNever : ProgressLine::Show::kOnTerminal) {
+    if (progress_.is_on()) expected_.emplace(options.paths);
+  }
 
   // A directory stands for every regular file below it in the same mount.
   void verify(const std::string& path) {
@@ -46,28 +122,14 @@ class VerifyRun {
     if (!std::filesystem::is_directory(path, error)) return verify_file(path);
     if (const Status mounted = check_mounted(path); !mounted.is_ok()) return complain(mounted);
     const uint64_t files_before = files_;
-    struct stat root {};
-    if (::stat(path.c_str(), &root) != 0) return complain(explain_mount_error(errno, path));
-    std::filesystem::recursive_directory_iterator entries(path, error), end;
-    if (error) return complain(explain_mount_error(error.value(), path));
-    while (entries != end && !interrupted_) {
-      const std::string name = entries->path().string();
-      struct stat attributes {};
-      if (::lstat(name.c_str(), &attributes) != 0) {
-        if (errno != ENOENT) complain(explain_mount_error(errno, name));  // removed meanwhile is no fault
-      } else if (attributes.st_dev != root.st_dev) {
-        entries.disable_recursion_pending();
-      } else if (S_ISREG(attributes.st_mode)) {
-        verify_file(name);
-      }
-      entries.increment(error);
-      if (error) return complain(explain_mount_error(error.value(), path));
-    }
-    if (files_ == files_before && !failed_ && !interrupted_ && !options_.json)
-      fmt::print("{}: no files\n", one_line(path));
+    for_each_file(
+        path, interrupted_, [this](const std::string& name, const struct stat&) { verify_file(name); },
+        [this](const Status& status) { complain(status); });
+    if (files_ == files_before && !failed_ && !interrupted_ && !options_.json) say("{}: no files", one_line(path));
   }
 
-  int report() const {
+  int report() {
+    progress_.clear();
     if (options_.json) {
       Json errors = Json::array();
       for (const Finding& finding : findings_)
@@ -84,8 +146,15 @@ class VerifyRun {
   bool interrupted() const { return interrupted_; }
 
  private:
+  template <typename... Args>
+  void say(fmt::format_string<Args...> format, Args&&... args) {
+    progress_.clear();
+    fmt::print("{}\n", fmt::format(format, std::forward<Args>(args)...));
+  }
+
   void complain(const Status& status) {
     failed_ = true;
+    progress_.clear();
     fail(kVerifyProgram, kExitFailure, status.message());
   }
 
@@ -93,6 +162,8 @@ class VerifyRun {
     Result<FileDescriptor> file = open_path(path);
     if (!file.is_ok()) return complain(file.status());
     const size_t findings_before = findings_.size();
+    struct stat attributes {};
+    const uint64_t size = ::fstat(file->number(), &attributes) == 0 ? static_cast<uint64_t>(attributes.st_size) : 0;
     auto request = std::make_unique<IoctlVerify>();
     uint64_t next = 0, chunks_in_file = 0;
     do {
@@ -109,41 +180,43 @@ class VerifyRun {
         return complain(Status::error(StatusCode::kUnsupported, path + ": the daemon's answer makes no sense"));
       next = request->next_chunk;
       chunks_in_file = request->chunks_in_file;
+      show_progress(chunks_in_file == 0 ? 0 : size / chunks_in_file * std::min(next, chunks_in_file));
     } while (next < chunks_in_file && !interrupted_);
     ++files_;
+    bytes_ += size;
     chunks_ += std::min(next, chunks_in_file);
-    if (findings_.size() > findings_before && !options_.json)
+    if (findings_.size() > findings_before && !options_.json) {
+      progress_.clear();
       fail(kVerifyProgram, kExitDamage,
            describe_damage(path, std::span(findings_).subspan(findings_before), chunks_in_file));
+    }
     if (findings_.size() == findings_before && next >= chunks_in_file && !options_.json && !options_.quiet)
-      fmt::print("{}: {} {}, as written\n", one_line(path), chunks_in_file, chunks_in_file == 1 ? "chunk" : "chunks");
+      say("{}: {} {}, as written", one_line(path), chunks_in_file, chunks_in_file == 1 ? "chunk" : "chunks");
+  }
+
+  void show_progress(uint64_t bytes_of_this_file) {
+    if (!progress_.is_due()) return;
+    WorkDone work{.bytes = bytes_ + bytes_of_this_file, .files = files_};
+    expected_->add_to(work);
+    progress_.update(work);
   }
 
   // "m/x.pt: 21 of 62 chunks are damaged (1, 3-5, 7): FIRST", FIRST being what is wrong with the first of them.
   static std::string describe_damage(const std::string& path, std::span<const Finding> findings,
                                      uint64_t chunks_in_file) {
-    constexpr size_t kRangesMax = 16;
-    std::vector<std::string> ranges;
-    for (size_t i = 0; i < findings.size();) {
-      const uint64_t first = findings[i].chunk;
-      uint64_t last = first;
-      while (++i < findings.size() && findings[i].chunk == last + 1) ++last;
-      if (ranges.size() == kRangesMax) {
-        ranges.emplace_back("...");
-        break;
-      }
-      ranges.push_back(first == last ? fmt::format("{}", first) : fmt::format("{}-{}", first, last));
-    }
+    std::vector<uint64_t> chunks;
+    for (const Finding& finding : findings) chunks.push_back(finding.chunk);
     return fmt::format("{}: {} of {} {} damaged ({}): {}", path, findings.size(), chunks_in_file,
-                       chunks_in_file == 1 ? "chunk is" : "chunks are", fmt::join(ranges, ", "),
-                       findings.front().detail);
+                       chunks_in_file == 1 ? "chunk is" : "chunks are", format_ranges(chunks), findings.front().detail);
   }
 
   const VerifyOptions& options_;
   const std::atomic<bool>& interrupted_;
   std::vector<Finding> findings_;
-  uint64_t files_ = 0, chunks_ = 0;
+  uint64_t files_ = 0, chunks_ = 0, bytes_ = 0;
   bool failed_ = false;
+  ProgressLine progress_;
+  std::optional<WorkCount> expected_;  // when progress is shown
 };
 
 int run(const VerifyOptions& options) {

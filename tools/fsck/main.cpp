@@ -1,6 +1,4 @@
 // fsck.fastpersistfs: is what is stored what was written? A command line around engine/check.
-#include <unistd.h>
-
 #include <fmt/format.h>
 
 #include "engine/check/check.h"
@@ -8,7 +6,7 @@
 #include "engine/tier/noted_copy.h"
 #include "tools/common/command_line.h"
 #include "tools/common/interrupt.h"
-#include "tools/fsck/progress.h"
+#include "tools/common/progress.h"
 #include "tools/fsck/report.h"
 
 namespace fpfs::tools {
@@ -30,7 +28,10 @@ struct Options {
   std::string metadata_directory;
 
   Repair repair() const { return yes ? Repair::kYes : preen ? Repair::kPreen : Repair::kNone; }
-  bool show_progress() const { return progress || (!no_progress && isatty(STDERR_FILENO) != 0); }
+  ProgressLine::Show show_progress() const {
+    using Show = ProgressLine::Show;
+    return progress ? Show::kAlways : no_progress ? Show::kNever : Show::kOnTerminal;
+  }
 };
 
 void add_options(CLI::App& app, Options& options) {
@@ -63,7 +64,7 @@ int run(int argc, char** argv) {
   if (!directories.is_ok()) return fail(kProgram, kExitUsage, directories.status().message());
   PosixEnvironment environment;
 
-  ProgressLine line(isatty(STDERR_FILENO) != 0);
+  ProgressLine line(options.show_progress());
   CheckOptions check;
   check.repair = options.repair();
   check.verify_data = options.verify_data;
@@ -71,10 +72,13 @@ int run(int argc, char** argv) {
   check.metadata_directory = options.metadata_directory;
   check.cancelled = &catch_interrupts();
   check.copies = noted_copies;
-  if (options.show_progress()) check.progress = [&line](uint64_t done, uint64_t total) { line.update(done, total); };
+  if (line.is_on())
+    check.progress = [&line](const CheckOptions::Progress& now) {
+      line.update({now.bytes_done, now.bytes_total, now.files, 0});
+    };
 
   Result<CheckReport> report = check_array(environment, *directories, check);
-  line.finish();
+  line.clear();
   if (!report.is_ok()) {
     const bool cancelled = report.status().code() == StatusCode::kCancelled;
     return fail(kProgram, cancelled ? kFsckCancelled : kFsckOperational, report.status().message());

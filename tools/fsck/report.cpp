@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -32,6 +33,13 @@ bool has_uncorrected(const CheckReport& report) {
          std::any_of(report.errors.begin(), report.errors.end(), [](const CheckError& e) { return !e.repaired; });
 }
 
+// "checksum: ... (lost) (repaired)"
+std::string what_of(const CheckReport& report, const CheckError& error) {
+  std::string text = error.kind + ": " + error.detail;
+  if (!error.healing.empty()) text += " (" + error.healing + ")";
+  return text + outcome_of(report, error);
+}
+
 // "/run1/a.pt: chunk 5, member 1, object offset 1048576: checksum: ... (repaired)"
 std::string line_of(const CheckReport& report, const CheckError& error) {
   std::vector<std::string> place;
@@ -41,10 +49,46 @@ std::string line_of(const CheckReport& report, const CheckError& error) {
   std::string line;
   if (!error.path.empty()) line += error.path + ": ";
   if (!place.empty()) line += fmt::format("{}: ", fmt::join(place, ", "));
-  line += error.kind + ": " + error.detail;
-  if (!error.healing.empty()) line += " (" + error.healing + ")";
-  line += outcome_of(report, error);
-  return one_line(std::move(line));
+  return one_line(std::move(line) + what_of(report, error));
+}
+
+// Several chunks of one file, in ascending order, of which the same is to be said:
+// "/run1/a.pt: 21 chunks (1, 3-5, 7) on members 0, 2: checksum: ...", as of the first.
+std::string line_of(const CheckReport& report, const std::vector<const CheckError*>& errors) {
+  const CheckError& first = *errors.front();
+  if (errors.size() == 1) return line_of(report, first);
+  std::vector<uint64_t> chunks;
+  std::set<int> members;
+  for (const CheckError* error : errors) {
+    chunks.push_back(static_cast<uint64_t>(error->chunk));
+    if (error->member >= 0) members.insert(error->member);
+  }
+  std::string place = fmt::format("{} chunks ({})", chunks.size(), format_ranges(chunks));
+  if (!members.empty())
+    place += fmt::format(" on member{} {}", members.size() == 1 ? "" : "s", fmt::join(members, ", "));
+  return one_line(fmt::format("{}: {}: {}", first.path, place, what_of(report, first)));
+}
+
+// A line for each error; for a file with many damaged chunks one that sums up, for each kind of damage.
+void print_errors(const CheckReport& report) {
+  const auto is_of_a_chunk = [](const CheckError& error) { return error.chunk >= 0 && !error.path.empty(); };
+  for (size_t i = 0; i < report.errors.size();) {
+    const CheckError& first = report.errors[i];
+    std::vector<std::vector<const CheckError*>> groups(1, {&first});
+    while (++i < report.errors.size() && is_of_a_chunk(first)) {
+      const CheckError& error = report.errors[i];
+      if (error.path != first.path || !is_of_a_chunk(error)) break;
+      const auto same = std::find_if(groups.begin(), groups.end(), [&](const auto& group) {
+        const CheckError& one = *group.front();
+        return one.kind == error.kind && one.healing == error.healing && one.repaired == error.repaired;
+      });
+      if (same != groups.end())
+        same->push_back(&error);
+      else
+        groups.push_back({&error});
+    }
+    for (const auto& group : groups) fmt::print("{}\n", line_of(report, group));
+  }
 }
 
 Json json_of(const FileSetAside& aside) {
@@ -149,7 +193,7 @@ void print_report_json(const CheckReport& report) {
 }
 
 void print_report(const CheckReport& report, const std::vector<std::string>& directories, bool verified_data) {
-  for (const CheckError& error : report.errors) fmt::print("{}\n", line_of(report, error));
+  print_errors(report);
   if (report.errors_omitted > 0) fmt::print("... and {} more errors\n", report.errors_omitted);
   for (const FileSetAside& aside : report.set_aside) fmt::print("{}\n", line_of(aside));
   Facts facts;
