@@ -1,5 +1,6 @@
 """Who wrote decides what a close commits: children that close what they inherited, savers that are killed, logs that stay open,
 mappings, and the end of the daemon. What is there after kill -9 of the daemon is what was committed."""
+import json
 import mmap
 import os
 import re
@@ -451,8 +452,9 @@ def test_fpfs_sync_leaves_alone_what_is_written(mount):
     descriptor = replace_half(path, os.O_WRONLY)
     write_pattern(closed, 3, NEW)
     for what in (mount.path, path):
-        result = run(fpfs, "sync", what, check=False)
+        result = run(fpfs, "sync", "--json", what, check=False)
         assert result.returncode == 1 and f"{path}: somebody is writing it" in result.stderr, result
+        assert json.loads(result.stdout) == {"synced": False, "being_written": [str(path)], "errors": []}
     run(fpfs, "sync", closed)
     restart(mount, descriptor)
     assert is_pattern(path, 1, OLD) and is_pattern(closed, 3, NEW)
