@@ -57,7 +57,7 @@ enum class Failure : uint8_t {
   kIo,         // EIO, EROFS and what else is the fault of drives or of the daemon
   kSpace,      // ENOSPC, EDQUOT, EFBIG
   kResources,  // ENOMEM, EMFILE, ENFILE, EAGAIN, EBUSY
-  kCaller,     // a name that is not there, a missing right, and the like: part of normal use
+  kCaller,     // a missing right, an attribute that is not there, and the like: part of normal use
 };
 constexpr size_t kFailures = static_cast<size_t>(Failure::kCaller) + 1;
 const char* to_string(Failure failure);  // "io", "space", "resources", "caller"

@@ -60,7 +60,7 @@ TEST(StatsView, CountersThatWentBackBeginAnew) {
 
 TEST(StatsView, TotalsNameEveryOperation) {
   const std::string text = describe_totals(stats(0, operation("write", 10, 1, "[10]", 3)));
-  EXPECT_NE(text.find("Errors of drives: 2"), std::string::npos) << text;
+  EXPECT_NE(text.find("Errors of drives:  2"), std::string::npos) << text;
   EXPECT_NE(text.find("write"), std::string::npos) << text;
   EXPECT_NE(text.find("100ms"), std::string::npos) << text;
 }
