@@ -1,6 +1,7 @@
 // What fpfs stats makes of two looks at a mount.
 #include "tools/fpfs/stats_view.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 namespace fpfs::tools {
