@@ -60,6 +60,10 @@ def system(root, tmp_path_factory):
         if os.path.isdir(place):
             shutil.copytree(place, directory / UNITS, symlinks=True, dirs_exist_ok=True)
             break
+    # What any system has, and units run.
+    shell = directory / "bin" / "sh"
+    shell.parent.mkdir(exist_ok=True)
+    shell.touch(mode=0o755)
     return directory
 
 

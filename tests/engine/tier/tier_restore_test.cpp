@@ -234,10 +234,11 @@ TEST(TierRestoreTest, ASmallFileComesWithItsManifest) {
   ASSERT_TRUE(arrays.restore().is_ok());
   EXPECT_EQ(difference(Arrays::tree_of(arrays.now()), arrays.tree()), "");
   EXPECT_EQ(arrays.now().status().chunks_fetched, 1u);
+  arrays.now().tier().leave();
   arrays.now().array().crash();
+  arrays.now().array().open();
   arrays.now().tier().connect();
   arrays.now().tier().copier().content_is_away();
-  arrays.now().array().open();
   arrays.now().connect();
   EXPECT_EQ(difference(Arrays::tree_of(arrays.now()), arrays.tree()), "") << "it is durable";
 }
