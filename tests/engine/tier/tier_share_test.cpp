@@ -473,6 +473,7 @@ TEST(TierShareTest, NothingIsLostThatIsShared) {
 }
 
 TEST(TierShareTest, EveryPlantedMistakeIsNoticed) {
+  if (kIsSanitized) GTEST_SKIP() << "whether a seed notices it is the same with a sanitizer";
   for (uint8_t i = 1; i <= static_cast<uint8_t>(ShareMistake::kModeOwns); ++i) {
     bool is_noticed = false;
     constexpr uint64_t first = 200;  // seeds from there on find each soon
