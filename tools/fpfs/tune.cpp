@@ -145,7 +145,7 @@ int run(const TuneOptions& options) {
   const Result<std::unique_ptr<TuneArray>> array = TuneArray::make(environment, options);
   if (!array.is_ok()) return fail(kTuneProgram, array.status());
   const Result<Tuned> tuned = tune_array(**array, options);
-  if (!tuned.is_ok()) return fail(kTuneProgram, kExitFailure, tuned.status().message());
+  if (!tuned.is_ok()) return fail(kTuneProgram, tuned.status());
 
   const std::string about =
       fmt::format("fpfs tune {} of {}, {:%F}", FPFS_VERSION, options.directories, fmt::gmtime(std::time(nullptr)));
