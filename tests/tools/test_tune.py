@@ -3,6 +3,7 @@ import fcntl
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import xml.etree.ElementTree
@@ -14,6 +15,7 @@ from lab.array import MountFailed
 from lab.data import is_pattern, write_pattern
 from lab.programs import run
 from lab.system import wait_until
+from lab.terminal import Terminal, screen
 
 CHUNK = 64 * 1024
 # A run takes a moment; what is found is noise.
@@ -149,6 +151,17 @@ def test_what_a_killed_run_leaves_harms_nobody(fpfs, array, make_mount, start_tu
         output, errors = process.communicate(timeout=60)
         assert (process.returncode, output, errors) == (1, "", "fpfs tune: interrupted\n")
         assert names_in(array.members) == before
+
+
+def test_the_run_it_is_at_is_shown_at_a_terminal(binaries, buffered, fresh):
+    fresh[0].mkdir()
+    tune = Terminal(binaries.fpfs, "tune", *buffered, *SMALL, fresh[0], columns=50)
+    wait_until(lambda: len(tune.drawn()) > 1)
+    tune.process.send_signal(signal.SIGINT)
+    assert tune.wait() == 1
+    assert all(re.match(r"run \d+, (write|read): [a-z]", line) and len(line) < 50 for line in tune.drawn()), tune.text
+    assert screen(tune.text) == ["fpfs tune: interrupted", ""]
+    assert names_in(fresh[:1]) == []
 
 
 def test_refusals(fpfs, fresh, members, tmp_path):

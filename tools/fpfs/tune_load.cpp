@@ -19,7 +19,7 @@ constexpr const char* kKeptName = "kept";
 // Directories, indexes and what the engine allocates ahead, of each member.
 constexpr uint64_t kRoomBeside = 16 * kMiB;
 
-Status about(const std::string& path, StatusCode code, const std::string& what) {
+Status refuse_place(const std::string& path, StatusCode code, const std::string& what) {
   return Status::error(code, fmt::format("{}: {}", path, what));
 }
 
@@ -69,14 +69,14 @@ Status TuneArray::open_places(const std::vector<std::string>& paths) {
   for (const std::string& path : paths) {
     const Result<Handle> opened = storage.open_directory(path);
     if (opened.status().code() == StatusCode::kNotFound)
-      return about(path, StatusCode::kNotFound, "no such directory; is its drive mounted?");
+      return refuse_place(path, StatusCode::kNotFound, "no such directory; is its drive mounted?");
     if (!opened.is_ok()) return opened.status().with_context(path);
     Place place{path, ScopedHandle(storage, *opened), {}};
     FPFS_ASSIGN_OR_RETURN(const struct stat attributes, storage.fstat(place.handle.get()));
     const auto [first, is_new] = seen.emplace(std::pair(attributes.st_dev, attributes.st_ino), path);
     if (!is_new)
-      return about(path, StatusCode::kInvalidArgument,
-                   fmt::format("it is the same directory as {}; give each directory once", first->second));
+      return refuse_place(path, StatusCode::kInvalidArgument,
+                          fmt::format("it is the same directory as {}; give each directory once", first->second));
     places_.push_back(std::move(place));
   }
   return Status::ok();
@@ -93,21 +93,21 @@ Status TuneArray::take(Place& place) {
   ScopedHandle inside(storage, *opened);
   const Status locked = storage.lock(inside.get(), true);
   if (locked.code() == StatusCode::kBusy)
-    return about(place.path, StatusCode::kBusy, "another fpfs tune measures there; wait for its end");
+    return refuse_place(place.path, StatusCode::kBusy, "another fpfs tune measures there; wait for its end");
   if (!locked.is_ok()) return locked.with_context(path);
   // Its owner may have removed it between the two.
   FPFS_ASSIGN_OR_RETURN(const struct stat own, storage.fstat(inside.get()));
   const Result<struct stat> named = storage.stat_at(place.handle.get(), kName);
   if (!named.is_ok() || named->st_ino != own.st_ino)
-    return about(place.path, StatusCode::kBusy, "another fpfs tune has just ended there; try again");
+    return refuse_place(place.path, StatusCode::kBusy, "another fpfs tune has just ended there; try again");
   std::string stranger;
   FPFS_RETURN_IF_ERROR(storage.list(inside.get(), [&stranger](const DirectoryEntry& entry) {
     if (entry.name != kInsideName) stranger = entry.name;
     return stranger.empty();
   }));
   if (!stranger.empty())
-    return about(path, StatusCode::kExists,
-                 fmt::format("it holds '{}', which is not of fpfs tune; move that away", stranger));
+    return refuse_place(path, StatusCode::kExists,
+                        fmt::format("it holds '{}', which is not of fpfs tune; move that away", stranger));
   place.inside = std::move(inside);
   return clear(place);
 }
@@ -138,9 +138,9 @@ Status TuneArray::check_room(const TuneOptions& options) const {
   for (const auto& [number, filesystem] : filesystems) {
     const uint64_t needed = (options.size / places_.size() * 2 + kRoomBeside) * filesystem.members;
     if (filesystem.free < needed)
-      return about(filesystem.path, StatusCode::kNoSpace,
-                   fmt::format("{} are free there, but runs of {} need {}; make room, or give a smaller --size",
-                               format_size(filesystem.free), format_size(options.size), format_size(needed)));
+      return refuse_place(filesystem.path, StatusCode::kNoSpace,
+                          fmt::format("{} are free there, but runs of {} need {}; make room, or give a smaller --size",
+                                      format_size(filesystem.free), format_size(options.size), format_size(needed)));
   }
   return Status::ok();
 }
