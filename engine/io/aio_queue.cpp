@@ -250,10 +250,10 @@ bool AioQueue::submit_repetition() {
 void AioQueue::fill(Slot& slot) {
   const IoRequest& request = *slot.request;
   const uint32_t left = request.length - request.done;
+  const uint64_t position = request.offset + request.done;
   slot.asked = settings_.transfer_max == 0 ? left : std::min(left, settings_.transfer_max);
   (request.kind == IoRequest::Kind::kRead ? io_prep_pread : io_prep_pwrite)(
-      &slot.block, request.handle, request.data + request.done, slot.asked,
-      static_cast<long long>(request.offset + request.done));
+      &slot.block, request.handle, request.data + request.done, slot.asked, static_cast<long long>(position));
   io_set_eventfd(&slot.block, event_.number());
   slot.block.data = &slot;
   ready_.insert(&slot == repeating_ ? ready_.begin() : ready_.end(), &slot.block);

@@ -54,7 +54,7 @@ Result<std::unique_ptr<TuneArray>> TuneArray::make(Environment& environment, con
   return array;
 }
 
-Status TuneArray::open_outer(const TuneOptions& options, std::vector<std::string> paths) {
+Status TuneArray::open_outer(const TuneOptions& options, const std::vector<std::string>& paths) {
   ArrayOptions how;
   how.metadata_directory = options.metadata_directory;
   how.buffered_members = options.buffered_members;

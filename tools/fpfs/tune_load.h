@@ -55,7 +55,7 @@ class TuneArray {
     ScopedHandle inside;  // kName in it, locked
   };
   explicit TuneArray(Environment& environment) : environment_(environment) {}
-  Status open_outer(const TuneOptions& options, std::vector<std::string> paths);
+  Status open_outer(const TuneOptions& options, const std::vector<std::string>& paths);
   Status open_places(const std::vector<std::string>& paths);
   Status check_room(const TuneOptions& options) const;
   Status take(Place& place);

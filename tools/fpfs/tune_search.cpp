@@ -180,6 +180,7 @@ Result<TuneSettings> search_best(const std::vector<TuneKnob>& knobs, TuneDirecti
 Result<std::vector<TuneResult>> measure_by_turns(const std::vector<TuneSettings>& settings,
                                                  const TuneMeasure& measure) {
   std::vector<TuneResult> results;
+  results.reserve(settings.size());
   for (const TuneSettings& one : settings) results.push_back({one, {}});
   for (unsigned round = 0; round < kFinalRuns; ++round)
     for (const TuneDirection direction : kTuneDirections)
