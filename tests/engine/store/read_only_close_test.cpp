@@ -15,7 +15,7 @@
 namespace fpfs {
 namespace {
 
-// A writer that synced and never closed leaves what was allocated ahead of it; the next close of the file gives it back.
+// A writer that synced and never closed leaves what was allocated ahead. The next close of the file gives it back.
 TEST(ReadOnlyClose, WhatIsAllocatedAheadStays) {
   const test::TemporaryDirectory place(test::quick_place());
   const std::vector<std::string> directories = {place / "a"};
