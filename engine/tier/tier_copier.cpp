@@ -336,6 +336,7 @@ void TierCopier::Impl::take_in(TierWaiting file, Ending ending, const Status& st
     case Ending::kCopied:
     case Ending::kIsCopied:
     case Ending::kRemoved:
+    case Ending::kWaits:
       return tell_waiters(inode, file.sequence, Status::ok(), calls);
     case Ending::kGone:
       return tell_waiters(inode, UINT64_MAX,

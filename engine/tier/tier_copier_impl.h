@@ -72,6 +72,7 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
     bool sends_content = false;
     std::string from;            // where the copy is that this one is made of
     bool was_somewhere = false;  // it had a copy at a path that nobody knows
+    bool was_others = false;     // it had another array's at another path
     uint64_t from_tag = 0;       // TierNote::content_tag of that; 0: not known
     bool from_verified = false;
     bool removes_content = false;  // of a file that was here before
@@ -100,6 +101,7 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
     kCopied,
     kIsCopied,     // it was already
     kRemoved,      // the copy of what is not there any more
+    kWaits,        // it stays until the file that it belongs to has another one, which brings the path back
     kGone,         // no such file any more, or nothing of it is durable yet: its next commit is told
     kMoved,        // it has the path that `file` has now
     kLost,         // it is somewhere else: a scan finds it

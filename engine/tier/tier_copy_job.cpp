@@ -230,6 +230,7 @@ TierCopier::Impl::Plan TierCopier::Impl::plan_of(Job& job, const std::optional<T
     return Plan::kLook;
   }
   const bool is_elsewhere = note.has_value() && note->place != job.note.place;
+  job.was_others = is_elsewhere && note->is_others;
   job.was_somewhere = is_elsewhere && job.file.from.empty() && !job.has_other_names;
   const bool was_there = is_copied && !job.file.from.empty() && note->place == place_of(job.file.from);
   job.from = is_here ? job.file.path : was_there ? job.file.from : "";
@@ -304,7 +305,10 @@ void TierCopier::Impl::write_note(const std::shared_ptr<Job>& job) {
             job->opened->set_note(ChunkSource::kPathAttribute, std::as_bytes(std::span(job->file.path)), true);
         !moved.is_ok())
       return end_with(job, moved, false);
-  const Status written = job->opened->set_note(TierNote::kAttribute, encode_note(job->note));
+  // Another array's copy is removed where the file was: moved back there with the note of that one, it would seem to be
+  // what another array has removed.
+  const Status written = job->opened->set_note(TierNote::kAttribute, encode_note(job->note), job->was_others);
+  if (!written.is_ok() && job->was_others) return end_with(job, written, false);
   if (!written.is_ok()) {
     log(LogLevel::kWarning, "tier: {} is copied, which cannot be noted: {}", job->file.path, written.message());
     const MutexLock lock(mutex_);

@@ -37,7 +37,7 @@ bool TierCopier::Impl::may_remove(const std::shared_ptr<Job>& job) {
     if (!waits) notes_.erase(place_of(path));
   }
   const bool may = vacant.value() && !waits;
-  if (!may) end_job(job, waits ? Ending::kIsCopied : Ending::kMoved);
+  if (!may) end_job(job, waits ? Ending::kWaits : Ending::kMoved);
   return may;
 }
 

@@ -45,7 +45,6 @@ bool set_blocking(int descriptor, bool blocks) {
 }  // namespace
 
 void DeviceReceivers::serve(Worker& worker) {
-  worker.epoll = watch_requests(handler_.descriptor());
   bool goes_on = true;
   while (goes_on && !handler_.is_stopping()) {
     if (worker.request.payload == nullptr) worker.request.payload = buffers_.try_take();
@@ -77,19 +76,33 @@ void DeviceReceivers::answered(RequestContext& request) {
 
 // When it is not one already.
 void DeviceReceivers::become(Worker& worker) {
+  if (worker.receives.load(std::memory_order_relaxed) || try_become(worker)) return;
+  worker.epoll.reset();
   MutexLock lock(mutex_);
   others_.fetch_add(1);
-  while (!worker.receives && receivers_.load(std::memory_order_relaxed) >= wanted() && !handler_.is_stopping())
+  while (!try_become(worker)) {
+    if (handler_.is_stopping()) break;
     wanted_changed_.wait(mutex_);
+  }
   others_.fetch_sub(1);
-  if (!std::exchange(worker.receives, true)) receivers_.fetch_add(1);
+}
+
+// False: there are as many as there are to be.
+bool DeviceReceivers::try_become(Worker& worker) {
+  unsigned receivers = receivers_.load(std::memory_order_relaxed);
+  do {
+    if (receivers >= wanted()) return false;
+  } while (!receivers_.compare_exchange_weak(receivers, receivers + 1));
+  worker.receives.store(true);
+  return true;
 }
 
 // When it is one: also by who finds it caught in a call (give_up_requests()). Another worker takes the place when
 // nobody else waits for requests.
 void DeviceReceivers::retire(Worker& worker) {
-  MutexLock lock(mutex_);
-  if (std::exchange(worker.receives, false) && receivers_.fetch_sub(1) == 1) wanted_changed_.notify_one();
+  if (!worker.receives.exchange(false) || receivers_.fetch_sub(1) > 1) return;
+  { const MutexLock lock(mutex_); }  // who has just looked waits by now
+  wanted_changed_.notify_one();
 }
 
 // When there are too few, and somebody waits to become one. That one calls the next. (While little is read and written,
@@ -102,7 +115,8 @@ void DeviceReceivers::call_another() {
   wanted_changed_.notify_one();
 }
 
-bool DeviceReceivers::wait_for_request(const Worker& worker) {
+bool DeviceReceivers::wait_for_request(Worker& worker) {
+  if (!worker.epoll.is_open()) worker.epoll = watch_requests(handler_.descriptor());
   waiting_.fetch_add(1, std::memory_order_relaxed);
   epoll_event event;
   pollfd descriptor{handler_.descriptor(), POLLIN, 0};
@@ -166,6 +180,7 @@ bool DeviceReceivers::receive(Worker& worker, size_t& length) {
   Streams::Claim claim;
   ssize_t result = 0;
   if (!may_land() && let_reads_block()) {
+    worker.epoll.reset();
     waiting_.fetch_add(1, std::memory_order_relaxed);
     result = read_request(worker, claim);
     waiting_.fetch_sub(1, std::memory_order_relaxed);
@@ -200,10 +215,10 @@ void DeviceReceivers::wake_all() {
 void DeviceReceivers::note_received(Worker& worker, Streams::Claim& claim, size_t length) {
   const std::byte* const request = worker.request.payload->request;
   const wire::Flow flow = wire::flow_of({request, std::min(length, wire::kWritePayloadOffset)});
-  const bool reads = flow.kind == wire::Flow::Kind::kRead;
+  const bool reads_much = flow.kind == wire::Flow::Kind::kRead && flow.bytes > File::kLandingWriteMin;
   const bool writes_much = flow.kind == wire::Flow::Kind::kWrite && length > File::kLandingWriteMin;
   if (writes_much && claim.file() != nullptr) odds_.guessed(claim.is(flow.handle, flow.offset));
-  const bool moves_much = writes_much || (reads && flow.bytes > File::kLandingWriteMin);
+  const bool moves_much = writes_much || reads_much;
   worker.request.stream = moves_much ? flow.handle : 0;
   if (moves_much)
     streams_.received(claim, flow.handle, writes_much ? OpenHandles::file(flow.handle).file : nullptr,
@@ -211,7 +226,7 @@ void DeviceReceivers::note_received(Worker& worker, Streams::Claim& claim, size_
   else
     streams_.gave_up(claim);
   if (flow.kind == wire::Flow::Kind::kEnd) streams_.end(flow.handle);
-  count_down(transfers_seen_, reads || writes_much);
+  count_down(transfers_seen_, moves_much);
   count_down(writes_seen_, writes_much);
   const Landing& landing = worker.request.landing;
   if (landing.file != nullptr && !(flow.kind == wire::Flow::Kind::kWrite && flow.offset == landing.offset &&

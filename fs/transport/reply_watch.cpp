@@ -29,40 +29,45 @@ bool is_watched(uint32_t opcode) {
 
 void ReplyWatch::begin(uint64_t unique, uint32_t opcode) {
   if (!is_watched(opcode)) return;
-  const MutexLock lock(mutex_);
-  waiting_.emplace(unique, monotonic_ns());
-  known_.store(waiting_.size() + given_up_.size(), std::memory_order_relaxed);
+  Shard& shard = shard_of(unique);
+  const MutexLock lock(shard.mutex);
+  shard.waiting.emplace(unique, monotonic_ns());
+  shard.count();
 }
 
 bool ReplyWatch::may_reply(uint64_t unique) {
-  if (known_.load(std::memory_order_relaxed) == 0) return true;
-  const MutexLock lock(mutex_);
-  waiting_.erase(unique);
-  const bool was_answered = given_up_.erase(unique) > 0;
-  known_.store(waiting_.size() + given_up_.size(), std::memory_order_relaxed);
+  Shard& shard = shard_of(unique);
+  if (shard.known.load(std::memory_order_relaxed) == 0) return true;
+  const MutexLock lock(shard.mutex);
+  shard.waiting.erase(unique);
+  const bool was_answered = shard.given_up.erase(unique) > 0;
+  shard.count();
   return !was_answered;
 }
 
 std::vector<uint64_t> ReplyWatch::give_up(uint64_t since_ns) {
   std::vector<uint64_t> overdue;
-  const MutexLock lock(mutex_);
-  for (auto entry = waiting_.begin(); entry != waiting_.end();) {
-    if (entry->second > since_ns) {
-      ++entry;
-      continue;
+  for (Shard& shard : shards_) {
+    const MutexLock lock(shard.mutex);
+    for (auto entry = shard.waiting.begin(); entry != shard.waiting.end();) {
+      if (entry->second > since_ns) {
+        ++entry;
+        continue;
+      }
+      overdue.push_back(entry->first);
+      shard.given_up.insert(entry->first);
+      entry = shard.waiting.erase(entry);
     }
-    overdue.push_back(entry->first);
-    given_up_.insert(entry->first);
-    entry = waiting_.erase(entry);
   }
   return overdue;
 }
 
 bool ReplyWatch::give_up_one(uint64_t unique) {
-  const MutexLock lock(mutex_);
-  waiting_.erase(unique);
-  const bool is_new = given_up_.insert(unique).second;
-  known_.store(waiting_.size() + given_up_.size(), std::memory_order_relaxed);
+  Shard& shard = shard_of(unique);
+  const MutexLock lock(shard.mutex);
+  shard.waiting.erase(unique);
+  const bool is_new = shard.given_up.insert(unique).second;
+  shard.count();
   return is_new;
 }
 

@@ -19,8 +19,8 @@ struct Worker {
   Channel* channel = nullptr;
   RingEntry* entry = nullptr;  // where its requests come; null: at /dev/fuse
   RequestContext request;
-  FileDescriptor epoll;   // that wakes this worker only; none could be made: it is woken with others
-  bool receives = false;  // guarded by the device receivers' mutex
+  FileDescriptor epoll;               // that wakes this worker only; none could be made: it is woken with others
+  std::atomic<bool> receives{false};  // DeviceReceivers
   // Another waits for requests, so this one may do what its request would have other threads do.
   bool is_free = false;
   std::thread thread;

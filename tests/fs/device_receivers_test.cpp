@@ -9,6 +9,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdlib>
+#include <filesystem>
 #include <list>
 #include <mutex>
 #include <thread>
@@ -25,7 +26,7 @@ constexpr uint32_t kLookup = 1;
 
 class Rig final : public RequestHandler {
  public:
-  explicit Rig(unsigned workers = kWorkers) : receivers_(*this, *buffers_, workers, true) {
+  explicit Rig(unsigned workers = kWorkers, bool discards = true) : receivers_(*this, *buffers_, workers, discards) {
     // Sending waits for room: the system's limit is a few requests.
     if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets_) != 0) std::abort();
     if (::fcntl(sockets_[1], F_SETFL, O_NONBLOCK) != 0) std::abort();
@@ -59,6 +60,19 @@ class Rig final : public RequestHandler {
     wire::WriteIn in{};
     in.handle = OpenHandles::handle(files_[file]);
     in.size = File::kLandingWriteMin + 1;
+    std::memcpy(request.data(), &header, sizeof header);
+    std::memcpy(request.data() + sizeof header, &in, sizeof in);
+    send_bytes(request);
+  }
+  // Which begins as a write does.
+  void send_read(unsigned file, uint32_t bytes) {
+    std::vector<std::byte> request(sizeof(wire::InHeader) + sizeof(wire::WriteIn));
+    wire::InHeader header{};
+    header.length = static_cast<uint32_t>(request.size());
+    header.opcode = wire::kOpcodeRead;
+    wire::WriteIn in{};
+    in.handle = OpenHandles::handle(files_[file]);
+    in.size = bytes;
     std::memcpy(request.data(), &header, sizeof header);
     std::memcpy(request.data() + sizeof header, &in, sizeof in);
     send_bytes(request);
@@ -105,6 +119,15 @@ class Rig final : public RequestHandler {
     return last_;
   }
 
+  // Epoll sets of this process.
+  static unsigned epoll_sets() {
+    unsigned count = 0;
+    for (const auto& descriptor : std::filesystem::directory_iterator("/proc/self/fd")) {
+      std::error_code failure;  // the iterator's own is gone by then
+      count += std::filesystem::read_symlink(descriptor, failure) == "anon_inode:[eventpoll]" ? 1 : 0;
+    }
+    return count;
+  }
   // Whether read(2) waits there.
   bool reads_block() const { return (::fcntl(sockets_[1], F_GETFL) & O_NONBLOCK) == 0; }
 
@@ -206,6 +229,42 @@ TEST(DeviceReceivers, WhileLittleComesTheyWaitInRead) {
       (void)rig.wait_for_all();
     }
   }
+}
+
+// The kernel looks at all of them for each request.
+TEST(DeviceReceivers, OnlyWhoWaitsForWritesHasAnEpollSet) {
+  const unsigned others = Rig::epoll_sets();
+  Rig rig(kWorkers, false);
+  for (int round = 0; round < 2; ++round) {
+    for (int i = 0; i < 40; ++i) {
+      rig.send_short(kLookup);
+      (void)rig.wait_for_all();
+    }
+    rig.give_each_one();
+    for (int i = 0; i < 10'000 && Rig::epoll_sets() != others; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    EXPECT_EQ(Rig::epoll_sets(), others);
+    for (int i = 0; i < 20 || (i < 10'000 && Rig::epoll_sets() != others + 1); ++i) {
+      rig.send(0);
+      (void)rig.wait_for_all();
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    EXPECT_EQ(Rig::epoll_sets(), others + 1);  // the stream's
+  }
+}
+
+TEST(DeviceReceivers, WhoReadsLittleIsNoStream) {
+  Rig rig;
+  rig.give_each_one();
+  unsigned free = rig.free_ones();
+  for (int i = 0; i < 10; ++i) {
+    rig.send_read(0, File::kLandingWriteMin);
+    (void)rig.wait_for_all();
+    EXPECT_EQ(rig.free_ones(), ++free);
+  }
+  rig.send_read(0, File::kLandingWriteMin + 1);
+  (void)rig.wait_for_all();
+  EXPECT_EQ(rig.free_ones(), free);
 }
 
 TEST(DeviceReceivers, RequestsThatBlockLeaveSomebodyToReceive) {
