@@ -14,7 +14,7 @@ std::string tune_table(const TuneOutcome& outcome);
 // {"settings", "write": {"bytes_per_second" (median), "low", "high", "runs", "given_up"} or null, "read": the
 // same}
 Json tune_result_json(const TuneResult& result);
-// The text of a profile (fs/interface/profile.h), with what it gains in remarks. `about` says where and when, on a line.
+// The text of a profile (fs/interface/profile.h), with what it gains in remarks. `about` says where and when.
 std::string tune_profile(const TuneOutcome& outcome, const std::string& about);
 
 // Horizontal bars in groups, as those of docs/benchmarks: the median, and a line over a bar's end for its spread.
