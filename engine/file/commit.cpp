@@ -66,7 +66,7 @@ void File::start_commit(ControlList requests, Deferred& deferred) {
   commit_->covers = writers_.last_change();
   if (!commit_->has_record) {
     phase_ = Phase::kSyncing;
-    if (commit_->closing && has_slack()) {
+    if (commit_->closing && !context_.array.read_only() && has_slack()) {
       commit_->objects = placement_.objects();
       plan_trim();
       phase_ = Phase::kTrimming;

@@ -38,6 +38,15 @@ Status check_options(const StoreOptions& options, const StripeMap& stripes) {
   auto refuse = [](std::string what) { return Status::error(StatusCode::kInvalidArgument, std::move(what)); };
   if (options.queue_depth < 1 || options.queue_depth > 1024)
     return refuse(fmt::format("queue_depth={} is out of range; use 1 to 1024", options.queue_depth));
+  if (options.submit_batch < 1 || options.submit_batch > StoreOptions::kSubmitBatchMax)
+    return refuse(fmt::format("submit_batch={} is out of range; use 1 to {}", options.submit_batch,
+                              StoreOptions::kSubmitBatchMax));
+  if (options.transfer_size != 0 &&
+      (options.transfer_size % kIoAlignment != 0 || options.transfer_size < StoreOptions::kTransferSizeMin ||
+       options.transfer_size > StoreOptions::kTransferSizeMax))
+    return refuse(fmt::format("transfer_size={} is out of range; use 0 (whole chunks) or {} to {}, in steps of {}",
+                              options.transfer_size, format_size(StoreOptions::kTransferSizeMin),
+                              format_size(StoreOptions::kTransferSizeMax), format_size(kIoAlignment)));
   if (options.read_ahead > 1024)
     return refuse(fmt::format("read_ahead={} is out of range; use 0 (automatic) to 1024 chunks", options.read_ahead));
   if (options.inline_max > kInlineSizeMax)
@@ -109,7 +118,8 @@ Status FileContext::start() {
   for (const MemberIndex m : stripes.members()) {
     std::unique_ptr<IoQueue> queue;
     if (array.member(m).present) {
-      FPFS_ASSIGN_OR_RETURN(queue, environment.make_queue(m, options.queue_depth));
+      const QueueSettings settings = {options.queue_depth, options.submit_batch, options.transfer_size};
+      FPFS_ASSIGN_OR_RETURN(queue, environment.make_queue(m, settings));
     }
     io->add_queue(std::move(queue));
   }

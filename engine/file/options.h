@@ -9,6 +9,7 @@
 #include "engine/base/units.h"
 #include "engine/codec/compression.h"
 #include "engine/file/durable.h"
+#include "engine/io/io_queue.h"
 
 namespace fpfs {
 
@@ -24,6 +25,13 @@ struct StoreOptions {
   uint64_t index_chunks = 0;
   // Transfers in flight per member, 1 .. 1024. 16 MiB in flight saturate any NVMe drive at the default chunk size.
   unsigned queue_depth = 16;
+  // Bytes of one transfer: a chunk goes to its member and comes from it in so many pieces, one after another. A
+  // multiple of kIoAlignment, kTransferSizeMin .. kTransferSizeMax; 0: whole chunks.
+  uint32_t transfer_size = 0;
+  static constexpr uint32_t kTransferSizeMin = 64 * kKiB, kTransferSizeMax = 64 * kMiB;
+  // Transfers that share one call to the kernel, 1 .. kSubmitBatchMax; 1: each has its own.
+  unsigned submit_batch = QueueSettings().batch;
+  static constexpr unsigned kSubmitBatchMax = 64;
   // Chunks read ahead of a sequential reader, over all members; 0: chosen from the member count. At most 1024.
   unsigned read_ahead = 0;
   // How new chunks are stored.

@@ -23,10 +23,9 @@ namespace {
 
 constexpr unsigned kDepthMax = 4096;
 // With fewer than this many transfers on the drive it may run dry while the next request is prepared (hashing 1 MiB
-// takes about as long as a fast drive takes to write it), so each is submitted as soon as it is prepared.
+// takes about as long as a fast drive takes to write it), so each is submitted as soon as it is prepared. Otherwise
+// several share one io_submit (QueueSettings::batch): few, so that completions are not left lying for long.
 constexpr unsigned kBusyInFlight = 2;
-// Otherwise several share one io_submit; not more, so that completions are not left lying for long.
-constexpr unsigned kBatchMax = 4;
 constexpr unsigned kRefusalsMax = 1000;  // of kRefusalPause each
 constexpr struct timespec kRefusalPause = {0, 1'000'000};
 
@@ -54,10 +53,12 @@ void subtract(std::atomic<uint64_t>& counter, uint64_t value) {
 
 // --- life ------------------------------------------------------------------------------------------------------------
 
-Result<std::unique_ptr<AioQueue>> AioQueue::create(MemberIndex member, unsigned depth) {
+Result<std::unique_ptr<AioQueue>> AioQueue::create(MemberIndex member, const QueueSettings& settings) {
+  const unsigned depth = settings.depth;
   if (depth == 0 || depth > kDepthMax)
     return Status::error(StatusCode::kInvalidArgument,
                          fmt::format("queue depth {} is not between 1 and {}", depth, kDepthMax));
+  FPFS_CHECK(settings.batch > 0 && settings.transfer_max % kIoAlignment == 0, "what a queue can do");
   io_context_t context = nullptr;
   if (const int result = ::io_setup(static_cast<int>(depth), &context); result < 0) {
     const std::string operation = fmt::format("set up asynchronous I/O of depth {} for member {}", depth, member);
@@ -75,13 +76,18 @@ Result<std::unique_ptr<AioQueue>> AioQueue::create(MemberIndex member, unsigned 
     ::io_destroy(context);
     return status;
   }
-  return std::unique_ptr<AioQueue>(new AioQueue(member, depth, context, std::move(event)));
+  return std::unique_ptr<AioQueue>(new AioQueue(member, settings, context, std::move(event)));
 }
 
-AioQueue::AioQueue(MemberIndex member, unsigned depth, io_context_t context, FileDescriptor event)
-    : member_(member), context_(context), event_(std::move(event)), slots_(depth), events_(depth) {
-  free_slots_.reserve(depth);
-  ready_.reserve(depth);
+AioQueue::AioQueue(MemberIndex member, const QueueSettings& settings, io_context_t context, FileDescriptor event)
+    : member_(member),
+      settings_(settings),
+      context_(context),
+      event_(std::move(event)),
+      slots_(settings.depth),
+      events_(settings.depth) {
+  free_slots_.reserve(settings.depth);
+  ready_.reserve(settings.depth);
   for (Slot& slot : slots_) free_slots_.push_back(&slot);
   thread_ = start_thread(fmt::format("fpfs-aio-{}", member), [this] { run(); });
 }
@@ -202,7 +208,7 @@ void AioQueue::run() {
 
 // Prepares pending requests for the next io_submit. Returns whether it did anything.
 bool AioQueue::prepare_some() {
-  const size_t batch = in_flight_ < kBusyInFlight ? 1 : kBatchMax;
+  const size_t batch = in_flight_ < kBusyInFlight ? 1 : settings_.batch;
   bool progress = false;
   while (!free_slots_.empty() && ready_.size() < batch) {
     IoRequest* const next = next_pending();
@@ -243,9 +249,11 @@ bool AioQueue::submit_repetition() {
 // Makes a slot ready for what is left of its request; a repetition before all others.
 void AioQueue::fill(Slot& slot) {
   const IoRequest& request = *slot.request;
+  const uint32_t left = request.length - request.done;
+  const uint64_t position = request.offset + request.done;
+  slot.asked = settings_.transfer_max == 0 ? left : std::min(left, settings_.transfer_max);
   (request.kind == IoRequest::Kind::kRead ? io_prep_pread : io_prep_pwrite)(
-      &slot.block, request.handle, request.data + request.done, request.length - request.done,
-      static_cast<long long>(request.offset + request.done));
+      &slot.block, request.handle, request.data + request.done, slot.asked, static_cast<long long>(position));
   io_set_eventfd(&slot.block, event_.number());
   slot.block.data = &slot;
   ready_.insert(&slot == repeating_ ? ready_.begin() : ready_.end(), &slot.block);
@@ -262,6 +270,7 @@ bool AioQueue::submit_ready(size_t count_max) {
     slot.began_ns.store(coarse_now, std::memory_order_relaxed);  // also of a call of io_submit that does not return
   }
   const int result = ::io_submit(context_, static_cast<long>(count_max), ready_.data());
+  add(counted_.submissions, 1);
   if (result > 0) {
     const auto count = static_cast<unsigned>(result);
     ready_.erase(ready_.begin(), ready_.begin() + count);
@@ -327,16 +336,18 @@ void AioQueue::transferred(Slot& slot, int64_t result) {
   }
   if (result < 0)
     return finish(slot, place(request, Status::from_errno(static_cast<int>(-result), name_of(request.kind))));
-  FPFS_CHECK(result <= request.length - request.done, "a transfer moves at most what was asked for");
+  FPFS_CHECK(result <= slot.asked, "a transfer moves at most what was asked for");
   request.done += static_cast<uint32_t>(result);
   add(request.kind == IoRequest::Kind::kRead ? counted_.bytes_read : counted_.bytes_written,
       static_cast<uint64_t>(result));
   if (request.done == request.length) return finish(slot, Status::ok());
 
-  bool go_on = false;
-  const Status status = judge_short(request, result == 0 ? kContinuationsMax : slot.continuations, &go_on);
-  if (!go_on) return finish(slot, status);
-  ++slot.continuations;
+  if (result < slot.asked) {
+    bool go_on = false;
+    const Status status = judge_short(request, result == 0 ? kContinuationsMax : slot.continuations, &go_on);
+    if (!go_on) return finish(slot, status);
+    ++slot.continuations;
+  }
   add(counted_.waiting, 1);
   fill(slot);
 }
@@ -378,8 +389,8 @@ Status AioQueue::place(const IoRequest& request, const Status& status) const {
 
 AioQueue::Counters AioQueue::counters() const {
   const auto get = [](const std::atomic<uint64_t>& counter) { return counter.load(std::memory_order_relaxed); };
-  return {get(counted_.bytes_read), get(counted_.bytes_written), get(counted_.errors),   get(counted_.in_flight),
-          get(counted_.waiting),    get(counted_.transfer_ns),   get(counted_.transfers)};
+  return {get(counted_.bytes_read), get(counted_.bytes_written), get(counted_.errors),    get(counted_.in_flight),
+          get(counted_.waiting),    get(counted_.transfer_ns),   get(counted_.transfers), get(counted_.submissions)};
 }
 
 }  // namespace fpfs

@@ -1,9 +1,10 @@
 // AioQueue: the IoQueue of production. One thread and one libaio context for one member.
 //
-// The thread takes requests from the inbox, prepares them, submits them, reaps and completes them. It sleeps in one place, on an eventfd that the kernel signals for
-// completions and submit() for arrivals. A read that fails with EIO is repeated once, with nothing else on the drive,
-// as the drive may have got it in one request with a neighbour that cannot be read. Buffered handles go through the
-// same queue; io_submit then does the transfer.
+// The thread takes requests from the inbox, prepares them, submits them, reaps and completes them. It sleeps in one
+// place, on an eventfd that the kernel signals for completions and submit() for arrivals. A request that is longer than
+// a transfer may be goes to the drive in pieces, one after another. A read that fails with EIO is repeated once, with
+// nothing else on the drive, as the drive may have got it in one request with a neighbour that cannot be read. Buffered
+// handles go through the same queue; io_submit then does the transfer.
 //
 // Possible failures of a transfer, in complete(), all with member, offset and length: the errno of the transfer
 // (kIoError, kNoSpace, ...); kIoError for a short count that is not the end of the file or that does not go on after
@@ -35,13 +36,14 @@ class AioQueue final : public IoQueue {
     uint64_t waiting = 0;      // submitted, not yet on the drive
     uint64_t transfer_ns = 0;  // sum over completed transfers of the time on the drive
     uint64_t transfers = 0;    // completed transfers
+    uint64_t submissions = 0;  // calls that gave transfers to the kernel
   };
   // At most this many pieces for one request whose transfers keep coming back short.
   static constexpr unsigned kContinuationsMax = 16;
 
-  // `member` is for messages and the thread's name. `depth` 1 .. 4096. kSystem when the kernel gives no context: the
-  // message says which limit to raise.
-  static Result<std::unique_ptr<AioQueue>> create(MemberIndex member, unsigned depth);
+  // `member` is for messages and the thread's name. A depth of 1 .. 4096, a batch of 1 or more. kSystem when the kernel
+  // gives no context: the message says which limit to raise.
+  static Result<std::unique_ptr<AioQueue>> create(MemberIndex member, const QueueSettings& settings);
   // Waits until everything that was submitted has completed. No submit() by others may run or follow.
   ~AioQueue() override;
   void submit(IoRequest& request) override;
@@ -55,12 +57,13 @@ class AioQueue final : public IoQueue {
   struct Slot {
     struct iocb block {};
     IoRequest* request = nullptr;
+    uint32_t asked = 0;  // bytes of the transfer
     unsigned continuations = 0;
     bool repeated = false;
     std::atomic<uint64_t> began_ns{0};  // given to the kernel; 0: not there
   };
 
-  AioQueue(MemberIndex member, unsigned depth, io_context_t context, FileDescriptor event);
+  AioQueue(MemberIndex member, const QueueSettings& settings, io_context_t context, FileDescriptor event);
   void run();
   void take_inbox() FPFS_REQUIRES(pending_mutex_);
   IoRequest* next_pending();
@@ -79,6 +82,7 @@ class AioQueue final : public IoQueue {
   Status place(const IoRequest& request, const Status& status) const;
 
   const MemberIndex member_;
+  const QueueSettings settings_;
   io_context_t context_;
   const FileDescriptor event_;  // eventfd
 
@@ -103,7 +107,7 @@ class AioQueue final : public IoQueue {
 
   struct {
     std::atomic<uint64_t> bytes_read{0}, bytes_written{0}, errors{0}, in_flight{0}, waiting{0};
-    std::atomic<uint64_t> transfer_ns{0}, transfers{0};
+    std::atomic<uint64_t> transfer_ns{0}, transfers{0}, submissions{0};
   } counted_;
 
   std::thread thread_;  // last: started when everything else is there

@@ -27,9 +27,9 @@ class Environment {
   virtual Executor& executor() = 0;
   // For what only computes (hashes, encodes, copies): no drive that hangs or is slow keeps it from its turn.
   virtual Executor& workers() { return executor(); }
-  // A queue for one member with at most `depth` transfers on the drive at a time. Destroying it waits for what was
-  // submitted (kCancelled is never invented: a transfer that was started ends).
-  virtual Result<std::unique_ptr<IoQueue>> make_queue(MemberIndex member, unsigned depth) = 0;
+  // A queue for one member. Destroying it waits for what was submitted (kCancelled is never invented: a transfer that
+  // was started ends). A simulation knows of `depth` only.
+  virtual Result<std::unique_ptr<IoQueue>> make_queue(MemberIndex member, const QueueSettings& settings) = 0;
   virtual struct timespec now() = 0;  // CLOCK_REALTIME
   // The clock that filesystems stamp changes with: CLOCK_REALTIME_COARSE, which moves with the kernel's ticks.
   virtual struct timespec stamp() { return now(); }

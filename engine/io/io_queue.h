@@ -49,6 +49,16 @@ struct IoRequest {
 
 using IoList = IntrusiveList<IoRequest, &IoRequest::link>;
 
+// How the queue of a member uses its drive. Fixed when it is made.
+struct QueueSettings {
+  unsigned depth = 16;  // requests on the drive at a time
+  // Transfers that are given to the kernel in one call, once some are on the drive. 1: each is given by itself.
+  unsigned batch = 4;
+  // Bytes of one transfer, a multiple of kIoAlignment: a longer request is several, one after another, and counts as
+  // one of `depth` all the time. 0: every request is one transfer.
+  uint32_t transfer_max = 0;
+};
+
 class IoQueue {
  public:
   virtual ~IoQueue() = default;

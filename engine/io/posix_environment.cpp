@@ -15,8 +15,8 @@
 
 namespace fpfs {
 
-Result<std::unique_ptr<IoQueue>> PosixEnvironment::make_queue(MemberIndex member, unsigned depth) {
-  FPFS_ASSIGN_OR_RETURN(std::unique_ptr<IoQueue> queue, AioQueue::create(member, depth));
+Result<std::unique_ptr<IoQueue>> PosixEnvironment::make_queue(MemberIndex member, const QueueSettings& settings) {
+  FPFS_ASSIGN_OR_RETURN(std::unique_ptr<IoQueue> queue, AioQueue::create(member, settings));
   return queue;
 }
 

@@ -16,15 +16,19 @@ namespace fpfs {
 class PosixEnvironment : public Environment {
  public:
   // `threads` bounds how many blocking calls (syncs, sidecar writes, removals) run at a time, as long as they come
-  // back; and how many workers there are. `storage`: what makes the calls; tests pass one that hangs.
+  // back. `storage`: what makes the calls; tests pass one that hangs. `workers`: how many compute at a time; 0: as
+  // many as `threads`.
   explicit PosixEnvironment(unsigned threads = threads_default(),
-                            std::unique_ptr<Storage> storage = std::make_unique<PosixStorage>())
-      : storage_(std::move(storage)), watched_(*storage_, watch_), executor_(threads), workers_(threads, "fpfs-work") {}
+                            std::unique_ptr<Storage> storage = std::make_unique<PosixStorage>(), unsigned workers = 0)
+      : storage_(std::move(storage)),
+        watched_(*storage_, watch_),
+        executor_(threads),
+        workers_(workers == 0 ? threads : workers, "fpfs-work") {}
   Storage& storage() override { return watched_; }
   StallWatch* watch() override { return &watch_; }
   ThreadExecutor& executor() override { return executor_; }
   Executor& workers() override { return workers_; }
-  Result<std::unique_ptr<IoQueue>> make_queue(MemberIndex member, unsigned depth) override;
+  Result<std::unique_ptr<IoQueue>> make_queue(MemberIndex member, const QueueSettings& settings) override;
   struct timespec now() override;
   struct timespec stamp() override;
   ProcessorTimes processor_times() override;  // from /proc/stat, in ticks of 10 ms

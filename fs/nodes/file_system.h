@@ -45,9 +45,11 @@ class FileSystem {
     // Names and attributes may come from other nodes (TierOptions::share): the kernel keeps them for so long.
     std::optional<std::chrono::milliseconds> shared_for;
     uint32_t read_bytes_max = kRequestBytesMax;  // of one READ: kRequestBytesMax .. kReadBytesMax, whole pages
-    unsigned threads = 0;                        // for status
-    std::string mount_point;                     // for status
+    // For status:
+    unsigned threads = 0, workers = 0;
+    std::string mount_point;
     std::string source;
+    std::string profile;
   };
   // The store, the tier and the environment outlive it. `root` are the root's attributes.
   FileSystem(Environment& environment, Store& store, ArrayTier& tier, Settings settings, const struct stat& root);

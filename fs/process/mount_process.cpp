@@ -224,6 +224,8 @@ Status MountProcess::start() {
   settings.nodes_max = nodes_max(options_.store);
   settings.read_bytes_max = read_bytes_max(options_.store.buffer_memory);
   settings.threads = thread_count(options_);
+  settings.workers = options_.workers != 0 ? options_.workers : PosixEnvironment::threads_default();
+  settings.profile = options_.profile;
   settings.mount_point = options_.mount_point;
   settings.source = options_.source;
   file_system_ = std::make_unique<FileSystem>(environment_, *store_, *tier_, std::move(settings), root);

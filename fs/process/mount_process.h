@@ -29,7 +29,9 @@ namespace fpfs {
 
 class MountProcess {
  public:
-  explicit MountProcess(const MountOptions& options) : options_(options) {}
+  explicit MountProcess(const MountOptions& options)
+      : options_(options),
+        environment_(PosixEnvironment::threads_default(), std::make_unique<PosixStorage>(), options.workers) {}
 
   // Runs the mount to its end. Blocks SIGTERM, SIGINT (they end it) and SIGHUP (it opens the log file anew) in this
   // thread and waits for them itself. Reports to `launcher` when live. A failure before that means nothing was mounted;

@@ -17,6 +17,7 @@
 #include "engine/array/array.h"
 #include "engine/base/units.h"
 #include "engine/tier/tier_url.h"
+#include "fs/interface/profile.h"
 
 namespace fpfs {
 namespace {
@@ -79,6 +80,19 @@ CLI::Validator size_from(uint64_t low, const std::string& words) {
     return CLI::Range(low, 1024 * kGiB)(value);
   };
   return must_be(words, {to_bytes, ""});
+}
+
+// Becomes the number of bytes.
+CLI::Validator size_of_transfers() {
+  const auto to_bytes = [](std::string& value) -> std::string {
+    const Result<uint64_t> bytes = parse_size(value);
+    if (!bytes.is_ok()) return bytes.status().message();
+    value = std::to_string(*bytes);
+    if (*bytes == 0) return "";
+    if (*bytes % kIoAlignment != 0) return "no whole number of blocks";
+    return CLI::Range(StoreOptions::kTransferSizeMin, StoreOptions::kTransferSizeMax)(value);
+  };
+  return must_be("a size from 64K to 64M in steps of 4K, like 256K, or 0 for whole chunks", {to_bytes, ""});
 }
 
 void add_size(CLI::App& app, const std::string& name, uint64_t& out, const CLI::Validator& allowed,
@@ -219,6 +233,14 @@ void describe(CLI::App& app, MountOptions& o) {
   add_size(app, "--buffer_memory", o.store.buffer_memory, size_from(kMiB, "a size from 1M to 1024G, like 256M"),
            "memory for file content, whatever the load (default 256M)");
   add_number(app, "--queue_depth", o.store.queue_depth, 1, 1024, "transfers in flight per member (default 16)");
+  app.add_option("--transfer_size", o.store.transfer_size,
+                 "a chunk goes to its member, and comes from it, in pieces of this size (default 0: whole)")
+      ->type_name("SIZE")
+      ->transform(size_of_transfers());
+  add_number(app, "--submit_batch", o.store.submit_batch, 1, StoreOptions::kSubmitBatchMax,
+             "transfers that are submitted by one call (default 4; 1: each by itself)");
+  add_number(app, "--workers", o.workers, 0, 256,
+             "threads that hash, verify, compress and expand (default 0: one for each core, at least 8)");
   add_number(app, "--threads", o.threads, 1, 256,
              "threads that answer requests (default: twice the cores, at least 4)");
   app.add_flag("--io_uring", o.io_uring, "take requests through io_uring (default auto: where the kernel offers it)")
@@ -234,6 +256,10 @@ void describe(CLI::App& app, MountOptions& o) {
               "and when nothing was written to it for so long, 0: not (default 5)");
   add_number(app, "--read_ahead", o.store.read_ahead, 0, 1024,
              "chunks read ahead of a sequential reader (default 0: by the number of members)");
+  app.add_option("--profile", o.profile,
+                 "what fpfs tune has written, of " + fmt::format("{}", fmt::join(kProfileNames, ", ")) +
+                     "; options that are given count more")
+      ->type_name("FILE");
   describe_tier(app, o.tier);
   add_seconds(
       app, "--tier_timeout", o.tier_timeout_ms,
@@ -298,10 +324,6 @@ constexpr std::string_view kIgnoredOptions[] = {"rw",
 constexpr std::string_view kIgnoredPrefixes[] = {"x-", "X-", "comment=", "user=", "uhelper=", "helper="};
 constexpr std::string_view kKernelPrefixes[] = {"context=", "fscontext=", "defcontext=", "rootcontext="};
 
-// Of the contract, but not in this version.
-constexpr std::string_view kLaterOptions[] = {"profile"};
-constexpr std::string_view kLaterPrefixes[] = {"profile="};
-
 bool contains(std::span<const std::string_view> list, std::string_view text) {
   return std::find(list.begin(), list.end(), text) != list.end();
 }
@@ -331,10 +353,6 @@ Status apply_argument(CLI::App& app, MountOptions& o, const std::string& argumen
   const size_t equals = std::min(text.find('='), text.size());
   const std::string name = text.substr(0, equals);
   const std::string value = text.substr(std::min(equals + 1, text.size()));
-  if (is_long && (contains(kLaterOptions, text) || has_prefix(kLaterPrefixes, text))) {
-    return Status::error(StatusCode::kUnsupported,
-                         "option " + text + " is not available in this version; leave it out");
-  }
   const CLI::Option* option = is_long ? app.get_option_no_throw("--" + name) : nullptr;
   if (option != nullptr && value.empty() && (equals < text.size() || option->get_expected_min() > 0))
     return usage_error("option " + name + " needs a value: " + name + "=" + option->get_type_name());
@@ -365,6 +383,17 @@ Status apply_list(CLI::App& app, MountOptions& o, const std::string& list) {
   return Status::ok();
 }
 
+Status apply_profile(const std::string& path, MountOptions& options) {
+  CLI::App app;
+  describe(app, options);
+  FPFS_ASSIGN_OR_RETURN(const std::string text, read_profile(path));
+  FPFS_ASSIGN_OR_RETURN(const std::vector<ProfileLine> lines, parse_profile(text));
+  for (const ProfileLine& line : lines)
+    FPFS_RETURN_IF_ERROR(apply_argument(app, options, fmt::format("--{}={}", line.name, line.value))
+                             .with_context(fmt::format("line {}", line.number)));
+  return Status::ok();
+}
+
 Status check_combination(const MountOptions& options) {
   if (options.store.array.degraded && !options.store.array.read_only)
     return usage_error("option degraded needs ro: an array with members missing cannot be written");
@@ -379,10 +408,8 @@ Status check_combination(const MountOptions& options) {
   return Status::ok();
 }
 
-}  // namespace
-
-Result<MountOptions> parse_mount_options(const std::vector<std::string>& arguments) {
-  MountOptions options;
+// On top of what `options` says already.
+Result<MountOptions> parse_arguments(const std::vector<std::string>& arguments, MountOptions options) {
   CLI::App app;
   describe(app, options);
   std::vector<std::string> positional;
@@ -417,11 +444,22 @@ Result<MountOptions> parse_mount_options(const std::vector<std::string>& argumen
   return options;
 }
 
+}  // namespace
+
+Result<MountOptions> parse_mount_options(const std::vector<std::string>& arguments) {
+  FPFS_ASSIGN_OR_RETURN(MountOptions options, parse_arguments(arguments, {}));
+  if (options.profile.empty() || options.action != MountOptions::Action::kMount) return options;
+  MountOptions of_profile;
+  FPFS_RETURN_IF_ERROR(apply_profile(options.profile, of_profile).with_context("profile " + options.profile));
+  return parse_arguments(arguments, std::move(of_profile));
+}
+
 Status make_paths_absolute(MountOptions& options) {
   std::error_code error;
   auto absolute = [&error](std::string& path) { path = std::filesystem::absolute(path, error).lexically_normal(); };
   for (std::string& directory : options.directories) absolute(directory);
   if (!options.log_file.empty()) absolute(options.log_file);
+  if (!options.profile.empty()) absolute(options.profile);
   if (!options.store.array.metadata_directory.empty()) absolute(options.store.array.metadata_directory);
   if (error) return Status::from_errno(error.value(), "find the current directory");
   char* resolved = ::realpath(options.mount_point.c_str(), nullptr);

@@ -30,6 +30,9 @@ struct MountOptions {
   // Workers that read requests, 1 .. 256; 0: max(4, 2 * cores). Each request is handled without waiting for a drive, so
   // more threads help only many-client loads.
   unsigned threads = 0;
+  // Threads that hash, verify, encode and decode, 1 .. 256; 0: one for each core, at least 8.
+  unsigned workers = 0;
+  std::string profile;  // the file of `profile=` (profile.h); empty: none
   // killed_saver=keep_old: what a process that a signal killed was replacing keeps its content of before.
   bool killed_keeps_old = true;
   // Whether requests come through io_uring. kAuto: where the kernel offers it; kOn: the same, and the log says when it
@@ -47,11 +50,11 @@ struct MountOptions {
 };
 
 // Parses the arguments after the program's name. kInvalidArgument, with one line that names the option and what is
-// allowed; kUnsupported for options of the contract that this version does not have.
+// allowed. What a profile says (profile=FILE, which is read here) counts where no argument says otherwise.
 Result<MountOptions> parse_mount_options(const std::vector<std::string>& arguments);
 
-// Turns the member paths, the mount point and the log file into absolute paths, as the daemon leaves the caller's
-// working directory. The mount point must exist (links in it are resolved); members need not yet.
+// Turns the member paths, the mount point, the log file and the profile into absolute paths, as the daemon leaves the
+// caller's working directory. The mount point must exist (links in it are resolved); members need not yet.
 Status make_paths_absolute(MountOptions& options);
 
 // What --help prints.

@@ -79,11 +79,15 @@ json options_report(const FileSystem& file_system, const StoreOptions& options) 
           {"verify", options.verify},
           {"buffer_memory", options.buffer_memory},
           {"queue_depth", options.queue_depth},
+          {"transfer_size", options.transfer_size},
+          {"submit_batch", options.submit_batch},
+          {"workers", file_system.settings().workers},
           {"threads", file_system.settings().threads},
           {"io_uring", file_system.over_io_uring()},
           {"read_ahead", options.read_ahead},
           {"io_timeout", options.io_timeout_ms / 1000},
-          {"null_write", options.null_write}};
+          {"null_write", options.null_write},
+          {"profile", file_system.settings().profile}};
 }
 
 struct OpenEntry {

@@ -12,8 +12,9 @@
 //                "checksum_errors"}],
 //   "metadata": {"path", "member" (index of the member that holds the names, or -1), "state": "ok" | "failing" |
 //                "stalled", "errors" (calls on names and indexes that its drive failed)},
-//   "options": {"ro", "durable", "compress", "dedup", "verify", "buffer_memory", "queue_depth", "threads", "io_uring" (in
-//               use), "read_ahead", "io_timeout" (seconds), "null_write"},
+//   "options": {"ro", "durable", "compress", "dedup", "verify", "buffer_memory", "queue_depth", "transfer_size"
+//               (0: whole chunks), "submit_batch", "workers", "threads", "io_uring" (in use), "read_ahead",
+//               "io_timeout" (seconds), "null_write", "profile" (the file; empty: none)},
 //   "buffers": {"size", "total", "free", "evictable", "waiting", "waits", "evictions"},
 //   "files":   {"open", "dirty", "commits", "pending_frees"},
 //   "compressed": {"chunks", "bytes", "stored_bytes"} (chunks that were stored smaller since the mount, their content, and

@@ -1,8 +1,14 @@
 #include "fs/process/options.h"
 
+#include <sys/stat.h>
+
+#include <fstream>
+#include <utility>
+
 #include <gtest/gtest.h>
 
 #include "engine/base/units.h"
+#include "tests/support/temporary_directory.h"
 
 namespace fpfs {
 namespace {
@@ -63,6 +69,9 @@ INSTANTIATE_TEST_SUITE_P(
                     Spelling{"queue_depth=1024", [](O o) { return o.store.queue_depth == 1024; }},
                     Spelling{"threads=256", [](O o) { return o.threads == 256; }},
                     Spelling{"read_ahead=1024", [](O o) { return o.store.read_ahead == 1024; }},
+                    Spelling{"transfer_size=64K", [](O o) { return o.store.transfer_size == 64 * kKiB; }},
+                    Spelling{"submit_batch=64", [](O o) { return o.store.submit_batch == 64; }},
+                    Spelling{"workers=256", [](O o) { return o.workers == 256; }},
                     Spelling{"io_uring", [](O o) { return o.io_uring == MountOptions::IoUring::kOn; }},
                     Spelling{"io_uring=yes", [](O o) { return o.io_uring == MountOptions::IoUring::kOn; }},
                     Spelling{"io_uring=off", [](O o) { return o.io_uring == MountOptions::IoUring::kOff; }},
@@ -202,10 +211,69 @@ TEST(Options, WhatIsWrongIsNamed) {
   }
 }
 
-TEST(Options, WhatThisVersionLacksIsRefusedNotIgnored) {
-  const Status status = parse_error({"-o", "profile=/etc/fp.json"});
-  EXPECT_EQ(status.code(), StatusCode::kUnsupported);
-  EXPECT_NE(status.message().find("not available in this version"), std::string::npos) << status.message();
+class Profile : public testing::Test {
+ protected:
+  std::string write(const std::string& text) {
+    std::ofstream(path_, std::ios::binary | std::ios::trunc) << text;
+    return "profile=" + path_;
+  }
+  test::TemporaryDirectory directory_;
+  const std::string path_ = directory_ / "profile";
+};
+
+TEST_F(Profile, IsReadAndArgumentsCountMore) {
+  const std::string profile = write(
+      "# fastpersistfs profile\r\n\n  queue_depth = 32\t\r\ntransfer_size=256K\nsubmit_batch=1\nworkers=3\n"
+      "   # a remark\nread_ahead=12");
+  const MountOptions options = parse_ok({"-o", profile});
+  EXPECT_EQ(options.profile, path_);
+  EXPECT_EQ(options.store.queue_depth, 32U);
+  EXPECT_EQ(options.store.transfer_size, 256 * kKiB);
+  EXPECT_EQ(options.store.submit_batch, 1U);
+  EXPECT_EQ(options.workers, 3U);
+  EXPECT_EQ(options.store.read_ahead, 12U);
+  for (const Arguments& arguments :
+       {Arguments{"-o", "queue_depth=5,noatime," + profile}, Arguments{"-o", profile + ",queue_depth=5", "--noatime"},
+        Arguments{"--queue_depth=5", "--" + profile, "-o", "noatime"}}) {
+    const MountOptions given = parse_ok(arguments);
+    EXPECT_EQ(given.store.queue_depth, 5U);
+    EXPECT_EQ(given.store.submit_batch, 1U);
+    EXPECT_EQ(given.kernel_options, Arguments{"noatime"});
+  }
+  EXPECT_EQ(parse_ok({"-o", write("")}).store.queue_depth, StoreOptions().queue_depth);
+}
+
+TEST_F(Profile, IsNamedWithTheLineThatIsWrong) {
+  const std::pair<std::string, const char*> cases[] = {
+      {"queue_depth=0\n", "line 1: option queue_depth is '0'; it must be a number from 1 to 1024"},
+      {"\n\nsubmit_batch=65", "line 3: option submit_batch is '65'; it must be a number from 1 to 64"},
+      {"transfer_size=5000", "it must be a size from 64K to 64M in steps of 4K"},
+      {"transfer_size=128M", "it must be a size from 64K to 64M in steps of 4K"},
+      {"workers=257", "it must be a number from 0 to 256"},
+      {"read_ahead=-1", "it must be a number from 0 to 1024"},
+      {"workers=1\ncolour=blue\n", "line 2: unknown name 'colour'; a profile has queue_depth, transfer_size"},
+      {"init=on\n", "line 1: unknown name 'init'"},
+      {"profile=/x\n", "line 1: unknown name 'profile'"},
+      {"workers=1\r\nworkers=1\r\n", "line 2: workers is there already, in line 1"},
+      {"workers=\n", "line 1: workers has no value"},
+      {"workers\n", "line 1: it is 'workers'; a line of a profile is NAME=VALUE"},
+      {"=3\n", "line 1: unknown name ''"},
+      {std::string("\0\1\xff=\n", 5), "line 1: it is no text"},
+      {"workers=2\rqueue_depth=3\n", "line 1: it is no text"},
+      {std::string(300, 'x'), "line 1: it has 300 bytes"},
+      {std::string(20'000, '\n'), "it is longer than 16 KiB, so it is no profile"},
+  };
+  for (const auto& [text, part] : cases) {
+    const Status status = parse_error({"-o", write(text)});
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << part;
+    EXPECT_TRUE(status.message().starts_with("profile " + path_ + ": ")) << status.message();
+    EXPECT_NE(status.message().find(part), std::string::npos) << status.message();
+    EXPECT_EQ(status.message().find('\n'), std::string::npos) << status.message();
+  }
+  EXPECT_NE(parse_error({"-o", "profile=/no/such/file"}).message().find("profile /no/such/file: "), std::string::npos);
+  EXPECT_NE(parse_error({"-o", "profile=/dev/zero"}).message().find("not a regular file"), std::string::npos);
+  ASSERT_EQ(::mkfifo((directory_ / "fifo").c_str(), 0600), 0);
+  EXPECT_NE(parse_error({"-o", "profile=" + (directory_ / "fifo")}).message().find("not a regular"), std::string::npos);
 }
 
 TEST(Options, WhatStaysOfWhatIsCopied) {

@@ -1,8 +1,10 @@
-// Any command line of fastpersistfs, one argument a line: accepted, or refused by one line.
+// Any command line of fastpersistfs, one argument a line, and any profile: accepted, or refused by one line.
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/array/array.h"
+#include "fs/interface/profile.h"
 #include "fs/process/options.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -33,6 +35,8 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       fpfs::fuzz::require(!directory.empty(), "no directory without a name");
     fpfs::fuzz::require(options->store.queue_depth >= 1 && options->store.queue_depth <= 1024, "a depth in its range");
   }
+  const auto profile = fpfs::parse_profile(std::string_view(reinterpret_cast<const char*>(data), size));
+  if (!profile.is_ok()) check_refusal(profile.status());
   const fpfs::Result<std::vector<std::string>> directories = fpfs::Array::split_directories(arguments[0]);
   if (!directories.is_ok()) return check_refusal(directories.status()), 0;
   std::string joined;

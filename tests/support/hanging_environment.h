@@ -153,10 +153,10 @@ class HangingEnvironment final : public PosixEnvironment {
         hangs_(std::move(hangs)),
         members_(std::move(members)) {}
 
-  Result<std::unique_ptr<IoQueue>> make_queue(MemberIndex member, unsigned depth) override {
-    FPFS_ASSIGN_OR_RETURN(std::unique_ptr<IoQueue> inner, PosixEnvironment::make_queue(member, depth));
-    auto queue =
-        std::make_unique<HangingQueue>(std::move(inner), depth, *hangs_, members_[member.value()] + "/objects");
+  Result<std::unique_ptr<IoQueue>> make_queue(MemberIndex member, const QueueSettings& settings) override {
+    FPFS_ASSIGN_OR_RETURN(std::unique_ptr<IoQueue> inner, PosixEnvironment::make_queue(member, settings));
+    auto queue = std::make_unique<HangingQueue>(std::move(inner), settings.depth, *hangs_,
+                                                members_[member.value()] + "/objects");
     queues_[member] = queue.get();
     return std::unique_ptr<IoQueue>(std::move(queue));
   }

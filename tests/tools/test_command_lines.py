@@ -6,7 +6,7 @@ import pytest
 from command_lines import assert_one_line_error
 from lab.programs import run
 
-VERBS = ["status", "top", "stats", "stat", "map", "sync", "verify", "tier", "umount", "export", "bench"]
+VERBS = ["status", "top", "stats", "stat", "map", "sync", "verify", "tier", "umount", "export", "bench", "tune"]
 
 
 @pytest.mark.parametrize("name", ["mkfs", "fsck", "fpfs"])

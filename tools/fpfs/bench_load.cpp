@@ -68,19 +68,26 @@ BenchLoad::BenchLoad(Store& store, const BenchOptions& options, const std::atomi
     : store_(store),
       options_(options),
       interrupted_(interrupted),
-      name_(fmt::format(".fpfs-bench-{}", ::getpid())),
-      jobs_(options.jobs) {}
+      name_(options.name.empty() ? fmt::format(".fpfs-bench-{}", ::getpid()) : options.name),
+      jobs_(options.jobs) {
+  for (unsigned i = 0; i < options.jobs; ++i) {
+    jobs_[i].name = fmt::format("job-{}", i);
+    jobs_[i].size = options.size / options.jobs + (i == 0 ? options.size % options.jobs : 0);
+  }
+}
 
 Result<std::unique_ptr<BenchLoad>> BenchLoad::create(Store& store, const BenchOptions& options,
                                                      const std::atomic<bool>& interrupted) {
   std::unique_ptr<BenchLoad> load(new BenchLoad(store, options, interrupted));
   FPFS_RETURN_IF_ERROR(store.make_directory(store.root(), load->name_, 0700));
+  return find(store, options, interrupted);
+}
+
+Result<std::unique_ptr<BenchLoad>> BenchLoad::find(Store& store, const BenchOptions& options,
+                                                   const std::atomic<bool>& interrupted) {
+  std::unique_ptr<BenchLoad> load(new BenchLoad(store, options, interrupted));
   FPFS_ASSIGN_OR_RETURN(Store::Node node, store.lookup(store.root(), load->name_));
   load->directory_ = std::move(node.handle);
-  for (unsigned i = 0; i < options.jobs; ++i) {
-    load->jobs_[i].name = fmt::format("job-{}", i);
-    load->jobs_[i].size = options.size / options.jobs + (i == 0 ? options.size % options.jobs : 0);
-  }
   return load;
 }
 

@@ -22,6 +22,7 @@ struct BenchOptions {
   bool read = false, write = false, both = false;
   bool json = false;
   bool buffered_members = false;
+  std::string name;  // of the load's directory in the array's root; empty: one of this process
 
   bool measure_write() const { return write || both || !read; }
   bool measure_read() const { return read || both || !write; }
@@ -41,6 +42,9 @@ class BenchLoad {
   // Makes a directory of its own in the array's root.
   static Result<std::unique_ptr<BenchLoad>> create(Store& store, const BenchOptions& options,
                                                    const std::atomic<bool>& interrupted);
+  // The one that an earlier load of these options made, and did not remove: for read().
+  static Result<std::unique_ptr<BenchLoad>> find(Store& store, const BenchOptions& options,
+                                                 const std::atomic<bool>& interrupted);
   // Removes the files and the directory.
   Status remove();
 

@@ -28,5 +28,6 @@ Verb add_umount(CLI::App& fpfs);
 // Of directories that are not mounted.
 Verb add_export(CLI::App& fpfs);
 Verb add_bench(CLI::App& fpfs);
+Verb add_tune(CLI::App& fpfs);
 
 }  // namespace fpfs::tools

@@ -37,8 +37,8 @@ SimEnvironment::~SimEnvironment() {
   FPFS_CHECK(queues_ == 0, "queues end before their environment");
 }
 
-Result<std::unique_ptr<IoQueue>> SimEnvironment::make_queue(MemberIndex, unsigned depth) {
-  return std::unique_ptr<IoQueue>(std::make_unique<SimIoQueue>(*this, depth));
+Result<std::unique_ptr<IoQueue>> SimEnvironment::make_queue(MemberIndex, const QueueSettings& settings) {
+  return std::unique_ptr<IoQueue>(std::make_unique<SimIoQueue>(*this, settings.depth));
 }
 
 struct timespec SimEnvironment::now() {

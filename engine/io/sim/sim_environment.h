@@ -45,7 +45,7 @@ class SimEnvironment final : public Environment {
   // --- Environment -------------------------------------------------------------------------------------------------
   Storage& storage() override { return storage_; }
   Executor& executor() override { return executor_; }
-  Result<std::unique_ptr<IoQueue>> make_queue(MemberIndex member, unsigned depth) override;
+  Result<std::unique_ptr<IoQueue>> make_queue(MemberIndex member, const QueueSettings& settings) override;
   struct timespec now() override;
   uint64_t random_u64() override { return engine_random_.next(); }
   bool is_simulated() const override { return true; }

@@ -128,17 +128,20 @@ class ToldEnvironment final : public PosixEnvironment {
   ToldEnvironment() : PosixEnvironment(2), told_(PosixEnvironment::workers()) {}
   Executor& workers() override { return told_; }
   ToldWorkers& told() { return told_; }
-  Result<std::unique_ptr<IoQueue>> make_queue(MemberIndex member, unsigned depth) override {
-    FPFS_ASSIGN_OR_RETURN(std::unique_ptr<IoQueue> inner, PosixEnvironment::make_queue(member, depth));
+  Result<std::unique_ptr<IoQueue>> make_queue(MemberIndex member, const QueueSettings& settings) override {
+    settings_ = settings;
+    FPFS_ASSIGN_OR_RETURN(std::unique_ptr<IoQueue> inner, PosixEnvironment::make_queue(member, settings));
     auto queue = std::make_unique<ToldQueue>(std::move(inner));
     queue_ = queue.get();
     return std::unique_ptr<IoQueue>(std::move(queue));
   }
   ToldQueue& queue() { return *queue_; }
+  const QueueSettings& settings() const { return settings_; }
 
  private:
   ToldWorkers told_;
   ToldQueue* queue_ = nullptr;
+  QueueSettings settings_;
 };
 
 class WorkersTest : public ::testing::Test {
@@ -157,6 +160,9 @@ class WorkersTest : public ::testing::Test {
     options.buffer_memory = uint64_t{kBuffers} * kChunk;
     options.array.buffered_members = true;
     options.read_ahead = 1;
+    options.queue_depth = 3;
+    options.submit_batch = 2;
+    options.transfer_size = 64 * kKiB;
     auto store = Store::open(environment_, directories_, options);
     ASSERT_TRUE(store.is_ok()) << store.status().message();
     store_ = std::move(*store);
@@ -209,6 +215,27 @@ class WorkersTest : public ::testing::Test {
   ToldEnvironment environment_;
   std::unique_ptr<Store> store_;
 };
+
+TEST_F(WorkersTest, TheOptionsOfTheStoreAreTheQueues) {
+  EXPECT_EQ(environment_.settings().depth, 3U);
+  EXPECT_EQ(environment_.settings().batch, 2U);
+  EXPECT_EQ(environment_.settings().transfer_max, 64 * kKiB);
+  EXPECT_TRUE(store_->close().is_ok());
+  store_.reset();
+  StoreOptions options;
+  options.buffer_memory = uint64_t{kBuffers} * kChunk;
+  options.array.buffered_members = true;
+  for (const unsigned batch : {0U, 65U}) {
+    options.submit_batch = batch;
+    EXPECT_EQ(Store::open(environment_, directories_, options).status().code(), StatusCode::kInvalidArgument) << batch;
+  }
+  options.submit_batch = 1;
+  for (const uint32_t size : {4096U, 64U * 1024 + 1, 65U * 1024 * 1024}) {
+    options.transfer_size = size;
+    EXPECT_EQ(Store::open(environment_, directories_, options).status().code(), StatusCode::kInvalidArgument) << size;
+  }
+  open();
+}
 
 TEST_F(WorkersTest, AMembersThreadThatNobodyWaitsForWakesNobody) {
   save("file");

@@ -10,6 +10,8 @@
 #include <cstring>
 #include <deque>
 #include <mutex>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -100,9 +102,9 @@ class AioQueueFaultsTest : public testing::Test {
   void TearDown() override { ::close(handle_); }
 
   // Writes `count` pieces of the file, or reads them; returns when all have completed.
-  void run(IoRequest::Kind kind, unsigned count, unsigned depth = 4) {
+  void run(IoRequest::Kind kind, unsigned count, const QueueSettings& settings = {.depth = 4}) {
     transfers_.clear();
-    Result<std::unique_ptr<AioQueue>> queue = AioQueue::create(MemberIndex(1), depth);
+    Result<std::unique_ptr<AioQueue>> queue = AioQueue::create(MemberIndex(1), settings);
     ASSERT_TRUE(queue.is_ok()) << queue.status().message();
     for (unsigned i = 0; i < count; ++i) {
       Transfer& transfer = transfers_.emplace_back();
@@ -139,14 +141,14 @@ class AioQueueFaultsTest : public testing::Test {
 
 TEST_F(AioQueueFaultsTest, NoContextSaysWhichLimitToRaise) {
   plan.setup_error = -EAGAIN;
-  Status status = AioQueue::create(MemberIndex(2), 16).status();
+  Status status = AioQueue::create(MemberIndex(2), {.depth = 16}).status();
   EXPECT_EQ(status.code(), StatusCode::kSystem);
   EXPECT_NE(status.message().find("raise sysctl fs.aio-max-nr"), std::string::npos) << status.message();
   EXPECT_NE(status.message().find("member 2"), std::string::npos) << status.message();
   plan.setup_error = -ENOSYS;
-  EXPECT_EQ(AioQueue::create(MemberIndex(2), 16).status().code(), StatusCode::kUnsupported);
+  EXPECT_EQ(AioQueue::create(MemberIndex(2), {.depth = 16}).status().code(), StatusCode::kUnsupported);
   plan.setup_error = -ENOMEM;
-  EXPECT_EQ(AioQueue::create(MemberIndex(2), 16).status().errno_value(), ENOMEM);
+  EXPECT_EQ(AioQueue::create(MemberIndex(2), {.depth = 16}).status().errno_value(), ENOMEM);
 }
 
 TEST_F(AioQueueFaultsTest, GoesOnAfterRefusals) {
@@ -168,10 +170,10 @@ TEST_F(AioQueueFaultsTest, GivesUpWhenRefusedForTooLong) {
 
 TEST_F(AioQueueFaultsTest, TakesPartOfABatch) {
   plan.accepted_max = 1;
-  run(IoRequest::Kind::kWrite, 30, 8);
+  run(IoRequest::Kind::kWrite, 30, {.depth = 8});
   expect_all_right();
   EXPECT_GE(plan.submits, 30);
-  run(IoRequest::Kind::kRead, 30, 8);
+  run(IoRequest::Kind::kRead, 30, {.depth = 8});
   expect_all_right();
 }
 
@@ -265,9 +267,74 @@ TEST_F(AioQueueFaultsTest, InterruptionsAreNoErrors) {
   expect_all_right();
 }
 
+TEST_F(AioQueueFaultsTest, LongRequestsGoInPieces) {
+  for (const auto& [transfer_max, pieces] : {std::pair(0U, 1), {kLength, 1}, {65536U, 2}, {49152U, 3}, {4096U, 32}}) {
+    const QueueSettings settings = {.depth = 4, .transfer_max = transfer_max};
+    for (const IoRequest::Kind kind : {IoRequest::Kind::kWrite, IoRequest::Kind::kRead}) {
+      plan.completions = 0;
+      run(kind, 5, settings);
+      expect_all_right();
+      EXPECT_EQ(plan.completions, 5 * pieces) << transfer_max;
+    }
+  }
+  // Short transfers are continued as ever, and so is what lies behind them; too many of them are a failure.
+  plan.completions = 0;
+  plan.piece = 20480;
+  run(IoRequest::Kind::kWrite, 1, {.transfer_max = 32768});
+  expect_all_right();
+  EXPECT_EQ(plan.completions, 7);
+  plan.piece = 4096;
+  run(IoRequest::Kind::kWrite, 1, {.transfer_max = 65536});
+  EXPECT_EQ(transfers_[0].status.code(), StatusCode::kIoError);
+  // The end of the file, at the end of a piece and in one.
+  plan.piece = 0;
+  for (const uint32_t size : {65536U, 70000U}) {
+    ASSERT_EQ(::ftruncate(handle_, size), 0);
+    run(IoRequest::Kind::kRead, 1, {.transfer_max = 32768});
+    EXPECT_TRUE(transfers_[0].status.is_ok()) << transfers_[0].status.message();
+    EXPECT_EQ(transfers_[0].request.transferred, size);
+  }
+}
+
+TEST_F(AioQueueFaultsTest, TransfersShareCalls) {
+  constexpr unsigned kCount = 10;
+  // The first two go by themselves (kBusyInFlight); nothing comes back meanwhile.
+  for (const auto& [batch, calls] : {std::pair(1U, 10), {3U, 5}, {4U, 4}, {64U, 3}}) {
+    transfers_.clear();
+    plan.submits = 0;
+    plan.hangs = true;
+    static std::atomic<bool> all_are_there;
+    all_are_there = false;
+    Result<std::unique_ptr<AioQueue>> made = AioQueue::create(MemberIndex(1), {.depth = 2 * kCount, .batch = batch});
+    ASSERT_TRUE(made.is_ok());
+    for (unsigned i = 0; i <= kCount; ++i) {
+      Transfer& transfer = transfers_.emplace_back();
+      IoRequest& request = transfer.request;
+      request.kind = IoRequest::Kind::kWrite;
+      request.handle = handle_;
+      request.offset = uint64_t{i} * kLength;
+      request.length = kLength;
+      request.data = transfer.memory.data();
+      request.prepare = [](IoRequest&) {
+        while (!all_are_there) std::this_thread::yield();
+        return Status::ok();
+      };
+      request.complete = [](IoRequest&, const Status& status) { EXPECT_TRUE(status.is_ok()) << status.message(); };
+      if (i < kCount) (*made)->submit(request);
+    }
+    all_are_there = true;
+    for (int i = 0; i < 2000 && (*made)->counters().in_flight < kCount; ++i) ::usleep(1000);
+    EXPECT_EQ((*made)->counters().in_flight, kCount);
+    EXPECT_EQ(plan.submits, calls) << batch;
+    EXPECT_EQ((*made)->counters().submissions, static_cast<uint64_t>(calls));
+    plan.hangs = false;
+    (*made)->submit(transfers_.back().request);  // wakes the thread: the plan has swallowed the kernel's word
+  }
+}
+
 TEST_F(AioQueueFaultsTest, WhatIsNotOnAHangingDriveCanBeFailed) {
   constexpr unsigned kDepth = 2, kCount = 7;
-  Result<std::unique_ptr<AioQueue>> made = AioQueue::create(MemberIndex(1), kDepth);
+  Result<std::unique_ptr<AioQueue>> made = AioQueue::create(MemberIndex(1), {.depth = kDepth});
   ASSERT_TRUE(made.is_ok());
   AioQueue& queue = **made;
   EXPECT_EQ(queue.oldest_transfer_ns(), 0u);

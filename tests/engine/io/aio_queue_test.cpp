@@ -69,7 +69,7 @@ class AioQueueTest : public testing::TestWithParam<Place> {
   }
   void start(unsigned depth) {
     queue_.reset();
-    Result<std::unique_ptr<AioQueue>> queue = AioQueue::create(kMember, depth);
+    Result<std::unique_ptr<AioQueue>> queue = AioQueue::create(kMember, {.depth = depth});
     ASSERT_TRUE(queue.is_ok()) << queue.status().message();
     queue_ = std::move(*queue);
   }
@@ -394,8 +394,8 @@ INSTANTIATE_TEST_SUITE_P(Places, AioQueueTest,
                          [](const auto& place) { return std::string(place.param.name); });
 
 TEST(AioQueueCreate, RefusesSenselessDepths) {
-  EXPECT_EQ(AioQueue::create(MemberIndex(0), 0).status().code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(AioQueue::create(MemberIndex(0), 1'000'000).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(AioQueue::create(MemberIndex(0), {.depth = 0}).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(AioQueue::create(MemberIndex(0), {.depth = 1'000'000}).status().code(), StatusCode::kInvalidArgument);
 }
 
 }  // namespace

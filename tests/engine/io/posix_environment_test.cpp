@@ -24,9 +24,9 @@ TEST(PosixEnvironment, TellsTheTimeOfDay) {
 
 TEST(PosixEnvironment, GivesQueuesAndThreads) {
   PosixEnvironment environment(2);
-  Result<std::unique_ptr<IoQueue>> queue = environment.make_queue(MemberIndex(0), 4);
+  Result<std::unique_ptr<IoQueue>> queue = environment.make_queue(MemberIndex(0), {.depth = 4});
   ASSERT_TRUE(queue.is_ok()) << queue.status().message();
-  EXPECT_EQ(environment.make_queue(MemberIndex(0), 0).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(environment.make_queue(MemberIndex(0), {.depth = 0}).status().code(), StatusCode::kInvalidArgument);
   std::atomic<bool> ran{false};
   environment.executor().post([&] { ran = true; });
   environment.executor().stop();

@@ -62,7 +62,7 @@ TEST(SimEnvironmentTest, TransfersHappenInTwoStepsWithinTheDepth) {
   SimEnvironment world(4);
   const Handle root = world.storage().open_directory("/m0").value();
   const Handle file = world.storage().open_at(root, "a", O_RDWR | O_CREAT | O_DIRECT, 0600).value();
-  auto queue = world.make_queue(MemberIndex(0), 2).value();
+  auto queue = world.make_queue(MemberIndex(0), {.depth = 2}).value();
   Answers answers;
   AlignedBuffer buffers[4];
   IoRequest writes[4];
@@ -100,7 +100,7 @@ TEST(SimEnvironmentTest, TransfersHappenInTwoStepsWithinTheDepth) {
 
 TEST(SimEnvironmentTest, FailedPrepareSkipsTheTransfer) {
   SimEnvironment world(5);
-  auto queue = world.make_queue(MemberIndex(0), 2).value();
+  auto queue = world.make_queue(MemberIndex(0), {.depth = 2}).value();
   Answers answers;
   IoRequest request;
   request.kind = IoRequest::Kind::kWrite;
@@ -119,7 +119,7 @@ TEST(SimEnvironmentTest, FaultyTransfersFailOrLie) {
     SimEnvironment world(6);
     const Handle root = world.storage().open_directory("/m1").value();
     const Handle file = world.storage().open_at(root, "a", O_RDWR | O_CREAT | O_DIRECT, 0600).value();
-    auto queue = world.make_queue(MemberIndex(1), 2).value();
+    auto queue = world.make_queue(MemberIndex(1), {.depth = 2}).value();
     world.sim().inject({.call = SimFault::Call::kWrite, .effect = effect, .filesystem = 2, .role = {}});
     Answers answers;
     AlignedBuffer buffer = make_buffer(8192, std::byte{5});
@@ -156,7 +156,7 @@ TEST(SimEnvironmentTest, AfterTheCutEverythingEndsWithErrors) {
   const Handle root = world.storage().open_directory("/m0").value();
   const Handle file = world.storage().open_at(root, "a", O_RDWR | O_CREAT | O_DIRECT, 0600).value();
   ASSERT_TRUE(world.storage().fsync(root).is_ok());
-  auto queue = world.make_queue(MemberIndex(0), 4).value();
+  auto queue = world.make_queue(MemberIndex(0), {.depth = 4}).value();
   Answers answers;
   AlignedBuffer buffer = make_buffer(4096, std::byte{5});
   IoRequest writes[4];
