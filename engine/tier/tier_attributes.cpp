@@ -26,7 +26,7 @@ std::string_view TierCopier::Impl::without_slash(std::string_view path) {
 
 // --- paths -----------------------------------------------------------------------------------------------------------
 
-Result<TierCopier::Impl::Found> TierCopier::Impl::find(const std::string& given) {
+Result<TierCopier::Impl::Found> TierCopier::Impl::find(const std::string& given) const {
   Found found;
   FPFS_ASSIGN_OR_RETURN(found.directory,
                         open_parent(store_.storage(), store_.root(), std::string(without_slash(given)), found.name));

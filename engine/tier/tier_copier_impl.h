@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 
 #include <atomic>
+#include <deque>
 #include <map>
 #include <set>
 #include <vector>
@@ -225,7 +226,7 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
 
   // --- tier_attributes.cpp
   static std::string_view without_slash(std::string_view path);
-  Result<Found> find(const std::string& path);
+  Result<Found> find(const std::string& path) const;
   static bool is_at(const Result<Found>& found, uint64_t inode);
   // Whether the path leads to nothing, or to a directory where it is not that of one (and the other way round).
   static bool is_vacant(const Result<Found>& found, const std::string& path);
@@ -295,6 +296,8 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
   void find_theirs(const std::shared_ptr<Job>& job, const StoredManifest& stored);
   Local local_of(const Found& found, const std::string& path);
   bool is_known(const std::string& path, const std::optional<TierNote>& note, uint64_t tag) const;
+  uint64_t lost_at(const std::string& path) const;
+  void note_moved_directory(const Store::NameEvent& event) FPFS_REQUIRES(mutex_);
   // The manifest, or what it took the place of, has taken the place of this one of that array.
   static bool has_replaced(const TierManifest& manifest, uint64_t array, uint64_t tag);
   bool is_edit_of_known(const std::string& path, const std::optional<TierNote>& note,
@@ -427,6 +430,8 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
   // Where the store is shared.
   RestoredTree shown_;
   const std::shared_ptr<TierLost> lost_;
+  static constexpr size_t kMovedDirectoriesMax = 64;
+  std::deque<std::pair<std::string, std::string>> moved_directories_ FPFS_GUARDED_BY(mutex_);
   std::map<uint64_t, uint64_t> seen_ FPFS_GUARDED_BY(mutex_);  // by place, the manifest that is taken into account
   std::multiset<std::pair<std::string, std::thread::id>> silent_ FPFS_GUARDED_BY(mutex_);
   std::map<std::string, Look> looks_ FPFS_GUARDED_BY(mutex_);

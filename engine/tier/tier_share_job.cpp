@@ -48,9 +48,37 @@ void TierCopier::Impl::note_lost(const TierNote& note) {
   seen_.erase(note.place);
 }
 
+// What is in a directory goes with it, and nobody is told of each: until its notes are of where it is now, what is made
+// anew at its former path has lost what was there. From the former path to the present one; the latest last.
+void TierCopier::Impl::note_moved_directory(const Store::NameEvent& event) {
+  for (auto& [from, to] : moved_directories_)
+    if (to.starts_with(event.from + "/")) to = event.path + to.substr(event.from.size());
+  if (moved_directories_.size() >= kMovedDirectoriesMax) moved_directories_.pop_front();
+  moved_directories_.emplace_back(event.from + "/", event.path + "/");
+}
+
+// The manifest that was seen there, of what the path has lost; as TierLost::manifest_at().
+uint64_t TierCopier::Impl::lost_at(const std::string& path) const {
+  const uint64_t place = place_of(path);
+  if (const uint64_t lost = lost_->manifest_at(place); lost != 0) return lost;
+  std::vector<std::string> may_be_at;
+  {
+    const MutexLock lock(mutex_);
+    for (auto moved = moved_directories_.rbegin(); moved != moved_directories_.rend(); ++moved)
+      if (path.starts_with(moved->first)) may_be_at.push_back(moved->second + path.substr(moved->first.size()));
+  }
+  for (const std::string& at : may_be_at) {
+    const Result<Found> found = find(at);
+    if (!found.is_ok() || !found.value().has_node()) continue;
+    const std::optional<TierNote> note = note_of(found.value().node.handle.get(), at);
+    if (note.has_value() && note->place == place) return note->manifest_tag;
+  }
+  return 0;
+}
+
 bool TierCopier::Impl::is_known(const std::string& path, const std::optional<TierNote>& note, uint64_t tag) const {
   if (note.has_value() && note->manifest_tag == tag) return true;
-  const uint64_t lost = lost_->manifest_at(place_of(path));
+  const uint64_t lost = lost_at(path);
   return lost == tag || lost == TierLost::kAnyManifest;
 }
 
@@ -65,7 +93,7 @@ bool TierCopier::Impl::has_replaced(const TierManifest& manifest, uint64_t array
 // What was seen has this content, with other attributes.
 bool TierCopier::Impl::is_edit_of_known(const std::string& path, const std::optional<TierNote>& note,
                                         const TierManifest& manifest) const {
-  const uint64_t array = array_key(manifest.array_id), lost = lost_->manifest_at(place_of(path));
+  const uint64_t array = array_key(manifest.array_id), lost = lost_at(path);
   return manifest.is_edited() && ((note.has_value() && has_replaced(manifest, array, note->manifest_tag)) ||
                                   (lost != 0 && has_replaced(manifest, array, lost)));
 }

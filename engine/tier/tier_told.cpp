@@ -66,6 +66,7 @@ void TierCopier::Impl::changed(const Store::NameEvent& event) {
     const std::vector<uint64_t> lost = lost_->note(event, note);
     const MutexLock lock(mutex_);
     for (const uint64_t place : lost) seen_.erase(place);
+    if (event.kind == Kind::kMoved && event.is_directory) note_moved_directory(event);
   }
   const char* const end = event.is_directory ? "/" : "";
   const bool is_removal = event.kind == Kind::kRemoved;

@@ -51,11 +51,11 @@ class Node {
     world_.tier().copier().open();
   }
   // Whether it shows what the others have copied by now.
-  bool look() {
+  bool look(const std::string& directory = "") {  // with a slash at its end
     const auto seen = std::make_shared<bool>(false);
     const struct timespec now = world_.world().now();
     const uint64_t now_ns = static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
-    if (!world_.tier().copier().look("", now_ns, [seen] { *seen = true; })) return false;
+    if (!world_.tier().copier().look(directory, now_ns, [seen] { *seen = true; })) return false;
     world_.world().run_until([&] { return *seen || is_off(); });
     return *seen;
   }
@@ -615,6 +615,64 @@ TEST(TierShareTest, AFileIsInTheWayOfADirectory) {
 }
 
 // And where the store can have both, or the directory came first, the file gets another name.
+// Other files by the same names, in a directory made anew, are no conflict with those that went with the old one.
+TEST(TierShareTest, ADirectoryThatIsMovedTakesItsFilesAlong) {
+  for (uint64_t seed = 1; seed <= 10; ++seed) {
+    Node a(seed, {.tags = "p"}, true), b(seed + 100, {.tags = "q"}, true);
+    const auto move = [](Node& from, Node& to) {
+      from.world().objects().objects().swap(to.world().objects().objects());
+    };
+    const auto put = [](Node& node, const std::string& directory, const Bytes& content) {
+      Store& store = node.store();
+      static_cast<void>(store.make_directory(store.root(), directory, 0755));
+      const ScopedHandle opened(store.storage(),
+                                *store.storage().open_at(store.root(), directory, O_RDONLY | O_DIRECTORY));
+      Result<Store::Created> created = store.create(opened.get(), "x", 0644);
+      ASSERT_TRUE(created.is_ok());
+      created->node.handle.reset();
+      ASSERT_TRUE(node.world().tier().write(*created->file, content).is_ok());
+      ASSERT_TRUE(node.world().array().control(*created->file, ControlRequest::Kind::kClose).is_ok());
+    };
+    const auto got = [](Node& node, const std::string& directory) -> Result<Bytes> {
+      Store& store = node.store();
+      FPFS_ASSIGN_OR_RETURN(const Handle handle, store.storage().open_at(store.root(), directory, O_PATH));
+      const ScopedHandle opened(store.storage(), handle);
+      FPFS_ASSIGN_OR_RETURN(const Store::Node found, store.lookup(opened.get(), "x"));
+      FPFS_ASSIGN_OR_RETURN(const std::shared_ptr<File> file, store.open_file(found.handle.get(), true));
+      return node.world().array().read_all(*file);
+    };
+    const auto has = [&got](Node& node, const std::string& directory, const Bytes& content) {
+      const Result<Bytes> found = got(node, directory);
+      EXPECT_TRUE(found.is_ok()) << found.status().message();
+      return found.is_ok() && *found == content;
+    };
+    const Bytes before = make_bytes(1000 + seed, 1), after = make_bytes(2000 + seed, 2);
+    put(a, "d", before);
+    ASSERT_TRUE(a.copy().value().is_ok());
+    move(a, b);
+    for (const char* const directory : {"", "d/"}) ASSERT_TRUE(b.look(directory));
+    b.world().settle();
+    ASSERT_TRUE(has(b, "d", before)) << "seed " << seed;
+    ASSERT_TRUE(b.store().rename(b.store().root(), "d", b.store().root(), "d.old", 0).is_ok());
+    put(b, "d", after);
+    ASSERT_TRUE(b.copy().value().is_ok());
+    b.world().settle();
+    EXPECT_EQ(b.world().tier().copier().status().conflicts, 0U) << "seed " << seed;
+    EXPECT_TRUE(has(b, "d.old", before)) << "seed " << seed;
+    EXPECT_TRUE(has(b, "d", after)) << "seed " << seed;
+    move(b, a);
+    for (unsigned round = 0; round < 4; ++round) {
+      for (const char* const directory : {"", "d/", "d.old/"}) static_cast<void>(a.look(directory));
+      a.world().settle();
+    }
+    ASSERT_TRUE(a.copy().value().is_ok());
+    EXPECT_EQ(a.world().tier().copier().status().conflicts, 0U) << "seed " << seed;
+    EXPECT_EQ(a.names().size(), 2U);
+    EXPECT_TRUE(has(a, "d.old", before)) << "seed " << seed;
+    EXPECT_TRUE(has(a, "d", after)) << "seed " << seed;
+  }
+}
+
 TEST(TierShareTest, ADirectoryKeepsItsName) {
   Node a(1, {.tags = "p"}, true), b(2, {.tags = "q"}, true), c(3, {.tags = "r"}, true);
   const auto move = [](Node& from, Node& to) { from.world().objects().objects().swap(to.world().objects().objects()); };
