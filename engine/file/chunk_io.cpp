@@ -18,12 +18,20 @@ namespace fpfs {
 constexpr unsigned kBusyFrom = 3;
 
 ChunkIo::ChunkIo(FileContext& context)
-    : context_(context), auto_compression_(context.environment), writes_at_queue_(context.stripes.member_count) {}
+    : context_(context),
+      auto_compression_(context.environment),
+      writes_at_queue_(context.array.member_capacity()),
+      queues_(context.array.member_capacity()) {}
 
 void ChunkIo::close_queues() {
   if (sharer_ != nullptr) sharer_->stop();    // it hands chunks to the encoder
   if (encoder_ != nullptr) encoder_->stop();  // it hands chunks to the queues
   for (std::unique_ptr<IoQueue>& queue : queues_) queue.reset();
+}
+
+void ChunkIo::add_member(MemberIndex member, std::unique_ptr<IoQueue> queue) {
+  set_queue(member, std::move(queue));
+  if (sharer_ != nullptr) sharer_->add_member(member);
 }
 
 void ChunkIo::fail_waiting(MemberIndex member, const Status& failure) {

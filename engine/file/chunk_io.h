@@ -68,8 +68,10 @@ class ChunkIo {
  public:
   // The context outlives it. Its array, options, counters and room are there.
   explicit ChunkIo(FileContext& context);
-  // One queue for each member, in order; null for a missing one.
-  void add_queue(std::unique_ptr<IoQueue> queue) { queues_.push_back(std::move(queue)); }
+  // The queue of a member, before the first transfer of that one; a missing one has none.
+  void set_queue(MemberIndex member, std::unique_ptr<IoQueue> queue) { queues_[member] = std::move(queue); }
+  // The same for one that the array will have in a moment.
+  void add_member(MemberIndex member, std::unique_ptr<IoQueue> queue);
   // For what is to be stored encoded; before the first transfer.
   void encode(std::unique_ptr<ChunkEncoder> encoder) { encoder_ = std::move(encoder); }
   // For what may share blocks; before the first transfer.

@@ -409,6 +409,9 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   void punch_log(const ScopedHandle& sidecar, SidecarOffset end);
 
   FileContext& context_;
+  // As the array's were when the file was opened: what is counted for a member by them stays that one's. Members that
+  // were added since get content of files that are opened after it.
+  const StripeMap stripes_;
   const uint64_t inode_;
   std::atomic<Handle> message_handle_;  // sidecar_, readable without the lock: for messages only
 

@@ -173,7 +173,7 @@ void File::write_back(ChunkIndex chunk, const Extent& old, const std::shared_ptr
       transfer->kind = IoRequest::Kind::kWrite;
       transfer->chunk = chunk;
       transfer->extent.member = member;
-      transfer->extent.slot = placement_.allocate(member, context_.stripes.natural_slot(chunk));
+      transfer->extent.slot = placement_.allocate(member, stripes_.natural_slot(chunk));
       transfer->extent.raw_length = old.visible_length;
       transfer->objects = objects;
       transfer->data = piece->data();

@@ -22,7 +22,7 @@ struct MemberCounters {
 class ArrayCounters {
  public:
   explicit ArrayCounters(const Array& array)
-      : of_members_(array.member_count()), tree_(array.superblock().metadata_member) {}
+      : of_members_(array.member_capacity()), tree_(array.superblock().metadata_member) {}
 
   // Chunks that could not be read from their members (ChunkHealer): whose bytes came from a copy, those of them that
   // are on their members again, and those that no copy helped with.

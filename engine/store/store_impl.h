@@ -21,6 +21,9 @@ class Store::Impl final : public FileContext {
   // Nothing is told about members that hang any more.
   void stop_watching();
 
+  // What a member that is added needs: all but watch_member(), before anybody uses it.
+  Status prepare_member(MemberIndex member);
+  void watch_member(MemberIndex member);
   // The member, or the tree that it holds, does not answer.
   bool is_stalled(MemberIndex member) const;
   // Syncs the filesystem of the tree. When that fails nobody knows which names and lazily appended records are on the
