@@ -92,7 +92,7 @@ ArrayDirectory to_array_directory(const FoundDirectory& found) {
   return directory;
 }
 
-bool holds_names(const Superblock& superblock) {
+bool has_the_names(const Superblock& superblock) {
   return superblock.member_index == superblock.metadata_member;
 }
 
@@ -176,7 +176,7 @@ Status ArrayOpener::settle_membership(std::vector<FoundDirectory>& all) {
   const FoundDirectory* newest = &all.front();
   for (const FoundDirectory& found : all) {
     const bool knows_better = found.superblock.membership > newest->superblock.membership;
-    if (holds_names(found.superblock) || (!holds_names(newest->superblock) && knows_better)) newest = &found;
+    if (has_the_names(found.superblock) || (!has_the_names(newest->superblock) && knows_better)) newest = &found;
   }
   const Superblock known = newest->superblock;
   const std::string known_path = newest->path;

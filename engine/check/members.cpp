@@ -85,6 +85,14 @@ void add_metadata_directory(Storage& storage, std::vector<Examined>& all, std::s
 void find_copies(Storage& storage, std::vector<Examined>& all) {
   std::vector<Superblock> copies;
   for (const Examined& examined : all) copies.insert(copies.end(), examined.copies.begin(), examined.copies.end());
+  // A directory whose adding did not finish has copies of superblocks that the array has not got.
+  for (const Examined& examined : all) {
+    const Superblock& known = examined.superblock;
+    if (examined.kind != Examined::Kind::kMember || known.member_index != known.metadata_member) continue;
+    std::erase_if(copies, [&known](const Superblock& copy) {
+      return copy.array_id == known.array_id && copy.membership > known.membership;
+    });
+  }
   for (Examined& examined : all) {
     if (examined.kind != Examined::Kind::kDamaged || examined.failure.code() == StatusCode::kUnsupported) continue;
     const Result<struct stat> entry = storage.stat_at(examined.directory->get(), kSuperblockName);

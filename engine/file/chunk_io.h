@@ -46,6 +46,9 @@ struct ChunkTransfer {
   // Read of a chunk with codec kBlocks: only these bytes of the content are wanted; `data` has them where it would have
   // them of the whole chunk, and anything elsewhere. None: all are.
   BlockIndex::Range part;
+  // The bytes are handled as they are stored. Read: they are checked as ever, and left encoded. Write: `extent` says how
+  // they are encoded, their length and checksum.
+  bool as_stored = false;
   bool streaming = false;   // write: more will follow behind it
   Compression compression;  // write: how it is stored
   ShareRequest sharing;     // write: `previous`, where the chunk may share blocks; none after done()

@@ -462,6 +462,7 @@ StoreStatus Store::status() const {
 }
 
 Status Store::add_members(const std::vector<std::string>& directories) {
+  const MutexLock lock(impl_->adding_members);
   FPFS_RETURN_IF_ERROR(impl_->health.failure());
   const uint16_t before = array_->member_count();
   const Array::Added added =

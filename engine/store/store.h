@@ -98,8 +98,8 @@ class Store {
   Storage& storage() const { return environment_.storage(); }
   bool read_only() const;
   // Makes directories members (Array::add_members()) while the store is in use. Files that are opened from then on use
-  // them, too; what is stored stays where it is. kReadOnly afterwards: it is not known whether they are members. One
-  // call at a time, and none together with close().
+  // them, too; what is stored stays where it is. kReadOnly afterwards: it is not known whether they are members. Not
+  // together with close().
   Status add_members(const std::vector<std::string>& directories);
   // The handles that users may make the store hold (StoreOptions::shared_handles): whoever opens files and looks up
   // nodes for several users counts them there.

@@ -35,6 +35,7 @@ class Store::Impl final : public FileContext {
   void watch_trickles() override { trickle_timer_.set(); }
 
   FileTable files;
+  Mutex adding_members;  // one at a time
 
   // --- what somebody keeps of files without a name -------------------------------------------------------------------
   // With the file's name lock held.
