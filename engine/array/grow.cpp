@@ -23,6 +23,7 @@ struct Array::Growth {
   std::vector<ArrayDirectory> directories;  // of the candidates
   std::vector<Superblock> superblocks;      // of the array as it is to be: members by their index, then the names
   bool superblocks_written = false;
+  size_t owned_before = 0;
 };
 
 namespace {
@@ -168,6 +169,8 @@ Status Array::open_new_members(Growth& growth, const std::function<Status(Member
 void Array::undo(const Growth& growth) {
   for (const ArrayDirectory& directory : growth.directories)
     if (growth.superblocks_written) (void)forget_superblock(environment_.storage(), directory.directory);
+  for (const NewDirectory& candidate : growth.candidates) members_[candidate.member_index] = Member();
+  owned_.erase(owned_.begin() + static_cast<std::ptrdiff_t>(growth.owned_before), owned_.end());
 }
 
 // The array is what it is: whatever fails here is done by the next mount.
@@ -204,6 +207,7 @@ Array::Added Array::add_members(const std::vector<std::string>& paths,
                       fmt::format("{} more members can be added while the array is mounted; mount it again for more",
                                   capacity_ - before))};
   Growth growth;
+  growth.owned_before = owned_.size();
   for (const std::string& path : paths) {
     NewDirectory& candidate = growth.candidates.emplace_back();
     candidate.path = path;

@@ -5,23 +5,19 @@ import os
 import pytest
 
 from lab.array import MountFailed
+from lab.copies import fpfs, set_tier, state, sync
+from lab.damage import extents_of, flip
 from lab.data import is_pattern, pattern, write_pattern
-from lab.programs import run
-
 pytestmark = [pytest.mark.P1, pytest.mark.P7]
 
 MIB = 1 << 20
 CHUNK = 65536
 
 
-def fpfs(mount, *words, check=True):
-    return run(mount.array.programs.fpfs, *words, check=check)
-
 
 def chunks_by_member(mount, name):
-    extents = json.loads(fpfs(mount, "map", "--json", mount.path / name).stdout)["extents"]
     counts = {}
-    for extent in extents:
+    for extent in extents_of(mount, mount.path / name)["extents"]:
         counts[extent["member"]] = counts.get(extent["member"], 0) + 1
     return counts
 
@@ -76,6 +72,31 @@ def test_an_array_grows_while_it_is_in_use(narrow, drives, make_mount):
     mount = make_mount(narrow)
     assert is_pattern(mount.path / "before", 1, 3 * MIB) and is_pattern(mount.path / "after", 3, 3 * MIB)
     assert is_pattern(mount.path / "during", 2, 2 * MIB)
+
+
+def test_what_moves_is_not_copied_again_and_its_copy_still_heals(narrow, drives, directory, make_mount):
+    mount = make_mount(narrow, "compress=zstd")
+    set_tier(mount, directory.url)
+    write_pattern(mount.path / "file", 2, 3 * MIB)
+    sync(mount)
+    copy = (directory.path / "file").stat()
+    narrow.members.append(drives.paths[2] / narrow.members[0].name)
+    fpfs(mount, "member", "add", mount.path, narrow.members[2])
+    before = os.stat(mount.path / "file")
+    fpfs(mount, "rebalance", "--limit", "1G", mount.path)
+    after = os.stat(mount.path / "file")
+    assert (after.st_mtime_ns, after.st_ctime_ns) == (before.st_mtime_ns, before.st_ctime_ns)
+    sync(mount)
+    again = (directory.path / "file").stat()
+    assert (again.st_ino, again.st_mtime_ns) == (copy.st_ino, copy.st_mtime_ns)
+    assert state(mount.path / "file") == "copied"
+
+    moved = [extent for extent in extents_of(mount, mount.path / "file")["extents"] if extent["member"] == 2]
+    assert len(moved) == 16 and {extent["codec"] for extent in moved} != {"raw"}
+    flip(moved[3]["file"], moved[3]["file_offset"] + 100)
+    fpfs(mount, "verify", mount.path / "file")
+    assert mount.status()["healing"]["healed"] == 1
+    assert is_pattern(mount.path / "file", 2, 3 * MIB)
 
 
 def test_what_cannot_be_added_is_refused_in_one_line(narrow, drives, make_mount):
