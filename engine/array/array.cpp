@@ -38,8 +38,10 @@ Status read_only_failure() {
 }  // namespace
 
 Array::~Array() {
-  for (const std::unique_ptr<Kept>& kept : kept_)
+  for (const std::unique_ptr<Kept>& kept : kept_) {
+    if (kept == nullptr) continue;
     for (HandleCache::Slot& directory : kept->directories) kept->handles.remove(directory);
+  }
 }
 
 Handle Array::own(ScopedHandle handle) {
@@ -90,6 +92,11 @@ Status Array::raise_stamp(uint64_t mount) {
 }
 
 Status Array::begin_changes() {
+  const MutexLock lock(changes_mutex_);
+  return begin_changes_locked();
+}
+
+Status Array::begin_changes_locked() {
   if (read_only_) return read_only_failure();
   if (changes_begun_) return Status::ok();
   Storage& storage = environment_.storage();
@@ -97,19 +104,20 @@ Status Array::begin_changes() {
   for (const ArrayDirectory& directory : directories_) mount = std::max(mount, directory.record.stamp.mount);
   FPFS_RETURN_IF_ERROR(raise_stamp(mount + 1));
   std::vector<Superblock> superblocks;
-  for (const ArrayDirectory& directory : directories_) {
+  for (ArrayDirectory& directory : directories_) {
+    // An array of before: from here on no program writes to it that does not know of the records.
+    directory.superblock_is_old |= (directory.superblock.read_only_compatible & kFeatureMountRecords) == 0;
+    directory.superblock.read_only_compatible |= kFeatureMountRecords;
     superblocks.push_back(directory.superblock);
-    superblocks.back().read_only_compatible |= kFeatureMountRecords;
   }
   for (const ArrayDirectory& directory : directories_)
     FPFS_RETURN_IF_ERROR(
         write_superblock_copies(storage, directory.directory, superblocks).with_context(directory.path));
-  // An array of before: from here on no program writes to it that does not know of the records.
-  for (size_t i = 0; i < directories_.size(); ++i) {
-    if (directories_[i].superblock.read_only_compatible == superblocks[i].read_only_compatible) continue;
+  for (ArrayDirectory& directory : directories_) {
+    if (!directory.superblock_is_old) continue;
     FPFS_RETURN_IF_ERROR(
-        write_superblock(storage, directories_[i].directory, superblocks[i]).with_context(directories_[i].path));
-    directories_[i].superblock = superblocks[i];
+        write_superblock(storage, directory.directory, directory.superblock).with_context(directory.path));
+    directory.superblock_is_old = false;
   }
   changes_begun_ = true;
   return Status::ok();
@@ -132,8 +140,11 @@ Status Array::mark_dirty() {
 
 Status Array::mark_clean() {
   if (read_only_) return read_only_failure();
-  FPFS_RETURN_IF_ERROR(begin_changes());
-  FPFS_RETURN_IF_ERROR(raise_stamp(directories_.front().record.stamp.mount));
+  {
+    const MutexLock lock(changes_mutex_);
+    FPFS_RETURN_IF_ERROR(begin_changes_locked());
+    FPFS_RETURN_IF_ERROR(raise_stamp(directories_.front().record.stamp.mount));
+  }
   Storage& storage = environment_.storage();
   Status removed = storage.unlink(metadata_directory_, kStateName);
   if (!removed.is_ok() && removed.code() != StatusCode::kNotFound) return removed;

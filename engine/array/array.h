@@ -15,6 +15,8 @@
 #pragma once
 
 #include <array>
+#include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -22,6 +24,7 @@
 #include <vector>
 
 #include "engine/array/mount_records.h"
+#include "engine/base/mutex.h"
 #include "engine/base/status.h"
 #include "engine/index/superblock.h"
 #include "engine/io/environment.h"
@@ -51,6 +54,7 @@ struct ArrayOptions {
 struct Member {
   std::string path;  // as the user gave it; for messages
   bool present = false;
+  Uuid id{};
   // The array's, until it goes.
   Handle directory = kNoHandle;
   Handle objects = kNoHandle;  // objects/
@@ -61,6 +65,9 @@ struct Member {
 };
 
 class ArrayOpener;
+
+// So many members can be added to an array that is open.
+constexpr uint16_t kAddedMax = 8;
 
 class Array {
  public:
@@ -85,10 +92,14 @@ class Array {
   Array(const Array&) = delete;
   Array& operator=(const Array&) = delete;
 
-  const Superblock& superblock() const { return superblock_; }  // of the first member present
+  // Of the first member present, when the array was opened.
+  const Superblock& superblock() const { return superblock_; }
   const Uuid& id() const { return superblock_.array_id; }
-  StripeMap stripes() const { return {superblock_.chunk_size, superblock_.member_count}; }
-  uint16_t member_count() const { return superblock_.member_count; }
+  // Where what is written from now on goes. It may grow at any moment: whoever needs it twice alike keeps it.
+  StripeMap stripes() const { return {superblock_.chunk_size, member_count()}; }
+  uint16_t member_count() const { return member_count_.load(std::memory_order_acquire); }
+  // Up to which members can be added while the array is open: what is kept of each member has room for so many.
+  uint16_t member_capacity() const { return capacity_; }
   MemberRange members() const { return stripes().members(); }
   const Member& member(MemberIndex index) const { return members_[index]; }  // by member index, whatever the path order
   bool read_only() const { return read_only_; }
@@ -115,6 +126,16 @@ class Array {
   Status mark_dirty();  // durable on return
   // What is copied from here on is newer than what was copied before. Durable on return.
   Status mark_clean();
+
+  // Makes directories members, in this order, while the array is in use. `prepare` is called for each, when everything
+  // of it is there but nobody uses it yet; its failure, as any up to then, leaves the array as it was. A crash leaves
+  // either the members that there were or all of these, too. Refuses as format() does, and (kBusy) more of them than
+  // member_capacity() has room for. Durable on return. At one thread at a time.
+  struct Added {
+    Status status;
+    bool is_unknown = false;  // whether they are members now: nothing may be changed any more
+  };
+  Added add_members(const std::vector<std::string>& directories, const std::function<Status(MemberIndex)>& prepare);
 
   // To be asked after a sync on a member, or in the tree, before it is believed: see Storage::check_running().
   Status check_running(MemberIndex member) const;
@@ -144,23 +165,39 @@ class Array {
   Result<struct statvfs> space(const std::map<uint64_t, SpaceChange>& changes = {}) const;
 
  private:
-  explicit Array(Environment& environment) : environment_(environment) {}
+  Array(Environment& environment, const ArrayOptions& options) : environment_(environment), options_(options) {}
   // Has it closed with the array.
   Handle own(ScopedHandle handle);
   Status raise_stamp(uint64_t mount);
+  Status begin_changes_locked();
+  // Steps of add_members().
+  struct Growth;
+  Status find_new_members(Growth& growth);
+  Status prepare_new_members(Growth& growth);
+  Status open_new_members(Growth& growth, const std::function<Status(MemberIndex)>& prepare);
+  void undo(const Growth& growth);
+  void bring_up_superblocks();
+  static uint64_t handles_needed(const ArrayOptions& options, uint64_t members);
   // Steps of open().
   Status open_members(ArrayOpener& opener, const ArrayOptions& options);
   Status lock_directories(ArrayOpener& opener, const ArrayOptions& options);
   void note_outdated();
 
   Environment& environment_;
+  const ArrayOptions options_;
   std::vector<ScopedHandle> locks_;  // closed last: until then nobody else may begin
   std::vector<ScopedHandle> owned_;
   Superblock superblock_;
-  PerMember<Member> members_;
+  std::atomic<uint16_t> member_count_{0};
+  uint16_t capacity_ = 0;
+  PerMember<Member> members_;  // so many as the capacity; up to the count they do not change
+  // Held while the superblocks and the mount records are changed; what follows, up to the empty line, belongs to it. Not
+  // needed before the array is anybody's.
+  Mutex changes_mutex_;
   std::vector<ArrayDirectory> directories_;  // all that are present; borrows the handles of the others
-  bool has_outdated_ = false;
   bool changes_begun_ = false;
+
+  bool has_outdated_ = false;
   Handle tree_ = kNoHandle;
   Handle metadata_directory_ = kNoHandle;
   Handle metadata_lock_ = kNoHandle;

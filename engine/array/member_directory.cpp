@@ -47,6 +47,8 @@ bool is_object_directory_name(const std::string& name) {
   return name.size() == 2 && name.find_first_not_of("0123456789abcdef") == std::string::npos;
 }
 
+}  // namespace
+
 // objects/ as format leaves it: nothing but empty directories 00 .. ff.
 Result<bool> holds_no_object(Storage& storage, Handle directory) {
   FPFS_ASSIGN_OR_RETURN(const Handle handle, storage.open_at(directory, kObjectsName, O_RDONLY | O_DIRECTORY));
@@ -64,6 +66,8 @@ Result<bool> holds_no_object(Storage& storage, Handle directory) {
   }
   return hollow;
 }
+
+namespace {
 
 // Of the files that a format writes before the superblock; nothing of value is lost with them.
 std::optional<size_t> size_max_of(const std::string& name) {
@@ -181,6 +185,19 @@ Result<DirectoryFindings> examine_directory(Storage& storage, Handle directory) 
   }
   if (findings.has_superblock || findings.has_former) findings.foreign_entry.clear();
   return findings;
+}
+
+Result<bool> has_direct_io(Storage& storage, Handle directory, const char* name) {
+  alignas(kIoAlignment) std::array<std::byte, kIoAlignment> block;
+  const Result<Handle> opened = storage.open_at(directory, name, O_RDONLY | O_DIRECT);
+  Status status = opened.status();
+  if (opened.is_ok()) {
+    const ScopedHandle file(storage, *opened);
+    status = storage.pread(*opened, block, 0).status();
+  }
+  if (status.is_ok()) return true;
+  if (status.errno_value() == EINVAL || status.errno_value() == EOPNOTSUPP) return false;
+  return status;
 }
 
 Result<ScopedHandle> lock_member(Storage& storage, Handle directory, const std::string& path, LockMode mode,

@@ -77,6 +77,17 @@ struct DirectoryFindings {
 };
 Result<DirectoryFindings> examine_directory(Storage& storage, Handle directory);
 
+// Why a filesystem is refused.
+constexpr const char* kNeedsDirectIo =
+    "its filesystem does not do O_DIRECT, which the array needs; use a directory on XFS, ext4 or btrfs";
+
+// Whether `objects` is there and holds nothing but its empty directories.
+Result<bool> holds_no_object(Storage& storage, Handle directory);
+
+// Whether O_DIRECT works in a directory that has `name`, a file of whole aligned blocks. By trying: what a filesystem
+// says of itself is not reliable (FUSE, overlay, encryption).
+Result<bool> has_direct_io(Storage& storage, Handle directory, const char* name);
+
 // Opens `lock` in a member directory and locks it. kBusy names the process that holds it. Exclusive: writes our process
 // id into it. Shared: writes it if the filesystem lets us. `create`: makes the file when it is missing; without it, a
 // missing file gives no handle and no failure.

@@ -18,7 +18,8 @@ struct ArrayDirectory {
   Handle directory = kNoHandle;
   Handle lock = kNoHandle;  // kNoHandle: looked at without locking
   MountRecord record;
-  Status record_status;  // why `record` is not known: it is damaged, or missing although there must be one
+  bool superblock_is_old = false;  // on disk it is from before the last change of the members
+  Status record_status;            // why `record` is not known: it is damaged, or missing although there must be one
 };
 
 // Sets `record` and `record_status` of each. A directory from before stamps were kept has stamp 0.

@@ -23,7 +23,8 @@ struct FoundDirectory {
   std::string path;
   ScopedHandle directory;
   Identity identity;
-  std::vector<std::byte> bytes;  // of the superblock
+  std::vector<std::byte> bytes;  // of the superblock, as it is on disk
+  bool superblock_is_old = false;
   Superblock superblock;
 };
 
@@ -68,7 +69,7 @@ Result<FoundDirectory> look(Storage& storage, const std::string& path, bool for_
   return found;
 }
 
-// Whether `b` may be opened together with `a`.
+// Whether `b` is another directory of the same array.
 Status check_pair(const FoundDirectory& a, const FoundDirectory& b) {
   const Superblock& x = a.superblock;
   const Superblock& y = b.superblock;
@@ -79,15 +80,28 @@ Status check_pair(const FoundDirectory& a, const FoundDirectory& b) {
     return refuse(StatusCode::kInvalidArgument, b.path,
                   fmt::format("it is {} of array {}, but {} belongs to array {}; give the directories of one array",
                               describe_member(y.member_index), name_of(y), a.path, name_of(x)));
-  if (x.member_index == y.member_index)
-    return refuse(StatusCode::kInvalidArgument, b.path,
-                  fmt::format("it is {} as {} is already, so one is a copy of the other; give only the one in use",
-                              describe_member(y.member_index), a.path));
-  if (x.member_count != y.member_count || x.metadata_member != y.metadata_member || x.chunk_size != y.chunk_size)
-    return refuse(StatusCode::kCorruption, b.path,
-                  fmt::format("its superblock describes array {} otherwise than that of {} does; nothing was changed",
-                              name_of(y), a.path));
   return Status::ok();
+}
+
+ArrayDirectory to_array_directory(const FoundDirectory& found) {
+  ArrayDirectory directory;
+  directory.path = found.path;
+  directory.superblock = found.superblock;
+  directory.directory = found.directory.get();
+  directory.superblock_is_old = found.superblock_is_old;
+  return directory;
+}
+
+bool has_the_names(const Superblock& superblock) {
+  return superblock.member_index == superblock.metadata_member;
+}
+
+// What the superblocks of an array say alike: `from` knows better.
+void take_membership(const Superblock& from, Superblock& to) {
+  to.incompatible = from.incompatible;
+  to.member_count = from.member_count;
+  to.membership = from.membership;
+  to.member_set = from.member_set;
 }
 
 }  // namespace
@@ -104,22 +118,26 @@ class ArrayOpener {
   FoundDirectory& metadata() {
     return any_.metadata_member == kMetadataOnlyMember ? *metadata_only_ : *members_[any_.metadata_member];
   }
-  Result<bool> has_direct_io(const FoundDirectory& found) const;
   Result<ScopedHandle> lock(const FoundDirectory& found) const;
+  // After the mount records of `directories` were read.
+  Status check_left_out(const std::vector<ArrayDirectory>& directories) const;
   // All that were found: members by their index, then the metadata directory.
   std::vector<ArrayDirectory> all() const;
   // A directory of a member, on the same filesystem as the member.
   Result<ScopedHandle> open_part(const FoundDirectory& found, const char* name) const;
 
  private:
-  Status find_metadata_directory();
+  Status find_metadata_directory(std::vector<FoundDirectory>& all);
+  Status settle_membership(std::vector<FoundDirectory>& all);
   Status check_complete() const;
+  Status check_member_set() const;
 
   Storage& storage_;
   const ArrayOptions& options_;
   Superblock any_;
   PerMember<std::optional<FoundDirectory>> members_;
   std::optional<FoundDirectory> metadata_only_;
+  std::vector<FoundDirectory> left_out_;  // to be added once, and no member
 };
 
 Status ArrayOpener::find(const std::vector<std::string>& directories) {
@@ -132,30 +150,110 @@ Status ArrayOpener::find(const std::vector<std::string>& directories) {
     for (const FoundDirectory& other : all) FPFS_RETURN_IF_ERROR(check_pair(other, found));
     all.push_back(std::move(found));
   }
-  any_ = all.front().superblock;  // in what they share, all are alike
-  members_.resize(any_.member_count);
+  any_ = all.front().superblock;
+  FPFS_RETURN_IF_ERROR(find_metadata_directory(all));
+  FPFS_RETURN_IF_ERROR(settle_membership(all));
   for (FoundDirectory& found : all) {
     const MemberIndex index = found.superblock.member_index;
-    (index == kMetadataOnlyMember ? metadata_only_ : members_[index]) = std::move(found);
+    std::optional<FoundDirectory>& place = index == kMetadataOnlyMember ? metadata_only_ : members_[index];
+    if (place)
+      return refuse(StatusCode::kInvalidArgument, found.path,
+                    fmt::format("it is {} as {} is already, so one is a copy of the other; give only the one in use",
+                                describe_member(index), place->path));
+    place = std::move(found);
   }
   const auto first =
       std::find_if(members_.begin(), members_.end(), [](const auto& member) { return member.has_value(); });
   if (first != members_.end()) any_ = (*first)->superblock;
-  FPFS_RETURN_IF_ERROR(find_metadata_directory());
-  return check_complete();
+  FPFS_RETURN_IF_ERROR(check_complete());
+  return check_member_set();
+}
+
+// Which members there are is what the directory with the names says: to add some, it is changed before the others are
+// and behind the new ones. The others are brought up to it when the array is next changed; new ones that it does not
+// know are none.
+Status ArrayOpener::settle_membership(std::vector<FoundDirectory>& all) {
+  const FoundDirectory* newest = &all.front();
+  for (const FoundDirectory& found : all) {
+    const bool knows_better = found.superblock.membership > newest->superblock.membership;
+    if (has_the_names(found.superblock) || (!has_the_names(newest->superblock) && knows_better)) newest = &found;
+  }
+  const Superblock known = newest->superblock;
+  const std::string known_path = newest->path;
+  std::vector<FoundDirectory> members;
+  for (FoundDirectory& found : all) {
+    Superblock& superblock = found.superblock;
+    if (superblock.membership > known.membership) {
+      log(LogLevel::kWarning,
+          "{}: it was to become {} of array {}, and adding it did not finish; it is left out. Add it again (fpfs "
+          "member "
+          "add)",
+          found.path, describe_member(superblock.member_index), name_of(known));
+      left_out_.push_back(std::move(found));
+      continue;
+    }
+    const bool is_alike = superblock.membership < known.membership ? superblock.member_count <= known.member_count
+                                                                   : superblock.member_count == known.member_count &&
+                                                                         superblock.member_set == known.member_set;
+    if (!is_alike || superblock.metadata_member != known.metadata_member || superblock.chunk_size != known.chunk_size)
+      return refuse(StatusCode::kCorruption, found.path,
+                    fmt::format("its superblock describes array {} otherwise than that of {} does; nothing was changed",
+                                name_of(superblock), known_path));
+    found.superblock_is_old = superblock.membership < known.membership;
+    take_membership(known, superblock);
+    members.push_back(std::move(found));
+  }
+  all = std::move(members);
+  any_ = known;
+  members_.resize(known.member_count);
+  return Status::ok();
+}
+
+// An index alone may be another directory's: of one whose adding did not finish.
+Status ArrayOpener::check_member_set() const {
+  if (any_.membership == 0) return Status::ok();
+  std::vector<Uuid> ids;
+  for (const std::optional<FoundDirectory>& member : members_) {
+    if (!member) return Status::ok();  // degraded
+    ids.push_back(member->superblock.member_id);
+  }
+  if (member_set_of(ids) == any_.member_set) return Status::ok();
+  return Status::error(StatusCode::kCorruption,
+                       fmt::format("one of the directories is no member of array {}, although its superblock says so: "
+                                   "an older copy, or one that was to be added and was not; nothing was changed",
+                                   name_of(any_)));
+}
+
+// A directory that the one with the names does not know, and that has taken part for longer: the names are an old copy.
+Status ArrayOpener::check_left_out(const std::vector<ArrayDirectory>& directories) const {
+  uint64_t newest = 0;
+  for (const ArrayDirectory& directory : directories) newest = std::max(newest, directory.record.last_settled().number);
+  std::vector<ArrayDirectory> others;
+  for (const FoundDirectory& found : left_out_) others.push_back(to_array_directory(found));
+  read_mount_records(storage_, others, false);
+  for (const ArrayDirectory& other : others) {
+    if (!other.record_status.is_ok() || other.record.last_settled().number <= newest) continue;
+    return refuse(
+        StatusCode::kCorruption, other.path,
+        fmt::format("it is {} of array {}, which the directory with the names does not know: that is an older "
+                    "copy; nothing was changed. Bring back the right directory",
+                    describe_member(other.superblock.member_index), name_of(any_)));
+  }
+  return Status::ok();
 }
 
 std::vector<ArrayDirectory> ArrayOpener::all() const {
   std::vector<ArrayDirectory> directories;
   const auto add = [&directories](const std::optional<FoundDirectory>& found) {
-    if (found) directories.push_back({found->path, found->superblock, found->directory.get(), kNoHandle, {}, {}});
+    if (found) directories.push_back(to_array_directory(*found));
   };
   for (const std::optional<FoundDirectory>& member : members_) add(member);
   add(metadata_only_);
   return directories;
 }
 
-Status ArrayOpener::find_metadata_directory() {
+// When it is none of those given, it is added to them.
+Status ArrayOpener::find_metadata_directory(std::vector<FoundDirectory>& all) {
   const std::string& wanted = options_.metadata_directory;
   if (any_.metadata_member != kMetadataOnlyMember) {
     if (wanted.empty()) return Status::ok();
@@ -164,7 +262,10 @@ Status ArrayOpener::find_metadata_directory() {
                               "directory out",
                               name_of(any_), any_.metadata_member));
   }
-  if (metadata_only_ && wanted.empty()) return Status::ok();
+  const auto given = std::find_if(all.begin(), all.end(), [](const FoundDirectory& found) {
+    return found.superblock.member_index == kMetadataOnlyMember;
+  });
+  if (given != all.end() && wanted.empty()) return Status::ok();
   Result<FoundDirectory> found = look(storage_, wanted.empty() ? any_.metadata_path : wanted, !options_.read_only);
   if (!found.is_ok())
     return found.status().with_context(fmt::format("the metadata directory of array {}", name_of(any_)));
@@ -173,10 +274,9 @@ Status ArrayOpener::find_metadata_directory() {
         StatusCode::kInvalidArgument, found->path,
         fmt::format("it is {} of array {}, not the metadata directory of array {}; say where that is",
                     describe_member(found->superblock.member_index), name_of(found->superblock), name_of(any_)));
-  if (metadata_only_ && !(metadata_only_->identity == found->identity)) return check_pair(*metadata_only_, *found);
-  for (const std::optional<FoundDirectory>& member : members_)
-    if (member) FPFS_RETURN_IF_ERROR(check_pair(*member, *found));
-  metadata_only_ = *std::move(found);
+  if (given != all.end() && given->identity == found->identity) return Status::ok();
+  for (const FoundDirectory& other : all) FPFS_RETURN_IF_ERROR(check_pair(other, *found));
+  all.push_back(*std::move(found));
   return Status::ok();
 }
 
@@ -202,21 +302,6 @@ Status ArrayOpener::check_complete() const {
       fmt::format("array {} has {} members; given were {}, missing {}: give all directories, or read what "
                   "is left with ro and degraded",
                   name_of(any_), members_.size(), present.empty() ? "none" : present, missing));
-}
-
-// By trying: what a filesystem says of itself is not reliable (FUSE, overlay, encryption). The superblock is a file of
-// one aligned block that exists on every member.
-Result<bool> ArrayOpener::has_direct_io(const FoundDirectory& found) const {
-  alignas(kIoAlignment) std::array<std::byte, kSuperblockSize> block;
-  const Result<Handle> opened = storage_.open_at(found.directory.get(), kSuperblockName, O_RDONLY | O_DIRECT);
-  Status status = opened.status();
-  if (opened.is_ok()) {
-    const ScopedHandle file(storage_, *opened);
-    status = storage_.pread(*opened, block, 0).status();
-  }
-  if (status.is_ok()) return true;
-  if (status.errno_value() == EINVAL || status.errno_value() == EOPNOTSUPP) return false;
-  return status.with_context(found.path);
 }
 
 Result<ScopedHandle> ArrayOpener::lock(const FoundDirectory& found) const {
@@ -273,19 +358,21 @@ Status keep_private(Storage& storage, Handle directory, const std::string& path,
 // The objects of every member that was found.
 Status Array::open_members(ArrayOpener& opener, const ArrayOptions& options) {
   Storage& storage = environment_.storage();
-  members_.resize(superblock_.member_count);
+  members_.resize(capacity_);
+  kept_.resize(capacity_);
   for (const MemberIndex i : members()) {
-    kept_.push_back(std::make_unique<Kept>(options.handles_kept));
+    kept_[i] = std::make_unique<Kept>(options.handles_kept);
     Member& member = members_[i];
     member.path = "(missing)";
     if (!opener.member(i)) continue;
     const FoundDirectory& found = *opener.member(i);
     member.path = found.path;
-    FPFS_ASSIGN_OR_RETURN(member.direct, opener.has_direct_io(found));
+    member.id = found.superblock.member_id;
+    const Result<bool> direct = has_direct_io(storage, found.directory.get(), kSuperblockName);
+    if (!direct.is_ok()) return direct.status().with_context(found.path);
+    member.direct = *direct;
     if (!member.direct && !options.buffered_members)
-      return refuse(
-          StatusCode::kUnsupported, found.path,
-          "its filesystem does not do O_DIRECT, which the array needs; use a directory on XFS, ext4 or btrfs");
+      return refuse(StatusCode::kUnsupported, found.path, kNeedsDirectIo);
     storage.assign_domain(found.directory.get(), domain_of(i));
     FPFS_ASSIGN_OR_RETURN(ScopedHandle objects, opener.open_part(found, kObjectsName));
     member.objects = own(std::move(objects));
@@ -323,25 +410,33 @@ Status Array::lock_directories(ArrayOpener& opener, const ArrayOptions& options)
   return Status::ok();
 }
 
+// What is kept open of each member, and three of its own; the rest is for files and everything else.
+uint64_t Array::handles_needed(const ArrayOptions& options, uint64_t members) {
+  constexpr uint64_t kOtherHandles = 512;
+  return kOtherHandles + (options.handles_kept + 3) * members;
+}
+
 Result<std::unique_ptr<Array>> Array::open(Environment& environment, const std::vector<std::string>& directories,
                                            const ArrayOptions& options) {
   Storage& storage = environment.storage();
   ArrayOpener opener(storage, options);
   FPFS_RETURN_IF_ERROR(opener.find(directories));
 
-  // What is kept open of each member, and three of its own; the rest is for files and everything else.
-  constexpr uint64_t kOtherHandles = 512;
-  const uint64_t of_member = options.handles_kept + 3;
-  FPFS_RETURN_IF_ERROR(environment.allow_handles(kOtherHandles + of_member * opener.any().member_count));
+  const uint16_t count = opener.any().member_count;
+  FPFS_RETURN_IF_ERROR(environment.allow_handles(handles_needed(options, count)));
 
-  std::unique_ptr<Array> array(new Array(environment));
+  std::unique_ptr<Array> array(new Array(environment, options));
   array->superblock_ = opener.any();
+  array->member_count_.store(count);
+  array->capacity_ =
+      static_cast<uint16_t>(options.read_only ? count : std::min<int>(count + kAddedMax, kMemberCountMax));
   array->read_only_ = options.read_only;
   FPFS_RETURN_IF_ERROR(array->open_members(opener, options));
   array->directories_ = opener.all();
   read_mount_records(storage, array->directories_, false);
   if (options.renew_records) renew_unknown_records(array->directories_);
   if (!options.degraded) FPFS_RETURN_IF_ERROR(check_mount_records(array->directories_));
+  FPFS_RETURN_IF_ERROR(opener.check_left_out(array->directories_));
   FPFS_ASSIGN_OR_RETURN(ScopedHandle tree, opener.open_part(opener.metadata(), kTreeName));
   storage.assign_domain(tree.get(), kTreeDomain);
   array->tree_ = array->own(std::move(tree));

@@ -61,11 +61,15 @@ std::optional<Superblock> identify_by_copies(Storage& storage, Handle directory,
     return copy.member_count == 1 && copy.metadata_member == MemberIndex(0);
   };
   std::optional<Superblock> found;
+  bool is_contradicted = false;
   for (const Superblock& copy : copies) {
     if (!is_this(copy)) continue;
-    if (found && encode_superblock(*found) != encode_superblock(copy)) return std::nullopt;  // they contradict
+    if (found && found->membership > copy.membership) continue;  // from before members were added
+    is_contradicted = found && found->membership == copy.membership &&
+                      (is_contradicted || encode_superblock(*found) != encode_superblock(copy));
     found = copy;
   }
+  if (is_contradicted) return std::nullopt;
   if (found && !has_parts_of(storage, directory, *found)) return std::nullopt;
   return found;
 }

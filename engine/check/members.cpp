@@ -85,6 +85,14 @@ void add_metadata_directory(Storage& storage, std::vector<Examined>& all, std::s
 void find_copies(Storage& storage, std::vector<Examined>& all) {
   std::vector<Superblock> copies;
   for (const Examined& examined : all) copies.insert(copies.end(), examined.copies.begin(), examined.copies.end());
+  // A directory whose adding did not finish has copies of superblocks that the array has not got.
+  for (const Examined& examined : all) {
+    const Superblock& known = examined.superblock;
+    if (examined.kind != Examined::Kind::kMember || known.member_index != known.metadata_member) continue;
+    std::erase_if(copies, [&known](const Superblock& copy) {
+      return copy.array_id == known.array_id && copy.membership > known.membership;
+    });
+  }
   for (Examined& examined : all) {
     if (examined.kind != Examined::Kind::kDamaged || examined.failure.code() == StatusCode::kUnsupported) continue;
     const Result<struct stat> entry = storage.stat_at(examined.directory->get(), kSuperblockName);
@@ -157,6 +165,17 @@ void Judge::choose_array() {
     most = votes;
     array_ = &candidate.superblock;
   }
+  if (array_ == nullptr) return;
+  // Which members it has, the directory with the names knows; without that one, whoever knows of the last change.
+  const auto holds_names = [](const Superblock& superblock) {
+    return superblock.member_index == superblock.metadata_member;
+  };
+  for (const Examined& candidate : all_) {
+    const Superblock& superblock = candidate.superblock;
+    if (!is_known(candidate) || superblock.array_id != array_->array_id) continue;
+    const bool knows_better = superblock.membership > array_->membership;
+    if (holds_names(superblock) || (!holds_names(*array_) && knows_better)) array_ = &superblock;
+  }
 }
 
 void Judge::judge_members() {
@@ -170,6 +189,7 @@ void Judge::judge_members() {
                          to_string(array_->array_id)));
       continue;
     }
+    if (superblock.membership > array_->membership) continue;  // adding it did not finish: it is none of its members
     const auto [known, is_new] = members_.emplace(superblock.member_index, &examined);
     if (is_new) {
       found_.present.push_back(examined.path);
@@ -192,8 +212,12 @@ void Judge::judge_members() {
 
 void Judge::judge_age() {
   std::vector<ArrayDirectory> directories;
-  for (const auto& [index, examined] : members_)
-    directories.push_back({examined->path, examined->superblock, examined->directory->get(), kNoHandle, {}, {}});
+  for (const auto& [index, examined] : members_) {
+    ArrayDirectory& directory = directories.emplace_back();
+    directory.path = examined->path;
+    directory.superblock = examined->superblock;
+    directory.directory = examined->directory->get();
+  }
   read_mount_records(storage_, directories, false);
   for (const OutdatedDirectory& outdated : find_outdated(directories)) {
     const ArrayDirectory& directory = directories[outdated.index];

@@ -61,7 +61,7 @@ bool File::has_room(WriteRequest& request, bool& in_flight) {
     return false;
   };
   const uint32_t chunk_size = context_.stripes.chunk_size;
-  PerMember<uint64_t> needs(context_.stripes.member_count, 0);
+  PerMember<uint64_t> needs(stripes_.member_count, 0);
   {
     MutexLock lock(mutex_);
     const FileOffset end = request.offset + request.length;

@@ -18,12 +18,20 @@ namespace fpfs {
 constexpr unsigned kBusyFrom = 3;
 
 ChunkIo::ChunkIo(FileContext& context)
-    : context_(context), auto_compression_(context.environment), writes_at_queue_(context.stripes.member_count) {}
+    : context_(context),
+      auto_compression_(context.environment),
+      writes_at_queue_(context.array.member_capacity()),
+      queues_(context.array.member_capacity()) {}
 
 void ChunkIo::close_queues() {
   if (sharer_ != nullptr) sharer_->stop();    // it hands chunks to the encoder
   if (encoder_ != nullptr) encoder_->stop();  // it hands chunks to the queues
   for (std::unique_ptr<IoQueue>& queue : queues_) queue.reset();
+}
+
+void ChunkIo::add_member(MemberIndex member, std::unique_ptr<IoQueue> queue) {
+  set_queue(member, std::move(queue));
+  if (sharer_ != nullptr) sharer_->add_member(member);
 }
 
 void ChunkIo::fail_waiting(MemberIndex member, const Status& failure) {
@@ -38,6 +46,11 @@ void ChunkIo::start(ChunkTransfer& transfer) {
   under_way_.fetch_add(1, std::memory_order_relaxed);
   if (transfer.kind != IoRequest::Kind::kWrite)
     return transfer.part.length > 0 ? start_part(transfer) : submit(transfer);
+  if (transfer.as_stored) {
+    transfer.encoding.encoded.codec = transfer.extent.codec;  // nothing is hashed
+    writes_at_queue_[transfer.extent.member].fetch_add(1, std::memory_order_relaxed);
+    return submit(transfer);
+  }
   ShareRequest& sharing = transfer.sharing;
   if (sharing.previous == nullptr) return store(transfer);
   sharing.chunk = transfer.chunk;
@@ -223,13 +236,17 @@ bool ChunkIo::is_left_to_workers(const ChunkTransfer& transfer) const {
   return AwaitedThread::is_this() && context_.options.verify && transfer.extent.stored_length >= kHandedOverMin;
 }
 
-// Verifies what was read, and decodes it.
+// Verifies what was read, and decodes it: what is left as it is stored, too, as only that checks all of it.
 Status ChunkIo::check(const ChunkTransfer& transfer) const {
   FPFS_RETURN_IF_ERROR(verify(transfer));
   const Extent& extent = transfer.extent;
   if (extent.codec == Codec::kRaw) return Status::ok();
   // A worker keeps the memory: pages that are new to it cost more than the decoding.
   thread_local std::vector<std::byte> stored;
+  if (transfer.as_stored) {
+    stored.resize(extent.raw_length);
+    return decode_chunk(extent.codec, {transfer.data, extent.stored_length}, stored, seed_of(transfer));
+  }
   stored.assign(transfer.data, transfer.data + extent.stored_length);
   return decode_chunk(extent.codec, stored, {transfer.data, extent.raw_length}, seed_of(transfer));
 }

@@ -46,6 +46,9 @@ struct ChunkTransfer {
   // Read of a chunk with codec kBlocks: only these bytes of the content are wanted; `data` has them where it would have
   // them of the whole chunk, and anything elsewhere. None: all are.
   BlockIndex::Range part;
+  // The bytes are handled as they are stored. Read: they are checked as ever, and left encoded. Write: `extent` says how
+  // they are encoded, their length and checksum.
+  bool as_stored = false;
   bool streaming = false;   // write: more will follow behind it
   Compression compression;  // write: how it is stored
   ShareRequest sharing;     // write: `previous`, where the chunk may share blocks; none after done()
@@ -68,8 +71,10 @@ class ChunkIo {
  public:
   // The context outlives it. Its array, options, counters and room are there.
   explicit ChunkIo(FileContext& context);
-  // One queue for each member, in order; null for a missing one.
-  void add_queue(std::unique_ptr<IoQueue> queue) { queues_.push_back(std::move(queue)); }
+  // The queue of a member, before the first transfer of that one; a missing one has none.
+  void set_queue(MemberIndex member, std::unique_ptr<IoQueue> queue) { queues_[member] = std::move(queue); }
+  // The same for one that the array will have in a moment.
+  void add_member(MemberIndex member, std::unique_ptr<IoQueue> queue);
   // For what is to be stored encoded; before the first transfer.
   void encode(std::unique_ptr<ChunkEncoder> encoder) { encoder_ = std::move(encoder); }
   // For what may share blocks; before the first transfer.

@@ -79,15 +79,24 @@ Result<std::unique_ptr<ChunkSharer>> ChunkSharer::create(FileContext& context) {
                       "with reflink=1, the default) or btrfs there, or dedup=off",
                       m, member.path, std::generic_category().message(status.errno_value())));
   }
-  const uint16_t members = context.stripes.member_count;
-  FPFS_ASSIGN_OR_RETURN(std::unique_ptr<MemberSpaces> spaces,
-                        MemberSpaces::create(members, std::max(2U, kSpaces / members), 2 * context.stripes.chunk_size,
-                                             context.tasks, MemberSpaces::Tasks::kCalls));
+  const uint16_t members = context.array.member_count();
+  FPFS_ASSIGN_OR_RETURN(
+      std::unique_ptr<MemberSpaces> spaces,
+      MemberSpaces::create(context.array.member_capacity(), std::max(2U, kSpaces / members),
+                           2 * context.stripes.chunk_size, context.tasks, MemberSpaces::Tasks::kCalls));
   return std::unique_ptr<ChunkSharer>(new ChunkSharer(context, std::move(spaces)));
 }
 
 ChunkSharer::ChunkSharer(FileContext& context, std::unique_ptr<MemberSpaces> spaces)
-    : context_(context), spaces_(std::move(spaces)), is_unable_(context.stripes.member_count) {}
+    : context_(context), spaces_(std::move(spaces)), is_unable_(context.array.member_capacity()) {}
+
+void ChunkSharer::add_member(MemberIndex member) {
+  const Status status = try_to_share(context_.storage(), context_.array.member(member).objects);
+  if (status.is_ok()) return;
+  is_unable_[member].store(true);
+  log(LogLevel::kWarning, "dedup=previous does nothing on member {} ({}): {}", member,
+      context_.array.member(member).path, status.message());
+}
 
 std::byte* ChunkSharer::decoded_in(const ShareRequest& request) const {
   return request.space->data + context_.stripes.chunk_size;

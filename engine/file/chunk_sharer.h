@@ -68,6 +68,8 @@ class ChunkSharer {
   static Result<std::unique_ptr<ChunkSharer>> create(FileContext& context);
 
   void start(ShareRequest& request);
+  // One that the array will have in a moment. Nothing is shared on it when its files cannot.
+  void add_member(MemberIndex member);
   // The member hangs: what waits for a space is answered with `failure`.
   void fail_waiting(MemberIndex member, const Status& failure) { spaces_->fail_waiting(member, failure); }
   // Nothing is shared any more: what waits is answered with a failure. On return no done() runs that says ok.

@@ -22,7 +22,7 @@ const char* ChunkVerifier::name_of(Remedy remedy) {
   return "";
 }
 
-void ChunkVerifier::verify(ChunkIndex chunk, std::shared_ptr<const void> keep, Done done) {
+void ChunkVerifier::verify(ChunkIndex chunk, std::shared_ptr<const void> keep, Done done, Taken taken) {
   Source::Place place = source_.place_of(chunk);
   const bool is_inline = place.is_inline;
   if (!place.extent.is_here() && !is_inline) return done(Status::ok(), Remedy::kUnknown);
@@ -35,6 +35,7 @@ void ChunkVerifier::verify(ChunkIndex chunk, std::shared_ptr<const void> keep, D
                                    .waiter = {},
                                    .transfer = {},
                                    .done = std::move(done),
+                                   .taken = std::move(taken),
                                    .link = {}});
   {
     MutexLock lock(mutex_);
@@ -62,7 +63,7 @@ void ChunkVerifier::mark_submitted(Job& job) {
 }
 
 void ChunkVerifier::verify_again(std::unique_ptr<Job> job) {
-  if (take(*job)) verify(job->chunk, std::move(job->keep), std::move(job->done));
+  if (take(*job)) verify(job->chunk, std::move(job->keep), std::move(job->done), std::move(job->taken));
 }
 
 std::vector<ChunkVerifier::Done> ChunkVerifier::give_up(StallDomain domain) {
@@ -93,6 +94,7 @@ void ChunkVerifier::start(Job& job) {
   job.transfer.extent = job.place.extent;
   job.transfer.objects = job.place.objects;
   job.transfer.data = job.buffer->data;
+  job.transfer.as_stored = job.taken != nullptr;
   job.transfer.owner = &job;
   job.transfer.done = [](ChunkTransfer& transfer, const ObjectSet& objects, const Status& status) {
     std::unique_ptr<Job> self(static_cast<Job*>(transfer.owner));
@@ -105,6 +107,7 @@ void ChunkVerifier::start(Job& job) {
 }
 
 void ChunkVerifier::end(std::unique_ptr<Job> job, const ObjectSet& objects, const Status& status) {
+  if (status.is_ok() && job->taken != nullptr) job->taken(job->place, job->buffer->data);
   parts_.pool.release(*job->buffer);
   if (!status.is_ok() && !(source_.place_of(job->chunk).extent == job->place.extent))
     return verify_again(std::move(job));

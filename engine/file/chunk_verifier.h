@@ -75,7 +75,10 @@ class ChunkVerifier {
   // (there is nothing to read, or a member that is missing or hangs), on an engine thread, or by who gave up the
   // domain. Ok: it is as it was written, or a hole. kCorruption or kIoError name member and object offset, also of what
   // was healed since.
-  void verify(ChunkIndex chunk, std::shared_ptr<const void> keep, Done done);
+  // `taken`: not none: called before `done` when a chunk was read and is right, with where it was and its bytes as they
+  // are stored.
+  using Taken = std::function<void(const Source::Place& place, const std::byte* stored)>;
+  void verify(ChunkIndex chunk, std::shared_ptr<const void> keep, Done done, Taken taken = {});
   // The domain (a member's drive, or the tree's) hangs: those who wait for it are answered, by the caller, with these.
   std::vector<Done> give_up(StallDomain domain);
 
@@ -91,6 +94,7 @@ class ChunkVerifier {
     BufferPool::Waiter waiter;
     ChunkTransfer transfer;
     Done done;
+    Taken taken;
     // Guarded by the verifier.
     ListLink<Job> link;
     bool submitted = false;

@@ -239,7 +239,7 @@ void File::finish_commit(CommitJob& job, const SidecarWriter::Outcome& outcome) 
   if (outcome.status.is_ok() && job.sync && job.previous != nullptr) {
     const std::string& made_at = job.previous->path();
     context_.previous_files->committed(made_at.empty() ? context_.storage().describe(job.sidecar->get()) : made_at,
-                                       job.sidecar->get(), context_.stripes.start(job.header.file_id), job.chunks);
+                                       job.sidecar->get(), stripes_.start(job.header.file_id), job.chunks);
   }
   const bool is_new_and_empty = job.log.sequence == 0 && job.new_name_in.is_open();
   const bool tells = context_.committed && outcome.status.is_ok() && job.sync &&
@@ -361,7 +361,7 @@ std::unique_ptr<CommittedVersion> File::hold_place(ChunkIndex chunk, Extent& ext
 std::optional<MemberIndex> File::stripe_start() const {
   MutexLock lock(mutex_);
   if (content_.extents().count() == 0) return std::nullopt;
-  return context_.stripes.start(content_.file_id());
+  return stripes_.start(content_.file_id());
 }
 
 void File::let_go(HeldFrees::Ticket ticket) {

@@ -39,7 +39,8 @@ Result<FileImage> CommittedVersion::image() const {
 }
 
 std::shared_ptr<ObjectSet> CommittedVersion::objects(const FileImage& image) const {
-  return std::make_shared<ObjectSet>(storage_, array_, nullptr, image.file_id, image.generation, true);
+  return std::make_shared<ObjectSet>(storage_, array_, nullptr, array_.member_count(), image.file_id, image.generation,
+                                     true);
 }
 
 void CommittedVersion::read(ChunkTransfer& transfer, std::shared_ptr<const void> keep) const {

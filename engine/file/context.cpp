@@ -29,7 +29,7 @@ uint64_t buffers_least(uint32_t chunk_size) {
 constexpr uint64_t kFetchBytes = 8 * kMiB;
 constexpr uint64_t kFetchMemory = 64 * kMiB;
 
-// Of each member: as many as its queue may have on its way, and together no more than half of the buffers.
+// Of each member (of those that there are now): as many as its queue may have on its way, and together no more than half of the buffers.
 unsigned encoding_spaces(const StoreOptions& options, const StripeMap& stripes, uint64_t buffers) {
   return static_cast<unsigned>(std::clamp<uint64_t>(buffers / 2 / stripes.member_count, 1, options.queue_depth));
 }
@@ -105,9 +105,10 @@ Status FileContext::start() {
   const uint64_t run = std::min<uint64_t>({kFetchBytes / stripes.chunk_size, healer->run_max(), fetch_ahead / 2});
   fetch_run = std::bit_floor(std::max(1U, static_cast<unsigned>(run)));
   if (!array.read_only()) {
-    FPFS_ASSIGN_OR_RETURN(std::unique_ptr<ChunkEncoder> encoder,
-                          ChunkEncoder::create(stripes.member_count, encoding_spaces(options, stripes, pool->total()),
-                                               stripes.chunk_size, tasks));
+    FPFS_ASSIGN_OR_RETURN(
+        std::unique_ptr<ChunkEncoder> encoder,
+        ChunkEncoder::create(array.member_capacity(), encoding_spaces(options, stripes, pool->total()),
+                             stripes.chunk_size, tasks));
     io->encode(std::move(encoder));
     if (options.dedup == StoreOptions::Dedup::kPrevious) {
       FPFS_ASSIGN_OR_RETURN(std::unique_ptr<ChunkSharer> sharer, ChunkSharer::create(*this));
@@ -116,12 +117,9 @@ Status FileContext::start() {
     }
   }
   for (const MemberIndex m : stripes.members()) {
-    std::unique_ptr<IoQueue> queue;
-    if (array.member(m).present) {
-      const QueueSettings settings = {options.queue_depth, options.submit_batch, options.transfer_size};
-      FPFS_ASSIGN_OR_RETURN(queue, environment.make_queue(m, settings));
-    }
-    io->add_queue(std::move(queue));
+    if (!array.member(m).present) continue;
+    FPFS_ASSIGN_OR_RETURN(std::unique_ptr<IoQueue> queue, environment.make_queue(m, options.queue()));
+    io->set_queue(m, std::move(queue));
   }
   return Status::ok();
 }

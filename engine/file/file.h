@@ -90,6 +90,14 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   void verify_chunk(ChunkIndex chunk, ChunkVerifier::Done done) {
     verifier_.verify(chunk, shared_from_this(), std::move(done));
   }
+  const StripeMap& stripes() const { return stripes_; }
+  // Whether the chunk is on the member that it would be written to now, or on none.
+  bool is_in_place(ChunkIndex chunk) const;
+  // Reads the chunk, checks it and writes it to that member; a commit records it there, and only then the old place is
+  // given back. Nobody's content is touched: of a file that is being changed the chunk stays where it is, and so it does
+  // when it cannot be read, or there is no room. `arrived` is called once, when all that the drives are kept busy by is
+  // done; `told` once, at the end: true when it is in its place, durably.
+  void move_chunk(ChunkIndex chunk, std::function<void()> arrived, std::function<void(bool)> told);
   // The first chunk from `first` on that verify_chunk() reads; nothing when there is none.
   std::optional<ChunkIndex> next_stored(ChunkIndex first) const;
 
@@ -324,6 +332,9 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   bool is_at_rest() const FPFS_REQUIRES(mutex_);
   void write_back(ChunkIndex chunk, const Extent& old, const std::shared_ptr<ObjectSet>& objects,
                   const std::shared_ptr<ChunkHealer::Piece>& piece, Healing::Told told);
+  void write_home(ChunkIndex chunk, const Extent& old, const std::shared_ptr<ObjectSet>& objects, Healing::Bytes bytes,
+                  Healing::Told told);
+  bool has_uncommitted_moves() const FPFS_REQUIRES(mutex_);
   static void heal_write_done(ChunkTransfer& transfer, const ObjectSet& objects, const Status& status);
   void finish_heal_write(const Healing::Write& write, const ObjectSet& objects, const Status& status);
   bool has_all_come(ChunkIndex last) const FPFS_REQUIRES(mutex_);
@@ -409,6 +420,9 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   void punch_log(const ScopedHandle& sidecar, SidecarOffset end);
 
   FileContext& context_;
+  // As the array's were when the file was opened: what is counted for a member by them stays that one's. Members that
+  // were added since get content of files that are opened after it.
+  const StripeMap stripes_;
   const uint64_t inode_;
   std::atomic<Handle> message_handle_;  // sidecar_, readable without the lock: for messages only
 

@@ -142,41 +142,58 @@ bool File::is_at_rest() const {
          !writers_.is_unfinished(false) && context_.health.failure().is_ok();
 }
 
+// Chunks were recorded elsewhere, and the commit of that has not begun; nothing else was changed.
+bool File::has_uncommitted_moves() const {
+  return error_.is_ok() && context_.health.failure().is_ok() && content_.is_edited() && !content_.is_changed();
+}
+
 void File::write_back(ChunkIndex chunk, const Extent& old, const std::shared_ptr<ObjectSet>& objects,
                       const std::shared_ptr<ChunkHealer::Piece>& piece, Healing::Told told) {
+  write_home(chunk, old, objects, {.memory = piece, .data = piece->data(), .arrived = {}}, std::move(told));
+}
+
+void File::write_home(ChunkIndex chunk, const Extent& old, const std::shared_ptr<ObjectSet>& objects,
+                      Healing::Bytes bytes, Healing::Told told) {
   ChunkTransfer* transfer = nullptr;
   {
     MutexLock lock(mutex_);
-    if (healing_.was_recorded(chunk)) healing_.refuse();
-    const bool has_room = !old.is_away() || !context_.room->is_scarce() ||
-                          context_.room->fits(member_of(chunk), uint64_t{2} * context_.stripes.chunk_size);
-    const bool is_wanted = has_room && !context_.array.read_only() && objects != nullptr &&
-                           placement_.objects() == objects && content_.extent(chunk) == old && is_at_rest() &&
-                           !healing_.is_refused();
+    if (!bytes.is_move && healing_.was_recorded(chunk)) healing_.refuse();
+    const bool needs_look = bytes.is_move || (old.is_away() && context_.room->is_scarce());
+    const bool has_room =
+        !needs_look || context_.room->fits(member_of(chunk), uint64_t{2} * context_.stripes.chunk_size);
+    const bool is_same = has_room && !context_.array.read_only() && objects != nullptr &&
+                         placement_.objects() == objects && content_.extent(chunk) == old && !healing_.is_refused();
+    const bool is_early = is_same && bytes.is_move && has_uncommitted_moves() && !abandoned_;
+    const bool is_wanted = is_same && is_at_rest();
     // A commit that is about to end lets nothing start.
-    if (is_wanted && !may_flush()) {
-      context_.tasks.post_after(kHealTogether, [self = shared_from_this(), chunk, old, objects, piece, told] {
-        self->write_back(chunk, old, objects, piece, told);
+    if (is_early || (is_wanted && !may_flush())) {
+      context_.tasks.post_after(kHealTogether, [self = shared_from_this(), chunk, old, objects, bytes, told] {
+        self->write_home(chunk, old, objects, bytes, told);
       });
       return;
     }
-    if (is_wanted && healing_.join(chunk, told)) return;
+    if (is_wanted && !bytes.is_move && healing_.join(chunk, told)) return;
     if (is_wanted) {
       Healing::Write& write = healing_.add();
       const MemberIndex member = member_of(chunk);
       write.file = shared_from_this();
-      write.piece = piece;
+      write.bytes = std::move(bytes);
       write.old = old;
       write.slots = healing_.slots();
       if (told != nullptr) write.told.push_back(std::move(told));
       transfer = &write.transfer;
       transfer->kind = IoRequest::Kind::kWrite;
       transfer->chunk = chunk;
+      if (write.bytes.is_move) {
+        transfer->extent = old;
+        transfer->as_stored = true;
+      } else {
+        transfer->extent.raw_length = transfer->extent.visible_length = old.visible_length;
+      }
       transfer->extent.member = member;
-      transfer->extent.slot = placement_.allocate(member, context_.stripes.natural_slot(chunk));
-      transfer->extent.raw_length = old.visible_length;
+      transfer->extent.slot = placement_.allocate(member, stripes_.natural_slot(chunk));
       transfer->objects = objects;
-      transfer->data = piece->data();
+      transfer->data = write.bytes.data;
       transfer->owner = &write;
       transfer->done = &File::heal_write_done;
       context_.room->add_in_flight(member, context_.stripes.chunk_size);
@@ -185,7 +202,8 @@ void File::write_back(ChunkIndex chunk, const Extent& old, const std::shared_ptr
     }
   }
   if (transfer != nullptr) return context_.io->start(*transfer);
-  if (told != nullptr) told(false);  // NOLINT(bugprone-use-after-move): nobody has it
+  if (bytes.arrived != nullptr) bytes.arrived();  // NOLINT(bugprone-use-after-move): nobody has it
+  if (told != nullptr) told(false);               // NOLINT(bugprone-use-after-move)
 }
 
 void File::heal_write_done(ChunkTransfer& transfer, const ObjectSet& objects, const Status& status) {
@@ -213,10 +231,8 @@ void File::finish_heal_write(const Healing::Write& write, const ObjectSet& objec
     is_kept = status.is_ok() && are_same_slots && !ended->is_given_up;
     if (!status.is_ok()) healing_.refuse();
     if (is_kept) {
-      Extent stored = extent;
-      stored.visible_length = stored.raw_length;
-      is_first = healing_.add_written(
-          {ended->transfer.chunk, ended->old, stored, placement_.objects(), ended->slots, std::move(ended->told)});
+      is_first = healing_.add_written({ended->transfer.chunk, ended->old, extent, placement_.objects(), ended->slots,
+                                       ended->bytes.is_move, std::move(ended->told)});
       is_all = context_.options.commits_when_all_came && ended->old.is_away() && healing_.writes().empty() &&
                has_all_come(ended->transfer.chunk);
     } else if (are_same_slots && (status.is_ok() || status.code() == StatusCode::kNoSpace)) {
@@ -227,7 +243,10 @@ void File::finish_heal_write(const Healing::Write& write, const ObjectSet& objec
   }
   run(deferred);
   if (!status.is_ok())
-    log(LogLevel::kWarning, "{}; what was healed is not written back, and read from its copy", status.message());
+    log(LogLevel::kWarning, "{}; {}", status.message(),
+        ended->bytes.is_move ? "the chunk stays where it is"
+                             : "what was healed is not written back, and read from its copy");
+  if (ended->bytes.arrived != nullptr) ended->bytes.arrived();
   if (is_all) return context_.tasks.post([self = shared_from_this()] { self->finish_heals(); });
   if (is_first) finish_heals_later();
   for (const Healing::Told& told : ended->told) told(false);  // none, when it is kept
@@ -259,7 +278,7 @@ void File::finish_heals() {
     if (abandoned_) return;
     written = healing_.take_written();
     if (written.empty()) return;  // they were committed before their time
-    is_late = error_.is_ok() && commit_ != nullptr;
+    is_late = error_.is_ok() && (commit_ != nullptr || has_uncommitted_moves());
     if (is_late) healing_.put_back(std::exchange(written, {}));
   }
   if (is_late) return finish_heals_later();
@@ -279,7 +298,8 @@ void File::finish_heals() {
       const bool is_wanted = records && is_taken && content_.extent(one.chunk) == one.old;
       if (is_wanted) {
         record_healed(one);
-        if (!one.old.is_away()) ++commit->healed;
+        if (one.is_move) ++commit->moved;
+        if (!one.is_move && !one.old.is_away()) ++commit->healed;
       }
       if (!is_wanted && is_taken) placement_.release(one.stored.member, one.stored.slot);
       std::vector<Healing::Told>& tell = is_wanted ? commit->told : dropped;
@@ -298,8 +318,7 @@ void File::finish_heals() {
 // Nobody's content is lost, unless somebody began to change the file: what the sync that failed has lost may be theirs.
 // The slots stay taken: nobody trims a drive that fails.
 void File::give_up_written(const std::vector<Healing::Written>& written, const Status& failure) {
-  log(LogLevel::kWarning, "{}: what was healed is not written back, and read from its copy: {}", path(),
-      failure.message());
+  log(LogLevel::kWarning, "{}: what was healed or moved stays where it was: {}", path(), failure.message());
   Deferred deferred;
   {
     MutexLock lock(mutex_);
@@ -353,7 +372,7 @@ void File::record_healed(const Healing::Written& written) {
   set_extent(written.chunk, stored);
   placement_.note_written(written.chunk, stored, context_.stripes.chunk_size);
   content_.note_moved();
-  if (!written.old.is_away()) healing_.note_recorded(written.chunk);
+  if (!written.is_move && !written.old.is_away()) healing_.note_recorded(written.chunk);
   keep_alive();
 }
 
@@ -368,6 +387,7 @@ File::MoveCommit::MoveCommit(std::shared_ptr<File> of) : file(std::move(of)) {
 }
 
 void File::moved_committed(const MoveCommit& commit, bool is_committed) {
+  if (is_committed) context_.counters.chunks_moved.fetch_add(commit.moved, std::memory_order_relaxed);
   if (is_committed && commit.healed > 0) {
     context_.counters.chunks_healed.fetch_add(commit.healed, std::memory_order_relaxed);
     log(LogLevel::kWarning, "{}: healed from its copy: {} chunks are on their members again", path(), commit.healed);
@@ -382,6 +402,12 @@ void File::give_up_heal_writes(StallDomain domain, Deferred& deferred) {
   for (const std::unique_ptr<Healing::Write>& write : healing_.writes()) {
     if (write->is_given_up || domain_of(write->transfer.extent.member) != domain) continue;
     write->is_given_up = any = true;
+    if (write->bytes.is_move)  // of what is healed, who asked is told when the transfer has ended
+      context_.tasks.post(
+          [arrived = std::exchange(write->bytes.arrived, nullptr), all = std::exchange(write->told, {})] {
+            if (arrived != nullptr) arrived();
+            for (const Healing::Told& told : all) told(false);
+          });
     --writes_in_flight_;
     context_.writes_in_flight.fetch_sub(1, std::memory_order_relaxed);
   }

@@ -1,4 +1,5 @@
-// Healing: chunks of an open file that came from a copy (chunk_healer.h), on their way back to the members.
+// Healing: chunks of an open file that came from a copy (chunk_healer.h), on their way back to the members; and chunks
+// that move to another member (moving.cpp), which go the same way.
 //
 //   came ──→ being written, to a free slot ──→ written ──(a moment later)──→ object synced ──→ extent ──→ commit
 //
@@ -30,12 +31,19 @@ class Healing {
  public:
   using Told = std::function<void(bool is_healed)>;
 
+  // What is written: a chunk's content, or what is stored of it. Memory of whole, aligned blocks.
+  struct Bytes {
+    std::shared_ptr<const void> memory;
+    std::byte* data = nullptr;
+    bool is_move = false;  // what is stored, and `arrived` is called when it was written (or nothing will be)
+    std::function<void()> arrived;
+  };
   // One on its way to its slot. Owned by the list until its transfer has ended.
   struct Write {
     ChunkTransfer transfer;
     std::shared_ptr<File> file;
-    std::shared_ptr<ChunkHealer::Piece> piece;
-    Extent old;  // that could not be read
+    Bytes bytes;
+    Extent old;  // that could not be read, or is left
     uint64_t slots = 0;
     bool is_given_up = false;  // its member hangs: nobody waits for it
     std::vector<Told> told;
@@ -46,6 +54,7 @@ class Healing {
     Extent old, stored;
     std::shared_ptr<ObjectSet> objects;
     uint64_t slots = 0;
+    bool is_move = false;
     std::vector<Told> told;
   };
 

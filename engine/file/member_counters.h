@@ -22,12 +22,13 @@ struct MemberCounters {
 class ArrayCounters {
  public:
   explicit ArrayCounters(const Array& array)
-      : of_members_(array.member_count()), tree_(array.superblock().metadata_member) {}
+      : of_members_(array.member_capacity()), tree_(array.superblock().metadata_member) {}
 
   // Chunks that could not be read from their members (ChunkHealer): whose bytes came from a copy, those of them that
   // are on their members again, and those that no copy helped with.
   std::atomic<uint64_t> chunks_from_copy{0}, chunks_healed{0}, chunks_without_copy{0};
   std::atomic<uint64_t> chunks_fetched{0};  // that were away
+  std::atomic<uint64_t> chunks_moved{0};    // to another member
   // Chunks that were stored smaller: how many, their content, and what is stored of it.
   std::atomic<uint64_t> chunks_encoded{0}, bytes_before_encoding{0}, bytes_encoded{0};
 

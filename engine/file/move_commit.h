@@ -15,6 +15,7 @@ struct File::MoveCommit {
   ControlRequest request;  // its end destroys this
   const std::shared_ptr<File> file;
   size_t healed = 0;  // chunks that are on their members again
+  size_t moved = 0;   // that are on other members
   std::vector<Healing::Told> told;
 };
 

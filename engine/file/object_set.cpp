@@ -38,8 +38,8 @@ bool lacks_descriptors(const Status& status) {
 }
 }  // namespace
 
-ObjectSet::ObjectSet(Storage& storage, Array& array, SpareObjects* spares, FileId file, Generation generation,
-                     bool may_exist)
+ObjectSet::ObjectSet(Storage& storage, Array& array, SpareObjects* spares, uint16_t members, FileId file,
+                     Generation generation, bool may_exist)
     : storage_(storage),
       array_(array),
       spares_(spares),
@@ -47,12 +47,12 @@ ObjectSet::ObjectSet(Storage& storage, Array& array, SpareObjects* spares, FileI
       generation_(generation),
       may_exist_(may_exist),
       recorded_(may_exist),
-      objects_(array.member_count()) {
+      objects_(members) {
   for (Object& object : objects_) object.storage = &storage;
 }
 
 ObjectSet::~ObjectSet() {
-  for (const MemberIndex m : array_.members()) array_.handles(m).remove(objects_[m]);
+  for (const MemberIndex m : members()) array_.handles(m).remove(objects_[m]);
 }
 
 // A failure stays with the object: whoever syncs it gets it, and nobody else is told.

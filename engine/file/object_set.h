@@ -27,12 +27,14 @@ class ObjectSet {
  public:
   // `spares` may be null. `may_exist`: a commit recorded this generation, so its objects are opened before they are
   // created. Otherwise an object found under this name is the leftover of a crash and is replaced.
-  ObjectSet(Storage& storage, Array& array, SpareObjects* spares, FileId file, Generation generation, bool may_exist);
+  // Of the first `members` members.
+  ObjectSet(Storage& storage, Array& array, SpareObjects* spares, uint16_t members, FileId file, Generation generation,
+            bool may_exist);
   ~ObjectSet();  // closes handles
   ObjectSet(const ObjectSet&) = delete;
   ObjectSet& operator=(const ObjectSet&) = delete;
 
-  MemberRange members() const { return array_.members(); }
+  MemberRange members() const { return objects_.indices(); }
   FileId file() const { return file_; }
   Generation generation() const { return generation_; }
 

@@ -32,6 +32,7 @@ struct StoreOptions {
   // Transfers that share one call to the kernel, 1 .. kSubmitBatchMax; 1: each has its own.
   unsigned submit_batch = QueueSettings().batch;
   static constexpr unsigned kSubmitBatchMax = 64;
+  QueueSettings queue() const { return {queue_depth, submit_batch, transfer_size}; }
   // Chunks read ahead of a sequential reader, over all members; 0: chosen from the member count. At most 1024.
   unsigned read_ahead = 0;
   // How new chunks are stored.

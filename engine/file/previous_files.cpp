@@ -141,7 +141,7 @@ void PreviousFiles::open_next(PreviousContent& content) const {
 
 void PreviousFiles::committed(const std::string& path, Handle sidecar, MemberIndex start, uint64_t chunks) {
   // Shorter ones begin anywhere, so that they spread over the members.
-  if (chunks < std::max<uint64_t>(context_.stripes.member_count, 2)) return;
+  if (chunks < std::max<uint64_t>(context_.array.member_count(), 2)) return;
   const Result<struct stat> attributes = context_.storage().fstat(sidecar);
   const Result<Handle> node = context_.storage().reopen(sidecar, O_PATH);
   if (!node.is_ok()) return;

@@ -15,19 +15,27 @@ constexpr uint64_t kAheadShare = 16;  // of what is free, for one stream
 }  // namespace
 
 Room::Room(Storage& storage, const Array& array, uint64_t pool_bytes)
-    : storage_(storage), pool_bytes_(pool_bytes), devices_(array.member_count() + 1U) {
-  std::map<uint64_t, size_t> known;
-  for (const MemberIndex m : array.members()) {
-    const Member& member = array.member(m);
-    Device& device = devices_[m.value()];
-    device.handle = member.objects;
-    device.number = member.device;
-    // A missing member (only ever read) has no room to look at.
-    device_by_member_.push_back(member.present ? known.emplace(member.device, m.value()).first->second : m.value());
-  }
+    : storage_(storage),
+      array_(array),
+      pool_bytes_(pool_bytes),
+      device_by_member_(array.member_capacity()),
+      devices_(array.member_capacity() + 1U) {
+  for (const MemberIndex m : array.members()) add_member(m);
   devices_.back().handle = array.tree();
-  for (Device& device : devices_)
-    if (device.handle != kNoHandle) look(device);
+  look(devices_.back());
+}
+
+void Room::add_member(MemberIndex member) {
+  const Member& added = array_.member(member);
+  Device& device = devices_[member.value()];
+  device.handle = added.objects;
+  device.number = added.device;
+  device_by_member_[member] = member.value();
+  if (!added.present) return;  // only ever read: it has no room to look at
+  for (const MemberIndex m : range_to(member))
+    if (array_.member(m).present && array_.member(m).device == added.device)
+      device_by_member_[member] = device_by_member_[m];
+  look(device);
 }
 
 void Room::look(Device& device) {
@@ -50,7 +58,7 @@ bool Room::fits(Device& device, uint64_t bytes) {
 
 Room::Sent Room::sent() const {
   Sent sent;
-  for (const size_t device : device_by_member_) sent.push_back(devices_[device].sent.load());
+  for (const MemberIndex m : array_.members()) sent.push_back(device_of(m).sent.load());
   return sent;
 }
 
@@ -69,8 +77,8 @@ bool Room::may_hold_spare(MemberIndex member, uint64_t bytes) {
 
 std::map<uint64_t, Array::SpaceChange> Room::changes() const {
   std::map<uint64_t, Array::SpaceChange> result;
-  for (const size_t i : device_by_member_) {
-    const Device& device = devices_[i];
+  for (const MemberIndex m : array_.members()) {
+    const Device& device = device_of(m);
     result[device.number] = {device.kept.load() + device.kept.load() / kNamesShare + device.taken(),
                              device.spare.load()};
   }

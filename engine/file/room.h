@@ -28,6 +28,8 @@ class Room {
  public:
   // `pool_bytes`: the most that can be in memory only. The array and its storage outlive it.
   Room(Storage& storage, const Array& array, uint64_t pool_bytes);
+  // One that the array will have in a moment. Not together with another one.
+  void add_member(MemberIndex member);
 
   // Content that will need space of a member was taken into memory; it has its space now, or was given up.
   void add_unstored(MemberIndex member, uint64_t bytes) { device_of(member).unstored.fetch_add(bytes); }
@@ -83,6 +85,7 @@ class Room {
   void look(Device& device);
 
   Storage& storage_;
+  const Array& array_;
   const uint64_t pool_bytes_;
   PerMember<size_t> device_by_member_;
   std::vector<Device> devices_;  // the members' drives, then the one that holds the names

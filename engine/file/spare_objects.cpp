@@ -19,11 +19,14 @@ SpareObjects::SpareObjects(Environment& environment, Array& array, Room& room, A
       room_(room),
       health_(health),
       least_(least),
-      spares_(array.member_count()) {
-  for (const MemberIndex m : array.members()) {
-    const Member& member = array.member(m);
-    overwrites_in_place_.push_back(member.present && environment.storage().overwrites_in_place(member.objects));
-  }
+      overwrites_in_place_(array.member_capacity()),
+      spares_(array.member_capacity()) {
+  for (const MemberIndex m : array.members()) add_member(m);
+}
+
+void SpareObjects::add_member(MemberIndex member) {
+  const Member& added = array_.member(member);
+  overwrites_in_place_[member].store(added.present && environment_.storage().overwrites_in_place(added.objects));
 }
 
 DoomedObjects DoomedObjects::of(const std::shared_ptr<ObjectSet>& objects, bool may_be_spare) {

@@ -17,6 +17,7 @@
 // Thread safety: all methods from any thread.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
@@ -50,6 +51,7 @@ class SpareObjects {
  public:
   // All of them outlive it. `least`: objects of fewer bytes are not kept (StoreOptions::spare_least).
   SpareObjects(Environment& environment, Array& array, Room& room, ArrayHealth& health, uint64_t least);
+  void add_member(MemberIndex member);
 
   // The object of `member` becomes a spare. False: it is not fit for it, or there is none; the caller frees it.
   bool keep(MemberIndex member, const DoomedObjects& doomed);
@@ -83,7 +85,7 @@ class SpareObjects {
   Room& room_;
   ArrayHealth& health_;
   const uint64_t least_;
-  PerMember<bool> overwrites_in_place_;
+  PerMember<std::atomic<bool>> overwrites_in_place_;
   mutable Mutex mutex_;
   // By length, the shortest first, so that a small file does not take what a large one could have used.
   PerMember<std::multimap<uint64_t, Spare>> spares_ FPFS_GUARDED_BY(mutex_);

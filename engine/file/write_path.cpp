@@ -302,7 +302,7 @@ FileId File::file_id() {
   while (content_.file_id() == FileId()) {
     const FileId id(context_.environment.random_u64());
     const std::optional<MemberIndex> start = previous_ != nullptr ? previous_->start() : std::nullopt;
-    content_.set_file_id(start ? context_.stripes.with_start(id, *start) : id);
+    content_.set_file_id(start ? stripes_.with_start(id, *start) : id);
   }
   return content_.file_id();
 }
@@ -313,7 +313,7 @@ void File::settle_start() {
   if (previous_ == nullptr || content_.file_id() == FileId()) return;
   const bool is_free = log_.sequence == 0 && commit_ == nullptr && placement_.objects() == nullptr &&
                        placement_.retired().is_empty() && reserved_.is_empty() && content_.extents().count() == 0;
-  const MemberIndex now = context_.stripes.start(content_.file_id());
+  const MemberIndex now = stripes_.start(content_.file_id());
   const std::optional<MemberIndex> start = previous_->start();
   if (!start || !is_free) return previous_->set_start(now);
   if (*start == now) return;
@@ -321,7 +321,7 @@ void File::settle_start() {
   cache_.for_each_dirty([&](const CachedChunk& chunk) FPFS_NO_THREAD_SAFETY_ANALYSIS {
     context_.room->remove_unstored(member_of(chunk.index), chunk_size);
   });
-  content_.set_file_id(context_.stripes.with_start(content_.file_id(), *start));
+  content_.set_file_id(stripes_.with_start(content_.file_id(), *start));
   cache_.for_each_dirty([&](const CachedChunk& chunk) FPFS_NO_THREAD_SAFETY_ANALYSIS {
     context_.room->add_unstored(member_of(chunk.index), chunk_size);
   });
@@ -335,7 +335,7 @@ bool File::waits_for_previous() const {
 }
 
 MemberIndex File::member_of(ChunkIndex chunk) {
-  return context_.stripes.member_of(file_id(), chunk);
+  return stripes_.member_of(file_id(), chunk);
 }
 
 // The content changed: there is something to commit.
@@ -370,7 +370,8 @@ void File::begin_flush(CachedChunk& chunk, bool streaming, Deferred& deferred) {
   if (placement_.objects() == nullptr) {
     content_.set_generation(context_.generations.claim(content_.file_id(), content_.generation()));
     placement_.set_objects(std::make_shared<ObjectSet>(context_.storage(), context_.array, context_.spares.get(),
-                                                       content_.file_id(), content_.generation(), false));
+                                                       stripes_.member_count, content_.file_id(), content_.generation(),
+                                                       false));
   }
   const Extent old = content_.extent(chunk.index);
   const MemberIndex member = member_of(chunk.index);
@@ -385,7 +386,7 @@ void File::begin_flush(CachedChunk& chunk, bool streaming, Deferred& deferred) {
     transfer.extent.slot = old.slot;
     content_.lift(chunk.index);
   } else {
-    transfer.extent.slot = placement_.allocate(member, context_.stripes.natural_slot(chunk.index));
+    transfer.extent.slot = placement_.allocate(member, stripes_.natural_slot(chunk.index));
     transfer.sharing.previous = previous_;
   }
   transfer.extent.raw_length = chunk.length;

@@ -31,13 +31,15 @@ constexpr size_t kMetadataMember = 76;
 constexpr size_t kReserved1 = 78;
 constexpr size_t kCreatedSeconds = 80;
 constexpr size_t kLabel = 88;
-constexpr size_t kReserved2 = 152;
+constexpr size_t kMembership = 152;
+constexpr size_t kMemberSet = 160;
+constexpr size_t kReserved2 = 168;
 constexpr size_t kMetadataPath = 512;
 constexpr size_t kReserved3 = 3584;
 constexpr size_t kChecksum = 4088;
 }  // namespace field_at
 
-constexpr size_t kLabelField = field_at::kReserved2 - field_at::kLabel;
+constexpr size_t kLabelField = field_at::kMembership - field_at::kLabel;
 constexpr size_t kMetadataPathField = field_at::kReserved3 - field_at::kMetadataPath;
 
 static_assert(kMagic.size() == field_at::kVersion);
@@ -54,6 +56,8 @@ static_assert(field_at::kReserved1 == field_at::kMetadataMember + 2);
 static_assert(field_at::kCreatedSeconds == field_at::kReserved1 + 2);
 static_assert(field_at::kLabel == field_at::kCreatedSeconds + 8);
 static_assert(kLabelField == kLabelSizeMax + 1, "a label always ends in a NUL");
+static_assert(field_at::kMemberSet == field_at::kMembership + 8);
+static_assert(field_at::kReserved2 == field_at::kMemberSet + 8);
 static_assert(kMetadataPathField == kMetadataPathSizeMax + 1, "a path always ends in a NUL");
 static_assert(field_at::kChecksum + 8 == kSuperblockSize);
 
@@ -116,6 +120,10 @@ Status check_features(const Superblock& superblock, bool for_writing) {
 
 }  // namespace
 
+uint64_t member_set_of(std::span<const Uuid> member_ids) {
+  return hash_bytes(std::as_bytes(member_ids));
+}
+
 bool is_valid_label(std::string_view label) {
   if (label.size() > kLabelSizeMax || label.find('\0') != std::string_view::npos) return false;
   while (!label.empty()) {
@@ -142,6 +150,9 @@ Status validate_superblock(const Superblock& superblock) {
                                superblock.metadata_member, superblock.member_count));
   if (all_zero(superblock.array_id) || all_zero(superblock.member_id))
     return corrupt("the superblock names no array or no member");
+  const bool was_changed = (superblock.incompatible & kFeatureMembership) != 0;
+  if (was_changed != (superblock.membership != 0) || (!was_changed && superblock.member_set != 0))
+    return corrupt("the superblock's count of changes of the members does not fit its features");
   if (!is_valid_label(superblock.label)) return corrupt("the superblock's label is no UTF-8 text");
   const std::string& path = superblock.metadata_path;
   if (has_metadata_only_member ? path.empty() || path[0] != '/' : !path.empty())
@@ -186,6 +197,8 @@ std::array<std::byte, kSuperblockSize> encode_superblock(const Superblock& super
   put_u16(&bytes[field_at::kMetadataMember], superblock.metadata_member.value());
   put_u64(&bytes[field_at::kCreatedSeconds], static_cast<uint64_t>(superblock.created_seconds));
   std::memcpy(&bytes[field_at::kLabel], superblock.label.data(), superblock.label.size());
+  put_u64(&bytes[field_at::kMembership], superblock.membership);
+  put_u64(&bytes[field_at::kMemberSet], superblock.member_set);
   std::memcpy(&bytes[field_at::kMetadataPath], superblock.metadata_path.data(), superblock.metadata_path.size());
   put_u64(&bytes[field_at::kChecksum], checksum_of(bytes));
   return bytes;
@@ -220,6 +233,8 @@ Result<Superblock> decode_superblock(std::span<const std::byte> bytes, bool for_
   superblock.member_count = get_u16(&bytes[field_at::kMemberCount]);
   superblock.metadata_member = MemberIndex(get_u16(&bytes[field_at::kMetadataMember]));
   superblock.created_seconds = static_cast<int64_t>(get_u64(&bytes[field_at::kCreatedSeconds]));
+  superblock.membership = get_u64(&bytes[field_at::kMembership]);
+  superblock.member_set = get_u64(&bytes[field_at::kMemberSet]);
   if (!read_text(bytes.subspan(field_at::kLabel, kLabelField), &superblock.label) ||
       !read_text(bytes.subspan(field_at::kMetadataPath, kMetadataPathField), &superblock.metadata_path))
     return corrupt("the superblock has bytes after the end of a text");

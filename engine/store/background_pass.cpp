@@ -227,6 +227,7 @@ void BackgroundPass::run() {
   Status status = count_remaining();
   if (status.is_ok())
     status = walk_files(store_.storage(), store_.root(), [this](const FileEntry& entry) { return visit(entry); });
+  if (status.is_ok()) visitor_.finish();
   PassState ended;
   {
     const MutexLock lock(mutex_);
@@ -331,6 +332,12 @@ bool BackgroundPass::visit_chunks(const FileEntry& entry, Handle node, File& fil
 // Has one chunk visited when its turn has come. False: stopped before.
 bool BackgroundPass::begin_chunk(const FileEntry& entry, File& file, ChunkIndex chunk, const Extent& extent,
                                  uint64_t bytes) {
+  if (!visitor_.wants_chunk(file, chunk, extent)) {
+    const MutexLock lock(mutex_);
+    if (extent.exists()) ++state_.chunks;
+    state_.bytes += bytes;
+    return !stopping_;
+  }
   if (!pace(bytes)) return false;
   {
     const MutexLock lock(mutex_);

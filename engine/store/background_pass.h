@@ -58,6 +58,11 @@ class PassVisitor {
 
   // A pass begins, from the first file: what an earlier one found is forgotten. Under the lock of the pass.
   virtual void begin_pass() = 0;
+  // False: nothing is to be done with this chunk. It counts as visited, at no cost.
+  virtual bool wants_chunk(File& file, ChunkIndex chunk, const Extent& extent) {
+    static_cast<void>(file), static_cast<void>(chunk), static_cast<void>(extent);
+    return true;
+  }
   // Starts the work on one chunk. `extent` is where it was a moment ago; content that is kept in the sidecar is chunk
   // 0, and its extent does not exist. `done` is called once, from any thread, also before this returns. The chunks in
   // flight are of one file, and `file` stays until they are done.
@@ -67,7 +72,9 @@ class PassVisitor {
   virtual void file_done(const FileEntry& entry, File& file) = 0;
   // The file cannot be opened; perhaps it was removed meanwhile. It counts as visited.
   virtual void visit_unopened(const FileEntry& entry, const Status& failure) = 0;
-  // The last file was visited. Not when the pass ends in any other way.
+  // Every file was visited: waits for what the visitor has begun beyond the chunks in flight.
+  virtual void finish() {}
+  // The pass has finished. Not when the pass ends in any other way.
   virtual void end_pass(const PassState& state) = 0;
 
   // The kept state, with what belongs to it. A failure counts as none. Phase kNone: there is none.

@@ -84,12 +84,23 @@ bool Store::Impl::commit_trickles() {
 void Store::Impl::start_watching() {
   if (watch == nullptr) return;
   watch->set_name(kTreeDomain, fmt::format("the drive that holds the names ({})", array.metadata_path()));
-  for (const MemberIndex m : stripes.members()) {
-    watch->set_name(domain_of(m), fmt::format("member {} ({})", m, array.member(m).path));
-    if (const IoQueue* const queue = io->queue(m))
-      registrations_.push_back(watch->add_source(domain_of(m), [queue] { return queue->oldest_transfer_ns(); }));
-  }
+  for (const MemberIndex m : array.members()) watch_member(m);
   registrations_.push_back(watch->add_listener([this](StallDomain domain) { member_stalled(domain); }));
+}
+
+void Store::Impl::watch_member(MemberIndex member) {
+  if (watch == nullptr) return;
+  watch->set_name(domain_of(member), fmt::format("member {} ({})", member, array.member(member).path));
+  if (const IoQueue* const queue = io->queue(member))
+    registrations_.push_back(watch->add_source(domain_of(member), [queue] { return queue->oldest_transfer_ns(); }));
+}
+
+Status Store::Impl::prepare_member(MemberIndex member) {
+  FPFS_ASSIGN_OR_RETURN(std::unique_ptr<IoQueue> queue, environment.make_queue(member, options.queue()));
+  io->add_member(member, std::move(queue));
+  room->add_member(member);
+  spares->add_member(member);
+  return Status::ok();
 }
 
 bool Store::Impl::is_stalled(MemberIndex member) const {
@@ -403,6 +414,7 @@ StoreStatus Store::status() const {
     const MemberCounters& counters = impl_->counters[m];
     MemberStatus entry;
     entry.path = member.path;
+    entry.id = to_string(member.id);
     entry.present = member.present;
     entry.outdated = member.outdated;
     entry.stalled = impl_->is_stalled(m);
@@ -447,6 +459,24 @@ StoreStatus Store::status() const {
   status.read_only = array_->read_only() || !failure.is_ok();
   if (!failure.is_ok()) status.read_only_reason = failure.message();
   return status;
+}
+
+Status Store::add_members(const std::vector<std::string>& directories) {
+  const MutexLock lock(impl_->adding_members);
+  FPFS_RETURN_IF_ERROR(impl_->health.failure());
+  const uint16_t before = array_->member_count();
+  const Array::Added added =
+      array_->add_members(directories, [this](MemberIndex member) { return impl_->prepare_member(member); });
+  if (added.is_unknown) {
+    impl_->health.fail(added.status);
+    return impl_->health.failure();
+  }
+  FPFS_RETURN_IF_ERROR(added.status);
+  for (MemberIndex m(before); m.value() < array_->member_count(); ++m) {
+    impl_->watch_member(m);
+    log(LogLevel::kInfo, "{} is member {} of the array now", array_->member(m).path, m);
+  }
+  return Status::ok();
 }
 
 void Store::clear_errors() {

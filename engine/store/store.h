@@ -45,6 +45,7 @@ struct RecoveryReport {
 
 struct MemberStatus {
   std::string path;
+  std::string id;
   bool present = false;
   bool outdated = false;                       // see Member
   bool stalled = false;                        // does not answer; see StoreOptions::io_timeout_ms
@@ -96,6 +97,10 @@ class Store {
   Handle root() const { return array_->tree(); }
   Storage& storage() const { return environment_.storage(); }
   bool read_only() const;
+  // Makes directories members (Array::add_members()) while the store is in use. Files that are opened from then on use
+  // them, too; what is stored stays where it is. kReadOnly afterwards: it is not known whether they are members. Not
+  // together with close().
+  Status add_members(const std::vector<std::string>& directories);
   // The handles that users may make the store hold (StoreOptions::shared_handles): whoever opens files and looks up
   // nodes for several users counts them there.
   static constexpr size_t kHandlesOfFile = 2;  // of an open file: its index, and the directory of a new name

@@ -21,6 +21,9 @@ class Store::Impl final : public FileContext {
   // Nothing is told about members that hang any more.
   void stop_watching();
 
+  // What a member that is added needs: all but watch_member(), before anybody uses it.
+  Status prepare_member(MemberIndex member);
+  void watch_member(MemberIndex member);
   // The member, or the tree that it holds, does not answer.
   bool is_stalled(MemberIndex member) const;
   // Syncs the filesystem of the tree. When that fails nobody knows which names and lazily appended records are on the
@@ -32,6 +35,7 @@ class Store::Impl final : public FileContext {
   void watch_trickles() override { trickle_timer_.set(); }
 
   FileTable files;
+  Mutex adding_members;  // one at a time
 
   // --- what somebody keeps of files without a name -------------------------------------------------------------------
   // With the file's name lock held.

@@ -159,6 +159,30 @@ struct IoctlTier {
 };
 static_assert(sizeof(IoctlTier) == 64 + 4096 + 1024 + 64);
 
+// --- FPFS_IOC_MEMBERS: which members the array has, and where on them its files lie; on the root directory. How far a
+// rebalance is is told by the attribute user.fastpersistfs.rebalance (fs/report/rebalance_report.h). EPERM for anyone but
+// root and the daemon's own user.
+// --------------------------------------------------------------------------------------------------------------------
+
+struct IoctlMembers {
+  static constexpr uint32_t kVersion = 1;
+  enum Command : uint32_t {
+    kAdd = 1,        // `paths` become members, in their order; all of them or none
+    kRebalance = 2,  // begins
+    kCancel = 3,     // ends a rebalance where it is
+  };
+
+  uint32_t version = kVersion;
+  uint32_t command = 0;  // in; EINVAL when it is none
+  uint64_t limit = 0;    // in: of kRebalance: bytes per second, 0 for no limit
+  uint32_t count = 0;    // in: of kAdd: how many paths
+  int32_t error = 0;     // out: 0, or the errno of the refusal
+  uint64_t reserved[4] = {};
+  char message[1024] = {};  // out: of the refusal, one line, NUL-terminated
+  char paths[12288] = {};   // in: of kAdd: absolute, each with a NUL behind it
+};
+static_assert(sizeof(IoctlMembers) == 56 + 1024 + 12288);
+
 }  // namespace fpfs
 
 // NOLINTBEGIN(cppcoreguidelines-macro-usage): request numbers are macros wherever ioctls are
@@ -170,4 +194,5 @@ static_assert(sizeof(IoctlTier) == 64 + 4096 + 1024 + 64);
 #define FPFS_IOC_SYNC _IOWR(0xF5, 6, struct ::fpfs::IoctlSync)
 #define FPFS_IOC_CLEAR _IOWR(0xF5, 8, struct ::fpfs::IoctlClear)
 #define FPFS_IOC_TIER _IOWR(0xF5, 7, struct ::fpfs::IoctlTier)
+#define FPFS_IOC_MEMBERS _IOWR(0xF5, 9, struct ::fpfs::IoctlMembers)
 // NOLINTEND

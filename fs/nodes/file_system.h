@@ -15,6 +15,7 @@
 #include <string>
 
 #include "engine/io/environment.h"
+#include "engine/store/rebalance.h"
 #include "engine/store/scrub.h"
 #include "engine/store/store.h"
 #include "engine/tier/array_tier.h"
@@ -61,6 +62,7 @@ class FileSystem {
   OpenHandles& handles() { return handles_; }
   PageCache& page_cache() { return page_cache_; }
   Scrub& scrub() { return scrub_; }
+  Rebalance& rebalance() { return rebalance_; }
   ArrayTier& tier() { return tier_; }
   // Closes and syncs that are answered when their commit is copied, too.
   CopyWaits& copy_waits() { return copy_waits_; }
@@ -172,6 +174,7 @@ class FileSystem {
   NodePruner pruner_;
   std::atomic<bool> pruning_{false};
   Scrub scrub_;
+  Rebalance rebalance_;
   CallPool<ReadCall> read_calls_;
   CallPool<WriteCall> write_calls_;
   CallPool<ControlCall> control_calls_;

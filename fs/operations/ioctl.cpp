@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "engine/array/array.h"
+#include "fs/operations/members.h"
 #include "fs/operations/operations.h"
 #include "fs/operations/privileges.h"
 #include "fs/operations/reply.h"
@@ -287,6 +288,9 @@ void ioctl(fuse_req_t request, fuse_ino_t node, unsigned command, void*, fuse_fi
       return with_argument<IoctlScrub>(request, in, in_size, [&](IoctlScrub& a) { scrub(request, node, a); });
     if (command == FPFS_IOC_CLEAR)
       return with_argument<IoctlClear>(request, in, in_size, [&](IoctlClear& a) { clear_errors(request, node, a); });
+    if (command == FPFS_IOC_MEMBERS)
+      return with_argument<IoctlMembers>(request, in, in_size,
+                                         [&](IoctlMembers& a) { members_of_mount(request, node, a); });
     if (command == FPFS_IOC_TIER)
       return with_argument<IoctlTier>(request, in, in_size, [&](IoctlTier& a) { tier_of_mount(request, node, a); });
     fuse_reply_err(request, ENOTTY);

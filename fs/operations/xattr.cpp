@@ -13,6 +13,7 @@
 #include "fs/operations/operations.h"
 #include "fs/operations/privileges.h"
 #include "fs/operations/reply.h"
+#include "fs/report/rebalance_report.h"
 #include "fs/report/scrub_report.h"
 #include "fs/report/stats_report.h"
 #include "fs/report/status_report.h"
@@ -54,6 +55,8 @@ Result<std::string> virtual_attribute(FileSystem& file_system, const Inode& inod
   if (name == "stats" && file_system.inodes().is_root(inode)) return stats_report(file_system);
   if (name == "scrub" && file_system.inodes().is_root(inode))
     return scrub_report(file_system.scrub().report(), for_owner);
+  if (name == "rebalance" && file_system.inodes().is_root(inode))
+    return rebalance_report(file_system.rebalance().report());
   if (name == "tier-status" && file_system.inodes().is_root(inode))
     return tier_report(file_system.tier().status(), for_owner);
   if (name == "id" || name == "codec" || name == "stored" || name == "members" || name == "stat" || name == "tier")

@@ -371,6 +371,7 @@ Status MountProcess::close() {
       leave("threads are caught in calls to it");
     }
     file_system_->scrub().stop();
+    file_system_->rebalance().stop();
     file_system_->drain();
     {
       const MutexLock lock(channel_mutex_);

@@ -37,7 +37,7 @@ std::string reason_for(const StoreStatus& status, bool for_owner) {
 json array_report(const Store& store, const StoreStatus& status, bool for_owner) {
   const Superblock& superblock = store.array().superblock();
   return {{"id", to_string(superblock.array_id)},  {"label", superblock.label},
-          {"chunk_size", superblock.chunk_size},   {"member_count", superblock.member_count},
+          {"chunk_size", superblock.chunk_size},   {"member_count", store.array().member_count()},
           {"read_only", status.read_only},         {"read_only_reason", reason_for(status, for_owner)},
           {"degraded", is_degraded(store, status)}};
 }
@@ -48,6 +48,7 @@ json members_report(const StoreStatus& status) {
     const MemberStatus& member = status.members[index];
     members.push_back({{"index", index},
                        {"path", member.path},
+                       {"id", member.id},
                        {"state", state_of(member)},
                        {"space_total", member.space_total},
                        {"space_free", member.space_free},

@@ -57,6 +57,30 @@ def test_moved_directories_are_found_by_their_superblock(filled, make_mount):
     check_content(make_mount(filled))
 
 
+def test_a_backup_of_all_directories_comes_back(filled, make_mount, drives):
+    """As docs/operations.md says: copied while it is not mounted, an array like any; put back into empty directories."""
+    backup = [drives.paths[0] / f"{filled.members[0].name}-backup{index}" for index in range(len(filled.members))]
+    for member, copy in zip(filled.members, backup):
+        run("cp", "-a", "--sparse=always", member, copy)
+    mount = make_mount(filled)
+    (mount.path / "small").unlink()
+    write_pattern(mount.path / "file", 3, 5 * MIB)
+    mount.unmount()
+
+    now = filled.members
+    filled.members = [*now[:2], backup[2], *now[3:]]
+    assert str(backup[2]) in refusal(make_mount, filled), "one directory of it among newer ones is not taken"
+    filled.members = backup
+    filled.assert_clean()
+    filled.members = now
+    for member, copy in zip(now, backup):
+        shutil.rmtree(member)
+        run("cp", "-a", "--sparse=always", copy, member)
+        shutil.rmtree(copy)
+    check_content(make_mount(filled))
+
+
+
 @pytest.mark.parametrize("index", [0, 3])
 def test_missing_directory(filled, make_mount, index):
     filled.damaged = True

@@ -30,9 +30,10 @@ std::string complaint_about_verb(const std::vector<Verb>& verbs, int argc, char*
 
 int run(int argc, char** argv) {
   CLI::App app("Looks at, syncs, checks and measures fastpersistfs arrays and mounts", kProgram);
-  const std::vector<Verb> verbs = {add_status(app), add_top(app),    add_stats(app), add_stat(app), add_map(app),
-                                   add_sync(app),   add_verify(app), add_scrub(app), add_tier(app), add_clear(app),
-                                   add_umount(app), add_export(app), add_bench(app), add_tune(app)};
+  const std::vector<Verb> verbs = {add_status(app), add_top(app),    add_stats(app),     add_stat(app),
+                                   add_map(app),    add_sync(app),   add_verify(app),    add_scrub(app),
+                                   add_tier(app),   add_member(app), add_rebalance(app), add_clear(app),
+                                   add_umount(app), add_export(app), add_bench(app),     add_tune(app)};
   for (const Verb& verb : verbs) verb.command->fallthrough();  // so that "fpfs status --version" works too
   app.require_subcommand(1, 1);
   app.set_help_all_flag("--help-all", "Print this message with that of every verb and exit");

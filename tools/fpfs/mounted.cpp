@@ -96,6 +96,11 @@ Result<Json> read_scrub_status(const std::string& path) {
   return read_json_attribute(root, "user.fastpersistfs.scrub", path);
 }
 
+Result<Json> read_rebalance_status(const std::string& path) {
+  FPFS_ASSIGN_OR_RETURN(std::string root, mount_root_of(path));
+  return read_json_attribute(root, "user.fastpersistfs.rebalance", path);
+}
+
 Result<Json> read_tier_status(const std::string& path) {
   FPFS_ASSIGN_OR_RETURN(std::string root, mount_root_of(path));
   return read_json_attribute(root, "user.fastpersistfs.tier-status", path);

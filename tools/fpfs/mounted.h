@@ -18,6 +18,9 @@ Result<std::string> resolve(const std::string& path);
 // The JSON (keys: fs/report/scrub_report.h) of the scrub of the mount that `path` lies in.
 Result<Json> read_scrub_status(const std::string& path);
 
+// The same of its rebalance (keys: fs/report/rebalance_report.h).
+Result<Json> read_rebalance_status(const std::string& path);
+
 // The same of its store outside this machine (keys: fs/report/tier_report.h).
 Result<Json> read_tier_status(const std::string& path);
 

@@ -23,6 +23,8 @@ Verb add_sync(CLI::App& fpfs);
 Verb add_verify(CLI::App& fpfs);
 Verb add_scrub(CLI::App& fpfs);
 Verb add_tier(CLI::App& fpfs);
+Verb add_member(CLI::App& fpfs);
+Verb add_rebalance(CLI::App& fpfs);
 Verb add_clear(CLI::App& fpfs);
 Verb add_umount(CLI::App& fpfs);
 // Of directories that are not mounted.

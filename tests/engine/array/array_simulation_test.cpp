@@ -179,6 +179,40 @@ TEST(ArraySimulationTest, DirtyAndCleanAreDurableWhenTheyReturn) {
   }
 }
 
+// The directory with the names decides, also where it is none of the members.
+TEST(ArraySimulationTest, MembersAreAddedToAnArrayWhoseNamesLieElsewhere) {
+  unsigned old_count = 0, new_count = 0;
+  const Paths grown = {"/m0/a", "/m1/b", "/m0/c"};
+  const auto no_needs = [](MemberIndex) { return Status::ok(); };
+  cut_power_during(
+      [](SimEnvironment& world) {
+        EXPECT_TRUE(Array::format(world, kMembers, options_of(false)).is_ok());
+        return 0;
+      },
+      [&](SimEnvironment& world) -> Status {
+        FPFS_ASSIGN_OR_RETURN(const std::unique_ptr<Array> array, open(world));
+        FPFS_RETURN_IF_ERROR(array->mark_dirty());
+        const Array::Added added = array->add_members({"/m0/c"}, no_needs);
+        EXPECT_TRUE(!added.status.is_ok() || array->member_count() == 3);
+        return added.status;
+      },
+      [&](SimEnvironment& world, int, bool completed) {
+        const bool is_old = open(world).is_ok();
+        ++(is_old ? old_count : new_count);
+        EXPECT_FALSE(is_old && completed);
+        if (is_old) {
+          EXPECT_TRUE(open(world).value()->add_members({"/m0/c"}, no_needs).status.is_ok());
+        }
+        const Result<std::unique_ptr<Array>> array = Array::open(world, grown, {});
+        ASSERT_TRUE(array.is_ok()) << array.status().message();
+        EXPECT_EQ((*array)->member_count(), 3);
+        ASSERT_TRUE((*array)->mark_clean().is_ok());
+        EXPECT_EQ((*array)->superblock().membership, 1u);
+      });
+  EXPECT_GT(old_count, 0u);
+  EXPECT_GT(new_count, 0u);
+}
+
 // Else a seed would be another run whenever the number of the process that runs it has another length.
 TEST(ArraySimulationTest, WhatIsWrittenKnowsNothingOfTheProcess) {
   SimEnvironment world(1);

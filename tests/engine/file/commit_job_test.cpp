@@ -22,7 +22,8 @@ class CommitJobTest : public ::testing::Test {
     format.chunk_size = kTestChunk;
     EXPECT_TRUE(Array::format(environment_, {"/m0", "/m1"}, format).is_ok());
     array_ = Array::open(environment_, {"/m0", "/m1"}, {}).value();
-    job_.objects = std::make_shared<ObjectSet>(environment_.storage(), *array_, nullptr, kFile, Generation(0), false);
+    job_.objects = std::make_shared<ObjectSet>(environment_.storage(), *array_, nullptr, array_->member_count(), kFile,
+                                               Generation(0), false);
   }
   // The object of the member is there, with as many chunks allocated and nothing to sync.
   void make_object(MemberIndex member, uint64_t chunks) {

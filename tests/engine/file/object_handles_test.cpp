@@ -84,12 +84,12 @@ TEST_P(ObjectHandlesTest, AFailedSyncOfAHandleThatMadeRoomFailsTheCommit) {
 TEST_P(ObjectHandlesTest, WhatIsGivenUpMakesNoObjects) {
   constexpr FileId kFile(77);
   auto& array = const_cast<Array&>(array_.store().array());
-  ObjectSet objects(array_.sim(), array, nullptr, kFile, Generation(1), false);
+  ObjectSet objects(array_.sim(), array, nullptr, array.member_count(), kFile, Generation(1), false);
   ASSERT_TRUE(objects.open_for_transfer(MemberIndex(0), ObjectSet::Use::kWrite).is_ok());
   objects.supersede();
   EXPECT_TRUE(objects.open_for_transfer(MemberIndex(0), ObjectSet::Use::kWrite).is_ok())
       << "what there is can be written and freed";
-  ObjectSet given_up(array_.sim(), array, nullptr, kFile, Generation(2), false);
+  ObjectSet given_up(array_.sim(), array, nullptr, array.member_count(), kFile, Generation(2), false);
   given_up.supersede();
   for (const ObjectSet::Use use : {ObjectSet::Use::kWrite, ObjectSet::Use::kStream, ObjectSet::Use::kRead})
     EXPECT_EQ(given_up.open_for_transfer(MemberIndex(0), use).status().code(), StatusCode::kNotFound);

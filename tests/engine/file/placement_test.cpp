@@ -21,8 +21,8 @@ class PlacementTest : public ::testing::Test {
     members_ = Array::open(environment_, {"/m0"}, {}).value();
   }
   std::shared_ptr<ObjectSet> make_objects(uint32_t generation) {
-    return std::make_shared<ObjectSet>(environment_.storage(), *members_, nullptr, kFile, Generation(generation),
-                                       false);
+    return std::make_shared<ObjectSet>(environment_.storage(), *members_, nullptr, members_->member_count(), kFile,
+                                       Generation(generation), false);
   }
   static Extent at(SlotIndex slot, uint32_t length = kTestChunk) {
     Extent extent;

@@ -21,9 +21,10 @@ constexpr uint32_t kTestChunk = 64 * kKiB;
 
 class SimArray {
  public:
-  explicit SimArray(uint64_t seed, unsigned members = 3, StoreOptions options = {}, uint32_t chunk_size = kTestChunk)
+  explicit SimArray(uint64_t seed, unsigned members = 3, StoreOptions options = {}, uint32_t chunk_size = kTestChunk,
+                    unsigned more_drives = 0)
       : paths_(make_paths(members)),
-        world_(seed, {.mount_paths = paths_, .journal_order = {}}),
+        world_(seed, {.mount_paths = make_paths(members + more_drives), .journal_order = {}}),
         options_(std::move(options)) {
     if (options_.buffer_memory > 64 * kMiB) options_.buffer_memory = uint64_t{36} * chunk_size;
     FormatOptions format;
@@ -47,6 +48,7 @@ class SimArray {
   SimStorage& sim() { return world_.sim(); }
   Store& store() { return *store_; }
   const std::vector<std::string>& paths() const { return paths_; }
+  void set_paths(std::vector<std::string> paths) { paths_ = std::move(paths); }
 
   void open() {
     const Status status = try_open_array();
@@ -195,7 +197,7 @@ class SimArray {
     for (unsigned i = 0; i < members; ++i) paths.push_back("/m" + std::to_string(i));
     return paths;
   }
-  const std::vector<std::string> paths_;
+  std::vector<std::string> paths_;
   SimEnvironment world_;
   StoreOptions options_;
   std::unique_ptr<Store> store_;

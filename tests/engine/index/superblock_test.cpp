@@ -106,6 +106,22 @@ TEST(SuperblockTest, GoldenBytes) {
   EXPECT_EQ(get_u64(&bytes[4088]), 0x938ddc2ef8ea2f2au);
 }
 
+TEST(SuperblockTest, WhatAnAdditionOfMembersChangesHasItsPlaces) {
+  Superblock superblock = sample();
+  superblock.incompatible = kFeatureMembership;
+  superblock.membership = 0x0102030405060708;
+  superblock.member_set = member_set_of(std::vector<Uuid>{superblock.member_id, superblock.array_id});
+  const Bytes bytes = encode_superblock(superblock);
+  EXPECT_EQ(get_u64(&bytes[32]), 1u);
+  EXPECT_EQ(get_u64(&bytes[152]), 0x0102030405060708u);
+  EXPECT_EQ(get_u64(&bytes[160]), 0x18929c7eee1e30a6u);
+  EXPECT_TRUE(all_zero(std::span(bytes).subspan(168, 344)));
+  const Result<Superblock> decoded = decode_superblock(bytes, true);
+  ASSERT_TRUE(decoded.is_ok()) << decoded.status().message();
+  EXPECT_EQ(decoded->membership, superblock.membership);
+  EXPECT_EQ(decoded->member_set, superblock.member_set);
+}
+
 // The example of docs/format.md: written by mkfs, member 1 of 2.
 TEST(SuperblockTest, TheDocumentedExampleIsReadable) {
   const uint8_t head[] = {
@@ -181,7 +197,10 @@ TEST(SuperblockTest, EveryFieldIsValidated) {
       {"label not UTF-8", [](Bytes& b) { b[97] = std::byte{0xff}; }, "UTF-8"},
       {"label with half a character", [](Bytes& b) { b[98] = std::byte{0}; }, "UTF-8"},
       {"reserved at 78", [](Bytes& b) { b[79] = std::byte{1}; }, "reserved"},
-      {"reserved at 152", [](Bytes& b) { b[152] = std::byte{1}; }, "reserved"},
+      {"changes of the members without the feature", [](Bytes& b) { put_u64(&b[152], 1); }, "changes of the members"},
+      {"the feature without changes of the members", [](Bytes& b) { put_u64(&b[32], 1); }, "changes of the members"},
+      {"a set of members without changes", [](Bytes& b) { put_u64(&b[160], 1); }, "changes of the members"},
+      {"reserved at 168", [](Bytes& b) { b[168] = std::byte{1}; }, "reserved"},
       {"reserved at 511", [](Bytes& b) { b[511] = std::byte{1}; }, "reserved"},
       {"reserved at 3584", [](Bytes& b) { b[3584] = std::byte{1}; }, "reserved"},
       {"reserved at 4087", [](Bytes& b) { b[4087] = std::byte{1}; }, "reserved"},

@@ -1,0 +1,70 @@
+// Rebalance: moves the chunks of an open array's files in the background to the members that they would be written to
+// now (File::move_chunk()): over all members, when some were added. The way through the array, its rate and its commands
+// are BackgroundPass's.
+//
+// Nothing is kept of it from mount to mount: what is in its place is passed by, so that one that was interrupted, by a
+// crash too, is begun again and goes on. Chunks stay where they are while their file is being changed, when they cannot be
+// read, and where there is no room; they are counted. So are those of files that have been open since before members
+// were added.
+//
+// Thread safety: as BackgroundPass.
+#pragma once
+
+#include <memory>
+
+#include "engine/base/mutex.h"
+#include "engine/store/background_pass.h"
+#include "engine/store/store.h"
+
+namespace fpfs {
+
+class Rebalance : private PassVisitor {
+ public:
+  struct Report : BackgroundPass::Report {
+    uint64_t chunks_moved = 0, bytes_moved = 0;  // committed
+    uint64_t chunks_left = 0;                    // that should have been moved
+  };
+
+  // The store outlives it.
+  explicit Rebalance(Store& store);
+  ~Rebalance() override;
+  Rebalance(const Rebalance&) = delete;
+  Rebalance& operator=(const Rebalance&) = delete;
+
+  // As those of BackgroundPass.
+  Status start(uint64_t limit);
+  Status cancel() { return pass_.cancel(); }
+  void stop() { pass_.stop(); }
+  Report report() const;
+
+ private:
+  // Chunks that are read, written or wait for their commit. It outlives the pass: what was written is committed all the
+  // same.
+  struct Moves {
+    Mutex mutex;
+    CondVar ended;
+    uint64_t under_way FPFS_GUARDED_BY(mutex) = 0;
+    uint64_t chunks_moved FPFS_GUARDED_BY(mutex) = 0, bytes_moved FPFS_GUARDED_BY(mutex) = 0;
+    uint64_t chunks_left FPFS_GUARDED_BY(mutex) = 0;
+  };
+  // A commit follows what it names after a moment, and takes one; until then its chunks are where they were and where
+  // they will be, and their file stays open.
+  static constexpr uint64_t kUnderWayMax = 256;
+
+  void begin_pass() override;
+  bool wants_chunk(File& file, ChunkIndex chunk, const Extent& extent) override;
+  void visit_chunk(const FileEntry& entry, File& file, ChunkIndex chunk, const Extent& extent,
+                   std::function<void()> done) override;
+  void file_done(const FileEntry&, File&) override {}
+  void visit_unopened(const FileEntry& entry, const Status& failure) override;
+  void finish() override;
+  void end_pass(const PassState& state) override;
+  Result<PassState> load() override { return PassState(); }
+  Status save(const PassState&) override { return Status::ok(); }
+
+  Store& store_;
+  const std::shared_ptr<Moves> moves_;
+  BackgroundPass pass_;
+};
+
+}  // namespace fpfs

@@ -1,0 +1,120 @@
+"""Members that are added to an array in use, and what it holds spread over them."""
+import json
+import os
+
+import pytest
+
+from lab.array import MountFailed
+from lab.copies import fpfs, set_tier, state, sync
+from lab.damage import extents_of, flip
+from lab.data import is_pattern, pattern, write_pattern
+pytestmark = [pytest.mark.P1, pytest.mark.P7]
+
+MIB = 1 << 20
+CHUNK = 65536
+
+
+
+def chunks_by_member(mount, name):
+    counts = {}
+    for extent in extents_of(mount, mount.path / name)["extents"]:
+        counts[extent["member"]] = counts.get(extent["member"], 0) + 1
+    return counts
+
+
+@pytest.fixture
+def narrow(make_array, drives):
+    return make_array(chunk_size=CHUNK, paths=drives.paths[:2])
+
+
+def test_an_array_grows_while_it_is_in_use(narrow, drives, make_mount):
+    mount = make_mount(narrow)
+    write_pattern(mount.path / "before", 1, 3 * MIB)
+    added = [drives.paths[index] / narrow.members[0].name for index in (2, 3)]
+    with open(mount.path / "during", "wb", buffering=0) as during:
+        during.write(pattern(2, 0, MIB))
+        # By a name of its own, which the daemon does not share: it is another directory there.
+        relative = os.path.relpath(added[0])
+        text = fpfs(mount, "member", "add", mount.path, relative, added[1]).stdout
+        assert f"{narrow.argument}:{added[0]}:{added[1]}" in text, "how to mount it from now on"
+        during.write(pattern(2, MIB, MIB))
+    listed = json.loads(fpfs(mount, "member", "list", "--json", mount.path).stdout)
+    assert [member["path"] for member in listed["members"]] == [str(path) for path in [*narrow.members, *added]]
+    assert [member["index"] for member in listed["members"]] == [0, 1, 2, 3]
+    assert all(member["state"] == "ok" and member["space_total"] > 0 for member in listed["members"])
+    assert len({member["id"] for member in listed["members"]}) == 4
+    assert mount.status()["array"]["member_count"] == 4
+
+    write_pattern(mount.path / "after", 3, 3 * MIB)
+    assert chunks_by_member(mount, "after") == {0: 12, 1: 12, 2: 12, 3: 12}
+    assert chunks_by_member(mount, "during") == {0: 16, 1: 16}
+    assert chunks_by_member(mount, "before") == {0: 24, 1: 24}
+    old = list(narrow.members)
+    mount.unmount()
+
+    with pytest.raises(MountFailed) as refused:
+        make_mount(narrow)
+    line, = str(refused.value).strip().splitlines()
+    assert "has 4 members" in line and "missing 2, 3" in line
+
+    narrow.members = [*added, *old]
+    narrow.assert_clean()
+    mount = make_mount(narrow)
+    assert is_pattern(mount.path / "during", 2, 2 * MIB)
+    moved = json.loads(fpfs(mount, "rebalance", "--json", mount.path).stdout)
+    assert moved["state"] == "finished" and moved["chunks_left"] == 0 and moved["chunks_moved"] > 0
+    for name, size in (("before", 12), ("during", 8), ("after", 12)):
+        assert chunks_by_member(mount, name) == {member: size for member in range(4)}
+    again = json.loads(fpfs(mount, "rebalance", "--json", mount.path).stdout)
+    assert again["state"] == "finished" and again["chunks_moved"] == 0
+    mount.kill()  # what was moved is durable
+
+    mount = make_mount(narrow)
+    assert is_pattern(mount.path / "before", 1, 3 * MIB) and is_pattern(mount.path / "after", 3, 3 * MIB)
+    assert is_pattern(mount.path / "during", 2, 2 * MIB)
+
+
+def test_what_moves_is_not_copied_again_and_its_copy_still_heals(narrow, drives, directory, make_mount):
+    mount = make_mount(narrow, "compress=zstd")
+    set_tier(mount, directory.url)
+    write_pattern(mount.path / "file", 2, 3 * MIB)
+    sync(mount)
+    copy = (directory.path / "file").stat()
+    narrow.members.append(drives.paths[2] / narrow.members[0].name)
+    fpfs(mount, "member", "add", mount.path, narrow.members[2])
+    before = os.stat(mount.path / "file")
+    fpfs(mount, "rebalance", "--limit", "1G", mount.path)
+    after = os.stat(mount.path / "file")
+    assert (after.st_mtime_ns, after.st_ctime_ns) == (before.st_mtime_ns, before.st_ctime_ns)
+    sync(mount)
+    again = (directory.path / "file").stat()
+    assert (again.st_ino, again.st_mtime_ns) == (copy.st_ino, copy.st_mtime_ns)
+    assert state(mount.path / "file") == "copied"
+
+    moved = [extent for extent in extents_of(mount, mount.path / "file")["extents"] if extent["member"] == 2]
+    assert len(moved) == 16 and {extent["codec"] for extent in moved} != {"raw"}
+    flip(moved[3]["file"], moved[3]["file_offset"] + 100)
+    fpfs(mount, "verify", mount.path / "file")
+    assert mount.status()["healing"]["healed"] == 1
+    assert is_pattern(mount.path / "file", 2, 3 * MIB)
+
+
+def test_what_cannot_be_added_is_refused_in_one_line(narrow, drives, make_mount):
+    mount = make_mount(narrow)
+    foreign = drives.paths[2] / f"{narrow.members[0].name}-foreign"
+    foreign.mkdir()
+    (foreign / "mine").write_text("not yours")
+    for directory in (foreign, narrow.members[1], narrow.members[0] / "objects", foreign / "absent" / "absent"):
+        result = fpfs(mount, "member", "add", mount.path, directory, check=False)
+        assert result.returncode == 1 and str(directory) in result.stderr and len(result.stderr.splitlines()) == 1
+    (foreign / "mine").unlink()
+    for words in (("add", mount.path), ("list", mount.path, foreign), ("remove", mount.path, narrow.members[1])):
+        result = fpfs(mount, "member", *words, check=False)
+        assert result.returncode == 16 and len(result.stderr.splitlines()) == 1
+    assert fpfs(mount, "member", "list", drives.paths[2], check=False).returncode == 1
+    assert mount.status()["array"]["member_count"] == 2
+    nothing = json.loads(fpfs(mount, "rebalance", "--json", mount.path).stdout)
+    assert nothing["state"] == "finished" and nothing["chunks_moved"] == 0
+    # The directory that holds nothing any more is taken.
+    fpfs(mount, "member", "add", mount.path, foreign)
+    narrow.members.append(foreign)

@@ -1,0 +1,112 @@
+// fpfs rebalance: moves what a mounted array holds over all of its members.
+#include <chrono>
+#include <memory>
+#include <thread>
+
+#include <fmt/format.h>
+
+#include "engine/base/units.h"
+#include "tools/common/interrupt.h"
+#include "tools/common/progress.h"
+#include "tools/common/table.h"
+#include "tools/fpfs/member_call.h"
+#include "tools/fpfs/mounted.h"
+#include "tools/fpfs/verbs.h"
+
+namespace fpfs::tools {
+
+namespace {
+
+const char* const kRebalanceProgram = "fpfs rebalance";
+constexpr std::chrono::milliseconds kRebalanceLook{200};
+
+struct RebalanceOptions {
+  std::string mount_point;
+  uint64_t limit = 0;
+  bool status = false;
+  bool cancel = false;
+  bool json = false;
+};
+
+std::string describe(const Json& rebalance) {
+  const std::string state = text_at(rebalance, "state", "-");
+  if (state == "none") return "No rebalance was started since the array was mounted.\n";
+  const std::string note = text_at(rebalance, "note");
+  const uint64_t done = number_at(rebalance, "bytes_done"), total = number_at(rebalance, "bytes_total");
+  Facts facts;
+  facts.add("State", note.empty() ? state : fmt::format("{}: {}", state, note));
+  facts.add("Looked at", fmt::format("{} of {} in {} files", format_size(done), format_size(total),
+                                     number_at(rebalance, "files_done")));
+  facts.add("Moved", fmt::format("{}, {} chunks", format_size(number_at(rebalance, "bytes_moved")),
+                                 number_at(rebalance, "chunks_moved")));
+  facts.add("Left", fmt::format("{} chunks", number_at(rebalance, "chunks_left")));
+  return facts.text();
+}
+
+std::string describe_line(const Json& rebalance) {
+  const uint64_t done = number_at(rebalance, "bytes_done"), total = number_at(rebalance, "bytes_total");
+  std::string text =
+      total == 0 ? format_size(done)
+                 : fmt::format("{} of {} ({})", format_size(done), format_size(total), format_percent(done, total));
+  return text + fmt::format(", {} moved", format_size(number_at(rebalance, "bytes_moved")));
+}
+
+Result<Json> follow(const std::string& mount_point) {
+  const std::atomic<bool>& interrupted = catch_interrupts();
+  ProgressLine progress;
+  for (;;) {
+    FPFS_ASSIGN_OR_RETURN(Json rebalance, read_rebalance_status(mount_point));
+    if (text_at(rebalance, "state") != "running") return rebalance;
+    if (interrupted)
+      return Status::error(StatusCode::kCancelled, "interrupted; it goes on (fpfs rebalance --cancel ends it)");
+    progress.show(describe_line(rebalance));
+    std::this_thread::sleep_for(kRebalanceLook);
+  }
+}
+
+int run(const RebalanceOptions& options) {
+  if (options.status && options.cancel)
+    return fail(kRebalanceProgram, kExitUsage, "--status and --cancel exclude each other");
+  const bool begins = !options.status && !options.cancel;
+  if (!options.status) {
+    const auto question = std::make_unique<IoctlMembers>();
+    question->command = begins ? IoctlMembers::kRebalance : IoctlMembers::kCancel;
+    question->limit = options.limit;
+    if (const Status sent = call_members(options.mount_point, *question); !sent.is_ok())
+      return fail(kRebalanceProgram, kExitFailure, sent.message());
+  }
+  const Result<Json> rebalance = begins ? follow(options.mount_point) : read_rebalance_status(options.mount_point);
+  if (!rebalance.is_ok()) return fail(kRebalanceProgram, kExitFailure, rebalance.status().message());
+  if (options.json)
+    print_json(*rebalance);
+  else
+    fmt::print("{}", describe(*rebalance));
+  if (!begins) return kExitOk;
+  if (text_at(*rebalance, "state") != "finished")
+    return fail(kRebalanceProgram, kExitFailure, "it was ended before its end; begun again, it goes on");
+  if (const uint64_t left = number_at(*rebalance, "chunks_left"); left > 0)
+    return fail(kRebalanceProgram, kExitFailure,
+                fmt::format("{} chunks stay where they are: of files that are being written or were open when members "
+                            "were added, that cannot be read, or for which a drive has no room; try again later",
+                            left));
+  return kExitOk;
+}
+
+}  // namespace
+
+Verb add_rebalance(CLI::App& fpfs) {
+  auto options = std::make_shared<RebalanceOptions>();
+  CLI::App* command =
+      fpfs.add_subcommand("rebalance", "Move what a mounted array holds over all members, and wait for it");
+  command->add_option("MOUNTPOINT", options->mount_point, "Where the array is mounted")->required()->type_name("");
+  add_size_option(*command, "--limit", options->limit, "Move at most this many bytes per second (200M); 0: no limit");
+  command->add_flag("--status", options->status, "Only say how far it is");
+  command->add_flag("--cancel", options->cancel, "End it where it is; begun again, it goes on");
+  command->add_flag("--json", options->json, "Print one JSON object");
+  command->footer(
+      "It goes on when this command is interrupted, and ends when the array is unmounted. What is in its place is\n"
+      "passed by. Exit code: 0 all is in its place, 1 failure or some is not, 16 usage");
+  return {command, [options] { return run(*options); }};
+}
+
+}  // namespace fpfs::tools
