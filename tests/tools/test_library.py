@@ -68,3 +68,14 @@ def test_example_by_cmake(prefix, libraries, tmp_path):
     run("cmake", "-S", tmp_path, "-B", tmp_path / "build", f"-DCMAKE_PREFIX_PATH={prefix}", timeout=120)
     run("cmake", "--build", tmp_path / "build", timeout=120)
     expect_example_works(tmp_path / "build/save_tensor", libraries, tmp_path, 25)
+
+
+@pytest.mark.skipif(not shutil.which("fio"), reason="needs fio")
+def test_the_benchmark_runs(binaries, tmp_path):
+    """Tiny: that it runs, not how fast."""
+    program = binaries.build / "tools/fpfs-bench-aio"
+    run("cmake", "--build", binaries.build, "--target", program.name, timeout=600)
+    said = run(EXAMPLE.parents[1] / "bench/aio_against_fio", tmp_path / "file", "--program", program, "--rounds", "1",
+               "--bytes", str(8 << 20), "--settings", "131072,4,2").stdout.splitlines()
+    assert [line.split()[:4] for line in said[1:]] == [[kind, "131072", "4", "2"] for kind in ("write", "read")]
+    assert not list(tmp_path.iterdir())
