@@ -11,17 +11,17 @@
 // and one that syncs and closes files; it does not survive fork(2) in the child. The threads block all signals. An
 // async_ call opens the file, and reserves the space that a write needs, on the caller's thread.
 //
-// Memory. The caller keeps `data` alive and, for a write, unchanged, until the wait() that counts the request. Blocks go
-// from and to memory that is aligned to kAlignment without a copy (`data` and `offset` may both be off by as much: no).
-// Other memory is copied through buffers of the handle, one of `block_size` for each block in flight, which it keeps.
+// Memory. The caller keeps `data` alive and, for a write, unchanged, until the wait() that counts the request. Blocks
+// are moved without a copy where `data` and `offset` are both aligned to kAlignment, or off by as much. Otherwise they
+// are copied through buffers of the handle, one of `block_size` for each block in flight, which it keeps.
 //
 // Errors. Nothing is thrown but std::bad_alloc. A request that did not move every byte has failed: wait(), or the sync_
 // call itself, says which, with the errno of the first failure. ENOSPC, EDQUOT, EFBIG, EIO of the drive or of the
 // filesystem, also from fallocate(2), fdatasync(2) and close(2); ENOENT, EACCES, EMFILE, ... of open(2); EINVAL for
-// arguments, and where the filesystem has no O_DIRECT (AioOptions::direct). A read that meets the end of the file fails
-// with ENODATA. After a failure the bytes in question (in memory for a read, in the file for a write) are unspecified;
-// other requests are not concerned. A read that fails with EIO is tried once more. Beyond RLIMIT_FSIZE the kernel also
-// sends SIGXFSZ, which ends a program that does not ignore it.
+// arguments, and where the filesystem has no O_DIRECT (AioOptions::direct; a write may have made an empty file). A read
+// that meets the end of the file fails with ENODATA. After a failure the bytes in question (in memory for a read, in
+// the file for a write) are unspecified; other requests are not concerned. A read that fails with EIO is tried once
+// more. Beyond RLIMIT_FSIZE the kernel also sends SIGXFSZ, which ends a program that does not ignore it.
 //
 // Sizes. Any offset and any length. What is not a whole aligned block of the file, at its two ends, goes through the
 // page cache, exactly: no byte beside it is written.
@@ -128,7 +128,7 @@ class FASTPERSIST_AIO_EXPORT AioHandle {
 };
 
 // Memory for transfers without a copy: aligned to kAlignment, zeros at first, in huge pages where the kernel has them,
-// and locked in memory as far as the process may (RLIMIT_MEMLOCK, CAP_IPC_LOCK). No GPU is needed, and none knows of it.
+// and locked in memory as far as the process may (RLIMIT_MEMLOCK, CAP_IPC_LOCK). No GPU is needed, and none knows it.
 class FASTPERSIST_AIO_EXPORT PinnedBuffer {
  public:
   PinnedBuffer() = default;

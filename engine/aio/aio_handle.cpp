@@ -4,7 +4,7 @@
 //
 // A lane has as many parts as may be in flight in it, so that its memory does not grow with the length of requests: a
 // part that has ended takes the next block of the oldest request that has any, on the queue's own thread. All lanes
-// serve all requests. What may take long at the end of a request has a thread of its own, so that no queue waits for it.
+// serve all requests. What may take long at the end of a request has a thread of its own: no queue waits for it.
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
@@ -49,10 +49,6 @@ Error check(const AioOptions& options) {
   return {};
 }
 
-struct FreeMemory {
-  void operator()(std::byte* memory) const { std::free(memory); }
-};
-
 }  // namespace
 
 class AioHandle::Impl {
@@ -68,6 +64,9 @@ class AioHandle::Impl {
 
  private:
   struct Lane;
+  struct FreeMemory {
+    void operator()(std::byte* memory) const { std::free(memory); }
+  };
   // One block in flight.
   struct Part {
     IoRequest request;

@@ -61,13 +61,17 @@ def test_example_by_pkg_config(prefix, libraries, tmp_path, monkeypatch):
     expect_example_works(tmp_path / "save_tensor", libraries, tmp_path, 1_000_003)
 
 
-def test_example_by_cmake(prefix, libraries, tmp_path):
+@pytest.mark.root
+def test_example_by_cmake(prefix, libraries, tmp_path, make_array, make_mount):
     (tmp_path / "CMakeLists.txt").write_text(
         "cmake_minimum_required(VERSION 3.25)\nproject(outside LANGUAGES CXX)\nfind_package(fastpersist 0.1 REQUIRED)\n"
         f"add_executable(save_tensor {EXAMPLE})\ntarget_link_libraries(save_tensor PRIVATE fastpersist::aio)\n")
     run("cmake", "-S", tmp_path, "-B", tmp_path / "build", f"-DCMAKE_PREFIX_PATH={prefix}", timeout=120)
     run("cmake", "--build", tmp_path / "build", timeout=120)
     expect_example_works(tmp_path / "build/save_tensor", libraries, tmp_path, 25)
+    # Under a mount, whose close is the commit.
+    mount = make_mount(make_array())
+    expect_example_works(tmp_path / "build/save_tensor", libraries, mount.path, 1_000_003)
 
 
 @pytest.mark.skipif(not shutil.which("fio"), reason="needs fio")
