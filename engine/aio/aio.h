@@ -90,8 +90,8 @@ struct [[nodiscard]] Waited {
 
 class FASTPERSIST_AIO_EXPORT AioHandle {
  public:
-  // Null when `error` is set. EINVAL for options out of range; EAGAIN when fs.aio-max-nr is used up; ENOSYS and others
-  // where the kernel or a container has no asynchronous I/O.
+  // Null when `error` is set. EINVAL for options out of range; EAGAIN when fs.aio-max-nr is used up, or there
+  // are too many threads; ENOSYS and others where the kernel or a container has no asynchronous I/O.
   static std::unique_ptr<AioHandle> open(const AioOptions& options, Error& error);
   // Waits for all requests. What failed and nobody has waited for is not told.
   ~AioHandle();

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <deque>
 #include <map>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -291,7 +292,11 @@ std::unique_ptr<AioHandle> AioHandle::open(const AioOptions& options, Error& err
   error = check(options);
   if (!error.is_ok()) return nullptr;
   auto impl = std::make_unique<Impl>(options);
-  error = impl->start();
+  try {
+    error = impl->start();
+  } catch (const std::system_error& failed) {
+    error = {EAGAIN, std::string("start a thread: ") + failed.what()};
+  }
   if (!error.is_ok()) return nullptr;
   return std::unique_ptr<AioHandle>(new AioHandle(std::move(impl)));
 }
