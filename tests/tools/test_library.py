@@ -72,6 +72,17 @@ def test_example_by_cmake(prefix, libraries, tmp_path, make_array, make_mount):
     # Under a mount, whose close is the commit.
     mount = make_mount(make_array())
     expect_example_works(tmp_path / "build/save_tensor", libraries, mount.path, 1_000_003)
+    # A filesystem that is too small.
+    full = tmp_path / "full"
+    full.mkdir()
+    run("mount", "-t", "tmpfs", "-o", "size=2m", "none", full)
+    try:
+        failed = run(tmp_path / "build/save_tensor", full / "tensor", "1000003", check=False,
+                     env={**os.environ, "LD_LIBRARY_PATH": str(libraries)})
+    finally:
+        run("umount", full)
+    assert failed.returncode == 1
+    assert "No space left" in failed.stderr or "O_DIRECT" in failed.stderr  # tmpfs has it since Linux 6.6
 
 
 @pytest.mark.skipif(not shutil.which("fio"), reason="needs fio")
