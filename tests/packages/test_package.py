@@ -26,11 +26,14 @@ def test_contents(deb):
             f"{UNITS}/fastpersistfs-scrub@.timer", "usr/lib/systemd/system-generators/fastpersistfs-generator",
             "usr/libexec/fastpersistfs/node.sh", "usr/libexec/fastpersistfs/containers/serve-array",
             *(f"usr/libexec/fastpersistfs/slurm/{name}" for name in ("prolog", "epilog", "task-prolog", "common.sh")),
+            "usr/include/fastpersist/aio.h", "usr/lib/pkgconfig/fastpersist-aio.pc",
+            "usr/lib/cmake/fastpersist/fastpersist-config.cmake",
             "usr/share/man/man5/fastpersistfs.5.gz", "usr/share/bash-completion/completions/fpfs",
             "usr/share/zsh/vendor-completions/_fastpersistfs", "usr/share/doc/fastpersistfs/copyright",
             "usr/share/doc/fastpersistfs/monitoring/alerts.yml", "usr/share/doc/fastpersistfs/monitoring/dashboard.json",
             "usr/share/doc/fastpersistfs/examples/array.conf.example"} <= files
-    assert not [name for name in files if re.search(r"bench|test|\.(a|h)$", name)]
+    assert not [name for name in files if re.search(r"bench|test|\.(a|h)$", name)
+                and not name.startswith("usr/include/fastpersist/")]
 
 
 def test_dependencies(deb):
