@@ -77,7 +77,14 @@ Status Array::find_new_members(Growth& growth) {
   for (NewDirectory& candidate : growth.candidates) {
     if (candidate.directory.is_open() && is_left_of_growth(storage, candidate, directories_))
       FPFS_RETURN_IF_ERROR(forget_superblock(storage, candidate.directory.get()).with_context(candidate.path));
-    FPFS_RETURN_IF_ERROR(check_content(storage, candidate, false));
+    const Status content = check_content(storage, candidate, false);
+    if (content.code() == StatusCode::kExists)  // which a format can be forced to take
+      return refuse(StatusCode::kExists, candidate.path,
+                    fmt::format("it is not empty{}; give an empty directory",
+                                candidate.findings.first_entry.empty()
+                                    ? ""
+                                    : fmt::format(" (it holds '{}')", candidate.findings.first_entry)));
+    FPFS_RETURN_IF_ERROR(content);
   }
   return Status::ok();
 }

@@ -104,9 +104,12 @@ def test_what_cannot_be_added_is_refused_in_one_line(narrow, drives, make_mount)
     foreign = drives.paths[2] / f"{narrow.members[0].name}-foreign"
     foreign.mkdir()
     (foreign / "mine").write_text("not yours")
-    for directory in (foreign, narrow.members[1], narrow.members[0] / "objects", foreign / "absent" / "absent"):
+    (mount.path / "inside").mkdir()
+    for directory in (foreign, narrow.members[1], narrow.members[0] / "objects", foreign / "absent" / "absent", mount.path,
+                      mount.path / "inside", mount.path / "absent" / "absent"):
         result = fpfs(mount, "member", "add", mount.path, directory, check=False)
         assert result.returncode == 1 and str(directory) in result.stderr and len(result.stderr.splitlines()) == 1
+        assert "--force" not in result.stderr  # which is mkfs's
     (foreign / "mine").unlink()
     for words in (("add", mount.path), ("list", mount.path, foreign), ("remove", mount.path, narrow.members[1])):
         result = fpfs(mount, "member", *words, check=False)

@@ -1,4 +1,6 @@
 // fpfs member: which directories a mounted array lies on, and new ones for it.
+#include <sys/stat.h>
+
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -74,6 +76,23 @@ Status put_paths(const std::vector<std::string>& directories, IoctlMembers& ques
   return Status::ok();
 }
 
+// The daemon would wait for itself.
+Status check_outside(const std::string& mount_point, const std::vector<std::string>& directories) {
+  FPFS_ASSIGN_OR_RETURN(const std::string root_path, mount_root_of(mount_point));
+  struct stat root {};
+  if (::stat(root_path.c_str(), &root) != 0) return explain_mount_error(errno, mount_point);
+  for (const std::string& directory : directories) {
+    std::error_code error;
+    std::filesystem::path there = std::filesystem::absolute(directory, error);
+    struct stat attributes {};
+    while (::stat(there.c_str(), &attributes) != 0 && there.has_relative_path()) there = there.parent_path();
+    if (attributes.st_dev == root.st_dev)
+      return Status::error(StatusCode::kInvalidArgument,
+                           fmt::format("{} lies in the mount itself; give a directory on a drive", directory));
+  }
+  return Status::ok();
+}
+
 int run(const MemberOptions& options) {
   if (options.action == "remove" || options.action == "replace")
     return fail(
@@ -89,6 +108,8 @@ int run(const MemberOptions& options) {
     const auto question = std::make_unique<IoctlMembers>();
     if (const Status put = put_paths(options.directories, *question); !put.is_ok())
       return fail(kMemberProgram, kExitUsage, put.message());
+    if (const Status outside = check_outside(options.mount_point, options.directories); !outside.is_ok())
+      return fail(kMemberProgram, kExitFailure, outside.message());
     if (const Status added = call_members(options.mount_point, *question); !added.is_ok())
       return fail(kMemberProgram, kExitFailure, added.message());
   }
