@@ -414,8 +414,8 @@ StoreStatus Store::status() const {
     const MemberCounters& counters = impl_->counters[m];
     MemberStatus entry;
     entry.path = member.path;
-    entry.id = to_string(member.id);
     entry.present = member.present;
+    if (member.present) entry.id = to_string(member.id);  // else nobody knows it
     entry.outdated = member.outdated;
     entry.stalled = impl_->is_stalled(m);
     if (member.present)

@@ -155,6 +155,7 @@ def test_degraded_read_only(filled, make_mount):
                 except OSError:
                     bad += 1
         assert good >= 6 and bad >= 2
+        assert [bool(member["id"]) for member in mount.status()["members"]] == [True, True, False, True]
         mount.unmount()
         filled.members = whole
     finally:

@@ -50,10 +50,12 @@ std::string describe_list(const Json& list) {
   table.add_column("SIZE", Table::Align::kRight);
   table.add_column("FREE", Table::Align::kRight);
   table.add_column("ID", Table::Align::kLeft);
-  for (const Json& member : array_at(list, "members"))
+  for (const Json& member : array_at(list, "members")) {
+    const std::string id = text_at(member, "id");
     table.add_row({fmt::format("{}", number_at(member, "index")), text_at(member, "path", "-"),
                    text_at(member, "state", "-"), format_size(number_at(member, "space_total")),
-                   format_size(number_at(member, "space_free")), text_at(member, "id", "-")});
+                   format_size(number_at(member, "space_free")), id.empty() ? "-" : id});
+  }
   return table.text();
 }
 
