@@ -13,6 +13,7 @@
 #include "engine/base/bytes.h"
 #include "engine/codec/block_format.h"
 #include "tests/support/chunk_content.h"
+#include "tests/support/sanitizers.h"
 #include "tests/support/test_data.h"
 
 namespace fpfs {
@@ -151,6 +152,7 @@ TEST(BlockCodec, GivesBackEveryContentAtEveryPhase) {
   for (const Content content : test::kContents)
     for (size_t phase = 0; phase < 9; phase += content < Content::kBytes ? 1 : 4)
       for (const size_t size : {size_t{40'003}, size_t{200'000}, size_t{3 * 65536}}) {
+        if (test::kIsSanitized && size == 3 * 65536) continue;  // the same code as for the one before
         SCOPED_TRACE(testing::Message() << "content " << static_cast<int>(content) << ", phase " << phase << ", "
                                         << size);
         expect_comes_back(chunk_content(content, size, phase, phase), kSmallBlocks);
@@ -187,6 +189,7 @@ TEST(BlockCodec, MakesThemAsSmallAsPromised) {
       {Content::kText, 0.50},    {Content::kZeros, 0.002},   {Content::kEven32, 0.497},  {Content::kEven64, 0.25}};
   for (const auto& [content, share] : promised)
     for (const size_t phase : {0, 1, 3, 7}) {
+      if (test::kIsSanitized && phase > 0) continue;  // sizes are the same there
       const Bytes raw = chunk_content(content, 1 << 20, 3, phase);
       EXPECT_LE(static_cast<double>(expect_comes_back(raw)), share * static_cast<double>(raw.size()))
           << "content " << static_cast<int>(content) << ", phase " << phase;
