@@ -32,7 +32,7 @@ uint64_t errors_of(const Json& member) {
 std::string options_text(const Json& status) {
   std::vector<std::string> parts;
   for (auto& [name, value] : object_at(status, "options").items()) {
-    if (value == "") continue;
+    if (value.is_string() && value.get_ref<const std::string&>().empty()) continue;
     if (value.is_boolean()) {
       parts.push_back(name + (value.get<bool>() ? "=on" : "=off"));
     } else {
