@@ -1,5 +1,6 @@
 #include "fs/report/scrub_report.h"
 
+#include "fs/report/pass_report.h"
 #include "fs/report/report_text.h"
 
 namespace fpfs {
@@ -26,21 +27,11 @@ std::string scrub_report(const Scrub::Report& report, bool for_owner) {
     damage.push_back(std::move(entry));
   }
   const uint64_t omitted = state.errors - std::min<uint64_t>(state.errors, damage.size());
-  return to_text({{"state", name_of(state.phase)},
-                  {"started", state.started_seconds},
-                  {"ended", state.ended_seconds},
-                  {"seconds", static_cast<double>(state.active_ms) / 1000},
-                  {"limit", state.limit},
-                  {"files_done", state.files},
-                  {"chunks_done", state.chunks},
-                  {"bytes_done", state.bytes},
-                  {"bytes_total", report.bytes_total},
-                  {"bytes_per_second", report.bytes_per_second},
-                  {"eta_seconds", report.eta_seconds},
-                  {"errors", state.errors},
-                  {"note", report.note},
-                  {"damage", std::move(damage)},
-                  {"damage_omitted", omitted}});
+  json told = pass_report(state, report);
+  told["errors"] = state.errors;
+  told["damage"] = std::move(damage);
+  told["damage_omitted"] = omitted;
+  return to_text(told);
 }
 
 }  // namespace fpfs

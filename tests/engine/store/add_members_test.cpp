@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/check/check.h"
 #include "tests/engine/file/sim_array.h"
+#include "tests/engine/store/expect_clean.h"
 
 namespace fpfs::test {
 namespace {
@@ -18,15 +18,6 @@ StoreOptions options() {
   StoreOptions options;
   options.inline_max = 0;
   return options;
-}
-
-void expect_clean(SimArray& array) {
-  CheckOptions check;
-  check.verify_data = true;
-  const Result<CheckReport> report = check_array(array.world(), array.paths(), check);
-  ASSERT_TRUE(report.is_ok()) << report.status().message();
-  for (const CheckError& error : report->errors)
-    ADD_FAILURE() << error.kind << " " << error.path << " " << error.detail;
 }
 
 // Chunks of a file on each member.

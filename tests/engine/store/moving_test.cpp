@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/check/check.h"
 #include "tests/engine/file/sim_array.h"
+#include "tests/engine/store/expect_clean.h"
 
 namespace fpfs::test {
 namespace {
@@ -55,15 +55,6 @@ unsigned chunks_in_place(const File& file) {
   unsigned count = 0;
   for (ChunkIndex chunk(0); chunk.value() < kChunks; ++chunk) count += file.is_in_place(chunk) ? 1 : 0;
   return count;
-}
-
-void expect_clean(SimArray& array) {
-  CheckOptions check;
-  check.verify_data = true;
-  const Result<CheckReport> report = check_array(array.world(), array.paths(), check);
-  ASSERT_TRUE(report.is_ok()) << report.status().message();
-  for (const CheckError& error : report->errors)
-    ADD_FAILURE() << error.kind << " " << error.path << " " << error.detail;
 }
 
 class MovingTest : public testing::TestWithParam<Compression::Mode> {};
