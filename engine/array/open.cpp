@@ -183,7 +183,14 @@ Status ArrayOpener::settle_membership(std::vector<FoundDirectory>& all) {
   std::vector<FoundDirectory> members;
   for (FoundDirectory& found : all) {
     Superblock& superblock = found.superblock;
-    if (superblock.membership > known.membership) {
+    const bool knows_more = superblock.membership > known.membership;
+    if (knows_more && superblock.member_index.value() < known.member_count)  // no new one: it was a member already
+      return refuse(
+          StatusCode::kCorruption, known_path,
+          fmt::format("it is an older copy: {} was in array {} when members were added that it does not know; "
+                      "nothing was changed. Bring back the right directory",
+                      found.path, name_of(known)));
+    if (knows_more) {
       log(LogLevel::kWarning,
           "{}: it was to become {} of array {}, and adding it did not finish; it is left out. Add it again (fpfs "
           "member "

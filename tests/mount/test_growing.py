@@ -1,6 +1,7 @@
 """Members that are added to an array in use, and what it holds spread over them."""
 import json
 import os
+import shutil
 
 import pytest
 
@@ -31,6 +32,8 @@ def test_an_array_grows_while_it_is_in_use(narrow, drives, make_mount):
     mount = make_mount(narrow)
     write_pattern(mount.path / "before", 1, 3 * MIB)
     added = [drives.paths[index] / narrow.members[0].name for index in (2, 3)]
+    copy = narrow.members[0].with_name(f"{narrow.members[0].name}-copy")
+    shutil.copytree(narrow.members[0], copy)
     with open(mount.path / "during", "wb", buffering=0) as during:
         during.write(pattern(2, 0, MIB))
         # By a name of its own, which the daemon does not share: it is another directory there.
@@ -56,6 +59,12 @@ def test_an_array_grows_while_it_is_in_use(narrow, drives, make_mount):
         make_mount(narrow)
     line, = str(refused.value).strip().splitlines()
     assert "has 4 members" in line and "missing 2, 3" in line
+    narrow.members = [copy, old[1], *added]
+    with pytest.raises(MountFailed) as refused:
+        make_mount(narrow)
+    line, = str(refused.value).strip().splitlines()
+    assert f"{copy}: it is an older copy: {old[1]} was in array" in line
+    shutil.rmtree(copy)
 
     narrow.members = [*added, *old]
     narrow.assert_clean()
