@@ -320,6 +320,20 @@ Result<std::unique_ptr<CommittedVersion>> File::hold_version() {
   return hold_durable();
 }
 
+Status File::note_synced() {
+  uint64_t sequence = 0;
+  {
+    MutexLock lock(mutex_);
+    if (!error_.is_ok()) return error_;
+    if (!unsynced_ || commit_ != nullptr) return Status::ok();
+    unsynced_ = false;
+    durable_ = sequence = log_.sequence;
+    context_.health.note_synced(inode_);
+  }
+  if (context_.committed) context_.committed(inode_, sequence, false);
+  return Status::ok();
+}
+
 Status File::set_note(const std::string& name, std::span<const std::byte> value, bool is_durable) {
   std::shared_ptr<const ScopedHandle> sidecar;
   {

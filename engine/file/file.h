@@ -162,6 +162,9 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   Result<std::unique_ptr<CommittedVersion>> hold_version();
   // The same, with where one chunk of it lies. Null: it lies nowhere, or something was changed since.
   std::unique_ptr<CommittedVersion> hold_place(ChunkIndex chunk, Extent& extent, std::shared_ptr<ObjectSet>& objects);
+  // What lazy commits have recorded of a file that nobody changes is durable: Store::sync_names() succeeded behind them.
+  // Counts as a commit. The sticky failure, if there is one.
+  Status note_synced();
   // Sets an extended attribute of the sidecar that is no user's: the change time stays what it was. Durable on return
   // when so asked for. Waits for the drive.
   Status set_note(const std::string& name, std::span<const std::byte> value, bool is_durable = false);

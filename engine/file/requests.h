@@ -111,8 +111,8 @@ struct ControlRequest {
   bool was_left_alone = false;
   bool was_reverted = false;
 
-  // kClose only, with Durable::kFsync: content that fits its sidecar is appended there without a sync (the kernel's
-  // writeback makes it durable soon); other content is left for a real commit.
+  // Content that fits its sidecar is appended there without a sync; other content is left for a real commit. kClose with
+  // Durable::kFsync: the kernel's writeback makes it durable soon. kCommit: the caller will (Store::sync_names()).
   bool lazy = false;
 
   bool is_commit() const { return kind == Kind::kCommit || kind == Kind::kClose; }

@@ -10,7 +10,7 @@ namespace fpfs {
 thread_local OwnTask* OwnTask::t_current = nullptr;
 thread_local bool OwnTask::t_takes = false;
 
-OwnTask::OwnTask() {
+OwnTask::OwnTask(Keeps keeps) : keeps_(keeps) {
   FPFS_CHECK(t_current == nullptr, "a thread keeps one task of its own at a time");
   t_current = this;
   t_takes = true;
@@ -30,9 +30,13 @@ bool OwnTask::keep(ThreadExecutor& executor, std::function<void()>& task) {
 
 void OwnTask::run() {
   t_takes = false;
-  if (!task_) return;
-  std::exchange(task_, nullptr)();  // its captures die before it counts as done
-  executor_->kept_task_ended();
+  while (task_) {
+    ThreadExecutor& executor = *executor_;
+    t_takes = keeps_ == Keeps::kEach;
+    std::exchange(task_, nullptr)();  // its captures die before it counts as done
+    t_takes = false;
+    executor.kept_task_ended();
+  }
 }
 
 }  // namespace fpfs

@@ -1,6 +1,7 @@
 // OwnTask: a thread that others wait for anyway does what it would have another thread do. While an OwnTask exists, the
 // first task that its thread posts to a ThreadExecutor stays with it, and nobody is woken; run() runs it. So a request
-// that asks for a commit is answered by the thread that received it.
+// that asks for a commit is answered by the thread that received it. With kEach, what a kept task posts first is kept in
+// its turn: steps that follow one another stay with one thread.
 //
 // run() comes when the thread has let go of everything, as the task may block; in between the thread must not wait for
 // what the task does. A kept task counts as one of its executor: stop() waits for it.
@@ -8,6 +9,7 @@
 // Thread safety: it is about the calling thread only. One at a time for each thread.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 
 namespace fpfs {
@@ -16,12 +18,13 @@ class ThreadExecutor;
 
 class OwnTask {
  public:
-  OwnTask();
+  enum class Keeps : uint8_t { kOne, kEach };
+  explicit OwnTask(Keeps keeps = Keeps::kOne);
   ~OwnTask();  // runs it
   OwnTask(const OwnTask&) = delete;
   OwnTask& operator=(const OwnTask&) = delete;
 
-  // Runs the task, if there is one. What is posted from now on goes to other threads.
+  // Runs the task, if there is one, and those kept meanwhile. What is posted from then on goes to other threads.
   void run();
 
  private:
@@ -31,6 +34,7 @@ class OwnTask {
 
   static thread_local OwnTask* t_current;  // of this thread
   static thread_local bool t_takes;        // it has no task yet
+  const Keeps keeps_;
   ThreadExecutor* executor_ = nullptr;
   std::function<void()> task_;
 };

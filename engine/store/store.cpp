@@ -165,6 +165,10 @@ Status Store::Impl::sync_tree() {
   return health.failure();
 }
 
+Status Store::sync_names() {
+  return impl_->sync_tree();
+}
+
 // --- life -----------------------------------------------------------------------------------------------------------
 
 Store::Store(Environment& environment, const StoreOptions& options)

@@ -209,6 +209,9 @@ class Store {
   Result<struct statvfs> space();
   // The drive that holds the names does not answer (engine/io/stall_watch.h).
   bool names_stalled() const;
+  // Makes durable what the drive of the names has of all files: a sync of its filesystem. When that fails, so does the
+  // array. Waits for the drive.
+  Status sync_names();
   // Frees what waits for it, however long that takes; false when there was nothing. Before a full drive is reported.
   bool finish_frees();
 

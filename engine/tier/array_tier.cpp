@@ -24,6 +24,8 @@ constexpr int kNiceOfCopies = 10;
 constexpr milliseconds kLookInterval{100}, kRestingInterval{1000}, kSavingFor{500};
 constexpr uint64_t kSavingBytes = kMiB;
 constexpr milliseconds kLostInterval{1000};
+// Who has a tree restored is about to read from the store; that each manifest becomes this array's has time.
+constexpr std::chrono::seconds kRestoredRest{5};
 // A store that hangs must not keep this thread from other tasks.
 constexpr std::chrono::seconds kFenceAnswer{10};
 
@@ -416,7 +418,7 @@ void ArrayTier::Impl::begin_session(std::unique_ptr<Session> session, const Tier
 }
 
 // Once what is to be restored is here.
-Status ArrayTier::Impl::begin_copying() {
+Status ArrayTier::Impl::begin_copying(bool has_restored) {
   std::vector<Waiting> waiting;
   TierCopyOptions options = options_.copy;
   options.store_id = binding_.store_id;
@@ -449,6 +451,7 @@ Status ArrayTier::Impl::begin_copying() {
     const MutexLock lock(mutex_);
     session_->copier = std::move(copier);
     store_.tell_names(true);
+    if (has_restored) session_->copier->hold(true, kRestoredRest);
     session_->copier->open();
     has_session_.store(true, std::memory_order_release);
     waiting.swap(waiting_);

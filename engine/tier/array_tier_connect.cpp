@@ -89,8 +89,9 @@ Status ArrayTier::Impl::connect() {
   session->reader = TierReader::create(environment_, *session->objects);
   begin_session(std::move(session), binding);
   if (is_read_only_) return Status::ok();
-  Status begun = binding.restores.empty() ? Status::ok() : restore();
-  if (begun.is_ok()) begun = begin_copying();
+  const bool restores = !binding.restores.empty();
+  Status begun = restores ? restore() : Status::ok();
+  if (begun.is_ok()) begun = begin_copying(restores);
   if (!begun.is_ok()) end_session();
   return begun;
 }

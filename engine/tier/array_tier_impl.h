@@ -77,7 +77,7 @@ class ArrayTier::Impl : public std::enable_shared_from_this<Impl> {
   Result<std::unique_ptr<ObjectStore>> reach(const std::string& url, const std::string& store_id, unsigned deadline_s,
                                              std::string& found_id);
   void begin_session(std::unique_ptr<Session> session, const TierBinding& binding);
-  Status begin_copying();
+  Status begin_copying(bool has_restored);
   void end_session();
   void look_after_copies();
   void open_lost(const std::string& store_id);

@@ -214,7 +214,9 @@ void HttpClient::post(Command command) {
     const MutexLock lock(mutex_);
     if (!stopped_) {
       posted_.push_back(std::move(command));
-      curl_multi_wakeup(static_cast<CURLM*>(multi_));
+      // The client's own thread looks before it sleeps.
+      const bool may_sleep = posted_.size() == 1 && std::this_thread::get_id() != thread_.get_id();
+      if (may_sleep) curl_multi_wakeup(static_cast<CURLM*>(multi_));
       return;
     }
   }
@@ -260,6 +262,11 @@ bool HttpClient::take_commands() {
       waiting_.push_back(std::move(command));
   }
   return !stopped;
+}
+
+bool HttpClient::has_commands() const {
+  const MutexLock lock(mutex_);
+  return !posted_.empty();
 }
 
 void HttpClient::start_waiting() {
@@ -326,6 +333,7 @@ void HttpClient::run() {
     int count = 0;
     curl_multi_perform(multi, &count);
     reap();
+    if (has_commands()) continue;  // of those who were answered
     start_waiting();
     if (waiting_.empty() || running_.size() >= connections_) curl_multi_poll(multi, nullptr, 0, timeout_ms, nullptr);
   }

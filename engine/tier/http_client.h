@@ -94,6 +94,7 @@ class HttpClient {
   void post(Command command);
   void run();
   bool take_commands();  // false: stopped
+  bool has_commands() const;
   void start_waiting();
   void reap();
   int run_due();  // milliseconds until the next
@@ -101,7 +102,7 @@ class HttpClient {
 
   const unsigned connections_;
   void* const multi_;  // CURLM
-  Mutex mutex_;
+  mutable Mutex mutex_;
   std::vector<Command> posted_ FPFS_GUARDED_BY(mutex_);
   bool stopped_ FPFS_GUARDED_BY(mutex_) = false;
   // Of the thread:

@@ -149,7 +149,7 @@ Status RestoredTree::describe(Handle node, const TierManifest& manifest) {
 Result<RestoredTree::Made> RestoredTree::make(TierManifest manifest, File& file) {
   FPFS_RETURN_IF_ERROR(check_path(manifest.path));
   std::string name;
-  FPFS_ASSIGN_OR_RETURN(const ScopedHandle directory, open_parent(manifest.path, name));
+  FPFS_ASSIGN_OR_RETURN(ScopedHandle directory, open_parent(manifest.path, name));
   const Result<struct stat> there = store_.storage().stat_at(directory.get(), name);
   if (!there.is_ok() && there.status().code() != StatusCode::kNotFound) return there.status();
   if (S_ISDIR(manifest.mode)) {
@@ -161,7 +161,11 @@ Result<RestoredTree::Made> RestoredTree::make(TierManifest manifest, File& file)
     return Made::kDone;
   }
   if (there.is_ok()) return Made::kWasThere;
-  if (manifest.is_file()) return make_file(manifest, file);
+  if (manifest.is_file()) {
+    file.directory = std::move(directory);
+    file.name = std::move(name);
+    return make_file(manifest, file);
+  }
   FPFS_RETURN_IF_ERROR(make_node(directory.get(), name, manifest));
   tell(directory.get(), name);
   return Made::kDone;
@@ -196,7 +200,6 @@ Result<Store::Created> RestoredTree::begin_file(Handle directory, const TierMani
 }
 
 Result<RestoredTree::Made> RestoredTree::make_file(const TierManifest& manifest, File& file) {
-  FPFS_ASSIGN_OR_RETURN(file.directory, open_parent(manifest.path, file.name));
   file.path = manifest.path;
   file.key = manifest.file_id == FileId() ? 0 : key_of(manifest);
   std::string known;

@@ -39,7 +39,7 @@ class RestoredTree {
   // Finds out what an attempt before has made, so that further names become names of that. Once, first.
   Status begin();
 
-  // A file that is to be committed, and then named.
+  // A file that is to be committed durably, and then named.
   struct File {
     Store::Created created;
     ScopedHandle directory;
@@ -79,7 +79,7 @@ class RestoredTree {
  private:
   Status find_made(Handle directory, const std::string& path);
   void forget(const File& file);
-  Result<Made> make_file(const TierManifest& manifest, File& file);
+  Result<Made> make_file(const TierManifest& manifest, File& file);  // `file` has its directory and name
   Status note_restored(fpfs::File& file, const TierManifest& manifest);
   Result<Made> link(const std::string& known, const File& file);
 

@@ -83,8 +83,8 @@ void TierCopier::set_rate(uint64_t bytes_per_second) {
   impl_->set_rate(bytes_per_second);
 }
 
-void TierCopier::hold(bool holds) {
-  impl_->hold(holds);
+void TierCopier::hold(bool holds, std::chrono::seconds most) {
+  impl_->hold(holds, most);
 }
 
 void TierCopier::stop(std::function<void()> done) {
@@ -231,13 +231,13 @@ bool TierCopier::Impl::may_begin(const TierWaiting& file) const {
   });
 }
 
-void TierCopier::Impl::hold(bool holds) {
+void TierCopier::Impl::hold(bool holds, std::chrono::seconds most) {
   {
     const MutexLock lock(mutex_);
-    held_until_ns_ = holds ? now_ns() + static_cast<uint64_t>(std::chrono::nanoseconds(kHoldMax).count()) : 0;
+    held_until_ns_ = holds ? now_ns() + static_cast<uint64_t>(std::chrono::nanoseconds(most).count()) : 0;
   }
   if (!holds) return post([](Impl& self) { self.pump(); });
-  after(kHoldMax, [weak = weak_from_this()] {
+  after(most, [weak = weak_from_this()] {
     if (const Self later = weak.lock()) later->pump();
   });
 }

@@ -141,9 +141,9 @@ class TierCopier {
   void content_is_away();
   // From now on, instead of TierCopyOptions::rate.
   void set_rate(uint64_t bytes_per_second);
-  // While `holds`, for kHoldMax at most, nothing begins that nobody waits for: the store and the processors are others'.
-  void hold(bool holds);
+  // While `holds`, for `most` at most, nothing begins that nobody waits for: the store and the processors are others'.
   static constexpr std::chrono::seconds kHoldMax{30};
+  void hold(bool holds, std::chrono::seconds most = kHoldMax);
 
   // Nothing begins any more. `done` when nothing is in progress: soon when the object store was closed before, else
   // when it has answered. Versions that were held are let go of by then.

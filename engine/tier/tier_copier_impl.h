@@ -48,7 +48,7 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
   uint64_t progress() const;
   bool is_copying(uint64_t inode) const;
   void set_rate(uint64_t bytes_per_second) { pace_.set_rate(bytes_per_second); }
-  void hold(bool holds);
+  void hold(bool holds, std::chrono::seconds most);
   void content_is_away();
   void stop(std::function<void()> done);
   // Stops and waits.

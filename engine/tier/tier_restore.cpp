@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "engine/base/log.h"
+#include "engine/io/own_task.h"
 
 namespace fpfs {
 namespace {
@@ -15,8 +16,11 @@ constexpr size_t kManifestBytes = 64 * 1024;  // most have less
 constexpr size_t kManifestBytesMax = 1024 * 1024 * 1024;
 constexpr std::chrono::milliseconds kLater{20};
 constexpr size_t kKeysAhead = 2000;  // no page is asked for while more are known
-// Files that are on their way to their names: what commits at the same time shares the drive's flushes.
-constexpr unsigned kUnderWayMax = 64;
+// Files that are on their way to their names, in a sync or before it.
+constexpr unsigned kUnderWayMax = 128;
+// So many small files are synced together, or as many as come within that time.
+constexpr size_t kSyncedTogether = 32;
+constexpr std::chrono::milliseconds kTogetherWithin{20};
 
 }  // namespace
 
@@ -149,8 +153,10 @@ void TierRestore::get(const std::string& key, size_t bytes) {
       if (!read.is_ok() && !is_gone && self->failure_.is_ok()) self->failure_ = read.status();
     }
     if (!read.is_ok()) return self->end_one();
-    self->environment_.executor().post(
-        [self, key, memory, length = read->length] { self->make(key, std::span(*memory).first(length)); });
+    self->environment_.executor().post([self, key, memory, length = read->length] {
+      OwnTask steps(OwnTask::Keeps::kEach);  // one after the other: no thread need be woken for each
+      self->make(key, std::span(*memory).first(length));
+    });
     self->pump();
   });
 }
@@ -181,9 +187,9 @@ void TierRestore::make(const std::string& key, std::span<const std::byte> bytes)
 
 void TierRestore::begin(RestoredTree::File file, uint64_t bytes) {
   auto begun = std::make_unique<Begun>(Begun{shared_from_this(), std::move(file), bytes});
-  if (!begun->file.has_content()) return commit(std::move(begun), Status::ok());
+  if (!begun->file.has_content()) return commit(std::move(begun), false);
   const std::vector<std::byte>& content = begun->file.manifest.content;
-  begun->next = &TierRestore::commit;
+  begun->next = &TierRestore::record;
   begun->write.data = content.data();
   begun->write.length = static_cast<uint32_t>(content.size());
   begun->write.owner = begun.get();
@@ -192,16 +198,64 @@ void TierRestore::begin(RestoredTree::File file, uint64_t bytes) {
   target.write(begun.release()->write);
 }
 
-void TierRestore::commit(std::unique_ptr<Begun> begun, const Status& written) {
-  Status status = written;
-  if (status.is_ok() && begun->file.has_content()) status = tree_.content_written(begun->file);
+void TierRestore::record(std::unique_ptr<Begun> begun, const Status& written) {
+  const Status status = written.is_ok() ? tree_.content_written(begun->file) : written;
   if (!status.is_ok()) return committed(std::move(begun), status);
-  begun->next = &TierRestore::committed;
+  commit(std::move(begun), true);
+}
+
+void TierRestore::commit(std::unique_ptr<Begun> begun, bool is_lazy) {
+  begun->next = is_lazy ? &TierRestore::recorded : &TierRestore::committed;
   begun->commit.kind = ControlRequest::Kind::kCommit;
+  begun->commit.lazy = is_lazy;
   begun->commit.owner = begun.get();
   begun->commit.complete = [](ControlRequest& request, const Status& result) { Begun::go_on(request.owner, result); };
   File& target = *begun->file.created.file;
   target.control(begun.release()->commit);
+}
+
+void TierRestore::recorded(std::unique_ptr<Begun> begun, const Status& status) {
+  if (!status.is_ok()) return committed(std::move(begun), status);
+  bool is_first = false, is_last = false;
+  {
+    const MutexLock lock(mutex_);
+    is_first = recorded_.empty();
+    recorded_.push_back(std::move(begun));
+    is_last = recorded_.size() == under_way_;
+  }
+  if (is_first)
+    environment_.executor().post_after(kTogetherWithin, [self = shared_from_this()] { self->sync_recorded(true); });
+  sync_recorded(is_last);
+}
+
+// A file has no name before its record is durable: a crash leaves it out, or whole.
+void TierRestore::sync_recorded(bool at_once) {
+  for (;;) {
+    std::vector<std::unique_ptr<Begun>> together;
+    {
+      const MutexLock lock(mutex_);
+      is_sync_due_ |= std::exchange(at_once, false);
+      if (is_syncing_ || recorded_.empty() || !(is_sync_due_ || recorded_.size() >= kSyncedTogether)) return;
+      is_sync_due_ = false;
+      is_syncing_ = true;
+      together.swap(recorded_);
+    }
+    const Status synced = store_.sync_names();
+    {
+      const MutexLock lock(mutex_);
+      is_syncing_ = false;
+    }
+    for (std::unique_ptr<Begun>& begun : together) {
+      File& file = *begun->file.created.file;
+      const Status status = synced.is_ok() ? file.note_synced() : synced;
+      // This array may keep so much beside its records.
+      if (status.is_ok() && file.is_dirty()) {
+        commit(std::move(begun), false);
+      } else {
+        committed(std::move(begun), status);
+      }
+    }
+  }
 }
 
 void TierRestore::committed(std::unique_ptr<Begun> begun, const Status& status) {

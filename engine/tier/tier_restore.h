@@ -14,6 +14,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "engine/base/mutex.h"
 #include "engine/base/status.h"
@@ -60,7 +61,10 @@ class TierRestore : public std::enable_shared_from_this<TierRestore> {
   void make(const std::string& key, std::span<const std::byte> bytes);
   struct Begun;
   void begin(RestoredTree::File file, uint64_t bytes);
-  void commit(std::unique_ptr<Begun> begun, const Status& written);
+  void record(std::unique_ptr<Begun> begun, const Status& written);
+  void commit(std::unique_ptr<Begun> begun, bool is_lazy);
+  void recorded(std::unique_ptr<Begun> begun, const Status& status);
+  void sync_recorded(bool at_once);
   void committed(std::unique_ptr<Begun> begun, const Status& status);
   void made(const std::string& what, const Result<RestoredTree::Made>& made, bool is_file, uint64_t bytes);
   void end_one();
@@ -80,6 +84,10 @@ class TierRestore : public std::enable_shared_from_this<TierRestore> {
   bool is_ending_ FPFS_GUARDED_BY(mutex_) = false;
   unsigned asked_ FPFS_GUARDED_BY(mutex_) = 0;      // manifests that the store is asked for
   unsigned under_way_ FPFS_GUARDED_BY(mutex_) = 0;  // these, pages, and what is made of them
+  // Small files whose records are to become durable together, by one sync for many.
+  std::vector<std::unique_ptr<Begun>> recorded_ FPFS_GUARDED_BY(mutex_);
+  bool is_sync_due_ FPFS_GUARDED_BY(mutex_) = false;
+  bool is_syncing_ FPFS_GUARDED_BY(mutex_) = false;
   Status failure_ FPFS_GUARDED_BY(mutex_);
   Done done_ FPFS_GUARDED_BY(mutex_);
   TierRestoreStatus status_ FPFS_GUARDED_BY(mutex_);

@@ -16,7 +16,9 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr milliseconds kFirstPause{5}, kLongestPause{250};
+// Between two looks, a part of the time that has passed: what is over is seen so much later at most.
+constexpr int kPauses = 32;
+constexpr milliseconds kShortestPause{2}, kLongestPause{250};
 
 Status send_tier(const FileDescriptor& file, IoctlTier& question, const std::string& named) {
   if (::ioctl(file.number(), FPFS_IOC_TIER, &question) == 0) return Status::ok();
@@ -46,8 +48,8 @@ Status call_tier(const FileDescriptor& file, IoctlTier& question, const std::str
                  const std::function<void()>& meanwhile) {
   const std::atomic<bool>& interrupted = catch_interrupts();
   FPFS_RETURN_IF_ERROR(begin_tier(file, question, named));
-  const auto deadline = steady_clock::now() + std::chrono::seconds(timeout_s);
-  milliseconds pause = kFirstPause;
+  const auto begun = steady_clock::now();
+  const auto deadline = begun + std::chrono::seconds(timeout_s);
   for (;;) {
     if (const std::optional<Status> outcome = ask_tier(file, question, named)) return *outcome;
     if (interrupted) return Status::error(StatusCode::kCancelled, named + ": interrupted; copying goes on");
@@ -56,8 +58,8 @@ Status call_tier(const FileDescriptor& file, IoctlTier& question, const std::str
           StatusCode::kUnreachable,
           fmt::format("{}: not over after {} s; copying goes on (fpfs tier status says how)", named, timeout_s));
     if (meanwhile) meanwhile();
-    std::this_thread::sleep_for(pause);
-    pause = std::min(2 * pause, kLongestPause);
+    const steady_clock::duration pause = (steady_clock::now() - begun) / kPauses;
+    std::this_thread::sleep_for(std::clamp<steady_clock::duration>(pause, kShortestPause, kLongestPause));
   }
 }
 

@@ -217,6 +217,32 @@ TEST(OwnTask, WhatItPostsAndWhatComesBehindItGoesToOthers) {
   }
 }
 
+// With kEach the steps that follow one another stay, and of each only what it posts first.
+TEST(OwnTask, StepsThatFollowOneAnotherStay) {
+  ThreadExecutor executor(1), other(1);
+  std::thread::id first, second, third, beside, behind;
+  {
+    OwnTask own(OwnTask::Keeps::kEach);
+    executor.post([&] {
+      first = std::this_thread::get_id();
+      other.post([&] {
+        second = std::this_thread::get_id();
+        executor.post([&] { third = std::this_thread::get_id(); });
+      });
+      executor.post([&] { beside = std::this_thread::get_id(); });
+    });
+    own.run();
+    executor.post([&] { behind = std::this_thread::get_id(); });
+  }
+  executor.stop();
+  other.stop();
+  for (const std::thread::id thread : {first, second, third}) EXPECT_EQ(thread, std::this_thread::get_id());
+  for (const std::thread::id thread : {beside, behind}) {
+    EXPECT_NE(thread, std::thread::id());
+    EXPECT_NE(thread, std::this_thread::get_id());
+  }
+}
+
 TEST(OwnTask, OfAnotherThreadIsNone) {
   ThreadExecutor executor(1);
   const OwnTask own;
