@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "engine/base/check.h"
 #include "engine/io/thread_executor.h"
 
 namespace fpfs {
@@ -10,15 +9,15 @@ namespace fpfs {
 thread_local OwnTask* OwnTask::t_current = nullptr;
 thread_local bool OwnTask::t_takes = false;
 
-OwnTask::OwnTask(Keeps keeps) : keeps_(keeps) {
-  FPFS_CHECK(t_current == nullptr, "a thread keeps one task of its own at a time");
+OwnTask::OwnTask(Keeps keeps) : is_inner_(t_current != nullptr), keeps_(keeps) {
+  if (is_inner_) return;
   t_current = this;
   t_takes = true;
 }
 
 OwnTask::~OwnTask() {
   run();
-  t_current = nullptr;
+  if (!is_inner_) t_current = nullptr;
 }
 
 bool OwnTask::keep(ThreadExecutor& executor, std::function<void()>& task) {
@@ -29,6 +28,7 @@ bool OwnTask::keep(ThreadExecutor& executor, std::function<void()>& task) {
 }
 
 void OwnTask::run() {
+  if (is_inner_) return;
   t_takes = false;
   while (task_) {
     ThreadExecutor& executor = *executor_;

@@ -6,7 +6,7 @@
 // run() comes when the thread has let go of everything, as the task may block; in between the thread must not wait for
 // what the task does. A kept task counts as one of its executor: stop() waits for it.
 //
-// Thread safety: it is about the calling thread only. One at a time for each thread.
+// Thread safety: it is about the calling thread only. Within another one of its thread it is as if it were not there.
 #pragma once
 
 #include <cstdint>
@@ -34,6 +34,7 @@ class OwnTask {
 
   static thread_local OwnTask* t_current;  // of this thread
   static thread_local bool t_takes;        // it has no task yet
+  const bool is_inner_;
   const Keeps keeps_;
   ThreadExecutor* executor_ = nullptr;
   std::function<void()> task_;

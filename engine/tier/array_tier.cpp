@@ -422,6 +422,7 @@ Status ArrayTier::Impl::begin_copying(bool has_restored) {
   std::vector<Waiting> waiting;
   TierCopyOptions options = options_.copy;
   options.store_id = binding_.store_id;
+  options.restored = binding_.restored;
   options.shares = options_.share.has_value() || binding_.shares;
   options.named = [this](uint64_t directory, const std::string& name) {
     const MutexLock lock(named_mutex_);

@@ -63,6 +63,7 @@ Status ArrayTier::Impl::restore() {
       status.files, format_size(status.bytes), format_size(TierManifest::kContentMax), status.others, status.were_there,
       status.failed);
   const std::string array = std::exchange(binding_.restores, "");
+  if (std::ranges::find(binding_.restored, array) == binding_.restored.end()) binding_.restored.push_back(array);
   FPFS_RETURN_IF_ERROR(save_binding(store_.storage(), store_.array(), binding_));
   const Status left = ask<Status>([&](ObjectStore::DoneStatus done) { leave_tier(*objects, array, std::move(done)); });
   if (!left.is_ok()) log(LogLevel::kWarning, "tier: the store still lists array {}: {}", array, left.message());

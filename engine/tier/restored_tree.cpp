@@ -242,8 +242,7 @@ Status RestoredTree::note_restored(fpfs::File& file, const TierManifest& manifes
   note.size = manifest.size;
   note.content_tag = TierNote::tag_of(manifest.content_tag);
   note.attributes = key_of(manifest);
-  if (manifest.size > 0) FPFS_RETURN_IF_ERROR(file.set_note(TierNote::kAttribute, encode_note(note)));
-  return Status::ok();
+  return file.set_note(TierNote::kAttribute, encode_note(note));
 }
 
 Result<RestoredTree::Made> RestoredTree::finish(File file) {

@@ -25,6 +25,7 @@ std::string encode_binding(const TierBinding& binding, const Uuid& array_id) {
   if (binding.is_away) content["away"] = true;
   if (binding.shares) content["shares"] = true;
   if (!binding.restores.empty()) content["restores"] = binding.restores;
+  if (!binding.restored.empty()) content["restored"] = binding.restored;
   return content.dump(-1, ' ', true, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
@@ -43,11 +44,13 @@ Result<TierBinding> decode_binding(std::string_view text, const Uuid& array_id) 
   };
   if (text_at("array") != to_string(array_id)) return Status::error(StatusCode::kCorruption, "is of another array");
   TierBinding binding{text_at("store"), text_at("url")};
-  if (const auto fences = content.find("fences"); fences != content.end()) {
-    if (!fences->is_array()) return damaged;
-    for (const nlohmann::json& fence : *fences) {
-      if (!fence.is_string()) return damaged;
-      binding.fences.push_back(fence.get<std::string>());
+  for (const auto& [key, texts] : {std::pair("fences", &binding.fences), std::pair("restored", &binding.restored)}) {
+    const auto list = content.find(key);
+    if (list == content.end()) continue;
+    if (!list->is_array()) return damaged;
+    for (const nlohmann::json& value : *list) {
+      if (!value.is_string()) return damaged;
+      texts->push_back(value.get<std::string>());
     }
   }
   if (const auto away = content.find("away"); away != content.end()) {

@@ -25,6 +25,7 @@ struct TierBinding {
   bool is_away = false;                  // content may lie in the store only (File::send_away())
   bool shares = false;                   // other arrays copy there, too, and are looked at (TierCopyOptions::shares)
   std::string restores = {};             // the array whose copies are to become this one's files; empty: none, any more
+  std::vector<std::string> restored = {};  // those whose copies became this one's
   bool operator==(const TierBinding&) const = default;
 };
 

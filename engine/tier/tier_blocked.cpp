@@ -21,7 +21,9 @@ void TierCopier::Impl::block(TierWaiting file) {
   if (std::optional<TierWaiting> newer = queue_.take(file)) file = merge(file, *std::move(newer));
   file.comes_back = waits_for_itself(file);
   if (file.comes_back) return add_again(std::move(file));
-  blocked_[file.path] = std::move(file);
+  TierWaiting& blocked = blocked_[file.path];
+  file.was_here |= blocked.was_here;
+  blocked = std::move(file);
 }
 
 bool TierCopier::Impl::waits_for_itself(const TierWaiting& file) const {

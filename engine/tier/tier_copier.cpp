@@ -307,7 +307,9 @@ void TierCopier::Impl::end_job(const std::shared_ptr<Job>& job, Ending ending, c
     if ((has_copy || ending == Ending::kRemoved) && job->lost != 0) lost_->forget(place_of(job->begun_at), job->lost);
     if (has_copy && job->note.manifest_tag != 0) note_seen(job->note.place, job->note.manifest_tag);
     const std::string left = std::exchange(has_copy ? file.from : job->left, {});
-    if (!left.empty() && follows() && !add({0, left, 0, 0, now_ns()})) scan_is_due_ = true;
+    TierWaiting where_it_was{0, left, 0, 0, now_ns()};
+    where_it_was.was_here = true;
+    if (!left.empty() && follows() && !add(std::move(where_it_was))) scan_is_due_ = true;
     if ((has_copy || ending == Ending::kBroughtBack) && file.inode != 0 && strays_.settle(file.inode, file.path))
       unblock();
     settle(std::move(file), ending, status, calls);

@@ -44,6 +44,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "engine/base/status.h"
 #include "engine/base/units.h"
@@ -69,6 +70,7 @@ struct TierCopyOptions {
   std::chrono::milliseconds scan_interval{600'000};                // from scan to scan; 0: the first one only
   size_t waiting_max = 65536;                                      // files; what is beyond is left to a scan
   TierDelete tier_delete = TierDelete::kFollow;
+  std::vector<std::string> restored;             // arrays whose copies are this one's, as to_string(Uuid)
   bool shares = false;                           // with other arrays, of the same chunk size
   std::shared_ptr<TierLost> lost = nullptr;      // of a store that is shared; none: nothing was lost before
   RestoredTree::Named named = nullptr;           // told of names that are shown because others have made them

@@ -13,6 +13,7 @@ TierWaiting merge(const TierWaiting& waiting, TierWaiting newer) {
   newer.is_awaited |= waiting.is_awaited;
   newer.is_looked_at |= waiting.is_looked_at;
   newer.is_in_way |= waiting.is_in_way;
+  newer.was_here |= waiting.was_here;
   const bool goes_on =
       newer.sequence == 0 || newer.sequence == waiting.sequence || newer.same_since == waiting.sequence;
   if (goes_on && waiting.same_since != 0) newer.same_since = waiting.same_since;

@@ -32,6 +32,7 @@ struct TierWaiting {
   // All commits from this one on, to `sequence`, have one content: it lies elsewhere only. 0: that is not known.
   uint64_t same_since = 0;
   bool is_looked_at = false;  // somebody wants to see what other arrays have there
+  bool was_here = false;      // its copy is of a name that this array had, whoever made the copy
   bool is_in_way = false;     // of something else, that the store cannot have beside what it has there
   // A directory, and what others have in it was looked at right before.
   bool has_looked_below = false;

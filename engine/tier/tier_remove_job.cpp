@@ -69,8 +69,11 @@ void TierCopier::Impl::manifest_to_remove(const std::shared_ptr<Job>& job, const
     return end_job(job, Ending::kIsCopied);
   }
   const TierManifest& manifest = stored.value().manifest;
+  // Of a file that was restored, and removed before its manifest became this array's.
+  const bool was_ours = job->file.was_here &&
+                        std::ranges::find(options_.restored, to_string(manifest.array_id)) != options_.restored.end();
   // What says that it was removed is for the array that had made it.
-  if (manifest.array_id != store_.array().id() || manifest.is_removed()) {
+  if ((manifest.array_id != store_.array().id() && !was_ours) || manifest.is_removed()) {
     job->note.manifest_tag = manifest.is_removed() ? stored.value().tag : 0;
     note_foreign(key, stored.value().tag);
     return end_job(job, Ending::kIsCopied);

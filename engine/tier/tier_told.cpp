@@ -83,11 +83,16 @@ void TierCopier::Impl::changed(const Store::NameEvent& event) {
     if (is_removal && !(follows() && has_copy)) return;
     TierWaiting file{event.inode, event.path + end, 0, 0, now};
     file.from = event.inode != 0 && !is_reserved(event.from) ? event.from : "";
+    file.was_here = is_removal;
     file.is_link = event.kind == Kind::kMade && event.inode != 0;
     file.is_awaited = options_.shares && event.is_directory && !is_removal;  // by what is in it
     changes(std::move(file));
     // A file takes its copy along; of what is in a directory a scan finds it.
-    if (event.kind == Kind::kMoved && event.inode == 0 && follows()) changes({0, event.from + end, 0, 0, now});
+    if (event.kind == Kind::kMoved && event.inode == 0 && follows()) {
+      TierWaiting left{0, event.from + end, 0, 0, now};
+      left.was_here = true;
+      changes(std::move(left));
+    }
     if (event.kind == Kind::kMoved && event.is_directory) scan_is_due_ = true;
   }
   pump();

@@ -111,6 +111,24 @@ def test_an_array_that_is_lost_is_restored(lost, store):
     assert names(mount.path) == tree and digests(mount.path) == content
 
 
+def test_what_is_removed_right_behind_a_restore_is_removed_there(lost, directory):
+    """Before the manifests are this array's; what was moved, too."""
+    (_, content), mount = lost(directory)
+    set_tier(mount, directory.url, "--restore")
+    os.unlink(mount.path / "empty")
+    os.unlink(mount.path / "sparse")
+    os.unlink(mount.path / "run/notes.txt")
+    os.rename(mount.path / "run/step-1", mount.path / "moved")
+    sync(mount)
+    assert [name for name in ("empty", "sparse", "run/notes.txt", "run/step-1/model.pt")
+            if directory.content(name) is not None] == []
+    assert directory.content("moved/model.pt") is not None
+    left = {str(path.relative_to(directory.path / ".fastpersistfs")) for path in
+            (directory.path / ".fastpersistfs").rglob("*") if path.is_file()}
+    assert not any(name.startswith(("empty", "sparse", "run/notes.txt", "run/step-1")) for name in left), left
+    assert digests(mount.path)["moved/model.pt"] == content["run/step-1/model.pt"]
+
+
 def test_what_is_restored_is_an_array_like_any_other(lost, directory):
     (_, content), mount = lost(directory)
     set_tier(mount, directory.url, "--restore")

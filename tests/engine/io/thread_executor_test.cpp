@@ -243,6 +243,22 @@ TEST(OwnTask, StepsThatFollowOneAnotherStay) {
   }
 }
 
+// As when a step that stays with its thread would keep steps of its own.
+TEST(OwnTask, WithinAnotherItIsNone) {
+  ThreadExecutor executor(1);
+  std::vector<std::thread::id> ran;
+  {
+    OwnTask own(OwnTask::Keeps::kEach);
+    executor.post([&] {
+      OwnTask inner(OwnTask::Keeps::kEach);
+      executor.post([&] { ran.push_back(std::this_thread::get_id()); });
+      inner.run();
+      EXPECT_TRUE(ran.empty()) << "it is the outer one's";
+    });
+  }
+  EXPECT_EQ(ran, std::vector{std::this_thread::get_id()});
+}
+
 TEST(OwnTask, OfAnotherThreadIsNone) {
   ThreadExecutor executor(1);
   const OwnTask own;

@@ -39,6 +39,7 @@ TEST(TierBinding, ComesBackWithWhatLiesInTheStoreOnly) {
   TierBinding binding = kBinding;
   binding.is_away = true;
   binding.restores = "a0a1a2a3-a4a5-a6a7-a8a9-aaabacadaeaf";
+  binding.restored = {"b0b1b2b3-b4b5-b6b7-b8b9-babbbcbdbebf"};
   const std::string text = encode_binding(binding, array_id());
   EXPECT_EQ(decode_binding(text, array_id()).value(), binding);
   std::string damaged = text;

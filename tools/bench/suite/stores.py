@@ -26,27 +26,53 @@ def kinds(bench):
 
 @contextlib.contextmanager
 def opened(bench, kind, leaves_time=False):
-    """An empty store, whose keys the environment has meanwhile. `leaves_time`: its processes are idle ones."""
+    """An empty store, whose keys the environment has meanwhile. `leaves_time`: its processes get what processor time
+    others leave, as if they were on another machine."""
     directory = bench.scratch / "store"
-    store = kind(directory) if kind is DirectoryStore else kind(made(directory))
-    before = {name: os.environ.get(name) for name in store.environment}
-    os.environ.update(store.environment)
-    try:
-        if leaves_time and hasattr(store, "process"):
-            _leave_time_to_others(store.process.pid)
+    with contextlib.ExitStack() as behind:
+        behind.callback(shutil.rmtree, directory, ignore_errors=True)
+        group = behind.enter_context(_idle_group(bench)) if leaves_time else None
+        store = kind(directory) if kind is DirectoryStore else kind(made(directory))
+        behind.callback(store.close)
+        before = {name: os.environ.get(name) for name in store.environment}
+        behind.callback(_set_environment, before)
+        os.environ.update(store.environment)
+        if group and hasattr(store, "process"):
+            (group / "cgroup.procs").write_text(str(store.process.pid))
         yield store
+
+
+def _set_environment(values):
+    for name, value in values.items():
+        os.environ.pop(name, None) if value is None else os.environ.update({name: value})
+
+
+def _make_idle_group():
+    for parent in ("/sys/fs/cgroup/cpu", "/sys/fs/cgroup"):
+        group = pathlib.Path(parent) / f"fpfs-bench-{os.getpid()}"
+        with contextlib.suppress(OSError):
+            group.mkdir()
+            try:
+                (group / "cpu.idle").write_text("1")
+                return group
+            except OSError:  # not of processor time
+                group.rmdir()
+    return None
+
+
+@contextlib.contextmanager
+def _idle_group(bench):
+    """A control group whose processes run when nobody else wants to; None where there are none. (SCHED_IDLE would count
+    within a session only: between sessions, and against the kernel's threads, which copy to the drives of the lab, time
+    is shared out first.)"""
+    group = _make_idle_group()
+    if group is None:
+        bench.note("the store takes processor time from the saver: there are no control groups to put it into")
+    try:
+        yield group
     finally:
-        store.close()
-        shutil.rmtree(directory, ignore_errors=True)
-        for name, value in before.items():
-            os.environ.pop(name, None) if value is None else os.environ.update({name: value})
-
-
-def _leave_time_to_others(process):
-    """All of its threads get what time others leave. Of one session only: between sessions the kernel shares out time
-    first (autogroup), so a benchmark in a session of its own would not do."""
-    for task in pathlib.Path(f"/proc/{process}/task").iterdir():
-        os.sched_setscheduler(int(task.name), os.SCHED_IDLE, os.sched_param(0))
+        if group:
+            group.rmdir()
 
 
 def made(directory):
