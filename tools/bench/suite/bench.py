@@ -136,16 +136,23 @@ class Bench:
     def program_process(self, program, *arguments):
         """A filesystem program of tools/bench, in the foreground: `program ARGUMENTS MOUNTPOINT`. Its mount point and its
         process number."""
+        words = [self.programs.build / "tools" / program, *arguments]
+        with self.other_mount(words, [f"build/tools/{program}", *arguments]) as mounted:
+            yield mounted
+
+    @contextlib.contextmanager
+    def other_mount(self, words, noted):
+        """Where the command line `words`, which the report has as `noted`, mounts what it serves in the foreground: its
+        mount point is put behind it. The mount point and the process number."""
         path = self.scratch / f"mount{next(self._numbers)}"
         path.mkdir()
-        words = [str(self.programs.build / "tools" / program), *map(str, arguments), str(path)]
-        self.commands.note([f"build/tools/{program}", *map(str, arguments), "MOUNT"])
-        process = subprocess.Popen(words, stdin=subprocess.DEVNULL)
+        self.commands.note([*map(str, noted), "MOUNT"])
+        process = subprocess.Popen([*map(str, words), str(path)], stdin=subprocess.DEVNULL)
         try:
             deadline = time.monotonic() + 20
             while not os.path.ismount(path):
                 if process.poll() is not None or time.monotonic() > deadline:
-                    raise RuntimeError(f"{program} did not mount")
+                    raise RuntimeError(f"{words[0]} did not mount")
                 time.sleep(0.005)
             yield path, process.pid
         finally:
