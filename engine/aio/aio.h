@@ -80,6 +80,7 @@ struct Failure {
   uint64_t request = 0;  // what the async_ call returned
   uint64_t bytes = 0;    // moved all the same, not always the first ones
   Error error;
+  std::string path;  // of the file; "/proc/self/fd/N" of a descriptor
 };
 
 struct [[nodiscard]] Waited {
@@ -108,6 +109,9 @@ class FASTPERSIST_AIO_EXPORT AioHandle {
   // Writes a part of a file, which is made when there is none; the rest of it stays.
   uint64_t async_pwrite(const std::string& path, const void* data, size_t length, uint64_t offset,
                         const WriteOptions& options = {});
+  // The same to a file that is open for writing, with O_DIRECT or without; without O_APPEND (EINVAL). The caller closes
+  // it, after the wait() that counts the request. A durable request syncs the file and not its name.
+  uint64_t async_pwrite(int file, const void* data, size_t length, uint64_t offset, const WriteOptions& options = {});
   uint64_t async_pread(const std::string& path, void* data, size_t length, uint64_t offset);
 
   // Waits for the async_ requests that were made before, by any thread, and returns what has completed since the last
