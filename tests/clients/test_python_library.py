@@ -5,7 +5,6 @@ import gc
 import importlib
 import mmap
 import os
-import shutil
 import subprocess
 import sys
 import threading
@@ -14,6 +13,7 @@ import time
 import numpy
 import pytest
 
+from lab import wheel
 from lab.programs import REPOSITORY, run
 
 torch = pytest.importorskip("torch")
@@ -26,17 +26,10 @@ DTYPES = [torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.complex6
 @pytest.fixture(scope="module")
 def site(binaries, tmp_path_factory):
     """A directory with the wheel in it and nothing else."""
-    for package in ("nanobind", "scikit_build_core"):
-        pytest.importorskip(package)
-    wheels, site = tmp_path_factory.mktemp("wheels"), tmp_path_factory.mktemp("site")
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q"]
-    environment = {"CCACHE_BASEDIR": str(REPOSITORY), "CCACHE_NOHASHDIR": "1", **os.environ}
-    if shutil.which("ccache"):
-        environment["CMAKE_CXX_COMPILER_LAUNCHER"] = "ccache"
-    run(*pip, "wheel", "--no-deps", "--no-build-isolation", f"-Cbuild-dir={binaries.build}/python", "-w", wheels,
-        REPOSITORY / "engine/aio/python", env=environment, timeout=600)
-    wheel, = wheels.iterdir()
-    run(*pip, "install", "--no-deps", "--no-index", "--target", site, wheel)
+    if missing := wheel.missing():
+        pytest.skip(f"needs {', '.join(missing)}")
+    site = tmp_path_factory.mktemp("site")
+    wheel.install(binaries.build, site)
     return site
 
 
