@@ -16,6 +16,7 @@
 #include "engine/store/store.h"
 #include "engine/tensors/array.h"
 #include "engine/tensors/safetensors.h"
+#include "engine/tensors/save_file.h"
 
 namespace fastpersist {
 namespace {
@@ -23,7 +24,6 @@ namespace {
 using fpfs::File;
 using fpfs::FileOffset;
 using fpfs::Result;
-using fpfs::ScopedHandle;
 using fpfs::Status;
 using fpfs::StatusCode;
 using fpfs::Store;
@@ -103,9 +103,6 @@ class Array::Impl {
   Status may_change() const;
   Result<OpenFile> open_file(const std::string& path);
   Status read(File& file, FileOffset offset, std::span<std::byte> memory, fpfs::ReadCursor& cursor);
-  Status write(File& file, const std::string& header, const std::vector<const Tensor*>& tensors);
-  Status give_name(const Store::Created& created, fpfs::Handle directory, const std::string& name);
-  Status close_file(File& file);
 
   fpfs::PosixEnvironment environment_;
   std::unique_ptr<Store> store_;  // goes before its environment
@@ -152,7 +149,6 @@ Result<fpfs::Handle> Array::Impl::directory_of(const Place& place, std::optional
   return Status::from_errno(ENOTDIR, "find a directory at " + place.directory + ", in the array");
 }
 
-// The file has no name until all of it is durable. A crash leaves what the path had before.
 Status Array::Impl::save(const std::string& path, const std::vector<Tensor>& tensors, const SaveOptions& options) {
   FPFS_RETURN_IF_ERROR(may_change());
   fpfs::TensorHeader header;
@@ -167,62 +163,21 @@ Status Array::Impl::save(const std::string& path, const std::vector<Tensor>& ten
     header.tensors.push_back({tensor.name, tensor.dtype, tensor.shape});
   }
   FPFS_ASSIGN_OR_RETURN(const std::string text, fpfs::encode_tensor_header(header));
-  std::vector<const Tensor*> ordered;
-  for (const fpfs::TensorDescription& tensor : header.tensors) ordered.push_back(by_name[tensor.name]);
+  std::vector<std::span<const std::byte>> pieces{bytes_of(text.data(), text.size())};
+  for (const fpfs::TensorDescription& described : header.tensors) {
+    const Tensor& tensor = *by_name[described.name];
+    pieces.push_back(bytes_of(tensor.data, tensor.bytes));
+  }
 
   FPFS_ASSIGN_OR_RETURN(const Place place, place_of(path));
   std::optional<Store::Node> node;
   FPFS_ASSIGN_OR_RETURN(const fpfs::Handle directory, directory_of(place, node));
-  FPFS_ASSIGN_OR_RETURN(const Store::Created created, store_->create_unnamed(directory, options.mode & 07777));
-  FPFS_ASSIGN_OR_RETURN(const bool inherited, store_->inherit_settings(directory, created.node.handle.get()));
-  if (inherited) {
-    FPFS_ASSIGN_OR_RETURN(const auto compression, store_->compression(created.node.handle.get()));
-    created.file->set_compression(compression);
-  }
-  FPFS_RETURN_IF_ERROR(write(*created.file, text, ordered));
-  FPFS_RETURN_IF_ERROR(store_->commit_sync(*created.file));
-  FPFS_RETURN_IF_ERROR(give_name(created, directory, place.name));
-  return close_file(*created.file);
-}
-
-Status Array::Impl::write(File& file, const std::string& header, const std::vector<const Tensor*>& tensors) {
-  FileOffset offset;
-  FPFS_RETURN_IF_ERROR(store_->write_sync(file, offset, bytes_of(header.data(), header.size())));
-  offset += header.size();
-  for (const Tensor* const tensor : tensors) {
-    FPFS_RETURN_IF_ERROR(store_->write_sync(file, offset, bytes_of(tensor->data, tensor->bytes)));
-    offset += tensor->bytes;
-  }
-  return Status::ok();
-}
-
-// A link cannot replace a name; a rename can, in one step.
-Status Array::Impl::give_name(const Store::Created& created, fpfs::Handle directory, const std::string& name) {
-  const fpfs::Handle node = created.node.handle.get();
-  const Status linked = store_->link(node, directory, name);
-  if (linked.code() != StatusCode::kExists) return linked;
-  FPFS_ASSIGN_OR_RETURN(const Store::Node old, store_->lookup(directory, name));
-  if (S_ISDIR(old.attributes.st_mode)) return Status::from_errno(EISDIR, "save to " + name);
-  const std::string beside = fmt::format(".fastpersist-{:016x}", environment_.random_u64());
-  FPFS_RETURN_IF_ERROR(store_->link(node, directory, beside));
-  Answer answer;
-  store_->rename_async(directory, beside, directory, name, 0, [&answer](const Status& status) { answer(status); });
-  const Status renamed = answer.wait();
-  if (!renamed.is_ok()) static_cast<void>(store_->unlink(directory, beside));
-  return renamed;
-}
-
-// Makes the new name durable, and gives back what was reserved behind the end.
-Status Array::Impl::close_file(File& file) {
-  Answer answer;
-  fpfs::ControlRequest request;
-  request.kind = fpfs::ControlRequest::Kind::kClose;
-  request.owner = &answer;
-  request.complete = [](fpfs::ControlRequest& done, const Status& status) {
-    (*static_cast<Answer*>(done.owner))(status);
-  };
-  file.control(request);
-  return answer.wait();
+  return save_file(*store_, directory, place.name, options.mode & 07777, pieces, environment_.random_u64(),
+                   [](const std::function<void(fpfs::Answered)>& start) {
+                     Answer answer;
+                     start([&answer](const Status& status) { answer(status); });
+                     return answer.wait();
+                   });
 }
 
 Status Array::Impl::make_directories(const std::string& path) {

@@ -327,7 +327,7 @@ if sys.argv[3] == "gone": del aio
 @pytest.mark.parametrize("what", ["kept", "gone"])
 def test_a_program_that_does_not_wait(site, native, drives, what):
     """All is written nevertheless, and what failed is said. torch is not needed for any of it."""
-    run_python(site, FORGETFUL, native / "file", drives.direct_io, what)
+    assert run_python(site, FORGETFUL, native / "file", drives.direct_io, what).stderr == ""
     assert (native / "file").read_bytes() == bytes(range(256)) * 65536
     assert "FileNotFoundError" in run_python(site, FORGETFUL, native / "no/file", drives.direct_io, what).stderr
 

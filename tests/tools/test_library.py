@@ -165,7 +165,7 @@ def test_saved_without_a_mount_is_read_on_one(save_to_array, make_array, make_mo
 @pytest.mark.P2
 @pytest.mark.P7
 def test_killed_while_saving(save_to_array, make_array):
-    """What is there is what was saved last, or what was being saved, whole; no name is left beside it."""
+    """What is there is what was saved last, or what was being saved, whole."""
     array, elements = make_array(chunk_size=262144), 3_000_000
     save_to_array("save", array, "model", elements, 0)
     rolls, last = random.Random(1), 0

@@ -145,6 +145,7 @@ class Handle {
       waited = aio_->wait();
     }
     std::vector<std::map<uint64_t, Memory>::node_type> ended;  // which go when the map is whole again
+    ended.reserve(begun.size());
     for (const uint64_t number : begun) ended.push_back(in_flight_.extract(number));
     nb::list failures;
     for (const fastpersist::Failure& failure : waited->failures)
@@ -225,7 +226,7 @@ void make_pinned(PinnedBuffer* place, size_t size) {
 
 }  // namespace
 
-NB_MODULE(_aio, module) {
+NB_MODULE(_aio, module) {        // NOLINT(performance-unnecessary-value-param)
   nb::set_leak_warnings(false);  // what a program still has at its end is no leak of ours
   module.attr("ALIGNMENT") = fastpersist::kAlignment;
   nb::class_<Handle>(module, "Handle")
