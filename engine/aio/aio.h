@@ -40,18 +40,12 @@
 #include <string>
 #include <vector>
 
-#define FASTPERSIST_AIO_EXPORT __attribute__((visibility("default")))
+#include "error.h"
 
 namespace fastpersist {
 
 // Of memory and of offsets in files, for transfers without a copy.
 constexpr size_t kAlignment = 4096;
-
-struct Error {
-  int number = 0;       // errno; 0: no error
-  std::string message;  // one line, with the path
-  bool is_ok() const { return number == 0; }
-};
 
 // Fixed when the handle is opened.
 struct AioOptions {
@@ -80,6 +74,7 @@ struct Failure {
   uint64_t request = 0;  // what the async_ call returned
   uint64_t bytes = 0;    // moved all the same, not always the first ones
   Error error;
+  std::string path;  // of the file; "/proc/self/fd/N" of a descriptor
 };
 
 struct [[nodiscard]] Waited {
@@ -88,7 +83,7 @@ struct [[nodiscard]] Waited {
   bool is_ok() const { return failures.empty(); }
 };
 
-class FASTPERSIST_AIO_EXPORT AioHandle {
+class FASTPERSIST_EXPORT AioHandle {
  public:
   // Null when `error` is set. EINVAL for options out of range; EAGAIN when fs.aio-max-nr is used up, or there
   // are too many threads; ENOSYS and others where the kernel or a container has no asynchronous I/O.
@@ -108,6 +103,9 @@ class FASTPERSIST_AIO_EXPORT AioHandle {
   // Writes a part of a file, which is made when there is none; the rest of it stays.
   uint64_t async_pwrite(const std::string& path, const void* data, size_t length, uint64_t offset,
                         const WriteOptions& options = {});
+  // The same to a file that is open for writing, with O_DIRECT or without; without O_APPEND (EINVAL). The caller closes
+  // it, after the wait() that counts the request. A durable request syncs the file and not its name.
+  uint64_t async_pwrite(int file, const void* data, size_t length, uint64_t offset, const WriteOptions& options = {});
   uint64_t async_pread(const std::string& path, void* data, size_t length, uint64_t offset);
 
   // Waits for the async_ requests that were made before, by any thread, and returns what has completed since the last
@@ -129,7 +127,7 @@ class FASTPERSIST_AIO_EXPORT AioHandle {
 
 // Memory for transfers without a copy: aligned to kAlignment, zeros at first, in huge pages where the kernel has them,
 // and locked in memory as far as the process may (RLIMIT_MEMLOCK, CAP_IPC_LOCK). No GPU is needed, and none knows it.
-class FASTPERSIST_AIO_EXPORT PinnedBuffer {
+class FASTPERSIST_EXPORT PinnedBuffer {
  public:
   PinnedBuffer() = default;
   // Empty when `error` is set: ENOMEM, or EINVAL for a size of 0. Memory that cannot be locked is no error: transfers

@@ -266,7 +266,7 @@ void AioHandle::Impl::run_finisher() {
       } else {
         ++waited_.completed;
         if (!transfer->error().is_ok())
-          waited_.failures.push_back({transfer->number, transfer->moved(), transfer->error()});
+          waited_.failures.push_back({transfer->number, transfer->moved(), transfer->error(), transfer->path()});
         open_.erase(transfer->number);
       }
     }
@@ -314,6 +314,11 @@ uint64_t AioHandle::async_pwrite(const std::string& path, const void* data, size
                                  const WriteOptions& options) {
   return impl_->begin(
       std::make_unique<Transfer>(Transfer::Kind::kWrite, path, bytes_of(data), length, offset, options.durable));
+}
+uint64_t AioHandle::async_pwrite(int file, const void* data, size_t length, uint64_t offset,
+                                 const WriteOptions& options) {
+  return impl_->begin(
+      std::make_unique<Transfer>(Transfer::Kind::kWrite, file, bytes_of(data), length, offset, options.durable));
 }
 uint64_t AioHandle::async_pread(const std::string& path, void* data, size_t length, uint64_t offset) {
   return impl_->begin(std::make_unique<Transfer>(Transfer::Kind::kRead, path, bytes_of(data), length, offset, false));

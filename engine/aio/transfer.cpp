@@ -29,10 +29,24 @@ std::string directory_of(const std::string& path) {
   return slash == 0 ? "/" : path.substr(0, slash);
 }
 
+// The file of an open descriptor once more, whatever has its name by now.
+std::string proc_path(int descriptor) {
+  return "/proc/self/fd/" + std::to_string(descriptor);
+}
+
 }  // namespace
 
 Transfer::Transfer(Kind kind, std::string path, std::byte* data, size_t length, uint64_t offset, bool durable)
     : kind_(kind), path_(std::move(path)), data_(data), length_(length), offset_(offset), durable_(durable) {}
+
+Transfer::Transfer(Kind kind, int given, std::byte* data, size_t length, uint64_t offset, bool durable)
+    : kind_(kind),
+      path_(proc_path(given)),
+      given_(given),
+      data_(data),
+      length_(length),
+      offset_(offset),
+      durable_(durable) {}
 
 void Transfer::fail(int error_number, const std::string& operation) {
   if (!error_.is_ok()) return;
@@ -49,29 +63,44 @@ void Transfer::open_files(const AioOptions& options) {
   const uint64_t end_whole = fpfs::round_down(offset_ + length_, kAlignment);
   const bool has_whole = options.direct && end_whole > first_whole;
   const bool has_parts = !has_whole || offset_ != first_whole || offset_ + length_ != end_whole;
-  if (!open_first(has_whole)) return;
-  if (has_whole && has_parts && !open_second()) return;
+  if (given_.has_value() && !check_given()) return;
+  if (!open_file(has_whole)) return;
+  if (has_whole && has_parts && !open_file(false)) return;
   if (!is_read()) size_file(options);
 }
 
-bool Transfer::open_first(bool direct) {
-  const int flags = (is_read() ? O_RDONLY : O_WRONLY | O_CREAT) | O_CLOEXEC | O_NOCTTY | (direct ? O_DIRECT : 0);
-  FileDescriptor& file = direct ? direct_ : cached_;
-  file = FileDescriptor(again_when_interrupted([&] { return ::open(path_.c_str(), flags, 0666); }));
-  if (file.is_open()) return true;
-  // A file that this made stays, empty: the kernel looks at O_DIRECT last.
-  fail(errno,
-       direct && errno == EINVAL ? "open with O_DIRECT (its filesystem may have none: AioOptions::direct)" : "open");
-  return false;
+bool Transfer::check_given() {
+  const int flags = ::fcntl(*given_, F_GETFL);
+  if (flags < 0) {
+    fail(errno, "use");
+  } else if ((flags & O_ACCMODE) == (is_read() ? O_WRONLY : O_RDONLY)) {
+    fail(EBADF, is_read() ? "not open for reading:" : "not open for writing:");
+  } else if (!is_read() && (flags & O_APPEND) != 0) {
+    fail(EINVAL, "no offset counts where all is appended (O_APPEND):");
+  } else {
+    given_is_direct_ = (flags & O_DIRECT) != 0;
+  }
+  return error_.is_ok();
 }
 
-// The same file again, whatever has the name by now.
-bool Transfer::open_second() {
-  const std::string same = "/proc/self/fd/" + std::to_string(direct_.number());
-  const int flags = (is_read() ? O_RDONLY : O_WRONLY) | O_CLOEXEC | O_NOCTTY;
-  cached_ = FileDescriptor(again_when_interrupted([&] { return ::open(same.c_str(), flags); }));
-  if (!cached_.is_open()) fail(errno, "open through /proc/self/fd");
-  return cached_.is_open();
+bool Transfer::open_file(bool direct) {
+  FileDescriptor& file = direct ? direct_ : cached_;
+  if (given_.has_value() && given_is_direct_ == direct) {
+    file = FileDescriptor(*given_);
+    return true;
+  }
+  const int same = given_.value_or(direct_.number());
+  const std::string path = same >= 0 ? proc_path(same) : path_;
+  int flags = (is_read() ? O_RDONLY : O_WRONLY) | O_CLOEXEC | O_NOCTTY;
+  if (direct) flags |= O_DIRECT;
+  if (!is_read() && same < 0) flags |= O_CREAT;
+  file = FileDescriptor(again_when_interrupted([&] { return ::open(path.c_str(), flags, 0666); }));
+  if (file.is_open()) return true;
+  // A file that this made stays, empty: the kernel looks at O_DIRECT last.
+  fail(errno, direct && errno == EINVAL ? "open with O_DIRECT (its filesystem may have none: AioOptions::direct)"
+              : same >= 0               ? "open through /proc/self/fd"
+                                        : "open");
+  return false;
 }
 
 void Transfer::size_file(const AioOptions& options) {
@@ -99,18 +128,26 @@ void Transfer::finish() {
   if (error_.is_ok() && durable_) {
     const int file = direct_.is_open() ? direct_.number() : cached_.number();
     if (again_when_interrupted([&] { return ::fdatasync(file); }) < 0) fail(errno, "sync");
-    const std::string directory = directory_of(path_);
-    const FileDescriptor parent(
-        again_when_interrupted([&] { return ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); }));
-    if (!parent.is_open() || again_when_interrupted([&] { return ::fsync(parent.number()); }) < 0)
-      fail(errno, "sync the directory of");
+    if (!given_.has_value()) sync_directory();
   }
   close_file(direct_);
   close_file(cached_);
 }
 
+void Transfer::sync_directory() {
+  const std::string directory = directory_of(path_);
+  const FileDescriptor parent(
+      again_when_interrupted([&] { return ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); }));
+  if (!parent.is_open() || again_when_interrupted([&] { return ::fsync(parent.number()); }) < 0)
+    fail(errno, "sync the directory of");
+}
+
 // Some filesystems (NFS, FUSE) say only now what went wrong.
 void Transfer::close_file(FileDescriptor& file) {
+  if (file.number() == given_) {
+    file.release();
+    return;
+  }
   if (file.is_open() && ::close(file.release()) < 0 && errno != EINTR && !is_read()) fail(errno, "close");
 }
 

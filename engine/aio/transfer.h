@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "engine/aio/aio.h"
@@ -25,6 +26,8 @@ class Transfer {
   enum class Kind : uint8_t { kRead, kWrite, kWriteFile };
 
   Transfer(Kind kind, std::string path, std::byte* data, size_t length, uint64_t offset, bool durable);
+  // Of a file that is open already: `given` is used as far as it fits, and stays open.
+  Transfer(Kind kind, int given, std::byte* data, size_t length, uint64_t offset, bool durable);
   Transfer(const Transfer&) = delete;
   Transfer& operator=(const Transfer&) = delete;
 
@@ -41,6 +44,7 @@ class Transfer {
   void finish();
 
   bool is_read() const { return kind_ == Kind::kRead; }
+  const std::string& path() const { return path_; }
   const Error& error() const { return error_; }
   uint64_t moved() const { return moved_; }
 
@@ -48,14 +52,17 @@ class Transfer {
   bool has_ended = false;  // of a sync_ call
 
  private:
-  bool open_first(bool direct);
-  bool open_second();
+  bool open_file(bool direct);
+  bool check_given();
+  void sync_directory();
   void size_file(const AioOptions& options);
   void close_file(fpfs::FileDescriptor& file);
   void fail(int error_number, const std::string& operation);
 
   const Kind kind_;
   const std::string path_;
+  const std::optional<int> given_;  // otherwise the file is opened by its path
+  bool given_is_direct_ = false;
   std::byte* const data_;
   const uint64_t length_, offset_;
   const bool durable_;

@@ -12,7 +12,8 @@ set(CPACK_PACKAGE_DESCRIPTION
 (RAID-0), checks whatever is read, and makes a file durable when it is closed.
 With the daemon come programs that format, check and look at an array, helpers
 of mount(8) and umount(8), and units of systemd. A library for C++ writes
-memory to files and reads it back by asynchronous O_DIRECT I/O.")
+memory to files and reads it back by asynchronous O_DIRECT I/O; another one
+saves tensors to an array that is not mounted.")
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_STRIP_FILES ON)
 set(CPACK_INSTALL_DEFAULT_DIRECTORY_PERMISSIONS
@@ -20,7 +21,7 @@ set(CPACK_INSTALL_DEFAULT_DIRECTORY_PERMISSIONS
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION admin)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
-set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)  # for packages of programs that link libfastpersist-aio
+set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)  # for packages of programs that link the libraries
 set(CPACK_DEBIAN_PACKAGE_DEPENDS "fuse3, python3")  # python3: setup-nvme
 set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "xfsprogs")
 set(CPACK_DEBIAN_PACKAGE_CONTROL_EXTRA

@@ -16,7 +16,7 @@ from lab.programs import REPOSITORY
 pytestmark = pytest.mark.alone
 
 RUN = REPOSITORY / "tools" / "bench" / "run"
-ROWS = range(1, 23)
+ROWS = range(1, 25)
 
 
 def start(scratch, *arguments):

@@ -15,7 +15,7 @@ def deb(binaries, tmp_path_factory):
     for tool in ("cpack", "dpkg-shlibdeps", "file"):
         if not shutil.which(tool):
             pytest.skip(f"needs {tool}")
-    targets = ["fastpersistfs", "fpfs", "mkfs.fastpersistfs", "fsck.fastpersistfs", "fastpersist_aio"]
+    targets = ["fastpersistfs", "fpfs", "mkfs.fastpersistfs", "fsck.fastpersistfs", "fastpersist_aio", "fastpersist_array"]
     if "manual" in run("cmake", "--build", binaries.build, "--target", "help").stdout:
         targets.append("manual")
     run("cmake", "--build", binaries.build, "--target", *targets, timeout=600)

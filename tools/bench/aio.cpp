@@ -1,4 +1,4 @@
-// How fast fastpersist-aio moves one file, with the knobs given; tools/bench/aio_against_fio compares it.
+// How fast fastpersist-aio moves one file, with the knobs given; row 24 of the suite compares it.
 //
 //   fpfs-bench-aio read|write FILE BYTES BLOCK DEPTH PARALLELISM [single] [nooverlap] [small]
 //

@@ -12,10 +12,10 @@
 
 #include "engine/base/bytes.h"
 #include "engine/io/posix_environment.h"
+#include "engine/store/find_in_array.h"
 #include "tools/common/interrupt.h"
 #include "tools/common/json_output.h"
 #include "tools/common/progress.h"
-#include "tools/fpfs/array_file.h"
 #include "tools/fpfs/mounted.h"
 #include "tools/fpfs/verbs.h"
 

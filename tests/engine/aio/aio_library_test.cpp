@@ -202,6 +202,47 @@ TEST_P(AioLibraryTest, PartsAtAnyOffsetLeaveTheRest) {
   }
 }
 
+// Opened with O_DIRECT or without, the descriptor is good for both kinds of blocks, and stays open.
+TEST_P(AioLibraryTest, PartsToAnOpenFile) {
+  const auto aio = open(options());
+  const std::string path = directory_ / "file";
+  const PinnedBuffer source = data(7 * kBlock + 5, 4);
+  for (const int direct : {0, GetParam() ? O_DIRECT : 0}) {
+    const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | direct, 0600);
+    ASSERT_GE(file, 0);
+    ::unlink(path.c_str());
+    const size_t cuts[] = {0, 100, kBlock, 4 * kBlock, source.size()};
+    for (size_t i = 0; i + 1 < std::size(cuts); ++i)
+      aio->async_pwrite(file, source.data() + cuts[i], cuts[i + 1] - cuts[i], cuts[i], {.durable = i == 3});
+    plan.syncs = 0;
+    expect_all_right(aio->wait(), 4);
+    EXPECT_EQ(plan.syncs, 1);
+    expect_content("/proc/self/fd/" + std::to_string(file), source.size(), 4);
+    EXPECT_EQ(::close(file), 0);
+  }
+}
+
+TEST_P(AioLibraryTest, DescriptorsThatNobodyCanWriteTo) {
+  const auto aio = open(options());
+  const PinnedBuffer source = data(2 * kBlock, 4);
+  const std::string path = directory_ / "file";
+  ASSERT_TRUE(aio->sync_write_file(path, source.data(), 100).is_ok());
+  const int appends = ::open(path.c_str(), O_WRONLY | O_APPEND), reads = ::open(path.c_str(), O_RDONLY);
+  struct Bad {
+    int file, error;
+  };
+  for (const auto& [file, error] : {Bad{appends, EINVAL}, Bad{reads, EBADF}, Bad{-1, EBADF}, Bad{1 << 20, EBADF}}) {
+    aio->async_pwrite(file, source.data(), kBlock - 1, 0);
+    const Waited waited = aio->wait();
+    ASSERT_EQ(waited.failures.size(), 1u) << file;
+    EXPECT_EQ(waited.failures[0].error.number, error) << waited.failures[0].error.message;
+    EXPECT_EQ(waited.failures[0].path, "/proc/self/fd/" + std::to_string(file));
+  }
+  expect_content(path, 100, 4);
+  ::close(appends);
+  ::close(reads);
+}
+
 TEST_P(AioLibraryTest, ALongerFileIsCut) {
   const auto aio = open(options());
   const std::string path = directory_ / "file";
@@ -305,6 +346,7 @@ TEST_P(AioLibraryTest, AFailureIsToldAndTheOthersSucceed) {
     EXPECT_EQ(waited.completed, 2u);
     ASSERT_EQ(waited.failures.size(), 1u);
     EXPECT_EQ(waited.failures[0].request, bad);
+    EXPECT_EQ(waited.failures[0].path, path);
     EXPECT_EQ(waited.failures[0].error.number, error);
     EXPECT_NE(waited.failures[0].error.message.find(path), std::string::npos) << waited.failures[0].error.message;
     EXPECT_LT(waited.failures[0].bytes, source.size());

@@ -11,8 +11,8 @@ class Row:
 
 
 def all_rows():
-    from . import against, big_machine, check, compress, crowd, disk, growth, load, requests, restore, save, serial, \
-        sink, small, streams, tier
+    from . import against, big_machine, check, compress, crowd, disk, growth, library, load, requests, restore, save, \
+        serial, sink, small, streams, tier
     rows = [
         Row(1, "durable torch.save, four drives", "≥ 0.97 of min(raw, sink)", save.four_drives),
         Row(2, "durable torch.save against one XFS, btrfs raid0, DeepSpeed", "≥ 4 times; ≥ 2 times", save.others),
@@ -43,5 +43,6 @@ def all_rows():
         Row(22, "an array restored from a distributed store", "≥ 1.0 of rclone and aws, or of rclone and cp",
             restore.restored),
         Row(23, "small requests of many clients at once, against a FUSE passthrough", "≥ 1.0", requests.many_clients),
+        Row(24, "the library, from C++ and Python, against fio and torch.save", "≥ 0.97 of fio", library.against_fio),
     ]
     return {row.number: row for row in rows}

@@ -1,8 +1,8 @@
-#include "tools/fpfs/array_file.h"
+#include "engine/store/find_in_array.h"
 
 #include <optional>
 
-namespace fpfs::tools {
+namespace fpfs {
 
 namespace {
 
@@ -35,4 +35,4 @@ Result<Store::Node> find_in_array(Store& store, const std::string& path) {
   return std::move(*here);
 }
 
-}  // namespace fpfs::tools
+}  // namespace fpfs
