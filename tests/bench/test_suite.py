@@ -45,14 +45,14 @@ def tiny(lab):
     scratch, output = lab / "bench", lab / "bench-output"
     process = start(scratch, "--size", "4M", "--runs", "1", "--files", "60", "--silent", "--no-deepspeed",
                     "--output", output)
-    said, _ = process.communicate(timeout=230)
+    said, _ = process.communicate(timeout=380)
     assert process.returncode == 0, said
     assert_nothing_left(scratch)
     results = json.loads((output / "results.json").read_text())
     return {"lab": results["lab"], "output": output, **{row["row"]: row for row in results["rows"]}}
 
 
-@pytest.mark.time_limit(240)
+@pytest.mark.time_limit(400)
 @pytest.mark.parametrize("number", ROWS)
 def test_row(tiny, number):
     row = tiny[number]
@@ -86,7 +86,7 @@ def test_saves_while_copying_say_how_far_behind_the_copies_are(tiny):
 def test_results_of_another_size_are_refused_before_a_row_is_taken(tiny, lab):
     scratch = lab / "bench-other-size"
     process = start(scratch, "--size", "8M", "--row", "11", "--silent", "--output", tiny["output"])
-    said, _ = process.communicate(timeout=230)
+    said, _ = process.communicate(timeout=380)
     assert process.returncode != 0 and "row 11" not in said
     assert said.splitlines()[-1].endswith("write them to another --output")
     assert_nothing_left(scratch)
