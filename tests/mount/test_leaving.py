@@ -225,3 +225,29 @@ def test_what_cannot_be_removed_is_refused_in_one_line(three, drives, make_mount
     mount = make_mount(three, "ro")
     assert "read-only" in fpfs(mount, "member", "remove", mount.path, three.members[1], check=False).stderr
     mount.unmount()
+
+
+def test_the_only_member_is_replaced_where_the_names_lie_apart(make_array, drives, make_mount, numbers):
+    names = drives.paths[3] / f"names-of-{next(numbers)}"
+    array = make_array(chunk_size=CHUNK, paths=drives.paths[:1], format_options=("--meta-dir", str(names)))
+    mount = make_mount(array)
+    write_pattern(mount.path / "file", 1, 2 * MIB)
+    first, other = array.members[0], drives.paths[1] / array.members[0].name
+    line, = fpfs(mount, "member", "remove", mount.path, first, check=False).stderr.splitlines()
+    assert "last member" in line
+    with open(mount.path / "open", "wb", buffering=0) as file:
+        file.write(pattern(2, 0, MIB))
+        os.fsync(file.fileno())
+        # It is as wide as the array was when it was opened: it has no other member to go to.
+        result = fpfs(mount, "member", "replace", mount.path, first, other, check=False)
+        assert result.returncode == 1 and f"fpfs member remove {mount.path} {first} goes on" in result.stderr
+        array.members.append(other)
+        assert states(mount) == ["leaving", "ok"] and members_with(mount, "file") == {1}
+        file.write(pattern(2, MIB, MIB))
+    fpfs(mount, "member", "remove", mount.path, first)
+    assert states(mount) == ["removed", "ok"] and objects_on(first) == []
+    array.members = [other]
+    mount.unmount()
+    array.assert_clean()
+    mount = make_mount(array)
+    assert is_pattern(mount.path / "file", 1, 2 * MIB) and is_pattern(mount.path / "open", 2, 2 * MIB)

@@ -436,6 +436,7 @@ TEST(LeavingTest, LivesInWhichMembersComeAndGo) {
     };
     const auto names = [&files] {
       std::vector<std::string> all_names;
+      all_names.reserve(files.size());
       for (const auto& [name, content] : files) all_names.push_back(name);
       return all_names;
     };
