@@ -95,6 +95,8 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   // Members are leaving, or not any more: what is written from now on goes to those that take part, as far as they were
   // there when the file was opened. Whenever the array's have changed.
   void follow_members();
+  // Something of it is on the member, or on its way there.
+  bool is_on(MemberIndex member) const;
   // Unlinks the file's objects on members that are leaving, where they hold nothing any more.
   void drop_left_objects();
   // Whether the chunk is on the member that it would be written to now, or on none.

@@ -40,6 +40,11 @@ void File::follow_members() {
   for_each_dirty([this](MemberIndex member, uint64_t bytes) { context_.room->add_unstored(member, bytes); });
 }
 
+bool File::is_on(MemberIndex member) const {
+  MutexLock lock(mutex_);
+  return member.value() < member_count_ && !placement_.holds_nothing_on(member);
+}
+
 // Nothing is written to these members, so what is empty stays so; and none is taken back meanwhile.
 void File::drop_left_objects() {
   if (!context_.array.is_any_leaving()) return;

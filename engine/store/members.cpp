@@ -1,4 +1,5 @@
 // Store: members are added, leave and are taken out while the array is in use.
+#include <algorithm>
 #include <map>
 
 #include <fmt/format.h>
@@ -142,9 +143,15 @@ Result<bool> Store::take_out_members() {
   FPFS_RETURN_IF_ERROR(impl_->health.failure());
   bool is_any_left = false;
   impl_->follow_members();
-  for (const std::shared_ptr<File>& file : impl_->files.all()) file->drop_left_objects();
+  const std::vector<std::shared_ptr<File>> files = impl_->files.all();
+  for (const std::shared_ptr<File>& file : files) file->drop_left_objects();
   for (const MemberIndex member : array_->members()) {
     if (!array_->is_leaving(member)) continue;
+    // What is on its way there may be the first of its object.
+    if (std::any_of(files.begin(), files.end(), [member](const auto& file) { return file->is_on(member); })) {
+      is_any_left = true;
+      continue;
+    }
     const Array::Changed changed = array_->take_out(member, [&] { impl_->room->remove_member(member); });
     if (changed.status.code() == StatusCode::kBusy) {
       is_any_left = true;

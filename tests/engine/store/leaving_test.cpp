@@ -251,7 +251,7 @@ TEST(LeavingTest, AFileWithoutANameKeepsAMemberUntilItIsClosed) {
 
 // A commit is under way when the member begins to leave, and is not lost with its object.
 TEST(LeavingTest, WhatIsOnItsWayToItArrives) {
-  for (uint64_t seed = 1; seed <= 20; ++seed) {
+  for (uint64_t seed = 1; seed <= 60 && !HasFailure(); ++seed) {
     SimArray array(seed, 3, options());
     std::shared_ptr<File> file = array.create("file");
     SimArray::Answer<WriteRequest> write;
@@ -265,6 +265,7 @@ TEST(LeavingTest, WhatIsOnItsWayToItArrives) {
     for (uint64_t steps = array.world().random().below(60); steps > 0; --steps) array.world().step();
     ASSERT_TRUE(array.store().remove_member("/m1").is_ok());
     file->drop_left_objects();
+    ASSERT_TRUE(array.store().take_out_members().is_ok());
     ASSERT_TRUE(array.wait(write).is_ok());
     ASSERT_TRUE(array.wait(commit).is_ok());
     EXPECT_TRUE(*array.read_all(*file) == data);
