@@ -3,6 +3,7 @@
 #include <fcntl.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <tuple>
 
@@ -86,6 +87,49 @@ bool Array::may_be_torn(const struct stat& sidecar) const {
   return std::tie(changed.tv_sec, changed.tv_nsec) >= std::tie(dirty_since_->tv_sec, dirty_since_->tv_nsec);
 }
 
+// The count before what has the indices: an order that is new is never seen with a count that is old.
+StripeMap Array::stripes() const {
+  const Membership* const membership = membership_.load(std::memory_order_acquire);
+  return {superblock_.chunk_size, member_count(), membership == nullptr ? nullptr : &membership->order};
+}
+
+std::optional<StripeMap> Array::stripes_among(uint16_t count) const {
+  const Membership* const membership = membership_.load(std::memory_order_acquire);
+  if (membership == nullptr) return StripeMap{superblock_.chunk_size, std::min(count, member_count()), nullptr};
+  const MutexLock lock(memberships_mutex_);
+  const auto [among, is_new] = orders_among_.try_emplace({membership, count});
+  if (is_new)
+    std::copy_if(membership->order.begin(), membership->order.end(), std::back_inserter(among->second),
+                 [count](MemberIndex member) { return member.value() < count; });
+  if (among->second.empty()) return std::nullopt;
+  return StripeMap{superblock_.chunk_size, count, &among->second};
+}
+
+bool Array::is_leaving(MemberIndex member) const {
+  const Membership* const membership = membership_.load(std::memory_order_acquire);
+  return membership != nullptr && !membership->removed.test(member.value()) &&
+         std::find(membership->order.begin(), membership->order.end(), member) == membership->order.end();
+}
+
+bool Array::is_any_leaving() const {
+  const Membership* const membership = membership_.load(std::memory_order_acquire);
+  return membership != nullptr && membership->is_any_leaving;
+}
+
+bool Array::is_removed(MemberIndex member) const {
+  const Membership* const membership = membership_.load(std::memory_order_acquire);
+  return membership != nullptr && membership->removed.test(member.value());
+}
+
+void Array::set_membership(const Superblock& superblock) {
+  if (superblock.stripe_order.empty()) return;
+  const bool is_any_leaving = superblock.stripe_order.size() + superblock.removed.count() < superblock.member_count;
+  const MutexLock lock(memberships_mutex_);
+  memberships_.push_back(
+      std::make_unique<const Membership>(Membership{superblock.stripe_order, superblock.removed, is_any_leaving}));
+  membership_.store(memberships_.back().get(), std::memory_order_release);
+}
+
 Status Array::raise_stamp(uint64_t mount) {
   return raise_mount_records(environment_.storage(), directories_, mount, environment_.now().tv_sec,
                              environment_.random_u64());
@@ -165,6 +209,9 @@ Result<HandleCache::Pin> Array::object_directory(MemberIndex member, FileId file
   HandleCache::Slot& slot = kept_[member]->directories[index];
   if (HandleCache::Pin known = handles(member).find(slot); known.is_set()) return known;
   const Member& where = members_[member];
+  if (is_removed(member))
+    return Status::error(StatusCode::kNotFound, fmt::format("member {} was removed; it holds nothing", member))
+        .at(member.value(), 0, 0);
   if (!where.present)
     return Status::error(StatusCode::kIoError,
                          fmt::format("member {} is missing; what it holds cannot be read", member))
@@ -208,8 +255,9 @@ Result<struct statvfs> Array::space(const std::map<uint64_t, SpaceChange>& chang
   Storage& storage = environment_.storage();
   std::map<uint64_t, Device> devices;
   uint64_t present = 0;
-  for (const MemberIndex i : members()) {
-    if (!members_[i].present) continue;
+  const StripeMap stripes = this->stripes();
+  for (const MemberIndex i : stripes.members()) {
+    if (!members_[i].present || !stripes.takes_part(i)) continue;
     const Result<struct statvfs> result = storage.fstatvfs(members_[i].objects);
     if (!result.is_ok()) return result.status().at(i.value(), 0, 0).with_context(members_[i].path);
     Device& device = devices[members_[i].device];

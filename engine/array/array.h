@@ -16,11 +16,13 @@
 
 #include <array>
 #include <atomic>
+#include <bitset>
 #include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/array/mount_records.h"
@@ -95,12 +97,22 @@ class Array {
   // Of the first member present, when the array was opened.
   const Superblock& superblock() const { return superblock_; }
   const Uuid& id() const { return superblock_.array_id; }
-  // Where what is written from now on goes. It may grow at any moment: whoever needs it twice alike keeps it.
-  StripeMap stripes() const { return {superblock_.chunk_size, member_count()}; }
+  // Where what is written from now on goes. It may change at any moment: whoever needs it twice alike keeps it.
+  StripeMap stripes() const;
+  // The same among the first `count` members, for who knows no others; nothing when none of them takes part.
+  std::optional<StripeMap> stripes_among(uint16_t count) const;
+  // Of the indices; some may be of members that were removed.
   uint16_t member_count() const { return member_count_.load(std::memory_order_acquire); }
   // Up to which members can be added while the array is open: what is kept of each member has room for so many.
   uint16_t member_capacity() const { return capacity_; }
-  MemberRange members() const { return stripes().members(); }
+  MemberRange members() const { return range_to(MemberIndex(member_count())); }
+  // Nothing new goes to it, and what it holds is to be moved away.
+  bool is_leaving(MemberIndex member) const;
+  bool is_any_leaving() const;
+  // It holds nothing of this array any more. Stays so.
+  bool is_removed(MemberIndex member) const;
+  // It can be used.
+  bool is_present(MemberIndex member) const { return members_[member].present && !is_removed(member); }
   const Member& member(MemberIndex index) const { return members_[index]; }  // by member index, whatever the path order
   bool read_only() const { return read_only_; }
   // With `degraded`: some directory is an old copy, or may be.
@@ -130,12 +142,27 @@ class Array {
   // Makes directories members, in this order, while the array is in use. `prepare` is called for each, when everything
   // of it is there but nobody uses it yet; its failure, as any up to then, leaves the array as it was. A crash leaves
   // either the members that there were or all of these, too. Refuses as format() does, and (kBusy) more of them than
-  // member_capacity() has room for. Durable on return. At one thread at a time.
-  struct Added {
+  // member_capacity() has room for. Durable on return. At one thread at a time, as all changes of the members.
+  // `replaced`: a member whose place in the stripe the first of them takes; it is leaving, in the same moment.
+  struct Changed {
     Status status;
-    bool is_unknown = false;  // whether they are members now: nothing may be changed any more
+    bool is_unknown = false;  // whether that is so now: nothing may be changed any more
   };
-  Added add_members(const std::vector<std::string>& directories, const std::function<Status(MemberIndex)>& prepare);
+  Changed add_members(const std::vector<std::string>& directories, const std::function<Status(MemberIndex)>& prepare,
+                      std::optional<MemberIndex> replaced = {});
+
+  // The member that `directory` is, by what it is and not by its name. kInvalidArgument: none, or one that was removed.
+  Result<MemberIndex> find_member(const std::string& directory) const;
+  // Why the member cannot leave: it has the names, or it is the last one and nothing takes its place (kInvalidArgument);
+  // it is leaving (kExists).
+  Status may_leave(MemberIndex member, bool is_replaced = false) const;
+  // It is leaving from now on, as far as may_leave() says, or (false) not any more. Durable on return.
+  Changed set_leaving(MemberIndex member, bool is_leaving);
+  // kNoSpace: so many bytes of a member do not fit into a directory that is to take its place (or is to be made).
+  Status check_room_in(const std::string& directory, MemberIndex of, uint64_t bytes) const;
+  // A member that is leaving is none any more. kBusy: it holds objects. `forget` is called when it is so, before its
+  // handles are closed; then its directory can be formatted, or added again. Durable on return.
+  Changed take_out(MemberIndex member, const std::function<void()>& forget);
 
   // To be asked after a sync on a member, or in the tree, before it is believed: see Storage::check_running().
   Status check_running(MemberIndex member) const;
@@ -170,10 +197,14 @@ class Array {
   Handle own(ScopedHandle handle);
   Status raise_stamp(uint64_t mount);
   Status begin_changes_locked();
+  Changed commit_members(const std::vector<Superblock>& superblocks);
+  std::vector<Superblock> superblocks_by_index() const;
+  void set_membership(const Superblock& superblock);
+  void close_member(MemberIndex member);
   // Steps of add_members().
   struct Growth;
   Status find_new_members(Growth& growth);
-  Status prepare_new_members(Growth& growth);
+  Status prepare_new_members(Growth& growth, std::optional<MemberIndex> replaced);
   Status open_new_members(Growth& growth, const std::function<Status(MemberIndex)>& prepare);
   void undo(const Growth& growth);
   void bring_up_superblocks();
@@ -189,6 +220,18 @@ class Array {
   std::vector<ScopedHandle> owned_;
   Superblock superblock_;
   std::atomic<uint16_t> member_count_{0};
+  // What the superblocks say of it; null: nothing. Never changed and never gone: StripeMaps have it.
+  struct Membership {
+    std::vector<MemberIndex> order;
+    std::bitset<kMemberCountMax> removed;
+    bool is_any_leaving = false;
+  };
+  std::atomic<const Membership*> membership_{nullptr};
+  mutable Mutex memberships_mutex_;
+  std::vector<std::unique_ptr<const Membership>> memberships_ FPFS_GUARDED_BY(memberships_mutex_);
+  // Their orders among the first members only.
+  mutable std::map<std::pair<const Membership*, uint16_t>, std::vector<MemberIndex>> orders_among_
+      FPFS_GUARDED_BY(memberships_mutex_);
   uint16_t capacity_ = 0;
   PerMember<Member> members_;  // so many as the capacity; up to the count they do not change
   // Held while the superblocks and the mount records are changed; what follows, up to the empty line, belongs to it. Not

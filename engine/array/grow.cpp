@@ -6,10 +6,12 @@
 #include <fcntl.h>
 
 #include <algorithm>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "engine/array/array.h"
+#include "engine/array/change_members.h"
 #include "engine/array/member_directory.h"
 #include "engine/array/mount_records.h"
 #include "engine/array/new_directories.h"
@@ -17,6 +19,15 @@
 #include "engine/base/log.h"
 
 namespace fpfs {
+
+namespace {
+
+const Superblock& superblock_of(MemberIndex member, const std::vector<Superblock>& superblocks) {
+  return *std::find_if(superblocks.begin(), superblocks.end(),
+                       [member](const Superblock& superblock) { return superblock.member_index == member; });
+}
+
+}  // namespace
 
 struct Array::Growth {
   std::vector<NewDirectory> candidates;
@@ -28,8 +39,8 @@ struct Array::Growth {
 
 namespace {
 
-// Whether what lies in `candidate` is what an earlier attempt to add it has left: a member that the array does not have,
-// and that holds nothing.
+// Whether what lies in `candidate` is what an earlier attempt to add it has left, or what was taken out: a member that the
+// array does not have, and that holds nothing.
 bool is_left_of_growth(Storage& storage, const NewDirectory& candidate,
                        const std::vector<ArrayDirectory>& directories) {
   const Result<std::vector<std::byte>> bytes = read_superblock_file(storage, candidate.directory.get());
@@ -40,8 +51,10 @@ bool is_left_of_growth(Storage& storage, const NewDirectory& candidate,
   if (superblock->array_id != known.array_id || superblock->membership == 0) return false;
   for (const ArrayDirectory& directory : directories)
     if (directory.superblock.member_id == superblock->member_id) return false;
+  const bool was_taken_out =
+      superblock->member_index.value() < known.member_count && known.removed.test(superblock->member_index.value());
   // One of an earlier membership may be a member that was lost, with all it holds.
-  if (superblock->membership < known.membership) return false;
+  if (superblock->membership < known.membership && !was_taken_out) return false;
   const Result<bool> is_hollow = holds_no_object(storage, candidate.directory.get());
   return is_hollow.is_ok() && *is_hollow;
 }
@@ -90,40 +103,41 @@ Status Array::find_new_members(Growth& growth) {
 }
 
 // Afterwards they are whole, and members of an array that knows nothing of them.
-Status Array::prepare_new_members(Growth& growth) {
+Status Array::prepare_new_members(Growth& growth, std::optional<MemberIndex> replaced) {
   Storage& storage = environment_.storage();
   for (NewDirectory& candidate : growth.candidates) FPFS_RETURN_IF_ERROR(make_and_lock(storage, candidate, false));
   for (const NewDirectory& candidate : growth.candidates)
     FPFS_RETURN_IF_ERROR(lay_out(storage, candidate).with_context(candidate.path));
 
-  std::vector<Superblock> superblocks;
-  for (const ArrayDirectory& directory : directories_) superblocks.push_back(directory.superblock);
+  std::vector<Superblock> superblocks = superblocks_by_index();
+  std::vector<MemberIndex> order = superblocks.front().stripe_order;
+  if (order.empty() && replaced)
+    for (const MemberIndex member : members()) order.push_back(member);
+  const bool has_order = !order.empty();
   for (const NewDirectory& candidate : growth.candidates) {
     Superblock superblock = superblocks.front();
     superblock.member_index = candidate.member_index;
     const uint64_t first = environment_.random_u64();
     superblock.member_id = make_uuid(first, environment_.random_u64());
     superblocks.push_back(superblock);
+    if (replaced)
+      *std::find(order.begin(), order.end(), *std::exchange(replaced, std::nullopt)) = candidate.member_index;
+    else if (has_order)
+      order.push_back(candidate.member_index);
   }
-  std::sort(superblocks.begin(), superblocks.end(),
-            [](const Superblock& a, const Superblock& b) { return a.member_index < b.member_index; });
-  std::vector<Uuid> ids;
-  for (const Superblock& superblock : superblocks)
-    if (superblock.member_index != kMetadataOnlyMember) ids.push_back(superblock.member_id);
   for (Superblock& superblock : superblocks) {
-    superblock.incompatible |= kFeatureMembership;
-    ++superblock.membership;
-    superblock.member_count = static_cast<uint16_t>(ids.size());
-    superblock.member_set = member_set_of(ids);
-    FPFS_RETURN_IF_ERROR(validate_superblock(superblock));
+    superblock.member_count = static_cast<uint16_t>(member_count() + growth.candidates.size());
+    superblock.stripe_order = order;
   }
+  change_members(superblocks);
+  for (const Superblock& superblock : superblocks) FPFS_RETURN_IF_ERROR(validate_superblock(superblock));
   growth.superblocks = superblocks;
 
   const MountRecord& current = directories_.front().record;
   for (const NewDirectory& candidate : growth.candidates) {
     ArrayDirectory directory;
     directory.path = candidate.path;
-    directory.superblock = superblocks[candidate.member_index.value()];
+    directory.superblock = superblock_of(candidate.member_index, superblocks);
     directory.directory = candidate.directory.get();
     directory.lock = candidate.lock.get();
     directory.record = current;
@@ -151,7 +165,7 @@ Status Array::open_new_members(Growth& growth, const std::function<Status(Member
     const MemberIndex index = candidate.member_index;
     Member member;
     member.path = candidate.path;
-    member.id = growth.superblocks[index.value()].member_id;
+    member.id = superblock_of(index, growth.superblocks).member_id;
     const Result<bool> direct = has_direct_io(storage, candidate.directory.get(), kSuperblockName);
     if (!direct.is_ok()) return direct.status().with_context(candidate.path);
     member.direct = *direct;
@@ -180,34 +194,19 @@ void Array::undo(const Growth& growth) {
   owned_.erase(owned_.begin() + static_cast<std::ptrdiff_t>(growth.owned_before), owned_.end());
 }
 
-// The array is what it is: whatever fails here is done by the next mount.
-void Array::bring_up_superblocks() {
-  Storage& storage = environment_.storage();
-  std::vector<Superblock> superblocks;
-  for (const ArrayDirectory& directory : directories_) superblocks.push_back(directory.superblock);
-  std::sort(superblocks.begin(), superblocks.end(),
-            [](const Superblock& a, const Superblock& b) { return a.member_index < b.member_index; });
-  for (ArrayDirectory& directory : directories_) {
-    Status status = write_superblock_copies(storage, directory.directory, superblocks);
-    if (status.is_ok() && directory.superblock_is_old)
-      status = write_superblock(storage, directory.directory, directory.superblock);
-    if (status.is_ok()) {
-      directory.superblock_is_old = false;
-      continue;
-    }
-    log(LogLevel::kWarning, "{}: its superblock does not name the new members yet, the next mount changes it: {}",
-        directory.path, status.message());
-  }
-}
-
-Array::Added Array::add_members(const std::vector<std::string>& paths,
-                                const std::function<Status(MemberIndex)>& prepare) {
+Array::Changed Array::add_members(const std::vector<std::string>& paths,
+                                  const std::function<Status(MemberIndex)>& prepare,
+                                  std::optional<MemberIndex> replaced) {
   const MutexLock lock(changes_mutex_);
   const uint16_t before = member_count();
   if (Status begun = begin_changes_locked(); !begun.is_ok()) return {begun};
+  if (replaced)
+    if (Status allowed = may_leave(*replaced, true); !allowed.is_ok()) return {allowed};
   if (before + paths.size() > kMemberCountMax)
-    return {Status::error(StatusCode::kInvalidArgument,
-                          fmt::format("an array has at most {} members; this one has {}", kMemberCountMax, before))};
+    return {
+        Status::error(StatusCode::kInvalidArgument,
+                      fmt::format("an array has at most {} members, those that were removed included; this one has {}",
+                                  kMemberCountMax, before))};
   if (before + paths.size() > capacity_)
     return {
         Status::error(StatusCode::kBusy,
@@ -221,37 +220,24 @@ Array::Added Array::add_members(const std::vector<std::string>& paths,
     candidate.member_index = MemberIndex(static_cast<uint16_t>(before + growth.candidates.size() - 1));
   }
   Status status = find_new_members(growth);
-  if (status.is_ok()) status = prepare_new_members(growth);
+  if (status.is_ok()) status = prepare_new_members(growth, replaced);
   if (status.is_ok()) status = open_new_members(growth, prepare);
   if (!status.is_ok()) {
     undo(growth);
     return {status};
   }
 
-  // From here on they are members, or nobody knows.
-  const auto with_names = std::find_if(directories_.begin(), directories_.end(), [](const ArrayDirectory& directory) {
-    return directory.superblock.member_index == directory.superblock.metadata_member;
-  });
-  const auto superblock_of = [&growth](const ArrayDirectory& directory) {
-    return *std::find_if(growth.superblocks.begin(), growth.superblocks.end(), [&](const Superblock& superblock) {
-      return superblock.member_index == directory.superblock.member_index;
-    });
-  };
-  status = write_superblock(environment_.storage(), with_names->directory, superblock_of(*with_names));
-  if (status.is_ok()) status = environment_.storage().check_running(with_names->lock);
-  if (!status.is_ok()) return {status.with_context(with_names->path), true};
-  for (ArrayDirectory& directory : directories_) {
-    directory.superblock_is_old = &directory != &*with_names;
-    directory.superblock = superblock_of(directory);
-  }
+  const Changed changed = commit_members(growth.superblocks);
+  if (!changed.status.is_ok()) return changed;
   for (NewDirectory& candidate : growth.candidates) {
     own(std::move(candidate.directory));
     locks_.push_back(std::move(candidate.lock));
   }
   directories_.insert(directories_.end(), growth.directories.begin(), growth.directories.end());
   member_count_.store(static_cast<uint16_t>(before + paths.size()), std::memory_order_release);
+  set_membership(growth.superblocks.front());
   bring_up_superblocks();
-  return {Status::ok()};
+  return changed;
 }
 
 }  // namespace fpfs

@@ -163,6 +163,18 @@ Status replace_file(Storage& storage, Handle directory, const std::string& name,
   return storage.fsync(directory);
 }
 
+namespace {
+
+// A member that was taken out, with nothing left on it.
+bool says_it_was_removed(Storage& storage, Handle directory) {
+  const Result<std::vector<std::byte>> bytes = read_superblock_file(storage, directory);
+  if (!bytes.is_ok()) return false;
+  const Result<Superblock> superblock = decode_superblock(*bytes, false);
+  return superblock.is_ok() && was_removed(*superblock);
+}
+
+}  // namespace
+
 Result<DirectoryFindings> examine_directory(Storage& storage, Handle directory) {
   DirectoryFindings findings;
   std::vector<std::string> names;
@@ -174,6 +186,7 @@ Result<DirectoryFindings> examine_directory(Storage& storage, Handle directory) 
     bool worthless = false;
     if (name == kSuperblockName) {
       findings.has_superblock = true;
+      worthless = says_it_was_removed(storage, directory);
     } else if (name == kFormerName) {
       findings.has_former = true;
     } else if (is_our_name(name) || name == kLostFoundName) {

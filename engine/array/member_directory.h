@@ -66,8 +66,8 @@ Status replace_file(Storage& storage, Handle directory, const std::string& name,
 
 // What lies in a directory that someone wants to format.
 struct DirectoryFindings {
-  // Nothing of value: empty, or what an interrupted format left before it wrote the superblock. A file system's own
-  // empty lost+found and a lock file count as nothing.
+  // Nothing of value: empty, what an interrupted format left before it wrote the superblock, or what is left of a member
+  // that was removed. A file system's own empty lost+found and a lock file count as nothing.
   bool blank = true;
   bool has_superblock = false;  // a file of that name, whatever its content
   bool has_former = false;      // a forced format was interrupted

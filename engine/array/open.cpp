@@ -102,6 +102,8 @@ void take_membership(const Superblock& from, Superblock& to) {
   to.member_count = from.member_count;
   to.membership = from.membership;
   to.member_set = from.member_set;
+  to.stripe_order = from.stripe_order;
+  to.removed = from.removed;
 }
 
 }  // namespace
@@ -137,7 +139,7 @@ class ArrayOpener {
   Superblock any_;
   PerMember<std::optional<FoundDirectory>> members_;
   std::optional<FoundDirectory> metadata_only_;
-  std::vector<FoundDirectory> left_out_;  // to be added once, and no member
+  std::vector<FoundDirectory> left_out_;  // to be added once, or removed, and no member
 };
 
 Status ArrayOpener::find(const std::vector<std::string>& directories) {
@@ -150,7 +152,13 @@ Status ArrayOpener::find(const std::vector<std::string>& directories) {
     for (const FoundDirectory& other : all) FPFS_RETURN_IF_ERROR(check_pair(other, found));
     all.push_back(std::move(found));
   }
-  any_ = all.front().superblock;
+  const auto is_member = [](const FoundDirectory& found) { return !was_removed(found.superblock); };
+  const auto first_member = std::find_if(all.begin(), all.end(), is_member);
+  if (first_member == all.end())
+    return refuse(StatusCode::kInvalidArgument, all.front().path,
+                  fmt::format("it was {} of array {} and was removed; give the directories that it has now",
+                              describe_member(all.front().superblock.member_index), name_of(all.front().superblock)));
+  any_ = first_member->superblock;
   FPFS_RETURN_IF_ERROR(find_metadata_directory(all));
   FPFS_RETURN_IF_ERROR(settle_membership(all));
   for (FoundDirectory& found : all) {
@@ -187,9 +195,10 @@ Status ArrayOpener::settle_membership(std::vector<FoundDirectory>& all) {
     if (knows_more && superblock.member_index.value() < known.member_count)  // no new one: it was a member already
       return refuse(
           StatusCode::kCorruption, known_path,
-          fmt::format("it is an older copy: {} was in array {} when members were added that it does not know; "
-                      "nothing was changed. Bring back the right directory",
-                      found.path, name_of(known)));
+          fmt::format(
+              "it is an older copy: {} was in array {} when members were added or removed that it does not know "
+              "of; nothing was changed. Bring back the right directory",
+              found.path, name_of(known)));
     if (knows_more) {
       log(LogLevel::kWarning,
           "{}: it was to become {} of array {}, and adding it did not finish; it is left out. Add it again (fpfs "
@@ -199,9 +208,18 @@ Status ArrayOpener::settle_membership(std::vector<FoundDirectory>& all) {
       left_out_.push_back(std::move(found));
       continue;
     }
+    const uint16_t index = superblock.member_index.value();
+    if (superblock.member_index != kMetadataOnlyMember && index < known.member_count && known.removed.test(index)) {
+      log(LogLevel::kWarning,
+          "{}: it was {} of array {} and was removed; it is left out: leave it out of the list, too", found.path,
+          describe_member(superblock.member_index), name_of(known));
+      left_out_.push_back(std::move(found));
+      continue;
+    }
     const bool is_alike = superblock.membership < known.membership ? superblock.member_count <= known.member_count
                                                                    : superblock.member_count == known.member_count &&
-                                                                         superblock.member_set == known.member_set;
+                                                                         superblock.member_set == known.member_set &&
+                                                                         superblock.stripe_order == known.stripe_order;
     if (!is_alike || superblock.metadata_member != known.metadata_member || superblock.chunk_size != known.chunk_size)
       return refuse(StatusCode::kCorruption, found.path,
                     fmt::format("its superblock describes array {} otherwise than that of {} does; nothing was changed",
@@ -219,10 +237,11 @@ Status ArrayOpener::settle_membership(std::vector<FoundDirectory>& all) {
 // An index alone may be another directory's: of one whose adding did not finish.
 Status ArrayOpener::check_member_set() const {
   if (any_.membership == 0) return Status::ok();
-  std::vector<Uuid> ids;
-  for (const std::optional<FoundDirectory>& member : members_) {
-    if (!member) return Status::ok();  // degraded
-    ids.push_back(member->superblock.member_id);
+  std::vector<Uuid> ids(members_.size());
+  for (const MemberIndex i : members_.indices()) {
+    if (any_.removed.test(i.value())) continue;
+    if (!members_[i]) return Status::ok();  // degraded
+    ids[i.value()] = members_[i]->superblock.member_id;
   }
   if (member_set_of(ids) == any_.member_set) return Status::ok();
   return Status::error(StatusCode::kCorruption,
@@ -290,11 +309,13 @@ Status ArrayOpener::find_metadata_directory(std::vector<FoundDirectory>& all) {
 Status ArrayOpener::check_complete() const {
   std::string present, missing;
   for (const MemberIndex i : members_.indices()) {
+    if (any_.removed.test(i.value())) continue;
     std::string& list = members_[i] ? present : missing;
     list += fmt::format("{}{}", list.empty() ? "" : ", ", i);
     if (members_[i]) list += fmt::format(" ({})", members_[i]->path);
   }
   if (missing.empty()) return Status::ok();
+  const size_t count = members_.size() - any_.removed.count();
   const bool has_names = any_.metadata_member == kMetadataOnlyMember || members_[any_.metadata_member];
   if (!has_names)
     return Status::error(
@@ -302,13 +323,13 @@ Status ArrayOpener::check_complete() const {
         fmt::format(
             "array {} keeps the names of all its files on member {}, which is missing (given: {} of {}): give its "
             "directory too; without it no file can be found, also with ro and degraded",
-            name_of(any_), any_.metadata_member, present, members_.size()));
+            name_of(any_), any_.metadata_member, present.empty() ? "none" : present, count));
   if (options_.degraded) return Status::ok();
   return Status::error(
       StatusCode::kNotFound,
       fmt::format("array {} has {} members; given were {}, missing {}: give all directories, or read what "
                   "is left with ro and degraded",
-                  name_of(any_), members_.size(), present.empty() ? "none" : present, missing));
+                  name_of(any_), count, present.empty() ? "none" : present, missing));
 }
 
 Result<ScopedHandle> ArrayOpener::lock(const FoundDirectory& found) const {
@@ -370,7 +391,7 @@ Status Array::open_members(ArrayOpener& opener, const ArrayOptions& options) {
   for (const MemberIndex i : members()) {
     kept_[i] = std::make_unique<Kept>(options.handles_kept);
     Member& member = members_[i];
-    member.path = "(missing)";
+    member.path = opener.any().removed.test(i.value()) ? "(removed)" : "(missing)";
     if (!opener.member(i)) continue;
     const FoundDirectory& found = *opener.member(i);
     member.path = found.path;
@@ -435,6 +456,7 @@ Result<std::unique_ptr<Array>> Array::open(Environment& environment, const std::
   std::unique_ptr<Array> array(new Array(environment, options));
   array->superblock_ = opener.any();
   array->member_count_.store(count);
+  array->set_membership(opener.any());
   array->capacity_ =
       static_cast<uint16_t>(options.read_only ? count : std::min<int>(count + kAddedMax, kMemberCountMax));
   array->read_only_ = options.read_only;

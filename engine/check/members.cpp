@@ -116,6 +116,9 @@ class Judge {
   void judge_age();
   void judge_damaged();
   void judge_missing();
+  bool is_removed(MemberIndex member) const {
+    return member != kMetadataOnlyMember && array_->removed.test(member.value());
+  }
   CheckError& report(const char* kind, int member, std::string detail);
   std::vector<const Examined*> of_kind(Kind kind) const;
 
@@ -190,6 +193,7 @@ void Judge::judge_members() {
       continue;
     }
     if (superblock.membership > array_->membership) continue;  // adding it did not finish: it is none of its members
+    if (is_removed(superblock.member_index)) continue;
     const auto [known, is_new] = members_.emplace(superblock.member_index, &examined);
     if (is_new) {
       found_.present.push_back(examined.path);
@@ -204,10 +208,11 @@ void Judge::judge_members() {
   }
   // What a lost superblock said, where that is known and nobody else claims it.
   for (const Examined& examined : all_)
-    if (examined.has_copy && examined.superblock.array_id == array_->array_id)
+    if (examined.has_copy && examined.superblock.array_id == array_->array_id &&
+        !is_removed(examined.superblock.member_index))
       members_.emplace(examined.superblock.member_index, &examined);
   for (uint16_t index = 0; array_ != nullptr && index < array_->member_count; ++index)
-    if (!members_.contains(MemberIndex(index))) missing_.push_back(index);
+    if (!members_.contains(MemberIndex(index)) && !is_removed(MemberIndex(index))) missing_.push_back(index);
 }
 
 void Judge::judge_age() {

@@ -61,7 +61,7 @@ bool File::has_room(WriteRequest& request, bool& in_flight) {
     return false;
   };
   const uint32_t chunk_size = context_.stripes.chunk_size;
-  PerMember<uint64_t> needs(stripes_.member_count, 0);
+  PerMember<uint64_t> needs(member_count_, 0);
   {
     MutexLock lock(mutex_);
     const FileOffset end = request.offset + request.length;
@@ -76,8 +76,9 @@ bool File::has_room(WriteRequest& request, bool& in_flight) {
       // Has its room, however far it will be filled.
       if ((chunk != nullptr && chunk->dirty) || reserved_.contains(index)) continue;
       // What was stored since the last commit is overwritten in place.
-      const uint64_t has = extent.exists() && content_.is_new(extent) ? extent.allocated() : 0;
-      needs[member_of(index)] += chunk_size - has;
+      const MemberIndex member = member_of(index);
+      const bool is_there = extent.is_here() && content_.is_new(extent) && extent.member == member;
+      needs[member] += chunk_size - (is_there ? extent.allocated() : 0);
     }
   }
   for (const MemberIndex m : needs.indices())

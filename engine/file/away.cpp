@@ -233,8 +233,7 @@ Status File::begin_away(uint64_t size, std::span<const uint64_t> checksums) {
   if (size == 0) return Status::ok();
   content_.set_generation(context_.generations.claim(file_id(), content_.generation()));
   placement_.set_objects(std::make_shared<ObjectSet>(context_.storage(), context_.array, context_.spares.get(),
-                                                     stripes_.member_count, content_.file_id(), content_.generation(),
-                                                     false));
+                                                     member_count_, content_.file_id(), content_.generation(), false));
   for (ChunkIndex chunk(0); chunk.value() < checksums.size(); ++chunk) {
     const uint64_t checksum = checksums[chunk.value()];
     const uint64_t length = content_.length_within(offset_of(chunk, chunk_size), chunk_size);

@@ -56,6 +56,11 @@ class ChunkRanges {
     }
   }
   bool is_empty() const { return ranges_.empty(); }
+  // visit(first, stop), in ascending order.
+  template <typename Visit>
+  void for_each(Visit visit) const {
+    for (const auto& [first, stop] : ranges_) visit(first, stop);
+  }
 
  private:
   std::map<ChunkIndex, ChunkIndex> ranges_;  // first → one behind the last; apart from each other

@@ -239,7 +239,7 @@ void File::finish_commit(CommitJob& job, const SidecarWriter::Outcome& outcome) 
   if (outcome.status.is_ok() && job.sync && job.previous != nullptr) {
     const std::string& made_at = job.previous->path();
     context_.previous_files->committed(made_at.empty() ? context_.storage().describe(job.sidecar->get()) : made_at,
-                                       job.sidecar->get(), stripes_.start(job.header.file_id), job.chunks);
+                                       job.sidecar->get(), stripes().start(job.header.file_id), job.chunks);
   }
   const bool is_new_and_empty = job.log.sequence == 0 && job.new_name_in.is_open();
   const bool tells = context_.committed && outcome.status.is_ok() && job.sync &&
@@ -425,8 +425,11 @@ void File::punch_dead(const std::vector<Placement::DeadSlot>& dead) {
           status.message());
     begin = end;
   }
-  MutexLock lock(mutex_);
-  for (const Placement::DeadSlot& slot : punched) placement_.freed(slot);
+  {
+    MutexLock lock(mutex_);
+    for (const Placement::DeadSlot& slot : punched) placement_.freed(slot);
+  }
+  drop_left_objects();
 }
 
 void File::promise() {

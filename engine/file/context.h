@@ -77,6 +77,9 @@ class FileContext {
   // Files may have ChunkSource::kOthersAttribute.
   std::atomic<bool> has_others{false};
   std::atomic<unsigned> versions_held{0};  // of all files
+  // Held while objects on members that are leaving are unlinked, and while such a member is taken back. No file's lock
+  // is held when it is taken.
+  Mutex dropping;
   std::atomic<uint64_t> commits{0};
   std::atomic<unsigned> writes_in_flight{0};  // of all files
   DirtyFiles dirty_files;

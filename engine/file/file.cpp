@@ -33,15 +33,16 @@ Result<std::shared_ptr<File>> File::open(FileContext& context, ScopedHandle side
 
 File::File(FileContext& context, ScopedHandle sidecar, bool writable, ScopedHandle new_name_in, uint64_t inode)
     : context_(context),
-      stripes_(context.array.stripes()),
+      member_count_(context.array.member_count()),
       inode_(inode),
       message_handle_(sidecar.get()),
       sidecar_(std::make_shared<const ScopedHandle>(std::move(sidecar))),
       writable_(writable),
       names_(std::move(new_name_in)),
       compression_(context.options.compression),
-      content_(stripes_),
-      placement_(stripes_.member_count),
+      stripes_(context.array.stripes_among(member_count_).value_or(context.stripes)),
+      content_(context.stripes),
+      placement_(member_count_),
       reserved_(*context.room, stripes_),
       cache_(*context.pool, context.chunks.get()),
       verifier_({context.storage(), context.array, *context.pool, *context.io, context.tasks, context.counters},
@@ -78,10 +79,10 @@ File::~File() FPFS_NO_THREAD_SAFETY_ANALYSIS {
 namespace {
 
 // Reading an index takes several times the memory that it takes when it was read: one large one at a time.
-Result<FileImage> read_index(FileContext& context, const StripeMap& stripes, StorageSidecarReader& reader,
+Result<FileImage> read_index(FileContext& context, uint16_t member_count, StorageSidecarReader& reader,
                              SidecarFindings& findings) {
   const auto fold = [&] {
-    return fold_sidecar(reader, context.array.id(), stripes.member_count, stripes.chunk_size, &findings);
+    return fold_sidecar(reader, context.array.id(), member_count, context.stripes.chunk_size, &findings);
   };
   constexpr SidecarOffset kSmall(kMiB);
   if (reader.end() <= kSmall) return fold();
@@ -95,7 +96,7 @@ Status File::load_image(const struct stat& attributes) {
   const SidecarOffset end(static_cast<uint64_t>(attributes.st_size));
   StorageSidecarReader reader(context_.storage(), sidecar_->get(), end);
   SidecarFindings findings;
-  Result<FileImage> image = read_index(context_, stripes_, reader, findings);
+  Result<FileImage> image = read_index(context_, member_count_, reader, findings);
   if (!image.is_ok()) return image.status();
   if (findings.torn_tail && !context_.array.may_be_torn(attributes)) return damaged_tail(image->end, findings);
   if (image->sequence > kSequenceMax / 2)
@@ -108,9 +109,8 @@ Status File::load_image(const struct stat& attributes) {
   content_.load(std::move(*image), context_.indexes.entries());
   FPFS_RETURN_IF_ERROR(take_slots());
   if (log_.sequence > 0 && !content_.is_inline())
-    placement_.set_objects(std::make_shared<ObjectSet>(context_.storage(), context_.array, nullptr,
-                                                       stripes_.member_count, content_.file_id(), content_.generation(),
-                                                       true));
+    placement_.set_objects(std::make_shared<ObjectSet>(context_.storage(), context_.array, nullptr, member_count_,
+                                                       content_.file_id(), content_.generation(), true));
   return Status::ok();
 }
 
@@ -307,7 +307,7 @@ File::Info File::info() const {
   info.sequence = log_.sequence;
   info.is_inline = content_.is_inline();
   info.chunks = content_.extents().count();
-  info.members.assign(stripes_.member_count, false);
+  info.members.assign(member_count_, false);
   info.stored_bytes = content_.inline_length();
   content_.extents().for_each(ChunkIndex(0), [&info](ChunkIndex, const Extent& extent) {
     info.stored_bytes += extent.stored_length;

@@ -90,7 +90,15 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   void verify_chunk(ChunkIndex chunk, ChunkVerifier::Done done) {
     verifier_.verify(chunk, shared_from_this(), std::move(done));
   }
-  const StripeMap& stripes() const { return stripes_; }
+  // Where its content goes that is written from now on.
+  StripeMap stripes() const;
+  // Members are leaving, or not any more: what is written from now on goes to those that take part, as far as they were
+  // there when the file was opened. Whenever the array's have changed.
+  void follow_members();
+  // Something of it is on the member, or on its way there.
+  bool is_on(MemberIndex member) const;
+  // Unlinks the file's objects on members that are leaving, where they hold nothing any more.
+  void drop_left_objects();
   // Whether the chunk is on the member that it would be written to now, or on none.
   bool is_in_place(ChunkIndex chunk) const;
   // Reads the chunk, checks it and writes it to that member; a commit records it there, and only then the old place is
@@ -262,6 +270,7 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   void settle_start() FPFS_REQUIRES(mutex_);
   bool waits_for_previous() const FPFS_REQUIRES(mutex_);
   MemberIndex member_of(ChunkIndex chunk) FPFS_REQUIRES(mutex_);
+  std::optional<MemberIndex> home_of(ChunkIndex chunk, const Extent& old, bool needs_look) FPFS_REQUIRES(mutex_);
   void refuse_new_chunks(WriteRequest& request);
   void write_if_room(WriteRequest& request, bool may_free);
   // `in_flight` is set when that may change by itself, by what was on its way when the write came.
@@ -423,9 +432,8 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   void punch_log(const ScopedHandle& sidecar, SidecarOffset end);
 
   FileContext& context_;
-  // As the array's were when the file was opened: what is counted for a member by them stays that one's. Members that
-  // were added since get content of files that are opened after it.
-  const StripeMap stripes_;
+  // Members that were added since it was opened get content of files that are opened after it.
+  const uint16_t member_count_;
   const uint64_t inode_;
   std::atomic<Handle> message_handle_;  // sidecar_, readable without the lock: for messages only
 
@@ -438,6 +446,7 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   std::shared_ptr<File> self_ FPFS_GUARDED_BY(mutex_);  // while there is something to commit
   bool abandoned_ FPFS_GUARDED_BY(mutex_) = false;
 
+  StripeMap stripes_ FPFS_GUARDED_BY(mutex_);  // see follow_members(); room is counted for members by it
   Content content_ FPFS_GUARDED_BY(mutex_);
   WriterSet writers_ FPFS_GUARDED_BY(mutex_);
   Placement placement_ FPFS_GUARDED_BY(mutex_);

@@ -152,6 +152,18 @@ void File::write_back(ChunkIndex chunk, const Extent& old, const std::shared_ptr
   write_home(chunk, old, objects, {.memory = piece, .data = piece->data(), .arrived = {}}, std::move(told));
 }
 
+// The member that the chunk goes to. Nothing: that one has no room. What is on a member that is leaving goes to any that
+// has some.
+std::optional<MemberIndex> File::home_of(ChunkIndex chunk, const Extent& old, bool needs_look) {
+  const MemberIndex natural = member_of(chunk);
+  const uint64_t needed = uint64_t{2} * context_.stripes.chunk_size;
+  if (!needs_look || context_.room->fits(natural, needed)) return natural;
+  if (!old.is_here() || !context_.array.is_leaving(old.member)) return std::nullopt;
+  for (uint16_t place = 0; place < stripes_.width(); ++place)
+    if (context_.room->fits(stripes_.at(place), needed)) return stripes_.at(place);
+  return std::nullopt;
+}
+
 void File::write_home(ChunkIndex chunk, const Extent& old, const std::shared_ptr<ObjectSet>& objects,
                       Healing::Bytes bytes, Healing::Told told) {
   ChunkTransfer* transfer = nullptr;
@@ -159,9 +171,8 @@ void File::write_home(ChunkIndex chunk, const Extent& old, const std::shared_ptr
     MutexLock lock(mutex_);
     if (!bytes.is_move && healing_.was_recorded(chunk)) healing_.refuse();
     const bool needs_look = bytes.is_move || (old.is_away() && context_.room->is_scarce());
-    const bool has_room =
-        !needs_look || context_.room->fits(member_of(chunk), uint64_t{2} * context_.stripes.chunk_size);
-    const bool is_same = has_room && !context_.array.read_only() && objects != nullptr &&
+    const std::optional<MemberIndex> home = home_of(chunk, old, needs_look);
+    const bool is_same = home.has_value() && !context_.array.read_only() && objects != nullptr &&
                          placement_.objects() == objects && content_.extent(chunk) == old && !healing_.is_refused();
     const bool is_early = is_same && bytes.is_move && has_uncommitted_moves() && !abandoned_;
     const bool is_wanted = is_same && is_at_rest();
@@ -175,7 +186,7 @@ void File::write_home(ChunkIndex chunk, const Extent& old, const std::shared_ptr
     if (is_wanted && !bytes.is_move && healing_.join(chunk, told)) return;
     if (is_wanted) {
       Healing::Write& write = healing_.add();
-      const MemberIndex member = member_of(chunk);
+      const MemberIndex member = *home;
       write.file = shared_from_this();
       write.bytes = std::move(bytes);
       write.old = old;

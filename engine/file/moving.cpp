@@ -5,7 +5,9 @@
 #include <cstring>
 #include <memory>
 #include <utility>
+#include <vector>
 
+#include "engine/base/log.h"
 #include "engine/file/file.h"
 
 namespace fpfs {
@@ -18,6 +20,51 @@ struct MovingChunk {
 };
 
 }  // namespace
+
+StripeMap File::stripes() const {
+  MutexLock lock(mutex_);
+  return stripes_;
+}
+
+// What is in memory, and what is set aside, is counted for other members from here on. What is on its way arrives.
+void File::follow_members() {
+  MutexLock lock(mutex_);
+  const std::optional<StripeMap> now = context_.array.stripes_among(member_count_);
+  if (!now || now->order == stripes_.order) return;
+  const auto for_each_dirty = [this](auto count) FPFS_NO_THREAD_SAFETY_ANALYSIS {
+    cache_.for_each_dirty([&](const CachedChunk& chunk)
+                              FPFS_NO_THREAD_SAFETY_ANALYSIS { count(member_of(chunk.index), stripes_.chunk_size); });
+  };
+  for_each_dirty([this](MemberIndex member, uint64_t bytes) { context_.room->remove_unstored(member, bytes); });
+  reserved_.recount(content_.file_id(), [&]() FPFS_NO_THREAD_SAFETY_ANALYSIS { stripes_ = *now; });
+  for_each_dirty([this](MemberIndex member, uint64_t bytes) { context_.room->add_unstored(member, bytes); });
+}
+
+bool File::is_on(MemberIndex member) const {
+  MutexLock lock(mutex_);
+  return member.value() < member_count_ && !placement_.holds_nothing_on(member);
+}
+
+// Nothing is written to these members, so what is empty stays so; and none is taken back meanwhile.
+void File::drop_left_objects() {
+  if (!context_.array.is_any_leaving()) return;
+  const MutexLock dropping(context_.dropping);
+  std::shared_ptr<ObjectSet> objects;
+  std::vector<MemberIndex> empty;
+  {
+    MutexLock lock(mutex_);
+    objects = placement_.objects();
+    if (objects == nullptr || abandoned_ || context_.array.read_only()) return;
+    for (const MemberIndex m : objects->members())
+      if (context_.array.is_leaving(m) && placement_.holds_nothing_on(m)) empty.push_back(m);
+  }
+  for (const MemberIndex m : empty) {
+    const Result<bool> dropped = objects->drop(m);
+    if (!dropped.is_ok())
+      log(LogLevel::kWarning, "{}: its object on member {}, which is leaving, cannot be removed: {}", path(), m,
+          dropped.status().message());
+  }
+}
 
 bool File::is_in_place(ChunkIndex chunk) const {
   MutexLock lock(mutex_);

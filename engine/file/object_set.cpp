@@ -105,6 +105,7 @@ Result<ScopedHandle> ObjectSet::open(MemberIndex member, Use use) {
     const Status removed = storage_.unlink(directory.get(), name);
     return removed.is_ok() || removed.code() == StatusCode::kNotFound ? gone() : removed;
   }
+  object.dropped.store(false);
   object.name_is_new.store(true);
   touch(member);
   return made;
@@ -174,7 +175,7 @@ Status ObjectSet::preallocate(MemberIndex member, Handle handle, ObjectOffset be
 Status ObjectSet::trim(MemberIndex member, ObjectOffset end) {
   Object& object = objects_[member];
   object.ahead_from.store(kNotAhead, std::memory_order_relaxed);
-  if (allocated_end(member) <= end) return Status::ok();
+  if (allocated_end(member) <= end || object.dropped.load()) return Status::ok();
   FPFS_ASSIGN_OR_RETURN(const HandleCache::Pin handle, open_again(member));
   touch(member);
   FPFS_RETURN_IF_ERROR(storage_.ftruncate(handle.get(), end.value()));
@@ -190,8 +191,32 @@ void ObjectSet::note_shared(MemberIndex member, ObjectOffset end) {
   touch(member);
 }
 
+// Nobody opens it meanwhile, and nobody has it open afterwards.
+Result<bool> ObjectSet::drop(MemberIndex member) {
+  Object& object = objects_[member];
+  const MutexLock lock(object.opening);
+  if (object.dropped.load()) return true;
+  if (!array_.handles(member).close(object)) return false;
+  FPFS_ASSIGN_OR_RETURN(const HandleCache::Pin directory, array_.object_directory(member, file_));
+  object.dropped.store(true);
+  const Status removed = storage_.unlink(directory.get(), Array::object_name(file_, generation_));
+  if (!removed.is_ok() && removed.code() != StatusCode::kNotFound) {
+    object.dropped.store(false);
+    return removed;
+  }
+  object.exists.store(false);
+  object.unsynced.store(false);
+  object.touched.store(false);
+  object.name_is_new.store(false);
+  object.ahead_from.store(kNotAhead);
+  object.allocated_end.store(ObjectOffset());
+  object.shared_end.store(ObjectOffset());
+  return true;
+}
+
 Status ObjectSet::sync(MemberIndex member) {
   Object& object = objects_[member];
+  if (object.dropped.load()) return Status::ok();
   FPFS_ASSIGN_OR_RETURN(const HandleCache::Pin handle, open_again(member));
   object.unsynced.store(false);
   FPFS_RETURN_IF_ERROR(storage_.fdatasync(handle.get()));

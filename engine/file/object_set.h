@@ -69,6 +69,8 @@ class ObjectSet {
   }
   // Bytes up to `end` share blocks now, of the object of a member. What lies before them was not allocated for it.
   void note_shared(MemberIndex member, ObjectOffset end);
+  // Unlinks the object, which holds nothing; nobody is about to write to it. False: somebody has it pinned.
+  Result<bool> drop(MemberIndex member);
   // Makes [offset, offset + length) a hole.
   Status punch(MemberIndex member, ObjectOffset offset, uint64_t length);
   // A write completed. Said at its completion: one that is still on the drive is not covered by a sync that clears the
@@ -107,6 +109,7 @@ class ObjectSet {
 
     Storage* storage = nullptr;
     std::atomic<bool> exists{false};    // it was opened, or made, once
+    std::atomic<bool> dropped{false};   // it was, and is no more: there is nothing to sync or to trim
     std::atomic<bool> unsynced{false};  // changed since the last sync began
     Mutex mutex;
     Status sync_failure FPFS_GUARDED_BY(mutex);  // of a handle that was closed

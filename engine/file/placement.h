@@ -68,6 +68,8 @@ class Placement {
   void release(MemberIndex member, SlotIndex slot);
   // The chunk was written to its slot, and may leave the end of it unused.
   void note_written(ChunkIndex chunk, const Extent& extent, uint64_t chunk_size);
+  // No chunk of the content lies on the member, and none of a record that counts.
+  bool holds_nothing_on(MemberIndex member) const { return slots_[member].end() == SlotIndex(); }
   // A record names it.
   void retire(MemberIndex member, SlotIndex slot) { retired_.slots.push_back({objects_, member, slot}); }
   DeadSlot dead_slot(MemberIndex member, SlotIndex slot) const { return {objects_, member, slot}; }

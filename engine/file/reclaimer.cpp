@@ -182,6 +182,7 @@ Status Reclaimer::run(Batch& batch) {
   for (const DoomedObjects& doomed : batch.objects) {
     const std::string name = Array::object_name(doomed.file, doomed.generation);
     for (const MemberIndex m : parts_.array.members()) {
+      if (parts_.array.is_removed(m)) continue;
       if (parts_.spares.keep(m, doomed)) {
         has_kept = true;
         continue;

@@ -5,7 +5,9 @@
 // Thread safety: none; the file's lock (Room has its own).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "engine/file/chunk_ranges.h"
@@ -24,12 +26,31 @@ class Reservation {
   void add(FileId file, ChunkIndex first, ChunkIndex stop, ChunkRanges& added, PerMember<bool>& members);
   // The chunks [first, stop) have none any more: they are written, or nobody will.
   void remove(FileId file, ChunkIndex first, ChunkIndex stop);
+  // Chunks lie elsewhere from now on: `change` changes the map.
+  template <typename Change>
+  void recount(FileId file, Change change) {
+    std::vector<std::pair<ChunkIndex, ChunkIndex>> ranges;
+    chunks_.for_each([&](ChunkIndex first, ChunkIndex stop) { ranges.emplace_back(first, stop); });
+    const auto count = [&](auto add_or_remove) {
+      for (const auto& [first, stop] : ranges) for_each_member(file, first, stop, add_or_remove);
+    };
+    count([this](MemberIndex member, uint64_t bytes) { room_.remove_reserved(member, bytes); });
+    change();
+    count([this](MemberIndex member, uint64_t bytes) { room_.add_reserved(member, bytes); });
+  }
   bool contains(ChunkIndex chunk) const { return chunks_.contains(chunk); }
   bool is_empty() const { return chunks_.is_empty(); }
 
  private:
+  // Calls visit(member, bytes) for each member on which chunks of [first, stop) lie.
   template <typename Visit>
-  void for_each_member(FileId file, ChunkIndex first, ChunkIndex stop, Visit visit) const;
+  void for_each_member(FileId file, ChunkIndex first, ChunkIndex stop, Visit visit) const {
+    const uint16_t width = stripes_.width();
+    for (ChunkIndex chunk = first; chunk < std::min(stop, first + width); ++chunk) {
+      const uint64_t count = (stop - 1 - chunk) / width + 1;
+      visit(stripes_.member_of(file, chunk), count * stripes_.chunk_size);
+    }
+  }
 
   Room& room_;
   const StripeMap& stripes_;

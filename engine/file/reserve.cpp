@@ -19,7 +19,7 @@ Status File::reserve(FileOffset offset, uint64_t length, Room::Sent& sent, bool&
   const FileOffset end = offset + length;
   if (length > kReservationMax) return Status::error(StatusCode::kNoSpace, "no drive has so much room");
   ChunkRanges added;
-  PerMember<bool> touched(stripes_.member_count, false);
+  PerMember<bool> touched(member_count_, false);
   {
     MutexLock lock(mutex_);
     if (context_.options.null_write || length == 0) return Status::ok();

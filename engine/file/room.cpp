@@ -38,8 +38,18 @@ void Room::add_member(MemberIndex member) {
   look(device);
 }
 
+void Room::remove_member(MemberIndex member) {
+  Device& device = device_of(member);
+  for (const MemberIndex m : array_.members())
+    if (array_.is_present(m) && &device_of(m) == &device) return device.handle.store(array_.member(m).objects);
+  device.handle.store(kNoHandle);
+  if (device.scarce.exchange(false)) scarce_.fetch_sub(1);
+}
+
 void Room::look(Device& device) {
-  const Result<struct statvfs> space = storage_.fstatvfs(device.handle);
+  const Handle handle = device.handle.load();
+  if (handle == kNoHandle) return;
+  const Result<struct statvfs> space = storage_.fstatvfs(handle);
   if (!space.is_ok()) return;  // whatever is wrong, a write will tell
   const uint64_t kept = std::min(kKeptMax, space->f_blocks * space->f_frsize / kKeptShare);
   const uint64_t available = space->f_bavail * space->f_frsize;
@@ -54,6 +64,13 @@ bool Room::fits(Device& device, uint64_t bytes) {
   // Nothing else looks at the names' drive: it would count as scarce for ever.
   if (Device& tree = devices_.back(); tree.scarce.load()) look(tree);
   return device.available.load() >= device.kept.load() + device.taken() + bytes;
+}
+
+uint64_t Room::available(MemberIndex member) {
+  Device& device = device_of(member);
+  look(device);
+  const uint64_t available = device.available.load(), spoken_for = device.kept.load() + device.taken();
+  return available - std::min(available, spoken_for);
 }
 
 Room::Sent Room::sent() const {
@@ -78,6 +95,7 @@ bool Room::may_hold_spare(MemberIndex member, uint64_t bytes) {
 std::map<uint64_t, Array::SpaceChange> Room::changes() const {
   std::map<uint64_t, Array::SpaceChange> result;
   for (const MemberIndex m : array_.members()) {
+    if (!array_.is_present(m)) continue;
     const Device& device = device_of(m);
     result[device.number] = {device.kept.load() + device.kept.load() / kNamesShare + device.taken(),
                              device.spare.load()};

@@ -30,6 +30,8 @@ class Room {
   Room(Storage& storage, const Array& array, uint64_t pool_bytes);
   // One that the array will have in a moment. Not together with another one.
   void add_member(MemberIndex member);
+  // One that nothing goes to any more, and whose handles are about to be closed. Not together with another one.
+  void remove_member(MemberIndex member);
 
   // Content that will need space of a member was taken into memory; it has its space now, or was given up.
   void add_unstored(MemberIndex member, uint64_t bytes) { device_of(member).unstored.fetch_add(bytes); }
@@ -60,6 +62,8 @@ class Room {
   // Looks (a system call): `bytes` more fit on the member, or where the names are.
   bool fits(MemberIndex member, uint64_t bytes) { return fits(device_of(member), bytes); }
   bool fits_tree(uint64_t bytes) { return fits(devices_.back(), bytes); }
+  // Looks: how many bytes more fit on the drive of the member.
+  uint64_t available(MemberIndex member);
   // Space of the member was allocated or freed: looks again.
   void refresh(MemberIndex member) { look(device_of(member)); }
   // Allocating ahead of a stream must not take what others need: the most that may be taken.
@@ -69,7 +73,7 @@ class Room {
 
  private:
   struct Device {
-    Handle handle = kNoHandle;
+    std::atomic<Handle> handle{kNoHandle};  // of a member on it
     uint64_t number = 0;
     std::atomic<uint64_t> kept{0}, available{UINT64_MAX}, unstored{0}, sent{0}, arrived{0}, reserved{0}, spare{0};
     std::atomic<bool> scarce{false};

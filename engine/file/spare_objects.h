@@ -52,6 +52,8 @@ class SpareObjects {
   // All of them outlive it. `least`: objects of fewer bytes are not kept (StoreOptions::spare_least).
   SpareObjects(Environment& environment, Array& array, Room& room, ArrayHealth& health, uint64_t least);
   void add_member(MemberIndex member);
+  // Nothing becomes a spare on the member any more; what there is goes with release_all().
+  void refuse_member(MemberIndex member) { overwrites_in_place_[member].store(false); }
 
   // The object of `member` becomes a spare. False: it is not fit for it, or there is none; the caller frees it.
   bool keep(MemberIndex member, const DoomedObjects& doomed);

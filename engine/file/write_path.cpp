@@ -370,7 +370,7 @@ void File::begin_flush(CachedChunk& chunk, bool streaming, Deferred& deferred) {
   if (placement_.objects() == nullptr) {
     content_.set_generation(context_.generations.claim(content_.file_id(), content_.generation()));
     placement_.set_objects(std::make_shared<ObjectSet>(context_.storage(), context_.array, context_.spares.get(),
-                                                       stripes_.member_count, content_.file_id(), content_.generation(),
+                                                       member_count_, content_.file_id(), content_.generation(),
                                                        false));
   }
   const Extent old = content_.extent(chunk.index);
@@ -381,7 +381,7 @@ void File::begin_flush(CachedChunk& chunk, bool streaming, Deferred& deferred) {
   transfer.extent = Extent();
   transfer.extent.member = member;
   chunk.drive = domain_of(member);
-  if (old.is_here() && content_.is_new(old)) {
+  if (old.is_here() && content_.is_new(old) && old.member == member) {
     // Written since the last commit: overwritten in place. The slot belongs to the chunk until the write is done.
     transfer.extent.slot = old.slot;
     content_.lift(chunk.index);

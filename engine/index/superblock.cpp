@@ -33,7 +33,11 @@ constexpr size_t kCreatedSeconds = 80;
 constexpr size_t kLabel = 88;
 constexpr size_t kMembership = 152;
 constexpr size_t kMemberSet = 160;
-constexpr size_t kReserved2 = 168;
+constexpr size_t kStripeWidth = 168;
+constexpr size_t kReserved2 = 170;
+constexpr size_t kStripeOrder = 176;
+constexpr size_t kRemoved = 432;
+constexpr size_t kReserved4 = 464;
 constexpr size_t kMetadataPath = 512;
 constexpr size_t kReserved3 = 3584;
 constexpr size_t kChecksum = 4088;
@@ -57,7 +61,10 @@ static_assert(field_at::kCreatedSeconds == field_at::kReserved1 + 2);
 static_assert(field_at::kLabel == field_at::kCreatedSeconds + 8);
 static_assert(kLabelField == kLabelSizeMax + 1, "a label always ends in a NUL");
 static_assert(field_at::kMemberSet == field_at::kMembership + 8);
-static_assert(field_at::kReserved2 == field_at::kMemberSet + 8);
+static_assert(field_at::kStripeWidth == field_at::kMemberSet + 8);
+static_assert(field_at::kReserved2 == field_at::kStripeWidth + 2);
+static_assert(field_at::kRemoved == field_at::kStripeOrder + kMemberCountMax, "a member's index is one byte there");
+static_assert(field_at::kReserved4 == field_at::kRemoved + kMemberCountMax / 8);
 static_assert(kMetadataPathField == kMetadataPathSizeMax + 1, "a path always ends in a NUL");
 static_assert(field_at::kChecksum + 8 == kSuperblockSize);
 
@@ -118,7 +125,32 @@ Status check_features(const Superblock& superblock, bool for_writing) {
   return Status::ok();
 }
 
+// Which members take part and which are gone: each index of one that there is, or was, and none twice.
+Status check_order(const Superblock& superblock) {
+  const bool has_order = (superblock.incompatible & kFeatureOrder) != 0;
+  if (has_order != !superblock.stripe_order.empty() || (!has_order && superblock.removed.any()))
+    return corrupt("the superblock's order of the members does not fit its features");
+  if (!has_order) return Status::ok();
+  if ((superblock.incompatible & kFeatureMembership) == 0)
+    return corrupt("the superblock's order of the members does not fit its features");
+  std::bitset<kMemberCountMax> seen = superblock.removed;
+  for (const MemberIndex member : superblock.stripe_order) {
+    if (member.value() >= superblock.member_count || seen.test(member.value()))
+      return corrupt(fmt::format("the superblock's order of the members has member {} twice, or wrongly", member));
+    seen.set(member.value());
+  }
+  if ((superblock.removed >> superblock.member_count).any() ||
+      (superblock.metadata_member != kMetadataOnlyMember &&
+       superblock.removed.test(superblock.metadata_member.value())))
+    return corrupt("the superblock says that a member was removed that cannot have been");
+  return Status::ok();
+}
+
 }  // namespace
+
+bool was_removed(const Superblock& superblock) {
+  return superblock.member_index != kMetadataOnlyMember && superblock.removed.test(superblock.member_index.value());
+}
 
 uint64_t member_set_of(std::span<const Uuid> member_ids) {
   return hash_bytes(std::as_bytes(member_ids));
@@ -153,6 +185,7 @@ Status validate_superblock(const Superblock& superblock) {
   const bool was_changed = (superblock.incompatible & kFeatureMembership) != 0;
   if (was_changed != (superblock.membership != 0) || (!was_changed && superblock.member_set != 0))
     return corrupt("the superblock's count of changes of the members does not fit its features");
+  FPFS_RETURN_IF_ERROR(check_order(superblock));
   if (!is_valid_label(superblock.label)) return corrupt("the superblock's label is no UTF-8 text");
   const std::string& path = superblock.metadata_path;
   if (has_metadata_only_member ? path.empty() || path[0] != '/' : !path.empty())
@@ -199,6 +232,11 @@ std::array<std::byte, kSuperblockSize> encode_superblock(const Superblock& super
   std::memcpy(&bytes[field_at::kLabel], superblock.label.data(), superblock.label.size());
   put_u64(&bytes[field_at::kMembership], superblock.membership);
   put_u64(&bytes[field_at::kMemberSet], superblock.member_set);
+  put_u16(&bytes[field_at::kStripeWidth], static_cast<uint16_t>(superblock.stripe_order.size()));
+  for (size_t place = 0; place < superblock.stripe_order.size(); ++place)
+    bytes[field_at::kStripeOrder + place] = static_cast<std::byte>(superblock.stripe_order[place].value());
+  for (size_t index = 0; index < kMemberCountMax; ++index)
+    if (superblock.removed.test(index)) bytes[field_at::kRemoved + index / 8] |= std::byte{1} << (index % 8);
   std::memcpy(&bytes[field_at::kMetadataPath], superblock.metadata_path.data(), superblock.metadata_path.size());
   put_u64(&bytes[field_at::kChecksum], checksum_of(bytes));
   return bytes;
@@ -235,11 +273,20 @@ Result<Superblock> decode_superblock(std::span<const std::byte> bytes, bool for_
   superblock.created_seconds = static_cast<int64_t>(get_u64(&bytes[field_at::kCreatedSeconds]));
   superblock.membership = get_u64(&bytes[field_at::kMembership]);
   superblock.member_set = get_u64(&bytes[field_at::kMemberSet]);
+  const size_t width = get_u16(&bytes[field_at::kStripeWidth]);
+  if (width > kMemberCountMax || !all_zero(bytes.subspan(field_at::kStripeOrder + width, kMemberCountMax - width)))
+    return corrupt(fmt::format("the superblock's stripe is {} members wide", width));
+  for (size_t place = 0; place < width; ++place)
+    superblock.stripe_order.emplace_back(static_cast<uint16_t>(bytes[field_at::kStripeOrder + place]));
+  for (size_t index = 0; index < kMemberCountMax; ++index)
+    if ((bytes[field_at::kRemoved + index / 8] >> (index % 8) & std::byte{1}) != std::byte{0})
+      superblock.removed.set(index);
   if (!read_text(bytes.subspan(field_at::kLabel, kLabelField), &superblock.label) ||
       !read_text(bytes.subspan(field_at::kMetadataPath, kMetadataPathField), &superblock.metadata_path))
     return corrupt("the superblock has bytes after the end of a text");
   if (!all_zero(bytes.subspan(field_at::kReserved1, field_at::kCreatedSeconds - field_at::kReserved1)) ||
-      !all_zero(bytes.subspan(field_at::kReserved2, field_at::kMetadataPath - field_at::kReserved2)) ||
+      !all_zero(bytes.subspan(field_at::kReserved2, field_at::kStripeOrder - field_at::kReserved2)) ||
+      !all_zero(bytes.subspan(field_at::kReserved4, field_at::kMetadataPath - field_at::kReserved4)) ||
       !all_zero(bytes.subspan(field_at::kReserved3, field_at::kChecksum - field_at::kReserved3)))
     return corrupt("the superblock has reserved bytes that are not zero");
   FPFS_RETURN_IF_ERROR(validate_superblock(superblock));

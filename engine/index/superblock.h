@@ -3,10 +3,12 @@
 #pragma once
 
 #include <array>
+#include <bitset>
 #include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "engine/base/status.h"
 #include "engine/base/units.h"
@@ -30,13 +32,16 @@ constexpr MemberIndex kMetadataOnlyMember(0xffff);  // member_index of a directo
 // refuse.
 constexpr uint64_t kKnownCompatible = 0;
 constexpr uint64_t kKnownReadOnlyCompatible = 1;
-constexpr uint64_t kKnownIncompatible = 1;
+constexpr uint64_t kKnownIncompatible = 3;
 // Every directory has a mount record (engine/index/mount_record.h). A program that does not know of it may read: it
 // gets what is there. It may not write, as the records would not tell of that.
 constexpr uint64_t kFeatureMountRecords = 1;
 // Incompatible: the members are not those of the format any more, and `membership` and `member_set` count. A program
 // that does not know of it would take a directory that does not know of the change yet for damage.
 constexpr uint64_t kFeatureMembership = 1;
+// Incompatible, with kFeatureMembership: some member is leaving, or was taken out: `stripe_order` and `removed` count. A
+// program that does not know of it would write to those, and miss them.
+constexpr uint64_t kFeatureOrder = 2;
 
 struct Superblock {
   uint32_t version = kFormatVersion;
@@ -51,13 +56,20 @@ struct Superblock {
   uint32_t chunk_size = 0;      // bytes, a power of two within [kChunkSizeMin, kChunkSizeMax]
   int64_t created_seconds = 0;  // since the epoch
   std::string label;            // UTF-8, at most kLabelSizeMax bytes, no NUL
-  uint64_t membership = 0;      // how often members were added since the format; not 0: kFeatureMembership
+  uint64_t membership = 0;      // how often the members were changed since the format; not 0: kFeatureMembership
   uint64_t member_set = 0;      // member_set_of() all members; 0 as long as membership is
-  std::string metadata_path;    // with a metadata-only member: its absolute path when formatted (a hint), else empty
+  // The members that new chunks go to, by their places in the stripe (StripeMap::order); empty: all, without
+  // kFeatureOrder. A member that is not among them and was not removed is leaving.
+  std::vector<MemberIndex> stripe_order;
+  std::bitset<kMemberCountMax> removed;  // by their indices, which no other member gets
+  std::string metadata_path;  // with a metadata-only member: its absolute path when formatted (a hint), else empty
 };
 
-// Stands for the ids of all members, in the order of their indices.
+// Stands for the ids of all members, in the order of their indices; all zeros: it was removed.
 uint64_t member_set_of(std::span<const Uuid> member_ids);
+
+// Of a directory that was a member: it says so itself.
+bool was_removed(const Superblock& superblock);
 
 // UTF-8 of at most kLabelSizeMax bytes without NUL.
 bool is_valid_label(std::string_view label);

@@ -36,14 +36,19 @@ HandleCache::Pin HandleCache::insert(Slot& slot, ScopedHandle handle) {
 }
 
 void HandleCache::remove(Slot& slot) {
+  FPFS_CHECK(close(slot), "a slot that somebody uses is not removed");
+}
+
+bool HandleCache::close(Slot& slot) {
   ScopedHandle handle;  // closed behind the lock
   MutexLock lock(mutex_);
   wait_until_closed(slot);
-  FPFS_CHECK(slot.pins_ == 0, "a slot that somebody uses is not removed");
-  if (!slot.handle_.is_open()) return;
+  if (slot.pins_ > 0) return false;
+  if (!slot.handle_.is_open()) return true;
   unlink(slot);
   handle = std::move(slot.handle_);
   --size_;
+  return true;
 }
 
 bool HandleCache::make_room() {

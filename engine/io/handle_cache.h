@@ -82,6 +82,8 @@ class HandleCache {
   Pin insert(Slot& slot, ScopedHandle handle);
   // Closes a slot's handle, if it has one. Nobody has it pinned, or wants it any more.
   void remove(Slot& slot);
+  // Closes a slot's handle, if it has one. False: somebody has it pinned.
+  bool close(Slot& slot);
   // Closes some that nobody uses: the process has no descriptors left. False: there are none.
   bool make_room();
   size_t size() const;

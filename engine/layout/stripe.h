@@ -1,34 +1,49 @@
 // RAID-0 arithmetic: where chunk c of a file lives when it is first written. Pure.
 //
-// The start member is taken from the file id so that small files spread over all members. Chunk c of a file goes to
-// member (start + c) mod N, there into slot c / N of the file's object. Slots are chunk_size apart.
+// Chunks go to the N members that take part, in an order: that of their indices, as long as none was ever to leave. The
+// start is taken from the file id so that small files spread over all members. Chunk c of a file goes to the member at
+// place (start + c) mod N of the order, there into slot c / N of the file's object. Slots are chunk_size apart.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <vector>
 
 #include "engine/base/units.h"
 
 namespace fpfs {
 
 struct StripeMap {
-  uint32_t chunk_size = 0;  // bytes, a power of two
-  uint16_t member_count = 0;
+  uint32_t chunk_size = 0;    // bytes, a power of two
+  uint16_t member_count = 0;  // all indices are below it
+  // Which members take part, not empty; null: all, by their indices. Outlives the map.
+  const std::vector<MemberIndex>* order = nullptr;
 
+  // Those that may hold anything, whether or not they take part.
   MemberRange members() const { return range_to(MemberIndex(member_count)); }
-  MemberIndex start(FileId file) const {
-    return MemberIndex(static_cast<uint16_t>((file.value() >> 32) % member_count));
+  uint16_t width() const { return order == nullptr ? member_count : static_cast<uint16_t>(order->size()); }
+  MemberIndex at(uint64_t place) const {
+    return order == nullptr ? MemberIndex(static_cast<uint16_t>(place)) : (*order)[place];
   }
-  // The id, changed so that it has this start.
+  bool takes_part(MemberIndex member) const {
+    return order == nullptr || std::find(order->begin(), order->end(), member) != order->end();
+  }
+  MemberIndex start(FileId file) const { return at((file.value() >> 32) % width()); }
+  // The id, changed so that it has this start; as it is when that member does not take part.
   FileId with_start(FileId file, MemberIndex start) const {
-    const uint64_t rows = (file.value() >> 32) / member_count;
-    const uint64_t last = UINT32_MAX / member_count - 1;  // whole rows only
-    const uint64_t high = (rows < last ? rows : last) * member_count + start.value();
+    if (!takes_part(start)) return file;
+    const uint64_t place = order == nullptr
+                               ? start.value()
+                               : static_cast<uint64_t>(std::find(order->begin(), order->end(), start) - order->begin());
+    const uint64_t rows = (file.value() >> 32) / width();
+    const uint64_t last = UINT32_MAX / width() - 1;  // whole rows only
+    const uint64_t high = (rows < last ? rows : last) * width() + place;
     return FileId(high << 32 | (file.value() & UINT32_MAX));
   }
   MemberIndex member_of(FileId file, ChunkIndex chunk) const {
-    return MemberIndex(static_cast<uint16_t>((start(file).value() + chunk.value() % member_count) % member_count));
+    return at(((file.value() >> 32) % width() + chunk.value() % width()) % width());
   }
-  SlotIndex natural_slot(ChunkIndex chunk) const { return SlotIndex(chunk.value() / member_count); }
+  SlotIndex natural_slot(ChunkIndex chunk) const { return SlotIndex(chunk.value() / width()); }
   ChunkIndex chunk_of(FileOffset offset) const { return fpfs::chunk_of(offset, chunk_size); }
   uint32_t offset_in_chunk(FileOffset offset) const { return fpfs::offset_in_chunk(offset, chunk_size); }
   // Those with bytes of [begin, end).

@@ -225,9 +225,14 @@ void BackgroundPass::run() {
   allowance_ = 0;
   linked_inodes_.clear();
   Status status = count_remaining();
-  if (status.is_ok())
+  for (bool is_again = true; is_again && status.is_ok();) {
     status = walk_files(store_.storage(), store_.root(), [this](const FileEntry& entry) { return visit(entry); });
-  if (status.is_ok()) visitor_.finish();
+    const Result<bool> finished = status.is_ok() ? visitor_.finish() : status;
+    status = finished.status();
+    is_again = finished.is_ok() && *finished && !stopping();
+    resumed_ = PassState();
+    linked_inodes_.clear();
+  }
   PassState ended;
   {
     const MutexLock lock(mutex_);

@@ -72,8 +72,9 @@ class PassVisitor {
   virtual void file_done(const FileEntry& entry, File& file) = 0;
   // The file cannot be opened; perhaps it was removed meanwhile. It counts as visited.
   virtual void visit_unopened(const FileEntry& entry, const Status& failure) = 0;
-  // Every file was visited: waits for what the visitor has begun beyond the chunks in flight.
-  virtual void finish() {}
+  // Every file was visited: waits for what the visitor has begun beyond the chunks in flight. True: once more, from the
+  // first file.
+  virtual Result<bool> finish() { return false; }
   // The pass has finished. Not when the pass ends in any other way.
   virtual void end_pass(const PassState& state) = 0;
 

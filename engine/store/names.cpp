@@ -203,7 +203,7 @@ Result<struct statvfs> Store::space() {
   impl_->reclaimer->wait(std::chrono::milliseconds(200));
   FPFS_ASSIGN_OR_RETURN(struct statvfs space, array_->space(impl_->room->changes()));
   // Content goes to the members in turn, in whole chunks.
-  const uint64_t round = uint64_t{impl_->stripes.chunk_size} * array_->member_count();
+  const uint64_t round = uint64_t{impl_->stripes.chunk_size} * array_->stripes().width();
   space.f_bavail = round_down(space.f_bavail * space.f_frsize, round) / space.f_frsize;
   return space;
 }
@@ -252,6 +252,7 @@ Result<Store::Created> Store::adopt_created(ScopedHandle sidecar, ScopedHandle d
   static_cast<void>(impl_->health.take_loss(file->inode()));
   impl_->new_names->forget(file->inode());
   impl_->files.insert(file);
+  file->follow_members();
   FPFS_ASSIGN_OR_RETURN(attributes, logical(node.get(), attributes));
   return Created{{std::move(node), attributes, true}, std::move(file), nullptr};
 }

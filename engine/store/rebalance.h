@@ -1,6 +1,7 @@
 // Rebalance: moves the chunks of an open array's files in the background to the members that they would be written to
-// now (File::move_chunk()): over all members, when some were added. The way through the array, its rate and its commands
-// are BackgroundPass's.
+// now (File::move_chunk()): over all members, when some were added. Or (a removal) only those on members that are leaving,
+// which are taken out of the array at the end (Store::take_out_members()). The way through the array, its rate and its
+// commands are BackgroundPass's.
 //
 // Nothing is kept of it from mount to mount: what is in its place is passed by, so that one that was interrupted, by a
 // crash too, is begun again and goes on. Chunks stay where they are while their file is being changed, when they cannot be
@@ -21,6 +22,7 @@ namespace fpfs {
 class Rebalance : private PassVisitor {
  public:
   struct Report : BackgroundPass::Report {
+    bool is_removal = false;
     uint64_t chunks_moved = 0, bytes_moved = 0;  // committed
     uint64_t chunks_left = 0;                    // that should have been moved
   };
@@ -31,8 +33,10 @@ class Rebalance : private PassVisitor {
   Rebalance(const Rebalance&) = delete;
   Rebalance& operator=(const Rebalance&) = delete;
 
-  // As those of BackgroundPass.
-  Status start(uint64_t limit);
+  // As those of BackgroundPass. `is_removal`: of members that were said to be leaving before.
+  Status start(uint64_t limit, bool is_removal = false);
+  // kBusy, kReadOnly: it cannot be started now.
+  Status may_start() const;
   Status cancel() { return pass_.cancel(); }
   void stop() { pass_.stop(); }
   Report report() const;
@@ -46,18 +50,23 @@ class Rebalance : private PassVisitor {
     uint64_t under_way FPFS_GUARDED_BY(mutex) = 0;
     uint64_t chunks_moved FPFS_GUARDED_BY(mutex) = 0, bytes_moved FPFS_GUARDED_BY(mutex) = 0;
     uint64_t chunks_left FPFS_GUARDED_BY(mutex) = 0;
+    bool is_removal FPFS_GUARDED_BY(mutex) = false;
+    unsigned rounds FPFS_GUARDED_BY(mutex) = 0;
   };
   // A commit follows what it names after a moment, and takes one; until then its chunks are where they were and where
   // they will be, and their file stays open.
   static constexpr uint64_t kUnderWayMax = 256;
+  // Of a removal. What was renamed, written or read is found in the next one, where nothing else is in its place.
+  static constexpr unsigned kRoundsMax = 5;
+  static constexpr std::chrono::milliseconds kBetweenRounds{200};
 
   void begin_pass() override;
   bool wants_chunk(File& file, ChunkIndex chunk, const Extent& extent) override;
   void visit_chunk(const FileEntry& entry, File& file, ChunkIndex chunk, const Extent& extent,
                    std::function<void()> done) override;
-  void file_done(const FileEntry&, File&) override {}
+  void file_done(const FileEntry&, File& file) override { file.drop_left_objects(); }
   void visit_unopened(const FileEntry& entry, const Status& failure) override;
-  void finish() override;
+  Result<bool> finish() override;
   void end_pass(const PassState& state) override;
   Result<PassState> load() override { return PassState(); }
   Status save(const PassState&) override { return Status::ok(); }

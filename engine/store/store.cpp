@@ -249,6 +249,7 @@ void Store::finish_close(const Status& synced, const std::function<void(const St
   if (status.is_ok() && !array_->read_only() && !impl_->health.had_failure()) {
     // "Clean" says that nothing is left to free, so what was freed must not come back with a power cut.
     for (const MemberIndex m : array_->members()) {
+      if (!array_->is_present(m)) continue;
       if (status.is_ok()) status = storage().sync_filesystem(array_->member(m).objects);
       if (status.is_ok()) status = array_->check_running(m);
     }
@@ -334,6 +335,7 @@ Result<std::shared_ptr<File>> Store::open_file(Handle node, bool for_writing) {
   }
   if (removed != nullptr) removed->adopt(file);
   impl_->files.insert(file);
+  file->follow_members();  // they may have changed since it looked
   return file;
 }
 
@@ -418,11 +420,14 @@ StoreStatus Store::status() const {
     const MemberCounters& counters = impl_->counters[m];
     MemberStatus entry;
     entry.path = member.path;
-    entry.present = member.present;
-    if (member.present) entry.id = to_string(member.id);  // else nobody knows it
+    entry.present = array_->is_present(m);
+    entry.leaving = array_->is_leaving(m);
+    entry.removed = array_->is_removed(m);
+    if (entry.removed) entry.path.clear();
+    if (entry.present) entry.id = to_string(member.id);  // else nobody knows it
     entry.outdated = member.outdated;
     entry.stalled = impl_->is_stalled(m);
-    if (member.present)
+    if (entry.present)
       if (Result<struct statvfs> space = environment_.storage().fstatvfs(member.directory); space.is_ok()) {
         entry.space_total = space->f_blocks * space->f_frsize;
         entry.space_free = space->f_bavail * space->f_frsize;
@@ -463,24 +468,6 @@ StoreStatus Store::status() const {
   status.read_only = array_->read_only() || !failure.is_ok();
   if (!failure.is_ok()) status.read_only_reason = failure.message();
   return status;
-}
-
-Status Store::add_members(const std::vector<std::string>& directories) {
-  const MutexLock lock(impl_->adding_members);
-  FPFS_RETURN_IF_ERROR(impl_->health.failure());
-  const uint16_t before = array_->member_count();
-  const Array::Added added =
-      array_->add_members(directories, [this](MemberIndex member) { return impl_->prepare_member(member); });
-  if (added.is_unknown) {
-    impl_->health.fail(added.status);
-    return impl_->health.failure();
-  }
-  FPFS_RETURN_IF_ERROR(added.status);
-  for (MemberIndex m(before); m.value() < array_->member_count(); ++m) {
-    impl_->watch_member(m);
-    log(LogLevel::kInfo, "{} is member {} of the array now", array_->member(m).path, m);
-  }
-  return Status::ok();
 }
 
 void Store::clear_errors() {

@@ -49,6 +49,7 @@ struct MemberStatus {
   bool present = false;
   bool outdated = false;                       // see Member
   bool stalled = false;                        // does not answer; see StoreOptions::io_timeout_ms
+  bool leaving = false, removed = false;       // see Array; of one that was removed nothing else is known
   uint64_t space_total = 0, space_free = 0;    // bytes of its filesystem
   uint64_t space_spare = 0;                    // bytes of freed objects kept for the next file
   uint64_t bytes_read = 0, bytes_written = 0;  // since open
@@ -101,6 +102,18 @@ class Store {
   // them, too; what is stored stays where it is. kReadOnly afterwards: it is not known whether they are members. Not
   // together with close().
   Status add_members(const std::vector<std::string>& directories);
+  // The member that `directory` is leaves the array while the store is in use: nothing new goes to it from now on. What
+  // it holds is moved by others (engine/store/rebalance.h), then take_out_members() is called. kNoSpace: the others have
+  // no room for it, and nothing was changed. Of one that is leaving: ok.
+  Status remove_member(const std::string& directory);
+  // The same, and `added` becomes a member and takes its place in the stripe: chunks that were on the one belong to the
+  // other. Of one that is leaving kInvalidArgument: remove_member() goes on with it.
+  Status replace_member(const std::string& directory, const std::string& added);
+  // The member that is leaving takes part again, with what is left on it. Nobody may be moving anything away from it.
+  Status take_back_member(const std::string& directory);
+  // Members that are leaving and hold nothing any more are none from now on. True: there are others, with objects of
+  // files that are in use or hold chunks there.
+  Result<bool> take_out_members();
   // The handles that users may make the store hold (StoreOptions::shared_handles): whoever opens files and looks up
   // nodes for several users counts them there.
   static constexpr size_t kHandlesOfFile = 2;  // of an open file: its index, and the directory of a new name
@@ -306,6 +319,7 @@ class Store {
  private:
   class Impl;
   Store(Environment& environment, const StoreOptions& options);
+  Status add_members_locked(const std::vector<std::string>& directories, std::optional<MemberIndex> replaced);
   void finish_close(const Status& synced, const std::function<void(const Status&)>& done);
   Status fill_logical(Handle node, struct stat& attributes);
   Result<SidecarSummary> summarize_node(Handle node, uint64_t sidecar_size);

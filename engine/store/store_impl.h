@@ -24,6 +24,12 @@ class Store::Impl final : public FileContext {
   // What a member that is added needs: all but watch_member(), before anybody uses it.
   Status prepare_member(MemberIndex member);
   void watch_member(MemberIndex member);
+  // The array's members have changed: from now on files, and what is kept of freed objects, go by them.
+  void follow_members();
+  // How many bytes the objects on a member take.
+  Result<uint64_t> bytes_on(MemberIndex member);
+  // kNoSpace: they do not fit on the members that take part and are not `member`, by what is free there now.
+  Status check_room_without(MemberIndex member, uint64_t bytes);
   // The member, or the tree that it holds, does not answer.
   bool is_stalled(MemberIndex member) const;
   // Syncs the filesystem of the tree. When that fails nobody knows which names and lazily appended records are on the
@@ -35,7 +41,7 @@ class Store::Impl final : public FileContext {
   void watch_trickles() override { trickle_timer_.set(); }
 
   FileTable files;
-  Mutex adding_members;  // one at a time
+  Mutex changing_members;  // one change at a time
 
   // --- what somebody keeps of files without a name -------------------------------------------------------------------
   // With the file's name lock held.

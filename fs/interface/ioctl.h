@@ -169,17 +169,20 @@ struct IoctlMembers {
   enum Command : uint32_t {
     kAdd = 1,        // `paths` become members, in their order; all of them or none
     kRebalance = 2,  // begins
-    kCancel = 3,     // ends a rebalance where it is
+    kCancel = 3,     // ends a rebalance, or a removal's moving, where it is
+    kRemove = 4,     // the member at `paths` leaves; what it holds is moved as a rebalance moves it
+    kReplace = 5,    // the same, and the second of `paths` becomes a member and takes its place
+    kTakeBack = 6,   // the member at `paths`, which is leaving, does not
   };
 
   uint32_t version = kVersion;
   uint32_t command = 0;  // in; EINVAL when it is none
-  uint64_t limit = 0;    // in: of kRebalance: bytes per second, 0 for no limit
-  uint32_t count = 0;    // in: of kAdd: how many paths
+  uint64_t limit = 0;    // in: of kRebalance, kRemove, kReplace: bytes per second, 0 for no limit
+  uint32_t count = 0;    // in: how many paths
   int32_t error = 0;     // out: 0, or the errno of the refusal
   uint64_t reserved[4] = {};
   char message[1024] = {};  // out: of the refusal, one line, NUL-terminated
-  char paths[12288] = {};   // in: of kAdd: absolute, each with a NUL behind it
+  char paths[12288] = {};   // in: absolute, each with a NUL behind it
 };
 static_assert(sizeof(IoctlMembers) == 56 + 1024 + 12288);
 

@@ -111,8 +111,8 @@ void add_members(Families& families, const StoreStatus& status) {
   };
   families.gauge("member_state", "1 for the state that the member is in.");
   for (size_t index = 0; index < status.members.size(); ++index)
-    families.add_states({"ok", "missing", "outdated", "stalled", "failing"}, state_of(status.members[index]),
-                        {{"member", std::to_string(index)}});
+    families.add_states({"ok", "missing", "outdated", "stalled", "failing", "leaving", "removed"},
+                        state_of(status.members[index]), {{"member", std::to_string(index)}});
   families.gauge("member_size_bytes", "Size of the member's filesystem.");
   for_each([](const MemberStatus& member) { return member.space_total; });
   families.gauge("member_free_bytes", "What of it is free.");
@@ -183,6 +183,16 @@ void add_scrub(Families& families, const Scrub::Report& report) {
   families.gauge("scrub_damaged_chunks", "Damage that it found.").add(report.state.errors);
 }
 
+void add_rebalance(Families& families, const Rebalance::Report& report) {
+  families.gauge("rebalance_state", "1 for the state that the last rebalance, or removal of members, is in.");
+  families.add_states({"none", "running", "paused", "finished", "cancelled"}, name_of(report.state.phase));
+  families.gauge("rebalance_seen_bytes", "What it has looked at.").add(report.state.bytes);
+  families.gauge("rebalance_expected_bytes", "What there is to look at; 0: not known.").add(report.bytes_total);
+  families.gauge("rebalance_moved_chunks", "Chunks that it has moved.").add(report.chunks_moved);
+  families.gauge("rebalance_moved_bytes", "Their bytes.").add(report.bytes_moved);
+  families.gauge("rebalance_left_chunks", "Chunks that it has left where they are.").add(report.chunks_left);
+}
+
 // Of the store outside this machine. All zero without one.
 void add_tier(Families& families, const TierStatus& status) {
   const TierCopyStatus& copies = status.copies;
@@ -213,6 +223,7 @@ std::vector<MetricFamily> StatusCollector::Collect() const {
   add_pool(families, status);
   add_chunks(families, status);
   add_scrub(families, file_system_.scrub().report());
+  add_rebalance(families, file_system_.rebalance().report());
   add_tier(families, file_system_.tier().status());
   return families.take();
 }

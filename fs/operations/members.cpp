@@ -12,7 +12,8 @@
 namespace fpfs::operations {
 namespace {
 
-Result<std::vector<std::string>> paths_of(const IoctlMembers& question) {
+// `wanted`: how many there must be; 0: any.
+Result<std::vector<std::string>> paths_of(const IoctlMembers& question, uint32_t wanted = 0) {
   std::vector<std::string> paths;
   size_t at = 0;
   while (paths.size() < question.count && at < sizeof question.paths) {
@@ -22,7 +23,8 @@ Result<std::vector<std::string>> paths_of(const IoctlMembers& question) {
     if (length == 0 || paths.back().front() != '/' || at > sizeof question.paths) break;
   }
   const bool are_whole = at <= sizeof question.paths && !paths.empty() && paths.size() == question.count &&
-                         !paths.back().empty() && paths.back().front() == '/';
+                         (wanted == 0 || wanted == question.count) && !paths.back().empty() &&
+                         paths.back().front() == '/';
   if (are_whole) return paths;
   return Status::error(StatusCode::kInvalidArgument, "the directories are not given as absolute paths");
 }
@@ -32,6 +34,25 @@ Status run_command(FileSystem& file_system, const IoctlMembers& question) {
     case IoctlMembers::kAdd: {
       FPFS_ASSIGN_OR_RETURN(const std::vector<std::string> paths, paths_of(question));
       return file_system.store().add_members(paths);
+    }
+    case IoctlMembers::kRemove: {
+      FPFS_ASSIGN_OR_RETURN(const std::vector<std::string> paths, paths_of(question, 1));
+      FPFS_RETURN_IF_ERROR(file_system.rebalance().may_start());
+      FPFS_RETURN_IF_ERROR(file_system.store().remove_member(paths[0]));
+      return file_system.rebalance().start(question.limit, true);
+    }
+    case IoctlMembers::kReplace: {
+      FPFS_ASSIGN_OR_RETURN(const std::vector<std::string> paths, paths_of(question, 2));
+      FPFS_RETURN_IF_ERROR(file_system.rebalance().may_start());
+      FPFS_RETURN_IF_ERROR(file_system.store().replace_member(paths[0], paths[1]));
+      return file_system.rebalance().start(question.limit, true);
+    }
+    case IoctlMembers::kTakeBack: {
+      FPFS_ASSIGN_OR_RETURN(const std::vector<std::string> paths, paths_of(question, 1));
+      if (const Rebalance::Report now = file_system.rebalance().report();
+          now.is_removal && now.state.phase == PassState::Phase::kRunning)
+        FPFS_RETURN_IF_ERROR(file_system.rebalance().cancel());
+      return file_system.store().take_back_member(paths[0]);
     }
     case IoctlMembers::kRebalance:
       return file_system.rebalance().start(question.limit);

@@ -34,10 +34,15 @@ std::string reason_for(const StoreStatus& status, bool for_owner) {
   return "the array turned read-only; the daemon's log says why";
 }
 
+uint64_t members_of(const StoreStatus& status) {
+  return static_cast<uint64_t>(std::count_if(status.members.begin(), status.members.end(),
+                                             [](const MemberStatus& member) { return !member.removed; }));
+}
+
 json array_report(const Store& store, const StoreStatus& status, bool for_owner) {
   const Superblock& superblock = store.array().superblock();
   return {{"id", to_string(superblock.array_id)},  {"label", superblock.label},
-          {"chunk_size", superblock.chunk_size},   {"member_count", store.array().member_count()},
+          {"chunk_size", superblock.chunk_size},   {"member_count", members_of(status)},
           {"read_only", status.read_only},         {"read_only_reason", reason_for(status, for_owner)},
           {"degraded", is_degraded(store, status)}};
 }
@@ -50,6 +55,7 @@ json members_report(const StoreStatus& status) {
                        {"path", member.path},
                        {"id", member.id},
                        {"state", state_of(member)},
+                       {"leaving", member.leaving},
                        {"space_total", member.space_total},
                        {"space_free", member.space_free},
                        {"space_spare", member.space_spare},
@@ -127,15 +133,18 @@ json open_files_report(FileSystem& file_system, bool for_owner, uint64_t& omitte
 }  // namespace
 
 bool is_degraded(const Store& store, const StoreStatus& status) {
-  return store.array().has_outdated() || std::any_of(status.members.begin(), status.members.end(),
-                                                     [](const MemberStatus& member) { return !member.present; });
+  return store.array().has_outdated() ||
+         std::any_of(status.members.begin(), status.members.end(),
+                     [](const MemberStatus& member) { return !member.present && !member.removed; });
 }
 
 const char* state_of(const MemberStatus& member) {
+  if (member.removed) return "removed";
   if (!member.present) return "missing";
   if (member.outdated) return "outdated";
   if (member.stalled) return "stalled";
   const uint64_t errors = member.read_errors + member.write_errors + member.sync_errors + member.checksum_errors;
+  if (member.leaving) return "leaving";  // its errors are counted beside it
   return errors == 0 ? "ok" : "failing";
 }
 

@@ -6,8 +6,8 @@
 //   "version", "pid", "mountpoint", "source", "uptime_seconds",
 //   "space":   {"total", "free"},
 //   "array":   {"id", "label", "chunk_size", "member_count", "read_only", "read_only_reason", "degraded"},
-//   "members": [{"index", "path", "state": "ok" | "missing" | "outdated" | "failing" | "stalled", "space_total",
-//   "space_free",
+//   "members": [{"index", "path", "id", "state": "ok" | "missing" | "outdated" | "failing" | "stalled" | "leaving" |
+//                "removed" (only the index is known), "leaving" (whatever else it is), "space_total", "space_free",
 //                "space_spare", "bytes_read", "bytes_written", "read_errors", "write_errors", "sync_errors",
 //                "checksum_errors"}],
 //   "metadata": {"path", "member" (index of the member that holds the names, or -1), "state": "ok" | "failing" |

@@ -1,6 +1,7 @@
-// fpfs member: which directories a mounted array lies on, and new ones for it.
+// fpfs member: which directories a mounted array lies on; new ones for it, and those that it is to do without.
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -9,9 +10,11 @@
 #include <fmt/format.h>
 
 #include "engine/base/units.h"
+#include "tools/common/placement_warnings.h"
 #include "tools/common/table.h"
 #include "tools/fpfs/member_call.h"
 #include "tools/fpfs/mounted.h"
+#include "tools/fpfs/moving_view.h"
 #include "tools/fpfs/verbs.h"
 
 namespace fpfs::tools {
@@ -24,6 +27,8 @@ struct MemberOptions {
   std::string action;
   std::string mount_point;
   std::vector<std::string> directories;
+  uint64_t limit = 0;
+  bool cancel = false;
   bool json = false;
 };
 
@@ -35,6 +40,7 @@ Result<Json> read_members(const std::string& mount_point) {
                        {"path", text_at(member, "path")},
                        {"id", text_at(member, "id")},
                        {"state", text_at(member, "state")},
+                       {"leaving", flag_at(member, "leaving")},
                        {"space_total", number_at(member, "space_total")},
                        {"space_free", number_at(member, "space_free")}});
   return Json{{"array", text_at(object_at(status, "array"), "id")},
@@ -51,8 +57,8 @@ std::string describe_list(const Json& list) {
   table.add_column("FREE", Table::Align::kRight);
   table.add_column("ID", Table::Align::kLeft);
   for (const Json& member : array_at(list, "members")) {
-    const std::string id = text_at(member, "id");
-    table.add_row({fmt::format("{}", number_at(member, "index")), text_at(member, "path", "-"),
+    const std::string id = text_at(member, "id"), path = text_at(member, "path");
+    table.add_row({fmt::format("{}", number_at(member, "index")), path.empty() ? "-" : path,
                    text_at(member, "state", "-"), format_size(number_at(member, "space_total")),
                    format_size(number_at(member, "space_free")), id.empty() ? "-" : id});
   }
@@ -73,7 +79,6 @@ Status put_paths(const std::vector<std::string>& directories, IoctlMembers& ques
     std::memcpy(question.paths + at, path.c_str(), path.size() + 1);
     at += path.size() + 1;
   }
-  question.command = IoctlMembers::kAdd;
   question.count = static_cast<uint32_t>(directories.size());
   return Status::ok();
 }
@@ -95,41 +100,110 @@ Status check_outside(const std::string& mount_point, const std::vector<std::stri
   return Status::ok();
 }
 
-int run(const MemberOptions& options) {
-  if (options.action == "remove" || options.action == "replace")
-    return fail(
-        kMemberProgram, kExitUsage,
-        fmt::format("members cannot be {}d in this version: copy the member to another drive while the array is "
-                    "not mounted, or the files to another array (docs/operations.md, Moving an array)",
-                    options.action));
-  if (options.action == "list" && !options.directories.empty())
-    return fail(kMemberProgram, kExitUsage, "list takes no directories (see fpfs member --help)");
-  if (options.action == "add" && options.directories.empty())
-    return fail(kMemberProgram, kExitUsage, "add needs the directories that are to become members");
-  if (options.action == "add") {
-    const auto question = std::make_unique<IoctlMembers>();
-    if (const Status put = put_paths(options.directories, *question); !put.is_ok())
-      return fail(kMemberProgram, kExitUsage, put.message());
-    if (const Status outside = check_outside(options.mount_point, options.directories); !outside.is_ok())
-      return fail(kMemberProgram, kExitFailure, outside.message());
-    if (const Status added = call_members(options.mount_point, *question); !added.is_ok())
-      return fail(kMemberProgram, kExitFailure, added.message());
-  }
-  const Result<Json> list = read_members(options.mount_point);
-  if (!list.is_ok()) return fail(kMemberProgram, kExitFailure, list.status().message());
-  if (options.json) {
-    print_json(*list);
-    return kExitOk;
-  }
-  fmt::print("{}", describe_list(*list));
-  if (options.action == "list") return kExitOk;
+// Why these words do not make a call; ok: they do.
+Status check_words(const MemberOptions& options) {
+  const auto refuse = [](std::string what) { return Status::error(StatusCode::kInvalidArgument, std::move(what)); };
+  const std::string& action = options.action;
+  const size_t count = options.directories.size();
+  if (action == "list" && count > 0) return refuse("list takes no directories (see fpfs member --help)");
+  if (action == "add" && count == 0) return refuse("add needs the directories that are to become members");
+  if (action == "remove" && count != 1) return refuse("remove needs the directory of one member");
+  if (action == "replace" && count != 2)
+    return refuse("replace needs two directories: that of the member, and the one that is to take its place");
+  if (options.cancel && action != "remove") return refuse("only a removal can be cancelled (fpfs member remove)");
+  if (options.limit > 0 && action != "remove" && action != "replace")
+    return refuse("nothing is moved that has a limit");
+  return Status::ok();
+}
+
+Status change(const MemberOptions& options) {
+  const auto question = std::make_unique<IoctlMembers>();
+  FPFS_RETURN_IF_ERROR(put_paths(options.directories, *question));
+  question->command = options.action == "add"       ? IoctlMembers::kAdd
+                      : options.action == "replace" ? IoctlMembers::kReplace
+                      : options.cancel              ? IoctlMembers::kTakeBack
+                                                    : IoctlMembers::kRemove;
+  question->limit = options.limit;
+  FPFS_RETURN_IF_ERROR(check_outside(options.mount_point, options.directories));
+  return call_members(options.mount_point, *question);
+}
+
+std::string mount_list(const Json& list) {
   std::string directories;
-  for (const Json& member : array_at(*list, "members"))
-    directories += (directories.empty() ? "" : ":") + text_at(member, "path");
-  fmt::print(
-      "From now on the array is mounted with {}\n"
-      "New files use all members. What is stored already stays where it is until: fpfs rebalance {}\n",
-      directories, options.mount_point);
+  for (const Json& member : array_at(list, "members"))
+    if (text_at(member, "state") != "removed")
+      directories += (directories.empty() ? "" : ":") + text_at(member, "path");
+  return directories;
+}
+
+bool is_any_leaving(const Json& list) {
+  for (const Json& member : array_at(list, "members"))
+    if (flag_at(member, "leaving")) return true;
+  return false;
+}
+
+std::string how_to_go_on(const MemberOptions& options) {
+  return fmt::format("fpfs member remove {0} {1} goes on, with --cancel {1} stays", options.mount_point,
+                     options.directories.front());
+}
+
+// Waits for what the removal moves. Interrupted, it ends there.
+Result<Json> follow_removal(const MemberOptions& options) {
+  Result<Json> moved = follow_moving(options.mount_point);
+  if (moved.status().code() != StatusCode::kCancelled) return moved;
+  const auto question = std::make_unique<IoctlMembers>();
+  question->command = IoctlMembers::kCancel;
+  static_cast<void>(call_members(options.mount_point, *question));  // it may have ended meanwhile
+  return Status::error(StatusCode::kCancelled, fmt::format("interrupted; nothing new goes to {}: {}",
+                                                           options.directories.front(), how_to_go_on(options)));
+}
+
+// Of the new ones, beside those that there are.
+void warn_of_placement(const MemberOptions& options, const Json& list) {
+  std::vector<std::string> directories;
+  const size_t added = options.action == "replace" ? 1 : options.directories.size();
+  for (const Json& member : array_at(list, "members"))
+    if (text_at(member, "state") != "removed") directories.push_back(text_at(member, "path"));
+  for (const std::string& warning :
+       placement_warnings(directories, directories.size() - std::min(added, directories.size())))
+    fail(kMemberProgram, kExitOk, "warning: " + warning);
+}
+
+int run(const MemberOptions& options) {
+  if (const Status words = check_words(options); !words.is_ok())
+    return fail(kMemberProgram, kExitUsage, words.message());
+  const bool moves = options.action == "replace" || (options.action == "remove" && !options.cancel);
+  if (options.action != "list")
+    if (const Status changed = change(options); !changed.is_ok())
+      return fail(kMemberProgram, kExitFailure, changed.message());
+  Json moved;
+  if (moves) {
+    Result<Json> followed = follow_removal(options);
+    if (!followed.is_ok()) return fail(kMemberProgram, kExitFailure, followed.status().message());
+    moved = *std::move(followed);
+  }
+  Result<Json> list = read_members(options.mount_point);
+  if (!list.is_ok()) return fail(kMemberProgram, kExitFailure, list.status().message());
+  if (moves) (*list)["moved"] = moved;
+  if (options.action == "add" || options.action == "replace") warn_of_placement(options, *list);
+  if (options.json)
+    print_json(*list);
+  else
+    fmt::print("{}", describe_list(*list));
+  const bool is_left = moves && is_any_leaving(*list);
+  if (is_left && text_at(moved, "state") != "finished")
+    return fail(kMemberProgram, kExitFailure, fmt::format("it was ended before its end; {}", how_to_go_on(options)));
+  if (is_left)
+    return fail(
+        kMemberProgram, kExitFailure,
+        fmt::format("{} chunks stay where they are, or files that were removed and are open still: of files that are "
+                    "being written, that cannot be read, or for which the others have no room; {}",
+                    number_at(moved, "chunks_left"), how_to_go_on(options)));
+  if (options.json || options.action == "list") return kExitOk;
+  fmt::print("From now on the array is mounted with {}\n", mount_list(*list));
+  if (options.action == "add")
+    fmt::print("New files use all members. What is stored already stays where it is until: fpfs rebalance {}\n",
+               options.mount_point);
   return kExitOk;
 }
 
@@ -152,19 +226,26 @@ Status call_members(const std::string& mount_point, IoctlMembers& question) {
 
 Verb add_member(CLI::App& fpfs) {
   auto options = std::make_shared<MemberOptions>();
-  CLI::App* command = fpfs.add_subcommand("member", "List the members of a mounted array, or add some");
+  CLI::App* command = fpfs.add_subcommand("member", "List, add, remove or replace the members of a mounted array");
   command->add_option("ACTION", options->action, "What to do")
       ->required()
       ->type_name("")
       ->check(CLI::IsMember({"list", "add", "remove", "replace"}));
   command->add_option("MOUNTPOINT", options->mount_point, "Where the array is mounted")->required()->type_name("");
   command
-      ->add_option("DIR", options->directories, "add: empty directories on the new drives; made when they are missing")
+      ->add_option("DIR", options->directories,
+                   "add: empty directories on the new drives; made when they are missing. remove: the directory of a "
+                   "member. replace: that, and the one that takes its place")
       ->type_name("");
+  add_size_option(*command, "--limit", options->limit,
+                  "remove, replace: move at most this many bytes per second (200M); 0: no limit");
+  command->add_flag("--cancel", options->cancel, "remove: the member stays, with what is on it still");
   command->add_flag("--json", options->json, "Print one JSON object");
   command->footer(
-      "Members are added while the array is in use; a crash leaves all of the new ones or none. Members cannot be\n"
-      "removed or replaced in this version. Exit code: 0, 1 failure, 16 usage");
+      "All of it while the array is in use. A crash leaves all of the new members or none. What a member holds is "
+      "moved\n"
+      "to the others before it is removed; when that is interrupted, nothing new goes to it, and the same command\n"
+      "(remove, also of a replacement) goes on. Exit code: 0, 1 failure or it is a member still, 16 usage");
   return {command, [options] { return run(*options); }};
 }
 

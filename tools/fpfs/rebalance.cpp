@@ -1,16 +1,12 @@
 // fpfs rebalance: moves what a mounted array holds over all of its members.
-#include <chrono>
 #include <memory>
-#include <thread>
 
 #include <fmt/format.h>
 
 #include "engine/base/units.h"
-#include "tools/common/interrupt.h"
-#include "tools/common/progress.h"
-#include "tools/common/table.h"
 #include "tools/fpfs/member_call.h"
 #include "tools/fpfs/mounted.h"
+#include "tools/fpfs/moving_view.h"
 #include "tools/fpfs/verbs.h"
 
 namespace fpfs::tools {
@@ -18,7 +14,6 @@ namespace fpfs::tools {
 namespace {
 
 const char* const kRebalanceProgram = "fpfs rebalance";
-constexpr std::chrono::milliseconds kRebalanceLook{200};
 
 struct RebalanceOptions {
   std::string mount_point;
@@ -27,42 +22,6 @@ struct RebalanceOptions {
   bool cancel = false;
   bool json = false;
 };
-
-std::string describe(const Json& rebalance) {
-  const std::string state = text_at(rebalance, "state", "-");
-  if (state == "none") return "No rebalance was started since the array was mounted.\n";
-  const std::string note = text_at(rebalance, "note");
-  const uint64_t done = number_at(rebalance, "bytes_done"), total = number_at(rebalance, "bytes_total");
-  Facts facts;
-  facts.add("State", note.empty() ? state : fmt::format("{}: {}", state, note));
-  facts.add("Looked at", fmt::format("{} of {} in {} files", format_size(done), format_size(total),
-                                     number_at(rebalance, "files_done")));
-  facts.add("Moved", fmt::format("{}, {} chunks", format_size(number_at(rebalance, "bytes_moved")),
-                                 number_at(rebalance, "chunks_moved")));
-  facts.add("Left", fmt::format("{} chunks", number_at(rebalance, "chunks_left")));
-  return facts.text();
-}
-
-std::string describe_line(const Json& rebalance) {
-  const uint64_t done = number_at(rebalance, "bytes_done"), total = number_at(rebalance, "bytes_total");
-  std::string text =
-      total == 0 ? format_size(done)
-                 : fmt::format("{} of {} ({})", format_size(done), format_size(total), format_percent(done, total));
-  return text + fmt::format(", {} moved", format_size(number_at(rebalance, "bytes_moved")));
-}
-
-Result<Json> follow(const std::string& mount_point) {
-  const std::atomic<bool>& interrupted = catch_interrupts();
-  ProgressLine progress;
-  for (;;) {
-    FPFS_ASSIGN_OR_RETURN(Json rebalance, read_rebalance_status(mount_point));
-    if (text_at(rebalance, "state") != "running") return rebalance;
-    if (interrupted)
-      return Status::error(StatusCode::kCancelled, "interrupted; it goes on (fpfs rebalance --cancel ends it)");
-    progress.show(describe_line(rebalance));
-    std::this_thread::sleep_for(kRebalanceLook);
-  }
-}
 
 int run(const RebalanceOptions& options) {
   if (options.status && options.cancel)
@@ -75,12 +34,15 @@ int run(const RebalanceOptions& options) {
     if (const Status sent = call_members(options.mount_point, *question); !sent.is_ok())
       return fail(kRebalanceProgram, kExitFailure, sent.message());
   }
-  const Result<Json> rebalance = begins ? follow(options.mount_point) : read_rebalance_status(options.mount_point);
+  const Result<Json> rebalance =
+      begins ? follow_moving(options.mount_point) : read_rebalance_status(options.mount_point);
+  if (rebalance.status().code() == StatusCode::kCancelled)
+    return fail(kRebalanceProgram, kExitFailure, "interrupted; it goes on (fpfs rebalance --cancel ends it)");
   if (!rebalance.is_ok()) return fail(kRebalanceProgram, kExitFailure, rebalance.status().message());
   if (options.json)
     print_json(*rebalance);
   else
-    fmt::print("{}", describe(*rebalance));
+    fmt::print("{}", describe_moving(*rebalance));
   if (!begins) return kExitOk;
   if (text_at(*rebalance, "state") != "finished")
     return fail(kRebalanceProgram, kExitFailure, "it was ended before its end; begun again, it goes on");

@@ -129,7 +129,8 @@ std::string describe_members(const Json& status) {
     table.add_column(heading, Table::Align::kRight);
   size_t position = 0;
   for (const Json& member : array_at(status, "members")) {
-    table.add_row({fmt::format("{}", number_at(member, "index", position++)), text_at(member, "path", "-"),
+    const std::string path = text_at(member, "path");
+    table.add_row({fmt::format("{}", number_at(member, "index", position++)), path.empty() ? "-" : path,
                    text_at(member, "state", "-"), format_size(number_at(member, "space_total")),
                    format_size(number_at(member, "space_free")), format_size(number_at(member, "space_spare")),
                    format_size(number_at(member, "bytes_read")), format_size(number_at(member, "bytes_written")),

@@ -1,11 +1,6 @@
 // mkfs.fastpersistfs: formats an array.
-#include <linux/magic.h>
-#include <sys/stat.h>
-#include <sys/vfs.h>
-
 #include <cstdlib>
 #include <ctime>
-#include <map>
 
 #include <fmt/format.h>
 
@@ -13,6 +8,7 @@
 #include "engine/io/posix_environment.h"
 #include "tools/common/command_line.h"
 #include "tools/common/json_output.h"
+#include "tools/common/placement_warnings.h"
 #include "tools/common/table.h"
 
 namespace fpfs::tools {
@@ -78,30 +74,6 @@ Status report(Environment& environment, const std::vector<std::string>& director
   return Status::ok();
 }
 
-// What the array will suffer from, though it works: said, not refused.
-std::vector<std::string> warnings_of(const std::vector<std::string>& directories) {
-  std::vector<std::string> warnings;
-  struct stat system {};
-  const bool knows_system = ::stat("/", &system) == 0;
-  std::map<dev_t, std::string> drives;
-  for (const std::string& directory : directories) {
-    struct stat attributes {};
-    struct statfs filesystem {};
-    if (::stat(directory.c_str(), &attributes) != 0 || ::statfs(directory.c_str(), &filesystem) != 0) continue;
-    if (filesystem.f_type == TMPFS_MAGIC)
-      warnings.push_back(directory + ": on tmpfs: what it holds is memory, and gone at the next boot");
-    else if (filesystem.f_type == OVERLAYFS_SUPER_MAGIC)
-      warnings.push_back(directory + ": on overlay, a container's own filesystem: gone with the container");
-    else if (knows_system && attributes.st_dev == system.st_dev)
-      warnings.push_back(directory + ": on the system's drive; is the member's drive mounted?");
-    const auto [other, is_first] = drives.emplace(attributes.st_dev, directory);
-    if (!is_first)
-      warnings.push_back(
-          fmt::format("{}: on the same drive as {}: striping over one drive gains nothing", directory, other->second));
-  }
-  return warnings;
-}
-
 int run(int argc, char** argv) {
   Options options;
   CLI::App app("Formats directories, one per drive, as one fastpersistfs array", kProgram);
@@ -132,7 +104,7 @@ int run(int argc, char** argv) {
   if (Status status = Array::format(environment, *directories, format); !status.is_ok()) return fail(kProgram, status);
   if (Status status = report(environment, *directories, options); !status.is_ok())
     return fail(kProgram, kExitFailure, status.with_context("formatted, but the array does not open").message());
-  for (const std::string& warning : warnings_of(*directories)) fail(kProgram, kExitOk, "warning: " + warning);
+  for (const std::string& warning : placement_warnings(*directories)) fail(kProgram, kExitOk, "warning: " + warning);
   return kExitOk;
 }
 

@@ -192,7 +192,7 @@ TEST(ArraySimulationTest, MembersAreAddedToAnArrayWhoseNamesLieElsewhere) {
       [&](SimEnvironment& world) -> Status {
         FPFS_ASSIGN_OR_RETURN(const std::unique_ptr<Array> array, open(world));
         FPFS_RETURN_IF_ERROR(array->mark_dirty());
-        const Array::Added added = array->add_members({"/m0/c"}, no_needs);
+        const Array::Changed added = array->add_members({"/m0/c"}, no_needs);
         EXPECT_TRUE(!added.status.is_ok() || array->member_count() == 3);
         return added.status;
       },

@@ -85,5 +85,20 @@ TEST_F(ReservationTest, WhatIsWrittenGivesItsRoomBackOnce) {
   EXPECT_TRUE(reserved.is_empty());
 }
 
+// What is set aside follows the chunks to other members.
+TEST_F(ReservationTest, ItIsCountedAnewWhenChunksGoElsewhere) {
+  Reservation reserved(*room_, stripes_);
+  ChunkRanges added;
+  PerMember<bool> members(2, false);
+  reserved.add(kFile, ChunkIndex(0), ChunkIndex(10), added, members);
+  reserved.add(kFile, ChunkIndex(20), ChunkIndex(25), added, members);
+  const std::vector<MemberIndex> order = {MemberIndex(1)};
+  reserved.recount(kFile, [&] { stripes_.order = &order; });
+  EXPECT_EQ(at_first_[MemberIndex(0)], left(MemberIndex(0)));
+  EXPECT_EQ(at_first_[MemberIndex(1)] - left(MemberIndex(1)), 15 * kTestChunk);
+  reserved.remove(kFile, ChunkIndex(0), kChunksEnd);
+  EXPECT_EQ(chunks_taken(), 0u);
+}
+
 }  // namespace
 }  // namespace fpfs::test

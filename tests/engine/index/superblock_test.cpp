@@ -122,6 +122,33 @@ TEST(SuperblockTest, WhatAnAdditionOfMembersChangesHasItsPlaces) {
   EXPECT_EQ(decoded->member_set, superblock.member_set);
 }
 
+TEST(SuperblockTest, WhatARemovalOfMembersChangesHasItsPlaces) {
+  Superblock superblock = sample();
+  superblock.incompatible = kFeatureMembership | kFeatureOrder;
+  superblock.membership = 3;
+  superblock.member_count = 256;
+  superblock.member_index = MemberIndex(255);
+  superblock.metadata_member = MemberIndex(0);
+  superblock.stripe_order = {MemberIndex(0), MemberIndex(254), MemberIndex(2)};
+  superblock.removed.set(1).set(9).set(255);
+  const Bytes bytes = encode_superblock(superblock);
+  EXPECT_EQ(get_u64(&bytes[32]), 3u);
+  EXPECT_EQ(get_u16(&bytes[168]), 3u);
+  EXPECT_EQ(bytes[176], std::byte{0});
+  EXPECT_EQ(bytes[177], std::byte{254});
+  EXPECT_EQ(bytes[178], std::byte{2});
+  EXPECT_TRUE(all_zero(std::span(bytes).subspan(179, 253)));
+  EXPECT_EQ(bytes[432], std::byte{2});
+  EXPECT_EQ(bytes[433], std::byte{2});
+  EXPECT_EQ(bytes[463], std::byte{0x80});
+  EXPECT_TRUE(all_zero(std::span(bytes).subspan(464, 48)));
+  const Result<Superblock> decoded = decode_superblock(bytes, true);
+  ASSERT_TRUE(decoded.is_ok()) << decoded.status().message();
+  EXPECT_EQ(decoded->stripe_order, superblock.stripe_order);
+  EXPECT_EQ(decoded->removed, superblock.removed);
+  EXPECT_TRUE(was_removed(*decoded));
+}
+
 // The example of docs/format.md: written by mkfs, member 1 of 2.
 TEST(SuperblockTest, TheDocumentedExampleIsReadable) {
   const uint8_t head[] = {
@@ -200,7 +227,35 @@ TEST(SuperblockTest, EveryFieldIsValidated) {
       {"changes of the members without the feature", [](Bytes& b) { put_u64(&b[152], 1); }, "changes of the members"},
       {"the feature without changes of the members", [](Bytes& b) { put_u64(&b[32], 1); }, "changes of the members"},
       {"a set of members without changes", [](Bytes& b) { put_u64(&b[160], 1); }, "changes of the members"},
-      {"reserved at 168", [](Bytes& b) { b[168] = std::byte{1}; }, "reserved"},
+      {"an order without the feature", [](Bytes& b) { b[168] = std::byte{1}; }, "order of the members"},
+      {"the feature without an order", [](Bytes& b) { put_u64(&b[32], 3), put_u64(&b[152], 1); },
+       "order of the members"},
+      {"an order without changes", [](Bytes& b) { put_u64(&b[32], 2), put_u16(&b[168], 1); }, "order of the members"},
+      {"an order of members that there are not",
+       [](Bytes& b) { put_u64(&b[32], 3), put_u64(&b[152], 1), put_u16(&b[168], 1), b[176] = std::byte{4}; },
+       "has member 4"},
+      {"a member twice in the order", [](Bytes& b) { put_u64(&b[32], 3), put_u64(&b[152], 1), put_u16(&b[168], 2); },
+       "has member 0 twice"},
+      {"a removed member in the order",
+       [](Bytes& b) {
+         put_u64(&b[32], 3), put_u64(&b[152], 1), put_u16(&b[168], 1);
+         b[176] = std::byte{2}, b[432] = std::byte{4};
+       },
+       "has member 2 twice"},
+      {"the member with the names removed",
+       [](Bytes& b) {
+         put_u64(&b[32], 3), put_u64(&b[152], 1), put_u16(&b[168], 1);
+         b[176] = std::byte{2}, b[432] = std::byte{2};
+       },
+       "was removed"},
+      {"a removed member that there was not",
+       [](Bytes& b) { put_u64(&b[32], 3), put_u64(&b[152], 1), put_u16(&b[168], 1), b[432] = std::byte{0x10}; },
+       "was removed"},
+      {"members behind the width", [](Bytes& b) { b[431] = std::byte{1}; }, "0 members wide"},
+      {"a width that no array has", [](Bytes& b) { put_u16(&b[168], 257); }, "257 members wide"},
+      {"removed members without the feature", [](Bytes& b) { b[432] = std::byte{2}; }, "order of the members"},
+      {"reserved at 170", [](Bytes& b) { b[170] = std::byte{1}; }, "reserved"},
+      {"reserved at 464", [](Bytes& b) { b[464] = std::byte{1}; }, "reserved"},
       {"reserved at 511", [](Bytes& b) { b[511] = std::byte{1}; }, "reserved"},
       {"reserved at 3584", [](Bytes& b) { b[3584] = std::byte{1}; }, "reserved"},
       {"reserved at 4087", [](Bytes& b) { b[4087] = std::byte{1}; }, "reserved"},

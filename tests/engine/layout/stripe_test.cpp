@@ -19,6 +19,23 @@ TEST(StripeMap, ChunksGoRoundTheMembers) {
   EXPECT_EQ(kStripes.natural_slot(ChunkIndex(3)), SlotIndex(1));
 }
 
+// As after members 1 and 3 of five have left, and 5 has taken the place of the former.
+TEST(StripeMap, ChunksGoRoundThoseThatTakePart) {
+  const std::vector<MemberIndex> order = {MemberIndex(0), MemberIndex(5), MemberIndex(2), MemberIndex(4)};
+  const StripeMap stripes{4096, 6, &order};
+  EXPECT_EQ(stripes.width(), 4);
+  EXPECT_TRUE(stripes.takes_part(MemberIndex(5)));
+  EXPECT_FALSE(stripes.takes_part(MemberIndex(3)));
+  constexpr FileId kFile(uint64_t{3} << 32);
+  EXPECT_EQ(stripes.start(kFile), MemberIndex(4));
+  EXPECT_EQ(stripes.member_of(kFile, ChunkIndex(1)), MemberIndex(0));
+  EXPECT_EQ(stripes.member_of(kFile, ChunkIndex(2)), MemberIndex(5));
+  EXPECT_EQ(stripes.member_of(kFile, ChunkIndex(7)), MemberIndex(2));
+  EXPECT_EQ(stripes.natural_slot(ChunkIndex(7)), SlotIndex(1));
+  for (const MemberIndex start : order) EXPECT_EQ(stripes.start(stripes.with_start(FileId(UINT64_MAX), start)), start);
+  EXPECT_EQ(stripes.with_start(kFile, MemberIndex(1)), kFile) << "none that it could be given";
+}
+
 TEST(StripeMap, AnIdIsGivenAStart) {
   for (const uint16_t members : {1, 2, 3, 7, 255, 256})
     for (const uint64_t id : {uint64_t{1}, uint64_t{0x123456789abcdef0}, UINT64_MAX, UINT64_MAX - 1}) {

@@ -1,0 +1,253 @@
+"""Members that are removed from an array in use, or replaced: what they hold is moved, and they hold nothing then."""
+import json
+import mmap
+import os
+import signal
+import subprocess
+import threading
+import time
+
+import pytest
+
+from lab.copies import fpfs, set_tier, sync
+from lab.damage import extents_of, flip
+from lab.data import is_pattern, pattern, write_pattern
+from lab.programs import run
+from lab.system import wait_until
+from lab.terminal import Terminal, screen
+
+pytestmark = [pytest.mark.P1, pytest.mark.P7]
+
+MIB = 1 << 20
+CHUNK = 65536
+
+
+def members_with(mount, name):
+    return {extent["member"] for extent in extents_of(mount, mount.path / name)["extents"]}
+
+
+def states(mount):
+    listed = json.loads(fpfs(mount, "member", "list", "--json", mount.path).stdout)
+    return [member["state"] for member in listed["members"]]
+
+
+def objects_on(member):
+    return [name for _, _, names in os.walk(member / "objects") for name in names]
+
+
+@pytest.fixture
+def three(make_array, drives):
+    return make_array(chunk_size=CHUNK, paths=drives.paths[:3])
+
+
+def test_a_member_is_removed_while_files_are_used(three, drives, make_mount):
+    mount = make_mount(three)
+    for number in range(3):
+        write_pattern(mount.path / f"file{number}", number, 2 * MIB)
+    write_pattern(mount.path / "mapped", 7, MIB)
+    leaving = three.members[1]
+    stop = threading.Event()
+
+    def rewrite():
+        number = 0
+        while not stop.is_set():
+            write_pattern(mount.path / "new", number, MIB)
+            os.replace(mount.path / "new", mount.path / "saved")
+            number += 1
+        return number
+
+    writer = threading.Thread(target=rewrite)
+    with open(mount.path / "mapped", "r+b") as file, mmap.mmap(file.fileno(), MIB) as memory, \
+            open(mount.path / "during", "wb", buffering=0) as during:
+        during.write(pattern(8, 0, MIB))
+        os.fsync(during.fileno())
+        memory[:CHUNK] = pattern(9, 0, CHUNK)
+        memory.flush()
+        writer.start()
+        done = fpfs(mount, "member", "remove", "--json", mount.path, os.path.relpath(leaving), check=False)
+        stop.set()
+        writer.join()
+        memory[CHUNK:2 * CHUNK] = pattern(9, CHUNK, CHUNK)
+        during.write(pattern(8, MIB, MIB))
+    if done.returncode != 0:  # somebody was always writing
+        assert "being written" in done.stderr
+        done = fpfs(mount, "member", "remove", "--json", mount.path, leaving)
+    told = json.loads(done.stdout)
+    assert [member["state"] for member in told["members"]] == ["ok", "removed", "ok"]
+    assert told["moved"]["state"] == "finished" and told["moved"]["kind"] == "removal"
+    assert mount.status()["array"]["member_count"] == 2 and not mount.status()["array"]["degraded"]
+    assert objects_on(leaving) == []
+    for name in ("file0", "mapped", "during", "saved"):
+        assert members_with(mount, name) == {0, 2}, name
+    lines = fpfs(mount, "member", "list", mount.path).stdout.splitlines()
+    assert "removed" in lines[2] and str(leaving) not in lines[2]
+    listed = list(three.members)
+    mount.unmount()
+
+    three.assert_clean()  # the removed one is in the list still
+    mount = make_mount(three)
+    assert f"{leaving}: it was member 1" in mount.log()
+    mount.kill()
+    three.members = [listed[2], listed[0]]
+    mount = make_mount(three)
+    assert all(is_pattern(mount.path / f"file{number}", number, 2 * MIB) for number in range(3))
+    assert is_pattern(mount.path / "during", 8, 2 * MIB)
+    content = (mount.path / "mapped").read_bytes()
+    assert content[:2 * CHUNK] == pattern(9, 0, 2 * CHUNK)
+    assert content[2 * CHUNK:] == pattern(7, 2 * CHUNK, MIB - 2 * CHUNK)
+    # It is a directory like any other again.
+    fpfs(mount, "member", "add", mount.path, leaving)
+    assert states(mount) == ["ok", "removed", "ok", "ok"]
+    three.members.append(leaving)
+    write_pattern(mount.path / "after", 5, MIB)
+    assert members_with(mount, "after") == {0, 2, 3}
+
+
+@pytest.mark.parametrize("replaces", [False, True])
+def test_one_that_was_killed_or_interrupted_goes_on(three, drives, make_mount, replaces):
+    mount = make_mount(three)
+    write_pattern(mount.path / "file", 1, 4 * MIB)
+    before = [extent["member"] for extent in extents_of(mount, mount.path / "file")["extents"]]
+    leaving, other = three.members[2], drives.paths[3] / three.members[0].name
+    words = ("replace", "--limit", "512K", mount.path, leaving, other) if replaces else \
+        ("remove", "--limit", "512K", mount.path, leaving)
+    terminal = Terminal(three.programs.fpfs, "member", *words, columns=60)
+    wait_until(terminal.drawn)
+    assert any("moved" in line for line in terminal.drawn())
+    terminal.process.send_signal(signal.SIGINT)
+    assert terminal.wait() == 1
+    said = screen(terminal.text)
+    assert "interrupted" in said[0] and f"fpfs member remove {mount.path} {leaving}" in " ".join(said)
+    assert states(mount)[2] == "leaving"
+    if replaces:
+        three.members.append(other)
+    slow = subprocess.Popen([three.programs.fpfs, "member", "remove", "--limit", "512K", str(mount.path), str(leaving)],
+                            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    time.sleep(0.5)
+    again = fpfs(mount, "member", "remove", mount.path, leaving, check=False)
+    assert again.returncode == 1 and "removal of members is running" in again.stderr
+    mount.kill()
+    slow.wait(30)
+
+    mount = make_mount(three)
+    assert states(mount)[2] == "leaving" and is_pattern(mount.path / "file", 1, 4 * MIB)
+    fpfs(mount, "member", "remove", "--cancel", mount.path, leaving)
+    assert "leaving" not in states(mount)
+    fpfs(mount, "rebalance", mount.path)
+    assert 2 in members_with(mount, "file")
+    fpfs(mount, "member", "remove", mount.path, leaving)
+    assert states(mount) == ["ok", "ok", "removed"] + ["ok"] * replaces
+    assert 2 not in members_with(mount, "file")
+    three.members.remove(leaving)
+    mount.unmount()
+    three.assert_clean()
+    mount = make_mount(three)
+    assert is_pattern(mount.path / "file", 1, 4 * MIB) and len(before) == 64
+
+
+def test_what_was_on_the_one_is_on_the_other(three, drives, directory, make_mount):
+    mount = make_mount(three)
+    set_tier(mount, directory.url)
+    write_pattern(mount.path / "file", 1, 3 * MIB)
+    sync(mount)
+    placed = extents_of(mount, mount.path / "file")["extents"]
+    broken = [extent for extent in placed if extent["member"] == 1]
+    flip(broken[3]["file"], broken[3]["file_offset"] + 100)  # which its copy heals
+    leaving, other = three.members[1], drives.paths[3] / three.members[0].name
+    fpfs(mount, "member", "replace", mount.path, leaving, other)
+    three.members[1] = other
+    moved = extents_of(mount, mount.path / "file")["extents"]
+    expected = [{1: 3}.get(extent["member"], extent["member"]) for extent in placed]
+    assert [extent["member"] for extent in moved] == expected
+    assert json.loads(fpfs(mount, "rebalance", "--json", mount.path).stdout)["chunks_moved"] == 0
+    assert objects_on(leaving) == []
+    assert run(three.programs.mkfs, leaving).returncode == 0, "it is no member of anything"
+    mount.unmount()
+    three.assert_clean()
+    mount = make_mount(three)
+    assert is_pattern(mount.path / "file", 1, 3 * MIB)
+
+
+def test_a_drive_that_fails_in_part_keeps_what_nobody_has_a_copy_of(three, make_mount):
+    mount = make_mount(three)
+    write_pattern(mount.path / "file", 1, 3 * MIB)
+    broken = [extent for extent in extents_of(mount, mount.path / "file")["extents"] if extent["member"] == 1][3]
+    flip(broken["file"], broken["file_offset"] + 100)
+    result = fpfs(mount, "member", "remove", mount.path, three.members[1], check=False)
+    line, = result.stderr.splitlines()
+    assert result.returncode == 1 and "1 chunks stay" in line and "cannot be read" in line
+    assert states(mount)[1] == "leaving"
+    left = [extent for extent in extents_of(mount, mount.path / "file")["extents"] if extent["member"] == 1]
+    assert [extent["offset"] for extent in left] == [broken["offset"]]
+    (mount.path / "file").unlink()
+    fpfs(mount, "member", "remove", mount.path, three.members[1])
+    assert states(mount) == ["ok", "removed", "ok"]
+
+
+def test_the_drive_can_be_unmounted_and_one_without_room_stays(make_drive, make_array, make_mount, drives):
+    if drives.kind == "directories":
+        pytest.skip("no loop devices here: one drive cannot be full alone")
+    small, taken = make_drive(64 * MIB), make_drive(256 * MIB)
+    array = make_array(chunk_size=CHUNK, paths=[small.path, taken.path])
+    mount = make_mount(array)
+    write_pattern(mount.path / "file", 1, 70 * MIB)
+    full = fpfs(mount, "member", "remove", mount.path, array.members[1], check=False)
+    line, = full.stderr.splitlines()
+    assert full.returncode == 1 and "have room for" in line and "nothing was changed" in line
+    assert states(mount) == ["ok", "ok"]
+    os.truncate(mount.path / "file", 20 * MIB)
+    fpfs(mount, "member", "remove", mount.path, array.members[1])
+    run("umount", taken.path)  # nobody uses it
+    assert is_pattern(mount.path / "file", 1, 20 * MIB)
+    write_pattern(mount.path / "after", 2, 4 * MIB)
+    assert states(mount) == ["ok", "removed"]
+    array.members.pop()
+    mount.unmount()
+    array.assert_clean()
+
+
+def test_what_cannot_be_removed_is_refused_in_one_line(three, drives, make_mount):
+    mount = make_mount(three)
+    empty = drives.paths[3] / f"{three.members[0].name}-none"
+    cases = [(1, ("remove", mount.path, three.members[0])), (1, ("remove", mount.path, empty)),
+             (1, ("remove", mount.path, mount.path)), (1, ("remove", "--cancel", mount.path, three.members[1])),
+             (1, ("replace", mount.path, three.members[0], empty)),
+             (1, ("replace", mount.path, three.members[1], three.members[2])),
+             (1, ("replace", mount.path, three.members[1], mount.path / "inside")),
+             (16, ("remove", mount.path)), (16, ("remove", mount.path, three.members[1], three.members[2])),
+             (16, ("replace", mount.path, three.members[1])), (16, ("add", "--cancel", mount.path, empty)),
+             (16, ("list", "--limit", "1M", mount.path))]
+    for code, words in cases:
+        result = fpfs(mount, "member", *words, check=False)
+        assert result.returncode == code and len(result.stderr.splitlines()) == 1, (words, result.stderr)
+    assert states(mount) == ["ok", "ok", "ok"] and not empty.exists()
+    mount.unmount()
+    mount = make_mount(three, "ro")
+    assert "read-only" in fpfs(mount, "member", "remove", mount.path, three.members[1], check=False).stderr
+    mount.unmount()
+
+
+def test_the_only_member_is_replaced_where_the_names_lie_apart(make_array, drives, make_mount, numbers):
+    names = drives.paths[3] / f"names-of-{next(numbers)}"
+    array = make_array(chunk_size=CHUNK, paths=drives.paths[:1], format_options=("--meta-dir", str(names)))
+    mount = make_mount(array)
+    write_pattern(mount.path / "file", 1, 2 * MIB)
+    first, other = array.members[0], drives.paths[1] / array.members[0].name
+    line, = fpfs(mount, "member", "remove", mount.path, first, check=False).stderr.splitlines()
+    assert "last member" in line
+    with open(mount.path / "open", "wb", buffering=0) as file:
+        file.write(pattern(2, 0, MIB))
+        os.fsync(file.fileno())
+        # It is as wide as the array was when it was opened: it has no other member to go to.
+        result = fpfs(mount, "member", "replace", mount.path, first, other, check=False)
+        assert result.returncode == 1 and f"fpfs member remove {mount.path} {first} goes on" in result.stderr
+        array.members.append(other)
+        assert states(mount) == ["leaving", "ok"] and members_with(mount, "file") == {1}
+        file.write(pattern(2, MIB, MIB))
+    fpfs(mount, "member", "remove", mount.path, first)
+    assert states(mount) == ["removed", "ok"] and objects_on(first) == []
+    array.members = [other]
+    mount.unmount()
+    array.assert_clean()
+    mount = make_mount(array)
+    assert is_pattern(mount.path / "file", 1, 2 * MIB) and is_pattern(mount.path / "open", 2, 2 * MIB)

@@ -1,0 +1,13 @@
+// Where members lie that work, and will not do what members are for.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace fpfs::tools {
+
+// What the array will suffer from, though it works: said, not refused. About the directories of its members, from the
+// one at `first` on. A sentence for each.
+std::vector<std::string> placement_warnings(const std::vector<std::string>& directories, size_t first = 0);
+
+}  // namespace fpfs::tools

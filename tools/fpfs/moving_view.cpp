@@ -1,0 +1,58 @@
+#include "tools/fpfs/moving_view.h"
+
+#include <chrono>
+#include <thread>
+
+#include <fmt/format.h>
+
+#include "engine/base/units.h"
+#include "tools/common/interrupt.h"
+#include "tools/common/progress.h"
+#include "tools/common/table.h"
+#include "tools/fpfs/mounted.h"
+
+namespace fpfs::tools {
+
+namespace {
+
+constexpr std::chrono::milliseconds kMovingLook{200};
+
+std::string describe_moving_line(const Json& rebalance) {
+  const uint64_t done = number_at(rebalance, "bytes_done"), total = number_at(rebalance, "bytes_total");
+  std::string text =
+      total == 0 ? format_size(done)
+                 : fmt::format("{} of {} ({})", format_size(done), format_size(total), format_percent(done, total));
+  return text + fmt::format(", {} moved", format_size(number_at(rebalance, "bytes_moved")));
+}
+
+}  // namespace
+
+std::string describe_moving(const Json& rebalance) {
+  const std::string state = text_at(rebalance, "state", "-");
+  if (state == "none") return "Nothing was moved since the array was mounted.\n";
+  const std::string note = text_at(rebalance, "note");
+  const uint64_t done = number_at(rebalance, "bytes_done"), total = number_at(rebalance, "bytes_total");
+  Facts facts;
+  facts.add("What", text_at(rebalance, "kind", "-"));
+  facts.add("State", note.empty() ? state : fmt::format("{}: {}", state, note));
+  facts.add("Looked at", fmt::format("{} of {} in {} files", format_size(done), format_size(total),
+                                     number_at(rebalance, "files_done")));
+  facts.add("Moved", fmt::format("{}, {} chunks", format_size(number_at(rebalance, "bytes_moved")),
+                                 number_at(rebalance, "chunks_moved")));
+  facts.add("Left", fmt::format("{} chunks", number_at(rebalance, "chunks_left")));
+  return facts.text();
+}
+
+Result<Json> follow_moving(const std::string& mount_point) {
+  const std::atomic<bool>& interrupted = catch_interrupts();
+  ProgressLine progress;
+  for (;;) {
+    FPFS_ASSIGN_OR_RETURN(Json rebalance, read_rebalance_status(mount_point));
+    if (text_at(rebalance, "state") != "running") return rebalance;
+    if (interrupted) return Status::error(StatusCode::kCancelled, "interrupted");
+    progress.show(describe_moving_line(rebalance));
+    std::this_thread::sleep_for(kMovingLook);
+  }
+}
+
+}  // namespace fpfs::tools

@@ -1,0 +1,17 @@
+// What moves chunks to other members (fpfs rebalance, fpfs member remove and replace), followed and told.
+#pragma once
+
+#include <string>
+
+#include "engine/base/status.h"
+#include "tools/common/json_output.h"
+
+namespace fpfs::tools {
+
+// Shows how far it is until it does not run any more, and returns the last report. kCancelled: interrupted; it goes on.
+Result<Json> follow_moving(const std::string& mount_point);
+
+// Several lines.
+std::string describe_moving(const Json& report);
+
+}  // namespace fpfs::tools
