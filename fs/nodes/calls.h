@@ -31,6 +31,7 @@ struct WriteCall {
   KeptPayload payload;  // null: all of it has landed
   Landing landing;
   bool synchronous = false;
+  bool is_direct = false;  // O_DIRECT
 };
 
 struct ControlCall {

@@ -63,6 +63,7 @@ struct Inode {
   std::atomic<unsigned> size_doubts{0};
   // The kernel may have pages of it in its cache, and the commit (File::clean_commit()) that they are of; 0: unknown.
   std::atomic<bool> has_pages{false};
+  std::atomic<unsigned> drops{0};  // under way, by PageCache::drop_read_beside()
   std::atomic<uint64_t> cached_commit{0};
   struct CacheState {
     unsigned handles = 0;          // whose open was answered

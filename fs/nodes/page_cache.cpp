@@ -59,6 +59,13 @@ void PageCache::leave(Inode& inode, const CacheUse& use) {
   if (!due.empty()) start_drop(inode, std::move(due));
 }
 
+void PageCache::drop_read_beside(Inode& inode) {
+  inode.drops.fetch_add(1);
+  inode.has_pages.store(false);
+  invalidate_(inodes_.node(inode));
+  inode.drops.fetch_sub(1);
+}
+
 void PageCache::drop(Inode& inode, Then then) {
   inodes_.hold(inode);
   std::vector<Then> due;

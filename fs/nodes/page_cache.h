@@ -13,11 +13,16 @@
 //   this process has the answer. A process that is killed then cannot die (its thread waits uninterruptibly, keeps
 //   /dev/fuse open, and so the connection is never aborted). So an open drops pages only when no handle of the file is
 //   open: nothing can be under way then, and nothing is waited for.
+// - The kernel drops what was read while a direct write was on its way when the write returns; but not behind one that
+//   was submitted (io_submit, io_uring): fuse_aio_complete() in fs/fuse/file.c, Linux 6.18. So pages that may have been
+//   read since the last such write are dropped here, before it is answered. That may wait for a READ, as above, so a
+//   daemon that is killed in that moment leaves a mount for umount -f. And it may be the wrong moment for a write
+//   through the cache, the first point; not dropping them would leave many more that are old (docs/durability.md).
 // - mmap(2) of a handle that goes past the cache drops all pages as well. So no handle writes through the cache beside
 //   one that can be mapped and goes past it.
 //
-// Thread safety: all methods from any thread; none waits. Callbacks run without a lock, maybe inside the call, and so
-// may a drop that an open of a small file waits for.
+// Thread safety: all methods from any thread; none waits but drop_read_beside(). Callbacks run without a lock, maybe
+// inside the call, and so may a drop that an open of a small file waits for.
 #pragma once
 
 #include <cstdint>
@@ -64,6 +69,14 @@ class PageCache {
   // forgets its pages and attributes. Waits until no handle may write through the cache: the answer to a request of
   // such a handle must not wait for `then`. Meanwhile the kernel may forget the node.
   void drop(Inode& inode, Then then);
+
+  // A write past the cache has changed the content, and is not answered: the kernel may have kept what a READ gave
+  // before, and is to forget it now.
+  static bool is_read_beside(const Inode& inode) {
+    // In this order: who clears the first has raised the second before, until the pages are gone.
+    return inode.has_pages.load() || inode.drops.load() > 0;
+  }
+  void drop_read_beside(Inode& inode);  // waits
 
   // A request comes whose bytes the kernel keeps.
   static void note_pages(Inode& inode) {

@@ -23,6 +23,11 @@ void create(fuse_req_t request, fuse_ino_t parent, const char* name, mode_t mode
 void release(fuse_req_t request, fuse_ino_t node, fuse_file_info* info) noexcept;
 
 // read.cpp, write.cpp
+// Whether a READ or WRITE is of a call, and not of pages that the kernel keeps: then it names the descriptor table that
+// it came by.
+inline bool is_past_cache(const fuse_file_info& info) {
+  return info.lock_owner != 0;
+}
 void read(fuse_req_t request, fuse_ino_t node, size_t size, off_t offset, fuse_file_info* info) noexcept;
 void write(fuse_req_t request, fuse_ino_t node, const char* data, size_t size, off_t offset,
            fuse_file_info* info) noexcept;

@@ -36,7 +36,8 @@ void read(fuse_req_t request, fuse_ino_t, size_t size, off_t offset, fuse_file_i
   }
   OpenFile& open = OpenHandles::file(info->fh);
   file_system.note_access(*open.inode);
-  PageCache::note_pages(*open.inode);  // also past the cache: a page of a mapping comes by the same request
+  // Also by a handle that goes past the cache: a page of a mapping comes by the same request.
+  if (!is_past_cache(*info)) PageCache::note_pages(*open.inode);
   ReadCall& call = file_system.read_calls().take();
   call.file_system = &file_system;
   call.open = &open;

@@ -27,8 +27,21 @@ void finish(WriteCall& call, const Status& status) {
   file_system.write_calls().give_back(call);
 }
 
+// Pages that were read while a direct write was on its way go before it is answered.
+void end(WriteCall& call, const Status& status) {
+  PageCache& pages = call.file_system->page_cache();
+  if (status.is_ok() && call.is_direct && PageCache::is_read_beside(*call.open->inode)) {
+    call.file_system->run_in_background([&call, &pages] {
+      pages.drop_read_beside(*call.open->inode);
+      finish(call, Status::ok());
+    });
+    return;
+  }
+  finish(call, status);
+}
+
 void commit_done(ControlRequest& engine_request, const Status& status) {
-  finish(*static_cast<WriteCall*>(engine_request.owner), status);
+  end(*static_cast<WriteCall*>(engine_request.owner), status);
 }
 
 // May run inside File::write() or later on an engine thread.
@@ -44,13 +57,12 @@ void write_done(WriteRequest& engine_request, const Status& status) {
     return;
   }
   // Answered first: the caller is waiting for this, the buffer is not.
-  finish(call, status);
+  end(call, status);
 }
 
-// A write past the page cache names the descriptor table it came by. A page of a mapping has nobody's name, although it
-// may carry somebody's number.
+// A page of a mapping has nobody's name, although it may carry somebody's number.
 Actor writer_of(fuse_req_t request, const fuse_file_info& info) {
-  if (info.lock_owner != 0 || info.writepage != 0) return {info.lock_owner, 0};
+  if (is_past_cache(info) || info.writepage != 0) return {info.lock_owner, 0};
   return {0, process_of(fuse_req_ctx(request)->pid)};
 }
 
@@ -70,11 +82,13 @@ void write(fuse_req_t request, fuse_ino_t node, const char* data, size_t size, o
   Status status = drop_privileges(file_system, request, file_system.inodes().get(node), context.facts.kill_set_id);
   if (!status.is_ok()) return reply_status(request, status);
   FileSystem::note_change(*open.inode);
-  if (!open.cache.goes_past) PageCache::note_pages(*open.inode);
+  const bool is_past = is_past_cache(*info);
+  if (!is_past) PageCache::note_pages(*open.inode);
   WriteCall& call = file_system.write_calls().take();
   call.file_system = &file_system;
   call.open = &open;
   call.reply_to = request;
+  call.is_direct = is_past && (info->flags & O_DIRECT) != 0;
   call.landing = std::exchange(context.landing, Landing());
   call.request.landing = call.landing.file != nullptr ? &call.landing : nullptr;
   const bool all_landed = call.request.landing != nullptr && call.landing.capacity >= size;

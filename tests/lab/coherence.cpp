@@ -12,6 +12,7 @@
 // and the last one that made it zeros (a hole). A read may see any change from the last one completed when it began to
 // the last one begun when it ended, and nothing else: no older one, and none that was made up.
 #include <fcntl.h>
+#include <libaio.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -217,7 +218,20 @@ class Process {
     model_.failed.fetch_add(1);
   }
 
-  void write(int flags);
+  // Submits all of it as one direct write, and waits for that.
+  void submit_block(int file, unsigned block, uint64_t number) {
+    written_.fill(number);
+    if (context_ == nullptr && ::io_setup(1, &context_) != 0) die("io_setup");
+    struct iocb request {};
+    struct iocb* requests[] = {&request};
+    io_prep_pwrite(&request, file, written_.data(), kBlockBytes, static_cast<long long>(block * kBlockBytes));
+    struct io_event event {};
+    const bool is_done =
+        ::io_submit(context_, 1, requests) == 1 && ::io_getevents(context_, 1, 1, &event, nullptr) == 1;
+    checked(is_done && event.res == kBlockBytes ? 0 : -1, "submitted write");
+  }
+
+  void write(int flags, bool submits = false);
   void read(int flags);
   void open_and_read(int flags);
   void store_through_mapping();
@@ -232,18 +246,21 @@ class Process {
   std::string role_;
   int locks_ = -1;
   unsigned said_ = 0;
+  io_context_t context_ = nullptr;
   alignas(4096) Block seen_{};
   alignas(4096) Block written_{};
 };
 
 // Writes a block and reads it back, through this handle or, when it cannot be read, another.
-void Process::write(int flags) {
+void Process::write(int flags, bool submits) {
   const int file = open_file(flags);
   const int back = (flags & O_ACCMODE) == O_RDWR ? file : open_file(O_RDONLY);
   for (unsigned turns = 50 + pick(200); turns > 0 && !model_.stop; --turns) {
     const unsigned block = pick(kBlocks);
     lock(block, block + 1, F_WRLCK);
-    change(block, [&](uint64_t number) { write_block(file, (flags & O_DIRECT) != 0, block, number); });
+    change(block, [&](uint64_t number) {
+      submits ? submit_block(file, block, number) : write_block(file, (flags & O_DIRECT) != 0, block, number);
+    });
     model_.writes.fetch_add(1, std::memory_order_relaxed);
     look_locked(block, by_read(back, block), "after its write");
     lock(block, block + 1, F_UNLCK);
@@ -359,6 +376,8 @@ void Process::run(const std::string& role) {
       {"write-rdwr", [this] { write(O_RDWR); }},
       {"write-wronly", [this] { write(O_WRONLY); }},
       {"write-direct", [this] { write(O_WRONLY | O_DIRECT); }},
+      {"submit-rdwr", [this] { write(O_RDWR | O_DIRECT, true); }},
+      {"submit-wronly", [this] { write(O_WRONLY | O_DIRECT, true); }},
       {"read", [this] { read(O_RDONLY); }},
       {"read-direct", [this] { read(O_RDONLY | O_DIRECT); }},
       {"open", [this] { open_and_read(O_RDONLY); }},

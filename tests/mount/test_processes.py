@@ -18,6 +18,7 @@ ROLES = {
     "through": "write-rdwr open open read",
     "beside": "write-wronly map-write open open read",
     "past": "write-wronly write-direct read open open",
+    "submitted": "submit-rdwr submit-wronly read read open open read-direct map-read",
     "all": "write-rdwr write-wronly write-direct read read-direct open open map-write map-read truncate open-trunc punch",
 }
 
