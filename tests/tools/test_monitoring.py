@@ -5,6 +5,9 @@ import re
 import shutil
 
 import pytest
+from grafana_foundation_sdk.cog import plugins
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.models.dashboard import Dashboard
 
 from lab.programs import REPOSITORY, run
 
@@ -27,8 +30,29 @@ def test_every_alert_has_a_test_and_is_explained():
         assert f"`{alert}`" in page, f"docs/monitoring.md says nothing of {alert}"
 
 
+def unknown_to(schema, value, path="dashboard"):
+    """What is in `value` and not in what was made of it by the schema."""
+    if isinstance(value, dict):
+        for key, below in value.items():
+            yield from unknown_to(schema[key], below, f"{path}.{key}") if key in schema else [f"{path}.{key}"]
+    elif isinstance(value, list):
+        for index, below in enumerate(value):
+            yield from unknown_to(schema[index], below, f"{path}[{index}]")
+    elif value != schema:
+        yield f"{path}: {value} and {schema}"
+
+
+def test_the_dashboard_fits_grafanas_schema():
+    """As Grafana's own classes have it, which are generated from the schema: nothing is of another type, or unknown."""
+    plugins.register_default_plugins()
+    dashboard = json.loads((MONITORING / "dashboard.json").read_text())
+    read = json.loads(JSONEncoder().encode(Dashboard.from_json(dashboard)))
+    assert list(unknown_to(read, dashboard)) == []
+    assert list(unknown_to(read, dashboard | {"panles": []})) == ["dashboard.panles"]
+
+
 def test_the_dashboard_is_one_that_grafana_takes():
-    """What its schema asks of a dashboard and of each panel (dashboard JSON model, schemaVersion 36)."""
+    """What it asks of a dashboard and of each panel beyond that (dashboard JSON model, schemaVersion 36)."""
     dashboard = json.loads((MONITORING / "dashboard.json").read_text())
     assert dashboard["title"] and dashboard["schemaVersion"] >= 36 and re.fullmatch(r"[\w-]{1,40}", dashboard["uid"])
     assert "id" not in dashboard, "an id is of one Grafana's database"
