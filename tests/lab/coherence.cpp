@@ -224,7 +224,7 @@ class Process {
     if (context_ == nullptr && ::io_setup(1, &context_) != 0) die("io_setup");
     struct iocb request {};
     struct iocb* requests[] = {&request};
-    io_prep_pwrite(&request, file, written_.data(), kBlockBytes, static_cast<long long>(block * kBlockBytes));
+    io_prep_pwrite(&request, file, written_.data(), kBlockBytes, static_cast<off_t>(block * kBlockBytes));
     struct io_event event {};
     const bool is_done =
         ::io_submit(context_, 1, requests) == 1 && ::io_getevents(context_, 1, 1, &event, nullptr) == 1;
