@@ -24,12 +24,12 @@ void TierCopier::Impl::committed(uint64_t inode, uint64_t sequence, bool is_move
 
 // The copy is as good as before; the note says so from now on. When that is not as simple, a job finds out.
 void TierCopier::Impl::note_move(const TierWaiting& file) {
-  bool is_simple = false;
+  bool is_simple = false, is_over = false;
   {
     const MutexLock lock(mutex_);
-    is_simple = !queue_.contains(file) && std::ranges::none_of(copying_, [&file](const auto& copying) {
-      return copying.second.inode == file.inode;
-    });
+    is_simple =
+        std::ranges::none_of(copying_, [&file](const auto& copying) { return copying.second.inode == file.inode; });
+    is_over = !queue_.contains(file);  // else the job that waits is to know of it, too
   }
   const Result<Found> found = find(file.path);
   if (is_simple && is_at(found, file.inode)) {
@@ -43,7 +43,7 @@ void TierCopier::Impl::note_move(const TierWaiting& file) {
       is_simple = opened.is_ok() && (*opened)->set_note(TierNote::kAttribute, encode_note(*note)).is_ok();
     }
   }
-  if (is_simple) return;
+  if (is_simple && is_over) return;
   TierWaiting moved = file;
   moved.same_since = file.sequence - 1;
   {
