@@ -36,11 +36,14 @@ void TierCopier::Impl::note_move(const TierWaiting& file) {
     const Handle node = found.value().node.handle.get();
     std::optional<TierNote> note = note_of(node, file.path);
     if (!note.has_value() || note->sequence >= file.sequence) return;
-    is_simple = note->sequence + 1 == file.sequence && note->size == file.bytes;
+    const Result<std::shared_ptr<File>> opened = store_.open_file(node, false);
+    // Several may have come before this is looked at.
+    const bool is_same =
+        note->sequence + 1 == file.sequence || (opened.is_ok() && (*opened)->content_since() <= note->sequence);
+    is_simple = opened.is_ok() && is_same && note->size == file.bytes;
     if (is_simple) {
       note->sequence = file.sequence;
-      const Result<std::shared_ptr<File>> opened = store_.open_file(node, false);
-      is_simple = opened.is_ok() && (*opened)->set_note(TierNote::kAttribute, encode_note(*note)).is_ok();
+      is_simple = (*opened)->set_note(TierNote::kAttribute, encode_note(*note)).is_ok();
     }
   }
   if (is_simple && is_over) return;
