@@ -18,10 +18,13 @@ class TierPace {
   // Bytes per second, 0: any.
   explicit TierPace(uint64_t rate) : rate_(rate) {}
 
+  // What was sent ahead of the rate stays so.
   void set_rate(uint64_t rate) {
     const MutexLock lock(mutex_);
+    const uint64_t ahead_ns = due_ns_ - std::min(due_ns_, last_ns_);
+    const double factor = rate == 0 ? 0 : static_cast<double>(rate_) / static_cast<double>(rate);
+    if (ahead_ns > 0) due_ns_ = last_ns_ + static_cast<uint64_t>(static_cast<double>(ahead_ns) * factor);
     rate_ = rate;
-    due_ns_ = 0;
   }
   // For so many bytes: how long to wait before they are sent. They count as sent. `now_ns`: by any clock; one that was
   // set back or forward costs a second at most.

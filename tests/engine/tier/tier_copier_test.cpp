@@ -489,6 +489,19 @@ TEST(TierPaceTest, SendsAtItsRateAfterASecondOfCredit) {
   EXPECT_EQ(pace.send(UINT32_MAX, now).count(), 0);
 }
 
+// As often as somebody begins to save, or ends.
+TEST(TierPaceTest, WhatWasSentAheadStaysSoWhenTheRateChanges) {
+  TierPace pace(1000);
+  const uint64_t now = 1'000'000'000'000;
+  EXPECT_EQ(pace.send(5000, now).count(), 0);  // 4 s ahead
+  pace.set_rate(1000);
+  EXPECT_EQ(pace.send(1000, now).count(), 4000);
+  pace.set_rate(2000);
+  EXPECT_EQ(pace.send(1000, now).count(), 2500);
+  pace.set_rate(0);
+  EXPECT_EQ(pace.send(1000, now).count(), 0);
+}
+
 TEST(TierMemoryTest, IsHandedOutInTurn) {
   TierMemory memory(8 * kIoAlignment, kIoAlignment, 3);
   EXPECT_EQ(memory.largest(), 4u * kIoAlignment);
