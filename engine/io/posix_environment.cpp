@@ -68,4 +68,13 @@ uint64_t PosixEnvironment::random_u64() {
   return value;
 }
 
+Status PosixEnvironment::check_buffer_memory(uint64_t bytes) {
+  const auto machine =
+      static_cast<uint64_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+  if (bytes < machine) return Status::ok();
+  return Status::error(StatusCode::kInvalidArgument,
+                       fmt::format("buffer_memory={} is more than this machine has ({}); give a part of it",
+                                   format_size(bytes), format_size(machine)));
+}
+
 }  // namespace fpfs

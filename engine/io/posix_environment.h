@@ -35,6 +35,9 @@ class PosixEnvironment : public Environment {
   Status allow_handles(uint64_t count) override;
   uint64_t random_u64() override;
 
+  // The pool of buffers is used up to its last one by any large save: kInvalidArgument when the machine has not so many
+  // bytes, and would swap, or kill for it.
+  static Status check_buffer_memory(uint64_t bytes);
   // One for each core, and enough of them for what waits for drives.
   static unsigned threads_default() { return std::max(8U, std::thread::hardware_concurrency()); }
 

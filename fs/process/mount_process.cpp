@@ -145,16 +145,6 @@ Channel::Settings channel_settings(const MountOptions& options) {
           .io_uring_expected = options.io_uring == IoUring::kOn};
 }
 
-// The pool is used up to its last buffer by any large save; the machine would swap, or kill for it.
-Status check_memory(uint64_t buffer_memory) {
-  const auto machine =
-      static_cast<uint64_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
-  if (buffer_memory < machine) return Status::ok();
-  return Status::error(StatusCode::kInvalidArgument,
-                       fmt::format("buffer_memory={} is more than this machine has ({}); give a part of it",
-                                   format_size(buffer_memory), format_size(machine)));
-}
-
 Status format_if_blank(Environment& environment, const MountOptions& options) {
   FPFS_ASSIGN_OR_RETURN(const bool blank, Array::is_blank(environment, options.directories));
   if (!blank) return Status::ok();
@@ -166,7 +156,7 @@ Status format_if_blank(Environment& environment, const MountOptions& options) {
 }  // namespace
 
 Status MountProcess::run(Launcher& launcher) {
-  FPFS_RETURN_IF_ERROR(check_memory(options_.store.buffer_memory));
+  FPFS_RETURN_IF_ERROR(PosixEnvironment::check_buffer_memory(options_.store.buffer_memory));
   signals_ = open_signals();
   if (!signals_.is_open()) return Status::from_errno(errno, "make a signalfd");
   raise_descriptor_limit();

@@ -148,6 +148,12 @@ def test_bench_of_empty_directories_leaves_them_as_they_were(fpfs, fresh, member
     assert not any(path.exists() for path in fresh[1:])
 
 
+def test_bench_makes_no_way_to_a_directory(fpfs, fresh):
+    """As where the drive is not mounted that it should lie on."""
+    assert_one_line_error(fpfs("bench", fresh[0] / "deeper", *SMALL), 1, fresh[0])
+    assert not fresh[0].exists()
+
+
 def test_bench_of_an_array_leaves_it_as_it_was(fpfs, filled):
     before = [entry for entry in contents([member / "tree" for member in filled.members])]
     for option, keys in (("--write", {"write"}), ("--read", {"read"}), ("--both", {"write", "read"})):

@@ -181,6 +181,8 @@ def test_refusals(fpfs, fresh, members, tmp_path):
     here = fresh[0] / ".fpfs-tune"
     assert_one_line_error(fpfs("tune", *SMALL, f"{fresh[0]}:{fresh[0]}/../{fresh[0].name}"), 16, "the same directory")
     assert_one_line_error(fpfs("tune", "--size", "500T", members), 1, "smaller --size")
+    for verb in ("tune", "bench"):
+        assert_one_line_error(fpfs(verb, "--buffer-memory", "900T", members), 16, "more than this machine has")
     assert_one_line_error(fpfs("tune", *SMALL, "/proc/self"), 1, "/proc/self")
     assert_one_line_error(fpfs("tune", "--size", "1M", "--buffer-memory", "1M", members), 16, "buffer_memory")
     for out in (tmp_path, tmp_path / "no" / "file", "/dev/null"):

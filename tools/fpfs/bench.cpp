@@ -34,7 +34,7 @@ class BenchArray {
     }
     for (const std::string& directory : directories) {
       std::error_code error;
-      if (std::filesystem::create_directories(directory, error)) array->made_.push_back(directory);
+      if (std::filesystem::create_directory(directory, error)) array->made_.push_back(directory);
       if (error) return Status::from_errno(error.value(), "make directory " + directory);
       array->directories_.push_back(fmt::format("{}/.fpfs-bench-array-{}", directory, ::getpid()));
       array->made_.push_back(array->directories_.back());
@@ -135,6 +135,8 @@ int run(const BenchOptions& options) {
   if (!directories.is_ok()) return fail(kBenchProgram, kExitUsage, directories.status().message());
   if (options.block_size == 0 || options.size < options.jobs)
     return fail(kBenchProgram, kExitUsage, "--size and --block-size: each job needs at least one byte");
+  if (Status status = PosixEnvironment::check_buffer_memory(options.buffer_memory); !status.is_ok())
+    return fail(kBenchProgram, status);
   if (Status status = silence_engine_log(); !status.is_ok()) return fail(kBenchProgram, status);
   PosixEnvironment environment;
   Result<std::unique_ptr<BenchArray>> array = BenchArray::prepare(environment, *directories);

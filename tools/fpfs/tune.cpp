@@ -140,6 +140,8 @@ int run(const TuneOptions& options) {
   if (options.size < options.jobs) return fail(kTuneProgram, kExitUsage, "--size: each job needs at least one byte");
   for (const std::string& path : {options.out, options.svg})
     if (const Status status = check_output(path); !status.is_ok()) return fail(kTuneProgram, status);
+  if (Status status = PosixEnvironment::check_buffer_memory(options.buffer_memory); !status.is_ok())
+    return fail(kTuneProgram, status);
   if (Status status = silence_engine_log(); !status.is_ok()) return fail(kTuneProgram, status);
   PosixEnvironment environment;
   const Result<std::unique_ptr<TuneArray>> array = TuneArray::make(environment, options);
