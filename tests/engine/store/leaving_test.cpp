@@ -9,6 +9,7 @@
 
 #include "tests/engine/file/sim_array.h"
 #include "tests/engine/store/expect_clean.h"
+#include "tests/support/sanitizers.h"
 
 namespace fpfs::test {
 namespace {
@@ -251,7 +252,7 @@ TEST(LeavingTest, AFileWithoutANameKeepsAMemberUntilItIsClosed) {
 
 // A commit is under way when the member begins to leave, and is not lost with its object.
 TEST(LeavingTest, WhatIsOnItsWayToItArrives) {
-  for (uint64_t seed = 1; seed <= 60 && !HasFailure(); ++seed) {
+  for (uint64_t seed = 1; seed <= alike(60) && !HasFailure(); ++seed) {
     SimArray array(seed, 3, options());
     std::shared_ptr<File> file = array.create("file");
     SimArray::Answer<WriteRequest> write;
@@ -389,7 +390,7 @@ TEST_P(LeavingCutTest, ACrashLeavesAllOfItAndTheRestCanBeDone) {
   ASSERT_GT(length, first);
   for (uint64_t back = 0; back < 30 && !HasFailure(); ++back) run(back + 2, length - back);
   for (uint64_t back = 0; back < first && !HasFailure(); back += 1 + first / 25) run(back + 2, first - back);
-  for (uint64_t cut = 1; cut < length && !HasFailure(); cut += 1 + length / 40) run(cut, cut);
+  for (uint64_t cut = 1; cut < length && !HasFailure(); cut += 1 + length / alike(40)) run(cut, cut);
   EXPECT_GT(not_begun, 0u);
   EXPECT_GT(leaving, 0u);
   EXPECT_GT(gone, 0u);
@@ -403,7 +404,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, LeavingCutTest, testing::Bool(),
 TEST(LeavingTest, LivesInWhichMembersComeAndGo) {
   constexpr unsigned kDrives = 5;
   unsigned removed = 0, crashes = 0;
-  for (uint64_t seed = 1; seed <= 60 && !HasFailure(); ++seed) {
+  for (uint64_t seed = 1; seed <= alike(60) && !HasFailure(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     StoreOptions options = test::options();
     if (seed % 2 == 0) options.spare_least = UINT64_MAX;
