@@ -220,6 +220,15 @@ BackgroundPass::Report BackgroundPass::report(const std::function<void()>& also)
 
 // --- the pass --------------------------------------------------------------------------------------------------------
 
+// From the beginning of the tree; the time counts on.
+void BackgroundPass::begin_again() {
+  linked_inodes_.clear();
+  const MutexLock lock(mutex_);
+  const uint64_t active_ms = resumed_.active_ms;
+  resumed_ = PassState();
+  resumed_.active_ms = active_ms;
+}
+
 void BackgroundPass::run() {
   saved_ = paced_ = Clock::now();
   allowance_ = 0;
@@ -230,8 +239,7 @@ void BackgroundPass::run() {
     const Result<bool> finished = status.is_ok() ? visitor_.finish() : status;
     status = finished.status();
     is_again = finished.is_ok() && *finished && !stopping();
-    resumed_ = PassState();
-    linked_inodes_.clear();
+    if (is_again) begin_again();
   }
   PassState ended;
   {

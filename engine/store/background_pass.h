@@ -129,6 +129,7 @@ class BackgroundPass {
   Status refuse(const char* verb) const;
 
   // The thread's.
+  void begin_again();
   void run();
   Status count_remaining();
   Result<bool> visit(const FileEntry& entry);
