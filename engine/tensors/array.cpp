@@ -232,10 +232,17 @@ Status Array::Impl::read(File& file, FileOffset offset, std::span<std::byte> mem
 
 Result<Array::Impl::OpenFile> Array::Impl::open_file(const std::string& path) {
   FPFS_RETURN_IF_ERROR(place_of(path).status());
-  FPFS_ASSIGN_OR_RETURN(const Store::Node node, find_in_array(*store_, path));
-  if (!S_ISREG(node.attributes.st_mode)) return invalid("not a regular file");
   OpenFile open;
-  FPFS_ASSIGN_OR_RETURN(open.file, store_->open_file(node.handle.get(), /*for_writing=*/false));
+  while (open.file == nullptr) {
+    FPFS_ASSIGN_OR_RETURN(const Store::Node node, find_in_array(*store_, path));
+    if (!S_ISREG(node.attributes.st_mode)) return invalid("not a regular file");
+    Result<std::shared_ptr<File>> file = store_->open_file(node.handle.get(), /*for_writing=*/false);
+    if (file.is_ok()) {
+      open.file = *std::move(file);
+    } else if (file.status().errno_value() != ESTALE) {  // or it was replaced since it was found
+      return file.status();
+    }
+  }
   const uint64_t size = open.file->size();
   fpfs::ReadCursor cursor;
   std::vector<std::byte> bytes(std::min(size, fpfs::kSafetensorsLengthBytes));

@@ -276,18 +276,20 @@ def test_threads_share_a_handle(native, aio):
 
 def test_others_run_while_a_call_waits(native, open_handle):
     """For a pipe: first for its other end, then for what comes out of it."""
-    os.mkfifo(native / "pipe")
+    pipes = [native / "first", native / "second"]
+    for pipe in pipes:
+        os.mkfifo(pipe)
     aio, buffers = open_handle(direct=False), [bytearray(5), bytearray(6)]
 
     def read():
-        aio.sync_pread(buffers[0], native / "pipe")
-        aio.async_pread(buffers[1], native / "pipe")
+        aio.sync_pread(buffers[0], pipes[0])
+        aio.async_pread(buffers[1], pipes[1])
         aio.wait()
 
     thread = threading.Thread(target=read)
     thread.start()
-    for content in (b"first", b"second"):
-        with open(native / "pipe", "wb") as pipe:
+    for path, content in zip(pipes, (b"first", b"second"), strict=True):
+        with open(path, "wb") as pipe:
             time.sleep(0.05)
             pipe.write(content)
     thread.join(30)

@@ -212,9 +212,9 @@ TEST_P(AioLibraryTest, PartsToAnOpenFile) {
     ASSERT_GE(file, 0);
     ::unlink(path.c_str());
     const size_t cuts[] = {0, 100, kBlock, 4 * kBlock, source.size()};
+    plan.syncs = 0;
     for (size_t i = 0; i + 1 < std::size(cuts); ++i)
       aio->async_pwrite(file, source.data() + cuts[i], cuts[i + 1] - cuts[i], cuts[i], {.durable = i == 3});
-    plan.syncs = 0;
     expect_all_right(aio->wait(), 4);
     EXPECT_EQ(plan.syncs, 1);
     expect_content("/proc/self/fd/" + std::to_string(file), source.size(), 4);

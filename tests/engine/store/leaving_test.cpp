@@ -404,7 +404,8 @@ INSTANTIATE_TEST_SUITE_P(Kinds, LeavingCutTest, testing::Bool(),
 TEST(LeavingTest, LivesInWhichMembersComeAndGo) {
   constexpr unsigned kDrives = 5;
   unsigned removed = 0, crashes = 0;
-  for (uint64_t seed = 1; seed <= alike(60) && !HasFailure(); ++seed) {
+  const uint64_t lives = alike(60);
+  for (uint64_t seed = 1; seed <= lives && !HasFailure(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     StoreOptions options = test::options();
     if (seed % 2 == 0) options.spare_least = UINT64_MAX;
@@ -549,8 +550,8 @@ TEST(LeavingTest, LivesInWhichMembersComeAndGo) {
       EXPECT_TRUE(*array.read_all(*array.open(name)) == content) << name;
     }
   }
-  EXPECT_GT(removed, 15u);
-  EXPECT_GT(crashes, 200u);
+  EXPECT_GT(removed, lives / 4);
+  EXPECT_GT(crashes, 3 * lives);
 }
 
 }  // namespace
