@@ -79,6 +79,7 @@ void TierCopier::Impl::list_for(const std::string& path, uint64_t number, const 
 
 void TierCopier::Impl::listed_for(const std::string& path, uint64_t number, const Result<ListPage>& page) {
   std::vector<LookWaiter> waiters;
+  bool is_news = false;
   {
     const MutexLock lock(mutex_);
     const auto look = looks_.find(path);
@@ -92,9 +93,15 @@ void TierCopier::Impl::listed_for(const std::string& path, uint64_t number, cons
       waiters.swap(look->second.waiters);
       if (look->second.is_for_itself) add_looked_at(path, page.status().code() == StatusCode::kNotFound);
       looks_.erase(look);
-      if (page.status().code() != StatusCode::kNotFound) looks_wait_from_ns_ = now_ns() + kNoWaiting_ns;
+      if (page.status().code() != StatusCode::kNotFound) {
+        is_news = !waiters.empty();
+        looks_wait_from_ns_ = now_ns() + kNoWaiting_ns;
+      }
     }
   }
+  if (is_news)
+    log(LogLevel::kWarning, "tier: what others have copied to {} is not shown; nobody waits for that now: {}",
+        "/" + path, page.status().message());
   for (const LookWaiter& waiter : waiters) waiter.done();
   if (!page.is_ok()) return pump();
   if (!page->position.empty()) return list_for(path, number, page->position);

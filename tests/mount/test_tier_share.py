@@ -234,7 +234,7 @@ def test_what_is_copied_when_close_returns_is_seen_by_the_next_open(nodes, store
     (a.path / "d").mkdir()
     os.setxattr(a.path / "d", "user.fastpersistfs.durable", b"tier")
     sync(a)
-    assert listing(b.path) == ["d"]
+    wait_until(lambda: listing(b.path) == ["d"])
     for step in range(10):
         write_pattern(a.path / f"d/step-{step}", step + 1, 2 * CHUNK + step)
         assert is_pattern(b.path / f"d/step-{step}", step + 1, 2 * CHUNK + step)
