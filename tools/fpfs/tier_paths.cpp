@@ -1,5 +1,6 @@
 #include "tools/fpfs/tier_paths.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
 #include <unistd.h>
@@ -32,6 +33,7 @@ namespace {
 
 constexpr const char* kPinAttribute = "user.fastpersistfs.pin";
 constexpr const char* kCodecAttribute = "user.fastpersistfs.codec";
+constexpr uint64_t kStatBlock = 512;  // unit of stx_blocks
 // The daemon fetches so many files at a time, and one more while they have fewer bytes together than that.
 constexpr size_t kFilesAtOnce = 64;
 constexpr uint64_t kBytesAtOnce = 512 * kMiB;
@@ -65,7 +67,14 @@ Status for_each(const std::string& path, const std::function<Status(const std::s
   return error && first.is_ok() ? explain_mount_error(error.value(), path) : first;
 }
 
-Result<bool> is_away(const std::string& path) {
+// Of a file that has as much on the members as it is long, no chunk is away: only the last one is rounded up. That is
+// known without its index.
+Result<bool> is_away(const std::string& path, uint64_t* bytes) {
+  struct statx attributes {};
+  if (::statx(AT_FDCWD, path.c_str(), AT_SYMLINK_NOFOLLOW, STATX_SIZE | STATX_BLOCKS, &attributes) != 0)
+    return errno == ENOENT ? Result<bool>(false) : explain_mount_error(errno, path);
+  *bytes = attributes.stx_size;
+  if (attributes.stx_blocks * kStatBlock >= attributes.stx_size) return false;
   std::array<char, 128> value{};
   const ssize_t length = ::lgetxattr(path.c_str(), kCodecAttribute, value.data(), value.size());
   if (length < 0 && errno == ENOENT) return false;
@@ -175,12 +184,12 @@ Result<FetchedPaths> fetch_path(const std::string& path) {
   FPFS_RETURN_IF_ERROR(for_each(path, [&](const std::string& at, bool is_file) -> Status {
     if (interrupt.load()) return Status::error(StatusCode::kCancelled, "interrupted");
     if (!is_file) return Status::ok();
-    FPFS_ASSIGN_OR_RETURN(const bool away, is_away(at));
-    struct stat attributes {};
-    if (!away || ::lstat(at.c_str(), &attributes) != 0) return Status::ok();
+    uint64_t bytes = 0;
+    FPFS_ASSIGN_OR_RETURN(const bool away, is_away(at, &bytes));
+    if (!away) return Status::ok();
     ++fetched.files;
-    fetched.bytes += static_cast<uint64_t>(attributes.st_size);
-    files.push_back({at, static_cast<uint64_t>(attributes.st_size)});
+    fetched.bytes += bytes;
+    files.push_back({at, bytes});
     return Status::ok();
   }));
   FPFS_RETURN_IF_ERROR(Fetch(files, interrupt).run());
