@@ -153,7 +153,10 @@ void Store::Impl::erase_removed(uint64_t inode, const Removed& removed) {
   if (found != removed_.end() && found->second == &removed) removed_.erase(found);
 }
 
+// One at a time: the kernel tells one of two callers that a writeback failed (errseq_check_and_advance() in syncfs(2)),
+// and the other one is not to return before that is known.
 Status Store::Impl::sync_tree() {
+  const MutexLock lock(tree_sync_mutex_);
   FPFS_RETURN_IF_ERROR(health.failure());
   const std::string covered = health.take_unsynced();
   Status synced = storage().sync_filesystem(array.tree());

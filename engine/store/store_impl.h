@@ -57,6 +57,7 @@ class Store::Impl final : public FileContext {
   std::vector<StallWatch::Registration> registrations_;
   RecurringTimer trickle_timer_;  // looks for trickles that are due
   std::atomic<bool> relieving_{false};
+  Mutex tree_sync_mutex_;
   Mutex removed_mutex_;
   std::unordered_map<uint64_t, Removed*> removed_ FPFS_GUARDED_BY(removed_mutex_);
 };
