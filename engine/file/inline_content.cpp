@@ -129,7 +129,9 @@ void File::end_inline_write(CommitJob& commit, Deferred& deferred) {
   if (!chunk->given_up) context_.writes_in_flight.fetch_sub(1, std::memory_order_relaxed);
   if (abandoned_) return;
   chunk->state = CachedChunk::State::kReady;
-  cache_.release_if_idle(*chunk, false, deferred);
+  // Cold: it is little to read again, and the pool would go on to memory that was never used, of which the kernel clears
+  // 2 MiB at a time.
+  cache_.release_if_idle(*chunk, true, deferred);
 }
 
 }  // namespace fpfs
