@@ -17,10 +17,10 @@ constexpr size_t kManifestBytesMax = 1024 * 1024 * 1024;
 constexpr std::chrono::milliseconds kLater{20};
 constexpr size_t kKeysAhead = 2000;  // no page is asked for while more are known
 // Files that are on their way to their names, in a sync or before it.
-constexpr unsigned kUnderWayMax = 128;
+constexpr unsigned kUnderWayMax = 384;
 // So many small files are synced together, or as many as come within that time.
-constexpr size_t kSyncedTogether = 32;
-constexpr std::chrono::milliseconds kTogetherWithin{20};
+constexpr size_t kSyncedTogether = 128;
+constexpr std::chrono::milliseconds kTogetherWithin{50};
 
 }  // namespace
 
@@ -200,6 +200,7 @@ void TierRestore::begin(RestoredTree::File file, uint64_t bytes) {
 
 void TierRestore::record(std::unique_ptr<Begun> begun, const Status& written) {
   const Status status = written.is_ok() ? tree_.content_written(begun->file) : written;
+  begun->file.manifest = {};  // the memory of many
   if (!status.is_ok()) return committed(std::move(begun), status);
   commit(std::move(begun), true);
 }
@@ -217,14 +218,22 @@ void TierRestore::commit(std::unique_ptr<Begun> begun, bool is_lazy) {
 void TierRestore::recorded(std::unique_ptr<Begun> begun, const Status& status) {
   if (!status.is_ok()) return committed(std::move(begun), status);
   bool is_first = false, is_last = false;
+  uint64_t batch = 0;
   {
     const MutexLock lock(mutex_);
     is_first = recorded_.empty();
     recorded_.push_back(std::move(begun));
     is_last = recorded_.size() == under_way_;
+    batch = batch_;
   }
   if (is_first)
-    environment_.executor().post_after(kTogetherWithin, [self = shared_from_this()] { self->sync_recorded(true); });
+    environment_.executor().post_after(kTogetherWithin, [self = shared_from_this(), batch] {
+      {
+        const MutexLock lock(self->mutex_);
+        if (self->batch_ != batch) return;  // it was full before
+      }
+      self->sync_recorded(true);
+    });
   sync_recorded(is_last);
 }
 
@@ -239,6 +248,7 @@ void TierRestore::sync_recorded(bool at_once) {
       is_sync_due_ = false;
       is_syncing_ = true;
       together.swap(recorded_);
+      ++batch_;
     }
     const Status synced = store_.sync_names();
     {

@@ -86,6 +86,7 @@ class TierRestore : public std::enable_shared_from_this<TierRestore> {
   unsigned under_way_ FPFS_GUARDED_BY(mutex_) = 0;  // these, pages, and what is made of them
   // Small files whose records are to become durable together, by one sync for many.
   std::vector<std::unique_ptr<Begun>> recorded_ FPFS_GUARDED_BY(mutex_);
+  uint64_t batch_ FPFS_GUARDED_BY(mutex_) = 0;  // which one these are
   bool is_sync_due_ FPFS_GUARDED_BY(mutex_) = false;
   bool is_syncing_ FPFS_GUARDED_BY(mutex_) = false;
   Status failure_ FPFS_GUARDED_BY(mutex_);
