@@ -188,7 +188,7 @@ def test_ctrl_c(filled, binaries, buffered):
 
 @pytest.mark.chunk_size(CHUNK)
 def test_progress_goes_to_stderr(filled, fsck):
-    line = r"([\d.]+ [KM]?i?B of [\d.]+ [KM]?i?B \([\d.]+ %\), .+/s(, .+ left)?, )?1 file(, \d+ files/s)?"
+    line = r"([\d.]+ [KM]?i?B of [\d.]+ [KM]?i?B \([\d.]+ %\)(, .+/s(, .+ left)?)?, )?1 file(, \d+ files/s)?"
     result = fsck("--progress", "--verify-data", "--json")
     assert result.returncode == 0
     json.loads(result.stdout)
