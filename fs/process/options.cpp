@@ -368,6 +368,11 @@ Status apply_argument(CLI::App& app, MountOptions& o, const std::string& argumen
 
 // Splits at commas; a backslash takes the next character as it is (libfuse's rule).
 Status apply_list(CLI::App& app, MountOptions& o, const std::string& list) {
+  // Of a mounted array mount(8) knows the type fuse.fastpersistfs, whatever fstab says, and so asks us, with options of
+  // the kernel's (user_id=0) before this one. mount.fastpersistfs says the same.
+  if (("," + list + ",").find(",remount,") != std::string::npos)
+    return Status::error(StatusCode::kUnsupported,
+                         "options of a mounted array cannot be changed; umount it and mount it again");
   std::string part;
   for (size_t i = 0; i <= list.size(); ++i) {
     if (i == list.size() || list[i] == ',') {

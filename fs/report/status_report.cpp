@@ -31,7 +31,7 @@ json space_report(Store& store) {
 
 std::string reason_for(const StoreStatus& status, bool for_owner) {
   if (status.read_only_reason.empty() || for_owner) return status.read_only_reason;
-  return "the array turned read-only; the daemon's log says why";
+  return "an error that only root and who mounted the array are shown; the daemon's log has it, too";
 }
 
 uint64_t members_of(const StoreStatus& status) {
@@ -194,7 +194,8 @@ std::string status_report(FileSystem& file_system, bool for_owner) {
                     {"torn_tails", recovery.torn_tails},
                     {"bytes_freed", recovery.bytes_freed}}},
                   {"open_files", std::move(open_files)},
-                  {"open_files_omitted", omitted}});
+                  {"open_files_omitted", omitted},
+                  {"paths_hidden", !for_owner}});
 }
 
 std::string file_report(FileSystem& file_system, const File& file, const struct stat& attributes) {

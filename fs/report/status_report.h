@@ -26,7 +26,8 @@
 //   "recovery": {"was_dirty", "orphans_removed", "torn_tails", "bytes_freed"},
 //   "open_files": [{"path", "size", "writing", "bytes_read", "bytes_written"}],   at most 64, the busiest first; fewer
 //                 when their paths are long, as an attribute has room for 64 KiB
-//   "open_files_omitted"
+//   "open_files_omitted",
+//   "paths_hidden" (the reader is neither root nor the mount's owner)
 // }
 // What names files of others is told to root and the mount's owner only: for everybody else no open file is listed, and
 // read_only_reason says that there is one.

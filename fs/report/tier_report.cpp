@@ -7,7 +7,7 @@ namespace {
 
 std::string error_for(const TierCopyStatus& copies, bool for_owner) {
   if (copies.last_error.empty() || for_owner) return copies.last_error;
-  return "the daemon's log says it";
+  return "only root and who mounted the array are shown it; the daemon's log has it, too";
 }
 
 }  // namespace

@@ -24,6 +24,7 @@ set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)  # for packages of programs that link the libraries
 set(CPACK_DEBIAN_PACKAGE_DEPENDS "fuse3, python3")  # python3: setup-nvme
 set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "xfsprogs")
+set(CPACK_DEBIAN_PACKAGE_SUGGESTS "python3-xxhash")  # examples/read_direct
 set(CPACK_DEBIAN_PACKAGE_CONTROL_EXTRA
     ${CMAKE_CURRENT_LIST_DIR}/postinst ${CMAKE_CURRENT_LIST_DIR}/postrm)
 set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
@@ -41,5 +42,5 @@ if(GZIP)
  -- ${FPFS_PACKAGER}  ${date}
 ")
   execute_process(COMMAND ${GZIP} -9nf ${changelog} COMMAND_ERROR_IS_FATAL ANY)
-  install(FILES ${changelog}.gz ${PROJECT_SOURCE_DIR}/docs/changelog.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+  install(FILES ${changelog}.gz DESTINATION ${CMAKE_INSTALL_DOCDIR})
 endif()

@@ -105,6 +105,15 @@ TEST(Options, AWrongUrlOfAStoreIsNamedAndItsSecretsAreNot) {
   EXPECT_EQ(parse_ok({}).tier.copy.tier_delete, TierDelete::kFollow);
 }
 
+// As mount(8) asks, with what the kernel shows of the mount.
+TEST(Options, ARemountSaysWhatCanBeDone) {
+  for (const char* list : {"remount,ro", "rw,nosuid,user_id=0,group_id=0,default_permissions,allow_other,remount"}) {
+    const Status status = parse_error({"-o", list});
+    EXPECT_NE(status.message().find("cannot be changed; umount it and mount it again"), std::string::npos)
+        << status.message();
+  }
+}
+
 TEST(Options, DegradedGoesWithReadOnly) {
   const MountOptions options = parse_ok({"-o", "degraded,ro"});
   EXPECT_TRUE(options.store.array.degraded);

@@ -221,6 +221,7 @@ def test_names_in_private_directories_stay_private(make_array, make_mount):
         status, scrub = (json.loads(each) for each in in_child(look, uid=ALICE).split(b"\n"))
     assert "secret-name" not in json.dumps([status, scrub]) and "private" not in json.dumps([status, scrub])
     assert status["open_files"] == [] and status["open_files_omitted"] == 1 and status["files"]["open"] == 1
+    assert status["paths_hidden"] and not mount.status()["paths_hidden"]
     assert scrub["damage"] == [] and scrub["damage_omitted"] == scrub["errors"] == 1
 
 

@@ -44,6 +44,8 @@ echo '/srv/a/fp:/srv/b/fp /mnt/ckpt fastpersistfs nofail,x-systemd.requires-moun
 mount /mnt/ckpt
 [ "$(sha256sum </mnt/ckpt/checkpoint)" = "$sum" ]
 [ "$(findmnt -n -o FSTYPE /mnt/ckpt)" = fuse.fastpersistfs ]
+if mount -o remount,noatime /mnt/ckpt 2>/said; then exit 1; fi
+grep 'options of a mounted array cannot be changed; umount it and mount it again' /said
 umount -v /mnt/ckpt
 
 apt-get remove -q -y fastpersistfs

@@ -38,6 +38,10 @@ def test_pages_render(root, page):
     text = rendered(root, page)
     assert re.search(r"^NAME\n +\S.* +- +\S", text, re.MULTILINE), text[:500]
     assert "SEE ALSO" in text
+    if not page.startswith("man5"):
+        named = set(re.findall(r"\b[a-z]+\.md\b", text[text.rindex("SEE ALSO"):]))
+        assert "troubleshooting.md" in named and "/usr/share/doc/fastpersistfs" in text
+        assert all((root / "usr/share/doc/fastpersistfs" / guide).is_file() for guide in named)
 
 
 def test_every_program_has_a_page(root):

@@ -9,10 +9,11 @@ import socket
 import pytest
 
 from lab import mount_table
-from lab.programs import run
+from lab.programs import REPOSITORY, run
 from lab.system import wait_until
 
 UNITS = "usr/lib/systemd/system"
+GUIDES = {str(path.relative_to(REPOSITORY / "docs")) for path in (REPOSITORY / "docs").rglob("*.md")}
 
 
 def test_contents(deb):
@@ -31,10 +32,12 @@ def test_contents(deb):
             "usr/lib/cmake/fastpersist/fastpersist-config.cmake",
             "usr/share/man/man5/fastpersistfs.5.gz", "usr/share/bash-completion/completions/fpfs",
             "usr/share/zsh/vendor-completions/_fastpersistfs", "usr/share/doc/fastpersistfs/copyright",
+            *(f"usr/share/doc/fastpersistfs/{name}" for name in GUIDES),
+            "usr/share/doc/fastpersistfs/examples/read_direct",
             "usr/share/doc/fastpersistfs/monitoring/alerts.yml", "usr/share/doc/fastpersistfs/monitoring/dashboard.json",
             "usr/share/doc/fastpersistfs/examples/array.conf.example"} <= files
     assert not [name for name in files if re.search(r"bench|test|\.(a|h)$", name)
-                and not name.startswith("usr/include/fastpersist/")]
+                and not name.startswith(("usr/include/fastpersist/", "usr/share/doc/"))]
 
 
 def test_dependencies(deb):

@@ -53,7 +53,9 @@ TEST(Progress, SaysHowFarHowFastAndHowLongStill) {
 TEST(Progress, SaysWhatIsKnown) {
   EXPECT_EQ(describe_work({}, {.bytes = kGiB, .files = 1}, 2), "1 GiB, 512 MiB/s, 1 file");
   EXPECT_EQ(describe_work({}, {.files = 5000}, 2), "5000 files, 2500 files/s");
-  EXPECT_EQ(describe_work({}, {.bytes_total = kGiB}, 0), "0 B of 1 GiB (0.0 %), 0 B/s");
+  EXPECT_EQ(describe_work({}, {.bytes_total = kGiB}, 0), "0 B of 1 GiB (0.0 %)") << "no rate yet";
+  EXPECT_EQ(describe_work({}, {.files = 0}, 0.1), "0 files");
+  EXPECT_EQ(describe_work({}, {.bytes_total = kGiB}, 9), "0 B of 1 GiB (0.0 %), 0 B/s");
   EXPECT_EQ(describe_work({.bytes = 9}, {.bytes = 5, .bytes_total = 10}, 5), "5 B of 10 B (50.0 %), 0 B/s") << "less";
 }
 

@@ -71,6 +71,34 @@ TEST(StatusView, OpenFilesBusiestFirst) {
   EXPECT_NE(text.find("and 3 less busy"), std::string::npos) << text;
 }
 
+TEST(StatusView, PathsOfOthersAreHiddenNotLessBusy) {
+  const Json now = parse_json(R"({"open_files": [], "open_files_omitted": 3, "paths_hidden": true})");
+  EXPECT_EQ(describe_open_files(now, now, 1.0), "3 open files: only root and who mounted the array are shown which\n");
+}
+
+// What somebody looks for (errors, rates, which drive, which file) is there in a window of 80 columns.
+TEST(StatusView, ShowsWhatCountsInANarrowWindow) {
+  const Json status = parse_json(
+      R"({"members": [{"index": 255, "path": "/srv/checkpoints/nvme-0/fastpersistfs", "state": "outdated",
+                       "space_total": 1098437885952, "space_free": 1098437885952, "space_spare": 1098437885952,
+                       "bytes_read": 1098437885952, "bytes_written": 1098437885952,
+                       "read_bytes_per_second": 1098437885952, "write_bytes_per_second": 1098437885952,
+                       "read_errors": 123456}],
+          "open_files": [{"path": "/run7/checkpoints-of-this-week/a-very-long-name-of-a-directory/step100.pt",
+                          "size": 1098437885952, "writing": true}]})");
+  for (const std::string& text : {describe_members(status, 80), describe_open_files(status, status, 1.0, 80)}) {
+    size_t begin = 0;
+    for (size_t end = 0; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1)
+      EXPECT_LE(end - begin, 80) << text;
+  }
+  const std::string members = describe_members(status, 80);
+  for (const char* shown : {"READ/S", "WRITTEN/S", "ERRORS", "123456", "outdated", "FREE", "fs  outdated"})
+    EXPECT_NE(members.find(shown), std::string::npos) << members;
+  EXPECT_EQ(members.find("SPARE"), std::string::npos) << members;
+  EXPECT_NE(describe_members(status).find("SPARE"), std::string::npos);
+  EXPECT_NE(describe_open_files(status, status, 1.0, 80).find("/step100.pt\n"), std::string::npos);
+}
+
 // A daemon of another release may leave out anything and may mean something else by a name.
 TEST(StatusView, AnyJsonIsShownWithoutFailing) {
   for (const char* text : {"{}", R"({"members": 3})", R"({"members": [1, null, "x"], "open_files": [[]]})",

@@ -38,6 +38,22 @@ TEST(Table, NamesCannotSteerTheTerminal) {
   EXPECT_EQ(table.text(), "A\nx??[2J\n");
 }
 
+TEST(Table, WhatDoesNotFitGivesWay) {
+  Table table;
+  table.add_column("PATH", Table::Align::kLeft, Table::Fit::kShortened);
+  table.add_column("SIZE", Table::Align::kRight, Table::Fit::kOmitted);
+  table.add_column("READ", Table::Align::kRight, Table::Fit::kOmitted);
+  table.add_column("ERRORS", Table::Align::kRight);
+  table.add_row({"/größe/nvme0", "1 TiB", "2 GiB", "3"});
+  EXPECT_EQ(table.text(34),
+            "PATH           SIZE   READ  ERRORS\n"
+            "/größe/nvme0  1 TiB  2 GiB       3\n");
+  EXPECT_EQ(table.text(33), "PATH           SIZE  ERRORS\n/größe/nvme0  1 TiB       3\n");
+  EXPECT_EQ(table.text(20), "PATH          ERRORS\n/größe/nvme0       3\n");
+  EXPECT_EQ(table.text(18), "PATH        ERRORS\n...e/nvme0       3\n");
+  EXPECT_EQ(table.text(1), "PATH      ERRORS\n...nvme0       3\n") << "no less than can be recognized";
+}
+
 TEST(Facts, NamesArePaddedToOneWidth) {
   Facts facts;
   facts.add("Array", "x");
@@ -71,6 +87,13 @@ TEST(Format, FirstColumns) {
   EXPECT_EQ(first_columns("größe", 3), "grö");
   EXPECT_EQ(first_columns("größe", 5), "größe");
   EXPECT_EQ(first_columns("größe", 0), "");
+}
+
+TEST(Format, LastColumns) {
+  EXPECT_EQ(last_columns("größe/öl", 8), "größe/öl");
+  EXPECT_EQ(last_columns("größe/öl", 6), ".../öl");
+  EXPECT_EQ(last_columns("größe", 3), "...");
+  EXPECT_EQ(last_columns("größe", 0), "");
 }
 
 TEST(Format, Percentages) {

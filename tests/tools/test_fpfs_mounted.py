@@ -261,7 +261,7 @@ def test_a_directory_where_nothing_is_mounted(fpfs, native, call):
 
 @pytest.mark.parametrize("verb", ["stat", "map"])
 def test_a_directory_is_no_file(fpfs, mount, verb):
-    assert_one_line_error(fpfs(verb, mount.path), 1, mount.path)
+    assert_one_line_error(fpfs(verb, mount.path), 1, mount.path, "not a regular file; name a file of a mounted array")
 
 
 def test_the_daemon_dies_while_it_is_asked(binaries, mount):

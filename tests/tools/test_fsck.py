@@ -148,6 +148,8 @@ def test_strays_in_a_member(array, report):
 def test_directories_are_one_argument(binaries, fresh, name):
     result = run(getattr(binaries, name), *fresh, check=False)
     assert_one_line_error(result, 16, "one argument: " + ":".join(map(str, fresh)))
+    text = run(getattr(binaries, name), "--help").stdout
+    assert re.search(r"^Usage: .* DIRS$", text, re.MULTILINE) and re.search("^  DIRS  ", text, re.MULTILINE), text
     assert not any(path.exists() for path in fresh)
 
 
@@ -186,7 +188,7 @@ def test_ctrl_c(filled, binaries, buffered):
 
 @pytest.mark.chunk_size(CHUNK)
 def test_progress_goes_to_stderr(filled, fsck):
-    line = r"([\d.]+ [KM]?i?B of [\d.]+ [KM]?i?B \([\d.]+ %\), .+/s(, .+ left)?, )?1 file(, \d+ files/s)?"
+    line = r"([\d.]+ [KM]?i?B of [\d.]+ [KM]?i?B \([\d.]+ %\)(, .+/s(, .+ left)?)?, )?1 file(, \d+ files/s)?"
     result = fsck("--progress", "--verify-data", "--json")
     assert result.returncode == 0
     json.loads(result.stdout)

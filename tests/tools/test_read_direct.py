@@ -45,7 +45,7 @@ def test_it_is_what_the_mount_has(read, saved, tmp_path):
     assert (tmp_path / "copy").read_bytes() == saved.read_bytes()
 
 
-def test_another_file_s_bytes_in_its_place_are_found(read, saved, mount, array):
+def test_another_file_s_bytes_in_its_place_are_found(read, saved, mount, array, tmp_path):
     """What somebody else has stored there meanwhile has a checksum of its own, which fails here."""
     other = mount.path / "other.pt"
     write_pattern(other, 2, SIZE)
@@ -61,7 +61,13 @@ def test_another_file_s_bytes_in_its_place_are_found(read, saved, mount, array):
 
     put(theirs.read_bytes()[:CHUNK])
     results = [read(path) for path in (saved, other)]
+    kept_copy = tmp_path / "copy"
+    kept_copy.write_bytes(b"the copy of before")
+    damaged = saved if results[0].returncode else other
+    copied = [read("--output", path, damaged) for path in (kept_copy, tmp_path / "new")]
     put(kept)  # the array is checked at its end
+    assert [result.returncode for result in copied] == [1, 1]
+    assert os.listdir(tmp_path) == ["copy"] and kept_copy.read_bytes() == b"the copy of before"
     assert sorted(result.returncode for result in results) == [0, 1]
     failed = next(result.stderr for result in results if result.returncode)
     assert "not what the file has" in failed and len(failed.splitlines()) == 1
@@ -74,3 +80,12 @@ def test_what_it_cannot_read_is_said_in_one_line(read, mount, tmp_path):
                        (mount.path / "none", "none")):
         result = read(path)
         assert result.returncode == 1 and says in result.stderr and len(result.stderr.splitlines()) == 1, result.stderr
+
+
+def test_without_the_module_for_checksums(tmp_path):
+    (tmp_path / "xxhash.py").write_text("raise ImportError\n")
+    call = [sys.executable, READER]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    result = subprocess.run([*call, "/file"], capture_output=True, text=True, env=environment)
+    assert result.returncode == 1 and len(result.stderr.splitlines()) == 1 and "python3-xxhash" in result.stderr
+    assert subprocess.run([*call, "--help"], capture_output=True, env=environment).returncode == 0

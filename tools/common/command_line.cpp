@@ -18,6 +18,8 @@ namespace fpfs::tools {
 
 namespace {
 
+constexpr const char* kDirectoriesName = "DIRS";
+
 std::string on_one_line(const std::string& text) {
   std::string line;
   for (char c : text) {
@@ -47,8 +49,12 @@ class Help : public CLI::Formatter {
     const auto [name, allowed] = type_of(option);
     std::string text = name.empty() ? "" : " " + name;
     if (allowed.starts_with('{')) text += " " + CLI::detail::find_and_replace(inside(allowed), ",", "|");
-    if (option->get_expected_max() == CLI::detail::expected_max_vector_size) text += "...";
-    return text;
+    return text + repeated(option);
+  }
+
+  std::string make_option_usage(const CLI::Option* option) const override {
+    const std::string text = make_option_name(option, true) + repeated(option);
+    return option->get_required() ? text : "[" + text + "]";
   }
 
   std::string make_option_desc(const CLI::Option* option) const override {
@@ -73,6 +79,11 @@ class Help : public CLI::Formatter {
   }
 
  private:
+  // DIRS takes several words only to say how they are given (add_directories()).
+  static std::string repeated(const CLI::Option* option) {
+    const bool takes_several = option->get_expected_max() == CLI::detail::expected_max_vector_size;
+    return takes_several && option->get_name() != kDirectoriesName ? "..." : "";
+  }
   // CLI11's "NAME:CHECK": "N" and "UINT in [1 - 1024]", "" and "{start,stop}".
   static std::pair<std::string, std::string> type_of(const CLI::Option* option) {
     if (option->get_type_size() == 0) return {};
@@ -123,7 +134,7 @@ std::optional<int> parse_command_line(CLI::App& app, const std::string& program,
 
 void add_directories(CLI::App& app, std::string& directories) {
   app.add_option_function<std::vector<std::string>>(
-         "DIRS",
+         kDirectoriesName,
          [&directories](const std::vector<std::string>& words) {
            directories = fmt::format("{}", fmt::join(words, ":"));
            if (words.size() > 1)

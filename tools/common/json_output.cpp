@@ -28,6 +28,11 @@ const Json* find(const Json& object, const char* key) {
 
 }  // namespace
 
+double real_at(const Json& object, const char* key, double otherwise) {
+  const Json* value = find(object, key);
+  return value != nullptr && value->is_number() ? value->get<double>() : otherwise;
+}
+
 uint64_t number_at(const Json& object, const char* key, uint64_t otherwise) {
   const Json* value = find(object, key);
   if (value == nullptr || !value->is_number()) return otherwise;

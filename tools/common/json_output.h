@@ -20,6 +20,7 @@ Json parse_json(const std::string& text);
 
 // Members of such an object, or the given value when they are absent or of another type.
 uint64_t number_at(const Json& object, const char* key, uint64_t otherwise = 0);
+double real_at(const Json& object, const char* key, double otherwise = 0);
 std::string text_at(const Json& object, const char* key, const std::string& otherwise = "");
 bool flag_at(const Json& object, const char* key, bool otherwise = false);
 const Json& object_at(const Json& object, const char* key);  // an empty object when absent

@@ -20,7 +20,7 @@ namespace {
 constexpr const char* kClearLine = "\r\033[K";
 constexpr std::chrono::milliseconds kRedrawInterval{250}, kLogInterval{1000};
 
-// What the first moments say of the time that is left says nothing.
+// The first moments say nothing of the time that is left, and not that nothing is done.
 constexpr double kEstimateSecondsMin = 1;
 
 std::string time_left(double seconds) {
@@ -49,12 +49,13 @@ std::string describe_work(const WorkDone& before, const WorkDone& now, double se
   const auto rate_of = [seconds](uint64_t was, uint64_t is) {
     return seconds > 0 && is > was ? static_cast<double>(is - was) / seconds : 0;
   };
+  const auto is_told = [seconds](double rate) { return rate > 0 || seconds > kEstimateSecondsMin; };
   std::vector<std::string> parts;
   const bool counts_bytes = now.bytes > 0 || now.bytes_total > 0;
   if (counts_bytes) {
     const double rate = rate_of(before.bytes, now.bytes);
     parts.push_back(amount_text(now.bytes, now.bytes_total));
-    parts.push_back(format_rate(rate));
+    if (is_told(rate)) parts.push_back(format_rate(rate));
     if (seconds > kEstimateSecondsMin && rate > 0 && now.bytes_total > now.bytes)
       parts.push_back(time_left(static_cast<double>(now.bytes_total - now.bytes) / rate));
   }
@@ -62,7 +63,8 @@ std::string describe_work(const WorkDone& before, const WorkDone& now, double se
     parts.push_back(fmt::format("{} of {} files", now.files, now.files_total));
   else if (now.files > 0 || !counts_bytes)
     parts.push_back(fmt::format("{} file{}", now.files, now.files == 1 ? "" : "s"));
-  if (!counts_bytes) parts.push_back(fmt::format("{:.0f} files/s", rate_of(before.files, now.files)));
+  if (const double rate = rate_of(before.files, now.files); !counts_bytes && is_told(rate))
+    parts.push_back(fmt::format("{:.0f} files/s", rate));
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 

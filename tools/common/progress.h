@@ -16,7 +16,7 @@ struct WorkDone {
 };
 
 // "1.2 GiB of 4 GiB (30.0 %), 400 MiB/s, 7 s left, 3 of 10 files", for work that was `before` when it was first looked
-// at, `seconds` ago.
+// at, `seconds` ago. Without a rate until there is one, or time enough has passed to say that nothing is done.
 std::string describe_work(const WorkDone& before, const WorkDone& now, double seconds);
 
 // A line on stderr. On a terminal it is rewritten in place, a few times a second, no wider than the window; clear()

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string_view>
 
 #include <fmt/format.h>
 
@@ -33,8 +34,8 @@ void append_line(std::string& out, std::string line) {
 
 }  // namespace
 
-void Table::add_column(std::string heading, Align align) {
-  columns_.push_back({std::move(heading), align});
+void Table::add_column(std::string heading, Align align, Fit fit) {
+  columns_.push_back({std::move(heading), align, fit});
 }
 
 void Table::add_row(std::vector<std::string> cells) {
@@ -43,22 +44,38 @@ void Table::add_row(std::vector<std::string> cells) {
   rows_.push_back(std::move(cells));
 }
 
-std::string Table::text() const {
+// Two blanks between columns; one that is left out has no width.
+size_t Table::width_of_all(const std::vector<size_t>& widths) {
+  size_t sum = 0;
+  for (const size_t width : widths) sum += width == 0 ? 0 : width + 2;
+  return sum - std::min<size_t>(sum, 2);
+}
+
+std::string Table::text(size_t columns) const {
+  constexpr size_t kShortenedMin = 8;
   std::vector<size_t> widths;
   for (size_t i = 0; i < columns_.size(); ++i) {
     size_t width = width_of(columns_[i].heading);
     for (const auto& row : rows_) width = std::max(width, width_of(row[i]));
     widths.push_back(width);
   }
-  std::string out, line;
-  for (size_t i = 0; i < columns_.size(); ++i)
-    line.append(padded(columns_[i].heading, widths[i], columns_[i].align)).append("  ");
-  append_line(out, line);
-  for (const auto& row : rows_) {
-    line.clear();
-    for (size_t i = 0; i < columns_.size(); ++i) line.append(padded(row[i], widths[i], columns_[i].align)).append("  ");
-    append_line(out, line);
+  for (size_t i = columns_.size(); i-- > 0 && width_of_all(widths) > columns;)
+    if (columns_[i].fit == Fit::kOmitted) widths[i] = 0;
+  for (size_t i = 0; i < columns_.size(); ++i) {
+    const size_t all = width_of_all(widths);
+    if (columns_[i].fit == Fit::kShortened && all > columns && widths[i] > kShortenedMin)
+      widths[i] = std::max(kShortenedMin, widths[i] - std::min(widths[i], all - columns));
   }
+  std::string out;
+  const auto append_row = [&](const auto& cell_of) {
+    std::string line;
+    for (size_t i = 0; i < columns_.size(); ++i)
+      if (widths[i] > 0)
+        line.append(padded(last_columns(cell_of(i), widths[i]), widths[i], columns_[i].align)).append("  ");
+    append_line(out, line);
+  };
+  append_row([&](size_t i) { return columns_[i].heading; });
+  for (const auto& row : rows_) append_row([&](size_t i) { return row[i]; });
   return out;
 }
 
@@ -73,6 +90,17 @@ std::string Facts::text() const {
   for (const auto& [name, value] : facts_)
     append_line(out, padded(name + ":", width + 1, Table::Align::kLeft) + "  " + value);
   return out;
+}
+
+std::string last_columns(const std::string& line, size_t columns) {
+  constexpr std::string_view kOmission = "...";
+  const size_t width = width_of(line);
+  if (width <= columns) return line;
+  const size_t kept = columns - std::min(columns, kOmission.size());
+  size_t begin = line.size();
+  for (size_t left = kept; left > 0;)
+    if (begins_character(line[--begin])) --left;
+  return std::string(kOmission.substr(0, columns)) + line.substr(begin);
 }
 
 std::string first_columns(std::string line, size_t columns) {

@@ -11,15 +11,20 @@ namespace fpfs::tools {
 class Table {
  public:
   enum class Align : uint8_t { kLeft, kRight };
-  void add_column(std::string heading, Align align);
+  // What gives way where a window is too narrow: whole columns, the last first, then the beginnings of cells ("...e1/fp").
+  enum class Fit : uint8_t { kKept, kOmitted, kShortened };
+  void add_column(std::string heading, Align align, Fit fit = Fit::kKept);
   void add_row(std::vector<std::string> cells);
-  std::string text() const;  // ends in a line break
+  // Ends in a line break. No wider than `columns`, as far as what may give way allows.
+  std::string text(size_t columns = SIZE_MAX) const;
 
  private:
   struct Column {
     std::string heading;
     Align align;
+    Fit fit;
   };
+  static size_t width_of_all(const std::vector<size_t>& widths);
   std::vector<Column> columns_;
   std::vector<std::vector<std::string>> rows_;
 };
@@ -34,8 +39,9 @@ class Facts {
   std::vector<std::pair<std::string, std::string>> facts_;
 };
 
-// As much of a line as fits so many columns of the screen.
+// As much of a line as fits so many columns of the screen: its beginning, or "..." and its end.
 std::string first_columns(std::string line, size_t columns);
+std::string last_columns(const std::string& line, size_t columns);
 
 // "1, 3-5, 7", of ascending numbers; what goes beyond a line is "...".
 std::string format_ranges(const std::vector<uint64_t>& numbers);

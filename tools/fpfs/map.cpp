@@ -80,6 +80,7 @@ Result<FileMap> read_map_once(const FileDescriptor& file, const std::string& pat
 
 Result<FileMap> read_map(const std::string& path) {
   constexpr int kAttemptsMax = 5;
+  FPFS_RETURN_IF_ERROR(check_regular_file(path));
   FPFS_ASSIGN_OR_RETURN(FileDescriptor file, open_path(path));
   for (int attempt = 0; attempt < kAttemptsMax; ++attempt) {
     bool changed = false;

@@ -50,6 +50,13 @@ Result<FileDescriptor> open_path(const std::string& path) {
   return FileDescriptor(number);
 }
 
+Status check_regular_file(const std::string& path) {
+  struct stat attributes {};
+  if (::stat(path.c_str(), &attributes) != 0) return explain_mount_error(errno, path);
+  if (S_ISREG(attributes.st_mode)) return Status::ok();
+  return Status::error(StatusCode::kInvalidArgument, path + ": not a regular file; name a file of a mounted array");
+}
+
 Result<std::string> resolve(const std::string& path) {
   char resolved[PATH_MAX];
   if (::realpath(path.c_str(), resolved) == nullptr) return explain_mount_error(errno, path);
@@ -107,10 +114,7 @@ Result<Json> read_tier_status(const std::string& path) {
 }
 
 Result<Json> read_file_stat(const std::string& path) {
-  struct stat attributes {};
-  if (::stat(path.c_str(), &attributes) != 0) return explain_mount_error(errno, path);
-  if (!S_ISREG(attributes.st_mode))
-    return Status::error(StatusCode::kInvalidArgument, path + ": not a regular file; name a file of a mounted array");
+  FPFS_RETURN_IF_ERROR(check_regular_file(path));
   return read_json_attribute(path, "user.fastpersistfs.stat", path);
 }
 

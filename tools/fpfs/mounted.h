@@ -12,6 +12,9 @@ namespace fpfs::tools {
 // Opens for looking at: read-only, never waiting for the other end of a fifo.
 Result<FileDescriptor> open_path(const std::string& path);
 
+// For verbs that look at one file: kInvalidArgument for anything but a regular one, on a mount or not.
+Status check_regular_file(const std::string& path);
+
 // Absolute, without symbolic links.
 Result<std::string> resolve(const std::string& path);
 

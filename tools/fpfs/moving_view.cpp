@@ -16,16 +16,30 @@ namespace fpfs::tools {
 namespace {
 
 constexpr std::chrono::milliseconds kMovingLook{200};
+// Before that a rate of 0 means that nothing was committed yet.
+constexpr double kRateSecondsMin = 1;
 
-std::string describe_moving_line(const Json& rebalance) {
+// "200 MiB/s", or nothing yet: of what was moved, which is what --limit holds back; what is in its place is passed by at any rate.
+std::string moved_rate_text(const Json& rebalance) {
+  const uint64_t moved = number_at(rebalance, "bytes_moved");
+  const double seconds = real_at(rebalance, "seconds", 0);
+  if (seconds <= 0 || (moved == 0 && seconds < kRateSecondsMin)) return "";
+  return format_rate(static_cast<double>(moved) / seconds);
+}
+
+}  // namespace
+
+std::string describe_moving_progress(const Json& rebalance) {
   const uint64_t done = number_at(rebalance, "bytes_done"), total = number_at(rebalance, "bytes_total");
   std::string text =
       total == 0 ? format_size(done)
                  : fmt::format("{} of {} ({})", format_size(done), format_size(total), format_percent(done, total));
-  return text + fmt::format(", {} moved", format_size(number_at(rebalance, "bytes_moved")));
+  text += fmt::format(", {} moved", format_size(number_at(rebalance, "bytes_moved")));
+  if (const std::string rate = moved_rate_text(rebalance); !rate.empty()) text += ", " + rate;
+  if (const double eta = real_at(rebalance, "eta_seconds", -1); eta >= 0)
+    text += fmt::format(", {} left", format_duration(eta));
+  return text;
 }
-
-}  // namespace
 
 std::string describe_moving(const Json& rebalance) {
   const std::string state = text_at(rebalance, "state", "-");
@@ -35,6 +49,9 @@ std::string describe_moving(const Json& rebalance) {
   Facts facts;
   facts.add("What", text_at(rebalance, "kind", "-"));
   facts.add("State", note.empty() ? state : fmt::format("{}: {}", state, note));
+  const uint64_t limit = number_at(rebalance, "limit");
+  facts.add("Limit", limit == 0 ? std::string("none") : format_rate(static_cast<double>(limit)));
+  if (const std::string rate = moved_rate_text(rebalance); !rate.empty()) facts.add("Rate", rate + " moved");
   facts.add("Looked at", fmt::format("{} of {} in {} files", format_size(done), format_size(total),
                                      number_at(rebalance, "files_done")));
   facts.add("Moved", fmt::format("{}, {} chunks", format_size(number_at(rebalance, "bytes_moved")),
@@ -50,7 +67,7 @@ Result<Json> follow_moving(const std::string& mount_point) {
     FPFS_ASSIGN_OR_RETURN(Json rebalance, read_rebalance_status(mount_point));
     if (text_at(rebalance, "state") != "running") return rebalance;
     if (interrupted) return Status::error(StatusCode::kCancelled, "interrupted");
-    progress.show(describe_moving_line(rebalance));
+    progress.show(describe_moving_progress(rebalance));
     std::this_thread::sleep_for(kMovingLook);
   }
 }

@@ -11,6 +11,8 @@ namespace fpfs::tools {
 // Shows how far it is until it does not run any more, and returns the last report. kCancelled: interrupted; it goes on.
 Result<Json> follow_moving(const std::string& mount_point);
 
+// "3 GiB of 4 GiB (75.0 %), 1 GiB moved, 128 MiB/s, 7 s left": looked at, and moved.
+std::string describe_moving_progress(const Json& rebalance);
 // Several lines.
 std::string describe_moving(const Json& report);
 

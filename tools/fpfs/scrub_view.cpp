@@ -13,10 +13,6 @@ namespace fpfs::tools {
 
 namespace {
 
-double real_at(const Json& object, const char* key, double otherwise) {
-  return object.is_object() && object.contains(key) && object[key].is_number() ? object[key].get<double>() : otherwise;
-}
-
 std::string time_text(uint64_t seconds) {
   const auto time = static_cast<std::time_t>(seconds);
   struct tm local {};
@@ -45,7 +41,9 @@ std::string describe_scrub_progress(const Json& scrub) {
       total == 0 ? fmt::format("{}", format_size(done))
                  : fmt::format("{} of {} ({})", format_size(done), format_size(total), format_percent(done, total));
   if (text_at(scrub, "state") != "running") return text;
-  text += ", " + format_rate(real_at(scrub, "bytes_per_second", 0));
+  // The first look comes before anything was read.
+  if (const double rate = real_at(scrub, "bytes_per_second", 0); rate > 0 || real_at(scrub, "seconds", 0) > 1)
+    text += ", " + format_rate(rate);
   if (const double eta = real_at(scrub, "eta_seconds", -1); eta >= 0)
     text += fmt::format(", {} left", format_duration(eta));
   if (const uint64_t errors = number_at(scrub, "errors"); errors > 0)

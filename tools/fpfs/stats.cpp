@@ -1,5 +1,7 @@
 // fpfs stats: what a mount has counted: operations and how long they took, bytes, commits, errors. Once, or a line per
 // interval.
+#include <unistd.h>
+
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -28,11 +30,6 @@ struct StatsOptions {
 
 using StatsClock = std::chrono::steady_clock;
 
-// One object, one line: what a program reads as it comes.
-void print_json_line(const Json& object) {
-  fmt::print("{}\n", object.dump(-1, ' ', false, Json::error_handler_t::replace));
-}
-
 void show_interval(const StatsOptions& options, const Json& now, const Json& before, double seconds, unsigned line) {
   if (options.json) {
     Json with_time = now;
@@ -60,6 +57,8 @@ int watch(const StatsOptions& options, Json before) {
     last = looked;
     before = std::move(*now);
   }
+  // Behind the ^C that the terminal shows begins the shell's prompt.
+  if (interrupted && isatty(STDOUT_FILENO) != 0) fmt::print("\n");
   return kExitOk;
 }
 
@@ -84,8 +83,8 @@ Verb add_stats(CLI::App& fpfs) {
   CLI::Option* interval = command->add_option("--interval", options->interval_seconds,
                                               "A line every so many seconds (default: once, all since the mount)");
   interval->check(CLI::Range(0.1, 3600.0))->type_name("S");
-  command->add_option("--count", options->count, "Leave after this many lines (default: at Ctrl-C)")
-      ->check(CLI::Range(1U, UINT32_MAX))
+  command->add_option("--count", options->count, "Leave after this many lines (0, the default: at Ctrl-C)")
+      ->check(CLI::Range(0U, UINT32_MAX))
       ->type_name("N")
       ->needs(interval);
   command->add_flag("--json", options->json, "Print JSON, one object per line, all counted since the mount");

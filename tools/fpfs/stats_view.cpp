@@ -13,10 +13,6 @@ namespace fpfs::tools {
 
 namespace {
 
-double seconds_at(const Json& object, const char* key) {
-  return object.is_object() && object.contains(key) && object[key].is_number() ? object[key].get<double>() : 0;
-}
-
 // Those that grow only.
 constexpr std::array kCounters = {"bytes_read", "bytes_written", "commits", "buffer_waits", "metadata_errors"};
 
@@ -47,7 +43,7 @@ Json operation_between(const Json& now, const Json& before) {
   if (number_at(now, "count") < number_at(before, "count")) return now;
   Json between = now;
   between["count"] = grown(number_at(now, "count"), number_at(before, "count"));
-  between["seconds"] = std::max(0.0, seconds_at(now, "seconds") - seconds_at(before, "seconds"));
+  between["seconds"] = std::max(0.0, real_at(now, "seconds") - real_at(before, "seconds"));
   between["failures"] = counts_between(object_at(now, "failures"), object_at(before, "failures"));
   const Json& newer = array_at(now, "buckets");
   const Json& older = array_at(before, "buckets");
@@ -117,7 +113,7 @@ Latency latency_of(const Json& stats, const std::vector<std::string>& names) {
   for (const std::string& name : names) {
     const Json& operation = object_at(object_at(stats, "operations"), name.c_str());
     latency.count += number_at(operation, "count");
-    seconds += seconds_at(operation, "seconds");
+    seconds += real_at(operation, "seconds");
     const Json& counts = array_at(operation, "buckets");
     for (size_t i = 0; i < counts.size() && i < buckets.size(); ++i) buckets[i] += count_at(counts, i);
   }
@@ -130,7 +126,7 @@ Latency latency_of(const Json& stats, const std::vector<std::string>& names) {
 
 std::string describe_totals(const Json& stats) {
   Facts facts;
-  facts.add("Mounted for", format_duration(seconds_at(stats, "uptime_seconds")));
+  facts.add("Mounted for", format_duration(real_at(stats, "uptime_seconds")));
   facts.add("Read", format_size(number_at(stats, "bytes_read")));
   facts.add("Written", format_size(number_at(stats, "bytes_written")));
   facts.add("Commits", fmt::format("{}", number_at(stats, "commits")));
@@ -157,7 +153,7 @@ std::string interval_heading() {
 }
 
 std::string describe_interval(const Json& between) {
-  const double seconds = std::max(seconds_at(between, "seconds"), 1e-9);
+  const double seconds = std::max(real_at(between, "seconds"), 1e-9);
   const auto per_second = [&](const char* counter) {
     return static_cast<double>(number_at(between, counter)) / seconds;
   };

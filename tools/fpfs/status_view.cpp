@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -18,10 +19,6 @@ namespace {
 double rate(const Json& now, const Json& before, const char* counter, double seconds) {
   const uint64_t newer = number_at(now, counter), older = number_at(before, counter);
   return seconds <= 0 || newer < older ? 0 : static_cast<double>(newer - older) / seconds;
-}
-
-double real_at(const Json& object, const char* key) {
-  return object.is_object() && object.contains(key) && object[key].is_number() ? object[key].get<double>() : 0;
 }
 
 uint64_t errors_of(const Json& member) {
@@ -120,13 +117,17 @@ std::string describe_array(const Json& status) {
   return facts.text();
 }
 
-std::string describe_members(const Json& status) {
+std::string describe_members(const Json& status, size_t columns) {
+  using Fit = Table::Fit;
   Table table;
   table.add_column("MEMBER", Table::Align::kRight);
-  table.add_column("PATH", Table::Align::kLeft);
+  table.add_column("PATH", Table::Align::kLeft, Fit::kShortened);
   table.add_column("STATE", Table::Align::kLeft);
-  for (const char* heading : {"SIZE", "FREE", "SPARE", "READ", "WRITTEN", "READ/S", "WRITTEN/S", "ERRORS"})
-    table.add_column(heading, Table::Align::kRight);
+  for (const auto& [heading, fit] :
+       {std::pair{"SIZE", Fit::kOmitted}, std::pair{"FREE", Fit::kKept}, std::pair{"SPARE", Fit::kOmitted},
+        std::pair{"READ", Fit::kOmitted}, std::pair{"WRITTEN", Fit::kOmitted}, std::pair{"READ/S", Fit::kKept},
+        std::pair{"WRITTEN/S", Fit::kKept}, std::pair{"ERRORS", Fit::kKept}})
+    table.add_column(heading, Table::Align::kRight, fit);
   size_t position = 0;
   for (const Json& member : array_at(status, "members")) {
     const std::string path = text_at(member, "path");
@@ -137,10 +138,10 @@ std::string describe_members(const Json& status) {
                    format_rate(real_at(member, "read_bytes_per_second")),
                    format_rate(real_at(member, "write_bytes_per_second")), fmt::format("{}", errors_of(member))});
   }
-  return table.text();
+  return table.text(columns);
 }
 
-std::string describe_open_files(const Json& status, const Json& before, double seconds) {
+std::string describe_open_files(const Json& status, const Json& before, double seconds, size_t columns) {
   struct Use {
     uint64_t size = 0;
     double read = 0, written = 0;
@@ -174,14 +175,15 @@ std::string describe_open_files(const Json& status, const Json& before, double s
   Table table;
   for (const char* heading : {"SIZE", "READ/S", "WRITTEN/S"}) table.add_column(heading, Table::Align::kRight);
   table.add_column("OPEN FOR", Table::Align::kLeft);
-  table.add_column("FILE", Table::Align::kLeft);
+  table.add_column("FILE", Table::Align::kLeft, Table::Fit::kShortened);
   for (const auto& [path, use] : lines)
     table.add_row({format_size(use.size), format_rate(use.read), format_rate(use.written),
                    use.writing ? "writing" : "reading", path});
-  std::string text = table.text();
-  if (uint64_t omitted = number_at(status, "open_files_omitted"); omitted > 0)
-    text += fmt::format("... and {} less busy ones\n", omitted);
-  return text;
+  const uint64_t omitted = number_at(status, "open_files_omitted");
+  if (omitted > 0 && flag_at(status, "paths_hidden"))
+    return fmt::format("{} open file{}: only root and who mounted the array are shown which\n", omitted,
+                       omitted == 1 ? "" : "s");
+  return table.text(columns) + (omitted > 0 ? fmt::format("... and {} less busy ones\n", omitted) : "");
 }
 
 }  // namespace fpfs::tools

@@ -1,6 +1,7 @@
 // The daemon's status as people read it, and rates from two of them.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "tools/common/json_output.h"
@@ -11,8 +12,9 @@ namespace fpfs::tools {
 // of `before` and `now`, taken `seconds` apart.
 void add_rates(Json& now, const Json& before, double seconds);
 
-std::string describe_array(const Json& status);                                           // lines of facts
-std::string describe_members(const Json& status);                                         // a table
-std::string describe_open_files(const Json& status, const Json& before, double seconds);  // a table, busiest first
+std::string describe_array(const Json& status);  // lines of facts
+// Tables, for a window of so many columns; open files: the busiest first.
+std::string describe_members(const Json& status, size_t columns = SIZE_MAX);
+std::string describe_open_files(const Json& status, const Json& before, double seconds, size_t columns = SIZE_MAX);
 
 }  // namespace fpfs::tools

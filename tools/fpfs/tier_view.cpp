@@ -12,10 +12,6 @@ namespace fpfs::tools {
 
 namespace {
 
-double number_of(const Json& object, const char* key, double otherwise) {
-  return object.is_object() && object.contains(key) && object[key].is_number() ? object[key].get<double>() : otherwise;
-}
-
 std::string clock_text(uint64_t seconds) {
   const auto time = static_cast<std::time_t>(seconds);
   struct tm local {};
@@ -37,8 +33,8 @@ std::string files_text(uint64_t files, uint64_t bytes) {
 }
 
 std::string rate_text(const Json& tier) {
-  std::string text = format_rate(number_of(tier, "bytes_per_second", 0));
-  if (const double eta = number_of(tier, "eta_seconds", -1); eta > 0)
+  std::string text = format_rate(real_at(tier, "bytes_per_second", 0));
+  if (const double eta = real_at(tier, "eta_seconds", -1); eta > 0)
     text += fmt::format(", {} left", format_duration(eta));
   return text;
 }
@@ -55,8 +51,9 @@ std::string describe_tier_lag(const Json& tier) {
 std::string describe_tier_progress(const Json& tier) {
   const std::string state = text_at(tier, "state", "-");
   if (state == "away" || state == "reading") return state_text(state);
-  return fmt::format("{} to copy, {}", files_text(number_at(tier, "files_waiting"), number_at(tier, "bytes_waiting")),
-                     rate_text(tier));
+  const std::string waiting = files_text(number_at(tier, "files_waiting"), number_at(tier, "bytes_waiting"));
+  const bool has_rate = real_at(tier, "bytes_per_second", 0) > 0;
+  return fmt::format("{} to copy{}", waiting, has_rate ? ", " + rate_text(tier) : "");
 }
 
 std::string describe_tier(const Json& tier) {

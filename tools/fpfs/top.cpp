@@ -30,10 +30,16 @@ struct TopOptions {
 
 using Clock = std::chrono::steady_clock;
 
-// As much of the text as the window shows; the last line is the cursor's.
-std::string fit_window(const std::string& text) {
+// Of the terminal that shows stdout; no columns where there is none, or where it does not say.
+winsize window_of_output() {
   winsize window{};
-  if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &window) != 0 || window.ws_row < 2 || window.ws_col == 0) return text;
+  if (isatty(STDOUT_FILENO) == 0 || ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &window) != 0 || window.ws_row < 2) return {};
+  return window;
+}
+
+// As much of the text as the window shows; the last line is the cursor's.
+std::string fit_window(const std::string& text, const winsize& window) {
+  if (window.ws_col == 0) return text;
   std::string shown;
   unsigned rows = 1;
   for (size_t begin = 0; begin < text.size(); ++rows) {
@@ -45,9 +51,13 @@ std::string fit_window(const std::string& text) {
   return shown;
 }
 
-void print_look(const std::string& text) {
+void print_look(const Json& now, const Json& before, double seconds) {
+  const winsize window = window_of_output();
+  const size_t columns = window.ws_col == 0 ? SIZE_MAX : window.ws_col;
+  const std::string text = fmt::format("{}\n{}\n{}", describe_array(now), describe_members(now, columns),
+                                       describe_open_files(now, before, seconds, columns));
   if (isatty(STDOUT_FILENO) != 0)
-    fmt::print("\033[H\033[2J{}", fit_window(text));
+    fmt::print("\033[H\033[2J{}", fit_window(text, window));
   else
     fmt::print("{}\n", text);
 }
@@ -70,11 +80,12 @@ int run(const TopOptions& options) {
     if (options.json)
       print_json_line(*now);
     else
-      print_look(fmt::format("{}\n{}\n{}", describe_array(*now), describe_members(*now),
-                             describe_open_files(*now, *before, seconds)));
+      print_look(*now, *before, seconds);
     std::fflush(stdout);
     before = std::move(now);
   }
+  // Behind the last look, and the ^C that the terminal shows there, begins the shell's prompt.
+  if (!options.json && isatty(STDOUT_FILENO) != 0) fmt::print("\n");
   return kExitOk;
 }
 
@@ -88,7 +99,7 @@ Verb add_top(CLI::App& fpfs) {
       ->check(CLI::Range(0.1, 3600.0))
       ->type_name("S")
       ->capture_default_str();
-  command->add_option("--count", options->count, "Leave after this many looks (default 0: at Ctrl-C)")
+  command->add_option("--count", options->count, "Leave after this many looks (0, the default: at Ctrl-C)")
       ->check(CLI::Range(0U, UINT32_MAX))
       ->type_name("N");
   command->add_flag("--json", options->json, "Print a JSON object on one line for each look, as status --json has it");

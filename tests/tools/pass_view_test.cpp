@@ -1,0 +1,33 @@
+// What is shown of passes over all files: scrub and rebalance.
+#include <gtest/gtest.h>
+
+#include "tools/fpfs/moving_view.h"
+#include "tools/fpfs/scrub_view.h"
+
+namespace fpfs::tools {
+namespace {
+
+TEST(PassView, NoRateBeforeThereIsOne) {
+  EXPECT_EQ(describe_scrub_progress(parse_json(R"({"state": "running", "bytes_total": 1024, "seconds": 0.1,
+                                                   "bytes_per_second": 0})")),
+            "0 B of 1 KiB (0.0 %)");
+  EXPECT_EQ(describe_scrub_progress(parse_json(R"({"state": "running", "bytes_total": 1024, "seconds": 9})")),
+            "0 B of 1 KiB (0.0 %), 0 B/s");
+  EXPECT_EQ(describe_moving_progress(parse_json(R"({"state": "running", "bytes_total": 1024, "seconds": 0.1})")),
+            "0 B of 1 KiB (0.0 %), 0 B moved");
+}
+
+// --limit holds back what is moved; what is in its place is passed by at any rate.
+TEST(PassView, ARebalanceShowsItsLimitAndTheRateOfWhatItMoves) {
+  const Json rebalance = parse_json(R"({"state": "running", "kind": "rebalance", "bytes_done": 3221225472,
+                                        "bytes_total": 4294967296, "bytes_moved": 1073741824, "seconds": 8,
+                                        "bytes_per_second": 400000000, "eta_seconds": 7, "limit": 134217728})");
+  EXPECT_EQ(describe_moving_progress(rebalance), "3 GiB of 4 GiB (75.0 %), 1 GiB moved, 128 MiB/s, 7.00 s left");
+  const std::string text = describe_moving(rebalance);
+  EXPECT_NE(text.find("Limit:      128 MiB/s\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("Rate:       128 MiB/s moved\n"), std::string::npos) << text;
+  EXPECT_NE(describe_moving(parse_json(R"({"state": "finished"})")).find("Limit:      none"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace fpfs::tools
