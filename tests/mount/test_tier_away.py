@@ -261,7 +261,7 @@ def test_many_small_files_are_restored_together(lost, store):
     assert {int(path.name.removeprefix("file")) for path in away} == {n for n in range(450) if not is_small(n)}
     restoring = Terminal(mount.array.programs.fpfs, "tier", "restore", mount.path)
     assert restoring.wait() == 0
-    assert re.fullmatch(r"[\d.]+ [KM]?i?B of [\d.]+ MiB \(.+ %\), .+/s(, .+ left)?, \d+ of \d+ files",
+    assert re.fullmatch(r"[\d.]+ [KM]?i?B of [\d.]+ MiB \(.+ %\)(, .+/s(, .+ left)?)?, \d+ of \d+ files",
                         restoring.drawn()[-1]), restoring.text
     assert screen(restoring.text) == [""]
     assert not any(is_away(path) for path in paths) and all(path.stat().st_blocks > 0 for path in paths)
