@@ -49,6 +49,8 @@ bool File::is_on(MemberIndex member) const {
 void File::drop_left_objects() {
   if (!context_.array.is_any_leaving()) return;
   const MutexLock dropping(context_.dropping);
+  // What is known of the file may come from a commit that is not on the drive, and never will be.
+  if (!context_.health.failure().is_ok()) return;
   std::shared_ptr<ObjectSet> objects;
   std::vector<MemberIndex> empty;
   {
