@@ -95,7 +95,7 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   // Members are leaving, or not any more: what is written from now on goes to those that take part, as far as they were
   // there when the file was opened. Whenever the array's have changed.
   void follow_members();
-  // Something of it is on the member, or on its way there.
+  // Something of it is on the member, or on its way there, or may be written there.
   bool is_on(MemberIndex member) const;
   // Unlinks the file's objects on members that are leaving, where they hold nothing any more.
   void drop_left_objects();

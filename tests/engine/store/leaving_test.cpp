@@ -250,6 +250,43 @@ TEST(LeavingTest, AFileWithoutANameKeepsAMemberUntilItIsClosed) {
   EXPECT_TRUE(finish_removals(array, {}));
 }
 
+// Only where the names lie apart can all go that there were when it was opened.
+TEST(LeavingTest, AFileThatKnowsNoOtherMemberKeepsItsOwn) {
+  SimArray array(1, 2, options(), kTestChunk, 1);
+  ASSERT_TRUE(array.close().is_ok());
+  FormatOptions format;
+  format.chunk_size = kTestChunk;
+  format.metadata_directory = "/m1";
+  format.force = true;
+  ASSERT_TRUE(Array::format(array.world(), {"/m0"}, format).is_ok());
+  array.set_paths({"/m0"});
+  array.open();
+  std::shared_ptr<File> file = array.create("file");
+  ASSERT_TRUE(array.write(*file, 0, make_bytes(kTestChunk, 1)).is_ok());
+  ASSERT_TRUE(array.commit(*file).is_ok());
+  const Status replaced = array.store().replace_member("/m0", "/m2");
+  ASSERT_TRUE(replaced.is_ok()) << replaced.message();
+  array.set_paths({"/m0", "/m2"});
+  // Nothing of it is there for a moment.
+  ASSERT_TRUE(array.control(*file, ControlRequest::Kind::kPunchHole, 0, kTestChunk).is_ok());
+  ASSERT_TRUE(array.commit(*file).is_ok());
+  array.world().drain();
+  file->drop_left_objects();
+  ASSERT_EQ(chunks_on(*file, 0), 0u);
+  EXPECT_EQ(array.sim().files_below("/m0/objects").size(), 1u) << "what may be written to stays";
+  const Result<bool> is_any_left = array.store().take_out_members();
+  EXPECT_TRUE(is_any_left.is_ok() && *is_any_left);
+  ASSERT_TRUE(array.write(*file, 0, make_bytes(kLength, 2)).is_ok());
+  ASSERT_TRUE(array.commit(*file).is_ok());
+  file.reset();
+  array.world().drain();
+  EXPECT_TRUE(finish_removals(array, {"file"}));
+  EXPECT_EQ(*array.read_all(*array.open("file")), make_bytes(kLength, 2));
+  ASSERT_TRUE(array.close().is_ok());
+  array.set_paths({"/m2"});
+  expect_clean(array);
+}
+
 // A commit is under way when the member begins to leave, and is not lost with its object.
 TEST(LeavingTest, WhatIsOnItsWayToItArrives) {
   for (uint64_t seed = 1; seed <= alike(60) && !HasFailure(); ++seed) {
