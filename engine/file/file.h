@@ -299,6 +299,7 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   void begin_part_load(CachedChunk& chunk, const ReadRequest& request, Deferred& deferred) FPFS_REQUIRES(mutex_);
   bool was_replaced(const CachedChunk& chunk) const FPFS_REQUIRES(mutex_);
   static void load_done(ChunkTransfer& transfer, const ObjectSet& objects, const Status& status);
+  bool load_moved(CachedChunk& chunk, const Status& status);
   void finish_load(CachedChunk& chunk, const Status& status);
 
   // inline_content.cpp

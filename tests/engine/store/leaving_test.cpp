@@ -315,6 +315,43 @@ TEST(LeavingTest, WhatIsOnItsWayToItArrives) {
   }
 }
 
+// A read that has begun finds its bytes, wherever they are by then.
+TEST(LeavingTest, WhatIsReadWhileItIsMovedIsRead) {
+  uint64_t length = 0;
+  for (uint64_t seed = 0; seed <= alike(100) && !HasFailure(); ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    StoreOptions options = test::options();
+    options.verify = seed % 2 == 0;  // without checksums nothing else tells
+    SimArray array(seed + 1, 3, options);
+    ASSERT_TRUE(save(array, "file", kLength, 1).is_ok());
+    array.world().drain();
+    ASSERT_TRUE(array.store().remove_member("/m1").is_ok());
+    const std::shared_ptr<File> file = array.open("file");
+    for (const File::MappedExtent& mapped : file->map(ChunkIndex(0), 1000))
+      if (mapped.extent.member == MemberIndex(1))
+        file->move_chunk(
+            mapped.chunk, [] {}, [](bool) {});
+    if (seed == 0) {
+      while (array.world().step()) ++length;
+      ASSERT_EQ(chunks_on(*file, 1), 0u);
+      continue;
+    }
+    for (uint64_t steps = array.world().random().below(length); steps > 0; --steps) array.world().step();
+    std::vector<std::unique_ptr<SimArray::Read>> reads;
+    for (uint64_t at = 0; at < kLength; at += kTestChunk) {
+      reads.push_back(std::make_unique<SimArray::Read>(at, kTestChunk));
+      file->read(reads.back()->request);
+    }
+    Bytes content;
+    for (const std::unique_ptr<SimArray::Read>& read : reads) {
+      const Status status = array.wait(*read);
+      EXPECT_TRUE(status.is_ok()) << status.message();
+      content.insert(content.end(), read->data.begin(), read->data.end());
+    }
+    EXPECT_TRUE(content == make_bytes(kLength, 1));
+  }
+}
+
 TEST(LeavingTest, AnotherOneTakesItsPlaceInTheStripe) {
   SimArray array(1, 3, options(), kTestChunk, 1);
   ASSERT_TRUE(save(array, "file", kLength, 1).is_ok());

@@ -139,6 +139,30 @@ TEST(MovingTest, WhatCannotBeReadStaysWhereItIs) {
   EXPECT_EQ(*array.read_all(*file), content(1));
 }
 
+// Also where reads are not checked: what was read wrong once would be so for ever.
+TEST(MovingTest, WhatMovesIsCheckedAlsoWhereReadsAreNot) {
+  StoreOptions unchecked = options(Compression::Mode::kOff);
+  unchecked.verify = false;
+  SimArray array(1, 2, unchecked, kTestChunk, 1);
+  save(array, "file", 1);
+  array.world().drain();
+  ASSERT_TRUE(array.store().add_members({"/m2"}).is_ok());
+  array.set_paths({"/m0", "/m1", "/m2"});
+  std::shared_ptr<File> file = array.open("file");
+  const std::vector<File::MappedExtent> before = file->map(ChunkIndex(0), kChunks);
+  const unsigned in_place = chunks_in_place(*file);
+  ASSERT_LT(in_place, kChunks);
+  for (const char* const objects : {"/m0/objects", "/m1/objects"})
+    for (const std::string& path : array.sim().files_below(objects))
+      for (uint64_t at = 0; at < array.sim().content_of(path).size(); at += kTestChunk)
+        EXPECT_TRUE(array.sim().flip_bit(path, at + 17, 3));
+  const Outcome outcome = move_all(array, file);
+  EXPECT_EQ(outcome.left, kChunks - in_place);
+  const std::vector<File::MappedExtent> after = file->map(ChunkIndex(0), kChunks);
+  ASSERT_EQ(after.size(), before.size());
+  for (size_t i = 0; i < after.size(); ++i) EXPECT_EQ(after[i].extent.checksum, before[i].extent.checksum);
+}
+
 // Whenever it is the file is whole, and the rest can be done afterwards.
 TEST(MovingTest, ACrashLeavesEachChunkAtOnePlaceOrTheOther) {
   uint64_t length = 0;
