@@ -96,6 +96,8 @@ Result<ScopedHandle> ObjectSet::open(MemberIndex member, Use use) {
   const bool exists = object.exists.load(std::memory_order_acquire);
   if (exists || may_exist_ || !for_write) {
     Result<ScopedHandle> existing = open_existing(member, directory.get(), name, flags, for_write);
+    // Somebody may have made it who came to no commit, and whose sync of its name failed.
+    if (existing.is_ok() && !exists && for_write) object.name_is_new.store(true);
     if (existing.is_ok() || exists || !for_write || existing.status().code() != StatusCode::kNotFound) return existing;
   }
   const auto gone = [&name] {
