@@ -199,7 +199,10 @@ Status ArrayOpener::settle_membership(std::vector<FoundDirectory>& all) {
               "it is an older copy: {} was in array {} when members were added or removed that it does not know "
               "of; nothing was changed. Bring back the right directory",
               found.path, name_of(known)));
-    if (knows_more) {
+    const uint16_t index = superblock.member_index.value();
+    const bool was_never_added =
+        superblock.member_index != kMetadataOnlyMember && index >= known.member_count && superblock.membership > 0;
+    if (knows_more || was_never_added) {
       log(LogLevel::kWarning,
           "{}: it was to become {} of array {}, and adding it did not finish; it is left out. Add it again (fpfs "
           "member "
@@ -208,7 +211,6 @@ Status ArrayOpener::settle_membership(std::vector<FoundDirectory>& all) {
       left_out_.push_back(std::move(found));
       continue;
     }
-    const uint16_t index = superblock.member_index.value();
     if (superblock.member_index != kMetadataOnlyMember && index < known.member_count && known.removed.test(index)) {
       log(LogLevel::kWarning,
           "{}: it was {} of array {} and was removed; it is left out: leave it out of the list, too", found.path,

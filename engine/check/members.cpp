@@ -192,7 +192,10 @@ void Judge::judge_members() {
                          to_string(array_->array_id)));
       continue;
     }
-    if (superblock.membership > array_->membership) continue;  // adding it did not finish: it is none of its members
+    const bool has_no_place = superblock.member_index != kMetadataOnlyMember && superblock.membership > 0 &&
+                              superblock.member_index.value() >= array_->member_count;
+    // Adding it did not finish: it is none of its members.
+    if (superblock.membership > array_->membership || has_no_place) continue;
     if (is_removed(superblock.member_index)) continue;
     const auto [known, is_new] = members_.emplace(superblock.member_index, &examined);
     if (is_new) {

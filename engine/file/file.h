@@ -95,7 +95,7 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   // Members are leaving, or not any more: what is written from now on goes to those that take part, as far as they were
   // there when the file was opened. Whenever the array's have changed.
   void follow_members();
-  // Something of it is on the member, or on its way there.
+  // Something of it is on the member, or on its way there, or may be written there.
   bool is_on(MemberIndex member) const;
   // Unlinks the file's objects on members that are leaving, where they hold nothing any more.
   void drop_left_objects();
@@ -299,6 +299,7 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   void begin_part_load(CachedChunk& chunk, const ReadRequest& request, Deferred& deferred) FPFS_REQUIRES(mutex_);
   bool was_replaced(const CachedChunk& chunk) const FPFS_REQUIRES(mutex_);
   static void load_done(ChunkTransfer& transfer, const ObjectSet& objects, const Status& status);
+  bool load_moved(CachedChunk& chunk, const Status& status);
   void finish_load(CachedChunk& chunk, const Status& status);
 
   // inline_content.cpp

@@ -42,13 +42,16 @@ void File::follow_members() {
 
 bool File::is_on(MemberIndex member) const {
   MutexLock lock(mutex_);
-  return member.value() < member_count_ && !placement_.holds_nothing_on(member);
+  return member.value() < member_count_ && (stripes_.takes_part(member) || !placement_.holds_nothing_on(member));
 }
 
-// Nothing is written to these members, so what is empty stays so; and none is taken back meanwhile.
+// Nothing is written to these members, so what is empty stays so; and none is taken back meanwhile. (The file may not
+// have followed yet, or cannot as it knows no other member: it may still write there.)
 void File::drop_left_objects() {
   if (!context_.array.is_any_leaving()) return;
   const MutexLock dropping(context_.dropping);
+  // What is known of the file may come from a commit that is not on the drive, and never will be.
+  if (!context_.health.failure().is_ok()) return;
   std::shared_ptr<ObjectSet> objects;
   std::vector<MemberIndex> empty;
   {
@@ -56,7 +59,7 @@ void File::drop_left_objects() {
     objects = placement_.objects();
     if (objects == nullptr || abandoned_ || context_.array.read_only()) return;
     for (const MemberIndex m : objects->members())
-      if (context_.array.is_leaving(m) && placement_.holds_nothing_on(m)) empty.push_back(m);
+      if (context_.array.is_leaving(m) && !stripes_.takes_part(m) && placement_.holds_nothing_on(m)) empty.push_back(m);
   }
   for (const MemberIndex m : empty) {
     const Result<bool> dropped = objects->drop(m);

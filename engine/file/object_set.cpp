@@ -78,9 +78,13 @@ Result<HandleCache::Pin> ObjectSet::open_for_transfer(MemberIndex member, Use us
   return handles.insert(object, std::move(*opened));
 }
 
+// Not set: it was dropped, also at this moment.
 Result<HandleCache::Pin> ObjectSet::open_again(MemberIndex member) {
-  FPFS_CHECK(objects_[member].exists.load(), "an object that was used has been opened");
-  return open_for_transfer(member, Use::kRead);
+  Object& object = objects_[member];
+  if (object.dropped.load()) return HandleCache::Pin();
+  Result<HandleCache::Pin> opened = open_for_transfer(member, Use::kRead);
+  if (!opened.is_ok() && object.dropped.load()) return HandleCache::Pin();
+  return opened;
 }
 
 Result<ScopedHandle> ObjectSet::open(MemberIndex member, Use use) {
@@ -92,6 +96,8 @@ Result<ScopedHandle> ObjectSet::open(MemberIndex member, Use use) {
   const bool exists = object.exists.load(std::memory_order_acquire);
   if (exists || may_exist_ || !for_write) {
     Result<ScopedHandle> existing = open_existing(member, directory.get(), name, flags, for_write);
+    // Somebody may have made it who came to no commit, and whose sync of its name failed.
+    if (existing.is_ok() && !exists && for_write) object.name_is_new.store(true);
     if (existing.is_ok() || exists || !for_write || existing.status().code() != StatusCode::kNotFound) return existing;
   }
   const auto gone = [&name] {
@@ -175,8 +181,9 @@ Status ObjectSet::preallocate(MemberIndex member, Handle handle, ObjectOffset be
 Status ObjectSet::trim(MemberIndex member, ObjectOffset end) {
   Object& object = objects_[member];
   object.ahead_from.store(kNotAhead, std::memory_order_relaxed);
-  if (allocated_end(member) <= end || object.dropped.load()) return Status::ok();
+  if (allocated_end(member) <= end) return Status::ok();
   FPFS_ASSIGN_OR_RETURN(const HandleCache::Pin handle, open_again(member));
+  if (!handle.is_set()) return Status::ok();
   touch(member);
   FPFS_RETURN_IF_ERROR(storage_.ftruncate(handle.get(), end.value()));
   object.allocated_end.store(std::min(object.allocated_end.load(), end));
@@ -216,8 +223,8 @@ Result<bool> ObjectSet::drop(MemberIndex member) {
 
 Status ObjectSet::sync(MemberIndex member) {
   Object& object = objects_[member];
-  if (object.dropped.load()) return Status::ok();
   FPFS_ASSIGN_OR_RETURN(const HandleCache::Pin handle, open_again(member));
+  if (!handle.is_set()) return Status::ok();
   object.unsynced.store(false);
   FPFS_RETURN_IF_ERROR(storage_.fdatasync(handle.get()));
   {

@@ -98,7 +98,7 @@ class ObjectSet {
   Result<ScopedHandle> open(MemberIndex member, Use use);
   Result<ScopedHandle> open_existing(MemberIndex member, Handle directory, const std::string& name, int flags,
                                      bool for_write);
-  // A handle of an object that was used before.
+  // A handle of an object that was used before; not set: it was dropped.
   Result<HandleCache::Pin> open_again(MemberIndex member);
 
   static constexpr ObjectOffset kNotAhead{UINT64_MAX};

@@ -273,9 +273,26 @@ bool File::was_replaced(const CachedChunk& chunk) const {
   return is.member != was.member || is.slot != was.slot || is.checksum != was.checksum;
 }
 
+// It was moved while it was read, and the place that it was read from may be given back by now, which is no damage: it is
+// read again, from where it is. Without checksums only this tells. False: it is what it is.
+bool File::load_moved(CachedChunk& chunk, const Status& status) {
+  if (status.is_ok() && context_.options.verify) return false;
+  Deferred deferred;
+  {
+    MutexLock lock(mutex_);
+    const Extent &was = chunk.transfer.extent, is = content_.extent(chunk.index);
+    const bool is_moved = was.is_here() && is.is_here() && (is.member != was.member || is.slot != was.slot);
+    if (!is_moved || chunk.detached || chunk.given_up || abandoned_) return false;
+    begin_load(chunk, deferred.submits);
+  }
+  run(deferred);
+  return true;
+}
+
 void File::load_done(ChunkTransfer& transfer, const ObjectSet& objects, const Status& status) {
   CachedChunk& chunk = *static_cast<CachedChunk*>(transfer.owner);
   const std::shared_ptr<File> file = std::move(chunk.keep);
+  if (file->load_moved(chunk, status)) return;
   const auto is_damage = [&] {
     const MutexLock lock(file->mutex_);
     return !file->was_replaced(chunk);

@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
+#include <thread>
 
 #include "tests/engine/file/sim_array.h"
 
@@ -97,6 +99,29 @@ TEST_P(ObjectHandlesTest, WhatIsGivenUpMakesNoObjects) {
   ASSERT_TRUE(directory.is_ok());
   EXPECT_EQ(array_.sim().open_at(directory->get(), Array::object_name(kFile, Generation(2)), O_RDONLY).status().code(),
             StatusCode::kNotFound);
+}
+
+// An object that holds nothing may be dropped at any moment, also while a commit syncs what was written to it and given up.
+TEST_P(ObjectHandlesTest, AnObjectThatIsDroppedWhileItIsSyncedIsNoFailure) {
+  auto& array = const_cast<Array&>(array_.store().array());
+  constexpr MemberIndex kMember(0);
+  for (unsigned i = 0; i < 50; ++i) {
+    ObjectSet objects(array_.sim(), array, nullptr, array.member_count(), FileId(1000 + i), Generation(1), false);
+    ASSERT_TRUE(objects.open_for_transfer(kMember, ObjectSet::Use::kWrite).is_ok());
+    std::atomic<unsigned> ready{0};
+    const auto meet = [&ready] {
+      ++ready;
+      while (ready.load() < 2) std::this_thread::yield();
+    };
+    std::thread dropper([&] {
+      meet();
+      static_cast<void>(objects.drop(kMember));
+    });
+    meet();
+    const Status synced = objects.sync(kMember);
+    dropper.join();
+    ASSERT_TRUE(synced.is_ok()) << synced.message();
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, ObjectHandlesTest, ::testing::Range(uint64_t{0}, uint64_t{8}));

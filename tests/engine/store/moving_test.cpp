@@ -139,6 +139,56 @@ TEST(MovingTest, WhatCannotBeReadStaysWhereItIs) {
   EXPECT_EQ(*array.read_all(*file), content(1));
 }
 
+// Also where reads are not checked: what was read wrong once would be so for ever.
+TEST(MovingTest, WhatMovesIsCheckedAlsoWhereReadsAreNot) {
+  StoreOptions unchecked = options(Compression::Mode::kOff);
+  unchecked.verify = false;
+  SimArray array(1, 2, unchecked, kTestChunk, 1);
+  save(array, "file", 1);
+  array.world().drain();
+  ASSERT_TRUE(array.store().add_members({"/m2"}).is_ok());
+  array.set_paths({"/m0", "/m1", "/m2"});
+  std::shared_ptr<File> file = array.open("file");
+  const std::vector<File::MappedExtent> before = file->map(ChunkIndex(0), kChunks);
+  const unsigned in_place = chunks_in_place(*file);
+  ASSERT_LT(in_place, kChunks);
+  for (const char* const objects : {"/m0/objects", "/m1/objects"})
+    for (const std::string& path : array.sim().files_below(objects))
+      for (uint64_t at = 0; at < array.sim().content_of(path).size(); at += kTestChunk)
+        EXPECT_TRUE(array.sim().flip_bit(path, at + 17, 3));
+  const Outcome outcome = move_all(array, file);
+  EXPECT_EQ(outcome.left, kChunks - in_place);
+  const std::vector<File::MappedExtent> after = file->map(ChunkIndex(0), kChunks);
+  ASSERT_EQ(after.size(), before.size());
+  for (size_t i = 0; i < after.size(); ++i) EXPECT_EQ(after[i].extent.checksum, before[i].extent.checksum);
+}
+
+// What a move that failed has made is found when the file is opened again: its name may not be on the drive.
+TEST(MovingTest, WhatAFailedMoveHasMadeIsMadeDurableByTheNext) {
+  for (uint64_t seed = 1; seed <= 20 && !HasFailure(); ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    SimArray array(seed, 2, options(Compression::Mode::kOff), kTestChunk, 1);
+    save(array, "file", 1);
+    ASSERT_TRUE(array.store().add_members({"/m2"}).is_ok());
+    array.set_paths({"/m0", "/m1", "/m2"});
+    std::shared_ptr<File> file = array.open("file");
+    array.sim().inject({.call = SimFault::Call::kSyncDirectory, .filesystem = 3, .role = SimRole::kObjects});
+    EXPECT_GT(move_all(array, file).left, 0u);
+    EXPECT_EQ(array.sim().fault_hits(), 1u);
+    array.sim().clear_faults();
+    file.reset();
+    array.world().drain();
+    file = array.open("file");
+    EXPECT_EQ(move_all(array, file).moved, kChunks);
+    file.reset();
+    array.crash();
+    array.open();
+    const Result<Bytes> read = array.read_all(*array.open("file"));
+    ASSERT_TRUE(read.is_ok()) << read.status().message();
+    EXPECT_TRUE(*read == content(1));
+  }
+}
+
 // Whenever it is the file is whole, and the rest can be done afterwards.
 TEST(MovingTest, ACrashLeavesEachChunkAtOnePlaceOrTheOther) {
   uint64_t length = 0;
