@@ -13,5 +13,7 @@ Result<Json> follow_moving(const std::string& mount_point);
 
 // Several lines.
 std::string describe_moving(const Json& report);
+// What stays where it is: a line for each file and reason. Empty: nothing does.
+std::string describe_left(const Json& report);
 
 }  // namespace fpfs::tools
