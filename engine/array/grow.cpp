@@ -59,6 +59,27 @@ bool is_left_of_growth(Storage& storage, const NewDirectory& candidate,
   return is_hollow.is_ok() && *is_hollow;
 }
 
+// Of a directory that is not empty: whose it is, or what it holds.
+Status refuse_content(Storage& storage, const NewDirectory& candidate, const Uuid& array_id) {
+  const Result<std::vector<std::byte>> bytes = read_superblock_file(storage, candidate.directory.get());
+  const Result<Superblock> superblock =
+      bytes.is_ok() ? decode_superblock(*bytes, false) : Result<Superblock>(bytes.status());
+  if (superblock.is_ok() && superblock->array_id == array_id)
+    return refuse(StatusCode::kExists, candidate.path,
+                  fmt::format("it is or was {} of this array, and holds content: give an empty directory",
+                              describe_member(superblock->member_index)));
+  if (superblock.is_ok())
+    return refuse(StatusCode::kExists, candidate.path,
+                  fmt::format("it is {} of another array, {}{}{}: give an empty directory; when that array is not "
+                              "needed any more, empty this one first",
+                              describe_member(superblock->member_index), to_string(superblock->array_id),
+                              superblock->label.empty() ? "" : " ", superblock->label));
+  const std::string& entry = candidate.findings.first_entry;
+  return refuse(StatusCode::kExists, candidate.path,
+                fmt::format("it is not empty{}; give an empty directory",
+                            entry.empty() ? "" : fmt::format(" (it holds '{}')", entry)));
+}
+
 Status forget_superblock(Storage& storage, Handle directory) {
   const Status removed = storage.unlink(directory, kSuperblockName);
   if (!removed.is_ok() && removed.code() != StatusCode::kNotFound) return removed;
@@ -92,11 +113,7 @@ Status Array::find_new_members(Growth& growth) {
       FPFS_RETURN_IF_ERROR(forget_superblock(storage, candidate.directory.get()).with_context(candidate.path));
     const Status content = check_content(storage, candidate, false);
     if (content.code() == StatusCode::kExists)  // which a format can be forced to take
-      return refuse(StatusCode::kExists, candidate.path,
-                    fmt::format("it is not empty{}; give an empty directory",
-                                candidate.findings.first_entry.empty()
-                                    ? ""
-                                    : fmt::format(" (it holds '{}')", candidate.findings.first_entry)));
+      return refuse_content(storage, candidate, id());
     FPFS_RETURN_IF_ERROR(content);
   }
   return Status::ok();

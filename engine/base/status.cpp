@@ -165,6 +165,10 @@ int Status::errno_value() const {
 
 std::string Status::message() const {
   if (detail_ == nullptr) return "ok";
+  // A context may have named it already: "member 2 (/nvme2/fp), object ... at offset 4096: read: Input/output error".
+  if (detail_->member != kNoMember &&
+      detail_->message.find(fmt::format("member {} (", detail_->member)) != std::string::npos)
+    return detail_->message;
   std::string place;
   if (detail_->member != kNoMember) place = fmt::format("member {}", detail_->member);
   if (detail_->length != 0 || detail_->offset != 0)

@@ -79,6 +79,13 @@ class Checker {
   bool repairs() const { return options_.repair != Repair::kNone; }
   // What was left over after a clean end is freed on request only.
   bool frees_leftovers() const { return ended_cleanly_ ? options_.repair == Repair::kYes : repairs(); }
+  // Beside a member that is missing or old the names may be older than the objects.
+  bool is_whole() const {
+    if (array_.has_outdated()) return false;
+    for (const MemberIndex m : array_.members())
+      if (!array_.member(m).present) return false;
+    return true;
+  }
   bool cancelled() const { return options_.cancelled != nullptr && options_.cancelled->load(); }
   bool is_further_name(const struct stat& attributes);
   void add_error(CheckError error);
@@ -485,10 +492,15 @@ Result<bool> Checker::free_if_orphan(const ObjectEntry& object) {
   } else {
     error.kind = orphan ? "orphan" : "leftover-space";
     // Of a file that no sidecar knows, and none can have forgotten, nothing can be missing.
-    const bool is_nobodys = orphan && !references_.knows(object.file) && references_.empty_sidecars() == 0;
+    const bool is_nobodys =
+        orphan && is_whole() && !references_.knows(object.file) && references_.empty_sidecars() == 0;
     const bool frees = frees_leftovers() || (repairs() && is_nobodys);
-    error.detail = fmt::format("{}: {} bytes that no file names{}", path, attributes->st_size,
-                               is_nobodys || frees ? "" : why_kept());
+    error.is_nobodys = is_nobodys;
+    error.detail =
+        fmt::format("{}: {} bytes that no file names{}", path, attributes->st_size,
+                    frees                          ? ""
+                    : is_nobodys && ended_cleanly_ ? "; look whether a checkpoint is missing before -p removes it"
+                                                   : why_kept());
     if (orphan) ++report_.orphans;
     if (frees) {
       FPFS_RETURN_IF_ERROR(remove_object(storage_, object).status());

@@ -60,6 +60,8 @@ struct CheckError {
   // it. "lost": none has, as far as is known. Empty: not about a chunk, or its copy cannot be asked for.
   std::string healing;
   bool repaired = false;
+  // An object of a file that no index knows, and none can have forgotten: nobody misses it.
+  bool is_nobodys = false;
 };
 
 // A damaged file that Repair::kYes moved out of the tree.

@@ -310,4 +310,13 @@ Status ChunkIo::report(const Status& failure, const ChunkTransfer& transfer, con
       .at(extent.member.value(), offset.value(), extent.stored_length);
 }
 
+Status ChunkIo::locate(const Status& failure, const ChunkTransfer& transfer, const ObjectSet& objects) const {
+  const Extent& extent = transfer.extent;
+  const ObjectOffset offset = offset_of(extent.slot, context_.stripes.chunk_size);
+  return failure
+      .with_context(fmt::format("{}/objects/{}", context_.array.member(extent.member).path,
+                                Array::object_path(objects.file(), objects.generation())))
+      .at(extent.member.value(), offset.value(), extent.stored_length);
+}
+
 }  // namespace fpfs

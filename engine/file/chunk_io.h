@@ -96,6 +96,9 @@ class ChunkIo {
   // "step100.pt, chunk 7: member 2 (/nvme2/fp), object .. at offset 3145728: <what>".
   Status report(const Status& failure, const ChunkTransfer& transfer, const ObjectSet& objects,
                 const std::string& path);
+  // The same for those who say path and chunk otherwise: "/m2/objects/..: <what> (member 2, offset .., length ..)".
+  // Counts nothing.
+  Status locate(const Status& failure, const ChunkTransfer& transfer, const ObjectSet& objects) const;
 
  private:
   static void shared(ShareRequest& sharing, const Status& status);

@@ -114,7 +114,9 @@ void ChunkVerifier::end(std::unique_ptr<Job> job, const ObjectSet& objects, cons
   if (!take(*job)) return;
   if (status.is_ok()) return job->done(status, Remedy::kUnknown);
   const Status damage = parts_.io.report(status, job->transfer, objects, source_.path());
-  source_.heal(job->chunk, job->place, damage, std::move(job->done));
+  source_.heal(job->chunk, job->place, damage,
+               [done = std::move(job->done), told = parts_.io.locate(status, job->transfer, objects)](
+                   const Status&, Remedy remedy) { done(told, remedy); });
 }
 
 // --- content in the sidecar -----------------------------------------------------------------------------------------
@@ -131,11 +133,10 @@ void ChunkVerifier::verify_inline(std::unique_ptr<Job> job) {
     if (!outcome.is_ok()) {
       // Committed meanwhile: the log that was read may have been compacted.
       if (source_.place_of(self->chunk).log.sequence != self->place.log.sequence) return verify_again(std::move(self));
-      outcome = outcome.with_context(source_.path());
     }
     if (!take(*self)) return;
     if (!outcome.is_ok()) parts_.counters.count_tree_read_error(outcome);
-    self->done(outcome, outcome.is_ok() ? Remedy::kUnknown : Remedy::kLost);
+    self->done(outcome, outcome.code() == StatusCode::kCorruption ? Remedy::kLost : Remedy::kUnknown);
   });
 }
 

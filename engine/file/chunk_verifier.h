@@ -32,7 +32,7 @@ class ChunkVerifier {
     kUnknown,   // or nothing is wrong
     kHealed,    // a copy had it, and it is on its member again, committed
     kHealable,  // a copy has it, which was read and checked; nothing was written
-    kLost,      // no copy has it
+    kLost,      // it is damaged, and no copy has it
   };
   // "healed", "healable", "lost"; empty: kUnknown.
   static const char* name_of(Remedy remedy);
@@ -73,8 +73,9 @@ class ChunkVerifier {
 
   // Reads the chunk into one pool buffer, and waits for one when there is none. `done` is called once: inside this
   // (there is nothing to read, or a member that is missing or hangs), on an engine thread, or by who gave up the
-  // domain. Ok: it is as it was written, or a hole. kCorruption or kIoError name member and object offset, also of what
-  // was healed since.
+  // domain. Ok: it is as it was written, or a hole. kCorruption: it is damaged. Everything else: it could not be read,
+  // and nobody knows whether it is. Both name member, object and offset, but neither path nor chunk; also of what was
+  // healed since.
   // `taken`: not none: called before `done` when a chunk was read and is right, with where it was and its bytes as they
   // are stored.
   using Taken = std::function<void(const Source::Place& place, const std::byte* stored)>;

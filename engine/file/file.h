@@ -104,8 +104,8 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   // Reads the chunk, checks it and writes it to that member; a commit records it there, and only then the old place is
   // given back. Nobody's content is touched: of a file that is being changed the chunk stays where it is, and so it does
   // when it cannot be read, or there is no room. `arrived` is called once, when all that the drives are kept busy by is
-  // done; `told` once, at the end: true when it is in its place, durably.
-  void move_chunk(ChunkIndex chunk, std::function<void()> arrived, std::function<void(bool)> told);
+  // done; `told` once, at the end: ok when it is in its place, durably, else why it stays where it is.
+  void move_chunk(ChunkIndex chunk, std::function<void()> arrived, std::function<void(const Status& why_left)> told);
   // The first chunk from `first` on that verify_chunk() reads; nothing when there is none.
   std::optional<ChunkIndex> next_stored(ChunkIndex first) const;
 
@@ -345,6 +345,7 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   bool is_at_rest() const FPFS_REQUIRES(mutex_);
   void write_back(ChunkIndex chunk, const Extent& old, const std::shared_ptr<ObjectSet>& objects,
                   const std::shared_ptr<ChunkHealer::Piece>& piece, Healing::Told told);
+  Status why_left(ChunkIndex chunk, const Extent& extent);
   void write_home(ChunkIndex chunk, const Extent& old, const std::shared_ptr<ObjectSet>& objects, Healing::Bytes bytes,
                   Healing::Told told);
   bool has_uncommitted_moves() const FPFS_REQUIRES(mutex_);

@@ -118,10 +118,13 @@ void File::note_copy_asked(const Status& damage, const Status& status) {
 
 void File::heal(ChunkIndex chunk, const Place& place, const Status& damage, ChunkVerifier::Done done) {
   std::optional<ChunkSource::Wanted> wanted = wanted_from_copy(chunk, place.extent, *place.objects);
-  if (!wanted.has_value()) return done(damage, ChunkVerifier::Remedy::kLost);
+  // What a drive does not give now it may give again.
+  const bool is_damaged = damage.code() == StatusCode::kCorruption;
+  if (!wanted.has_value())
+    return done(damage, is_damaged ? ChunkVerifier::Remedy::kLost : ChunkVerifier::Remedy::kUnknown);
   context_.healer->heal(
       std::move(*wanted), nullptr,
-      [self = shared_from_this(), chunk, place, damage, done = std::move(done)](
+      [self = shared_from_this(), chunk, place, damage, is_damaged, done = std::move(done)](
           const Status& status, const std::shared_ptr<ChunkHealer::Piece>& piece) {
         using Outcome = ChunkVerifier::Remedy;
         self->note_copy_asked(damage, status);
@@ -129,7 +132,8 @@ void File::heal(ChunkIndex chunk, const Place& place, const Status& damage, Chun
           return self->write_back(chunk, place.extent, place.objects, piece, [done, damage](bool is_healed) {
             done(damage, is_healed ? Outcome::kHealed : Outcome::kHealable);
           });
-        const bool is_lost = status.code() == StatusCode::kNotFound || status.code() == StatusCode::kCorruption;
+        const bool is_lost =
+            is_damaged && (status.code() == StatusCode::kNotFound || status.code() == StatusCode::kCorruption);
         done(damage, is_lost ? Outcome::kLost : Outcome::kUnknown);
       });
 }

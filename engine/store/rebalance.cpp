@@ -1,13 +1,41 @@
 #include "engine/store/rebalance.h"
 
+#include <algorithm>
 #include <cerrno>
 
 #include <fmt/format.h>
 
 #include "engine/base/log.h"
+#include "engine/base/ranges.h"
 #include "engine/check/scan.h"
 
 namespace fpfs {
+
+// The entry to add to. Nothing: there are too many already.
+Rebalance::Left* Rebalance::Moves::left_of(const std::string& path, const std::string& why) {
+  const auto known =
+      std::find_if(left.rbegin(), left.rend(), [&](const Left& one) { return one.path == path && one.why == why; });
+  if (known != left.rend()) return &*known;
+  if (left.size() == kLeftMax) return nullptr;
+  Left& added = left.emplace_back();
+  added.path = path;
+  added.why = why;
+  return &added;
+}
+
+void Rebalance::Moves::add_left(const std::string& path, ChunkIndex chunk, const std::string& why) {
+  ++chunks_left;
+  Left* const entry = left_of(path, why);
+  if (entry == nullptr) return;
+  ++entry->chunks;
+  entry->first.insert(std::upper_bound(entry->first.begin(), entry->first.end(), chunk.value()), chunk.value());
+  if (entry->first.size() > kFirstMax) entry->first.pop_back();
+}
+
+void Rebalance::Moves::forget_left() {
+  chunks_left = 0;
+  left.clear();
+}
 
 Rebalance::Rebalance(Store& store)
     : store_(store), moves_(std::make_shared<Moves>()), pass_(store, *this, "rebalance") {}
@@ -36,18 +64,21 @@ Status Rebalance::start(uint64_t limit, bool is_removal) {
 }
 
 Rebalance::Report Rebalance::report() const {
-  Report report{pass_.report()};
+  Report report;
+  static_cast<BackgroundPass::Report&>(report) = pass_.report();
   const MutexLock lock(moves_->mutex);
   report.chunks_moved = moves_->chunks_moved;
   report.bytes_moved = moves_->bytes_moved;
   report.chunks_left = moves_->chunks_left;
+  report.left = moves_->left;
   report.is_removal = moves_->is_removal;
   return report;
 }
 
 void Rebalance::begin_pass() {
   const MutexLock lock(moves_->mutex);
-  moves_->chunks_moved = moves_->bytes_moved = moves_->chunks_left = 0;
+  moves_->chunks_moved = moves_->bytes_moved = 0;
+  moves_->forget_left();
   moves_->rounds = 0;
 }
 
@@ -62,34 +93,34 @@ bool Rebalance::wants_chunk(File& file, ChunkIndex chunk, const Extent& extent) 
   if (!extent.is_here() || file.stripes().member_count == now.member_count) return false;
   if (extent.member == now.member_of(file.info().file_id, chunk)) return false;
   const MutexLock lock(moves_->mutex);
-  ++moves_->chunks_left;
+  moves_->add_left(file.path(), chunk,
+                   "it has been open since before members were added; try again when it was closed");
   return false;
 }
 
-void Rebalance::visit_chunk(const FileEntry&, File& file, ChunkIndex chunk, const Extent& extent,
+void Rebalance::visit_chunk(const FileEntry& entry, File& file, ChunkIndex chunk, const Extent& extent,
                             std::function<void()> done) {
   {
     const MutexLock lock(moves_->mutex);
     while (moves_->under_way >= kUnderWayMax) moves_->ended.wait(moves_->mutex);
     ++moves_->under_way;
   }
-  file.move_chunk(chunk, std::move(done), [moves = moves_, bytes = extent.allocated()](bool is_in_place) {
+  const auto told = [moves = moves_, path = entry.path, chunk, bytes = extent.allocated()](const Status& why_left) {
     const MutexLock lock(moves->mutex);
     --moves->under_way;
     moves->ended.notify_all();
-    if (!is_in_place) {
-      ++moves->chunks_left;
-      return;
-    }
+    // The place within is of one chunk.
+    if (!why_left.is_ok()) return moves->add_left(path, chunk, why_left.at(Status::kNoMember, 0, 0).message());
     ++moves->chunks_moved;
     moves->bytes_moved += bytes;
-  });
+  };
+  file.move_chunk(chunk, std::move(done), told);
 }
 
 void Rebalance::visit_unopened(const FileEntry& entry, const Status& failure) {
   if (failure.code() == StatusCode::kNotFound || failure.errno_value() == ESTALE) return;  // removed meanwhile
-  log(LogLevel::kWarning, "rebalance: {}: it cannot be opened, and stays where it is: {}", entry.path,
-      failure.message());
+  const MutexLock lock(moves_->mutex);
+  static_cast<void>(moves_->left_of(entry.path, "it cannot be opened: " + failure.message()));
 }
 
 Result<bool> Rebalance::finish() {
@@ -102,15 +133,21 @@ Result<bool> Rebalance::finish() {
   const MutexLock lock(moves_->mutex);
   if (!is_any_left || ++moves_->rounds >= kRoundsMax) return false;
   moves_->ended.wait_for(moves_->mutex, kBetweenRounds);
-  moves_->chunks_left = 0;
+  moves_->forget_left();
   return true;
 }
 
 void Rebalance::end_pass(const PassState& state) {
   const Report ended = report();
-  log(LogLevel::kInfo, "{} finished: {} of {} in {} files moved, {} chunks stay where they are",
-      ended.is_removal ? "removal of members" : "rebalance", format_size(ended.bytes_moved), format_size(state.bytes),
-      state.files, ended.chunks_left);
+  const char* const what = ended.is_removal ? "removal of members" : "rebalance";
+  for (const Left& left : ended.left)
+    log(LogLevel::kWarning, "{}: {}: {} not moved: {}", what, left.path,
+        left.chunks == 0 ? std::string("it was")
+                         : fmt::format("{} ({}) {}", format_chunks(left.chunks), format_ranges(left.first),
+                                       left.chunks == 1 ? "was" : "were"),
+        left.why);
+  log(LogLevel::kInfo, "{} finished: {} of {} in {} files moved, {} left where they were", what,
+      format_size(ended.bytes_moved), format_size(state.bytes), state.files, format_chunks(ended.chunks_left));
 }
 
 }  // namespace fpfs

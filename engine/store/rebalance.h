@@ -4,14 +4,16 @@
 // commands are BackgroundPass's.
 //
 // Nothing is kept of it from mount to mount: what is in its place is passed by, so that one that was interrupted, by a
-// crash too, is begun again and goes on. Chunks stay where they are while their file is being changed, when they cannot be
-// read, and where there is no room; they are counted. So are those of files that have been open since before members
-// were added.
+// crash too, is begun again and goes on. Chunks stay where they are while their file is being changed, when they
+// cannot be read, and where there is no room; they are counted, and told with the reason. So are those of files that
+// have been open since before members were added.
 //
 // Thread safety: as BackgroundPass.
 #pragma once
 
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "engine/base/mutex.h"
 #include "engine/store/background_pass.h"
@@ -21,10 +23,19 @@ namespace fpfs {
 
 class Rebalance : private PassVisitor {
  public:
+  // Chunks of a file that stay where they are for the same reason.
+  struct Left {
+    std::string path;             // "/run7/x.pt"
+    std::string why;              // and what to do
+    uint64_t chunks = 0;          // 0: the file could not be opened
+    std::vector<uint64_t> first;  // the lowest of them, at most kFirstMax; ascending
+  };
+  static constexpr size_t kLeftMax = 64, kFirstMax = 64;
   struct Report : BackgroundPass::Report {
     bool is_removal = false;
     uint64_t chunks_moved = 0, bytes_moved = 0;  // committed
     uint64_t chunks_left = 0;                    // that should have been moved
+    std::vector<Left> left;                      // at most kLeftMax; what is beyond is counted only
   };
 
   // The store outlives it.
@@ -50,6 +61,11 @@ class Rebalance : private PassVisitor {
     uint64_t under_way FPFS_GUARDED_BY(mutex) = 0;
     uint64_t chunks_moved FPFS_GUARDED_BY(mutex) = 0, bytes_moved FPFS_GUARDED_BY(mutex) = 0;
     uint64_t chunks_left FPFS_GUARDED_BY(mutex) = 0;
+    std::vector<Left> left FPFS_GUARDED_BY(mutex);
+
+    void add_left(const std::string& path, ChunkIndex chunk, const std::string& why) FPFS_REQUIRES(mutex);
+    Left* left_of(const std::string& path, const std::string& why) FPFS_REQUIRES(mutex);
+    void forget_left() FPFS_REQUIRES(mutex);
     bool is_removal FPFS_GUARDED_BY(mutex) = false;
     unsigned rounds FPFS_GUARDED_BY(mutex) = 0;
   };

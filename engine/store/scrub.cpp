@@ -2,15 +2,25 @@
 
 #include <fcntl.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include <fmt/format.h>
 
 #include "engine/base/log.h"
+#include "engine/base/ranges.h"
+#include "engine/check/error_lines.h"
 #include "engine/check/scan.h"
 #include "engine/io/scoped_handle.h"
 
 namespace fpfs {
+
+namespace {
+
+// Of one file; further chunks are counted.
+constexpr size_t kUnloggedMax = 1024;
+
+}  // namespace
 
 Scrub::Scrub(Store& store) : store_(store), pass_(store, *this, "scrub") {}
 
@@ -72,13 +82,28 @@ void Scrub::visit_chunk(const FileEntry& entry, File& file, ChunkIndex chunk, co
 
 void Scrub::file_done(const FileEntry& entry, File& file) {
   report_failures(entry.path, file);
+  log_file();
 }
 
 // --- findings --------------------------------------------------------------------------------------------------------
 
+void Scrub::log_file() {
+  std::stable_sort(unlogged_.begin(), unlogged_.end(),
+                   [](const CheckError& a, const CheckError& b) { return a.chunk < b.chunk; });
+  for (const ErrorGroup& group : group_errors(unlogged_))
+    log(group.front()->repaired ? LogLevel::kWarning : LogLevel::kError, "scrub: {}",
+        describe_errors(group, kind_and_detail(*group.front())));
+  if (unlogged_more_ > 0)
+    log(LogLevel::kError, "scrub: {}: {} more", unlogged_.front().path, format_chunks(unlogged_more_));
+  unlogged_.clear();
+  unlogged_more_ = 0;
+}
+
 void Scrub::add_damage(CheckError error) {
-  log(error.repaired ? LogLevel::kWarning : LogLevel::kError, "scrub: {}: {}: {}{}{}", error.path, error.kind,
-      error.detail, error.healing.empty() ? "" : "; ", error.healing);
+  if (unlogged_.size() < kUnloggedMax)
+    unlogged_.push_back(error);
+  else
+    ++unlogged_more_;
   const MutexLock lock(mutex_);
   findings_.add(std::move(error));
 }
@@ -97,6 +122,7 @@ void Scrub::visit_unopened(const FileEntry& entry, const Status& failure) {
                                      : "sidecar";
   error.detail = scanned->status.message();
   add_damage(std::move(error));
+  log_file();
 }
 
 void Scrub::report_failures(const std::string& path, const File& file) {
@@ -117,7 +143,7 @@ void Scrub::report_failures(const std::string& path, const File& file) {
       error.object_offset =
           static_cast<int64_t>(offset_of(failure.extent.slot, store_.array().stripes().chunk_size).value());
     }
-    error.detail = failure.status.message();
+    error.detail = failure.status.at(Status::kNoMember, 0, 0).message();  // it is said beside it
     error.healing = ChunkVerifier::name_of(failure.remedy);
     error.repaired = failure.remedy == ChunkVerifier::Remedy::kHealed;
     add_damage(std::move(error));

@@ -2,8 +2,9 @@
 // rate and its commands are BackgroundPass's; where the pass is, and what it found, is kept in the array
 // (scrub_state.h).
 //
-// Reading is File::verify_chunk's: past every cache, in buffers of the pool. Damage is logged and listed. A chunk that
-// a copy has is healed by that (Store::set_chunk_source()); nothing else is changed.
+// Reading is File::verify_chunk's: past every cache, in buffers of the pool. Damage is listed, and logged: one line
+// for each file and kind of damage, when the file was read (of one that takes long, every ten seconds). A chunk that a
+// copy has is healed by that (Store::set_chunk_source()); nothing else is changed.
 //
 // Thread safety: as BackgroundPass.
 #pragma once
@@ -58,6 +59,7 @@ class Scrub : private PassVisitor {
   Status save(const PassState& state) override;
 
   void report_failures(const std::string& path, const File& file);
+  void log_file();
   std::string kind_of(const Failure& failure, const File::Info& info) const;
   void add_damage(CheckError error);
 
@@ -65,6 +67,9 @@ class Scrub : private PassVisitor {
   mutable Mutex mutex_;
   ScrubFindings findings_ FPFS_GUARDED_BY(mutex_);
   std::vector<Failure> failures_ FPFS_GUARDED_BY(mutex_);  // of the file being read, not reported yet
+  // Of the file being read, not logged yet. The pass's own.
+  std::vector<CheckError> unlogged_;
+  uint64_t unlogged_more_ = 0;
   BackgroundPass pass_;
 };
 

@@ -196,6 +196,7 @@ Result<std::unique_ptr<Store>> Store::open(Environment& environment, const std::
     store->recovery_.torn_tails = counts.torn_tails;
     store->recovery_.bytes_freed = counts.bytes_freed;
     const bool is_any = counts.orphans_removed > 0 || counts.bytes_freed > 0 || counts.torn_tails > 0;
+    if (!is_any) log(LogLevel::kInfo, "the array was not unmounted cleanly: recovery ran, and found nothing to free");
     log(is_any ? LogLevel::kWarning : LogLevel::kDebug,
         "the array was not unmounted cleanly: {} objects that no file has were freed ({} with other leftovers), {} "
         "commits that were cut short were taken back",

@@ -75,8 +75,11 @@ struct IoctlVerify {
   uint64_t next_chunk = 0;      // out: where the next call goes on (after a failure: behind the chunk that failed)
   uint64_t chunks_in_file = 0;  // out: the end of the work; chunks at or beyond it pass
   uint64_t failed_chunk = 0;    // out: valid when error != 0
-  uint64_t reserved[4] = {};
-  char message[512] = {};  // out: of the failure, one line, NUL-terminated
+  // Out, when error != 0: 1 the chunk could not be read, so nobody knows whether it is damaged; 0 it is damaged.
+  uint32_t is_unreadable = 0;
+  uint32_t reserved32 = 0;
+  uint64_t reserved[3] = {};
+  char message[512] = {};  // out: of the failure, without file and chunk; one line, NUL-terminated
 };
 static_assert(sizeof(IoctlVerify) == 592);
 

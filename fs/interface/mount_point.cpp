@@ -72,17 +72,6 @@ bool is_inside(const std::string& path, const std::string& top) {
   }
 }
 
-// Nobody listens for the end of the mount, and it answers that its daemon is gone. It is asked only then: a daemon that
-// hangs does not answer.
-bool is_dead(const MountEntry& mount) {
-  const EndReportAddress address(mount);
-  const FileDescriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!socket.is_open() || ::connect(socket.number(), address.get(), address.length()) == 0 || errno != ECONNREFUSED)
-    return false;
-  struct statvfs space {};  // attributes may be the kernel's, from before
-  return ::statvfs(mount.mount_point.c_str(), &space) != 0 && errno == ENOTCONN;
-}
-
 Status check_empty(const std::string& mount_point) {
   std::unique_ptr<DIR, int (*)(DIR*)> directory(::opendir(mount_point.c_str()), &::closedir);
   if (directory == nullptr) return Status::from_errno(errno, "open mount point " + mount_point);
@@ -132,6 +121,17 @@ std::vector<MountEntry> read_mount_table() {
   std::stringstream text;
   text << file.rdbuf();
   return parse_mount_table(text.str());
+}
+
+// Nobody listens for the end of the mount, and it answers that its daemon is gone. It is asked only then: a daemon that
+// hangs does not answer.
+bool is_dead(const MountEntry& mount) {
+  const EndReportAddress address(mount);
+  const FileDescriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket.is_open() || ::connect(socket.number(), address.get(), address.length()) == 0 || errno != ECONNREFUSED)
+    return false;
+  struct statvfs space {};  // attributes may be the kernel's, from before
+  return ::statvfs(mount.mount_point.c_str(), &space) != 0 && errno == ENOTCONN;
 }
 
 Status check_mount_point(const std::string& mount_point, const std::vector<std::string>& members, bool nonempty) {

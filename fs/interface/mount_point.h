@@ -38,6 +38,9 @@ std::optional<MountEntry> topmost_at(const std::string& mount_point, std::string
 // Some mount of this filesystem shows `source` as its source.
 bool is_source_mounted(const std::string& source);
 
+// The daemon of this mount has ended: whoever uses the mount gets ENOTCONN. Does not wait for a daemon that hangs.
+bool is_dead(const MountEntry& mount);
+
 // Detaches the mount: by umount2(MNT_DETACH), or fusermount3 where that needs privileges this process lacks.
 Status detach_mount(const std::string& mount_point);
 

@@ -126,12 +126,13 @@ class VerifyCall : public std::enable_shared_from_this<VerifyCall> {
   // What was healed is as it was written again.
   void checked(uint64_t chunk, const Status& status, ChunkVerifier::Remedy remedy) {
     if (!status.is_ok() && remedy != ChunkVerifier::Remedy::kHealed) {
-      log_fault(status);
+      log_fault(status.with_context(fmt::format("{}, chunk {}", file_->path(), chunk)));
       MutexLock lock(mutex_);
       if (!failed_ || chunk < answer_.failed_chunk) {
         failed_ = true;
         answer_.failed_chunk = chunk;
         answer_.error = status.errno_value();
+        answer_.is_unreadable = status.code() == StatusCode::kCorruption ? 0 : 1;
         std::string message = status.message();
         if (remedy != ChunkVerifier::Remedy::kUnknown) message += fmt::format("; {}", ChunkVerifier::name_of(remedy));
         message = message.substr(0, sizeof answer_.message - 1);

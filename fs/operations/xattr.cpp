@@ -56,7 +56,7 @@ Result<std::string> virtual_attribute(FileSystem& file_system, const Inode& inod
   if (name == "scrub" && file_system.inodes().is_root(inode))
     return scrub_report(file_system.scrub().report(), for_owner);
   if (name == "rebalance" && file_system.inodes().is_root(inode))
-    return rebalance_report(file_system.rebalance().report());
+    return rebalance_report(file_system.rebalance().report(), for_owner);
   if (name == "tier-status" && file_system.inodes().is_root(inode))
     return tier_report(file_system.tier().status(), for_owner);
   if (name == "id" || name == "codec" || name == "stored" || name == "members" || name == "stat" || name == "tier")

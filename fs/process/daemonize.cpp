@@ -12,6 +12,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "engine/base/log.h"
+
 namespace fpfs {
 namespace {
 
@@ -92,6 +94,7 @@ Launcher Launcher::launch(bool foreground) {
 }
 
 void Launcher::report_live() {
+  log_ = Log::kNone;  // from here on the end is logged where it comes about
   if (pipe_.is_open())
     report(std::string(1, kLive));
   else
@@ -99,11 +102,14 @@ void Launcher::report_live() {
 }
 
 void Launcher::report_failure(const std::string& message) {
-  if (!pipe_.is_open()) {
+  // Before the caller goes on, who may look there. The system's log goes to stderr, too, until that is let go of.
+  if (log_ == Log::kFile) log(LogLevel::kError, "not mounted: {}", message);
+  if (pipe_.is_open())
+    report(message);
+  else
     print_error(message);
-    return;
-  }
-  report(message);
+  if (log_ == Log::kSystem) log(LogLevel::kError, "not mounted: {}", message);
+  log_ = Log::kNone;
 }
 
 // Lets go of the caller's terminal and pipes first: a daemon that ends may be kept by a drive that hangs.

@@ -60,6 +60,8 @@ int mount_main(const std::vector<std::string>& arguments) {
   ::umask(0);  // modes arrive complete; see fs/operations/creation.h
   if (!options->foreground && ::chdir("/") != 0) return 1;
   status = configure_log(log_options(*options));
+  if (status.is_ok() && !(options->foreground && options->log_file.empty()))
+    launcher.set_log(!options->log_file.empty());
   if (status.is_ok()) status = MountProcess(*options).run(launcher);
   if (status.is_ok()) return 0;
   launcher.report_failure(status.message());

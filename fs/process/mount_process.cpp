@@ -12,9 +12,11 @@
 #include <chrono>
 #include <condition_variable>
 #include <fstream>
+#include <iterator>
 #include <optional>
 #include <thread>
 
+#include "engine/array/member_directory.h"
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
 #include "fs/interface/mount_point.h"
@@ -32,6 +34,8 @@ using std::chrono::steady_clock;
 constexpr unsigned kThreadsMin = 4;
 // A daemon whose mount is already gone may still be committing when the array is mounted again.
 constexpr seconds kHolderLeavesMax{30};
+// When who waits for that is told so.
+constexpr seconds kHolderTold{1};
 // The kernel answers a mount at once; longer means that it never will.
 constexpr seconds kLiveMax{60};
 // After a signal: how long files may stay open in other processes before they get EIO.
@@ -145,6 +149,24 @@ Channel::Settings channel_settings(const MountOptions& options) {
           .io_uring_expected = options.io_uring == IoUring::kOn};
 }
 
+// " (process 4711 is: fsck.fastpersistfs -p /nvme0/fp)": of a mount it says where that is. Empty: it cannot be told.
+std::string describe_holder(const std::vector<std::string>& directories) {
+  constexpr size_t kBeginning = 100, kEnd = 200;  // the mount point comes last
+  for (const std::string& directory : directories) {
+    pid_t process = 0;
+    if (!(std::ifstream(directory + "/" + kLockName) >> process) || process == ::getpid()) continue;
+    std::ifstream file(fmt::format("/proc/{}/cmdline", process));
+    std::string words((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+    if (words.empty()) continue;
+    words.pop_back();  // the end of the last one
+    std::replace(words.begin(), words.end(), '\0', ' ');
+    if (words.size() > kBeginning + kEnd)
+      words = words.substr(0, kBeginning) + " ... " + words.substr(words.size() - kEnd);
+    return fmt::format(" (process {} is: {})", process, words);
+  }
+  return "";
+}
+
 Status format_if_blank(Environment& environment, const MountOptions& options) {
   FPFS_ASSIGN_OR_RETURN(const bool blank, Array::is_blank(environment, options.directories));
   if (!blank) return Status::ok();
@@ -182,7 +204,9 @@ Status MountProcess::run(Launcher& launcher) {
 
 Status MountProcess::open_store() {
   if (options_.init) FPFS_RETURN_IF_ERROR(format_if_blank(environment_, options_));
+  const auto told_at = steady_clock::now() + kHolderTold;
   const auto deadline = steady_clock::now() + kHolderLeavesMax;
+  bool is_told = false;
   for (;;) {
     Result<std::unique_ptr<Store>> store = Store::open(environment_, options_.directories, options_.store);
     if (store.is_ok()) {
@@ -191,6 +215,13 @@ Status MountProcess::open_store() {
     }
     const bool holder_leaves = store.status().code() == StatusCode::kBusy && !is_source_mounted(options_.source);
     if (!holder_leaves || steady_clock::now() >= deadline) return store.status();
+    if (!is_told && steady_clock::now() >= told_at) {
+      is_told = true;
+      const std::string waits = fmt::format("waiting for at most {} s: {}{}", kHolderLeavesMax.count(),
+                                            store.status().message(), describe_holder(options_.directories));
+      log(LogLevel::kWarning, "{}", waits);
+      if (!options_.log_file.empty()) print_error(waits);
+    }
     std::this_thread::sleep_for(kRetry);
   }
 }

@@ -462,11 +462,15 @@ Result<MountOptions> parse_mount_options(const std::vector<std::string>& argumen
 Status make_paths_absolute(MountOptions& options) {
   std::error_code error;
   auto absolute = [&error](std::string& path) { path = std::filesystem::absolute(path, error).lexically_normal(); };
+  const bool is_relative = std::any_of(options.directories.begin(), options.directories.end(),
+                                       [](const std::string& directory) { return !directory.starts_with('/'); });
   for (std::string& directory : options.directories) absolute(directory);
   if (!options.log_file.empty()) absolute(options.log_file);
   if (!options.profile.empty()) absolute(options.profile);
   if (!options.store.array.metadata_directory.empty()) absolute(options.store.array.metadata_directory);
   if (error) return Status::from_errno(error.value(), "find the current directory");
+  // As given where that is absolute: mount(8) compares it with fstab's.
+  if (is_relative) options.source = fmt::format("{}", fmt::join(options.directories, ":"));
   char* resolved = ::realpath(options.mount_point.c_str(), nullptr);
   if (resolved == nullptr) {
     const int failure = errno;

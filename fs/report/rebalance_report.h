@@ -6,8 +6,11 @@
 //   "started", "ended" (since the epoch; 0: not), "seconds" (of work), "limit" (bytes per second; 0: none),
 //   "files_done", "chunks_done", "bytes_done", "bytes_total" (0 until it was counted), "bytes_per_second",
 //   "eta_seconds" (-1: not known), "note",
-//   "chunks_moved", "bytes_moved" (committed where they belong), "chunks_left" (stay where they are)
+//   "chunks_moved", "bytes_moved" (committed where they belong), "chunks_left" (stay where they are),
+//   "left_omitted" (of these, not in "left"),
+//   "left": [{"path", "chunks" (0: the file cannot be opened), "first_chunks", "why"}]
 // }
+// What names files is told to root and the mount's owner only: for everybody else "left" is empty.
 #pragma once
 
 #include <string>
@@ -16,6 +19,6 @@
 
 namespace fpfs {
 
-std::string rebalance_report(const Rebalance::Report& report);
+std::string rebalance_report(const Rebalance::Report& report, bool for_owner);
 
 }  // namespace fpfs

@@ -1,6 +1,7 @@
 """Members that are added to an array in use, and what it holds spread over them."""
 import json
 import os
+import re
 import shutil
 
 import pytest
@@ -108,7 +109,34 @@ def test_what_moves_is_not_copied_again_and_its_copy_still_heals(narrow, drives,
     assert is_pattern(mount.path / "file", 2, 3 * MIB)
 
 
-def test_what_cannot_be_added_is_refused_in_one_line(narrow, drives, make_mount):
+def test_what_stays_where_it_is_is_named_with_the_reason(narrow, drives, make_mount):
+    narrow.damaged = True
+    mount = make_mount(narrow)
+    for name in ("bad", "written"):
+        write_pattern(mount.path / name, 1, 3 * MIB)
+    narrow.members.append(drives.paths[2] / narrow.members[0].name)
+    fpfs(mount, "member", "add", mount.path, narrow.members[2])
+    for place in extents_of(mount, mount.path / "bad")["extents"][1:5]:  # of which two at least are to be moved
+        flip(place["file"], place["file_offset"] + 100)
+    with open(mount.path / "written", "r+b", buffering=0) as writer:
+        writer.write(b"new")
+        result = fpfs(mount, "rebalance", mount.path, check=False)
+        line, = result.stderr.splitlines()
+        assert result.returncode == 1 and "chunks stay where they are" in line and f"rebalance {mount.path}" in line
+        for expected in (r"/bad: \d chunks? \([1-4, -]+\): it cannot be read: .*checksum",
+                         r"/written: \d+ chunks \(\d.*\): it is being written; "):
+            assert re.search(f"^{expected}", result.stdout, re.MULTILINE), result.stdout
+        assert re.search(r"warning rebalance: /bad: \d chunks? \(.*\) w\w+ not moved: it cannot", mount.log())
+    result = fpfs(mount, "rebalance", "--json", mount.path, check=False)
+    left = json.loads(result.stdout)["left"]
+    assert {one["path"] for one in left} == {"/bad"} and all("cannot be read" in one["why"] for one in left)
+    chunks = [chunk for one in left for chunk in one["first_chunks"]]
+    assert len(chunks) == sum(one["chunks"] for one in left) and set(chunks) <= {1, 2, 3, 4}
+    assert f"{len(chunks)} chunks stay where they are" in result.stderr
+
+
+def test_what_cannot_be_added_is_refused_in_one_line(narrow, drives, make_mount, make_array):
+    other = make_array(paths=drives.paths[2:4])
     mount = make_mount(narrow)
     foreign = drives.paths[2] / f"{narrow.members[0].name}-foreign"
     foreign.mkdir()
@@ -119,6 +147,9 @@ def test_what_cannot_be_added_is_refused_in_one_line(narrow, drives, make_mount)
         result = fpfs(mount, "member", "add", mount.path, directory, check=False)
         assert result.returncode == 1 and str(directory) in result.stderr and len(result.stderr.splitlines()) == 1
         assert "--force" not in result.stderr  # which is mkfs's
+    result = fpfs(mount, "member", "add", mount.path, other.members[1], check=False)
+    assert result.returncode == 1 and len(result.stderr.splitlines()) == 1
+    assert f"{other.members[1]}: it is member 1 of another array, " in result.stderr and "not needed" in result.stderr
     (foreign / "mine").unlink()
     for words in (("add", mount.path), ("list", mount.path, foreign)):
         result = fpfs(mount, "member", *words, check=False)

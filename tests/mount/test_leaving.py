@@ -175,7 +175,9 @@ def test_a_drive_that_fails_in_part_keeps_what_nobody_has_a_copy_of(three, make_
     flip(broken["file"], broken["file_offset"] + 100)
     result = fpfs(mount, "member", "remove", mount.path, three.members[1], check=False)
     line, = result.stderr.splitlines()
-    assert result.returncode == 1 and "1 chunks stay" in line and "cannot be read" in line
+    assert result.returncode == 1 and "1 chunk stays where it is" in line
+    chunk = broken["offset"] // broken["length"]
+    assert f"/file: 1 chunk ({chunk}): it cannot be read: " in result.stdout
     assert states(mount)[1] == "leaving"
     left = [extent for extent in extents_of(mount, mount.path / "file")["extents"] if extent["member"] == 1]
     assert [extent["offset"] for extent in left] == [broken["offset"]]

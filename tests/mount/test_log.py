@@ -74,6 +74,39 @@ def test_what_recovery_freed_is_logged(array, make_mount):
     assert freed and int(freed[1]) > 0, mount.log()
 
 
+def test_a_recovery_that_finds_nothing_says_so(array, make_mount):
+    mount = make_mount(array)
+    mount.kill()
+    mount.start()
+    said = r" info the array was not unmounted cleanly: recovery ran, and found nothing to free$"
+    assert re.search(said, mount.log(), re.MULTILINE), mount.log()
+
+
+def test_why_a_mount_failed_is_in_the_log_file(array, binaries, lab, numbers):
+    log, place = lab / f"log{next(numbers)}", lab / f"place{next(numbers)}"
+    place.mkdir()
+    (place / "precious").touch()
+    options = [] if array.direct_io else ["-o", "buffered_members"]
+    for foreground in ([], ["-f"]):
+        result = subprocess.run([binaries.mount, *foreground, *options, f"--log_file={log}", array.argument, place],
+                                capture_output=True, text=True)
+        assert result.returncode == 1 and "not empty" in result.stderr and len(result.stderr.splitlines()) == 1
+        line, = log.read_text().splitlines()
+        assert " error not mounted: " in line and line.endswith(result.stderr.strip().removeprefix("fastpersistfs: "))
+        log.unlink()
+
+
+def test_relative_directories_are_absolute_in_the_log(array, binaries, lab, numbers):
+    log, place = lab / f"log{next(numbers)}", lab / f"place{next(numbers)}"
+    place.mkdir()
+    options = [] if array.direct_io else ["-o", "buffered_members"]
+    relative = ":".join(os.path.relpath(member, lab) for member in array.members)
+    subprocess.run([binaries.mount, *options, f"--log_file={log}", relative, place], cwd=lab, check=True)
+    subprocess.run([binaries.fpfs, "umount", place], check=True)
+    assert f" {array.argument} mounted at {place}," in log.read_text(), log.read_text()
+    assert f" {array.argument} unmounted" in log.read_text() and "../" not in log.read_text()
+
+
 def test_a_failed_mount_does_not_say_that_it_unmounted(array, make_mount, lab):
     with pytest.raises(MountFailed) as refused:
         make_mount(array, f"tier=file://{lab}/no-such-store")

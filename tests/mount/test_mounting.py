@@ -117,6 +117,23 @@ def test_array_that_was_detached_names_what_keeps_it(array, daemon, place, mount
     mount.process = None
 
 
+def test_a_wait_for_who_holds_the_array_is_told(array, binaries, place, mount, lab, numbers):
+    """A mount waits for a daemon that is on its way out; after a second it says so, and for whom."""
+    options = [] if array.direct_io else ["-o", "buffered_members"]
+    log = lab / f"log{next(numbers)}"
+    with open(mount.path / "file", "wb"):
+        mount_table.unmount(mount.path, lazy=True)
+        waiting = subprocess.Popen([binaries.mount, *options, f"--log_file={log}", array.argument, place],
+                                   stderr=subprocess.PIPE, text=True)
+        line = waiting.stderr.readline()
+        assert "waiting for at most 30 s" in line and f"process {mount.pid}" in line and str(mount.path) in line
+    assert waiting.communicate(timeout=60) == (None, "") and waiting.returncode == 0
+    assert "waiting for at most" in log.read_text()
+    mount.process.wait(timeout=60)
+    mount.process = None
+    run(array.programs.fpfs, "umount", place)
+
+
 @pytest.mark.root
 def test_read_only_drive(make_array, make_drive, drives, daemon, place):
     drive = make_drive(64 << 20)

@@ -241,13 +241,20 @@ def test_a_mount_that_shows_twice_is_not_waited_for(mount, lab, numbers):
 
 
 def test_a_mount_whose_daemon_is_gone(array, make_mount):
+    """Removed, also while somebody has a file open there, who gets errors already."""
     mount = make_mount(array)
-    mount.process.kill()
-    mount.process.wait()
-    status, lines = finish(umount(mount))
-    assert status == 0 and len(lines) == 1 and "no daemon answers" in lines[0]
-    assert mount_table.entry_of(mount.path) is None
-    mount.process = None
+    for is_used in (False, True):
+        used = os.open(mount.path, os.O_RDONLY) if is_used else None
+        mount.process.kill()
+        mount.process.wait()
+        status, lines = finish(umount(mount))
+        if is_used:
+            os.close(used)
+        assert status == 0 and len(lines) == 1
+        assert "daemon had ended" in lines[0] and "mount the array again" in lines[0]
+        assert mount_table.entry_of(mount.path) is None
+        mount.process = None
+        mount.start()
 
 
 def test_links_and_relative_names(array, make_mount, tmp_path):

@@ -146,6 +146,9 @@ CheckError orphan() {
 TEST(FsckReport, LeftoversOfACrashAreNoDamage) {
   CheckReport report = report_with({orphan(), orphan()});
   EXPECT_NE(verdict_of(report).find("DAMAGED: 2 errors"), std::string::npos) << "after a clean end they may be content";
+  report.errors[0].is_nobodys = true;
+  EXPECT_NE(verdict_of(report).find("DAMAGED: 1 error; 1 leftover of files that are gone"), std::string::npos)
+      << verdict_of(report);
   report.after_crash = true;
   const std::string verdict = verdict_of(report);
   EXPECT_EQ(verdict.find("DAMAGED"), std::string::npos) << verdict;

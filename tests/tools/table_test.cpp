@@ -1,5 +1,7 @@
 #include "tools/common/table.h"
 
+#include "engine/base/ranges.h"
+
 #include <gtest/gtest.h>
 
 #include "engine/base/units.h"

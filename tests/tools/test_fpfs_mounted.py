@@ -217,12 +217,15 @@ def test_verify_finds_what_the_drive_changed(fpfs, mount, model, array):
             os.pwrite(file.fileno(), bytes([byte[0] ^ 1]), extents[index]["file_offset"] + 99)
             os.fsync(file.fileno())
     result = fpfs("verify", model)
-    assert_one_line_error(result, 4, f"{model}: 3 of 10 chunks are damaged (2, 6-7): /model.pt, chunk 2: member ")
+    assert_one_line_error(result, 4, f"{model}: 3 of 10 chunks are damaged (2, 6-7): {extents[2]['file']}: the ")
+    for said_once in ("model.pt", "chunk", f"member {extents[2]['member']}"):
+        assert result.stderr.count(said_once) == 1, result.stderr
     result = fpfs("verify", "--json", model)
     assert result.returncode == 4
     found = json.loads(result.stdout)
     assert not found["clean"] and [error["chunk"] for error in found["errors"]] == [2, 6, 7]
     assert all(error["path"] == str(model) and error["detail"] for error in found["errors"])
+    assert {error["kind"] for error in found["errors"]} == {"damaged"}
 
     assert fpfs("status", mount.path).stdout.split("State:")[1].split()[0] == "failing"
     cleared = fpfs("clear", mount.path)

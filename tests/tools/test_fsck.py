@@ -115,7 +115,7 @@ def test_a_flipped_bit_is_found_by_reading_and_set_aside(filled, report, fsck):
 
 
 @pytest.mark.chunk_size(CHUNK)
-def test_an_orphan_is_removed_by_p(filled, report):
+def test_an_orphan_is_removed_by_p(filled, report, fsck):
     original = objects_of(filled)[0]
     name = original.name
     orphan = original.with_name(f"{int(name[:16], 16) ^ (1 << 40):016x}{name[16:]}")
@@ -124,13 +124,25 @@ def test_an_orphan_is_removed_by_p(filled, report):
     assert code == 4 and found["orphans"] == 1
     assert [error["kind"] for error in found["errors"]] == ["orphan"]
     assert orphan.exists()
+    result = fsck("-n")
+    assert "DAMAGED" not in result.stdout and re.search("^Result: +1 leftover .* -p removes it$", result.stdout, re.M)
     code, found = report("-p")
     assert code == 1 and found["repaired"] == 1
     assert not orphan.exists() and original.exists()
     assert report("-n")[0] == 0
 
 
-def test_strays_in_a_member(array, report):
+def test_an_orphan_beside_an_empty_index_may_be_content(filled, make_mount, fsck):
+    """Nobody can tell that index from one that was cut to nothing."""
+    mount = make_mount(filled)
+    (mount.path / "empty").touch()
+    mount.unmount()
+    original = objects_of(filled)[0]
+    shutil.copy(original, original.with_name(f"{int(original.name[:16], 16) ^ (1 << 40):016x}{original.name[16:]}"))
+    assert "DAMAGED: 1 error" in fsck("-n").stdout and "DAMAGED: 1 error" in fsck("-p").stdout
+
+
+def test_strays_in_a_member(array, report, fsck):
     """Named with what to do, and never removed."""
     array.damaged = True
     strays = [array.members[0] / "objects/00/a", array.members[1] / "objects/b", array.members[0] / "tree/c"]
@@ -142,6 +154,11 @@ def test_strays_in_a_member(array, report):
         assert [error["kind"] for error in found["errors"]] == ["foreign"] * 3
         assert all("move it elsewhere" in error["detail"] for error in found["errors"])
     assert all(stray.read_text() == "mine" for stray in strays)
+    # What has a name in the tree may have been a file; what lies beside objects harms none.
+    assert "DAMAGED: 1 error; 2 entries of members are not the array's" in fsck("-n").stdout
+    strays[2].unlink()
+    result = fsck("-n")
+    assert result.returncode == 4 and "DAMAGED" not in result.stdout and "move them elsewhere" in result.stdout
 
 
 @pytest.mark.parametrize("name", ["mkfs", "fsck"])

@@ -6,6 +6,7 @@ import time
 import pytest
 
 from command_lines import assert_one_line_error
+from lab.damage import flip
 from lab.data import write_pattern
 from lab.programs import run
 from lab.system import wait_until
@@ -91,7 +92,8 @@ def test_damage_is_named(array, make_mount, scrub, state):
         os.pwrite(file.fileno(), b"other bytes", extent["file_offset"] + 100)
     result = scrub(mount, "start", "--wait")
     assert result.returncode == 4
-    assert "/bad: chunk 4: checksum" in result.stdout
+    place = f"chunk 4, member {extent['member']}, object offset {extent['file_offset']}"
+    assert f"/bad: {place}: checksum: " in result.stdout
     found = state(mount)
     (damage,) = found["damage"]
     assert (damage["path"], damage["chunk"], damage["member"], damage["object_offset"], damage["kind"]) == (
@@ -100,6 +102,22 @@ def test_damage_is_named(array, make_mount, scrub, state):
     assert "scrub: /bad" in mount.log()
     mount.remount()
     assert state(mount)["damage"] == found["damage"]  # also after a remount
+
+
+@pytest.mark.P3
+@pytest.mark.chunk_size(CHUNK)
+def test_many_damaged_chunks_of_a_file_are_one_line(array, make_mount, scrub):
+    """In its status and in the log."""
+    array.damaged = True
+    mount = make_mount(array)
+    write_pattern(mount.path / "bad", 2, 20 * CHUNK)
+    for extent in json.loads(run(array.programs.fpfs, "map", "--json", mount.path / "bad").stdout)["extents"][3:17]:
+        flip(extent["file"], extent["file_offset"] + 100)
+    said = scrub(mount, "start", "--wait").stdout.splitlines()
+    assert len([line for line in said if line.startswith("/bad: 14 chunks (3-16) on members ")]) == 1, said
+    assert len([line for line in said if "/bad" in line]) == 1, said
+    logged = [line for line in mount.log().splitlines() if "/bad" in line]
+    assert len(logged) == 1 and "error scrub: /bad: 14 chunks (3-16) on members " in logged[0], logged
 
 
 @pytest.mark.P3

@@ -111,22 +111,6 @@ std::string first_columns(std::string line, size_t columns) {
   return line;
 }
 
-std::string format_ranges(const std::vector<uint64_t>& numbers) {
-  constexpr size_t kRangesMax = 16;
-  std::vector<std::string> ranges;
-  for (size_t i = 0; i < numbers.size();) {
-    const uint64_t first = numbers[i];
-    uint64_t last = first;
-    while (++i < numbers.size() && numbers[i] == last + 1) ++last;
-    if (ranges.size() == kRangesMax) {
-      ranges.emplace_back("...");
-      break;
-    }
-    ranges.push_back(first == last ? fmt::format("{}", first) : fmt::format("{}-{}", first, last));
-  }
-  return fmt::format("{}", fmt::join(ranges, ", "));
-}
-
 std::string format_rate(double bytes_per_second) {
   return format_size(bytes_per_second > 0 ? static_cast<uint64_t>(std::llround(bytes_per_second)) : 0) + "/s";
 }

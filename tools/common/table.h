@@ -43,8 +43,6 @@ class Facts {
 std::string first_columns(std::string line, size_t columns);
 std::string last_columns(const std::string& line, size_t columns);
 
-// "1, 3-5, 7", of ascending numbers; what goes beyond a line is "...".
-std::string format_ranges(const std::vector<uint64_t>& numbers);
 std::string format_rate(double bytes_per_second);  // "1.2 GiB/s"
 std::string format_duration(double seconds);       // "0.42 s", "12 s", "3:07", "2:15:40"
 std::string format_percent(uint64_t part, uint64_t whole);

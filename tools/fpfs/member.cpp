@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "engine/base/ranges.h"
 #include "engine/base/units.h"
 #include "tools/common/placement_warnings.h"
 #include "tools/common/table.h"
@@ -193,12 +194,17 @@ int run(const MemberOptions& options) {
   const bool is_left = moves && is_any_leaving(*list);
   if (is_left && text_at(moved, "state") != "finished")
     return fail(kMemberProgram, kExitFailure, fmt::format("it was ended before its end; {}", how_to_go_on(options)));
-  if (is_left)
+  if (is_left) {
+    const uint64_t left = number_at(moved, "chunks_left");
+    if (!options.json) fmt::print("{}", describe_left(moved));
     return fail(
         kMemberProgram, kExitFailure,
-        fmt::format("{} chunks stay where they are, or files that were removed and are open still: of files that are "
-                    "being written, that cannot be read, or for which the others have no room; {}",
-                    number_at(moved, "chunks_left"), how_to_go_on(options)));
+        fmt::format("{}; {}",
+                    left == 0 ? std::string("something is left on it, as files that were removed and are open still")
+                              : fmt::format("{} {} where {} for the reasons above", format_chunks(left),
+                                            left == 1 ? "stays" : "stay", left == 1 ? "it is" : "they are"),
+                    how_to_go_on(options)));
+  }
   if (options.json || options.action == "list") return kExitOk;
   fmt::print("From now on the array is mounted with {}\n", mount_list(*list));
   if (options.action == "add")

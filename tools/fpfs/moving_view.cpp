@@ -2,9 +2,12 @@
 
 #include <chrono>
 #include <thread>
+#include <vector>
 
 #include <fmt/format.h>
 
+#include "engine/base/one_line.h"
+#include "engine/base/ranges.h"
 #include "engine/base/units.h"
 #include "tools/common/interrupt.h"
 #include "tools/common/progress.h"
@@ -54,10 +57,25 @@ std::string describe_moving(const Json& rebalance) {
   if (const std::string rate = moved_rate_text(rebalance); !rate.empty()) facts.add("Rate", rate + " moved");
   facts.add("Looked at", fmt::format("{} of {} in {} files", format_size(done), format_size(total),
                                      number_at(rebalance, "files_done")));
-  facts.add("Moved", fmt::format("{}, {} chunks", format_size(number_at(rebalance, "bytes_moved")),
-                                 number_at(rebalance, "chunks_moved")));
-  facts.add("Left", fmt::format("{} chunks", number_at(rebalance, "chunks_left")));
-  return facts.text();
+  facts.add("Moved", fmt::format("{}, {}", format_size(number_at(rebalance, "bytes_moved")),
+                                 format_chunks(number_at(rebalance, "chunks_moved"))));
+  facts.add("Left", format_chunks(number_at(rebalance, "chunks_left")));
+  return facts.text() + describe_left(rebalance);
+}
+
+std::string describe_left(const Json& rebalance) {
+  std::string text;
+  for (const Json& left : array_at(rebalance, "left")) {
+    std::vector<uint64_t> chunks;
+    for (const Json& chunk : array_at(left, "first_chunks"))
+      if (chunk.is_number_unsigned()) chunks.push_back(chunk.get<uint64_t>());
+    const uint64_t count = number_at(left, "chunks");
+    const std::string which = count == 0 ? "" : fmt::format("{} ({}): ", format_chunks(count), format_ranges(chunks));
+    text += one_line(fmt::format("{}: {}{}", text_at(left, "path", "-"), which, text_at(left, "why"))) + "\n";
+  }
+  if (const uint64_t omitted = number_at(rebalance, "left_omitted"); omitted > 0 && !text.empty())
+    text += fmt::format("... and {} more\n", format_chunks(omitted));
+  return text;
 }
 
 Result<Json> follow_moving(const std::string& mount_point) {

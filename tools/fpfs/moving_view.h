@@ -15,5 +15,7 @@ Result<Json> follow_moving(const std::string& mount_point);
 std::string describe_moving_progress(const Json& rebalance);
 // Several lines.
 std::string describe_moving(const Json& report);
+// What stays where it is: a line for each file and reason. Empty: nothing does.
+std::string describe_left(const Json& report);
 
 }  // namespace fpfs::tools

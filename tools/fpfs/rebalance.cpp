@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "engine/base/ranges.h"
 #include "engine/base/units.h"
 #include "tools/fpfs/member_call.h"
 #include "tools/fpfs/mounted.h"
@@ -48,9 +49,9 @@ int run(const RebalanceOptions& options) {
     return fail(kRebalanceProgram, kExitFailure, "it was ended before its end; begun again, it goes on");
   if (const uint64_t left = number_at(*rebalance, "chunks_left"); left > 0)
     return fail(kRebalanceProgram, kExitFailure,
-                fmt::format("{} chunks stay where they are: of files that are being written or were open when members "
-                            "were added, that cannot be read, or for which a drive has no room; try again later",
-                            left));
+                fmt::format("{} {} where {}, for the reasons above; after that begin again: fpfs rebalance {}",
+                            format_chunks(left), left == 1 ? "stays" : "stay", left == 1 ? "it is" : "they are",
+                            options.mount_point));
   return kExitOk;
 }
 

@@ -1,12 +1,13 @@
 #include "tools/fpfs/scrub_view.h"
 
 #include <ctime>
+#include <vector>
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
-#include "engine/base/one_line.h"
 #include "engine/base/units.h"
+#include "engine/check/error_lines.h"
 #include "tools/common/table.h"
 
 namespace fpfs::tools {
@@ -25,12 +26,23 @@ int64_t signed_at(const Json& object, const char* key) {
                                                                                        : -1;
 }
 
-std::string line_of(const Json& damage) {
-  std::string place;
-  if (const int64_t chunk = signed_at(damage, "chunk"); chunk >= 0) place += fmt::format("chunk {}: ", chunk);
-  return one_line(fmt::format("{}: {}{}: {}", text_at(damage, "path", "-"), place, text_at(damage, "kind", "-"),
-                              text_at(damage, "detail"))) +
-         "\n";
+// As the fsck of these files would say it.
+std::string damage_lines(const Json& scrub) {
+  std::vector<CheckError> errors;
+  for (const Json& damage : array_at(scrub, "damage")) {
+    CheckError& error = errors.emplace_back();
+    error.path = text_at(damage, "path", "-");
+    error.chunk = signed_at(damage, "chunk");
+    error.member = static_cast<int>(signed_at(damage, "member"));
+    error.object_offset = signed_at(damage, "object_offset");
+    error.kind = text_at(damage, "kind", "-");
+    error.detail = text_at(damage, "detail");
+    error.healing = text_at(damage, "healing");
+  }
+  std::string lines;
+  for (const ErrorGroup& group : group_errors(errors))
+    lines += describe_errors(group, kind_and_detail(*group.front())) + "\n";
+  return lines;
 }
 
 }  // namespace
@@ -66,7 +78,7 @@ std::string describe_scrub(const Json& scrub) {
   facts.add("Time", format_duration(real_at(scrub, "seconds", 0)));
   facts.add("Errors", fmt::format("{}", number_at(scrub, "errors")));
   std::string text = facts.text();
-  for (const Json& damage : array_at(scrub, "damage")) text += line_of(damage);
+  text += damage_lines(scrub);
   if (const uint64_t omitted = number_at(scrub, "damage_omitted"); omitted > 0)
     text += fmt::format("... and {} more; the log and fsck.fastpersistfs --verify-data name all\n", omitted);
   return text;

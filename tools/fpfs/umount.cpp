@@ -59,9 +59,19 @@ int note(int exit_code, const MountEntry& entry, const char* text) {
   return fail(kUmountProgram, exit_code, fmt::format("{}: {}", entry.mount_point, text));
 }
 
+// Nothing is lost by detaching it from those who use it: they get errors already.
+int remove_dead(const MountEntry& entry) {
+  const Status detached = detach_mount(entry.mount_point);
+  if (!detached.is_ok()) return fail(kUmountProgram, kExitFailure, detached.message());
+  return note(kExitOk, entry,
+              "its daemon had ended (killed, or crashed; see its log and dmesg); the dead mount is removed: mount the "
+              "array again, which recovers it");
+}
+
 int run(const UmountOptions& options) {
   const Result<MountEntry> entry = find_mount(options.mount_point);
   if (!entry.is_ok()) return fail(kUmountProgram, kExitFailure, entry.status().message());
+  if (!options.lazy && !options.force && is_dead(*entry)) return remove_dead(*entry);
   const std::optional<ino_t> object = kernel_object_of(*entry);
   Result<EndWait> end = EndWait::begin(*entry);
   const Status unmounted = unmount(entry->mount_point, options.lazy, options.force);
@@ -73,8 +83,8 @@ int run(const UmountOptions& options) {
     return note(kExitOk, *entry, "unmounted; it is mounted at another place, too, so its daemon goes on");
   if (!end.is_ok())
     return note(kExitOk, *entry,
-                "unmounted; no daemon answers (it had ended, or is of an older release or of another network "
-                "namespace), so none was waited for");
+                "unmounted; no daemon answers (it is of an older release or of another network namespace), so none was "
+                "waited for");
   const Result<std::string> ended = end->finish(kUmountProgram);
   if (!ended.is_ok())
     return fail(kUmountProgram, kExitFailure,

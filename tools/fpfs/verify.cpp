@@ -15,6 +15,7 @@
 #include <fmt/format.h>
 
 #include "engine/base/one_line.h"
+#include "engine/base/ranges.h"
 #include "fs/interface/ioctl.h"
 #include "tools/common/interrupt.h"
 #include "tools/common/progress.h"
@@ -39,6 +40,7 @@ struct VerifyOptions {
 struct Finding {
   std::string path;
   uint64_t chunk = 0;
+  bool is_unreadable = false;  // a drive does not give it: it need not be damaged
   std::string detail;
 };
 
@@ -133,7 +135,10 @@ class VerifyRun {
     if (options_.json) {
       Json errors = Json::array();
       for (const Finding& finding : findings_)
-        errors.push_back({{"path", finding.path}, {"chunk", finding.chunk}, {"detail", finding.detail}});
+        errors.push_back({{"path", finding.path},
+                          {"chunk", finding.chunk},
+                          {"kind", finding.is_unreadable ? "unreadable" : "damaged"},
+                          {"detail", finding.detail}});
       print_json({{"clean", findings_.empty() && !failed_ && !interrupted_},
                   {"files", files_},
                   {"chunks", chunks_},
@@ -174,7 +179,7 @@ class VerifyRun {
         return complain(explain_mount_error(errno, path));
       if (request->error != 0) {
         request->message[sizeof request->message - 1] = '\0';
-        findings_.push_back({path, request->failed_chunk, request->message});
+        findings_.push_back({path, request->failed_chunk, request->is_unreadable != 0, request->message});
       }
       if (request->next_chunk <= next && request->next_chunk < request->chunks_in_file)
         return complain(Status::error(StatusCode::kUnsupported, path + ": the daemon's answer makes no sense"));
@@ -187,11 +192,13 @@ class VerifyRun {
     chunks_ += std::min(next, chunks_in_file);
     if (findings_.size() > findings_before && !options_.json) {
       progress_.clear();
-      fail(kVerifyProgram, kExitDamage,
-           describe_damage(path, std::span(findings_).subspan(findings_before), chunks_in_file));
+      const std::span<const Finding> found = std::span(findings_).subspan(findings_before);
+      for (const bool is_unreadable : {false, true})
+        if (const std::string line = describe(path, found, is_unreadable, chunks_in_file); !line.empty())
+          fail(kVerifyProgram, kExitDamage, line);
     }
     if (findings_.size() == findings_before && next >= chunks_in_file && !options_.json && !options_.quiet)
-      say("{}: {} {}, as written", one_line(path), chunks_in_file, chunks_in_file == 1 ? "chunk" : "chunks");
+      say("{}: {}, as written", one_line(path), format_chunks(chunks_in_file));
   }
 
   void show_progress(uint64_t bytes_of_this_file) {
@@ -201,13 +208,23 @@ class VerifyRun {
     progress_.update(work);
   }
 
-  // "m/x.pt: 21 of 62 chunks are damaged (1, 3-5, 7): FIRST", FIRST being what is wrong with the first of them.
-  static std::string describe_damage(const std::string& path, std::span<const Finding> findings,
-                                     uint64_t chunks_in_file) {
+  // "m/x.pt: 21 of 62 chunks are damaged (1, 3-5, 7): FIRST", FIRST being what is wrong with the first of them. Empty:
+  // there are none of this kind.
+  static std::string describe(const std::string& path, std::span<const Finding> findings, bool is_unreadable,
+                              uint64_t chunks_in_file) {
     std::vector<uint64_t> chunks;
-    for (const Finding& finding : findings) chunks.push_back(finding.chunk);
-    return fmt::format("{}: {} of {} {} damaged ({}): {}", path, findings.size(), chunks_in_file,
-                       chunks_in_file == 1 ? "chunk is" : "chunks are", format_ranges(chunks), findings.front().detail);
+    const Finding* first = nullptr;
+    for (const Finding& finding : findings) {
+      if (finding.is_unreadable != is_unreadable) continue;
+      if (first == nullptr) first = &finding;
+      chunks.push_back(finding.chunk);
+    }
+    if (first == nullptr) return "";
+    const char* const are = chunks_in_file == 1 ? "is" : "are";
+    return fmt::format("{}: {} of {} {} ({}): {}", path, chunks.size(), format_chunks(chunks_in_file),
+                       is_unreadable ? std::string("cannot be read") : fmt::format("{} damaged", are),
+                       format_ranges(chunks), first->detail) +
+           (is_unreadable ? "; this does not say that they are damaged: look at the drive, then verify again" : "");
   }
 
   const VerifyOptions& options_;
@@ -236,7 +253,8 @@ Verb add_verify(CLI::App& fpfs) {
       ->type_name("");
   command->add_flag("--json", options->json, "Print one JSON object");
   command->add_flag("-q,--quiet", options->quiet, "Print damage only");
-  command->footer("Exit code: 0 all as written, 4 damage found, 1 something could not be checked, 16 usage");
+  command->footer(
+      "Exit code: 0 all as written, 4 damaged or not given by its drive, 1 something could not be checked, 16 usage");
   return {command, [options] { return run(*options); }};
 }
 

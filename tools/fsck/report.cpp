@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <set>
 
 #include <fmt/format.h>
 
 #include "engine/base/one_line.h"
 #include "engine/base/units.h"
+#include "engine/check/error_lines.h"
 #include "engine/check/inspect.h"
 #include "tools/common/json_output.h"
 #include "tools/common/table.h"
@@ -28,6 +28,11 @@ const char* outcome_of(const CheckReport& report, const CheckError& error) {
   return is_set_aside(report, error) ? " (set aside, not restored)" : error.repaired ? " (repaired)" : "";
 }
 
+// Beside the objects. In the tree it has a name, which may have been a file's.
+bool is_stray(const CheckError& error) {
+  return error.kind == "foreign" && error.path.empty();
+}
+
 bool has_uncorrected(const CheckReport& report) {
   return report.errors_omitted > 0 ||
          std::any_of(report.errors.begin(), report.errors.end(), [](const CheckError& e) { return !e.repaired; });
@@ -35,60 +40,13 @@ bool has_uncorrected(const CheckReport& report) {
 
 // "checksum: ... (lost) (repaired)"
 std::string what_of(const CheckReport& report, const CheckError& error) {
-  std::string text = error.kind + ": " + error.detail;
-  if (!error.healing.empty()) text += " (" + error.healing + ")";
-  return text + outcome_of(report, error);
-}
-
-// "/run1/a.pt: chunk 5, member 1, object offset 1048576: checksum: ... (repaired)"
-std::string line_of(const CheckReport& report, const CheckError& error) {
-  std::vector<std::string> place;
-  if (error.chunk >= 0) place.push_back(fmt::format("chunk {}", error.chunk));
-  if (error.member >= 0) place.push_back(fmt::format("member {}", error.member));
-  if (error.object_offset >= 0) place.push_back(fmt::format("object offset {}", error.object_offset));
-  std::string line;
-  if (!error.path.empty()) line += error.path + ": ";
-  if (!place.empty()) line += fmt::format("{}: ", fmt::join(place, ", "));
-  return one_line(std::move(line) + what_of(report, error));
-}
-
-// Several chunks of one file, in ascending order, of which the same is to be said:
-// "/run1/a.pt: 21 chunks (1, 3-5, 7) on members 0, 2: checksum: ...", as of the first.
-std::string line_of(const CheckReport& report, const std::vector<const CheckError*>& errors) {
-  const CheckError& first = *errors.front();
-  if (errors.size() == 1) return line_of(report, first);
-  std::vector<uint64_t> chunks;
-  std::set<int> members;
-  for (const CheckError* error : errors) {
-    chunks.push_back(static_cast<uint64_t>(error->chunk));
-    if (error->member >= 0) members.insert(error->member);
-  }
-  std::string place = fmt::format("{} chunks ({})", chunks.size(), format_ranges(chunks));
-  if (!members.empty())
-    place += fmt::format(" on member{} {}", members.size() == 1 ? "" : "s", fmt::join(members, ", "));
-  return one_line(fmt::format("{}: {}: {}", first.path, place, what_of(report, first)));
+  return kind_and_detail(error) + outcome_of(report, error);
 }
 
 // A line for each error; for a file with many damaged chunks one that sums up, for each kind of damage.
 void print_errors(const CheckReport& report) {
-  const auto is_of_a_chunk = [](const CheckError& error) { return error.chunk >= 0 && !error.path.empty(); };
-  for (size_t i = 0; i < report.errors.size();) {
-    const CheckError& first = report.errors[i];
-    std::vector<std::vector<const CheckError*>> groups(1, {&first});
-    while (++i < report.errors.size() && is_of_a_chunk(first)) {
-      const CheckError& error = report.errors[i];
-      if (error.path != first.path || !is_of_a_chunk(error)) break;
-      const auto same = std::find_if(groups.begin(), groups.end(), [&](const auto& group) {
-        const CheckError& one = *group.front();
-        return one.kind == error.kind && one.healing == error.healing && one.repaired == error.repaired;
-      });
-      if (same != groups.end())
-        same->push_back(&error);
-      else
-        groups.push_back({&error});
-    }
-    for (const auto& group : groups) fmt::print("{}\n", line_of(report, group));
-  }
+  for (const ErrorGroup& group : group_errors(report.errors))
+    fmt::print("{}\n", describe_errors(group, what_of(report, *group.front())));
 }
 
 Json json_of(const FileSetAside& aside) {
@@ -129,18 +87,27 @@ std::string verdict(const CheckReport& report) {
   if (report.cancelled)
     return report.clean() ? "cancelled; nothing wrong in what was checked" : "cancelled; what was checked has errors";
   if (report.clean()) return "clean";
-  uint64_t damage = report.errors_omitted, leftovers = 0, repaired = 0, aside = 0;
+  uint64_t damage = report.errors_omitted, leftovers = 0, nobodys = 0, foreign = 0, repaired = 0, aside = 0;
   for (const CheckError& error : report.errors) {
     if (error.repaired)
       ++(is_set_aside(report, error) ? aside : repaired);
+    else if (report.after_crash && !is_damage(error.kind))
+      ++leftovers;
     else
-      ++(report.after_crash && !is_damage(error.kind) ? leftovers : damage);
+      ++(error.is_nobodys ? nobodys : is_stray(error) ? foreign : damage);
   }
   std::vector<std::string> parts;
   if (damage > 0) parts.push_back(fmt::format("DAMAGED: {} {}", damage, damage == 1 ? "error" : "errors"));
   if (leftovers > 0)
     parts.push_back(fmt::format("{} {} of a crash, which no file needs: mounting the array removes {}, as does -p",
                                 leftovers, leftovers == 1 ? "leftover" : "leftovers", leftovers == 1 ? "it" : "them"));
+  if (nobodys > 0)
+    parts.push_back(fmt::format("{} {} of files that are gone, which no file needs: -p removes {}", nobodys,
+                                nobodys == 1 ? "leftover" : "leftovers", nobodys == 1 ? "it" : "them"));
+  if (foreign > 0)
+    parts.push_back(fmt::format("{} {} not the array's; no file is harmed: move {} elsewhere", foreign,
+                                foreign == 1 ? "entry of a member is" : "entries of members are",
+                                foreign == 1 ? "it" : "them"));
   if (aside > 0)
     parts.push_back(fmt::format("{} damaged {} set aside and NOT restored: bring {} back from a copy",
                                 report.set_aside.size(), report.set_aside.size() == 1 ? "file was" : "files were",

@@ -81,6 +81,9 @@ TEST(StatusTest, PlaceAndContextAreInTheMessage) {
   EXPECT_EQ(Status::error(StatusCode::kIoError, "sync").at(1, 0, 0).message(), "sync (member 1)");
   EXPECT_EQ(Status::error(StatusCode::kIoError, "read").at(Status::kNoMember, 8, 0).message(),
             "read (offset 8, length 0)");
+  EXPECT_EQ(Status::from_errno(EIO, "read").with_context("member 2 (/m2), object x at offset 8").at(2, 8, 9).message(),
+            "member 2 (/m2), object x at offset 8: read: Input/output error")
+      << "the place is said once";
 }
 
 TEST(StatusTest, StrangersNamesStayOnOneLine) {

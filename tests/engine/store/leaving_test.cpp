@@ -46,7 +46,7 @@ bool move_away(SimArray& array, const std::shared_ptr<File>& file) {
     if (!array.store().array().is_leaving(mapped.extent.member)) continue;
     ++*under_way;
     file->move_chunk(
-        mapped.chunk, [] {}, [under_way](bool) { --*under_way; });
+        mapped.chunk, [] {}, [under_way](const Status&) { --*under_way; });
   }
   array.world().run_until([&] { return array.world().is_off() || *under_way == 0; });
   if (!array.world().is_off()) file->drop_left_objects();

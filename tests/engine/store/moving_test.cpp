@@ -46,7 +46,7 @@ Outcome move_all(SimArray& array, const std::shared_ptr<File>& file) {
   for (ChunkIndex chunk(0); chunk.value() < kChunks; ++chunk)
     file->move_chunk(
         chunk, [outcome] { ++outcome->arrived; },
-        [outcome](bool is_in_place) { ++(is_in_place ? outcome->moved : outcome->left); });
+        [outcome](const Status& why_left) { ++(why_left.is_ok() ? outcome->moved : outcome->left); });
   array.world().run_until([&] { return array.world().is_off() || outcome->told() == kChunks; });
   return *outcome;
 }

@@ -110,7 +110,13 @@ TEST_F(RebalanceTest, FilesThatAreOpenSinceBeforeAreCounted) {
   write_file("open", 1);
   std::shared_ptr<File> file = open("open");
   add("c");
-  EXPECT_GT(run().chunks_left, 0u);
+  const Rebalance::Report report = run();
+  EXPECT_GT(report.chunks_left, 0u);
+  ASSERT_EQ(report.left.size(), 1u);
+  EXPECT_EQ(report.left[0].path, "/open");
+  EXPECT_EQ(report.left[0].chunks, report.chunks_left);
+  EXPECT_EQ(report.left[0].first.size(), report.chunks_left);
+  EXPECT_NE(report.left[0].why.find("open since before"), std::string::npos) << report.left[0].why;
   file.reset();
   EXPECT_EQ(run().chunks_left, 0u);
   EXPECT_EQ(chunks_by_member("open"), (std::vector<unsigned>{4, 4, 4}));

@@ -396,6 +396,9 @@ TEST_P(TierHealingTest, RemovedMeanwhile) {
 // What verify and scrub are told.
 TEST_P(TierHealingTest, WhatVerifyingTells) {
   using Remedy = ChunkVerifier::Remedy;
+  // What a drive does not give now it may give again.
+  const bool is_unread = stays_unreadable() || GetParam().damage == Damage::kReadErrorOnce;
+  const Remedy without_copy = is_unread ? Remedy::kUnknown : Remedy::kLost;
   struct Told {
     Status status;
     Remedy remedy = Remedy::kUnknown;
@@ -428,7 +431,7 @@ TEST_P(TierHealingTest, WhatVerifyingTells) {
     HealingWorld world(20);
     begin(world);
     world.objects().objects().clear();
-    EXPECT_EQ(verify(world).remedy, Remedy::kLost);
+    EXPECT_EQ(verify(world).remedy, without_copy);
   }
   {
     HealingWorld world(21);
@@ -440,7 +443,7 @@ TEST_P(TierHealingTest, WhatVerifyingTells) {
     HealingWorld world(22);
     begin(world);
     world.disconnect();
-    EXPECT_EQ(verify(world).remedy, Remedy::kLost);
+    EXPECT_EQ(verify(world).remedy, without_copy);
   }
 }
 

@@ -1,0 +1,80 @@
+#include "engine/check/error_lines.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <iterator>
+#include <set>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "engine/base/one_line.h"
+#include "engine/base/ranges.h"
+
+namespace fpfs {
+
+namespace {
+
+bool is_of_a_chunk(const CheckError& error) {
+  return error.chunk >= 0 && !error.path.empty();
+}
+
+// "chunk 5, member 1, object offset 1048576"
+std::string place_of(const CheckError& error) {
+  std::vector<std::string> place;
+  if (error.chunk >= 0) place.push_back(fmt::format("chunk {}", error.chunk));
+  if (error.member >= 0) place.push_back(fmt::format("member {}", error.member));
+  if (error.object_offset >= 0) place.push_back(fmt::format("object offset {}", error.object_offset));
+  return fmt::format("{}", fmt::join(place, ", "));
+}
+
+// "21 chunks (1, 3-5, 7) on members 0, 2"
+std::string place_of(const ErrorGroup& group) {
+  if (group.size() == 1) return place_of(*group.front());
+  std::vector<uint64_t> chunks;
+  std::set<int> members;
+  for (const CheckError* error : group) {
+    chunks.push_back(static_cast<uint64_t>(error->chunk));
+    if (error->member >= 0) members.insert(error->member);
+  }
+  std::string place = fmt::format("{} ({})", format_chunks(chunks.size()), format_ranges(chunks));
+  if (!members.empty())
+    place += fmt::format(" on member{} {}", members.size() == 1 ? "" : "s", fmt::join(members, ", "));
+  return place;
+}
+
+}  // namespace
+
+std::vector<ErrorGroup> group_errors(const std::vector<CheckError>& errors) {
+  std::vector<ErrorGroup> groups;
+  for (size_t i = 0; i < errors.size();) {
+    const CheckError& first = errors[i];
+    std::vector<ErrorGroup> of_file(1, {&first});
+    while (++i < errors.size() && is_of_a_chunk(first)) {
+      const CheckError& error = errors[i];
+      if (error.path != first.path || !is_of_a_chunk(error)) break;
+      const auto same = std::find_if(of_file.begin(), of_file.end(), [&](const ErrorGroup& group) {
+        const CheckError& one = *group.front();
+        return one.kind == error.kind && one.healing == error.healing && one.repaired == error.repaired;
+      });
+      if (same != of_file.end())
+        same->push_back(&error);
+      else
+        of_file.push_back({&error});
+    }
+    std::move(of_file.begin(), of_file.end(), std::back_inserter(groups));
+  }
+  return groups;
+}
+
+std::string kind_and_detail(const CheckError& error) {
+  return fmt::format("{}: {}{}", error.kind, error.detail, error.healing.empty() ? "" : " (" + error.healing + ")");
+}
+
+std::string describe_errors(const ErrorGroup& group, const std::string& what) {
+  const std::string& path = group.front()->path;
+  const std::string place = place_of(group);
+  return one_line(fmt::format("{}{}{}", path.empty() ? "" : path + ": ", place.empty() ? "" : place + ": ", what));
+}
+
+}  // namespace fpfs
