@@ -220,11 +220,11 @@ class VerifyRun {
       chunks.push_back(finding.chunk);
     }
     if (first == nullptr) return "";
-    const char* const are = chunks_in_file == 1 ? "is" : "are";
+    const char* const are = chunks.size() == 1 ? "is" : "are";
     return fmt::format("{}: {} of {} {} ({}): {}", path, chunks.size(), format_chunks(chunks_in_file),
                        is_unreadable ? std::string("cannot be read") : fmt::format("{} damaged", are),
                        format_ranges(chunks), first->detail) +
-           (is_unreadable ? "; this does not say that they are damaged: look at the drive, then verify again" : "");
+           (is_unreadable ? "; that does not mean damage: look at the drive, then verify again" : "");
   }
 
   const VerifyOptions& options_;

@@ -330,7 +330,7 @@ TEST(LeavingTest, WhatIsReadWhileItIsMovedIsRead) {
     for (const File::MappedExtent& mapped : file->map(ChunkIndex(0), 1000))
       if (mapped.extent.member == MemberIndex(1))
         file->move_chunk(
-            mapped.chunk, [] {}, [](bool) {});
+            mapped.chunk, [] {}, [](const Status&) {});
     if (seed == 0) {
       while (array.world().step()) ++length;
       ASSERT_EQ(chunks_on(*file, 1), 0u);
