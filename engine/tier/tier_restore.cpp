@@ -16,6 +16,7 @@ constexpr size_t kManifestBytes = 64 * 1024;  // most have less
 constexpr size_t kManifestBytesMax = 1024 * 1024 * 1024;
 constexpr std::chrono::milliseconds kLater{20};
 constexpr size_t kKeysAhead = 2000;  // no page is asked for while more are known
+constexpr unsigned kFirstPage = 64;  // short, so that files are asked for while the store makes the next one
 // Files that are on their way to their names, in a sync or before it.
 constexpr unsigned kUnderWayMax = 384;
 // So many small files are synced together, or as many as come within that time.
@@ -88,6 +89,7 @@ void TierRestore::list(const std::string& position) {
   ListRequest request;
   request.prefix = std::string(kTierReserved) + "/";
   request.position = position;
+  if (position.empty()) request.keys_max = kFirstPage;
   objects_.list(request, [self = shared_from_this()](const Result<ListPage>& page) { self->listed(page); });
 }
 
