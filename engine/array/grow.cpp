@@ -106,6 +106,11 @@ Status Array::find_new_members(Growth& growth) {
     FPFS_RETURN_IF_ERROR(find_new_directory(storage, candidate));
     all.push_back(std::move(candidate));
   }
+  for (size_t i = there; i < all.size(); ++i)
+    for (size_t member = 0; member < there; ++member)
+      if (all[i].identity == all[member].identity && all[i].name.empty())
+        return refuse(StatusCode::kInvalidArgument, all[i].path,
+                      "it is a directory of this array already (fpfs member list)");
   FPFS_RETURN_IF_ERROR(check_distinct(all));
   for (size_t i = 0; i < growth.candidates.size(); ++i) growth.candidates[i] = std::move(all[there + i]);
   for (NewDirectory& candidate : growth.candidates) {

@@ -483,9 +483,9 @@ Result<bool> Checker::free_if_orphan(const ObjectEntry& object) {
 
   CheckError error;
   error.member = object.member.value();
-  const std::string path = object.is_object
-                               ? object_path(array_, object.member, object.file, object.generation)
-                               : fmt::format("{}/objects: {}", array_.member(object.member).path, object.name);
+  const std::string path = object.is_object ? object_path(array_, object.member, object.file, object.generation)
+                                            : fmt::format("{}/objects/{:02x}/{}", array_.member(object.member).path,
+                                                          object.index, object.name);
   if (!object.is_object) {
     error.kind = "foreign";
     error.detail = path + ": this is no object; move it elsewhere";

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "engine/base/ranges.h"
 #include "engine/check/object_space.h"
 #include "engine/check/repair.h"
 
@@ -154,8 +155,10 @@ void Inspector::report_lost(MemberIndex member, const std::vector<PlacedChunk>& 
   const std::string object = array_.member(member).present
                                  ? object_path(array_, member, file_.image.file_id, file_.image.generation)
                                  : fmt::format("member {}", member);
-  CheckError& error = report(
-      kind, fmt::format("{}: {}{}", object, why, lost.empty() ? "" : fmt::format("; {} chunks are lost", lost.size())));
+  CheckError& error = report(kind, fmt::format("{}: {}{}", object, why,
+                                               lost.empty() ? ""
+                                                            : fmt::format("; {} {} lost", format_chunks(lost.size()),
+                                                                          lost.size() == 1 ? "is" : "are")));
   error.member = member.value();
   if (lost.empty()) return;
   error.chunk = static_cast<int64_t>(lost.front().chunk.value());

@@ -270,7 +270,7 @@ void Judge::judge_missing() {
            fmt::format("none of the directories is member {} of array {}{}{}", member, to_string(array_->array_id),
                        MemberIndex(static_cast<uint16_t>(member)) == array_->metadata_member
                            ? ", which has the names of all its files: without it none can be found"
-                           : "",
+                           : "; give all directories of the array",
                        hint));
 }
 

@@ -195,6 +195,7 @@ Status walk_objects(Storage& storage, Array& array, MemberIndex member,
       object.member = member;
       object.directory = directory;
       object.name = entry.name;
+      object.index = index;
       FPFS_ASSIGN_OR_RETURN(const unsigned char type, type_of(storage, directory, entry));
       if (type == DT_UNKNOWN) continue;  // gone meanwhile
       object.is_object = Array::parse_object_name(entry.name, &object.file, &object.generation) &&

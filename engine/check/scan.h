@@ -95,6 +95,7 @@ struct ObjectEntry {
   MemberIndex member;
   Handle directory = kNoHandle;  // objects/xx of the member
   std::string name;
+  unsigned index = 0;      // which of the object directories it is
   bool is_object = false;  // the name is that of an object, in the directory where it belongs
   FileId file;
   Generation generation;

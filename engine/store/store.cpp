@@ -228,7 +228,9 @@ void Store::close_async(std::function<void(const Status&)> done) {
           if (status.is_ok())
             status = Status::error(
                 StatusCode::kBusy,
-                fmt::format("{} files were being written and are left as after a crash", outcome.unfinished.size()));
+                fmt::format("{} being written and left as after a crash",
+                            outcome.unfinished.size() == 1 ? "1 file was"
+                                                           : fmt::format("{} files were", outcome.unfinished.size())));
         }
         finish_close(status, done);
       });

@@ -441,7 +441,8 @@ Result<MountOptions> parse_arguments(const std::vector<std::string>& arguments, 
                                    positional.size(), fmt::join(directories, ":")));
   }
   if (positional.size() != 2)
-    return usage_error("expected DIRS and MOUNTPOINT, found " + std::to_string(positional.size()) + " arguments");
+    return usage_error(fmt::format("expected DIRS and MOUNTPOINT, found {} argument{}", positional.size(),
+                                   positional.size() == 1 ? "" : "s"));
   options.source = positional[0];
   options.mount_point = positional[1];
   FPFS_ASSIGN_OR_RETURN(options.directories, Array::split_directories(options.source));

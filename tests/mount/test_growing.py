@@ -147,6 +147,7 @@ def test_what_cannot_be_added_is_refused_in_one_line(narrow, drives, make_mount,
         result = fpfs(mount, "member", "add", mount.path, directory, check=False)
         assert result.returncode == 1 and str(directory) in result.stderr and len(result.stderr.splitlines()) == 1
         assert "--force" not in result.stderr  # which is mkfs's
+    assert "of this array already" in fpfs(mount, "member", "add", mount.path, narrow.members[1], check=False).stderr
     result = fpfs(mount, "member", "add", mount.path, other.members[1], check=False)
     assert result.returncode == 1 and len(result.stderr.splitlines()) == 1
     assert f"{other.members[1]}: it is member 1 of another array, " in result.stderr and "not needed" in result.stderr

@@ -74,6 +74,7 @@ def test_a_member_is_removed_while_files_are_used(three, drives, make_mount):
         done = fpfs(mount, "member", "remove", "--json", mount.path, leaving)
     told = json.loads(done.stdout)
     assert [member["state"] for member in told["members"]] == ["ok", "removed", "ok"]
+    assert mount.status()["state"] == "ok"
     assert told["moved"]["state"] == "finished" and told["moved"]["kind"] == "removal"
     assert mount.status()["array"]["member_count"] == 2 and not mount.status()["array"]["degraded"]
     assert objects_on(leaving) == []

@@ -153,6 +153,7 @@ def test_strays_in_a_member(array, report, fsck):
         assert code == 4
         assert [error["kind"] for error in found["errors"]] == ["foreign"] * 3
         assert all("move it elsewhere" in error["detail"] for error in found["errors"])
+        assert any(str(strays[0]) in error["detail"] for error in found["errors"])
     assert all(stray.read_text() == "mine" for stray in strays)
     # What has a name in the tree may have been a file; what lies beside objects harms none.
     assert "DAMAGED: 1 error; 2 entries of members are not the array's" in fsck("-n").stdout

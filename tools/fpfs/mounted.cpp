@@ -28,7 +28,14 @@ Result<Json> read_json_attribute(const std::string& path, const char* name, cons
   return object;
 }
 
-// One word for monitoring, the worst that is true.
+uint64_t errors_of(const Json& member) {
+  uint64_t sum = 0;
+  for (const char* const key : {"read_errors", "write_errors", "sync_errors", "checksum_errors"})
+    sum += number_at(member, key);
+  return sum;
+}
+
+// One word for monitoring, the worst that is true. A member that was removed, or is leaving, is as it should be.
 std::string state_of(const Json& status) {
   const Json& array = object_at(status, "array");
   if (!text_at(array, "read_only_reason").empty()) return "failed";
@@ -37,7 +44,7 @@ std::string state_of(const Json& status) {
   for (const Json& member : array_at(status, "members")) {
     const std::string state = text_at(member, "state", "ok");
     if (state == "stalled" || worst == "stalled") return "stalled";
-    if (state != "ok") worst = "failing";
+    if (state != "ok" && state != "removed" && !(state == "leaving" && errors_of(member) == 0)) worst = "failing";
   }
   return worst;
 }
