@@ -190,19 +190,22 @@ Result<std::unique_ptr<Store>> Store::open(Environment& environment, const std::
   if (store->array_->read_only()) return store;
   FPFS_RETURN_IF_ERROR(store->array_->begin_changes());
   store->recovery_.was_dirty = store->array_->was_dirty();
+  bool has_freed = false;
   if (store->recovery_.was_dirty) {
     FPFS_ASSIGN_OR_RETURN(const RecoveryCounts counts, recover_array(environment, *store->array_));
     store->recovery_.orphans_removed = counts.orphans_removed;
     store->recovery_.torn_tails = counts.torn_tails;
     store->recovery_.bytes_freed = counts.bytes_freed;
-    const bool is_any = counts.orphans_removed > 0 || counts.bytes_freed > 0 || counts.torn_tails > 0;
-    if (!is_any) log(LogLevel::kInfo, "the array was not unmounted cleanly: recovery ran, and found nothing to free");
-    log(is_any ? LogLevel::kWarning : LogLevel::kDebug,
-        "the array was not unmounted cleanly: {} objects that no file has were freed ({} with other leftovers), {} "
-        "commits that were cut short were taken back",
-        counts.orphans_removed, format_size(counts.bytes_freed), counts.torn_tails);
+    has_freed = counts.orphans_removed > 0 || counts.bytes_freed > 0 || counts.torn_tails > 0;
+    if (has_freed)
+      log(LogLevel::kWarning,
+          "the array was not unmounted cleanly: {} objects that no file has were freed ({} with other leftovers), {} "
+          "commits that were cut short were taken back",
+          counts.orphans_removed, format_size(counts.bytes_freed), counts.torn_tails);
   }
   FPFS_RETURN_IF_ERROR(store->array_->mark_dirty());
+  if (store->recovery_.was_dirty && !has_freed)
+    log(LogLevel::kInfo, "the array was not unmounted cleanly: recovery ran, and found nothing to free");
   return store;
 }
 
