@@ -9,6 +9,8 @@
 #include <cstdlib>
 #include <vector>
 
+#include "tools/fpfs/status_view.h"
+
 namespace fpfs::tools {
 
 namespace {
@@ -26,13 +28,6 @@ Result<Json> read_json_attribute(const std::string& path, const char* name, cons
     return Status::error(StatusCode::kUnsupported,
                          named + ": the daemon's answer is no JSON object; are it and fpfs of one release?");
   return object;
-}
-
-uint64_t errors_of(const Json& member) {
-  uint64_t sum = 0;
-  for (const char* const key : {"read_errors", "write_errors", "sync_errors", "checksum_errors"})
-    sum += number_at(member, key);
-  return sum;
 }
 
 // One word for monitoring, the worst that is true. A member that was removed, or is leaving, is as it should be.

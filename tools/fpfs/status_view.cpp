@@ -21,11 +21,6 @@ double rate(const Json& now, const Json& before, const char* counter, double sec
   return seconds <= 0 || newer < older ? 0 : static_cast<double>(newer - older) / seconds;
 }
 
-uint64_t errors_of(const Json& member) {
-  return number_at(member, "read_errors") + number_at(member, "write_errors") + number_at(member, "sync_errors") +
-         number_at(member, "checksum_errors");
-}
-
 std::string options_text(const Json& status) {
   std::vector<std::string> parts;
   for (auto& [name, value] : object_at(status, "options").items()) {
@@ -68,6 +63,11 @@ std::string recovery_text(const Json& recovery) {
 }
 
 }  // namespace
+
+uint64_t errors_of(const Json& member) {
+  return number_at(member, "read_errors") + number_at(member, "write_errors") + number_at(member, "sync_errors") +
+         number_at(member, "checksum_errors");
+}
 
 void add_rates(Json& now, const Json& before, double seconds) {
   double read = 0, written = 0;

@@ -12,6 +12,8 @@ namespace fpfs::tools {
 // of `before` and `now`, taken `seconds` apart.
 void add_rates(Json& now, const Json& before, double seconds);
 
+uint64_t errors_of(const Json& member);  // of all kinds, since the mount or fpfs clear
+
 std::string describe_array(const Json& status);  // lines of facts
 // Tables, for a window of so many columns; open files: the busiest first.
 std::string describe_members(const Json& status, size_t columns = SIZE_MAX);
