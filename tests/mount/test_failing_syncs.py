@@ -97,7 +97,8 @@ def test_a_failure_that_was_told_is_none_of_the_end(faulty, drives, make_array, 
     array.damaged = True
     mount = make_mount(array)
     faulty.fail("write", error=errno.ENOSPC)
-    assert within(BOUNDED, attempt, write_pattern, mount.path / "file", 1, 6 * MIB) == "ENOSPC"
+    # One chunk there: of several, one may fail behind the close that was told of another, and is told of at the end.
+    assert within(BOUNDED, attempt, write_pattern, mount.path / "file", 1, 2 * MIB) == "ENOSPC"
     faulty.heal()
     assert end(mount) == 0
     assert CLEAN_END not in mount.log() and is_marked_dirty(array)
