@@ -17,10 +17,11 @@ constexpr size_t kManifestBytesMax = 1024 * 1024 * 1024;
 constexpr std::chrono::milliseconds kLater{20};
 constexpr size_t kKeysAhead = 2000;  // no page is asked for while more are known
 constexpr unsigned kFirstPage = 64;  // short, so that files are asked for while the store makes the next one
-// Files that are on their way to their names, in a sync or before it.
-constexpr unsigned kUnderWayMax = 384;
+// Files that are on their way to their names, in a sync or before it. Each has up to three descriptors, of which a mount
+// may have few.
+constexpr unsigned kUnderWayMax = 128;
 // So many small files are synced together, or as many as come within that time.
-constexpr size_t kSyncedTogether = 128;
+constexpr size_t kSyncedTogether = 64;
 constexpr std::chrono::milliseconds kTogetherWithin{50};
 
 }  // namespace

@@ -100,10 +100,10 @@ Status run_fusermount(const std::string& mount_point, bool lazy) {
   while (::waitpid(child, &result, 0) < 0)
     if (errno != EINTR) return Status::from_errno(errno, "wait for fusermount3 -u " + mount_point);
   if (WIFEXITED(result) && WEXITSTATUS(result) == 0) return Status::ok();
-  return Status::error(StatusCode::kSystem, "fusermount3 -u " + mount_point +
-                                                " failed: it is in use (fuser -vm says by whom), or another user has "
-                                                "mounted it: then only that user and root can "
-                                                "unmount it");
+  return Status::error(StatusCode::kSystem,
+                       "fusermount3 -u " + mount_point +
+                           " failed: it is in use (fuser -vm says by whom), or another user has mounted it: then only "
+                           "that user and root can unmount it");
 }
 
 }  // namespace

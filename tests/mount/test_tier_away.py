@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import re
+import resource
 import shutil
 import threading
 import time
@@ -250,6 +251,21 @@ SMALL_MAX = 32 * 1024  # what comes with its name: TierManifest::kContentMax
 
 def is_small(number):
     return number % 3 == 1 and number % 50 != 0
+
+
+def test_small_files_are_restored_with_few_descriptors(lost, store):
+    """Many are under way at once, each with descriptors of its own; a mount starts with room for about as many as here."""
+    def make(root):
+        for number in range(1000):
+            write_pattern(root / f"file{number}", number, 100 + number)
+
+    (tree, content), mount = lost(store, make)
+    limit = len(os.listdir(f"/proc/{mount.pid}/fd")) + 520
+    resource.prlimit(mount.pid, resource.RLIMIT_NOFILE, (limit, limit))
+    set_tier(mount, store.url, "--restore")
+    mount.unmount()
+    mount.start()
+    assert names(mount.path) == tree and digests(mount.path) == content
 
 
 def test_many_small_files_are_restored_together(lost, store):
