@@ -391,7 +391,7 @@ std::function<void()> ArrayTier::Impl::next_task() {
     } else if (const auto now = Clock::now(); now < next_try_) {
       changed_.wait_for(mutex_, next_try_ - now);
     } else {
-      return [this] { try_to_connect(); };
+      return [this] { has_tried(connect()); };
     }
   }
 }
@@ -428,11 +428,12 @@ Status ArrayTier::Impl::begin_copying(bool has_restored) {
     const MutexLock lock(named_mutex_);
     if (named_ != nullptr) named_(directory, name);
   };
-  ObjectStore* objects = nullptr;
+  std::string url;
   {
     const MutexLock lock(mutex_);
-    objects = session_->objects.get();
+    url = session_->url;
   }
+  FPFS_ASSIGN_OR_RETURN(std::unique_ptr<ObjectStore> objects, reach(url, Priority::kCopies, 0, binding_.store_id));
   if (options.shares) {
     open_lost(binding_.store_id);
     save_lost();
@@ -450,6 +451,7 @@ Status ArrayTier::Impl::begin_copying(bool has_restored) {
   if (binding_.is_away) copier->content_is_away();
   {
     const MutexLock lock(mutex_);
+    session_->objects = std::move(objects);
     session_->copier = std::move(copier);
     store_.tell_names(true);
     if (has_restored) session_->copier->hold(true, kRestoredRest);
@@ -479,10 +481,12 @@ void ArrayTier::Impl::end_session() {
   if (session == nullptr) return;
   if (session->copier != nullptr) session->copier->stop(nullptr);
   session->reader->close();
-  session->objects->close();
+  session->reads->close();
+  if (session->objects != nullptr) session->objects->close();
   session->reader = nullptr;
   session->copier = nullptr;
   session->objects = nullptr;
+  session->reads = nullptr;
 }
 
 void ArrayTier::Impl::look_after_copies() {

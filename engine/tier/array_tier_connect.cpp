@@ -26,8 +26,7 @@ std::string ArrayTier::Impl::place_of(const std::string& url) {
   return parsed.is_ok() ? describe(*parsed) : url;
 }
 
-void ArrayTier::Impl::try_to_connect() {
-  const Status status = connect();
+void ArrayTier::Impl::has_tried(const Status& status) {
   if (!status.is_ok()) awaited_->not_found(status);
   save_lost();
   const MutexLock lock(mutex_);
@@ -49,16 +48,29 @@ void ArrayTier::Impl::try_to_connect() {
   changed_.notify_all();
 }
 
-Result<std::unique_ptr<ObjectStore>> ArrayTier::Impl::reach(const std::string& url, const std::string& store_id,
-                                                            unsigned deadline_s, std::string& found_id) {
+// Threads have the priority of those that start them: this one's is low, the executor's is that of requests.
+Result<std::unique_ptr<ObjectStore>> ArrayTier::Impl::make_store(const std::string& url, Priority priority,
+                                                                 unsigned deadline_s) {
   ObjectStoreOptions options;
   options.deadline_s_max = deadline_s;
-  FPFS_ASSIGN_OR_RETURN(std::unique_ptr<ObjectStore> objects, make_object_store(outside_, url, options));
+  if (priority == Priority::kCopies) return make_object_store(outside_, url, options);
+  using Made = Result<std::unique_ptr<ObjectStore>>;
+  return ask<Made>([&](ObjectStore::Done<std::unique_ptr<ObjectStore>> done) {
+    environment_.executor().post([&outside = outside_, url, options, done = std::move(done)] {
+      done(make_object_store(outside, url, options));
+    });
+  });
+}
+
+// `store_id`: as it is known, empty if it is not; becomes what was found.
+Result<std::unique_ptr<ObjectStore>> ArrayTier::Impl::reach(const std::string& url, Priority priority,
+                                                            unsigned deadline_s, std::string& store_id) {
+  FPFS_ASSIGN_OR_RETURN(std::unique_ptr<ObjectStore> objects, make_store(url, priority, deadline_s));
   const Result<TierIdentity> identity = ask<Result<TierIdentity>>([&](ObjectStore::Done<TierIdentity> done) {
     check_tier(*objects, to_string(store_.array().id()), store_id, std::move(done));
   });
   if (identity.is_ok()) {
-    found_id = identity.value().store_id;
+    store_id = identity.value().store_id;
     return objects;
   }
   objects->close();
@@ -79,14 +91,29 @@ Status ArrayTier::Impl::connect() {
   }
   if (!remembered.has_value()) binding.url = url;  // else it stays what fpfs tier set has said
   FPFS_ASSIGN_OR_RETURN(std::unique_ptr<ObjectStore> probe,
-                        reach(url, binding.store_id, kAnswerSeconds, binding.store_id));
+                        reach(url, Priority::kRequests, kAnswerSeconds, binding.store_id));
   const Status fenced = is_read_only_ ? Status::ok() : raise_fence(*probe, binding);
   probe->close();
   FPFS_RETURN_IF_ERROR(fenced);
   probe = nullptr;
+  return connect_to(url, binding);
+}
+
+// What fpfs tier set has just proven and made this array's is not proven again. Closes `objects`.
+Status ArrayTier::Impl::connect_to_proven(ObjectStore& objects, const TierBinding& binding) {
+  const Status fenced = ask<Status>([&](ObjectStore::DoneStatus done) {
+    write_fence(objects, to_string(store_.array().id()), binding.fences.back(), std::move(done));
+  });
+  objects.close();
+  FPFS_RETURN_IF_ERROR(fenced);
+  return connect_to(binding.url, binding);
+}
+
+Status ArrayTier::Impl::connect_to(const std::string& url, TierBinding binding) {
   auto session = std::make_unique<Session>();
-  FPFS_ASSIGN_OR_RETURN(session->objects, reach(url, binding.store_id, 0, binding.store_id));
-  session->reader = TierReader::create(environment_, *session->objects);
+  session->url = url;
+  FPFS_ASSIGN_OR_RETURN(session->reads, reach(url, Priority::kRequests, 0, binding.store_id));
+  session->reader = TierReader::create(environment_, *session->reads);
   begin_session(std::move(session), binding);
   if (is_read_only_) return Status::ok();
   const bool restores = !binding.restores.empty();
@@ -117,8 +144,9 @@ Status ArrayTier::Impl::raise_fence(ObjectStore& objects, TierBinding& binding, 
   return ask<Status>([&](ObjectStore::DoneStatus done) { write_fence(objects, array, token, std::move(done)); }, until);
 }
 
-// An operator has said so, who knows what is there: also what a newer state of the array has copied.
-Status ArrayTier::Impl::remember(ObjectStore& objects, TierBinding binding) {
+// An operator has said so, who knows what is there: also what a newer state of the array has copied. The newest of
+// the binding's fences is then to be written; only what replaces a damaged one is already.
+Status ArrayTier::Impl::remember(ObjectStore& objects, TierBinding& binding) {
   const std::string array = to_string(store_.array().id());
   const Result<std::string> stored = ask<Result<std::string>>(
       [&](ObjectStore::Done<std::string> done) { read_fence(objects, array, std::move(done)); });
@@ -137,9 +165,8 @@ Status ArrayTier::Impl::do_set(const TierSet& set) {
   if (is_stopping()) return Status::error(StatusCode::kCancelled, "the mount is ending");
   if (store_.read_only())
     return Status::error(StatusCode::kReadOnly, "the array is mounted read-only: it cannot remember a store");
-  ObjectStoreOptions options;
-  options.deadline_s_max = kAnswerSeconds;
-  FPFS_ASSIGN_OR_RETURN(const std::unique_ptr<ObjectStore> objects, make_object_store(outside_, set.url, options));
+  FPFS_ASSIGN_OR_RETURN(const std::unique_ptr<ObjectStore> objects,
+                        make_store(set.url, Priority::kRequests, kAnswerSeconds));
   TierInit init;
   init.array_id = to_string(store_.array().id());
   const uint64_t random = environment_.random_u64();
@@ -167,8 +194,10 @@ Status ArrayTier::Impl::do_set(const TierSet& set) {
       static_cast<void>(
           ask<Status>([&](ObjectStore::DoneStatus left) { leave_tier(*objects, init.array_id, std::move(left)); }));
   }
-  objects->close();
-  FPFS_RETURN_IF_ERROR(done);
+  if (!done.is_ok()) {
+    objects->close();
+    return done;
+  }
   end_session();
   {
     const MutexLock lock(mutex_);
@@ -178,7 +207,7 @@ Status ArrayTier::Impl::do_set(const TierSet& set) {
     failure_ = Status::ok();
     attempts_ = 0;
   }
-  try_to_connect();
+  has_tried(connect_to_proven(*objects, binding));
   const MutexLock lock(mutex_);
   return set.restores ? failure_ : Status::ok();
 }
@@ -254,9 +283,7 @@ Status ArrayTier::Impl::do_leave() {
   for (const Waiting& waits : waiting)
     waits.done(Status::error(StatusCode::kCancelled, "the array copies there no more"));
   if (url.empty()) return Status::ok();
-  ObjectStoreOptions options;
-  options.deadline_s_max = kAnswerSeconds;
-  const Result<std::unique_ptr<ObjectStore>> objects = make_object_store(outside_, url, options);
+  const Result<std::unique_ptr<ObjectStore>> objects = make_store(url, Priority::kRequests, kAnswerSeconds);
   Status left = objects.status();
   if (left.is_ok()) {
     left = ask<Status>([&](ObjectStore::DoneStatus done) {

@@ -31,7 +31,7 @@ Status ArrayTier::Impl::restore() {
   ObjectStore* objects = nullptr;
   {
     const MutexLock lock(mutex_);
-    objects = session_->objects.get();
+    objects = session_->reads.get();
     restore = restore_ = TierRestore::create(environment_, store_, *objects, options);
     log(LogLevel::kInfo, "tier: what array {} has copied to {} is restored", options.array_id, place_);
   }

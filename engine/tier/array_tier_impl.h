@@ -52,9 +52,11 @@ class ArrayTier::Impl : public std::enable_shared_from_this<Impl> {
  private:
   // While there is a store that is known to be the right one.
   struct Session {
-    std::unique_ptr<ObjectStore> objects;
-    std::unique_ptr<TierCopier> copier;  // none: the mount is read-only, or something is to be restored before
-    std::shared_ptr<TierReader> reader;  // what heals chunks asks it
+    std::string url;
+    std::unique_ptr<ObjectStore> reads;    // of the priority of requests: somebody waits for what it brings
+    std::unique_ptr<ObjectStore> objects;  // of the priority of copies; there with the copier
+    std::unique_ptr<TierCopier> copier;    // none: the mount is read-only, or something is to be restored before
+    std::shared_ptr<TierReader> reader;    // what heals chunks asks it
   };
   struct Waiting {
     Ask ask;
@@ -69,13 +71,17 @@ class ArrayTier::Impl : public std::enable_shared_from_this<Impl> {
   // On the thread.
   void run();
   std::function<void()> next_task();
-  void try_to_connect();
+  void has_tried(const Status& status);
   Status connect();
+  Status connect_to_proven(ObjectStore& objects, const TierBinding& binding);
+  Status connect_to(const std::string& url, TierBinding binding);
   Status raise_fence(ObjectStore& objects, TierBinding& binding, Clock::time_point until = Clock::time_point::max());
   void keep_fence();
-  Status remember(ObjectStore& objects, TierBinding binding);
-  Result<std::unique_ptr<ObjectStore>> reach(const std::string& url, const std::string& store_id, unsigned deadline_s,
-                                             std::string& found_id);
+  Status remember(ObjectStore& objects, TierBinding& binding);
+  enum class Priority : uint8_t { kCopies, kRequests };  // of the store's threads
+  Result<std::unique_ptr<ObjectStore>> reach(const std::string& url, Priority priority, unsigned deadline_s,
+                                             std::string& store_id);
+  Result<std::unique_ptr<ObjectStore>> make_store(const std::string& url, Priority priority, unsigned deadline_s);
   void begin_session(std::unique_ptr<Session> session, const TierBinding& binding);
   Status begin_copying(bool has_restored);
   void end_session();

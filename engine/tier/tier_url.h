@@ -11,7 +11,7 @@
 //   profile=NAME          of the credentials file
 //   credentials=PATH      another credentials file
 //   ca=PATH               certificates that https is checked with; default: the system's
-//   connections=N         calls to the store at the same time, 1 to 256, default 16
+//   connections=N         calls to the store at the same time, 1 to 256, default 16; as many that fetch, besides
 //   deadline=SECONDS      a call is tried again for so long, 1 to 86400, default 300
 //
 // Secrets are refused, and not repeated by the message: a URL is seen in the list of processes.

