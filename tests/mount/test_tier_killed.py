@@ -264,7 +264,8 @@ def test_content_comes_from_the_store(make_array, make_mount, make_store, servic
     if state is restored:
         fpfs(mount, "tier", "restore", mount.path)
     sync(mount)
-    assert tier(mount)["bytes_copied"] == 0
+    # The one that a kill met between the commit of what came back and its note is sent once more.
+    assert tier(mount)["bytes_copied"] <= (size if victim == DAEMON and state is restored else 0)
     for path in paths:
         fpfs(mount, "sync", path)  # what was healed is on the drives then
     mount.options = ["tier=none"]
