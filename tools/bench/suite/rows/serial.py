@@ -14,8 +14,10 @@ import sys
 from ..measure import Measure, Samples, limit
 
 MIB = 1 << 20
-HEAD, ENTRY, BUCKETS = 4 * 8, 3 * 8 + 128 * 4, 128
+COUNTERS, MEMBERS = 4 * 8, 64
+HEAD, ENTRY, BUCKETS = COUNTERS + MEMBERS * 16, 3 * 8 + 128 * 4, 128
 KEPT = 0.99  # of the holds: the longest ones are mostly of holders that lost their processor meanwhile
+DRIVES = 8  # of the machine that is asked about: a member's thread has that part of all bytes
 TIMES_MIN = 100  # a lock that was taken less often, as once for a file, bounds nothing
 BYTES_MAX, REQUESTS_MAX = 1e12, 1e8  # what allows more a second is not shown
 SINGLE = re.compile(r"fpfs-aio-|fpfs-timer|fpfs-watch|fpfs-sharer|fastpersistfs")
@@ -154,14 +156,19 @@ class Locks:
                 part.times, part.median, part.held = times, median, held
         return requests, parts
 
+    def left_to_workers(self):
+        """{thread: seconds} of what a member's thread would not do if it had more to do."""
+        pairs = struct.unpack_from(f"{2 * MEMBERS}Q", self.path.read_bytes()[:HEAD], COUNTERS)
+        return {thread: ns / 1e9 for thread, ns in zip(pairs[::2], pairs[1::2]) if thread}
+
 
 def thread_seconds(pid):
-    """Processor time of each single thread so far."""
+    """{thread: (name, processor time so far)} of each single thread."""
     found = {}
     for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
         name = (task / "comm").read_text().strip()
         if SINGLE.match(name):
-            found[name] = int((task / "schedstat").read_text().split()[0]) / 1e9
+            found[int(task.name)] = name, int((task / "schedstat").read_text().split()[0]) / 1e9
     return found
 
 
@@ -184,11 +191,14 @@ def counted(mount, locks, work):
     said = work()
     locks.switch(False)
     requests, parts = locks.read(Symbols(mount.pid))
-    for name, seconds in thread_seconds(mount.pid).items():
+    left = locks.left_to_workers()
+    for thread, (name, seconds) in thread_seconds(mount.pid).items():
         kind = "thread " + re.sub(r"\d+$", "N", name)
         part = parts.setdefault(kind, Part(kind))
         part.count += 1
-        part.held = max(part.held, seconds - before.get(name, 0))
+        part.held = max(part.held, seconds - before.get(thread, (name, 0))[1] - left.get(thread, 0))
+    if (member := parts.get("thread fpfs-aio-N")) is not None:
+        member.held *= member.count / DRIVES
     return said, requests, parts
 
 
