@@ -99,6 +99,12 @@ void read_sidecar(const Array& array, SidecarReader& reader, ScannedFile& file) 
 
 }  // namespace
 
+bool names_nothing_here(SidecarReader& reader, const Uuid& array_id) {
+  if (belongs_elsewhere(reader, array_id)) return true;
+  const Result<bool> is_stray = is_no_sidecar(reader, array_id);
+  return is_stray.is_ok() && *is_stray;
+}
+
 Result<ScannedFile> scan_file(Storage& storage, const Array& array, const FileEntry& entry, SidecarSource source) {
   ScannedFile file;
   // Not O_RDONLY alone: the name may meanwhile be a FIFO, whose opening would wait for a writer.

@@ -106,4 +106,8 @@ struct ObjectEntry {
 Status walk_objects(Storage& storage, Array& array, MemberIndex member,
                     const std::function<Result<bool>(const ObjectEntry&)>& visit);
 
+// Whether a sidecar that cannot be read names nothing in this array: somebody else's file, or an intact one of another
+// array.
+bool names_nothing_here(SidecarReader& reader, const Uuid& array_id);
+
 }  // namespace fpfs

@@ -90,6 +90,8 @@ class Store {
   // The same without waiting: `done` is called once, on an executor thread; the Store is destroyed after that.
   void close_async(std::function<void(const Status&)> done);
   bool left_clean() const { return left_clean_; }
+  // Since open. None, and not left clean after a close() that is ok: what no file needs could not be freed.
+  bool had_failed_saves() const;
   ~Store();
 
   const Array& array() const { return *array_; }
