@@ -483,9 +483,7 @@ Result<bool> Checker::free_if_orphan(const ObjectEntry& object) {
 
   CheckError error;
   error.member = object.member.value();
-  const std::string path = object.is_object ? object_path(array_, object.member, object.file, object.generation)
-                                            : fmt::format("{}/objects/{:02x}/{}", array_.member(object.member).path,
-                                                          object.index, object.name);
+  const std::string path = path_of(array_, object);
   if (!object.is_object) {
     error.kind = "foreign";
     error.detail = path + ": this is no object; move it elsewhere";
@@ -511,19 +509,13 @@ Result<bool> Checker::free_if_orphan(const ObjectEntry& object) {
   return true;
 }
 
-// What lies beside the 256 directories of objects. (What lies beside `objects` itself may stay: mkfs --force.)
 Status Checker::find_strays(MemberIndex member) {
-  return storage_.list(array_.member(member).objects, [&](const DirectoryEntry& entry) {
-    constexpr std::string_view kDigits = "0123456789abcdef";
-    const bool is_ours = entry.name.size() == 2 && entry.name.find_first_not_of(kDigits) == std::string::npos;
-    if (is_ours) return true;
+  return walk_strays(storage_, array_, member, [&](const std::string& path) {
     CheckError error;
     error.member = member.value();
     error.kind = "foreign";
-    error.detail =
-        fmt::format("{}/objects/{}: it is not of the array; move it elsewhere", array_.member(member).path, entry.name);
+    error.detail = path + ": it is not of the array; move it elsewhere";
     add_error(std::move(error));
-    return true;
   });
 }
 
