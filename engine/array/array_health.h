@@ -26,6 +26,10 @@ class ArrayHealth {
   // not marked clean.
   void note_file_failure() { had_failure_.store(true); }
   bool had_failure() const { return had_failure_.load(); }
+  // What no file needs any more could not be freed: the array is not marked clean, so that the next mount does. Nobody's
+  // content is affected.
+  void note_not_freed() { has_leftovers_.store(true); }
+  bool has_leftovers() const { return has_leftovers_.load(); }
 
   // Content is lost although its close returned 0. `loss` names the file, which is known by `key`, its sidecar's inode.
   // The end of the array says so, and before that whoever takes it.
@@ -48,7 +52,8 @@ class ArrayHealth {
   std::map<uint64_t, Status> losses_ FPFS_GUARDED_BY(mutex_);         // that nobody was told of
   std::map<uint64_t, std::string> unsynced_ FPFS_GUARDED_BY(mutex_);  // a few of them
   // Cheap answers.
-  std::atomic<bool> failed_{false}, had_failure_{false}, has_losses_{false}, has_unsynced_{false};
+  std::atomic<bool> failed_{false}, had_failure_{false}, has_leftovers_{false}, has_losses_{false},
+      has_unsynced_{false};
 };
 
 }  // namespace fpfs

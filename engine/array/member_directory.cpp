@@ -43,11 +43,11 @@ Result<bool> is_empty(Storage& storage, Handle directory, const std::string& nam
   return empty;
 }
 
+}  // namespace
+
 bool is_object_directory_name(const std::string& name) {
   return name.size() == 2 && name.find_first_not_of("0123456789abcdef") == std::string::npos;
 }
-
-}  // namespace
 
 // objects/ as format leaves it: nothing but empty directories 00 .. ff.
 Result<bool> holds_no_object(Storage& storage, Handle directory) {

@@ -81,6 +81,9 @@ Result<DirectoryFindings> examine_directory(Storage& storage, Handle directory);
 constexpr const char* kNeedsDirectIo =
     "its filesystem does not do O_DIRECT, which the array needs; use a directory on XFS, ext4 or btrfs";
 
+// "00" to "ff".
+bool is_object_directory_name(const std::string& name);
+
 // Whether `objects` is there and holds nothing but its empty directories.
 Result<bool> holds_no_object(Storage& storage, Handle directory);
 

@@ -91,7 +91,7 @@ class Checker {
   void add_error(CheckError error);
   void show_progress();
   void tell_progress();
-  std::string why_kept() const;
+  std::string why_kept(bool may_be_of_empty = false) const;
 
   Storage& storage_;
   Array& array_;
@@ -100,6 +100,7 @@ class Checker {
   const bool ended_cleanly_;
   CheckReport report_;
   References references_;
+  std::string first_empty_;  // the path of a file whose sidecar has no bytes
   std::unordered_set<uint64_t> linked_inodes_;
   std::map<uint64_t, Damage> damage_;
   std::vector<Leftovers> leftovers_;
@@ -165,7 +166,7 @@ Status Checker::check_object_directories() {
 void Checker::add_error(CheckError error) {
   if (report_.errors.size() < kErrorsMax)
     report_.errors.push_back(std::move(error));
-  else
+  else if (error.kind != "missing-member")
     ++report_.errors_omitted;
 }
 
@@ -179,8 +180,20 @@ void Checker::tell_progress() {
   options_.progress({report_.files, totals_.bytes_done, is_reading_ ? report_.bytes_stored : 0});
 }
 
-std::string Checker::why_kept() const {
+// `may_be_of_empty`: as far as is known an object is nobody's, but some file's index may have been emptied. That file
+// looks like the empty ones, and nothing on the drives tells them apart: also where it is an object of what was set
+// aside and then removed from lost+found. So it is for whoever knows these files to say (-y).
+std::string Checker::why_kept(bool may_be_of_empty) const {
   if (!ended_cleanly_ || frees_leftovers()) return "";
+  if (may_be_of_empty) {
+    const bool is_one = references_.empty_sidecars() == 1;
+    return fmt::format(
+        "; the array was ended cleanly, and {} of its files {} empty ({}{}), which an index that was emptied looks "
+        "like: "
+        "if {} should be empty, -y frees it",
+        references_.empty_sidecars(), is_one ? "is" : "are", first_empty_, is_one ? "" : ", ...",
+        is_one ? "it" : "all of them");
+  }
   return "; the array was ended cleanly, so this may be content whose sidecar was cut short or emptied: look for such "
          "a file before -y frees it";
 }
@@ -226,13 +239,18 @@ Status Checker::record(const FileEntry& entry, const ScannedFile& file, FileInsp
         fmt::format("another sidecar names the same objects ({:016x}): one is a copy made behind the mount's back",
                     file.image.file_id);
   }
+  if (file.status.is_ok() && file.attributes.st_size == 0 && first_empty_.empty()) first_empty_ = entry.path;
   report_.bytes_stored += file.image.inline_data.size();
-  file.image.extents.for_each(ChunkIndex(0), [this](ChunkIndex, const Extent& extent) {
+  uint64_t missing = 0;
+  file.image.extents.for_each(ChunkIndex(0), [&](ChunkIndex, const Extent& extent) {
     ++report_.chunks;
     report_.chunks_away += extent.is_away() ? 1 : 0;
+    missing += extent.is_here() && !array_.member(extent.member).present ? 1 : 0;
     report_.bytes_stored += extent.stored_length;
     return true;
   });
+  report_.chunks_missing += missing;
+  report_.files_missing += missing > 0 ? 1 : 0;
   if (!inspection.members_with_leftovers.empty())
     leftovers_.push_back({entry.path, std::move(inspection.members_with_leftovers)});
   for (CheckError& error : inspection.errors) {
@@ -483,24 +501,22 @@ Result<bool> Checker::free_if_orphan(const ObjectEntry& object) {
 
   CheckError error;
   error.member = object.member.value();
-  const std::string path = object.is_object ? object_path(array_, object.member, object.file, object.generation)
-                                            : fmt::format("{}/objects/{:02x}/{}", array_.member(object.member).path,
-                                                          object.index, object.name);
+  const std::string path = path_of(array_, object);
   if (!object.is_object) {
     error.kind = "foreign";
     error.detail = path + ": this is no object; move it elsewhere";
   } else {
     error.kind = orphan ? "orphan" : "leftover-space";
     // Of a file that no sidecar knows, and none can have forgotten, nothing can be missing.
-    const bool is_nobodys =
-        orphan && is_whole() && !references_.knows(object.file) && references_.empty_sidecars() == 0;
+    const bool is_unknown = orphan && is_whole() && !references_.knows(object.file);
+    const bool is_nobodys = is_unknown && references_.empty_sidecars() == 0;
     const bool frees = frees_leftovers() || (repairs() && is_nobodys);
     error.is_nobodys = is_nobodys;
     error.detail =
         fmt::format("{}: {} bytes that no file names{}", path, attributes->st_size,
                     frees                          ? ""
                     : is_nobodys && ended_cleanly_ ? "; look whether a checkpoint is missing before -p removes it"
-                                                   : why_kept());
+                                                   : why_kept(is_unknown));
     if (orphan) ++report_.orphans;
     if (frees) {
       FPFS_RETURN_IF_ERROR(remove_object(storage_, object).status());
@@ -511,19 +527,13 @@ Result<bool> Checker::free_if_orphan(const ObjectEntry& object) {
   return true;
 }
 
-// What lies beside the 256 directories of objects. (What lies beside `objects` itself may stay: mkfs --force.)
 Status Checker::find_strays(MemberIndex member) {
-  return storage_.list(array_.member(member).objects, [&](const DirectoryEntry& entry) {
-    constexpr std::string_view kDigits = "0123456789abcdef";
-    const bool is_ours = entry.name.size() == 2 && entry.name.find_first_not_of(kDigits) == std::string::npos;
-    if (is_ours) return true;
+  return walk_strays(storage_, array_, member, [&](const std::string& path) {
     CheckError error;
     error.member = member.value();
     error.kind = "foreign";
-    error.detail =
-        fmt::format("{}/objects/{}: it is not of the array; move it elsewhere", array_.member(member).path, entry.name);
+    error.detail = path + ": it is not of the array; move it elsewhere";
     add_error(std::move(error));
-    return true;
   });
 }
 
@@ -578,6 +588,7 @@ Result<CheckReport> check_array(Environment& environment, const std::vector<std:
   FPFS_ASSIGN_OR_RETURN(MemberFindings members,
                         examine_members(storage, directories, options.metadata_directory, array.status()));
   CheckReport report;
+  report.was_checked = false;
   if (options.repair == Repair::kYes && !members.restorable.empty()) {
     FPFS_RETURN_IF_ERROR(restore_superblocks(storage, members));
     // Whatever else there may be is found by looking again.

@@ -57,7 +57,8 @@ struct CheckError {
   std::string kind;
   std::string detail;  // one sentence
   // Of a chunk: "healed": it came from a copy outside of the array, and is on its member again. "healable": a copy has
-  // it. "lost": none has, as far as is known. Empty: not about a chunk, or its copy cannot be asked for.
+  // it. "lost": none has, as far as is known. Empty: not about a chunk, or its copy cannot be asked for, or nobody knows
+  // whether it is lost ("missing-member").
   std::string healing;
   bool repaired = false;
   // An object of a file that no index knows, and none can have forgotten: nobody misses it.
@@ -79,14 +80,18 @@ struct FileSetAside {
 
 struct CheckReport {
   uint64_t files = 0, chunks = 0;
-  uint64_t chunks_away = 0;                       // of the chunks: on no member, and so not looked at
-  uint64_t bytes_stored = 0, bytes_verified = 0;  // of the members, and content that is kept in sidecars
+  uint64_t chunks_away = 0;                        // of the chunks: on no member, and so not looked at
+  uint64_t bytes_stored = 0, bytes_verified = 0;   // of the members, and content that is kept in sidecars
+  uint64_t files_missing = 0, chunks_missing = 0;  // of all: with chunks on members that are not there, and these
   uint64_t orphans = 0, repaired = 0;
   double seconds = 0;
+  // False: something is wrong with the members, and nothing that they hold was looked at.
+  bool was_checked = true;
   bool cancelled = false;
   // The array was not closed: what is left over ("torn-tail", "orphan", "leftover-space") is of a crash, and no file's.
   bool after_crash = false;
-  std::vector<CheckError> errors;  // in path order; at most 10,000, then `errors_omitted` counts on
+  // In path order; at most 10,000, then `errors_omitted` counts on, but for "missing-member".
+  std::vector<CheckError> errors;
   std::vector<FileSetAside> set_aside;
   uint64_t errors_omitted = 0;
   bool clean() const { return errors.empty() && errors_omitted == 0; }

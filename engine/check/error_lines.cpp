@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <iterator>
 #include <set>
+#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
@@ -15,8 +16,14 @@ namespace fpfs {
 
 namespace {
 
+constexpr size_t kMembersTold = 4;
+
 bool is_of_a_chunk(const CheckError& error) {
   return error.chunk >= 0 && !error.path.empty();
+}
+
+bool is_missing_member(const CheckError& error) {
+  return error.kind == "missing-member" && error.path.empty();
 }
 
 // "chunk 5, member 1, object offset 1048576"
@@ -34,9 +41,10 @@ std::string place_of(const ErrorGroup& group) {
   std::vector<uint64_t> chunks;
   std::set<int> members;
   for (const CheckError* error : group) {
-    chunks.push_back(static_cast<uint64_t>(error->chunk));
+    if (error->chunk >= 0) chunks.push_back(static_cast<uint64_t>(error->chunk));
     if (error->member >= 0) members.insert(error->member);
   }
+  if (chunks.empty()) return fmt::format("members {}", fmt::join(members, ", "));
   std::string place = fmt::format("{} ({})", format_chunks(chunks.size()), format_ranges(chunks));
   if (!members.empty())
     place += fmt::format(" on member{} {}", members.size() == 1 ? "" : "s", fmt::join(members, ", "));
@@ -49,6 +57,11 @@ std::vector<ErrorGroup> group_errors(const std::vector<CheckError>& errors) {
   std::vector<ErrorGroup> groups;
   for (size_t i = 0; i < errors.size();) {
     const CheckError& first = errors[i];
+    if (is_missing_member(first) && !groups.empty() && is_missing_member(*groups.back().front())) {
+      groups.back().push_back(&first);
+      ++i;
+      continue;
+    }
     std::vector<ErrorGroup> of_file(1, {&first});
     while (++i < errors.size() && is_of_a_chunk(first)) {
       const CheckError& error = errors[i];
@@ -67,8 +80,27 @@ std::vector<ErrorGroup> group_errors(const std::vector<CheckError>& errors) {
   return groups;
 }
 
-std::string kind_and_detail(const CheckError& error) {
-  return fmt::format("{}: {}{}", error.kind, error.detail, error.healing.empty() ? "" : " (" + error.healing + ")");
+std::string join_details(const std::vector<std::pair<int, std::string>>& member_and_detail) {
+  std::set<int> told, members;
+  std::set<std::string_view> details;
+  std::string text;
+  for (const auto& [member, detail] : member_and_detail) {
+    members.insert(member);
+    if (told.size() == kMembersTold || told.contains(member)) continue;
+    told.insert(member);
+    if (details.insert(detail).second) text += (text.empty() ? "" : "; ") + detail;
+  }
+  const size_t more = members.size() - told.size();
+  if (more == 0 || details.size() < told.size()) return text;
+  return text + fmt::format("; and {} more {}", more, more == 1 ? "member" : "members");
+}
+
+std::string kind_and_detail(const ErrorGroup& group) {
+  const CheckError& first = *group.front();
+  std::vector<std::pair<int, std::string>> details;
+  for (const CheckError* error : group) details.emplace_back(error->member, error->detail);
+  return fmt::format("{}: {}{}", first.kind, join_details(details),
+                     first.healing.empty() ? "" : " (" + first.healing + ")");
 }
 
 std::string describe_errors(const ErrorGroup& group, const std::string& what) {

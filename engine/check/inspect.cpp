@@ -50,7 +50,7 @@ FileInspection Inspector::run() {
       inspect_object(m, members[m]);
     } else {
       found_.damaged_members.set(m.value());
-      report_lost(m, members[m], "missing-member", "the member is missing");
+      report_lost(m, members[m], "missing-member", "it is missing");
     }
   }
   std::sort(found_.lost_chunks.begin(), found_.lost_chunks.end());
@@ -155,10 +155,12 @@ void Inspector::report_lost(MemberIndex member, const std::vector<PlacedChunk>& 
   const std::string object = array_.member(member).present
                                  ? object_path(array_, member, file_.image.file_id, file_.image.generation)
                                  : fmt::format("member {}", member);
-  CheckError& error = report(kind, fmt::format("{}: {}{}", object, why,
-                                               lost.empty() ? ""
-                                                            : fmt::format("; {} {} lost", format_chunks(lost.size()),
-                                                                          lost.size() == 1 ? "is" : "are")));
+  CheckError& error = report(
+      kind,
+      fmt::format("{}: {}{}", object, why,
+                  lost.empty() ? ""
+                               : fmt::format("; {} {} {}", format_chunks(lost.size()), lost.size() == 1 ? "is" : "are",
+                                             array_.member(member).present ? "lost" : "there")));
   error.member = member.value();
   if (lost.empty()) return;
   error.chunk = static_cast<int64_t>(lost.front().chunk.value());

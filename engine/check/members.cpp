@@ -265,13 +265,20 @@ void Judge::judge_missing() {
   std::string hint;
   for (const Examined* examined : of_kind(Kind::kAbsent))
     hint += fmt::format("; {} holds nothing, is its drive mounted?", examined->path);
+  const bool are_names_missing = std::any_of(missing_.begin(), missing_.end(), [this](int member) {
+    return MemberIndex(static_cast<uint16_t>(member)) == array_->metadata_member;
+  });
   for (const int member : missing_)
-    report("missing-member", member,
-           fmt::format("none of the directories is member {} of array {}{}{}", member, to_string(array_->array_id),
-                       MemberIndex(static_cast<uint16_t>(member)) == array_->metadata_member
-                           ? ", which has the names of all its files: without it none can be found"
-                           : "; give all directories of the array",
-                       hint));
+    report(
+        "missing-member", member,
+        fmt::format("none of the directories given is it; array {} has {} members: give the directories of all, as "
+                    "A:B:C{}{}",
+                    to_string(array_->array_id), array_->member_count - array_->removed.count(),
+                    are_names_missing ? fmt::format("; member {} has the names of all its files: without it none can "
+                                                    "be found",
+                                                    array_->metadata_member)
+                                      : "",
+                    hint));
 }
 
 CheckError& Judge::report(const char* kind, int member, std::string detail) {

@@ -50,7 +50,8 @@ void note_copies(Storage& storage, const Array& array, const CheckOptions::IsCop
     if (!is_about_content(error) || error.repaired) continue;
     const auto [found, is_new] = known.try_emplace(error.path);
     if (is_new) found->second = healing_of(storage, array, is_copied, error.path);
-    error.healing = found->second;
+    // What is on a member that is not there need not be lost.
+    if (error.kind != "missing-member" || found->second != "lost") error.healing = found->second;
   }
 }
 

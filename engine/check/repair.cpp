@@ -24,7 +24,8 @@ Status cut_torn_tail(Storage& storage, const FileEntry& entry, const ScannedFile
   return storage.fdatasync(opened);
 }
 
-Status add_files_set_aside(Storage& storage, const Array& array, References& references) {
+Status walk_files_set_aside(Storage& storage, const Array& array,
+                            const std::function<void(const FileEntry&, const ScannedFile&)>& visit) {
   const Result<Handle> opened = storage.open_at(array.metadata_directory(), kLostAndFound, O_RDONLY | O_DIRECTORY);
   if (opened.status().code() == StatusCode::kNotFound) return Status::ok();
   if (!opened.is_ok()) return opened.status();
@@ -32,12 +33,18 @@ Status add_files_set_aside(Storage& storage, const Array& array, References& ref
   return walk_files(storage, *opened, [&](const FileEntry& entry) -> Result<bool> {
     if (!is_sidecar_set_aside(entry.name)) return true;
     FPFS_ASSIGN_OR_RETURN(const ScannedFile file, scan_file(storage, array, entry, SidecarSource::kUncached));
+    visit(entry, file);
+    return true;
+  });
+}
+
+Status add_files_set_aside(Storage& storage, const Array& array, References& references) {
+  return walk_files_set_aside(storage, array, [&references](const FileEntry&, const ScannedFile& file) {
     // Records may be missing that named more: of a file that is set aside every object is kept.
     if (file.status.is_ok() && file.image.sequence > 0)
       references.keep(file.image.file_id);
     else if (file.attributes.st_size > 0 || !file.status.is_ok())
       references.add_unreadable(file);
-    return true;
   });
 }
 

@@ -13,6 +13,10 @@ Status sync_everything(Storage& storage, const Array& array);
 // Cuts a sidecar behind its last whole record. Durable on return.
 Status cut_torn_tail(Storage& storage, const FileEntry& entry, const ScannedFile& file);
 
+// Calls `visit` for every sidecar under lost+found/ (see set_aside.h); of its path the name is there.
+Status walk_files_set_aside(Storage& storage, const Array& array,
+                            const std::function<void(const FileEntry&, const ScannedFile&)>& visit);
+
 // Adds what the sidecars under lost+found/ name or may have named (see set_aside.h): their files' objects of every
 // generation.
 Status add_files_set_aside(Storage& storage, const Array& array, References& references);

@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "engine/array/member_directory.h"
 #include "engine/index/sidecar_file.h"
 #include "engine/io/scoped_handle.h"
 
@@ -98,6 +99,12 @@ void read_sidecar(const Array& array, SidecarReader& reader, ScannedFile& file) 
 }
 
 }  // namespace
+
+bool names_nothing_here(SidecarReader& reader, const Uuid& array_id) {
+  if (belongs_elsewhere(reader, array_id)) return true;
+  const Result<bool> is_stray = is_no_sidecar(reader, array_id);
+  return is_stray.is_ok() && *is_stray;
+}
 
 Result<ScannedFile> scan_file(Storage& storage, const Array& array, const FileEntry& entry, SidecarSource source) {
   ScannedFile file;
@@ -205,6 +212,19 @@ Status walk_objects(Storage& storage, Array& array, MemberIndex member,
     }
   }
   return Status::ok();
+}
+
+std::string path_of(const Array& array, const ObjectEntry& object) {
+  return fmt::format("{}/objects/{:02x}/{}", array.member(object.member).path, object.index, object.name);
+}
+
+Status walk_strays(Storage& storage, const Array& array, MemberIndex member,
+                   const std::function<void(const std::string& path)>& visit) {
+  const Member& of = array.member(member);
+  return storage.list(of.objects, [&](const DirectoryEntry& entry) {
+    if (!is_object_directory_name(entry.name)) visit(fmt::format("{}/objects/{}", of.path, entry.name));
+    return true;
+  });
 }
 
 }  // namespace fpfs

@@ -106,4 +106,16 @@ struct ObjectEntry {
 Status walk_objects(Storage& storage, Array& array, MemberIndex member,
                     const std::function<Result<bool>(const ObjectEntry&)>& visit);
 
+// Where it is, on the member.
+std::string path_of(const Array& array, const ObjectEntry& object);
+
+// Calls `visit` with the path of everything that lies beside the 256 directories of objects of one member. (What lies
+// beside `objects` itself may stay: mkfs --force.)
+Status walk_strays(Storage& storage, const Array& array, MemberIndex member,
+                   const std::function<void(const std::string& path)>& visit);
+
+// Whether a sidecar that cannot be read names nothing in this array: somebody else's file, or an intact one of another
+// array.
+bool names_nothing_here(SidecarReader& reader, const Uuid& array_id);
+
 }  // namespace fpfs

@@ -25,7 +25,7 @@ void Reclaimer::reclaim(std::vector<DoomedObjects> objects, ScopedHandle directo
     if (!attributes.is_ok()) {
       // Without the directory its durability cannot be had: the objects stay, fsck will find them.
       log(LogLevel::kWarning, "cannot free {} replaced objects: {}", objects.size(), attributes.status().message());
-      return parts_.health.note_file_failure();
+      return parts_.health.note_not_freed();
     }
     inode = attributes->st_ino;
   }
@@ -69,7 +69,7 @@ bool Reclaimer::run_queued() {
   const Status status = run(batch);
   if (!status.is_ok()) {
     log(LogLevel::kWarning, "cannot free the objects of removed files: {}; fsck -p will", status.message());
-    parts_.health.note_file_failure();
+    parts_.health.note_not_freed();
   }
   batch = Batch();  // a task may hold the last reference to a file, which has more to free
   MutexLock lock(mutex_);

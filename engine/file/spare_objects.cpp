@@ -94,7 +94,7 @@ std::optional<SpareObjects::Taken> SpareObjects::take(MemberIndex member, Handle
     if (status.is_ok()) return Taken{std::move(handle), length};
   }
   log(LogLevel::kWarning, "a freed object cannot be used again: {}; fsck -p will free it", status.message());
-  health_.note_file_failure();
+  health_.note_not_freed();
   return std::nullopt;
 }
 

@@ -220,13 +220,15 @@ BackgroundPass::Report BackgroundPass::report(const std::function<void()>& also)
 
 // --- the pass --------------------------------------------------------------------------------------------------------
 
-// From the beginning of the tree; the time counts on.
+// From the beginning of the tree; the time counts on, and what was looked at counts once.
 void BackgroundPass::begin_again() {
   linked_inodes_.clear();
   const MutexLock lock(mutex_);
   const uint64_t active_ms = resumed_.active_ms;
   resumed_ = PassState();
   resumed_.active_ms = active_ms;
+  state_.files = state_.chunks = state_.bytes = 0;
+  rate_from_ = rate_next_ = {Clock::now(), 0};
 }
 
 void BackgroundPass::run() {

@@ -1,10 +1,15 @@
 // Store: members are added, leave and are taken out while the array is in use.
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include <fmt/format.h>
 
 #include "engine/base/log.h"
+#include "engine/base/units.h"
+#include "engine/check/repair.h"
+#include "engine/check/scan.h"
+#include "engine/check/set_aside.h"
 #include "engine/store/store_impl.h"
 
 namespace fpfs {
@@ -19,20 +24,45 @@ void Store::Impl::follow_members() {
   reclaimer->finish();
 }
 
-Result<uint64_t> Store::Impl::bytes_on(MemberIndex member) {
-  constexpr uint64_t kStatBlock = 512;  // unit of st_blocks
+namespace {
+
+constexpr uint64_t kStatBlock = 512;  // unit of st_blocks
+// Lines about files that fsck has set aside, or about what is none of the array's.
+constexpr size_t kToldMax = 32;
+
+// What fsck -y has set aside is not moved: which slots of its objects are free only a whole index says, and of one that
+// lost its last records a backup may know more.
+struct FilesSetAside {
+  std::map<FileId, std::string> names;  // "000000000000002a-step100.pt.sidecar"
+  std::vector<std::string> of_anybody;  // that do not tell whose objects they name
+};
+
+Result<FilesSetAside> find_files_set_aside(Storage& storage, const Array& array) {
+  FilesSetAside found;
+  FPFS_RETURN_IF_ERROR(walk_files_set_aside(storage, array, [&found](const FileEntry& entry, const ScannedFile& file) {
+    if (file.status.is_ok() && file.image.sequence > 0)
+      found.names.emplace(file.image.file_id, entry.name);
+    else if (file.claimed_id)
+      found.names.emplace(*file.claimed_id, entry.name);
+    else if (!file.status.is_ok() && !file.is_foreign)
+      found.of_anybody.push_back(entry.name);
+  }));
+  return found;
+}
+
+}  // namespace
+
+Result<uint64_t> Store::Impl::bytes_to_move_from(MemberIndex member) {
+  // Where it cannot be looked, room for all of it is asked for.
+  const Result<FilesSetAside> found = find_files_set_aside(storage(), array);
+  const FilesSetAside aside = found.is_ok() ? *found : FilesSetAside();
   uint64_t bytes = 0;
-  for (uint64_t directory = 0; directory < 256; ++directory) {
-    FPFS_ASSIGN_OR_RETURN(const HandleCache::Pin objects, array.object_directory(member, FileId(directory)));
-    std::vector<std::string> names;
-    FPFS_RETURN_IF_ERROR(storage().list(objects.get(), [&names](const DirectoryEntry& entry) {
-      names.push_back(entry.name);
-      return true;
-    }));
-    for (const std::string& name : names)
-      if (const Result<struct stat> attributes = storage().stat_at(objects.get(), name); attributes.is_ok())
-        bytes += static_cast<uint64_t>(attributes->st_blocks) * kStatBlock;
-  }
+  FPFS_RETURN_IF_ERROR(walk_objects(storage(), array, member, [&](const ObjectEntry& object) -> Result<bool> {
+    if (!object.is_object || aside.names.contains(object.file)) return true;
+    if (const Result<struct stat> attributes = storage().stat_at(object.directory, object.name); attributes.is_ok())
+      bytes += static_cast<uint64_t>(attributes->st_blocks) * kStatBlock;
+    return true;
+  }));
   return bytes;
 }
 
@@ -94,7 +124,7 @@ Status Store::remove_member(const std::string& directory) {
   if (!goes_on) {
     FPFS_RETURN_IF_ERROR(array_->may_leave(member));
     impl_->reclaimer->finish();
-    FPFS_ASSIGN_OR_RETURN(const uint64_t bytes, impl_->bytes_on(member));
+    FPFS_ASSIGN_OR_RETURN(const uint64_t bytes, impl_->bytes_to_move_from(member));
     FPFS_RETURN_IF_ERROR(impl_->check_room_without(member, bytes));
   }
   FPFS_RETURN_IF_ERROR(outcome_of(array_->set_leaving(member, true), impl_->health));
@@ -113,7 +143,7 @@ Status Store::replace_member(const std::string& directory, const std::string& ad
                          directory + ": it is leaving already; fpfs member remove goes on with that");
   FPFS_RETURN_IF_ERROR(array_->may_leave(member, true));
   impl_->reclaimer->finish();
-  FPFS_ASSIGN_OR_RETURN(const uint64_t bytes, impl_->bytes_on(member));
+  FPFS_ASSIGN_OR_RETURN(const uint64_t bytes, impl_->bytes_to_move_from(member));
   FPFS_RETURN_IF_ERROR(array_->check_room_in(added, member, bytes));
   FPFS_RETURN_IF_ERROR(add_members_locked({added}, member));
   impl_->follow_members();
@@ -162,6 +192,124 @@ Result<bool> Store::take_out_members() {
         member);
   }
   return is_any_left;
+}
+
+// --- what keeps a member ---------------------------------------------------------------------------------------------
+
+namespace {
+
+// Looks at the objects that are left on members, and whose they are.
+class LeftObjects {
+ public:
+  LeftObjects(Storage& storage, Array& array) : storage_(storage), array_(array) {}
+
+  Status find_files_set_aside();
+  // Nothing is said of the objects of a file that is open.
+  void add_open(FileId file) { open_.insert(file); }
+  Status look_at(MemberIndex member);
+  void tell(std::vector<Store::KeepsMember>& kept) const;
+
+ private:
+  struct Aside {
+    uint64_t bytes = 0;
+    std::set<std::string> members;  // their directories
+  };
+
+  Storage& storage_;
+  Array& array_;
+  FilesSetAside files_set_aside_;
+  std::set<FileId> open_;
+  std::map<std::string, Aside> aside_;  // by the name in lost+found
+  std::vector<std::string> strays_;
+  uint64_t unnamed_ = 0;
+  std::string first_unnamed_;
+};
+
+Status LeftObjects::find_files_set_aside() {
+  FPFS_ASSIGN_OR_RETURN(files_set_aside_, fpfs::find_files_set_aside(storage_, array_));
+  return Status::ok();
+}
+
+Status LeftObjects::look_at(MemberIndex member) {
+  FPFS_RETURN_IF_ERROR(
+      walk_strays(storage_, array_, member, [this](const std::string& path) { strays_.push_back(path); }));
+  return walk_objects(storage_, array_, member, [&](const ObjectEntry& object) -> Result<bool> {
+    if (!object.is_object) {
+      strays_.push_back(path_of(array_, object));
+    } else if (const auto found = files_set_aside_.names.find(object.file); found != files_set_aside_.names.end()) {
+      Aside& aside = aside_[found->second];
+      aside.members.insert(array_.member(member).path);
+      if (const Result<struct stat> attributes = storage_.stat_at(object.directory, object.name); attributes.is_ok())
+        aside.bytes += static_cast<uint64_t>(attributes->st_blocks) * kStatBlock;
+    } else if (!open_.contains(object.file) && ++unnamed_ == 1) {
+      first_unnamed_ = path_of(array_, object);
+    }
+    return true;
+  });
+}
+
+void LeftObjects::tell(std::vector<Store::KeepsMember>& kept) const {
+  const auto lost_and_found = [this](const std::string& name) {
+    return fmt::format("{}/{}/{}", array_.metadata_path(), kLostAndFound, name);
+  };
+  constexpr const char* kWhatToDo =
+      "when nobody needs it, remove it and its .txt, unmount, run fsck.fastpersistfs -p, mount, and remove the member "
+      "again";
+  size_t told = 0;
+  for (const auto& [name, aside] : aside_) {
+    if (++told > kToldMax) break;
+    kept.push_back(
+        {lost_and_found(name), fmt::format("fsck set it aside, and {} of it, which are not moved, lie on {}: {}",
+                                           format_size(aside.bytes), fmt::join(aside.members, ", "), kWhatToDo)});
+  }
+  if (aside_.size() > kToldMax)
+    kept.push_back({lost_and_found(""), fmt::format("{} more files that fsck set aside have data on members that are "
+                                                    "leaving: the same of them",
+                                                    aside_.size() - kToldMax)});
+  for (size_t i = 0; i < strays_.size() && i < kToldMax; ++i)
+    kept.push_back({strays_[i], "it is none of the array's; move it elsewhere, and remove the member again"});
+  if (unnamed_ == 0) return;
+  const std::string more = unnamed_ == 1 ? "" : fmt::format(" (and {} more objects)", unnamed_ - 1);
+  if (!files_set_aside_.of_anybody.empty()) {
+    kept.push_back({lost_and_found(files_set_aside_.of_anybody.front()),
+                    fmt::format("fsck set it aside, and its index does not say whose {} is{}: {}", first_unnamed_, more,
+                                kWhatToDo),
+                    true});
+    return;
+  }
+  kept.push_back(
+      {first_unnamed_,
+       fmt::format("no file is known to have it{}; if removing the member again does not end it: unmount, and "
+                   "fsck.fastpersistfs says what it is (-p removes what is nobody's)",
+                   more),
+       true});
+}
+
+}  // namespace
+
+std::vector<Store::KeepsMember> Store::what_keeps_members() {
+  std::vector<KeepsMember> kept;
+  LeftObjects left(storage(), *array_);
+  std::vector<MemberIndex> leaving;
+  for (const MemberIndex member : array_->members())
+    if (array_->is_leaving(member)) leaving.push_back(member);
+  for (const std::shared_ptr<File>& file : impl_->files.all()) {
+    left.add_open(file->info().file_id);
+    if (std::none_of(leaving.begin(), leaving.end(), [&file](MemberIndex member) { return file->is_on(member); }))
+      continue;
+    kept.push_back({file->path(), file->is_nameless()
+                                      ? "it was removed, and is open still; close it"
+                                      : "it is open since before, and may still write there; close it"});
+  }
+  Status status = left.find_files_set_aside();
+  for (const MemberIndex member : leaving) {
+    const Status looked = left.look_at(member);
+    if (status.is_ok()) status = looked;
+  }
+  left.tell(kept);
+  if (!status.is_ok())
+    log(LogLevel::kWarning, "what is left on members that are leaving cannot be looked at: {}", status.message());
+  return kept;
 }
 
 }  // namespace fpfs

@@ -12,6 +12,7 @@
 #include <cerrno>
 
 #include "engine/base/log.h"
+#include "engine/check/scan.h"
 #include "engine/index/sidecar.h"
 #include "engine/index/sidecar_file.h"
 #include "engine/io/scoped_handle.h"
@@ -362,7 +363,7 @@ class Store::NameHolder {
     std::vector<DoomedObjects> doomed;
     if (file == nullptr && now->st_size > 0) {
       const Result<SidecarSummary> summary = store_.summarize_node(handle_, static_cast<uint64_t>(now->st_size));
-      if (!summary.is_ok()) return left_over(summary.status());
+      if (!summary.is_ok()) return left_over(summary.status(), static_cast<uint64_t>(now->st_size));
       if (!summary->is_inline) doomed.push_back({summary->file_id, summary->generation, {}, true});
     }
     if (file == nullptr && doomed.empty() && store_.keeper_ == nullptr) return nullptr;
@@ -390,11 +391,20 @@ class Store::NameHolder {
     handle_ = node;
   }
 
-  // The name is gone, and what it had on the members stays.
-  std::unique_ptr<Removed> left_over(const Status& failure) {
+  // The name is gone, and what it had on the members stays: nothing, where somebody had put a file into tree/ behind the
+  // mount's back, or one of another array.
+  std::unique_ptr<Removed> left_over(const Status& failure, uint64_t sidecar_bytes = 0) {
+    if (failure.code() == StatusCode::kCorruption && sidecar_bytes > 0) {
+      Storage& storage = store_.storage();
+      const Result<Handle> reopened = storage.reopen(handle_, O_RDONLY);  // it may be made with O_PATH
+      if (!reopened.is_ok()) return left_over(reopened.status());
+      const ScopedHandle sidecar(storage, *reopened);
+      StorageSidecarReader reader(storage, sidecar.get(), SidecarOffset(sidecar_bytes));
+      if (names_nothing_here(reader, store_.array().id())) return nullptr;
+    }
     log(LogLevel::kWarning, "cannot free what a removed file had: {}; the next mount or fsck -p will",
         failure.message());
-    store_.impl_->health.note_file_failure();
+    store_.impl_->health.note_not_freed();
     return nullptr;
   }
 

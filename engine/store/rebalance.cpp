@@ -32,6 +32,13 @@ void Rebalance::Moves::add_left(const std::string& path, ChunkIndex chunk, const
   if (entry->first.size() > kFirstMax) entry->first.pop_back();
 }
 
+// What an object belongs to that no open file has is not known while chunks of files are left: it may be theirs.
+void Rebalance::Moves::add_kept(const std::vector<Store::KeepsMember>& kept) {
+  const bool is_file_left = chunks_left > 0 || !left.empty();
+  for (const Store::KeepsMember& one : kept)
+    if (!one.is_unnamed || !is_file_left) static_cast<void>(left_of(one.path, one.why));
+}
+
 void Rebalance::Moves::forget_left() {
   chunks_left = 0;
   left.clear();
@@ -119,6 +126,8 @@ void Rebalance::visit_chunk(const FileEntry& entry, File& file, ChunkIndex chunk
 
 void Rebalance::visit_unopened(const FileEntry& entry, const Status& failure) {
   if (failure.code() == StatusCode::kNotFound || failure.errno_value() == ESTALE) return;  // removed meanwhile
+  const Result<ScannedFile> scanned = scan_file(store_.storage(), store_.array(), entry);
+  if (scanned.is_ok() && (scanned->is_stray || scanned->is_foreign)) return;  // it has nothing on a member
   const MutexLock lock(moves_->mutex);
   static_cast<void>(moves_->left_of(entry.path, "it cannot be opened: " + failure.message()));
 }
@@ -130,11 +139,19 @@ Result<bool> Rebalance::finish() {
     if (!moves_->is_removal) return false;
   }
   FPFS_ASSIGN_OR_RETURN(const bool is_any_left, store_.take_out_members());
+  if (!is_any_left) return false;
+  {
+    const MutexLock lock(moves_->mutex);
+    if (++moves_->rounds < kRoundsMax) {
+      moves_->ended.wait_for(moves_->mutex, kBetweenRounds);
+      moves_->forget_left();
+      return true;
+    }
+  }
+  const std::vector<Store::KeepsMember> kept = store_.what_keeps_members();
   const MutexLock lock(moves_->mutex);
-  if (!is_any_left || ++moves_->rounds >= kRoundsMax) return false;
-  moves_->ended.wait_for(moves_->mutex, kBetweenRounds);
-  moves_->forget_left();
-  return true;
+  moves_->add_kept(kept);
+  return false;
 }
 
 void Rebalance::end_pass(const PassState& state) {
@@ -146,8 +163,8 @@ void Rebalance::end_pass(const PassState& state) {
                          : fmt::format("{} ({}) {}", format_chunks(left.chunks), format_ranges(left.first),
                                        left.chunks == 1 ? "was" : "were"),
         left.why);
-  log(LogLevel::kInfo, "{} finished: {} of {} in {} files moved, {} left where they were", what,
-      format_size(ended.bytes_moved), format_size(state.bytes), state.files, format_chunks(ended.chunks_left));
+  log(LogLevel::kInfo, "{} finished: {} moved, of {} files with {}; {} left where they were", what,
+      format_size(ended.bytes_moved), state.files, format_size(state.bytes), format_chunks(ended.chunks_left));
 }
 
 }  // namespace fpfs

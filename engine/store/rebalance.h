@@ -6,7 +6,8 @@
 // Nothing is kept of it from mount to mount: what is in its place is passed by, so that one that was interrupted, by a
 // crash too, is begun again and goes on. Chunks stay where they are while their file is being changed, when they
 // cannot be read, and where there is no room; they are counted, and told with the reason. So are those of files that
-// have been open since before members were added.
+// have been open since before members were added, and whatever else keeps a member that is to leave
+// (Store::what_keeps_members()).
 //
 // Thread safety: as BackgroundPass.
 #pragma once
@@ -23,11 +24,11 @@ namespace fpfs {
 
 class Rebalance : private PassVisitor {
  public:
-  // Chunks of a file that stay where they are for the same reason.
+  // Chunks of a file that stay where they are for the same reason, or something else that does.
   struct Left {
-    std::string path;             // "/run7/x.pt"
+    std::string path;             // "/run7/x.pt"; or of something outside of the mount, in a directory of the array
     std::string why;              // and what to do
-    uint64_t chunks = 0;          // 0: the file could not be opened
+    uint64_t chunks = 0;          // 0: it is not about chunks, but the file could not be opened, or keeps a member
     std::vector<uint64_t> first;  // the lowest of them, at most kFirstMax; ascending
   };
   static constexpr size_t kLeftMax = 64, kFirstMax = 64;
@@ -65,6 +66,7 @@ class Rebalance : private PassVisitor {
 
     void add_left(const std::string& path, ChunkIndex chunk, const std::string& why) FPFS_REQUIRES(mutex);
     Left* left_of(const std::string& path, const std::string& why) FPFS_REQUIRES(mutex);
+    void add_kept(const std::vector<Store::KeepsMember>& kept) FPFS_REQUIRES(mutex);
     void forget_left() FPFS_REQUIRES(mutex);
     bool is_removal FPFS_GUARDED_BY(mutex) = false;
     unsigned rounds FPFS_GUARDED_BY(mutex) = 0;

@@ -92,7 +92,7 @@ void Scrub::log_file() {
                    [](const CheckError& a, const CheckError& b) { return a.chunk < b.chunk; });
   for (const ErrorGroup& group : group_errors(unlogged_))
     log(group.front()->repaired ? LogLevel::kWarning : LogLevel::kError, "scrub: {}",
-        describe_errors(group, kind_and_detail(*group.front())));
+        describe_errors(group, kind_and_detail(group)));
   if (unlogged_more_ > 0)
     log(LogLevel::kError, "scrub: {}: {} more", unlogged_.front().path, format_chunks(unlogged_more_));
   unlogged_.clear();

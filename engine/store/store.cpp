@@ -255,7 +255,7 @@ void Store::finish_close(const Status& synced, const std::function<void(const St
     status =
         Status::error(StatusCode::kBusy,
                       fmt::format("{} versions of files are still held; the next mount frees what they keep", held));
-  if (status.is_ok() && !array_->read_only() && !impl_->health.had_failure()) {
+  if (status.is_ok() && !array_->read_only() && !impl_->health.had_failure() && !impl_->health.has_leftovers()) {
     // "Clean" says that nothing is left to free, so what was freed must not come back with a power cut.
     for (const MemberIndex m : array_->members()) {
       if (!array_->is_present(m)) continue;
@@ -291,6 +291,10 @@ Store::~Store() {
       const std::shared_ptr<PreviousContent> previous = std::move(impl_->chunks[i].transfer.sharing.previous);
       impl_->chunks[i].transfer.sharing.objects = nullptr;
     }
+}
+
+bool Store::had_failed_saves() const {
+  return impl_->health.had_failure();
 }
 
 bool Store::names_stalled() const {

@@ -90,6 +90,8 @@ class Store {
   // The same without waiting: `done` is called once, on an executor thread; the Store is destroyed after that.
   void close_async(std::function<void(const Status&)> done);
   bool left_clean() const { return left_clean_; }
+  // Since open. None, and not left clean after a close() that is ok: what no file needs could not be freed.
+  bool had_failed_saves() const;
   ~Store();
 
   const Array& array() const { return *array_; }
@@ -112,8 +114,16 @@ class Store {
   // The member that is leaving takes part again, with what is left on it. Nobody may be moving anything away from it.
   Status take_back_member(const std::string& directory);
   // Members that are leaving and hold nothing any more are none from now on. True: there are others, with objects of
-  // files that are in use or hold chunks there.
+  // files that are in use or hold chunks there, or with what nobody moves (what_keeps_members()).
   Result<bool> take_out_members();
+  // What is on members that are leaving, or may come there, and is no chunk of a file that has a name and can be moved.
+  struct KeepsMember {
+    std::string path;  // in the mount ("/run7/x.pt"), or of the directory or file itself, outside of the mount
+    std::string why;   // and what to do
+    bool is_unnamed =
+        false;  // an object that no open file and nothing in lost+found has: some file of the tree, or none
+  };
+  std::vector<KeepsMember> what_keeps_members();
   // The handles that users may make the store hold (StoreOptions::shared_handles): whoever opens files and looks up
   // nodes for several users counts them there.
   static constexpr size_t kHandlesOfFile = 2;  // of an open file: its index, and the directory of a new name

@@ -26,8 +26,9 @@ class Store::Impl final : public FileContext {
   void watch_member(MemberIndex member);
   // The array's members have changed: from now on files, and what is kept of freed objects, go by them.
   void follow_members();
-  // How many bytes the objects on a member take.
-  Result<uint64_t> bytes_on(MemberIndex member);
+  // How many bytes the objects on a member take that are moved when it leaves: all but those of files that fsck has set
+  // aside.
+  Result<uint64_t> bytes_to_move_from(MemberIndex member);
   // kNoSpace: they do not fit on the members that take part and are not `member`, by what is free there now.
   Status check_room_without(MemberIndex member, uint64_t bytes);
   // The member, or the tree that it holds, does not answer.

@@ -77,7 +77,7 @@ struct IoctlVerify {
   uint64_t failed_chunk = 0;    // out: valid when error != 0
   // Out, when error != 0: 1 the chunk could not be read, so nobody knows whether it is damaged; 0 it is damaged.
   uint32_t is_unreadable = 0;
-  uint32_t reserved32 = 0;
+  uint32_t member_and_1 = 0;  // out, when error != 0: 1 and the index of the member it is on; 0: on none, or not known
   uint64_t reserved[3] = {};
   char message[512] = {};  // out: of the failure, without file and chunk; one line, NUL-terminated
 };

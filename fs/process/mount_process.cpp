@@ -407,6 +407,7 @@ Status MountProcess::close() {
   file_system_ = nullptr;
   Status status = store_->close();
   const bool left_clean = store_->left_clean() || options_.store.array.read_only;
+  const bool had_failed_saves = store_->had_failed_saves();
   if (tier_is_caught_) {
     static_cast<void>(store_.release());  // leave_tier_behind()
   } else {
@@ -421,6 +422,10 @@ Status MountProcess::close() {
     log(LogLevel::kError, "{} unmounted, but something is lost: {}", options_.source, status.message());
   else if (left_clean)
     log(LogLevel::kInfo, "{} unmounted, everything is committed", options_.source);
+  else if (!had_failed_saves)
+    log(LogLevel::kWarning,
+        "{} unmounted, everything is committed; something that no file needs could not be freed, the next mount does",
+        options_.source);
   else
     log(LogLevel::kWarning,
         "{} unmounted; saves failed, as those who made them were told, and the next mount frees what they left behind",

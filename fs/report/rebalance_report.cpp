@@ -33,6 +33,7 @@ std::string rebalance_report(const Rebalance::Report& report, bool for_owner) {
   }
   told["left"] = std::move(left);
   told["left_omitted"] = omitted;
+  told["paths_hidden"] = !for_owner;
   return to_text(told);
 }
 

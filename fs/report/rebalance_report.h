@@ -8,7 +8,9 @@
 //   "eta_seconds" (-1: not known), "note",
 //   "chunks_moved", "bytes_moved" (committed where they belong), "chunks_left" (stay where they are),
 //   "left_omitted" (of these, not in "left"),
-//   "left": [{"path", "chunks" (0: the file cannot be opened), "first_chunks", "why"}]
+//   "left": [{"path" (in the mount; of what is no file of it, on the member), "chunks" (0: it is not about chunks, "why"
+//             says what), "first_chunks", "why"}],
+//   "paths_hidden" (the reader is neither root nor the mount's owner)
 // }
 // What names files is told to root and the mount's owner only: for everybody else "left" is empty.
 #pragma once

@@ -31,6 +31,7 @@ std::string scrub_report(const Scrub::Report& report, bool for_owner) {
   told["errors"] = state.errors;
   told["damage"] = std::move(damage);
   told["damage_omitted"] = omitted;
+  told["paths_hidden"] = !for_owner;
   return to_text(told);
 }
 

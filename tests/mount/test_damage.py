@@ -209,6 +209,37 @@ def test_setting_damaged_files_aside(array, make_mount):
     assert is_pattern(mount.path / "good", 2, 8 * 65536)
 
 
+@pytest.mark.P4
+@pytest.mark.chunk_size(65536)
+@pytest.mark.parametrize("what", ["stray", "damaged"])
+def test_removing_what_has_no_index(array, make_mount, what):
+    """No save has failed: of somebody else's file nothing is left over, of a damaged one the next mount frees it."""
+    array.damaged = True
+    mount = make_mount(array)
+    for name in ("file", "other"):
+        write_pattern(mount.path / name, 1, 8 * 65536)
+    mount.unmount()
+    path = tree_of(array) / what
+    if what == "damaged":
+        os.rename(tree_of(array) / "other", path)
+        flip(path, 20)
+        flip(path, path.stat().st_size - 20)  # the end tells, too, whose it is
+    else:
+        path.write_bytes(b"somebody's own" * 1000)
+    mount.start()
+    (mount.path / what).unlink()
+    log_before = len(mount.log())
+    mount.unmount()
+    last = mount.log()[log_before:].splitlines()[-1]
+    assert "unmounted, everything is committed" in last
+    assert ("could not be freed" in last) == ("cannot free" in mount.log()) == (what == "damaged")
+    mount.start()
+    assert is_pattern(mount.path / "file", 1, 8 * 65536)
+    mount.unmount()
+    assert len(objects_of(array)) == (4 if what == "damaged" else 8)
+    array.assert_clean()
+
+
 @pytest.mark.P3
 @pytest.mark.chunk_size(65536)
 def test_export_of_what_is_left(array, make_mount, tmp_path):

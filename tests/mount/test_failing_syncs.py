@@ -97,7 +97,8 @@ def test_a_failure_that_was_told_is_none_of_the_end(faulty, drives, make_array, 
     array.damaged = True
     mount = make_mount(array)
     faulty.fail("write", error=errno.ENOSPC)
-    # One chunk there: of several, one may fail behind the close that was told of another, and is told of at the end.
+    # One chunk there: of several, one may fail behind the close that was told of another. The end, which does not know
+    # who has written it, says that once more, with exit status 1 (docs/operations.md).
     assert within(BOUNDED, attempt, write_pattern, mount.path / "file", 1, 2 * MIB) == "ENOSPC"
     faulty.heal()
     assert end(mount) == 0

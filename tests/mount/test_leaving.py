@@ -187,6 +187,58 @@ def test_a_drive_that_fails_in_part_keeps_what_nobody_has_a_copy_of(three, make_
     assert states(mount) == ["ok", "removed", "ok"]
 
 
+def test_what_keeps_it_is_named(three, make_mount):
+    """What fsck set aside, and strangers: each by its path, with what to do; and numbers of what is moved only."""
+    three.damaged = True
+    mount = make_mount(three)
+    write_pattern(mount.path / "file", 1, 2 * MIB)
+    write_pattern(mount.path / "bad", 2, MIB)
+    broken = [extent for extent in extents_of(mount, mount.path / "bad")["extents"] if extent["member"] == 1][3]
+    mount.unmount()
+    flip(broken["file"], broken["file_offset"] + 100)
+    assert three.fsck("-y", "--verify-data").returncode == 1
+    (sidecar,) = (three.members[0] / "lost+found").glob("*.sidecar")
+    leaving = three.members[1]
+    strays = [leaving / "objects/mine", leaving / "objects/07/mine"]
+    in_tree = three.members[0] / "tree/mine"  # on no member
+    for stray in (*strays, in_tree):
+        stray.write_text("not of the array")
+    mount = make_mount(three)
+    kept = set(objects_on(leaving))
+    result = fpfs(mount, "member", "remove", "--json", mount.path, leaving, check=False)
+    line, = result.stderr.splitlines()
+    assert result.returncode == 1 and "for the reasons under" in line
+    moved = json.loads(result.stdout)["moved"]
+    assert {left["path"] for left in moved["left"]} == {str(path) for path in (sidecar, *strays)}
+    whys = {left["path"]: left["why"] for left in moved["left"]}
+    assert str(leaving) in whys[str(sidecar)] and "fsck.fastpersistfs -p" in whys[str(sidecar)]
+    assert all("move it elsewhere" in whys[str(stray)] for stray in strays)
+    assert (moved["files_done"], moved["chunks_left"]) == (2, 0)
+    assert moved["bytes_done"] == moved["bytes_total"] == 2 * MIB and moved["bytes_moved"] < MIB
+    assert set(objects_on(leaving)) < kept and broken["file"] in map(str, leaving.glob("objects/*/*"))
+
+    # As it says.
+    for path in (in_tree, *strays, *sidecar.parent.iterdir()):
+        path.unlink()
+    result = fpfs(mount, "member", "remove", mount.path, leaving, check=False)
+    assert result.returncode == 1 and f"\n{broken['file']}: no file is known to have it" in result.stdout
+    assert "for the reasons above" in result.stderr
+    mount.unmount()
+    assert three.fsck("-p").returncode == 1
+    three.damaged = False
+    mount = make_mount(three)
+    assert is_pattern(mount.path / "file", 1, 2 * MIB)
+    fpfs(mount, "member", "remove", mount.path, leaving)
+    assert states(mount) == ["ok", "removed", "ok"] and objects_on(leaving) == []
+    write_pattern(mount.path / "removed", 3, MIB)
+    with open(mount.path / "removed", "rb") as file:
+        (mount.path / "removed").unlink()
+        result = fpfs(mount, "member", "remove", mount.path, three.members[2], check=False)
+        assert result.returncode == 1 and "removed, and is open still; close it" in result.stdout
+        assert file.read(100) == pattern(3, 0, 100)
+    fpfs(mount, "member", "remove", mount.path, three.members[2])
+
+
 def test_the_drive_can_be_unmounted_and_one_without_room_stays(make_drive, make_array, make_mount, drives):
     if drives.kind == "directories":
         pytest.skip("no loop devices here: one drive cannot be full alone")

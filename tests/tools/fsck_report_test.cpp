@@ -127,12 +127,59 @@ TEST(FsckReport, ManyChunksOfAFileAreOneLineForEachKind) {
   EXPECT_EQ(printed(report)["errors"].size(), 65U) << "JSON has each";
 }
 
-std::string verdict_of(const CheckReport& report) {
+std::string text_of(const CheckReport& report) {
   testing::internal::CaptureStdout();
   print_report(report, {"/a", "/b"}, true);
   std::fflush(stdout);
-  const std::string text = testing::internal::GetCapturedStdout();
+  return testing::internal::GetCapturedStdout();
+}
+
+std::string verdict_of(const CheckReport& report) {
+  const std::string text = text_of(report);
   return text.substr(text.find("Result:"));
+}
+
+TEST(FsckReport, DamageOnSeveralMembersNamesThePlaceOnEach) {
+  std::vector<CheckError> errors;
+  for (int chunk = 0; chunk < 12; ++chunk) {
+    errors.push_back(error_with(false));
+    errors.back().chunk = chunk;
+    errors.back().member = chunk % 6;
+    errors.back().detail = "/m" + std::to_string(chunk % 6) + "/x: chunk " + std::to_string(chunk);
+  }
+  const std::string text = text_of(report_with(errors));
+  EXPECT_EQ(text.substr(0, text.find("\nArray:")),
+            "/run1/step100.pt: 12 chunks (0-11) on members 0, 1, 2, 3, 4, 5: checksum: /m0/x: chunk 0; /m1/x: chunk 1; "
+            "/m2/x: chunk 2; /m3/x: chunk 3; and 2 more members (lost)");
+}
+
+TEST(FsckReport, MembersThatAreMissingAreOneLineAndNoDamage) {
+  CheckReport report = report_with({});
+  for (int member = 1; member < 3; ++member) {
+    CheckError& error = report.errors.emplace_back();
+    error.kind = "missing-member";
+    error.member = member;
+    error.detail = "none of the directories given is it";
+  }
+  for (int file = 0; file < 50; ++file) {
+    CheckError& error = report.errors.emplace_back(error_with(false));
+    error.path = "/file" + std::to_string(file);
+    error.kind = "missing-member";
+  }
+  report.files_missing = 50;
+  report.chunks_missing = 70;
+  std::string text = text_of(report);
+  EXPECT_EQ(text.find("members 1, 2: missing-member: none of the directories given is it\nArray:"), 0u) << text;
+  EXPECT_NE(text.find("70 of 50 files on members that are missing"), std::string::npos) << text;
+  EXPECT_NE(text.find("INCOMPLETE: 2 members are missing, and what is on them was not checked\n"), std::string::npos);
+  EXPECT_EQ(text.find("DAMAGED"), std::string::npos) << text;
+  EXPECT_EQ(fsck_exit_code(report), 4);
+  EXPECT_EQ(printed(report)["errors"].size(), 52U) << "JSON has each";
+  report.was_checked = false;
+  text = text_of(report);
+  EXPECT_EQ(text.find("Chunks:"), std::string::npos) << text;
+  EXPECT_NE(text.find("not looked at\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("nothing else was checked, and no file repaired"), std::string::npos) << text;
 }
 
 CheckError orphan() {

@@ -29,5 +29,18 @@ TEST(PassView, ARebalanceShowsItsLimitAndTheRateOfWhatItMoves) {
   EXPECT_NE(describe_moving(parse_json(R"({"state": "finished"})")).find("Limit:      none"), std::string::npos);
 }
 
+TEST(PassView, WhoMayNotSeePathsIsToldSo) {
+  const std::string hidden = describe_scrub(
+      parse_json(R"({"state": "finished", "errors": 2, "damage": [], "damage_omitted": 2, "paths_hidden": true})"));
+  EXPECT_NE(hidden.find("Errors:    2\nOnly root and who mounted the array are shown"), std::string::npos) << hidden;
+  EXPECT_EQ(hidden.find("more"), std::string::npos) << hidden;
+  const std::string shown = describe_scrub(
+      parse_json(R"({"state": "finished", "errors": 2, "damage": [], "damage_omitted": 2, "paths_hidden": false})"));
+  EXPECT_NE(shown.find("... and 2 more; "), std::string::npos) << shown;
+  const std::string left = describe_moving(
+      parse_json(R"({"state": "finished", "chunks_left": 3, "left": [], "left_omitted": 3, "paths_hidden": true})"));
+  EXPECT_NE(left.find("Only root and who mounted the array are shown"), std::string::npos) << left;
+}
+
 }  // namespace
 }  // namespace fpfs::tools

@@ -218,7 +218,9 @@ def test_verify_finds_what_the_drive_changed(fpfs, mount, model, array):
             os.fsync(file.fileno())
     result = fpfs("verify", model)
     assert_one_line_error(result, 4, f"{model}: 3 of 10 chunks are damaged (2, 6-7): {extents[2]['file']}: the ")
-    for said_once in ("model.pt", "chunk", f"member {extents[2]['member']}"):
+    assert extents[2]["member"] == extents[6]["member"] != extents[7]["member"]
+    for said_once in ("model.pt", "chunk", *(f"{extents[index]['file']}: the " for index in (2, 7)),
+                      *(f"member {extents[index]['member']}," for index in (2, 7))):
         assert result.stderr.count(said_once) == 1, result.stderr
     result = fpfs("verify", "--json", model)
     assert result.returncode == 4

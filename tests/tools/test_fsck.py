@@ -390,6 +390,10 @@ def test_a_missing_member(filled, binaries, buffered):
         assert (errors[0]["kind"], errors[0]["path"], errors[0]["member"]) == ("missing-member", "", 3)
         assert [error["path"] for error in errors[1:]] == (["/model.pt"] if option == "-n" else [])
         assert json.loads(result.stdout)["repaired"] == 0
+        text = run(binaries.fsck, *buffered, option, others, check=False).stdout
+        assert "/model.pt" not in text and "INCOMPLETE: 1 member is missing" in text and "DAMAGED" not in text
+        assert len([line for line in text.splitlines() if "missing-member" in line and "A:B:C" in line]) == 1
+        assert ("not looked at" in text) == (option != "-n")
 
 
 @pytest.mark.P7

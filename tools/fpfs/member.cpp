@@ -197,14 +197,16 @@ int run(const MemberOptions& options) {
   if (is_left) {
     const uint64_t left = number_at(moved, "chunks_left");
     if (!options.json) fmt::print("{}", describe_left(moved));
-    return fail(kMemberProgram, kExitFailure,
-                fmt::format("{}; {}",
-                            left == 0 ? std::string("something is left on it: of files that were removed and are open "
-                                                    "still, or of what fsck has set aside "
-                                                    "(lost+found)")
-                                      : fmt::format("{} {} where {} for the reasons above", format_chunks(left),
-                                                    left == 1 ? "stays" : "stay", left == 1 ? "it is" : "they are"),
-                            how_to_go_on(options)));
+    const char* const reasons = options.json ? "under \"left\"" : "above";
+    return fail(
+        kMemberProgram, kExitFailure,
+        fmt::format("{}; {}",
+                    left > 0 ? fmt::format("{} {} where {} for the reasons {}", format_chunks(left),
+                                           left == 1 ? "stays" : "stay", left == 1 ? "it is" : "they are", reasons)
+                    : array_at(moved, "left").empty()
+                        ? std::string("something was left on it a moment ago")
+                        : fmt::format("it is a member still, for the reasons {}", reasons),
+                    how_to_go_on(options)));
   }
   if (options.json || options.action == "list") return kExitOk;
   fmt::print("From now on the array is mounted with {}\n", mount_list(*list));

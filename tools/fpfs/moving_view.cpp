@@ -73,7 +73,10 @@ std::string describe_left(const Json& rebalance) {
     const std::string which = count == 0 ? "" : fmt::format("{} ({}): ", format_chunks(count), format_ranges(chunks));
     text += one_line(fmt::format("{}: {}{}", text_at(left, "path", "-"), which, text_at(left, "why"))) + "\n";
   }
-  if (const uint64_t omitted = number_at(rebalance, "left_omitted"); omitted > 0 && !text.empty())
+  const uint64_t omitted = number_at(rebalance, "left_omitted");
+  if (omitted > 0 && flag_at(rebalance, "paths_hidden"))
+    text += "Only root and who mounted the array are shown of which files they are, and why they are left.\n";
+  else if (omitted > 0 && !text.empty())
     text += fmt::format("... and {} more\n", format_chunks(omitted));
   return text;
 }

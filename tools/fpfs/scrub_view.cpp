@@ -40,8 +40,7 @@ std::string damage_lines(const Json& scrub) {
     error.healing = text_at(damage, "healing");
   }
   std::string lines;
-  for (const ErrorGroup& group : group_errors(errors))
-    lines += describe_errors(group, kind_and_detail(*group.front())) + "\n";
+  for (const ErrorGroup& group : group_errors(errors)) lines += describe_errors(group, kind_and_detail(group)) + "\n";
   return lines;
 }
 
@@ -79,7 +78,10 @@ std::string describe_scrub(const Json& scrub) {
   facts.add("Errors", fmt::format("{}", number_at(scrub, "errors")));
   std::string text = facts.text();
   text += damage_lines(scrub);
-  if (const uint64_t omitted = number_at(scrub, "damage_omitted"); omitted > 0)
+  const uint64_t omitted = number_at(scrub, "damage_omitted");
+  if (omitted > 0 && flag_at(scrub, "paths_hidden"))
+    text += "Only root and who mounted the array are shown in which files they are.\n";
+  else if (omitted > 0)
     text += fmt::format("... and {} more; the log and fsck.fastpersistfs --verify-data name all\n", omitted);
   return text;
 }

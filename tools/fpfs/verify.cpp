@@ -16,6 +16,7 @@
 
 #include "engine/base/one_line.h"
 #include "engine/base/ranges.h"
+#include "engine/check/error_lines.h"
 #include "fs/interface/ioctl.h"
 #include "tools/common/interrupt.h"
 #include "tools/common/progress.h"
@@ -41,6 +42,7 @@ struct Finding {
   std::string path;
   uint64_t chunk = 0;
   bool is_unreadable = false;  // a drive does not give it: it need not be damaged
+  int member = -1;             // -1: on none, or not known
   std::string detail;
 };
 
@@ -179,7 +181,8 @@ class VerifyRun {
         return complain(explain_mount_error(errno, path));
       if (request->error != 0) {
         request->message[sizeof request->message - 1] = '\0';
-        findings_.push_back({path, request->failed_chunk, request->is_unreadable != 0, request->message});
+        findings_.push_back({path, request->failed_chunk, request->is_unreadable != 0,
+                             static_cast<int>(request->member_and_1) - 1, request->message});
       }
       if (request->next_chunk <= next && request->next_chunk < request->chunks_in_file)
         return complain(Status::error(StatusCode::kUnsupported, path + ": the daemon's answer makes no sense"));
@@ -208,22 +211,22 @@ class VerifyRun {
     progress_.update(work);
   }
 
-  // "m/x.pt: 21 of 62 chunks are damaged (1, 3-5, 7): FIRST", FIRST being what is wrong with the first of them. Empty:
-  // there are none of this kind.
+  // "m/x.pt: 21 of 62 chunks are damaged (1, 3-5, 7): FIRST; ...", what is wrong with the first of them on each member.
+  // Empty: there are none of this kind.
   static std::string describe(const std::string& path, std::span<const Finding> findings, bool is_unreadable,
                               uint64_t chunks_in_file) {
     std::vector<uint64_t> chunks;
-    const Finding* first = nullptr;
+    std::vector<std::pair<int, std::string>> details;
     for (const Finding& finding : findings) {
       if (finding.is_unreadable != is_unreadable) continue;
-      if (first == nullptr) first = &finding;
+      details.emplace_back(finding.member, finding.detail);
       chunks.push_back(finding.chunk);
     }
-    if (first == nullptr) return "";
+    if (chunks.empty()) return "";
     const char* const are = chunks.size() == 1 ? "is" : "are";
     return fmt::format("{}: {} of {} {} ({}): {}", path, chunks.size(), format_chunks(chunks_in_file),
                        is_unreadable ? std::string("cannot be read") : fmt::format("{} damaged", are),
-                       format_ranges(chunks), first->detail) +
+                       format_ranges(chunks), join_details(details)) +
            (is_unreadable ? "; that does not mean damage: look at the drive, then verify again" : "");
   }
 

@@ -38,15 +38,21 @@ bool has_uncorrected(const CheckReport& report) {
          std::any_of(report.errors.begin(), report.errors.end(), [](const CheckError& e) { return !e.repaired; });
 }
 
-// "checksum: ... (lost) (repaired)"
-std::string what_of(const CheckReport& report, const CheckError& error) {
-  return kind_and_detail(error) + outcome_of(report, error);
+// Nothing is known to be wrong with what it has there.
+bool is_of_missing_member(const CheckError& error) {
+  return error.kind == "missing-member" && !error.path.empty();
 }
 
-// A line for each error; for a file with many damaged chunks one that sums up, for each kind of damage.
+// "checksum: ... (lost) (repaired)"
+std::string what_of(const CheckReport& report, const ErrorGroup& group) {
+  return kind_and_detail(group) + outcome_of(report, *group.front());
+}
+
+// A line for each error; for a file with many damaged chunks one that sums up, for each kind of damage. None for files
+// that have something on a member that is not there: they are counted.
 void print_errors(const CheckReport& report) {
   for (const ErrorGroup& group : group_errors(report.errors))
-    fmt::print("{}\n", describe_errors(group, what_of(report, *group.front())));
+    if (!is_of_missing_member(*group.front())) fmt::print("{}\n", describe_errors(group, what_of(report, group)));
 }
 
 Json json_of(const FileSetAside& aside) {
@@ -88,8 +94,11 @@ std::string verdict(const CheckReport& report) {
     return report.clean() ? "cancelled; nothing wrong in what was checked" : "cancelled; what was checked has errors";
   if (report.clean()) return "clean";
   uint64_t damage = report.errors_omitted, leftovers = 0, nobodys = 0, foreign = 0, repaired = 0, aside = 0;
+  uint64_t missing = 0;
   for (const CheckError& error : report.errors) {
-    if (error.repaired)
+    if (error.kind == "missing-member")
+      missing += error.path.empty() ? 1 : 0;
+    else if (error.repaired)
       ++(is_set_aside(report, error) ? aside : repaired);
     else if (report.after_crash && !is_damage(error.kind))
       ++leftovers;
@@ -98,6 +107,10 @@ std::string verdict(const CheckReport& report) {
   }
   std::vector<std::string> parts;
   if (damage > 0) parts.push_back(fmt::format("DAMAGED: {} {}", damage, damage == 1 ? "error" : "errors"));
+  if (missing > 0)
+    parts.push_back(fmt::format("INCOMPLETE: {} {} missing, and what is on {} was not checked", missing,
+                                missing == 1 ? "member is" : "members are", missing == 1 ? "it" : "them"));
+  if (!report.was_checked) parts.emplace_back("nothing else was checked, and no file repaired");
   if (leftovers > 0)
     parts.push_back(fmt::format("{} {} of a crash, which no file needs: mounting the array removes {}, as does -p",
                                 leftovers, leftovers == 1 ? "leftover" : "leftovers", leftovers == 1 ? "it" : "them"));
@@ -114,6 +127,24 @@ std::string verdict(const CheckReport& report) {
                                 report.set_aside.size() == 1 ? "it" : "them"));
   if (repaired > 0) parts.push_back(fmt::format("{} {} repaired", repaired, repaired == 1 ? "error" : "errors"));
   return fmt::format("{}", fmt::join(parts, "; "));
+}
+
+void add_counts(Facts& facts, const CheckReport& report, bool verified_data) {
+  facts.add("Files", fmt::format("{}", report.files));
+  facts.add("Chunks", fmt::format("{}, {} stored", report.chunks, format_size(report.bytes_stored)));
+  if (report.chunks_away > 0)
+    facts.add("Of these",
+              fmt::format("{} in the store of the copies only, which is not looked at", report.chunks_away));
+  if (report.chunks_missing > 0)
+    facts.add("Of these",
+              fmt::format("{} of {} {} on members that are missing (--json names the files)", report.chunks_missing,
+                          report.files_missing, report.files_missing == 1 ? "file" : "files"));
+  facts.add("Data verified",
+            verified_data
+                ? fmt::format(
+                      "{}, {}", format_size(report.bytes_verified),
+                      format_rate(report.seconds > 0 ? static_cast<double>(report.bytes_verified) / report.seconds : 0))
+                : std::string("no (--verify-data reads every chunk)"));
 }
 
 }  // namespace
@@ -165,17 +196,10 @@ void print_report(const CheckReport& report, const std::vector<std::string>& dir
   for (const FileSetAside& aside : report.set_aside) fmt::print("{}\n", line_of(aside));
   Facts facts;
   facts.add("Array", fmt::format("{}", fmt::join(directories, ":")));
-  facts.add("Files", fmt::format("{}", report.files));
-  facts.add("Chunks", fmt::format("{}, {} stored", report.chunks, format_size(report.bytes_stored)));
-  if (report.chunks_away > 0)
-    facts.add("Of these",
-              fmt::format("{} in the store of the copies only, which is not looked at", report.chunks_away));
-  facts.add("Data verified",
-            verified_data
-                ? fmt::format(
-                      "{}, {}", format_size(report.bytes_verified),
-                      format_rate(report.seconds > 0 ? static_cast<double>(report.bytes_verified) / report.seconds : 0))
-                : std::string("no (--verify-data reads every chunk)"));
+  if (report.was_checked)
+    add_counts(facts, report, verified_data);
+  else
+    facts.add("Files", "not looked at");
   if (report.orphans > 0) facts.add("Orphan objects", fmt::format("{}", report.orphans));
   if (report.repaired > 0) facts.add("Repaired", fmt::format("{}", report.repaired));
   if (std::string place = lost_and_found(directories); !place.empty())

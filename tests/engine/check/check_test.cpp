@@ -163,9 +163,23 @@ TEST_F(CheckTest, WithoutAMemberWhatTheOthersHoldIsChecked) {
     EXPECT_NE(text.find("missing-member /run/big.pt"), std::string::npos) << text;
     EXPECT_EQ(text.find("/also"), std::string::npos) << text;
     EXPECT_GT(report.bytes_verified, 6u * kChunk);
+    EXPECT_TRUE(report.was_checked);
+    EXPECT_EQ(report.files_missing, 1u);
+    uint64_t chunks_missing = 0;
+    for (const CheckError& error : report.errors) {
+      EXPECT_EQ(error.healing, "") << "nobody knows whether it is lost";
+      const bool is_of_file = error.path == "/run/big.pt";
+      EXPECT_EQ(error.detail.find(" chunks are there") != std::string::npos, is_of_file) << error.detail;
+    }
+    image_.extents.for_each(ChunkIndex(0), [&](ChunkIndex, const Extent& extent) {
+      chunks_missing += extent.member == gone ? 1 : 0;
+      return true;
+    });
+    EXPECT_EQ(report.chunks_missing, chunks_missing);
     // Nothing is repaired until the member is back: it may only not be mounted.
     const CheckReport repaired = array_.check(Repair::kYes);
     EXPECT_EQ(summary(repaired), "missing-member - -1 " + number);
+    EXPECT_FALSE(repaired.was_checked);
     EXPECT_FALSE(std::filesystem::exists(array_.members[0] + "/lost+found"));
   }
 }

@@ -1,5 +1,6 @@
 // Members leave an array that is in use, alone or for another one that takes their place: what they hold is moved, a crash
 // at any moment leaves all of it, and nothing is on them when they are none any more.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 
 #include <map>
@@ -170,6 +171,38 @@ TEST(LeavingTest, WhatCannotBeRemovedIsRefusedAndNothingIsChanged) {
   EXPECT_FALSE(array.store().remove_member("/m1").is_ok());
   array.kill();
   expect_clean(array);
+}
+
+// What fsck has set aside is not moved: it is named, and nobody needs room for it.
+TEST(LeavingTest, WhatWasSetAsideIsNamedAndNeedsNoRoom) {
+  SimArray array(1, 2, options(), kTestChunk, 1);
+  ASSERT_TRUE(save(array, "file", 4 * kTestChunk, 1).is_ok());
+  ASSERT_TRUE(save(array, "aside", 60 * kTestChunk, 2).is_ok());
+  array.world().drain();
+  Storage& storage = array.store().storage();
+  const Handle names = array.store().array().metadata_directory();
+  ASSERT_TRUE(storage.make_directory(names, "lost+found", 0700).is_ok());
+  const Handle lost = *storage.open_at(names, "lost+found", O_RDONLY | O_DIRECTORY);
+  ASSERT_TRUE(storage.rename(array.store().root(), "aside", lost, "1-aside.sidecar", 0).is_ok());
+  array.sim().set_capacity(1, 40 * kTestChunk);  // "/m0", which has half of both
+  const Status removed = array.store().remove_member("/m1");
+  ASSERT_TRUE(removed.is_ok()) << removed.message();
+  EXPECT_FALSE(finish_removals(array, {"file"}));
+  EXPECT_EQ(chunks_on(*array.open("file"), 1), 0u);
+  std::vector<Store::KeepsMember> kept = array.store().what_keeps_members();
+  ASSERT_EQ(kept.size(), 1u);
+  EXPECT_EQ(kept[0].path, "/m0/lost+found/1-aside.sidecar");
+  EXPECT_NE(kept[0].why.find("/m1: "), std::string::npos) << kept[0].why;
+  EXPECT_FALSE(kept[0].is_unnamed);
+  // Nobody knows whose it is now: it stays all the same.
+  ASSERT_TRUE(storage.unlink(lost, "1-aside.sidecar").is_ok());
+  EXPECT_FALSE(finish_removals(array, {"file"}));
+  kept = array.store().what_keeps_members();
+  ASSERT_EQ(kept.size(), 1u);
+  EXPECT_EQ(kept[0].path.find("/m1/objects/"), 0u) << kept[0].path;
+  EXPECT_TRUE(kept[0].is_unnamed);
+  EXPECT_TRUE(is_member(array, 1));
+  storage.close(lost);
 }
 
 TEST(LeavingTest, OneThatIsTakenBackIsAMemberAsBefore) {
