@@ -161,7 +161,7 @@ Result<bool> Array::is_blank(Environment& environment, const std::vector<std::st
   for (const std::string& path : directories) {
     const Result<Handle> opened = storage.open_directory(path);
     if (opened.status().code() == StatusCode::kNotFound) continue;
-    if (!opened.is_ok()) return opened.status().with_context(path);
+    if (!opened.is_ok()) return refuse_unopened(path, opened.status());
     const ScopedHandle directory(storage, *opened);
     const Result<DirectoryFindings> findings = examine_directory(storage, *opened);
     if (!findings.is_ok()) return findings.status().with_context(path);

@@ -106,6 +106,14 @@ Status refuse(StatusCode code, const std::string& path, const std::string& what)
   return Status::error(code, fmt::format("{}: {}", path, what));
 }
 
+Status refuse_unopened(const std::string& path, const Status& failure) {
+  if (failure.errno_value() == ENOTDIR)
+    return refuse(failure.code(), path, "not a directory; name directories, one on each drive");
+  if (failure.code() == StatusCode::kPermission)
+    return refuse(failure.code(), path, "permission denied; run this as root, or as the user whose directory it is");
+  return failure.with_context(path);
+}
+
 Result<Identity> identity_of(Storage& storage, Handle handle) {
   FPFS_ASSIGN_OR_RETURN(const struct stat attributes, storage.fstat(handle));
   return Identity{attributes.st_dev, attributes.st_ino};

@@ -69,13 +69,13 @@ Status find_new_directory(Storage& storage, NewDirectory& candidate) {
       return refuse(
           StatusCode::kNotFound, candidate.path,
           fmt::format("neither it nor {} exists; is the drive mounted? Mount it, or make {} first", place, place));
-    if (!opened.is_ok()) return opened.status().with_context(candidate.path);
+    if (!opened.is_ok()) return refuse_unopened(candidate.path, opened.status());
     candidate.parent = ScopedHandle(storage, *opened);
     if (storage.stat_at(*opened, candidate.name).is_ok())
       return refuse(StatusCode::kInvalidArgument, candidate.path,
                     "it is a symbolic link that leads nowhere; is the drive behind it mounted?");
   } else {
-    return opened.status().with_context(candidate.path);
+    return refuse_unopened(candidate.path, opened.status());
   }
   FPFS_ASSIGN_OR_RETURN(candidate.identity, identity_of(storage, *opened));
   candidate.ancestors = ancestors_of(storage, place, candidate.identity);

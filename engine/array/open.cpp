@@ -41,7 +41,7 @@ Result<FoundDirectory> look(Storage& storage, const std::string& path, bool for_
   const Result<Handle> opened = storage.open_directory(path);
   if (opened.status().code() == StatusCode::kNotFound)
     return refuse(StatusCode::kNotFound, path, "no such directory; is its drive mounted?");
-  if (!opened.is_ok()) return opened.status().with_context(path);
+  if (!opened.is_ok()) return refuse_unopened(path, opened.status());
   found.directory = ScopedHandle(storage, *opened);
   FPFS_ASSIGN_OR_RETURN(found.identity, identity_of(storage, *opened));
   Result<std::vector<std::byte>> bytes = read_superblock_file(storage, *opened);

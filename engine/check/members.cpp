@@ -40,8 +40,8 @@ Examined examine(Storage& storage, const std::string& path) {
   Examined examined;
   examined.path = path;
   const Result<Handle> opened = storage.open_directory(path);
-  examined.failure = opened.status();
   if (!opened.is_ok()) {
+    examined.failure = refuse_unopened(path, opened.status());
     if (opened.status().code() == StatusCode::kNotFound) examined.kind = Kind::kAbsent;
     return examined;
   }

@@ -9,6 +9,8 @@
 
 #include <fmt/format.h>
 
+#include "engine/array/member_directory.h"
+
 namespace fpfs::tools {
 
 namespace {
@@ -70,7 +72,7 @@ Status TuneArray::open_places(const std::vector<std::string>& paths) {
     const Result<Handle> opened = storage.open_directory(path);
     if (opened.status().code() == StatusCode::kNotFound)
       return refuse_place(path, StatusCode::kNotFound, "no such directory; is its drive mounted?");
-    if (!opened.is_ok()) return opened.status().with_context(path);
+    if (!opened.is_ok()) return refuse_unopened(path, opened.status());
     Place place{path, ScopedHandle(storage, *opened), {}};
     FPFS_ASSIGN_OR_RETURN(const struct stat attributes, storage.fstat(place.handle.get()));
     const auto [first, is_new] = seen.emplace(std::pair(attributes.st_dev, attributes.st_ino), path);
