@@ -106,7 +106,12 @@ def test_export_without_a_member(fpfs, filled, copy):
         assert piece in (original[offset:offset + CHUNK], bytes(len(piece)))
     lost = sum(content[offset:offset + CHUNK] != original[offset:offset + CHUNK] for offset in range(0, SIZE, CHUNK))
     assert 2 <= lost <= 3
-    assert fpfs("export", "--partial", left, "small", "-o", copy).returncode == 0  # lives in its index
+    small = ("export", "--partial", left, "small", "-o", copy)  # lives in its index
+    assert_one_line_error(fpfs(*small), 1, copy, "exists", "--force")
+    assert copy.read_bytes() == content
+    assert fpfs(*small, "--force").returncode == 0 and copy.read_bytes() == b"0123456789"
+    copy.write_bytes(b"")  # as mktemp makes one
+    assert fpfs(*small).returncode == 0 and copy.read_bytes() == b"0123456789"
 
 
 @pytest.mark.chunk_size(CHUNK)

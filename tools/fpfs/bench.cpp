@@ -173,7 +173,9 @@ int run(const BenchOptions& options) {
 Verb add_bench(CLI::App& fpfs) {
   auto options = std::make_shared<BenchOptions>();
   CLI::App* command = fpfs.add_subcommand("bench", "Measure the engine on these directories, without a mount");
-  command->add_option("DIRS", options->directories, "Directories of an array, or empty ones, separated by colons; none is made")
+  command
+      ->add_option("DIRS", options->directories,
+                   "Directories of an array, or empty ones, separated by colons; none is made")
       ->required()
       ->type_name("");
   add_size_option(*command, "--size", options->size, "Bytes in all");
