@@ -41,6 +41,10 @@ def test_unknown_verbs(binaries, verb):
     assert_one_line_error(run(binaries.fpfs, verb, "/tmp", check=False), 16, f"'{verb}'", *VERBS)
 
 
+def test_a_misspelt_verb_is_named(binaries):
+    assert_one_line_error(run(binaries.fpfs, "scrubb", "/tmp", check=False), 16, "'scrubb'", "did you mean scrub?")
+
+
 def test_no_verb(binaries):
     assert_one_line_error(run(binaries.fpfs, check=False), 16, *VERBS)
 

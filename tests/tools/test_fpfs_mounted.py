@@ -274,12 +274,13 @@ def test_what_another_user_may_not_look_into(binaries, mount, array):
     for words, advice in [((binaries.fpfs, "status", mount.path), "without allow_other a mount is for the user"),
                           ((binaries.fpfs, "verify", mount.path), "without allow_other a mount is for the user"),
                           ((binaries.fsck, array.argument), "run this as root, or as the user whose directory it is"),
+                          ((binaries.mkfs, array.members[0].parent / "new"), "run this as root, or as the user"),
                           ((binaries.fpfs, "tune", array.argument), "run this as root, or as the user")]:
         result = subprocess.run([str(word) for word in words], user=65534, group=65534, extra_groups=[],
                                 capture_output=True, text=True)
         assert result.returncode in (1, 8)
         line, = result.stderr.splitlines()
-        assert "permission denied; " in line and advice in line
+        assert "Permission denied; " in line and advice in line
 
 
 @pytest.mark.parametrize("verb", ["stat", "map"])

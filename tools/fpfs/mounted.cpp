@@ -141,7 +141,7 @@ Status explain_mount_error(int errno_value, const std::string& path) {
     case EACCES:
       return Status::error(StatusCode::kPermission,
                            path +
-                               ": permission denied; without allow_other a mount is for the user who mounted it, and "
+                               ": Permission denied; without allow_other a mount is for the user who mounted it, and "
                                "each directory on the way must let you pass");
     default:
       return Status::from_errno(errno_value, path);
