@@ -38,7 +38,7 @@ class Formatter {
       FPFS_RETURN_IF_ERROR(make_and_lock(storage_, candidate, options_.force));
     FPFS_RETURN_IF_ERROR(clear());
     for (NewDirectory& candidate : candidates_)
-      FPFS_RETURN_IF_ERROR(lay_out(storage_, candidate).with_context(candidate.path));
+      FPFS_RETURN_IF_ERROR(refuse_failed(candidate.path, lay_out(storage_, candidate)));
     return write_superblocks();
   }
 
@@ -161,10 +161,10 @@ Result<bool> Array::is_blank(Environment& environment, const std::vector<std::st
   for (const std::string& path : directories) {
     const Result<Handle> opened = storage.open_directory(path);
     if (opened.status().code() == StatusCode::kNotFound) continue;
-    if (!opened.is_ok()) return opened.status().with_context(path);
+    if (!opened.is_ok()) return refuse_failed(path, opened.status());
     const ScopedHandle directory(storage, *opened);
     const Result<DirectoryFindings> findings = examine_directory(storage, *opened);
-    if (!findings.is_ok()) return findings.status().with_context(path);
+    if (!findings.is_ok()) return refuse_failed(path, findings.status());
     if (!findings->blank) return false;
   }
   return true;

@@ -106,6 +106,14 @@ Status refuse(StatusCode code, const std::string& path, const std::string& what)
   return Status::error(code, fmt::format("{}: {}", path, what));
 }
 
+Status refuse_failed(const std::string& path, const Status& failure) {
+  if (failure.errno_value() == ENOTDIR)
+    return refuse(failure.code(), path, "Not a directory; name directories, one on each drive");
+  if (failure.code() == StatusCode::kPermission)
+    return refuse(failure.code(), path, "Permission denied; run this as root, or as the user whose directory it is");
+  return failure.with_context(path);
+}
+
 Result<Identity> identity_of(Storage& storage, Handle handle) {
   FPFS_ASSIGN_OR_RETURN(const struct stat attributes, storage.fstat(handle));
   return Identity{attributes.st_dev, attributes.st_ino};
@@ -230,7 +238,7 @@ Result<ScopedHandle> lock_member(Storage& storage, Handle directory, const std::
                          fmt::format("{}: its drive is read-only: make it writable, or mount the "
                                      "array with ro",
                                      path));
-  if (!opened.is_ok()) return opened.status().with_context(path);
+  if (!opened.is_ok()) return refuse_failed(path, opened.status());
   ScopedHandle lock(storage, *opened);
   const Status locked = storage.lock(lock.get(), mode == LockMode::kExclusive);
   if (locked.code() == StatusCode::kBusy)

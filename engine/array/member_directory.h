@@ -44,6 +44,8 @@ struct Identity {
 
 // Why a directory is not taken: "PATH: WHAT".
 Status refuse(StatusCode code, const std::string& path, const std::string& what);
+// The same of one where a call has failed, with what to do about that; ok where none has.
+Status refuse_failed(const std::string& path, const Status& failure);
 
 Result<Identity> identity_of(Storage& storage, Handle handle);
 

@@ -69,13 +69,13 @@ Status find_new_directory(Storage& storage, NewDirectory& candidate) {
       return refuse(
           StatusCode::kNotFound, candidate.path,
           fmt::format("neither it nor {} exists; is the drive mounted? Mount it, or make {} first", place, place));
-    if (!opened.is_ok()) return opened.status().with_context(candidate.path);
+    if (!opened.is_ok()) return refuse_failed(candidate.path, opened.status());
     candidate.parent = ScopedHandle(storage, *opened);
     if (storage.stat_at(*opened, candidate.name).is_ok())
       return refuse(StatusCode::kInvalidArgument, candidate.path,
                     "it is a symbolic link that leads nowhere; is the drive behind it mounted?");
   } else {
-    return opened.status().with_context(candidate.path);
+    return refuse_failed(candidate.path, opened.status());
   }
   FPFS_ASSIGN_OR_RETURN(candidate.identity, identity_of(storage, *opened));
   candidate.ancestors = ancestors_of(storage, place, candidate.identity);
@@ -104,7 +104,7 @@ Status check_content(Storage& storage, NewDirectory& candidate, bool force) {
   if (!candidate.directory.is_open()) return Status::ok();
   const Handle directory = candidate.directory.get();
   Result<DirectoryFindings> findings = examine_directory(storage, directory);
-  if (!findings.is_ok()) return findings.status().with_context(candidate.path);
+  if (!findings.is_ok()) return refuse_failed(candidate.path, findings.status());
   candidate.findings = *std::move(findings);
   if (!candidate.findings.blank && !force) return describe_refusal(storage, candidate);
   if (!candidate.findings.foreign_entry.empty()) return describe_refusal(storage, candidate);
@@ -117,7 +117,7 @@ Status check_content(Storage& storage, NewDirectory& candidate, bool force) {
 Status make_and_lock(Storage& storage, NewDirectory& candidate, bool force) {
   if (candidate.parent.is_open()) {
     const Handle parent = candidate.parent.get();
-    FPFS_RETURN_IF_ERROR(storage.make_directory(parent, candidate.name, 0700).with_context(candidate.path));
+    FPFS_RETURN_IF_ERROR(refuse_failed(candidate.path, storage.make_directory(parent, candidate.name, 0700)));
     FPFS_RETURN_IF_ERROR(storage.fsync(parent).with_context(candidate.path));
     FPFS_ASSIGN_OR_RETURN(const Handle made, storage.open_at(parent, candidate.name, O_RDONLY | O_DIRECTORY));
     candidate.directory = ScopedHandle(storage, made);

@@ -41,7 +41,7 @@ Result<FoundDirectory> look(Storage& storage, const std::string& path, bool for_
   const Result<Handle> opened = storage.open_directory(path);
   if (opened.status().code() == StatusCode::kNotFound)
     return refuse(StatusCode::kNotFound, path, "no such directory; is its drive mounted?");
-  if (!opened.is_ok()) return opened.status().with_context(path);
+  if (!opened.is_ok()) return refuse_failed(path, opened.status());
   found.directory = ScopedHandle(storage, *opened);
   FPFS_ASSIGN_OR_RETURN(found.identity, identity_of(storage, *opened));
   Result<std::vector<std::byte>> bytes = read_superblock_file(storage, *opened);
@@ -55,7 +55,7 @@ Result<FoundDirectory> look(Storage& storage, const std::string& path, bool for_
                                : "it has no superblock, so it is not a member of an array; is its drive mounted? A new "
                                  "array is made with mkfs.fastpersistfs");
   }
-  if (!bytes.is_ok()) return bytes.status().with_context(path);
+  if (!bytes.is_ok()) return refuse_failed(path, bytes.status());
   found.bytes = *std::move(bytes);
   Result<Superblock> superblock = decode_superblock(found.bytes, for_writing);
   if (superblock.status().code() == StatusCode::kCorruption)
@@ -350,7 +350,7 @@ Result<ScopedHandle> ArrayOpener::open_part(const FoundDirectory& found, const c
   if (opened.status().code() == StatusCode::kNotFound)
     return refuse(StatusCode::kCorruption, found.path,
                   fmt::format("its superblock is there but '{}' is not; nothing was changed", name));
-  if (!opened.is_ok()) return opened.status().with_context(found.path);
+  if (!opened.is_ok()) return refuse_failed(found.path, opened.status());
   ScopedHandle part(storage_, *opened);
   FPFS_ASSIGN_OR_RETURN(const Identity identity, identity_of(storage_, part.get()));
   if (identity.device != found.identity.device)

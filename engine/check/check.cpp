@@ -83,7 +83,7 @@ class Checker {
   bool is_whole() const {
     if (array_.has_outdated()) return false;
     for (const MemberIndex m : array_.members())
-      if (!array_.member(m).present) return false;
+      if (!array_.member(m).present && !array_.is_removed(m)) return false;
     return true;
   }
   bool cancelled() const { return options_.cancelled != nullptr && options_.cancelled->load(); }

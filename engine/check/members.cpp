@@ -40,8 +40,8 @@ Examined examine(Storage& storage, const std::string& path) {
   Examined examined;
   examined.path = path;
   const Result<Handle> opened = storage.open_directory(path);
-  examined.failure = opened.status();
   if (!opened.is_ok()) {
+    examined.failure = refuse_failed(path, opened.status());
     if (opened.status().code() == StatusCode::kNotFound) examined.kind = Kind::kAbsent;
     return examined;
   }
@@ -51,7 +51,8 @@ Examined examine(Storage& storage, const std::string& path) {
   const Result<std::vector<std::byte>> bytes = read_superblock_file(storage, *opened);
   const Result<Superblock> superblock =
       bytes.is_ok() ? decode_superblock(*bytes, false) : Result<Superblock>(bytes.status());
-  examined.failure = superblock.status();
+  examined.failure =
+      bytes.status().code() == StatusCode::kPermission ? refuse_failed(path, bytes.status()) : superblock.status();
   if (superblock.is_ok()) {
     examined.kind = Kind::kMember;
     examined.superblock = *superblock;

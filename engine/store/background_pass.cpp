@@ -17,7 +17,10 @@ namespace fpfs {
 namespace {
 
 constexpr auto kRateInterval = std::chrono::seconds(5);
+constexpr double kRateSecondsMin = 0.1;
 constexpr size_t kExtentsAtOnce = 32;
+// So much lies between two chunks that a removal moves, and more.
+constexpr uint64_t kStripesPassedBy = 8;
 
 const char* word_for(PassState::Phase phase) {
   switch (phase) {
@@ -160,6 +163,7 @@ void BackgroundPass::run_thread(uint64_t limit) {
     state_.limit = limit;
     run_began_ = Clock::now();
     rate_from_ = rate_next_ = {run_began_, state_.bytes};
+    passed_by_ = 0;
     resumed_ = state_;
   }
   save();
@@ -205,14 +209,15 @@ BackgroundPass::Report BackgroundPass::report(const std::function<void()>& also)
   report.state = current_state();
   report.note = note_;
   report.bytes_total = std::max(bytes_total_, state_.bytes);
-  if (state_.phase != Phase::kRunning) return report;
+  if (state_.phase != Phase::kRunning || passes_by()) return report;
   const Clock::time_point now = Clock::now();
   if (now - rate_next_.time >= kRateInterval) {
     rate_from_ = rate_next_;
     rate_next_ = {now, state_.bytes};
   }
   const double seconds = std::chrono::duration<double>(now - rate_from_.time).count();
-  if (seconds > 0) report.bytes_per_second = static_cast<double>(state_.bytes - rate_from_.bytes) / seconds;
+  if (seconds > kRateSecondsMin)
+    report.bytes_per_second = static_cast<double>(state_.bytes - rate_from_.bytes) / seconds;
   if (bytes_total_ > 0 && report.bytes_per_second > 0)
     report.eta_seconds = static_cast<double>(report.bytes_total - state_.bytes) / report.bytes_per_second;
   return report;
@@ -347,12 +352,8 @@ bool BackgroundPass::visit_chunks(const FileEntry& entry, Handle node, File& fil
 // Has one chunk visited when its turn has come. False: stopped before.
 bool BackgroundPass::begin_chunk(const FileEntry& entry, File& file, ChunkIndex chunk, const Extent& extent,
                                  uint64_t bytes) {
-  if (!visitor_.wants_chunk(file, chunk, extent)) {
-    const MutexLock lock(mutex_);
-    if (extent.exists()) ++state_.chunks;
-    state_.bytes += bytes;
-    return !stopping_;
-  }
+  if (!visitor_.wants_chunk(file, chunk, extent)) return pass_by(extent, bytes);
+  stop_passing_by();
   if (!pace(bytes)) return false;
   {
     const MutexLock lock(mutex_);
@@ -368,6 +369,27 @@ bool BackgroundPass::begin_chunk(const FileEntry& entry, File& file, ChunkIndex 
     changed_.notify_all();
   });
   return true;
+}
+
+bool BackgroundPass::pass_by(const Extent& extent, uint64_t bytes) {
+  const MutexLock lock(mutex_);
+  if (extent.exists()) ++state_.chunks;
+  state_.bytes += bytes;
+  passed_by_ += bytes;
+  return !stopping_;
+}
+
+// What is passed by costs nothing. Where that is much at once (what was done before the pass was begun again), it says
+// nothing of the time that is left: the rate begins anew behind it.
+void BackgroundPass::stop_passing_by() {
+  const MutexLock lock(mutex_);
+  if (passes_by()) rate_from_ = rate_next_ = {Clock::now(), state_.bytes};
+  passed_by_ = 0;
+}
+
+bool BackgroundPass::passes_by() const {
+  const StripeMap stripes = store_.array().stripes();
+  return passed_by_ > kStripesPassedBy * stripes.member_count * stripes.chunk_size;
 }
 
 void BackgroundPass::file_done(const FileEntry& entry, File& file) {

@@ -88,8 +88,9 @@ class BackgroundPass {
  public:
   struct Progress {
     uint64_t bytes_total = 0;  // 0 until it was counted; an estimate while files change
+    // Of chunks that are visited, with those between them; 0 while what it comes by is passed by.
     double bytes_per_second = 0;
-    double eta_seconds = -1;  // -1: not known
+    double eta_seconds = -1;  // at that rate; -1: not known
     std::string note;         // why it paused by itself
   };
   struct Report : Progress {
@@ -136,6 +137,9 @@ class BackgroundPass {
   bool visit_file(const FileEntry& entry, Handle node, File& file);
   bool visit_chunks(const FileEntry& entry, Handle node, File& file, const File::Info& info, ChunkIndex& next);
   bool begin_chunk(const FileEntry& entry, File& file, ChunkIndex chunk, const Extent& extent, uint64_t bytes);
+  bool pass_by(const Extent& extent, uint64_t bytes);
+  void stop_passing_by();
+  bool passes_by() const FPFS_REQUIRES(mutex_);
   void file_done(const FileEntry& entry, File& file);
   bool is_further_name(const struct stat& attributes, std::unordered_set<uint64_t>& seen) const;
   bool pace(uint64_t bytes);
@@ -171,6 +175,7 @@ class BackgroundPass {
   };
   mutable Anchor rate_from_ FPFS_GUARDED_BY(mutex_);
   mutable Anchor rate_next_ FPFS_GUARDED_BY(mutex_);
+  uint64_t passed_by_ FPFS_GUARDED_BY(mutex_) = 0;  // since the last chunk that was visited
 
   // The thread's own.
   PassState resumed_;  // where this run began

@@ -139,8 +139,9 @@ Status Store::replace_member(const std::string& directory, const std::string& ad
   FPFS_RETURN_IF_ERROR(impl_->health.failure());
   FPFS_ASSIGN_OR_RETURN(const MemberIndex member, array_->find_member(directory));
   if (array_->is_leaving(member))
-    return Status::error(StatusCode::kInvalidArgument,
-                         directory + ": it is leaving already; fpfs member remove goes on with that");
+    return Status::error(
+        StatusCode::kInvalidArgument,
+        directory + ": it is leaving already; fpfs member remove goes on with that, and with --cancel it stays");
   FPFS_RETURN_IF_ERROR(array_->may_leave(member, true));
   impl_->reclaimer->finish();
   FPFS_ASSIGN_OR_RETURN(const uint64_t bytes, impl_->bytes_to_move_from(member));

@@ -15,6 +15,7 @@
 #include <CLI/CLI.hpp>
 
 #include "engine/array/array.h"
+#include "engine/base/nearest_word.h"
 #include "engine/base/units.h"
 #include "engine/tier/tier_url.h"
 #include "fs/interface/profile.h"
@@ -53,14 +54,14 @@ CLI::Validator on_off_or_auto() {
   return must_be("auto, on or off", {to_number, ""});
 }
 
-// Decimal digits only: CLI11 would take 010 for octal and numbers far below zero for others.
-CLI::Validator number(unsigned low, unsigned high) {
+// Decimal digits only: CLI11 would take 010 for octal and numbers far below zero for others. `of_what`: " of seconds".
+CLI::Validator number(unsigned low, unsigned high, const std::string& of_what) {
   const auto in_range = [range = CLI::Range(low, high)](std::string& value) -> std::string {
     if (value.find_first_not_of("0123456789") != std::string::npos) return "no number";
     value.erase(0, std::min(value.find_first_not_of('0'), value.size() - 1));
     return range(value);
   };
-  return must_be(fmt::format("a number from {} to {}", low, high), {in_range, ""});
+  return must_be(fmt::format("a number{} from {} to {}", of_what, low, high), {in_range, ""});
 }
 
 CLI::Validator way_to_compress() {
@@ -109,8 +110,8 @@ void add_action(CLI::App& app, const std::string& names, const std::string& help
 }
 
 void add_number(CLI::App& app, const std::string& name, unsigned& out, unsigned low, unsigned high,
-                const std::string& help) {
-  app.add_option(name, out, help)->type_name(fmt::format("{}..{}", low, high))->transform(number(low, high));
+                const std::string& help, const std::string& of_what = "") {
+  app.add_option(name, out, help)->type_name(fmt::format("{}..{}", low, high))->transform(number(low, high, of_what));
 }
 
 template <typename Value>
@@ -136,7 +137,7 @@ void add_choice(CLI::App& app, const std::string& name, Value& out, const Choice
 // Whole seconds, 0 .. a day, kept in milliseconds.
 void add_seconds(CLI::App& app, const std::string& name, unsigned& out_ms, const std::string& help) {
   const auto set = [&out_ms](unsigned in_seconds) { out_ms = in_seconds * 1000; };
-  app.add_option_function<unsigned>(name, set, help)->type_name("SECONDS")->transform(number(0, 86400));
+  app.add_option_function<unsigned>(name, set, help)->type_name("SECONDS")->transform(number(0, 86400, " of seconds"));
 }
 
 class Help : public CLI::Formatter {
@@ -182,7 +183,7 @@ void describe_tier(CLI::App& app, TierOptions& o) {
          },
          "other arrays copy to the same store: show what they have copied, at most so many seconds later")
       ->type_name("SECONDS")
-      ->transform(number(0, 86400));
+      ->transform(number(0, 86400, " of seconds"));
   const CLI::Validator rate = size_from(0, "bytes per second, like 200M, or 0 for any rate");
   add_size(app, "--tier_rate", o.copy.rate, rate, "copy at most so many bytes per second (default 0: at any rate)");
   add_size(app, "--tier_rate_saving", o.rate_while_saving, rate,
@@ -255,7 +256,7 @@ void describe(CLI::App& app, MountOptions& o) {
   add_seconds(app, "--commit_idle", o.store.commit_idle_ms,
               "and when nothing was written to it for so long, 0: not (default 5)");
   add_number(app, "--read_ahead", o.store.read_ahead, 0, 1024,
-             "chunks read ahead of a sequential reader (default 0: by the number of members)");
+             "chunks read ahead of a sequential reader (default 0: by the number of members)", " of chunks");
   app.add_option("--profile", o.profile,
                  "what fpfs tune has written, of " + fmt::format("{}", fmt::join(kProfileNames, ", ")) +
                      "; options that are given count more")
@@ -331,8 +332,20 @@ bool has_prefix(std::span<const std::string_view> prefixes, std::string_view tex
   return std::any_of(prefixes.begin(), prefixes.end(), [text](std::string_view p) { return text.starts_with(p); });
 }
 
+Status refuse_unknown(const CLI::App& app, const std::string& text) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options())
+    names.insert(names.end(), option->get_lnames().begin(), option->get_lnames().end());
+  names.insert(names.end(), std::begin(kKernelOptions), std::end(kKernelOptions));
+  const size_t begin = std::min(text.find_first_not_of('-'), text.size());
+  const std::string name = text.substr(begin, text.find('=', begin) - begin);
+  const std::string meant = nearest_word(name, names);
+  return usage_error(fmt::format("unknown option '{}'{}", text,
+                                 meant.empty() || meant == name ? "" : fmt::format("; did you mean {}?", meant)));
+}
+
 // An option that is not ours: one of mount(8), or unknown.
-Status apply_usual(MountOptions& o, const std::string& text) {
+Status apply_usual(const CLI::App& app, MountOptions& o, const std::string& text) {
   if (text == "rw") o.store.array.read_only = false;
   if (text == "sync") o.sync_writes = true;
   if (text == "atime" || text == "noatime") o.access_times = text == "atime";
@@ -342,7 +355,7 @@ Status apply_usual(MountOptions& o, const std::string& text) {
     return Status::ok();
   }
   if (contains(kIgnoredOptions, text) || has_prefix(kIgnoredPrefixes, text)) return Status::ok();
-  return usage_error("unknown option '" + text + "'");
+  return refuse_unknown(app, text);
 }
 
 // One argument that begins with '-'. CLI11 is given one at a time: they act in their order, and none takes the next for
@@ -363,7 +376,7 @@ Status apply_argument(CLI::App& app, MountOptions& o, const std::string& argumen
     return usage_error(fmt::format("option {} is '{}'; {}", name, value, reason.substr(reason.find(": ") + 2)));
   }
   if (app.remaining().empty()) return Status::ok();
-  return is_long ? apply_usual(o, text) : usage_error("unknown option '" + argument + "'");
+  return is_long ? apply_usual(app, o, text) : refuse_unknown(app, argument);
 }
 
 // Splits at commas; a backslash takes the next character as it is (libfuse's rule).
@@ -377,7 +390,7 @@ Status apply_list(CLI::App& app, MountOptions& o, const std::string& list) {
   for (size_t i = 0; i <= list.size(); ++i) {
     if (i == list.size() || list[i] == ',') {
       const CLI::Option* option = app.get_option_no_throw("--" + part.substr(0, part.find('=')));
-      if (option != nullptr && option->get_group() == kProgram) return usage_error("unknown option '" + part + "'");
+      if (option != nullptr && option->get_group() == kProgram) return refuse_unknown(app, part);
       if (!part.empty()) FPFS_RETURN_IF_ERROR(apply_argument(app, o, "--" + part));
       part.clear();
     } else {

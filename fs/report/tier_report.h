@@ -8,9 +8,9 @@
 //   "store" (its URL, without options), "store_id", "required", "paced" (something is being saved, copies go slowly),
 //   "files_waiting", "bytes_waiting" (not copied yet, as far as known), "lag_seconds" (since the oldest commit of those),
 //   "files_copying", "files_failed" (of those that wait: for a reason of their own), "files_refused" (cannot be copied),
-//   "files_copied", "bytes_copied" (since the mount), "bytes_per_second", "eta_seconds" (-1: not known),
+//   "files_copied", "bytes_copied" (since the mount, or the last set), "bytes_per_second", "eta_seconds" (-1: not known),
 //   "errors", "last_error", "last_error_at" (since the epoch; 0: none), "scanning",
-//   "files_shared" (of other arrays, shown here; since the mount), "conflicts" (both versions were kept),
+//   "files_shared" (of other arrays, shown here; likewise), "conflicts" (both versions were kept),
 //   "limits": {"rate" and "rate_saving" (0: none), "connections", "memory"}
 // }
 // What names files is told to root and the mount's owner only: for everybody else last_error says that there is one.

@@ -202,7 +202,13 @@ TEST(Options, WhatIsWrongIsNamed) {
       {{"-o", "queue_depth=0x10"}, "queue_depth is '0x10'"},
       {{"-o", "read_ahead=-18446744073709551615"}, "from 0 to 1024"},
       {{"-o", "killed_saver=drop"}, "killed_saver is 'drop'; it must be keep_old or commit"},
-      {{"-o", "help"}, "unknown option 'help'"},  // of the program, not of a mount
+      {{"-o", "read_ahead=4M"}, "read_ahead is '4M'; it must be a number of chunks from 0 to 1024"},
+      {{"-o", "io_timeout=5m"}, "io_timeout is '5m'; it must be a number of seconds from 0 to 86400"},
+      {{"-o", "queue-depth=4"}, "unknown option 'queue-depth=4'; did you mean queue_depth?"},
+      {{"--io_timout=4"}, "unknown option 'io_timout=4'; did you mean io_timeout?"},
+      {{"--limit=4"}, "unknown option 'limit=4' (see fastpersistfs --help)"},
+      {{"-o", "noatme"}, "unknown option 'noatme'; did you mean noatime?"},
+      {{"-o", "help"}, "unknown option 'help' (see fastpersistfs --help)"},  // of the program, not of a mount
       {{"-o", "foreground"}, "unknown option 'foreground'"},
       {{"--help=maybe"}, "help is 'maybe'; it must be on or off"},
       {{"-o", "dedup=on"}, "dedup is 'on'; it must be off or previous"},
@@ -259,7 +265,7 @@ TEST_F(Profile, IsNamedWithTheLineThatIsWrong) {
       {"transfer_size=5000", "it must be a size from 64K to 64M in steps of 4K"},
       {"transfer_size=128M", "it must be a size from 64K to 64M in steps of 4K"},
       {"workers=257", "it must be a number from 0 to 256"},
-      {"read_ahead=-1", "it must be a number from 0 to 1024"},
+      {"read_ahead=-1", "it must be a number of chunks from 0 to 1024"},
       {"workers=1\ncolour=blue\n", "line 2: unknown name 'colour'; a profile has queue_depth, transfer_size"},
       {"init=on\n", "line 1: unknown name 'init'"},
       {"profile=/x\n", "line 1: unknown name 'profile'"},

@@ -3,6 +3,7 @@ import json
 import os
 import re
 import shutil
+import subprocess
 
 import pytest
 
@@ -10,6 +11,7 @@ from lab.array import MountFailed
 from lab.copies import fpfs, set_tier, state, sync
 from lab.damage import extents_of, flip
 from lab.data import is_pattern, pattern, write_pattern
+from lab.system import wait_until
 pytestmark = [pytest.mark.P1, pytest.mark.P7]
 
 MIB = 1 << 20
@@ -71,7 +73,15 @@ def test_an_array_grows_while_it_is_in_use(narrow, drives, make_mount):
     narrow.assert_clean()
     mount = make_mount(narrow)
     assert is_pattern(mount.path / "during", 2, 2 * MIB)
-    moved = json.loads(fpfs(mount, "rebalance", "--json", mount.path).stdout)
+    assert "Nothing was moved" in fpfs(mount, "rebalance", "--wait", mount.path).stdout
+    slow = subprocess.Popen([narrow.programs.fpfs, "rebalance", "--limit", "2M", "--json", str(mount.path)],
+                            stdout=subprocess.PIPE, text=True)
+    wait_until(lambda: "running" in fpfs(mount, "rebalance", "--status", mount.path).stdout)
+    second, = fpfs(mount, "rebalance", mount.path, check=False).stderr.splitlines()
+    assert "a rebalance is under way, " in second and f"fpfs rebalance --wait {mount.path} waits for it" in second
+    waited = json.loads(fpfs(mount, "rebalance", "--wait", "--json", mount.path).stdout)
+    moved = json.loads(slow.communicate(timeout=30)[0])
+    assert slow.returncode == 0 and waited == moved
     assert moved["state"] == "finished" and moved["chunks_left"] == 0 and moved["chunks_moved"] > 0
     for name, size in (("before", 12), ("during", 8), ("after", 12)):
         assert chunks_by_member(mount, name) == {member: size for member in range(4)}

@@ -126,7 +126,9 @@ def test_one_that_was_killed_or_interrupted_goes_on(three, drives, make_mount, r
                             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     time.sleep(0.5)
     again = fpfs(mount, "member", "remove", mount.path, leaving, check=False)
-    assert again.returncode == 1 and "removal of members is running" in again.stderr
+    said, = again.stderr.splitlines()
+    assert again.returncode == 1 and "a removal of a member is under way, " in said and " of 4 MiB (" in said
+    assert f"fpfs rebalance --wait {mount.path}" in said
     mount.kill()
     slow.wait(30)
 

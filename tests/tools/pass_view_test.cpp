@@ -42,5 +42,16 @@ TEST(PassView, WhoMayNotSeePathsIsToldSo) {
   EXPECT_NE(left.find("Only root and who mounted the array are shown"), std::string::npos) << left;
 }
 
+TEST(MovingView, WhatIsUnderWayIsSaidWithHowToWait) {
+  const Json moving = parse_json(R"({"state": "running", "kind": "removal", "bytes_done": 1073741824,
+                                     "bytes_total": 4294967296, "bytes_moved": 104857600, "seconds": 2,
+                                     "eta_seconds": 7})");
+  EXPECT_EQ(
+      describe_under_way(moving, "/mnt/ckpt"),
+      "/mnt/ckpt: a removal of a member is under way, 1 GiB of 4 GiB (25.0 %), 100 MiB moved, 50 MiB/s, 7.00 s left; "
+      "fpfs rebalance --wait /mnt/ckpt waits for it, --status says how far it is, --cancel ends it");
+  EXPECT_NE(describe_under_way({}, "/m").find("/m: a rebalance is under way, 0 B, 0 B moved; "), std::string::npos);
+}
+
 }  // namespace
 }  // namespace fpfs::tools

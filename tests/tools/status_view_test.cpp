@@ -76,6 +76,29 @@ TEST(StatusView, PathsOfOthersAreHiddenNotLessBusy) {
   EXPECT_EQ(describe_open_files(now, now, 1.0), "3 open files: only root and who mounted the array are shown which\n");
 }
 
+TEST(StatusView, SizesAreAsTheOptionsTakeThem) {
+  const std::pair<const char*, const char*> expected[] = {{"0", "0"},
+                                                          {"1023", "1023"},
+                                                          {"65536", "64K"},
+                                                          {"67108864", "64M"},
+                                                          {"268435456", "256M"},
+                                                          {"268435457", "268435457"},
+                                                          {"1610612736", "1536M"},
+                                                          {"2147483648", "2G"},
+                                                          {"1099511627776", "1T"}};
+  for (const auto& [bytes, text] : expected) {
+    const std::string shown = describe_array(
+        parse_json(std::string(R"({"options": {"buffer_memory": )") + bytes + R"(, "read_ahead": 1024}})"));
+    EXPECT_NE(shown.find(std::string("buffer_memory=") + text + ",read_ahead=1024\n"), std::string::npos) << shown;
+  }
+}
+
+TEST(StatusView, ErrorsAreOfEachRead) {
+  EXPECT_EQ(describe_errors(parse_json(R"({"members": [{"read_errors": 0}]})")), "");
+  const std::string note = describe_errors(parse_json(R"({"members": [{}, {"checksum_errors": 1}]})"));
+  EXPECT_NE(note.find("each time it is read"), std::string::npos) << note;
+}
+
 // What somebody looks for (errors, rates, which drive, which file) is there in a window of 80 columns.
 TEST(StatusView, ShowsWhatCountsInANarrowWindow) {
   const Json status = parse_json(
@@ -86,7 +109,12 @@ TEST(StatusView, ShowsWhatCountsInANarrowWindow) {
                        "read_errors": 123456}],
           "open_files": [{"path": "/run7/checkpoints-of-this-week/a-very-long-name-of-a-directory/step100.pt",
                           "size": 1098437885952, "writing": true}]})");
-  for (const std::string& text : {describe_members(status, 80), describe_open_files(status, status, 1.0, 80)}) {
+  Json array = status;
+  array["array"] = {{"id", "4f0c6a4e-5b3d-4f0e-9d1a-2f4b8c7d6e5f"}};
+  for (const char* name : {"buffer_memory", "compress", "dedup", "durable", "io_timeout", "io_uring", "queue_depth"})
+    array["options"][name] = "as it was given";
+  for (const std::string& text : {describe_array(array, 80), describe_members(status, 80), describe_errors(status),
+                                  describe_open_files(status, status, 1.0, 80)}) {
     size_t begin = 0;
     for (size_t end = 0; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1)
       EXPECT_LE(end - begin, 80) << text;

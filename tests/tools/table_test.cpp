@@ -56,6 +56,20 @@ TEST(Table, WhatDoesNotFitGivesWay) {
   EXPECT_EQ(table.text(1), "PATH      ERRORS\n...nvme0       3\n") << "no less than can be recognized";
 }
 
+TEST(Facts, AValueGoesOnBelowItself) {
+  Facts facts;
+  facts.add("Größe", "1 MiB");
+  facts.add("Options", "durable=close,read_ahead=16,threads=4 and more, /a/path/that/has/no/place/to/break here");
+  EXPECT_EQ(facts.text(40),
+            "Größe:    1 MiB\n"
+            "Options:  durable=close,read_ahead=16,\n"
+            "          threads=4 and more,\n"
+            "          /a/path/that/has/no/place/to/break\n"
+            "          here\n");
+  EXPECT_EQ(facts.text(1).find("/a/path/that/has/no/place/to/break\n"), facts.text(1).find("/a/path"))
+      << "never within";
+}
+
 TEST(Facts, NamesArePaddedToOneWidth) {
   Facts facts;
   facts.add("Array", "x");

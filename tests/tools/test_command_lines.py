@@ -41,6 +41,10 @@ def test_unknown_verbs(binaries, verb):
     assert_one_line_error(run(binaries.fpfs, verb, "/tmp", check=False), 16, f"'{verb}'", *VERBS)
 
 
+def test_a_misspelt_verb_is_named(binaries):
+    assert_one_line_error(run(binaries.fpfs, "scrubb", "/tmp", check=False), 16, "'scrubb'", "did you mean scrub?")
+
+
 def test_no_verb(binaries):
     assert_one_line_error(run(binaries.fpfs, check=False), 16, *VERBS)
 
@@ -49,6 +53,27 @@ def test_no_verb(binaries):
 def test_verbs_refuse_missing_arguments_and_unknown_options(binaries, verb):
     assert_one_line_error(run(binaries.fpfs, verb, check=False), 16, "fpfs: ")
     assert_one_line_error(run(binaries.fpfs, verb, "--bogus", "/tmp", "/tmp", check=False), 16, "fpfs: ")
+
+
+@pytest.mark.parametrize("name, words, parts", [
+    ("mkfs", "--chunk_size 1M DIR", ["'--chunk_size'", "did you mean --chunk-size?", "(see mkfs.fastpersistfs --help)"]),
+    ("mkfs", "--chunk_size=1M DIR", ["'--chunk_size'", "did you mean --chunk-size?"]),
+    ("mkfs", "--label -x --froce DIR", ["'--froce'", "did you mean --force?"]),  # -x is a value
+    ("fsck", "-q DIR", ["unknown option '-q' (see fsck.fastpersistfs --help)"]),
+    ("fsck", "--verify DIR", ["did you mean --verify-data?"]),
+    ("fpfs", "scrub start --limt 4M DIR", ["'--limt'", "did you mean --limit?", "(see fpfs scrub --help)"]),
+    ("fpfs", "member remove DIR x --cancl", ["'--cancl'", "did you mean --cancel?", "(see fpfs member --help)"]),
+    ("fpfs", "status --verson DIR", ["did you mean --version?"]),  # of the program, which verbs take, too
+    ("fpfs", "status --bogus 3 DIR", ["unknown option '--bogus' (see fpfs status --help)"]),
+    ("fpfs", "--bogus", ["unknown option '--bogus' (see fpfs --help)"]),
+    ("fpfs", "status", ["MOUNTPOINT is required (see fpfs status --help)"]),
+    ("fpfs", "bench --size 1X DIR", ["'1X' is no size", "(see fpfs bench --help)"]),
+    ("fpfs", "status DIR -- --jsn", ["--jsn", "(see fpfs status --help)"]),  # an argument too many
+])
+def test_a_misspelt_option_is_named(binaries, tmp_path, name, words, parts):
+    words = [str(tmp_path) if word == "DIR" else word for word in words.split()]
+    assert_one_line_error(run(getattr(binaries, name), *words, check=False), 16, *parts)
+    assert not any(tmp_path.iterdir())
 
 
 def test_output_that_cannot_be_written_is_a_failure(binaries):

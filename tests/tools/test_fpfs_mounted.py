@@ -264,6 +264,27 @@ def test_a_directory_where_nothing_is_mounted(fpfs, native, call):
     assert os.listxattr(native) == []
 
 
+@pytest.mark.parametrize("call", [("status",), ("scrub", "status"), ("member", "list"), ("rebalance",), ("sync",)])
+def test_a_path_below_a_file(fpfs, tmp_path, call):
+    (tmp_path / "file").touch()
+    assert_one_line_error(fpfs(*call, tmp_path / "file" / "x"), 1, "file/x", "below a file; name where the array")
+
+
+@pytest.mark.root
+def test_what_another_user_may_not_look_into(binaries, mount, array):
+    """The mount of another user, and members."""
+    for words, advice in [((binaries.fpfs, "status", mount.path), "without allow_other a mount is for the user"),
+                          ((binaries.fpfs, "verify", mount.path), "without allow_other a mount is for the user"),
+                          ((binaries.fsck, array.argument), "run this as root, or as the user whose directory it is"),
+                          ((binaries.mkfs, array.members[0].parent / "new"), "run this as root, or as the user"),
+                          ((binaries.fpfs, "tune", array.argument), "run this as root, or as the user")]:
+        result = subprocess.run([str(word) for word in words], user=65534, group=65534, extra_groups=[],
+                                capture_output=True, text=True)
+        assert result.returncode in (1, 8)
+        line, = result.stderr.splitlines()
+        assert "Permission denied; " in line and advice in line
+
+
 @pytest.mark.parametrize("verb", ["stat", "map"])
 def test_a_directory_is_no_file(fpfs, mount, verb):
     assert_one_line_error(fpfs(verb, mount.path), 1, mount.path, "not a regular file; name a file of a mounted array")

@@ -106,7 +106,12 @@ def test_export_without_a_member(fpfs, filled, copy):
         assert piece in (original[offset:offset + CHUNK], bytes(len(piece)))
     lost = sum(content[offset:offset + CHUNK] != original[offset:offset + CHUNK] for offset in range(0, SIZE, CHUNK))
     assert 2 <= lost <= 3
-    assert fpfs("export", "--partial", left, "small", "-o", copy).returncode == 0  # lives in its index
+    small = ("export", "--partial", left, "small", "-o", copy)  # lives in its index
+    assert_one_line_error(fpfs(*small), 1, copy, "exists", "--force")
+    assert copy.read_bytes() == content
+    assert fpfs(*small, "--force").returncode == 0 and copy.read_bytes() == b"0123456789"
+    copy.write_bytes(b"")  # as mktemp makes one
+    assert fpfs(*small).returncode == 0 and copy.read_bytes() == b"0123456789"
 
 
 @pytest.mark.chunk_size(CHUNK)
@@ -134,7 +139,8 @@ def contents(paths):
 
 
 def test_bench_of_empty_directories_leaves_them_as_they_were(fpfs, fresh, members):
-    fresh[0].mkdir()
+    for path in fresh:
+        path.mkdir()
     result = fpfs("bench", members, "--json", *SMALL, "--jobs", "2", "--block-size", "100000", "--queue-depth", "4")
     assert result.returncode == 0, result.stderr
     found = json.loads(result.stdout)
@@ -144,14 +150,18 @@ def test_bench_of_empty_directories_leaves_them_as_they_were(fpfs, fresh, member
         assert found[what]["bytes"] == 3 << 20
         assert found[what]["bytes_per_second"] == pytest.approx(found[what]["bytes"] / found[what]["seconds"])
         assert found[what]["drive_bytes"] >= 3 << 20  # also what was read came from the drives
-    assert fresh[0].is_dir() and not any(fresh[0].iterdir())
-    assert not any(path.exists() for path in fresh[1:])
+    assert all(path.is_dir() and not any(path.iterdir()) for path in fresh)
 
 
-def test_bench_makes_no_way_to_a_directory(fpfs, fresh):
-    """As where the drive is not mounted that it should lie on."""
-    assert_one_line_error(fpfs("bench", fresh[0] / "deeper", *SMALL), 1, fresh[0])
+def test_bench_makes_no_directory(fpfs, fresh, members):
+    """A misspelt one, or one whose drive is not mounted, would be on the system's drive."""
+    for path in (fresh[0], fresh[0] / "deeper"):
+        assert_one_line_error(fpfs("bench", path, *SMALL), 1, path, "no such directory; is its drive mounted?", "make")
     assert not fresh[0].exists()
+    for path in fresh[:-1]:
+        path.mkdir()
+    assert_one_line_error(fpfs("bench", members, *SMALL), 1, fresh[-1], "no such directory")
+    assert contents(fresh) == []
 
 
 def test_bench_of_an_array_leaves_it_as_it_was(fpfs, filled):
@@ -174,8 +184,10 @@ def test_bench_for_people(fpfs, filled):
                                      ["--size", "1X"], ["--read", "--write"], ["--block-size", "0"],
                                      ["--buffer-memory", "1K"]])
 def test_bench_usage_errors(fpfs, fresh, members, options):
+    for path in fresh:
+        path.mkdir()
     assert_one_line_error(fpfs("bench", members, *options), 16)
-    assert not any(path.exists() for path in fresh)
+    assert contents(fresh) == []
 
 
 def test_bench_refuses_directories_that_are_no_array(fpfs, fresh):
@@ -193,6 +205,7 @@ def test_bench_of_a_mounted_array_is_refused(fpfs, filled, make_mount):
 @pytest.mark.root
 def test_bench_on_a_full_drive_fails_and_cleans_up(fpfs, make_drive, drives):
     small = make_drive(64 << 20)
-    result = fpfs("bench", small.path / "array", "--size", "200M")
-    assert_one_line_error(result, 1)
-    assert not (small.path / "array").exists()
+    array = small.path / "array"
+    array.mkdir()
+    assert_one_line_error(fpfs("bench", array, "--size", "200M"), 1)
+    assert contents([array]) == []

@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "engine/base/log.h"
+#include "engine/base/nearest_word.h"
 #include "engine/base/one_line.h"
 #include "engine/base/units.h"
 
@@ -94,6 +95,56 @@ class Help : public CLI::Formatter {
   static std::string inside(const std::string& brackets) { return brackets.substr(1, brackets.size() - 2); }
 };
 
+// The words of a command line, as CLI11 takes them apart: which verb they are of, and the first option among them that
+// neither it nor the program has. CLI11 itself would complain of what it takes for an argument then: the option's value.
+class WordsOf {
+ public:
+  WordsOf(const CLI::App& app, int argc, char** argv) : app_(app), verb_(&app) {
+    for (int i = 1; i < argc; ++i) {
+      const std::string word = argv[i];
+      if (word == "--") return;
+      if (word.size() > 1 && word.front() == '-')
+        i += take_option(word);
+      else if (verb_ == &app)
+        take_verb(word);
+    }
+  }
+
+  std::string help_of(const std::string& program) const {
+    return fmt::format("(see {}{} --help)", program, verb_ == &app_ ? "" : " " + verb_->get_name());
+  }
+  // "unknown option '--limt'; did you mean --limit?"; empty: all are known.
+  std::string complaint() const {
+    if (unknown_.empty()) return "";
+    std::vector<std::string> names;
+    for (const CLI::App* app : {verb_, &app_})
+      for (const CLI::Option* option : app->get_options())
+        names.insert(names.end(), option->get_lnames().begin(), option->get_lnames().end());
+    const std::string meant = nearest_word(unknown_.substr(unknown_.find_first_not_of('-')), names);
+    return fmt::format("unknown option '{}'{}", unknown_,
+                       meant.empty() ? "" : fmt::format("; did you mean --{}?", meant));
+  }
+
+ private:
+  void take_verb(const std::string& word) {
+    for (const CLI::App* verb : app_.get_subcommands([](const CLI::App*) { return true; }))
+      if (verb->get_name() == word) verb_ = verb;
+  }
+  // How many words behind it are its value.
+  int take_option(const std::string& word) {
+    const bool is_long = word.starts_with("--");
+    const std::string name = is_long ? word.substr(0, word.find('=')) : word.substr(0, 2);
+    const CLI::Option* option = verb_->get_option_no_throw(name);
+    if (option == nullptr) option = app_.get_option_no_throw(name);
+    if (option == nullptr && unknown_.empty()) unknown_ = is_long ? name : word;
+    return option != nullptr && name == word ? option->get_items_expected_min() : 0;
+  }
+
+  const CLI::App& app_;
+  const CLI::App* verb_;
+  std::string unknown_;
+};
+
 }  // namespace
 
 std::string version_line(const std::string& program) {
@@ -128,7 +179,11 @@ std::optional<int> parse_command_line(CLI::App& app, const std::string& program,
   } catch (const CLI::Success& request) {  // --help, --version
     return app.exit(request);
   } catch (const CLI::ParseError& error) {
-    return fail(program, kExitUsage, fmt::format("{} (see {} --help)", on_one_line(error.what()), program));
+    const WordsOf words(app, argc, argv);
+    const std::string complaint = words.complaint();
+    return fail(
+        program, kExitUsage,
+        fmt::format("{} {}", complaint.empty() ? on_one_line(error.what()) : complaint, words.help_of(program)));
   }
 }
 

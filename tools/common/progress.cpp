@@ -1,7 +1,6 @@
 #include "tools/common/progress.h"
 
 #include <poll.h>
-#include <sys/ioctl.h>
 
 #include <algorithm>
 #include <cmath>
@@ -34,13 +33,6 @@ std::string amount_text(uint64_t done, uint64_t total) {
 
 bool is_over(const WorkDone& work) {
   return work.bytes_total > 0 && work.bytes >= work.bytes_total;
-}
-
-// One column is left for the cursor: in the last one some terminals begin a new line.
-size_t columns_of(int terminal) {
-  winsize window{};
-  if (::ioctl(terminal, TIOCGWINSZ, &window) != 0 || window.ws_col == 0) return SIZE_MAX;
-  return window.ws_col - 1U;
 }
 
 }  // namespace
@@ -95,8 +87,9 @@ void ProgressLine::draw(const std::string& text) {
   shown_ = Clock::now();
   pollfd ready{descriptor_, POLLOUT, 0};
   if (::poll(&ready, 1, 0) != 1 || (ready.revents & POLLOUT) == 0) return;
+  // One column is left for the cursor: in the last one some terminals begin a new line.
   const std::string line =
-      is_terminal_ ? kClearLine + first_columns(one_line(text), columns_of(descriptor_)) : one_line(text) + "\n";
+      is_terminal_ ? kClearLine + first_columns(one_line(text), columns_of(descriptor_) - 1) : one_line(text) + "\n";
   is_drawn_ = ::write(descriptor_, line.data(), line.size()) > 0 && is_terminal_;
 }
 

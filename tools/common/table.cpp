@@ -1,5 +1,8 @@
 #include "tools/common/table.h"
 
+#include <sys/ioctl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
 #include <string_view>
@@ -25,6 +28,16 @@ size_t width_of(const std::string& text) {
 std::string padded(const std::string& text, size_t width, Table::Align align) {
   std::string padding(width - std::min(width, width_of(text)), ' ');
   return align == Table::Align::kLeft ? text + padding : padding + text;
+}
+
+// How many bytes of `text` are its next line of `columns`; more, where it has no place to break before.
+size_t next_line_of(const std::string& text, size_t columns) {
+  size_t line = 0, width = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (begins_character(text[i]) && ++width > columns && line > 0 && text[i] != ' ') return line;
+    if (text[i] == ' ' || text[i] == ',') line = i + 1;
+  }
+  return text.size();
 }
 
 void append_line(std::string& out, std::string line) {
@@ -83,13 +96,29 @@ void Facts::add(std::string name, std::string value) {
   facts_.emplace_back(std::move(name), one_line(std::move(value)));
 }
 
-std::string Facts::text() const {
+std::string Facts::text(size_t columns) const {
+  constexpr size_t kValueMin = 16;
   size_t width = 0;
   for (const auto& fact : facts_) width = std::max(width, width_of(fact.first));
+  const size_t indent = width + 3;
+  const size_t columns_of_value = std::max(columns - std::min(columns, indent), kValueMin);
   std::string out;
-  for (const auto& [name, value] : facts_)
-    append_line(out, padded(name + ":", width + 1, Table::Align::kLeft) + "  " + value);
+  for (const auto& [name, value] : facts_) {
+    std::string head = name + ":", rest = value;
+    do {
+      const size_t count = next_line_of(rest, columns_of_value);
+      append_line(out, padded(head, indent, Table::Align::kLeft) + rest.substr(0, count));
+      rest.erase(0, count);
+      head.clear();
+    } while (!rest.empty());
+  }
   return out;
+}
+
+size_t columns_of(int descriptor) {
+  winsize window{};
+  const bool has_window = ::isatty(descriptor) != 0 && ::ioctl(descriptor, TIOCGWINSZ, &window) == 0;
+  return has_window && window.ws_col > 0 ? window.ws_col : SIZE_MAX;
 }
 
 std::string last_columns(const std::string& line, size_t columns) {

@@ -33,11 +33,15 @@ class Table {
 class Facts {
  public:
   void add(std::string name, std::string value);
-  std::string text() const;
+  // A value that does not fit so many columns goes on in the next line, behind a blank or a comma.
+  std::string text(size_t columns = SIZE_MAX) const;
 
  private:
   std::vector<std::pair<std::string, std::string>> facts_;
 };
+
+// Of the terminal behind a descriptor; SIZE_MAX where there is none, or where it does not say.
+size_t columns_of(int descriptor);
 
 // As much of a line as fits so many columns of the screen: its beginning, or "..." and its end.
 std::string first_columns(std::string line, size_t columns);

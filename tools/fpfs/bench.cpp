@@ -21,8 +21,8 @@ namespace {
 
 const char* const kBenchProgram = "fpfs bench";
 
-// The array to measure. Directories that hold one are used as they are. Directories that are absent or empty get an
-// array below them for as long as this object lives, and are left as they were.
+// The array to measure. Directories that hold one are used as they are. Empty directories get an array below them for as
+// long as this object lives, and are left as they were.
 class BenchArray {
  public:
   static Result<std::unique_ptr<BenchArray>> prepare(Environment& environment, std::vector<std::string> directories) {
@@ -33,9 +33,13 @@ class BenchArray {
       return array;
     }
     for (const std::string& directory : directories) {
+      // A misspelt one would be on whichever drive its parent is on, the system's for one.
       std::error_code error;
-      if (std::filesystem::create_directory(directory, error)) array->made_.push_back(directory);
-      if (error) return Status::from_errno(error.value(), "make directory " + directory);
+      if (!std::filesystem::is_directory(directory, error))
+        return Status::error(StatusCode::kNotFound,
+                             directory +
+                                 ": no such directory; is its drive mounted? Name an array's directories, or "
+                                 "make an empty one on each drive");
       array->directories_.push_back(fmt::format("{}/.fpfs-bench-array-{}", directory, ::getpid()));
       array->made_.push_back(array->directories_.back());
     }
@@ -169,7 +173,9 @@ int run(const BenchOptions& options) {
 Verb add_bench(CLI::App& fpfs) {
   auto options = std::make_shared<BenchOptions>();
   CLI::App* command = fpfs.add_subcommand("bench", "Measure the engine on these directories, without a mount");
-  command->add_option("DIRS", options->directories, "Directories of an array, or empty ones, separated by colons")
+  command
+      ->add_option("DIRS", options->directories,
+                   "Directories of an array, or empty ones, separated by colons; none is made")
       ->required()
       ->type_name("");
   add_size_option(*command, "--size", options->size, "Bytes in all");

@@ -31,6 +31,7 @@ struct ExportOptions {
   std::string output;
   std::string metadata_directory;
   bool partial = false;
+  bool force = false;
   bool json = false;
   bool buffered_members = false;
 };
@@ -38,14 +39,16 @@ struct ExportOptions {
 // The copy under a name of its own until it is whole: a failed export leaves nothing that looks like the file.
 class Output {
  public:
-  static Result<std::unique_ptr<Output>> create(const std::string& path) {
+  static Result<std::unique_ptr<Output>> create(const std::string& path, bool replaces) {
     struct stat existing {};
-    if (::stat(path.c_str(), &existing) == 0 && !S_ISREG(existing.st_mode))
-      return Status::error(StatusCode::kInvalidArgument, path + ": exists and is no regular file");
+    const bool exists = ::stat(path.c_str(), &existing) == 0;
+    if (exists && !S_ISREG(existing.st_mode))
+      return Status::error(StatusCode::kInvalidArgument, path + ": exists and is no regular file; name a new file");
+    if (exists && existing.st_size > 0 && !replaces) return refuse_existing(path);
     std::string part = fmt::format("{}.part-{}", path, ::getpid());
     const int number = ::open(part.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (number < 0) return Status::from_errno(errno, "create " + part);
-    return std::unique_ptr<Output>(new Output(path, std::move(part), number));
+    return std::unique_ptr<Output>(new Output(path, std::move(part), number, replaces || exists));
   }
   ~Output() {
     if (!part_.empty()) ::unlink(part_.c_str());
@@ -69,17 +72,31 @@ class Output {
         ::fchmod(file_.number(), attributes.st_mode & 0777) != 0 || ::futimens(file_.number(), times) != 0 ||
         ::fsync(file_.number()) != 0)
       return Status::from_errno(errno, "finish " + part_);
-    if (::rename(part_.c_str(), path_.c_str()) != 0) return Status::from_errno(errno, "rename to " + path_);
+    const unsigned how = replaces_ ? 0 : RENAME_NOREPLACE;
+    if (::renameat2(AT_FDCWD, part_.c_str(), AT_FDCWD, path_.c_str(), how) != 0) {
+      if (errno == EEXIST) return refuse_existing(path_);  // it was made meanwhile
+      // Not every filesystem has that.
+      if (how == 0 || errno != EINVAL || ::rename(part_.c_str(), path_.c_str()) != 0)
+        return Status::from_errno(errno, "rename to " + path_);
+    }
     part_.clear();
     return Status::ok();
   }
 
  private:
-  Output(std::string path, std::string part, int number)
-      : path_(std::move(path)), part_(std::move(part)), file_(number) {}
+  Output(std::string path, std::string part, int number, bool replaces)
+      : path_(std::move(path)), part_(std::move(part)), file_(number), replaces_(replaces) {}
+  // A whole copy takes the place of another, as cp's does. One that may have lost something does not: what is there may
+  // be of before the damage.
+  static Status refuse_existing(const std::string& path) {
+    return Status::error(
+        StatusCode::kExists,
+        path + ": exists, and may have what --partial does not find any more; name another file, or add --force");
+  }
   const std::string path_;
   std::string part_;
   FileDescriptor file_;
+  const bool replaces_;
 };
 
 struct Losses {
@@ -133,7 +150,8 @@ Status export_file(Store& store, const ExportOptions& options, Losses& losses, u
   if (!S_ISREG(node.attributes.st_mode))
     return Status::error(StatusCode::kInvalidArgument, options.path + ", in the array: not a regular file");
   FPFS_ASSIGN_OR_RETURN(std::shared_ptr<File> file, store.open_file(node.handle.get(), /*for_writing=*/false));
-  FPFS_ASSIGN_OR_RETURN(std::unique_ptr<Output> output, Output::create(options.output));
+  FPFS_ASSIGN_OR_RETURN(std::unique_ptr<Output> output,
+                        Output::create(options.output, !options.partial || options.force));
   FPFS_RETURN_IF_ERROR(copy_content(store, *file, options, *output, losses));
   size = file->size();
   return output->finish(size, node.attributes);
@@ -177,9 +195,13 @@ Verb add_export(CLI::App& fpfs) {
   CLI::App* command = fpfs.add_subcommand("export", "Copy one file out of an array that is not mounted");
   command->add_option("DIRS", options->directories, kDirectoriesHelp)->required()->type_name("");
   command->add_option("PATH-IN-ARRAY", options->path, "The file, from the array's root")->required()->type_name("");
-  command->add_option("-o,--output", options->output, "Where the copy goes")->required()->type_name("FILE");
+  command
+      ->add_option("-o,--output", options->output, "Where the copy goes; it takes the place of FILE once it is whole")
+      ->required()
+      ->type_name("FILE");
   command->add_flag("--partial", options->partial,
                     "Of a damaged array or file: save what can be read, zeros elsewhere; exit 1 when bytes are lost");
+  command->add_flag("--force", options->force, "With --partial, replace FILE also when there is content in it");
   command->add_flag("--json", options->json, "Print one JSON object");
   command->add_option("--meta-dir", options->metadata_directory, "Where the array's --meta-dir is now")
       ->type_name("DIR");

@@ -1,8 +1,11 @@
 // fpfs: looks at, syncs, checks and measures fastpersistfs arrays and mounts. One verb, one file.
+#include <algorithm>
+#include <string>
 #include <vector>
 
 #include <fmt/format.h>
 
+#include "engine/base/nearest_word.h"
 #include "tools/fpfs/verbs.h"
 
 namespace fpfs::tools {
@@ -11,21 +14,23 @@ namespace {
 
 const char* const kProgram = "fpfs";
 
-std::string names_of(const std::vector<Verb>& verbs) {
+std::vector<std::string> names_of(const std::vector<Verb>& verbs) {
   std::vector<std::string> names;
   names.reserve(verbs.size());
   for (const Verb& verb : verbs) names.push_back(verb.command->get_name());
-  return fmt::format("{}", fmt::join(names, ", "));
+  return names;
 }
 
 // CLI11 would call a verb that it does not know an unexpected argument; people need to read which verbs there are.
 std::string complaint_about_verb(const std::vector<Verb>& verbs, int argc, char** argv) {
-  if (argc < 2) return fmt::format("no verb given; the verbs are {} (see fpfs --help)", names_of(verbs));
+  const std::vector<std::string> names = names_of(verbs);
+  if (argc < 2) return fmt::format("no verb given; the verbs are {} (see fpfs --help)", fmt::join(names, ", "));
   const std::string word = argv[1];
   if (word.starts_with('-')) return "";
-  for (const Verb& verb : verbs)
-    if (verb.command->get_name() == word) return "";
-  return fmt::format("'{}' is not a verb of this version; the verbs are {} (see fpfs --help)", word, names_of(verbs));
+  if (std::ranges::find(names, word) != names.end()) return "";
+  const std::string meant = nearest_word(word, names);
+  return fmt::format("'{}' is not a verb of this version; {}the verbs are {} (see fpfs --help)", word,
+                     meant.empty() ? "" : fmt::format("did you mean {}? ", meant), fmt::join(names, ", "));
 }
 
 int run(int argc, char** argv) {

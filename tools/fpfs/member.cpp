@@ -1,5 +1,6 @@
 // fpfs member: which directories a mounted array lies on; new ones for it, and those that it is to do without.
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -52,18 +53,18 @@ Result<Json> read_members(const std::string& mount_point) {
 std::string describe_list(const Json& list) {
   Table table;
   table.add_column("MEMBER", Table::Align::kRight);
-  table.add_column("PATH", Table::Align::kLeft);
+  table.add_column("PATH", Table::Align::kLeft, Table::Fit::kShortened);
   table.add_column("STATE", Table::Align::kLeft);
   table.add_column("SIZE", Table::Align::kRight);
   table.add_column("FREE", Table::Align::kRight);
-  table.add_column("ID", Table::Align::kLeft);
+  table.add_column("ID", Table::Align::kLeft, Table::Fit::kOmitted);
   for (const Json& member : array_at(list, "members")) {
     const std::string id = text_at(member, "id"), path = text_at(member, "path");
     table.add_row({fmt::format("{}", number_at(member, "index")), path.empty() ? "-" : path,
                    text_at(member, "state", "-"), format_size(number_at(member, "space_total")),
                    format_size(number_at(member, "space_free")), id.empty() ? "-" : id});
   }
-  return table.text();
+  return table.text(columns_of(STDOUT_FILENO));
 }
 
 // As the daemon, which has another working directory, finds them.
@@ -111,9 +112,10 @@ Status check_words(const MemberOptions& options) {
   if (action == "remove" && count != 1) return refuse("remove needs the directory of one member");
   if (action == "replace" && count != 2)
     return refuse("replace needs two directories: that of the member, and the one that is to take its place");
-  if (options.cancel && action != "remove") return refuse("only a removal can be cancelled (fpfs member remove)");
+  if (options.cancel && action != "remove")
+    return refuse("--cancel goes with remove, also of a replacement: fpfs member remove --cancel MOUNTPOINT DIR");
   if (options.limit > 0 && action != "remove" && action != "replace")
-    return refuse("nothing is moved that has a limit");
+    return refuse("--limit goes with remove and replace, which move what is stored (see fpfs member --help)");
   return Status::ok();
 }
 
@@ -144,8 +146,8 @@ bool is_any_leaving(const Json& list) {
 }
 
 std::string how_to_go_on(const MemberOptions& options) {
-  return fmt::format("fpfs member remove {0} {1} goes on, with --cancel {1} stays", options.mount_point,
-                     options.directories.front());
+  return fmt::format("fpfs member remove {0} {1} goes on with it, and fpfs member remove --cancel {0} {1} keeps it",
+                     options.mount_point, options.directories.front());
 }
 
 // Waits for what the removal moves. Interrupted, it ends there.
@@ -229,6 +231,10 @@ Status call_members(const std::string& mount_point, IoctlMembers& question) {
     return explain_mount_error(errno, mount_point);
   }
   if (question.error == 0) return Status::ok();
+  if (question.error == EBUSY)
+    if (const Result<Json> moving = read_rebalance_status(mount_point);
+        moving.is_ok() && text_at(*moving, "state") == "running")
+      return Status::error(StatusCode::kBusy, describe_under_way(*moving, mount_point));
   question.message[sizeof question.message - 1] = '\0';
   return Status::error(StatusCode::kInvalidArgument, fmt::format("{}: {}", mount_point, question.message));
 }

@@ -135,6 +135,14 @@ Status explain_mount_error(int errno_value, const std::string& path) {
           path + ": the daemon of this mount is gone; umount it (umount -l) and mount the array again");
     case EPROTO:
       return Status::error(StatusCode::kUnsupported, path + ": the daemon is of another release than this fpfs");
+    case ENOTDIR:
+      return Status::error(StatusCode::kInvalidArgument,
+                           path + ": it lies below a file; name where the array is mounted, or a path below that");
+    case EACCES:
+      return Status::error(StatusCode::kPermission,
+                           path +
+                               ": Permission denied; without allow_other a mount is for the user who mounted it, and "
+                               "each directory on the way must let you pass");
     default:
       return Status::from_errno(errno_value, path);
   }

@@ -44,6 +44,13 @@ std::string describe_moving_progress(const Json& rebalance) {
   return text;
 }
 
+std::string describe_under_way(const Json& rebalance, const std::string& mount_point) {
+  const bool is_removal = text_at(rebalance, "kind") == "removal";
+  return fmt::format(
+      "{}: a {} is under way, {}; fpfs rebalance --wait {} waits for it, --status says how far it is, --cancel ends it",
+      mount_point, is_removal ? "removal of a member" : "rebalance", describe_moving_progress(rebalance), mount_point);
+}
+
 std::string describe_moving(const Json& rebalance) {
   const std::string state = text_at(rebalance, "state", "-");
   if (state == "none") return "Nothing was moved since the array was mounted.\n";

@@ -13,6 +13,8 @@ Result<Json> follow_moving(const std::string& mount_point);
 
 // "3 GiB of 4 GiB (75.0 %), 1 GiB moved, 128 MiB/s, 7 s left": looked at, and moved.
 std::string describe_moving_progress(const Json& rebalance);
+// Why nothing else can be moved now, and how to wait for that: one line.
+std::string describe_under_way(const Json& rebalance, const std::string& mount_point);
 // Several lines.
 std::string describe_moving(const Json& report);
 // What stays where it is: a line for each file and reason. Empty: nothing does.

@@ -20,15 +20,21 @@ struct RebalanceOptions {
   std::string mount_point;
   uint64_t limit = 0;
   bool status = false;
+  bool wait = false;
   bool cancel = false;
   bool json = false;
 };
 
+std::string how_to_go_on(const Json& rebalance, const RebalanceOptions& options) {
+  return text_at(rebalance, "kind") == "removal"
+             ? fmt::format("fpfs member remove {} DIR, with the member's directory, goes on", options.mount_point)
+             : fmt::format("fpfs rebalance {} goes on", options.mount_point);
+}
+
 int run(const RebalanceOptions& options) {
-  if (options.status && options.cancel)
-    return fail(kRebalanceProgram, kExitUsage, "--status and --cancel exclude each other");
-  const bool begins = !options.status && !options.cancel;
-  if (!options.status) {
+  const bool begins = !options.status && !options.wait && !options.cancel;
+  const bool waits = begins || options.wait;
+  if (begins || options.cancel) {
     const auto question = std::make_unique<IoctlMembers>();
     question->command = begins ? IoctlMembers::kRebalance : IoctlMembers::kCancel;
     question->limit = options.limit;
@@ -36,7 +42,7 @@ int run(const RebalanceOptions& options) {
       return fail(kRebalanceProgram, kExitFailure, sent.message());
   }
   const Result<Json> rebalance =
-      begins ? follow_moving(options.mount_point) : read_rebalance_status(options.mount_point);
+      waits ? follow_moving(options.mount_point) : read_rebalance_status(options.mount_point);
   if (rebalance.status().code() == StatusCode::kCancelled)
     return fail(kRebalanceProgram, kExitFailure, "interrupted; it goes on (fpfs rebalance --cancel ends it)");
   if (!rebalance.is_ok()) return fail(kRebalanceProgram, kExitFailure, rebalance.status().message());
@@ -44,14 +50,14 @@ int run(const RebalanceOptions& options) {
     print_json(*rebalance);
   else
     fmt::print("{}", describe_moving(*rebalance));
-  if (!begins) return kExitOk;
+  if (!waits || text_at(*rebalance, "state") == "none") return kExitOk;
   if (text_at(*rebalance, "state") != "finished")
-    return fail(kRebalanceProgram, kExitFailure, "it was ended before its end; begun again, it goes on");
+    return fail(kRebalanceProgram, kExitFailure, "it was ended before its end; " + how_to_go_on(*rebalance, options));
   if (const uint64_t left = number_at(*rebalance, "chunks_left"); left > 0)
-    return fail(kRebalanceProgram, kExitFailure,
-                fmt::format("{} {} where {}, for the reasons above; after that begin again: fpfs rebalance {}",
-                            format_chunks(left), left == 1 ? "stays" : "stay", left == 1 ? "it is" : "they are",
-                            options.mount_point));
+    return fail(
+        kRebalanceProgram, kExitFailure,
+        fmt::format("{} {} where {}, for the reasons above; after that {}", format_chunks(left),
+                    left == 1 ? "stays" : "stay", left == 1 ? "it is" : "they are", how_to_go_on(*rebalance, options)));
   return kExitOk;
 }
 
@@ -63,8 +69,12 @@ Verb add_rebalance(CLI::App& fpfs) {
       fpfs.add_subcommand("rebalance", "Move what a mounted array holds over all members, and wait for it");
   command->add_option("MOUNTPOINT", options->mount_point, "Where the array is mounted")->required()->type_name("");
   add_size_option(*command, "--limit", options->limit, "Move at most this many bytes per second (200M); 0: no limit");
-  command->add_flag("--status", options->status, "Only say how far it is");
-  command->add_flag("--cancel", options->cancel, "End it where it is; begun again, it goes on");
+  CLI::Option* status = command->add_flag("--status", options->status, "Only say how far it is");
+  CLI::Option* wait = command->add_flag("--wait", options->wait,
+                                        "Begin nothing: wait for what is under way, also for a removal's moving");
+  CLI::Option* cancel = command->add_flag("--cancel", options->cancel, "End it where it is; begun again, it goes on");
+  status->excludes(wait)->excludes(cancel);
+  wait->excludes(cancel);
   command->add_flag("--json", options->json, "Print one JSON object");
   command->footer(
       "It goes on when this command is interrupted, and ends when the array is unmounted. What is in its place is\n"

@@ -1,10 +1,13 @@
 // fpfs status: one look at a mounted array.
+#include <unistd.h>
+
 #include <chrono>
 #include <memory>
 #include <thread>
 
 #include <fmt/format.h>
 
+#include "tools/common/table.h"
 #include "tools/fpfs/mounted.h"
 #include "tools/fpfs/status_view.h"
 #include "tools/fpfs/verbs.h"
@@ -34,7 +37,8 @@ int run(const StatusOptions& options) {
   if (options.json) {
     print_json(*now);
   } else {
-    fmt::print("{}\n{}", describe_array(*now), describe_members(*now));
+    const size_t columns = columns_of(STDOUT_FILENO);
+    fmt::print("{}\n{}{}", describe_array(*now, columns), describe_members(*now, columns), describe_errors(*now));
   }
   return kExitOk;
 }
@@ -46,6 +50,10 @@ Verb add_status(CLI::App& fpfs) {
   CLI::App* command = fpfs.add_subcommand("status", "Show a mounted array: members, options in force, buffers, rates");
   command->add_option("MOUNTPOINT", options->mount_point, "Where the array is mounted")->required()->type_name("");
   command->add_flag("--json", options->json, "Print one JSON object");
+  command->footer(
+      "ERRORS counts what failed since the mount, or fpfs clear: a damaged chunk counts each time it is read. fpfs "
+      "scrub\n"
+      "and fpfs verify say which chunks are damaged. What a window is too narrow for is left out; --json has it all.");
   return {command, [options] { return run(*options); }};
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -15,10 +16,29 @@ namespace fpfs::tools {
 
 namespace {
 
+// Of the mount, in bytes in its JSON.
+constexpr std::string_view kSizeOptions[] = {"buffer_memory", "transfer_size"};
+
 // Per second; a counter that went back (the array was mounted anew in between) gives 0.
 double rate(const Json& now, const Json& before, const char* counter, double seconds) {
   const uint64_t newer = number_at(now, counter), older = number_at(before, counter);
   return seconds <= 0 || newer < older ? 0 : static_cast<double>(newer - older) / seconds;
+}
+
+// As the option takes it: "64M".
+std::string size_option_text(uint64_t bytes) {
+  constexpr std::string_view kLetters = "KMGTP";
+  std::string unit;
+  for (const char letter : kLetters) {
+    if (bytes == 0 || bytes % kKiB != 0) break;
+    bytes /= kKiB;
+    unit = letter;
+  }
+  return fmt::format("{}{}", bytes, unit);
+}
+
+bool is_size_option(const std::string& name) {
+  return std::ranges::find(kSizeOptions, name) != std::end(kSizeOptions);
 }
 
 std::string options_text(const Json& status) {
@@ -27,6 +47,8 @@ std::string options_text(const Json& status) {
     if (value.is_string() && value.get_ref<const std::string&>().empty()) continue;
     if (value.is_boolean()) {
       parts.push_back(name + (value.get<bool>() ? "=on" : "=off"));
+    } else if (value.is_number_unsigned() && is_size_option(name)) {
+      parts.push_back(name + "=" + size_option_text(value.get<uint64_t>()));
     } else {
       parts.push_back(name + "=" + (value.is_string() ? value.get<std::string>() : value.dump()));
     }
@@ -89,7 +111,7 @@ void add_rates(Json& now, const Json& before, double seconds) {
       {"commits_per_second", rate(object_at(now, "files"), object_at(before, "files"), "commits", seconds)}};
 }
 
-std::string describe_array(const Json& status) {
+std::string describe_array(const Json& status, size_t columns) {
   const Json& array = object_at(status, "array");
   const Json& space = object_at(status, "space");
   const Json& files = object_at(status, "files");
@@ -114,7 +136,7 @@ std::string describe_array(const Json& status) {
               fmt::format("{}: {}, {}", text_at(tier, "store"), text_at(tier, "state"), describe_tier_lag(tier)));
   const Json& recovery = object_at(status, "recovery");
   if (flag_at(recovery, "was_dirty")) facts.add("At mount", recovery_text(recovery));
-  return facts.text();
+  return facts.text(columns);
 }
 
 std::string describe_members(const Json& status, size_t columns) {
@@ -139,6 +161,14 @@ std::string describe_members(const Json& status, size_t columns) {
                    format_rate(real_at(member, "write_bytes_per_second")), fmt::format("{}", errors_of(member))});
   }
   return table.text(columns);
+}
+
+std::string describe_errors(const Json& status) {
+  uint64_t errors = 0;
+  for (const Json& member : array_at(status, "members")) errors += errors_of(member);
+  if (errors == 0) return "";
+  return "\nERRORS counts each failure: a damaged chunk counts each time it is read. The log\n"
+         "has what failed, fpfs scrub says which chunks are damaged.\n";
 }
 
 std::string describe_open_files(const Json& status, const Json& before, double seconds, size_t columns) {

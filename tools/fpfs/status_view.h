@@ -14,9 +14,11 @@ void add_rates(Json& now, const Json& before, double seconds);
 
 uint64_t errors_of(const Json& member);  // of all kinds, since the mount or fpfs clear
 
-std::string describe_array(const Json& status);  // lines of facts
-// Tables, for a window of so many columns; open files: the busiest first.
+// Lines of facts, and tables, for a window of so many columns; open files: the busiest first.
+std::string describe_array(const Json& status, size_t columns = SIZE_MAX);
 std::string describe_members(const Json& status, size_t columns = SIZE_MAX);
+// What the errors of members count, where there are any.
+std::string describe_errors(const Json& status);
 std::string describe_open_files(const Json& status, const Json& before, double seconds, size_t columns = SIZE_MAX);
 
 }  // namespace fpfs::tools

@@ -12,6 +12,9 @@ namespace fpfs::tools {
 
 namespace {
 
+// A store that is set is begun with anew.
+constexpr const char* kSince = "since the mount or the last tier set";
+
 std::string clock_text(uint64_t seconds) {
   const auto time = static_cast<std::time_t>(seconds);
   struct tm local {};
@@ -65,17 +68,16 @@ std::string describe_tier(const Json& tier) {
   facts.add("State", state_text(state) + (flag_at(tier, "paced") ? " (slowly: something is being saved)" : ""));
   facts.add("Behind", describe_tier_lag(tier));
   facts.add("Rate", rate_text(tier));
-  facts.add("Copied",
-            files_text(number_at(tier, "files_copied"), number_at(tier, "bytes_copied")) + " since the mount");
+  facts.add("Copied", files_text(number_at(tier, "files_copied"), number_at(tier, "bytes_copied")) + " " + kSince);
   if (const Json& restored = object_at(tier, "restored"); number_at(restored, "files") > 0)
     facts.add("Restored", files_text(number_at(restored, "files"), number_at(restored, "bytes")) +
                               ", of which all but small ones come when they are read");
   if (const uint64_t left = number_at(tier, "files_left"); left > 0 || text_at(tier, "keep", "all") != "all")
-    facts.add("Left", fmt::format("{} since the mount (tier_keep={})", files_text(left, number_at(tier, "bytes_left")),
+    facts.add("Left", fmt::format("{} {} (tier_keep={})", files_text(left, number_at(tier, "bytes_left")), kSince,
                                   text_at(tier, "keep", "all")));
   const uint64_t shared = number_at(tier, "files_shared"), conflicts = number_at(tier, "conflicts");
   if (shared > 0 || conflicts > 0)
-    facts.add("Of others", fmt::format("{} files shown since the mount, {} conflicts", shared, conflicts));
+    facts.add("Of others", fmt::format("{} files shown {}, {} conflicts", shared, kSince, conflicts));
   if (const uint64_t refused = number_at(tier, "files_refused"); refused > 0)
     facts.add("Cannot be", fmt::format("{}; the log names one", refused));
   if (const uint64_t failed = number_at(tier, "files_failed"); failed > 0)

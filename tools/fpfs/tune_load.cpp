@@ -9,6 +9,8 @@
 
 #include <fmt/format.h>
 
+#include "engine/array/member_directory.h"
+
 namespace fpfs::tools {
 
 namespace {
@@ -70,7 +72,7 @@ Status TuneArray::open_places(const std::vector<std::string>& paths) {
     const Result<Handle> opened = storage.open_directory(path);
     if (opened.status().code() == StatusCode::kNotFound)
       return refuse_place(path, StatusCode::kNotFound, "no such directory; is its drive mounted?");
-    if (!opened.is_ok()) return opened.status().with_context(path);
+    if (!opened.is_ok()) return refuse_failed(path, opened.status());
     Place place{path, ScopedHandle(storage, *opened), {}};
     FPFS_ASSIGN_OR_RETURN(const struct stat attributes, storage.fstat(place.handle.get()));
     const auto [first, is_new] = seen.emplace(std::pair(attributes.st_dev, attributes.st_ino), path);
@@ -87,7 +89,7 @@ Status TuneArray::take(Place& place) {
   Storage& storage = environment_.storage();
   const std::string path = place.path + "/" + kName;
   const Status made = storage.make_directory(place.handle.get(), kName, 0700);
-  if (!made.is_ok() && made.code() != StatusCode::kExists) return made.with_context(place.path);
+  if (!made.is_ok() && made.code() != StatusCode::kExists) return refuse_failed(place.path, made);
   const Result<Handle> opened = storage.open_at(place.handle.get(), kName, O_RDONLY | O_DIRECTORY);
   if (!opened.is_ok()) return opened.status().with_context(path);
   ScopedHandle inside(storage, *opened);

@@ -115,8 +115,9 @@ std::string verdict(const CheckReport& report) {
     parts.push_back(fmt::format("{} {} of a crash, which no file needs: mounting the array removes {}, as does -p",
                                 leftovers, leftovers == 1 ? "leftover" : "leftovers", leftovers == 1 ? "it" : "them"));
   if (nobodys > 0)
-    parts.push_back(fmt::format("{} {} of files that are gone, which no file needs: -p removes {}", nobodys,
-                                nobodys == 1 ? "leftover" : "leftovers", nobodys == 1 ? "it" : "them"));
+    parts.push_back(
+        fmt::format("{} {} of files that are gone; look whether a checkpoint is missing before -p removes {}", nobodys,
+                    nobodys == 1 ? "leftover" : "leftovers", nobodys == 1 ? "it" : "them"));
   if (foreign > 0)
     parts.push_back(fmt::format("{} {} not the array's; no file is harmed: move {} elsewhere", foreign,
                                 foreign == 1 ? "entry of a member is" : "entries of members are",

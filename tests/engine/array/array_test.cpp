@@ -121,7 +121,7 @@ TEST_F(ArrayTest, RefusesWhatIsNoMember) {
   expect_refused(paths({"a", "empty"}), {}, StatusCode::kNotFound, {path("empty"), "no superblock", "mkfs"});
   expect_refused(paths({"absent"}), {}, StatusCode::kNotFound, {path("absent"), "no such directory", "mounted"});
   write_file(path("file"), "x");
-  expect_refused(paths({"file"}), {}, StatusCode::kSystem, {path("file"), "Not a directory"});
+  expect_refused(paths({"file"}), {}, StatusCode::kSystem, {path("file"), "Not a directory; name directories"});
   expect_refused({}, {}, StatusCode::kInvalidArgument, {"no directory"});
 }
 

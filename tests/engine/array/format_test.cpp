@@ -159,7 +159,7 @@ TEST_F(FormatTest, RefusesDirectoriesInsideEachOther) {
 
 TEST_F(FormatTest, RefusesWhatIsNoDirectory) {
   write_file(path("file"), "x");
-  expect_refused(paths({"file"}), forced(), StatusCode::kSystem, {path("file"), "Not a directory"});
+  expect_refused(paths({"file"}), forced(), StatusCode::kSystem, {path("file"), "Not a directory; name directories"});
   expect_refused({path("absent/a")}, {}, StatusCode::kNotFound, {path("absent/a"), path("absent"), "mounted"});
   expect_refused({""}, {}, StatusCode::kInvalidArgument, {"empty"});
   std::filesystem::create_symlink(path("nowhere"), path("dangling"));

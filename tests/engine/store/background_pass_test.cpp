@@ -29,6 +29,10 @@ constexpr uint32_t kChunk = test::kSmallChunk;
 class NotingVisitor final : public PassVisitor {
  public:
   void begin_pass() override { note("begin"); }
+  bool wants_chunk(File& file, ChunkIndex, const Extent&) override {
+    const MutexLock lock(mutex_);
+    return passed_by_.empty() || file.path() != passed_by_;
+  }
   void visit_chunk(const FileEntry& entry, File&, ChunkIndex chunk, const Extent& extent,
                    std::function<void()> done) override {
     {
@@ -61,6 +65,11 @@ class NotingVisitor final : public PassVisitor {
     return save_status_;
   }
 
+  // Of this file nothing is to be done.
+  void pass_by(const std::string& path) {
+    const MutexLock lock(mutex_);
+    passed_by_ = path;
+  }
   // From now on chunks stay in flight.
   void hold() {
     const MutexLock lock(mutex_);
@@ -116,6 +125,7 @@ class NotingVisitor final : public PassVisitor {
   mutable Mutex mutex_;
   Names notes_ FPFS_GUARDED_BY(mutex_);
   bool holds_ FPFS_GUARDED_BY(mutex_) = false;
+  std::string passed_by_ FPFS_GUARDED_BY(mutex_);
   std::deque<std::function<void()>> held_ FPFS_GUARDED_BY(mutex_);
   std::vector<PassState> saved_ FPFS_GUARDED_BY(mutex_);
   Status load_status_, save_status_;  // before a pass is there
@@ -288,6 +298,35 @@ TEST_F(BackgroundPassTest, KeepsToItsRate) {
   EXPECT_EQ(end.state.chunks, 20U);
   EXPECT_LT(seconds(), 8);
   EXPECT_GE(end.state.active_ms, 400U);
+}
+
+// As that of a removal that goes on: what it moved before is passed by in no time, and says nothing of what is left.
+TEST_F(BackgroundPassTest, TheTimeThatIsLeftIsOfWhatIsVisited) {
+  write_file("before", 200 * kChunk);
+  write_file("now", 40 * kChunk);
+  visitor_.pass_by("/before");
+  ASSERT_TRUE(pass_->start(20 * kChunk).is_ok());
+  wait_for_chunks(200 + 6);
+  const BackgroundPass::Report report = pass_->report();
+  EXPECT_GE(report.state.bytes, 206 * kChunk);
+  EXPECT_EQ(report.bytes_total, 240 * kChunk);
+  EXPECT_LT(report.bytes_per_second, 40 * kChunk);
+  EXPECT_GT(report.eta_seconds, 0.5);
+  EXPECT_LT(report.eta_seconds, 10);
+}
+
+TEST_F(BackgroundPassTest, WhatIsPassedByHasNoRate) {
+  write_file("before", 200 * kChunk);
+  write_file("now", kChunk);
+  visitor_.pass_by("/before");
+  visitor_.hold();
+  ASSERT_TRUE(pass_->start(0).is_ok());
+  wait_for_chunks(200);
+  const BackgroundPass::Report report = pass_->report();
+  EXPECT_LE(report.bytes_per_second, 0);
+  EXPECT_LT(report.eta_seconds, 0);
+  visitor_.release();
+  wait_for_end();
 }
 
 TEST_F(BackgroundPassTest, PausesAndGoesOnWithoutVisitingTwice) {

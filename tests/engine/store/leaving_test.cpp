@@ -136,6 +136,34 @@ TEST(LeavingTest, WhatItHoldsIsMovedAndThenItIsNoMember) {
   expect_clean(array);
 }
 
+// As every name and every object is there, an object without a name is nobody's.
+TEST(LeavingTest, AnArrayWithoutARemovedMemberIsWhole) {
+  SimArray array(1, 3, options());
+  ASSERT_TRUE(save(array, "file", kLength, 1).is_ok());
+  ASSERT_TRUE(array.store().remove_member("/m1").is_ok());
+  ASSERT_TRUE(finish_removals(array, {"file"}));
+  ASSERT_TRUE(array.close().is_ok());
+  array.set_paths({"/m0", "/m2"});
+  {
+    Storage& storage = array.world().storage();
+    const Result<Handle> opened = storage.open_directory("/m2/objects/bc");
+    ASSERT_TRUE(opened.is_ok()) << opened.status().message();
+    const ScopedHandle directory(storage, *opened);
+    const Result<Handle> made =
+        storage.open_at(*opened, Array::object_name(FileId(0xabc), Generation()), O_CREAT | O_RDWR, 0600);
+    ASSERT_TRUE(made.is_ok()) << made.status().message();
+    const ScopedHandle object(storage, *made);
+  }
+  CheckOptions preen;
+  preen.repair = Repair::kPreen;
+  const Result<CheckReport> report = check_array(array.world(), array.paths(), preen);
+  ASSERT_TRUE(report.is_ok()) << report.status().message();
+  ASSERT_EQ(report->errors.size(), 1u);
+  EXPECT_EQ(report->errors[0].kind, "orphan");
+  EXPECT_TRUE(report->errors[0].is_nobodys && report->errors[0].repaired) << report->errors[0].detail;
+  expect_clean(array);
+}
+
 TEST(LeavingTest, ADirectoryThatWasRemovedCanBeFormatted) {
   SimArray array(1, 3, options());
   ASSERT_TRUE(array.store().remove_member("/m2").is_ok());
