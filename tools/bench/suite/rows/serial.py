@@ -216,12 +216,15 @@ def transfers(bench, mode, count, *options):
     for _ in range(bench.options.runs):
         with watched(bench, *options) as (mount, locks):
             paths = [mount.path / f"file{index}" for index in range(count)]
+            others = []
             if mode == "read":
-                streams(bench, "make", seconds, paths, length=max(bench.size // count, MIB))
+                others = [mount.path / f"other{index}" for index in range(count)]
+                streams(bench, "make", seconds, [*paths, *others], length=max(bench.size // count, MIB))
                 mount.remount_cold()
+                read_all(bench, others)  # so that the memory of the buffers is not made within what is counted
             moved, _, parts = counted(mount, locks, lambda: read_all(bench, paths) if mode == "read" else
                                       streams(bench, mode, seconds, paths))
-            for path in paths:
+            for path in [*paths, *others]:
                 path.unlink(missing_ok=True)
         rounds.append((moved, parts))
     return rounds
