@@ -1,5 +1,7 @@
 // Which store it is, and the way to it: connecting, and fpfs tier set.
 #include <algorithm>
+#include <future>
+#include <memory>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -48,18 +50,17 @@ void ArrayTier::Impl::has_tried(const Status& status) {
   changed_.notify_all();
 }
 
-// Threads have the priority of those that start them: this one's is low, the executor's is that of requests.
+// Threads have the priority of those that start them: this one's is low, the executor's is that of requests. Waited for
+// also while the mount ends: a thread that a filesystem does not let go of is to be known as caught (stop()).
 Result<std::unique_ptr<ObjectStore>> ArrayTier::Impl::make_store(const std::string& url, Priority priority,
                                                                  unsigned deadline_s) {
   ObjectStoreOptions options;
   options.deadline_s_max = deadline_s;
   if (priority == Priority::kCopies) return make_object_store(outside_, url, options);
-  using Made = Result<std::unique_ptr<ObjectStore>>;
-  return ask<Made>([&](ObjectStore::Done<std::unique_ptr<ObjectStore>> done) {
-    environment_.executor().post([&outside = outside_, url, options, done = std::move(done)] {
-      done(make_object_store(outside, url, options));
-    });
-  });
+  const auto made = std::make_shared<std::promise<Result<std::unique_ptr<ObjectStore>>>>();
+  environment_.executor().post(
+      [&outside = outside_, url, options, made] { made->set_value(make_object_store(outside, url, options)); });
+  return made->get_future().get();
 }
 
 // `store_id`: as it is known, empty if it is not; becomes what was found.

@@ -412,3 +412,18 @@ def test_others_see_figures_and_change_nothing(mount, directory):
     in_child(as_user, uid=1234)
     sync(mount)
     assert_copied(directory, mount)
+
+
+def test_a_directory_that_hangs_lets_the_mount_end(make_array, make_mount):
+    """As one of NFS whose server is gone: once what was saved is committed, nothing of it keeps the daemon."""
+    holder = make_mount(make_array())
+    place = Directory(holder.path, "copies")
+    array = make_array()
+    os.kill(holder.pid, signal.SIGSTOP)
+    try:
+        mount = make_mount(array, f"tier={place.url}", "tier_required=no")
+        write_pattern(mount.path / "file", 1, MIB)
+        mount.unmount()
+        assert "does not let go of what was being copied" in mount.log()
+    finally:
+        os.kill(holder.pid, signal.SIGCONT)
