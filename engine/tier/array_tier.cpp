@@ -428,12 +428,11 @@ Status ArrayTier::Impl::begin_copying(bool has_restored) {
     const MutexLock lock(named_mutex_);
     if (named_ != nullptr) named_(directory, name);
   };
-  std::string url;
+  ObjectStore* objects = nullptr;
   {
     const MutexLock lock(mutex_);
-    url = session_->url;
+    objects = session_->objects.get();
   }
-  FPFS_ASSIGN_OR_RETURN(std::unique_ptr<ObjectStore> objects, reach(url, Priority::kCopies, 0, binding_.store_id));
   if (options.shares) {
     open_lost(binding_.store_id);
     save_lost();
@@ -451,7 +450,6 @@ Status ArrayTier::Impl::begin_copying(bool has_restored) {
   if (binding_.is_away) copier->content_is_away();
   {
     const MutexLock lock(mutex_);
-    session_->objects = std::move(objects);
     session_->copier = std::move(copier);
     store_.tell_names(true);
     if (has_restored) session_->copier->hold(true, kRestoredRest);

@@ -112,8 +112,10 @@ Status ArrayTier::Impl::connect_to_proven(ObjectStore& objects, const TierBindin
 
 Status ArrayTier::Impl::connect_to(const std::string& url, TierBinding binding) {
   auto session = std::make_unique<Session>();
-  session->url = url;
   FPFS_ASSIGN_OR_RETURN(session->reads, reach(url, Priority::kRequests, 0, binding.store_id));
+  if (!is_read_only_) {
+    FPFS_ASSIGN_OR_RETURN(session->objects, reach(url, Priority::kCopies, 0, binding.store_id));
+  }
   session->reader = TierReader::create(environment_, *session->reads);
   begin_session(std::move(session), binding);
   if (is_read_only_) return Status::ok();

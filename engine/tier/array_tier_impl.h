@@ -52,9 +52,8 @@ class ArrayTier::Impl : public std::enable_shared_from_this<Impl> {
  private:
   // While there is a store that is known to be the right one.
   struct Session {
-    std::string url;
     std::unique_ptr<ObjectStore> reads;    // of the priority of requests: somebody waits for what it brings
-    std::unique_ptr<ObjectStore> objects;  // of the priority of copies; there with the copier
+    std::unique_ptr<ObjectStore> objects;  // of the priority of copies; none: the mount is read-only
     std::unique_ptr<TierCopier> copier;    // none: the mount is read-only, or something is to be restored before
     std::shared_ptr<TierReader> reader;    // what heals chunks asks it
   };
