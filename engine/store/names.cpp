@@ -394,7 +394,9 @@ class Store::NameHolder {
   // The name is gone, and what it had on the members stays: nothing, where somebody had put a file into tree/ behind the
   // mount's back, or one of another array.
   std::unique_ptr<Removed> left_over(const Status& failure, uint64_t sidecar_bytes = 0) {
-    if (failure.code() == StatusCode::kCorruption && sidecar_bytes > 0) {
+    // Somebody waits, and the name lock is held: of a large one the next mount finds that nothing was left.
+    constexpr uint64_t kLookedThroughMax = 16 * kMiB;
+    if (failure.code() == StatusCode::kCorruption && sidecar_bytes > 0 && sidecar_bytes <= kLookedThroughMax) {
       Storage& storage = store_.storage();
       const Result<Handle> reopened = storage.reopen(handle_, O_RDONLY);  // it may be made with O_PATH
       if (!reopened.is_ok()) return left_over(reopened.status());
