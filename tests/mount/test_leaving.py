@@ -237,6 +237,7 @@ def test_what_keeps_it_is_named(three, make_mount):
         (mount.path / "removed").unlink()
         result = fpfs(mount, "member", "remove", mount.path, three.members[2], check=False)
         assert result.returncode == 1 and "removed, and is open still; close it" in result.stdout
+        assert fpfs(mount, "rebalance", "--wait", mount.path, check=False).returncode == 1
         assert file.read(100) == pattern(3, 0, 100)
     fpfs(mount, "member", "remove", mount.path, three.members[2])
 

@@ -65,6 +65,8 @@ def test_verbs_refuse_missing_arguments_and_unknown_options(binaries, verb):
     ("fpfs", "member remove DIR x --cancl", ["'--cancl'", "did you mean --cancel?", "(see fpfs member --help)"]),
     ("fpfs", "status --verson DIR", ["did you mean --version?"]),  # of the program, which verbs take, too
     ("fpfs", "status --bogus 3 DIR", ["unknown option '--bogus' (see fpfs status --help)"]),
+    ("fpfs", "status --- DIR", ["unknown option '---' (see fpfs status --help)"]),
+    ("mkfs", "--=1M DIR", ["unknown option '--' (see mkfs.fastpersistfs --help)"]),
     ("fpfs", "--bogus", ["unknown option '--bogus' (see fpfs --help)"]),
     ("fpfs", "status", ["MOUNTPOINT is required (see fpfs status --help)"]),
     ("fpfs", "bench --size 1X DIR", ["'1X' is no size", "(see fpfs bench --help)"]),

@@ -231,7 +231,8 @@ Status call_members(const std::string& mount_point, IoctlMembers& question) {
     return explain_mount_error(errno, mount_point);
   }
   if (question.error == 0) return Status::ok();
-  if (question.error == EBUSY)
+  // Adding goes beside it: what is busy then is something else.
+  if (question.error == EBUSY && question.command != IoctlMembers::kAdd)
     if (const Result<Json> moving = read_rebalance_status(mount_point);
         moving.is_ok() && text_at(*moving, "state") == "running")
       return Status::error(StatusCode::kBusy, describe_under_way(*moving, mount_point));

@@ -58,6 +58,10 @@ int run(const RebalanceOptions& options) {
         kRebalanceProgram, kExitFailure,
         fmt::format("{} {} where {}, for the reasons above; after that {}", format_chunks(left),
                     left == 1 ? "stays" : "stay", left == 1 ? "it is" : "they are", how_to_go_on(*rebalance, options)));
+  if (!array_at(*rebalance, "left").empty())
+    return fail(kRebalanceProgram, kExitFailure,
+                fmt::format("something stays where it is, for the reasons above; after that {}",
+                            how_to_go_on(*rebalance, options)));
   return kExitOk;
 }
 
