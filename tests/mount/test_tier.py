@@ -82,11 +82,14 @@ def test_what_somebody_waits_for_has_the_priority_of_requests(array, make_mount,
     def nices(name):
         fields = [(task / "stat").read_text().rsplit(")", 1)[1].split() for task in tasks.iterdir()
                   if (task / "comm").read_text().startswith(name)]
-        return {int(each[16]) for each in fields}
+        return [int(each[16]) for each in fields]
 
-    requests, = nices("fpfs-call")
-    assert requests <= 0
-    assert nices("fpfs-tier") == {requests, 10}
+    requests, = set(nices("fpfs-call"))
+    if requests >= 10:
+        pytest.skip("the tests are as nice as copies are, and may not make the daemon less so")
+    found = nices("fpfs-tier")
+    assert set(found) == {requests, 10}
+    assert found.count(10) > 1, "the one that begins all is not the one that copies"
 
 
 def test_an_array_remembers_its_store(array, make_mount, directory):

@@ -151,7 +151,8 @@ Member* find_member() {
   const auto thread = static_cast<uint64_t>(::gettid());
   for (Member& member : table->members) {
     uint64_t seen = 0;
-    if (member.thread.compare_exchange_strong(seen, thread)) return &member;
+    // Each kind of work looks on its own.
+    if (member.thread.compare_exchange_strong(seen, thread) || seen == thread) return &member;
   }
   return nullptr;
 }
