@@ -163,6 +163,10 @@ Status ArrayTier::Impl::open() {
     log(LogLevel::kError, "{}", failure_.message());
     if (!is_named) return Status::ok();
   }
+  if (url.empty() && is_required())
+    return Status::error(StatusCode::kInvalidArgument,
+                         "tier_required=yes, but this array copies nowhere: name its store (tier=URL), or mount it "
+                         "without that and have one set: fpfs tier set MOUNTPOINT URL");
   if (url.empty()) return Status::ok();
   url_ = url;
   place_ = place_of(url);

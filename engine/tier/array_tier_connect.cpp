@@ -113,17 +113,26 @@ Status ArrayTier::Impl::connect_to_proven(ObjectStore& objects, const TierBindin
 Status ArrayTier::Impl::connect_to(const std::string& url, TierBinding binding) {
   auto session = std::make_unique<Session>();
   FPFS_ASSIGN_OR_RETURN(session->reads, reach(url, Priority::kRequests, 0, binding.store_id));
-  if (!is_read_only_) {
+  const bool restores = !binding.restores.empty();
+  if (!is_read_only_ && !restores) {
     FPFS_ASSIGN_OR_RETURN(session->objects, reach(url, Priority::kCopies, 0, binding.store_id));
   }
   session->reader = TierReader::create(environment_, *session->reads);
   begin_session(std::move(session), binding);
   if (is_read_only_) return Status::ok();
-  const bool restores = !binding.restores.empty();
   Status begun = restores ? restore() : Status::ok();
+  if (begun.is_ok() && restores) begun = open_copies(url);
   if (begun.is_ok()) begun = begin_copying(restores);
   if (!begun.is_ok()) end_session();
   return begun;
+}
+
+// Behind a restore, which somebody waits for.
+Status ArrayTier::Impl::open_copies(const std::string& url) {
+  FPFS_ASSIGN_OR_RETURN(std::unique_ptr<ObjectStore> objects, reach(url, Priority::kCopies, 0, binding_.store_id));
+  const MutexLock lock(mutex_);
+  session_->objects = std::move(objects);
+  return Status::ok();
 }
 
 // Sees to it that no newer state of the array has copied there, and that none of before will.
@@ -170,6 +179,10 @@ Status ArrayTier::Impl::do_set(const TierSet& set) {
     return Status::error(StatusCode::kReadOnly, "the array is mounted read-only: it cannot remember a store");
   FPFS_ASSIGN_OR_RETURN(const std::unique_ptr<ObjectStore> objects,
                         make_store(set.url, Priority::kRequests, kAnswerSeconds));
+  if (const Status away = check_nothing_is_away(*objects, set.url); !away.is_ok()) {
+    objects->close();
+    return away;
+  }
   TierInit init;
   init.array_id = to_string(store_.array().id());
   const uint64_t random = environment_.random_u64();
@@ -185,7 +198,6 @@ Status ArrayTier::Impl::do_set(const TierSet& set) {
   if (done.is_ok()) {
     binding.store_id = made.value().store_id;
     binding.url = set.url;
-    done = check_nothing_is_away(binding.store_id);
     const Result<std::optional<TierBinding>> before = load_binding(store_.storage(), store_.array());
     if (before.is_ok() && before->has_value()) binding.is_away = (**before).is_away;
     if (before.is_ok() && before->has_value() && (**before).store_id == binding.store_id)
@@ -245,6 +257,21 @@ Result<std::string> ArrayTier::Impl::array_to_restore(const TierSet& set, const 
     return Status::error(StatusCode::kExists, fmt::format("tier: it is also in use by {}; have it shared (--share)",
                                                           fmt::join(others, ", ")));
   return restored;
+}
+
+// What may become the array's store. Before anything is written there: it may be an empty mount point.
+Status ArrayTier::Impl::check_nothing_is_away(ObjectStore& objects, const std::string& url) {
+  const Result<std::optional<TierBinding>> remembered = load_binding(store_.storage(), store_.array());
+  if (!remembered.is_ok() || !remembered->has_value() || !(**remembered).is_away) return Status::ok();
+  using Identity = std::optional<TierIdentity>;
+  FPFS_ASSIGN_OR_RETURN(const Identity found, ask<Result<Identity>>([&](ObjectStore::Done<Identity> done) {
+                          read_tier(objects, std::move(done));
+                        }));
+  const Status away = check_nothing_is_away(found ? found->store_id : "");
+  if (away.is_ok() || found || place_of((**remembered).url) != place_of(url)) return away;
+  return Status::error(away.code(),
+                       fmt::format("tier: {} has no {}, but content of this array lies there only: is it mounted?",
+                                   objects.describe(), tier_identity_key()));
 }
 
 Status ArrayTier::Impl::check_nothing_is_away(const std::string& store_id) {

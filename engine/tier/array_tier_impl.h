@@ -53,7 +53,7 @@ class ArrayTier::Impl : public std::enable_shared_from_this<Impl> {
   // While there is a store that is known to be the right one.
   struct Session {
     std::unique_ptr<ObjectStore> reads;    // of the priority of requests: somebody waits for what it brings
-    std::unique_ptr<ObjectStore> objects;  // of the priority of copies; none: the mount is read-only
+    std::unique_ptr<ObjectStore> objects;  // of the priority of copies; there with the copier
     std::unique_ptr<TierCopier> copier;    // none: the mount is read-only, or something is to be restored before
     std::shared_ptr<TierReader> reader;    // what heals chunks asks it
   };
@@ -74,6 +74,7 @@ class ArrayTier::Impl : public std::enable_shared_from_this<Impl> {
   Status connect();
   Status connect_to_proven(ObjectStore& objects, const TierBinding& binding);
   Status connect_to(const std::string& url, TierBinding binding);
+  Status open_copies(const std::string& url);
   Status raise_fence(ObjectStore& objects, TierBinding& binding, Clock::time_point until = Clock::time_point::max());
   void keep_fence();
   Status remember(ObjectStore& objects, TierBinding& binding);
@@ -91,6 +92,7 @@ class ArrayTier::Impl : public std::enable_shared_from_this<Impl> {
   Status do_set(const TierSet& set);
   Status begin_restoring(ObjectStore& objects, const TierSet& set, const TierIdentity& made, TierBinding& binding);
   Result<std::string> array_to_restore(const TierSet& set, const TierIdentity& made) const;
+  Status check_nothing_is_away(ObjectStore& objects, const std::string& url);
   Status check_nothing_is_away(const std::string& store_id);
 
   // array_tier_content.cpp, on the thread too.

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <span>
 #include <utility>
 
@@ -248,6 +247,10 @@ void check_tier(ObjectStore& store, const std::string& array_id, const std::stri
       found.is_ok() ? done(judge(store, array_id, store_id, *found)) : done(found.status());
     });
   });
+}
+
+void read_tier(ObjectStore& store, ObjectStore::Done<std::optional<TierIdentity>> done) {
+  Reading::start(store, std::move(done));
 }
 
 void init_tier(ObjectStore& store, const TierInit& init, ObjectStore::Done<TierIdentity> done) {

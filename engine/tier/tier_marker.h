@@ -19,6 +19,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -42,6 +43,9 @@ struct TierIdentity {
 //   kCorruption, kUnsupported   what says whose it is cannot be read, or is of a later version
 void check_tier(ObjectStore& store, const std::string& array_id, const std::string& store_id,
                 ObjectStore::Done<TierIdentity> done);
+
+// Who the store is; nobody, where it was made no store. Writes nothing.
+void read_tier(ObjectStore& store, ObjectStore::Done<std::optional<TierIdentity>> done);
 
 struct TierInit {
   std::string array_id;

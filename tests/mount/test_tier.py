@@ -286,6 +286,15 @@ def mount_by_hand(mount, url, *options):
                check=False)
 
 
+def test_a_store_that_is_required_is_to_be_named(array, make_mount):
+    mount = make_mount(array)
+    mount.unmount()
+    options = "tier_required=yes" + ("" if array.direct_io else ",buffered_members")
+    refused = run(array.programs.mount, "-o", options, array.argument, mount.path, check=False)
+    assert refused.returncode == 1 and "copies nowhere: name its store (tier=URL)" in refused.stderr
+    assert len(refused.stderr.splitlines()) == 1
+
+
 def assert_goes_on_without(mount, url, words):
     """With tier_required=no, and says in the status what is wrong."""
     mount.options = [f"tier={url}", "tier_required=no"]

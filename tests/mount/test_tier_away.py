@@ -343,6 +343,26 @@ def save_two(mount, store):
     return first, second
 
 
+@pytest.mark.mount_options("tier_keep=1")
+def test_no_other_place_becomes_the_store_while_content_is_away(directory, mount, tmp_path):
+    """Nothing is written there: it may be the mount point of the store, with nothing mounted."""
+    first, _ = save_two(mount, directory)
+    path = directory.path
+    stands = path.with_name("stands")
+    path.rename(stands)
+    path.mkdir()
+    refused = fpfs(mount, "tier", "set", mount.path, directory.url, check=False)
+    assert refused.returncode == 1 and "is it mounted?" in refused.stderr
+    other = tmp_path / "other"
+    other.mkdir()
+    refused = fpfs(mount, "tier", "set", mount.path, f"file://{other}", check=False)
+    assert refused.returncode == 1 and "bring it back before" in refused.stderr
+    assert not list(path.iterdir()) and not list(other.iterdir())
+    path.rmdir()
+    stands.rename(path)
+    assert is_pattern(first, 1, 20 * CHUNK)
+
+
 @pytest.mark.mount_options("tier_keep=2")
 def test_all_but_the_newest_leave_once_they_are_copied(store, mount):
     set_tier(mount, store.url)

@@ -56,7 +56,8 @@ Status call_tier(const FileDescriptor& file, IoctlTier& question, const std::str
     if (timeout_s > 0 && steady_clock::now() >= deadline)
       return Status::error(
           StatusCode::kUnreachable,
-          fmt::format("{}: not over after {} s; copying goes on (fpfs tier status says how)", named, timeout_s));
+          fmt::format("{}: not over after {} s; fpfs tier status says how far it is, or why it cannot go on", named,
+                      timeout_s));
     if (meanwhile) meanwhile();
     const steady_clock::duration pause = (steady_clock::now() - begun) / kPauses;
     std::this_thread::sleep_for(std::clamp<steady_clock::duration>(pause, kShortestPause, kLongestPause));
