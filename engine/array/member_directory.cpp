@@ -198,7 +198,10 @@ Result<DirectoryFindings> examine_directory(Storage& storage, Handle directory) 
     } else if (name == kFormerName) {
       findings.has_former = true;
     } else if (is_our_name(name) || name == kLostFoundName) {
-      FPFS_ASSIGN_OR_RETURN(worthless, is_worthless(storage, directory, name));
+      const Result<bool> looked = is_worthless(storage, directory, name);
+      if (looked.status().code() == StatusCode::kNotFound) continue;  // a daemon that ends takes some with it
+      FPFS_RETURN_IF_ERROR(looked.status());
+      worthless = *looked;
       if (!worthless && is_our_name(name)) findings.foreign_entry = name;
     }
     if (!worthless && findings.first_entry.empty()) findings.first_entry = name;

@@ -483,9 +483,11 @@ void ArrayTier::Impl::end_session() {
   if (session == nullptr) return;
   if (session->copier != nullptr) session->copier->stop(nullptr);
   session->reader->close();
+  if (session->prover != nullptr) session->prover->close();
   session->reads->close();
   if (session->objects != nullptr) session->objects->close();
   session->reader = nullptr;
+  session->prover = nullptr;
   session->copier = nullptr;
   session->objects = nullptr;
   session->reads = nullptr;

@@ -110,7 +110,7 @@ Result<TierReader::Manifest> ArrayTier::Impl::find_copy(const std::string& path,
   std::shared_ptr<TierReader> reader;
   {
     const MutexLock lock(mutex_);
-    reader = session_->reader;
+    reader = session_->prover;
   }
   FPFS_ASSIGN_OR_RETURN(TierReader::Manifest manifest, ask<Result<TierReader::Manifest>>([&](auto done) {
                           reader->find(path, TierReader::Which::kNewest, std::move(done));
@@ -127,7 +127,7 @@ Status ArrayTier::Impl::read_back(const TierReader::Manifest& manifest) {
   std::shared_ptr<TierReader> reader;
   {
     const MutexLock lock(mutex_);
-    reader = session_->reader;
+    reader = session_->prover;
   }
   const uint64_t chunks = std::max<uint64_t>(1, kReadBackBytes / manifest->chunk_size);
   const auto memory = std::make_shared<std::vector<std::byte>>(chunks * manifest->chunk_size);

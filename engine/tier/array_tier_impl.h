@@ -56,6 +56,7 @@ class ArrayTier::Impl : public std::enable_shared_from_this<Impl> {
     std::unique_ptr<ObjectStore> objects;  // of the priority of copies; there with the copier
     std::unique_ptr<TierCopier> copier;    // none: the mount is read-only, or something is to be restored before
     std::shared_ptr<TierReader> reader;    // what heals chunks asks it
+    std::shared_ptr<TierReader> prover;    // of what is to leave the drives, by `objects`
   };
   struct Waiting {
     Ask ask;

@@ -268,8 +268,9 @@ def test_a_directory_that_is_not_mounted_for_a_while(array, make_mount, director
     directory.path.mkdir()
     mount.start()
     save_while_away(mount, "second", 2)
-    wait_until(lambda: tier(mount)["state"] == "away")
-    assert "is the filesystem mounted" in tier(mount)["last_error"]
+    wait_until(lambda: tier(mount)["last_error"] != "")  # until it has been tried, it is away without one
+    status = tier(mount)
+    assert status["state"] == "away" and "is the filesystem mounted" in status["last_error"]
     assert not list(directory.path.iterdir())
     directory.path.rmdir()
     away.rename(directory.path)

@@ -5,6 +5,7 @@
 
 #include <set>
 
+#include "engine/array/member_directory.h"
 #include "engine/base/bytes.h"
 #include "tests/engine/array/array_testing.h"
 
@@ -55,6 +56,28 @@ TEST_F(FormatTest, MakesDirectoriesAndTheirParts) {
     EXPECT_FALSE(exists(path(name) + "/superblock.new"));
   }
   EXPECT_EQ(mode_of(path("a/tree")), 0755u);
+}
+
+// The daemon of an unmount that has just returned.
+class EndingDaemon final : public PosixStorage {
+ public:
+  Result<struct stat> stat_at(Handle directory, const std::string& name) override {
+    if (name == "state") {
+      EXPECT_EQ(::unlinkat(directory, "state", 0), 0);
+    }
+    return PosixStorage::stat_at(directory, name);
+  }
+};
+
+TEST_F(FormatTest, WhatGoesWhileItIsLookedAtIsPassedOver) {
+  must_format(paths({"a"}));
+  write_file(path("a") + "/state", "open");
+  EndingDaemon storage;
+  const ScopedHandle directory(storage, storage.open_directory(path("a")).value());
+  const Result<DirectoryFindings> findings = examine_directory(storage, directory.get());
+  ASSERT_TRUE(findings.is_ok()) << findings.status().message();
+  EXPECT_TRUE(findings->has_superblock);
+  EXPECT_FALSE(exists(path("a") + "/state"));
 }
 
 TEST_F(FormatTest, SuperblocksSayWhoIsWho) {
