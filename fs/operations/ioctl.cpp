@@ -87,6 +87,9 @@ class VerifyCall : public std::enable_shared_from_this<VerifyCall> {
     next_ = question.first_chunk;
     end_ = std::min(answer_.chunks_in_file,
                     next_ + std::min(question.chunk_count, std::min(IoctlVerify::kChunksMax, UINT64_MAX - next_)));
+    // Not in between: it takes a look at every extent.
+    if (next_ == 0 || end_ == answer_.chunks_in_file)
+      answer_.chunks_away = file_->info().codec_chunks[static_cast<size_t>(Codec::kAway)];
   }
 
   void start() {

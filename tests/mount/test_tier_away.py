@@ -444,6 +444,32 @@ def test_a_store_that_is_away_fails_only_what_is_there(mount, directory):
     mount.array.fsck(check=True)
 
 
+@pytest.mark.mount_options("tier_keep=1")
+def test_who_checks_says_what_was_not_looked_at(mount, directory):
+    first, second = save_two(mount, directory)
+    aside = directory.path.with_name(directory.path.name + "-aside")
+    directory.path.rename(aside)  # whether it is there makes no difference
+    result = fpfs(mount, "verify", first, second)
+    assert result.stdout.splitlines() == [
+        f"{first}: 20 of 20 chunks are only in {directory.url}, not looked at; fpfs tier restore {first} fetches and "
+        "checks them", f"{second}: 20 chunks, as written"]
+    assert json.loads(fpfs(mount, "verify", "--json", first.parent).stdout) == {
+        "clean": False, "files": 2, "chunks": 40, "away": 20,
+        "away_files": [{"path": str(first), "away": 20, "chunks": 20}], "errors": []}
+    assert json.loads(fpfs(mount, "verify", "--json", second).stdout)["clean"]
+    assert not fpfs(mount, "verify", "--quiet", first).stdout
+    scrub = fpfs(mount, "scrub", "start", "--wait", mount.path).stdout
+    assert re.search(r"Not looked at: +20 chunks in the store of the copies only\n", scrub), scrub
+    assert "; 20 chunks in the store of the copies only, not looked at" in mount.log()
+    mount.unmount()
+    aside.rename(directory.path)
+    mount.start()
+    assert json.loads(fpfs(mount, "scrub", "status", "--json", mount.path).stdout)["chunks_away"] == 20
+    fpfs(mount, "tier", "pin", first)
+    fpfs(mount, "tier", "restore", first)
+    assert fpfs(mount, "verify", first).stdout == f"{first}: 20 chunks, as written\n"
+
+
 @pytest.mark.parametrize("text", ["none", "0", "-1", "x", "3.5", "0G", ""])
 def test_what_tier_keep_cannot_be(array, make_mount, text):
     with pytest.raises(MountFailed) as refused:

@@ -203,7 +203,7 @@ def test_verify_whole_files(fpfs, mount, model):
     write_pattern(mount.path / "sub" / "other", 5, 400 * CHUNK)
     (mount.path / "empty").touch()
     found = json_of(fpfs("verify", mount.path, "--json"))
-    assert found == {"clean": True, "files": 3, "chunks": 410, "errors": []}
+    assert found == {"clean": True, "files": 3, "chunks": 410, "away": 0, "away_files": [], "errors": []}
 
 
 @pytest.mark.P3
