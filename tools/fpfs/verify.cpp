@@ -1,5 +1,6 @@
 // fpfs verify: reads and checks files of a mounted array from their drives, past every cache.
 #include <dirent.h>
+#include <fcntl.h>
 #include <sys/stat.h>
 
 #include <atomic>
@@ -53,6 +54,14 @@ struct Finding {
   std::string detail;
 };
 
+// A file whose index cannot be read can be neither opened nor looked at.
+Status explain_file_error(int errno_value, const std::string& path) {
+  if (errno_value == EIO)
+    return Status::error(StatusCode::kIoError,
+                         path + ": its index cannot be read; fsck.fastpersistfs -n DIRS says what is left");
+  return explain_mount_error(errno_value, path);
+}
+
 // Calls visit(name, attributes) for every regular file below a directory, in the same mount, and complain(status) for
 // what cannot be looked at.
 template <typename Visit, typename Complain>
@@ -67,11 +76,16 @@ void for_each_file(const std::string& directory, const std::atomic<bool>& stop, 
     const std::string name = entries->path().string();
     struct stat attributes {};
     if (::lstat(name.c_str(), &attributes) != 0) {
-      if (errno != ENOENT) complain(explain_mount_error(errno, name));  // removed meanwhile is no fault
+      if (errno != ENOENT) complain(explain_file_error(errno, name));  // removed meanwhile is no fault
     } else if (attributes.st_dev != root.st_dev) {
       entries.disable_recursion_pending();
     } else if (S_ISREG(attributes.st_mode)) {
       visit(name, attributes);
+    } else if (S_ISDIR(attributes.st_mode)) {
+      if (const Status listable = check_listable(name); !listable.is_ok()) {
+        complain(listable);  // the iterator would end there, and not say where
+        entries.disable_recursion_pending();
+      }
     }
     entries.increment(error);
     if (error) return complain(explain_mount_error(error.value(), directory));
@@ -182,18 +196,18 @@ class VerifyRun {
   }
 
   void verify_file(const std::string& path) {
-    Result<FileDescriptor> file = open_path(path);
-    if (!file.is_ok()) return complain(file.status());
+    const FileDescriptor file(::open(path.c_str(), kOpenFlags));
+    if (file.number() < 0) return complain(explain_file_error(errno, path));
     const size_t findings_before = findings_.size();
     struct stat attributes {};
-    const uint64_t size = ::fstat(file->number(), &attributes) == 0 ? static_cast<uint64_t>(attributes.st_size) : 0;
+    const uint64_t size = ::fstat(file.number(), &attributes) == 0 ? static_cast<uint64_t>(attributes.st_size) : 0;
     auto request = std::make_unique<IoctlVerify>();
     uint64_t next = 0, chunks_in_file = 0, chunks_away = 0;
     do {
       *request = IoctlVerify();
       request->first_chunk = next;
       request->chunk_count = kChunksPerCall;
-      if (::ioctl(file->number(), FPFS_IOC_VERIFY, request.get()) != 0)
+      if (::ioctl(file.number(), FPFS_IOC_VERIFY, request.get()) != 0)
         return complain(explain_mount_error(errno, path));
       if (request->error != 0) {
         request->message[sizeof request->message - 1] = '\0';
@@ -222,7 +236,7 @@ class VerifyRun {
     const bool is_right = findings_.size() == findings_before;
     if (chunks_away > 0)
       say("{}: {} of {} {} only in {}, not looked at{}; fpfs tier restore {} fetches and checks {}", one_line(path),
-          chunks_away, format_chunks(chunks_in_file), chunks_away == 1 ? "is" : "are", store_of(*file, path),
+          chunks_away, format_chunks(chunks_in_file), chunks_away == 1 ? "is" : "are", store_of(file, path),
           is_right && chunks_away < chunks_in_file ? ", and the others are as written" : "", one_line(path),
           chunks_away == 1 ? "it" : "them");
     else if (is_right)
