@@ -41,7 +41,7 @@ struct VerifyOptions {
 };
 
 // A file of which not all is on the drives.
-struct AwayFile {
+struct NotLookedAt {
   std::string path;
   uint64_t chunks_away = 0, chunks = 0;
 };
@@ -164,7 +164,7 @@ class VerifyRun {
                           {"detail", finding.detail}});
       Json away_files = Json::array();
       uint64_t chunks_away = 0;
-      for (const AwayFile& file : away_) {
+      for (const NotLookedAt& file : away_) {
         away_files.push_back({{"path", file.path}, {"away", file.chunks_away}, {"chunks", file.chunks}});
         chunks_away += file.chunks_away;
       }
@@ -283,7 +283,7 @@ class VerifyRun {
   const VerifyOptions& options_;
   const std::atomic<bool>& interrupted_;
   std::vector<Finding> findings_;
-  std::vector<AwayFile> away_;
+  std::vector<NotLookedAt> away_;
   std::map<dev_t, std::string> stores_;
   uint64_t files_ = 0, chunks_ = 0, bytes_ = 0;
   bool failed_ = false;
