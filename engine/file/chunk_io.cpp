@@ -313,10 +313,13 @@ Status ChunkIo::report(const Status& failure, const ChunkTransfer& transfer, con
 Status ChunkIo::locate(const Status& failure, const ChunkTransfer& transfer, const ObjectSet& objects) const {
   const Extent& extent = transfer.extent;
   const ObjectOffset offset = offset_of(extent.slot, context_.stripes.chunk_size);
-  return failure
-      .with_context(fmt::format("{}/objects/{}", context_.array.member(extent.member).path,
-                                Array::object_path(objects.file(), objects.generation())))
-      .at(extent.member.value(), offset.value(), extent.stored_length);
+  const Member& member = context_.array.member(extent.member);
+  // A member that is missing has no path: the failure says that it is.
+  const Status placed =
+      member.present ? failure.with_context(fmt::format("{}/objects/{}", member.path,
+                                                        Array::object_path(objects.file(), objects.generation())))
+                     : failure;
+  return placed.at(extent.member.value(), offset.value(), extent.stored_length);
 }
 
 }  // namespace fpfs

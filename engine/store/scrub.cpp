@@ -40,18 +40,24 @@ Scrub::Report Scrub::report() const {
 void Scrub::begin_pass() {
   const MutexLock lock(mutex_);
   findings_ = ScrubFindings();
+  away_counted_.clear();
 }
 
 void Scrub::end_pass(const PassState& state) {
   const MutexLock lock(mutex_);
-  log(findings_.errors == 0 ? LogLevel::kInfo : LogLevel::kError, "scrub finished: {} in {} files read, {} errors",
-      format_size(state.bytes), state.files, findings_.errors);
+  log(findings_.errors == 0 ? LogLevel::kInfo : LogLevel::kError, "scrub finished: {} in {} files read, {} errors{}",
+      format_size(state.bytes), state.files, findings_.errors,
+      findings_.chunks_away == 0
+          ? std::string()
+          : fmt::format("; {} in the store of the copies only, not looked at", format_chunks(findings_.chunks_away)));
 }
 
 Result<PassState> Scrub::load() {
   FPFS_ASSIGN_OR_RETURN(const ScrubState kept, load_scrub_state(store_.storage(), store_.array()));
   const MutexLock lock(mutex_);
   findings_ = kept;
+  // It stopped within this file, which was counted then.
+  if (kept.file != FileId()) away_counted_ = kept.position;
   return PassState(kept);
 }
 
@@ -80,7 +86,17 @@ void Scrub::visit_chunk(const FileEntry& entry, File& file, ChunkIndex chunk, co
                     });
 }
 
+// Once for each file, however often its place is kept.
+void Scrub::count_away(const FileEntry& entry, const File& file) {
+  const uint64_t chunks = file.info().codec_chunks[static_cast<size_t>(Codec::kAway)];
+  const MutexLock lock(mutex_);
+  if (away_counted_ == entry.path) return;
+  away_counted_ = entry.path;
+  findings_.chunks_away += chunks;
+}
+
 void Scrub::file_done(const FileEntry& entry, File& file) {
+  count_away(entry, file);
   report_failures(entry.path, file);
   log_file();
 }

@@ -58,6 +58,7 @@ class Scrub : private PassVisitor {
   Result<PassState> load() override;
   Status save(const PassState& state) override;
 
+  void count_away(const FileEntry& entry, const File& file);
   void report_failures(const std::string& path, const File& file);
   void log_file();
   std::string kind_of(const Failure& failure, const File::Info& info) const;
@@ -67,6 +68,7 @@ class Scrub : private PassVisitor {
   mutable Mutex mutex_;
   ScrubFindings findings_ FPFS_GUARDED_BY(mutex_);
   std::vector<Failure> failures_ FPFS_GUARDED_BY(mutex_);  // of the file being read, not reported yet
+  std::string away_counted_ FPFS_GUARDED_BY(mutex_);       // the file whose chunks_away are counted, the last one
   // Of the file being read, not logged yet. The pass's own.
   std::vector<CheckError> unlogged_;
   uint64_t unlogged_more_ = 0;

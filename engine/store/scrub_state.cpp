@@ -202,9 +202,9 @@ std::string encode_scrub_state(const ScrubState& state, const Uuid& array_id) {
                   {"position", position},
                   {"file", state.file.value()},
                   {"generation", state.generation.value()},
-                  {"next_chunk", state.next_chunk.value()},
-                  {"damage", Json::array()}};
-  Json& damage = content["damage"];
+                  {"next_chunk", state.next_chunk.value()}};
+  if (state.chunks_away > 0) content["away"] = state.chunks_away;
+  Json& damage = content["damage"] = Json::array();
   size_t size = seal(content.dump()).size();
   for (const CheckError& error : state.damage) {
     Json entry = to_json(error);
@@ -241,6 +241,7 @@ Result<ScrubState> decode_scrub_state(std::string_view text, const Uuid& array_i
   fields.take("file", state.file);
   fields.take("generation", state.generation);
   fields.take("next_chunk", state.next_chunk);
+  if (object.is_object() && object.contains("away")) fields.take("away", state.chunks_away, uint64_t{1});
   const Json& damage = fields.take("damage");
   FPFS_RETURN_IF_ERROR(fields.status());
   if (!damage.is_array()) return corrupt("its damage makes no sense");

@@ -78,7 +78,10 @@ struct IoctlVerify {
   // Out, when error != 0: 1 the chunk could not be read, so nobody knows whether it is damaged; 0 it is damaged.
   uint32_t is_unreadable = 0;
   uint32_t member_and_1 = 0;  // out, when error != 0: 1 and the index of the member it is on; 0: on none, or not known
-  uint64_t reserved[3] = {};
+  // Out, of a call that begins at the first chunk or comes to the end of the file: chunks of the whole file that are in
+  // the store of the copies only, and so were not looked at.
+  uint64_t chunks_away = 0;
+  uint64_t reserved[2] = {};
   char message[512] = {};  // out: of the failure, without file and chunk; one line, NUL-terminated
 };
 static_assert(sizeof(IoctlVerify) == 592);

@@ -87,6 +87,9 @@ class VerifyCall : public std::enable_shared_from_this<VerifyCall> {
     next_ = question.first_chunk;
     end_ = std::min(answer_.chunks_in_file,
                     next_ + std::min(question.chunk_count, std::min(IoctlVerify::kChunksMax, UINT64_MAX - next_)));
+    // Not in between: it takes a look at every extent.
+    if (next_ == 0 || end_ == answer_.chunks_in_file)
+      answer_.chunks_away = file_->info().codec_chunks[static_cast<size_t>(Codec::kAway)];
   }
 
   void start() {
@@ -135,7 +138,10 @@ class VerifyCall : public std::enable_shared_from_this<VerifyCall> {
         answer_.is_unreadable = status.code() == StatusCode::kCorruption ? 0 : 1;
         answer_.member_and_1 = status.member() == Status::kNoMember ? 0 : static_cast<uint32_t>(status.member()) + 1;
         std::string message = status.message();
-        if (remedy != ChunkVerifier::Remedy::kUnknown) message += fmt::format("; {}", ChunkVerifier::name_of(remedy));
+        if (remedy == ChunkVerifier::Remedy::kLost)
+          message += "; no copy has it: restore the file from a backup";
+        else if (remedy != ChunkVerifier::Remedy::kUnknown)
+          message += fmt::format("; {}", ChunkVerifier::name_of(remedy));
         message = message.substr(0, sizeof answer_.message - 1);
         std::memcpy(answer_.message, message.c_str(), message.size() + 1);
       }

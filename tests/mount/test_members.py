@@ -158,6 +158,7 @@ def test_degraded_read_only(filled, make_mount):
         result = run(filled.programs.fpfs, "verify", mount.path / "file", check=False)
         assert result.returncode == 4 and "damaged (" not in result.stderr and "lost" not in result.stderr
         assert f"{mount.path}/file: {bad} of 9 chunks cannot be read (" in result.stderr
+        assert "(missing)/" not in result.stderr + mount.log() and "the member is missing (member 2," in result.stderr
         assert "does not mean damage" in result.stderr and len(result.stderr.splitlines()) == 1
         assert [bool(member["id"]) for member in mount.status()["members"]] == [True, True, False, True]
         mount.unmount()

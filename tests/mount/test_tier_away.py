@@ -464,6 +464,74 @@ def test_a_store_that_is_away_fails_only_what_is_there(mount, directory):
     mount.array.fsck(check=True)
 
 
+@pytest.mark.mount_options("tier_keep=1")
+def test_who_checks_says_what_was_not_looked_at(mount, directory):
+    first, second = save_two(mount, directory)
+    aside = directory.path.with_name(directory.path.name + "-aside")
+    directory.path.rename(aside)  # whether it is there makes no difference
+    result = fpfs(mount, "verify", first, second)
+    assert result.stdout.splitlines() == [
+        f"{first}: 20 of 20 chunks are only in {directory.url}, not looked at; fpfs tier restore {first} fetches and "
+        "checks them", f"{second}: 20 chunks, as written"]
+    assert json.loads(fpfs(mount, "verify", "--json", first.parent).stdout) == {
+        "clean": False, "files": 2, "chunks": 40, "away": 20,
+        "away_files": [{"path": str(first), "away": 20, "chunks": 20}], "errors": []}
+    assert json.loads(fpfs(mount, "verify", "--json", second).stdout)["clean"]
+    assert not fpfs(mount, "verify", "--quiet", first).stdout
+    scrub = fpfs(mount, "scrub", "start", "--wait", mount.path).stdout
+    assert re.search(r"Not looked at: +20 chunks in the store of the copies only\n", scrub), scrub
+    assert "; 20 chunks in the store of the copies only, not looked at" in mount.log()
+    mount.unmount()
+    aside.rename(directory.path)
+    mount.start()
+    assert json.loads(fpfs(mount, "scrub", "status", "--json", mount.path).stdout)["chunks_away"] == 20
+    fpfs(mount, "tier", "pin", first)
+    fpfs(mount, "tier", "restore", first)
+    assert fpfs(mount, "verify", first).stdout == f"{first}: 20 chunks, as written\n"
+
+
+@pytest.mark.mount_options("tier_keep=1")
+def test_export_says_where_content_that_is_away_is(mount, directory, tmp_path):
+    first, _ = save_two(mount, directory)
+    mount.unmount()
+
+    def export(*options):
+        return fpfs(mount, "export", *options, mount.array.argument, "/run/step-1.pt", "-o", tmp_path / "copy",
+                    check=False)
+
+    for result in (export(), export("--partial")):  # there is nothing to save
+        assert result.returncode == 1 and result.stderr == (
+            "fpfs export: /run/step-1.pt: its content is only in the store of the copies "
+            f"({directory.url}): copy run/step-1.pt from there\n")
+    assert not any(tmp_path.iterdir())
+    mount.start()
+    assert read_at(first, 5 * CHUNK, 100) == pattern(1, 5 * CHUNK, 100)
+    os.truncate(first, 19 * CHUNK + 7)  # the last chunk comes for that, too
+    os.truncate(first, 20 * CHUNK)
+    mount.unmount()
+    result = export()
+    assert f" of its 20 chunks are only in the store of the copies ({directory.url}): copy run/" in result.stderr
+    *ranges, sum_of_it = export("--partial").stderr.splitlines()
+    lost = [tuple(map(int, re.search(r"lost bytes (\d+) to (\d+): only in the store", line).groups()))
+            for line in ranges]
+    assert lost[0] == (0, 5 * CHUNK - 1) and len(lost) == 2
+    assert f"{sum(end - begin + 1 for begin, end in lost)} of {20 * CHUNK} bytes in " in sum_of_it
+    content = (tmp_path / "copy").read_bytes()
+    assert content[5 * CHUNK:lost[1][0]] == pattern(1, 5 * CHUNK, lost[1][0] - 5 * CHUNK) and lost[1][0] > 5 * CHUNK
+    assert content[19 * CHUNK:] == pattern(1, 19 * CHUNK, 7) + bytes(CHUNK - 7)
+
+
+@pytest.mark.mount_options("tier_keep=1")
+def test_what_is_shown_of_content_that_is_away(mount, directory):
+    first, second = save_two(mount, directory)
+    line, = fpfs(mount, "map", first).stdout.splitlines()
+    assert line.startswith(f"{first}: 1.3 MiB, ") and line.endswith(", in the store of the copies only: no extents")
+    assert "store of the copies" not in fpfs(mount, "map", second).stdout
+    wait_until(lambda: tier(mount)["files_left"] == 1)
+    status = fpfs(mount, "tier", "status", mount.path).stdout
+    assert re.search(r"Left the drives: +1 file \(1.3 MiB\) since .*, to be in the store only \(tier_keep=1\)", status)
+
+
 @pytest.mark.parametrize("text", ["none", "0", "-1", "x", "3.5", "0G", ""])
 def test_what_tier_keep_cannot_be(array, make_mount, text):
     with pytest.raises(MountFailed) as refused:

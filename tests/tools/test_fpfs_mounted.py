@@ -203,7 +203,7 @@ def test_verify_whole_files(fpfs, mount, model):
     write_pattern(mount.path / "sub" / "other", 5, 400 * CHUNK)
     (mount.path / "empty").touch()
     found = json_of(fpfs("verify", mount.path, "--json"))
-    assert found == {"clean": True, "files": 3, "chunks": 410, "errors": []}
+    assert found == {"clean": True, "files": 3, "chunks": 410, "away": 0, "away_files": [], "errors": []}
 
 
 @pytest.mark.P3
@@ -219,6 +219,8 @@ def test_verify_finds_what_the_drive_changed(fpfs, mount, model, array):
     result = fpfs("verify", model)
     assert_one_line_error(result, 4, f"{model}: 3 of 10 chunks are damaged (2, 6-7): {extents[2]['file']}: the ")
     assert extents[2]["member"] == extents[6]["member"] != extents[7]["member"]
+    assert result.stderr.count("; no copy has it: restore the file from a backup") == 2
+    assert "; lost" not in result.stderr
     for said_once in ("model.pt", "chunk", *(f"{extents[index]['file']}: the " for index in (2, 7)),
                       *(f"member {extents[index]['member']}," for index in (2, 7))):
         assert result.stderr.count(said_once) == 1, result.stderr
@@ -283,6 +285,44 @@ def test_what_another_user_may_not_look_into(binaries, mount, array):
         assert result.returncode in (1, 8)
         line, = result.stderr.splitlines()
         assert "Permission denied; " in line and advice in line
+
+
+@pytest.mark.root
+@pytest.mark.mount_options("allow_other")
+def test_what_another_user_may_not_read_of_a_mount_that_is_for_all(binaries, mount):
+    os.chmod(mount.path, 0o755)
+    (mount.path / "a" / "deep" / "secret").mkdir(parents=True)
+    os.chmod(mount.path / "a" / "deep" / "secret", 0o700)
+    for name in ("a/deep/secret/file", "a/private", "a/public"):
+        write_pattern(mount.path / name, 1, CHUNK)
+    os.chmod(mount.path / "a" / "private", 0o600)
+
+    def as_other(*words):
+        return subprocess.run([str(word) for word in (binaries.fpfs, *words)], user=65534, group=65534, extra_groups=[],
+                              capture_output=True, text=True)
+
+    may_not = "Permission denied; ask as root, or as a user who may read it"
+    result = as_other("verify", mount.path / "a")
+    assert result.returncode == 1 and result.stdout.splitlines() == [f"{mount.path}/a/public: 1 chunk, as written"]
+    assert sorted(result.stderr.splitlines()) == [
+        f"fpfs verify: {mount.path}/a/{name}: {may_not}" for name in ("deep/secret", "private")]
+    assert_one_line_error(as_other("verify", mount.path / "a/deep/secret/file"), 1, "secret/file: " + may_not)
+    assert_one_line_error(as_other("tier", "restore", mount.path / "a/deep"), 1, "deep/secret: " + may_not)
+    for path in ("a/public", "a/deep"):
+        assert_one_line_error(as_other("tier", "pin", mount.path / path), 1,
+                              f"{mount.path / path}: only root, who mounted it, and for a file who may write it")
+
+
+@pytest.mark.P3
+def test_verify_of_a_file_whose_index_is_damaged(fpfs, mount, model, array):
+    array.damaged = True
+    mount.unmount()
+    with open(next(array.members[0].glob("tree/model.pt")), "r+b") as file:
+        file.write(b"damage")
+    mount.start()
+    for path in (model, mount.path):
+        assert_one_line_error(fpfs("verify", path), 1, f"fpfs verify: {model}: its index cannot be read; "
+                              "fsck.fastpersistfs -n DIRS says what is left")
 
 
 @pytest.mark.parametrize("verb", ["stat", "map"])

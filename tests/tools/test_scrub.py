@@ -13,7 +13,7 @@ from lab.system import wait_until
 
 CHUNK = 64 * 1024
 KEYS = ["state", "started", "ended", "seconds", "limit", "files_done", "chunks_done", "bytes_done", "bytes_total",
-        "bytes_per_second", "eta_seconds", "errors", "note", "damage", "damage_omitted", "paths_hidden"]
+        "bytes_per_second", "eta_seconds", "errors", "chunks_away", "note", "damage", "damage_omitted", "paths_hidden"]
 
 
 @pytest.fixture

@@ -3,16 +3,20 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include <fmt/format.h>
 
 #include "engine/base/bytes.h"
+#include "engine/base/ranges.h"
 #include "engine/io/posix_environment.h"
 #include "engine/store/find_in_array.h"
+#include "engine/tier/tier_binding.h"
 #include "tools/common/interrupt.h"
 #include "tools/common/json_output.h"
 #include "tools/common/progress.h"
@@ -105,6 +109,43 @@ struct Losses {
   Json places = Json::array();
 };
 
+// Of content that has left the drives: where it is.
+std::string explain_away(Store& store, const ExportOptions& options) {
+  std::string copies = "the store of the copies";
+  if (const auto binding = load_binding(store.storage(), store.array()); binding.is_ok() && binding->has_value())
+    copies += fmt::format(" ({})", (**binding).url);
+  return fmt::format("only in {}: copy {} from there", copies,
+                     options.path.substr(std::min(options.path.find_first_not_of('/'), options.path.size())));
+}
+
+// With something left to save, --partial saves that.
+Status check_here(Store& store, const File& file, const ExportOptions& options) {
+  const File::Info info = file.info();
+  const uint64_t away = info.codec_chunks[static_cast<size_t>(Codec::kAway)];
+  if (away == 0 || (options.partial && away < info.chunks)) return Status::ok();
+  const std::string what = away == info.chunks ? std::string("its content is")
+                                               : fmt::format("{} of its {} are", away, format_chunks(info.chunks));
+  return Status::error(StatusCode::kNotFound,
+                       fmt::format("{}: {} {}", options.path, what, explain_away(store, options)));
+}
+
+void note_loss(const ExportOptions& options, Losses& losses, FileOffset begin, FileOffset end, uint64_t chunks,
+               const std::string& why) {
+  if (!options.json) fail(kExportProgram, kExitFailure, fmt::format("lost bytes {} to {}: {}", begin, end - 1, why));
+  losses.places.push_back({{"offset", begin.value()}, {"length", end - begin}, {"detail", why}});
+  losses.chunks += chunks;
+  losses.bytes += end - begin;
+}
+
+// The end of the content at `offset`, which is data, that is in the store of the copies only; `offset`: it is here.
+FileOffset first_here(const File& file, const StripeMap& stripes, FileOffset offset, FileOffset end) {
+  const ChunkIndex chunk = stripes.chunk_of(offset);
+  const std::optional<ChunkIndex> next = file.next_stored(chunk);
+  if (next == chunk) return offset;
+  const Result<FileOffset> hole = file.seek(offset, /*hole=*/true);
+  return std::min({end, hole.is_ok() ? *hole : end, next ? offset_of(*next, stripes.chunk_size) : end});
+}
+
 // Chunk by chunk, so that a damaged one costs no more than itself.
 Status copy_content(Store& store, File& file, const ExportOptions& options, Output& output, Losses& losses) {
   const std::atomic<bool>& interrupted = catch_interrupts();
@@ -119,6 +160,13 @@ Status copy_content(Store& store, File& file, const ExportOptions& options, Outp
     const Result<FileOffset> data = file.seek(offset, /*hole=*/false);
     if (data.status().errno_value() == ENXIO) break;
     if (data.is_ok()) offset = *data;
+    if (const FileOffset here = first_here(file, stripes, offset, end); here > offset) {
+      progress.clear();
+      note_loss(options, losses, offset, here, (stripes.chunks_end(here) - stripes.chunk_of(offset)),
+                explain_away(store, options));
+      offset = here;
+      continue;
+    }
     const FileOffset chunk_end = std::min(end, offset_of(stripes.chunk_of(offset) + 1, stripes.chunk_size));
     std::span<std::byte> piece(buffer.data(), std::min<uint64_t>(buffer.size(), chunk_end - offset));
     const Result<size_t> count = store.read_sync(file, offset, piece, &cursor);
@@ -133,13 +181,7 @@ Status copy_content(Store& store, File& file, const ExportOptions& options, Outp
     if (!options.partial)
       return failure.with_context(fmt::format("{} at {} (--partial saves the rest)", options.path, offset));
     progress.clear();
-    if (!options.json)
-      fail(kExportProgram, kExitFailure,
-           fmt::format("lost bytes {} to {}: {}", offset, chunk_end - 1, failure.message()));
-    losses.places.push_back(
-        {{"offset", offset.value()}, {"length", chunk_end - offset}, {"detail", failure.message()}});
-    ++losses.chunks;
-    losses.bytes += chunk_end - offset;
+    note_loss(options, losses, offset, chunk_end, 1, failure.message());
     offset = chunk_end;
   }
   return Status::ok();
@@ -150,6 +192,7 @@ Status export_file(Store& store, const ExportOptions& options, Losses& losses, u
   if (!S_ISREG(node.attributes.st_mode))
     return Status::error(StatusCode::kInvalidArgument, options.path + ", in the array: not a regular file");
   FPFS_ASSIGN_OR_RETURN(std::shared_ptr<File> file, store.open_file(node.handle.get(), /*for_writing=*/false));
+  FPFS_RETURN_IF_ERROR(check_here(store, *file, options));
   FPFS_ASSIGN_OR_RETURN(std::unique_ptr<Output> output,
                         Output::create(options.output, !options.partial || options.force));
   FPFS_RETURN_IF_ERROR(copy_content(store, *file, options, *output, losses));

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "engine/base/one_line.h"
+#include "engine/base/ranges.h"
 #include "engine/base/units.h"
 #include "engine/codec/hash.h"
 #include "engine/index/superblock.h"
@@ -123,9 +124,18 @@ void print_map_json(const std::string& path, const FileMap& map) {
               {"extents", extents}});
 }
 
+// Of a file of which nothing, or not all, is on the members. "" also when that cannot be asked.
+std::string describe_away(const std::string& path, const FileMap& map) {
+  const Result<Json> stat = read_file_stat(path);
+  const uint64_t away = stat.is_ok() ? number_at(object_at(*stat, "codecs"), "away") : 0;
+  if (away == 0) return "";
+  return map.extents.empty() ? ", in the store of the copies only: no extents"
+                             : fmt::format(", of which {} in the store of the copies only", format_chunks(away));
+}
+
 void print_map(const std::string& path, const FileMap& map) {
   fmt::print("{}: {}, chunks of {}{}\n", one_line(path), format_size(map.size), format_size(map.chunk_size),
-             map.is_inline ? ", stored inside its index: no extents" : "");
+             map.is_inline ? ", stored inside its index: no extents" : describe_away(path, map));
   if (map.extents.empty()) return;
   Table table;
   for (const char* heading : {"OFFSET", "LENGTH", "MEMBER", "FILE OFFSET", "STORED"})

@@ -1,12 +1,15 @@
 #include "tools/fpfs/mounted.h"
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <sys/xattr.h>
 
 #include <cerrno>
 #include <climits>
 #include <cstdlib>
+#include <filesystem>
 #include <vector>
 
 #include "tools/fpfs/status_view.h"
@@ -30,6 +33,17 @@ Result<Json> read_json_attribute(const std::string& path, const char* name, cons
   return object;
 }
 
+// Whether the caller may enter the mount that the path is in, however far that goes: it is not the mount that keeps the
+// caller out. A mount without allow_other does not even tell others what its root is.
+bool is_in_entered_mount(const std::string& path) {
+  for (std::filesystem::path at(path);; at = at.has_parent_path() ? at.parent_path() : std::filesystem::path(".")) {
+    struct statfs filesystem {};
+    if (struct stat attributes{}; ::stat(at.c_str(), &attributes) == 0)
+      return ::statfs(at.c_str(), &filesystem) == 0 && filesystem.f_type == FUSE_SUPER_MAGIC;
+    if (at == "." || at == "/") return false;
+  }
+}
+
 // One word for monitoring, the worst that is true. A member that was removed, or is leaving, is as it should be.
 std::string state_of(const Json& status) {
   const Json& array = object_at(status, "array");
@@ -47,7 +61,7 @@ std::string state_of(const Json& status) {
 }  // namespace
 
 Result<FileDescriptor> open_path(const std::string& path) {
-  const int number = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+  const int number = ::open(path.c_str(), kOpenFlags);
   if (number < 0) return explain_mount_error(errno, path);
   return FileDescriptor(number);
 }
@@ -57,6 +71,11 @@ Status check_regular_file(const std::string& path) {
   if (::stat(path.c_str(), &attributes) != 0) return explain_mount_error(errno, path);
   if (S_ISREG(attributes.st_mode)) return Status::ok();
   return Status::error(StatusCode::kInvalidArgument, path + ": not a regular file; name a file of a mounted array");
+}
+
+Status check_listable(const std::string& directory) {
+  if (::faccessat(AT_FDCWD, directory.c_str(), R_OK | X_OK, AT_EACCESS) == 0 || errno == ENOENT) return Status::ok();
+  return explain_mount_error(errno, directory);
 }
 
 Result<std::string> resolve(const std::string& path) {
@@ -139,6 +158,9 @@ Status explain_mount_error(int errno_value, const std::string& path) {
       return Status::error(StatusCode::kInvalidArgument,
                            path + ": it lies below a file; name where the array is mounted, or a path below that");
     case EACCES:
+      if (is_in_entered_mount(path))
+        return Status::error(StatusCode::kPermission,
+                             path + ": Permission denied; ask as root, or as a user who may read it");
       return Status::error(StatusCode::kPermission,
                            path +
                                ": Permission denied; without allow_other a mount is for the user who mounted it, and "

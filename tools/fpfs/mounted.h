@@ -1,6 +1,8 @@
 // How fpfs reaches the daemon behind a mount: virtual attributes (JSON) and the ioctls of fs/interface/ioctl.h.
 #pragma once
 
+#include <fcntl.h>
+
 #include <string>
 
 #include "engine/base/file_descriptor.h"
@@ -10,6 +12,7 @@
 namespace fpfs::tools {
 
 // Opens for looking at: read-only, never waiting for the other end of a fifo.
+constexpr int kOpenFlags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
 Result<FileDescriptor> open_path(const std::string& path);
 
 // For verbs that look at one file: kInvalidArgument for anything but a regular one, on a mount or not.
@@ -42,6 +45,9 @@ Result<Json> read_mount_status(const std::string& path);
 Result<Json> read_mount_stats(const std::string& path);
 // The JSON behind user.fastpersistfs.stat of a regular file.
 Result<Json> read_file_stat(const std::string& path);
+
+// Whether the caller may look at what is in a directory. Ok also when there is none any more.
+Status check_listable(const std::string& directory);
 
 // What a failed call on a mount means, in words: no fastpersistfs there, its daemon gone, or plainly the errno.
 Status explain_mount_error(int errno_value, const std::string& path);

@@ -6,6 +6,7 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
+#include "engine/base/ranges.h"
 #include "engine/base/units.h"
 #include "engine/check/error_lines.h"
 #include "tools/common/table.h"
@@ -74,6 +75,8 @@ std::string describe_scrub(const Json& scrub) {
   facts.add("Limit", limit == 0 ? std::string("none") : format_rate(static_cast<double>(limit)));
   facts.add("Progress", describe_scrub_progress(scrub));
   facts.add("Files", fmt::format("{}, {} chunks", number_at(scrub, "files_done"), number_at(scrub, "chunks_done")));
+  if (const uint64_t away = number_at(scrub, "chunks_away"); away > 0)
+    facts.add("Not looked at", fmt::format("{} in the store of the copies only", format_chunks(away)));
   facts.add("Time", format_duration(real_at(scrub, "seconds", 0)));
   facts.add("Errors", fmt::format("{}", number_at(scrub, "errors")));
   std::string text = facts.text();

@@ -22,13 +22,16 @@ constexpr milliseconds kShortestPause{2}, kLongestPause{250};
 
 Status send_tier(const FileDescriptor& file, IoctlTier& question, const std::string& named) {
   if (::ioctl(file.number(), FPFS_IOC_TIER, &question) == 0) return Status::ok();
-  if (errno == EPERM)
-    return Status::error(StatusCode::kPermission,
-                         named + ": only root, who mounted it, and for a file who may write it can ask for that");
+  if (errno == EPERM) return refuse_tier(named);
   return explain_mount_error(errno, named);
 }
 
 }  // namespace
+
+Status refuse_tier(const std::string& named) {
+  return Status::error(StatusCode::kPermission,
+                       named + ": only root, who mounted it, and for a file who may write it can ask for that");
+}
 
 Status begin_tier(const FileDescriptor& file, IoctlTier& question, const std::string& named) {
   FPFS_RETURN_IF_ERROR(send_tier(file, question, named));

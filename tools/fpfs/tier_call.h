@@ -13,6 +13,8 @@
 
 namespace fpfs::tools {
 
+// The caller may not ask for that, of this path.
+Status refuse_tier(const std::string& named);
 // Begins a call, whose `question` is what ask_tier() needs.
 Status begin_tier(const FileDescriptor& file, IoctlTier& question, const std::string& named);
 // Nothing: it is not over.

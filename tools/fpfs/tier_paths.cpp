@@ -61,7 +61,13 @@ Status for_each(const std::string& path, const std::function<Status(const std::s
        entry.increment(error)) {
     const fs::file_status type = entry->symlink_status(error);
     if (error || !(fs::is_regular_file(type) || fs::is_directory(type))) continue;
-    const Status visited = visit(entry->path(), fs::is_regular_file(type));
+    Status visited = visit(entry->path(), fs::is_regular_file(type));
+    if (fs::is_directory(type)) {
+      // The iterator would end there, and not say where.
+      const Status listable = check_listable(entry->path());
+      if (!listable.is_ok()) entry.disable_recursion_pending();
+      if (visited.is_ok()) visited = listable;
+    }
     if (first.is_ok()) first = visited;
   }
   return error && first.is_ok() ? explain_mount_error(error.value(), path) : first;
@@ -172,7 +178,7 @@ Status pin_path(const std::string& path, bool pinned) {
     const int result =
         pinned ? ::lsetxattr(at.c_str(), kPinAttribute, "yes", 3, 0) : ::lremovexattr(at.c_str(), kPinAttribute);
     if (result == 0 || (!pinned && errno == ENODATA) || errno == ENOENT) return Status::ok();
-    return explain_mount_error(errno, at);
+    return errno == EACCES || errno == EPERM ? refuse_tier(at) : explain_mount_error(errno, at);
   });
 }
 

@@ -73,8 +73,9 @@ std::string describe_tier(const Json& tier) {
     facts.add("Restored", files_text(number_at(restored, "files"), number_at(restored, "bytes")) +
                               ", of which all but small ones come when they are read");
   if (const uint64_t left = number_at(tier, "files_left"); left > 0 || text_at(tier, "keep", "all") != "all")
-    facts.add("Left", fmt::format("{} {} (tier_keep={})", files_text(left, number_at(tier, "bytes_left")), kSince,
-                                  text_at(tier, "keep", "all")));
+    facts.add("Left the drives",
+              fmt::format("{} {}, to be in the store only (tier_keep={})",
+                          files_text(left, number_at(tier, "bytes_left")), kSince, text_at(tier, "keep", "all")));
   const uint64_t shared = number_at(tier, "files_shared"), conflicts = number_at(tier, "conflicts");
   if (shared > 0 || conflicts > 0)
     facts.add("Of others", fmt::format("{} files shown {}, {} conflicts", shared, kSince, conflicts));

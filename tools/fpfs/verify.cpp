@@ -1,10 +1,12 @@
 // fpfs verify: reads and checks files of a mounted array from their drives, past every cache.
 #include <dirent.h>
+#include <fcntl.h>
 #include <sys/stat.h>
 
 #include <atomic>
 #include <cerrno>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -38,6 +40,12 @@ struct VerifyOptions {
   bool quiet = false;
 };
 
+// A file of which not all is on the drives.
+struct NotLookedAt {
+  std::string path;
+  uint64_t chunks_away = 0, chunks = 0;
+};
+
 struct Finding {
   std::string path;
   uint64_t chunk = 0;
@@ -45,6 +53,14 @@ struct Finding {
   int member = -1;             // -1: on none, or not known
   std::string detail;
 };
+
+// A file whose index cannot be read can be neither opened nor looked at.
+Status explain_file_error(int errno_value, const std::string& path) {
+  if (errno_value == EIO)
+    return Status::error(StatusCode::kIoError,
+                         path + ": its index cannot be read; fsck.fastpersistfs -n DIRS says what is left");
+  return explain_mount_error(errno_value, path);
+}
 
 // Calls visit(name, attributes) for every regular file below a directory, in the same mount, and complain(status) for
 // what cannot be looked at.
@@ -60,11 +76,16 @@ void for_each_file(const std::string& directory, const std::atomic<bool>& stop, 
     const std::string name = entries->path().string();
     struct stat attributes {};
     if (::lstat(name.c_str(), &attributes) != 0) {
-      if (errno != ENOENT) complain(explain_mount_error(errno, name));  // removed meanwhile is no fault
+      if (errno != ENOENT) complain(explain_file_error(errno, name));  // removed meanwhile is no fault
     } else if (attributes.st_dev != root.st_dev) {
       entries.disable_recursion_pending();
     } else if (S_ISREG(attributes.st_mode)) {
       visit(name, attributes);
+    } else if (S_ISDIR(attributes.st_mode)) {
+      if (const Status listable = check_listable(name); !listable.is_ok()) {
+        complain(listable);  // the iterator would end there, and not say where
+        entries.disable_recursion_pending();
+      }
     }
     entries.increment(error);
     if (error) return complain(explain_mount_error(error.value(), directory));
@@ -141,9 +162,18 @@ class VerifyRun {
                           {"chunk", finding.chunk},
                           {"kind", finding.is_unreadable ? "unreadable" : "damaged"},
                           {"detail", finding.detail}});
-      print_json({{"clean", findings_.empty() && !failed_ && !interrupted_},
+      Json away_files = Json::array();
+      uint64_t chunks_away = 0;
+      for (const NotLookedAt& file : away_) {
+        away_files.push_back({{"path", file.path}, {"away", file.chunks_away}, {"chunks", file.chunks}});
+        chunks_away += file.chunks_away;
+      }
+      // What was not looked at is no damage, and nobody knows that it is right.
+      print_json({{"clean", findings_.empty() && away_.empty() && !failed_ && !interrupted_},
                   {"files", files_},
                   {"chunks", chunks_},
+                  {"away", chunks_away},
+                  {"away_files", away_files},
                   {"errors", errors}});
     }
     if (interrupted_) fail(kVerifyProgram, kExitFailure, "interrupted; not everything was checked");
@@ -166,18 +196,18 @@ class VerifyRun {
   }
 
   void verify_file(const std::string& path) {
-    Result<FileDescriptor> file = open_path(path);
-    if (!file.is_ok()) return complain(file.status());
+    const FileDescriptor file(::open(path.c_str(), kOpenFlags));
+    if (file.number() < 0) return complain(explain_file_error(errno, path));
     const size_t findings_before = findings_.size();
     struct stat attributes {};
-    const uint64_t size = ::fstat(file->number(), &attributes) == 0 ? static_cast<uint64_t>(attributes.st_size) : 0;
+    const uint64_t size = ::fstat(file.number(), &attributes) == 0 ? static_cast<uint64_t>(attributes.st_size) : 0;
     auto request = std::make_unique<IoctlVerify>();
-    uint64_t next = 0, chunks_in_file = 0;
+    uint64_t next = 0, chunks_in_file = 0, chunks_away = 0;
     do {
       *request = IoctlVerify();
       request->first_chunk = next;
       request->chunk_count = kChunksPerCall;
-      if (::ioctl(file->number(), FPFS_IOC_VERIFY, request.get()) != 0)
+      if (::ioctl(file.number(), FPFS_IOC_VERIFY, request.get()) != 0)
         return complain(explain_mount_error(errno, path));
       if (request->error != 0) {
         request->message[sizeof request->message - 1] = '\0';
@@ -188,6 +218,7 @@ class VerifyRun {
         return complain(Status::error(StatusCode::kUnsupported, path + ": the daemon's answer makes no sense"));
       next = request->next_chunk;
       chunks_in_file = request->chunks_in_file;
+      chunks_away = std::max(chunks_away, request->chunks_away);
       show_progress(chunks_in_file == 0 ? 0 : size / chunks_in_file * std::min(next, chunks_in_file));
     } while (next < chunks_in_file && !interrupted_);
     ++files_;
@@ -200,8 +231,27 @@ class VerifyRun {
         if (const std::string line = describe(path, found, is_unreadable, chunks_in_file); !line.empty())
           fail(kVerifyProgram, kExitDamage, line);
     }
-    if (findings_.size() == findings_before && next >= chunks_in_file && !options_.json && !options_.quiet)
+    if (chunks_away > 0) away_.push_back({path, chunks_away, chunks_in_file});
+    if (options_.json || options_.quiet || next < chunks_in_file) return;
+    const bool is_right = findings_.size() == findings_before;
+    if (chunks_away > 0)
+      say("{}: {} of {} {} only in {}, not looked at{}; fpfs tier restore {} fetches and checks {}", one_line(path),
+          chunks_away, format_chunks(chunks_in_file), chunks_away == 1 ? "is" : "are", store_of(file, path),
+          is_right && chunks_away < chunks_in_file ? ", and the others are as written" : "", one_line(path),
+          chunks_away == 1 ? "it" : "them");
+    else if (is_right)
       say("{}: {}, as written", one_line(path), format_chunks(chunks_in_file));
+  }
+
+  // Of the copies of the mount that `path` is in. Asked once for each.
+  const std::string& store_of(const FileDescriptor& file, const std::string& path) {
+    struct stat attributes {};
+    static_cast<void>(::fstat(file.number(), &attributes));
+    const auto [known, is_new] = stores_.try_emplace(attributes.st_dev, "the store of the copies");
+    if (!is_new) return known->second;
+    if (const Result<Json> tier = read_tier_status(path); tier.is_ok() && !text_at(*tier, "store").empty())
+      known->second = one_line(text_at(*tier, "store"));
+    return known->second;
   }
 
   void show_progress(uint64_t bytes_of_this_file) {
@@ -233,6 +283,8 @@ class VerifyRun {
   const VerifyOptions& options_;
   const std::atomic<bool>& interrupted_;
   std::vector<Finding> findings_;
+  std::vector<NotLookedAt> away_;
+  std::map<dev_t, std::string> stores_;
   uint64_t files_ = 0, chunks_ = 0, bytes_ = 0;
   bool failed_ = false;
   ProgressLine progress_;
@@ -257,7 +309,8 @@ Verb add_verify(CLI::App& fpfs) {
   command->add_flag("--json", options->json, "Print one JSON object");
   command->add_flag("-q,--quiet", options->quiet, "Print damage only");
   command->footer(
-      "Exit code: 0 all as written, 4 damaged or not given by its drive, 1 something could not be checked, 16 usage");
+      "Exit code: 0 all that is on the drives is as written, 4 damaged or not given by its drive, 1 something could\n"
+      "not be checked, 16 usage. Chunks that are in the store of the copies only are not looked at, but counted.");
   return {command, [options] { return run(*options); }};
 }
 
