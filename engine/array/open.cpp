@@ -35,12 +35,17 @@ std::string name_of(const Superblock& superblock) {
                                   : fmt::format("{} ({})", to_string(superblock.array_id), superblock.label);
 }
 
-Result<FoundDirectory> look(Storage& storage, const std::string& path, bool for_writing) {
+// What is to be done with one that is not what it should be, by who wants to read what the others hold.
+constexpr const char* kLeaveOut = "if its drive is lost, leave this directory out of the list";
+
+Result<FoundDirectory> look(Storage& storage, const std::string& path, const ArrayOptions& options) {
   FoundDirectory found;
   found.path = path;
   const Result<Handle> opened = storage.open_directory(path);
   if (opened.status().code() == StatusCode::kNotFound)
-    return refuse(StatusCode::kNotFound, path, "no such directory; is its drive mounted?");
+    return refuse(StatusCode::kNotFound, path,
+                  options.degraded ? fmt::format("no such directory; {}", kLeaveOut)
+                                   : "no such directory; is its drive mounted?");
   if (!opened.is_ok()) return refuse_failed(path, opened.status());
   found.directory = ScopedHandle(storage, *opened);
   FPFS_ASSIGN_OR_RETURN(found.identity, identity_of(storage, *opened));
@@ -48,16 +53,17 @@ Result<FoundDirectory> look(Storage& storage, const std::string& path, bool for_
   if (bytes.status().code() == StatusCode::kNotFound) {
     const bool unfinished = storage.stat_at(*opened, kFormerName).is_ok();
     const bool was_member = identify_by_copies(storage, *opened, read_superblock_copies(storage, *opened)).has_value();
-    return refuse(StatusCode::kNotFound, path,
-                  unfinished
-                      ? "a forced format of it did not finish; format the array again with mkfs.fastpersistfs --force"
-                  : was_member ? "its superblock is missing; fsck.fastpersistfs -y makes it again from a copy"
-                               : "it has no superblock, so it is not a member of an array; is its drive mounted? A new "
-                                 "array is made with mkfs.fastpersistfs");
+    return refuse(
+        StatusCode::kNotFound, path,
+        unfinished   ? "a forced format of it did not finish; format the array again with mkfs.fastpersistfs --force"
+        : was_member ? "its superblock is missing; fsck.fastpersistfs -y makes it again from a copy"
+        : options.degraded ? fmt::format("it has no superblock, so it is not a member of an array; {}", kLeaveOut)
+                           : "it has no superblock, so it is not a member of an array; is its drive mounted? A new "
+                             "array is made with mkfs.fastpersistfs");
   }
   if (!bytes.is_ok()) return refuse_failed(path, bytes.status());
   found.bytes = *std::move(bytes);
-  Result<Superblock> superblock = decode_superblock(found.bytes, for_writing);
+  Result<Superblock> superblock = decode_superblock(found.bytes, !options.read_only);
   if (superblock.status().code() == StatusCode::kCorruption)
     return refuse(
         StatusCode::kCorruption, path,
@@ -148,7 +154,7 @@ Status ArrayOpener::find(const std::vector<std::string>& directories) {
     return Status::error(StatusCode::kInvalidArgument, "an array with missing members opens read-only: add ro");
   std::vector<FoundDirectory> all;
   for (const std::string& path : directories) {
-    FPFS_ASSIGN_OR_RETURN(FoundDirectory found, look(storage_, path, !options_.read_only));
+    FPFS_ASSIGN_OR_RETURN(FoundDirectory found, look(storage_, path, options_));
     for (const FoundDirectory& other : all) FPFS_RETURN_IF_ERROR(check_pair(other, found));
     all.push_back(std::move(found));
   }
@@ -294,7 +300,7 @@ Status ArrayOpener::find_metadata_directory(std::vector<FoundDirectory>& all) {
     return found.superblock.member_index == kMetadataOnlyMember;
   });
   if (given != all.end() && wanted.empty()) return Status::ok();
-  Result<FoundDirectory> found = look(storage_, wanted.empty() ? any_.metadata_path : wanted, !options_.read_only);
+  Result<FoundDirectory> found = look(storage_, wanted.empty() ? any_.metadata_path : wanted, options_);
   if (!found.is_ok())
     return found.status().with_context(fmt::format("the metadata directory of array {}", name_of(any_)));
   if (found->superblock.array_id != any_.array_id || found->superblock.member_index != kMetadataOnlyMember)
@@ -349,7 +355,10 @@ Result<ScopedHandle> ArrayOpener::open_part(const FoundDirectory& found, const c
   const Result<Handle> opened = storage_.open_at(found.directory.get(), name, O_RDONLY | O_DIRECTORY);
   if (opened.status().code() == StatusCode::kNotFound)
     return refuse(StatusCode::kCorruption, found.path,
-                  fmt::format("its superblock is there but '{}' is not; nothing was changed", name));
+                  fmt::format("its superblock is there but '{}' is not; nothing was changed{}", name,
+                              options_.degraded && std::string_view(name) == kObjectsName
+                                  ? "; leave this directory out of the list to read what the others hold"
+                                  : ""));
   if (!opened.is_ok()) return refuse_failed(found.path, opened.status());
   ScopedHandle part(storage_, *opened);
   FPFS_ASSIGN_OR_RETURN(const Identity identity, identity_of(storage_, part.get()));

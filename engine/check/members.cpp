@@ -265,7 +265,8 @@ void Judge::judge_missing() {
   if (!found_.errors.empty()) return;
   std::string hint;
   for (const Examined* examined : of_kind(Kind::kAbsent))
-    hint += fmt::format("; {} holds nothing, is its drive mounted?", examined->path);
+    hint += fmt::format("; {} {}, is its drive mounted?", examined->path,
+                        examined->directory == nullptr ? "is not there" : "holds nothing");
   const bool are_names_missing = std::any_of(missing_.begin(), missing_.end(), [this](int member) {
     return MemberIndex(static_cast<uint16_t>(member)) == array_->metadata_member;
   });

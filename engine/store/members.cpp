@@ -254,8 +254,8 @@ void LeftObjects::tell(std::vector<Store::KeepsMember>& kept) const {
     return fmt::format("{}/{}/{}", array_.metadata_path(), kLostAndFound, name);
   };
   constexpr const char* kWhatToDo =
-      "when nobody needs it, remove it and its .txt, unmount, run fsck.fastpersistfs -p, mount, and remove the member "
-      "again";
+      "when nobody needs it, remove it and its .txt, unmount, run fsck.fastpersistfs -p (-y where it says "
+      "so), mount, and remove the member again";
   size_t told = 0;
   for (const auto& [name, aside] : aside_) {
     if (++told > kToldMax) break;
@@ -281,7 +281,7 @@ void LeftObjects::tell(std::vector<Store::KeepsMember>& kept) const {
   kept.push_back(
       {first_unnamed_,
        fmt::format("no file is known to have it{}; if removing the member again does not end it: unmount, and "
-                   "fsck.fastpersistfs says what it is (-p removes what is nobody's)",
+                   "fsck.fastpersistfs says what it is (-p, or -y where it says so, removes what is nobody's)",
                    more),
        true});
 }

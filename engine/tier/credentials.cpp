@@ -53,6 +53,9 @@ Status no_answer(const std::string& who, const HttpResponse& response) {
                        fmt::format("credentials of {}: {}", who, why));
 }
 
+constexpr const char* kInstanceRole =
+    "the instance's role (there are none in the daemon's environment, nor in a credentials file)";
+
 }  // namespace
 
 CredentialOptions CredentialOptions::from_environment(const std::string& profile, const std::string& path) {
@@ -136,16 +139,16 @@ Result<std::optional<Credentials>> CredentialSource::from_instance() {
   const HttpResponse token = fetch_(request);
   if (token.curl_code != 0) return std::optional<Credentials>();  // this is no instance
   if (token.status != 200 || token.text.find_first_of("\r\n") != std::string::npos)
-    return no_answer("the instance's role", token);
+    return no_answer(kInstanceRole, token);
   const std::string path = options_.instance_endpoint + "/latest/meta-data/iam/security-credentials/";
   HttpRequest question = role_request("GET", path);
   question.headers.push_back("X-aws-ec2-metadata-token: " + token.text);
   const HttpResponse role = fetch_(question);
   if (role.curl_code == 0 && role.status == 404) return std::optional<Credentials>();  // it has no role
-  if (role.curl_code != 0 || role.status != 200) return no_answer("the instance's role", role);
+  if (role.curl_code != 0 || role.status != 200) return no_answer(kInstanceRole, role);
   question.url = path + trimmed(role.text.substr(0, role.text.find('\n')));
   const HttpResponse answer = fetch_(question);
-  if (answer.curl_code != 0 || answer.status != 200) return no_answer("the instance's role", answer);
+  if (answer.curl_code != 0 || answer.status != 200) return no_answer(kInstanceRole, answer);
   FPFS_ASSIGN_OR_RETURN(const Credentials found, parse_role_credentials(answer.text));
   return std::optional<Credentials>(found);
 }

@@ -190,8 +190,8 @@ Result<Store::Created> RestoredTree::begin_file(Handle directory, const TierMani
     return Status::error(
         StatusCode::kTooLarge,
         fmt::format("the copies have chunks of {}, this array has such of {}: format it with "
-                    "--chunk-size={}",
-                    format_size(manifest.chunk_size), format_size(chunk_size), format_size(manifest.chunk_size)));
+                    "--chunk-size={}K",
+                    format_size(manifest.chunk_size), format_size(chunk_size), manifest.chunk_size / kKiB));
   FPFS_ASSIGN_OR_RETURN(Store::Created created, store_.create_unnamed(directory, manifest.mode & kPermissions));
   FPFS_RETURN_IF_ERROR(created.file->begin_away(manifest.size, checksums_of(manifest)));
   FPFS_RETURN_IF_ERROR(created.file->set_note(ChunkSource::kPathAttribute, std::as_bytes(std::span(manifest.path))));

@@ -152,7 +152,7 @@ class Making {
         if (!object.key.starts_with(arrays_prefix()) && !object.key.starts_with(fences_prefix()))
           return self->refuse(
               fmt::format("has other files in it, '{}' for one, which copies could replace; use an empty "
-                          "directory or prefix",
+                          "directory or prefix, or say that it may be (--existing)",
                           object.key));
       make_identity(self);
     });

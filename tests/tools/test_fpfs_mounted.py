@@ -52,6 +52,13 @@ def test_status_json(fpfs, mount, array):
     assert status["rates"]["seconds"] > 0
 
 
+def test_no_array_is_made_within_another(binaries, mount):
+    for place in (mount.path, mount.path / "new"):
+        refused = run(binaries.mkfs, "--force", place, check=False)
+        assert_one_line_error(refused, 16, place, "it is within a mounted array", mount.path)
+    assert not list(mount.path.iterdir())
+
+
 def test_status_of_a_path_inside_the_mount(fpfs, mount):
     inside = mount.path / "directory"
     inside.mkdir()

@@ -2,11 +2,15 @@
 
 #include <linux/magic.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <sys/vfs.h>
 
+#include <filesystem>
 #include <map>
 
 #include <fmt/format.h>
+
+#include "fs/interface/mount_point.h"
 
 namespace fpfs::tools {
 
@@ -33,6 +37,21 @@ std::vector<std::string> placement_warnings(const std::vector<std::string>& dire
           fmt::format("{}: on the same drive as {}: striping over one drive gains nothing", directory, other->second));
   }
   return warnings;
+}
+
+Status check_outside_of_mounts(const std::vector<std::string>& directories) {
+  for (const std::string& directory : directories) {
+    struct stat attributes {};
+    const std::filesystem::path above = std::filesystem::absolute(directory).lexically_normal().parent_path();
+    if (::stat(directory.c_str(), &attributes) != 0 && ::stat(above.c_str(), &attributes) != 0) continue;
+    const std::string device = fmt::format("{}:{}", major(attributes.st_dev), minor(attributes.st_dev));
+    for (const MountEntry& entry : read_mount_table())
+      if (entry.type == kFilesystemType && entry.device() == device)
+        return Status::error(StatusCode::kInvalidArgument,
+                             fmt::format("{}: it is within a mounted array ({}); name directories on the drives",
+                                         directory, entry.mount_point));
+  }
+  return Status::ok();
 }
 
 }  // namespace fpfs::tools

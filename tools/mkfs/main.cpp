@@ -101,6 +101,7 @@ int run(int argc, char** argv) {
   format.metadata_directory = options.metadata_directory;
   format.label = options.label;
   format.force = options.force;
+  if (Status status = check_outside_of_mounts(*directories); !status.is_ok()) return fail(kProgram, status);
   if (Status status = Array::format(environment, *directories, format); !status.is_ok()) return fail(kProgram, status);
   if (Status status = report(environment, *directories, options); !status.is_ok())
     return fail(kProgram, kExitFailure, status.with_context("formatted, but the array does not open").message());

@@ -211,6 +211,19 @@ TEST_F(ArrayTest, RefusesAMemberWithoutItsParts) {
 
 // --- degraded --------------------------------------------------------------------------------------------------------
 
+// The list of fstab, on the day on which a drive has died.
+TEST_F(ArrayTest, WhatIsLostIsToBeLeftOut) {
+  must_format(paths({"a", "b"}));
+  std::filesystem::rename(path("b"), path("gone"));
+  expect_refused(paths({"a", "b"}), degraded(), StatusCode::kNotFound, {path("b"), "leave this directory out"});
+  std::filesystem::create_directory(path("b"));
+  expect_refused(paths({"a", "b"}), degraded(), StatusCode::kNotFound, {path("b"), "leave this directory out"});
+  std::filesystem::rename(path("gone"), path("b"));
+  std::filesystem::remove_all(path("b") + "/objects");
+  expect_refused(paths({"a", "b"}), degraded(), StatusCode::kCorruption, {path("b"), "leave this directory out"});
+  EXPECT_TRUE(open(paths({"a"}), degraded()).is_ok());
+}
+
 TEST_F(ArrayTest, DegradedReadsWithMembersMissing) {
   must_format(paths({"a", "b", "c"}));
   const std::unique_ptr<Array> array = must_open(paths({"a", "c"}), degraded());
