@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
+
 namespace fpfs {
 
 namespace {
@@ -47,6 +49,16 @@ std::string nearest_word(std::string_view word, const std::vector<std::string>& 
     nearest = candidate;
   }
   return nearest;
+}
+
+std::string describe_unknown_option(std::string_view given, const std::vector<std::string>& names,
+                                    std::string_view prefix) {
+  const size_t begin = std::min(given.find_first_not_of('-'), given.size());  // "---" has nothing but those
+  const std::string_view name = given.substr(begin, given.find('=', begin) - begin);
+  const std::string meant = nearest_word(name, names);
+  const bool says_nothing = meant.empty() || (prefix.empty() && meant == name);
+  return fmt::format("unknown option '{}'{}", given,
+                     says_nothing ? "" : fmt::format("; did you mean {}{}?", prefix, meant));
 }
 
 }  // namespace fpfs

@@ -189,8 +189,7 @@ std::string Checker::why_kept(bool may_be_of_empty) const {
     const bool is_one = references_.empty_sidecars() == 1;
     return fmt::format(
         "; the array was ended cleanly, and {} of its files {} empty ({}{}), which an index that was emptied looks "
-        "like: "
-        "if {} should be empty, -y frees it",
+        "like: if {} should be empty, -y frees it",
         references_.empty_sidecars(), is_one ? "is" : "are", first_empty_, is_one ? "" : ", ...",
         is_one ? "it" : "all of them");
   }

@@ -26,7 +26,6 @@ void Store::Impl::follow_members() {
 
 namespace {
 
-constexpr uint64_t kStatBlock = 512;  // unit of st_blocks
 // Lines about files that fsck has set aside, or about what is none of the array's.
 constexpr size_t kToldMax = 32;
 
@@ -36,6 +35,13 @@ struct FilesSetAside {
   std::map<FileId, std::string> names;  // "000000000000002a-step100.pt.sidecar"
   std::vector<std::string> of_anybody;  // that do not tell whose objects they name
 };
+
+// That it takes on its member; 0 of one that has just gone.
+uint64_t bytes_taken_by(Storage& storage, const ObjectEntry& object) {
+  constexpr uint64_t kStatBlock = 512;  // unit of st_blocks
+  const Result<struct stat> attributes = storage.stat_at(object.directory, object.name);
+  return attributes.is_ok() ? static_cast<uint64_t>(attributes->st_blocks) * kStatBlock : 0;
+}
 
 Result<FilesSetAside> find_files_set_aside(Storage& storage, const Array& array) {
   FilesSetAside found;
@@ -58,9 +64,7 @@ Result<uint64_t> Store::Impl::bytes_to_move_from(MemberIndex member) {
   const FilesSetAside aside = found.is_ok() ? *found : FilesSetAside();
   uint64_t bytes = 0;
   FPFS_RETURN_IF_ERROR(walk_objects(storage(), array, member, [&](const ObjectEntry& object) -> Result<bool> {
-    if (!object.is_object || aside.names.contains(object.file)) return true;
-    if (const Result<struct stat> attributes = storage().stat_at(object.directory, object.name); attributes.is_ok())
-      bytes += static_cast<uint64_t>(attributes->st_blocks) * kStatBlock;
+    if (object.is_object && !aside.names.contains(object.file)) bytes += bytes_taken_by(storage(), object);
     return true;
   }));
   return bytes;
@@ -240,8 +244,7 @@ Status LeftObjects::look_at(MemberIndex member) {
     } else if (const auto found = files_set_aside_.names.find(object.file); found != files_set_aside_.names.end()) {
       Aside& aside = aside_[found->second];
       aside.members.insert(array_.member(member).path);
-      if (const Result<struct stat> attributes = storage_.stat_at(object.directory, object.name); attributes.is_ok())
-        aside.bytes += static_cast<uint64_t>(attributes->st_blocks) * kStatBlock;
+      aside.bytes += bytes_taken_by(storage_, object);
     } else if (!open_.contains(object.file) && ++unnamed_ == 1) {
       first_unnamed_ = path_of(array_, object);
     }

@@ -454,6 +454,7 @@ Status ArrayTier::Impl::begin_copying(bool has_restored) {
   if (binding_.is_away) copier->content_is_away();
   {
     const MutexLock lock(mutex_);
+    session_->prover = TierReader::create(environment_, *objects);
     session_->copier = std::move(copier);
     store_.tell_names(true);
     if (has_restored) session_->copier->hold(true, kRestoredRest);

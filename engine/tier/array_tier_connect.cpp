@@ -116,7 +116,6 @@ Status ArrayTier::Impl::connect_to(const std::string& url, TierBinding binding) 
   const bool restores = !binding.restores.empty();
   if (!is_read_only_ && !restores) {
     FPFS_ASSIGN_OR_RETURN(session->objects, reach(url, Priority::kCopies, 0, binding.store_id));
-    session->prover = TierReader::create(environment_, *session->objects);
   }
   session->reader = TierReader::create(environment_, *session->reads);
   begin_session(std::move(session), binding);
@@ -133,7 +132,6 @@ Status ArrayTier::Impl::open_copies(const std::string& url) {
   FPFS_ASSIGN_OR_RETURN(std::unique_ptr<ObjectStore> objects, reach(url, Priority::kCopies, 0, binding_.store_id));
   const MutexLock lock(mutex_);
   session_->objects = std::move(objects);
-  session_->prover = TierReader::create(environment_, *session_->objects);
   return Status::ok();
 }
 

@@ -337,11 +337,7 @@ Status refuse_unknown(const CLI::App& app, const std::string& text) {
   for (const CLI::Option* option : app.get_options())
     names.insert(names.end(), option->get_lnames().begin(), option->get_lnames().end());
   names.insert(names.end(), std::begin(kKernelOptions), std::end(kKernelOptions));
-  const size_t begin = std::min(text.find_first_not_of('-'), text.size());
-  const std::string name = text.substr(begin, text.find('=', begin) - begin);
-  const std::string meant = nearest_word(name, names);
-  return usage_error(fmt::format("unknown option '{}'{}", text,
-                                 meant.empty() || meant == name ? "" : fmt::format("; did you mean {}?", meant)));
+  return usage_error(describe_unknown_option(text, names, ""));
 }
 
 // An option that is not ours: one of mount(8), or unknown.

@@ -120,11 +120,7 @@ class WordsOf {
     for (const CLI::App* app : {verb_, &app_})
       for (const CLI::Option* option : app->get_options())
         names.insert(names.end(), option->get_lnames().begin(), option->get_lnames().end());
-    // "---" has nothing but those.
-    const std::string meant =
-        nearest_word(unknown_.substr(std::min(unknown_.find_first_not_of('-'), unknown_.size())), names);
-    return fmt::format("unknown option '{}'{}", unknown_,
-                       meant.empty() ? "" : fmt::format("; did you mean --{}?", meant));
+    return describe_unknown_option(unknown_, names, "--");
   }
 
  private:

@@ -40,12 +40,13 @@ std::vector<std::string> placement_warnings(const std::vector<std::string>& dire
 }
 
 Status check_outside_of_mounts(const std::vector<std::string>& directories) {
+  const std::vector<MountEntry> mounts = read_mount_table();
   for (const std::string& directory : directories) {
     struct stat attributes {};
     const std::filesystem::path above = std::filesystem::absolute(directory).lexically_normal().parent_path();
     if (::stat(directory.c_str(), &attributes) != 0 && ::stat(above.c_str(), &attributes) != 0) continue;
     const std::string device = fmt::format("{}:{}", major(attributes.st_dev), minor(attributes.st_dev));
-    for (const MountEntry& entry : read_mount_table())
+    for (const MountEntry& entry : mounts)
       if (entry.type == kFilesystemType && entry.device() == device)
         return Status::error(StatusCode::kInvalidArgument,
                              fmt::format("{}: it is within a mounted array ({}); name directories on the drives",

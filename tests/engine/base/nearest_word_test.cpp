@@ -28,5 +28,15 @@ TEST(NearestWordTest, FindsWhatWasMeant) {
   EXPECT_EQ(nearest_word("limt", {}), "");
 }
 
+TEST(NearestWordTest, AnUnknownOptionIsNamedWithIt) {
+  const std::vector<std::string> names = {"limit", "json"};
+  EXPECT_EQ(describe_unknown_option("--limt", names, "--"), "unknown option '--limt'; did you mean --limit?");
+  EXPECT_EQ(describe_unknown_option("-limit", names, "--"), "unknown option '-limit'; did you mean --limit?");
+  EXPECT_EQ(describe_unknown_option("limt=4", names, ""), "unknown option 'limt=4'; did you mean limit?");
+  EXPECT_EQ(describe_unknown_option("limit=4", names, ""), "unknown option 'limit=4'");
+  EXPECT_EQ(describe_unknown_option("---", names, "--"), "unknown option '---'");
+  EXPECT_EQ(describe_unknown_option("--bogus", names, "--"), "unknown option '--bogus'");
+}
+
 }  // namespace
 }  // namespace fpfs
