@@ -8,6 +8,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
+#include "engine/base/ranges.h"
 #include "engine/check/check.h"
 #include "engine/io/scoped_handle.h"
 #include "engine/store/store_impl.h"
@@ -199,9 +200,9 @@ Result<std::unique_ptr<Store>> Store::open(Environment& environment, const std::
     has_freed = counts.orphans_removed > 0 || counts.bytes_freed > 0 || counts.torn_tails > 0;
     if (has_freed)
       log(LogLevel::kWarning,
-          "the array was not unmounted cleanly: {} objects that no file has were freed ({} with other leftovers), {} "
-          "commits that were cut short were taken back",
-          counts.orphans_removed, format_size(counts.bytes_freed), counts.torn_tails);
+          "the array was not unmounted cleanly: {} freed that no file has ({} with other leftovers), {} taken back",
+          format_count(counts.orphans_removed, "object was", "objects were"), format_size(counts.bytes_freed),
+          format_count(counts.torn_tails, "commit that was cut short was", "commits that were cut short were"));
   }
   FPFS_RETURN_IF_ERROR(store->array_->mark_dirty());
   if (store->recovery_.was_dirty && !has_freed)
@@ -229,11 +230,9 @@ void Store::close_async(std::function<void(const Status&)> done) {
         if (!outcome.unfinished.empty()) {
           impl_->health.note_file_failure();
           if (status.is_ok())
-            status = Status::error(
-                StatusCode::kBusy,
-                fmt::format("{} being written and left as after a crash",
-                            outcome.unfinished.size() == 1 ? "1 file was"
-                                                           : fmt::format("{} files were", outcome.unfinished.size())));
+            status =
+                Status::error(StatusCode::kBusy, format_count(outcome.unfinished.size(), "file was", "files were") +
+                                                     " being written and left as after a crash");
         }
         finish_close(status, done);
       });
@@ -252,9 +251,10 @@ void Store::finish_close(const Status& synced, const std::function<void(const St
   if (status.is_ok()) status = synced;
   if (status.is_ok()) status = impl_->health.failure();
   if (const unsigned held = impl_->versions_held.load(); status.is_ok() && held > 0 && !array_->read_only())
-    status =
-        Status::error(StatusCode::kBusy,
-                      fmt::format("{} versions of files are still held; the next mount frees what they keep", held));
+    status = Status::error(StatusCode::kBusy,
+                           fmt::format("{} still held; the next mount frees what {}",
+                                       format_count(held, "version of a file is", "versions of files are"),
+                                       one_or_many(held, "it keeps", "they keep")));
   if (status.is_ok() && !array_->read_only() && !impl_->health.had_failure() && !impl_->health.has_leftovers()) {
     // "Clean" says that nothing is left to free, so what was freed must not come back with a power cut.
     for (const MemberIndex m : array_->members()) {

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "engine/base/log.h"
+#include "engine/base/ranges.h"
 #include "engine/tier/array_tier_impl.h"
 
 namespace fpfs {
@@ -57,11 +58,10 @@ Status ArrayTier::Impl::restore() {
   const TierRestoreStatus status = restore->status();
   if (!restored.is_ok()) return restored.with_context("tier: not all is restored");
   log(status.failed > 0 ? LogLevel::kError : LogLevel::kInfo,
-      "tier: {} files ({}) are restored, of which those above {} come when they are read, {} directories and others; "
-      "{} "
-      "names were there, {} could not be restored",
-      status.files, format_size(status.bytes), format_size(TierManifest::kContentMax), status.others, status.were_there,
-      status.failed);
+      "tier: restored: {} ({}), of which those above {} come when they are read, and {}; there already: {}; not "
+      "restored: {}",
+      format_count(status.files, "file"), format_size(status.bytes), format_size(TierManifest::kContentMax),
+      format_count(status.others, "other entry", "directories and others"), status.were_there, status.failed);
   const std::string array = std::exchange(binding_.restores, "");
   if (std::ranges::find(binding_.restored, array) == binding_.restored.end()) binding_.restored.push_back(array);
   FPFS_RETURN_IF_ERROR(save_binding(store_.storage(), store_.array(), binding_));

@@ -216,7 +216,9 @@ class Making {
 
 Status check_tier_uuid(const char* what, std::string_view text) {
   if (is_uuid(text)) return Status::ok();
-  return Status::error(StatusCode::kInvalidArgument, fmt::format("tier: {} '{}' is no UUID", what, text));
+  return Status::error(
+      StatusCode::kInvalidArgument,
+      fmt::format("tier: {0} '{1}' is no id of one, like 0f1e2d3c-4b5a-4697-8877-665544332211", what, text));
 }
 
 std::string tier_identity_key() {

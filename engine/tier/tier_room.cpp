@@ -79,7 +79,7 @@ Result<TierKeep> parse_tier_keep(std::string_view text) {
   if (bytes.is_ok() && *bytes > 0 && end != text.data() + text.size()) return TierKeep{TierKeep::Kind::kBytes, *bytes};
   return Status::error(
       StatusCode::kInvalidArgument,
-      fmt::format("'{}' says not what is kept: all, a size like 500G, or a number of files like 3", text));
+      fmt::format("'{}' does not say what is kept; write all, a size like 500G, or a number of files like 3", text));
 }
 
 std::string to_string(const TierKeep& keep) {

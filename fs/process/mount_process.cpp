@@ -19,6 +19,7 @@
 #include "engine/array/member_directory.h"
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
+#include "engine/base/ranges.h"
 #include "fs/interface/mount_point.h"
 #include "fs/metrics/status_collector.h"
 #include "fs/operations/operations.h"
@@ -300,8 +301,9 @@ Status MountProcess::serve(Launcher& launcher) {
     print_error("what this mount will have to say is lost, as no system log runs here (there is no " _PATH_LOG
                 "): mount with log_file=FILE, or with -f, which logs to stderr");
   launcher.report_live();
-  log(LogLevel::kInfo, "{} mounted at {}, {} threads{}{}", options_.source, options_.mount_point,
-      thread_count(options_), file_system_->over_io_uring() ? ", requests come through io_uring" : "",
+  log(LogLevel::kInfo, "{} mounted at {}, {}{}{}", options_.source, options_.mount_point,
+      format_count(thread_count(options_), "thread"),
+      file_system_->over_io_uring() ? ", requests come through io_uring" : "",
       metrics_ != nullptr ? ", metrics at http://" + options_.metrics.text + "/metrics" : "");
   wait_for_end();
   end_report_.stop_listening();

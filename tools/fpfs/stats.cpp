@@ -82,7 +82,7 @@ Verb add_stats(CLI::App& fpfs) {
   command->add_option("MOUNTPOINT", options->mount_point, "Where the array is mounted")->required()->type_name("");
   CLI::Option* interval = command->add_option("--interval", options->interval_seconds,
                                               "A line every so many seconds (default: once, all since the mount)");
-  interval->check(CLI::Range(0.1, 3600.0))->type_name("S");
+  interval->check(seconds_between(0.1, 3600))->type_name("S");
   command->add_option("--count", options->count, "Leave after this many lines (0, the default: at Ctrl-C)")
       ->check(CLI::Range(0U, UINT32_MAX))
       ->type_name("N")

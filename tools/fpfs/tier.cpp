@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "engine/base/ranges.h"
 #include "engine/base/units.h"
 #include "tools/fpfs/mounted.h"
 #include "tools/fpfs/tier_call.h"
@@ -17,6 +18,7 @@ namespace {
 
 const char* const kTierProgram = "fpfs tier";
 const char* const kNoStore = "none";
+const char* const kArrayExample = "0f1e2d3c-4b5a-4697-8877-665544332211";
 
 struct TierVerbOptions {
   std::string action;
@@ -59,7 +61,7 @@ int fetch(const TierVerbOptions& options) {
   if (options.json)
     print_json({{"files", fetched->files}, {"bytes", fetched->bytes}});
   else
-    fmt::print("{} file{} fetched ({})\n", fetched->files, fetched->files == 1 ? "" : "s", format_size(fetched->bytes));
+    fmt::print("{} fetched ({})\n", format_count(fetched->files, "file"), format_size(fetched->bytes));
   return kExitOk;
 }
 
@@ -81,7 +83,8 @@ int run(const TierVerbOptions& options) {
   if (options.url.size() >= sizeof IoctlTier::url)
     return fail(kTierProgram, kExitUsage, fmt::format("the URL has {} bytes, which is too long", options.url.size()));
   if (options.array.size() >= sizeof IoctlTier::array)
-    return fail(kTierProgram, kExitUsage, fmt::format("'{}' is no id of an array", options.array));
+    return fail(kTierProgram, kExitUsage,
+                fmt::format("--array is '{}'; it must be the id of an array, like {}", options.array, kArrayExample));
   if (sets) return exit_code_of(set_store(options));
   if (options.action == "restore") return fetch(options);
   if (options.action == "pin" || options.action == "unpin")

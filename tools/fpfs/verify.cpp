@@ -236,11 +236,11 @@ class VerifyRun {
     const bool is_right = findings_.size() == findings_before;
     if (chunks_away > 0)
       say("{}: {} of {} {} only in {}, not looked at{}; fpfs tier restore {} fetches and checks {}", one_line(path),
-          chunks_away, format_chunks(chunks_in_file), chunks_away == 1 ? "is" : "are", store_of(file, path),
-          is_right && chunks_away < chunks_in_file ? ", and the others are as written" : "", one_line(path),
-          chunks_away == 1 ? "it" : "them");
+          chunks_away, format_count(chunks_in_file, "chunk"), one_or_many(chunks_away, "is", "are"),
+          store_of(file, path), is_right && chunks_away < chunks_in_file ? ", and the others are as written" : "",
+          one_line(path), one_or_many(chunks_away, "it", "them"));
     else if (is_right)
-      say("{}: {}, as written", one_line(path), format_chunks(chunks_in_file));
+      say("{}: {}, as written", one_line(path), format_count(chunks_in_file, "chunk"));
   }
 
   // Of the copies of the mount that `path` is in. Asked once for each.
@@ -273,9 +273,9 @@ class VerifyRun {
       chunks.push_back(finding.chunk);
     }
     if (chunks.empty()) return "";
-    const char* const are = chunks.size() == 1 ? "is" : "are";
-    return fmt::format("{}: {} of {} {} ({}): {}", path, chunks.size(), format_chunks(chunks_in_file),
-                       is_unreadable ? std::string("cannot be read") : fmt::format("{} damaged", are),
+    return fmt::format("{}: {} of {} {} ({}): {}", path, chunks.size(), format_count(chunks_in_file, "chunk"),
+                       is_unreadable ? std::string("cannot be read")
+                                     : fmt::format("{} damaged", one_or_many(chunks.size(), "is", "are")),
                        format_ranges(chunks), join_details(details)) +
            (is_unreadable ? "; that does not mean damage: look at the drive, then verify again" : "");
   }
