@@ -125,6 +125,10 @@ TierStatus ArrayTier::status() const {
   return impl_->status();
 }
 
+void ArrayTier::pins_changed() {
+  impl_->pins_changed();
+}
+
 uint64_t ArrayTier::progress() const {
   return impl_->progress();
 }
@@ -270,6 +274,8 @@ TierStatus ArrayTier::Impl::status() const {
   status.keep = options_.keep;
   status.files_left = files_left_.load();
   status.bytes_left = bytes_left_.load();
+  status.files_pinned = files_pinned_.load();
+  status.bytes_pinned = bytes_pinned_.load();
   status.state = state_now(status);
   const int64_t now = environment_.now().tv_sec;
   if (const int64_t oldest = status.copies.oldest_waiting_s; oldest > 0 && now > oldest)

@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 
 #include "engine/base/log.h"
+#include "engine/base/ranges.h"
 #include "engine/tier/array_tier_impl.h"
 #include "engine/tier/object_store_factory.h"
 #include "engine/tier/tier_fence.h"
@@ -188,6 +189,7 @@ Status ArrayTier::Impl::do_set(const TierSet& set) {
   const uint64_t random = environment_.random_u64();
   init.new_store_id = to_string(make_uuid(random, environment_.random_u64()));
   init.host = set.host;
+  init.mounted_at = set.mounted_at;
   init.now_s = environment_.now().tv_sec;
   init.share = set.share || set.restores;
   init.has_other_files = set.has_other_files;
@@ -230,7 +232,7 @@ Status ArrayTier::Impl::do_set(const TierSet& set) {
 // That array, if it is still there, does not come in between.
 Status ArrayTier::Impl::begin_restoring(ObjectStore& objects, const TierSet& set, const TierIdentity& made,
                                         TierBinding& binding) {
-  FPFS_ASSIGN_OR_RETURN(binding.restores, array_to_restore(set, made));
+  FPFS_ASSIGN_OR_RETURN(binding.restores, array_to_restore(objects, set, made));
   binding.is_away = true;
   const std::string token = fmt::format("{:016x}", environment_.random_u64());
   return ask<Status>(
@@ -238,7 +240,8 @@ Status ArrayTier::Impl::begin_restoring(ObjectStore& objects, const TierSet& set
 }
 
 // Which array's copies become this one's.
-Result<std::string> ArrayTier::Impl::array_to_restore(const TierSet& set, const TierIdentity& made) const {
+Result<std::string> ArrayTier::Impl::array_to_restore(ObjectStore& objects, const TierSet& set,
+                                                      const TierIdentity& made) {
   std::vector<std::string> others = made.arrays;
   std::erase(others, to_string(store_.array().id()));
   const auto refuse = [](const std::string& why) {
@@ -250,13 +253,28 @@ Result<std::string> ArrayTier::Impl::array_to_restore(const TierSet& set, const 
     return refuse("no other array has copies there; if one had them, say which: --array ID");
   if (restored.empty())
     return refuse(fmt::format("{} arrays copy there: {}; say which is to be restored: --array ID", others.size(),
-                              fmt::join(others, ", ")));
+                              describe_arrays(objects, others)));
   FPFS_RETURN_IF_ERROR(check_tier_uuid("array", restored));
   std::erase(others, restored);
   if (!others.empty() && !set.share)
     return Status::error(StatusCode::kExists, fmt::format("tier: it is also in use by {}; have it shared (--share)",
-                                                          fmt::join(others, ", ")));
+                                                          describe_arrays(objects, others)));
   return restored;
+}
+
+// With what tells them apart, of a few.
+std::string ArrayTier::Impl::describe_arrays(ObjectStore& objects, const std::vector<std::string>& arrays) {
+  constexpr size_t kDescribedMax = 5;
+  std::string text;
+  for (size_t i = 0; i < arrays.size() && i < kDescribedMax; ++i) {
+    const Result<std::string> array = ask<Result<std::string>>(
+        [&](ObjectStore::Done<std::string> done) { describe_tier_array(objects, arrays[i], std::move(done)); });
+    text += (i == 0 ? "" : ", ") + (array.is_ok() ? *array : arrays[i]);
+  }
+  if (arrays.size() > kDescribedMax)
+    text += fmt::format(", and {}, which the store lists in {}", format_count(arrays.size() - kDescribedMax, "other"),
+                        std::string(ObjectStore::kMarkerPrefix) + "/arrays");
+  return text;
 }
 
 // What may become the array's store. Before anything is written there: it may be an empty mount point.

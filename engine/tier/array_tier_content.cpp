@@ -79,16 +79,18 @@ void ArrayTier::Impl::make_room() {
         Clock::now() + std::max<Clock::duration>(options_.room_interval, kPartOfTime * (Clock::now() - begun));
   };
   // Nothing has become a copy, or came back, since.
-  const uint64_t now = progress() + store_.status().chunks_fetched;
+  const uint64_t now = progress() + store_.status().chunks_fetched + pin_changes_.load();
   if (std::exchange(made_room_progress_, now) == now) return end();
   const auto is_over = [this] { return is_stopping(); };
-  const Result<std::vector<std::string>> leaving = files_to_leave(store_, options_.keep, is_over);
+  const Result<TierLeaving> leaving = files_to_leave(store_, options_.keep, is_over);
   if (!leaving.is_ok()) {
     if (!is_stopping()) log(LogLevel::kWarning, "tier: no room is made: {}", leaving.status().message());
     return end();
   }
+  files_pinned_ = leaving->files_pinned;
+  bytes_pinned_ = leaving->bytes_pinned;
   bool is_to_be_done = false;  // what is open, or not copied yet, is looked at again
-  for (const std::string& path : *leaving) {
+  for (const std::string& path : leaving->paths) {
     {
       const MutexLock lock(mutex_);
       is_to_be_done |= stopping_ || !tasks_.empty();

@@ -13,7 +13,7 @@ from lab.system import wait_until
 
 CHUNK = 64 * 1024
 KEYS = ["state", "started", "ended", "seconds", "limit", "files_done", "chunks_done", "bytes_done", "bytes_total",
-        "bytes_per_second", "eta_seconds", "errors", "chunks_away", "note", "damage", "damage_omitted", "paths_hidden"]
+        "bytes_per_second", "eta_seconds", "errors", "healed", "chunks_away", "note", "damage", "damage_omitted", "paths_hidden"]
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def test_one_that_runs_can_be_waited_for(mount, scrub, state):
     write_pattern(mount.path / "file", 1, 24 * CHUNK)
     assert scrub(mount, "start", "--limit", "1M").returncode == 0
     line, = scrub(mount, "start").stderr.splitlines()
-    assert f"a scrub is under way, " in line and f"fpfs scrub status --wait {mount.path} waits for it" in line
+    assert "a scrub is under way, " in line and f"fpfs scrub status --wait {mount.path} waits for it" in line
     result = scrub(mount, "status", "--wait", "--json")
     assert result.returncode == 0 and json.loads(result.stdout)["state"] == "finished"
     assert json.loads(result.stdout)["chunks_done"] == 24

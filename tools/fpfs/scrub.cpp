@@ -92,7 +92,7 @@ int run(const ScrubOptions& options) {
     fmt::print("{}", describe_scrub(*scrub));
   }
   if (!options.wait || text_at(*scrub, "state") == "none") return kExitOk;
-  if (number_at(*scrub, "errors") > 0) return kExitDamage;
+  if (number_at(*scrub, "errors") > number_at(*scrub, "healed")) return kExitDamage;
   return text_at(*scrub, "state") == "finished" ? kExitOk : kExitFailure;
 }
 
@@ -115,7 +115,8 @@ Verb add_scrub(CLI::App& fpfs) {
       "start, resume, status: return when it has ended; with status begin nothing: wait for what is under way");
   command->footer(
       "A scrub goes on after a remount where it was; pause keeps it from that. Exit code: 0, 1 failure, 16 usage;\n"
-      "with --wait: 0 everything is as written, 4 damage was found, 1 it was stopped before its end");
+      "with --wait: 0 everything is as written (also what was healed), 4 damage is left, 1 it was stopped before its\n"
+      "end");
   return {command, [options] { return run(*options); }};
 }
 

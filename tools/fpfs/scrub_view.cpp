@@ -78,7 +78,11 @@ std::string describe_scrub(const Json& scrub) {
   if (const uint64_t away = number_at(scrub, "chunks_away"); away > 0)
     facts.add("Not looked at", fmt::format("{} in the store of the copies only", format_count(away, "chunk")));
   facts.add("Time", format_duration(real_at(scrub, "seconds", 0)));
-  facts.add("Errors", fmt::format("{}", number_at(scrub, "errors")));
+  const uint64_t healed = number_at(scrub, "healed");
+  facts.add("Errors",
+            fmt::format("{}{}", number_at(scrub, "errors"),
+                        healed > 0 ? fmt::format(", of which {} healed from copies", format_count(healed, "is", "are"))
+                                   : std::string()));
   std::string text = facts.text();
   text += damage_lines(scrub);
   const uint64_t omitted = number_at(scrub, "damage_omitted");

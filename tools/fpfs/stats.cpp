@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "tools/common/interrupt.h"
+#include "tools/common/table.h"
 #include "tools/fpfs/mounted.h"
 #include "tools/fpfs/stats_view.h"
 #include "tools/fpfs/verbs.h"
@@ -20,6 +21,7 @@ namespace {
 
 const char* const kStatsProgram = "fpfs stats";
 constexpr unsigned kLinesUnderHeading = 20;
+constexpr size_t kUsualColumns = 80;
 
 struct StatsOptions {
   std::string mount_point;
@@ -36,8 +38,10 @@ void show_interval(const StatsOptions& options, const Json& now, const Json& bef
     with_time["seconds"] = seconds;
     print_json_line(with_time);
   } else {
-    if (line % kLinesUnderHeading == 0) fmt::print("{}", interval_heading());
-    fmt::print("{}", describe_interval(stats_between(now, before, seconds)));
+    // A file, or what a pipe leads to, has the usual width.
+    const size_t columns = isatty(STDOUT_FILENO) != 0 ? columns_of(STDOUT_FILENO) : kUsualColumns;
+    if (line % kLinesUnderHeading == 0) fmt::print("{}", interval_heading(columns));
+    fmt::print("{}", describe_interval(stats_between(now, before, seconds), columns));
   }
   std::fflush(stdout);
 }
@@ -89,8 +93,9 @@ Verb add_stats(CLI::App& fpfs) {
       ->needs(interval);
   command->add_flag("--json", options->json, "Print JSON, one object per line, all counted since the mount");
   command->footer(
-      "Mean and 99% are of what ended in the interval, from the receipt of a request to its answer. CLOSE is where\n"
-      "durable=close commits. ERRORS: requests that failed, but for the caller's own mistakes, and errors of drives.\n"
+      "Mean (in a window of 113 columns) and 99% are of what ended in the interval, from the receipt of a request to\n"
+      "its answer. CLOSE is where durable=close commits. ERRORS: requests that failed, but for the caller's own "
+      "mistakes, and errors of drives.\n"
       "Exit code: 0, 1 failure, 16 usage");
   return {command, [options] { return run(*options); }};
 }

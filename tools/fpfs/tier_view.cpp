@@ -78,6 +78,8 @@ std::string describe_tier(const Json& tier) {
     facts.add("Left the drives",
               fmt::format("{} {}, to be in the store only (tier_keep={})",
                           files_text(left, number_at(tier, "bytes_left")), kSince, text_at(tier, "keep", "all")));
+  if (const uint64_t pinned = number_at(tier, "files_pinned"); pinned > 0)
+    facts.add("Pinned", files_text(pinned, number_at(tier, "bytes_pinned")) + ", which do not leave: fpfs tier pins");
   const uint64_t shared = number_at(tier, "files_shared"), conflicts = number_at(tier, "conflicts");
   if (shared > 0 || conflicts > 0)
     facts.add("Of others", fmt::format("{} shown {}, {}", format_count(shared, "file"), kSince,
