@@ -359,7 +359,8 @@ Result<ScopedHandle> ArrayOpener::open_part(const FoundDirectory& found, const c
                   fmt::format("its superblock is there but '{}' is not; nothing was changed{}", name,
                               options_.degraded && std::string_view(name) == kObjectsName
                                   ? "; leave this directory out of the list to read what the others hold"
-                                  : ""));
+                                  : ". Put it back: somebody moved it, or the fsck of the drive's own filesystem "
+                                    "did, into lost+found"));
   if (!opened.is_ok()) return refuse_failed(found.path, opened.status());
   ScopedHandle part(storage_, *opened);
   FPFS_ASSIGN_OR_RETURN(const Identity identity, identity_of(storage_, part.get()));

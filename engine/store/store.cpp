@@ -221,21 +221,23 @@ Status Store::close() {
 void Store::close_async(std::function<void(const Status&)> done) {
   impl_->end();
   impl_->healer->finish();
-  commit_all(
-      ControlRequest::Kind::kClose, ControlRequest::Unfinished::kTricklesCommitted,
-      [this, done = std::move(done)](const CommitOutcome& outcome) {
-        Status status = outcome.status;
-        for (const std::string& path : outcome.unfinished)
-          log(LogLevel::kError, "{} was being written when the array was closed: it is left as after a crash", path);
-        if (!outcome.unfinished.empty()) {
-          impl_->health.note_file_failure();
-          if (status.is_ok())
-            status =
-                Status::error(StatusCode::kBusy, format_count(outcome.unfinished.size(), "file was", "files were") +
-                                                     " being written and left as after a crash");
-        }
-        finish_close(status, done);
-      });
+  commit_all(ControlRequest::Kind::kClose, ControlRequest::Unfinished::kTricklesCommitted,
+             [this, done = std::move(done)](const CommitOutcome& outcome) {
+               Status status = outcome.status;
+               NamedFiles unfinished;
+               for (const std::string& path : outcome.unfinished) {
+                 log(LogLevel::kError, "{} was being written when the array was closed: it is left as after a crash",
+                     path);
+                 impl_->health.note_file_failure(UINT64_MAX - unfinished.count(), path);
+                 unfinished.add(unfinished.count(), path);
+               }
+               if (unfinished.count() > 0 && status.is_ok())
+                 status = Status::error(
+                     StatusCode::kBusy,
+                     fmt::format("{} being written and left as after a crash: {}",
+                                 format_count(outcome.unfinished.size(), "file was", "files were"), unfinished.text()));
+               finish_close(status, done);
+             });
 }
 
 // Waits, by looking again, until the background work of the commits is done too, and the last transfers: one may hold
@@ -247,7 +249,7 @@ void Store::finish_close(const Status& synced, const std::function<void(const St
                                        [this, synced, done] { finish_close(synced, done); });
     return;
   }
-  Status status = impl_->health.first_loss();
+  Status status = impl_->health.all_losses();
   if (status.is_ok()) status = synced;
   if (status.is_ok()) status = impl_->health.failure();
   if (const unsigned held = impl_->versions_held.load(); status.is_ok() && held > 0 && !array_->read_only())
@@ -269,7 +271,7 @@ void Store::finish_close(const Status& synced, const std::function<void(const St
       if (!status.is_ok()) static_cast<void>(array_->mark_dirty());
     }
   }
-  done(status);
+  done(impl_->health.with_failed_files(status));
 }
 
 Store::~Store() {
@@ -291,6 +293,14 @@ Store::~Store() {
       const std::shared_ptr<PreviousContent> previous = std::move(impl_->chunks[i].transfer.sharing.previous);
       impl_->chunks[i].transfer.sharing.objects = nullptr;
     }
+}
+
+std::string Store::not_saved() const {
+  const std::string failed = impl_->health.failed_files();
+  NamedFiles dirty;
+  for (const std::shared_ptr<File>& file : impl_->files.all())
+    if (!file->is_nameless() && file->is_dirty()) dirty.add(file->inode(), file->path());
+  return failed + (failed.empty() || dirty.count() == 0 ? "" : ", ") + dirty.text();
 }
 
 bool Store::had_failed_saves() const {

@@ -410,10 +410,16 @@ Status MountProcess::close() {
   Status status = store_->close();
   const bool left_clean = store_->left_clean() || options_.store.array.read_only;
   const bool had_failed_saves = store_->had_failed_saves();
+  const std::string not_saved = store_->not_saved();
+  std::unique_ptr<Store> closed;
+  {
+    const MutexLock lock(channel_mutex_);
+    closed = std::move(store_);
+  }
   if (tier_is_caught_) {
-    static_cast<void>(store_.release());  // leave_tier_behind()
+    static_cast<void>(closed.release());  // leave_tier_behind()
   } else {
-    store_ = nullptr;
+    closed = nullptr;
     tier_ = nullptr;
   }
   stall_listener_.reset();
@@ -430,8 +436,12 @@ Status MountProcess::close() {
         options_.source);
   else
     log(LogLevel::kWarning,
-        "{} unmounted; saves failed, as those who made them were told, and the next mount frees what they left behind",
-        options_.source);
+        "{} unmounted; saves failed, as those who made them were told, and the next mount frees what they left behind: "
+        "{}",
+        options_.source, not_saved);
+  if (status.is_ok() && had_failed_saves)
+    left_over_ = fmt::format("saves failed, as those who made them were told: {}{}{}", not_saved,
+                             left_over_.empty() ? "" : "; ", left_over_);
   return status;
 }
 
@@ -475,11 +485,17 @@ void MountProcess::on_stall(StallDomain domain) {
 }
 
 void MountProcess::leave(const std::string& why) {
+  std::string lost;
+  {
+    const MutexLock lock(channel_mutex_);
+    if (store_ != nullptr) lost = store_->not_saved();
+  }
+  if (!lost.empty()) lost = ": " + lost;
   log(LogLevel::kError,
-      "{} ends without a drive that does not answer ({}); what was not committed is lost, the next mount cleans up",
-      options_.source, why);
+      "{} ends without a drive that does not answer ({}); what was not committed is lost, the next mount cleans up{}",
+      options_.source, why, lost);
   end_log();
-  end_report_.say(1, why);
+  end_report_.say(1, why + "; what was not committed is lost" + lost);
   {
     const MutexLock lock(channel_mutex_);
     // The kernel keeps a process with calls under way on such a drive; nobody else may have to wait for it.
