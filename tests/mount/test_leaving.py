@@ -155,7 +155,7 @@ def test_one_that_goes_with_another_is_named(three, make_mount):
     first, second = three.members[1:]
     slow = subprocess.Popen([three.programs.fpfs, "member", "remove", "--limit", "512K", mount.path, first],
                             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    wait_until(lambda: states(mount)[1] == "leaving")
+    wait_until(lambda: json.loads(fpfs(mount, "rebalance", "--status", "--json", mount.path).stdout)["state"] == "running")
     for words in (("rebalance", mount.path), ("member", "remove", mount.path, second)):
         line, = fpfs(mount, *words, check=False).stderr.splitlines()
         assert f"a removal of {first} is under way" in line

@@ -144,16 +144,21 @@ bool is_same_directory(const std::string& a, const std::string& b) {
   return std::filesystem::equivalent(a, b, error) && !error;
 }
 
-// All that are leaving go together. Says so of those that this call does not name, when it has begun.
-void tell_of_others(const MemberOptions& options) {
+// All that are leaving go together. Those that this call does not name.
+std::vector<std::string> others_leaving(const MemberOptions& options) {
   const Result<Json> list = read_members(options.mount_point);
-  if (!list.is_ok()) return;
-  for (const std::string& other : leaving_members(*list))
-    if (!is_same_directory(other, options.directories.front()))
-      note(kMemberProgram,
-           fmt::format("note: {1} goes with it: its removal was begun before and did not end. To keep it: fpfs member "
-                       "remove --cancel {0} {1}",
-                       options.mount_point, other));
+  std::vector<std::string> others = list.is_ok() ? leaving_members(*list) : std::vector<std::string>();
+  std::erase_if(others,
+                [&options](const std::string& other) { return is_same_directory(other, options.directories.front()); });
+  return others;
+}
+
+void tell_of(const std::vector<std::string>& others, const MemberOptions& options) {
+  for (const std::string& other : others)
+    note(kMemberProgram,
+         fmt::format("note: {1} goes with it: its removal was begun before and did not end. To keep it: fpfs member "
+                     "remove --cancel {0} {1}",
+                     options.mount_point, other));
 }
 
 std::string how_to_go_on(const MemberOptions& options) {
@@ -187,12 +192,14 @@ int run(const MemberOptions& options) {
   if (const Status words = check_words(options); !words.is_ok())
     return fail(kMemberProgram, kExitUsage, words.message());
   const bool moves = options.action == "replace" || (options.action == "remove" && !options.cancel);
+  // Before it begins: it may be over in a moment.
+  const std::vector<std::string> others = moves ? others_leaving(options) : std::vector<std::string>();
   if (options.action != "list")
     if (const Status changed = change(options); !changed.is_ok())
       return fail(kMemberProgram, kExitFailure, changed.message());
   Json moved;
   if (moves) {
-    tell_of_others(options);
+    tell_of(others, options);
     Result<Json> followed = follow_removal(options);
     if (!followed.is_ok()) return fail(kMemberProgram, kExitFailure, followed.status().message());
     moved = *std::move(followed);
