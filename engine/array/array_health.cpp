@@ -1,6 +1,11 @@
 #include "engine/array/array_health.h"
 
+#include <algorithm>
+
+#include <fmt/format.h>
+
 #include "engine/base/log.h"
+#include "engine/base/ranges.h"
 
 namespace fpfs {
 
@@ -8,7 +13,34 @@ namespace {
 // Losses that are kept by file; whatever number of files a drive takes with it.
 constexpr size_t kLossesMax = 1024;
 constexpr size_t kUnsyncedMax = 16;
+constexpr size_t kNamedMax = 5;
 }  // namespace
+
+void NamedFiles::add(uint64_t key, const std::string& path) {
+  if (keys_.size() >= kLossesMax || !keys_.insert(key).second) return;
+  if (first_.size() < kNamedMax) first_.push_back(path);
+}
+
+std::string NamedFiles::text(size_t skipped) const {
+  const size_t named = std::min(skipped, first_.size());
+  const size_t more = keys_.size() - first_.size();
+  std::string text = fmt::format("{}", fmt::join(first_.begin() + static_cast<ptrdiff_t>(named), first_.end(), ", "));
+  if (more > 0)
+    text += fmt::format("{}{}{}", text.empty() ? "" : " and ", keys_.size() == kLossesMax ? "at least " : "",
+                        format_count(more, text.empty() ? "file" : "other file"));
+  return text;
+}
+
+void ArrayHealth::note_file_failure(uint64_t key, const std::string& path) {
+  MutexLock lock(mutex_);
+  had_failure_.store(true);
+  failed_files_.add(key, path);
+}
+
+std::string ArrayHealth::failed_files() const {
+  MutexLock lock(mutex_);
+  return failed_files_.text();
+}
 
 void ArrayHealth::fail(const Status& status) {
   MutexLock lock(mutex_);
@@ -25,9 +57,11 @@ Status ArrayHealth::failure() const {
   return failure_;
 }
 
-void ArrayHealth::note_loss(uint64_t key, const Status& loss) {
+void ArrayHealth::note_loss(uint64_t key, const std::string& path, const Status& failure) {
+  const Status loss = failure.message().starts_with(path) ? failure : failure.with_context(path);
   MutexLock lock(mutex_);
   had_failure_.store(true);
+  lost_.add(key, path);
   if (first_loss_.is_ok()) first_loss_ = loss;
   if (losses_.size() < kLossesMax) losses_[key] = loss;
   has_losses_.store(true);
@@ -52,9 +86,18 @@ Status ArrayHealth::take_any_loss() {
   return loss;
 }
 
-Status ArrayHealth::first_loss() const {
+Status ArrayHealth::all_losses() const {
   MutexLock lock(mutex_);
-  return first_loss_;
+  if (lost_.count() <= 1) return first_loss_;
+  return Status::error(first_loss_.code(),
+                       fmt::format("{}; and so is what was closed in {}", first_loss_.message(), lost_.text(1)));
+}
+
+Status ArrayHealth::with_failed_files(const Status& failure) const {
+  MutexLock lock(mutex_);
+  if (failure.is_ok() || failed_files_.count() <= std::max<size_t>(lost_.count(), 1)) return failure;
+  return Status::error(failure.code(),
+                       fmt::format("{}; all saves that failed: {}", failure.message(), failed_files_.text()));
 }
 
 void ArrayHealth::note_unsynced(uint64_t key, const std::function<std::string()>& path) {

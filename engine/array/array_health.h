@@ -8,12 +8,28 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "engine/base/mutex.h"
 #include "engine/base/status.h"
 
 namespace fpfs {
+
+// Files as a message names them: the first few, and how many more there are. A file that is added again counts once.
+// Not thread-safe.
+class NamedFiles {
+ public:
+  void add(uint64_t key, const std::string& path);
+  size_t count() const { return keys_.size(); }
+  // "/a, /b, /c and 2 other files"; without the first `skipped` of those that are named.
+  std::string text(size_t skipped = 0) const;
+
+ private:
+  std::set<uint64_t> keys_;
+  std::vector<std::string> first_;
+};
 
 class ArrayHealth {
  public:
@@ -24,20 +40,26 @@ class ArrayHealth {
 
   // A file failed: what it wrote and did not commit stays on the members until a recovery looks for it, so the array is
   // not marked clean.
-  void note_file_failure() { had_failure_.store(true); }
+  // `key` is its sidecar's inode.
+  void note_file_failure(uint64_t key, const std::string& path);
   bool had_failure() const { return had_failure_.load(); }
   // What no file needs any more could not be freed: the array is not marked clean, so that the next mount does. Nobody's
   // content is affected.
   void note_not_freed() { has_leftovers_.store(true); }
   bool has_leftovers() const { return has_leftovers_.load(); }
 
-  // Content is lost although its close returned 0. `loss` names the file, which is known by `key`, its sidecar's inode.
-  // The end of the array says so, and before that whoever takes it.
-  void note_loss(uint64_t key, const Status& loss);
+  // The files that failed, whether somebody was told or not; empty: none.
+  std::string failed_files() const;
+
+  // Content is lost although its close returned 0. The end of the array says so, and before that whoever takes it.
+  void note_loss(uint64_t key, const std::string& path, const Status& failure);
   // What of a file was lost and nobody was told yet: the caller tells it, or it no longer matters. Ok: nothing.
   Status take_loss(uint64_t key);
   Status take_any_loss();
-  Status first_loss() const;  // also when somebody was told of it
+  // With the paths of other files that something was lost of; also when somebody was told of it.
+  Status all_losses() const;
+  // A failure of the end, with all files that failed where there are more than it speaks of.
+  Status with_failed_files(const Status& failure) const;
 
   // A record was appended and not synced: the next sync of everything covers it. For what is said when that fails.
   void note_unsynced(uint64_t key, const std::function<std::string()>& path);
@@ -49,6 +71,7 @@ class ArrayHealth {
   mutable Mutex mutex_;
   Status failure_ FPFS_GUARDED_BY(mutex_);
   Status first_loss_ FPFS_GUARDED_BY(mutex_);
+  NamedFiles lost_ FPFS_GUARDED_BY(mutex_), failed_files_ FPFS_GUARDED_BY(mutex_);
   std::map<uint64_t, Status> losses_ FPFS_GUARDED_BY(mutex_);         // that nobody was told of
   std::map<uint64_t, std::string> unsynced_ FPFS_GUARDED_BY(mutex_);  // a few of them
   // Cheap answers.

@@ -17,6 +17,7 @@
 #include "engine/array/new_directories.h"
 #include "engine/array/superblock_copies.h"
 #include "engine/base/log.h"
+#include "engine/base/ranges.h"
 
 namespace fpfs {
 
@@ -230,10 +231,9 @@ Array::Changed Array::add_members(const std::vector<std::string>& paths,
                       fmt::format("an array has at most {} members, those that were removed included; this one has {}",
                                   kMemberCountMax, before))};
   if (before + paths.size() > capacity_)
-    return {
-        Status::error(StatusCode::kBusy,
-                      fmt::format("{} more members can be added while the array is mounted; mount it again for more",
-                                  capacity_ - before))};
+    return {Status::error(StatusCode::kBusy,
+                          fmt::format("{} can be added while the array is mounted; mount it again for more",
+                                      format_count(static_cast<uint64_t>(capacity_ - before), "more member")))};
   Growth growth;
   growth.owned_before = owned_.size();
   for (const std::string& path : paths) {

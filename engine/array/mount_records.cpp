@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "engine/array/member_directory.h"
+#include "engine/base/ranges.h"
 #include "engine/io/scoped_handle.h"
 
 namespace fpfs {
@@ -76,9 +77,9 @@ std::string describe_difference(const MountStamp& stamp, const MountStamp& newes
     return fmt::format("it is older than {}: it is from within mount {} ({}), whose end the other has seen ({})",
                        newest_path, stamp.mount, format_time(stamp.seconds), format_time(newest.seconds));
   const uint64_t mounts = newest.mount - std::min(stamp.mount, newest.mount);
-  return fmt::format("it is {} {} older than {}: it was last used in mount {} ({}), the other in mount {} ({})", mounts,
-                     mounts == 1 ? "mount" : "mounts", newest_path, stamp.mount, format_time(stamp.seconds),
-                     newest.mount, format_time(newest.seconds));
+  return fmt::format("it is {} older than {}: it was last used in mount {} ({}), the other in mount {} ({})",
+                     format_count(mounts, "mount"), newest_path, stamp.mount, format_time(stamp.seconds), newest.mount,
+                     format_time(newest.seconds));
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include "engine/array/member_directory.h"
 #include "engine/array/superblock_copies.h"
 #include "engine/base/log.h"
+#include "engine/base/ranges.h"
 #include "engine/io/scoped_handle.h"
 
 namespace fpfs {
@@ -335,9 +336,9 @@ Status ArrayOpener::check_complete() const {
   if (options_.degraded) return Status::ok();
   return Status::error(
       StatusCode::kNotFound,
-      fmt::format("array {} has {} members; given were {}, missing {}: give all directories, or read what "
+      fmt::format("array {} has {}; given were {}, missing {}: give all directories, or read what "
                   "is left with ro and degraded",
-                  name_of(any_), count, present.empty() ? "none" : present, missing));
+                  name_of(any_), format_count(count, "member"), present.empty() ? "none" : present, missing));
 }
 
 Result<ScopedHandle> ArrayOpener::lock(const FoundDirectory& found) const {
@@ -358,7 +359,8 @@ Result<ScopedHandle> ArrayOpener::open_part(const FoundDirectory& found, const c
                   fmt::format("its superblock is there but '{}' is not; nothing was changed{}", name,
                               options_.degraded && std::string_view(name) == kObjectsName
                                   ? "; leave this directory out of the list to read what the others hold"
-                                  : ""));
+                                  : ". Put it back: somebody moved it, or the fsck of the drive's own filesystem "
+                                    "did, into lost+found"));
   if (!opened.is_ok()) return refuse_failed(found.path, opened.status());
   ScopedHandle part(storage_, *opened);
   FPFS_ASSIGN_OR_RETURN(const Identity identity, identity_of(storage_, part.get()));

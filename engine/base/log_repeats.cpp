@@ -1,4 +1,5 @@
 #include "engine/base/log_repeats.h"
+#include "engine/base/ranges.h"
 
 #include <algorithm>
 
@@ -12,8 +13,8 @@ const char* const kOthers = "";
 }  // namespace
 
 LogRepeats::Line LogRepeats::Entry::told(uint64_t now_ns) const {
-  return {line.level, fmt::format("{} ({} {} more in {} s)", line.text, count, count == 1 ? "time" : "times",
-                                  (now_ns - told_ns) / kSecondNs)};
+  return {line.level,
+          fmt::format("{} ({} more in {} s)", line.text, format_count(count, "time"), (now_ns - told_ns) / kSecondNs)};
 }
 
 void LogRepeats::Entry::begin_interval(uint64_t now_ns) {

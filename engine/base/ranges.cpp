@@ -22,8 +22,9 @@ std::string format_ranges(const std::vector<uint64_t>& numbers) {
   return fmt::format("{}", fmt::join(ranges, ", "));
 }
 
-std::string format_chunks(uint64_t count) {
-  return fmt::format("{} {}", count, count == 1 ? "chunk" : "chunks");
+std::string format_count(uint64_t count, std::string_view one, std::string_view many) {
+  if (count == 1) return fmt::format("1 {}", one);
+  return many.empty() ? fmt::format("{} {}s", count, one) : fmt::format("{} {}", count, many);
 }
 
 }  // namespace fpfs

@@ -32,10 +32,11 @@ Result<uint64_t> parse_size(std::string_view text) {
   const auto [rest, error] = std::from_chars(text.data(), end, value);  // takes no sign and no space
   const int exponent = error == std::errc() ? exponent_of(std::string_view(rest, static_cast<size_t>(end - rest))) : -1;
   if (error == std::errc::result_out_of_range || (exponent > 0 && value > (UINT64_MAX >> (10 * exponent))))
-    return Status::error(StatusCode::kInvalidArgument, fmt::format("'{}' is too large for a size", text));
+    return Status::error(StatusCode::kInvalidArgument,
+                         fmt::format("'{}' is too large for a size; the most is 16777215T", text));
   if (exponent < 0)
     return Status::error(StatusCode::kInvalidArgument,
-                         fmt::format("'{}' is no size; write bytes, or a number and K, M, G or T", text));
+                         fmt::format("'{}' is no size; write bytes, or a number and K, M, G or T, like 200M", text));
   return value << (10 * exponent);
 }
 

@@ -17,14 +17,17 @@
 #include <chrono>
 #include <deque>
 #include <map>
+#include <set>
 #include <thread>
 #include <unordered_set>
 
 #include <fmt/format.h>
 
+#include "engine/base/ranges.h"
 #include "engine/check/inspect.h"
 #include "engine/check/members.h"
 #include "engine/check/noted_copies.h"
+#include "engine/check/object_directories.h"
 #include "engine/check/repair.h"
 #include "engine/check/set_aside.h"
 #include "engine/check/verify.h"
@@ -38,6 +41,10 @@ constexpr int kLooksMax = 10;
 constexpr auto kLookInterval = std::chrono::milliseconds(20);
 constexpr auto kProgressInterval = std::chrono::milliseconds(200);
 using Clock = std::chrono::steady_clock;
+
+bool is_whole_again(const CheckError& error) {
+  return error.repaired && !error.set_aside;
+}
 
 class Checker {
  public:
@@ -61,7 +68,6 @@ class Checker {
     std::vector<MemberIndex> members;
   };
 
-  Status check_object_directories();
   Result<bool> scan(const FileEntry& entry);
   Status record(const FileEntry& entry, const ScannedFile& file, FileInspection inspection);
   Status find_missing_records();
@@ -112,9 +118,10 @@ class Checker {
 
 Result<CheckReport> Checker::run() {
   const Clock::time_point start = Clock::now();
-  FPFS_RETURN_IF_ERROR(check_object_directories());
+  FPFS_RETURN_IF_ERROR(check_not_hidden(array_));
   if (repairs()) FPFS_RETURN_IF_ERROR(array_.begin_changes());
   if (repairs()) FPFS_RETURN_IF_ERROR(sync_everything(storage_, array_));
+  FPFS_ASSIGN_OR_RETURN(report_.errors, find_missing_directories(storage_, array_, options_.repair == Repair::kYes));
   FPFS_RETURN_IF_ERROR(walk_files(storage_, array_.tree(), [this](const FileEntry& entry) { return scan(entry); }));
   FPFS_RETURN_IF_ERROR(add_files_set_aside(storage_, array_, references_));
   if (ended_cleanly_ && !cancelled()) FPFS_RETURN_IF_ERROR(find_missing_records());
@@ -137,9 +144,10 @@ Result<CheckReport> Checker::run() {
   });
   const CheckOptions::IsCopied is_copied = options_.copies != nullptr ? options_.copies(storage_, array_) : nullptr;
   note_copies(storage_, array_, is_copied, report_.errors);
-  report_.repaired = static_cast<uint64_t>(std::count_if(report_.errors.begin(), report_.errors.end(),
-                                                         [](const CheckError& error) { return error.repaired; }));
-  const bool all_repaired = report_.repaired == report_.errors.size() && report_.errors_omitted == 0;
+  report_.repaired = static_cast<uint64_t>(std::count_if(report_.errors.begin(), report_.errors.end(), is_whole_again));
+  const bool all_repaired =
+      report_.errors_omitted == 0 &&
+      std::all_of(report_.errors.begin(), report_.errors.end(), [](const CheckError& error) { return error.repaired; });
   if (repairs() && all_repaired && !report_.cancelled && array_.was_dirty()) {
     // "Clean" says that nothing is left to free, so what was freed must not come back with a power cut.
     FPFS_RETURN_IF_ERROR(sync_everything(storage_, array_));
@@ -147,20 +155,6 @@ Result<CheckReport> Checker::run() {
   }
   report_.seconds = std::chrono::duration<double>(Clock::now() - start).count();
   return std::move(report_);
-}
-
-// Behind something that is mounted over a directory of objects, or a link put in its place, the objects are still
-// there: files are not set aside for that.
-Status Checker::check_object_directories() {
-  for (const MemberIndex m : array_.members()) {
-    for (unsigned index = 0; index < 256 && array_.member(m).present; ++index) {
-      const Status status = array_.object_directory(m, FileId(index)).status();
-      const int error = status.errno_value();
-      if (error == EXDEV || error == ELOOP || error == ENOTDIR)
-        return status.with_context("a directory of the array is hidden, so nothing was checked");
-    }
-  }
-  return Status::ok();
 }
 
 void Checker::add_error(CheckError error) {
@@ -462,7 +456,7 @@ Status Checker::set_damaged_aside() {
   };
   FPFS_RETURN_IF_ERROR(walk_files(storage_, array_.tree(), visit));
   for (CheckError& error : report_.errors)
-    if (is_damage(error.kind) && moved.count(error.path) > 0) error.repaired = true;
+    if (is_damage(error.kind) && moved.count(error.path) > 0) error.repaired = error.set_aside = true;
   return Status::ok();
 }
 
@@ -511,11 +505,11 @@ Result<bool> Checker::free_if_orphan(const ObjectEntry& object) {
     const bool is_nobodys = is_unknown && references_.empty_sidecars() == 0;
     const bool frees = frees_leftovers() || (repairs() && is_nobodys);
     error.is_nobodys = is_nobodys;
-    error.detail =
-        fmt::format("{}: {} bytes that no file names{}", path, attributes->st_size,
-                    frees                          ? ""
-                    : is_nobodys && ended_cleanly_ ? "; look whether a checkpoint is missing before -p removes it"
-                                                   : why_kept(is_unknown));
+    error.detail = fmt::format(
+        "{}: {} that no file names{}", path, format_count(static_cast<uint64_t>(attributes->st_size), "byte"),
+        frees                          ? ""
+        : is_nobodys && ended_cleanly_ ? "; look whether a checkpoint is missing before -p removes it"
+                                       : why_kept(is_unknown));
     if (orphan) ++report_.orphans;
     if (frees) {
       FPFS_RETURN_IF_ERROR(remove_object(storage_, object).status());
@@ -559,6 +553,17 @@ Result<CheckReport> renew_records(Environment& environment, MemberFindings membe
   }
   report.errors.insert(report.errors.begin(), members.errors.begin(), members.errors.end());
   return report;
+}
+
+// An old copy lacks what was saved since, and old names know nothing of it.
+void note_older_members(const std::vector<CheckError>& members, MemberIndex with_names,
+                        std::vector<CheckError>& errors) {
+  std::set<int> older;
+  for (const CheckError& error : members)
+    if (error.kind == "older-member") older.insert(error.member);
+  const bool are_names_older = older.contains(-1) || older.contains(with_names.value());
+  for (CheckError& error : errors)
+    error.of_older_member = !older.empty() && (are_names_older || older.contains(error.member));
 }
 
 // Beside a live mount the array is held by it, and is looked at all the same.
@@ -605,6 +610,7 @@ Result<CheckReport> check_array(Environment& environment, const std::vector<std:
     // Not without the member that keeps the names.
     if (array.is_ok()) {
       FPFS_ASSIGN_OR_RETURN(report, Checker(storage, **array, options, is_live).run());
+      note_older_members(members.errors, (*array)->superblock().metadata_member, report.errors);
     }
   }
   report.errors.insert(report.errors.begin(), members.errors.begin(), members.errors.end());

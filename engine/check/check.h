@@ -49,9 +49,8 @@ struct CheckError {
   int64_t chunk = -1;  // -1: not about one chunk
   int member = -1;
   int64_t object_offset = -1;  // bytes in the object file
-  // Of members: "missing-member", "foreign-member", "duplicate-member", "older-member", "superblock", "mount-record".
-  // Of a file's index: "sidecar",
-  // "foreign-sidecar", "torn-tail", "overlap", "extent". Of its data: "missing-object", "short-object",
+  // Of members: "missing-member", "foreign-member", "duplicate-member", "older-member", "superblock", "mount-record",
+  // "missing-directory" (of objects). Of a file's index: "sidecar", "foreign-sidecar", "torn-tail", "overlap", "extent". Of its data: "missing-object", "short-object",
   // "missing-member" (with a path), "checksum" (or a frame that does not decode), "misplaced" (the bytes are another
   // chunk's of the same file), "unreadable". Of space: "orphan", "leftover-space". Not ours, and left alone: "foreign".
   std::string kind;
@@ -60,7 +59,10 @@ struct CheckError {
   // it. "lost": none has, as far as is known. Empty: not about a chunk, or its copy cannot be asked for, or nobody knows
   // whether it is lost ("missing-member").
   std::string healing;
-  bool repaired = false;
+  bool repaired = false;   // or set aside
+  bool set_aside = false;  // Repair::kYes moved its file away, which is not the same as being whole again
+  // Of what is on a member that is older than the others, or named by one: it may come of that.
+  bool of_older_member = false;
   // An object of a file that no index knows, and none can have forgotten: nobody misses it.
   bool is_nobodys = false;
 };
@@ -83,7 +85,8 @@ struct CheckReport {
   uint64_t chunks_away = 0;                        // of the chunks: on no member, and so not looked at
   uint64_t bytes_stored = 0, bytes_verified = 0;   // of the members, and content that is kept in sidecars
   uint64_t files_missing = 0, chunks_missing = 0;  // of all: with chunks on members that are not there, and these
-  uint64_t orphans = 0, repaired = 0;
+  uint64_t orphans = 0;
+  uint64_t repaired = 0;  // errors that are gone; without those of files that were set aside
   double seconds = 0;
   // False: something is wrong with the members, and nothing that they hold was looked at.
   bool was_checked = true;

@@ -45,9 +45,9 @@ std::string place_of(const ErrorGroup& group) {
     if (error->member >= 0) members.insert(error->member);
   }
   if (chunks.empty()) return fmt::format("members {}", fmt::join(members, ", "));
-  std::string place = fmt::format("{} ({})", format_chunks(chunks.size()), format_ranges(chunks));
+  std::string place = fmt::format("{} ({})", format_count(chunks.size(), "chunk"), format_ranges(chunks));
   if (!members.empty())
-    place += fmt::format(" on member{} {}", members.size() == 1 ? "" : "s", fmt::join(members, ", "));
+    place += fmt::format(" on {} {}", one_or_many(members.size(), "member", "members"), fmt::join(members, ", "));
   return place;
 }
 
@@ -92,7 +92,7 @@ std::string join_details(const std::vector<std::pair<int, std::string>>& member_
   }
   const size_t more = members.size() - told.size();
   if (more == 0 || details.size() < told.size()) return text;
-  return text + fmt::format("; and {} more {}", more, more == 1 ? "member" : "members");
+  return text + "; and " + format_count(more, "more member");
 }
 
 std::string kind_and_detail(const ErrorGroup& group) {

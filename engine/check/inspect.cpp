@@ -84,8 +84,8 @@ void Inspector::inspect_sidecar() {
     return;
   }
   if (file_.findings.torn_tail)
-    report("torn-tail", fmt::format("{} bytes of an unfinished commit behind offset {} of the sidecar",
-                                    file_.findings.torn_bytes, file_.image.end));
+    report("torn-tail", fmt::format("{} of an unfinished commit behind offset {} of the sidecar",
+                                    format_count(file_.findings.torn_bytes, "byte"), file_.image.end));
 }
 
 void Inspector::inspect_extents() {
@@ -155,12 +155,12 @@ void Inspector::report_lost(MemberIndex member, const std::vector<PlacedChunk>& 
   const std::string object = array_.member(member).present
                                  ? object_path(array_, member, file_.image.file_id, file_.image.generation)
                                  : fmt::format("member {}", member);
-  CheckError& error = report(
-      kind,
-      fmt::format("{}: {}{}", object, why,
-                  lost.empty() ? ""
-                               : fmt::format("; {} {} {}", format_chunks(lost.size()), lost.size() == 1 ? "is" : "are",
-                                             array_.member(member).present ? "lost" : "there")));
+  CheckError& error =
+      report(kind, fmt::format("{}: {}{}", object, why,
+                               lost.empty() ? ""
+                                            : fmt::format("; {} {} {}", format_count(lost.size(), "chunk"),
+                                                          one_or_many(lost.size(), "is", "are"),
+                                                          array_.member(member).present ? "lost" : "there")));
   error.member = member.value();
   if (lost.empty()) return;
   error.chunk = static_cast<int64_t>(lost.front().chunk.value());

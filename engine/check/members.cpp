@@ -12,6 +12,7 @@
 #include "engine/array/member_directory.h"
 #include "engine/array/mount_records.h"
 #include "engine/array/superblock_copies.h"
+#include "engine/base/ranges.h"
 #include "engine/io/scoped_handle.h"
 
 namespace fpfs {
@@ -273,9 +274,9 @@ void Judge::judge_missing() {
   for (const int member : missing_)
     report(
         "missing-member", member,
-        fmt::format("none of the directories given is it; array {} has {} members: give the directories of all, as "
+        fmt::format("none of the directories given is it; array {} has {}: give the directories of all, as "
                     "A:B:C{}{}",
-                    to_string(array_->array_id), array_->member_count - array_->removed.count(),
+                    to_string(array_->array_id), format_count(array_->member_count - array_->removed.count(), "member"),
                     are_names_missing ? fmt::format("; member {} has the names of all its files: without it none can "
                                                     "be found",
                                                     array_->metadata_member)

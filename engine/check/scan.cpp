@@ -194,8 +194,10 @@ const References::Reference* References::find(FileId file, Generation generation
 Status walk_objects(Storage& storage, Array& array, MemberIndex member,
                     const std::function<Result<bool>(const ObjectEntry&)>& visit) {
   for (unsigned index = 0; index < 256; ++index) {
-    FPFS_ASSIGN_OR_RETURN(const HandleCache::Pin pinned, array.object_directory(member, FileId(index)));
-    const Handle directory = pinned.get();
+    const Result<HandleCache::Pin> pinned = array.object_directory(member, FileId(index));
+    if (pinned.status().code() == StatusCode::kNotFound) continue;
+    if (!pinned.is_ok()) return pinned.status();
+    const Handle directory = pinned->get();
     FPFS_ASSIGN_OR_RETURN(const auto entries, sorted_entries(storage, directory));
     for (const DirectoryEntry& entry : entries) {
       ObjectEntry object;

@@ -102,7 +102,7 @@ struct ObjectEntry {
 };
 
 // Calls `visit` for everything in the object directories of one member; stops when it returns false. `visit` may remove
-// the entry.
+// the entry. A directory that is not there holds nothing.
 Status walk_objects(Storage& storage, Array& array, MemberIndex member,
                     const std::function<Result<bool>(const ObjectEntry&)>& visit);
 

@@ -98,7 +98,7 @@ bool File::run_commit_request(Deferred& deferred) {
   if (failure.is_ok() && works) failure = context_.health.failure();
   if (!failure.is_ok() && error_.is_ok() && std::exchange(promised_, false)) {
     log(LogLevel::kError, "{}: not committed: {}", path(), failure.message());
-    context_.health.note_loss(inode_, failure.with_context(path()));
+    context_.health.note_loss(inode_, path(), failure);
   }
   // fsync is told what was lost before, with this file open or another time.
   const bool is_fsync =

@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "engine/base/log.h"
+#include "engine/base/ranges.h"
 #include "engine/file/file.h"
 #include "engine/file/move_commit.h"
 
@@ -405,7 +406,8 @@ void File::moved_committed(const MoveCommit& commit, bool is_committed) {
   if (is_committed) context_.counters.chunks_moved.fetch_add(commit.moved, std::memory_order_relaxed);
   if (is_committed && commit.healed > 0) {
     context_.counters.chunks_healed.fetch_add(commit.healed, std::memory_order_relaxed);
-    log(LogLevel::kWarning, "{}: healed from its copy: {} chunks are on their members again", path(), commit.healed);
+    log(LogLevel::kWarning, "{}: healed from its copy: {} on the members again", path(),
+        format_count(commit.healed, "chunk is", "chunks are"));
   }
   for (const Healing::Told& told : commit.told) told(is_committed);
 }

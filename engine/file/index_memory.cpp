@@ -5,12 +5,14 @@
 #include <fmt/format.h>
 
 #include "engine/base/log.h"
+#include "engine/base/ranges.h"
 
 namespace fpfs {
 
 Status IndexMemory::refuse(uint64_t entries) {
   const Status status =
-      Status::from_errno(ENOMEM, fmt::format("add {} chunks to the {} of all open files", entries, entries_.load()))
+      Status::from_errno(
+          ENOMEM, fmt::format("add {} to the {} of all open files", format_count(entries, "chunk"), entries_.load()))
           .with_context(fmt::format(
               "indexes may have {} chunks in memory; close files, or mount with more buffer_memory", entries_max_));
   log_about("no memory for indexes", LogLevel::kWarning, "{}", status.message());

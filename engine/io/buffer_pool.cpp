@@ -10,6 +10,7 @@
 
 #include "engine/base/check.h"
 #include "engine/base/clock.h"
+#include "engine/base/ranges.h"
 #include "engine/base/units.h"
 #include "engine/io/awaited_thread.h"
 #include "engine/io/stall_watch.h"
@@ -47,10 +48,10 @@ Result<std::unique_ptr<BufferPool>> BufferPool::create(uint64_t bytes, uint32_t 
                          fmt::format("buffers of {} bytes: not a multiple of {}", buffer_size, kIoAlignment));
   const uint64_t count = bytes / buffer_size;
   if (count < kBuffersMin)
-    return Status::error(
-        StatusCode::kInvalidArgument,
-        fmt::format("buffer memory of {} holds {} chunks of {}; give it at least {}", format_size(bytes), count,
-                    format_size(buffer_size), format_size(uint64_t{kBuffersMin} * buffer_size)));
+    return Status::error(StatusCode::kInvalidArgument,
+                         fmt::format("buffer memory of {} holds {} of {}; give it at least {}", format_size(bytes),
+                                     format_count(count, "chunk"), format_size(buffer_size),
+                                     format_size(uint64_t{kBuffersMin} * buffer_size)));
   if (count > UINT32_MAX)
     return Status::error(StatusCode::kInvalidArgument,
                          fmt::format("buffer memory of {} is more than any machine has", format_size(bytes)));

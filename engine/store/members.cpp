@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "engine/base/log.h"
+#include "engine/base/ranges.h"
 #include "engine/base/units.h"
 #include "engine/check/repair.h"
 #include "engine/check/scan.h"
@@ -267,13 +268,15 @@ void LeftObjects::tell(std::vector<Store::KeepsMember>& kept) const {
                                            format_size(aside.bytes), fmt::join(aside.members, ", "), kWhatToDo)});
   }
   if (aside_.size() > kToldMax)
-    kept.push_back({lost_and_found(""), fmt::format("{} more files that fsck set aside have data on members that are "
-                                                    "leaving: the same of them",
-                                                    aside_.size() - kToldMax)});
+    kept.push_back(
+        {lost_and_found(""), fmt::format("{} data on members that are leaving: the same of {}",
+                                         format_count(aside_.size() - kToldMax, "more file that fsck set aside has",
+                                                      "more files that fsck set aside have"),
+                                         one_or_many(aside_.size() - kToldMax, "it", "them"))});
   for (size_t i = 0; i < strays_.size() && i < kToldMax; ++i)
     kept.push_back({strays_[i], "it is none of the array's; move it elsewhere, and remove the member again"});
   if (unnamed_ == 0) return;
-  const std::string more = unnamed_ == 1 ? "" : fmt::format(" (and {} more objects)", unnamed_ - 1);
+  const std::string more = unnamed_ == 1 ? "" : fmt::format(" (and {})", format_count(unnamed_ - 1, "more object"));
   if (!files_set_aside_.of_anybody.empty()) {
     kept.push_back({lost_and_found(files_set_aside_.of_anybody.front()),
                     fmt::format("fsck set it aside, and its index does not say whose {} is{}: {}", first_unnamed_, more,

@@ -160,11 +160,11 @@ void Rebalance::end_pass(const PassState& state) {
   for (const Left& left : ended.left)
     log(LogLevel::kWarning, "{}: {}: {} not moved: {}", what, left.path,
         left.chunks == 0 ? std::string("it was")
-                         : fmt::format("{} ({}) {}", format_chunks(left.chunks), format_ranges(left.first),
-                                       left.chunks == 1 ? "was" : "were"),
+                         : fmt::format("{} ({}) {}", format_count(left.chunks, "chunk"), format_ranges(left.first),
+                                       one_or_many(left.chunks, "was", "were")),
         left.why);
-  log(LogLevel::kInfo, "{} finished: {} moved, of {} files with {}; {} left where they were", what,
-      format_size(ended.bytes_moved), state.files, format_size(state.bytes), format_chunks(ended.chunks_left));
+  log(LogLevel::kInfo, "{} finished: {} moved, of {} with {}; {} left in place", what, format_size(ended.bytes_moved),
+      format_count(state.files, "file"), format_size(state.bytes), format_count(ended.chunks_left, "chunk"));
 }
 
 }  // namespace fpfs

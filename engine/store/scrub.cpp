@@ -45,11 +45,11 @@ void Scrub::begin_pass() {
 
 void Scrub::end_pass(const PassState& state) {
   const MutexLock lock(mutex_);
-  log(findings_.errors == 0 ? LogLevel::kInfo : LogLevel::kError, "scrub finished: {} in {} files read, {} errors{}",
-      format_size(state.bytes), state.files, findings_.errors,
-      findings_.chunks_away == 0
-          ? std::string()
-          : fmt::format("; {} in the store of the copies only, not looked at", format_chunks(findings_.chunks_away)));
+  log(findings_.errors == 0 ? LogLevel::kInfo : LogLevel::kError, "scrub finished: {} in {} read, {}{}",
+      format_size(state.bytes), format_count(state.files, "file"), format_count(findings_.errors, "error"),
+      findings_.chunks_away == 0 ? std::string()
+                                 : fmt::format("; {} in the store of the copies only, not looked at",
+                                               format_count(findings_.chunks_away, "chunk")));
 }
 
 Result<PassState> Scrub::load() {
@@ -110,7 +110,7 @@ void Scrub::log_file() {
     log(group.front()->repaired ? LogLevel::kWarning : LogLevel::kError, "scrub: {}",
         describe_errors(group, kind_and_detail(group)));
   if (unlogged_more_ > 0)
-    log(LogLevel::kError, "scrub: {}: {} more", unlogged_.front().path, format_chunks(unlogged_more_));
+    log(LogLevel::kError, "scrub: {}: {} more", unlogged_.front().path, format_count(unlogged_more_, "chunk"));
   unlogged_.clear();
   unlogged_more_ = 0;
 }

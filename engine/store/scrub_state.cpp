@@ -178,6 +178,7 @@ Result<CheckError> error_from(const Json& object) {
 
 void ScrubFindings::add(CheckError error) {
   ++errors;
+  if (error.healing == "healed") ++healed;
   if (damage.size() >= kDamageMax) return;
   const auto before = std::find_if(damage.rbegin(), damage.rend(), [&error](const CheckError& known) {
     return known.path != error.path || known.chunk <= error.chunk;
@@ -204,6 +205,7 @@ std::string encode_scrub_state(const ScrubState& state, const Uuid& array_id) {
                   {"generation", state.generation.value()},
                   {"next_chunk", state.next_chunk.value()}};
   if (state.chunks_away > 0) content["away"] = state.chunks_away;
+  if (state.healed > 0) content["healed"] = state.healed;
   Json& damage = content["damage"] = Json::array();
   size_t size = seal(content.dump()).size();
   for (const CheckError& error : state.damage) {
@@ -242,6 +244,7 @@ Result<ScrubState> decode_scrub_state(std::string_view text, const Uuid& array_i
   fields.take("generation", state.generation);
   fields.take("next_chunk", state.next_chunk);
   if (object.is_object() && object.contains("away")) fields.take("away", state.chunks_away, uint64_t{1});
+  if (object.is_object() && object.contains("healed")) fields.take("healed", state.healed, uint64_t{1}, state.errors);
   const Json& damage = fields.take("damage");
   FPFS_RETURN_IF_ERROR(fields.status());
   if (!damage.is_array()) return corrupt("its damage makes no sense");

@@ -24,6 +24,7 @@ struct ScrubFindings {
   static constexpr size_t kDamageMax = 256;  // entries; further ones are only counted
 
   uint64_t errors = 0;
+  uint64_t healed = 0;       // of these: what was wrong came from a copy, and is as it was written again
   uint64_t chunks_away = 0;  // of the files that it came to: in the store of the copies only, and so not looked at
   std::vector<CheckError> damage;
 

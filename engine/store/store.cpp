@@ -8,6 +8,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
+#include "engine/base/ranges.h"
 #include "engine/check/check.h"
 #include "engine/check/scan.h"
 #include "engine/io/scoped_handle.h"
@@ -215,9 +216,9 @@ Result<std::unique_ptr<Store>> Store::open(Environment& environment, const std::
     has_freed = counts.orphans_removed > 0 || counts.bytes_freed > 0 || counts.torn_tails > 0;
     if (has_freed)
       log(LogLevel::kWarning,
-          "the array was not unmounted cleanly: {} objects that no file has were freed ({} with other leftovers), {} "
-          "commits that were cut short were taken back",
-          counts.orphans_removed, format_size(counts.bytes_freed), counts.torn_tails);
+          "the array was not unmounted cleanly: {} freed that no file has ({} with other leftovers), {} taken back",
+          format_count(counts.orphans_removed, "object was", "objects were"), format_size(counts.bytes_freed),
+          format_count(counts.torn_tails, "commit that was cut short was", "commits that were cut short were"));
   }
   if (options.null_write) FPFS_RETURN_IF_ERROR(impl.check_holds_nothing());
   FPFS_RETURN_IF_ERROR(store->array_->mark_dirty());
@@ -237,23 +238,23 @@ Status Store::close() {
 void Store::close_async(std::function<void(const Status&)> done) {
   impl_->end();
   impl_->healer->finish();
-  commit_all(
-      ControlRequest::Kind::kClose, ControlRequest::Unfinished::kTricklesCommitted,
-      [this, done = std::move(done)](const CommitOutcome& outcome) {
-        Status status = outcome.status;
-        for (const std::string& path : outcome.unfinished)
-          log(LogLevel::kError, "{} was being written when the array was closed: it is left as after a crash", path);
-        if (!outcome.unfinished.empty()) {
-          impl_->health.note_file_failure();
-          if (status.is_ok())
-            status = Status::error(
-                StatusCode::kBusy,
-                fmt::format("{} being written and left as after a crash",
-                            outcome.unfinished.size() == 1 ? "1 file was"
-                                                           : fmt::format("{} files were", outcome.unfinished.size())));
-        }
-        finish_close(status, done);
-      });
+  commit_all(ControlRequest::Kind::kClose, ControlRequest::Unfinished::kTricklesCommitted,
+             [this, done = std::move(done)](const CommitOutcome& outcome) {
+               Status status = outcome.status;
+               NamedFiles unfinished;
+               for (const std::string& path : outcome.unfinished) {
+                 log(LogLevel::kError, "{} was being written when the array was closed: it is left as after a crash",
+                     path);
+                 impl_->health.note_file_failure(UINT64_MAX - unfinished.count(), path);
+                 unfinished.add(unfinished.count(), path);
+               }
+               if (unfinished.count() > 0 && status.is_ok())
+                 status = Status::error(
+                     StatusCode::kBusy,
+                     fmt::format("{} being written and left as after a crash: {}",
+                                 format_count(outcome.unfinished.size(), "file was", "files were"), unfinished.text()));
+               finish_close(status, done);
+             });
 }
 
 // Waits, by looking again, until the background work of the commits is done too, and the last transfers: one may hold
@@ -265,13 +266,14 @@ void Store::finish_close(const Status& synced, const std::function<void(const St
                                        [this, synced, done] { finish_close(synced, done); });
     return;
   }
-  Status status = impl_->health.first_loss();
+  Status status = impl_->health.all_losses();
   if (status.is_ok()) status = synced;
   if (status.is_ok()) status = impl_->health.failure();
   if (const unsigned held = impl_->versions_held.load(); status.is_ok() && held > 0 && !array_->read_only())
-    status =
-        Status::error(StatusCode::kBusy,
-                      fmt::format("{} versions of files are still held; the next mount frees what they keep", held));
+    status = Status::error(StatusCode::kBusy,
+                           fmt::format("{} still held; the next mount frees what {}",
+                                       format_count(held, "version of a file is", "versions of files are"),
+                                       one_or_many(held, "it keeps", "they keep")));
   if (status.is_ok() && !array_->read_only() && !impl_->health.had_failure() && !impl_->health.has_leftovers()) {
     // "Clean" says that nothing is left to free, so what was freed must not come back with a power cut.
     for (const MemberIndex m : array_->members()) {
@@ -286,7 +288,7 @@ void Store::finish_close(const Status& synced, const std::function<void(const St
       if (!status.is_ok()) static_cast<void>(array_->mark_dirty());
     }
   }
-  done(status);
+  done(impl_->health.with_failed_files(status));
 }
 
 Store::~Store() {
@@ -308,6 +310,14 @@ Store::~Store() {
       const std::shared_ptr<PreviousContent> previous = std::move(impl_->chunks[i].transfer.sharing.previous);
       impl_->chunks[i].transfer.sharing.objects = nullptr;
     }
+}
+
+std::string Store::not_saved() const {
+  const std::string failed = impl_->health.failed_files();
+  NamedFiles dirty;
+  for (const std::shared_ptr<File>& file : impl_->files.all())
+    if (!file->is_nameless() && file->is_dirty()) dirty.add(file->inode(), file->path());
+  return failed + (failed.empty() || dirty.count() == 0 ? "" : ", ") + dirty.text();
 }
 
 bool Store::had_failed_saves() const {

@@ -92,6 +92,9 @@ class Store {
   bool left_clean() const { return left_clean_; }
   // Since open. None, and not left clean after a close() that is ok: what no file needs could not be freed.
   bool had_failed_saves() const;
+  // "/a.pt, /b.pt and 3 other files": those that failed since open, and what is not committed now. Empty: none. Waits for
+  // no drive.
+  std::string not_saved() const;
   ~Store();
 
   const Array& array() const { return *array_; }

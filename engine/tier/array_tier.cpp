@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "engine/base/log.h"
+#include "engine/base/ranges.h"
 #include "engine/io/named_thread.h"
 #include "engine/tier/array_tier_impl.h"
 #include "engine/tier/noted_copy.h"
@@ -122,6 +123,10 @@ TierFileState ArrayTier::state_of(Handle node, const File& file, const struct st
 
 TierStatus ArrayTier::status() const {
   return impl_->status();
+}
+
+void ArrayTier::pins_changed() {
+  impl_->pins_changed();
 }
 
 uint64_t ArrayTier::progress() const {
@@ -269,6 +274,8 @@ TierStatus ArrayTier::Impl::status() const {
   status.keep = options_.keep;
   status.files_left = files_left_.load();
   status.bytes_left = bytes_left_.load();
+  status.files_pinned = files_pinned_.load();
+  status.bytes_pinned = bytes_pinned_.load();
   status.state = state_now(status);
   const int64_t now = environment_.now().tv_sec;
   if (const int64_t oldest = status.copies.oldest_waiting_s; oldest > 0 && now > oldest)
@@ -311,10 +318,9 @@ std::string ArrayTier::Impl::left_over() const {
   const TierStatus now = status();
   const TierCopyStatus& copies = now.copies;
   if (copies.files_waiting > 0)
-    return fmt::format("{}{} file{} ({}) {} not copied to {} yet; the next mount goes on",
-                       copies.is_scanning ? "at least " : "", copies.files_waiting,
-                       copies.files_waiting == 1 ? "" : "s", format_size(copies.bytes_waiting),
-                       copies.files_waiting == 1 ? "is" : "are", now.store);
+    return fmt::format("{}{} ({}) {} not copied to {} yet; the next mount goes on",
+                       copies.is_scanning ? "at least " : "", format_count(copies.files_waiting, "file"),
+                       format_size(copies.bytes_waiting), one_or_many(copies.files_waiting, "is", "are"), now.store);
   if (is_read_only_) return "";
   if (now.state == TierStatus::State::kAway)
     return fmt::format("{} is not reachable; the next mount looks for what is to be copied to it", now.store);

@@ -51,7 +51,7 @@ struct TierOptions {
 struct TierSet {
   std::string url;
   std::string host;              // of this machine, for people who look at the store
-  std::string mount_point = {};  // of the array, no place for its copies; empty: none
+  std::string mounted_at;        // likewise; no place for copies
   bool share = false;            // also a store that other arrays copy to
   bool has_other_files = false;  // also where there are other files
   // What another array has copied there becomes this array's: its tree is made here (tier_restore.h), and that array
@@ -82,7 +82,8 @@ struct TierStatus {
   TierCopyStatus copies;       // last_error also of what keeps it from being reached
   TierRestoreStatus restored;  // since the mount
   TierKeep keep;
-  uint64_t files_left = 0, bytes_left = 0;  // content that has left the drives, since the mount
+  uint64_t files_left = 0, bytes_left = 0;      // content that has left the drives, since the mount
+  uint64_t files_pinned = 0, bytes_pinned = 0;  // when it was looked last what may leave; 0 with TierKeep::Kind::kAll
 };
 const char* to_string(TierStatus::State state);
 
@@ -136,6 +137,8 @@ class ArrayTier {
   // Of an open file whose attributes are these: whether what is seen of it is copied.
   TierFileState state_of(Handle node, const File& file, const struct stat& attributes) const;
   TierStatus status() const;
+  // Some file, or directory, is pinned since, or no longer (Store::kPinAttribute): what may leave is looked for again.
+  void pins_changed();
   // Other than before: something has reached the store since.
   uint64_t progress() const;
 

@@ -10,6 +10,7 @@
 #include <fmt/ranges.h>
 
 #include "engine/base/log.h"
+#include "engine/base/ranges.h"
 #include "engine/tier/array_tier_impl.h"
 #include "engine/tier/object_store_factory.h"
 #include "engine/tier/tier_fence.h"
@@ -237,6 +238,7 @@ Status ArrayTier::Impl::do_set(const TierSet& set) {
   const uint64_t random = environment_.random_u64();
   init.new_store_id = to_string(make_uuid(random, environment_.random_u64()));
   init.host = set.host;
+  init.mounted_at = set.mounted_at;
   init.now_s = environment_.now().tv_sec;
   init.share = set.share || set.restores;
   init.has_other_files = set.has_other_files;
@@ -279,7 +281,7 @@ Status ArrayTier::Impl::do_set(const TierSet& set) {
 // That array, if it is still there, changes nothing there any more once wait_for_end_of() has returned.
 Status ArrayTier::Impl::begin_restoring(ObjectStore& objects, const TierSet& set, const TierIdentity& made,
                                         TierBinding& binding) {
-  FPFS_ASSIGN_OR_RETURN(binding.restores, array_to_restore(set, made));
+  FPFS_ASSIGN_OR_RETURN(binding.restores, array_to_restore(objects, set, made));
   binding.is_away = true;
   const Result<TierFence> stored = ask<Result<TierFence>>(
       [&](ObjectStore::Done<TierFence> done) { read_fence(objects, binding.restores, std::move(done)); });
@@ -313,7 +315,8 @@ Status ArrayTier::Impl::wait_for_end_of(ObjectStore& objects, const std::string&
 }
 
 // Which array's copies become this one's.
-Result<std::string> ArrayTier::Impl::array_to_restore(const TierSet& set, const TierIdentity& made) const {
+Result<std::string> ArrayTier::Impl::array_to_restore(ObjectStore& objects, const TierSet& set,
+                                                      const TierIdentity& made) {
   std::vector<std::string> others = made.arrays;
   std::erase(others, to_string(store_.array().id()));
   const auto refuse = [](const std::string& why) {
@@ -325,13 +328,28 @@ Result<std::string> ArrayTier::Impl::array_to_restore(const TierSet& set, const 
     return refuse("no other array has copies there; if one had them, say which: --array ID");
   if (restored.empty())
     return refuse(fmt::format("{} arrays copy there: {}; say which is to be restored: --array ID", others.size(),
-                              fmt::join(others, ", ")));
+                              describe_arrays(objects, others)));
   FPFS_RETURN_IF_ERROR(check_tier_uuid("array", restored));
   std::erase(others, restored);
   if (!others.empty() && !set.share)
     return Status::error(StatusCode::kExists, fmt::format("tier: it is also in use by {}; have it shared (--share)",
-                                                          fmt::join(others, ", ")));
+                                                          describe_arrays(objects, others)));
   return restored;
+}
+
+// With what tells them apart, of a few.
+std::string ArrayTier::Impl::describe_arrays(ObjectStore& objects, const std::vector<std::string>& arrays) {
+  constexpr size_t kDescribedMax = 5;
+  std::string text;
+  for (size_t i = 0; i < arrays.size() && i < kDescribedMax; ++i) {
+    const Result<std::string> array = ask<Result<std::string>>(
+        [&](ObjectStore::Done<std::string> done) { describe_tier_array(objects, arrays[i], std::move(done)); });
+    text += (i == 0 ? "" : ", ") + (array.is_ok() ? *array : arrays[i]);
+  }
+  if (arrays.size() > kDescribedMax)
+    text += fmt::format(", and {}, which the store lists in {}", format_count(arrays.size() - kDescribedMax, "other"),
+                        std::string(ObjectStore::kMarkerPrefix) + "/arrays");
+  return text;
 }
 
 // Copies are to be elsewhere than what they are copies of.
@@ -342,11 +360,11 @@ Status ArrayTier::Impl::check_place(const TierSet& set) {
     return Status::error(StatusCode::kInvalidArgument,
                          fmt::format("tier: {} is within {}; name a directory on another drive", url->path, where));
   };
-  struct stat place {
-  }, above{};
+  struct stat place {};
+  struct stat above {};
   if (::stat(url->path.c_str(), &place) != 0) return Status::ok();  // which the store says better
-  if (!set.mount_point.empty() && ::stat(set.mount_point.c_str(), &above) == 0 && above.st_dev == place.st_dev)
-    return refuse(fmt::format("this array's mount {}", set.mount_point));
+  if (!set.mounted_at.empty() && ::stat(set.mounted_at.c_str(), &above) == 0 && above.st_dev == place.st_dev)
+    return refuse(fmt::format("this array's mount {}", set.mounted_at));
   std::vector<std::pair<std::string, struct stat>> own;
   const Array& array = store_.array();
   for (const MemberIndex m : array.members())
@@ -373,7 +391,7 @@ Status ArrayTier::Impl::check_restorable(ObjectStore& objects, const TierSet& se
                           read_tier(objects, std::move(done));
                         }));
   if (!found) return Status::ok();  // init_tier() says what is missing
-  FPFS_ASSIGN_OR_RETURN(const std::string array, array_to_restore(set, *found));
+  FPFS_ASSIGN_OR_RETURN(const std::string array, array_to_restore(objects, set, *found));
   ListRequest request;
   request.prefix = std::string(kTierReserved) + "/";
   FPFS_ASSIGN_OR_RETURN(const ListPage page, ask<Result<ListPage>>([&](ObjectStore::Done<ListPage> done) {

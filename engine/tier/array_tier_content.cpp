@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "engine/base/log.h"
+#include "engine/base/ranges.h"
 #include "engine/tier/array_tier_impl.h"
 
 namespace fpfs {
@@ -61,11 +62,10 @@ Status ArrayTier::Impl::restore() {
   const TierRestoreStatus status = restore->status();
   if (!restored.is_ok()) return restored.with_context("tier: not all is restored");
   log(status.failed > 0 ? LogLevel::kError : LogLevel::kInfo,
-      "tier: {} files ({}) are restored, of which those above {} come when they are read, {} directories and others; "
-      "{} "
-      "names were there, {} could not be restored",
-      status.files, format_size(status.bytes), format_size(TierManifest::kContentMax), status.others, status.were_there,
-      status.failed);
+      "tier: restored: {} ({}), of which those above {} come when they are read, and {}; there already: {}; not "
+      "restored: {}",
+      format_count(status.files, "file"), format_size(status.bytes), format_size(TierManifest::kContentMax),
+      format_count(status.others, "other entry", "directories and others"), status.were_there, status.failed);
   const std::string array = std::exchange(binding_.restores, "");
   if (std::ranges::find(binding_.restored, array) == binding_.restored.end()) binding_.restored.push_back(array);
   FPFS_RETURN_IF_ERROR(save_binding(store_.storage(), store_.array(), binding_));
@@ -83,16 +83,18 @@ void ArrayTier::Impl::make_room() {
         Clock::now() + std::max<Clock::duration>(options_.room_interval, kPartOfTime * (Clock::now() - begun));
   };
   // Nothing has become a copy, or came back, since.
-  const uint64_t now = progress() + store_.status().chunks_fetched;
+  const uint64_t now = progress() + store_.status().chunks_fetched + pin_changes_.load();
   if (std::exchange(made_room_progress_, now) == now) return end();
   const auto is_over = [this] { return is_stopping(); };
-  const Result<std::vector<std::string>> leaving = files_to_leave(store_, options_.keep, is_over);
+  const Result<TierLeaving> leaving = files_to_leave(store_, options_.keep, is_over);
   if (!leaving.is_ok()) {
     if (!is_stopping()) log(LogLevel::kWarning, "tier: no room is made: {}", leaving.status().message());
     return end();
   }
+  files_pinned_ = leaving->files_pinned;
+  bytes_pinned_ = leaving->bytes_pinned;
   bool is_to_be_done = false;  // what is open, or not copied yet, is looked at again
-  for (const std::string& path : *leaving) {
+  for (const std::string& path : leaving->paths) {
     {
       const MutexLock lock(mutex_);
       is_to_be_done |= stopping_ || !tasks_.empty();

@@ -46,6 +46,7 @@ class ArrayTier::Impl : public std::enable_shared_from_this<Impl> {
   TierFileState state_of(Handle node, const File& file, const struct stat& attributes) const;
   TierStatus status() const;
   uint64_t progress() const;
+  void pins_changed() { ++pin_changes_; }
   std::string left_over() const;
   bool stop(std::chrono::milliseconds patience);
   void committed(uint64_t inode, uint64_t sequence, bool is_moved);
@@ -101,7 +102,8 @@ class ArrayTier::Impl : public std::enable_shared_from_this<Impl> {
   Status do_set(const TierSet& set);
   Status wait_for_end_of(ObjectStore& objects, const std::string& array);
   Status begin_restoring(ObjectStore& objects, const TierSet& set, const TierIdentity& made, TierBinding& binding);
-  Result<std::string> array_to_restore(const TierSet& set, const TierIdentity& made) const;
+  Result<std::string> array_to_restore(ObjectStore& objects, const TierSet& set, const TierIdentity& made);
+  std::string describe_arrays(ObjectStore& objects, const std::vector<std::string>& arrays);
   Status check_place(const TierSet& set);
   Status check_restorable(ObjectStore& objects, const TierSet& set);
   Status check_nothing_is_away(ObjectStore& objects, const std::string& url);
@@ -169,6 +171,7 @@ class ArrayTier::Impl : public std::enable_shared_from_this<Impl> {
   // Of content that leaves and comes back.
   std::shared_ptr<TierRestore> restore_ FPFS_GUARDED_BY(mutex_);  // the last one
   std::atomic<uint64_t> files_left_{0}, bytes_left_{0};
+  std::atomic<uint64_t> files_pinned_{0}, bytes_pinned_{0}, pin_changes_{0};
   Clock::time_point makes_room_at_{};  // the thread's own
   uint64_t made_room_progress_ = UINT64_MAX;
 };

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "engine/base/log.h"
+#include "engine/base/ranges.h"
 #include "engine/tier/tier_copier_impl.h"
 
 namespace fpfs {
@@ -465,8 +466,8 @@ void TierCopier::Impl::look_whether_idle(Calls& calls) {
   const Status status =
       failed_.empty()
           ? Status::ok()
-          : Status::error(StatusCode::kIoError, fmt::format("{} files cannot be copied, the last one because of: {}",
-                                                            failed_.size(), counted_.last_error));
+          : Status::error(StatusCode::kIoError, fmt::format("{} cannot be copied, the last one because of: {}",
+                                                            format_count(failed_.size(), "file"), counted_.last_error));
   std::erase_if(everything_, [&](Everything& waits) FPFS_NO_THREAD_SAFETY_ANALYSIS {
     if (waits.scan > scans_begun_ || scan_is_due_ || scan_is_scheduled_) return false;
     calls.push_back([done = std::move(waits.done), status] { done(status); });

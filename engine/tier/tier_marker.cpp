@@ -1,6 +1,7 @@
 #include "engine/tier/tier_marker.h"
 
 #include <algorithm>
+#include <ctime>
 #include <functional>
 #include <memory>
 #include <span>
@@ -9,6 +10,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "engine/base/one_line.h"
 #include "engine/tier/tier_fence.h"
 
 namespace fpfs {
@@ -117,6 +119,35 @@ Result<TierIdentity> judge(const ObjectStore& store, const std::string& array_id
                            list_of(found->arrays), array_id));
 }
 
+// "2026-11-26 17:30"; empty: there is none.
+std::string minute_of(int64_t seconds) {
+  const auto time = static_cast<time_t>(seconds);
+  struct tm parts {};
+  char text[32];
+  if (seconds <= 0 || ::gmtime_r(&time, &parts) == nullptr) return "";
+  return {text, std::strftime(text, sizeof text, "%Y-%m-%d %H:%M", &parts)};
+}
+
+std::string describe_record(const std::string& array_id, std::string_view text, int64_t last_there_s) {
+  const nlohmann::json record = nlohmann::json::parse(text, nullptr, false);
+  const auto text_of = [&record](const char* key) {
+    const bool is_there = record.is_object() && record.contains(key) && record[key].is_string();
+    return is_there ? record[key].get<std::string>() : std::string();
+  };
+  const bool has_since = record.is_object() && record.contains("since_s") && record["since_s"].is_number_integer();
+  std::string place, times;
+  if (const std::string host = text_of("host"); !host.empty()) place = "on " + host;
+  if (const std::string mounted_at = text_of("mounted_at"); !mounted_at.empty())
+    place += (place.empty() ? "at " : " at ") + mounted_at;
+  if (const std::string since = has_since ? minute_of(record["since_s"].get<int64_t>()) : ""; !since.empty())
+    times = "since " + since;
+  if (const std::string last = minute_of(last_there_s); !last.empty())
+    times += (times.empty() ? "last there " : ", last there ") + last;
+  if (!times.empty()) times += " UTC";
+  if (place.empty() && times.empty()) return array_id;
+  return one_line(fmt::format("{} ({}{}{})", array_id, place, place.empty() || times.empty() ? "" : ", ", times));
+}
+
 // init_tier(), step by step.
 class Making {
  public:
@@ -172,6 +203,7 @@ class Making {
                                            {"store", self->store_id_},
                                            {"array", self->init_.array_id},
                                            {"host", self->init_.host},
+                                           {"mounted_at", self->init_.mounted_at},
                                            {"since_s", self->init_.now_s}};
     self->put(self, arrays_prefix() + self->init_.array_id, record, &Making::look_again);
   }
@@ -214,9 +246,24 @@ class Making {
 
 }  // namespace
 
+// The fence is replaced at each mount, and by and by while something is copied.
+void describe_tier_array(ObjectStore& store, const std::string& array_id, ObjectStore::Done<std::string> done) {
+  const auto text = std::make_shared<std::string>(kIdentityBytesMax, '\0');
+  store.get(arrays_prefix() + array_id, 0, std::as_writable_bytes(std::span(*text)), "",
+            [&store, array_id, text, done = std::move(done)](const Result<ReadRange>& range) {
+              if (!range.is_ok()) return done(array_id);
+              text->resize(range->length);
+              store.head(fences_prefix() + array_id, [array_id, text, done](const Result<ObjectInfo>& fence) {
+                done(describe_record(array_id, *text, fence.is_ok() ? fence->modified_s : 0));
+              });
+            });
+}
+
 Status check_tier_uuid(const char* what, std::string_view text) {
   if (is_uuid(text)) return Status::ok();
-  return Status::error(StatusCode::kInvalidArgument, fmt::format("tier: {} '{}' is no UUID", what, text));
+  return Status::error(
+      StatusCode::kInvalidArgument,
+      fmt::format("tier: {0} '{1}' is no id of one, like 0f1e2d3c-4b5a-4697-8877-665544332211", what, text));
 }
 
 std::string tier_identity_key() {

@@ -2,7 +2,8 @@
 // another: neither is taken for the store that an array copies to.
 //
 //   .fastpersistfs-store/identity       {"format":1,"store":ID,...}: who this store is, drawn when it was made
-//   .fastpersistfs-store/arrays/ARRAY   {"format":1,"store":ID,"array":ARRAY,...}: an array that copies to it
+//   .fastpersistfs-store/arrays/ARRAY   {"format":1,"store":ID,"array":ARRAY,"host":NAME,"mounted_at":PATH,
+//                                       "since_s":SECONDS}: an array that copies to it
 //   .fastpersistfs-store/fences/ARRAY   tier_fence.h
 //
 // Only init_tier() writes the first two: when an operator says so, never at a mount. An array remembers the store's id
@@ -51,6 +52,7 @@ struct TierInit {
   std::string array_id;
   std::string new_store_id;      // becomes the store's when it has none
   std::string host;              // for people; may be empty
+  std::string mounted_at;        // likewise: the mount point there
   int64_t now_s = 0;             // seconds since 1970
   bool share = false;            // also a store that other arrays copy to
   bool has_other_files = false;  // also where there are objects, but nothing that says whose
@@ -66,6 +68,10 @@ void init_tier(ObjectStore& store, const TierInit& init, ObjectStore::Done<TierI
 
 // The array copies to this store no longer. The store and what was copied stay. Success also when it did not.
 void leave_tier(ObjectStore& store, const std::string& array_id, ObjectStore::DoneStatus done);
+
+// What tells people an array from others of its store: "ID (on node7 at /mnt/ckpt, since 2026-11-20 08:00, last there
+// 2026-11-26 17:30 UTC)", of what the store knows. The id alone where that cannot be read.
+void describe_tier_array(ObjectStore& store, const std::string& array_id, ObjectStore::Done<std::string> done);
 
 // kInvalidArgument: it is no id, of `what`.
 Status check_tier_uuid(const char* what, std::string_view text);

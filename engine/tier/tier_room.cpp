@@ -79,7 +79,7 @@ Result<TierKeep> parse_tier_keep(std::string_view text) {
   if (bytes.is_ok() && *bytes > 0 && end != text.data() + text.size()) return TierKeep{TierKeep::Kind::kBytes, *bytes};
   return Status::error(
       StatusCode::kInvalidArgument,
-      fmt::format("'{}' says not what is kept: all, a size like 500G, or a number of files like 3", text));
+      fmt::format("'{}' does not say what is kept; write all, a size like 500G, or a number of files like 3", text));
 }
 
 std::string to_string(const TierKeep& keep) {
@@ -94,9 +94,9 @@ std::string to_string(const TierKeep& keep) {
   return "all";
 }
 
-Result<std::vector<std::string>> files_to_leave(Store& store, const TierKeep& keep,
-                                                const std::function<bool()>& is_over) {
+Result<TierLeaving> files_to_leave(Store& store, const TierKeep& keep, const std::function<bool()>& is_over) {
   std::vector<Kept> files;
+  TierLeaving leaving;
   uint64_t bytes = 0;
   size_t first_here = 0;  // of this directory
   const auto visit = [&](const std::string& path, const Store::Node& node) -> Status {
@@ -108,6 +108,8 @@ Result<std::vector<std::string>> files_to_leave(Store& store, const TierKeep& ke
     file.moved = sidecar.st_ctim;
     FPFS_ASSIGN_OR_RETURN(const bool is_pinned, store.is_pinned(node.handle.get()));
     file.may_leave = file.bytes > 0 && node.attributes.st_nlink == 1 && !is_pinned;
+    leaving.files_pinned += is_pinned ? 1 : 0;
+    leaving.bytes_pinned += is_pinned ? static_cast<uint64_t>(node.attributes.st_size) : 0;
     bytes += file.bytes;
     files.push_back(std::move(file));
     return Status::ok();
@@ -124,13 +126,12 @@ Result<std::vector<std::string>> files_to_leave(Store& store, const TierKeep& ke
   std::erase_if(files, [](const Kept& file) { return !file.may_leave; });
   std::sort(files.begin(), files.end(),
             [](const Kept& a, const Kept& b) { return order_of(a.moved) < order_of(b.moved); });
-  std::vector<std::string> paths;
   for (Kept& file : files) {
     if (keep.kind == TierKeep::Kind::kBytes && bytes <= keep.limit) break;
     bytes -= file.bytes;
-    paths.push_back(std::move(file.path));
+    leaving.paths.push_back(std::move(file.path));
   }
-  return paths;
+  return leaving;
 }
 
 Result<Store::Node> lookup_path(Store& store, const std::string& path) {

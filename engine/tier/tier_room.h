@@ -32,10 +32,13 @@ struct TierKeep {
 Result<TierKeep> parse_tier_keep(std::string_view text);
 std::string to_string(const TierKeep& keep);
 
-// Paths below the root of files that are to leave, the first one first: whatever else keeps them is not looked at.
-// Looks at every file of the array. `is_over`: ends early.
-Result<std::vector<std::string>> files_to_leave(Store& store, const TierKeep& keep,
-                                                const std::function<bool()>& is_over);
+struct TierLeaving {
+  // Below the root, the first one first: whatever else keeps them is not looked at.
+  std::vector<std::string> paths;
+  uint64_t files_pinned = 0, bytes_pinned = 0;  // of all files; bytes as long as they are
+};
+// Which files are to leave. Looks at every file of the array. `is_over`: ends early.
+Result<TierLeaving> files_to_leave(Store& store, const TierKeep& keep, const std::function<bool()>& is_over);
 
 // What is at a path below the root, which leads through no symbolic link.
 Result<Store::Node> lookup_path(Store& store, const std::string& path);

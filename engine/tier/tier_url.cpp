@@ -41,12 +41,14 @@ Result<std::string> parse_endpoint(const std::string& text) {
   else if (rest.starts_with("https://"))
     rest.remove_prefix(8);
   else
-    return bad(fmt::format("endpoint '{}' does not begin with http:// or https://", text));
+    return bad(fmt::format(
+        "endpoint '{}' does not begin with http:// or https://; write https://HOST or http://HOST:PORT", text));
   if (rest.ends_with('/')) rest.remove_suffix(1);
   if (rest.find_first_of("/?#") != std::string_view::npos)
-    return bad(fmt::format("endpoint '{}' has more than a host and a port", text));
+    return bad(
+        fmt::format("endpoint '{}' has more than a host and a port; write https://HOST or http://HOST:PORT", text));
   if (!has_only(rest, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._:[]"))
-    return bad(fmt::format("endpoint '{}' has no host", text));
+    return bad(fmt::format("endpoint '{}' has no host; write https://HOST or http://HOST:PORT", text));
   return text.substr(0, static_cast<size_t>(rest.data() - text.data()) + rest.size());
 }
 
@@ -86,14 +88,16 @@ Status set_option(TierUrl& url, const std::string& name, const std::string& valu
   } else if (name == "endpoint") {
     FPFS_ASSIGN_OR_RETURN(url.endpoint, parse_endpoint(value));
   } else if (name == "region") {
-    if (!has_only(value, kNameCharacters)) return bad(fmt::format("region '{}' is no name of a region", value));
+    if (!has_only(value, kNameCharacters))
+      return bad(fmt::format("region '{}' is no name of a region, like eu-central-1", value));
     url.region = value;
   } else if (name == "profile") {
     if (value.empty() || value.find_first_of("[]\n") != std::string::npos)
-      return bad(fmt::format("profile '{}' is no name of a profile", value));
+      return bad(fmt::format("profile '{}' is no name of a profile, as in the file of credentials: [NAME]", value));
     url.profile = value;
   } else if (name == "credentials" || name == "ca") {
-    if (!value.starts_with('/')) return bad(fmt::format("{}={} is not an absolute path", name, value));
+    if (!value.starts_with('/'))
+      return bad(fmt::format("{}={} is not an absolute path, like /etc/fastpersistfs/{}", name, value, name));
     (name == "ca" ? url.ca_path : url.credentials_path) = value;
   } else {
     return unknown_option(name, "are endpoint, region, profile, credentials, ca, connections and deadline");
@@ -175,7 +179,7 @@ Result<TierUrl> parse_tier_url(std::string_view text) {
         "(AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY) or a credentials file. Write %40 for an '@' in a path");
   if (text.starts_with("file://")) return parse_file(text.substr(7));
   if (text.starts_with("s3://")) return parse_s3(text.substr(5));
-  return bad(fmt::format("'{}' begins with neither file:// nor s3://",
+  return bad(fmt::format("'{}' begins with neither file:// nor s3://; write file:///DIRECTORY or s3://BUCKET/PREFIX",
                          text.substr(0, std::min(text.find_first_of(":?@"), size_t{60}))));
 }
 

@@ -70,6 +70,8 @@ Result<std::vector<ProfileLine>> parse_profile(std::string_view text) {
 
 Result<std::string> read_profile(const std::string& path) {
   const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+  if (!file.is_open() && errno == ENOENT)
+    return Status::error(StatusCode::kNotFound, "there is no such file; fpfs tune DIRS --out FILE writes one");
   if (!file.is_open()) return Status::from_errno(errno, "open");
   struct stat attributes {};
   if (::fstat(file.number(), &attributes) != 0) return Status::from_errno(errno, "stat");

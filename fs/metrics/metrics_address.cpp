@@ -12,7 +12,8 @@ namespace {
 Status not_an_address() {
   return Status::error(
       StatusCode::kInvalidArgument,
-      "PORT (for this machine only), ADDRESS:PORT or [IPV6]:PORT, in figures, like 9101 or 10.0.0.7:9101");
+      "PORT (for this machine only) from 1 to 65535, ADDRESS:PORT or [IPV6]:PORT, in figures, like 9101 or "
+      "10.0.0.7:9101");
 }
 
 }  // namespace

@@ -64,7 +64,7 @@ void tier_of_mount(fuse_req_t request, fuse_ino_t node, const IoctlTier& questio
       TierSet set;
       set.url.assign(question.url, ::strnlen(question.url, sizeof question.url));
       set.host = host_name();
-      set.mount_point = file_system_of(request).settings().mount_point;
+      set.mounted_at = file_system_of(request).settings().mount_point;
       set.share = question.share != 0;
       set.has_other_files = question.has_other_files != 0;
       set.restores = question.restores != 0;

@@ -155,6 +155,7 @@ void setxattr(fuse_req_t request, fuse_ino_t node, const char* name, const char*
   if (status.is_ok() && std::string_view(name) == kCapability) inode.may_have_capability.store(true);
   if (status.is_ok() && std::string_view(name) == kDefaultAcl) inode.default_acl.note_set();
   if (status.is_ok() && Store::is_setting(name)) inode.settings.note_set();
+  if (status.is_ok() && std::string_view(name) == Store::kPinAttribute) file_system.tier().pins_changed();
   if (status.is_ok() && std::string_view(name) == "system.posix_acl_access")
     status = drop_set_group_id(file_system, request, inode);
   reply_status(request, status);
@@ -167,8 +168,10 @@ void removexattr(fuse_req_t request, fuse_ino_t node, const char* name) noexcept
   }
   FileSystem& file_system = file_system_of(request);
   const Handle handle = file_system.inodes().get(node).handle;
-  reply_status(request, Store::is_setting(name) ? file_system.store().remove_setting(handle, name)
-                                                : file_system.store().remove_xattr(handle, name));
+  const Status status = Store::is_setting(name) ? file_system.store().remove_setting(handle, name)
+                                                : file_system.store().remove_xattr(handle, name);
+  if (status.is_ok() && std::string_view(name) == Store::kPinAttribute) file_system.tier().pins_changed();
+  reply_status(request, status);
 }
 
 }  // namespace fpfs::operations

@@ -19,6 +19,7 @@
 #include "engine/array/member_directory.h"
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
+#include "engine/base/ranges.h"
 #include "fs/interface/mount_point.h"
 #include "fs/metrics/status_collector.h"
 #include "fs/operations/operations.h"
@@ -300,8 +301,9 @@ Status MountProcess::serve(Launcher& launcher) {
     print_error("what this mount will have to say is lost, as no system log runs here (there is no " _PATH_LOG
                 "): mount with log_file=FILE, or with -f, which logs to stderr");
   launcher.report_live();
-  log(LogLevel::kInfo, "{} mounted at {}, {} threads{}{}", options_.source, options_.mount_point,
-      thread_count(options_), file_system_->over_io_uring() ? ", requests come through io_uring" : "",
+  log(LogLevel::kInfo, "{} mounted at {}, {}{}{}", options_.source, options_.mount_point,
+      format_count(thread_count(options_), "thread"),
+      file_system_->over_io_uring() ? ", requests come through io_uring" : "",
       metrics_ != nullptr ? ", metrics at http://" + options_.metrics.text + "/metrics" : "");
   wait_for_end();
   end_report_.stop_listening();
@@ -408,10 +410,16 @@ Status MountProcess::close() {
   Status status = store_->close();
   const bool left_clean = store_->left_clean() || options_.store.array.read_only;
   const bool had_failed_saves = store_->had_failed_saves();
+  const std::string not_saved = store_->not_saved();
+  std::unique_ptr<Store> closed;
+  {
+    const MutexLock lock(channel_mutex_);
+    closed = std::move(store_);
+  }
   if (tier_is_caught_) {
-    static_cast<void>(store_.release());  // leave_tier_behind()
+    static_cast<void>(closed.release());  // leave_tier_behind()
   } else {
-    store_ = nullptr;
+    closed = nullptr;
     tier_ = nullptr;
   }
   stall_listener_.reset();
@@ -428,8 +436,12 @@ Status MountProcess::close() {
         options_.source);
   else
     log(LogLevel::kWarning,
-        "{} unmounted; saves failed, as those who made them were told, and the next mount frees what they left behind",
-        options_.source);
+        "{} unmounted; saves failed, as those who made them were told, and the next mount frees what they left behind: "
+        "{}",
+        options_.source, not_saved);
+  if (status.is_ok() && had_failed_saves)
+    left_over_ = fmt::format("saves failed, as those who made them were told: {}{}{}", not_saved,
+                             left_over_.empty() ? "" : "; ", left_over_);
   return status;
 }
 
@@ -473,11 +485,17 @@ void MountProcess::on_stall(StallDomain domain) {
 }
 
 void MountProcess::leave(const std::string& why) {
+  std::string lost;
+  {
+    const MutexLock lock(channel_mutex_);
+    if (store_ != nullptr) lost = store_->not_saved();
+  }
+  if (!lost.empty()) lost = ": " + lost;
   log(LogLevel::kError,
-      "{} ends without a drive that does not answer ({}); what was not committed is lost, the next mount cleans up",
-      options_.source, why);
+      "{} ends without a drive that does not answer ({}); what was not committed is lost, the next mount cleans up{}",
+      options_.source, why, lost);
   end_log();
-  end_report_.say(1, why);
+  end_report_.say(1, why + "; what was not committed is lost" + lost);
   {
     const MutexLock lock(channel_mutex_);
     // The kernel keeps a process with calls under way on such a drive; nobody else may have to wait for it.

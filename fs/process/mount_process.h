@@ -69,11 +69,11 @@ class MountProcess {
   std::unique_ptr<Store> store_;
   PosixStorage outside_;  // for a store in a directory: its filesystem is not one of the drives that are watched
   std::unique_ptr<ArrayTier> tier_;
-  std::string left_over_;        // to be copied by the next mount, in words
+  std::string left_over_;        // of a good end: what is to be copied by the next mount, and failed saves; in words
   bool tier_is_caught_ = false;  // something in it does not end
   std::unique_ptr<FileSystem> file_system_;
   std::unique_ptr<MetricsServer> metrics_;  // null: not wanted
-  Mutex channel_mutex_;                     // for on_stall() and the taking down of the channel
+  Mutex channel_mutex_;                     // for on_stall() and the taking down of the channel and the store
   std::unique_ptr<Channel> channel_;
   FileDescriptor signals_;  // a signalfd
   EndReport end_report_;

@@ -16,6 +16,7 @@
 
 #include "engine/array/array.h"
 #include "engine/base/nearest_word.h"
+#include "engine/base/ranges.h"
 #include "engine/base/units.h"
 #include "engine/tier/tier_url.h"
 #include "fs/interface/profile.h"
@@ -171,10 +172,8 @@ void describe_tier(CLI::App& app, TierOptions& o) {
          "directory; "
          "the rest leaves, and is fetched when it is read")
       ->type_name("all|SIZE|N")
-      ->check([](const std::string& text) {
-        const Status valid = parse_tier_keep(text).status();
-        return valid.is_ok() ? std::string() : valid.message();
-      });
+      ->check(must_be("all, a size like 500G, or a number of files like 3",
+                      {[](std::string& text) { return parse_tier_keep(text).is_ok() ? "" : "neither"; }, ""}));
   app.add_option_function<unsigned>(
          "--tier_share",
          [&o](unsigned in_seconds) {
@@ -184,7 +183,7 @@ void describe_tier(CLI::App& app, TierOptions& o) {
          "other arrays copy to the same store: show what they have copied, at most so many seconds later")
       ->type_name("SECONDS")
       ->transform(number(0, 86400, " of seconds"));
-  const CLI::Validator rate = size_from(0, "bytes per second, like 200M, or 0 for any rate");
+  const CLI::Validator rate = size_from(0, "bytes per second up to 1024G, like 200M, or 0 for any rate");
   add_size(app, "--tier_rate", o.copy.rate, rate, "copy at most so many bytes per second (default 0: at any rate)");
   add_size(app, "--tier_rate_saving", o.rate_while_saving, rate,
            "the same while something is being saved (default 64M)");
@@ -450,8 +449,7 @@ Result<MountOptions> parse_arguments(const std::vector<std::string>& arguments, 
                                    positional.size(), fmt::join(directories, ":")));
   }
   if (positional.size() != 2)
-    return usage_error(fmt::format("expected DIRS and MOUNTPOINT, found {} argument{}", positional.size(),
-                                   positional.size() == 1 ? "" : "s"));
+    return usage_error("expected DIRS and MOUNTPOINT, found " + format_count(positional.size(), "argument"));
   options.source = positional[0];
   options.mount_point = positional[1];
   FPFS_ASSIGN_OR_RETURN(options.directories, Array::split_directories(options.source));

@@ -29,6 +29,7 @@ std::string scrub_report(const Scrub::Report& report, bool for_owner) {
   const uint64_t omitted = state.errors - std::min<uint64_t>(state.errors, damage.size());
   json told = pass_report(state, report);
   told["errors"] = state.errors;
+  told["healed"] = state.healed;
   told["chunks_away"] = state.chunks_away;
   told["damage"] = std::move(damage);
   told["damage_omitted"] = omitted;

@@ -42,6 +42,8 @@ std::string tier_report(const TierStatus& status, bool for_owner) {
                  {"keep", to_string(status.keep)},
                  {"files_left", status.files_left},
                  {"bytes_left", status.bytes_left},
+                 {"files_pinned", status.files_pinned},
+                 {"bytes_pinned", status.bytes_pinned},
                  {"restored",
                   {{"files", status.restored.files},
                    {"bytes", status.restored.bytes},

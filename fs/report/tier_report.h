@@ -11,7 +11,8 @@
 //   "files_copied", "bytes_copied" (since the mount, or the last set), "bytes_per_second", "eta_seconds" (-1: not known),
 //   "errors", "last_error", "last_error_at" (since the epoch; 0: none), "scanning",
 //   "files_shared" (of other arrays, shown here; likewise), "conflicts" (both versions were kept),
-//   "limits": {"rate" and "rate_saving" (0: none), "connections", "memory"}
+//   "keep", "files_left", "bytes_left" (that have left the drives; likewise), "files_pinned", "bytes_pinned" (that must not,
+//   as of the last look at what may; 0 with "keep": "all"), "limits": {"rate" and "rate_saving" (0: none), "connections", "memory"}
 // }
 // What names files is told to root and the mount's owner only: for everybody else last_error says that there is one.
 #pragma once

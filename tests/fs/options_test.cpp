@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include <fstream>
+#include <regex>
 #include <utility>
 
 #include <gtest/gtest.h>
@@ -178,21 +179,21 @@ TEST(Options, WhatIsWrongIsNamed) {
       {{"-o", "tier=/mnt/x"}, "begins with neither file:// nor s3://"},
       {{"-o", "tier_required=perhaps"}, "must be yes or no"},
       {{"-o", "tier_delete=ask"}, "must be follow or keep"},
-      {{"-o", "tier_rate=fast"}, "bytes per second, like 200M"},
+      {{"-o", "tier_rate=fast"}, "bytes per second up to 1024G, like 200M"},
       {{"-o", "tier_memory=1"}, "from 1M to 1024G"},
       {{"-o", "metrics="}, "metrics needs a value: metrics=PORT"},
-      {{"-o", "metrics=:9101"}, "it must be PORT (for this machine only), ADDRESS:PORT"},
-      {{"-o", "metrics=localhost:9101"}, "it must be PORT (for this machine only), ADDRESS:PORT"},
-      {{"-o", "metrics=10.0.0.7"}, "it must be PORT (for this machine only), ADDRESS:PORT"},
-      {{"-o", "metrics=0"}, "it must be PORT (for this machine only), ADDRESS:PORT"},
-      {{"-o", "metrics=65536"}, "it must be PORT (for this machine only), ADDRESS:PORT"},
-      {{"-o", "metrics=9101x"}, "it must be PORT (for this machine only), ADDRESS:PORT"},
-      {{"-o", "metrics=::1:9101"}, "it must be PORT (for this machine only), ADDRESS:PORT"},
-      {{"-o", "metrics=[::1]"}, "it must be PORT (for this machine only), ADDRESS:PORT"},
-      {{"-o", "metrics=[10.0.0.7]:9101"}, "it must be PORT (for this machine only), ADDRESS:PORT"},
-      {{"-o", "metrics=10.0.0:9101"}, "it must be PORT (for this machine only), ADDRESS:PORT"},
-      {{"-o", "metrics= 9101"}, "it must be PORT (for this machine only), ADDRESS:PORT"},
-      {{"-o", "metrics=10.0.0.7:"}, "it must be PORT (for this machine only), ADDRESS:PORT"},
+      {{"-o", "metrics=:9101"}, "it must be PORT (for this machine only) from 1 to 65535"},
+      {{"-o", "metrics=localhost:9101"}, "it must be PORT (for this machine only) from 1 to 65535"},
+      {{"-o", "metrics=10.0.0.7"}, "it must be PORT (for this machine only) from 1 to 65535"},
+      {{"-o", "metrics=0"}, "it must be PORT (for this machine only) from 1 to 65535"},
+      {{"-o", "metrics=65536"}, "it must be PORT (for this machine only) from 1 to 65535"},
+      {{"-o", "metrics=9101x"}, "it must be PORT (for this machine only) from 1 to 65535"},
+      {{"-o", "metrics=::1:9101"}, "it must be PORT (for this machine only) from 1 to 65535"},
+      {{"-o", "metrics=[::1]"}, "it must be PORT (for this machine only) from 1 to 65535"},
+      {{"-o", "metrics=[10.0.0.7]:9101"}, "it must be PORT (for this machine only) from 1 to 65535"},
+      {{"-o", "metrics=10.0.0:9101"}, "it must be PORT (for this machine only) from 1 to 65535"},
+      {{"-o", "metrics= 9101"}, "it must be PORT (for this machine only) from 1 to 65535"},
+      {{"-o", "metrics=10.0.0.7:"}, "it must be PORT (for this machine only) from 1 to 65535"},
       {{"-o", "log_file="}, "log_file needs a value: log_file=FILE"},
       {{"-o", "threads"}, "threads needs a value: threads=1..256"},
       {{"-o", "null_write="}, "null_write needs a value: null_write=on|off"},
@@ -224,6 +225,28 @@ TEST(Options, WhatIsWrongIsNamed) {
     EXPECT_NE(status.message().find(c.part), std::string::npos) << status.message();
     EXPECT_EQ(status.message().find('\n'), std::string::npos) << status.message();
   }
+}
+
+// Whatever an option takes, but for names of files: a value that makes no sense is refused by a line that says what
+// does. The options are those that --help shows.
+TEST(Options, EveryRefusalSaysWhatMayBe) {
+  const std::regex shown("\n +(?:-., )?--([a-z_]+)\\[?=([^ \\]]+)");
+  const std::string usage = mount_usage();
+  size_t refused = 0;
+  for (auto at = std::sregex_iterator(usage.begin(), usage.end(), shown); at != std::sregex_iterator(); ++at) {
+    const std::string name = (*at)[1], type = (*at)[2];
+    if (type == "DIR" || type == "FILE") continue;
+    const std::string message = parse_error({"-o", name + "=nonsense"}).message();
+    EXPECT_TRUE(message.find("; it must be ") != std::string::npos || message.find("; write ") != std::string::npos)
+        << message;
+    EXPECT_NE(message.find("nonsense"), std::string::npos) << message;
+    ++refused;
+  }
+  EXPECT_GE(refused, 28U) << usage;
+  EXPECT_NE(parse_error({"-o", "profile=/no/such"}).message().find("fpfs tune"), std::string::npos);
+  EXPECT_NE(
+      parse_error({"-o", "tier_keep=abc"}).message().find("it must be all, a size like 500G, or a number of files"),
+      std::string::npos);
 }
 
 class Profile : public testing::Test {

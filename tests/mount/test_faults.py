@@ -106,6 +106,35 @@ def test_errors_while_saving(faulty, faulty_mount, what):
     recover(mount, faulty)
 
 
+@pytest.mark.parametrize("durable", ["close", "fsync"])
+def test_umount_names_what_was_not_saved(faulty, faulty_array, make_mount, binaries, durable):
+    """What savers were told of, and what nobody was: the first few by their paths, and how many more."""
+    mount = make_mount(faulty_array, f"durable={durable}")
+    write_pattern(mount.path / "before", 1, 9 * MIB)
+    write_pattern(mount.path / "small", 2, 1000)
+    run(binaries.fpfs, "sync", mount.path)
+    faulty.vanish()
+    told = [within(BOUNDED, save, mount.path / f"file{number}", number, 4 * MIB) for number in range(7)]
+    result = within(BOUNDED, lambda: run(binaries.fpfs, "umount", mount.path, check=False))
+    line, = result.stderr.splitlines()
+    named = re.findall(r"/file\d", line)
+    assert len(set(named)) >= 5 and " and 2 other files" in line, line
+    if durable == "fsync":
+        assert result.returncode == 1 and "unmounted, but" in line, line
+        assert "; and so is what was closed in /file" in line or "; all saves that failed: /file0, " in line, line
+    elif result.returncode == 0:
+        assert "unmounted; saves failed, as those who made them were told: /file0, " in line, line
+    else:  # another chunk failed behind a close that had told of the first
+        assert "unmounted, but" in line and "; all saves that failed: /file0, " in line, line
+    assert durable == "fsync" or set(told) <= set(FAILED)
+    assert mount.process.wait(timeout=BOUNDED) == result.returncode
+    mount.process = None
+    assert " and 2 other files" in mount.log().splitlines()[-1]
+    faulty.plug_in()
+    mount.start()
+    assert is_pattern(mount.path / "before", 1, 9 * MIB)
+
+
 @pytest.mark.P3
 @pytest.mark.chunk_size(65536)
 def test_unreadable_sectors(faulty, drives, make_array, make_mount, tmp_path):
@@ -305,6 +334,7 @@ def test_the_end_of_a_mount_with_a_hanging_member(faulty, hanging_mount, way):
         mount.process.send_signal(signal.SIGTERM)
     wait_until(lambda: mount_table.entry_of(mount.path) is None, BOUNDED)
     wait_until(lambda: "ends without a drive" in mount.log(), BOUNDED)
+    assert re.search(r"ends without a drive .* is lost, the next mount cleans up: .*/file", mount.log()), mount.log()
     attempt(small.close)
     # The kernel keeps the process, and with it the array's lock, for as long as the drive keeps its transfers.
     faulty.heal()

@@ -127,7 +127,7 @@ def test_one_that_was_killed_or_interrupted_goes_on(three, drives, make_mount, r
     time.sleep(0.5)
     again = fpfs(mount, "member", "remove", mount.path, leaving, check=False)
     said, = again.stderr.splitlines()
-    assert again.returncode == 1 and "a removal of a member is under way, " in said and " of 4 MiB (" in said
+    assert again.returncode == 1 and f"a removal of {leaving} is under way, " in said and " of 4 MiB (" in said
     assert f"fpfs rebalance --wait {mount.path}" in said
     mount.kill()
     slow.wait(30)
@@ -146,6 +146,33 @@ def test_one_that_was_killed_or_interrupted_goes_on(three, drives, make_mount, r
     three.assert_clean()
     mount = make_mount(three)
     assert is_pattern(mount.path / "file", 1, 4 * MIB) and len(before) == 64
+
+
+def test_one_that_goes_with_another_is_named(three, make_mount):
+    """All that are leaving go together: by whichever command, and whatever ends the moving."""
+    mount = make_mount(three)
+    write_pattern(mount.path / "file", 1, 4 * MIB)
+    first, second = three.members[1:]
+    slow = subprocess.Popen([three.programs.fpfs, "member", "remove", "--limit", "512K", mount.path, first],
+                            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    wait_until(lambda: json.loads(fpfs(mount, "rebalance", "--status", "--json", mount.path).stdout)["state"] == "running")
+    for words in (("rebalance", mount.path), ("member", "remove", mount.path, second)):
+        line, = fpfs(mount, *words, check=False).stderr.splitlines()
+        assert f"a removal of {first} is under way" in line
+        assert f"--cancel ends the moving only (it is leaving still); to keep the member: " \
+               f"fpfs member remove --cancel {mount.path} {first}" in line
+    cancelled = fpfs(mount, "rebalance", "--cancel", mount.path)
+    line, = cancelled.stderr.splitlines()
+    goes_on = f"fpfs member remove {mount.path} {first} goes on with it"
+    assert "cancelled" in cancelled.stdout and f"note: {first} is leaving: {goes_on}" in line
+    assert slow.wait(30) == 1 and goes_on in slow.stderr.read()
+    fpfs(mount, "member", "add", mount.path, three.members[0].with_name(three.members[0].name + "-more"))
+    three.members.append(three.members[0].with_name(three.members[0].name + "-more"))
+    line, = fpfs(mount, "member", "remove", mount.path, second).stderr.splitlines()
+    assert f"note: {first} goes with it" in line
+    assert f"fpfs member remove --cancel {mount.path} {first}" in line
+    assert states(mount) == ["ok", "removed", "removed", "ok"]
+    three.members = [three.members[0], three.members[3]]
 
 
 def test_what_was_on_the_one_is_on_the_other(three, drives, directory, make_mount):
@@ -225,6 +252,9 @@ def test_what_keeps_it_is_named(three, make_mount):
     result = fpfs(mount, "member", "remove", mount.path, leaving, check=False)
     assert result.returncode == 1 and f"\n{broken['file']}: no file is known to have it" in result.stdout
     assert "for the reasons above" in result.stderr
+    both = subprocess.run([three.programs.fpfs, "member", "remove", mount.path, leaving], text=True, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT).stdout.splitlines()
+    assert "for the reasons above" in both[-1] and any("no file is known to have it" in line for line in both[:-1]), both
     mount.unmount()
     assert three.fsck("-p").returncode == 1
     three.damaged = False

@@ -249,6 +249,8 @@ def test_a_member_that_missed_a_mount(filled, make_mount, copy_member, drives, i
         # Without the newer content of that member there is more to report, which only -n looks at.
         assert status == 4 and report["errors"][0]["kind"] == "older-member" and report["repaired"] == 0
         assert report["errors"][0]["member"] == index and "1 mount older" in report["errors"][0]["detail"]
+    verdict = filled.fsck("-n").stdout
+    assert "INCOMPLETE: 1 member is older than the others, of which " in verdict and "DAMAGED" not in verdict
     assert objects_of(filled) == before
     old.bring_right()
     mount = make_mount(filled)

@@ -82,7 +82,9 @@ def lost(array, make_mount, make_array):
         mount.unmount()
         array.damaged = True
         array.remove()
-        return had, make_mount(make_array(chunk_size=CHUNK))
+        empty = make_mount(make_array(chunk_size=CHUNK))
+        empty.lost_path = mount.path
+        return had, empty
 
     return lose
 
@@ -225,7 +227,10 @@ def test_which_array_is_restored(lost, make_array, make_mount, directory):
     assert "--array" in said and other_id in said
     lost_id = next(word.strip(",;") for word in said.split() if len(word.strip(",;")) == 36 and other_id not in word)
     assert "--share" in refused("--restore", "--array", lost_id)
-    assert "UUID" in refused("--restore", "--array", "nonsense", "--share")
+    # Which is which: where they were mounted, and since when.
+    for path in (mount.lost_path, other.path):
+        assert f"(on {os.uname().nodename} at {path}, since " in said and ", last there " in said, said
+    assert "is no id" in refused("--restore", "--array", "nonsense", "--share")
     large = make_mount(make_array(chunk_size=4 * CHUNK))
     assert "--chunk-size" in refused("--restore", "--array", lost_id, "--share", mounted=large)
     assert tier(large)["state"] == "none"
@@ -397,6 +402,10 @@ def test_all_but_the_newest_leave_once_they_are_copied(store, mount):
     sync(mount)
     wait_until(lambda: [is_away(path) for path in paths] == [True] * 3 + [False] * 2, seconds=60)
     assert not is_away(pinned)
+    wait_until(lambda: tier(mount)["files_pinned"] == 1)
+    assert tier(mount)["bytes_pinned"] == 20 * CHUNK
+    assert re.search(r"^Pinned: +1 file \(1.3 MiB\), which do not leave", fpfs(mount, "tier", "status", mount.path).stdout,
+                     re.M)
     wait_until(lambda: tier(mount)["files_left"] == 3)  # it is counted a moment later
     status = tier(mount)
     assert status["keep"] == "2" and status["bytes_left"] == 3 * 20 * CHUNK
@@ -410,8 +419,14 @@ def test_all_but_the_newest_leave_once_they_are_copied(store, mount):
     wait_until(lambda: tier(mount)["files_left"] >= 6, seconds=60)
     sync(mount)
     assert tier(mount)["bytes_copied"] == sent
+    assert fpfs(mount, "tier", "pins", mount.path).stdout == f"{pinned}: 1.3 MiB\n1 file pinned (1.3 MiB)\n"
     fpfs(mount, "tier", "unpin", pinned)
+    wait_until(lambda: tier(mount)["files_pinned"] == 0)  # nothing was copied meanwhile
     fpfs(mount, "tier", "pin", mount.path / "run")
+    listed = json.loads(fpfs(mount, "tier", "pins", "--json", mount.path).stdout)
+    assert (listed["files"], listed["bytes"]) == (6, 6 * 20 * CHUNK)
+    assert [one["path"] for one in listed["pinned"] if one["directory"]] == [str(mount.path / "run")]
+    assert f"{mount.path}/run/: and what is made in it\n" in fpfs(mount, "tier", "pins", mount.path).stdout
     restored = json.loads(fpfs(mount, "tier", "restore", "--json", mount.path / "run").stdout)
     assert set(restored) == {"files", "bytes"} and restored["bytes"] == restored["files"] * 20 * CHUNK
     assert not any(is_away(path) for path in paths)

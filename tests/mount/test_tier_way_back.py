@@ -1,5 +1,6 @@
 """What copies in a store outside this machine are for: damaged and lost chunks come back from them; and that they follow
 the names of the array. Through a mount."""
+import json
 import os
 
 import pytest
@@ -51,6 +52,27 @@ def test_damaged_and_lost_chunks_come_back_from_the_copy(array, make_mount, stor
     assert is_pattern(mount.path / "file", 1, SIZE)
     verify = fpfs(mount, "verify", mount.path / "file")
     assert verify.returncode == 0
+
+
+@pytest.mark.P3
+@pytest.mark.chunk_size(CHUNK)
+def test_a_scrub_that_healed_everything_ends_as_verify_does(array, make_mount, directory):
+    """What is left to do is in the exit code, what was wrong in what it says."""
+    mount, extents = copied_file(array, make_mount, directory, SIZE)
+    count = damage(extents)
+    mount.start()
+    wait_until(lambda: tier(mount)["state"] != "away")
+    scrub = fpfs(mount, "scrub", "start", "--wait", mount.path, check=False)
+    assert scrub.returncode == 0 and f"{count}, of which {count} are healed from copies" in scrub.stdout, scrub.stdout
+    status = json.loads(fpfs(mount, "scrub", "status", "--json", mount.path).stdout)
+    assert status["errors"] == status["healed"] == count
+    assert fpfs(mount, "verify", mount.path).returncode == 0
+    mount.options = ("tier=none",)
+    mount.remount()
+    assert json.loads(fpfs(mount, "scrub", "status", "--json", mount.path).stdout)["healed"] == count
+    flip(extents[9]["file"], extents[9]["file_offset"] + 5)
+    again = fpfs(mount, "scrub", "start", "--wait", mount.path, check=False)
+    assert again.returncode == fpfs(mount, "verify", mount.path, check=False).returncode == 4
 
 
 @pytest.mark.P3

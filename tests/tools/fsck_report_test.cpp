@@ -182,6 +182,27 @@ TEST(FsckReport, MembersThatAreMissingAreOneLineAndNoDamage) {
   EXPECT_NE(text.find("nothing else was checked, and no file repaired"), std::string::npos) << text;
 }
 
+// What is on it, or named by its names, is as it was then: of that nobody knows whether anything is wrong.
+TEST(FsckReport, AnOlderMemberIsNoDamage) {
+  CheckError older;
+  older.kind = "older-member";
+  older.member = 1;
+  older.detail = "/b: member 1: it is 1 mount older";
+  CheckReport report = report_with({older});
+  EXPECT_NE(verdict_of(report).find(" INCOMPLETE: 1 member is older than the others: bring back the right one\n"),
+            std::string::npos)
+      << verdict_of(report);
+  report.errors.push_back(error_with(false));
+  report.errors.back().of_older_member = true;
+  EXPECT_NE(verdict_of(report).find("older than the others, of which 1 error may come: bring"), std::string::npos)
+      << verdict_of(report);
+  EXPECT_EQ(verdict_of(report).find("DAMAGED"), std::string::npos) << verdict_of(report);
+  report.errors.push_back(error_with(false));
+  EXPECT_NE(verdict_of(report).find("DAMAGED: 1 error; INCOMPLETE: 1 member is older"), std::string::npos)
+      << verdict_of(report);
+  EXPECT_EQ(fsck_exit_code(report), 4);
+}
+
 CheckError orphan() {
   CheckError error;
   error.kind = "orphan";
@@ -206,9 +227,23 @@ TEST(FsckReport, LeftoversOfACrashAreNoDamage) {
   EXPECT_NE(verdict_of(report).find("DAMAGED: 1 error; 2 leftovers"), std::string::npos) << verdict_of(report);
 }
 
+TEST(FsckReport, OfManyOrphansTheFirstAreLines) {
+  std::vector<CheckError> errors(12, orphan());
+  errors.resize(14, error_with(false));
+  const CheckReport report = report_with(errors);
+  const std::string text = text_of(report);
+  size_t lines = 0;
+  for (size_t at = 0; (at = text.find("member 0: orphan: ", at)) != std::string::npos; ++at) ++lines;
+  EXPECT_EQ(lines, 5u) << text;
+  EXPECT_NE(text.find("\n... and 7 more of kind orphan (--json lists each)\n/run1/step100.pt: "), std::string::npos)
+      << text;
+  EXPECT_EQ(printed(report)["errors"].size(), 14u);
+}
+
 TEST(FsckReport, WhatWasSetAsideIsNotRepaired) {
   CheckReport report = report_with({error_with(true), error_with(true), orphan()});
   report.errors.back().repaired = true;
+  report.errors[0].set_aside = report.errors[1].set_aside = true;
   report.set_aside.push_back({"/run1/step100.pt", "lost+found/x.sidecar", 1000, {}});
   const std::string verdict = verdict_of(report);
   EXPECT_NE(verdict.find("1 damaged file was set aside and NOT restored: bring it back from a copy; 1 error repaired"),

@@ -47,10 +47,15 @@ TEST(MovingView, WhatIsUnderWayIsSaidWithHowToWait) {
                                      "bytes_total": 4294967296, "bytes_moved": 104857600, "seconds": 2,
                                      "eta_seconds": 7})");
   EXPECT_EQ(
-      describe_under_way(moving, "/mnt/ckpt"),
-      "/mnt/ckpt: a removal of a member is under way, 1 GiB of 4 GiB (25.0 %), 100 MiB moved, 50 MiB/s, 7.00 s left; "
-      "fpfs rebalance --wait /mnt/ckpt waits for it, --status says how far it is, --cancel ends it");
-  EXPECT_NE(describe_under_way({}, "/m").find("/m: a rebalance is under way, 0 B, 0 B moved; "), std::string::npos);
+      describe_under_way(moving, {"/a", "/b"}, "/mnt/ckpt"),
+      "/mnt/ckpt: a removal of /a, /b is under way, 1 GiB of 4 GiB (25.0 %), 100 MiB moved, 50 MiB/s, 7.00 s left; "
+      "fpfs rebalance --wait /mnt/ckpt waits for it, --status says how far it is, --cancel ends the moving only (they "
+      "are leaving still); to keep the members: fpfs member remove --cancel /mnt/ckpt /a, fpfs member remove --cancel "
+      "/mnt/ckpt /b");
+  EXPECT_EQ(
+      describe_under_way({}, {}, "/m"),
+      "/m: a rebalance is under way, 0 B, 0 B moved; fpfs rebalance --wait /m waits for it, --status says how far "
+      "it is, --cancel ends it");
 }
 
 }  // namespace

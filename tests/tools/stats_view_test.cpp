@@ -46,10 +46,24 @@ TEST(StatsView, AnIntervalIsTheDifference) {
   EXPECT_DOUBLE_EQ(write.p50, 0.001);
   EXPECT_DOUBLE_EQ(write.p99, 0.002);
   EXPECT_EQ(latency_of(between, {"read"}).count, 1U);
-  const std::string line = describe_interval(between);
-  EXPECT_NE(line.find("2 KiB/s"), std::string::npos) << line;
-  EXPECT_EQ(line.substr(line.size() - 3), " 2\n") << line;  // failures, without the caller's own
-  EXPECT_EQ(line.size(), interval_heading().size());
+  for (const size_t columns : {size_t{80}, size_t{112}, size_t{113}, SIZE_MAX}) {
+    const std::string line = describe_interval(between, columns);
+    EXPECT_NE(line.find(columns < 113 ? " 2 KiB " : " 2 KiB/s "), std::string::npos) << line;
+    EXPECT_EQ(line.substr(line.size() - 3), " 2\n") << line;  // failures, without the caller's own
+    EXPECT_EQ(line.size(), interval_heading(columns).size());
+    EXPECT_LE(line.size() - 1, columns < 113 ? 80U : 113U) << line;
+  }
+}
+
+TEST(StatsView, WhatIsLargeFitsEightyColumns) {
+  Json between = stats(uint64_t{1023} << 30, operation("read", 1, 1, "[1]") + "," + operation("fsync", 9, 1, "[0,9]"));
+  between["bytes_read"] = (uint64_t{1023} << 20) + (900 << 10);
+  between["commits"] = 99999;
+  between["seconds"] = 1;
+  between["errors"]["read"] = 99999;
+  const std::string line = describe_interval(between, 80);
+  EXPECT_LE(line.size() - 1, 80U) << line;
+  EXPECT_NE(line.find("1023.9 MiB"), std::string::npos) << line;
 }
 
 TEST(StatsView, CountersThatWentBackBeginAnew) {

@@ -50,7 +50,7 @@ TEST(StatusView, ArrayTellsStateAndOptions) {
   EXPECT_NE(text.find("failed, read-only since: sync failed"), std::string::npos) << text;
   EXPECT_NE(text.find("durable=close,verify=on,queue_depth=16"), std::string::npos) << text;
   EXPECT_NE(text.find("256 of 1 MiB: 6 free, 200 clean, 50 in use; 3 requests wait"), std::string::npos) << text;
-  EXPECT_NE(text.find("2 orphan objects freed (4 KiB), 1 torn tails cut"), std::string::npos) << text;
+  EXPECT_NE(text.find("2 orphan objects freed (4 KiB), 1 torn tail cut"), std::string::npos) << text;
 }
 
 TEST(StatusView, OpenFilesBusiestFirst) {

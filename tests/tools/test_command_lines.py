@@ -78,6 +78,27 @@ def test_a_misspelt_option_is_named(binaries, tmp_path, name, words, parts):
     assert not any(tmp_path.iterdir())
 
 
+def test_every_refusal_of_a_value_says_what_may_be(binaries, tmp_path):
+    """Of each option that takes no name of a file or text: its range, its words, or an example."""
+    shown = re.compile(r"^  (?:-\w, )?--([a-z-]+) ([A-Z]+|[A-Z]*\S*\|\S+)  ", re.M)
+    told = {}
+    calls = {verb: [binaries.fpfs, verb] for verb in re.findall(r"^  ([a-z]+) ", run(binaries.fpfs, "--help").stdout, re.M)}
+    calls.update(mkfs=[binaries.mkfs], fsck=[binaries.fsck])
+    for name, words in calls.items():
+        for option, kind in shown.findall(run(*words, "--help").stdout):
+            if kind in ("FILE", "DIR", "TEXT", "ID"):
+                continue
+            action = {"scrub": ["start"], "member": ["list"], "tier": ["status"]}.get(name, [])
+            result = run(*words, *action, f"--{option}=nonsense", tmp_path, check=False)
+            told[f"{name} --{option}"] = result.stderr
+            assert_one_line_error(result, 16, "nonsense")
+    assert len(told) >= 14, told
+    bad = [line for line in told.values() if not re.search(r" range [\d.]+ to \d+|, like 200M| not in \{", line)]
+    assert not bad, bad
+    for verb in ("scrub", "member", "tier"):
+        assert_one_line_error(run(binaries.fpfs, verb, "nonsense", tmp_path, check=False), 16, "not in {", "(see fpfs")
+
+
 def test_output_that_cannot_be_written_is_a_failure(binaries):
     for name in ("mkfs", "fsck", "fpfs"):
         with open("/dev/full", "w") as full:

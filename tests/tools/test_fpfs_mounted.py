@@ -328,8 +328,11 @@ def test_verify_of_a_file_whose_index_is_damaged(fpfs, mount, model, array):
         file.write(b"damage")
     mount.start()
     for path in (model, mount.path):
-        assert_one_line_error(fpfs("verify", path), 1, f"fpfs verify: {model}: its index cannot be read; "
+        assert_one_line_error(fpfs("verify", path), 4, f"fpfs verify: {model}: its index cannot be read; "
                               "fsck.fastpersistfs -n DIRS says what is left")
+        result = fpfs("verify", "--json", path)
+        (error,) = json.loads(result.stdout)["errors"]
+        assert result.returncode == 4 and (error["path"], error["chunk"], error["kind"]) == (str(model), -1, "index")
 
 
 @pytest.mark.parametrize("verb", ["stat", "map"])

@@ -81,7 +81,7 @@ def test_export_of_a_damaged_file(fpfs, filled, copy):
     assert not copy.exists() and not any(copy.parent.iterdir())
     result = fpfs("export", "--partial", filled.argument, "run/model.pt", "-o", copy)
     assert result.returncode == 1
-    assert f"{CHUNK} of {SIZE} bytes in 1 chunks" in result.stderr.splitlines()[-1]
+    assert f"{CHUNK} of {SIZE} bytes in 1 chunk could" in result.stderr.splitlines()[-1]
     content, original = copy.read_bytes(), pattern(1, 0, SIZE)
     assert len(content) == SIZE
     lost = [offset for offset in range(0, SIZE, CHUNK) if content[offset:offset + CHUNK] != original[offset:offset + CHUNK]]

@@ -105,7 +105,7 @@ def test_a_flipped_bit_is_found_by_reading_and_set_aside(filled, report, fsck):
     assert code == 4 and found["repaired"] == 0
     result = fsck("-y", "--verify-data")
     assert result.returncode == 1 and "lost+found" in result.stdout
-    assert "NOT restored" in result.stdout and "all repaired" not in result.stdout
+    assert "NOT restored" in result.stdout and "epaired" not in result.stdout
     lost = error["chunk"]
     kept = [f"{begin}-{end - 1}" for begin, end in ((0, lost * CHUNK), ((lost + 1) * CHUNK, SIZE)) if begin < end]
     assert re.search(rf"^/model.pt: set aside as lost.found/\S+; of its {SIZE} bytes survive: {', '.join(kept)}$",
@@ -188,6 +188,47 @@ def test_beside_a_mount(filled, make_mount, report, fsck):
     assert report("-n", "--verify-data")[0] == 0
     for option in ("-p", "-y"):
         assert_one_line_error(fsck(option), 8, str(mount.pid))
+
+
+def test_the_mount_point_is_not_the_array(filled, make_mount, binaries, buffered):
+    """Whoever names it is told the array's directories, and what looks at it there."""
+    mount = make_mount(filled)
+    (mount.path / "below").mkdir()
+    for path in (mount.path, f"{mount.path}/", mount.path / "below"):
+        result = run(binaries.fsck, *buffered, "-n", path, check=False)
+        assert_one_line_error(result, 8, f"the array of {filled.argument} is mounted here, at {mount.path}", "fpfs scrub",
+                              "fpfs verify", "unmount it first")
+    result = run(binaries.fpfs, "export", mount.path, "model.pt", "-o", "/dev/null", check=False)
+    assert_one_line_error(result, 16, f"the array of {filled.argument} is mounted here", "copy the file from there")
+
+
+@pytest.mark.P7
+@pytest.mark.chunk_size(CHUNK)
+def test_a_directory_of_objects_is_missing(filled, make_mount, report, fsck):
+    """Everything else is checked; what was there is damage until it is put back."""
+    place = objects_of(filled)[0].parent
+    away = place.parents[1] / "away"
+    place.rename(away)
+    for option in ("-n", "-p"):
+        code, found = report(option)
+        assert code == 4 and [error["kind"] for error in found["errors"]] == ["missing-directory", "missing-object"]
+        detail = found["errors"][0]["detail"]
+        assert f"{place.parent}: 1 of its 256 directories is missing ({place.name})" in detail and "lost+found" in detail
+        assert found["errors"][1]["path"] == "/model.pt" and found["files"] == 1
+    assert "DAMAGED: 2 errors" in fsck("--verify-data").stdout
+    away.rename(place)
+    assert report("-n", "--verify-data")[0] == 0
+    shutil.rmtree(place)
+    code, found = report("-y")
+    assert code == 1 and found["repaired"] == 1 and len(found["set_aside"]) == 1 and place.is_dir()
+    assert place.stat().st_mode & 0o777 == 0o700
+    mount = make_mount(filled)
+    write_pattern(mount.path / "model.pt", 2, SIZE)
+    mount.unmount()
+    assert report("-n", "--verify-data")[0] == 0
+    shutil.rmtree(filled.members[1] / "objects")
+    (filled.members[1] / "objects").mkdir()
+    assert "256 of its 256 directories are missing (00, 01, 02, 03, 04, 05, 06, 07, ...)" in fsck("-n").stdout
 
 
 @pytest.mark.chunk_size(CHUNK)
@@ -343,6 +384,8 @@ def test_an_old_member_stays_old_with_a_new_superblock(array, make_mount):
     (member / "superblock").unlink()
     status, found = array.fsck_report("-y")
     assert status == 5 and [error["kind"] for error in found["errors"]] == ["superblock", "older-member"]
+    verdict = array.fsck("-n").stdout
+    assert "INCOMPLETE: 1 member is older than the others" in verdict and "DAMAGED" not in verdict
 
 
 @pytest.mark.P7

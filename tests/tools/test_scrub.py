@@ -13,7 +13,7 @@ from lab.system import wait_until
 
 CHUNK = 64 * 1024
 KEYS = ["state", "started", "ended", "seconds", "limit", "files_done", "chunks_done", "bytes_done", "bytes_total",
-        "bytes_per_second", "eta_seconds", "errors", "chunks_away", "note", "damage", "damage_omitted", "paths_hidden"]
+        "bytes_per_second", "eta_seconds", "errors", "healed", "chunks_away", "note", "damage", "damage_omitted", "paths_hidden"]
 
 
 @pytest.fixture
@@ -80,6 +80,20 @@ def test_progress_pause_remount_resume(mount, scrub, state):
     assert state(mount)["chunks_done"] == 48
 
 
+@pytest.mark.chunk_size(CHUNK)
+def test_one_that_runs_can_be_waited_for(mount, scrub, state):
+    """Also by who did not begin it; who would begin another is told how."""
+    assert scrub(mount, "status", "--wait").returncode == 0, "there is none"
+    write_pattern(mount.path / "file", 1, 24 * CHUNK)
+    assert scrub(mount, "start", "--limit", "1M").returncode == 0
+    line, = scrub(mount, "start").stderr.splitlines()
+    assert "a scrub is under way, " in line and f"fpfs scrub status --wait {mount.path} waits for it" in line
+    result = scrub(mount, "status", "--wait", "--json")
+    assert result.returncode == 0 and json.loads(result.stdout)["state"] == "finished"
+    assert json.loads(result.stdout)["chunks_done"] == 24
+    assert_one_line_error(scrub(mount, "pause", "--wait"), 16, "--wait goes with start, resume and status")
+
+
 @pytest.mark.P3
 @pytest.mark.chunk_size(CHUNK)
 def test_damage_is_named(array, make_mount, scrub, state):
@@ -142,7 +156,7 @@ def test_refusals(mount, scrub, tmp_path):
         assert_one_line_error(scrub(mount, action), 1, "never started")
     write_pattern(mount.path / "file", 1, 40 * CHUNK)
     assert scrub(mount, "start", "--limit", "64K").returncode == 0
-    assert_one_line_error(scrub(mount, "start"), 1, "cancel it first")
+    assert_one_line_error(scrub(mount, "start"), 1, "a scrub is under way", "fpfs scrub cancel")
     assert scrub(mount, "cancel").returncode == 0
     assert "cancelled" in scrub(mount, "status").stdout
     assert_one_line_error(scrub(mount, "resume"), 1, "was cancelled")

@@ -149,8 +149,14 @@ std::string version_line(const std::string& program) {
   return fmt::format("{} (fastpersistfs) {}", program, FPFS_VERSION);
 }
 
-int fail(const std::string& program, int exit_code, const std::string& message) {
+// Where both go to one place, what was printed before comes before.
+void note(const std::string& program, const std::string& message) {
+  std::fflush(stdout);
   fmt::print(stderr, "{}: {}\n", program, on_one_line(message));
+}
+
+int fail(const std::string& program, int exit_code, const std::string& message) {
+  note(program, message);
   return exit_code;
 }
 
@@ -214,11 +220,20 @@ CLI::Option* add_size_option(CLI::App& app, const std::string& name, uint64_t& v
       ->type_name("SIZE");
 }
 
+CLI::Validator seconds_between(double low, double high) {
+  const CLI::Range range(low, high);
+  const auto check = [range, low, high](std::string& value) {
+    return range(value).empty() ? "" : fmt::format("Value {} not in range {:g} to {:g} seconds", value, low, high);
+  };
+  return {check, range.get_description()};
+}
+
 int run_program(const std::string& program, int failure, const std::function<int()>& body) noexcept {
   int exit_code = failure;
   try {
     exit_code = body();
   } catch (const std::exception& error) {
+    std::fflush(stdout);
     std::fprintf(stderr, "%s: internal error: %s\n", program.c_str(), error.what());
   }
   // A full disk or a closed pipe behind stdout must not look like success to the script that reads the output.

@@ -24,7 +24,10 @@ inline constexpr const char* kDirectoriesHelp = "Directories of the array, one p
 // "mkfs.fastpersistfs (fastpersistfs) 0.1.0".
 std::string version_line(const std::string& program);
 
-// Writes "PROGRAM: MESSAGE" as one line to stderr (line breaks inside become "; ") and returns `exit_code`.
+// Writes "PROGRAM: MESSAGE" as one line to stderr (line breaks inside become "; "), behind what was printed to stdout
+// before.
+void note(const std::string& program, const std::string& message);
+// The same, and returns `exit_code`.
 int fail(const std::string& program, int exit_code, const std::string& message);
 // The exit code of a failed engine call: kExitUsage when the caller's input is what is wrong.
 int exit_code_of(const Status& status);
@@ -43,6 +46,9 @@ void add_directories(CLI::App& app, std::string& directories);
 
 // An option that takes a size as people write it (64K, 1M, 2G).
 CLI::Option* add_size_option(CLI::App& app, const std::string& name, uint64_t& value, const std::string& help);
+
+// Of an option that takes so many seconds, also in parts.
+CLI::Validator seconds_between(double low, double high);
 
 // Runs the program's body: no exception and no unwritten output leaves unnoticed. `failure` is the exit code for both.
 int run_program(const std::string& program, int failure, const std::function<int()>& body) noexcept;

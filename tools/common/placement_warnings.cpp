@@ -7,6 +7,7 @@
 
 #include <filesystem>
 #include <map>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -39,19 +40,42 @@ std::vector<std::string> placement_warnings(const std::vector<std::string>& dire
   return warnings;
 }
 
+namespace {
+
+// The mount that this directory is in, or would be in. One at this very path is not asked: its daemon may hang.
+std::optional<MountEntry> mount_around(const std::string& directory, const std::vector<MountEntry>& mounts) {
+  const std::filesystem::path path = std::filesystem::absolute(directory).lexically_normal();
+  const std::string name = (path.has_filename() ? path : path.parent_path()).string();
+  for (const MountEntry& entry : mounts)
+    if (entry.type == kFilesystemType && entry.mount_point == name) return entry;
+  struct stat attributes {};
+  if (::stat(directory.c_str(), &attributes) != 0 && ::stat(path.parent_path().c_str(), &attributes) != 0)
+    return std::nullopt;
+  const std::string device = fmt::format("{}:{}", major(attributes.st_dev), minor(attributes.st_dev));
+  for (const MountEntry& entry : mounts)
+    if (entry.type == kFilesystemType && entry.device() == device) return entry;
+  return std::nullopt;
+}
+
+}  // namespace
+
 Status check_outside_of_mounts(const std::vector<std::string>& directories) {
   const std::vector<MountEntry> mounts = read_mount_table();
-  for (const std::string& directory : directories) {
-    struct stat attributes {};
-    const std::filesystem::path above = std::filesystem::absolute(directory).lexically_normal().parent_path();
-    if (::stat(directory.c_str(), &attributes) != 0 && ::stat(above.c_str(), &attributes) != 0) continue;
-    const std::string device = fmt::format("{}:{}", major(attributes.st_dev), minor(attributes.st_dev));
-    for (const MountEntry& entry : mounts)
-      if (entry.type == kFilesystemType && entry.device() == device)
-        return Status::error(StatusCode::kInvalidArgument,
-                             fmt::format("{}: it is within a mounted array ({}); name directories on the drives",
-                                         directory, entry.mount_point));
-  }
+  for (const std::string& directory : directories)
+    if (const std::optional<MountEntry> entry = mount_around(directory, mounts))
+      return Status::error(StatusCode::kInvalidArgument,
+                           fmt::format("{}: it is within a mounted array ({}); name directories on the drives",
+                                       directory, entry->mount_point));
+  return Status::ok();
+}
+
+Status check_no_mount_points(const std::vector<std::string>& directories, const std::string& advice) {
+  const std::vector<MountEntry> mounts = read_mount_table();
+  for (const std::string& directory : directories)
+    if (const std::optional<MountEntry> entry = mount_around(directory, mounts))
+      return Status::error(StatusCode::kInvalidArgument,
+                           fmt::format("{}: the array of {} is mounted here, at {}; {}", directory, entry->source,
+                                       entry->mount_point, advice));
   return Status::ok();
 }
 

@@ -15,4 +15,8 @@ std::vector<std::string> placement_warnings(const std::vector<std::string>& dire
 // kInvalidArgument: one of these directories is, or would be, within a mounted array.
 Status check_outside_of_mounts(const std::vector<std::string>& directories);
 
+// kInvalidArgument: what was given as the directories of an array is where it is mounted. `advice`: what to do with it
+// there.
+Status check_no_mount_points(const std::vector<std::string>& directories, const std::string& advice);
+
 }  // namespace fpfs::tools

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "engine/base/one_line.h"
+#include "engine/base/ranges.h"
 #include "engine/base/units.h"
 #include "tools/common/table.h"
 
@@ -52,9 +53,9 @@ std::string describe_work(const WorkDone& before, const WorkDone& now, double se
       parts.push_back(time_left(static_cast<double>(now.bytes_total - now.bytes) / rate));
   }
   if (now.files_total > 0)
-    parts.push_back(fmt::format("{} of {} files", now.files, now.files_total));
+    parts.push_back(fmt::format("{} of {}", now.files, format_count(now.files_total, "file")));
   else if (now.files > 0 || !counts_bytes)
-    parts.push_back(fmt::format("{} file{}", now.files, now.files == 1 ? "" : "s"));
+    parts.push_back(format_count(now.files, "file"));
   if (const double rate = rate_of(before.files, now.files); !counts_bytes && is_told(rate))
     parts.push_back(fmt::format("{:.0f} files/s", rate));
   return fmt::format("{}", fmt::join(parts, ", "));

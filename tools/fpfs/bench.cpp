@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "engine/base/ranges.h"
 #include "engine/io/posix_environment.h"
 #include "tools/common/interrupt.h"
 #include "tools/common/json_output.h"
@@ -118,10 +119,10 @@ void add_result_row(Table& table, const char* name, const BenchResult& result) {
 }
 
 void print_results(const Array& array, const BenchOptions& options, const Results& results) {
-  fmt::print("{} in {} {}, blocks of {}, on {} {}, chunks of {}, queue depth {}, {} of buffers\n\n",
-             format_size(options.size), options.jobs, options.jobs == 1 ? "file" : "files",
-             format_size(options.block_size), array.member_count(), array.member_count() == 1 ? "member" : "members",
-             format_size(array.stripes().chunk_size), options.queue_depth, format_size(options.buffer_memory));
+  fmt::print("{} in {}, blocks of {}, on {}, chunks of {}, queue depth {}, {} of buffers\n\n",
+             format_size(options.size), format_count(options.jobs, "file"), format_size(options.block_size),
+             format_count(array.member_count(), "member"), format_size(array.stripes().chunk_size), options.queue_depth,
+             format_size(options.buffer_memory));
   Table table;
   table.add_column("", Table::Align::kLeft);
   for (const char* heading : {"BYTES", "TIME", "RATE", "ON DRIVES", "CALL P50", "P99", "MAX"})

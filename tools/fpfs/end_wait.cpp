@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "fs/interface/end_report.h"
+#include "tools/common/command_line.h"
 
 namespace fpfs::tools {
 
@@ -53,8 +54,7 @@ std::string EndWait::read_report(const std::string& program) const {
   bool was_silent = ::isatty(STDERR_FILENO) != 0;
   for (;;) {
     if (!poll_one(socket_.number(), was_silent ? kSilentMs : -1)) {
-      fmt::print(stderr, "{}: waiting for the daemon (process {}), which commits what was written\n", program,
-                 process_id_);
+      note(program, fmt::format("waiting for the daemon (process {}), which commits what was written", process_id_));
       was_silent = false;
       continue;
     }

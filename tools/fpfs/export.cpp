@@ -19,6 +19,7 @@
 #include "engine/tier/tier_binding.h"
 #include "tools/common/interrupt.h"
 #include "tools/common/json_output.h"
+#include "tools/common/placement_warnings.h"
 #include "tools/common/progress.h"
 #include "tools/fpfs/mounted.h"
 #include "tools/fpfs/verbs.h"
@@ -123,8 +124,9 @@ Status check_here(Store& store, const File& file, const ExportOptions& options) 
   const File::Info info = file.info();
   const uint64_t away = info.codec_chunks[static_cast<size_t>(Codec::kAway)];
   if (away == 0 || (options.partial && away < info.chunks)) return Status::ok();
-  const std::string what = away == info.chunks ? std::string("its content is")
-                                               : fmt::format("{} of its {} are", away, format_chunks(info.chunks));
+  const std::string what = away == info.chunks
+                               ? std::string("its content is")
+                               : fmt::format("{} of its {} are", away, format_count(info.chunks, "chunk"));
   return Status::error(StatusCode::kNotFound,
                        fmt::format("{}: {} {}", options.path, what, explain_away(store, options)));
 }
@@ -203,6 +205,9 @@ Status export_file(Store& store, const ExportOptions& options, Losses& losses, u
 int run(const ExportOptions& options) {
   Result<std::vector<std::string>> directories = Array::split_directories(options.directories);
   if (!directories.is_ok()) return fail(kExportProgram, kExitUsage, directories.status().message());
+  const Status outside =
+      check_no_mount_points(*directories, "copy the file from there, or unmount it and give its directories");
+  if (!outside.is_ok()) return fail(kExportProgram, outside);
   if (Status status = silence_engine_log(); !status.is_ok()) return fail(kExportProgram, status);
   PosixEnvironment environment;
   StoreOptions how;
@@ -226,8 +231,8 @@ int run(const ExportOptions& options) {
                 {"lost", losses.places}});
   if (losses.bytes > 0)
     return fail(kExportProgram, kExitFailure,
-                fmt::format("{}: {} of {} bytes in {} chunks could not be read; they are zeros in the copy",
-                            options.output, losses.bytes, size, losses.chunks));
+                fmt::format("{}: {} of {} bytes in {} could not be read; they are zeros in the copy", options.output,
+                            losses.bytes, size, format_count(losses.chunks, "chunk")));
   return kExitOk;
 }
 

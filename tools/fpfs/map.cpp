@@ -129,8 +129,9 @@ std::string describe_away(const std::string& path, const FileMap& map) {
   const Result<Json> stat = read_file_stat(path);
   const uint64_t away = stat.is_ok() ? number_at(object_at(*stat, "codecs"), "away") : 0;
   if (away == 0) return "";
-  return map.extents.empty() ? ", in the store of the copies only: no extents"
-                             : fmt::format(", of which {} in the store of the copies only", format_chunks(away));
+  return map.extents.empty()
+             ? ", in the store of the copies only: no extents"
+             : fmt::format(", of which {} in the store of the copies only", format_count(away, "chunk"));
 }
 
 void print_map(const std::string& path, const FileMap& map) {
@@ -161,8 +162,7 @@ int run(const MapOptions& options) {
     print_map(options.path, *map);
   }
   if (map->is_dirty)
-    fmt::print(stderr, "{}: note: {} is being written; what is not on the drives yet is not listed\n", kMapProgram,
-               one_line(options.path));
+    note(kMapProgram, "note: " + options.path + " is being written; what is not on the drives yet is not listed");
   return kExitOk;
 }
 

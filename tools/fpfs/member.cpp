@@ -139,10 +139,26 @@ std::string mount_list(const Json& list) {
   return directories;
 }
 
-bool is_any_leaving(const Json& list) {
-  for (const Json& member : array_at(list, "members"))
-    if (flag_at(member, "leaving")) return true;
-  return false;
+bool is_same_directory(const std::string& a, const std::string& b) {
+  std::error_code error;
+  return std::filesystem::equivalent(a, b, error) && !error;
+}
+
+// All that are leaving go together. Those that this call does not name.
+std::vector<std::string> others_leaving(const MemberOptions& options) {
+  const Result<Json> list = read_members(options.mount_point);
+  std::vector<std::string> others = list.is_ok() ? leaving_members(*list) : std::vector<std::string>();
+  std::erase_if(others,
+                [&options](const std::string& other) { return is_same_directory(other, options.directories.front()); });
+  return others;
+}
+
+void tell_of(const std::vector<std::string>& others, const MemberOptions& options) {
+  for (const std::string& other : others)
+    note(kMemberProgram,
+         fmt::format("note: {1} goes with it: its removal was begun before and did not end. To keep it: fpfs member "
+                     "remove --cancel {0} {1}",
+                     options.mount_point, other));
 }
 
 std::string how_to_go_on(const MemberOptions& options) {
@@ -169,18 +185,21 @@ void warn_of_placement(const MemberOptions& options, const Json& list) {
     if (text_at(member, "state") != "removed") directories.push_back(text_at(member, "path"));
   for (const std::string& warning :
        placement_warnings(directories, directories.size() - std::min(added, directories.size())))
-    fail(kMemberProgram, kExitOk, "warning: " + warning);
+    note(kMemberProgram, "warning: " + warning);
 }
 
 int run(const MemberOptions& options) {
   if (const Status words = check_words(options); !words.is_ok())
     return fail(kMemberProgram, kExitUsage, words.message());
   const bool moves = options.action == "replace" || (options.action == "remove" && !options.cancel);
+  // Before it begins: it may be over in a moment.
+  const std::vector<std::string> others = moves ? others_leaving(options) : std::vector<std::string>();
   if (options.action != "list")
     if (const Status changed = change(options); !changed.is_ok())
       return fail(kMemberProgram, kExitFailure, changed.message());
   Json moved;
   if (moves) {
+    tell_of(others, options);
     Result<Json> followed = follow_removal(options);
     if (!followed.is_ok()) return fail(kMemberProgram, kExitFailure, followed.status().message());
     moved = *std::move(followed);
@@ -193,7 +212,7 @@ int run(const MemberOptions& options) {
     print_json(*list);
   else
     fmt::print("{}", describe_list(*list));
-  const bool is_left = moves && is_any_leaving(*list);
+  const bool is_left = moves && !leaving_members(*list).empty();
   if (is_left && text_at(moved, "state") != "finished")
     return fail(kMemberProgram, kExitFailure, fmt::format("it was ended before its end; {}", how_to_go_on(options)));
   if (is_left) {
@@ -202,13 +221,13 @@ int run(const MemberOptions& options) {
     const char* const reasons = options.json ? "under \"left\"" : "above";
     return fail(
         kMemberProgram, kExitFailure,
-        fmt::format("{}; {}",
-                    left > 0 ? fmt::format("{} {} where {} for the reasons {}", format_chunks(left),
-                                           left == 1 ? "stays" : "stay", left == 1 ? "it is" : "they are", reasons)
-                    : array_at(moved, "left").empty()
-                        ? std::string("something was left on it a moment ago")
-                        : fmt::format("it is a member still, for the reasons {}", reasons),
-                    how_to_go_on(options)));
+        fmt::format(
+            "{}; {}",
+            left > 0 ? fmt::format("{} {} where {} for the reasons {}", format_count(left, "chunk"),
+                                   one_or_many(left, "stays", "stay"), one_or_many(left, "it is", "they are"), reasons)
+            : array_at(moved, "left").empty() ? std::string("something was left on it a moment ago")
+                                              : fmt::format("it is a member still, for the reasons {}", reasons),
+            how_to_go_on(options)));
   }
   if (options.json || options.action == "list") return kExitOk;
   fmt::print("From now on the array is mounted with {}\n", mount_list(*list));
@@ -234,8 +253,11 @@ Status call_members(const std::string& mount_point, IoctlMembers& question) {
   // Adding goes beside it: what is busy then is something else.
   if (question.error == EBUSY && question.command != IoctlMembers::kAdd)
     if (const Result<Json> moving = read_rebalance_status(mount_point);
-        moving.is_ok() && text_at(*moving, "state") == "running")
-      return Status::error(StatusCode::kBusy, describe_under_way(*moving, mount_point));
+        moving.is_ok() && text_at(*moving, "state") == "running") {
+      const Result<Json> status = read_mount_status(mount_point);
+      const std::vector<std::string> leaving = status.is_ok() ? leaving_members(*status) : std::vector<std::string>();
+      return Status::error(StatusCode::kBusy, describe_under_way(*moving, leaving, mount_point));
+    }
   question.message[sizeof question.message - 1] = '\0';
   return Status::error(StatusCode::kInvalidArgument, fmt::format("{}: {}", mount_point, question.message));
 }

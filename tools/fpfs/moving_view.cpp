@@ -44,11 +44,36 @@ std::string describe_moving_progress(const Json& rebalance) {
   return text;
 }
 
-std::string describe_under_way(const Json& rebalance, const std::string& mount_point) {
+std::string describe_under_way(const Json& rebalance, const std::vector<std::string>& leaving,
+                               const std::string& mount_point) {
+  const std::string progress = describe_moving_progress(rebalance);
   const bool is_removal = text_at(rebalance, "kind") == "removal";
+  if (!is_removal || leaving.empty())
+    return fmt::format(
+        "{0}: a {1} is under way, {2}; fpfs rebalance --wait {0} waits for it, --status says how far it is, --cancel "
+        "ends it",
+        mount_point, is_removal ? "removal of a member" : "rebalance", progress);
+  std::string keeps;
+  for (const std::string& directory : leaving)
+    keeps += fmt::format("{}fpfs member remove --cancel {} {}", keeps.empty() ? "" : ", ", mount_point, directory);
   return fmt::format(
-      "{}: a {} is under way, {}; fpfs rebalance --wait {} waits for it, --status says how far it is, --cancel ends it",
-      mount_point, is_removal ? "removal of a member" : "rebalance", describe_moving_progress(rebalance), mount_point);
+      "{0}: a removal of {1} is under way, {2}; fpfs rebalance --wait {0} waits for it, --status says how far it is, "
+      "--cancel ends the moving only ({3} leaving still); to keep the {4}: {5}",
+      mount_point, fmt::join(leaving, ", "), progress, one_or_many(leaving.size(), "it is", "they are"),
+      one_or_many(leaving.size(), "member", "members"), keeps);
+}
+
+std::vector<std::string> leaving_members(const Json& status) {
+  std::vector<std::string> directories;
+  for (const Json& member : array_at(status, "members"))
+    if (flag_at(member, "leaving")) directories.push_back(text_at(member, "path"));
+  return directories;
+}
+
+std::string describe_leaving(const std::string& directory, const std::string& mount_point) {
+  return fmt::format(
+      "{1} is leaving: fpfs member remove {0} {1} goes on with it, and fpfs member remove --cancel {0} {1} keeps it",
+      mount_point, directory);
 }
 
 std::string describe_moving(const Json& rebalance) {
@@ -62,11 +87,11 @@ std::string describe_moving(const Json& rebalance) {
   const uint64_t limit = number_at(rebalance, "limit");
   facts.add("Limit", limit == 0 ? std::string("none") : format_rate(static_cast<double>(limit)));
   if (const std::string rate = moved_rate_text(rebalance); !rate.empty()) facts.add("Rate", rate + " moved");
-  facts.add("Looked at", fmt::format("{} of {} in {} files", format_size(done), format_size(total),
-                                     number_at(rebalance, "files_done")));
+  facts.add("Looked at", fmt::format("{} of {} in {}", format_size(done), format_size(total),
+                                     format_count(number_at(rebalance, "files_done"), "file")));
   facts.add("Moved", fmt::format("{}, {}", format_size(number_at(rebalance, "bytes_moved")),
-                                 format_chunks(number_at(rebalance, "chunks_moved"))));
-  facts.add("Left", format_chunks(number_at(rebalance, "chunks_left")));
+                                 format_count(number_at(rebalance, "chunks_moved"), "chunk")));
+  facts.add("Left", format_count(number_at(rebalance, "chunks_left"), "chunk"));
   return facts.text() + describe_left(rebalance);
 }
 
@@ -77,14 +102,15 @@ std::string describe_left(const Json& rebalance) {
     for (const Json& chunk : array_at(left, "first_chunks"))
       if (chunk.is_number_unsigned()) chunks.push_back(chunk.get<uint64_t>());
     const uint64_t count = number_at(left, "chunks");
-    const std::string which = count == 0 ? "" : fmt::format("{} ({}): ", format_chunks(count), format_ranges(chunks));
+    const std::string which =
+        count == 0 ? "" : fmt::format("{} ({}): ", format_count(count, "chunk"), format_ranges(chunks));
     text += one_line(fmt::format("{}: {}{}", text_at(left, "path", "-"), which, text_at(left, "why"))) + "\n";
   }
   const uint64_t omitted = number_at(rebalance, "left_omitted");
   if (omitted > 0 && flag_at(rebalance, "paths_hidden"))
     text += "Only root and who mounted the array are shown of which files they are, and why they are left.\n";
   else if (omitted > 0 && !text.empty())
-    text += fmt::format("... and {} more\n", format_chunks(omitted));
+    text += fmt::format("... and {}\n", format_count(omitted, "more chunk"));
   return text;
 }
 

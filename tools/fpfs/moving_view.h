@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "engine/base/status.h"
 #include "tools/common/json_output.h"
@@ -13,8 +14,13 @@ Result<Json> follow_moving(const std::string& mount_point);
 
 // "3 GiB of 4 GiB (75.0 %), 1 GiB moved, 128 MiB/s, 7 s left": looked at, and moved.
 std::string describe_moving_progress(const Json& rebalance);
-// Why nothing else can be moved now, and how to wait for that: one line.
-std::string describe_under_way(const Json& rebalance, const std::string& mount_point);
+// Why nothing else can be moved now, how to wait for that, and what ends it: one line. `leaving`: as leaving_members().
+std::string describe_under_way(const Json& rebalance, const std::vector<std::string>& leaving,
+                               const std::string& mount_point);
+// The directories of the members that are leaving, of a mount's status or fpfs member's list.
+std::vector<std::string> leaving_members(const Json& status);
+// "DIR is leaving: COMMAND goes on with it, COMMAND keeps it", of one of them.
+std::string describe_leaving(const std::string& directory, const std::string& mount_point);
 // Several lines.
 std::string describe_moving(const Json& report);
 // What stays where it is: a line for each file and reason. Empty: nothing does.

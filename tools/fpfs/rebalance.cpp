@@ -31,6 +31,15 @@ std::string how_to_go_on(const Json& rebalance, const RebalanceOptions& options)
              : fmt::format("fpfs rebalance {} goes on", options.mount_point);
 }
 
+// The moving for them has ended; they have not come back with that.
+void tell_of_leaving(const Json& rebalance, const RebalanceOptions& options) {
+  if (text_at(rebalance, "state") == "running") return;
+  const Result<Json> status = read_mount_status(options.mount_point);
+  if (!status.is_ok()) return;
+  for (const std::string& directory : leaving_members(*status))
+    note(kRebalanceProgram, "note: " + describe_leaving(directory, options.mount_point));
+}
+
 int run(const RebalanceOptions& options) {
   const bool begins = !options.status && !options.wait && !options.cancel;
   const bool waits = begins || options.wait;
@@ -50,14 +59,15 @@ int run(const RebalanceOptions& options) {
     print_json(*rebalance);
   else
     fmt::print("{}", describe_moving(*rebalance));
+  if (!waits) tell_of_leaving(*rebalance, options);
   if (!waits || text_at(*rebalance, "state") == "none") return kExitOk;
   if (text_at(*rebalance, "state") != "finished")
     return fail(kRebalanceProgram, kExitFailure, "it was ended before its end; " + how_to_go_on(*rebalance, options));
   if (const uint64_t left = number_at(*rebalance, "chunks_left"); left > 0)
-    return fail(
-        kRebalanceProgram, kExitFailure,
-        fmt::format("{} {} where {}, for the reasons above; after that {}", format_chunks(left),
-                    left == 1 ? "stays" : "stay", left == 1 ? "it is" : "they are", how_to_go_on(*rebalance, options)));
+    return fail(kRebalanceProgram, kExitFailure,
+                fmt::format("{} {} where {}, for the reasons above; after that {}", format_count(left, "chunk"),
+                            one_or_many(left, "stays", "stay"), one_or_many(left, "it is", "they are"),
+                            how_to_go_on(*rebalance, options)));
   if (!array_at(*rebalance, "left").empty())
     return fail(kRebalanceProgram, kExitFailure,
                 fmt::format("something stays where it is, for the reasons above; after that {}",

@@ -51,6 +51,14 @@ Status send(const ScrubOptions& options) {
     return explain_mount_error(errno, options.mount_point);
   }
   if (request.error == 0) return Status::ok();
+  if (request.error == EBUSY && options.action == "start")
+    if (const Result<Json> scrub = read_scrub_status(options.mount_point);
+        scrub.is_ok() && text_at(*scrub, "state") == "running")
+      return Status::error(
+          StatusCode::kBusy,
+          fmt::format("{0}: a scrub is under way, {1}; fpfs scrub status --wait {0} waits for it, fpfs scrub cancel "
+                      "{0} ends it",
+                      options.mount_point, describe_scrub_progress(*scrub)));
   request.message[sizeof request.message - 1] = '\0';
   return Status::error(StatusCode::kInvalidArgument, fmt::format("{}: {}", options.mount_point, request.message));
 }
@@ -72,8 +80,8 @@ int run(const ScrubOptions& options) {
   const bool begins = options.action == "start" || options.action == "resume";
   if (options.limit_given->count() > 0 && !begins)
     return fail(kScrubProgram, kExitUsage, "--limit goes with start and resume (see fpfs scrub --help)");
-  if (options.wait && !begins)
-    return fail(kScrubProgram, kExitUsage, "--wait goes with start and resume (see fpfs scrub --help)");
+  if (options.wait && !begins && options.action != "status")
+    return fail(kScrubProgram, kExitUsage, "--wait goes with start, resume and status (see fpfs scrub --help)");
   if (options.action != "status")
     if (const Status sent = send(options); !sent.is_ok()) return fail(kScrubProgram, kExitFailure, sent.message());
   const Result<Json> scrub = options.wait ? wait_for_end(options.mount_point) : read_scrub_status(options.mount_point);
@@ -83,8 +91,8 @@ int run(const ScrubOptions& options) {
   } else {
     fmt::print("{}", describe_scrub(*scrub));
   }
-  if (!options.wait) return kExitOk;
-  if (number_at(*scrub, "errors") > 0) return kExitDamage;
+  if (!options.wait || text_at(*scrub, "state") == "none") return kExitOk;
+  if (number_at(*scrub, "errors") > number_at(*scrub, "healed")) return kExitDamage;
   return text_at(*scrub, "state") == "finished" ? kExitOk : kExitFailure;
 }
 
@@ -102,10 +110,13 @@ Verb add_scrub(CLI::App& fpfs) {
   options->limit_given = add_size_option(*command, "--limit", options->limit,
                                          "start, resume: at most this many bytes per second (200M); 0: no limit");
   command->add_flag("--json", options->json, "Print one JSON object");
-  command->add_flag("--wait", options->wait, "start, resume: return when it has ended");
+  command->add_flag(
+      "--wait", options->wait,
+      "start, resume, status: return when it has ended; with status begin nothing: wait for what is under way");
   command->footer(
       "A scrub goes on after a remount where it was; pause keeps it from that. Exit code: 0, 1 failure, 16 usage;\n"
-      "with --wait: 0 everything is as written, 4 damage was found, 1 it was stopped before its end");
+      "with --wait: 0 everything is as written (also what was healed), 4 damage is left, 1 it was stopped before its\n"
+      "end");
   return {command, [options] { return run(*options); }};
 }
 

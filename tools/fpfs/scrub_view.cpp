@@ -58,8 +58,7 @@ std::string describe_scrub_progress(const Json& scrub) {
     text += ", " + format_rate(rate);
   if (const double eta = real_at(scrub, "eta_seconds", -1); eta >= 0)
     text += fmt::format(", {} left", format_duration(eta));
-  if (const uint64_t errors = number_at(scrub, "errors"); errors > 0)
-    text += fmt::format(", {} error{}", errors, errors == 1 ? "" : "s");
+  if (const uint64_t errors = number_at(scrub, "errors"); errors > 0) text += ", " + format_count(errors, "error");
   return text;
 }
 
@@ -74,11 +73,16 @@ std::string describe_scrub(const Json& scrub) {
   const uint64_t limit = number_at(scrub, "limit");
   facts.add("Limit", limit == 0 ? std::string("none") : format_rate(static_cast<double>(limit)));
   facts.add("Progress", describe_scrub_progress(scrub));
-  facts.add("Files", fmt::format("{}, {} chunks", number_at(scrub, "files_done"), number_at(scrub, "chunks_done")));
+  facts.add("Files", fmt::format("{}, {}", number_at(scrub, "files_done"),
+                                 format_count(number_at(scrub, "chunks_done"), "chunk")));
   if (const uint64_t away = number_at(scrub, "chunks_away"); away > 0)
-    facts.add("Not looked at", fmt::format("{} in the store of the copies only", format_chunks(away)));
+    facts.add("Not looked at", fmt::format("{} in the store of the copies only", format_count(away, "chunk")));
   facts.add("Time", format_duration(real_at(scrub, "seconds", 0)));
-  facts.add("Errors", fmt::format("{}", number_at(scrub, "errors")));
+  const uint64_t healed = number_at(scrub, "healed");
+  facts.add("Errors",
+            fmt::format("{}{}", number_at(scrub, "errors"),
+                        healed > 0 ? fmt::format(", of which {} healed from copies", format_count(healed, "is", "are"))
+                                   : std::string()));
   std::string text = facts.text();
   text += damage_lines(scrub);
   const uint64_t omitted = number_at(scrub, "damage_omitted");

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "tools/common/interrupt.h"
+#include "tools/common/table.h"
 #include "tools/fpfs/mounted.h"
 #include "tools/fpfs/stats_view.h"
 #include "tools/fpfs/verbs.h"
@@ -20,6 +21,7 @@ namespace {
 
 const char* const kStatsProgram = "fpfs stats";
 constexpr unsigned kLinesUnderHeading = 20;
+constexpr size_t kUsualColumns = 80;
 
 struct StatsOptions {
   std::string mount_point;
@@ -36,8 +38,10 @@ void show_interval(const StatsOptions& options, const Json& now, const Json& bef
     with_time["seconds"] = seconds;
     print_json_line(with_time);
   } else {
-    if (line % kLinesUnderHeading == 0) fmt::print("{}", interval_heading());
-    fmt::print("{}", describe_interval(stats_between(now, before, seconds)));
+    // A file, or what a pipe leads to, has the usual width.
+    const size_t columns = isatty(STDOUT_FILENO) != 0 ? columns_of(STDOUT_FILENO) : kUsualColumns;
+    if (line % kLinesUnderHeading == 0) fmt::print("{}", interval_heading(columns));
+    fmt::print("{}", describe_interval(stats_between(now, before, seconds), columns));
   }
   std::fflush(stdout);
 }
@@ -82,15 +86,16 @@ Verb add_stats(CLI::App& fpfs) {
   command->add_option("MOUNTPOINT", options->mount_point, "Where the array is mounted")->required()->type_name("");
   CLI::Option* interval = command->add_option("--interval", options->interval_seconds,
                                               "A line every so many seconds (default: once, all since the mount)");
-  interval->check(CLI::Range(0.1, 3600.0))->type_name("S");
+  interval->check(seconds_between(0.1, 3600))->type_name("S");
   command->add_option("--count", options->count, "Leave after this many lines (0, the default: at Ctrl-C)")
       ->check(CLI::Range(0U, UINT32_MAX))
       ->type_name("N")
       ->needs(interval);
   command->add_flag("--json", options->json, "Print JSON, one object per line, all counted since the mount");
   command->footer(
-      "Mean and 99% are of what ended in the interval, from the receipt of a request to its answer. CLOSE is where\n"
-      "durable=close commits. ERRORS: requests that failed, but for the caller's own mistakes, and errors of drives.\n"
+      "Mean (in a window of 113 columns) and 99% are of what ended in the interval, from the receipt of a request to\n"
+      "its answer. CLOSE is where durable=close commits. ERRORS: requests that failed, but for the caller's own "
+      "mistakes, and errors of drives.\n"
       "Exit code: 0, 1 failure, 16 usage");
   return {command, [options] { return run(*options); }};
 }

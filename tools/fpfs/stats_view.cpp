@@ -85,11 +85,18 @@ std::string duration_text(double seconds) {
   return fmt::format("{:.1f}s", seconds);
 }
 
-std::string latency_text(const Latency& latency) {
-  return latency.count == 0 ? "-" : duration_text(latency.mean) + "/" + duration_text(latency.p99);
+constexpr size_t kWideColumns = 113;
+constexpr const char* kWideLine = "{:>12} {:>12} {:>8} {:>10} {:>14} {:>14} {:>14} {:>14} {:>7}\n";
+constexpr const char* kLine = "{:>10} {:>10} {:>7} {:>8} {:>8} {:>9} {:>7} {:>7} {:>6}\n";
+
+bool is_wide(size_t columns) {
+  return columns >= kWideColumns;
 }
 
-constexpr const char* kLine = "{:>12} {:>12} {:>8} {:>10} {:>14} {:>14} {:>14} {:>14} {:>7}\n";
+std::string latency_text(const Latency& latency, bool with_mean) {
+  if (latency.count == 0) return "-";
+  return (with_mean ? duration_text(latency.mean) + "/" : "") + duration_text(latency.p99);
+}
 
 }  // namespace
 
@@ -147,12 +154,15 @@ std::string describe_totals(const Json& stats) {
   return facts.text() + "\n" + table.text();
 }
 
-std::string interval_heading() {
-  return fmt::format(kLine, "READ/S", "WRITTEN/S", "OPS/S", "COMMITS/S", "READ MEAN/99%", "WRITE MEAN/99%", "CLOSE",
-                     "FSYNC", "ERRORS");
+std::string interval_heading(size_t columns) {
+  if (is_wide(columns))
+    return fmt::format(kWideLine, "READ/S", "WRITTEN/S", "OPS/S", "COMMITS/S", "READ MEAN/99%", "WRITE MEAN/99%",
+                       "CLOSE", "FSYNC", "ERRORS");
+  return fmt::format(kLine, "READ/S", "WRITTEN/S", "OPS/S", "COMMIT/S", "READ 99%", "WRITE 99%", "CLOSE", "FSYNC",
+                     "ERRORS");
 }
 
-std::string describe_interval(const Json& between) {
+std::string describe_interval(const Json& between, size_t columns) {
   const double seconds = std::max(real_at(between, "seconds"), 1e-9);
   const auto per_second = [&](const char* counter) {
     return static_cast<double>(number_at(between, counter)) / seconds;
@@ -160,11 +170,15 @@ std::string describe_interval(const Json& between) {
   uint64_t operations = 0;
   for (const auto& [name, operation] : object_at(between, "operations").items())
     operations += number_at(operation, "count");
-  return fmt::format(kLine, format_rate(per_second("bytes_read")), format_rate(per_second("bytes_written")),
+  const bool wide = is_wide(columns);
+  const auto rate_text = [&](const char* counter) {
+    return wide ? format_rate(per_second(counter)) : format_size(static_cast<uint64_t>(per_second(counter)));
+  };
+  const auto latency_of_operation = [&](const char* name) { return latency_text(latency_of(between, {name}), wide); };
+  return fmt::format(fmt::runtime(wide ? kWideLine : kLine), rate_text("bytes_read"), rate_text("bytes_written"),
                      fmt::format("{:.0f}", static_cast<double>(operations) / seconds),
-                     fmt::format("{:.1f}", per_second("commits")), latency_text(latency_of(between, {"read"})),
-                     latency_text(latency_of(between, {"write"})), latency_text(latency_of(between, {"flush"})),
-                     latency_text(latency_of(between, {"fsync"})),
+                     fmt::format("{:.1f}", per_second("commits")), latency_of_operation("read"),
+                     latency_of_operation("write"), latency_of_operation("flush"), latency_of_operation("fsync"),
                      faults_of(object_at(between, "operations")) + drive_errors_of(between));
 }
 

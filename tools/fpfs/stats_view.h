@@ -1,6 +1,7 @@
 // What was counted since the mount (keys: fs/report/stats_report.h) as people read it, and what lies between two looks.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -21,8 +22,9 @@ struct Latency {
 };
 Latency latency_of(const Json& stats, const std::vector<std::string>& names);
 
-std::string describe_totals(const Json& stats);      // facts, and a table of operations
-std::string interval_heading();                      // one line
-std::string describe_interval(const Json& between);  // one line under it
+std::string describe_totals(const Json& stats);  // facts, and a table of operations
+// One line, and one under it. Of a window that is narrower than all of it (113 columns) they take 80, without means.
+std::string interval_heading(size_t columns);
+std::string describe_interval(const Json& between, size_t columns);
 
 }  // namespace fpfs::tools

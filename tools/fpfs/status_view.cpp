@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "engine/base/ranges.h"
 #include "engine/base/units.h"
 #include "tools/common/table.h"
 #include "tools/fpfs/tier_view.h"
@@ -63,7 +64,8 @@ std::string buffers_text(const Json& status) {
   std::string text =
       fmt::format("{} of {}: {} free, {} clean, {} in use", total, format_size(number_at(buffers, "size")), free, clean,
                   total - std::min(total, free + clean));
-  if (uint64_t waiting = number_at(buffers, "waiting"); waiting > 0) text += fmt::format("; {} requests wait", waiting);
+  if (uint64_t waiting = number_at(buffers, "waiting"); waiting > 0)
+    text += "; " + format_count(waiting, "request waits", "requests wait");
   return text;
 }
 
@@ -79,9 +81,10 @@ std::string state_text(const Json& status) {
 }
 
 std::string recovery_text(const Json& recovery) {
-  return fmt::format("the array was not unmounted cleanly; {} orphan objects freed ({}), {} torn tails cut",
-                     number_at(recovery, "orphans_removed"), format_size(number_at(recovery, "bytes_freed")),
-                     number_at(recovery, "torn_tails"));
+  return fmt::format("the array was not unmounted cleanly; {} freed ({}), {} cut",
+                     format_count(number_at(recovery, "orphans_removed"), "orphan object"),
+                     format_size(number_at(recovery, "bytes_freed")),
+                     format_count(number_at(recovery, "torn_tails"), "torn tail"));
 }
 
 }  // namespace
@@ -127,8 +130,8 @@ std::string describe_array(const Json& status, size_t columns) {
   facts.add("Chunk size", format_size(number_at(array, "chunk_size")));
   facts.add("Options", options_text(status));
   facts.add("Buffers", buffers_text(status));
-  facts.add("Files", fmt::format("{} open, {} not committed; {} commits so far", number_at(files, "open"),
-                                 number_at(files, "dirty"), number_at(files, "commits")));
+  facts.add("Files", fmt::format("{} open, {} not committed; {} so far", number_at(files, "open"),
+                                 number_at(files, "dirty"), format_count(number_at(files, "commits"), "commit")));
   facts.add("Rates", fmt::format("{} read, {} written", format_rate(real_at(rates, "read_bytes_per_second")),
                                  format_rate(real_at(rates, "write_bytes_per_second"))));
   if (const Json& tier = object_at(status, "tier"); !text_at(tier, "store").empty())
@@ -211,9 +214,8 @@ std::string describe_open_files(const Json& status, const Json& before, double s
                    use.writing ? "writing" : "reading", path});
   const uint64_t omitted = number_at(status, "open_files_omitted");
   if (omitted > 0 && flag_at(status, "paths_hidden"))
-    return fmt::format("{} open file{}: only root and who mounted the array are shown which\n", omitted,
-                       omitted == 1 ? "" : "s");
-  return table.text(columns) + (omitted > 0 ? fmt::format("... and {} less busy ones\n", omitted) : "");
+    return format_count(omitted, "open file") + ": only root and who mounted the array are shown which\n";
+  return table.text(columns) + (omitted > 0 ? fmt::format("... and {}\n", format_count(omitted, "less busy one")) : "");
 }
 
 }  // namespace fpfs::tools

@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "engine/base/one_line.h"
+#include "engine/base/ranges.h"
 #include "engine/base/units.h"
 #include "tools/fpfs/mounted.h"
 #include "tools/fpfs/tier_call.h"
@@ -17,6 +19,7 @@ namespace {
 
 const char* const kTierProgram = "fpfs tier";
 const char* const kNoStore = "none";
+const char* const kArrayExample = "0f1e2d3c-4b5a-4697-8877-665544332211";
 
 struct TierVerbOptions {
   std::string action;
@@ -53,13 +56,35 @@ int show(const TierVerbOptions& options) {
   return kExitOk;
 }
 
+int list_pinned(const TierVerbOptions& options) {
+  std::vector<PinnedPath> pinned;
+  const Status found = find_pinned(options.mount_point, pinned);
+  uint64_t files = 0, bytes = 0;
+  Json paths = Json::array();
+  for (const PinnedPath& one : pinned) {
+    files += one.is_directory ? 0 : 1;
+    bytes += one.bytes;
+    if (options.json)
+      paths.push_back({{"path", one.path}, {"bytes", one.bytes}, {"directory", one.is_directory}});
+    else if (one.is_directory)
+      fmt::print("{}/: and what is made in it\n", one_line(one.path));
+    else
+      fmt::print("{}: {}\n", one_line(one.path), format_size(one.bytes));
+  }
+  if (options.json)
+    print_json({{"files", files}, {"bytes", bytes}, {"pinned", std::move(paths)}});
+  else if (found.is_ok() || !pinned.empty())
+    fmt::print("{} pinned ({})\n", format_count(files, "file"), format_size(bytes));
+  return found.is_ok() ? kExitOk : fail(kTierProgram, kExitFailure, found.message());
+}
+
 int fetch(const TierVerbOptions& options) {
   const Result<FetchedPaths> fetched = fetch_path(options.mount_point);
   if (!fetched.is_ok()) return fail(kTierProgram, kExitFailure, fetched.status().message());
   if (options.json)
     print_json({{"files", fetched->files}, {"bytes", fetched->bytes}});
   else
-    fmt::print("{} file{} fetched ({})\n", fetched->files, fetched->files == 1 ? "" : "s", format_size(fetched->bytes));
+    fmt::print("{} fetched ({})\n", format_count(fetched->files, "file"), format_size(fetched->bytes));
   return kExitOk;
 }
 
@@ -81,9 +106,11 @@ int run(const TierVerbOptions& options) {
   if (options.url.size() >= sizeof IoctlTier::url)
     return fail(kTierProgram, kExitUsage, fmt::format("the URL has {} bytes, which is too long", options.url.size()));
   if (options.array.size() >= sizeof IoctlTier::array)
-    return fail(kTierProgram, kExitUsage, fmt::format("'{}' is no id of an array", options.array));
+    return fail(kTierProgram, kExitUsage,
+                fmt::format("--array is '{}'; it must be the id of an array, like {}", options.array, kArrayExample));
   if (sets) return exit_code_of(set_store(options));
   if (options.action == "restore") return fetch(options);
+  if (options.action == "pins") return list_pinned(options);
   if (options.action == "pin" || options.action == "unpin")
     return exit_code_of(pin_path(options.mount_point, options.action == "pin"));
   return show(options);
@@ -94,15 +121,16 @@ int run(const TierVerbOptions& options) {
 Verb add_tier(CLI::App& fpfs) {
   auto options = std::make_shared<TierVerbOptions>();
   CLI::App* command = fpfs.add_subcommand("tier", "The store outside this machine that an array copies to");
-  command->add_option("ACTION", options->action, "status, set, restore, pin or unpin")
+  command->add_option("ACTION", options->action, "status, set, restore, pin, unpin or pins")
       ->required()
       ->type_name("")
-      ->check(CLI::IsMember({"status", "set", "restore", "pin", "unpin"}));
+      ->check(CLI::IsMember({"status", "set", "restore", "pin", "unpin", "pins"}));
   command
       ->add_option(
           "PATH", options->mount_point,
           "Where the array is mounted, or a path below that; restore: the file or directory whose content is to "
-          "be on the drives; pin, unpin: whose content is to stay there, or may leave (tier_keep)")
+          "be on the drives; pin, unpin: whose content is to stay there, or may leave (tier_keep); pins: below which "
+          "what is pinned is to be listed")
       ->required()
       ->type_name("");
   command
@@ -117,7 +145,7 @@ Verb add_tier(CLI::App& fpfs) {
       "it is read; that array copies there no more");
   command->add_option("--array", options->array, "set --restore: that array's id, where several have copied")
       ->type_name("ID");
-  command->add_flag("--json", options->json, "status, restore: print one JSON object");
+  command->add_flag("--json", options->json, "status, restore, pins: print one JSON object");
   command->footer(
       "The daemon reaches the store, with the keys of its environment (AWS_ACCESS_KEY_ID, ...), of a credentials file "
       "or\n"

@@ -182,6 +182,23 @@ Status pin_path(const std::string& path, bool pinned) {
   });
 }
 
+Status find_pinned(const std::string& path, std::vector<PinnedPath>& pinned) {
+  FPFS_RETURN_IF_ERROR(check_mounted(path));
+  const std::atomic<bool>& interrupt = catch_interrupts();
+  return for_each(path, [&](const std::string& at, bool is_file) {
+    if (interrupt.load()) return Status::error(StatusCode::kCancelled, "interrupted");
+    std::array<char, 8> value{};
+    const ssize_t length = ::lgetxattr(at.c_str(), kPinAttribute, value.data(), value.size());
+    if (length < 0 && (errno == ENODATA || errno == ENOENT || errno == ERANGE)) return Status::ok();
+    if (length < 0) return explain_mount_error(errno, at);
+    if (std::string_view(value.data(), static_cast<size_t>(length)) != "yes") return Status::ok();
+    struct stat attributes {};
+    if (::lstat(at.c_str(), &attributes) != 0) return Status::ok();
+    pinned.push_back({at, is_file ? static_cast<uint64_t>(attributes.st_size) : 0, !is_file});
+    return Status::ok();
+  });
+}
+
 Result<FetchedPaths> fetch_path(const std::string& path) {
   FPFS_RETURN_IF_ERROR(check_mounted(path));
   const std::atomic<bool>& interrupt = catch_interrupts();

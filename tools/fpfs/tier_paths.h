@@ -1,7 +1,9 @@
 // What fpfs tier does with files and whole directories of a mount, from outside: pinning, and fetching what is away.
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "engine/base/status.h"
 
@@ -11,6 +13,15 @@ namespace fpfs::tools {
 // in the directory later goes with it. Symbolic links are left alone. The first failure, behind everything that went
 // well.
 Status pin_path(const std::string& path, bool pinned);
+
+struct PinnedPath {
+  std::string path;
+  uint64_t bytes = 0;
+  bool is_directory = false;  // what is made there is pinned, too
+};
+// What is pinned at the path and below it, in the order in which a walk comes to it. Fails where something cannot be
+// looked at, behind everything else: `pinned` has that.
+Status find_pinned(const std::string& path, std::vector<PinnedPath>& pinned);
 
 struct FetchedPaths {
   uint64_t files = 0, bytes = 0;  // that were away, in part or whole

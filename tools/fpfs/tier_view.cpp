@@ -5,6 +5,7 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
+#include "engine/base/ranges.h"
 #include "engine/base/units.h"
 #include "tools/common/table.h"
 
@@ -32,7 +33,7 @@ std::string state_text(const std::string& state) {
 }
 
 std::string files_text(uint64_t files, uint64_t bytes) {
-  return fmt::format("{} file{} ({})", files, files == 1 ? "" : "s", format_size(bytes));
+  return fmt::format("{} ({})", format_count(files, "file"), format_size(bytes));
 }
 
 std::string rate_text(const Json& tier) {
@@ -47,8 +48,9 @@ std::string rate_text(const Json& tier) {
 std::string describe_tier_lag(const Json& tier) {
   const uint64_t files = number_at(tier, "files_waiting");
   if (files == 0) return "nothing waits";
-  return fmt::format("{} wait{}, the oldest for {}", files_text(files, number_at(tier, "bytes_waiting")),
-                     files == 1 ? "s" : "", format_duration(static_cast<double>(number_at(tier, "lag_seconds"))));
+  return fmt::format("{} {}, the oldest for {}", files_text(files, number_at(tier, "bytes_waiting")),
+                     one_or_many(files, "waits", "wait"),
+                     format_duration(static_cast<double>(number_at(tier, "lag_seconds"))));
 }
 
 std::string describe_tier_progress(const Json& tier) {
@@ -76,13 +78,16 @@ std::string describe_tier(const Json& tier) {
     facts.add("Left the drives",
               fmt::format("{} {}, to be in the store only (tier_keep={})",
                           files_text(left, number_at(tier, "bytes_left")), kSince, text_at(tier, "keep", "all")));
+  if (const uint64_t pinned = number_at(tier, "files_pinned"); pinned > 0)
+    facts.add("Pinned", files_text(pinned, number_at(tier, "bytes_pinned")) + ", which do not leave: fpfs tier pins");
   const uint64_t shared = number_at(tier, "files_shared"), conflicts = number_at(tier, "conflicts");
   if (shared > 0 || conflicts > 0)
-    facts.add("Of others", fmt::format("{} files shown {}, {} conflicts", shared, kSince, conflicts));
+    facts.add("Of others", fmt::format("{} shown {}, {}", format_count(shared, "file"), kSince,
+                                       format_count(conflicts, "conflict")));
   if (const uint64_t refused = number_at(tier, "files_refused"); refused > 0)
     facts.add("Cannot be", fmt::format("{}; the log names one", refused));
   if (const uint64_t failed = number_at(tier, "files_failed"); failed > 0)
-    facts.add("Failing", fmt::format("{} files", failed));
+    facts.add("Failing", format_count(failed, "file"));
   facts.add("Errors", fmt::format("{}", errors));
   if (const std::string last = text_at(tier, "last_error"); !last.empty())
     facts.add("Last error", fmt::format("{}, {}", clock_text(number_at(tier, "last_error_at")), last));

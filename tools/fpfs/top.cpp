@@ -96,7 +96,7 @@ Verb add_top(CLI::App& fpfs) {
   CLI::App* command = fpfs.add_subcommand("top", "Show a mounted array live, per member and per open file");
   command->add_option("MOUNTPOINT", options->mount_point, "Where the array is mounted")->required()->type_name("");
   command->add_option("--interval", options->interval_seconds, "Seconds between looks")
-      ->check(CLI::Range(0.1, 3600.0))
+      ->check(seconds_between(0.1, 3600))
       ->type_name("S")
       ->capture_default_str();
   command->add_option("--count", options->count, "Leave after this many looks (0, the default: at Ctrl-C)")

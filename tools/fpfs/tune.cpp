@@ -14,6 +14,7 @@
 #include <fmt/format.h>
 
 #include "engine/base/file_descriptor.h"
+#include "engine/base/ranges.h"
 #include "tools/common/interrupt.h"
 #include "tools/common/json_output.h"
 #include "tools/common/progress.h"
@@ -81,8 +82,8 @@ Result<Tuned> tune_array(const TuneArray& array, const TuneOptions& options) {
     progress.show(fmt::format("run {}, {}: {}", tuned.runs + 1, to_string(direction), describe(settings)));
     FPFS_ASSIGN_OR_RETURN(const double rate, load.run(settings, direction));
     ++tuned.runs;
-    progress.show(
-        fmt::format("run {}, {}: {}, {}", tuned.runs, to_string(direction), describe(settings), format_rate(rate)));
+    progress.show(fmt::format("run {}, {}: {}, {}", format_count(tuned.runs, "run"), to_string(direction),
+                              describe(settings), format_rate(rate)));
     return rate;
   };
   // What the first run finds differs from all others: nothing is where the drive will have it.
@@ -118,10 +119,9 @@ void print_tuned_json(const TuneArray& array, const TuneOptions& options, const 
 void print_tuned(const TuneArray& array, const TuneOptions& options, const Tuned& tuned) {
   const TuneOutcome& outcome = tuned.outcome;
   const size_t members = array.directories().size();
-  fmt::print("{} runs of {} in {} {}, on {} {}, chunks of {}, {} of buffers; {}\n\n{}\n", tuned.runs,
-             format_size(options.size), options.jobs, options.jobs == 1 ? "file" : "files", members,
-             members == 1 ? "member" : "members", format_size(array.chunk_size()), format_size(options.buffer_memory),
-             format_duration(tuned.seconds), tune_table(outcome));
+  fmt::print("{} of {} in {}, on {}, chunks of {}, {} of buffers; {}\n\n{}\n", tuned.runs, format_size(options.size),
+             format_count(options.jobs, "file"), format_count(members, "member"), format_size(array.chunk_size()),
+             format_size(options.buffer_memory), format_duration(tuned.seconds), tune_table(outcome));
   Facts facts;
   for (const TuneDirection direction : kTuneDirections) {
     const TuneResult& best = outcome.best(direction);

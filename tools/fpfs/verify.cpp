@@ -46,9 +46,11 @@ struct NotLookedAt {
   uint64_t chunks_away = 0, chunks = 0;
 };
 
+constexpr int64_t kOfIndex = -1;
+
 struct Finding {
   std::string path;
-  uint64_t chunk = 0;
+  int64_t chunk = 0;           // kOfIndex: the file's index cannot be read, and so nothing of it
   bool is_unreadable = false;  // a drive does not give it: it need not be damaged
   int member = -1;             // -1: on none, or not known
   std::string detail;
@@ -57,38 +59,38 @@ struct Finding {
 // A file whose index cannot be read can be neither opened nor looked at.
 Status explain_file_error(int errno_value, const std::string& path) {
   if (errno_value == EIO)
-    return Status::error(StatusCode::kIoError,
+    return Status::error(StatusCode::kCorruption,
                          path + ": its index cannot be read; fsck.fastpersistfs -n DIRS says what is left");
   return explain_mount_error(errno_value, path);
 }
 
-// Calls visit(name, attributes) for every regular file below a directory, in the same mount, and complain(status) for
-// what cannot be looked at.
+// Calls visit(name, attributes) for every regular file below a directory, in the same mount, and complain(status, name)
+// for what cannot be looked at.
 template <typename Visit, typename Complain>
 void for_each_file(const std::string& directory, const std::atomic<bool>& stop, const Visit& visit,
                    const Complain& complain) {
   std::error_code error;
   struct stat root {};
-  if (::stat(directory.c_str(), &root) != 0) return complain(explain_mount_error(errno, directory));
+  if (::stat(directory.c_str(), &root) != 0) return complain(explain_mount_error(errno, directory), directory);
   std::filesystem::recursive_directory_iterator entries(directory, error), end;
-  if (error) return complain(explain_mount_error(error.value(), directory));
+  if (error) return complain(explain_mount_error(error.value(), directory), directory);
   while (entries != end && !stop) {
     const std::string name = entries->path().string();
     struct stat attributes {};
     if (::lstat(name.c_str(), &attributes) != 0) {
-      if (errno != ENOENT) complain(explain_file_error(errno, name));  // removed meanwhile is no fault
+      if (errno != ENOENT) complain(explain_file_error(errno, name), name);  // removed meanwhile is no fault
     } else if (attributes.st_dev != root.st_dev) {
       entries.disable_recursion_pending();
     } else if (S_ISREG(attributes.st_mode)) {
       visit(name, attributes);
     } else if (S_ISDIR(attributes.st_mode)) {
       if (const Status listable = check_listable(name); !listable.is_ok()) {
-        complain(listable);  // the iterator would end there, and not say where
+        complain(listable, name);  // the iterator would end there, and not say where
         entries.disable_recursion_pending();
       }
     }
     entries.increment(error);
-    if (error) return complain(explain_mount_error(error.value(), directory));
+    if (error) return complain(explain_mount_error(error.value(), directory), directory);
   }
 }
 
@@ -120,7 +122,7 @@ class WorkCount {
       struct stat attributes {};
       if (::stat(path.c_str(), &attributes) != 0) continue;  // for the verification to say
       if (S_ISDIR(attributes.st_mode))
-        for_each_file(path, stop_, add, [](const Status&) {});
+        for_each_file(path, stop_, add, [](const Status&, const std::string&) {});
       else
         add(path, attributes);
     }
@@ -145,12 +147,13 @@ class VerifyRun {
   void verify(const std::string& path) {
     std::error_code error;
     if (!std::filesystem::is_directory(path, error)) return verify_file(path);
-    if (const Status mounted = check_mounted(path); !mounted.is_ok()) return complain(mounted);
+    if (const Status mounted = check_mounted(path); !mounted.is_ok()) return complain(mounted, path);
     const uint64_t files_before = files_;
     for_each_file(
         path, interrupted_, [this](const std::string& name, const struct stat&) { verify_file(name); },
-        [this](const Status& status) { complain(status); });
-    if (files_ == files_before && !failed_ && !interrupted_ && !options_.json) say("{}: no files", one_line(path));
+        [this](const Status& status, const std::string& name) { complain(status, name); });
+    if (files_ == files_before && !failed_ && findings_.empty() && !interrupted_ && !options_.json)
+      say("{}: no files", one_line(path));
   }
 
   int report() {
@@ -160,7 +163,9 @@ class VerifyRun {
       for (const Finding& finding : findings_)
         errors.push_back({{"path", finding.path},
                           {"chunk", finding.chunk},
-                          {"kind", finding.is_unreadable ? "unreadable" : "damaged"},
+                          {"kind", finding.chunk == kOfIndex ? "index"
+                                   : finding.is_unreadable   ? "unreadable"
+                                                             : "damaged"},
                           {"detail", finding.detail}});
       Json away_files = Json::array();
       uint64_t chunks_away = 0;
@@ -189,15 +194,19 @@ class VerifyRun {
     fmt::print("{}\n", fmt::format(format, std::forward<Args>(args)...));
   }
 
-  void complain(const Status& status) {
-    failed_ = true;
+  // A file whose index cannot be read is damaged, or its drive does not give it: as with chunks.
+  void complain(const Status& status, const std::string& path) {
+    if (status.code() == StatusCode::kCorruption)
+      findings_.push_back({path, kOfIndex, false, -1, status.message()});
+    else
+      failed_ = true;
     progress_.clear();
     fail(kVerifyProgram, kExitFailure, status.message());
   }
 
   void verify_file(const std::string& path) {
     const FileDescriptor file(::open(path.c_str(), kOpenFlags));
-    if (file.number() < 0) return complain(explain_file_error(errno, path));
+    if (file.number() < 0) return complain(explain_file_error(errno, path), path);
     const size_t findings_before = findings_.size();
     struct stat attributes {};
     const uint64_t size = ::fstat(file.number(), &attributes) == 0 ? static_cast<uint64_t>(attributes.st_size) : 0;
@@ -208,14 +217,14 @@ class VerifyRun {
       request->first_chunk = next;
       request->chunk_count = kChunksPerCall;
       if (::ioctl(file.number(), FPFS_IOC_VERIFY, request.get()) != 0)
-        return complain(explain_mount_error(errno, path));
+        return complain(explain_mount_error(errno, path), path);
       if (request->error != 0) {
         request->message[sizeof request->message - 1] = '\0';
-        findings_.push_back({path, request->failed_chunk, request->is_unreadable != 0,
+        findings_.push_back({path, static_cast<int64_t>(request->failed_chunk), request->is_unreadable != 0,
                              static_cast<int>(request->member_and_1) - 1, request->message});
       }
       if (request->next_chunk <= next && request->next_chunk < request->chunks_in_file)
-        return complain(Status::error(StatusCode::kUnsupported, path + ": the daemon's answer makes no sense"));
+        return complain(Status::error(StatusCode::kUnsupported, path + ": the daemon's answer makes no sense"), path);
       next = request->next_chunk;
       chunks_in_file = request->chunks_in_file;
       chunks_away = std::max(chunks_away, request->chunks_away);
@@ -236,11 +245,11 @@ class VerifyRun {
     const bool is_right = findings_.size() == findings_before;
     if (chunks_away > 0)
       say("{}: {} of {} {} only in {}, not looked at{}; fpfs tier restore {} fetches and checks {}", one_line(path),
-          chunks_away, format_chunks(chunks_in_file), chunks_away == 1 ? "is" : "are", store_of(file, path),
-          is_right && chunks_away < chunks_in_file ? ", and the others are as written" : "", one_line(path),
-          chunks_away == 1 ? "it" : "them");
+          chunks_away, format_count(chunks_in_file, "chunk"), one_or_many(chunks_away, "is", "are"),
+          store_of(file, path), is_right && chunks_away < chunks_in_file ? ", and the others are as written" : "",
+          one_line(path), one_or_many(chunks_away, "it", "them"));
     else if (is_right)
-      say("{}: {}, as written", one_line(path), format_chunks(chunks_in_file));
+      say("{}: {}, as written", one_line(path), format_count(chunks_in_file, "chunk"));
   }
 
   // Of the copies of the mount that `path` is in. Asked once for each.
@@ -270,12 +279,12 @@ class VerifyRun {
     for (const Finding& finding : findings) {
       if (finding.is_unreadable != is_unreadable) continue;
       details.emplace_back(finding.member, finding.detail);
-      chunks.push_back(finding.chunk);
+      chunks.push_back(static_cast<uint64_t>(finding.chunk));
     }
     if (chunks.empty()) return "";
-    const char* const are = chunks.size() == 1 ? "is" : "are";
-    return fmt::format("{}: {} of {} {} ({}): {}", path, chunks.size(), format_chunks(chunks_in_file),
-                       is_unreadable ? std::string("cannot be read") : fmt::format("{} damaged", are),
+    return fmt::format("{}: {} of {} {} ({}): {}", path, chunks.size(), format_count(chunks_in_file, "chunk"),
+                       is_unreadable ? std::string("cannot be read")
+                                     : fmt::format("{} damaged", one_or_many(chunks.size(), "is", "are")),
                        format_ranges(chunks), join_details(details)) +
            (is_unreadable ? "; that does not mean damage: look at the drive, then verify again" : "");
   }
@@ -309,8 +318,9 @@ Verb add_verify(CLI::App& fpfs) {
   command->add_flag("--json", options->json, "Print one JSON object");
   command->add_flag("-q,--quiet", options->quiet, "Print damage only");
   command->footer(
-      "Exit code: 0 all that is on the drives is as written, 4 damaged or not given by its drive, 1 something could\n"
-      "not be checked, 16 usage. Chunks that are in the store of the copies only are not looked at, but counted.");
+      "Exit code: 0 all that is on the drives is as written, 4 damaged (an index, too) or not given by its drive, 1\n"
+      "something else could not be checked, 16 usage. Chunks that are in the store of the copies only are not looked "
+      "at, but counted.");
   return {command, [options] { return run(*options); }};
 }
 

@@ -6,6 +6,7 @@
 #include "engine/tier/noted_copy.h"
 #include "tools/common/command_line.h"
 #include "tools/common/interrupt.h"
+#include "tools/common/placement_warnings.h"
 #include "tools/common/progress.h"
 #include "tools/fsck/report.h"
 
@@ -62,6 +63,11 @@ int run(int argc, char** argv) {
   if (std::optional<int> exit_code = parse_command_line(app, kProgram, argc, argv)) return *exit_code;
   Result<std::vector<std::string>> directories = Array::split_directories(options.directories);
   if (!directories.is_ok()) return fail(kProgram, kExitUsage, directories.status().message());
+  const Status outside = check_no_mount_points(
+      *directories,
+      "while it is, fpfs verify and fpfs scrub start look at what is there, and fsck.fastpersistfs -n at its "
+      "directories; to repair them, unmount it first");
+  if (!outside.is_ok()) return fail(kProgram, kFsckOperational, outside.message());
   PosixEnvironment environment;
 
   ProgressLine line(options.show_progress());

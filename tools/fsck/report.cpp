@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "engine/base/one_line.h"
+#include "engine/base/ranges.h"
 #include "engine/base/units.h"
 #include "engine/check/error_lines.h"
 #include "engine/check/inspect.h"
@@ -16,16 +17,9 @@ namespace fpfs::tools {
 
 namespace {
 
-// Of a file that -y moved away, which is not the same as being whole again.
-bool is_set_aside(const CheckReport& report, const CheckError& error) {
-  return error.repaired && !error.path.empty() && is_damage(error.kind) &&
-         std::any_of(report.set_aside.begin(), report.set_aside.end(),
-                     [&error](const FileSetAside& aside) { return aside.path == error.path; });
-}
-
 // What became of an error, at the end of its line.
-const char* outcome_of(const CheckReport& report, const CheckError& error) {
-  return is_set_aside(report, error) ? " (set aside, not restored)" : error.repaired ? " (repaired)" : "";
+const char* outcome_of(const CheckError& error) {
+  return error.set_aside ? " (set aside, not restored)" : error.repaired ? " (repaired)" : "";
 }
 
 // Beside the objects. In the tree it has a name, which may have been a file's.
@@ -44,15 +38,35 @@ bool is_of_missing_member(const CheckError& error) {
 }
 
 // "checksum: ... (lost) (repaired)"
-std::string what_of(const CheckReport& report, const ErrorGroup& group) {
-  return kind_and_detail(group) + outcome_of(report, *group.front());
+std::string what_of(const ErrorGroup& group) {
+  return kind_and_detail(group) + outcome_of(*group.front());
+}
+
+// Of two objects that no file is known to have had, the same is to be said.
+bool are_alike(const CheckError& a, const CheckError& b) {
+  return a.path.empty() && b.path.empty() && a.kind == b.kind && a.repaired == b.repaired &&
+         (a.kind == "orphan" || a.kind == "leftover-space" || a.kind == "foreign");
 }
 
 // A line for each error; for a file with many damaged chunks one that sums up, for each kind of damage. None for files
-// that have something on a member that is not there: they are counted.
+// that have something on a member that is not there: they are counted. Of the objects of no file the first few, and how
+// many more.
 void print_errors(const CheckReport& report) {
-  for (const ErrorGroup& group : group_errors(report.errors))
-    if (!is_of_missing_member(*group.front())) fmt::print("{}\n", describe_errors(group, what_of(report, group)));
+  constexpr size_t kAlikeTold = 5;
+  const std::vector<ErrorGroup> groups = group_errors(report.errors);
+  for (size_t i = 0; i < groups.size(); ++i) {
+    const CheckError& error = *groups[i].front();
+    if (is_of_missing_member(error)) continue;
+    fmt::print("{}\n", describe_errors(groups[i], what_of(groups[i])));
+    size_t alike = 1;
+    while (i + 1 < groups.size() && are_alike(error, *groups[i + 1].front())) {
+      ++i;
+      if (++alike <= kAlikeTold) fmt::print("{}\n", describe_errors(groups[i], what_of(groups[i])));
+    }
+    if (alike > kAlikeTold)
+      fmt::print("... and {} more of kind {}{} (--json lists each)\n", alike - kAlikeTold, error.kind,
+                 outcome_of(error));
+  }
 }
 
 Json json_of(const FileSetAside& aside) {
@@ -68,7 +82,7 @@ std::string line_of(const FileSetAside& aside) {
   std::vector<std::string> ranges;
   for (const FileSetAside::Range& range : aside.surviving) {
     if (ranges.size() == kRangesMax) {
-      ranges.push_back(fmt::format("and {} more ranges", aside.surviving.size() - kRangesMax));
+      ranges.push_back("and " + format_count(aside.surviving.size() - kRangesMax, "more range"));
       break;
     }
     ranges.push_back(fmt::format("{}-{}", range.offset, range.offset + range.length - 1));
@@ -94,39 +108,49 @@ std::string verdict(const CheckReport& report) {
     return report.clean() ? "cancelled; nothing wrong in what was checked" : "cancelled; what was checked has errors";
   if (report.clean()) return "clean";
   uint64_t damage = report.errors_omitted, leftovers = 0, nobodys = 0, foreign = 0, repaired = 0, aside = 0;
-  uint64_t missing = 0;
+  uint64_t missing = 0, older = 0, of_older = 0;
   for (const CheckError& error : report.errors) {
     if (error.kind == "missing-member")
       missing += error.path.empty() ? 1 : 0;
+    else if (error.kind == "older-member")
+      ++older;
     else if (error.repaired)
-      ++(is_set_aside(report, error) ? aside : repaired);
+      ++(error.set_aside ? aside : repaired);
+    else if (error.of_older_member)
+      ++of_older;
     else if (report.after_crash && !is_damage(error.kind))
       ++leftovers;
     else
       ++(error.is_nobodys ? nobodys : is_stray(error) ? foreign : damage);
   }
   std::vector<std::string> parts;
-  if (damage > 0) parts.push_back(fmt::format("DAMAGED: {} {}", damage, damage == 1 ? "error" : "errors"));
+  if (damage > 0) parts.push_back("DAMAGED: " + format_count(damage, "error"));
   if (missing > 0)
-    parts.push_back(fmt::format("INCOMPLETE: {} {} missing, and what is on {} was not checked", missing,
-                                missing == 1 ? "member is" : "members are", missing == 1 ? "it" : "them"));
+    parts.push_back(fmt::format("INCOMPLETE: {} missing, and what is on {} was not checked",
+                                format_count(missing, "member is", "members are"), one_or_many(missing, "it", "them")));
+  if (older > 0)
+    parts.push_back(
+        fmt::format("INCOMPLETE: {} older than the others{}: bring back the right {}",
+                    format_count(older, "member is", "members are"),
+                    of_older > 0 ? ", of which " + format_count(of_older, "error") + " may come" : std::string(),
+                    one_or_many(older, "one", "ones")));
   if (!report.was_checked) parts.emplace_back("nothing else was checked, and no file repaired");
   if (leftovers > 0)
-    parts.push_back(fmt::format("{} {} of a crash, which no file needs: mounting the array removes {}, as does -p",
-                                leftovers, leftovers == 1 ? "leftover" : "leftovers", leftovers == 1 ? "it" : "them"));
+    parts.push_back(fmt::format("{} of a crash, which no file needs: mounting the array removes {}, as does -p",
+                                format_count(leftovers, "leftover"), one_or_many(leftovers, "it", "them")));
   if (nobodys > 0)
-    parts.push_back(
-        fmt::format("{} {} of files that are gone; look whether a checkpoint is missing before -p removes {}", nobodys,
-                    nobodys == 1 ? "leftover" : "leftovers", nobodys == 1 ? "it" : "them"));
+    parts.push_back(fmt::format("{} of files that are gone; look whether a checkpoint is missing before -p removes {}",
+                                format_count(nobodys, "leftover"), one_or_many(nobodys, "it", "them")));
   if (foreign > 0)
-    parts.push_back(fmt::format("{} {} not the array's; no file is harmed: move {} elsewhere", foreign,
-                                foreign == 1 ? "entry of a member is" : "entries of members are",
-                                foreign == 1 ? "it" : "them"));
+    parts.push_back(fmt::format("{} not the array's; no file is harmed: move {} elsewhere",
+                                format_count(foreign, "entry of a member is", "entries of members are"),
+                                one_or_many(foreign, "it", "them")));
+  const size_t files_aside = report.set_aside.size();
   if (aside > 0)
-    parts.push_back(fmt::format("{} damaged {} set aside and NOT restored: bring {} back from a copy",
-                                report.set_aside.size(), report.set_aside.size() == 1 ? "file was" : "files were",
-                                report.set_aside.size() == 1 ? "it" : "them"));
-  if (repaired > 0) parts.push_back(fmt::format("{} {} repaired", repaired, repaired == 1 ? "error" : "errors"));
+    parts.push_back(fmt::format("{} set aside and NOT restored: bring {} back from a copy",
+                                format_count(files_aside, "damaged file was", "damaged files were"),
+                                one_or_many(files_aside, "it", "them")));
+  if (repaired > 0) parts.push_back(format_count(repaired, "error") + " repaired");
   return fmt::format("{}", fmt::join(parts, "; "));
 }
 
@@ -137,9 +161,8 @@ void add_counts(Facts& facts, const CheckReport& report, bool verified_data) {
     facts.add("Of these",
               fmt::format("{} in the store of the copies only, which is not looked at", report.chunks_away));
   if (report.chunks_missing > 0)
-    facts.add("Of these",
-              fmt::format("{} of {} {} on members that are missing (--json names the files)", report.chunks_missing,
-                          report.files_missing, report.files_missing == 1 ? "file" : "files"));
+    facts.add("Of these", fmt::format("{} of {} on members that are missing (--json names the files)",
+                                      report.chunks_missing, format_count(report.files_missing, "file")));
   facts.add("Data verified",
             verified_data
                 ? fmt::format(
@@ -167,16 +190,17 @@ void print_report_json(const CheckReport& report) {
                       {"member", error.member},
                       {"object_offset", error.object_offset},
                       {"kind", error.kind},
-                      {"detail", error.detail + outcome_of(report, error)}});
+                      {"detail", error.detail + outcome_of(error)}});
     if (!error.healing.empty()) errors.back()["healing"] = error.healing;
   }
   if (report.errors_omitted > 0)
-    errors.push_back({{"path", ""},
-                      {"chunk", -1},
-                      {"member", -1},
-                      {"object_offset", -1},
-                      {"kind", "omitted"},
-                      {"detail", fmt::format("{} more errors are not listed", report.errors_omitted)}});
+    errors.push_back(
+        {{"path", ""},
+         {"chunk", -1},
+         {"member", -1},
+         {"object_offset", -1},
+         {"kind", "omitted"},
+         {"detail", format_count(report.errors_omitted, "more error is not listed", "more errors are not listed")}});
   Json set_aside = Json::array();
   for (const FileSetAside& aside : report.set_aside) set_aside.push_back(json_of(aside));
   print_json({{"clean", report.clean() && !report.cancelled},
@@ -193,7 +217,7 @@ void print_report_json(const CheckReport& report) {
 
 void print_report(const CheckReport& report, const std::vector<std::string>& directories, bool verified_data) {
   print_errors(report);
-  if (report.errors_omitted > 0) fmt::print("... and {} more errors\n", report.errors_omitted);
+  if (report.errors_omitted > 0) fmt::print("... and {}\n", format_count(report.errors_omitted, "more error"));
   for (const FileSetAside& aside : report.set_aside) fmt::print("{}\n", line_of(aside));
   Facts facts;
   facts.add("Array", fmt::format("{}", fmt::join(directories, ":")));

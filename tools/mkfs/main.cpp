@@ -70,7 +70,7 @@ Status report(Environment& environment, const std::vector<std::string>& director
     all_direct = all_direct && array->member(i).direct;
   }
   fmt::print("{}", facts.text());
-  if (!all_direct) fmt::print(stderr, "{}: note: not every member's filesystem has O_DIRECT\n", kProgram);
+  if (!all_direct) note(kProgram, "note: not every member's filesystem has O_DIRECT");
   return Status::ok();
 }
 
@@ -105,7 +105,7 @@ int run(int argc, char** argv) {
   if (Status status = Array::format(environment, *directories, format); !status.is_ok()) return fail(kProgram, status);
   if (Status status = report(environment, *directories, options); !status.is_ok())
     return fail(kProgram, kExitFailure, status.with_context("formatted, but the array does not open").message());
-  for (const std::string& warning : placement_warnings(*directories)) fail(kProgram, kExitOk, "warning: " + warning);
+  for (const std::string& warning : placement_warnings(*directories)) note(kProgram, "warning: " + warning);
   return kExitOk;
 }
 

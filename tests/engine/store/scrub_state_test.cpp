@@ -58,6 +58,7 @@ void expect_equal(const ScrubState& a, const ScrubState& b) {
   EXPECT_EQ(a.chunks, b.chunks);
   EXPECT_EQ(a.bytes, b.bytes);
   EXPECT_EQ(a.errors, b.errors);
+  EXPECT_EQ(a.healed, b.healed);
   EXPECT_EQ(a.chunks_away, b.chunks_away);
   EXPECT_EQ(a.position, b.position);
   EXPECT_EQ(a.file, b.file);
@@ -83,6 +84,7 @@ TEST(ScrubState, EveryFieldSurvives) {
   ScrubState state = example();
   state.phase = ScrubState::Phase::kFinished;
   state.chunks_away = 20;
+  state.healed = 1;
   state.ended_seconds = 1'700'000'900;
   state.damage[0].chunk = state.damage[0].object_offset = state.damage[0].member = -1;
   for (const char* kind :
@@ -92,6 +94,12 @@ TEST(ScrubState, EveryFieldSurvives) {
     ASSERT_TRUE(decoded.is_ok()) << decoded.status().message();
     expect_equal(*decoded, state);
   }
+}
+
+TEST(ScrubState, NotMoreIsHealedThanWasWrong) {
+  ScrubState state = example();
+  state.healed = state.errors + 1;
+  EXPECT_FALSE(decode_scrub_state(encode_scrub_state(state, test_array()), test_array()).is_ok());
 }
 
 // docs/format.md shows it.

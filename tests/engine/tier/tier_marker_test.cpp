@@ -7,6 +7,7 @@
 #include "engine/io/posix_storage.h"
 #include "engine/io/thread_executor.h"
 #include "engine/tier/file_store.h"
+#include "engine/tier/tier_fence.h"
 #include "tests/engine/tier/blocking_store.h"
 #include "tests/support/temporary_directory.h"
 
@@ -61,7 +62,7 @@ class TierMarkerTest : public ::testing::Test {
   Result<TierIdentity> init(const std::string& array, const std::string& new_store_id, bool share = false,
                             bool has_other_files = false) {
     return test::wait_for<Result<TierIdentity>>([&](auto done) {
-      init_tier(*store_, {array, new_store_id, "node\xff", 1795563373, share, has_other_files}, done);
+      init_tier(*store_, {array, new_store_id, "node\xff", "/mnt/ckpt", 1795563373, share, has_other_files}, done);
     });
   }
   Result<TierIdentity> check(const std::string& array, const std::string& store_id) {
@@ -85,6 +86,26 @@ class TierMarkerTest : public ::testing::Test {
   std::unique_ptr<FileStore> store_;
   test::BlockingStore calls_;
 };
+
+TEST_F(TierMarkerTest, ArraysOfOneStoreAreToldApart) {
+  const auto described = [this](const std::string& array) {
+    return test::wait_for<Result<std::string>>([&](auto done) { describe_tier_array(*store_, array, done); }).value();
+  };
+  ASSERT_TRUE(init(kArrayA, kStoreX).is_ok());
+  EXPECT_EQ(described(kArrayA), kArrayA + " (on node\xef\xbf\xbd at /mnt/ckpt, since 2026-11-24 23:36 UTC)");
+  ASSERT_TRUE(
+      test::wait_for<Status>([&](auto done) { write_fence(*store_, kArrayA, "0123456789abcdef", done); }).is_ok());
+  EXPECT_NE(described(kArrayA).find(", since 2026-11-24 23:36, last there 20"), std::string::npos)
+      << described(kArrayA);
+  // Of a store that says less: what there is.
+  EXPECT_EQ(described(kArrayB), kArrayB);
+  for (const char* record : {"damaged", "[]", R"({"host":7,"since_s":"x"})"}) {
+    write(".fastpersistfs-store/arrays/" + kArrayB, record);
+    EXPECT_EQ(described(kArrayB), kArrayB) << record;
+  }
+  write(".fastpersistfs-store/arrays/" + kArrayB, R"({"format":1,"host":"a\nb","since_s":99999999999999999})");
+  EXPECT_EQ(described(kArrayB), kArrayB + " (on a?b)");
+}
 
 TEST_F(TierMarkerTest, AStoreThatWasMadeIsKnownAgain) {
   expect_line(check(kArrayA, "").status(), StatusCode::kNotFound, "has to be made one first");
@@ -157,9 +178,9 @@ TEST_F(TierMarkerTest, IdsAreUuids) {
 TEST_F(TierMarkerTest, AtMostOneOfTwoAtTheSameMomentSucceeds) {
   for (int round = 0; round < 50; ++round) {
     std::promise<Result<TierIdentity>> answers[2];
-    init_tier(*store_, {kArrayA, kStoreX, "a"},
+    init_tier(*store_, {kArrayA, kStoreX, "a", ""},
               [&](Result<TierIdentity> made) { answers[0].set_value(std::move(made)); });
-    init_tier(*store_, {kArrayB, kStoreY, "b"},
+    init_tier(*store_, {kArrayB, kStoreY, "b", ""},
               [&](Result<TierIdentity> made) { answers[1].set_value(std::move(made)); });
     const Result<TierIdentity> a = answers[0].get_future().get(), b = answers[1].get_future().get();
     ASSERT_FALSE(a.is_ok() && b.is_ok());
