@@ -165,6 +165,8 @@ Status ArrayTier::Impl::open() {
   if (!remembered.is_ok()) {
     if (is_required()) return remembered.status();
     failure_ = remembered.status();
+    failed_at_s_ = environment_.now().tv_sec;
+    ++failures_;
     log(LogLevel::kError, "{}", failure_.message());
     if (!is_named) return Status::ok();
   }
@@ -323,7 +325,8 @@ std::string ArrayTier::Impl::left_over() const {
                        format_size(copies.bytes_waiting), one_or_many(copies.files_waiting, "is", "are"), now.store);
   if (is_read_only_) return "";
   if (now.state == TierStatus::State::kAway)
-    return fmt::format("{} is not reachable; the next mount looks for what is to be copied to it", now.store);
+    return fmt::format("{} takes no copies{}; the next mount looks for what is to be copied to it", now.store,
+                       copies.last_error.empty() ? "" : fmt::format(" ({})", copies.last_error));
   return now.state == TierStatus::State::kScanning
              ? fmt::format("the next mount looks again for what is to be copied to {}", now.store)
              : "";
