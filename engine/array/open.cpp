@@ -494,7 +494,10 @@ Result<std::unique_ptr<Array>> Array::open(Environment& environment, const std::
   if (!state.is_ok() && state.status().code() != StatusCode::kNotFound)
     return state.status().with_context(array->metadata_path_);
   array->was_dirty_ = state.is_ok();
-  if (state.is_ok()) array->dirty_since_ = state->st_mtim;
+  if (state.is_ok()) {
+    const MutexLock lock(array->dirty_mutex_);
+    array->dirty_since_ = state->st_mtim;
+  }
   return array;
 }
 
