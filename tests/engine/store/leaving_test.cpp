@@ -178,6 +178,31 @@ TEST(LeavingTest, ADirectoryThatWasRemovedCanBeFormatted) {
   expect_clean(array);
 }
 
+// Whoever looked a moment before, and comes late, reaches nothing by the handles that it knew; least of all what was
+// opened since. Its directory is nobody's.
+TEST(LeavingTest, HandlesOfARemovedMemberLeadToNothing) {
+  SimArray array(1, 3, options());
+  ASSERT_TRUE(save(array, "file", kLength, 1).is_ok());
+  ASSERT_TRUE(array.store().remove_member("/m1").is_ok());
+  ASSERT_TRUE(finish_removals(array, {"file"}));
+  Storage& storage = array.world().storage();
+  const Member& gone = array.store().array().member(MemberIndex(1));
+  for (const Handle handle : {gone.directory, gone.objects}) {
+    EXPECT_EQ(storage.open_at(handle, "objects", O_RDONLY | O_DIRECTORY).status().errno_value(), ENOTDIR);
+    EXPECT_FALSE(storage.list(handle, [](const DirectoryEntry&) { return true; }).is_ok());
+  }
+  std::byte byte;
+  EXPECT_EQ(storage.pread(gone.lock, {&byte, 1}, 0).status().errno_value(), EBADF);
+  const Result<Handle> directory = storage.open_directory("/m1");
+  ASSERT_TRUE(directory.is_ok()) << directory.status().message();
+  const Result<Handle> lock = storage.open_at(*directory, "lock", O_RDWR);
+  ASSERT_TRUE(lock.is_ok()) << lock.status().message();
+  EXPECT_TRUE(storage.lock(*lock, true).is_ok());
+  storage.close(*lock);
+  storage.close(*directory);
+  ASSERT_TRUE(array.close().is_ok());
+}
+
 TEST(LeavingTest, WhatCannotBeRemovedIsRefusedAndNothingIsChanged) {
   SimArray array(1, 2, options(), kTestChunk, 1);
   const auto refusal = [&](const std::string& path) { return array.store().remove_member(path).message(); };
