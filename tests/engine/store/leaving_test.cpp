@@ -203,6 +203,21 @@ TEST(LeavingTest, HandlesOfARemovedMemberLeadToNothing) {
   ASSERT_TRUE(array.close().is_ok());
 }
 
+// A drive that fails is the one to leave.
+TEST(LeavingTest, AMemberThatCannotAllBeLookedAtLeaves) {
+  SimArray array(1, 3, options());
+  ASSERT_TRUE(save(array, "file", kLength, 1).is_ok());
+  array.sim().inject({.call = SimFault::Call::kLook, .filesystem = 2, .role = SimRole::kObjects, .nth = 5, .count = 1});
+  const Status leaves = array.store().remove_member("/m1");
+  EXPECT_TRUE(leaves.is_ok()) << leaves.message();
+  EXPECT_EQ(array.sim().fault_hits(), 1u);
+  array.sim().clear_faults();
+  ASSERT_TRUE(finish_removals(array, {"file"}));
+  EXPECT_EQ(*array.read_all(*array.open("file")), make_bytes(kLength, 1));
+  ASSERT_TRUE(array.close().is_ok());
+  expect_clean(array);
+}
+
 TEST(LeavingTest, WhatCannotBeRemovedIsRefusedAndNothingIsChanged) {
   SimArray array(1, 2, options(), kTestChunk, 1);
   const auto refusal = [&](const std::string& path) { return array.store().remove_member(path).message(); };
