@@ -501,7 +501,7 @@ TEST(LeavingTest, ADirectoryThatWasNeverAddedIsLeftOutAlsoAfterOtherChanges) {
   uint64_t length = 0;
   unsigned cases = 0;
   for (uint64_t back = 0; back <= length && cases < 3 && !HasFailure(); ++back) {
-    SimArray array(back + 1, 3, options(), kTestChunk, 1);
+    SimArray array(back + 1, 3, options(), kTestChunk, 2);
     ASSERT_TRUE(save(array, "file", kLength, 1).is_ok());
     const uint64_t begin = array.world().boundaries();
     if (length > 0) array.world().cut_at(begin + length - back);
@@ -524,6 +524,16 @@ TEST(LeavingTest, ADirectoryThatWasNeverAddedIsLeftOutAlsoAfterOtherChanges) {
       }
     }
     EXPECT_EQ(*array.read_all(*array.open("file")), make_bytes(kLength, 1));
+    // Another one gets its index: the two are not taken for copies.
+    ASSERT_TRUE(array.store().add_members({"/m4"}).is_ok());
+    ASSERT_TRUE(array.close().is_ok());
+    array.set_paths({"/m0", "/m2", "/m4", "/m3"});
+    const std::string both = array.try_open_array().message();
+    EXPECT_NE(both.find("give only one of them"), std::string::npos) << both;
+    array.set_paths({"/m0", "/m2", "/m3"});
+    EXPECT_FALSE(array.try_open_array().is_ok());
+    array.set_paths({"/m0", "/m2", "/m4"});
+    array.open();
     ASSERT_TRUE(array.close().is_ok());
   }
   EXPECT_GT(cases, 0u);
