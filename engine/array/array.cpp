@@ -32,6 +32,10 @@ bool parse_hex(std::string_view digits, uint64_t* value) {
   return true;
 }
 
+bool is_before(const struct timespec& one, const struct timespec& other) {
+  return std::tie(one.tv_sec, one.tv_nsec) < std::tie(other.tv_sec, other.tv_nsec);
+}
+
 Status read_only_failure() {
   return Status::error(StatusCode::kReadOnly, "the array is open read-only");
 }
@@ -81,10 +85,9 @@ std::string Array::path_in_mount(Handle node) const {
 }
 
 bool Array::may_be_torn(const struct stat& sidecar) const {
-  if (!dirty_since_) return false;
+  const MutexLock lock(dirty_mutex_);
   // The change time, which no one can set, reaches the drive with the size that an append gives the sidecar.
-  const struct timespec& changed = sidecar.st_ctim;
-  return std::tie(changed.tv_sec, changed.tv_nsec) >= std::tie(dirty_since_->tv_sec, dirty_since_->tv_nsec);
+  return dirty_since_ && !is_before(sidecar.st_ctim, *dirty_since_);
 }
 
 // The count before what has the indices: an order that is new is never seen with a count that is old.
@@ -170,10 +173,22 @@ Status Array::begin_changes_locked() {
 Status Array::mark_dirty() {
   if (read_only_) return read_only_failure();
   FPFS_RETURN_IF_ERROR(begin_changes());
+  const MutexLock lock(dirty_mutex_);
+  return write_state();
+}
+
+Status Array::keep_dirty_since() {
+  const struct timespec now = environment_.stamp();
+  const MutexLock lock(dirty_mutex_);
+  return dirty_since_ && is_before(now, *dirty_since_) ? write_state() : Status::ok();
+}
+
+// Over itself, which takes no space.
+Status Array::write_state() {
   constexpr std::string_view kText = "dirty\n";
   Storage& storage = environment_.storage();
-  FPFS_ASSIGN_OR_RETURN(const Handle handle, storage.open_at(metadata_directory_, kStateName,
-                                                             O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK, 0600));
+  FPFS_ASSIGN_OR_RETURN(const Handle handle,
+                        storage.open_at(metadata_directory_, kStateName, O_WRONLY | O_CREAT | O_NONBLOCK, 0600));
   const ScopedHandle state(storage, handle);
   FPFS_RETURN_IF_ERROR(storage.pwrite(handle, std::as_bytes(std::span(kText)), 0));
   FPFS_RETURN_IF_ERROR(storage.fsync(handle));

@@ -136,6 +136,10 @@ class Array {
   // further calls do nothing. Durable on return.
   Status begin_changes();
   Status mark_dirty();  // durable on return
+  // To be called before a record is appended to a sidecar: what a crash leaves of that is known by the sidecar's change
+  // time. Should the clock have gone back behind the moment when the array was marked dirty, it is marked again,
+  // durably.
+  Status keep_dirty_since();
   // What is copied from here on is newer than what was copied before. Durable on return.
   Status mark_clean();
 
@@ -197,6 +201,7 @@ class Array {
   Handle own(ScopedHandle handle);
   Status raise_stamp(uint64_t mount);
   Status begin_changes_locked();
+  Status write_state() FPFS_REQUIRES(dirty_mutex_);
   Changed commit_members(const std::vector<Superblock>& superblocks);
   std::vector<Superblock> superblocks_by_index() const;
   void set_membership(const Superblock& superblock);
@@ -247,8 +252,8 @@ class Array {
   std::string metadata_path_;
   bool read_only_ = false;
   bool was_dirty_ = false;
-  // By the clock that stamps the sidecars; set before others use the array.
-  std::optional<struct timespec> dirty_since_;
+  mutable Mutex dirty_mutex_;
+  std::optional<struct timespec> dirty_since_ FPFS_GUARDED_BY(dirty_mutex_);  // by the clock that stamps the sidecars
   struct Kept {
     explicit Kept(size_t handles_kept) : handles(handles_kept) {}
     HandleCache handles;

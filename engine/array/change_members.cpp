@@ -190,16 +190,16 @@ Array::Changed Array::take_out(MemberIndex member, const std::function<void()>& 
   return changed;
 }
 
-// Whoever still has a handle of it reads what is nobody's any more.
+// Somebody may have looked a moment ago and still use a handle of it, which must lead to nothing else by then: the
+// numbers are given back with the array.
 void Array::close_member(MemberIndex member) {
+  const Member& gone = members_[member];
+  for (const Handle handle : {gone.directory, gone.objects, gone.lock})
+    if (const Status retired = environment_.storage().retire(handle); !retired.is_ok())
+      log(LogLevel::kWarning, "{}: it was removed, and is in use until the array is unmounted: {}", gone.path,
+          retired.message());
   while (handles(member).make_room()) {
   }
-  const Member& gone = members_[member];
-  const auto is_its = [&gone](const ScopedHandle& handle) {
-    return handle.get() == gone.directory || handle.get() == gone.objects || handle.get() == gone.lock;
-  };
-  std::erase_if(owned_, is_its);
-  std::erase_if(locks_, is_its);
 }
 
 }  // namespace fpfs

@@ -171,10 +171,16 @@ Status ArrayOpener::find(const std::vector<std::string>& directories) {
   for (FoundDirectory& found : all) {
     const MemberIndex index = found.superblock.member_index;
     std::optional<FoundDirectory>& place = index == kMetadataOnlyMember ? metadata_only_ : members_[index];
-    if (place)
+    if (place && place->superblock.member_id == found.superblock.member_id)
       return refuse(StatusCode::kInvalidArgument, found.path,
                     fmt::format("it is {} as {} is already, so one is a copy of the other; give only the one in use",
                                 describe_member(index), place->path));
+    if (place)
+      return refuse(
+          StatusCode::kInvalidArgument, found.path,
+          fmt::format("it is {} as {} is already, and no copy of it: one of the two was to be added once, which "
+                      "did not finish; give only one of them (with the wrong one the array does not open)",
+                      describe_member(index), place->path));
     place = std::move(found);
   }
   const auto first =
@@ -496,7 +502,10 @@ Result<std::unique_ptr<Array>> Array::open(Environment& environment, const std::
   if (!state.is_ok() && state.status().code() != StatusCode::kNotFound)
     return state.status().with_context(array->metadata_path_);
   array->was_dirty_ = state.is_ok();
-  if (state.is_ok()) array->dirty_since_ = state->st_mtim;
+  if (state.is_ok()) {
+    const MutexLock lock(array->dirty_mutex_);
+    array->dirty_since_ = state->st_mtim;
+  }
   return array;
 }
 

@@ -205,6 +205,8 @@ SidecarWriter::Outcome File::append_record(CommitJob& job) {
   if (job.has_record) {
     const Status fetched = fetch_inline(job);
     if (!fetched.is_ok()) return SidecarWriter::Outcome::unchanged(fetched.with_context(path()));
+    const Status marked = context_.array.keep_dirty_since();
+    if (!marked.is_ok()) return SidecarWriter::Outcome::unchanged(marked);
     if (job.objects != nullptr) job.objects->set_recorded();
     if (context_.has_others.load() && !job.is_moved && job.log.sequence > 0) {
       const Status own = context_.storage().remove_xattr(job.sidecar->get(), ChunkSource::kOthersAttribute);

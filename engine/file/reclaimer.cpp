@@ -1,5 +1,7 @@
 #include "engine/file/reclaimer.h"
 
+#include <fcntl.h>
+
 #include <algorithm>
 
 #include "engine/base/log.h"
@@ -35,6 +37,18 @@ void Reclaimer::reclaim(std::vector<DoomedObjects> objects, ScopedHandle directo
   start();
 }
 
+void Reclaimer::note_name_removed() {
+  MutexLock lock(mutex_);
+  is_name_unsynced_ = true;
+}
+
+// A batch that was taken before may not have come to its sync yet.
+void Reclaimer::take_names_to_sync(Batch& batch, uint64_t number) {
+  if (batch.objects.empty()) return;
+  batch.syncs_all_names = std::exchange(is_name_unsynced_, false) || !syncing_all_.empty();
+  if (batch.syncs_all_names) syncing_all_.insert(number);
+}
+
 void Reclaimer::post(Executor::Task task) {
   MutexLock lock(mutex_);
   queue_.tasks.push_back(std::move(task));
@@ -65,15 +79,19 @@ bool Reclaimer::run_queued() {
     std::swap(batch, queue_);
     number = begun_++;
     running_.insert(number);
+    take_names_to_sync(batch, number);
   }
   const Status status = run(batch);
   if (!status.is_ok()) {
     log(LogLevel::kWarning, "cannot free the objects of removed files: {}; fsck -p will", status.message());
     parts_.health.note_not_freed();
   }
+  const bool syncs_again = batch.syncs_all_names && !status.is_ok();  // it may not have come to that
   batch = Batch();  // a task may hold the last reference to a file, which has more to free
   MutexLock lock(mutex_);
   running_.erase(number);
+  syncing_all_.erase(number);
+  is_name_unsynced_ |= syncs_again;
   changed_.notify_all();
   return true;
 }
@@ -161,6 +179,14 @@ void Reclaimer::wait(std::chrono::milliseconds limit) {
   }
 }
 
+// `tree`: when all names are to be synced.
+Status Reclaimer::sync_names(const Batch& batch, const ScopedHandle& tree) {
+  Storage& storage = parts_.environment.storage();
+  if (tree.is_open()) FPFS_RETURN_IF_ERROR(storage.sync_filesystem(tree.get()));
+  for (const auto& [inode, handle] : batch.directories) FPFS_RETURN_IF_ERROR(storage.fsync(handle.get()));
+  return tree.is_open() || !batch.directories.empty() ? parts_.array.check_tree_running() : Status::ok();
+}
+
 Status Reclaimer::run(Batch& batch) {
   for (const Executor::Task& task : batch.tasks) task();
   // What was never begun leaves nothing unknown.
@@ -168,11 +194,14 @@ Status Reclaimer::run(Batch& batch) {
     FPFS_RETURN_IF_ERROR(watch->check(kTreeDomain));
   // After a sync that failed the next one may succeed, and says nothing about the names that the first one lost.
   FPFS_RETURN_IF_ERROR(parts_.health.failure());
-  Status synced;
-  for (const auto& [inode, handle] : batch.directories)
-    if (synced.is_ok()) synced = parts_.environment.storage().fsync(handle.get());
-  if (synced.is_ok() && !batch.directories.empty()) synced = parts_.array.check_tree_running();
-  if (!synced.is_ok()) {
+  ScopedHandle tree;
+  if (batch.syncs_all_names) {
+    // Its own: a failure is told once through each, and whoever syncs everything waits for that of theirs.
+    const Result<Handle> own = parts_.environment.storage().reopen(parts_.array.tree(), O_RDONLY | O_DIRECTORY);
+    if (!own.is_ok()) return own.status();
+    tree = ScopedHandle(parts_.environment.storage(), *own);
+  }
+  if (const Status synced = sync_names(batch, tree); !synced.is_ok()) {
     parts_.counters.count_tree_error();
     parts_.health.fail(synced);
     return synced;

@@ -52,6 +52,9 @@ class Reclaimer {
   // Frees objects, or keeps them as spares. `directory` (or none) is synced first: the name that led to them was
   // removed from it.
   void reclaim(std::vector<DoomedObjects> objects, ScopedHandle directory);
+  // A name went of a file that keeps others, and no handle waits for that to be durable. When the last one has gone,
+  // too, a power cut must bring none of them back: before anything is freed from here on, all names are synced.
+  void note_name_removed();
   // Runs a task that frees space: in the background, or by whoever needs the space first.
   void post(Executor::Task task);
   // Frees the spare objects: what is left of them after this is what becomes spare meanwhile.
@@ -84,6 +87,7 @@ class Reclaimer {
     std::map<uint64_t, ScopedHandle> directories;  // by inode number
     std::vector<DoomedObjects> objects;
     std::vector<Executor::Task> tasks;
+    bool syncs_all_names = false;
     bool is_empty() const { return directories.empty() && objects.empty() && tasks.empty(); }
   };
 
@@ -96,6 +100,8 @@ class Reclaimer {
   bool is_release_due(Clock::time_point came) const FPFS_REQUIRES(mutex_);
   // Some of the first `count` batches is not done.
   bool is_running(uint64_t count) const FPFS_REQUIRES(mutex_) { return !running_.empty() && *running_.begin() < count; }
+  void take_names_to_sync(Batch& batch, uint64_t number) FPFS_REQUIRES(mutex_);
+  Status sync_names(const Batch& batch, const ScopedHandle& tree);
 
   static const Status& status_of(const Status& status) { return status; }
   template <typename T>
@@ -109,9 +115,11 @@ class Reclaimer {
   mutable Mutex mutex_;
   CondVar changed_;  // a batch is done, or something that was kept was released
   Batch queue_ FPFS_GUARDED_BY(mutex_);
-  bool is_posted_ FPFS_GUARDED_BY(mutex_) = false;      // a task will take what is queued
-  uint64_t begun_ FPFS_GUARDED_BY(mutex_) = 0;          // batches taken: their numbers count from 0
-  std::set<uint64_t> running_ FPFS_GUARDED_BY(mutex_);  // batches taken and not done
+  bool is_posted_ FPFS_GUARDED_BY(mutex_) = false;          // a task will take what is queued
+  uint64_t begun_ FPFS_GUARDED_BY(mutex_) = 0;              // batches taken: their numbers count from 0
+  std::set<uint64_t> running_ FPFS_GUARDED_BY(mutex_);      // batches taken and not done
+  bool is_name_unsynced_ FPFS_GUARDED_BY(mutex_) = false;   // note_name_removed(), and no batch has taken it
+  std::set<uint64_t> syncing_all_ FPFS_GUARDED_BY(mutex_);  // those of the running batches that sync all names
   std::unordered_map<uint64_t, Clock::time_point> kept_ FPFS_GUARDED_BY(mutex_);  // inode: since when
   std::set<std::pair<Clock::time_point, uint64_t>> kept_in_order_ FPFS_GUARDED_BY(mutex_);
 };

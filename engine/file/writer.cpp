@@ -29,7 +29,8 @@ void Writer::changed(const Actor& actor, uint64_t change, uint64_t committed) {
 void Writer::wrote(uint64_t bytes, const struct timespec& now, uint64_t chunk_size, unsigned interval_ms) {
   const int64_t passed_ms =
       (now.tv_sec - window_began_.tv_sec) * 1000 + (now.tv_nsec - window_began_.tv_nsec) / 1'000'000;
-  if (window_bytes_ == 0 || (interval_ms != 0 && passed_ms >= int64_t{interval_ms})) {
+  const bool was_set_back = passed_ms < 0;  // the clock
+  if (window_bytes_ == 0 || (interval_ms != 0 && (was_set_back || passed_ms >= int64_t{interval_ms}))) {
     window_began_ = now;
     window_bytes_ = 0;
   }

@@ -107,8 +107,10 @@ bool File::commit_trickle() {
     }
     const struct timespec now = context_.environment.now();
     const auto has_passed = [&now](const struct timespec& since, unsigned limit_ms) {
-      return limit_ms != 0 &&
-             (now.tv_sec - since.tv_sec) * 1000 + (now.tv_nsec - since.tv_nsec) / 1'000'000 >= int64_t{limit_ms};
+      // Beyond it the clock was set back since, and nobody knows how long ago that was.
+      constexpr int64_t kTickMax_ms = 100;
+      const int64_t passed_ms = (now.tv_sec - since.tv_sec) * 1000 + (now.tv_nsec - since.tv_nsec) / 1'000'000;
+      return limit_ms != 0 && (passed_ms >= int64_t{limit_ms} || passed_ms < -kTickMax_ms);
     };
     const StoreOptions& options = context_.options;
     if (!has_passed(content_.edited_since(), options.commit_interval_ms) &&

@@ -163,6 +163,15 @@ void PosixStorage::close(Handle handle) {
   FPFS_CHECK(result == 0 || errno != EBADF, "a handle is closed exactly once");
 }
 
+// The descriptor becomes one that leads to nothing, in one step.
+Status PosixStorage::retire(Handle handle) {
+  const int nothing = retry([&] { return ::open("/dev/null", O_PATH | O_CLOEXEC); });
+  if (nothing < 0) return Status::from_errno(errno, "open /dev/null");
+  const Status replaced = done(retry([&] { return ::dup3(nothing, handle, O_CLOEXEC); }), "dup3", handle);
+  ::close(nothing);
+  return replaced;
+}
+
 std::string PosixStorage::describe(Handle handle) {
   return path_of(handle);
 }

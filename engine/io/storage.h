@@ -59,6 +59,9 @@ class Storage {
   // A second handle with other flags on what `handle` (maybe an O_PATH handle) refers to.
   virtual Result<Handle> reopen(Handle handle, int flags) = 0;
   virtual void close(Handle handle) = 0;
+  // For a handle that other threads may be about to use: what it was opened on is let go of, its lock with it, and is
+  // reached by it no more. Its number stays taken until close(). A failure: nothing has changed.
+  virtual Status retire(Handle handle) = 0;
   // Says what the handle, and every handle opened through it from now on, belongs to (stall_domain.h), for a storage
   // that watches its calls.
   virtual void assign_domain(Handle handle, StallDomain domain) {

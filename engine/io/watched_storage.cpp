@@ -104,6 +104,12 @@ void WatchedStorage::close(Handle handle) {
   storage_.close(handle);
 }
 
+Status WatchedStorage::retire(Handle handle) {
+  FPFS_RETURN_IF_ERROR(watched(handle, [&] { return storage_.retire(handle); }));
+  assign_domain(handle, kElsewhereDomain);
+  return Status::ok();
+}
+
 void WatchedStorage::close_what_was_left() {
   std::vector<Handle> handles;
   {

@@ -23,6 +23,7 @@ class WatchedStorage final : public Storage {
   Result<Handle> open_at(Handle directory, const std::string& name, int flags, mode_t mode) override;
   Result<Handle> reopen(Handle handle, int flags) override;
   void close(Handle handle) override;
+  Status retire(Handle handle) override;
   std::string describe(Handle handle) override { return storage_.describe(handle); }  // asks no drive
 
   Result<size_t> pread(Handle handle, std::span<std::byte> buffer, uint64_t offset) override;

@@ -64,11 +64,17 @@ Result<uint64_t> Store::Impl::bytes_to_move_from(MemberIndex member) {
   const Result<FilesSetAside> found = find_files_set_aside(storage(), array);
   const FilesSetAside aside = found.is_ok() ? *found : FilesSetAside();
   uint64_t bytes = 0;
-  FPFS_RETURN_IF_ERROR(walk_objects(storage(), array, member, [&](const ObjectEntry& object) -> Result<bool> {
+  const Status walked = walk_objects(storage(), array, member, [&](const ObjectEntry& object) -> Result<bool> {
     if (object.is_object && !aside.names.contains(object.file)) bytes += bytes_taken_by(storage(), object);
     return true;
-  }));
-  return bytes;
+  });
+  if (walked.is_ok()) return bytes;
+  // A drive that fails is the one to leave: what it still gives is moved.
+  log(LogLevel::kWarning,
+      "{}: what it holds cannot all be looked at, room for all that its drive holds is asked for: {}",
+      array.member(member).path, walked.message());
+  FPFS_ASSIGN_OR_RETURN(const struct statvfs space, storage().fstatvfs(array.member(member).objects));
+  return (space.f_blocks - space.f_bfree) * space.f_frsize;
 }
 
 // What lies on the same drive has room for what it gives back.

@@ -359,7 +359,10 @@ class Store::NameHolder {
     std::shared_ptr<File> file = store_.impl_->files.find(inode_);
     const Result<struct stat> now = storage.fstat(handle_);
     if (!now.is_ok()) return left_over(now.status());
-    if (now->st_nlink > 0) return nullptr;
+    if (now->st_nlink > 0) {
+      store_.impl_->reclaimer->note_name_removed();
+      return nullptr;
+    }
     std::vector<DoomedObjects> doomed;
     if (file == nullptr && now->st_size > 0) {
       const Result<SidecarSummary> summary = store_.summarize_node(handle_, static_cast<uint64_t>(now->st_size));

@@ -48,8 +48,11 @@ Status give_name(Store& store, Handle node, Handle directory, const std::string&
                  const Await& await) {
   const Status linked = store.link(node, directory, name);
   if (linked.code() != StatusCode::kExists) return linked;
-  FPFS_ASSIGN_OR_RETURN(const Store::Node old, store.lookup(directory, name));
-  if (S_ISDIR(old.attributes.st_mode)) return Status::from_errno(EISDIR, "save to " + name);
+  {
+    const Result<Store::Node> old = store.lookup(directory, name);
+    if (old.is_ok() && S_ISDIR(old->attributes.st_mode)) return Status::from_errno(EISDIR, "save to " + name);
+    if (!old.is_ok() && old.status().code() != StatusCode::kNotFound) return old.status();  // or it was just removed
+  }
   const std::string beside = fmt::format(".fastpersist-{:016x}", number);
   FPFS_RETURN_IF_ERROR(store.link(node, directory, beside));
   const Status renamed =

@@ -98,6 +98,14 @@ bool SimEnvironment::step_one(bool with_delayed) {
   return true;
 }
 
+void SimEnvironment::turn_clock_back(std::chrono::nanoseconds by) {
+  const auto nanoseconds = static_cast<uint64_t>(by.count());
+  now_ns_ -= nanoseconds;
+  for (Event& event : events_)
+    if (event.due_ns > 0) event.due_ns -= nanoseconds;
+  storage_.set_time(now_ns_);
+}
+
 bool SimEnvironment::step() {
   return step_one(true);
 }

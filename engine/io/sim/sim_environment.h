@@ -17,6 +17,7 @@
 // Thread safety: none, except that storage() may be used from other threads.
 #pragma once
 
+#include <chrono>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -59,6 +60,8 @@ class SimEnvironment final : public Environment {
   bool run_until(const std::function<bool()>& done);
   // Steps until nothing is left but delayed tasks.
   void drain();
+  // The wall clock is set back; what is due comes as if nothing had happened.
+  void turn_clock_back(std::chrono::nanoseconds by);
   size_t events() const { return events_.size(); }
   void cut_at(uint64_t boundary) { storage_.cut_at(boundary); }
   uint64_t boundaries() const { return storage_.boundaries(); }

@@ -96,6 +96,19 @@ void SimKernel::close(Handle handle) {
   world_.collect(file.inode);
 }
 
+// It leads to a file that nobody can read from now on.
+Status SimKernel::retire(Handle handle) {
+  OpenFile& file = open(handle);
+  FPFS_CHECK(file.transfers == 0, "a handle was retired while a transfer on it was under way");
+  const uint64_t before = file.inode;
+  SimInode& nothing = world_.create(0, SimRole::kOther, S_IFREG);
+  ++nothing.handles;
+  file = {.inode = nothing.number, .flags = O_PATH};
+  --world_.inode(before).handles;
+  world_.collect(before);
+  return Status::ok();
+}
+
 std::string SimKernel::describe(Handle handle) {
   return world_.path_of(open(handle).inode);
 }

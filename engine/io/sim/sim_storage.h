@@ -84,6 +84,7 @@ class SimStorage final : public Storage {
   Result<Handle> open_at(Handle directory, const std::string& name, int flags, mode_t mode = 0) override;
   Result<Handle> reopen(Handle handle, int flags) override;
   void close(Handle handle) override;
+  Status retire(Handle handle) override;
   std::string describe(Handle handle) override;
   Result<size_t> pread(Handle handle, std::span<std::byte> buffer, uint64_t offset) override;
   Status pwrite(Handle handle, std::span<const std::byte> data, uint64_t offset) override;

@@ -36,6 +36,11 @@ void SimStorage::close(Handle handle) {
   kernel_.close(handle);
 }
 
+Status SimStorage::retire(Handle handle) {
+  MutexLock lock(mutex_);
+  return kernel_.retire(handle);
+}
+
 std::string SimStorage::describe(Handle handle) {
   MutexLock lock(mutex_);
   return kernel_.describe(handle);

@@ -116,6 +116,24 @@ TEST_F(PosixStorageTest, TruncatesAllocatesAndFindsData) {
   storage_.close(handle);
 }
 
+// Its number stays taken, so that a thread that comes late does not reach what was opened since; and its lock is free.
+TEST_F(PosixStorageTest, ARetiredHandleLeadsToNothing) {
+  make_file("a", "content");
+  const Handle directory = *storage_.reopen(root_, O_RDONLY | O_DIRECTORY);
+  const Handle file = open("a", O_RDWR);
+  ASSERT_TRUE(storage_.lock(file, true).is_ok());
+  ASSERT_TRUE(storage_.retire(directory).is_ok());
+  ASSERT_TRUE(storage_.retire(file).is_ok());
+  const Handle other = open("a", O_RDWR);
+  EXPECT_NE(other, directory);
+  EXPECT_NE(other, file);
+  EXPECT_TRUE(storage_.lock(other, true).is_ok());
+  EXPECT_EQ(storage_.open_at(directory, "a", O_RDONLY, 0).status().errno_value(), ENOTDIR);
+  EXPECT_EQ(storage_.pwrite(file, bytes("x"), 0).errno_value(), EBADF);
+  EXPECT_EQ(storage_.sync_filesystem(directory).errno_value(), EBADF);
+  for (const Handle handle : {directory, file, other}) storage_.close(handle);
+}
+
 TEST_F(PosixStorageTest, FailuresNameThePlace) {
   const Handle handle = open("a", O_RDONLY | O_CREAT);
   const Status status = storage_.pwrite(handle, bytes("x"), 77);

@@ -178,6 +178,46 @@ TEST(LeavingTest, ADirectoryThatWasRemovedCanBeFormatted) {
   expect_clean(array);
 }
 
+// Whoever looked a moment before, and comes late, reaches nothing by the handles that it knew; least of all what was
+// opened since. Its directory is nobody's.
+TEST(LeavingTest, HandlesOfARemovedMemberLeadToNothing) {
+  SimArray array(1, 3, options());
+  ASSERT_TRUE(save(array, "file", kLength, 1).is_ok());
+  ASSERT_TRUE(array.store().remove_member("/m1").is_ok());
+  ASSERT_TRUE(finish_removals(array, {"file"}));
+  Storage& storage = array.world().storage();
+  const Member& gone = array.store().array().member(MemberIndex(1));
+  for (const Handle handle : {gone.directory, gone.objects}) {
+    EXPECT_EQ(storage.open_at(handle, "objects", O_RDONLY | O_DIRECTORY).status().errno_value(), ENOTDIR);
+    EXPECT_FALSE(storage.list(handle, [](const DirectoryEntry&) { return true; }).is_ok());
+  }
+  std::byte byte;
+  EXPECT_EQ(storage.pread(gone.lock, {&byte, 1}, 0).status().errno_value(), EBADF);
+  const Result<Handle> directory = storage.open_directory("/m1");
+  ASSERT_TRUE(directory.is_ok()) << directory.status().message();
+  const Result<Handle> lock = storage.open_at(*directory, "lock", O_RDWR);
+  ASSERT_TRUE(lock.is_ok()) << lock.status().message();
+  EXPECT_TRUE(storage.lock(*lock, true).is_ok());
+  storage.close(*lock);
+  storage.close(*directory);
+  ASSERT_TRUE(array.close().is_ok());
+}
+
+// A drive that fails is the one to leave.
+TEST(LeavingTest, AMemberThatCannotAllBeLookedAtLeaves) {
+  SimArray array(1, 3, options());
+  ASSERT_TRUE(save(array, "file", kLength, 1).is_ok());
+  array.sim().inject({.call = SimFault::Call::kLook, .filesystem = 2, .role = SimRole::kObjects, .nth = 5, .count = 1});
+  const Status leaves = array.store().remove_member("/m1");
+  EXPECT_TRUE(leaves.is_ok()) << leaves.message();
+  EXPECT_EQ(array.sim().fault_hits(), 1u);
+  array.sim().clear_faults();
+  ASSERT_TRUE(finish_removals(array, {"file"}));
+  EXPECT_EQ(*array.read_all(*array.open("file")), make_bytes(kLength, 1));
+  ASSERT_TRUE(array.close().is_ok());
+  expect_clean(array);
+}
+
 TEST(LeavingTest, WhatCannotBeRemovedIsRefusedAndNothingIsChanged) {
   SimArray array(1, 2, options(), kTestChunk, 1);
   const auto refusal = [&](const std::string& path) { return array.store().remove_member(path).message(); };
@@ -461,7 +501,7 @@ TEST(LeavingTest, ADirectoryThatWasNeverAddedIsLeftOutAlsoAfterOtherChanges) {
   uint64_t length = 0;
   unsigned cases = 0;
   for (uint64_t back = 0; back <= length && cases < 3 && !HasFailure(); ++back) {
-    SimArray array(back + 1, 3, options(), kTestChunk, 1);
+    SimArray array(back + 1, 3, options(), kTestChunk, 2);
     ASSERT_TRUE(save(array, "file", kLength, 1).is_ok());
     const uint64_t begin = array.world().boundaries();
     if (length > 0) array.world().cut_at(begin + length - back);
@@ -484,6 +524,16 @@ TEST(LeavingTest, ADirectoryThatWasNeverAddedIsLeftOutAlsoAfterOtherChanges) {
       }
     }
     EXPECT_EQ(*array.read_all(*array.open("file")), make_bytes(kLength, 1));
+    // Another one gets its index: the two are not taken for copies.
+    ASSERT_TRUE(array.store().add_members({"/m4"}).is_ok());
+    ASSERT_TRUE(array.close().is_ok());
+    array.set_paths({"/m0", "/m2", "/m4", "/m3"});
+    const std::string both = array.try_open_array().message();
+    EXPECT_NE(both.find("give only one of them"), std::string::npos) << both;
+    array.set_paths({"/m0", "/m2", "/m3"});
+    EXPECT_FALSE(array.try_open_array().is_ok());
+    array.set_paths({"/m0", "/m2", "/m4"});
+    array.open();
     ASSERT_TRUE(array.close().is_ok());
   }
   EXPECT_GT(cases, 0u);

@@ -1,5 +1,6 @@
 // Files without a name that somebody keeps (Store::Removed): they can be opened and changed until they are let go of,
 // and leave nothing behind.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 
 #include <cerrno>
@@ -100,6 +101,47 @@ TEST_P(RemovedTest, NobodyOpenedIt) {
   look_up("file");
   ASSERT_TRUE(store().unlink(store().root(), "file").is_ok());
   let_go();
+}
+
+// A power cut may bring back any of its names, each with what had been committed.
+TEST_P(RemovedTest, PowerGoesWhenTheLastOfItsNamesHasBeenFreed) {
+  const Bytes content = make_bytes(GetParam(), 1);
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    SCOPED_TRACE(seed);
+    remake(seed);
+    ASSERT_TRUE(store().make_directory(store().root(), "one", 0700).is_ok());
+    ASSERT_TRUE(store().make_directory(store().root(), "other", 0700).is_ok());
+    save("file", content);
+    look_up("file");
+    const auto in_directory = [this](const char* name, const auto& call) {
+      const Result<Handle> directory = storage().open_at(store().root(), name, O_RDONLY | O_DIRECTORY);
+      ASSERT_TRUE(directory.is_ok()) << directory.status().message();
+      EXPECT_TRUE(call(*directory).is_ok());
+      storage().close(*directory);
+    };
+    for (const char* name : {"one", "other"})
+      in_directory(name, [this](Handle directory) { return store().link(node_.handle.get(), directory, "file"); });
+    ASSERT_TRUE(store().unlink(store().root(), "file").is_ok());
+    ASSERT_TRUE(array_->sync_all().is_ok());
+    node_.handle.reset();
+    for (const char* name : {"one", "other"})
+      in_directory(name, [this](Handle directory) { return store().unlink(directory, "file"); });
+    kept_.clear();
+    ASSERT_TRUE(array_->world().run_until(is_freed()));
+    array_->crash();
+    array_->open();
+    for (const char* name : {"one", "other"})
+      in_directory(name, [&](Handle directory) {
+        Result<Store::Node> node = store().lookup(directory, "file");
+        if (!node.is_ok()) return node.status().errno_value() == ENOENT ? Status::ok() : node.status();
+        const Result<std::shared_ptr<File>> file = store().open_file(node->handle.get(), false);
+        node->handle.reset();
+        FPFS_RETURN_IF_ERROR(file.status());
+        const Result<Bytes> read = array_->read_all(**file);
+        EXPECT_TRUE(read.is_ok() && *read == content) << "in " << name << ": " << read.status().message();
+        return read.status();
+      });
+  }
 }
 
 // With its name, a power cut may bring back what had been committed under it, whole.

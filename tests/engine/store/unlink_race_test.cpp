@@ -18,6 +18,7 @@
 #include "engine/check/check.h"
 #include "engine/io/posix_environment.h"
 #include "engine/store/store.h"
+#include "engine/tensors/save_file.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/test_data.h"
 
@@ -31,6 +32,7 @@ constexpr int kMany = 1'000'000;
 // What a test wants to happen in front of a call, or instead of it.
 struct Plan {
   std::function<void()> before_removal;   // of a name, once
+  std::function<void()> behind_link;      // that finds the name taken, once
   int open_error = 0;                     // errno of every open_at
   int reopen_error = 0;                   // of the next reopen
   std::atomic<int> handles_left = kMany;  // after so many, one open_at or reopen finds none
@@ -54,6 +56,12 @@ class PlannedStorage final : public PosixStorage {
     const Result<struct stat> attributes = fstat(handle);
     if (attributes.is_ok() && S_ISREG(attributes->st_mode)) plan_.synced = true;
     return PosixStorage::fsync(handle);
+  }
+  Status link(Handle handle, Handle directory, const std::string& name) override {
+    const Status linked = PosixStorage::link(handle, directory, name);
+    if (linked.code() == StatusCode::kExists)
+      if (const auto run = std::exchange(plan_.behind_link, nullptr)) run();
+    return linked;
   }
   Status unlink(Handle directory, const std::string& name) override {
     about_to_remove(name);
@@ -281,6 +289,26 @@ TEST_F(UnlinkRaceTest, ExchangedOnceBothAreCommitted) {
   ASSERT_TRUE(rename("file", "new", RENAME_EXCHANGE).is_ok());
   EXPECT_FALSE(plan_.before_removal) << "the exchange was not seen";
   EXPECT_EQ(names(), std::pair(before.second, before.first));
+}
+
+// Who saves in one step has seen that there is something to replace, and then it goes.
+TEST_F(UnlinkRaceTest, RemovedWhileItIsAboutToBeReplaced) {
+  save("file");
+  const auto before = inode("file");
+  plan_.behind_link = [this] { EXPECT_TRUE(store_->unlink(store_->root(), "file").is_ok()); };
+  const std::vector<std::byte> data(3 * kChunk);
+  const std::vector<std::span<const std::byte>> pieces{data};
+  const Status saved = save_file(*store_, store_->root(), "file", 0600, pieces, 1, [](const auto& start) {
+    std::promise<Status> answer;
+    start([&answer](const Status& status) { answer.set_value(status); });
+    return answer.get_future().get();
+  });
+  EXPECT_TRUE(saved.is_ok()) << saved.message();
+  EXPECT_FALSE(plan_.behind_link) << "the link was not seen";
+  EXPECT_TRUE(is_committed("file"));
+  EXPECT_NE(inode("file"), before);
+  close();
+  EXPECT_EQ(orphans(), 0u);
 }
 
 // An unnamed file that cannot be given a name durably gets none.
