@@ -23,7 +23,7 @@ std::string clock_text(uint64_t seconds) {
   return fmt::format("{:%Y-%m-%d %H:%M:%S}", local);
 }
 
-std::string state_text(const Json& tier) {
+std::string tier_state_text(const Json& tier) {
   const std::string state = text_at(tier, "state", "-");
   // Of a mount that has just begun: it is being asked.
   const bool has_answered = number_at(tier, "errors") > 0 || !text_at(tier, "last_error", "").empty();
@@ -58,7 +58,7 @@ std::string describe_tier_lag(const Json& tier) {
 
 std::string describe_tier_progress(const Json& tier) {
   const std::string state = text_at(tier, "state", "-");
-  if (state == "away" || state == "reading") return state_text(tier);
+  if (state == "away" || state == "reading") return tier_state_text(tier);
   const std::string waiting = files_text(number_at(tier, "files_waiting"), number_at(tier, "bytes_waiting"));
   const bool has_rate = real_at(tier, "bytes_per_second", 0) > 0;
   return fmt::format("{} to copy{}", waiting, has_rate ? ", " + rate_text(tier) : "");
@@ -70,7 +70,7 @@ std::string describe_tier(const Json& tier) {
   if (state == "none" && errors == 0) return "This array copies nowhere (fpfs tier set MOUNTPOINT URL).\n";
   Facts facts;
   facts.add("Store", text_at(tier, "store", "-"));
-  facts.add("State", state_text(tier) + (flag_at(tier, "paced") ? " (slowly: something is being saved)" : ""));
+  facts.add("State", tier_state_text(tier) + (flag_at(tier, "paced") ? " (slowly: something is being saved)" : ""));
   facts.add("Behind", describe_tier_lag(tier));
   facts.add("Rate", rate_text(tier));
   facts.add("Copied", files_text(number_at(tier, "files_copied"), number_at(tier, "bytes_copied")) + " " + kSince);
