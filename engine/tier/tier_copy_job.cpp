@@ -218,8 +218,10 @@ TierCopier::Impl::Plan TierCopier::Impl::plan_of(Job& job, const std::optional<T
   record.size = job.note.size;
   if (job.file.is_missing) return Plan::kCopy;
   const bool is_file = note.has_value() && note->file_id == record.file_id && note->size == record.size;
-  const bool is_moved = is_file && job.file.same_since != 0 && job.file.sequence == record.sequence &&
-                        note->sequence >= job.file.same_since;
+  const bool is_told = is_file && job.file.same_since != 0 && job.file.sequence == record.sequence &&
+                       note->sequence >= job.file.same_since;
+  // A scan may have come before note_move(). Asked behind the version that is held: it may only have become later.
+  const bool is_moved = is_told || (is_file && job.opened != nullptr && note->sequence >= job.opened->content_since());
   const bool is_current = note.has_value() && is_of_commit(*note, record);
   job.is_noted = is_current || is_moved;
   // Of a content that lies there in part, what is known of it there says whether it is the same.
