@@ -54,6 +54,33 @@ Status describe_refusal(Storage& storage, const NewDirectory& candidate) {
                             superblock->label.empty() ? "" : " ", superblock->label));
 }
 
+bool is_of_an_array(Storage& storage, Handle directory) {
+  const Result<struct stat> superblock = storage.stat_at(directory, kSuperblockName);
+  if (!superblock.is_ok() || !S_ISREG(superblock->st_mode)) return false;
+  return storage.stat_at(directory, kObjectsName).is_ok() || storage.stat_at(directory, kTreeName).is_ok();
+}
+
+// Whatever is in a directory of an array is the array's, also what another one makes there: refused by force, too.
+Status check_in_no_array(Storage& storage, const NewDirectory& candidate, const std::string& place) {
+  constexpr int kDepthMax = 256;
+  std::string up = candidate.directory.is_open() ? place + "/.." : place;
+  Identity below = candidate.directory.is_open() ? candidate.identity : Identity{};
+  for (int depth = 0; depth < kDepthMax; ++depth, up += "/..") {
+    const Result<Handle> handle = storage.open_directory(up);
+    if (!handle.is_ok() && handle.status().code() == StatusCode::kPermission) continue;
+    if (!handle.is_ok()) break;
+    const ScopedHandle directory(storage, *handle);
+    const Result<Identity> identity = identity_of(storage, *handle);
+    if (!identity.is_ok() || *identity == below) break;  // the root is its own parent
+    if (is_of_an_array(storage, *handle))
+      return refuse(StatusCode::kInvalidArgument, candidate.path,
+                    fmt::format("it lies in {}, a directory of an array; give a directory beside that",
+                                storage.describe(*handle)));
+    below = *identity;
+  }
+  return Status::ok();
+}
+
 }  // namespace
 
 Status find_new_directory(Storage& storage, NewDirectory& candidate) {
@@ -78,6 +105,7 @@ Status find_new_directory(Storage& storage, NewDirectory& candidate) {
     return refuse_failed(candidate.path, opened.status());
   }
   FPFS_ASSIGN_OR_RETURN(candidate.identity, identity_of(storage, *opened));
+  FPFS_RETURN_IF_ERROR(check_in_no_array(storage, candidate, place));
   candidate.ancestors = ancestors_of(storage, place, candidate.identity);
   if (!candidate.directory.is_open()) candidate.ancestors.push_back(candidate.identity);
   FPFS_ASSIGN_OR_RETURN(const struct statvfs space, storage.fstatvfs(*opened));

@@ -10,6 +10,7 @@
 #include "engine/base/log.h"
 #include "engine/base/ranges.h"
 #include "engine/check/check.h"
+#include "engine/check/scan.h"
 #include "engine/io/scoped_handle.h"
 #include "engine/store/store_impl.h"
 
@@ -170,6 +171,21 @@ Status Store::Impl::sync_tree() {
   return health.failure();
 }
 
+// For a mount that stores nothing of what is written: it replaces content by nothing.
+Status Store::Impl::check_holds_nothing() {
+  std::string path;
+  FPFS_RETURN_IF_ERROR(walk_files(storage(), array.tree(), [&](const FileEntry& entry) -> Result<bool> {
+    FPFS_ASSIGN_OR_RETURN(const ScannedFile file, scan_file(storage(), array, entry, SidecarSource::kCache));
+    if (!file.status.is_ok() || file.image.extents.count() > 0 || !file.image.inline_data.empty()) path = entry.path;
+    return path.empty();
+  }));
+  if (path.empty()) return Status::ok();
+  return Status::error(StatusCode::kExists,
+                       fmt::format("null_write stores nothing, and this array has files ({} for one) whose content "
+                                   "would go when they are written: use an empty array for it",
+                                   path));
+}
+
 Status Store::sync_names() {
   return impl_->sync_tree();
 }
@@ -205,6 +221,7 @@ Result<std::unique_ptr<Store>> Store::open(Environment& environment, const std::
           format_count(counts.orphans_removed, "object was", "objects were"), format_size(counts.bytes_freed),
           format_count(counts.torn_tails, "commit that was cut short was", "commits that were cut short were"));
   }
+  if (options.null_write) FPFS_RETURN_IF_ERROR(impl.check_holds_nothing());
   FPFS_RETURN_IF_ERROR(store->array_->mark_dirty());
   if (store->recovery_.was_dirty && !has_freed)
     log(LogLevel::kInfo, "the array was not unmounted cleanly: recovery ran, and found nothing to free");

@@ -36,6 +36,7 @@ class Store::Impl final : public FileContext {
   // Syncs the filesystem of the tree. When that fails nobody knows which names and lazily appended records are on the
   // drive.
   Status sync_tree();
+  Status check_holds_nothing();
 
   // --- FileContext ---------------------------------------------------------------------------------------------------
   void relieve_pressure() override;

@@ -28,7 +28,7 @@ constexpr milliseconds kLostInterval{1000};
 // Who has a tree restored is about to read from the store; that each manifest becomes this array's has time.
 constexpr std::chrono::seconds kRestoredRest{5};
 // A store that hangs must not keep this thread from other tasks.
-constexpr std::chrono::seconds kFenceAnswer{10};
+constexpr std::chrono::seconds kFenceAnswer{10}, kEndAnswer{2};
 
 // This thread and those that it starts: nobody waits for them. Both are wishes.
 void become_background() {
@@ -489,6 +489,7 @@ void ArrayTier::Impl::end_session() {
   }
   if (session == nullptr) return;
   if (session->copier != nullptr) session->copier->stop(nullptr);
+  if (session->copier != nullptr) end_fence(*session->objects);
   session->reader->close();
   if (session->prover != nullptr) session->prover->close();
   session->reads->close();
@@ -501,6 +502,7 @@ void ArrayTier::Impl::end_session() {
 }
 
 void ArrayTier::Impl::look_after_copies() {
+  if (has_lost_copies()) return end_session();  // who connects again is told why
   adapt_rate();
   if (const auto now = Clock::now(); now - lost_saved_at_ >= kLostInterval) {
     save_lost();
@@ -508,6 +510,11 @@ void ArrayTier::Impl::look_after_copies() {
   }
   if (Clock::now() - fenced_at_ >= options_.fence_interval && progress() != fenced_progress_) return keep_fence();
   if (options_.keep.kind != TierKeep::Kind::kAll && Clock::now() >= makes_room_at_) make_room();
+}
+
+bool ArrayTier::Impl::has_lost_copies() const {
+  const MutexLock lock(mutex_);
+  return session_->objects->is_lost();
 }
 
 // Names that this array loses from now on are noted.
@@ -543,6 +550,25 @@ void ArrayTier::Impl::keep_fence() {
   if (raised.is_ok()) fenced_progress_ = now;
   // Who connects again is told what is wrong.
   if (raised.code() == StatusCode::kWrongStore) end_session();
+}
+
+// Who has this array's copies restored need not wait for it. A wish.
+void ArrayTier::Impl::end_fence(LeasedStore& objects) {
+  struct Box {
+    Mutex mutex;
+    CondVar answered;
+    bool is_answered FPFS_GUARDED_BY(mutex) = false;
+  };
+  if (binding_.fences.empty() || has_no_fence_) return;
+  const auto box = std::make_shared<Box>();
+  write_fence(objects, to_string(store_.array().id()), {binding_.fences.back(), true}, [box](const Status&) {
+    const MutexLock lock(box->mutex);
+    box->is_answered = true;
+    box->answered.notify_all();
+  });
+  const MutexLock lock(box->mutex);
+  for (const auto end = Clock::now() + kEndAnswer; !box->is_answered && Clock::now() < end;)
+    box->answered.wait_for(box->mutex, end - Clock::now());
 }
 
 void ArrayTier::Impl::count_fetch(bool begins) {

@@ -37,7 +37,10 @@ struct TierOptions {
   TierCopyOptions copy;
   uint64_t rate_while_saving = 64 * kMiB;            // bytes per second, 0: as otherwise
   std::chrono::milliseconds fence_interval{60'000};  // so often a new one, while copies are made (tier_fence.h)
-  TierKeep keep;                                     // what stays on the drives of what is copied
+  // For so long copies are made without a look at whose they are (leased_store.h). Who restores an array that has not
+  // ended waits for it, and half as long for what was on its way.
+  std::chrono::milliseconds lease{10'000};
+  TierKeep keep;  // what stays on the drives of what is copied
   // Other arrays copy to the same store, and what they have copied is shown here: so long what was found is not looked
   // for again. Nothing: no.
   std::optional<std::chrono::milliseconds> share;
@@ -48,7 +51,7 @@ struct TierOptions {
 struct TierSet {
   std::string url;
   std::string host;              // of this machine, for people who look at the store
-  std::string mounted_at;        // likewise
+  std::string mounted_at;        // likewise; no place for copies
   bool share = false;            // also a store that other arrays copy to
   bool has_other_files = false;  // also where there are other files
   // What another array has copied there becomes this array's: its tree is made here (tier_restore.h), and that array

@@ -1,5 +1,8 @@
 // Which store it is, and the way to it: connecting, and fpfs tier set.
+#include <sys/stat.h>
+
 #include <algorithm>
+#include <filesystem>
 #include <future>
 #include <memory>
 
@@ -11,6 +14,7 @@
 #include "engine/tier/array_tier_impl.h"
 #include "engine/tier/object_store_factory.h"
 #include "engine/tier/tier_fence.h"
+#include "engine/tier/tier_manifest.h"
 #include "engine/tier/tier_marker.h"
 #include "engine/tier/tier_url.h"
 
@@ -21,6 +25,9 @@ using std::chrono::milliseconds;
 
 // Whoever waits for the first answer of a store is told what is wrong after this.
 constexpr unsigned kAnswerSeconds = 10;
+// For the size of chunks that an array has had.
+constexpr unsigned kManifestsLookedAt = 64;
+constexpr uint64_t kManifestLookedAtMax = 4 * kMiB;
 
 }  // namespace
 
@@ -104,8 +111,9 @@ Status ArrayTier::Impl::connect() {
 // What fpfs tier set has just proven and made this array's is not proven again. Closes `objects`.
 Status ArrayTier::Impl::connect_to_proven(ObjectStore& objects, const TierBinding& binding) {
   const Status fenced = ask<Status>([&](ObjectStore::DoneStatus done) {
-    write_fence(objects, to_string(store_.array().id()), binding.fences.back(), std::move(done));
+    write_fence(objects, to_string(store_.array().id()), {binding.fences.back()}, std::move(done));
   });
+  has_no_fence_ = false;
   objects.close();
   FPFS_RETURN_IF_ERROR(fenced);
   return connect_to(binding.url, binding);
@@ -116,7 +124,7 @@ Status ArrayTier::Impl::connect_to(const std::string& url, TierBinding binding) 
   FPFS_ASSIGN_OR_RETURN(session->reads, reach(url, Priority::kRequests, 0, binding.store_id));
   const bool restores = !binding.restores.empty();
   if (!is_read_only_ && !restores) {
-    FPFS_ASSIGN_OR_RETURN(session->objects, reach(url, Priority::kCopies, 0, binding.store_id));
+    FPFS_ASSIGN_OR_RETURN(session->objects, reach_for_copies(url, binding));
   }
   session->reader = TierReader::create(environment_, *session->reads);
   begin_session(std::move(session), binding);
@@ -130,46 +138,83 @@ Status ArrayTier::Impl::connect_to(const std::string& url, TierBinding binding) 
 
 // Behind a restore, which somebody waits for.
 Status ArrayTier::Impl::open_copies(const std::string& url) {
-  FPFS_ASSIGN_OR_RETURN(std::unique_ptr<ObjectStore> objects, reach(url, Priority::kCopies, 0, binding_.store_id));
+  FPFS_ASSIGN_OR_RETURN(std::unique_ptr<LeasedStore> objects, reach_for_copies(url, binding_));
   const MutexLock lock(mutex_);
   session_->objects = std::move(objects);
   return Status::ok();
 }
 
+Result<std::unique_ptr<LeasedStore>> ArrayTier::Impl::reach_for_copies(const std::string& url, TierBinding& binding) {
+  FPFS_ASSIGN_OR_RETURN(std::unique_ptr<ObjectStore> objects, reach(url, Priority::kCopies, 0, binding.store_id));
+  return std::make_unique<LeasedStore>(std::move(objects), to_string(store_.array().id()), options_.lease,
+                                       own_fences(binding));
+}
+
+// What the store may have while this array's copies are its own.
+std::vector<std::string> ArrayTier::Impl::own_fences(const TierBinding& binding) const {
+  std::vector<std::string> own = binding.fences;
+  if (has_no_fence_) own.emplace_back();
+  return own;
+}
+
 // Sees to it that no newer state of the array has copied there, and that none of before will.
 Status ArrayTier::Impl::raise_fence(ObjectStore& objects, TierBinding& binding, Clock::time_point until) {
+  LeasedStore* leased = nullptr;
+  {
+    const MutexLock lock(mutex_);
+    if (session_ != nullptr) leased = session_->objects.get();  // which this thread alone takes away
+  }
   const std::string array = to_string(store_.array().id());
-  const Result<std::string> stored = ask<Result<std::string>>(
-      [&](ObjectStore::Done<std::string> done) { read_fence(objects, array, std::move(done)); }, until);
+  const Result<TierFence> stored = ask<Result<TierFence>>(
+      [&](ObjectStore::Done<TierFence> done) { read_fence(objects, array, std::move(done)); }, until);
   if (!stored.is_ok()) return stored.status();
-  if (!stored.value().empty() && std::ranges::find(binding.fences, stored.value()) == binding.fences.end())
+  FPFS_RETURN_IF_ERROR(check_own(objects, binding, *stored, leased != nullptr));
+  const std::string token = fmt::format("{:016x}", environment_.random_u64());
+  binding.fences = known_fences(binding.fences, stored->token, token);
+  const Status saved = save_binding(store_.storage(), store_.array(), binding);
+  const bool is_full = saved.code() == StatusCode::kNoSpace;  // its files are copied all the same
+  has_no_fence_ = is_full && stored->token.empty();
+  if (leased != nullptr) leased->own(own_fences(binding));
+  if (is_full) return Status::ok();
+  FPFS_RETURN_IF_ERROR(saved);
+  return ask<Status>([&](ObjectStore::DoneStatus done) { write_fence(objects, array, {token}, std::move(done)); },
+                     until);
+}
+
+// `is_running`: this array has written a fence there, and nobody but who takes the copies over takes it away.
+Status ArrayTier::Impl::check_own(const ObjectStore& objects, const TierBinding& binding, const TierFence& stored,
+                                  bool is_running) const {
+  const bool is_own = stored.token.empty() ? !is_running || has_no_fence_
+                                           : std::ranges::find(binding.fences, stored.token) != binding.fences.end();
+  if (is_own) return Status::ok();
+  if (stored.token.empty() || !stored.by.empty())
     return Status::error(
         StatusCode::kWrongStore,
-        fmt::format("tier: {} has copies of a newer state of this array than this one, as when its members were put "
-                    "back from a backup; so that nothing newer is replaced or removed, nothing is copied: fetch from "
-                    "there what is missing here, then fpfs tier set",
-                    objects.describe()));
-  const std::string token = fmt::format("{:016x}", environment_.random_u64());
-  binding.fences = known_fences(binding.fences, stored.value(), token);
-  const Status saved = save_binding(store_.storage(), store_.array(), binding);
-  if (saved.code() == StatusCode::kNoSpace) return Status::ok();  // a full array has its files copied all the same
-  FPFS_RETURN_IF_ERROR(saved);
-  return ask<Status>([&](ObjectStore::DoneStatus done) { write_fence(objects, array, token, std::move(done)); }, until);
+        fmt::format("tier: {}: what this array has copied there has become {}'s, where it was restored; nothing is "
+                    "copied: have this array copy to another directory or prefix (fpfs tier set), or end that one, and "
+                    "fpfs tier set here",
+                    objects.describe(), stored.by.empty() ? "another array" : "array " + stored.by));
+  return Status::error(
+      StatusCode::kWrongStore,
+      fmt::format("tier: {} has copies of a newer state of this array than this one, as when its members were put "
+                  "back from a backup; so that nothing newer is replaced or removed, nothing is copied: fetch from "
+                  "there what is missing here, then fpfs tier set",
+                  objects.describe()));
 }
 
 // An operator has said so, who knows what is there: also what a newer state of the array has copied. The newest of
 // the binding's fences is then to be written; only what replaces a damaged one is already.
 Status ArrayTier::Impl::remember(ObjectStore& objects, TierBinding& binding) {
   const std::string array = to_string(store_.array().id());
-  const Result<std::string> stored = ask<Result<std::string>>(
-      [&](ObjectStore::Done<std::string> done) { read_fence(objects, array, std::move(done)); });
+  const Result<TierFence> stored =
+      ask<Result<TierFence>>([&](ObjectStore::Done<TierFence> done) { read_fence(objects, array, std::move(done)); });
   const bool is_damaged = stored.status().code() == StatusCode::kCorruption;
   if (!stored.is_ok() && !is_damaged) return stored.status();
   const std::string token = fmt::format("{:016x}", environment_.random_u64());
-  binding.fences = known_fences({}, is_damaged ? "" : stored.value(), token);
+  binding.fences = known_fences({}, is_damaged ? "" : stored->token, token);
   FPFS_RETURN_IF_ERROR(save_binding(store_.storage(), store_.array(), binding));
   if (!is_damaged) return Status::ok();
-  return ask<Status>([&](ObjectStore::DoneStatus done) { write_fence(objects, array, token, std::move(done)); });
+  return ask<Status>([&](ObjectStore::DoneStatus done) { write_fence(objects, array, {token}, std::move(done)); });
 }
 
 // --- Impl: made another store's --------------------------------------------------------------------------------------
@@ -180,9 +225,13 @@ Status ArrayTier::Impl::do_set(const TierSet& set) {
     return Status::error(StatusCode::kReadOnly, "the array is mounted read-only: it cannot remember a store");
   FPFS_ASSIGN_OR_RETURN(const std::unique_ptr<ObjectStore> objects,
                         make_store(set.url, Priority::kRequests, kAnswerSeconds));
-  if (const Status away = check_nothing_is_away(*objects, set.url); !away.is_ok()) {
+  // Before anything is written there: it may be an empty mount point, or no place for copies.
+  Status fits = check_place(set);
+  if (fits.is_ok()) fits = check_nothing_is_away(*objects, set.url);
+  if (fits.is_ok() && set.restores) fits = check_restorable(*objects, set);
+  if (!fits.is_ok()) {
     objects->close();
-    return away;
+    return fits;
   }
   TierInit init;
   init.array_id = to_string(store_.array().id());
@@ -229,14 +278,40 @@ Status ArrayTier::Impl::do_set(const TierSet& set) {
   return set.restores ? failure_ : Status::ok();
 }
 
-// That array, if it is still there, does not come in between.
+// That array, if it is still there, changes nothing there any more once wait_for_end_of() has returned.
 Status ArrayTier::Impl::begin_restoring(ObjectStore& objects, const TierSet& set, const TierIdentity& made,
                                         TierBinding& binding) {
   FPFS_ASSIGN_OR_RETURN(binding.restores, array_to_restore(objects, set, made));
   binding.is_away = true;
-  const std::string token = fmt::format("{:016x}", environment_.random_u64());
+  const Result<TierFence> stored = ask<Result<TierFence>>(
+      [&](ObjectStore::Done<TierFence> done) { read_fence(objects, binding.restores, std::move(done)); });
+  const bool is_damaged = stored.status().code() == StatusCode::kCorruption;
+  if (!stored.is_ok() && !is_damaged) return stored.status();
+  TierFence fence{fmt::format("{:016x}", environment_.random_u64())};
+  fence.ended = stored.is_ok() && (stored->ended || stored->token.empty());
+  fence.by = to_string(store_.array().id());
   return ask<Status>(
-      [&](ObjectStore::DoneStatus done) { write_fence(objects, binding.restores, token, std::move(done)); });
+      [&](ObjectStore::DoneStatus done) { write_fence(objects, binding.restores, fence, std::move(done)); });
+}
+
+// Until the array whose copies are restored has seen that they are no longer its own, if it may still be there.
+Status ArrayTier::Impl::wait_for_end_of(ObjectStore& objects, const std::string& array) {
+  FPFS_ASSIGN_OR_RETURN(TierFence fence, ask<Result<TierFence>>([&](ObjectStore::Done<TierFence> done) {
+                          read_fence(objects, array, std::move(done));
+                        }));
+  if (fence.ended || fence.token.empty()) return Status::ok();
+  const auto wait = options_.lease + options_.lease / 2;
+  log(LogLevel::kInfo,
+      "tier: array {} has not said that it ended; for the case that it still runs, what it has copied is restored in "
+      "{} s",
+      array, std::chrono::duration_cast<std::chrono::seconds>(wait).count());
+  for (const auto end = Clock::now() + wait; Clock::now() < end;) {
+    MutexLock lock(mutex_);
+    if (stopping_) return Status::error(StatusCode::kCancelled, "the mount is ending");
+    changed_.wait_for(mutex_, end - Clock::now());
+  }
+  fence.ended = true;
+  return ask<Status>([&](ObjectStore::DoneStatus done) { write_fence(objects, array, fence, std::move(done)); });
 }
 
 // Which array's copies become this one's.
@@ -277,7 +352,71 @@ std::string ArrayTier::Impl::describe_arrays(ObjectStore& objects, const std::ve
   return text;
 }
 
-// What may become the array's store. Before anything is written there: it may be an empty mount point.
+// Copies are to be elsewhere than what they are copies of.
+Status ArrayTier::Impl::check_place(const TierSet& set) {
+  const Result<TierUrl> url = parse_tier_url(set.url);
+  if (!url.is_ok() || url->kind != TierUrl::Kind::kFile) return url.status();
+  const auto refuse = [&](const std::string& where) {
+    return Status::error(StatusCode::kInvalidArgument,
+                         fmt::format("tier: {} is within {}; name a directory on another drive", url->path, where));
+  };
+  struct stat place {};
+  struct stat above {};
+  if (::stat(url->path.c_str(), &place) != 0) return Status::ok();  // which the store says better
+  if (!set.mounted_at.empty() && ::stat(set.mounted_at.c_str(), &above) == 0 && above.st_dev == place.st_dev)
+    return refuse(fmt::format("this array's mount {}", set.mounted_at));
+  std::vector<std::pair<std::string, struct stat>> own;
+  const Array& array = store_.array();
+  for (const MemberIndex m : array.members())
+    if (struct stat attributes{}; array.member(m).present && ::stat(array.member(m).path.c_str(), &attributes) == 0)
+      own.emplace_back(array.member(m).path, attributes);
+  if (const Result<struct stat> names = store_.storage().fstat(array.metadata_directory()); names.is_ok())
+    own.emplace_back(store_.storage().describe(array.metadata_directory()), *names);
+  std::error_code error;
+  std::filesystem::path path = std::filesystem::canonical(url->path, error);
+  for (; !error && !path.empty(); path = path.parent_path()) {
+    if (::stat(path.c_str(), &above) != 0) break;
+    for (const auto& [name, attributes] : own)
+      if (attributes.st_dev == above.st_dev && attributes.st_ino == above.st_ino)
+        return refuse(fmt::format("a directory of this array ({})", name));
+    if (path == path.root_path()) break;
+  }
+  return Status::ok();
+}
+
+// What `set` restores can be restored here. Nothing is written.
+Status ArrayTier::Impl::check_restorable(ObjectStore& objects, const TierSet& set) {
+  using Identity = std::optional<TierIdentity>;
+  FPFS_ASSIGN_OR_RETURN(const Identity found, ask<Result<Identity>>([&](ObjectStore::Done<Identity> done) {
+                          read_tier(objects, std::move(done));
+                        }));
+  if (!found) return Status::ok();  // init_tier() says what is missing
+  FPFS_ASSIGN_OR_RETURN(const std::string array, array_to_restore(objects, set, *found));
+  ListRequest request;
+  request.prefix = std::string(kTierReserved) + "/";
+  FPFS_ASSIGN_OR_RETURN(const ListPage page, ask<Result<ListPage>>([&](ObjectStore::Done<ListPage> done) {
+                          objects.list(request, std::move(done));
+                        }));
+  // One file will do, as an array has chunks of one size. Where none is among the first, restoring finds it.
+  unsigned looks = kManifestsLookedAt;
+  for (const ObjectInfo& object : page.objects) {
+    if (path_of_manifest(object.key).empty() || object.size > kManifestLookedAtMax) continue;
+    if (looks-- == 0) break;
+    const auto memory = std::make_shared<std::vector<std::byte>>(object.size);
+    const Result<ReadRange> read = ask<Result<ReadRange>>([&](ObjectStore::Done<ReadRange> done) {
+      objects.get(object.key, 0, *memory, "",
+                  [memory, done = std::move(done)](const Result<ReadRange>& range) { done(range); });
+    });
+    if (read.status().code() == StatusCode::kNotFound) continue;
+    if (!read.is_ok()) return read.status();
+    const Result<TierManifest> manifest = decode_manifest(std::span(*memory).first(read->length));
+    if (!manifest.is_ok() || to_string(manifest->array_id) != array || !manifest->has_chunks()) continue;
+    return check_chunk_size(*manifest, store_.array().stripes().chunk_size).with_context("tier");
+  }
+  return Status::ok();
+}
+
+// What may become the array's store.
 Status ArrayTier::Impl::check_nothing_is_away(ObjectStore& objects, const std::string& url) {
   const Result<std::optional<TierBinding>> remembered = load_binding(store_.storage(), store_.array());
   if (!remembered.is_ok() || !remembered->has_value() || !(**remembered).is_away) return Status::ok();

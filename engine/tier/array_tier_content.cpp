@@ -33,6 +33,10 @@ Status ArrayTier::Impl::restore() {
   {
     const MutexLock lock(mutex_);
     objects = session_->reads.get();
+  }
+  FPFS_RETURN_IF_ERROR(wait_for_end_of(*objects, options.array_id));
+  {
+    const MutexLock lock(mutex_);
     restore = restore_ = TierRestore::create(environment_, store_, *objects, options);
     log(LogLevel::kInfo, "tier: what array {} has copied to {} is restored", options.array_id, place_);
   }

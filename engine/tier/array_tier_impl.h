@@ -12,8 +12,10 @@
 #include "engine/base/mutex.h"
 #include "engine/tier/array_tier.h"
 #include "engine/tier/awaited_chunk_source.h"
+#include "engine/tier/leased_store.h"
 #include "engine/tier/object_store.h"
 #include "engine/tier/tier_binding.h"
+#include "engine/tier/tier_fence.h"
 #include "engine/tier/tier_lost.h"
 #include "engine/tier/tier_marker.h"
 #include "engine/tier/tier_note.h"
@@ -54,7 +56,7 @@ class ArrayTier::Impl : public std::enable_shared_from_this<Impl> {
   // While there is a store that is known to be the right one.
   struct Session {
     std::unique_ptr<ObjectStore> reads;    // of the priority of requests: somebody waits for what it brings
-    std::unique_ptr<ObjectStore> objects;  // of the priority of copies; there with the copier
+    std::unique_ptr<LeasedStore> objects;  // of the priority of copies; there with the copier
     std::unique_ptr<TierCopier> copier;    // none: the mount is read-only, or something is to be restored before
     std::shared_ptr<TierReader> reader;    // what heals chunks asks it
     std::shared_ptr<TierReader> prover;    // of what is to leave the drives, by `objects`
@@ -78,7 +80,12 @@ class ArrayTier::Impl : public std::enable_shared_from_this<Impl> {
   Status connect_to(const std::string& url, TierBinding binding);
   Status open_copies(const std::string& url);
   Status raise_fence(ObjectStore& objects, TierBinding& binding, Clock::time_point until = Clock::time_point::max());
+  Status check_own(const ObjectStore& objects, const TierBinding& binding, const TierFence& stored,
+                   bool is_running) const;
+  std::vector<std::string> own_fences(const TierBinding& binding) const;
+  Result<std::unique_ptr<LeasedStore>> reach_for_copies(const std::string& url, TierBinding& binding);
   void keep_fence();
+  void end_fence(LeasedStore& objects);
   Status remember(ObjectStore& objects, TierBinding& binding);
   enum class Priority : uint8_t { kCopies, kRequests };  // of the store's threads
   Result<std::unique_ptr<ObjectStore>> reach(const std::string& url, Priority priority, unsigned deadline_s,
@@ -88,13 +95,17 @@ class ArrayTier::Impl : public std::enable_shared_from_this<Impl> {
   Status begin_copying(bool has_restored);
   void end_session();
   void look_after_copies();
+  bool has_lost_copies() const;
   void open_lost(const std::string& store_id);
   void save_lost();
   void adapt_rate();
   Status do_set(const TierSet& set);
+  Status wait_for_end_of(ObjectStore& objects, const std::string& array);
   Status begin_restoring(ObjectStore& objects, const TierSet& set, const TierIdentity& made, TierBinding& binding);
   Result<std::string> array_to_restore(ObjectStore& objects, const TierSet& set, const TierIdentity& made);
   std::string describe_arrays(ObjectStore& objects, const std::vector<std::string>& arrays);
+  Status check_place(const TierSet& set);
+  Status check_restorable(ObjectStore& objects, const TierSet& set);
   Status check_nothing_is_away(ObjectStore& objects, const std::string& url);
   Status check_nothing_is_away(const std::string& store_id);
 
@@ -148,6 +159,7 @@ class ArrayTier::Impl : public std::enable_shared_from_this<Impl> {
   Clock::time_point next_try_ FPFS_GUARDED_BY(mutex_);
   // The thread's own: what the array remembers, and when it got the last fence.
   TierBinding binding_;
+  bool has_no_fence_ = false;  // it could not remember one, and the store has none
   Clock::time_point fenced_at_{};
   uint64_t fenced_progress_ = 0;
   Clock::time_point lost_saved_at_{};

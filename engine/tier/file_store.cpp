@@ -23,6 +23,8 @@ constexpr time_t kLeftoverAge_s = 24 * 3600;
 constexpr int kAttemptsMax = 100;
 constexpr uint64_t kCopyBytes = 1 << 20;
 constexpr size_t kIdentityBytesMax = 4096;
+// What is copied may be for its owner only, and who can write here can have an array show anything.
+constexpr mode_t kFileMode = 0600, kDirectoryMode = 0700;
 
 // A network filesystem that has gone away: what it says is not about the object.
 Status translated(const Status& status) {
@@ -282,7 +284,7 @@ Result<FileStore::Directory> FileStore::directory_of(const std::string& key, boo
     const Handle above = directory.handle.get();
     Result<Handle> opened = storage_.open_at(above, name, O_RDONLY | O_DIRECTORY);
     if (make && !opened.is_ok() && is_not_there(opened.status())) {
-      const Status made = storage_.make_directory(above, name, 0777);
+      const Status made = storage_.make_directory(above, name, kDirectoryMode);
       if (!made.is_ok() && made.code() != StatusCode::kExists) return made;
       FPFS_RETURN_IF_ERROR(storage_.fsync(above));
       opened = storage_.open_at(above, name, O_RDONLY | O_DIRECTORY);
@@ -305,7 +307,7 @@ Result<ScopedHandle> FileStore::unfinished_directory() {
     Result<Handle> opened = storage_.open_at(root.get(), name, O_RDONLY | O_DIRECTORY);
     if (opened.is_ok()) return ScopedHandle(storage_, *opened);
     if (!is_not_there(opened.status()) || attempt == 1) return opened.status();
-    const Status made = storage_.make_directory(root.get(), name, 0777);
+    const Status made = storage_.make_directory(root.get(), name, kDirectoryMode);
     if (!made.is_ok() && made.code() != StatusCode::kExists) return made;
   }
 }
@@ -366,7 +368,8 @@ Result<StoredObject> FileStore::write_object(const std::string& key, const Objec
   FPFS_RETURN_IF_ERROR(check_metadata(metadata));
   FPFS_ASSIGN_OR_RETURN(const ScopedHandle unfinished, unfinished_directory());
   const std::string name = fmt::format("put-{:016x}", random_());
-  FPFS_ASSIGN_OR_RETURN(const Handle handle, storage_.open_at(unfinished.get(), name, O_RDWR | O_CREAT | O_EXCL, 0666));
+  FPFS_ASSIGN_OR_RETURN(const Handle handle,
+                        storage_.open_at(unfinished.get(), name, O_RDWR | O_CREAT | O_EXCL, kFileMode));
   const ScopedHandle file(storage_, handle);
   const auto write = [&]() -> Result<StoredObject> {
     FPFS_RETURN_IF_ERROR(fill(file.get()));
@@ -443,7 +446,7 @@ Result<Upload> FileStore::do_begin(const std::string& key, const ObjectMetadata&
   for (const auto& [name, value] : metadata) text += name + "=" + percent_encode(value, false) + "\n";
   for (const std::string& name : {id, id + kKeySuffix}) {
     FPFS_ASSIGN_OR_RETURN(const Handle handle,
-                          storage_.open_at(unfinished.get(), name, O_RDWR | O_CREAT | O_EXCL, 0666));
+                          storage_.open_at(unfinished.get(), name, O_RDWR | O_CREAT | O_EXCL, kFileMode));
     const ScopedHandle file(storage_, handle);
     if (name == id) continue;
     FPFS_RETURN_IF_ERROR(storage_.pwrite(file.get(), std::as_bytes(std::span(text)), 0));

@@ -184,14 +184,8 @@ Status RestoredTree::make_node(Handle directory, const std::string& name, const 
 }
 
 Result<Store::Created> RestoredTree::begin_file(Handle directory, const TierManifest& manifest) {
-  const uint32_t chunk_size = store_.array().stripes().chunk_size;
   if (!manifest.content.empty()) return store_.create_unnamed(directory, manifest.mode & kPermissions);
-  if (manifest.size > 0 && manifest.chunk_size != chunk_size)
-    return Status::error(
-        StatusCode::kTooLarge,
-        fmt::format("the copies have chunks of {}, this array has such of {}: format it with "
-                    "--chunk-size={}K",
-                    format_size(manifest.chunk_size), format_size(chunk_size), manifest.chunk_size / kKiB));
+  FPFS_RETURN_IF_ERROR(check_chunk_size(manifest, store_.array().stripes().chunk_size));
   FPFS_ASSIGN_OR_RETURN(Store::Created created, store_.create_unnamed(directory, manifest.mode & kPermissions));
   FPFS_RETURN_IF_ERROR(created.file->begin_away(manifest.size, checksums_of(manifest)));
   FPFS_RETURN_IF_ERROR(created.file->set_note(ChunkSource::kPathAttribute, std::as_bytes(std::span(manifest.path))));

@@ -225,6 +225,14 @@ uint64_t array_key(const Uuid& array_id) {
   return std::max<uint64_t>(1, hash_bytes(std::as_bytes(std::span(array_id))));
 }
 
+Status check_chunk_size(const TierManifest& manifest, uint32_t chunk_size) {
+  if (!manifest.has_chunks() || manifest.chunk_size == chunk_size) return Status::ok();
+  return Status::error(
+      StatusCode::kTooLarge,
+      fmt::format("the copies have chunks of {}, this array has such of {}: format it with --chunk-size={}K",
+                  format_size(manifest.chunk_size), format_size(chunk_size), manifest.chunk_size / kKiB));
+}
+
 void take_attributes(TierManifest& manifest, const TierManifest& from) {
   manifest.mode = from.mode;
   manifest.uid = from.uid;

@@ -82,6 +82,8 @@ struct TierManifest {
 
   bool is_file() const;
   bool is_removed() const { return removed_of != 0; }
+  // The content is elsewhere, in chunks.
+  bool has_chunks() const { return size > 0 && content.empty(); }
   // Whether `content` is what the checksums are of; true when there is none.
   bool is_content_right() const;
   // By another array than the one that has the content: its attributes.
@@ -95,6 +97,8 @@ constexpr uint64_t edit_key(uint64_t array) {
   return ~array;
 }
 
+// kTooLarge, with what to do: the content, which is not in the manifest, comes in chunks of another size than this.
+Status check_chunk_size(const TierManifest& manifest, uint32_t chunk_size);
 // Owner, mode, times, extended attributes, device and target, and nothing else.
 void take_attributes(TierManifest& manifest, const TierManifest& from);
 uint64_t attributes_hash(const TierManifest& manifest);

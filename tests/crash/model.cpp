@@ -107,8 +107,15 @@ bool Attributes::allow(const Attributes& seen) const {
 }
 
 bool FileModel::allows(const Attributes& seen) const {
-  return std::any_of(attributes_.begin() + static_cast<ptrdiff_t>(oldest_attributes_), attributes_.end(),
-                     [&seen](const Attributes& version) { return version.allow(seen); });
+  // A commit's record moves the modification time for a moment (File::keep_times()): a power cut in it leaves that of
+  // the moment instead of one that was set and not synced.
+  const bool commit_may_be_cut = acknowledged_ < last();
+  for (size_t i = oldest_attributes_; i < attributes_.size(); ++i) {
+    Attributes version = attributes_[i];
+    if (commit_may_be_cut && i > oldest_attributes_) version.set_to.reset();
+    if (version.allow(seen)) return true;
+  }
+  return false;
 }
 
 // --- names ----------------------------------------------------------------------------------------------------------

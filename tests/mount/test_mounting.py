@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from lab import mount_table
-from lab.array import Array, Mount
+from lab.array import Array, Mount, MountFailed
 from lab.data import is_pattern, write_pattern
 from lab.programs import REPOSITORY, run
 from lab.system import wait_until_gone
@@ -236,6 +236,19 @@ def test_null_write_discards(array, make_mount):
         for _ in range(64):
             assert file.write(bytes(MIB)) == MIB
     assert sum(member["bytes_written"] for member in mount.status()["members"]) < 8 * MIB
+    mount.remount()
+    # Content that is there would be lost.
+    mount.unmount()
+    mount.options = []
+    mount.start()
+    (mount.path / "kept").write_bytes(b"content")
+    mount.unmount()
+    mount.options = ["null_write"]
+    with pytest.raises(MountFailed, match="null_write stores nothing.*/kept for one"):
+        mount.start()
+    mount.options = ["null_write", "ro"]
+    mount.start()
+    assert (mount.path / "kept").read_bytes() == b"content"
 
 
 # --- mount(8) ----------------------------------------------------------------------------------------------------

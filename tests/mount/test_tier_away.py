@@ -185,6 +185,30 @@ def test_a_daemon_that_is_killed_goes_on_restoring(lost, directory):
     assert digests(mount.path) == content
 
 
+def test_an_array_that_still_runs_changes_nothing_once_it_is_restored(array, make_mount, make_array, directory):
+    """What lies in the store only is the new array's: the old machine may still be there, or come back."""
+    array.damaged = True
+    old = make_mount(array)
+    set_tier(old, directory.url)
+    for seed, name in enumerate(("replaced", "removed", "moved")):
+        write_pattern(old.path / name, seed, 2 * MIB)
+    sync(old)
+    new = make_mount(make_array(chunk_size=CHUNK))
+    begun = time.monotonic()
+    set_tier(new, directory.url, "--restore")
+    assert time.monotonic() - begun > 10  # for as long as the old one may change something without a look
+    os.unlink(old.path / "removed")
+    write_pattern(old.path / "replaced", 8, 2 * MIB)
+    os.rename(old.path / "moved", old.path / "elsewhere")
+    assert fpfs(old, "sync", "--tier", "--timeout", "2", old.path, check=False).returncode != 0
+    wait_until(lambda: "not by this one" in tier(old)["last_error"])
+    assert tier(old)["state"] == "away" and "nothing is copied" in old.log()
+    sync(new)
+    for seed, name in enumerate(("replaced", "removed", "moved")):
+        assert is_away(new.path / name) and is_pattern(new.path / name, seed, 2 * MIB)
+    assert directory.content("elsewhere") is None
+
+
 def test_which_array_is_restored(lost, make_array, make_mount, directory):
     """Of several it is asked; a wrong one, one that is none, chunks of another size: one line each."""
     (tree, content), mount = lost(directory)
@@ -209,7 +233,8 @@ def test_which_array_is_restored(lost, make_array, make_mount, directory):
     assert "is no id" in refused("--restore", "--array", "nonsense", "--share")
     large = make_mount(make_array(chunk_size=4 * CHUNK))
     assert "--chunk-size" in refused("--restore", "--array", lost_id, "--share", mounted=large)
-    fpfs(large, "tier", "set", large.path, "none", check=False)
+    assert tier(large)["state"] == "none"
+    assert large.status()["array"]["id"] not in {path.name for path in directory.path.rglob("arrays/*")}
     set_tier(mount, directory.url, "--restore", "--array", lost_id, "--share")
     assert names(mount.path) == tree and digests(mount.path) == content
     assert not (mount.path / "other").exists() and directory.content("other") is not None

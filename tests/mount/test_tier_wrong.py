@@ -1,5 +1,6 @@
 """What is wrong with a store: rights, bucket, clock, another array's prefix. One clear line, nothing stored there; with
 tier_required=no local work goes on, and copies begin when it is right. Through a mount."""
+import os
 import shutil
 
 import pytest
@@ -186,3 +187,33 @@ def test_a_clock_that_is_wrong(array, make_mount, gateway, offset, words):
     mount.prefix = ["env", "FAKETIME_DONT_FAKE_MONOTONIC=1", "faketime", "-f", offset]
     the_line(refused_mount(mount, f"tier={gateway.url}"), "RequestTimeTooSkewed", words, "set the clocks right")
     assert gateway.answers and gateway.stored() == []
+
+
+def test_copies_lie_elsewhere_than_what_they_are_of(array, make_mount):
+    """Not in the mount, not on a member, also by another path: nothing is written there."""
+    mount = make_mount(array)
+    (mount.path / "store").mkdir()
+    member = array.members[-1]
+    (member / "store").mkdir()
+    other_way = mount.path.parent / "other-way"
+    other_way.symlink_to(member)
+    for place in (mount.path / "store", mount.path, member / "store", array.members[0] / "tree", other_way / "store"):
+        result = fpfs(mount, "tier", "set", mount.path, f"file://{place}", "--existing", check=False)
+        assert result.returncode == 1
+        the_line(result.stderr, "is within", "another drive")
+    assert tier(mount)["state"] == "none"
+    assert not list((member / "store").iterdir()) and not list((mount.path / "store").iterdir())
+    (member / "store").rmdir()
+    other_way.unlink()
+
+
+def test_a_directory_of_copies_is_for_its_owner_only(array, make_mount, directory):
+    mount = make_mount(array)
+    set_tier(mount, directory.url)
+    (mount.path / "run").mkdir()
+    write_pattern(mount.path / "run/secret", 1, 2 * MIB)
+    os.chmod(mount.path / "run/secret", 0o600)
+    sync(mount)
+    made = list(directory.path.rglob("*"))
+    assert len(made) > 5
+    assert {oct(path.stat().st_mode & 0o077) for path in made} == {"0o0"}

@@ -110,6 +110,19 @@ def test_nested_directories_are_refused(binaries, fresh):
 
 
 @pytest.mark.P7
+def test_what_lies_in_an_array_is_no_member(binaries, fresh, members):
+    """What is made there is the array's."""
+    assert mkfs(binaries, members).returncode == 0
+    for inside in (fresh[0] / "nested", fresh[0] / "tree" / "new", fresh[-1] / "objects" / "00" / "new"):
+        for made in (False, True):
+            if made:
+                inside.mkdir()
+            for force in ([], ["--force"]):
+                result = mkfs(binaries, *force, inside)
+                assert_one_line_error(result, 16, "it lies in", "a directory of an array")
+        inside.rmdir()
+
+
 def test_a_directory_without_a_parent_is_refused(binaries, fresh):
     assert_one_line_error(mkfs(binaries, fresh[0] / "no" / "parent"), 1, fresh[0])
 

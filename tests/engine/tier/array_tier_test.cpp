@@ -77,6 +77,7 @@ class ArrayTierTest : public ::testing::Test {
     TierOptions options;
     options.url = url;
     options.fence_interval = fence_interval_;
+    options.lease = lease_;
     options.copy.memory = 16 * kSmallChunk;
     options.copy.part_size = 2 * kSmallChunk;
     options.copy.connections = 4;
@@ -151,7 +152,7 @@ class ArrayTierTest : public ::testing::Test {
     return "";
   }
 
-  milliseconds fence_interval_{60'000};
+  milliseconds fence_interval_{60'000}, lease_{10'000};
   TemporaryDirectory directory_{quick_place()};
   PosixEnvironment environment_;
   Hangs hangs_;
@@ -250,6 +251,51 @@ TEST_F(ArrayTierTest, SoDoesOneFromTheMiddleOfAMount) {
   reopen([this] { copy_members("backup-", ""); });
   EXPECT_NE(refusal().find("newer state of this array"), std::string::npos);
   EXPECT_TRUE(is_copied_to("a", "f1", 1));
+}
+
+// Another machine has restored what this one copied, which still runs.
+TEST_F(ArrayTierTest, WhoseCopiesWereTakenOverChangesNothingMore) {
+  lease_ = milliseconds(50);
+  make();
+  ASSERT_TRUE(tier_->open().is_ok());
+  const std::filesystem::path file = directory_ / ("a/.fastpersistfs-store/fences/" + to_string(store_->array().id()));
+  const std::string other = "00000000-0000-4000-8000-000000000000";
+  for (const bool is_restored : {false, true}) {  // else: being so
+    const std::string kept = is_restored ? "f1" : "f0", made = is_restored ? "g1" : "g0";
+    ASSERT_TRUE(set("a").is_ok());  // somebody says that they are its own, all the same
+    ASSERT_TRUE(save(kept, 1).is_ok());
+    ASSERT_TRUE(wait_for_all().is_ok());
+    ASSERT_TRUE(std::filesystem::exists(file));
+    if (is_restored) {
+      std::filesystem::remove(directory_ / ("a/.fastpersistfs-store/arrays/" + to_string(store_->array().id())));
+      std::filesystem::remove(file);
+    } else {
+      std::ofstream(file) << R"({"format":1,"token":"foreign","by":")" + other + R"("})";
+    }
+    std::this_thread::sleep_for(lease_);
+    ASSERT_TRUE(store_->unlink(store_->root(), kept).is_ok());
+    ASSERT_TRUE(save(made, 2).is_ok());
+    const std::string why = is_restored ? "is used by no array any more" : "become array " + other + "'s";
+    for (unsigned looks = 0; refusal().find(why) == std::string::npos && looks < 300; ++looks)
+      std::this_thread::sleep_for(milliseconds(10));
+    EXPECT_NE(refusal().find(why), std::string::npos) << refusal();
+    EXPECT_TRUE(is_copied_to("a", kept, 1));
+    EXPECT_FALSE(std::filesystem::exists(directory_ / ("a/" + made)));
+  }
+}
+
+TEST_F(ArrayTierTest, AnEndIsToldToWhoRestores) {
+  ASSERT_TRUE(tier_->open().is_ok());
+  ASSERT_TRUE(set("a").is_ok());
+  const std::filesystem::path file = directory_ / ("a/.fastpersistfs-store/fences/" + to_string(store_->array().id()));
+  const auto text = [&file] {
+    std::ifstream stream(file);
+    return std::string{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
+  };
+  EXPECT_EQ(text().find("ended"), std::string::npos) << text();
+  reopen([&] { EXPECT_NE(text().find("\"ended\":true"), std::string::npos) << text(); });
+  ASSERT_TRUE(wait_for_all().is_ok());
+  EXPECT_EQ(text().find("ended"), std::string::npos) << text();
 }
 
 // Whatever of the two writes came last before the crash, the array knows what the store has.

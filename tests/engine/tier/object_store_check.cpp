@@ -282,7 +282,7 @@ TEST_F(ObjectStoreCheck, WhoseStoreItIs) {
                     id = "10000000-0000-4000-8000-00000000000a";
   const auto init = [&](const std::string& who, bool share) {
     return test::wait_for<Result<TierIdentity>>([&](auto done) {
-      init_tier(*store_, {who, id, "host", 1795563373, share, true}, done);
+      init_tier(*store_, {who, id, "host", "/mnt/ckpt", 1795563373, share, true}, done);
     });
   };
   const auto check = [&](const std::string& who, const std::string& known) {
@@ -418,7 +418,7 @@ TEST_F(ObjectStoreCheck, DISABLED_WorkWhileTheServiceIsAway) {
 TEST_F(ObjectStoreCheck, DISABLED_AFilesystemThatIsMountedAgain) {
   const std::string array = "aaaaaaaa-0000-4000-8000-000000000001", id = "10000000-0000-4000-8000-00000000000a";
   const auto made = test::wait_for<Result<TierIdentity>>([&](auto done) {
-    init_tier(*store_, {array, id, "host", 1795563373, false, true}, done);
+    init_tier(*store_, {array, id, "host", "/mnt/ckpt", 1795563373, false, true}, done);
   });
   ASSERT_TRUE(made.is_ok()) << made.status().message();
   const auto check = [&] {

@@ -93,8 +93,9 @@ TEST_F(TierMarkerTest, ArraysOfOneStoreAreToldApart) {
   };
   ASSERT_TRUE(init(kArrayA, kStoreX).is_ok());
   EXPECT_EQ(described(kArrayA), kArrayA + " (on node\xef\xbf\xbd at /mnt/ckpt, since 2026-11-24 23:36 UTC)");
-  ASSERT_TRUE(
-      test::wait_for<Status>([&](auto done) { write_fence(*store_, kArrayA, "0123456789abcdef", done); }).is_ok());
+  ASSERT_TRUE(test::wait_for<Status>([&](auto done) {
+                write_fence(*store_, kArrayA, TierFence{"0123456789abcdef"}, done);
+              }).is_ok());
   EXPECT_NE(described(kArrayA).find(", since 2026-11-24 23:36, last there 20"), std::string::npos)
       << described(kArrayA);
   // Of a store that says less: what there is.
