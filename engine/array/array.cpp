@@ -79,6 +79,12 @@ std::optional<std::string> Array::path_below_tree(Handle node) const {
   return path.substr(root.size() + 1);
 }
 
+std::string Array::name_of(MemberIndex index) const {
+  const Member& named = members_[index];
+  return named.present ? fmt::format("member {} ({})", index, named.path)
+                       : fmt::format("member {} {}", index, named.path);
+}
+
 std::string Array::path_in_mount(Handle node) const {
   const std::optional<std::string> path = path_below_tree(node);
   return path.has_value() ? "/" + *path : environment_.storage().describe(node);

@@ -48,6 +48,7 @@ struct ArrayOptions {
   bool renew_records = false;     // for repair: members whose mount record is lost count as current
   bool buffered_members = false;  // accept members without O_DIRECT (development)
   bool lock = true;               // false: fsck -n beside a mount
+  bool is_check = false;          // fsck says itself what is wrong with members: nothing of it is logged
   // Objects, and directories of objects, that are kept open on each member; more only while they are in use.
   size_t handles_kept = 256;
   std::string metadata_directory;  // overrides the superblock's hint
@@ -114,6 +115,8 @@ class Array {
   // It can be used.
   bool is_present(MemberIndex member) const { return members_[member].present && !is_removed(member); }
   const Member& member(MemberIndex index) const { return members_[index]; }  // by member index, whatever the path order
+  // "member 1 (/nvme1/fp)", "member 1 (missing)"; for messages.
+  std::string name_of(MemberIndex index) const;
   bool read_only() const { return read_only_; }
   // With `degraded`: some directory is an old copy, or may be.
   bool has_outdated() const { return has_outdated_; }
@@ -208,7 +211,7 @@ class Array {
   void close_member(MemberIndex member);
   // Steps of add_members().
   struct Growth;
-  Status find_new_members(Growth& growth);
+  Status find_new_members(Growth& growth, std::optional<MemberIndex> replaced);
   Status prepare_new_members(Growth& growth, std::optional<MemberIndex> replaced);
   Status open_new_members(Growth& growth, const std::function<Status(MemberIndex)>& prepare);
   void undo(const Growth& growth);
@@ -217,7 +220,7 @@ class Array {
   // Steps of open().
   Status open_members(ArrayOpener& opener, const ArrayOptions& options);
   Status lock_directories(ArrayOpener& opener, const ArrayOptions& options);
-  void note_outdated();
+  void note_outdated(bool tell);
 
   Environment& environment_;
   const ArrayOptions options_;

@@ -90,7 +90,7 @@ Status forget_superblock(Storage& storage, Handle directory) {
 }  // namespace
 
 // Nothing is changed, but for directories that an earlier attempt has left.
-Status Array::find_new_members(Growth& growth) {
+Status Array::find_new_members(Growth& growth, std::optional<MemberIndex> replaced) {
   Storage& storage = environment_.storage();
   // Those that there are, to be told apart from new ones.
   std::vector<NewDirectory> all;
@@ -111,7 +111,11 @@ Status Array::find_new_members(Growth& growth) {
     for (size_t member = 0; member < there; ++member)
       if (all[i].identity == all[member].identity && all[i].name.empty())
         return refuse(StatusCode::kInvalidArgument, all[i].path,
-                      "it is a directory of this array already (fpfs member list)");
+                      replaced ? fmt::format("it is a directory of this array already, also after a replacement that "
+                                             "was cancelled: fpfs member remove with {} alone moves what is there to "
+                                             "the others",
+                                             members_[*replaced].path)
+                               : std::string("it is a directory of this array already (fpfs member list)"));
   FPFS_RETURN_IF_ERROR(check_distinct(all));
   for (size_t i = 0; i < growth.candidates.size(); ++i) growth.candidates[i] = std::move(all[there + i]);
   for (NewDirectory& candidate : growth.candidates) {
@@ -241,7 +245,7 @@ Array::Changed Array::add_members(const std::vector<std::string>& paths,
     candidate.path = path;
     candidate.member_index = MemberIndex(static_cast<uint16_t>(before + growth.candidates.size() - 1));
   }
-  Status status = find_new_members(growth);
+  Status status = find_new_members(growth, replaced);
   if (status.is_ok()) status = prepare_new_members(growth, replaced);
   if (status.is_ok()) status = open_new_members(growth, prepare);
   if (!status.is_ok()) {

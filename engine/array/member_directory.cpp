@@ -4,12 +4,14 @@
 #include <fcntl.h>
 
 #include <array>
+#include <fstream>
 #include <optional>
 
 #include <fmt/format.h>
 
 #include "engine/array/superblock_copies.h"
 #include "engine/index/mount_record.h"
+#include "engine/io/drive_failure.h"
 
 namespace fpfs {
 namespace {
@@ -17,6 +19,16 @@ namespace {
 // A lock file holds a process id; anything longer is not ours.
 constexpr size_t kLockSizeMax = 32;
 
+// It has ended, but for threads that the kernel cannot end: they wait for a drive. The lock is held until that answers.
+bool has_all_but_ended(const std::string& process) {
+  std::ifstream file(fmt::format("/proc/{}/stat", process));
+  std::string text;
+  std::getline(file, text);
+  const size_t name_end = text.rfind(')');  // "4711 (fastpersistfs) Z 1 ..."
+  return name_end != std::string::npos && text.size() > name_end + 2 && text[name_end + 2] == 'Z';
+}
+
+// Digits, or nothing.
 std::string read_holder(Storage& storage, Handle lock) {
   std::array<std::byte, kLockSizeMax> buffer;
   const Result<size_t> size = storage.pread(lock, buffer, 0);
@@ -26,7 +38,7 @@ std::string read_holder(Storage& storage, Handle lock) {
     if (c < '0' || c > '9') break;
     digits += c;
   }
-  return digits.empty() ? "another process" : "process " + digits;
+  return digits;
 }
 
 Status write_holder(Storage& storage, Handle lock) {
@@ -106,11 +118,17 @@ Status refuse(StatusCode code, const std::string& path, const std::string& what)
   return Status::error(code, fmt::format("{}: {}", path, what));
 }
 
-Status refuse_failed(const std::string& path, const Status& failure) {
+Status refuse_failed(const std::string& path, const Status& failure, const char* without_it) {
   if (failure.errno_value() == ENOTDIR)
     return refuse(failure.code(), path, "Not a directory; name directories, one on each drive");
   if (failure.code() == StatusCode::kPermission)
     return refuse(failure.code(), path, "Permission denied; run this as root, or as the user whose directory it is");
+  if (is_drive_failure(failure))
+    return refuse(
+        failure.code(), path,
+        fmt::format("{}; its drive fails or is gone (dmesg says more): bring it back, or leave this directory "
+                    "out of the list{}",
+                    failure.message(), without_it));
   return failure.with_context(path);
 }
 
@@ -136,6 +154,16 @@ std::vector<Identity> ancestors_of(Storage& storage, const std::string& path, Id
     identity = *parent;
   }
   return ancestors;
+}
+
+const char* put_back(std::string_view part) {
+  return part == kObjectsName
+             ? "Put it back if somebody moved it, or the drive's own fsck did, into its lost+found; if "
+               "it is lost, fsck.fastpersistfs -y makes it anew, empty, and sets aside the files that "
+               "had something there, and without this directory ro and degraded read what the others "
+               "hold"
+             : "Put it back if somebody moved it, or the drive's own fsck did, into its lost+found; "
+               "it has the names of all files, which nobody can find without";
 }
 
 std::string object_directory_name(unsigned index) {
@@ -244,11 +272,17 @@ Result<ScopedHandle> lock_member(Storage& storage, Handle directory, const std::
   if (!opened.is_ok()) return refuse_failed(path, opened.status());
   ScopedHandle lock(storage, *opened);
   const Status locked = storage.lock(lock.get(), mode == LockMode::kExclusive);
-  if (locked.code() == StatusCode::kBusy)
-    return Status::error(StatusCode::kBusy,
-                         fmt::format("{}: the array is held by {}; unmount it there, or, where it was detached already "
-                                     "(umount -l), end what has files open in it: they keep it alive",
-                                     path, read_holder(storage, lock.get())));
+  if (locked.code() == StatusCode::kBusy) {
+    const std::string holder = read_holder(storage, lock.get());
+    return Status::error(
+        StatusCode::kBusy,
+        fmt::format("{}: the array is held by {}; {}", path, holder.empty() ? "another process" : "process " + holder,
+                    !holder.empty() && has_all_but_ended(holder)
+                        ? "that has ended, but for a call to a drive that does not answer, and lets go when the drive "
+                          "answers or is taken out (dmesg)"
+                        : "unmount it there, or, where it was detached already (umount -l), end what has files open "
+                          "in it: they keep it alive"));
+  }
   FPFS_RETURN_IF_ERROR(locked.with_context(path));
   if (writable) {
     const Status written = write_holder(storage, lock.get());

@@ -44,13 +44,17 @@ struct Identity {
 
 // Why a directory is not taken: "PATH: WHAT".
 Status refuse(StatusCode code, const std::string& path, const std::string& what);
-// The same of one where a call has failed, with what to do about that; ok where none has.
-Status refuse_failed(const std::string& path, const Status& failure);
+// The same of one where a call has failed, with what to do about that; ok where none has. `without_it`: what the list
+// without this directory is good for, behind the advice to leave out one whose drive fails.
+Status refuse_failed(const std::string& path, const Status& failure, const char* without_it = "");
 
 Result<Identity> identity_of(Storage& storage, Handle handle);
 
 // The directories that a directory lies in, nearest first. Best effort: ends early where the way up is not known.
 std::vector<Identity> ancestors_of(Storage& storage, const std::string& path, Identity identity);
+
+// What to do about a member that has lost `objects` or `tree`, as a sentence.
+const char* put_back(std::string_view part);
 
 // "objects/00" .. "objects/ff".
 std::string object_directory_name(unsigned index);

@@ -36,18 +36,31 @@ std::string name_of(const Superblock& superblock) {
                                   : fmt::format("{} ({})", to_string(superblock.array_id), superblock.label);
 }
 
-// What is to be done with one that is not what it should be, by who wants to read what the others hold.
-constexpr const char* kLeaveOut = "if its drive is lost, leave this directory out of the list";
+// What is to be done with one that is not what it should be.
+struct WhatToDo {
+  const char* absent;  // nothing is there, or an empty directory
+  const char* left_out;
+};
+constexpr WhatToDo kOfMember = {"is its drive mounted?", ", to read with ro and degraded what the others hold"};
+constexpr WhatToDo kOfMemberDegraded = {"if its drive is lost, leave this directory out of the list", ""};
+// Without it no file can be found, so there is nothing to be left out.
+constexpr WhatToDo kOfNames = {
+    "is its drive mounted? It has the names of all files, which nobody can find without; "
+    "where it moved, say so: meta_dir=DIR (fsck.fastpersistfs, fpfs: --meta-dir DIR)",
+    " and say where the names are now: meta_dir=DIR"};
 
-Result<FoundDirectory> look(Storage& storage, const std::string& path, const ArrayOptions& options) {
+const WhatToDo& what_to_do(const ArrayOptions& options) {
+  return options.degraded ? kOfMemberDegraded : kOfMember;
+}
+
+Result<FoundDirectory> look(Storage& storage, const std::string& path, const ArrayOptions& options,
+                            const WhatToDo& advice) {
   FoundDirectory found;
   found.path = path;
   const Result<Handle> opened = storage.open_directory(path);
   if (opened.status().code() == StatusCode::kNotFound)
-    return refuse(StatusCode::kNotFound, path,
-                  options.degraded ? fmt::format("no such directory; {}", kLeaveOut)
-                                   : "no such directory; is its drive mounted?");
-  if (!opened.is_ok()) return refuse_failed(path, opened.status());
+    return refuse(StatusCode::kNotFound, path, fmt::format("no such directory; {}", advice.absent));
+  if (!opened.is_ok()) return refuse_failed(path, opened.status(), advice.left_out);
   found.directory = ScopedHandle(storage, *opened);
   FPFS_ASSIGN_OR_RETURN(found.identity, identity_of(storage, *opened));
   Result<std::vector<std::byte>> bytes = read_superblock_file(storage, *opened);
@@ -58,11 +71,10 @@ Result<FoundDirectory> look(Storage& storage, const std::string& path, const Arr
         StatusCode::kNotFound, path,
         unfinished   ? "a forced format of it did not finish; format the array again with mkfs.fastpersistfs --force"
         : was_member ? "its superblock is missing; fsck.fastpersistfs -y makes it again from a copy"
-        : options.degraded ? fmt::format("it has no superblock, so it is not a member of an array; {}", kLeaveOut)
-                           : "it has no superblock, so it is not a member of an array; is its drive mounted? A new "
-                             "array is made with mkfs.fastpersistfs");
+                     : fmt::format("it has no superblock, so it is not a member of an array; {}{}", advice.absent,
+                                   &advice == &kOfMember ? " A new array is made with mkfs.fastpersistfs" : ""));
   }
-  if (!bytes.is_ok()) return refuse_failed(path, bytes.status());
+  if (!bytes.is_ok()) return refuse_failed(path, bytes.status(), advice.left_out);
   found.bytes = *std::move(bytes);
   Result<Superblock> superblock = decode_superblock(found.bytes, !options.read_only);
   if (superblock.status().code() == StatusCode::kCorruption)
@@ -155,7 +167,7 @@ Status ArrayOpener::find(const std::vector<std::string>& directories) {
     return Status::error(StatusCode::kInvalidArgument, "an array with missing members opens read-only: add ro");
   std::vector<FoundDirectory> all;
   for (const std::string& path : directories) {
-    FPFS_ASSIGN_OR_RETURN(FoundDirectory found, look(storage_, path, options_));
+    FPFS_ASSIGN_OR_RETURN(FoundDirectory found, look(storage_, path, options_, what_to_do(options_)));
     for (const FoundDirectory& other : all) FPFS_RETURN_IF_ERROR(check_pair(other, found));
     all.push_back(std::move(found));
   }
@@ -307,7 +319,7 @@ Status ArrayOpener::find_metadata_directory(std::vector<FoundDirectory>& all) {
     return found.superblock.member_index == kMetadataOnlyMember;
   });
   if (given != all.end() && wanted.empty()) return Status::ok();
-  Result<FoundDirectory> found = look(storage_, wanted.empty() ? any_.metadata_path : wanted, options_);
+  Result<FoundDirectory> found = look(storage_, wanted.empty() ? any_.metadata_path : wanted, options_, kOfNames);
   if (!found.is_ok())
     return found.status().with_context(fmt::format("the metadata directory of array {}", name_of(any_)));
   if (found->superblock.array_id != any_.array_id || found->superblock.member_index != kMetadataOnlyMember)
@@ -361,13 +373,10 @@ Result<ScopedHandle> ArrayOpener::lock(const FoundDirectory& found) const {
 Result<ScopedHandle> ArrayOpener::open_part(const FoundDirectory& found, const char* name) const {
   const Result<Handle> opened = storage_.open_at(found.directory.get(), name, O_RDONLY | O_DIRECTORY);
   if (opened.status().code() == StatusCode::kNotFound)
-    return refuse(StatusCode::kCorruption, found.path,
-                  fmt::format("its superblock is there but '{}' is not; nothing was changed{}", name,
-                              options_.degraded && std::string_view(name) == kObjectsName
-                                  ? "; leave this directory out of the list to read what the others hold"
-                                  : ". Put it back: somebody moved it, or the fsck of the drive's own filesystem "
-                                    "did, into lost+found"));
-  if (!opened.is_ok()) return refuse_failed(found.path, opened.status());
+    return refuse(
+        StatusCode::kCorruption, found.path,
+        fmt::format("its superblock is there but '{}' is not; nothing was changed. {}", name, put_back(name)));
+  if (!opened.is_ok()) return refuse_failed(found.path, opened.status(), what_to_do(options_).left_out);
   ScopedHandle part(storage_, *opened);
   FPFS_ASSIGN_OR_RETURN(const Identity identity, identity_of(storage_, part.get()));
   if (identity.device != found.identity.device)
@@ -416,7 +425,7 @@ Status Array::open_members(ArrayOpener& opener, const ArrayOptions& options) {
     member.path = found.path;
     member.id = found.superblock.member_id;
     const Result<bool> direct = has_direct_io(storage, found.directory.get(), kSuperblockName);
-    if (!direct.is_ok()) return direct.status().with_context(found.path);
+    if (!direct.is_ok()) return refuse_failed(found.path, direct.status(), what_to_do(options).left_out);
     member.direct = *direct;
     if (!member.direct && !options.buffered_members)
       return refuse(StatusCode::kUnsupported, found.path, kNeedsDirectIo);
@@ -495,7 +504,7 @@ Result<std::unique_ptr<Array>> Array::open(Environment& environment, const std::
   if (options.lock) read_mount_records(storage, array->directories_, true);
   if (options.renew_records) renew_unknown_records(array->directories_);
   if (options.degraded)
-    array->note_outdated();
+    array->note_outdated(!options.is_check);
   else
     FPFS_RETURN_IF_ERROR(check_mount_records(array->directories_));
   const Result<struct stat> state = storage.stat_at(array->metadata_directory_, kStateName);
@@ -510,12 +519,13 @@ Result<std::unique_ptr<Array>> Array::open(Environment& environment, const std::
 }
 
 // Degraded is for reading what is left: what an old copy holds is checked as ever, and counts where it fits.
-void Array::note_outdated() {
+void Array::note_outdated(bool tell) {
   for (const OutdatedDirectory& outdated : find_outdated(directories_)) {
     const ArrayDirectory& directory = directories_[outdated.index];
     const MemberIndex index = directory.superblock.member_index;
-    log(LogLevel::kWarning, "{}: {}: {}; what of it fits the others can be read", directory.path,
-        describe_member(index), outdated.sentence);
+    if (tell)
+      log(LogLevel::kWarning, "{}: {}: {}; what of it fits the others can be read", directory.path,
+          describe_member(index), outdated.sentence);
     has_outdated_ = true;
     if (index != kMetadataOnlyMember) members_[index].outdated = true;
   }

@@ -18,6 +18,7 @@
 #include <deque>
 #include <map>
 #include <set>
+#include <span>
 #include <thread>
 #include <unordered_set>
 
@@ -97,7 +98,7 @@ class Checker {
   void add_error(CheckError error);
   void show_progress();
   void tell_progress();
-  std::string why_kept(bool may_be_of_empty = false) const;
+  std::string why_kept(bool may_be_of_empty = false);
 
   Storage& storage_;
   Array& array_;
@@ -106,13 +107,13 @@ class Checker {
   const bool ended_cleanly_;
   CheckReport report_;
   References references_;
-  std::string first_empty_;  // the path of a file whose sidecar has no bytes
   std::unordered_set<uint64_t> linked_inodes_;
   std::map<uint64_t, Damage> damage_;
   std::vector<Leftovers> leftovers_;
   DataVerifier::Totals totals_;
   std::vector<std::shared_ptr<VerifiedFile>> failed_;
   bool is_reading_ = false;
+  bool are_empty_told_ = false;
   Clock::time_point progress_shown_ = Clock::now();
 };
 
@@ -136,6 +137,7 @@ Result<CheckReport> Checker::run() {
         FPFS_RETURN_IF_ERROR(find_strays(m));
       }
   }
+  if (!are_empty_told_) report_.empty_files.clear();
   report_.cancelled = cancelled();
   report_.after_crash = !is_live_ && array_.was_dirty();
   report_.bytes_verified = totals_.bytes_verified;
@@ -177,14 +179,19 @@ void Checker::tell_progress() {
 // `may_be_of_empty`: as far as is known an object is nobody's, but some file's index may have been emptied. That file
 // looks like the empty ones, and nothing on the drives tells them apart: also where it is an object of what was set
 // aside and then removed from lost+found. So it is for whoever knows these files to say (-y).
-std::string Checker::why_kept(bool may_be_of_empty) const {
+std::string Checker::why_kept(bool may_be_of_empty) {
   if (!ended_cleanly_ || frees_leftovers()) return "";
   if (may_be_of_empty) {
+    constexpr size_t kEmptyTold = 8;
+    are_empty_told_ = true;
     const bool is_one = references_.empty_sidecars() == 1;
+    const std::span<const std::string> told =
+        std::span(report_.empty_files).first(std::min(kEmptyTold, report_.empty_files.size()));
     return fmt::format(
         "; the array was ended cleanly, and {} of its files {} empty ({}{}), which an index that was emptied looks "
         "like: if {} should be empty, -y frees it",
-        references_.empty_sidecars(), is_one ? "is" : "are", first_empty_, is_one ? "" : ", ...",
+        references_.empty_sidecars(), is_one ? "is" : "are", fmt::join(told, ", "),
+        references_.empty_sidecars() > told.size() ? ", ...; --json lists them under empty_files" : "",
         is_one ? "it" : "all of them");
   }
   return "; the array was ended cleanly, so this may be content whose sidecar was cut short or emptied: look for such "
@@ -232,7 +239,8 @@ Status Checker::record(const FileEntry& entry, const ScannedFile& file, FileInsp
         fmt::format("another sidecar names the same objects ({:016x}): one is a copy made behind the mount's back",
                     file.image.file_id);
   }
-  if (file.status.is_ok() && file.attributes.st_size == 0 && first_empty_.empty()) first_empty_ = entry.path;
+  if (file.status.is_ok() && file.attributes.st_size == 0 && report_.empty_files.size() < kErrorsMax)
+    report_.empty_files.push_back(entry.path);
   report_.bytes_stored += file.image.inline_data.size();
   uint64_t missing = 0;
   file.image.extents.for_each(ChunkIndex(0), [&](ChunkIndex, const Extent& extent) {
@@ -537,6 +545,7 @@ Result<CheckReport> renew_records(Environment& environment, MemberFindings membe
   how.read_only = how.degraded = true;
   how.buffered_members = options.buffered_members;
   how.metadata_directory = options.metadata_directory;
+  how.is_check = true;
   CheckReport report;
   options.repair = Repair::kNone;
   {
@@ -585,6 +594,7 @@ Result<CheckReport> check_array(Environment& environment, const std::vector<std:
   how.read_only = options.repair == Repair::kNone;
   how.buffered_members = options.buffered_members;
   how.metadata_directory = options.metadata_directory;
+  how.is_check = true;
   bool is_live = false;
   Result<std::unique_ptr<Array>> array = open_array(environment, directories, how, is_live);
   if (array.is_ok()) return Checker(storage, **array, options, is_live).run();
@@ -594,7 +604,7 @@ Result<CheckReport> check_array(Environment& environment, const std::vector<std:
   CheckReport report;
   report.was_checked = false;
   if (options.repair == Repair::kYes && !members.restorable.empty()) {
-    FPFS_RETURN_IF_ERROR(restore_superblocks(storage, members));
+    FPFS_RETURN_IF_ERROR(restore_members(storage, members));
     // Whatever else there may be is found by looking again.
     FPFS_ASSIGN_OR_RETURN(report, check_array(environment, directories, options));
     std::erase_if(members.errors, [](const CheckError& error) { return !error.repaired; });

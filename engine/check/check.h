@@ -72,6 +72,7 @@ struct FileSetAside {
   std::string path;
   std::string moved_to;  // "lost+found/000000000000002a-step100.pt.sidecar", below the directory that keeps the names
   uint64_t size = 0;     // 0 when its index cannot be read
+  bool is_index_lost = false;
   struct Range {
     FileOffset offset;
     uint64_t length = 0;
@@ -96,6 +97,8 @@ struct CheckReport {
   // In path order; at most 10,000, then `errors_omitted` counts on, but for "missing-member".
   std::vector<CheckError> errors;
   std::vector<FileSetAside> set_aside;
+  // When an orphan may be the content of one whose index was emptied: the files that are empty, at most 10,000.
+  std::vector<std::string> empty_files;
   uint64_t errors_omitted = 0;
   bool clean() const { return errors.empty() && errors_omitted == 0; }
 };

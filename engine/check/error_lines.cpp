@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "engine/base/log.h"
 #include "engine/base/one_line.h"
 #include "engine/base/ranges.h"
 
@@ -107,6 +108,29 @@ std::string describe_errors(const ErrorGroup& group, const std::string& what) {
   const std::string& path = group.front()->path;
   const std::string place = place_of(group);
   return one_line(fmt::format("{}{}{}", path.empty() ? "" : path + ": ", place.empty() ? "" : place + ": ", what));
+}
+
+void FileErrors::add(CheckError error) {
+  constexpr size_t kErrorsMax = 1024;
+  const auto is_same = [&error](const CheckError& known) {
+    return known.chunk == error.chunk && known.kind == error.kind;
+  };
+  if (error.chunk >= 0 && std::any_of(errors_.begin(), errors_.end(), is_same)) return;
+  if (errors_.size() < kErrorsMax)
+    errors_.push_back(std::move(error));
+  else
+    ++more_;
+}
+
+void FileErrors::log_all(const char* who) {
+  std::stable_sort(errors_.begin(), errors_.end(),
+                   [](const CheckError& a, const CheckError& b) { return a.chunk < b.chunk; });
+  for (const ErrorGroup& group : group_errors(errors_))
+    log(group.front()->repaired ? LogLevel::kWarning : LogLevel::kError, "{}: {}", who,
+        describe_errors(group, kind_and_detail(group)));
+  if (more_ > 0) log(LogLevel::kError, "{}: {}: {} more", who, errors_.front().path, format_count(more_, "chunk"));
+  errors_.clear();
+  more_ = 0;
 }
 
 }  // namespace fpfs

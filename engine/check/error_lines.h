@@ -27,4 +27,18 @@ std::string kind_and_detail(const ErrorGroup& group);
 // "/run1/a.pt: 21 chunks (1, 3-5, 7) on members 0, 2: WHAT", or "members 0, 2: WHAT". One line, without its end.
 std::string describe_errors(const ErrorGroup& group, const std::string& what);
 
+// Errors of one file until they are logged. Not thread-safe.
+class FileErrors {
+ public:
+  // A chunk that was found to be so before counts once.
+  void add(CheckError error);
+  // "scrub: /m.pt: 21 chunks (1, 3-5) on members 0, 2: checksum: ...": a line for each kind, `who` in front; a warning
+  // of what was repaired. Nothing is left.
+  void log_all(const char* who);
+
+ private:
+  std::vector<CheckError> errors_;
+  uint64_t more_ = 0;  // that were too many
+};
+
 }  // namespace fpfs

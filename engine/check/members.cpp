@@ -34,7 +34,16 @@ struct Examined {
   std::vector<Superblock> copies;  // that this directory keeps
   std::shared_ptr<const ScopedHandle> directory;
   Identity identity;
+  std::string lost_part;  // of kMember: "objects" or "tree", which it should have and has not
 };
+
+std::string find_lost_part(Storage& storage, Handle directory, const Superblock& superblock) {
+  const auto lacks = [&](const char* name) {
+    return storage.stat_at(directory, name).status().code() == StatusCode::kNotFound;
+  };
+  if (superblock.member_index == superblock.metadata_member && lacks(kTreeName)) return kTreeName;
+  return superblock.member_index != kMetadataOnlyMember && lacks(kObjectsName) ? kObjectsName : "";
+}
 
 Examined examine(Storage& storage, const std::string& path) {
   using Kind = Examined::Kind;
@@ -42,7 +51,7 @@ Examined examine(Storage& storage, const std::string& path) {
   examined.path = path;
   const Result<Handle> opened = storage.open_directory(path);
   if (!opened.is_ok()) {
-    examined.failure = refuse_failed(path, opened.status());
+    examined.failure = refuse_failed(path, opened.status(), ": what the others hold is checked then");
     if (opened.status().code() == StatusCode::kNotFound) examined.kind = Kind::kAbsent;
     return examined;
   }
@@ -57,6 +66,7 @@ Examined examine(Storage& storage, const std::string& path) {
   if (superblock.is_ok()) {
     examined.kind = Kind::kMember;
     examined.superblock = *superblock;
+    examined.lost_part = find_lost_part(storage, *opened, *superblock);
   } else if (superblock.status().code() == StatusCode::kNotFound) {
     const Result<DirectoryFindings> content = examine_directory(storage, *opened);
     const bool has_parts =
@@ -115,6 +125,7 @@ class Judge {
   using Kind = Examined::Kind;
   void choose_array();
   void judge_members();
+  void report_lost_part(const Examined& examined);
   void judge_age();
   void judge_damaged();
   void judge_missing();
@@ -150,7 +161,8 @@ Result<MemberFindings> Judge::run() {
   if (found_.errors.empty() && failure_.code() == StatusCode::kCorruption) report("superblock", -1, failure_.message());
   if (found_.errors.empty()) return failure_;
   found_.is_readable_degraded = std::all_of(found_.errors.begin(), found_.errors.end(), [](const CheckError& error) {
-    return error.kind == "missing-member" || error.kind == "older-member" || error.kind == "mount-record";
+    return error.kind == "missing-member" || error.kind == "older-member" || error.kind == "mount-record" ||
+           error.kind == "missing-directory";
   });
   found_.only_records_are_lost = std::all_of(found_.errors.begin(), found_.errors.end(),
                                              [](const CheckError& error) { return error.kind == "mount-record"; });
@@ -188,10 +200,11 @@ void Judge::judge_members() {
     if (examined.kind != Kind::kMember) continue;
     const Superblock& superblock = examined.superblock;
     if (superblock.array_id != array_->array_id) {
-      report("foreign-member", -1,
-             fmt::format("{}: it is {} of another array, {}; the others belong to {}", examined.path,
-                         describe_member(superblock.member_index), to_string(superblock.array_id),
-                         to_string(array_->array_id)));
+      report(
+          "foreign-member", -1,
+          fmt::format("{}: it is {} of another array, {}; the others belong to {}: give the directories of one array",
+                      examined.path, describe_member(superblock.member_index), to_string(superblock.array_id),
+                      to_string(array_->array_id)));
       continue;
     }
     const bool has_no_place = superblock.member_index != kMetadataOnlyMember && superblock.membership > 0 &&
@@ -200,10 +213,9 @@ void Judge::judge_members() {
     if (superblock.membership > array_->membership || has_no_place) continue;
     if (is_removed(superblock.member_index)) continue;
     const auto [known, is_new] = members_.emplace(superblock.member_index, &examined);
-    if (is_new) {
-      found_.present.push_back(examined.path);
-      continue;
-    }
+    if (is_new && examined.lost_part.empty()) found_.present.push_back(examined.path);
+    if (is_new && !examined.lost_part.empty()) report_lost_part(examined);
+    if (is_new) continue;
     const bool is_copy = known->second->superblock.member_id == superblock.member_id;
     report("duplicate-member",
            superblock.member_index == kMetadataOnlyMember ? -1 : static_cast<int>(superblock.member_index.value()),
@@ -218,6 +230,15 @@ void Judge::judge_members() {
       members_.emplace(examined.superblock.member_index, &examined);
   for (uint16_t index = 0; array_ != nullptr && index < array_->member_count; ++index)
     if (!members_.contains(MemberIndex(index)) && !is_removed(MemberIndex(index))) missing_.push_back(index);
+}
+
+void Judge::report_lost_part(const Examined& examined) {
+  const MemberIndex index = examined.superblock.member_index;
+  const bool is_made_again = examined.lost_part == kObjectsName;
+  report("missing-directory", index == kMetadataOnlyMember ? -1 : static_cast<int>(index.value()),
+         fmt::format("{}: {}: its '{}' is missing, with all that was there. {}", examined.path, describe_member(index),
+                     examined.lost_part, put_back(examined.lost_part)));
+  if (is_made_again) found_.restorable.push_back({examined.path, examined.superblock, found_.errors.size() - 1, true});
 }
 
 void Judge::judge_age() {
@@ -256,7 +277,7 @@ void Judge::judge_damaged() {
     const MemberIndex index = examined->superblock.member_index;
     report("superblock", index == kMetadataOnlyMember ? -1 : static_cast<int>(index.value()),
            fmt::format("{}; it is {}, -y makes the superblock again from a copy", what, describe_member(index)));
-    found_.restorable.push_back({examined->path, examined->superblock, found_.errors.size() - 1});
+    found_.restorable.push_back({examined->path, examined->superblock, found_.errors.size() - 1, false});
   }
   if (is_known) missing_.clear();
 }
@@ -311,17 +332,23 @@ Result<MemberFindings> examine_members(Storage& storage, const std::vector<std::
   return Judge(storage, std::move(all), failure).run();
 }
 
-Status restore_superblocks(Storage& storage, MemberFindings& findings) {
+Status restore_members(Storage& storage, MemberFindings& findings) {
   for (const MemberFindings::Restorable& lost : findings.restorable) {
     FPFS_ASSIGN_OR_RETURN(const Handle opened, storage.open_directory(lost.path));
     const ScopedHandle directory(storage, opened);
     FPFS_ASSIGN_OR_RETURN(const ScopedHandle lock, lock_member(storage, opened, lost.path, LockMode::kExclusive, true));
+    CheckError& error = findings.errors[lost.error];
+    // What is to be in it is found missing by the next look, which makes that, and says so.
+    if (lost.only_objects) {
+      FPFS_RETURN_IF_ERROR(storage.make_directory(opened, kObjectsName, 0700).with_context(lost.path));
+      FPFS_RETURN_IF_ERROR(storage.fsync(opened).with_context(lost.path));
+      continue;
+    }
     // A format may have run since it was looked at.
     const std::optional<Superblock> copy = identify_by_copies(storage, opened, {lost.superblock});
     if (!copy)
       return Status::error(StatusCode::kBusy, lost.path + ": another process has changed it meanwhile; try again");
     FPFS_RETURN_IF_ERROR(write_superblock(storage, opened, lost.superblock).with_context(lost.path));
-    CheckError& error = findings.errors[lost.error];
     error.repaired = true;
   }
   return Status::ok();

@@ -96,6 +96,7 @@ Result<FileSetAside> set_aside(Storage& storage, const Array& array, const FileE
                                const std::vector<CheckError>& errors, const std::vector<ChunkIndex>& lost_chunks) {
   FileSetAside aside;
   aside.path = entry.path;
+  aside.is_index_lost = !file.status.is_ok();
   if (file.status.is_ok()) {
     aside.size = file.image.size;
     aside.surviving = surviving_ranges(file.image.size, array.stripes().chunk_size, lost_chunks);

@@ -85,7 +85,7 @@ bool File::has_room(WriteRequest& request, bool& in_flight) {
     if (needs[m] > 0 && !context_.room->fits(m, needs[m])) {
       if (request.sent_before.empty()) request.sent_before = context_.room->sent();
       in_flight = context_.room->is_in_flight(m, request.sent_before);
-      return refuse(fmt::format("member {} ({})", m, context_.array.member(m).path));
+      return refuse(context_.array.name_of(m));
     }
   return true;
 }

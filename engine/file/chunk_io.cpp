@@ -215,7 +215,7 @@ Status ChunkIo::prepare_read(ChunkTransfer& transfer) {
     return Status::ok();
   }
   if (opened.status().code() != StatusCode::kNotFound) return opened.status();
-  return Status::error(StatusCode::kCorruption, "the object is missing");
+  return Status::error(StatusCode::kCorruption, kObjectMissing);
 }
 
 void ChunkIo::complete(IoRequest& request, const Status& status) {
@@ -304,8 +304,8 @@ Status ChunkIo::report(const Status& failure, const ChunkTransfer& transfer, con
   errors.fetch_add(1, std::memory_order_relaxed);
   const ObjectOffset offset = offset_of(extent.slot, context_.stripes.chunk_size);
   return failure
-      .with_context(fmt::format("{}, chunk {}: member {} ({}), object {} at offset {}", path, transfer.chunk,
-                                extent.member, context_.array.member(extent.member).path,
+      .with_context(fmt::format("{}, chunk {}: {}, object {} at offset {}", path, transfer.chunk,
+                                context_.array.name_of(extent.member),
                                 Array::object_name(objects.file(), objects.generation()), offset))
       .at(extent.member.value(), offset.value(), extent.stored_length);
 }

@@ -35,6 +35,9 @@ namespace fpfs {
 class ChunkIo;
 class FileContext;
 
+// The end of what a read says whose object is not there: kCorruption.
+constexpr const char* kObjectMissing = "the object is missing";
+
 // One transfer. The caller embeds it, and leaves it and its buffer alone from start() until done().
 struct ChunkTransfer {
   IoRequest::Kind kind = IoRequest::Kind::kRead;

@@ -159,8 +159,7 @@ void File::post_object_syncs(const std::shared_ptr<CommitJob>& job) {
       Status status = job->sync_objects(m);
       if (!status.is_ok()) {
         self->context_.counters[m].sync_errors.fetch_add(1, std::memory_order_relaxed);
-        status = status.at(m.value(), 0, 0)
-                     .with_context(fmt::format("member {} ({})", m, self->context_.array.member(m).path));
+        status = status.at(m.value(), 0, 0).with_context(self->context_.array.name_of(m));
       }
       self->object_sync_done(*job, status);
     });

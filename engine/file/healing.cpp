@@ -96,6 +96,14 @@ bool File::heal_load(CachedChunk& chunk, const ObjectSet& objects, const Status&
   return true;
 }
 
+namespace {
+
+void count_copy_asked(ArrayCounters& counters, bool has_helped) {
+  (has_helped ? counters.chunks_from_copy : counters.chunks_without_copy).fetch_add(1, std::memory_order_relaxed);
+}
+
+}  // namespace
+
 void File::load_healed(CachedChunk& chunk, const std::shared_ptr<ObjectSet>& objects, const Status& damage,
                        const Status& status, const std::shared_ptr<ChunkHealer::Piece>& piece) {
   const std::shared_ptr<File> keep = std::move(chunk.keep);
@@ -107,12 +115,11 @@ void File::load_healed(CachedChunk& chunk, const std::shared_ptr<ObjectSet>& obj
 }
 
 void File::note_copy_asked(const Status& damage, const Status& status) {
+  count_copy_asked(context_.counters, status.is_ok());
   if (status.is_ok()) {
-    context_.counters.chunks_from_copy.fetch_add(1, std::memory_order_relaxed);
     log(LogLevel::kWarning, "{}; its copy has the right bytes, which are used instead", damage.message());
     return;
   }
-  context_.counters.chunks_without_copy.fetch_add(1, std::memory_order_relaxed);
   log_about(damage.message(), LogLevel::kError, "{}; the read fails with an I/O error, as no copy helps: {}",
             damage.message(), status.message());
 }
@@ -128,7 +135,7 @@ void File::heal(ChunkIndex chunk, const Place& place, const Status& damage, Chun
       [self = shared_from_this(), chunk, place, damage, is_damaged, done = std::move(done)](
           const Status& status, const std::shared_ptr<ChunkHealer::Piece>& piece) {
         using Outcome = ChunkVerifier::Remedy;
-        self->note_copy_asked(damage, status);
+        count_copy_asked(self->context_.counters, status.is_ok());  // who has it verified says what is wrong
         if (status.is_ok())
           return self->write_back(chunk, place.extent, place.objects, piece, [done, damage](bool is_healed) {
             done(damage, is_healed ? Outcome::kHealed : Outcome::kHealable);
@@ -358,7 +365,7 @@ Status File::prepare_to_record(const std::vector<Healing::Written>& written) {
     const Status synced = objects->sync(key.second);
     if (synced.is_ok()) continue;
     context_.counters[key.second].sync_errors.fetch_add(1, std::memory_order_relaxed);
-    return synced.with_context(fmt::format("member {} ({})", key.second, context_.array.member(key.second).path));
+    return synced.with_context(context_.array.name_of(key.second));
   }
   return make_sidecar_writable();
 }

@@ -28,6 +28,7 @@ class ArrayCounters {
   // are on their members again, and those that no copy helped with.
   std::atomic<uint64_t> chunks_from_copy{0}, chunks_healed{0}, chunks_without_copy{0};
   std::atomic<uint64_t> chunks_fetched{0};  // that were away
+  std::atomic<uint64_t> index_errors{0};    // sidecars that were read from their drive, and make no sense
   std::atomic<uint64_t> chunks_moved{0};    // to another member
   // Chunks that were stored smaller: how many, their content, and what is stored of it.
   std::atomic<uint64_t> chunks_encoded{0}, bytes_before_encoding{0}, bytes_encoded{0};
@@ -41,7 +42,7 @@ class ArrayCounters {
            {&counters.read_errors, &counters.write_errors, &counters.sync_errors, &counters.checksum_errors})
         count->store(0, std::memory_order_relaxed);
     }
-    for (std::atomic<uint64_t>* count : {&chunks_from_copy, &chunks_healed, &chunks_without_copy})
+    for (std::atomic<uint64_t>* count : {&chunks_from_copy, &chunks_healed, &chunks_without_copy, &index_errors})
       count->store(0, std::memory_order_relaxed);
   }
   // A sidecar or a directory could not be written or synced.

@@ -52,8 +52,8 @@ Status File::reserve(FileOffset offset, uint64_t length, Room::Sent& sent, bool&
     added.remove(ChunkIndex(0), kChunksEnd, [this](ChunkIndex first, ChunkIndex stop) FPFS_NO_THREAD_SAFETY_ANALYSIS {
       reserved_.remove(content_.file_id(), first, stop);
     });
-    return Status::error(StatusCode::kNoSpace, fmt::format("member {} ({}) has no room for what is to be set aside", m,
-                                                           context_.array.member(m).path));
+    return Status::error(StatusCode::kNoSpace,
+                         fmt::format("{} has no room for what is to be set aside", context_.array.name_of(m)));
   }
   return Status::ok();
 }

@@ -58,6 +58,12 @@ void StallWatch::set_stalled(StallDomain domain, bool stalled) {
     log(LogLevel::kWarning, "{} answers again", name_of(domain));
 }
 
+void StallWatch::note_error(StallDomain domain, const Status& failure) {
+  if (state_of(domain).errors.fetch_add(1, std::memory_order_relaxed) > 0 || domain != kTreeDomain) return;
+  log(LogLevel::kError, "{} fails: {}; look at the drive (dmesg). fpfs status counts what fails there from now on",
+      name_of(domain), failure.message());
+}
+
 // --- calls -----------------------------------------------------------------------------------------------------------
 
 StallWatch::Shard& StallWatch::shard_of_this_thread() {

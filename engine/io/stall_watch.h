@@ -57,7 +57,9 @@ class StallWatch {
   // Calls of the domain that failed in a way that says something about its drive (EIO, EROFS, ENODEV, ...).
   uint64_t errors(StallDomain domain) const { return state_of(domain).errors.load(std::memory_order_relaxed); }
   void clear_errors(StallDomain domain) { state_of(domain).errors.store(0, std::memory_order_relaxed); }
-  void count_error(StallDomain domain) { state_of(domain).errors.fetch_add(1, std::memory_order_relaxed); }
+  // Counts one that is the drive's (blames_the_drive()). The first of the tree is logged: what fails there has no other
+  // line, as callers get the error.
+  void note_error(StallDomain domain, const Status& failure);
 
   // A blocking call under way, from construction to destruction, on one thread.
   class Call {

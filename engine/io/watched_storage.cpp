@@ -1,6 +1,6 @@
 #include "engine/io/watched_storage.h"
 
-#include <cerrno>
+#include "engine/io/drive_failure.h"
 
 namespace fpfs {
 
@@ -8,22 +8,6 @@ namespace {
 
 // Handles are file descriptors: small numbers. One beyond the table belongs to no array.
 constexpr size_t kHandlesMax = 1024 * 1024;
-
-// Failures that are the drive's, not the caller's.
-bool blames_the_drive(const Status& status) {
-  switch (status.errno_value()) {
-    case EIO:
-    case EROFS:
-    case ENXIO:
-    case ENODEV:
-    case ESHUTDOWN:
-    case EUCLEAN:
-    case EREMOTEIO:
-      return true;
-    default:
-      return false;
-  }
-}
 
 Status status_of(const Status& status) {
   return status;
@@ -56,7 +40,7 @@ auto WatchedStorage::watched(Handle handle, Call call) -> decltype(call()) {
   if (watch_.is_stalled(domain)) return watch_.check(domain);
   const StallWatch::Call under_way(watch_, domain);
   auto outcome = call();
-  if (!outcome.is_ok() && blames_the_drive(status_of(outcome))) watch_.count_error(domain);
+  if (!outcome.is_ok() && blames_the_drive(status_of(outcome))) watch_.note_error(domain, status_of(outcome));
   return outcome;
 }
 
@@ -262,7 +246,7 @@ Status WatchedStorage::list(Handle directory, const std::function<bool(const Dir
     under_way.resume();
     return goes_on;
   });
-  if (blames_the_drive(status)) watch_.count_error(domain);
+  if (blames_the_drive(status)) watch_.note_error(domain, status);
   return status;
 }
 

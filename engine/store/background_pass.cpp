@@ -158,7 +158,6 @@ void BackgroundPass::run_thread(uint64_t limit) {
     const MutexLock lock(mutex_);
     stopping_ = false;
     note_.clear();
-    bytes_total_ = 0;
     state_.phase = Phase::kRunning;
     state_.limit = limit;
     run_began_ = Clock::now();
@@ -208,7 +207,7 @@ BackgroundPass::Report BackgroundPass::report(const std::function<void()>& also)
   Report report;
   report.state = current_state();
   report.note = note_;
-  report.bytes_total = std::max(bytes_total_, state_.bytes);
+  report.bytes_total = state_.bytes_total == 0 ? 0 : std::max(state_.bytes_total, state_.bytes);
   if (state_.phase != Phase::kRunning || passes_by()) return report;
   const Clock::time_point now = Clock::now();
   if (now - rate_next_.time >= kRateInterval) {
@@ -218,7 +217,7 @@ BackgroundPass::Report BackgroundPass::report(const std::function<void()>& also)
   const double seconds = std::chrono::duration<double>(now - rate_from_.time).count();
   if (seconds > kRateSecondsMin)
     report.bytes_per_second = static_cast<double>(state_.bytes - rate_from_.bytes) / seconds;
-  if (bytes_total_ > 0 && report.bytes_per_second > 0)
+  if (state_.bytes_total > 0 && report.bytes_per_second > 0)
     report.eta_seconds = static_cast<double>(report.bytes_total - state_.bytes) / report.bytes_per_second;
   return report;
 }
@@ -282,7 +281,7 @@ Status BackgroundPass::count_remaining() {
     return !stopping();
   }));
   const MutexLock lock(mutex_);
-  bytes_total_ = state_.bytes + bytes;
+  state_.bytes_total = state_.bytes + bytes;
   return Status::ok();
 }
 

@@ -41,6 +41,7 @@ struct PassState {
   int64_t started_seconds = 0, ended_seconds = 0;  // since the epoch; 0: not yet
   uint64_t active_ms = 0;                          // time spent running
   uint64_t files = 0, chunks = 0, bytes = 0;       // visited; bytes on the drives
+  uint64_t bytes_total = 0;                        // as counted when it last began or went on; 0: not yet
   // Where to go on: in the file `position` (a path as in FileEntry; empty: at the beginning) at chunk `next_chunk` if
   // it still is `file` of `generation`, behind it when `file` is 0.
   std::string position;
@@ -87,7 +88,8 @@ class PassVisitor {
 class BackgroundPass {
  public:
   struct Progress {
-    uint64_t bytes_total = 0;  // 0 until it was counted; an estimate while files change
+    uint64_t bytes_total =
+        0;  // 0 until it was counted; an estimate while files change, and of where an earlier mount was
     // Of chunks that are visited, with those between them; 0 while what it comes by is passed by.
     double bytes_per_second = 0;
     double eta_seconds = -1;  // at that rate; -1: not known
@@ -165,7 +167,6 @@ class BackgroundPass {
   PassState state_ FPFS_GUARDED_BY(mutex_);
   bool stopping_ FPFS_GUARDED_BY(mutex_) = false;
   unsigned in_flight_ FPFS_GUARDED_BY(mutex_) = 0;
-  uint64_t bytes_total_ FPFS_GUARDED_BY(mutex_) = 0;
   std::string note_ FPFS_GUARDED_BY(mutex_);
   Clock::time_point run_began_ FPFS_GUARDED_BY(mutex_);
   // Where the rate is measured from, and where it will be after the next turn.

@@ -11,16 +11,10 @@
 #include "engine/base/ranges.h"
 #include "engine/check/error_lines.h"
 #include "engine/check/scan.h"
+#include "engine/file/chunk_io.h"
 #include "engine/io/scoped_handle.h"
 
 namespace fpfs {
-
-namespace {
-
-// Of one file; further chunks are counted.
-constexpr size_t kUnloggedMax = 1024;
-
-}  // namespace
 
 Scrub::Scrub(Store& store) : store_(store), pass_(store, *this, "scrub") {}
 
@@ -41,6 +35,7 @@ void Scrub::begin_pass() {
   const MutexLock lock(mutex_);
   findings_ = ScrubFindings();
   away_counted_.clear();
+  failed_save_told_.clear();
 }
 
 void Scrub::end_pass(const PassState& state) {
@@ -98,28 +93,14 @@ void Scrub::count_away(const FileEntry& entry, const File& file) {
 void Scrub::file_done(const FileEntry& entry, File& file) {
   count_away(entry, file);
   report_failures(entry.path, file);
-  log_file();
+  report_failed_save(entry.path, file);
+  unlogged_.log_all("scrub");
 }
 
 // --- findings --------------------------------------------------------------------------------------------------------
 
-void Scrub::log_file() {
-  std::stable_sort(unlogged_.begin(), unlogged_.end(),
-                   [](const CheckError& a, const CheckError& b) { return a.chunk < b.chunk; });
-  for (const ErrorGroup& group : group_errors(unlogged_))
-    log(group.front()->repaired ? LogLevel::kWarning : LogLevel::kError, "scrub: {}",
-        describe_errors(group, kind_and_detail(group)));
-  if (unlogged_more_ > 0)
-    log(LogLevel::kError, "scrub: {}: {} more", unlogged_.front().path, format_count(unlogged_more_, "chunk"));
-  unlogged_.clear();
-  unlogged_more_ = 0;
-}
-
 void Scrub::add_damage(CheckError error) {
-  if (unlogged_.size() < kUnloggedMax)
-    unlogged_.push_back(error);
-  else
-    ++unlogged_more_;
+  unlogged_.add(error);
   const MutexLock lock(mutex_);
   findings_.add(std::move(error));
 }
@@ -127,18 +108,36 @@ void Scrub::add_damage(CheckError error) {
 void Scrub::visit_unopened(const FileEntry& entry, const Status& failure) {
   if (failure.code() == StatusCode::kNotFound || failure.errno_value() == ESTALE) return;  // removed meanwhile
   const Result<ScannedFile> scanned = scan_file(store_.storage(), store_.array(), entry);
-  if (!scanned.is_ok() || scanned->status.is_ok()) return;  // removed or replaced meanwhile
-  const StatusCode code = scanned->status.code();
-  const bool is_readable = code == StatusCode::kCorruption || code == StatusCode::kUnsupported;
+  if (!scanned.is_ok() && scanned.status().code() == StatusCode::kNotFound) return;
+  if (scanned.is_ok() && scanned->status.is_ok()) return;  // replaced meanwhile
+  const Status& found = scanned.is_ok() ? scanned->status : scanned.status();
+  const bool is_readable =
+      scanned.is_ok() && (found.code() == StatusCode::kCorruption || found.code() == StatusCode::kUnsupported);
   CheckError error;
   error.path = entry.path;
   error.kind = !is_readable          ? "unreadable"
                : scanned->is_foreign ? "foreign-sidecar"
                : scanned->is_stray   ? "foreign"
                                      : "sidecar";
-  error.detail = scanned->status.message();
+  error.detail = found.message();
   add_damage(std::move(error));
-  log_file();
+  unlogged_.log_all("scrub");
+}
+
+// Its chunks are those of a version that is not committed, and were not read. Said once, however often its place is
+// kept.
+void Scrub::report_failed_save(const std::string& path, const File& file) {
+  const Status failure = file.error();
+  if (failure.is_ok() || failed_save_told_ == path) return;
+  failed_save_told_ = path;
+  CheckError error;
+  error.path = path;
+  error.kind = "unreadable";
+  error.detail = fmt::format(
+      "a save of it has failed and it is still open, so what was committed before is not looked at; scrub again when "
+      "it is closed: {}",
+      failure.message());
+  add_damage(std::move(error));
 }
 
 void Scrub::report_failures(const std::string& path, const File& file) {
@@ -171,6 +170,8 @@ std::string Scrub::kind_of(const Failure& failure, const File::Info& info) const
   const Member& member = store_.array().member(failure.extent.member);
   if (!member.present) return "missing-member";
   if (failure.status.code() != StatusCode::kCorruption) return "unreadable";
+  // A chunk that was healed has one again.
+  if (failure.status.message().ends_with(kObjectMissing)) return "missing-object";
   const Result<HandleCache::Pin> directory = store_.array().object_directory(failure.extent.member, info.file_id);
   if (!directory.is_ok()) return "missing-object";
   const Result<struct stat> attributes =

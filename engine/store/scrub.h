@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "engine/base/mutex.h"
+#include "engine/check/error_lines.h"
 #include "engine/store/background_pass.h"
 #include "engine/store/scrub_state.h"
 #include "engine/store/store.h"
@@ -60,7 +61,7 @@ class Scrub : private PassVisitor {
 
   void count_away(const FileEntry& entry, const File& file);
   void report_failures(const std::string& path, const File& file);
-  void log_file();
+  void report_failed_save(const std::string& path, const File& file);
   std::string kind_of(const Failure& failure, const File::Info& info) const;
   void add_damage(CheckError error);
 
@@ -69,9 +70,9 @@ class Scrub : private PassVisitor {
   ScrubFindings findings_ FPFS_GUARDED_BY(mutex_);
   std::vector<Failure> failures_ FPFS_GUARDED_BY(mutex_);  // of the file being read, not reported yet
   std::string away_counted_ FPFS_GUARDED_BY(mutex_);       // the file whose chunks_away are counted, the last one
-  // Of the file being read, not logged yet. The pass's own.
-  std::vector<CheckError> unlogged_;
-  uint64_t unlogged_more_ = 0;
+  // The pass's own.
+  FileErrors unlogged_;           // of the file being read
+  std::string failed_save_told_;  // the file of which that was said last
   BackgroundPass pass_;
 };
 

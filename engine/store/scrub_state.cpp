@@ -204,6 +204,7 @@ std::string encode_scrub_state(const ScrubState& state, const Uuid& array_id) {
                   {"file", state.file.value()},
                   {"generation", state.generation.value()},
                   {"next_chunk", state.next_chunk.value()}};
+  if (state.bytes_total > 0) content["total"] = state.bytes_total;
   if (state.chunks_away > 0) content["away"] = state.chunks_away;
   if (state.healed > 0) content["healed"] = state.healed;
   Json& damage = content["damage"] = Json::array();
@@ -243,6 +244,7 @@ Result<ScrubState> decode_scrub_state(std::string_view text, const Uuid& array_i
   fields.take("file", state.file);
   fields.take("generation", state.generation);
   fields.take("next_chunk", state.next_chunk);
+  if (object.is_object() && object.contains("total")) fields.take("total", state.bytes_total, uint64_t{1});
   if (object.is_object() && object.contains("away")) fields.take("away", state.chunks_away, uint64_t{1});
   if (object.is_object() && object.contains("healed")) fields.take("healed", state.healed, uint64_t{1}, state.errors);
   const Json& damage = fields.take("damage");

@@ -92,7 +92,7 @@ void Store::Impl::start_watching() {
 
 void Store::Impl::watch_member(MemberIndex member) {
   if (watch == nullptr) return;
-  watch->set_name(domain_of(member), fmt::format("member {} ({})", member, array.member(member).path));
+  watch->set_name(domain_of(member), array.name_of(member));
   if (const IoQueue* const queue = io->queue(member))
     registrations_.push_back(watch->add_source(domain_of(member), [queue] { return queue->oldest_transfer_ns(); }));
 }
@@ -165,6 +165,7 @@ Status Store::Impl::sync_tree() {
   if (synced.is_ok()) synced = array.check_tree_running();
   if (synced.is_ok()) return synced;
   counters.count_tree_error();
+  if (!covered.empty()) may_have_lost.store(true);
   const std::string at_risk = covered.empty() ? "" : "; it may have lost what was closed in " + covered;
   health.fail(Status::error(synced.code(), synced.message() + at_risk));
   return health.failure();
@@ -324,6 +325,10 @@ bool Store::had_failed_saves() const {
   return impl_->health.had_failure();
 }
 
+bool Store::had_losses() const {
+  return !impl_->health.all_losses().is_ok() || impl_->may_have_lost.load();
+}
+
 bool Store::names_stalled() const {
   return impl_->watch != nullptr && impl_->watch->is_stalled(kTreeDomain);
 }
@@ -340,6 +345,8 @@ bool Store::populate_buffers() {
 
 Status Store::index_failure(const Status& failure, Handle node) const {
   if (failure.code() != StatusCode::kCorruption && failure.code() != StatusCode::kIoError) return failure;
+  // What the drive does not give is counted where it is asked.
+  if (failure.code() == StatusCode::kCorruption) impl_->counters.index_errors.fetch_add(1, std::memory_order_relaxed);
   return failure.with_context(array_->path_in_mount(node) + ": its index cannot be read, see fsck.fastpersistfs");
 }
 
@@ -500,6 +507,7 @@ StoreStatus Store::status() const {
     status.metadata_errors = impl_->watch->errors(kTreeDomain);
     status.metadata_stalled = names_stalled();
   }
+  status.metadata_errors += impl_->counters.index_errors.load();
   const Status failure = impl_->health.failure();
   status.chunks_from_copy = impl_->counters.chunks_from_copy.load();
   status.chunks_healed = impl_->counters.chunks_healed.load();

@@ -64,7 +64,8 @@ struct StoreStatus {
   uint64_t chunks_shared = 0, bytes_shared = 0;  // with previous files (StoreOptions::dedup), since open
   uint64_t chunks_encoded = 0;                   // stored smaller, since open
   uint64_t bytes_before_encoding = 0, bytes_encoded = 0;
-  uint64_t metadata_errors = 0;  // calls on names and indexes that failed because of their drive
+  // Calls on names and indexes that failed because of their drive, and reads of indexes that are damaged.
+  uint64_t metadata_errors = 0;
   bool metadata_stalled = false;
   // Chunks that their members did not give, since open: read from a copy (set_chunk_source()), of these written back,
   // and not helped by a copy.
@@ -95,6 +96,8 @@ class Store {
   // "/a.pt, /b.pt and 3 other files": those that failed since open, and what is not committed now. Empty: none. Waits for
   // no drive.
   std::string not_saved() const;
+  // Since open: content whose close or fsync had returned 0 is lost, or may be.
+  bool had_losses() const;
   ~Store();
 
   const Array& array() const { return *array_; }

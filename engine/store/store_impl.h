@@ -44,6 +44,8 @@ class Store::Impl final : public FileContext {
 
   FileTable files;
   Mutex changing_members;  // one change at a time
+  // A sync failed that was to cover what had been closed.
+  std::atomic<bool> may_have_lost{false};
 
   // --- what somebody keeps of files without a name -------------------------------------------------------------------
   // With the file's name lock held.

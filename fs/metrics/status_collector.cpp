@@ -98,7 +98,9 @@ void add_array(Families& families, FileSystem& file_system, const StoreStatus& s
       .add(status.read_only_reason.empty() ? 0 : 1);
   families.gauge("degraded", "1: a member is missing, or older than the others.")
       .add(is_degraded(store, status) ? 1 : 0);
-  families.counter("metadata_errors_total", "Calls on names and indexes that their drive failed.")
+  families
+      .counter("metadata_errors_total",
+               "Calls on names and indexes that their drive failed, and reads of damaged indexes.")
       .add(status.metadata_errors);
   families.gauge("metadata_stalled", "1: the drive with the names does not answer.")
       .add(status.metadata_stalled ? 1 : 0);

@@ -51,6 +51,9 @@ class FileSystem {
     std::string mount_point;
     std::string source;
     std::string profile;
+    bool allow_other = false;
+    std::string metrics;  // where they are served; empty: nowhere
+    TierOptions tier;
   };
   // The store, the tier and the environment outlive it. `root` are the root's attributes.
   FileSystem(Environment& environment, Store& store, ArrayTier& tier, Settings settings, const struct stat& root);

@@ -2,6 +2,16 @@
 
 namespace fpfs {
 
+void VerifyFaults::add(CheckError error) {
+  const MutexLock lock(mutex_);
+  errors_.add(std::move(error));
+}
+
+void VerifyFaults::log_all() {
+  const MutexLock lock(mutex_);
+  errors_.log_all("verify");
+}
+
 OpenFile& OpenHandles::add(std::shared_ptr<File> file, Inode& inode, std::shared_ptr<Writer> writer) {
   auto open = std::make_unique<OpenFile>();
   open->file = std::move(file);

@@ -14,12 +14,26 @@
 #include <vector>
 
 #include "engine/base/mutex.h"
+#include "engine/check/error_lines.h"
 #include "engine/file/file.h"
 #include "engine/io/scoped_handle.h"
 #include "fs/nodes/inode_table.h"
 #include "fs/nodes/page_cache.h"
 
 namespace fpfs {
+
+// What FPFS_IOC_VERIFY has found wrong through one description: logged at its end, a line for each kind, however many
+// calls there were.
+class VerifyFaults {
+ public:
+  // `error.kind`: "damaged", "unreadable".
+  void add(CheckError error);
+  void log_all();
+
+ private:
+  Mutex mutex_;
+  FileErrors errors_ FPFS_GUARDED_BY(mutex_);
+};
 
 // Of one open file description: it has no copies, however many descriptors there are.
 struct OpenFile {
@@ -30,6 +44,7 @@ struct OpenFile {
   CacheUse cache;
   ReadCursor cursor;  // guarded by the file
   std::atomic<uint64_t> bytes_read{0}, bytes_written{0};
+  VerifyFaults verify_faults;
 };
 
 // A listing is read from the directory under tree/ as it goes on, so that one that is open holds nothing of it. Offsets

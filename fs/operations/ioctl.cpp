@@ -81,8 +81,8 @@ void object_path(fuse_req_t request, const std::shared_ptr<File>& file, IoctlObj
 // new ones. Owns itself until the last chunk's completion has answered.
 class VerifyCall : public std::enable_shared_from_this<VerifyCall> {
  public:
-  VerifyCall(fuse_req_t request, std::shared_ptr<File> file, const IoctlVerify& question, const StripeMap& stripes)
-      : request_(request), file_(std::move(file)), answer_(question) {
+  VerifyCall(fuse_req_t request, OpenFile& open, const IoctlVerify& question, const StripeMap& stripes)
+      : request_(request), file_(open.file), faults_(open.verify_faults), answer_(question) {
     answer_.chunks_in_file = stripes.chunks_end(FileOffset(file_->size())).value();
     next_ = question.first_chunk;
     end_ = std::min(answer_.chunks_in_file,
@@ -129,7 +129,7 @@ class VerifyCall : public std::enable_shared_from_this<VerifyCall> {
   // What was healed is as it was written again.
   void checked(uint64_t chunk, const Status& status, ChunkVerifier::Remedy remedy) {
     if (!status.is_ok() && remedy != ChunkVerifier::Remedy::kHealed) {
-      log_fault(status.with_context(fmt::format("{}, chunk {}", file_->path(), chunk)));
+      note_fault(chunk, status, remedy);
       MutexLock lock(mutex_);
       if (!failed_ || chunk < answer_.failed_chunk) {
         failed_ = true;
@@ -151,6 +151,18 @@ class VerifyCall : public std::enable_shared_from_this<VerifyCall> {
     finish_one();
   }
 
+  // Before the answer, and so before the description goes.
+  void note_fault(uint64_t chunk, const Status& status, ChunkVerifier::Remedy remedy) {
+    CheckError error;
+    error.path = file_->path();
+    error.chunk = static_cast<int64_t>(chunk);
+    if (status.member() != Status::kNoMember) error.member = status.member();
+    error.kind = status.code() == StatusCode::kCorruption ? "damaged" : "unreadable";
+    error.detail = status.at(Status::kNoMember, 0, 0).message();  // it is said beside it
+    error.healing = ChunkVerifier::name_of(remedy);
+    faults_.add(std::move(error));
+  }
+
   void finish_one() {
     IoctlVerify answer;
     {
@@ -166,6 +178,7 @@ class VerifyCall : public std::enable_shared_from_this<VerifyCall> {
 
   fuse_req_t request_;
   const std::shared_ptr<File> file_;
+  VerifyFaults& faults_;  // of the description that it came through
   Mutex mutex_;
   IoctlVerify answer_ FPFS_GUARDED_BY(mutex_);
   uint64_t next_ FPFS_GUARDED_BY(mutex_) = 0;
@@ -174,9 +187,9 @@ class VerifyCall : public std::enable_shared_from_this<VerifyCall> {
   bool failed_ FPFS_GUARDED_BY(mutex_) = false;
 };
 
-void verify(fuse_req_t request, const std::shared_ptr<File>& file, const IoctlVerify& question) {
+void verify(fuse_req_t request, OpenFile& open, const IoctlVerify& question) {
   const StripeMap stripes = file_system_of(request).store().array().stripes();
-  std::make_shared<VerifyCall>(request, file, question, stripes)->start();
+  std::make_shared<VerifyCall>(request, open, question, stripes)->start();
 }
 
 // Unpacks the argument, checks its version and calls `run` with it.
@@ -304,7 +317,7 @@ void ioctl(fuse_req_t request, fuse_ino_t node, unsigned command, void*, fuse_fi
     fuse_reply_err(request, ENOTTY);
     return;
   }
-  const OpenFile& open = OpenHandles::file(info->fh);
+  OpenFile& open = OpenHandles::file(info->fh);
   // They tell about the content: where it is, what its checksums are. As read(2) of a descriptor that is open for
   // writing only.
   if (!open.cache.may_read && is_about_content(command)) {
@@ -322,7 +335,7 @@ void ioctl(fuse_req_t request, fuse_ino_t node, unsigned command, void*, fuse_fi
       return with_argument<IoctlSync>(request, in, in_size,
                                       [&](IoctlSync&) { sync_file(request, OpenHandles::file(info->fh)); });
     case FPFS_IOC_VERIFY:
-      return with_argument<IoctlVerify>(request, in, in_size, [&](IoctlVerify& a) { verify(request, file, a); });
+      return with_argument<IoctlVerify>(request, in, in_size, [&](IoctlVerify& a) { verify(request, open, a); });
     case FPFS_IOC_TIER:
       return with_argument<IoctlTier>(request, in, in_size,
                                       [&](IoctlTier& a) { tier_of_file(request, OpenHandles::file(info->fh), a); });

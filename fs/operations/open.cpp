@@ -303,6 +303,7 @@ void release(fuse_req_t request, fuse_ino_t, fuse_file_info* info) noexcept {
   FileSystem& file_system = file_system_of(request);
   OpenFile& open = OpenHandles::file(info->fh);
   const bool failed = open.may_write() && !open.file->error().is_ok();
+  open.verify_faults.log_all();
   // Usually its closes have committed everything. What came through other handles is not this one's business: the
   // kernel sends a release after close(2) has returned, when another opener may already have truncated the file to
   // write it anew, and an empty file must not replace the old content.

@@ -141,10 +141,19 @@ std::string libfuse_options(const MountOptions& options) {
   return text;
 }
 
+// "context=...": the kernel refuses them where it has no SELinux, and does not say why.
+std::string label_options(const MountOptions& options) {
+  std::string labels;
+  for (const std::string& option : options.kernel_options)
+    if (option.find("context=") != std::string::npos) labels += (labels.empty() ? "" : ",") + option;
+  return labels;
+}
+
 Channel::Settings channel_settings(const MountOptions& options) {
   using IoUring = MountOptions::IoUring;
   return {.mount_point = options.mount_point,
           .options = libfuse_options(options),
+          .labels = label_options(options),
           .threads = thread_count(options),
           .io_uring = options.io_uring != IoUring::kOff,
           .io_uring_expected = options.io_uring == IoUring::kOn};
@@ -166,6 +175,34 @@ std::string describe_holder(const std::vector<std::string>& directories) {
     return fmt::format(" (process {} is: {})", process, words);
   }
   return "";
+}
+
+// Nothing moves for them by itself.
+void log_leaving(const Store& store, const std::string& mount_point) {
+  const Array& array = store.array();
+  for (const MemberIndex m : array.members())
+    if (array.is_leaving(m))
+      log(LogLevel::kWarning,
+          "{}, member {}, is leaving the array still: fpfs member remove {} {} goes on with that, and with --cancel it "
+          "stays",
+          array.member(m).path, m, mount_point, array.member(m).path);
+}
+
+// Those that say how copies are made, and not where to.
+std::vector<std::string> tier_options_given(const TierOptions& options) {
+  const TierOptions usual;
+  std::vector<std::string> given;
+  const auto add = [&given](const char* name, bool is_given) {
+    if (is_given) given.emplace_back(name);
+  };
+  add("tier_keep", !(options.keep == usual.keep));
+  add("tier_delete", options.copy.tier_delete != usual.copy.tier_delete);
+  add("tier_share", options.share.has_value());
+  add("tier_rate", options.copy.rate != usual.copy.rate);
+  add("tier_rate_saving", options.rate_while_saving != usual.rate_while_saving);
+  add("tier_connections", options.copy.connections != usual.copy.connections);
+  add("tier_memory", options.copy.memory != usual.copy.memory);
+  return given;
 }
 
 Status format_if_blank(Environment& environment, const MountOptions& options) {
@@ -229,7 +266,13 @@ Status MountProcess::open_store() {
 
 Status MountProcess::open_tier() {
   tier_ = std::make_unique<ArrayTier>(environment_, *store_, outside_, options_.tier);
-  return tier_->open();
+  FPFS_RETURN_IF_ERROR(tier_->open());
+  const std::vector<std::string> idle = tier_options_given(options_.tier);
+  if (!idle.empty() && tier_->status().state == TierStatus::State::kNone)
+    log(LogLevel::kWarning,
+        "{}: without effect, as this array copies nowhere; name a store by tier=URL or fpfs tier set",
+        fmt::join(idle, ", "));
+  return Status::ok();
 }
 
 Status MountProcess::start() {
@@ -248,6 +291,9 @@ Status MountProcess::start() {
   settings.threads = thread_count(options_);
   settings.workers = options_.workers != 0 ? options_.workers : PosixEnvironment::threads_default();
   settings.profile = options_.profile;
+  settings.allow_other = options_.allow_other;
+  settings.metrics = options_.metrics.text;
+  settings.tier = options_.tier;
   settings.mount_point = options_.mount_point;
   settings.source = options_.source;
   file_system_ = std::make_unique<FileSystem>(environment_, *store_, *tier_, std::move(settings), root);
@@ -272,7 +318,7 @@ void MountProcess::end_metrics() {
   if (metrics_ == nullptr) return;
   if (!metrics_->stop(kMetricsEndMaxMs)) {
     if (!store_->read_only()) commit_finished();
-    leave("a thread is caught in a call to it");
+    leave(hanging_drive());
   }
   metrics_ = nullptr;
 }
@@ -305,6 +351,7 @@ Status MountProcess::serve(Launcher& launcher) {
       format_count(thread_count(options_), "thread"),
       file_system_->over_io_uring() ? ", requests come through io_uring" : "",
       metrics_ != nullptr ? ", metrics at http://" + options_.metrics.text + "/metrics" : "");
+  log_leaving(*store_, options_.mount_point);
   wait_for_end();
   end_report_.stop_listening();
   return Status::ok();
@@ -391,7 +438,7 @@ Status MountProcess::close() {
     const bool all_came_back = channel_->join();
     if (!all_came_back) {
       if (!store_->read_only()) commit_finished();
-      leave("threads are caught in calls to it");
+      leave(hanging_drive());
     }
     file_system_->scrub().stop();
     file_system_->rebalance().stop();
@@ -407,9 +454,11 @@ Status MountProcess::close() {
   committed_ = true;
   if (file_system_ != nullptr) file_system_->handles().clear();
   file_system_ = nullptr;
+  if (was_live) log_leaving(*store_, options_.mount_point);
   Status status = store_->close();
   const bool left_clean = store_->left_clean() || options_.store.array.read_only;
   const bool had_failed_saves = store_->had_failed_saves();
+  const bool had_losses = store_->had_losses();
   const std::string not_saved = store_->not_saved();
   std::unique_ptr<Store> closed;
   {
@@ -426,7 +475,10 @@ Status MountProcess::close() {
   signals_.reset();
   end_log();
   if (!was_live && status.is_ok()) return status;  // nothing was mounted
-  if (!status.is_ok())
+  if (!status.is_ok() && status.code() == StatusCode::kReadOnly && !had_losses)
+    log(LogLevel::kError, "{} unmounted; {}; what was committed before that is there", options_.source,
+        status.message());
+  else if (!status.is_ok())
     log(LogLevel::kError, "{} unmounted, but something is lost: {}", options_.source, status.message());
   else if (left_clean)
     log(LogLevel::kInfo, "{} unmounted, everything is committed", options_.source);
@@ -482,6 +534,14 @@ void MountProcess::on_stall(StallDomain domain) {
   // What other drives can take is committed soon after the requests for the one that hangs were given up.
   const uint64_t patience = committed_ ? kLeaveAfterCommitNs : 2 * limit_ns + kLeaveAfterCommitNs;
   if (now - stage_began_ns_ > patience) leave(watch.check(domain).message());
+}
+
+// For the end: what does not answer, or has not answered when threads were caught in it.
+std::string MountProcess::hanging_drive() {
+  const StallWatch& watch = *environment_.watch();
+  for (uint16_t domain = 0; domain < kStallDomains; ++domain)
+    if (const Status stalled = watch.check(StallDomain(domain)); !stalled.is_ok()) return stalled.message();
+  return "threads are caught in calls to a drive that has answered by now, or to the kernel";
 }
 
 void MountProcess::leave(const std::string& why) {

@@ -54,6 +54,7 @@ class MountProcess {
   void begin_to_end();
   // On the watch's thread, while a drive hangs.
   void on_stall(StallDomain domain);
+  std::string hanging_drive();
   [[noreturn]] void leave(const std::string& why);
   void end_tier(bool was_live);
   [[noreturn]] void leave_tier_behind(const Status& status);

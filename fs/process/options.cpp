@@ -335,7 +335,8 @@ Status refuse_unknown(const CLI::App& app, const std::string& text) {
   std::vector<std::string> names;
   for (const CLI::Option* option : app.get_options())
     names.insert(names.end(), option->get_lnames().begin(), option->get_lnames().end());
-  names.insert(names.end(), std::begin(kKernelOptions), std::end(kKernelOptions));
+  if (text.find('=') == std::string::npos)  // they take no value
+    names.insert(names.end(), std::begin(kKernelOptions), std::end(kKernelOptions));
   return usage_error(describe_unknown_option(text, names, ""));
 }
 

@@ -79,6 +79,7 @@ json metadata_report(const Store& store, const StoreStatus& status) {
 }
 
 json options_report(const FileSystem& file_system, const StoreOptions& options) {
+  const FileSystem::Settings& settings = file_system.settings();
   return {{"ro", options.array.read_only},
           {"durable", to_string(options.durable)},
           {"compress", to_string(options.compression)},
@@ -88,13 +89,26 @@ json options_report(const FileSystem& file_system, const StoreOptions& options) 
           {"queue_depth", options.queue_depth},
           {"transfer_size", options.transfer_size},
           {"submit_batch", options.submit_batch},
-          {"workers", file_system.settings().workers},
-          {"threads", file_system.settings().threads},
+          {"workers", settings.workers},
+          {"threads", settings.threads},
           {"io_uring", file_system.over_io_uring()},
           {"read_ahead", options.read_ahead},
           {"io_timeout", options.io_timeout_ms / 1000},
           {"null_write", options.null_write},
-          {"profile", file_system.settings().profile}};
+          {"profile", settings.profile},
+          {"allow_other", settings.allow_other},
+          {"killed_saver", settings.killed_keeps_old ? "keep_old" : "commit"},
+          {"commit_interval", options.commit_interval_ms / 1000},
+          {"commit_idle", options.commit_idle_ms / 1000},
+          {"metrics", settings.metrics},
+          {"tier_keep", to_string(settings.tier.keep)},
+          {"tier_delete", settings.tier.copy.tier_delete == TierDelete::kKeep ? "keep" : "follow"},
+          {"tier_share", settings.tier.share.has_value() ? settings.tier.share->count() * 3 / 1000 : -1},
+          {"tier_rate", settings.tier.copy.rate},
+          {"tier_rate_saving", settings.tier.rate_while_saving},
+          {"tier_connections", settings.tier.copy.connections},
+          {"tier_memory", settings.tier.copy.memory},
+          {"tier_timeout", settings.tier_timeout.count() / 1000}};
 }
 
 struct OpenEntry {
@@ -200,6 +214,7 @@ std::string status_report(FileSystem& file_system, bool for_owner) {
 
 std::string file_report(FileSystem& file_system, const File& file, const struct stat& attributes) {
   const File::Info info = file.info();
+  const Status failure = file.error();
   json codecs = json::object();
   for (size_t codec = 1; codec < kCodecs; ++codec) codecs[kCodecNames[codec]] = info.codec_chunks[codec];
   json members = json::array();
@@ -216,6 +231,7 @@ std::string file_report(FileSystem& file_system, const File& file, const struct 
                   {"inline", info.is_inline},
                   {"members", std::move(members)},
                   {"dirty", file.is_dirty()},
+                  {"failed", failure.is_ok() ? std::string() : failure.message()},
                   {"changed", attributes.st_ctim.tv_sec}});
 }
 

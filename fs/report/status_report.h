@@ -11,10 +11,13 @@
 //                "space_spare", "bytes_read", "bytes_written", "read_errors", "write_errors", "sync_errors",
 //                "checksum_errors"}],
 //   "metadata": {"path", "member" (index of the member that holds the names, or -1), "state": "ok" | "failing" |
-//                "stalled", "errors" (calls on names and indexes that its drive failed)},
+//                "stalled", "errors" (calls on names and indexes that its drive failed, and reads of damaged indexes)},
 //   "options": {"ro", "durable", "compress", "dedup", "verify", "buffer_memory", "queue_depth", "transfer_size"
 //               (0: whole chunks), "submit_batch", "workers", "threads", "io_uring" (in use), "read_ahead",
-//               "io_timeout" (seconds), "null_write", "profile" (the file; empty: none)},
+//               "io_timeout" (seconds), "null_write", "profile" (the file; empty: none), "allow_other", "killed_saver",
+//               "commit_interval" and "commit_idle" (seconds), "metrics" (address and port; empty: none), "tier_keep",
+//               "tier_delete", "tier_share" (seconds; -1: off), "tier_rate" and "tier_rate_saving" (0: any),
+//               "tier_connections", "tier_memory", "tier_timeout" (seconds)},
 //   "buffers": {"size", "total", "free", "evictable", "waiting", "waits", "evictions"},
 //   "files":   {"open", "dirty", "commits", "pending_frees"},
 //   "compressed": {"chunks", "bytes", "stored_bytes"} (chunks that were stored smaller since the mount, their content, and
@@ -33,7 +36,9 @@
 // read_only_reason says that there is one.
 // stat: {
 //   "file_id", "generation", "sequence", "size", "stored_bytes", "chunk_size", "chunks", "codecs": {"raw", "zstd", "blocks"}
-//   (chunks of each), "inline", "members": [index...], "dirty", "changed" (last commit or change of attributes)
+//   (chunks of each), "inline", "members": [index...], "dirty", "failed" (why its content of
+//   now is not committed and never will be; empty: it is as it should be), "changed" (last commit or change of
+//   attributes)
 // }
 #pragma once
 

@@ -97,9 +97,11 @@ Status Channel::open_session(const fuse_lowlevel_ops& operations, const Settings
   if (session_ == nullptr)
     return Status::error(StatusCode::kInvalidArgument, "libfuse refused the mount options " + text);
   if (fuse_session_mount(session_, settings.mount_point.c_str()) != 0)
-    return Status::error(StatusCode::kPermission,
-                         "could not mount at " + settings.mount_point +
-                             (::geteuid() == 0 ? "" : "; if fusermount3 was asked, its own message says why"));
+    return Status::error(
+        StatusCode::kPermission,
+        "could not mount at " + settings.mount_point +
+            (settings.labels.empty() ? "" : " with " + settings.labels + ", which the kernel takes with SELinux only") +
+            (::geteuid() == 0 ? "" : "; if fusermount3 was asked, its own message says why"));
   static const fuse_custom_io io = [] {
     fuse_custom_io hooks{};  // newer libraries have more of them
     hooks.writev = writev_hook;

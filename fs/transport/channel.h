@@ -42,6 +42,7 @@ class Channel final : private RequestHandler {
   struct Settings {
     std::string mount_point;
     std::string options;  // of libfuse and of mount(2), comma separated
+    std::string labels;   // of these, those of SELinux
     unsigned threads = 0;
     bool io_uring = false;           // requests come through it where the kernel offers it
     bool io_uring_expected = false;  // the log says when it does not

@@ -115,6 +115,12 @@ TEST(Options, ARemountSaysWhatCanBeDone) {
   }
 }
 
+// What takes no value is not meant by one that has some.
+TEST(Options, OneWithAValueIsNotTakenForOneWithout) {
+  EXPECT_EQ(parse_error({"-o", "uid=1"}).message().find("did you mean"), std::string::npos);
+  EXPECT_NE(parse_error({"-o", "nosud"}).message().find("did you mean nosuid?"), std::string::npos);
+}
+
 TEST(Options, DegradedGoesWithReadOnly) {
   const MountOptions options = parse_ok({"-o", "degraded,ro"});
   EXPECT_TRUE(options.store.array.degraded);

@@ -58,6 +58,7 @@ def test_an_index_whose_sync_failed_is_not_appended_to(faulty, drives, make_arra
     os.close(descriptor)
     assert end(mount) == 1
     assert CLEAN_END not in mount.log() and "turned read-only: /small: " in mount.log()
+    assert "what was committed before that is there" in mount.log() and "is lost" not in mount.log(), "they were told"
     assert is_marked_dirty(array)
     faulty.remount()
     mount.start()

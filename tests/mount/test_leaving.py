@@ -123,16 +123,17 @@ def test_one_that_was_killed_or_interrupted_goes_on(three, drives, make_mount, r
     if replaces:
         three.members.append(other)
     slow = subprocess.Popen([three.programs.fpfs, "member", "remove", "--limit", "512K", str(mount.path), str(leaving)],
-                            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     time.sleep(0.5)
     again = fpfs(mount, "member", "remove", mount.path, leaving, check=False)
     said, = again.stderr.splitlines()
     assert again.returncode == 1 and f"a removal of {leaving} is under way, " in said and " of 4 MiB (" in said
     assert f"fpfs rebalance --wait {mount.path}" in said
     mount.kill()
-    slow.wait(30)
+    assert f"so {leaving} is leaving still: when the array is mounted again, " in slow.communicate(timeout=30)[1]
 
     mount = make_mount(three)
+    assert f"{leaving}, member 2, is leaving the array still: fpfs member remove {mount.path} {leaving}" in mount.log()
     assert states(mount)[2] == "leaving" and is_pattern(mount.path / "file", 1, 4 * MIB)
     fpfs(mount, "member", "remove", "--cancel", mount.path, leaving)
     assert "leaving" not in states(mount)

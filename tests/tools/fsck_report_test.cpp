@@ -55,7 +55,7 @@ TEST(FsckReport, JsonHasExactlyTheKeysOfTheContract) {
   std::vector<std::string> keys;
   for (auto& [key, value] : json.items()) keys.push_back(key);
   EXPECT_EQ(keys, (std::vector<std::string>{"clean", "files", "chunks", "bytes_stored", "bytes_verified", "seconds",
-                                            "orphans", "errors", "repaired", "set_aside"}));
+                                            "orphans", "errors", "repaired", "set_aside", "empty_files"}));
   EXPECT_EQ(json["clean"], false);
   EXPECT_EQ(json["bytes_verified"], 6000000);
   ASSERT_EQ(json["errors"].size(), 1U);
@@ -170,7 +170,7 @@ TEST(FsckReport, MembersThatAreMissingAreOneLineAndNoDamage) {
   report.chunks_missing = 70;
   std::string text = text_of(report);
   EXPECT_EQ(text.find("members 1, 2: missing-member: none of the directories given is it\nArray:"), 0u) << text;
-  EXPECT_NE(text.find("70 of 50 files on members that are missing"), std::string::npos) << text;
+  EXPECT_NE(text.find("70 chunks of 50 files on members that are missing"), std::string::npos) << text;
   EXPECT_NE(text.find("INCOMPLETE: 2 members are missing, and what is on them was not checked\n"), std::string::npos);
   EXPECT_EQ(text.find("DAMAGED"), std::string::npos) << text;
   EXPECT_EQ(fsck_exit_code(report), 4);
@@ -201,6 +201,32 @@ TEST(FsckReport, AnOlderMemberIsNoDamage) {
   EXPECT_NE(verdict_of(report).find("DAMAGED: 1 error; INCOMPLETE: 1 member is older"), std::string::npos)
       << verdict_of(report);
   EXPECT_EQ(fsck_exit_code(report), 4);
+}
+
+// Nothing is damaged where another directory is to be given.
+TEST(FsckReport, AWrongListIsNoDamage) {
+  for (const char* kind : {"foreign-member", "duplicate-member"}) {
+    CheckError error;
+    error.kind = kind;
+    error.detail = "/c: it is another's";
+    CheckReport report = report_with({error});
+    report.was_checked = false;
+    EXPECT_NE(verdict_of(report).find(" WRONG LIST: 1 directory is not to be given"), std::string::npos)
+        << verdict_of(report);
+    EXPECT_EQ(verdict_of(report).find("DAMAGED"), std::string::npos) << verdict_of(report);
+    EXPECT_EQ(fsck_exit_code(report), 4);
+  }
+}
+
+TEST(FsckReport, OfAFileWithoutAnIndexNothingIsSaidToBePlaced) {
+  CheckReport report = report_with({error_with(false)});
+  FileSetAside aside;
+  aside.path = "/lost.pt";
+  aside.moved_to = "lost+found/x";
+  aside.is_index_lost = true;
+  report.set_aside.push_back(aside);
+  EXPECT_NE(text_of(report).find("its index cannot be read, so no byte of it can be placed\n"), std::string::npos);
+  EXPECT_EQ(text_of(report).find("0 bytes"), std::string::npos) << "nobody knows how many it had";
 }
 
 CheckError orphan() {
@@ -244,7 +270,7 @@ TEST(FsckReport, WhatWasSetAsideIsNotRepaired) {
   CheckReport report = report_with({error_with(true), error_with(true), orphan()});
   report.errors.back().repaired = true;
   report.errors[0].set_aside = report.errors[1].set_aside = true;
-  report.set_aside.push_back({"/run1/step100.pt", "lost+found/x.sidecar", 1000, {}});
+  report.set_aside.push_back({"/run1/step100.pt", "lost+found/x.sidecar", 1000, false, {}});
   const std::string verdict = verdict_of(report);
   EXPECT_NE(verdict.find("1 damaged file was set aside and NOT restored: bring it back from a copy; 1 error repaired"),
             std::string::npos)

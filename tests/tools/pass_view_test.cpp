@@ -17,6 +17,14 @@ TEST(PassView, NoRateBeforeThereIsOne) {
             "0 B of 1 KiB (0.0 %), 0 B moved");
 }
 
+// Files that cannot be opened are not read to their ends.
+TEST(PassView, WhatHasEndedIsNoShareOfMore) {
+  const std::string text =
+      describe_scrub_progress(parse_json(R"({"state": "finished", "bytes_done": 1048576, "bytes_total": 4194304})"));
+  EXPECT_EQ(text, "1 MiB of 4 MiB; the others are in files that cannot be opened, or that changed meanwhile");
+  EXPECT_EQ(describe_scrub_progress(parse_json(R"({"state": "paused", "bytes_done": 1048576})")), "1 MiB");
+}
+
 // --limit holds back what is moved; what is in its place is passed by at any rate.
 TEST(PassView, ARebalanceShowsItsLimitAndTheRateOfWhatItMoves) {
   const Json rebalance = parse_json(R"({"state": "running", "kind": "rebalance", "bytes_done": 3221225472,

@@ -53,6 +53,27 @@ TEST(StatusView, ArrayTellsStateAndOptions) {
   EXPECT_NE(text.find("2 orphan objects freed (4 KiB), 1 torn tail cut"), std::string::npos) << text;
 }
 
+TEST(StatusView, TheDriveWithTheNamesHasALine) {
+  const char* const kStatus = R"({"metadata": {"path": "/ssd/names", "member": -1, "state": "failing", "errors": 2},
+                                  "members": [{"path": "/a", "state": "ok"}]})";
+  const std::string text = describe_array(parse_json(kStatus));
+  EXPECT_NE(text.find("Names:"), std::string::npos) << text;
+  EXPECT_NE(text.find("/ssd/names: failing, 2 errors\n"), std::string::npos) << text;
+  EXPECT_NE(describe_errors(parse_json(kStatus)), "") << "what to do about them";
+  const std::string whole =
+      describe_array(parse_json(R"({"metadata": {"path": "/n0/fp", "member": 0, "state": "ok", "errors": 0}})"));
+  EXPECT_NE(whole.find("/n0/fp (member 0): ok\n"), std::string::npos) << whole;
+}
+
+TEST(StatusView, OptionsOfCopiesAreThoseOfAStore) {
+  const std::string options =
+      R"("options": {"verify": true, "tier_keep": "3", "tier_share": -1, "tier_rate": 1048576})";
+  const std::string without = describe_array(parse_json("{" + options + "}"));
+  EXPECT_EQ(without.find("tier_"), std::string::npos) << without;
+  const std::string with = describe_array(parse_json("{" + options + R"(, "tier": {"store": "file:///c"}})"));
+  EXPECT_NE(with.find("verify=on,tier_keep=3,tier_rate=1M\n"), std::string::npos) << with;
+}
+
 TEST(StatusView, OpenFilesBusiestFirst) {
   const Json before = parse_json(R"({"open_files": [{"path": "/quiet", "bytes_written": 10},
                                                     {"path": "/busy", "bytes_written": 10},

@@ -36,7 +36,7 @@ def model(mount):
 # --- status, top --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.mount_options("queue_depth=7", "durable=fsync")
+@pytest.mark.mount_options("queue_depth=7", "durable=fsync", "killed_saver=commit", "tier_keep=3", "tier_rate=1M")
 def test_status_json(fpfs, mount, array):
     write_pattern(mount.path / "file", 3, 5 << 20)
     status = json_of(fpfs("status", "--json", mount.path))
@@ -47,6 +47,11 @@ def test_status_json(fpfs, mount, array):
         assert not any(member[key] for key in ("read_errors", "write_errors", "sync_errors", "checksum_errors"))
         assert member["read_bytes_per_second"] >= 0 and member["write_bytes_per_second"] >= 0
     assert status["options"]["queue_depth"] == 7 and status["options"]["durable"] == "fsync"
+    assert {"allow_other": False, "killed_saver": "commit", "commit_interval": 30, "metrics": "", "tier_keep": "3",
+            "tier_delete": "follow", "tier_rate": 1 << 20}.items() <= status["options"].items()
+    text = fpfs("status", mount.path).stdout
+    assert "killed_saver=commit" in text and "commit_interval=30" in text and "tier_" not in text
+    assert "tier_keep, tier_rate: without effect, as this array copies nowhere" in mount.log()
     seen = os.statvfs(mount.path)
     assert status["space"]["total"] == seen.f_blocks * seen.f_frsize
     assert status["rates"]["seconds"] > 0
@@ -193,6 +198,10 @@ def test_sync_json(fpfs, mount):
     assert [error["path"] for error in found["errors"]] == [str(mount.path / "absent")]
 
 
+def test_a_time_limit_goes_with_copies(fpfs, mount):
+    assert_one_line_error(fpfs("sync", "--timeout", "5", mount.path), 16, "--timeout goes with --tier")
+
+
 def test_sync_goes_on_after_a_path_that_fails(fpfs, model, mount):
     result = fpfs("sync", mount.path / "absent", model)
     assert_one_line_error(result, 1, "absent")
@@ -237,6 +246,9 @@ def test_verify_finds_what_the_drive_changed(fpfs, mount, model, array):
     assert not found["clean"] and [error["chunk"] for error in found["errors"]] == [2, 6, 7]
     assert all(error["path"] == str(model) and error["detail"] for error in found["errors"])
     assert {error["kind"] for error in found["errors"]} == {"damaged"}
+    wait_until(lambda: "/model.pt" in mount.log())
+    lines = [line for line in mount.log().splitlines() if "/model.pt" in line]
+    assert len(lines) == 1 and "verify: /model.pt: 3 chunks (2, 6-7) on members" in lines[0], "what repeats is counted"
 
     assert fpfs("status", mount.path).stdout.split("State:")[1].split()[0] == "failing"
     cleared = fpfs("clear", mount.path)
@@ -333,6 +345,15 @@ def test_verify_of_a_file_whose_index_is_damaged(fpfs, mount, model, array):
         result = fpfs("verify", "--json", path)
         (error,) = json.loads(result.stdout)["errors"]
         assert result.returncode == 4 and (error["path"], error["chunk"], error["kind"]) == (str(model), -1, "index")
+    assert_one_line_error(fpfs("stat", model), 1, f"fpfs stat: {model}: its index cannot be read; fsck.fastpersistfs")
+    # Who watches the mount is told, whichever reads it.
+    status = mount.status()
+    assert status["state"] == "failing" and status["metadata"]["state"] == "failing"
+    errors = status["metadata"]["errors"]
+    assert errors > 0 and f"(member 0): failing, {errors} errors" in fpfs("status", mount.path).stdout
+    assert fpfs("clear", mount.path).returncode == 0 and mount.status()["state"] == "ok"
+    assert fpfs("scrub", "start", "--wait", mount.path).returncode == 4
+    assert mount.status()["state"] == "failing" and mount.status()["metadata"]["errors"] > 0
 
 
 @pytest.mark.parametrize("verb", ["stat", "map"])

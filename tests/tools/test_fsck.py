@@ -14,7 +14,7 @@ from lab.data import write_pattern
 from lab.programs import run
 
 KEYS = ["clean", "files", "chunks", "bytes_stored", "bytes_verified", "seconds", "orphans", "errors", "repaired",
-        "set_aside"]
+        "set_aside", "empty_files"]
 ERROR_KEYS = ["path", "chunk", "member", "object_offset", "kind", "detail"]
 CHUNK = 64 * 1024
 SIZE = 12 * CHUNK + 100

@@ -169,7 +169,13 @@ std::string how_to_go_on(const MemberOptions& options) {
 // Waits for what the removal moves. Interrupted, it ends there.
 Result<Json> follow_removal(const MemberOptions& options) {
   Result<Json> moved = follow_moving(options.mount_point);
-  if (moved.status().code() != StatusCode::kCancelled) return moved;
+  if (moved.is_ok()) return moved;
+  // Unmounted, or its daemon is gone.
+  if (moved.status().code() != StatusCode::kCancelled)
+    return Status::error(moved.status().code(),
+                         fmt::format("{}; it ended before the removal did, so {} is leaving still: when the array is "
+                                     "mounted again, {}",
+                                     moved.status().message(), options.directories.front(), how_to_go_on(options)));
   const auto question = std::make_unique<IoctlMembers>();
   question->command = IoctlMembers::kCancel;
   static_cast<void>(call_members(options.mount_point, *question));  // it may have ended meanwhile

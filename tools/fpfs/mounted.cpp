@@ -12,6 +12,8 @@
 #include <filesystem>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include "tools/fpfs/status_view.h"
 
 namespace fpfs::tools {
@@ -137,6 +139,20 @@ Result<Json> read_tier_status(const std::string& path) {
 Result<Json> read_file_stat(const std::string& path) {
   FPFS_RETURN_IF_ERROR(check_regular_file(path));
   return read_json_attribute(path, "user.fastpersistfs.stat", path);
+}
+
+Status describe_unreadable(const std::string& path) {
+  // A failed save fails until everybody has closed it, and its drive has given up what is on its way there.
+  if (const Result<Json> stat = read_file_stat(path); stat.is_ok() && !text_at(*stat, "failed").empty())
+    return Status::error(StatusCode::kUnreachable,
+                         fmt::format("{}: a save of it has failed, and it cannot be read until everybody has closed it "
+                                     "and the drive answers; then it is what was committed before: {}",
+                                     path, text_at(*stat, "failed")));
+  if (const Result<Json> status = read_mount_status(path);
+      status.is_ok() && text_at(object_at(*status, "metadata"), "state") == "stalled")
+    return Status::error(StatusCode::kUnreachable, path + ": the drive with the names does not answer (fpfs status)");
+  return Status::error(StatusCode::kCorruption,
+                       path + ": its index cannot be read; fsck.fastpersistfs -n DIRS says what is left");
 }
 
 Status explain_mount_error(int errno_value, const std::string& path) {

@@ -49,8 +49,13 @@ std::string damage_lines(const Json& scrub) {
 
 std::string describe_scrub_progress(const Json& scrub) {
   const uint64_t done = number_at(scrub, "bytes_done"), total = number_at(scrub, "bytes_total");
+  const bool is_short = text_at(scrub, "state") == "finished" && done < total;
   std::string text =
       total == 0 ? fmt::format("{}", format_size(done))
+      : is_short ? fmt::format(
+                       "{} of {}; the others are in files that cannot be opened, or that changed "
+                       "meanwhile",
+                       format_size(done), format_size(total))
                  : fmt::format("{} of {} ({})", format_size(done), format_size(total), format_percent(done, total));
   if (text_at(scrub, "state") != "running") return text;
   // The first look comes before anything was read.

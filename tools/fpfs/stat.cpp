@@ -1,4 +1,5 @@
 // fpfs stat: how one file of a mounted array is stored.
+#include <cerrno>
 #include <ctime>
 #include <memory>
 #include <vector>
@@ -62,13 +63,23 @@ void print_human(const std::string& path, const Json& stat) {
   facts.add("File id", text_at(stat, "file_id", "-"));
   const uint64_t last_commit = number_at(stat, "changed");
   facts.add("Last commit", last_commit == 0 ? "-" : local_time(last_commit));
-  facts.add("State", flag_at(stat, "dirty") ? "being written: not everything is committed" : "committed");
+  const std::string failed = text_at(stat, "failed");
+  facts.add("State", !failed.empty()
+                         ? fmt::format("failed, and not committed; what was committed before is there again when "
+                                       "everybody has closed it: {}",
+                                       failed)
+                     : flag_at(stat, "dirty") ? "being written: not everything is committed"
+                                              : "committed");
   fmt::print("{}", facts.text());
 }
 
 int run(const StatOptions& options) {
   Result<Json> stat = read_file_stat(options.path);
-  if (!stat.is_ok()) return fail(kStatProgram, kExitFailure, stat.status().message());
+  if (!stat.is_ok())
+    return fail(kStatProgram, kExitFailure,
+                stat.status().errno_value() == EIO && check_mounted(options.path).is_ok()
+                    ? describe_unreadable(options.path).message()
+                    : stat.status().message());
   if (options.json) {
     Json object = {{"path", options.path}};
     object.update(*stat);

@@ -18,7 +18,8 @@ namespace fpfs::tools {
 namespace {
 
 // Of the mount, in bytes in its JSON.
-constexpr std::string_view kSizeOptions[] = {"buffer_memory", "transfer_size"};
+constexpr std::string_view kSizeOptions[] = {"buffer_memory", "transfer_size", "tier_rate", "tier_rate_saving",
+                                             "tier_memory"};
 
 // Per second; a counter that went back (the array was mounted anew in between) gives 0.
 double rate(const Json& now, const Json& before, const char* counter, double seconds) {
@@ -42,9 +43,12 @@ bool is_size_option(const std::string& name) {
   return std::ranges::find(kSizeOptions, name) != std::end(kSizeOptions);
 }
 
+// Those of copies say something only where there is a store.
 std::string options_text(const Json& status) {
   std::vector<std::string> parts;
+  const bool has_store = !text_at(object_at(status, "tier"), "store").empty();
   for (auto& [name, value] : object_at(status, "options").items()) {
+    if (name.starts_with("tier_") && (!has_store || value == -1)) continue;
     if (value.is_string() && value.get_ref<const std::string&>().empty()) continue;
     if (value.is_boolean()) {
       parts.push_back(name + (value.get<bool>() ? "=on" : "=off"));
@@ -66,6 +70,16 @@ std::string buffers_text(const Json& status) {
                   total - std::min(total, free + clean));
   if (uint64_t waiting = number_at(buffers, "waiting"); waiting > 0)
     text += "; " + format_count(waiting, "request waits", "requests wait");
+  return text;
+}
+
+// "/nvme0/fp (member 0): ok", "/ssd/names: failing, 12 errors"
+std::string names_text(const Json& metadata) {
+  std::string text = text_at(metadata, "path", "-");
+  if (const Json member = metadata.value("member", Json(-1)); member.is_number_unsigned())
+    text += fmt::format(" (member {})", member.get<uint64_t>());
+  text += ": " + text_at(metadata, "state", "-");
+  if (const uint64_t errors = number_at(metadata, "errors"); errors > 0) text += ", " + format_count(errors, "error");
   return text;
 }
 
@@ -127,6 +141,7 @@ std::string describe_array(const Json& status, size_t columns) {
   facts.add("State", state_text(status));
   facts.add("Space",
             fmt::format("{}, {} free", format_size(number_at(space, "total")), format_size(number_at(space, "free"))));
+  if (const Json& metadata = object_at(status, "metadata"); !metadata.empty()) facts.add("Names", names_text(metadata));
   facts.add("Chunk size", format_size(number_at(array, "chunk_size")));
   facts.add("Options", options_text(status));
   facts.add("Buffers", buffers_text(status));
@@ -167,11 +182,12 @@ std::string describe_members(const Json& status, size_t columns) {
 }
 
 std::string describe_errors(const Json& status) {
-  uint64_t errors = 0;
+  uint64_t errors = number_at(object_at(status, "metadata"), "errors");
   for (const Json& member : array_at(status, "members")) errors += errors_of(member);
   if (errors == 0) return "";
-  return "\nERRORS counts each failure: a damaged chunk counts each time it is read. The log\n"
-         "has what failed, fpfs scrub says which chunks are damaged.\n";
+  return "\nERRORS counts each failure: a damaged chunk counts each time it is read; Names\n"
+         "has those of names and indexes. The log has what failed, fpfs scrub what is\n"
+         "damaged.\n";
 }
 
 std::string describe_open_files(const Json& status, const Json& before, double seconds, size_t columns) {

@@ -26,6 +26,7 @@ struct SyncOptions {
   bool tier = false;
   bool json = false;
   unsigned timeout_s = 0;
+  bool has_timeout = false;
 };
 
 // Open for writing where that is allowed: who may write a file may have it committed. Writes nothing.
@@ -74,6 +75,9 @@ Status sync_path(const std::string& path, const SyncOptions& options, std::vecto
 }
 
 int run(const SyncOptions& options) {
+  if (options.has_timeout && !options.tier)
+    return fail(kSyncProgram, kExitUsage,
+                "--timeout goes with --tier; a commit ends by itself, after io_timeout at most");
   int exit_code = kExitOk;
   Json errors = Json::array(), being_written = Json::array();
   for (const std::string& path : options.paths) {
@@ -100,13 +104,16 @@ Verb add_sync(CLI::App& fpfs) {
   CLI::App* command = fpfs.add_subcommand("sync", "Return when files, or everything in a mount, are committed");
   command->add_option("PATH", options->paths, "Files; a directory means its whole mount")->required()->type_name("");
   command->add_flag("--tier", options->tier, "Return when they are copied to the store outside this machine, too");
-  command
-      ->add_option("--timeout", options->timeout_s,
-                   "With --tier: give up waiting after so many seconds (default 0: never)")
-      ->type_name("SECONDS")
-      ->check(CLI::Range(0U, 86400U * 365U));
+  CLI::Option* timeout = command
+                             ->add_option("--timeout", options->timeout_s,
+                                          "With --tier: give up waiting after so many seconds (default 0: never)")
+                             ->type_name("SECONDS")
+                             ->check(CLI::Range(0U, 86400U * 365U));
   command->add_flag("--json", options->json, "Print one JSON object");
-  return {command, [options] { return run(*options); }};
+  return {command, [options, timeout] {
+            options->has_timeout = timeout->count() > 0;
+            return run(*options);
+          }};
 }
 
 }  // namespace fpfs::tools

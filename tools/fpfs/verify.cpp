@@ -58,10 +58,7 @@ struct Finding {
 
 // A file whose index cannot be read can be neither opened nor looked at.
 Status explain_file_error(int errno_value, const std::string& path) {
-  if (errno_value == EIO)
-    return Status::error(StatusCode::kCorruption,
-                         path + ": its index cannot be read; fsck.fastpersistfs -n DIRS says what is left");
-  return explain_mount_error(errno_value, path);
+  return errno_value == EIO ? describe_unreadable(path) : explain_mount_error(errno_value, path);
 }
 
 // Calls visit(name, attributes) for every regular file below a directory, in the same mount, and complain(status, name)
@@ -163,9 +160,9 @@ class VerifyRun {
       for (const Finding& finding : findings_)
         errors.push_back({{"path", finding.path},
                           {"chunk", finding.chunk},
-                          {"kind", finding.chunk == kOfIndex ? "index"
-                                   : finding.is_unreadable   ? "unreadable"
-                                                             : "damaged"},
+                          {"kind", finding.is_unreadable       ? "unreadable"
+                                   : finding.chunk == kOfIndex ? "index"
+                                                               : "damaged"},
                           {"detail", finding.detail}});
       Json away_files = Json::array();
       uint64_t chunks_away = 0;
@@ -196,8 +193,8 @@ class VerifyRun {
 
   // A file whose index cannot be read is damaged, or its drive does not give it: as with chunks.
   void complain(const Status& status, const std::string& path) {
-    if (status.code() == StatusCode::kCorruption)
-      findings_.push_back({path, kOfIndex, false, -1, status.message()});
+    if (status.code() == StatusCode::kCorruption || status.code() == StatusCode::kUnreachable)
+      findings_.push_back({path, kOfIndex, status.code() == StatusCode::kUnreachable, -1, status.message()});
     else
       failed_ = true;
     progress_.clear();

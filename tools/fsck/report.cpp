@@ -87,6 +87,9 @@ std::string line_of(const FileSetAside& aside) {
     }
     ranges.push_back(fmt::format("{}-{}", range.offset, range.offset + range.length - 1));
   }
+  if (aside.is_index_lost)
+    return one_line(fmt::format("{}: set aside as {}; its index cannot be read, so no byte of it can be placed",
+                                aside.path, aside.moved_to));
   return one_line(fmt::format("{}: set aside as {}; of its {} bytes survive: {}", aside.path, aside.moved_to,
                               aside.size,
                               ranges.empty() ? "none that can be placed" : fmt::format("{}", fmt::join(ranges, ", "))));
@@ -108,12 +111,14 @@ std::string verdict(const CheckReport& report) {
     return report.clean() ? "cancelled; nothing wrong in what was checked" : "cancelled; what was checked has errors";
   if (report.clean()) return "clean";
   uint64_t damage = report.errors_omitted, leftovers = 0, nobodys = 0, foreign = 0, repaired = 0, aside = 0;
-  uint64_t missing = 0, older = 0, of_older = 0;
+  uint64_t missing = 0, older = 0, of_older = 0, not_its_own = 0;
   for (const CheckError& error : report.errors) {
     if (error.kind == "missing-member")
       missing += error.path.empty() ? 1 : 0;
     else if (error.kind == "older-member")
       ++older;
+    else if (error.kind == "foreign-member" || error.kind == "duplicate-member")
+      ++not_its_own;
     else if (error.repaired)
       ++(error.set_aside ? aside : repaired);
     else if (error.of_older_member)
@@ -134,6 +139,9 @@ std::string verdict(const CheckReport& report) {
                     format_count(older, "member is", "members are"),
                     of_older > 0 ? ", of which " + format_count(of_older, "error") + " may come" : std::string(),
                     one_or_many(older, "one", "ones")));
+  if (not_its_own > 0)
+    parts.push_back(fmt::format("WRONG LIST: {} not to be given; give each directory of one array once",
+                                format_count(not_its_own, "directory is", "directories are")));
   if (!report.was_checked) parts.emplace_back("nothing else was checked, and no file repaired");
   if (leftovers > 0)
     parts.push_back(fmt::format("{} of a crash, which no file needs: mounting the array removes {}, as does -p",
@@ -161,8 +169,9 @@ void add_counts(Facts& facts, const CheckReport& report, bool verified_data) {
     facts.add("Of these",
               fmt::format("{} in the store of the copies only, which is not looked at", report.chunks_away));
   if (report.chunks_missing > 0)
-    facts.add("Of these", fmt::format("{} of {} on members that are missing (--json names the files)",
-                                      report.chunks_missing, format_count(report.files_missing, "file")));
+    facts.add("Of these",
+              fmt::format("{} of {} on members that are missing (--json names the files)",
+                          format_count(report.chunks_missing, "chunk"), format_count(report.files_missing, "file")));
   facts.add("Data verified",
             verified_data
                 ? fmt::format(
@@ -212,7 +221,8 @@ void print_report_json(const CheckReport& report) {
               {"orphans", report.orphans},
               {"errors", errors},
               {"repaired", report.repaired},
-              {"set_aside", set_aside}});
+              {"set_aside", set_aside},
+              {"empty_files", report.empty_files}});
 }
 
 void print_report(const CheckReport& report, const std::vector<std::string>& directories, bool verified_data) {

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <thread>
 
+#include "engine/array/member_directory.h"
 #include "engine/base/bytes.h"
 #include "engine/codec/hash.h"
 #include "tests/engine/array/array_testing.h"
@@ -199,14 +200,24 @@ TEST_F(ArrayTest, RefusesSuperblocksThatContradictEachOther) {
 TEST_F(ArrayTest, RefusesAMemberWithoutItsParts) {
   must_format(paths({"a"}));
   std::filesystem::remove_all(path("a/objects"));
-  expect_refused(paths({"a"}), {}, StatusCode::kCorruption, {path("a"), "'objects'"});
+  expect_refused(paths({"a"}), {}, StatusCode::kCorruption,
+                 {path("a"), "'objects'", "Put it back", "fsck.fastpersistfs -y"});
   std::filesystem::create_directory(path("elsewhere"));
   std::filesystem::create_directory_symlink(path("elsewhere"), path("a/objects"));
   EXPECT_FALSE(open(paths({"a"})).is_ok()) << "nothing under a member leads outside it";
   std::filesystem::remove(path("a/objects"));
   std::filesystem::create_directory(path("a/objects"));
   std::filesystem::remove(path("a/tree"));
-  expect_refused(paths({"a"}), {}, StatusCode::kCorruption, {path("a"), "'tree'"});
+  expect_refused(paths({"a"}), {}, StatusCode::kCorruption, {path("a"), "'tree'", "Put it back"});
+}
+
+// As all programs say it that look at the directories of an array.
+TEST_F(ArrayTest, OfADriveThatFailsItIsSaidWhatToDo) {
+  for (const int error : {EIO, ENODEV, EUCLEAN}) {
+    const Status refused = refuse_failed("/n6/fp", Status::from_errno(error, "open directory /n6/fp"), ", to read");
+    expect_refusal(refused, StatusCode::kIoError,
+                   {"/n6/fp: ", std::strerror(error), "dmesg", "leave this directory out of the list, to read"});
+  }
 }
 
 // --- degraded --------------------------------------------------------------------------------------------------------
@@ -220,7 +231,7 @@ TEST_F(ArrayTest, WhatIsLostIsToBeLeftOut) {
   expect_refused(paths({"a", "b"}), degraded(), StatusCode::kNotFound, {path("b"), "leave this directory out"});
   std::filesystem::rename(path("gone"), path("b"));
   std::filesystem::remove_all(path("b") + "/objects");
-  expect_refused(paths({"a", "b"}), degraded(), StatusCode::kCorruption, {path("b"), "leave this directory out"});
+  expect_refused(paths({"a", "b"}), degraded(), StatusCode::kCorruption, {path("b"), "without this directory"});
   EXPECT_TRUE(open(paths({"a"}), degraded()).is_ok());
 }
 
@@ -260,7 +271,11 @@ TEST_F(ArrayTest, TheMetadataDirectoryIsFoundByItsHint) {
   }
   EXPECT_NE(must_open(paths({"a", "names", "b"})), nullptr) << "it may be among the directories";
   std::filesystem::rename(path("names"), path("moved"));
-  expect_refused(paths({"a", "b"}), {}, StatusCode::kNotFound, {path("names"), "metadata directory"});
+  for (const ArrayOptions& how : {ArrayOptions(), degraded()}) {
+    expect_refused(paths({"a", "b"}), how, StatusCode::kNotFound,
+                   {path("names"), "metadata directory", "names of all files", "meta_dir=DIR"});
+    EXPECT_EQ(open(paths({"a", "b"}), how).status().message().find("leave"), std::string::npos) << "it is not given";
+  }
   ArrayOptions where;
   where.metadata_directory = path("moved");
   EXPECT_NE(must_open(paths({"a", "b"}), where), nullptr);
@@ -349,6 +364,16 @@ TEST_F(ArrayTest, ALockWithoutAPidIsStillALock) {
   const int lock = ::open(path("a/lock").c_str(), O_RDWR | O_TRUNC);
   ASSERT_EQ(::flock(lock, LOCK_EX), 0);
   expect_refused(paths({"a"}), {}, StatusCode::kBusy, {path("a"), "another process"});
+  ASSERT_EQ(::ftruncate(lock, 0), 0);
+  // Of a process that has ended but for what the kernel cannot end.
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(0);
+  siginfo_t ended;
+  ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOWAIT), 0);
+  const std::string number = std::to_string(child);
+  ASSERT_EQ(::pwrite(lock, number.data(), number.size(), 0), static_cast<ssize_t>(number.size()));
+  expect_refused(paths({"a"}), {}, StatusCode::kBusy, {"process " + number + "; that has ended", "does not answer"});
+  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
   ASSERT_EQ(::ftruncate(lock, 0), 0);
   ASSERT_EQ(::pwrite(lock, "\x1b[2J evil", 9, 0), 9);
   expect_refused(paths({"a"}), {}, StatusCode::kBusy, {path("a"), "another process"});

@@ -189,6 +189,32 @@ TEST_F(CheckTest, WithoutTheMemberThatKeepsTheNamesOnlyThatIsSaid) {
   EXPECT_EQ(summary(array_.check(Repair::kNone, true)), "missing-member - -1 0");
 }
 
+TEST_F(CheckTest, AMemberThatHasLostItsObjectsIsNamed) {
+  std::filesystem::rename(array_.members[1] + "/objects", array_.members[1] + "/moved");
+  const CheckReport report = array_.check();
+  EXPECT_EQ(summary(report).find("missing-directory - -1 1; missing-member /run/big.pt"), 0u) << summary(report);
+  EXPECT_NE(report.errors[0].detail.find(array_.members[1] + ": member 1: its 'objects' is missing"), std::string::npos)
+      << report.errors[0].detail;
+  EXPECT_TRUE(report.was_checked) << "what the others hold";
+  EXPECT_FALSE(array_.check(Repair::kPreen).was_checked);
+  EXPECT_FALSE(std::filesystem::exists(array_.members[1] + "/objects"));
+  const CheckReport repaired = array_.check(Repair::kYes);
+  EXPECT_EQ(summary(repaired).find("missing-directory - -1 1 repaired"), 0u) << summary(repaired);
+  EXPECT_EQ(repaired.set_aside.size(), 1u);
+  EXPECT_TRUE(array_.check(Repair::kNone, true).clean()) << summary(array_.check(Repair::kNone, true));
+}
+
+// Nothing takes its place: an empty one would make all objects nobody's.
+TEST_F(CheckTest, NamesThatAreLostAreNamedAndNotMadeAnew) {
+  std::filesystem::rename(array_.members[0] + "/tree", array_.members[0] + "/moved");
+  for (const Repair repair : {Repair::kNone, Repair::kYes}) {
+    const CheckReport report = array_.check(repair);
+    EXPECT_EQ(summary(report), "missing-directory - -1 0");
+    EXPECT_FALSE(report.was_checked);
+    EXPECT_FALSE(std::filesystem::exists(array_.members[0] + "/tree"));
+  }
+}
+
 TEST_F(CheckTest, NoArrayInSightIsAFailureToCheck) {
   array_.directories = {"/nonexistent/fpfs"};
   EXPECT_EQ(array_.try_check({}).status().code(), StatusCode::kNotFound);
@@ -201,6 +227,7 @@ TEST_F(CheckTest, AMemberOfAnotherArrayIsNamed) {
   EXPECT_EQ(summary(report), "foreign-member - -1 -1");
   EXPECT_NE(report.errors[0].detail.find(other.members[1] + ": it is member 1 of another array"), std::string::npos)
       << report.errors[0].detail;
+  EXPECT_NE(report.errors[0].detail.find("give the directories of one array"), std::string::npos);
 }
 
 TEST_F(CheckTest, ACopiedMemberIsNamed) {

@@ -293,8 +293,18 @@ TEST_F(CleanEndTest, ObjectsThatAnEmptiedSidecarMayHaveNamedAreKept) {
   EXPECT_NE(preened.errors[0].detail.find("1 of its files is empty (/run/big.pt), which"), std::string::npos)
       << preened.errors[0].detail;
   EXPECT_EQ(objects_of(kBig), objects);
+  // Among those that should be empty it is to be found.
+  for (int number = 0; number < 9; ++number) std::ofstream(array_.sidecar("/empty" + std::to_string(number)));
+  const CheckReport among = array_.check();
+  EXPECT_EQ(among.empty_files.size(), 10u);
+  EXPECT_NE(std::find(among.empty_files.begin(), among.empty_files.end(), "/run/big.pt"), among.empty_files.end());
+  EXPECT_NE(among.errors[0].detail.find("10 of its files are empty ("), std::string::npos) << among.errors[0].detail;
+  EXPECT_NE(among.errors[0].detail.find("/empty5"), std::string::npos) << "several are named";
+  EXPECT_NE(among.errors[0].detail.find("--json lists them"), std::string::npos) << among.errors[0].detail;
   EXPECT_EQ(array_.check(Repair::kYes).repaired, 3u);
-  EXPECT_TRUE(array_.check(Repair::kNone, true).clean());
+  const CheckReport clean = array_.check(Repair::kNone, true);
+  EXPECT_TRUE(clean.clean());
+  EXPECT_TRUE(clean.empty_files.empty()) << "nobody asks";
 }
 
 TEST_F(CleanEndTest, ObjectsThatNobodyCanHaveNamedAreFreed) {

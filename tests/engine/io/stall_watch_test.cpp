@@ -200,9 +200,24 @@ TEST_F(WatchedStorageTest, CountsWhatTheDriveIsToBlameFor) {
   EXPECT_EQ(storage_.stat_at(directory, "nothing").status().code(), StatusCode::kNotFound);
   EXPECT_FALSE(storage_.open_at(directory, "nothing", O_RDONLY, 0).is_ok());
   EXPECT_EQ(watch_.errors(StallDomain(1)), 0u);
-  watch_.count_error(StallDomain(1));
+  watch_.note_error(StallDomain(1), Status::from_errno(EIO, "stat"));
   EXPECT_EQ(watch_.errors(StallDomain(1)), 1u);
   storage_.close(directory);
+}
+
+// Callers of names get the errors, and nobody else says which drive it is.
+TEST_F(WatchedStorageTest, TheFirstFailureOfTheNamesIsLogged) {
+  watch_.set_name(kTreeDomain, "the drive that holds the names (/n0)");
+  const auto logged = [this](const char* call) {
+    testing::internal::CaptureStderr();
+    watch_.note_error(kTreeDomain, Status::from_errno(EROFS, call));
+    return testing::internal::GetCapturedStderr();
+  };
+  EXPECT_NE(logged("make x").find("the drive that holds the names (/n0) fails: make x: Read-only"), std::string::npos);
+  EXPECT_EQ(logged("make y"), "");
+  EXPECT_EQ(watch_.errors(kTreeDomain), 2u);
+  watch_.clear_errors(kTreeDomain);
+  EXPECT_NE(logged("make z"), "") << "after fpfs clear it is news";
 }
 
 }  // namespace

@@ -453,6 +453,15 @@ TEST(LeavingTest, WhatIsReadWhileItIsMovedIsRead) {
   }
 }
 
+TEST(LeavingTest, BehindAReplacementThatWasCancelledARemovalIsEnough) {
+  SimArray array(1, 3, options(), kTestChunk, 1);
+  ASSERT_TRUE(array.store().replace_member("/m1", "/m3").is_ok());
+  ASSERT_TRUE(array.store().take_back_member("/m1").is_ok());
+  const Status again = array.store().replace_member("/m1", "/m3");
+  EXPECT_NE(again.message().find("fpfs member remove with /m1 alone"), std::string::npos) << again.message();
+  EXPECT_TRUE(array.store().remove_member("/m1").is_ok());
+}
+
 TEST(LeavingTest, AnotherOneTakesItsPlaceInTheStripe) {
   SimArray array(1, 3, options(), kTestChunk, 1);
   ASSERT_TRUE(save(array, "file", kLength, 1).is_ok());

@@ -57,6 +57,7 @@ void expect_equal(const ScrubState& a, const ScrubState& b) {
   EXPECT_EQ(a.files, b.files);
   EXPECT_EQ(a.chunks, b.chunks);
   EXPECT_EQ(a.bytes, b.bytes);
+  EXPECT_EQ(a.bytes_total, b.bytes_total);
   EXPECT_EQ(a.errors, b.errors);
   EXPECT_EQ(a.healed, b.healed);
   EXPECT_EQ(a.chunks_away, b.chunks_away);
@@ -84,6 +85,7 @@ TEST(ScrubState, EveryFieldSurvives) {
   ScrubState state = example();
   state.phase = ScrubState::Phase::kFinished;
   state.chunks_away = 20;
+  state.bytes_total = 90 * kMiB;
   state.healed = 1;
   state.ended_seconds = 1'700'000'900;
   state.damage[0].chunk = state.damage[0].object_offset = state.damage[0].member = -1;

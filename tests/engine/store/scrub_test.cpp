@@ -114,6 +114,43 @@ TEST_F(ScrubTest, ReadsEveryChunkOnce) {
   EXPECT_EQ(wait_for_end().state.chunks, 31u);
 }
 
+// Who looks at one that waits is told of how much there is in all, and where it is of that.
+TEST_F(ScrubTest, AfterARemountItIsStillAShareOfAll) {
+  write_file("big", 60 * kChunk);
+  ASSERT_TRUE(scrub_->start(8 * kChunk).is_ok());
+  wait_for_chunks(2);
+  ASSERT_TRUE(scrub_->pause().is_ok());
+  const uint64_t total = scrub_->report().bytes_total;
+  EXPECT_EQ(total, 60u * kChunk);
+  close();
+  open();
+  const Scrub::Report report = scrub_->report();
+  EXPECT_EQ(report.state.phase, Phase::kPaused);
+  EXPECT_LT(report.state.bytes, total);
+  EXPECT_EQ(report.bytes_total, total);
+}
+
+// What was committed before cannot be read while it is open: as little is known of it as of what a drive does not give.
+TEST_F(ScrubTest, AFileWhoseSaveHasFailedIsNamed) {
+  for (const auto& entry : std::filesystem::directory_iterator(directories_[1] + "/objects"))
+    std::filesystem::remove(entry.path());
+  auto created = store_->create(store_->root(), "failed", 0644);
+  ASSERT_TRUE(created.is_ok());
+  const std::vector<std::byte> data(6 * kChunk, std::byte{7});
+  static_cast<void>(store_->write_sync(*created->file, FileOffset(0), data));
+  ASSERT_FALSE(store_->commit_sync(*created->file).is_ok());
+  ASSERT_TRUE(scrub_->start(0).is_ok());
+  const Scrub::Report report = wait_for_end();
+  EXPECT_EQ(report.state.errors, 1u);
+  ASSERT_EQ(report.state.damage.size(), 1u);
+  EXPECT_EQ(report.state.damage[0].path, "/failed");
+  EXPECT_EQ(report.state.damage[0].kind, "unreadable");
+  EXPECT_NE(report.state.damage[0].detail.find("a save of it has failed"), std::string::npos);
+  created->file.reset();
+  created->node.handle.reset();
+  crash();
+}
+
 TEST_F(ScrubTest, NamesWhatIsWrongAndGoesOn) {
   write_file("flipped", 6 * kChunk, 1);
   const std::string flipped = objects().front();
