@@ -40,6 +40,7 @@ struct FormatOptions {
   std::string metadata_directory;  // empty: member 0 holds tree/
   std::string label;
   bool force = false;  // also format directories that hold something: every file of a former array in them is removed
+  bool may_lie_in_array = false;  // a directory of an array is around it: for what is removed again at once
 };
 
 struct ArrayOptions {

@@ -90,7 +90,10 @@ Status Formatter::find(const std::vector<std::string>& directories) {
       return refuse(StatusCode::kInvalidArgument, candidate.path,
                     fmt::format("a metadata directory's path has at most {} bytes", kMetadataPathSizeMax));
   }
-  for (NewDirectory& candidate : candidates_) FPFS_RETURN_IF_ERROR(find_new_directory(storage_, candidate));
+  for (NewDirectory& candidate : candidates_) {
+    candidate.may_lie_in_array = options_.may_lie_in_array;
+    FPFS_RETURN_IF_ERROR(find_new_directory(storage_, candidate));
+  }
   return Status::ok();
 }
 

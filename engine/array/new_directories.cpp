@@ -105,7 +105,7 @@ Status find_new_directory(Storage& storage, NewDirectory& candidate) {
     return refuse_failed(candidate.path, opened.status());
   }
   FPFS_ASSIGN_OR_RETURN(candidate.identity, identity_of(storage, *opened));
-  FPFS_RETURN_IF_ERROR(check_in_no_array(storage, candidate, place));
+  if (!candidate.may_lie_in_array) FPFS_RETURN_IF_ERROR(check_in_no_array(storage, candidate, place));
   candidate.ancestors = ancestors_of(storage, place, candidate.identity);
   if (!candidate.directory.is_open()) candidate.ancestors.push_back(candidate.identity);
   FPFS_ASSIGN_OR_RETURN(const struct statvfs space, storage.fstatvfs(*opened));

@@ -18,6 +18,7 @@ struct NewDirectory {
   std::string path;
   MemberIndex member_index;  // or kMetadataOnlyMember
   bool has_tree = false;
+  bool may_lie_in_array = false;
   ScopedHandle directory;  // not open: the directory is yet to be made, as `name` in `parent`
   ScopedHandle parent;
   std::string name;

@@ -236,7 +236,9 @@ def test_daemon_without_root_serves_others_what_it_can(as_alice, tmp_path):
         mount --bind {permitting} /etc/fuse.conf
         {alice} {as_alice.programs}/fastpersistfs --init -o allow_other{as_alice.options} {as_alice.members} {place}
         {alice} sh -euc 'cd {place}; umask 0; echo shared > file; chmod 644 file; echo own > private; chmod 600 private
-                         mkdir -m 777 open; echo written > blind; chmod 200 blind; if echo more > blind; then echo blind; fi 2>/dev/null'
+                         mkdir -m 777 open; echo written > blind; chmod 200 blind
+                         sleep 0.5  # until it is closed here, too
+                         if echo more > blind; then echo blind; fi 2>/dev/null'
         {bob} sh -uc 'cd {place}; cat file; cat private 2>&1; cd open; touch file 2>&1; mkdir d 2>&1; ln -s x link 2>&1; ls -A'
         {alice} fusermount3 -u {place}
     """

@@ -127,7 +127,7 @@ def test_a_mount_takes_what_a_profile_says(fpfs, array, make_mount, tmp_path):
 def test_a_profile_that_is_wrong_is_named(array, make_mount, tmp_path):
     profile = tmp_path / "profile"
     for content, words in ((b"workers=1\nqueue_depth=4096\n", "line 2: option queue_depth is '4096'; it must be"),
-                           (b"\x7fELF\0\0\n", "line 1: it is no text"), (None, "No such file")):
+                           (b"\x7fELF\0\0\n", "line 1: it is no text"), (None, "there is no such file; fpfs tune")):
         profile.unlink(missing_ok=True)
         if content is not None:
             profile.write_bytes(content)

@@ -44,7 +44,9 @@ class BenchArray {
       array->directories_.push_back(fmt::format("{}/.fpfs-bench-array-{}", directory, ::getpid()));
       array->made_.push_back(array->directories_.back());
     }
-    FPFS_RETURN_IF_ERROR(Array::format(environment, array->directories_, FormatOptions()));
+    FormatOptions format;
+    format.may_lie_in_array = true;
+    FPFS_RETURN_IF_ERROR(Array::format(environment, array->directories_, format));
     return array;
   }
   ~BenchArray() {

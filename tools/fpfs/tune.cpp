@@ -82,8 +82,8 @@ Result<Tuned> tune_array(const TuneArray& array, const TuneOptions& options) {
     progress.show(fmt::format("run {}, {}: {}", tuned.runs + 1, to_string(direction), describe(settings)));
     FPFS_ASSIGN_OR_RETURN(const double rate, load.run(settings, direction));
     ++tuned.runs;
-    progress.show(fmt::format("run {}, {}: {}, {}", format_count(tuned.runs, "run"), to_string(direction),
-                              describe(settings), format_rate(rate)));
+    progress.show(
+        fmt::format("run {}, {}: {}, {}", tuned.runs, to_string(direction), describe(settings), format_rate(rate)));
     return rate;
   };
   // What the first run finds differs from all others: nothing is where the drive will have it.

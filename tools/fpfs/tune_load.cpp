@@ -50,6 +50,7 @@ Result<std::unique_ptr<TuneArray>> TuneArray::make(Environment& environment, con
   FPFS_RETURN_IF_ERROR(array->check_room(options));
   FormatOptions format;
   format.chunk_size = array->chunk_size_;
+  format.may_lie_in_array = true;
   for (const Place& place : array->places_)
     array->directories_.push_back(fmt::format("{}/{}/{}", place.path, kName, kInsideName));
   FPFS_RETURN_IF_ERROR(Array::format(environment, array->directories_, format));
