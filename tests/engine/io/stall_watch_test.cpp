@@ -60,6 +60,7 @@ TEST(StallWatch, QuickCallsAreNobodysBusiness) {
   watch.start(milliseconds(600));
   std::atomic<bool> stop{false};
   std::vector<std::thread> callers;
+  callers.reserve(4);
   for (int i = 0; i < 4; ++i)
     callers.emplace_back([&] {
       while (!stop) {
