@@ -128,7 +128,7 @@ void add_rates(Json& now, const Json& before, double seconds) {
       {"commits_per_second", rate(object_at(now, "files"), object_at(before, "files"), "commits", seconds)}};
 }
 
-std::string describe_array(const Json& status, size_t columns) {
+std::string describe_array(const Json& status, size_t columns, ArrayFacts which) {
   const Json& array = object_at(status, "array");
   const Json& space = object_at(status, "space");
   const Json& files = object_at(status, "files");
@@ -142,8 +142,10 @@ std::string describe_array(const Json& status, size_t columns) {
   facts.add("Space",
             fmt::format("{}, {} free", format_size(number_at(space, "total")), format_size(number_at(space, "free"))));
   if (const Json& metadata = object_at(status, "metadata"); !metadata.empty()) facts.add("Names", names_text(metadata));
-  facts.add("Chunk size", format_size(number_at(array, "chunk_size")));
-  facts.add("Options", options_text(status));
+  if (which == ArrayFacts::kAll) {
+    facts.add("Chunk size", format_size(number_at(array, "chunk_size")));
+    facts.add("Options", options_text(status));
+  }
   facts.add("Buffers", buffers_text(status));
   facts.add("Files", fmt::format("{} open, {} not committed; {} so far", number_at(files, "open"),
                                  number_at(files, "dirty"), format_count(number_at(files, "commits"), "commit")));

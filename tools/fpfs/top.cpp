@@ -54,8 +54,9 @@ std::string fit_window(const std::string& text, const winsize& window) {
 void print_look(const Json& now, const Json& before, double seconds) {
   const winsize window = window_of_output();
   const size_t columns = columns_of(STDOUT_FILENO);
-  const std::string text = fmt::format("{}\n{}\n{}", describe_array(now, columns), describe_members(now, columns),
-                                       describe_open_files(now, before, seconds, columns));
+  const std::string text =
+      fmt::format("{}\n{}\n{}", describe_array(now, columns, ArrayFacts::kChanging), describe_members(now, columns),
+                  describe_open_files(now, before, seconds, columns));
   if (isatty(STDOUT_FILENO) != 0)
     fmt::print("\033[H\033[2J{}", fit_window(text, window));
   else
