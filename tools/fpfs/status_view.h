@@ -14,11 +14,11 @@ void add_rates(Json& now, const Json& before, double seconds);
 
 uint64_t errors_of(const Json& member);  // of all kinds, since the mount or fpfs clear
 
-// Lines of facts, and tables, for a window of so many columns; open files: the busiest first.
 enum class ArrayFacts : uint8_t {
   kAll,
   kChanging  // without what stays as it is while the array is mounted
 };
+// Lines of facts, and tables, for a window of so many columns; open files: the busiest first.
 std::string describe_array(const Json& status, size_t columns = SIZE_MAX, ArrayFacts which = ArrayFacts::kAll);
 std::string describe_members(const Json& status, size_t columns = SIZE_MAX);
 // What the errors of members count, where there are any.
