@@ -111,12 +111,12 @@ std::string describe_errors(const ErrorGroup& group, const std::string& what) {
 }
 
 void FileErrors::add(CheckError error) {
-  constexpr size_t kErrorsMax = 1024;
+  constexpr size_t kErrorsOfFileMax = 1024;
   const auto is_same = [&error](const CheckError& known) {
     return known.chunk == error.chunk && known.kind == error.kind;
   };
   if (error.chunk >= 0 && std::any_of(errors_.begin(), errors_.end(), is_same)) return;
-  if (errors_.size() < kErrorsMax)
+  if (errors_.size() < kErrorsOfFileMax)
     errors_.push_back(std::move(error));
   else
     ++more_;
