@@ -444,7 +444,7 @@ Status ArrayTier::Impl::begin_copying(bool has_restored) {
   ObjectStore* objects = nullptr;
   {
     const MutexLock lock(mutex_);
-    objects = session_->objects.get();
+    objects = session_->copies.objects.get();
   }
   if (options.shares) {
     open_lost(binding_.store_id);
@@ -492,15 +492,15 @@ void ArrayTier::Impl::end_session() {
   }
   if (session == nullptr) return;
   if (session->copier != nullptr) session->copier->stop(nullptr);
-  if (session->copier != nullptr) end_fence(*session->objects);
+  if (session->copier != nullptr) end_fence(*session->copies.objects);
   session->reader->close();
   if (session->prover != nullptr) session->prover->close();
   session->reads->close();
-  if (session->objects != nullptr) session->objects->close();
+  if (session->copies.objects != nullptr) session->copies.objects->close();
   session->reader = nullptr;
   session->prover = nullptr;
   session->copier = nullptr;
-  session->objects = nullptr;
+  session->copies = {};
   session->reads = nullptr;
 }
 
@@ -517,7 +517,7 @@ void ArrayTier::Impl::look_after_copies() {
 
 bool ArrayTier::Impl::has_lost_copies() const {
   const MutexLock lock(mutex_);
-  return session_->objects->is_lost();
+  return session_->copies.lease != nullptr && session_->copies.lease->is_lost();
 }
 
 // Names that this array loses from now on are noted.
@@ -545,7 +545,7 @@ void ArrayTier::Impl::keep_fence() {
   ObjectStore* objects = nullptr;
   {
     const MutexLock lock(mutex_);
-    objects = session_->objects.get();  // which this thread alone takes away
+    objects = session_->copies.objects.get();  // which this thread alone takes away
   }
   const uint64_t now = progress();
   const Status raised = raise_fence(*objects, binding_, Clock::now() + kFenceAnswer);
@@ -556,22 +556,13 @@ void ArrayTier::Impl::keep_fence() {
 }
 
 // Who has this array's copies restored need not wait for it. A wish.
-void ArrayTier::Impl::end_fence(LeasedStore& objects) {
-  struct Box {
-    Mutex mutex;
-    CondVar answered;
-    bool is_answered FPFS_GUARDED_BY(mutex) = false;
-  };
+void ArrayTier::Impl::end_fence(ObjectStore& objects) {
   if (binding_.fences.empty() || has_no_fence_) return;
-  const auto box = std::make_shared<Box>();
-  write_fence(objects, to_string(store_.array().id()), {binding_.fences.back(), true}, [box](const Status&) {
-    const MutexLock lock(box->mutex);
-    box->is_answered = true;
-    box->answered.notify_all();
-  });
-  const MutexLock lock(box->mutex);
-  for (const auto end = Clock::now() + kEndAnswer; !box->is_answered && Clock::now() < end;)
-    box->answered.wait_for(box->mutex, end - Clock::now());
+  const TierFence ended = {binding_.fences.back(), true};
+  const auto write = [&](ObjectStore::DoneStatus done) {
+    write_fence(objects, to_string(store_.array().id()), ended, std::move(done));
+  };
+  static_cast<void>(ask<Status>(write, Clock::now() + kEndAnswer, true));
 }
 
 void ArrayTier::Impl::count_fetch(bool begins) {

@@ -37,7 +37,7 @@ struct TierOptions {
   TierCopyOptions copy;
   uint64_t rate_while_saving = 64 * kMiB;            // bytes per second, 0: as otherwise
   std::chrono::milliseconds fence_interval{60'000};  // so often a new one, while copies are made (tier_fence.h)
-  // For so long copies are made without a look at whose they are (leased_store.h). Who restores an array that has not
+  // For so long copies are made without a look at whose they are (tier_lease.h). Who restores an array that has not
   // ended waits for it, and half as long for what was on its way.
   std::chrono::milliseconds lease{10'000};
   TierKeep keep;  // what stays on the drives of what is copied

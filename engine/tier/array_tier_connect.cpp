@@ -12,7 +12,6 @@
 #include "engine/base/log.h"
 #include "engine/base/ranges.h"
 #include "engine/tier/array_tier_impl.h"
-#include "engine/tier/object_store_factory.h"
 #include "engine/tier/tier_fence.h"
 #include "engine/tier/tier_manifest.h"
 #include "engine/tier/tier_marker.h"
@@ -23,8 +22,13 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Whoever waits for the first answer of a store is told what is wrong after this.
+// Whoever waits for an answer of a store is told what is wrong after this.
 constexpr unsigned kAnswerSeconds = 10;
+ObjectStoreOptions quick_answers() {
+  ObjectStoreOptions options;
+  options.deadline_s_max = kAnswerSeconds;
+  return options;
+}
 // For the size of chunks that an array has had.
 constexpr unsigned kManifestsLookedAt = 64;
 constexpr uint64_t kManifestLookedAtMax = 4 * kMiB;
@@ -61,9 +65,7 @@ void ArrayTier::Impl::has_tried(const Status& status) {
 // Threads have the priority of those that start them: this one's is low, the executor's is that of requests. Waited for
 // also while the mount ends: a thread that a filesystem does not let go of is to be known as caught (stop()).
 Result<std::unique_ptr<ObjectStore>> ArrayTier::Impl::make_store(const std::string& url, Priority priority,
-                                                                 unsigned deadline_s) {
-  ObjectStoreOptions options;
-  options.deadline_s_max = deadline_s;
+                                                                 const ObjectStoreOptions& options) {
   if (priority == Priority::kCopies) return make_object_store(outside_, url, options);
   const auto made = std::make_shared<std::promise<Result<std::unique_ptr<ObjectStore>>>>();
   environment_.executor().post(
@@ -73,8 +75,8 @@ Result<std::unique_ptr<ObjectStore>> ArrayTier::Impl::make_store(const std::stri
 
 // `store_id`: as it is known, empty if it is not; becomes what was found.
 Result<std::unique_ptr<ObjectStore>> ArrayTier::Impl::reach(const std::string& url, Priority priority,
-                                                            unsigned deadline_s, std::string& store_id) {
-  FPFS_ASSIGN_OR_RETURN(std::unique_ptr<ObjectStore> objects, make_store(url, priority, deadline_s));
+                                                            const ObjectStoreOptions& options, std::string& store_id) {
+  FPFS_ASSIGN_OR_RETURN(std::unique_ptr<ObjectStore> objects, make_store(url, priority, options));
   const Result<TierIdentity> identity = ask<Result<TierIdentity>>([&](ObjectStore::Done<TierIdentity> done) {
     check_tier(*objects, to_string(store_.array().id()), store_id, std::move(done));
   });
@@ -100,7 +102,7 @@ Status ArrayTier::Impl::connect() {
   }
   if (!remembered.has_value()) binding.url = url;  // else it stays what fpfs tier set has said
   FPFS_ASSIGN_OR_RETURN(std::unique_ptr<ObjectStore> probe,
-                        reach(url, Priority::kRequests, kAnswerSeconds, binding.store_id));
+                        reach(url, Priority::kRequests, quick_answers(), binding.store_id));
   const Status fenced = is_read_only_ ? Status::ok() : raise_fence(*probe, binding);
   probe->close();
   FPFS_RETURN_IF_ERROR(fenced);
@@ -121,10 +123,10 @@ Status ArrayTier::Impl::connect_to_proven(ObjectStore& objects, const TierBindin
 
 Status ArrayTier::Impl::connect_to(const std::string& url, TierBinding binding) {
   auto session = std::make_unique<Session>();
-  FPFS_ASSIGN_OR_RETURN(session->reads, reach(url, Priority::kRequests, 0, binding.store_id));
+  FPFS_ASSIGN_OR_RETURN(session->reads, reach(url, Priority::kRequests, {}, binding.store_id));
   const bool restores = !binding.restores.empty();
   if (!is_read_only_ && !restores) {
-    FPFS_ASSIGN_OR_RETURN(session->objects, reach_for_copies(url, binding));
+    FPFS_ASSIGN_OR_RETURN(session->copies, reach_for_copies(url, binding));
   }
   session->reader = TierReader::create(environment_, *session->reads);
   begin_session(std::move(session), binding);
@@ -138,16 +140,23 @@ Status ArrayTier::Impl::connect_to(const std::string& url, TierBinding binding) 
 
 // Behind a restore, which somebody waits for.
 Status ArrayTier::Impl::open_copies(const std::string& url) {
-  FPFS_ASSIGN_OR_RETURN(std::unique_ptr<LeasedStore> objects, reach_for_copies(url, binding_));
+  FPFS_ASSIGN_OR_RETURN(Copies copies, reach_for_copies(url, binding_));
   const MutexLock lock(mutex_);
-  session_->objects = std::move(objects);
+  session_->copies = std::move(copies);
   return Status::ok();
 }
 
-Result<std::unique_ptr<LeasedStore>> ArrayTier::Impl::reach_for_copies(const std::string& url, TierBinding& binding) {
-  FPFS_ASSIGN_OR_RETURN(std::unique_ptr<ObjectStore> objects, reach(url, Priority::kCopies, 0, binding.store_id));
-  return std::make_unique<LeasedStore>(std::move(objects), to_string(store_.array().id()), options_.lease,
-                                       own_fences(binding));
+Result<ArrayTier::Impl::Copies> ArrayTier::Impl::reach_for_copies(const std::string& url, TierBinding& binding) {
+  ObjectStoreOptions looking = quick_answers();
+  looking.connections_max = 1;
+  FPFS_ASSIGN_OR_RETURN(std::unique_ptr<ObjectStore> looks, make_store(url, Priority::kRequests, looking));
+  Copies copies;
+  copies.lease = std::make_shared<TierLease>(std::move(looks), to_string(store_.array().id()), options_.lease,
+                                             own_fences(binding));
+  ObjectStoreOptions leased;
+  leased.lease = copies.lease;
+  FPFS_ASSIGN_OR_RETURN(copies.objects, reach(url, Priority::kCopies, leased, binding.store_id));
+  return copies;
 }
 
 // What the store may have while this array's copies are its own.
@@ -159,22 +168,22 @@ std::vector<std::string> ArrayTier::Impl::own_fences(const TierBinding& binding)
 
 // Sees to it that no newer state of the array has copied there, and that none of before will.
 Status ArrayTier::Impl::raise_fence(ObjectStore& objects, TierBinding& binding, Clock::time_point until) {
-  LeasedStore* leased = nullptr;
+  std::shared_ptr<TierLease> lease;
   {
     const MutexLock lock(mutex_);
-    if (session_ != nullptr) leased = session_->objects.get();  // which this thread alone takes away
+    if (session_ != nullptr) lease = session_->copies.lease;
   }
   const std::string array = to_string(store_.array().id());
   const Result<TierFence> stored = ask<Result<TierFence>>(
       [&](ObjectStore::Done<TierFence> done) { read_fence(objects, array, std::move(done)); }, until);
   if (!stored.is_ok()) return stored.status();
-  FPFS_RETURN_IF_ERROR(check_own(objects, binding, *stored, leased != nullptr));
+  FPFS_RETURN_IF_ERROR(check_own(objects, binding, *stored, lease != nullptr));
   const std::string token = fmt::format("{:016x}", environment_.random_u64());
   binding.fences = known_fences(binding.fences, stored->token, token);
   const Status saved = save_binding(store_.storage(), store_.array(), binding);
   const bool is_full = saved.code() == StatusCode::kNoSpace;  // its files are copied all the same
   has_no_fence_ = is_full && stored->token.empty();
-  if (leased != nullptr) leased->own(own_fences(binding));
+  if (lease != nullptr) lease->own(own_fences(binding));
   if (is_full) return Status::ok();
   FPFS_RETURN_IF_ERROR(saved);
   return ask<Status>([&](ObjectStore::DoneStatus done) { write_fence(objects, array, {token}, std::move(done)); },
@@ -224,7 +233,7 @@ Status ArrayTier::Impl::do_set(const TierSet& set) {
   if (store_.read_only())
     return Status::error(StatusCode::kReadOnly, "the array is mounted read-only: it cannot remember a store");
   FPFS_ASSIGN_OR_RETURN(const std::unique_ptr<ObjectStore> objects,
-                        make_store(set.url, Priority::kRequests, kAnswerSeconds));
+                        make_store(set.url, Priority::kRequests, quick_answers()));
   // Before anything is written there: it may be an empty mount point, or no place for copies.
   Status fits = check_place(set);
   if (fits.is_ok()) fits = check_nothing_is_away(*objects, set.url);
@@ -470,7 +479,7 @@ Status ArrayTier::Impl::do_leave() {
   for (const Waiting& waits : waiting)
     waits.done(Status::error(StatusCode::kCancelled, "the array copies there no more"));
   if (url.empty()) return Status::ok();
-  const Result<std::unique_ptr<ObjectStore>> objects = make_store(url, Priority::kRequests, kAnswerSeconds);
+  const Result<std::unique_ptr<ObjectStore>> objects = make_store(url, Priority::kRequests, quick_answers());
   Status left = objects.status();
   if (left.is_ok()) {
     left = ask<Status>([&](ObjectStore::DoneStatus done) {

@@ -12,10 +12,11 @@
 #include "engine/base/mutex.h"
 #include "engine/tier/array_tier.h"
 #include "engine/tier/awaited_chunk_source.h"
-#include "engine/tier/leased_store.h"
 #include "engine/tier/object_store.h"
+#include "engine/tier/object_store_factory.h"
 #include "engine/tier/tier_binding.h"
 #include "engine/tier/tier_fence.h"
+#include "engine/tier/tier_lease.h"
 #include "engine/tier/tier_lost.h"
 #include "engine/tier/tier_marker.h"
 #include "engine/tier/tier_note.h"
@@ -53,13 +54,17 @@ class ArrayTier::Impl : public std::enable_shared_from_this<Impl> {
   void changed(const Store::NameEvent& event);
 
  private:
+  struct Copies {
+    std::shared_ptr<TierLease> lease;
+    std::unique_ptr<ObjectStore> objects;  // of the priority of copies, by the lease
+  };
   // While there is a store that is known to be the right one.
   struct Session {
-    std::unique_ptr<ObjectStore> reads;    // of the priority of requests: somebody waits for what it brings
-    std::unique_ptr<LeasedStore> objects;  // of the priority of copies; there with the copier
-    std::unique_ptr<TierCopier> copier;    // none: the mount is read-only, or something is to be restored before
-    std::shared_ptr<TierReader> reader;    // what heals chunks asks it
-    std::shared_ptr<TierReader> prover;    // of what is to leave the drives, by `objects`
+    std::unique_ptr<ObjectStore> reads;  // of the priority of requests: somebody waits for what it brings
+    Copies copies;                       // there with the copier
+    std::unique_ptr<TierCopier> copier;  // none: the mount is read-only, or something is to be restored before
+    std::shared_ptr<TierReader> reader;  // what heals chunks asks it
+    std::shared_ptr<TierReader> prover;  // of what is to leave the drives, by `copies`
   };
   struct Waiting {
     Ask ask;
@@ -83,14 +88,15 @@ class ArrayTier::Impl : public std::enable_shared_from_this<Impl> {
   Status check_own(const ObjectStore& objects, const TierBinding& binding, const TierFence& stored,
                    bool is_running) const;
   std::vector<std::string> own_fences(const TierBinding& binding) const;
-  Result<std::unique_ptr<LeasedStore>> reach_for_copies(const std::string& url, TierBinding& binding);
+  Result<Copies> reach_for_copies(const std::string& url, TierBinding& binding);
   void keep_fence();
-  void end_fence(LeasedStore& objects);
+  void end_fence(ObjectStore& objects);
   Status remember(ObjectStore& objects, TierBinding& binding);
   enum class Priority : uint8_t { kCopies, kRequests };  // of the store's threads
-  Result<std::unique_ptr<ObjectStore>> reach(const std::string& url, Priority priority, unsigned deadline_s,
-                                             std::string& store_id);
-  Result<std::unique_ptr<ObjectStore>> make_store(const std::string& url, Priority priority, unsigned deadline_s);
+  Result<std::unique_ptr<ObjectStore>> reach(const std::string& url, Priority priority,
+                                             const ObjectStoreOptions& options, std::string& store_id);
+  Result<std::unique_ptr<ObjectStore>> make_store(const std::string& url, Priority priority,
+                                                  const ObjectStoreOptions& options);
   void begin_session(std::unique_ptr<Session> session, const TierBinding& binding);
   Status begin_copying(bool has_restored);
   void end_session();
@@ -118,7 +124,7 @@ class ArrayTier::Impl : public std::enable_shared_from_this<Impl> {
   Status do_leave();
   bool is_stopping() const;
   template <typename Answer, typename Start>
-  Answer ask(Start start, Clock::time_point until = Clock::time_point::max());
+  Answer ask(Start start, Clock::time_point until = Clock::time_point::max(), bool while_ending = false);
 
   bool is_required() const { return options_.required.value_or(!options_.url.empty() && !is_read_only_); }
   TierCopier* copier() const FPFS_REQUIRES(mutex_) { return session_ == nullptr ? nullptr : session_->copier.get(); }
@@ -176,10 +182,10 @@ class ArrayTier::Impl : public std::enable_shared_from_this<Impl> {
   uint64_t made_room_progress_ = UINT64_MAX;
 };
 
-// Starts a call of the store and waits for its answer, but not for longer than the mount lasts, nor than `until`: a
-// filesystem may hang.
+// Starts a call of the store and waits for its answer, but not for longer than `until`, nor than the mount lasts unless
+// it is `while_ending`: a filesystem may hang.
 template <typename Answer, typename Start>
-Answer ArrayTier::Impl::ask(Start start, Clock::time_point until) {
+Answer ArrayTier::Impl::ask(Start start, Clock::time_point until, bool while_ending) {
   struct Box {
     Mutex mutex;
     CondVar arrived;
@@ -197,7 +203,7 @@ Answer ArrayTier::Impl::ask(Start start, Clock::time_point until) {
       if (!box->answer.has_value()) box->arrived.wait_for(box->mutex, std::chrono::milliseconds(50));
       if (box->answer.has_value()) return *std::move(box->answer);
     }
-    if (is_stopping()) return Status::error(StatusCode::kCancelled, "the mount is ending");
+    if (!while_ending && is_stopping()) return Status::error(StatusCode::kCancelled, "the mount is ending");
     if (Clock::now() >= until) return Status::error(StatusCode::kUnreachable, "tier: the store does not answer");
   }
 }

@@ -98,9 +98,11 @@ Result<std::unique_ptr<FileStore>> FileStore::open(Storage& storage, Executor& e
 }
 
 Result<std::unique_ptr<FileStore>> FileStore::open(Storage& storage, std::unique_ptr<Executor> executor,
-                                                   const std::string& path, Random random) {
+                                                   const std::string& path, Random random,
+                                                   std::shared_ptr<TierLease> lease) {
   FPFS_ASSIGN_OR_RETURN(std::unique_ptr<FileStore> store, open(storage, *executor, path, std::move(random)));
   store->own_executor_ = std::move(executor);
+  store->lease_ = std::move(lease);
   return store;
 }
 
@@ -134,6 +136,7 @@ bool FileStore::is_closed() {
 }
 
 void FileStore::close() {
+  if (lease_ != nullptr) lease_->close();
   const MutexLock lock(mutex_);
   closed_ = true;
   while (running_ != 0) ended_.wait(mutex_);
@@ -153,6 +156,14 @@ void FileStore::run(std::function<void(Answer)> done, Work work) {
   leave();
 }
 
+template <typename Answer, typename Work>
+void FileStore::change(std::function<void(Answer)> done, Work work) {
+  run(std::move(done), [this, work = std::move(work)]() -> Answer {
+    FPFS_RETURN_IF_ERROR(may_change());
+    return work();
+  });
+}
+
 // --- what is asked for ----------------------------------------------------------------------------------------------
 
 void FileStore::check(DoneStatus done) {
@@ -161,17 +172,17 @@ void FileStore::check(DoneStatus done) {
 
 void FileStore::put(const std::string& key, std::span<const std::byte> content, const ObjectMetadata& metadata,
                     Done<StoredObject> done) {
-  run(std::move(done), [this, key, content, metadata] { return do_put(key, content, metadata); });
+  change(std::move(done), [this, key, content, metadata] { return do_put(key, content, metadata); });
 }
 
 void FileStore::begin_upload(const std::string& key, const ObjectMetadata& metadata, Done<Upload> done) {
-  run(std::move(done), [this, key, metadata] { return do_begin(key, metadata); });
+  change(std::move(done), [this, key, metadata] { return do_begin(key, metadata); });
 }
 
 void FileStore::put_part(const Upload& upload, uint32_t number, uint64_t offset, std::span<const std::byte> content,
                          Done<StoredPart> done) {
-  run(std::move(done),
-      [this, upload, number, offset, content] { return do_put_part(upload, number, offset, content); });
+  change(std::move(done),
+         [this, upload, number, offset, content] { return do_put_part(upload, number, offset, content); });
 }
 
 void FileStore::parts(const Upload& upload, Done<std::vector<StoredPart>> done) {
@@ -184,11 +195,11 @@ void FileStore::parts(const Upload& upload, Done<std::vector<StoredPart>> done) 
 }
 
 void FileStore::finish_upload(const Upload& upload, std::vector<StoredPart> parts, Done<StoredObject> done) {
-  run(std::move(done), [this, upload, parts = std::move(parts)] { return do_finish(upload, parts); });
+  change(std::move(done), [this, upload, parts = std::move(parts)] { return do_finish(upload, parts); });
 }
 
 void FileStore::abort_upload(const Upload& upload, DoneStatus done) {
-  run(std::move(done), [this, upload] { return do_abort(upload); });
+  change(std::move(done), [this, upload] { return do_abort(upload); });
 }
 
 void FileStore::uploads(const std::string& prefix, Done<std::vector<Upload>> done) {
@@ -210,18 +221,19 @@ void FileStore::list(const ListRequest& request, Done<ListPage> done) {
 
 void FileStore::copy(const std::string& from, const std::string& tag, const std::string& to,
                      const std::optional<ObjectMetadata>& metadata, Done<StoredObject> done) {
-  run(std::move(done), [this, from, tag, to, metadata] { return do_copy(from, tag, to, metadata); });
+  change(std::move(done), [this, from, tag, to, metadata] { return do_copy(from, tag, to, metadata); });
 }
 
 void FileStore::remove(const std::string& key, DoneStatus done) {
-  run(std::move(done), [this, key] { return do_remove(key); });
+  change(std::move(done), [this, key] { return do_remove(key); });
 }
 
 void FileStore::remove_many(std::vector<std::string> keys, Done<std::vector<RemoveFailure>> done) {
   run(std::move(done), [this, keys = std::move(keys)]() -> Result<std::vector<RemoveFailure>> {
     std::vector<RemoveFailure> failures;
     for (const std::string& key : keys) {
-      const Status removed = translated(do_remove(key));
+      Status removed = may_change();
+      if (removed.is_ok()) removed = translated(do_remove(key));
       if (!removed.is_ok()) failures.push_back({key, removed});
     }
     if (!keys.empty() && failures.size() == keys.size()) return failures.front().status;
@@ -349,6 +361,7 @@ Result<StoredObject> FileStore::publish(Handle unfinished, const std::string& na
                                         const std::string& key) {
   for (int attempt = 1;; ++attempt) {
     const Result<Directory> made = directory_of(key, true);
+    FPFS_RETURN_IF_ERROR(may_change());
     const Status renamed =
         made.is_ok() ? storage_.rename(unfinished, name, made->handle.get(), last_component(key), 0) : made.status();
     // Somebody removed the last object of a directory on the way, and the directory with it.

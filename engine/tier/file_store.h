@@ -20,6 +20,9 @@
 // nothing. When the filesystem is gone and mounted again, calls open the directory again, given that it says the same;
 // an empty mount point is kUnreachable, and nothing is written there.
 //
+// With a lease (tier_lease.h) what changes the store waits for it before it begins, and again before an object gets its
+// name. What a network filesystem does not let go of meanwhile is its own.
+//
 // Threads: calls block in the filesystem, on the executor. A network filesystem may hang: give it an executor that
 // nothing else waits for.
 #pragma once
@@ -33,6 +36,7 @@
 #include "engine/io/scoped_handle.h"
 #include "engine/io/storage.h"
 #include "engine/tier/object_store.h"
+#include "engine/tier/tier_lease.h"
 
 namespace fpfs {
 
@@ -43,9 +47,10 @@ class FileStore final : public ObjectStore {
   // `path`: a directory that exists. kWrongStore when it does not. Blocks.
   static Result<std::unique_ptr<FileStore>> open(Storage& storage, Executor& executor, const std::string& path,
                                                  Random random);
-  // The same with an executor of its own.
+  // The same with an executor of its own. `lease`: ends with the store; null: changes need none.
   static Result<std::unique_ptr<FileStore>> open(Storage& storage, std::unique_ptr<Executor> executor,
-                                                 const std::string& path, Random random);
+                                                 const std::string& path, Random random,
+                                                 std::shared_ptr<TierLease> lease = nullptr);
   ~FileStore() override;
 
   std::string describe() const override { return "file://" + path_; }
@@ -82,6 +87,10 @@ class FileStore final : public ObjectStore {
   // Runs `work` on the executor and hands what it returns to `done`.
   template <typename Answer, typename Work>
   void run(std::function<void(Answer)> done, Work work);
+  // The same of work that changes what is stored.
+  template <typename Answer, typename Work>
+  void change(std::function<void(Answer)> done, Work work);
+  Status may_change() { return lease_ == nullptr ? Status::ok() : lease_->wait(); }
   bool enter() FPFS_EXCLUDES(mutex_);
   void leave() FPFS_EXCLUDES(mutex_);
   bool is_closed() FPFS_EXCLUDES(mutex_);
@@ -127,6 +136,7 @@ class FileStore final : public ObjectStore {
   Executor& executor_;
   const std::string path_;
   const Random random_;
+  std::shared_ptr<TierLease> lease_;  // may be null
 
   Mutex mutex_;
   CondVar ended_;

@@ -1,6 +1,10 @@
 #include "engine/tier/http_client.h"
 
 #include <curl/curl.h>
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -16,6 +20,7 @@ namespace fpfs {
 namespace {
 
 constexpr size_t kBufferBytesLeast = 16 * 1024, kBufferBytesMost = 512 * 1024;
+constexpr const char* kGivenUp = "given up, as it is not known any more whose copies these are";
 
 void initialise_curl() {
   static const CURLcode initialised = curl_global_init(CURL_GLOBAL_DEFAULT);
@@ -111,14 +116,25 @@ struct HttpClient::Transfer {
     }
     const auto limit_ns = static_cast<uint64_t>(std::chrono::nanoseconds(transfer.request.stall_timeout).count());
     transfer.stalled = now - transfer.moved_ns >= limit_ns;
-    return transfer.stalled ? 1 : 0;
+    transfer.given_up = !transfer.may_go_on();
+    return transfer.stalled || transfer.given_up ? 1 : 0;
+  }
+
+  bool may_go_on() const { return !request.may_go_on || request.may_go_on(); }
+  // Closing alone would have the kernel send what it has, for minutes: to whoever answers by then.
+  static int on_close(void*, curl_socket_t connection) {
+    int unsent = 0;
+    const struct linger none = {1, 0};
+    if (::ioctl(connection, SIOCOUTQ, &unsent) != 0 || unsent > 0)
+      ::setsockopt(connection, SOL_SOCKET, SO_LINGER, &none, sizeof(none));
+    return ::close(connection);
   }
 
   HttpRequest request;
   Done done;
   HttpResponse response;
   bool head_ended = false;
-  bool stalled = false;
+  bool stalled = false, given_up = false;
   curl_off_t moved = 0;
   uint64_t moved_ns = 0;
   CURL* easy = nullptr;
@@ -164,6 +180,7 @@ void HttpClient::Transfer::prepare() {
   curl_easy_setopt(easy, CURLOPT_NOPROGRESS, 0L);
   curl_easy_setopt(easy, CURLOPT_XFERINFOFUNCTION, &Transfer::on_progress);
   curl_easy_setopt(easy, CURLOPT_XFERINFODATA, this);
+  curl_easy_setopt(easy, CURLOPT_CLOSESOCKETFUNCTION, &Transfer::on_close);
   if (!request.ca_path.empty()) curl_easy_setopt(easy, CURLOPT_CAINFO, request.ca_path.c_str());
   if (request.direct) curl_easy_setopt(easy, CURLOPT_PROXY, "");
   if (!request.range.empty()) curl_easy_setopt(easy, CURLOPT_RANGE, request.range.c_str());
@@ -183,6 +200,7 @@ void HttpClient::Transfer::finish(CURLcode code) {
   response.curl_code = code;
   if (code != CURLE_OK) response.error = error[0] != '\0' ? error : curl_easy_strerror(code);
   if (stalled) response.error = fmt::format("nothing came for {} s", request.stall_timeout.count());
+  if (given_up) response.error = kGivenUp;
   if (code == CURLE_OK && !head_ended) {  // libcurl takes that for an answer without content
     response.curl_code = CURLE_PARTIAL_FILE;
     response.error = "the connection was closed within the head of the answer";
@@ -273,6 +291,12 @@ void HttpClient::start_waiting() {
   while (!waiting_.empty() && running_.size() < connections_) {
     auto transfer = std::make_unique<Transfer>(std::move(waiting_.front().request), std::move(waiting_.front().done));
     waiting_.pop_front();
+    if (!transfer->may_go_on()) {
+      transfer->response.curl_code = CURLE_ABORTED_BY_CALLBACK;
+      transfer->response.error = kGivenUp;
+      transfer->done(std::move(transfer->response));
+      continue;
+    }
     transfer->prepare();
     CURL* const easy = transfer->easy;
     running_.emplace(easy, std::move(transfer));

@@ -3,6 +3,9 @@
 // Memory: a request's content is sent from the caller's memory, and an answer's content goes straight to the caller's.
 // Other answers are kept up to kTextBytesMax. libcurl has about 1 MiB of buffers for each connection.
 //
+// A request that ends without its answer (given up, stalled, cancelled) is not sent on: what the kernel still has of it is
+// dropped with its connection.
+//
 // Secrets go to libcurl only: no message has them, and libcurl's own log is off.
 //
 // Thread safety: start() and after() from any thread. Functions given to them are called on the client's thread, one at
@@ -43,6 +46,9 @@ struct HttpRequest {
   std::chrono::milliseconds connect_timeout{10'000};
   std::chrono::seconds stall_timeout{30};      // without a byte in either direction
   std::chrono::milliseconds total_timeout{0};  // 0: none
+  // Asked on the client's thread before the request is sent, and at least once a second until its answer. False: it is
+  // given up. Empty: it may.
+  std::function<bool()> may_go_on;
 };
 
 struct HttpResponse {

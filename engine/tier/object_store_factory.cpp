@@ -55,10 +55,11 @@ FileStore::Random random_of_process() {
   };
 }
 
-Result<std::unique_ptr<ObjectStore>> make_file_store(Storage& storage, const TierUrl& url) {
+Result<std::unique_ptr<ObjectStore>> make_file_store(Storage& storage, const TierUrl& url,
+                                                     const ObjectStoreOptions& given) {
   FPFS_ASSIGN_OR_RETURN(std::unique_ptr<FileStore> store,
                         FileStore::open(storage, std::make_unique<ThreadExecutor>(url.connections, "fpfs-tier"),
-                                        url.path, random_of_process()));
+                                        url.path, random_of_process(), given.lease));
   return std::unique_ptr<ObjectStore>(std::move(store));
 }
 
@@ -73,6 +74,7 @@ Result<std::unique_ptr<ObjectStore>> make_s3_store(const TierUrl& url, const Obj
   options.url = url;
   if (given.deadline_s_max > 0) options.url.deadline_s = std::min(url.deadline_s, given.deadline_s_max);
   options.retry = given.retry;
+  options.lease = given.lease;
   options.credentials =
       given.credentials ? *given.credentials : CredentialOptions::from_environment(url.profile, url.credentials_path);
   if (!url.credentials_path.empty() && !given.credentials) {
@@ -93,8 +95,10 @@ Result<std::unique_ptr<ObjectStore>> make_s3_store(const TierUrl& url, const Obj
 
 Result<std::unique_ptr<ObjectStore>> make_object_store(Storage& storage, std::string_view url,
                                                        const ObjectStoreOptions& options) {
-  FPFS_ASSIGN_OR_RETURN(const TierUrl parsed, parse_tier_url(url));
-  return parsed.kind == TierUrl::Kind::kFile ? make_file_store(storage, parsed) : make_s3_store(parsed, options);
+  FPFS_ASSIGN_OR_RETURN(TierUrl parsed, parse_tier_url(url));
+  if (options.connections_max > 0) parsed.connections = std::min(parsed.connections, options.connections_max);
+  return parsed.kind == TierUrl::Kind::kFile ? make_file_store(storage, parsed, options)
+                                             : make_s3_store(parsed, options);
 }
 
 }  // namespace fpfs

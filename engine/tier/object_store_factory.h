@@ -17,14 +17,17 @@
 #include "engine/tier/credentials.h"
 #include "engine/tier/object_store.h"
 #include "engine/tier/retry_policy.h"
+#include "engine/tier/tier_lease.h"
 
 namespace fpfs {
 
 struct ObjectStoreOptions {
   // By default those of this process's environment, with the profile and the file that the URL names.
   std::optional<CredentialOptions> credentials;
-  RetryPolicy retry;            // its deadline is the URL's; of s3:// only
-  unsigned deadline_s_max = 0;  // calls end earlier than the URL says: when somebody waits for them. 0: as it says
+  RetryPolicy retry;                 // its deadline is the URL's; of s3:// only
+  unsigned connections_max = 0;      // fewer than the URL says. 0: as it says
+  std::shared_ptr<TierLease> lease;  // of what changes the store; it ends with the store. Null: none is needed
+  unsigned deadline_s_max = 0;       // calls end earlier than the URL says: when somebody waits for them. 0: as it says
 };
 
 // `storage`: where a directory is looked for; it outlives the store. The store has threads of its own: one for s3://,

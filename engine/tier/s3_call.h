@@ -16,6 +16,9 @@ namespace fpfs {
 struct S3Store::Call {
   Call(std::string words, const RetryPolicy& policy, std::chrono::milliseconds now)
       : what(std::move(words)), retry(policy, now) {}
+  // What is stored, not what is kept of it or read: by a lease only (S3Options).
+  bool changes() const { return request.method != "GET" && request.method != "HEAD"; }
+
   std::string what;     // begins messages
   HttpRequest request;  // not signed
   RetryState retry;

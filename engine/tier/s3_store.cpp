@@ -112,6 +112,7 @@ S3Store::~S3Store() {
 }
 
 void S3Store::close() {
+  if (options_.lease != nullptr) options_.lease->close();  // which then calls nobody back any more
   client_.stop();
 }
 
@@ -150,6 +151,19 @@ void S3Store::start(const SharedCall& call) {
 }
 
 void S3Store::attempt(const SharedCall& call) {
+  if (!call->changes() || options_.lease == nullptr || options_.lease->holds()) return send(call);
+  options_.lease->when_known([this, call](const Status& known) {
+    client_.after(std::chrono::milliseconds(0), [this, call, known](bool cancelled) {
+      if (known.is_ok() && !cancelled) return send(call);
+      S3Failure failure;
+      failure.status = cancelled ? Status::error(StatusCode::kCancelled, call->what + ": the store was closed") : known;
+      failure.retry = failure.status.code() == StatusCode::kUnreachable;
+      failed(call, failure);
+    });
+  });
+}
+
+void S3Store::send(const SharedCall& call) {
   const Result<Credentials> credentials = credentials_.get(std::time(nullptr));
   if (!credentials.is_ok()) {
     S3Failure failure;
@@ -167,6 +181,8 @@ void S3Store::attempt(const SharedCall& call) {
     if (!credentials->session_token.empty())
       request.headers.push_back("x-amz-security-token: " + credentials->session_token);
   }
+  if (call->changes() && options_.lease != nullptr)
+    request.may_go_on = [lease = options_.lease] { return lease->holds(); };
   client_.start(std::move(request), [this, call](const HttpResponse& response) { answered(call, response); });
 }
 
@@ -186,6 +202,10 @@ void S3Store::answered(const SharedCall& call, const HttpResponse& response) {
   } else {
     failure = interpret_failure(response, call->what, std::time(nullptr));
   }
+  failed(call, failure);
+}
+
+void S3Store::failed(const SharedCall& call, const S3Failure& failure) {
   if (failure.code == "ExpiredToken" && !call->expired_before) {
     call->expired_before = true;
     credentials_.forget();

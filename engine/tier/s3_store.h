@@ -24,6 +24,9 @@
 // ends when the service answers, or 30 s after it sent its last byte. An upload whose finish was done and not answered
 // is recognised by its tag.
 //
+// With a lease (tier_lease.h) nothing that changes the store is begun, tried again or sent on without it: what is on its
+// way when it has run out is given up within a second, and tried again once it is known that it may be.
+//
 // Threads: one, of HttpClient, on which every `done` is called. Asking for the credentials of a role holds it up for
 // at most 6 s (credentials.h).
 #pragma once
@@ -39,14 +42,18 @@
 #include "engine/tier/http_client.h"
 #include "engine/tier/object_store.h"
 #include "engine/tier/retry_policy.h"
+#include "engine/tier/tier_lease.h"
 #include "engine/tier/tier_url.h"
 
 namespace fpfs {
 
+struct S3Failure;
+
 struct S3Options {
   TierUrl url;  // of kind kS3
   CredentialOptions credentials;
-  RetryPolicy retry;  // its deadline is the URL's
+  RetryPolicy retry;                 // its deadline is the URL's
+  std::shared_ptr<TierLease> lease;  // null: changes need none. Ends with the store
   std::chrono::milliseconds connect_timeout{10'000};
   std::chrono::seconds stall_timeout{30};
   // What is larger is copied in parts, each of that size. Limits of the service; smaller for tests.
@@ -103,7 +110,9 @@ class S3Store final : public ObjectStore {
   void start(const SharedCall& call);
   // The rest on the client's thread:
   void attempt(const SharedCall& call);
+  void send(const SharedCall& call);
   void answered(const SharedCall& call, const HttpResponse& response);
+  void failed(const SharedCall& call, const S3Failure& failure);
   void learn_of_checksums(const Call& call, const HttpResponse& response);
   // Answers a call with `status` from the client's thread, never from inside the caller's.
   void fail_later(Status status, DoneStatus done);

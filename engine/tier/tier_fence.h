@@ -11,7 +11,7 @@
 // that array does not know, and says who it is ("by").
 //
 // "ended": the array that the token is of changes nothing any more until it has drawn another. Else it may, for as long
-// as it may go without a look (leased_store.h).
+// as it may go without a look (tier_lease.h).
 //
 // Calls return at once and call `done` once, on a thread of the store, which outlives that. Errors besides their own:
 // those of ObjectStore.
