@@ -158,8 +158,8 @@ File::Step File::write_some(WriteRequest& request, Deferred& deferred, Status& f
   }
   stream_end_ = request.length >= kLandingWriteMin ? request.offset + request.length : kNoStream;
   if (request.origin.writer != nullptr)
-    request.origin.writer->wrote(request.length, content_.changed_at(), context_.stripes.chunk_size,
-                                 context_.options.commit_interval_ms);
+    request.origin.writer->wrote(request.origin.actor, request.length, content_.changed_at(),
+                                 context_.stripes.chunk_size, context_.options.commit_interval_ms);
   return Step::kDone;
 }
 

@@ -26,7 +26,8 @@ void Writer::changed(const Actor& actor, uint64_t change, uint64_t committed) {
   }
 }
 
-void Writer::wrote(uint64_t bytes, const struct timespec& now, uint64_t chunk_size, unsigned interval_ms) {
+void Writer::wrote(const Actor& actor, uint64_t bytes, const struct timespec& now, uint64_t chunk_size,
+                   unsigned interval_ms) {
   const int64_t passed_ms =
       (now.tv_sec - window_began_.tv_sec) * 1000 + (now.tv_nsec - window_began_.tv_nsec) / 1'000'000;
   const bool was_set_back = passed_ms < 0;  // the clock
@@ -35,6 +36,8 @@ void Writer::wrote(uint64_t bytes, const struct timespec& now, uint64_t chunk_si
     window_bytes_ = 0;
   }
   window_bytes_ += bytes;
+  for (Noted& entry : noted())
+    if (entry.actor.is_same(actor)) entry.has_written = true;
   if (window_bytes_ > chunk_size) is_stream_ = true;
 }
 
@@ -68,6 +71,12 @@ bool Writer::is_by_others_than(const Actor& actor, uint64_t committed) const {
     return entry.is_uncommitted(committed) && !entry.actor.is_same(actor);
   };
   return is_others(anybody_) || std::any_of(noted().begin(), noted().end(), is_others);
+}
+
+bool Writer::has_written(const Actor& actor, uint64_t committed) const {
+  return anybody_.is_uncommitted(committed) || std::ranges::any_of(noted(), [&](const Noted& entry) {
+           return entry.is_uncommitted(committed) && entry.has_written && entry.actor.is_same(actor);
+         });
 }
 
 bool Writer::may_have_mapped(const Actor& actor) const {

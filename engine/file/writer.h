@@ -9,6 +9,8 @@
 //   write through it             the actor is noted; its change is unfinished
 //   close(2) by an actor noted   what it wrote is finished (and, with Durable::kClose, committed before the answer)
 //   close(2) by another process  nothing, unless pages of a mapping came (below)
+//   close(2) of one of several   nothing either where committed content is being replaced: the caller finds out whether
+//   descriptors of the actor     there are others (fs/operations/descriptor_holders.h), as with File::has_written()
 //   fsync by anybody             everything is committed, whoever wrote it
 //   the description is gone      what came through it since is finished: pages of a mapping that outlived its
 //   descriptors
@@ -63,8 +65,8 @@ class Writer {
   // Change number `change` of the file was made through it by `actor`. `committed`: the last change that a commit has
   // covered; who made earlier ones only is forgotten.
   void changed(const Actor& actor, uint64_t change, uint64_t committed);
-  // Bytes that a write brought at `now`: what tells a trickle from a stream.
-  void wrote(uint64_t bytes, const struct timespec& now, uint64_t chunk_size, unsigned interval_ms);
+  // Bytes that a write of `actor` brought at `now`, of a change that was noted: what tells a trickle from a stream.
+  void wrote(const Actor& actor, uint64_t bytes, const struct timespec& now, uint64_t chunk_size, unsigned interval_ms);
   // A close by `actor`: its changes are finished. False when it has none that are not committed; true also when it has
   // closed before and they are still on their way.
   bool finish(const Actor& actor, uint64_t committed);
@@ -75,6 +77,8 @@ class Writer {
   bool has_uncommitted(uint64_t committed) const { return last_change_ > committed; }
   bool is_unfinished(uint64_t committed) const;
   bool is_trickle() const { return window_bytes_ > 0 && (description_.appends || !is_stream_); }
+  // Whether `actor` has written what is not committed, rather than only emptied the file. True of who is not known.
+  bool has_written(const Actor& actor, uint64_t committed) const;
   // Whether a close by `actor` ends what came by mappings.
   bool may_have_mapped(const Actor& actor) const;
 
@@ -87,6 +91,7 @@ class Writer {
     Actor actor;
     uint64_t change = 0;  // the last one by it
     bool is_finished = false;
+    bool has_written = false;  // since the last commit
     bool is_uncommitted(uint64_t committed) const { return change > committed; }
   };
   std::span<Noted> noted() { return {noted_.data(), noted_count_}; }

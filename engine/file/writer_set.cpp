@@ -40,6 +40,10 @@ bool WriterSet::is_unfinished(bool only_streams) const {
   return false;
 }
 
+bool WriterSet::has_written(const Origin& origin) const {
+  return mapped_ > committed_ || origin.writer->has_written(origin.actor, committed_);
+}
+
 bool WriterSet::is_by_others_than(const Origin& origin) const {
   for (const Writer* writer = writers_.front(); writer != nullptr; writer = WriterList::next(*writer))
     if (writer == origin.writer ? writer->is_by_others_than(origin.actor, committed_)

@@ -47,6 +47,11 @@ bool File::is_replacing() const {
   return replaces_committed();
 }
 
+bool File::has_written(const Origin& origin) const {
+  MutexLock lock(mutex_);
+  return writers_.has_written(origin);
+}
+
 // --- with Durable::kFsync ------------------------------------------------------------------------------------------
 
 void File::commit_in_background(const std::shared_ptr<File>& file, ControlRequest::Kind kind, bool lazy,

@@ -138,6 +138,9 @@ class FileSystem {
     start_pruning(true);
     return true;
   }
+  // The device number of the mount (st_dev of what it shows); 0 while it is not known.
+  dev_t device() const { return device_.load(); }
+  void set_device(dev_t device) { device_.store(device); }
   // Tells the kernel to ask for a node's attributes again, after a change that it did not ask for.
   void invalidate_attributes(const Inode& inode);
 
@@ -185,6 +188,7 @@ class FileSystem {
   CopyWaits copy_waits_;
   Tickets tickets_;
   std::atomic<bool> ending_{false};
+  std::atomic<dev_t> device_{0};
   std::atomic<bool> killed_is_unknown_{false};
   std::atomic<bool> direct_mmap_{false};
   std::atomic<bool> cached_reads_{false};

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
+#include <sys/sysmacros.h>
 #include <syslog.h>
 #include <unistd.h>
 
@@ -337,6 +338,7 @@ Status MountProcess::serve(Launcher& launcher) {
                                                   "; see the log above and dmesg");
   }
   const std::optional<MountEntry> mount = own_entry();
+  if (mount) file_system_->set_device(makedev(mount->device_major, mount->device_minor));
   const uint64_t read_ahead = kernel_read_ahead(thread_count(options_), file_system_->settings().read_bytes_max);
   file_system_->set_cached_reads(mount && raise_read_ahead(*mount, static_cast<unsigned>(read_ahead / kKiB)));
   if (file_system_->settings().durable == Durable::kFsync) file_system_->populate_buffers();

@@ -102,6 +102,114 @@ def test_a_child_does_not_finish_the_save(mount, mode, child):
     assert is_pattern(path, 2, NEW)
 
 
+def dup_at_once(path, mode):
+    """As dd and shells do."""
+    first = os.open(path, mode | os.O_TRUNC)
+    second = os.dup(first)
+    os.close(first)
+    return second
+
+
+def dup_in_the_middle(path, mode):
+    """As numpy's tofile does, which closes its own."""
+    descriptor = os.open(path, mode | os.O_TRUNC)
+    os.pwrite(descriptor, pattern(2, 0, MIB), 0)
+    os.close(os.dup(descriptor))
+    return descriptor
+
+
+@pytest.mark.P1
+@pytest.mark.P2
+@pytest.mark.parametrize("begin", (dup_at_once, dup_in_the_middle))
+def test_the_close_of_one_of_several_descriptors(mount, mode, begin):
+    path = mount.path / "checkpoint"
+    write_pattern(path, 1, OLD)
+
+    def write(descriptor, end):
+        for offset in range(0, end, MIB):
+            os.pwrite(descriptor, pattern(2, offset, MIB), offset)
+
+    descriptor = begin(path, mode)
+    write(descriptor, NEW // 2)
+    restart(mount, descriptor)
+    assert is_pattern(path, 1, OLD)
+    descriptor = begin(path, mode)
+    write(descriptor, NEW)
+    os.close(descriptor)
+    restart(mount)
+    assert is_pattern(path, 2, NEW)
+
+
+def redirected(path):
+    return subprocess.Popen(["sh", "-c", 'cat >"$0"', path], stdin=subprocess.PIPE)
+
+
+def given_to_a_child(path):
+    with open(path, "wb") as file:
+        return subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=file)
+
+
+def given_to_a_grandchild(path):
+    with open(path, "wb") as file:
+        return subprocess.Popen(["sh", "-c", "cat; true"], stdin=subprocess.PIPE, stdout=file)
+
+
+@pytest.mark.P1
+@pytest.mark.P2
+@pytest.mark.parametrize("begin", (redirected, given_to_a_child, given_to_a_grandchild))
+def test_a_program_whose_output_replaces_a_file(mount, begin):
+    path = mount.path / "checkpoint"
+    write_pattern(path, 1, OLD)
+    program = begin(path)
+    program.stdin.write(pattern(2, 0, NEW // 2))
+    program.stdin.flush()
+    wait_until(lambda: NEW // 4 <= path.stat().st_size < OLD)
+    mount.process.kill()
+    attempt(program.communicate)
+    restart(mount)
+    assert is_pattern(path, 1, OLD)
+    program = begin(path)
+    program.communicate(pattern(2, 0, NEW))
+    assert program.returncode == 0
+    restart(mount)
+    assert is_pattern(path, 2, NEW)
+
+
+@pytest.mark.P2
+@pytest.mark.parametrize("command", ('exec cat >"$0"', 'cat >"$0"', 'exec dd bs=64k of="$0" 2>/dev/null'))
+def test_a_program_that_is_killed_while_its_output_replaces_a_file(mount, command):
+    path = mount.path / "checkpoint"
+    write_pattern(path, 1, OLD)
+    program = subprocess.Popen(["sh", "-c", command, path], stdin=subprocess.PIPE, start_new_session=True)
+    program.stdin.write(pattern(2, 0, NEW // 2))
+    program.stdin.flush()
+    wait_until(lambda: NEW // 4 <= path.stat().st_size < OLD)
+    os.killpg(program.pid, signal.SIGKILL)
+    attempt(program.communicate)
+    wait_until(lambda: is_pattern(path, 1, OLD))
+
+
+@pytest.mark.P1
+def test_what_is_no_other_descriptor_of_the_save(mount, mode):
+    """The same file opened once more, for reading, by its path only, by somebody else: the close still commits."""
+    path = mount.path / "checkpoint"
+    elsewhere = mount.path / "elsewhere"
+    for flags in (os.O_RDONLY, os.O_PATH, os.O_WRONLY, os.O_RDWR):
+        write_pattern(path, 1, OLD)
+        write_pattern(elsewhere, 1, OLD)
+        others = [os.open(path, flags), os.open(elsewhere, os.O_WRONLY)]
+        descriptor = replace_half(path, mode)
+        replace_rest(descriptor)
+        os.close(descriptor)
+        restart(mount, *others)
+        assert is_pattern(path, 2, NEW), flags
+    # Emptied, with nothing written, is a content too.
+    write_pattern(path, 1, OLD)
+    spawn("sh", "-c", ': >"$0"', path)
+    restart(mount)
+    assert path.stat().st_size == 0
+
+
 @pytest.mark.P2
 def test_a_child_with_the_save_mapped(mount):
     """Pages of a mapping have no writer's name: those of the opener's are not the child's."""

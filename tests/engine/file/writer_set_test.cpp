@@ -88,12 +88,29 @@ TEST_F(WriterSetTest, ANewNameIsAChange) {
   set_.remove(maker);
 }
 
+TEST_F(WriterSetTest, WhoOnlyEmptiedTheFileHasNotWritten) {
+  write(writer_, kSaver);
+  EXPECT_FALSE(set_.has_written({&writer_, kSaver, false}));
+  write(writer_, kChild);
+  writer_.wrote(kChild, 100, {.tv_sec = 1, .tv_nsec = 0}, 65536, 30'000);
+  EXPECT_FALSE(set_.has_written({&writer_, kSaver, false}));
+  EXPECT_TRUE(set_.has_written({&writer_, kChild, false}));
+  commit();
+  EXPECT_FALSE(set_.has_written({&writer_, kChild, false}));
+  set_.changed({&writer_, kChild, true});
+  EXPECT_TRUE(set_.has_written({&writer_, kSaver, false})) << "a mapping has, and may be its";
+  write(writer_, {});
+  commit();
+  write(writer_, {});
+  EXPECT_TRUE(set_.has_written({&writer_, kSaver, false})) << "somebody has";
+}
+
 TEST_F(WriterSetTest, ATrickleIsNoStream) {
   write(writer_, kSaver);
-  writer_.wrote(100, {.tv_sec = 1, .tv_nsec = 0}, 65536, 30'000);
+  writer_.wrote({}, 100, {.tv_sec = 1, .tv_nsec = 0}, 65536, 30'000);
   EXPECT_TRUE(set_.is_unfinished(false));
   EXPECT_FALSE(set_.is_unfinished(true)) << "it is committed by itself";
-  writer_.wrote(100'000, {.tv_sec = 2, .tv_nsec = 0}, 65536, 30'000);
+  writer_.wrote({}, 100'000, {.tv_sec = 2, .tv_nsec = 0}, 65536, 30'000);
   EXPECT_TRUE(set_.is_unfinished(true));
 }
 

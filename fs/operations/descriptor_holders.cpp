@@ -1,0 +1,102 @@
+#include "fs/operations/descriptor_holders.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include <array>
+#include <charconv>
+#include <fstream>
+#include <memory>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "engine/base/file_descriptor.h"
+
+namespace fpfs {
+namespace {
+
+// Calls visit with each name of a directory below /proc, until it says no.
+template <typename Visit>
+void for_each_name(const std::string& path, const Visit& visit) {
+  const std::unique_ptr<DIR, int (*)(DIR*)> directory(::opendir(path.c_str()), &::closedir);
+  if (directory == nullptr) return;
+  while (const struct dirent* entry = ::readdir(directory.get()))
+    if (entry->d_name[0] != '.' && !visit(::dirfd(directory.get()), entry->d_name)) return;
+}
+
+// The number behind `key` at the beginning of a line; nothing when there is none.
+std::optional<uint64_t> number_of(std::string_view text, std::string_view key, int base) {
+  const size_t at = text.find(key);
+  if (at == std::string_view::npos) return std::nullopt;
+  text.remove_prefix(text.find_first_not_of(" \t", at + key.size()));
+  uint64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, base);
+  return error == std::errc() ? std::optional(number) : std::nullopt;
+}
+
+// What one mount of the process's namespace shows.
+dev_t device_of_mount(pid_t thread, uint64_t mount_id) {
+  std::ifstream table(fmt::format("/proc/{}/mountinfo", thread));
+  for (std::string line; std::getline(table, line);) {
+    std::istringstream fields(line);
+    uint64_t id = 0, parent = 0;
+    unsigned major = 0, minor = 0;
+    char colon = 0;
+    if (fields >> id >> parent >> major >> colon >> minor && id == mount_id) return makedev(major, minor);
+  }
+  return 0;
+}
+
+bool is_descriptor_of(pid_t thread, int directory, const char* name, const HeldFile& file) {
+  const FileDescriptor opened(::openat(directory, name, O_RDONLY | O_CLOEXEC));
+  std::array<char, 512> bytes;
+  const ssize_t length = opened.is_open() ? ::read(opened.number(), bytes.data(), bytes.size()) : 0;
+  if (length <= 0) return false;
+  const std::string_view text(bytes.data(), static_cast<size_t>(length));
+  if (number_of(text, "\nino:", 10) != file.inode) return false;
+  const std::optional<uint64_t> flags = number_of(text, "\nflags:", 8), mount = number_of(text, "\nmnt_id:", 10);
+  if (!flags || !mount || (*flags & O_PATH) != 0 || (*flags & O_ACCMODE) == O_RDONLY) return false;
+  return device_of_mount(thread, *mount) == file.device;
+}
+
+std::vector<pid_t> children_of(pid_t process) {
+  std::vector<pid_t> children;
+  for_each_name(fmt::format("/proc/{}/task", process), [&](int, const char* thread) {
+    std::ifstream list(fmt::format("/proc/{}/task/{}/children", process, thread));
+    for (pid_t child = 0; list >> child;) children.push_back(child);
+    return children.size() < kProcessesMax;
+  });
+  return children;
+}
+
+}  // namespace
+
+bool holds(pid_t thread, const HeldFile& file) {
+  if (thread <= 0 || file.device == 0) return false;
+  bool found = false;
+  unsigned count = 0;
+  for_each_name(fmt::format("/proc/{}/fdinfo", thread), [&](int directory, const char* name) {
+    found = is_descriptor_of(thread, directory, name, file);
+    return !found && ++count < kDescriptorsMax;
+  });
+  return found;
+}
+
+bool has_descendant_that_holds(pid_t thread, const HeldFile& file) {
+  if (thread <= 0 || file.device == 0) return false;
+  std::vector<pid_t> descendants = children_of(thread);
+  for (size_t next = 0; next < descendants.size() && next < kProcessesMax; ++next) {
+    if (holds(descendants[next], file)) return true;
+    for (const pid_t child : children_of(descendants[next])) descendants.push_back(child);
+  }
+  return false;
+}
+
+}  // namespace fpfs
