@@ -35,8 +35,8 @@ void File::write_if_room(WriteRequest& request, bool may_free) {
     });
     return;
   }
-  log_about(request.refusal.message(), LogLevel::kWarning, "{}: {}; it fails with ENOSPC", path(),
-            request.refusal.message());
+  const std::string name = path();  // a line for each file, whichever of the members is full at the moment
+  log_about("no room: " + name, LogLevel::kWarning, "{}: {}; it fails with ENOSPC", name, request.refusal.message());
   continue_write(request);
 }
 

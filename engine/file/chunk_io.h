@@ -52,6 +52,7 @@ struct ChunkTransfer {
   // The bytes are handled as they are stored. Read: they are checked as ever, and left encoded. Write: `extent` says how
   // they are encoded, their length and checksum.
   bool as_stored = false;
+  bool is_checked = false;  // read: also where StoreOptions::verify says that nothing is
   bool streaming = false;   // write: more will follow behind it
   Compression compression;  // write: how it is stored
   ShareRequest sharing;     // write: `previous`, where the chunk may share blocks; none after done()

@@ -95,6 +95,7 @@ void ChunkVerifier::start(Job& job) {
   job.transfer.objects = job.place.objects;
   job.transfer.data = job.buffer->data;
   job.transfer.as_stored = job.taken != nullptr;
+  job.transfer.is_checked = true;
   job.transfer.owner = &job;
   job.transfer.done = [](ChunkTransfer& transfer, const ObjectSet& objects, const Status& status) {
     std::unique_ptr<Job> self(static_cast<Job*>(transfer.owner));

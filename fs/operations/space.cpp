@@ -44,8 +44,8 @@ void reserve(const Allocation& call, std::function<void(const Status&)> then, Lo
   const bool may_wait = in_flight && looks.left > 0;
   if (status.code() != StatusCode::kNoSpace) return then(status);
   if (!may_wait && looks.has_freed) {
-    log_about(status.message(), LogLevel::kWarning, "{}: {}; fallocate fails with ENOSPC", call.file->path(),
-              status.message());
+    const std::string name = call.file->path();
+    log_about("no room: " + name, LogLevel::kWarning, "{}: {}; fallocate fails with ENOSPC", name, status.message());
     return then(status);
   }
   FileSystem& file_system = file_system_of(call.request);

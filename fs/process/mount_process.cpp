@@ -353,6 +353,7 @@ Status MountProcess::serve(Launcher& launcher) {
       format_count(thread_count(options_), "thread"),
       file_system_->over_io_uring() ? ", requests come through io_uring" : "",
       metrics_ != nullptr ? ", metrics at http://" + options_.metrics.text + "/metrics" : "");
+  if (!options_.store.verify) log(LogLevel::kWarning, "verify=off: what programs read is not checked; to measure only");
   log_leaving(*store_, options_.mount_point);
   wait_for_end();
   end_report_.stop_listening();

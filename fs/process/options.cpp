@@ -227,7 +227,7 @@ void describe(CLI::App& app, MountOptions& o) {
   add_choice(app, "--dedup", o.store.dedup,
              {{"off", StoreOptions::Dedup::kOff}, {"previous", StoreOptions::Dedup::kPrevious}},
              "previous: chunks that the checkpoint before has, too, share its blocks (members on XFS or btrfs)");
-  add_switch(app, "--verify", o.store.verify, "check what is read against its checksum (off only to measure)")
+  add_switch(app, "--verify", o.store.verify, "check what is read against its checksum (off only to measure, with ro)")
       ->option_text("=on|off");
   // The lower limit is the smallest pool at the smallest chunk size; the store checks against its own chunk size.
   add_size(app, "--buffer_memory", o.store.buffer_memory, size_from(kMiB, "a size from 1M to 1024G, like 256M"),
@@ -411,6 +411,8 @@ Status apply_profile(const std::string& path, MountOptions& options) {
 Status check_combination(const MountOptions& options) {
   if (options.store.array.degraded && !options.store.array.read_only)
     return usage_error("option degraded needs ro: an array with members missing cannot be written");
+  if (!options.store.verify && !options.store.array.read_only)
+    return usage_error("option verify=off needs ro: what is read unchecked could be written back, or copied, as right");
   if (options.init && options.store.array.read_only)
     return usage_error("options init and ro exclude each other: a new array would be empty for ever");
   if (options.tier.share.has_value() && options.tier.copy.tier_delete == TierDelete::kKeep)

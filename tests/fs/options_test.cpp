@@ -60,12 +60,15 @@ TEST_P(EverySpelling, AsMountOptionAndAsLongOption) {
 }
 
 using O = const MountOptions&;
+TEST(Options, ReadsAreUncheckedOnlyWhereNothingIsWritten) {
+  EXPECT_FALSE(parse_ok({"-o", "ro,verify=off"}).store.verify);
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Contract, EverySpelling,
     testing::Values(Spelling{"ro", [](O o) { return o.store.array.read_only; }},
                     Spelling{"allow_other", [](O o) { return o.allow_other; }},
                     Spelling{"durable=fsync", [](O o) { return o.store.durable == StoreOptions::Durable::kFsync; }},
-                    Spelling{"verify=off", [](O o) { return !o.store.verify; }},
                     Spelling{"buffer_memory=64M", [](O o) { return o.store.buffer_memory == 64 * kMiB; }},
                     Spelling{"queue_depth=1024", [](O o) { return o.store.queue_depth == 1024; }},
                     Spelling{"threads=256", [](O o) { return o.threads == 256; }},
@@ -206,6 +209,7 @@ TEST(Options, WhatIsWrongIsNamed) {
       {{"--durable", "fsync"}, "durable needs a value"},  // never the argument behind it
       {{"-o", "io_uring=2"}, "io_uring is '2'; it must be auto, on or off"},
       {{"-o", "verify=0ff"}, "verify is '0ff'; it must be on or off"},
+      {{"-o", "verify=off"}, "verify=off needs ro"},
       {{"-o", "queue_depth=0x10"}, "queue_depth is '0x10'"},
       {{"-o", "read_ahead=-18446744073709551615"}, "from 0 to 1024"},
       {{"-o", "killed_saver=drop"}, "killed_saver is 'drop'; it must be keep_old or commit"},

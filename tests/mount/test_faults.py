@@ -212,7 +212,9 @@ def test_a_full_member(drives, make_drive, make_array, make_mount):
     write_pattern(mount.path / "replaced", 2, 6 * MIB)
     assert within(60, save, mount.path / "large", 3, 400 * MIB) == "ENOSPC"
     assert within(60, save, mount.path / "replaced", 4, 400 * MIB) == "ENOSPC"
-    assert re.search(r" warning /large: member \d \(\S+\) has no room for what is written", mount.log()), mount.log()
+    for name in ("large", "replaced"):  # a line for each
+        line = rf" warning /{name}: member \d \(\S+\) has no room for what is written"
+        assert re.search(line, mount.log()), mount.log()
     assert is_pattern(mount.path / "before", 1, 30 * MIB)
     assert mount.status()["state"] in ("ok", "failing")
     assert save(mount.path / "small", 5, 1000) is None

@@ -10,6 +10,7 @@ import pytest
 from lab.array import MountFailed
 from lab.damage import extents_of, flip, read_at
 from lab.data import write_pattern
+from lab.programs import run
 from lab.system import wait_until
 
 CHUNK = 65536
@@ -41,6 +42,20 @@ def test_one_bad_chunk_is_one_line_with_the_path_in_the_mount(damaged, make_moun
     errors = [line.split(" error ", 1)[1] for line in mount.log().splitlines() if " error " in line]
     assert sorted(line.split(" ")[0] for line in errors) == ["/run7/small:", "/run7/x.pt,"], errors
     assert "/tree/" not in mount.log()
+
+
+@pytest.mark.P3
+def test_verify_off_is_for_measuring_reads_only(damaged, make_mount):
+    """What is asked to check does, and nothing that was read unchecked can be written back."""
+    with pytest.raises(MountFailed, match="verify=off needs ro"):
+        make_mount(damaged, "verify=off")
+    mount = make_mount(damaged, "ro,verify=off")
+    wait_until(lambda: "what programs read is not checked" in mount.log())
+    assert len((mount.path / "run7/x.pt").read_bytes()) == 4 * CHUNK  # which is not what was written
+    result = run(mount.array.programs.fpfs, "verify", mount.path / "run7/x.pt", check=False)
+    assert result.returncode == 4 and "1 of 4 chunks is damaged (1)" in result.stderr, result
+    result = run(mount.array.programs.fpfs, "scrub", "start", "--wait", mount.path, check=False)
+    assert result.returncode == 4, result
 
 
 def test_sighup_opens_the_log_file_anew(array, make_mount, lab, numbers):
