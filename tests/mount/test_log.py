@@ -61,7 +61,8 @@ def test_verify_off_is_for_measuring_reads_only(damaged, make_mount):
 def test_sighup_opens_the_log_file_anew(array, make_mount, lab, numbers):
     log = lab / f"log{next(numbers)}"
     mount = make_mount(array, f"log_file={log}")
-    assert log.stat().st_mode & 0o7777 == 0o640 and "mounted at" in log.read_text()
+    assert log.stat().st_mode & 0o7777 == 0o640
+    wait_until(lambda: "mounted at" in log.read_text())  # which is said behind the mount command's answer
     moved = log.rename(log.with_suffix(".1"))
     mount.process.send_signal(signal.SIGHUP)
     wait_until(log.exists)
