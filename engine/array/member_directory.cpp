@@ -137,9 +137,9 @@ Result<Identity> identity_of(Storage& storage, Handle handle) {
   return Identity{attributes.st_dev, attributes.st_ino};
 }
 
-std::vector<Identity> ancestors_of(Storage& storage, const std::string& path, Identity identity) {
+void for_each_above(Storage& storage, const std::string& path, Identity identity,
+                    const std::function<bool(Handle directory, const Identity& identity)>& visit) {
   constexpr int kDepthMax = 256;
-  std::vector<Identity> ancestors;
   std::string up = path;
   for (int depth = 0; depth < kDepthMax; ++depth) {
     up += "/..";
@@ -150,9 +150,17 @@ std::vector<Identity> ancestors_of(Storage& storage, const std::string& path, Id
     const ScopedHandle directory(storage, *handle);
     const Result<Identity> parent = identity_of(storage, *handle);
     if (!parent.is_ok() || *parent == identity) break;  // the root is its own parent
-    ancestors.push_back(*parent);
+    if (!visit(*handle, *parent)) break;
     identity = *parent;
   }
+}
+
+std::vector<Identity> ancestors_of(Storage& storage, const std::string& path, Identity identity) {
+  std::vector<Identity> ancestors;
+  for_each_above(storage, path, identity, [&ancestors](Handle, const Identity& above) {
+    ancestors.push_back(above);
+    return true;
+  });
   return ancestors;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -50,7 +51,10 @@ Status refuse_failed(const std::string& path, const Status& failure, const char*
 
 Result<Identity> identity_of(Storage& storage, Handle handle);
 
-// The directories that a directory lies in, nearest first. Best effort: ends early where the way up is not known.
+// Calls visit for each directory that a directory lies in, nearest first, until it says no. Best effort: ends early where
+// the way up is not known.
+void for_each_above(Storage& storage, const std::string& path, Identity identity,
+                    const std::function<bool(Handle directory, const Identity& identity)>& visit);
 std::vector<Identity> ancestors_of(Storage& storage, const std::string& path, Identity identity);
 
 // What to do about a member that has lost `objects` or `tree`, as a sentence.

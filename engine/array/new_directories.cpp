@@ -62,23 +62,17 @@ bool is_of_an_array(Storage& storage, Handle directory) {
 
 // Whatever is in a directory of an array is the array's, also what another one makes there: refused by force, too.
 Status check_in_no_array(Storage& storage, const NewDirectory& candidate, const std::string& place) {
-  constexpr int kDepthMax = 256;
-  std::string up = candidate.directory.is_open() ? place + "/.." : place;
-  Identity below = candidate.directory.is_open() ? candidate.identity : Identity{};
-  for (int depth = 0; depth < kDepthMax; ++depth, up += "/..") {
-    const Result<Handle> handle = storage.open_directory(up);
-    if (!handle.is_ok() && handle.status().code() == StatusCode::kPermission) continue;
-    if (!handle.is_ok()) break;
-    const ScopedHandle directory(storage, *handle);
-    const Result<Identity> identity = identity_of(storage, *handle);
-    if (!identity.is_ok() || *identity == below) break;  // the root is its own parent
-    if (is_of_an_array(storage, *handle))
-      return refuse(StatusCode::kInvalidArgument, candidate.path,
-                    fmt::format("it lies in {}, a directory of an array; give a directory beside that",
-                                storage.describe(*handle)));
-    below = *identity;
-  }
-  return Status::ok();
+  Status outcome;
+  const auto look = [&](Handle directory, const Identity&) {
+    if (is_of_an_array(storage, directory))
+      outcome = refuse(StatusCode::kInvalidArgument, candidate.path,
+                       fmt::format("it lies in {}, a directory of an array; give a directory beside that",
+                                   storage.describe(directory)));
+    return outcome.is_ok();
+  };
+  if (candidate.directory.is_open() || look(candidate.parent.get(), candidate.identity))
+    for_each_above(storage, place, candidate.identity, look);
+  return outcome;
 }
 
 }  // namespace

@@ -215,7 +215,7 @@ def test_a_directory_of_objects_is_missing(filled, make_mount, report, fsck):
         detail = found["errors"][0]["detail"]
         assert f"{place.parent}: 1 of its 256 directories is missing ({place.name})" in detail and "lost+found" in detail
         assert found["errors"][1]["path"] == "/model.pt" and found["files"] == 1
-    assert "DAMAGED: 2 errors" in fsck("--verify-data").stdout
+    assert "DAMAGED: 2 errors; bring back from a copy what is named" in fsck("--verify-data").stdout
     away.rename(place)
     assert report("-n", "--verify-data")[0] == 0
     shutil.rmtree(place)

@@ -159,6 +159,8 @@ std::string verdict(const CheckReport& report) {
                                 format_count(files_aside, "damaged file was", "damaged files were"),
                                 one_or_many(files_aside, "it", "them")));
   if (repaired > 0) parts.push_back(format_count(repaired, "error") + " repaired");
+  if (damage > 0 && repaired + aside == 0)
+    parts.emplace_back("bring back from a copy what is named, or have -y repair what it can and set aside the rest");
   return fmt::format("{}", fmt::join(parts, "; "));
 }
 
