@@ -9,8 +9,8 @@
 //   write through it             the actor is noted; its change is unfinished
 //   close(2) by an actor noted   what it wrote is finished (and, with Durable::kClose, committed before the answer)
 //   close(2) by another process  nothing, unless pages of a mapping came (below)
-//   close(2) of one of several   nothing either where committed content is being replaced: the caller finds out whether
-//   descriptors of the actor     there are others (fs/operations/descriptor_holders.h), as with File::has_written()
+//   close(2) by who has only     nothing, where another descriptor is to bring what replaces committed content: the
+//   emptied the file             caller finds that out (File::has_written(), fs/operations/descriptor_holders.h)
 //   fsync by anybody             everything is committed, whoever wrote it
 //   the description is gone      what came through it since is finished: pages of a mapping that outlived its
 //   descriptors

@@ -5,7 +5,7 @@
 // What cannot be told is false: of a process in another PID namespace or of another user than a daemon that is not
 // root; of who has more than kDescriptorsMax descriptors or kProcessesMax descendants, of what is beyond these.
 //
-// Thread safety: all functions from any thread. They block for /proc only, about 3 us for each descriptor.
+// Thread safety: all functions from any thread. They block for /proc only, about 5 us for each descriptor.
 #pragma once
 
 #include <sys/types.h>

@@ -102,40 +102,24 @@ def test_a_child_does_not_finish_the_save(mount, mode, child):
     assert is_pattern(path, 2, NEW)
 
 
-def dup_at_once(path, mode):
-    """As dd and shells do."""
-    first = os.open(path, mode | os.O_TRUNC)
-    second = os.dup(first)
-    os.close(first)
-    return second
-
-
-def dup_in_the_middle(path, mode):
-    """As numpy's tofile does, which closes its own."""
-    descriptor = os.open(path, mode | os.O_TRUNC)
-    os.pwrite(descriptor, pattern(2, 0, MIB), 0)
-    os.close(os.dup(descriptor))
-    return descriptor
-
-
 @pytest.mark.P1
 @pytest.mark.P2
-@pytest.mark.parametrize("begin", (dup_at_once, dup_in_the_middle))
-def test_the_close_of_one_of_several_descriptors(mount, mode, begin):
+def test_who_has_only_emptied_the_file_and_has_another_descriptor(mount, mode):
+    """As dd and shells begin."""
     path = mount.path / "checkpoint"
     write_pattern(path, 1, OLD)
 
-    def write(descriptor, end):
+    def begin(end):
+        first = os.open(path, mode | os.O_TRUNC)
+        second = os.dup(first)
+        os.close(first)
         for offset in range(0, end, MIB):
-            os.pwrite(descriptor, pattern(2, offset, MIB), offset)
+            os.pwrite(second, pattern(2, offset, MIB), offset)
+        return second
 
-    descriptor = begin(path, mode)
-    write(descriptor, NEW // 2)
-    restart(mount, descriptor)
+    restart(mount, begin(NEW // 2))
     assert is_pattern(path, 1, OLD)
-    descriptor = begin(path, mode)
-    write(descriptor, NEW)
-    os.close(descriptor)
+    os.close(begin(NEW))
     restart(mount)
     assert is_pattern(path, 2, NEW)
 
@@ -203,7 +187,12 @@ def test_what_is_no_other_descriptor_of_the_save(mount, mode):
         os.close(descriptor)
         restart(mount, *others)
         assert is_pattern(path, 2, NEW), flags
-    # Emptied, with nothing written, is a content too.
+        # Emptied, with nothing written, is a content too.
+        write_pattern(path, 1, OLD)
+        others = [os.open(path, flags), os.open(elsewhere, os.O_WRONLY)]
+        os.close(os.open(path, mode | os.O_TRUNC))
+        restart(mount, *others)
+        assert path.stat().st_size == 0, flags
     write_pattern(path, 1, OLD)
     spawn("sh", "-c", ': >"$0"', path)
     restart(mount)
