@@ -70,6 +70,7 @@ bool Writer::is_by_others_than(const Actor& actor, uint64_t committed) const {
   return is_others(anybody_) || std::any_of(noted().begin(), noted().end(), is_others);
 }
 
+// Who wrote is known until another writes behind the next commit: by then a save may have begun that is the other's.
 bool Writer::may_have_mapped(const Actor& actor) const {
   if (!description_.may_map) return false;
   if (!description_.opener.is_known() || !actor.is_known() || description_.opener.is_same(actor)) return true;
