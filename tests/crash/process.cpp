@@ -165,7 +165,9 @@ Task<bool> Machine::flush_and_commit(Process& process, const OpenFile& file) {
   const bool mapped = state.mapped.has_value() && *state.mapped > state.committed && file->may_map();
   // What this close makes durable for certain, and what it may end.
   size_t covers = wrote ? own->second : 0;
-  if (mapped && (is_opener || wrote)) covers = std::max(covers, *state.mapped);
+  // What it wrote may have been committed meanwhile: then the pages are no business of it.
+  const bool wrote_since = wrote && own->second > state.covered;
+  if (mapped && (is_opener || wrote_since)) covers = std::max(covers, *state.mapped);
   const bool may_end =
       covers > 0 || file->under_way[process.number] > 0 || (mapped && (is_opener || own != file->changes.end()));
   bool is_alone = true;
