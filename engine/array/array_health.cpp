@@ -58,7 +58,7 @@ Status ArrayHealth::failure() const {
 }
 
 void ArrayHealth::note_loss(uint64_t key, const std::string& path, const Status& failure) {
-  const Status loss = failure.message().starts_with(path) ? failure : failure.with_context(path);
+  const Status loss = failure.with_context(path);
   MutexLock lock(mutex_);
   had_failure_.store(true);
   lost_.add(key, path);

@@ -4,8 +4,10 @@
 #include <fcntl.h>
 
 #include <array>
+#include <cstdlib>
 #include <fstream>
 #include <optional>
+#include <sstream>
 
 #include <fmt/format.h>
 
@@ -18,14 +20,31 @@ namespace {
 
 // A lock file holds a process id; anything longer is not ours.
 constexpr size_t kLockSizeMax = 32;
+constexpr const char* kEndHolder =
+    "unmount it there, or, where it was detached already (umount -l), end what has files open in it: they keep it "
+    "alive";
 
-// It has ended, but for threads that the kernel cannot end: they wait for a drive. The lock is held until that answers.
-bool has_all_but_ended(const std::string& process) {
-  std::ifstream file(fmt::format("/proc/{}/stat", process));
-  std::string text;
-  std::getline(file, text);
-  const size_t name_end = text.rfind(')');  // "4711 (fastpersistfs) Z 1 ..."
-  return name_end != std::string::npos && text.size() > name_end + 2 && text[name_end + 2] == 'Z';
+std::string read_of_process(const std::string& process, const char* name) {
+  std::ifstream file(fmt::format("/proc/{}/{}", process, name));
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+// Who it is, and what to do. `holder`: its number, or nothing.
+std::string describe_holder(const std::string& holder) {
+  if (holder.empty()) return fmt::format("another process; {}", kEndHolder);
+  switch (holder_state(read_of_process(holder, "stat"), read_of_process(holder, "status"))) {
+    case HolderState::kHasEnded:
+      return fmt::format(
+          "process {}; that has ended, but for a call to a drive that does not answer, and lets go when the drive "
+          "answers or is taken out (dmesg)",
+          holder);
+    case HolderState::kAtDrive:
+      return fmt::format("process {}, which is in a call to a drive; while that lasts, look at the drive (dmesg); {}",
+                         holder, kEndHolder);
+    case HolderState::kRuns:
+      break;
+  }
+  return fmt::format("process {}; {}", holder, kEndHolder);
 }
 
 // Digits, or nothing.
@@ -56,6 +75,28 @@ Result<bool> is_empty(Storage& storage, Handle directory, const std::string& nam
 }
 
 }  // namespace
+
+HolderState holder_state(std::string_view stat, std::string_view status) {
+  constexpr unsigned long kExiting = 0x4;            // PF_EXITING
+  constexpr unsigned long kKilled = 1UL << (9 - 1);  // SIGKILL, not taken yet
+  const size_t name_end = stat.rfind(')');           // "4711 (fastpersistfs) Z 1 ..."
+  if (name_end == std::string_view::npos || stat.size() <= name_end + 2) return HolderState::kRuns;
+  std::istringstream fields(std::string(stat.substr(name_end + 2)));
+  char state = ' ';
+  long parent = 0, group = 0, session = 0, terminal = 0, foreground = 0;
+  unsigned long flags = 0;
+  fields >> state >> parent >> group >> session >> terminal >> foreground >> flags;
+  // Its first thread has; others of it are left.
+  if (state == 'Z') return HolderState::kHasEnded;
+  if (state != 'D') return HolderState::kRuns;
+  unsigned long pending = 0;
+  for (const std::string_view key : {"\nSigPnd:\t", "\nShdPnd:\t"}) {
+    const size_t at = status.find(key);
+    if (at != std::string_view::npos)
+      pending |= std::strtoul(std::string(status.substr(at + key.size(), 16)).c_str(), nullptr, 16);
+  }
+  return (flags & kExiting) != 0 || (pending & kKilled) != 0 ? HolderState::kHasEnded : HolderState::kAtDrive;
+}
 
 bool is_object_directory_name(const std::string& name) {
   return name.size() == 2 && name.find_first_not_of("0123456789abcdef") == std::string::npos;
@@ -281,15 +322,8 @@ Result<ScopedHandle> lock_member(Storage& storage, Handle directory, const std::
   ScopedHandle lock(storage, *opened);
   const Status locked = storage.lock(lock.get(), mode == LockMode::kExclusive);
   if (locked.code() == StatusCode::kBusy) {
-    const std::string holder = read_holder(storage, lock.get());
-    return Status::error(
-        StatusCode::kBusy,
-        fmt::format("{}: the array is held by {}; {}", path, holder.empty() ? "another process" : "process " + holder,
-                    !holder.empty() && has_all_but_ended(holder)
-                        ? "that has ended, but for a call to a drive that does not answer, and lets go when the drive "
-                          "answers or is taken out (dmesg)"
-                        : "unmount it there, or, where it was detached already (umount -l), end what has files open "
-                          "in it: they keep it alive"));
+    return Status::error(StatusCode::kBusy, fmt::format("{}: the array is held by {}", path,
+                                                        describe_holder(read_holder(storage, lock.get()))));
   }
   FPFS_RETURN_IF_ERROR(locked.with_context(path));
   if (writable) {

@@ -6,6 +6,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/base/status.h"
@@ -73,6 +74,14 @@ Result<std::vector<std::byte>> read_small_file(Storage& storage, Handle director
 // Makes `name` hold these bytes, whole or not at all: written under `new_name` first. Durable on return.
 Status replace_file(Storage& storage, Handle directory, const std::string& name, const std::string& new_name,
                     std::span<const std::byte> bytes);
+
+// What a process that holds a lock is at, by its /proc/PID/stat and /proc/PID/status; empty: nobody may see it. Pure.
+enum class HolderState : uint8_t {
+  kRuns,      // for all that is known
+  kAtDrive,   // in a call to a drive (state D), which may end in a moment
+  kHasEnded,  // but for such a call, which no signal ends: the lock is held until the drive answers
+};
+HolderState holder_state(std::string_view stat, std::string_view status);
 
 // What lies in a directory that someone wants to format.
 struct DirectoryFindings {

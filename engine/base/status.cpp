@@ -185,10 +185,14 @@ Status Status::at(int member, uint64_t offset, uint64_t length) const {
   return Status(std::move(detail));
 }
 
+// A message that begins with it already ("/run1/x.pt, chunk 7: ...") says it once.
 Status Status::with_context(const std::string& context) const {
   if (detail_ == nullptr) return *this;
+  const std::string before = one_line(context);
+  const std::string& message = detail_->message;
+  if (message.starts_with(before + ": ") || message.starts_with(before + ", ")) return *this;
   auto detail = std::make_shared<Detail>(*detail_);
-  detail->message = one_line(context) + ": " + detail_->message;
+  detail->message = before + ": " + message;
   return Status(std::move(detail));
 }
 

@@ -253,8 +253,9 @@ Status ChunkIo::check(const ChunkTransfer& transfer) const {
 
 Status ChunkIo::after_write(const ChunkTransfer& transfer, const Status& status) {
   if (status.is_ok()) {
-    context_.counters[transfer.extent.member].bytes_written.fetch_add(transfer.request.length,
-                                                                      std::memory_order_relaxed);
+    MemberCounters& counters = context_.counters[transfer.extent.member];
+    counters.bytes_written.fetch_add(transfer.request.length, std::memory_order_relaxed);
+    if (transfer.is_saved) counters.bytes_saved.fetch_add(transfer.request.length, std::memory_order_relaxed);
     transfer.objects->touch(transfer.extent.member);
     return status;
   }

@@ -54,6 +54,7 @@ struct ChunkTransfer {
   bool as_stored = false;
   bool is_checked = false;  // read: also where StoreOptions::verify says that nothing is
   bool streaming = false;   // write: more will follow behind it
+  bool is_saved = true;     // write: somebody saves it; false: it was fetched, is healed or moves
   Compression compression;  // write: how it is stored
   ShareRequest sharing;     // write: `previous`, where the chunk may share blocks; none after done()
   // Once, on an engine thread or (a member that is missing or hangs) inside start(). The transfer may be used again, or

@@ -226,7 +226,9 @@ Status ChunkSharer::clone(ShareRequest& request, const PreviousContent::Place& p
     status = context_.storage().pwrite(to.get(), std::span(stored_in(request), bound), begin.value());
   request.objects->note_shared(request.member, begin + taken);
   FPFS_RETURN_IF_ERROR(status);
-  context_.counters[request.member].bytes_written.fetch_add(bound, std::memory_order_relaxed);
+  MemberCounters& counters = context_.counters[request.member];
+  for (std::atomic<uint64_t>* const count : {&counters.bytes_written, &counters.bytes_saved})
+    count->fetch_add(bound, std::memory_order_relaxed);
   chunks_.fetch_add(1, std::memory_order_relaxed);
   bytes_.fetch_add(taken - bound, std::memory_order_relaxed);
   request.shared = shared;

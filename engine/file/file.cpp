@@ -183,8 +183,8 @@ void File::evict_locked(Buffer& buffer) FPFS_NO_THREAD_SAFETY_ANALYSIS {
 
 void File::fail(const Status& status) {
   if (error_.is_ok()) {
-    log(LogLevel::kError, "{}: {}; the file keeps its last committed content, writers get the error", path(),
-        status.message());
+    log(LogLevel::kError, "{}; the file keeps its last committed content, writers get the error",
+        status.with_context(path()).message());
     error_ = status;
     context_.health.note_file_failure(inode_, path());
     if (promised_) context_.health.note_loss(inode_, path(), status);
@@ -304,6 +304,7 @@ File::Info File::info() const {
   info.file_id = content_.file_id();
   info.generation = content_.generation();
   info.size = content_.size();
+  info.committed_size = content_.committed_size();
   info.sequence = log_.sequence;
   info.is_inline = content_.is_inline();
   info.chunks = content_.extents().count();

@@ -160,6 +160,7 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
     FileId file_id;  // 0 before the first commit
     Generation generation;
     uint64_t size = 0, stored_bytes = 0, chunks = 0, sequence = 0;
+    uint64_t committed_size = 0;  // what it has after a crash, and when all have closed it whose save has failed
     bool is_inline = false;
     uint64_t codec_chunks[kCodecs] = {};
     PerMember<bool> members;

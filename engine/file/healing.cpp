@@ -206,6 +206,7 @@ void File::write_home(ChunkIndex chunk, const Extent& old, const std::shared_ptr
       if (told != nullptr) write.told.push_back(std::move(told));
       transfer = &write.transfer;
       transfer->kind = IoRequest::Kind::kWrite;
+      transfer->is_saved = false;
       transfer->chunk = chunk;
       if (write.bytes.is_move) {
         transfer->extent = old;

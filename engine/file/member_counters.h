@@ -16,6 +16,7 @@ namespace fpfs {
 
 struct MemberCounters {
   std::atomic<uint64_t> bytes_read{0}, bytes_written{0};
+  std::atomic<uint64_t> bytes_saved{0};  // of those written: without what is fetched, healed or moved
   std::atomic<uint64_t> read_errors{0}, write_errors{0}, sync_errors{0}, checksum_errors{0};
 };
 

@@ -79,6 +79,7 @@ bool Writer::has_written(const Actor& actor, uint64_t committed) const {
          });
 }
 
+// Who wrote is known until another writes behind the next commit: by then a save may have begun that is the other's.
 bool Writer::may_have_mapped(const Actor& actor) const {
   if (!description_.may_map) return false;
   if (!description_.opener.is_known() || !actor.is_known() || description_.opener.is_same(actor)) return true;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -87,6 +88,7 @@ void Rebalance::begin_pass() {
   moves_->chunks_moved = moves_->bytes_moved = 0;
   moves_->forget_left();
   moves_->rounds = 0;
+  goes_by_ = store_.array().stripes();
 }
 
 // Of a file that is open since before members were added nothing can be moved to them.
@@ -100,8 +102,10 @@ bool Rebalance::wants_chunk(File& file, ChunkIndex chunk, const Extent& extent) 
   if (!extent.is_here() || file.stripes().member_count == now.member_count) return false;
   if (extent.member == now.member_of(file.info().file_id, chunk)) return false;
   const MutexLock lock(moves_->mutex);
-  moves_->add_left(file.path(), chunk,
-                   "it has been open since before members were added; try again when it was closed");
+  moves_->add_left(
+      file.path(), chunk,
+      "it has been open since before members were added (a copy or a scrub of it counts, too); try again when it "
+      "was closed");
   return false;
 }
 
@@ -136,7 +140,15 @@ Result<bool> Rebalance::finish() {
   {
     const MutexLock lock(moves_->mutex);
     while (moves_->under_way > 0) moves_->ended.wait(moves_->mutex);
-    if (!moves_->is_removal) return false;
+    if (!moves_->is_removal) {
+      // Each of these ways was asked for: by who changed the members.
+      const StripeMap before = std::exchange(goes_by_, store_.array().stripes());
+      if (before.member_count == goes_by_.member_count && before.order == goes_by_.order) return false;
+      // The files that were committed last are let go of meanwhile, to be opened with these members.
+      moves_->ended.wait_for(moves_->mutex, kBetweenRounds);
+      moves_->forget_left();
+      return true;
+    }
   }
   FPFS_ASSIGN_OR_RETURN(const bool is_any_left, store_.take_out_members());
   if (!is_any_left) return false;

@@ -1,7 +1,8 @@
 // Rebalance: moves the chunks of an open array's files in the background to the members that they would be written to
 // now (File::move_chunk()): over all members, when some were added. Or (a removal) only those on members that are leaving,
 // which are taken out of the array at the end (Store::take_out_members()). The way through the array, its rate and its
-// commands are BackgroundPass's.
+// commands are BackgroundPass's. When members were added meanwhile, or stay after all, it goes through the files again:
+// those that it had behind it lie where they belonged before, and it had some open itself.
 //
 // Nothing is kept of it from mount to mount: what is in its place is passed by, so that one that was interrupted, by a
 // crash too, is begun again and goes on. Chunks stay where they are while their file is being changed, when they
@@ -91,6 +92,7 @@ class Rebalance : private PassVisitor {
 
   Store& store_;
   const std::shared_ptr<Moves> moves_;
+  StripeMap goes_by_;  // the members when this way through the files began
   BackgroundPass pass_;
 };
 

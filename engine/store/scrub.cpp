@@ -40,11 +40,16 @@ void Scrub::begin_pass() {
 
 void Scrub::end_pass(const PassState& state) {
   const MutexLock lock(mutex_);
+  std::string not_looked_at;
+  if (findings_.chunks_away > 0)
+    not_looked_at += fmt::format("; {} in the store of the copies only, not looked at",
+                                 format_count(findings_.chunks_away, "chunk"));
+  if (findings_.failed_saves > 0)
+    not_looked_at +=
+        fmt::format("; {} of which a save has failed, not looked at", format_count(findings_.failed_saves, "file"));
   log(findings_.errors == 0 ? LogLevel::kInfo : LogLevel::kError, "scrub finished: {} in {} read, {}{}",
       format_size(state.bytes), format_count(state.files, "file"), format_count(findings_.errors, "error"),
-      findings_.chunks_away == 0 ? std::string()
-                                 : fmt::format("; {} in the store of the copies only, not looked at",
-                                               format_count(findings_.chunks_away, "chunk")));
+      not_looked_at);
 }
 
 Result<PassState> Scrub::load() {
@@ -132,7 +137,7 @@ void Scrub::report_failed_save(const std::string& path, const File& file) {
   failed_save_told_ = path;
   CheckError error;
   error.path = path;
-  error.kind = "unreadable";
+  error.kind = ScrubFindings::kFailedSave;
   error.detail = fmt::format(
       "a save of it has failed and it is still open, so what was committed before is not looked at; scrub again when "
       "it is closed: {}",

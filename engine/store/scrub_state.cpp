@@ -177,7 +177,7 @@ Result<CheckError> error_from(const Json& object) {
 }  // namespace
 
 void ScrubFindings::add(CheckError error) {
-  ++errors;
+  ++(error.kind == kFailedSave ? failed_saves : errors);
   if (error.healing == "healed") ++healed;
   if (damage.size() >= kDamageMax) return;
   const auto before = std::find_if(damage.rbegin(), damage.rend(), [&error](const CheckError& known) {
@@ -207,6 +207,7 @@ std::string encode_scrub_state(const ScrubState& state, const Uuid& array_id) {
   if (state.bytes_total > 0) content["total"] = state.bytes_total;
   if (state.chunks_away > 0) content["away"] = state.chunks_away;
   if (state.healed > 0) content["healed"] = state.healed;
+  if (state.failed_saves > 0) content["failed_saves"] = state.failed_saves;
   Json& damage = content["damage"] = Json::array();
   size_t size = seal(content.dump()).size();
   for (const CheckError& error : state.damage) {
@@ -247,6 +248,8 @@ Result<ScrubState> decode_scrub_state(std::string_view text, const Uuid& array_i
   if (object.is_object() && object.contains("total")) fields.take("total", state.bytes_total, uint64_t{1});
   if (object.is_object() && object.contains("away")) fields.take("away", state.chunks_away, uint64_t{1});
   if (object.is_object() && object.contains("healed")) fields.take("healed", state.healed, uint64_t{1}, state.errors);
+  if (object.is_object() && object.contains("failed_saves"))
+    fields.take("failed_saves", state.failed_saves, uint64_t{1});
   const Json& damage = fields.take("damage");
   FPFS_RETURN_IF_ERROR(fields.status());
   if (!damage.is_array()) return corrupt("its damage makes no sense");

@@ -26,6 +26,10 @@ struct ScrubFindings {
   uint64_t errors = 0;
   uint64_t healed = 0;       // of these: what was wrong came from a copy, and is as it was written again
   uint64_t chunks_away = 0;  // of the files that it came to: in the store of the copies only, and so not looked at
+  // Files of which a save has failed, and that were open: what was committed of them is not looked at. No errors, but
+  // kept among the damage, with this kind.
+  static constexpr const char* kFailedSave = "failed-save";
+  uint64_t failed_saves = 0;
   std::vector<CheckError> damage;
 
   // Counts it and keeps it, as long as there is room. Damage of one file is in the order of its chunks, whichever read

@@ -523,10 +523,9 @@ void Store::clear_errors() {
   if (impl_->watch != nullptr) impl_->watch->clear_errors(kTreeDomain);
 }
 
-uint64_t Store::bytes_written() const {
+uint64_t Store::bytes_saved() const {
   uint64_t bytes = 0;
-  for (const MemberIndex m : array_->members())
-    bytes += impl_->counters[m].bytes_written.load(std::memory_order_relaxed);
+  for (const MemberIndex m : array_->members()) bytes += impl_->counters[m].bytes_saved.load(std::memory_order_relaxed);
   return bytes;
 }
 

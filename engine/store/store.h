@@ -321,8 +321,8 @@ class Store {
   StoreStatus status() const;
   // The counts of errors and of what was healed in status() begin anew.
   void clear_errors();
-  // To all members since open; cheap, to be asked often.
-  uint64_t bytes_written() const;
+  // To all members since open, by saves: without what is fetched, healed or moved. Cheap, to be asked often.
+  uint64_t bytes_saved() const;
 
   // Runs `start` with a request's completion bound to it and waits: the synchronous form of File's calls, for tools,
   // tests of the real thing and C++ programs. Never from an engine thread.

@@ -474,7 +474,7 @@ Status ArrayTier::Impl::begin_copying(bool has_restored) {
   }
   fenced_at_ = Clock::now();
   fenced_progress_ = progress();
-  written_before_ = store_.bytes_written();
+  saved_before_ = store_.bytes_saved();
   is_paced_ = false;
   for (Waiting& waits : waiting) when_connected(std::move(waits.ask), std::move(waits.done));
   return Status::ok();
@@ -574,8 +574,8 @@ void ArrayTier::Impl::count_fetch(bool begins) {
 
 void ArrayTier::Impl::adapt_rate() {
   const auto now = Clock::now();
-  const uint64_t written = store_.bytes_written();
-  if (written - std::exchange(written_before_, written) >= kSavingBytes) saved_at_ = now;
+  const uint64_t saved = store_.bytes_saved();
+  if (saved - std::exchange(saved_before_, saved) >= kSavingBytes) saved_at_ = now;
   const bool is_saving = now - saved_at_ < kSavingFor && options_.rate_while_saving > 0;
   const MutexLock lock(mutex_);
   if (copier() == nullptr || is_paced_.exchange(is_saving) == is_saving) return;

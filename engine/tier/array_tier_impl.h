@@ -170,7 +170,7 @@ class ArrayTier::Impl : public std::enable_shared_from_this<Impl> {
   uint64_t fenced_progress_ = 0;
   Clock::time_point lost_saved_at_{};
   // Of the rate: the thread's own, but for is_paced_.
-  uint64_t written_before_ = 0;
+  uint64_t saved_before_ = 0;
   Clock::time_point looked_at_{}, saved_at_{};
   std::atomic<bool> is_paced_{false};
   unsigned fetches_ FPFS_GUARDED_BY(mutex_) = 0;  // fetch_begins()

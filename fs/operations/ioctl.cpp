@@ -187,7 +187,13 @@ class VerifyCall : public std::enable_shared_from_this<VerifyCall> {
   bool failed_ FPFS_GUARDED_BY(mutex_) = false;
 };
 
+// EIO: a save of the file has failed. What it has until all have closed it is not what was committed, and is no business
+// of who asks whether that is whole.
 void verify(fuse_req_t request, OpenFile& open, const IoctlVerify& question) {
+  if (!open.file->error().is_ok()) {
+    fuse_reply_err(request, EIO);
+    return;
+  }
   const StripeMap stripes = file_system_of(request).store().array().stripes();
   std::make_shared<VerifyCall>(request, open, question, stripes)->start();
 }

@@ -26,11 +26,13 @@ std::string scrub_report(const Scrub::Report& report, bool for_owner) {
     if (!for_owner || bytes > kDamageBytesMax) break;
     damage.push_back(std::move(entry));
   }
-  const uint64_t omitted = state.errors - std::min<uint64_t>(state.errors, damage.size());
+  const uint64_t found = state.errors + state.failed_saves;
+  const uint64_t omitted = found - std::min<uint64_t>(found, damage.size());
   json told = pass_report(state, report);
   told["errors"] = state.errors;
   told["healed"] = state.healed;
   told["chunks_away"] = state.chunks_away;
+  told["failed_saves"] = state.failed_saves;
   told["damage"] = std::move(damage);
   told["damage_omitted"] = omitted;
   told["paths_hidden"] = !for_owner;

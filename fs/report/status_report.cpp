@@ -224,6 +224,7 @@ std::string file_report(FileSystem& file_system, const File& file, const struct 
                   {"generation", info.generation.value()},
                   {"sequence", info.sequence},
                   {"size", info.size},
+                  {"committed_size", info.committed_size},
                   {"stored_bytes", info.stored_bytes},
                   {"chunk_size", file_system.store().array().superblock().chunk_size},
                   {"chunks", info.chunks},

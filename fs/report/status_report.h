@@ -35,10 +35,10 @@
 // What names files of others is told to root and the mount's owner only: for everybody else no open file is listed, and
 // read_only_reason says that there is one.
 // stat: {
-//   "file_id", "generation", "sequence", "size", "stored_bytes", "chunk_size", "chunks", "codecs": {"raw", "zstd", "blocks"}
-//   (chunks of each), "inline", "members": [index...], "dirty", "failed" (why its content of
-//   now is not committed and never will be; empty: it is as it should be), "changed" (last commit or change of
-//   attributes)
+//   "file_id", "generation", "sequence", "size", "committed_size" (of the last commit; 0: none), "stored_bytes",
+//   "chunk_size", "chunks", "codecs": {"raw", "zstd", "blocks"} (chunks of each), "inline", "members": [index...],
+//   "dirty", "failed" (why its content of now, which "size" and the like are of, is not committed and never will be;
+//   empty: it is as it should be), "changed" (last commit or change of attributes)
 // }
 #pragma once
 

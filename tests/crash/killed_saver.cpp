@@ -22,12 +22,13 @@ Content Beside::change(Content content) const {
 Task<bool> Machine::flush_killed(Process& process, const OpenFile& file, Beside* beside) {
   State& state = state_of(file->inode);
   FileModel& model = *file->model;
-  // What it wrote, or may have mapped, may have been committed meanwhile; then it is others who replace the content.
+  // What it wrote, or may have mapped, may have been committed meanwhile; then it is others who replace the content. Who
+  // wrote before that only and may have mapped since is a saver perhaps.
   const auto own = file->changes.find(process.number);
   const bool is_opener = file->writer->description().opener.process == process.number;
   const bool wrote = own != file->changes.end() && own->second > state.covered;
   const bool mapped = state.mapped.has_value() && *state.mapped > state.covered && file->may_map();
-  const bool is_saver = wrote || (mapped && (is_opener || own != file->changes.end()));
+  const bool is_saver = wrote || (mapped && is_opener);
   const bool is_certain = is_saver && replaces_for_certain(state, model);
   bool others_write = false;
   for (const Description* other : state.open)

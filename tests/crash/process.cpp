@@ -165,7 +165,9 @@ Task<bool> Machine::flush_and_commit(Process& process, const OpenFile& file) {
   const bool mapped = state.mapped.has_value() && *state.mapped > state.committed && file->may_map();
   // What this close makes durable for certain, and what it may end.
   size_t covers = wrote ? own->second : 0;
-  if (mapped && (is_opener || wrote)) covers = std::max(covers, *state.mapped);
+  // What it wrote may have been committed meanwhile: then the pages are no business of it.
+  const bool wrote_since = wrote && own->second > state.covered;
+  if (mapped && (is_opener || wrote_since)) covers = std::max(covers, *state.mapped);
   const bool may_end =
       covers > 0 || file->under_way[process.number] > 0 || (mapped && (is_opener || own != file->changes.end()));
   bool is_alone = true;
@@ -302,7 +304,11 @@ Task<bool> Machine::close_beside_write(Process& process, const OpenFile& file, u
   const bool closed = co_await close(process, file);
   const bool written = co_await end_write(*write);
   bool is_committed = true;
-  if (commit.started) is_committed = good(co_await commit, *file, "commit beside a write");
+  if (commit.started) {
+    const Status status = co_await commit;
+    const bool may_tell_loss = lost_.erase(file->inode) > 0;
+    is_committed = (!status.is_ok() && may_tell_loss) || good(status, *file, "commit beside a write");
+  }
   co_return closed&& written&& is_committed;
 }
 
@@ -541,6 +547,7 @@ void Machine::note_written(WriteUnderWay& write) {
   const State& state = state_of(file.inode);
   const uint64_t bytes = write.data.size();
   file.has_written = true;
+  if (state.covered >= write.version) return;  // a commit has begun behind it, which may have it
   if (bytes > kChunk) {
     file.is_stream = true;
     return;
@@ -554,7 +561,7 @@ void Machine::note_written(WriteUnderWay& write) {
   if (session_.synced_by_others || now_ns() - since >= limit_ns) file.window_is_certain = false;
   if (!file.window_is_certain || file.window_bytes <= kChunk) return;
   file.is_stream = true;
-  if (!file.appends() && state.covered < write.version) file.model->must_not_show(write.version);
+  if (!file.appends()) file.model->must_not_show(write.version);
 }
 
 // The content was cut to nothing and is being written anew, and no commit can have come between.

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tools/fpfs/tier_view.h"
+
 namespace fpfs::tools {
 namespace {
 
@@ -162,6 +164,18 @@ TEST(StatusView, AnyJsonIsShownWithoutFailing) {
     EXPECT_FALSE(describe_members(now).empty());
     EXPECT_FALSE(describe_open_files(now, status, 0.0).empty());
   }
+}
+
+// Only copies wait for a save.
+TEST(TierView, CopiesAreSlowWhileSomethingIsSavedAndNothingElseIs) {
+  const auto text = [](const std::string& state) {
+    return describe_tier(
+        parse_json(R"({"store": "file:///c", "paced": true, "errors": 1, "state": ")" + state + "\"}"));
+  };
+  EXPECT_NE(text("copying").find("State:   copying (slowly: something is being saved)\n"), std::string::npos)
+      << text("copying");
+  for (const char* const state : {"away", "scanning", "current", "reading", "restoring"})
+    EXPECT_EQ(text(state).find("slowly"), std::string::npos) << text(state);
 }
 
 }  // namespace

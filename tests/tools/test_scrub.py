@@ -1,6 +1,7 @@
 """fpfs scrub on a live mount: commands, progress, findings, and what a remount keeps."""
 import json
 import os
+import signal
 import time
 
 import pytest
@@ -13,7 +14,7 @@ from lab.system import wait_until
 
 CHUNK = 64 * 1024
 KEYS = ["state", "started", "ended", "seconds", "limit", "files_done", "chunks_done", "bytes_done", "bytes_total",
-        "bytes_per_second", "eta_seconds", "errors", "healed", "chunks_away", "note", "damage", "damage_omitted", "paths_hidden"]
+        "bytes_per_second", "eta_seconds", "errors", "healed", "chunks_away", "failed_saves", "note", "damage", "damage_omitted", "paths_hidden"]
 
 
 @pytest.fixture
@@ -133,6 +134,39 @@ def test_many_damaged_chunks_of_a_file_are_one_line(array, make_mount, scrub):
     assert all(str(member / "objects") in line for member in array.members), line
     logged = [line for line in mount.log().splitlines() if "/bad" in line]
     assert len(logged) == 1 and "error scrub: /bad: 14 chunks (3-16) on members " in logged[0], logged
+
+
+@pytest.mark.P3
+@pytest.mark.chunk_size(CHUNK)
+def test_a_file_whose_save_has_failed(mount, scrub, state, binaries):
+    """While it is open, what was committed of it cannot be looked at. It is whole, and that is not called damage."""
+    write_pattern(mount.path / "file", 1, 4 * CHUNK)
+
+    def fpfs(verb):
+        return run(binaries.fpfs, verb, mount.path / "file", check=False)
+
+    failed = os.open(mount.path / "file", os.O_WRONLY | os.O_TRUNC)
+    os.write(failed, bytes(3 * CHUNK))
+    other = os.fork()
+    if other == 0:
+        os.write(failed, bytes(3 * CHUNK))
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(other, 0)
+    result = scrub(mount, "start", "--wait")
+    assert result.returncode == 1, result.stdout
+    assert "1 file of which a save has failed and that is open" in result.stdout
+    assert "/file: failed-save: " in result.stdout, result.stdout
+    assert state(mount)["failed_saves"] == 1 and state(mount)["errors"] == 0
+    assert "1 file of which a save has failed, not looked at" in mount.log()
+    assert_one_line_error(fpfs("verify"), 1, "a save of it has failed")
+    stat = fpfs("stat").stdout
+    assert ", of the save that has failed\n" in stat
+    assert f"what was committed before, 256 KiB ({4 * CHUNK} bytes), is there again when" in stat
+    with pytest.raises(OSError):
+        os.close(failed)
+    assert fpfs("verify").returncode == 0
+    assert scrub(mount, "start", "--wait").returncode == 0
+    assert f"({4 * CHUNK} bytes)\n" in fpfs("stat").stdout
 
 
 @pytest.mark.P3

@@ -144,7 +144,7 @@ Result<Json> read_file_stat(const std::string& path) {
 Status describe_unreadable(const std::string& path) {
   // A failed save fails until everybody has closed it, and its drive has given up what is on its way there.
   if (const Result<Json> stat = read_file_stat(path); stat.is_ok() && !text_at(*stat, "failed").empty())
-    return Status::error(StatusCode::kUnreachable,
+    return Status::error(StatusCode::kBusy,
                          fmt::format("{}: a save of it has failed, and it cannot be read until everybody has closed it "
                                      "and the drive answers; then it is what was committed before: {}",
                                      path, text_at(*stat, "failed")));

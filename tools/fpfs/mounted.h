@@ -49,7 +49,8 @@ Result<Json> read_file_stat(const std::string& path);
 // Whether the caller may look at what is in a directory. Ok also when there is none any more.
 Status check_listable(const std::string& directory);
 
-// Why a file of a mount gives EIO when it is opened: kCorruption: its index is damaged; kUnreachable: it need not be.
+// Why a file of a mount gives EIO when it is opened: kCorruption: its index is damaged; kUnreachable: it need not be;
+// kBusy: a save of it has failed, and somebody has it open.
 Status describe_unreadable(const std::string& path);
 // What a failed call on a mount means, in words: no fastpersistfs there, its daemon gone, or plainly the errno.
 Status explain_mount_error(int errno_value, const std::string& path);

@@ -93,7 +93,7 @@ int run(const ScrubOptions& options) {
   }
   if (!options.wait || text_at(*scrub, "state") == "none") return kExitOk;
   if (number_at(*scrub, "errors") > number_at(*scrub, "healed")) return kExitDamage;
-  return text_at(*scrub, "state") == "finished" ? kExitOk : kExitFailure;
+  return text_at(*scrub, "state") == "finished" && number_at(*scrub, "failed_saves") == 0 ? kExitOk : kExitFailure;
 }
 
 }  // namespace
@@ -116,7 +116,7 @@ Verb add_scrub(CLI::App& fpfs) {
   command->footer(
       "A scrub goes on after a remount where it was; pause keeps it from that. Exit code: 0, 1 failure, 16 usage;\n"
       "with --wait: 0 everything is as written (also what was healed), 4 damage is left, 1 it was stopped before its\n"
-      "end");
+      "end, or files that are open, and of which a save has failed, could not be looked at");
   return {command, [options] { return run(*options); }};
 }
 

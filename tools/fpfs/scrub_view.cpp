@@ -82,6 +82,9 @@ std::string describe_scrub(const Json& scrub) {
                                  format_count(number_at(scrub, "chunks_done"), "chunk")));
   if (const uint64_t away = number_at(scrub, "chunks_away"); away > 0)
     facts.add("Not looked at", fmt::format("{} in the store of the copies only", format_count(away, "chunk")));
+  if (const uint64_t failed = number_at(scrub, "failed_saves"); failed > 0)
+    facts.add("Not looked at", fmt::format("{} of which a save has failed and that {} open; scrub again when closed",
+                                           format_count(failed, "file"), one_or_many(failed, "is", "are")));
   facts.add("Time", format_duration(real_at(scrub, "seconds", 0)));
   const uint64_t healed = number_at(scrub, "healed");
   facts.add("Errors",

@@ -55,7 +55,9 @@ void print_human(const std::string& path, const Json& stat) {
   const uint64_t stored = number_at(stat, "stored_bytes");
   Facts facts;
   facts.add("File", path);
-  facts.add("Size", fmt::format("{} ({} bytes)", format_size(size), size));
+  const std::string failed = text_at(stat, "failed");
+  facts.add("Size", fmt::format("{} ({} bytes){}", format_size(size), size,
+                                failed.empty() ? "" : ", of the save that has failed"));
   facts.add("Stored", fmt::format("{} ({} of the size)", format_size(stored), format_percent(stored, size)));
   facts.add("Chunks", fmt::format("{} of {}", number_at(stat, "chunks"), format_size(number_at(stat, "chunk_size"))));
   facts.add("Codecs", codec_shares(stat));
@@ -63,11 +65,11 @@ void print_human(const std::string& path, const Json& stat) {
   facts.add("File id", text_at(stat, "file_id", "-"));
   const uint64_t last_commit = number_at(stat, "changed");
   facts.add("Last commit", last_commit == 0 ? "-" : local_time(last_commit));
-  const std::string failed = text_at(stat, "failed");
+  const uint64_t committed = number_at(stat, "committed_size");
   facts.add("State", !failed.empty()
-                         ? fmt::format("failed, and not committed; what was committed before is there again when "
-                                       "everybody has closed it: {}",
-                                       failed)
+                         ? fmt::format("failed, and not committed; what was committed before, {} ({} bytes), is there "
+                                       "again when everybody has closed it: {}",
+                                       format_size(committed), committed, failed)
                      : flag_at(stat, "dirty") ? "being written: not everything is committed"
                                               : "committed");
   fmt::print("{}", facts.text());

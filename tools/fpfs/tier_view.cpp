@@ -25,6 +25,8 @@ std::string clock_text(uint64_t seconds) {
 
 std::string tier_state_text(const Json& tier) {
   const std::string state = text_at(tier, "state", "-");
+  // Of nothing else the copies would go faster.
+  if (state == "copying" && flag_at(tier, "paced")) return "copying (slowly: something is being saved)";
   // Of a mount that has just begun: it is being asked.
   const bool has_answered = number_at(tier, "errors") > 0 || !text_at(tier, "last_error", "").empty();
   if (state == "away") return has_answered ? "away: it cannot be reached, or refuses; copies wait" : "being reached";
@@ -70,7 +72,7 @@ std::string describe_tier(const Json& tier) {
   if (state == "none" && errors == 0) return "This array copies nowhere (fpfs tier set MOUNTPOINT URL).\n";
   Facts facts;
   facts.add("Store", text_at(tier, "store", "-"));
-  facts.add("State", tier_state_text(tier) + (flag_at(tier, "paced") ? " (slowly: something is being saved)" : ""));
+  facts.add("State", tier_state_text(tier));
   facts.add("Behind", describe_tier_lag(tier));
   facts.add("Rate", rate_text(tier));
   facts.add("Copied", files_text(number_at(tier, "files_copied"), number_at(tier, "bytes_copied")) + " " + kSince);

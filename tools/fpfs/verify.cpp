@@ -214,7 +214,7 @@ class VerifyRun {
       request->first_chunk = next;
       request->chunk_count = kChunksPerCall;
       if (::ioctl(file.number(), FPFS_IOC_VERIFY, request.get()) != 0)
-        return complain(explain_mount_error(errno, path), path);
+        return complain(explain_file_error(errno, path), path);
       if (request->error != 0) {
         request->message[sizeof request->message - 1] = '\0';
         findings_.push_back({path, static_cast<int64_t>(request->failed_chunk), request->is_unreadable != 0,

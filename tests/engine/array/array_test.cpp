@@ -3,12 +3,16 @@
 #include "engine/array/array.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <csignal>
 #include <cstring>
 #include <thread>
 
@@ -374,10 +378,50 @@ TEST_F(ArrayTest, ALockWithoutAPidIsStillALock) {
   ASSERT_EQ(::pwrite(lock, number.data(), number.size(), 0), static_cast<ssize_t>(number.size()));
   expect_refused(paths({"a"}), {}, StatusCode::kBusy, {"process " + number + "; that has ended", "does not answer"});
   ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+  // Of one that waits as for a drive (state D): for its child, until that begins another program or ends.
+  int pipe[2];
+  ASSERT_EQ(::pipe(pipe), 0);
+  const pid_t waiting = ::fork();
+  if (waiting == 0) {
+    ::close(pipe[1]);
+    char none = 0;
+    // As vfork(2) does, with memory of its own.
+    if (::syscall(SYS_clone, CLONE_VFORK | SIGCHLD, 0, 0, 0, 0) == 0) ::_exit(::read(pipe[0], &none, 1) == 0 ? 0 : 1);
+    ::_exit(0);
+  }
+  const std::string at_drive = std::to_string(waiting);
+  ASSERT_EQ(::ftruncate(lock, 0), 0);
+  ASSERT_EQ(::pwrite(lock, at_drive.data(), at_drive.size(), 0), static_cast<ssize_t>(at_drive.size()));
+  const auto state = [&at_drive] { return holder_state(read_file("/proc/" + at_drive + "/stat"), ""); };
+  for (int looks = 0; looks < 10'000 && state() != HolderState::kAtDrive; ++looks)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  expect_refused(paths({"a"}), {}, StatusCode::kBusy,
+                 {"process " + at_drive + ", which is in a call to a drive", "dmesg", "unmount it there"});
+  ::close(pipe[0]);
+  ::close(pipe[1]);
+  ASSERT_EQ(::waitpid(waiting, nullptr, 0), waiting);
   ASSERT_EQ(::ftruncate(lock, 0), 0);
   ASSERT_EQ(::pwrite(lock, "\x1b[2J evil", 9, 0), 9);
   expect_refused(paths({"a"}), {}, StatusCode::kBusy, {path("a"), "another process"});
   ::close(lock);
+}
+
+// A signal that it has not taken, or its end, is what tells a process that a drive keeps from one that is at it.
+TEST(HolderState, WhatADriveKeepsFromEndingHasEnded) {
+  const auto state = [](const std::string& letter, const std::string& flags, const std::string& pending) {
+    return holder_state("4711 (a) name) " + letter + " 1 4711 4711 0 -1 " + flags + " 1 0",
+                        "Name:\tname\nSigPnd:\t" + pending + "\nShdPnd:\t0000000000000000\n");
+  };
+  constexpr const char* kNone = "0000000000000000";
+  EXPECT_EQ(state("S", "4194560", kNone), HolderState::kRuns);
+  EXPECT_EQ(state("S", "4194560", "0000000000000100"), HolderState::kRuns) << "it takes it in a moment";
+  EXPECT_EQ(state("D", "4194560", kNone), HolderState::kAtDrive);
+  EXPECT_EQ(state("D", "4194560", "0000000000004000"), HolderState::kAtDrive) << "SIGTERM";
+  EXPECT_EQ(state("D", "4194560", "0000000000000100"), HolderState::kHasEnded) << "SIGKILL";
+  EXPECT_EQ(state("D", "4194564", kNone), HolderState::kHasEnded) << "exiting";
+  EXPECT_EQ(state("Z", "4194564", kNone), HolderState::kHasEnded);
+  EXPECT_EQ(holder_state("", ""), HolderState::kRuns);
+  EXPECT_EQ(holder_state("4711 (x) D", ""), HolderState::kAtDrive);
 }
 
 // --- state -----------------------------------------------------------------------------------------------------------

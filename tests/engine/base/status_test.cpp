@@ -86,6 +86,13 @@ TEST(StatusTest, PlaceAndContextAreInTheMessage) {
       << "the place is said once";
 }
 
+TEST(StatusTest, AContextIsSaidOnce) {
+  const Status status = Status::error(StatusCode::kIoError, "no").with_context("/a.pt, chunk 1");
+  EXPECT_EQ(status.with_context("/a.pt").message(), "/a.pt, chunk 1: no");
+  EXPECT_EQ(status.with_context("/a.pt, chunk 1").message(), "/a.pt, chunk 1: no");
+  EXPECT_EQ(status.with_context("/a").message(), "/a: /a.pt, chunk 1: no") << "another file";
+}
+
 TEST(StatusTest, StrangersNamesStayOnOneLine) {
   const Status status = Status::error(StatusCode::kNotFound, "a\nb\x1b[2J").with_context("c\rd\te");
   EXPECT_EQ(status.message(), "c?d?e: a?b?[2J");

@@ -522,6 +522,29 @@ TEST_P(WritersTest, AKilledProcessThatWroteNothingGivesNothingUp) {
   expect_after_cut("a", content(2));
 }
 
+// It wrote to what was committed since, and may have mapped; another has begun a save since then.
+TEST_P(WritersTest, AKilledProcessOfTheSaveBeforeGivesNothingUp) {
+  save("a", content(1));
+  Opened& opened = open("a", kSaver, true);
+  ASSERT_TRUE(write(opened, by_cache(kChild), 0, make_bytes(1'000, 2)).is_ok());
+  fsync(opened);
+  ASSERT_TRUE(write_back(opened, 8192, make_bytes(4096, 3)).is_ok());
+  truncate(opened);
+  const Bytes whole = content(4);
+  ASSERT_TRUE(write(opened, by_cache(kSaver), 0, half_of(whole)).is_ok());
+  const uint64_t before = commits();
+  bool was_reverted = false;
+  EXPECT_TRUE(close_killed(opened, kChild, was_reverted).is_ok());
+  EXPECT_FALSE(was_reverted);
+  EXPECT_TRUE(close(opened, kChild).is_ok());
+  EXPECT_EQ(commits(), before) << "half of another's save";
+  expect("a", half_of(whole));
+  const Bytes rest(whole.begin() + std::ssize(half_of(whole)), whole.end());
+  ASSERT_TRUE(write(opened, by_cache(kSaver), half_of(whole).size(), rest).is_ok());
+  EXPECT_TRUE(close(opened, kSaver).is_ok());
+  expect_after_cut("a", whole);
+}
+
 TEST_P(WritersTest, WhenOneOfSeveralSaversIsKilledTheOthersAreTold) {
   for (const bool same_description : {true, false}) {
     start(Durable::kClose);

@@ -69,7 +69,17 @@ TEST_P(MovingTest, WhatIsStoredIsTheSameAtAnotherPlace) {
   ASSERT_LT(chunks_in_place(*file), kChunks);
   const uint64_t sequence = file->info().sequence;
 
+  const auto bytes_written = [&array] {
+    uint64_t bytes = 0;
+    for (const MemberStatus& member : array.store().status().members) bytes += member.bytes_written;
+    return bytes;
+  };
+  const uint64_t saved = array.store().bytes_saved();
+  EXPECT_EQ(saved, bytes_written());
+
   const Outcome outcome = move_all(array, file);
+  EXPECT_EQ(array.store().bytes_saved(), saved) << "nobody saves what moves";
+  EXPECT_GT(bytes_written(), saved);
   EXPECT_EQ(outcome.arrived, kChunks);
   EXPECT_EQ(outcome.moved, kChunks);
   EXPECT_EQ(chunks_in_place(*file), kChunks);

@@ -106,6 +106,23 @@ TEST_F(RebalanceTest, OneThatWasCancelledGoesOnWhereItWas) {
   EXPECT_EQ(chunks_by_member("file3"), (std::vector<unsigned>{4, 4, 4}));
 }
 
+// What lay behind it belongs elsewhere now, and the file in the middle of which it is has begun with fewer members.
+TEST_F(RebalanceTest, MembersThatAreAddedMeanwhileAreTakenIn) {
+  for (int i = 0; i < 4; ++i) write_file("file" + std::to_string(i), static_cast<uint64_t>(i));
+  add("c");
+  ASSERT_TRUE(rebalance_->start(32 * test::kSmallChunk).is_ok());
+  while (rebalance_->report().state.files == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  add("d");
+  ASSERT_EQ(rebalance_->report().state.phase, Phase::kRunning);
+  const Rebalance::Report report = wait();
+  EXPECT_EQ(report.state.phase, Phase::kFinished);
+  EXPECT_EQ(report.chunks_left, 0u);
+  EXPECT_TRUE(report.left.empty());
+  EXPECT_EQ(report.state.files, 4u) << "each counts once";
+  for (int i = 0; i < 4; ++i)
+    EXPECT_EQ(chunks_by_member("file" + std::to_string(i)), (std::vector<unsigned>{3, 3, 3, 3})) << i;
+}
+
 TEST_F(RebalanceTest, FilesThatAreOpenSinceBeforeAreCounted) {
   write_file("open", 1);
   std::shared_ptr<File> file = open("open");

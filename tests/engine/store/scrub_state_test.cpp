@@ -61,6 +61,7 @@ void expect_equal(const ScrubState& a, const ScrubState& b) {
   EXPECT_EQ(a.errors, b.errors);
   EXPECT_EQ(a.healed, b.healed);
   EXPECT_EQ(a.chunks_away, b.chunks_away);
+  EXPECT_EQ(a.failed_saves, b.failed_saves);
   EXPECT_EQ(a.position, b.position);
   EXPECT_EQ(a.file, b.file);
   EXPECT_EQ(a.generation, b.generation);
@@ -87,6 +88,7 @@ TEST(ScrubState, EveryFieldSurvives) {
   state.chunks_away = 20;
   state.bytes_total = 90 * kMiB;
   state.healed = 1;
+  state.failed_saves = 2;
   state.ended_seconds = 1'700'000'900;
   state.damage[0].chunk = state.damage[0].object_offset = state.damage[0].member = -1;
   for (const char* kind :

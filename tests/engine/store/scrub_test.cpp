@@ -130,7 +130,7 @@ TEST_F(ScrubTest, AfterARemountItIsStillAShareOfAll) {
   EXPECT_EQ(report.bytes_total, total);
 }
 
-// What was committed before cannot be read while it is open: as little is known of it as of what a drive does not give.
+// What was committed before cannot be read while it is open. Nothing is known to be wrong with it.
 TEST_F(ScrubTest, AFileWhoseSaveHasFailedIsNamed) {
   for (const auto& entry : std::filesystem::directory_iterator(directories_[1] + "/objects"))
     std::filesystem::remove(entry.path());
@@ -141,10 +141,11 @@ TEST_F(ScrubTest, AFileWhoseSaveHasFailedIsNamed) {
   ASSERT_FALSE(store_->commit_sync(*created->file).is_ok());
   ASSERT_TRUE(scrub_->start(0).is_ok());
   const Scrub::Report report = wait_for_end();
-  EXPECT_EQ(report.state.errors, 1u);
+  EXPECT_EQ(report.state.errors, 0u);
+  EXPECT_EQ(report.state.failed_saves, 1u);
   ASSERT_EQ(report.state.damage.size(), 1u);
   EXPECT_EQ(report.state.damage[0].path, "/failed");
-  EXPECT_EQ(report.state.damage[0].kind, "unreadable");
+  EXPECT_EQ(report.state.damage[0].kind, ScrubFindings::kFailedSave);
   EXPECT_NE(report.state.damage[0].detail.find("a save of it has failed"), std::string::npos);
   created->file.reset();
   created->node.handle.reset();
