@@ -558,11 +558,15 @@ void ArrayTier::Impl::keep_fence() {
 // Who has this array's copies restored need not wait for it. A wish.
 void ArrayTier::Impl::end_fence(ObjectStore& objects) {
   if (binding_.fences.empty() || has_no_fence_) return;
+  const std::string array = to_string(store_.array().id());
+  const auto until = Clock::now() + kEndAnswer;
+  const auto read = [&](ObjectStore::Done<TierFence> done) { read_fence(objects, array, std::move(done)); };
+  const Result<TierFence> stored = ask<Result<TierFence>>(read, until, true);
+  // Who takes the copies over has written his.
+  if (!stored.is_ok() || stored->token != binding_.fences.back()) return;
   const TierFence ended = {binding_.fences.back(), true};
-  const auto write = [&](ObjectStore::DoneStatus done) {
-    write_fence(objects, to_string(store_.array().id()), ended, std::move(done));
-  };
-  static_cast<void>(ask<Status>(write, Clock::now() + kEndAnswer, true));
+  const auto write = [&](ObjectStore::DoneStatus done) { write_fence(objects, array, ended, std::move(done)); };
+  static_cast<void>(ask<Status>(write, until, true));
 }
 
 void ArrayTier::Impl::count_fetch(bool begins) {

@@ -149,6 +149,7 @@ Status ArrayTier::Impl::open_copies(const std::string& url) {
 Result<ArrayTier::Impl::Copies> ArrayTier::Impl::reach_for_copies(const std::string& url, TierBinding& binding) {
   ObjectStoreOptions looking = quick_answers();
   looking.connections_max = 1;
+  looking.attempt_timeout = options_.lease / 2;
   FPFS_ASSIGN_OR_RETURN(std::unique_ptr<ObjectStore> looks, make_store(url, Priority::kRequests, looking));
   Copies copies;
   copies.lease = std::make_shared<TierLease>(std::move(looks), to_string(store_.array().id()), options_.lease,
@@ -303,24 +304,33 @@ Status ArrayTier::Impl::begin_restoring(ObjectStore& objects, const TierSet& set
       [&](ObjectStore::DoneStatus done) { write_fence(objects, binding.restores, fence, std::move(done)); });
 }
 
-// Until the array whose copies are restored has seen that they are no longer its own, if it may still be there.
+// Until the array whose copies are restored has seen that they are no longer its own, if it may still be there. It may
+// write its own fence once more over the one that says so, which it was about to: then all begins anew.
 Status ArrayTier::Impl::wait_for_end_of(ObjectStore& objects, const std::string& array) {
-  FPFS_ASSIGN_OR_RETURN(TierFence fence, ask<Result<TierFence>>([&](ObjectStore::Done<TierFence> done) {
-                          read_fence(objects, array, std::move(done));
-                        }));
-  if (fence.ended || fence.token.empty()) return Status::ok();
-  const auto wait = options_.lease + options_.lease / 2;
-  log(LogLevel::kInfo,
-      "tier: array {} has not said that it ended; for the case that it still runs, what it has copied is restored in "
-      "{} s",
-      array, std::chrono::duration_cast<std::chrono::seconds>(wait).count());
-  for (const auto end = Clock::now() + wait; Clock::now() < end;) {
-    MutexLock lock(mutex_);
-    if (stopping_) return Status::error(StatusCode::kCancelled, "the mount is ending");
-    changed_.wait_for(mutex_, end - Clock::now());
+  const std::string self = to_string(store_.array().id());
+  const auto read = [&](ObjectStore::Done<TierFence> done) { read_fence(objects, array, std::move(done)); };
+  for (bool has_waited = false;;) {
+    FPFS_ASSIGN_OR_RETURN(TierFence fence, ask<Result<TierFence>>(read));
+    const bool is_claimed = fence.by == self;
+    if (fence.token.empty() || (is_claimed && fence.ended)) return Status::ok();
+    if (!is_claimed) fence = {fmt::format("{:016x}", environment_.random_u64()), fence.ended, self};
+    if (is_claimed && has_waited) fence.ended = true;
+    if (!is_claimed || fence.ended)
+      FPFS_RETURN_IF_ERROR(
+          ask<Status>([&](ObjectStore::DoneStatus done) { write_fence(objects, array, fence, std::move(done)); }));
+    if (fence.ended) continue;
+    const auto wait = options_.lease + options_.lease / 2;
+    log(LogLevel::kInfo,
+        "tier: array {} has not said that it ended; for the case that it still runs, what it has copied is restored in "
+        "{} s",
+        array, std::chrono::duration_cast<std::chrono::seconds>(wait).count());
+    for (const auto end = Clock::now() + wait; Clock::now() < end;) {
+      MutexLock lock(mutex_);
+      if (stopping_) return Status::error(StatusCode::kCancelled, "the mount is ending");
+      changed_.wait_for(mutex_, end - Clock::now());
+    }
+    has_waited = true;
   }
-  fence.ended = true;
-  return ask<Status>([&](ObjectStore::DoneStatus done) { write_fence(objects, array, fence, std::move(done)); });
 }
 
 // Which array's copies become this one's.

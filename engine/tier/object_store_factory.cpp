@@ -75,6 +75,7 @@ Result<std::unique_ptr<ObjectStore>> make_s3_store(const TierUrl& url, const Obj
   if (given.deadline_s_max > 0) options.url.deadline_s = std::min(url.deadline_s, given.deadline_s_max);
   options.retry = given.retry;
   options.lease = given.lease;
+  options.attempt_timeout = given.attempt_timeout;
   options.credentials =
       given.credentials ? *given.credentials : CredentialOptions::from_environment(url.profile, url.credentials_path);
   if (!url.credentials_path.empty() && !given.credentials) {

@@ -9,6 +9,7 @@
 // Thread safety: a function. It blocks in the filesystem; of a file:// URL that is one which may hang.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -27,7 +28,8 @@ struct ObjectStoreOptions {
   RetryPolicy retry;                 // its deadline is the URL's; of s3:// only
   unsigned connections_max = 0;      // fewer than the URL says. 0: as it says
   std::shared_ptr<TierLease> lease;  // of what changes the store; it ends with the store. Null: none is needed
-  unsigned deadline_s_max = 0;       // calls end earlier than the URL says: when somebody waits for them. 0: as it says
+  std::chrono::milliseconds attempt_timeout{0};  // of one attempt of a call, whatever it moves; 0: none. Of s3:// only
+  unsigned deadline_s_max = 0;  // calls end earlier than the URL says: when somebody waits for them. 0: as it says
 };
 
 // `storage`: where a directory is looked for; it outlives the store. The store has threads of its own: one for s3://,

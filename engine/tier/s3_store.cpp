@@ -138,6 +138,7 @@ S3Store::SharedCall S3Store::make_call(const std::string& method, const std::str
   request.ca_path = url.ca_path;
   request.connect_timeout = options_.connect_timeout;
   request.stall_timeout = options_.stall_timeout;
+  request.total_timeout = options_.attempt_timeout;
   return call;
 }
 
@@ -158,7 +159,7 @@ void S3Store::attempt(const SharedCall& call) {
       S3Failure failure;
       failure.status = cancelled ? Status::error(StatusCode::kCancelled, call->what + ": the store was closed") : known;
       failure.retry = failure.status.code() == StatusCode::kUnreachable;
-      failed(call, failure);
+      try_again(call, failure);  // what was refused is the look, not this call
     });
   });
 }
@@ -219,12 +220,15 @@ void S3Store::failed(const SharedCall& call, const S3Failure& failure) {
     attempt(call);
     return;
   }
+  if (call->ask_first && call->ask_first(failure)) return call->done(failure.status, &failure);
+  try_again(call, failure);
+}
+
+void S3Store::try_again(const SharedCall& call, const S3Failure& failure) {
   std::optional<std::chrono::milliseconds> pause;
   const bool too_often =
       failure.status.code() == StatusCode::kCorruption && call->retry.attempts() + 1 >= kCorruptionAttemptsMax;
-  const bool asks_first = call->ask_first && call->ask_first(failure);
-  if (failure.retry && !too_often && !asks_first)
-    pause = call->retry.next_pause(monotonic_ms(), failure.retry_after, random_());
+  if (failure.retry && !too_often) pause = call->retry.next_pause(monotonic_ms(), failure.retry_after, random_());
   if (!pause) {
     call->done(failure.status, &failure);
     return;

@@ -56,6 +56,7 @@ struct S3Options {
   std::shared_ptr<TierLease> lease;  // null: changes need none. Ends with the store
   std::chrono::milliseconds connect_timeout{10'000};
   std::chrono::seconds stall_timeout{30};
+  std::chrono::milliseconds attempt_timeout{0};  // of one attempt as a whole; 0: none
   // What is larger is copied in parts, each of that size. Limits of the service; smaller for tests.
   uint64_t copy_bytes_max = uint64_t{5} << 30;
   uint64_t copy_part_bytes = uint64_t{1} << 30;
@@ -113,6 +114,7 @@ class S3Store final : public ObjectStore {
   void send(const SharedCall& call);
   void answered(const SharedCall& call, const HttpResponse& response);
   void failed(const SharedCall& call, const S3Failure& failure);
+  void try_again(const SharedCall& call, const S3Failure& failure);
   void learn_of_checksums(const Call& call, const HttpResponse& response);
   // Answers a call with `status` from the client's thread, never from inside the caller's.
   void fail_later(Status status, DoneStatus done);

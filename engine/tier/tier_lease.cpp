@@ -35,7 +35,7 @@ bool TierLease::holds() {
     const MutexLock lock(mutex_);
     const Time now = time_since_boot();
     holds = seen_at_.has_value() && now - *seen_at_ < duration_;
-    const bool is_young = holds && now - *seen_at_ < duration_ / 2;
+    const bool is_young = holds && now - *seen_at_ < duration_ / 4;
     if (is_young || std::exchange(is_asked_, true)) return holds;
     asked_at_ = now;
   }
@@ -79,6 +79,7 @@ void TierLease::was_read(const Result<TierFence>& stored) {
     const MutexLock lock(mutex_);
     is_asked_ = false;
     waiting.swap(waiting_);
+    const bool is_late = time_since_boot() - asked_at_ >= duration_;
     if (status.is_ok()) {
       is_lost_ = std::ranges::find(fences_, stored->token) == fences_.end();
       seen_at_ = is_lost_ ? std::nullopt : std::optional(asked_at_);
@@ -88,6 +89,11 @@ void TierLease::was_read(const Result<TierFence>& stored) {
                                            "a newer state's of this one; it changes nothing there any more",
                                            looks_->describe()));
     }
+    // As of when it was asked it says nothing any more.
+    if (status.is_ok() && is_late)
+      status = Status::error(StatusCode::kUnreachable,
+                             fmt::format("tier: {}: the store took longer than {} ms to say whose the copies are",
+                                         looks_->describe(), duration_.count()));
   }
   for (const Then& then : waiting) then(status);
 }

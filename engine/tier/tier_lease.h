@@ -46,10 +46,11 @@ class TierLease {
   // The copies have become another array's.
   bool is_lost() const;
 
-  // Now, without waiting. From half the time on there is a new look behind it, so that what goes on need not end.
+  // Now, without waiting. From a quarter of the time on there is a new look behind it, so that what goes on need not end:
+  // also when the store answers slowly, or one answer is lost (`looks` is to give up each attempt after half the time).
   bool holds();
   // Calls `then` once it is known whether something may be changed. kWrongStore: it must not; what could not be found
-  // out fails as reading the fence did.
+  // out fails as reading the fence did; kUnreachable also when that took longer than `duration`.
   void when_known(Then then);
   // The same, and blocks until then.
   Status wait();

@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
@@ -54,8 +55,16 @@ dev_t device_of_mount(pid_t thread, uint64_t mount_id) {
   return 0;
 }
 
-bool is_descriptor_of(pid_t thread, int directory, const char* name, const HeldFile& file) {
-  const FileDescriptor opened(::openat(directory, name, O_RDONLY | O_CLOEXEC));
+bool is_called(int directory, const char* descriptor, const std::string& name) {
+  std::array<char, PATH_MAX> bytes;
+  const ssize_t length = ::readlinkat(directory, descriptor, bytes.data(), bytes.size());
+  if (length <= 0 || bytes[0] != '/') return false;
+  const std::string_view path(bytes.data(), static_cast<size_t>(length));
+  return path.ends_with("/" + name);
+}
+
+bool is_descriptor_of(pid_t thread, const char* name, const HeldFile& file) {
+  const FileDescriptor opened(::open(fmt::format("/proc/{}/fdinfo/{}", thread, name).c_str(), O_RDONLY | O_CLOEXEC));
   std::array<char, 512> bytes;
   const ssize_t length = opened.is_open() ? ::read(opened.number(), bytes.data(), bytes.size()) : 0;
   if (length <= 0) return false;
@@ -66,37 +75,50 @@ bool is_descriptor_of(pid_t thread, int directory, const char* name, const HeldF
   return device_of_mount(thread, *mount) == file.device;
 }
 
-std::vector<pid_t> children_of(pid_t process) {
-  std::vector<pid_t> children;
-  for_each_name(fmt::format("/proc/{}/task", process), [&](int, const char* thread) {
-    std::ifstream list(fmt::format("/proc/{}/task/{}/children", process, thread));
-    for (pid_t child = 0; list >> child;) children.push_back(child);
-    return children.size() < kProcessesMax;
-  });
-  return children;
-}
+class Look {
+ public:
+  explicit Look(const HeldFile& file) : file_(file) {}
+
+  bool finds_in(pid_t thread) const {
+    bool found = false;
+    for_each_name(fmt::format("/proc/{}/fd", thread), [&](int directory, const char* name) {
+      found = is_called(directory, name, file_.name) && is_descriptor_of(thread, name, file_);
+      return !found && !is_over();
+    });
+    return found;
+  }
+  bool finds_below(pid_t thread) const {
+    std::vector<pid_t> descendants = children_of(thread);
+    for (size_t next = 0; next < descendants.size() && !is_over(); ++next) {
+      if (finds_in(descendants[next])) return true;
+      for (const pid_t child : children_of(descendants[next])) descendants.push_back(child);
+    }
+    return false;
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  bool is_over() const { return Clock::now() >= end_; }
+  std::vector<pid_t> children_of(pid_t process) const {
+    std::vector<pid_t> children;
+    for_each_name(fmt::format("/proc/{}/task", process), [&](int, const char* thread) {
+      std::ifstream list(fmt::format("/proc/{}/task/{}/children", process, thread));
+      for (pid_t child = 0; list >> child;) children.push_back(child);
+      return !is_over();
+    });
+    return children;
+  }
+
+  const HeldFile& file_;
+  const Clock::time_point end_ = Clock::now() + kBudget;
+};
 
 }  // namespace
 
-bool holds(pid_t thread, const HeldFile& file) {
-  if (thread <= 0 || file.device == 0) return false;
-  bool found = false;
-  unsigned count = 0;
-  for_each_name(fmt::format("/proc/{}/fdinfo", thread), [&](int directory, const char* name) {
-    found = is_descriptor_of(thread, directory, name, file);
-    return !found && ++count < kDescriptorsMax;
-  });
-  return found;
-}
-
-bool has_descendant_that_holds(pid_t thread, const HeldFile& file) {
-  if (thread <= 0 || file.device == 0) return false;
-  std::vector<pid_t> descendants = children_of(thread);
-  for (size_t next = 0; next < descendants.size() && next < kProcessesMax; ++next) {
-    if (holds(descendants[next], file)) return true;
-    for (const pid_t child : children_of(descendants[next])) descendants.push_back(child);
-  }
-  return false;
+bool holds(pid_t thread, const HeldFile& file, bool or_descendant) {
+  if (thread <= 0 || file.device == 0 || file.name.empty()) return false;
+  const Look look(file);
+  return look.finds_in(thread) || (or_descendant && look.finds_below(thread));
 }
 
 }  // namespace fpfs

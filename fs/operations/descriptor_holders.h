@@ -3,14 +3,21 @@
 // has left the table by then, and so has everything when a process exits.
 //
 // What cannot be told is false: of a process in another PID namespace or of another user than a daemon that is not
-// root; of who has more than kDescriptorsMax descriptors or kProcessesMax descendants, of what is beyond these.
+// root; of one that names the file otherwise (a hard link); beyond kBudget.
 //
-// Thread safety: all functions from any thread. They block for /proc only, about 5 us for each descriptor.
+// Whoever asks must not depend on the good will of who is asked about: reading the fdinfo of an epoll descriptor waits
+// for a mutex that its owner holds as long as a page fault of his takes (ep_show_fdinfo in fs/eventpoll.c), which may be
+// one that waits for this daemon. So only what readlink(2) calls as the file is called is opened.
+//
+// Thread safety: all functions from any thread. They block for /proc, for kBudget at most: not on a thread that
+// receives requests.
 #pragma once
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <cstdint>
+#include <string>
 
 namespace fpfs {
 
@@ -18,13 +25,12 @@ namespace fpfs {
 struct HeldFile {
   dev_t device = 0;  // of its filesystem
   uint64_t inode = 0;
+  std::string name;  // the last component of its path
 };
 
-constexpr unsigned kDescriptorsMax = 4096, kProcessesMax = 256;
+constexpr std::chrono::milliseconds kBudget{20};
 
-// The process of this thread.
-bool holds(pid_t thread, const HeldFile& file);
-// One that descends from it.
-bool has_descendant_that_holds(pid_t thread, const HeldFile& file);
+// Whether the process of this thread does, or (`or_descendant`) one that descends from it.
+bool holds(pid_t thread, const HeldFile& file, bool or_descendant);
 
 }  // namespace fpfs

@@ -1,6 +1,10 @@
 // flush (every close of a descriptor), fsync, fsyncdir: where durability is promised and failures are told.
 #include "fs/operations/operations.h"
 
+#include <chrono>
+#include <string>
+#include <thread>
+
 #include "engine/base/log.h"
 #include "fs/operations/calling_process.h"
 #include "fs/operations/descriptor_holders.h"
@@ -18,33 +22,27 @@ bool is_killed_saver(fuse_req_t request, const OpenFile& open) {
   return dying.value_or(false);
 }
 
-// Whether the close of who has emptied the file, and written nothing, ends nothing, as the save is still to come through
-// another descriptor of the description: its own (dup2(2) and close(2), as dd does, and shells for `>`) or a child's.
-// Asked only where content that is committed is at stake, and while no other description could be meant. (Of who has
-// written it is not asked: that takes 5 us for each descriptor of the process, and its close may be the last that counts.)
-bool is_still_to_come(fuse_req_t request, const OpenFile& open, const Origin& closer) {
-  if (!open.file->is_replacing() || open.inode->writers.load() != 1 || open.file->has_written(closer)) return false;
-  const pid_t thread = fuse_req_ctx(request)->pid;
-  const HeldFile held = {file_system_of(request).device(), open.inode->number};
-  return holds(thread, held) || has_descendant_that_holds(thread, held);
+// Whether a close by who has emptied the file, and written nothing, may end nothing, as the save is to come through
+// another descriptor of the description: its own (dup2(2) and close(2), as dd does, and shells for `>`) or a child's. Only
+// where content that is committed is at stake. (Of who has written it is not asked: that takes a microsecond for each
+// descriptor of the process, and its close may be the last that counts.)
+bool may_be_to_come(const OpenFile& open, const Origin& closer) {
+  return open.file->is_replacing() && !open.file->has_written(closer);
 }
 
-}  // namespace
+// Whether it is. Blocks for a moment. What no longer has descriptors, as the save before, may still be on its way to be
+// released; beside a description that has some nobody can say which is held.
+bool is_to_come(const FileSystem& file_system, pid_t thread, const OpenFile& open) {
+  constexpr std::chrono::milliseconds kReleaseMax{10}, kBetween{1};
+  for (auto left = kReleaseMax; open.inode->writers.load() > 1 && left.count() > 0; left -= kBetween)
+    std::this_thread::sleep_for(kBetween);
+  if (open.inode->writers.load() != 1) return false;
+  const std::string path = open.file->path();
+  return holds(thread, {file_system.device(), open.inode->number, path.substr(path.rfind('/') + 1)}, true);
+}
 
-// Called for each close of a descriptor of the handle, by whatever process (dup, fork, exec), maybe at the same time:
-// each waits until what it ends is durable (engine/file/writer.h). Pages of a mapping may still come; see release.
-void flush(fuse_req_t request, fuse_ino_t, fuse_file_info* info) noexcept {
+void end_save(fuse_req_t request, const OpenFile& open, const ControlRequest& close) {
   FileSystem& file_system = file_system_of(request);
-  OpenFile& open = OpenHandles::file(info->fh);
-  if (!open.may_write()) {
-    fuse_reply_err(request, 0);
-    return;
-  }
-  ControlRequest close;
-  close.kind = ControlRequest::Kind::kClose;
-  close.origin = {open.writer.get(), {info->lock_owner, process_of(fuse_req_ctx(request)->pid)}, false};
-  close.killed = is_killed_saver(request, open);
-  if (!close.killed && is_still_to_come(request, open, close.origin)) return reply_status(request, open.file->error());
   const Durable durable = file_system.durable_of(*open.inode);
   if (durable == Durable::kFsync && !close.killed) {
     open.file->closed_by_writer(close.origin);
@@ -62,6 +60,27 @@ void flush(fuse_req_t request, fuse_ino_t, fuse_file_info* info) noexcept {
     const bool waits = !done.was_reverted && !done.was_left_alone;
     when_copied(request, waits ? durable : Durable::kClose, open.file, status,
                 [request](const Status& outcome) { reply_status(request, outcome); });
+  });
+}
+
+}  // namespace
+
+// Called for each close of a descriptor of the handle, by whatever process (dup, fork, exec), maybe at the same time:
+// each waits until what it ends is durable (engine/file/writer.h). Pages of a mapping may still come; see release.
+void flush(fuse_req_t request, fuse_ino_t, fuse_file_info* info) noexcept {
+  const OpenFile& open = OpenHandles::file(info->fh);
+  if (!open.may_write()) {
+    fuse_reply_err(request, 0);
+    return;
+  }
+  ControlRequest close;
+  close.kind = ControlRequest::Kind::kClose;
+  close.origin = {open.writer.get(), {info->lock_owner, process_of(fuse_req_ctx(request)->pid)}, false};
+  close.killed = is_killed_saver(request, open);
+  if (close.killed || !may_be_to_come(open, close.origin)) return end_save(request, open, close);
+  file_system_of(request).run_in_background([request, &open, close, thread = fuse_req_ctx(request)->pid] {
+    is_to_come(file_system_of(request), thread, open) ? reply_status(request, open.file->error())
+                                                      : end_save(request, open, close);
   });
 }
 

@@ -298,6 +298,21 @@ TEST_F(ArrayTierTest, AnEndIsToldToWhoRestores) {
   EXPECT_EQ(text().find("ended"), std::string::npos) << text();
 }
 
+// Who takes the copies over has written his fence, and this array has not looked since.
+TEST_F(ArrayTierTest, AnEndLeavesTheFenceOfWhoTookTheCopies) {
+  ASSERT_TRUE(tier_->open().is_ok());
+  ASSERT_TRUE(set("a").is_ok());
+  ASSERT_TRUE(save("f", 1).is_ok());
+  ASSERT_TRUE(wait_for_all().is_ok());
+  const std::filesystem::path file = directory_ / ("a/.fastpersistfs-store/fences/" + to_string(store_->array().id()));
+  const std::string text = R"({"format":1,"token":"foreign","by":"00000000-0000-4000-8000-000000000000"})";
+  std::ofstream(file) << text;
+  reopen([&] {
+    std::ifstream stream(file);
+    EXPECT_EQ(text, (std::string{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()}));
+  });
+}
+
 // Whatever of the two writes came last before the crash, the array knows what the store has.
 TEST_F(ArrayTierTest, ACrashWhileTheFenceIsRaisedLocksNobodyOut) {
   ASSERT_TRUE(tier_->open().is_ok());

@@ -30,6 +30,7 @@ using test::ServerRequest;
 using test::Session;
 using test::stored;
 
+constexpr milliseconds kShort{200};
 constexpr const char* kArray = "11111111-2222-4333-8444-555555555555";
 
 // The fence lies in a directory, whatever store it is asked for.
@@ -74,14 +75,16 @@ TEST_F(TierLeaseTest, HoldsWhatIsItsOwnAndIsLostOnce) {
   EXPECT_TRUE(held->wait().is_ok());
   EXPECT_TRUE(held->holds());
   EXPECT_FALSE(held->is_lost());
-  const auto lost = lease(milliseconds(0));
+  const auto lost = lease(kShort);
   EXPECT_TRUE(lost->wait().is_ok());
   set_fence("foreign");
+  std::this_thread::sleep_for(kShort);
   EXPECT_EQ(lost->wait().code(), StatusCode::kWrongStore);
   EXPECT_TRUE(lost->is_lost());
   EXPECT_TRUE(held->wait().is_ok()) << "for as long as it lasts";
   lost->own({"foreign"});
   EXPECT_TRUE(lost->wait().is_ok());
+  std::this_thread::sleep_for(kShort);
   lost->close();
   EXPECT_EQ(lost->wait().code(), StatusCode::kCancelled);
 }
@@ -124,6 +127,34 @@ TEST_F(TierLeaseTest, WhoCannotLookChangesNothingUntilHeCan) {
   EXPECT_EQ(server.count(), 1);
 }
 
+// What was so when it was asked may not be so any more.
+TEST_F(TierLeaseTest, AnAnswerThatComesTooLateSaysNothing) {
+  FaultyServer fences([](const ServerRequest&, int) {
+    ServerReply reply{200, {"ETag: \"t\""}, std::string(R"({"format":1,"array":")") + kArray + R"(","token":"ours"})"};
+    reply.delay = milliseconds(300);
+    return reply;
+  });
+  TierLease lease(std::make_unique<S3Store>(Session::options(fences.endpoint(), 5)), kArray, milliseconds(200),
+                  {"ours"});
+  EXPECT_EQ(lease.wait().code(), StatusCode::kUnreachable);
+  EXPECT_FALSE(lease.is_lost());
+}
+
+TEST_F(TierLeaseTest, ALookThatIsRefusedSaysNothingOfChecksums) {
+  FaultyServer fences([](const ServerRequest&, int count) {
+    if (count == 1) return error_reply(400, "InvalidArgument");
+    return ServerReply{200, {"ETag: \"t\""}, std::string(R"({"format":1,"array":")") + kArray + R"(","token":"ours"})"};
+  });
+  FaultyServer server([](const ServerRequest& request, int) { return stored(request); });
+  const auto lease = std::make_shared<TierLease>(std::make_unique<S3Store>(Session::options(fences.endpoint(), 5)),
+                                                 kArray, std::chrono::hours(1), std::vector<std::string>{"ours"});
+  S3Store store(leased(server, lease));
+  EXPECT_FALSE(BlockingStore(store).put("a", "content").is_ok());
+  EXPECT_TRUE(BlockingStore(store).put("a", "content").is_ok());
+  ASSERT_EQ(server.count(), 1);
+  EXPECT_EQ(server.requests()[0].headers.count("x-amz-checksum-crc32c"), 1U);
+}
+
 // A server that takes what comes only once it is told: so long it lies in this machine.
 TEST_F(TierLeaseTest, WhatIsOnItsWayIsGivenUpAndNotSentLater) {
   const FileDescriptor listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -164,10 +195,13 @@ TEST_F(TierLeaseTest, WhatIsOnItsWayIsGivenUpAndNotSentLater) {
 }
 
 TEST_F(TierLeaseTest, AFileDoesNotGetItsNameOnceTheCopiesAreAnothers) {
-  const auto store = open(lease(milliseconds(0)));
+  const auto store = open(lease(kShort));
   BlockingStore calls(*store);
   ASSERT_TRUE(calls.put("a", "old").is_ok());
-  before_publishing_ = [&] { set_fence("foreign"); };
+  before_publishing_ = [&] {
+    set_fence("foreign");
+    std::this_thread::sleep_for(kShort);
+  };
   for (const Status& status : {calls.put("a", "new").status(), calls.put("b", "new").status(), calls.remove("a")})
     EXPECT_EQ(status.code(), StatusCode::kWrongStore) << status.message();
   EXPECT_EQ(calls.remove_many({"a"}).status().code(), StatusCode::kWrongStore);
