@@ -76,6 +76,8 @@ Rebalance::Report Rebalance::report() const {
   const MutexLock lock(moves_->mutex);
   report.chunks_moved = moves_->chunks_moved;
   report.bytes_moved = moves_->bytes_moved;
+  const double seconds = static_cast<double>(report.state.active_ms) / 1000;
+  report.bytes_per_second = seconds > 0 ? static_cast<double>(report.bytes_moved) / seconds : 0;
   report.chunks_left = moves_->chunks_left;
   report.left = moves_->left;
   report.is_removal = moves_->is_removal;
