@@ -118,8 +118,12 @@ void Rebalance::visit_chunk(const FileEntry& entry, File& file, ChunkIndex chunk
     const MutexLock lock(moves->mutex);
     --moves->under_way;
     moves->ended.notify_all();
-    // The place within is of one chunk.
-    if (!why_left.is_ok()) return moves->add_left(path, chunk, why_left.at(Status::kNoMember, 0, 0).message());
+    if (!why_left.is_ok()) {
+      std::string why = why_left.at(Status::kNoMember, 0, 0).message();  // the place within is of one chunk
+      if (why_left.code() == StatusCode::kCorruption)
+        why += "; put the file back from a copy, or remove it, and then the same command again";
+      return moves->add_left(path, chunk, why);
+    }
     ++moves->chunks_moved;
     moves->bytes_moved += bytes;
   };
