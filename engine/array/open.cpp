@@ -428,7 +428,7 @@ Status warn_of_missing(Storage& storage, const Member& member) {
     if (const std::string name = object_directory_name(index); !there.contains(name)) missing.push_back(name);
   if (!missing.empty())
     log(LogLevel::kWarning,
-        "{}: {} of the {} directories in its objects {} missing ({}{}): what was there cannot be read, and saves that "
+        "{}/objects: {} of its {} directories {} missing ({}{}): what was there cannot be read, and saves that "
         "come there fail; unmount, and fsck.fastpersistfs -n says what to do",
         member.path, missing.size(), kObjectDirectories, one_or_many(missing.size(), "is", "are"), missing.front(),
         missing.size() > 1 ? ", ..." : "");
