@@ -173,6 +173,24 @@ Status refuse_failed(const std::string& path, const Status& failure, const char*
   return failure.with_context(path);
 }
 
+void split_path(const std::string& path, std::string* parent, std::string* name) {
+  const size_t end = path.find_last_not_of('/');
+  const std::string trimmed = end == std::string::npos ? "/" : path.substr(0, end + 1);
+  const size_t slash = trimmed.rfind('/');
+  *name = slash == std::string::npos ? trimmed : trimmed.substr(slash + 1);
+  *parent = slash == std::string::npos ? "." : slash == 0 ? "/" : trimmed.substr(0, slash);
+}
+
+bool is_link_to_nowhere(Storage& storage, const std::string& path) {
+  std::string place, name;
+  split_path(path, &place, &name);
+  const Result<Handle> opened = storage.open_directory(place);
+  if (!opened.is_ok()) return false;
+  const ScopedHandle above(storage, *opened);
+  const Result<struct stat> found = storage.stat_at(above.get(), name);
+  return found.is_ok() && S_ISLNK(found->st_mode);
+}
+
 Result<Identity> identity_of(Storage& storage, Handle handle) {
   FPFS_ASSIGN_OR_RETURN(const struct stat attributes, storage.fstat(handle));
   return Identity{attributes.st_dev, attributes.st_ino};

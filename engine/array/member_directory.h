@@ -52,6 +52,14 @@ Status refuse_failed(const std::string& path, const Status& failure, const char*
 
 Result<Identity> identity_of(Storage& storage, Handle handle);
 
+// "/a/b/" is name "b" in "/a"; "b" is in ".".
+void split_path(const std::string& path, std::string* parent, std::string* name);
+
+inline constexpr const char* kLeadsNowhere =
+    "it is a symbolic link that leads nowhere; is the drive behind it mounted?";
+// Of a path that does not open.
+bool is_link_to_nowhere(Storage& storage, const std::string& path);
+
 // Calls visit for each directory that a directory lies in, nearest first, until it says no. Best effort: ends early where
 // the way up is not known.
 void for_each_above(Storage& storage, const std::string& path, Identity identity,
@@ -61,6 +69,7 @@ std::vector<Identity> ancestors_of(Storage& storage, const std::string& path, Id
 // What to do about a member that has lost `objects` or `tree`, as a sentence.
 const char* put_back(std::string_view part);
 
+inline constexpr unsigned kObjectDirectories = 256;
 // "objects/00" .. "objects/ff".
 std::string object_directory_name(unsigned index);
 

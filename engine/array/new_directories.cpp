@@ -10,15 +10,6 @@
 namespace fpfs {
 namespace {
 
-// "/a/b/" is name "b" in "/a"; "b" is in ".".
-void split_path(const std::string& path, std::string* parent, std::string* name) {
-  const size_t end = path.find_last_not_of('/');
-  const std::string trimmed = end == std::string::npos ? "/" : path.substr(0, end + 1);
-  const size_t slash = trimmed.rfind('/');
-  *name = slash == std::string::npos ? trimmed : trimmed.substr(slash + 1);
-  *parent = slash == std::string::npos ? "." : slash == 0 ? "/" : trimmed.substr(0, slash);
-}
-
 // Why a directory that is not blank is not formatted.
 Status describe_refusal(Storage& storage, const NewDirectory& candidate) {
   if (candidate.findings.has_former)
@@ -93,8 +84,7 @@ Status find_new_directory(Storage& storage, NewDirectory& candidate) {
     if (!opened.is_ok()) return refuse_failed(candidate.path, opened.status());
     candidate.parent = ScopedHandle(storage, *opened);
     if (storage.stat_at(*opened, candidate.name).is_ok())
-      return refuse(StatusCode::kInvalidArgument, candidate.path,
-                    "it is a symbolic link that leads nowhere; is the drive behind it mounted?");
+      return refuse(StatusCode::kInvalidArgument, candidate.path, kLeadsNowhere);
   } else {
     return refuse_failed(candidate.path, opened.status());
   }
@@ -171,7 +161,7 @@ Status lay_out(Storage& storage, const NewDirectory& candidate) {
   FPFS_RETURN_IF_ERROR(storage.chmod(directory, 0700));
   if (candidate.member_index != kMetadataOnlyMember) {
     FPFS_ASSIGN_OR_RETURN(const ScopedHandle objects, make(directory, kObjectsName, 0700));
-    for (unsigned i = 0; i < 256; ++i) {
+    for (unsigned i = 0; i < kObjectDirectories; ++i) {
       FPFS_ASSIGN_OR_RETURN(const ScopedHandle made, make(objects.get(), object_directory_name(i), 0700));
     }
     FPFS_RETURN_IF_ERROR(storage.fsync(objects.get()));

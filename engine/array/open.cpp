@@ -8,6 +8,7 @@
 #include <array>
 #include <memory>
 #include <optional>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -58,6 +59,8 @@ Result<FoundDirectory> look(Storage& storage, const std::string& path, const Arr
   FoundDirectory found;
   found.path = path;
   const Result<Handle> opened = storage.open_directory(path);
+  if (opened.status().code() == StatusCode::kNotFound && is_link_to_nowhere(storage, path))
+    return refuse(StatusCode::kNotFound, path, kLeadsNowhere);
   if (opened.status().code() == StatusCode::kNotFound)
     return refuse(StatusCode::kNotFound, path, fmt::format("no such directory; {}", advice.absent));
   if (!opened.is_ok()) return refuse_failed(path, opened.status(), advice.left_out);
@@ -411,6 +414,29 @@ Status keep_private(Storage& storage, Handle directory, const std::string& path,
 
 }  // namespace
 
+namespace {
+
+// Without one of its 256 directories a member is good for all files but those that come to it.
+Status warn_of_missing(Storage& storage, const Member& member) {
+  std::set<std::string> there;
+  FPFS_RETURN_IF_ERROR(storage.list(member.objects, [&](const DirectoryEntry& entry) {
+    there.insert(entry.name);
+    return true;
+  }));
+  std::vector<std::string> missing;
+  for (unsigned index = 0; index < kObjectDirectories; ++index)
+    if (const std::string name = object_directory_name(index); !there.contains(name)) missing.push_back(name);
+  if (!missing.empty())
+    log(LogLevel::kWarning,
+        "{}/objects: {} of its {} directories {} missing ({}{}): what was there cannot be read, and saves that "
+        "come there fail; unmount, and fsck.fastpersistfs -n says what to do",
+        member.path, missing.size(), kObjectDirectories, one_or_many(missing.size(), "is", "are"), missing.front(),
+        missing.size() > 1 ? ", ..." : "");
+  return Status::ok();
+}
+
+}  // namespace
+
 // The objects of every member that was found.
 Status Array::open_members(ArrayOpener& opener, const ArrayOptions& options) {
   Storage& storage = environment_.storage();
@@ -501,6 +527,8 @@ Result<std::unique_ptr<Array>> Array::open(Environment& environment, const std::
 
   // Everything is as it must be; from here on something is changed.
   FPFS_RETURN_IF_ERROR(array->lock_directories(opener, options));
+  for (const MemberIndex i : array->members())
+    if (array->is_present(i) && !options.is_check) FPFS_RETURN_IF_ERROR(warn_of_missing(storage, array->member(i)));
   if (options.lock) read_mount_records(storage, array->directories_, true);
   if (options.renew_records) renew_unknown_records(array->directories_);
   if (options.degraded)

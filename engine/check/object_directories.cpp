@@ -11,7 +11,6 @@ namespace fpfs {
 
 namespace {
 
-constexpr unsigned kDirectories = 256;
 constexpr size_t kNamesTold = 8;
 
 Status make_directories(Storage& storage, const Member& member, const std::vector<std::string>& names) {
@@ -29,7 +28,7 @@ std::string describe_missing(const Member& member, std::vector<std::string> name
   const char* const them = one_or_many(count, "it", "them");
   const std::string what =
       fmt::format("{}/objects: {} of its {} directories {} missing ({}), with the objects that were there", member.path,
-                  count, kDirectories, one_or_many(count, "is", "are"), fmt::join(names, ", "));
+                  count, kObjectDirectories, one_or_many(count, "is", "are"), fmt::join(names, ", "));
   if (made) return fmt::format("{}; made anew, empty", what);
   return fmt::format(
       "{}: put {} back if somebody moved {}, or the drive's own fsck did, into its lost+found; -y makes {} anew, "
@@ -43,7 +42,7 @@ std::string describe_missing(const Member& member, std::vector<std::string> name
 // Behind such a thing the objects are still there: files are not set aside for that.
 Status check_not_hidden(const Array& array) {
   for (const MemberIndex m : array.members()) {
-    for (unsigned index = 0; index < kDirectories && array.member(m).present; ++index) {
+    for (unsigned index = 0; index < kObjectDirectories && array.member(m).present; ++index) {
       const Status status = array.object_directory(m, FileId(index)).status();
       const int error = status.errno_value();
       if (error == EXDEV || error == ELOOP || error == ENOTDIR)
@@ -58,7 +57,7 @@ Result<std::vector<CheckError>> find_missing_directories(Storage& storage, const
   for (const MemberIndex m : array.members()) {
     if (!array.member(m).present) continue;
     std::vector<std::string> names;
-    for (unsigned index = 0; index < kDirectories; ++index)
+    for (unsigned index = 0; index < kObjectDirectories; ++index)
       if (array.object_directory(m, FileId(index)).status().code() == StatusCode::kNotFound)
         names.push_back(object_directory_name(index));
     if (names.empty() || array.is_removed(m)) continue;

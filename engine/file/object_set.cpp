@@ -90,7 +90,13 @@ Result<HandleCache::Pin> ObjectSet::open_again(MemberIndex member) {
 Result<ScopedHandle> ObjectSet::open(MemberIndex member, Use use) {
   const bool for_write = use != Use::kRead;
   Object& object = objects_[member];
-  FPFS_ASSIGN_OR_RETURN(const HandleCache::Pin directory, array_.object_directory(member, file_));
+  const Result<HandleCache::Pin> found = array_.object_directory(member, file_);
+  // Not the file that is saved is missing.
+  if (found.status().code() == StatusCode::kNotFound && for_write && !array_.is_removed(member))
+    return Status::error(StatusCode::kIoError, found.status().message() + "; fsck.fastpersistfs -n says what to do")
+        .at(member.value(), 0, 0);
+  if (!found.is_ok()) return found.status();
+  const HandleCache::Pin& directory = *found;
   const std::string name = Array::object_name(file_, generation_);
   const int flags = array_.object_flags(member) | (array_.read_only() ? O_RDONLY : O_RDWR);
   const bool exists = object.exists.load(std::memory_order_acquire);

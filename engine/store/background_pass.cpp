@@ -277,12 +277,36 @@ Status BackgroundPass::count_remaining() {
     if (comes_before(entry.path, resumed_.position)) return !stopping();
     const Result<Store::Node> node = store_.lookup(entry.directory, entry.name);
     if (!node.is_ok()) return !stopping();
-    if (!is_further_name(node->attributes, seen)) bytes += static_cast<uint64_t>(node->attributes.st_blocks) * 512;
+    if (is_further_name(node->attributes, seen)) return !stopping();
+    const uint64_t size = static_cast<uint64_t>(node->attributes.st_blocks) * 512;
+    bytes += size - std::min(size, entry.path == resumed_.position ? visited_before(node->handle.get(), size) : 0);
     return !stopping();
   }));
   const MutexLock lock(mutex_);
   state_.bytes_total = state_.bytes + bytes;
   return Status::ok();
+}
+
+// Of the file in which this run begins.
+uint64_t BackgroundPass::visited_before(Handle node, uint64_t size) {
+  if (resumed_.file == FileId()) return size;  // it begins behind it
+  const Result<std::shared_ptr<File>> file = store_.open_file(node, false);
+  if (!file.is_ok() || !is_where_it_was((**file).info())) return 0;
+  uint64_t bytes = 0;
+  for (ChunkIndex next(0); next < resumed_.next_chunk;) {
+    const std::vector<File::MappedExtent> extents = (**file).map(next, kExtentsAtOnce);
+    for (const File::MappedExtent& mapped : extents) {
+      next = mapped.chunk;
+      if (next < resumed_.next_chunk) bytes += mapped.extent.allocated();
+      ++next;
+    }
+    if (extents.empty()) break;
+  }
+  return bytes;
+}
+
+bool BackgroundPass::is_where_it_was(const File::Info& info) const {
+  return info.file_id == resumed_.file && info.generation == resumed_.generation;
 }
 
 bool BackgroundPass::is_further_name(const struct stat& attributes, std::unordered_set<uint64_t>& seen) const {
@@ -312,8 +336,7 @@ Result<bool> BackgroundPass::visit(const FileEntry& entry) {
 // False when it was stopped before the end; then the place is kept.
 bool BackgroundPass::visit_file(const FileEntry& entry, Handle node, File& file) {
   const File::Info info = file.info();
-  const bool is_resumed =
-      entry.path == resumed_.position && info.file_id == resumed_.file && info.generation == resumed_.generation;
+  const bool is_resumed = entry.path == resumed_.position && is_where_it_was(info);
   ChunkIndex next = is_resumed ? resumed_.next_chunk : ChunkIndex(0);
   set_position(entry.path, info, next);
   const bool came_to_end = visit_chunks(entry, node, file, info, next);

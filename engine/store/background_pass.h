@@ -135,6 +135,8 @@ class BackgroundPass {
   void begin_again();
   void run();
   Status count_remaining();
+  uint64_t visited_before(Handle node, uint64_t size);
+  bool is_where_it_was(const File::Info& info) const;
   Result<bool> visit(const FileEntry& entry);
   bool visit_file(const FileEntry& entry, Handle node, File& file);
   bool visit_chunks(const FileEntry& entry, Handle node, File& file, const File::Info& info, ChunkIndex& next);

@@ -77,6 +77,8 @@ Rebalance::Report Rebalance::report() const {
   const MutexLock lock(moves_->mutex);
   report.chunks_moved = moves_->chunks_moved;
   report.bytes_moved = moves_->bytes_moved;
+  const double seconds = static_cast<double>(report.state.active_ms) / 1000;
+  report.bytes_per_second = seconds > 0 ? static_cast<double>(report.bytes_moved) / seconds : 0;
   report.chunks_left = moves_->chunks_left;
   report.left = moves_->left;
   report.is_removal = moves_->is_removal;
@@ -120,8 +122,12 @@ void Rebalance::visit_chunk(const FileEntry& entry, File& file, ChunkIndex chunk
     const MutexLock lock(moves->mutex);
     --moves->under_way;
     moves->ended.notify_all();
-    // The place within is of one chunk.
-    if (!why_left.is_ok()) return moves->add_left(path, chunk, why_left.at(Status::kNoMember, 0, 0).message());
+    if (!why_left.is_ok()) {
+      std::string why = why_left.at(Status::kNoMember, 0, 0).message();  // the place within is of one chunk
+      if (why_left.code() == StatusCode::kCorruption)
+        why += "; put the file back from a copy, or remove it, and then the same command again";
+      return moves->add_left(path, chunk, why);
+    }
     ++moves->chunks_moved;
     moves->bytes_moved += bytes;
   };

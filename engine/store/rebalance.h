@@ -33,7 +33,7 @@ class Rebalance : private PassVisitor {
     std::vector<uint64_t> first;  // the lowest of them, at most kFirstMax; ascending
   };
   static constexpr size_t kLeftMax = 64, kFirstMax = 64;
-  struct Report : BackgroundPass::Report {
+  struct Report : BackgroundPass::Report {  // bytes_per_second: moved, from the beginning on
     bool is_removal = false;
     uint64_t chunks_moved = 0, bytes_moved = 0;  // committed
     uint64_t chunks_left = 0;                    // that should have been moved

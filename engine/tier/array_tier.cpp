@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include <fmt/format.h>
 
@@ -93,16 +94,16 @@ void ArrayTier::leave(const Done& done) {
 }
 
 void ArrayTier::wait_for(const std::string& path, const Done& done) {
-  impl_->when_connected([path, done](TierCopier& copier) { copier.wait_for(path, done); }, done);
+  impl_->when_connected([path](TierCopier& copier, const Done& told) { copier.wait_for(path, told); }, done);
 }
 
 void ArrayTier::wait_for_commit(uint64_t inode, uint64_t sequence, const Done& done) {
-  impl_->when_connected([inode, sequence, done](TierCopier& copier) { copier.wait_for_commit(inode, sequence, done); },
-                        done);
+  impl_->when_connected(
+      [inode, sequence](TierCopier& copier, const Done& told) { copier.wait_for_commit(inode, sequence, told); }, done);
 }
 
 void ArrayTier::wait_for_all(const Done& done) {
-  impl_->when_connected([done](TierCopier& copier) { copier.wait_for_all(done); }, done);
+  impl_->when_connected([](TierCopier& copier, const Done& told) { copier.wait_for_all(told); }, done);
 }
 
 void ArrayTier::fetch_begins() {
@@ -162,6 +163,7 @@ Status ArrayTier::Impl::open() {
                           : remembered.is_ok() && remembered->has_value() ? (**remembered).url
                                                                           : std::string();
   MutexLock lock(mutex_);
+  uncopied_since_s_ = environment_.now().tv_sec;
   if (!remembered.is_ok()) {
     if (is_required()) return remembered.status();
     failure_ = remembered.status();
@@ -200,21 +202,34 @@ void ArrayTier::Impl::leave(const Done& done) {
   if (!begins) done(Status::error(StatusCode::kCancelled, "the mount is ending"));
 }
 
-void ArrayTier::Impl::when_connected(Ask ask, Done done) {
+void ArrayTier::Impl::when_connected(const Ask& ask, const Done& done) {
   bool is_over = false;
   if (is_read_only_) return done(Status::error(StatusCode::kReadOnly, "the mount is read-only: nothing is copied"));
   {
     const MutexLock lock(mutex_);
     is_over = stopping_;
-    if (copier() != nullptr) return ask(*session_->copier);
+    if (copier() != nullptr) return ask(*session_->copier, across_sessions(ask, done));
     if (!url_.empty() && !is_over) {
-      waiting_.push_back({std::move(ask), std::move(done)});
+      waiting_.push_back({ask, done});
       return;
     }
   }
   done(is_over ? Status::error(StatusCode::kCancelled, "the mount is ending")
                : Status::error(StatusCode::kNotFound,
                                "this array copies nowhere; say where to: fpfs tier set MOUNTPOINT URL"));
+}
+
+// Who waits when the store ends the session is asked for again, or told why, once that is known (has_tried()).
+ArrayTier::Done ArrayTier::Impl::across_sessions(const Ask& ask, const Done& done) {
+  return [weak = weak_from_this(), ask, done](const Status& status) {
+    const std::shared_ptr<Impl> self = status.code() == StatusCode::kCancelled ? weak.lock() : nullptr;
+    if (self == nullptr) return done(status);
+    {
+      const MutexLock lock(self->mutex_);
+      if (!self->stopping_) return self->interrupted_.push_back({ask, done});
+    }
+    done(Status::error(StatusCode::kCancelled, "the mount is ending"));
+  };
 }
 
 bool ArrayTier::Impl::look(const std::string& path, std::function<void()> done) {
@@ -280,8 +295,11 @@ TierStatus ArrayTier::Impl::status() const {
   status.bytes_pinned = bytes_pinned_.load();
   status.state = state_now(status);
   const int64_t now = environment_.now().tv_sec;
-  if (const int64_t oldest = status.copies.oldest_waiting_s; oldest > 0 && now > oldest)
-    status.lag_seconds = static_cast<uint64_t>(now - oldest);
+  using State = TierStatus::State;
+  status.is_waiting_known =
+      is_read_only_ || copier() != nullptr || (status.state != State::kAway && status.state != State::kRestoring);
+  const int64_t oldest = status.is_waiting_known ? status.copies.oldest_waiting_s : uncopied_since_s_;
+  if (oldest > 0 && now > oldest) status.lag_seconds = static_cast<uint64_t>(now - oldest);
   const double rate = status.copies.bytes_per_second;
   if (status.state == TierStatus::State::kCurrent) status.eta_seconds = 0;
   if (status.state == TierStatus::State::kCopying && rate > 0)
@@ -339,6 +357,8 @@ bool ArrayTier::Impl::stop(milliseconds patience) {
     MutexLock lock(mutex_);
     stopping_ = true;
     waiting.swap(waiting_);
+    std::ranges::move(interrupted_, std::back_inserter(waiting));
+    interrupted_.clear();
     changed_.notify_all();
     const auto deadline = Clock::now() + patience;
     while (thread_.joinable() && !ended_ && Clock::now() < deadline) changed_.wait_for(mutex_, deadline - Clock::now());
@@ -476,7 +496,7 @@ Status ArrayTier::Impl::begin_copying(bool has_restored) {
   fenced_progress_ = progress();
   saved_before_ = store_.bytes_saved();
   is_paced_ = false;
-  for (Waiting& waits : waiting) when_connected(std::move(waits.ask), std::move(waits.done));
+  for (const Waiting& waits : waiting) when_connected(waits.ask, waits.done);
   return Status::ok();
 }
 
@@ -487,6 +507,8 @@ void ArrayTier::Impl::end_session() {
   std::unique_ptr<Session> session;
   {
     const MutexLock lock(mutex_);
+    const int64_t oldest = copier() == nullptr ? uncopied_since_s_ : copier()->status().oldest_waiting_s;
+    uncopied_since_s_ = oldest > 0 ? oldest : environment_.now().tv_sec;
     session = std::move(session_);
     store_.tell_names(lost_ != nullptr);
   }

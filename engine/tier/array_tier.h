@@ -74,7 +74,10 @@ struct TierStatus {
   std::string store;     // how messages name it; empty: none
   std::string store_id;  // as far as known
   bool required = false;
-  bool is_paced = false;     // something is being saved
+  bool is_paced = false;  // something is being saved
+  // False: nobody has looked for what waits, as copying has not begun, or was ended by the store; then nothing of
+  // `copies` says it, and what was committed in lag_seconds waits at the least.
+  bool is_waiting_known = true;
   uint64_t lag_seconds = 0;  // since the oldest commit that waits
   double eta_seconds = -1;   // at the present rate; -1: not known
   TierCopyOptions limits;
@@ -127,7 +130,7 @@ class ArrayTier {
   bool look(const std::string& path, std::function<void()> done);
 
   // TierCopier::wait_for(), wait_for_commit() and wait_for_all(). While the store is away they wait. kNotFound: there
-  // is no store.
+  // is no store. kWrongStore: it was the right one, and refuses us since.
   void wait_for(const std::string& path, const Done& done);
   void wait_for_commit(uint64_t inode, uint64_t sequence, const Done& done);
   void wait_for_all(const Done& done);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <future>
+#include <iterator>
 #include <memory>
 
 #include <fmt/format.h>
@@ -43,7 +44,20 @@ std::string ArrayTier::Impl::place_of(const std::string& url) {
 void ArrayTier::Impl::has_tried(const Status& status) {
   if (!status.is_ok()) awaited_->not_found(status);
   save_lost();
-  const MutexLock lock(mutex_);
+  std::vector<Waiting> interrupted;
+  {
+    const MutexLock lock(mutex_);
+    note_try(status);
+    // One that is away is waited for.
+    const bool waits_on = !status.is_ok() && status.code() != StatusCode::kWrongStore;
+    if (waits_on) std::ranges::move(interrupted_, std::back_inserter(waiting_));
+    if (waits_on) interrupted_.clear();
+    interrupted.swap(interrupted_);
+  }
+  for (const Waiting& waits : interrupted) status.is_ok() ? when_connected(waits.ask, waits.done) : waits.done(status);
+}
+
+void ArrayTier::Impl::note_try(const Status& status) {
   was_tried_ = true;
   const bool is_new = !status.is_ok() && (failure_.is_ok() || failure_.message() != status.message());
   failure_ = status;
@@ -484,7 +498,10 @@ Status ArrayTier::Impl::do_leave() {
     place_.clear();
     store_id_.clear();
     failure_ = Status::ok();
+    uncopied_since_s_ = 0;
     waiting.swap(waiting_);
+    std::ranges::move(interrupted_, std::back_inserter(waiting));
+    interrupted_.clear();
   }
   for (const Waiting& waits : waiting)
     waits.done(Status::error(StatusCode::kCancelled, "the array copies there no more"));

@@ -41,8 +41,8 @@ class ArrayTier::Impl : public std::enable_shared_from_this<Impl> {
   void leave(const Done& done);
   void count_fetch(bool begins);
   // Calls `ask` once there is a copier to ask; or `done`, with why there is none.
-  using Ask = std::function<void(TierCopier& copier)>;
-  void when_connected(Ask ask, Done done);
+  using Ask = std::function<void(TierCopier& copier, const Done& done)>;
+  void when_connected(const Ask& ask, const Done& done);
   bool look(const std::string& path, std::function<void()> done);
   TierFileState state_of(Handle node, const File& file, const struct stat& attributes) const;
   TierStatus status() const;
@@ -72,6 +72,7 @@ class ArrayTier::Impl : public std::enable_shared_from_this<Impl> {
   };
   using Clock = std::chrono::steady_clock;
 
+  Done across_sessions(const Ask& ask, const Done& done);
   void start_thread_once() FPFS_REQUIRES(mutex_);
   // False: it has ended, or ends.
   bool leave_task(std::function<void()> task);
@@ -80,6 +81,7 @@ class ArrayTier::Impl : public std::enable_shared_from_this<Impl> {
   void run();
   std::function<void()> next_task();
   void has_tried(const Status& status);
+  void note_try(const Status& status) FPFS_REQUIRES(mutex_);
   Status connect();
   Status connect_to_proven(ObjectStore& objects, const TierBinding& binding);
   Status connect_to(const std::string& url, TierBinding binding);
@@ -156,6 +158,9 @@ class ArrayTier::Impl : public std::enable_shared_from_this<Impl> {
   std::atomic<bool> has_session_{false};
   bool is_resting_ FPFS_GUARDED_BY(mutex_) = false;       // looks now and then only, until there is a commit
   std::vector<Waiting> waiting_ FPFS_GUARDED_BY(mutex_);  // for a session
+  // Of a session that the store has ended, until it is known why.
+  std::vector<Waiting> interrupted_ FPFS_GUARDED_BY(mutex_);
+  int64_t uncopied_since_s_ FPFS_GUARDED_BY(mutex_) = 0;  // while there is no copier to ask
   // Of trying to connect.
   bool was_tried_ FPFS_GUARDED_BY(mutex_) = false;
   Status failure_ FPFS_GUARDED_BY(mutex_);

@@ -72,6 +72,23 @@ bool is_inside(const std::string& path, const std::string& top) {
   }
 }
 
+// What is mounted within a member hides what is below: saves that come there would fail.
+Status check_nothing_within(const std::vector<std::string>& members) {
+  const std::vector<MountEntry> mounts = read_mount_table();
+  for (const std::string& member : members) {
+    std::error_code error;
+    const std::string top = std::filesystem::canonical(member, error).string() + "/";
+    if (error) continue;  // which is said when it is opened
+    for (const MountEntry& mount : mounts)
+      if (mount.mount_point.starts_with(top))
+        return Status::error(
+            StatusCode::kInvalidArgument,
+            member + ": '" + mount.mount_point.substr(top.size()) +
+                "' in it is on another filesystem; a member lies on one (unmount what is mounted there)");
+  }
+  return Status::ok();
+}
+
 Status check_empty(const std::string& mount_point) {
   std::unique_ptr<DIR, int (*)(DIR*)> directory(::opendir(mount_point.c_str()), &::closedir);
   if (directory == nullptr) return Status::from_errno(errno, "open mount point " + mount_point);
@@ -162,6 +179,7 @@ Status check_mount_point(const std::string& mount_point, const std::vector<std::
     if (is_inside(mount_point, member))
       return Status::error(StatusCode::kInvalidArgument, "mount point " + mount_point + " lies in member directory " +
                                                              member + "; mount outside the array's directories");
+  FPFS_RETURN_IF_ERROR(check_nothing_within(members));
   if (nonempty) return Status::ok();
   return check_empty(mount_point);
 }

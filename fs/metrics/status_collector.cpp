@@ -202,8 +202,11 @@ void add_tier(Families& families, const TierStatus& status) {
   families.add_states({"none", "away", "scanning", "copying", "current", "reading", "restoring"},
                       to_string(status.state));
   families.gauge("tier_lag_seconds", "Time since the oldest commit that is not copied.").add(status.lag_seconds);
-  families.gauge("tier_waiting_files", "Files that are not copied yet.").add(copies.files_waiting);
-  families.gauge("tier_waiting_bytes", "Their bytes.").add(copies.bytes_waiting);
+  const double not_known = std::numeric_limits<double>::quiet_NaN();
+  families.gauge("tier_waiting_files", "Files that are not copied yet; NaN: not known.")
+      .add(status.is_waiting_known ? static_cast<double>(copies.files_waiting) : not_known);
+  families.gauge("tier_waiting_bytes", "Their bytes; NaN: not known.")
+      .add(status.is_waiting_known ? static_cast<double>(copies.bytes_waiting) : not_known);
   families.gauge("tier_failed_files", "Those of them whose copy failed, and is tried again.").add(copies.files_failed);
   families.gauge("tier_refused_files", "Files that cannot be copied.").add(copies.files_refused);
   families.counter("tier_copied_files_total", "Files that were copied.").add(copies.files_copied);

@@ -211,7 +211,12 @@ Status format_if_blank(Environment& environment, const MountOptions& options) {
   if (!blank) return Status::ok();
   FormatOptions format;
   format.metadata_directory = options.store.array.metadata_directory;
-  return Array::format(environment, options.directories, format);
+  FPFS_RETURN_IF_ERROR(Array::format(environment, options.directories, format));
+  const std::string made = fmt::format("{}: an array was made there, as each was absent or empty (--init)",
+                                       fmt::join(options.directories, ":"));
+  log(LogLevel::kInfo, "{}", made);
+  if (!options.log_file.empty()) print_error(made);
+  return Status::ok();
 }
 
 }  // namespace

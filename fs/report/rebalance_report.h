@@ -4,7 +4,7 @@
 // {
 //   "state": "none" | "running" | "paused" (by itself: "note" says why) | "finished" | "cancelled",
 //   "started", "ended" (since the epoch; 0: not), "seconds" (of work), "limit" (bytes per second; 0: none),
-//   "files_done", "chunks_done", "bytes_done", "bytes_total" (0 until it was counted), "bytes_per_second",
+//   "files_done", "chunks_done", "bytes_done", "bytes_total" (0 until it was counted), "bytes_per_second" (moved),
 //   "eta_seconds" (-1: not known), "note",
 //   "chunks_moved", "bytes_moved" (committed where they belong), "chunks_left" (stay where they are),
 //   "left_omitted" (of these, not in "left"),

@@ -13,10 +13,13 @@ std::string error_for(const TierCopyStatus& copies, bool for_owner) {
 }  // namespace
 
 nlohmann::json tier_summary(const TierStatus& status) {
+  const auto if_known = [&](uint64_t count) {
+    return status.is_waiting_known ? nlohmann::json(count) : nlohmann::json(nullptr);
+  };
   return {{"state", to_string(status.state)},
           {"store", status.store},
-          {"files_waiting", status.copies.files_waiting},
-          {"bytes_waiting", status.copies.bytes_waiting},
+          {"files_waiting", if_known(status.copies.files_waiting)},
+          {"bytes_waiting", if_known(status.copies.bytes_waiting)},
           {"lag_seconds", status.lag_seconds}};
 }
 

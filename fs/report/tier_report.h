@@ -6,7 +6,9 @@
 //            "scanning" (looking for what is to be copied) | "copying" | "current" (what is known to be committed is
 //            copied),
 //   "store" (its URL, without options), "store_id", "required", "paced" (something is being saved, copies go slowly),
-//   "files_waiting", "bytes_waiting" (not copied yet, as far as known), "lag_seconds" (since the oldest commit of those),
+//   "files_waiting", "bytes_waiting" (not copied yet, as far as known; null: not known, as the store was not there since
+//   the mount, or has ended the copying), "lag_seconds" (since the oldest commit of those; where they are not known, since
+//   nothing is copied),
 //   "files_copying", "files_failed" (of those that wait: for a reason of their own), "files_refused" (cannot be copied),
 //   "files_copied", "bytes_copied" (since the mount, or the last set), "bytes_per_second", "eta_seconds" (-1: not known),
 //   "errors", "last_error", "last_error_at" (since the epoch; 0: none), "scanning",

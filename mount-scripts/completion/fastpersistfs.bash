@@ -42,7 +42,8 @@ _fastpersistfs() {
   call=("${before[0]}") before=("${before[@]:1}")
   if [[ ${call[0]##*/} = fpfs && ${#before[@]} -gt 0 ]]; then call+=("${before[0]}") before=("${before[@]:1}"); fi
   table=$(_fastpersistfs_table "${call[@]}")
-  [[ ${call[0]##*/} != fastpersistfs ]] || table+=$'\n-o\t OPTIONS'
+  # Its help has the arguments in the usage only.
+  [[ ${call[0]##*/} != fastpersistfs ]] || table=$'DIRS\t\nMOUNTPOINT\tDIR\n-o\t OPTIONS\n'$table
   for given in "${before[@]}"; do
     if [[ $given = -* ]]; then
       takes=$(_fastpersistfs_takes "$given")

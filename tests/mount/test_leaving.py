@@ -209,6 +209,7 @@ def test_a_drive_that_fails_in_part_keeps_what_nobody_has_a_copy_of(three, make_
     assert result.returncode == 1 and "1 chunk stays where it is" in line
     chunk = broken["offset"] // broken["length"]
     assert f"/file: 1 chunk ({chunk}): it cannot be read: " in result.stdout
+    assert "put the file back from a copy, or remove it, and then the same command again" in result.stdout
     assert states(mount)[1] == "leaving"
     left = [extent for extent in extents_of(mount, mount.path / "file")["extents"] if extent["member"] == 1]
     assert [extent["offset"] for extent in left] == [broken["offset"]]

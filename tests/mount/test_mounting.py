@@ -1,4 +1,5 @@
 """Mounting itself: one clear line when it cannot be done, fstab and mount(8), options."""
+import errno
 import json
 import os
 import pathlib
@@ -86,6 +87,49 @@ def test_mount_point_holds_something(array, daemon, place):
 def test_mount_point_inside_a_member(array, daemon, place):
     inside = array.members[0] / "objects"
     assert_refused(daemon(array.argument, inside), inside)
+
+
+@pytest.mark.P7
+def test_what_is_mounted_within_a_member(array, daemon, place):
+    inside = array.members[0] / "objects" / "3d"
+    run("mount", "-t", "tmpfs", "none", inside)
+    try:
+        assert_refused(daemon(array.argument, place), array.members[0],
+                       "'objects/3d' in it is on another filesystem; a member lies on one")
+    finally:
+        run("umount", inside)
+
+
+@pytest.mark.P7
+def test_a_link_to_a_drive_that_is_not_mounted(array, daemon, place, tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    others = ":".join(str(member) for member in array.members[1:])
+    assert_refused(daemon(f"{tmp_path / 'link'}:{others}", place), tmp_path / "link",
+                   "it is a symbolic link that leads nowhere; is the drive behind it mounted?")
+
+
+@pytest.mark.P7
+def test_directories_of_objects_that_are_missing(array, make_mount, tmp_path):
+    """The mount says so, and so does whoever comes there. Half of them, so that a few saves do."""
+    objects = array.members[0] / "objects"
+    moved = [f"{number:02x}" for number in range(128)]
+    for name in moved:
+        shutil.move(objects / name, tmp_path / name)
+    mount = make_mount(array)
+    assert f"{objects}: 128 of its 256 directories are missing (00, ...)" in mount.log()
+    failed = []
+    for number in range(30):
+        try:
+            write_pattern(mount.path / f"file{number}", number, 9 * MIB)
+        except OSError as error:
+            failed.append(error.errno)
+    assert failed and set(failed) == {errno.EIO}
+    assert "fsck.fastpersistfs -n says what to do" in mount.log()
+    mount.unmount()
+    for name in moved:
+        shutil.move(tmp_path / name, objects / name)
+    mount.start()
+    assert "directories are missing" not in mount.log().split("unmounted")[-1]
 
 
 @pytest.mark.P7
@@ -192,6 +236,7 @@ def test_init_formats_only_what_is_blank(binaries, drives, place, numbers, daemo
     for first in (True, False):  # formats the first time, mounts what is there the second time
         result = daemon("--init", argument, place)
         assert result.returncode == 0, result.stderr
+        assert (f"{argument}: an array was made there" in result.stderr) == first, result.stderr
         if not first:
             assert is_pattern(place / "file", 1, MIB)
         write_pattern(place / "file", 1, MIB)

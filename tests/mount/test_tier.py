@@ -271,6 +271,10 @@ def test_a_directory_that_is_not_mounted_for_a_while(array, make_mount, director
     wait_until(lambda: tier(mount)["last_error"] != "")  # until it has been tried, it is away without one
     status = tier(mount)
     assert status["state"] == "away" and "is the filesystem mounted" in status["last_error"]
+    assert status["files_waiting"] is None and status["bytes_waiting"] is None
+    wait_until(lambda: tier(mount)["lag_seconds"] > 0)
+    text = run(mount.array.programs.fpfs, "tier", "status", mount.path).stdout
+    assert "what waits is not known, and nothing was copied for" in text
     assert not list(directory.path.iterdir())
     directory.path.rmdir()
     away.rename(directory.path)

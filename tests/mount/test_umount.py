@@ -243,11 +243,11 @@ def test_a_mount_that_shows_twice_is_not_waited_for(mount, lab, numbers):
 def test_a_mount_whose_daemon_is_gone(array, make_mount):
     """Removed, also while somebody has a file open there, who gets errors already."""
     mount = make_mount(array)
-    for is_used in (False, True):
+    for is_used, options in ((False, []), (True, []), (True, ["-l"])):
         used = os.open(mount.path, os.O_RDONLY) if is_used else None
         mount.process.kill()
         mount.process.wait()
-        status, lines = finish(umount(mount))
+        status, lines = finish(umount(mount, *options))
         if is_used:
             os.close(used)
         assert status == 0 and len(lines) == 1

@@ -105,6 +105,27 @@ def test_mount_by_an_ordinary_user(as_alice):
     wait_for_free(as_alice)
 
 
+@pytest.mark.P7
+def test_root_has_mounted_it_meanwhile(as_alice, binaries):
+    """Its files are in the way; the refusal says how to get over that, and then they are there."""
+    as_alice("mkfs.fastpersistfs", as_alice.members)
+    options = ["-o", as_alice.options[1:]] if as_alice.options else []
+    run(binaries.mount, *options, as_alice.members, as_alice.place)
+    write_pattern(as_alice.place / "file", 1, 9 * MIB)
+    run(binaries.fpfs, "umount", as_alice.place)
+    refused = as_alice("fastpersistfs", as_alice.members, as_alice.place, check=False)
+    assert refused.returncode == 1 and len(refused.stderr.splitlines()) == 1, refused.stderr
+    said, command = refused.stderr.strip().split("have root make it yours: ")
+    assert "Permission denied; another user, perhaps root, has mounted the array" in said
+    assert command == f"chown -R {ALICE}:{ALICE} {as_alice.members.replace(':', ' ')}"
+    run(*command.split())
+    as_alice("fastpersistfs", as_alice.members, as_alice.place)
+    in_child(lambda: None if is_pattern(as_alice.place / "file", 1, 9 * MIB) else 1 / 0, uid=ALICE)
+    in_child(lambda: write_pattern(as_alice.place / "file", 2, 9 * MIB), uid=ALICE)
+    as_alice("fusermount3", "-u", as_alice.place)
+    wait_for_free(as_alice)
+
+
 def wait_for_free(as_alice):
     """Until the daemon, whose mount is gone, has committed everything: fsck takes the lock for a moment."""
     deadline = 300

@@ -23,6 +23,9 @@ LINES = [
     ("mkfs.fastpersistfs --meta-dir /usr/bi", {"/usr/bin"}, set()),
     ("mkfs.fastpersistfs /usr/sbin:/usr/bi", {"/usr/bin"}, {"/usr/sbin"}),
     ("setup-nvme --", {"--yes", "--prefix", "--mount-point"}, set()),
+    ("fastpersistfs /usr/bi", {"/usr/bin"}, set()),
+    ("fastpersistfs -o ro /usr/sbin:/usr/bi", {"/usr/bin"}, {"/usr/sbin"}),
+    ("fastpersistfs /usr/sbin:/usr/bin /usr/bi", {"/usr/bin"}, set()),
     ("fastpersistfs --dur", {"--durable="}, set()),
     ("fastpersistfs --durable=", {"close", "fsync"}, {"--durable="}),
     ("fastpersistfs --compress=", {"off", "auto", "zstd"}, set()),
@@ -105,6 +108,8 @@ def test_zsh_at_a_terminal(root, terminal):
                "zstyle ':completion:*' list-prompt ''; echo lo''aded\n", "loaded")
     shell.type("fpfs scr\t", "fpfs scrub ")
     shell.type("resu\t", "resume ")
+    shell.type(ERASE + "fpfs member \t\t", r"list +remove|replace")
+    shell.type(ERASE + "fastpersistfs /usr/sbin:/usr/bi\t", "/usr/sbin:/usr/bin/")
     shell.type(ERASE + "fpfs \t\t", r"export +-- Copy one file out(.|\n)*verify +--")
     shell.type(ERASE + "fpfs scrub start --li\t", "--limit")
     shell.type(ERASE + "fastpersistfs --log_l\tdeb\t", "--log_level=debug")

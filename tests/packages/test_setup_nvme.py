@@ -76,7 +76,7 @@ def test_what_may_be_in_use_is_not_touched(machine, tmp_path, description, reaso
     assert f"nvme0n1: {description.get('size', 2 * GIB) // GIB} GiB, Drive: {reason}" in result.stdout
     commands = [line for line in result.stdout.splitlines() if line.startswith("mkfs.xfs")]
     assert len(commands) == 1 and commands[0].endswith("/nvme1n1")
-    assert_refused(setup(tmp_path / "nvme0n1"), "nvme0n1", reason)
+    assert_refused(setup(tmp_path / "nvme0n1"), "nvme0n1 will not be used: ", reason)
     assert_refused(machine(description)(tmp_path / "nvme0n1", "--yes"), reason)
 
 
@@ -126,6 +126,21 @@ def test_wrong_calls(machine, arguments, status, words):
     result = machine({})(*arguments)
     assert result.returncode == status
     assert len(result.stderr.splitlines()) == 1 and words in result.stderr
+
+
+def test_what_is_no_drive_is_one_clear_line(tmp_path):
+    (tmp_path / "file").touch()
+    for path, words in ((tmp_path / "nope", "there is no such device"), (tmp_path / "file", "no block device")):
+        refused = run(SCRIPT, path, check=False)
+        assert_refused(refused, f"setup-nvme: {path}: ", words)
+        assert "--json" not in refused.stderr
+
+
+def test_its_version_names_it(tmp_path, monkeypatch):
+    (tmp_path / "fpfs").write_text("#!/bin/sh\necho 'fpfs (fastpersistfs) 1.2.3'\n")
+    (tmp_path / "fpfs").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert run(SCRIPT, "--version").stdout == "setup-nvme (fastpersistfs) 1.2.3\n"
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ TEST(PassView, WhatHasEndedIsNoShareOfMore) {
 TEST(PassView, ARebalanceShowsItsLimitAndTheRateOfWhatItMoves) {
   const Json rebalance = parse_json(R"({"state": "running", "kind": "rebalance", "bytes_done": 3221225472,
                                         "bytes_total": 4294967296, "bytes_moved": 1073741824, "seconds": 8,
-                                        "bytes_per_second": 400000000, "eta_seconds": 7, "limit": 134217728})");
+                                        "bytes_per_second": 134217728, "eta_seconds": 7, "limit": 134217728})");
   EXPECT_EQ(describe_moving_progress(rebalance), "3 GiB of 4 GiB (75.0 %), 1 GiB moved, 128 MiB/s, 7.00 s left");
   const std::string text = describe_moving(rebalance);
   EXPECT_NE(text.find("Limit:      128 MiB/s\n"), std::string::npos) << text;
@@ -53,6 +53,7 @@ TEST(PassView, WhoMayNotSeePathsIsToldSo) {
 TEST(MovingView, WhatIsUnderWayIsSaidWithHowToWait) {
   const Json moving = parse_json(R"({"state": "running", "kind": "removal", "bytes_done": 1073741824,
                                      "bytes_total": 4294967296, "bytes_moved": 104857600, "seconds": 2,
+                                     "bytes_per_second": 52428800,
                                      "eta_seconds": 7})");
   EXPECT_EQ(
       describe_under_way(moving, {"/a", "/b"}, "/mnt/ckpt"),

@@ -75,8 +75,11 @@ def test_another_file_s_bytes_in_its_place_are_found(read, saved, mount, array, 
 
 def test_what_it_cannot_read_is_said_in_one_line(read, mount, tmp_path):
     (mount.path / "small").write_bytes(b"x" * 100)
+    with open(mount.path / "hole", "wb") as file:
+        file.truncate(3 << 20)
     (tmp_path / "elsewhere").write_bytes(b"x")
-    for path, says in ((mount.path / "small", "lies in its index"), (tmp_path / "elsewhere", "elsewhere"),
+    for path, says in ((mount.path / "small", "lies in its index"), (mount.path / "hole", "it is one hole"),
+                       (tmp_path / "elsewhere", "elsewhere"),
                        (mount.path / "none", "none")):
         result = read(path)
         assert result.returncode == 1 and says in result.stderr and len(result.stderr.splitlines()) == 1, result.stderr

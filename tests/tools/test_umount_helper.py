@@ -32,6 +32,13 @@ def test_the_ways_umount_calls_it(helper, flags, passed):
     assert result.stdout.splitlines() == ["umount", *passed, "--", "/my mount"]
 
 
+def test_its_version_names_it(helper, tmp_path):
+    helper("/m")
+    (tmp_path / "fpfs").write_text("#!/bin/sh\necho 'fpfs (fastpersistfs) 1.2.3'\n")
+    told = run(tmp_path / "umount.fastpersistfs", "--version", env={"PATH": f"{tmp_path}:/usr/bin:/bin"})
+    assert told.stdout == "umount.fastpersistfs (fastpersistfs) 1.2.3\n"
+
+
 def test_verbose_says_what_it_calls(helper):
     assert helper("/m", "-v").stdout.splitlines()[0].endswith("/fpfs umount -- /m")
 

@@ -24,10 +24,9 @@ constexpr double kRateSecondsMin = 1;
 
 // "200 MiB/s", or nothing yet: of what was moved, which is what --limit holds back; what is in its place is passed by at any rate.
 std::string moved_rate_text(const Json& rebalance) {
-  const uint64_t moved = number_at(rebalance, "bytes_moved");
-  const double seconds = real_at(rebalance, "seconds", 0);
-  if (seconds <= 0 || (moved == 0 && seconds < kRateSecondsMin)) return "";
-  return format_rate(static_cast<double>(moved) / seconds);
+  const double rate = real_at(rebalance, "bytes_per_second", 0);
+  if (rate <= 0 && real_at(rebalance, "seconds", 0) < kRateSecondsMin) return "";
+  return format_rate(rate);
 }
 
 }  // namespace

@@ -52,6 +52,9 @@ std::string rate_text(const Json& tier) {
 
 std::string describe_tier_lag(const Json& tier) {
   const uint64_t files = number_at(tier, "files_waiting");
+  if (tier.contains("files_waiting") && tier["files_waiting"].is_null())
+    return fmt::format("what waits is not known, and nothing was copied for {}",
+                       format_duration(static_cast<double>(number_at(tier, "lag_seconds"))));
   if (files == 0) return "nothing waits";
   return fmt::format("{} {}, the oldest for {}", files_text(files, number_at(tier, "bytes_waiting")),
                      one_or_many(files, "waits", "wait"),
@@ -60,7 +63,7 @@ std::string describe_tier_lag(const Json& tier) {
 
 std::string describe_tier_progress(const Json& tier) {
   const std::string state = text_at(tier, "state", "-");
-  if (state == "away" || state == "reading") return tier_state_text(tier);
+  if (state == "away" || state == "reading" || state == "restoring") return tier_state_text(tier);
   const std::string waiting = files_text(number_at(tier, "files_waiting"), number_at(tier, "bytes_waiting"));
   const bool has_rate = real_at(tier, "bytes_per_second", 0) > 0;
   return fmt::format("{} to copy{}", waiting, has_rate ? ", " + rate_text(tier) : "");

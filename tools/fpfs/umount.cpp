@@ -71,7 +71,7 @@ int remove_dead(const MountEntry& entry) {
 int run(const UmountOptions& options) {
   const Result<MountEntry> entry = find_mount(options.mount_point);
   if (!entry.is_ok()) return fail(kUmountProgram, kExitFailure, entry.status().message());
-  if (!options.lazy && !options.force && is_dead(*entry)) return remove_dead(*entry);
+  if (!options.force && is_dead(*entry)) return remove_dead(*entry);
   const std::optional<ino_t> object = kernel_object_of(*entry);
   Result<EndWait> end = EndWait::begin(*entry);
   const Status unmounted = unmount(entry->mount_point, options.lazy, options.force);

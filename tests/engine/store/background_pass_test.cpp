@@ -345,7 +345,10 @@ TEST_F(BackgroundPassTest, PausesAndGoesOnWithoutVisitingTwice) {
   std::this_thread::sleep_for(std::chrono::milliseconds(60));
   EXPECT_EQ(pass_->report().state.chunks, paused.state.chunks);
   ASSERT_TRUE(pass_->resume(uint64_t{0}).is_ok());
-  EXPECT_EQ(wait_for_end().state.chunks, 25U);
+  const BackgroundPass::Report end = wait_for_end();
+  EXPECT_EQ(end.state.chunks, 25U);
+  EXPECT_EQ(end.state.bytes, 25 * kChunk);
+  EXPECT_EQ(end.bytes_total, end.state.bytes) << "what was visited of a file counts once";
   EXPECT_EQ(joined(before, visitor_.take_chunks()), joined(chunks("/first", 0, 20), chunks("/second", 0, 5)));
 }
 
@@ -396,7 +399,9 @@ TEST_F(BackgroundPassTest, WhatWasPausedStaysPausedOverARemount) {
   EXPECT_EQ(pass_->report().state.phase, Phase::kPaused);
   EXPECT_EQ(pass_->report().state.limit, 50 * kChunk);
   ASSERT_TRUE(pass_->resume(uint64_t{0}).is_ok());
-  EXPECT_EQ(wait_for_end().state.chunks, 30U);
+  const BackgroundPass::Report end = wait_for_end();
+  EXPECT_EQ(end.state.chunks, 30U);
+  EXPECT_EQ(end.bytes_total, 30 * kChunk);
   pass_->stop();
   EXPECT_EQ(visitor_.take_chunks(), chunks("/file", 0, 30));
 }
@@ -421,7 +426,9 @@ TEST_F(BackgroundPassTest, GoesOnFromEveryKeptPlace) {
     visitor_.take_notes();
     visitor_.keep_only(state);
     open_pass();
-    EXPECT_EQ(wait_for_end().state.chunks, all.size());
+    const BackgroundPass::Report end = wait_for_end();
+    EXPECT_EQ(end.state.chunks, all.size());
+    EXPECT_EQ(end.bytes_total, all.size() * kChunk);
     pass_->stop();
     EXPECT_EQ(visitor_.take_chunks(), Names(all.begin() + static_cast<ptrdiff_t>(state.chunks), all.end()));
   }

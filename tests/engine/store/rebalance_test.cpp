@@ -81,6 +81,10 @@ TEST_F(RebalanceTest, FilesSpreadOverAllMembers) {
   EXPECT_EQ(report.chunks_left, 0u);
   EXPECT_GE(report.chunks_moved, 16u) << "a third of them at least";
   EXPECT_EQ(report.bytes_moved, report.chunks_moved * test::kSmallChunk);
+  if (report.state.active_ms > 0) {
+    EXPECT_DOUBLE_EQ(report.bytes_per_second * static_cast<double>(report.state.active_ms),
+                     static_cast<double>(report.bytes_moved) * 1000);
+  }
   for (int i = 0; i < 4; ++i) {
     const std::string name = "file" + std::to_string(i);
     EXPECT_EQ(chunks_by_member(name), (std::vector<unsigned>{4, 4, 4}));

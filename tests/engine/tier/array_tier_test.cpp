@@ -284,6 +284,46 @@ TEST_F(ArrayTierTest, WhoseCopiesWereTakenOverChangesNothingMore) {
   }
 }
 
+// Who waits is told why, and what waits is not said to be nothing.
+TEST_F(ArrayTierTest, WhoWaitsForCopiesThatWereTakenOverIsTold) {
+  lease_ = milliseconds(50);
+  make();
+  ASSERT_TRUE(tier_->open().is_ok());
+  const std::filesystem::path file = directory_ / ("a/.fastpersistfs-store/fences/" + to_string(store_->array().id()));
+  bool is_asked_in_time = false;
+  for (unsigned i = 0; i < 10 && !is_asked_in_time; ++i) {
+    ASSERT_TRUE(set("a").is_ok());
+    ASSERT_TRUE(wait_for_all().is_ok());
+    std::ofstream(file) << R"({"format":1,"token":"foreign","by":"00000000-0000-4000-8000-000000000000"})";
+    std::this_thread::sleep_for(lease_);
+    ASSERT_TRUE(save("f" + std::to_string(i), 1).is_ok());
+    is_asked_in_time = tier_->status().state != TierStatus::State::kAway;
+    if (!is_asked_in_time) continue;
+    const Status told = wait_for_all();
+    EXPECT_EQ(told.code(), StatusCode::kWrongStore);
+    EXPECT_NE(told.message().find("have this array copy to another directory"), std::string::npos) << told.message();
+    EXPECT_FALSE(tier_->status().is_waiting_known);
+  }
+  EXPECT_TRUE(is_asked_in_time);
+}
+
+TEST_F(ArrayTierTest, WhatWaitsForAStoreThatIsNotThereIsNotSaidToBeNothing) {
+  ASSERT_TRUE(tier_->open().is_ok());
+  EXPECT_TRUE(tier_->status().is_waiting_known) << "there is no store";
+  ASSERT_TRUE(set("a").is_ok());
+  reopen([this] { std::filesystem::rename(directory_ / "a", directory_ / "elsewhere"); });
+  ASSERT_NE(refusal(), "");
+  ASSERT_TRUE(save("f", 1).is_ok());
+  EXPECT_FALSE(tier_->status().is_waiting_known);
+  for (unsigned looks = 0; tier_->status().lag_seconds == 0 && looks < 300; ++looks)
+    std::this_thread::sleep_for(milliseconds(10));
+  EXPECT_GT(tier_->status().lag_seconds, 0u);
+  std::filesystem::rename(directory_ / "elsewhere", directory_ / "a");
+  ASSERT_TRUE(wait_for_all().is_ok());
+  EXPECT_TRUE(tier_->status().is_waiting_known);
+  EXPECT_EQ(tier_->status().lag_seconds, 0u);
+}
+
 TEST_F(ArrayTierTest, AnEndIsToldToWhoRestores) {
   ASSERT_TRUE(tier_->open().is_ok());
   ASSERT_TRUE(set("a").is_ok());
