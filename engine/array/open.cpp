@@ -412,10 +412,6 @@ Status keep_private(Storage& storage, Handle directory, const std::string& path,
   return Status::ok();
 }
 
-}  // namespace
-
-namespace {
-
 // Without one of its 256 directories a member is good for all files but those that come to it.
 Status warn_of_missing(Storage& storage, const Member& member) {
   std::set<std::string> there;
