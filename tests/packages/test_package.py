@@ -40,6 +40,20 @@ def test_contents(deb):
                 and not name.startswith(("usr/include/fastpersist/", "usr/share/doc/"))]
 
 
+def test_the_guides_lead_to_what_is_installed(root):
+    """Their links: what only the source has is named, with no link to nowhere."""
+    place = root / "usr/share/doc/fastpersistfs"
+    guides = [*place.rglob("*.md")]
+    assert {str(guide.relative_to(place)) for guide in guides} == GUIDES | {"README.md"}
+    links = [(guide, link) for guide in guides for link in re.findall(r"\]\(([^)\s]+)\)", guide.read_text())
+             if not re.match(r"[a-z]+:|#", link)]
+    assert len(links) > 100
+    assert not [str(each) for each in links if not (each[0].parent / each[1].split("#")[0]).exists()]
+    # And nothing else was changed.
+    for name in ("durability.md", "format.md", "benchmarks/row09.md"):
+        assert (place / name).read_text() == (REPOSITORY / "docs" / name).read_text(), name
+
+
 def test_dependencies(deb):
     """Libraries by dpkg-shlibdeps, whatever this release calls the packages."""
     depends = run("dpkg-deb", "-f", deb, "Depends").stdout
