@@ -216,9 +216,14 @@ void Judge::judge_members() {
     if (is_new && examined.lost_part.empty()) found_.present.push_back(examined.path);
     if (is_new && !examined.lost_part.empty()) report_lost_part(examined);
     if (is_new) continue;
+    const int member =
+        superblock.member_index == kMetadataOnlyMember ? -1 : static_cast<int>(superblock.member_index.value());
+    if (known->second->path == examined.path) {
+      report("duplicate-member", member, fmt::format("{}: it is given twice; give each directory once", examined.path));
+      continue;
+    }
     const bool is_copy = known->second->superblock.member_id == superblock.member_id;
-    report("duplicate-member",
-           superblock.member_index == kMetadataOnlyMember ? -1 : static_cast<int>(superblock.member_index.value()),
+    report("duplicate-member", member,
            fmt::format("{}: it is {} as {} is already{}; give only the one in use", examined.path,
                        describe_member(superblock.member_index), known->second->path,
                        is_copy ? ", so one is a copy of the other" : ""));

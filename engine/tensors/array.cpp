@@ -295,8 +295,10 @@ Status Array::Impl::load(const std::string& path, const std::vector<Target>& tar
 namespace {
 
 Error told(const Status& status, const std::string& path) {
-  if (status.is_ok() || status.message().find(path) != std::string::npos) return told(status);
-  return told(status.with_context(path + ", in the array"));
+  const std::string in_array = ", in the array";
+  const bool says_where = status.message().find(path) != std::string::npos ||
+                          status.message().find(in_array) != std::string::npos;  // a directory that it needs
+  return told(status.is_ok() || says_where ? status : status.with_context(path + in_array));
 }
 
 }  // namespace

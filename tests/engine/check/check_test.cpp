@@ -230,6 +230,13 @@ TEST_F(CheckTest, AMemberOfAnotherArrayIsNamed) {
   EXPECT_NE(report.errors[0].detail.find("give the directories of one array"), std::string::npos);
 }
 
+TEST_F(CheckTest, ADirectoryThatIsGivenTwiceIsNoCopy) {
+  array_.directories.push_back(array_.members[1]);
+  const CheckReport report = array_.check();
+  EXPECT_EQ(summary(report), "duplicate-member - -1 1");
+  EXPECT_NE(report.errors[0].detail.find("it is given twice"), std::string::npos) << report.errors[0].detail;
+}
+
 TEST_F(CheckTest, ACopiedMemberIsNamed) {
   const test::TemporaryDirectory place;
   const std::string copy = place / "copy";
