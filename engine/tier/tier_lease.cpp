@@ -36,7 +36,8 @@ bool TierLease::holds() {
     const Time now = time_since_boot();
     holds = seen_at_.has_value() && now - *seen_at_ < duration_;
     const bool is_young = holds && now - *seen_at_ < duration_ / 4;
-    if (is_young || std::exchange(is_asked_, true)) return holds;
+    const bool was_asked_just_now = now - asked_at_ < duration_ / 10;  // and has failed at once
+    if (is_young || was_asked_just_now || std::exchange(is_asked_, true)) return holds;
     asked_at_ = now;
   }
   look();
