@@ -17,6 +17,7 @@
 #include "engine/base/file_descriptor.h"
 #include "engine/base/mutex.h"
 #include "engine/base/one_line.h"
+#include "engine/base/tool_log.h"
 
 namespace fpfs {
 namespace {
@@ -100,12 +101,16 @@ Log& current() {
   return *log;
 }
 
+std::string pattern_behind(const std::string& prefix) {
+  std::string pattern;
+  for (const char c : one_line(prefix)) pattern += c == '%' ? "%%" : std::string(1, c);
+  return pattern + (pattern.empty() ? "" : ": ") + "%v";
+}
+
 // Time, program and level are the system log's own.
 spdlog::sink_ptr make_system_log(const std::string& prefix) {
   auto sink = std::make_shared<spdlog::sinks::syslog_sink_mt>(kProgramName, LOG_PID, LOG_DAEMON, true);
-  std::string pattern;
-  for (const char c : one_line(prefix)) pattern += c == '%' ? "%%" : std::string(1, c);
-  sink->set_pattern(pattern + (pattern.empty() ? "" : ": ") + "%v");
+  sink->set_pattern(pattern_behind(prefix));
   return sink;
 }
 
@@ -164,6 +169,10 @@ Status configure_log(const LogOptions& options) {
   } catch (const std::exception& failure) {
     return Status::error(StatusCode::kInvalidArgument, fmt::format("cannot log: {}", failure.what()));
   }
+}
+
+void log_for_tool(const std::string& program) {
+  current().logger->set_pattern(pattern_behind(program));
 }
 
 void reopen_log() {

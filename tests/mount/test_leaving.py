@@ -86,6 +86,8 @@ def test_a_member_is_removed_while_files_are_used(three, drives, make_mount):
     mount.unmount()
 
     three.assert_clean()  # the removed one is in the list still
+    told = run(three.programs.fsck, "-n", ":".join(map(str, three.members)), check=False)
+    assert f"fsck.fastpersistfs: {leaving}: it was member 1" in told.stderr
     mount = make_mount(three)
     assert f"{leaving}: it was member 1" in mount.log()
     mount.kill()

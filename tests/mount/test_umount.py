@@ -1,5 +1,6 @@
 """Unmounting that waits: fpfs umount, and the helpers of umount(8), return when the daemon has ended, with its status."""
 import fcntl
+import json
 import os
 import pathlib
 import shutil
@@ -260,7 +261,8 @@ def test_a_mount_whose_daemon_is_gone(array, make_mount):
 def test_links_and_relative_names(array, make_mount, tmp_path):
     mount = make_mount(array)
     (tmp_path / "link").symlink_to(mount.path)
-    assert run(array.programs.fpfs, "umount", tmp_path / "link").stderr == ""
+    result = run(array.programs.fpfs, "umount", "--json", tmp_path / "link")
+    assert result.stderr == "" and json.loads(result.stdout)["unmounted"] is True
     assert_over(mount)
     mount.start()
     assert run(array.programs.fpfs, "umount", mount.path.name + "/", cwd=mount.path.parent).stderr == ""

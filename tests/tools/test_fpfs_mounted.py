@@ -351,7 +351,8 @@ def test_verify_of_a_file_whose_index_is_damaged(fpfs, mount, model, array):
     assert status["state"] == "failing" and status["metadata"]["state"] == "failing"
     errors = status["metadata"]["errors"]
     assert errors > 0 and f"(member 0): failing, {errors} errors" in fpfs("status", mount.path).stdout
-    assert fpfs("clear", mount.path).returncode == 0 and mount.status()["state"] == "ok"
+    assert json.loads(fpfs("clear", "--json", mount.path).stdout) == {"mount_point": str(mount.path), "cleared": True}
+    assert mount.status()["state"] == "ok"
     assert fpfs("scrub", "start", "--wait", mount.path).returncode == 4
     assert mount.status()["state"] == "failing" and mount.status()["metadata"]["errors"] > 0
 

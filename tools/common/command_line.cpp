@@ -13,6 +13,7 @@
 #include "engine/base/log.h"
 #include "engine/base/nearest_word.h"
 #include "engine/base/one_line.h"
+#include "engine/base/tool_log.h"
 #include "engine/base/units.h"
 
 namespace fpfs::tools {
@@ -231,6 +232,7 @@ CLI::Validator seconds_between(double low, double high) {
 int run_program(const std::string& program, int failure, const std::function<int()>& body) noexcept {
   int exit_code = failure;
   try {
+    log_for_tool(program);
     exit_code = body();
   } catch (const std::exception& error) {
     std::fflush(stdout);

@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "fs/interface/ioctl.h"
+#include "tools/common/json_output.h"
 #include "tools/fpfs/mounted.h"
 #include "tools/fpfs/verbs.h"
 
@@ -26,14 +27,18 @@ Status clear(const std::string& mount_point) {
 
 Verb add_clear(CLI::App& fpfs) {
   auto mount_point = std::make_shared<std::string>();
+  auto json = std::make_shared<bool>(false);
   CLI::App* command = fpfs.add_subcommand("clear", "Count errors of a mounted array from 0 again");
   command->add_option("MOUNTPOINT", *mount_point, "Where the array is mounted")->required()->type_name("");
+  command->add_flag("--json", *json, "One JSON object on stdout: that they were");
   command->footer(
       "The counters are those of fpfs status: of the members, of names and indexes, of healed chunks. Damage is not "
       "forgotten:\nit is counted again when it is met again. Exit code: 0, 1 failure, 16 usage");
-  return {command, [mount_point] {
+  return {command, [mount_point, json] {
             const Status cleared = clear(*mount_point);
-            return cleared.is_ok() ? kExitOk : fail(kClearProgram, kExitFailure, cleared.message());
+            if (!cleared.is_ok()) return fail(kClearProgram, kExitFailure, cleared.message());
+            if (*json) print_json({{"mount_point", *mount_point}, {"cleared", true}});
+            return kExitOk;
           }};
 }
 

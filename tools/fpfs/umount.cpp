@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "fs/interface/mount_point.h"
+#include "tools/common/json_output.h"
 #include "tools/fpfs/end_wait.h"
 #include "tools/fpfs/verbs.h"
 
@@ -24,6 +25,7 @@ struct UmountOptions {
   std::string mount_point;
   bool lazy = false;
   bool force = false;
+  bool json = false;
 };
 
 // By the directory above: looking at the mount itself would wait for its daemon.
@@ -101,7 +103,14 @@ Verb add_umount(CLI::App& fpfs) {
   command->add_option("MOUNTPOINT", options->mount_point, "Where the array is mounted")->required()->type_name("");
   command->add_flag("-l,--lazy", options->lazy, "Detach it from the directory tree now; does not wait");
   command->add_flag("-f,--force", options->force, "End its requests with errors, when its daemon does not answer");
-  return {command, [options] { return run(*options); }};
+  command->add_flag("--json", options->json,
+                    "One JSON object on stdout: that it was; what else there is to say on stderr");
+  return {command, [options] {
+            const int code = run(*options);
+            if (options->json && code == kExitOk)
+              print_json({{"mount_point", options->mount_point}, {"unmounted", true}, {"lazy", options->lazy}});
+            return code;
+          }};
 }
 
 }  // namespace fpfs::tools
