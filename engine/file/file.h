@@ -127,8 +127,8 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   void closed_by_writer(const Origin& closer = {});
   // Uncommitted changes took the place of committed content as a whole.
   bool is_replacing() const;
-  // Of that, `origin` has written something, rather than only emptied the file.
-  bool has_written(const Origin& origin) const;
+  // Of these, those of `origin` are that the file was emptied, and nothing written.
+  bool has_only_emptied(const Origin& origin) const;
   // Commits a trickle that is due. True: there is something that may become due later.
   bool commit_trickle();
   // Whoever wrote what is not committed yet hears of no failure any more: when there is one, that is a loss

@@ -73,10 +73,14 @@ bool Writer::is_by_others_than(const Actor& actor, uint64_t committed) const {
   return is_others(anybody_) || std::any_of(noted().begin(), noted().end(), is_others);
 }
 
-bool Writer::has_written(const Actor& actor, uint64_t committed) const {
-  return anybody_.is_uncommitted(committed) || std::ranges::any_of(noted(), [&](const Noted& entry) {
-           return entry.is_uncommitted(committed) && entry.has_written && entry.actor.is_same(actor);
-         });
+bool Writer::has_only_emptied(const Actor& actor, uint64_t committed) const {
+  bool has_changed = false, has_written = anybody_.is_uncommitted(committed);
+  for (const Noted& entry : noted()) {
+    if (!entry.is_uncommitted(committed) || !entry.actor.is_same(actor)) continue;
+    has_changed = true;
+    has_written |= entry.has_written;
+  }
+  return has_changed && !has_written;
 }
 
 // Who wrote is known until another writes behind the next commit: by then a save may have begun that is the other's.

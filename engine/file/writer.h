@@ -10,7 +10,7 @@
 //   close(2) by an actor noted   what it wrote is finished (and, with Durable::kClose, committed before the answer)
 //   close(2) by another process  nothing, unless pages of a mapping came (below)
 //   close(2) by who has only     nothing, where another descriptor is to bring what replaces committed content: the
-//   emptied the file             caller finds that out (File::has_written(), fs/operations/descriptor_holders.h)
+//   emptied the file             caller finds that out (File::has_only_emptied(), fs/operations/descriptor_holders.h)
 //   fsync by anybody             everything is committed, whoever wrote it
 //   the description is gone      what came through it since is finished: pages of a mapping that outlived its
 //   descriptors
@@ -77,8 +77,9 @@ class Writer {
   bool has_uncommitted(uint64_t committed) const { return last_change_ > committed; }
   bool is_unfinished(uint64_t committed) const;
   bool is_trickle() const { return window_bytes_ > 0 && (description_.appends || !is_stream_); }
-  // Whether `actor` has written what is not committed, rather than only emptied the file. True of who is not known.
-  bool has_written(const Actor& actor, uint64_t committed) const;
+  // Whether what `actor` has changed, and is not committed, is that the file was emptied: by no write of its. False also
+  // where somebody may be meant who is not known.
+  bool has_only_emptied(const Actor& actor, uint64_t committed) const;
   // Whether a close by `actor` ends what came by mappings.
   bool may_have_mapped(const Actor& actor) const;
 

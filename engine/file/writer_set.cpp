@@ -40,8 +40,8 @@ bool WriterSet::is_unfinished(bool only_streams) const {
   return false;
 }
 
-bool WriterSet::has_written(const Origin& origin) const {
-  return mapped_ > committed_ || origin.writer->has_written(origin.actor, committed_);
+bool WriterSet::has_only_emptied(const Origin& origin) const {
+  return mapped_ <= committed_ && origin.writer->has_only_emptied(origin.actor, committed_);
 }
 
 bool WriterSet::is_by_others_than(const Origin& origin) const {

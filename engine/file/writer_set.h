@@ -36,8 +36,9 @@ class WriterSet {
   bool is_unfinished(bool only_streams) const;
   // Nobody will ever finish what is unfinished now.
   void cut_off() { is_cut_off_ = true; }
-  // `origin`, with a Writer, has written what is not committed, not only emptied the file; or a mapping has.
-  bool has_written(const Origin& origin) const;
+  // What `origin`, with a Writer, has changed since the last commit is that the file was emptied, and no mapping has
+  // written meanwhile.
+  bool has_only_emptied(const Origin& origin) const;
   // Somebody else than who `origin` is has changes that are not committed.
   bool is_by_others_than(const Origin& origin) const;
 

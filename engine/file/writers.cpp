@@ -47,9 +47,9 @@ bool File::is_replacing() const {
   return replaces_committed();
 }
 
-bool File::has_written(const Origin& origin) const {
+bool File::has_only_emptied(const Origin& origin) const {
   MutexLock lock(mutex_);
-  return writers_.has_written(origin);
+  return writers_.has_only_emptied(origin);
 }
 
 // --- with Durable::kFsync ------------------------------------------------------------------------------------------

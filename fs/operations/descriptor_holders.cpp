@@ -7,8 +7,10 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <charconv>
 #include <fstream>
+#include <future>
 #include <memory>
 #include <optional>
 #include <sstream>
@@ -19,6 +21,7 @@
 #include <fmt/format.h>
 
 #include "engine/base/file_descriptor.h"
+#include "engine/io/named_thread.h"
 
 namespace fpfs {
 namespace {
@@ -117,8 +120,19 @@ class Look {
 
 bool holds(pid_t thread, const HeldFile& file, bool or_descendant) {
   if (thread <= 0 || file.device == 0 || file.name.empty()) return false;
-  const Look look(file);
-  return look.finds_in(thread) || (or_descendant && look.finds_below(thread));
+  static std::atomic<unsigned> looking{0};
+  if (looking.fetch_add(1) >= kThreadsMax) {
+    looking.fetch_sub(1);
+    return false;
+  }
+  const auto answer = std::make_shared<std::promise<bool>>();
+  std::future<bool> found = answer->get_future();
+  start_thread("fpfs-look", [thread, file, or_descendant, answer] {
+    const Look look(file);
+    answer->set_value(look.finds_in(thread) || (or_descendant && look.finds_below(thread)));
+    looking.fetch_sub(1);
+  }).detach();
+  return found.wait_for(kBudget) == std::future_status::ready && found.get();
 }
 
 }  // namespace fpfs

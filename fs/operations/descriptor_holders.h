@@ -5,12 +5,14 @@
 // What cannot be told is false: of a process in another PID namespace or of another user than a daemon that is not
 // root; of one that names the file otherwise (a hard link); beyond kBudget.
 //
-// Whoever asks must not depend on the good will of who is asked about: reading the fdinfo of an epoll descriptor waits
-// for a mutex that its owner holds as long as a page fault of his takes (ep_show_fdinfo in fs/eventpoll.c), which may be
-// one that waits for this daemon. So only what readlink(2) calls as the file is called is opened.
+// Whoever asks must not depend on who is asked about. Reading the fdinfo of an epoll descriptor waits for a mutex that
+// its owner holds as long as a page fault of his takes (ep_show_fdinfo in fs/eventpoll.c), which may be one that waits
+// for this daemon: so only what readlink(2) calls as the file is called is opened. And readlink(2) waits for an execve(2)
+// of that process (proc_pid_readlink, Linux 6.18), which may be what closes the descriptor, and waits for the answer: so
+// a thread of its own looks, for which nobody waits longer than for kBudget. Of those that are caught there are
+// kThreadsMax at most, then nobody looks.
 //
-// Thread safety: all functions from any thread. They block for /proc, for kBudget at most: not on a thread that
-// receives requests.
+// Thread safety: all functions from any thread. They block for kBudget at most: not on a thread that receives requests.
 #pragma once
 
 #include <sys/types.h>
@@ -29,6 +31,7 @@ struct HeldFile {
 };
 
 constexpr std::chrono::milliseconds kBudget{20};
+constexpr unsigned kThreadsMax = 4;
 
 // Whether the process of this thread does, or (`or_descendant`) one that descends from it.
 bool holds(pid_t thread, const HeldFile& file, bool or_descendant);

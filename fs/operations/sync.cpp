@@ -27,7 +27,7 @@ bool is_killed_saver(fuse_req_t request, const OpenFile& open) {
 // where content that is committed is at stake. (Of who has written it is not asked: that takes a microsecond for each
 // descriptor of the process, and its close may be the last that counts.)
 bool may_be_to_come(const OpenFile& open, const Origin& closer) {
-  return open.file->is_replacing() && !open.file->has_written(closer);
+  return open.file->is_replacing() && open.file->has_only_emptied(closer);
 }
 
 // Whether it is. Blocks for a moment. What no longer has descriptors, as the save before, may still be on its way to be

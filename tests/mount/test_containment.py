@@ -228,9 +228,13 @@ def test_something_mounted_over_a_directory_in_the_tree(array, make_mount, outsi
     (mount.path / "file").write_bytes(b"f")
     mount.unmount()
     tree = array.members[0] / "tree"
-    bind(outside, tree / "d")
-    bind(outside / "secret", tree / "file")
+    places = [(outside, tree / "d"), (outside / "secret", tree / "file")]
+    for undo in [bind(*place) for place in places]:
+        assert "in it is on another filesystem" in refusal(make_mount, array)
+        undo()
     mount.start()
+    for place in places:  # while it is mounted
+        bind(*place)
     for action in (lambda: os.listdir(mount.path / "d"), lambda: (mount.path / "d/secret").read_bytes(),
                    lambda: (mount.path / "d/new").write_bytes(b"x"), lambda: (mount.path / "file").read_bytes(),
                    lambda: (mount.path / "file").write_bytes(b"x")):
@@ -260,7 +264,10 @@ def test_something_mounted_over_object_directories(array, make_mount, outside, b
     mount.unmount()
     directory = next(array.members[1].glob("objects/*/*")).parent
     unbind = bind(outside, directory)
+    assert f"'objects/{directory.name}' in it is on another filesystem" in refusal(make_mount, array)
+    unbind()
     mount.start()
+    unbind = bind(outside, directory)  # while it is mounted
     assert attempt((mount.path / "before").read_bytes) == "EIO"
     mount.unmount()
     assert_not_checked(array)
@@ -278,7 +285,7 @@ def test_recovery_with_something_mounted_over_the_tree(array, make_mount, outsid
     write_pattern(mount.path / "d/file", 1, 5 * MIB)
     mount.kill()
     unbind = bind(outside, array.members[0] / "tree/d")
-    assert str(array.members[0] / "tree/d") in refusal(make_mount, array)
+    assert f"{array.members[0]}: 'tree/d' in it is on another filesystem" in refusal(make_mount, array)
     assert array.fsck("-p").returncode == 8
     unbind()
     mount.start()

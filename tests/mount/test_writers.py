@@ -124,6 +124,19 @@ def test_who_has_only_emptied_the_file_and_has_another_descriptor(mount, mode):
     assert is_pattern(path, 2, NEW)
 
 
+@pytest.mark.P1
+@pytest.mark.P2
+def test_an_exec_closes_what_was_emptied(mount):
+    """execve(2) waits for the answer to that close, and whoever looks into the process below /proc for execve(2)."""
+    path = mount.path / "checkpoint"
+    begin = f"import os; fd = os.open({str(path)!r}, os.O_WRONLY | os.O_TRUNC); "
+    for rest, size in (("os.execv('/bin/true', ['true'])", 0), ("os.dup2(fd, 1); os.execv('/bin/echo', ['echo'])", 1)):
+        write_pattern(path, 1, OLD)
+        spawn(sys.executable, "-c", begin + rest, timeout=60)
+        restart(mount)
+        assert path.stat().st_size == size
+
+
 def redirected(path):
     return subprocess.Popen(["sh", "-c", 'cat >"$0"', path], stdin=subprocess.PIPE)
 

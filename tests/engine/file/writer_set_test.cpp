@@ -88,21 +88,24 @@ TEST_F(WriterSetTest, ANewNameIsAChange) {
   set_.remove(maker);
 }
 
-TEST_F(WriterSetTest, WhoOnlyEmptiedTheFileHasNotWritten) {
+TEST_F(WriterSetTest, WhoHasOnlyEmptiedTheFileIsKnown) {
+  const Origin saver{&writer_, kSaver, false}, child{&writer_, kChild, false};
+  EXPECT_FALSE(set_.has_only_emptied(saver)) << "has changed nothing";
   write(writer_, kSaver);
-  EXPECT_FALSE(set_.has_written({&writer_, kSaver, false}));
+  EXPECT_TRUE(set_.has_only_emptied(saver));
+  EXPECT_FALSE(set_.has_only_emptied(child)) << "a child that closes what it inherited";
   write(writer_, kChild);
   writer_.wrote(kChild, 100, {.tv_sec = 1, .tv_nsec = 0}, 65536, 30'000);
-  EXPECT_FALSE(set_.has_written({&writer_, kSaver, false}));
-  EXPECT_TRUE(set_.has_written({&writer_, kChild, false}));
-  commit();
-  EXPECT_FALSE(set_.has_written({&writer_, kChild, false}));
+  EXPECT_TRUE(set_.has_only_emptied(saver));
+  EXPECT_FALSE(set_.has_only_emptied(child));
   set_.changed({&writer_, kChild, true});
-  EXPECT_TRUE(set_.has_written({&writer_, kSaver, false})) << "a mapping has, and may be its";
-  write(writer_, {});
+  EXPECT_FALSE(set_.has_only_emptied(saver)) << "a mapping has written, and may be its";
   commit();
+  EXPECT_FALSE(set_.has_only_emptied(saver));
+  write(writer_, kSaver);
+  EXPECT_TRUE(set_.has_only_emptied(saver));
   write(writer_, {});
-  EXPECT_TRUE(set_.has_written({&writer_, kSaver, false})) << "somebody has";
+  EXPECT_FALSE(set_.has_only_emptied(saver)) << "somebody has written";
 }
 
 TEST_F(WriterSetTest, ATrickleIsNoStream) {
