@@ -6,9 +6,11 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <charconv>
+#include <chrono>
 #include <fstream>
 #include <future>
 #include <memory>
@@ -16,6 +18,7 @@
 #include <sstream>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 #include <fmt/format.h>
@@ -39,7 +42,7 @@ void for_each_name(const std::string& path, const Visit& visit) {
 std::optional<uint64_t> number_of(std::string_view text, std::string_view key, int base) {
   const size_t at = text.find(key);
   if (at == std::string_view::npos) return std::nullopt;
-  text.remove_prefix(text.find_first_not_of(" \t", at + key.size()));
+  text.remove_prefix(std::min(text.find_first_not_of(" \t", at + key.size()), text.size()));
   uint64_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, base);
   return error == std::errc() ? std::optional(number) : std::nullopt;
@@ -127,11 +130,16 @@ bool holds(pid_t thread, const HeldFile& file, bool or_descendant) {
   }
   const auto answer = std::make_shared<std::promise<bool>>();
   std::future<bool> found = answer->get_future();
-  start_thread("fpfs-look", [thread, file, or_descendant, answer] {
-    const Look look(file);
-    answer->set_value(look.finds_in(thread) || (or_descendant && look.finds_below(thread)));
+  try {
+    start_thread("fpfs-look", [thread, file, or_descendant, answer] {
+      const Look look(file);
+      answer->set_value(look.finds_in(thread) || (or_descendant && look.finds_below(thread)));
+      looking.fetch_sub(1);
+    }).detach();
+  } catch (const std::system_error&) {  // no more threads
     looking.fetch_sub(1);
-  }).detach();
+    return false;
+  }
   return found.wait_for(kBudget) == std::future_status::ready && found.get();
 }
 
