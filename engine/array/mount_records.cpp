@@ -127,19 +127,16 @@ std::vector<OutdatedDirectory> find_outdated(const std::vector<ArrayDirectory>& 
 namespace {
 
 // Mounted by root once, the directories of another user have files of root's.
-Status refuse_others(const std::vector<ArrayDirectory>& directories) {
+Status refuse_others(const ArrayDirectory& first, const std::vector<ArrayDirectory>& directories) {
   std::string paths;
   for (const ArrayDirectory& directory : directories)
     if (directory.record_status.code() == StatusCode::kPermission) paths += " " + directory.path;
-  const auto first = std::ranges::find_if(directories, [](const ArrayDirectory& directory) {
-    return directory.record_status.code() == StatusCode::kPermission;
-  });
   return Status::error(
       StatusCode::kPermission,
       fmt::format(
           "{}: {}; another user, perhaps root, has mounted the array, and what that wrote is not yours; nothing "
           "was changed. Mount as that user, or have root make it yours: chown -R {}:{}{}",
-          first->path, first->record_status.message(), ::geteuid(), ::getegid(), paths));
+          first.path, first.record_status.message(), ::geteuid(), ::getegid(), paths));
 }
 
 }  // namespace
@@ -148,7 +145,7 @@ Status check_mount_records(const std::vector<ArrayDirectory>& directories) {
   const std::vector<OutdatedDirectory> outdated = find_outdated(directories);
   if (outdated.empty()) return Status::ok();
   const ArrayDirectory& first = directories[outdated.front().index];
-  if (first.record_status.code() == StatusCode::kPermission) return refuse_others(directories);
+  if (first.record_status.code() == StatusCode::kPermission) return refuse_others(first, directories);
   std::string others;
   for (size_t i = 1; i < outdated.size(); ++i)
     others += (others.empty() ? "; so it is with " : ", ") + directories[outdated[i].index].path;

@@ -232,6 +232,14 @@ ArrayTier::Done ArrayTier::Impl::across_sessions(const Ask& ask, const Done& don
   };
 }
 
+std::vector<ArrayTier::Impl::Waiting> ArrayTier::Impl::take_all_waiting() {
+  std::vector<Waiting> waiting = std::move(waiting_);
+  std::ranges::move(interrupted_, std::back_inserter(waiting));
+  waiting_.clear();
+  interrupted_.clear();
+  return waiting;
+}
+
 bool ArrayTier::Impl::look(const std::string& path, std::function<void()> done) {
   if (!options_.share.has_value()) return false;
   const struct timespec now = environment_.now();
@@ -356,9 +364,7 @@ bool ArrayTier::Impl::stop(milliseconds patience) {
   {
     MutexLock lock(mutex_);
     stopping_ = true;
-    waiting.swap(waiting_);
-    std::ranges::move(interrupted_, std::back_inserter(waiting));
-    interrupted_.clear();
+    waiting = take_all_waiting();
     changed_.notify_all();
     const auto deadline = Clock::now() + patience;
     while (thread_.joinable() && !ended_ && Clock::now() < deadline) changed_.wait_for(mutex_, deadline - Clock::now());

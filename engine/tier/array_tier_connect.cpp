@@ -499,9 +499,7 @@ Status ArrayTier::Impl::do_leave() {
     store_id_.clear();
     failure_ = Status::ok();
     uncopied_since_s_ = 0;
-    waiting.swap(waiting_);
-    std::ranges::move(interrupted_, std::back_inserter(waiting));
-    interrupted_.clear();
+    waiting = take_all_waiting();
   }
   for (const Waiting& waits : waiting)
     waits.done(Status::error(StatusCode::kCancelled, "the array copies there no more"));

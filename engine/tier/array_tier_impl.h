@@ -73,6 +73,7 @@ class ArrayTier::Impl : public std::enable_shared_from_this<Impl> {
   using Clock = std::chrono::steady_clock;
 
   Done across_sessions(const Ask& ask, const Done& done);
+  std::vector<Waiting> take_all_waiting() FPFS_REQUIRES(mutex_);
   void start_thread_once() FPFS_REQUIRES(mutex_);
   // False: it has ended, or ends.
   bool leave_task(std::function<void()> task);
