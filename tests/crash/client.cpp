@@ -292,6 +292,29 @@ Task<bool> Client::run_child(const OpenFile& file) {
   co_return ended;
 }
 
+// As a shell does for `program > file`, or dd for itself: the descriptor of open(2) is closed when there is a copy of it,
+// before anything is written through that, maybe by a child.
+Task<bool> Client::redirect(OpenFile file) {
+  if (random_.chance(30)) {
+    machine_.give(self_, file);
+    if (!co_await machine_.close(self_, file) || !co_await write_sequentially(file, random_length())) co_return false;
+    const bool ended = co_await close(file);
+    co_return ended;
+  }
+  Process child = machine_.fork(self_);
+  if (random_.chance(50)) {
+    machine_.give(child, file);
+    if (!co_await machine_.close(child, file)) co_return false;
+  }
+  if (!co_await machine_.close(self_, file)) co_return false;
+  std::swap(self_, child);
+  bool went_on = co_await write_sequentially(file, random_length());
+  std::swap(self_, child);
+  file.reset();
+  if (went_on) went_on = co_await machine_.end(child, random_.chance(10));
+  co_return went_on;
+}
+
 // The program is killed, and another takes its place.
 Task<bool> Client::die() {
   const bool went_on = co_await machine_.end(self_, true);
@@ -345,6 +368,13 @@ Task<bool> Client::save_once(const Place& place) {
   const bool replaces = exists(place);
   if (!open_or_create(place, &file)) co_return false;
   if (replaces && !co_await truncate(file, 0)) co_return false;
+  if (random_.chance(15)) {
+    const uint64_t inode = file->inode;
+    const bool ended = co_await redirect(std::move(file));
+    if (!ended || !machine_.has_failed(inode)) co_return ended;
+    const bool works = co_await open_again(place);
+    co_return works;
+  }
   if (!co_await write_sequentially(file, random_length())) co_return false;
   if (random_.chance(20) && !co_await read_back(file)) co_return false;
   if (random_.chance(10)) {

@@ -68,6 +68,7 @@ class Client {
   Task<bool> commit_while_writing(const OpenFile& file);
   Task<bool> close(const OpenFile& file);
   Task<bool> run_child(const OpenFile& file);
+  Task<bool> redirect(OpenFile file);
   Task<bool> die();
   Task<bool> sync_by_reader(const Place& place);
   Task<bool> open_again(const Place& place);

@@ -58,6 +58,7 @@ const std::map<std::string, SeedOptions> kPlanted = {
     {"end-commits", {.planted_call = PlantedCall::kEndCommits}},
     {"sync-commits", {.planted_call = PlantedCall::kSyncCommits}},
     {"background-commits", {.planted_call = PlantedCall::kBackgroundCommits}},
+    {"emptying-commits", {.planted_call = PlantedCall::kEmptyingCommits}},
     {"version-let-go", {.planted_call = PlantedCall::kVersionLetGo}},
 };
 

@@ -96,6 +96,7 @@ Process Machine::start() {
 
 Process Machine::fork(const Process& parent) {
   Process child = start();
+  parents_[child.number] = parent.number;
   for (const Process::Descriptor& descriptor : parent.table)
     give(child, descriptor.description, descriptor.close_on_exec);
   for (const OpenFile& file : parent.mappings) map(child, file);
@@ -104,6 +105,7 @@ Process Machine::fork(const Process& parent) {
 
 void Machine::give(Process& process, const OpenFile& file, bool close_on_exec) {
   ++file->descriptors;
+  file->holders.insert(process.number);
   process.table.push_back({file, close_on_exec});
 }
 
@@ -119,8 +121,11 @@ Task<bool> Machine::end(Process& process, bool is_killed, Beside* beside) {
   bool went_on = true;
   while (went_on && !process.mappings.empty()) went_on = co_await unmap(process, process.mappings.back());
   while (went_on && !process.table.empty()) went_on = co_await close_at(process, 0, is_killed, beside);
-  if (went_on) owners_.erase(process.owner);
-  co_return went_on;
+  if (!went_on) co_return false;
+  owners_.erase(process.owner);
+  parents_.erase(process.number);
+  std::erase_if(parents_, [&process](const auto& entry) { return entry.second == process.number; });
+  co_return true;
 }
 
 Task<bool> Machine::close(Process& process, const OpenFile& file) {
@@ -135,6 +140,7 @@ Task<bool> Machine::close_at(Process& process, size_t index, bool dies, Beside* 
   const OpenFile file = process.table[index].description;
   process.table.erase(process.table.begin() + static_cast<ptrdiff_t>(index));
   --file->descriptors;
+  file->holders.erase(file->holders.find(process.number));
   const bool flushed = co_await flush(process, file, dies, beside);
   if (session_.world.is_off()) co_return false;
   const bool is_released = co_await release(file);
@@ -151,9 +157,48 @@ Task<bool> Machine::flush(Process& process, const OpenFile& file, bool dies, Bes
   if (!went_on) co_return false;
   if (dies && file->file->is_replacing())
     went_on = co_await flush_killed(process, file, beside);
+  else if (is_to_come(process, file))
+    went_on = co_await leave_alone(file);
   else
     went_on = co_await flush_and_commit(process, file);
   co_return went_on;
+}
+
+// Of a close that ends nothing. Nothing may come of it.
+Task<bool> Machine::leave_alone(const OpenFile& file) {
+  Status status = file->file->error();
+  if (session_.planted == PlantedCall::kEmptyingCommits) {
+    ControlCall call(session_.scheduler, *file->file, ControlRequest::Kind::kClose);
+    call.start();
+    status = co_await call;
+  }
+  co_return good(status, *file, "close of a copy") || has_failed(file->inode);
+}
+
+// As flush of the mount asks (fs/operations/sync.cpp): the closer has emptied content that is committed and no more, and
+// another descriptor is to bring the new one, its own or a descendant's.
+bool Machine::is_to_come(const Process& process, const OpenFile& file) {
+  const State& state = state_of(file->inode);
+  const Origin closer{file->writer.get(), {process.owner, process.number}, false};
+  const bool only_emptied = file->file->is_replacing() && file->file->has_only_emptied(closer);
+  const auto own = file->changes.find(process.number), cut = file->emptied.find(process.number);
+  const bool for_certain = own != file->changes.end() && cut != file->emptied.end() && own->second == cut->second &&
+                           cut->second > state.covered && replaces_for_certain(state, *file->model) &&
+                           !(state.mapped.has_value() && *state.mapped > state.committed);
+  if (for_certain && !only_emptied && !has_failed(file->inode))
+    session_.fail(fmt::format("inode {}: who has only emptied it is taken for one who wrote", file->inode));
+  const auto writes = [](const Description* other) { return other->writer != nullptr; };
+  if (!only_emptied || std::count_if(state.open.begin(), state.open.end(), writes) != 1) return false;
+  const auto descends = [this, &process](uint32_t number) {
+    while (number != process.number) {
+      const auto parent = parents_.find(number);
+      if (parent == parents_.end()) return false;
+      number = parent->second;
+    }
+    return true;
+  };
+  const bool is_held = std::any_of(file->holders.begin(), file->holders.end(), descends);
+  return is_held && !session_.world.random().chance(5);  // /proc does not always tell in time
 }
 
 Task<bool> Machine::flush_and_commit(Process& process, const OpenFile& file) {
@@ -326,8 +371,13 @@ Task<bool> Machine::truncate(Process& process, const OpenFile& file, uint64_t si
   call.request.origin = {file->writer.get(), {0, process.number}, false};
   ++file->received;
   call.start();
+  const auto own = file->changes.find(process.number);
+  const bool is_first =
+      (own == file->changes.end() || own->second <= state.committed) && file->under_way[process.number] == 0;
   if (!good(co_await call, *file, "truncate")) co_return false;
   settle(*file, process.number);
+  file->emptied.erase(process.number);
+  if (cuts_all && is_first) file->emptied[process.number] = file->changes[process.number];
   if (cuts_all && state.covered < version) state.truncated_at = version;
   co_return true;
 }

@@ -4,6 +4,8 @@
 //   open, dup, fork, exec, a descriptor that is passed on    an open file description lives while a descriptor or a
 //                                                            mapping of it does, in whatever process
 //   every close of a descriptor    a FLUSH with the owner of that process: exec, exit and death close like close(2)
+//   that of who has only emptied   nothing, while it or a child has another descriptor (fs/operations/descriptor_holders.h)
+//   the file
 //   the last one                   also the end of the description (fs/operations/open.cpp, end_writer)
 //   a store to a mapping           a dirty page of the file, which comes back later through any description that can be
 //                                  mapped, and before each FLUSH, fsync, read and change of the file
@@ -40,8 +42,10 @@ struct Description : std::enable_shared_from_this<Description> {
   // Of a planted mistake: writes that were received, and how many of them when a close last came.
   uint64_t received = 0, received_at_close = 0;
 
+  std::multiset<uint32_t> holders;  // of its descriptors, by their numbers
   // The last change by each process, as a version of the model; and writes that were not answered.
   std::map<uint32_t, size_t> changes;
+  std::map<uint32_t, size_t> emptied;  // the version that a process cut to nothing, having changed nothing before
   std::map<uint32_t, unsigned> under_way;
   bool has_written = false;
   // More than a chunk was written at once, for certain: see Machine::note_written().
@@ -180,6 +184,8 @@ class Machine {
 
   Task<bool> flush(Process& process, const OpenFile& file, bool dies, Beside* beside);
   Task<bool> flush_killed(Process& process, const OpenFile& file, Beside* beside);
+  Task<bool> leave_alone(const OpenFile& file);
+  bool is_to_come(const Process& process, const OpenFile& file);
   Task<bool> act(Beside& beside, const FileModel::Contents& before);
   Task<bool> flush_and_commit(Process& process, const OpenFile& file);
   Task<bool> release(const OpenFile& file);
@@ -201,6 +207,7 @@ class Machine {
   std::set<uint64_t> left_;      // at the end: in the middle of being written, for certain
   std::set<uint64_t> trickles_;  // and perhaps
   std::set<uint64_t> owners_;
+  std::map<uint32_t, uint32_t> parents_;  // of processes that were forked, while both live
   uint32_t next_process_ = 100;
 };
 

@@ -28,7 +28,8 @@ enum class PlantedCall : uint8_t {
   kEndCommits,          // the end of the mount commits what its writers have not finished
   kSyncCommits,         // and so does a sync of everything
   kBackgroundCommits,   // and so does the commit that follows a close
-  kVersionLetGo,        // a version is let go of while it is still being copied
+  kEmptyingCommits,  // the close of the first descriptor of what was emptied, while a copy of it is to bring the rest
+  kVersionLetGo,     // a version is let go of while it is still being copied
 };
 
 class Copier;
