@@ -173,11 +173,12 @@ def anywhere(request, make_array, make_mount):
 
 @pytest.fixture
 def make_drive(lab, numbers):
-    """make_drive(size, kind): one more drive of a given size, with a filesystem of its own (needs root)."""
+    """make_drive(size, kind, OPTION...): one more drive of a given size, with a filesystem of its own (needs root), made with
+    these options of its mkfs."""
     made = []
 
-    def make(size, kind="ext4"):
-        made.append(LoopDrive(lab, f"extra{next(numbers)}", size, kind, discard=False))
+    def make(size, kind="ext4", *options):
+        made.append(LoopDrive(lab, f"extra{next(numbers)}", size, kind, discard=False, options=options))
         return made[-1]
 
     yield make

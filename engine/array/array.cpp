@@ -180,7 +180,7 @@ Status Array::mark_dirty() {
   if (read_only_) return read_only_failure();
   FPFS_RETURN_IF_ERROR(begin_changes());
   const MutexLock lock(dirty_mutex_);
-  return write_state();
+  return advise_on_room(write_state());
 }
 
 Status Array::keep_dirty_since() {

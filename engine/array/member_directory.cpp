@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 
 #include "engine/array/superblock_copies.h"
+#include "engine/base/proc_fields.h"
 #include "engine/index/mount_record.h"
 #include "engine/io/drive_failure.h"
 
@@ -77,24 +78,16 @@ Result<bool> is_empty(Storage& storage, Handle directory, const std::string& nam
 }  // namespace
 
 HolderState holder_state(std::string_view stat, std::string_view status) {
-  constexpr unsigned long kExiting = 0x4;            // PF_EXITING
-  constexpr unsigned long kKilled = 1UL << (9 - 1);  // SIGKILL, not taken yet
-  const size_t name_end = stat.rfind(')');           // "4711 (fastpersistfs) Z 1 ..."
-  if (name_end == std::string_view::npos || stat.size() <= name_end + 2) return HolderState::kRuns;
-  std::istringstream fields(std::string(stat.substr(name_end + 2)));
-  char state = ' ';
-  long parent = 0, group = 0, session = 0, terminal = 0, foreground = 0;
-  unsigned long flags = 0;
-  fields >> state >> parent >> group >> session >> terminal >> foreground >> flags;
+  constexpr unsigned kStateField = 3, kFlagsField = 9;
+  constexpr uint64_t kExiting = 0x4;                    // PF_EXITING
+  constexpr uint64_t kKilled = uint64_t{1} << (9 - 1);  // SIGKILL, not taken yet
+  const std::string_view state = proc_stat_field(stat, kStateField);
   // Its first thread has; others of it are left.
-  if (state == 'Z') return HolderState::kHasEnded;
-  if (state != 'D') return HolderState::kRuns;
-  unsigned long pending = 0;
-  for (const std::string_view key : {"\nSigPnd:\t", "\nShdPnd:\t"}) {
-    const size_t at = status.find(key);
-    if (at != std::string_view::npos)
-      pending |= std::strtoul(std::string(status.substr(at + key.size(), 16)).c_str(), nullptr, 16);
-  }
+  if (state == "Z") return HolderState::kHasEnded;
+  if (state != "D") return HolderState::kRuns;
+  const uint64_t flags = proc_stat_number(stat, kFlagsField).value_or(0);
+  const uint64_t pending =
+      proc_status_number(status, "SigPnd", 16).value_or(0) | proc_status_number(status, "ShdPnd", 16).value_or(0);
   return (flags & kExiting) != 0 || (pending & kKilled) != 0 ? HolderState::kHasEnded : HolderState::kAtDrive;
 }
 

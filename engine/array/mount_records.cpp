@@ -1,6 +1,7 @@
 #include "engine/array/mount_records.h"
 
 #include <fcntl.h>
+#include <stdio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -139,6 +140,23 @@ Status refuse_others(const ArrayDirectory& first, const std::vector<ArrayDirecto
           first.path, first.record_status.message(), ::geteuid(), ::getegid(), paths));
 }
 
+// The record before stays, and the next is written over it: so there is room for it on a drive that is full, or has no
+// inodes left, and files can be removed.
+Status exchange_mount_record(Storage& storage, Handle directory, std::span<const std::byte> bytes) {
+  FPFS_ASSIGN_OR_RETURN(const Handle handle, storage.open_at(directory, kMountNewName, O_WRONLY | O_CREAT, 0600));
+  ScopedHandle file(storage, handle);
+  FPFS_RETURN_IF_ERROR(storage.pwrite(handle, bytes, 0));
+  FPFS_RETURN_IF_ERROR(storage.ftruncate(handle, bytes.size()));
+  FPFS_RETURN_IF_ERROR(storage.fsync(handle));
+  file.reset();
+  Status named = storage.rename(directory, kMountNewName, directory, kMountName, RENAME_EXCHANGE);
+  // The first one, or a filesystem that cannot.
+  if (named.code() == StatusCode::kNotFound || named.errno_value() == EINVAL)
+    named = storage.rename(directory, kMountNewName, directory, kMountName, 0);
+  FPFS_RETURN_IF_ERROR(named);
+  return storage.fsync(directory);
+}
+
 }  // namespace
 
 Status check_mount_records(const std::vector<ArrayDirectory>& directories) {
@@ -157,14 +175,16 @@ Status check_mount_records(const std::vector<ArrayDirectory>& directories) {
           first.path, describe_member(first.superblock.member_index), outdated.front().sentence, others));
 }
 
+Status advise_on_room(const Status& status) {
+  if (status.code() != StatusCode::kNoSpace) return status;
+  return status.with_context("no room to mount for writing; make some (or raise the quota), or mount with ro");
+}
+
 Status write_mount_record(Storage& storage, const ArrayDirectory& directory) {
-  const auto bytes = encode_mount_record(directory.record);
-  Status written = replace_file(storage, directory.directory, kMountName, kMountNewName, bytes);
+  Status written = exchange_mount_record(storage, directory.directory, encode_mount_record(directory.record));
   // A directory whose filesystem went down in the middle must not be taken for one that has the record.
   if (written.is_ok() && directory.lock != kNoHandle) written = storage.check_running(directory.lock);
-  if (written.code() == StatusCode::kNoSpace)
-    written = written.with_context("no room to mount for writing; make some (or raise the quota), or mount with ro");
-  return written.with_context(directory.path);
+  return advise_on_room(written).with_context(directory.path);
 }
 
 Status raise_mount_records(Storage& storage, std::vector<ArrayDirectory>& directories, uint64_t mount, int64_t seconds,

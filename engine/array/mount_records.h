@@ -46,7 +46,10 @@ Status check_mount_records(const std::vector<ArrayDirectory>& directories);
 Status raise_mount_records(Storage& storage, std::vector<ArrayDirectory>& directories, uint64_t mount, int64_t seconds,
                            uint64_t token);
 
-// Writes one directory's record. Durable on return.
+// Writes one directory's record. Durable on return. Has room on a full drive, once a record was written there before (but
+// for filesystems that write nothing in place).
 Status write_mount_record(Storage& storage, const ArrayDirectory& directory);
+// What to do where a mount found no room; any other status as it is.
+Status advise_on_room(const Status& status);
 
 }  // namespace fpfs

@@ -115,6 +115,15 @@ class [[nodiscard]] Result {
   std::variant<T, Status> value_;
 };
 
+// The outcome of a call of either kind, for code that serves both.
+inline const Status& status_of(const Status& status) {
+  return status;
+}
+template <typename T>
+Status status_of(const Result<T>& result) {
+  return result.status();
+}
+
 // FPFS_RETURN_IF_ERROR(expr): leave the function with the failure of a Status expression.
 #define FPFS_RETURN_IF_ERROR(expr)                  \
   do {                                              \

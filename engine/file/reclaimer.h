@@ -103,12 +103,6 @@ class Reclaimer {
   void take_names_to_sync(Batch& batch, uint64_t number) FPFS_REQUIRES(mutex_);
   Status sync_names(const Batch& batch, const ScopedHandle& tree);
 
-  static const Status& status_of(const Status& status) { return status; }
-  template <typename T>
-  static Status status_of(const Result<T>& result) {
-    return result.status();
-  }
-
   const Parts parts_;
   const std::chrono::minutes spare_life_;
   RecurringTimer spare_timer_;  // looks for spares that nobody wanted

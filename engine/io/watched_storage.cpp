@@ -9,14 +9,6 @@ namespace {
 // Handles are file descriptors: small numbers. One beyond the table belongs to no array.
 constexpr size_t kHandlesMax = 1024 * 1024;
 
-Status status_of(const Status& status) {
-  return status;
-}
-template <typename T>
-Status status_of(const Result<T>& result) {
-  return result.status();
-}
-
 }  // namespace
 
 WatchedStorage::WatchedStorage(Storage& storage, StallWatch& watch)

@@ -215,13 +215,26 @@ bool Store::finish_frees() {
 
 // --- making names ---------------------------------------------------------------------------------------------------
 
+template <typename Call>
+auto Store::make_name(Handle directory, const std::string& name, Call call) {
+  auto made = impl_->reclaimer->with_space(std::move(call));
+  if (const Status& status = status_of(made); status.code() == StatusCode::kNoSpace) {
+    const std::string path = "/" + path_below_root(directory, name).value_or(name);
+    log_about(
+        "no room for a name", LogLevel::kWarning,
+        "{}: {}, which has the names, has no room for another, or no inodes left (df, df -i); it fails with ENOSPC",
+        path, array_->metadata_path());
+  }
+  return made;
+}
+
 Result<Store::Created> Store::create(Handle directory, const std::string& name, mode_t mode) {
   FPFS_RETURN_IF_ERROR(impl_->health.failure());
   // Had beforehand: what can fail, fails before there is a name.
   FPFS_ASSIGN_OR_RETURN(ScopedHandle parent, reopen_directory(storage(), directory));
-  FPFS_ASSIGN_OR_RETURN(const Handle sidecar, impl_->reclaimer->with_space([&] {
-    return storage().open_at(directory, name, O_CREAT | O_EXCL | O_RDWR, mode);
-  }));
+  FPFS_ASSIGN_OR_RETURN(const Handle sidecar, make_name(directory, name, [&] {
+                          return storage().open_at(directory, name, O_CREAT | O_EXCL | O_RDWR, mode);
+                        }));
   Result<Created> created = adopt_created(ScopedHandle(storage(), sidecar), std::move(parent));
   if (!created.is_ok()) take_back(directory, name, false);
   if (created.is_ok() && impl_->previous_files != nullptr) impl_->previous_files->made(created->file, directory, name);
@@ -230,9 +243,9 @@ Result<Store::Created> Store::create(Handle directory, const std::string& name, 
 
 Result<Store::Created> Store::create_unnamed(Handle directory, mode_t mode) {
   FPFS_RETURN_IF_ERROR(impl_->health.failure());
-  FPFS_ASSIGN_OR_RETURN(const Handle sidecar, impl_->reclaimer->with_space([&] {
-    return storage().open_at(directory, ".", O_TMPFILE | O_RDWR, mode);
-  }));
+  FPFS_ASSIGN_OR_RETURN(const Handle sidecar, make_name(directory, "(unnamed)", [&] {
+                          return storage().open_at(directory, ".", O_TMPFILE | O_RDWR, mode);
+                        }));
   FPFS_ASSIGN_OR_RETURN(Created created, adopt_created(ScopedHandle(storage(), sidecar), {}));
   created.file->set_unnamed();
   if (keeper_ == nullptr) return created;
@@ -266,22 +279,21 @@ void Store::take_back(Handle directory, const std::string& name, bool is_directo
 
 Status Store::make_directory(Handle directory, const std::string& name, mode_t mode) {
   FPFS_RETURN_IF_ERROR(impl_->health.failure());
-  FPFS_RETURN_IF_ERROR(impl_->reclaimer->with_space([&] { return storage().make_directory(directory, name, mode); }));
+  FPFS_RETURN_IF_ERROR(make_name(directory, name, [&] { return storage().make_directory(directory, name, mode); }));
   tell_made(directory, name, true);
   return Status::ok();
 }
 
 Status Store::make_node(Handle directory, const std::string& name, mode_t mode, dev_t device) {
   FPFS_RETURN_IF_ERROR(impl_->health.failure());
-  FPFS_RETURN_IF_ERROR(
-      impl_->reclaimer->with_space([&] { return storage().make_node(directory, name, mode, device); }));
+  FPFS_RETURN_IF_ERROR(make_name(directory, name, [&] { return storage().make_node(directory, name, mode, device); }));
   tell_made(directory, name, false);
   return Status::ok();
 }
 
 Status Store::symlink(const std::string& target, Handle directory, const std::string& name) {
   FPFS_RETURN_IF_ERROR(impl_->health.failure());
-  FPFS_RETURN_IF_ERROR(impl_->reclaimer->with_space([&] { return storage().symlink(target, directory, name); }));
+  FPFS_RETURN_IF_ERROR(make_name(directory, name, [&] { return storage().symlink(target, directory, name); }));
   tell_made(directory, name, false);
   return Status::ok();
 }

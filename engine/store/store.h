@@ -345,6 +345,9 @@ class Store {
   Result<Node> open_listed(Handle directory, const DirectoryEntry& entry);
   Result<Node> complete_node(Node node);
   Result<struct stat> logical(Handle node, const struct stat& sidecar);
+  // `call` makes a name; a drive of the names without room (or inodes) is said in the log.
+  template <typename Call>
+  auto make_name(Handle directory, const std::string& name, Call call);
   Result<Created> adopt_created(ScopedHandle sidecar, ScopedHandle directory);
   class NameHolder;
   struct RenameJob;

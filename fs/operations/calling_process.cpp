@@ -6,14 +6,13 @@
 
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <csignal>
 #include <string>
-#include <string_view>
 
 #include <fmt/format.h>
 
 #include "engine/base/file_descriptor.h"
+#include "engine/base/proc_fields.h"
 
 namespace fpfs {
 namespace {
@@ -27,32 +26,11 @@ std::string read_proc(pid_t thread, const char* name) {
   return length > 0 ? std::string(text.data(), static_cast<size_t>(length)) : std::string();
 }
 
-template <typename Number>
-std::optional<Number> to_number(std::string_view text) {
-  Number number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end == text.data()) return std::nullopt;
-  return number;
-}
-
-// The field of /proc/PID/stat with this number, as proc(5) counts them. The second, a name, may hold anything.
-std::string_view stat_field(std::string_view stat, unsigned number) {
-  const size_t name_end = stat.rfind(')');
-  if (name_end == std::string_view::npos) return {};
-  stat.remove_prefix(name_end + 1);
-  for (unsigned field = 2; field < number; ++field) {
-    const size_t space = stat.find(' ');
-    if (space == std::string_view::npos) return {};
-    stat.remove_prefix(space + 1);
-  }
-  return stat.substr(0, stat.find_first_of(" \n"));
-}
-
 constexpr unsigned kFlagsField = 9, kExitCodeField = 52;
 // include/linux/sched.h.
 constexpr uint64_t kExiting = 0x4, kSignaled = 0x400;
 // The part of an exit status that says which signal it was (wait(2)).
-constexpr int kSignalMask = 0x7f;
+constexpr uint64_t kSignalMask = 0x7f;
 
 }  // namespace
 
@@ -61,10 +39,7 @@ uint32_t process_of(pid_t thread) {
   // Whether the thread is in the group of its own number: EPERM is a yes, too.
   if (::syscall(SYS_tgkill, thread, thread, 0) == 0 || errno == EPERM) return static_cast<uint32_t>(thread);
   const std::string status = read_proc(thread, "status");
-  constexpr std::string_view kKey = "\nTgid:\t";
-  const size_t at = status.find(kKey);
-  if (at == std::string::npos) return 0;
-  return to_number<uint32_t>(std::string_view(status).substr(at + kKey.size())).value_or(0);
+  return static_cast<uint32_t>(proc_status_number(status, "Tgid").value_or(0));
 }
 
 // Most who close something go on living, and one may be in execve(2), which closes descriptors while it holds a lock
@@ -79,8 +54,8 @@ std::optional<bool> is_dying_of_signal(pid_t thread) {
   if (memory.empty()) return std::nullopt;
   if (!memory.starts_with("0 ")) return false;
   const std::string stat = read_proc(thread, "stat");
-  const std::optional<uint64_t> flags = to_number<uint64_t>(stat_field(stat, kFlagsField));
-  const std::optional<int> exit_code = to_number<int>(stat_field(stat, kExitCodeField));
+  const std::optional<uint64_t> flags = proc_stat_number(stat, kFlagsField);
+  const std::optional<uint64_t> exit_code = proc_stat_number(stat, kExitCodeField);
   if (!flags || !exit_code) return std::nullopt;
   if ((*flags & kExiting) == 0 || (*flags & kSignaled) == 0) return false;
   return (*exit_code & kSignalMask) != 0;
@@ -92,12 +67,7 @@ bool hears_no_answer(pid_t thread) {
   if (thread <= 0) return false;
   if (read_proc(thread, "statm").starts_with("0 ")) return true;
   const std::string status = read_proc(thread, "status");
-  constexpr std::string_view kKey = "\nSigPnd:\t";
-  const size_t at = status.find(kKey);
-  if (at == std::string::npos) return false;
-  const std::string_view digits = std::string_view(status).substr(at + kKey.size());
-  uint64_t pending = 0;
-  std::from_chars(digits.data(), digits.data() + digits.size(), pending, 16);
+  const uint64_t pending = proc_status_number(status, "SigPnd", 16).value_or(0);
   return (pending & (uint64_t{1} << (SIGKILL - 1))) != 0;
 }
 

@@ -34,11 +34,11 @@ MKFS_FLAGS = {"xfs": ["-q", "-f"], "ext4": ["-q", "-F", "-E", "lazy_itable_init=
               "btrfs": ["-q", "-f"]}
 
 
-def make_filesystem(kind, device):
+def make_filesystem(kind, device, *options):
     """mkfs.btrfs looks at every mount of the machine, and fails while one of them does, as other tests want theirs to."""
     deadline = time.monotonic() + 30
     while True:
-        made = run(f"mkfs.{kind}", *MKFS_FLAGS[kind], device, check=False)
+        made = run(f"mkfs.{kind}", *MKFS_FLAGS[kind], *options, device, check=False)
         if made.returncode == 0:
             return
         assert "cannot check mount status" in made.stderr and time.monotonic() < deadline, made.stderr
@@ -52,7 +52,7 @@ class LoopDrive:
     whose freeing its aborted journal never committed (ext4_journal_commit_callback), which no power cut does.
     """
 
-    def __init__(self, directory, name, size, kind="xfs", discard=True):
+    def __init__(self, directory, name, size, kind="xfs", discard=True, options=()):
         self.path = pathlib.Path(directory) / name
         self._backing = pathlib.Path(directory) / f"{name}.image"
         self._device = None
@@ -62,7 +62,7 @@ class LoopDrive:
             with open(self._backing, "wb") as file:
                 file.truncate(size)
             self._device = run("losetup", "--find", "--show", self._backing).stdout.strip()
-            make_filesystem(kind, self._device)
+            make_filesystem(kind, self._device, *options)
             run("mount", *self._mount_options, self._device, self.path)
         except BaseException:
             self.close()

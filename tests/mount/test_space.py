@@ -9,7 +9,7 @@ import pytest
 
 from lab.data import is_pattern, pattern, write_pattern
 from lab.programs import run
-from lab.system import attempt
+from lab.system import attempt, wait_until
 
 MIB = 1 << 20
 
@@ -86,14 +86,44 @@ def test_replacing_on_a_full_array_keeps_the_old(make_drive, make_array, make_mo
     assert is_pattern(mount.path / "checkpoint", 1, 90 * MIB)
 
 
-@pytest.mark.root
-@pytest.mark.time_limit(240)
 def free_bytes(path):
     space = os.statvfs(path)
     return space.f_bavail * space.f_frsize
 
 
 @pytest.mark.P4
+@pytest.mark.root
+@pytest.mark.time_limit(240)
+@pytest.mark.parametrize("options", [("ext4", "-N", "700"), ("xfs", "-i", "maxpct=1")], ids=["ext4", "xfs"])
+def test_a_drive_of_names_without_inodes(make_drive, make_array, make_mount, drives, options):
+    """The log says of whom; and the array can be mounted anew, after a crash as well, and files removed."""
+    names = make_drive(400 * MIB, *options)
+    array = make_array(paths=[names.path, *drives.paths[:2]])
+    array.damaged = True  # nothing can be set right on a full drive
+    mount = make_mount(array)
+    mount.remount()  # the second mount sets room for its record aside
+    write_pattern(mount.path / "kept", 7, 20 * MIB)
+    os.mkdir(mount.path / "many")
+    count = 0
+    while (error := attempt((mount.path / f"many/{count}").touch)) is None:
+        count += 1
+    assert error == "ENOSPC" and count > 100
+    assert attempt(os.mkdir, mount.path / "directory") == attempt(os.symlink, "x", mount.path / "link") == "ENOSPC"
+    said = [line for line in mount.log().splitlines() if " warning " in line]
+    assert len(said) == 1 and f"/many/{count}: {names.path}" in said[0] and "no inodes left" in said[0], said
+    mount.remount()
+    os.unlink(mount.path / "many/0")
+    wait_until(lambda: attempt((mount.path / "new").touch) is None)  # XFS frees an inode by and by
+    mount.kill()
+    mount.start()
+    os.unlink(mount.path / "new")
+    wait_until(lambda: attempt((mount.path / "newer").touch) is None)
+    assert is_pattern(mount.path / "kept", 7, 20 * MIB)
+
+
+@pytest.mark.P4
+@pytest.mark.root
+@pytest.mark.time_limit(240)
 def test_torch_is_told(make_drive, make_array, make_mount, drives):
     torch = pytest.importorskip("torch")
     if drives.kind == "directories":

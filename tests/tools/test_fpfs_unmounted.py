@@ -123,6 +123,7 @@ def test_export_refusals(fpfs, filled, copy, make_mount, fresh):
     assert_one_line_error(fpfs("export", filled.argument, "small", "-o", copy.parent / "no" / "copy"), 1, "no/copy")
     assert_one_line_error(fpfs("export", filled.argument, "small", "-o", copy.parent), 1, copy.parent)
     assert_one_line_error(fpfs("export", filled.argument, "small"), 16)
+    assert_one_line_error(fpfs("export", filled.argument, "small", "-o", "-"), 16, "./-")
     assert_one_line_error(fpfs("export", fresh[0], "small", "-o", copy), 1, fresh[0])
     mount = make_mount(filled)
     assert_one_line_error(fpfs("export", filled.argument, "small", "-o", copy), 1, mount.pid)

@@ -203,6 +203,10 @@ Status export_file(Store& store, const ExportOptions& options, Losses& losses, u
 }
 
 int run(const ExportOptions& options) {
+  if (options.output == "-")
+    return fail(
+        kExportProgram, kExitUsage,
+        "-o -: a copy goes to a file, whose place it takes once it is whole; name one (./- for a file called -)");
   Result<std::vector<std::string>> directories = Array::split_directories(options.directories);
   if (!directories.is_ok()) return fail(kExportProgram, kExitUsage, directories.status().message());
   const Status outside =
