@@ -287,12 +287,12 @@ ChunkVerifier::Source::Place File::place_of(ChunkIndex chunk) const {
           .log = log_};
 }
 
-std::vector<File::MappedExtent> File::map(ChunkIndex first, size_t limit) const {
+std::vector<File::MappedExtent> File::map(ChunkIndex first, size_t limit, Mapped which) const {
   MutexLock lock(mutex_);
   std::vector<MappedExtent> result;
   content_.extents().for_each(first, [&](ChunkIndex chunk, const Extent& extent) {
     if (result.size() == limit) return false;
-    if (extent.is_here()) result.push_back({chunk, extent});
+    if (extent.is_here() || which == Mapped::kEverywhere) result.push_back({chunk, extent});
     return true;
   });
   return result;

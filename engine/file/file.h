@@ -154,8 +154,10 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
     ChunkIndex chunk;
     Extent extent;
   };
-  // Up to `limit` extents on the drives, from chunk `first` on. What is not flushed yet is not among them.
-  std::vector<MappedExtent> map(ChunkIndex first, size_t limit) const;
+  // Up to `limit` extents on the drives, from chunk `first` on; with kEverywhere also those of chunks that are in the
+  // store of the copies only. What is not flushed yet is not among them.
+  enum class Mapped : uint8_t { kOnDrives, kEverywhere };
+  std::vector<MappedExtent> map(ChunkIndex first, size_t limit, Mapped which = Mapped::kOnDrives) const;
   struct Info {
     FileId file_id;  // 0 before the first commit
     Generation generation;

@@ -24,7 +24,8 @@ struct IoctlExtent {
   uint32_t raw_length = 0;      // bytes after decoding
   uint32_t visible_length = 0;  // the first of those that the file shows
   uint16_t member = 0;
-  uint8_t codec = 0;  // the format's codec numbers: 1 raw, 2 zstd
+  uint8_t codec = 0;  // the format's codec numbers: 1 raw, 2 zstd, ..., kAway: in the store of the copies only, so
+                      // nothing else but chunk and visible_length is said
   uint8_t reserved = 0;
 };
 static_assert(sizeof(IoctlExtent) == 40);

@@ -28,7 +28,7 @@ void map_extents(fuse_req_t request, const std::shared_ptr<File>& file, IoctlExt
   const uint32_t chunk_size = file_system.store().array().superblock().chunk_size;
   // One more than fits tells whether there is a next page.
   const std::vector<File::MappedExtent> extents =
-      file->map(ChunkIndex(answer.first_chunk), IoctlExtents::kCountMax + 1);
+      file->map(ChunkIndex(answer.first_chunk), IoctlExtents::kCountMax + 1, File::Mapped::kEverywhere);
   const File::Info info = file->info();
   answer.count = static_cast<uint32_t>(std::min<size_t>(extents.size(), IoctlExtents::kCountMax));
   answer.next_chunk = extents.size() > answer.count ? extents[answer.count].chunk.value() : IoctlExtents::kEnd;
@@ -45,13 +45,14 @@ void map_extents(fuse_req_t request, const std::shared_ptr<File>& file, IoctlExt
     const Extent& extent = extents[i].extent;
     IoctlExtent& out = answer.extents[i];
     out.chunk = extents[i].chunk.value();
+    out.visible_length = extent.visible_length;
+    out.codec = static_cast<uint8_t>(extent.codec);
+    if (!extent.is_here()) continue;
     out.object_offset = offset_of(extent.slot, chunk_size).value();
     out.checksum = extent.checksum;
     out.stored_length = extent.stored_length;
     out.raw_length = extent.raw_length;
-    out.visible_length = extent.visible_length;
     out.member = extent.member.value();
-    out.codec = static_cast<uint8_t>(extent.codec);
   }
   fuse_reply_ioctl(request, 0, &answer, sizeof answer);
 }

@@ -3,9 +3,11 @@ Through a mount."""
 import hashlib
 import json
 import os
+import pathlib
 import re
 import resource
 import shutil
+import sys
 import threading
 import time
 
@@ -564,8 +566,18 @@ def test_export_says_where_content_that_is_away_is(mount, directory, tmp_path):
 @pytest.mark.mount_options("tier_keep=1")
 def test_what_is_shown_of_content_that_is_away(mount, directory):
     first, second = save_two(mount, directory)
-    line, = fpfs(mount, "map", first).stdout.splitlines()
-    assert line.startswith(f"{first}: 1.3 MiB, ") and line.endswith(", in the store of the copies only: no extents")
+    line, heading, *rows = fpfs(mount, "map", first).stdout.splitlines()
+    assert line.startswith(f"{first}: 1.3 MiB, ") and line.endswith(", in the store of the copies only")
+    assert heading.split()[0] == "OFFSET"
+    assert [row.split() for row in rows if row] == [
+        [str(offset), str(min(CHUNK, first.stat().st_size - offset)), "-", "-", "-", "away", "-"]
+        for offset in range(0, first.stat().st_size, CHUNK)]
+    # A direct reader that does not know of this fails, for want of a place; ours says what to do.
+    told = json.loads(fpfs(mount, "map", "--json", first).stdout)
+    assert {extent["codec"] for extent in told["extents"]} == {"away"} and told["extents"][0]["file"] is None
+    reader = pathlib.Path(__file__).parents[2] / "tools" / "examples" / "read_direct"
+    refused = run(sys.executable, reader, "--fpfs", mount.array.programs.fpfs, "--compare", first, check=False)
+    assert refused.returncode == 1 and f"fpfs tier restore {first}" in refused.stderr, refused.stderr
     assert "store of the copies" not in fpfs(mount, "map", second).stdout
     wait_until(lambda: tier(mount)["files_left"] == 1)
     status = fpfs(mount, "tier", "status", mount.path).stdout

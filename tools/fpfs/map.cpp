@@ -1,4 +1,5 @@
 // fpfs map: the physical extents of a file.
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <map>
@@ -41,6 +42,11 @@ struct FileMap {
   std::map<uint16_t, std::string> object_paths;  // by member
 };
 
+// In the store of the copies only.
+bool is_away(const IoctlExtent& extent) {
+  return extent.codec == static_cast<uint8_t>(Codec::kAway);
+}
+
 Result<std::string> object_path_of(const FileDescriptor& file, const std::string& path, uint16_t member) {
   auto request = std::make_unique<IoctlObjectPath>();
   request->member = member;
@@ -73,6 +79,7 @@ Result<FileMap> read_map_once(const FileDescriptor& file, const std::string& pat
     map.extents.insert(map.extents.end(), page->extents, page->extents + page->count);
   }
   for (const IoctlExtent& extent : map.extents) {
+    if (is_away(extent)) continue;
     if (map.object_paths.count(extent.member) != 0) continue;
     FPFS_ASSIGN_OR_RETURN(map.object_paths[extent.member], object_path_of(file, path, extent.member));
   }
@@ -104,18 +111,27 @@ uint64_t seed_of(const FileMap& map, const IoctlExtent& extent) {
   return chunk_seed(map.array_id.data(), map.file_id, map.generation, ChunkIndex(extent.chunk));
 }
 
+// Of what has left the drives there is no place: nulls, for a reader that asks for one to fail.
+Json json_of(const FileMap& map, const IoctlExtent& extent) {
+  Json json = {{"offset", begin_of(map, extent).value()},
+               {"length", shown_length(map, extent)},
+               {"codec", codec_name(extent.codec)}};
+  if (is_away(extent)) {
+    for (const char* key : {"member", "file", "file_offset", "stored_length", "xxh3", "xxh3_seed"}) json[key] = nullptr;
+    return json;
+  }
+  json["member"] = extent.member;
+  json["file"] = map.object_paths.at(extent.member);
+  json["file_offset"] = extent.object_offset;
+  json["stored_length"] = extent.stored_length;
+  json["xxh3"] = fmt::format("{:016x}", extent.checksum);
+  json["xxh3_seed"] = fmt::format("{:016x}", seed_of(map, extent));
+  return json;
+}
+
 void print_map_json(const std::string& path, const FileMap& map) {
   Json extents = Json::array();
-  for (const IoctlExtent& extent : map.extents)
-    extents.push_back({{"offset", begin_of(map, extent).value()},
-                       {"length", shown_length(map, extent)},
-                       {"member", extent.member},
-                       {"file", map.object_paths.at(extent.member)},
-                       {"file_offset", extent.object_offset},
-                       {"stored_length", extent.stored_length},
-                       {"codec", codec_name(extent.codec)},
-                       {"xxh3", fmt::format("{:016x}", extent.checksum)},
-                       {"xxh3_seed", fmt::format("{:016x}", seed_of(map, extent))}});
+  for (const IoctlExtent& extent : map.extents) extents.push_back(json_of(map, extent));
   print_json({{"path", path},
               {"size", map.size},
               {"chunk_size", map.chunk_size},
@@ -124,29 +140,30 @@ void print_map_json(const std::string& path, const FileMap& map) {
               {"extents", extents}});
 }
 
-// Of a file of which nothing, or not all, is on the members. "" also when that cannot be asked.
-std::string describe_away(const std::string& path, const FileMap& map) {
-  const Result<Json> stat = read_file_stat(path);
-  const uint64_t away = stat.is_ok() ? number_at(object_at(*stat, "codecs"), "away") : 0;
+// Of a file of which nothing, or not all, is on the members.
+std::string describe_away(const FileMap& map) {
+  const auto away = static_cast<size_t>(std::count_if(map.extents.begin(), map.extents.end(), is_away));
   if (away == 0) return "";
-  return map.extents.empty()
-             ? ", in the store of the copies only: no extents"
+  return away == map.extents.size()
+             ? ", in the store of the copies only"
              : fmt::format(", of which {} in the store of the copies only", format_count(away, "chunk"));
 }
 
 void print_map(const std::string& path, const FileMap& map) {
   fmt::print("{}: {}, chunks of {}{}\n", one_line(path), format_size(map.size), format_size(map.chunk_size),
-             map.is_inline ? ", stored inside its index: no extents" : describe_away(path, map));
+             map.is_inline ? ", stored inside its index: no extents" : describe_away(map));
   if (map.extents.empty()) return;
   Table table;
   for (const char* heading : {"OFFSET", "LENGTH", "MEMBER", "FILE OFFSET", "STORED"})
     table.add_column(heading, Table::Align::kRight);
   for (const char* heading : {"CODEC", "XXH3"}) table.add_column(heading, Table::Align::kLeft);
-  for (const IoctlExtent& extent : map.extents)
+  for (const IoctlExtent& extent : map.extents) {
+    const auto of_drives = [&extent](std::string text) { return is_away(extent) ? std::string("-") : std::move(text); };
     table.add_row({fmt::format("{}", begin_of(map, extent)), fmt::format("{}", shown_length(map, extent)),
-                   fmt::format("{}", extent.member), fmt::format("{}", extent.object_offset),
-                   fmt::format("{}", extent.stored_length), codec_name(extent.codec),
-                   fmt::format("{:016x}", extent.checksum)});
+                   of_drives(fmt::format("{}", extent.member)), of_drives(fmt::format("{}", extent.object_offset)),
+                   of_drives(fmt::format("{}", extent.stored_length)), codec_name(extent.codec),
+                   of_drives(fmt::format("{:016x}", extent.checksum))});
+  }
   fmt::print("{}\n", table.text());
   Facts files;
   for (const auto& [member, file] : map.object_paths) files.add(fmt::format("Member {}", member), file);
