@@ -353,6 +353,7 @@ void TierCopier::Impl::take_in(TierWaiting file, Ending ending, const Status& st
       return tell_waiters(inode, UINT64_MAX, Status::error(StatusCode::kNotFound, file.path + " was moved or removed"),
                           calls);
     case Ending::kStoreFails:
+      if (status.code() == StatusCode::kNoSpace) ++file.no_room;
       add_again(std::move(file));
       return store_failed(status);
     case Ending::kBlocked:
@@ -405,7 +406,8 @@ void TierCopier::Impl::store_failed(const Status& status) {
   note_failure(status);
   if (away_attempts_ > 0) return;
   away_attempts_ = 1;
-  log(LogLevel::kWarning, "tier: {} does not take copies, they wait until it does: {}", place_, status.message());
+  log_about("takes no copies: " + place_, LogLevel::kWarning,
+            "tier: {} does not take copies, they wait until it does: {}", place_, status.message());
 }
 
 void TierCopier::Impl::schedule_try(Calls& calls) {

@@ -11,6 +11,7 @@ TierWaiting merge(const TierWaiting& waiting, TierWaiting newer) {
   newer.comes_back |= waiting.comes_back;
   newer.was_refused |= waiting.was_refused;
   newer.is_awaited |= waiting.is_awaited;
+  newer.no_room = std::max(newer.no_room, waiting.no_room);
   newer.is_looked_at |= waiting.is_looked_at;
   newer.is_in_way |= waiting.is_in_way;
   newer.was_here |= waiting.was_here;
@@ -28,7 +29,7 @@ TierQueue::Key TierQueue::key_of(const TierWaiting& file) {
 }
 
 void TierQueue::insert(TierWaiting file, uint64_t number) {
-  const Turn turn{file.is_awaited, file.since_ns, number};
+  const Turn turn{file.no_room, file.is_awaited, file.since_ns, number};
   turns_[key_of(file)] = turn;
   bytes_ += file.bytes;
   if (!file.from.empty()) from_.insert(file.from);
@@ -52,11 +53,15 @@ bool TierQueue::has_below(const std::string& directory) const {
   return next != turns_.end() && next->first.first == 0 && next->first.second.starts_with(directory);
 }
 
+// The first of each kind: the kinds are few, as those without room take turns.
 uint64_t TierQueue::oldest_ns() const {
-  const auto first = files_.begin(), others = files_.lower_bound(Turn());
-  const uint64_t awaited = first == others ? 0 : first->second.since_ns;
-  const uint64_t other = others == files_.end() ? 0 : others->second.since_ns;
-  return awaited == 0 || other == 0 ? std::max(awaited, other) : std::min(awaited, other);
+  uint64_t oldest = 0;
+  for (auto at = files_.begin(); at != files_.end();) {
+    const Turn& first = at->first;
+    oldest = oldest == 0 ? first.since_ns : std::min(oldest, first.since_ns);
+    at = files_.upper_bound({first.no_room, first.is_awaited, UINT64_MAX, UINT64_MAX});
+  }
+  return oldest;
 }
 
 TierWaiting TierQueue::remove(std::map<Turn, TierWaiting>::iterator at) {

@@ -1,6 +1,6 @@
 // TierQueue: what waits for its copy to be brought up to date. Each file once, however often it is committed, and
-// whatever becomes of its name; each path once of which nobody knows what is there. What somebody waits for goes first,
-// then what has waited longest.
+// whatever becomes of its name; each path once of which nobody knows what is there. What the store had no room for goes
+// behind what may have some; of the others what somebody waits for goes first, then what has waited longest.
 // What is known here is a hint, by which the file is found again: the truth is the array.
 //
 // Thread safety: none; TierCopier's lock.
@@ -29,6 +29,7 @@ struct TierWaiting {
   bool comes_back = false;   // its content is to be on the members again: others wait for its copy
   bool was_refused = false;  // as something else was where the store would have it
   bool is_awaited = false;   // somebody waits for it
+  unsigned no_room = 0;      // so often the store had none for it
   // All commits from this one on, to `sequence`, have one content: it lies elsewhere only. 0: that is not known.
   uint64_t same_since = 0;
   bool is_looked_at = false;  // somebody wants to see what other arrays have there
@@ -61,10 +62,12 @@ class TierQueue {
 
  private:
   struct Turn {
+    unsigned no_room = 0;
     bool is_awaited = false;
     uint64_t since_ns = 0, number = 0;  // the number is for those of one moment
     bool operator<(const Turn& other) const {
-      return std::tuple(!is_awaited, since_ns, number) < std::tuple(!other.is_awaited, other.since_ns, other.number);
+      return std::tuple(no_room, !is_awaited, since_ns, number) <
+             std::tuple(other.no_room, !other.is_awaited, other.since_ns, other.number);
     }
   };
   using Key = std::pair<uint64_t, std::string>;  // inode, and path where that is not enough

@@ -29,7 +29,8 @@ std::string tier_state_text(const Json& tier) {
   if (state == "copying" && flag_at(tier, "paced")) return "copying (slowly: something is being saved)";
   // Of a mount that has just begun: it is being asked.
   const bool has_answered = number_at(tier, "errors") > 0 || !text_at(tier, "last_error", "").empty();
-  if (state == "away") return has_answered ? "away: it cannot be reached, or refuses; copies wait" : "being reached";
+  if (state == "away")
+    return has_answered ? "away: it cannot be reached, refuses, or is full; copies wait" : "being reached";
   if (state == "scanning") return "looking for what is to be copied";
   if (state == "reading") return "read-only: nothing is copied, and what members do not give is read from there";
   if (state == "restoring") return "making the tree of another array's copies";
@@ -43,7 +44,9 @@ std::string files_text(uint64_t files, uint64_t bytes) {
 
 std::string rate_text(const Json& tier) {
   std::string text = format_rate(real_at(tier, "bytes_per_second", 0));
-  if (const double eta = real_at(tier, "eta_seconds", -1); eta > 0)
+  // What a store takes that hardly takes anything says nothing of the rest.
+  constexpr double kEtaSecondsMax = 100 * 3600;
+  if (const double eta = real_at(tier, "eta_seconds", -1); eta > 0 && eta < kEtaSecondsMax)
     text += fmt::format(", {} left", format_duration(eta));
   return text;
 }

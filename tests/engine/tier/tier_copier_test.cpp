@@ -551,5 +551,20 @@ TEST(TierQueueTest, TheOneThatHasWaitedLongestGoesFirst) {
   EXPECT_FALSE(queue.take(any).has_value());
 }
 
+TEST(TierQueueTest, WhatTheStoreHasNoRoomForGoesBehindTheOthers) {
+  TierQueue queue;
+  const auto any = [](const TierWaiting&) { return true; };
+  queue.add({.inode = 1, .path = "large", .bytes = 100, .since_ns = 10, .is_awaited = true, .no_room = 2});
+  queue.add({.inode = 2, .path = "once", .bytes = 10, .since_ns = 20, .no_room = 1});
+  queue.add({.inode = 3, .path = "first", .bytes = 10, .since_ns = 30});
+  queue.add({.inode = 1, .path = "large", .sequence = 2, .bytes = 100, .since_ns = 40});
+  EXPECT_EQ(queue.oldest_ns(), 10u) << "whichever goes first";
+  EXPECT_EQ(queue.take(any)->path, "first");
+  EXPECT_EQ(queue.take(any)->path, "once");
+  EXPECT_EQ(queue.oldest_ns(), 10u);
+  EXPECT_EQ(queue.take(any)->path, "large") << "a newer commit of it changes nothing";
+  EXPECT_EQ(queue.oldest_ns(), 0u);
+}
+
 }  // namespace
 }  // namespace fpfs::test
