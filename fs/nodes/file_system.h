@@ -59,6 +59,8 @@ class FileSystem {
   FileSystem(Environment& environment, Store& store, ArrayTier& tier, Settings settings, const struct stat& root);
   ~FileSystem();
 
+  // The root's, as they were at the mount: what is shown while the drive of the names does not give them.
+  const struct stat& root_at_mount() const { return root_at_mount_; }
   Store& store() { return store_; }
   Storage& storage() { return store_.storage(); }
   InodeTable& inodes() { return inodes_; }
@@ -125,6 +127,14 @@ class FileSystem {
   // Calls `then` when the directory shows what other nodes have copied there: at once, or on another thread. The
   // request that names the directory is not answered before.
   void when_shown(Inode& directory, const std::function<void()>& then);
+  // The same of a directory that is removed, or moved with all that is below it: by what is seen of it now that would be
+  // less than there is. Names of anything else are none of its business.
+  struct ShownName {
+    Inode& directory;
+    std::string name;
+    bool is_deep = false;  // also of the directories below it
+  };
+  void when_names_shown(const std::vector<ShownName>& names, std::function<void()> then);
   // File::recall(), which ends when the mount does.
   void fetch(const std::shared_ptr<File>& file, std::function<bool()> is_wanted,
              std::function<void(const Status&)> then);
@@ -168,6 +178,7 @@ class FileSystem {
   void move_access_time(Inode& inode);
   void start_pruning(bool all);
 
+  const struct stat root_at_mount_;
   Environment& environment_;
   Store& store_;
   ArrayTier& tier_;

@@ -112,7 +112,14 @@ void set_size(fuse_req_t request, Inode& inode, uint64_t size, int to_set, const
 void getattr(fuse_req_t request, fuse_ino_t node, fuse_file_info*) noexcept {
   FileSystem& file_system = file_system_of(request);
   Inode& inode = file_system.inodes().get(node);
-  reply_attributes(request, inode, file_system.store().attributes(inode.handle));
+  const Result<struct stat> attributes = file_system.store().attributes(inode.handle);
+  // fpfs status comes by the root, and is asked for just then.
+  if (node == FUSE_ROOT_ID && attributes.status().code() == StatusCode::kIoError) {
+    log_fault(attributes.status());
+    fuse_reply_attr(request, &file_system.root_at_mount(), 0);
+    return;
+  }
+  reply_attributes(request, inode, attributes);
 }
 
 void setattr(fuse_req_t request, fuse_ino_t node, struct stat* attributes, int to_set, fuse_file_info* info) noexcept {

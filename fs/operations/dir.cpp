@@ -204,9 +204,13 @@ void mkdir(fuse_req_t request, fuse_ino_t parent, const char* name, mode_t mode)
 
 void rmdir(fuse_req_t request, fuse_ino_t parent, const char* name) noexcept {
   FileSystem& file_system = file_system_of(request);
-  InodeTable& inodes = file_system.inodes();
-  reply_status(request, inodes.removal_turns().remove_directory(
-                            [&] { return file_system.store().remove_directory(inodes.get(parent).handle, name); }));
+  Inode& directory = file_system.inodes().get(parent);
+  const auto remove = [request, &directory, text = std::string(name)] {
+    FileSystem& here = file_system_of(request);
+    reply_status(request, here.inodes().removal_turns().remove_directory(
+                              [&] { return here.store().remove_directory(directory.handle, text); }));
+  };
+  file_system.is_alone() ? remove() : file_system.when_names_shown({{directory, name}}, remove);
 }
 
 }  // namespace fpfs::operations

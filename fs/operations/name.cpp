@@ -138,6 +138,7 @@ void rename(fuse_req_t request, fuse_ino_t parent, const char* name, fuse_ino_t 
   InodeTable& inodes = file_system.inodes();
   // Answered later when uncommitted content is about to replace committed content: that waits for its commit.
   Inode& directory = inodes.get(parent);
+  Inode& new_directory = inodes.get(new_parent);
   auto renamed = [request, &directory, moves = parent != new_parent,
                   whiteout = (flags & RENAME_WHITEOUT) != 0 ? std::string(name) : ""](Status status) {
     if (status.is_ok() && !whiteout.empty()) status = own_whiteout(request, directory, whiteout);
@@ -145,8 +146,13 @@ void rename(fuse_req_t request, fuse_ino_t parent, const char* name, fuse_ino_t 
     if (status.is_ok() && moves) file_system_of(request).inodes().outdate_listings();
     reply_status(request, status);
   };
-  file_system.store().rename_async(directory.handle, name, inodes.get(new_parent).handle, new_name, flags,
-                                   std::move(renamed));
+  auto move = [&file_system, &directory, &new_directory, from = std::string(name), to = std::string(new_name), flags,
+               renamed = std::move(renamed)] {
+    file_system.store().rename_async(directory.handle, from, new_directory.handle, to, flags, renamed);
+  };
+  if (file_system.is_alone()) return move();
+  file_system.when_names_shown({{directory, name, true}, {new_directory, new_name, (flags & RENAME_EXCHANGE) != 0}},
+                               std::move(move));
 }
 
 }  // namespace fpfs::operations

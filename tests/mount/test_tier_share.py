@@ -10,7 +10,7 @@ import pytest
 from lab.array import MountFailed
 from lab.copies import SERVICES, fpfs, set_tier, state, sync, tier
 from lab.data import is_pattern, pattern, write_pattern
-from lab.system import wait_until
+from lab.system import attempt, wait_until
 
 CHUNK = 65536
 MIB = 1 << 20
@@ -93,6 +93,31 @@ def test_changes_of_one_node_reach_the_other(nodes, store):
     assert (b.path / "mode").stat().st_mode & 0o777 == 0o600
     sync(b)
     assert tier(b)["conflicts"] == 0 and tier(b)["bytes_copied"] == 0
+
+
+def test_a_directory_that_nobody_has_looked_into(nodes, store):
+    """It is moved with all that others have in it, and not removed for empty."""
+    a, b = nodes(store)
+    (a.path / "ck-tmp" / "deep" / "er").mkdir(parents=True)
+    write_pattern(a.path / "ck-tmp/shard0", 1, 3 * CHUNK)
+    write_pattern(a.path / "ck-tmp/deep/er/shard1", 2, 2 * CHUNK)
+    for name in ("kept", "target"):
+        (a.path / name).mkdir()
+        (a.path / name / "file").write_text(name)
+    (b.path / "own").mkdir()
+    sync(a)
+    assert listing(b.path) == ["ck-tmp", "kept", "own", "target"]
+    os.rename(b.path / "ck-tmp", b.path / "ck-100")
+    assert attempt(os.rmdir, b.path / "kept") == "ENOTEMPTY"
+    assert attempt(os.rename, b.path / "own", b.path / "target") in ("ENOTEMPTY", "EEXIST")  # as the drive's filesystem says
+    for mount in (b, a):
+        assert is_pattern(mount.path / "ck-100/shard0", 1, 3 * CHUNK)
+        assert is_pattern(mount.path / "ck-100/deep/er/shard1", 2, 2 * CHUNK)
+        assert (mount.path / "kept/file").read_text() == "kept" and (mount.path / "target/file").read_text() == "target"
+        sync(b)
+    os.unlink(b.path / "kept/file")
+    os.rmdir(b.path / "kept")
+    assert "kept" not in listing(b.path)
 
 
 def test_a_node_changes_what_another_has_made(nodes, store):
