@@ -167,12 +167,17 @@ Status check_mount_records(const std::vector<ArrayDirectory>& directories) {
   std::string others;
   for (size_t i = 1; i < outdated.size(); ++i)
     others += (others.empty() ? "; so it is with " : ", ") + directories[outdated[i].index].path;
+  std::string names;
+  for (const ArrayDirectory& directory : directories)
+    if (directory.superblock.member_index == kMetadataOnlyMember)
+      names = fmt::format(". (The names are of {}; of a copy of the array name the copy's: meta_dir, --meta-dir)",
+                          directory.path);
   return Status::error(
       StatusCode::kCorruption,
       fmt::format(
           "{}: {} cannot be used with the others: {}{}; nothing was changed. Bring back the right directory; if "
-          "it is lost, ro and degraded read what is whole",
-          first.path, describe_member(first.superblock.member_index), outdated.front().sentence, others));
+          "it is lost, ro and degraded read what is whole{}",
+          first.path, describe_member(first.superblock.member_index), outdated.front().sentence, others, names));
 }
 
 Status advise_on_room(const Status& status) {

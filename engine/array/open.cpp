@@ -472,7 +472,14 @@ Status Array::lock_directories(ArrayOpener& opener, const ArrayOptions& options)
     FPFS_RETURN_IF_ERROR(keep_private(storage, members_[i].directory, members_[i].path, options.read_only));
   }
   if (opener.metadata_only()) {
-    FPFS_ASSIGN_OR_RETURN(ScopedHandle lock, opener.lock(*opener.metadata_only()));
+    Result<ScopedHandle> locked = opener.lock(*opener.metadata_only());
+    // Its members are free: they are a copy's, or the directory is.
+    if (locked.status().code() == StatusCode::kBusy && options.metadata_directory.empty())
+      return Status::error(StatusCode::kInvalidArgument,
+                           locked.status().message() +
+                               ". The names are there, as the superblocks say; of a copy of the "
+                               "array name the copy's: meta_dir=DIR (fsck.fastpersistfs, fpfs: --meta-dir DIR)");
+    FPFS_ASSIGN_OR_RETURN(ScopedHandle lock, std::move(locked));
     metadata_lock_ = lock.get();
     locks_.push_back(std::move(lock));
     metadata_directory_ = own(std::move(opener.metadata_only()->directory));

@@ -24,6 +24,7 @@
 
 #include <fmt/format.h>
 
+#include "engine/array/member_directory.h"
 #include "engine/base/ranges.h"
 #include "engine/check/inspect.h"
 #include "engine/check/members.h"
@@ -564,6 +565,23 @@ Result<CheckReport> renew_records(Environment& environment, MemberFindings membe
   return report;
 }
 
+// Where the names are, of an array that has a directory for them alone: as said, or as the first superblock says.
+std::string names_directory(Storage& storage, const std::vector<std::string>& directories,
+                            const CheckOptions& options) {
+  for (const std::string& path : directories) {
+    const Result<Handle> opened = storage.open_directory(path);
+    if (!opened.is_ok()) continue;
+    const ScopedHandle directory(storage, *opened);
+    const Result<std::vector<std::byte>> bytes = read_superblock_file(storage, directory.get());
+    if (!bytes.is_ok()) continue;
+    const Result<Superblock> superblock = decode_superblock(*bytes, false);
+    if (!superblock.is_ok()) continue;
+    if (superblock->metadata_member != kMetadataOnlyMember) return "";
+    return options.metadata_directory.empty() ? superblock->metadata_path : options.metadata_directory;
+  }
+  return "";
+}
+
 // An old copy lacks what was saved since, and old names know nothing of it.
 void note_older_members(const std::vector<CheckError>& members, MemberIndex with_names,
                         std::vector<CheckError>& errors) {
@@ -585,10 +603,22 @@ Result<std::unique_ptr<Array>> open_array(Environment& environment, const std::v
   return Array::open(environment, directories, how);
 }
 
+Result<CheckReport> check_members_and_array(Environment& environment, const std::vector<std::string>& directories,
+                                            const CheckOptions& options);
+
 }  // namespace
 
 Result<CheckReport> check_array(Environment& environment, const std::vector<std::string>& directories,
                                 const CheckOptions& options) {
+  FPFS_ASSIGN_OR_RETURN(CheckReport report, check_members_and_array(environment, directories, options));
+  report.names_in = names_directory(environment.storage(), directories, options);
+  return report;
+}
+
+namespace {
+
+Result<CheckReport> check_members_and_array(Environment& environment, const std::vector<std::string>& directories,
+                                            const CheckOptions& options) {
   Storage& storage = environment.storage();
   ArrayOptions how;
   how.read_only = options.repair == Repair::kNone;
@@ -606,7 +636,7 @@ Result<CheckReport> check_array(Environment& environment, const std::vector<std:
   if (options.repair == Repair::kYes && !members.restorable.empty()) {
     FPFS_RETURN_IF_ERROR(restore_members(storage, members));
     // Whatever else there may be is found by looking again.
-    FPFS_ASSIGN_OR_RETURN(report, check_array(environment, directories, options));
+    FPFS_ASSIGN_OR_RETURN(report, check_members_and_array(environment, directories, options));
     std::erase_if(members.errors, [](const CheckError& error) { return !error.repaired; });
     report.repaired += members.errors.size();
     report.errors.insert(report.errors.begin(), members.errors.begin(), members.errors.end());
@@ -626,5 +656,7 @@ Result<CheckReport> check_array(Environment& environment, const std::vector<std:
   report.errors.insert(report.errors.begin(), members.errors.begin(), members.errors.end());
   return report;
 }
+
+}  // namespace
 
 }  // namespace fpfs

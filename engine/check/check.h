@@ -92,6 +92,7 @@ struct CheckReport {
   // False: something is wrong with the members, and nothing that they hold was looked at.
   bool was_checked = true;
   bool cancelled = false;
+  std::string names_in;  // the directory of names only, where it has one
   // The array was not closed: what is left over ("torn-tail", "orphan", "leftover-space") is of a crash, and no file's.
   bool after_crash = false;
   // In path order; at most 10,000, then `errors_omitted` counts on, but for "missing-member".

@@ -68,6 +68,8 @@ Status Rebalance::start(uint64_t limit, bool is_removal) {
     const MutexLock lock(moves_->mutex);
     moves_->is_removal = is_removal;
   }
+  // One that paused by itself begins anew: what was moved is where it belongs.
+  if (pass_.report().state.phase == PassState::Phase::kPaused) FPFS_RETURN_IF_ERROR(pass_.cancel());
   return pass_.start(limit);
 }
 

@@ -222,7 +222,7 @@ Status ArrayTier::Impl::check_own(const ObjectStore& objects, const TierBinding&
       StatusCode::kWrongStore,
       fmt::format("tier: {} has copies of a newer state of this array than this one, as when its members were put "
                   "back from a backup; so that nothing newer is replaced or removed, nothing is copied: fetch from "
-                  "there what is missing here, then fpfs tier set",
+                  "there what is missing here, then fpfs tier set, which removes there what is not here",
                   objects.describe()));
 }
 
@@ -479,7 +479,8 @@ Status ArrayTier::Impl::check_nothing_is_away(const std::string& store_id) {
 Status ArrayTier::Impl::do_leave() {
   if (is_stopping()) return Status::error(StatusCode::kCancelled, "the mount is ending");
   if (store_.read_only())
-    return Status::error(StatusCode::kReadOnly, "the array is mounted read-only: it cannot forget its store");
+    return Status::error(StatusCode::kReadOnly,
+                         "the array is mounted read-only, or turned read-only: it cannot forget its store");
   const Result<std::optional<TierBinding>> remembered = load_binding(store_.storage(), store_.array());
   if (remembered.is_ok() && !remembered->has_value())
     return Status::error(StatusCode::kNotFound, "this array copies nowhere: there is no store to leave");

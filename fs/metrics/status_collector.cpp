@@ -89,7 +89,7 @@ void add_array(Families& families, FileSystem& file_system, const StoreStatus& s
   families.gauge("info", "Always 1; says which program and which array.")
       .add(1, {{"version", FPFS_VERSION}, {"array", to_string(store.array().superblock().array_id)}});
   families.gauge("uptime_seconds", "Time since the mount.").add(file_system.uptime_seconds());
-  if (const Result<struct statvfs> space = store.space(); space.is_ok()) {
+  if (const Result<struct statvfs> space = store.space(); space.is_ok() && space->f_blocks > 0) {
     families.gauge("size_bytes", "Size of the filesystem.").add(space->f_blocks * space->f_frsize);
     families.gauge("free_bytes", "What of it can be written.").add(space->f_bavail * space->f_frsize);
   }
@@ -115,10 +115,16 @@ void add_members(Families& families, const StoreStatus& status) {
   for (size_t index = 0; index < status.members.size(); ++index)
     families.add_states({"ok", "missing", "outdated", "stalled", "failing", "leaving", "removed"},
                         state_of(status.members[index]), {{"member", std::to_string(index)}});
+  // Of one that does not answer that is not known, and 0 would say that it is full.
+  const auto for_each_known = [&](auto&& value_of) {
+    for (size_t index = 0; index < status.members.size(); ++index)
+      if (status.members[index].space_total > 0)
+        families.add(value_of(status.members[index]), {{"member", std::to_string(index)}});
+  };
   families.gauge("member_size_bytes", "Size of the member's filesystem.");
-  for_each([](const MemberStatus& member) { return member.space_total; });
+  for_each_known([](const MemberStatus& member) { return member.space_total; });
   families.gauge("member_free_bytes", "What of it is free.");
-  for_each([](const MemberStatus& member) { return member.space_free; });
+  for_each_known([](const MemberStatus& member) { return member.space_free; });
   families.gauge("member_spare_bytes", "Space of removed files that is kept for the next.");
   for_each([](const MemberStatus& member) { return member.space_spare; });
   families.counter("member_read_bytes_total", "Bytes read from the member.");

@@ -21,6 +21,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
 #include "engine/base/ranges.h"
+#include "engine/base/shell_word.h"
 #include "fs/interface/mount_point.h"
 #include "fs/metrics/status_collector.h"
 #include "fs/operations/operations.h"
@@ -186,7 +187,7 @@ void log_leaving(const Store& store, const std::string& mount_point) {
       log(LogLevel::kWarning,
           "{}, member {}, is leaving the array still: fpfs member remove {} {} goes on with that, and with --cancel it "
           "stays",
-          array.member(m).path, m, mount_point, array.member(m).path);
+          array.member(m).path, m, shell_word(mount_point), shell_word(array.member(m).path));
 }
 
 // Those that say how copies are made, and not where to.

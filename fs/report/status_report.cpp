@@ -23,9 +23,10 @@ constexpr size_t kOpenFilesMax = 64;
 constexpr size_t kOpenFilesBytesMax = 44 * kKiB;
 constexpr std::array<const char*, kCodecs> kCodecNames = {"none", "raw", "zstd", "blocks", "away"};
 
+// Null where a drive does not say it: not known, and not full.
 json space_report(Store& store) {
   Result<struct statvfs> space = store.space();
-  if (!space.is_ok()) return json::object();
+  if (!space.is_ok() || space->f_blocks == 0) return {{"total", nullptr}, {"free", nullptr}};
   return {{"total", space->f_blocks * space->f_frsize}, {"free", space->f_bavail * space->f_frsize}};
 }
 
@@ -51,13 +52,14 @@ json members_report(const StoreStatus& status) {
   json members = json::array();
   for (size_t index = 0; index < status.members.size(); ++index) {
     const MemberStatus& member = status.members[index];
+    const auto known = [&member](uint64_t bytes) { return member.space_total == 0 ? json() : json(bytes); };
     members.push_back({{"index", index},
                        {"path", member.path},
                        {"id", member.id},
                        {"state", state_of(member)},
                        {"leaving", member.leaving},
-                       {"space_total", member.space_total},
-                       {"space_free", member.space_free},
+                       {"space_total", known(member.space_total)},
+                       {"space_free", known(member.space_free)},
                        {"space_spare", member.space_spare},
                        {"bytes_read", member.bytes_read},
                        {"bytes_written", member.bytes_written},

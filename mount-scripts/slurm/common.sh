@@ -1,15 +1,35 @@
 # Sourced by prolog, epilog and task-prolog, behind node.sh: their configuration, and who is on this node.
 
+# What Slurm's own log does not have.
+loudly() {
+  say "job ${SLURM_JOB_ID:-unknown}: $*"
+  logger -t "fastpersistfs-$program" -p daemon.err -- "job ${SLURM_JOB_ID:-unknown}: $*" 2>/dev/null || true
+}
+fail() {
+  loudly "$*"
+  exit 1
+}
+
 configuration=${FPFS_SLURM_CONFIGURATION:-/etc/fastpersistfs/slurm}
 MOUNT_POINT='' MOUNTED_BY=node DIRS='' OPTIONS=allow_other FORMAT=no
 DIRECTORY=user VARIABLE=FPFS_CHECKPOINTS WAIT=60
 [ -r "$configuration" ] || fail "$configuration cannot be read"
+for name in $(sed -n 's/^[[:space:]]*\([A-Za-z_][A-Za-z0-9_]*\)=.*/\1/p' "$configuration"); do
+  case $name in
+    MOUNT_POINT | MOUNTED_BY | DIRS | OPTIONS | FORMAT | DIRECTORY | VARIABLE | WAIT) ;;
+    *) fail "$configuration: $name is not known; slurm.example has all names" ;;
+  esac
+done
 . "$configuration"
 
 [ -n "$MOUNT_POINT" ] || fail "$configuration has no MOUNT_POINT"
 case $MOUNTED_BY in
   node | jobs) ;;
   *) fail "$configuration: MOUNTED_BY is '$MOUNTED_BY'; it must be node or jobs" ;;
+esac
+case $FORMAT in
+  yes | no) ;;
+  *) fail "$configuration: FORMAT is '$FORMAT'; it must be yes or no" ;;
 esac
 case $DIRECTORY in
   user | job) ;;
@@ -36,10 +56,4 @@ lock() {
   mkdir -p "$jobs"
   exec 9>"${jobs%/jobs}/lock"
   flock -w 900 9 || fail "another prolog or epilog has held ${jobs%/jobs}/lock for 15 minutes"
-}
-
-# What Slurm's own log does not have.
-loudly() {
-  say "job $SLURM_JOB_ID: $*"
-  logger -t "fastpersistfs-$program" -p daemon.err -- "job $SLURM_JOB_ID: $*" 2>/dev/null || true
 }

@@ -141,6 +141,43 @@ def test_umount_names_what_was_not_saved(faulty, faulty_array, make_mount, binar
     assert is_pattern(mount.path / "before", 1, 9 * MIB)
 
 
+def test_a_removal_that_stopped(make_drive, drives, make_array, make_mount, binaries):
+    """It says why, and the command that it names begins anew: it is no other's to be resumed or cancelled."""
+    failing = make_drive(200 * MIB, "ext4")
+    array = make_array(paths=[*drives.paths[:2], failing.path])
+    array.damaged = True
+    mount = make_mount(array)
+    write_pattern(mount.path / "file", 1, 60 * MIB)
+    run("mount", "-o", "remount,abort", failing.path)  # as ext4 does after an error of its drive
+    for _ in range(2):
+        said = run(binaries.fpfs, "member", "remove", mount.path, array.members[2], check=False)
+        assert said.returncode == 1 and "it has stopped by itself, because of: " in said.stderr, said.stderr
+        assert "Read-only file system" in said.stderr
+        assert f"; fpfs member remove {mount.path} {array.members[2]} goes on with it" in said.stderr, said.stderr
+    assert is_pattern(mount.path / "file", 1, 60 * MIB)
+    end(mount)
+
+
+def test_status_while_the_drive_of_the_names_is_dead(make_drive, drives, make_array, make_mount, binaries):
+    """As after the loss of a controller: that is when it is asked for."""
+    dying = make_drive(400 * MIB, "xfs")
+    array = make_array(paths=[dying.path, *drives.paths[:2]])
+    array.damaged = True
+    mount = make_mount(array)
+    write_pattern(mount.path / "file", 1, 3 * MIB)
+    dying.shut_down()
+    for name in ("a", "b"):
+        assert attempt(os.mkdir, mount.path / name) in FAILED
+    status = mount.status()
+    assert status["metadata"]["state"] == "failing" and status["metadata"]["errors"] > 0
+    said = run(binaries.fpfs, "verify", mount.path / "file", check=False)
+    assert said.returncode != 0 and "fpfs status" in said.stderr and "dmesg" in said.stderr, said.stderr
+    end(mount)
+    dying.remount()
+    mount.start()
+    assert is_pattern(mount.path / "file", 1, 3 * MIB)
+
+
 @pytest.mark.P3
 @pytest.mark.chunk_size(65536)
 def test_unreadable_sectors(faulty, drives, make_array, make_mount, tmp_path):

@@ -113,4 +113,5 @@ def test_zsh_at_a_terminal(root, terminal):
     shell.type(ERASE + "fpfs scrub start --li\t", "--limit")
     shell.type(ERASE + "fastpersistfs --log_l\tdeb\t", "--log_level=debug")
     shell.type(ERASE + "fastpersistfs -o ro,log_l\twar\t", "-o ro,log_level=warning")
+    shell.type(ERASE + "fastpersistfs -o compress=z\t", "-o compress=zstd")
     shell.type(ERASE + "fastpersistfs /usr/sbin:/usr/bi\t", "/usr/sbin:/usr/bin/")

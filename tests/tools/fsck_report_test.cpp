@@ -55,7 +55,7 @@ TEST(FsckReport, JsonHasExactlyTheKeysOfTheContract) {
   std::vector<std::string> keys;
   for (auto& [key, value] : json.items()) keys.push_back(key);
   EXPECT_EQ(keys, (std::vector<std::string>{"clean", "files", "chunks", "bytes_stored", "bytes_verified", "seconds",
-                                            "orphans", "errors", "repaired", "set_aside", "empty_files"}));
+                                            "orphans", "meta_dir", "errors", "repaired", "set_aside", "empty_files"}));
   EXPECT_EQ(json["clean"], false);
   EXPECT_EQ(json["bytes_verified"], 6000000);
   ASSERT_EQ(json["errors"].size(), 1U);

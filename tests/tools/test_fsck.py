@@ -13,8 +13,8 @@ from lab.array import MountFailed
 from lab.data import write_pattern
 from lab.programs import run
 
-KEYS = ["clean", "files", "chunks", "bytes_stored", "bytes_verified", "seconds", "orphans", "errors", "repaired",
-        "set_aside", "empty_files"]
+KEYS = ["clean", "files", "chunks", "bytes_stored", "bytes_verified", "seconds", "orphans", "meta_dir", "errors",
+        "repaired", "set_aside", "empty_files"]
 ERROR_KEYS = ["path", "chunk", "member", "object_offset", "kind", "detail"]
 CHUNK = 64 * 1024
 SIZE = 12 * CHUNK + 100
@@ -328,6 +328,41 @@ def test_the_metadata_directorys_superblock(make_array, make_mount, drives, fres
     assert (mount.path / "file").read_bytes() == b"content"
     mount.unmount()
     array.damaged = True  # the fixture takes the names away first
+
+
+@pytest.mark.P7
+def test_a_copy_of_an_array_with_its_names_elsewhere(binaries, make_array, make_mount, drives, fresh, tmp_path, buffered):
+    """Its superblocks know the original's names: those are not taken for its own in silence."""
+    names = fresh[1]
+    array = make_array(paths=drives.paths[:2], format_options=("--meta-dir", str(names)))
+    array.damaged = True
+    mount = make_mount(array)
+    write_pattern(mount.path / "file", 1, SIZE)
+    mount.unmount()
+    copies = [tmp_path / name for name in ("a", "b", "names")]
+    for original, copy in zip([*array.members, names], copies):
+        shutil.copytree(original, copy)
+
+    def fsck(*options):
+        return run(binaries.fsck, "-n", "--verify-data", "--buffered-members", *options, f"{copies[0]}:{copies[1]}",
+                   check=False)
+
+    own = ("--meta-dir", copies[2])
+    assert f"{names} (--meta-dir names another)" in fsck().stdout
+    for mounted in (True, False):
+        if mounted:
+            mount.start()
+            write_pattern(mount.path / "file", 2, SIZE)
+        else:
+            mount.unmount()
+        result = fsck()
+        assert result.returncode == 4 and "or the right names (--meta-dir)" in result.stdout, result.stdout
+        assert f"{names} (--meta-dir names another)" in result.stdout
+        assert fsck(*own).returncode == 0
+    result = fsck(*own)
+    assert result.returncode == 0 and f"{copies[2]} (" in result.stdout
+    refused = run(binaries.fpfs, "export", *buffered, f"{copies[0]}:{copies[1]}", "file", "-o", tmp_path / "out", check=False)
+    assert refused.returncode == 1 and f"The names are of {names}" in refused.stderr, refused.stderr
 
 
 @pytest.mark.P7

@@ -65,6 +65,17 @@ def workers_of(mount):
     return sum(path.read_text().startswith("fpfs-work") for path in threads)
 
 
+def test_of_an_array_that_has_lost_a_member(fpfs, make_array, make_mount, drives):
+    """Removed members keep their numbers, and have no directory."""
+    array = make_array(paths=drives.paths[:3])
+    array.damaged = True  # with its list of before
+    mount = make_mount(array)
+    assert fpfs("member", "remove", mount.path, array.members[2]).returncode == 0
+    mount.unmount()
+    tuned = fpfs("tune", *SMALL, ":".join(map(str, array.members[:2])))
+    assert tuned.returncode == 0, tuned.stderr
+
+
 def test_of_directories_before_they_are_formatted(fpfs, make_array, make_mount, drives, fresh, tmp_path):
     fresh[0].mkdir()  # one: the kernel takes 40 ms to end the queue of each, run by run
     (fresh[0] / "precious").write_text("data")

@@ -11,12 +11,14 @@
 #include <fmt/format.h>
 
 #include "engine/base/ranges.h"
+#include "engine/base/shell_word.h"
 #include "engine/base/units.h"
 #include "tools/common/placement_warnings.h"
 #include "tools/common/table.h"
 #include "tools/fpfs/member_call.h"
 #include "tools/fpfs/mounted.h"
 #include "tools/fpfs/moving_view.h"
+#include "tools/fpfs/status_view.h"
 #include "tools/fpfs/verbs.h"
 
 namespace fpfs::tools {
@@ -43,8 +45,8 @@ Result<Json> read_members(const std::string& mount_point) {
                        {"id", text_at(member, "id")},
                        {"state", text_at(member, "state")},
                        {"leaving", flag_at(member, "leaving")},
-                       {"space_total", number_at(member, "space_total")},
-                       {"space_free", number_at(member, "space_free")}});
+                       {"space_total", member.value("space_total", Json())},
+                       {"space_free", member.value("space_free", Json())}});
   return Json{{"array", text_at(object_at(status, "array"), "id")},
               {"mountpoint", text_at(status, "mountpoint")},
               {"members", std::move(members)}};
@@ -61,8 +63,8 @@ std::string describe_list(const Json& list) {
   for (const Json& member : array_at(list, "members")) {
     const std::string id = text_at(member, "id"), path = text_at(member, "path");
     table.add_row({fmt::format("{}", number_at(member, "index")), path.empty() ? "-" : path,
-                   text_at(member, "state", "-"), format_size(number_at(member, "space_total")),
-                   format_size(number_at(member, "space_free")), id.empty() ? "-" : id});
+                   text_at(member, "state", "-"), size_text(member, "space_total"), size_text(member, "space_free"),
+                   id.empty() ? "-" : id});
   }
   return table.text(columns_of(STDOUT_FILENO));
 }
@@ -157,13 +159,13 @@ void tell_of(const std::vector<std::string>& others, const MemberOptions& option
   for (const std::string& other : others)
     note(kMemberProgram,
          fmt::format("note: {1} goes with it: its removal was begun before and did not end. To keep it: fpfs member "
-                     "remove --cancel {0} {1}",
-                     options.mount_point, other));
+                     "remove --cancel {0} {2}",
+                     shell_word(options.mount_point), other, shell_word(other)));
 }
 
 std::string how_to_go_on(const MemberOptions& options) {
   return fmt::format("fpfs member remove {0} {1} goes on with it, and fpfs member remove --cancel {0} {1} keeps it",
-                     options.mount_point, options.directories.front());
+                     shell_word(options.mount_point), shell_word(options.directories.front()));
 }
 
 // Waits for what the removal moves. Interrupted, it ends there.
@@ -220,7 +222,7 @@ int run(const MemberOptions& options) {
     fmt::print("{}", describe_list(*list));
   const bool is_left = moves && !leaving_members(*list).empty();
   if (is_left && text_at(moved, "state") != "finished")
-    return fail(kMemberProgram, kExitFailure, fmt::format("it was ended before its end; {}", how_to_go_on(options)));
+    return fail(kMemberProgram, kExitFailure, fmt::format("{}; {}", why_it_ended(moved), how_to_go_on(options)));
   if (is_left) {
     const uint64_t left = number_at(moved, "chunks_left");
     if (!options.json) fmt::print("{}", describe_left(moved));
@@ -236,10 +238,10 @@ int run(const MemberOptions& options) {
             how_to_go_on(options)));
   }
   if (options.json || options.action == "list") return kExitOk;
-  fmt::print("From now on the array is mounted with {}\n", mount_list(*list));
+  fmt::print("From now on the array is mounted with {}\n", shell_word(mount_list(*list)));
   if (options.action == "add")
     fmt::print("New files use all members. What is stored already stays where it is until: fpfs rebalance {}\n",
-               options.mount_point);
+               shell_word(options.mount_point));
   return kExitOk;
 }
 

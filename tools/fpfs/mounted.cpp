@@ -148,9 +148,22 @@ Status describe_unreadable(const std::string& path) {
                          fmt::format("{}: a save of it has failed, and it cannot be read until everybody has closed it "
                                      "and the drive answers; then it is what was committed before: {}",
                                      path, text_at(*stat, "failed")));
-  if (const Result<Json> status = read_mount_status(path);
-      status.is_ok() && text_at(object_at(*status, "metadata"), "state") == "stalled")
-    return Status::error(StatusCode::kUnreachable, path + ": the drive with the names does not answer (fpfs status)");
+  // What cannot be read has no mount that could be asked; a directory above it may have.
+  std::string above = std::filesystem::absolute(path).string();
+  Result<Json> status = read_mount_status(above);
+  while (!status.is_ok() && above.size() > 1) {
+    above = std::filesystem::path(above).parent_path().string();
+    status = read_mount_status(above);
+  }
+  if (status.is_ok() && text_at(object_at(*status, "metadata"), "state", "ok") != "ok") {
+    const bool is_stalled = text_at(object_at(*status, "metadata"), "state") == "stalled";
+    return Status::error(
+        StatusCode::kUnreachable,
+        path + (is_stalled ? ": the drive with the names does not answer (fpfs status)"
+                           : ": its index cannot be read; the drive with the names has failed calls, or "
+                             "indexes on it are damaged: look at the drive first (fpfs status, dmesg), "
+                             "then fsck.fastpersistfs -n DIRS says what is left"));
+  }
   return Status::error(StatusCode::kCorruption,
                        path + ": its index cannot be read; fsck.fastpersistfs -n DIRS says what is left");
 }
@@ -168,6 +181,8 @@ Status explain_mount_error(int errno_value, const std::string& path) {
       return Status::error(
           StatusCode::kIoError,
           path + ": the daemon of this mount is gone; umount it (umount -l) and mount the array again");
+    case EIO:
+      return Status::from_errno(EIO, path + ": a drive of the array fails, or does not answer (fpfs status, dmesg)");
     case EPROTO:
       return Status::error(StatusCode::kUnsupported, path + ": the daemon is of another release than this fpfs");
     case ENOTDIR:

@@ -8,6 +8,7 @@
 
 #include "engine/base/one_line.h"
 #include "engine/base/ranges.h"
+#include "engine/base/shell_word.h"
 #include "engine/base/units.h"
 #include "tools/common/interrupt.h"
 #include "tools/common/progress.h"
@@ -49,17 +50,18 @@ std::string describe_under_way(const Json& rebalance, const std::vector<std::str
   const bool is_removal = text_at(rebalance, "kind") == "removal";
   if (!is_removal || leaving.empty())
     return fmt::format(
-        "{0}: a {1} is under way, {2}; fpfs rebalance --wait {0} waits for it, --status says how far it is, --cancel "
+        "{0}: a {1} is under way, {2}; fpfs rebalance --wait {3} waits for it, --status says how far it is, --cancel "
         "ends it",
-        mount_point, is_removal ? "removal of a member" : "rebalance", progress);
+        mount_point, is_removal ? "removal of a member" : "rebalance", progress, shell_word(mount_point));
   std::string keeps;
   for (const std::string& directory : leaving)
-    keeps += fmt::format("{}fpfs member remove --cancel {} {}", keeps.empty() ? "" : ", ", mount_point, directory);
+    keeps += fmt::format("{}fpfs member remove --cancel {} {}", keeps.empty() ? "" : ", ", shell_word(mount_point),
+                         shell_word(directory));
   return fmt::format(
-      "{0}: a removal of {1} is under way, {2}; fpfs rebalance --wait {0} waits for it, --status says how far it is, "
+      "{0}: a removal of {1} is under way, {2}; fpfs rebalance --wait {6} waits for it, --status says how far it is, "
       "--cancel ends the moving only ({3} leaving still); to keep the {4}: {5}",
       mount_point, fmt::join(leaving, ", "), progress, one_or_many(leaving.size(), "it is", "they are"),
-      one_or_many(leaving.size(), "member", "members"), keeps);
+      one_or_many(leaving.size(), "member", "members"), keeps, shell_word(mount_point));
 }
 
 std::vector<std::string> leaving_members(const Json& status) {
@@ -71,8 +73,8 @@ std::vector<std::string> leaving_members(const Json& status) {
 
 std::string describe_leaving(const std::string& directory, const std::string& mount_point) {
   return fmt::format(
-      "{1} is leaving: fpfs member remove {0} {1} goes on with it, and fpfs member remove --cancel {0} {1} keeps it",
-      mount_point, directory);
+      "{2} is leaving: fpfs member remove {0} {1} goes on with it, and fpfs member remove --cancel {0} {1} keeps it",
+      shell_word(mount_point), shell_word(directory), directory);
 }
 
 std::string describe_moving(const Json& rebalance) {
@@ -92,6 +94,11 @@ std::string describe_moving(const Json& rebalance) {
                                  format_count(number_at(rebalance, "chunks_moved"), "chunk")));
   facts.add("Left", format_count(number_at(rebalance, "chunks_left"), "chunk"));
   return facts.text() + describe_left(rebalance);
+}
+
+std::string why_it_ended(const Json& rebalance) {
+  const std::string note = text_at(rebalance, "note");
+  return note.empty() ? "it was ended before its end" : "it has stopped by itself, because of: " + one_line(note);
 }
 
 std::string describe_left(const Json& rebalance) {

@@ -21,6 +21,8 @@ std::string describe_under_way(const Json& rebalance, const std::vector<std::str
 std::vector<std::string> leaving_members(const Json& status);
 // "DIR is leaving: COMMAND goes on with it, COMMAND keeps it", of one of them.
 std::string describe_leaving(const std::string& directory, const std::string& mount_point);
+// Of one that did not finish: somebody ended it, or what it stopped for.
+std::string why_it_ended(const Json& report);
 // Several lines.
 std::string describe_moving(const Json& report);
 // What stays where it is: a line for each file and reason. Empty: nothing does.

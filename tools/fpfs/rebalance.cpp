@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "engine/base/ranges.h"
+#include "engine/base/shell_word.h"
 #include "engine/base/units.h"
 #include "tools/fpfs/member_call.h"
 #include "tools/fpfs/mounted.h"
@@ -27,8 +28,9 @@ struct RebalanceOptions {
 
 std::string how_to_go_on(const Json& rebalance, const RebalanceOptions& options) {
   return text_at(rebalance, "kind") == "removal"
-             ? fmt::format("fpfs member remove {} DIR, with the member's directory, goes on", options.mount_point)
-             : fmt::format("fpfs rebalance {} goes on", options.mount_point);
+             ? fmt::format("fpfs member remove {} DIR, with the member's directory, goes on",
+                           shell_word(options.mount_point))
+             : fmt::format("fpfs rebalance {} goes on", shell_word(options.mount_point));
 }
 
 // The moving for them has ended; they have not come back with that.
@@ -62,7 +64,7 @@ int run(const RebalanceOptions& options) {
   if (!waits) tell_of_leaving(*rebalance, options);
   if (!waits || text_at(*rebalance, "state") == "none") return kExitOk;
   if (text_at(*rebalance, "state") != "finished")
-    return fail(kRebalanceProgram, kExitFailure, "it was ended before its end; " + how_to_go_on(*rebalance, options));
+    return fail(kRebalanceProgram, kExitFailure, why_it_ended(*rebalance) + "; " + how_to_go_on(*rebalance, options));
   if (const uint64_t left = number_at(*rebalance, "chunks_left"); left > 0)
     return fail(kRebalanceProgram, kExitFailure,
                 fmt::format("{} {} where {}, for the reasons above; after that {}", format_count(left, "chunk"),

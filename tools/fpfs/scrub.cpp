@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "engine/base/shell_word.h"
 #include "fs/interface/ioctl.h"
 #include "tools/common/interrupt.h"
 #include "tools/common/progress.h"
@@ -56,9 +57,9 @@ Status send(const ScrubOptions& options) {
         scrub.is_ok() && text_at(*scrub, "state") == "running")
       return Status::error(
           StatusCode::kBusy,
-          fmt::format("{0}: a scrub is under way, {1}; fpfs scrub status --wait {0} waits for it, fpfs scrub cancel "
-                      "{0} ends it",
-                      options.mount_point, describe_scrub_progress(*scrub)));
+          fmt::format("{0}: a scrub is under way, {1}; fpfs scrub status --wait {2} waits for it, fpfs scrub cancel "
+                      "{2} ends it",
+                      options.mount_point, describe_scrub_progress(*scrub), shell_word(options.mount_point)));
   request.message[sizeof request.message - 1] = '\0';
   return Status::error(StatusCode::kInvalidArgument, fmt::format("{}: {}", options.mount_point, request.message));
 }

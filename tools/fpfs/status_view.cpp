@@ -128,6 +128,11 @@ void add_rates(Json& now, const Json& before, double seconds) {
       {"commits_per_second", rate(object_at(now, "files"), object_at(before, "files"), "commits", seconds)}};
 }
 
+std::string size_text(const Json& object, const char* key) {
+  const auto found = object.find(key);
+  return found == object.end() || found->is_null() ? "-" : format_size(number_at(object, key));
+}
+
 std::string describe_array(const Json& status, size_t columns, ArrayFacts which) {
   const Json& array = object_at(status, "array");
   const Json& space = object_at(status, "space");
@@ -139,8 +144,9 @@ std::string describe_array(const Json& status, size_t columns, ArrayFacts which)
   facts.add("Mounted", fmt::format("{}, process {}, for {}", text_at(status, "mountpoint", "-"),
                                    number_at(status, "pid"), format_duration(real_at(status, "uptime_seconds"))));
   facts.add("State", state_text(status));
-  facts.add("Space",
-            fmt::format("{}, {} free", format_size(number_at(space, "total")), format_size(number_at(space, "free"))));
+  facts.add("Space", number_at(space, "total") == 0
+                         ? std::string("not known: a member does not answer")
+                         : fmt::format("{}, {} free", size_text(space, "total"), size_text(space, "free")));
   if (const Json& metadata = object_at(status, "metadata"); !metadata.empty()) facts.add("Names", names_text(metadata));
   if (which == ArrayFacts::kAll) {
     facts.add("Chunk size", format_size(number_at(array, "chunk_size")));
@@ -174,9 +180,9 @@ std::string describe_members(const Json& status, size_t columns) {
   for (const Json& member : array_at(status, "members")) {
     const std::string path = text_at(member, "path");
     table.add_row({fmt::format("{}", number_at(member, "index", position++)), path.empty() ? "-" : path,
-                   text_at(member, "state", "-"), format_size(number_at(member, "space_total")),
-                   format_size(number_at(member, "space_free")), format_size(number_at(member, "space_spare")),
-                   format_size(number_at(member, "bytes_read")), format_size(number_at(member, "bytes_written")),
+                   text_at(member, "state", "-"), size_text(member, "space_total"), size_text(member, "space_free"),
+                   format_size(number_at(member, "space_spare")), format_size(number_at(member, "bytes_read")),
+                   format_size(number_at(member, "bytes_written")),
                    format_rate(real_at(member, "read_bytes_per_second")),
                    format_rate(real_at(member, "write_bytes_per_second")), fmt::format("{}", errors_of(member))});
   }

@@ -8,6 +8,9 @@
 
 namespace fpfs::tools {
 
+// Bytes of a report in words; "-" where they are null or absent: not known.
+std::string size_text(const Json& object, const char* key);
+
 // Sets "rates" of the array, and "read_bytes_per_second" and "write_bytes_per_second" of each member, from the counters
 // of `before` and `now`, taken `seconds` apart.
 void add_rates(Json& now, const Json& before, double seconds);

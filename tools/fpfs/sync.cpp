@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "engine/base/shell_word.h"
 #include "fs/interface/ioctl.h"
 #include "tools/common/progress.h"
 #include "tools/fpfs/mounted.h"
@@ -44,6 +45,11 @@ Status sync(const FileDescriptor& file, const std::string& path, const std::stri
     if (errno == EPERM)
       return Status::error(StatusCode::kPermission,
                            path + ": only root, who mounted it, and who may write a file can have it committed");
+    if (errno == EIO)
+      return Status::from_errno(EIO, path +
+                                         ": something of it could not be committed; the daemon's log says of which "
+                                         "file and why, and fpfs status " +
+                                         shell_word(root) + " which member");
     return explain_mount_error(errno, path);
   }
   const char* name = question->paths;

@@ -42,7 +42,8 @@ Result<std::unique_ptr<TuneArray>> TuneArray::make(Environment& environment, con
   if (is_array) FPFS_RETURN_IF_ERROR(array->open_outer(options, paths));
   if (is_array) {
     paths.clear();  // without a directory of its own for the names
-    for (const MemberIndex m : array->outer_->members()) paths.push_back(array->outer_->member(m).path);
+    for (const MemberIndex m : array->outer_->members())
+      if (array->outer_->is_present(m)) paths.push_back(array->outer_->member(m).path);
   }
   FPFS_RETURN_IF_ERROR(array->open_places(paths));
   for (Place& place : array->places_) FPFS_RETURN_IF_ERROR(array->take(place));

@@ -18,6 +18,7 @@
 
 #include "engine/base/one_line.h"
 #include "engine/base/ranges.h"
+#include "engine/base/shell_word.h"
 #include "engine/check/error_lines.h"
 #include "fs/interface/ioctl.h"
 #include "tools/common/interrupt.h"
@@ -244,7 +245,7 @@ class VerifyRun {
       say("{}: {} of {} {} only in {}, not looked at{}; fpfs tier restore {} fetches and checks {}", one_line(path),
           chunks_away, format_count(chunks_in_file, "chunk"), one_or_many(chunks_away, "is", "are"),
           store_of(file, path), is_right && chunks_away < chunks_in_file ? ", and the others are as written" : "",
-          one_line(path), one_or_many(chunks_away, "it", "them"));
+          shell_word(path), one_or_many(chunks_away, "it", "them"));
     else if (is_right)
       say("{}: {}, as written", one_line(path), format_count(chunks_in_file, "chunk"));
   }

@@ -138,7 +138,8 @@ std::string verdict(const CheckReport& report) {
         fmt::format("INCOMPLETE: {} older than the others{}: bring back the right {}",
                     format_count(older, "member is", "members are"),
                     of_older > 0 ? ", of which " + format_count(of_older, "error") + " may come" : std::string(),
-                    one_or_many(older, "one", "ones")));
+                    one_or_many(older, "one", "ones")) +
+        (report.names_in.empty() ? "" : ", or the right names (--meta-dir)"));
   if (not_its_own > 0)
     parts.push_back(fmt::format("WRONG LIST: {} not to be given; give each directory of one array once",
                                 format_count(not_its_own, "directory is", "directories are")));
@@ -221,6 +222,7 @@ void print_report_json(const CheckReport& report) {
               {"bytes_verified", report.bytes_verified},
               {"seconds", report.seconds},
               {"orphans", report.orphans},
+              {"meta_dir", report.names_in.empty() ? Json() : Json(report.names_in)},
               {"errors", errors},
               {"repaired", report.repaired},
               {"set_aside", set_aside},
@@ -233,6 +235,7 @@ void print_report(const CheckReport& report, const std::vector<std::string>& dir
   for (const FileSetAside& aside : report.set_aside) fmt::print("{}\n", line_of(aside));
   Facts facts;
   facts.add("Array", fmt::format("{}", fmt::join(directories, ":")));
+  if (!report.names_in.empty()) facts.add("Names kept in", report.names_in + " (--meta-dir names another)");
   if (report.was_checked)
     add_counts(facts, report, verified_data);
   else
