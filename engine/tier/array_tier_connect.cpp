@@ -472,7 +472,7 @@ Status ArrayTier::Impl::check_nothing_is_away(const std::string& store_id) {
   if (path.empty()) return Status::ok();
   return Status::error(StatusCode::kBusy,
                        fmt::format("tier: content lies in {} only, of {} for one; bring it back before: fpfs tier "
-                                   "restore MOUNTPOINT, on a mount without tier_keep",
+                                   "restore MOUNTPOINT, on a mount without tier_keep, and remove what cannot be had",
                                    place_of((**remembered).url), path));
 }
 

@@ -430,8 +430,38 @@ def test_all_but_the_newest_leave_once_they_are_copied(store, mount):
     assert [one["path"] for one in listed["pinned"] if one["directory"]] == [str(mount.path / "run")]
     assert f"{mount.path}/run/: and what is made in it\n" in fpfs(mount, "tier", "pins", mount.path).stdout
     restored = json.loads(fpfs(mount, "tier", "restore", "--json", mount.path / "run").stdout)
-    assert set(restored) == {"files", "bytes"} and restored["bytes"] == restored["files"] * 20 * CHUNK
+    assert set(restored) == {"files", "bytes", "errors"} and restored["errors"] == []
+    assert restored["bytes"] == restored["files"] * 20 * CHUNK
     assert not any(is_away(path) for path in paths)
+
+
+@pytest.mark.mount_options("tier_keep=1")
+def test_what_cannot_be_fetched_is_named(mount, directory):
+    """Each of it, behind all that could; and removing it is the way on."""
+    set_tier(mount, directory.url)
+    paths = [save(mount, number) for number in range(4)]
+    sync(mount)
+    wait_until(lambda: all(is_away(path) for path in paths[:3]), seconds=60)
+    (lost, whole), cut = paths[:2], paths[2]
+    for path, size in ((lost, 0), (cut, CHUNK)):
+        os.truncate(directory.path / path.relative_to(mount.path), size)
+    mount_without = list(mount.options)
+    mount.unmount()
+    mount.options = [option for option in mount_without if option != "tier_keep=1"]
+    mount.start()
+    restore = (mount.array.programs.fpfs, "tier", "restore")
+    told = run(*restore, "--json", mount.path, check=False)
+    assert told.returncode == 1
+    report = json.loads(told.stdout)
+    assert report["files"] == 1 and [error["path"] for error in report["errors"]] == [str(lost), str(cut)]
+    said = run(*restore, mount.path, check=False)
+    assert said.returncode == 1 and "2 files could not be fetched" in said.stderr.splitlines()[-1], said.stderr
+    assert all(path.name in said.stderr for path in (lost, cut)) and not is_away(whole)
+    refused = run(mount.array.programs.fpfs, "tier", "set", mount.path, "none", check=False)
+    assert refused.returncode == 1 and "remove what cannot be had" in refused.stderr, refused.stderr
+    os.unlink(lost)
+    os.unlink(cut)
+    fpfs(mount, "tier", "set", mount.path, "none")
 
 
 @pytest.mark.mount_options("tier_keep=8M")

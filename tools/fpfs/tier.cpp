@@ -81,11 +81,20 @@ int list_pinned(const TierVerbOptions& options) {
 int fetch(const TierVerbOptions& options) {
   const Result<FetchedPaths> fetched = fetch_path(options.mount_point);
   if (!fetched.is_ok()) return fail(kTierProgram, kExitFailure, fetched.status().message());
+  Json errors = Json::array();
+  for (const FetchedPaths::Failure& failure : fetched->failures) {
+    errors.push_back({{"path", failure.path}, {"detail", failure.detail}});
+    if (!options.json) fail(kTierProgram, kExitFailure, failure.detail);
+  }
   if (options.json)
-    print_json({{"files", fetched->files}, {"bytes", fetched->bytes}});
+    print_json({{"files", fetched->files}, {"bytes", fetched->bytes}, {"errors", errors}});
   else
     fmt::print("{} fetched ({})\n", format_count(fetched->files, "file"), format_size(fetched->bytes));
-  return kExitOk;
+  if (errors.empty()) return kExitOk;
+  return fail(kTierProgram, kExitFailure,
+              fmt::format("{} could not be fetched; when {} cannot be had again, remove {}",
+                          format_count(errors.size(), "file"), one_or_many(errors.size(), "its copy", "their copies"),
+                          one_or_many(errors.size(), "it", "them")));
 }
 
 int exit_code_of(const Status& status) {

@@ -96,8 +96,8 @@ class Fetch {
     work_.files_total = files.size();
   }
 
-  // The first failure, behind all that went well.
-  Status run();
+  // A failure of one does not end it; kCancelled does.
+  Result<FetchedPaths> run();
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -110,26 +110,42 @@ class Fetch {
 
   bool has_room() const { return under_way_.size() < kFilesAtOnce && (under_way_.empty() || bytes_ < kBytesAtOnce); }
   Status begin(const AwayFile& file);
-  Status ask_next();
+  void ask_next();
+  void note(const AwayFile& file, const Status& outcome);
   void show_progress();
 
   const std::vector<AwayFile>& files_;
   const std::atomic<bool>& interrupt_;
   std::multimap<Clock::time_point, UnderWay> under_way_;  // by when they are asked about
   uint64_t bytes_ = 0;                                    // of these
+  FetchedPaths fetched_;
   WorkDone work_;
   ProgressLine progress_;
 };
 
-Status Fetch::run() {
-  Status first;
+Result<FetchedPaths> Fetch::run() {
   for (size_t next = 0; next < files_.size() || !under_way_.empty();) {
     if (interrupt_.load()) return Status::error(StatusCode::kCancelled, "interrupted");
-    const Status status = next < files_.size() && has_room() ? begin(files_[next++]) : ask_next();
-    if (first.is_ok()) first = status;
+    if (next < files_.size() && has_room()) {
+      const AwayFile& file = files_[next++];
+      if (const Status begun = begin(file); !begun.is_ok()) note(file, begun);
+    } else {
+      ask_next();
+    }
     show_progress();
   }
-  return first;
+  return std::move(fetched_);
+}
+
+void Fetch::note(const AwayFile& file, const Status& outcome) {
+  work_.bytes += file.bytes;
+  ++work_.files;
+  if (!outcome.is_ok()) {
+    fetched_.failures.push_back({file.path, outcome.message()});
+    return;
+  }
+  fetched_.bytes += file.bytes;
+  ++fetched_.files;
 }
 
 // With what has come of large files, which the daemon says of each.
@@ -156,18 +172,15 @@ Status Fetch::begin(const AwayFile& file) {
   return Status::ok();
 }
 
-Status Fetch::ask_next() {
+void Fetch::ask_next() {
   std::this_thread::sleep_until(under_way_.begin()->first);
   UnderWay asked = std::move(under_way_.extract(under_way_.begin()).mapped());
   if (std::optional<Status> outcome = ask_tier(asked.file, *asked.question, asked.of->path)) {
     bytes_ -= asked.of->bytes;
-    work_.bytes += asked.of->bytes;
-    ++work_.files;
-    return *std::move(outcome);
+    return note(*asked.of, *outcome);
   }
   asked.interval = std::min<Clock::duration>(2 * asked.interval, kLookInterval);
   under_way_.emplace(Clock::now() + asked.interval, std::move(asked));
-  return Status::ok();
 }
 
 }  // namespace
@@ -203,20 +216,16 @@ Result<FetchedPaths> fetch_path(const std::string& path) {
   FPFS_RETURN_IF_ERROR(check_mounted(path));
   const std::atomic<bool>& interrupt = catch_interrupts();
   std::vector<AwayFile> files;
-  FetchedPaths fetched;
   FPFS_RETURN_IF_ERROR(for_each(path, [&](const std::string& at, bool is_file) -> Status {
     if (interrupt.load()) return Status::error(StatusCode::kCancelled, "interrupted");
     if (!is_file) return Status::ok();
     uint64_t bytes = 0;
     FPFS_ASSIGN_OR_RETURN(const bool away, is_away(at, &bytes));
     if (!away) return Status::ok();
-    ++fetched.files;
-    fetched.bytes += bytes;
     files.push_back({at, bytes});
     return Status::ok();
   }));
-  FPFS_RETURN_IF_ERROR(Fetch(files, interrupt).run());
-  return fetched;
+  return Fetch(files, interrupt).run();
 }
 
 }  // namespace fpfs::tools

@@ -24,10 +24,14 @@ struct PinnedPath {
 Status find_pinned(const std::string& path, std::vector<PinnedPath>& pinned);
 
 struct FetchedPaths {
-  uint64_t files = 0, bytes = 0;  // that were away, in part or whole
+  uint64_t files = 0, bytes = 0;  // that were away, in part or whole, and are on the drives now
+  struct Failure {
+    std::string path, detail;
+  };
+  std::vector<Failure> failures;
 };
 // Has the daemon fetch what is away of a file, or of all that are in a directory, and returns when it is on the drives,
-// durably. kCancelled: the user has interrupted it; the daemon ends it within a minute.
+// durably, but for `failures`. kCancelled: the user has interrupted it; the daemon ends it within a minute.
 Result<FetchedPaths> fetch_path(const std::string& path);
 
 }  // namespace fpfs::tools
