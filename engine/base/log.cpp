@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <memory>
+#include <system_error>
 
 #include <spdlog/logger.h>
 #include <spdlog/sinks/base_sink.h>
@@ -63,7 +64,12 @@ class LogFile : public spdlog::sinks::base_sink<std::mutex> {
     while (done < line.size()) {
       const ssize_t count = ::write(file_.number(), line.data() + done, line.size() - done);
       if (count > 0) done += static_cast<size_t>(count);
-      if (count < 0 && errno != EINTR) throw spdlog::spdlog_ex("write to " + path_, errno);
+      if (count >= 0 || errno == EINTR) continue;
+      // The drive of the log is full, or fails: who looks for the line finds it with the system's.
+      const std::string text(line.data() + done, line.size() - done - 1);
+      ::syslog(LOG_DAEMON | LOG_WARNING, "%s cannot be written (%s), so this line is here: %s", path_.c_str(),
+               std::generic_category().message(errno).c_str(), text.c_str());
+      return;
     }
   }
   void flush_() override {}
@@ -178,8 +184,12 @@ void log_for_tool(const std::string& program) {
 void reopen_log() {
   const std::shared_ptr<LogFile> file = current().file;
   if (file == nullptr) return;
-  if (const Status status = file->open(); !status.is_ok())
-    log(LogLevel::kError, "{}; the log goes on where it went before", status.message());
+  if (const Status status = file->open(); !status.is_ok()) {
+    const std::string line = status.message() + "; the log goes on where it went before";
+    log_line(LogLevel::kError, line);
+    // Where it went before may be a file that was removed.
+    ::syslog(LOG_DAEMON | LOG_ERR, "%s", one_line(line).c_str());
+  }
 }
 
 Result<LogLevel> parse_log_level(const std::string& name) {

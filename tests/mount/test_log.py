@@ -140,9 +140,9 @@ def run(*command):
     return subprocess.run(command, check=True, stdin=subprocess.DEVNULL, capture_output=True, text=True)
 run("mount", "-t", "tmpfs", "tmpfs", work + "/dev")
 os.mkdir(work + "/dev/shm")
-for name in ("fuse", "null"):
+for name in ("fuse", "null", "full"):
     open(work + "/dev/" + name, "w").close()
-for name in ("fuse", "null", "shm"):
+for name in ("fuse", "null", "full", "shm"):
     run("mount", "--rbind", "/dev/" + name, work + "/dev/" + name)
 if has_log == "yes":
     open(work + "/dev/log", "w").close()
@@ -166,10 +166,10 @@ except BlockingIOError:
 @pytest.mark.root
 @pytest.mark.P3
 def test_in_the_background_the_log_is_the_systems(damaged, binaries, lab, numbers):
-    def mounted_in_the_background(has_log):
+    def mounted_in_the_background(has_log, more=""):
         work = lab / f"namespace{next(numbers)}"
         (work / "mount").mkdir(parents=True)
-        options = "durable=close" + ("" if damaged.direct_io else ",buffered_members")
+        options = "durable=close" + ("" if damaged.direct_io else ",buffered_members") + more
         seen = subprocess.run(["unshare", "--mount", sys.executable, "-c", IN_BACKGROUND, work, binaries.mount,
                                binaries.fpfs, damaged.argument, work / "mount", options, has_log],
                               capture_output=True, text=True, timeout=60)
@@ -187,3 +187,9 @@ def test_in_the_background_the_log_is_the_systems(damaged, binaries, lab, number
     told = [line for line in lines if line.startswith("<27>")]
     assert len(told) == 1 and f"]: {work}/mount: /run7/x.pt, chunk 1: " in told[0], lines
     assert any(line.startswith("<30>") and "everything is committed" in line for line in lines), lines
+    # A log file whose drive is full.
+    _, lines, said = mounted_in_the_background(has_log="yes", more=",log_file=/dev/full")
+    assert not said
+    told = [line for line in lines if ": /dev/full cannot be written (No space left on device), so this line is here: " in line]
+    assert sum(" error /run7/x.pt, chunk 1: " in line for line in told) == 1, lines
+    assert any("everything is committed" in line for line in told), lines

@@ -220,6 +220,8 @@ int run(const ExportOptions& options) {
   how.array.metadata_directory = options.metadata_directory;
   how.array.buffered_members = options.buffered_members;
   Result<std::unique_ptr<Store>> store = Store::open(environment, *directories, how);
+  if (!store.is_ok() && store.status().code() == StatusCode::kNotFound && !options.partial)
+    return fail(kExportProgram, kExitFailure, store.status().message() + " (here: --partial)");
   if (!store.is_ok()) return fail(kExportProgram, kExitFailure, store.status().message());
   Losses losses;
   uint64_t size = 0;
