@@ -36,8 +36,8 @@ std::string describe_holder(const std::string& holder) {
   switch (holder_state(read_of_process(holder, "stat"), read_of_process(holder, "status"))) {
     case HolderState::kHasEnded:
       return fmt::format(
-          "process {}; that has ended, but for a call to a drive that does not answer, and lets go when the drive "
-          "answers or is taken out (dmesg)",
+          "process {}; that has ended, but for a call to a drive that does not answer (or to the filesystem of a store "
+          "of copies), and lets go when that answers or is taken out (dmesg)",
           holder);
     case HolderState::kAtDrive:
       return fmt::format("process {}, which is in a call to a drive; while that lasts, look at the drive (dmesg); {}",
