@@ -19,7 +19,7 @@ from .places import Descriptors, look, perform, set_up
 from .runner import model_of
 from .sequences import SIZES, chosen, count_of_ones, sequence, short_ones
 
-NUMBERS = ["--from", "0", "--to", "22000"] if LONG else ["--chosen", "220"]
+NUMBERS = ["--from", "0", "--to", "22000"] if LONG else ["--chosen", "150"]
 
 
 def state_after(model, step=-1):
@@ -126,4 +126,4 @@ def test_numbers_are_all_different_and_stay():
     of_two = every[count_of_ones():]
     assert len(set(every)) == count_of_ones() // len(SIZES) + len(of_two)
     assert sequence(20000) == sequence(20000)
-    assert len(set(chosen(220))) == 220
+    assert len(set(chosen(150))) == 150
