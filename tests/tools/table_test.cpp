@@ -56,6 +56,16 @@ TEST(Table, WhatDoesNotFitGivesWay) {
   EXPECT_EQ(table.text(1), "PATH      ERRORS\n...nvme0       3\n") << "no less than can be recognized";
 }
 
+TEST(Table, WhatOneWouldRatherKeepGoesLast) {
+  Table table;
+  table.add_column("PATH", Table::Align::kLeft, Table::Fit::kShortened);
+  table.add_column("READ/S", Table::Align::kRight, Table::Fit::kOmittedLast);
+  table.add_column("ERRORS", Table::Align::kRight);
+  table.add_row({"/nvme0/fp/array", "1 B/s", "3"});
+  EXPECT_EQ(table.text(24), "PATH      READ/S  ERRORS\n...array   1 B/s       3\n");
+  EXPECT_EQ(table.text(23), "PATH      ERRORS\n...array       3\n");
+}
+
 TEST(Facts, AValueGoesOnBelowItself) {
   Facts facts;
   facts.add("Größe", "1 MiB");

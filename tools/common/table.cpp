@@ -79,6 +79,8 @@ std::string Table::text(size_t columns) const {
     if (columns_[i].fit == Fit::kShortened && all > columns && widths[i] > kShortenedMin)
       widths[i] = std::max(kShortenedMin, widths[i] - std::min(widths[i], all - columns));
   }
+  for (size_t i = columns_.size(); i-- > 0 && width_of_all(widths) > columns;)
+    if (columns_[i].fit == Fit::kOmittedLast) widths[i] = 0;
   std::string out;
   const auto append_row = [&](const auto& cell_of) {
     std::string line;

@@ -11,8 +11,9 @@ namespace fpfs::tools {
 class Table {
  public:
   enum class Align : uint8_t { kLeft, kRight };
-  // What gives way where a window is too narrow: whole columns, the last first, then the beginnings of cells ("...e1/fp").
-  enum class Fit : uint8_t { kKept, kOmitted, kShortened };
+  // What gives way where a window is too narrow: whole columns, the last first, then the beginnings of cells ("...e1/fp"),
+  // then those columns that one would rather keep.
+  enum class Fit : uint8_t { kKept, kOmitted, kShortened, kOmittedLast };
   void add_column(std::string heading, Align align, Fit fit = Fit::kKept);
   void add_row(std::vector<std::string> cells);
   // Ends in a line break. No wider than `columns`, as far as what may give way allows.

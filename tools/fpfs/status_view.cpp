@@ -173,8 +173,8 @@ std::string describe_members(const Json& status, size_t columns) {
   table.add_column("STATE", Table::Align::kLeft);
   for (const auto& [heading, fit] :
        {std::pair{"SIZE", Fit::kOmitted}, std::pair{"FREE", Fit::kKept}, std::pair{"SPARE", Fit::kOmitted},
-        std::pair{"READ", Fit::kOmitted}, std::pair{"WRITTEN", Fit::kOmitted}, std::pair{"READ/S", Fit::kKept},
-        std::pair{"WRITTEN/S", Fit::kKept}, std::pair{"ERRORS", Fit::kKept}})
+        std::pair{"READ", Fit::kOmitted}, std::pair{"WRITTEN", Fit::kOmitted}, std::pair{"READ/S", Fit::kOmittedLast},
+        std::pair{"WRITTEN/S", Fit::kOmittedLast}, std::pair{"ERRORS", Fit::kKept}})
     table.add_column(heading, Table::Align::kRight, fit);
   size_t position = 0;
   for (const Json& member : array_at(status, "members")) {
