@@ -155,17 +155,12 @@ Status describe_unreadable(const std::string& path) {
     above = std::filesystem::path(above).parent_path().string();
     status = read_mount_status(above);
   }
-  if (status.is_ok() && text_at(object_at(*status, "metadata"), "state", "ok") != "ok") {
-    const bool is_stalled = text_at(object_at(*status, "metadata"), "state") == "stalled";
-    return Status::error(
-        StatusCode::kUnreachable,
-        path + (is_stalled ? ": the drive with the names does not answer (fpfs status)"
-                           : ": its index cannot be read; the drive with the names has failed calls, or "
-                             "indexes on it are damaged: look at the drive first (fpfs status, dmesg), "
-                             "then fsck.fastpersistfs -n DIRS says what is left"));
-  }
+  const std::string names = status.is_ok() ? text_at(object_at(*status, "metadata"), "state", "ok") : std::string("ok");
+  if (names == "stalled")
+    return Status::error(StatusCode::kUnreachable, path + ": the drive with the names does not answer (fpfs status)");
   return Status::error(StatusCode::kCorruption,
-                       path + ": its index cannot be read; fsck.fastpersistfs -n DIRS says what is left");
+                       path + ": its index cannot be read; fsck.fastpersistfs -n DIRS says what is left" +
+                           (names == "failing" ? " (or its drive fails: fpfs status, dmesg)" : ""));
 }
 
 Status explain_mount_error(int errno_value, const std::string& path) {
