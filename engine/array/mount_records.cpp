@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <ctime>
 
 #include <fmt/format.h>
@@ -205,7 +206,13 @@ Status raise_mount_records(Storage& storage, std::vector<ArrayDirectory>& direct
       record.settled = settled;
       record.stamp = {number + 1, token, mount, seconds};
       record.before = settled ? MountStamp() : newest;
-      FPFS_RETURN_IF_ERROR(write_mount_record(storage, directory));
+      const Status written = write_mount_record(storage, directory);
+      if (written.code() == StatusCode::kPermission) {
+        for (ArrayDirectory& each : directories)
+          each.record_status = Status::from_errno(EACCES, fmt::format("open {}/{}", each.path, kMountNewName));
+        return refuse_others(directory, directories);
+      }
+      FPFS_RETURN_IF_ERROR(written);
     }
   }
   return Status::ok();

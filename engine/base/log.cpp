@@ -41,6 +41,10 @@ spdlog::level::level_enum to_spdlog(LogLevel level) {
   return spdlog::level::err;
 }
 
+int priority_of(spdlog::level::level_enum level) {
+  return level >= spdlog::level::err ? LOG_ERR : level == spdlog::level::warn ? LOG_WARNING : LOG_INFO;
+}
+
 // Each line is one write to the end of the file, so that several writers, and logrotate's copytruncate, do no harm.
 // spdlog's own makes directories, and files that everybody may read.
 class LogFile : public spdlog::sinks::base_sink<std::mutex> {
@@ -67,8 +71,10 @@ class LogFile : public spdlog::sinks::base_sink<std::mutex> {
       if (count >= 0 || errno == EINTR) continue;
       // The drive of the log is full, or fails: who looks for the line finds it with the system's.
       const std::string text(line.data() + done, line.size() - done - 1);
-      ::syslog(LOG_DAEMON | LOG_WARNING, "%s cannot be written (%s), so this line is here: %s", path_.c_str(),
-               std::generic_category().message(errno).c_str(), text.c_str());
+      const std::string why = std::generic_category().message(errno);
+      constexpr const char* kFormat = "%s cannot be written (%s), so this line is here: %s";
+      ::syslog(LOG_DAEMON | priority_of(message.level), kFormat, path_.c_str(), why.c_str(), text.c_str());
+      std::fprintf(stderr, kFormat, path_.c_str(), why.c_str(), (text + "\n").c_str());  // with -f
       return;
     }
   }

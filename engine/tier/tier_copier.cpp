@@ -259,8 +259,13 @@ void TierCopier::Impl::pump() {
   {
     const MutexLock lock(mutex_);
     while (copying_.size() < jobs_max()) {
-      std::optional<TierWaiting> next =
-          queue_.take([this](const TierWaiting& file) FPFS_NO_THREAD_SAFETY_ANALYSIS { return may_begin(file); });
+      std::optional<TierWaiting> next;
+      // What may be gone here makes room there.
+      if (is_full_)
+        next = queue_.take([this](const TierWaiting& file)
+                               FPFS_NO_THREAD_SAFETY_ANALYSIS { return file.inode == 0 && may_begin(file); });
+      if (!next.has_value())
+        next = queue_.take([this](const TierWaiting& file) FPFS_NO_THREAD_SAFETY_ANALYSIS { return may_begin(file); });
       if (!next.has_value()) break;
       may_try_ = false;
       copying_[next->path] = *next;
@@ -337,6 +342,9 @@ void TierCopier::Impl::take_in(TierWaiting file, Ending ending, const Status& st
   const uint64_t inode = file.inode;
   switch (ending) {
     case Ending::kCopied:
+      is_full_ = false;
+      if (file.no_room > 0) queue_.forget_no_room();
+      [[fallthrough]];
     case Ending::kIsCopied:
     case Ending::kRemoved:
     case Ending::kWaits:
@@ -353,7 +361,8 @@ void TierCopier::Impl::take_in(TierWaiting file, Ending ending, const Status& st
       return tell_waiters(inode, UINT64_MAX, Status::error(StatusCode::kNotFound, file.path + " was moved or removed"),
                           calls);
     case Ending::kStoreFails:
-      if (status.code() == StatusCode::kNoSpace) ++file.no_room;
+      is_full_ = status.code() == StatusCode::kNoSpace;
+      if (is_full_) ++file.no_room;
       add_again(std::move(file));
       return store_failed(status);
     case Ending::kBlocked:

@@ -420,6 +420,7 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
   TierCopyStatus counted_ FPFS_GUARDED_BY(mutex_);      // the sums; the rest is looked up
   uint64_t held_until_ns_ FPFS_GUARDED_BY(mutex_) = 0;  // hold()
   unsigned away_attempts_ FPFS_GUARDED_BY(mutex_) = 0;  // 0: the store is reachable
+  bool is_full_ FPFS_GUARDED_BY(mutex_) = false;        // it had no room for what failed last
   bool may_try_ FPFS_GUARDED_BY(mutex_) = false;        // one file, while it is away
   bool try_is_scheduled_ FPFS_GUARDED_BY(mutex_) = false;
   struct Anchor {

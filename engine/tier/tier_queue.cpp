@@ -48,6 +48,18 @@ bool TierQueue::add(TierWaiting file) {
   return false;
 }
 
+void TierQueue::forget_no_room() {
+  Turn first_without;
+  first_without.no_room = 1;
+  first_without.is_awaited = true;
+  for (auto at = files_.lower_bound(first_without); at != files_.end(); at = files_.lower_bound(first_without)) {
+    const uint64_t number = at->first.number;
+    TierWaiting file = remove(at);
+    file.no_room = 0;
+    insert(std::move(file), number);
+  }
+}
+
 bool TierQueue::has_below(const std::string& directory) const {
   const auto next = turns_.upper_bound(Key(0, directory));
   return next != turns_.end() && next->first.first == 0 && next->first.second.starts_with(directory);

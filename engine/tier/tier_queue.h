@@ -50,6 +50,8 @@ class TierQueue {
   std::optional<TierWaiting> take(const std::function<bool(const TierWaiting&)>& may_go);
   bool contains(const TierWaiting& file) const { return turns_.contains(key_of(file)); }
   std::optional<TierWaiting> take(const TierWaiting& file);
+  // The store has room again: those without have their turns back.
+  void forget_no_room();
   // Something below this directory waits that is no file, or none any more.
   bool has_below(const std::string& directory) const;
   // Some file that waits has its copy there.

@@ -25,7 +25,7 @@ constexpr int64_t kDaySeconds = 86400;
 
 FileSystem::FileSystem(Environment& environment, Store& store, ArrayTier& tier, Settings settings,
                        const struct stat& root)
-    : root_at_mount_(root),
+    : root_as_told_(root),
       environment_(environment),
       store_(store),
       tier_(tier),

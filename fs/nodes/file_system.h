@@ -14,6 +14,7 @@
 #include <optional>
 #include <string>
 
+#include "engine/base/mutex.h"
 #include "engine/io/environment.h"
 #include "engine/store/rebalance.h"
 #include "engine/store/scrub.h"
@@ -59,8 +60,15 @@ class FileSystem {
   FileSystem(Environment& environment, Store& store, ArrayTier& tier, Settings settings, const struct stat& root);
   ~FileSystem();
 
-  // The root's, as they were at the mount: what is shown while the drive of the names does not give them.
-  const struct stat& root_at_mount() const { return root_at_mount_; }
+  // The root's attributes as they were last told: what is shown while the drive of the names does not give them.
+  struct stat root_as_told() const FPFS_EXCLUDES(root_mutex_) {
+    const MutexLock lock(root_mutex_);
+    return root_as_told_;
+  }
+  void note_root(const struct stat& attributes) FPFS_EXCLUDES(root_mutex_) {
+    const MutexLock lock(root_mutex_);
+    root_as_told_ = attributes;
+  }
   Store& store() { return store_; }
   Storage& storage() { return store_.storage(); }
   InodeTable& inodes() { return inodes_; }
@@ -178,7 +186,8 @@ class FileSystem {
   void move_access_time(Inode& inode);
   void start_pruning(bool all);
 
-  const struct stat root_at_mount_;
+  mutable Mutex root_mutex_;
+  struct stat root_as_told_ FPFS_GUARDED_BY(root_mutex_);
   Environment& environment_;
   Store& store_;
   ArrayTier& tier_;

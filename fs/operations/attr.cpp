@@ -13,7 +13,9 @@ namespace {
 // Consumes the request. After the reply the kernel may forget the node, so nothing of `inode` is used behind it.
 void reply_attributes(fuse_req_t request, Inode& inode, const Result<struct stat>& attributes) {
   if (!attributes.is_ok()) return reply_status(request, attributes.status());
-  fuse_reply_attr(request, &*attributes, attribute_seconds(file_system_of(request), inode));
+  FileSystem& file_system = file_system_of(request);
+  if (file_system.inodes().node(inode) == FUSE_ROOT_ID) file_system.note_root(*attributes);
+  fuse_reply_attr(request, &*attributes, attribute_seconds(file_system, inode));
 }
 
 struct Times {
@@ -116,7 +118,8 @@ void getattr(fuse_req_t request, fuse_ino_t node, fuse_file_info*) noexcept {
   // fpfs status comes by the root, and is asked for just then.
   if (node == FUSE_ROOT_ID && attributes.status().code() == StatusCode::kIoError) {
     log_fault(attributes.status());
-    fuse_reply_attr(request, &file_system.root_at_mount(), 0);
+    const struct stat told = file_system.root_as_told();
+    fuse_reply_attr(request, &told, 0);
     return;
   }
   reply_attributes(request, inode, attributes);

@@ -165,9 +165,11 @@ def test_status_while_the_drive_of_the_names_is_dead(make_drive, drives, make_ar
     array.damaged = True
     mount = make_mount(array)
     write_pattern(mount.path / "file", 1, 3 * MIB)
+    os.chmod(mount.path, 0o700)
     dying.shut_down()
     for name in ("a", "b"):
         assert attempt(os.mkdir, mount.path / name) in FAILED
+    assert mount.path.stat().st_mode & 0o777 == 0o700
     status = mount.status()
     assert status["metadata"]["state"] == "failing" and status["metadata"]["errors"] > 0
     said = run(binaries.fpfs, "verify", mount.path / "file", check=False)

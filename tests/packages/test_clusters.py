@@ -456,7 +456,7 @@ def test_a_directory_that_somebody_else_has_made(node, make_array, make_mount, t
 @pytest.mark.parametrize("settings, words", [
     ({"MOUNTED_BY": "me"}, "must be node or jobs"), ({"DIRECTORY": "mine"}, "must be user or job"),
     ({"MOUNT_POINT": ""}, "no MOUNT_POINT"), ({"FORMAT": "true"}, "must be yes or no"),
-    ({"MOUNTED_BI": "jobs"}, "MOUNTED_BI is not known")])
+    ({"MOUNTED_BI": "jobs", "DIRECTORY": "mine"}, "must be user or job")])
 def test_wrong_configurations(node, settings, words, tmp_path):
     """Said to slurmd and to the system's log: the node is drained for it."""
     here = node(**settings)
@@ -468,6 +468,7 @@ def test_wrong_configurations(node, settings, words, tmp_path):
     for script in ("prolog", "epilog"):
         status, said = here.run(script, 1)
         assert status == 1 and words in said, said
+        assert ("MOUNTED_BI is not known" in (tmp_path / "log").read_text()) == ("MOUNTED_BI" in settings)
         assert f"fastpersistfs-{script}" in (logged := (tmp_path / "log").read_text().splitlines()[-1]) and words in logged
     here.environment["FPFS_SLURM_CONFIGURATION"] = "/nonexistent"
     assert "cannot be read" in here.run("prolog", 1)[1]

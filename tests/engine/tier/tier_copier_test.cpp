@@ -564,6 +564,11 @@ TEST(TierQueueTest, WhatTheStoreHasNoRoomForGoesBehindTheOthers) {
   EXPECT_EQ(queue.oldest_ns(), 10u);
   EXPECT_EQ(queue.take(any)->path, "large") << "a newer commit of it changes nothing";
   EXPECT_EQ(queue.oldest_ns(), 0u);
+  queue.add({.inode = 1, .path = "large", .bytes = 100, .since_ns = 10, .no_room = 2});
+  queue.add({.inode = 2, .path = "awaited", .bytes = 100, .since_ns = 20, .is_awaited = true, .no_room = 1});
+  queue.add({.inode = 3, .path = "new", .bytes = 100, .since_ns = 30});
+  queue.forget_no_room();
+  for (const char* path : {"awaited", "large", "new"}) EXPECT_EQ(queue.take(any)->path, path);
 }
 
 }  // namespace
