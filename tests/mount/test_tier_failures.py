@@ -1,5 +1,7 @@
 """Copies as the last place of content that members do not give any more: right after a mount, on a mount that is
 read-only or lacks a member, and whatever way leads to the store. Through a mount."""
+import os
+
 import pytest
 
 from lab.copies import SERVICES, copied_file, fpfs, set_tier, state, sync, tier
@@ -9,6 +11,7 @@ from lab.programs import run
 from lab.system import wait_until
 
 CHUNK = 65536
+MIB = 1 << 20
 SIZE = 24 * CHUNK + 1234
 
 pytestmark = [pytest.mark.P3, pytest.mark.chunk_size(CHUNK)]
@@ -198,3 +201,24 @@ def test_the_service_stops_while_a_chunk_is_wanted(copied, make_store, services,
     finally:
         services(kind).start(daemon)
     wait_until(lambda: read_at(mount.path / "file", 5 * CHUNK, CHUNK) == pattern(1, 5 * CHUNK, CHUNK), seconds=90)
+
+
+@pytest.mark.root
+@pytest.mark.time_limit(120)
+def test_a_store_that_has_no_room_for_one_file(array, make_mount, make_drive):
+    """The others go first; and what is removed here makes room there, whatever waits."""
+    store = make_drive(100 * MIB).path / "store"
+    store.mkdir()
+    mount = make_mount(array)
+    write_pattern(mount.path / "first", 1, 50 * MIB)
+    fpfs(mount, "tier", "set", mount.path, f"file://{store}")
+    sync(mount)
+    write_pattern(mount.path / "large", 2, 60 * MIB)
+    wait_until(lambda: tier(mount)["state"] == "away")
+    for number in range(60):
+        write_pattern(mount.path / f"small{number}", number, 3 * CHUNK)
+    wait_until(lambda: tier(mount)["files_waiting"] == 1, seconds=40)
+    assert sum(path.name.startswith("small") for path in store.iterdir()) == 60
+    os.unlink(mount.path / "first")
+    sync(mount)
+    assert (store / "large").stat().st_size == 60 * MIB and not (store / "first").exists()
