@@ -271,12 +271,11 @@ void Store::finish_close(const Status& synced, const std::function<void(const St
   if (status.is_ok()) status = synced;
   if (status.is_ok()) status = impl_->health.failure();
   if (const unsigned held = impl_->versions_held.load(); status.is_ok() && held > 0 && !array_->read_only())
-    status =
-        Status::error(StatusCode::kUnreachable,
-                      fmt::format("{} still being copied to a store that does not answer; nothing is lost, and the "
-                                  "next mount frees what {}",
-                                  format_count(held, "version of a file is", "versions of files are"),
-                                  one_or_many(held, "it keeps", "they keep")));
+    status = Status::error(
+        StatusCode::kBusy,
+        fmt::format("{} still held by a copy that does not end; nothing is lost, and the next mount frees what {}",
+                    format_count(held, "version of a file is", "versions of files are"),
+                    one_or_many(held, "it keeps", "they keep")));
   if (status.is_ok() && !array_->read_only() && !impl_->health.had_failure() && !impl_->health.has_leftovers()) {
     // "Clean" says that nothing is left to free, so what was freed must not come back with a power cut.
     for (const MemberIndex m : array_->members()) {

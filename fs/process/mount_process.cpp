@@ -484,7 +484,7 @@ Status MountProcess::close() {
   signals_.reset();
   end_log();
   if (!was_live && status.is_ok()) return status;  // nothing was mounted
-  if (!status.is_ok() && status.code() == StatusCode::kUnreachable && !had_losses)
+  if (!status.is_ok() && status.code() == StatusCode::kBusy && tier_is_caught_ && !had_losses)
     log(LogLevel::kWarning, "{} unmounted; {}", options_.source, status.message());
   else if (!status.is_ok() && status.code() == StatusCode::kReadOnly && !had_losses)
     log(LogLevel::kError, "{} unmounted; {}; what was committed before that is there", options_.source,
