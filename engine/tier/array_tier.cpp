@@ -118,6 +118,10 @@ bool ArrayTier::look(const std::string& path, std::function<void()> done) {
   return impl_->look(path, std::move(done));
 }
 
+bool ArrayTier::shows_others() const {
+  return impl_->shows_others();
+}
+
 TierFileState ArrayTier::state_of(Handle node, const File& file, const struct stat& attributes) const {
   return impl_->state_of(node, file, attributes);
 }
@@ -247,6 +251,11 @@ bool ArrayTier::Impl::look(const std::string& path, std::function<void()> done) 
   const auto age_ns = static_cast<uint64_t>(std::chrono::nanoseconds(*options_.share).count());
   const MutexLock lock(mutex_);
   return copier() != nullptr && copier()->look(path, now_ns - std::min(now_ns, age_ns), std::move(done));
+}
+
+bool ArrayTier::Impl::shows_others() const {
+  const MutexLock lock(mutex_);
+  return copier() != nullptr ? copier()->shows_others() : store_id_.empty();  // without a store there are no others
 }
 
 TierFileState ArrayTier::Impl::state_of(Handle node, const File& file, const struct stat& attributes) const {

@@ -128,6 +128,7 @@ class ArrayTier {
   // TierCopier::look(): what others had copied there TierOptions::share ago, or later. While there is no store that is
   // known to be the right one there is nothing to wait for.
   bool look(const std::string& path, std::function<void()> done);
+  bool shows_others() const;  // TierCopier::shows_others()
 
   // TierCopier::wait_for(), wait_for_commit() and wait_for_all(). While the store is away they wait. kNotFound: there
   // is no store. kWrongStore: it was the right one, and refuses us since.

@@ -43,6 +43,7 @@ class ArrayTier::Impl : public std::enable_shared_from_this<Impl> {
   // Calls `ask` once there is a copier to ask; or `done`, with why there is none.
   using Ask = std::function<void(TierCopier& copier, const Done& done)>;
   void when_connected(const Ask& ask, const Done& done);
+  bool shows_others() const;
   bool look(const std::string& path, std::function<void()> done);
   TierFileState state_of(Handle node, const File& file, const struct stat& attributes) const;
   TierStatus status() const;

@@ -64,6 +64,10 @@ bool TierCopier::look(const std::string& path, uint64_t since_ns, std::function<
   return impl_->look(path, since_ns, std::move(done));
 }
 
+bool TierCopier::shows_others() const {
+  return impl_->shows_others();
+}
+
 TierCopyStatus TierCopier::status() const {
   return impl_->status();
 }

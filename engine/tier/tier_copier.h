@@ -133,6 +133,8 @@ class TierCopier {
   // back when it does; also when that cannot be known, or takes too long. False: there is nothing to wait for, as the
   // store is away, or not shared; nobody is called then. `path`: below the root, with a '/' at its end; empty: the root.
   bool look(const std::string& path, uint64_t since_ns, std::function<void()> done);
+  // Whether looks show what is there. False: the store is away, or the last one took too long, and nobody waits.
+  bool shows_others() const;
   TierCopyStatus status() const;
   // Grows whenever something has reached the store.
   uint64_t progress() const;

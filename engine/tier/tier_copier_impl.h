@@ -44,6 +44,7 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
   void wait_for_commit(uint64_t inode, uint64_t sequence, Done done);
   void wait_for_all(const Done& done);
   TierCopyStatus status() const;
+  bool shows_others() const;
   bool look(const std::string& path, uint64_t since_ns, std::function<void()> done);
   uint64_t progress() const;
   bool is_copying(uint64_t inode) const;

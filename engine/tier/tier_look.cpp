@@ -36,6 +36,12 @@ bool TierCopier::Impl::look(const std::string& path, uint64_t since_ns, std::fun
   return waits;
 }
 
+bool TierCopier::Impl::shows_others() const {
+  const MutexLock lock(mutex_);
+  return options_.shares && is_open_.load() && !stopping_.load() && away_attempts_ == 0 &&
+         now_ns() >= looks_wait_from_ns_;
+}
+
 uint64_t TierCopier::Impl::begin_look(const std::string& path) {
   Look& look = looks_[path];
   look.number = ++next_look_;

@@ -120,7 +120,11 @@ void FileSystem::when_shown(Inode& directory, const std::function<void()>& then)
 
 namespace {
 
-// Looks at one directory after the other; what is found in one may be directories, too.
+// The caller holds locks of the kernel, of the whole mount when it moves a directory to another one.
+constexpr std::chrono::seconds kLookBelowMax{10};
+
+// Looks at one directory after the other; what is found in one may be directories, too. Ends early when the store does
+// not show what is there, takes too long, or the mount ends: then what is known has to do, and the log says so.
 class LookBelow : public std::enable_shared_from_this<LookBelow> {
  public:
   struct Directory {
@@ -128,17 +132,25 @@ class LookBelow : public std::enable_shared_from_this<LookBelow> {
     bool is_deep = false;
   };
   LookBelow(Store& store, ArrayTier& tier, std::function<void(std::function<void()>)> in_background,
-            std::vector<Directory> directories, std::function<void()> then)
+            std::function<bool()> is_ending, std::vector<Directory> directories, std::function<void()> then)
       : store_(store),
         tier_(tier),
         in_background_(std::move(in_background)),
+        is_ending_(std::move(is_ending)),
         directories_(std::move(directories)),
         then_(std::move(then)) {}
 
   void go_on() {
-    while (!directories_.empty()) {
+    while (!directories_.empty() && !is_ending_()) {
       Directory next = std::move(directories_.back());
       directories_.pop_back();
+      if (!tier_.shows_others() || std::chrono::steady_clock::now() > deadline_) {
+        log_about("what others have is not known", LogLevel::kWarning,
+                  "tier: /{} is moved or removed by what is known here, as the store did not show in time what others "
+                  "have in it; what that is stays where it was",
+                  next.path);
+        break;
+      }
       const bool waits = tier_.look(next.path, [self = shared_from_this(), next] {
         self->in_background_([self, next] {
           self->add_below(next);
@@ -175,6 +187,8 @@ class LookBelow : public std::enable_shared_from_this<LookBelow> {
   Store& store_;
   ArrayTier& tier_;
   const std::function<void(std::function<void()>)> in_background_;
+  const std::function<bool()> is_ending_;
+  const std::chrono::steady_clock::time_point deadline_ = std::chrono::steady_clock::now() + kLookBelowMax;
   std::vector<Directory> directories_;
   const std::function<void()> then_;
 };
@@ -193,7 +207,8 @@ void FileSystem::when_names_shown(const std::vector<ShownName>& names, std::func
   if (directories.empty()) return then();
   others_under_way_.begin();
   std::make_shared<LookBelow>(
-      store_, tier_, [this](std::function<void()> task) { run_in_background(std::move(task)); }, std::move(directories),
+      store_, tier_, [this](std::function<void()> task) { run_in_background(std::move(task)); },
+      [this] { return ending_.load(); }, std::move(directories),
       [this, then = std::move(then)] {
         then();
         others_under_way_.end();

@@ -485,7 +485,8 @@ Status MountProcess::close() {
   end_log();
   if (!was_live && status.is_ok()) return status;  // nothing was mounted
   if (!status.is_ok() && status.code() == StatusCode::kBusy && tier_is_caught_ && !had_losses)
-    log(LogLevel::kWarning, "{} unmounted; {}", options_.source, status.message());
+    log(LogLevel::kWarning, "{} unmounted; {}{}", options_.source, status.message(),
+        had_failed_saves ? "; saves failed, as those who made them were told" : "");
   else if (!status.is_ok() && status.code() == StatusCode::kReadOnly && !had_losses)
     log(LogLevel::kError, "{} unmounted; {}; what was committed before that is there", options_.source,
         status.message());

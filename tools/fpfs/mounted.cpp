@@ -177,7 +177,9 @@ Status explain_mount_error(int errno_value, const std::string& path) {
           StatusCode::kIoError,
           path + ": the daemon of this mount is gone; umount it (umount -l) and mount the array again");
     case EIO:
-      return Status::from_errno(EIO, path + ": a drive of the array fails, or does not answer (fpfs status, dmesg)");
+      return Status::from_errno(EIO, path +
+                                         ": a drive fails or does not answer (fpfs status, dmesg), or its index is "
+                                         "damaged (fsck.fastpersistfs -n)");
     case EPROTO:
       return Status::error(StatusCode::kUnsupported, path + ": the daemon is of another release than this fpfs");
     case ENOTDIR:

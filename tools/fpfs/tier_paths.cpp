@@ -216,7 +216,7 @@ Result<FetchedPaths> fetch_path(const std::string& path) {
   FPFS_RETURN_IF_ERROR(check_mounted(path));
   const std::atomic<bool>& interrupt = catch_interrupts();
   std::vector<AwayFile> files;
-  FPFS_RETURN_IF_ERROR(for_each(path, [&](const std::string& at, bool is_file) -> Status {
+  const Status walked = for_each(path, [&](const std::string& at, bool is_file) -> Status {
     if (interrupt.load()) return Status::error(StatusCode::kCancelled, "interrupted");
     if (!is_file) return Status::ok();
     uint64_t bytes = 0;
@@ -224,8 +224,11 @@ Result<FetchedPaths> fetch_path(const std::string& path) {
     if (!away) return Status::ok();
     files.push_back({at, bytes});
     return Status::ok();
-  }));
-  return Fetch(files, interrupt).run();
+  });
+  if (walked.code() == StatusCode::kCancelled) return walked;
+  FPFS_ASSIGN_OR_RETURN(FetchedPaths fetched, Fetch(files, interrupt).run());
+  if (!walked.is_ok()) fetched.failures.push_back({path, walked.message()});  // the first of what cannot be looked at
+  return fetched;
 }
 
 }  // namespace fpfs::tools
