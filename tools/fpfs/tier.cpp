@@ -88,9 +88,10 @@ int fetch(const TierVerbOptions& options) {
   }
   if (options.json)
     print_json({{"files", fetched->files}, {"bytes", fetched->bytes}, {"errors", errors}});
-  else
+  else if (errors.empty() || fetched->files > 0)
     fmt::print("{} fetched ({})\n", format_count(fetched->files, "file"), format_size(fetched->bytes));
   if (errors.empty()) return kExitOk;
+  if (errors.size() == 1) return kExitFailure;
   return fail(kTierProgram, kExitFailure,
               fmt::format("{} could not be fetched; when {} cannot be had again, remove {}",
                           format_count(errors.size(), "file"), one_or_many(errors.size(), "its copy", "their copies"),
