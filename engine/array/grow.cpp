@@ -97,7 +97,11 @@ Status Array::find_new_members(Growth& growth, std::optional<MemberIndex> replac
   for (const ArrayDirectory& directory : directories_) {
     NewDirectory& there = all.emplace_back();
     there.path = directory.path;
-    FPFS_ASSIGN_OR_RETURN(const Handle opened, storage.reopen(directory.directory, O_RDONLY | O_DIRECTORY));
+    const Result<Handle> again = storage.reopen(directory.directory, O_RDONLY | O_DIRECTORY);
+    if (!again.is_ok())
+      return again.status().with_context(
+          fmt::format("{} fails; look at its drive (dmesg), and replace it or take it out first", directory.path));
+    const Handle opened = *again;
     there.directory = ScopedHandle(storage, opened);
     FPFS_ASSIGN_OR_RETURN(there.identity, identity_of(storage, opened));
     there.ancestors = ancestors_of(storage, directory.path, there.identity);

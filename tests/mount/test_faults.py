@@ -158,6 +158,19 @@ def test_a_removal_that_stopped(make_drive, drives, make_array, make_mount, bina
     end(mount)
 
 
+def test_no_member_is_added_beside_a_dead_one(make_drive, drives, make_array, make_mount, binaries):
+    dying = make_drive(400 * MIB, "xfs")
+    array = make_array(paths=[*drives.paths[:2], dying.path])
+    array.damaged = True
+    mount = make_mount(array)
+    dying.shut_down()
+    added = drives.paths[3] / array.members[0].name
+    said = run(binaries.fpfs, "member", "add", mount.path, added, check=False)
+    assert said.returncode == 1 and f"{array.members[2]} fails; look at its drive (dmesg)" in said.stderr, said.stderr
+    end(mount)
+    dying.remount()
+
+
 def test_status_while_the_drive_of_the_names_is_dead(make_drive, drives, make_array, make_mount, binaries):
     """As after the loss of a controller: that is when it is asked for."""
     dying = make_drive(400 * MIB, "xfs")

@@ -50,12 +50,16 @@ std::optional<Status> ask_tier(const FileDescriptor& file, IoctlTier& question, 
 Status call_tier(const FileDescriptor& file, IoctlTier& question, const std::string& named, unsigned timeout_s,
                  const std::function<void()>& meanwhile) {
   const std::atomic<bool>& interrupted = catch_interrupts();
+  const bool only_waits = question.command == IoctlTier::kWait;
   FPFS_RETURN_IF_ERROR(begin_tier(file, question, named));
   const auto begun = steady_clock::now();
   const auto deadline = begun + std::chrono::seconds(timeout_s);
   for (;;) {
     if (const std::optional<Status> outcome = ask_tier(file, question, named)) return *outcome;
-    if (interrupted) return Status::error(StatusCode::kCancelled, named + ": interrupted; copying goes on");
+    if (interrupted)
+      return Status::error(StatusCode::kCancelled,
+                           named + (only_waits ? ": interrupted; copying goes on"
+                                               : ": interrupted; the daemon goes on with it (fpfs tier status)"));
     if (timeout_s > 0 && steady_clock::now() >= deadline)
       return Status::error(
           StatusCode::kUnreachable,
