@@ -354,13 +354,13 @@ Status MountProcess::serve(Launcher& launcher) {
   if (!options_.foreground && options_.log_file.empty() && ::access(_PATH_LOG, F_OK) != 0)
     print_error("what this mount will have to say is lost, as no system log runs here (there is no " _PATH_LOG
                 "): mount with log_file=FILE, or with -f, which logs to stderr");
+  if (!options_.store.verify) log(LogLevel::kWarning, "verify=off: what programs read is not checked; to measure only");
+  log_leaving(*store_, options_.mount_point);
   launcher.report_live();
   log(LogLevel::kInfo, "{} mounted at {}, {}{}{}", options_.source, options_.mount_point,
       format_count(thread_count(options_), "thread"),
       file_system_->over_io_uring() ? ", requests come through io_uring" : "",
       metrics_ != nullptr ? ", metrics at http://" + options_.metrics.text + "/metrics" : "");
-  if (!options_.store.verify) log(LogLevel::kWarning, "verify=off: what programs read is not checked; to measure only");
-  log_leaving(*store_, options_.mount_point);
   wait_for_end();
   end_report_.stop_listening();
   return Status::ok();

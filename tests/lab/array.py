@@ -73,12 +73,13 @@ class Mount:
         if not self.array.direct_io:
             options.append("buffered_members")
         flags = ["-o", ",".join(options)] if options else []
+        said_before = self._said_that_it_is_mounted()
         with open(self.log_path, "ab") as log:
             self.process = subprocess.Popen(
                 [*self.prefix, self.array.programs.mount, "-f", *flags, self.array.argument, str(self.path)],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         deadline = time.monotonic() + self.seconds_to_start
-        while not self._is_mounted():
+        while not (self._is_mounted() and self._said_that_it_is_mounted() > said_before):
             # Not poll(): when an interrupt comes between its lock and the block that lets go of it, wait() hangs.
             if os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
                 ended = self.process.wait()
@@ -90,6 +91,12 @@ class Mount:
             time.sleep(0.005)
         os.stat(self.path)  # the first answer of the daemon
         return self
+
+    def _said_that_it_is_mounted(self):
+        """How often: that line is the last of a start, and a stat is answered before it."""
+        files = [option.removeprefix("log_file=") for option in self.options if option.startswith("log_file=")]
+        log = pathlib.Path(files[-1] if files else self.log_path)
+        return log.read_bytes().count(b" mounted at ") if log.exists() else 0
 
     def _is_mounted(self):
         return mount_table.entry_of(self.path) is not None
