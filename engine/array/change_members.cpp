@@ -9,7 +9,7 @@
 
 #include <fcntl.h>
 
-#include <algorithm>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -19,6 +19,7 @@
 #include "engine/array/new_directories.h"
 #include "engine/array/superblock_copies.h"
 #include "engine/base/log.h"
+#include "engine/layout/stripe_order.h"
 
 namespace fpfs {
 
@@ -127,11 +128,9 @@ Array::Changed Array::set_leaving(MemberIndex member, bool is_to_leave) {
     for (const MemberIndex every : members()) order.push_back(every);
   if (is_to_leave) {
     if (Status allowed = may_leave(member); !allowed.is_ok()) return {allowed};
-    std::erase(order, member);
+    order = order_without(std::move(order), member);
   } else {
-    // Where it was, unless another one has taken its place.
-    order.insert(std::find_if(order.begin(), order.end(), [member](MemberIndex other) { return other > member; }),
-                 member);
+    order = order_with(order, member);
   }
   for (Superblock& superblock : superblocks) superblock.stripe_order = order;
   change_members(superblocks);

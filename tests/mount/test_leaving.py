@@ -343,3 +343,26 @@ def test_the_only_member_is_replaced_where_the_names_lie_apart(make_array, drive
     array.assert_clean()
     mount = make_mount(array)
     assert is_pattern(mount.path / "file", 1, 2 * MIB) and is_pattern(mount.path / "open", 2, 2 * MIB)
+
+
+def test_after_another_was_added_what_is_moved_goes_to_that_one(make_array, drives, make_mount):
+    """Not all to one of those that have their share already, which would be full then."""
+    array = make_array(chunk_size=CHUNK, paths=drives.paths[:3])
+    mount = make_mount(array)
+    for number in range(4):
+        write_pattern(mount.path / f"file{number}", number, 3 * MIB)
+
+    def chunks_of_members():
+        chunks = [0] * 4
+        for number in range(4):
+            for extent in extents_of(mount, mount.path / f"file{number}")["extents"]:
+                chunks[extent["member"]] += 1
+        return chunks
+
+    added = drives.paths[3] / array.members[0].name
+    before = chunks_of_members()
+    fpfs(mount, "member", "add", mount.path, added)
+    array.members.append(added)
+    fpfs(mount, "member", "remove", mount.path, array.members[1])
+    assert chunks_of_members() == [before[0], 0, before[2], before[1]]
+    assert all(is_pattern(mount.path / f"file{number}", number, 3 * MIB) for number in range(4))
