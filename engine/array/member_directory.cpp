@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <fstream>
@@ -30,6 +31,21 @@ std::string read_of_process(const std::string& process, const char* name) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
+// " (fsck.fastpersistfs -p /nvme0/fp)", of a mount with where that is; or nothing. In another namespace of processes the
+// number is somebody else's: only programs that are known count.
+std::string name_holder(const std::string& process) {
+  constexpr size_t kBeginning = 100, kEnd = 200;  // the mount point comes last
+  const std::string comm = read_of_process(process, "comm");
+  if (comm.find("fastpersist") == std::string::npos && comm.find("fpfs") == std::string::npos) return "";
+  std::string words = read_of_process(process, "cmdline");
+  if (words.empty()) return "";
+  words.pop_back();  // the end of the last one
+  std::replace(words.begin(), words.end(), '\0', ' ');
+  if (words.size() > kBeginning + kEnd)
+    words = words.substr(0, kBeginning) + " ... " + words.substr(words.size() - kEnd);
+  return fmt::format(" ({})", words);
+}
+
 // Who it is, and what to do. `holder`: its number, or nothing.
 std::string describe_holder(const std::string& holder) {
   if (holder.empty()) return fmt::format("another process; {}", kEndHolder);
@@ -40,12 +56,12 @@ std::string describe_holder(const std::string& holder) {
           "of copies), and lets go when that answers or is taken out (dmesg)",
           holder);
     case HolderState::kAtDrive:
-      return fmt::format("process {}, which is in a call to a drive; while that lasts, look at the drive (dmesg); {}",
-                         holder, kEndHolder);
+      return fmt::format("process {}{}, which is in a call to a drive; while that lasts, look at the drive (dmesg); {}",
+                         holder, name_holder(holder), kEndHolder);
     case HolderState::kRuns:
       break;
   }
-  return fmt::format("process {}; {}", holder, kEndHolder);
+  return fmt::format("process {}{}; {}", holder, name_holder(holder), kEndHolder);
 }
 
 // Digits, or nothing.

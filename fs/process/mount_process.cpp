@@ -13,7 +13,6 @@
 #include <chrono>
 #include <condition_variable>
 #include <fstream>
-#include <iterator>
 #include <optional>
 #include <thread>
 
@@ -161,24 +160,6 @@ Channel::Settings channel_settings(const MountOptions& options) {
           .io_uring_expected = options.io_uring == IoUring::kOn};
 }
 
-// " (process 4711 is: fsck.fastpersistfs -p /nvme0/fp)": of a mount it says where that is. Empty: it cannot be told.
-std::string describe_holder(const std::vector<std::string>& directories) {
-  constexpr size_t kBeginning = 100, kEnd = 200;  // the mount point comes last
-  for (const std::string& directory : directories) {
-    pid_t process = 0;
-    if (!(std::ifstream(directory + "/" + kLockName) >> process) || process == ::getpid()) continue;
-    std::ifstream file(fmt::format("/proc/{}/cmdline", process));
-    std::string words((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-    if (words.empty()) continue;
-    words.pop_back();  // the end of the last one
-    std::replace(words.begin(), words.end(), '\0', ' ');
-    if (words.size() > kBeginning + kEnd)
-      words = words.substr(0, kBeginning) + " ... " + words.substr(words.size() - kEnd);
-    return fmt::format(" (process {} is: {})", process, words);
-  }
-  return "";
-}
-
 // Nothing moves for them by itself.
 void log_leaving(const Store& store, const std::string& mount_point) {
   const Array& array = store.array();
@@ -262,8 +243,8 @@ Status MountProcess::open_store() {
     if (!holder_leaves || steady_clock::now() >= deadline) return store.status();
     if (!is_told && steady_clock::now() >= told_at) {
       is_told = true;
-      const std::string waits = fmt::format("waiting for at most {} s: {}{}", kHolderLeavesMax.count(),
-                                            store.status().message(), describe_holder(options_.directories));
+      const std::string waits =
+          fmt::format("waiting for at most {} s: {}", kHolderLeavesMax.count(), store.status().message());
       log(LogLevel::kWarning, "{}", waits);
       if (!options_.log_file.empty()) print_error(waits);
     }

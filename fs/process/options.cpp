@@ -460,6 +460,17 @@ Result<MountOptions> parse_arguments(const std::vector<std::string>& arguments, 
   return options;
 }
 
+// A log within the mount would keep the mount busy, from the next SIGHUP on, and end with it.
+Status check_log_is_elsewhere(const MountOptions& options) {
+  std::error_code error;
+  const std::string place =
+      std::filesystem::canonical(std::filesystem::path(options.log_file).parent_path(), error).string();
+  if (options.log_file.empty() || error || !(place + "/").starts_with(options.mount_point + "/")) return Status::ok();
+  return Status::error(StatusCode::kInvalidArgument,
+                       fmt::format("log_file: {} is in the mount itself ({}); name a file elsewhere", options.log_file,
+                                   options.mount_point));
+}
+
 }  // namespace
 
 Result<MountOptions> parse_mount_options(const std::vector<std::string>& arguments) {
@@ -496,7 +507,7 @@ Status make_paths_absolute(MountOptions& options) {
   }
   options.mount_point = resolved;
   ::free(resolved);
-  return Status::ok();
+  return check_log_is_elsewhere(options);
 }
 
 std::string mount_usage() {

@@ -77,6 +77,20 @@ def test_a_log_file_in_no_directory_is_refused(array, make_mount, lab):
     assert not (lab / "no-such-directory").exists()
 
 
+def test_a_log_file_in_the_mount_itself_is_refused(array, make_mount, lab, numbers):
+    """It would keep the mount busy, once it was opened anew."""
+    place = lab / f"mount{next(numbers)}"
+    place.mkdir()
+    link = lab / f"link{next(numbers)}"
+    link.symlink_to(place)
+    for log in (place / "log", link / "log"):
+        refused = subprocess.run([array.programs.mount, "-o", f"nonempty,log_file={log}", array.argument, place],
+                                 capture_output=True, text=True, check=False)
+        said, = refused.stderr.splitlines()
+        assert refused.returncode == 1 and f"{log} is in the mount itself ({place}); name a file elsewhere" in said
+        assert list(place.iterdir()) == []
+
+
 def test_what_recovery_freed_is_logged(array, make_mount):
     mount = make_mount(array)
     descriptor = os.open(mount.path / "unfinished", os.O_WRONLY | os.O_CREAT)

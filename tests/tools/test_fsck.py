@@ -187,7 +187,7 @@ def test_beside_a_mount(filled, make_mount, report, fsck):
     mount = make_mount(filled)
     assert report("-n", "--verify-data")[0] == 0
     for option in ("-p", "-y"):
-        assert_one_line_error(fsck(option), 8, str(mount.pid))
+        assert_one_line_error(fsck(option), 8, f"process {mount.pid} ({filled.programs.mount} ", f"{mount.path}); unmount")
 
 
 def test_the_mount_point_is_not_the_array(filled, make_mount, binaries, buffered):
@@ -200,6 +200,11 @@ def test_the_mount_point_is_not_the_array(filled, make_mount, binaries, buffered
                               "fpfs verify", "unmount it first")
     result = run(binaries.fpfs, "export", mount.path, "model.pt", "-o", "/dev/null", check=False)
     assert_one_line_error(result, 16, f"the array of {filled.argument} is mounted here", "copy the file from there")
+    mount.process.kill()
+    mount.process.wait()
+    result = run(binaries.fsck, *buffered, "-n", mount.path, check=False)
+    assert_one_line_error(result, 8, f"was mounted here, at {mount.path}, and the daemon of that mount is gone", "umount -l")
+    mount.kill()
 
 
 @pytest.mark.P7

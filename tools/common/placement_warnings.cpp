@@ -73,9 +73,14 @@ Status check_no_mount_points(const std::vector<std::string>& directories, const 
   const std::vector<MountEntry> mounts = read_mount_table();
   for (const std::string& directory : directories)
     if (const std::optional<MountEntry> entry = mount_around(directory, mounts))
-      return Status::error(StatusCode::kInvalidArgument,
-                           fmt::format("{}: the array of {} is mounted here, at {}; {}", directory, entry->source,
-                                       entry->mount_point, advice));
+      return Status::error(
+          StatusCode::kInvalidArgument,
+          is_dead(*entry)
+              ? fmt::format("{}: the array of {} was mounted here, at {}, and the daemon of that mount is gone; remove "
+                            "it (umount -l), and give the array's directories",
+                            directory, entry->source, entry->mount_point)
+              : fmt::format("{}: the array of {} is mounted here, at {}; {}", directory, entry->source,
+                            entry->mount_point, advice));
   return Status::ok();
 }
 
