@@ -1,15 +1,18 @@
 #include "engine/base/log.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <syslog.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <memory>
 #include <system_error>
 
 #include <spdlog/logger.h>
+#include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/base_sink.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/sinks/syslog_sink.h>
@@ -74,7 +77,8 @@ class LogFile : public spdlog::sinks::base_sink<std::mutex> {
       const std::string why = std::generic_category().message(errno);
       constexpr const char* kFormat = "%s cannot be written (%s), so this line is here: %s";
       ::syslog(LOG_DAEMON | priority_of(message.level), kFormat, path_.c_str(), why.c_str(), text.c_str());
-      std::fprintf(stderr, kFormat, path_.c_str(), why.c_str(), (text + "\n").c_str());  // with -f
+      // With -f.
+      if (!stderr_is_journal()) std::fprintf(stderr, kFormat, path_.c_str(), why.c_str(), (text + "\n").c_str());
       return;
     }
   }
@@ -126,6 +130,20 @@ spdlog::sink_ptr make_system_log(const std::string& prefix) {
   return sink;
 }
 
+class JournalPriority : public spdlog::custom_flag_formatter {
+ public:
+  void format(const spdlog::details::log_msg& message, const std::tm& /*time*/, spdlog::memory_buf_t& line) override {
+    fmt::format_to(std::back_inserter(line), "<{}>", priority_of(message.level));
+  }
+  std::unique_ptr<custom_flag_formatter> clone() const override { return std::make_unique<JournalPriority>(); }
+};
+
+std::unique_ptr<spdlog::formatter> make_journal_format(const std::string& prefix) {
+  auto format = std::make_unique<spdlog::pattern_formatter>();
+  format->add_flag<JournalPriority>('*').set_pattern("%*" + pattern_behind(prefix));
+  return format;
+}
+
 void write(LogLevel level, const std::string& line) noexcept {
   try {
     current().logger->log(to_spdlog(level), line);
@@ -169,10 +187,11 @@ Status configure_log(const LogOptions& options) {
     }
     if (!options.system_log) {
       log.logger = make_stderr_logger(options.level);
+      if (options.to_journal) log.logger->set_formatter(make_journal_format(options.prefix));
       return Status::ok();
     }
     std::vector<spdlog::sink_ptr> sinks = {make_system_log(options.prefix)};
-    if (options.stderr_too) {
+    if (!options.to_journal) {
       sinks.push_back(std::make_shared<spdlog::sinks::stderr_sink_mt>());
       sinks.back()->set_pattern(kLinePattern);
     }
@@ -181,6 +200,17 @@ Status configure_log(const LogOptions& options) {
   } catch (const std::exception& failure) {
     return Status::error(StatusCode::kInvalidArgument, fmt::format("cannot log: {}", failure.what()));
   }
+}
+
+bool stderr_is_journal() {
+  const char* const journal = std::getenv("JOURNAL_STREAM");  // "DEVICE:INODE"
+  struct stat attributes {};
+  return journal != nullptr && ::fstat(STDERR_FILENO, &attributes) == 0 &&
+         journal == std::to_string(attributes.st_dev) + ":" + std::to_string(attributes.st_ino);
+}
+
+std::string journal_priority(LogLevel level) {
+  return fmt::format("<{}>", priority_of(to_spdlog(level)));
 }
 
 void log_for_tool(const std::string& program) {

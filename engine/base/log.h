@@ -22,11 +22,17 @@ struct LogOptions {
   // system's log (syslog(3), which journald takes in as well) if that is wanted, else to stderr.
   std::string file = {};
   bool system_log = false;
-  // In the system's log, before each line: which of several mounts says so.
+  // In the system's log and the journal, before each line: which of several mounts says so.
   std::string prefix = {};
-  // To stderr besides the system's log.
-  bool stderr_too = false;
+  // stderr_is_journal(): what goes to stderr has the priority that it is to have there, and the prefix, and no time. To
+  // the system's log it goes only once; where this is not so, to stderr besides.
+  bool to_journal = false;
 };
+
+// What is written to stderr goes to the systemd journal, as that of a service does (systemd.exec(5), JOURNAL_STREAM).
+bool stderr_is_journal();
+// "<3>" and the like, which the journal takes a line's priority from (sd-daemon(3)).
+std::string journal_priority(LogLevel level);
 
 // Default: stderr, level kInfo. Call before threads start. A file that cannot be opened: kInvalidArgument.
 Status configure_log(const LogOptions& options);

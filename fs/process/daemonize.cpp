@@ -67,7 +67,8 @@ void tell_service_manager(const std::string& state) {
 }  // namespace
 
 void print_error(const std::string& message) {
-  std::fprintf(stderr, "fastpersistfs: %s\n", message.c_str());
+  const std::string priority = stderr_is_journal() ? journal_priority(LogLevel::kError) : "";
+  std::fprintf(stderr, "%sfastpersistfs: %s\n", priority.c_str(), message.c_str());
   std::fflush(stderr);
 }
 

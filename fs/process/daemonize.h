@@ -10,7 +10,7 @@
 
 namespace fpfs {
 
-// One line on stderr, prefixed by the program's name.
+// One line on stderr, prefixed by the program's name. In a service's journal it is an error.
 void print_error(const std::string& message);
 
 // The link from the daemon to the command that started it. In the foreground, reports go to stderr.

@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -21,14 +20,6 @@ int fail(const Status& status) {
   return 1;
 }
 
-// What stderr goes to is the journal, as for a service: what it gets from here it need not get twice.
-bool stderr_is_journal() {
-  const char* const journal = std::getenv("JOURNAL_STREAM");  // systemd.exec(5): "DEVICE:INODE"
-  struct stat attributes {};
-  return journal != nullptr && ::fstat(STDERR_FILENO, &attributes) == 0 &&
-         journal == std::to_string(attributes.st_dev) + ":" + std::to_string(attributes.st_ino);
-}
-
 // In the foreground stderr is somebody's: a terminal's, or a supervisor's. In the background it is the caller's until
 // the mount is live.
 LogOptions log_options(const MountOptions& options) {
@@ -37,7 +28,7 @@ LogOptions log_options(const MountOptions& options) {
   log.file = options.log_file;
   log.system_log = !options.foreground;
   log.prefix = options.mount_point;
-  log.stderr_too = !stderr_is_journal();
+  log.to_journal = stderr_is_journal();
   return log;
 }
 

@@ -91,6 +91,29 @@ def test_a_log_file_in_the_mount_itself_is_refused(array, make_mount, lab, numbe
         assert list(place.iterdir()) == []
 
 
+def test_a_service_logs_to_the_journal_with_priorities(damaged, make_mount, binaries, lab, numbers):
+    """As the unit has it: in the foreground, with what systemd says of stderr (systemd.exec(5), sd-daemon(3))."""
+    mount = make_mount(damaged)
+    mount.unmount()
+    mount.log_path.write_text("")
+    journal = mount.log_path.stat()
+    mount.prefix = ["env", f"JOURNAL_STREAM={journal.st_dev}:{journal.st_ino}"]
+    mount.start()
+    assert read_at(mount.path / "run7/x.pt", CHUNK, CHUNK) == "EIO"
+    mount.unmount()
+    begun, damage, ended = mount.log().splitlines()
+    assert begun.startswith(f"<6>{mount.path}: ") and " mounted at " in begun
+    assert damage.startswith(f"<3>{mount.path}: /run7/x.pt, chunk 1: ")
+    assert ended == f"<6>{mount.path}: {damaged.argument} unmounted, everything is committed"
+    # And why there is no mount.
+    said = lab / f"said{next(numbers)}"
+    said.touch()
+    with open(said, "ab") as stderr:
+        subprocess.run([binaries.mount, "-f", lab / "no-such-member", mount.path], stderr=stderr, check=False,
+                       env={**os.environ, "JOURNAL_STREAM": f"{said.stat().st_dev}:{said.stat().st_ino}"})
+    assert re.fullmatch(r"<3>fastpersistfs: .*no-such-member.*\n", said.read_text())
+
+
 def test_what_recovery_freed_is_logged(array, make_mount):
     mount = make_mount(array)
     descriptor = os.open(mount.path / "unfinished", os.O_WRONLY | os.O_CREAT)
