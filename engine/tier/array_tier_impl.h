@@ -116,6 +116,7 @@ class ArrayTier::Impl : public std::enable_shared_from_this<Impl> {
   std::string describe_arrays(ObjectStore& objects, const std::vector<std::string>& arrays);
   Status check_place(const TierSet& set);
   Status check_restorable(ObjectStore& objects, const TierSet& set);
+  Result<std::optional<TierManifest>> manifest_of(ObjectStore& objects, const ObjectInfo& object);
   Status check_nothing_is_away(ObjectStore& objects, const std::string& url);
   Status check_nothing_is_away(const std::string& store_id);
 

@@ -105,7 +105,7 @@ json options_report(const FileSystem& file_system, const StoreOptions& options) 
           {"metrics", settings.metrics},
           {"tier_keep", to_string(settings.tier.keep)},
           {"tier_delete", settings.tier.copy.tier_delete == TierDelete::kKeep ? "keep" : "follow"},
-          {"tier_share", settings.tier.share.has_value() ? settings.tier.share->count() * 3 / 1000 : -1},
+          {"tier_share", settings.tier.share.has_value() ? (settings.tier.share->count() * 3 + 999) / 1000 : -1},
           {"tier_rate", settings.tier.copy.rate},
           {"tier_rate_saving", settings.tier.rate_while_saving},
           {"tier_connections", settings.tier.copy.connections},

@@ -83,7 +83,7 @@ class SeaweedStore:
                  # By default a killed master waits 10 to 20 s before it follows itself.
                  "-master.electionTimeout=500ms", "-master.heartbeatInterval=100ms"],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.directory, preexec_fn=die_with_parent)
-        wait_until(self.answers)
+        wait_until(self.answers, seconds=120)
 
     def strangers(self):
         """The keys of one who may only read, and of one who may nothing."""

@@ -160,7 +160,7 @@ def changed(path):
 
 def wait_for_a_save(saver, before):
     """A crash before anything was saved would show nothing."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while changed(saver.path) == before:
         assert time.monotonic() < deadline, "nothing is saved"
         time.sleep(0.02)

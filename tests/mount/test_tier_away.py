@@ -233,6 +233,10 @@ def test_which_array_is_restored(lost, make_array, make_mount, directory):
     for path in (mount.lost_path, other.path):
         assert f"(on {os.uname().nodename} at {path}, since " in said and ", last there " in said, said
     assert "is no id" in refused("--restore", "--array", "nonsense", "--share")
+    mistyped = refused("--restore", "--array", "11111111" + lost_id[8:], "--share")
+    assert "has no copies there; those that copy there: " in mistyped and lost_id in mistyped and other_id in mistyped
+    assert tier(mount)["state"] == "none" and names(mount.path) == {}
+    assert mount.status()["array"]["id"] not in {path.name for path in directory.path.rglob("arrays/*")}
     large = make_mount(make_array(chunk_size=4 * CHUNK))
     assert "--chunk-size" in refused("--restore", "--array", lost_id, "--share", mounted=large)
     assert tier(large)["state"] == "none"
@@ -453,7 +457,7 @@ def test_what_cannot_be_fetched_is_named(mount, directory):
     told = run(*restore, "--json", mount.path, check=False)
     assert told.returncode == 1
     report = json.loads(told.stdout)
-    assert report["files"] == 1 and [error["path"] for error in report["errors"]] == [str(lost), str(cut)]
+    assert report["files"] == 1 and {error["path"] for error in report["errors"]} == {str(lost), str(cut)}
     said = run(*restore, mount.path, check=False)
     assert said.returncode == 1 and "2 files could not be fetched" in said.stderr.splitlines()[-1], said.stderr
     assert all(path.name in said.stderr for path in (lost, cut)) and not is_away(whole)

@@ -160,7 +160,8 @@ def conflicting(names, name):
 
 def test_both_are_kept_of_what_two_nodes_have_changed(nodes, store):
     """Neither has seen the other's: what was changed last keeps the name, on both."""
-    a, b = nodes(store, options=["tier_share=3600"])
+    a, b = nodes(store, options=["tier_share=3601"])
+    assert a.status()["options"]["tier_share"] == 3601
     write_pattern(a.path / "mine-last", 1, 5 * CHUNK)
     write_pattern(a.path / "theirs-last", 1, 5 * CHUNK)
     sync(a)
