@@ -165,15 +165,29 @@ void File::write_back(ChunkIndex chunk, const Extent& old, const std::shared_ptr
 }
 
 // The member that the chunk goes to. Nothing: that one has no room. What is on a member that is leaving goes to any that
-// has some.
+// has some: where it belongs may be one and the same member for all of it, as that goes by the number of members now, and
+// the file was made with another one.
 std::optional<MemberIndex> File::home_of(ChunkIndex chunk, const Extent& old, bool needs_look) {
   const MemberIndex natural = member_of(chunk);
   const uint64_t needed = uint64_t{2} * context_.stripes.chunk_size;
-  if (!needs_look || context_.room->fits(natural, needed)) return natural;
-  if (!old.is_here() || !context_.array.is_leaving(old.member)) return std::nullopt;
+  const bool is_to_leave = old.is_here() && context_.array.is_leaving(old.member);
+  if (!needs_look || (!is_to_leave && context_.room->fits(natural, needed))) return natural;
+  return is_to_leave ? roomiest(natural, needed) : std::nullopt;
+}
+
+// The member that has the most room, or `preferred` where that has about as much. Nothing: none has so much.
+std::optional<MemberIndex> File::roomiest(MemberIndex preferred, uint64_t needed) {
+  constexpr uint64_t kPartsOfMost = 16;  // one less is about as much
+  const uint64_t room = context_.room->available(preferred);
+  std::optional<MemberIndex> best;
+  uint64_t most = room >= needed ? room + room / (kPartsOfMost - 1) : needed - 1;
+  if (room >= needed) best = preferred;
   for (uint16_t place = 0; place < stripes_.width(); ++place)
-    if (context_.room->fits(stripes_.at(place), needed)) return stripes_.at(place);
-  return std::nullopt;
+    if (const uint64_t other = context_.room->available(stripes_.at(place)); other > most) {
+      most = other;
+      best = stripes_.at(place);
+    }
+  return best;
 }
 
 void File::write_home(ChunkIndex chunk, const Extent& old, const std::shared_ptr<ObjectSet>& objects,

@@ -345,24 +345,44 @@ def test_the_only_member_is_replaced_where_the_names_lie_apart(make_array, drive
     assert is_pattern(mount.path / "file", 1, 2 * MIB) and is_pattern(mount.path / "open", 2, 2 * MIB)
 
 
+def chunks_of_members(mount):
+    chunks = [0] * 4
+    for number in range(4):
+        for extent in extents_of(mount, mount.path / f"file{number}")["extents"]:
+            chunks[extent["member"]] += 1
+    return chunks
+
+
 def test_after_another_was_added_what_is_moved_goes_to_that_one(make_array, drives, make_mount):
     """Not all to one of those that have their share already, which would be full then."""
     array = make_array(chunk_size=CHUNK, paths=drives.paths[:3])
     mount = make_mount(array)
     for number in range(4):
         write_pattern(mount.path / f"file{number}", number, 3 * MIB)
-
-    def chunks_of_members():
-        chunks = [0] * 4
-        for number in range(4):
-            for extent in extents_of(mount, mount.path / f"file{number}")["extents"]:
-                chunks[extent["member"]] += 1
-        return chunks
-
     added = drives.paths[3] / array.members[0].name
-    before = chunks_of_members()
+    before = chunks_of_members(mount)
     fpfs(mount, "member", "add", mount.path, added)
     array.members.append(added)
     fpfs(mount, "member", "remove", mount.path, array.members[1])
-    assert chunks_of_members() == [before[0], 0, before[2], before[1]]
+    assert chunks_of_members(mount) == [before[0], 0, before[2], before[1]]
+    assert all(is_pattern(mount.path / f"file{number}", number, 3 * MIB) for number in range(4))
+
+
+def test_what_is_moved_goes_to_those_that_have_room(make_array, drives, make_mount):
+    """Whatever the arithmetic of stripes says: one that has much less than the others is not filled."""
+    array = make_array(chunk_size=CHUNK)
+    mount = make_mount(array)
+    for number in range(4):
+        write_pattern(mount.path / f"file{number}", number, 3 * MIB)
+    filling = drives.paths[1] / "filling"
+    with open(filling, "wb") as file:
+        space = os.statvfs(drives.paths[1])
+        os.posix_fallocate(file.fileno(), 0, space.f_bavail * space.f_frsize // 4)
+    try:
+        before = chunks_of_members(mount)
+        fpfs(mount, "member", "remove", mount.path, array.members[2])
+        after = chunks_of_members(mount)
+    finally:
+        filling.unlink()
+    assert after[1] == before[1] and after[2] == 0 and after[0] > before[0] and after[3] > before[3]
     assert all(is_pattern(mount.path / f"file{number}", number, 3 * MIB) for number in range(4))
