@@ -178,6 +178,27 @@ def test_one_that_goes_with_another_is_named(three, make_mount):
     three.members = [three.members[0], three.members[3]]
 
 
+@pytest.mark.parametrize("json_too", [False, True])
+@pytest.mark.parametrize("replaces", [False, True])
+def test_who_waits_for_a_removal_that_is_cancelled_is_told(three, drives, make_mount, replaces, json_too):
+    """By the exit code, too: behind it somebody unmounts the drive and formats it."""
+    mount = make_mount(three)
+    write_pattern(mount.path / "file", 1, 4 * MIB)
+    leaving, other = three.members[1], drives.paths[3] / three.members[0].name
+    words = ("replace", mount.path, leaving, other) if replaces else ("remove", mount.path, leaving)
+    waits = subprocess.Popen([three.programs.fpfs, "member", words[0], "--limit", "512K", *["--json"] * json_too, *words[1:]],
+                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    wait_until(lambda: json.loads(fpfs(mount, "rebalance", "--status", "--json", mount.path).stdout)["state"] == "running")
+    if replaces:
+        three.members.append(other)
+    fpfs(mount, "member", "remove", "--cancel", mount.path, leaving)
+    out, said = waits.communicate(timeout=30)
+    line, = said.splitlines()
+    assert waits.returncode == 1 and f"{leaving} is a member, and stays one" in line and "From now on" not in out
+    assert not json_too or json.loads(out)["members"][1]["state"] == "ok"
+    assert is_pattern(mount.path / "file", 1, 4 * MIB)
+
+
 def test_what_was_on_the_one_is_on_the_other(three, drives, directory, make_mount):
     mount = make_mount(three)
     set_tier(mount, directory.url)

@@ -185,6 +185,17 @@ Result<Json> follow_removal(const MemberOptions& options) {
                                                            options.directories.front(), how_to_go_on(options)));
 }
 
+// It is no member that is leaving, but one that stays.
+bool stays(const Json& list, const std::string& directory) {
+  const std::string path = std::filesystem::absolute(directory).lexically_normal().string();
+  const Json& members = array_at(list, "members");
+  return std::any_of(members.begin(), members.end(), [&](const Json& member) {
+    const std::string there = text_at(member, "path");
+    return text_at(member, "state") != "removed" && !flag_at(member, "leaving") &&
+           (there == path || is_same_directory(there, directory));
+  });
+}
+
 // Of the new ones, beside those that there are.
 void warn_of_placement(const MemberOptions& options, const Json& list) {
   std::vector<std::string> directories;
@@ -220,6 +231,12 @@ int run(const MemberOptions& options) {
     print_json(*list);
   else
     fmt::print("{}", describe_list(*list));
+  // Whoever goes on by the exit code may be about to format it.
+  if (moves && stays(*list, options.directories.front()))
+    return fail(kMemberProgram, kExitFailure,
+                fmt::format("{0} is a member, and stays one: meanwhile its removal was cancelled (fpfs member remove "
+                            "--cancel)",
+                            options.directories.front()));
   const bool is_left = moves && !leaving_members(*list).empty();
   if (is_left && text_at(moved, "state") != "finished")
     return fail(kMemberProgram, kExitFailure, fmt::format("{}; {}", why_it_ended(moved), how_to_go_on(options)));
