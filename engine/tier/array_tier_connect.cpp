@@ -30,9 +30,6 @@ ObjectStoreOptions quick_answers() {
   options.deadline_s_max = kAnswerSeconds;
   return options;
 }
-// For the size of chunks that an array has had.
-constexpr unsigned kManifestsLookedAt = 64;
-constexpr uint64_t kManifestLookedAtMax = 4 * kMiB;
 
 }  // namespace
 
@@ -415,62 +412,6 @@ Status ArrayTier::Impl::check_place(const TierSet& set) {
     if (path == path.root_path()) break;
   }
   return Status::ok();
-}
-
-// What `set` restores can be restored here. Nothing is written.
-Status ArrayTier::Impl::check_restorable(ObjectStore& objects, const TierSet& set) {
-  using Identity = std::optional<TierIdentity>;
-  FPFS_ASSIGN_OR_RETURN(const Identity found, ask<Result<Identity>>([&](ObjectStore::Done<Identity> done) {
-                          read_tier(objects, std::move(done));
-                        }));
-  if (!found) return Status::ok();  // init_tier() says what is missing
-  FPFS_ASSIGN_OR_RETURN(const std::string array, array_to_restore(objects, set, *found));
-  // One file will do, as an array has chunks of one size. Where none is among the first, restoring finds it. But an array
-  // that the store does not list has left it, or was never there: then any of its files has to be found.
-  const bool is_listed = std::ranges::find(found->arrays, array) != found->arrays.end();
-  bool is_known = is_listed;
-  unsigned looks = kManifestsLookedAt;
-  ListRequest request;
-  request.prefix = std::string(kTierReserved) + "/";
-  do {
-    FPFS_ASSIGN_OR_RETURN(const ListPage page, ask<Result<ListPage>>([&](ObjectStore::Done<ListPage> done) {
-                            objects.list(request, std::move(done));
-                          }));
-    for (const ObjectInfo& object : page.objects) {
-      if (path_of_manifest(object.key).empty()) continue;
-      if (is_known && looks-- == 0) return Status::ok();
-      if (is_stopping()) return Status::error(StatusCode::kCancelled, "the mount is ending");
-      FPFS_ASSIGN_OR_RETURN(const std::optional<TierManifest> manifest, manifest_of(objects, object));
-      if (!manifest) is_known = true;  // who knows whose it is
-      if (!manifest || to_string(manifest->array_id) != array) continue;
-      is_known = true;
-      if (manifest->has_chunks())
-        return check_chunk_size(*manifest, store_.array().stripes().chunk_size).with_context("tier");
-    }
-    request.position = page.position;
-  } while (!request.position.empty());
-  if (is_known) return Status::ok();
-  std::vector<std::string> others = found->arrays;
-  std::erase(others, to_string(store_.array().id()));
-  return Status::error(StatusCode::kInvalidArgument,
-                       others.empty() ? fmt::format("tier: array {} has no copies there, and no other one has", array)
-                                      : fmt::format("tier: array {} has no copies there; those that copy there: {}",
-                                                    array, describe_arrays(objects, others)));
-}
-
-// Nothing: too large to be looked at for that, or damaged. One that went meanwhile is of no array.
-Result<std::optional<TierManifest>> ArrayTier::Impl::manifest_of(ObjectStore& objects, const ObjectInfo& object) {
-  if (object.size > kManifestLookedAtMax) return std::optional<TierManifest>();
-  const auto memory = std::make_shared<std::vector<std::byte>>(object.size);
-  const Result<ReadRange> read = ask<Result<ReadRange>>([&](ObjectStore::Done<ReadRange> done) {
-    objects.get(object.key, 0, *memory, "",
-                [memory, done = std::move(done)](const Result<ReadRange>& range) { done(range); });
-  });
-  if (read.status().code() == StatusCode::kNotFound) return std::optional<TierManifest>(TierManifest{});
-  if (!read.is_ok()) return read.status();
-  Result<TierManifest> manifest = decode_manifest(std::span(*memory).first(read->length));
-  if (!manifest.is_ok()) return std::optional<TierManifest>();
-  return std::optional<TierManifest>(std::move(*manifest));
 }
 
 // What may become the array's store.

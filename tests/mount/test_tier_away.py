@@ -81,11 +81,12 @@ def lost(array, make_mount, make_array):
         make(mount.path)
         sync(mount)
         had = names(mount.path), digests(mount.path)
+        lost_id = mount.status()["array"]["id"]
         mount.unmount()
         array.damaged = True
         array.remove()
         empty = make_mount(make_array(chunk_size=CHUNK))
-        empty.lost_path = mount.path
+        empty.lost_path, empty.lost_id = mount.path, lost_id
         return had, empty
 
     return lose
@@ -113,6 +114,36 @@ def test_an_array_that_is_lost_is_restored(lost, store):
     mount.array.assert_clean()
     mount.options = ["tier=none"]
     mount.start()
+    assert names(mount.path) == tree and digests(mount.path) == content
+
+
+@pytest.mark.parametrize("kind", ["file", "directory", "symlink", "above"])
+def test_what_is_there_already_takes_no_copys_place(lost, directory, kind):
+    """Neither here nor in the store, where it is the only one."""
+    (tree, content), mount = lost(directory)
+    path = next(path for path in sorted(content) if "/" in path)
+    there, copy = mount.path / path, directory.content(path)
+    if kind == "above":
+        there = mount.path / path.split("/")[0]
+    there.parent.mkdir(parents=True, exist_ok=True)
+    if kind == "directory":
+        there.mkdir()
+    elif kind == "symlink":
+        there.symlink_to("/etc/hostname")
+    else:
+        there.write_text("mine")
+    refused = fpfs(mount, "tier", "set", "--restore", mount.path, directory.url, check=False)
+    line, = refused.stderr.splitlines()
+    assert refused.returncode == 1 and "here already, and would take the place of what is to be restored" in line
+    assert "rename or remove" in line and (kind == "above" or f"{path} is here" in line), line
+    assert tier(mount)["state"] == "none" and directory.content(path) == copy
+    assert mount.status()["array"]["id"] not in {path.name for path in directory.path.rglob("arrays/*")}
+    there.rename(mount.path / "mine")
+    # What was restored before, and directories, are no reason.
+    for _ in range(2):
+        fpfs(mount, "tier", "set", "--restore", mount.path, directory.url, "--array", mount.lost_id)
+        assert digests(mount.path / path.split("/")[0])
+    (mount.path / "mine").rmdir() if kind == "directory" else (mount.path / "mine").unlink()
     assert names(mount.path) == tree and digests(mount.path) == content
 
 

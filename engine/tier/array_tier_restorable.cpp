@@ -1,0 +1,135 @@
+// What is to be true before an array's copies become another array's (TierSet::restores). Nothing is written here.
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <memory>
+
+#include <fmt/format.h>
+
+#include "engine/base/ranges.h"
+#include "engine/tier/array_tier_impl.h"
+#include "engine/tier/tier_manifest.h"
+#include "engine/tier/tier_marker.h"
+#include "engine/tier/tier_note.h"
+
+namespace fpfs {
+namespace {
+
+// For the size of chunks that an array has had.
+constexpr unsigned kManifestsLookedAt = 64;
+constexpr uint64_t kManifestLookedAtMax = 4 * kMiB;
+
+Result<bool> has_no_names(Storage& storage, Handle root) {
+  FPFS_ASSIGN_OR_RETURN(const Handle readable, storage.reopen(root, O_RDONLY | O_DIRECTORY));
+  const ScopedHandle directory(storage, readable);
+  bool is_empty = true;
+  FPFS_RETURN_IF_ERROR(storage.list(directory.get(), [&is_empty](const DirectoryEntry&) { return is_empty = false; }));
+  return is_empty;
+}
+
+// What is under this path already, by its mode, when it is neither a copy's original there nor a directory for a
+// directory. It would stay (RestoredTree), be copied, and so take the place of the copy that nobody has restored.
+Result<std::optional<mode_t>> taker_of(Storage& storage, Handle root, std::string_view path,
+                                       const std::string& store_id) {
+  const bool is_of_directory = path.ends_with('/');
+  if (is_of_directory) path.remove_suffix(1);
+  FPFS_ASSIGN_OR_RETURN(const Handle top, storage.reopen(root, O_PATH | O_DIRECTORY));
+  ScopedHandle node(storage, top);
+  for (std::string_view rest = path; !rest.empty();) {
+    const std::string_view component = rest.substr(0, rest.find('/'));
+    rest.remove_prefix(std::min(rest.size(), component.size() + 1));
+    FPFS_ASSIGN_OR_RETURN(const struct stat above, storage.fstat(node.get()));
+    if (!S_ISDIR(above.st_mode)) return std::optional(above.st_mode);
+    Result<Handle> next = storage.open_at(node.get(), std::string(component), O_PATH | O_NOFOLLOW);
+    if (next.status().code() == StatusCode::kNotFound) return std::optional<mode_t>();
+    if (!next.is_ok()) return next.status();
+    node = ScopedHandle(storage, *next);
+  }
+  FPFS_ASSIGN_OR_RETURN(const struct stat there, storage.fstat(node.get()));
+  bool is_its_own = S_ISDIR(there.st_mode) && is_of_directory;
+  // Of several names the note says one.
+  if (const std::optional<TierNote> note = read_note(storage, node.get()); note && !S_ISDIR(there.st_mode))
+    is_its_own = there.st_nlink > 1 || note->place == TierNote::place_of(store_id, path);
+  return is_its_own ? std::nullopt : std::optional(there.st_mode);
+}
+
+}  // namespace
+
+Status ArrayTier::Impl::check_restorable(ObjectStore& objects, const TierSet& set) {
+  using Identity = std::optional<TierIdentity>;
+  FPFS_ASSIGN_OR_RETURN(const Identity found, ask<Result<Identity>>([&](ObjectStore::Done<Identity> done) {
+                          read_tier(objects, std::move(done));
+                        }));
+  if (!found) return Status::ok();  // init_tier() says what is missing
+  FPFS_ASSIGN_OR_RETURN(const std::string array, array_to_restore(objects, set, *found));
+  FPFS_ASSIGN_OR_RETURN(const bool is_empty, has_no_names(store_.storage(), store_.root()));
+  // An array that the store does not list has left it, or was never there: then any of its files has to be found.
+  bool is_known = std::ranges::find(found->arrays, array) != found->arrays.end();
+  // One file will do, as an array has chunks of one size. Where none is among the first, restoring finds it.
+  unsigned looks = kManifestsLookedAt;
+  uint64_t taken = 0;
+  std::string first_taken;
+  ListRequest request;
+  request.prefix = std::string(kTierReserved) + "/";
+  do {
+    FPFS_ASSIGN_OR_RETURN(const ListPage page, ask<Result<ListPage>>([&](ObjectStore::Done<ListPage> done) {
+                            objects.list(request, std::move(done));
+                          }));
+    for (const ObjectInfo& object : page.objects) {
+      const std::string_view path = path_of_manifest(object.key);
+      if (path.empty()) continue;
+      if (is_stopping()) return Status::error(StatusCode::kCancelled, "the mount is ending");
+      if (is_empty && is_known && looks == 0) return Status::ok();
+      std::optional<mode_t> taker;
+      if (!is_empty) {
+        FPFS_ASSIGN_OR_RETURN(taker, taker_of(store_.storage(), store_.root(), path, found->store_id));
+      }
+      if (is_known && looks == 0 && !taker) continue;
+      looks -= std::min(looks, 1U);
+      FPFS_ASSIGN_OR_RETURN(const std::optional<TierManifest> manifest, manifest_of(objects, object));
+      // Of one that cannot be looked at nobody knows whose it is.
+      if (manifest && (to_string(manifest->array_id) != array || manifest->is_removed())) continue;
+      is_known = true;
+      if (manifest && manifest->has_chunks()) {
+        FPFS_RETURN_IF_ERROR(check_chunk_size(*manifest, store_.array().stripes().chunk_size).with_context("tier"));
+        looks = 0;
+      }
+      // A link for a link, and so on, has nothing to lose.
+      const bool is_alike = taker && manifest && !manifest->is_file() && (*taker & S_IFMT) == (manifest->mode & S_IFMT);
+      if (taker && !is_alike && taken++ == 0) first_taken = path;
+    }
+    request.position = page.position;
+  } while (!request.position.empty());
+  if (taken > 0)
+    return Status::error(
+        StatusCode::kExists,
+        fmt::format("tier: {}{} here already, and would take the place of what is to be restored, there too; rename or "
+                    "remove {} first, or restore into an empty array",
+                    first_taken, taken == 1 ? " is" : fmt::format(" and {} are", format_count(taken - 1, "other name")),
+                    taken == 1 ? "it" : "them"));
+  if (is_known) return Status::ok();
+  std::vector<std::string> others = found->arrays;
+  std::erase(others, to_string(store_.array().id()));
+  return Status::error(StatusCode::kInvalidArgument,
+                       others.empty() ? fmt::format("tier: array {} has no copies there, and no other one has", array)
+                                      : fmt::format("tier: array {} has no copies there; those that copy there: {}",
+                                                    array, describe_arrays(objects, others)));
+}
+
+// Nothing: too large to be looked at for that, or damaged. One that went meanwhile is of no array.
+Result<std::optional<TierManifest>> ArrayTier::Impl::manifest_of(ObjectStore& objects, const ObjectInfo& object) {
+  if (object.size > kManifestLookedAtMax) return std::optional<TierManifest>();
+  const auto memory = std::make_shared<std::vector<std::byte>>(object.size);
+  const Result<ReadRange> read = ask<Result<ReadRange>>([&](ObjectStore::Done<ReadRange> done) {
+    objects.get(object.key, 0, *memory, "",
+                [memory, done = std::move(done)](const Result<ReadRange>& range) { done(range); });
+  });
+  if (read.status().code() == StatusCode::kNotFound) return std::optional<TierManifest>(TierManifest{});
+  if (!read.is_ok()) return read.status();
+  Result<TierManifest> manifest = decode_manifest(std::span(*memory).first(read->length));
+  if (!manifest.is_ok()) return std::optional<TierManifest>();
+  return std::optional<TierManifest>(std::move(*manifest));
+}
+
+}  // namespace fpfs
