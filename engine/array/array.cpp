@@ -92,8 +92,16 @@ std::string Array::path_in_mount(Handle node) const {
 
 bool Array::may_be_torn(const struct stat& sidecar) const {
   const MutexLock lock(dirty_mutex_);
+  if (cut_sidecars_.contains(sidecar.st_ino)) return false;
   // The change time, which no one can set, reaches the drive with the size that an append gives the sidecar.
-  return dirty_since_ && !is_before(sidecar.st_ctim, *dirty_since_);
+  if (dirty_since_ && !is_before(sidecar.st_ctim, *dirty_since_)) return true;
+  cut_sidecars_.insert(sidecar.st_ino);
+  return false;
+}
+
+void Array::forget_sidecar(uint64_t inode) const {
+  const MutexLock lock(dirty_mutex_);
+  cut_sidecars_.erase(inode);
 }
 
 // The count before what has the indices: an order that is new is never seen with a count that is old.

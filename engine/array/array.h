@@ -21,6 +21,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -133,8 +134,11 @@ class Array {
   bool was_dirty() const { return was_dirty_; }
   // Whether bytes behind the last whole record of a sidecar with these attributes may be what a crash left of a commit:
   // only when it was changed since the array was marked dirty. After a clean end nothing is, and nothing is in a file
-  // that nobody has written since: there such bytes are damage.
+  // that nobody has written since: there such bytes are damage. Which is remembered: a new mode, or another name,
+  // changes the time, too.
   bool may_be_torn(const struct stat& sidecar) const;
+  // The sidecar is gone; another one may get its inode.
+  void forget_sidecar(uint64_t inode) const;
   // To be called before anything is changed, recovery and repairs included: from here on a copy of a member that was
   // made before is older (mount_records.h). Brings an array of an earlier version up to this one's. Once per open;
   // further calls do nothing. Durable on return.
@@ -258,6 +262,7 @@ class Array {
   bool was_dirty_ = false;
   mutable Mutex dirty_mutex_;
   std::optional<struct timespec> dirty_since_ FPFS_GUARDED_BY(dirty_mutex_);  // by the clock that stamps the sidecars
+  mutable std::set<uint64_t> cut_sidecars_ FPFS_GUARDED_BY(dirty_mutex_);     // inodes of those that may_be_torn() denied
   struct Kept {
     explicit Kept(size_t handles_kept) : handles(handles_kept) {}
     HandleCache handles;

@@ -31,7 +31,8 @@ Result<ScopedHandle> reopen_directory(Storage& storage, Handle directory) {
 }
 
 // What the end of a sidecar tells without reading it all; a torn tail costs reading it all.
-Result<SidecarSummary> summarize(Storage& storage, const Array& array, Handle sidecar, uint64_t size) {
+Result<SidecarSummary> summarize(Storage& storage, const Array& array, Handle sidecar, const struct stat& attributes) {
+  const auto size = static_cast<uint64_t>(attributes.st_size);
   if (size == 0) {
     SidecarSummary empty;
     empty.is_inline = true;
@@ -46,8 +47,10 @@ Result<SidecarSummary> summarize(Storage& storage, const Array& array, Handle si
     }
   }
   StorageSidecarReader reader(storage, sidecar, SidecarOffset(size));
-  FPFS_ASSIGN_OR_RETURN(const FileImage image,
-                        fold_sidecar(reader, array.id(), array.member_count(), array.superblock().chunk_size, nullptr));
+  SidecarFindings findings;
+  FPFS_ASSIGN_OR_RETURN(const FileImage image, fold_sidecar(reader, array.id(), array.member_count(),
+                                                            array.superblock().chunk_size, &findings));
+  if (findings.torn_tail && !array.may_be_torn(attributes)) return damaged_tail(image.end, findings);
   SidecarSummary summary;
   summary.file_id = image.file_id;
   summary.generation = image.generation;
@@ -63,21 +66,22 @@ Result<SidecarSummary> summarize(Storage& storage, const Array& array, Handle si
 // --- attributes -----------------------------------------------------------------------------------------------------
 
 // Of a node of any kind of handle. Of a file that is not open, or it may change meanwhile.
-Result<SidecarSummary> Store::summarize_node(Handle node, uint64_t sidecar_size) {
-  Result<SidecarSummary> summary = summarize(storage(), *array_, node, sidecar_size);
+Result<SidecarSummary> Store::summarize_node(Handle node, const struct stat& sidecar) {
+  Result<SidecarSummary> summary = summarize(storage(), *array_, node, sidecar);
   if (summary.is_ok() || summary.status().errno_value() != EBADF) return summary;  // EBADF: made with O_PATH
   FPFS_ASSIGN_OR_RETURN(const Handle handle, storage().reopen(node, O_RDONLY));
-  const ScopedHandle sidecar(storage(), handle);
-  return summarize(storage(), *array_, sidecar.get(), sidecar_size);
+  const ScopedHandle readable(storage(), handle);
+  return summarize(storage(), *array_, readable.get(), sidecar);
 }
 
 Result<SidecarSummary> Store::last_record(Handle node) {
   FPFS_ASSIGN_OR_RETURN(const struct stat attributes, storage().fstat(node));
-  return summarize_node(node, static_cast<uint64_t>(attributes.st_size));
+  return summarize_node(node, attributes);
 }
 
-// Size and blocks of a regular file that is not open, from its sidecar. A sidecar that cannot be read shows as an empty
-// file: it can be listed and removed; opening it reports the damage.
+// Size and blocks of a regular file that is not open, from its sidecar. One whose sidecar cannot be read shows with one
+// byte: it can be listed and removed, opening it reports the damage, and no program takes it for an empty file, which
+// need not be opened (GNU tar).
 Status Store::fill_logical(Handle node, struct stat& attributes) {
   if (std::shared_ptr<File> file = impl_->files.find(attributes.st_ino)) {
     file->overlay(attributes);
@@ -88,7 +92,7 @@ Status Store::fill_logical(Handle node, struct stat& attributes) {
   attributes.st_size = 0;
   attributes.st_blocks = 0;
   if (sidecar.st_size == 0) return Status::ok();
-  const Result<SidecarSummary> summary = summarize_node(node, static_cast<uint64_t>(sidecar.st_size));
+  const Result<SidecarSummary> summary = summarize_node(node, sidecar);
   if (!summary.is_ok()) {
     // Committed and compacted meanwhile: what was its end may be punched out.
     FPFS_ASSIGN_OR_RETURN(const struct stat now, storage().fstat(node));
@@ -99,6 +103,7 @@ Status Store::fill_logical(Handle node, struct stat& attributes) {
     // EACCES: a daemon that is not root, and a file that its owner may not read. Nothing is damaged.
     if (summary.status().errno_value() != EACCES)
       log_line(LogLevel::kError, index_failure(summary.status(), node).message());
+    attributes.st_size = 1;
     return Status::ok();
   }
   attributes.st_size = static_cast<off_t>(summary->size);
@@ -377,7 +382,8 @@ class Store::NameHolder {
     }
     std::vector<DoomedObjects> doomed;
     if (file == nullptr && now->st_size > 0) {
-      const Result<SidecarSummary> summary = store_.summarize_node(handle_, static_cast<uint64_t>(now->st_size));
+      const Result<SidecarSummary> summary = store_.summarize_node(handle_, *now);
+      store_.array_->forget_sidecar(inode_);
       if (!summary.is_ok()) return left_over(summary.status(), static_cast<uint64_t>(now->st_size));
       if (!summary->is_inline) doomed.push_back({summary->file_id, summary->generation, {}, true});
     }

@@ -303,10 +303,22 @@ def test_a_sidecar_cut_after_a_clean_end_frees_nothing(array, make_mount, left):
         with pytest.raises(OSError) as refused:
             (mount.path / "file").read_bytes()
         assert refused.value.errno == errno.EIO
+        assert (mount.path / "file").stat().st_size == 1
+        archived = run("tar", "-c", "-f", "-", "-C", mount.path, "file", check=False)
+        assert archived.returncode == 2 and "Input/output error" in archived.stderr, "not as an empty one"
         assert is_pattern(mount.path / "fine", 2, 4 * 65536)
         assert "cut short or damaged" in mount.log()
         mount.kill()
     assert objects_of(array) == objects
+    # A new mode and another name change what tells that nobody was writing it.
+    mount.start()
+    os.chmod(mount.path / "file", 0o600)
+    os.rename(mount.path / "file", mount.path / "other")
+    with pytest.raises(OSError) as refused:
+        (mount.path / "other").read_bytes()
+    assert refused.value.errno == errno.EIO
+    os.rename(mount.path / "other", mount.path / "file")
+    mount.unmount()
 
     status, report = array.fsck_report("-p")
     assert status & 4 and "/file" in {error["path"] for error in report["errors"]}
