@@ -12,6 +12,7 @@ namespace fpfs {
 namespace {
 // Losses that are kept by file; whatever number of files a drive takes with it.
 constexpr size_t kLossesMax = 1024;
+constexpr size_t kUnsavedMax = 16384;
 constexpr size_t kUnsyncedMax = 16;
 constexpr size_t kNamedMax = 5;
 }  // namespace
@@ -31,10 +32,26 @@ std::string NamedFiles::text(size_t skipped) const {
   return text;
 }
 
-void ArrayHealth::note_file_failure(uint64_t key, const std::string& path) {
+void ArrayHealth::note_file_failure(uint64_t key, const std::string& path, const Status& failure) {
   MutexLock lock(mutex_);
   had_failure_.store(true);
   failed_files_.add(key, path);
+  if (unsaved_.size() < kUnsavedMax || unsaved_.contains(key)) unsaved_[key] = failure;
+  has_unsaved_.store(true);
+}
+
+Status ArrayHealth::last_save(uint64_t key) const {
+  if (!has_unsaved_.load()) return Status::ok();
+  MutexLock lock(mutex_);
+  const auto found = unsaved_.find(key);
+  return found == unsaved_.end() ? Status::ok() : found->second;
+}
+
+void ArrayHealth::forget_file_failure(uint64_t key) {
+  if (!has_unsaved_.load()) return;
+  MutexLock lock(mutex_);
+  unsaved_.erase(key);
+  has_unsaved_.store(!unsaved_.empty());
 }
 
 std::string ArrayHealth::failed_files() const {

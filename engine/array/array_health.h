@@ -41,8 +41,13 @@ class ArrayHealth {
   // A file failed: what it wrote and did not commit stays on the members until a recovery looks for it, so the array is
   // not marked clean.
   // `key` is its sidecar's inode.
-  void note_file_failure(uint64_t key, const std::string& path);
+  void note_file_failure(uint64_t key, const std::string& path, const Status& failure);
   bool had_failure() const { return had_failure_.load(); }
+  // What its last save failed with: the file has what was committed before, or nothing. Ok: it was saved since, or is
+  // not remembered, as very many have failed.
+  Status last_save(uint64_t key) const;
+  // It was saved, or is gone.
+  void forget_file_failure(uint64_t key);
   // What no file needs any more could not be freed: the array is not marked clean, so that the next mount does. Nobody's
   // content is affected.
   void note_not_freed() { has_leftovers_.store(true); }
@@ -73,9 +78,10 @@ class ArrayHealth {
   Status first_loss_ FPFS_GUARDED_BY(mutex_);
   NamedFiles lost_ FPFS_GUARDED_BY(mutex_), failed_files_ FPFS_GUARDED_BY(mutex_);
   std::map<uint64_t, Status> losses_ FPFS_GUARDED_BY(mutex_);         // that nobody was told of
+  std::map<uint64_t, Status> unsaved_ FPFS_GUARDED_BY(mutex_);        // what last_save() gives
   std::map<uint64_t, std::string> unsynced_ FPFS_GUARDED_BY(mutex_);  // a few of them
   // Cheap answers.
-  std::atomic<bool> failed_{false}, had_failure_{false}, has_leftovers_{false}, has_losses_{false},
+  std::atomic<bool> failed_{false}, had_failure_{false}, has_leftovers_{false}, has_losses_{false}, has_unsaved_{false},
       has_unsynced_{false};
 };
 

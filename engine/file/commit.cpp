@@ -258,7 +258,10 @@ void File::finish_commit(CommitJob& job, const SidecarWriter::Outcome& outcome) 
         context_.health.note_unsynced(inode_, [this] { return path(); });
     }
     if (outcome.status.is_ok() && job.sync) durable_ = job.log.sequence;
-    if (outcome.status.is_ok() && job.has_record && !job.is_moved) content_since_ = job.log.sequence;
+    if (outcome.status.is_ok() && job.has_record && !job.is_moved) {
+      content_since_ = job.log.sequence;
+      context_.health.forget_file_failure(inode_);
+    }
     if (outcome.status.is_ok() && job.has_record) {
       content_.set_committed_size(job.record.size);
       log_ = job.log;

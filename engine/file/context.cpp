@@ -87,7 +87,9 @@ Status FileContext::start() {
   // Not touched before they are read: then they cost no memory.
   zeros.reset(static_cast<std::byte*>(std::calloc(kReadBytesMax, 1)));
   if (zeros == nullptr) return Status::from_errno(ENOMEM, "allocate buffers");
-  room = std::make_unique<Room>(storage(), array, pool->total() * uint64_t{pool->buffer_size()});
+  constexpr uint64_t kLooksEveryNs = 1'000'000'000;
+  room = std::make_unique<Room>(storage(), array, pool->total() * uint64_t{pool->buffer_size()},
+                                environment.is_simulated() ? 0 : kLooksEveryNs);
   spares = std::make_unique<SpareObjects>(environment, array, *room, health, options.spare_least);
   reclaimer = std::make_unique<Reclaimer>(Reclaimer::Parts{environment, array, tasks, health, counters, *spares},
                                           options.spare_life);

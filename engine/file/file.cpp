@@ -186,7 +186,7 @@ void File::fail(const Status& status) {
     log(LogLevel::kError, "{}; the file keeps its last committed content, writers get the error",
         status.with_context(path()).message());
     error_ = status;
-    context_.health.note_file_failure(inode_, path());
+    context_.health.note_file_failure(inode_, path(), status);
     if (promised_) context_.health.note_loss(inode_, path(), status);
     if (ScopedHandle directory = names_.leave_new(); directory.is_open())
       context_.new_names->keep(inode_, std::move(directory));

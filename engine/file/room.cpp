@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/base/clock.h"
 #include "engine/base/units.h"
 
 namespace fpfs {
@@ -14,10 +15,11 @@ constexpr uint64_t kNamesShare =
 constexpr uint64_t kAheadShare = 16;  // of what is free, for one stream
 }  // namespace
 
-Room::Room(Storage& storage, const Array& array, uint64_t pool_bytes)
+Room::Room(Storage& storage, const Array& array, uint64_t pool_bytes, uint64_t looks_every_ns)
     : storage_(storage),
       array_(array),
       pool_bytes_(pool_bytes),
+      looks_every_ns_(looks_every_ns),
       device_by_member_(array.member_capacity()),
       devices_(array.member_capacity() + 1U) {
   for (const MemberIndex m : array.members()) add_member(m);
@@ -57,6 +59,16 @@ void Room::look(Device& device) {
   device.available.store(available, std::memory_order_relaxed);
   const bool scarce = available < kept + pool_bytes_ + device.reserved.load();
   if (device.scarce.exchange(scarce) != scarce) scarce_.fetch_add(scarce ? 1 : -1);
+}
+
+void Room::keep_up() {
+  if (looks_every_ns_ == 0) return;
+  const uint64_t now = monotonic_ns();
+  uint64_t due = looks_again_at_.load(std::memory_order_relaxed);
+  if (now < due || !looks_again_at_.compare_exchange_strong(due, now + looks_every_ns_)) return;
+  for (const MemberIndex m : array_.members())
+    if (array_.is_present(m) && device_by_member_[m] == m.value()) look(device_of(m));
+  look(devices_.back());
 }
 
 bool Room::fits(Device& device, uint64_t bytes) {

@@ -26,8 +26,9 @@ namespace fpfs {
 
 class Room {
  public:
-  // `pool_bytes`: the most that can be in memory only. The array and its storage outlive it.
-  Room(Storage& storage, const Array& array, uint64_t pool_bytes);
+  // `pool_bytes`: the most that can be in memory only. The array and its storage outlive it. `looks_every_ns`: see
+  // keep_up(); 0: never.
+  Room(Storage& storage, const Array& array, uint64_t pool_bytes, uint64_t looks_every_ns = 0);
   // One that the array will have in a moment. Not together with another one.
   void add_member(MemberIndex member);
   // One that nothing goes to any more, and whose handles are about to be closed. Not together with another one.
@@ -57,6 +58,8 @@ class Room {
   void add_spare(MemberIndex member, uint64_t bytes) { device_of(member).spare.fetch_add(bytes); }
   void remove_spare(MemberIndex member, uint64_t bytes) { device_of(member).spare.fetch_sub(bytes); }
 
+  // Others fill the drives, too: looks at all of them, when that was not done for a while.
+  void keep_up();
   // Some drive may not have room for a whole pool: ask fits() before taking content.
   bool is_scarce() const { return scarce_.load(std::memory_order_relaxed) > 0; }
   // Looks (a system call): `bytes` more fit on the member, or where the names are.
@@ -90,7 +93,8 @@ class Room {
 
   Storage& storage_;
   const Array& array_;
-  const uint64_t pool_bytes_;
+  const uint64_t pool_bytes_, looks_every_ns_;
+  std::atomic<uint64_t> looks_again_at_{0};  // monotonic_ns()
   PerMember<size_t> device_by_member_;
   std::vector<Device> devices_;  // the members' drives, then the one that holds the names
   std::atomic<int> scarce_{0};

@@ -35,6 +35,7 @@ void File::write(WriteRequest& request) {
   request.looks_for_room = 0;
   request.sent_before.clear();
   if (context_.indexes.is_full()) refuse_new_chunks(request);
+  context_.room->keep_up();
   if (context_.room->is_scarce() && request.refusal.is_ok())
     write_if_room(request, true);
   else

@@ -380,6 +380,7 @@ class Store::NameHolder {
       store_.impl_->reclaimer->note_name_removed();
       return nullptr;
     }
+    store_.impl_->health.forget_file_failure(inode_);
     std::vector<DoomedObjects> doomed;
     if (file == nullptr && now->st_size > 0) {
       const Result<SidecarSummary> summary = store_.summarize_node(handle_, *now);
@@ -575,6 +576,7 @@ struct Store::RenameJob {
   size_t committed = 0;                     // of those
   std::vector<ScopedHandle> unsynced = {};  // indexes of closed files
   ControlRequest commit = {};
+  std::optional<uint64_t> replacing = {};  // a file that takes the place of one with content: its sidecar's inode
 
   Status look() {
     if ((flags & RENAME_NOREPLACE) != 0) return Status::ok();
@@ -586,6 +588,8 @@ struct Store::RenameJob {
     FPFS_RETURN_IF_ERROR(source.status());
     // Only content that replaces content can leave something half: a new name may be empty after a crash.
     if (target.has_content()) FPFS_RETURN_IF_ERROR(add(source));
+    if (target.has_content() && !exchanges && source.is_file() && !target.is_same(source))
+      replacing = source.inode();
     if (exchanges && source.has_content()) FPFS_RETURN_IF_ERROR(add(target));
     return Status::ok();
   }
@@ -602,6 +606,18 @@ struct Store::RenameJob {
     if (!handle.is_ok()) return handle.status().errno_value() == EACCES ? Status::ok() : handle.status();
     unsynced.emplace_back(store.storage(), *handle);
     return Status::ok();
+  }
+
+  // Not every program looks at what close says (a shell does not); what it replaces may be all there is.
+  Status check_saved() const {
+    Status failure = replacing ? store.impl_->health.last_save(*replacing) : Status::ok();
+    if (failure.is_ok()) return failure;
+    const auto path = [this](Handle directory, const std::string& name) {
+      return "/" + store.path_below_root(directory, name).value_or(name);
+    };
+    log(LogLevel::kWarning, "{} does not replace {}, as its last save has failed; the rename fails as that did: {}",
+        path(from, from_name), path(to, to_name), failure.message());
+    return failure;
   }
 
   // Commits one file after another, each from the end of the one before; then syncs and renames.
@@ -623,6 +639,7 @@ struct Store::RenameJob {
     store.impl_->tasks.post([this, status] { go_on(std::unique_ptr<RenameJob>(this), status); });
   }
   Status finish() {
+    FPFS_RETURN_IF_ERROR(check_saved());
     for (const ScopedHandle& index : unsynced) {
       FPFS_RETURN_IF_ERROR(store.impl_->check_names());
       FPFS_RETURN_IF_ERROR(store.impl_->health.failure());
@@ -651,7 +668,8 @@ void Store::rename_async(Handle from, const std::string& from_name, Handle to, c
   if (!job->uncommitted.empty()) return RenameJob::go_on(std::move(job), Status::ok());
   // A sync may take long: not on the caller's thread.
   if (!job->unsynced.empty()) return job.release()->post(Status::ok());
-  RenameJob::answer(std::move(job), rename(from, from_name, to, to_name, flags));
+  const Status renamed = job->finish();
+  RenameJob::answer(std::move(job), renamed);
 }
 
 }  // namespace fpfs

@@ -246,7 +246,8 @@ void Store::close_async(std::function<void(const Status&)> done) {
                for (const std::string& path : outcome.unfinished) {
                  log(LogLevel::kError, "{} was being written when the array was closed: it is left as after a crash",
                      path);
-                 impl_->health.note_file_failure(UINT64_MAX - unfinished.count(), path);
+                 impl_->health.note_file_failure(UINT64_MAX - unfinished.count(), path,
+                                                 Status::error(StatusCode::kBusy, "it was being written at the end"));
                  unfinished.add(unfinished.count(), path);
                }
                if (unfinished.count() > 0 && status.is_ok())

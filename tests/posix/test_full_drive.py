@@ -251,6 +251,57 @@ def test_replacement_that_does_not_fit_leaves_the_old(make_drive, make_array, ma
     assert is_pattern(path, 1, 45 * MIB)
 
 
+@contextlib.contextmanager
+def filled(drive):
+    """To the last block, by somebody else."""
+    paths = [drive / "filling", drive / "filling-2"]
+    for path, block in zip(paths, (MIB, 4096)):
+        fill(path, block)
+    try:
+        yield
+    finally:
+        for path in paths:
+            path.unlink()
+        os.sync()
+
+
+@pytest.mark.P2
+@pytest.mark.P4
+@pytest.mark.parametrize("size", [100, 300_000])
+@pytest.mark.parametrize("durable", ["close", "fsync"])
+def test_a_drive_that_somebody_else_fills(make_drive, make_array, make_mount, drives, durable, size):
+    """The write is told, not only the close; and what could not be saved does not replace what was."""
+    if drives.kind == "directories":
+        pytest.skip("no loop devices here: no small drives")
+    drive = make_drive(DRIVE).path
+    mount = make_mount(make_array(paths=[drive]), f"durable={durable}", "buffer_memory=16M")
+    write_pattern(mount.path / "latest", 1, size)
+    with open(mount.path / "latest", "rb") as file:
+        os.fsync(file.fileno())
+    with filled(drive):
+        time.sleep(1.1)
+        descriptor = os.open(mount.path / "new", os.O_CREAT | os.O_WRONLY)
+        assert attempt(os.write, descriptor, pattern(2, 0, size)) == "ENOSPC"
+        os.close(descriptor)
+    (mount.path / "new").unlink()
+    # Filled behind the write: the last to say so is close, and not everybody listens.
+    descriptor = os.open(mount.path / "new", os.O_CREAT | os.O_WRONLY)
+    assert os.write(descriptor, pattern(2, 0, size)) == size
+    with filled(drive):
+        said = [attempt(os.fsync, descriptor), attempt(os.close, descriptor)]
+        if size > 100:  # a small file's record may find a place still
+            assert "ENOSPC" in said
+            for _ in range(2):
+                assert attempt(os.rename, mount.path / "new", mount.path / "latest") == "ENOSPC"
+            assert "/new does not replace /latest, as its last save has failed" in mount.log()
+            assert is_pattern(mount.path / "latest", 1, size)
+            os.rename(mount.path / "new", mount.path / "moved")  # which replaces nothing
+            os.rename(mount.path / "moved", mount.path / "new")
+    write_pattern(mount.path / "new", 3, size)
+    os.rename(mount.path / "new", mount.path / "latest")
+    assert is_pattern(mount.path / "latest", 3, size)
+
+
 @pytest.mark.P2
 def test_old_content_is_read_with_its_own_size(make_drive, make_array, make_mount, drives):
     """Also by who opens the file while the failed writer's handle is on its way out, behind its close."""
