@@ -2,12 +2,14 @@
 import json
 import os
 import re
+import signal
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from command_lines import assert_one_line_error
+from lab import mount_table
 from lab.data import pattern, write_pattern
 from lab.programs import run
 from lab.system import wait_until
@@ -262,6 +264,39 @@ def test_verify_of_nothing_says_so(fpfs, mount):
     (mount.path / "empty").mkdir()
     result = fpfs("verify", mount.path / "empty")
     assert result.returncode == 0 and result.stdout == f"{mount.path / 'empty'}: no files\n"
+
+
+@pytest.mark.parametrize("below", ["", "run"])
+def test_verify_while_it_is_unmounted_is_not_clean(binaries, mount, below):
+    """What went with the mount was not removed: not all was looked at."""
+    (mount.path / "run").mkdir()
+    for number in range(300):
+        write_pattern(mount.path / "run" / f"file{number}", number, CHUNK)
+    verify = subprocess.Popen([binaries.fpfs, "verify", "--json", mount.path / below], stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True)
+
+    def has_one_open():
+        descriptors = Path(f"/proc/{verify.pid}/fd")
+        return any("/run/file" in os.readlink(path) for path in descriptors.iterdir() if path.is_symlink())
+
+    while not within_a_race(has_one_open):
+        assert verify.poll() is None
+    verify.send_signal(signal.SIGSTOP)
+    assert mount_table.unmount(mount.path, lazy=True).returncode == 0
+    verify.send_signal(signal.SIGCONT)
+    out, said = verify.communicate(timeout=60)
+    assert verify.returncode == 1 and "it was unmounted meanwhile; not everything was checked" in said, said
+    assert json.loads(out)["clean"] is False and json.loads(out)["files"] < 300
+    mount.process.wait(timeout=60)
+    mount.process = None
+
+
+def within_a_race(condition):
+    """What is looked at may be gone in the middle of the look."""
+    try:
+        return condition()
+    except OSError:
+        return False
 
 
 # --- not a mount --------------------------------------------------------------------------------------------------------

@@ -90,6 +90,11 @@ void for_each_file(const std::string& directory, const std::atomic<bool>& stop, 
     entries.increment(error);
     if (error) return complain(explain_mount_error(error.value(), directory), directory);
   }
+  // Names that go with their mount look like files that were removed meanwhile.
+  struct stat now {};
+  if (!stop && (::stat(directory.c_str(), &now) != 0 || now.st_dev != root.st_dev))
+    complain(Status::error(StatusCode::kIoError, directory + ": it was unmounted meanwhile; not everything was checked"),
+             directory);
 }
 
 // Counts what there is to be read, while reading has begun already.
