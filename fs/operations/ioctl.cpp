@@ -140,7 +140,7 @@ class VerifyCall : public std::enable_shared_from_this<VerifyCall> {
         answer_.member_and_1 = status.member() == Status::kNoMember ? 0 : static_cast<uint32_t>(status.member()) + 1;
         std::string message = status.message();
         if (remedy == ChunkVerifier::Remedy::kLost)
-          message += "; no copy has it: restore the file from a backup";
+          message += "; no copy has it: remove the file, and restore it from a backup";
         else if (remedy != ChunkVerifier::Remedy::kUnknown)
           message += fmt::format("; {}", ChunkVerifier::name_of(remedy));
         message = message.substr(0, sizeof answer_.message - 1);

@@ -237,7 +237,7 @@ def test_verify_finds_what_the_drive_changed(fpfs, mount, model, array):
     result = fpfs("verify", model)
     assert_one_line_error(result, 4, f"{model}: 3 of 10 chunks are damaged (2, 6-7): {extents[2]['file']}: the ")
     assert extents[2]["member"] == extents[6]["member"] != extents[7]["member"]
-    assert result.stderr.count("; no copy has it: restore the file from a backup") == 2
+    assert result.stderr.count("; no copy has it: remove the file, and restore it from a backup") == 2
     assert "; lost" not in result.stderr
     for said_once in ("model.pt", "chunk", *(f"{extents[index]['file']}: the " for index in (2, 7)),
                       *(f"member {extents[index]['member']}," for index in (2, 7))):
