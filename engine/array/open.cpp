@@ -42,7 +42,9 @@ struct WhatToDo {
   const char* absent;  // nothing is there, or an empty directory
   const char* left_out;
 };
-constexpr WhatToDo kOfMember = {"is its drive mounted?", ", to read with ro and degraded what the others hold"};
+constexpr WhatToDo kOfMember = {
+    "is its drive mounted?",
+    ", to read with ro and degraded what the others hold (if it is not the one that has the names)"};
 constexpr WhatToDo kOfMemberDegraded = {"if its drive is lost, leave this directory out of the list", ""};
 // Without it no file can be found, so there is nothing to be left out.
 constexpr WhatToDo kOfNames = {
@@ -352,7 +354,9 @@ Status ArrayOpener::check_complete() const {
         StatusCode::kNotFound,
         fmt::format(
             "array {} keeps the names of all its files on member {}, which is missing (given: {} of {}): give its "
-            "directory too; without it no file can be found, also with ro and degraded",
+            "directory too; without it no file can be found, also with ro and degraded. If it is lost: a new array, "
+            "and "
+            "fpfs tier set --restore, or a backup",
             name_of(any_), any_.metadata_member, present.empty() ? "none" : present, count));
   if (options_.degraded) return Status::ok();
   return Status::error(
