@@ -1,14 +1,12 @@
 #include "fs/nodes/file_system.h"
 
-#include <dirent.h>
-#include <fcntl.h>
+#include <sys/stat.h>
 
 #include <utility>
 #include <vector>
 
 #include "engine/base/log.h"
-#include "engine/io/scoped_handle.h"
-#include "engine/store/find_in_array.h"
+#include "fs/nodes/look_below.h"
 
 namespace fpfs {
 namespace {
@@ -118,85 +116,8 @@ void FileSystem::when_shown(Inode& directory, const std::function<void()>& then)
   others_under_way_.end();
 }
 
-namespace {
-
-// The caller holds locks of the kernel, of the whole mount when it moves a directory to another one.
-constexpr std::chrono::seconds kLookBelowMax{10};
-
-// Looks at one directory after the other; what is found in one may be directories, too. Ends early when the store does
-// not show what is there, takes too long, or the mount ends: then what is known has to do, and the log says so.
-class LookBelow : public std::enable_shared_from_this<LookBelow> {
- public:
-  struct Directory {
-    std::string path;  // below the root, with a '/' at its end
-    bool is_deep = false;
-  };
-  LookBelow(Store& store, ArrayTier& tier, std::function<void(std::function<void()>)> in_background,
-            std::function<bool()> is_ending, std::vector<Directory> directories, std::function<void()> then)
-      : store_(store),
-        tier_(tier),
-        in_background_(std::move(in_background)),
-        is_ending_(std::move(is_ending)),
-        directories_(std::move(directories)),
-        then_(std::move(then)) {}
-
-  void go_on() {
-    while (!directories_.empty() && !is_ending_()) {
-      Directory next = std::move(directories_.back());
-      directories_.pop_back();
-      if (!tier_.shows_others() || std::chrono::steady_clock::now() > deadline_) {
-        log_about("what others have is not known", LogLevel::kWarning,
-                  "tier: /{} is moved or removed by what is known here, as the store did not show in time what others "
-                  "have in it; what that is stays where it was",
-                  next.path);
-        break;
-      }
-      const bool waits = tier_.look(next.path, [self = shared_from_this(), next] {
-        self->in_background_([self, next] {
-          self->add_below(next);
-          self->go_on();
-        });
-      });
-      if (waits) return;
-      add_below(next);
-    }
-    then_();
-  }
-
- private:
-  // What cannot be listed is the business of who is about to change it.
-  void add_below(const Directory& directory) {
-    if (!directory.is_deep) return;
-    Storage& storage = store_.storage();
-    const Result<Store::Node> node = find_in_array(store_, directory.path);
-    if (!node.is_ok()) return;
-    const Result<Handle> opened = storage.reopen(node->handle.get(), O_RDONLY | O_DIRECTORY);
-    if (!opened.is_ok()) return;
-    const ScopedHandle listed(storage, *opened);
-    static_cast<void>(storage.list(*opened, [&](const DirectoryEntry& entry) {
-      bool is_directory = entry.type == DT_DIR;
-      if (entry.type == DT_UNKNOWN) {
-        const Result<struct stat> attributes = storage.stat_at(*opened, entry.name);
-        is_directory = attributes.is_ok() && S_ISDIR(attributes->st_mode);
-      }
-      if (is_directory) directories_.push_back({directory.path + entry.name + "/", true});
-      return true;
-    }));
-  }
-
-  Store& store_;
-  ArrayTier& tier_;
-  const std::function<void(std::function<void()>)> in_background_;
-  const std::function<bool()> is_ending_;
-  const std::chrono::steady_clock::time_point deadline_ = std::chrono::steady_clock::now() + kLookBelowMax;
-  std::vector<Directory> directories_;
-  const std::function<void()> then_;
-};
-
-}  // namespace
-
 void FileSystem::when_names_shown(const std::vector<ShownName>& names, std::function<void()> then) {
-  std::vector<LookBelow::Directory> directories;
+  std::vector<DirectoryToLookAt> directories;
   for (const ShownName& shown : names) {
     if (is_alone()) break;
     const Result<struct stat> attributes = storage().stat_at(shown.directory.handle, shown.name);
@@ -206,14 +127,12 @@ void FileSystem::when_names_shown(const std::vector<ShownName>& names, std::func
   }
   if (directories.empty()) return then();
   others_under_way_.begin();
-  std::make_shared<LookBelow>(
-      store_, tier_, [this](std::function<void()> task) { run_in_background(std::move(task)); },
-      [this] { return ending_.load(); }, std::move(directories),
-      [this, then = std::move(then)] {
-        then();
-        others_under_way_.end();
-      })
-      ->go_on();
+  look_below({store_, tier_, [this](std::function<void()> task) { run_in_background(std::move(task)); },
+              [this] { return ending_.load(); }},
+             std::move(directories), [this, then = std::move(then)] {
+               then();
+               others_under_way_.end();
+             });
 }
 
 void FileSystem::fetch(const std::shared_ptr<File>& file, std::function<bool()> is_wanted,
