@@ -144,7 +144,15 @@ Status refuse_others(const ArrayDirectory& first, const std::vector<ArrayDirecto
 // The record before stays, and the next is written over it: so there is room for it on a drive that is full, or has no
 // inodes left, and files can be removed.
 Status exchange_mount_record(Storage& storage, Handle directory, std::span<const std::byte> bytes) {
-  FPFS_ASSIGN_OR_RETURN(const Handle handle, storage.open_at(directory, kMountNewName, O_WRONLY | O_CREAT, 0600));
+  const Result<Handle> opened = storage.open_at(directory, kMountNewName, O_WRONLY | O_CREAT, 0600);
+  if (!opened.is_ok()) {
+    const Result<struct stat> there = storage.stat_at(directory, kMountNewName);
+    if (!there.is_ok() || S_ISREG(there->st_mode)) return opened.status();
+    return Status::error(
+        StatusCode::kInvalidArgument,
+        fmt::format("'{}' in it is no file, so the array did not make it; remove it, nothing needs it", kMountNewName));
+  }
+  const Handle handle = *opened;
   ScopedHandle file(storage, handle);
   FPFS_RETURN_IF_ERROR(storage.pwrite(handle, bytes, 0));
   FPFS_RETURN_IF_ERROR(storage.ftruncate(handle, bytes.size()));

@@ -112,6 +112,20 @@ def test_same_directory_twice(filled, make_mount):
     filled.members = whole
 
 
+@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo, lambda path: os.symlink("/etc/hostname", path)],
+                         ids=["directory", "pipe", "link"])
+def test_what_lies_where_the_record_of_the_mount_is_written(filled, make_mount, make):
+    """Nothing hangs, nothing else is written to, and whoever mounts is told what to do."""
+    path = filled.members[1] / "mount.new"
+    path.unlink()
+    make(path)
+    with pytest.raises(MountFailed, match="'mount.new' in it is no file, so the array did not make it; remove it"):
+        make_mount(filled)
+    os.rmdir(path) if path.is_dir() else path.unlink()
+    make_mount(filled).unmount()
+    filled.assert_clean()
+
+
 def test_member_of_another_array(filled, make_array, make_mount):
     other = make_array()
     whole = filled.members
