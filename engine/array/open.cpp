@@ -56,8 +56,40 @@ const WhatToDo& what_to_do(const ArrayOptions& options) {
   return options.degraded ? kOfMemberDegraded : kOfMember;
 }
 
+// Of all superblocks that `directories` keep copies of, as fsck looks for them.
+std::vector<Superblock> copies_in(Storage& storage, const std::vector<std::string>& directories) {
+  std::vector<Superblock> copies;
+  for (const std::string& path : directories) {
+    const Result<Handle> opened = storage.open_directory(path);
+    if (!opened.is_ok()) continue;
+    const ScopedHandle directory(storage, *opened);
+    const std::vector<Superblock> here = read_superblock_copies(storage, directory.get());
+    copies.insert(copies.end(), here.begin(), here.end());
+  }
+  return copies;
+}
+
+// `others`: all that were given; one of them may have a copy of a lost superblock.
+std::string describe_no_superblock(Storage& storage, Handle directory, const std::vector<std::string>& others,
+                                   const WhatToDo& advice) {
+  if (storage.stat_at(directory, kFormerName).is_ok())
+    return "a forced format of it did not finish; format the array again with mkfs.fastpersistfs --force";
+  if (identify_by_copies(storage, directory, read_superblock_copies(storage, directory)) ||
+      identify_by_copies(storage, directory, copies_in(storage, others)))
+    return "its superblock is missing; fsck.fastpersistfs -y makes it again from a copy";
+  const Result<DirectoryFindings> content = examine_directory(storage, directory);
+  if (content.is_ok() && !content->foreign_entry.empty())
+    return fmt::format(
+        "it holds '{}' but no superblock, as a member whose superblock is lost does; fsck.fastpersistfs -n with all "
+        "directories of the array says what is left, nothing was changed",
+        content->foreign_entry);
+  return fmt::format("it has no superblock, so it is not a member of an array; {}{}{}", advice.absent,
+                     &advice == &kOfMember ? " A new array is made with mkfs.fastpersistfs" : "",
+                     content.is_ok() && !content->blank ? fmt::format(" (it holds '{}')", content->first_entry) : "");
+}
+
 Result<FoundDirectory> look(Storage& storage, const std::string& path, const ArrayOptions& options,
-                            const WhatToDo& advice) {
+                            const WhatToDo& advice, const std::vector<std::string>& others) {
   FoundDirectory found;
   found.path = path;
   const Result<Handle> opened = storage.open_directory(path);
@@ -69,16 +101,8 @@ Result<FoundDirectory> look(Storage& storage, const std::string& path, const Arr
   found.directory = ScopedHandle(storage, *opened);
   FPFS_ASSIGN_OR_RETURN(found.identity, identity_of(storage, *opened));
   Result<std::vector<std::byte>> bytes = read_superblock_file(storage, *opened);
-  if (bytes.status().code() == StatusCode::kNotFound) {
-    const bool unfinished = storage.stat_at(*opened, kFormerName).is_ok();
-    const bool was_member = identify_by_copies(storage, *opened, read_superblock_copies(storage, *opened)).has_value();
-    return refuse(
-        StatusCode::kNotFound, path,
-        unfinished   ? "a forced format of it did not finish; format the array again with mkfs.fastpersistfs --force"
-        : was_member ? "its superblock is missing; fsck.fastpersistfs -y makes it again from a copy"
-                     : fmt::format("it has no superblock, so it is not a member of an array; {}{}", advice.absent,
-                                   &advice == &kOfMember ? " A new array is made with mkfs.fastpersistfs" : ""));
-  }
+  if (bytes.status().code() == StatusCode::kNotFound)
+    return refuse(StatusCode::kNotFound, path, describe_no_superblock(storage, *opened, others, advice));
   if (!bytes.is_ok()) return refuse_failed(path, bytes.status(), advice.left_out);
   found.bytes = *std::move(bytes);
   Result<Superblock> superblock = decode_superblock(found.bytes, !options.read_only);
@@ -172,7 +196,7 @@ Status ArrayOpener::find(const std::vector<std::string>& directories) {
     return Status::error(StatusCode::kInvalidArgument, "an array with missing members opens read-only: add ro");
   std::vector<FoundDirectory> all;
   for (const std::string& path : directories) {
-    FPFS_ASSIGN_OR_RETURN(FoundDirectory found, look(storage_, path, options_, what_to_do(options_)));
+    FPFS_ASSIGN_OR_RETURN(FoundDirectory found, look(storage_, path, options_, what_to_do(options_), directories));
     for (const FoundDirectory& other : all) FPFS_RETURN_IF_ERROR(check_pair(other, found));
     all.push_back(std::move(found));
   }
@@ -324,7 +348,10 @@ Status ArrayOpener::find_metadata_directory(std::vector<FoundDirectory>& all) {
     return found.superblock.member_index == kMetadataOnlyMember;
   });
   if (given != all.end() && wanted.empty()) return Status::ok();
-  Result<FoundDirectory> found = look(storage_, wanted.empty() ? any_.metadata_path : wanted, options_, kOfNames);
+  std::vector<std::string> members;
+  for (const FoundDirectory& other : all) members.push_back(other.path);
+  Result<FoundDirectory> found =
+      look(storage_, wanted.empty() ? any_.metadata_path : wanted, options_, kOfNames, members);
   if (!found.is_ok())
     return found.status().with_context(fmt::format("the metadata directory of array {}", name_of(any_)));
   if (found->superblock.array_id != any_.array_id || found->superblock.member_index != kMetadataOnlyMember)

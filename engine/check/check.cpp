@@ -78,6 +78,7 @@ class Checker {
   void collect(std::deque<std::shared_ptr<VerifiedFile>>& files, bool all);
   void judge_verified(const std::shared_ptr<VerifiedFile>& file);
   bool look_again(std::shared_ptr<VerifiedFile>& file);
+  Status name_further_names();
   Status set_damaged_aside();
   void read_what_survives(const FileEntry& entry, const ScannedFile& file, Damage& damage);
   Status free_leftovers();
@@ -129,6 +130,7 @@ Result<CheckReport> Checker::run() {
   if (ended_cleanly_ && !cancelled()) FPFS_RETURN_IF_ERROR(find_missing_records());
   if (options_.verify_data && !cancelled()) FPFS_RETURN_IF_ERROR(verify());
   if (!cancelled()) {
+    FPFS_RETURN_IF_ERROR(name_further_names());
     if (options_.repair == Repair::kYes) FPFS_RETURN_IF_ERROR(set_damaged_aside());
     FPFS_RETURN_IF_ERROR(free_leftovers());
     for (const MemberIndex m : array_.members())
@@ -416,6 +418,27 @@ bool Checker::look_again(std::shared_ptr<VerifiedFile>& file) {
   }
   file = fresh;
   return true;
+}
+
+// Who brings back what is named needs each name of a damaged file: it was looked at under the first one.
+Status Checker::name_further_names() {
+  if (damage_.empty()) return Status::ok();
+  return walk_files(storage_, array_.tree(), [this](const FileEntry& entry) -> Result<bool> {
+    const Result<struct stat> attributes = storage_.stat_at(entry.directory, entry.name);
+    if (!attributes.is_ok() || attributes->st_nlink < 2) return !cancelled();
+    const auto damage = damage_.find(attributes->st_ino);
+    if (damage == damage_.end() || damage->second.errors.empty()) return !cancelled();
+    const std::vector<CheckError>& errors = damage->second.errors;
+    const bool is_named = std::any_of(errors.begin(), errors.end(),
+                                      [&entry](const CheckError& error) { return error.path == entry.path; });
+    if (is_named) return !cancelled();
+    CheckError error;
+    error.path = entry.path;
+    error.kind = errors.front().kind;
+    error.detail = fmt::format("it is the same file as {}, a hard link", errors.front().path);
+    add_error(std::move(error));
+    return !cancelled();
+  });
 }
 
 // --- repair ----------------------------------------------------------------------------------------------------------

@@ -74,7 +74,7 @@ Status Scrub::save(const PassState& state) {
 
 void Scrub::visit_chunk(const FileEntry& entry, File& file, ChunkIndex chunk, const Extent& extent,
                         std::function<void()> done) {
-  report_failures(entry.path, file);
+  report_failures(entry, file);
   // Ends on the member's queue thread, on the executor, or inside the call.
   file.verify_chunk(chunk,
                     [this, chunk, extent, done = std::move(done)](const Status& status, ChunkVerifier::Remedy remedy) {
@@ -97,7 +97,7 @@ void Scrub::count_away(const FileEntry& entry, const File& file) {
 
 void Scrub::file_done(const FileEntry& entry, File& file) {
   count_away(entry, file);
-  report_failures(entry.path, file);
+  report_failures(entry, file);
   report_failed_save(entry.path, file);
   unlogged_.log_all("scrub");
 }
@@ -108,6 +108,13 @@ void Scrub::add_damage(CheckError error) {
   unlogged_.add(error);
   const MutexLock lock(mutex_);
   findings_.add(std::move(error));
+}
+
+// Damage is said of the name under which a file was met first.
+std::string Scrub::describe_further_names(const FileEntry& entry) const {
+  const Result<struct stat> attributes = store_.storage().stat_at(entry.directory, entry.name);
+  if (!attributes.is_ok() || attributes->st_nlink < 2) return "";
+  return fmt::format("; it is one of {} names of the file (find -samefile names the others)", attributes->st_nlink);
 }
 
 void Scrub::visit_unopened(const FileEntry& entry, const Status& failure) {
@@ -124,7 +131,7 @@ void Scrub::visit_unopened(const FileEntry& entry, const Status& failure) {
                : scanned->is_foreign ? "foreign-sidecar"
                : scanned->is_stray   ? "foreign"
                                      : "sidecar";
-  error.detail = found.message();
+  error.detail = found.message() + describe_further_names(entry);
   add_damage(std::move(error));
   unlogged_.log_all("scrub");
 }
@@ -145,7 +152,7 @@ void Scrub::report_failed_save(const std::string& path, const File& file) {
   add_damage(std::move(error));
 }
 
-void Scrub::report_failures(const std::string& path, const File& file) {
+void Scrub::report_failures(const FileEntry& entry, const File& file) {
   std::vector<Failure> failures;
   {
     const MutexLock lock(mutex_);
@@ -153,9 +160,10 @@ void Scrub::report_failures(const std::string& path, const File& file) {
   }
   if (failures.empty()) return;
   const File::Info info = file.info();
+  const std::string further_names = describe_further_names(entry);
   for (const Failure& failure : failures) {
     CheckError error;
-    error.path = path;
+    error.path = entry.path;
     error.kind = kind_of(failure, info);
     if (failure.extent.exists()) {
       error.chunk = static_cast<int64_t>(failure.chunk.value());
@@ -163,7 +171,7 @@ void Scrub::report_failures(const std::string& path, const File& file) {
       error.object_offset =
           static_cast<int64_t>(offset_of(failure.extent.slot, store_.array().stripes().chunk_size).value());
     }
-    error.detail = failure.status.at(Status::kNoMember, 0, 0).message();  // it is said beside it
+    error.detail = failure.status.at(Status::kNoMember, 0, 0).message() + further_names;  // it is said beside it
     error.healing = ChunkVerifier::name_of(failure.remedy);
     error.repaired = failure.remedy == ChunkVerifier::Remedy::kHealed;
     add_damage(std::move(error));

@@ -60,7 +60,8 @@ class Scrub : private PassVisitor {
   Status save(const PassState& state) override;
 
   void count_away(const FileEntry& entry, const File& file);
-  void report_failures(const std::string& path, const File& file);
+  void report_failures(const FileEntry& entry, const File& file);
+  std::string describe_further_names(const FileEntry& entry) const;
   void report_failed_save(const std::string& path, const File& file);
   std::string kind_of(const Failure& failure, const File::Info& info) const;
   void add_damage(CheckError error);

@@ -188,9 +188,10 @@ std::vector<std::string> tier_options_given(const TierOptions& options) {
   return given;
 }
 
-Status format_if_blank(Environment& environment, const MountOptions& options) {
+// Whether it was formatted.
+Result<bool> format_if_blank(Environment& environment, const MountOptions& options) {
   FPFS_ASSIGN_OR_RETURN(const bool blank, Array::is_blank(environment, options.directories));
-  if (!blank) return Status::ok();
+  if (!blank) return false;
   FormatOptions format;
   format.metadata_directory = options.store.array.metadata_directory;
   FPFS_RETURN_IF_ERROR(Array::format(environment, options.directories, format));
@@ -198,7 +199,7 @@ Status format_if_blank(Environment& environment, const MountOptions& options) {
                                        fmt::join(options.directories, ":"));
   log(LogLevel::kInfo, "{}", made);
   if (!options.log_file.empty()) print_error(made);
-  return Status::ok();
+  return true;
 }
 
 }  // namespace
@@ -229,7 +230,10 @@ Status MountProcess::run(Launcher& launcher) {
 }
 
 Status MountProcess::open_store() {
-  if (options_.init) FPFS_RETURN_IF_ERROR(format_if_blank(environment_, options_));
+  bool is_formatted = false;
+  if (options_.init) {
+    FPFS_ASSIGN_OR_RETURN(is_formatted, format_if_blank(environment_, options_));
+  }
   const auto told_at = steady_clock::now() + kHolderTold;
   const auto deadline = steady_clock::now() + kHolderLeavesMax;
   bool is_told = false;
@@ -239,6 +243,10 @@ Status MountProcess::open_store() {
       store_ = std::move(*store);
       return Status::ok();
     }
+    if (options_.init && !is_formatted && store.status().code() == StatusCode::kNotFound)
+      return Status::error(StatusCode::kNotFound,
+                           fmt::format("{}; --init formatted nothing, as not all directories are absent or empty",
+                                       store.status().message()));
     const bool holder_leaves = store.status().code() == StatusCode::kBusy && !is_source_mounted(options_.source);
     if (!holder_leaves || steady_clock::now() >= deadline) return store.status();
     if (!is_told && steady_clock::now() >= told_at) {

@@ -230,7 +230,9 @@ def test_init_formats_only_what_is_blank(binaries, drives, place, numbers, daemo
     argument = ":".join(str(member) for member in members)
     members[0].mkdir()
     (members[0] / "precious").write_text("data")
-    assert daemon("--init", argument, place).returncode == 1
+    refused = daemon("--init", argument, place)
+    assert refused.returncode == 1
+    assert "(it holds 'precious')" in refused.stderr and "--init formatted nothing" in refused.stderr
     assert (members[0] / "precious").read_text() == "data" and not members[1].exists()
     (members[0] / "precious").unlink()
     for first in (True, False):  # formats the first time, mounts what is there the second time

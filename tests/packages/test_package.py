@@ -124,6 +124,8 @@ def test_the_generator_orders_arrays_behind_their_drives(root, tmp_path):
     assert not units.exists()
     (configuration / "mnt-ckpt.conf").write_text("#DIRS=/other\nOPTIONS=ro\nDIRS=/old\nDIRS=/nvme0/fp:/nvme1/fp\n")
     (configuration / "a\\x20b.conf").write_text("DIRS='/my drive/100%:/nvme1/fp'\n")
+    (configuration / "joined.conf").write_text("DIRS = /nvme0/fp:\\\n/nvme1/fp  \t\nOPTIONS=ro\n")
+    (configuration / "windows.conf").write_bytes(b'DIRS="/nvme0/fp" \r\nOPTIONS=ro')
     (configuration / "mnt-ckpt.conf.old").write_text("DIRS=/wrong\n")
     run(*generator)
     found = {path.parent.name: path.read_text().splitlines() for path in units.rglob("*.conf")}
@@ -131,7 +133,9 @@ def test_the_generator_orders_arrays_behind_their_drives(root, tmp_path):
         "fastpersistfs@mnt-ckpt.service.d": ["[Unit]", 'RequiresMountsFor="/nvme0/fp"',
                                              'RequiresMountsFor="/nvme1/fp"'],
         "fastpersistfs@a\\x20b.service.d": ["[Unit]", 'RequiresMountsFor="/my drive/100%%"',
-                                           'RequiresMountsFor="/nvme1/fp"']}
+                                           'RequiresMountsFor="/nvme1/fp"'],
+        "fastpersistfs@joined.service.d": ["[Unit]", 'RequiresMountsFor="/nvme0/fp"', 'RequiresMountsFor="/nvme1/fp"'],
+        "fastpersistfs@windows.service.d": ["[Unit]", 'RequiresMountsFor="/nvme0/fp"']}
 
 
 # --- what was unpacked works -----------------------------------------------------------------------------------------

@@ -89,7 +89,7 @@ TEST(FsckReport, PeopleReadOneLineForEachErrorAndAVerdict) {
   testing::internal::CaptureStdout();
   CheckError second = error_with(true);
   second.path = "/two\nlines\033[31m";
-  print_report(report_with({error_with(false), second}), {"/a", "/b"}, true);
+  print_report(report_with({error_with(false), second}), {"/a", "/b"}, Repair::kNone, true);
   std::fflush(stdout);
   const std::string text = testing::internal::GetCapturedStdout();
   EXPECT_NE(text.find("/run1/step100.pt: chunk 5, member 1, object offset 1048576: checksum: stored bytes give another "
@@ -113,7 +113,7 @@ TEST(FsckReport, ManyChunksOfAFileAreOneLineForEachKind) {
   errors.back().path = "/run1/step200.pt";
   const CheckReport report = report_with(errors);
   testing::internal::CaptureStdout();
-  print_report(report, {"/a", "/b"}, true);
+  print_report(report, {"/a", "/b"}, Repair::kNone, true);
   std::fflush(stdout);
   const std::string text = testing::internal::GetCapturedStdout();
   EXPECT_EQ(
@@ -129,7 +129,7 @@ TEST(FsckReport, ManyChunksOfAFileAreOneLineForEachKind) {
 
 std::string text_of(const CheckReport& report) {
   testing::internal::CaptureStdout();
-  print_report(report, {"/a", "/b"}, true);
+  print_report(report, {"/a", "/b"}, Repair::kNone, true);
   std::fflush(stdout);
   return testing::internal::GetCapturedStdout();
 }

@@ -263,6 +263,42 @@ def test_progress_goes_to_stderr(filled, fsck):
 
 
 @pytest.mark.P7
+@pytest.mark.chunk_size(CHUNK)
+def test_further_names_of_a_damaged_file(filled, make_mount, report, fsck, binaries):
+    """Whoever brings back what -n names misses none of them, and -y finds no other."""
+    mount = make_mount(filled)
+    (mount.path / "a").mkdir()
+    write_pattern(mount.path / "a" / "first", 2, SIZE)
+    os.link(mount.path / "a" / "first", mount.path / "second")
+    mount.unmount()
+    tree, = [member / "tree" for member in filled.members if (member / "tree").exists()]
+    flip_byte(tree / "a" / "first", 4)
+    code, found = report("-n")
+    assert code == 4 and {error["path"] for error in found["errors"]} == {"/a/first", "/second"}
+    assert "/a/first" in next(error for error in found["errors"] if error["path"] == "/second")["detail"]
+    mount = make_mount(filled)
+    scrub = run(binaries.fpfs, "scrub", "start", "--wait", "--json", mount.path, check=False)
+    damage, = json.loads(scrub.stdout)["damage"]
+    assert damage["path"] == "/a/first" and "one of 2 names" in damage["detail"]
+    mount.unmount()
+    code, found = report("-y")
+    assert {error["path"] for error in found["errors"]} == {aside["path"] for aside in found["set_aside"]} == {
+        "/a/first", "/second"}
+    filled.assert_clean()
+
+
+@pytest.mark.P7
+def test_y_advises_no_y(filled, fsck):
+    """What -y cannot mend is not left to -y."""
+    tree, = [member / "tree" for member in filled.members if (member / "tree").exists()]
+    tree.rename(tree.parent / "elsewhere")
+    for option in ("-n", "-y"):
+        result = fsck(option)
+        verdict = result.stdout[result.stdout.index("Result:"):]
+        assert result.returncode == 4 and "-y" not in verdict and "above" in verdict, verdict
+
+
+@pytest.mark.P7
 def test_a_damaged_superblock(array, report, fsck):
     array.damaged = True
     flip_byte(array.members[1] / "superblock", 100)
@@ -298,6 +334,20 @@ def test_a_lost_superblock_is_made_again(filled, make_mount, index, how):
     assert (filled.members[index] / "superblock").read_bytes() == before
     filled.assert_clean()
     make_mount(filled)
+
+
+@pytest.mark.P7
+@pytest.mark.parametrize("has_copy", [True, False])
+def test_a_superblock_is_lost_with_its_copies(filled, make_mount, has_copy):
+    """A copy on another member will do: mount says what fsck says."""
+    for member in filled.members[:1] if has_copy else filled.members:
+        (member / "superblocks").unlink()
+    lose_superblock(filled.members[0], "missing")
+    with pytest.raises(MountFailed, match="fsck.fastpersistfs -y makes" if has_copy else "holds .* but no superblock"):
+        make_mount(filled)
+    status, found = filled.fsck_report("-n")
+    assert status == 4 and ("-y makes" in found["errors"][0]["detail"]) == has_copy
+    assert filled.fsck("-y").returncode == (1 if has_copy else 4)
 
 
 @pytest.mark.P7

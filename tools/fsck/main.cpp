@@ -92,7 +92,7 @@ int run(int argc, char** argv) {
   if (options.json) {
     print_report_json(*report);
   } else {
-    print_report(*report, *directories, options.verify_data);
+    print_report(*report, *directories, options.repair(), options.verify_data);
   }
   return fsck_exit_code(*report);
 }

@@ -106,7 +106,7 @@ std::string lost_and_found(const std::vector<std::string>& directories) {
   return "";
 }
 
-std::string verdict(const CheckReport& report) {
+std::string verdict(const CheckReport& report, Repair repair) {
   if (report.cancelled)
     return report.clean() ? "cancelled; nothing wrong in what was checked" : "cancelled; what was checked has errors";
   if (report.clean()) return "clean";
@@ -160,8 +160,13 @@ std::string verdict(const CheckReport& report) {
                                 format_count(files_aside, "damaged file was", "damaged files were"),
                                 one_or_many(files_aside, "it", "them")));
   if (repaired > 0) parts.push_back(format_count(repaired, "error") + " repaired");
-  if (damage > 0 && repaired + aside == 0)
-    parts.emplace_back("bring back from a copy what is named, or have -y repair what it can and set aside the rest");
+  if (damage > 0 && !report.was_checked)
+    parts.emplace_back("do what is said above, then check again");
+  else if (damage > 0 && repaired + aside == 0)
+    parts.emplace_back(repair == Repair::kYes
+                           ? "-y cannot mend it: bring back from a copy what is named"
+                           : "bring back from a copy what is named, or have -y repair what it can and set aside the "
+                             "rest");
   return fmt::format("{}", fmt::join(parts, "; "));
 }
 
@@ -229,7 +234,8 @@ void print_report_json(const CheckReport& report) {
               {"empty_files", report.empty_files}});
 }
 
-void print_report(const CheckReport& report, const std::vector<std::string>& directories, bool verified_data) {
+void print_report(const CheckReport& report, const std::vector<std::string>& directories, Repair repair,
+                  bool verified_data) {
   print_errors(report);
   if (report.errors_omitted > 0) fmt::print("... and {}\n", format_count(report.errors_omitted, "more error"));
   for (const FileSetAside& aside : report.set_aside) fmt::print("{}\n", line_of(aside));
@@ -245,7 +251,7 @@ void print_report(const CheckReport& report, const std::vector<std::string>& dir
   if (std::string place = lost_and_found(directories); !place.empty())
     facts.add("Set aside", place + " (each file with a text that says which bytes survive)");
   facts.add("Time", format_duration(report.seconds));
-  facts.add("Result", verdict(report));
+  facts.add("Result", verdict(report, repair));
   fmt::print("{}", facts.text());
 }
 

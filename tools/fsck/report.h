@@ -20,6 +20,7 @@ int fsck_exit_code(const CheckReport& report);
 // One JSON object with the keys of the command-line contract.
 void print_report_json(const CheckReport& report);
 // One line for each error, but one for all chunks of a file of which the same is to be said; then counts and verdict.
-void print_report(const CheckReport& report, const std::vector<std::string>& directories, bool verified_data);
+void print_report(const CheckReport& report, const std::vector<std::string>& directories, Repair repair,
+                  bool verified_data);
 
 }  // namespace fpfs::tools
