@@ -50,10 +50,11 @@ struct TierOptions {
 
 struct TierSet {
   std::string url;
-  std::string host;              // of this machine, for people who look at the store
-  std::string mounted_at;        // likewise; no place for copies
-  bool share = false;            // also a store that other arrays copy to
-  bool has_other_files = false;  // also where there are other files
+  std::string host;        // of this machine, for people who look at the store
+  std::string mounted_at;  // likewise; no place for copies
+  bool share = false;      // also a store that other arrays copy to
+  bool has_other_files =
+      false;  // also where there are other files, or newer copies of this array's: they may be replaced
   // What another array has copied there becomes this array's: its tree is made here (tier_restore.h), and that array
   // copies there no more.
   bool restores = false;
@@ -117,8 +118,8 @@ class ArrayTier {
   Status open();
 
   // Makes a store the array's, durably, and begins to copy to it; what the array copied to before stays as it is.
-  // Errors are those of parse_tier_url(), make_object_store() and init_tier(), and kBusy: content of this array lies in
-  // the store of before only; then nothing has changed. With TierSet::restores it ends when the whole tree is there; a
+  // Errors are those of parse_tier_url(), make_object_store() and init_tier(), kBusy: content of this array lies in
+  // the store of before only, and kWrongStore: what it has copied there may be newer; then nothing has changed. With TierSet::restores it ends when the whole tree is there; a
   // failure of that is tried again, and at the next mount.
   void set(const TierSet& set, const Done& done);
   // The array copies nowhere any more, durably. kNotFound: it did not. kBusy: content lies there only; then nothing has

@@ -212,15 +212,28 @@ Status ArrayTier::Impl::check_own(const ObjectStore& objects, const TierBinding&
     return Status::error(
         StatusCode::kWrongStore,
         fmt::format("tier: {}: what this array has copied there has become {}'s, where it was restored; nothing is "
-                    "copied: have this array copy to another directory or prefix (fpfs tier set), or end that one, and "
-                    "fpfs tier set here",
+                    "copied: have this array copy to another directory or prefix (fpfs tier set), or end that one, "
+                    "fetch what it has saved since, and fpfs tier set --existing here, which replaces and removes "
+                    "there what is not as here",
                     objects.describe(), stored.by.empty() ? "another array" : "array " + stored.by));
   return Status::error(
       StatusCode::kWrongStore,
-      fmt::format("tier: {} has copies of a newer state of this array than this one, as when its members were put "
-                  "back from a backup; so that nothing newer is replaced or removed, nothing is copied: fetch from "
-                  "there what is missing here, then fpfs tier set, which removes there what is not here",
+      fmt::format("tier: {} has copies that may be of a newer state of this array, as when its members were put back "
+                  "from a backup; so that nothing newer is replaced or removed, nothing is copied: fetch from "
+                  "there all that is missing here, or newer there; then fpfs tier set --existing, which replaces "
+                  "there what is another version, and removes what is not here",
                   objects.describe()));
+}
+
+// Whether this array, where it has copied there already, is as new as that. What cannot be read says nothing.
+Status ArrayTier::Impl::check_known(ObjectStore& objects) {
+  const std::string array = to_string(store_.array().id());
+  const Result<TierFence> stored =
+      ask<Result<TierFence>>([&](ObjectStore::Done<TierFence> done) { read_fence(objects, array, std::move(done)); });
+  if (!stored.is_ok()) return stored.status().code() == StatusCode::kCorruption ? Status::ok() : stored.status();
+  const Result<std::optional<TierBinding>> remembered = load_binding(store_.storage(), store_.array());
+  const bool is_known = remembered.is_ok() && remembered->has_value();
+  return check_own(objects, is_known ? **remembered : TierBinding(), *stored, false);
 }
 
 // An operator has said so, who knows what is there: also what a newer state of the array has copied. The newest of
@@ -250,6 +263,7 @@ Status ArrayTier::Impl::do_set(const TierSet& set) {
   Status fits = check_place(set);
   if (fits.is_ok()) fits = check_nothing_is_away(*objects, set.url);
   if (fits.is_ok() && set.restores) fits = check_restorable(*objects, set);
+  if (fits.is_ok() && !set.has_other_files) fits = check_known(*objects);
   if (!fits.is_ok()) {
     objects->close();
     return fits;

@@ -91,6 +91,7 @@ class ArrayTier::Impl : public std::enable_shared_from_this<Impl> {
   Status raise_fence(ObjectStore& objects, TierBinding& binding, Clock::time_point until = Clock::time_point::max());
   Status check_own(const ObjectStore& objects, const TierBinding& binding, const TierFence& stored,
                    bool is_running) const;
+  Status check_known(ObjectStore& objects);
   std::vector<std::string> own_fences(const TierBinding& binding) const;
   Result<Copies> reach_for_copies(const std::string& url, TierBinding& binding);
   void keep_fence();

@@ -480,7 +480,7 @@ void TierCopier::Impl::look_whether_idle(Calls& calls) {
   if (everything_.empty() || is_scanning_ || queue_.size() > 0 || !copying_.empty() || !blocked_.empty()) return;
   const Status status =
       failed_.empty()
-          ? Status::ok()
+          ? refusal_
           : Status::error(StatusCode::kIoError, fmt::format("{} cannot be copied, the last one because of: {}",
                                                             format_count(failed_.size(), "file"), counted_.last_error));
   std::erase_if(everything_, [&](Everything& waits) FPFS_NO_THREAD_SAFETY_ANALYSIS {

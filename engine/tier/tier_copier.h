@@ -127,7 +127,7 @@ class TierCopier {
   // wanted. While it is being moved it waits, too.
   void wait_for_commit(uint64_t inode, uint64_t sequence, Done done);
   // Calls back when a scan that began after this call has ended and nothing waits any more; with a failure when files
-  // are left that cannot be copied.
+  // are left that cannot be copied, or kRefused: paths that the store cannot have.
   void wait_for_all(const Done& done);
   // Has a directory show what others had copied there at `since_ns` (of the environment's clock), or later, and calls
   // back when it does; also when that cannot be known, or takes too long. False: there is nothing to wait for, as the

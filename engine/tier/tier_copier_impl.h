@@ -448,7 +448,9 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
   bool scan_is_scheduled_ FPFS_GUARDED_BY(mutex_) = false;
   bool interval_runs_ FPFS_GUARDED_BY(mutex_) = false;  // behind which the next one begins
   uint64_t scans_begun_ FPFS_GUARDED_BY(mutex_) = 0;
-  uint64_t refused_ FPFS_GUARDED_BY(mutex_) = 0;  // by the running scan
+  uint64_t refused_ FPFS_GUARDED_BY(mutex_) = 0;               // by the running scan
+  std::vector<std::string> refusals_ FPFS_GUARDED_BY(mutex_);  // a few of them, with why
+  Status refusal_ FPFS_GUARDED_BY(mutex_);                     // of the last scan that has ended
   bool refused_logged_ FPFS_GUARDED_BY(mutex_) = false;
   std::vector<Level> levels_;
   std::map<uint64_t, std::string> orphans_;  // by place: paths of the store that nothing has in the array

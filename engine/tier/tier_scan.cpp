@@ -15,7 +15,12 @@
 #include <algorithm>
 #include <utility>
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include "engine/base/log.h"
+#include "engine/base/one_line.h"
+#include "engine/base/ranges.h"
 #include "engine/tier/object_key.h"
 #include "engine/tier/tier_copier_impl.h"
 
@@ -23,6 +28,7 @@ namespace fpfs {
 namespace {
 
 constexpr unsigned kEntriesAtOnce = 64;
+constexpr size_t kRefusalsNamed = 5;
 
 }  // namespace
 
@@ -45,6 +51,7 @@ void TierCopier::Impl::begin_scan() {
   scan_is_due_ = false;
   ++scans_begun_;
   refused_ = 0;
+  refusals_.clear();
 }
 
 void TierCopier::Impl::scan_some() {
@@ -316,6 +323,7 @@ void TierCopier::Impl::refuse(const std::string& path, const std::string& why) {
   {
     const MutexLock lock(mutex_);
     ++refused_;
+    if (refusals_.size() < kRefusalsNamed) refusals_.push_back(fmt::format("{} ({})", one_line(path), why));
     if (std::exchange(refused_logged_, true)) return;
   }
   log(LogLevel::kWarning, "tier: {} is not copied, nor are others like it: {}", path, why);
@@ -336,6 +344,13 @@ void TierCopier::Impl::end_scan(const Status& ended) {
     const MutexLock lock(mutex_);
     is_scanning_ = false;
     counted_.files_refused = refused_;
+    refusal_ = refused_ == 0
+                   ? Status::ok()
+                   : Status::error(StatusCode::kRefused,
+                                   fmt::format("{} cannot be copied, nor what is in a directory among them: {}{}; give "
+                                               "them other names",
+                                               format_count(refused_, "path"), fmt::join(refusals_, ", "),
+                                               refused_ > refusals_.size() ? ", ..." : ""));
     if (!status.is_ok()) {
       note_failure(status);
       scan_is_due_ = true;

@@ -155,9 +155,12 @@ def test_members_from_a_backup_replace_nothing_newer(array, make_mount, director
     assert tier(mount)["state"] == "away" and "a newer state of this array" in tier(mount)["last_error"]
     write_pattern(mount.path / "after", 4, SIZE)  # saves go on
     assert directory.content("latest") == pattern(2, 0, SIZE) and directory.content("newer") == pattern(3, 0, SIZE)
-    (mount.path / "newer").write_bytes(directory.content("newer"))  # whoever has looked
+    (mount.path / "newer").write_bytes(directory.content("newer"))  # whoever has looked, and not at all
+    refused = fpfs(mount, "tier", "set", mount.path, directory.url, check=False)
+    assert refused.returncode == 1 and "missing here, or newer there; then fpfs tier set --existing" in refused.stderr
+    assert tier(mount)["state"] == "away" and directory.content("latest") == pattern(2, 0, SIZE)
     (mount.path / "latest").write_bytes(directory.content("latest"))
-    set_tier(mount, directory.url)
+    set_tier(mount, directory.url, "--existing")
     sync(mount)
     assert all(directory.content(name) == pattern(number, 0, SIZE)
                for name, number in (("latest", 2), ("newer", 3), ("after", 4)))

@@ -1,12 +1,13 @@
 """What is wrong with a store: rights, bucket, clock, another array's prefix. One clear line, nothing stored there; with
 tier_required=no local work goes on, and copies begin when it is right. Through a mount."""
+import json
 import os
 import shutil
 
 import pytest
 
 from lab.array import MountFailed
-from lab.copies import SERVICES, fpfs, set_tier, state, sync, tier
+from lab.copies import SERVICES, Directory, fpfs, set_tier, state, sync, tier
 from lab.data import is_pattern, pattern, write_pattern
 from lab.s3_gateway import WRITING, S3Gateway
 from lab.system import wait_until
@@ -205,6 +206,31 @@ def test_copies_lie_elsewhere_than_what_they_are_of(array, make_mount):
     assert not list((member / "store").iterdir()) and not list((mount.path / "store").iterdir())
     (member / "store").rmdir()
     other_way.unlink()
+
+
+def test_what_has_a_reserved_name_is_not_said_to_be_copied(mount, make_store):
+    """At any depth, with all that is in it."""
+    store = make_store(Directory)
+    set_tier(mount, store.url)
+    (mount.path / "run").mkdir()
+    write_pattern(mount.path / "run" / "file", 1, MIB)
+    sync(mount)
+    for path in (".fastpersistfs", "run/.fastpersistfs-store"):
+        (mount.path / path).mkdir()
+        (mount.path / path / "inside").write_text("precious")
+    failed = fpfs(mount, "sync", "--tier", "--json", mount.path, check=False)
+    report = json.loads(failed.stdout)
+    assert failed.returncode == 1 and not report["synced"]
+    for said in (failed.stderr, report["errors"][0]["detail"]):
+        assert all(word in said for word in ("2 paths cannot be copied", ".fastpersistfs (its name is reserved)",
+                                             "run/.fastpersistfs-store")), said
+    assert tier(mount)["files_refused"] == 2
+    shown = fpfs(mount, "tier", "status", mount.path).stdout
+    assert "everything is copied but what cannot be" in shown and "2 paths" in shown
+    (mount.path / "run/.fastpersistfs-store").rename(mount.path / "run/other")
+    (mount.path / ".fastpersistfs").rename(mount.path / "another")
+    sync(mount)
+    assert store.content("run/other/inside") == b"precious"
 
 
 def test_a_directory_of_copies_is_for_its_owner_only(array, make_mount, directory):

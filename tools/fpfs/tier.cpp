@@ -148,7 +148,8 @@ Verb add_tier(CLI::App& fpfs) {
                    "set: file:///DIRECTORY or s3://BUCKET/PREFIX?endpoint=..., remembered by the array; or none")
       ->type_name("");
   command->add_flag("--share", options->share, "set: also a store that other arrays copy to");
-  command->add_flag("--existing", options->existing, "set: also where there are other files, which copies may replace");
+  command->add_flag("--existing", options->existing,
+                    "set: also where there are other files, or newer copies of this array's, which copies may replace");
   command->add_flag(
       "--restore", options->restore,
       "set: what another array has copied there becomes this one's: its whole tree, whose content comes when "

@@ -34,7 +34,9 @@ std::string tier_state_text(const Json& tier) {
   if (state == "scanning") return "looking for what is to be copied";
   if (state == "reading") return "read-only: nothing is copied, and what members do not give is read from there";
   if (state == "restoring") return "making the tree of another array's copies";
-  if (state == "current") return "everything that is committed is copied";
+  if (state == "current")
+    return number_at(tier, "files_refused") > 0 ? "everything is copied but what cannot be"
+                                                : "everything that is committed is copied";
   return state;
 }
 
@@ -96,7 +98,7 @@ std::string describe_tier(const Json& tier) {
     facts.add("Of others", fmt::format("{} shown {}, {}", format_count(shared, "file"), kSince,
                                        format_count(conflicts, "conflict")));
   if (const uint64_t refused = number_at(tier, "files_refused"); refused > 0)
-    facts.add("Cannot be", fmt::format("{}; the log names one", refused));
+    facts.add("Cannot be", fmt::format("{}; fpfs sync --tier MOUNTPOINT names them", format_count(refused, "path")));
   if (const uint64_t failed = number_at(tier, "files_failed"); failed > 0)
     facts.add("Failing", format_count(failed, "file"));
   facts.add("Errors", fmt::format("{}", errors));

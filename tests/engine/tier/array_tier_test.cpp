@@ -83,10 +83,11 @@ class ArrayTierTest : public ::testing::Test {
     options.copy.connections = 4;
     tier_ = std::make_unique<ArrayTier>(environment_, *store_, outside_, options);
   }
-  Status set(const std::string& name) {
+  Status set(const std::string& name, bool has_other_files = false) {
     Outcome outcome;
     TierSet set;
     set.url = "file://" + (directory_ / name);
+    set.has_other_files = has_other_files;
     tier_->set(set, outcome.done());
     return outcome.wait();
   }
@@ -224,8 +225,12 @@ TEST_F(ArrayTierTest, AnArrayThatWasPutBackFromBeforeCopiesNothing) {
   const std::string why = refusal();
   EXPECT_NE(why.find("newer state of this array"), std::string::npos) << why;
   EXPECT_TRUE(is_copied_to("a", "new", 2)) << "what the array does not have is not removed";
+  const Status refused = set("a");
+  EXPECT_EQ(refused.code(), StatusCode::kWrongStore);
+  EXPECT_NE(refused.message().find("--existing"), std::string::npos) << refused.message();
+  EXPECT_TRUE(is_copied_to("a", "new", 2));
   // Somebody has looked.
-  ASSERT_TRUE(set("a").is_ok());
+  ASSERT_TRUE(set("a", true).is_ok());
   ASSERT_TRUE(wait_for_all().is_ok());
   EXPECT_TRUE(is_copied_to("a", "old", 1));
   EXPECT_FALSE(is_copied_to("a", "new", 2));
@@ -262,7 +267,7 @@ TEST_F(ArrayTierTest, WhoseCopiesWereTakenOverChangesNothingMore) {
   const std::string other = "00000000-0000-4000-8000-000000000000";
   for (const bool is_restored : {false, true}) {  // else: being so
     const std::string kept = is_restored ? "f1" : "f0", made = is_restored ? "g1" : "g0";
-    ASSERT_TRUE(set("a").is_ok());  // somebody says that they are its own, all the same
+    ASSERT_TRUE(set("a", true).is_ok());  // somebody says that they are its own, all the same
     ASSERT_TRUE(save(kept, 1).is_ok());
     ASSERT_TRUE(wait_for_all().is_ok());
     ASSERT_TRUE(std::filesystem::exists(file));
@@ -292,7 +297,7 @@ TEST_F(ArrayTierTest, WhoWaitsForCopiesThatWereTakenOverIsTold) {
   const std::filesystem::path file = directory_ / ("a/.fastpersistfs-store/fences/" + to_string(store_->array().id()));
   bool is_asked_in_time = false;
   for (unsigned i = 0; i < 10 && !is_asked_in_time; ++i) {
-    ASSERT_TRUE(set("a").is_ok());
+    ASSERT_TRUE(set("a", true).is_ok());
     ASSERT_TRUE(wait_for_all().is_ok());
     std::ofstream(file) << R"({"format":1,"token":"foreign","by":"00000000-0000-4000-8000-000000000000"})";
     std::this_thread::sleep_for(lease_);

@@ -200,7 +200,9 @@ TEST_P(TierCopierTest, ReservedNamesAreNotCopied) {
   ASSERT_TRUE(tier_.array().commit(*created->file).is_ok());
   created->node.handle.reset();
   directory->handle.reset();
-  ASSERT_TRUE(tier_.wait_for_all().is_ok());
+  const Status refused = tier_.wait_for_all();
+  EXPECT_EQ(refused.code(), StatusCode::kRefused);
+  EXPECT_NE(refused.message().find(".fastpersistfs (its name is reserved)"), std::string::npos) << refused.message();
   EXPECT_TRUE(tier_.objects().objects().empty());
   EXPECT_EQ(tier_.copier().status().files_refused, 1u) << "the directory, with all in it";
   EXPECT_EQ(tier_.wait_for(".fastpersistfs/a").code(), StatusCode::kInvalidArgument);
