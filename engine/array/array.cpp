@@ -3,8 +3,11 @@
 #include <fcntl.h>
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 #include <map>
+#include <span>
+#include <string>
 #include <tuple>
 
 #include <fmt/format.h>
@@ -90,18 +93,23 @@ std::string Array::path_in_mount(Handle node) const {
   return path.has_value() ? "/" + *path : environment_.storage().describe(node);
 }
 
-bool Array::may_be_torn(const struct stat& sidecar) const {
-  const MutexLock lock(dirty_mutex_);
-  if (cut_sidecars_.contains(sidecar.st_ino)) return false;
+bool Array::may_be_torn(Storage& storage, Handle sidecar, const struct stat& attributes) const {
   // The change time, which no one can set, reaches the drive with the size that an append gives the sidecar.
-  if (dirty_since_ && !is_before(sidecar.st_ctim, *dirty_since_)) return true;
-  cut_sidecars_.insert(sidecar.st_ino);
+  const bool is_written_since = [&] {
+    const MutexLock lock(dirty_mutex_);
+    return dirty_since_ && !is_before(attributes.st_ctim, *dirty_since_);
+  }();
+  // Its size then: one that was put back from a backup, and has grown since, is another matter.
+  const std::string size = std::to_string(attributes.st_size);
+  const std::span<const std::byte> note = std::as_bytes(std::span(size));
+  if (is_written_since) {
+    std::array<std::byte, 24> noted;
+    const Result<size_t> length = storage.get_xattr(sidecar, kCutAttribute, noted);
+    return !length.is_ok() || !std::ranges::equal(std::span(noted).first(*length), note);
+  }
+  // As good as it gets: whatever becomes of the note, the sidecar is refused now.
+  if (!read_only()) static_cast<void>(storage.set_xattr(sidecar, kCutAttribute, note, 0));
   return false;
-}
-
-void Array::forget_sidecar(uint64_t inode) const {
-  const MutexLock lock(dirty_mutex_);
-  cut_sidecars_.erase(inode);
 }
 
 // The count before what has the indices: an order that is new is never seen with a count that is old.

@@ -21,7 +21,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -134,11 +133,10 @@ class Array {
   bool was_dirty() const { return was_dirty_; }
   // Whether bytes behind the last whole record of a sidecar with these attributes may be what a crash left of a commit:
   // only when it was changed since the array was marked dirty. After a clean end nothing is, and nothing is in a file
-  // that nobody has written since: there such bytes are damage. Which is remembered: a new mode, or another name,
-  // changes the time, too.
-  bool may_be_torn(const struct stat& sidecar) const;
-  // The sidecar is gone; another one may get its inode.
-  void forget_sidecar(uint64_t inode) const;
+  // that nobody has written since: there such bytes are damage. Which is noted at the sidecar (kCutAttribute), where the
+  // array can be written: a new mode, or another name, changes the time, too, and then a crash may come.
+  static constexpr const char* kCutAttribute = "user.fastpersistfs.cut";
+  bool may_be_torn(Storage& storage, Handle sidecar, const struct stat& attributes) const;
   // To be called before anything is changed, recovery and repairs included: from here on a copy of a member that was
   // made before is older (mount_records.h). Brings an array of an earlier version up to this one's. Once per open;
   // further calls do nothing. Durable on return.
@@ -262,7 +260,6 @@ class Array {
   bool was_dirty_ = false;
   mutable Mutex dirty_mutex_;
   std::optional<struct timespec> dirty_since_ FPFS_GUARDED_BY(dirty_mutex_);  // by the clock that stamps the sidecars
-  mutable std::set<uint64_t> cut_sidecars_ FPFS_GUARDED_BY(dirty_mutex_);     // inodes of those that may_be_torn() denied
   struct Kept {
     explicit Kept(size_t handles_kept) : handles(handles_kept) {}
     HandleCache handles;

@@ -36,8 +36,8 @@ void ArrayHealth::note_file_failure(uint64_t key, const std::string& path, const
   MutexLock lock(mutex_);
   had_failure_.store(true);
   failed_files_.add(key, path);
-  if (unsaved_.size() < kUnsavedMax || unsaved_.contains(key)) unsaved_[key] = failure;
-  has_unsaved_.store(true);
+  if (!failure.is_ok() && (unsaved_.size() < kUnsavedMax || unsaved_.contains(key))) unsaved_[key] = failure;
+  has_unsaved_.store(!unsaved_.empty());
 }
 
 Status ArrayHealth::last_save(uint64_t key) const {

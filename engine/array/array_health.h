@@ -40,7 +40,7 @@ class ArrayHealth {
 
   // A file failed: what it wrote and did not commit stays on the members until a recovery looks for it, so the array is
   // not marked clean.
-  // `key` is its sidecar's inode.
+  // `key` is its sidecar's inode. `failure`: what last_save() is to say; ok: nothing.
   void note_file_failure(uint64_t key, const std::string& path, const Status& failure);
   bool had_failure() const { return had_failure_.load(); }
   // What its last save failed with: the file has what was committed before, or nothing. Ok: it was saved since, or is

@@ -80,12 +80,12 @@ bool ScannedFile::is_same_as(const struct stat& now) const {
 
 namespace {
 
-void read_sidecar(const Array& array, SidecarReader& reader, ScannedFile& file) {
+void read_sidecar(Storage& storage, const Array& array, Handle sidecar, SidecarReader& reader, ScannedFile& file) {
   const StripeMap stripes = array.stripes();
   Result<FileImage> image = fold_sidecar(reader, array.id(), stripes.member_count, stripes.chunk_size, &file.findings);
   if (!image.is_ok())
     file.status = image.status();
-  else if (file.findings.torn_tail && !array.may_be_torn(file.attributes))
+  else if (file.findings.torn_tail && !array.may_be_torn(storage, sidecar, file.attributes))
     file.status = damaged_tail(image->end, file.findings);
   else
     file.image = std::move(*image);
@@ -126,12 +126,12 @@ Result<ScannedFile> scan_file(Storage& storage, const Array& array, const FileEn
   const SidecarOffset end(static_cast<uint64_t>(attributes->st_size));
   if (source != SidecarSource::kDrive) {
     StorageSidecarReader reader(storage, *opened, end);
-    read_sidecar(array, reader, file);
+    read_sidecar(storage, array, *opened, reader, file);
     return file;
   }
   const auto reader = DirectSidecarReader::open(storage, *opened, end);
   if (reader.is_ok())
-    read_sidecar(array, **reader, file);
+    read_sidecar(storage, array, *opened, **reader, file);
   else
     file.status = reader.status();
   return file;

@@ -146,7 +146,10 @@ bool File::run_commit_request(Deferred& deferred) {
 void File::truncate_locked(FileOffset new_end, const Origin& origin, Deferred& deferred) {
   // Also of the size that it has: what fallocate set aside behind the end is given back.
   if (new_end <= content_.end()) reserved_.remove(content_.file_id(), context_.stripes.chunks_end(new_end), kChunksEnd);
-  if (new_end == content_.end()) return;
+  if (new_end == content_.end()) {
+    if (new_end == FileOffset(0)) context_.health.forget_file_failure(inode_);  // it is to be empty
+    return;
+  }
   if (new_end == FileOffset(0) && context_.previous_files != nullptr) keep_as_previous();
   mark_modified(origin);
   if (new_end == FileOffset(0)) {

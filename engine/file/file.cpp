@@ -98,7 +98,8 @@ Status File::load_image(const struct stat& attributes) {
   SidecarFindings findings;
   Result<FileImage> image = read_index(context_, member_count_, reader, findings);
   if (!image.is_ok()) return image.status();
-  if (findings.torn_tail && !context_.array.may_be_torn(attributes)) return damaged_tail(image->end, findings);
+  if (findings.torn_tail && !context_.array.may_be_torn(context_.storage(), sidecar_->get(), attributes))
+    return damaged_tail(image->end, findings);
   if (image->sequence > kSequenceMax / 2)
     return Status::error(StatusCode::kCorruption,
                          fmt::format("sidecar record {}: nobody commits as often", image->sequence));
@@ -186,7 +187,8 @@ void File::fail(const Status& status) {
     log(LogLevel::kError, "{}; the file keeps its last committed content, writers get the error",
         status.with_context(path()).message());
     error_ = status;
-    context_.health.note_file_failure(inode_, path(), status);
+    // What has no name replaces nothing, and its inode may soon be another file's.
+    context_.health.note_file_failure(inode_, path(), names_.is_nameless() ? Status::ok() : status);
     if (promised_) context_.health.note_loss(inode_, path(), status);
     if (ScopedHandle directory = names_.leave_new(); directory.is_open())
       context_.new_names->keep(inode_, std::move(directory));

@@ -276,7 +276,7 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   bool waits_for_previous() const FPFS_REQUIRES(mutex_);
   MemberIndex member_of(ChunkIndex chunk) FPFS_REQUIRES(mutex_);
   std::optional<MemberIndex> home_of(ChunkIndex chunk, const Extent& old, bool needs_look) FPFS_REQUIRES(mutex_);
-  std::optional<MemberIndex> roomiest(MemberIndex preferred, uint64_t needed) FPFS_REQUIRES(mutex_);
+  std::optional<MemberIndex> with_room(MemberIndex preferred, uint64_t needed) FPFS_REQUIRES(mutex_);
   void refuse_new_chunks(WriteRequest& request);
   void write_if_room(WriteRequest& request, bool may_free);
   // `in_flight` is set when that may change by itself, by what was on its way when the write came.

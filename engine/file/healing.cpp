@@ -172,22 +172,25 @@ std::optional<MemberIndex> File::home_of(ChunkIndex chunk, const Extent& old, bo
   const uint64_t needed = uint64_t{2} * context_.stripes.chunk_size;
   const bool is_to_leave = old.is_here() && context_.array.is_leaving(old.member);
   if (!needs_look || (!is_to_leave && context_.room->fits(natural, needed))) return natural;
-  return is_to_leave ? roomiest(natural, needed) : std::nullopt;
+  return is_to_leave ? with_room(natural, needed) : std::nullopt;
 }
 
-// The member that has the most room, or `preferred` where that has about as much. Nothing: none has so much.
-std::optional<MemberIndex> File::roomiest(MemberIndex preferred, uint64_t needed) {
-  constexpr uint64_t kPartsOfMost = 16;  // one less is about as much
-  const uint64_t room = context_.room->available(preferred);
+// `preferred`, or the member whose drive is the emptiest when that one's is nearly full beside it. Nothing: none has so
+// much.
+std::optional<MemberIndex> File::with_room(MemberIndex preferred, uint64_t needed) {
+  constexpr double kNearlyFull = 0.25;  // of what the emptiest has free, as a share of its drive
   std::optional<MemberIndex> best;
-  uint64_t most = room >= needed ? room + room / (kPartsOfMost - 1) : needed - 1;
-  if (room >= needed) best = preferred;
-  for (uint16_t place = 0; place < stripes_.width(); ++place)
-    if (const uint64_t other = context_.room->available(stripes_.at(place)); other > most) {
-      most = other;
-      best = stripes_.at(place);
-    }
-  return best;
+  double most = 0, of_preferred = 0;
+  for (uint16_t place = 0; place < stripes_.width(); ++place) {
+    const MemberIndex member = stripes_.at(place);
+    if (!context_.room->fits(member, needed)) continue;
+    const double share = context_.room->free_share(member);
+    if (member == preferred) of_preferred = share;
+    if (best.has_value() && share <= most) continue;
+    best = member;
+    most = share;
+  }
+  return of_preferred > most * kNearlyFull ? preferred : best;
 }
 
 void File::write_home(ChunkIndex chunk, const Extent& old, const std::shared_ptr<ObjectSet>& objects,

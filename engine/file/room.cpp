@@ -56,6 +56,7 @@ void Room::look(Device& device) {
   const uint64_t kept = std::min(kKeptMax, space->f_blocks * space->f_frsize / kKeptShare);
   const uint64_t available = space->f_bavail * space->f_frsize;
   device.kept.store(kept, std::memory_order_relaxed);
+  device.total.store(space->f_blocks * space->f_frsize, std::memory_order_relaxed);
   device.available.store(available, std::memory_order_relaxed);
   const bool scarce = available < kept + pool_bytes_ + device.reserved.load();
   if (device.scarce.exchange(scarce) != scarce) scarce_.fetch_add(scarce ? 1 : -1);
@@ -66,8 +67,13 @@ void Room::keep_up() {
   const uint64_t now = monotonic_ns();
   uint64_t due = looks_again_at_.load(std::memory_order_relaxed);
   if (now < due || !looks_again_at_.compare_exchange_strong(due, now + looks_every_ns_)) return;
-  for (const MemberIndex m : array_.members())
-    if (array_.is_present(m) && device_by_member_[m] == m.value()) look(device_of(m));
+  std::vector<const Device*> looked_at;
+  for (const MemberIndex m : array_.members()) {
+    Device& device = device_of(m);
+    if (!array_.is_present(m) || std::ranges::find(looked_at, &device) != looked_at.end()) continue;
+    look(device);
+    looked_at.push_back(&device);
+  }
   look(devices_.back());
 }
 
@@ -83,6 +89,13 @@ uint64_t Room::available(MemberIndex member) {
   look(device);
   const uint64_t available = device.available.load(), spoken_for = device.kept.load() + device.taken();
   return available - std::min(available, spoken_for);
+}
+
+double Room::free_share(MemberIndex member) const {
+  const Device& device = device_of(member);
+  const uint64_t available = device.available.load(), spoken_for = device.kept.load() + device.taken();
+  const uint64_t total = std::max(device.total.load(), available);
+  return total == 0 ? 0 : static_cast<double>(available - std::min(available, spoken_for)) / static_cast<double>(total);
 }
 
 Room::Sent Room::sent() const {

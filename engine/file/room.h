@@ -67,6 +67,8 @@ class Room {
   bool fits_tree(uint64_t bytes) { return fits(devices_.back(), bytes); }
   // Looks: how many bytes more fit on the drive of the member.
   uint64_t available(MemberIndex member);
+  // Of the drive of the member, 0 to 1: what is available, as it was at the last look.
+  double free_share(MemberIndex member) const;
   // Space of the member was allocated or freed: looks again.
   void refresh(MemberIndex member) { look(device_of(member)); }
   // Allocating ahead of a stream must not take what others need: the most that may be taken.
@@ -78,7 +80,8 @@ class Room {
   struct Device {
     std::atomic<Handle> handle{kNoHandle};  // of a member on it
     uint64_t number = 0;
-    std::atomic<uint64_t> kept{0}, available{UINT64_MAX}, unstored{0}, sent{0}, arrived{0}, reserved{0}, spare{0};
+    std::atomic<uint64_t> kept{0}, total{0}, available{UINT64_MAX}, unstored{0}, sent{0}, arrived{0}, reserved{0},
+        spare{0};
     std::atomic<bool> scarce{false};
     // Spoken for, in memory or on its way.
     uint64_t taken() const {

@@ -23,6 +23,7 @@ namespace fpfs {
 namespace {
 
 constexpr int kDirectoryFlags = O_RDONLY | O_DIRECTORY;
+constexpr off_t kUnknownSize = 1;
 
 // A handle by which the directory can be synced.
 Result<ScopedHandle> reopen_directory(Storage& storage, Handle directory) {
@@ -31,7 +32,10 @@ Result<ScopedHandle> reopen_directory(Storage& storage, Handle directory) {
 }
 
 // What the end of a sidecar tells without reading it all; a torn tail costs reading it all.
-Result<SidecarSummary> summarize(Storage& storage, const Array& array, Handle sidecar, const struct stat& attributes) {
+// `is_removed`: of a file that has no name any more; what is readable of its index says what can be freed, whatever
+// came behind that.
+Result<SidecarSummary> summarize(Storage& storage, const Array& array, Handle sidecar, const struct stat& attributes,
+                                 bool is_removed) {
   const auto size = static_cast<uint64_t>(attributes.st_size);
   if (size == 0) {
     SidecarSummary empty;
@@ -50,7 +54,8 @@ Result<SidecarSummary> summarize(Storage& storage, const Array& array, Handle si
   SidecarFindings findings;
   FPFS_ASSIGN_OR_RETURN(const FileImage image, fold_sidecar(reader, array.id(), array.member_count(),
                                                             array.superblock().chunk_size, &findings));
-  if (findings.torn_tail && !array.may_be_torn(attributes)) return damaged_tail(image.end, findings);
+  if (findings.torn_tail && !is_removed && !array.may_be_torn(storage, sidecar, attributes))
+    return damaged_tail(image.end, findings);
   SidecarSummary summary;
   summary.file_id = image.file_id;
   summary.generation = image.generation;
@@ -66,17 +71,21 @@ Result<SidecarSummary> summarize(Storage& storage, const Array& array, Handle si
 // --- attributes -----------------------------------------------------------------------------------------------------
 
 // Of a node of any kind of handle. Of a file that is not open, or it may change meanwhile.
-Result<SidecarSummary> Store::summarize_node(Handle node, const struct stat& sidecar) {
-  Result<SidecarSummary> summary = summarize(storage(), *array_, node, sidecar);
+Result<SidecarSummary> Store::summarize_node(Handle node, const struct stat& sidecar, bool is_removed) {
+  Result<SidecarSummary> summary = summarize(storage(), *array_, node, sidecar, is_removed);
   if (summary.is_ok() || summary.status().errno_value() != EBADF) return summary;  // EBADF: made with O_PATH
   FPFS_ASSIGN_OR_RETURN(const Handle handle, storage().reopen(node, O_RDONLY));
   const ScopedHandle readable(storage(), handle);
-  return summarize(storage(), *array_, readable.get(), sidecar);
+  return summarize(storage(), *array_, readable.get(), sidecar, is_removed);
 }
 
 Result<SidecarSummary> Store::last_record(Handle node) {
   FPFS_ASSIGN_OR_RETURN(const struct stat attributes, storage().fstat(node));
   return summarize_node(node, attributes);
+}
+
+bool Store::is_size_unknown(const struct stat& attributes) {
+  return S_ISREG(attributes.st_mode) && attributes.st_size == kUnknownSize && attributes.st_blocks == 0;
 }
 
 // Size and blocks of a regular file that is not open, from its sidecar. One whose sidecar cannot be read shows with one
@@ -103,7 +112,7 @@ Status Store::fill_logical(Handle node, struct stat& attributes) {
     // EACCES: a daemon that is not root, and a file that its owner may not read. Nothing is damaged.
     if (summary.status().errno_value() != EACCES)
       log_line(LogLevel::kError, index_failure(summary.status(), node).message());
-    attributes.st_size = 1;
+    attributes.st_size = kUnknownSize;
     return Status::ok();
   }
   attributes.st_size = static_cast<off_t>(summary->size);
@@ -269,6 +278,7 @@ Result<Store::Created> Store::adopt_created(ScopedHandle sidecar, ScopedHandle d
                         File::open(*impl_, std::move(sidecar), attributes, true, std::move(directory)));
   // Of a file that had this inode before.
   static_cast<void>(impl_->health.take_loss(file->inode()));
+  impl_->health.forget_file_failure(file->inode());
   impl_->new_names->forget(file->inode());
   impl_->files.insert(file);
   file->follow_members();
@@ -383,8 +393,7 @@ class Store::NameHolder {
     store_.impl_->health.forget_file_failure(inode_);
     std::vector<DoomedObjects> doomed;
     if (file == nullptr && now->st_size > 0) {
-      const Result<SidecarSummary> summary = store_.summarize_node(handle_, *now);
-      store_.array_->forget_sidecar(inode_);
+      const Result<SidecarSummary> summary = store_.summarize_node(handle_, *now, true);
       if (!summary.is_ok()) return left_over(summary.status(), static_cast<uint64_t>(now->st_size));
       if (!summary->is_inline) doomed.push_back({summary->file_id, summary->generation, {}, true});
     }
@@ -588,8 +597,7 @@ struct Store::RenameJob {
     FPFS_RETURN_IF_ERROR(source.status());
     // Only content that replaces content can leave something half: a new name may be empty after a crash.
     if (target.has_content()) FPFS_RETURN_IF_ERROR(add(source));
-    if (target.has_content() && !exchanges && source.is_file() && !target.is_same(source))
-      replacing = source.inode();
+    if (target.has_content() && !exchanges && source.is_file() && !target.is_same(source)) replacing = source.inode();
     if (exchanges && source.has_content()) FPFS_RETURN_IF_ERROR(add(target));
     return Status::ok();
   }
@@ -608,14 +616,20 @@ struct Store::RenameJob {
     return Status::ok();
   }
 
-  // Not every program looks at what close says (a shell does not); what it replaces may be all there is.
+  // Not every program looks at what close says (a shell does not), and what it replaces may be all there is: a file that
+  // has nothing, as its only save has failed, does not take that place. One that has what was saved before may.
   Status check_saved() const {
     Status failure = replacing ? store.impl_->health.last_save(*replacing) : Status::ok();
     if (failure.is_ok()) return failure;
+    const NameHolder source(store, from, from_name);
+    FPFS_RETURN_IF_ERROR(source.status());
+    if (!source.is_there() || source.inode() != *replacing) return Status::ok();
+    const Result<SidecarSummary> saved = store.last_record(source.handle());
+    if (saved.is_ok() && saved->sequence > 0) return Status::ok();
     const auto path = [this](Handle directory, const std::string& name) {
       return "/" + store.path_below_root(directory, name).value_or(name);
     };
-    log(LogLevel::kWarning, "{} does not replace {}, as its last save has failed; the rename fails as that did: {}",
+    log(LogLevel::kWarning, "{} does not replace {}, as its only save has failed; the rename fails as that did: {}",
         path(from, from_name), path(to, to_name), failure.message());
     return failure;
   }

@@ -317,6 +317,9 @@ class Store {
   // What the last record of a regular file says. It may not be durable yet; and when a commit comes in between, perhaps
   // neither the one before nor that one is found (kCorruption).
   Result<SidecarSummary> last_record(Handle node);
+  // The attributes are those of a file whose index could not be read: they say one byte, which may be known better at
+  // the next look, and is not to be kept. (They are those of a file that is one byte of a hole, too.)
+  static bool is_size_unknown(const struct stat& attributes);
 
   StoreStatus status() const;
   // The counts of errors and of what was healed in status() begin anew.
@@ -338,7 +341,7 @@ class Store {
   Status add_members_locked(const std::vector<std::string>& directories, std::optional<MemberIndex> replaced);
   void finish_close(const Status& synced, const std::function<void(const Status&)>& done);
   Status fill_logical(Handle node, struct stat& attributes);
-  Result<SidecarSummary> summarize_node(Handle node, const struct stat& sidecar);
+  Result<SidecarSummary> summarize_node(Handle node, const struct stat& sidecar, bool is_removed = false);
   // The same failure, for the log: which file's index it is.
   Status index_failure(const Status& failure, Handle node) const;
   Result<Node> open_node(Handle directory, const std::string& name);

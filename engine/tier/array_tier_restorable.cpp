@@ -28,10 +28,15 @@ Result<bool> has_no_names(Storage& storage, Handle root) {
   return is_empty;
 }
 
-// What is under this path already, by its mode, when it is neither a copy's original there nor a directory for a
-// directory. It would stay (RestoredTree), be copied, and so take the place of the copy that nobody has restored.
-Result<std::optional<mode_t>> taker_of(Storage& storage, Handle root, std::string_view path,
-                                       const std::string& store_id) {
+struct Taker {
+  mode_t mode = 0;
+  std::string target;  // of a symbolic link
+};
+
+// What is under this path already, when it is neither a copy's original there nor a directory for a directory. It would
+// stay (RestoredTree), be copied, and so take the place of the copy that nobody has restored.
+Result<std::optional<Taker>> taker_of(Storage& storage, Handle root, std::string_view path,
+                                      const std::string& store_id) {
   const bool is_of_directory = path.ends_with('/');
   if (is_of_directory) path.remove_suffix(1);
   FPFS_ASSIGN_OR_RETURN(const Handle top, storage.reopen(root, O_PATH | O_DIRECTORY));
@@ -40,18 +45,26 @@ Result<std::optional<mode_t>> taker_of(Storage& storage, Handle root, std::strin
     const std::string_view component = rest.substr(0, rest.find('/'));
     rest.remove_prefix(std::min(rest.size(), component.size() + 1));
     FPFS_ASSIGN_OR_RETURN(const struct stat above, storage.fstat(node.get()));
-    if (!S_ISDIR(above.st_mode)) return std::optional(above.st_mode);
+    if (!S_ISDIR(above.st_mode)) return std::optional(Taker{above.st_mode, {}});
     Result<Handle> next = storage.open_at(node.get(), std::string(component), O_PATH | O_NOFOLLOW);
-    if (next.status().code() == StatusCode::kNotFound) return std::optional<mode_t>();
+    if (next.status().code() == StatusCode::kNotFound) return std::optional<Taker>();
     if (!next.is_ok()) return next.status();
     node = ScopedHandle(storage, *next);
   }
   FPFS_ASSIGN_OR_RETURN(const struct stat there, storage.fstat(node.get()));
-  bool is_its_own = S_ISDIR(there.st_mode) && is_of_directory;
-  // Of several names the note says one.
-  if (const std::optional<TierNote> note = read_note(storage, node.get()); note && !S_ISDIR(there.st_mode))
-    is_its_own = there.st_nlink > 1 || note->place == TierNote::place_of(store_id, path);
-  return is_its_own ? std::nullopt : std::optional(there.st_mode);
+  if (S_ISDIR(there.st_mode)) return is_of_directory ? std::nullopt : std::optional(Taker{there.st_mode, {}});
+  const std::optional<TierNote> note = read_note(storage, node.get());
+  if (note && note->place == TierNote::place_of(store_id, path)) return std::optional<Taker>();
+  Taker taker{there.st_mode, {}};
+  if (S_ISLNK(there.st_mode)) {
+    FPFS_ASSIGN_OR_RETURN(taker.target, storage.read_link(node.get()));
+  }
+  return std::optional(std::move(taker));
+}
+
+// A link for the same link, and so on, has nothing to lose.
+bool is_alike(const Taker& taker, const TierManifest& manifest) {
+  return !manifest.is_file() && (taker.mode & S_IFMT) == (manifest.mode & S_IFMT) && taker.target == manifest.target;
 }
 
 }  // namespace
@@ -63,6 +76,12 @@ Status ArrayTier::Impl::check_restorable(ObjectStore& objects, const TierSet& se
                         }));
   if (!found) return Status::ok();  // init_tier() says what is missing
   FPFS_ASSIGN_OR_RETURN(const std::string array, array_to_restore(objects, set, *found));
+  // Begun before, and perhaps ended: what was made since stays, and some of it may be copied already.
+  const Result<std::optional<TierBinding>> remembered = load_binding(store_.storage(), store_.array());
+  if (remembered.is_ok() && remembered->has_value() && (**remembered).store_id == found->store_id &&
+      ((**remembered).restores == array ||
+       std::ranges::find((**remembered).restored, array) != (**remembered).restored.end()))
+    return Status::ok();
   FPFS_ASSIGN_OR_RETURN(const bool is_empty, has_no_names(store_.storage(), store_.root()));
   // An array that the store does not list has left it, or was never there: then any of its files has to be found.
   bool is_known = std::ranges::find(found->arrays, array) != found->arrays.end();
@@ -81,7 +100,7 @@ Status ArrayTier::Impl::check_restorable(ObjectStore& objects, const TierSet& se
       if (path.empty()) continue;
       if (is_stopping()) return Status::error(StatusCode::kCancelled, "the mount is ending");
       if (is_empty && is_known && looks == 0) return Status::ok();
-      std::optional<mode_t> taker;
+      std::optional<Taker> taker;
       if (!is_empty) {
         FPFS_ASSIGN_OR_RETURN(taker, taker_of(store_.storage(), store_.root(), path, found->store_id));
       }
@@ -95,19 +114,17 @@ Status ArrayTier::Impl::check_restorable(ObjectStore& objects, const TierSet& se
         FPFS_RETURN_IF_ERROR(check_chunk_size(*manifest, store_.array().stripes().chunk_size).with_context("tier"));
         looks = 0;
       }
-      // A link for a link, and so on, has nothing to lose.
-      const bool is_alike = taker && manifest && !manifest->is_file() && (*taker & S_IFMT) == (manifest->mode & S_IFMT);
-      if (taker && !is_alike && taken++ == 0) first_taken = path;
+      if (taker && !(manifest && is_alike(*taker, *manifest)) && taken++ == 0) first_taken = path;
     }
     request.position = page.position;
   } while (!request.position.empty());
   if (taken > 0)
     return Status::error(
         StatusCode::kExists,
-        fmt::format("tier: {}{} here already, and would take the place of what is to be restored, there too; rename or "
-                    "remove {} first, or restore into an empty array",
-                    first_taken, taken == 1 ? " is" : fmt::format(" and {} are", format_count(taken - 1, "other name")),
-                    taken == 1 ? "it" : "them"));
+        fmt::format(
+            "tier: {} is here already, and would take the place of what is to be restored, there too{}; rename or "
+            "remove it first, or restore into an empty array",
+            first_taken, taken == 1 ? "" : fmt::format(" (so with {} in all)", format_count(taken, "copy", "copies"))));
   if (is_known) return Status::ok();
   std::vector<std::string> others = found->arrays;
   std::erase(others, to_string(store_.array().id()));

@@ -15,7 +15,7 @@ void reply_attributes(fuse_req_t request, Inode& inode, const Result<struct stat
   if (!attributes.is_ok()) return reply_status(request, attributes.status());
   FileSystem& file_system = file_system_of(request);
   if (file_system.inodes().node(inode) == FUSE_ROOT_ID) file_system.note_root(*attributes);
-  fuse_reply_attr(request, &*attributes, attribute_seconds(file_system, inode));
+  fuse_reply_attr(request, &*attributes, attribute_seconds(file_system, inode, *attributes));
 }
 
 struct Times {

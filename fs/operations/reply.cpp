@@ -18,8 +18,8 @@ void reply_status(fuse_req_t request, const Status& status) {
   fuse_reply_err(request, status.errno_value());
 }
 
-double attribute_seconds(FileSystem& file_system, Inode& inode) {
-  if (inode.size_doubts.load() > 0) return 0;
+double attribute_seconds(FileSystem& file_system, Inode& inode, const struct stat& attributes) {
+  if (inode.size_doubts.load() > 0 || Store::is_size_unknown(attributes)) return 0;
   if (inode.writers.load(std::memory_order_relaxed) > 0) return kWriterCacheSeconds;
   // What is done in a directory changes its attributes, too.
   if (!inode.is_directory) inode.set_attributes_known(true);
@@ -77,7 +77,7 @@ fuse_entry_param entry_of(FileSystem& file_system, Inode& inode, const struct st
   entry.ino = file_system.inodes().node(inode);
   entry.generation = inode.generation;
   entry.attr = attributes;
-  entry.attr_timeout = attribute_seconds(file_system, inode);
+  entry.attr_timeout = attribute_seconds(file_system, inode, attributes);
   entry.entry_timeout = file_system.kept_seconds(kCacheSeconds);
   return entry;
 }

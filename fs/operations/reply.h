@@ -43,7 +43,7 @@ void with_handles(fuse_req_t request, size_t count, Then then) {
   wait_for_handles(request, count, std::move(then));
 }
 // How long the kernel may keep the attributes that it is about to be given.
-double attribute_seconds(FileSystem& file_system, Inode& inode);
+double attribute_seconds(FileSystem& file_system, Inode& inode, const struct stat& attributes);
 
 // Calls `then` when what is committed of the file by now is copied, too, if Durable::kTier asks for that and somebody is
 // left who waits; else at once, as with a failure. The file stays open until then.

@@ -390,7 +390,9 @@ def test_after_another_was_added_what_is_moved_goes_to_that_one(make_array, driv
 
 
 def test_what_is_moved_goes_to_those_that_have_room(make_array, drives, make_mount):
-    """Whatever the arithmetic of stripes says: one that has much less than the others is not filled."""
+    """Whatever the arithmetic of stripes says: one that is nearly full is not filled."""
+    if drives.kind == "directories":
+        pytest.skip("no loop devices here: the drives are one")
     array = make_array(chunk_size=CHUNK)
     mount = make_mount(array)
     for number in range(4):
@@ -398,7 +400,7 @@ def test_what_is_moved_goes_to_those_that_have_room(make_array, drives, make_mou
     filling = drives.paths[1] / "filling"
     with open(filling, "wb") as file:
         space = os.statvfs(drives.paths[1])
-        os.posix_fallocate(file.fileno(), 0, space.f_bavail * space.f_frsize // 4)
+        os.posix_fallocate(file.fileno(), 0, space.f_bavail * space.f_frsize * 9 // 10)
     try:
         before = chunks_of_members(mount)
         fpfs(mount, "member", "remove", mount.path, array.members[2])

@@ -293,13 +293,30 @@ def test_a_drive_that_somebody_else_fills(make_drive, make_array, make_mount, dr
             assert "ENOSPC" in said
             for _ in range(2):
                 assert attempt(os.rename, mount.path / "new", mount.path / "latest") == "ENOSPC"
-            assert "/new does not replace /latest, as its last save has failed" in mount.log()
+            assert "/new does not replace /latest, as its only save has failed" in mount.log()
             assert is_pattern(mount.path / "latest", 1, size)
             os.rename(mount.path / "new", mount.path / "moved")  # which replaces nothing
             os.rename(mount.path / "moved", mount.path / "new")
     write_pattern(mount.path / "new", 3, size)
     os.rename(mount.path / "new", mount.path / "latest")
     assert is_pattern(mount.path / "latest", 3, size)
+    # What was saved before stays, and takes any place; so does what is meant to be empty, and another file.
+    for turn in range(3 if size > 100 else 0):
+        path = mount.path / "rotated"
+        if turn == 0:
+            write_pattern(path, 4, size)
+        with open(path, "r+b" if turn == 0 else "wb", buffering=0) as file:
+            file.write(pattern(5, 0, size))
+            with filled(drive):
+                said = [attempt(os.fsync, file.fileno())]
+        if turn == 1:
+            path.write_bytes(b"")
+        elif turn == 2:
+            path.unlink()
+            path.touch()
+        write_pattern(mount.path / "target", 6, size)
+        os.rename(path, mount.path / "target")
+        assert (mount.path / "target").stat().st_size == (size if turn == 0 else 0)
 
 
 @pytest.mark.P2

@@ -70,6 +70,7 @@ void for_each_file(const std::string& directory, const std::atomic<bool>& stop, 
   std::error_code error;
   struct stat root {};
   if (::stat(directory.c_str(), &root) != 0) return complain(explain_mount_error(errno, directory), directory);
+  const Result<std::string> top = mount_root_of(directory);
   std::filesystem::recursive_directory_iterator entries(directory, error), end;
   if (error) return complain(explain_mount_error(error.value(), directory), directory);
   while (entries != end && !stop) {
@@ -92,9 +93,10 @@ void for_each_file(const std::string& directory, const std::atomic<bool>& stop, 
   }
   // Names that go with their mount look like files that were removed meanwhile.
   struct stat now {};
-  if (!stop && (::stat(directory.c_str(), &now) != 0 || now.st_dev != root.st_dev))
-    complain(Status::error(StatusCode::kIoError, directory + ": it was unmounted meanwhile; not everything was checked"),
-             directory);
+  if (!stop && top.is_ok() && (::stat(top->c_str(), &now) != 0 || now.st_dev != root.st_dev))
+    complain(
+        Status::error(StatusCode::kIoError, directory + ": it was unmounted meanwhile; not everything was checked"),
+        directory);
 }
 
 // Counts what there is to be read, while reading has begun already.
