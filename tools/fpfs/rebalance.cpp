@@ -52,8 +52,17 @@ int run(const RebalanceOptions& options) {
     if (const Status sent = call_members(options.mount_point, *question); !sent.is_ok())
       return fail(kRebalanceProgram, kExitFailure, sent.message());
   }
-  const Result<Json> rebalance =
-      waits ? follow_moving(options.mount_point) : read_rebalance_status(options.mount_point);
+  Result<Json> rebalance = read_rebalance_status(options.mount_point);
+  if (waits && rebalance.is_ok()) {
+    Result<Json> end = follow_moving(options.mount_point);
+    // Unmounted, or its daemon is gone.
+    if (!end.is_ok() && end.status().code() != StatusCode::kCancelled)
+      return fail(
+          kRebalanceProgram, kExitFailure,
+          fmt::format("{}; it ended before the {} did: when the array is mounted again, {}", end.status().message(),
+                      text_at(*rebalance, "kind", "rebalance"), how_to_go_on(*rebalance, options)));
+    rebalance = std::move(end);
+  }
   if (rebalance.status().code() == StatusCode::kCancelled)
     return fail(kRebalanceProgram, kExitFailure, "interrupted; it goes on (fpfs rebalance --cancel ends it)");
   if (!rebalance.is_ok()) return fail(kRebalanceProgram, kExitFailure, rebalance.status().message());
