@@ -15,6 +15,7 @@
 
 #include "engine/base/file_descriptor.h"
 #include "engine/base/ranges.h"
+#include "engine/base/shell_word.h"
 #include "tools/common/interrupt.h"
 #include "tools/common/json_output.h"
 #include "tools/common/progress.h"
@@ -43,7 +44,11 @@ Status check_output(const std::string& path) {
   const bool exists = ::stat(path.c_str(), &attributes) == 0;
   if (exists && !S_ISREG(attributes.st_mode))
     return Status::error(StatusCode::kExists, path + ": it is no regular file; name a file");
-  if (::access(parent_of(path).c_str(), W_OK | X_OK) != 0) return Status::from_errno(errno, "write " + path);
+  const std::string parent = parent_of(path);
+  if (::access(parent.c_str(), F_OK) != 0 && errno == ENOENT)
+    return Status::error(StatusCode::kNotFound, fmt::format("{}: its directory does not exist; make it: mkdir -p {}",
+                                                            path, shell_word(parent)));
+  if (::access(parent.c_str(), W_OK | X_OK) != 0) return Status::from_errno(errno, "write " + path);
   return Status::ok();
 }
 
