@@ -116,6 +116,20 @@ def test_export_without_a_member(fpfs, filled, copy):
     assert fpfs(*small).returncode == 0 and copy.read_bytes() == b"0123456789"
 
 
+@pytest.mark.chunk_size(CHUNK)
+def test_export_of_what_has_lost_much(fpfs, filled, copy, make_mount):
+    """Its first places are lines, not all."""
+    mount = make_mount(filled)
+    write_pattern(mount.path / "large", 1, 100 * CHUNK)
+    mount.unmount()
+    gone = next(member for member in filled.members if not (member / "tree").exists())
+    left = ":".join(str(member) for member in filled.members if member != gone)
+    lines = fpfs("export", "--partial", left, "large", "-o", copy).stderr.splitlines()
+    assert len(lines) == 22 and "lost bytes in more places" in lines[20] and "in 25 chunks" in lines[21]
+    found = json.loads(fpfs("export", "--partial", "--force", "--json", left, "large", "-o", copy).stdout)
+    assert len(found["lost"]) == 25
+
+
 def test_partial_is_advised_where_it_helps(fpfs, make_array, drives, fresh, copy):
     names = fresh[1]
     array = make_array(paths=drives.paths[:2], format_options=("--meta-dir", str(names)))

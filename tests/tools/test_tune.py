@@ -190,6 +190,8 @@ def test_refusals(fpfs, fresh, members, tmp_path):
     assert_one_line_error(fpfs("tune", *SMALL, members), 1, fresh[0], "no such directory")
     for path in fresh:
         path.mkdir()
+    for verb in ("tune", "bench"):
+        assert_one_line_error(fpfs(verb, *fresh[:2]), 16, f"which are one argument: {fresh[0]}:{fresh[1]}")
     here = fresh[0] / ".fpfs-tune"
     assert_one_line_error(fpfs("tune", *SMALL, f"{fresh[0]}:{fresh[0]}/../{fresh[0].name}"), 16, "the same directory")
     assert_one_line_error(fpfs("tune", "--size", "500T", members), 1, "smaller --size")

@@ -207,11 +207,8 @@ int run(const BenchOptions& options) {
 Verb add_bench(CLI::App& fpfs) {
   auto options = std::make_shared<BenchOptions>();
   CLI::App* command = fpfs.add_subcommand("bench", "Measure the engine on these directories, without a mount");
-  command
-      ->add_option("DIRS", options->directories,
-                   "Directories of an array, or empty ones, separated by colons; none is made")
-      ->required()
-      ->type_name("");
+  add_directories(*command, options->directories,
+                  "Directories of an array, or empty ones, separated by colons; none is made");
   add_size_option(*command, "--size", options->size, "Bytes in all");
   add_size_option(*command, "--block-size", options->block_size, "Bytes of one call");
   add_size_option(*command, "--buffer-memory", options->buffer_memory, "Buffer pool of the engine");

@@ -133,7 +133,12 @@ Status check_here(Store& store, const File& file, const ExportOptions& options) 
 
 void note_loss(const ExportOptions& options, Losses& losses, FileOffset begin, FileOffset end, uint64_t chunks,
                const std::string& why) {
-  if (!options.json) fail(kExportProgram, kExitFailure, fmt::format("lost bytes {} to {}: {}", begin, end - 1, why));
+  constexpr size_t kPlacesTold = 20;
+  const size_t told = losses.places.size();
+  if (!options.json && told < kPlacesTold)
+    fail(kExportProgram, kExitFailure, fmt::format("lost bytes {} to {}: {}", begin, end - 1, why));
+  else if (!options.json && told == kPlacesTold)
+    fail(kExportProgram, kExitFailure, "lost bytes in more places, too (--json lists each)");
   losses.places.push_back({{"offset", begin.value()}, {"length", end - begin}, {"detail", why}});
   losses.chunks += chunks;
   losses.bytes += end - begin;

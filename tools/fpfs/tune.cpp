@@ -174,11 +174,8 @@ int run(const TuneOptions& options) {
 Verb add_tune(CLI::App& fpfs) {
   auto options = std::make_shared<TuneOptions>();
   CLI::App* command = fpfs.add_subcommand("tune", "Find the options that suit these drives best, and write a profile");
-  command
-      ->add_option("DIRS", options->directories,
-                   "Directories of an array that is not mounted, or any, separated by colons")
-      ->required()
-      ->type_name("");
+  add_directories(*command, options->directories,
+                  "Directories of an array that is not mounted, or any, separated by colons");
   add_size_option(*command, "--size", options->size, "Bytes of one run; twice as much must be free");
   add_size_option(*command, "--buffer-memory", options->buffer_memory, "Buffer pool of the engine, as the mount's");
   command->add_option("--jobs", options->jobs, "Files that are written or read at a time")
