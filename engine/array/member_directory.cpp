@@ -369,8 +369,8 @@ Result<ScopedHandle> lock_member(Storage& storage, Handle directory, const std::
   if (opened.status().code() == StatusCode::kReadOnly)
     return Status::error(
         StatusCode::kReadOnly,
-        fmt::format("{}: its drive is read-only: make it writable. What only reads goes all the same: a "
-                    "mount with ro, fsck.fastpersistfs -n",
+        fmt::format("{}: its drive is read-only: make it writable. To read what is there, mount the array with ro; to "
+                    "check it, fsck.fastpersistfs -n",
                     path));
   if (!opened.is_ok()) return refuse_failed(path, opened.status());
   ScopedHandle lock(storage, *opened);
