@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstdlib>
 #include <fstream>
 #include <optional>
 #include <sstream>
+#include <thread>
 
 #include <fmt/format.h>
 
@@ -31,37 +33,61 @@ std::string read_of_process(const std::string& process, const char* name) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-// " (fsck.fastpersistfs -p /nvme0/fp)", of a mount with where that is; or nothing. In another namespace of processes the
-// number is somebody else's: only programs that are known count.
-std::string name_holder(const std::string& process) {
-  constexpr size_t kBeginning = 100, kEnd = 200;  // the mount point comes last
-  const std::string comm = read_of_process(process, "comm");
-  if (comm.find("fastpersist") == std::string::npos && comm.find("fpfs") == std::string::npos) return "";
+// Who holds it, where that is a program that is known.
+struct Program {
+  std::string words;  // " (fsck.fastpersistfs -p /nvme0/fp)", of a mount with where that is; or nothing
+  const char* what_to_do = kEndHolder;
+};
+
+// In another namespace of processes the number is somebody else's: only programs that are known count.
+Program program_of(const std::string& process) {
+  constexpr size_t kBeginning = 100, kEnd = 200;              // the mount point comes last
+  const std::string comm = read_of_process(process, "comm");  // at most 15 bytes of its name
+  const bool is_mount = comm.starts_with("fastpersistfs");
+  if (!is_mount && comm.find(".fastpersis") == std::string::npos && comm.find("fpfs") == std::string::npos) return {};
   std::string words = read_of_process(process, "cmdline");
-  if (words.empty()) return "";
+  if (words.empty()) return {};
   words.pop_back();  // the end of the last one
   std::replace(words.begin(), words.end(), '\0', ' ');
   if (words.size() > kBeginning + kEnd)
     words = words.substr(0, kBeginning) + " ... " + words.substr(words.size() - kEnd);
-  return fmt::format(" ({})", words);
+  return {fmt::format(" ({})", words), is_mount ? kEndHolder : "wait for its end"};
+}
+
+// Whoever writes is in one short call to a drive after the other. It is the drive that it waits for when it has been in
+// the same one for a while.
+HolderState settled_state(const std::string& process) {
+  constexpr std::chrono::milliseconds kSameCallMin{1000}, kLook{50};
+  const auto look = [&process](std::optional<uint64_t>* waits) {
+    const std::string status = read_of_process(process, "status");
+    *waits = proc_status_number(status, "voluntary_ctxt_switches");
+    return holder_state(read_of_process(process, "stat"), status);
+  };
+  std::optional<uint64_t> first, now;
+  HolderState state = look(&first);
+  for (auto looked = kLook; state == HolderState::kAtDrive && looked <= kSameCallMin; looked += kLook) {
+    std::this_thread::sleep_for(kLook);
+    state = look(&now);
+    if (state == HolderState::kAtDrive && now != first) return HolderState::kRuns;
+  }
+  return state;
 }
 
 // Who it is, and what to do. `holder`: its number, or nothing.
 std::string describe_holder(const std::string& holder) {
   if (holder.empty()) return fmt::format("another process; {}", kEndHolder);
-  switch (holder_state(read_of_process(holder, "stat"), read_of_process(holder, "status"))) {
-    case HolderState::kHasEnded:
-      return fmt::format(
-          "process {}; that has ended, but for a call to a drive that does not answer (or to the filesystem of a store "
-          "of copies), and lets go when that answers or is taken out (dmesg)",
-          holder);
-    case HolderState::kAtDrive:
-      return fmt::format("process {}{}, which is in a call to a drive; while that lasts, look at the drive (dmesg); {}",
-                         holder, name_holder(holder), kEndHolder);
-    case HolderState::kRuns:
-      break;
-  }
-  return fmt::format("process {}{}; {}", holder, name_holder(holder), kEndHolder);
+  const HolderState state = settled_state(holder);
+  if (state == HolderState::kHasEnded)
+    return fmt::format(
+        "process {}; that has ended, but for a call to a drive that does not answer (or to the filesystem of a store "
+        "of copies), and lets go when that answers or is taken out (dmesg)",
+        holder);
+  const Program program = program_of(holder);
+  return fmt::format("process {}{}{}; {}", holder, program.words,
+                     state == HolderState::kAtDrive
+                         ? ", which is in a call to a drive; while that lasts, look at the drive (dmesg)"
+                         : "",
+                     program.what_to_do);
 }
 
 // Digits, or nothing.
@@ -341,10 +367,11 @@ Result<ScopedHandle> lock_member(Storage& storage, Handle directory, const std::
   }
   if (!opened.is_ok() && !create && opened.status().code() == StatusCode::kNotFound) return ScopedHandle();
   if (opened.status().code() == StatusCode::kReadOnly)
-    return Status::error(StatusCode::kReadOnly,
-                         fmt::format("{}: its drive is read-only: make it writable, or mount the "
-                                     "array with ro",
-                                     path));
+    return Status::error(
+        StatusCode::kReadOnly,
+        fmt::format("{}: its drive is read-only: make it writable. To read what is there, mount the array with ro; to "
+                    "check it, fsck.fastpersistfs -n",
+                    path));
   if (!opened.is_ok()) return refuse_failed(path, opened.status());
   ScopedHandle lock(storage, *opened);
   const Status locked = storage.lock(lock.get(), mode == LockMode::kExclusive);

@@ -94,6 +94,23 @@ def test_an_array_grows_while_it_is_in_use(narrow, drives, make_mount):
     assert is_pattern(mount.path / "during", 2, 2 * MIB)
 
 
+def test_a_rebalance_whose_array_is_unmounted(narrow, drives, make_mount):
+    mount = make_mount(narrow)
+    write_pattern(mount.path / "file", 1, 3 * MIB)
+    added = drives.paths[2] / narrow.members[0].name
+    fpfs(mount, "member", "add", mount.path, added)
+    narrow.members.append(added)
+    waiting = subprocess.Popen([narrow.programs.fpfs, "rebalance", "--limit", "256K", str(mount.path)],
+                               stderr=subprocess.PIPE, text=True)
+    wait_until(lambda: "running" in fpfs(mount, "rebalance", "--status", mount.path).stdout)
+    mount.unmount()
+    said, = waiting.communicate(timeout=60)[1].splitlines()
+    assert waiting.returncode == 1 and "it ended before the rebalance did" in said
+    assert f"fpfs rebalance {mount.path} goes on" in said
+    mount.start()
+    fpfs(mount, "rebalance", mount.path)
+
+
 def test_what_moves_is_not_copied_again_and_its_copy_still_heals(narrow, drives, directory, make_mount):
     mount = make_mount(narrow, "compress=zstd")
     set_tier(mount, directory.url)

@@ -191,7 +191,14 @@ def test_who_waits_for_a_removal_that_is_cancelled_is_told(three, drives, make_m
     wait_until(lambda: json.loads(fpfs(mount, "rebalance", "--status", "--json", mount.path).stdout)["state"] == "running")
     if replaces:
         three.members.append(other)
+    other_waits = subprocess.Popen([three.programs.fpfs, "rebalance", "--wait", mount.path], text=True,
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    time.sleep(0.5)
     fpfs(mount, "member", "remove", "--cancel", mount.path, leaving)
+    line, = other_waits.communicate(timeout=30)[1].splitlines()
+    assert other_waits.returncode == 1 and "cancelled: no member is leaving any more" in line
+    line, = fpfs(mount, "rebalance", "--cancel", mount.path, check=False).stderr.splitlines()
+    assert "nothing to cancel: no content of a member is being moved" in line
     out, said = waits.communicate(timeout=30)
     line, = said.splitlines()
     assert waits.returncode == 1 and f"{leaving} is a member, and stays one" in line and "From now on" not in out

@@ -257,6 +257,20 @@ def test_a_mount_whose_daemon_is_gone(array, make_mount):
         mount.start()
 
 
+@pytest.mark.root
+def test_what_keeps_a_detached_mount_is_found_as_the_guide_says(array, make_mount):
+    page = (REPOSITORY / "docs" / "troubleshooting.md").read_text()
+    command, = [line.strip() for line in page.splitlines() if "-exec stat -fLc" in line]
+    mount = make_mount(array)
+    with open(mount.path / "held", "wb") as held:
+        assert finish(umount(mount, "-l"))[0] == 0
+        found = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=BOUNDED).stdout
+        place = f"/proc/{os.getpid()}/fd/{held.fileno()}"
+        assert place in found and os.readlink(place) == "/held"
+    assert mount.process.wait(timeout=BOUNDED) == 0
+    mount.process = None
+
+
 def test_links_and_relative_names(array, make_mount, tmp_path):
     mount = make_mount(array)
     (tmp_path / "link").symlink_to(mount.path)

@@ -49,6 +49,9 @@ def test_the_guides_lead_to_what_is_installed(root):
              if not re.match(r"[a-z]+:|#", link)]
     assert len(links) > 100
     assert not [str(each) for each in links if not (each[0].parent / each[1].split("#")[0]).exists()]
+    library = (place / "library.md").read_text()
+    assert "`<fastpersist/aio.h>` is the whole contract" in library and "](examples/save_tensor.cpp)" in library
+    assert not re.search(r"`([^`]+)` \(`\1` of the source\)", library)
     # And nothing else was changed.
     for name in ("durability.md", "format.md", "benchmarks/row09.md"):
         assert (place / name).read_text() == (REPOSITORY / "docs" / name).read_text(), name

@@ -115,6 +115,8 @@ def test_stat_of_a_small_and_an_empty_file(fpfs, mount):
     assert json_of(fpfs("stat", "--json", mount.path / "small"))["inline"]
     assert json_of(fpfs("stat", "--json", mount.path / "empty"))["size"] == 0
     assert "inline" in fpfs("stat", mount.path / "small").stdout
+    os.truncate(mount.path / "empty", 5 << 20)
+    assert "nothing is stored (a hole)" in fpfs("stat", mount.path / "empty").stdout
 
 
 @pytest.mark.chunk_size(CHUNK)
@@ -300,6 +302,15 @@ def within_a_race(condition):
 
 
 # --- not a mount --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("verb", [("status",), ("top", "--count", "2", "--interval", "0.1"), ("stats",),
+                                  ("stats", "--interval", "0.1", "--count", "2")])
+def test_output_that_cannot_be_written_has_its_reason(binaries, mount, verb):
+    with open("/dev/full", "w") as full:
+        result = subprocess.run([binaries.fpfs, *verb, mount.path], stdout=full, stderr=subprocess.PIPE, text=True)
+    line, = result.stderr.splitlines()
+    assert result.returncode == 1 and line.endswith(": writing the output: No space left on device"), line
 
 
 @pytest.mark.parametrize("verb", ["status", "top", "stat", "map", "sync", "verify"])

@@ -1,12 +1,14 @@
 """fpfs on an array that is not mounted: export, bench."""
 import json
 import os
+import subprocess
 
 import pytest
 
 from command_lines import assert_one_line_error
 from lab.data import is_pattern, pattern, write_pattern
 from lab.programs import run
+from lab.system import wait_until
 
 CHUNK = 64 * 1024
 SIZE = 9 * CHUNK + 1000
@@ -96,7 +98,7 @@ def test_export_without_a_member(fpfs, filled, copy):
     members = [member for member in filled.members if (member / "tree").exists()]
     gone = next(member for member in filled.members if member not in members)
     left = ":".join(str(member) for member in filled.members if member != gone)
-    assert_one_line_error(fpfs("export", left, "run/model.pt", "-o", copy), 1)
+    assert_one_line_error(fpfs("export", left, "run/model.pt", "-o", copy), 1, "(here: --partial)")
     result = fpfs("export", "--partial", left, "run/model.pt", "-o", copy)
     assert result.returncode == 1, result.stderr
     content, original = copy.read_bytes(), pattern(1, 0, SIZE)
@@ -112,6 +114,32 @@ def test_export_without_a_member(fpfs, filled, copy):
     assert fpfs(*small, "--force").returncode == 0 and copy.read_bytes() == b"0123456789"
     copy.write_bytes(b"")  # as mktemp makes one
     assert fpfs(*small).returncode == 0 and copy.read_bytes() == b"0123456789"
+
+
+@pytest.mark.chunk_size(CHUNK)
+def test_export_of_what_has_lost_much(fpfs, filled, copy, make_mount):
+    """Its first places are lines, not all."""
+    mount = make_mount(filled)
+    write_pattern(mount.path / "large", 1, 100 * CHUNK)
+    mount.unmount()
+    gone = next(member for member in filled.members if not (member / "tree").exists())
+    left = ":".join(str(member) for member in filled.members if member != gone)
+    lines = fpfs("export", "--partial", left, "large", "-o", copy).stderr.splitlines()
+    assert len(lines) == 22 and "lost bytes in more places" in lines[20] and "in 25 chunks" in lines[21]
+    found = json.loads(fpfs("export", "--partial", "--force", "--json", left, "large", "-o", copy).stdout)
+    assert len(found["lost"]) == 25
+
+
+def test_partial_is_advised_where_it_helps(fpfs, make_array, drives, fresh, copy):
+    names = fresh[1]
+    array = make_array(paths=drives.paths[:2], format_options=("--meta-dir", str(names)))
+    moved = names.rename(f"{names}-moved")
+    try:
+        result = fpfs("export", array.argument, "file", "-o", copy)
+        assert_one_line_error(result, 1, names, "no such directory")
+        assert "--partial" not in result.stderr
+    finally:
+        moved.rename(names)
 
 
 @pytest.mark.chunk_size(CHUNK)
@@ -175,6 +203,25 @@ def test_bench_of_an_array_leaves_it_as_it_was(fpfs, filled):
     filled.assert_clean()
 
 
+def test_bench_removes_what_a_killed_one_left(fpfs, binaries, buffered, filled, fresh, members):
+    """In an array its files, in directories that were empty the array that it made there."""
+    for path in fresh:
+        path.mkdir()
+    places = [member / "tree" for member in filled.members]
+    for argument, watched in ((filled.argument, places), (members, fresh)):
+        before = contents(watched)
+        process = subprocess.Popen([binaries.fpfs, "bench", *buffered, argument, "--size", "1G", "--block-size", "4K",
+                                    "--buffer-memory", "32M"])
+        wait_until(lambda: any(path.name.startswith("job-") for place in watched for path in place.rglob("*")))
+        process.kill()
+        process.wait()
+        assert contents(watched) != before
+        result = fpfs("bench", argument, *SMALL)
+        assert result.returncode == 0, result.stderr
+        assert contents(watched) == before
+    filled.assert_clean()
+
+
 def test_bench_for_people(fpfs, filled):
     text = fpfs("bench", filled.argument, *SMALL).stdout
     rows = {line.split()[0]: line for line in text.splitlines() if line.startswith(("write", "read"))}
@@ -201,6 +248,22 @@ def test_bench_refuses_directories_that_are_no_array(fpfs, fresh):
 def test_bench_of_a_mounted_array_is_refused(fpfs, filled, make_mount):
     mount = make_mount(filled)
     assert_one_line_error(fpfs("bench", filled.argument, *SMALL), 1, mount.pid)
+
+
+@pytest.mark.root
+def test_on_a_read_only_drive(fpfs, make_drive, make_array):
+    """What is named as possible is, and nothing else."""
+    drive = make_drive(64 << 20)
+    array = make_array(paths=[drive.path])
+    run("mount", "-o", "remount,ro", drive.path)
+    try:
+        said = "its drive is read-only: make it writable"
+        assert_one_line_error(array.fsck("-p"), 8, said, "fsck.fastpersistfs -n")
+        assert array.fsck("-n").returncode == 0
+        for verb in ("bench", "tune"):
+            assert_one_line_error(fpfs(verb, array.argument, "--size", "1M"), 1, said)
+    finally:
+        run("mount", "-o", "remount,rw", drive.path)
 
 
 @pytest.mark.root

@@ -2,6 +2,7 @@
 import json
 import os
 import signal
+import subprocess
 import time
 
 import pytest
@@ -93,6 +94,20 @@ def test_one_that_runs_can_be_waited_for(mount, scrub, state):
     assert result.returncode == 0 and json.loads(result.stdout)["state"] == "finished"
     assert json.loads(result.stdout)["chunks_done"] == 24
     assert_one_line_error(scrub(mount, "pause", "--wait"), 16, "--wait goes with start, resume and status")
+
+
+@pytest.mark.chunk_size(CHUNK)
+def test_one_whose_array_is_unmounted(mount, scrub, binaries):
+    write_pattern(mount.path / "file", 1, 24 * CHUNK)
+    waiting = subprocess.Popen([binaries.fpfs, "scrub", "start", "--limit", "256K", "--wait", str(mount.path)],
+                               stderr=subprocess.PIPE, text=True)
+    wait_until(lambda: "running" in scrub(mount, "status").stdout)
+    mount.unmount()
+    said, = waiting.communicate(timeout=60)[1].splitlines()
+    assert waiting.returncode == 1 and "it ended before the scrub did, which goes on" in said
+    mount.start()
+    assert scrub(mount, "resume", "--limit", "0").returncode in (0, 1)
+    assert scrub(mount, "status", "--wait").returncode == 0
 
 
 @pytest.mark.P3

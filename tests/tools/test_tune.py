@@ -156,7 +156,8 @@ def test_what_a_killed_run_leaves_harms_nobody(fpfs, array, make_mount, start_tu
     before = names_in(array.members)
 
     process = start_tune(array.argument)
-    assert_one_line_error(fpfs("tune", *SMALL, array.argument), 1, f"held by process {process.pid}")
+    assert_one_line_error(fpfs("tune", *SMALL, array.argument), 1, f"held by process {process.pid} (", "fpfs tune",
+                          "; wait for its end")
     process.kill()
     process.communicate()
     assert names_in(array.members) == sorted(before + [".fpfs-tune"] * len(array.members))
@@ -189,6 +190,8 @@ def test_refusals(fpfs, fresh, members, tmp_path):
     assert_one_line_error(fpfs("tune", *SMALL, members), 1, fresh[0], "no such directory")
     for path in fresh:
         path.mkdir()
+    for verb in ("tune", "bench"):
+        assert_one_line_error(fpfs(verb, *fresh[:2]), 16, f"which are one argument: {fresh[0]}:{fresh[1]}")
     here = fresh[0] / ".fpfs-tune"
     assert_one_line_error(fpfs("tune", *SMALL, f"{fresh[0]}:{fresh[0]}/../{fresh[0].name}"), 16, "the same directory")
     assert_one_line_error(fpfs("tune", "--size", "500T", members), 1, "smaller --size")
@@ -198,6 +201,7 @@ def test_refusals(fpfs, fresh, members, tmp_path):
     assert_one_line_error(fpfs("tune", "--size", "1M", "--buffer-memory", "1M", members), 16, "buffer_memory")
     for out in (tmp_path, tmp_path / "no" / "file", "/dev/null"):
         assert_one_line_error(fpfs("tune", *SMALL, "--out", out, members), 1, out)
+    assert f"mkdir -p {tmp_path / 'no'}" in fpfs("tune", *SMALL, "--svg", tmp_path / "no" / "file", members).stderr
     for options in (["--size", "1"], ["--size", "1X"], ["--jobs", "0"]):
         assert_one_line_error(fpfs("tune", *options, members), 16)
     assert names_in(fresh) == [] and names_in([tmp_path]) == []

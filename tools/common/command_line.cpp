@@ -192,7 +192,7 @@ std::optional<int> parse_command_line(CLI::App& app, const std::string& program,
   }
 }
 
-void add_directories(CLI::App& app, std::string& directories) {
+void add_directories(CLI::App& app, std::string& directories, const char* help) {
   app.add_option_function<std::vector<std::string>>(
          kDirectoriesName,
          [&directories](const std::vector<std::string>& words) {
@@ -201,7 +201,7 @@ void add_directories(CLI::App& app, std::string& directories) {
              throw CLI::ValidationError(
                  fmt::format("{} arguments name directories, which are one argument: {}", words.size(), directories));
          },
-         kDirectoriesHelp)
+         help)
       ->required()
       ->type_name("")
       ->expected(1, -1);
@@ -227,6 +227,13 @@ CLI::Validator seconds_between(double low, double high) {
     return range(value).empty() ? "" : fmt::format("Value {} not in range {:g} to {:g} seconds", value, low, high);
   };
   return {check, range.get_description()};
+}
+
+Status flush_output() {
+  if (std::fflush(stdout) == 0) return Status::ok();
+  const int failure = errno;
+  std::clearerr(stdout);
+  return Status::from_errno(failure, "writing the output");
 }
 
 int run_program(const std::string& program, int failure, const std::function<int()>& body) noexcept {

@@ -42,7 +42,10 @@ Status silence_engine_log();
 std::optional<int> parse_command_line(CLI::App& app, const std::string& program, int argc, char** argv);
 
 // The argument DIRS. Directories given one by one, as to other programs, are refused with how they are given here.
-void add_directories(CLI::App& app, std::string& directories);
+void add_directories(CLI::App& app, std::string& directories, const char* help = kDirectoriesHelp);
+
+// What was printed so far is written. Fails once, with the reason.
+Status flush_output();
 
 // An option that takes a size as people write it (64K, 1M, 2G).
 CLI::Option* add_size_option(CLI::App& app, const std::string& name, uint64_t& value, const std::string& help);

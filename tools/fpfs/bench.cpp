@@ -1,13 +1,18 @@
 // fpfs bench: the engine on these directories, without a mount.
 #include <unistd.h>
 
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include <fmt/format.h>
 
+#include "engine/array/member_directory.h"
 #include "engine/base/ranges.h"
 #include "engine/io/posix_environment.h"
 #include "tools/common/interrupt.h"
@@ -22,12 +27,38 @@ namespace {
 
 const char* const kBenchProgram = "fpfs bench";
 
+constexpr std::string_view kScratchPrefix = ".fpfs-bench-array-";
+
+// The arrays of processes that were killed: they have ended, and nobody has them open.
+Status remove_left_behind(Storage& storage, const std::string& directory) {
+  std::error_code error;
+  std::vector<std::filesystem::path> left;
+  for (const auto& entry : std::filesystem::directory_iterator(directory, error)) {
+    const std::string name = entry.path().filename().string();
+    if (!is_numbered(name, kScratchPrefix)) continue;
+    const pid_t process = static_cast<pid_t>(std::strtol(name.c_str() + kScratchPrefix.size(), nullptr, 10));
+    if (process > 0 && ::kill(process, 0) != 0 && errno == ESRCH) left.push_back(entry.path());
+  }
+  for (const std::filesystem::path& path : left) {
+    const Result<Handle> opened = storage.open_directory(path.string());
+    if (!opened.is_ok()) continue;  // its owner has removed it
+    const ScopedHandle scratch(storage, *opened);
+    const Result<ScopedHandle> lock = lock_member(storage, *opened, path.string(), LockMode::kExclusive, false);
+    if (lock.status().code() == StatusCode::kBusy) continue;  // of another namespace of processes
+    std::filesystem::remove_all(path, error);
+    if (error) return Status::from_errno(error.value(), "remove " + path.string());
+  }
+  return Status::ok();
+}
+
 // The array to measure. Directories that hold one are used as they are. Empty directories get an array below them for as
 // long as this object lives, and are left as they were.
 class BenchArray {
  public:
   static Result<std::unique_ptr<BenchArray>> prepare(Environment& environment, std::vector<std::string> directories) {
     std::unique_ptr<BenchArray> array(new BenchArray);
+    for (const std::string& directory : directories)
+      FPFS_RETURN_IF_ERROR(remove_left_behind(environment.storage(), directory));
     FPFS_ASSIGN_OR_RETURN(const bool blank, Array::is_blank(environment, directories));
     if (!blank) {
       array->directories_ = std::move(directories);
@@ -41,7 +72,7 @@ class BenchArray {
                              directory +
                                  ": no such directory; is its drive mounted? Name an array's directories, or "
                                  "make an empty one on each drive");
-      array->directories_.push_back(fmt::format("{}/.fpfs-bench-array-{}", directory, ::getpid()));
+      array->directories_.push_back(fmt::format("{}/{}{}", directory, kScratchPrefix, ::getpid()));
       array->made_.push_back(array->directories_.back());
     }
     FormatOptions format;
@@ -176,11 +207,8 @@ int run(const BenchOptions& options) {
 Verb add_bench(CLI::App& fpfs) {
   auto options = std::make_shared<BenchOptions>();
   CLI::App* command = fpfs.add_subcommand("bench", "Measure the engine on these directories, without a mount");
-  command
-      ->add_option("DIRS", options->directories,
-                   "Directories of an array, or empty ones, separated by colons; none is made")
-      ->required()
-      ->type_name("");
+  add_directories(*command, options->directories,
+                  "Directories of an array, or empty ones, separated by colons; none is made");
   add_size_option(*command, "--size", options->size, "Bytes in all");
   add_size_option(*command, "--block-size", options->block_size, "Bytes of one call");
   add_size_option(*command, "--buffer-memory", options->buffer_memory, "Buffer pool of the engine");

@@ -1,10 +1,12 @@
 #include "tools/fpfs/bench_load.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <string_view>
 #include <thread>
 
 #include <fmt/format.h>
@@ -14,6 +16,8 @@
 namespace fpfs::tools {
 
 namespace {
+
+constexpr std::string_view kLoadPrefix = ".fpfs-bench-";
 
 using Clock = std::chrono::steady_clock;
 
@@ -68,7 +72,7 @@ BenchLoad::BenchLoad(Store& store, const BenchOptions& options, const std::atomi
     : store_(store),
       options_(options),
       interrupted_(interrupted),
-      name_(options.name.empty() ? fmt::format(".fpfs-bench-{}", ::getpid()) : options.name),
+      name_(options.name.empty() ? fmt::format("{}{}", kLoadPrefix, ::getpid()) : options.name),
       jobs_(options.jobs) {
   for (unsigned i = 0; i < options.jobs; ++i) {
     jobs_[i].name = fmt::format("job-{}", i);
@@ -76,9 +80,49 @@ BenchLoad::BenchLoad(Store& store, const BenchOptions& options, const std::atomi
   }
 }
 
+namespace {
+
+// Of jobs only, as a load makes it.
+bool is_of_a_load(Storage& storage, Handle directory, std::vector<std::string>& jobs) {
+  const Status listed = storage.list(directory, [&jobs](const DirectoryEntry& entry) {
+    jobs.push_back(entry.name);
+    return is_numbered(entry.name, "job-");
+  });
+  return listed.is_ok() && (jobs.empty() || is_numbered(jobs.back(), "job-"));
+}
+
+// Whoever was killed left them: nobody else has the array while it is open.
+Status remove_left_behind(Store& store) {
+  std::vector<std::string> names;
+  FPFS_RETURN_IF_ERROR(store.storage().list(store.root(), [&names](const DirectoryEntry& entry) {
+    if (is_numbered(entry.name, kLoadPrefix)) names.push_back(entry.name);
+    return true;
+  }));
+  for (const std::string& name : names) {
+    FPFS_ASSIGN_OR_RETURN(const Store::Node node, store.lookup(store.root(), name));
+    if (!S_ISDIR(node.attributes.st_mode)) continue;
+    FPFS_ASSIGN_OR_RETURN(const Handle opened,
+                          store.storage().open_at(store.root(), name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW));
+    const ScopedHandle directory(store.storage(), opened);
+    std::vector<std::string> jobs;
+    if (!is_of_a_load(store.storage(), opened, jobs)) continue;
+    for (const std::string& job : jobs) FPFS_RETURN_IF_ERROR(store.unlink(node.handle.get(), job));
+    FPFS_RETURN_IF_ERROR(store.remove_directory(store.root(), name));
+  }
+  return Status::ok();
+}
+
+}  // namespace
+
+bool is_numbered(std::string_view name, std::string_view prefix) {
+  return name.starts_with(prefix) && name.size() > prefix.size() &&
+         name.find_first_not_of("0123456789", prefix.size()) == std::string_view::npos;
+}
+
 Result<std::unique_ptr<BenchLoad>> BenchLoad::create(Store& store, const BenchOptions& options,
                                                      const std::atomic<bool>& interrupted) {
   std::unique_ptr<BenchLoad> load(new BenchLoad(store, options, interrupted));
+  FPFS_RETURN_IF_ERROR(remove_left_behind(store).with_context("removing what an earlier run left"));
   FPFS_RETURN_IF_ERROR(store.make_directory(store.root(), load->name_, 0700));
   return find(store, options, interrupted);
 }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/store/store.h"
@@ -37,9 +38,12 @@ struct BenchResult {
   double rate() const { return seconds > 0 ? static_cast<double>(bytes) / seconds : 0; }
 };
 
+// "job-17" is, of "job-": what is named so was made by a program, and has its number or that of its process.
+bool is_numbered(std::string_view name, std::string_view prefix);
+
 class BenchLoad {
  public:
-  // Makes a directory of its own in the array's root.
+  // Makes a directory of its own in the array's root, and removes those that killed processes left there.
   static Result<std::unique_ptr<BenchLoad>> create(Store& store, const BenchOptions& options,
                                                    const std::atomic<bool>& interrupted);
   // The one that an earlier load of these options made, and did not remove: for read().

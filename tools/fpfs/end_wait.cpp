@@ -74,10 +74,11 @@ Result<std::string> EndWait::finish(const std::string& program) {
   if (process_.number() >= 0) poll_one(process_.number(), is_success ? -1 : kFailedEndMaxMs);
   if (is_success) return report.substr(std::min(line_end, report.size() - 1) + 1);
   if (line_end == std::string::npos)
-    return Status::error(StatusCode::kIoError,
-                         fmt::format("the daemon (process {}) was killed before it had committed everything; the next "
-                                     "mount cleans up",
-                                     process_id_));
+    return Status::error(
+        StatusCode::kIoError,
+        fmt::format("the daemon (process {}) was killed, and what it had not committed yet is lost; the next "
+                    "mount cleans up",
+                    process_id_));
   return Status::error(StatusCode::kIoError, fmt::format("the daemon ended with exit status {}: {}",
                                                          report.substr(0, line_end), report.substr(line_end + 1)));
 }

@@ -133,7 +133,12 @@ Status check_here(Store& store, const File& file, const ExportOptions& options) 
 
 void note_loss(const ExportOptions& options, Losses& losses, FileOffset begin, FileOffset end, uint64_t chunks,
                const std::string& why) {
-  if (!options.json) fail(kExportProgram, kExitFailure, fmt::format("lost bytes {} to {}: {}", begin, end - 1, why));
+  constexpr size_t kPlacesTold = 20;
+  const size_t told = losses.places.size();
+  if (!options.json && told < kPlacesTold)
+    fail(kExportProgram, kExitFailure, fmt::format("lost bytes {} to {}: {}", begin, end - 1, why));
+  else if (!options.json && told == kPlacesTold)
+    fail(kExportProgram, kExitFailure, "lost bytes in more places, too (--json lists each)");
   losses.places.push_back({{"offset", begin.value()}, {"length", end - begin}, {"detail", why}});
   losses.chunks += chunks;
   losses.bytes += end - begin;
@@ -202,6 +207,12 @@ Status export_file(Store& store, const ExportOptions& options, Losses& losses, u
   return output->finish(size, node.attributes);
 }
 
+bool opens_partially(Environment& environment, const std::vector<std::string>& directories, StoreOptions how) {
+  how.array.degraded = true;
+  Result<std::unique_ptr<Store>> store = Store::open(environment, directories, how);
+  return store.is_ok() && (*store)->close().is_ok();
+}
+
 int run(const ExportOptions& options) {
   if (options.output == "-")
     return fail(
@@ -220,9 +231,10 @@ int run(const ExportOptions& options) {
   how.array.metadata_directory = options.metadata_directory;
   how.array.buffered_members = options.buffered_members;
   Result<std::unique_ptr<Store>> store = Store::open(environment, *directories, how);
-  if (!store.is_ok() && store.status().code() == StatusCode::kNotFound && !options.partial)
-    return fail(kExportProgram, kExitFailure, store.status().message() + " (here: --partial)");
-  if (!store.is_ok()) return fail(kExportProgram, kExitFailure, store.status().message());
+  if (!store.is_ok())
+    return fail(kExportProgram, kExitFailure,
+                store.status().message() +
+                    (!options.partial && opens_partially(environment, *directories, how) ? " (here: --partial)" : ""));
   Losses losses;
   uint64_t size = 0;
   Status status = export_file(**store, options, losses, size);

@@ -42,6 +42,12 @@ void tell_of_leaving(const Json& rebalance, const RebalanceOptions& options) {
     note(kRebalanceProgram, "note: " + describe_leaving(directory, options.mount_point));
 }
 
+// What was moved last was for a removal, which has ended.
+bool was_removal(const std::string& mount_point) {
+  const Result<Json> moving = read_rebalance_status(mount_point);
+  return moving.is_ok() && text_at(*moving, "kind") == "removal" && text_at(*moving, "state") != "running";
+}
+
 int run(const RebalanceOptions& options) {
   const bool begins = !options.status && !options.wait && !options.cancel;
   const bool waits = begins || options.wait;
@@ -49,11 +55,22 @@ int run(const RebalanceOptions& options) {
     const auto question = std::make_unique<IoctlMembers>();
     question->command = begins ? IoctlMembers::kRebalance : IoctlMembers::kCancel;
     question->limit = options.limit;
-    if (const Status sent = call_members(options.mount_point, *question); !sent.is_ok())
-      return fail(kRebalanceProgram, kExitFailure, sent.message());
+    const Status sent = call_members(options.mount_point, *question);
+    if (!sent.is_ok() && options.cancel && was_removal(options.mount_point))
+      return fail(kRebalanceProgram, kExitFailure, "nothing to cancel: no content of a member is being moved");
+    if (!sent.is_ok()) return fail(kRebalanceProgram, kExitFailure, sent.message());
   }
-  const Result<Json> rebalance =
-      waits ? follow_moving(options.mount_point) : read_rebalance_status(options.mount_point);
+  Result<Json> rebalance = read_rebalance_status(options.mount_point);
+  if (waits && rebalance.is_ok()) {
+    Result<Json> end = follow_moving(options.mount_point);
+    // Unmounted, or its daemon is gone.
+    if (!end.is_ok() && end.status().code() != StatusCode::kCancelled)
+      return fail(
+          kRebalanceProgram, kExitFailure,
+          fmt::format("{}; it ended before the {} did: when the array is mounted again, {}", end.status().message(),
+                      text_at(*rebalance, "kind", "rebalance"), how_to_go_on(*rebalance, options)));
+    rebalance = std::move(end);
+  }
   if (rebalance.status().code() == StatusCode::kCancelled)
     return fail(kRebalanceProgram, kExitFailure, "interrupted; it goes on (fpfs rebalance --cancel ends it)");
   if (!rebalance.is_ok()) return fail(kRebalanceProgram, kExitFailure, rebalance.status().message());
@@ -63,6 +80,10 @@ int run(const RebalanceOptions& options) {
     fmt::print("{}", describe_moving(*rebalance));
   if (!waits) tell_of_leaving(*rebalance, options);
   if (!waits || text_at(*rebalance, "state") == "none") return kExitOk;
+  if (text_at(*rebalance, "kind") == "removal" && text_at(*rebalance, "state") == "cancelled")
+    if (const Result<Json> status = read_mount_status(options.mount_point);
+        status.is_ok() && leaving_members(*status).empty())
+      return fail(kRebalanceProgram, kExitFailure, "the removal was cancelled: no member is leaving any more");
   if (text_at(*rebalance, "state") != "finished")
     return fail(kRebalanceProgram, kExitFailure, why_it_ended(*rebalance) + "; " + how_to_go_on(*rebalance, options));
   if (const uint64_t left = number_at(*rebalance, "chunks_left"); left > 0)

@@ -68,12 +68,20 @@ Status send(const ScrubOptions& options) {
 Result<Json> wait_for_end(const std::string& mount_point) {
   const std::atomic<bool>& interrupted = catch_interrupts();
   ProgressLine progress;
+  FPFS_ASSIGN_OR_RETURN(Json scrub, read_scrub_status(mount_point));
   for (;;) {
-    FPFS_ASSIGN_OR_RETURN(Json scrub, read_scrub_status(mount_point));
     if (text_at(scrub, "state") != "running") return scrub;
     if (interrupted) return Status::error(StatusCode::kCancelled, "interrupted; the scrub goes on (fpfs scrub pause)");
     progress.show(describe_scrub_progress(scrub));
     std::this_thread::sleep_for(kWaitInterval);
+    Result<Json> now = read_scrub_status(mount_point);
+    // Unmounted, or its daemon is gone.
+    if (!now.is_ok())
+      return Status::error(now.status().code(),
+                           fmt::format("{0}; it ended before the scrub did, which goes on when the array is mounted "
+                                       "again: then fpfs scrub status --wait {1} waits for it",
+                                       now.status().message(), shell_word(mount_point)));
+    scrub = *std::move(now);
   }
 }
 

@@ -32,6 +32,7 @@ std::string local_time(uint64_t seconds) {
 
 // "raw 90.0 %, zstd 10.0 %", by chunks.
 std::string codec_shares(const Json& stat) {
+  if (number_at(stat, "stored_bytes") == 0) return number_at(stat, "size") > 0 ? "nothing is stored (a hole)" : "-";
   if (flag_at(stat, "inline")) return "inline (content inside the index)";
   const Json& codecs = object_at(stat, "codecs");
   uint64_t total = 0;

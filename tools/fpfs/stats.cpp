@@ -32,7 +32,7 @@ struct StatsOptions {
 
 using StatsClock = std::chrono::steady_clock;
 
-void show_interval(const StatsOptions& options, const Json& now, const Json& before, double seconds, unsigned line) {
+Status show_interval(const StatsOptions& options, const Json& now, const Json& before, double seconds, unsigned line) {
   if (options.json) {
     Json with_time = now;
     with_time["seconds"] = seconds;
@@ -43,7 +43,7 @@ void show_interval(const StatsOptions& options, const Json& now, const Json& bef
     if (line % kLinesUnderHeading == 0) fmt::print("{}", interval_heading(columns));
     fmt::print("{}", describe_interval(stats_between(now, before, seconds), columns));
   }
-  std::fflush(stdout);
+  return flush_output();
 }
 
 int watch(const StatsOptions& options, Json before) {
@@ -57,7 +57,9 @@ int watch(const StatsOptions& options, Json before) {
     Result<Json> now = read_mount_stats(options.mount_point);
     if (!now.is_ok()) return fail(kStatsProgram, kExitFailure, now.status().message());
     const StatsClock::time_point looked = StatsClock::now();
-    show_interval(options, *now, before, std::chrono::duration<double>(looked - last).count(), line);
+    const double seconds = std::chrono::duration<double>(looked - last).count();
+    if (const Status written = show_interval(options, *now, before, seconds, line); !written.is_ok())
+      return fail(kStatsProgram, kExitFailure, written.message());
     last = looked;
     before = std::move(*now);
   }

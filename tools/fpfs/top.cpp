@@ -82,7 +82,8 @@ int run(const TopOptions& options) {
       print_json_line(*now);
     else
       print_look(*now, *before, seconds);
-    std::fflush(stdout);
+    if (const Status written = flush_output(); !written.is_ok())
+      return fail(kTopProgram, kExitFailure, written.message());
     before = std::move(now);
   }
   // Behind the last look, and the ^C that the terminal shows there, begins the shell's prompt.

@@ -15,6 +15,7 @@
 
 #include "engine/base/file_descriptor.h"
 #include "engine/base/ranges.h"
+#include "engine/base/shell_word.h"
 #include "tools/common/interrupt.h"
 #include "tools/common/json_output.h"
 #include "tools/common/progress.h"
@@ -43,7 +44,11 @@ Status check_output(const std::string& path) {
   const bool exists = ::stat(path.c_str(), &attributes) == 0;
   if (exists && !S_ISREG(attributes.st_mode))
     return Status::error(StatusCode::kExists, path + ": it is no regular file; name a file");
-  if (::access(parent_of(path).c_str(), W_OK | X_OK) != 0) return Status::from_errno(errno, "write " + path);
+  const std::string parent = parent_of(path);
+  if (::access(parent.c_str(), F_OK) != 0 && errno == ENOENT)
+    return Status::error(StatusCode::kNotFound, fmt::format("{}: its directory does not exist; make it: mkdir -p {}",
+                                                            path, shell_word(parent)));
+  if (::access(parent.c_str(), W_OK | X_OK) != 0) return Status::from_errno(errno, "write " + path);
   return Status::ok();
 }
 
@@ -169,11 +174,8 @@ int run(const TuneOptions& options) {
 Verb add_tune(CLI::App& fpfs) {
   auto options = std::make_shared<TuneOptions>();
   CLI::App* command = fpfs.add_subcommand("tune", "Find the options that suit these drives best, and write a profile");
-  command
-      ->add_option("DIRS", options->directories,
-                   "Directories of an array that is not mounted, or any, separated by colons")
-      ->required()
-      ->type_name("");
+  add_directories(*command, options->directories,
+                  "Directories of an array that is not mounted, or any, separated by colons");
   add_size_option(*command, "--size", options->size, "Bytes of one run; twice as much must be free");
   add_size_option(*command, "--buffer-memory", options->buffer_memory, "Buffer pool of the engine, as the mount's");
   command->add_option("--jobs", options->jobs, "Files that are written or read at a time")

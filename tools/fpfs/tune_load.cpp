@@ -73,7 +73,9 @@ Status TuneArray::open_places(const std::vector<std::string>& paths) {
   for (const std::string& path : paths) {
     const Result<Handle> opened = storage.open_directory(path);
     if (opened.status().code() == StatusCode::kNotFound)
-      return refuse_place(path, StatusCode::kNotFound, "no such directory; is its drive mounted?");
+      return refuse_place(
+          path, StatusCode::kNotFound,
+          "no such directory; is its drive mounted? Name an array's directories, or make one on each drive");
     if (!opened.is_ok()) return refuse_failed(path, opened.status());
     Place place{path, ScopedHandle(storage, *opened), {}};
     FPFS_ASSIGN_OR_RETURN(const struct stat attributes, storage.fstat(place.handle.get()));

@@ -400,6 +400,22 @@ TEST_F(ArrayTest, ALockWithoutAPidIsStillALock) {
   ::close(pipe[0]);
   ::close(pipe[1]);
   ASSERT_EQ(::waitpid(waiting, nullptr, 0), waiting);
+  // Of one that is in one such call after the other: its drive answers.
+  const pid_t busy = ::fork();
+  while (busy == 0) {
+    if (::syscall(SYS_clone, CLONE_VFORK | SIGCHLD, 0, 0, 0, 0) == 0) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(30));
+      ::_exit(0);
+    }
+    while (::waitpid(-1, nullptr, WNOHANG) > 0) {
+    }
+  }
+  const std::string at_work = std::to_string(busy);
+  ASSERT_EQ(::ftruncate(lock, 0), 0);
+  ASSERT_EQ(::pwrite(lock, at_work.data(), at_work.size(), 0), static_cast<ssize_t>(at_work.size()));
+  expect_refused(paths({"a"}), {}, StatusCode::kBusy, {"process " + at_work + "; unmount it there"});
+  ASSERT_EQ(::kill(busy, SIGKILL), 0);
+  ASSERT_EQ(::waitpid(busy, nullptr, 0), busy);
   ASSERT_EQ(::ftruncate(lock, 0), 0);
   ASSERT_EQ(::pwrite(lock, "\x1b[2J evil", 9, 0), 9);
   expect_refused(paths({"a"}), {}, StatusCode::kBusy, {path("a"), "another process"});
