@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <ctime>
 
 #include <fmt/format.h>
@@ -347,8 +348,17 @@ Status FileStore::do_check() {
 // --- writing --------------------------------------------------------------------------------------------------------
 
 Status FileStore::set_metadata(Handle file, const ObjectMetadata& metadata) {
-  for (const auto& [name, value] : metadata)
-    FPFS_RETURN_IF_ERROR(storage_.set_xattr(file, kAttributePrefix + name, std::as_bytes(std::span(value)), 0));
+  for (const auto& [name, value] : metadata) {
+    const Status set = storage_.set_xattr(file, kAttributePrefix + name, std::as_bytes(std::span(value)), 0);
+    // The file is this store's own: the filesystem takes no such attributes, or not these, as another array's mount.
+    if (set.code() == StatusCode::kUnsupported || set.errno_value() == EPERM)
+      return Status::error(StatusCode::kWrongStore,
+                           fmt::format("tier: {} is on a filesystem that does not take the attributes that copies need "
+                                       "({}*: {}), as NFS before 4.2, or a mount of another array; name a directory of "
+                                       "one that does",
+                                       path_, kAttributePrefix, std::strerror(set.errno_value())));
+    FPFS_RETURN_IF_ERROR(set);
+  }
   return Status::ok();
 }
 

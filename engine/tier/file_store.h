@@ -4,7 +4,7 @@
 // An object is written to kUnfinishedPrefix + "objects" in the same directory tree, synced, renamed to its name, and
 // the directories that have changed are synced: it is there as a whole or not at all, also after a power cut of this
 // machine, given that the filesystem keeps what it says of fsync. Metadata are extended attributes
-// (user.fastpersistfs.meta.NAME); kUnsupported where the filesystem has none. A tag is made of inode, time of change
+// (user.fastpersistfs.meta.NAME); kWrongStore where the filesystem takes none. A tag is made of inode, time of change
 // and size. Nobody has checked a checksum: StoredObject::verified is false.
 //
 // What is no regular file is no object: symbolic links are neither followed nor listed. kExists: a file is where a
