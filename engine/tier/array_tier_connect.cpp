@@ -25,13 +25,14 @@ using std::chrono::milliseconds;
 
 // Whoever waits for an answer of a store is told what is wrong after this.
 constexpr unsigned kAnswerSeconds = 10;
-ObjectStoreOptions quick_answers() {
+
+}  // namespace
+
+ObjectStoreOptions ArrayTier::Impl::quick_answers() {
   ObjectStoreOptions options;
   options.deadline_s_max = kAnswerSeconds;
   return options;
 }
-
-}  // namespace
 
 std::string ArrayTier::Impl::place_of(const std::string& url) {
   const Result<TierUrl> parsed = parse_tier_url(url);
