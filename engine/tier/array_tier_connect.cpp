@@ -233,8 +233,8 @@ Status ArrayTier::Impl::check_known(ObjectStore& objects) {
       ask<Result<TierFence>>([&](ObjectStore::Done<TierFence> done) { read_fence(objects, array, std::move(done)); });
   if (!stored.is_ok()) return stored.status().code() == StatusCode::kCorruption ? Status::ok() : stored.status();
   const Result<std::optional<TierBinding>> remembered = load_binding(store_.storage(), store_.array(), true);
-  const bool is_known = remembered.is_ok() && remembered->has_value();
-  return check_own(objects, is_known ? **remembered : TierBinding(), *stored, false);
+  if (!remembered.is_ok()) return Status::ok();
+  return check_own(objects, remembered->value_or(TierBinding()), *stored, false);
 }
 
 // An operator has said so, who knows what is there: also what a newer state of the array has copied. The newest of
