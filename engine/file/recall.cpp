@@ -181,7 +181,7 @@ void File::Recall::end_pass() {
     if (!is_over) status = failure;
     if (!is_over && status.is_ok() && passes_in_vain == kPassesInVain)
       status = Status::error(StatusCode::kBusy,
-                             "it was fetched and does not stay on the drives: they are full, or it is being written");
+                             "it was fetched, and does not stay on the drives: they are full, or it is being written");
   }
   if (is_over || !status.is_ok()) return done(status);
   {

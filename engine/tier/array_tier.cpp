@@ -30,6 +30,7 @@ constexpr milliseconds kLostInterval{1000};
 constexpr std::chrono::seconds kRestoredRest{5};
 // A store that hangs must not keep this thread from other tasks.
 constexpr std::chrono::seconds kFenceAnswer{10}, kEndAnswer{2};
+constexpr milliseconds kDoubtInterval{2000};
 
 // This thread and those that it starts: nobody waits for them. Both are wishes.
 void become_background() {
@@ -283,7 +284,7 @@ TierStatus::State ArrayTier::Impl::state_now(const TierStatus& status) const {
   if (session_ == nullptr) return url_.empty() && failure_.is_ok() ? State::kNone : State::kAway;
   if (is_read_only_) return State::kReading;
   if (session_->copier == nullptr) return State::kRestoring;
-  if (status.copies.is_store_away) return State::kAway;
+  if (status.copies.is_store_away || !gives_nothing_.is_ok()) return State::kAway;
   if (status.copies.files_waiting > 0) return State::kCopying;
   return status.copies.is_scanning ? State::kScanning : State::kCurrent;
 }
@@ -299,6 +300,11 @@ TierStatus ArrayTier::Impl::status() const {
   status.rate_while_saving = options_.rate_while_saving;
   if (copier() != nullptr) {
     status.copies = copier()->status();
+    if (!gives_nothing_.is_ok()) {
+      status.copies.last_error = gives_nothing_.message();
+      status.copies.last_error_s = failed_at_s_;
+      ++status.copies.errors;
+    }
   } else {
     status.copies.errors = failures_;
     status.copies.last_error = failure_.is_ok() ? "" : failure_.message();
@@ -509,6 +515,7 @@ Status ArrayTier::Impl::begin_copying(bool has_restored) {
   }
   fenced_at_ = Clock::now();
   fenced_progress_ = progress();
+  without_copy_ = store_.status().chunks_without_copy;
   saved_before_ = store_.bytes_saved();
   is_paced_ = false;
   for (const Waiting& waits : waiting) when_connected(waits.ask, waits.done);
@@ -525,6 +532,7 @@ void ArrayTier::Impl::end_session() {
     const int64_t oldest = copier() == nullptr ? uncopied_since_s_ : copier()->status().oldest_waiting_s;
     uncopied_since_s_ = oldest > 0 ? oldest : environment_.now().tv_sec;
     session = std::move(session_);
+    if (!gives_nothing_.is_ok()) failure_ = std::exchange(gives_nothing_, Status::ok());  // until it is tried again
     store_.tell_names(lost_ != nullptr);
   }
   if (session == nullptr) return;
@@ -542,7 +550,7 @@ void ArrayTier::Impl::end_session() {
 }
 
 void ArrayTier::Impl::look_after_copies() {
-  if (has_lost_copies()) return end_session();  // who connects again is told why
+  if (has_lost_copies() || is_store_gone()) return end_session();  // who connects again is told why
   adapt_rate();
   if (const auto now = Clock::now(); now - lost_saved_at_ >= kLostInterval) {
     save_lost();
@@ -555,6 +563,38 @@ void ArrayTier::Impl::look_after_copies() {
 bool ArrayTier::Impl::has_lost_copies() const {
   const MutexLock lock(mutex_);
   return session_->copies.lease != nullptr && session_->copies.lease->is_lost();
+}
+
+// Content that lies there only could not be fetched, or nothing is copied: is the store there? A filesystem that is gone
+// is let go of, so that it can be unmounted, and is found again by its path.
+bool ArrayTier::Impl::is_store_gone() {
+  if (Clock::now() - doubted_at_ < kDoubtInterval) return false;
+  doubted_at_ = Clock::now();
+  const uint64_t without_copy = store_.status().chunks_without_copy;
+  const bool is_fetch_in_vain = std::exchange(without_copy_, without_copy) != without_copy;
+  std::string url;
+  bool is_in_doubt = false;
+  {
+    const MutexLock lock(mutex_);
+    url = url_;
+    is_in_doubt = is_fetch_in_vain || !gives_nothing_.is_ok() ||
+                  (url.starts_with("file:") && session_->copier->status().is_store_away);
+  }
+  if (!is_in_doubt) return false;
+  Result<std::unique_ptr<ObjectStore>> found = reach(url, Priority::kRequests, quick_answers(), binding_.store_id);
+  if (found.is_ok()) found.value()->close();
+  const MutexLock lock(mutex_);
+  if (stopping_) return false;
+  const bool is_news = gives_nothing_.is_ok() && !found.is_ok();
+  gives_nothing_ = found.status();
+  if (found.is_ok()) return false;
+  if (is_news) {
+    ++failures_;
+    failed_at_s_ = environment_.now().tv_sec;
+    log(LogLevel::kWarning, "{}; nothing is copied, or read from there, until that is right, which is tried again",
+        found.status().message());
+  }
+  return found.status().code() == StatusCode::kUnreachable && url.starts_with("file:");
 }
 
 // Names that this array loses from now on are noted.

@@ -25,13 +25,14 @@ using std::chrono::milliseconds;
 
 // Whoever waits for an answer of a store is told what is wrong after this.
 constexpr unsigned kAnswerSeconds = 10;
-ObjectStoreOptions quick_answers() {
+
+}  // namespace
+
+ObjectStoreOptions ArrayTier::Impl::quick_answers() {
   ObjectStoreOptions options;
   options.deadline_s_max = kAnswerSeconds;
   return options;
 }
-
-}  // namespace
 
 std::string ArrayTier::Impl::place_of(const std::string& url) {
   const Result<TierUrl> parsed = parse_tier_url(url);
@@ -231,9 +232,9 @@ Status ArrayTier::Impl::check_known(ObjectStore& objects) {
   const Result<TierFence> stored =
       ask<Result<TierFence>>([&](ObjectStore::Done<TierFence> done) { read_fence(objects, array, std::move(done)); });
   if (!stored.is_ok()) return stored.status().code() == StatusCode::kCorruption ? Status::ok() : stored.status();
-  const Result<std::optional<TierBinding>> remembered = load_binding(store_.storage(), store_.array());
-  const bool is_known = remembered.is_ok() && remembered->has_value();
-  return check_own(objects, is_known ? **remembered : TierBinding(), *stored, false);
+  const Result<std::optional<TierBinding>> remembered = load_binding(store_.storage(), store_.array(), true);
+  if (!remembered.is_ok()) return Status::ok();
+  return check_own(objects, remembered->value_or(TierBinding()), *stored, false);
 }
 
 // An operator has said so, who knows what is there: also what a newer state of the array has copied. The newest of
@@ -255,8 +256,11 @@ Status ArrayTier::Impl::remember(ObjectStore& objects, TierBinding& binding) {
 
 Status ArrayTier::Impl::do_set(const TierSet& set) {
   if (is_stopping()) return Status::error(StatusCode::kCancelled, "the mount is ending");
-  if (store_.read_only())
-    return Status::error(StatusCode::kReadOnly, "the array is mounted read-only: it cannot remember a store");
+  if (store_.read_only()) {
+    const std::string turned = store_.status().read_only_reason;
+    return Status::error(StatusCode::kReadOnly,
+                         (turned.empty() ? "the array is mounted read-only" : turned) + ": it cannot remember a store");
+  }
   FPFS_ASSIGN_OR_RETURN(const std::unique_ptr<ObjectStore> objects,
                         make_store(set.url, Priority::kRequests, quick_answers()));
   // Before anything is written there: it may be an empty mount point, or no place for copies.
@@ -460,11 +464,19 @@ Status ArrayTier::Impl::do_leave() {
   if (store_.read_only())
     return Status::error(StatusCode::kReadOnly,
                          "the array is mounted read-only, or turned read-only: it cannot forget its store");
-  const Result<std::optional<TierBinding>> remembered = load_binding(store_.storage(), store_.array());
+  const Result<std::optional<TierBinding>> remembered = load_binding(store_.storage(), store_.array(), true);
   if (remembered.is_ok() && !remembered->has_value())
     return Status::error(StatusCode::kNotFound, "this array copies nowhere: there is no store to leave");
   FPFS_RETURN_IF_ERROR(check_nothing_is_away(""));
-  FPFS_RETURN_IF_ERROR(save_binding(store_.storage(), store_.array(), std::nullopt));
+  // Until the store has been told, what there is to tell it is remembered.
+  std::optional<TierBinding> left_behind;
+  if (remembered.is_ok()) {
+    left_behind = *remembered;
+    left_behind->has_left = true;
+    left_behind->is_away = left_behind->shares = false;
+    left_behind->restores.clear();
+  }
+  FPFS_RETURN_IF_ERROR(save_binding(store_.storage(), store_.array(), left_behind));
   end_session();
   save_lost();
   std::string url;
@@ -493,8 +505,9 @@ Status ArrayTier::Impl::do_leave() {
     objects.value()->close();
   }
   log(LogLevel::kInfo, "tier: this array copies to {} no more", place_of(url));
-  if (left.is_ok()) return left;
-  return Status::error(left.code(), fmt::format("this array copies to {} no more, but the store still lists it: {}",
+  if (left.is_ok()) return save_binding(store_.storage(), store_.array(), std::nullopt);
+  return Status::error(left.code(), fmt::format("this array copies to {} no more, but the store still lists it: {}; "
+                                                "when it is there again, fpfs tier set MOUNTPOINT none once more",
                                                 place_of(url), left.message()));
 }
 

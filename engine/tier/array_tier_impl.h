@@ -98,6 +98,7 @@ class ArrayTier::Impl : public std::enable_shared_from_this<Impl> {
   void end_fence(ObjectStore& objects);
   Status remember(ObjectStore& objects, TierBinding& binding);
   enum class Priority : uint8_t { kCopies, kRequests };  // of the store's threads
+  static ObjectStoreOptions quick_answers();
   Result<std::unique_ptr<ObjectStore>> reach(const std::string& url, Priority priority,
                                              const ObjectStoreOptions& options, std::string& store_id);
   Result<std::unique_ptr<ObjectStore>> make_store(const std::string& url, Priority priority,
@@ -107,6 +108,7 @@ class ArrayTier::Impl : public std::enable_shared_from_this<Impl> {
   void end_session();
   void look_after_copies();
   bool has_lost_copies() const;
+  bool is_store_gone();
   void open_lost(const std::string& store_id);
   void save_lost();
   void adapt_rate();
@@ -169,6 +171,7 @@ class ArrayTier::Impl : public std::enable_shared_from_this<Impl> {
   bool was_tried_ FPFS_GUARDED_BY(mutex_) = false;
   Status failure_ FPFS_GUARDED_BY(mutex_);
   int64_t failed_at_s_ FPFS_GUARDED_BY(mutex_) = 0;
+  Status gives_nothing_ FPFS_GUARDED_BY(mutex_);  // why the store of a session does not, until it does
   uint64_t failures_ FPFS_GUARDED_BY(mutex_) = 0;
   unsigned attempts_ FPFS_GUARDED_BY(mutex_) = 0;
   Clock::time_point next_try_ FPFS_GUARDED_BY(mutex_);
@@ -178,6 +181,8 @@ class ArrayTier::Impl : public std::enable_shared_from_this<Impl> {
   Clock::time_point fenced_at_{};
   uint64_t fenced_progress_ = 0;
   Clock::time_point lost_saved_at_{};
+  uint64_t without_copy_ = 0;  // of the store's counter, at the last look
+  Clock::time_point doubted_at_{};
   // Of the rate: the thread's own, but for is_paced_.
   uint64_t saved_before_ = 0;
   Clock::time_point looked_at_{}, saved_at_{};

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <ctime>
 
 #include <fmt/format.h>
@@ -42,11 +43,6 @@ Status translated(const Status& status) {
       return status;
   }
 }
-template <typename T>
-Result<T> translated(Result<T> result) {
-  if (result.is_ok()) return result;
-  return translated(result.status());
-}
 
 bool is_not_there(const Status& status) {
   return status.code() == StatusCode::kNotFound;
@@ -54,6 +50,11 @@ bool is_not_there(const Status& status) {
 // A file is where a directory should be, or a symbolic link, which nobody follows.
 bool is_no_directory(const Status& status) {
   return status.errno_value() == ENOTDIR || status.errno_value() == ELOOP;
+}
+
+std::string gives_errors(const std::string& path, const Status& failure) {
+  return fmt::format("{}: its filesystem gives I/O errors, its drive fails or is gone (dmesg says more): {}", path,
+                     failure.message());
 }
 
 Status not_mounted(const Status& status) {
@@ -92,6 +93,8 @@ Result<std::unique_ptr<FileStore>> FileStore::open(Storage& storage, Executor& e
   Result<Handle> opened = storage.open_directory(path);
   if (!opened.is_ok() && (is_not_there(opened.status()) || is_no_directory(opened.status())))
     return not_mounted(opened.status());
+  if (opened.status().code() == StatusCode::kIoError)
+    return Status::error(StatusCode::kUnreachable, "tier: " + gives_errors(path, opened.status()));
   if (!opened.is_ok()) return translated(opened.status()).with_context("tier");
   return std::unique_ptr<FileStore>(
       new FileStore(storage, executor, path, ScopedHandle(storage, *opened), std::move(random)));
@@ -143,14 +146,14 @@ void FileStore::close() {
 }
 
 template <typename Answer, typename Work>
-void FileStore::run(std::function<void(Answer)> done, Work work) {
+void FileStore::run(std::function<void(Answer)> done, Work work, bool changes) {
   const bool entered = enter();
-  executor_.post([this, entered, done = std::move(done), work = std::move(work)] {
+  executor_.post([this, entered, changes, done = std::move(done), work = std::move(work)] {
     if (!entered) {
       done(Status::error(StatusCode::kCancelled, "the store was closed"));
       return;
     }
-    done(translated(work()));
+    done(judged(work(), changes));
     leave();
   });
   leave();
@@ -158,10 +161,34 @@ void FileStore::run(std::function<void(Answer)> done, Work work) {
 
 template <typename Answer, typename Work>
 void FileStore::change(std::function<void(Answer)> done, Work work) {
-  run(std::move(done), [this, work = std::move(work)]() -> Answer {
-    FPFS_RETURN_IF_ERROR(may_change());
-    return work();
-  });
+  run(
+      std::move(done),
+      [this, work = std::move(work)]() -> Answer {
+        FPFS_RETURN_IF_ERROR(may_change());
+        return work();
+      },
+      true);
+}
+
+Status FileStore::judge(const Status& failure, bool changes) {
+  if (failure.code() != StatusCode::kIoError || probe(changes).is_ok()) return translated(failure);
+  return Status::error(StatusCode::kUnreachable, gives_errors(path_, failure));
+}
+
+Status FileStore::probe(bool changes) {
+  FPFS_ASSIGN_OR_RETURN(const Handle opened, storage_.open_directory(path_));
+  const ScopedHandle root(storage_, opened);
+  FPFS_RETURN_IF_ERROR(storage_.list(root.get(), [](const DirectoryEntry&) { return false; }));
+  if (!changes) return Status::ok();
+  FPFS_ASSIGN_OR_RETURN(const ScopedHandle unfinished, unfinished_directory());
+  const std::string name = fmt::format("put-{:016x}", random_());
+  FPFS_ASSIGN_OR_RETURN(const Handle made,
+                        storage_.open_at(unfinished.get(), name, O_RDWR | O_CREAT | O_EXCL, kFileMode));
+  const ScopedHandle file(storage_, made);
+  Status written = storage_.pwrite(file.get(), std::as_bytes(std::span(name)), 0);
+  if (written.is_ok()) written = sync_file(file.get());
+  const Status removed = storage_.unlink(unfinished.get(), name);
+  return written.is_ok() ? removed : written;
 }
 
 // --- what is asked for ----------------------------------------------------------------------------------------------
@@ -347,8 +374,17 @@ Status FileStore::do_check() {
 // --- writing --------------------------------------------------------------------------------------------------------
 
 Status FileStore::set_metadata(Handle file, const ObjectMetadata& metadata) {
-  for (const auto& [name, value] : metadata)
-    FPFS_RETURN_IF_ERROR(storage_.set_xattr(file, kAttributePrefix + name, std::as_bytes(std::span(value)), 0));
+  for (const auto& [name, value] : metadata) {
+    const Status set = storage_.set_xattr(file, kAttributePrefix + name, std::as_bytes(std::span(value)), 0);
+    // The file is this store's own: the filesystem takes no such attributes, or not these, as another array's mount.
+    if (set.code() == StatusCode::kUnsupported || set.errno_value() == EPERM)
+      return Status::error(StatusCode::kWrongStore,
+                           fmt::format("tier: {} is on a filesystem that does not take the attributes that copies need "
+                                       "({}*: {}), as NFS before 4.2, or a mount of another array; name a directory of "
+                                       "one that does",
+                                       path_, kAttributePrefix, std::strerror(set.errno_value())));
+    FPFS_RETURN_IF_ERROR(set);
+  }
   return Status::ok();
 }
 

@@ -4,11 +4,12 @@
 // An object is written to kUnfinishedPrefix + "objects" in the same directory tree, synced, renamed to its name, and
 // the directories that have changed are synced: it is there as a whole or not at all, also after a power cut of this
 // machine, given that the filesystem keeps what it says of fsync. Metadata are extended attributes
-// (user.fastpersistfs.meta.NAME); kUnsupported where the filesystem has none. A tag is made of inode, time of change
+// (user.fastpersistfs.meta.NAME); kWrongStore where the filesystem takes none. A tag is made of inode, time of change
 // and size. Nobody has checked a checksum: StoredObject::verified is false.
 //
 // What is no regular file is no object: symbolic links are neither followed nor listed. kExists: a file is where a
-// directory is needed, or the other way round. Filesystems that are gone (ENOTCONN, ESTALE, ...) are kUnreachable.
+// directory is needed, or the other way round. Filesystems that are gone (ENOTCONN, ESTALE, ...) are kUnreachable,
+// and so is one that gives I/O errors whatever is asked; one that gives them of an object only is kIoError.
 // A copy shares blocks where the filesystem can, or is made by copy_file_range(2), or read and written with 1 MiB of
 // memory; then it is published as what was put is. Parts of uploads are synced as they come. What a put left that was
 // cut off is removed by uploads(), a day later.
@@ -86,7 +87,16 @@ class FileStore final : public ObjectStore {
 
   // Runs `work` on the executor and hands what it returns to `done`.
   template <typename Answer, typename Work>
-  void run(std::function<void(Answer)> done, Work work);
+  void run(std::function<void(Answer)> done, Work work, bool changes = false);
+  // What a failure says of the store: kUnreachable when it is of every object.
+  Status judge(const Status& failure, bool changes);
+  // Whether anything can be read, or written, at all.
+  Status probe(bool changes);
+  template <typename T>
+  T judged(T answer, bool changes) {
+    if (answer.is_ok()) return answer;
+    return judge(status_of(answer), changes);
+  }
   // The same of work that changes what is stored.
   template <typename Answer, typename Work>
   void change(std::function<void(Answer)> done, Work work);

@@ -19,8 +19,10 @@ Status bad_binding(const Array& array, const Status& why) {
 }  // namespace
 
 std::string encode_binding(const TierBinding& binding, const Uuid& array_id) {
-  nlohmann::ordered_json content = {
-      {"format", kBindingFormat}, {"array", to_string(array_id)}, {"store", binding.store_id}, {"url", binding.url}};
+  nlohmann::ordered_json content = {{"format", kBindingFormat},
+                                    {"array", to_string(array_id)},
+                                    {"store", binding.store_id},
+                                    {binding.has_left ? "left" : "url", binding.url}};
   if (!binding.fences.empty()) content["fences"] = binding.fences;
   if (binding.is_away) content["away"] = true;
   if (binding.shares) content["shares"] = true;
@@ -43,7 +45,9 @@ Result<TierBinding> decode_binding(std::string_view text, const Uuid& array_id) 
     return found != content.end() && found->is_string() ? found->get<std::string>() : std::string();
   };
   if (text_at("array") != to_string(array_id)) return Status::error(StatusCode::kCorruption, "is of another array");
-  TierBinding binding{text_at("store"), text_at("url")};
+  const bool has_left = !text_at("left").empty() && text_at("url").empty();
+  TierBinding binding{text_at("store"), text_at(has_left ? "left" : "url")};
+  binding.has_left = has_left;
   for (const auto& [key, texts] : {std::pair("fences", &binding.fences), std::pair("restored", &binding.restored)}) {
     const auto list = content.find(key);
     if (list == content.end()) continue;
@@ -66,13 +70,14 @@ Result<TierBinding> decode_binding(std::string_view text, const Uuid& array_id) 
   return binding;
 }
 
-Result<std::optional<TierBinding>> load_binding(Storage& storage, const Array& array) {
+Result<std::optional<TierBinding>> load_binding(Storage& storage, const Array& array, bool also_left) {
   const auto bytes = read_small_file(storage, array.metadata_directory(), kTierName, TierBinding::kBytesMax);
   if (bytes.status().code() == StatusCode::kNotFound) return std::optional<TierBinding>();
   if (!bytes.is_ok()) return bytes.status();
   const Result<TierBinding> binding =
       decode_binding(std::string_view(reinterpret_cast<const char*>(bytes->data()), bytes->size()), array.id());
   if (!binding.is_ok()) return bad_binding(array, binding.status());
+  if (binding->has_left && !also_left) return std::optional<TierBinding>();
   return std::optional<TierBinding>(*binding);
 }
 

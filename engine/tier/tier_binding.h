@@ -26,6 +26,7 @@ struct TierBinding {
   bool shares = false;                   // other arrays copy there, too, and are looked at (TierCopyOptions::shares)
   std::string restores = {};             // the array whose copies are to become this one's files; empty: none, any more
   std::vector<std::string> restored = {};  // those whose copies became this one's
+  bool has_left = false;                   // the array copies there no more, and the store could not be told
   bool operator==(const TierBinding&) const = default;
 };
 
@@ -34,8 +35,8 @@ std::string encode_binding(const TierBinding& binding, const Uuid& array_id);
 // kCorruption, kUnsupported: it is none of this array.
 Result<TierBinding> decode_binding(std::string_view text, const Uuid& array_id);
 
-// Nothing: the array copies nowhere. kCorruption, kUnsupported: the file is there, and does not say where to.
-Result<std::optional<TierBinding>> load_binding(Storage& storage, const Array& array);
+// Nothing: the array copies nowhere, or TierBinding::has_left, unless that is asked for. kCorruption, kUnsupported: the file is there, and does not say where to.
+Result<std::optional<TierBinding>> load_binding(Storage& storage, const Array& array, bool also_left = false);
 // Durable on return; after a crash the array remembers what it did before, or this. Nothing: no store any more.
 Status save_binding(Storage& storage, const Array& array, const std::optional<TierBinding>& binding);
 

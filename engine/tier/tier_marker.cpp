@@ -212,9 +212,12 @@ class Making {
                   void (*next)(const Self&)) {
     // What is no UTF-8 in the host's name is replaced.
     self->text_ = content.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
-    self->store_.put(key, std::as_bytes(std::span(self->text_)), {}, [self, next](const Result<StoredObject>& stored) {
-      stored.is_ok() ? next(self) : self->done_(stored.status());
-    });
+    // With metadata, as copies have: a store that takes none is found out here.
+    const ObjectMetadata metadata = {{"format", std::to_string(kFormat)}};
+    self->store_.put(key, std::as_bytes(std::span(self->text_)), metadata,
+                     [self, next](const Result<StoredObject>& stored) {
+                       stored.is_ok() ? next(self) : self->done_(stored.status());
+                     });
   }
 
   // Two that make it a store at one moment both write the identity, and one of them wins.

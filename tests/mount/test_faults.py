@@ -488,6 +488,9 @@ def test_the_drive_of_names_fails(faulty, drives, make_array, make_mount):
     status = mount.status()
     assert status["state"] == "failed" and status["array"]["read_only_reason"]
     assert within(BOUNDED, save, mount.path / "another", 5) in FAILED
+    for words in (("sync", mount.path), ("tier", "set", mount.path, f"file://{drives.paths[0]}")):
+        said = run(array.programs.fpfs, *words, check=False)
+        assert said.returncode == 1 and "the array turned read-only: " in said.stderr, said.stderr
     recover(mount, faulty)
 
 

@@ -129,6 +129,28 @@ def test_an_array_that_leaves_its_store(array, make_mount, directory):
     assert directory.content("a") == pattern(1, 0, MIB) and directory.content("b") is None
 
 
+def test_a_store_that_is_left_while_it_is_away(array, make_array, make_mount, directory):
+    """It cannot be told: another array gets the place when that was made up for."""
+    mount = make_mount(array)
+    set_tier(mount, directory.url)
+    write_pattern(mount.path / "a", 1, MIB)
+    sync(mount)
+    elsewhere = directory.path.with_name("elsewhere")
+    directory.path.rename(elsewhere)
+    for _ in range(2):
+        one_line(fpfs(mount, "tier", "set", mount.path, "none", check=False), "the store still lists it", "none once more")
+        assert tier(mount)["state"] == "none"
+        mount.remount()
+        assert tier(mount)["state"] == "none"
+    elsewhere.rename(directory.path)
+    another = make_mount(make_array())
+    one_line(fpfs(another, "tier", "set", another.path, directory.url, check=False), "is in use by array")
+    fpfs(mount, "tier", "set", mount.path, "none")
+    one_line(fpfs(mount, "tier", "set", mount.path, "none", check=False), "no store to leave")
+    set_tier(another, directory.url, "--existing")
+    assert directory.content("a") == pattern(1, 0, MIB)
+
+
 # --- ends ------------------------------------------------------------------------------------------------------------
 
 def test_unmounting_does_not_wait_and_the_next_mount_goes_on(array, make_mount, directory):

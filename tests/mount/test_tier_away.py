@@ -470,6 +470,29 @@ def test_all_but_the_newest_leave_once_they_are_copied(store, mount):
     assert not any(is_away(path) for path in paths)
 
 
+@pytest.mark.root
+@pytest.mark.time_limit(180)
+def test_what_has_no_room_is_not_to_be_removed(make_array, make_mount, make_drive, directory):
+    """It is well in the store: nothing in what restore says is to be read as that its copy is lost."""
+    array = make_array(paths=[make_drive(120 * MIB).path, make_drive(120 * MIB).path])
+    array.damaged = True
+    mount = make_mount(array, "tier_keep=1")
+    set_tier(mount, directory.url)
+    (mount.path / "run").mkdir()
+    for number in range(4):
+        write_pattern(mount.path / "run" / f"s{number}", number, 60 * MIB)
+        sync(mount)
+        if number > 0:
+            wait_until(lambda before=mount.path / "run" / f"s{number - 1}": is_away(before), seconds=60)
+    mount.options = [option for option in mount.options if option != "tier_keep=1"]
+    mount.remount()
+    said = fpfs(mount, "tier", "restore", mount.path / "run", check=False)
+    assert said.returncode == 1 and "in the store, which gives" in said.stderr.splitlines()[-1], said.stderr
+    assert "does not stay on the drives" in said.stderr and "remove" not in said.stderr, said.stderr
+    # A file that left is well, and readable, all the same.
+    assert is_pattern(mount.path / "run" / "s0", 0, 60 * MIB)
+
+
 @pytest.mark.mount_options("tier_keep=1")
 def test_what_cannot_be_fetched_is_named(mount, directory):
     """Each of it, behind all that could; and removing it is the way on."""
@@ -590,6 +613,12 @@ def test_who_checks_says_what_was_not_looked_at(mount, directory):
     assert "; 20 chunks in the store of the copies only, not looked at" in mount.log()
     mount.unmount()
     aside.rename(directory.path)
+    as_before = mount.options
+    mount.options = ("ro",)
+    mount.start()
+    assert "not looked at; mounted without ro, fpfs tier restore" in fpfs(mount, "verify", first).stdout
+    mount.unmount()
+    mount.options = as_before
     mount.start()
     assert json.loads(fpfs(mount, "scrub", "status", "--json", mount.path).stdout)["chunks_away"] == 20
     fpfs(mount, "tier", "pin", first)

@@ -1,6 +1,8 @@
 """Copies as the last place of content that members do not give any more: right after a mount, on a mount that is
 read-only or lacks a member, and whatever way leads to the store. Through a mount."""
+import json
 import os
+import time
 
 import pytest
 
@@ -204,6 +206,39 @@ def test_the_service_stops_while_a_chunk_is_wanted(copied, make_store, services,
     finally:
         services(kind).start(daemon)
     wait_until(lambda: read_at(mount.path / "file", 5 * CHUNK, CHUNK) == pattern(1, 5 * CHUNK, CHUNK), seconds=90)
+
+
+@pytest.mark.root
+@pytest.mark.time_limit(240)
+@pytest.mark.parametrize("reads_first", [False, True], ids=["saves", "reads"])
+def test_a_directory_whose_drive_dies_is_away(array, make_mount, make_drive, reads_first):
+    """As a whole, with one line. Its filesystem can be unmounted, repaired, and mounted again under the array."""
+    array.damaged = True
+    drive = make_drive(400 * MIB, "xfs")
+    (drive.path / "store").mkdir()
+    mount = make_mount(array, "tier_keep=1")
+    set_tier(mount, f"file://{drive.path}/store")
+    for number in range(2):
+        write_pattern(mount.path / f"file{number}", number, SIZE)
+        sync(mount)
+    first = mount.path / "file0"
+    wait_until(lambda: b"away" in os.getxattr(first, "user.fastpersistfs.codec"), seconds=60)
+    drive.shut_down()
+    if reads_first:
+        assert read_at(first, 0, CHUNK) == "EIO"
+    else:
+        for number in range(2, 7):
+            write_pattern(mount.path / f"file{number}", number, SIZE)
+    wait_until(lambda: tier(mount)["state"] == "away", seconds=20)
+    assert "I/O errors" in tier(mount)["last_error"] or "Input/output error" in tier(mount)["last_error"]
+    assert json.loads(fpfs(mount, "status", "--json", mount.path).stdout)["tier"]["state"] == "away"
+    time.sleep(4)
+    assert "is not up to date" not in mount.log() and tier(mount)["state"] == "away"
+    assert mount.log().count("until that is right") == 1
+    drive.remount()
+    sync(mount)
+    assert read_at(first, 0, CHUNK) == pattern(0, 0, CHUNK)
+    assert tier(mount)["state"] == "current"
 
 
 @pytest.mark.root

@@ -9,6 +9,7 @@ import pytest
 from lab.array import MountFailed
 from lab.copies import SERVICES, Directory, fpfs, set_tier, state, sync, tier
 from lab.data import is_pattern, pattern, write_pattern
+from lab.programs import run
 from lab.s3_gateway import WRITING, S3Gateway
 from lab.system import wait_until
 
@@ -206,6 +207,26 @@ def test_copies_lie_elsewhere_than_what_they_are_of(array, make_mount):
     assert not list((member / "store").iterdir()) and not list((mount.path / "store").iterdir())
     (member / "store").rmdir()
     other_way.unlink()
+
+
+def test_a_directory_that_takes_no_attributes_is_refused(make_array, make_mount, lab):
+    """Of a filesystem without user extended attributes, and of another array's mount, which keeps these names to
+    itself: nothing could be copied there."""
+    mount, another = make_mount(make_array()), make_mount(make_array())
+    ramfs = lab / "ramfs"
+    ramfs.mkdir()
+    run("mount", "-t", "ramfs", "none", ramfs)
+    try:
+        for place in (ramfs / "store", another.path / "store"):
+            place.mkdir()
+            refused = fpfs(mount, "tier", "set", mount.path, f"file://{place}", check=False)
+            assert refused.returncode == 1
+            the_line(refused.stderr, str(place), "does not take the attributes that copies need")
+            assert tier(mount)["state"] == "none"
+            assert [path for path in place.rglob("*") if not path.is_dir()] == []
+    finally:
+        run("umount", ramfs)
+        ramfs.rmdir()
 
 
 def test_what_has_a_reserved_name_is_not_said_to_be_copied(mount, make_store):

@@ -8,6 +8,9 @@
 #include <memory>
 #include <vector>
 
+#include <fmt/format.h>
+
+#include "engine/base/one_line.h"
 #include "engine/base/shell_word.h"
 #include "fs/interface/ioctl.h"
 #include "tools/common/progress.h"
@@ -37,6 +40,15 @@ Result<FileDescriptor> open_to_sync(const std::string& path) {
   return open_path(path);
 }
 
+// What was committed before is there; nothing more will be.
+Status explain_read_only(const std::string& path, const std::string& root) {
+  const Result<Json> status = read_mount_status(root);
+  const std::string reason = status.is_ok() ? text_at(object_at(*status, "array"), "read_only_reason") : "";
+  return Status::from_errno(
+      EROFS, fmt::format("{}: nothing more can be committed: {}; unmount, look at the drive, run fsck.fastpersistfs",
+                         path, reason.empty() ? "the array is read-only" : one_line(reason)));
+}
+
 // Adds what was left alone, because somebody is in the middle of writing it.
 Status sync(const FileDescriptor& file, const std::string& path, const std::string& root,
             std::vector<std::string>& left_alone) {
@@ -50,6 +62,7 @@ Status sync(const FileDescriptor& file, const std::string& path, const std::stri
                                          ": something of it could not be committed; the daemon's log says of which "
                                          "file and why, and fpfs status " +
                                          shell_word(root) + " which member");
+    if (errno == EROFS) return explain_read_only(path, root);
     return explain_mount_error(errno, path);
   }
   const char* name = question->paths;

@@ -82,7 +82,9 @@ int fetch(const TierVerbOptions& options) {
   const Result<FetchedPaths> fetched = fetch_path(options.mount_point);
   if (!fetched.is_ok()) return fail(kTierProgram, kExitFailure, fetched.status().message());
   Json errors = Json::array();
+  uint64_t come = 0;  // whose copies are well
   for (const FetchedPaths::Failure& failure : fetched->failures) {
+    come += failure.has_come ? 1 : 0;
     errors.push_back({{"path", failure.path}, {"detail", failure.detail}});
     if (!options.json) fail(kTierProgram, kExitFailure, failure.detail);
   }
@@ -91,11 +93,17 @@ int fetch(const TierVerbOptions& options) {
   else if (errors.empty() || fetched->files > 0)
     fmt::print("{} fetched ({})\n", format_count(fetched->files, "file"), format_size(fetched->bytes));
   if (errors.empty()) return kExitOk;
-  if (errors.size() == 1) return kExitFailure;
-  return fail(kTierProgram, kExitFailure,
-              fmt::format("{} could not be fetched; when {} cannot be had again, remove {}",
-                          format_count(errors.size(), "file"), one_or_many(errors.size(), "its copy", "their copies"),
-                          one_or_many(errors.size(), "it", "them")));
+  if (come > 0)
+    fail(kTierProgram, kExitFailure,
+         fmt::format("{} not on the drives, but in the store, which gives {}: make room (df, fpfs tier unpin), or "
+                     "restore less at a time",
+                     come == 1 ? "1 file is" : format_count(come, "file") + " are", one_or_many(come, "it", "them")));
+  const uint64_t failed = errors.size() - come;
+  if (failed == 0 || errors.size() == 1) return kExitFailure;
+  return fail(
+      kTierProgram, kExitFailure,
+      fmt::format("{} could not be fetched; when {} cannot be had again, remove {}", format_count(failed, "file"),
+                  one_or_many(failed, "its copy", "their copies"), one_or_many(failed, "it", "them")));
 }
 
 int exit_code_of(const Status& status) {

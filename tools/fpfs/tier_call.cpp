@@ -44,7 +44,8 @@ std::optional<Status> ask_tier(const FileDescriptor& file, IoctlTier& question, 
   if (question.is_over == 0) return std::nullopt;
   if (question.error == 0) return Status::ok();
   question.message[sizeof question.message - 1] = '\0';
-  return Status::error(StatusCode::kInvalidArgument, fmt::format("{}: {}", named, question.message));
+  return Status::error(question.error == EBUSY ? StatusCode::kBusy : StatusCode::kInvalidArgument,
+                       fmt::format("{}: {}", named, question.message));
 }
 
 Status call_tier(const FileDescriptor& file, IoctlTier& question, const std::string& named, unsigned timeout_s,

@@ -141,7 +141,7 @@ void Fetch::note(const AwayFile& file, const Status& outcome) {
   work_.bytes += file.bytes;
   ++work_.files;
   if (!outcome.is_ok()) {
-    fetched_.failures.push_back({file.path, outcome.message()});
+    fetched_.failures.push_back({file.path, outcome.message(), outcome.code() == StatusCode::kBusy});
     return;
   }
   fetched_.bytes += file.bytes;

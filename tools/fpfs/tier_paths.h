@@ -27,6 +27,7 @@ struct FetchedPaths {
   uint64_t files = 0, bytes = 0;  // that were away, in part or whole, and are on the drives now
   struct Failure {
     std::string path, detail;
+    bool has_come = false;  // and does not stay
   };
   std::vector<Failure> failures;
 };

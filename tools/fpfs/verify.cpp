@@ -2,6 +2,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 
 #include <atomic>
 #include <cerrno>
@@ -249,12 +250,18 @@ class VerifyRun {
     if (options_.json || options_.quiet || next < chunks_in_file) return;
     const bool is_right = findings_.size() == findings_before;
     if (chunks_away > 0)
-      say("{}: {} of {} {} only in {}, not looked at{}; fpfs tier restore {} fetches and checks {}", one_line(path),
+      say("{}: {} of {} {} only in {}, not looked at{}; {}fpfs tier restore {} fetches and checks {}", one_line(path),
           chunks_away, format_count(chunks_in_file, "chunk"), one_or_many(chunks_away, "is", "are"),
           store_of(file, path), is_right && chunks_away < chunks_in_file ? ", and the others are as written" : "",
-          shell_word(path), one_or_many(chunks_away, "it", "them"));
+          is_mounted_read_only(file) ? "mounted without ro, " : "", shell_word(path),
+          one_or_many(chunks_away, "it", "them"));
     else if (is_right)
       say("{}: {}, as written", one_line(path), format_count(chunks_in_file, "chunk"));
+  }
+
+  static bool is_mounted_read_only(const FileDescriptor& file) {
+    struct statvfs filesystem {};
+    return ::fstatvfs(file.number(), &filesystem) == 0 && (filesystem.f_flag & ST_RDONLY) != 0;
   }
 
   // Of the copies of the mount that `path` is in. Asked once for each.

@@ -47,6 +47,14 @@ TEST(TierBinding, ComesBackWithWhatLiesInTheStoreOnly) {
   EXPECT_EQ(decode_binding(damaged, array_id()).status().code(), StatusCode::kCorruption);
 }
 
+TEST(TierBinding, ComesBackOfAStoreThatWasLeft) {
+  TierBinding binding = kBinding;
+  binding.has_left = true;
+  const std::string text = encode_binding(binding, array_id());
+  EXPECT_EQ(text.find("\"url\""), std::string::npos) << "of which no earlier version makes a store";
+  EXPECT_EQ(decode_binding(text, array_id()).value(), binding);
+}
+
 TEST(TierBinding, IsOfOneArray) {
   EXPECT_EQ(decode_binding(encode_binding(kBinding, Uuid{}), array_id()).status().code(), StatusCode::kCorruption);
 }
