@@ -265,6 +265,12 @@ def filled(drive):
         os.sync()
 
 
+def durably_opened(path):
+    descriptor = os.open(path, os.O_RDONLY)
+    os.fsync(descriptor)
+    return descriptor
+
+
 @pytest.mark.P2
 @pytest.mark.P4
 @pytest.mark.parametrize("size", [100, 300_000])
@@ -276,8 +282,7 @@ def test_a_drive_that_somebody_else_fills(make_drive, make_array, make_mount, dr
     drive = make_drive(DRIVE).path
     mount = make_mount(make_array(paths=[drive]), f"durable={durable}", "buffer_memory=16M")
     write_pattern(mount.path / "latest", 1, size)
-    with open(mount.path / "latest", "rb") as file:
-        os.fsync(file.fileno())
+    os.close(durably_opened(mount.path / "latest"))
     with filled(drive):
         time.sleep(1.1)
         descriptor = os.open(mount.path / "new", os.O_CREAT | os.O_WRONLY)
@@ -305,10 +310,11 @@ def test_a_drive_that_somebody_else_fills(make_drive, make_array, make_mount, dr
         path = mount.path / "rotated"
         if turn == 0:
             write_pattern(path, 4, size)
-        with open(path, "r+b" if turn == 0 else "wb", buffering=0) as file:
-            file.write(pattern(5, 0, size))
-            with filled(drive):
-                said = [attempt(os.fsync, file.fileno())]
+            os.close(durably_opened(path))
+        descriptor = os.open(path, os.O_CREAT | os.O_WRONLY)
+        assert os.write(descriptor, pattern(5, 0, size)) == size
+        with filled(drive):
+            assert "ENOSPC" in [attempt(os.fsync, descriptor), attempt(os.close, descriptor)]
         if turn == 1:
             path.write_bytes(b"")
         elif turn == 2:
