@@ -119,8 +119,8 @@ class ArrayTier {
 
   // Makes a store the array's, durably, and begins to copy to it; what the array copied to before stays as it is.
   // Errors are those of parse_tier_url(), make_object_store() and init_tier(), kBusy: content of this array lies in
-  // the store of before only, and kWrongStore: what it has copied there may be newer; then nothing has changed. With TierSet::restores it ends when the whole tree is there; a
-  // failure of that is tried again, and at the next mount.
+  // the store of before only, and kWrongStore: what it has copied there may be newer; then nothing has changed. With
+  // TierSet::restores it ends when the whole tree is there; a failure of that is tried again, and at the next mount.
   void set(const TierSet& set, const Done& done);
   // The array copies nowhere any more, durably. kNotFound: it did not. kBusy: content lies there only; then nothing has
   // changed. Another failure: the store still says that it does.

@@ -17,7 +17,7 @@ namespace fpfs {
 namespace {
 
 constexpr unsigned kPartsAtATime = 4;
-constexpr unsigned kAttemptsMax = 3;            // of a copy of whatever version, when it is replaced meanwhile
+constexpr unsigned kCopyAttemptsMax = 3;        // of a copy of whatever version, when it is replaced meanwhile
 constexpr uint64_t kBytesPerSecond = 20 << 20;  // at least so fast a service copies, in silence
 
 Status accept_copied(const HttpResponse& response, S3Written& written) {
@@ -75,7 +75,7 @@ void S3Store::begin_copy(const SharedCopy& copy) {
 
 // The source is not what it was. Who asked for no version gets the one that is there now.
 void S3Store::other_version(const SharedCopy& copy) {
-  if (copy->tag.empty() && copy->attempts < kAttemptsMax) return begin_copy(copy);
+  if (copy->tag.empty() && copy->attempts < kCopyAttemptsMax) return begin_copy(copy);
   copy->done(Status::error(StatusCode::kNotFound, copy->from + ": it is another version by now"));
 }
 

@@ -35,7 +35,8 @@ std::string encode_binding(const TierBinding& binding, const Uuid& array_id);
 // kCorruption, kUnsupported: it is none of this array.
 Result<TierBinding> decode_binding(std::string_view text, const Uuid& array_id);
 
-// Nothing: the array copies nowhere, or TierBinding::has_left, unless that is asked for. kCorruption, kUnsupported: the file is there, and does not say where to.
+// Nothing: the array copies nowhere, or TierBinding::has_left, unless that is asked for. kCorruption, kUnsupported: the
+// file is there, and does not say where to.
 Result<std::optional<TierBinding>> load_binding(Storage& storage, const Array& array, bool also_left = false);
 // Durable on return; after a crash the array remembers what it did before, or this. Nothing: no store any more.
 Status save_binding(Storage& storage, const Array& array, const std::optional<TierBinding>& binding);
