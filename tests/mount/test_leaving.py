@@ -202,6 +202,7 @@ def test_who_waits_for_a_removal_that_is_cancelled_is_told(three, drives, make_m
     out, said = waits.communicate(timeout=30)
     line, = said.splitlines()
     assert waits.returncode == 1 and f"{leaving} is a member, and stays one" in line and "From now on" not in out
+    assert line.endswith(f"; the array is mounted with {':'.join(map(str, three.members))}")
     assert not json_too or json.loads(out)["members"][1]["state"] == "ok"
     assert is_pattern(mount.path / "file", 1, 4 * MIB)
 

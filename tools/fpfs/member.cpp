@@ -234,9 +234,9 @@ int run(const MemberOptions& options) {
   // Whoever goes on by the exit code may be about to format it.
   if (moves && stays(*list, options.directories.front()))
     return fail(kMemberProgram, kExitFailure,
-                fmt::format("{0} is a member, and stays one: meanwhile its removal was cancelled (fpfs member remove "
-                            "--cancel)",
-                            options.directories.front()));
+                fmt::format("{} is a member, and stays one: meanwhile its removal was cancelled (fpfs member remove "
+                            "--cancel); the array is mounted with {}",
+                            options.directories.front(), shell_word(mount_list(*list))));
   const bool is_left = moves && !leaving_members(*list).empty();
   if (is_left && text_at(moved, "state") != "finished")
     return fail(kMemberProgram, kExitFailure, fmt::format("{}; {}", why_it_ended(moved), how_to_go_on(options)));
