@@ -175,10 +175,9 @@ std::optional<MemberIndex> File::home_of(ChunkIndex chunk, const Extent& old, bo
   return is_to_leave ? with_room(natural, needed) : std::nullopt;
 }
 
-// `preferred`, or the member whose drive is the emptiest when that one's is nearly full beside it. Nothing: none has so
-// much.
+// `preferred`, or the member whose drive is the emptiest when that one's is fuller. Nothing: none has so much.
 std::optional<MemberIndex> File::with_room(MemberIndex preferred, uint64_t needed) {
-  constexpr double kNearlyFull = 0.25;  // of what the emptiest has free, as a share of its drive
+  constexpr double kAboutAsEmpty = 0.9;  // of what the emptiest has free; both as a share of their drives
   std::optional<MemberIndex> best;
   double most = 0, of_preferred = 0;
   for (uint16_t place = 0; place < stripes_.width(); ++place) {
@@ -190,7 +189,7 @@ std::optional<MemberIndex> File::with_room(MemberIndex preferred, uint64_t neede
     best = member;
     most = share;
   }
-  return of_preferred > most * kNearlyFull ? preferred : best;
+  return of_preferred > most * kAboutAsEmpty ? preferred : best;
 }
 
 void File::write_home(ChunkIndex chunk, const Extent& old, const std::shared_ptr<ObjectSet>& objects,

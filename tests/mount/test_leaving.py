@@ -374,8 +374,8 @@ def test_the_only_member_is_replaced_where_the_names_lie_apart(make_array, drive
     assert is_pattern(mount.path / "file", 1, 2 * MIB) and is_pattern(mount.path / "open", 2, 2 * MIB)
 
 
-def chunks_of_members(mount):
-    chunks = [0] * 4
+def chunks_of_members(mount, members=4):
+    chunks = [0] * members
     for number in range(4):
         for extent in extents_of(mount, mount.path / f"file{number}")["extents"]:
             chunks[extent["member"]] += 1
@@ -398,7 +398,7 @@ def test_after_another_was_added_what_is_moved_goes_to_that_one(make_array, driv
 
 
 def test_what_is_moved_goes_to_those_that_have_room(make_array, drives, make_mount):
-    """Whatever the arithmetic of stripes says: one that is nearly full is not filled."""
+    """Whatever the arithmetic of stripes says: one that is fuller than the others is not filled."""
     if drives.kind == "directories":
         pytest.skip("no loop devices here: the drives are one")
     array = make_array(chunk_size=CHUNK)
@@ -408,7 +408,7 @@ def test_what_is_moved_goes_to_those_that_have_room(make_array, drives, make_mou
     filling = drives.paths[1] / "filling"
     with open(filling, "wb") as file:
         space = os.statvfs(drives.paths[1])
-        os.posix_fallocate(file.fileno(), 0, space.f_bavail * space.f_frsize * 9 // 10)
+        os.posix_fallocate(file.fileno(), 0, space.f_bavail * space.f_frsize // 2)
     try:
         before = chunks_of_members(mount)
         fpfs(mount, "member", "remove", mount.path, array.members[2])
@@ -417,3 +417,23 @@ def test_what_is_moved_goes_to_those_that_have_room(make_array, drives, make_mou
         filling.unlink()
     assert after[1] == before[1] and after[2] == 0 and after[0] > before[0] and after[3] > before[3]
     assert all(is_pattern(mount.path / f"file{number}", number, 3 * MIB) for number in range(4))
+
+
+@pytest.mark.root
+def test_a_new_drive_gets_most_of_what_is_moved(make_drive, make_array, drives, make_mount):
+    """Also when the files were made by another number of members, whose stripe says something else."""
+    if drives.kind == "directories":
+        pytest.skip("no loop devices here: no small drives")
+    places = [make_drive(96 * MIB).path for _ in range(5)]
+    array = make_array(chunk_size=CHUNK, paths=places[:4])
+    mount = make_mount(array, "buffer_memory=16M")
+    for number in range(4):
+        write_pattern(mount.path / f"file{number}", number, 40 * MIB)
+    fpfs(mount, "member", "remove", mount.path, array.members[3])
+    leaving, new = array.members[1], places[4] / array.members[1].name
+    before = chunks_of_members(mount, 5)
+    fpfs(mount, "member", "replace", mount.path, leaving, new)
+    array.members[1] = new
+    after = chunks_of_members(mount, 5)
+    assert after[1] == after[3] == 0 and after[4] > 0.7 * before[1]
+    assert all(is_pattern(mount.path / f"file{number}", number, 40 * MIB) for number in range(4))
