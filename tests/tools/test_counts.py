@@ -13,6 +13,7 @@ COUNTED = re.compile(r"(?<!at most )(?<!from )(?<!between )\{[a-z0-9_]*\} (?:(?:
 FINE = [
     "{} directories were given",  # 257 and more
     "{} arguments name directories",  # two and more
+    "it is one of {} names of the file",
     "{} arrays, {} among them",
     "{} arrays copy there",
     "{} of its {} directories",
