@@ -372,6 +372,15 @@ Result<std::string> ArrayTier::Impl::array_to_restore(ObjectStore& objects, cons
   };
   std::string restored = set.restored_array;
   if (restored.empty() && others.size() == 1) restored = others.front();
+  // The same command again: what it has restored is this array's already, or is about to be.
+  if (restored.empty() && others.empty()) {
+    const Result<std::optional<TierBinding>> remembered = load_binding(store_.storage(), store_.array());
+    if (remembered.is_ok() && remembered->has_value() && (**remembered).store_id == made.store_id) {
+      const TierBinding& binding = **remembered;
+      if (!binding.restores.empty() || !binding.restored.empty())
+        restored = binding.restores.empty() ? binding.restored.back() : binding.restores;
+    }
+  }
   if (restored.empty() && others.empty())
     return refuse("no other array has copies there; if one had them, say which: --array ID");
   if (restored.empty())

@@ -140,8 +140,8 @@ def test_what_is_there_already_takes_no_copys_place(lost, directory, kind):
     assert mount.status()["array"]["id"] not in {path.name for path in directory.path.rglob("arrays/*")}
     there.rename(mount.path / "mine")
     # What was restored before, and directories, are no reason.
-    for _ in range(2):
-        fpfs(mount, "tier", "set", "--restore", mount.path, directory.url, "--array", mount.lost_id)
+    for words in (["--array", mount.lost_id], [], ["--array", mount.lost_id]):
+        fpfs(mount, "tier", "set", "--restore", mount.path, directory.url, *words)
         assert digests(mount.path / path.split("/")[0])
     (mount.path / "mine").rmdir() if kind == "directory" else (mount.path / "mine").unlink()
     assert names(mount.path) == tree and digests(mount.path) == content
