@@ -34,8 +34,9 @@ void Room::add_member(MemberIndex member) {
   device.number = added.device;
   device_by_member_[member] = member.value();
   if (!added.present) return;  // only ever read: it has no room to look at
+  // One that was removed had perhaps the same drive, or another one that had its number then: nobody looks at it any more.
   for (const MemberIndex m : range_to(member))
-    if (array_.member(m).present && array_.member(m).device == added.device)
+    if (array_.is_present(m) && array_.member(m).device == added.device)
       device_by_member_[member] = device_by_member_[m];
   look(device);
 }

@@ -424,7 +424,7 @@ def test_a_new_drive_gets_most_of_what_is_moved(make_drive, make_array, drives, 
     """Also when the files were made by another number of members, whose stripe says something else."""
     if drives.kind == "directories":
         pytest.skip("no loop devices here: no small drives")
-    places = [make_drive(96 * MIB).path for _ in range(5)]
+    places = [make_drive(96 * MIB).path for _ in range(6)]
     array = make_array(chunk_size=CHUNK, paths=places[:4])
     mount = make_mount(array, "buffer_memory=16M")
     for number in range(4):
@@ -436,4 +436,34 @@ def test_a_new_drive_gets_most_of_what_is_moved(make_drive, make_array, drives, 
     array.members[1] = new
     after = chunks_of_members(mount, 5)
     assert after[1] == after[3] == 0 and after[4] > 0.7 * before[1]
+    # And another one.
+    leaving, new = array.members[2], places[5] / array.members[1].name
+    fpfs(mount, "member", "replace", mount.path, leaving, new)
+    array.members[2] = new
+    last = chunks_of_members(mount, 6)
+    assert last[2] == 0 and last[5] > 0.7 * after[2], (before, after, last)
     assert all(is_pattern(mount.path / f"file{number}", number, 40 * MIB) for number in range(4))
+
+
+def test_the_room_of_a_drive_that_comes_back_is_looked_at(make_array, drives, make_mount):
+    """Of a member that was removed nobody looks at it any more; the next one has the same device number."""
+    if drives.kind == "directories":
+        pytest.skip("no loop devices here: the drives are one")
+    array = make_array(chunk_size=CHUNK, paths=drives.paths[:3])
+    mount = make_mount(array)
+    for number in range(4):
+        write_pattern(mount.path / f"file{number}", number, 3 * MIB)
+    fpfs(mount, "member", "remove", mount.path, array.members[2])
+    again = drives.paths[2] / (array.members[2].name + "-again")
+    array.members.append(again)
+    fpfs(mount, "member", "add", mount.path, again)
+    filling = drives.paths[2] / "filling"
+    with open(filling, "wb") as file:
+        space = os.statvfs(drives.paths[2])
+        os.posix_fallocate(file.fileno(), 0, space.f_bavail * space.f_frsize // 2)
+    try:
+        fpfs(mount, "member", "remove", mount.path, array.members[1])
+        after = chunks_of_members(mount)
+    finally:
+        filling.unlink()
+    assert after == [4 * 3 * MIB // CHUNK, 0, 0, 0]
