@@ -1,5 +1,7 @@
 #include "fs/process/options.h"
 
+#include <filesystem>
+
 #include <sys/stat.h>
 
 #include <fstream>
@@ -388,13 +390,16 @@ TEST(Options, HelpAndVersionNeedNothingElse) {
 TEST(Options, PathsBecomeAbsolute) {
   MountOptions options = parse_ok({"--log_file=here.log"});
   options.directories = {"a", "/b/../c"};
-  options.mount_point = ".";
+  options.mount_point = std::filesystem::relative("/proc").string();
   Status status = make_paths_absolute(options);
   ASSERT_TRUE(status.is_ok()) << status.message();
   EXPECT_EQ(options.directories[0].front(), '/');
   EXPECT_EQ(options.directories[1], "/c");
   EXPECT_EQ(options.log_file.front(), '/');
-  EXPECT_EQ(options.mount_point.front(), '/');
+  EXPECT_EQ(options.mount_point, "/proc");
+  options.mount_point = ".";
+  status = make_paths_absolute(options);
+  EXPECT_NE(status.message().find("here.log is in the mount itself"), std::string::npos) << status.message();
   options.mount_point = "/no/such/place";
   status = make_paths_absolute(options);
   EXPECT_EQ(status.code(), StatusCode::kNotFound);
