@@ -1,9 +1,8 @@
 #include "fs/process/options.h"
 
-#include <filesystem>
-
 #include <sys/stat.h>
 
+#include <filesystem>
 #include <fstream>
 #include <regex>
 #include <utility>
