@@ -53,8 +53,8 @@ struct TierSet {
   std::string host;        // of this machine, for people who look at the store
   std::string mounted_at;  // likewise; no place for copies
   bool share = false;      // also a store that other arrays copy to
-  bool has_other_files =
-      false;  // also where there are other files, or newer copies of this array's: they may be replaced
+  // Also where there are other files, or newer copies of this array's: they may be replaced.
+  bool has_other_files = false;
   // What another array has copied there becomes this array's: its tree is made here (tier_restore.h), and that array
   // copies there no more.
   bool restores = false;

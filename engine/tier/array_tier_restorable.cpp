@@ -3,11 +3,13 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <memory>
 
 #include <fmt/format.h>
 
 #include "engine/base/ranges.h"
+#include "engine/store/find_in_array.h"
 #include "engine/tier/array_tier_impl.h"
 #include "engine/tier/tier_manifest.h"
 #include "engine/tier/tier_marker.h"
@@ -35,29 +37,23 @@ struct Taker {
 
 // What is under this path already, when it is neither a copy's original there nor a directory for a directory. It would
 // stay (RestoredTree), be copied, and so take the place of the copy that nobody has restored.
-Result<std::optional<Taker>> taker_of(Storage& storage, Handle root, std::string_view path,
-                                      const std::string& store_id) {
+Result<std::optional<Taker>> taker_of(Store& store, std::string path, const std::string& store_id) {
   const bool is_of_directory = path.ends_with('/');
-  if (is_of_directory) path.remove_suffix(1);
-  FPFS_ASSIGN_OR_RETURN(const Handle top, storage.reopen(root, O_PATH | O_DIRECTORY));
-  ScopedHandle node(storage, top);
-  for (std::string_view rest = path; !rest.empty();) {
-    const std::string_view component = rest.substr(0, rest.find('/'));
-    rest.remove_prefix(std::min(rest.size(), component.size() + 1));
-    FPFS_ASSIGN_OR_RETURN(const struct stat above, storage.fstat(node.get()));
-    if (!S_ISDIR(above.st_mode)) return std::optional(Taker{above.st_mode, {}});
-    Result<Handle> next = storage.open_at(node.get(), std::string(component), O_PATH | O_NOFOLLOW);
-    if (next.status().code() == StatusCode::kNotFound) return std::optional<Taker>();
-    if (!next.is_ok()) return next.status();
-    node = ScopedHandle(storage, *next);
-  }
-  FPFS_ASSIGN_OR_RETURN(const struct stat there, storage.fstat(node.get()));
-  if (S_ISDIR(there.st_mode)) return is_of_directory ? std::nullopt : std::optional(Taker{there.st_mode, {}});
-  const std::optional<TierNote> note = read_note(storage, node.get());
+  if (is_of_directory) path.pop_back();
+  if (("/" + path + "/").find("/../") != std::string::npos) return std::optional<Taker>();  // it is never restored
+  const Result<Store::Node> found = find_in_array(store, path);
+  if (found.status().code() == StatusCode::kNotFound) return std::optional<Taker>();
+  // A file above, or a link.
+  if (found.status().errno_value() == ENOTDIR || found.status().code() == StatusCode::kInvalidArgument)
+    return std::optional(Taker{S_IFREG, {}});
+  if (!found.is_ok()) return found.status();
+  const mode_t mode = found->attributes.st_mode;
+  if (S_ISDIR(mode)) return is_of_directory ? std::nullopt : std::optional(Taker{mode, {}});
+  const std::optional<TierNote> note = read_note(store.storage(), found->handle.get());
   if (note && note->place == TierNote::place_of(store_id, path)) return std::optional<Taker>();
-  Taker taker{there.st_mode, {}};
-  if (S_ISLNK(there.st_mode)) {
-    FPFS_ASSIGN_OR_RETURN(taker.target, storage.read_link(node.get()));
+  Taker taker{mode, {}};
+  if (S_ISLNK(mode)) {
+    FPFS_ASSIGN_OR_RETURN(taker.target, store.storage().read_link(found->handle.get()));
   }
   return std::optional(std::move(taker));
 }
@@ -102,7 +98,7 @@ Status ArrayTier::Impl::check_restorable(ObjectStore& objects, const TierSet& se
       if (is_empty && is_known && looks == 0) return Status::ok();
       std::optional<Taker> taker;
       if (!is_empty) {
-        FPFS_ASSIGN_OR_RETURN(taker, taker_of(store_.storage(), store_.root(), path, found->store_id));
+        FPFS_ASSIGN_OR_RETURN(taker, taker_of(store_, std::string(path), found->store_id));
       }
       if (is_known && looks == 0 && !taker) continue;
       looks -= std::min(looks, 1U);
