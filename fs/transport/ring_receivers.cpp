@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <chrono>
@@ -18,8 +19,9 @@ namespace {
 constexpr std::chrono::milliseconds kRingRetry{100};
 
 // Where the calling thread runs. Callers wait for their answers, so their processor is the one that is free, and waking
-// another takes longer (docs/benchmarks/row09.md). Not so who reads a long way: what is read ahead is copied on another
-// processor meanwhile. All of it is a wish: a processor that is not there, or not for this process, cannot be had.
+// another takes longer (docs/benchmarks/row09.md). Not so for two kinds of requests. Who reads a long way: what is read
+// ahead is copied on another processor meanwhile. And who waits for a drive: where its answer comes in the thread that
+// waited can go on at once. All of it is a wish: a processor that is not there, or not for this process, cannot be had.
 class Place {
  public:
   // `anywhere` as a cpu_set_t; it outlives this.
@@ -31,13 +33,17 @@ class Place {
 
   // A request has come.
   void suit(const wire::Flow& flow) {
-    constexpr unsigned kOthersBetween = 16;
-    if (flow.kind == wire::Flow::Kind::kRead && flow.bytes > File::kLandingWriteMin) {
-      if (others_left_ == 0) move(anywhere_);
-      others_left_ = kOthersBetween;
-    } else if (others_left_ > 0 && --others_left_ == 0) {
+    if (flow.kind == wire::Flow::Kind::kRead && flow.bytes > File::kLandingWriteMin)
+      leave_callers();
+    else if (others_left_ > 0 && --others_left_ == 0)
       move(at_callers_);
-    }
+  }
+
+  // Until so many requests have come that are not of these kinds.
+  void leave_callers() {
+    constexpr unsigned kOthersBetween = 16;
+    if (others_left_ == 0) move(anywhere_);
+    others_left_ = kOthersBetween;
   }
 
  private:
@@ -49,6 +55,19 @@ class Place {
   const std::vector<std::byte>& anywhere_;
   unsigned others_left_ = 0;  // requests until it is at its callers' again
 };
+
+bool asks_for_commit(const std::byte* request) {
+  wire::InHeader header;
+  std::memcpy(&header, request, sizeof header);
+  return wire::asks_for_commit(header.opcode);
+}
+
+// How often the calling thread has slept until something happened.
+long waits_of_this_thread() {
+  rusage usage{};
+  (void)getrusage(RUSAGE_THREAD, &usage);
+  return usage.ru_nvcsw;
+}
 
 // Of the calling thread; as a cpu_set_t, which has the size of the machine.
 std::vector<std::byte> processors_allowed() {
@@ -147,7 +166,10 @@ void RingReceivers::serve(Worker& worker) {
     if (const size_t length = receive(worker); length > 0) {
       worker.is_free = true;  // there is another, or was_last has made one
       place.suit(wire::flow_of({worker.request.payload->request, std::min(length, wire::kWritePayloadOffset)}));
+      const bool may_wait = asks_for_commit(worker.request.payload->request);
+      const long waits = may_wait ? waits_of_this_thread() : 0;
       goes_on = handler_.handle(worker, length);
+      if (may_wait && waits_of_this_thread() > waits) place.leave_callers();
     } else {
       log(LogLevel::kError, "a request's lengths contradict each other; it fails");
       handler_.refuse(entry.unique());
