@@ -151,8 +151,9 @@ Status Status::from_errno(int errno_value, std::string operation) {
   detail->code = code_of_errno(errno_value);
   detail->errno_value = errno_value;
   const char* description = strerrordesc_np(errno_value);
-  detail->message = one_line(std::move(operation)) + ": " +
-                    (description != nullptr ? std::string(description) : fmt::format("errno {}", errno_value));
+  detail->message = one_line(std::move(operation));
+  detail->message += ": ";
+  detail->message += description != nullptr ? std::string(description) : fmt::format("errno {}", errno_value);
   return Status(std::move(detail));
 }
 

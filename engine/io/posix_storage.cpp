@@ -81,7 +81,7 @@ Status failure(const char* operation, Handle handle, uint64_t offset, uint64_t l
 
 Status failure(const char* operation, Handle directory, const std::string& name) {
   const int error = errno;
-  if (is_everyday(error)) return Status::from_errno(error, fmt::format("{} {}", operation, name));
+  if (is_everyday(error)) return Status::from_errno(error, operation + (" " + name));
   return Status::from_errno(error, fmt::format("{} {}/{}", operation, path_of(directory), name));
 }
 
@@ -225,7 +225,8 @@ Status PosixStorage::fdatasync(Handle handle) {
 Status PosixStorage::check_running(Handle file) {
   std::byte byte;
   const ssize_t count = retry([&] { return ::pread(file, &byte, sizeof byte, 0); });
-  return done(count < 0 ? -1 : 0, "read", file).with_context("the filesystem went down during a sync");
+  if (count >= 0) return Status::ok();
+  return failure("read", file).with_context("the filesystem went down during a sync");
 }
 
 Status PosixStorage::sync_filesystem(Handle handle) {

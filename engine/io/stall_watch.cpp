@@ -66,23 +66,40 @@ void StallWatch::note_error(StallDomain domain, const Status& failure) {
 
 // --- calls -----------------------------------------------------------------------------------------------------------
 
-StallWatch::Shard& StallWatch::shard_of_this_thread() {
+StallWatch::Place* StallWatch::take_place() {
   static std::atomic<size_t> threads{0};
   thread_local const size_t number = threads.fetch_add(1);
-  return shards_[number % kShards];
+  for (Place& place : lines_[number % kLines].places) {
+    uint64_t expected = Place::kFree;
+    if (place.began_ns.compare_exchange_strong(expected, Place::kPaused, std::memory_order_acquire,
+                                               std::memory_order_relaxed))
+      return &place;
+  }
+  // They stay, as nobody else's are in anybody's way.
+  const MutexLock lock(others_mutex_);
+  for (Place& place : others_) {
+    uint64_t expected = Place::kFree;
+    if (place.began_ns.compare_exchange_strong(expected, Place::kPaused)) return &place;
+  }
+  Place& place = others_.emplace_back();
+  place.began_ns.store(Place::kPaused);
+  return &place;
 }
 
-StallWatch::Call::Call(StallWatch& watch, StallDomain domain)
-    : watch_(watch), domain_(domain), began_ns_(monotonic_ns()) {
-  Shard& shard = watch_.shard_of_this_thread();
-  const MutexLock lock(shard.mutex);
-  shard.calls.push_back(*this);
+StallWatch::Call::Call(StallWatch& watch, StallDomain domain) : place_(watch.take_place()) {
+  place_->domain.store(domain, std::memory_order_relaxed);
+  place_->began_ns.store(monotonic_ns(), std::memory_order_release);
 }
 
 StallWatch::Call::~Call() {
-  Shard& shard = watch_.shard_of_this_thread();
-  const MutexLock lock(shard.mutex);
-  shard.calls.remove(*this);
+  place_->began_ns.store(Place::kFree, std::memory_order_release);
+}
+
+uint64_t StallWatch::Place::began(StallDomain& waits_for) const {
+  const uint64_t before = began_ns.load(std::memory_order_acquire);
+  if (before == kFree || before == kPaused) return 0;
+  waits_for = domain.load(std::memory_order_acquire);
+  return began_ns.load(std::memory_order_relaxed) == before ? before : 0;  // else another call's by now
 }
 
 // --- looking ---------------------------------------------------------------------------------------------------------
@@ -104,11 +121,15 @@ void StallWatch::look() {
   const uint64_t limit_ns = limit_ms_.load() * 1'000'000;
   const auto is_overdue = [&](uint64_t began) { return began != 0 && now > began && now - began > limit_ns; };
   std::array<bool, kStallDomains> overdue{};
-  for (Shard& shard : shards_) {
-    const MutexLock lock(shard.mutex);
-    shard.calls.for_each([&](const Call& call) {
-      if (is_overdue(call.began_ns_.load(std::memory_order_relaxed))) overdue[call.domain_.value()] = true;
-    });
+  const auto look_at = [&](const Place& place) {
+    StallDomain domain = kElsewhereDomain;
+    if (is_overdue(place.began(domain))) overdue[domain.value()] = true;
+  };
+  for (const Line& line : lines_)
+    for (const Place& place : line.places) look_at(place);
+  {
+    const MutexLock lock(others_mutex_);
+    for (const Place& place : others_) look_at(place);
   }
   const MutexLock lock(watchers_mutex_);
   for (const auto& [number, source] : sources_)

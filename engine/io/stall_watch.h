@@ -23,13 +23,13 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <list>
 #include <map>
 #include <memory>
 #include <string>
 #include <thread>
 
 #include "engine/base/clock.h"
-#include "engine/base/intrusive_list.h"
 #include "engine/base/mutex.h"
 #include "engine/base/status.h"
 #include "engine/io/stall_domain.h"
@@ -62,23 +62,7 @@ class StallWatch {
   void note_error(StallDomain domain, const Status& failure);
 
   // A blocking call under way, from construction to destruction, on one thread.
-  class Call {
-   public:
-    Call(StallWatch& watch, StallDomain domain);
-    ~Call();
-    // Between them the call does not wait for the drive.
-    void pause() { began_ns_.store(0, std::memory_order_relaxed); }
-    void resume() { began_ns_.store(monotonic_ns(), std::memory_order_relaxed); }
-    Call(const Call&) = delete;
-    Call& operator=(const Call&) = delete;
-
-   private:
-    friend class StallWatch;
-    StallWatch& watch_;
-    const StallDomain domain_;
-    std::atomic<uint64_t> began_ns_;  // 0: paused
-    ListLink<Call> link_;
-  };
+  class Call;
 
   // Something else that may be caught: `oldest` returns since when (monotonic_ns()), 0 when there is nothing.
   class Registration {
@@ -99,10 +83,18 @@ class StallWatch {
   [[nodiscard]] Registration add_listener(std::function<void(StallDomain)> listener);
 
  private:
-  // Calls are spread over several lists so that threads seldom meet at one lock.
-  struct alignas(64) Shard {
-    Mutex mutex;
-    IntrusiveList<Call, &Call::link_> calls FPFS_GUARDED_BY(mutex);
+  // Where a call under way is noted. Whoever set `began_ns` owns it until it is kFree again.
+  struct Place {
+    static constexpr uint64_t kFree = 0;
+    static constexpr uint64_t kPaused = UINT64_MAX;  // taken, and waiting for no drive
+    std::atomic<uint64_t> began_ns{kFree};
+    std::atomic<StallDomain> domain{kElsewhereDomain};
+    // Since when its call waits for `waits_for`; 0: it does not.
+    uint64_t began(StallDomain& waits_for) const;
+  };
+  // A thread takes places in the line of memory that its number leads to, so threads seldom meet at one.
+  struct alignas(64) Line {
+    std::array<Place, 4> places;
   };
   struct Source {
     StallDomain domain;
@@ -112,13 +104,13 @@ class StallWatch {
     std::atomic<bool> stalled{false};
     std::atomic<uint64_t> errors{0};
   };
-  static constexpr size_t kShards = 16;
+  static constexpr size_t kLines = 128;
 
   const State& state_of(StallDomain domain) const { return states_[domain.value()]; }
   State& state_of(StallDomain domain) { return states_[domain.value()]; }
   std::string name_of(StallDomain domain) const;
   void set_stalled(StallDomain domain, bool stalled);
-  Shard& shard_of_this_thread();
+  Place* take_place();
   void run();
   void look();
   void remove(uint64_t number);
@@ -126,7 +118,10 @@ class StallWatch {
   std::atomic<uint64_t> limit_ms_{0};
   std::array<State, kStallDomains> states_;
   std::atomic<bool> any_stalled_{false};
-  std::array<Shard, kShards> shards_;
+  std::array<Line, kLines> lines_;
+  // Of calls that found their line full.
+  Mutex others_mutex_;
+  std::list<Place> others_ FPFS_GUARDED_BY(others_mutex_);
 
   mutable Mutex names_mutex_;
   std::map<StallDomain, std::string> names_ FPFS_GUARDED_BY(names_mutex_);
@@ -141,6 +136,20 @@ class StallWatch {
   CondVar stop_;
   bool stopping_ FPFS_GUARDED_BY(thread_mutex_) = false;
   std::thread thread_;
+};
+
+class StallWatch::Call {
+ public:
+  Call(StallWatch& watch, StallDomain domain);
+  ~Call();
+  // Between them the call does not wait for the drive.
+  void pause() { place_->began_ns.store(Place::kPaused, std::memory_order_relaxed); }
+  void resume() { place_->began_ns.store(monotonic_ns(), std::memory_order_relaxed); }
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+
+ private:
+  Place* const place_;
 };
 
 }  // namespace fpfs

@@ -116,17 +116,10 @@ uint64_t OperationTotals::count() const {
   return std::accumulate(buckets.begin(), buckets.end(), uint64_t{0});
 }
 
-// Numbers of /dev/fuse are even and follow each other, those of rings have their entry above the fortieth bit.
-OperationTimes::Slot& OperationTimes::slot_of(uint64_t unique) const {
-  constexpr uint64_t kGoldenRatio = 0x9e3779b97f4a7c15;
-  static_assert(std::has_single_bit(kSlots));
-  return (*slots_)[unique * kGoldenRatio >> (64 - std::bit_width(kSlots - 1))];
-}
-
 void OperationTimes::begin(uint64_t unique, uint32_t opcode, uint64_t now_ns) {
   if (!is_counted(opcode) || unique == 0) return;
   const Request request{now_ns, operation_of(opcode)};
-  Slot& slot = slot_of(unique);
+  Slot& slot = slots_->of(unique);
   uint64_t free = 0;
   if (slot.unique.compare_exchange_strong(free, unique, std::memory_order_acquire, std::memory_order_relaxed)) {
     slot.began_ns.store(now_ns, std::memory_order_relaxed);
@@ -140,7 +133,7 @@ void OperationTimes::begin(uint64_t unique, uint32_t opcode, uint64_t now_ns) {
 
 // Whoever answers a request was handed it by the thread that began it, and sees what that wrote.
 bool OperationTimes::take(uint64_t unique, Request& request) {
-  Slot& slot = slot_of(unique);
+  Slot& slot = slots_->of(unique);
   if (slot.unique.load(std::memory_order_relaxed) == unique) {
     request = {slot.began_ns.load(std::memory_order_relaxed), slot.operation.load(std::memory_order_relaxed)};
     uint64_t expected = unique;

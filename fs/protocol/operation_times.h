@@ -20,6 +20,7 @@
 #include <unordered_map>
 
 #include "engine/base/mutex.h"
+#include "fs/protocol/request_slots.h"
 
 namespace fpfs {
 
@@ -105,7 +106,6 @@ class OperationTimes {
     std::atomic<uint64_t> began_ns{0};
     std::atomic<Operation> operation{Operation::kOther};
   };
-  static constexpr size_t kSlots = 1024;
   // Threads count in different ones.
   struct alignas(64) OperationCounts {
     std::array<std::atomic<uint64_t>, kLatencyBuckets> buckets{};
@@ -115,11 +115,10 @@ class OperationTimes {
   using Shard = std::array<OperationCounts, kOperations>;
   static constexpr size_t kShards = 16;
 
-  Slot& slot_of(uint64_t unique) const;
   bool take(uint64_t unique, Request& request);
   static Shard& own(std::array<Shard, kShards>& shards);
 
-  const std::unique_ptr<std::array<Slot, kSlots>> slots_ = std::make_unique<std::array<Slot, kSlots>>();
+  const std::unique_ptr<RequestSlots<Slot>> slots_ = std::make_unique<RequestSlots<Slot>>();
   const std::unique_ptr<std::array<Shard, kShards>> shards_ = std::make_unique<std::array<Shard, kShards>>();
   // Whose place is taken: with many under way, and while one waits long.
   mutable Mutex mutex_;

@@ -27,47 +27,75 @@ bool is_watched(uint32_t opcode) {
 
 }  // namespace
 
+bool ReplyWatch::Slot::take(uint64_t number) {
+  uint64_t expected = number;
+  if (unique.load(std::memory_order_acquire) != number) return false;
+  if (!unique.compare_exchange_strong(expected, kTaken, std::memory_order_acq_rel, std::memory_order_acquire))
+    return false;
+  began_ns.store(0, std::memory_order_relaxed);  // nobody sees it beside the next one's number
+  unique.store(kFree, std::memory_order_release);
+  return true;
+}
+
 void ReplyWatch::begin(uint64_t unique, uint32_t opcode) {
   if (!is_watched(opcode)) return;
-  Shard& shard = shard_of(unique);
-  const MutexLock lock(shard.mutex);
-  shard.waiting.emplace(unique, monotonic_ns());
-  shard.count();
+  Slot& slot = slots_->of(unique);
+  uint64_t expected = Slot::kFree;
+  if (slot.unique.compare_exchange_strong(expected, unique, std::memory_order_acq_rel, std::memory_order_relaxed)) {
+    slot.began_ns.store(monotonic_ns(), std::memory_order_release);
+    return;
+  }
+  const MutexLock lock(mutex_);
+  others_.emplace(unique, monotonic_ns());
+  count();
 }
 
 bool ReplyWatch::may_reply(uint64_t unique) {
-  Shard& shard = shard_of(unique);
-  if (shard.known.load(std::memory_order_relaxed) == 0) return true;
-  const MutexLock lock(shard.mutex);
-  shard.waiting.erase(unique);
-  const bool was_answered = shard.given_up.erase(unique) > 0;
-  shard.count();
+  if (unique == 0) return true;  // something the kernel is told without having asked
+  if (slots_->of(unique).take(unique)) return true;
+  // Whoever gave it up, and so took it from the slot, had counted it.
+  if (known_.load(std::memory_order_relaxed) == 0) return true;
+  const MutexLock lock(mutex_);
+  others_.erase(unique);
+  const bool was_answered = given_up_.erase(unique) > 0;
+  count();
   return !was_answered;
 }
 
 std::vector<uint64_t> ReplyWatch::give_up(uint64_t since_ns) {
   std::vector<uint64_t> overdue;
-  for (Shard& shard : shards_) {
-    const MutexLock lock(shard.mutex);
-    for (auto entry = shard.waiting.begin(); entry != shard.waiting.end();) {
-      if (entry->second > since_ns) {
-        ++entry;
-        continue;
-      }
-      overdue.push_back(entry->first);
-      shard.given_up.insert(entry->first);
-      entry = shard.waiting.erase(entry);
-    }
+  const MutexLock lock(mutex_);
+  for (Slot& slot : *slots_) {
+    const uint64_t unique = slot.unique.load(std::memory_order_acquire);
+    const uint64_t began = slot.began_ns.load(std::memory_order_acquire);
+    if (unique == Slot::kFree || unique == Slot::kTaken || began == 0 || began > since_ns) continue;
+    given_up_.insert(unique);
+    count();
+    if (slot.take(unique))
+      overdue.push_back(unique);
+    else
+      given_up_.erase(unique);  // answered just now
   }
+  for (auto entry = others_.begin(); entry != others_.end();) {
+    if (entry->second > since_ns) {
+      ++entry;
+      continue;
+    }
+    overdue.push_back(entry->first);
+    given_up_.insert(entry->first);
+    entry = others_.erase(entry);
+  }
+  count();
   return overdue;
 }
 
 bool ReplyWatch::give_up_one(uint64_t unique) {
-  Shard& shard = shard_of(unique);
-  const MutexLock lock(shard.mutex);
-  shard.waiting.erase(unique);
-  const bool is_new = shard.given_up.insert(unique).second;
-  shard.count();
+  const MutexLock lock(mutex_);
+  const bool is_new = given_up_.insert(unique).second;
+  count();
+  slots_->of(unique).take(unique);
+  others_.erase(unique);
+  count();
   return is_new;
 }
 

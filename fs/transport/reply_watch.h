@@ -8,15 +8,16 @@
 // Thread safety: all methods from any thread.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
 #include "engine/base/mutex.h"
+#include "fs/protocol/request_slots.h"
 
 namespace fpfs {
 
@@ -33,20 +34,23 @@ class ReplyWatch {
   bool give_up_one(uint64_t unique);
 
  private:
-  // Requests that come side by side do not wait for each other here.
-  struct alignas(64) Shard {
-    void count() FPFS_REQUIRES(mutex) { known.store(waiting.size() + given_up.size(), std::memory_order_relaxed); }
-
-    Mutex mutex;
-    std::unordered_map<uint64_t, uint64_t> waiting FPFS_GUARDED_BY(mutex);  // unique → began
-    std::unordered_set<uint64_t> given_up FPFS_GUARDED_BY(mutex);
-    std::atomic<size_t> known{0};  // in either: most answers are to requests that are in neither
+  // A request that is waited for, in the place that its number leads to.
+  struct alignas(64) Slot {
+    static constexpr uint64_t kFree = 0;
+    static constexpr uint64_t kTaken = 1;  // whoever set it owns the slot; no request has this number
+    std::atomic<uint64_t> unique{kFree};
+    std::atomic<uint64_t> began_ns{0};  // 0: not known yet
+    // False: it has another request, or none.
+    bool take(uint64_t number);
   };
-  static constexpr size_t kShards = 64;
-  // The kernel counts requests by two (FUSE_REQ_ID_STEP).
-  Shard& shard_of(uint64_t unique) { return shards_[unique / 2 % kShards]; }
 
-  std::array<Shard, kShards> shards_;
+  void count() FPFS_REQUIRES(mutex_) { known_.store(others_.size() + given_up_.size(), std::memory_order_relaxed); }
+
+  const std::unique_ptr<RequestSlots<Slot>> slots_ = std::make_unique<RequestSlots<Slot>>();
+  Mutex mutex_;
+  std::unordered_map<uint64_t, uint64_t> others_ FPFS_GUARDED_BY(mutex_);  // whose slot has another: unique → began
+  std::unordered_set<uint64_t> given_up_ FPFS_GUARDED_BY(mutex_);
+  std::atomic<size_t> known_{0};  // in either: most answers are to requests that are in neither
 };
 
 }  // namespace fpfs

@@ -7,7 +7,9 @@
 #include <atomic>
 #include <chrono>
 #include <future>
+#include <memory>
 #include <thread>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -75,6 +77,23 @@ TEST(StallWatch, QuickCallsAreNobodysBusiness) {
   }
   stop = true;
   for (std::thread& caller : callers) caller.join();
+}
+
+// More on one thread than have a place in its line.
+TEST(StallWatch, EachOfManyCallsIsSeen) {
+  StallWatch watch;
+  watch.start(milliseconds(50));
+  std::vector<std::unique_ptr<StallWatch::Call>> calls;
+  for (uint16_t member = 0; member < 12; ++member)
+    calls.push_back(std::make_unique<StallWatch::Call>(watch, StallDomain(member)));
+  for (uint16_t member = 0; member < 12; ++member)
+    EXPECT_TRUE(becomes_true([&] { return watch.is_stalled(StallDomain(member)); })) << member;
+  EXPECT_FALSE(watch.is_stalled(StallDomain(12)));
+  for (uint16_t member = 0; member < 12; member += 2) calls[member].reset();
+  for (uint16_t member = 0; member < 12; ++member)
+    EXPECT_TRUE(becomes_true([&] { return watch.is_stalled(StallDomain(member)) == (member % 2 == 1); })) << member;
+  calls.clear();
+  EXPECT_TRUE(becomes_true([&] { return !watch.is_any_stalled(); }));
 }
 
 TEST(StallWatch, APausedCallWaitsForNobody) {
