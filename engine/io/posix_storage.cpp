@@ -156,6 +156,12 @@ Result<Handle> PosixStorage::reopen(Handle handle, int flags) {
   return fd;
 }
 
+Result<Handle> PosixStorage::duplicate(Handle handle) {
+  const int fd = ::fcntl(handle, F_DUPFD_CLOEXEC, 0);
+  if (fd < 0) return failure("duplicate", handle);
+  return fd;
+}
+
 void PosixStorage::close(Handle handle) {
   // Linux frees the descriptor whatever close returns, so it is never called twice. What a failing close could report
   // about data was reported by the sync that every commit ends with.

@@ -66,6 +66,10 @@ Result<Handle> WatchedStorage::reopen(Handle handle, int flags) {
   return watched(handle, [&] { return inherit(handle, storage_.reopen(handle, flags)); });
 }
 
+Result<Handle> WatchedStorage::duplicate(Handle handle) {
+  return inherit(handle, storage_.duplicate(handle));  // no drive is asked
+}
+
 // The last close of a file may wait for its drive: of a stalled domain it is left for later.
 void WatchedStorage::close(Handle handle) {
   const StallDomain domain = domain_of(handle);

@@ -22,6 +22,7 @@ class WatchedStorage final : public Storage {
   Result<Handle> open_directory(const std::string& path) override;
   Result<Handle> open_at(Handle directory, const std::string& name, int flags, mode_t mode) override;
   Result<Handle> reopen(Handle handle, int flags) override;
+  Result<Handle> duplicate(Handle handle) override;
   void close(Handle handle) override;
   Status retire(Handle handle) override;
   std::string describe(Handle handle) override { return storage_.describe(handle); }  // asks no drive

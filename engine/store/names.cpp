@@ -271,8 +271,8 @@ Result<Store::Created> Store::create_unnamed(Handle directory, mode_t mode) {
 // The file's first commit makes its name durable too, so it remembers the directory.
 Result<Store::Created> Store::adopt_created(ScopedHandle sidecar, ScopedHandle directory) {
   // Not by its name: the caller becomes the owner of this file and of no other.
-  FPFS_ASSIGN_OR_RETURN(const Handle reopened, storage().reopen(sidecar.get(), O_PATH));
-  ScopedHandle node(storage(), reopened);
+  FPFS_ASSIGN_OR_RETURN(const Handle duplicate, storage().duplicate(sidecar.get()));
+  ScopedHandle node(storage(), duplicate);
   FPFS_ASSIGN_OR_RETURN(struct stat attributes, storage().fstat(sidecar.get()));
   FPFS_ASSIGN_OR_RETURN(std::shared_ptr<File> file,
                         File::open(*impl_, std::move(sidecar), attributes, true, std::move(directory)));

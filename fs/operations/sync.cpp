@@ -13,6 +13,14 @@
 namespace fpfs::operations {
 namespace {
 
+// Who closes: mostly who has opened, whose number need not be asked about again. (Should that process be gone and its number
+// be a thread's of another one, that one counts as the opener.)
+uint32_t closing_process(fuse_req_t request, const OpenFile& open) {
+  const pid_t thread = fuse_req_ctx(request)->pid;
+  const uint32_t opener = open.writer->description().opener.process;
+  return opener != 0 && static_cast<uint32_t>(thread) == opener ? opener : process_of(thread);
+}
+
 // Whether a half-written replacement is to be given up. Where the caller has no number the kernel cannot be asked.
 bool is_killed_saver(fuse_req_t request, const OpenFile& open) {
   FileSystem& file_system = file_system_of(request);
@@ -75,7 +83,7 @@ void flush(fuse_req_t request, fuse_ino_t, fuse_file_info* info) noexcept {
   }
   ControlRequest close;
   close.kind = ControlRequest::Kind::kClose;
-  close.origin = {open.writer.get(), {info->lock_owner, process_of(fuse_req_ctx(request)->pid)}, false};
+  close.origin = {open.writer.get(), {info->lock_owner, closing_process(request, open)}, false};
   close.killed = is_killed_saver(request, open);
   if (close.killed || !may_be_to_come(open, close.origin)) return end_save(request, open, close);
   file_system_of(request).run_in_background([request, &open, close, thread = fuse_req_ctx(request)->pid] {

@@ -84,6 +84,11 @@ Result<Handle> SimKernel::reopen(Handle handle, int flags) {
   return add_handle(inode.number, flags);
 }
 
+Result<Handle> SimKernel::duplicate(Handle handle) {
+  const OpenFile file = open(handle);
+  return add_handle(file.inode, file.flags);
+}
+
 bool SimKernel::is_direct(Handle handle) const {
   return (open(handle).flags & O_DIRECT) != 0;
 }

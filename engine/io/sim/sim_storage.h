@@ -83,6 +83,7 @@ class SimStorage final : public Storage {
   Result<Handle> open_directory(const std::string& path) override;
   Result<Handle> open_at(Handle directory, const std::string& name, int flags, mode_t mode = 0) override;
   Result<Handle> reopen(Handle handle, int flags) override;
+  Result<Handle> duplicate(Handle handle) override;
   void close(Handle handle) override;
   Status retire(Handle handle) override;
   std::string describe(Handle handle) override;

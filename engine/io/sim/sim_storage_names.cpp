@@ -31,6 +31,12 @@ Result<Handle> SimStorage::reopen(Handle handle, int flags) {
   return kernel_.reopen(handle, flags);
 }
 
+Result<Handle> SimStorage::duplicate(Handle handle) {
+  MutexLock lock(mutex_);
+  if (off_) return power_off();
+  return kernel_.duplicate(handle);
+}
+
 void SimStorage::close(Handle handle) {
   MutexLock lock(mutex_);
   kernel_.close(handle);

@@ -134,6 +134,21 @@ TEST_F(PosixStorageTest, ARetiredHandleLeadsToNothing) {
   for (const Handle handle : {directory, file, other}) storage_.close(handle);
 }
 
+TEST_F(PosixStorageTest, ADuplicateIsAnotherHandleOfTheSameOpenFile) {
+  make_file("a", "content");
+  const Handle file = open("a", O_RDWR);
+  ASSERT_TRUE(storage_.lock(file, true).is_ok());
+  const Handle duplicate = *storage_.duplicate(file);
+  EXPECT_NE(duplicate, file);
+  EXPECT_NE(::fcntl(duplicate, F_GETFD) & FD_CLOEXEC, 0);
+  storage_.close(file);
+  EXPECT_TRUE(storage_.pwrite(duplicate, bytes("x"), 0).is_ok()) << "it may write as the other one might";
+  const Handle other = open("a", O_RDWR);
+  EXPECT_EQ(storage_.lock(other, true).code(), StatusCode::kBusy) << "the lock is the open file's";
+  for (const Handle handle : {duplicate, other}) storage_.close(handle);
+  EXPECT_EQ(storage_.duplicate(duplicate).status().errno_value(), EBADF);
+}
+
 TEST_F(PosixStorageTest, FailuresNameThePlace) {
   const Handle handle = open("a", O_RDONLY | O_CREAT);
   const Status status = storage_.pwrite(handle, bytes("x"), 77);
