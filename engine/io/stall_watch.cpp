@@ -75,7 +75,7 @@ StallWatch::Place* StallWatch::take_place() {
                                                std::memory_order_relaxed))
       return &place;
   }
-  // They stay, as nobody else's are in anybody's way.
+  // A place that was made here stays, for the next who finds its line full.
   const MutexLock lock(others_mutex_);
   for (Place& place : others_) {
     uint64_t expected = Place::kFree;
@@ -87,7 +87,7 @@ StallWatch::Place* StallWatch::take_place() {
 }
 
 StallWatch::Call::Call(StallWatch& watch, StallDomain domain) : place_(watch.take_place()) {
-  place_->domain.store(domain, std::memory_order_relaxed);
+  place_->domain.store(domain, std::memory_order_release);  // who sees it sees that the call before has ended
   place_->began_ns.store(monotonic_ns(), std::memory_order_release);
 }
 

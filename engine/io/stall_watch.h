@@ -144,7 +144,7 @@ class StallWatch::Call {
   ~Call();
   // Between them the call does not wait for the drive.
   void pause() { place_->began_ns.store(Place::kPaused, std::memory_order_relaxed); }
-  void resume() { place_->began_ns.store(monotonic_ns(), std::memory_order_relaxed); }
+  void resume() { place_->began_ns.store(monotonic_ns(), std::memory_order_release); }
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
 

@@ -283,7 +283,7 @@ Result<Store::Created> Store::adopt_created(ScopedHandle sidecar, ScopedHandle d
   impl_->files.insert(file);
   file->follow_members();
   FPFS_ASSIGN_OR_RETURN(attributes, logical(node.get(), attributes));
-  return Created{{std::move(node), attributes, true}, std::move(file), nullptr};
+  return Created{{std::move(node), attributes, true, true}, std::move(file), nullptr};
 }
 
 void Store::take_back(Handle directory, const std::string& name, bool is_directory) {

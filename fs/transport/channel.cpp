@@ -190,9 +190,10 @@ bool Channel::handle(Worker& worker, size_t length) {
     context.facts = {};
     return true;
   }
+  replies_.begin(context.facts.unique, context.facts.opcode);  // before somebody can take this one for caught with it
   worker.unique.store(context.facts.unique, std::memory_order_relaxed);
+  worker.opcode.store(context.facts.opcode, std::memory_order_relaxed);
   worker.began_ns.store(now);
-  replies_.begin(context.facts.unique, context.facts.opcode);
   fuse_buf request{};
   request.mem = context.payload->request;
   request.size = length;
@@ -342,8 +343,9 @@ void Channel::give_up_requests(uint64_t since_ns) {
     uint64_t began = worker.began_ns.load();
     if (began == 0 || began > since_ns) continue;  // kReplaced too
     const uint64_t unique = worker.unique.load(std::memory_order_relaxed);
+    const uint32_t opcode = worker.opcode.load(std::memory_order_relaxed);
     if (!worker.began_ns.compare_exchange_strong(began, kReplaced)) continue;  // it came back just now
-    if (replies_.give_up_one(unique)) refuse(unique);
+    if (replies_.give_up_one(unique, opcode)) refuse(unique);
     log(LogLevel::kError, "a thread is caught in a call to a drive that does not answer; another takes its place");
     at_device_.retire(worker);
     if (has_ended() || stopping_) {

@@ -7,21 +7,22 @@
 namespace fpfs {
 namespace {
 
+bool is_never_answered(uint32_t opcode) {
+  return opcode == wire::kOpcodeForget || opcode == wire::kOpcodeForgetMany || opcode == wire::kOpcodeInterrupt;
+}
+
 bool is_watched(uint32_t opcode) {
   switch (opcode) {
-    case wire::kOpcodeForget:  // NOLINT(bugprone-branch-clone): the same answer for two reasons
-    case wire::kOpcodeForgetMany:
-    case wire::kOpcodeInterrupt:
-    case wire::kOpcodeDestroy:
+    case wire::kOpcodeDestroy:  // NOLINT(bugprone-branch-clone): the same answer for two reasons
     case wire::kOpcodeInit:
-      return false;  // not answered, or not by these rules
+      return false;  // not by these rules
     case wire::kOpcodeRead:
     case wire::kOpcodeWrite:
     case wire::kOpcodeFlush:
     case wire::kOpcodeFsync:
       return false;  // the engine gives up; and they may rightly take long
     default:
-      return true;
+      return !is_never_answered(opcode);
   }
 }
 
@@ -46,20 +47,35 @@ void ReplyWatch::begin(uint64_t unique, uint32_t opcode) {
     return;
   }
   const MutexLock lock(mutex_);
-  others_.emplace(unique, monotonic_ns());
-  count();
+  if (others_.emplace(unique, monotonic_ns()).second) known(unique).fetch_add(1, std::memory_order_relaxed);
 }
 
 bool ReplyWatch::may_reply(uint64_t unique) {
   if (unique == 0) return true;  // something the kernel is told without having asked
   if (slots_->of(unique).take(unique)) return true;
   // Whoever gave it up, and so took it from the slot, had counted it.
-  if (known_.load(std::memory_order_relaxed) == 0) return true;
+  if (known(unique).load(std::memory_order_relaxed) == 0) return true;
   const MutexLock lock(mutex_);
-  others_.erase(unique);
-  const bool was_answered = given_up_.erase(unique) > 0;
-  count();
-  return !was_answered;
+  (void)stop_waiting_locked(unique);
+  return !forget_locked(unique);
+}
+
+// Whether it was waited for, and its slot had another.
+bool ReplyWatch::stop_waiting_locked(uint64_t unique) {
+  if (others_.erase(unique) == 0) return false;
+  known(unique).fetch_sub(1, std::memory_order_relaxed);
+  return true;
+}
+
+void ReplyWatch::give_up_locked(uint64_t unique) {
+  if (given_up_.insert(unique).second) known(unique).fetch_add(1, std::memory_order_relaxed);
+}
+
+// Whether it was given up.
+bool ReplyWatch::forget_locked(uint64_t unique) {
+  if (given_up_.erase(unique) == 0) return false;
+  known(unique).fetch_sub(1, std::memory_order_relaxed);
+  return true;
 }
 
 std::vector<uint64_t> ReplyWatch::give_up(uint64_t since_ns) {
@@ -69,12 +85,11 @@ std::vector<uint64_t> ReplyWatch::give_up(uint64_t since_ns) {
     const uint64_t unique = slot.unique.load(std::memory_order_acquire);
     const uint64_t began = slot.began_ns.load(std::memory_order_acquire);
     if (unique == Slot::kFree || unique == Slot::kTaken || began == 0 || began > since_ns) continue;
-    given_up_.insert(unique);
-    count();
+    give_up_locked(unique);
     if (slot.take(unique))
       overdue.push_back(unique);
     else
-      given_up_.erase(unique);  // answered just now
+      (void)forget_locked(unique);  // answered just now
   }
   for (auto entry = others_.begin(); entry != others_.end();) {
     if (entry->second > since_ns) {
@@ -82,21 +97,22 @@ std::vector<uint64_t> ReplyWatch::give_up(uint64_t since_ns) {
       continue;
     }
     overdue.push_back(entry->first);
-    given_up_.insert(entry->first);
+    give_up_locked(entry->first);
+    known(entry->first).fetch_sub(1, std::memory_order_relaxed);
     entry = others_.erase(entry);
   }
-  count();
   return overdue;
 }
 
-bool ReplyWatch::give_up_one(uint64_t unique) {
+bool ReplyWatch::give_up_one(uint64_t unique, uint32_t opcode) {
+  if (is_never_answered(opcode)) return false;
   const MutexLock lock(mutex_);
-  const bool is_new = given_up_.insert(unique).second;
-  count();
-  slots_->of(unique).take(unique);
-  others_.erase(unique);
-  count();
-  return is_new;
+  if (given_up_.contains(unique)) return false;
+  give_up_locked(unique);
+  const bool was_waiting = slots_->of(unique).take(unique) || stop_waiting_locked(unique);
+  if (was_waiting || !is_watched(opcode)) return true;
+  (void)forget_locked(unique);
+  return false;
 }
 
 }  // namespace fpfs

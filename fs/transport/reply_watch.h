@@ -8,6 +8,7 @@
 // Thread safety: all methods from any thread.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -30,8 +31,9 @@ class ReplyWatch {
   // The requests that began at or before `since_ns` (monotonic_ns()) and were not answered. The caller
   // answers them; further answers are held back.
   std::vector<uint64_t> give_up(uint64_t since_ns);
-  // The same for one that is not watched here. False: that was done before.
-  bool give_up_one(uint64_t unique);
+  // The same for one whose thread is caught in a call, of any kind. False: nothing is to be sent. That was done before, or
+  // the request is never answered, or it is of a kind that is watched and was answered.
+  bool give_up_one(uint64_t unique, uint32_t opcode);
 
  private:
   // A request that is waited for, in the place that its number leads to.
@@ -44,13 +46,18 @@ class ReplyWatch {
     bool take(uint64_t number);
   };
 
-  void count() FPFS_REQUIRES(mutex_) { known_.store(others_.size() + given_up_.size(), std::memory_order_relaxed); }
+  // How many of `others_` and `given_up_` there are among the requests of this one's kind: most answers are to requests
+  // that are in neither, and need not look. (A request that is given up behind its answer stays there.)
+  std::atomic<unsigned>& known(uint64_t unique) { return known_[unique / 2 % known_.size()]; }
+  void give_up_locked(uint64_t unique) FPFS_REQUIRES(mutex_);
+  bool forget_locked(uint64_t unique) FPFS_REQUIRES(mutex_);
+  bool stop_waiting_locked(uint64_t unique) FPFS_REQUIRES(mutex_);
 
   const std::unique_ptr<RequestSlots<Slot>> slots_ = std::make_unique<RequestSlots<Slot>>();
   Mutex mutex_;
   std::unordered_map<uint64_t, uint64_t> others_ FPFS_GUARDED_BY(mutex_);  // whose slot has another: unique → began
   std::unordered_set<uint64_t> given_up_ FPFS_GUARDED_BY(mutex_);
-  std::atomic<size_t> known_{0};  // in either: most answers are to requests that are in neither
+  std::array<std::atomic<unsigned>, 64> known_{};
 };
 
 }  // namespace fpfs

@@ -27,6 +27,7 @@ struct Worker {
   // For who looks whether it is caught with a request: since when it has one (0: it has none), and which.
   std::atomic<uint64_t> began_ns{0};
   std::atomic<uint64_t> unique{0};
+  std::atomic<uint32_t> opcode{0};
   std::atomic<bool> finished{false};
 };
 

@@ -51,10 +51,24 @@ TEST(ReplyWatch, WhatTheEngineAnswersIsNotWatched) {
 TEST(ReplyWatch, OneThatIsNotWatchedCanBeGivenUpToo) {
   ReplyWatch watch;
   watch.begin(6, wire::kOpcodeWrite);
-  EXPECT_TRUE(watch.give_up_one(6));
-  EXPECT_FALSE(watch.give_up_one(6));
+  EXPECT_TRUE(watch.give_up_one(6, wire::kOpcodeWrite));
+  EXPECT_FALSE(watch.give_up_one(6, wire::kOpcodeWrite));
   EXPECT_FALSE(watch.may_reply(6));
   EXPECT_TRUE(watch.may_reply(8));
+  EXPECT_FALSE(watch.give_up_one(10, wire::kOpcodeForget)) << "nobody waits for an answer";
+  EXPECT_TRUE(watch.may_reply(10));
+}
+
+// Its thread may be caught in what it does behind the answer.
+TEST(ReplyWatch, OneThatWasAnsweredIsNotGivenUp) {
+  ReplyWatch watch;
+  watch.begin(2, kLookup);
+  watch.begin(4, kLookup);
+  EXPECT_TRUE(watch.may_reply(2));
+  EXPECT_FALSE(watch.give_up_one(2, kLookup));
+  EXPECT_TRUE(watch.give_up_one(4, kLookup));
+  EXPECT_FALSE(watch.may_reply(4));
+  EXPECT_TRUE(watch.give_up(kEver).empty());
 }
 
 // More under way than there are slots.
@@ -65,7 +79,8 @@ TEST(ReplyWatch, EachOfManyIsAnsweredOnce) {
   for (uint64_t i = 1; i <= kRequests; i += 2) EXPECT_TRUE(watch.may_reply(2 * i)) << i;
   std::vector<uint64_t> given_up = watch.give_up(kEver);
   EXPECT_EQ(given_up.size(), kRequests / 2);
-  EXPECT_FALSE(watch.give_up_one(4)) << "it was";
+  EXPECT_FALSE(watch.give_up_one(4, kLookup)) << "it was";
+  EXPECT_FALSE(watch.give_up_one(2, kLookup)) << "it was answered";
   for (uint64_t i = 1; i <= kRequests; ++i) EXPECT_EQ(watch.may_reply(2 * i), i % 2 == 1) << i;
 }
 

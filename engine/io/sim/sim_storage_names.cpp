@@ -34,6 +34,7 @@ Result<Handle> SimStorage::reopen(Handle handle, int flags) {
 Result<Handle> SimStorage::duplicate(Handle handle) {
   MutexLock lock(mutex_);
   if (off_) return power_off();
+  FPFS_RETURN_IF_ERROR(fault_of(SimFault::Call::kLook, handle, "duplicate"));
   return kernel_.duplicate(handle);
 }
 
