@@ -125,7 +125,8 @@ def test_directories_of_objects_that_are_missing(array, make_mount, tmp_path):
             failed.append(error.errno)
     assert failed and set(failed) == {errno.EIO}
     assert "fsck.fastpersistfs -n says what to do" in mount.log()
-    wait_until(lambda: not mount.status()["open_files"])  # who closed the last one was told; the kernel lets go of it later
+    # Whoever closed the last one was told; the kernel lets go of it behind that.
+    wait_until(lambda: not mount.status()["open_files"])
     mount.unmount()
     for name in moved:
         shutil.move(tmp_path / name, objects / name)
