@@ -10,6 +10,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
+#include "engine/base/thread_number.h"
 #include "engine/io/named_thread.h"
 
 namespace fpfs {
@@ -67,9 +68,7 @@ void StallWatch::note_error(StallDomain domain, const Status& failure) {
 // --- calls -----------------------------------------------------------------------------------------------------------
 
 StallWatch::Place* StallWatch::take_place() {
-  static std::atomic<size_t> threads{0};
-  thread_local const size_t number = threads.fetch_add(1);
-  for (Place& place : lines_[number % kLines].places) {
+  for (Place& place : lines_[thread_number() % kLines].places) {
     uint64_t expected = Place::kFree;
     if (place.began_ns.compare_exchange_strong(expected, Place::kPaused, std::memory_order_acquire,
                                                std::memory_order_relaxed))

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "engine/base/thread_number.h"
 #include "fs/protocol/fuse_wire.h"
 
 namespace fpfs {
@@ -150,9 +151,7 @@ bool OperationTimes::take(uint64_t unique, Request& request) {
 }
 
 OperationTimes::Shard& OperationTimes::own(std::array<Shard, kShards>& shards) {
-  static std::atomic<size_t> threads{0};
-  thread_local const size_t number = threads.fetch_add(1, std::memory_order_relaxed);
-  return shards[number % kShards];
+  return shards[thread_number() % kShards];
 }
 
 void OperationTimes::end(const struct iovec* parts, int count, uint64_t now_ns) {
