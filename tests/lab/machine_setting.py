@@ -1,5 +1,6 @@
 """Settings of the whole machine, below /proc/sys and /sys. Changing one needs root."""
 import contextlib
+import fcntl
 import os
 import pathlib
 
@@ -10,13 +11,17 @@ RINGS_FORBIDDEN = pathlib.Path("/proc/sys/kernel/io_uring_disabled")  # 0: to no
 
 @contextlib.contextmanager
 def changed(path, value):
-    """`value` in the file, then again what was there."""
-    before = path.read_text()
-    path.write_text(str(value))
-    try:
-        yield
-    finally:
-        path.write_text(before)
+    """`value` in the file, then again what was there. The machine is one, and tests run side by side: whoever else wants to
+    change it waits until then."""
+    with path.open() as setting:
+        fcntl.flock(setting, fcntl.LOCK_EX)
+        before = setting.read()
+        path.write_text(str(value))
+        try:
+            yield
+        finally:
+            path.write_text(before)
+            fcntl.flock(setting, fcntl.LOCK_UN)  # a process that was forked meanwhile has it, too
 
 
 def rings_can_be_offered():

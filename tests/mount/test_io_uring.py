@@ -63,7 +63,7 @@ def test_content_comes_and_goes_through_it(offered, make_array, make_mount, chun
     ("io_uring=on", False, False, True),
     ("io_uring=off", True, False, False),
 ])
-def test_only_where_it_is_offered_and_wanted(offered, array, make_mount, option, is_offered, is_used, complains):
+def test_only_where_it_is_offered_and_wanted(array, make_mount, option, is_offered, is_used, complains):
     if option is None and os.environ.get("FPFS_TEST_OPTIONS"):
         pytest.skip("this run gives options to every mount")
     with changed(RINGS_OFFERED, "Y" if is_offered else "N"):
