@@ -88,6 +88,16 @@ bool Store::is_size_unknown(const struct stat& attributes) {
   return S_ISREG(attributes.st_mode) && attributes.st_size == kUnknownSize && attributes.st_blocks == 0;
 }
 
+// The same for one that keeps what its sidecar said.
+Result<SidecarSummary> Store::summarize_closed(Handle node, const struct stat& sidecar) {
+  if (const std::optional<SidecarSummary> known = impl_->summaries.recall(sidecar)) return *known;
+  Result<SidecarSummary> summary = summarize_node(node, sidecar);
+  if (!summary.is_ok()) return summary;
+  impl_->summaries.remember(sidecar, *summary);
+  if (impl_->files.find(sidecar.st_ino) != nullptr) impl_->summaries.forget(sidecar.st_ino);  // opened meanwhile
+  return summary;
+}
+
 // Size and blocks of a regular file that is not open, from its sidecar. One whose sidecar cannot be read shows with one
 // byte: it can be listed and removed, opening it reports the damage, and no program takes it for an empty file, which
 // need not be opened (GNU tar).
@@ -101,7 +111,7 @@ Status Store::fill_logical(Handle node, struct stat& attributes) {
   attributes.st_size = 0;
   attributes.st_blocks = 0;
   if (sidecar.st_size == 0) return Status::ok();
-  const Result<SidecarSummary> summary = summarize_node(node, sidecar);
+  const Result<SidecarSummary> summary = summarize_closed(node, sidecar);
   if (!summary.is_ok()) {
     // Committed and compacted meanwhile: what was its end may be punched out.
     FPFS_ASSIGN_OR_RETURN(const struct stat now, storage().fstat(node));
@@ -150,7 +160,8 @@ Result<Store::Node> Store::open_listed(Handle directory, const DirectoryEntry& e
   }
   FPFS_ASSIGN_OR_RETURN(node.attributes, storage().fstat(node.handle.get()));
   const auto size = static_cast<uint64_t>(node.attributes.st_size);
-  if (const uint64_t end = std::min<uint64_t>(size, kSidecarTrailerSize); node.readable && end > 0)
+  const uint64_t end = std::min<uint64_t>(size, kSidecarTrailerSize);
+  if (node.readable && end > 0 && !impl_->summaries.recall(node.attributes).has_value())
     storage().read_ahead(node.handle.get(), size - end, end);
   return node;
 }
@@ -280,7 +291,7 @@ Result<Store::Created> Store::adopt_created(ScopedHandle sidecar, ScopedHandle d
   static_cast<void>(impl_->health.take_loss(file->inode()));
   impl_->health.forget_file_failure(file->inode());
   impl_->new_names->forget(file->inode());
-  impl_->files.insert(file);
+  impl_->insert(file);
   file->follow_members();
   FPFS_ASSIGN_OR_RETURN(attributes, logical(node.get(), attributes));
   return Created{{std::move(node), attributes, true, true}, std::move(file), nullptr};
@@ -393,7 +404,7 @@ class Store::NameHolder {
     store_.impl_->health.forget_file_failure(inode_);
     std::vector<DoomedObjects> doomed;
     if (file == nullptr && now->st_size > 0) {
-      const Result<SidecarSummary> summary = store_.summarize_node(handle_, *now, true);
+      const Result<SidecarSummary> summary = summarize(*now);
       if (!summary.is_ok()) return left_over(summary.status(), static_cast<uint64_t>(now->st_size));
       if (!summary->is_inline) doomed.push_back({summary->file_id, summary->generation, {}, true});
     }
@@ -412,12 +423,21 @@ class Store::NameHolder {
   }
 
  private:
+  // Of a file that has no name any more and that nobody has open. Its change time is that of the removal; what was known
+  // of it before holds as long as nothing was appended.
+  Result<SidecarSummary> summarize(const struct stat& now) {
+    const std::optional<SidecarSummary> known = store_.impl_->summaries.recall(before_);
+    if (known.has_value() && now.st_size == before_.st_size) return *known;
+    return store_.summarize_node(handle_, now, true);
+  }
+
   void hold(Handle node, const struct stat& attributes) {
     is_directory_ = S_ISDIR(attributes.st_mode);
     if (!is_directory_) node_ = node;
     node_inode_ = attributes.st_ino;
     if (!S_ISREG(attributes.st_mode)) return;
     inode_ = attributes.st_ino;
+    before_ = attributes;
     has_content_ = attributes.st_size > 0;
     handle_ = node;
   }
@@ -445,6 +465,7 @@ class Store::NameHolder {
   Status status_;
   uint64_t inode_ = 0, node_inode_ = 0;
   bool has_content_ = false, is_directory_ = false;
+  struct stat before_ {};
   ScopedHandle own_;
   Handle node_ = kNoHandle;
   Handle handle_ = kNoHandle;  // of a regular file

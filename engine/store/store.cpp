@@ -383,7 +383,7 @@ Result<std::shared_ptr<File>> Store::open_file(Handle node, bool for_writing) {
     file->set_compression(compression);
   }
   if (removed != nullptr) removed->adopt(file);
-  impl_->files.insert(file);
+  impl_->insert(file);
   file->follow_members();  // they may have changed since it looked
   return file;
 }

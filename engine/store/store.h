@@ -342,6 +342,7 @@ class Store {
   void finish_close(const Status& synced, const std::function<void(const Status&)>& done);
   Status fill_logical(Handle node, struct stat& attributes);
   Result<SidecarSummary> summarize_node(Handle node, const struct stat& sidecar, bool is_removed = false);
+  Result<SidecarSummary> summarize_closed(Handle node, const struct stat& sidecar);
   // The same failure, for the log: which file's index it is.
   Status index_failure(const Status& failure, Handle node) const;
   Result<Node> open_node(Handle directory, const std::string& name);

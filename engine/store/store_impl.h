@@ -7,6 +7,7 @@
 #include "engine/file/context.h"
 #include "engine/store/file_table.h"
 #include "engine/store/store.h"
+#include "engine/store/summary_cache.h"
 
 namespace fpfs {
 
@@ -43,6 +44,12 @@ class Store::Impl final : public FileContext {
   void watch_trickles() override { trickle_timer_.set(); }
 
   FileTable files;
+  SummaryCache summaries;  // of files that are not among them
+  // It is open from now on.
+  void insert(const std::shared_ptr<File>& file) {
+    files.insert(file);
+    summaries.forget(file->inode());  // behind the former: Store::summarize_closed()
+  }
   Mutex changing_members;  // one change at a time
   // A sync failed that was to cover what had been closed.
   std::atomic<bool> may_have_lost{false};

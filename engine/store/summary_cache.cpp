@@ -1,0 +1,30 @@
+#include "engine/store/summary_cache.h"
+
+namespace fpfs {
+
+void SummaryCache::remember(const struct stat& sidecar, const SidecarSummary& summary) {
+  Shard& shard = shard_of(sidecar.st_ino);
+  const MutexLock lock(shard.mutex);
+  if (shard.entries == nullptr) shard.entries = std::make_unique<Entry[]>(kEntries);
+  shard.entries[place_of(sidecar.st_ino)] = {sidecar.st_ino, sidecar.st_size, sidecar.st_ctim, summary};
+}
+
+std::optional<SidecarSummary> SummaryCache::recall(const struct stat& sidecar) {
+  Shard& shard = shard_of(sidecar.st_ino);
+  const MutexLock lock(shard.mutex);
+  if (shard.entries == nullptr) return std::nullopt;
+  const Entry& entry = shard.entries[place_of(sidecar.st_ino)];
+  const bool is_same = entry.inode == sidecar.st_ino && entry.size == sidecar.st_size &&
+                       entry.changed.tv_sec == sidecar.st_ctim.tv_sec &&
+                       entry.changed.tv_nsec == sidecar.st_ctim.tv_nsec;
+  return is_same ? std::optional(entry.summary) : std::nullopt;
+}
+
+void SummaryCache::forget(uint64_t inode) {
+  Shard& shard = shard_of(inode);
+  const MutexLock lock(shard.mutex);
+  if (shard.entries == nullptr) return;
+  if (Entry& entry = shard.entries[place_of(inode)]; entry.inode == inode) entry.inode = 0;
+}
+
+}  // namespace fpfs
