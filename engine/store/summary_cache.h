@@ -23,7 +23,7 @@ namespace fpfs {
 
 class SummaryCache {
  public:
-  static constexpr size_t kFilesMax = 65536;  // 7 MiB, of which only what was used is in memory
+  static constexpr size_t kFilesMax = 65536;  // 7 MiB at most
 
   // `sidecar`: its attributes (not the logical ones) from before its end was read. Takes the place of another's.
   void remember(const struct stat& sidecar, const SidecarSummary& summary);
@@ -38,16 +38,19 @@ class SummaryCache {
     struct timespec changed {};
     SidecarSummary summary;
   };
-  // Entries of one shard, by the rest of the inode number.
+  // Inodes that follow each other are in different shards, and fill one line of each after another.
   struct alignas(64) Shard {
+    using Line = std::array<Entry, 16>;
     Mutex mutex;
-    std::unique_ptr<Entry[]> entries FPFS_GUARDED_BY(mutex);  // made when the first is remembered
+    std::array<std::unique_ptr<Line>, 64> lines FPFS_GUARDED_BY(mutex);  // null: none of its files was remembered
+    std::unique_ptr<Line>& line_of(uint64_t inode) FPFS_REQUIRES(mutex);
+    // What is in the file's place, be it another's; null: nothing was.
+    Entry* find(uint64_t inode) FPFS_REQUIRES(mutex);
   };
-  static constexpr size_t kShards = 64;
-  static constexpr size_t kEntries = kFilesMax / kShards;
+  static constexpr size_t kShards = kFilesMax / 16 / 64;
 
   Shard& shard_of(uint64_t inode) { return shards_[inode % kShards]; }
-  static size_t place_of(uint64_t inode) { return inode / kShards % kEntries; }
+  static size_t place_in_line(uint64_t inode) { return inode / kShards % std::tuple_size_v<Shard::Line>; }
 
   std::array<Shard, kShards> shards_;
 };
