@@ -13,8 +13,9 @@
 
 #include <array>
 #include <cstdint>
-#include <memory>
+#include <deque>
 #include <optional>
+#include <unordered_map>
 
 #include "engine/base/mutex.h"
 #include "engine/index/sidecar.h"
@@ -23,9 +24,9 @@ namespace fpfs {
 
 class SummaryCache {
  public:
-  static constexpr size_t kFilesMax = 65536;  // 7 MiB at most
+  static constexpr size_t kFilesMax = 65536;  // some 10 MiB at most; the oldest goes first
 
-  // `sidecar`: its attributes (not the logical ones) from before its end was read. Takes the place of another's.
+  // `sidecar`: its attributes (not the logical ones) from before its end was read.
   void remember(const struct stat& sidecar, const SidecarSummary& summary);
   std::optional<SidecarSummary> recall(const struct stat& sidecar);
   // It may change from now on.
@@ -33,24 +34,19 @@ class SummaryCache {
 
  private:
   struct Entry {
-    uint64_t inode = 0;  // 0: none
-    int64_t size = 0;    // of the sidecar
+    int64_t size = 0;  // of the sidecar; kForgotten
     struct timespec changed {};
     SidecarSummary summary;
   };
-  // Inodes that follow each other are in different shards, and fill one line of each after another.
+  static constexpr int64_t kForgotten = -1;  // the entry keeps its place in the order
   struct alignas(64) Shard {
-    using Line = std::array<Entry, 16>;
     Mutex mutex;
-    std::array<std::unique_ptr<Line>, 64> lines FPFS_GUARDED_BY(mutex);  // null: none of its files was remembered
-    std::unique_ptr<Line>& line_of(uint64_t inode) FPFS_REQUIRES(mutex);
-    // What is in the file's place, be it another's; null: nothing was.
-    Entry* find(uint64_t inode) FPFS_REQUIRES(mutex);
+    std::unordered_map<uint64_t, Entry> entries FPFS_GUARDED_BY(mutex);  // by inode
+    std::deque<uint64_t> order FPFS_GUARDED_BY(mutex);                   // in which they came
   };
-  static constexpr size_t kShards = kFilesMax / 16 / 64;
+  static constexpr size_t kShards = 64;
 
   Shard& shard_of(uint64_t inode) { return shards_[inode % kShards]; }
-  static size_t place_in_line(uint64_t inode) { return inode / kShards % std::tuple_size_v<Shard::Line>; }
 
   std::array<Shard, kShards> shards_;
 };

@@ -52,17 +52,28 @@ TEST(SummaryCacheTest, HoldsWhileTheSidecarIsAsItWas) {
   EXPECT_EQ(cache.recall(sidecar(5, 8192, 8)).value().size, 200u);
 }
 
-TEST(SummaryCacheTest, OneTakesThePlaceOfAnother) {
+TEST(SummaryCacheTest, ForgetsTheOldest) {
   SummaryCache cache;
+  constexpr uint64_t kFirst = 1000;
+  for (uint64_t i = 0; i <= SummaryCache::kFilesMax; ++i) {
+    cache.remember(sidecar(kFirst + i, 4096, 7), of_size(i));
+    cache.remember(sidecar(kFirst + i, 4096, 8), of_size(i));  // not one more
+  }
+  EXPECT_FALSE(cache.recall(sidecar(kFirst, 4096, 8)).has_value());
+  for (uint64_t i = 1; i <= SummaryCache::kFilesMax; ++i)
+    ASSERT_EQ(cache.recall(sidecar(kFirst + i, 4096, 8)).value().size, i);
+}
+
+TEST(SummaryCacheTest, ForgetsWhatMayChange) {
+  SummaryCache cache;
+  cache.forget(5);
   cache.remember(sidecar(5, 4096, 7), of_size(100));
-  const uint64_t other = 5 + SummaryCache::kFilesMax;
-  cache.forget(other);
-  EXPECT_TRUE(cache.recall(sidecar(5, 4096, 7)).has_value());
-  cache.remember(sidecar(other, 4096, 7), of_size(200));
+  cache.remember(sidecar(6, 4096, 7), of_size(200));
+  cache.forget(5);
   EXPECT_FALSE(cache.recall(sidecar(5, 4096, 7)).has_value());
-  EXPECT_EQ(cache.recall(sidecar(other, 4096, 7)).value().size, 200u);
-  cache.forget(other);
-  EXPECT_FALSE(cache.recall(sidecar(other, 4096, 7)).has_value());
+  EXPECT_TRUE(cache.recall(sidecar(6, 4096, 7)).has_value());
+  cache.remember(sidecar(5, 4096, 7), of_size(300));
+  EXPECT_EQ(cache.recall(sidecar(5, 4096, 7)).value().size, 300u);
 }
 
 // Counts reads.
