@@ -2,9 +2,9 @@
 // to list it and to remove it: the kernel forgets nodes, and asks for each again.
 //
 // An entry holds while inode, size and change time of the sidecar are what they were. That would do, as a sidecar only
-// grows, were it not for kernels whose time stands still for some milliseconds (before Linux 6.13): a torn end is cut off
-// and written again, or a removed file's inode belongs to a new one. So whoever is about to change a sidecar forgets it
-// first. What is read of a file to open it is not from here.
+// grows, were it not for kernels whose time stands still for some milliseconds (before Linux 6.13): a removed file's inode
+// may belong to a new one by then. So a file that is opened is forgotten, and sidecars of open files only change. What is
+// read of a file to open it is not from here.
 //
 // Thread safety: all methods from any thread, with any lock held.
 #pragma once

@@ -217,7 +217,11 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
   TierTools tools();
 
   // --- tier_told.cpp
+  void note_moves();
   void note_move(const TierWaiting& file);
+  // From which commit on all up to `sequence` have one content, by what was told and may not be noted yet; `sequence`: of
+  // no other that is known.
+  uint64_t same_since(const TierWaiting& file, uint64_t sequence) const;
   void keep_copies(const Store::NameEvent& event);
   void watch_use(uint64_t inode, const std::string& path);
   void free_strays(uint64_t inode, const std::string& path);
@@ -248,7 +252,7 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
   void begin(const std::shared_ptr<Job>& job);
   Plan prepare(Job& job, TierUpload::Source& source, Ending& ending, Status& failure);
   Plan prepare_file(Job& job, const Found& found, TierUpload::Source& source, Ending& ending, Status& failure);
-  Plan plan_of(Job& job, const std::optional<TierNote>& note) const;
+  Plan plan_of(Job& job, const std::optional<TierNote>& note, uint64_t same_since) const;
   bool may_replace(const std::string& path, uint64_t inode) const;
   void bring_back(const std::shared_ptr<Job>& job);
   // Of a file that is not there.
@@ -402,6 +406,8 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
   mutable Mutex mutex_;
   CondVar ended_;
   TierQueue queue_ FPFS_GUARDED_BY(mutex_);
+  // Commits that moved content only, as they were told of. The first one is being noted.
+  std::deque<TierWaiting> moves_ FPFS_GUARDED_BY(mutex_);
   // By their place, of paths of which no sidecar has one: of what is no file, of files with several names, and of files
   // that take none (a daemon that is not root, and a file of somebody else). Without, the store is asked. At most
   // waiting_max.

@@ -206,20 +206,22 @@ TierCopier::Impl::Plan TierCopier::Impl::prepare_file(Job& job, const Found& fou
   source.key = job.file.path;
   source.mark = fmt::format("{}.{:016x}.{}.{:016x}", to_string(manifest.array_id), manifest.file_id.value(),
                             manifest.sequence, environment_.random_u64());
+  // Before the note is read: what was told by now is in one of the two.
+  const uint64_t same_since = this->same_since(job.file, image.sequence);
   const std::optional<TierNote> note = note_of(node, job.file.path);
   if (note.has_value() && note->place != job.note.place && !job.has_other_names) note_lost(*note);
-  return plan_of(job, note);
+  return plan_of(job, note, same_since);
 }
 
-TierCopier::Impl::Plan TierCopier::Impl::plan_of(Job& job, const std::optional<TierNote>& note) const {
+TierCopier::Impl::Plan TierCopier::Impl::plan_of(Job& job, const std::optional<TierNote>& note,
+                                                 uint64_t same_since) const {
   SidecarSummary record;
   record.file_id = job.note.file_id;
   record.sequence = job.note.sequence;
   record.size = job.note.size;
   if (job.file.is_missing) return Plan::kCopy;
   const bool is_file = note.has_value() && note->file_id == record.file_id && note->size == record.size;
-  const bool is_told = is_file && job.file.same_since != 0 && job.file.sequence == record.sequence &&
-                       note->sequence >= job.file.same_since;
+  const bool is_told = is_file && same_since < record.sequence && note->sequence >= same_since;
   // A scan may have come before note_move(). Asked behind the version that is held: it may only have become later.
   const bool is_moved = is_told || (is_file && job.opened != nullptr && note->sequence >= job.opened->content_since());
   const bool is_current = note.has_value() && is_of_commit(*note, record);

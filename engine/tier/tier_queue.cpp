@@ -97,4 +97,9 @@ std::optional<TierWaiting> TierQueue::take(const TierWaiting& file) {
   return remove(files_.find(found->second));
 }
 
+const TierWaiting* TierQueue::find(const TierWaiting& file) const {
+  const auto found = turns_.find(key_of(file));
+  return found == turns_.end() ? nullptr : &files_.find(found->second)->second;
+}
+
 }  // namespace fpfs

@@ -50,6 +50,7 @@ class TierQueue {
   std::optional<TierWaiting> take(const std::function<bool(const TierWaiting&)>& may_go);
   bool contains(const TierWaiting& file) const { return turns_.contains(key_of(file)); }
   std::optional<TierWaiting> take(const TierWaiting& file);
+  const TierWaiting* find(const TierWaiting& file) const;  // null: it does not wait
   // The store has room again: those without have their turns back.
   void forget_no_room();
   // Something below this directory waits that is no file, or none any more.

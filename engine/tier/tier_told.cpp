@@ -14,12 +14,47 @@ void TierCopier::Impl::committed(uint64_t inode, uint64_t sequence, bool is_move
   const std::optional<Store::OpenFile> open = store_.find_open(inode);
   if (!open.has_value() || is_reserved(open->path)) return;
   TierWaiting file{inode, open->path, sequence, open->size, now_ns()};
-  if (is_moved) return post([file = std::move(file)](Impl& self) { self.note_move(file); });
+  if (is_moved) {
+    file.same_since = sequence - 1;
+    {
+      const MutexLock lock(mutex_);
+      moves_.push_back(std::move(file));
+      if (moves_.size() > 1) return;
+    }
+    return post([](Impl& self) { self.note_moves(); });
+  }
   {
     const MutexLock lock(mutex_);
     if (!add(std::move(file))) scan_is_due_ = true;
   }
   pump();
+}
+
+// One after another: each goes on from the note of the one before.
+void TierCopier::Impl::note_moves() {
+  for (bool goes_on = true; goes_on;) {
+    TierWaiting first;
+    {
+      const MutexLock lock(mutex_);
+      first = moves_.front();
+    }
+    note_move(first);
+    const MutexLock lock(mutex_);
+    moves_.pop_front();
+    goes_on = !moves_.empty();
+  }
+}
+
+uint64_t TierCopier::Impl::same_since(const TierWaiting& file, uint64_t sequence) const {
+  const MutexLock lock(mutex_);
+  const auto is_told_by = [&sequence](const TierWaiting& told) {
+    if (told.same_since != 0 && told.sequence == sequence) sequence = told.same_since;
+  };
+  for (auto move = moves_.rbegin(); move != moves_.rend(); ++move)
+    if (move->inode == file.inode) is_told_by(*move);
+  if (const TierWaiting* const waiting = queue_.find(file); waiting != nullptr) is_told_by(*waiting);
+  is_told_by(file);
+  return sequence;
 }
 
 // The copy is as good as before; the note says so from now on. When that is not as simple, a job finds out.
@@ -47,11 +82,9 @@ void TierCopier::Impl::note_move(const TierWaiting& file) {
     }
   }
   if (is_simple && is_over) return;
-  TierWaiting moved = file;
-  moved.same_since = file.sequence - 1;
   {
     const MutexLock lock(mutex_);
-    if (!add(std::move(moved))) scan_is_due_ = true;
+    if (!add(file)) scan_is_due_ = true;
   }
   pump();
 }

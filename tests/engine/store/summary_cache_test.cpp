@@ -8,6 +8,8 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <string>
@@ -158,6 +160,13 @@ class ClosedFilesTest : public ::testing::Test {
     EXPECT_TRUE(nodes.front().has_value());
     return nodes.front().has_value() ? static_cast<uint64_t>(nodes.front()->attributes.st_size) : 0;
   }
+  // Nothing is left on the members.
+  void expect_freed() {
+    while (store_->status().pending_frees > 0) std::this_thread::yield();
+    for (const std::string& member : directories_)
+      for (const auto& entry : std::filesystem::recursive_directory_iterator(member + "/objects"))
+        EXPECT_FALSE(entry.is_regular_file()) << entry.path();
+  }
   unsigned reads_of(const std::function<void()>& work) {
     const unsigned before = storage_->reads;
     work();
@@ -188,7 +197,7 @@ TEST_P(ClosedFilesAtATimeTest, AreReadOnce) {
     EXPECT_EQ(reads_of([&] { EXPECT_EQ(listed_size_of("file"), bytes); }), 0u);
     EXPECT_EQ(reads_of([&] { EXPECT_TRUE(store_->unlink(store_->root(), "file").is_ok()); }), 0u);
   }
-  while (store_->status().pending_frees > 0) std::this_thread::yield();
+  expect_freed();
 }
 
 TEST_P(ClosedFilesAtATimeTest, AreShownAsTheyWereChanged) {
@@ -211,20 +220,23 @@ TEST_P(ClosedFilesAtATimeTest, AreNotTakenForThoseBefore) {
   }
 }
 
-// One that is opened and changed between the looks at it and its removal, which frees what it has by then.
+// Whoever removes one has looked at it; then it is opened, its content replaced, and closed, before it is removed: what it
+// has by then is freed.
 TEST_P(ClosedFilesAtATimeTest, AreFreedAsTheyWereChanged) {
-  save("file", kInline);
-  EXPECT_EQ(size_of("file"), kInline);
-  reopened("file", [&](const std::shared_ptr<File>& file) { append(file, kInObjects); });
-  ASSERT_TRUE(store_->unlink(store_->root(), "file").is_ok());
-  save("other", kInObjects);
-  EXPECT_EQ(size_of("other"), kInObjects);
-  reopened("other", [&](const std::shared_ptr<File>& file) {
-    ASSERT_TRUE(store_->truncate_sync(*file, 0).is_ok());
-    ASSERT_TRUE(store_->commit_sync(*file).is_ok());
-  });
-  ASSERT_TRUE(store_->unlink(store_->root(), "other").is_ok());
-  while (store_->status().pending_frees > 0) std::this_thread::yield();
+  for (const size_t before : {kInline, kInObjects}) {
+    for (const size_t behind : {kInline, kInObjects}) {
+      save("file", before);
+      Result<Store::Node> node = store_->lookup(store_->root(), "file");
+      const Result<struct stat> seen = storage_->stat_at(store_->root(), "file");
+      ASSERT_TRUE(node.is_ok() && seen.is_ok());
+      reopened("file", [&](const std::shared_ptr<File>& file) {
+        ASSERT_TRUE(store_->truncate_sync(*file, 0).is_ok());
+        ASSERT_NO_FATAL_FAILURE(append(file, behind));
+      });
+      ASSERT_TRUE(store_->unlink(store_->root(), "file", node->handle.get(), *seen).is_ok());
+    }
+  }
+  expect_freed();
 }
 
 // By somebody else, behind the mount's back.
@@ -234,8 +246,11 @@ TEST_F(ClosedFilesTest, AreReadAgainWhenTheirSidecarWasChanged) {
   const FileDescriptor sidecar(::open((directories_[0] + "/tree/file").c_str(), O_RDWR));
   ASSERT_TRUE(sidecar.is_open());
   const off_t last = ::lseek(sidecar.number(), -1, SEEK_END);
-  const std::byte zero{};
-  ASSERT_EQ(::pwrite(sidecar.number(), &zero, 1, last), 1);
+  std::byte byte{};
+  ASSERT_EQ(::pread(sidecar.number(), &byte, 1, last), 1);
+  byte ^= std::byte{1};
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // for clocks of files that are coarse
+  ASSERT_EQ(::pwrite(sidecar.number(), &byte, 1, last), 1);
   const Result<Store::Node> node = store_->lookup(store_->root(), "file");
   ASSERT_TRUE(node.is_ok()) << node.status().message();
   EXPECT_TRUE(Store::is_size_unknown(node->attributes));

@@ -140,6 +140,39 @@ TEST_P(TierAwayTest, NothingIsCopiedAgain) {
   EXPECT_EQ(away_chunks(), kChunks);
 }
 
+// Chunk by chunk, each of which is a commit that a file closes behind, while the tree is looked through.
+TEST(TierAwaySeedsTest, NothingIsCopiedAgainWhileItComesBack) {
+  for (uint64_t seed = 1; seed <= 1000; ++seed) {
+    SCOPED_TRACE(seed);
+    HealingWorld world(seed);
+    world.tier().copier().content_is_away();
+    const Bytes content = make_bytes(kLength, seed);
+    world.save("a", content);
+    world.copy();
+    ASSERT_TRUE(world.send_away("a").is_ok());
+    world.settle();
+    const uint64_t sent = world.tier().copier().status().bytes_copied;
+    bool is_looked_through = true;
+    for (size_t chunk = 0; chunk < kChunks; ++chunk) {
+      if (is_looked_through) {
+        is_looked_through = false;
+        world.tier().copier().wait_for_all([&is_looked_through](const Status&) { is_looked_through = true; });
+      }
+      const size_t at = chunk * kTestChunk;
+      const Result<Bytes> read = [&] {
+        const std::shared_ptr<File> file = world.array().open("a");
+        return world.array().read(*file, at, static_cast<uint32_t>(std::min<size_t>(kTestChunk, kLength - at)));
+      }();
+      ASSERT_TRUE(read.is_ok()) << read.status().message();
+      for (uint64_t steps = (seed * 31 + chunk * 7) % 60; steps > 0; --steps) world.world().step();
+    }
+    world.world().run_until([&] { return is_looked_through; });
+    world.settle();
+    ASSERT_TRUE(world.tier().wait_for_all().is_ok());
+    ASSERT_EQ(world.tier().copier().status().bytes_copied, sent);
+  }
+}
+
 // A crash behind the commit and before the note: it is found to be the same by what it says of its chunks.
 TEST_P(TierAwayTest, WithoutItsNoteOfTheMoveNothingIsSent) {
   world_.tier().set_deaf(true);
