@@ -113,6 +113,7 @@ class ClosedFilesTest : public ::testing::Test {
   }
   void TearDown() override {
     ASSERT_TRUE(store_->close().is_ok());
+    store_ = nullptr;  // it is looked at as a whole only when nobody holds it
     CheckOptions options;
     options.buffered_members = true;
     const Result<CheckReport> report = check_array(*environment_, directories_, options);
