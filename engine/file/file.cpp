@@ -202,6 +202,11 @@ uint64_t File::size() const {
   return content_.size();
 }
 
+FileId File::id() const {
+  MutexLock lock(mutex_);
+  return content_.file_id();
+}
+
 bool File::is_dirty() const {
   MutexLock lock(mutex_);
   return needs_commit() || commit_ != nullptr;

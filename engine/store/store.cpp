@@ -455,7 +455,7 @@ std::optional<Store::OpenFile> Store::find_open(uint64_t inode) const {
   if (file == nullptr || file->is_nameless()) return std::nullopt;
   std::optional<std::string> path = file->path_below_tree();
   if (!path.has_value()) return std::nullopt;
-  return OpenFile{*std::move(path), file->size()};
+  return OpenFile{*std::move(path), file->size(), file->id()};
 }
 
 bool Store::is_in_use(uint64_t inode) const {

@@ -310,6 +310,7 @@ class Store {
   struct OpenFile {
     std::string path;
     uint64_t size = 0;
+    FileId file_id;
   };
   std::optional<OpenFile> find_open(uint64_t inode) const;
   // Somebody has the file open, or, when it has no name any more, can still open it.

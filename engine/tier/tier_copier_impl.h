@@ -221,7 +221,7 @@ class TierCopier::Impl final : private TierTimer, public std::enable_shared_from
   void note_move(const TierWaiting& file);
   // From which commit on all up to `sequence` have one content, by what was told and may not be noted yet; `sequence`: of
   // no other that is known.
-  uint64_t same_since(const TierWaiting& file, uint64_t sequence) const;
+  uint64_t same_since(const TierWaiting& file, FileId file_id, uint64_t sequence) const;
   void keep_copies(const Store::NameEvent& event);
   void watch_use(uint64_t inode, const std::string& path);
   void free_strays(uint64_t inode, const std::string& path);

@@ -207,7 +207,7 @@ TierCopier::Impl::Plan TierCopier::Impl::prepare_file(Job& job, const Found& fou
   source.mark = fmt::format("{}.{:016x}.{}.{:016x}", to_string(manifest.array_id), manifest.file_id.value(),
                             manifest.sequence, environment_.random_u64());
   // Before the note is read: what was told by now is in one of the two.
-  const uint64_t same_since = this->same_since(job.file, image.sequence);
+  const uint64_t same_since = this->same_since(job.file, image.file_id, image.sequence);
   const std::optional<TierNote> note = note_of(node, job.file.path);
   if (note.has_value() && note->place != job.note.place && !job.has_other_names) note_lost(*note);
   return plan_of(job, note, same_since);

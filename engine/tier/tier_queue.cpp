@@ -5,6 +5,13 @@
 
 namespace fpfs {
 
+TierSame merge(const TierSame& known, const TierSame& newer) {
+  if (newer.until == 0) return known;
+  const bool go_on = known.file_id == newer.file_id && known.until >= newer.since && newer.until >= known.since;
+  if (!go_on) return newer;
+  return {newer.file_id, std::min(known.since, newer.since), std::max(known.until, newer.until)};
+}
+
 TierWaiting merge(const TierWaiting& waiting, TierWaiting newer) {
   newer.since_ns = waiting.since_ns;
   newer.is_missing |= waiting.is_missing;
@@ -15,9 +22,7 @@ TierWaiting merge(const TierWaiting& waiting, TierWaiting newer) {
   newer.is_looked_at |= waiting.is_looked_at;
   newer.is_in_way |= waiting.is_in_way;
   newer.was_here |= waiting.was_here;
-  const bool goes_on =
-      newer.sequence == 0 || newer.sequence == waiting.sequence || newer.same_since == waiting.sequence;
-  if (goes_on && waiting.same_since != 0) newer.same_since = waiting.same_since;
+  newer.same = merge(waiting.same, newer.same);
   if (newer.sequence == 0) newer.bytes = waiting.bytes;
   if (newer.sequence == 0) newer.sequence = waiting.sequence;
   if (!waiting.from.empty()) newer.from = waiting.from;  // its copy is where it was first

@@ -15,7 +15,7 @@ void TierCopier::Impl::committed(uint64_t inode, uint64_t sequence, bool is_move
   if (!open.has_value() || is_reserved(open->path)) return;
   TierWaiting file{inode, open->path, sequence, open->size, now_ns()};
   if (is_moved) {
-    file.same_since = sequence - 1;
+    file.same = {open->file_id, sequence - 1, sequence};
     {
       const MutexLock lock(mutex_);
       moves_.push_back(std::move(file));
@@ -45,16 +45,14 @@ void TierCopier::Impl::note_moves() {
   }
 }
 
-uint64_t TierCopier::Impl::same_since(const TierWaiting& file, uint64_t sequence) const {
+uint64_t TierCopier::Impl::same_since(const TierWaiting& file, FileId file_id, uint64_t sequence) const {
   const MutexLock lock(mutex_);
-  const auto is_told_by = [&sequence](const TierWaiting& told) {
-    if (told.same_since != 0 && told.sequence == sequence) sequence = told.same_since;
-  };
-  for (auto move = moves_.rbegin(); move != moves_.rend(); ++move)
-    if (move->inode == file.inode) is_told_by(*move);
-  if (const TierWaiting* const waiting = queue_.find(file); waiting != nullptr) is_told_by(*waiting);
-  is_told_by(file);
-  return sequence;
+  for (auto move = moves_.rbegin(); move != moves_.rend(); ++move) sequence = move->same.first(file_id, sequence);
+  TierWaiting of_file;  // as moves wait, also those of a file of several names, each of which waits by itself
+  of_file.inode = file.inode;
+  if (const TierWaiting* const told = queue_.find(of_file); told != nullptr)
+    sequence = told->same.first(file_id, sequence);
+  return file.same.first(file_id, sequence);
 }
 
 // The copy is as good as before; the note says so from now on. When that is not as simple, a job finds out.
@@ -70,7 +68,8 @@ void TierCopier::Impl::note_move(const TierWaiting& file) {
   if (is_simple && is_at(found, file.inode)) {
     const Handle node = found.value().node.handle.get();
     std::optional<TierNote> note = note_of(node, file.path);
-    if (!note.has_value() || note->sequence >= file.sequence) return;
+    // Without, or of another file that has the inode by now, there is nothing to be moved.
+    if (!note.has_value() || note->file_id != file.same.file_id || note->sequence >= file.sequence) return;
     const Result<std::shared_ptr<File>> opened = store_.open_file(node, false);
     // Several may have come before this is looked at.
     const bool is_same =

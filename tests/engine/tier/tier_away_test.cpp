@@ -140,36 +140,79 @@ TEST_P(TierAwayTest, NothingIsCopiedAgain) {
   EXPECT_EQ(away_chunks(), kChunks);
 }
 
-// Chunk by chunk, each of which is a commit that a file closes behind, while the tree is looked through.
-TEST(TierAwaySeedsTest, NothingIsCopiedAgainWhileItComesBack) {
-  for (uint64_t seed = 1; seed <= 1000; ++seed) {
-    SCOPED_TRACE(seed);
-    HealingWorld world(seed);
-    world.tier().copier().content_is_away();
-    const Bytes content = make_bytes(kLength, seed);
-    world.save("a", content);
-    world.copy();
-    ASSERT_TRUE(world.send_away("a").is_ok());
-    world.settle();
-    const uint64_t sent = world.tier().copier().status().bytes_copied;
-    bool is_looked_through = true;
-    for (size_t chunk = 0; chunk < kChunks; ++chunk) {
-      if (is_looked_through) {
-        is_looked_through = false;
-        world.tier().copier().wait_for_all([&is_looked_through](const Status&) { is_looked_through = true; });
-      }
-      const size_t at = chunk * kTestChunk;
-      const Result<Bytes> read = [&] {
-        const std::shared_ptr<File> file = world.array().open("a");
-        return world.array().read(*file, at, static_cast<uint32_t>(std::min<size_t>(kTestChunk, kLength - at)));
-      }();
-      ASSERT_TRUE(read.is_ok()) << read.status().message();
-      for (uint64_t steps = (seed * 31 + chunk * 7) % 60; steps > 0; --steps) world.world().step();
+// Content comes back chunk by chunk, each of which is a commit that the file closes behind, while the tree is looked
+// through.
+class TierComingBackTest : public ::testing::Test {
+ protected:
+  void begin(uint64_t seed) {
+    world_ = std::make_unique<HealingWorld>(seed);
+    random_ = SimRandom(seed ^ 0x6261636b);
+    world_->tier().copier().content_is_away();
+    content_ = make_bytes(kLength, seed);
+    world_->save("a", content_);
+    world_->copy();
+    ASSERT_TRUE(world_->send_away("a").is_ok());
+    world_->settle();
+    is_looked_through_ = true;
+  }
+  void bring_back(size_t chunk, bool writes) {
+    if (is_looked_through_) {
+      is_looked_through_ = false;
+      world_->tier().copier().wait_for_all([this](const Status&) { is_looked_through_ = true; });
     }
-    world.world().run_until([&] { return is_looked_through; });
-    world.settle();
-    ASSERT_TRUE(world.tier().wait_for_all().is_ok());
-    ASSERT_EQ(world.tier().copier().status().bytes_copied, sent);
+    const size_t at = chunk * kTestChunk;
+    {
+      const std::shared_ptr<File> file = world_->array().open("a");
+      const Result<Bytes> read =
+          world_->array().read(*file, at, static_cast<uint32_t>(std::min<size_t>(kTestChunk, kLength - at)));
+      ASSERT_TRUE(read.is_ok()) << read.status().message();
+      EXPECT_TRUE(std::equal(read->begin(), read->end(), content_.begin() + static_cast<ptrdiff_t>(at)));
+      if (writes) {
+        const Bytes piece = make_bytes(500, random_.next());
+        ASSERT_TRUE(world_->array().write(*file, at, piece).is_ok());
+        std::copy(piece.begin(), piece.end(), content_.begin() + static_cast<ptrdiff_t>(at));
+        ASSERT_TRUE(world_->array().control(*file, ControlRequest::Kind::kClose).is_ok());
+      }
+    }
+    for (uint64_t steps = random_.between(0, 59); steps > 0; --steps) world_->world().step();
+  }
+  void end() {
+    world_->world().run_until([this] { return is_looked_through_; });
+    world_->settle();
+    ASSERT_TRUE(world_->tier().wait_for_all().is_ok());
+  }
+
+  std::unique_ptr<HealingWorld> world_;
+  SimRandom random_{0};
+  Bytes content_;
+  bool is_looked_through_ = true;
+};
+
+TEST_F(TierComingBackTest, NothingIsCopiedAgain) {
+  for (uint64_t seed = 1; seed <= 500; ++seed) {
+    SCOPED_TRACE(seed);
+    ASSERT_NO_FATAL_FAILURE(begin(seed));
+    const uint64_t sent = world_->tier().copier().status().bytes_copied;
+    for (size_t chunk = 0; chunk < kChunks; ++chunk) ASSERT_NO_FATAL_FAILURE(bring_back(chunk, false));
+    ASSERT_NO_FATAL_FAILURE(end());
+    ASSERT_EQ(world_->tier().copier().status().bytes_copied, sent);
+  }
+}
+
+// Nothing that is written meanwhile is taken for what was only moved; the store takes no copies now and then.
+TEST_F(TierComingBackTest, WhatIsWrittenIsCopied) {
+  for (uint64_t seed = 1; seed <= 500; ++seed) {
+    SCOPED_TRACE(seed);
+    ASSERT_NO_FATAL_FAILURE(begin(seed));
+    for (size_t chunk = 0; chunk < kChunks; ++chunk) {
+      const bool is_away = random_.chance(33);
+      world_->objects().refuse(is_away ? Status::error(StatusCode::kUnreachable, "away") : Status::ok());
+      ASSERT_NO_FATAL_FAILURE(bring_back(chunk, random_.chance(33)));
+    }
+    world_->objects().refuse(Status::ok());
+    ASSERT_NO_FATAL_FAILURE(end());
+    ASSERT_TRUE(world_->tier().copy("a") == std::optional(content_));
+    ASSERT_EQ(world_->tier().note("a")->sequence, world_->array().open("a")->info().sequence);
   }
 }
 
