@@ -142,7 +142,7 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   // The first commit of this File that has the content of now; UINT64_MAX: that is not committed, or somebody has the
   // file open who may write.
   uint64_t content_since() const;
-  FileId id() const;  // 0: not chosen yet
+  FileId id() const;     // 0: not chosen yet
   Status error() const;  // the sticky failure
   // The number of the commit whose content readers see now; 0 when there is none, or more was changed since, or the
   // file failed. Grows over the life of a sidecar.
