@@ -5,9 +5,8 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
-#include <unordered_map>
 
+#include "engine/base/fifo_map.h"
 #include "engine/base/mutex.h"
 #include "engine/file/content.h"
 
@@ -21,21 +20,17 @@ class ChangeTimes {
   void remember(uint64_t key, const ChangeTime& time) {
     if (time.own.tv_sec == 0 && time.own.tv_nsec == 0) return;  // nothing was committed
     MutexLock lock(mutex_);
-    if (times_.insert_or_assign(key, time).second) order_.push_back(key);
-    if (order_.size() <= kFilesMax) return;
-    times_.erase(order_.front());
-    order_.pop_front();
+    times_.set(key, time);
   }
   ChangeTime recall(uint64_t key) {
     MutexLock lock(mutex_);
-    const auto found = times_.find(key);
-    return found == times_.end() ? ChangeTime() : found->second;
+    const ChangeTime* const found = times_.find(key);
+    return found == nullptr ? ChangeTime() : *found;
   }
 
  private:
   Mutex mutex_;
-  std::unordered_map<uint64_t, ChangeTime> times_ FPFS_GUARDED_BY(mutex_);
-  std::deque<uint64_t> order_ FPFS_GUARDED_BY(mutex_);
+  FifoMap<uint64_t, ChangeTime, kFilesMax> times_ FPFS_GUARDED_BY(mutex_);
 };
 
 }  // namespace fpfs

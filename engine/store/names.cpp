@@ -88,7 +88,7 @@ bool Store::is_size_unknown(const struct stat& attributes) {
   return S_ISREG(attributes.st_mode) && attributes.st_size == kUnknownSize && attributes.st_blocks == 0;
 }
 
-// The same for one that keeps what its sidecar said.
+// The same, and what the sidecar said is kept.
 Result<SidecarSummary> Store::summarize_closed(Handle node, const struct stat& sidecar) {
   if (const std::optional<SidecarSummary> known = impl_->summaries.recall(sidecar)) return *known;
   Result<SidecarSummary> summary = summarize_node(node, sidecar);

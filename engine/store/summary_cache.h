@@ -3,7 +3,7 @@
 //
 // An entry holds while inode, size and change time of the sidecar are what they were. That would do, as a sidecar only
 // grows, were it not for kernels whose time stands still for some milliseconds (before Linux 6.13): a removed file's inode
-// may belong to a new one by then. So a file that is opened is forgotten, and sidecars of open files only change. What is
+// may belong to a new one by then. So a file that is opened is forgotten: only sidecars of open files change. What is
 // read of a file to open it is not from here.
 //
 // Thread safety: all methods from any thread, with any lock held.
@@ -13,10 +13,9 @@
 
 #include <array>
 #include <cstdint>
-#include <deque>
 #include <optional>
-#include <unordered_map>
 
+#include "engine/base/fifo_map.h"
 #include "engine/base/mutex.h"
 #include "engine/index/sidecar.h"
 
@@ -38,13 +37,12 @@ class SummaryCache {
     struct timespec changed {};
     SidecarSummary summary;
   };
-  static constexpr int64_t kForgotten = -1;  // the entry keeps its place in the order
+  static constexpr int64_t kForgotten = -1;
+  static constexpr size_t kShards = 64;
   struct alignas(64) Shard {
     Mutex mutex;
-    std::unordered_map<uint64_t, Entry> entries FPFS_GUARDED_BY(mutex);  // by inode
-    std::deque<uint64_t> order FPFS_GUARDED_BY(mutex);                   // in which they came
+    FifoMap<uint64_t, Entry, kFilesMax / kShards> entries FPFS_GUARDED_BY(mutex);  // by inode
   };
-  static constexpr size_t kShards = 64;
 
   Shard& shard_of(uint64_t inode) { return shards_[inode % kShards]; }
 

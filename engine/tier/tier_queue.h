@@ -34,19 +34,20 @@ struct TierSame {
 TierSame merge(const TierSame& known, const TierSame& newer);
 
 struct TierWaiting {
-  uint64_t inode = 0;         // of the sidecar; 0: of whatever is at the path, if there is something
-  std::string path;           // where it was last known to be, below the root; of a directory with a '/' at its end
-  uint64_t sequence = 0;      // the last commit that was told of; 0: of something else
-  uint64_t bytes = 0;         // its size then
-  uint64_t since_ns = 0;      // of the first commit that was not copied
-  bool is_missing = false;    // the store does not have what the note of the file says, or has more than it should
-  bool is_link = false;       // this is one name of several, each of which waits by itself
-  std::string from = {};      // where it was copied to before it was moved, or what other name it has
-  bool comes_back = false;    // its content is to be on the members again: others wait for its copy
-  bool was_refused = false;   // as something else was where the store would have it
-  bool is_awaited = false;    // somebody waits for it
-  unsigned no_room = 0;       // so often the store had none for it
-  TierSame same = {};         // of its last commits that only moved content
+  uint64_t inode = 0;        // of the sidecar; 0: of whatever is at the path, if there is something
+  std::string path;          // where it was last known to be, below the root; of a directory with a '/' at its end
+  uint64_t sequence = 0;     // the last commit that was told of; 0: of something else
+  uint64_t bytes = 0;        // its size then
+  uint64_t since_ns = 0;     // of the first commit that was not copied
+  bool is_missing = false;   // the store does not have what the note of the file says, or has more than it should
+  bool is_link = false;      // this is one name of several, each of which waits by itself
+  std::string from = {};     // where it was copied to before it was moved, or what other name it has
+  bool comes_back = false;   // its content is to be on the members again: others wait for its copy
+  bool was_refused = false;  // as something else was where the store would have it
+  bool is_awaited = false;   // somebody waits for it
+  unsigned no_room = 0;      // so often the store had none for it
+  // Of its last commits that only moved content.
+  TierSame same = {};
   bool is_looked_at = false;  // somebody wants to see what other arrays have there
   bool was_here = false;      // its copy is of a name that this array had, whoever made the copy
   bool is_in_way = false;     // of something else, that the store cannot have beside what it has there

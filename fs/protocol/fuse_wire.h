@@ -197,6 +197,11 @@ Flow flow_of(std::span<const std::byte> request);
 
 RequestFacts examine_request(std::span<const std::byte> request);
 
+// Nobody waits for an answer to the others.
+inline bool is_answered(uint32_t opcode) {
+  return opcode != kOpcodeForget && opcode != kOpcodeForgetMany && opcode != kOpcodeInterrupt;
+}
+
 // Whether what it asks for is a commit: nothing else is started for it, and it is answered when that has ended.
 inline bool asks_for_commit(uint32_t opcode) {
   return opcode == kOpcodeFlush || opcode == kOpcodeFsync;

@@ -49,8 +49,7 @@ constexpr std::array<Operation, kOpcodes> make_table() {
 constexpr std::array<Operation, kOpcodes> kTable = make_table();
 
 bool is_counted(uint32_t opcode) {
-  return opcode != wire::kOpcodeForget && opcode != wire::kOpcodeForgetMany && opcode != wire::kOpcodeInterrupt &&
-         opcode != wire::kOpcodeInit && opcode != wire::kOpcodeDestroy;
+  return wire::is_answered(opcode) && opcode != wire::kOpcodeInit && opcode != wire::kOpcodeDestroy;
 }
 
 // What a READ was answered with, or a WRITE.

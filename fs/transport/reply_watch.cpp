@@ -7,10 +7,6 @@
 namespace fpfs {
 namespace {
 
-bool is_never_answered(uint32_t opcode) {
-  return opcode == wire::kOpcodeForget || opcode == wire::kOpcodeForgetMany || opcode == wire::kOpcodeInterrupt;
-}
-
 bool is_watched(uint32_t opcode) {
   switch (opcode) {
     case wire::kOpcodeDestroy:  // NOLINT(bugprone-branch-clone): the same answer for two reasons
@@ -22,7 +18,7 @@ bool is_watched(uint32_t opcode) {
     case wire::kOpcodeFsync:
       return false;  // the engine gives up; and they may rightly take long
     default:
-      return !is_never_answered(opcode);
+      return wire::is_answered(opcode);
   }
 }
 
@@ -105,7 +101,7 @@ std::vector<uint64_t> ReplyWatch::give_up(uint64_t since_ns) {
 }
 
 bool ReplyWatch::give_up_one(uint64_t unique, uint32_t opcode) {
-  if (is_never_answered(opcode)) return false;
+  if (!wire::is_answered(opcode)) return false;
   const MutexLock lock(mutex_);
   if (given_up_.contains(unique)) return false;
   give_up_locked(unique);
