@@ -20,7 +20,7 @@ MIB = 1 << 20
 TIMEOUT = 3  # seconds: io_timeout of the mounts that meet a hanging drive; the others must keep to it, too
 BOUNDED = 25
 
-pytestmark = [pytest.mark.root,
+pytestmark = [pytest.mark.root, pytest.mark.alone,  # every mount that begins meanwhile has rings, or is forbidden to
               pytest.mark.skipif(not rings_can_be_offered(), reason="FUSE over io_uring cannot be had on this machine")]
 
 
