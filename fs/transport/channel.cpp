@@ -18,6 +18,7 @@
 #include "engine/base/log.h"
 #include "engine/io/named_thread.h"
 #include "engine/io/own_task.h"
+#include "fs/transport/short_turns.h"
 
 namespace fpfs {
 
@@ -163,6 +164,7 @@ bool Channel::start_ring_worker(RingEntry& entry) {
 }
 
 void Channel::work(Worker& worker) {
+  ask_for_short_turns();
   sigset_t wake;
   sigemptyset(&wake);
   sigaddset(&wake, kWakeSignal);
