@@ -58,14 +58,18 @@ Status PosixEnvironment::allow_handles(uint64_t count) {
 }
 
 uint64_t PosixEnvironment::random_u64() {
-  uint64_t value = 0;
-  // Up to 256 bytes come whole once the kernel's pool is seeded; before that, at boot, a signal can interrupt the wait.
-  ssize_t count = -1;
-  do {
-    count = ::getrandom(&value, sizeof value, 0);
-  } while (count < 0 && errno == EINTR);
-  FPFS_CHECK(count == sizeof value, "getrandom(2) works on every kernel that this program runs on");
-  return value;
+  const MutexLock lock(random_mutex_);
+  if (random_left_ == 0) {
+    // Up to 256 bytes come whole once the kernel's pool is seeded; before that, at boot, a signal can interrupt the wait.
+    static_assert(sizeof random_ <= 256);
+    ssize_t count = -1;
+    do {
+      count = ::getrandom(random_.data(), sizeof random_, 0);
+    } while (count < 0 && errno == EINTR);
+    FPFS_CHECK(count == sizeof random_, "getrandom(2) works on every kernel that this program runs on");
+    random_left_ = random_.size();
+  }
+  return random_[--random_left_];
 }
 
 Status PosixEnvironment::check_buffer_memory(uint64_t bytes) {

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <thread>
 
+#include "engine/base/mutex.h"
 #include "engine/io/environment.h"
 #include "engine/io/posix_storage.h"
 #include "engine/io/thread_executor.h"
@@ -47,6 +49,9 @@ class PosixEnvironment : public Environment {
   WatchedStorage watched_;
   ThreadExecutor executor_;
   ThreadExecutor workers_;
+  Mutex random_mutex_;
+  std::array<uint64_t, 32> random_ FPFS_GUARDED_BY(random_mutex_){};  // the last ones of what the kernel gave
+  size_t random_left_ FPFS_GUARDED_BY(random_mutex_) = 0;
 };
 
 }  // namespace fpfs

@@ -11,6 +11,7 @@
 
 #include <fmt/format.h>
 
+#include "engine/base/clock.h"
 #include "engine/base/file_descriptor.h"
 #include "engine/base/proc_fields.h"
 
@@ -34,12 +35,31 @@ constexpr uint64_t kSignalMask = 0x7f;
 
 }  // namespace
 
-uint32_t process_of(pid_t thread) {
-  if (thread <= 0) return 0;
+namespace {
+
+uint32_t ask_for_process(pid_t thread) {
   // Whether the thread is in the group of its own number: EPERM is a yes, too.
   if (::syscall(SYS_tgkill, thread, thread, 0) == 0 || errno == EPERM) return static_cast<uint32_t>(thread);
   const std::string status = read_proc(thread, "status");
   return static_cast<uint32_t>(proc_status_number(status, "Tgid").value_or(0));
+}
+
+}  // namespace
+
+uint32_t process_of(pid_t thread) {
+  if (thread <= 0) return 0;
+  // A number is not another's so soon: the kernel gives them in turn.
+  constexpr uint64_t kAnswerHoldsNs = 1'000'000;
+  struct Answer {
+    pid_t thread = 0;
+    uint32_t process = 0;
+    uint64_t since_ns = 0;
+  };
+  thread_local Answer last;
+  const uint64_t now = monotonic_ns();
+  if (last.thread == thread && last.process != 0 && now - last.since_ns < kAnswerHoldsNs) return last.process;
+  last = {thread, ask_for_process(thread), now};
+  return last.process;
 }
 
 // Most who close something go on living, and one may be in execve(2), which closes descriptors while it holds a lock

@@ -2,7 +2,6 @@
 
 #include <pthread.h>
 #include <sched.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <chrono>
@@ -10,6 +9,7 @@
 #include <thread>
 #include <utility>
 
+#include "engine/base/clock.h"
 #include "engine/base/log.h"
 #include "fs/nodes/open_handles.h"
 
@@ -17,6 +17,8 @@ namespace fpfs {
 namespace {
 
 constexpr std::chrono::milliseconds kRingRetry{100};
+// Who took that long with a commit has waited for a drive.
+constexpr uint64_t kWaitNs = 50'000;
 
 // Where the calling thread runs. Callers wait for their answers, so their processor is the one that is free, and waking
 // another takes longer (docs/benchmarks/row09.md). Not so for two kinds of requests. Who reads a long way: what is read
@@ -60,13 +62,6 @@ bool asks_for_commit(const std::byte* request) {
   wire::InHeader header;
   std::memcpy(&header, request, sizeof header);
   return wire::asks_for_commit(header.opcode);
-}
-
-// How often the calling thread has slept until something happened.
-long waits_of_this_thread() {
-  rusage usage{};
-  (void)getrusage(RUSAGE_THREAD, &usage);
-  return usage.ru_nvcsw;
 }
 
 // Of the calling thread; as a cpu_set_t, which has the size of the machine.
@@ -166,10 +161,10 @@ void RingReceivers::serve(Worker& worker) {
     if (const size_t length = receive(worker); length > 0) {
       worker.is_free = true;  // there is another, or was_last has made one
       place.suit(wire::flow_of({worker.request.payload->request, std::min(length, wire::kWritePayloadOffset)}));
+      const uint64_t began = monotonic_ns();
       const bool may_wait = asks_for_commit(worker.request.payload->request);
-      const long waits = may_wait ? waits_of_this_thread() : 0;
       goes_on = handler_.handle(worker, length);
-      if (may_wait && waits_of_this_thread() > waits) place.leave_callers();
+      if (may_wait && monotonic_ns() - began > kWaitNs) place.leave_callers();
     } else {
       log(LogLevel::kError, "a request's lengths contradict each other; it fails");
       handler_.refuse(entry.unique());
