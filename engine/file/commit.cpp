@@ -3,7 +3,8 @@
 //   1. drain     every dirty chunk is written to a place that no earlier record names (kDraining)
 //   2. objects   fdatasync of every object touched, members in parallel; new objects: fsync of their directory
 //   3. record    appended to the sidecar, fsync
-//   4. name      for a file just created or moved: fsync of its directory
+//   4. name      for a file just created or moved: fsync of its directory; 3 does that, too, for one just created, on
+//                filesystems that log both together (Storage::syncs_own_names())
 //   5. answer    the requests complete
 //   6. free      slots and objects that only the previous record named are punched and removed, in the background
 //
@@ -49,14 +50,20 @@ void File::start_commit(ControlList requests, Deferred& deferred) {
   commit_->began_ns = monotonic_ns();
   commit_->sync = !requests.front()->lazy;
   commit_->closing = background_commit_;  // a writer has closed: this may be the last commit
-  for (const ControlRequest* request = requests.front(); request != nullptr; request = ControlList::next(*request))
+  bool names_too = false;
+  for (const ControlRequest* request = requests.front(); request != nullptr; request = ControlList::next(*request)) {
     commit_->closing |= request->kind == ControlRequest::Kind::kClose;
+    names_too |= request->kind == ControlRequest::Kind::kCommit;
+  }
   commit_->requests = std::move(requests);
   commit_->after_unsynced = unsynced_;
   commit_->sidecar = sidecar_;
   commit_->log = log_;
   if (commit_->sync) {
-    commit_->new_name_in = names_.take_new();
+    commit_->new_name = names_.take_new();
+    const bool is_somewhere = commit_->new_name.exists && !commit_->new_name.directory.is_open();
+    // Of links nobody notes where they are.
+    commit_->all_names = (names_too || is_somewhere) && !context_.files_sync_names;
     unsynced_ = false;
   } else {
     unsynced_ = true;
@@ -226,7 +233,9 @@ SidecarWriter::Outcome File::append_record(CommitJob& job) {
   }
   if (!job.sync) return {};
   FPFS_RETURN_IF_ERROR(writer.sync());
-  if (job.new_name_in.is_open()) FPFS_RETURN_IF_ERROR(context_.storage().fsync(job.new_name_in.get()));
+  if (job.all_names) FPFS_RETURN_IF_ERROR(context_.storage().sync_filesystem(context_.array.tree()));
+  if (const ScopedHandle& directory = job.new_name.directory; directory.is_open())
+    FPFS_RETURN_IF_ERROR(context_.storage().fsync(directory.get()));
   FPFS_RETURN_IF_ERROR(context_.array.check_tree_running());
   return {};
 }
@@ -242,7 +251,7 @@ void File::finish_commit(CommitJob& job, const SidecarWriter::Outcome& outcome) 
     context_.previous_files->committed(made_at.empty() ? context_.storage().describe(job.sidecar->get()) : made_at,
                                        job.sidecar->get(), stripes().start(job.header.file_id), job.chunks);
   }
-  const bool is_new_and_empty = job.log.sequence == 0 && job.new_name_in.is_open();
+  const bool is_new_and_empty = job.log.sequence == 0 && job.new_name.exists;
   const bool tells = context_.committed && outcome.status.is_ok() && job.sync &&
                      (job.has_record || job.after_unsynced || is_new_and_empty);
   Deferred deferred;
@@ -303,10 +312,10 @@ void File::end_commit(const Status& status, Deferred& deferred) {
   if (!status.is_ok()) {
     fail(status);
     discard_dirty(deferred);
-    if (commit->new_name_in.is_open()) context_.new_names->keep(inode_, std::move(commit->new_name_in));
+    leave(std::move(commit->new_name));
   } else {
-    if (commit->new_name_in.is_open()) context_.new_names->forget(inode_);
-    commit->new_name_in.reset();
+    if (commit->new_name.exists) context_.new_names->forget(inode_);
+    commit->new_name.directory.reset();
     if (!content_.is_edited()) promised_ = false;
   }
   while (ControlRequest* request = commit->requests.pop_front()) complete_with(deferred, *request, status);

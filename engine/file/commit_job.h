@@ -3,7 +3,7 @@
 //
 //   sync_objects()          on each of members_to_sync(), side by side; the last to end goes on
 //   the record is appended  to the sidecar, behind what is durable now, and synced (SidecarWriter)
-//   the name is made        durable: new_name_in is synced
+//   the name is made        durable: its directory is synced
 //
 // commit.cpp has the order, and why it is this one.
 //
@@ -20,6 +20,7 @@
 #include "engine/base/status.h"
 #include "engine/file/content.h"
 #include "engine/file/index_memory.h"
+#include "engine/file/name_state.h"
 #include "engine/file/object_set.h"
 #include "engine/file/placement.h"
 #include "engine/file/previous_content.h"
@@ -54,7 +55,8 @@ struct CommitJob {
   bool after_unsynced = false;  // the record before may not be durable
   uint64_t covers = 0;          // the last change that it makes durable
   uint64_t began_ns = 0;        // monotonic_ns()
-  ScopedHandle new_name_in;     // to be synced
+  NewName new_name;             // that it makes durable, too
+  bool all_names = false;       // so it does with all that the tree has
 
   // Under the file's lock.
   ControlList requests;    // that asked for it

@@ -13,17 +13,18 @@
 namespace fpfs {
 
 Result<std::shared_ptr<File>> File::open(FileContext& context, ScopedHandle sidecar, const struct stat& attributes,
-                                         bool writable, ScopedHandle new_name_in) {
+                                         bool writable, NewName new_name) {
   auto file =
-      std::shared_ptr<File>(new File(context, std::move(sidecar), writable, std::move(new_name_in), attributes.st_ino));
+      std::shared_ptr<File>(new File(context, std::move(sidecar), writable, std::move(new_name), attributes.st_ino));
   {
     MutexLock lock(file->mutex_);
     file->content_.set_mtime(attributes.st_mtim);
     file->content_.set_change_time(context.change_times.recall(file->inode_));
-    // An earlier, lazy commit may not be durable: the next commit sees to it, whoever opened the file first. (Clocks of
-    // filesystems are coarse.)
-    file->unsynced_ = context.closes_lazily.load() && attributes.st_size > 0 &&
-                      attributes.st_ctim.tv_sec + 1 >= context.opened_at.tv_sec;
+    // An earlier, lazy commit may not be durable, nor the name: the next commit sees to it, whoever opened the file
+    // first. (Clocks of filesystems are coarse.)
+    const bool may_be_lazy = context.closes_lazily.load() && attributes.st_ctim.tv_sec + 1 >= context.opened_at.tv_sec;
+    file->unsynced_ = may_be_lazy && attributes.st_size > 0;
+    if (may_be_lazy && !context.files_sync_names) file->names_.may_be_new();
     FPFS_RETURN_IF_ERROR(file->load_image(attributes));
     if (!file->unsynced_) file->durable_ = file->log_.sequence;
     file->content_since_ = file->log_.sequence;
@@ -31,14 +32,14 @@ Result<std::shared_ptr<File>> File::open(FileContext& context, ScopedHandle side
   return file;
 }
 
-File::File(FileContext& context, ScopedHandle sidecar, bool writable, ScopedHandle new_name_in, uint64_t inode)
+File::File(FileContext& context, ScopedHandle sidecar, bool writable, NewName new_name, uint64_t inode)
     : context_(context),
       member_count_(context.array.member_count()),
       inode_(inode),
       message_handle_(sidecar.get()),
       sidecar_(std::make_shared<const ScopedHandle>(std::move(sidecar))),
       writable_(writable),
-      names_(std::move(new_name_in)),
+      names_(std::move(new_name)),
       compression_(context.options.compression),
       stripes_(context.array.stripes_among(member_count_).value_or(context.stripes)),
       content_(context.stripes),
@@ -190,9 +191,19 @@ void File::fail(const Status& status) {
     // What has no name replaces nothing, and its inode may soon be another file's.
     context_.health.note_file_failure(inode_, path(), names_.is_nameless() ? Status::ok() : status);
     if (promised_) context_.health.note_loss(inode_, path(), status);
-    if (ScopedHandle directory = names_.leave_new(); directory.is_open())
-      context_.new_names->keep(inode_, std::move(directory));
+    leave(names_.leave_new());
   }
+}
+
+void File::leave(NewName name) {
+  if (!name.exists) return;
+  if (!name.directory.is_open()) {
+    if (!context_.files_sync_names) return;  // it is the next opener's, see open()
+    const Result<Handle> own = context_.storage().duplicate(sidecar_->get());
+    if (!own.is_ok()) return;  // nobody was told that it is durable
+    name.directory = ScopedHandle(context_.storage(), *own);
+  }
+  context_.new_names->keep(inode_, std::move(name.directory));
 }
 
 // --- state ----------------------------------------------------------------------------------------------------------

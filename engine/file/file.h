@@ -69,10 +69,10 @@ namespace fpfs {
 
 class File final : public BufferOwner, private ChunkVerifier::Source, public std::enable_shared_from_this<File> {
  public:
-  // Reads the sidecar behind `sidecar` (writable when `writable`), whose attributes these are. `new_name_in` (or none):
-  // the directory that must be synced at the first commit, for a file just created.
+  // Reads the sidecar behind `sidecar` (writable when `writable`), whose attributes these are. `new_name`: of a file
+  // just created, or whose name its failed commits have not made durable.
   static Result<std::shared_ptr<File>> open(FileContext& context, ScopedHandle sidecar, const struct stat& attributes,
-                                            bool writable, ScopedHandle new_name_in);
+                                            bool writable, NewName new_name);
   // How chunks are stored that go to their drive from now on; nothing: as the options say.
   void set_compression(const std::optional<Compression>& compression);
   ~File() override;
@@ -248,7 +248,7 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
     kTrimming,  // as kSyncing, and preallocated space is given back before: no flush starts until the commit has ended
     kSyncing,   // objects, then sidecar, are made durable; writes and flushes go on for the next commit
   };
-  File(FileContext& context, ScopedHandle sidecar, bool writable, ScopedHandle new_name_in, uint64_t inode);
+  File(FileContext& context, ScopedHandle sidecar, bool writable, NewName new_name, uint64_t inode);
   Status load_image(const struct stat& attributes) FPFS_REQUIRES(mutex_);
   Status take_slots() FPFS_REQUIRES(mutex_);
   void run(Deferred& deferred);
@@ -291,6 +291,8 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   void forget_extent(const Extent& extent) FPFS_REQUIRES(mutex_);
   void discard_dirty(Deferred& deferred) FPFS_REQUIRES(mutex_);
   void fail(const Status& status) FPFS_REQUIRES(mutex_);
+  // What would have made a new name durable is kept for whoever saves to the file again.
+  void leave(NewName name) FPFS_REQUIRES(mutex_);
 
   // read_path.cpp
   void continue_read(ReadRequest& request);

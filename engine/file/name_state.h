@@ -13,11 +13,20 @@
 
 namespace fpfs {
 
+// A name that no commit has made durable, if there is one.
+struct NewName {
+  bool exists = false;
+  // To be synced; none: the file's own sync does it (Storage::syncs_own_names()), or nobody knows where the name is.
+  ScopedHandle directory;
+};
+
 class NameState {
  public:
-  // `made_in`: of a file that was just created, the directory of its name; else none.
-  explicit NameState(ScopedHandle made_in) : new_in_(std::move(made_in)), is_new_(new_in_.is_open()) {}
+  // `made`: of a file that was just created.
+  explicit NameState(NewName made) : new_in_(std::move(made.directory)), is_new_(made.exists) {}
 
+  // Nobody knows whether a commit has made its name durable, or where that is.
+  void may_be_new() { is_new_ = true; }
   // It was renamed, or (of one without a name) linked, into `directory`.
   void moved_to(ScopedHandle directory) {
     new_in_ = std::move(directory);
@@ -41,13 +50,10 @@ class NameState {
   // Nobody comes to it by a name: when its openers are gone, it is.
   bool is_nameless() const { return is_removed_ || is_unnamed_; }
 
-  // For a commit: the directory that it has to sync, or none. The name is no new one any more.
-  ScopedHandle take_new() {
-    is_new_ = false;
-    return std::move(new_in_);
-  }
-  // The file failed: the directory is for the commit that comes some time. The name stays a new one.
-  ScopedHandle leave_new() { return std::move(new_in_); }
+  // For a commit, which makes it durable: it is no new one any more.
+  NewName take_new() { return {std::exchange(is_new_, false), std::move(new_in_)}; }
+  // The file failed: what is to be synced is for the commit that comes some time. The name stays a new one.
+  NewName leave_new() { return {is_new_, std::move(new_in_)}; }
   ScopedHandle take_removed_from() { return std::move(removed_from_); }
 
  private:

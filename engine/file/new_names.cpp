@@ -8,13 +8,13 @@
 
 namespace fpfs {
 
-void NewNames::keep(uint64_t key, ScopedHandle directory) {
+void NewNames::keep(uint64_t key, ScopedHandle synced) {
   ScopedHandle surplus;
   {
     MutexLock lock(mutex_);
     const auto is_its = [key](const auto& name) { return name.first == key; };
     if (std::any_of(names_.begin(), names_.end(), is_its)) return;
-    names_.emplace_back(key, std::move(directory));
+    names_.emplace_back(key, std::move(synced));
     has_names_.store(true);
     if (names_.size() <= kMax) return;
     surplus = std::move(names_.front().second);
@@ -33,9 +33,9 @@ void NewNames::forget(uint64_t key) {
 Result<ScopedHandle> NewNames::reopen(Storage& storage, uint64_t key) {
   if (!has_names_.load()) return ScopedHandle();
   MutexLock lock(mutex_);
-  for (const auto& [file, directory] : names_) {
+  for (const auto& [file, synced] : names_) {
     if (file != key) continue;
-    FPFS_ASSIGN_OR_RETURN(const Handle handle, storage.reopen(directory.get(), O_RDONLY | O_DIRECTORY));
+    FPFS_ASSIGN_OR_RETURN(const Handle handle, storage.reopen(synced.get(), O_RDONLY));
     return ScopedHandle(storage, handle);
   }
   return ScopedHandle();

@@ -111,11 +111,14 @@ class Storage {
     if (!attributes.is_ok()) return attributes.status();
     return uint64_t{attributes->st_dev};
   }
-  // Writing over written blocks of a file leaves them where they are: true only where that is known.
-  virtual bool overwrites_in_place(Handle handle) {
-    static_cast<void>(handle);
-    return true;
-  }
+  // What is true of the filesystem that a handle is on, as far as that is known; else false. Writing over written blocks
+  // of a file leaves them where they are:
+  virtual bool overwrites_in_place(Handle handle) = 0;
+  // fsync() of a file makes durable, too, what was done to its own names. So it is where making, linking or renaming a
+  // file is one transaction with a change of its inode, and transactions become durable in order: XFS (xfs_file_fsync()
+  // forces the log up to the inode's newest) and ext4 (ext4_sync_file() waits for i_sync_tid). btrfs logs the names with
+  // the inode, and ancestors that are new (btrfs_log_inode_parent(), btrfs_log_new_name()). Read in Linux 6.18.
+  virtual bool syncs_own_names(Handle handle) = 0;
   // ioctl_ficlonerange(2): from now on bytes [to_offset, to_offset + length) of `to` are those that `from` has there at
   // `from_offset`, in the same blocks of the drive, which the filesystem counts: whoever writes there gets blocks of
   // his own, and a block is free when nobody has it any more. `to` becomes as long as that needs. Two files, of one

@@ -167,6 +167,18 @@ Result<uint64_t> WatchedStorage::filesystem_of(Handle handle) {
   return watched(handle, [&] { return storage_.filesystem_of(handle); });
 }
 
+bool WatchedStorage::overwrites_in_place(Handle handle) {
+  bool does = false;
+  attempt(handle, [&] { does = storage_.overwrites_in_place(handle); });
+  return does;
+}
+
+bool WatchedStorage::syncs_own_names(Handle handle) {
+  bool does = false;
+  attempt(handle, [&] { does = storage_.syncs_own_names(handle); });
+  return does;
+}
+
 Status WatchedStorage::clone_range(Handle from, uint64_t from_offset, uint64_t length, Handle to, uint64_t to_offset) {
   return watched(to, [&] { return storage_.clone_range(from, from_offset, length, to, to_offset); });
 }

@@ -255,12 +255,15 @@ auto Store::make_name(Handle directory, const std::string& name, Call call) {
 
 Result<Store::Created> Store::create(Handle directory, const std::string& name, mode_t mode) {
   FPFS_RETURN_IF_ERROR(impl_->health.failure());
-  // Had beforehand: what can fail, fails before there is a name.
-  FPFS_ASSIGN_OR_RETURN(ScopedHandle parent, reopen_directory(storage(), directory));
+  // The file's first commit makes its name durable too. Had beforehand: what can fail, fails before there is a name.
+  NewName made{true, {}};
+  if (!impl_->files_sync_names) {
+    FPFS_ASSIGN_OR_RETURN(made.directory, reopen_directory(storage(), directory));
+  }
   FPFS_ASSIGN_OR_RETURN(const Handle sidecar, make_name(directory, name, [&] {
                           return storage().open_at(directory, name, O_CREAT | O_EXCL | O_RDWR, mode);
                         }));
-  Result<Created> created = adopt_created(ScopedHandle(storage(), sidecar), std::move(parent));
+  Result<Created> created = adopt_created(ScopedHandle(storage(), sidecar), std::move(made));
   if (!created.is_ok()) take_back(directory, name, false);
   if (created.is_ok() && impl_->previous_files != nullptr) impl_->previous_files->made(created->file, directory, name);
   return created;
@@ -279,14 +282,13 @@ Result<Store::Created> Store::create_unnamed(Handle directory, mode_t mode) {
   return created;
 }
 
-// The file's first commit makes its name durable too, so it remembers the directory.
-Result<Store::Created> Store::adopt_created(ScopedHandle sidecar, ScopedHandle directory) {
+Result<Store::Created> Store::adopt_created(ScopedHandle sidecar, NewName name) {
   // Not by its name: the caller becomes the owner of this file and of no other.
   FPFS_ASSIGN_OR_RETURN(const Handle duplicate, storage().duplicate(sidecar.get()));
   ScopedHandle node(storage(), duplicate);
   FPFS_ASSIGN_OR_RETURN(struct stat attributes, storage().fstat(sidecar.get()));
   FPFS_ASSIGN_OR_RETURN(std::shared_ptr<File> file,
-                        File::open(*impl_, std::move(sidecar), attributes, true, std::move(directory)));
+                        File::open(*impl_, std::move(sidecar), attributes, true, std::move(name)));
   // Of a file that had this inode before.
   static_cast<void>(impl_->health.take_loss(file->inode()));
   impl_->health.forget_file_failure(file->inode());

@@ -202,6 +202,7 @@ Result<std::unique_ptr<Store>> Store::open(Environment& environment, const std::
   FPFS_ASSIGN_OR_RETURN(store->array_, Array::open(environment, directories, options.array));
   store->impl_ = std::make_unique<Impl>(environment, *store->array_, options);
   Impl& impl = *store->impl_;
+  impl.files_sync_names = environment.storage().syncs_own_names(store->array_->tree());
   impl.open_file = [self = store.get()](Handle node) { return self->open_file(node, false); };
   FPFS_RETURN_IF_ERROR(impl.start());
   store->options_ = impl.options;
@@ -374,8 +375,9 @@ Result<std::shared_ptr<File>> Store::open_file(Handle node, bool for_writing) {
   // Its objects may be gone already; nobody has it open.
   if (now.st_nlink == 0 && removed == nullptr) return Status::from_errno(ESTALE, "open a removed file");
   FPFS_ASSIGN_OR_RETURN(ScopedHandle new_name_in, impl_->new_names->reopen(storage(), now.st_ino));
+  const bool has_new_name = new_name_in.is_open();
   Result<std::shared_ptr<File>> opened =
-      File::open(*impl_, std::move(sidecar), now, for_writing, std::move(new_name_in));
+      File::open(*impl_, std::move(sidecar), now, for_writing, {has_new_name, std::move(new_name_in)});
   if (!opened.is_ok()) return index_failure(opened.status(), node);
   std::shared_ptr<File> file = *std::move(opened);
   if (for_writing) {

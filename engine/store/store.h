@@ -353,7 +353,7 @@ class Store {
   // `call` makes a name; a drive of the names without room (or inodes) is said in the log.
   template <typename Call>
   auto make_name(Handle directory, const std::string& name, Call call);
-  Result<Created> adopt_created(ScopedHandle sidecar, ScopedHandle directory);
+  Result<Created> adopt_created(ScopedHandle sidecar, NewName name);
   class NameHolder;
   struct RenameJob;
   void give_away(uint64_t inode, std::unique_ptr<Removed> removed);

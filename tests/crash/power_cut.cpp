@@ -44,7 +44,7 @@ const SimWorld& formatted_world(unsigned members, bool separate_tree) {
   const auto found = worlds.find({members, separate_tree});
   if (found != worlds.end()) return found->second;
   const std::vector<std::string> paths = member_paths(members);
-  SimEnvironment world(members, {.mount_paths = mount_paths(members), .journal_order = {}});
+  SimEnvironment world(members, {.mount_paths = mount_paths(members)});
   FormatOptions options;
   options.chunk_size = kChunk;
   if (separate_tree) options.metadata_directory = kMetadataPath;
@@ -67,7 +67,7 @@ class Life {
         compresses_(seed / kMembersMax % 4 == 0),
         shares_(seed / kMembersMax % 8 < 3),
         paths_(member_paths(members_)),
-        world_(seed, {.mount_paths = mount_paths(members_), .journal_order = {}}),
+        world_(seed, {.mount_paths = mount_paths(members_)}),
         random_(world_.random()),
         scheduler_(random_),
         coverage_(coverage) {

@@ -55,6 +55,7 @@ class LoopDrive:
     def __init__(self, directory, name, size, kind="xfs", discard=True, options=()):
         self.path = pathlib.Path(directory) / name
         self._backing = pathlib.Path(directory) / f"{name}.image"
+        self._kept = pathlib.Path(directory) / f"{name}.kept"
         self._device = None
         self._mount_options = ["-o", "discard"] if discard else []
         self.path.mkdir(parents=True)
@@ -81,6 +82,18 @@ class LoopDrive:
         run("umount", self.path)
         run("mount", *self._mount_options, self._device, self.path)
 
+    def keep(self):
+        """What is on the drive at this moment, for go_back(): what a power cut would leave, also with filesystems that cannot
+        be shut down."""
+        run("cp", "--sparse=always", self._backing, self._kept)
+
+    def go_back(self):
+        """The power went when keep() was called, and is there again."""
+        run("umount", self.path)
+        run("cp", "--sparse=always", self._kept, self._backing)
+        run("blockdev", "--flushbufs", self._device)
+        run("mount", *self._mount_options, self._device, self.path)
+
     def close(self):
         if mount_table.entry_of(self.path):
             subprocess.run(["umount", str(self.path)], capture_output=True)
@@ -89,6 +102,7 @@ class LoopDrive:
         if self._device:
             subprocess.run(["losetup", "-d", self._device], capture_output=True)
         self._backing.unlink(missing_ok=True)
+        self._kept.unlink(missing_ok=True)
         if not mount_table.entry_of(self.path):
             self.path.rmdir()
 

@@ -29,6 +29,8 @@ SimEnvironment::SimEnvironment(uint64_t seed, const SimOptions& options)
   using Order = SimFilesystem::JournalOrder;
   const Order drawn = schedule_random_.chance(50) ? Order::kPerDirectory : Order::kWhole;
   storage_.set_journal_order(options.journal_order.value_or(drawn));
+  const bool syncs_own_names = SimRandom(seed ^ 0x6e616d6573).chance(50);
+  storage_.set_syncs_own_names(options.syncs_own_names.value_or(syncs_own_names));
   storage_.plant(options.planted);
   storage_.set_time(now_ns_);
 }

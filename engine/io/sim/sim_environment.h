@@ -32,7 +32,8 @@ namespace fpfs {
 struct SimOptions {
   std::vector<std::string> mount_paths = {"/m0", "/m1", "/m2"};
   // Unset: each in half of the seeds.
-  std::optional<SimFilesystem::JournalOrder> journal_order;
+  std::optional<SimFilesystem::JournalOrder> journal_order = {};
+  std::optional<bool> syncs_own_names = {};  // as SimFilesystem::syncs_own_names
   SimPlantedBug planted = SimPlantedBug::kNone;
 };
 

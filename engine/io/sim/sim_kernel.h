@@ -56,6 +56,10 @@ class SimKernel final : public Storage {
   Result<uint64_t> seek_data(Handle handle, uint64_t offset) override;
   Result<struct stat> fstat(Handle handle) override;
   Result<struct statvfs> fstatvfs(Handle handle) override;
+  bool overwrites_in_place(Handle) override { return true; }
+  bool syncs_own_names(Handle handle) override {
+    return world_.filesystem(inode_of(handle).filesystem).syncs_own_names;
+  }
   Status clone_range(Handle from, uint64_t from_offset, uint64_t length, Handle to, uint64_t to_offset) override;
   Result<bool> has_shared_blocks(Handle file) override;
   Status lock(Handle handle, bool exclusive) override;

@@ -175,6 +175,13 @@ void SimStorage::set_journal_order(SimFilesystem::JournalOrder order) {
   for (unsigned i = 0; i < kernel_.world().filesystem_count(); ++i) kernel_.world().filesystem(i).order = order;
 }
 
+void SimStorage::set_syncs_own_names(bool do_so) {
+  MutexLock lock(mutex_);
+  syncs_own_names_ = do_so;
+  for (unsigned i = 0; i < kernel_.world().filesystem_count(); ++i)
+    kernel_.world().filesystem(i).syncs_own_names = do_so;
+}
+
 void SimStorage::set_direct_io(unsigned filesystem, bool has) {
   MutexLock lock(mutex_);
   kernel_.world().filesystem(filesystem).has_direct_io = has;
@@ -204,7 +211,10 @@ SimWorld SimStorage::save() const {
 void SimStorage::restore(const SimWorld& world) {
   MutexLock lock(mutex_);
   kernel_.set_world(world);
-  for (unsigned i = 0; i < kernel_.world().filesystem_count(); ++i) kernel_.world().filesystem(i).order = order_;
+  for (unsigned i = 0; i < kernel_.world().filesystem_count(); ++i) {
+    kernel_.world().filesystem(i).order = order_;
+    kernel_.world().filesystem(i).syncs_own_names = syncs_own_names_;
+  }
 }
 
 bool SimStorage::flip_bit(const std::string& path, uint64_t offset, unsigned bit) {

@@ -56,11 +56,12 @@ class SimStorage final : public Storage {
   uint64_t object_renames() const;  // objects that a file took over from another
   void plant(SimPlantedBug bug);
   void set_journal_order(SimFilesystem::JournalOrder order);  // of all filesystems
+  void set_syncs_own_names(bool do_so);                       // they, too
   void set_direct_io(unsigned filesystem, bool has);
   void set_shares_blocks(unsigned filesystem, bool shares);
   uint64_t clones() const;                                 // ranges of more than one block that were cloned
   void set_capacity(unsigned filesystem, uint64_t bytes);  // 0: the root's; 1 on: of the mount paths, in order
-  // The whole world, for tests that begin alike. No handle may be open. The journal order stays this storage's.
+  // The whole world, for tests that begin alike. No handle may be open. How its filesystems keep names stays this storage's.
   SimWorld save() const;
   void restore(const SimWorld& world);
   // Looking and damaging past the engine, by absolute path. False: no such file.
@@ -99,6 +100,8 @@ class SimStorage final : public Storage {
   Result<uint64_t> seek_data(Handle handle, uint64_t offset) override;
   Result<struct stat> fstat(Handle handle) override;
   Result<struct statvfs> fstatvfs(Handle handle) override;
+  bool overwrites_in_place(Handle handle) override;
+  bool syncs_own_names(Handle handle) override;
   Status clone_range(Handle from, uint64_t from_offset, uint64_t length, Handle to, uint64_t to_offset) override;
   Result<bool> has_shared_blocks(Handle file) override;
   Status lock(Handle handle, bool exclusive) override;
@@ -147,6 +150,7 @@ class SimStorage final : public Storage {
   std::vector<SimFault> faults_ FPFS_GUARDED_BY(mutex_);
   std::string last_fault_ FPFS_GUARDED_BY(mutex_);
   SimFilesystem::JournalOrder order_ FPFS_GUARDED_BY(mutex_) = SimFilesystem::JournalOrder::kWhole;
+  bool syncs_own_names_ FPFS_GUARDED_BY(mutex_) = false;
   SimPlantedBug planted_ FPFS_GUARDED_BY(mutex_) = SimPlantedBug::kNone;
   // Syncs that a planted bug has put off: the inode, and the boundary from which on they are made.
   std::vector<std::pair<uint64_t, uint64_t>> late_syncs_ FPFS_GUARDED_BY(mutex_);

@@ -75,6 +75,16 @@ Result<struct statvfs> SimStorage::fstatvfs(Handle handle) {
   return kernel_.fstatvfs(handle);
 }
 
+bool SimStorage::overwrites_in_place(Handle handle) {
+  MutexLock lock(mutex_);
+  return kernel_.overwrites_in_place(handle);
+}
+
+bool SimStorage::syncs_own_names(Handle handle) {
+  MutexLock lock(mutex_);
+  return kernel_.syncs_own_names(handle);
+}
+
 Result<struct stat> SimStorage::stat_at(Handle directory, const std::string& name) {
   MutexLock lock(mutex_);
   if (off_) return power_off();

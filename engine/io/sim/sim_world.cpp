@@ -144,6 +144,7 @@ void SimWorld::sync_names(uint64_t number) {
   std::vector<bool> needed(journal.size(), false);
   std::set<uint64_t> directories;
   const bool is_directory = inode(number).is_directory();
+  const bool syncs_names = !is_directory && filesystem.syncs_own_names;
   if (is_directory) directories.insert(number);
   const auto touches = [&directories](uint64_t touched) { return directories.contains(touched); };
   const auto names_it = [number](const SimNameChange& change) {
@@ -153,7 +154,7 @@ void SimWorld::sync_names(uint64_t number) {
   for (size_t i = journal.size(); i-- > 0;) {
     const SimNameOperation& operation = journal[i];
     needed[i] = all_before || std::any_of(operation.directories.begin(), operation.directories.end(), touches) ||
-                (!is_directory && std::any_of(operation.changes.begin(), operation.changes.end(), names_it));
+                (syncs_names && std::any_of(operation.changes.begin(), operation.changes.end(), names_it));
     if (!needed[i]) continue;
     all_before = filesystem.order == SimFilesystem::JournalOrder::kWhole;
     directories.insert(journal[i].directories.begin(), journal[i].directories.end());

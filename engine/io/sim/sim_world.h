@@ -83,6 +83,7 @@ struct SimFilesystem {
   JournalOrder order = JournalOrder::kWhole;
   bool has_direct_io = true;
   bool shares_blocks = true;
+  bool syncs_own_names = false;  // fsync of a file makes durable what was done to its names
   std::vector<SimNameOperation> journal;
 };
 
@@ -106,7 +107,8 @@ class SimWorld {
   SimInode& create(unsigned filesystem, SimRole role, mode_t mode);
   // Does one operation as calls see it and notes it in the journal.
   void change_names(unsigned filesystem, std::vector<SimNameChange> changes, std::set<uint64_t> also_touched = {});
-  // fsync of a directory: all that was done to names in it. Of anything else: what was done to its own names.
+  // fsync of a directory: all that was done to names in it. Of anything else: what was done to its own names, where the
+  // filesystem does that.
   void sync_names(uint64_t number);
   void sync_filesystem(unsigned index);
   // What was to be synced may be on the drive. Content that is not is lost (SimContent::sync_failed); names and

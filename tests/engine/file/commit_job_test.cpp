@@ -17,7 +17,7 @@ constexpr MemberIndex kFirst(0), kSecond(1);
 
 class CommitJobTest : public ::testing::Test {
  protected:
-  CommitJobTest() : environment_(2, {.mount_paths = {"/m0", "/m1"}, .journal_order = {}}) {
+  CommitJobTest() : environment_(2, {.mount_paths = {"/m0", "/m1"}}) {
     FormatOptions format;
     format.chunk_size = kTestChunk;
     EXPECT_TRUE(Array::format(environment_, {"/m0", "/m1"}, format).is_ok());

@@ -18,16 +18,16 @@ class NameStateTest : public ::testing::Test {
 };
 
 TEST_F(NameStateTest, ACommitSyncsTheDirectoryOfANewNameOnce) {
-  NameState names(directory());
+  NameState names({true, directory()});
   EXPECT_TRUE(names.is_new());
-  EXPECT_TRUE(names.take_new().is_open());
+  EXPECT_TRUE(names.take_new().directory.is_open());
   EXPECT_FALSE(names.is_new());
-  EXPECT_FALSE(names.take_new().is_open());
+  EXPECT_FALSE(names.take_new().exists);
   EXPECT_EQ(open_handles(), 0u);
 }
 
 TEST_F(NameStateTest, OnlyWhereItWentLastMatters) {
-  NameState names(directory());
+  NameState names({true, directory()});
   names.moved_to(directory());
   names.moved_to(directory());
   EXPECT_EQ(open_handles(), 1u);
@@ -35,13 +35,13 @@ TEST_F(NameStateTest, OnlyWhereItWentLastMatters) {
 }
 
 TEST_F(NameStateTest, AFailedFileLeavesItsNewNameToOthers) {
-  NameState names(directory());
-  EXPECT_TRUE(names.leave_new().is_open());
+  NameState names({true, directory()});
+  EXPECT_TRUE(names.leave_new().directory.is_open());
   EXPECT_TRUE(names.is_new());
 }
 
 TEST_F(NameStateTest, WithoutANameUntilItIsLinked) {
-  NameState names{ScopedHandle()};
+  NameState names{NewName()};
   EXPECT_FALSE(names.is_new());
   names.set_unnamed();
   EXPECT_TRUE(names.is_nameless());
@@ -53,7 +53,7 @@ TEST_F(NameStateTest, WithoutANameUntilItIsLinked) {
 
 TEST_F(NameStateTest, RemovedForGood) {
   {
-    NameState names{ScopedHandle()};
+    NameState names{NewName()};
     names.removed_from(directory());
     EXPECT_TRUE(names.is_removed());
     EXPECT_TRUE(names.is_nameless());

@@ -14,7 +14,7 @@ constexpr FileId kFile(77);
 
 class PlacementTest : public ::testing::Test {
  protected:
-  PlacementTest() : environment_(2, {.mount_paths = {"/m0"}, .journal_order = {}}) {
+  PlacementTest() : environment_(2, {.mount_paths = {"/m0"}}) {
     FormatOptions format;
     format.chunk_size = kTestChunk;
     EXPECT_TRUE(Array::format(environment_, {"/m0"}, format).is_ok());

@@ -14,7 +14,7 @@ constexpr FileId kFile(77);
 
 class ReservationTest : public ::testing::Test {
  protected:
-  ReservationTest() : environment_(2, {.mount_paths = {"/m0", "/m1"}, .journal_order = {}}) {
+  ReservationTest() : environment_(2, {.mount_paths = {"/m0", "/m1"}}) {
     FormatOptions format;
     format.chunk_size = kTestChunk;
     EXPECT_TRUE(Array::format(environment_, {"/m0", "/m1"}, format).is_ok());

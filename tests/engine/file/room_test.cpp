@@ -17,7 +17,7 @@ constexpr unsigned kDrive = 1;  // of the first member; filesystem 0 is the root
 
 class RoomTest : public ::testing::Test {
  protected:
-  RoomTest() : environment_(2, {.mount_paths = {"/m0", "/m1"}, .journal_order = {}}) {
+  RoomTest() : environment_(2, {.mount_paths = {"/m0", "/m1"}}) {
     for (const unsigned drive : {kDrive, kDrive + 1}) environment_.sim().set_capacity(drive, kCapacity);
   }
   void open(const std::vector<std::string>& directories) {

@@ -24,7 +24,7 @@ class SimArray {
   explicit SimArray(uint64_t seed, unsigned members = 3, StoreOptions options = {}, uint32_t chunk_size = kTestChunk,
                     unsigned more_drives = 0)
       : paths_(make_paths(members)),
-        world_(seed, {.mount_paths = make_paths(members + more_drives), .journal_order = {}}),
+        world_(seed, {.mount_paths = make_paths(members + more_drives)}),
         options_(std::move(options)) {
     if (options_.buffer_memory > 64 * kMiB) options_.buffer_memory = uint64_t{36} * chunk_size;
     FormatOptions format;
@@ -35,7 +35,7 @@ class SimArray {
   }
   // Goes on from a world that was saved (SimStorage::save) with as many members. The array is not open yet.
   SimArray(uint64_t seed, unsigned members, const StoreOptions& options, const SimWorld& begin)
-      : paths_(make_paths(members)), world_(seed, {.mount_paths = paths_, .journal_order = {}}), options_(options) {
+      : paths_(make_paths(members)), world_(seed, {.mount_paths = paths_}), options_(options) {
     if (options_.buffer_memory > 64 * kMiB) options_.buffer_memory = 36 * kTestChunk;
     sim().restore(begin);
   }

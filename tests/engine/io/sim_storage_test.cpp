@@ -165,19 +165,21 @@ TEST(SimStorageCrash, SyncCoversFinishedTransfersOnly) {
 }
 
 TEST(SimStorageCrash, NamesNeedTheirFileOrDirectorySynced) {
-  enum Sync { kData, kFile, kDirectory };
-  for (const Sync sync : {kData, kFile, kDirectory}) {
+  enum Sync { kData, kFile, kFileThatCoversThem, kDirectory };
+  for (const Sync sync : {kData, kFile, kFileThatCoversThem, kDirectory}) {
     bool lost = false, kept = false;
     for (uint64_t seed = 0; seed < 100; ++seed) {
       SimStorage storage(seed, {"/m0"});
+      storage.set_syncs_own_names(sync == kFileThatCoversThem);
       const Handle root = storage.open_directory("/m0").value();
       const Handle file = storage.open_at(root, "a", O_RDWR | O_CREAT, 0600).value();
-      const Status synced = sync == kData ? storage.fdatasync(file) : storage.fsync(sync == kFile ? file : root);
+      EXPECT_EQ(storage.syncs_own_names(root), sync == kFileThatCoversThem);
+      const Status synced = sync == kData ? storage.fdatasync(file) : storage.fsync(sync == kDirectory ? root : file);
       ASSERT_TRUE(synced.is_ok());
       storage.crash();
       (storage.files_below("/m0").empty() ? lost : kept) = true;
     }
-    EXPECT_EQ(lost, sync == kData) << sync;
+    EXPECT_EQ(lost, sync == kData || sync == kFile) << sync;
     EXPECT_TRUE(kept) << sync;
   }
 }

@@ -182,6 +182,16 @@ TEST_F(WatchedStorageTest, HandlesBelongWhereTheyWereOpened) {
   for (const Handle handle : {file, again, other, one, two}) storage_.close(handle);
 }
 
+// In memory a filesystem is none of those of which anything is known.
+TEST_F(WatchedStorageTest, WhatIsKnownOfAFilesystemIsPassedOn) {
+  const Handle one = open_member("one", StallDomain(1));
+  EXPECT_EQ(storage_.overwrites_in_place(one), inner_.overwrites_in_place(one));
+  EXPECT_FALSE(storage_.overwrites_in_place(one));
+  EXPECT_EQ(storage_.syncs_own_names(one), inner_.syncs_own_names(one));
+  EXPECT_FALSE(storage_.syncs_own_names(one));
+  storage_.close(one);
+}
+
 TEST_F(WatchedStorageTest, HandlesOfAStalledMemberAreClosedWhenItAnswers) {
   const Handle directory = open_member("one", StallDomain(1)), other = open_member("two", StallDomain(2));
   const Handle file = *storage_.open_at(directory, "file", O_RDWR | O_CREAT, 0600);

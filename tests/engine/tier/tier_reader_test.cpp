@@ -126,7 +126,7 @@ class TierReaderTest : public ::testing::Test {
   }
   void use(const TierReadOptions& options) { reader_ = TierReader::create(world_, spoiling_, options); }
 
-  SimEnvironment world_{1, {.mount_paths = {"/m0"}, .journal_order = {}}};
+  SimEnvironment world_{1, {.mount_paths = {"/m0"}}};
   SimObjectStore objects_{1, {}};
   SpoilingStore spoiling_{objects_};
   std::shared_ptr<TierReader> reader_ = TierReader::create(world_, spoiling_);
