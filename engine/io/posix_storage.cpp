@@ -305,6 +305,10 @@ bool PosixStorage::syncs_own_names(Handle handle) {
   return kind == EXT4_SUPER_MAGIC || kind == XFS_SUPER_MAGIC || kind == BTRFS_SUPER_MAGIC;
 }
 
+bool PosixStorage::logs_names_in_order(Handle handle) {
+  return filesystem_kind(handle) == XFS_SUPER_MAGIC;
+}
+
 Status PosixStorage::clone_range(Handle from, uint64_t from_offset, uint64_t length, Handle to, uint64_t to_offset) {
   struct file_clone_range range {};
   range.src_fd = from;

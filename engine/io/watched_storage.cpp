@@ -179,6 +179,12 @@ bool WatchedStorage::syncs_own_names(Handle handle) {
   return does;
 }
 
+bool WatchedStorage::logs_names_in_order(Handle handle) {
+  bool does = false;
+  attempt(handle, [&] { does = storage_.logs_names_in_order(handle); });
+  return does;
+}
+
 Status WatchedStorage::clone_range(Handle from, uint64_t from_offset, uint64_t length, Handle to, uint64_t to_offset) {
   return watched(to, [&] { return storage_.clone_range(from, from_offset, length, to, to_offset); });
 }

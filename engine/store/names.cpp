@@ -257,7 +257,7 @@ Result<Store::Created> Store::create(Handle directory, const std::string& name, 
   FPFS_RETURN_IF_ERROR(impl_->health.failure());
   // The file's first commit makes its name durable too. Had beforehand: what can fail, fails before there is a name.
   NewName made{true, {}};
-  if (!impl_->files_sync_names) {
+  if (!impl_->names_need_no_directory) {
     FPFS_ASSIGN_OR_RETURN(made.directory, reopen_directory(storage(), directory));
   }
   FPFS_ASSIGN_OR_RETURN(const Handle sidecar, make_name(directory, name, [&] {

@@ -203,6 +203,7 @@ Result<std::unique_ptr<Store>> Store::open(Environment& environment, const std::
   store->impl_ = std::make_unique<Impl>(environment, *store->array_, options);
   Impl& impl = *store->impl_;
   impl.files_sync_names = environment.storage().syncs_own_names(store->array_->tree());
+  impl.names_need_no_directory = environment.storage().logs_names_in_order(store->array_->tree());
   impl.open_file = [self = store.get()](Handle node) { return self->open_file(node, false); };
   FPFS_RETURN_IF_ERROR(impl.start());
   store->options_ = impl.options;

@@ -60,6 +60,7 @@ class SimKernel final : public Storage {
   bool syncs_own_names(Handle handle) override {
     return world_.filesystem(inode_of(handle).filesystem).syncs_own_names;
   }
+  bool logs_names_in_order(Handle handle) override { return syncs_own_names(handle); }
   Status clone_range(Handle from, uint64_t from_offset, uint64_t length, Handle to, uint64_t to_offset) override;
   Result<bool> has_shared_blocks(Handle file) override;
   Status lock(Handle handle, bool exclusive) override;
