@@ -73,7 +73,7 @@ class FileContext {
   // Told of every commit that is durable: see Store::on_commit().
   std::function<void(uint64_t inode, uint64_t sequence, bool is_moved)> committed;
   bool names_need_no_directory = false;  // Storage::logs_names_in_order(), of the tree
-  bool files_sync_names = false;  // as Storage::syncs_own_names() says of the tree
+  bool files_sync_names = false;         // as Storage::syncs_own_names() says of the tree
   // Some file was closed without a sync (Durable::kFsync), so what a closed file's record says may not be durable.
   std::atomic<bool> closes_lazily;
   // Files may have ChunkSource::kOthersAttribute.
