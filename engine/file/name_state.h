@@ -16,7 +16,7 @@ namespace fpfs {
 // A name that no commit has made durable, if there is one.
 struct NewName {
   bool exists = false;
-  // To be synced; none: the file's own sync does it (Storage::syncs_own_names()), or nobody knows where the name is.
+  // To be synced; none: the file's own sync does it (Storage::logs_names_in_order()), or nobody knows where the name is.
   ScopedHandle directory;
 };
 

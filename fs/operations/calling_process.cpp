@@ -33,10 +33,6 @@ constexpr uint64_t kExiting = 0x4, kSignaled = 0x400;
 // The part of an exit status that says which signal it was (wait(2)).
 constexpr uint64_t kSignalMask = 0x7f;
 
-}  // namespace
-
-namespace {
-
 uint32_t ask_for_process(pid_t thread) {
   // Whether the thread is in the group of its own number: EPERM is a yes, too.
   if (::syscall(SYS_tgkill, thread, thread, 0) == 0 || errno == EPERM) return static_cast<uint32_t>(thread);
