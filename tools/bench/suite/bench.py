@@ -36,6 +36,11 @@ class Bench:
     def size(self):
         return self.options.size
 
+    @property
+    def pool_size(self):
+        """Bytes of memory, whole MiB, that hold a file of the usual size with some to spare."""
+        return (self.size + (self.size >> 2) + (64 << 20)) >> 20 << 20
+
     def wants(self, name):
         """Whether this measure of a row is asked for (--only); names it on the screen."""
         if self.options.only and self.options.only not in name:

@@ -1,6 +1,7 @@
 """What the drives give by themselves: fio with libaio and O_DIRECT."""
 import contextlib
 import json
+import os
 import pathlib
 import subprocess
 import time
@@ -9,23 +10,31 @@ DEPTH = 16
 BLOCK = 1 << 20
 
 
-def _words(kind, size):
-    return ["--ioengine=libaio", "--direct=1", f"--iodepth={DEPTH}", f"--bs={BLOCK}", f"--rw={kind}", "--end_fsync=1",
-            "--thread", f"--size={size}"]
-
-
-def _jobs(files):
-    return [word for index, file in enumerate(files) for word in (f"--name=job{index}", f"--filename={file}")]
+def _command(commands, kind, files, size, *more):
+    """One job per file; the report shows it without the jobs."""
+    words = ["--ioengine=libaio", "--direct=1", f"--iodepth={DEPTH}", f"--bs={BLOCK}", f"--rw={kind}", "--end_fsync=1",
+             "--thread", f"--size={size}", *more]
+    commands.note(["fio", *words, f"(one job per file, {len(files)} files)"])
+    jobs = [word for index, file in enumerate(files) for word in (f"--name=job{index}", f"--filename={file}")]
+    return ["fio", "--output-format=json", *words, *jobs]
 
 
 def _run(commands, kind, files, size):
-    """One job per file; bytes per second over all, by the slowest job."""
-    words = ["fio", "--output-format=json", *_words(kind, size), *_jobs(files)]
-    commands.note(["fio", *words[2:-2 * len(files)], f"(one job per file, {len(files)} files)"])
-    output = commands.run(*words)
+    """Bytes per second over all, by the slowest job."""
+    output = commands.run(*_command(commands, kind, files, size))
     report = json.loads(output[output.index("{"):])
     jobs = [job[kind] for job in report["jobs"]]
     return sum(job["io_bytes"] for job in jobs) * 1000 / max(job["runtime"] for job in jobs)
+
+
+def _open_files(process):
+    """Their paths. fio opens a file when its first transfer begins."""
+    found = set()
+    with contextlib.suppress(OSError):  # it may have ended
+        for descriptor in pathlib.Path(f"/proc/{process}/fd").iterdir():
+            with contextlib.suppress(OSError):
+                found.add(os.readlink(descriptor))
+    return found
 
 
 class Raw:
@@ -43,15 +52,14 @@ class Raw:
         return _run(self._commands, "write", self._files, self._size)
 
     @contextlib.contextmanager
-    def writing(self):
-        """The same over and over again, as long as the scope lasts."""
-        self.remove()
-        words = ["fio", "--output-format=json", *_words("write", self._size), "--time_based", "--runtime=3600",
-                 *_jobs(self._files)]
-        self._commands.note([*words[:1], *words[2:-2 * len(self._files)], f"(one job per file, {len(self._files)} files)"])
+    def busy(self, kind):
+        """write() ("write") or read() ("read") over and over again, as long as the scope lasts."""
+        if kind == "write":
+            self.remove()
+        words = _command(self._commands, kind, self._files, self._size, "--time_based", "--runtime=3600")
         process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
-            while not all(file.exists() for file in self._files):
+            while not _open_files(process.pid).issuperset(map(os.path.realpath, self._files)):
                 assert process.poll() is None, "fio did not begin"
                 time.sleep(0.005)
             yield
@@ -59,7 +67,8 @@ class Raw:
         finally:
             process.terminate()
             process.wait()
-            self.remove()
+            if kind == "write":
+                self.remove()
 
     def read(self):
         """What write() left."""

@@ -10,6 +10,7 @@ from lab.drives import takes_direct_io
 
 from ..bench import Skipped
 from ..measure import Measure, Samples, ratio
+from . import kernels_part
 
 CASES = {"zip": ("zip", True), "zip, CRC32 off": ("zip", False), "legacy": ("legacy", True),
          "legacy, CRC32 off": ("legacy", False)}
@@ -49,17 +50,20 @@ def own_drive(bench):
             return rate
 
         with bench.raw(bench.size, [directory]) as raw, bench.mounted(paths=[directory]) as mount, \
-                bench.mounted("null_write", paths=[directory]) as sink:
+                bench.mounted("null_write", paths=[directory]) as sink, \
+                kernels_part.of_saves(bench, mount.status()["options"]["buffer_memory"], [directory]) as least:
             for name, (format, crc) in CASES.items():
                 if not bench.wants(name):
                     continue
                 figures = bench.rotate({
                     "raw": write_raw,
                     "sink": lambda: save_in(sink, format, crc),
+                    "kernel's part": lambda: least(format, crc=crc),
                     "fastpersistfs": lambda: save_in(mount, format, crc),
                     "plain directory": lambda: save_plain(format, crc)})
                 measures.append(Measure(name, figures, [
                     ratio(figures, "fastpersistfs", ["raw", "sink"], 0.95),
+                    ratio(figures, "fastpersistfs", ["kernel's part"], 0.95),
                     ratio(figures, "fastpersistfs", ["plain directory"], 1.0)]))
             if bench.wants("DeepSpeed"):
                 contestants = {"fastpersistfs": lambda: save_in(mount, "zip", True),

@@ -3,6 +3,7 @@ import os
 
 from ..bench import cpu_seconds
 from ..measure import Measure, Samples, limit, ratio
+from . import kernels_part
 
 HOWS = {"torch.load": ("torch", "zip", 0.95), "torch.load, legacy": ("torch", "legacy", 0.95),
         "torch.load mmap": ("torch-mmap", "zip", 0.8), "safetensors load_file": ("safetensors", "safetensors", 0.95),
@@ -19,14 +20,14 @@ def cold(bench):
     """The sink of a load is a mount whose pool holds the whole file, which is open, so that its chunks stay there; the
     page cache does not: the same path without the drives."""
     measures = []
-    memory = f"buffer_memory={(bench.size + (bench.size >> 2) + (64 << 20)) >> 20}M"
+    memory = f"buffer_memory={bench.pool_size >> 20}M"
     with bench.raw(bench.size) as raw, bench.mounted() as mount:
         raw.write()
         for name, (how, format, target) in HOWS.items():
             if not bench.wants(name):
                 continue
             bench.save_rate(mount.path / "saved", format)
-            with bench.mounted(memory) as sink:
+            with bench.mounted(memory) as sink, kernels_part.of_loads(bench, raw, mount) as least:
                 bench.save_rate(sink.path / "saved", format)
                 held = os.open(sink.path / "saved", os.O_RDONLY)
 
@@ -40,12 +41,14 @@ def cold(bench):
                     load_from_pool()
                     figures = bench.rotate({"raw": raw.read,
                                             "sink": lambda: load_from_pool(sink_idle),
+                                            "kernel's part": lambda: least(how),
                                             "fastpersistfs": lambda: cold_rate(bench, mount, how, idle)})
                 finally:
                     os.close(held)
             figures["processors idle, sink"] = Samples("%", [100 * share for share in sink_idle])
             figures["processors idle, fastpersistfs"] = Samples("%", [100 * share for share in idle])
-            measures.append(Measure(name, figures, [ratio(figures, "fastpersistfs", ["raw", "sink"], target)]))
+            measures.append(Measure(name, figures, [ratio(figures, "fastpersistfs", ["raw", "sink"], target),
+                                                    ratio(figures, "fastpersistfs", ["kernel's part"], target)]))
     return measures
 
 
@@ -53,14 +56,14 @@ def daemon_cpu(bench):
     """CPU seconds of the daemon per 10^9 bytes, from just before the call until the daemon has nothing left to do. Beside
     it the kernel's part: those of a filesystem that keeps everything in its memory."""
     measures = []
-    pool = (bench.size + (bench.size >> 2) + (64 << 20)) >> 20 << 20
 
     def spent(process, path, work):
         before = cpu_seconds(process())
         work()
         return (cpu_seconds(process()) - before) / (os.path.getsize(path) / 1e9)
 
-    with bench.mounted() as mount, bench.program_process("fpfs-bench-discard", "--pool", pool) as (least, least_process):
+    with bench.mounted() as mount, \
+            bench.program_process("fpfs-bench-discard", "--pool", bench.pool_size) as (least, least_process):
         contestants = {"daemon": (lambda: mount.pid, mount.path / "saved", mount.remount_cold),
                        "kernel's part": (lambda: least_process, least / "saved", bench.drop_caches)}
 

@@ -1,9 +1,7 @@
 """Rows 1, 2, 4 and 12: saves on the lab's drives."""
-import contextlib
-
 from ..bench import Skipped
 from ..measure import Measure, Samples, limit, ratio
-from . import load
+from . import kernels_part, load
 
 FORMATS = ("zip", "legacy")
 
@@ -86,25 +84,13 @@ def _efficiency(name, figures, drives):
     return Measure(name, figures, [limit(figures, "efficiency", 0.97, at_least=True)])
 
 
-@contextlib.contextmanager
-def kernels_part(bench, pool):
-    """save(format): the rate of a save that nobody keeps, into a pool of so many bytes, while fio writes to the drives. All
-    of it is the kernel's: requests, the copy, and the drives' transfers."""
-    with bench.program_mount("fpfs-bench-discard", "--pool", pool) as discard, bench.raw(bench.size) as raw:
-        def save(format):
-            with raw.writing():
-                return bench.save_rate(discard / "saved", format)
-        yield save
-
-
 def overlap(bench):
     """durable=fsync and a pool that holds the checkpoint: the trainer goes on at memory speed, the drives catch up."""
     measures = []
-    pool = (bench.size + (bench.size >> 2) + (64 << 20)) >> 20 << 20
-    options = ("durable=fsync", f"buffer_memory={pool >> 20}M")
+    options = ("durable=fsync", f"buffer_memory={bench.pool_size >> 20}M")
     sync = [bench.programs.fpfs, "sync"]
     with bench.raw(bench.size) as raw, bench.mounted(*options) as mount, bench.mounted(*options, "null_write") as sink, \
-            kernels_part(bench, pool) as least:
+            kernels_part.of_saves(bench, bench.pool_size) as least:
         for format in filter(bench.wants, FORMATS):
             committed = []
 

@@ -1,0 +1,44 @@
+"""The kernel's part of a save and of a load: the same by the same client, while fio keeps the drives busy, with
+fpfs-bench-discard in fastpersistfs's place, which has the file in its memory. All of it is the kernel's: requests, the copy,
+and the drives' transfers."""
+import contextlib
+import os
+import pathlib
+
+
+@contextlib.contextmanager
+def of_saves(bench, pool, paths=None):
+    """save(format): the rate of a save that nobody keeps, into a pool of so many bytes, while fio writes to the drives."""
+    with _mounted(bench, pool) as discard, bench.raw(bench.size, paths) as raw:
+        def save(format, **options):
+            with raw.busy("write"):
+                return bench.save_rate(discard / "saved", format, **options)
+        yield save
+
+
+@contextlib.contextmanager
+def of_loads(bench, raw, mount):
+    """load(how): the rate of a load of what `mount` has saved, of which the page cache has nothing, while fio reads what
+    raw.write() left. The kernel reads ahead as it does in `mount`: its requests are as long. The file is a copy, as
+    safetensors renames what it saves, which the program cannot."""
+    with _mounted(bench, bench.pool_size) as discard:
+        _read_ahead_as(discard, mount.path)
+        bench.commands.run("dd", f"if={mount.path / 'saved'}", f"of={discard / 'saved'}", "bs=1M", "status=none")
+
+        def load(how):
+            bench.drop_caches()
+            with raw.busy("read"):
+                return bench.load_rate(discard / "saved", how)
+        yield load
+
+
+def _mounted(bench, pool):
+    return bench.program_mount("fpfs-bench-discard", "--pool", pool)
+
+
+def _read_ahead_as(path, other):
+    """Without root both are the kernel's default."""
+    mine, others = (pathlib.Path(f"/sys/class/bdi/{os.major(device)}:{os.minor(device)}/read_ahead_kb")
+                    for device in (os.stat(mounted).st_dev for mounted in (path, other)))
+    if mine.read_text() != others.read_text():
+        mine.write_text(others.read_text())
