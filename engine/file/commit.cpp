@@ -233,7 +233,7 @@ SidecarWriter::Outcome File::append_record(CommitJob& job) {
   }
   if (!job.sync) return {};
   FPFS_RETURN_IF_ERROR(writer.sync());
-  if (job.all_names) FPFS_RETURN_IF_ERROR(context_.storage().sync_filesystem(context_.array.tree()));
+  if (job.all_names) FPFS_RETURN_IF_ERROR(context_.sync_tree());
   if (const ScopedHandle& directory = job.new_name.directory; directory.is_open())
     FPFS_RETURN_IF_ERROR(context_.storage().fsync(directory.get()));
   FPFS_RETURN_IF_ERROR(context_.array.check_tree_running());

@@ -98,6 +98,8 @@ class FileContext {
   // Some file is changed by somebody who may never close it: looks again and again at File::commit_trickle() of all.
   // Cheap when it is doing so.
   virtual void watch_trickles() = 0;
+  // Makes durable all that the tree has. Of several callers each is told of a failure. Called without locks.
+  virtual Status sync_tree() = 0;
 };
 
 }  // namespace fpfs

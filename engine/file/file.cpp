@@ -196,7 +196,7 @@ void File::fail(const Status& status) {
 }
 
 void File::leave(NewName name) {
-  if (!name.exists) return;
+  if (!name.exists || names_.is_nameless()) return;
   if (!name.directory.is_open()) {
     if (!context_.files_sync_names) return;  // it is the next opener's, see open()
     const Result<Handle> own = context_.storage().duplicate(sidecar_->get());

@@ -404,6 +404,7 @@ class Store::NameHolder {
       return nullptr;
     }
     store_.impl_->health.forget_file_failure(inode_);
+    store_.impl_->new_names->forget(inode_);
     std::vector<DoomedObjects> doomed;
     if (file == nullptr && now->st_size > 0) {
       const Result<SidecarSummary> summary = summarize(*now);

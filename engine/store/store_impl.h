@@ -34,14 +34,13 @@ class Store::Impl final : public FileContext {
   Status check_room_without(MemberIndex member, uint64_t bytes);
   // The member, or the tree that it holds, does not answer.
   bool is_stalled(MemberIndex member) const;
-  // Syncs the filesystem of the tree. When that fails nobody knows which names and lazily appended records are on the
-  // drive.
-  Status sync_tree();
   Status check_holds_nothing();
 
   // --- FileContext ---------------------------------------------------------------------------------------------------
   void relieve_pressure() override;
   void watch_trickles() override { trickle_timer_.set(); }
+  // Syncs its filesystem. When that fails nobody knows which names and lazily appended records are on the drive.
+  Status sync_tree() override;
 
   FileTable files;
   SummaryCache summaries;  // of files that are not among them

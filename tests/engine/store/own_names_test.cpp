@@ -101,5 +101,30 @@ TEST_P(OwnNamesTest, ANewFileHoldsItsDirectory) {
   file.reset();
 }
 
+// A name that may not be durable is kept for who saves to the file again: not when it is removed before that, so that its
+// inode is free.
+TEST_P(OwnNamesTest, ANewFileThatFailedAndIsRemovedIsNotKept) {
+  const auto remove = [this] { return array_.store().unlink(array_.store().root(), "failed"); };
+  const Bytes content =
+      make_bytes(1'000'000, 1);  // more than a sidecar holds: its failure is the file's, not the array's
+  enum class Removed : uint8_t { kBeforeItFails, kWhileOpen, kWhenClosed };
+  for (const Removed when : {Removed::kBeforeItFails, Removed::kWhileOpen, Removed::kWhenClosed}) {
+    std::shared_ptr<File> file = array_.create("failed");
+    array_.sim().inject({.role = SimRole::kObjects, .count = SimFault::kForever});
+    ASSERT_TRUE(array_.write(*file, 0, content).is_ok());
+    if (when == Removed::kBeforeItFails) ASSERT_TRUE(remove().is_ok());
+    (void)array_.commit(*file);  // of a file without a name nothing is committed
+    ASSERT_TRUE(array_.world().run_until([&file] { return !file->error().is_ok(); }));
+    array_.sim().clear_faults();
+    if (when == Removed::kWhileOpen) ASSERT_TRUE(remove().is_ok());
+    const std::weak_ptr<File> gone = file;
+    file.reset();
+    ASSERT_TRUE(array_.world().run_until([&gone] { return gone.expired(); }));
+    if (when == Removed::kWhenClosed) ASSERT_TRUE(remove().is_ok());
+    for (const std::string& handle : array_.sim().open_handles())
+      EXPECT_EQ(handle.find("no name"), std::string::npos) << handle << ", " << static_cast<int>(when);
+  }
+}
+
 }  // namespace
 }  // namespace fpfs
