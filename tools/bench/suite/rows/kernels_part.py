@@ -22,7 +22,7 @@ def of_loads(bench, raw, mount):
     raw.write() left. The kernel reads ahead as it does in `mount`: its requests are as long. The file is a copy, as
     safetensors renames what it saves, which the program cannot."""
     with _mounted(bench, bench.pool_size) as discard:
-        _read_ahead_as(discard, mount.path)
+        read_ahead_as(discard, mount.path)
         bench.commands.run("dd", f"if={mount.path / 'saved'}", f"of={discard / 'saved'}", "bs=1M", "status=none")
 
         def load(how):
@@ -36,8 +36,8 @@ def _mounted(bench, pool):
     return bench.program_mount("fpfs-bench-discard", "--pool", pool)
 
 
-def _read_ahead_as(path, other):
-    """Without root both are the kernel's default."""
+def read_ahead_as(path, other):
+    """The kernel reads ahead in the filesystem at `path` as in the other. Without root both are its default."""
     mine, others = (pathlib.Path(f"/sys/class/bdi/{os.major(device)}:{os.minor(device)}/read_ahead_kb")
                     for device in (os.stat(mounted).st_dev for mounted in (path, other)))
     if mine.read_text() != others.read_text():

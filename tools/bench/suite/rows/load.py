@@ -64,6 +64,7 @@ def daemon_cpu(bench):
 
     with bench.mounted() as mount, \
             bench.program_process("fpfs-bench-discard", "--pool", bench.pool_size) as (least, least_process):
+        kernels_part.read_ahead_as(least, mount.path)
         contestants = {"daemon": (lambda: mount.pid, mount.path / "saved", mount.remount_cold),
                        "kernel's part": (lambda: least_process, least / "saved", bench.drop_caches)}
 
