@@ -63,7 +63,6 @@ def own_drive(bench):
                     "plain directory": lambda: save_plain(format, crc)})
                 measures.append(Measure(name, figures, [
                     ratio(figures, "fastpersistfs", ["raw", "sink"], 0.95),
-                    ratio(figures, "fastpersistfs", ["kernel's part"], 0.95),
                     ratio(figures, "fastpersistfs", ["plain directory"], 1.0)]))
             if bench.wants("DeepSpeed"):
                 contestants = {"fastpersistfs": lambda: save_in(mount, "zip", True),

@@ -47,8 +47,7 @@ def cold(bench):
                     os.close(held)
             figures["processors idle, sink"] = Samples("%", [100 * share for share in sink_idle])
             figures["processors idle, fastpersistfs"] = Samples("%", [100 * share for share in idle])
-            measures.append(Measure(name, figures, [ratio(figures, "fastpersistfs", ["raw", "sink"], target),
-                                                    ratio(figures, "fastpersistfs", ["kernel's part"], target)]))
+            measures.append(Measure(name, figures, [ratio(figures, "fastpersistfs", ["raw", "sink"], target)]))
     return measures
 
 
