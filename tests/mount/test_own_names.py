@@ -52,8 +52,20 @@ def link_unnamed(folder):
     os.close(proc)
 
 
+def create_below_a_renamed(folder):
+    """The directory was on the drive under another name, and one below it."""
+    folder.rmdir()
+    before = folder.parent / "before"
+    (before / "below").mkdir(parents=True)
+    for synced in (before / "below", before, folder.parent):
+        fsync(synced)
+    before.rename(folder)
+    write_pattern(folder / "below" / "file", 1, 1000)
+    return folder / "below" / "file"
+
+
 CASES = {create: (1, 1000), create_large: (1, 300_000), create_empty: b"", link: (2, 5000), link_unnamed: b"x" * 1000,
-         rename: (2, 5000)}
+         create_below_a_renamed: (1, 1000), rename: (2, 5000)}
 
 
 @pytest.mark.parametrize("kind", ["xfs", "ext4", "btrfs"])
@@ -64,13 +76,13 @@ def test_a_name_is_there_after_a_power_cut(make_drive, make_array, make_mount, k
     for make, expected in CASES.items():
         folder = mount.path / make.__name__
         folder.mkdir()  # nobody syncs it: new names above a new name come with it
-        make(folder)
+        path = make(folder) or folder / "file"
         drive.keep()
         mount.kill()
         drive.go_back()
         mount.start()
-        assert folder.is_dir() and (folder / "file").exists(), make.__name__
+        assert folder.is_dir() and path.exists(), make.__name__
         if isinstance(expected, bytes):
-            assert (folder / "file").read_bytes() == expected, make.__name__
+            assert path.read_bytes() == expected, make.__name__
         else:
-            assert is_pattern(folder / "file", *expected), make.__name__
+            assert is_pattern(path, *expected), make.__name__
