@@ -243,7 +243,7 @@ SidecarWriter::Outcome File::append_record(CommitJob& job) {
 void File::finish_commit(CommitJob& job, const SidecarWriter::Outcome& outcome) {
   const std::shared_ptr<File> self = shared_from_this();
   if (!outcome.log_is_known) {
-    context_.counters.count_tree_error();
+    if (context_.health.failure().is_ok()) context_.counters.count_tree_error();  // else it was counted by who was told
     context_.health.fail(outcome.status.with_context(path()));
   }
   if (outcome.status.is_ok() && job.sync && job.previous != nullptr) {

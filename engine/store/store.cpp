@@ -167,8 +167,9 @@ Status Store::Impl::sync_tree() {
   counters.count_tree_error();
   if (!covered.empty()) may_have_lost.store(true);
   const std::string at_risk = covered.empty() ? "" : "; it may have lost what was closed in " + covered;
-  health.fail(Status::error(synced.code(), synced.message() + at_risk));
-  return health.failure();
+  const Status failure = Status::error(synced.code(), synced.message() + at_risk);
+  health.fail(failure);
+  return failure;
 }
 
 // For a mount that stores nothing of what is written: it replaces content by nothing.

@@ -278,7 +278,7 @@ Status RestoredTree::end() {
     FPFS_RETURN_IF_ERROR(describe(directory.get(), at->second));
     tell(directory.get(), "");
   }
-  return store_.storage().sync_filesystem(store_.root());
+  return store_.sync_names();
 }
 
 }  // namespace fpfs

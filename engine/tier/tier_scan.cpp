@@ -338,7 +338,7 @@ void TierCopier::Impl::end_scan(const Status& ended) {
     const MutexLock lock(mutex_);
     misses = status.is_ok() && !stopping_.load() && strays_.misses_any(scans_begun_);
   }
-  if (misses) status = store_.storage().sync_filesystem(store_.root());
+  if (misses) status = store_.sync_names();
   bool begins = false, waits = false;
   {
     const MutexLock lock(mutex_);

@@ -59,8 +59,9 @@ class Raw:
         words = _command(self._commands, kind, self._files, self._size, "--time_based", "--runtime=3600")
         process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
+            deadline = time.monotonic() + 60
             while not _open_files(process.pid).issuperset(map(os.path.realpath, self._files)):
-                assert process.poll() is None, "fio did not begin"
+                assert process.poll() is None and time.monotonic() < deadline, "fio did not begin"
                 time.sleep(0.005)
             yield
             assert process.poll() is None, "fio ended too early"

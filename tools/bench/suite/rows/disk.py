@@ -10,7 +10,6 @@ from lab.drives import takes_direct_io
 
 from ..bench import Skipped
 from ..measure import Measure, Samples, ratio
-from . import kernels_part
 
 CASES = {"zip": ("zip", True), "zip, CRC32 off": ("zip", False), "legacy": ("legacy", True),
          "legacy, CRC32 off": ("legacy", False)}
@@ -50,15 +49,13 @@ def own_drive(bench):
             return rate
 
         with bench.raw(bench.size, [directory]) as raw, bench.mounted(paths=[directory]) as mount, \
-                bench.mounted("null_write", paths=[directory]) as sink, \
-                kernels_part.of_saves(bench, mount.status()["options"]["buffer_memory"], [directory]) as least:
+                bench.mounted("null_write", paths=[directory]) as sink:
             for name, (format, crc) in CASES.items():
                 if not bench.wants(name):
                     continue
                 figures = bench.rotate({
                     "raw": write_raw,
                     "sink": lambda: save_in(sink, format, crc),
-                    "kernel's part": lambda: least(format, crc=crc),
                     "fastpersistfs": lambda: save_in(mount, format, crc),
                     "plain directory": lambda: save_plain(format, crc)})
                 measures.append(Measure(name, figures, [

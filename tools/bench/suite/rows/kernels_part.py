@@ -7,12 +7,12 @@ import pathlib
 
 
 @contextlib.contextmanager
-def of_saves(bench, pool, paths=None):
+def of_saves(bench, pool):
     """save(format): the rate of a save that nobody keeps, into a pool of so many bytes, while fio writes to the drives."""
-    with _mounted(bench, pool) as discard, bench.raw(bench.size, paths) as raw:
-        def save(format, **options):
+    with _mounted(bench, pool) as discard, bench.raw(bench.size) as raw:
+        def save(format):
             with raw.busy("write"):
-                return bench.save_rate(discard / "saved", format, **options)
+                return bench.save_rate(discard / "saved", format)
         yield save
 
 
