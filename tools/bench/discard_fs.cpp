@@ -9,7 +9,7 @@
 // With --pool what is written goes to the next place of a pool of so many bytes (huge pages where the system gives them,
 // all of them resident), as in a filesystem that has to keep it: the kernel copies into memory that no cache holds. What
 // is read comes from there, as long as the pool has not come round: what is left of a load without drives and hashes.
-// The kernel's part of a save and of a load (rows 3, 5, 6 and 12).
+// The kernel's part of a save and of a load (rows 3, 6 and 12).
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/uio.h>

@@ -109,8 +109,8 @@ TEST(OwnNames, OfANewFileThatFailedAndIsRemovedAreNotKept) {
   array.sim().set_syncs_own_names(true);
   array.open();
   const auto remove = [&array] { return array.store().unlink(array.store().root(), "failed"); };
-  const Bytes content =
-      make_bytes(1'000'000, 1);  // more than a sidecar holds: its failure is the file's, not the array's
+  // More than a sidecar holds: its failure is the file's, not the array's.
+  const Bytes content = make_bytes(1'000'000, 1);
   enum class Removed : uint8_t { kBeforeItFails, kWhileOpen, kWhenClosed };
   for (const Removed when : {Removed::kBeforeItFails, Removed::kWhileOpen, Removed::kWhenClosed}) {
     std::shared_ptr<File> file = array.create("failed");

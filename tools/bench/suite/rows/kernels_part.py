@@ -7,9 +7,9 @@ import pathlib
 
 
 @contextlib.contextmanager
-def of_saves(bench, pool):
-    """save(format): the rate of a save that nobody keeps, into a pool of so many bytes, while fio writes to the drives."""
-    with _mounted(bench, pool) as discard, bench.raw(bench.size) as raw:
+def of_saves(bench):
+    """save(format): the rate of a save that nobody keeps, while fio writes to the drives."""
+    with _mounted(bench) as discard, bench.raw(bench.size) as raw:
         def save(format):
             with raw.busy("write"):
                 return bench.save_rate(discard / "saved", format)
@@ -21,7 +21,7 @@ def of_loads(bench, raw, mount):
     """load(how): the rate of a load of what `mount` has saved, of which the page cache has nothing, while fio reads what
     raw.write() left. The kernel reads ahead as it does in `mount`: its requests are as long. The file is a copy, as
     safetensors renames what it saves, which the program cannot."""
-    with _mounted(bench, bench.pool_size) as discard:
+    with _mounted(bench) as discard:
         read_ahead_as(discard, mount.path)
         bench.commands.run("dd", f"if={mount.path / 'saved'}", f"of={discard / 'saved'}", "bs=1M", "status=none")
 
@@ -32,8 +32,8 @@ def of_loads(bench, raw, mount):
         yield load
 
 
-def _mounted(bench, pool):
-    return bench.program_mount("fpfs-bench-discard", "--pool", pool)
+def _mounted(bench):
+    return bench.program_mount("fpfs-bench-discard", "--pool", bench.pool_size)
 
 
 def read_ahead_as(path, other):

@@ -90,7 +90,7 @@ def overlap(bench):
     options = ("durable=fsync", f"buffer_memory={bench.pool_size >> 20}M")
     sync = [bench.programs.fpfs, "sync"]
     with bench.raw(bench.size) as raw, bench.mounted(*options) as mount, bench.mounted(*options, "null_write") as sink, \
-            kernels_part.of_saves(bench, bench.pool_size) as least:
+            kernels_part.of_saves(bench) as least:
         for format in filter(bench.wants, FORMATS):
             committed = []
 
