@@ -26,7 +26,7 @@ CachedChunk& ChunkCache::prepare(Buffer& buffer, BufferOwner& owner, ChunkIndex 
   chunk.index = index;
   chunk.state = State::kReady;
   chunk.dirty = chunk.detached = chunk.filling = chunk.given_up = false;
-  chunk.length = 0;
+  chunk.length = chunk.kept = 0;
   chunk.readers = 0;
   chunk.transfer.extent = Extent();
   chunk.transfer.part = {};

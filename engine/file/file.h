@@ -299,7 +299,7 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   Step pin_range(ReadRequest& request, Deferred& deferred, Status& failure) FPFS_REQUIRES(mutex_);
   Step pin_first(ReadRequest& request, Deferred& deferred) FPFS_REQUIRES(mutex_);
   void pin(CachedChunk& chunk, CachedChunk*& slot) FPFS_REQUIRES(mutex_);
-  void unpin(CachedChunk& chunk, bool read_out, Deferred& deferred) FPFS_REQUIRES(mutex_);
+  void unpin(CachedChunk& chunk, uint32_t kept, Deferred& deferred) FPFS_REQUIRES(mutex_);
   void unpin_all(ReadRequest& request, Deferred& deferred) FPFS_REQUIRES(mutex_);
   void build_reply(ReadRequest& request) FPFS_REQUIRES(mutex_);
   void read_ahead(ReadCursor& cursor, FileOffset offset, uint32_t length, Deferred& deferred) FPFS_REQUIRES(mutex_);

@@ -46,14 +46,18 @@ void File::continue_read(ReadRequest& request) {
   // The callback may free the request; what it pinned is remembered here.
   std::array<CachedChunk*, kReadChunksMax> pinned = request.pinned;
   const unsigned pinned_count = request.pinned_count;
-  const ChunkIndex read_out =
-      request.reader_caches ? context_.stripes.chunk_of(request.offset + request.bytes) : ChunkIndex(0);
+  uint32_t begin = context_.stripes.offset_in_chunk(request.offset);
+  uint32_t left = request.reader_caches ? request.bytes : 0;
   request.complete(request, Status::ok());
   Deferred after;
   {
     MutexLock lock(mutex_);
-    for (unsigned i = 0; i < pinned_count; ++i)
-      if (pinned[i] != nullptr) unpin(*pinned[i], pinned[i]->index < read_out, after);
+    for (unsigned i = 0; i < pinned_count; ++i) {
+      const uint32_t kept = std::min(left, context_.stripes.chunk_size - begin);
+      if (pinned[i] != nullptr) unpin(*pinned[i], kept, after);
+      left -= kept;
+      begin = 0;
+    }
   }
   run(after);
 }
@@ -150,15 +154,19 @@ void File::pin(CachedChunk& chunk, CachedChunk*& slot) {
   slot = &chunk;
 }
 
-// Readers of one chunk may end in any order: it is read out when one of them was.
-void File::unpin(CachedChunk& chunk, bool read_out, Deferred& deferred) {
-  chunk.read_out = chunk.read_out || read_out;
-  if (--chunk.readers == 0) cache_.release_if_idle(chunk, std::exchange(chunk.read_out, false), deferred);
+// `kept`: so much of it the reader has got and keeps. Requests of one reader come and end in any order: the chunk is read
+// out when as much as there is of it is kept.
+void File::unpin(CachedChunk& chunk, uint32_t kept, Deferred& deferred) {
+  chunk.kept = std::min(chunk.kept + kept, chunk.length);
+  if (--chunk.readers > 0) return;
+  const bool read_out = chunk.kept == chunk.length;
+  if (read_out) chunk.kept = 0;
+  cache_.release_if_idle(chunk, read_out, deferred);
 }
 
 void File::unpin_all(ReadRequest& request, Deferred& deferred) {
   for (unsigned i = 0; i < request.pinned_count; ++i)
-    if (request.pinned[i] != nullptr) unpin(*request.pinned[i], false, deferred);
+    if (request.pinned[i] != nullptr) unpin(*request.pinned[i], 0, deferred);
   request.pinned_count = 0;
 }
 
@@ -195,8 +203,9 @@ bool leads_to(const ReadCursor& cursor, FileOffset offset) {
 }
 }  // namespace
 
-// Sequential readers get their window doubled from a few chunks up to the limit; a jump closes it. Of what is away no
-// run (start_loads()) is begun that would not be whole.
+// Sequential readers get their window doubled from a few of their requests up to the limit; a jump closes it. So who goes
+// from one short header to the next has no chunks read that he jumps over. Of what is away no run (start_loads()) is begun
+// that would not be whole.
 void File::read_ahead(ReadCursor& cursor, FileOffset offset, uint32_t length, Deferred& deferred) {
   const ChunkIndex current = context_.stripes.chunk_of(offset + length);
   const FileOffset expected = cursor.next_offset;
@@ -206,13 +215,13 @@ void File::read_ahead(ReadCursor& cursor, FileOffset offset, uint32_t length, De
     cursor.next_offset = offset + length;
   } else {
     const bool is_away = content_.extent(current).is_away();
-    const unsigned limit = is_away ? context_.fetch_ahead : context_.options.read_ahead;
-    cursor.window = std::min(std::max(cursor.window * 2, 4U), std::max(limit, context_.options.read_ahead));
+    const uint64_t limit = std::max(is_away ? context_.fetch_ahead : 0, context_.options.read_ahead);
+    cursor.window = std::min(std::max(cursor.window * 2, uint64_t{4} * length), limit * context_.stripes.chunk_size);
     cursor.next_offset = std::max(expected, offset + length);
   }
   if (cursor.window == 0) return;
   const ChunkIndex content_end = context_.stripes.chunks_end(content_.end());
-  const ChunkIndex end = std::min(current + cursor.window, content_end);
+  const ChunkIndex end = std::min(context_.stripes.chunk_of(offset + length + cursor.window), content_end);
   const ChunkIndex last_run(end < content_end ? round_down(end.value(), context_.fetch_run) : end.value());
   for (ChunkIndex index = std::max(cursor.ahead, current); index < end; ++index) {
     const Extent extent = content_.extent(index);

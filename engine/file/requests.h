@@ -29,7 +29,7 @@ constexpr unsigned kReadChunksMax = kReadBytesMax / (64 * 1024) + 1;
 // Position of one reader in one open file, for read-ahead. One per open handle; guarded by the file.
 struct ReadCursor {
   FileOffset next_offset;  // where the next sequential read would start: behind the furthest of them
-  uint32_t window = 0;     // chunks to read ahead; grows while reads are sequential
+  uint64_t window = 0;     // bytes to read ahead; grows while reads are sequential
   ChunkIndex ahead;        // first chunk that was not asked for yet
 };
 
@@ -38,7 +38,7 @@ struct ReadRequest {
   FileOffset offset;
   uint32_t length = 0;           // at most kReadBytesMax
   ReadCursor* cursor = nullptr;  // optional: without one nothing is read ahead
-  bool reader_caches = false;    // the reader keeps what it gets: chunks that it read to their end may go first
+  bool reader_caches = false;    // the reader keeps what it gets: chunks that it has read whole may go first
   void (*complete)(ReadRequest& request, const Status& status) = nullptr;
   void* owner = nullptr;
 

@@ -1,5 +1,5 @@
-// Chunks that a reader has read to their end, and keeps himself (ReadRequest::reader_caches), go before memory that was
-// never used: a load passes through few buffers, in whatever order its requests end.
+// Chunks that a reader has read whole, and keeps himself (ReadRequest::reader_caches), go before memory that was never
+// used: a load passes through few buffers, in whatever order its requests come and end.
 #include <gtest/gtest.h>
 
 #include "tests/engine/file/sim_array.h"
@@ -10,8 +10,14 @@ namespace {
 
 constexpr uint32_t kChunk = 64 * kKiB;
 
-// Two requests that meet in a chunk; the second one begins and ends while the first is being answered.
-class ReadOutTest : public ::testing::TestWithParam<bool> {
+enum class Order {
+  kOneAfterTheOther,
+  kSecondWithinFirst,  // the second one begins and ends while the first is being answered
+  kSecondBeforeFirst,
+};
+
+// Two requests that meet in the middle of a chunk.
+class ReadOutTest : public ::testing::Test {
  protected:
   static StoreOptions options() {
     StoreOptions options;
@@ -30,43 +36,67 @@ class ReadOutTest : public ::testing::TestWithParam<bool> {
     EXPECT_TRUE(result.is_ok()) << result.message();
     self.file_->read(self.second_.request);
   }
-  uint64_t evictions() { return array_.store().status().buffers.evictions; }
+  // A file of eight chunks, of which the store that is mounted now has nothing in memory.
+  void SetUp() override {
+    file_ = array_.create("a");
+    ASSERT_TRUE(array_.write(*file_, 0, make_bytes(8 * kChunk, 1)).is_ok());
+    ASSERT_TRUE(array_.commit(*file_).is_ok());
+    file_.reset();
+    ASSERT_TRUE(array_.close().is_ok());
+    array_.open();
+    file_ = array_.open("a");
+    before_ = array_.store().status().buffers.evictions;
+  }
+  void read(Part& part) {
+    file_->read(part.request);
+    ASSERT_TRUE(array_.wait(part).is_ok());
+    array_.world().drain();
+  }
+  // How many chunks were given up for others, up to `count` that are read now, beginning at chunk 4.
+  uint64_t given_up_for(unsigned count) {
+    EXPECT_TRUE(array_.read(*file_, 4 * kChunk, count * kChunk).is_ok());
+    return array_.store().status().buffers.evictions - before_;
+  }
 
   SimArray array_{1, 2, options(), kChunk};
   std::shared_ptr<File> file_;
-  Part first_{kChunk / 2, kChunk}, second_{kChunk / 2 * 3, kChunk};
+  uint64_t before_ = 0;
+  Part first_{0, kChunk / 2 * 3}, second_{kChunk / 2 * 3, kChunk};
 };
 
-TEST_P(ReadOutTest, InWhateverOrderTheyEnd) {
-  const bool second_ends_first = GetParam();
-  file_ = array_.create("a");
-  ASSERT_TRUE(array_.write(*file_, 0, make_bytes(6 * kChunk, 1)).is_ok());
-  ASSERT_TRUE(array_.commit(*file_).is_ok());
-  file_.reset();
-  ASSERT_TRUE(array_.close().is_ok());
-  array_.open();
-  file_ = array_.open("a");
-  const uint64_t before = evictions();
+class ReadOutOrderTest : public ReadOutTest, public ::testing::WithParamInterface<Order> {};
 
-  if (second_ends_first) {
-    ASSERT_TRUE(array_.read(*file_, 2 * kChunk, 100).is_ok());  // so that the second need not wait for it
-    first_.request.owner = this;
-    first_.request.complete = answer_behind;
-    file_->read(first_.request);
-  } else {
-    file_->read(first_.request);
-    ASSERT_TRUE(array_.wait(first_).is_ok());
-    file_->read(second_.request);
+TEST_P(ReadOutOrderTest, InWhateverOrderTheyAreRead) {
+  switch (GetParam()) {
+    case Order::kOneAfterTheOther:
+      read(first_);
+      read(second_);
+      break;
+    case Order::kSecondWithinFirst:
+      ASSERT_TRUE(array_.read(*file_, 2 * kChunk, 100).is_ok());  // so that the second need not wait for it
+      first_.request.owner = this;
+      first_.request.complete = answer_behind;
+      file_->read(first_.request);
+      ASSERT_TRUE(array_.wait(second_).is_ok());
+      array_.world().drain();
+      break;
+    case Order::kSecondBeforeFirst:
+      read(second_);
+      read(first_);
+      break;
   }
-  ASSERT_TRUE(array_.wait(second_).is_ok());
-  array_.world().drain();
-  // The first two chunks are read out: others take their place, and no new buffers.
-  ASSERT_TRUE(array_.read(*file_, 4 * kChunk, 2 * kChunk).is_ok());
-  EXPECT_EQ(evictions() - before, 2u);
-  file_.reset();
+  // Two chunks are read out, and a half: others take the place of the two, and then new buffers.
+  EXPECT_EQ(given_up_for(3), 2u);
 }
 
-INSTANTIATE_TEST_SUITE_P(SecondEndsFirst, ReadOutTest, ::testing::Bool());
+TEST_F(ReadOutTest, WhatIsReadInPartStays) {
+  read(second_);
+  EXPECT_EQ(given_up_for(2), 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Orders, ReadOutOrderTest,
+                         ::testing::Values(Order::kOneAfterTheOther, Order::kSecondWithinFirst,
+                                           Order::kSecondBeforeFirst));
 
 }  // namespace
 }  // namespace fpfs::test
