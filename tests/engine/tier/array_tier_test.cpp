@@ -299,7 +299,9 @@ TEST_F(ArrayTierTest, WhoWaitsForCopiesThatWereTakenOverIsTold) {
   for (unsigned i = 0; i < 10 && !is_asked_in_time; ++i) {
     ASSERT_TRUE(set("a", true).is_ok());
     ASSERT_TRUE(wait_for_all().is_ok());
-    std::ofstream(file) << R"({"format":1,"token":"foreign","by":"00000000-0000-4000-8000-000000000000"})";
+    // A token of its own each time: what stood there when somebody said that the copies are its own is the array's, too.
+    std::ofstream(file) << R"({"format":1,"token":"foreign)" << i
+                        << R"(","by":"00000000-0000-4000-8000-000000000000"})";
     std::this_thread::sleep_for(lease_);
     ASSERT_TRUE(save("f" + std::to_string(i), 1).is_ok());
     is_asked_in_time = tier_->status().state != TierStatus::State::kAway;
