@@ -1,5 +1,6 @@
 // Chunks that a reader has read whole, and keeps himself (ReadRequest::reader_caches), go before memory that was never
-// used: a load passes through few buffers, in whatever order its requests come and end.
+// used: a load passes through few buffers, in whatever order its requests come and end. And what a reader jumps over is not
+// read ahead.
 #include <gtest/gtest.h>
 
 #include "tests/engine/file/sim_array.h"
@@ -92,6 +93,26 @@ TEST_P(ReadOutOrderTest, InWhateverOrderTheyAreRead) {
 TEST_F(ReadOutTest, WhatIsReadInPartStays) {
   read(second_);
   EXPECT_EQ(given_up_for(2), 0u);
+}
+
+// A header at the beginning of every third chunk, by two short requests.
+TEST_F(ReadOutTest, WhoGoesFromHeaderToHeaderHasNothingReadAhead) {
+  ReadCursor cursor;
+  for (uint64_t header = 3 * kChunk; header < 8 * kChunk; header += 3 * kChunk) {
+    ASSERT_TRUE(array_.read(*file_, header, kChunk / 32, &cursor).is_ok());
+    ASSERT_TRUE(array_.read(*file_, header + kChunk / 32, kChunk / 16, &cursor).is_ok());
+  }
+  array_.world().drain();
+  EXPECT_EQ(array_.store().status().buffers.evictable, 2u);
+}
+
+TEST_F(ReadOutTest, WhoGoesOnHasTheNextChunksReadAhead) {
+  ReadCursor cursor;
+  uint64_t at = 3 * kChunk;
+  for (uint32_t length = kChunk / 32; at + length < 4 * kChunk; at += length)
+    ASSERT_TRUE(array_.read(*file_, at, length, &cursor).is_ok());
+  array_.world().drain();
+  EXPECT_GE(array_.store().status().buffers.evictable, 4u);
 }
 
 INSTANTIATE_TEST_SUITE_P(Orders, ReadOutOrderTest,
