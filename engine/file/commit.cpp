@@ -187,9 +187,19 @@ void File::object_sync_done(CommitJob& job, const Status& status) {
   finish_commit(job, failure.is_ok() ? append_record(job) : SidecarWriter::Outcome::unchanged(failure));
 }
 
-// Writing to the sidecar moved its times: the modification time is set to the file's (once more if it was set by a user
-// meanwhile), and its new change time stands for the one before.
+// Writing to the sidecar moved its times. What it has now is the file's modification time, too, if that was a moment ago
+// and nobody was told of it, which spares a call; else it is set to the file's (once more if it was set by a user
+// meanwhile). Its new change time stands for the one before.
 Status File::keep_times(Handle sidecar, const struct timespec& change_before) {
+  if (is_mtime_open()) {
+    FPFS_ASSIGN_OR_RETURN(const struct stat attributes, context_.storage().fstat(sidecar));
+    MutexLock lock(mutex_);
+    if (content_.move_mtime(attributes.st_mtim)) {
+      context_.clock.note(attributes.st_mtim);
+      content_.note_sidecar_change(change_before, attributes.st_ctim);
+      return Status::ok();
+    }
+  }
   struct timespec set {};
   for (bool again : {true, false}) {
     {
@@ -204,6 +214,11 @@ Status File::keep_times(Handle sidecar, const struct timespec& change_before) {
   MutexLock lock(mutex_);
   content_.note_sidecar_change(change_before, attributes.st_ctim);
   return Status::ok();
+}
+
+bool File::is_mtime_open() const {
+  MutexLock lock(mutex_);
+  return content_.is_mtime_open();
 }
 
 SidecarWriter::Outcome File::append_record(CommitJob& job) {
@@ -447,6 +462,7 @@ void File::punch_dead(const std::vector<Placement::DeadSlot>& dead) {
 
 void File::promise() {
   MutexLock lock(mutex_);
+  content_.tell_mtime();  // what a commit behind the close gives the sidecar would be later than that
   promised_ |= error_.is_ok() && (content_.is_edited() || commit_ != nullptr) && !writers_.is_unfinished(false);
 }
 

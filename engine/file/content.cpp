@@ -34,8 +34,18 @@ uint32_t Content::stored_end(ChunkIndex chunk) const {
 
 void Content::note_change(const struct timespec& now) {
   mtime_ = change_time_.shown = changed_at_ = now;
+  is_mtime_open_ = true;
   if (!is_edited_) edited_since_ = now;
   is_edited_ = is_changed_ = true;
+}
+
+bool Content::move_mtime(const struct timespec& mtime) {
+  constexpr int64_t kMoment = 10'000'000;  // the longest tick of a kernel, which is what its stamps are rounded to
+  const int64_t later = (mtime.tv_sec - mtime_.tv_sec) * 1'000'000'000 + (mtime.tv_nsec - mtime_.tv_nsec);
+  if (!is_mtime_open_ || later < 0 || later > kMoment) return false;
+  mtime_ = mtime;
+  if (ChangeTime::is_before(change_time_.shown, mtime)) change_time_.shown = mtime;
+  return true;
 }
 
 void Content::note_sidecar_change(const struct timespec& before, const struct timespec& own) {

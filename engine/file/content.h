@@ -73,7 +73,16 @@ class Content {
   // Bytes up to `written_end` were written.
   void grow_to(FileOffset written_end) { end_ = std::max(end_, written_end); }
   const struct timespec& mtime() const { return mtime_; }
-  void set_mtime(const struct timespec& mtime) { mtime_ = mtime; }
+  void set_mtime(const struct timespec& mtime) {
+    mtime_ = mtime;
+    is_mtime_open_ = false;
+  }
+  // The modification time is that of the last change, and nobody was told of it: a moment later will do as well.
+  bool is_mtime_open() const { return is_mtime_open_; }
+  // Somebody is told of it.
+  void tell_mtime() { is_mtime_open_ = false; }
+  // Changed a moment ago: at `mtime`, then. False: it is not open, or that is no moment.
+  bool move_mtime(const struct timespec& mtime);
   const ChangeTime& change_time() const { return change_time_; }
   void set_change_time(const ChangeTime& time) { change_time_ = time; }
   // A commit moved the sidecar's own change time from `before` to `own`.
@@ -157,6 +166,7 @@ class Content {
   FileOffset end_;
   uint64_t committed_size_ = 0;
   struct timespec mtime_ {};
+  bool is_mtime_open_ = false;
   ChangeTime change_time_;
   struct timespec changed_at_ {
   }, edited_since_{};

@@ -244,7 +244,7 @@ bool File::is_writable() const {
   return writable_;
 }
 
-void File::overlay(struct stat& attributes) const {
+void File::overlay(struct stat& attributes) {
   MutexLock lock(mutex_);
   uint64_t allocated = content_.allocated_bytes();
   cache_.for_each_dirty([&](const CachedChunk& chunk) FPFS_NO_THREAD_SAFETY_ANALYSIS {
@@ -253,6 +253,7 @@ void File::overlay(struct stat& attributes) const {
   attributes.st_size = static_cast<off_t>(content_.size());
   attributes.st_blocks = static_cast<blkcnt_t>(allocated / 512);
   attributes.st_mtim = content_.mtime();
+  content_.tell_mtime();
   attributes.st_ctim = content_.change_time().show(attributes.st_ctim);
 }
 

@@ -147,7 +147,7 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   // The number of the commit whose content readers see now; 0 when there is none, or more was changed since, or the
   // file failed. Grows over the life of a sidecar.
   uint64_t clean_commit() const;
-  void overlay(struct stat& attributes) const;  // logical size, blocks and times over those of the sidecar
+  void overlay(struct stat& attributes);  // logical size, blocks and times over those of the sidecar; who is told
   // SEEK_DATA (hole = false) or SEEK_HOLE. A chunk's data begins at its first byte and ends behind its last written
   // one; zeros in between count as data. kSystem with ENXIO at or past the end.
   Result<FileOffset> seek(FileOffset offset, bool hole) const;
@@ -435,6 +435,7 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   void object_sync_done(CommitJob& job, const Status& status);
   SidecarWriter::Outcome append_record(CommitJob& job);
   Status keep_times(Handle sidecar, const struct timespec& change_before);
+  bool is_mtime_open() const;
   void finish_commit(CommitJob& job, const SidecarWriter::Outcome& outcome);
   void end_commit(const Status& status, Deferred& deferred) FPFS_REQUIRES(mutex_);
   void free_behind_versions(HeldFrees::Free free) FPFS_REQUIRES(mutex_);

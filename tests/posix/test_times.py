@@ -151,6 +151,46 @@ def test_closing_moves_no_time(same):
     same(behaviour)
 
 
+@pytest.mark.parametrize("durable", ["close", "fsync"])
+def test_a_change_that_nobody_saw_is_not_later_than_its_close(array, make_mount, durable):
+    """Where nobody was told of a modification time yet, the index keeps the one that it has by itself."""
+    tick = 10**7
+    mount = make_mount(array, f"durable={durable}")
+    now, at = time.time_ns, {}
+    for number in range(50):
+        for slow in (False, True):
+            with open(mount.path / f"{number} {slow}", "wb", buffering=0) as file:
+                begun = now()
+                file.write(b"x" * 100)
+                written = now()
+                if slow:
+                    time.sleep(0.015)
+            at[file.name] = begun - tick, written if slow else now()
+    for number in range(5):
+        with open(mount.path / f"set {number}", "wb", buffering=0) as file:
+            file.write(b"x")
+            os.utime(file.fileno(), ns=(10**18, 10**18 + 3))
+        at[file.name] = 10**18 + 3, 10**18 + 3
+    seen = {path: times(path) for path in at}
+    for path, (earliest, latest) in at.items():
+        assert earliest <= seen[path]["m"] <= latest, path
+        assert seen[path]["c"] >= seen[path]["m"] or "set" in path, path
+    mount.remount()
+    assert {path: times(path)["m"] for path in at} == {path: time["m"] for path, time in seen.items()}
+
+
+@pytest.mark.parametrize("durable", ["close", "fsync"])
+def test_who_closes_first_is_not_newer(array, make_mount, durable):
+    """As make(1) needs it."""
+    mount = make_mount(array, f"durable={durable}")
+    paths = [mount.path / str(number) for number in range(400)]
+    for path in paths:
+        path.write_bytes(b"x")
+    mount.remount()
+    seen = [times(path)["m"] for path in paths]
+    assert seen == sorted(seen)
+
+
 def test_times_survive_compaction_of_the_index(mount):
     """Many commits make the index long; the old part of it is given back in the background."""
     path = mount.path / "file"

@@ -176,5 +176,22 @@ TEST_F(ContentTest, TimesAreThoseOfTheNewestChange) {
   EXPECT_EQ(content_.change_time().show({.tv_sec = 40, .tv_nsec = 0}).tv_sec, 40) << "chmod, behind the commit";
 }
 
+TEST_F(ContentTest, AMomentLaterWillDoUntilSomebodyIsTold) {
+  const auto at = [](int64_t ns) { return timespec{.tv_sec = 20, .tv_nsec = ns}; };
+  content_.note_change(at(0));
+  EXPECT_FALSE(content_.move_mtime({.tv_sec = 19, .tv_nsec = 999'999'999})) << "before the change";
+  EXPECT_FALSE(content_.move_mtime(at(10'000'001))) << "too long behind it";
+  EXPECT_TRUE(content_.move_mtime(at(3)));
+  EXPECT_EQ(content_.mtime().tv_nsec, 3);
+  EXPECT_EQ(content_.change_time().shown.tv_nsec, 3) << "changed when it was modified";
+  content_.tell_mtime();
+  EXPECT_FALSE(content_.move_mtime(at(4)));
+  content_.note_change(at(5));
+  EXPECT_TRUE(content_.move_mtime(at(5)));
+  content_.set_mtime(at(1));
+  EXPECT_FALSE(content_.move_mtime(at(6))) << "somebody has set it";
+  EXPECT_EQ(content_.mtime().tv_nsec, 1);
+}
+
 }  // namespace
 }  // namespace fpfs::test
