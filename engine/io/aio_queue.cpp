@@ -101,13 +101,14 @@ AioQueue::~AioQueue() {
 
 // --- arrival and sleep -----------------------------------------------------------------------------------------------
 //
-// submit():  (1) push onto inbox_      (2) read sleeping_, signal when it is set
-// sleep():   (3) set sleeping_         (4) read inbox_, sleep when it is empty
+// submit():  (1) push onto inbox_      (2) read state_, signal when it is kAsleep
+// sleep():   (3) set kAsleep           (4) read inbox_, sleep when it is empty
 //
 // All four are sequentially consistent, so they happen in one total order that keeps (1) before (2) and (3) before (4).
-// A wake-up could only be lost if (2) saw sleeping_ clear and (4) saw inbox_ empty, that is (2) before (3) and (4)
-// before (1); with the two program orders that is a circle. So a submitter pays for a system call only when the thread
-// sleeps or is about to, and never when requests come faster than the drive takes them.
+// A wake-up could only be lost if (2) saw kAwake and (4) saw inbox_ empty, that is (2) before (3) and (4) before (1);
+// with the two program orders that is a circle. So a submitter pays for a system call only when the thread sleeps or is
+// about to, and never when requests come faster than the drive takes them. (With kFull it does not matter what (2) sees:
+// something is on the drive, and when that ends, the thread looks at the inbox before it sleeps again.)
 
 void AioQueue::submit(IoRequest& request) {
   add(counted_.waiting, 1);
@@ -117,19 +118,21 @@ void AioQueue::submit(IoRequest& request) {
   } while (!inbox_.compare_exchange_weak(head, &request));
   // After the push the request may complete at any moment; it is not touched again. The exchange lets only one of
   // several submitters signal.
-  if (sleeping_.load() && sleeping_.exchange(false)) signal_event(event_.number());
+  State asleep = State::kAsleep;
+  if (state_.load() == asleep && state_.compare_exchange_strong(asleep, State::kAwake)) signal_event(event_.number());
 }
 
 void AioQueue::sleep() {
-  sleeping_.store(true);
-  if (inbox_.load() == nullptr && !stopping_.load()) {
+  const bool is_full = free_slots_.empty() && in_flight_ > 0;
+  state_.store(is_full ? State::kFull : State::kAsleep);
+  if (is_full || (inbox_.load() == nullptr && !stopping_.load())) {
     // Completions that come after the last reap() have added to the counter or will; either way this returns. Those
     // that were reaped before are still in the counter: then this returns once for nothing.
     uint64_t count = 0;
     const ssize_t result = ::read(event_.number(), &count, sizeof count);
     FPFS_CHECK(result == sizeof count || errno == EINTR, "an eventfd can be read");
   }
-  sleeping_.store(false);
+  state_.store(State::kAwake);
 }
 
 // From any thread, while this queue's own may be caught in a system call.

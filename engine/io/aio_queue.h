@@ -1,7 +1,8 @@
 // AioQueue: the IoQueue of production. One thread and one libaio context for one member.
 //
 // The thread takes requests from the inbox, prepares them, submits them, reaps and completes them. It sleeps in one
-// place, on an eventfd that the kernel signals for completions and submit() for arrivals. A request that is longer than
+// place, on an eventfd that the kernel signals for completions and submit() for arrivals. While as much is on the drive as
+// may be, arrivals do not wake it: for who submits, that is a switch to another processor. A request that is longer than
 // a transfer may be goes to the drive in pieces, one after another. A read that fails with EIO is repeated once, with
 // nothing else on the drive, as the drive may have got it in one request with a neighbour that cannot be read. Buffered
 // handles go through the same queue; io_submit then does the transfer.
@@ -47,12 +48,17 @@ class AioQueue final : public IoQueue {
   // Waits until everything that was submitted has completed. No submit() by others may run or follow.
   ~AioQueue() override;
   void submit(IoRequest& request) override;
-  bool is_idle() const override { return sleeping_.load(std::memory_order_relaxed); }
+  bool is_idle() const override { return state_.load(std::memory_order_relaxed) != State::kAwake; }
   void fail_waiting(const Status& failure) override;
   uint64_t oldest_transfer_ns() const override;
   Counters counters() const;
 
  private:
+  enum class State : uint8_t {
+    kAwake,
+    kAsleep,  // until something arrives, or something on the drive ends
+    kFull,    // until something on the drive ends: no more goes there, so it need not know what arrives
+  };
   // One transfer on the drive or ready for it; outlives its iocb in the kernel.
   struct Slot {
     struct iocb block {};
@@ -88,7 +94,7 @@ class AioQueue final : public IoQueue {
 
   // Shared with submitters. See submit() and sleep() for the order between them.
   std::atomic<IoRequest*> inbox_{nullptr};  // a stack, newest first
-  std::atomic<bool> sleeping_{false};
+  std::atomic<State> state_{State::kAwake};
   std::atomic<bool> stopping_{false};
 
   // Taken from the inbox, in order of arrival. The thread's, but for fail_waiting().

@@ -33,6 +33,7 @@ struct Plan {
   std::atomic<int> interruptions{0};  // so many io_getevents calls return -EINTR
   std::atomic<int> completions{0};
   std::atomic<int> submits{0};
+  std::atomic<int> looks{0};       // calls of io_getevents
   std::atomic<bool> hangs{false};  // no transfer ends
 };
 Plan plan;
@@ -63,6 +64,7 @@ int io_submit(io_context_t context, long count, struct iocb** blocks) {
 }
 
 int io_getevents(io_context_t context, long min, long max, struct io_event* events, struct timespec* timeout) {
+  ++plan.looks;
   if (spend(plan.interruptions)) return -EINTR;
   if (plan.hangs) return 0;
   const long count = ::syscall(SYS_io_getevents, context, min, max, events, timeout);
@@ -89,7 +91,7 @@ class AioQueueFaultsTest : public testing::Test {
   };
 
   void SetUp() override {
-    plan.setup_error = plan.refusals = plan.interruptions = plan.completions = plan.submits = 0;
+    plan.setup_error = plan.refusals = plan.interruptions = plan.completions = plan.submits = plan.looks = 0;
     plan.accepted_max = 1000;
     plan.piece = 0;
     plan.hangs = false;
@@ -101,29 +103,31 @@ class AioQueueFaultsTest : public testing::Test {
   }
   void TearDown() override { ::close(handle_); }
 
+  // Of piece `number` of the file, to be submitted.
+  IoRequest& make(IoRequest::Kind kind, unsigned number) {
+    Transfer& transfer = transfers_.emplace_back();
+    IoRequest& request = transfer.request;
+    request.kind = kind;
+    request.handle = handle_;
+    request.offset = uint64_t{number} * kLength;
+    request.length = kLength;
+    request.data = transfer.memory.data();
+    request.owner = &transfer;
+    request.complete = [](IoRequest& io, const Status& status) {
+      auto& self = *static_cast<Transfer*>(io.owner);
+      EXPECT_FALSE(self.completed);
+      self.status = status;
+      self.completed = true;
+    };
+    if (kind == IoRequest::Kind::kWrite) test::fill(transfer.memory.span(), 3, request.offset);
+    return request;
+  }
   // Writes `count` pieces of the file, or reads them; returns when all have completed.
   void run(IoRequest::Kind kind, unsigned count, const QueueSettings& settings = {.depth = 4}) {
     transfers_.clear();
     Result<std::unique_ptr<AioQueue>> queue = AioQueue::create(MemberIndex(1), settings);
     ASSERT_TRUE(queue.is_ok()) << queue.status().message();
-    for (unsigned i = 0; i < count; ++i) {
-      Transfer& transfer = transfers_.emplace_back();
-      IoRequest& request = transfer.request;
-      request.kind = kind;
-      request.handle = handle_;
-      request.offset = uint64_t{i} * kLength;
-      request.length = kLength;
-      request.data = transfer.memory.data();
-      request.owner = &transfer;
-      request.complete = [](IoRequest& io, const Status& status) {
-        auto& self = *static_cast<Transfer*>(io.owner);
-        EXPECT_FALSE(self.completed);
-        self.completed = true;
-        self.status = status;
-      };
-      if (kind == IoRequest::Kind::kWrite) test::fill(transfer.memory.span(), 3, request.offset);
-      (*queue)->submit(request);
-    }
+    for (unsigned i = 0; i < count; ++i) (*queue)->submit(make(kind, i));
   }
   void expect_all_right() {
     for (Transfer& transfer : transfers_) {
@@ -339,24 +343,7 @@ TEST_F(AioQueueFaultsTest, WhatIsNotOnAHangingDriveCanBeFailed) {
   AioQueue& queue = **made;
   EXPECT_EQ(queue.oldest_transfer_ns(), 0u);
   plan.hangs = true;
-  for (unsigned i = 0; i <= kCount; ++i) {
-    Transfer& transfer = transfers_.emplace_back();
-    IoRequest& request = transfer.request;
-    request.kind = IoRequest::Kind::kWrite;
-    request.handle = handle_;
-    request.offset = uint64_t{i} * kLength;
-    request.length = kLength;
-    request.data = transfer.memory.data();
-    request.owner = &transfer;
-    request.complete = [](IoRequest& io, const Status& status) {
-      auto& self = *static_cast<Transfer*>(io.owner);
-      EXPECT_FALSE(self.completed);
-      self.status = status;
-      self.completed = true;
-    };
-    test::fill(transfer.memory.span(), 3, request.offset);
-    if (i < kCount) queue.submit(request);
-  }
+  for (unsigned i = 0; i < kCount; ++i) queue.submit(make(IoRequest::Kind::kWrite, i));
   for (int i = 0; i < 2000 && queue.counters().in_flight < kDepth; ++i) ::usleep(1000);
   ASSERT_EQ(queue.counters().in_flight, kDepth);
   EXPECT_NE(queue.oldest_transfer_ns(), 0u);
@@ -365,10 +352,10 @@ TEST_F(AioQueueFaultsTest, WhatIsNotOnAHangingDriveCanBeFailed) {
   for (const Transfer& transfer : transfers_) failed += transfer.completed ? 1 : 0;
   EXPECT_EQ(failed, kCount - kDepth);
   EXPECT_EQ(queue.counters().waiting, 0u);
-  // The drive answers: what it had ends as if nothing had been. (Another request wakes the thread, which would
+  // The drive answers: what it had ends as if nothing had been. (The end of the queue wakes the thread, which would
   // otherwise wait for the kernel's word, which the plan has swallowed.)
   plan.hangs = false;
-  queue.submit(transfers_.back().request);
+  queue.submit(make(IoRequest::Kind::kWrite, kCount));
   made->reset();
   unsigned written = 0;
   for (const Transfer& transfer : transfers_) {
@@ -379,6 +366,32 @@ TEST_F(AioQueueFaultsTest, WhatIsNotOnAHangingDriveCanBeFailed) {
     }
   }
   EXPECT_EQ(written, kDepth + 1);
+}
+
+TEST_F(AioQueueFaultsTest, WhatCannotGoToTheDriveDoesNotWakeTheThread) {
+  constexpr unsigned kDepth = 2, kCount = 100;
+  Result<std::unique_ptr<AioQueue>> made = AioQueue::create(MemberIndex(1), {.depth = kDepth});
+  ASSERT_TRUE(made.is_ok());
+  AioQueue& queue = **made;
+  plan.hangs = true;
+  for (unsigned i = 0; i < kDepth; ++i) queue.submit(make(IoRequest::Kind::kWrite, i));
+  // Until the thread has looked for the last time, at the kernel's word that they have ended.
+  for (int looks = -1; looks != plan.looks || !queue.is_idle();) {
+    looks = plan.looks;
+    ::usleep(50'000);
+  }
+  EXPECT_EQ(queue.counters().in_flight, kDepth);
+  const int looks = plan.looks;
+  for (unsigned i = 0; i < kCount; ++i) {
+    queue.submit(make(IoRequest::Kind::kWrite, kDepth + i));
+    EXPECT_TRUE(queue.is_idle()) << "it waits for its drive only";
+    ::usleep(100);
+  }
+  EXPECT_EQ(plan.looks, looks);
+  EXPECT_EQ(queue.counters().waiting, kCount);
+  plan.hangs = false;
+  made->reset();
+  expect_all_right();
 }
 
 }  // namespace
