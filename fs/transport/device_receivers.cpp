@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
@@ -11,6 +12,7 @@
 #include <cstring>
 #include <utility>
 
+#include "engine/base/clock.h"
 #include "engine/base/log.h"
 #include "engine/file/file.h"
 #include "fs/nodes/open_handles.h"
@@ -115,6 +117,23 @@ void DeviceReceivers::call_another() {
   wanted_changed_.notify_one();
 }
 
+unsigned DeviceReceivers::processors() {
+  cpu_set_t allowed;
+  if (::sched_getaffinity(0, sizeof allowed, &allowed) != 0) return 2;  // more than a cpu_set_t holds
+  return static_cast<unsigned>(CPU_COUNT(&allowed));
+}
+
+void DeviceReceivers::look_for_next(Worker& worker) {
+  if (!looks_ || !worker.wrote_much || streams_.active() != 1 || !worker.busy_poll.is_worth_it()) return;
+  waiting_.fetch_add(1, std::memory_order_relaxed);
+  pollfd descriptor{handler_.descriptor(), POLLIN, 0};
+  const uint64_t until = monotonic_ns() + BusyPoll::kLookNs;
+  bool found = false;
+  while (!found && monotonic_ns() < until) found = ::poll(&descriptor, 1, 0) != 0;
+  waiting_.fetch_sub(1, std::memory_order_relaxed);
+  worker.busy_poll.looked(found);
+}
+
 bool DeviceReceivers::wait_for_request(Worker& worker) {
   if (!worker.epoll.is_open()) worker.epoll = watch_requests(handler_.descriptor());
   waiting_.fetch_add(1, std::memory_order_relaxed);
@@ -179,6 +198,7 @@ ssize_t DeviceReceivers::read_request(Worker& worker, Streams::Claim& claim) {
 bool DeviceReceivers::receive(Worker& worker, size_t& length) {
   Streams::Claim claim;
   ssize_t result = 0;
+  look_for_next(worker);
   if (!may_land() && let_reads_block()) {
     worker.epoll.reset();
     waiting_.fetch_add(1, std::memory_order_relaxed);
@@ -220,6 +240,7 @@ void DeviceReceivers::note_received(Worker& worker, Streams::Claim& claim, size_
   if (writes_much && claim.file() != nullptr) odds_.guessed(claim.is(flow.handle, flow.offset));
   const bool moves_much = writes_much || reads_much;
   worker.request.stream = moves_much ? flow.handle : 0;
+  worker.wrote_much = writes_much;
   if (moves_much)
     streams_.received(claim, flow.handle, writes_much ? OpenHandles::file(flow.handle).file : nullptr,
                       flow.offset + flow.bytes);

@@ -9,6 +9,7 @@
 
 #include "engine/base/file_descriptor.h"
 #include "fs/protocol/request_context.h"
+#include "fs/transport/busy_poll.h"
 #include "fs/transport/ring_entry.h"
 
 namespace fpfs {
@@ -21,6 +22,8 @@ struct Worker {
   RequestContext request;
   FileDescriptor epoll;               // that wakes this worker only; none could be made: it is woken with others
   std::atomic<bool> receives{false};  // DeviceReceivers
+  BusyPoll busy_poll;                 // the same,
+  bool wrote_much = false;            // and whether its last request was a long write
   // Another waits for requests, so this one may do what its request would have other threads do.
   bool is_free = false;
   std::thread thread;

@@ -3,9 +3,12 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdlib>
@@ -17,6 +20,16 @@
 
 #include "engine/file/file.h"
 #include "fs/nodes/open_handles.h"
+
+namespace {
+std::atomic<unsigned> polls{0};
+}
+
+// In front of the library's, for who looks.
+extern "C" int poll(pollfd* descriptors, nfds_t count, int timeout_ms) {
+  ++polls;
+  return static_cast<int>(::syscall(SYS_poll, descriptors, count, timeout_ms));
+}
 
 namespace fpfs {
 namespace {
@@ -187,6 +200,22 @@ TEST(DeviceReceivers, OneStreamIsServedByOneWorker) {
     rig.send(0);
     ASSERT_EQ(rig.wait_for_all(), first);
   }
+}
+
+TEST(DeviceReceivers, OnlyTheReceiverOfOneThatWritesLooksForMore) {
+  const auto polls_of = [](auto send) {
+    Rig rig;
+    for (unsigned i = 0; i < 40; ++i) {
+      if (i == 20) polls = 0;  // those before: until there is one receiver for each
+      send(rig, i);
+      (void)rig.wait_for_all();
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return polls.load();
+  };
+  EXPECT_GT(polls_of([](Rig& rig, unsigned) { rig.send(0); }), 1u) << "at least one look, of 60 us";
+  EXPECT_EQ(polls_of([](Rig& rig, unsigned i) { rig.send(i % 2); }), 0u);
+  EXPECT_LE(polls_of([](Rig& rig, unsigned) { rig.send_read(0, kMiB); }), 20u) << "one each, whether more is there";
 }
 
 TEST(DeviceReceivers, EachStreamHasAReceiver) {
