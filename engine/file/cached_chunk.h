@@ -41,8 +41,8 @@ struct CachedChunk {
   bool given_up = false;  // nobody waits for its transfer any more
   uint32_t length = 0;    // the first bytes that are content; the rest of the chunk reads as zeros
   unsigned readers = 0;
-  uint32_t kept = 0;      // so much of it was read by readers that keep what they get
-  Status failure;         // of kFailed
+  uint32_t kept = 0;  // so much of it was read by readers that keep what they get
+  Status failure;     // of kFailed
 
   ChunkTransfer transfer;      // kLoading: where it is read from; kWriting: where it is going
   StallDomain drive;           // what that waits for

@@ -187,11 +187,12 @@ void File::object_sync_done(CommitJob& job, const Status& status) {
   finish_commit(job, failure.is_ok() ? append_record(job) : SidecarWriter::Outcome::unchanged(failure));
 }
 
-// Writing to the sidecar moved its times. What it has now is the file's modification time, too, if that was a moment ago
-// and nobody was told of it, which spares a call; else it is set to the file's (once more if it was set by a user
-// meanwhile). Its new change time stands for the one before.
-Status File::keep_times(Handle sidecar, const struct timespec& change_before) {
-  if (is_mtime_open()) {
+// Writing to the sidecar moved its times. What a record of a change gave it (`is_change`) is the file's modification time,
+// too, if that was a moment ago and nobody was told of it, which spares a call; else it is set to the file's (once more
+// if it was set by a user meanwhile). From then on that is it: who asked for the commit is answered next. Its new change
+// time stands for the one before.
+Status File::keep_times(Handle sidecar, const struct timespec& change_before, bool is_change) {
+  if (is_change && is_mtime_open()) {
     FPFS_ASSIGN_OR_RETURN(const struct stat attributes, context_.storage().fstat(sidecar));
     MutexLock lock(mutex_);
     if (content_.move_mtime(attributes.st_mtim)) {
@@ -206,6 +207,7 @@ Status File::keep_times(Handle sidecar, const struct timespec& change_before) {
       MutexLock lock(mutex_);
       if (!again && ChangeTime::is_same(set, content_.mtime())) break;
       set = content_.mtime();
+      content_.tell_mtime();
     }
     const struct timespec times[2] = {{0, UTIME_OMIT}, set};
     FPFS_RETURN_IF_ERROR(context_.storage().set_times(sidecar, times));
@@ -244,7 +246,7 @@ SidecarWriter::Outcome File::append_record(CommitJob& job) {
     if (!appended.status.is_ok()) return appended;
     job.log = writer.log();
     if (job.record.has_inline) inline_appended(job, writer.place());
-    FPFS_RETURN_IF_ERROR(keep_times(job.sidecar->get(), writer.before().st_ctim));
+    FPFS_RETURN_IF_ERROR(keep_times(job.sidecar->get(), writer.before().st_ctim, !job.is_moved));
   }
   if (!job.sync) return {};
   FPFS_RETURN_IF_ERROR(writer.sync());
@@ -425,7 +427,7 @@ void File::punch_log(const ScopedHandle& sidecar, SidecarOffset end) {
   const Result<struct stat> before = context_.storage().fstat(sidecar.get());
   Status status = context_.storage().fallocate(sidecar.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
                                                kLogPunchedFrom.value(), end - kLogPunchedFrom);
-  if (status.is_ok() && before.is_ok()) status = keep_times(sidecar.get(), before->st_ctim);
+  if (status.is_ok() && before.is_ok()) status = keep_times(sidecar.get(), before->st_ctim, false);
   if (!status.is_ok()) log(LogLevel::kWarning, "{}: cannot compact the index: {}", path(), status.message());
 }
 

@@ -41,9 +41,10 @@ void Content::note_change(const struct timespec& now) {
 
 bool Content::move_mtime(const struct timespec& mtime) {
   constexpr int64_t kMoment = 10'000'000;  // the longest tick of a kernel, which is what its stamps are rounded to
+  if (!is_mtime_open_ || mtime.tv_sec < mtime_.tv_sec || mtime.tv_sec - mtime_.tv_sec > 1) return false;
   const int64_t later = (mtime.tv_sec - mtime_.tv_sec) * 1'000'000'000 + (mtime.tv_nsec - mtime_.tv_nsec);
-  if (!is_mtime_open_ || later < 0 || later > kMoment) return false;
-  mtime_ = mtime;
+  if (later < 0 || later >= kMoment) return false;
+  set_mtime(mtime);
   if (ChangeTime::is_before(change_time_.shown, mtime)) change_time_.shown = mtime;
   return true;
 }

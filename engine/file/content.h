@@ -81,7 +81,7 @@ class Content {
   bool is_mtime_open() const { return is_mtime_open_; }
   // Somebody is told of it.
   void tell_mtime() { is_mtime_open_ = false; }
-  // Changed a moment ago: at `mtime`, then. False: it is not open, or that is no moment.
+  // It was changed a moment ago: at `mtime`, then, and it is not open any more. False: it is not, or that is no moment.
   bool move_mtime(const struct timespec& mtime);
   const ChangeTime& change_time() const { return change_time_; }
   void set_change_time(const ChangeTime& time) { change_time_ = time; }

@@ -434,7 +434,7 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   void post_object_syncs(const std::shared_ptr<CommitJob>& job);
   void object_sync_done(CommitJob& job, const Status& status);
   SidecarWriter::Outcome append_record(CommitJob& job);
-  Status keep_times(Handle sidecar, const struct timespec& change_before);
+  Status keep_times(Handle sidecar, const struct timespec& change_before, bool is_change);
   bool is_mtime_open() const;
   void finish_commit(CommitJob& job, const SidecarWriter::Outcome& outcome);
   void end_commit(const Status& status, Deferred& deferred) FPFS_REQUIRES(mutex_);

@@ -53,9 +53,10 @@ void File::continue_read(ReadRequest& request) {
   {
     MutexLock lock(mutex_);
     for (unsigned i = 0; i < pinned_count; ++i) {
-      const uint32_t kept = std::min(left, context_.stripes.chunk_size - begin);
-      if (pinned[i] != nullptr) unpin(*pinned[i], kept, after);
-      left -= kept;
+      const uint32_t in_chunk = std::min(left, context_.stripes.chunk_size - begin);
+      if (CachedChunk* const chunk = pinned[i]; chunk != nullptr)
+        unpin(*chunk, std::min(in_chunk, chunk->length - std::min(begin, chunk->length)), after);
+      left -= in_chunk;
       begin = 0;
     }
   }
@@ -204,8 +205,8 @@ bool leads_to(const ReadCursor& cursor, FileOffset offset) {
 }  // namespace
 
 // Sequential readers get their window doubled from a few of their requests up to the limit; a jump closes it. So who goes
-// from one short header to the next has no chunks read that he jumps over. Of what is away no run (start_loads()) is begun
-// that would not be whole.
+// from one short header to the next has no chunks read that he jumps over. What is away takes longer: it begins with a few
+// chunks, and of it no run (start_loads()) is begun that would not be whole.
 void File::read_ahead(ReadCursor& cursor, FileOffset offset, uint32_t length, Deferred& deferred) {
   const ChunkIndex current = context_.stripes.chunk_of(offset + length);
   const FileOffset expected = cursor.next_offset;
@@ -216,7 +217,8 @@ void File::read_ahead(ReadCursor& cursor, FileOffset offset, uint32_t length, De
   } else {
     const bool is_away = content_.extent(current).is_away();
     const uint64_t limit = std::max(is_away ? context_.fetch_ahead : 0, context_.options.read_ahead);
-    cursor.window = std::min(std::max(cursor.window * 2, uint64_t{4} * length), limit * context_.stripes.chunk_size);
+    const uint64_t first = is_away ? uint64_t{4} * context_.stripes.chunk_size : uint64_t{4} * length;
+    cursor.window = std::min(std::max(cursor.window * 2, first), limit * context_.stripes.chunk_size);
     cursor.next_offset = std::max(expected, offset + length);
   }
   if (cursor.window == 0) return;

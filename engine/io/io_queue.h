@@ -64,8 +64,8 @@ class IoQueue {
   virtual ~IoQueue() = default;
   // Thread-safe, does not block, does not fail: failures come through complete().
   virtual void submit(IoRequest& request) = 0;
-  // Nothing waits for the queue's own thread, which has nothing to do but wait for its drive. Otherwise what prepare()
-  // would take long for is better done before, elsewhere. From any thread; a moment later it may be otherwise.
+  // The queue's own thread has nothing to do but wait for its drive, whatever waits for that as well. Otherwise what
+  // prepare() would take long for is better done before, elsewhere. From any thread; a moment later it may be otherwise.
   virtual bool is_idle() const { return true; }
   // For a member that hangs: completes with `failure`, on the caller's thread, every request that is not on the drive.
   // What is on the drive keeps its memory until the drive gives it back, if ever: complete() is called then.

@@ -65,6 +65,7 @@ void DeviceReceivers::serve(Worker& worker) {
       call_another();
     }
     goes_on = handler_.handle(worker, length);
+    worker.awaits_more = worker.awaits_more && worker.request.stream == 0;
     answered(worker.request);  // or left to somebody else
     if (receivers_.load(std::memory_order_relaxed) > wanted()) retire(worker);
   }
@@ -124,7 +125,7 @@ unsigned DeviceReceivers::processors() {
 }
 
 void DeviceReceivers::look_for_next(Worker& worker) {
-  if (!looks_ || !worker.wrote_much || streams_.active() != 1 || !worker.busy_poll.is_worth_it()) return;
+  if (!looks_ || !worker.awaits_more || streams_.active() != 1 || !worker.busy_poll.is_worth_it()) return;
   waiting_.fetch_add(1, std::memory_order_relaxed);
   pollfd descriptor{handler_.descriptor(), POLLIN, 0};
   const uint64_t until = monotonic_ns() + BusyPoll::kLookNs;
@@ -240,7 +241,7 @@ void DeviceReceivers::note_received(Worker& worker, Streams::Claim& claim, size_
   if (writes_much && claim.file() != nullptr) odds_.guessed(claim.is(flow.handle, flow.offset));
   const bool moves_much = writes_much || reads_much;
   worker.request.stream = moves_much ? flow.handle : 0;
-  worker.wrote_much = writes_much;
+  worker.awaits_more = writes_much;
   if (moves_much)
     streams_.received(claim, flow.handle, writes_much ? OpenHandles::file(flow.handle).file : nullptr,
                       flow.offset + flow.bytes);

@@ -23,7 +23,7 @@ struct Worker {
   FileDescriptor epoll;               // that wakes this worker only; none could be made: it is woken with others
   std::atomic<bool> receives{false};  // DeviceReceivers
   BusyPoll busy_poll;                 // the same,
-  bool wrote_much = false;            // and whether its last request was a long write
+  bool awaits_more = false;           // and whether its last request was a long write, which it has answered
   // Another waits for requests, so this one may do what its request would have other threads do.
   bool is_free = false;
   std::thread thread;

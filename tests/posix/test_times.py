@@ -164,7 +164,7 @@ def test_a_change_that_nobody_saw_is_not_later_than_its_close(array, make_mount,
                 file.write(b"x" * 100)
                 written = now()
                 if slow:
-                    time.sleep(0.015)
+                    time.sleep(0.03)
             at[file.name] = begun - tick, written if slow else now()
     for number in range(5):
         with open(mount.path / f"set {number}", "wb", buffering=0) as file:

@@ -180,10 +180,12 @@ TEST_F(ContentTest, AMomentLaterWillDoUntilSomebodyIsTold) {
   const auto at = [](int64_t ns) { return timespec{.tv_sec = 20, .tv_nsec = ns}; };
   content_.note_change(at(0));
   EXPECT_FALSE(content_.move_mtime({.tv_sec = 19, .tv_nsec = 999'999'999})) << "before the change";
-  EXPECT_FALSE(content_.move_mtime(at(10'000'001))) << "too long behind it";
+  EXPECT_FALSE(content_.move_mtime(at(10'000'000))) << "too long behind it";
   EXPECT_TRUE(content_.move_mtime(at(3)));
   EXPECT_EQ(content_.mtime().tv_nsec, 3);
   EXPECT_EQ(content_.change_time().shown.tv_nsec, 3) << "changed when it was modified";
+  EXPECT_FALSE(content_.move_mtime(at(4))) << "that is the committed one";
+  content_.note_change(at(4));
   content_.tell_mtime();
   EXPECT_FALSE(content_.move_mtime(at(4)));
   content_.note_change(at(5));

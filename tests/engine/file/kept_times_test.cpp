@@ -39,6 +39,26 @@ class KeptTimesTest : public ::testing::Test {
   int64_t written_ = 0;
 };
 
+class KeptTimesOfTwoTest : public KeptTimesTest, public ::testing::WithParamInterface<bool> {
+ protected:
+  Status write_by(Writer& writer, uint32_t process) {
+    const Bytes bytes = make_bytes(4096, process);
+    SimArray::Answer<WriteRequest> write;
+    write.request.length = static_cast<uint32_t>(bytes.size());
+    write.request.data = bytes.data();
+    write.request.origin = {&writer, {process, 0}, false};
+    file_->write(write.request);
+    return array_.wait(write);
+  }
+  Status close_by(Writer& writer, uint32_t process) {
+    SimArray::Answer<ControlRequest> close;
+    close.request.kind = ControlRequest::Kind::kClose;
+    close.request.origin = {&writer, {process, process}, false};
+    file_->control(close.request);
+    return array_.wait(close);
+  }
+};
+
 TEST_F(KeptTimesTest, WhatNobodySawIsTheRecords) {
   ASSERT_TRUE(array_.commit(*file_).is_ok());
   const int64_t committed = now(), told = mtime();
@@ -54,6 +74,37 @@ TEST_F(KeptTimesTest, WhatSomebodySawStays) {
   EXPECT_EQ(mtime(), told);
   EXPECT_EQ(mtime_of_next_mount(), told);
 }
+
+// Nor does anything behind the commit: compaction of the index, in the background.
+TEST_F(KeptTimesTest, WhatIsCommittedStays) {
+  for (uint64_t i = 0; i < 200; ++i) {
+    ASSERT_TRUE(array_.write(*file_, 0, make_bytes(4096, i)).is_ok());
+    ASSERT_TRUE(array_.commit(*file_).is_ok());
+    const int64_t committed = now();
+    array_.world().drain();
+    ASSERT_LE(mtime(), committed) << i;
+  }
+}
+
+// A lazy one, as another writer's save is not at its end.
+TEST_P(KeptTimesOfTwoTest, ACloseOfOneOfTwoEndsIt) {
+  const bool is_lazy = GetParam();
+  Writer closing{{.opener = {0, 1}}}, writing{{.opener = {0, 2}}};
+  for (Writer* const writer : {&closing, &writing}) file_->attach(*writer);
+  for (const auto& [writer, process] : {std::pair(&closing, 1U), {&writing, 2U}})
+    ASSERT_TRUE(write_by(*writer, process).is_ok());
+  if (is_lazy)
+    file_->closed_by_writer({&closing, {1, 1}, false});
+  else
+    ASSERT_TRUE(close_by(closing, 1).is_ok());
+  EXPECT_EQ(file_->is_dirty(), is_lazy) << "else the close has committed it";
+  const int64_t closed = now();
+  ASSERT_TRUE(array_.commit(*file_).is_ok());
+  EXPECT_LE(mtime(), closed);
+  for (Writer* const writer : {&closing, &writing}) file_->detach(*writer);
+}
+
+INSTANTIATE_TEST_SUITE_P(Lazy, KeptTimesOfTwoTest, ::testing::Bool());
 
 TEST_F(KeptTimesTest, ARecordBehindAClosingDoesNotMoveIt) {
   file_->closed_by_writer();
