@@ -15,6 +15,7 @@
 // A chunk of which one read wants a part only (PartReads) is detached from the beginning: nobody else finds it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -43,6 +44,11 @@ struct CachedChunk {
   unsigned readers = 0;
   uint32_t kept = 0;  // so much of it was read by readers that keep what they get
   Status failure;     // of kFailed
+
+  // How many of the bytes [begin, begin + count) of the chunk are content.
+  uint32_t content_within(uint32_t begin, uint32_t count) const {
+    return length > begin ? std::min(count, length - begin) : 0;
+  }
 
   ChunkTransfer transfer;      // kLoading: where it is read from; kWriting: where it is going
   StallDomain drive;           // what that waits for

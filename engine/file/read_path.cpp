@@ -54,8 +54,7 @@ void File::continue_read(ReadRequest& request) {
     MutexLock lock(mutex_);
     for (unsigned i = 0; i < pinned_count; ++i) {
       const uint32_t in_chunk = std::min(left, context_.stripes.chunk_size - begin);
-      if (CachedChunk* const chunk = pinned[i]; chunk != nullptr)
-        unpin(*chunk, std::min(in_chunk, chunk->length - std::min(begin, chunk->length)), after);
+      if (pinned[i] != nullptr) unpin(*pinned[i], pinned[i]->content_within(begin, in_chunk), after);
       left -= in_chunk;
       begin = 0;
     }
@@ -182,7 +181,7 @@ void File::build_reply(ReadRequest& request) {
     const uint32_t begin = context_.stripes.offset_in_chunk(offset);
     const uint32_t length = std::min(left, context_.stripes.chunk_size - begin);
     const CachedChunk* chunk = request.pinned[i];
-    const uint32_t content = chunk != nullptr && chunk->length > begin ? std::min(length, chunk->length - begin) : 0;
+    const uint32_t content = chunk != nullptr ? chunk->content_within(begin, length) : 0;
     if (content > 0) append(chunk->buffer->data + begin, content);
     if (content < length) append(context_.zeros.get(), length - content);
     offset += length;

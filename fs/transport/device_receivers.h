@@ -60,10 +60,11 @@ class DeviceReceivers {
   // After the handler began to stop.
   void wake_all();
 
+  static unsigned processors();  // that the calling thread may run on
+
  private:
   static constexpr unsigned kReceivers = 4;
 
-  static unsigned processors();  // that this thread may run on
   void become(Worker& worker);
   bool try_become(Worker& worker);
   bool moves_little() const { return transfers_seen_.load(std::memory_order_relaxed) == 0; }

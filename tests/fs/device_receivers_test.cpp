@@ -209,7 +209,7 @@ TEST(DeviceReceivers, OneStreamIsServedByOneWorker) {
 }
 
 TEST(DeviceReceivers, OnlyTheReceiverOfOneThatWritesLooksForMore) {
-  if (std::thread::hardware_concurrency() < 2) GTEST_SKIP() << "nobody looks on one processor";
+  if (DeviceReceivers::processors() < 2) GTEST_SKIP() << "nobody looks on one processor";
   const auto polls_of = [](auto send, bool is_left = false) {
     Rig rig;
     if (is_left) rig.leave_to_others();

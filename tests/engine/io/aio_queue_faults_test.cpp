@@ -312,13 +312,7 @@ TEST_F(AioQueueFaultsTest, TransfersShareCalls) {
     Result<std::unique_ptr<AioQueue>> made = AioQueue::create(MemberIndex(1), {.depth = 2 * kCount, .batch = batch});
     ASSERT_TRUE(made.is_ok());
     for (unsigned i = 0; i <= kCount; ++i) {
-      Transfer& transfer = transfers_.emplace_back();
-      IoRequest& request = transfer.request;
-      request.kind = IoRequest::Kind::kWrite;
-      request.handle = handle_;
-      request.offset = uint64_t{i} * kLength;
-      request.length = kLength;
-      request.data = transfer.memory.data();
+      IoRequest& request = make(IoRequest::Kind::kWrite, i);
       request.prepare = [](IoRequest&) {
         while (!all_are_there) std::this_thread::yield();
         return Status::ok();
