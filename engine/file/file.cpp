@@ -12,8 +12,8 @@
 
 namespace fpfs {
 
-Result<std::shared_ptr<File>> File::open(FileContext& context, ScopedHandle sidecar, const struct stat& attributes,
-                                         bool writable, NewName new_name) {
+Result<std::shared_ptr<File>> File::open(FileContext& context, std::shared_ptr<const ScopedHandle> sidecar,
+                                         const struct stat& attributes, bool writable, NewName new_name) {
   auto file =
       std::shared_ptr<File>(new File(context, std::move(sidecar), writable, std::move(new_name), attributes.st_ino));
   {
@@ -32,12 +32,13 @@ Result<std::shared_ptr<File>> File::open(FileContext& context, ScopedHandle side
   return file;
 }
 
-File::File(FileContext& context, ScopedHandle sidecar, bool writable, NewName new_name, uint64_t inode)
+File::File(FileContext& context, std::shared_ptr<const ScopedHandle> sidecar, bool writable, NewName new_name,
+           uint64_t inode)
     : context_(context),
       member_count_(context.array.member_count()),
       inode_(inode),
-      message_handle_(sidecar.get()),
-      sidecar_(std::make_shared<const ScopedHandle>(std::move(sidecar))),
+      message_handle_(sidecar->get()),
+      sidecar_(std::move(sidecar)),
       writable_(writable),
       names_(std::move(new_name)),
       compression_(context.options.compression),
@@ -376,9 +377,18 @@ void File::set_mtime(const struct timespec& mtime) {
   content_.set_mtime(mtime);
 }
 
-void File::hold(HandleShares::Lease handles) {
+void File::hold(HandleShares::Lease sidecar, HandleShares::Lease directory) {
   MutexLock lock(mutex_);
-  if (handles_.count() == 0) std::swap(handles_, handles);
+  if (directory_lease_.is_of_user()) return;
+  std::swap(sidecar_lease_, sidecar);
+  std::swap(directory_lease_, directory);
+  count_removed_from();
+}
+
+void File::count_removed_from() {
+  if (!names_.is_removed() || directory_lease_.count() > 0 || directory_lease_.grow()) return;
+  names_.take_removed_from().reset();
+  context_.reclaimer->note_name_removed();
 }
 
 void File::name_moved_to(ScopedHandle directory) {
@@ -389,6 +399,7 @@ void File::name_moved_to(ScopedHandle directory) {
 void File::name_removed(ScopedHandle directory) {
   MutexLock lock(mutex_);
   names_.removed_from(std::move(directory));
+  count_removed_from();
   context_.new_names->forget(inode_);
   drop_if_clean();
 }

@@ -71,8 +71,8 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
  public:
   // Reads the sidecar behind `sidecar` (writable when `writable`), whose attributes these are. `new_name`: of a file
   // just created, or whose name its failed commits have not made durable.
-  static Result<std::shared_ptr<File>> open(FileContext& context, ScopedHandle sidecar, const struct stat& attributes,
-                                            bool writable, NewName new_name);
+  static Result<std::shared_ptr<File>> open(FileContext& context, std::shared_ptr<const ScopedHandle> sidecar,
+                                            const struct stat& attributes, bool writable, NewName new_name);
   // How chunks are stored that go to their drive from now on; nothing: as the options say.
   void set_compression(const std::optional<Compression>& compression);
   ~File() override;
@@ -212,7 +212,9 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   void make_writable(ScopedHandle sidecar);  // for a file first opened read-only
   bool is_writable() const;
   void set_mtime(const struct timespec& mtime);
-  void hold(HandleShares::Lease handles);  // what it holds is counted there until it goes; the first one counts
+  // The handles that it holds are counted in these until it goes; the first ones count. `sidecar`: nobody's where that
+  // is counted already. `directory`: of a name, for one or none so far; one that is needed later is leased then.
+  void hold(HandleShares::Lease sidecar, HandleShares::Lease directory);
   // Of its names; see NameState.
   void name_moved_to(ScopedHandle directory);
   void name_removed(ScopedHandle directory);
@@ -248,7 +250,8 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
     kTrimming,  // as kSyncing, and preallocated space is given back before: no flush starts until the commit has ended
     kSyncing,   // objects, then sidecar, are made durable; writes and flushes go on for the next commit
   };
-  File(FileContext& context, ScopedHandle sidecar, bool writable, NewName new_name, uint64_t inode);
+  File(FileContext& context, std::shared_ptr<const ScopedHandle> sidecar, bool writable, NewName new_name,
+       uint64_t inode);
   Status load_image(const struct stat& attributes) FPFS_REQUIRES(mutex_);
   Status take_slots() FPFS_REQUIRES(mutex_);
   void run(Deferred& deferred);
@@ -293,6 +296,8 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   void fail(const Status& status) FPFS_REQUIRES(mutex_);
   // What would have made a new name durable is kept for whoever saves to the file again.
   void leave(NewName name) FPFS_REQUIRES(mutex_);
+  // Once its last name went: when its user may have no handle of the directory, all names are synced instead.
+  void count_removed_from() FPFS_REQUIRES(mutex_);
 
   // read_path.cpp
   void continue_read(ReadRequest& request);
@@ -479,7 +484,8 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   Phase phase_ FPFS_GUARDED_BY(mutex_) = Phase::kIdle;
   std::shared_ptr<CommitJob> commit_ FPFS_GUARDED_BY(mutex_);  // under way
 
-  HandleShares::Lease handles_ FPFS_GUARDED_BY(mutex_);
+  HandleShares::Lease sidecar_lease_ FPFS_GUARDED_BY(mutex_);
+  HandleShares::Lease directory_lease_ FPFS_GUARDED_BY(mutex_);  // of names_
   ChunkVerifier verifier_;
   Healing healing_ FPFS_GUARDED_BY(mutex_);
   bool heals_sidecar_ FPFS_GUARDED_BY(mutex_) = false;  // it can be written to, though no user may

@@ -36,10 +36,11 @@ class NameState {
     is_unnamed_ = false;
     moved_to(std::move(directory));
   }
-  // Its last name went.
+  // Its last name went: none is to become durable any more.
   void removed_from(ScopedHandle directory) {
     removed_from_ = std::move(directory);
     is_removed_ = true;
+    take_new();
   }
   // It was made without a name (O_TMPFILE).
   void set_unnamed() { is_unnamed_ = true; }

@@ -19,6 +19,13 @@ HandleShares::Lease HandleShares::lease_some(uid_t user, size_t wanted) {
   return {*this, user, count};
 }
 
+bool HandleShares::Lease::grow() {
+  if (!is_of_user()) return true;
+  Lease more = shares_->lease(user_, 1);
+  count_ += std::exchange(more.count_, 0);
+  return more.shares_ != nullptr;
+}
+
 size_t HandleShares::free() const {
   MutexLock lock(mutex_);
   return free_;

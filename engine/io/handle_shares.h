@@ -37,6 +37,10 @@ class HandleShares {
       if (count_ > 0) shares_->give_back(user_, count_);
     }
     size_t count() const { return count_; }
+    // Whether it is of a user, if only for none. One of nobody counts nothing.
+    bool is_of_user() const { return shares_ != nullptr; }
+    // One more, for the same user. False: he may have no more, and nothing changed.
+    bool grow();
     // A part of it, as a lease of its own. No more than there are.
     Lease split(size_t count) {
       count_ -= count;

@@ -253,28 +253,37 @@ auto Store::make_name(Handle directory, const std::string& name, Call call) {
   return made;
 }
 
-Result<Store::Created> Store::create(Handle directory, const std::string& name, mode_t mode) {
+Result<ScopedHandle> Store::directory_to_sync(Handle directory) {
+  if (impl_->names_need_no_directory) return ScopedHandle();
+  return reopen_directory(storage(), directory);
+}
+
+size_t Store::handles_of_file() const {
+  return impl_->names_need_no_directory ? 1 : 2;
+}
+
+Result<Store::Created> Store::create(Handle directory, const std::string& name, mode_t mode,
+                                     HandleShares::Lease handles) {
   FPFS_RETURN_IF_ERROR(impl_->health.failure());
   // The file's first commit makes its name durable too. Had beforehand: what can fail, fails before there is a name.
   NewName made{true, {}};
-  if (!impl_->names_need_no_directory) {
-    FPFS_ASSIGN_OR_RETURN(made.directory, reopen_directory(storage(), directory));
-  }
+  FPFS_ASSIGN_OR_RETURN(made.directory, directory_to_sync(directory));
   FPFS_ASSIGN_OR_RETURN(const Handle sidecar, make_name(directory, name, [&] {
                           return storage().open_at(directory, name, O_CREAT | O_EXCL | O_RDWR, mode);
                         }));
-  Result<Created> created = adopt_created(ScopedHandle(storage(), sidecar), std::move(made));
+  Result<Created> created = adopt_created(ScopedHandle(storage(), sidecar), std::move(made), std::move(handles));
   if (!created.is_ok()) take_back(directory, name, false);
   if (created.is_ok() && impl_->previous_files != nullptr) impl_->previous_files->made(created->file, directory, name);
   return created;
 }
 
-Result<Store::Created> Store::create_unnamed(Handle directory, mode_t mode) {
+Result<Store::Created> Store::create_unnamed(Handle directory, mode_t mode, HandleShares::Lease handles) {
   FPFS_RETURN_IF_ERROR(impl_->health.failure());
   FPFS_ASSIGN_OR_RETURN(const Handle sidecar, make_name(directory, "(unnamed)", [&] {
                           return storage().open_at(directory, ".", O_TMPFILE | O_RDWR, mode);
                         }));
-  FPFS_ASSIGN_OR_RETURN(Created created, adopt_created(ScopedHandle(storage(), sidecar), {}));
+  FPFS_ASSIGN_OR_RETURN(Created created,
+                        adopt_created(ScopedHandle(storage(), sidecar), {}, std::move(handles)));
   created.file->set_unnamed();
   if (keeper_ == nullptr) return created;
   created.unnamed.reset(new Removed(*this, created.node.attributes.st_ino, {}, {}));
@@ -282,21 +291,21 @@ Result<Store::Created> Store::create_unnamed(Handle directory, mode_t mode) {
   return created;
 }
 
-Result<Store::Created> Store::adopt_created(ScopedHandle sidecar, NewName name) {
-  // Not by its name: the caller becomes the owner of this file and of no other.
-  FPFS_ASSIGN_OR_RETURN(const Handle duplicate, storage().duplicate(sidecar.get()));
-  ScopedHandle node(storage(), duplicate);
-  FPFS_ASSIGN_OR_RETURN(struct stat attributes, storage().fstat(sidecar.get()));
-  FPFS_ASSIGN_OR_RETURN(std::shared_ptr<File> file,
-                        File::open(*impl_, std::move(sidecar), attributes, true, std::move(name)));
+Result<Store::Created> Store::adopt_created(ScopedHandle opened, NewName name, HandleShares::Lease handles) {
+  HandleShares::Lease counted = handles.count() > 0 ? handles.split(1) : HandleShares::Lease();
+  // The node's, too, which is not looked up by its name: the caller becomes the owner of this file and of no other.
+  const std::shared_ptr<const ScopedHandle> sidecar = share(std::move(opened), std::move(counted));
+  FPFS_ASSIGN_OR_RETURN(struct stat attributes, storage().fstat(sidecar->get()));
+  FPFS_ASSIGN_OR_RETURN(std::shared_ptr<File> file, File::open(*impl_, sidecar, attributes, true, std::move(name)));
+  file->hold({}, std::move(handles));
   // Of a file that had this inode before.
   static_cast<void>(impl_->health.take_loss(file->inode()));
   impl_->health.forget_file_failure(file->inode());
   impl_->new_names->forget(file->inode());
   impl_->insert(file);
   file->follow_members();
-  FPFS_ASSIGN_OR_RETURN(attributes, logical(node.get(), attributes));
-  return Created{{std::move(node), attributes, true, true}, std::move(file), nullptr};
+  FPFS_ASSIGN_OR_RETURN(attributes, logical(sidecar->get(), attributes));
+  return Created{{sidecar, attributes, true, true}, std::move(file), nullptr};
 }
 
 void Store::take_back(Handle directory, const std::string& name, bool is_directory) {
@@ -333,7 +342,7 @@ Status Store::link(Handle node, Handle directory, const std::string& name) {
     MutexLock lock(impl_->files.name_lock(attributes.st_ino));
     if (const auto unnamed = attributes.st_nlink == 0 ? impl_->files.find(attributes.st_ino) : nullptr) {
       // It has its first name now, which its next commit makes durable.
-      FPFS_ASSIGN_OR_RETURN(ScopedHandle parent, reopen_directory(storage(), directory));
+      FPFS_ASSIGN_OR_RETURN(ScopedHandle parent, directory_to_sync(directory));
       FPFS_RETURN_IF_ERROR(storage().link(node, directory, name));
       unnamed->name_given(std::move(parent));
       return Status::ok();
@@ -469,7 +478,7 @@ class Store::NameHolder {
   uint64_t inode_ = 0, node_inode_ = 0;
   bool has_content_ = false, is_directory_ = false;
   struct stat before_ {};
-  ScopedHandle own_;
+  NodeHandle own_;
   Handle node_ = kNoHandle;
   Handle handle_ = kNoHandle;  // of a regular file
 };
@@ -561,10 +570,10 @@ Status Store::rename(Handle from, const std::string& from_name, Handle to, const
   // changed.
   ScopedHandle source_goes_to, target_goes_to;
   if (source.is_file()) {
-    FPFS_ASSIGN_OR_RETURN(source_goes_to, reopen_directory(storage(), to));
+    FPFS_ASSIGN_OR_RETURN(source_goes_to, directory_to_sync(to));
   }
   if (exchanges && target.is_file()) {
-    FPFS_ASSIGN_OR_RETURN(target_goes_to, reopen_directory(storage(), from));
+    FPFS_ASSIGN_OR_RETURN(target_goes_to, directory_to_sync(from));
   }
   const bool is_lost = flags == 0 && target.node() != kNoHandle && !target.is_same(source);
   std::optional<NameEvent> move =
@@ -588,11 +597,11 @@ Status Store::rename(Handle from, const std::string& from_name, Handle to, const
   // An open file's new name becomes durable with its next commit: who saves, renames and then closes (or calls fsync)
   // is promised the content under the name that it has then.
   auto moved = [this](const NameHolder& holder, ScopedHandle& directory) {
-    if (!directory.is_open()) return;
+    if (!holder.is_file()) return;
     if (std::shared_ptr<File> file = impl_->files.find(holder.inode())) file->name_moved_to(std::move(directory));
   };
   moved(source, source_goes_to);
-  moved(target, target_goes_to);
+  if (exchanges) moved(target, target_goes_to);
   tell_behind(move);
   tell_behind(back);
   return Status::ok();

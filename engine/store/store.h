@@ -31,6 +31,7 @@
 #include "engine/io/buffer_pool.h"
 #include "engine/io/environment.h"
 #include "engine/io/handle_shares.h"
+#include "engine/io/node_handle.h"
 #include "engine/io/scoped_handle.h"
 
 namespace fpfs {
@@ -132,14 +133,16 @@ class Store {
   std::vector<KeepsMember> what_keeps_members();
   // The handles that users may make the store hold (StoreOptions::shared_handles): whoever opens files and looks up
   // nodes for several users counts them there.
-  static constexpr size_t kHandlesOfFile = 2;  // of an open file: its index, and the directory of a new name
+  // Of an open file: one of its index, which for who has made the file is that of the node, too, and one of the
+  // directory of a new name, where the tree's filesystem needs it (Storage::logs_names_in_order()).
+  size_t handles_of_file() const;
   HandleShares& shares() { return shares_; }
   // BufferPool::populate_some().
   bool populate_buffers();
 
   // --- nodes -------------------------------------------------------------------------------------------------------
   struct Node {
-    ScopedHandle handle;        // O_PATH or readable
+    NodeHandle handle;          // O_PATH or readable
     struct stat attributes {};  // logical: size and blocks of a regular file are its content's
     bool is_new = false;        // made by this call: it cannot have file capabilities
     bool readable = false;      // the handle
@@ -181,10 +184,11 @@ class Store {
     std::unique_ptr<Removed> unnamed;  // of create_unnamed()
   };
   // Makes and opens a regular file; kExists when the name is there. Mode as given (the caller has applied the umask);
-  // the owner is who the calling thread is to the filesystem. A failure leaves no name.
-  Result<Created> create(Handle directory, const std::string& name, mode_t mode);
+  // the owner is who the calling thread is to the filesystem. A failure leaves no name. `handles`: nobody's, or a user's
+  // handles_of_file() (less than that: the directory's is not counted), for the file and its node until both are gone.
+  Result<Created> create(Handle directory, const std::string& name, mode_t mode, HandleShares::Lease handles = {});
   // An unnamed regular file in the filesystem of `directory` (O_TMPFILE), to be linked later or vanish.
-  Result<Created> create_unnamed(Handle directory, mode_t mode);
+  Result<Created> create_unnamed(Handle directory, mode_t mode, HandleShares::Lease handles = {});
   Status make_directory(Handle directory, const std::string& name, mode_t mode);
   Status make_node(Handle directory, const std::string& name, mode_t mode, dev_t device);
   Status symlink(const std::string& target, Handle directory, const std::string& name);
@@ -353,7 +357,10 @@ class Store {
   // `call` makes a name; a drive of the names without room (or inodes) is said in the log.
   template <typename Call>
   auto make_name(Handle directory, const std::string& name, Call call);
-  Result<Created> adopt_created(ScopedHandle sidecar, NewName name);
+  // For a file whose name in `directory` is new: a handle to be synced with its next commit, or none where the file's own
+  // sync does (Storage::logs_names_in_order()).
+  Result<ScopedHandle> directory_to_sync(Handle directory);
+  Result<Created> adopt_created(ScopedHandle opened, NewName name, HandleShares::Lease handles);
   class NameHolder;
   struct RenameJob;
   void give_away(uint64_t inode, std::unique_ptr<Removed> removed);

@@ -46,14 +46,14 @@ class AbsenceHint {
 };
 
 struct Inode {
-  ScopedHandle own;           // of its entry; the root has none
+  NodeHandle own;             // of its entry; the root has none
   Handle handle = kNoHandle;  // its own, or, the root's, borrowed: O_PATH or readable
   uint64_t number = 0;        // st_ino
   uint64_t generation = 0;    // makes (address, generation) unique over the life of the mount
   uint64_t lookups = 0;       // guarded by the table
   bool is_directory = false;
   bool readable = false;                    // the handle
-  HandleShares::Lease handles;              // what the handle is counted as
+  HandleShares::Lease handles;              // what the handle is counted as, where it does not count itself
   std::unique_ptr<Store::Removed> removed;  // while it has no name; guarded by the table
   std::atomic<unsigned> opens{0};           // handles of open files
   // Handles that may write. While there are some, attributes are cached for a short time only.
@@ -108,7 +108,8 @@ class InodeTable {
   InodeTable(const InodeTable&) = delete;
   InodeTable& operator=(const InodeTable&) = delete;
 
-  // The Inode of `node`, whose handle is counted in `handles`, with one more lookup counted.
+  // The Inode of `node`, whose handle is counted in `handles` (nobody's: it counts itself, as that of a file just made
+  // does), with one more lookup counted.
   Result<Inode*> remember(Store::Node node, HandleShares::Lease handles);
   // One more lookup of a node that the kernel knows.
   void remember(Inode& inode);

@@ -71,15 +71,16 @@ void set_size(fuse_req_t request, Inode& inode, uint64_t size, int to_set, const
     writer = OpenHandles::file(info->fh).writer;
     file = OpenHandles::file(info->fh).file;
   } else {
-    HandleShares::Lease handles = file_system.store().shares().lease(fuse_req_ctx(request)->uid, Store::kHandlesOfFile);
+    Store& store = file_system.store();
+    HandleShares::Lease handles = store.shares().lease(fuse_req_ctx(request)->uid, store.handles_of_file());
     if (handles.count() == 0) {
       fuse_reply_err(request, ENFILE);
       return;
     }
-    Result<std::shared_ptr<File>> opened = file_system.store().open_file(inode.handle, true);
+    Result<std::shared_ptr<File>> opened = store.open_file(inode.handle, true);
     if (!opened.is_ok()) return reply_status(request, opened.status());
     file = std::move(*opened);
-    file->hold(std::move(handles));
+    hold_opened(*file, std::move(handles));
   }
   const bool closes = info == nullptr;
   inode.cached_commit.store(0);

@@ -19,7 +19,7 @@ void make_file(fuse_req_t request, Inode& parent, const std::string& name, mode_
   Store& store = file_system.store();
   Result<Store::Created> created = [&] {
     const AsCaller as_caller(*fuse_req_ctx(request));
-    return store.create(parent.handle, name, mode);
+    return store.create(parent.handle, name, mode, std::move(handles));
   }();
   if (!created.is_ok()) return reply_status(request, created.status());
   const auto node = std::make_shared<Store::Node>(std::move(created->node));
@@ -32,12 +32,11 @@ void make_file(fuse_req_t request, Inode& parent, const std::string& name, mode_
   if (!finished.is_ok()) return give_up(finished);
   if (file_system.settings().durable == Durable::kFsync) {
     created->file->closed_by_writer();
-    return reply_node(request, std::move(*node), std::move(handles));
+    return reply_node(request, std::move(*node), {});
   }
-  auto committed = [request, give_up, node,
-                    kept = std::make_shared<HandleShares::Lease>(std::move(handles))](const Status& status) {
+  auto committed = [request, give_up, node](const Status& status) {
     if (!status.is_ok()) return give_up(status);
-    reply_node(request, std::move(*node), std::move(*kept));
+    reply_node(request, std::move(*node), {});
   };
   file_system.control(std::move(created->file), ControlRequest::Kind::kCommit, std::move(committed));
 }

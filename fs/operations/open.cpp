@@ -134,10 +134,10 @@ void reply_opened(fuse_req_t request, Opened opened, Inode& inode, const fuse_fi
 }
 
 void reply_created(fuse_req_t request, Opened opened, Store::Node node, const fuse_file_info& info,
-                   HandleShares::Lease handles, std::unique_ptr<Store::Removed> unnamed) {
+                   std::unique_ptr<Store::Removed> unnamed) {
   FileSystem& file_system = file_system_of(request);
   const uint64_t inode = node.attributes.st_ino;
-  Result<fuse_entry_param> entry = make_entry(file_system, std::move(node), std::move(handles));
+  Result<fuse_entry_param> entry = make_entry(file_system, std::move(node), {});
   if (!entry.is_ok()) {
     end_writer(file_system, nullptr, opened.file, opened.writer, false);
     return reply_status(request, entry.status());
@@ -225,7 +225,7 @@ void open_node(Opening opening) {
       fetched.is_ok() ? open_node(opening) : reply_status(opening.request, fetched);
     });
   if (looks_again(opening, **file)) return file_system.run_later(kBetweenOpens, [opening] { open_node(opening); });
-  (*file)->hold(std::move(*handles));
+  hold_opened(**file, std::move(*handles));
   if ((*file)->error().is_ok()) correct_size(file_system, inode);
   if (!truncates) return reply_opened(request, {*file, make_writer(request, **file, info, false)}, inode, info);
 
@@ -258,8 +258,8 @@ void create_node(const Creation& creation, HandleShares::Lease handles) {
   Result<Store::Created> created = [&] {
     const AsCaller as_caller(caller);
     const Handle parent = creation.directory.handle;
-    return creation.unnamed ? store.create_unnamed(parent, creation.mode)
-                            : store.create(parent, creation.name, creation.mode);
+    return creation.unnamed ? store.create_unnamed(parent, creation.mode, std::move(handles))
+                            : store.create(parent, creation.name, creation.mode, std::move(handles));
   }();
   // Somebody made the name since the kernel looked, and neither what it is nor what this caller may do with it was
   // checked. With ESTALE the kernel looks again (path_openat with LOOKUP_REVAL) and opens what it finds by the rules.
@@ -274,10 +274,8 @@ void create_node(const Creation& creation, HandleShares::Lease handles) {
     if (!creation.unnamed) store.take_back(creation.directory.handle, creation.name, false);
     return reply_status(request, finished.status());
   }
-  created->file->hold(handles.split(Store::kHandlesOfFile));
   Opened opened{created->file, make_writer(request, *created->file, info, true), !*finished};
-  reply_created(request, std::move(opened), std::move(created->node), info, std::move(handles),
-                std::move(created->unnamed));
+  reply_created(request, std::move(opened), std::move(created->node), info, std::move(created->unnamed));
 }
 
 }  // namespace
@@ -285,7 +283,8 @@ void create_node(const Creation& creation, HandleShares::Lease handles) {
 void open(fuse_req_t request, fuse_ino_t node, fuse_file_info* info) noexcept {
   Inode& inode = file_system_of(request).inodes().get(node);
   const bool kill_set_id = RequestContext::current()->facts.kill_set_id;
-  with_handles(request, Store::kHandlesOfFile, [request, &inode, info = *info, kill_set_id](auto handles) {
+  const size_t count = file_system_of(request).store().handles_of_file();
+  with_handles(request, count, [request, &inode, info = *info, kill_set_id](auto handles) {
     open_node({request, inode, info, kill_set_id, std::make_shared<HandleShares::Lease>(std::move(handles))});
   });
 }
@@ -295,7 +294,7 @@ void create(fuse_req_t request, fuse_ino_t parent, const char* name, mode_t mode
   Inode& directory = file_system.inodes().get(parent);
   const mode_t made_with = creation_mode(file_system, directory, mode & 07777, fuse_req_ctx(request)->umask);
   Creation creation{request, directory, name, made_with, *info, RequestContext::current()->facts.unnamed};
-  with_handles(request, Store::kHandlesOfFile + 1,
+  with_handles(request, file_system.store().handles_of_file(),
                [creation = std::move(creation)](auto handles) { create_node(creation, std::move(handles)); });
 }
 

@@ -65,6 +65,11 @@ void wait_for_handles(fuse_req_t request, size_t count, std::function<void(Handl
   try_again(request, count, std::move(then), {});
 }
 
+void hold_opened(File& file, HandleShares::Lease handles) {
+  HandleShares::Lease sidecar = handles.split(1);
+  file.hold(std::move(sidecar), std::move(handles));
+}
+
 Result<fuse_entry_param> make_entry(FileSystem& file_system, Store::Node node, HandleShares::Lease handles) {
   const struct stat attributes = node.attributes;
   FPFS_ASSIGN_OR_RETURN(Inode * inode, file_system.inodes().remember(std::move(node), std::move(handles)));

@@ -42,6 +42,8 @@ void with_handles(fuse_req_t request, size_t count, Then then) {
   if (handles.count() > 0) return then(std::move(handles));
   wait_for_handles(request, count, std::move(then));
 }
+// A file that was opened by somebody who leased Store::handles_of_file() for it.
+void hold_opened(File& file, HandleShares::Lease handles);
 // How long the kernel may keep the attributes that it is about to be given.
 double attribute_seconds(FileSystem& file_system, Inode& inode, const struct stat& attributes);
 

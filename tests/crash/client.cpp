@@ -511,7 +511,7 @@ Task<bool> Client::save_unnamed(const Place& place) {
   const Handle directory = session_.directories[place.directory];
   Result<Store::Created> created = store.create_unnamed(directory, 0600);
   if (!session_.good(created.status(), "create of an unnamed file")) co_return false;
-  const ScopedHandle node = std::move(created->node.handle);
+  const NodeHandle node = std::move(created->node.handle);
   const uint64_t inode = created->node.attributes.st_ino;
   session_.model.add_file(inode, {}, {.mode = created->node.attributes.st_mode & 07777, .tag = {}, .set_to = {}});
   const OpenFile file =

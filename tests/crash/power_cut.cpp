@@ -340,7 +340,7 @@ class Life {
       return world_.boundaries() + 1 + random_.below(uint64_t{8} << random_.below(8));
     };
     if (random_.chance(25)) session.ends_at = some_boundary();
-    std::vector<ScopedHandle> directories;
+    std::vector<NodeHandle> directories;
     for (size_t i = 0; i < directory_names_.size(); ++i) {
       Result<Store::Node> node = store_->lookup(store_->root(), directory_names_[i]);
       if (!node.is_ok()) return fail("lookup of a directory: " + node.status().message());

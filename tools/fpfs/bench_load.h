@@ -76,7 +76,7 @@ class BenchLoad {
   const BenchOptions& options_;
   const std::atomic<bool>& interrupted_;
   const std::string name_;
-  ScopedHandle directory_;
+  NodeHandle directory_;
   std::vector<Job> jobs_;
 };
 

@@ -51,6 +51,13 @@ TEST_F(NameStateTest, WithoutANameUntilItIsLinked) {
   EXPECT_TRUE(names.is_new());
 }
 
+TEST_F(NameStateTest, WhatWasRemovedMakesNoNameDurable) {
+  NameState names({true, directory()});
+  names.removed_from(directory());
+  EXPECT_FALSE(names.is_new());
+  EXPECT_EQ(open_handles(), 1u) << "of one directory at most";
+}
+
 TEST_F(NameStateTest, RemovedForGood) {
   {
     NameState names{NewName()};

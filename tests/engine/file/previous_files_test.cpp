@@ -48,7 +48,7 @@ class PreviousFilesTest : public ::testing::Test {
     return created->file;
   }
   void save(const std::string& name, const Bytes& content) { save(array_.store().root(), name, content); }
-  ScopedHandle make_directory(Handle parent, const std::string& name) {
+  NodeHandle make_directory(Handle parent, const std::string& name) {
     EXPECT_TRUE(array_.store().make_directory(parent, name, 0755).is_ok());
     Result<Store::Node> node = array_.store().lookup(parent, name);
     EXPECT_TRUE(node.is_ok()) << node.status().message();
@@ -89,16 +89,16 @@ TEST_F(PreviousFilesTest, NumbersInTheNameOrInTheDirectoryMayDiffer) {
   EXPECT_EQ(newly_shared(), 6U);
   save("stop300.pt", content_);
   EXPECT_EQ(newly_shared(), 0U);
-  const ScopedHandle first = make_directory(array_.store().root(), "checkpoint-1");
+  const NodeHandle first = make_directory(array_.store().root(), "checkpoint-1");
   save(first.get(), "model.safetensors", content_);
-  const ScopedHandle second = make_directory(array_.store().root(), "checkpoint-2");
+  const NodeHandle second = make_directory(array_.store().root(), "checkpoint-2");
   save(second.get(), "model.safetensors", content_);
   EXPECT_EQ(newly_shared(), 6U);
 }
 
 TEST_F(PreviousFilesTest, EachShardIsComparedWithItsOwn) {
   for (const int step : {1, 2}) {
-    const ScopedHandle directory = make_directory(array_.store().root(), "checkpoint-" + std::to_string(step));
+    const NodeHandle directory = make_directory(array_.store().root(), "checkpoint-" + std::to_string(step));
     for (const uint64_t shard : {1, 2, 3, 4})
       save(directory.get(), "model-" + std::to_string(shard) + "-of-4", make_bytes(5 * kTestChunk, shard));
   }
@@ -128,9 +128,9 @@ TEST_F(PreviousFilesTest, ATemporaryNameThatComesAgain) {
 TEST_F(PreviousFilesTest, AfterAMountItIsLookedFor) {
   save("step100.pt", other_);
   save("step200.pt", content_);
-  const ScopedHandle first = make_directory(array_.store().root(), "c-1");
+  const NodeHandle first = make_directory(array_.store().root(), "c-1");
   save(first.get(), "m", content_);
-  const_cast<ScopedHandle&>(first).reset();
+  const_cast<NodeHandle&>(first).reset();
   remount();
   Result<Store::Created> created = array_.store().create(array_.store().root(), "step300.pt", 0644);
   ASSERT_TRUE(created.is_ok());
@@ -139,7 +139,7 @@ TEST_F(PreviousFilesTest, AfterAMountItIsLookedFor) {
   ASSERT_TRUE(array_.control(*created->file, ControlRequest::Kind::kClose).is_ok());
   EXPECT_EQ(newly_shared(), 6U);
   created->file = nullptr;
-  ScopedHandle second = make_directory(array_.store().root(), "c-2");
+  NodeHandle second = make_directory(array_.store().root(), "c-2");
   created = array_.store().create(second.get(), "m", 0644);
   ASSERT_TRUE(created.is_ok());
   created->node.handle.reset();

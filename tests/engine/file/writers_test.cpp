@@ -262,7 +262,7 @@ class WritersTest : public ::testing::TestWithParam<std::tuple<uint64_t, Shape>>
   std::unique_ptr<SimArray> array_;
   std::list<Opened> opened_;
   std::shared_ptr<File> filler_;
-  ScopedHandle unnamed_;  // the node of create_unnamed()
+  NodeHandle unnamed_;  // the node of create_unnamed()
   Write fillers_[3];
   bool left_clean_ = false;
 };

@@ -47,5 +47,24 @@ TEST(HandleSharesTest, AllOrNothingOrAsManyAsThereAre) {
   EXPECT_EQ(moved.count(), 6U);
 }
 
+TEST(HandleSharesTest, ALeaseGrowsAsFarAsItsUserMayHaveMore) {
+  HandleShares shares(3);
+  HandleShares::Lease none = shares.lease(1, 1).split(0);
+  EXPECT_EQ(shares.free(), 3U);
+  EXPECT_TRUE(none.is_of_user());
+  EXPECT_TRUE(none.grow());
+  EXPECT_TRUE(none.grow());
+  EXPECT_EQ(none.count(), 2U);
+  EXPECT_FALSE(none.grow()) << "the third is the next user's";
+  EXPECT_EQ(none.count(), 2U);
+  EXPECT_EQ(shares.free(), 1U);
+  HandleShares::Lease of_nobody;
+  EXPECT_FALSE(of_nobody.is_of_user());
+  EXPECT_TRUE(of_nobody.grow());
+  EXPECT_EQ(of_nobody.count(), 0U);
+  none = {};
+  EXPECT_EQ(shares.free(), 3U);
+}
+
 }  // namespace
 }  // namespace fpfs

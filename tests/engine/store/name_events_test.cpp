@@ -25,7 +25,7 @@ class NameEventsTest : public ::testing::Test {
   // 0: there is nothing.
   uint64_t inode_at(const std::string& path) {
     const size_t slash = path.find('/');
-    const ScopedHandle parent = slash != std::string::npos ? node(root(), path.substr(0, slash)) : ScopedHandle();
+    const NodeHandle parent = slash != std::string::npos ? node(root(), path.substr(0, slash)) : NodeHandle();
     const Result<Store::Node> found =
         parent.is_open() ? store().lookup(parent.get(), path.substr(slash + 1)) : store().lookup(root(), path);
     return found.is_ok() ? found->attributes.st_ino : 0;
@@ -45,7 +45,7 @@ class NameEventsTest : public ::testing::Test {
   }
   Store& store() { return array_.store(); }
   Handle root() { return store().root(); }
-  ScopedHandle node(Handle directory, const std::string& name) {
+  NodeHandle node(Handle directory, const std::string& name) {
     Result<Store::Node> found = store().lookup(directory, name);
     EXPECT_TRUE(found.is_ok()) << name;
     return std::move(found->handle);
@@ -60,14 +60,14 @@ using Told = std::vector<std::string>;
 
 TEST_F(NameEventsTest, NamesThatAreMadeMovedAndRemoved) {
   ASSERT_TRUE(store().make_directory(root(), "d", 0755).is_ok());
-  const ScopedHandle directory = node(root(), "d");
+  const NodeHandle directory = node(root(), "d");
   ASSERT_TRUE(store().symlink("x", directory.get(), "l").is_ok());
   ASSERT_TRUE(store().make_node(directory.get(), "p", S_IFIFO | 0600, 0).is_ok());
   EXPECT_EQ(told(), (Told{"made d/", "made d/l", "made d/p"}));
   array_.create("a").reset();
   EXPECT_EQ(told(), Told()) << "the first commit is told";
   {
-    const ScopedHandle file = node(root(), "a");
+    const NodeHandle file = node(root(), "a");
     ASSERT_TRUE(store().link(file.get(), directory.get(), "b").is_ok());
   }
   EXPECT_EQ(told(), Told{"made d/b from a file"});
@@ -89,7 +89,7 @@ TEST_F(NameEventsTest, WhoHadTheNameBefore) {
   ASSERT_TRUE(store().rename(root(), "a", root(), "b", 0).is_ok());
   EXPECT_EQ(told(), Told{"moved b from a file of file"});
   {
-    const ScopedHandle file = node(root(), "b");
+    const NodeHandle file = node(root(), "b");
     ASSERT_TRUE(store().link(file.get(), root(), "c").is_ok());
   }
   told();
@@ -116,7 +116,7 @@ TEST_F(NameEventsTest, AheadOfWhatIsLost) {
 TEST_F(NameEventsTest, Attributes) {
   array_.create("a").reset();
   ASSERT_TRUE(store().make_directory(root(), "d", 0755).is_ok());
-  const ScopedHandle file = node(root(), "a"), directory = node(root(), "d");
+  const NodeHandle file = node(root(), "a"), directory = node(root(), "d");
   const struct timespec times[2] = {{1, 2}, {3, 4}};
   const std::string_view value = "x";
   told();

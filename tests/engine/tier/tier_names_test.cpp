@@ -30,13 +30,13 @@ class TierNamesTest : public ::testing::TestWithParam<uint64_t> {
       return status.files_waiting == 0 && !status.is_scanning && !status.is_scan_due;
     }));
   }
-  ScopedHandle node(const std::string& name) {
+  NodeHandle node(const std::string& name) {
     Result<Store::Node> found = store().lookup(root(), name);
     EXPECT_TRUE(found.is_ok()) << name;
     return std::move(found->handle);
   }
   void save_below(const std::string& directory, const std::string& name, const Bytes& content) {
-    const ScopedHandle parent = node(directory);
+    const NodeHandle parent = node(directory);
     Result<Store::Created> created = store().create(parent.get(), name, 0644);
     ASSERT_TRUE(created.is_ok());
     created->node.handle.reset();
@@ -99,7 +99,7 @@ TEST_P(TierNamesTest, WhatWasRemovedWhileNobodyListenedIsFoundByAScan) {
   settle();
   tier_.set_deaf(true);
   {
-    const ScopedHandle directory = node("d");
+    const NodeHandle directory = node("d");
     ASSERT_TRUE(store().unlink(directory.get(), "a").is_ok());
   }
   ASSERT_TRUE(store().remove_directory(root(), "d").is_ok());
@@ -197,7 +197,7 @@ TEST_P(TierNamesTest, AttributesBringAManifestAndNoContent) {
   settle();
   const std::string tag = objects().at("a").tag;
   const uint64_t sent = bytes_copied();
-  const ScopedHandle file = node("a");
+  const NodeHandle file = node("a");
   const struct timespec times[2] = {{5, 6}, {7, 8}};
   const std::string_view value = "red";
   ASSERT_TRUE(store().chmod(file.get(), 0600).is_ok());
@@ -287,7 +287,7 @@ TEST_P(TierNamesTest, EveryNameOfAFileHasACopy) {
   settle();
   const uint64_t sent = bytes_copied();
   {
-    const ScopedHandle linked = node("a");
+    const NodeHandle linked = node("a");
     ASSERT_TRUE(store().link(linked.get(), root(), "b").is_ok());
   }
   settle();

@@ -40,7 +40,7 @@ class Arrays {
     lost_.save("empty", {});
     lost_.save("compressed", make_compressible(2 * kTestChunk, 3), true);
     ASSERT_TRUE(store.make_directory(store.root(), "d", 0755).is_ok());
-    const ScopedHandle directory = node(store, store.root(), "d");
+    const NodeHandle directory = node(store, store.root(), "d");
     ASSERT_TRUE(store.make_directory(directory.get(), "e", 0700).is_ok());
     ASSERT_TRUE(store.symlink("../a", directory.get(), "link").is_ok());
     ASSERT_TRUE(store.make_node(directory.get(), "pipe", S_IFIFO | 0600, 0).is_ok());
@@ -49,7 +49,7 @@ class Arrays {
       ASSERT_TRUE(lost_.array().write(*sparse, 2 * kTestChunk, make_bytes(1000, 4)).is_ok());
       ASSERT_TRUE(lost_.array().commit(*sparse).is_ok());
     }
-    const ScopedHandle a = node(store, store.root(), "a");
+    const NodeHandle a = node(store, store.root(), "a");
     ASSERT_TRUE(store.link(a.get(), directory.get(), "b").is_ok());
     const std::string_view value = "seven";
     ASSERT_TRUE(store.set_xattr(a.get(), "user.x", std::as_bytes(std::span(value)), 0).is_ok());
@@ -79,7 +79,7 @@ class Arrays {
     return answer->value_or(Status::error(StatusCode::kCancelled, "no answer"));
   }
 
-  static ScopedHandle node(Store& store, Handle directory, const std::string& name) {
+  static NodeHandle node(Store& store, Handle directory, const std::string& name) {
     Result<Store::Node> found = store.lookup(directory, name);
     EXPECT_TRUE(found.is_ok()) << name;
     return std::move(found->handle);

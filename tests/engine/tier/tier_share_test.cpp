@@ -78,9 +78,9 @@ class Node {
     }));
     return found;
   }
-  ScopedHandle handle_of(const std::string& name) {
+  NodeHandle handle_of(const std::string& name) {
     Result<Store::Node> node = store().lookup(store().root(), name);
-    return node.is_ok() ? std::move(node->handle) : ScopedHandle();
+    return node.is_ok() ? std::move(node->handle) : NodeHandle();
   }
   struct stat attributes_of(const std::string& name) {
     const Result<struct stat> attributes = store().storage().stat_at(store().root(), name);
@@ -295,7 +295,7 @@ class SharingNodes {
   // Which is nobody's content.
   void change_mode(Node& node, const std::string& name) {
     const mode_t mode = random_.chance(50) ? 0600 : 0640;
-    const ScopedHandle file = node.handle_of(name);
+    const NodeHandle file = node.handle_of(name);
     if (!file.is_open() || !node.store().chmod(file.get(), mode).is_ok()) return;
     trace(fmt::format("changes the mode of {} to {:o}", name, mode));
     if (mistake_ == ShareMistake::kModeOwns) node.take_over(name);
