@@ -282,8 +282,7 @@ Result<Store::Created> Store::create_unnamed(Handle directory, mode_t mode, Hand
   FPFS_ASSIGN_OR_RETURN(const Handle sidecar, make_name(directory, "(unnamed)", [&] {
                           return storage().open_at(directory, ".", O_TMPFILE | O_RDWR, mode);
                         }));
-  FPFS_ASSIGN_OR_RETURN(Created created,
-                        adopt_created(ScopedHandle(storage(), sidecar), {}, std::move(handles)));
+  FPFS_ASSIGN_OR_RETURN(Created created, adopt_created(ScopedHandle(storage(), sidecar), {}, std::move(handles)));
   created.file->set_unnamed();
   if (keeper_ == nullptr) return created;
   created.unnamed.reset(new Removed(*this, created.node.attributes.st_ino, {}, {}));
@@ -486,6 +485,13 @@ class Store::NameHolder {
 Store::Removed::Removed(Store& store, uint64_t inode, ScopedHandle directory, std::vector<DoomedObjects> objects)
     : store_(store), inode_(inode), directory_(std::move(directory)), objects_(std::move(objects)) {
   store_.impl_->insert_removed(inode_, *this);
+}
+
+void Store::Removed::count_directory(const std::function<bool()>& count) {
+  MutexLock lock(store_.impl_->files.name_lock(inode_));
+  if (!directory_.is_open() || count()) return;
+  directory_.reset();
+  store_.impl_->reclaimer->note_name_removed();
 }
 
 void Store::Removed::adopt(const std::shared_ptr<File>& file) {

@@ -378,9 +378,8 @@ Result<std::shared_ptr<File>> Store::open_file(Handle node, bool for_writing) {
   if (now.st_nlink == 0 && removed == nullptr) return Status::from_errno(ESTALE, "open a removed file");
   FPFS_ASSIGN_OR_RETURN(ScopedHandle new_name_in, impl_->new_names->reopen(storage(), now.st_ino));
   const bool has_new_name = new_name_in.is_open();
-  Result<std::shared_ptr<File>> opened =
-      File::open(*impl_, std::make_shared<const ScopedHandle>(std::move(sidecar)), now, for_writing,
-                 {has_new_name, std::move(new_name_in)});
+  Result<std::shared_ptr<File>> opened = File::open(*impl_, std::make_shared<const ScopedHandle>(std::move(sidecar)),
+                                                    now, for_writing, {has_new_name, std::move(new_name_in)});
   if (!opened.is_ok()) return index_failure(opened.status(), node);
   std::shared_ptr<File> file = *std::move(opened);
   if (for_writing) {

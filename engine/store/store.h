@@ -160,6 +160,9 @@ class Store {
     ~Removed();
     Removed(const Removed&) = delete;
     Removed& operator=(const Removed&) = delete;
+    // For a handle of the directory, if it holds one: `count` says whether the node's user may have one more. If not it
+    // is closed, and all names are synced before the content is freed.
+    void count_directory(const std::function<bool()>& count);
 
    private:
     friend class Store;

@@ -51,6 +51,12 @@ bool InodeTable::attributes_known(uint64_t number) const {
 }
 
 void InodeTable::keep(uint64_t number, std::unique_ptr<Store::Removed> removed) {
+  if (removed != nullptr)
+    removed->count_directory([this, number] {
+      MutexLock lock(mutex_);
+      const auto entry = inodes_.find(number);
+      return entry == inodes_.end() || entry->second->handles.grow();
+    });
   MutexLock lock(mutex_);
   const auto entry = inodes_.find(number);
   if (entry != inodes_.end()) std::swap(entry->second->removed, removed);

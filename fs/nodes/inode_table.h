@@ -53,7 +53,7 @@ struct Inode {
   uint64_t lookups = 0;       // guarded by the table
   bool is_directory = false;
   bool readable = false;                    // the handle
-  HandleShares::Lease handles;              // what the handle is counted as, where it does not count itself
+  HandleShares::Lease handles;              // what it holds is counted as; guarded by the table
   std::unique_ptr<Store::Removed> removed;  // while it has no name; guarded by the table
   std::atomic<unsigned> opens{0};           // handles of open files
   // Handles that may write. While there are some, attributes are cached for a short time only.
@@ -108,8 +108,8 @@ class InodeTable {
   InodeTable(const InodeTable&) = delete;
   InodeTable& operator=(const InodeTable&) = delete;
 
-  // The Inode of `node`, whose handle is counted in `handles` (nobody's: it counts itself, as that of a file just made
-  // does), with one more lookup counted.
+  // The Inode of `node`, whose handle is counted in `handles` (for none: the handle counts itself, as that of a file just
+  // made does), with one more lookup counted.
   Result<Inode*> remember(Store::Node node, HandleShares::Lease handles);
   // One more lookup of a node that the kernel knows.
   void remember(Inode& inode);

@@ -17,6 +17,7 @@ namespace {
 void make_file(fuse_req_t request, Inode& parent, const std::string& name, mode_t mode, HandleShares::Lease handles) {
   FileSystem& file_system = file_system_of(request);
   Store& store = file_system.store();
+  const auto of_node = std::make_shared<HandleShares::Lease>(handles.split(0));  // the handle that it has counts itself
   Result<Store::Created> created = [&] {
     const AsCaller as_caller(*fuse_req_ctx(request));
     return store.create(parent.handle, name, mode, std::move(handles));
@@ -32,11 +33,11 @@ void make_file(fuse_req_t request, Inode& parent, const std::string& name, mode_
   if (!finished.is_ok()) return give_up(finished);
   if (file_system.settings().durable == Durable::kFsync) {
     created->file->closed_by_writer();
-    return reply_node(request, std::move(*node), {});
+    return reply_node(request, std::move(*node), std::move(*of_node));
   }
-  auto committed = [request, give_up, node](const Status& status) {
+  auto committed = [request, give_up, node, of_node](const Status& status) {
     if (!status.is_ok()) return give_up(status);
-    reply_node(request, std::move(*node), {});
+    reply_node(request, std::move(*node), std::move(*of_node));
   };
   file_system.control(std::move(created->file), ControlRequest::Kind::kCommit, std::move(committed));
 }

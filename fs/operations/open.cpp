@@ -134,10 +134,10 @@ void reply_opened(fuse_req_t request, Opened opened, Inode& inode, const fuse_fi
 }
 
 void reply_created(fuse_req_t request, Opened opened, Store::Node node, const fuse_file_info& info,
-                   std::unique_ptr<Store::Removed> unnamed) {
+                   HandleShares::Lease handles, std::unique_ptr<Store::Removed> unnamed) {
   FileSystem& file_system = file_system_of(request);
   const uint64_t inode = node.attributes.st_ino;
-  Result<fuse_entry_param> entry = make_entry(file_system, std::move(node), {});
+  Result<fuse_entry_param> entry = make_entry(file_system, std::move(node), std::move(handles));
   if (!entry.is_ok()) {
     end_writer(file_system, nullptr, opened.file, opened.writer, false);
     return reply_status(request, entry.status());
@@ -255,6 +255,7 @@ void create_node(const Creation& creation, HandleShares::Lease handles) {
   FileSystem& file_system = file_system_of(request);
   Store& store = file_system.store();
   const fuse_ctx& caller = *fuse_req_ctx(request);
+  HandleShares::Lease of_node = handles.split(0);  // the handle that it has counts itself
   Result<Store::Created> created = [&] {
     const AsCaller as_caller(caller);
     const Handle parent = creation.directory.handle;
@@ -275,7 +276,8 @@ void create_node(const Creation& creation, HandleShares::Lease handles) {
     return reply_status(request, finished.status());
   }
   Opened opened{created->file, make_writer(request, *created->file, info, true), !*finished};
-  reply_created(request, std::move(opened), std::move(created->node), info, std::move(created->unnamed));
+  reply_created(request, std::move(opened), std::move(created->node), info, std::move(of_node),
+                std::move(created->unnamed));
 }
 
 }  // namespace

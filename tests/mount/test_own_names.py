@@ -43,6 +43,17 @@ def rename(folder):
     fsync(folder / "file")
 
 
+def rename_open(folder):
+    """Whoever has it open has synced it before, and changes nothing any more."""
+    descriptor = os.open(folder.parent / "open", os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o644)
+    os.write(descriptor, b"y" * 1000)
+    os.fsync(descriptor)
+    os.rename(folder.parent / "open", folder / "elsewhere")
+    os.rename(folder / "elsewhere", folder / "file")
+    os.fsync(descriptor)
+    os.close(descriptor)
+
+
 def link_unnamed(folder):
     descriptor, proc = os.open(folder, os.O_TMPFILE | os.O_RDWR, 0o644), os.open("/proc", os.O_PATH)
     os.write(descriptor, b"x" * 1000)
@@ -65,7 +76,7 @@ def create_below_a_renamed(folder):
 
 
 CASES = {create: (1, 1000), create_large: (1, 300_000), create_empty: b"", link: (2, 5000), link_unnamed: b"x" * 1000,
-         create_below_a_renamed: (1, 1000), rename: (2, 5000)}
+         create_below_a_renamed: (1, 1000), rename_open: b"y" * 1000, rename: (2, 5000)}
 
 
 @pytest.mark.parametrize("kind", ["xfs", "ext4", "btrfs"])

@@ -155,5 +155,35 @@ TEST_P(CountedHandlesTest, ARemovedFileCountsTheHandleOfItsDirectoryOrHasNone) {
   }
 }
 
+// The same of one that nobody has open, and that somebody could still open (Store::Keeper).
+TEST_P(CountedHandlesTest, ARemovedFileThatIsKeptCountsTheHandleOfItsDirectoryOrHasNone) {
+  for (const bool may_have_more : {true, false}) {
+    SCOPED_TRACE(may_have_more);
+    unsigned asked = 0;
+    std::unique_ptr<Store::Removed> kept;
+    store().keep_removed([&](uint64_t, std::unique_ptr<Store::Removed> removed) {
+      removed->count_directory([&] { return ++asked > 0 && may_have_more; });
+      kept = std::move(removed);
+    });
+    {
+      const std::shared_ptr<File> made = array_.create("a");
+      ASSERT_TRUE(array_.write(*made, 0, make_bytes(3 * kTestChunk, 1)).is_ok());
+      ASSERT_TRUE(array_.control(*made, ControlRequest::Kind::kClose).is_ok());
+    }
+    ASSERT_TRUE(array_.world().run_until([this] { return store().status().open_files == 0; }));
+    ASSERT_TRUE(store().unlink(store().root(), "a").is_ok());
+    ASSERT_NE(kept, nullptr);
+    EXPECT_EQ(asked, 1U);
+    EXPECT_EQ(held(), may_have_more ? 1U : 0U);
+    kept.reset();
+    ASSERT_TRUE(array_.world().run_until([this] { return store().status().pending_frees == 0; }));
+    EXPECT_EQ(held(), 0U);
+    array_.crash();
+    array_.open();
+    EXPECT_EQ(array_.try_open("a").status().errno_value(), ENOENT);
+    at_rest_ = handles();
+  }
+}
+
 }  // namespace
 }  // namespace fpfs
