@@ -3,8 +3,8 @@
 //   1. drain     every dirty chunk is written to a place that no earlier record names (kDraining)
 //   2. objects   fdatasync of every object touched, members in parallel; new objects: fsync of their directory
 //   3. record    appended to the sidecar, fsync
-//   4. name      for a file just created or moved: fsync of its directory; 3 does that, too, for one just created, on
-//                filesystems that log all in order (Storage::logs_names_in_order())
+//   4. name      for a file just created or moved: fsync of its directory; 3 does that, too, on filesystems that log all
+//                in order (Storage::logs_names_in_order())
 //   5. answer    the requests complete
 //   6. free      slots and objects that only the previous record named are punched and removed, in the background
 //

@@ -379,14 +379,14 @@ void File::set_mtime(const struct timespec& mtime) {
 
 void File::hold(HandleShares::Lease sidecar, HandleShares::Lease directory) {
   MutexLock lock(mutex_);
-  if (directory_lease_.is_of_user()) return;
-  std::swap(sidecar_lease_, sidecar);
-  std::swap(directory_lease_, directory);
+  if (!directory_lease_.is_of_user()) std::swap(sidecar_lease_, sidecar);
+  if (!directory_lease_.is_of_user() || directory_lease_.count() < directory.count())
+    std::swap(directory_lease_, directory);
   count_removed_from();
 }
 
 void File::count_removed_from() {
-  if (!names_.is_removed() || directory_lease_.count() > 0 || directory_lease_.grow()) return;
+  if (!names_.holds_removed_from() || directory_lease_.count() > 0 || directory_lease_.grow()) return;
   names_.take_removed_from().reset();
   context_.reclaimer->note_name_removed();
 }

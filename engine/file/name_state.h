@@ -1,8 +1,9 @@
 // NameState: what of an open file's names is not durable yet, and whether it has one.
 //
 // A name that was made or moved becomes durable with the file's next commit, which syncs the directory that it is in:
-// that directory's handle waits here. When the last name goes, what the file had on the members is freed after the
-// removal is durable: the handle of the directory that it was removed from waits here until the file goes.
+// that directory's handle waits here, where it is needed. When the last name goes, what the file had on the members is freed
+// after the removal is durable: the handle of the directory that it was removed from waits here until the file goes, or
+// none, where all names are synced instead. One handle waits at most.
 //
 // Thread safety: none; the file's lock. No I/O but the closing of handles that are replaced.
 #pragma once
@@ -55,6 +56,7 @@ class NameState {
   NewName take_new() { return {std::exchange(is_new_, false), std::move(new_in_)}; }
   // The file failed: what is to be synced is for the commit that comes some time. The name stays a new one.
   NewName leave_new() { return {is_new_, std::move(new_in_)}; }
+  bool holds_removed_from() const { return removed_from_.is_open(); }
   ScopedHandle take_removed_from() { return std::move(removed_from_); }
 
  private:

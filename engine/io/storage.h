@@ -117,10 +117,12 @@ class Storage {
   // fsync() of a file makes durable, too, what was done to its own names. So it is where making, linking or renaming a
   // file is one transaction with a change of its inode, and transactions become durable in order: XFS (xfs_file_fsync()
   // forces the log up to the inode's newest) and ext4 (ext4_sync_file() waits for i_sync_tid). btrfs logs the names with
-  // the inode, and ancestors that are new (btrfs_log_inode_parent(), btrfs_log_new_name()). Read in Linux 6.18.
+  // the inode, and ancestors that are new (btrfs_log_inode_parent(), btrfs_log_new_name()). An exchange of names need not
+  // be covered: XFS logs the directories only, not the files. (Since Linux 6.18 their sync covers it all the same, as it
+  // goes by the last transaction that the inode was part of, logged or not.) Read in Linux 6.18.
   virtual bool syncs_own_names(Handle handle) = 0;
   // All that was done to names before becomes durable with such a sync, in the order in which it was done, so that the
-  // directory of a new file needs none of its own: XFS. btrfs does not log a directory above that was renamed; ext4 has no
+  // directory of a new, a linked or a renamed file needs none of its own: XFS. btrfs does not log a directory above that was renamed; ext4 has no
   // order without a journal, and shares its number with ext2.
   virtual bool logs_names_in_order(Handle handle) = 0;
   // ioctl_ficlonerange(2): from now on bytes [to_offset, to_offset + length) of `to` are those that `from` has there at

@@ -258,6 +258,10 @@ Result<ScopedHandle> Store::directory_to_sync(Handle directory) {
   return reopen_directory(storage(), directory);
 }
 
+bool Store::syncs_exchanges() const {
+  return impl_->names_need_no_directory;
+}
+
 size_t Store::handles_of_file() const {
   return impl_->names_need_no_directory ? 1 : 2;
 }
@@ -356,7 +360,11 @@ Status Store::sync_directory(Handle directory) {
   FPFS_RETURN_IF_ERROR(impl_->check_names());
   FPFS_RETURN_IF_ERROR(impl_->health.failure());  // of a sync before: this one could succeed and would say nothing
   FPFS_ASSIGN_OR_RETURN(const ScopedHandle handle, reopen_directory(storage(), directory));
-  Status status = storage().fsync(handle.get());
+  return sync_opened_directory(handle.get());
+}
+
+Status Store::sync_opened_directory(Handle directory) {
+  Status status = storage().fsync(directory);
   if (status.is_ok()) status = array_->check_tree_running();
   if (!status.is_ok()) {
     impl_->counters.count_tree_error();
@@ -487,9 +495,19 @@ Store::Removed::Removed(Store& store, uint64_t inode, ScopedHandle directory, st
   store_.impl_->insert_removed(inode_, *this);
 }
 
-void Store::Removed::count_directory(const std::function<bool()>& count) {
+void Store::Removed::count_in(HandleShares::Lease of_user) {
+  if (!of_user.is_of_user()) return;
   MutexLock lock(store_.impl_->files.name_lock(inode_));
-  if (!directory_.is_open() || count()) return;
+  if (file_ != nullptr) {
+    HandleShares::Lease sidecar = of_user.split(0);
+    static_cast<void>(sidecar.grow());  // it is open already
+    return file_->hold(std::move(sidecar), std::move(of_user));
+  }
+  if (!directory_.is_open()) return;
+  if (of_user.grow()) {
+    directory_lease_ = std::move(of_user);
+    return;
+  }
   directory_.reset();
   store_.impl_->reclaimer->note_name_removed();
 }
@@ -497,6 +515,7 @@ void Store::Removed::count_directory(const std::function<bool()>& count) {
 void Store::Removed::adopt(const std::shared_ptr<File>& file) {
   file_ = file;
   file_->name_removed(std::move(directory_));
+  directory_lease_ = {};
   objects_.clear();
 }
 
@@ -572,6 +591,12 @@ Status Store::rename(Handle from, const std::string& from_name, Handle to, const
   FPFS_RETURN_IF_ERROR(target.status());
   const bool exchanges = (flags & RENAME_EXCHANGE) != 0;
   const bool replaces = target.is_file() && !exchanges && (flags & RENAME_NOREPLACE) == 0;
+  std::vector<ScopedHandle> exchanged;
+  if (syncs_exchanges() && exchanges)
+    for (const Handle directory : {from, to}) {
+      FPFS_ASSIGN_OR_RETURN(ScopedHandle handle, reopen_directory(storage(), directory));
+      exchanged.push_back(std::move(handle));
+    }
   // Whoever has a moved file open needs its new directory. Had beforehand: what fails later fails with the names
   // changed.
   ScopedHandle source_goes_to, target_goes_to;
@@ -600,6 +625,9 @@ Status Store::rename(Handle from, const std::string& from_name, Handle to, const
   } else {
     FPFS_RETURN_IF_ERROR(storage().rename(from, from_name, to, to_name, flags));
   }
+  // The names are exchanged, whatever comes of this: who is promised that they stay so is told of a failure.
+  for (const ScopedHandle& directory : exchanged)
+    if (!sync_opened_directory(directory.get()).is_ok()) break;
   // An open file's new name becomes durable with its next commit: who saves, renames and then closes (or calls fsync)
   // is promised the content under the name that it has then.
   auto moved = [this](const NameHolder& holder, ScopedHandle& directory) {
@@ -720,7 +748,8 @@ void Store::rename_async(Handle from, const std::string& from_name, Handle to, c
   if (!looked.is_ok()) return RenameJob::answer(std::move(job), looked);
   if (!job->uncommitted.empty()) return RenameJob::go_on(std::move(job), Status::ok());
   // A sync may take long: not on the caller's thread.
-  if (!job->unsynced.empty()) return job.release()->post(Status::ok());
+  const bool syncs_exchange = (flags & RENAME_EXCHANGE) != 0 && syncs_exchanges();
+  if (!job->unsynced.empty() || syncs_exchange) return job.release()->post(Status::ok());
   const Status renamed = job->finish();
   RenameJob::answer(std::move(job), renamed);
 }

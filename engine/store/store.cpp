@@ -378,6 +378,7 @@ Result<std::shared_ptr<File>> Store::open_file(Handle node, bool for_writing) {
   if (now.st_nlink == 0 && removed == nullptr) return Status::from_errno(ESTALE, "open a removed file");
   FPFS_ASSIGN_OR_RETURN(ScopedHandle new_name_in, impl_->new_names->reopen(storage(), now.st_ino));
   const bool has_new_name = new_name_in.is_open();
+  if (impl_->names_need_no_directory) new_name_in.reset();  // it is one of the file's own
   Result<std::shared_ptr<File>> opened = File::open(*impl_, std::make_shared<const ScopedHandle>(std::move(sidecar)),
                                                     now, for_writing, {has_new_name, std::move(new_name_in)});
   if (!opened.is_ok()) return index_failure(opened.status(), node);

@@ -160,9 +160,9 @@ class Store {
     ~Removed();
     Removed(const Removed&) = delete;
     Removed& operator=(const Removed&) = delete;
-    // For a handle of the directory, if it holds one: `count` says whether the node's user may have one more. If not it
-    // is closed, and all names are synced before the content is freed.
-    void count_directory(const std::function<bool()>& count);
+    // What it makes the process hold is counted as more of `of_user`. Who may have no more of a handle of the directory
+    // has none: all names are synced before the content is freed.
+    void count_in(HandleShares::Lease of_user);
 
    private:
     friend class Store;
@@ -173,6 +173,7 @@ class Store {
     const uint64_t inode_;
     ScopedHandle directory_;  // that had the last name; none when there are no objects, or once a File has it
     std::vector<DoomedObjects> objects_;
+    HandleShares::Lease directory_lease_;
     std::shared_ptr<File> file_;  // once somebody has opened it; it frees what it has
   };
   // Called with what was just removed, before unlink or rename return. A node that others can still open (the kernel
@@ -363,6 +364,10 @@ class Store {
   // For a file whose name in `directory` is new: a handle to be synced with its next commit, or none where the file's own
   // sync does (Storage::logs_names_in_order()).
   Result<ScopedHandle> directory_to_sync(Handle directory);
+  // Where it does, an exchange of names is the exception: XFS does not log the two files with it
+  // (xfs_dir_exchange_children()). So it is made durable at once.
+  bool syncs_exchanges() const;
+  Status sync_opened_directory(Handle directory);
   Result<Created> adopt_created(ScopedHandle opened, NewName name, HandleShares::Lease handles);
   class NameHolder;
   struct RenameJob;

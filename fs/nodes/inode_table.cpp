@@ -51,12 +51,13 @@ bool InodeTable::attributes_known(uint64_t number) const {
 }
 
 void InodeTable::keep(uint64_t number, std::unique_ptr<Store::Removed> removed) {
-  if (removed != nullptr)
-    removed->count_directory([this, number] {
-      MutexLock lock(mutex_);
-      const auto entry = inodes_.find(number);
-      return entry == inodes_.end() || entry->second->handles.grow();
-    });
+  HandleShares::Lease of_user;
+  if (removed != nullptr) {
+    MutexLock lock(mutex_);
+    const auto entry = inodes_.find(number);
+    if (entry != inodes_.end() && entry->second->handles.is_of_user()) of_user = entry->second->handles.split(0);
+  }
+  if (removed != nullptr) removed->count_in(std::move(of_user));
   MutexLock lock(mutex_);
   const auto entry = inodes_.find(number);
   if (entry != inodes_.end()) std::swap(entry->second->removed, removed);

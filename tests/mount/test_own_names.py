@@ -9,6 +9,7 @@ import os
 import pytest
 
 from lab.data import is_pattern, write_pattern
+from lab.system import RENAME_EXCHANGE, renameat2
 
 pytestmark = [pytest.mark.P1, pytest.mark.root]
 
@@ -54,6 +55,26 @@ def rename_open(folder):
     os.close(descriptor)
 
 
+def exchange(folder):
+    write_pattern(folder / "file", 3, 700)
+    write_pattern(folder / "other", 2, 5000)
+    fsync(folder)
+    renameat2(folder / "other", folder / "file", RENAME_EXCHANGE)
+    fsync(folder / "file")
+
+
+def exchange_open(folder):
+    """As rename_open, across directories."""
+    write_pattern(folder / "file", 3, 700)
+    descriptor = os.open(folder.parent / "other", os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o644)
+    os.write(descriptor, b"y" * 1000)
+    os.fsync(descriptor)
+    fsync(folder)
+    renameat2(folder.parent / "other", folder / "file", RENAME_EXCHANGE)
+    os.fsync(descriptor)
+    os.close(descriptor)
+
+
 def link_unnamed(folder):
     descriptor, proc = os.open(folder, os.O_TMPFILE | os.O_RDWR, 0o644), os.open("/proc", os.O_PATH)
     os.write(descriptor, b"x" * 1000)
@@ -76,7 +97,8 @@ def create_below_a_renamed(folder):
 
 
 CASES = {create: (1, 1000), create_large: (1, 300_000), create_empty: b"", link: (2, 5000), link_unnamed: b"x" * 1000,
-         create_below_a_renamed: (1, 1000), rename_open: b"y" * 1000, rename: (2, 5000)}
+         create_below_a_renamed: (1, 1000), rename_open: b"y" * 1000, exchange: (2, 5000), exchange_open: b"y" * 1000,
+         rename: (2, 5000)}
 
 
 @pytest.mark.parametrize("kind", ["xfs", "ext4", "btrfs"])

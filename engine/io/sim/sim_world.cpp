@@ -150,11 +150,18 @@ void SimWorld::sync_names(uint64_t number) {
   const auto names_it = [number](const SimNameChange& change) {
     return change.before == number || change.after == number;
   };
+  // As XFS has it: what has names exchanged is not touched itself.
+  const auto is_exchange = [](const SimNameOperation& operation) {
+    return std::all_of(operation.changes.begin(), operation.changes.end(),
+                       [](const SimNameChange& change) { return change.before != 0 && change.after != 0; }) &&
+           operation.changes.size() == 2;
+  };
   bool all_before = false;
   for (size_t i = journal.size(); i-- > 0;) {
     const SimNameOperation& operation = journal[i];
     needed[i] = all_before || std::any_of(operation.directories.begin(), operation.directories.end(), touches) ||
-                (syncs_names && std::any_of(operation.changes.begin(), operation.changes.end(), names_it));
+                (syncs_names && !is_exchange(operation) &&
+                 std::any_of(operation.changes.begin(), operation.changes.end(), names_it));
     if (!needed[i]) continue;
     all_before = filesystem.order == SimFilesystem::JournalOrder::kWhole;
     directories.insert(journal[i].directories.begin(), journal[i].directories.end());

@@ -49,6 +49,13 @@ class CountedHandlesTest : public testing::TestWithParam<std::tuple<bool, uint64
   Store::Created create(const std::string& name) {
     return store().create(store().root(), name, 0644, shares().lease(kUser, store().handles_of_file())).value();
   }
+  // As the table of nodes does.
+  void keep_in(std::unique_ptr<Store::Removed>& kept, HandleShares::Lease& of_node) {
+    store().keep_removed([&](uint64_t, std::unique_ptr<Store::Removed> removed) {
+      removed->count_in(of_node.split(0));
+      kept = std::move(removed);
+    });
+  }
   SimArray array_;
   size_t at_rest_ = 0;
   size_t all_ = 0;
@@ -159,30 +166,85 @@ TEST_P(CountedHandlesTest, ARemovedFileCountsTheHandleOfItsDirectoryOrHasNone) {
 TEST_P(CountedHandlesTest, ARemovedFileThatIsKeptCountsTheHandleOfItsDirectoryOrHasNone) {
   for (const bool may_have_more : {true, false}) {
     SCOPED_TRACE(may_have_more);
-    unsigned asked = 0;
+    HandleShares::Lease of_node = shares().lease(kUser, 1), others;
     std::unique_ptr<Store::Removed> kept;
-    store().keep_removed([&](uint64_t, std::unique_ptr<Store::Removed> removed) {
-      removed->count_directory([&] { return ++asked > 0 && may_have_more; });
-      kept = std::move(removed);
-    });
+    keep_in(kept, of_node);
     {
       const std::shared_ptr<File> made = array_.create("a");
       ASSERT_TRUE(array_.write(*made, 0, make_bytes(3 * kTestChunk, 1)).is_ok());
       ASSERT_TRUE(array_.control(*made, ControlRequest::Kind::kClose).is_ok());
     }
     ASSERT_TRUE(array_.world().run_until([this] { return store().status().open_files == 0; }));
+    if (!may_have_more) others = shares().lease_some(kUser, all_);
     ASSERT_TRUE(store().unlink(store().root(), "a").is_ok());
     ASSERT_NE(kept, nullptr);
-    EXPECT_EQ(asked, 1U);
     EXPECT_EQ(held(), may_have_more ? 1U : 0U);
+    EXPECT_EQ(counted(), 1 + others.count() + held());
+    others = {};
     kept.reset();
     ASSERT_TRUE(array_.world().run_until([this] { return store().status().pending_frees == 0; }));
     EXPECT_EQ(held(), 0U);
+    EXPECT_EQ(counted(), 1U);
+    of_node = {};
     array_.crash();
     array_.open();
     EXPECT_EQ(array_.try_open("a").status().errno_value(), ENOENT);
     at_rest_ = handles();
+    all_ = shares().free();
   }
+}
+
+// And of one that the process itself has open when it is removed, as a copier has: from then on it is open for the user.
+TEST_P(CountedHandlesTest, ARemovedFileThatIsKeptOpenIsCounted) {
+  {
+    HandleShares::Lease of_node = shares().lease(kUser, 1);
+    std::unique_ptr<Store::Removed> kept;
+    keep_in(kept, of_node);
+    std::shared_ptr<File> file = array_.create("a");
+    ASSERT_TRUE(array_.write(*file, 0, make_bytes(3 * kTestChunk, 1)).is_ok());
+    ASSERT_TRUE(array_.control(*file, ControlRequest::Kind::kClose).is_ok());
+    EXPECT_EQ(counted(), 1U);
+    ASSERT_TRUE(store().unlink(store().root(), "a").is_ok());
+    file.reset();
+    ASSERT_NE(kept, nullptr);
+    EXPECT_EQ(held(), 2U) << "its index, and the directory";
+    EXPECT_EQ(counted(), 1U + 2U);
+    kept.reset();
+    ASSERT_TRUE(array_.world().run_until([this] { return store().status().open_files == 0; }));
+    EXPECT_EQ(counted(), 1U);
+  }
+  EXPECT_EQ(counted(), 0U);
+}
+
+// Somebody opens one that was made by mknod(2), and has leased for itself only, before it is done with.
+TEST_P(CountedHandlesTest, WhoOpensAFileCountsWhatItsMakerDidNot) {
+  Store::Created created = store().create(store().root(), "a", 0644, shares().lease(kUser, 1)).value();
+  EXPECT_EQ(counted(), 1U);
+  HandleShares::Lease opener = shares().lease(kUser, store().handles_of_file()), sidecar = opener.split(1);
+  created.file->hold(std::move(sidecar), std::move(opener));
+  EXPECT_EQ(counted(), store().handles_of_file());
+  EXPECT_EQ(held(), store().handles_of_file());
+  created.node.handle.reset();
+  created.file.reset();
+  EXPECT_EQ(counted(), 0U);
+}
+
+// The name of a file whose commit failed is not known to be durable, and the next commit sees to it: by the handle that
+// the file has anyway, where that does it.
+TEST_P(CountedHandlesTest, OneThatIsOpenedAgainHoldsNoMore) {
+  std::shared_ptr<File> file = array_.create("a");
+  SimFault fault;
+  fault.role = SimRole::kObjects;
+  fault.count = SimFault::kForever;
+  array_.sim().inject(fault);
+  ASSERT_TRUE(array_.write(*file, 0, make_bytes(3 * kTestChunk, 1)).is_ok());
+  EXPECT_FALSE(array_.commit(*file).is_ok());
+  array_.sim().clear_faults();
+  file.reset();
+  ASSERT_TRUE(array_.world().run_until([this] { return store().status().open_files == 0; }));
+  const size_t before = handles();
+  file = array_.open("a");
+  EXPECT_EQ(handles() - before, store().handles_of_file());
 }
 
 }  // namespace

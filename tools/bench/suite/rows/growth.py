@@ -19,7 +19,8 @@ OPEN = (100, 1_000, 10_000)
 MEMBERS = (1, 4, 16)
 PER_DIRECTORY = 1_000
 WANTED = 1 << 20  # descriptors of the daemon
-PER_OPEN_FILE = 2  # of those: a sixteenth and an eighth are for others, and a user gets two thirds (docs/operations.md, "Descriptors")
+# Of those, as a sixteenth and an eighth are for others, and a user gets two thirds (docs/operations.md, "Descriptors"):
+PER_OPEN_FILE, PER_OPEN_FILE_NOT_ON_XFS = 2, 4
 PAST_INLINE = 256 << 10
 COMMITS = 1_024  # that a file of many chunks was written by
 OPENS = 5
@@ -240,8 +241,10 @@ def open_files(bench, sizes):
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, max(hard, WANTED)))  # as the daemon does
         hard = max(hard, WANTED)
-    if sizes[-1] * PER_OPEN_FILE > hard:
-        sizes = [*[count for count in sizes if count * PER_OPEN_FILE * 2 <= hard], hard // PER_OPEN_FILE]
+    kind = bench.commands.run("stat", "--file-system", "--format=%T", bench.lab.paths[0]).strip()
+    each = PER_OPEN_FILE if kind == "xfs" else PER_OPEN_FILE_NOT_ON_XFS
+    if sizes[-1] * each > hard:
+        sizes = [*[count for count in sizes if count * each * 2 <= hard], hard // each]
         bench.note(f"the limit of {hard:,} descriptors, which may not be raised here, leaves one user {sizes[-1]:,} open files")
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(sizes[-1] + 1000, hard), hard))
     try:
