@@ -1,9 +1,9 @@
 // NameState: what of an open file's names is not durable yet, and whether it has one.
 //
 // A name that was made or moved becomes durable with the file's next commit, which syncs the directory that it is in:
-// that directory's handle waits here, where it is needed. When the last name goes, what the file had on the members is freed
-// after the removal is durable: the handle of the directory that it was removed from waits here until the file goes, or
-// none, where all names are synced instead. One handle waits at most.
+// that directory's handle waits here, where it is needed. When the last name goes, what the file had on the members is
+// freed after the removal is durable: the handle of the directory that it was removed from waits here until the file
+// goes, or none, where all names are synced instead. One handle waits at most.
 //
 // Thread safety: none; the file's lock. No I/O but the closing of handles that are replaced.
 #pragma once

@@ -122,8 +122,8 @@ class Storage {
   // goes by the last transaction that the inode was part of, logged or not.) Read in Linux 6.18.
   virtual bool syncs_own_names(Handle handle) = 0;
   // All that was done to names before becomes durable with such a sync, in the order in which it was done, so that the
-  // directory of a new, a linked or a renamed file needs none of its own: XFS. btrfs does not log a directory above that was renamed; ext4 has no
-  // order without a journal, and shares its number with ext2.
+  // directory of a new, a linked or a renamed file needs none of its own: XFS. btrfs does not log a directory above that
+  // was renamed; ext4 has no order without a journal, and shares its number with ext2.
   virtual bool logs_names_in_order(Handle handle) = 0;
   // ioctl_ficlonerange(2): from now on bytes [to_offset, to_offset + length) of `to` are those that `from` has there at
   // `from_offset`, in the same blocks of the drive, which the filesystem counts: whoever writes there gets blocks of

@@ -591,12 +591,13 @@ Status Store::rename(Handle from, const std::string& from_name, Handle to, const
   FPFS_RETURN_IF_ERROR(target.status());
   const bool exchanges = (flags & RENAME_EXCHANGE) != 0;
   const bool replaces = target.is_file() && !exchanges && (flags & RENAME_NOREPLACE) == 0;
-  std::vector<ScopedHandle> exchanged;
-  if (syncs_exchanges() && exchanges)
-    for (const Handle directory : {from, to}) {
-      FPFS_ASSIGN_OR_RETURN(ScopedHandle handle, reopen_directory(storage(), directory));
-      exchanged.push_back(std::move(handle));
+  ScopedHandle exchanged_from, exchanged_to;
+  if (exchanges && syncs_exchanges()) {
+    FPFS_ASSIGN_OR_RETURN(exchanged_from, reopen_directory(storage(), from));
+    if (to != from) {
+      FPFS_ASSIGN_OR_RETURN(exchanged_to, reopen_directory(storage(), to));
     }
+  }
   // Whoever has a moved file open needs its new directory. Had beforehand: what fails later fails with the names
   // changed.
   ScopedHandle source_goes_to, target_goes_to;
@@ -626,8 +627,8 @@ Status Store::rename(Handle from, const std::string& from_name, Handle to, const
     FPFS_RETURN_IF_ERROR(storage().rename(from, from_name, to, to_name, flags));
   }
   // The names are exchanged, whatever comes of this: who is promised that they stay so is told of a failure.
-  for (const ScopedHandle& directory : exchanged)
-    if (!sync_opened_directory(directory.get()).is_ok()) break;
+  for (const ScopedHandle* directory : {&exchanged_from, &exchanged_to})
+    if (directory->is_open() && !sync_opened_directory(directory->get()).is_ok()) break;
   // An open file's new name becomes durable with its next commit: who saves, renames and then closes (or calls fsync)
   // is promised the content under the name that it has then.
   auto moved = [this](const NameHolder& holder, ScopedHandle& directory) {

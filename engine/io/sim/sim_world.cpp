@@ -152,9 +152,9 @@ void SimWorld::sync_names(uint64_t number) {
   };
   // As XFS has it: what has names exchanged is not touched itself.
   const auto is_exchange = [](const SimNameOperation& operation) {
-    return std::all_of(operation.changes.begin(), operation.changes.end(),
-                       [](const SimNameChange& change) { return change.before != 0 && change.after != 0; }) &&
-           operation.changes.size() == 2;
+    return operation.changes.size() == 2 &&
+           std::all_of(operation.changes.begin(), operation.changes.end(),
+                       [](const SimNameChange& change) { return change.before != 0 && change.after != 0; });
   };
   bool all_before = false;
   for (size_t i = journal.size(); i-- > 0;) {
