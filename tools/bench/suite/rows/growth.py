@@ -104,8 +104,11 @@ def recover(bench, mount, figures, count):
 
 
 def mount_again(mount, figures, count, exponent=CONSTANT):
-    mount.unmount()
-    figures.add("mount", count, timed(mount.start), exponent=exponent)
+    times = []
+    for _ in range(OPENS):  # one may meet what the drive's filesystem does behind 100,000 new files
+        mount.unmount()
+        times.append(timed(mount.start))
+    figures.add("mount", count, sorted(times)[OPENS // 2], exponent=exponent)
 
 
 def median_of(times, work):
