@@ -13,6 +13,7 @@ namespace fpfs {
 // A handle that several have, closed when the last of them lets go of it; `counted` is given back then.
 inline std::shared_ptr<const ScopedHandle> share(ScopedHandle handle, HandleShares::Lease counted) {
   struct Counted {
+    Counted(HandleShares::Lease counted, ScopedHandle own) : lease(std::move(counted)), handle(std::move(own)) {}
     HandleShares::Lease lease;  // given back behind the closing
     ScopedHandle handle;
   };
