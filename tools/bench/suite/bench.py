@@ -107,9 +107,9 @@ class Bench:
             self.lab.trim()
 
     @contextlib.contextmanager
-    def mount(self, array, *options, prefix=()):
-        """`prefix`: the words before the daemon's own."""
-        mounted = Mounted(self, array, self.scratch / f"mount{next(self._numbers)}", options, prefix)
+    def mount(self, array, *options, prefix=(), shown=()):
+        """`prefix`: the words before the daemon's own; `shown`: what the results say of them, if not the words themselves."""
+        mounted = Mounted(self, array, self.scratch / f"mount{next(self._numbers)}", options, prefix, shown)
         try:
             yield mounted.start()
             mounted.unmount()
@@ -225,12 +225,13 @@ class Mounted(Mount):
 
     seconds_to_start = 600  # row 19: recovery looks at each of a million files
 
-    def __init__(self, bench, array, path, options, prefix=()):
+    def __init__(self, bench, array, path, options, prefix=(), shown=()):
         super().__init__(array, path, options)
         self._bench = bench
         self.prefix = list(prefix)
-        members = ":".join(f"DRIVE{index}/array" for index in range(len(array.members)))
-        shown = [word.replace(str(bench.programs.build), "build") for word in prefix]
+        named = [f"DRIVE{index}/array" for index in range(len(array.members))]
+        members = ":".join(named if len(named) <= 4 else [*named[:2], "...", named[-1]])
+        shown = [word.replace(str(bench.programs.build), "build") for word in shown or prefix]
         bench.commands.note([*shown, "fastpersistfs", "-f", *(["-o", ",".join(options)] if options else []), members, "MOUNT"])
 
     def remount_cold(self):

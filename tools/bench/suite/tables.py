@@ -3,7 +3,7 @@ import re
 import textwrap
 
 WIDTH = 120
-SCALES = {"B/s": (1e-6, "MB/s"), "s": (1e3, "ms"), "B": (1 / (1 << 20), "MiB")}
+SCALES = {"B/s": (1e-6, "MB/s"), "s": (1e3, "ms"), "B": (1 / (1 << 20), "MiB"), "requests/s": (1e-6, "M/s")}
 
 
 def scaled(value, unit):
@@ -99,7 +99,10 @@ def common_tables(row):
 def _short(figure):
     if figure["unit"] == "B/s":
         return f"{figure['median'] / 1e9:.1f}" if figure["median"] < 1e10 else f"{figure['median'] / 1e9:.0f}"
-    return f"{figure['median']:.3f}"
+    if figure["unit"] == "requests/s":
+        return show(figure["median"], figure["unit"])
+    is_count = figure["unit"] == "of them" or figure["median"] >= 1000
+    return f"{figure['median']:,.0f}" if is_count else f"{figure['median']:.3f}"
 
 
 def _alike(measures):

@@ -119,7 +119,9 @@ class Model:
     @contextlib.contextmanager
     def _mount(self, array, machine):
         self._shared.write_bytes(b"")
-        with self.bench.mount(array, "io_uring=off", prefix=self._prefix(machine)) as mount:
+        prefix = self._prefix(machine)
+        shown = ["env", f"FPFS_MACHINE=cores={machine.cores},slow={machine.slow},...", prefix[-1]]
+        with self.bench.mount(array, "io_uring=off", prefix=prefix, shown=shown) as mount:
             yield mount
         self._shared.unlink()
 
