@@ -40,14 +40,16 @@ def place(mount):
     return shared
 
 
-def open_many(directory, count=3000):
-    """Makes and opens files until it is refused: (descriptors, the error)."""
+def open_many(directory, keep=lambda path, descriptor: descriptor):
+    """Makes and opens files, and keeps of each the descriptor that `keep` gives, until it is refused: (descriptors, the
+    error)."""
     descriptors = []
-    for number in range(count):
-        made = attempt(os.open, directory / f"many{number}", os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o644)
+    for number in range(3000):
+        path = directory / f"many{number}"
+        made = attempt(os.open, path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o644)
         if not isinstance(made, int):
             return descriptors, made
-        descriptors.append(made)
+        descriptors.append(keep(path, made))
     return descriptors, None
 
 
@@ -116,31 +118,22 @@ def test_what_was_opened_can_be_written_synced_and_closed(place):
 
 def remove_open(directory):
     """As open_many(), but each is removed again and stays open: the daemon has to know where its name was until it ends."""
-    descriptors = []
-    for number in range(3000):
-        path = directory / f"many{number}"
-        made = attempt(os.open, path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o644)
-        if not isinstance(made, int):
-            return descriptors, made
-        descriptors.append(made)
-        os.pwrite(made, b"x", 70_000)
+    def keep(path, descriptor):
+        os.pwrite(descriptor, b"x", 70_000)
         os.unlink(path)
-    return descriptors, None
+        return descriptor
+    return open_many(directory, keep)
 
 
 def remove_known(directory):
     """The same of files that nobody has open: what holds them is a descriptor made with O_PATH."""
-    descriptors = []
-    for number in range(3000):
-        path = directory / f"many{number}"
-        made = attempt(os.open, path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o644)
-        if not isinstance(made, int):
-            return descriptors, made
-        os.pwrite(made, b"x", 70_000)
-        descriptors.append(os.open(path, os.O_PATH))
-        os.close(made)
+    def keep(path, descriptor):
+        os.pwrite(descriptor, b"x", 70_000)
+        known = os.open(path, os.O_PATH)
+        os.close(descriptor)
         os.unlink(path)
-    return descriptors, None
+        return known
+    return open_many(directory, keep)
 
 
 @contextlib.contextmanager
@@ -193,7 +186,7 @@ def test_open_files_of_one_user_leave_the_others_enough(mount, place, how):
         assert held < DESCRIPTORS - 256, "what calls need while they run is left to them"
         in_child(use, uid=BOB)
     # What is given back can be had again.
-    with open(place / "roots", "r+b") as file:
+    with open(place / ("many0" if how is open_many else "roots"), "r+b") as file:
         file.write(b"x")
 
 

@@ -104,15 +104,15 @@ def recover(bench, mount, figures, count):
 
 
 def mount_again(mount, figures, count, exponent=CONSTANT):
-    times = []
-    for _ in range(OPENS):  # one may meet what the drive's filesystem does behind 100,000 new files
-        mount.unmount()
-        times.append(timed(mount.start))
-    figures.add("mount", count, sorted(times)[OPENS // 2], exponent=exponent)
+    # Of several: one may meet what the drive's filesystem does behind 100,000 new files.
+    figures.add("mount", count, median_of(OPENS, mount.start, before=mount.unmount), exponent=exponent)
 
 
-def median_of(times, work):
-    return sorted(timed(work) for _ in range(times))[times // 2]
+def median_of(times, work, before=lambda: None):
+    def once():
+        before()
+        return timed(work)
+    return sorted(once() for _ in range(times))[times // 2]
 
 
 @contextlib.contextmanager
