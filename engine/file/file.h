@@ -86,6 +86,13 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   static constexpr uint32_t kLandingWriteMin = 32 * 1024;
   bool begin_landing(Landing& landing);
   void cancel_landing(Landing& landing);
+  // Whether what lands at the start of a chunk, and is a write of `length` bytes at `offset`, has a place in any file.
+  bool is_whole_chunk(FileOffset offset, uint64_t length) const {
+    return length == context_.stripes.chunk_size && context_.stripes.offset_in_chunk(offset) == 0;
+  }
+  // What has landed is this file's write of `length` bytes at `offset`, not the one that was expected of landing.file (of
+  // the same array): the landing is this file's from here on, where that needs no copy. False: it is as before.
+  bool take_landing(Landing& landing, FileOffset offset, uint32_t length);
   // See ChunkVerifier.
   void verify_chunk(ChunkIndex chunk, ChunkVerifier::Done done) {
     verifier_.verify(chunk, shared_from_this(), std::move(done));
@@ -270,6 +277,7 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   CachedChunk* chunk_for_write(ChunkIndex index, uint32_t begin, uint32_t end, WriteRequest& request,
                                Deferred& deferred) FPFS_REQUIRES(mutex_);
   void end_active_write(WriteRequest& request, Deferred& deferred) FPFS_REQUIRES(mutex_);
+  bool may_land() const FPFS_REQUIRES(mutex_);
   void end_landing(Landing& landing) FPFS_REQUIRES(mutex_);
   static const std::byte* source_of(const WriteRequest& request);
   void mark_dirty(CachedChunk& chunk) FPFS_REQUIRES(mutex_);

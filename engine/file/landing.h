@@ -4,6 +4,7 @@
 //   File::begin_landing()       where bytes from `offset` on would go; false when nothing speaks for a stream
 //   ... the caller fills the parts from their start, and learns whose bytes they are ...
 //   File::write()               with request.landing set, when they are this file's next ones, or
+//   File::take_landing()        of the file whose they are, then its write(), when no copy is needed for that, or
 //   File::cancel_landing()      when they are not: nothing has happened
 //
 // Held no longer than that one copy takes: commits of the file, and readers and other writers of the chunk, wait for

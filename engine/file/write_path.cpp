@@ -42,11 +42,14 @@ void File::write(WriteRequest& request) {
     continue_write(request);
 }
 
+bool File::may_land() const {
+  return writable_ && !gate_.has_controls() && !content_.is_inline() && error_.is_ok() &&
+         !context_.options.null_write && context_.health.failure().is_ok();
+}
+
 bool File::begin_landing(Landing& landing) {
   MutexLock lock(mutex_);
-  if (!fits_a_file(stream_end_, kRequestBytesMax) || !writable_ || gate_.has_controls() || content_.is_inline())
-    return false;
-  if (!error_.is_ok() || context_.options.null_write || !context_.health.failure().is_ok()) return false;
+  if (!fits_a_file(stream_end_, kRequestBytesMax) || !may_land()) return false;
   const uint32_t begin = context_.stripes.offset_in_chunk(stream_end_);
   const uint32_t rest = context_.stripes.chunk_size - begin;
   CachedChunk* const chunk = cache_.find(context_.stripes.chunk_of(stream_end_));
@@ -90,6 +93,24 @@ void File::cancel_landing(Landing& landing) {
     run_controls(deferred);
   }
   run(deferred);
+}
+
+bool File::take_landing(Landing& landing, FileOffset offset, uint32_t length) {
+  // In a buffer that is no chunk's yet.
+  if (landing.chunk != nullptr || landing.part_count != 1 || !is_whole_chunk(offset, length)) return false;
+  Landing taken = landing;
+  {
+    MutexLock lock(mutex_);
+    if (!fits_a_file(offset, length) || !may_land() || cache_.find(context_.stripes.chunk_of(offset)) != nullptr)
+      return false;
+    (void)gate_.try_enter();  // no control waits
+  }
+  taken.file = shared_from_this();
+  taken.offset = offset;
+  landing.spare = nullptr;
+  landing.file->cancel_landing(landing);
+  landing = std::move(taken);
+  return true;
 }
 
 void File::end_landing(Landing& landing) {

@@ -396,7 +396,12 @@ Result<std::shared_ptr<File>> Store::open_file(Handle node, bool for_writing) {
 void Store::commit_all(ControlRequest::Kind kind, ControlRequest::Unfinished unfinished,
                        std::function<void(const CommitOutcome&)> done) {
   struct Job {
-    std::vector<ControlRequest> requests;
+    struct Request {
+      ControlRequest control;
+      Job* job = nullptr;
+      bool had_failed = false;  // whoever wrote it was told, or it is a loss that was noted
+    };
+    std::vector<Request> requests;
     std::vector<std::shared_ptr<File>> files;
     std::atomic<size_t> pending{0};
     Mutex mutex;
@@ -412,7 +417,7 @@ void Store::commit_all(ControlRequest::Kind kind, ControlRequest::Unfinished unf
       store->impl_->tasks.post([this] {
         std::unique_ptr<Job> self(this);
         for (size_t i = 0; i < files.size(); ++i)
-          if (requests[i].was_left_alone) outcome.unfinished.push_back(files[i]->path());
+          if (requests[i].control.was_left_alone) outcome.unfinished.push_back(files[i]->path());
         if (!store->array_->read_only()) {
           const Status synced = store->impl_->sync_tree();
           if (outcome.status.is_ok()) outcome.status = synced;
@@ -431,14 +436,22 @@ void Store::commit_all(ControlRequest::Kind kind, ControlRequest::Unfinished unf
   job->requests.resize(job->files.size());
   job->pending = job->files.size() + 1;
   for (size_t i = 0; i < job->files.size(); ++i) {
-    if (kind == ControlRequest::Kind::kClose) job->files[i]->promise();
-    job->requests[i].kind = kind;
-    job->requests[i].unfinished = unfinished;
-    job->requests[i].owner = job;
-    job->requests[i].complete = [](ControlRequest& request, const Status& status) {
-      static_cast<Job*>(request.owner)->arrive(status);
+    File& file = *job->files[i];
+    Job::Request& request = job->requests[i];
+    request.job = job;
+    if (kind == ControlRequest::Kind::kClose) {
+      // It may be open to nobody, and be kept only by what is still on its way to the drives.
+      request.had_failed = !file.error().is_ok();
+      file.promise();
+    }
+    request.control.kind = kind;
+    request.control.unfinished = unfinished;
+    request.control.owner = &request;
+    request.control.complete = [](ControlRequest& control, const Status& status) {
+      const auto& answered = *static_cast<Job::Request*>(control.owner);
+      answered.job->arrive(answered.had_failed ? Status::ok() : status);
     };
-    job->files[i]->control(job->requests[i]);
+    file.control(request.control);
   }
   job->arrive(Status::ok());
 }

@@ -232,13 +232,21 @@ void DeviceReceivers::wake_all() {
   wanted_changed_.notify_all();
 }
 
+// Whether the write needs no copy when it lands where the claim's would have. Of streams whose writes are whole chunks
+// (`dd bs=1M`) any can have another's place.
+bool DeviceReceivers::has_come_true(const Streams::Claim& claim, const wire::Flow& flow) {
+  const File& expected = *claim.file();
+  return claim.is(flow.handle, flow.offset) ||
+         (expected.is_whole_chunk(claim.offset(), flow.bytes) && expected.is_whole_chunk(flow.offset, flow.bytes));
+}
+
 // Whoever reads or writes much is a stream. Keeps the landing when the request is the write that was expected.
 void DeviceReceivers::note_received(Worker& worker, Streams::Claim& claim, size_t length) {
   const std::byte* const request = worker.request.payload->request;
   const wire::Flow flow = wire::flow_of({request, std::min(length, wire::kWritePayloadOffset)});
   const bool reads_much = flow.kind == wire::Flow::Kind::kRead && flow.bytes > File::kLandingWriteMin;
   const bool writes_much = flow.kind == wire::Flow::Kind::kWrite && length > File::kLandingWriteMin;
-  if (writes_much && claim.file() != nullptr) odds_.guessed(claim.is(flow.handle, flow.offset));
+  if (writes_much && claim.file() != nullptr) odds_.guessed(has_come_true(claim, flow));
   const bool moves_much = writes_much || reads_much;
   worker.request.stream = moves_much ? flow.handle : 0;
   worker.awaits_more = writes_much;
@@ -250,10 +258,13 @@ void DeviceReceivers::note_received(Worker& worker, Streams::Claim& claim, size_
   if (flow.kind == wire::Flow::Kind::kEnd) streams_.end(flow.handle);
   count_down(transfers_seen_, moves_much);
   count_down(writes_seen_, writes_much);
-  const Landing& landing = worker.request.landing;
-  if (landing.file != nullptr && !(flow.kind == wire::Flow::Kind::kWrite && flow.offset == landing.offset &&
-                                   OpenHandles::file(flow.handle).file == landing.file))
-    leave_landing(worker, length);
+  Landing& landing = worker.request.landing;
+  if (landing.file != nullptr) {
+    File* const file = flow.kind == wire::Flow::Kind::kWrite ? OpenHandles::file(flow.handle).file.get() : nullptr;
+    const bool is_in_place = file == landing.file.get() && flow.offset == landing.offset;
+    if (!is_in_place && !(file != nullptr && file->take_landing(landing, flow.offset, flow.bytes)))
+      leave_landing(worker, length);
+  }
   call_another();
 }
 

@@ -25,7 +25,8 @@
 //
 // While a file is being written front to back, the next request's bytes go to the engine's memory right away, behind
 // what was written last (engine/file/landing.h). Each receiver guesses which stream is next, no two the same. When it was
-// another request after all, they are moved to the receive buffer, as if they had come there.
+// another request after all, they are moved to the receive buffer, as if they had come there. Not so a chunk as a whole
+// in the place of another: its file has the memory then (File::take_landing()).
 //
 // Thread safety: all methods from any thread.
 #pragma once
@@ -79,6 +80,7 @@ class DeviceReceivers {
   void end_landing_read();
   ssize_t read_request(Worker& worker, Streams::Claim& claim);
   bool receive(Worker& worker, size_t& length);
+  static bool has_come_true(const Streams::Claim& claim, const wire::Flow& flow);
   void note_received(Worker& worker, Streams::Claim& claim, size_t length);
   static void leave_landing(Worker& worker, size_t length);
   bool may_stay(Worker& worker);

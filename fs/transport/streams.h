@@ -47,6 +47,7 @@ class Streams {
 
     // Null: nothing.
     const std::shared_ptr<File>& file() const { return file_; }
+    FileOffset offset() const { return offset_; }
     bool is(uint64_t handle, FileOffset offset) const { return handle == handle_ && offset == offset_; }
 
    private:
@@ -103,8 +104,9 @@ class Streams {
   std::atomic<unsigned> active_{0};
 };
 
-// Whether guesses come true: a right one saves a copy of the payload, a wrong one costs one. What was guessed and not
-// acted upon counts too. Thread safety: all methods from any thread; what counts is the tendency.
+// Whether guesses come true: one that does saves a copy of the payload, another costs one. A guess has also come true
+// when something else came that lies there just as well. What was guessed and not acted upon counts too. Thread safety:
+// all methods from any thread; what counts is the tendency.
 class LandingOdds {
  public:
   bool are_good() const { return credit_.load(std::memory_order_relaxed) >= kCreditMin; }

@@ -96,30 +96,44 @@ class ModelTest : public ::testing::TestWithParam<uint64_t> {
   }
 
   // A stream, as the FUSE front writes one: what comes next is received into the landing, when there is one, or turns
-  // out to be something else. Commits and reads that come meanwhile wait for it or not, but see either state of the
-  // file.
+  // out to be something else, which may be a chunk of any file. Commits and reads that come meanwhile wait for it or
+  // not, but see either state of the file.
   void stream(OpenFile& file) {
-    uint64_t offset = random_offset(file);
+    const bool is_of_chunks = random_.chance(40);
+    uint64_t offset = is_of_chunks ? round_down(random_.below(kLargest), chunk_size()) : random_offset(file);
     for (uint64_t count = random_.between(2, 6); count > 0; --count) {
-      const size_t length =
-          random_.chance(80) ? random_.between(File::kLandingWriteMin, 3 * kTestChunk) : random_length();
+      const size_t length = is_of_chunks         ? chunk_size()
+                            : random_.chance(80) ? random_.between(File::kLandingWriteMin, 3 * kTestChunk)
+                                                 : random_length();
       const Bytes data = make_data(length);
+      OpenFile* written = &file;
+      uint64_t place = offset;
       Landing landing;
-      const bool landed = file.file->begin_landing(landing);
-      if (landed) {
+      if (file.file->begin_landing(landing)) {
         ASSERT_EQ(landing.capacity, landing.parts[0].iov_len + (landing.part_count > 1 ? landing.parts[1].iov_len : 0));
         const bool expected = landing.offset == FileOffset(offset) && random_.chance(80);
+        const bool is_chunk = !expected && is_of_chunks;
         const Bytes other = make_bytes(landing.capacity, random_.next());
-        const Bytes& received = expected ? data : other;
+        const Bytes& received = expected || is_chunk ? data : other;
         for (uint32_t at = 0; at < std::min<size_t>(received.size(), landing.capacity); ++at)
           *landing.find(at) = received[at];
-        if (!expected) file.file->cancel_landing(landing);
+        if (is_chunk) {
+          written = &std::next(files_.begin(), static_cast<ptrdiff_t>(random_.below(files_.size())))->second;
+          place = random_.chance(80) ? round_down(random_offset(*written), chunk_size()) : random_offset(*written);
+        }
+        if (!expected && !(is_chunk && written->file->take_landing(landing, FileOffset(place), chunk_size())))
+          landing.file->cancel_landing(landing);
+        if (is_chunk && landing.file != nullptr) {
+          ASSERT_EQ(landing.file, written->file);
+          ASSERT_EQ(place % chunk_size(), 0u);
+          ++taken_;
+        }
       }
       SimArray::Answer<ControlRequest> commit;
       const bool commits = random_.chance(20);
-      if (commits) file.file->control(commit.request);
+      if (commits) written->file->control(commit.request);
       SimArray::Answer<WriteRequest> write;
-      write.request.offset = FileOffset(offset);
+      write.request.offset = FileOffset(place);
       write.request.length = static_cast<uint32_t>(length);
       Bytes rest = data;
       if (landing.file != nullptr) {
@@ -128,7 +142,7 @@ class ModelTest : public ::testing::TestWithParam<uint64_t> {
         landings_ += 1;
       }
       write.request.data = rest.data();
-      file.file->write(write.request);
+      written->file->write(write.request);
       const Status status = array_.wait(write);
       ASSERT_TRUE(status.is_ok()) << status.message();
       ASSERT_EQ(landing.file, nullptr);
@@ -137,10 +151,10 @@ class ModelTest : public ::testing::TestWithParam<uint64_t> {
         const Status committed = array_.wait(commit);
         ASSERT_TRUE(committed.is_ok()) << committed.message();
       }
-      file.content.resize(std::max<size_t>(file.content.size(), offset + length));
-      std::copy(data.begin(), data.end(), file.content.begin() + static_cast<ptrdiff_t>(offset));
-      offset += length;
-      if (random_.chance(20)) read(file);
+      written->content.resize(std::max<size_t>(written->content.size(), place + length));
+      std::copy(data.begin(), data.end(), written->content.begin() + static_cast<ptrdiff_t>(place));
+      if (written == &file) offset = place + length;
+      if (random_.chance(20)) read(*written);
     }
   }
 
@@ -256,6 +270,7 @@ class ModelTest : public ::testing::TestWithParam<uint64_t> {
   SimArray array_;
   std::map<std::string, OpenFile> files_;
   unsigned landings_ = 0;  // writes that had one
+  unsigned taken_ = 0;     // of these, in the place of another's
 };
 
 TEST_P(ModelTest, FilesHoldWhatWasWritten) {
@@ -268,6 +283,7 @@ TEST_P(ModelTest, FilesHoldWhatWasWritten) {
     EXPECT_TRUE(*content == file.content) << name;
     EXPECT_GT(landings_, 0U);
   }
+  EXPECT_GT(taken_, 0U);
   close_all();
   CheckOptions options;
   options.verify_data = true;
