@@ -3,6 +3,8 @@
 // and transport know each other by this file and by libfuse's table of functions alone.
 #pragma once
 
+#include <sched.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -37,6 +39,9 @@ struct RequestContext {
   KeptPayload payload;
   // The handle whose long read or write it is, until it is answered; 0: none, or over.
   uint64_t stream = 0;
+  // Not null: its caller shares a processor with who answers it, and is to come first there (fs/transport/give_way.h); the
+  // processors that who answers may run on if that takes too long.
+  const cpu_set_t* elsewhere = nullptr;
 
   // Of the request that this thread handles; null on a thread that handles none.
   static RequestContext* current();

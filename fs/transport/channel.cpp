@@ -232,7 +232,8 @@ ssize_t Channel::writev_hook(int fd, struct iovec* parts, int count, void* user_
     if (request.opcode == wire::kOpcodeOpen || request.opcode == wire::kOpcodeCreate)
       wire::allow_parallel_writes(parts[1]);
   }
-  const ssize_t sent = channel.send(fd, parts, count);
+  const auto send = [&] { return channel.send(fd, parts, count); };
+  const ssize_t sent = is_own ? channel.at_device_.answer(*context, send) : send();
   channel.file_system_.operation_times().end(parts, count, monotonic_ns());
   if (is_own) channel.at_device_.answered(*context);  // now: its caller may be back before this returns to serve()
   return sent;

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <utility>
 
@@ -71,6 +72,7 @@ void DeviceReceivers::serve(Worker& worker) {
   }
   retire(worker);
   worker.epoll.reset();
+  worker.binding.release();
 }
 
 void DeviceReceivers::answered(RequestContext& request) {
@@ -81,13 +83,22 @@ void DeviceReceivers::answered(RequestContext& request) {
 void DeviceReceivers::become(Worker& worker) {
   if (worker.receives.load(std::memory_order_relaxed) || try_become(worker)) return;
   worker.epoll.reset();
+  worker.binding.release();
   MutexLock lock(mutex_);
   others_.fetch_add(1);
   while (!try_become(worker)) {
     if (handler_.is_stopping()) break;
-    wanted_changed_.wait(mutex_);
+    if (is_watched_ || !is_looked_after()) {
+      wanted_changed_.wait(mutex_);
+      continue;
+    }
+    is_watched_ = true;
+    wanted_changed_.wait_for(mutex_, std::chrono::nanoseconds(GiveWay::kLongestNs));
+    is_watched_ = false;
+    give_way_.look(monotonic_ns());
   }
   others_.fetch_sub(1);
+  if (is_looked_after()) wanted_changed_.notify_one();
 }
 
 // False: there are as many as there are to be.
@@ -125,7 +136,9 @@ unsigned DeviceReceivers::processors() {
 }
 
 void DeviceReceivers::look_for_next(Worker& worker) {
-  if (!looks_ || !worker.awaits_more || streams_.active() != 1 || !worker.busy_poll.is_worth_it()) return;
+  if (!looks_ || worker.binding.is_bound() || !worker.awaits_more || streams_.active() != 1 ||
+      !worker.busy_poll.is_worth_it())
+    return;
   waiting_.fetch_add(1, std::memory_order_relaxed);
   pollfd descriptor{handler_.descriptor(), POLLIN, 0};
   const uint64_t until = monotonic_ns() + BusyPoll::kLookNs;
@@ -133,6 +146,30 @@ void DeviceReceivers::look_for_next(Worker& worker) {
   while (!found && monotonic_ns() < until) found = ::poll(&descriptor, 1, 0) != 0;
   waiting_.fetch_sub(1, std::memory_order_relaxed);
   worker.busy_poll.looked(found);
+}
+
+// With a request in hand, whose caller cannot do anything else meanwhile. (A process that closes files in execve(2) could
+// not be asked about: it holds a lock that readers of its files in /proc wait for.)
+void DeviceReceivers::take_place(Worker& worker, const wire::Flow& flow) {
+  constexpr unsigned kFollowedEvery = 2;
+  RequestContext& request = worker.request;
+  const bool is_only_stream = gives_way_ && worker.awaits_more && streams_.active() == 1;
+  if (is_only_stream) place_.came(flow.handle, monotonic_ns());
+  const bool is_beside = is_only_stream && place_.is_beside() && others_.load(std::memory_order_relaxed) > 0;
+  const bool stayed = is_beside && request.elsewhere != nullptr;  // else it gave way for too long, or was not beside
+  if (!stayed) {
+    request.elsewhere = nullptr;
+    worker.binding.release();
+  }
+  if (!is_beside || (stayed && (give_way_.was_taken() || ++worker.followed < kFollowedEvery))) return;
+  wire::InHeader header;
+  std::memcpy(&header, request.payload->request, sizeof header);
+  // Who has moved may do so again.
+  worker.followed = worker.binding.follow(header.pid) ? kFollowedEvery : 0;
+  request.elsewhere = worker.binding.is_bound() ? &worker.binding.before() : nullptr;
+  if (stayed || request.elsewhere == nullptr) return;
+  { const MutexLock lock(mutex_); }  // who has just looked waits by now
+  wanted_changed_.notify_one();
 }
 
 bool DeviceReceivers::wait_for_request(Worker& worker) {
@@ -256,6 +293,7 @@ void DeviceReceivers::note_received(Worker& worker, Streams::Claim& claim, size_
   else
     streams_.gave_up(claim);
   if (flow.kind == wire::Flow::Kind::kEnd) streams_.end(flow.handle);
+  take_place(worker, flow);
   count_down(transfers_seen_, moves_much);
   count_down(writes_seen_, writes_much);
   Landing& landing = worker.request.landing;

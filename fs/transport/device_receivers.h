@@ -20,7 +20,8 @@
 // in hand then. The kernel looks at every set for every request, while nobody else can add one: workers that do not wait
 // in theirs have none (measured on 16 cores: with 32 sets the requests of all clients together end at 155,000 a second).
 //
-// The receiver of the only stream, when it has answered a long write, looks for the next one before it waits
+// The receiver of the only stream that is written runs beside its writer when that is faster
+// (fs/transport/receiver_place.h); elsewhere, when it has answered a long write, it looks for the next one before it waits
 // (fs/transport/busy_poll.h).
 //
 // While a file is being written front to back, the next request's bytes go to the engine's memory right away, behind
@@ -35,7 +36,9 @@
 #include <atomic>
 
 #include "engine/base/mutex.h"
+#include "fs/transport/give_way.h"
 #include "fs/transport/receive_buffers.h"
+#include "fs/transport/receiver_place.h"
 #include "fs/transport/streams.h"
 #include "fs/transport/worker.h"
 
@@ -50,12 +53,21 @@ class DeviceReceivers {
         workers_(workers),
         receivers_max_(std::max(1U, workers / 2)),
         discards_(discards),
-        looks_(processors() > 1) {}
+        looks_(processors() > 1),
+        gives_way_(looks_ && workers > 1 && GiveWay::is_possible()) {}
 
   // A worker's life: until the connection ends, the handler is stopping, or another took its place.
   void serve(Worker& worker);
   // The request of the calling worker is answered.
   void answered(RequestContext& request);
+  // Has `send` answer a request of the calling worker.
+  template <typename Send>
+  ssize_t answer(RequestContext& request, Send send) {
+    if (request.elsewhere == nullptr || !give_way_.begin(*request.elsewhere)) return send();
+    const ssize_t sent = send();
+    if (!give_way_.end()) request.elsewhere = nullptr;
+    return sent;
+  }
   // It is caught in a call: another is to receive in its place.
   void retire(Worker& worker);
   // After the handler began to stop.
@@ -74,6 +86,9 @@ class DeviceReceivers {
   unsigned wanted() const { return moves_little() ? kReceivers : std::clamp(streams_.active(), 1U, receivers_max_); }
   void call_another();
   void look_for_next(Worker& worker);
+  void take_place(Worker& worker, const wire::Flow& flow);
+  // Whether there is a receiver that may have to be told that it has given way for too long.
+  bool is_looked_after() const { return place_.is_beside() && streams_.active() == 1; }
   bool wait_for_request(Worker& worker);
   bool let_reads_block();
   bool begin_landing_read();
@@ -102,6 +117,10 @@ class DeviceReceivers {
   unsigned landing_reads_ FPFS_GUARDED_BY(reading_mutex_) = 0;
   Streams streams_;
   LandingOdds odds_;
+  ReceiverPlace place_;
+  const bool gives_way_;  // a receiver may be beside its writer
+  GiveWay give_way_;
+  bool is_watched_ FPFS_GUARDED_BY(mutex_) = false;  // somebody looks after it
   // Counts down from the last request that moved much data, request by request.
   std::atomic<int> transfers_seen_{0};
   std::atomic<int> writes_seen_{0};  // the same for writes

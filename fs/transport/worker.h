@@ -10,6 +10,7 @@
 #include "engine/base/file_descriptor.h"
 #include "fs/protocol/request_context.h"
 #include "fs/transport/busy_poll.h"
+#include "fs/transport/receiver_place.h"
 #include "fs/transport/ring_entry.h"
 
 namespace fpfs {
@@ -23,7 +24,9 @@ struct Worker {
   FileDescriptor epoll;               // that wakes this worker only; none could be made: it is woken with others
   std::atomic<bool> receives{false};  // DeviceReceivers
   BusyPoll busy_poll;                 // the same,
-  bool awaits_more = false;           // and whether its last request was a long write, which it has answered
+  bool awaits_more = false;           // whether its last request was a long write, which it has answered,
+  ProcessorBinding binding;           // where it runs,
+  unsigned followed = 0;              // and how many requests ago it was found out where the writer does
   // Another waits for requests, so this one may do what its request would have other threads do.
   bool is_free = false;
   std::thread thread;
