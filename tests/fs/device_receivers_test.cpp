@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sched.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -70,6 +71,7 @@ class Rig final : public RequestHandler {
     wire::InHeader header{};
     header.length = static_cast<uint32_t>(request.size());
     header.opcode = wire::kOpcodeWrite;
+    header.pid = static_cast<uint32_t>(::gettid());
     wire::WriteIn in{};
     in.handle = OpenHandles::handle(files_[file]);
     in.size = File::kLandingWriteMin + 1;
@@ -124,6 +126,9 @@ class Rig final : public RequestHandler {
     const std::lock_guard lock(mutex_);
     is_left_ = true;
   }
+  // Answers that gave way, which they do until somebody ends that, or a long time; and those of which somebody has.
+  unsigned gave_way() const { return gave_way_; }
+  unsigned called_back() const { return called_back_; }
   // Requests whose worker could do what they ask for, as another waited.
   unsigned free_ones() {
     const std::lock_guard lock(mutex_);
@@ -164,6 +169,14 @@ class Rig final : public RequestHandler {
   int descriptor() const override { return sockets_[1]; }
   bool is_stopping() const override { return stopping_; }
   bool handle(Worker& worker, size_t) override {
+    (void)receivers_.answer(worker.request, [this]() -> ssize_t {
+      if (::sched_getscheduler(0) != SCHED_IDLE) return 0;
+      ++gave_way_;
+      for (int i = 0; i < 100'000 && ::sched_getscheduler(0) == SCHED_IDLE; ++i)
+        std::this_thread::sleep_for(std::chrono::microseconds(100));
+      called_back_ += ::sched_getscheduler(0) == SCHED_OTHER ? 1 : 0;
+      return 0;
+    });
     std::unique_lock lock(mutex_);
     ++at_it_;
     changed_.notify_all();
@@ -189,6 +202,7 @@ class Rig final : public RequestHandler {
   std::condition_variable changed_;
   bool may_go_ = true, is_left_ = false;
   unsigned at_it_ = 0, handled_ = 0, sent_ = 0, free_ = 0;
+  std::atomic<unsigned> gave_way_{0}, called_back_{0};
   const Worker* last_ = nullptr;
   DeviceReceivers receivers_;
   std::list<Worker> workers_;
@@ -231,6 +245,27 @@ TEST(DeviceReceivers, OnlyTheReceiverOfOneThatWritesLooksForMore) {
     rig.send(i % 2);
   });
   EXPECT_EQ(of_two, 0u);
+}
+
+TEST(DeviceReceivers, WhoGivesWayForTooLongIsCalledBack) {
+  if (DeviceReceivers::processors() < 2 || !GiveWay::is_possible()) GTEST_SKIP() << "nobody gives way here";
+  Rig rig;
+  for (unsigned i = 0; i < 2 * (ReceiverPlace::kJudgedBy + ReceiverPlace::kSettling); ++i) {
+    rig.send(0);
+    (void)rig.wait_for_all();
+  }
+  EXPECT_GT(rig.gave_way(), 0u);
+  EXPECT_EQ(rig.called_back(), rig.gave_way());
+}
+
+// Whose receivers are others' as well.
+TEST(DeviceReceivers, OfSeveralStreamsNoneGivesWay) {
+  Rig rig;
+  for (unsigned i = 0; i < 4 * (ReceiverPlace::kJudgedBy + ReceiverPlace::kSettling); ++i) {
+    rig.send(i % 2);
+    (void)rig.wait_for_all();
+  }
+  EXPECT_EQ(rig.gave_way(), 0u);
 }
 
 TEST(DeviceReceivers, EachStreamHasAReceiver) {

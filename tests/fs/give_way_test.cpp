@@ -1,0 +1,70 @@
+// A thread that gives way is of SCHED_IDLE, and not for longer than it may be.
+#include "fs/transport/give_way.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <future>
+#include <thread>
+
+#include "engine/base/clock.h"
+
+namespace fpfs {
+namespace {
+
+class GiveWayTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!GiveWay::is_possible()) GTEST_SKIP() << "who is of SCHED_IDLE may not leave it here";
+    ASSERT_EQ(::sched_getaffinity(0, sizeof all_, &all_), 0);
+  }
+  GiveWay give_way_;
+  cpu_set_t all_{};
+};
+
+TEST_F(GiveWayTest, FromBeginningToEnd) {
+  EXPECT_EQ(::sched_getscheduler(0), SCHED_OTHER);
+  ASSERT_TRUE(give_way_.begin(all_));
+  EXPECT_EQ(::sched_getscheduler(0), SCHED_IDLE);
+  give_way_.look(monotonic_ns());
+  EXPECT_EQ(::sched_getscheduler(0), SCHED_IDLE) << "it has only begun";
+  EXPECT_TRUE(give_way_.end());
+  EXPECT_EQ(::sched_getscheduler(0), SCHED_OTHER);
+}
+
+TEST_F(GiveWayTest, OneAtATime) {
+  ASSERT_TRUE(give_way_.begin(all_));
+  std::thread([&] {
+    EXPECT_FALSE(give_way_.begin(all_));
+    EXPECT_EQ(::sched_getscheduler(0), SCHED_OTHER);
+  }).join();
+  EXPECT_TRUE(give_way_.end());
+  ASSERT_TRUE(give_way_.begin(all_));
+  EXPECT_TRUE(give_way_.end());
+}
+
+TEST_F(GiveWayTest, NotForLong) {
+  std::promise<void> has_begun, was_seen;
+  std::thread other([&] {
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(::sched_getcpu(), &one);
+    ASSERT_EQ(::sched_setaffinity(0, sizeof one, &one), 0);
+    ASSERT_TRUE(give_way_.begin(all_));
+    has_begun.set_value();
+    was_seen.get_future().wait();
+    EXPECT_EQ(::sched_getscheduler(0), SCHED_OTHER);
+    cpu_set_t now;
+    ASSERT_EQ(::sched_getaffinity(0, sizeof now, &now), 0);
+    EXPECT_TRUE(CPU_EQUAL(&now, &all_));
+    EXPECT_FALSE(give_way_.end());
+  });
+  has_begun.get_future().wait();
+  give_way_.look(monotonic_ns() + GiveWay::kLongestNs);
+  was_seen.set_value();
+  other.join();
+  give_way_.look(monotonic_ns() + GiveWay::kLongestNs);  // nobody
+}
+
+}  // namespace
+}  // namespace fpfs
