@@ -88,17 +88,17 @@ void DeviceReceivers::become(Worker& worker) {
   others_.fetch_add(1);
   while (!try_become(worker)) {
     if (handler_.is_stopping()) break;
-    if (is_watched_ || !is_looked_after()) {
+    if (is_looked_after_ || !give_way_.is_looked_after()) {
       wanted_changed_.wait(mutex_);
       continue;
     }
-    is_watched_ = true;
+    is_looked_after_ = true;
     wanted_changed_.wait_for(mutex_, std::chrono::nanoseconds(GiveWay::kLongestNs));
-    is_watched_ = false;
+    is_looked_after_ = false;
     give_way_.look(monotonic_ns());
   }
   others_.fetch_sub(1);
-  if (is_looked_after()) wanted_changed_.notify_one();
+  if (give_way_.is_looked_after()) wanted_changed_.notify_one();  // another does it from here on
 }
 
 // False: there are as many as there are to be.
@@ -167,7 +167,9 @@ void DeviceReceivers::take_place(Worker& worker, const wire::Flow& flow) {
   // Who has moved may do so again.
   worker.followed = worker.binding.follow(header.pid) ? kFollowedEvery : 0;
   request.elsewhere = worker.binding.is_bound() ? &worker.binding.before() : nullptr;
-  if (stayed || request.elsewhere == nullptr) return;
+}
+
+void DeviceReceivers::call_for_looks() {
   { const MutexLock lock(mutex_); }  // who has just looked waits by now
   wanted_changed_.notify_one();
 }

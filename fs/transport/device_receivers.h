@@ -63,6 +63,7 @@ class DeviceReceivers {
   // Has `send` answer a request of the calling worker.
   template <typename Send>
   ssize_t answer(RequestContext& request, Send send) {
+    if (request.elsewhere != nullptr && give_way_.wants_looks()) call_for_looks();
     if (request.elsewhere == nullptr || !give_way_.begin(*request.elsewhere)) return send();
     const ssize_t sent = send();
     if (!give_way_.end()) request.elsewhere = nullptr;
@@ -87,8 +88,7 @@ class DeviceReceivers {
   void call_another();
   void look_for_next(Worker& worker);
   void take_place(Worker& worker, const wire::Flow& flow);
-  // Whether there is a receiver that may have to be told that it has given way for too long.
-  bool is_looked_after() const { return place_.is_beside() && streams_.active() == 1; }
+  void call_for_looks();
   bool wait_for_request(Worker& worker);
   bool let_reads_block();
   bool begin_landing_read();
@@ -120,7 +120,7 @@ class DeviceReceivers {
   ReceiverPlace place_;
   const bool gives_way_;  // a receiver may be beside its writer
   GiveWay give_way_;
-  bool is_watched_ FPFS_GUARDED_BY(mutex_) = false;  // somebody looks after it
+  bool is_looked_after_ FPFS_GUARDED_BY(mutex_) = false;
   // Counts down from the last request that moved much data, request by request.
   std::atomic<int> transfers_seen_{0};
   std::atomic<int> writes_seen_{0};  // the same for writes

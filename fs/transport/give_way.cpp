@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <thread>
+#include <utility>
 
 #include "engine/base/clock.h"
 
@@ -33,7 +34,8 @@ bool GiveWay::is_possible() {
 bool GiveWay::begin(const cpu_set_t& elsewhere) {
   {
     const MutexLock lock(mutex_);
-    if (thread_ != 0) return false;
+    if (thread_ != 0 || !looks_.load()) return false;
+    was_begun_ = true;
     thread_ = ::gettid();
     since_ns_ = monotonic_ns();
     is_over_ = false;
@@ -54,6 +56,11 @@ bool GiveWay::end() {
 
 void GiveWay::look(uint64_t now_ns) {
   const MutexLock lock(mutex_);
+  quiet_looks_ = std::exchange(was_begun_, false) || thread_ != 0 ? 0 : quiet_looks_ + 1;
+  if (quiet_looks_ == kQuietLooks) {
+    quiet_looks_ = 0;
+    looks_.store(false);
+  }
   if (thread_ == 0 || is_over_ || now_ns - since_ns_ < kLongestNs) return;
   is_over_ = true;
   (void)set_policy(thread_, SCHED_OTHER);

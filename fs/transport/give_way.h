@@ -9,6 +9,8 @@
 // Whoever else wants that processor comes before the receiver, too, and nobody knows for how long. So another worker looks
 // (look()): after kLongestNs the receiver is as it was before, and may go on elsewhere.
 //
+// No lock is held while a thread gives way.
+//
 // Thread safety: all methods from any thread; one at a time gives way.
 #pragma once
 
@@ -30,18 +32,27 @@ class GiveWay {
   // RLIMIT_NICE that allows for their nice value: sched(7)). Tried by a thread of its own.
   static bool is_possible();
 
+  // To be called before begin(). True: nobody looks; the caller has somebody look each kLongestNs, until is_looked_after()
+  // is false.
+  bool wants_looks() { return !is_looked_after() && !looks_.exchange(true); }
+  bool is_looked_after() const { return looks_.load(); }
   // The calling thread gives way from here to end(); `elsewhere`: where it may run if that takes too long. False:
-  // another one does.
+  // another one does, or nobody looks any more.
   bool begin(const cpu_set_t& elsewhere);
   // False: it took too long.
   bool end();
   // Somebody took the way that was given last: the caller is there. (Or somebody else.)
   bool was_taken() const { return was_taken_.load(std::memory_order_relaxed); }
+  // Ends what takes too long. Who was asked to look need not any more when there was nothing to see kQuietLooks times.
   void look(uint64_t now_ns);
+  static constexpr unsigned kQuietLooks = 16;
 
  private:
   Mutex mutex_;
   std::atomic<bool> was_taken_{false};
+  std::atomic<bool> looks_{false};                  // somebody was asked to; ends under mutex_
+  bool was_begun_ FPFS_GUARDED_BY(mutex_) = false;  // since the last look
+  unsigned quiet_looks_ FPFS_GUARDED_BY(mutex_) = 0;
   long preemptions_ FPFS_GUARDED_BY(mutex_) = 0;  // of the thread, before it gave way
   pid_t thread_ FPFS_GUARDED_BY(mutex_) = 0;      // that gives way; 0: none
   uint64_t since_ns_ FPFS_GUARDED_BY(mutex_) = 0;

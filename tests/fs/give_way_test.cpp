@@ -17,6 +17,8 @@ class GiveWayTest : public testing::Test {
   void SetUp() override {
     if (!GiveWay::is_possible()) GTEST_SKIP() << "who is of SCHED_IDLE may not leave it here";
     ASSERT_EQ(::sched_getaffinity(0, sizeof all_, &all_), 0);
+    ASSERT_TRUE(give_way_.wants_looks());
+    ASSERT_FALSE(give_way_.wants_looks()) << "somebody was asked";
   }
   GiveWay give_way_;
   cpu_set_t all_{};
@@ -33,13 +35,36 @@ TEST_F(GiveWayTest, FromBeginningToEnd) {
 }
 
 TEST_F(GiveWayTest, OneAtATime) {
-  ASSERT_TRUE(give_way_.begin(all_));
-  std::thread([&] {
+  std::promise<void> has_begun;
+  std::thread other([&] {
+    has_begun.get_future().wait();
     EXPECT_FALSE(give_way_.begin(all_));
     EXPECT_EQ(::sched_getscheduler(0), SCHED_OTHER);
-  }).join();
+  });
+  ASSERT_TRUE(give_way_.begin(all_));
+  has_begun.set_value();
+  other.join();
   EXPECT_TRUE(give_way_.end());
   ASSERT_TRUE(give_way_.begin(all_));
+  EXPECT_TRUE(give_way_.end());
+}
+
+TEST_F(GiveWayTest, OnlyWhileSomebodyLooks) {
+  for (unsigned i = 0; i < 3 * GiveWay::kQuietLooks; ++i) {
+    ASSERT_TRUE(give_way_.begin(all_));
+    EXPECT_TRUE(give_way_.end());
+    give_way_.look(monotonic_ns());
+    ASSERT_TRUE(give_way_.is_looked_after());
+  }
+  for (unsigned i = 0; i < GiveWay::kQuietLooks; ++i) {
+    ASSERT_TRUE(give_way_.is_looked_after());
+    give_way_.look(monotonic_ns());
+  }
+  EXPECT_FALSE(give_way_.is_looked_after());
+  EXPECT_FALSE(give_way_.begin(all_));
+  EXPECT_EQ(::sched_getscheduler(0), SCHED_OTHER);
+  EXPECT_TRUE(give_way_.wants_looks());
+  EXPECT_TRUE(give_way_.begin(all_));
   EXPECT_TRUE(give_way_.end());
 }
 
