@@ -272,6 +272,7 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   enum class Step : uint8_t { kDone, kParked, kFailed };
   Step write_some(WriteRequest& request, Deferred& deferred, Status& failure) FPFS_REQUIRES(mutex_);
   bool begin_write(WriteRequest& request, Status& failure) FPFS_REQUIRES(mutex_);
+  void cut_to_content(WriteRequest& request) const FPFS_REQUIRES(mutex_);
   Step write_piece(WriteRequest& request, Deferred& deferred, Status& failure) FPFS_REQUIRES(mutex_);
   void fill(CachedChunk& chunk, uint32_t begin, uint32_t end, const std::byte* source) FPFS_REQUIRES(mutex_);
   CachedChunk* chunk_for_write(ChunkIndex index, uint32_t begin, uint32_t end, WriteRequest& request,

@@ -163,9 +163,11 @@ File::Step File::write_some(WriteRequest& request, Deferred& deferred, Status& f
     request.active = true;
     if (!begin_write(request, failure)) return failure.is_ok() ? Step::kDone : Step::kFailed;
   }
-  // The first part lies behind what the chunk holds, which nobody could change so far: it is taken now or never.
-  if (request.done == 0 && request.landing != nullptr && request.landing->chunk != nullptr)
-    request.landing->chunk->filling = false;
+  if (request.done == 0 && request.landing != nullptr) {
+    // The first part lies behind what the chunk holds, which nobody could change so far: it is taken now or never.
+    if (request.landing->chunk != nullptr) request.landing->chunk->filling = false;
+    cut_to_content(request);
+  }
   if (!request.refusal.is_ok()) {
     // Half a replacement is worse than none: with the writer's failure the old content stays.
     if (!placement_.retired().objects.empty()) fail(request.refusal);
@@ -174,6 +176,8 @@ File::Step File::write_some(WriteRequest& request, Deferred& deferred, Status& f
       ChunkCache::wake(*request.landing->chunk, deferred);
     return Step::kFailed;
   }
+  if (request.length == 0 && request.landing != nullptr && request.landing->chunk != nullptr)
+    ChunkCache::wake(*request.landing->chunk, deferred);
   while (request.done < request.length) {
     const Step step = write_piece(request, deferred, failure);
     if (step != Step::kDone) return step;
@@ -194,17 +198,20 @@ bool File::begin_write(WriteRequest& request, Status& failure) {
   else
     failure = context_.health.failure();
   if (!failure.is_ok()) return false;
-  // A mapping makes no file longer: it was cut off while these pages were on their way here. (The kernel waits for
-  // them before it truncates, but not before an open that does.)
-  if (request.origin.by_mapping) {
-    request.length = static_cast<uint32_t>(content_.length_within(request.offset, request.length));
-    if (request.length == 0) return false;
-  }
+  cut_to_content(request);
+  if (request.length == 0) return false;
   if (!context_.options.null_write) return true;
   request.done = request.length;
   content_.grow_to(request.offset + request.length);
   content_.set_mtime(context_.clock.now());
   return false;
+}
+
+// A mapping makes no file longer: it was cut off while these pages were on their way here. (The kernel waits for them
+// before it truncates, but not before an open that does.)
+void File::cut_to_content(WriteRequest& request) const {
+  if (request.origin.by_mapping)
+    request.length = static_cast<uint32_t>(content_.length_within(request.offset, request.length));
 }
 
 // What of the request goes to one chunk; or the content of the sidecar becomes chunk 0, before the file may have

@@ -399,7 +399,7 @@ void Store::commit_all(ControlRequest::Kind kind, ControlRequest::Unfinished unf
     struct Request {
       ControlRequest control;
       Job* job = nullptr;
-      bool had_failed = false;  // whoever wrote it was told, or it is a loss that was noted
+      bool had_failed = false;  // whoever was there to be told was, or it is a loss that was noted
     };
     std::vector<Request> requests;
     std::vector<std::shared_ptr<File>> files;

@@ -31,6 +31,7 @@ Flow flow_of(std::span<const std::byte> request) {
       flow.kind = header.opcode == kOpcodeRead ? Flow::Kind::kRead : Flow::Kind::kWrite;
       flow.offset = FileOffset(in.offset);
       flow.bytes = in.size;
+      flow.is_of_pages = header.opcode == kOpcodeWrite && (in.write_flags & kWriteCache) != 0;
       break;
     case kOpcodeFlush:
     case kOpcodeRelease:

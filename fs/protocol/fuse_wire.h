@@ -108,6 +108,7 @@ struct WriteIn {
 };
 static_assert(sizeof(WriteIn) == 40 && offsetof(WriteIn, write_flags) == 20);
 // A READ's arguments have the first three in the same places; those of FLUSH and RELEASE have the first.
+constexpr uint32_t kWriteCache = 1U << 0;  // pages of the page cache
 constexpr uint32_t kWriteKillSetId = 1U << 2;
 
 struct OpenIn {
@@ -191,7 +192,8 @@ struct Flow {
   enum class Kind : uint8_t { kNone, kRead, kWrite, kEnd } kind = Kind::kNone;  // kEnd: FLUSH, RELEASE
   uint64_t handle = 0;
   FileOffset offset;
-  uint32_t bytes = 0;  // asked for, or written
+  uint32_t bytes = 0;        // asked for, or written
+  bool is_of_pages = false;  // a write of what lies in the page cache: nobody knows whose
 };
 Flow flow_of(std::span<const std::byte> request);
 

@@ -40,7 +40,7 @@ struct RequestContext {
   // The handle whose long read or write it is, until it is answered; 0: none, or over.
   uint64_t stream = 0;
   // Not null: its caller shares a processor with who answers it, and is to come first there (fs/transport/give_way.h); the
-  // processors that who answers may run on if that takes too long.
+  // processors that who answers may run on if that takes too long. Stays from request to request while that is so.
   const cpu_set_t* elsewhere = nullptr;
 
   // Of the request that this thread handles; null on a thread that handles none.

@@ -72,7 +72,7 @@ void DeviceReceivers::serve(Worker& worker) {
   }
   retire(worker);
   worker.epoll.reset();
-  worker.binding.release();
+  leave_place(worker);
 }
 
 void DeviceReceivers::answered(RequestContext& request) {
@@ -83,7 +83,7 @@ void DeviceReceivers::answered(RequestContext& request) {
 void DeviceReceivers::become(Worker& worker) {
   if (worker.receives.load(std::memory_order_relaxed) || try_become(worker)) return;
   worker.epoll.reset();
-  worker.binding.release();
+  leave_place(worker);
   MutexLock lock(mutex_);
   others_.fetch_add(1);
   while (!try_become(worker)) {
@@ -148,25 +148,27 @@ void DeviceReceivers::look_for_next(Worker& worker) {
   worker.busy_poll.looked(found);
 }
 
-// With a request in hand, whose caller cannot do anything else meanwhile. (A process that closes files in execve(2) could
-// not be asked about: it holds a lock that readers of its files in /proc wait for.)
+// With a write in hand that its caller waits for: who closes files in execve(2) holds a lock that readers of its files in
+// /proc wait for. (Pages of the cache are written then, too, and by others than who wrote into them.)
 void DeviceReceivers::take_place(Worker& worker, const wire::Flow& flow) {
-  constexpr unsigned kFollowedEvery = 2;
+  constexpr unsigned kFollowedEvery = 2;  // of those who did not come first
   RequestContext& request = worker.request;
-  const bool is_only_stream = gives_way_ && worker.awaits_more && streams_.active() == 1;
+  const bool is_only_stream = gives_way_ && worker.awaits_more && !flow.is_of_pages && streams_.active() == 1;
   if (is_only_stream) place_.came(flow.handle, monotonic_ns());
   const bool is_beside = is_only_stream && place_.is_beside() && others_.load(std::memory_order_relaxed) > 0;
   const bool stayed = is_beside && request.elsewhere != nullptr;  // else it gave way for too long, or was not beside
-  if (!stayed) {
-    request.elsewhere = nullptr;
-    worker.binding.release();
-  }
+  if (!stayed) leave_place(worker);
   if (!is_beside || (stayed && (give_way_.was_taken() || ++worker.followed < kFollowedEvery))) return;
   wire::InHeader header;
   std::memcpy(&header, request.payload->request, sizeof header);
   // Who has moved may do so again.
   worker.followed = worker.binding.follow(header.pid) ? kFollowedEvery : 0;
   request.elsewhere = worker.binding.is_bound() ? &worker.binding.before() : nullptr;
+}
+
+void DeviceReceivers::leave_place(Worker& worker) {
+  worker.request.elsewhere = nullptr;
+  worker.binding.release();
 }
 
 void DeviceReceivers::call_for_looks() {
@@ -285,7 +287,7 @@ void DeviceReceivers::note_received(Worker& worker, Streams::Claim& claim, size_
   const wire::Flow flow = wire::flow_of({request, std::min(length, wire::kWritePayloadOffset)});
   const bool reads_much = flow.kind == wire::Flow::Kind::kRead && flow.bytes > File::kLandingWriteMin;
   const bool writes_much = flow.kind == wire::Flow::Kind::kWrite && length > File::kLandingWriteMin;
-  if (writes_much && claim.file() != nullptr) odds_.guessed(has_come_true(claim, flow));
+  bool came_true = writes_much && claim.file() != nullptr && has_come_true(claim, flow);
   const bool moves_much = writes_much || reads_much;
   worker.request.stream = moves_much ? flow.handle : 0;
   worker.awaits_more = writes_much;
@@ -295,17 +297,18 @@ void DeviceReceivers::note_received(Worker& worker, Streams::Claim& claim, size_
   else
     streams_.gave_up(claim);
   if (flow.kind == wire::Flow::Kind::kEnd) streams_.end(flow.handle);
-  take_place(worker, flow);
   count_down(transfers_seen_, moves_much);
   count_down(writes_seen_, writes_much);
   Landing& landing = worker.request.landing;
   if (landing.file != nullptr) {
     File* const file = flow.kind == wire::Flow::Kind::kWrite ? OpenHandles::file(flow.handle).file.get() : nullptr;
     const bool is_in_place = file == landing.file.get() && flow.offset == landing.offset;
-    if (!is_in_place && !(file != nullptr && file->take_landing(landing, flow.offset, flow.bytes)))
-      leave_landing(worker, length);
+    came_true = is_in_place || (file != nullptr && file->take_landing(landing, flow.offset, flow.bytes));
+    if (!came_true) leave_landing(worker, length);
   }
+  if (writes_much && claim.file() != nullptr) odds_.guessed(came_true);
   call_another();
+  take_place(worker, flow);
 }
 
 // Moves what came there to the buffer.

@@ -63,10 +63,14 @@ class DeviceReceivers {
   // Has `send` answer a request of the calling worker.
   template <typename Send>
   ssize_t answer(RequestContext& request, Send send) {
-    if (request.elsewhere != nullptr && give_way_.wants_looks()) call_for_looks();
-    if (request.elsewhere == nullptr || !give_way_.begin(*request.elsewhere)) return send();
+    if (request.elsewhere == nullptr || others_.load() == 0) return send();
+    if (give_way_.wants_looks()) call_for_looks();
+    if (!give_way_.begin(*request.elsewhere)) return send();
     const ssize_t sent = send();
-    if (!give_way_.end()) request.elsewhere = nullptr;
+    if (!give_way_.end()) {
+      request.elsewhere = nullptr;
+      place_.called_back();
+    }
     return sent;
   }
   // It is caught in a call: another is to receive in its place.
@@ -88,6 +92,7 @@ class DeviceReceivers {
   void call_another();
   void look_for_next(Worker& worker);
   void take_place(Worker& worker, const wire::Flow& flow);
+  static void leave_place(Worker& worker);
   void call_for_looks();
   bool wait_for_request(Worker& worker);
   bool let_reads_block();

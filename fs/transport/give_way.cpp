@@ -61,8 +61,8 @@ void GiveWay::look(uint64_t now_ns) {
     quiet_looks_ = 0;
     looks_.store(false);
   }
-  if (thread_ == 0 || is_over_ || now_ns - since_ns_ < kLongestNs) return;
-  is_over_ = true;
+  if (thread_ == 0 || now_ns < since_ns_ + kLongestNs) return;
+  is_over_ = true;  // each time: it may only be about to
   (void)set_policy(thread_, SCHED_OTHER);
   (void)::sched_setaffinity(thread_, sizeof elsewhere_, &elsewhere_);
 }

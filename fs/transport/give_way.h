@@ -41,8 +41,8 @@ class GiveWay {
   bool begin(const cpu_set_t& elsewhere);
   // False: it took too long.
   bool end();
-  // Somebody took the way that was given last: the caller is there. (Or somebody else.)
-  bool was_taken() const { return was_taken_.load(std::memory_order_relaxed); }
+  // Whether somebody took the way that was given since the last call: the caller is there. (Or somebody else.)
+  bool was_taken() { return was_taken_.exchange(false, std::memory_order_relaxed); }
   // Ends what takes too long. Who was asked to look need not any more when there was nothing to see kQuietLooks times.
   void look(uint64_t now_ns);
   static constexpr unsigned kQuietLooks = 16;

@@ -19,7 +19,7 @@ namespace {
 std::optional<unsigned> processor_of(uint32_t thread) {
   constexpr unsigned kProcessorField = 39;
   if (thread == 0) return std::nullopt;
-  const FileDescriptor file(::open(fmt::format("/proc/{}/stat", thread).c_str(), O_RDONLY | O_CLOEXEC));
+  const FileDescriptor file(::open(fmt::format("/proc/{0}/task/{0}/stat", thread).c_str(), O_RDONLY | O_CLOEXEC));
   std::array<char, 1024> text{};
   const ssize_t length = file.is_open() ? ::read(file.number(), text.data(), text.size()) : -1;
   if (length <= 0) return std::nullopt;
@@ -42,7 +42,17 @@ void ReceiverPlace::came(uint64_t handle, uint64_t now_ns) {
   count_ = 0;
   const auto middle = intervals_ns_.begin() + kJudgedBy / 2;
   std::nth_element(intervals_ns_.begin(), middle, intervals_ns_.end());
-  judge(*middle);
+  const uint64_t longest_ns = kLongestTimes * *middle;
+  uint64_t sum_ns = 0;
+  for (const uint64_t each_ns : intervals_ns_) sum_ns += std::min(each_ns, longest_ns);
+  judge(sum_ns / kJudgedBy);
+}
+
+void ReceiverPlace::called_back() {
+  const MutexLock lock(mutex_);
+  if (!is_trial_ || !is_beside() || ++called_back_ < kCalledBackMax) return;
+  count_ = 0;
+  judge(kPauseNs);
 }
 
 void ReceiverPlace::judge(uint64_t interval_ns) {
@@ -66,6 +76,7 @@ void ReceiverPlace::judge(uint64_t interval_ns) {
 void ReceiverPlace::change() {
   is_beside_.store(!is_beside_.load(std::memory_order_relaxed), std::memory_order_relaxed);
   settling_ = kSettling;
+  called_back_ = 0;
 }
 
 bool ProcessorBinding::follow(uint32_t thread) {
@@ -89,7 +100,11 @@ bool ProcessorBinding::follow(uint32_t thread) {
 }
 
 void ProcessorBinding::release() {
-  if (std::exchange(is_bound_, false)) (void)::sched_setaffinity(0, sizeof before_, &before_);
+  if (!std::exchange(is_bound_, false)) return;
+  cpu_set_t now;
+  const bool is_anothers = ::sched_getaffinity(0, sizeof now, &now) == 0 &&
+                           (CPU_COUNT(&now) != 1 || !CPU_ISSET(processor_, &now));  // taskset(1) on the daemon
+  if (!is_anothers) (void)::sched_setaffinity(0, sizeof before_, &before_);
 }
 
 }  // namespace fpfs

@@ -24,10 +24,14 @@ class ReceiverPlace {
  public:
   // A long write of the only stream was received, at monotonic_ns() `now_ns`.
   void came(uint64_t handle, uint64_t now_ns);
+  // The receiver gave way for too long, as others want the processor.
+  void called_back();
   bool is_beside() const { return is_beside_.load(std::memory_order_relaxed); }
 
-  // Requests by which a way is judged: their median interval. Those that follow a change at once do not count.
+  // Requests by which a way is judged: their mean interval, of which none counts for more than kLongestTimes the median
+  // (torch.save computes a CRC-32 now and then). Those that follow a change at once do not count.
   static constexpr unsigned kJudgedBy = 32;
+  static constexpr unsigned kLongestTimes = 4;
   static constexpr unsigned kSettling = 4;
   // A way is faster when its interval is shorter by this: 1/32.
   static constexpr unsigned kGainShift = 5;
@@ -35,6 +39,8 @@ class ReceiverPlace {
   // after twice as many each time that it was not.
   static constexpr unsigned kStayMin = 4;
   static constexpr unsigned kStayMax = 32;
+  // A trial beside the writer ends when so many answers gave way for too long.
+  static constexpr unsigned kCalledBackMax = 3;
   // A longer interval is none: the writer did something else.
   static constexpr uint64_t kPauseNs = 100'000'000;
 
@@ -52,6 +58,7 @@ class ReceiverPlace {
   std::array<uint64_t, kJudgedBy> intervals_ns_ FPFS_GUARDED_BY(mutex_){};
   unsigned count_ FPFS_GUARDED_BY(mutex_) = 0;
   unsigned settling_ FPFS_GUARDED_BY(mutex_) = 0;
+  unsigned called_back_ FPFS_GUARDED_BY(mutex_) = 0;             // in this trial
   std::array<uint64_t, 2> judged_ns_ FPFS_GUARDED_BY(mutex_){};  // the last of each way: apart, beside; 0: none yet
   bool is_trial_ FPFS_GUARDED_BY(mutex_) = false;                // of the way that was not the faster one
   unsigned stays_ FPFS_GUARDED_BY(mutex_) = 1;                   // judgements until the next trial

@@ -172,7 +172,7 @@ class Rig final : public RequestHandler {
     (void)receivers_.answer(worker.request, [this]() -> ssize_t {
       if (::sched_getscheduler(0) != SCHED_IDLE) return 0;
       ++gave_way_;
-      for (int i = 0; i < 100'000 && ::sched_getscheduler(0) == SCHED_IDLE; ++i)
+      for (int i = 0; i < 20'000 && ::sched_getscheduler(0) == SCHED_IDLE; ++i)
         std::this_thread::sleep_for(std::chrono::microseconds(100));
       called_back_ += ::sched_getscheduler(0) == SCHED_OTHER ? 1 : 0;
       return 0;
@@ -260,6 +260,7 @@ TEST(DeviceReceivers, WhoGivesWayForTooLongIsCalledBack) {
 
 // Whose receivers are others' as well.
 TEST(DeviceReceivers, OfSeveralStreamsNoneGivesWay) {
+  if (DeviceReceivers::processors() < 2 || !GiveWay::is_possible()) GTEST_SKIP() << "nobody gives way here";
   Rig rig;
   for (unsigned i = 0; i < 4 * (ReceiverPlace::kJudgedBy + ReceiverPlace::kSettling); ++i) {
     rig.send(i % 2);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <future>
 #include <thread>
 
@@ -28,7 +29,7 @@ TEST_F(GiveWayTest, FromBeginningToEnd) {
   EXPECT_EQ(::sched_getscheduler(0), SCHED_OTHER);
   ASSERT_TRUE(give_way_.begin(all_));
   EXPECT_EQ(::sched_getscheduler(0), SCHED_IDLE);
-  give_way_.look(monotonic_ns());
+  give_way_.look(0);
   EXPECT_EQ(::sched_getscheduler(0), SCHED_IDLE) << "it has only begun";
   EXPECT_TRUE(give_way_.end());
   EXPECT_EQ(::sched_getscheduler(0), SCHED_OTHER);
@@ -53,7 +54,7 @@ TEST_F(GiveWayTest, OnlyWhileSomebodyLooks) {
   for (unsigned i = 0; i < 3 * GiveWay::kQuietLooks; ++i) {
     ASSERT_TRUE(give_way_.begin(all_));
     EXPECT_TRUE(give_way_.end());
-    give_way_.look(monotonic_ns());
+    give_way_.look(0);
     ASSERT_TRUE(give_way_.is_looked_after());
   }
   for (unsigned i = 0; i < GiveWay::kQuietLooks; ++i) {
@@ -66,6 +67,33 @@ TEST_F(GiveWayTest, OnlyWhileSomebodyLooks) {
   EXPECT_TRUE(give_way_.wants_looks());
   EXPECT_TRUE(give_way_.begin(all_));
   EXPECT_TRUE(give_way_.end());
+}
+
+TEST_F(GiveWayTest, SaysWhetherSomebodyCame) {
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(::sched_getcpu(), &one);
+  ASSERT_EQ(::sched_setaffinity(0, sizeof one, &one), 0);
+  std::atomic<bool> is_over{false};
+  std::thread other([&] {
+    while (!is_over) {
+    }
+  });
+  bool was_taken = false;
+  for (int i = 0; i < 1000 && !was_taken; ++i) {
+    ASSERT_TRUE(give_way_.begin(all_));
+    ::usleep(1);  // the other comes
+    const uint64_t until = monotonic_ns() + 10'000'000;
+    while (monotonic_ns() < until) {
+    }
+    EXPECT_TRUE(give_way_.end());
+    was_taken = give_way_.was_taken();
+    EXPECT_FALSE(give_way_.was_taken()) << "since the last call";
+  }
+  is_over = true;
+  other.join();
+  EXPECT_TRUE(was_taken);
+  ASSERT_EQ(::sched_setaffinity(0, sizeof all_, &all_), 0);
 }
 
 TEST_F(GiveWayTest, NotForLong) {

@@ -70,6 +70,33 @@ TEST_F(Place, AWayThatGetsSlowerIsCompared) {
   EXPECT_TRUE(place_.is_beside());
 }
 
+// As long as another wants the processor: most of the time is spent where it is fast.
+TEST_F(Place, ATrialThatHasToWaitIsShort) {
+  const auto spend = [this](unsigned requests) {
+    uint64_t beside_ns = 0, all_ns = 0;
+    for (unsigned i = 0; i < requests; ++i) {
+      const uint64_t interval_ns = place_.is_beside() ? 2'000'000 : 150'000;
+      if (place_.is_beside()) place_.called_back();
+      come(interval_ns);
+      all_ns += interval_ns;
+      beside_ns += interval_ns == 150'000 ? 0 : interval_ns;
+    }
+    return static_cast<double>(beside_ns) / static_cast<double>(all_ns);
+  };
+  spend(1000);
+  EXPECT_LE(spend(10'000), 0.05);
+}
+
+// The median is that of those who need not wait.
+TEST_F(Place, WaitingNowAndThenCounts) {
+  unsigned beside = 0;
+  for (unsigned i = 0; i < 10'000; ++i) {
+    come(!place_.is_beside() ? 100'000 : i % 2 == 0 ? 2'000'000 : 80'000);
+    if (i >= 1000) beside += place_.is_beside() ? 1 : 0;
+  }
+  EXPECT_LE(beside, 400u);
+}
+
 TEST_F(Place, PausesAndOtherStreamsAreNoIntervals) {
   for (int i = 0; i < 1000; ++i) come(ReceiverPlace::kPauseNs + 1);
   EXPECT_FALSE(place_.is_beside());

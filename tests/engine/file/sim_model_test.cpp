@@ -295,5 +295,34 @@ TEST_P(ModelTest, FilesHoldWhatWasWritten) {
 
 INSTANTIATE_TEST_SUITE_P(Seeds, ModelTest, ::testing::Range<uint64_t>(0, 40));
 
+// The file was emptied while the pages were on their way; also where they come to the landing of another's chunk.
+TEST(Landings, OfAMappingMakeNoFileLonger) {
+  for (uint64_t seed = 0; seed < 10; ++seed) {
+    SimArray array(seed, 2);
+    std::shared_ptr<File> stream = array.create("stream"), mapped = array.create("mapped");
+    const Bytes chunk = make_bytes(kTestChunk, seed);
+    ASSERT_TRUE(array.write(*stream, 0, chunk).is_ok());
+    ASSERT_TRUE(array.write(*mapped, 0, chunk).is_ok());
+    ASSERT_TRUE(array.control(*mapped, ControlRequest::Kind::kTruncate, 0).is_ok());
+    Landing landing;
+    ASSERT_TRUE(stream->begin_landing(landing));
+    std::copy(chunk.begin(), chunk.end(), landing.find(0));
+    ASSERT_TRUE(mapped->take_landing(landing, FileOffset(0), kTestChunk));
+    SimArray::Answer<WriteRequest> write;
+    write.request.offset = FileOffset(0);
+    write.request.length = kTestChunk;
+    write.request.data = chunk.data();
+    write.request.origin.by_mapping = true;
+    write.request.landing = &landing;
+    mapped->write(write.request);
+    ASSERT_TRUE(array.wait(write).is_ok());
+    EXPECT_EQ(mapped->size(), 0u);
+    EXPECT_EQ(landing.spare, nullptr);
+    stream.reset();
+    mapped.reset();
+    EXPECT_TRUE(array.close().is_ok());
+  }
+}
+
 }  // namespace
 }  // namespace fpfs::test
