@@ -38,7 +38,7 @@ class ReceiverPlace {
   // The other way is tried when it was faster than this one is now, and else after so many times kJudgedBy requests;
   // after twice as many each time that it was not.
   static constexpr unsigned kStayMin = 4;
-  static constexpr unsigned kStayMax = 32;
+  static constexpr unsigned kStayMax = 128;
   // A trial beside the writer ends when so many answers gave way for too long.
   static constexpr unsigned kCalledBackMax = 3;
   // A longer interval is none: the writer did something else.

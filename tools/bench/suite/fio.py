@@ -52,11 +52,13 @@ class Raw:
         return _run(self._commands, "write", self._files, self._size)
 
     @contextlib.contextmanager
-    def busy(self, kind):
-        """write() ("write") or read() ("read") over and over again, as long as the scope lasts."""
+    def busy(self, kind, rate=None):
+        """write() ("write") or read() ("read") over and over again, as long as the scope lasts; at `rate` bytes per second in
+        all, else as fast as the drives are."""
         if kind == "write":
             self.remove()
-        words = _command(self._commands, kind, self._files, self._size, "--time_based", "--runtime=3600")
+        limit = [f"--rate={int(rate / len(self._files))}"] if rate else []
+        words = _command(self._commands, kind, self._files, self._size, "--time_based", "--runtime=3600", *limit)
         process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             deadline = time.monotonic() + 60

@@ -8,6 +8,7 @@ import time
 
 from lab.drives import takes_direct_io
 
+from . import kernels_part
 from ..bench import Skipped
 from ..measure import Measure, Samples, ratio
 
@@ -48,18 +49,26 @@ def own_drive(bench):
             os.unlink(mount.path / "saved")
             return rate
 
+        rates = []  # of fastpersistfs
+
+        def save_in_fastpersistfs(format, crc):
+            rates.append(save_in(mount, format, crc))
+            return rates[-1]
+
         with bench.raw(bench.size, [directory]) as raw, bench.mounted(paths=[directory]) as mount, \
-                bench.mounted("null_write", paths=[directory]) as sink:
+                bench.mounted("null_write", paths=[directory]) as sink, kernels_part.of_durable_saves(bench, raw) as least:
             for name, (format, crc) in CASES.items():
                 if not bench.wants(name):
                     continue
                 figures = bench.rotate({
                     "raw": write_raw,
                     "sink": lambda: save_in(sink, format, crc),
-                    "fastpersistfs": lambda: save_in(mount, format, crc),
-                    "plain directory": lambda: save_plain(format, crc)})
+                    "fastpersistfs": lambda: save_in_fastpersistfs(format, crc),
+                    "plain directory": lambda: save_plain(format, crc),
+                    "kernel's part": lambda: least(format, crc, rates[-1])})
                 measures.append(Measure(name, figures, [
                     ratio(figures, "fastpersistfs", ["raw", "sink"], 0.95),
+                    ratio(figures, "fastpersistfs", ["raw", "kernel's part"], 0.95),
                     ratio(figures, "fastpersistfs", ["plain directory"], 1.0)]))
             if bench.wants("DeepSpeed"):
                 contestants = {"fastpersistfs": lambda: save_in(mount, "zip", True),

@@ -5,14 +5,27 @@ import contextlib
 import os
 import pathlib
 
+from .. import fio
+
 
 @contextlib.contextmanager
 def of_saves(bench):
     """save(format): the rate of a save that nobody keeps, while fio writes to the drives."""
-    with _mounted(bench) as discard, bench.raw(bench.size) as raw:
+    with _mounted(bench, bench.pool_size) as discard, bench.raw(bench.size) as raw:
         def save(format):
             with raw.busy("write"):
                 return bench.save_rate(discard / "saved", format)
+        yield save
+
+
+@contextlib.contextmanager
+def of_durable_saves(bench, raw):
+    """save(format, crc, rate): the rate of a save into as much memory as fio has under way, while that writes to the files of
+    `raw` with so many bytes per second, as a filesystem does with what it is given."""
+    with _mounted(bench, fio.DEPTH * fio.BLOCK) as discard:
+        def save(format, crc, rate):
+            with raw.busy("write", rate):
+                return bench.save_rate(discard / "saved", format, crc=crc)
         yield save
 
 
@@ -21,7 +34,7 @@ def of_loads(bench, raw, mount):
     """load(how): the rate of a load of what `mount` has saved, of which the page cache has nothing, while fio reads what
     raw.write() left. The kernel reads ahead as it does in `mount`: its requests are as long. The file is a copy, as
     safetensors renames what it saves, which the program cannot."""
-    with _mounted(bench) as discard:
+    with _mounted(bench, bench.pool_size) as discard:
         read_ahead_as(discard, mount.path)
         bench.commands.run("dd", f"if={mount.path / 'saved'}", f"of={discard / 'saved'}", "bs=1M", "status=none")
 
@@ -32,8 +45,8 @@ def of_loads(bench, raw, mount):
         yield load
 
 
-def _mounted(bench):
-    return bench.program_mount("fpfs-bench-discard", "--pool", bench.pool_size)
+def _mounted(bench, pool):
+    return bench.program_mount("fpfs-bench-discard", "--pool", pool)
 
 
 def read_ahead_as(path, other):
