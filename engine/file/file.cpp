@@ -235,6 +235,11 @@ Status File::error() const {
   return error_;
 }
 
+bool File::is_given_up() const {
+  MutexLock lock(mutex_);
+  return !error_.is_ok() && !writers_.is_unfinished(false);
+}
+
 uint64_t File::clean_commit() const {
   MutexLock lock(mutex_);
   return needs_commit() || commit_ != nullptr || !error_.is_ok() ? 0 : log_.sequence;

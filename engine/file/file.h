@@ -151,6 +151,8 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   uint64_t content_since() const;
   FileId id() const;     // 0: not chosen yet
   Status error() const;  // the sticky failure
+  // It has failed, and nobody who is not done yet has it open.
+  bool is_given_up() const;
   // The number of the commit whose content readers see now; 0 when there is none, or more was changed since, or the
   // file failed. Grows over the life of a sidecar.
   uint64_t clean_commit() const;

@@ -167,6 +167,10 @@ File::Step File::write_some(WriteRequest& request, Deferred& deferred, Status& f
     // The first part lies behind what the chunk holds, which nobody could change so far: it is taken now or never.
     if (request.landing->chunk != nullptr) request.landing->chunk->filling = false;
     cut_to_content(request);
+    if (request.length == 0) {
+      if (request.landing->chunk != nullptr) ChunkCache::wake(*request.landing->chunk, deferred);
+      return Step::kDone;
+    }
   }
   if (!request.refusal.is_ok()) {
     // Half a replacement is worse than none: with the writer's failure the old content stays.
@@ -176,8 +180,6 @@ File::Step File::write_some(WriteRequest& request, Deferred& deferred, Status& f
       ChunkCache::wake(*request.landing->chunk, deferred);
     return Step::kFailed;
   }
-  if (request.length == 0 && request.landing != nullptr && request.landing->chunk != nullptr)
-    ChunkCache::wake(*request.landing->chunk, deferred);
   while (request.done < request.length) {
     const Step step = write_piece(request, deferred, failure);
     if (step != Step::kDone) return step;

@@ -399,7 +399,7 @@ void Store::commit_all(ControlRequest::Kind kind, ControlRequest::Unfinished unf
     struct Request {
       ControlRequest control;
       Job* job = nullptr;
-      bool had_failed = false;  // whoever was there to be told was, or it is a loss that was noted
+      bool had_failed = false;  // whoever has closed it was told, or it is a loss that was noted
     };
     std::vector<Request> requests;
     std::vector<std::shared_ptr<File>> files;
@@ -441,7 +441,7 @@ void Store::commit_all(ControlRequest::Kind kind, ControlRequest::Unfinished unf
     request.job = job;
     if (kind == ControlRequest::Kind::kClose) {
       // It may be open to nobody, and be kept only by what is still on its way to the drives.
-      request.had_failed = !file.error().is_ok();
+      request.had_failed = file.is_given_up();
       file.promise();
     }
     request.control.kind = kind;

@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <chrono>
 #include <cstring>
 #include <utility>
 
@@ -88,17 +87,9 @@ void DeviceReceivers::become(Worker& worker) {
   others_.fetch_add(1);
   while (!try_become(worker)) {
     if (handler_.is_stopping()) break;
-    if (is_looked_after_ || !give_way_.is_looked_after()) {
-      wanted_changed_.wait(mutex_);
-      continue;
-    }
-    is_looked_after_ = true;
-    wanted_changed_.wait_for(mutex_, std::chrono::nanoseconds(GiveWay::kLongestNs));
-    is_looked_after_ = false;
-    give_way_.look(monotonic_ns());
+    wanted_changed_.wait(mutex_);
   }
   others_.fetch_sub(1);
-  if (give_way_.is_looked_after()) wanted_changed_.notify_one();  // another does it from here on
 }
 
 // False: there are as many as there are to be.
@@ -155,7 +146,7 @@ void DeviceReceivers::take_place(Worker& worker, const wire::Flow& flow) {
   RequestContext& request = worker.request;
   const bool is_only_stream = gives_way_ && worker.awaits_more && !flow.is_of_pages && streams_.active() == 1;
   if (is_only_stream) place_.came(flow.handle, monotonic_ns());
-  const bool is_beside = is_only_stream && place_.is_beside() && others_.load(std::memory_order_relaxed) > 0;
+  const bool is_beside = is_only_stream && place_.is_beside();
   const bool stayed = is_beside && request.elsewhere != nullptr;  // else it gave way for too long, or was not beside
   if (!stayed) leave_place(worker);
   if (!is_beside || (stayed && (give_way_.was_taken() || ++worker.followed < kFollowedEvery))) return;
@@ -163,7 +154,7 @@ void DeviceReceivers::take_place(Worker& worker, const wire::Flow& flow) {
   std::memcpy(&header, request.payload->request, sizeof header);
   // Who has moved may do so again.
   worker.followed = worker.binding.follow(header.pid) ? kFollowedEvery : 0;
-  request.elsewhere = worker.binding.is_bound() ? &worker.binding.before() : nullptr;
+  request.elsewhere = worker.binding.is_bound() ? &worker.binding.elsewhere() : nullptr;
 }
 
 void DeviceReceivers::leave_place(Worker& worker) {
@@ -171,9 +162,15 @@ void DeviceReceivers::leave_place(Worker& worker) {
   worker.binding.release();
 }
 
-void DeviceReceivers::call_for_looks() {
-  { const MutexLock lock(mutex_); }  // who has just looked waits by now
-  wanted_changed_.notify_one();
+// Who is bound waits for a moment only: what else comes to that processor meanwhile could keep it.
+void DeviceReceivers::wait_beside(Worker& worker) {
+  constexpr timespec kPause{0, 2'000'000};
+  if (!worker.binding.is_bound()) return;
+  waiting_.fetch_add(1, std::memory_order_relaxed);
+  pollfd descriptor{handler_.descriptor(), POLLIN, 0};
+  const bool has_come = ::ppoll(&descriptor, 1, &kPause, nullptr) != 0;
+  waiting_.fetch_sub(1, std::memory_order_relaxed);
+  if (!has_come) leave_place(worker);
 }
 
 bool DeviceReceivers::wait_for_request(Worker& worker) {
@@ -241,6 +238,7 @@ bool DeviceReceivers::receive(Worker& worker, size_t& length) {
   Streams::Claim claim;
   ssize_t result = 0;
   look_for_next(worker);
+  wait_beside(worker);
   if (!may_land() && let_reads_block()) {
     worker.epoll.reset();
     waiting_.fetch_add(1, std::memory_order_relaxed);

@@ -54,7 +54,8 @@ class DeviceReceivers {
         receivers_max_(std::max(1U, workers / 2)),
         discards_(discards),
         looks_(processors() > 1),
-        gives_way_(looks_ && workers > 1 && GiveWay::is_possible()) {}
+        gives_way_(looks_ && GiveWay::is_possible()),
+        give_way_(gives_way_) {}
 
   // A worker's life: until the connection ends, the handler is stopping, or another took its place.
   void serve(Worker& worker);
@@ -63,9 +64,7 @@ class DeviceReceivers {
   // Has `send` answer a request of the calling worker.
   template <typename Send>
   ssize_t answer(RequestContext& request, Send send) {
-    if (request.elsewhere == nullptr || others_.load() == 0) return send();
-    if (give_way_.wants_looks()) call_for_looks();
-    if (!give_way_.begin(*request.elsewhere)) return send();
+    if (request.elsewhere == nullptr || !give_way_.begin(*request.elsewhere)) return send();
     const ssize_t sent = send();
     if (!give_way_.end()) {
       request.elsewhere = nullptr;
@@ -93,8 +92,8 @@ class DeviceReceivers {
   void look_for_next(Worker& worker);
   void take_place(Worker& worker, const wire::Flow& flow);
   static void leave_place(Worker& worker);
-  void call_for_looks();
   bool wait_for_request(Worker& worker);
+  void wait_beside(Worker& worker);
   bool let_reads_block();
   bool begin_landing_read();
   void end_landing_read();
@@ -125,7 +124,6 @@ class DeviceReceivers {
   ReceiverPlace place_;
   const bool gives_way_;  // a receiver may be beside its writer
   GiveWay give_way_;
-  bool is_looked_after_ FPFS_GUARDED_BY(mutex_) = false;
   // Counts down from the last request that moved much data, request by request.
   std::atomic<int> transfers_seen_{0};
   std::atomic<int> writes_seen_{0};  // the same for writes

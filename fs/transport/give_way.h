@@ -3,11 +3,11 @@
 // Who is woken while its processor is busy goes to one that is idle, and with a receiver beside its writer
 // (fs/transport/receiver_place.h) it is busy: with the receiver, which wakes it. A processor that runs nothing but
 // SCHED_IDLE counts as an idle one (select_idle_sibling() in kernel/sched/fair.c, Linux 5.4 and newer). So the receiver is
-// of that class while it answers. Its caller goes on at once, there, and the receiver when that one sleeps: mostly in its
-// next request, which is received without anybody having been woken.
+// of that class while it answers. Its caller goes on there (at once, unless they are of different autogroups or cgroups),
+// and the receiver when that one sleeps: mostly in its next request, which is received without anybody having been woken.
 //
-// Whoever else wants that processor comes before the receiver, too, and nobody knows for how long. So another worker looks
-// (look()): after kLongestNs the receiver is as it was before, and may go on elsewhere.
+// Whoever else wants that processor comes before the receiver, too, and nobody knows for how long. So a thread looks each
+// kLongestNs while anybody gives way: after one to two of these the receiver is as it was before, and may go on elsewhere.
 //
 // No lock is held while a thread gives way.
 //
@@ -19,6 +19,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <thread>
 
 #include "engine/base/mutex.h"
 
@@ -28,36 +29,42 @@ class GiveWay {
  public:
   static constexpr uint64_t kLongestNs = 1'000'000;
 
+  // `looks`: starts the thread that looks; else nobody does, but who calls look().
+  explicit GiveWay(bool looks);
+  ~GiveWay();  // nobody gives way any more
+  GiveWay(const GiveWay&) = delete;
+  GiveWay& operator=(const GiveWay&) = delete;
+
   // Whether threads like the calling one can: they are of SCHED_OTHER, and may become so again (CAP_SYS_NICE, or an
   // RLIMIT_NICE that allows for their nice value: sched(7)). Tried by a thread of its own.
   static bool is_possible();
 
-  // To be called before begin(). True: nobody looks; the caller has somebody look each kLongestNs, until is_looked_after()
-  // is false.
-  bool wants_looks() { return !is_looked_after() && !looks_.exchange(true); }
-  bool is_looked_after() const { return looks_.load(); }
-  // The calling thread gives way from here to end(); `elsewhere`: where it may run if that takes too long. False:
-  // another one does, or nobody looks any more.
+  // The calling thread, which is bound to one processor, gives way from here to end(); `elsewhere`: where it may run if
+  // that takes too long. False: another one does.
   bool begin(const cpu_set_t& elsewhere);
   // False: it took too long.
   bool end();
   // Whether somebody took the way that was given since the last call: the caller is there. (Or somebody else.)
   bool was_taken() { return was_taken_.exchange(false, std::memory_order_relaxed); }
-  // Ends what takes too long. Who was asked to look need not any more when there was nothing to see kQuietLooks times.
+  // Ends what takes too long.
   void look(uint64_t now_ns);
-  static constexpr unsigned kQuietLooks = 16;
 
  private:
+  // The thread that looks sleeps when there was nothing to see for so many times.
+  static constexpr unsigned kQuietLooks = 16;
+  void look_on();
+
   Mutex mutex_;
+  CondVar begun_or_ending_;
   std::atomic<bool> was_taken_{false};
-  std::atomic<bool> looks_{false};                  // somebody was asked to; ends under mutex_
-  bool was_begun_ FPFS_GUARDED_BY(mutex_) = false;  // since the last look
-  unsigned quiet_looks_ FPFS_GUARDED_BY(mutex_) = 0;
   long preemptions_ FPFS_GUARDED_BY(mutex_) = 0;  // of the thread, before it gave way
   pid_t thread_ FPFS_GUARDED_BY(mutex_) = 0;      // that gives way; 0: none
   uint64_t since_ns_ FPFS_GUARDED_BY(mutex_) = 0;
   bool is_over_ FPFS_GUARDED_BY(mutex_) = false;  // it took too long
   cpu_set_t elsewhere_ FPFS_GUARDED_BY(mutex_){};
+  unsigned quiet_looks_ FPFS_GUARDED_BY(mutex_) = kQuietLooks;
+  bool is_ending_ FPFS_GUARDED_BY(mutex_) = false;
+  std::thread looker_;
 };
 
 }  // namespace fpfs

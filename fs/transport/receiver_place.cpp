@@ -4,7 +4,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 #include <optional>
+#include <string_view>
+#include <thread>
 #include <utility>
 
 #include <fmt/format.h>
@@ -15,16 +18,42 @@
 namespace fpfs {
 namespace {
 
-// Where it ran last. (A cpu_set_t holds so many; where there are more, sched_getaffinity() fails.)
+// Where it ran last, of a thread that does not come before all others there. (A cpu_set_t holds so many; where there are
+// more, sched_getaffinity() fails.)
 std::optional<unsigned> processor_of(uint32_t thread) {
-  constexpr unsigned kProcessorField = 39;
+  constexpr unsigned kProcessorField = 39, kRealTimeField = 40;  // rt_priority: 0 but for SCHED_FIFO and SCHED_RR
   if (thread == 0) return std::nullopt;
   const FileDescriptor file(::open(fmt::format("/proc/{0}/task/{0}/stat", thread).c_str(), O_RDONLY | O_CLOEXEC));
   std::array<char, 1024> text{};
   const ssize_t length = file.is_open() ? ::read(file.number(), text.data(), text.size()) : -1;
   if (length <= 0) return std::nullopt;
-  const auto processor = proc_stat_number({text.data(), static_cast<size_t>(length)}, kProcessorField);
-  return processor && *processor < CPU_SETSIZE ? std::optional(static_cast<unsigned>(*processor)) : std::nullopt;
+  const std::string_view stat(text.data(), static_cast<size_t>(length));
+  const auto processor = proc_stat_number(stat, kProcessorField);
+  if (!processor || *processor >= CPU_SETSIZE || proc_stat_number(stat, kRealTimeField) != 0) return std::nullopt;
+  return static_cast<unsigned>(*processor);
+}
+
+bool get_affinity(cpu_set_t& set) {
+  return ::sched_getaffinity(0, sizeof set, &set) == 0;
+}
+
+// Where threads of this process may run when nobody has said so: wherever their cpuset lets them, also when that changes
+// (the kernel takes what the set has more than that for a wish). Null: somebody has (taskset, CPUAffinity=).
+const cpu_set_t* unlimited() {
+  struct Unlimited {
+    cpu_set_t all;
+    bool is_so = false;
+    Unlimited() {
+      std::memset(&all, 0xff, sizeof all);
+      std::thread([this] {
+        cpu_set_t before, after;
+        is_so = get_affinity(before) && ::sched_setaffinity(0, sizeof all, &all) == 0 && get_affinity(after) &&
+                CPU_EQUAL(&before, &after);
+      }).join();
+    }
+  };
+  static const Unlimited unlimited;
+  return unlimited.is_so ? &unlimited.all : nullptr;
 }
 
 }  // namespace
@@ -81,16 +110,22 @@ void ReceiverPlace::change() {
 
 bool ProcessorBinding::follow(uint32_t thread) {
   const std::optional<unsigned> processor = processor_of(thread);
-  if (is_bound_ && processor == processor_) return false;
-  if (!processor || (!is_bound_ && ::sched_getaffinity(0, sizeof before_, &before_) != 0) ||
-      !CPU_ISSET(*processor, &before_)) {
+  cpu_set_t now;
+  if (!processor || !get_affinity(now)) {
     release();
     return false;
   }
+  if (!is_bound_ || !is_just(now, processor_)) {
+    before_ = now;  // when it was bound: somebody else has said so meanwhile
+    is_bound_ = false;
+    const cpu_set_t* const all = unlimited();
+    elsewhere_ = all != nullptr ? *all : before_;
+  }
+  if (is_bound_ && processor_ == *processor) return false;
   cpu_set_t one;
   CPU_ZERO(&one);
   CPU_SET(*processor, &one);
-  if (::sched_setaffinity(0, sizeof one, &one) != 0) {
+  if (!CPU_ISSET(*processor, &before_) || ::sched_setaffinity(0, sizeof one, &one) != 0) {
     release();
     return false;
   }
@@ -100,11 +135,13 @@ bool ProcessorBinding::follow(uint32_t thread) {
 }
 
 void ProcessorBinding::release() {
-  if (!std::exchange(is_bound_, false)) return;
   cpu_set_t now;
-  const bool is_anothers = ::sched_getaffinity(0, sizeof now, &now) == 0 &&
-                           (CPU_COUNT(&now) != 1 || !CPU_ISSET(processor_, &now));  // taskset(1) on the daemon
-  if (!is_anothers) (void)::sched_setaffinity(0, sizeof before_, &before_);
+  if (!std::exchange(is_bound_, false) || !get_affinity(now) || !is_just(now, processor_)) return;
+  (void)::sched_setaffinity(0, sizeof elsewhere_, &elsewhere_);
+}
+
+bool ProcessorBinding::is_just(const cpu_set_t& set, unsigned processor) {
+  return CPU_COUNT(&set) == 1 && CPU_ISSET(processor, &set);
 }
 
 }  // namespace fpfs

@@ -70,16 +70,20 @@ class ProcessorBinding {
  public:
   bool is_bound() const { return is_bound_; }
   // To the processor where that thread ran last (`thread`: its number here; 0: not known), if this one may run there.
-  // While the thread waits for an answer; a file of /proc is read. True: this one was elsewhere.
+  // While the thread waits for an answer; a file of /proc is read. True: this one was elsewhere. Not to one of SCHED_FIFO
+  // or SCHED_RR, which may keep its processor.
   bool follow(uint32_t thread);
-  // To all that it could run on before.
+  // To those that it could run on before, unless somebody else has said meanwhile where it may run.
   void release();
-  const cpu_set_t& before() const { return before_; }  // while it is bound
+  const cpu_set_t& elsewhere() const { return elsewhere_; }  // these; while it is bound
 
  private:
+  static bool is_just(const cpu_set_t& set, unsigned processor);
+
   bool is_bound_ = false;
   unsigned processor_ = 0;  // that it is bound to
   cpu_set_t before_{};
+  cpu_set_t elsewhere_{};
 };
 
 }  // namespace fpfs

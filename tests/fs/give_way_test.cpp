@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
+#include <functional>
 #include <future>
 #include <thread>
 
@@ -13,21 +15,26 @@
 namespace fpfs {
 namespace {
 
+cpu_set_t one_processor() {
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(::sched_getcpu(), &one);
+  return one;
+}
+
 class GiveWayTest : public testing::Test {
  protected:
   void SetUp() override {
     if (!GiveWay::is_possible()) GTEST_SKIP() << "who is of SCHED_IDLE may not leave it here";
     ASSERT_EQ(::sched_getaffinity(0, sizeof all_, &all_), 0);
-    ASSERT_TRUE(give_way_.wants_looks());
-    ASSERT_FALSE(give_way_.wants_looks()) << "somebody was asked";
   }
-  GiveWay give_way_;
+  GiveWay give_way_{false};
   cpu_set_t all_{};
 };
 
 TEST_F(GiveWayTest, FromBeginningToEnd) {
   EXPECT_EQ(::sched_getscheduler(0), SCHED_OTHER);
-  ASSERT_TRUE(give_way_.begin(all_));
+  EXPECT_TRUE(give_way_.begin(all_));
   EXPECT_EQ(::sched_getscheduler(0), SCHED_IDLE);
   give_way_.look(0);
   EXPECT_EQ(::sched_getscheduler(0), SCHED_IDLE) << "it has only begun";
@@ -42,38 +49,17 @@ TEST_F(GiveWayTest, OneAtATime) {
     EXPECT_FALSE(give_way_.begin(all_));
     EXPECT_EQ(::sched_getscheduler(0), SCHED_OTHER);
   });
-  ASSERT_TRUE(give_way_.begin(all_));
+  EXPECT_TRUE(give_way_.begin(all_));
   has_begun.set_value();
   other.join();
   EXPECT_TRUE(give_way_.end());
-  ASSERT_TRUE(give_way_.begin(all_));
-  EXPECT_TRUE(give_way_.end());
-}
-
-TEST_F(GiveWayTest, OnlyWhileSomebodyLooks) {
-  for (unsigned i = 0; i < 3 * GiveWay::kQuietLooks; ++i) {
-    ASSERT_TRUE(give_way_.begin(all_));
-    EXPECT_TRUE(give_way_.end());
-    give_way_.look(0);
-    ASSERT_TRUE(give_way_.is_looked_after());
-  }
-  for (unsigned i = 0; i < GiveWay::kQuietLooks; ++i) {
-    ASSERT_TRUE(give_way_.is_looked_after());
-    give_way_.look(monotonic_ns());
-  }
-  EXPECT_FALSE(give_way_.is_looked_after());
-  EXPECT_FALSE(give_way_.begin(all_));
-  EXPECT_EQ(::sched_getscheduler(0), SCHED_OTHER);
-  EXPECT_TRUE(give_way_.wants_looks());
   EXPECT_TRUE(give_way_.begin(all_));
   EXPECT_TRUE(give_way_.end());
 }
 
 TEST_F(GiveWayTest, SaysWhetherSomebodyCame) {
-  cpu_set_t one;
-  CPU_ZERO(&one);
-  CPU_SET(::sched_getcpu(), &one);
-  ASSERT_EQ(::sched_setaffinity(0, sizeof one, &one), 0);
+  const cpu_set_t one = one_processor();
+  EXPECT_EQ(::sched_setaffinity(0, sizeof one, &one), 0);
   std::atomic<bool> is_over{false};
   std::thread other([&] {
     while (!is_over) {
@@ -81,7 +67,7 @@ TEST_F(GiveWayTest, SaysWhetherSomebodyCame) {
   });
   bool was_taken = false;
   for (int i = 0; i < 1000 && !was_taken; ++i) {
-    ASSERT_TRUE(give_way_.begin(all_));
+    EXPECT_TRUE(give_way_.begin(all_));
     ::usleep(1);  // the other comes
     const uint64_t until = monotonic_ns() + 10'000'000;
     while (monotonic_ns() < until) {
@@ -93,30 +79,48 @@ TEST_F(GiveWayTest, SaysWhetherSomebodyCame) {
   is_over = true;
   other.join();
   EXPECT_TRUE(was_taken);
-  ASSERT_EQ(::sched_setaffinity(0, sizeof all_, &all_), 0);
+  EXPECT_EQ(::sched_setaffinity(0, sizeof all_, &all_), 0);
+}
+
+// A thread gives way, bound to a processor, until somebody ends that, or a long time. Whether it was ended; `bound` says
+// where it may run then.
+bool is_called_back(GiveWay& give_way, const cpu_set_t& elsewhere, const std::function<void()>& look, cpu_set_t& then) {
+  std::promise<void> has_begun;
+  bool is_ended = false;
+  std::thread thread([&] {
+    const cpu_set_t one = one_processor();
+    EXPECT_EQ(::sched_setaffinity(0, sizeof one, &one), 0);
+    EXPECT_TRUE(give_way.begin(elsewhere));
+    has_begun.set_value();
+    for (int i = 0; i < 20'000 && ::sched_getscheduler(0) == SCHED_IDLE; ++i) ::usleep(100);
+    is_ended = ::sched_getscheduler(0) == SCHED_OTHER;
+    ::usleep(1000);  // both is done
+    EXPECT_EQ(::sched_getaffinity(0, sizeof then, &then), 0);
+    EXPECT_EQ(give_way.end(), !is_ended);
+  });
+  has_begun.get_future().wait();
+  look();
+  thread.join();
+  return is_ended;
 }
 
 TEST_F(GiveWayTest, NotForLong) {
-  std::promise<void> has_begun, was_seen;
-  std::thread other([&] {
-    cpu_set_t one;
-    CPU_ZERO(&one);
-    CPU_SET(::sched_getcpu(), &one);
-    ASSERT_EQ(::sched_setaffinity(0, sizeof one, &one), 0);
-    ASSERT_TRUE(give_way_.begin(all_));
-    has_begun.set_value();
-    was_seen.get_future().wait();
-    EXPECT_EQ(::sched_getscheduler(0), SCHED_OTHER);
-    cpu_set_t now;
-    ASSERT_EQ(::sched_getaffinity(0, sizeof now, &now), 0);
-    EXPECT_TRUE(CPU_EQUAL(&now, &all_));
-    EXPECT_FALSE(give_way_.end());
-  });
-  has_begun.get_future().wait();
-  give_way_.look(monotonic_ns() + GiveWay::kLongestNs);
-  was_seen.set_value();
-  other.join();
+  cpu_set_t then;
+  EXPECT_TRUE(is_called_back(
+      give_way_, all_, [this] { give_way_.look(monotonic_ns() + GiveWay::kLongestNs); }, then));
+  EXPECT_TRUE(CPU_EQUAL(&then, &all_));
   give_way_.look(monotonic_ns() + GiveWay::kLongestNs);  // nobody
+}
+
+TEST_F(GiveWayTest, SomebodyLooksAlsoAfterAPause) {
+  GiveWay give_way(true);
+  for (int i = 0; i < 3; ++i) {
+    cpu_set_t then;
+    EXPECT_TRUE(is_called_back(
+        give_way, all_, [] {}, then));
+    EXPECT_TRUE(CPU_EQUAL(&then, &all_));
+    std::this_thread::sleep_for(std::chrono::milliseconds(i * 50));  // it sleeps by then
+  }
 }
 
 }  // namespace

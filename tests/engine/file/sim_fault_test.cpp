@@ -201,6 +201,26 @@ TEST(FailedSaveTest, IsNoLossWhenTheArrayCloses) {
   EXPECT_GT(kept, 0u) << "nothing was on its way";
 }
 
+// Whoever has not closed yet was not.
+TEST(FailedSaveTest, IsNamedWhenItsSaverIsNotDone) {
+  StoreOptions options;
+  options.inline_max = 0;
+  SimArray array(1, 3, options);
+  std::shared_ptr<File> file = array.create("a");
+  Writer writer({.opener = {1, 1}, .is_new = true});
+  file->attach(writer);
+  array.sim().inject(fault(Call::kWrite, SimRole::kObjects, EIO));
+  ASSERT_TRUE(array.write(*file, 0, make_bytes(kTestChunk, 1)).is_ok());
+  ASSERT_TRUE(array.world().run_until([&] { return !file->error().is_ok(); }));
+  std::optional<Status> closed;
+  array.store().close_async([&closed](const Status& status) { closed = status; });
+  ASSERT_TRUE(array.world().run_until([&closed] { return closed.has_value(); }));
+  EXPECT_EQ(closed->code(), StatusCode::kIoError) << closed->message();
+  static_cast<void>(file->detach(writer));
+  file.reset();
+  array.kill();
+}
+
 INSTANTIATE_TEST_SUITE_P(Seeds, RetryTest, ::testing::Range<uint64_t>(0, 40));
 
 INSTANTIATE_TEST_SUITE_P(Plans, FaultTest,
