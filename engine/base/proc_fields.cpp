@@ -1,7 +1,14 @@
 #include "engine/base/proc_fields.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <array>
 #include <charconv>
-#include <string>
+
+#include <fmt/format.h>
+
+#include "engine/base/file_descriptor.h"
 
 namespace fpfs {
 
@@ -15,6 +22,14 @@ std::optional<uint64_t> to_number(std::string_view text, int base) {
 }
 
 }  // namespace
+
+std::string read_proc(pid_t thread, const char* name) {
+  const FileDescriptor file(::open(fmt::format("/proc/{}/{}", thread, name).c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.is_open()) return {};
+  std::array<char, 4096> text;
+  const ssize_t length = ::read(file.number(), text.data(), text.size());
+  return length > 0 ? std::string(text.data(), static_cast<size_t>(length)) : std::string();
+}
 
 std::string_view proc_stat_field(std::string_view stat, unsigned number) {
   const size_t name_end = stat.rfind(')');

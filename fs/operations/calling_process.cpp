@@ -1,31 +1,17 @@
 #include "fs/operations/calling_process.h"
 
-#include <fcntl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <csignal>
 #include <string>
 
-#include <fmt/format.h>
-
 #include "engine/base/clock.h"
-#include "engine/base/file_descriptor.h"
 #include "engine/base/proc_fields.h"
 
 namespace fpfs {
 namespace {
-
-// A file below /proc; empty when it cannot be read. What is looked for lies at its beginning.
-std::string read_proc(pid_t thread, const char* name) {
-  const FileDescriptor file(::open(fmt::format("/proc/{}/{}", thread, name).c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file.is_open()) return {};
-  std::array<char, 4096> text;
-  const ssize_t length = ::read(file.number(), text.data(), text.size());
-  return length > 0 ? std::string(text.data(), static_cast<size_t>(length)) : std::string();
-}
 
 constexpr unsigned kFlagsField = 9, kExitCodeField = 52;
 // include/linux/sched.h.

@@ -1,18 +1,14 @@
 #include "fs/transport/receiver_place.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstring>
 #include <optional>
-#include <string_view>
+#include <string>
 #include <thread>
 #include <utility>
 
 #include <fmt/format.h>
 
-#include "engine/base/file_descriptor.h"
 #include "engine/base/proc_fields.h"
 
 namespace fpfs {
@@ -23,11 +19,7 @@ namespace {
 std::optional<unsigned> processor_of(uint32_t thread) {
   constexpr unsigned kProcessorField = 39, kRealTimeField = 40;  // rt_priority: 0 but for SCHED_FIFO and SCHED_RR
   if (thread == 0) return std::nullopt;
-  const FileDescriptor file(::open(fmt::format("/proc/{0}/task/{0}/stat", thread).c_str(), O_RDONLY | O_CLOEXEC));
-  std::array<char, 1024> text{};
-  const ssize_t length = file.is_open() ? ::read(file.number(), text.data(), text.size()) : -1;
-  if (length <= 0) return std::nullopt;
-  const std::string_view stat(text.data(), static_cast<size_t>(length));
+  const std::string stat = read_proc(static_cast<pid_t>(thread), fmt::format("task/{}/stat", thread).c_str());
   const auto processor = proc_stat_number(stat, kProcessorField);
   if (!processor || *processor >= CPU_SETSIZE || proc_stat_number(stat, kRealTimeField) != 0) return std::nullopt;
   return static_cast<unsigned>(*processor);

@@ -5,14 +5,12 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sched.h>
-#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
-#include <cstdlib>
 #include <filesystem>
 #include <list>
 #include <mutex>
@@ -21,6 +19,7 @@
 
 #include "engine/file/file.h"
 #include "fs/nodes/open_handles.h"
+#include "tests/fs/socket_device.h"
 
 namespace {
 std::atomic<unsigned> polls{0};
@@ -38,12 +37,9 @@ namespace {
 constexpr unsigned kWorkers = 8;
 constexpr uint32_t kLookup = 1;
 
-class Rig final : public RequestHandler {
+class Rig final : public test::SocketDevice {
  public:
   explicit Rig(unsigned workers = kWorkers, bool discards = true) : receivers_(*this, *buffers_, workers, discards) {
-    // Sending waits for room: the system's limit is a few requests.
-    if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets_) != 0) std::abort();
-    if (::fcntl(sockets_[1], F_SETFL, O_NONBLOCK) != 0) std::abort();
     for (unsigned i = 0; i < workers; ++i) {
       Worker& worker = workers_.emplace_back();
       worker.thread = std::thread([this, &worker] {
@@ -55,43 +51,21 @@ class Rig final : public RequestHandler {
   ~Rig() {
     {
       const std::lock_guard lock(mutex_);
-      stopping_ = true;
+      stop();
       may_go_ = true;
     }
     changed_.notify_all();
-    ::close(sockets_[0]);
     receivers_.wake_all();
     for (Worker& worker : workers_) worker.thread.join();
-    ::close(sockets_[1]);
   }
 
   // A long write of an open file, of which there are kWorkers.
   void send(unsigned file) {
-    std::vector<std::byte> request(wire::kWritePayloadOffset + File::kLandingWriteMin + 1);
-    wire::InHeader header{};
-    header.length = static_cast<uint32_t>(request.size());
-    header.opcode = wire::kOpcodeWrite;
-    header.pid = static_cast<uint32_t>(::gettid());
-    wire::WriteIn in{};
-    in.handle = OpenHandles::handle(files_[file]);
-    in.size = File::kLandingWriteMin + 1;
-    std::memcpy(request.data(), &header, sizeof header);
-    std::memcpy(request.data() + sizeof header, &in, sizeof in);
-    send_bytes(request);
+    constexpr uint32_t kLength = File::kLandingWriteMin + 1;
+    send_one(transfer(wire::kOpcodeWrite, files_[file], 0, kLength, kLength));
   }
   // Which begins as a write does.
-  void send_read(unsigned file, uint32_t bytes) {
-    std::vector<std::byte> request(sizeof(wire::InHeader) + sizeof(wire::WriteIn));
-    wire::InHeader header{};
-    header.length = static_cast<uint32_t>(request.size());
-    header.opcode = wire::kOpcodeRead;
-    wire::WriteIn in{};
-    in.handle = OpenHandles::handle(files_[file]);
-    in.size = bytes;
-    std::memcpy(request.data(), &header, sizeof header);
-    std::memcpy(request.data() + sizeof header, &in, sizeof in);
-    send_bytes(request);
-  }
+  void send_read(unsigned file, uint32_t bytes) { send_one(transfer(wire::kOpcodeRead, files_[file], 0, bytes, 0)); }
   // One that moves nothing.
   void send_short(uint32_t opcode) {
     std::vector<std::byte> request(sizeof(wire::InHeader));
@@ -99,10 +73,10 @@ class Rig final : public RequestHandler {
     header.length = static_cast<uint32_t>(request.size());
     header.opcode = opcode;
     std::memcpy(request.data(), &header, sizeof header);
-    send_bytes(request);
+    send_one(request);
   }
-  void send_bytes(const std::vector<std::byte>& request) {
-    ASSERT_EQ(::send(sockets_[0], request.data(), request.size(), 0), static_cast<ssize_t>(request.size()));
+  void send_one(const std::vector<std::byte>& request) {
+    send_bytes(request);
     ++sent_;
   }
   // Whoever handles a request stays with it from now on, or not any more.
@@ -152,7 +126,7 @@ class Rig final : public RequestHandler {
     return count;
   }
   // Whether read(2) waits there.
-  bool reads_block() const { return (::fcntl(sockets_[1], F_GETFL) & O_NONBLOCK) == 0; }
+  bool reads_block() const { return (::fcntl(descriptor(), F_GETFL) & O_NONBLOCK) == 0; }
 
   // All workers have come so far that they receive: each has had a request. (One that may block, so that others do.)
   void give_each_one() {
@@ -166,8 +140,6 @@ class Rig final : public RequestHandler {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 
-  int descriptor() const override { return sockets_[1]; }
-  bool is_stopping() const override { return stopping_; }
   bool handle(Worker& worker, size_t) override {
     (void)receivers_.answer(worker.request, [this]() -> ssize_t {
       if (::sched_getscheduler(0) != SCHED_IDLE) return 0;
@@ -189,15 +161,10 @@ class Rig final : public RequestHandler {
     changed_.notify_all();
     return true;
   }
-  void refuse(uint64_t) override {}
-  bool start_ring_worker(RingEntry&) override { return false; }
-  void connection_ended() override {}
 
  private:
   std::unique_ptr<ReceiveBuffers> buffers_ = *ReceiveBuffers::create(2 * kWorkers);
-  int sockets_[2] = {-1, -1};
   std::vector<OpenFile> files_ = std::vector<OpenFile>(kWorkers);
-  std::atomic<bool> stopping_{false};
   std::mutex mutex_;
   std::condition_variable changed_;
   bool may_go_ = true, is_left_ = false;

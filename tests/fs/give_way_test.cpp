@@ -82,8 +82,8 @@ TEST_F(GiveWayTest, SaysWhetherSomebodyCame) {
   EXPECT_EQ(::sched_setaffinity(0, sizeof all_, &all_), 0);
 }
 
-// A thread gives way, bound to a processor, until somebody ends that, or a long time. Whether it was ended; `bound` says
-// where it may run then.
+// A thread gives way, bound to a processor, until somebody ends that, or a long time. Whether it was ended; `then` is
+// where it may run by then.
 bool is_called_back(GiveWay& give_way, const cpu_set_t& elsewhere, const std::function<void()>& look, cpu_set_t& then) {
   std::promise<void> has_begun;
   bool is_ended = false;

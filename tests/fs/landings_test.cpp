@@ -1,12 +1,9 @@
 // Where the payload of writes comes to that a receiver reads, at a socket in the place of /dev/fuse, of files in an array.
-#include <fcntl.h>
 #include <gtest/gtest.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdlib>
-#include <cstring>
 #include <future>
 #include <mutex>
 #include <random>
@@ -17,6 +14,7 @@
 #include "fs/nodes/open_handles.h"
 #include "fs/transport/device_receivers.h"
 #include "tests/engine/store/small_store.h"
+#include "tests/fs/socket_device.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/test_data.h"
 
@@ -26,14 +24,12 @@ namespace {
 using test::kSmallChunk;
 
 // One worker receives, and writes what came as the WRITE operation does.
-class Rig final : public RequestHandler {
+class Rig final : public test::SocketDevice {
  public:
   explicit Rig(unsigned files) : files_(files), contents_(files) {
     test::format_small_array(environment_, {place_ / "a", place_ / "b"});
     store_ = test::open_small_store(environment_, {place_ / "a", place_ / "b"}, false);
-    if (store_ == nullptr || ::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets_) != 0 ||
-        ::fcntl(sockets_[1], F_SETFL, O_NONBLOCK) != 0)
-      std::abort();
+    if (store_ == nullptr) std::abort();
     for (unsigned i = 0; i < files; ++i) {
       auto created = store_->create(store_->root(), "f" + std::to_string(i), 0644);
       if (!created.is_ok()) std::abort();
@@ -46,11 +42,9 @@ class Rig final : public RequestHandler {
     });
   }
   ~Rig() {
-    stopping_ = true;
-    ::close(sockets_[0]);
+    stop();
     receivers_.wake_all();
     worker_.thread.join();
-    ::close(sockets_[1]);
     for (OpenFile& open : files_) open.file = nullptr;
     EXPECT_TRUE(store_->close().is_ok());
   }
@@ -58,20 +52,11 @@ class Rig final : public RequestHandler {
   // The next write of one of the files, and waits until it is answered.
   void send(unsigned index, uint32_t bytes) {
     std::vector<std::byte>& content = contents_[index];
-    std::vector<std::byte> request(wire::kWritePayloadOffset + bytes);
-    wire::InHeader header{};
-    header.length = static_cast<uint32_t>(request.size());
-    header.opcode = wire::kOpcodeWrite;
-    wire::WriteIn in{};
-    in.handle = OpenHandles::handle(files_[index]);
-    in.offset = content.size();
-    in.size = bytes;
-    std::memcpy(request.data(), &header, sizeof header);
-    std::memcpy(request.data() + sizeof header, &in, sizeof in);
+    std::vector<std::byte> request = transfer(wire::kOpcodeWrite, files_[index], content.size(), bytes, bytes);
     const std::span<std::byte> payload = std::span(request).subspan(wire::kWritePayloadOffset);
     test::fill(payload, ++sent_, 0);
     content.insert(content.end(), payload.begin(), payload.end());
-    ASSERT_EQ(::send(sockets_[0], request.data(), request.size(), 0), static_cast<ssize_t>(request.size()));
+    send_bytes(request);
     std::unique_lock lock(mutex_);
     ASSERT_TRUE(changed_.wait_for(lock, std::chrono::seconds(20), [&] { return written_ == sent_; }));
   }
@@ -87,8 +72,6 @@ class Rig final : public RequestHandler {
     }
   }
 
-  int descriptor() const override { return sockets_[1]; }
-  bool is_stopping() const override { return stopping_; }
   bool handle(Worker& worker, size_t length) override {
     RequestContext& context = worker.request;
     const std::byte* const bytes = context.payload->request;
@@ -114,19 +97,14 @@ class Rig final : public RequestHandler {
     changed_.notify_all();
     return true;
   }
-  void refuse(uint64_t) override {}
-  bool start_ring_worker(RingEntry&) override { return false; }
-  void connection_ended() override {}
 
  private:
   test::TemporaryDirectory place_;
   PosixEnvironment environment_;
   std::unique_ptr<Store> store_;
   std::unique_ptr<ReceiveBuffers> buffers_ = *ReceiveBuffers::create(2);
-  int sockets_[2] = {-1, -1};
   std::vector<OpenFile> files_;
   std::vector<std::vector<std::byte>> contents_;
-  std::atomic<bool> stopping_{false};
   std::atomic<unsigned> landed_{0};
   std::mutex mutex_;
   std::condition_variable changed_;
