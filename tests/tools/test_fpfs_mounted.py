@@ -279,7 +279,8 @@ def test_verify_while_it_is_unmounted_is_not_clean(binaries, mount, below):
     reads, writes = os.pipe()
     fcntl.fcntl(writes, fcntl.F_SETPIPE_SZ, 4096)
     with open(reads) as lines:
-        verify = subprocess.Popen([binaries.fpfs, "verify", mount.path / below], stdout=writes, stderr=subprocess.PIPE, text=True)
+        verify = subprocess.Popen([binaries.fpfs, "verify", mount.path / below], stdout=writes, stderr=subprocess.PIPE,
+                                  text=True)
         os.close(writes)
         assert select.select([lines], [], [], 60)[0] and verify.poll() is None
         assert mount_table.unmount(mount.path, lazy=True).returncode == 0
