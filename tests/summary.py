@@ -63,7 +63,7 @@ def count_ctest(folder):
         program = programs.get(name, name)
         ran.add(name)
         if status == "disabled":
-            continue  # it runs with the sanitizers (FPFS_THREADED_TESTS)
+            continue  # it runs with the sanitizers (FPFS_SHORT_TESTS)
         # A crash, a leak or a time-out after the last case is in ctest's own verdict only.
         if status == "run":
             if program not in wrote:
