@@ -48,6 +48,7 @@ bool set_blocking(int descriptor, bool blocks) {
 
 void DeviceReceivers::serve(Worker& worker) {
   bool goes_on = true;
+  uint64_t unserved_since_ns = 0;  // it has left, and called nobody
   while (goes_on && !handler_.is_stopping()) {
     if (worker.request.payload == nullptr) worker.request.payload = buffers_.try_take();
     if (worker.request.payload == nullptr) {
@@ -56,11 +57,15 @@ void DeviceReceivers::serve(Worker& worker) {
       worker.request.payload = buffers_.take();
     }
     become(worker);
+    (void)see_served(unserved_since_ns);
     call_another();
     size_t length = 0;
     goes_on = receive(worker, length);
     if (length == 0) continue;
-    if (!may_stay(worker)) {
+    const bool stays = may_stay(worker);
+    if (serves_alone(worker)) {
+      unserved_since_ns = leave_unserved(worker);
+    } else if (!stays) {
       retire(worker);
       call_another();
     }
@@ -70,6 +75,7 @@ void DeviceReceivers::serve(Worker& worker) {
     if (receivers_.load(std::memory_order_relaxed) > wanted()) retire(worker);
   }
   retire(worker);
+  if (see_served(unserved_since_ns)) wake_one();
   worker.epoll.reset();
   leave_place(worker);
 }
@@ -105,9 +111,7 @@ bool DeviceReceivers::try_become(Worker& worker) {
 // When it is one: also by who finds it caught in a call (give_up_requests()). Another worker takes the place when
 // nobody else waits for requests.
 void DeviceReceivers::retire(Worker& worker) {
-  if (!worker.receives.exchange(false) || receivers_.fetch_sub(1) > 1) return;
-  { const MutexLock lock(mutex_); }  // who has just looked waits by now
-  wanted_changed_.notify_one();
+  if (worker.receives.exchange(false) && receivers_.fetch_sub(1) == 1) wake_one();
 }
 
 // When there are too few, and somebody waits to become one. That one calls the next. (While little is read and written,
@@ -115,9 +119,46 @@ void DeviceReceivers::retire(Worker& worker) {
 void DeviceReceivers::call_another() {
   const unsigned others = others_.load(std::memory_order_relaxed);
   if (moves_little() ? others + kReceivers <= workers_ : others == 0) return;
-  if (receivers_.load(std::memory_order_relaxed) >= wanted()) return;
+  if (receivers_.load(std::memory_order_relaxed) < wanted()) wake_one();
+}
+
+// Of those who wait to become receivers.
+void DeviceReceivers::wake_one() {
   { const MutexLock lock(mutex_); }  // who has just looked waits by now
   wanted_changed_.notify_one();
+}
+
+// The calling worker is the only receiver, of who asks alone.
+bool DeviceReceivers::serves_alone(const Worker& worker) const {
+  return is_asked_by_one() && worker.receives.load(std::memory_order_relaxed) &&
+         receivers_.load(std::memory_order_relaxed) == 1;
+}
+
+// It retires, and calls nobody: it may be back before another request comes. The looker calls somebody when it is not.
+// Since when.
+uint64_t DeviceReceivers::leave_unserved(Worker& worker) {
+  const uint64_t now_ns = monotonic_ns();
+  unserved_since_ns_.store(now_ns);
+  if (worker.receives.exchange(false)) receivers_.fetch_sub(1);
+  looker_.goes_on();
+  return now_ns;
+}
+
+// Who left at `since_ns`, if not 0, receives again, or somebody else does. False: that was known.
+bool DeviceReceivers::see_served(uint64_t& since_ns) {
+  uint64_t expected = std::exchange(since_ns, 0);
+  return expected != 0 && unserved_since_ns_.compare_exchange_strong(expected, 0);
+}
+
+// The looker's: after who gives way, and whether anybody receives.
+bool DeviceReceivers::look(uint64_t now_ns) {
+  const uint64_t since_ns = unserved_since_ns_.load();
+  if (uint64_t left_ns = since_ns; since_ns != 0 && now_ns >= since_ns + Looker::kPeriodNs && see_served(left_ns)) {
+    caller_.start_anew();
+    wake_one();
+  }
+  const bool gives_way = give_way_.look(now_ns);
+  return gives_way || since_ns != 0;
 }
 
 unsigned DeviceReceivers::processors() {
@@ -127,7 +168,8 @@ unsigned DeviceReceivers::processors() {
 }
 
 void DeviceReceivers::look_for_next(Worker& worker) {
-  if (!looks_ || worker.binding.is_bound() || !worker.awaits_more || streams_.active() != 1 ||
+  const bool is_of_stream = worker.awaits_more && streams_.active() == 1;
+  if (!looks_ || worker.binding.is_bound() || !(is_of_stream || serves_alone(worker)) ||
       !worker.busy_poll.is_worth_it())
     return;
   waiting_.fetch_add(1, std::memory_order_relaxed);
@@ -295,6 +337,9 @@ void DeviceReceivers::note_received(Worker& worker, Streams::Claim& claim, size_
   else
     streams_.gave_up(claim);
   if (flow.kind == wire::Flow::Kind::kEnd) streams_.end(flow.handle);
+  wire::InHeader header;
+  std::memcpy(&header, request, sizeof header);
+  caller_.came(header);
   count_down(transfers_seen_, moves_much);
   count_down(writes_seen_, writes_much);
   Landing& landing = worker.request.landing;

@@ -7,6 +7,9 @@
 // - Little is read and written: kReceivers, so that the next request of a client that creates files finds one waiting and
 //   nobody has to be woken for it. The kernel wakes them in turn, so with more each has slept for longer: on 16 cores with
 //   16 of them, one client is served half as fast, and 16 clients at three quarters.
+// - So little that one thread asks for all of it (fs/transport/sole_caller.h): one, which is about to look for the next
+//   request when it comes. It serves also what may block, as nobody waits meanwhile; when that takes longer than a
+//   millisecond, or another thread asks, there are kReceivers again.
 // - One stream (fs/transport/streams.h): one. It is served by one thread, whose caches know it.
 // - Several streams: one for each, up to half of the workers. Who receives a write copies its payload, and who answers
 //   a read from memory copies it too: as many copies go side by side as there are receivers. The other half of the
@@ -22,7 +25,7 @@
 //
 // The receiver of the only stream that is written runs beside its writer when that is faster
 // (fs/transport/receiver_place.h); elsewhere, when it has answered a long write, it looks for the next one before it waits
-// (fs/transport/busy_poll.h).
+// (fs/transport/busy_poll.h). So does the receiver of who asks alone.
 //
 // While a file is being written front to back, the next request's bytes go to the engine's memory right away, behind
 // what was written last (engine/file/landing.h). Each receiver guesses which stream is next, no two the same. When it was
@@ -34,11 +37,14 @@
 
 #include <algorithm>
 #include <atomic>
+#include <functional>
 
 #include "engine/base/mutex.h"
 #include "fs/transport/give_way.h"
+#include "fs/transport/looker.h"
 #include "fs/transport/receive_buffers.h"
 #include "fs/transport/receiver_place.h"
+#include "fs/transport/sole_caller.h"
 #include "fs/transport/streams.h"
 #include "fs/transport/worker.h"
 
@@ -54,8 +60,10 @@ class DeviceReceivers {
         receivers_max_(std::max(1U, workers / 2)),
         discards_(discards),
         looks_(processors() > 1),
+        serves_alone_(looks_ && workers > 1),
         gives_way_(looks_ && GiveWay::is_possible()),
-        give_way_(gives_way_) {}
+        looker_(serves_alone_ || gives_way_ ? [this](uint64_t now_ns) { return look(now_ns); }
+                                            : std::function<bool(uint64_t)>()) {}
 
   // A worker's life: until the connection ends, the handler is stopping, or another took its place.
   void serve(Worker& worker);
@@ -87,7 +95,17 @@ class DeviceReceivers {
   bool moves_little() const { return transfers_seen_.load(std::memory_order_relaxed) == 0; }
   // A write whose place is known may come.
   bool may_land() const { return !discards_ && writes_seen_.load(std::memory_order_relaxed) > 0; }
-  unsigned wanted() const { return moves_little() ? kReceivers : std::clamp(streams_.active(), 1U, receivers_max_); }
+  // One thread asks for all of the little that there is.
+  bool is_asked_by_one() const { return serves_alone_ && moves_little() && caller_.is_there(); }
+  unsigned wanted() const {
+    if (!moves_little()) return std::clamp(streams_.active(), 1U, receivers_max_);
+    return is_asked_by_one() ? 1 : kReceivers;
+  }
+  bool serves_alone(const Worker& worker) const;
+  uint64_t leave_unserved(Worker& worker);
+  bool see_served(uint64_t& since_ns);
+  void wake_one();
+  bool look(uint64_t now_ns);
   void call_another();
   void look_for_next(Worker& worker);
   void take_place(Worker& worker, const wire::Flow& flow);
@@ -109,7 +127,8 @@ class DeviceReceivers {
   const unsigned workers_;
   const unsigned receivers_max_;
   const bool discards_;
-  const bool looks_;  // there are processors that callers may run on while a receiver does
+  const bool looks_;         // there are processors that callers may run on while a receiver does
+  const bool serves_alone_;  // a receiver may be the only one while little comes
   Mutex mutex_;
   CondVar wanted_changed_;
   std::atomic<unsigned> receivers_{0};
@@ -123,10 +142,13 @@ class DeviceReceivers {
   LandingOdds odds_;
   ReceiverPlace place_;
   const bool gives_way_;  // a receiver may be beside its writer
-  GiveWay give_way_;
+  GiveWay give_way_{looker_};
   // Counts down from the last request that moved much data, request by request.
   std::atomic<int> transfers_seen_{0};
   std::atomic<int> writes_seen_{0};  // the same for writes
+  SoleCaller caller_;
+  std::atomic<uint64_t> unserved_since_ns_{0};  // the only receiver has left, and called nobody; 0: it has not
+  Looker looker_;                               // last: it uses the others
 };
 
 }  // namespace fpfs

@@ -6,8 +6,9 @@
 // of that class while it answers. Its caller goes on there (at once, unless they are of different autogroups or cgroups),
 // and the receiver when that one sleeps: mostly in its next request, which is received without anybody having been woken.
 //
-// Whoever else wants that processor comes before the receiver, too, and nobody knows for how long. So a thread looks each
-// kLongestNs while anybody gives way: after one to two of these the receiver is as it was before, and may go on elsewhere.
+// Whoever else wants that processor comes before the receiver, too, and nobody knows for how long. So somebody looks each
+// kLongestNs while anybody gives way (fs/transport/looker.h): after one to two of these the receiver is as it was before,
+// and may go on elsewhere.
 //
 // No lock is held while a thread gives way.
 //
@@ -19,19 +20,18 @@
 
 #include <atomic>
 #include <cstdint>
-#include <thread>
 
 #include "engine/base/mutex.h"
+#include "fs/transport/looker.h"
 
 namespace fpfs {
 
 class GiveWay {
  public:
-  static constexpr uint64_t kLongestNs = 1'000'000;
+  static constexpr uint64_t kLongestNs = Looker::kPeriodNs;
 
-  // `looks`: starts the thread that looks; else nobody does, but who calls look().
-  explicit GiveWay(bool looks);
-  ~GiveWay();  // nobody gives way any more
+  // `looker` calls look(), and ends first.
+  explicit GiveWay(Looker& looker) : looker_(looker) {}
   GiveWay(const GiveWay&) = delete;
   GiveWay& operator=(const GiveWay&) = delete;
 
@@ -46,25 +46,18 @@ class GiveWay {
   bool end();
   // Whether somebody took the way that was given since the last call: the caller is there. (Or somebody else.)
   bool was_taken() { return was_taken_.exchange(false, std::memory_order_relaxed); }
-  // Ends what takes too long.
-  void look(uint64_t now_ns);
+  // Ends what takes too long. False: nobody gives way.
+  bool look(uint64_t now_ns);
 
  private:
-  // The thread that looks sleeps when there was nothing to see for so many times.
-  static constexpr unsigned kQuietLooks = 16;
-  void look_on();
-
+  Looker& looker_;
   Mutex mutex_;
-  CondVar begun_or_ending_;
   std::atomic<bool> was_taken_{false};
   long preemptions_ FPFS_GUARDED_BY(mutex_) = 0;  // of the thread, before it gave way
   pid_t thread_ FPFS_GUARDED_BY(mutex_) = 0;      // that gives way; 0: none
   uint64_t since_ns_ FPFS_GUARDED_BY(mutex_) = 0;
   bool is_over_ FPFS_GUARDED_BY(mutex_) = false;  // it took too long
   cpu_set_t elsewhere_ FPFS_GUARDED_BY(mutex_){};
-  unsigned quiet_looks_ FPFS_GUARDED_BY(mutex_) = kQuietLooks;
-  bool is_ending_ FPFS_GUARDED_BY(mutex_) = false;
-  std::thread looker_;
 };
 
 }  // namespace fpfs

@@ -14,6 +14,7 @@
 #include <filesystem>
 #include <list>
 #include <mutex>
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -66,14 +67,22 @@ class Rig final : public test::SocketDevice {
   }
   // Which begins as a write does.
   void send_read(unsigned file, uint32_t bytes) { send_one(transfer(wire::kOpcodeRead, files_[file], 0, bytes, 0)); }
-  // One that moves nothing.
-  void send_short(uint32_t opcode) {
+  // One that moves nothing. `thread`: who asks; 0 is nobody in particular.
+  void send_short(uint32_t opcode, uint32_t thread = 0) {
     std::vector<std::byte> request(sizeof(wire::InHeader));
     wire::InHeader header{};
     header.length = static_cast<uint32_t>(request.size());
     header.opcode = opcode;
+    header.pid = thread;
     std::memcpy(request.data(), &header, sizeof header);
     send_one(request);
+  }
+  // So many of one thread that it counts as the only one, and that all but one of those who received have left.
+  void ask_alone(uint32_t thread) {
+    for (unsigned i = 0; i < SoleCaller::kRunMin + 2 * kWorkers; ++i) {
+      send_short(kLookup, thread);
+      (void)wait_for_all();
+    }
   }
   void send_one(const std::vector<std::byte>& request) {
     send_bytes(request);
@@ -99,6 +108,12 @@ class Rig final : public test::SocketDevice {
   void leave_to_others() {
     const std::lock_guard lock(mutex_);
     is_left_ = true;
+  }
+  // The engine keeps what comes, until it is given back.
+  void keep_payloads(bool yes) {
+    const std::lock_guard lock(mutex_);
+    keeps_payloads_ = yes;
+    kept_.clear();
   }
   // Answers that gave way, which they do until somebody ends that, or a long time; and those of which somebody has.
   unsigned gave_way() const { return gave_way_; }
@@ -156,6 +171,7 @@ class Rig final : public test::SocketDevice {
     --at_it_;
     ++handled_;
     free_ += worker.is_free ? 1 : 0;
+    if (keeps_payloads_) kept_.push_back(std::move(worker.request.payload));
     last_ = &worker;
     if (!is_left_) receivers_.answered(worker.request);
     changed_.notify_all();
@@ -167,7 +183,8 @@ class Rig final : public test::SocketDevice {
   std::vector<OpenFile> files_ = std::vector<OpenFile>(kWorkers);
   std::mutex mutex_;
   std::condition_variable changed_;
-  bool may_go_ = true, is_left_ = false;
+  bool may_go_ = true, is_left_ = false, keeps_payloads_ = false;
+  std::vector<decltype(RequestContext::payload)> kept_;
   unsigned at_it_ = 0, handled_ = 0, sent_ = 0, free_ = 0;
   std::atomic<unsigned> gave_way_{0}, called_back_{0};
   const Worker* last_ = nullptr;
@@ -234,6 +251,73 @@ TEST(DeviceReceivers, OfSeveralStreamsNoneGivesWay) {
     (void)rig.wait_for_all();
   }
   EXPECT_EQ(rig.gave_way(), 0u);
+}
+
+TEST(DeviceReceivers, WhoAsksAloneIsServedByOneWorkerThatLooksForMore) {
+  if (DeviceReceivers::processors() < 2) GTEST_SKIP() << "nobody looks on one processor";
+  Rig rig;
+  rig.give_each_one();
+  rig.ask_alone(7);
+  std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  rig.send_short(kLookup, 7);
+  const Worker* const first = rig.wait_for_all();
+  polls = 0;
+  for (int i = 0; i < 50; ++i) {
+    rig.send_short(i % 2 == 0 ? kLookup : wire::kOpcodeRelease, i % 2 == 0 ? 7 : 0);
+    ASSERT_EQ(rig.wait_for_all(), first);
+  }
+  EXPECT_GT(polls, 50u) << "one each, whether more is there, and looks";
+}
+
+// Who asks alone may find the drive slow; others need not wait for it.
+TEST(DeviceReceivers, OthersNeedNotWaitForWhoAskedAlone) {
+  if (DeviceReceivers::processors() < 2) GTEST_SKIP() << "nobody serves alone on one processor";
+  Rig rig;
+  for (int round = 0; round < 3; ++round) {
+    rig.ask_alone(7);
+    rig.hold(true);
+    rig.send_short(kLookup, 7);
+    ASSERT_TRUE(rig.wait_until_at_it(1));
+    std::this_thread::sleep_for(std::chrono::milliseconds(round * 50));
+    for (unsigned i = 2; i < kWorkers; ++i) {
+      rig.send_short(kLookup, 8);
+      ASSERT_TRUE(rig.wait_until_at_it(i));
+    }
+    rig.hold(false);
+    (void)rig.wait_for_all();
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // who looks sleeps
+  }
+}
+
+// It may also wait for memory, as the engine has all of it.
+TEST(DeviceReceivers, OthersServeWhoAskedAloneWhenItsReceiverHasNoMemory) {
+  if (DeviceReceivers::processors() < 2) GTEST_SKIP() << "nobody serves alone on one processor";
+  Rig rig;
+  rig.give_each_one();
+  rig.ask_alone(7);
+  rig.keep_payloads(true);
+  for (unsigned i = 0; i < 2 * kWorkers - 1; ++i) {
+    rig.send_short(kLookup, 7);
+    (void)rig.wait_for_all();
+  }
+  rig.keep_payloads(false);
+}
+
+TEST(DeviceReceivers, WhenAnotherAsksTooThereAreMoreAgain) {
+  if (DeviceReceivers::processors() < 2) GTEST_SKIP() << "nobody looks on one processor";
+  Rig rig;
+  rig.give_each_one();
+  rig.ask_alone(7);
+  const auto servers = [&rig](uint32_t other) {
+    std::set<const Worker*> seen;
+    for (uint32_t i = 0; i < 100; ++i) {
+      rig.send_short(kLookup, i % 2 == 0 ? 7 : other);
+      seen.insert(rig.wait_for_all());
+    }
+    return seen.size();
+  };
+  EXPECT_EQ(servers(7), 1u);
+  EXPECT_GT(servers(8), 1u);
 }
 
 TEST(DeviceReceivers, EachStreamHasAReceiver) {

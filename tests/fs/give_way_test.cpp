@@ -28,7 +28,8 @@ class GiveWayTest : public testing::Test {
     if (!GiveWay::is_possible()) GTEST_SKIP() << "who is of SCHED_IDLE may not leave it here";
     ASSERT_EQ(::sched_getaffinity(0, sizeof all_, &all_), 0);
   }
-  GiveWay give_way_{false};
+  Looker nobody_{{}};
+  GiveWay give_way_{nobody_};
   cpu_set_t all_{};
 };
 
@@ -36,10 +37,11 @@ TEST_F(GiveWayTest, FromBeginningToEnd) {
   EXPECT_EQ(::sched_getscheduler(0), SCHED_OTHER);
   EXPECT_TRUE(give_way_.begin(all_));
   EXPECT_EQ(::sched_getscheduler(0), SCHED_IDLE);
-  give_way_.look(0);
+  EXPECT_TRUE(give_way_.look(0));
   EXPECT_EQ(::sched_getscheduler(0), SCHED_IDLE) << "it has only begun";
   EXPECT_TRUE(give_way_.end());
   EXPECT_EQ(::sched_getscheduler(0), SCHED_OTHER);
+  EXPECT_FALSE(give_way_.look(0));
 }
 
 TEST_F(GiveWayTest, OneAtATime) {
@@ -113,11 +115,14 @@ TEST_F(GiveWayTest, NotForLong) {
 }
 
 TEST_F(GiveWayTest, SomebodyLooksAlsoAfterAPause) {
-  GiveWay give_way(true);
+  struct Both {
+    GiveWay give_way{looker};
+    Looker looker{[this](uint64_t now_ns) { return give_way.look(now_ns); }};
+  } both;
   for (int i = 0; i < 3; ++i) {
     cpu_set_t then;
     EXPECT_TRUE(is_called_back(
-        give_way, all_, [] {}, then));
+        both.give_way, all_, [] {}, then));
     EXPECT_TRUE(CPU_EQUAL(&then, &all_));
     std::this_thread::sleep_for(std::chrono::milliseconds(i * 50));  // it sleeps by then
   }

@@ -1,0 +1,45 @@
+// SoleCaller: whether one thread asks for everything, as the requests show it.
+//
+// Thread safety: all methods from any thread; what counts is the tendency.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "fs/protocol/fuse_wire.h"
+
+namespace fpfs {
+
+class SoleCaller {
+ public:
+  // It is one when so many requests came one after the other without another thread's.
+  static constexpr uint32_t kRunMin = 256;
+
+  void came(const wire::InHeader& request) {
+    switch (request.opcode) {
+      case wire::kOpcodeRelease:  // the kernel's own, behind what somebody did
+      case wire::kOpcodeReleaseDirectory:
+      case wire::kOpcodeForget:
+      case wire::kOpcodeForgetMany:
+        return;
+      default:
+        break;
+    }
+    const Run run = run_.load(std::memory_order_relaxed);
+    const bool goes_on = run.thread == request.pid && request.pid != 0;  // 0: of pages, or not known here
+    if (goes_on && run.length == kRunMin) return;
+    run_.store({request.pid, goes_on ? run.length + 1 : 0}, std::memory_order_relaxed);
+  }
+  bool is_there() const { return run_.load(std::memory_order_relaxed).length == kRunMin; }
+  void start_anew() { run_.store({}, std::memory_order_relaxed); }
+
+ private:
+  struct Run {
+    uint32_t thread = 0;
+    uint32_t length = 0;
+  };
+  static_assert(std::atomic<Run>::is_always_lock_free);
+  std::atomic<Run> run_{Run()};
+};
+
+}  // namespace fpfs
