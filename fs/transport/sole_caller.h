@@ -13,7 +13,7 @@ namespace fpfs {
 class SoleCaller {
  public:
   // It is one when so many requests came one after the other without another thread's.
-  static constexpr uint32_t kRunMin = 256;
+  static constexpr uint32_t kRunMin = 64;
 
   void came(const wire::InHeader& request) {
     switch (request.opcode) {
