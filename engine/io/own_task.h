@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <utility>
 
 namespace fpfs {
 
@@ -23,6 +24,18 @@ class OwnTask {
   ~OwnTask();  // runs it
   OwnTask(const OwnTask&) = delete;
   OwnTask& operator=(const OwnTask&) = delete;
+
+  // While it exists, what its thread posts goes to other threads.
+  class Suspension {
+   public:
+    Suspension() : took_(std::exchange(t_takes, false)) {}
+    ~Suspension() { t_takes = took_; }
+    Suspension(const Suspension&) = delete;
+    Suspension& operator=(const Suspension&) = delete;
+
+   private:
+    const bool took_;
+  };
 
   // Runs the task, if there is one, and those kept meanwhile. What is posted from then on goes to other threads.
   void run();

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "engine/base/log.h"
+#include "engine/io/own_task.h"
 #include "fs/operations/calling_process.h"
 #include "fs/operations/descriptor_holders.h"
 #include "fs/operations/reply.h"
@@ -86,6 +87,7 @@ void flush(fuse_req_t request, fuse_ino_t, fuse_file_info* info) noexcept {
   close.origin = {open.writer.get(), {info->lock_owner, closing_process(request, open)}, false};
   close.killed = is_killed_saver(request, open);
   if (close.killed || !may_be_to_come(open, close.origin)) return end_save(request, open, close);
+  const OwnTask::Suspension another_waits;  // this one may be the only one to receive what it waits for
   file_system_of(request).run_in_background([request, &open, close, thread = fuse_req_ctx(request)->pid] {
     is_to_come(file_system_of(request), thread, open) ? reply_status(request, open.file->error())
                                                       : end_save(request, open, close);

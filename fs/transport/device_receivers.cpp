@@ -48,7 +48,6 @@ bool set_blocking(int descriptor, bool blocks) {
 
 void DeviceReceivers::serve(Worker& worker) {
   bool goes_on = true;
-  uint64_t unserved_since_ns = 0;  // it has left, and called nobody
   while (goes_on && !handler_.is_stopping()) {
     if (worker.request.payload == nullptr) worker.request.payload = buffers_.try_take();
     if (worker.request.payload == nullptr) {
@@ -57,15 +56,13 @@ void DeviceReceivers::serve(Worker& worker) {
       worker.request.payload = buffers_.take();
     }
     become(worker);
-    (void)see_served(unserved_since_ns);
     call_another();
     size_t length = 0;
     goes_on = receive(worker, length);
     if (length == 0) continue;
-    const bool stays = may_stay(worker);
-    if (serves_alone(worker)) {
-      unserved_since_ns = leave_unserved(worker);
-    } else if (!stays) {
+    if (serves_alone(worker) && !has_found_more(worker)) {
+      leave_unserved(worker);
+    } else if (!may_stay(worker)) {
       retire(worker);
       call_another();
     }
@@ -75,7 +72,7 @@ void DeviceReceivers::serve(Worker& worker) {
     if (receivers_.load(std::memory_order_relaxed) > wanted()) retire(worker);
   }
   retire(worker);
-  if (see_served(unserved_since_ns)) wake_one();
+  if (receivers_.load() == 0) wake_one();
   worker.epoll.reset();
   leave_place(worker);
 }
@@ -104,6 +101,7 @@ bool DeviceReceivers::try_become(Worker& worker) {
   do {
     if (receivers >= wanted()) return false;
   } while (!receivers_.compare_exchange_weak(receivers, receivers + 1));
+  if (receivers == 0) unserved_since_ns_.store(0);
   worker.receives.store(true);
   return true;
 }
@@ -134,26 +132,31 @@ bool DeviceReceivers::serves_alone(const Worker& worker) const {
          receivers_.load(std::memory_order_relaxed) == 1;
 }
 
-// It retires, and calls nobody: it may be back before another request comes. The looker calls somebody when it is not.
-// Since when.
-uint64_t DeviceReceivers::leave_unserved(Worker& worker) {
-  const uint64_t now_ns = monotonic_ns();
-  unserved_since_ns_.store(now_ns);
-  if (worker.receives.exchange(false)) receivers_.fetch_sub(1);
-  looker_.goes_on();
-  return now_ns;
+// A thread may have several requests under way (asynchronous I/O): then one waits behind the one in hand. Not so behind
+// others than these: what the kernel sends on its own comes at any time.
+bool DeviceReceivers::has_found_more(Worker& worker) {
+  wire::InHeader header;
+  std::memcpy(&header, worker.request.payload->request, sizeof header);
+  worker.is_free = others_.load(std::memory_order_relaxed) > 0;
+  if (header.opcode != wire::kOpcodeRead && header.opcode != wire::kOpcodeWrite) return false;
+  pollfd descriptor{handler_.descriptor(), POLLIN, 0};
+  const bool found = ::poll(&descriptor, 1, 0) > 0;
+  if (found) caller_.start_anew();
+  return found;
 }
 
-// Who left at `since_ns`, if not 0, receives again, or somebody else does. False: that was known.
-bool DeviceReceivers::see_served(uint64_t& since_ns) {
-  uint64_t expected = std::exchange(since_ns, 0);
-  return expected != 0 && unserved_since_ns_.compare_exchange_strong(expected, 0);
+// It retires, and calls nobody: it may be back before another request comes. The looker calls somebody when it is not.
+void DeviceReceivers::leave_unserved(Worker& worker) {
+  unserved_since_ns_.store(monotonic_ns());
+  if (worker.receives.exchange(false)) receivers_.fetch_sub(1);
+  looker_.goes_on();
 }
 
 // The looker's: after who gives way, and whether anybody receives.
 bool DeviceReceivers::look(uint64_t now_ns) {
   const uint64_t since_ns = unserved_since_ns_.load();
-  if (uint64_t left_ns = since_ns; since_ns != 0 && now_ns >= since_ns + Looker::kPeriodNs && see_served(left_ns)) {
+  if (uint64_t left_ns = since_ns; since_ns != 0 && now_ns >= since_ns + Looker::kPeriodNs &&
+                                   unserved_since_ns_.compare_exchange_strong(left_ns, 0)) {
     caller_.start_anew();
     wake_one();
   }
@@ -339,7 +342,7 @@ void DeviceReceivers::note_received(Worker& worker, Streams::Claim& claim, size_
   if (flow.kind == wire::Flow::Kind::kEnd) streams_.end(flow.handle);
   wire::InHeader header;
   std::memcpy(&header, request, sizeof header);
-  caller_.came(header);
+  if (serves_alone_) caller_.came(header, monotonic_ns());
   count_down(transfers_seen_, moves_much);
   count_down(writes_seen_, writes_much);
   Landing& landing = worker.request.landing;

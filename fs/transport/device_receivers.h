@@ -8,8 +8,8 @@
 //   nobody has to be woken for it. The kernel wakes them in turn, so with more each has slept for longer: on 16 cores with
 //   16 of them, one client is served half as fast, and 16 clients at three quarters.
 // - So little that one thread asks for all of it (fs/transport/sole_caller.h): one, which is about to look for the next
-//   request when it comes. It serves also what may block, as nobody waits meanwhile; when that takes longer than a
-//   millisecond, or another thread asks, there are kReceivers again.
+//   request when it comes. It serves also what may block, as who asked waits for it anyway. When that takes longer than a
+//   millisecond, or another thread asks, there are kReceivers again: another waits for two milliseconds at most.
 // - One stream (fs/transport/streams.h): one. It is served by one thread, whose caches know it.
 // - Several streams: one for each, up to half of the workers. Who receives a write copies its payload, and who answers
 //   a read from memory copies it too: as many copies go side by side as there are receivers. The other half of the
@@ -84,6 +84,8 @@ class DeviceReceivers {
   void retire(Worker& worker);
   // After the handler began to stop.
   void wake_all();
+  // One thread asks for all of the little that there is.
+  bool is_asked_by_one() const { return serves_alone_ && moves_little() && caller_.is_there(); }
 
   static unsigned processors();  // that the calling thread may run on
 
@@ -95,15 +97,13 @@ class DeviceReceivers {
   bool moves_little() const { return transfers_seen_.load(std::memory_order_relaxed) == 0; }
   // A write whose place is known may come.
   bool may_land() const { return !discards_ && writes_seen_.load(std::memory_order_relaxed) > 0; }
-  // One thread asks for all of the little that there is.
-  bool is_asked_by_one() const { return serves_alone_ && moves_little() && caller_.is_there(); }
   unsigned wanted() const {
     if (!moves_little()) return std::clamp(streams_.active(), 1U, receivers_max_);
     return is_asked_by_one() ? 1 : kReceivers;
   }
   bool serves_alone(const Worker& worker) const;
-  uint64_t leave_unserved(Worker& worker);
-  bool see_served(uint64_t& since_ns);
+  bool has_found_more(Worker& worker);
+  void leave_unserved(Worker& worker);
   void wake_one();
   bool look(uint64_t now_ns);
   void call_another();

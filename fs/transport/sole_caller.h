@@ -15,7 +15,11 @@ class SoleCaller {
   // It is one when so many requests came one after the other without another thread's.
   static constexpr uint32_t kRunMin = 64;
 
-  void came(const wire::InHeader& request) {
+  // Behind a longer pause it is not known any more who asks: who looks after a slow one costs more than it gains.
+  static constexpr uint64_t kPauseNs = 10'000'000;
+
+  // At monotonic_ns() `now_ns`.
+  void came(const wire::InHeader& request, uint64_t now_ns) {
     switch (request.opcode) {
       case wire::kOpcodeRelease:  // the kernel's own, behind what somebody did
       case wire::kOpcodeReleaseDirectory:
@@ -25,8 +29,10 @@ class SoleCaller {
       default:
         break;
     }
+    const uint64_t before_ns = last_ns_.exchange(now_ns, std::memory_order_relaxed);
     const Run run = run_.load(std::memory_order_relaxed);
-    const bool goes_on = run.thread == request.pid && request.pid != 0;  // 0: of pages, or not known here
+    const bool goes_on = run.thread == request.pid && request.pid != 0 &&  // 0: of pages, or not known here
+                         now_ns < before_ns + kPauseNs;
     if (goes_on && run.length == kRunMin) return;
     run_.store({request.pid, goes_on ? run.length + 1 : 0}, std::memory_order_relaxed);
   }
@@ -40,6 +46,7 @@ class SoleCaller {
   };
   static_assert(std::atomic<Run>::is_always_lock_free);
   std::atomic<Run> run_{Run()};
+  std::atomic<uint64_t> last_ns_{0};
 };
 
 }  // namespace fpfs

@@ -128,12 +128,14 @@ int main(int argc, char** argv) {
   std::signal(SIGABRT, name_the_seed);
 
   fpfs::crash::Coverage coverage;
-  if (const auto caught_by = kCaughtBy.find(planted); caught_by != kCaughtBy.end() && range.empty() && !seed) {
+  if (const auto caught_by = kCaughtBy.find(planted);
+      caught_by != kCaughtBy.end() && range.empty() && !seed && caught_by->second < end) {
     current_seed = caught_by->second;
     if (const auto wrong = fpfs::crash::run_seed(current_seed, options, coverage)) {
       fmt::print("seed {} catches it: {}\n", current_seed, *wrong);
       return 0;
     }
+    fmt::print("seed {} does not catch it any more: put another one into kCaughtBy\n", current_seed);
   }
   for (uint64_t s = first; s < end; ++s) {
     current_seed = s;

@@ -96,8 +96,11 @@ bool is_called_back(GiveWay& give_way, const cpu_set_t& elsewhere, const std::fu
     has_begun.set_value();
     for (int i = 0; i < 20'000 && ::sched_getscheduler(0) == SCHED_IDLE; ++i) ::usleep(100);
     is_ended = ::sched_getscheduler(0) == SCHED_OTHER;
-    ::usleep(1000);  // both is done
-    EXPECT_EQ(::sched_getaffinity(0, sizeof then, &then), 0);
+    for (int i = 0; i < 20'000; ++i) {  // both is done, one after the other
+      EXPECT_EQ(::sched_getaffinity(0, sizeof then, &then), 0);
+      if (CPU_EQUAL(&then, &elsewhere)) break;
+      ::usleep(100);
+    }
     EXPECT_EQ(give_way.end(), !is_ended);
   });
   has_begun.get_future().wait();

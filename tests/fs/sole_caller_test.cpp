@@ -15,8 +15,10 @@ wire::InHeader request(uint32_t opcode, uint32_t thread) {
   return header;
 }
 
+uint64_t now_ns = 0;
+
 void ask(SoleCaller& caller, uint32_t thread, uint32_t times) {
-  for (uint32_t i = 0; i < times; ++i) caller.came(request(kLookup, thread));
+  for (uint32_t i = 0; i < times; ++i) caller.came(request(kLookup, thread), now_ns += 1000);
 }
 
 TEST(SoleCaller, AfterManyOfOneThread) {
@@ -47,8 +49,19 @@ TEST(SoleCaller, WhatTheKernelAsksBehindItIsNobodys) {
   ask(caller, 7, SoleCaller::kRunMin + 1);
   for (const uint32_t opcode :
        {wire::kOpcodeRelease, wire::kOpcodeReleaseDirectory, wire::kOpcodeForget, wire::kOpcodeForgetMany})
-    caller.came(request(opcode, 0));
+    caller.came(request(opcode, 0), now_ns);
   EXPECT_TRUE(caller.is_there());
+}
+
+TEST(SoleCaller, UntilItPauses) {
+  SoleCaller caller;
+  ask(caller, 7, SoleCaller::kRunMin + 1);
+  now_ns += SoleCaller::kPauseNs / 2;
+  ask(caller, 7, 1);
+  EXPECT_TRUE(caller.is_there());
+  now_ns += SoleCaller::kPauseNs;
+  ask(caller, 7, 1);
+  EXPECT_FALSE(caller.is_there());
 }
 
 // Pages that are written back, and callers of other namespaces.
