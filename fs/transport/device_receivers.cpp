@@ -60,7 +60,7 @@ void DeviceReceivers::serve(Worker& worker) {
     size_t length = 0;
     goes_on = receive(worker, length);
     if (length == 0) continue;
-    if (serves_alone(worker) && !has_found_more(worker)) {
+    if (is_asked_by_one() && !has_found_more(worker)) {
       leave_unserved(worker);
     } else if (!may_stay(worker)) {
       retire(worker);
@@ -101,7 +101,6 @@ bool DeviceReceivers::try_become(Worker& worker) {
   do {
     if (receivers >= wanted()) return false;
   } while (!receivers_.compare_exchange_weak(receivers, receivers + 1));
-  if (receivers == 0) unserved_since_ns_.store(0);
   worker.receives.store(true);
   return true;
 }
@@ -126,7 +125,7 @@ void DeviceReceivers::wake_one() {
   wanted_changed_.notify_one();
 }
 
-// The calling worker is the only receiver, of who asks alone.
+// The worker is the only receiver, of who asks alone.
 bool DeviceReceivers::serves_alone(const Worker& worker) const {
   return is_asked_by_one() && worker.receives.load(std::memory_order_relaxed) &&
          receivers_.load(std::memory_order_relaxed) == 1;
@@ -141,27 +140,31 @@ bool DeviceReceivers::has_found_more(Worker& worker) {
   if (header.opcode != wire::kOpcodeRead && header.opcode != wire::kOpcodeWrite) return false;
   pollfd descriptor{handler_.descriptor(), POLLIN, 0};
   const bool found = ::poll(&descriptor, 1, 0) > 0;
-  if (found) caller_.start_anew();
+  if (found) {
+    caller_.start_anew();
+    call_another();
+  }
   return found;
 }
 
 // It retires, and calls nobody: it may be back before another request comes. The looker calls somebody when it is not.
 void DeviceReceivers::leave_unserved(Worker& worker) {
-  unserved_since_ns_.store(monotonic_ns());
   if (worker.receives.exchange(false)) receivers_.fetch_sub(1);
   looker_.goes_on();
 }
 
-// The looker's: after who gives way, and whether anybody receives.
+// The looker's: after who gives way, and whether anybody receives who should. (A receiver that counts may have something
+// in hand as well, since there were more.)
 bool DeviceReceivers::look(uint64_t now_ns) {
-  const uint64_t since_ns = unserved_since_ns_.load();
-  if (uint64_t left_ns = since_ns; since_ns != 0 && now_ns >= since_ns + Looker::kPeriodNs &&
-                                   unserved_since_ns_.compare_exchange_strong(left_ns, 0)) {
+  const unsigned received = received_.load();
+  const bool is_served = waiting_.load() > 0 || !(is_asked_by_one() || receivers_.load() == 0);
+  if (!is_served && received == received_before_) {
     caller_.start_anew();
     wake_one();
   }
+  received_before_ = received;
   const bool gives_way = give_way_.look(now_ns);
-  return gives_way || since_ns != 0;
+  return gives_way || !is_served;
 }
 
 unsigned DeviceReceivers::processors() {
@@ -343,6 +346,7 @@ void DeviceReceivers::note_received(Worker& worker, Streams::Claim& claim, size_
   wire::InHeader header;
   std::memcpy(&header, request, sizeof header);
   if (serves_alone_) caller_.came(header, monotonic_ns());
+  received_.fetch_add(1);
   count_down(transfers_seen_, moves_much);
   count_down(writes_seen_, writes_much);
   Landing& landing = worker.request.landing;

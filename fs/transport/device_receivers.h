@@ -8,8 +8,9 @@
 //   nobody has to be woken for it. The kernel wakes them in turn, so with more each has slept for longer: on 16 cores with
 //   16 of them, one client is served half as fast, and 16 clients at three quarters.
 // - So little that one thread asks for all of it (fs/transport/sole_caller.h): one, which is about to look for the next
-//   request when it comes. It serves also what may block, as who asked waits for it anyway. When that takes longer than a
-//   millisecond, or another thread asks, there are kReceivers again: another waits for two milliseconds at most.
+//   request when it comes. It serves also what may block, as who asked mostly waits for it anyway (not behind what it has
+//   closed or removed). When that takes longer than a millisecond, or another thread asks, there are kReceivers again:
+//   another waits for some two milliseconds.
 // - One stream (fs/transport/streams.h): one. It is served by one thread, whose caches know it.
 // - Several streams: one for each, up to half of the workers. Who receives a write copies its payload, and who answers
 //   a read from memory copies it too: as many copies go side by side as there are receivers. The other half of the
@@ -147,8 +148,9 @@ class DeviceReceivers {
   std::atomic<int> transfers_seen_{0};
   std::atomic<int> writes_seen_{0};  // the same for writes
   SoleCaller caller_;
-  std::atomic<uint64_t> unserved_since_ns_{0};  // the only receiver has left, and called nobody; 0: it has not
-  Looker looker_;                               // last: it uses the others
+  std::atomic<unsigned> received_{0};  // requests
+  unsigned received_before_ = 0;       // when the looker looked last
+  Looker looker_;                      // last: it uses the others
 };
 
 }  // namespace fpfs

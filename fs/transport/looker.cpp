@@ -5,6 +5,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/io/named_thread.h"
+#include "fs/transport/short_turns.h"
 
 namespace fpfs {
 
@@ -30,6 +31,7 @@ void Looker::goes_on() {
 }
 
 void Looker::run() {
+  ask_for_short_turns();
   unsigned quiet_looks = kQuietLooks;
   mutex_.lock();
   while (!is_ending_) {

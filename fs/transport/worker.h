@@ -27,7 +27,8 @@ struct Worker {
   bool awaits_more = false;           // whether its last request was a long write, which it has answered,
   ProcessorBinding binding;           // where it runs,
   unsigned followed = 0;              // and how many requests ago it was found out where the writer does
-  // Another waits for requests, so this one may do what its request would have other threads do.
+  // Another waits for requests, or is called when this one does not come back, so it may do what its request would have
+  // other threads do.
   bool is_free = false;
   std::thread thread;
   // For who looks whether it is caught with a request: since when it has one (0: it has none), and which.

@@ -201,6 +201,27 @@ TEST(OwnTask, TheFirstTaskStaysWithItsThread) {
   EXPECT_NE(second, std::this_thread::get_id());
 }
 
+TEST(OwnTask, SuspendedItKeepsNothing) {
+  ThreadExecutor executor(1);
+  std::thread::id suspended, behind, third;
+  {
+    OwnTask own;
+    {
+      const OwnTask::Suspension suspension;
+      executor.post([&] { suspended = std::this_thread::get_id(); });
+    }
+    executor.post([&] { behind = std::this_thread::get_id(); });
+    const OwnTask::Suspension once_more;  // ends before `own` runs what it has, and does not let it take more
+    executor.post([&] { third = std::this_thread::get_id(); });
+  }
+  executor.stop();
+  EXPECT_EQ(behind, std::this_thread::get_id());
+  for (const std::thread::id thread : {suspended, third}) {
+    EXPECT_NE(thread, std::thread::id());
+    EXPECT_NE(thread, std::this_thread::get_id());
+  }
+}
+
 TEST(OwnTask, WhatItPostsAndWhatComesBehindItGoesToOthers) {
   ThreadExecutor executor(1);
   std::thread::id inner, behind;
