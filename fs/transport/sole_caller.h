@@ -30,22 +30,26 @@ class SoleCaller {
         break;
     }
     const uint64_t before_ns = last_ns_.exchange(now_ns, std::memory_order_relaxed);
-    const Run run = run_.load(std::memory_order_relaxed);
+    const Run run = unpack(run_.load(std::memory_order_relaxed));
     const bool goes_on = run.thread == request.pid && request.pid != 0 &&  // 0: of pages, or not known here
                          now_ns < before_ns + kPauseNs;
     if (goes_on && run.length == kRunMin) return;
-    run_.store({request.pid, goes_on ? run.length + 1 : 0}, std::memory_order_relaxed);
+    run_.store(pack({request.pid, goes_on ? run.length + 1 : 0}), std::memory_order_relaxed);
   }
-  bool is_there() const { return run_.load(std::memory_order_relaxed).length == kRunMin; }
-  void start_anew() { run_.store({}, std::memory_order_relaxed); }
+  bool is_there() const { return unpack(run_.load(std::memory_order_relaxed)).length == kRunMin; }
+  void start_anew() { run_.store(0, std::memory_order_relaxed); }
 
  private:
   struct Run {
     uint32_t thread = 0;
     uint32_t length = 0;
   };
-  static_assert(std::atomic<Run>::is_always_lock_free);
-  std::atomic<Run> run_{Run()};
+  static constexpr uint64_t pack(Run run) { return uint64_t{run.thread} << 32 | run.length; }
+  static constexpr Run unpack(uint64_t packed) {
+    return {static_cast<uint32_t>(packed >> 32), static_cast<uint32_t>(packed)};
+  }
+
+  std::atomic<uint64_t> run_{0};  // a Run: both at once
   std::atomic<uint64_t> last_ns_{0};
 };
 
