@@ -1,9 +1,8 @@
 """fpfs on a mount: status, top, stat, map, sync, verify."""
-import fcntl
 import json
 import os
 import re
-import select
+import signal
 import subprocess
 from pathlib import Path
 
@@ -275,21 +274,37 @@ def test_verify_while_it_is_unmounted_is_not_clean(binaries, mount, below):
     (mount.path / "run").mkdir()
     for number in range(300):
         write_pattern(mount.path / "run" / f"file{number}", number, CHUNK)
-    # It says a line for each file, of which this takes some: it stays in the middle until they are read.
-    reads, writes = os.pipe()
-    fcntl.fcntl(writes, fcntl.F_SETPIPE_SZ, 4096)
-    with open(reads) as lines:
-        verify = subprocess.Popen([binaries.fpfs, "verify", mount.path / below], stdout=writes, stderr=subprocess.PIPE,
-                                  text=True)
-        os.close(writes)
-        assert select.select([lines], [], [], 60)[0] and verify.poll() is None
-        assert mount_table.unmount(mount.path, lazy=True).returncode == 0
-        verified = sum(line.endswith(", as written\n") for line in lines)
-    said = verify.communicate(timeout=60)[1]
+    not_the_last = os.listdir(mount.path / "run")[:200]
+
+    def in_the_middle(verify):
+        descriptors = Path(f"/proc/{verify.pid}/fd")
+        links = [os.readlink(path) for path in descriptors.iterdir() if path.is_symlink()]
+        return any(link == str(mount.path / "run" / name) for link in links for name in not_the_last)
+
+    # The daemon stands still whenever somebody looks, so what was seen stays so. It goes on for a moment in between.
+    verify = None
+    while verify is None or not within_a_race(lambda: in_the_middle(verify)):
+        if verify is None or verify.poll() is not None:  # all in one moment: once more
+            mount.freeze()
+            verify = subprocess.Popen([binaries.fpfs, "verify", "--json", mount.path / below], stdout=subprocess.PIPE,
+                                      stderr=subprocess.PIPE, text=True)
+        mount.process.send_signal(signal.SIGCONT)
+        mount.freeze()
+    assert mount_table.unmount(mount.path, lazy=True).returncode == 0
+    mount.process.send_signal(signal.SIGCONT)
+    out, said = verify.communicate(timeout=60)
     assert verify.returncode == 1 and "it was unmounted meanwhile; not everything was checked" in said, said
-    assert 0 < verified < 300
+    assert json.loads(out)["clean"] is False and json.loads(out)["files"] < 300
     mount.process.wait(timeout=60)
     mount.process = None
+
+
+def within_a_race(condition):
+    """What is looked at may be gone in the middle of the look."""
+    try:
+        return condition()
+    except OSError:
+        return False
 
 
 def test_verify_of_what_is_not_there_is_not_clean(fpfs, mount):
