@@ -38,6 +38,12 @@ void count_down(std::atomic<int>& left, bool is_one) {
     left.store(before - 1, std::memory_order_relaxed);
 }
 
+wire::InHeader header_of(const Worker& worker) {
+  wire::InHeader header;
+  std::memcpy(&header, worker.request.payload->request, sizeof header);
+  return header;
+}
+
 bool set_blocking(int descriptor, bool blocks) {
   const int flags = ::fcntl(descriptor, F_GETFL);
   if (flags < 0) return false;
@@ -108,7 +114,12 @@ bool DeviceReceivers::try_become(Worker& worker) {
 // When it is one: also by who finds it caught in a call (give_up_requests()). Another worker takes the place when
 // nobody else waits for requests.
 void DeviceReceivers::retire(Worker& worker) {
-  if (worker.receives.exchange(false) && receivers_.fetch_sub(1) == 1) wake_one();
+  if (leave(worker)) wake_one();
+}
+
+// When it is one. True: it was the last.
+bool DeviceReceivers::leave(Worker& worker) {
+  return worker.receives.exchange(false) && receivers_.fetch_sub(1) == 1;
 }
 
 // When there are too few, and somebody waits to become one. That one calls the next. (While little is read and written,
@@ -133,23 +144,23 @@ bool DeviceReceivers::serves_alone(const Worker& worker) const {
 
 // A thread may have several requests under way (asynchronous I/O): then one waits behind the one in hand. Not so behind
 // others than these: what the kernel sends on its own comes at any time.
-bool DeviceReceivers::has_found_more(Worker& worker) {
-  wire::InHeader header;
-  std::memcpy(&header, worker.request.payload->request, sizeof header);
-  worker.is_free = others_.load(std::memory_order_relaxed) > 0;
-  if (header.opcode != wire::kOpcodeRead && header.opcode != wire::kOpcodeWrite) return false;
+bool DeviceReceivers::has_found_more(const Worker& worker) {
+  const uint32_t opcode = header_of(worker).opcode;
+  if ((opcode != wire::kOpcodeRead && opcode != wire::kOpcodeWrite) || !is_request_there()) return false;
+  caller_.start_anew();
+  call_another();
+  return true;
+}
+
+bool DeviceReceivers::is_request_there() const {
   pollfd descriptor{handler_.descriptor(), POLLIN, 0};
-  const bool found = ::poll(&descriptor, 1, 0) > 0;
-  if (found) {
-    caller_.start_anew();
-    call_another();
-  }
-  return found;
+  return ::poll(&descriptor, 1, 0) > 0;
 }
 
 // It retires, and calls nobody: it may be back before another request comes. The looker calls somebody when it is not.
 void DeviceReceivers::leave_unserved(Worker& worker) {
-  if (worker.receives.exchange(false)) receivers_.fetch_sub(1);
+  worker.is_free = others_.load(std::memory_order_relaxed) > 0;
+  (void)leave(worker);
   looker_.goes_on();
 }
 
@@ -198,10 +209,8 @@ void DeviceReceivers::take_place(Worker& worker, const wire::Flow& flow) {
   const bool stayed = is_beside && request.elsewhere != nullptr;  // else it gave way for too long, or was not beside
   if (!stayed) leave_place(worker);
   if (!is_beside || (stayed && (give_way_.was_taken() || ++worker.followed < kFollowedEvery))) return;
-  wire::InHeader header;
-  std::memcpy(&header, request.payload->request, sizeof header);
   // Who has moved may do so again.
-  worker.followed = worker.binding.follow(header.pid) ? kFollowedEvery : 0;
+  worker.followed = worker.binding.follow(header_of(worker).pid) ? kFollowedEvery : 0;
   request.elsewhere = worker.binding.is_bound() ? &worker.binding.elsewhere() : nullptr;
 }
 
@@ -343,9 +352,7 @@ void DeviceReceivers::note_received(Worker& worker, Streams::Claim& claim, size_
   else
     streams_.gave_up(claim);
   if (flow.kind == wire::Flow::Kind::kEnd) streams_.end(flow.handle);
-  wire::InHeader header;
-  std::memcpy(&header, request, sizeof header);
-  if (serves_alone_) caller_.came(header, monotonic_ns());
+  if (may_serve_alone_) caller_.came(header_of(worker), monotonic_ns());
   received_.fetch_add(1);
   count_down(transfers_seen_, moves_much);
   count_down(writes_seen_, writes_much);
@@ -377,12 +384,11 @@ void DeviceReceivers::leave_landing(Worker& worker, size_t length) {
 // Some requests never wait for a drive: what they start is finished by other threads. Another request that is there
 // already need not wait for this one's copy either.
 bool DeviceReceivers::may_stay(Worker& worker) {
-  wire::InHeader header;
-  std::memcpy(&header, worker.request.payload->request, sizeof header);
+  const uint32_t opcode = header_of(worker).opcode;
   const bool others_wait = waiting_.load(std::memory_order_relaxed) > 0;
   worker.is_free = moves_little() && (others_wait || others_.load(std::memory_order_relaxed) > 0);
-  if (worker.is_free && wire::asks_for_commit(header.opcode)) return false;
-  switch (header.opcode) {
+  if (worker.is_free && wire::asks_for_commit(opcode)) return false;
+  switch (opcode) {
     case wire::kOpcodeWrite:
       if (worker.request.landing.file != nullptr || discards_) return true;  // no copy
       break;
@@ -398,8 +404,7 @@ bool DeviceReceivers::may_stay(Worker& worker) {
       return false;
   }
   if (others_wait) return true;
-  pollfd descriptor{handler_.descriptor(), POLLIN, 0};
-  return ::poll(&descriptor, 1, 0) <= 0;
+  return !is_request_there();
 }
 
 }  // namespace fpfs

@@ -61,10 +61,10 @@ class DeviceReceivers {
         receivers_max_(std::max(1U, workers / 2)),
         discards_(discards),
         looks_(processors() > 1),
-        serves_alone_(looks_ && workers > 1),
+        may_serve_alone_(looks_ && workers > 1),
         gives_way_(looks_ && GiveWay::is_possible()),
-        looker_(serves_alone_ || gives_way_ ? [this](uint64_t now_ns) { return look(now_ns); }
-                                            : std::function<bool(uint64_t)>()) {}
+        looker_(may_serve_alone_ || gives_way_ ? [this](uint64_t now_ns) { return look(now_ns); }
+                                               : std::function<bool(uint64_t)>()) {}
 
   // A worker's life: until the connection ends, the handler is stopping, or another took its place.
   void serve(Worker& worker);
@@ -86,7 +86,7 @@ class DeviceReceivers {
   // After the handler began to stop.
   void wake_all();
   // One thread asks for all of the little that there is.
-  bool is_asked_by_one() const { return serves_alone_ && moves_little() && caller_.is_there(); }
+  bool is_asked_by_one() const { return may_serve_alone_ && moves_little() && caller_.is_there(); }
 
   static unsigned processors();  // that the calling thread may run on
 
@@ -103,7 +103,9 @@ class DeviceReceivers {
     return is_asked_by_one() ? 1 : kReceivers;
   }
   bool serves_alone(const Worker& worker) const;
-  bool has_found_more(Worker& worker);
+  bool has_found_more(const Worker& worker);
+  bool is_request_there() const;
+  bool leave(Worker& worker);
   void leave_unserved(Worker& worker);
   void wake_one();
   bool look(uint64_t now_ns);
@@ -128,8 +130,8 @@ class DeviceReceivers {
   const unsigned workers_;
   const unsigned receivers_max_;
   const bool discards_;
-  const bool looks_;         // there are processors that callers may run on while a receiver does
-  const bool serves_alone_;  // a receiver may be the only one while little comes
+  const bool looks_;            // there are processors that callers may run on while a receiver does
+  const bool may_serve_alone_;  // a receiver may be the only one while little comes
   Mutex mutex_;
   CondVar wanted_changed_;
   std::atomic<unsigned> receivers_{0};
