@@ -29,6 +29,25 @@ def test_limit_may_be_an_upper_one():
     assert measure.limit(figures, "cpu", 0.3, at_least=True).met
 
 
+@pytest.mark.parametrize("mine, least, said", [
+    (96, 90, "met"), (90, 97, "**missed by 5.3 %**"), (88, 90, "cannot be had: 0.900"), (85, 90, "**missed by 10.5 %**")])
+def test_what_the_kernels_part_alone_misses_cannot_be_had(mine, least, said):
+    """... by who has that rate of the kernel's part; who has less could have more."""
+    figures = {"mine": samples(mine), "least": samples(least), "sink": samples(100)}
+    found = measure.ratio(figures, "mine", ["sink"], 0.95, least="least")
+    row = {"measures": [measure.Measure("save", figures, [found]).as_json()]}
+    assert tables.targets(row)[2].endswith(f"| ≥ 0.95 | {said} |")
+
+
+@pytest.mark.parametrize("mine, least, said", [(0.2, 0.4, "met"), (0.4, 0.2, "**missed by 33.3 %**"),
+                                               (0.4, 0.35, "cannot be had: 0.35 s/GB")])
+def test_what_the_kernel_spends_already_cannot_be_spared(mine, least, said):
+    figures = {"daemon": samples(mine, unit="s/GB"), "least": samples(least, unit="s/GB")}
+    found = measure.limit(figures, "daemon", 0.3, least="least")
+    row = {"measures": [measure.Measure("load", figures, [found]).as_json()]}
+    assert tables.targets(row)[2].endswith(f"| ≤ 0.3 s/GB | {said} |")
+
+
 def test_contestants_take_turns_in_changing_order():
     order = []
     contestants = {name: lambda name=name: order.append(name) or 1 for name in "abc"}

@@ -122,7 +122,7 @@ def run_row(row, bench):
     for measure in result["measures"]:
         for ratio in measure["ratios"]:
             print(f"  {measure['name']}: {ratio['of']} = {ratio_text(ratio)}, target {target_text(ratio)}: "
-                  f"{'met' if ratio['met'] else 'MISSED'}", flush=True)
+                  f"{'met' if ratio['met'] else 'MISSED' if ratio['can_be_had'] else 'CANNOT BE HAD'}", flush=True)
     for note in result["notes"]:
         print(f"  note: {note}")
     return result

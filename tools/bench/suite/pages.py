@@ -146,15 +146,22 @@ def _conditions(results):
             "instead, both from the same rounds.")
 
 
+def _ratios(row):
+    return [ratio for measure in row["measures"] for ratio in measure["ratios"]]
+
+
 def _met(row):
-    return [ratio["met"] for measure in row["measures"] for ratio in measure["ratios"]]
+    return [ratio["met"] for ratio in _ratios(row)]
 
 
 def _verdicts(taken):
     met = {number: _met(row) for number, row in taken.items()}
     missing = [f"[{number}]" for number, found in met.items() if not all(found)]
     text = f"Of {sum(map(len, met.values()))} figures that have a target, {sum(map(sum, met.values()))} meet it"
-    return f"{text}; some of rows {', '.join(missing)} do not." if missing else f"{text}."
+    text = f"{text}; some of rows {', '.join(missing)} do not." if missing else f"{text}."
+    if beyond := sum(not ratio.get("can_be_had", True) for row in taken.values() for ratio in _ratios(row)):
+        text += f" Of these {beyond} cannot be met here: the kernel's part alone misses the target."
+    return text
 
 
 def _overview(taken):

@@ -42,6 +42,8 @@ def ratio_text(ratio):
 def _verdict(ratio):
     if ratio["met"]:
         return "met"
+    if not ratio.get("can_be_had", True):
+        return f"cannot be had: {show(ratio['least'], ratio['unit']) if ratio['unit'] else format(ratio['least'], '.3f')}"
     missing = ratio["target"] - ratio["value"] if ratio["at_least"] else ratio["value"] - ratio["target"]
     return f"**missed by {100 * missing / ratio['target']:.1f} %**"
 
