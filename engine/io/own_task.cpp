@@ -16,7 +16,7 @@ OwnTask::OwnTask(Keeps keeps) : is_inner_(t_current != nullptr), keeps_(keeps) {
 }
 
 OwnTask::~OwnTask() {
-  run();
+  (void)run();
   if (!is_inner_) t_current = nullptr;
 }
 
@@ -27,9 +27,16 @@ bool OwnTask::keep(ThreadExecutor& executor, std::function<void()>& task) {
   return true;
 }
 
-void OwnTask::run() {
-  if (is_inner_) return;
+void OwnTask::pass_on() {
+  if (is_inner_ || !task_) return;
+  executor_->post(std::exchange(task_, nullptr));
+  executor_->kept_task_ended();
+}
+
+bool OwnTask::run() {
+  if (is_inner_) return false;
   t_takes = false;
+  const bool has_task = task_ != nullptr;
   while (task_) {
     ThreadExecutor& executor = *executor_;
     t_takes = keeps_ == Keeps::kEach;
@@ -37,6 +44,7 @@ void OwnTask::run() {
     t_takes = false;
     executor.kept_task_ended();
   }
+  return has_task;
 }
 
 }  // namespace fpfs

@@ -37,8 +37,11 @@ class OwnTask {
     const bool took_;
   };
 
-  // Runs the task, if there is one, and those kept meanwhile. What is posted from then on goes to other threads.
-  void run();
+  // Runs the task, if there is one, and those kept meanwhile. What is posted from then on goes to other threads. False: there
+  // was none.
+  bool run();
+  // Has another thread run it: when it turns out that nobody waits for it.
+  void pass_on();
 
  private:
   friend class ThreadExecutor;

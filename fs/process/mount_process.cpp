@@ -1,5 +1,6 @@
 #include "fs/process/mount_process.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -63,6 +64,18 @@ void raise_descriptor_limit() {
   if (::setrlimit(RLIMIT_NOFILE, &wanted) == 0) return;  // raising the hard limit takes privileges
   limit.rlim_cur = limit.rlim_max;
   (void)::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+// The kernel enlarges the table of a process's descriptors when the next one does not fit: twice as large each time, and
+// while the process has threads whoever wants that descriptor waits until all processors have been through a switch
+// (expand_fdtable() in fs/file.c, synchronize_rcu()): 5 to 30 ms. So it gets its size at once: 8 bytes for each.
+void enlarge_descriptor_table() {
+  constexpr rlim_t kEntriesMax = 64 * 1024;
+  rlimit limit{};
+  const FileDescriptor any(::open("/", O_PATH | O_CLOEXEC));
+  if (!any.is_open() || ::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  const int last = static_cast<int>(std::min(limit.rlim_cur, kEntriesMax)) - 1;
+  const FileDescriptor far_away(::fcntl(any.number(), F_DUPFD_CLOEXEC, last));
 }
 
 constexpr int kBetweenTrims = 2000;  // milliseconds
@@ -209,6 +222,7 @@ Status MountProcess::run(Launcher& launcher) {
   signals_ = open_signals();
   if (!signals_.is_open()) return Status::from_errno(errno, "make a signalfd");
   raise_descriptor_limit();
+  enlarge_descriptor_table();
   divide_descriptors(options_.directories.size(), options_.store);
   raise_priority();  // inherited by all threads
   launcher_ = &launcher;

@@ -82,6 +82,25 @@ RequestFacts examine_request(std::span<const std::byte> request) {
   return facts;
 }
 
+bool only_looks(uint32_t opcode) {
+  switch (opcode) {
+    case kOpcodeLookup:
+    case kOpcodeGetAttributes:
+    case kOpcodeReadLink:
+    case kOpcodeStatfs:
+    case kOpcodeGetXattr:
+    case kOpcodeListXattr:
+    case kOpcodeOpenDirectory:
+    case kOpcodeReadDirectory:
+    case kOpcodeReleaseDirectory:
+    case kOpcodeAccess:
+    case kOpcodeReadDirectoryPlus:
+      return true;
+    default:
+      return false;
+  }
+}
+
 bool needs_names(uint32_t opcode) {
   switch (opcode) {
     case kOpcodeForget:

@@ -46,8 +46,10 @@ struct PruneOut {
 };
 static_assert(sizeof(PruneOut) == 16);
 
+constexpr uint32_t kOpcodeLookup = 1;
 constexpr uint32_t kOpcodeForget = 2;
 constexpr uint32_t kOpcodeGetAttributes = 3;
+constexpr uint32_t kOpcodeReadLink = 5;
 constexpr uint32_t kOpcodeOpen = 14;
 constexpr uint32_t kOpcodeRead = 15;
 constexpr uint32_t kOpcodeWrite = 16;
@@ -55,14 +57,19 @@ constexpr uint32_t kOpcodeStatfs = 17;
 constexpr uint32_t kOpcodeRelease = 18;
 constexpr uint32_t kOpcodeFsync = 20;
 constexpr uint32_t kOpcodeGetXattr = 22;
+constexpr uint32_t kOpcodeListXattr = 23;
 constexpr uint32_t kOpcodeFlush = 25;
 constexpr uint32_t kOpcodeInit = 26;
+constexpr uint32_t kOpcodeOpenDirectory = 27;
+constexpr uint32_t kOpcodeReadDirectory = 28;
 constexpr uint32_t kOpcodeReleaseDirectory = 29;
+constexpr uint32_t kOpcodeAccess = 34;
 constexpr uint32_t kOpcodeCreate = 35;
 constexpr uint32_t kOpcodeInterrupt = 36;
 constexpr uint32_t kOpcodeDestroy = 38;
 constexpr uint32_t kOpcodeIoctl = 39;
 constexpr uint32_t kOpcodeForgetMany = 42;
+constexpr uint32_t kOpcodeReadDirectoryPlus = 44;
 constexpr uint32_t kOpcodeSeek = 46;
 constexpr uint32_t kOpcodeTemporaryFile = 51;
 
@@ -208,6 +215,9 @@ inline bool is_answered(uint32_t opcode) {
 inline bool asks_for_commit(uint32_t opcode) {
   return opcode == kOpcodeFlush || opcode == kOpcodeFsync;
 }
+
+// Whether the request changes nothing, and is small: of names, attributes and lists.
+bool only_looks(uint32_t opcode);
 
 // Whether the request looks at the tree, so that it cannot be served while the drive with the names hangs. Not so:
 // content of open files, attributes of nodes in memory, the mount's own state, and what ends something.

@@ -181,6 +181,7 @@ void Channel::work(Worker& worker) {
 // False: meanwhile another worker has taken this one's place.
 bool Channel::handle(Worker& worker, size_t length) {
   RequestContext& context = worker.request;
+  worker.has_waited = false;
   const std::span<std::byte> bytes(context.payload->request, length);
   const bool unnamed = wire::translate_request(bytes);
   context.facts = wire::examine_request(bytes);
@@ -200,10 +201,13 @@ bool Channel::handle(Worker& worker, size_t length) {
   request.mem = context.payload->request;
   request.size = length;
   {
-    // Destroyed behind the operation: what it left to do is done here rather than by a thread that has to be woken.
+    // What the operation left to do is done here rather than by a thread that has to be woken. But not when it has been
+    // answered at a ring: the answer goes when this thread is back there.
     std::optional<OwnTask> own;
     if (worker.is_free && wire::asks_for_commit(context.facts.opcode)) own.emplace();
     fuse_session_process_buf(session_, &request);
+    if (own && worker.entry != nullptr && worker.entry->is_answered()) own->pass_on();
+    worker.has_waited = own && own->run();
   }
   context.facts = {};
   // A write that was refused before it reached the engine.

@@ -29,8 +29,9 @@ struct RequestRing::Ring {
 Result<std::unique_ptr<RequestRing>> RequestRing::create(int descriptor) {
   io_uring_params parameters{};
   // Commands of 80 bytes need the long submission entries. One thread submits and waits: the kernel then puts requests
-  // into the entry when that thread asks, instead of interrupting it.
-  parameters.flags = IORING_SETUP_SQE128 | IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN;
+  // into the entry when that thread asks, instead of interrupting it, and says by a flag in shared memory that it could.
+  parameters.flags =
+      IORING_SETUP_SQE128 | IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_TASKRUN_FLAG;
   io_uring made{};
   const int result = io_uring_queue_init_params(2, &made, &parameters);
   if (result < 0) return Status::from_errno(-result, "make an io_uring");
@@ -54,6 +55,17 @@ void RequestRing::offer(RingEntry& entry) {
   auto* const place = reinterpret_cast<volatile std::byte*>(command) + offsetof(io_uring_sqe, cmd);
   std::memcpy(const_cast<std::byte*>(place), &body, sizeof body);
   is_offered_ = true;
+}
+
+void RequestRing::hand_over(RingEntry& entry) {
+  if (is_offered_) return;
+  offer(entry);
+  (void)io_uring_submit(&ring_->ring);  // what could not be submitted is by next()
+}
+
+bool RequestRing::has_come() const {
+  const io_uring& ring = ring_->ring;
+  return io_uring_cq_ready(&ring) > 0 || (IO_URING_READ_ONCE(*ring.sq.kflags) & IORING_SQ_TASKRUN) != 0;
 }
 
 RequestRing::Event RequestRing::next(RingEntry& entry) {
@@ -80,6 +92,12 @@ RequestRing::Event RequestRing::next(RingEntry& entry) {
 struct RequestRing::Ring {};
 
 void RequestRing::offer(RingEntry&) {}
+
+void RequestRing::hand_over(RingEntry&) {}
+
+bool RequestRing::has_come() const {
+  return false;
+}
 
 Result<std::unique_ptr<RequestRing>> RequestRing::create(int) {
   return Status::error(StatusCode::kUnsupported, "this program was built without liburing");

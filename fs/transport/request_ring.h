@@ -34,6 +34,10 @@ class RequestRing {
   // Hands over the answer in `entry` (its first time, there is none), and waits for the next request. kInterrupted: a
   // signal came; call again. kEnd: unmounted, or the connection was aborted.
   Event next(RingEntry& entry);
+  // Hands over the answer as next() does, and returns. next() follows; may be left out.
+  void hand_over(RingEntry& entry);
+  // Behind hand_over(): next() would not wait. No system call.
+  bool has_come() const;
 
  private:
   struct Ring;

@@ -17,8 +17,6 @@ namespace fpfs {
 namespace {
 
 constexpr std::chrono::milliseconds kRingRetry{100};
-// Who took that long with a commit has waited for a drive.
-constexpr uint64_t kWaitNs = 50'000;
 
 // Where the calling thread runs. Callers wait for their answers, so their processor is the one that is free, and waking
 // another takes longer (docs/benchmarks/row09.md). Not so for two kinds of requests. Who reads a long way: what is read
@@ -38,9 +36,17 @@ class Place {
     if (flow.kind == wire::Flow::Kind::kRead && flow.bytes > File::kLandingWriteMin)
       leave_callers();
     else if (others_left_ > 0 && --others_left_ == 0)
-      move(at_callers_);
+      return_to_callers();
   }
 
+  // ... or what makes it look for the next one was.
+  void leave_and_look() {
+    leave_callers();
+    looks_ = true;
+  }
+  bool looks() const { return looks_; }
+
+ private:
   // Until so many requests have come that are not of these kinds.
   void leave_callers() {
     constexpr unsigned kOthersBetween = 16;
@@ -48,7 +54,11 @@ class Place {
     others_left_ = kOthersBetween;
   }
 
- private:
+  void return_to_callers() {
+    move(at_callers_);
+    looks_ = false;
+  }
+
   static void move(const std::vector<std::byte>& to) {
     (void)pthread_setaffinity_np(pthread_self(), to.size(), reinterpret_cast<const cpu_set_t*>(to.data()));
   }
@@ -56,13 +66,8 @@ class Place {
   std::vector<std::byte> at_callers_;
   const std::vector<std::byte>& anywhere_;
   unsigned others_left_ = 0;  // requests until it is at its callers' again
+  bool looks_ = false;
 };
-
-bool asks_for_commit(const std::byte* request) {
-  wire::InHeader header;
-  std::memcpy(&header, request, sizeof header);
-  return wire::asks_for_commit(header.opcode);
-}
 
 // Of the calling thread; as a cpu_set_t, which has the size of the machine.
 std::vector<std::byte> processors_allowed() {
@@ -88,6 +93,7 @@ bool RingReceivers::prepare(const wire::InitOut& reply) {
   entries_ = std::make_unique<RingEntries>(size_t{queues} * kWorkersMax, payload_bytes);
   queues_ = std::vector<Queue>(queues);
   anywhere_ = processors_allowed();  // here: a thread begins where the one runs that made it
+  looks_ = CPU_COUNT_S(anywhere_.size(), reinterpret_cast<const cpu_set_t*>(anywhere_.data())) > 1;
   unsigned started = 0;
   for (unsigned queue = 0; queue < queues; ++queue)
     for (unsigned i = 0; i < kWorkersMin; ++i) started += add_worker(queue) ? 1 : 0;
@@ -151,6 +157,8 @@ void RingReceivers::serve(Worker& worker) {
   bool goes_on = true;
   while (goes_on && !handler_.is_stopping()) {
     queue.waiting.fetch_add(1);
+    queue.newest.store(&worker, std::memory_order_relaxed);
+    if (looks_ && place.looks()) look_for_next(worker, queue, **ring);
     const RequestRing::Event event = (*ring)->next(entry);
     const bool was_last = queue.waiting.fetch_sub(1) == 1;
     if (event == RequestRing::Event::kInterrupted) continue;
@@ -161,10 +169,9 @@ void RingReceivers::serve(Worker& worker) {
     if (const size_t length = receive(worker); length > 0) {
       worker.is_free = true;  // there is another, or was_last has made one
       place.suit(wire::flow_of({worker.request.payload->request, std::min(length, wire::kWritePayloadOffset)}));
-      const uint64_t began = monotonic_ns();
-      const bool may_wait = asks_for_commit(worker.request.payload->request);
+      if (is_asked_by_a_looker(queue, worker.request.payload->request)) place.leave_and_look();
       goes_on = handler_.handle(worker, length);
-      if (may_wait && monotonic_ns() - began > kWaitNs) place.leave_callers();
+      if (worker.has_waited) place.leave_and_look();
     } else {
       log(LogLevel::kError, "a request's lengths contradict each other; it fails");
       handler_.refuse(entry.unique());
@@ -174,6 +181,35 @@ void RingReceivers::serve(Worker& worker) {
     worker.request.payload = nullptr;
     entry.wait_until_answered();
   }
+}
+
+bool RingReceivers::is_asked_by_a_looker(Queue& queue, const std::byte* request) {
+  wire::InHeader header;
+  std::memcpy(&header, request, sizeof header);
+  if (!wire::only_looks(header.opcode)) {
+    queue.looker.start_anew();
+    return false;
+  }
+  queue.looker.came(header, monotonic_ns());
+  return queue.looker.is_there();
+}
+
+// Whoever else wants the processor meanwhile gets it, first of all another worker of the queue: a caller may have two
+// requests under way, as the kernel does not wait for RELEASE.
+void RingReceivers::look_for_next(Worker& worker, Queue& queue, RequestRing& ring) const {
+  if (!worker.busy_poll.is_worth_it()) return;
+  ring.hand_over(*worker.entry);
+  const uint64_t until = monotonic_ns() + BusyPoll::kLookNs;
+  bool found = ring.has_come();
+  while (!found && monotonic_ns() < until) {
+    if (queue.newest.load(std::memory_order_relaxed) != &worker) return;  // the next one is not for this one
+    for (unsigned i = 0; i < 16 && !found; ++i) {
+      __builtin_ia32_pause();
+      found = ring.has_come();
+    }
+    if (!found) sched_yield();
+  }
+  worker.busy_poll.looked(found);
 }
 
 // The request in the worker's entry goes to its buffer, as if it was read from /dev/fuse: all handlers see the copy

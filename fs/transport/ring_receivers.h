@@ -6,10 +6,13 @@
 //      └──────────────────── the answer is handed over with the same system call ────────┘
 //
 // Each belongs to the queue of one processor and stays on that processor, but while it answers long reads: a reader goes
-// on while the kernel reads ahead for it, so what is copied for it is copied beside it. An entry is with the kernel only while its
-// worker waits, so no request ever is behind one that blocks: whoever takes the last worker that waits at a queue adds
-// another, up to kWorkersMax, and up to what the memory for rings allows: each has an entry and a receive buffer, which
-// take twice the longest request. Beyond that, requests wait in the kernel.
+// on while the kernel reads ahead for it, so what is copied for it is copied beside it. Nor behind a commit that waited for
+// a drive, nor while one thread asks for much and changes nothing (`ls`): then its callers run elsewhere, and it looks for
+// their next request for a while before it sleeps (fs/transport/busy_poll.h).
+//
+// An entry is with the kernel only while its worker waits, so no request ever is behind one that blocks: whoever takes the
+// last worker that waits at a queue adds another, up to kWorkersMax, and up to what the memory for rings allows: each has
+// an entry and a receive buffer, which take twice the longest request. Beyond that, requests wait in the kernel.
 //
 // Thread safety: serve() on each worker's thread, the rest from the one that answers INIT.
 #pragma once
@@ -21,6 +24,7 @@
 #include "engine/base/mutex.h"
 #include "fs/transport/receive_buffers.h"
 #include "fs/transport/request_ring.h"
+#include "fs/transport/sole_caller.h"
 #include "fs/transport/worker.h"
 
 namespace fpfs {
@@ -49,10 +53,15 @@ class RingReceivers {
     std::atomic<unsigned> waiting{0};  // workers
     std::atomic<unsigned> workers{0};
     std::atomic<RingEntry*> spare{nullptr};  // made for a worker for which there was no thread
+    // Who has answered last: the kernel gives it the next request (fuse_uring_ent_avail(), fs/fuse/dev_uring.c).
+    std::atomic<const Worker*> newest{nullptr};
+    SoleCaller looker;  // of requests that change nothing
   };
   enum class State : uint8_t { kPreparing, kOpen, kRefused };
   bool add_worker(unsigned queue);
   bool may_start(const Status& made);
+  static bool is_asked_by_a_looker(Queue& queue, const std::byte* request);
+  void look_for_next(Worker& worker, Queue& queue, RequestRing& ring) const;
   size_t receive(Worker& worker);
 
   static constexpr unsigned kWorkersMin = 2;  // at each queue
@@ -66,6 +75,7 @@ class RingReceivers {
   std::unique_ptr<RingEntries> entries_;
   std::vector<Queue> queues_;        // one for each processor
   std::vector<std::byte> anywhere_;  // a cpu_set_t: the processors that this process may use
+  bool looks_ = false;               // there are several of these
   Mutex mutex_;
   CondVar changed_;
   State state_ FPFS_GUARDED_BY(mutex_) = State::kPreparing;

@@ -36,7 +36,6 @@ namespace fpfs {
 namespace {
 
 constexpr unsigned kWorkers = 8;
-constexpr uint32_t kLookup = 1;
 
 class Rig final : public test::SocketDevice {
  public:
@@ -90,7 +89,7 @@ class Rig final : public test::SocketDevice {
   }
   void ask(uint32_t thread, unsigned times) {
     for (unsigned i = 0; i < times; ++i) {
-      send_short(kLookup, thread);
+      send_short(wire::kOpcodeLookup, thread);
       (void)wait_for_all();
     }
   }
@@ -169,7 +168,7 @@ class Rig final : public test::SocketDevice {
   void give_each_one() {
     hold(true);
     for (unsigned i = 0; i < workers_.size(); ++i) {
-      send_short(kLookup);
+      send_short(wire::kOpcodeLookup);
       ASSERT_TRUE(wait_until_at_it(i + 1));
     }
     hold(false);
@@ -289,7 +288,7 @@ TEST(DeviceReceivers, WhoAsksAloneIsServedByOneWorkerThatLooksForMore) {
     std::set<const Worker*> seen;
     polls = 0;
     for (unsigned i = 0; i < 10; ++i) {
-      rig.send_short(i % 2 == 0 ? kLookup : wire::kOpcodeRelease, i % 2 == 0 ? 7 : 0);
+      rig.send_short(i % 2 == 0 ? wire::kOpcodeLookup : wire::kOpcodeRelease, i % 2 == 0 ? 7 : 0);
       seen.insert(rig.wait_for_all());
     }
     if (seen.size() == 1) polls_of_one = polls;
@@ -327,7 +326,7 @@ TEST(DeviceReceivers, SomebodyReceivesAlthoughAReceiverIsCaught) {
   rig.send_short(wire::kOpcodeRelease);
   ASSERT_TRUE(rig.wait_until_at_it(1));
   for (unsigned i = 0; i < 4 * SoleCaller::kRunMin; ++i) {
-    rig.send_short(kLookup, 7);
+    rig.send_short(wire::kOpcodeLookup, 7);
     rig.wait_for_all_but(1);
   }
   rig.hold(false);
@@ -341,11 +340,11 @@ TEST(DeviceReceivers, OthersNeedNotWaitForWhoAskedAlone) {
   for (int round = 0; round < 3; ++round) {
     ASSERT_NO_FATAL_FAILURE(rig.ask_alone(7));
     rig.hold(true);
-    rig.send_short(kLookup, 7);
+    rig.send_short(wire::kOpcodeLookup, 7);
     ASSERT_TRUE(rig.wait_until_at_it(1));
     std::this_thread::sleep_for(std::chrono::milliseconds(round * 50));
     for (unsigned i = 2; i < kWorkers; ++i) {
-      rig.send_short(kLookup, 8);
+      rig.send_short(wire::kOpcodeLookup, 8);
       ASSERT_TRUE(rig.wait_until_at_it(i));
     }
     rig.hold(false);
@@ -362,7 +361,7 @@ TEST(DeviceReceivers, OthersServeWhoAskedAloneWhenItsReceiverHasNoMemory) {
   ASSERT_NO_FATAL_FAILURE(rig.ask_alone(7));
   rig.keep_payloads(true);
   for (unsigned i = 0; i < 2 * kWorkers - 1; ++i) {
-    rig.send_short(kLookup, 7);
+    rig.send_short(wire::kOpcodeLookup, 7);
     (void)rig.wait_for_all();
   }
   rig.keep_payloads(false);
@@ -375,7 +374,7 @@ TEST(DeviceReceivers, WhenAnotherAsksTooThereAreMoreAgain) {
   ASSERT_NO_FATAL_FAILURE(rig.ask_alone(7));
   std::set<const Worker*> seen;
   for (uint32_t i = 0; i < 100; ++i) {
-    rig.send_short(kLookup, 7 + i % 2);
+    rig.send_short(wire::kOpcodeLookup, 7 + i % 2);
     seen.insert(rig.wait_for_all());
   }
   EXPECT_GT(seen.size(), 1u);
@@ -412,7 +411,7 @@ TEST(DeviceReceivers, WhileLittleComesTheyWaitInRead) {
   Rig rig;
   for (int round = 0; round < 3; ++round) {
     for (int i = 0; i < 40; ++i) {
-      rig.send_short(kLookup);
+      rig.send_short(wire::kOpcodeLookup);
       (void)rig.wait_for_all();
     }
     EXPECT_TRUE(rig.reads_block());
@@ -429,7 +428,7 @@ TEST(DeviceReceivers, OnlyWhoWaitsForWritesHasAnEpollSet) {
   Rig rig(kWorkers, false);
   for (int round = 0; round < 2; ++round) {
     for (int i = 0; i < 40; ++i) {
-      rig.send_short(kLookup);
+      rig.send_short(wire::kOpcodeLookup);
       (void)rig.wait_for_all();
     }
     rig.give_each_one();
@@ -468,7 +467,7 @@ TEST(DeviceReceivers, RequestsThatBlockLeaveSomebodyToReceive) {
     rig.send_short(wire::kOpcodeFlush);
     ASSERT_TRUE(rig.wait_until_at_it(i + 1));
   }
-  rig.send_short(kLookup);
+  rig.send_short(wire::kOpcodeLookup);
   EXPECT_TRUE(rig.wait_until_at_it(kWorkers));
   rig.hold(false);
   (void)rig.wait_for_all();

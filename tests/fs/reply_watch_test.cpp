@@ -15,20 +15,19 @@
 namespace fpfs {
 namespace {
 
-constexpr uint32_t kLookup = 1;
 constexpr uint64_t kEver = UINT64_MAX;
 
 TEST(ReplyWatch, AnAnswerInTimeIsTheOnlyOne) {
   ReplyWatch watch;
-  watch.begin(2, kLookup);
+  watch.begin(2, wire::kOpcodeLookup);
   EXPECT_TRUE(watch.may_reply(2));
   EXPECT_TRUE(watch.give_up(kEver).empty());
 }
 
 TEST(ReplyWatch, OnlyWhatIsOverdueIsGivenUp) {
   ReplyWatch watch;
-  watch.begin(2, kLookup);
-  watch.begin(4, kLookup);
+  watch.begin(2, wire::kOpcodeLookup);
+  watch.begin(4, wire::kOpcodeLookup);
   EXPECT_TRUE(watch.give_up(0).empty());
   std::vector<uint64_t> given_up = watch.give_up(kEver);
   std::sort(given_up.begin(), given_up.end());
@@ -62,11 +61,11 @@ TEST(ReplyWatch, OneThatIsNotWatchedCanBeGivenUpToo) {
 // Its thread may be caught in what it does behind the answer.
 TEST(ReplyWatch, OneThatWasAnsweredIsNotGivenUp) {
   ReplyWatch watch;
-  watch.begin(2, kLookup);
-  watch.begin(4, kLookup);
+  watch.begin(2, wire::kOpcodeLookup);
+  watch.begin(4, wire::kOpcodeLookup);
   EXPECT_TRUE(watch.may_reply(2));
-  EXPECT_FALSE(watch.give_up_one(2, kLookup));
-  EXPECT_TRUE(watch.give_up_one(4, kLookup));
+  EXPECT_FALSE(watch.give_up_one(2, wire::kOpcodeLookup));
+  EXPECT_TRUE(watch.give_up_one(4, wire::kOpcodeLookup));
   EXPECT_FALSE(watch.may_reply(4));
   EXPECT_TRUE(watch.give_up(kEver).empty());
 }
@@ -75,12 +74,12 @@ TEST(ReplyWatch, OneThatWasAnsweredIsNotGivenUp) {
 TEST(ReplyWatch, EachOfManyIsAnsweredOnce) {
   ReplyWatch watch;
   constexpr uint64_t kRequests = 5000;
-  for (uint64_t i = 1; i <= kRequests; ++i) watch.begin(2 * i, kLookup);
+  for (uint64_t i = 1; i <= kRequests; ++i) watch.begin(2 * i, wire::kOpcodeLookup);
   for (uint64_t i = 1; i <= kRequests; i += 2) EXPECT_TRUE(watch.may_reply(2 * i)) << i;
   std::vector<uint64_t> given_up = watch.give_up(kEver);
   EXPECT_EQ(given_up.size(), kRequests / 2);
-  EXPECT_FALSE(watch.give_up_one(4, kLookup)) << "it was";
-  EXPECT_FALSE(watch.give_up_one(2, kLookup)) << "it was answered";
+  EXPECT_FALSE(watch.give_up_one(4, wire::kOpcodeLookup)) << "it was";
+  EXPECT_FALSE(watch.give_up_one(2, wire::kOpcodeLookup)) << "it was answered";
   for (uint64_t i = 1; i <= kRequests; ++i) EXPECT_EQ(watch.may_reply(2 * i), i % 2 == 1) << i;
 }
 
@@ -102,7 +101,7 @@ TEST(ReplyWatch, AnswerOrGivenUpButNeverBoth) {
     workers[worker] = std::thread([&, worker] {
       for (uint64_t i = 1; i <= kRequests; ++i) {
         const uint64_t unique = 4 * i + 2 * worker;
-        watch.begin(unique, kLookup);
+        watch.begin(unique, wire::kOpcodeLookup);
         if (!watch.may_reply(unique)) held_back[worker].push_back(unique);
       }
     });

@@ -6,8 +6,6 @@
 namespace fpfs {
 namespace {
 
-constexpr uint32_t kLookup = 1;
-
 wire::InHeader request(uint32_t opcode, uint32_t thread) {
   wire::InHeader header{};
   header.opcode = opcode;
@@ -18,7 +16,7 @@ wire::InHeader request(uint32_t opcode, uint32_t thread) {
 uint64_t now_ns = 0;
 
 void ask(SoleCaller& caller, uint32_t thread, uint32_t times) {
-  for (uint32_t i = 0; i < times; ++i) caller.came(request(kLookup, thread), now_ns += 1000);
+  for (uint32_t i = 0; i < times; ++i) caller.came(request(wire::kOpcodeLookup, thread), now_ns += 1000);
 }
 
 TEST(SoleCaller, AfterManyOfOneThread) {

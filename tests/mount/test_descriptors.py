@@ -53,6 +53,21 @@ def open_many(directory, keep=lambda path, descriptor: descriptor):
     return descriptors, None
 
 
+def table_size(process):
+    with open(f"/proc/{process}/status") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith("FDSize:"))
+
+
+def test_their_table_has_its_size_from_the_beginning(mount, place):
+    """The kernel holds up for milliseconds who wants the descriptor for which it enlarges the table of a process with threads."""
+    before = table_size(mount.pid)
+    assert before >= DESCRIPTORS
+    descriptors, failure = open_many(place)
+    for descriptor in descriptors:
+        os.close(descriptor)
+    assert failure and table_size(mount.pid) == before
+
+
 MAKERS = {
     "file": lambda path: os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)),
     "mkdir": os.mkdir,

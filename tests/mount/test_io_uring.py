@@ -2,6 +2,7 @@
 
 A run of everything else with it: echo Y >/sys/module/fuse/parameters/enable_uring, then tests/run.
 """
+import contextlib
 import os
 import pathlib
 import subprocess
@@ -91,6 +92,69 @@ def test_long_reads_are_copied_beside_their_reader(offered, array, make_mount):
     assert processors_allowed(mount).count(everywhere) <= 1  # the one at /dev/fuse
     assert is_pattern(mount.path / "file", 1, 8 * MIB)
     assert processors_allowed(mount).count(everywhere) >= 2
+
+
+@contextlib.contextmanager
+def on_one_processor():
+    """The test's thread, so that all its requests come to one queue."""
+    everywhere = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(everywhere)})
+    yield
+    os.sched_setaffinity(0, everywhere)
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one processor")
+def test_who_asks_for_commits_or_only_looks_is_served_beside(offered, array, make_mount):
+    """... as he is back soon: his worker may run on any processor, and looks for his next request. It is back on his when he
+    does something else."""
+    mount = make_mount(array, "io_uring", "threads=1", "durable=close")
+    assert is_in_use(mount)
+    everywhere = len(os.sched_getaffinity(mount.pid))
+    assert everywhere > 1
+
+    def away():
+        return processors_allowed(mount).count(everywhere) - 1  # without the one at /dev/fuse
+
+    def make_directories(count):
+        for number in range(count):
+            os.mkdir(mount.path / "some")
+            os.rmdir(mount.path / "some")
+
+    with on_one_processor():
+        make_directories(40)
+        assert away() == 0
+        for _ in range(200):
+            os.listxattr(mount.path)
+        assert away() >= 1
+        wait_until(lambda: make_directories(8) or away() == 0)
+        (mount.path / "file").write_bytes(b"x" * 4096)
+        assert away() >= 1
+
+
+def written_by_threads_that_answer(mount):
+    """Bytes that they wrote with write(2) and its kin; those of the other threads."""
+    found = {True: 0, False: 0}
+    for task in pathlib.Path(f"/proc/{mount.pid}/task").iterdir():
+        counts = dict(line.split(": ") for line in (task / "io").read_text().splitlines())
+        found[(task / "comm").read_text().startswith("fpfs-serve")] += int(counts["wchar"])
+    return found[True], found[False]
+
+
+@pytest.mark.parametrize("durable", ["close", "fsync"])
+def test_who_commits_is_who_answers_only_while_the_caller_waits_for_it(offered, array, make_mount, durable):
+    """An answer is handed over when its thread is back at the ring: what nobody waits for would hold it up."""
+    mount = make_mount(array, "io_uring", f"durable={durable}")
+    assert is_in_use(mount)
+    count, size = 50, 4096
+    before = written_by_threads_that_answer(mount)
+    for number in range(count):
+        (mount.path / str(number)).write_bytes(pattern(number, 0, size))
+    subprocess.run([array.programs.fpfs, "sync", mount.path], check=True)
+    answering, others = (now - then for now, then in zip(written_by_threads_that_answer(mount), before))
+    assert (answering if durable == "close" else others) >= count * size
+    assert (others if durable == "close" else answering) < size
+    for number in range(count):
+        assert is_pattern(mount.path / str(number), number, size)
 
 
 def test_what_is_discarded_leaves_the_rest_as_it_is(offered, array, make_mount):

@@ -238,6 +238,37 @@ TEST(OwnTask, WhatItPostsAndWhatComesBehindItGoesToOthers) {
   }
 }
 
+TEST(OwnTask, WhatIsPassedOnGoesToAnother) {
+  ThreadExecutor executor(1);
+  std::thread::id passed_on, behind;
+  {
+    OwnTask own;
+    own.pass_on();  // nothing yet
+    executor.post([&] { passed_on = std::this_thread::get_id(); });
+    own.pass_on();
+    executor.post([&] { behind = std::this_thread::get_id(); });
+    EXPECT_FALSE(own.run());
+  }
+  executor.stop();  // waits for them
+  for (const std::thread::id thread : {passed_on, behind}) {
+    EXPECT_NE(thread, std::thread::id());
+    EXPECT_NE(thread, std::this_thread::get_id());
+  }
+}
+
+TEST(OwnTask, SaysWhetherThereWasOne) {
+  ThreadExecutor executor(1);
+  bool has_run = false;
+  {
+    OwnTask own;
+    executor.post([&] { has_run = true; });
+    EXPECT_TRUE(own.run());
+    EXPECT_TRUE(has_run);
+    EXPECT_FALSE(own.run());
+  }
+  executor.stop();
+}
+
 // With kEach the steps that follow one another stay, and of each only what it posts first.
 TEST(OwnTask, StepsThatFollowOneAnotherStay) {
   ThreadExecutor executor(1), other(1);
