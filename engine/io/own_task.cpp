@@ -28,7 +28,7 @@ bool OwnTask::keep(ThreadExecutor& executor, std::function<void()>& task) {
 }
 
 void OwnTask::pass_on() {
-  if (is_inner_ || !task_) return;
+  if (is_inner_ || !task_ || !executor_->is_keeping_up()) return;
   executor_->post(std::exchange(task_, nullptr));
   executor_->kept_task_ended();
 }

@@ -109,6 +109,11 @@ void ThreadExecutor::run_tasks() {
   }
 }
 
+bool ThreadExecutor::is_keeping_up() {
+  MutexLock lock(mutex_);
+  return tasks_.size() < workers_;
+}
+
 void ThreadExecutor::kept_task_ended() {
   MutexLock lock(mutex_);
   // Under the lock: this is no thread that stop() joins.

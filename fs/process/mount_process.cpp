@@ -68,7 +68,8 @@ void raise_descriptor_limit() {
 
 // The kernel enlarges the table of a process's descriptors when the next one does not fit: twice as large each time, and
 // while the process has threads whoever wants that descriptor waits until all processors have been through a switch
-// (expand_fdtable() in fs/file.c, synchronize_rcu()): 5 to 30 ms. So it gets its size at once: 8 bytes for each.
+// (expand_fdtable() in fs/file.c, synchronize_rcu()): 5 to 30 ms. So it gets its size at once, up to what half a megabyte
+// holds.
 void enlarge_descriptor_table() {
   constexpr rlim_t kEntriesMax = 64 * 1024;
   rlimit limit{};

@@ -95,6 +95,7 @@ bool only_looks(uint32_t opcode) {
     case kOpcodeReleaseDirectory:
     case kOpcodeAccess:
     case kOpcodeReadDirectoryPlus:
+    case kOpcodeStatx:
       return true;
     default:
       return false;

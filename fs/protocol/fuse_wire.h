@@ -72,6 +72,7 @@ constexpr uint32_t kOpcodeForgetMany = 42;
 constexpr uint32_t kOpcodeReadDirectoryPlus = 44;
 constexpr uint32_t kOpcodeSeek = 46;
 constexpr uint32_t kOpcodeTemporaryFile = 51;
+constexpr uint32_t kOpcodeStatx = 52;
 
 struct InitIn {
   uint32_t major;
@@ -216,7 +217,7 @@ inline bool asks_for_commit(uint32_t opcode) {
   return opcode == kOpcodeFlush || opcode == kOpcodeFsync;
 }
 
-// Whether the request changes nothing, and is small: of names, attributes and lists.
+// Whether the request asks for names, attributes or lists, and changes nothing.
 bool only_looks(uint32_t opcode);
 
 // Whether the request looks at the tree, so that it cannot be served while the drive with the names hangs. Not so:

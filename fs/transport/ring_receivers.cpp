@@ -18,11 +18,21 @@ namespace {
 
 constexpr std::chrono::milliseconds kRingRetry{100};
 
+// Of the calling thread; as a cpu_set_t, which has the size of the machine.
+std::vector<std::byte> processors_allowed() {
+  std::vector<std::byte> set(CPU_ALLOC_SIZE(RequestRing::queue_count()));
+  (void)pthread_getaffinity_np(pthread_self(), set.size(), reinterpret_cast<cpu_set_t*>(set.data()));
+  return set;
+}
+
+}  // namespace
+
 // Where the calling thread runs. Callers wait for their answers, so their processor is the one that is free, and waking
-// another takes longer (docs/benchmarks/row09.md). Not so for two kinds of requests. Who reads a long way: what is read
-// ahead is copied on another processor meanwhile. And who waits for a drive: where its answer comes in the thread that
-// waited can go on at once. All of it is a wish: a processor that is not there, or not for this process, cannot be had.
-class Place {
+// another takes longer (docs/benchmarks/row09.md). Not so for some requests. Who reads a long way: what is read ahead is
+// copied on another processor meanwhile. Who waits for a drive: where its answer comes the thread that waited can go on at
+// once. And who looks for the next request cannot do so where its caller is to run. All of it is a wish: a processor that is
+// not there, or not for this process, cannot be had.
+class RingReceivers::Place {
  public:
   // `anywhere` as a cpu_set_t; it outlives this.
   Place(unsigned processor, const std::vector<std::byte>& anywhere)
@@ -33,32 +43,30 @@ class Place {
 
   // A request has come.
   void suit(const wire::Flow& flow) {
-    if (flow.kind == wire::Flow::Kind::kRead && flow.bytes > File::kLandingWriteMin)
+    if (flow.kind == wire::Flow::Kind::kRead && flow.bytes > File::kLandingWriteMin) {
       leave_callers();
-    else if (others_left_ > 0 && --others_left_ == 0)
-      return_to_callers();
+      has_waited_ = false;
+    } else if (others_left_ > 0 && --others_left_ == 0) {
+      move(at_callers_);
+      has_waited_ = false;
+    }
   }
 
-  // ... or what makes it look for the next one was.
-  void leave_and_look() {
-    leave_callers();
-    looks_ = true;
-  }
-  bool looks() const { return looks_; }
-
- private:
-  // Until so many requests have come that are not of these kinds.
+  // Until so many requests have come for which nobody says so.
   void leave_callers() {
     constexpr unsigned kOthersBetween = 16;
     if (others_left_ == 0) move(anywhere_);
     others_left_ = kOthersBetween;
   }
 
-  void return_to_callers() {
-    move(at_callers_);
-    looks_ = false;
+  // It has waited for a drive.
+  void waited() {
+    leave_callers();
+    has_waited_ = true;
   }
+  bool has_waited() const { return has_waited_; }  // and has left its callers for that
 
+ private:
   static void move(const std::vector<std::byte>& to) {
     (void)pthread_setaffinity_np(pthread_self(), to.size(), reinterpret_cast<const cpu_set_t*>(to.data()));
   }
@@ -66,17 +74,8 @@ class Place {
   std::vector<std::byte> at_callers_;
   const std::vector<std::byte>& anywhere_;
   unsigned others_left_ = 0;  // requests until it is at its callers' again
-  bool looks_ = false;
+  bool has_waited_ = false;
 };
-
-// Of the calling thread; as a cpu_set_t, which has the size of the machine.
-std::vector<std::byte> processors_allowed() {
-  std::vector<std::byte> set(CPU_ALLOC_SIZE(RequestRing::queue_count()));
-  (void)pthread_getaffinity_np(pthread_self(), set.size(), reinterpret_cast<cpu_set_t*>(set.data()));
-  return set;
-}
-
-}  // namespace
 
 unsigned RingReceivers::workers_max(uint64_t memory, size_t payload_bytes) {
   const unsigned queues = RequestRing::queue_count();
@@ -93,7 +92,8 @@ bool RingReceivers::prepare(const wire::InitOut& reply) {
   entries_ = std::make_unique<RingEntries>(size_t{queues} * kWorkersMax, payload_bytes);
   queues_ = std::vector<Queue>(queues);
   anywhere_ = processors_allowed();  // here: a thread begins where the one runs that made it
-  looks_ = CPU_COUNT_S(anywhere_.size(), reinterpret_cast<const cpu_set_t*>(anywhere_.data())) > 1;
+  const int processors = CPU_COUNT_S(anywhere_.size(), reinterpret_cast<const cpu_set_t*>(anywhere_.data()));
+  looked_at_max_ = static_cast<unsigned>(processors) / 2;
   unsigned started = 0;
   for (unsigned queue = 0; queue < queues; ++queue)
     for (unsigned i = 0; i < kWorkersMin; ++i) started += add_worker(queue) ? 1 : 0;
@@ -158,7 +158,10 @@ void RingReceivers::serve(Worker& worker) {
   while (goes_on && !handler_.is_stopping()) {
     queue.waiting.fetch_add(1);
     queue.newest.store(&worker, std::memory_order_relaxed);
-    if (looks_ && place.looks()) look_for_next(worker, queue, **ring);
+    if (place.has_waited() || queue.looker.is_there())
+      look_for_next(worker, queue, place, **ring);
+    else if (queue.is_looked_at.load(std::memory_order_relaxed))
+      end_looking(queue);
     const RequestRing::Event event = (*ring)->next(entry);
     const bool was_last = queue.waiting.fetch_sub(1) == 1;
     if (event == RequestRing::Event::kInterrupted) continue;
@@ -169,9 +172,9 @@ void RingReceivers::serve(Worker& worker) {
     if (const size_t length = receive(worker); length > 0) {
       worker.is_free = true;  // there is another, or was_last has made one
       place.suit(wire::flow_of({worker.request.payload->request, std::min(length, wire::kWritePayloadOffset)}));
-      if (is_asked_by_a_looker(queue, worker.request.payload->request)) place.leave_and_look();
+      note(queue, worker.request.payload->request);
       goes_on = handler_.handle(worker, length);
-      if (worker.has_waited) place.leave_and_look();
+      if (worker.has_waited) place.waited();
     } else {
       log(LogLevel::kError, "a request's lengths contradict each other; it fails");
       handler_.refuse(entry.unique());
@@ -183,33 +186,51 @@ void RingReceivers::serve(Worker& worker) {
   }
 }
 
-bool RingReceivers::is_asked_by_a_looker(Queue& queue, const std::byte* request) {
+void RingReceivers::note(Queue& queue, const std::byte* request) {
   wire::InHeader header;
   std::memcpy(&header, request, sizeof header);
-  if (!wire::only_looks(header.opcode)) {
-    queue.looker.start_anew();
-    return false;
-  }
-  queue.looker.came(header, monotonic_ns());
-  return queue.looker.is_there();
+  wire::only_looks(header.opcode) ? queue.looker.came(header, monotonic_ns()) : queue.looker.start_anew();
 }
 
-// Whoever else wants the processor meanwhile gets it, first of all another worker of the queue: a caller may have two
-// requests under way, as the kernel does not wait for RELEASE.
-void RingReceivers::look_for_next(Worker& worker, Queue& queue, RequestRing& ring) const {
-  if (!worker.busy_poll.is_worth_it()) return;
+// False: as many queues as may be are looked at already.
+bool RingReceivers::begin_looking(Queue& queue) {
+  if (queue.is_looked_at.load(std::memory_order_relaxed)) return true;
+  if (looked_at_.load(std::memory_order_relaxed) >= looked_at_max_) return false;
+  if (looked_at_.fetch_add(1) < looked_at_max_ && !queue.is_looked_at.exchange(true)) return true;
+  looked_at_.fetch_sub(1);
+  return queue.is_looked_at.load();
+}
+
+void RingReceivers::end_looking(Queue& queue) {
+  if (queue.is_looked_at.exchange(false)) looked_at_.fetch_sub(1);
+}
+
+// Another worker of the queue gets the processor when it needs it: a caller may have two requests under way, as the kernel
+// does not wait for RELEASE. Where others want it, too, it is no place to look.
+void RingReceivers::look_for_next(Worker& worker, Queue& queue, Place& place, RequestRing& ring) {
+  constexpr unsigned kPausesBetween = 16;    // some microsecond
+  constexpr uint64_t kOthersMaxNs = 30'000;  // what another worker takes the processor for is less
+  if (!worker.busy_poll.is_worth_it() || !begin_looking(queue)) return;
+  if (!place.has_waited()) place.leave_callers();  // else it has, and is back unless it waits again
   ring.hand_over(*worker.entry);
-  const uint64_t until = monotonic_ns() + BusyPoll::kLookNs;
+  uint64_t now = monotonic_ns();
+  const uint64_t until = now + BusyPoll::kLookNs;
   bool found = ring.has_come();
-  while (!found && monotonic_ns() < until) {
+  while (!found && now < until) {
     if (queue.newest.load(std::memory_order_relaxed) != &worker) return;  // the next one is not for this one
-    for (unsigned i = 0; i < 16 && !found; ++i) {
-      __builtin_ia32_pause();
+    for (unsigned i = 0; i < kPausesBetween && !found; ++i) {
+      BusyPoll::pause();
       found = ring.has_come();
     }
-    if (!found) sched_yield();
+    if (found) break;
+    const uint64_t before = monotonic_ns();
+    sched_yield();
+    now = monotonic_ns();
+    if (now > before + kOthersMaxNs) break;
+    found = ring.has_come();
   }
   worker.busy_poll.looked(found);
+  if (!found) end_looking(queue);
 }
 
 // The request in the worker's entry goes to its buffer, as if it was read from /dev/fuse: all handlers see the copy

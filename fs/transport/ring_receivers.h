@@ -6,9 +6,10 @@
 //      └──────────────────── the answer is handed over with the same system call ────────┘
 //
 // Each belongs to the queue of one processor and stays on that processor, but while it answers long reads: a reader goes
-// on while the kernel reads ahead for it, so what is copied for it is copied beside it. Nor behind a commit that waited for
-// a drive, nor while one thread asks for much and changes nothing (`ls`): then its callers run elsewhere, and it looks for
-// their next request for a while before it sleeps (fs/transport/busy_poll.h).
+// on while the kernel reads ahead for it, so what is copied for it is copied beside it. Nor behind a commit of its own, which
+// has mostly waited for a drive, nor while one thread asks for much at its queue and changes nothing (`ls`): then its callers
+// run elsewhere, and it looks for their next request for a while before it sleeps (fs/transport/busy_poll.h). At half of the
+// queues at once at most, as each look takes a processor.
 //
 // An entry is with the kernel only while its worker waits, so no request ever is behind one that blocks: whoever takes the
 // last worker that waits at a queue adds another, up to kWorkersMax, and up to what the memory for rings allows: each has
@@ -49,19 +50,23 @@ class RingReceivers {
   RingEntries* entries() { return entries_.get(); }
 
  private:
-  struct Queue {
+  struct alignas(64) Queue {           // each processor has a cache line of its own
     std::atomic<unsigned> waiting{0};  // workers
     std::atomic<unsigned> workers{0};
     std::atomic<RingEntry*> spare{nullptr};  // made for a worker for which there was no thread
-    // Who has answered last: the kernel gives it the next request (fuse_uring_ent_avail(), fs/fuse/dev_uring.c).
+    // Who came back last: the kernel gives it the next request (fuse_uring_ent_avail(), fs/fuse/dev_uring.c).
     std::atomic<const Worker*> newest{nullptr};
-    SoleCaller looker;  // of requests that change nothing
+    SoleCaller looker;                      // of requests that change nothing
+    std::atomic<bool> is_looked_at{false};  // by one of its workers, for the next request
   };
   enum class State : uint8_t { kPreparing, kOpen, kRefused };
   bool add_worker(unsigned queue);
   bool may_start(const Status& made);
-  static bool is_asked_by_a_looker(Queue& queue, const std::byte* request);
-  void look_for_next(Worker& worker, Queue& queue, RequestRing& ring) const;
+  class Place;
+  static void note(Queue& queue, const std::byte* request);
+  bool begin_looking(Queue& queue);
+  void end_looking(Queue& queue);
+  void look_for_next(Worker& worker, Queue& queue, Place& place, RequestRing& ring);
   size_t receive(Worker& worker);
 
   static constexpr unsigned kWorkersMin = 2;  // at each queue
@@ -75,7 +80,8 @@ class RingReceivers {
   std::unique_ptr<RingEntries> entries_;
   std::vector<Queue> queues_;        // one for each processor
   std::vector<std::byte> anywhere_;  // a cpu_set_t: the processors that this process may use
-  bool looks_ = false;               // there are several of these
+  unsigned looked_at_max_ = 0;       // queues; none where this process may use one processor only
+  std::atomic<unsigned> looked_at_{0};
   Mutex mutex_;
   CondVar changed_;
   State state_ FPFS_GUARDED_BY(mutex_) = State::kPreparing;

@@ -37,7 +37,9 @@ class SoleCaller {
     run_.store(pack({request.pid, goes_on ? run.length + 1 : 0}), std::memory_order_relaxed);
   }
   bool is_there() const { return unpack(run_.load(std::memory_order_relaxed)).length == kRunMin; }
-  void start_anew() { run_.store(0, std::memory_order_relaxed); }
+  void start_anew() {
+    if (run_.load(std::memory_order_relaxed) != 0) run_.store(0, std::memory_order_relaxed);
+  }
 
  private:
   struct Run {

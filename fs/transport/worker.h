@@ -30,7 +30,7 @@ struct Worker {
   // Another waits for requests, or is called when this one does not come back, so it may do what its request would have
   // other threads do.
   bool is_free = false;
-  bool has_waited = false;  // and did: for a drive, most of the time
+  bool has_waited = false;  // it did so: it has waited for a drive, most of the time
   std::thread thread;
   // For who looks whether it is caught with a request: since when it has one (0: it has none), and which.
   std::atomic<uint64_t> began_ns{0};

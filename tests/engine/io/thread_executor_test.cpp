@@ -256,6 +256,28 @@ TEST(OwnTask, WhatIsPassedOnGoesToAnother) {
   }
 }
 
+TEST(OwnTask, StaysWhileOthersWaitForTheThreads) {
+  ThreadExecutor executor(1);
+  std::promise<void> release;
+  std::promise<void> is_running;
+  executor.post([&] {
+    is_running.set_value();
+    release.get_future().wait();
+  });
+  is_running.get_future().wait();
+  executor.post([] {});
+  std::thread::id kept;
+  {
+    OwnTask own;
+    executor.post([&] { kept = std::this_thread::get_id(); });
+    own.pass_on();
+    EXPECT_TRUE(own.run());
+  }
+  release.set_value();
+  executor.stop();
+  EXPECT_EQ(kept, std::this_thread::get_id());
+}
+
 TEST(OwnTask, SaysWhetherThereWasOne) {
   ThreadExecutor executor(1);
   bool has_run = false;
