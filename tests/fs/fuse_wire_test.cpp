@@ -38,6 +38,15 @@ TEST(FuseWire, KillSetIdFlagOfOpenAndCreate) {
   EXPECT_FALSE(examine_request(request_bytes(kOpcodeCreate, CreateIn{1, 1, 1, 0})).kill_set_id);
 }
 
+TEST(FuseWire, WhatOnlyLooks) {
+  for (const uint32_t opcode :
+       {kOpcodeLookup, kOpcodeGetAttributes, kOpcodeGetXattr, kOpcodeReadDirectoryPlus, kOpcodeStatx})
+    EXPECT_TRUE(only_looks(opcode)) << opcode;
+  for (const uint32_t opcode :
+       {kOpcodeForget, kOpcodeOpen, kOpcodeRead, kOpcodeWrite, kOpcodeFlush, kOpcodeRelease, kOpcodeCreate})
+    EXPECT_FALSE(only_looks(opcode)) << opcode;
+}
+
 TEST(FuseWire, InitOffersCountOnlyWhenExtended) {
   InitIn in{7, 45, 131072, kInitExtended | kInitHandleKillPrivilegesV2, kInit2DirectIoAllowMmap};
   RequestFacts facts = examine_request(request_bytes(kOpcodeInit, in, 44));
