@@ -37,11 +37,11 @@ class OwnTask {
     const bool took_;
   };
 
-  // Runs the task, if there is one, and those kept meanwhile. What is posted from then on goes to other threads. False: there
-  // was none.
+  // Runs the task, if there is one, and those kept meanwhile. What is posted from then on goes to other threads. False:
+  // there was none.
   bool run();
-  // Has another thread run it: when it turns out that nobody waits for it. Not when more wait for that executor's threads than
-  // it has: whoever asks for more than they do is held up by it.
+  // Has another thread run it: when it turns out that nobody waits for it. Not while as many tasks wait as that executor
+  // has threads: whoever asks for more than they do is held up by it.
   void pass_on();
 
  private:

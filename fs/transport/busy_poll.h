@@ -25,7 +25,7 @@ class BusyPoll {
   static constexpr uint64_t kLookNs = 60'000;
   static constexpr unsigned kLeftOutMax = 63;
 
-  // Between two looks into memory: some ten nanoseconds that cost the processor little.
+  // Between two looks into memory.
   static void pause() {
 #if defined(__x86_64__)
     __builtin_ia32_pause();
@@ -34,12 +34,17 @@ class BusyPoll {
 #endif
   }
 
-  // A request of a stream is answered: look for the next one? Then looked() follows, unless the look ended without an
-  // answer: somebody else was asked first.
+  // A request of a stream is answered: look for the next one? Then looked() or disturbed() follows, unless somebody else
+  // was asked first, which says nothing.
   bool is_worth_it() {
     if (left_out_ == to_leave_out_) return true;
     ++left_out_;
     return false;
+  }
+  // Somebody else had the processor meanwhile: who looks would be in the way, and late for the next request.
+  void disturbed() {
+    to_leave_out_ = kLeftOutMax;
+    left_out_ = 0;
   }
   void looked(bool found) {
     to_leave_out_ = found ? 0 : std::min(2 * to_leave_out_ + 1, kLeftOutMax);

@@ -162,10 +162,11 @@ void RingReceivers::serve(Worker& worker) {
       look_for_next(worker, queue, place, **ring);
     else if (queue.is_looked_at.load(std::memory_order_relaxed))
       end_looking(queue);
-    const RequestRing::Event event = (*ring)->next(entry);
+    RequestRing::Event event;
+    do event = (*ring)->next(entry);
+    while (event == RequestRing::Event::kInterrupted && !handler_.is_stopping());
     const bool was_last = queue.waiting.fetch_sub(1) == 1;
-    if (event == RequestRing::Event::kInterrupted) continue;
-    if (event == RequestRing::Event::kEnd) break;
+    if (event != RequestRing::Event::kRequest) break;
     if (was_last) add_worker(entry.queue());
     entry.begin_request();
     if (worker.request.payload == nullptr) worker.request.payload = buffers_.take();
@@ -217,7 +218,7 @@ void RingReceivers::look_for_next(Worker& worker, Queue& queue, Place& place, Re
   const uint64_t until = now + BusyPoll::kLookNs;
   bool found = ring.has_come();
   while (!found && now < until) {
-    if (queue.newest.load(std::memory_order_relaxed) != &worker) return;  // the next one is not for this one
+    if (queue.newest.load(std::memory_order_relaxed) != &worker) return end_looking(queue);  // not for this one
     for (unsigned i = 0; i < kPausesBetween && !found; ++i) {
       BusyPoll::pause();
       found = ring.has_come();
@@ -226,7 +227,10 @@ void RingReceivers::look_for_next(Worker& worker, Queue& queue, Place& place, Re
     const uint64_t before = monotonic_ns();
     sched_yield();
     now = monotonic_ns();
-    if (now > before + kOthersMaxNs) break;
+    if (now > before + kOthersMaxNs) {
+      worker.busy_poll.disturbed();
+      return end_looking(queue);
+    }
     found = ring.has_come();
   }
   worker.busy_poll.looked(found);

@@ -5,11 +5,13 @@
 //      ↑                                                                             whomever
 //      └──────────────────── the answer is handed over with the same system call ────────┘
 //
-// Each belongs to the queue of one processor and stays on that processor, but while it answers long reads: a reader goes
-// on while the kernel reads ahead for it, so what is copied for it is copied beside it. Nor behind a commit of its own, which
-// has mostly waited for a drive, nor while one thread asks for much at its queue and changes nothing (`ls`): then its callers
-// run elsewhere, and it looks for their next request for a while before it sleeps (fs/transport/busy_poll.h). At half of the
-// queues at once at most, as each look takes a processor.
+// Each belongs to the queue of one processor, and stays on that processor with three exceptions:
+// - While it answers long reads: a reader goes on while the kernel reads ahead for it, so what is copied for it is copied
+//   beside it.
+// - Behind a commit of its own, which has mostly waited for a drive.
+// - While one thread asks for much at its queue and changes nothing (`ls`).
+// In the last two cases it looks for the next request for a while before it sleeps (fs/transport/busy_poll.h), as its callers
+// run elsewhere. It does so at about half of the queues at once at most, as each look takes a processor.
 //
 // An entry is with the kernel only while its worker waits, so no request ever is behind one that blocks: whoever takes the
 // last worker that waits at a queue adds another, up to kWorkersMax, and up to what the memory for rings allows: each has
@@ -57,7 +59,7 @@ class RingReceivers {
     // Who came back last: the kernel gives it the next request (fuse_uring_ent_avail(), fs/fuse/dev_uring.c).
     std::atomic<const Worker*> newest{nullptr};
     SoleCaller looker;                      // of requests that change nothing
-    std::atomic<bool> is_looked_at{false};  // by one of its workers, for the next request
+    std::atomic<bool> is_looked_at{false};  // its workers look for the next request, and mostly find it
   };
   enum class State : uint8_t { kPreparing, kOpen, kRefused };
   bool add_worker(unsigned queue);

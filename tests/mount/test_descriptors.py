@@ -59,7 +59,7 @@ def table_size(process):
 
 
 def test_their_table_has_its_size_from_the_beginning(mount, place):
-    """The kernel holds up for milliseconds who wants the descriptor for which it enlarges the table of a process with threads."""
+    """The kernel holds up for milliseconds who wants the descriptor for which it enlarges the table."""
     before = table_size(mount.pid)
     assert before >= DESCRIPTORS
     descriptors, failure = open_many(place)
