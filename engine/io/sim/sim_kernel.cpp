@@ -202,7 +202,8 @@ void SimKernel::finish_write(uint64_t transfer, std::span<const std::byte> data,
   const Transfer ended = transfers_.extract(transfer).mapped();
   SimInode& inode = world_.inode(ended.inode);
   const std::span<const std::byte> taken = inode.content.in_flight(transfer);
-  FPFS_CHECK(std::equal(taken.begin(), taken.end(), data.begin(), data.end()),
+  // Not std::equal(), which compares std::byte one by one.
+  FPFS_CHECK(taken.size() == data.size() && std::memcmp(taken.data(), data.data(), data.size()) == 0,
              "a buffer changed while it was being written");
   --open(ended.handle).transfers;
   inode.content.abort_write(transfer, bytes);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <string>
@@ -206,9 +207,9 @@ class SimArray {
 // Position-dependent, different for every salt.
 inline Bytes make_bytes(size_t length, uint64_t salt) {
   Bytes data(length);
-  for (size_t i = 0; i < length; i += 8) {
+  for (size_t i = 0; i < length; i += sizeof(uint64_t)) {
     const uint64_t word = SimRandom(salt * 0x10001 + i).next();
-    for (size_t b = 0; b < 8 && i + b < length; ++b) data[i + b] = static_cast<std::byte>(word >> (8 * b));
+    std::memcpy(data.data() + i, &word, std::min(sizeof word, length - i));
   }
   return data;
 }

@@ -174,7 +174,8 @@ class HealingWorld {
 // Content that compression makes much smaller; another for each salt, and at each place.
 inline Bytes make_compressible(size_t length, uint64_t salt) {
   Bytes data = make_bytes(length, salt);
-  for (size_t i = 0; i < data.size(); ++i) data[i] = (i & 3) == 0 ? data[i] & std::byte{0x0f} : std::byte{0};
+  std::byte* const bytes = data.data();  // a test's operator[] is a call
+  for (size_t i = 0; i < length; ++i) bytes[i] = (i & 3) == 0 ? bytes[i] & std::byte{0x0f} : std::byte{0};
   return data;
 }
 
