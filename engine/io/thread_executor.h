@@ -1,8 +1,9 @@
 // ThreadExecutor: an Executor with a number of threads, and one more that keeps time for delayed tasks.
 //
 // Tasks start in the order of post(), but for one that its thread keeps (engine/io/own_task.h), or passes on later. They
-// may block; as many may block as there are threads before others wait. When all are blocked and none has come back for kStuckAfter, one more thread is started, up to kThreadsMax: tasks that
-// wait for one drive that hangs must not keep the others from theirs.
+// may block; as many may block as there are threads before others wait. When all are blocked and none has come back for
+// kStuckAfter, one more thread is started, up to kThreadsMax: tasks that wait for one drive that hangs must not keep the
+// others from theirs.
 #pragma once
 
 #include <chrono>

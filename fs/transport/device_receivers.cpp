@@ -38,12 +38,6 @@ void count_down(std::atomic<int>& left, bool is_one) {
     left.store(before - 1, std::memory_order_relaxed);
 }
 
-wire::InHeader header_of(const Worker& worker) {
-  wire::InHeader header;
-  std::memcpy(&header, worker.request.payload->request, sizeof header);
-  return header;
-}
-
 bool set_blocking(int descriptor, bool blocks) {
   const int flags = ::fcntl(descriptor, F_GETFL);
   if (flags < 0) return false;

@@ -173,7 +173,7 @@ void RingReceivers::serve(Worker& worker) {
     if (const size_t length = receive(worker); length > 0) {
       worker.is_free = true;  // there is another, or was_last has made one
       place.suit(wire::flow_of({worker.request.payload->request, std::min(length, wire::kWritePayloadOffset)}));
-      note(queue, worker.request.payload->request);
+      note(queue, header_of(worker));
       goes_on = handler_.handle(worker, length);
       if (worker.has_waited) place.waited();
     } else {
@@ -187,9 +187,7 @@ void RingReceivers::serve(Worker& worker) {
   }
 }
 
-void RingReceivers::note(Queue& queue, const std::byte* request) {
-  wire::InHeader header;
-  std::memcpy(&header, request, sizeof header);
+void RingReceivers::note(Queue& queue, const wire::InHeader& header) {
   wire::only_looks(header.opcode) ? queue.looker.came(header, monotonic_ns()) : queue.looker.start_anew();
 }
 

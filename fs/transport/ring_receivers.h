@@ -65,7 +65,7 @@ class RingReceivers {
   bool add_worker(unsigned queue);
   bool may_start(const Status& made);
   class Place;
-  static void note(Queue& queue, const std::byte* request);
+  static void note(Queue& queue, const wire::InHeader& header);
   bool begin_looking(Queue& queue);
   void end_looking(Queue& queue);
   void look_for_next(Worker& worker, Queue& queue, Place& place, RequestRing& ring);

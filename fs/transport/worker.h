@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <thread>
 
 #include "engine/base/file_descriptor.h"
@@ -38,6 +39,13 @@ struct Worker {
   std::atomic<uint32_t> opcode{0};
   std::atomic<bool> finished{false};
 };
+
+// Of the request in the worker's buffer.
+inline wire::InHeader header_of(const Worker& worker) {
+  wire::InHeader header;
+  std::memcpy(&header, worker.request.payload->request, sizeof header);
+  return header;
+}
 
 class RequestHandler {
  public:

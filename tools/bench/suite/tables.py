@@ -28,11 +28,16 @@ def target_text(ratio):
     return f"{'≥' if ratio['at_least'] else '≤'} {bound}"
 
 
+def _figure(value, unit):
+    """A limited figure, or a ratio, which has no unit."""
+    return show(value, unit) if unit else f"{value:.3f}"
+
+
 def _result(ratio):
     """A ratio or limited figure, and the spread of the rounds."""
-    if ratio["unit"]:
-        return show(ratio["value"], ratio["unit"]), from_to(ratio["low"], ratio["high"], ratio["unit"])
-    return f"{ratio['value']:.3f}", f"{ratio['low']:.3f} .. {ratio['high']:.3f}"
+    spread = (from_to(ratio["low"], ratio["high"], ratio["unit"]) if ratio["unit"]
+              else f"{ratio['low']:.3f} .. {ratio['high']:.3f}")
+    return _figure(ratio["value"], ratio["unit"]), spread
 
 
 def ratio_text(ratio):
@@ -43,7 +48,7 @@ def _verdict(ratio):
     if ratio["met"]:
         return "met"
     if not ratio.get("can_be_had", True):
-        return f"cannot be had: {show(ratio['least'], ratio['unit']) if ratio['unit'] else format(ratio['least'], '.3f')}"
+        return f"cannot be had: {_figure(ratio['least'], ratio['unit'])}"
     missing = ratio["target"] - ratio["value"] if ratio["at_least"] else ratio["value"] - ratio["target"]
     return f"**missed by {100 * missing / ratio['target']:.1f} %**"
 
