@@ -34,8 +34,8 @@ class BusyPoll {
 #endif
   }
 
-  // A request of a stream is answered: look for the next one? Then looked() or disturbed() follows, unless somebody else
-  // was asked first, which says nothing.
+  // A request of a stream is answered: look for the next one? Then looked() or disturbed() follows, unless it did not look, or
+  // somebody else was asked first, which says nothing.
   bool is_worth_it() {
     if (left_out_ == to_leave_out_) return true;
     ++left_out_;

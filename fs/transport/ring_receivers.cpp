@@ -211,6 +211,8 @@ void RingReceivers::look_for_next(Worker& worker, Queue& queue, Place& place, Re
   constexpr uint64_t kOthersMaxNs = 30'000;  // what another worker takes the processor for is less
   if (!worker.busy_poll.is_worth_it() || !begin_looking(queue)) return;
   if (!place.has_waited()) place.leave_callers();  // else it has, and is back unless it waits again
+  // Where its callers run it would be in their way. It may run elsewhere once it was woken.
+  if (static_cast<unsigned>(sched_getcpu()) == worker.entry->queue()) return end_looking(queue);
   ring.hand_over(*worker.entry);
   uint64_t now = monotonic_ns();
   const uint64_t until = now + BusyPoll::kLookNs;
