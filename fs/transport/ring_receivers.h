@@ -10,8 +10,8 @@
 //   beside it.
 // - Behind a commit of its own, which has mostly waited for a drive.
 // - While one thread asks for much at its queue and changes nothing (`ls`).
-// In the last two cases it looks for the next request for a while before it sleeps (fs/transport/busy_poll.h), as its callers
-// run elsewhere. It does so at about half of the queues at once at most, as each look takes a processor.
+// In the last two cases it looks for the next request for a while before it sleeps (fs/transport/busy_poll.h), unless it is
+// still on its callers' processor. It does so at about half of the queues at once at most, as each look takes a processor.
 //
 // An entry is with the kernel only while its worker waits, so no request ever is behind one that blocks: whoever takes the
 // last worker that waits at a queue adds another, up to kWorkersMax, and up to what the memory for rings allows: each has

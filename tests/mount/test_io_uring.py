@@ -4,6 +4,7 @@ A run of everything else with it: echo Y >/sys/module/fuse/parameters/enable_uri
 """
 import concurrent.futures
 import contextlib
+import itertools
 import os
 import pathlib
 import subprocess
@@ -78,9 +79,12 @@ def test_only_where_it_is_offered_and_wanted(array, make_mount, option, is_offer
 
 def processors_allowed(mount):
     """Of each thread that answers requests."""
-    tasks = pathlib.Path(f"/proc/{mount.pid}/task")
-    return [len(os.sched_getaffinity(int(task.name))) for task in tasks.iterdir()
-            if (task / "comm").read_text().startswith("fpfs-serve")]
+    found = []
+    for task in pathlib.Path(f"/proc/{mount.pid}/task").iterdir():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+            if (task / "comm").read_text().startswith("fpfs-serve"):
+                found.append(len(os.sched_getaffinity(int(task.name))))
+    return found
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one processor")
@@ -109,8 +113,8 @@ def on_one_processor():
 @pytest.mark.skipif(not 1 < len(os.sched_getaffinity(0)) == os.sysconf("SC_NPROCESSORS_CONF"),
                     reason="there is one processor, or some cannot be used")
 def test_who_asks_for_commits_or_only_looks_is_served_beside(offered, array, make_mount):
-    """... as he is back soon: his worker may run on any processor, and looks for his next request. It is back on his when he
-    does something else."""
+    """... as he is back soon: his worker may run on any processor, where it can look for his next request. It is back on his
+    when he does something else. (Whether it does look is not seen here: row 9 of the benchmarks shows it.)"""
     mount = make_mount(array, "io_uring", "threads=1", "durable=close")
     assert is_in_use(mount)
     everywhere = len(os.sched_getaffinity(mount.pid))
@@ -125,11 +129,18 @@ def test_who_asks_for_commits_or_only_looks_is_served_beside(offered, array, mak
             os.mkdir(parent / "some")
             os.rmdir(parent / "some")
 
+    callers = itertools.count(4)
+
     def all_are_back():
-        """The kernel asks who came last, so it takes several callers at once to have all of them asked."""
-        with concurrent.futures.ThreadPoolExecutor(4) as callers:
-            list(callers.map(make_directories, (mount.path / str(number) for number in range(4))))
+        """The kernel asks who came last, so it takes as many callers at once to have all of them asked."""
+        count = next(callers)
+        with concurrent.futures.ThreadPoolExecutor(count) as pool:
+            list(pool.map(make_directories, (mount.path / str(number) for number in range(count))))
         return away() == 0
+
+    def write_file():
+        (mount.path / "file").write_bytes(b"x" * 4096)
+        return away() > 0
 
     def look(count):
         for _ in range(count):
@@ -137,7 +148,7 @@ def test_who_asks_for_commits_or_only_looks_is_served_beside(offered, array, mak
 
     with on_one_processor():
         wait_until(all_are_back)
-        wait_until(lambda: (mount.path / "file").write_bytes(b"x" * 4096) == 0 or away() > 0)  # again if its worker was caught
+        assert any(write_file() for _ in range(5))  # again if a slow drive has cost its worker his place
         wait_until(all_are_back)
         wait_until(lambda: look(200) or away() > 0)
         wait_until(all_are_back)
