@@ -146,6 +146,9 @@ class Mount:
         while any(state in "RS" for state in self._thread_states()):
             assert time.monotonic() < deadline, "the daemon does not stop"
 
+    def thaw(self):
+        self.process.send_signal(signal.SIGCONT)
+
     def _thread_states(self):
         for task in pathlib.Path(f"/proc/{self.pid}/task").iterdir():
             yield (task / "stat").read_text().rsplit(")", 1)[1].split()[0]

@@ -41,14 +41,19 @@ def unmount(path, lazy=False):
     return subprocess.run(command, capture_output=True, text=True, timeout=60)
 
 
+def control(entry):
+    """The kernel's files about a FUSE mount: `waiting`, requests that it has no answer to, and more."""
+    if not os.path.ismount(CONTROL) and os.geteuid() == 0:
+        subprocess.run(["mount", "-t", "fusectl", "fusectl", str(CONTROL)], capture_output=True)
+    return CONTROL / entry.device.split(":")[1]
+
+
 def abort(entry):
     """Ends every request on a FUSE mount with an error, so that nothing hangs on it. True when it could."""
     if not entry.kind.startswith("fuse"):
         return False
-    if not os.path.ismount(CONTROL) and os.geteuid() == 0:
-        subprocess.run(["mount", "-t", "fusectl", "fusectl", str(CONTROL)], capture_output=True)
     try:
-        (CONTROL / entry.device.split(":")[1] / "abort").write_text("1")
+        (control(entry) / "abort").write_text("1")
         return True
     except OSError:
         return False

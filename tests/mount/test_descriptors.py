@@ -58,6 +58,7 @@ def table_size(process):
         return next(int(line.split()[1]) for line in status if line.startswith("FDSize:"))
 
 
+@pytest.mark.time_limit(300)  # as many commits as there can be descriptors
 def test_their_table_has_its_size_from_the_beginning(mount, place):
     """The kernel holds up for milliseconds who wants the descriptor for which it enlarges the table."""
     before = table_size(mount.pid)

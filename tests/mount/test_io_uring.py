@@ -2,11 +2,11 @@
 
 A run of everything else with it: echo Y >/sys/module/fuse/parameters/enable_uring, then tests/run.
 """
-import concurrent.futures
 import contextlib
 import itertools
 import os
 import pathlib
+import random
 import subprocess
 import threading
 import time
@@ -25,6 +25,9 @@ BOUNDED = 25
 
 pytestmark = [pytest.mark.root, pytest.mark.alone,  # every mount that begins meanwhile has rings, or is forbidden to
               pytest.mark.skipif(not rings_can_be_offered(), reason="FUSE over io_uring cannot be had on this machine")]
+
+ALL_PROCESSORS = pytest.mark.skipif(not 1 < len(os.sched_getaffinity(0)) == os.sysconf("SC_NPROCESSORS_CONF"),
+                                    reason="there is one processor, or some cannot be used")
 
 
 @pytest.fixture
@@ -87,7 +90,7 @@ def processors_allowed(mount):
     return found
 
 
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one processor")
+@ALL_PROCESSORS
 def test_long_reads_are_copied_beside_their_reader(offered, array, make_mount):
     """Who answers them may run on any processor; who answers what callers wait for stays on theirs."""
     mount = make_mount(array, "io_uring", "threads=1")
@@ -110,8 +113,7 @@ def on_one_processor():
         os.sched_setaffinity(0, everywhere)
 
 
-@pytest.mark.skipif(not 1 < len(os.sched_getaffinity(0)) == os.sysconf("SC_NPROCESSORS_CONF"),
-                    reason="there is one processor, or some cannot be used")
+@ALL_PROCESSORS
 def test_who_asks_for_commits_or_only_looks_is_served_beside(offered, array, make_mount):
     """... as he is back soon: his worker may run on any processor, where it can look for his next request. It is back on his
     when he does something else. (Whether it does look is not seen here: row 9 of the benchmarks shows it.)"""
@@ -120,37 +122,40 @@ def test_who_asks_for_commits_or_only_looks_is_served_beside(offered, array, mak
     everywhere = len(os.sched_getaffinity(mount.pid))
     assert everywhere > 1
 
+    numbers = itertools.count()
+
     def away():
         return processors_allowed(mount).count(everywhere) - 1  # without the one at /dev/fuse
 
-    def make_directories(parent):
-        parent.mkdir(exist_ok=True)
-        for _ in range(40):
-            os.mkdir(parent / "some")
-            os.rmdir(parent / "some")
-
-    callers = itertools.count(4)
+    def ask_for_names(count):
+        for _ in range(count):
+            attempt(os.lstat, mount.path / f"none{next(numbers)}")  # a new one: the kernel keeps what is not there
 
     def all_are_back():
-        """The kernel asks who came last, so it takes as many callers at once to have all of them asked."""
-        count = next(callers)
-        with concurrent.futures.ThreadPoolExecutor(count) as pool:
-            list(pool.map(make_directories, (mount.path / str(number) for number in range(count))))
+        """A worker goes back after some requests, and the kernel asks who came last. While the daemon stands still, it has
+        one request for each that waits."""
+        callers = [threading.Thread(target=ask_for_names, args=(1,)) for _ in range(len(processors_allowed(mount)))]
+        waiting = mount_table.control(mount_table.entry_of(mount.path)) / "waiting"
+        mount.freeze()
+        try:
+            for caller in callers:
+                caller.start()
+            wait_until(lambda: int(waiting.read_text()) >= len(callers))
+        finally:
+            mount.thaw()
+        for caller in callers:
+            caller.join()
         return away() == 0
 
     def write_file():
         (mount.path / "file").write_bytes(b"x" * 4096)
         return away() > 0
 
-    def look(count):
-        for _ in range(count):
-            os.listxattr(mount.path)
-
     with on_one_processor():
         wait_until(all_are_back)
         assert any(write_file() for _ in range(5))  # again if a slow drive has cost its worker his place
         wait_until(all_are_back)
-        wait_until(lambda: look(200) or away() > 0)
+        wait_until(lambda: ask_for_names(random.randrange(150, 250)) or away() > 0)
         wait_until(all_are_back)
 
 
@@ -158,8 +163,9 @@ def written_by_threads_that_answer(mount):
     """Bytes that they wrote with write(2) and its kin; those of the other threads."""
     found = {True: 0, False: 0}
     for task in pathlib.Path(f"/proc/{mount.pid}/task").iterdir():
-        counts = dict(line.split(": ") for line in (task / "io").read_text().splitlines())
-        found[(task / "comm").read_text().startswith("fpfs-serve")] += int(counts["wchar"])
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+            counts = dict(line.split(": ") for line in (task / "io").read_text().splitlines())
+            found[(task / "comm").read_text().startswith("fpfs-serve")] += int(counts["wchar"])
     return found[True], found[False]
 
 

@@ -1,7 +1,6 @@
 """Some handles go through the kernel's page cache and others past it: all must see one content all the same."""
 import mmap
 import os
-import signal
 import threading
 import time
 
@@ -139,7 +138,7 @@ def test_an_open_that_truncates_overtakes_pages_on_their_way_to_the_file(array, 
             children.append(threading.Thread(target=in_child, args=[call]))
             children[-1].start()
             time.sleep(0.5)  # until it waits for the daemon
-        mount.process.send_signal(signal.SIGCONT)
+        mount.thaw()
         for child in children:
             child.join()
     assert path.read_bytes() == b""

@@ -2,7 +2,6 @@
 import json
 import os
 import re
-import signal
 import subprocess
 from pathlib import Path
 
@@ -288,10 +287,10 @@ def test_verify_while_it_is_unmounted_is_not_clean(binaries, mount, below):
             mount.freeze()
             verify = subprocess.Popen([binaries.fpfs, "verify", "--json", mount.path / below], stdout=subprocess.PIPE,
                                       stderr=subprocess.PIPE, text=True)
-        mount.process.send_signal(signal.SIGCONT)
+        mount.thaw()
         mount.freeze()
     assert mount_table.unmount(mount.path, lazy=True).returncode == 0
-    mount.process.send_signal(signal.SIGCONT)
+    mount.thaw()
     out, said = verify.communicate(timeout=60)
     assert verify.returncode == 1 and "it was unmounted meanwhile; not everything was checked" in said, said
     assert json.loads(out)["clean"] is False and json.loads(out)["files"] < 300
