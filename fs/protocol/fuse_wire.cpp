@@ -135,7 +135,10 @@ bool translate_request(std::span<std::byte> request) {
 }
 
 InitOut extend_init_reply(InitOut reply, const RequestFacts& request, unsigned read_pages_max) {
-  // Without this the kernel asks for security.capability before every write.
+  // Without this it asks for one name of a directory at a time, and lists it when it asks for none. (libfuse 3.14 has
+  // a capability for it, and does not say it to the kernel.)
+  reply.flags |= request.init_flags & kInitParallelDirectoryOperations;
+  // Without this it asks for security.capability before every write.
   reply.flags |= request.init_flags & kInitHandleKillPrivilegesV2;
   if ((request.init_flags2 & kInit2DirectIoAllowMmap) != 0) {
     reply.flags |= kInitExtended;

@@ -99,6 +99,7 @@ struct InitOut {
 };
 static_assert(sizeof(InitOut) == 36 && offsetof(InitOut, flags) == 12 && offsetof(InitOut, flags2) == 32);
 
+constexpr uint32_t kInitParallelDirectoryOperations = 1U << 18;
 constexpr uint32_t kInitPagesMax = 1U << 22;
 constexpr uint32_t kInitHandleKillPrivilegesV2 = 1U << 28;
 constexpr uint32_t kInitExtended = 1U << 30;

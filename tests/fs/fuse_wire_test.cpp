@@ -118,7 +118,7 @@ TEST(FuseWire, InitReplyTakesWhatIsOfferedAndNothingElse) {
   all.init_flags = 0xffffffff;
   all.init_flags2 = 0xffffffff;
   out = extend_init_reply(reply, all, 256);
-  EXPECT_EQ(out.flags, 0x5U | (1U << 28) | (1U << 30));
+  EXPECT_EQ(out.flags, 0x5U | (1U << 18) | (1U << 28) | (1U << 30));
   EXPECT_EQ(out.flags2, 1U << 4);
   EXPECT_EQ(out.write_max, 1048576U);
 }

@@ -134,17 +134,7 @@ def test_who_asks_for_commits_or_only_looks_is_served_beside(offered, array, mak
     def all_are_back():
         """A worker goes back after some requests, and the kernel asks who came last. While the daemon stands still, it has
         one request for each that waits."""
-        callers = [threading.Thread(target=ask_for_names, args=(1,)) for _ in range(len(processors_allowed(mount)))]
-        waiting = mount_table.control(mount_table.entry_of(mount.path)) / "waiting"
-        mount.freeze()
-        try:
-            for caller in callers:
-                caller.start()
-            wait_until(lambda: int(waiting.read_text()) >= len(callers))
-        finally:
-            mount.thaw()
-        for caller in callers:
-            caller.join()
+        mount.at_once(*[lambda: ask_for_names(1)] * len(processors_allowed(mount)))
         return away() == 0
 
     def write_file():

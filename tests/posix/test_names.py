@@ -289,3 +289,20 @@ def test_names_survive_a_remount(mount):
     assert os.stat(root / "dir/sub/file").st_nlink == 2
     assert os.stat(root / "dir/sub/file").st_ino == os.stat(root / "dir/second").st_ino == inode
     assert stat.S_ISFIFO(os.lstat(root / "pipe").st_mode)
+
+
+@pytest.mark.root
+def test_a_directory_is_asked_for_several_names_at_a_time(mount):
+    """... and listed meanwhile. The kernel does one after the other unless it is told that it need not."""
+    folder = mount.path / "folder"
+    folder.mkdir()
+    names = [f"name{number}" for number in range(4)]
+    for name in names:
+        (folder / name).touch()
+    listing = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        found = mount.at_once(*[lambda name=name: os.lstat(folder / f"no-{name}") for name in names],
+                              lambda: sorted(os.listdir(listing)))
+    finally:
+        os.close(listing)
+    assert found == ["ENOENT"] * len(names) + [names]
