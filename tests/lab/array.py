@@ -155,6 +155,7 @@ class Mount:
         """What calls return (see attempt()) that are made each on a thread of its own. The daemon stands still until the
         kernel has a request of each for it."""
         waiting = mount_table.control(mount_table.entry_of(self.path)) / "waiting"
+        wait_until(lambda: int(waiting.read_text()) == 0)  # of what nobody waits for, as closed files
         with concurrent.futures.ThreadPoolExecutor(len(calls)) as callers:
             self.freeze()
             try:

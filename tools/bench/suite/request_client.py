@@ -1,8 +1,9 @@
-"""Clients that ask for small things, side by side: each a process with a directory of its own.
+"""Clients that ask for small things, side by side: each a process with a directory of its own, and one that all have.
 
     request_client.py WORK DIRECTORY CLIENTS FILES SECONDS
 
 FILES: of each. Prints JSON: how often all together did it, a second."""
+import itertools
 import json
 import multiprocessing
 import os
@@ -42,9 +43,20 @@ def ask(path):
         pass
 
 
+names = itertools.count()
+
+
+def look_up(path):
+    """A name that is not there, each time another one, in the directory that all clients have."""
+    try:
+        os.lstat(f"{os.path.dirname(os.path.dirname(path))}/none-{os.getpid()}-{next(names)}")
+    except FileNotFoundError:
+        pass
+
+
 # What is done, and how many of it one call counts for.
 WORK = {"open, read, close": (read, 1), "create, write, close, unlink": (create_and_remove, 1), "rename": (rename, 2),
-        "getxattr": (ask, 1)}
+        "getxattr": (ask, 1), "lookup, one directory": (look_up, 1)}
 
 
 def client(work, folder, files, seconds, gate, rates):
