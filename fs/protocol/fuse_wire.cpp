@@ -135,8 +135,8 @@ bool translate_request(std::span<std::byte> request) {
 }
 
 InitOut extend_init_reply(InitOut reply, const RequestFacts& request, unsigned read_pages_max) {
-  // Without this it asks for one name of a directory at a time, and lists it when it asks for none. (libfuse 3.14 has
-  // a capability for it, and does not say it to the kernel.)
+  // Without this the kernel asks for one name of a directory at a time, and lists it when it asks for none. (libfuse 3.14
+  // has a capability for it, and does not say it to the kernel.)
   reply.flags |= request.init_flags & kInitParallelDirectoryOperations;
   // Without this it asks for security.capability before every write.
   reply.flags |= request.init_flags & kInitHandleKillPrivilegesV2;
