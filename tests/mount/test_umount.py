@@ -4,7 +4,6 @@ import json
 import os
 import pathlib
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -123,7 +122,7 @@ def test_a_drive_that_hangs_for_good_does_not_keep_it(drives, faulty, make_array
 def test_a_daemon_that_is_killed_meanwhile(array, make_mount):
     array.damaged = True
     mount = make_mount(array)
-    mount.process.send_signal(signal.SIGSTOP)
+    mount.freeze()
     waiting = umount(mount)
     while mount_table.entry_of(mount.path):
         time.sleep(0.01)
