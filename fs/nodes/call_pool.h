@@ -77,6 +77,10 @@ class RequestCounter {
     MutexLock lock(mutex_);
     while (count_ > 0) idle_.wait(mutex_);
   }
+  bool is_idle() {
+    MutexLock lock(mutex_);
+    return count_ == 0;
+  }
 
  private:
   Mutex mutex_;

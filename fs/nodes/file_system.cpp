@@ -32,6 +32,7 @@ FileSystem::FileSystem(Environment& environment, Store& store, ArrayTier& tier, 
       page_cache_(
           inodes_, [this](uint64_t node) { invalidate(node, 0); },
           [this](std::function<void()> task) { run_in_background(std::move(task)); }),
+      caught_requests_([this](std::function<void()> task) { run_in_background(std::move(task)); }),
       pruner_(inodes_, settings_.nodes_max),
       scrub_(store),
       rebalance_(store),
@@ -231,8 +232,10 @@ void FileSystem::drain() {
   copy_waits_.end();
   read_calls_.wait_until_idle();
   write_calls_.wait_until_idle();
-  others_under_way_.wait_until_idle();
-  control_calls_.wait_until_idle();
+  do {
+    others_under_way_.wait_until_idle();
+    control_calls_.wait_until_idle();  // what ends there may go on in the background
+  } while (!others_under_way_.is_idle());
 }
 
 }  // namespace fpfs

@@ -22,6 +22,7 @@
 #include "engine/tier/array_tier.h"
 #include "fs/nodes/call_pool.h"
 #include "fs/nodes/calls.h"
+#include "fs/nodes/caught_requests.h"
 #include "fs/nodes/copy_waits.h"
 #include "fs/nodes/inode_table.h"
 #include "fs/nodes/node_pruner.h"
@@ -74,6 +75,7 @@ class FileSystem {
   InodeTable& inodes() { return inodes_; }
   OpenHandles& handles() { return handles_; }
   PageCache& page_cache() { return page_cache_; }
+  CaughtRequests& caught_requests() { return caught_requests_; }
   Scrub& scrub() { return scrub_; }
   Rebalance& rebalance() { return rebalance_; }
   ArrayTier& tier() { return tier_; }
@@ -197,6 +199,7 @@ class FileSystem {
   InodeTable inodes_;
   OpenHandles handles_;
   PageCache page_cache_;
+  CaughtRequests caught_requests_;
   NodePruner pruner_;
   std::atomic<bool> pruning_{false};
   Scrub scrub_;

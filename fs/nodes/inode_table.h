@@ -7,8 +7,8 @@
 //
 // tree/ is one filesystem: an entry on another device (something mounted inside tree/) is refused with EXDEV.
 //
-// Thread safety: all methods from any thread. An Inode stays valid while a request of the kernel that names it is
-// unanswered; after the reply it must not be touched.
+// Thread safety: all methods from any thread. An Inode stays valid while a request of the kernel that names it has not
+// ended (fs/nodes/caught_requests.h); after its reply it must not be touched.
 #pragma once
 
 #include <sys/stat.h>

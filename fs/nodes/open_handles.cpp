@@ -13,7 +13,7 @@ void VerifyFaults::log_all() {
 }
 
 OpenFile& OpenHandles::add(std::shared_ptr<File> file, Inode& inode, std::shared_ptr<Writer> writer) {
-  auto open = std::make_unique<OpenFile>();
+  auto open = std::make_shared<OpenFile>();
   open->file = std::move(file);
   open->inode = &inode;
   open->writer = std::move(writer);
@@ -25,30 +25,32 @@ OpenFile& OpenHandles::add(std::shared_ptr<File> file, Inode& inode, std::shared
   return result;
 }
 
-void OpenHandles::remove(OpenFile& open) {
+template <typename Open>
+std::shared_ptr<Open> OpenHandles::take_out(const Open& open, Set<Open>& set) {
+  const auto entry = set.find(&open);
+  std::shared_ptr<Open> taken = std::move(entry->second);
+  set.erase(entry);
+  return taken;
+}
+
+std::shared_ptr<OpenFile> OpenHandles::remove(OpenFile& open) {
   open.inode->opens.fetch_sub(1, std::memory_order_relaxed);
   if (open.may_write()) open.inode->writers.fetch_sub(1, std::memory_order_relaxed);
-  std::unique_ptr<OpenFile> gone;  // destroyed after the lock: the last reference to a File may go with it
   MutexLock lock(mutex_);
-  auto entry = files_.find(&open);
-  gone = std::move(entry->second);
-  files_.erase(entry);
+  return take_out(open, files_);
 }
 
 OpenDirectory& OpenHandles::add_directory() {
-  auto open = std::make_unique<OpenDirectory>(streams_);
+  auto open = std::make_shared<OpenDirectory>(streams_);
   OpenDirectory& result = *open;
   MutexLock lock(mutex_);
   directories_.emplace(&result, std::move(open));
   return result;
 }
 
-void OpenHandles::remove(OpenDirectory& open) {
-  std::unique_ptr<OpenDirectory> gone;
+std::shared_ptr<OpenDirectory> OpenHandles::remove(OpenDirectory& open) {
   MutexLock lock(mutex_);
-  auto entry = directories_.find(&open);
-  gone = std::move(entry->second);
-  directories_.erase(entry);
+  return take_out(open, directories_);
 }
 
 void OpenHandles::for_each_file(const std::function<void(const OpenFile&)>& visit) const {

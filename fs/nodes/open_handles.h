@@ -1,8 +1,8 @@
 // What the kernel's file handles stand for: OpenFile and OpenDirectory, and the list of all that are open (status, and
 // what an aborted connection never released).
 //
-// Thread safety: OpenHandles from any thread. An open handle stays valid until its release; the kernel sends that after
-// the answers to everything else on the handle.
+// Thread safety: OpenHandles from any thread. An open handle stays valid until its release, which the kernel sends after
+// the answers to everything else on the handle, and as long as a request is caught that may be one on it.
 #pragma once
 
 #include <atomic>
@@ -76,10 +76,11 @@ class OpenHandles {
  public:
   // `writer`: attached to the file; null for a reader.
   OpenFile& add(std::shared_ptr<File> file, Inode& inode, std::shared_ptr<Writer> writer);
-  // Its writer was detached.
-  void remove(OpenFile& open);
+  // What is removed is open no more; it is gone when the caller lets go of it (fs/nodes/caught_requests.h). The file's
+  // writer was detached.
+  std::shared_ptr<OpenFile> remove(OpenFile& open);
   OpenDirectory& add_directory();
-  void remove(OpenDirectory& open);
+  std::shared_ptr<OpenDirectory> remove(OpenDirectory& open);
   // Calls visit for every open file, with the list locked: visit must be quick.
   void for_each_file(const std::function<void(const OpenFile&)>& visit) const;
   // Forgets all that is left after the connection ended.
@@ -96,7 +97,9 @@ class OpenHandles {
 
  private:
   template <typename Open>
-  using Set = std::unordered_map<const Open*, std::unique_ptr<Open>>;
+  using Set = std::unordered_map<const Open*, std::shared_ptr<Open>>;
+  template <typename Open>
+  std::shared_ptr<Open> take_out(const Open& open, Set<Open>& set) FPFS_REQUIRES(mutex_);
   mutable Mutex mutex_;
   std::atomic<unsigned> streams_{0};
   Set<OpenFile> files_ FPFS_GUARDED_BY(mutex_);

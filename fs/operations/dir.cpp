@@ -55,9 +55,14 @@ class Reply {
     found.attr.st_mode = static_cast<mode_t>(entry.type) << 12;
     used_ += fuse_add_direntry_plus(request_, free(), free_bytes(), entry.name.c_str(), known ? &*known : &found,
                                     static_cast<off_t>(entry.next));
+    if (known) counted_.push_back(known->ino);
   }
 
-  void send() { fuse_reply_buf(request_, buffer_.data(), used_); }
+  // Nodes of which nobody was told are let go of.
+  void send(InodeTable& inodes) {
+    if (fuse_reply_buf(request_, buffer_.data(), used_) == 0) return;
+    for (const uint64_t node : counted_) inodes.forget(node, 1);
+  }
 
  private:
   char* free() { return buffer_.data() + used_; }
@@ -67,6 +72,7 @@ class Reply {
   const bool plus_;
   std::vector<char> buffer_;
   size_t used_ = 0;
+  std::vector<uint64_t> counted_;  // nodes with a lookup that the kernel gets to know by it
 };
 
 // With attributes, except of what went away meanwhile, and of what the kernel has them of already. (That may be another
@@ -149,12 +155,13 @@ Status fill(Reply& reply, FileSystem& file_system, fuse_ino_t node, off_t offset
 
 void read_directory(fuse_req_t request, fuse_ino_t node, size_t size, off_t offset, const fuse_file_info& info,
                     bool plus) {
+  FileSystem& file_system = file_system_of(request);
   Reply reply(request, size, plus);
-  Status status = fill(reply, file_system_of(request), node, offset, OpenHandles::directory(info.fh),
-                       fuse_req_ctx(request)->uid, plus);
+  Status status =
+      fill(reply, file_system, node, offset, OpenHandles::directory(info.fh), fuse_req_ctx(request)->uid, plus);
   // No lock is held here: with the answer out, the handle may be released.
   if (!status.is_ok()) return reply_status(request, status);
-  reply.send();
+  reply.send(file_system.inodes());
 }
 
 }  // namespace
@@ -183,7 +190,9 @@ void readdirplus(fuse_req_t request, fuse_ino_t node, size_t size, off_t offset,
 }
 
 void releasedir(fuse_req_t request, fuse_ino_t, fuse_file_info* info) noexcept {
-  file_system_of(request).handles().remove(OpenHandles::directory(info->fh));
+  FileSystem& file_system = file_system_of(request);
+  file_system.caught_requests().when_unused(info->fh,
+                                            [gone = file_system.handles().remove(OpenHandles::directory(info->fh))] {});
   fuse_reply_err(request, 0);
 }
 

@@ -1,6 +1,7 @@
 // lookup, forget: the kernel learns of a node by name, and lets go of it.
 #include <cerrno>
 #include <chrono>
+#include <span>
 
 #include "fs/operations/operations.h"
 #include "fs/operations/reply.h"
@@ -48,13 +49,17 @@ void lookup(fuse_req_t request, fuse_ino_t parent, const char* name) noexcept {
 }
 
 void forget(fuse_req_t request, fuse_ino_t node, uint64_t count) noexcept {
-  file_system_of(request).inodes().forget(node, count);
+  FileSystem& file_system = file_system_of(request);
+  file_system.caught_requests().when_unused(node,
+                                            [&file_system, node, count] { file_system.inodes().forget(node, count); });
   fuse_reply_none(request);
 }
 
 void forget_multi(fuse_req_t request, size_t count, fuse_forget_data* forgets) noexcept {
-  InodeTable& inodes = file_system_of(request).inodes();
-  for (size_t i = 0; i < count; ++i) inodes.forget(forgets[i].ino, forgets[i].nlookup);
+  FileSystem& file_system = file_system_of(request);
+  for (const fuse_forget_data& each : std::span(forgets, count))
+    file_system.caught_requests().when_unused(
+        each.ino, [&file_system, each] { file_system.inodes().forget(each.ino, each.nlookup); });
   fuse_reply_none(request);
 }
 

@@ -116,7 +116,7 @@ struct Opened {
 
 void remove_handle(FileSystem& file_system, OpenFile& open) {
   file_system.page_cache().leave(*open.inode, open.cache);
-  file_system.handles().remove(open);
+  file_system.caught_requests().when_unused(OpenHandles::handle(open), [gone = file_system.handles().remove(open)] {});
 }
 
 // The answer did not reach the opener, who was killed.
@@ -128,8 +128,10 @@ void remove_unanswered(FileSystem& file_system, OpenFile& open) {
 void reply_opened(fuse_req_t request, Opened opened, Inode& inode, const fuse_file_info& info) {
   FileSystem& file_system = file_system_of(request);
   OpenFile& open = file_system.handles().add(std::move(opened.file), inode, std::move(opened.writer));
-  enter_cache(file_system, open, info, [&file_system, &open, request](const fuse_file_info& answer) {
+  enter_cache(file_system, open, info, [&file_system, &open, &inode, request](const fuse_file_info& answer) {
+    file_system.inodes().hold(inode);  // the kernel may forget it with the answer, and the handle needs it
     if (fuse_reply_open(request, &answer) != 0) remove_unanswered(file_system, open);
+    file_system.inodes().forget(file_system.inodes().node(inode), 1);
   });
 }
 

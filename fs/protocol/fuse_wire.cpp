@@ -51,6 +51,9 @@ RequestFacts examine_request(std::span<const std::byte> request) {
   if (!read_struct(request, 0, header)) return facts;
   facts.opcode = header.opcode;
   facts.unique = header.unique;
+  facts.names[0] = header.node;
+  for (size_t i = 1; i < facts.names.size(); ++i)
+    (void)read_struct(request, sizeof header + (i - 1) * sizeof(uint64_t), facts.names[i]);
   switch (header.opcode) {
     case kOpcodeWrite: {
       WriteIn in;

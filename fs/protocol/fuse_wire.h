@@ -175,9 +175,14 @@ constexpr uint32_t kRingCommitAndFetch = 2;
 constexpr size_t kWritePayloadOffset = sizeof(InHeader) + sizeof(WriteIn);
 
 // What of a raw request the handlers and the reply hook need besides what libfuse passes.
+// What a request may name of what the kernel was given: its node, and the first two numbers behind its header, where
+// those that have a handle or a second node have it. With others these are anything.
+using Names = std::array<uint64_t, 3>;
+
 struct RequestFacts {
   uint32_t opcode = 0;
   uint64_t unique = 0;
+  Names names{};
   bool unnamed = false;      // CREATE: without a name (see translate_request)
   bool kill_set_id = false;  // WRITE, OPEN, CREATE: the caller may not keep set-user-ID and set-group-ID bits
   uint32_t init_flags = 0;   // INIT: what the kernel offers

@@ -64,6 +64,7 @@ void install_wake_handler() {
 Channel::Channel(FileSystem& file_system, std::unique_ptr<ReceiveBuffers> buffers, const Settings& settings)
     : file_system_(file_system),
       as_user_data_{file_system, *this},
+      replies_(file_system.caught_requests()),
       threads_(settings.threads),
       wants_rings_(settings.io_uring),
       expects_rings_(settings.io_uring_expected),
@@ -189,13 +190,14 @@ bool Channel::handle(Worker& worker, size_t length) {
   const uint64_t now = monotonic_ns();
   file_system_.operation_times().begin(context.facts.unique, context.facts.opcode, now);
   if (wire::needs_names(context.facts.opcode) && file_system_.store().names_stalled()) {
-    refuse(context.facts.unique);
+    (void)refuse(context.facts.unique);
     context.facts = {};
     return true;
   }
-  replies_.begin(context.facts.unique, context.facts.opcode);  // before somebody can take this one for caught with it
+  replies_.begin(context.facts);  // before somebody can take this one for caught with it
   worker.unique.store(context.facts.unique, std::memory_order_relaxed);
   worker.opcode.store(context.facts.opcode, std::memory_order_relaxed);
+  worker.names.store(context.facts.names);
   worker.began_ns.store(now);
   fuse_buf request{};
   request.mem = context.payload->request;
@@ -238,8 +240,11 @@ ssize_t Channel::writev_hook(int fd, struct iovec* parts, int count, void* user_
   }
   const auto send = [&] { return channel.send(fd, parts, count); };
   const ssize_t sent = is_own ? channel.at_device_.answer(*context, send) : send();
+  const int failure = errno;
+  if (sent < 0 && failure == ENOENT) channel.replies_.had_answer(header.unique);
   channel.file_system_.operation_times().end(parts, count, monotonic_ns());
   if (is_own) channel.at_device_.answered(*context);  // now: its caller may be back before this returns to serve()
+  errno = failure;
   return sent;
 }
 
@@ -333,26 +338,29 @@ bool Channel::join() {
 
 // --- when a drive hangs ----------------------------------------------------------------------------------------------
 
-void Channel::refuse(uint64_t unique) {
+bool Channel::refuse(uint64_t unique) {
   wire::OutHeader header{sizeof header, -EIO, unique};
   const struct iovec answer { &header, sizeof header };
-  // Fails when the answer was on its way already, or the connection has ended.
-  (void)send(fuse_session_fd(session_), &answer, 1);
+  // Fails with ENOENT when the kernel does not wait for it any more, and otherwise when the connection has ended.
+  const bool was_awaited = send(fuse_session_fd(session_), &answer, 1) >= 0 || errno != ENOENT;
   file_system_.operation_times().end(&answer, 1, monotonic_ns());
+  return was_awaited;
 }
 
 void Channel::give_up_requests(uint64_t since_ns) {
-  for (const uint64_t unique : replies_.give_up(since_ns)) refuse(unique);
+  for (const uint64_t unique : replies_.give_up(since_ns)) (void)refuse(unique);
   MutexLock lock(workers_mutex_);
   const size_t count = workers_.size();
   for (size_t i = 0; i < count; ++i) {
     Worker& worker = *workers_[i];
     uint64_t began = worker.began_ns.load();
     if (began == 0 || began > since_ns) continue;  // kReplaced too
-    const uint64_t unique = worker.unique.load(std::memory_order_relaxed);
-    const uint32_t opcode = worker.opcode.load(std::memory_order_relaxed);
+    wire::RequestFacts request;
+    request.unique = worker.unique.load(std::memory_order_relaxed);
+    request.opcode = worker.opcode.load(std::memory_order_relaxed);
+    request.names = worker.names.load();
     if (!worker.began_ns.compare_exchange_strong(began, kReplaced)) continue;  // it came back just now
-    if (replies_.give_up_one(unique, opcode)) refuse(unique);
+    if (replies_.give_up_one(request) && !refuse(request.unique)) replies_.had_answer(request.unique);
     log(LogLevel::kError, "a thread is caught in a call to a drive that does not answer; another takes its place");
     at_device_.retire(worker);
     if (has_ended() || stopping_) {

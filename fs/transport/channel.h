@@ -83,7 +83,7 @@ class Channel final : private RequestHandler {
   int descriptor() const override { return fuse_session_fd(session_); }
   bool is_stopping() const override { return stopping_.load(std::memory_order_relaxed); }
   bool handle(Worker& worker, size_t length) override;
-  void refuse(uint64_t unique) override;
+  bool refuse(uint64_t unique) override;
   bool start_ring_worker(RingEntry& entry) override;
   void connection_ended() override;
   void signal_event();

@@ -178,7 +178,7 @@ void RingReceivers::serve(Worker& worker) {
       if (worker.has_waited) place.waited();
     } else {
       log(LogLevel::kError, "a request's lengths contradict each other; it fails");
-      handler_.refuse(entry.unique());
+      (void)handler_.refuse(entry.unique());
     }
     if (!goes_on || entry.is_answered()) continue;
     // The handler has what it needs: while this one waits another request may use the buffer.

@@ -10,6 +10,7 @@
 
 #include "engine/base/file_descriptor.h"
 #include "fs/protocol/request_context.h"
+#include "fs/protocol/shared_names.h"
 #include "fs/transport/busy_poll.h"
 #include "fs/transport/receiver_place.h"
 #include "fs/transport/ring_entry.h"
@@ -37,6 +38,7 @@ struct Worker {
   std::atomic<uint64_t> began_ns{0};
   std::atomic<uint64_t> unique{0};
   std::atomic<uint32_t> opcode{0};
+  SharedNames names;
   std::atomic<bool> finished{false};
 };
 
@@ -54,8 +56,8 @@ class RequestHandler {
   // Has the request in the worker's buffer handled, `length` bytes. False: it took so long that another worker has
   // taken this one's place.
   virtual bool handle(Worker& worker, size_t length) = 0;
-  // Answers EIO, unless there was an answer.
-  virtual void refuse(uint64_t unique) = 0;
+  // Answers EIO, unless there was an answer: then false.
+  virtual bool refuse(uint64_t unique) = 0;
   // False: the system has no thread for it.
   virtual bool start_ring_worker(RingEntry& entry) = 0;
   // The connection has ended: answers still under way find nobody, and that is no error to speak of.

@@ -32,7 +32,7 @@ class Handler final : public RequestHandler {
   int descriptor() const override { return -1; }
   bool is_stopping() const override { return false; }
   bool handle(Worker&, size_t) override { return false; }
-  void refuse(uint64_t) override {}
+  bool refuse(uint64_t) override { return true; }
   bool start_ring_worker(RingEntry& entry) override {
     if (threads_left_ == 0) return false;
     --threads_left_;

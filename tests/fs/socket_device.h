@@ -30,7 +30,7 @@ class SocketDevice : public RequestHandler {
 
   int descriptor() const override { return sockets_[1]; }
   bool is_stopping() const override { return stopping_; }
-  void refuse(uint64_t) override {}
+  bool refuse(uint64_t) override { return true; }
   bool start_ring_worker(RingEntry&) override { return false; }
   void connection_ended() override {}
 

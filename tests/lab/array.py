@@ -154,16 +154,22 @@ class Mount:
     def at_once(self, *calls):
         """What calls return (see attempt()) that are made each on a thread of its own. The daemon stands still until the
         kernel has a request of each for it."""
-        waiting = mount_table.control(mount_table.entry_of(self.path)) / "waiting"
-        wait_until(lambda: int(waiting.read_text()) == 0)  # of what nobody waits for, as closed files
+        self.wait_until_answered()
         with concurrent.futures.ThreadPoolExecutor(len(calls)) as callers:
             self.freeze()
             try:
                 results = [callers.submit(attempt, call) for call in calls]
-                wait_until(lambda: int(waiting.read_text()) >= len(calls))
+                wait_until(lambda: self._unanswered() >= len(calls))
             finally:
                 self.thaw()
             return [result.result() for result in results]
+
+    def wait_until_answered(self):
+        """Also what nobody waits for, as closed files and directories."""
+        wait_until(lambda: self._unanswered() == 0)
+
+    def _unanswered(self):
+        return int((mount_table.control(mount_table.entry_of(self.path)) / "waiting").read_text())
 
     def _thread_states(self):
         for task in pathlib.Path(f"/proc/{self.pid}/task").iterdir():

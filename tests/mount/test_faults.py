@@ -3,6 +3,7 @@ error in bounded time, no other file is harmed, and fpfs status shows which memb
 import json
 import mmap
 import os
+import pathlib
 import re
 import signal
 import subprocess
@@ -376,6 +377,49 @@ def test_a_hanging_drive_of_names(faulty, drives, make_array, make_mount):
     assert is_pattern(mount.path / "dir/file", 1, 6 * MIB)
     mount.unmount()
     array.fsck("-p")
+    array.assert_clean()
+
+
+@pytest.mark.parametrize("what", ["names", "attributes"])
+def test_a_listing_is_caught_in_a_drive_that_hangs(faulty, drives, make_array, make_mount, what):
+    """Who lists is told, closes and ends; the listing goes on when the drive answers again, and finds what it was reading.
+    Of the names that it then tells nobody of the daemon keeps nothing.
+
+    (The daemon's memory is overwritten when it is freed.)"""
+    array = make_array(paths=[faulty.path, *drives.paths[:2]])
+    array.damaged = True
+    mount = make_mount(array, f"io_timeout={TIMEOUT}", prefix=(
+        "env", "GLIBC_TUNABLES=glibc.malloc.tcache_count=0", "MALLOC_PERTURB_=165"))
+    directory, below = mount.path / "dir", array.members[0] / "tree/dir"
+
+    def forget():
+        for _ in range(5):  # XFS keeps the blocks of a directory for some times
+            faulty.drop_caches()
+
+    def is_forgotten():
+        forget()
+        held = [attempt(os.readlink, held) for held in pathlib.Path(f"/proc/{mount.pid}/fd").iterdir()]
+        return not any(name.startswith(f"{below}/") for name in held)
+
+    directory.mkdir()
+    for number in range(300):
+        (directory / str(number)).touch()
+    wait_until(is_forgotten, 20)
+    os.stat(directory)
+    if what == "attributes":
+        os.listdir(below)
+    faulty.hang("read")
+    try:
+        lister = subprocess.Popen(["ls", "-U", directory], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        said = within(BOUNDED, lister.communicate)[1]
+        assert "reading directory" in said and "Input/output error" in said, said
+        mount.wait_until_answered()  # the closed directory
+    finally:
+        faulty.let_go()
+    wait_until(lambda: mount.status()["metadata"]["state"] != "stalled", 20)
+    wait_until(is_forgotten, 20)
+    assert len(within(BOUNDED, os.listdir, directory)) == 300
+    end(mount)
     array.assert_clean()
 
 
