@@ -8,7 +8,9 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "engine/base/mutex.h"
@@ -72,6 +74,15 @@ class RequestCounter {
   void end() {
     MutexLock lock(mutex_);  // notified under the lock, as in CallPool
     if (--count_ == 0) idle_.notify_all();
+  }
+  // The task, which counts from now on until what it holds is gone, too.
+  std::function<void()> counted(std::function<void()> task) {
+    begin();
+    return [this, task = std::move(task)]() mutable {
+      task();
+      task = nullptr;
+      end();
+    };
   }
   void wait_until_idle() {
     MutexLock lock(mutex_);

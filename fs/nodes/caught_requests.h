@@ -3,8 +3,8 @@
 // The kernel keeps a node and a handle as long as a request that names them is unanswered. A request that is answered in
 // its place, because a call of its own does not come back from a drive that hangs (fs/transport/reply_watch.h), goes on
 // when the drive does, and the process that was told may have closed and forgotten everything by then. So what FORGET,
-// RELEASE and RELEASEDIR let go of, which nobody waits for, goes when no such request names it any more: to the rest of
-// the program they come late.
+// RELEASE and RELEASEDIR let go of, which nobody waits for, goes when no such request names it any more. Until then a
+// handle has ended in every other way: its writer is detached, and what such a request still writes nobody commits.
 //
 // Thread safety: all methods from any thread.
 #pragma once

@@ -156,19 +156,11 @@ void FileSystem::start_pruning(bool all) {
 }
 
 void FileSystem::run_in_background(std::function<void()> task) {
-  others_under_way_.begin();
-  environment_.executor().post([this, task = std::move(task)] {
-    task();
-    others_under_way_.end();
-  });
+  environment_.executor().post(others_under_way_.counted(std::move(task)));
 }
 
 void FileSystem::run_later(std::chrono::milliseconds delay, std::function<void()> task) {
-  others_under_way_.begin();
-  environment_.executor().post_after(delay, [this, task = std::move(task)] {
-    task();
-    others_under_way_.end();
-  });
+  environment_.executor().post_after(delay, others_under_way_.counted(std::move(task)));
 }
 
 void FileSystem::control(std::shared_ptr<File> file, ControlRequest::Kind kind,
@@ -235,7 +227,7 @@ void FileSystem::drain() {
   do {
     others_under_way_.wait_until_idle();
     control_calls_.wait_until_idle();  // what ends there may go on in the background
-  } while (!others_under_way_.is_idle());
+  } while (!others_under_way_.is_idle() || control_calls_.in_use() > 0);
 }
 
 }  // namespace fpfs

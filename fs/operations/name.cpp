@@ -139,15 +139,17 @@ void rename(fuse_req_t request, fuse_ino_t parent, const char* name, fuse_ino_t 
   // Answered later when uncommitted content is about to replace committed content: that waits for its commit.
   Inode& directory = inodes.get(parent);
   Inode& new_directory = inodes.get(new_parent);
-  auto renamed = [request, &directory, moves = parent != new_parent,
+  auto renamed = [request, &file_system, &directory, moves = parent != new_parent,
                   whiteout = (flags & RENAME_WHITEOUT) != 0 ? std::string(name) : ""](Status status) {
     if (status.is_ok() && !whiteout.empty()) status = own_whiteout(request, directory, whiteout);
     // A directory that moves gets another "..".
-    if (status.is_ok() && moves) file_system_of(request).inodes().outdate_listings();
+    if (status.is_ok() && moves) file_system.inodes().outdate_listings();
     reply_status(request, status);
+    file_system.others_under_way().end();
   };
   auto move = [&file_system, &directory, &new_directory, from = std::string(name), to = std::string(new_name), flags,
                renamed = std::move(renamed)] {
+    file_system.others_under_way().begin();
     file_system.store().rename_async(directory.handle, from, new_directory.handle, to, flags, renamed);
   };
   if (file_system.is_alone()) return move();

@@ -174,11 +174,11 @@ constexpr uint32_t kRingCommitAndFetch = 2;
 // A WRITE's payload starts this far into the request.
 constexpr size_t kWritePayloadOffset = sizeof(InHeader) + sizeof(WriteIn);
 
-// What of a raw request the handlers and the reply hook need besides what libfuse passes.
 // What a request may name of what the kernel was given: its node, and the first two numbers behind its header, where
 // those that have a handle or a second node have it. With others these are anything.
 using Names = std::array<uint64_t, 3>;
 
+// What of a raw request the handlers and the reply hook need besides what libfuse passes.
 struct RequestFacts {
   uint32_t opcode = 0;
   uint64_t unique = 0;

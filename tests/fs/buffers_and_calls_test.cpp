@@ -2,6 +2,8 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <functional>
+#include <memory>
 #include <set>
 #include <thread>
 #include <vector>
@@ -102,6 +104,20 @@ TEST(CallPool, IdleMeansEveryCallCameBack) {
   pool.wait_until_idle();
   EXPECT_EQ(returned.load(), 2);
   returner.join();
+}
+
+// What a task holds may use what goes when nothing is under way any more.
+TEST(RequestCounter, ATaskCountsUntilWhatItHoldsIsGone) {
+  RequestCounter counter;
+  bool was_idle = true;
+  std::function<void()> task = counter.counted([held = std::shared_ptr<int>(new int, [&](const int* value) {
+                                                  was_idle = counter.is_idle();
+                                                  delete value;
+                                                })] {});
+  EXPECT_FALSE(counter.is_idle());
+  task();  // and not when it is destroyed
+  EXPECT_FALSE(was_idle);
+  EXPECT_TRUE(counter.is_idle());
 }
 
 TEST(RequestCounter, WaitsForAll) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -31,9 +32,9 @@ struct Watched : ReplyWatch {
   Watched() : ReplyWatch(caught) {}
   // Whether what the kernel lets go of has to wait.
   bool is_used(uint64_t name) {
-    bool is_used = true;
-    caught.when_unused(name, [&is_used] { is_used = false; });
-    return is_used;
+    const auto is_used = std::make_shared<bool>(true);  // what is put off may outlive this call
+    caught.when_unused(name, [is_used] { *is_used = false; });
+    return *is_used;
   }
 
   CaughtRequests caught{[](const CaughtRequests::Task& task) { task(); }};
