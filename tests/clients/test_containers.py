@@ -9,7 +9,7 @@ import pytest
 
 from lab.killing import Child, assert_alive
 from lab.programs import run
-from lab.system import in_child
+from lab.system import in_child, wait_until
 
 USER = pwd.getpwnam("nobody").pw_uid
 
@@ -116,7 +116,8 @@ def test_container_is_killed(shared, container, native):
     """
     for turn in range(3):
         child = Child(lambda: subprocess.run(container(script), check=True, stderr=subprocess.DEVNULL))
-        time.sleep(0.5 + 0.13 * turn)
+        wait_until((shared.path / "volume/model").exists)
+        time.sleep(0.3 + 0.13 * turn)
         assert child.kill()
         assert_alive(shared)
         content = (shared.path / "volume/model").read_bytes()

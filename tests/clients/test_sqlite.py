@@ -1,6 +1,7 @@
 """sqlite with every journal: committed means durable, whoever is killed."""
 import os
 import random
+import select
 import sqlite3
 import time
 
@@ -98,6 +99,7 @@ def test_killed_in_the_middle(mount, journal, victim):
                 os.write(tell, b"x")
 
         child = Child(commit_without_end)
+        assert select.select([told], [], [], 60)[0], "no transaction in a minute"
         time.sleep(rolls.uniform(0.2, 0.5))
         if victim == "daemon":
             mount.kill()
@@ -114,4 +116,4 @@ def test_killed_in_the_middle(mount, journal, victim):
         assert turns in (acknowledged, acknowledged + 1), f"{turns} transactions, {acknowledged} were acknowledged"
         assert found == [value for turn in range(turns) for value in rows_of(turn)]
         acknowledged = turns
-    assert acknowledged > 5
+    assert acknowledged > 2

@@ -164,7 +164,8 @@ class Rig final : public test::SocketDevice {
   // Whether read(2) waits there.
   bool reads_block() const { return (::fcntl(descriptor(), F_GETFL) & O_NONBLOCK) == 0; }
 
-  // All workers have come so far that they receive: each has had a request. (One that may block, so that others do.)
+  // All workers have come so far that they receive: each has had a request (one that may block, so that others do), and
+  // somebody waits for the next beside the one that answered last.
   void give_each_one() {
     hold(true);
     for (unsigned i = 0; i < workers_.size(); ++i) {
@@ -173,7 +174,12 @@ class Rig final : public test::SocketDevice {
     }
     hold(false);
     (void)wait_for_all();
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    const unsigned before = free_ones();
+    for (int i = 0; i < 10'000 && free_ones() == before; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      send_short(wire::kOpcodeLookup);
+      (void)wait_for_all();
+    }
   }
 
   bool handle(Worker& worker, size_t) override {

@@ -35,6 +35,10 @@ def objects_on(member):
     return [name for _, _, names in os.walk(member / "objects") for name in names]
 
 
+def is_moving(mount):
+    return json.loads(fpfs(mount, "rebalance", "--status", "--json", mount.path).stdout)["state"] == "running"
+
+
 @pytest.fixture
 def three(make_array, drives):
     return make_array(chunk_size=CHUNK, paths=drives.paths[:3])
@@ -121,12 +125,12 @@ def test_one_that_was_killed_or_interrupted_goes_on(three, drives, make_mount, r
     assert terminal.wait() == 1
     said = screen(terminal.text)
     assert "interrupted" in said[0] and f"fpfs member remove {mount.path} {leaving}" in " ".join(said)
-    assert states(mount)[2] == "leaving"
+    assert states(mount)[2] == "leaving" and not is_moving(mount)
     if replaces:
         three.members.append(other)
     slow = subprocess.Popen([three.programs.fpfs, "member", "remove", "--limit", "512K", str(mount.path), str(leaving)],
                             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    time.sleep(0.5)
+    wait_until(lambda: is_moving(mount))
     again = fpfs(mount, "member", "remove", mount.path, leaving, check=False)
     said, = again.stderr.splitlines()
     assert again.returncode == 1 and f"a removal of {leaving} is under way, " in said and " of 4 MiB (" in said
@@ -158,7 +162,7 @@ def test_one_that_goes_with_another_is_named(three, make_mount):
     first, second = three.members[1:]
     slow = subprocess.Popen([three.programs.fpfs, "member", "remove", "--limit", "512K", mount.path, first],
                             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    wait_until(lambda: json.loads(fpfs(mount, "rebalance", "--status", "--json", mount.path).stdout)["state"] == "running")
+    wait_until(lambda: is_moving(mount))
     for words in (("rebalance", mount.path), ("member", "remove", mount.path, second)):
         line, = fpfs(mount, *words, check=False).stderr.splitlines()
         assert f"a removal of {first} is under way" in line
@@ -188,7 +192,7 @@ def test_who_waits_for_a_removal_that_is_cancelled_is_told(three, drives, make_m
     words = ("replace", mount.path, leaving, other) if replaces else ("remove", mount.path, leaving)
     waits = subprocess.Popen([three.programs.fpfs, "member", words[0], "--limit", "512K", *["--json"] * json_too, *words[1:]],
                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    wait_until(lambda: json.loads(fpfs(mount, "rebalance", "--status", "--json", mount.path).stdout)["state"] == "running")
+    wait_until(lambda: is_moving(mount))
     if replaces:
         three.members.append(other)
     other_waits = subprocess.Popen([three.programs.fpfs, "rebalance", "--wait", mount.path], text=True,

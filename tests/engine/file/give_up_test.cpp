@@ -197,6 +197,7 @@ TEST_P(GiveUpTest, AShortHangIsSurvived) {
 }
 
 TEST_P(GiveUpTest, BuffersUnderHangingTransfersAreNotUsedForAnythingElse) {
+  open_with_ample_timeout();
   const auto file = create("file");
   environment_->hang(1);
   ASSERT_TRUE(write(*file, 0, data(30 * kChunk, 1)).is_ok());

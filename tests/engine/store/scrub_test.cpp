@@ -251,27 +251,27 @@ TEST_F(ScrubTest, TheLimitHoldsForContentInSidecars) {
 }
 
 TEST_F(ScrubTest, PausesAndGoesOnWithoutReadingTwice) {
-  write_file("first", 20 * kChunk, 1);
+  write_file("first", 60 * kChunk, 1);
   write_file("second", 20 * kChunk, 2);
   ASSERT_TRUE(scrub_->start(60 * kChunk).is_ok());
   wait_for_chunks(3);
   ASSERT_TRUE(scrub_->pause().is_ok());
   const uint64_t chunks = scrub_->report().state.chunks;
   EXPECT_GE(chunks, 3u);
-  EXPECT_LT(chunks, 20u);
+  EXPECT_LT(chunks, 60u);
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
   EXPECT_EQ(scrub_->report().state.chunks, chunks);
   ASSERT_TRUE(scrub_->resume(uint64_t{0}).is_ok());
   const Scrub::Report report = wait_for_end();
   EXPECT_EQ(report.state.phase, Phase::kFinished);
-  EXPECT_EQ(report.state.chunks, 40u);
+  EXPECT_EQ(report.state.chunks, 80u);
   EXPECT_EQ(report.state.files, 2u);
 }
 
 TEST_F(ScrubTest, GoesOnAfterARemountButNotWhenPaused) {
   write_file("a", 20 * kChunk, 1);
   make_directory("b");
-  write_file("c", 20 * kChunk, 2);
+  write_file("c", 180 * kChunk, 2);
   ASSERT_TRUE(scrub_->start(100 * kChunk).is_ok());
   wait_for_chunks(25);
   close();
@@ -287,7 +287,7 @@ TEST_F(ScrubTest, GoesOnAfterARemountButNotWhenPaused) {
   EXPECT_EQ(scrub_->report().state.phase, Phase::kPaused);
   ASSERT_TRUE(scrub_->resume(uint64_t{0}).is_ok());
   const Scrub::Report report = wait_for_end();
-  EXPECT_EQ(report.state.chunks, 40u);
+  EXPECT_EQ(report.state.chunks, 200u);
   EXPECT_EQ(report.state.files, 2u);
   close();
   open();
