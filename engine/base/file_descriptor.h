@@ -2,6 +2,7 @@
 // the members. (What is open on a member is a Handle of its Storage, and owned by a ScopedHandle.)
 #pragma once
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <utility>
@@ -33,5 +34,10 @@ class FileDescriptor {
  private:
   int number_ = -1;
 };
+
+// One that nothing can be read from or written to: it takes the place (dup3(2)) of one whose number others still use.
+inline FileDescriptor open_nothing() {
+  return FileDescriptor(::open("/dev/null", O_PATH | O_CLOEXEC));
+}
 
 }  // namespace fpfs

@@ -92,15 +92,14 @@ bool File::is_any_away() const {
 void File::Recall::go_on() {
   for (;;) {
     ChunkIndex from;
-    const bool goes_on = is_wanted == nullptr || is_wanted();
     {
       const MutexLock lock(mutex);
-      if (!goes_on && failure.is_ok())
-        failure = Status::error(StatusCode::kCancelled, "nobody waits for what is fetched");
       if (is_asking || phase != Phase::kAsking || fetching >= file->context_.healer->at_once()) return;
       is_asking = true;
       from = next;
     }
+    // Who is asked may be gone once `done` was told, which is not before this.
+    const bool goes_on = is_wanted == nullptr || is_wanted();
     bool leaves_out = false;
     const std::vector<AwayChunk> run = file->next_away(from, leaves_out);
     {
@@ -108,6 +107,8 @@ void File::Recall::go_on() {
       is_asking = false;
       next = from;
       is_any_left_out |= leaves_out;
+      if (!goes_on && failure.is_ok())
+        failure = Status::error(StatusCode::kCancelled, "nobody waits for what is fetched");
       if (run.empty() || is_any_refused || !failure.is_ok()) phase = Phase::kAtEnd;
       if (phase == Phase::kAtEnd) break;
       fetching += static_cast<unsigned>(run.size());

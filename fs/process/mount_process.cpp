@@ -455,18 +455,21 @@ Status MountProcess::close() {
     }
     file_system_->scrub().stop();
     file_system_->rebalance().stop();
-    file_system_->drain();
-    {
-      const MutexLock lock(channel_mutex_);
-      channel_ = nullptr;
-    }
+  }
+  if (file_system_ != nullptr) file_system_->drain();
+  {
+    const MutexLock lock(channel_mutex_);
+    channel_ = nullptr;
   }
   end_metrics();
   if (tier_ != nullptr) end_tier(was_live);
   stage_began_ns_ = monotonic_ns();
   committed_ = true;
   if (file_system_ != nullptr) file_system_->handles().clear();
-  file_system_ = nullptr;
+  if (tier_is_caught_)
+    static_cast<void>(file_system_.release());  // leave_tier_behind()
+  else
+    file_system_ = nullptr;
   if (was_live) log_leaving(*store_, options_.mount_point);
   Status status = store_->close();
   const bool left_clean = store_->left_clean() || options_.store.array.read_only;

@@ -81,6 +81,8 @@ Result<std::unique_ptr<Channel>> Channel::mount(FileSystem& file_system, const f
   std::unique_ptr<Channel> channel(new Channel(file_system, std::move(buffers), settings));
   channel->event_ = FileDescriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!channel->event_.is_open()) return Status::from_errno(errno, "make an eventfd");
+  channel->nothing_ = open_nothing();
+  if (!channel->nothing_.is_open()) return Status::from_errno(errno, "open /dev/null");
   std::string reason;
   t_captured = &reason;
   fuse_set_log_func(log_from_libfuse);
@@ -314,6 +316,7 @@ void Channel::stop() {
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
+  disconnect();
 }
 
 bool Channel::join() {
@@ -371,8 +374,10 @@ void Channel::give_up_requests(uint64_t since_ns) {
   }
 }
 
+// Answers that are still under way go to the number: it must not become a file's.
 void Channel::disconnect() {
-  ::close(fuse_session_fd(session_));
+  connection_ended();
+  (void)::dup3(nothing_.number(), fuse_session_fd(session_), O_CLOEXEC);
 }
 
 }  // namespace fpfs

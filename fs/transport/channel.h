@@ -64,7 +64,8 @@ class Channel final : private RequestHandler {
   bool has_ended() const { return running_.load() == 0; }  // every worker saw the end of the connection
   // Takes the mount away while the workers could not serve it, for a start that failed. Else see detach_mount().
   void unmount();
-  // Makes the workers return although the kernel keeps the connection (a lazy unmount with files still open).
+  // Makes the workers return although the kernel keeps the connection (a lazy unmount with files still open), and ends it:
+  // what is still asked fails, and nobody in this process waits in the kernel for it.
   void stop();
   // Waits for the workers. False: some are caught in calls to a drive that hangs, and are left behind. The process must
   // end then without destroying what they use.
@@ -103,6 +104,7 @@ class Channel final : private RequestHandler {
   RingReceivers at_rings_;
   fuse_session* session_ = nullptr;
   FileDescriptor event_;
+  FileDescriptor nothing_;  // takes the place of /dev/fuse when the connection ends
   Mutex workers_mutex_;
   std::vector<std::unique_ptr<Worker>> workers_ FPFS_GUARDED_BY(workers_mutex_);
   std::atomic<unsigned> running_{0};
