@@ -314,7 +314,7 @@ def test_a_hanging_member(faulty, hanging_mount):
     assert within(BOUNDED, save, mount.path / "small2", 5, 1000) is None
     assert is_pattern(mount.path / "small", 2, 1000)
     assert sorted(os.listdir(mount.path)) == ["another", "before", "file", "small", "small2"]
-    assert time.monotonic() - begin < BOUNDED
+    assert time.monotonic() - begin < 5 * TIMEOUT
     assert "has not answered" in mount.log()
     faulty.heal()
     wait_until(lambda: member(mount)["state"] != "stalled", 20)
