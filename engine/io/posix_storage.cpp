@@ -295,6 +295,23 @@ Result<uint64_t> PosixStorage::filesystem_of(Handle handle) {
   return number;
 }
 
+Result<std::string> PosixStorage::identity(Handle handle) {
+  struct {
+    struct file_handle head;
+    unsigned char bytes[MAX_HANDLE_SZ];
+  } known{};
+  known.head.handle_bytes = sizeof known.bytes;
+  int mount_id = 0;
+  if (::name_to_handle_at(handle, "", &known.head, &mount_id, AT_EMPTY_PATH) < 0) return failure("identify", handle);
+  std::string identity(sizeof known.head.handle_type, '\0');
+  std::memcpy(identity.data(), &known.head.handle_type, sizeof known.head.handle_type);
+  return identity.append(reinterpret_cast<const char*>(known.head.f_handle), known.head.handle_bytes);
+}
+
+void PosixStorage::start_writeback(Handle file) {
+  static_cast<void>(::sync_file_range(file, 0, 0, SYNC_FILE_RANGE_WRITE));
+}
+
 bool PosixStorage::overwrites_in_place(Handle handle) {
   const unsigned long kind = filesystem_kind(handle);
   return kind == EXT4_SUPER_MAGIC || kind == XFS_SUPER_MAGIC;

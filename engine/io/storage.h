@@ -94,6 +94,8 @@ class Storage {
   }
   // syncfs(2): everything on the filesystem that `handle` is on, names too.
   virtual Status sync_filesystem(Handle handle) { return fsync(handle); }
+  // The drive may begin to write what is in memory of a file: a sync of it follows. Best effort; does not wait.
+  virtual void start_writeback(Handle file) { static_cast<void>(file); }
   // What is in memory of a regular file and need not be written is forgotten, so that it is read from the drive. After
   // a sync that failed the two differ: what could not be written is kept in memory and no longer counts as dirty. Best
   // effort: what is in use stays.
@@ -105,6 +107,12 @@ class Storage {
   virtual Result<uint64_t> seek_data(Handle handle, uint64_t offset) = 0;
   virtual Result<struct stat> fstat(Handle handle) = 0;
   virtual Result<struct statvfs> fstatvfs(Handle handle) = 0;
+  // What the filesystem knows the inode of a handle by, an O_PATH handle too, as name_to_handle_at(2) tells it: the same
+  // whatever names it has, and never another's, also when its number is used again. Any bytes, 128 at most. kUnsupported
+  // and others: nobody can say.
+  virtual Result<std::string> identity(Handle handle) {
+    return Status::error(StatusCode::kUnsupported, "tell the identity of " + describe(handle));
+  }
   // A number that handles on one filesystem share: they share its space. Subvolumes of one btrfs differ in st_dev only.
   virtual Result<uint64_t> filesystem_of(Handle handle) {
     const Result<struct stat> attributes = fstat(handle);

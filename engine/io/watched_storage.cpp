@@ -167,6 +167,14 @@ Result<uint64_t> WatchedStorage::filesystem_of(Handle handle) {
   return watched(handle, [&] { return storage_.filesystem_of(handle); });
 }
 
+Result<std::string> WatchedStorage::identity(Handle handle) {
+  return watched(handle, [&] { return storage_.identity(handle); });
+}
+
+void WatchedStorage::start_writeback(Handle file) {
+  attempt(file, [&] { storage_.start_writeback(file); });
+}
+
 bool WatchedStorage::overwrites_in_place(Handle handle) {
   bool does = false;
   attempt(handle, [&] { does = storage_.overwrites_in_place(handle); });

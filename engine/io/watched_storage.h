@@ -42,6 +42,8 @@ class WatchedStorage final : public Storage {
   Result<struct statvfs> fstatvfs(Handle handle) override;
   Result<uint64_t> filesystem_of(Handle handle) override;
   bool overwrites_in_place(Handle handle) override;
+  void start_writeback(Handle file) override;
+  Result<std::string> identity(Handle handle) override;
   bool syncs_own_names(Handle handle) override;
   bool logs_names_in_order(Handle handle) override;
   Status clone_range(Handle from, uint64_t from_offset, uint64_t length, Handle to, uint64_t to_offset) override;

@@ -66,13 +66,14 @@ enum class SimPlantedBug : uint8_t {
   kSidecarSyncErrorIgnored,  // and of a record
   kFailedSyncTriedAgain,     // a failed sync is tried again, and that one is believed
   // Wrong places.
-  kChunkMisplaced,    // a chunk goes to the slot behind its own
-  kFreedTooMuch,      // punching a replaced chunk takes a block of the next
-  kCloneMisplaced,    // a chunk shares the blocks behind those of the one before
-  kTrimmedTooMuch,    // giving back preallocated space takes a block of the content
-  kCompactedTooMuch,  // compaction of an index punches into its snapshot
-  kUnsyncedKept,      // an unsynced record is not synced before the next is appended
-  kTornTailKept,      // a torn record is not cut before the next is appended
+  kChunkMisplaced,        // a chunk goes to the slot behind its own
+  kFreedTooMuch,          // punching a replaced chunk takes a block of the next
+  kCloneMisplaced,        // a chunk shares the blocks behind those of the one before
+  kTrimmedTooMuch,        // giving back preallocated space takes a block of the content
+  kCompactedTooMuch,      // compaction of an index punches into its snapshot
+  kUnsyncedKept,          // an unsynced record is not synced before the next is appended
+  kCommitLogSyncSkipped,  // what is written into the commit log is not durable
+  kTornTailKept,          // a torn record is not cut before the next is appended
   // Names and the mark that says that an array is in use.
   kRenameNotAtomic,     // a replaced name is removed before the new one is made
   kDirtyMarkNotSynced,  // the array is used before its mark is on the drive

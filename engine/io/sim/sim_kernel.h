@@ -7,10 +7,14 @@
 // Thread safety: none; SimStorage's mutex guards it.
 #pragma once
 
+#include <fcntl.h>
+
 #include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
+
+#include <fmt/format.h>
 
 #include "engine/io/sim/sim_world.h"
 #include "engine/io/storage.h"
@@ -61,6 +65,13 @@ class SimKernel final : public Storage {
     return world_.filesystem(inode_of(handle).filesystem).syncs_own_names;
   }
   bool logs_names_in_order(Handle handle) override { return syncs_own_names(handle); }
+  // None where a sync makes less durable than a commit log builds on (engine/file/commit_log.h).
+  Result<std::string> identity(Handle handle) override {
+    if (world_.filesystem(inode_of(handle).filesystem).order != SimFilesystem::JournalOrder::kWhole)
+      return Storage::identity(handle);
+    return fmt::format("inode {}", open(handle).inode);
+  }
+  bool syncs_writes(Handle handle) const { return (open(handle).flags & O_DSYNC) != 0; }
   Status clone_range(Handle from, uint64_t from_offset, uint64_t length, Handle to, uint64_t to_offset) override;
   Result<bool> has_shared_blocks(Handle file) override;
   Status lock(Handle handle, bool exclusive) override;

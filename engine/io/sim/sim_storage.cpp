@@ -346,7 +346,12 @@ Status SimStorage::pwrite(Handle handle, std::span<const std::byte> data, uint64
   MutexLock lock(mutex_);
   if (!begin("write", handle, range(offset, data.size()))) return power_off();
   const SimFault* fault = match(SimFault::Call::kWrite, handle);
-  if (fault == nullptr) return end(kernel_.pwrite(handle, data, offset));
+  if (fault == nullptr) {
+    const Status written = kernel_.pwrite(handle, data, offset);
+    if (!written.is_ok() || !kernel_.syncs_writes(handle)) return end(written);
+    if (errs(SimPlantedBug::kCommitLogSyncSkipped, kernel_.inode_of(handle), SimRole::kOther)) return end(Status::ok());
+    return end(begin("sync", handle, "what was written") ? sync_file(handle, true) : Status::ok());
+  }
   if (fault->effect == SimFault::Effect::kLost) return end(Status::ok());
   if (fault->effect == SimFault::Effect::kMisdirected) return end(kernel_.pwrite(handle, data, offset + data.size()));
   const size_t written = random_.below(data.size() + 1);

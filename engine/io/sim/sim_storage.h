@@ -103,6 +103,7 @@ class SimStorage final : public Storage {
   bool overwrites_in_place(Handle handle) override;
   bool syncs_own_names(Handle handle) override;
   bool logs_names_in_order(Handle handle) override { return syncs_own_names(handle); }
+  Result<std::string> identity(Handle handle) override;
   Status clone_range(Handle from, uint64_t from_offset, uint64_t length, Handle to, uint64_t to_offset) override;
   Result<bool> has_shared_blocks(Handle file) override;
   Status lock(Handle handle, bool exclusive) override;

@@ -80,6 +80,12 @@ bool SimStorage::overwrites_in_place(Handle handle) {
   return kernel_.overwrites_in_place(handle);
 }
 
+Result<std::string> SimStorage::identity(Handle handle) {
+  MutexLock lock(mutex_);
+  if (off_) return power_off();
+  return kernel_.identity(handle);
+}
+
 bool SimStorage::syncs_own_names(Handle handle) {
   MutexLock lock(mutex_);
   return kernel_.syncs_own_names(handle);
