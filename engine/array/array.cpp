@@ -168,17 +168,36 @@ Status Array::begin_changes() {
 Status Array::begin_changes_locked() {
   if (read_only_) return read_only_failure();
   if (changes_begun_) return Status::ok();
-  Storage& storage = environment_.storage();
   uint64_t mount = 0;
   for (const ArrayDirectory& directory : directories_) mount = std::max(mount, directory.record.stamp.mount);
   FPFS_RETURN_IF_ERROR(raise_stamp(mount + 1));
-  std::vector<Superblock> superblocks;
   for (ArrayDirectory& directory : directories_) {
     // An array of before: from here on no program writes to it that does not know of the records.
     directory.superblock_is_old |= (directory.superblock.read_only_compatible & kFeatureMountRecords) == 0;
     directory.superblock.read_only_compatible |= kFeatureMountRecords;
-    superblocks.push_back(directory.superblock);
   }
+  FPFS_RETURN_IF_ERROR(write_superblocks());
+  changes_begun_ = true;
+  return Status::ok();
+}
+
+Status Array::announce(uint64_t feature) {
+  const MutexLock lock(changes_mutex_);
+  bool is_new = false;
+  for (ArrayDirectory& directory : directories_) {
+    if ((directory.superblock.incompatible & feature) != 0) continue;
+    directory.superblock.incompatible |= feature;
+    directory.superblock_is_old = is_new = true;
+  }
+  superblock_.incompatible |= feature;
+  return is_new ? write_superblocks() : Status::ok();
+}
+
+// Their copies, and those that have changed.
+Status Array::write_superblocks() {
+  Storage& storage = environment_.storage();
+  std::vector<Superblock> superblocks;
+  for (const ArrayDirectory& directory : directories_) superblocks.push_back(directory.superblock);
   for (const ArrayDirectory& directory : directories_)
     FPFS_RETURN_IF_ERROR(
         write_superblock_copies(storage, directory.directory, superblocks).with_context(directory.path));
@@ -188,7 +207,6 @@ Status Array::begin_changes_locked() {
         write_superblock(storage, directory.directory, directory.superblock).with_context(directory.path));
     directory.superblock_is_old = false;
   }
-  changes_begun_ = true;
   return Status::ok();
 }
 

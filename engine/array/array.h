@@ -141,6 +141,9 @@ class Array {
   // made before is older (mount_records.h). Brings an array of an earlier version up to this one's. Once per open;
   // further calls do nothing. Durable on return.
   Status begin_changes();
+  // Behind that: from here on no program opens the array that does not know of `feature` (an incompatible one). Durable
+  // on return.
+  Status announce(uint64_t feature);
   Status mark_dirty();  // durable on return
   // To be called before a record is appended to a sidecar: what a crash leaves of that is known by the sidecar's change
   // time. Should the clock have gone back behind the moment when the array was marked dirty, it is marked again,
@@ -207,6 +210,7 @@ class Array {
   Handle own(ScopedHandle handle);
   Status raise_stamp(uint64_t mount);
   Status begin_changes_locked();
+  Status write_superblocks();
   Status write_state() FPFS_REQUIRES(dirty_mutex_);
   Changed commit_members(const std::vector<Superblock>& superblocks);
   std::vector<Superblock> superblocks_by_index() const;

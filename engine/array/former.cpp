@@ -130,7 +130,7 @@ Status remove_former(Storage& storage, Handle directory) {
   Remover remover(storage, former.get());
   for (const char* name :
        {kObjectsName, kTreeName, kStateName, kMountName, kMountNewName, kSuperblockNewName, kSuperblocksNewName,
-        kScrubName, kScrubNewName, kTierName, kTierNewName, kTierLostName, kTierLostNewName})
+        kCommitsName, kScrubName, kScrubNewName, kTierName, kTierNewName, kTierLostName, kTierLostNewName})
     FPFS_RETURN_IF_ERROR(unless_missing(remover.take(directory, name)));
   FPFS_RETURN_IF_ERROR(remover.remove_all());
   FPFS_RETURN_IF_ERROR(remove_set_aside(storage, directory));

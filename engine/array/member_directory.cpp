@@ -292,8 +292,13 @@ Result<std::vector<std::byte>> read_small_file(Storage& storage, Handle director
 
 Status replace_file(Storage& storage, Handle directory, const std::string& name, const std::string& new_name,
                     std::span<const std::byte> bytes) {
+  const Result<struct stat> before = storage.stat_at(directory, name);
   FPFS_ASSIGN_OR_RETURN(const Handle handle, storage.open_at(directory, new_name, O_WRONLY | O_CREAT | O_TRUNC, 0600));
   ScopedHandle file(storage, handle);
+  // Root's mount does not take it from the user whose array it is.
+  const Result<struct stat> made = storage.fstat(handle);
+  if (before.is_ok() && made.is_ok() && (before->st_uid != made->st_uid || before->st_gid != made->st_gid))
+    static_cast<void>(storage.chown(handle, before->st_uid, before->st_gid));
   FPFS_RETURN_IF_ERROR(storage.pwrite(handle, bytes, 0));
   FPFS_RETURN_IF_ERROR(storage.fsync(handle));
   file.reset();

@@ -27,6 +27,7 @@ constexpr const char* kLockName = "lock";
 constexpr const char* kObjectsName = "objects";
 constexpr const char* kTreeName = "tree";
 constexpr const char* kStateName = "state";
+constexpr const char* kCommitsName = "commits";
 constexpr const char* kScrubName = "scrub";
 constexpr const char* kScrubNewName = "scrub.new";
 constexpr const char* kTierName = "tier";
@@ -80,7 +81,8 @@ Result<std::vector<std::byte>> read_superblock_file(Storage& storage, Handle dir
 Result<std::vector<std::byte>> read_small_file(Storage& storage, Handle directory, const std::string& name,
                                                size_t size_max);
 
-// Makes `name` hold these bytes, whole or not at all: written under `new_name` first. Durable on return.
+// Makes `name` hold these bytes, whole or not at all: written under `new_name` first. What is there keeps its owner, where
+// the caller may see to it. Durable on return.
 Status replace_file(Storage& storage, Handle directory, const std::string& name, const std::string& new_name,
                     std::span<const std::byte> bytes);
 

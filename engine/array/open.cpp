@@ -17,6 +17,7 @@
 #include "engine/array/superblock_copies.h"
 #include "engine/base/log.h"
 #include "engine/base/ranges.h"
+#include "engine/index/commit_entry.h"
 #include "engine/io/scoped_handle.h"
 
 namespace fpfs {
@@ -280,7 +281,7 @@ Status ArrayOpener::settle_membership(std::vector<FoundDirectory>& all) {
       return refuse(StatusCode::kCorruption, found.path,
                     fmt::format("its superblock describes array {} otherwise than that of {} does; nothing was changed",
                                 name_of(superblock), known_path));
-    found.superblock_is_old = superblock.membership < known.membership;
+    found.superblock_is_old = superblock.membership < known.membership || superblock.incompatible != known.incompatible;
     take_membership(known, superblock);
     members.push_back(std::move(found));
   }
@@ -528,7 +529,7 @@ Status Array::lock_directories(ArrayOpener& opener, const ArrayOptions& options)
 
 // What is kept open of each member, and three of its own; the rest is for files and everything else.
 uint64_t Array::handles_needed(const ArrayOptions& options, uint64_t members) {
-  constexpr uint64_t kOtherHandles = 512;
+  constexpr uint64_t kOtherHandles = 512 + kCommitSlots;
   return kOtherHandles + (options.handles_kept + 3) * members;
 }
 

@@ -31,6 +31,7 @@
 #include "engine/check/noted_copies.h"
 #include "engine/check/object_directories.h"
 #include "engine/check/repair.h"
+#include "engine/check/replay.h"
 #include "engine/check/set_aside.h"
 #include "engine/check/verify.h"
 
@@ -70,6 +71,7 @@ class Checker {
     std::vector<MemberIndex> members;
   };
 
+  Status replay();
   Result<bool> scan(const FileEntry& entry);
   Status record(const FileEntry& entry, const ScannedFile& file, FileInspection inspection);
   Status find_missing_records();
@@ -124,7 +126,13 @@ Result<CheckReport> Checker::run() {
   FPFS_RETURN_IF_ERROR(check_not_hidden(array_));
   if (repairs()) FPFS_RETURN_IF_ERROR(array_.begin_changes());
   if (repairs()) FPFS_RETURN_IF_ERROR(sync_everything(storage_, array_));
-  FPFS_ASSIGN_OR_RETURN(report_.errors, find_missing_directories(storage_, array_, options_.repair == Repair::kYes));
+  Status replayed;
+  if (!is_live_ && array_.was_dirty()) replayed = replay();
+  const bool needs_room = repairs() && replayed.code() == StatusCode::kNoSpace;
+  if (!needs_room) FPFS_RETURN_IF_ERROR(replayed);
+  FPFS_ASSIGN_OR_RETURN(std::vector<CheckError> missing,
+                        find_missing_directories(storage_, array_, options_.repair == Repair::kYes));
+  for (CheckError& error : missing) add_error(std::move(error));
   FPFS_RETURN_IF_ERROR(walk_files(storage_, array_.tree(), [this](const FileEntry& entry) { return scan(entry); }));
   FPFS_RETURN_IF_ERROR(add_files_set_aside(storage_, array_, references_));
   if (ended_cleanly_ && !cancelled()) FPFS_RETURN_IF_ERROR(find_missing_records());
@@ -139,6 +147,7 @@ Result<CheckReport> Checker::run() {
             walk_objects(storage_, array_, m, [this](const ObjectEntry& object) { return free_if_orphan(object); }));
         FPFS_RETURN_IF_ERROR(find_strays(m));
       }
+    if (needs_room) FPFS_RETURN_IF_ERROR(replay());  // what was freed is room
   }
   if (!are_empty_told_) report_.empty_files.clear();
   report_.cancelled = cancelled();
@@ -160,6 +169,33 @@ Result<CheckReport> Checker::run() {
   }
   report_.seconds = std::chrono::duration<double>(Clock::now() - start).count();
   return std::move(report_);
+}
+
+// Before anything is taken for what a crash has cut short.
+Status Checker::replay() {
+  FPFS_ASSIGN_OR_RETURN(const ReplayReport replayed, replay_commits(storage_, array_, repairs()));
+  const auto add = [this](const char* kind, std::string detail, bool repaired) {
+    CheckError error;
+    error.kind = kind;
+    error.detail = std::move(detail);
+    error.repaired = repaired;
+    add_error(std::move(error));
+  };
+  if (!replayed.damage.empty())
+    add("commit-log",
+        fmt::format("{}/{}: {}; small files that were saved in the last moments before the crash may be missing",
+                    array_.metadata_path(), kCommitsName, replayed.damage),
+        repairs());
+  for (const ReplayedCommit& commit : replayed.missing) {
+    if (commit.failure.is_ok())
+      add("pending-commit", commit.name + " was saved before the crash, and is in the commit log only", repairs());
+    else
+      add("commit-log",
+          fmt::format("{} was saved before the crash, and cannot be put back: {}", commit.name,
+                      commit.failure.message()),
+          false);
+  }
+  return Status::ok();
 }
 
 void Checker::add_error(CheckError error) {

@@ -52,7 +52,8 @@ struct CheckError {
   // Of members: "missing-member", "foreign-member", "duplicate-member", "older-member", "superblock", "mount-record",
   // "missing-directory" (of objects). Of a file's index: "sidecar", "foreign-sidecar", "torn-tail", "overlap", "extent". Of its data: "missing-object", "short-object",
   // "missing-member" (with a path), "checksum" (or a frame that does not decode), "misplaced" (the bytes are another
-  // chunk's of the same file), "unreadable". Of space: "orphan", "leftover-space". Not ours, and left alone: "foreign".
+  // chunk's of the same file), "unreadable". Of space: "orphan", "leftover-space". Of the commit log: "pending-commit",
+  // "commit-log" (damaged). Not ours, and left alone: "foreign".
   std::string kind;
   std::string detail;  // one sentence
   // Of a chunk: "healed": it came from a copy outside of the array, and is on its member again. "healable": a copy has
@@ -116,6 +117,7 @@ Result<CheckReport> check_array(Environment& environment, const std::vector<std:
 // Logs the files whose tails were cut, and what it cannot repair.
 struct RecoveryCounts {
   uint64_t orphans_removed = 0, torn_tails = 0, bytes_freed = 0;
+  uint64_t commits_put_back = 0;  // from the commit log
 };
 Result<RecoveryCounts> recover_array(Environment& environment, Array& array);
 

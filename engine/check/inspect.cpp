@@ -176,7 +176,7 @@ FileInspection inspect_file(Storage& storage, Array& array, const std::string& p
 }
 
 bool is_damage(const std::string& kind) {
-  return kind != "torn-tail" && kind != "leftover-space" && kind != "orphan";
+  return kind != "torn-tail" && kind != "leftover-space" && kind != "orphan" && kind != "pending-commit";
 }
 
 std::string object_path(const Array& array, MemberIndex member, FileId file, Generation generation) {

@@ -3,16 +3,20 @@
 //   1. sync      the tree's filesystem and the members': after a killed daemon (no power cut) the page cache may hold
 //                records that are newer than the durable ones. From here on what is read is what a power cut leaves;
 //                sidecars are read from the drive, as a sync that failed before may have left others in memory.
-//   2. sidecars  every one is read; torn tails are cut and the cut is synced. A sidecar that cannot be read protects
+//   2. commits   what the commit log says is durable, and the tree does not have, is put back (replay.h).
+//   3. sidecars  every one is read; torn tails are cut and the cut is synced. A sidecar that cannot be read protects
 //                the objects that it may name, all of them when it does not even tell whose they are.
-//   3. objects   only after all sidecars were read: objects that none of them names are removed, space outside the
+//   4. objects   only after all sidecars were read: objects that none of them names are removed, space outside the
 //                extents that they name is given back.
 //
 // Every step repeats without harm.
+#include "engine/array/member_directory.h"
 #include "engine/base/log.h"
+#include "engine/base/ranges.h"
 #include "engine/check/check.h"
 #include "engine/check/object_space.h"
 #include "engine/check/repair.h"
+#include "engine/check/replay.h"
 #include "engine/check/scan.h"
 
 namespace fpfs {
@@ -27,6 +31,7 @@ class Recovery {
   Result<RecoveryCounts> run();
 
  private:
+  Status replay();
   Result<bool> recover_sidecar(const FileEntry& entry);
   Result<bool> recover_object(const ObjectEntry& object);
   // Whether any object of the file holds more than its extents need.
@@ -42,6 +47,9 @@ class Recovery {
 
 Result<RecoveryCounts> Recovery::run() {
   FPFS_RETURN_IF_ERROR(sync_everything(storage_, array_));
+  const Status replayed = replay();
+  const bool needs_room = replayed.code() == StatusCode::kNoSpace;
+  if (!needs_room) FPFS_RETURN_IF_ERROR(replayed);
   FPFS_RETURN_IF_ERROR(
       walk_files(storage_, array_.tree(), [this](const FileEntry& entry) { return recover_sidecar(entry); }));
   FPFS_RETURN_IF_ERROR(add_files_set_aside(storage_, array_, references_));
@@ -51,7 +59,27 @@ Result<RecoveryCounts> Recovery::run() {
     if (array_.member(m).present)
       FPFS_RETURN_IF_ERROR(
           walk_objects(storage_, array_, m, [this](const ObjectEntry& object) { return recover_object(object); }));
+  if (needs_room) FPFS_RETURN_IF_ERROR(replay());  // what was freed is room
   return counts_;
+}
+
+Status Recovery::replay() {
+  FPFS_ASSIGN_OR_RETURN(const ReplayReport replayed, replay_commits(storage_, array_, true));
+  if (!replayed.damage.empty())
+    log(LogLevel::kError, "{}/{}: {}; small files that were saved in the last moments before the crash may be missing",
+        array_.metadata_path(), kCommitsName, replayed.damage);
+  uint64_t& restored = counts_.commits_put_back;
+  for (const ReplayedCommit& commit : replayed.missing) {
+    if (commit.failure.is_ok())
+      ++restored;
+    else
+      log(LogLevel::kError, "{} was saved before the crash and cannot be put back from {}/{}: {}", commit.name,
+          array_.metadata_path(), kCommitsName, commit.failure.message());
+  }
+  if (restored > 0)
+    log(LogLevel::kInfo, "{} put back from the commit log",
+        format_count(restored, "small file was", "small files were"));
+  return Status::ok();
 }
 
 Result<bool> Recovery::recover_sidecar(const FileEntry& entry) {

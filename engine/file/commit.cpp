@@ -4,7 +4,8 @@
 //   2. objects   fdatasync of every object touched, members in parallel; new objects: fsync of their directory
 //   3. record    appended to the sidecar, fsync
 //   4. name      for a file just created or moved: fsync of its directory; 3 does that, too, on filesystems that log all
-//                in order (Storage::logs_names_in_order())
+//                in order (Storage::logs_names_in_order()). There the first record of a small new file is not synced: it
+//                is durable by an entry in the commit log (commit_log.h), and its name and attributes with it
 //   5. answer    the requests complete
 //   6. free      slots and objects that only the previous record named are punched and removed, in the background
 //
@@ -60,6 +61,8 @@ void File::start_commit(ControlList requests, Deferred& deferred) {
   commit_->sidecar = sidecar_;
   commit_->log = log_;
   if (commit_->sync) {
+    if (context_.commit_log != nullptr) commit_->names_since = context_.commit_log->now();
+    commit_->is_of_closes = !names_too;
     commit_->new_name = names_.take_new();
     const bool is_somewhere = commit_->new_name.exists && !commit_->new_name.directory.is_open();
     // Of links nobody notes where they are.
@@ -225,6 +228,12 @@ bool File::is_mtime_open() const {
 
 SidecarWriter::Outcome File::append_record(CommitJob& job) {
   SidecarWriter writer(context_.storage(), job.sidecar->get(), job.header, job.log);
+  if (context_.commit_log != nullptr) {
+    // What is appended comes behind a record that is durable where it is. And the sidecar has one who syncs it: of two who
+    // do by one handle one is not told of a failure.
+    const Status settled = context_.commit_log->settle(inode_);
+    if (!settled.is_ok()) return SidecarWriter::Outcome::unchanged(settled);
+  }
   if (job.has_record) {
     const Status fetched = fetch_inline(job);
     if (!fetched.is_ok()) return SidecarWriter::Outcome::unchanged(fetched.with_context(path()));
@@ -249,12 +258,30 @@ SidecarWriter::Outcome File::append_record(CommitJob& job) {
     FPFS_RETURN_IF_ERROR(keep_times(job.sidecar->get(), writer.before().st_ctim, !job.is_moved));
   }
   if (!job.sync) return {};
+  FPFS_ASSIGN_OR_RETURN(const bool is_logged, log_commit(job, writer));
+  if (is_logged) return {};
   FPFS_RETURN_IF_ERROR(writer.sync());
   if (job.all_names) FPFS_RETURN_IF_ERROR(context_.sync_tree());
   if (const ScopedHandle& directory = job.new_name.directory; directory.is_open())
     FPFS_RETURN_IF_ERROR(context_.storage().fsync(directory.get()));
   FPFS_RETURN_IF_ERROR(context_.array.check_tree_running());
+  if (context_.commit_log != nullptr && job.has_record) context_.commit_log->forced(job.new_name.made.at);
   return {};
+}
+
+// Whether it is durable by an entry in the commit log: the first commit of a new file, all of which its sidecar has. Not
+// one that an fsync(2) has asked for, which promises all attributes.
+Result<bool> File::log_commit(const CommitJob& job, SidecarWriter& writer) {
+  if (context_.commit_log == nullptr || !job.new_name.exists || job.log.sequence != 1 || !job.record.has_inline ||
+      !job.is_of_closes)
+    return false;
+  struct timespec mtime {};
+  {
+    MutexLock lock(mutex_);
+    mtime = content_.mtime();
+  }
+  return context_.commit_log->append(
+      {job.new_name.made, job.names_since, job.sidecar, writer.before(), mtime, writer.bytes()});
 }
 
 void File::finish_commit(CommitJob& job, const SidecarWriter::Outcome& outcome) {

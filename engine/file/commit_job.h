@@ -56,6 +56,8 @@ struct CommitJob {
   uint64_t covers = 0;          // the last change that it makes durable
   uint64_t began_ns = 0;        // monotonic_ns()
   NewName new_name;             // that it makes durable, too
+  uint64_t names_since = 0;     // CommitLog::now(), when it was known
+  bool is_of_closes = false;    // nobody has asked for more than what a close promises
   bool all_names = false;       // so it does with all that the tree has
 
   // Under the file's lock.

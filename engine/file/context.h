@@ -12,6 +12,7 @@
 #include "engine/file/change_times.h"
 #include "engine/file/chunk_healer.h"
 #include "engine/file/chunk_io.h"
+#include "engine/file/commit_log.h"
 #include "engine/file/dirty_files.h"
 #include "engine/file/generations.h"
 #include "engine/file/index_memory.h"
@@ -65,6 +66,7 @@ class FileContext {
   std::unique_ptr<SpareObjects> spares;
   std::unique_ptr<Reclaimer> reclaimer;
   std::unique_ptr<NewNames> new_names;
+  std::unique_ptr<CommitLog> commit_log;          // null: every commit is synced
   std::unique_ptr<PreviousFiles> previous_files;  // null: nothing is shared
   std::unique_ptr<ChunkIo> io;
   std::shared_ptr<ChunkHealer> healer;  // outlived by nothing that it calls; see ChunkHealer::finish()

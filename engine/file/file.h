@@ -450,6 +450,7 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   void post_object_syncs(const std::shared_ptr<CommitJob>& job);
   void object_sync_done(CommitJob& job, const Status& status);
   SidecarWriter::Outcome append_record(CommitJob& job);
+  Result<bool> log_commit(const CommitJob& job, SidecarWriter& writer);
   Status keep_times(Handle sidecar, const struct timespec& change_before, bool is_change);
   bool is_mtime_open() const;
   void finish_commit(CommitJob& job, const SidecarWriter::Outcome& outcome);

@@ -8,23 +8,34 @@
 // Thread safety: none; the file's lock. No I/O but the closing of handles that are replaced.
 #pragma once
 
+#include <cstdint>
+#include <string>
 #include <utility>
 
 #include "engine/io/scoped_handle.h"
 
 namespace fpfs {
 
+// Where a file was made, for the commit log (commit_log.h); empty: nowhere that is known to it.
+struct MadeName {
+  uint64_t at = 0;        // CommitLog::now(), before
+  std::string directory;  // its Storage::identity()
+  std::string name;
+};
+
 // A name that no commit has made durable, if there is one.
 struct NewName {
   bool exists = false;
   // To be synced; none: the file's own sync does it (Storage::logs_names_in_order()), or nobody knows where the name is.
   ScopedHandle directory;
+  MadeName made = {};  // of one that was made with the file, and is the only one so far
 };
 
 class NameState {
  public:
   // `made`: of a file that was just created.
-  explicit NameState(NewName made) : new_in_(std::move(made.directory)), is_new_(made.exists) {}
+  explicit NameState(NewName made)
+      : new_in_(std::move(made.directory)), is_new_(made.exists), made_(std::move(made.made)) {}
 
   // Nobody knows whether a commit has made its name durable, or where that is.
   void may_be_new() { is_new_ = true; }
@@ -32,6 +43,7 @@ class NameState {
   void moved_to(ScopedHandle directory) {
     new_in_ = std::move(directory);
     is_new_ = true;
+    made_ = {};
   }
   void given_in(ScopedHandle directory) {
     is_unnamed_ = false;
@@ -53,7 +65,7 @@ class NameState {
   bool is_nameless() const { return is_removed_ || is_unnamed_; }
 
   // For a commit, which makes it durable: it is no new one any more.
-  NewName take_new() { return {std::exchange(is_new_, false), std::move(new_in_)}; }
+  NewName take_new() { return {std::exchange(is_new_, false), std::move(new_in_), std::exchange(made_, {})}; }
   // The file failed: what is to be synced is for the commit that comes some time. The name stays a new one.
   NewName leave_new() { return {is_new_, std::move(new_in_)}; }
   bool holds_removed_from() const { return removed_from_.is_open(); }
@@ -62,6 +74,7 @@ class NameState {
  private:
   ScopedHandle new_in_;
   bool is_new_;
+  MadeName made_;
   ScopedHandle removed_from_;
   bool is_removed_ = false;
   bool is_unnamed_ = false;

@@ -45,6 +45,8 @@ struct StoreOptions {
   bool verify = true;
   // Discard what is written: measures the path to the engine.
   bool null_write = false;
+  // Small new files may be durable before their indexes are, where the drive's filesystem allows for it (commit_log.h).
+  bool commit_log = true;
   // Files up to this many bytes live inside their sidecar. 0 .. kInlineSizeMax.
   uint32_t inline_max = 32 * 1024;
   // Objects that became free are kept for the next file when they are at least this long (spare_objects.h).

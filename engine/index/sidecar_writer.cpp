@@ -17,7 +17,7 @@ bool SidecarLogState::is_long(uint64_t live_bytes) const {
 SidecarWriter::Outcome SidecarWriter::append(SidecarRecord& record, bool may_be_unsynced,
                                              const std::function<bool()>& make_room) {
   record.sequence = log_.sequence + 1;
-  std::vector<std::byte> bytes;
+  std::vector<std::byte>& bytes = bytes_;
   if (log_.end == SidecarOffset(0)) bytes = encode_sidecar_header(header_);
   const SidecarOffset record_offset =
       encode_sidecar_record(header_, record, log_.end + bytes.size(), log_.snapshot_offset, bytes);

@@ -13,6 +13,7 @@
 
 #include <functional>
 #include <utility>
+#include <vector>
 
 #include "engine/base/status.h"
 #include "engine/index/sidecar.h"
@@ -58,6 +59,8 @@ class SidecarWriter {
   const RecordPlace& place() const { return place_; }
   const SidecarLogState& log() const { return log_; }
   const struct stat& before() const { return before_; }
+  // What was written, from the beginning of the sidecar on if there was nothing.
+  std::vector<std::byte>& bytes() { return bytes_; }
 
  private:
   Status secure_end(bool may_be_unsynced);
@@ -68,6 +71,7 @@ class SidecarWriter {
   const SidecarHeader header_;
   SidecarLogState log_;
   RecordPlace place_;
+  std::vector<std::byte> bytes_;
   struct stat before_ {};
 };
 

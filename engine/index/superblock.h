@@ -32,7 +32,7 @@ constexpr MemberIndex kMetadataOnlyMember(0xffff);  // member_index of a directo
 // refuse.
 constexpr uint64_t kKnownCompatible = 0;
 constexpr uint64_t kKnownReadOnlyCompatible = 1;
-constexpr uint64_t kKnownIncompatible = 3;
+constexpr uint64_t kKnownIncompatible = 7;
 // Every directory has a mount record (engine/index/mount_record.h). A program that does not know of it may read: it
 // gets what is there. It may not write, as the records would not tell of that.
 constexpr uint64_t kFeatureMountRecords = 1;
@@ -42,6 +42,9 @@ constexpr uint64_t kFeatureMembership = 1;
 // Incompatible, with kFeatureMembership: some member is leaving, or was taken out: `stripe_order` and `removed` count. A
 // program that does not know of it would write to those, and miss them.
 constexpr uint64_t kFeatureOrder = 2;
+// Incompatible: there may be a commit log (engine/index/commit_entry.h). After a crash a program that does not know of it
+// would miss what is durable there only.
+constexpr uint64_t kFeatureCommitLog = 4;
 
 struct Superblock {
   uint32_t version = kFormatVersion;

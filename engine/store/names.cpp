@@ -272,6 +272,7 @@ Result<Store::Created> Store::create(Handle directory, const std::string& name, 
   // The file's first commit makes its name durable too. Had beforehand: what can fail, fails before there is a name.
   NewName made{true, {}};
   FPFS_ASSIGN_OR_RETURN(made.directory, directory_to_sync(directory));
+  if (impl_->commit_log != nullptr) made.made = impl_->commit_log->about_to_make(directory, name);
   FPFS_ASSIGN_OR_RETURN(const Handle sidecar, make_name(directory, name, [&] {
                           return storage().open_at(directory, name, O_CREAT | O_EXCL | O_RDWR, mode);
                         }));
@@ -312,6 +313,7 @@ Result<Store::Created> Store::adopt_created(ScopedHandle opened, NewName name, H
 }
 
 void Store::take_back(Handle directory, const std::string& name, bool is_directory) {
+  const CommitLog::Change change(impl_->commit_log.get());
   const Status removed = is_directory ? storage().remove_directory(directory, name) : storage().unlink(directory, name);
   if (!removed.is_ok())
     log(LogLevel::kWarning, "a call failed and what it had made stays: {}; remove it", removed.message());
@@ -319,6 +321,7 @@ void Store::take_back(Handle directory, const std::string& name, bool is_directo
 
 Status Store::make_directory(Handle directory, const std::string& name, mode_t mode) {
   FPFS_RETURN_IF_ERROR(impl_->health.failure());
+  const CommitLog::Change change(impl_->commit_log.get());
   FPFS_RETURN_IF_ERROR(make_name(directory, name, [&] { return storage().make_directory(directory, name, mode); }));
   tell_made(directory, name, true);
   return Status::ok();
@@ -326,6 +329,7 @@ Status Store::make_directory(Handle directory, const std::string& name, mode_t m
 
 Status Store::make_node(Handle directory, const std::string& name, mode_t mode, dev_t device) {
   FPFS_RETURN_IF_ERROR(impl_->health.failure());
+  const CommitLog::Change change(impl_->commit_log.get());
   FPFS_RETURN_IF_ERROR(make_name(directory, name, [&] { return storage().make_node(directory, name, mode, device); }));
   tell_made(directory, name, false);
   return Status::ok();
@@ -333,6 +337,7 @@ Status Store::make_node(Handle directory, const std::string& name, mode_t mode, 
 
 Status Store::symlink(const std::string& target, Handle directory, const std::string& name) {
   FPFS_RETURN_IF_ERROR(impl_->health.failure());
+  const CommitLog::Change change(impl_->commit_log.get());
   FPFS_RETURN_IF_ERROR(make_name(directory, name, [&] { return storage().symlink(target, directory, name); }));
   tell_made(directory, name, false);
   return Status::ok();
@@ -340,6 +345,7 @@ Status Store::symlink(const std::string& target, Handle directory, const std::st
 
 Status Store::link(Handle node, Handle directory, const std::string& name) {
   FPFS_RETURN_IF_ERROR(impl_->health.failure());
+  const CommitLog::Change change(impl_->commit_log.get());
   FPFS_ASSIGN_OR_RETURN(const struct stat attributes, storage().fstat(node));
   {
     MutexLock lock(impl_->files.name_lock(attributes.st_ino));
@@ -552,10 +558,18 @@ std::optional<Store::NameEvent> Store::move_of(Handle from, const std::string& f
   return event;
 }
 
+// Before a name goes that may be the last one.
+Status Store::settle(const NameHolder& holder) {
+  if (impl_->commit_log == nullptr || !holder.is_file()) return Status::ok();
+  return impl_->commit_log->settle(holder.inode());
+}
+
 Status Store::unlink(Handle directory, const std::string& name, Handle node, const struct stat& attributes) {
   FPFS_RETURN_IF_ERROR(impl_->health.failure());
+  const CommitLog::Change change(impl_->commit_log.get());
   NameHolder holder = node != kNoHandle ? NameHolder(*this, node, attributes) : NameHolder(*this, directory, name);
   FPFS_RETURN_IF_ERROR(holder.status());
+  FPFS_RETURN_IF_ERROR(settle(holder));
   std::optional<NameEvent> event = removal_of(directory, name, false, {holder.inode(), holder.node()});
   if (holder.is_there()) tell_ahead(event);
   if (!holder.is_file()) {
@@ -577,6 +591,7 @@ Status Store::unlink(Handle directory, const std::string& name, Handle node, con
 
 Status Store::remove_directory(Handle directory, const std::string& name) {
   FPFS_RETURN_IF_ERROR(impl_->health.failure());
+  const CommitLog::Change change(impl_->commit_log.get());
   FPFS_RETURN_IF_ERROR(storage().remove_directory(directory, name));
   std::optional<NameEvent> event = removal_of(directory, name, true, {});
   tell_behind(event);
@@ -585,6 +600,7 @@ Status Store::remove_directory(Handle directory, const std::string& name) {
 
 Status Store::rename(Handle from, const std::string& from_name, Handle to, const std::string& to_name, unsigned flags) {
   FPFS_RETURN_IF_ERROR(impl_->health.failure());
+  const CommitLog::Change change(impl_->commit_log.get());
   NameHolder source(*this, from, from_name);
   NameHolder target(*this, to, to_name);
   FPFS_RETURN_IF_ERROR(source.status());
@@ -612,6 +628,7 @@ Status Store::rename(Handle from, const std::string& from_name, Handle to, const
       move_of(from, from_name, to, to_name, source, is_lost ? Lost{target.inode(), target.node()} : Lost{});
   std::optional<NameEvent> back;
   if (exchanges) back = move_of(to, to_name, from, from_name, target, {});
+  if (replaces) FPFS_RETURN_IF_ERROR(settle(target));
   tell_ahead(move);
   tell_ahead(back);
   if (replaces) {

@@ -6,10 +6,12 @@
 #include <condition_variable>
 #include <mutex>
 
+#include "engine/array/member_directory.h"
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
 #include "engine/base/ranges.h"
 #include "engine/check/check.h"
+#include "engine/check/replay.h"
 #include "engine/check/scan.h"
 #include "engine/io/scoped_handle.h"
 #include "engine/store/store_impl.h"
@@ -155,14 +157,37 @@ void Store::Impl::erase_removed(uint64_t inode, const Removed& removed) {
   if (found != removed_.end() && found->second == &removed) removed_.erase(found);
 }
 
+// Where there is no room for it, or it cannot be made, every commit is synced.
+void Store::Impl::open_commit_log() {
+  if (!options.commit_log || options.null_write || !names_need_no_directory) return;
+  CommitLog::Hooks hooks;
+  hooks.check = [this] { return check_names(); };
+  hooks.fail = [this](const Status& failure) { fail_tree(failure); };
+  auto opened = CommitLog::open(storage(), array, tasks, std::move(hooks));
+  // Announced before anything is in it.
+  const Status status = opened.is_ok() ? array.announce(kFeatureCommitLog) : opened.status();
+  if (status.is_ok())
+    commit_log = std::move(*opened);
+  else
+    log(LogLevel::kWarning, "{}: no commit log, so each small file that is saved is synced by itself: {}",
+        array.metadata_path(), status.message());
+}
+
+void Store::Impl::fail_tree(const Status& failure) {
+  counters.count_tree_error();
+  health.fail(failure);
+}
+
 // One at a time: the kernel tells one of two callers that a writeback failed (errseq_check_and_advance() in syncfs(2)),
 // and the other one is not to return before that is known.
 Status Store::Impl::sync_tree() {
   const MutexLock lock(tree_sync_mutex_);
   FPFS_RETURN_IF_ERROR(health.failure());
   const std::string covered = health.take_unsynced();
+  const uint64_t until = commit_log != nullptr ? commit_log->now() : 0;
   Status synced = storage().sync_filesystem(array.tree());
   if (synced.is_ok()) synced = array.check_tree_running();
+  if (synced.is_ok() && commit_log != nullptr) commit_log->forced(until);
   if (synced.is_ok()) return synced;
   counters.count_tree_error();
   if (!covered.empty()) may_have_lost.store(true);
@@ -208,13 +233,17 @@ Result<std::unique_ptr<Store>> Store::open(Environment& environment, const std::
   impl.open_file = [self = store.get()](Handle node) { return self->open_file(node, false); };
   FPFS_RETURN_IF_ERROR(impl.start());
   store->options_ = impl.options;
-  if (store->array_->read_only()) return store;
+  if (store->array_->read_only()) {
+    if (store->array_->was_dirty()) store->tell_of_commit_log();
+    return store;
+  }
   FPFS_RETURN_IF_ERROR(store->array_->begin_changes());
   store->recovery_.was_dirty = store->array_->was_dirty();
   bool has_freed = false;
   if (store->recovery_.was_dirty) {
     FPFS_ASSIGN_OR_RETURN(const RecoveryCounts counts, recover_array(environment, *store->array_));
     store->recovery_.orphans_removed = counts.orphans_removed;
+    store->recovery_.commits_put_back = counts.commits_put_back;
     store->recovery_.torn_tails = counts.torn_tails;
     store->recovery_.bytes_freed = counts.bytes_freed;
     has_freed = counts.orphans_removed > 0 || counts.bytes_freed > 0 || counts.torn_tails > 0;
@@ -226,9 +255,23 @@ Result<std::unique_ptr<Store>> Store::open(Environment& environment, const std::
   }
   if (options.null_write) FPFS_RETURN_IF_ERROR(impl.check_holds_nothing());
   FPFS_RETURN_IF_ERROR(store->array_->mark_dirty());
+  impl.open_commit_log();
   if (store->recovery_.was_dirty && !has_freed)
     log(LogLevel::kInfo, "the array was not unmounted cleanly: recovery ran, and found nothing to free");
   return store;
+}
+
+// What nobody may put back.
+void Store::tell_of_commit_log() {
+  const Result<ReplayReport> pending = replay_commits(storage(), *array_, false);
+  std::string what = pending.is_ok() ? pending->damage : pending.status().message();
+  if (what.empty() && !pending->missing.empty())
+    what = format_count(pending->missing.size(), "small file", "small files") + " of it are not shown";
+  if (!what.empty())
+    log(LogLevel::kWarning,
+        "{}/{}: {}: what was saved in the moments before a crash; a mount for writing puts it where it belongs, or "
+        "fsck.fastpersistfs -p",
+        array_->metadata_path(), kCommitsName, what);
 }
 
 Status Store::close() {
@@ -281,6 +324,7 @@ void Store::finish_close(const Status& synced, const std::function<void(const St
                     format_count(held, "version of a file is", "versions of files are"),
                     one_or_many(held, "it keeps", "they keep")));
   if (status.is_ok() && !array_->read_only() && !impl_->health.had_failure() && !impl_->health.has_leftovers()) {
+    if (impl_->commit_log != nullptr) status = impl_->commit_log->retire_all();
     // "Clean" says that nothing is left to free, so what was freed must not come back with a power cut.
     for (const MemberIndex m : array_->members()) {
       if (!array_->is_present(m)) continue;

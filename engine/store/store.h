@@ -39,7 +39,8 @@ namespace fpfs {
 // What happened on the way to mounting that an operator should know.
 struct RecoveryReport {
   bool was_dirty = false;
-  uint64_t orphans_removed = 0;  // objects that no sidecar names
+  uint64_t orphans_removed = 0;   // objects that no sidecar names
+  uint64_t commits_put_back = 0;  // small files that were durable in the commit log only
   uint64_t torn_tails = 0;
   uint64_t bytes_freed = 0;
 };
@@ -369,7 +370,9 @@ class Store {
   bool syncs_exchanges() const;
   Status sync_opened_directory(Handle directory);
   Result<Created> adopt_created(ScopedHandle opened, NewName name, HandleShares::Lease handles);
+  void tell_of_commit_log();
   class NameHolder;
+  Status settle(const NameHolder& holder);
   struct RenameJob;
   void give_away(uint64_t inode, std::unique_ptr<Removed> removed);
   // For name_listener_, as tell_names() says.

@@ -39,6 +39,9 @@ class Store::Impl final : public FileContext {
   // --- FileContext ---------------------------------------------------------------------------------------------------
   void relieve_pressure() override;
   void watch_trickles() override { trickle_timer_.set(); }
+  void open_commit_log();
+  // A sync of names or of indexes failed: nobody knows what of them is durable.
+  void fail_tree(const Status& failure);
   // Syncs its filesystem. When that fails nobody knows which names and lazily appended records are on the drive.
   Status sync_tree() override;
 

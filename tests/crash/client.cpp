@@ -84,6 +84,10 @@ Task<bool> Client::run(unsigned chores) {
   for (unsigned i = 0; i < chores && session_.goes_on(); ++i) {
     const Place place = random_place();
     bool went_on = true;
+    if (session_.makes_many && random_.chance(80)) {
+      if (!co_await make_small_files()) co_return false;
+      continue;
+    }
     switch (random_.below(30)) {
       case 0:
       case 1:
@@ -383,6 +387,37 @@ Task<bool> Client::save_once(const Place& place) {
   }
   if (!co_await close(file)) co_return false;
   if (random_.chance(20) && !sync_directory(place.directory)) co_return false;
+  co_return true;
+}
+
+// New files, as an archive is unpacked; now and then a name is in the way, or goes to another place.
+Task<bool> Client::make_small_files() {
+  constexpr unsigned kNames = 8;
+  const auto some_place = [this] {
+    Place place = random_place();
+    place.name = fmt::format("c{}-m{}", number_, random_.below(kNames));
+    place.path = session_.directory_names[place.directory] + "/" + place.name;
+    return place;
+  };
+  for (uint64_t files = random_.between(1, 8); files > 0 && session_.goes_on(); --files) {
+    const Place place = some_place(), other = some_place();
+    if (exists(place)) {
+      if (!random_.chance(30)) continue;
+      const bool moves = random_.chance(50) && place.path != other.path;
+      const bool went_on = moves ? co_await rename(place, other, 0) : co_await remove(place);
+      if (!went_on) co_return false;
+      if (random_.chance(50)) continue;
+    }
+    OpenFile file;
+    if (exists(place)) continue;
+    if (!create(place, &file)) co_return false;
+    if (!co_await write_sequentially(file, random_.between(1, 7500))) co_return false;
+    if (!co_await close(file)) co_return false;
+    if (random_.chance(10) && !co_await append_small(place)) co_return false;
+    if (random_.chance(5) && !co_await link_and_unlink(place)) co_return false;
+    if (random_.chance(5) && !sync_directory(place.directory)) co_return false;
+    if (random_.chance(10)) co_await machine_.sleep(std::chrono::milliseconds(random_.below(100)));
+  }
   co_return true;
 }
 

@@ -73,6 +73,7 @@ class Client {
   Task<bool> sync_by_reader(const Place& place);
   Task<bool> open_again(const Place& place);
   Task<bool> share_once(const Place& place, std::vector<Process>& processes, uint64_t inode, unsigned& forks);
+  Task<bool> make_small_files();
   Task<bool> rename(const Place& from, const Place& to, unsigned flags);
   Task<bool> publish(const Place& temporary, const Place& place);
   bool sync_directory(size_t directory);

@@ -155,7 +155,10 @@ void Model::done(Operation index, uint64_t created_inode) {
   NotedOperation& operation = operations_[index];
   operation.is_done = true;
   for (NotedChange& change : operation.changes) {
-    if (change.after == kUnknownNew) change.after = created_inode;
+    if (change.after == kUnknownNew) {
+      change.after = created_inode;
+      made_.insert(created_inode);
+    }
     names_[change.path] = change.after;
   }
 }
@@ -241,7 +244,29 @@ std::optional<std::string> Model::check_rename(size_t index, const std::map<std:
   return fmt::format("the rename of {} to {} happened by half", away.path, there.path);
 }
 
-std::optional<std::string> Model::check(const std::map<std::string, Seen>& seen) const {
+// A small file that was made and saved moments before the power went may be made again by recovery: then another inode has
+// its name, and all that it is to have.
+std::map<std::string, Model::Seen> Model::recognized(std::map<std::string, Seen> seen) const {
+  std::set<uint64_t> taken;
+  for (const auto& [path, what] : seen) taken.insert(what.inode);
+  for (auto& [path, what] : seen) {
+    if (what.inode == kAbsent || files_.contains(what.inode)) continue;
+    const std::map<uint64_t, size_t> expected = allowed(path);
+    if (expected.contains(kUnknownNew) && what.content.empty()) continue;  // it was being made
+    for (const auto& [inode, oldest] : expected) {
+      if (!made_.contains(inode) || taken.contains(inode)) continue;
+      const FileModel& file = *files_.at(inode);
+      if (!file.allows(what.attributes) || !file.allows(what.content, oldest, what.gaps)) continue;
+      what.inode = inode;
+      taken.insert(inode);
+      break;
+    }
+  }
+  return seen;
+}
+
+std::optional<std::string> Model::check(const std::map<std::string, Seen>& shown) const {
+  const std::map<std::string, Seen> seen = recognized(shown);
   std::set<std::string> paths;
   for (const auto& [path, inode] : initial_names_) paths.insert(path);
   for (const NotedOperation& operation : operations_)
@@ -259,6 +284,7 @@ std::optional<std::string> Model::check(const std::map<std::string, Seen>& seen)
 
 void Model::restart(const std::map<std::string, Seen>& seen) {
   files_.clear();
+  made_.clear();
   names_.clear();
   operations_.clear();
   for (const auto& [path, what] : seen) {

@@ -132,11 +132,12 @@ class Model {
     Attributes attributes;
   };
   // Compares what a new mount shows; the message says what is wrong with it.
-  std::optional<std::string> check(const std::map<std::string, Seen>& seen) const;
+  std::optional<std::string> check(const std::map<std::string, Seen>& shown) const;
   // What was seen is durable: the model goes on from there.
   void restart(const std::map<std::string, Seen>& seen);
 
  private:
+  std::map<std::string, Seen> recognized(std::map<std::string, Seen> seen) const;
   struct NotedChange {
     std::string path;
     uint64_t before = kAbsent, after = kAbsent;
@@ -154,6 +155,7 @@ class Model {
   std::optional<std::string> check_rename(size_t index, const std::map<std::string, Seen>& seen) const;
 
   std::map<uint64_t, std::shared_ptr<FileModel>> files_;
+  std::set<uint64_t> made_;                        // by operations
   std::map<std::string, uint64_t> initial_names_;  // when the mount began
   std::map<std::string, uint64_t> names_;
   std::vector<NotedOperation> operations_;

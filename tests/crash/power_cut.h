@@ -27,6 +27,7 @@ struct Coverage {
   uint64_t objects_recycled = 0;      // taken over by another file
   uint64_t recoveries_cut = 0;        // cut off by another power cut
   uint64_t recoveries_cut_again = 0;  // and the recovery after that too
+  uint64_t commits_put_back = 0;      // from the commit log
   uint64_t files_damaged = 0;         // by lost and misdirected writes and by bit rot
   uint64_t old_versions_read = 0;     // that were held, while their files showed something else
   uint64_t files_encoded = 0;         // readings of files with chunks that are stored encoded

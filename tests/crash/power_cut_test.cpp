@@ -41,6 +41,7 @@ const std::map<std::string, SeedOptions> kPlanted = {
     {"clone-misplaced", {.planted = SimPlantedBug::kCloneMisplaced}},
     {"trimmed-too-much", {.planted = SimPlantedBug::kTrimmedTooMuch}},
     {"compacted-too-much", {.planted = SimPlantedBug::kCompactedTooMuch}},
+    {"commit-log-sync-skipped", {.planted = SimPlantedBug::kCommitLogSyncSkipped}},
     {"torn-tail-kept", {.planted = SimPlantedBug::kTornTailKept}},
     {"unsynced-record-kept", {.planted = SimPlantedBug::kUnsyncedKept}},
     {"rename-not-atomic", {.planted = SimPlantedBug::kRenameNotAtomic}},
@@ -158,14 +159,14 @@ int main(int argc, char** argv) {
   fmt::print(
       "{} seeds passed; {} compactions of indexes, {} objects recycled, {} recoveries cut off and {} cut off again, {} "
       "damaged files found, {} readings of old versions, {} times versions were cut off, {} readings of encoded "
-      "files, {} chunks shared\n",
+      "files, {} chunks shared, {} commits put back\n",
       end - first, coverage.compactions, coverage.objects_recycled, coverage.recoveries_cut,
       coverage.recoveries_cut_again, coverage.files_damaged, coverage.old_versions_read, coverage.versions_cut_off,
-      coverage.files_encoded, coverage.chunks_shared);
+      coverage.files_encoded, coverage.chunks_shared, coverage.commits_put_back);
   const bool is_covered = coverage.compactions > 0 && coverage.objects_recycled > 0 && coverage.recoveries_cut > 0 &&
-                          coverage.recoveries_cut_again > 0 && coverage.files_damaged > 0 &&
-                          coverage.old_versions_read > 0 && coverage.versions_cut_off > 0 &&
-                          coverage.files_encoded > 0 && coverage.chunks_shared > 0;
+                          coverage.recoveries_cut_again > 0 && coverage.commits_put_back > 0 &&
+                          coverage.files_damaged > 0 && coverage.old_versions_read > 0 &&
+                          coverage.versions_cut_off > 0 && coverage.files_encoded > 0 && coverage.chunks_shared > 0;
   if (end - first >= kSeedsThatCoverAll && !is_covered) {
     fmt::print("something of that never happened: the seeds test less than they should\n");
     return 1;

@@ -44,6 +44,8 @@ struct Session {
   // Somebody may ask for a sync of everything at any time.
   bool synced_by_others = false;
   uint64_t largest_file = 0;
+  // Clients make small files, one after the other, most of the time: what the commit log is for.
+  bool makes_many = false;
   // Writes to objects are lost or land elsewhere: what is read may turn out to be damaged.
   bool drives_lie = false;
   // From this boundary on the mount is about to end, and nobody gets any further.

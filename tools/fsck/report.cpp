@@ -111,7 +111,7 @@ std::string verdict(const CheckReport& report, Repair repair) {
     return report.clean() ? "cancelled; nothing wrong in what was checked" : "cancelled; what was checked has errors";
   if (report.clean()) return "clean";
   uint64_t damage = report.errors_omitted, leftovers = 0, nobodys = 0, foreign = 0, repaired = 0, aside = 0;
-  uint64_t missing = 0, older = 0, of_older = 0, not_its_own = 0;
+  uint64_t pending = 0, missing = 0, older = 0, of_older = 0, not_its_own = 0;
   for (const CheckError& error : report.errors) {
     if (error.kind == "missing-member")
       missing += error.path.empty() ? 1 : 0;
@@ -123,6 +123,8 @@ std::string verdict(const CheckReport& report, Repair repair) {
       ++(error.set_aside ? aside : repaired);
     else if (error.of_older_member)
       ++of_older;
+    else if (error.kind == "pending-commit")
+      ++pending;
     else if (report.after_crash && !is_damage(error.kind))
       ++leftovers;
     else
@@ -144,6 +146,12 @@ std::string verdict(const CheckReport& report, Repair repair) {
     parts.push_back(fmt::format("WRONG LIST: {} not to be given; give each directory of one array once",
                                 format_count(not_its_own, "directory is", "directories are")));
   if (!report.was_checked) parts.emplace_back("nothing else was checked, and no file repaired");
+  if (pending > 0)
+    parts.push_back(
+        fmt::format("{} saved before a crash {} in the commit log: mounting the array puts {} where {}, as "
+                    "does -p",
+                    format_count(pending, "small file"), pending == 1 ? "is" : "are",
+                    one_or_many(pending, "it", "them"), one_or_many(pending, "it belongs", "they belong")));
   if (leftovers > 0)
     parts.push_back(fmt::format("{} of a crash, which no file needs: mounting the array removes {}, as does -p",
                                 format_count(leftovers, "leftover"), one_or_many(leftovers, "it", "them")));

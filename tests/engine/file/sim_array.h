@@ -28,6 +28,7 @@ class SimArray {
         world_(seed, {.mount_paths = make_paths(members + more_drives)}),
         options_(std::move(options)) {
     if (options_.buffer_memory > 64 * kMiB) options_.buffer_memory = uint64_t{36} * chunk_size;
+    options_.commit_log = false;
     FormatOptions format;
     format.chunk_size = chunk_size;
     const Status status = Array::format(world_, paths_, format);
@@ -38,6 +39,7 @@ class SimArray {
   SimArray(uint64_t seed, unsigned members, const StoreOptions& options, const SimWorld& begin)
       : paths_(make_paths(members)), world_(seed, {.mount_paths = paths_}), options_(options) {
     if (options_.buffer_memory > 64 * kMiB) options_.buffer_memory = 36 * kTestChunk;
+    options_.commit_log = false;
     sim().restore(begin);
   }
   ~SimArray() {
@@ -50,6 +52,8 @@ class SimArray {
   Store& store() { return *store_; }
   const std::vector<std::string>& paths() const { return paths_; }
   void set_paths(std::vector<std::string> paths) { paths_ = std::move(paths); }
+  // From the next open() on. Else none: it takes 2 MiB, and drives are small in many tests.
+  void use_commit_log() { options_.commit_log = true; }
 
   void open() {
     const Status status = try_open_array();
