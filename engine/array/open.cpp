@@ -350,6 +350,7 @@ Status ArrayOpener::find_metadata_directory(std::vector<FoundDirectory>& all) {
   });
   if (given != all.end() && wanted.empty()) return Status::ok();
   std::vector<std::string> members;
+  members.reserve(all.size());
   for (const FoundDirectory& other : all) members.push_back(other.path);
   Result<FoundDirectory> found =
       look(storage_, wanted.empty() ? any_.metadata_path : wanted, options_, kOfNames, members);
