@@ -12,7 +12,6 @@
 #include <fcntl.h>
 
 #include <cerrno>
-
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -20,6 +19,7 @@
 
 #include "engine/array/member_directory.h"
 #include "engine/base/bytes.h"
+#include "engine/check/scan.h"
 #include "engine/index/commit_entry.h"
 #include "engine/index/sidecar.h"
 #include "engine/index/sidecar_file.h"
@@ -96,7 +96,7 @@ Status Replay::find(Handle directory) {
   }
   std::vector<DirectoryEntry> entries;
   FPFS_RETURN_IF_ERROR(storage_.list(directory, [&](const DirectoryEntry& entry) {
-    if (entry.name != "." && entry.name != "..") entries.push_back(entry);
+    entries.push_back(entry);
     return true;
   }));
   for (const DirectoryEntry& entry : entries) FPFS_RETURN_IF_ERROR(look_at(directory, entry));
@@ -104,11 +104,7 @@ Status Replay::find(Handle directory) {
 }
 
 Status Replay::look_at(Handle directory, const DirectoryEntry& entry) {
-  unsigned char type = entry.type;
-  if (type == DT_UNKNOWN) {
-    const Result<struct stat> attributes = storage_.stat_at(directory, entry.name);
-    if (attributes.is_ok()) type = static_cast<unsigned char>(IFTODT(attributes->st_mode));
-  }
+  FPFS_ASSIGN_OR_RETURN(const unsigned char type, type_of(storage_, directory, entry));
   if (type == DT_DIR) {
     const Result<Handle> handle = storage_.open_at(directory, entry.name, O_RDONLY | O_DIRECTORY);
     if (handle.status().code() == StatusCode::kNotFound) return Status::ok();

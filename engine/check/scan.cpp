@@ -27,7 +27,8 @@ Result<std::vector<DirectoryEntry>> sorted_entries(Storage& storage, Handle dire
   return entries;
 }
 
-// The type of an entry, also on filesystems that do not tell it when listing; DT_UNKNOWN when the entry is gone.
+}  // namespace
+
 Result<unsigned char> type_of(Storage& storage, Handle directory, const DirectoryEntry& entry) {
   if (entry.type != DT_UNKNOWN) return entry.type;
   const Result<struct stat> attributes = storage.stat_at(directory, entry.name);
@@ -35,6 +36,8 @@ Result<unsigned char> type_of(Storage& storage, Handle directory, const Director
   if (!attributes.is_ok()) return attributes.status();
   return static_cast<unsigned char>(IFTODT(attributes->st_mode));
 }
+
+namespace {
 
 using FileVisitor = std::function<Result<bool>(const FileEntry&)>;
 

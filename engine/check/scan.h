@@ -23,6 +23,9 @@ struct FileEntry {
   std::string name;
 };
 
+// The type of an entry (DT_REG, ...), also on filesystems that do not tell it when listing; DT_UNKNOWN: it is gone.
+Result<unsigned char> type_of(Storage& storage, Handle directory, const DirectoryEntry& entry);
+
 // Calls `visit` for every regular file below `root`, directories in order of their names; stops when it returns false.
 // Directories that vanish meanwhile are passed over. Every other failure ends the walk: what was not looked at must
 // not be taken for absent.

@@ -372,10 +372,7 @@ Status Store::sync_directory(Handle directory) {
 Status Store::sync_opened_directory(Handle directory) {
   Status status = storage().fsync(directory);
   if (status.is_ok()) status = array_->check_tree_running();
-  if (!status.is_ok()) {
-    impl_->counters.count_tree_error();
-    impl_->health.fail(status.with_context(array_->path_in_mount(directory)));
-  }
+  if (!status.is_ok()) impl_->fail_tree(status.with_context(array_->path_in_mount(directory)));
   return status;
 }
 
@@ -744,10 +741,7 @@ struct Store::RenameJob {
       FPFS_RETURN_IF_ERROR(store.impl_->health.failure());
       Status synced = store.storage().fsync(index.get());
       if (synced.is_ok()) synced = store.array_->check_tree_running();
-      if (!synced.is_ok()) {
-        store.impl_->counters.count_tree_error();
-        store.impl_->health.fail(synced);
-      }
+      if (!synced.is_ok()) store.impl_->fail_tree(synced);
       FPFS_RETURN_IF_ERROR(synced);
     }
     return store.rename(from, from_name, to, to_name, flags);

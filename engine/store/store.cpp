@@ -189,11 +189,10 @@ Status Store::Impl::sync_tree() {
   if (synced.is_ok()) synced = array.check_tree_running();
   if (synced.is_ok() && commit_log != nullptr) commit_log->forced(until);
   if (synced.is_ok()) return synced;
-  counters.count_tree_error();
   if (!covered.empty()) may_have_lost.store(true);
   const std::string at_risk = covered.empty() ? "" : "; it may have lost what was closed in " + covered;
   const Status failure = Status::error(synced.code(), synced.message() + at_risk);
-  health.fail(failure);
+  fail_tree(failure);
   return failure;
 }
 
