@@ -17,6 +17,8 @@
 #include <unordered_set>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include "engine/array/member_directory.h"
 #include "engine/base/bytes.h"
 #include "engine/check/scan.h"
@@ -55,8 +57,7 @@ Status begin_anew(Storage& storage, const Array& array) {
 // What is no matter of one file: then none is given up.
 bool may_go_well_later(const Status& failure) {
   const int reason = failure.errno_value();
-  return failure.code() == StatusCode::kNoSpace || is_drive_failure(failure) || reason == EMFILE || reason == ENFILE ||
-         reason == ENOMEM;
+  return is_drive_failure(failure) || reason == EMFILE || reason == ENFILE || reason == ENOMEM;
 }
 
 class Replay {
@@ -208,6 +209,11 @@ Result<ReplayReport> replay_commits(Storage& storage, const Array& array, bool p
   FPFS_RETURN_IF_ERROR(replay.find(array.tree()));
   for (const CommitEntry& entry : image->entries) {
     const Result<bool> put = replay.put_back(entry);
+    if (put.status().code() == StatusCode::kNoSpace)
+      return Status::error(StatusCode::kNoSpace,
+                           fmt::format("{} has no room for what is to be put back from its commit log ({} for one); "
+                                       "make some there, and mount again",
+                                       array.metadata_path(), entry.name));
     if (!put.is_ok() && may_go_well_later(put.status())) return put.status().with_context("put back " + entry.name);
     if (!put.is_ok() || *put) report.missing.push_back({entry.name, put.status()});
   }
