@@ -132,17 +132,17 @@ class Bench:
             self.lab.trim()
 
     @contextlib.contextmanager
-    def program_mount(self, program, *arguments):
+    def program_mount(self, program, *arguments, prefix=()):
         """Where a filesystem program of tools/bench is mounted."""
-        with self.program_process(program, *arguments) as (path, _):
+        with self.program_process(program, *arguments, prefix=prefix) as (path, _):
             yield path
 
     @contextlib.contextmanager
-    def program_process(self, program, *arguments):
-        """A filesystem program of tools/bench, in the foreground: `program ARGUMENTS MOUNTPOINT`. Its mount point and its
-        process number."""
-        words = [self.programs.build / "tools" / program, *arguments]
-        with self.other_mount(words, [f"build/tools/{program}", *arguments]) as mounted:
+    def program_process(self, program, *arguments, prefix=()):
+        """A filesystem program of tools/bench, in the foreground: `program ARGUMENTS MOUNTPOINT`, started by the command line
+        `prefix`. Its mount point and its process number."""
+        words = [*prefix, self.programs.build / "tools" / program, *arguments]
+        with self.other_mount(words, [*prefix, f"build/tools/{program}", *arguments]) as mounted:
             yield mounted
 
     @contextlib.contextmanager

@@ -1,8 +1,8 @@
-"""Asks a directory for attributes, unknown names and listings all the time, a control directory for the same, and another
-process of the daemon's priority for a byte back (what any answer by a process costs at this moment), until a line comes on
-stdin. Prints one JSON object: {"fastpersistfs stat": [[when, seconds], ...], ..., "echo": [...]}.
+"""Asks directories for attributes, unknown names and listings all the time, and another process of the daemon's priority for a
+byte back (what any answer by a process costs at this moment), until a line comes on stdin. Prints one JSON object:
+{"WHO stat": [[when, seconds], ...], ..., "echo": [...]}.
 
-    python -m suite.prober DIRECTORY CONTROL
+    python -m suite.prober WHO=DIRECTORY ...
 """
 import ctypes
 import json
@@ -43,7 +43,7 @@ class Echo:
         os.read(self._in, 1)
 
 
-def main(directory, control):
+def main(*places):
     samples = {}
     echo = Echo()
 
@@ -56,7 +56,7 @@ def main(directory, control):
     turn = 0
     while not select.select([sys.stdin], [], [], PAUSE)[0]:
         turn += 1
-        for who, where in (("fastpersistfs", directory), ("control", control)):
+        for who, where in (place.split("=", 1) for place in places):
             timed(f"{who} stat", stat, f"{where}/entry{turn % 200}")
             timed(f"{who} lookup", os.path.exists, f"{where}/unknown{turn}")
             timed(f"{who} readdir", os.listdir, where)
