@@ -522,6 +522,11 @@ void Store::Removed::adopt(const std::shared_ptr<File>& file) {
   objects_.clear();
 }
 
+bool Store::Removed::has_content() const {
+  MutexLock lock(store_.impl_->files.name_lock(inode_));
+  return file_ != nullptr || !objects_.empty() || directory_.is_open();
+}
+
 Store::Removed::~Removed() {
   Impl& impl = *store_.impl_;
   MutexLock lock(impl.files.name_lock(inode_));

@@ -164,6 +164,8 @@ class Store {
     // What it makes the process hold is counted as more of `of_user`. Who may have no more of a handle of the directory
     // has none: all names are synced before the content is freed.
     void count_in(HandleShares::Lease of_user);
+    // Whether there is content to free, or somebody has it open.
+    bool has_content() const;
 
    private:
     friend class Store;

@@ -28,7 +28,8 @@ FileSystem::FileSystem(Environment& environment, Store& store, ArrayTier& tier, 
       store_(store),
       tier_(tier),
       settings_(std::move(settings)),
-      inodes_(store.storage(), store.root(), root),
+      inodes_(store.storage(), store.root(), root,
+              [this](std::function<void()> task) { run_later(InodeTable::Late::kGathered, std::move(task)); }),
       page_cache_(
           inodes_, [this](uint64_t node) { invalidate(node, 0); },
           [this](std::function<void()> task) { run_in_background(std::move(task)); }),
@@ -219,6 +220,7 @@ Durable FileSystem::durable_of(Inode& inode) {
 
 void FileSystem::drain() {
   ending_.store(true);
+  inodes_.close_at_once();
   tier_.when_moved(nullptr);
   tier_.when_named(nullptr);
   copy_waits_.end();

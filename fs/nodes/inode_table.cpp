@@ -1,13 +1,16 @@
 #include "fs/nodes/inode_table.h"
 
 #include <cerrno>
+#include <utility>
 
 #include "engine/base/check.h"
 
 namespace fpfs {
 
-InodeTable::InodeTable(Storage& storage, Handle root, const struct stat& root_attributes)
-    : storage_(storage), device_(root_attributes.st_dev) {
+InodeTable::InodeTable(Storage& storage, Handle root, const struct stat& root_attributes, Late::RunLater run_later)
+    : storage_(storage), device_(root_attributes.st_dev), late_closes_(std::move(run_later), [this](Late::Nodes gone) {
+        removal_turns_.close([&gone] { gone.clear(); });
+      }) {
   root_.handle = root;
   root_.number = root_attributes.st_ino;
   root_.lookups = 1;
@@ -97,7 +100,9 @@ void InodeTable::forget(uint64_t node, uint64_t count) {
     size_.store(inodes_.size(), std::memory_order_relaxed);
   }
   // Its handle is closed only now that the entry is gone: while it is open, no other file can have this st_ino.
-  if (gone->removed != nullptr) removal_turns_.close([&gone] { gone = nullptr; });
+  // Of one without a name the filesystem gives the inode up then. What has content to free does not wait for others.
+  if (gone->removed == nullptr || (!gone->removed->has_content() && late_closes_.take(gone))) return;
+  removal_turns_.close([&gone] { gone = nullptr; });
 }
 
 // Goes round the table bucket by bucket, so that each call finds other nodes than the one before.

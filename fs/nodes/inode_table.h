@@ -26,6 +26,7 @@
 #include "engine/base/status.h"
 #include "engine/io/scoped_handle.h"
 #include "engine/store/store.h"
+#include "fs/nodes/late_closes.h"
 #include "fs/nodes/removal_turns.h"
 
 namespace fpfs {
@@ -103,8 +104,9 @@ class InodeTable {
   static constexpr uint64_t kRootNode = 1;  // FUSE_ROOT_ID
 
   // `root`: borrowed, must outlive the table. With the table go the handles of what the kernel never forgot (an unmount
-  // sends no forgets).
-  InodeTable(Storage& storage, Handle root, const struct stat& root_attributes);
+  // sends no forgets). `run_later`: of LateCloses; none: all is closed at once.
+  using Late = LateCloses<Inode>;
+  InodeTable(Storage& storage, Handle root, const struct stat& root_attributes, Late::RunLater run_later = nullptr);
   InodeTable(const InodeTable&) = delete;
   InodeTable& operator=(const InodeTable&) = delete;
 
@@ -136,6 +138,8 @@ class InodeTable {
   Inode* find_and_hold(uint64_t number);  // by st_ino; also the root
   // The kernel drops `count` lookups of a node.
   void forget(uint64_t node, uint64_t count);
+  // From now on the handles of what it forgets are closed within forget().
+  void close_at_once() { late_closes_.end(); }
   // For whoever removes a directory: the handles of removed files are closed in these turns.
   RemovalTurns& removal_turns() { return removal_turns_; }
   size_t size() const { return size_.load(std::memory_order_relaxed); }  // without the root
@@ -158,6 +162,7 @@ class InodeTable {
   std::atomic<size_t> size_{0};
   std::atomic<uint64_t> listings_outdated_{0};
   RemovalTurns removal_turns_;
+  Late late_closes_;
   mutable Mutex mutex_;
   size_t next_bucket_ FPFS_GUARDED_BY(mutex_) = 0;  // where pick_unused() goes on
   uint64_t next_generation_ FPFS_GUARDED_BY(mutex_) = 1;
