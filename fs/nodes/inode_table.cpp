@@ -8,7 +8,7 @@
 namespace fpfs {
 
 InodeTable::InodeTable(Storage& storage, Handle root, const struct stat& root_attributes, Late::RunLater run_later)
-    : storage_(storage), device_(root_attributes.st_dev), late_closes_(std::move(run_later), [this](Late::Nodes gone) {
+    : storage_(storage), device_(root_attributes.st_dev), late_closes_(std::move(run_later), [this](Late::Nodes& gone) {
         removal_turns_.close([&gone] { gone.clear(); });
       }) {
   root_.handle = root;

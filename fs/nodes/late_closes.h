@@ -29,10 +29,10 @@ class LateCloses {
   static constexpr size_t kMax = 256;
 
   // `run_later`: runs a task once on another thread, kGathered from now; whoever destroys this has waited for those. `close`:
-  // destroys what it is given. Without `run_later` nothing is taken.
+  // clears what it is given. Without `run_later` nothing is taken.
   using RunLater = std::function<void(std::function<void()>)>;
   using Nodes = std::vector<std::unique_ptr<Node>>;
-  using Close = std::function<void(Nodes)>;
+  using Close = std::function<void(Nodes&)>;
   LateCloses(RunLater run_later, Close close) : run_later_(std::move(run_later)), close_(std::move(close)) {}
   LateCloses(const LateCloses&) = delete;
   LateCloses& operator=(const LateCloses&) = delete;
@@ -62,7 +62,7 @@ class LateCloses {
       const MutexLock lock(mutex_);
       nodes.swap(gathered_);
     }
-    close_(std::move(nodes));
+    close_(nodes);
   }
 
   const RunLater run_later_;

@@ -40,7 +40,7 @@ class LateClosesTest : public testing::Test {
   int open_ = 0, closings_ = 0;
   std::vector<std::function<void()>> tasks_;
   Late late_{[this](std::function<void()> task) { tasks_.push_back(std::move(task)); },
-             [this](Late::Nodes nodes) {
+             [this](Late::Nodes& nodes) {
                ++closings_;
                nodes.clear();
              }};
@@ -87,7 +87,7 @@ TEST_F(LateClosesTest, AtTheEndNothingIsTakenAndWhatWasIsClosed) {
 
 TEST(LateCloses, WithNobodyWhoRunsTasksNothingIsTaken) {
   int open = 0;
-  Late late(nullptr, [](Late::Nodes) { FAIL(); });
+  Late late(nullptr, [](const Late::Nodes&) { FAIL(); });
   {
     auto node = std::make_unique<Node>(open);
     EXPECT_FALSE(late.take(node));
@@ -111,7 +111,7 @@ TEST(LateCloses, NoneIsForgottenBetweenTakingAndClosing) {
           const MutexLock lock(mutex);
           tasks.push_back(std::move(task));
         },
-        [](LateCloses<Counted>::Nodes nodes) { nodes.clear(); });
+        [](LateCloses<Counted>::Nodes& nodes) { nodes.clear(); });
     const auto run = [&] {
       std::vector<std::function<void()>> due;
       {
@@ -124,8 +124,10 @@ TEST(LateCloses, NoneIsForgottenBetweenTakingAndClosing) {
     std::thread closer([&] {
       while (goes_on) run();
     });
+    constexpr int kTakers = 3;
     std::vector<std::thread> takers;
-    for (int i = 0; i < 3; ++i)
+    takers.reserve(kTakers);
+    for (int i = 0; i < kTakers; ++i)
       takers.emplace_back([&] {
         for (int n = 0; n < 20'000; ++n) {
           auto node = std::make_unique<Counted>(open);
