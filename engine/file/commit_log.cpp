@@ -174,16 +174,33 @@ void CommitLog::forced(uint64_t until) {
   forced_ = std::max(forced_, until);
 }
 
+CommitLog::Retiring::Retiring(CommitLog& log) : log_(log) {
+  const MutexLock lock(log_.mutex_);
+  while (log_.is_retiring_) log_.retired_.wait(log_.mutex_);
+  log_.is_retiring_ = true;
+}
+
+CommitLog::Retiring::~Retiring() {
+  {
+    const MutexLock lock(log_.mutex_);
+    log_.is_retiring_ = false;
+  }
+  log_.retired_.notify_one();
+}
+
+// Who waited for others to retire may find that they have had its half.
 Status CommitLog::settle(uint64_t inode) {
   if (!is_live(inode)) return Status::ok();
   FPFS_RETURN_IF_ERROR(hooks_.check());
-  FPFS_RETURN_IF_ERROR(retire_half());
-  return is_live(inode) ? retire_half() : Status::ok();  // it was in the other one
+  const Retiring retiring(*this);
+  if (is_live(inode)) FPFS_RETURN_IF_ERROR(retire_half(retiring));
+  return is_live(inode) ? retire_half(retiring) : Status::ok();  // it was in the other one
 }
 
 Status CommitLog::retire_all() {
-  FPFS_RETURN_IF_ERROR(retire_half());
-  return retire_half();
+  const Retiring retiring(*this);
+  FPFS_RETURN_IF_ERROR(retire_half(retiring));
+  return retire_half(retiring);
 }
 
 void CommitLog::retire_later(std::chrono::milliseconds delay) {
@@ -199,19 +216,18 @@ void CommitLog::retire_in_background() {
     is_task_posted_ = false;
     is_closed_ |= !answers;
   }
-  if (answers) static_cast<void>(retire_half());
+  if (answers) static_cast<void>(retire_half(Retiring(*this)));
 }
 
 // The half that fills, and the other one from then on. When the log is closed, both.
-Status CommitLog::retire_half() {
-  const MutexLock one(retiring_);
-  if (!sync_failure_.is_ok()) return sync_failure_;  // what was not synced then is not by another sync
+Status CommitLog::retire_half(const Retiring& retiring) {
   std::vector<Live> files;
   std::array<bool, 2> are_retired{};
   uint64_t first = 0;
   bool is_all = false;
   {
     const MutexLock lock(mutex_);
+    if (!sync_failure_.is_ok()) return sync_failure_;  // what was not synced then is not by another sync
     const unsigned filling = filling_;
     if (halves_[0].used + halves_[1].used == 0) return Status::ok();
     is_all = is_closed_;                  // as it is now: it may be closed while this waits
@@ -223,7 +239,7 @@ Status CommitLog::retire_half() {
       if (are_retired[i]) files.insert(files.end(), halves_[i].files.begin(), halves_[i].files.end());
     }
   }
-  Status status = sync(files);
+  Status status = sync(retiring, files);
   if (status.is_ok()) status = write(0, encode_commit_header(array_.id(), first));
   const MutexLock lock(mutex_);
   if (!status.is_ok()) {
@@ -240,16 +256,20 @@ Status CommitLog::retire_half() {
 }
 
 // A drive that does not answer is not asked: nothing has failed then.
-Status CommitLog::sync(const std::vector<Live>& files) {
+Status CommitLog::sync(const Retiring&, const std::vector<Live>& files) {
   for (const Live& file : files) storage_.start_writeback(file.sidecar->get());
   for (const Live& file : files) {
     FPFS_RETURN_IF_ERROR(hooks_.check());
     Status synced = storage_.fsync(file.sidecar->get());
     if (synced.is_ok()) synced = array_.check_tree_running();
     if (synced.is_ok()) continue;
-    sync_failure_ = synced.with_context(array_.path_in_mount(file.sidecar->get()));
-    hooks_.fail(sync_failure_);
-    return sync_failure_;
+    Status failure = synced.with_context(array_.path_in_mount(file.sidecar->get()));
+    {
+      const MutexLock lock(mutex_);
+      sync_failure_ = failure;
+    }
+    hooks_.fail(failure);
+    return failure;
   }
   return Status::ok();
 }

@@ -76,8 +76,8 @@ class CommitLog {
   };
   // All that was done to names before now() was `until` is durable.
   void forced(uint64_t until);
-  // Before the last name of an inode goes (within a Change), or its sidecar is appended to or synced: it is live no more. Waits for the drive of the names. A
-  // failure: it still is.
+  // Before the last name of an inode goes (within a Change), or its sidecar is appended to or synced: it is live no more.
+  // Waits for the drive of the names. A failure: it still is.
   Status settle(uint64_t inode);
   // No file is live any more. A failure: some still are, and recovery is to have a look.
   Status retire_all();
@@ -95,11 +95,22 @@ class CommitLog {
     unsigned used = 0;     // slots
     unsigned writing = 0;  // of these
   };
+  // One half at a time is retired, by whoever has this. No lock is held meanwhile: it waits for the drive.
+  class Retiring {
+   public:
+    explicit Retiring(CommitLog& log);  // when nobody else has it
+    ~Retiring();
+    Retiring(const Retiring&) = delete;
+    Retiring& operator=(const Retiring&) = delete;
+
+   private:
+    CommitLog& log_;
+  };
   bool is_live(uint64_t inode) const;
   bool may_append(const Commit& commit) const FPFS_REQUIRES(mutex_);
   Status write(uint64_t offset, std::span<const std::byte> bytes);
-  Status retire_half();
-  Status sync(const std::vector<Live>& files) FPFS_REQUIRES(retiring_);
+  Status retire_half(const Retiring& retiring);
+  Status sync(const Retiring& retiring, const std::vector<Live>& files);
   bool is_open(const Commit& commit);
   void retire_in_background();
   void retire_later(std::chrono::milliseconds delay);
@@ -115,10 +126,10 @@ class CommitLog {
   const ScopedHandle file_;
   std::atomic<unsigned> live_count_{0};
   std::atomic<uint64_t> clock_{1};  // goes up with each beginning and each end of a Change
-  Mutex retiring_;                  // one half at a time
-  Status sync_failure_ FPFS_GUARDED_BY(retiring_);
   mutable Mutex mutex_;
-  CondVar written_;
+  CondVar written_, retired_;
+  bool is_retiring_ FPFS_GUARDED_BY(mutex_) = false;
+  Status sync_failure_ FPFS_GUARDED_BY(mutex_);
   std::array<Half, 2> halves_ FPFS_GUARDED_BY(mutex_);
   unsigned filling_ FPFS_GUARDED_BY(mutex_) = 0;                         // which half
   std::unordered_map<uint64_t, unsigned> live_ FPFS_GUARDED_BY(mutex_);  // inodes; how often
