@@ -4,16 +4,27 @@
 #include <utility>
 
 #include "engine/base/check.h"
+#include "engine/base/units.h"
 
 namespace fpfs {
 
 InodeTable::InodeTable(Storage& storage, Handle root, const struct stat& root_attributes, Late::RunLater run_later)
-    : storage_(storage), device_(root_attributes.st_dev), late_closes_(std::move(run_later), [this](Late::Nodes& gone) {
-        removal_turns_.close([&gone] { gone.clear(); });
-      }) {
+    : storage_(storage),
+      device_(root_attributes.st_dev),
+      late_closes_(
+          std::move(run_later), [this](Late::Nodes& gone) { removal_turns_.close([&gone] { gone.clear(); }); },
+          [this] { return has_room(); }) {
   root_.handle = root;
   root_.number = root_attributes.st_ino;
   root_.lookups = 1;
+}
+
+// Where room is short, that of a removed file is there when the kernel has forgotten it.
+bool InodeTable::has_room() const {
+  constexpr uint64_t kBytesMin = 256 * kMiB, kInodesMin = 65536;  // more than anybody takes before it is closed
+  const Result<struct statvfs> now = storage_.fstatvfs(root_.handle);
+  return now.is_ok() && now->f_bavail * now->f_frsize >= kBytesMin &&
+         (now->f_files == 0 || now->f_favail >= kInodesMin);  // 0: it does not count them (btrfs)
 }
 
 // A node's handle is closed behind the lock.

@@ -154,6 +154,7 @@ class InodeTable {
   std::vector<Entry> pick_unused_entries(size_t count);
 
  private:
+  bool has_room() const;
   void visit_unused(size_t count, const std::function<bool(Inode&)>& visit) FPFS_REQUIRES(mutex_);
 
   Storage& storage_;

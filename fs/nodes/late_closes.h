@@ -29,17 +29,20 @@ class LateCloses {
   static constexpr size_t kMax = 256;
 
   // `run_later`: runs a task once on another thread, kGathered from now; whoever destroys this has waited for those. `close`:
-  // clears what it is given. Without `run_later` nothing is taken.
+  // clears what it is given. `has_room`: whether the filesystem has enough for what may be made meanwhile, as what is open
+  // still takes room; asked for the first of those that are closed together. Without `run_later` nothing is taken.
   using RunLater = std::function<void(std::function<void()>)>;
   using Nodes = std::vector<std::unique_ptr<Node>>;
   using Close = std::function<void(Nodes&)>;
-  LateCloses(RunLater run_later, Close close) : run_later_(std::move(run_later)), close_(std::move(close)) {}
+  using HasRoom = std::function<bool()>;
+  LateCloses(RunLater run_later, Close close, HasRoom has_room)
+      : run_later_(std::move(run_later)), close_(std::move(close)), has_room_(std::move(has_room)) {}
   LateCloses(const LateCloses&) = delete;
   LateCloses& operator=(const LateCloses&) = delete;
 
   // False: `node` is left to its owner, to be closed now.
   bool take(std::unique_ptr<Node>& node) {
-    if (run_later_ == nullptr) return false;
+    if (run_later_ == nullptr || (is_empty() && !has_room_())) return false;
     {
       const MutexLock lock(mutex_);
       if (has_ended_ || gathered_.size() >= kMax) return false;
@@ -56,6 +59,10 @@ class LateCloses {
   }
 
  private:
+  bool is_empty() {
+    const MutexLock lock(mutex_);
+    return gathered_.empty();
+  }
   void close_all() {
     Nodes nodes;
     {
@@ -67,6 +74,7 @@ class LateCloses {
 
   const RunLater run_later_;
   const Close close_;
+  const HasRoom has_room_;
   Mutex mutex_;
   bool has_ended_ FPFS_GUARDED_BY(mutex_) = false;
   Nodes gathered_ FPFS_GUARDED_BY(mutex_);

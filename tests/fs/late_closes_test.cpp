@@ -38,12 +38,14 @@ class LateClosesTest : public testing::Test {
   }
 
   int open_ = 0, closings_ = 0;
+  bool has_room_ = true;
   std::vector<std::function<void()>> tasks_;
   Late late_{[this](std::function<void()> task) { tasks_.push_back(std::move(task)); },
              [this](Late::Nodes& nodes) {
                ++closings_;
                nodes.clear();
-             }};
+             },
+             [this] { return has_room_; }};
 };
 
 TEST_F(LateClosesTest, WhatIsTakenTogetherIsClosedTogether) {
@@ -85,9 +87,18 @@ TEST_F(LateClosesTest, AtTheEndNothingIsTakenAndWhatWasIsClosed) {
   EXPECT_TRUE(tasks_.empty());
 }
 
+TEST_F(LateClosesTest, WhereRoomIsShortNothingIsTaken) {
+  has_room_ = false;
+  EXPECT_FALSE(take());
+  EXPECT_EQ(open_, 0);
+  has_room_ = true;
+  EXPECT_TRUE(take());
+}
+
 TEST(LateCloses, WithNobodyWhoRunsTasksNothingIsTaken) {
   int open = 0;
-  Late late(nullptr, [](const Late::Nodes&) { FAIL(); });
+  Late late(
+      nullptr, [](const Late::Nodes&) { FAIL(); }, [] { return true; });
   {
     auto node = std::make_unique<Node>(open);
     EXPECT_FALSE(late.take(node));
@@ -111,7 +122,7 @@ TEST(LateCloses, NoneIsForgottenBetweenTakingAndClosing) {
           const MutexLock lock(mutex);
           tasks.push_back(std::move(task));
         },
-        [](LateCloses<Counted>::Nodes& nodes) { nodes.clear(); });
+        [](LateCloses<Counted>::Nodes& nodes) { nodes.clear(); }, [] { return true; });
     const auto run = [&] {
       std::vector<std::function<void()>> due;
       {
