@@ -1,8 +1,8 @@
 // LateCloses: removed files that the kernel has forgotten, whose handles are closed together, behind what it asks for.
 //
 // Closing the last handle of a removed file makes its filesystem give the inode up, which takes as long as half the
-// removal did. The kernel forgets such a file beside the caller's next request, so who serves that caller alone would let
-// it wait meanwhile. So they are gathered, and closed every kGathered by a thread that nobody waits for.
+// removal did. The kernel forgets such a file beside the caller's next request, so who serves that caller alone would
+// let it wait meanwhile. So they are gathered, and closed every kGathered by a thread that nobody waits for.
 //
 // What it brings: docs/benchmarks/row09.md ("ls, rm").
 //
@@ -28,9 +28,9 @@ class LateCloses {
   // More than these are not kept open: whoever brings them closes them.
   static constexpr size_t kMax = 256;
 
-  // `run_later`: runs a task once on another thread, kGathered from now; whoever destroys this has waited for those. `close`:
-  // clears what it is given. `has_room`: whether the filesystem has enough for what may be made meanwhile, as what is open
-  // still takes room; asked for the first of those that are closed together. Without `run_later` nothing is taken.
+  // `run_later`: runs a task once on another thread, kGathered from now; whoever destroys this has waited for those.
+  // `close`: clears what it is given. `has_room`: whether the filesystem has enough for what may be made meanwhile, as what
+  // is open still takes room; asked for the first of those that are closed together. Without `run_later` nothing is taken.
   using RunLater = std::function<void(std::function<void()>)>;
   using Nodes = std::vector<std::unique_ptr<Node>>;
   using Close = std::function<void(Nodes&)>;

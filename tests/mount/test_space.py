@@ -123,6 +123,27 @@ def test_a_drive_of_names_without_inodes(make_drive, make_array, make_mount, dri
 
 @pytest.mark.P4
 @pytest.mark.root
+def test_an_inode_is_free_as_soon_as_its_file_is_removed(make_drive, make_array, make_mount):
+    """Where there are none left: removed files are not kept open to be closed together (fs/nodes/late_closes.h)."""
+    array = make_array(paths=[make_drive(400 * MIB, "ext4", "-N", "700").path])
+    array.damaged = True  # nothing can be set right on a full drive
+    mount = make_mount(array)
+    count = 0
+    while attempt((mount.path / f"{count}").touch) is None:
+        count += 1
+    assert count > 100
+    turns, failed = 100, 0
+    for turn in range(turns):
+        name = mount.path / f"{turn}"
+        os.unlink(name)
+        if attempt(name.touch) is not None:  # the kernel forgets a file behind the answer to unlink(2)
+            failed += 1
+            wait_until(lambda: attempt(name.touch) is None)
+    assert failed < turns // 2
+
+
+@pytest.mark.P4
+@pytest.mark.root
 @pytest.mark.time_limit(240)
 def test_torch_is_told(make_drive, make_array, make_mount, drives):
     torch = pytest.importorskip("torch")
