@@ -14,6 +14,7 @@ import time
 AT_FDCWD, AT_STATX_FORCE_SYNC, STATX_BASIC = -100, 0x2000, 0x7FF
 libc = ctypes.CDLL(None, use_errno=True)
 PAUSE = 0.001
+DAEMON_PRIORITY = -10
 
 
 def stat(path):
@@ -31,7 +32,7 @@ class Echo:
         if os.fork() == 0:
             os.close(self._out)  # so that the end of this process is the end of its own
             try:
-                os.nice(-10)
+                os.nice(DAEMON_PRIORITY)
             except PermissionError:
                 pass  # neither could the daemon
             while byte := os.read(theirs, 1):

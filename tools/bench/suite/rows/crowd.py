@@ -7,11 +7,11 @@ import subprocess
 import sys
 
 from ..measure import Measure, Samples, limit, ratio
+from ..prober import DAEMON_PRIORITY
 from ..torch_client import BENCH
 
 PROCESSES = 8
 POOL = 256 << 20  # the default of buffer_memory
-DAEMON_PRIORITY = -10
 
 
 def save_together(bench, mount):
