@@ -7,6 +7,7 @@
 //   WriterSet     who changed it, and whose closes have finished what
 //   ChunkCache    the chunks in memory: found, dirty, detached
 //   PartReads     which chunks were read in part, without being loaded
+//   TensorStarts  where its tensors begin, for who goes from one to the next
 //   WriteGate     which writes and controls may go on
 //   Placement     objects and slots, what is retired, what space is left over
 //   Reservation   room that fallocate set aside
@@ -60,6 +61,7 @@
 #include "engine/file/previous_content.h"
 #include "engine/file/requests.h"
 #include "engine/file/reservation.h"
+#include "engine/file/tensor_starts.h"
 #include "engine/file/write_gate.h"
 #include "engine/file/writer_set.h"
 #include "engine/index/sidecar.h"
@@ -327,6 +329,11 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   bool load_moved(CachedChunk& chunk, const Status& status);
   void finish_load(CachedChunk& chunk, const Status& status);
 
+  // tensor_ahead.cpp
+  void look_for_tensors(Deferred& deferred) FPFS_REQUIRES(mutex_);
+  void find_tensors(const CachedChunk& first) FPFS_REQUIRES(mutex_);
+  void read_tensors_ahead(TensorHops& hops, Deferred& deferred) FPFS_REQUIRES(mutex_);
+
   // inline_content.cpp
   void cache_inline(std::span<const std::byte> content) FPFS_REQUIRES(mutex_);
   void begin_load_inline(CachedChunk& chunk) FPFS_REQUIRES(mutex_);
@@ -483,6 +490,7 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   Reservation reserved_ FPFS_GUARDED_BY(mutex_);                       // for chunks that are neither stored nor dirty
   ChunkCache cache_ FPFS_GUARDED_BY(mutex_);
   PartReads part_reads_ FPFS_GUARDED_BY(mutex_);
+  TensorStarts tensors_ FPFS_GUARDED_BY(mutex_);
   unsigned writes_in_flight_ FPFS_GUARDED_BY(mutex_) = 0;
   Status error_ FPFS_GUARDED_BY(mutex_);
   bool promised_ FPFS_GUARDED_BY(mutex_) = false;  // see promise()

@@ -204,15 +204,21 @@ bool leads_to(const ReadCursor& cursor, FileOffset offset) {
 }  // namespace
 
 // Sequential readers get their window doubled from a few of their requests up to the limit; a jump closes it. So who goes
-// from one short header to the next has no chunks read that he jumps over. What is away takes longer: it begins with a few
-// chunks, and of it no run (start_loads()) is begun that would not be whole.
+// from one short header to the next has no chunks read that he jumps over, and who goes from tensor to tensor has those read
+// that he jumps to (tensor_ahead.cpp). What is away takes longer: it begins with a few chunks, and of it no run
+// (start_loads()) is begun that would not be whole.
 void File::read_ahead(ReadCursor& cursor, FileOffset offset, uint32_t length, Deferred& deferred) {
   const ChunkIndex current = context_.stripes.chunk_of(offset + length);
   const FileOffset expected = cursor.next_offset;
-  if (!leads_to(cursor, offset)) {
+  const bool is_jump = !leads_to(cursor, offset);
+  const bool is_hop = (is_jump || cursor.window == 0) && tensors_.note(cursor.tensors, offset, length, is_jump);
+  if (is_jump || is_hop) {
     cursor.window = 0;
     cursor.ahead = current;
     cursor.next_offset = offset + length;
+    if (is_hop) return read_tensors_ahead(cursor.tensors, deferred);
+    if (length >= TensorStarts::kRequestMin && tensors_.state() == TensorStarts::State::kUnknown)
+      look_for_tensors(deferred);
   } else {
     const bool is_away = content_.extent(current).is_away();
     const uint64_t limit = std::max(is_away ? context_.fetch_ahead : 0, context_.options.read_ahead);
@@ -323,6 +329,12 @@ void File::finish_load(CachedChunk& chunk, const Status& status) {
     if (abandoned_) return;
     chunk.state = status.is_ok() ? CachedChunk::State::kReady : CachedChunk::State::kFailed;
     chunk.failure = status;
+    if (chunk.index == ChunkIndex(0) && tensors_.state() == TensorStarts::State::kAsked) {
+      if (status.is_ok() && !chunk.detached)
+        find_tensors(chunk);
+      else
+        tensors_.forget();
+    }
     // A write that waited to overwrite part of the chunk must find the failure; it lets go of the chunk then.
     const bool leave_for_writer = !status.is_ok() && !chunk.waiting_writes.is_empty();
     ChunkCache::wake(chunk, deferred);

@@ -13,6 +13,7 @@
 #include "engine/base/units.h"
 #include "engine/file/landing.h"
 #include "engine/file/room.h"
+#include "engine/file/tensor_starts.h"
 #include "engine/file/writer.h"
 #include "engine/io/buffer_pool.h"
 
@@ -31,6 +32,7 @@ struct ReadCursor {
   FileOffset next_offset;  // where the next sequential read would start: behind the furthest of them
   uint64_t window = 0;     // bytes to read ahead; grows while reads are sequential
   ChunkIndex ahead;        // first chunk that was not asked for yet
+  TensorHops tensors;      // jumps that lead on
 };
 
 struct ReadRequest {

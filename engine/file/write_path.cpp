@@ -372,6 +372,7 @@ MemberIndex File::member_of(ChunkIndex chunk) {
 // The content changed: there is something to commit.
 void File::mark_modified(const Origin& origin) {
   content_.note_change(context_.clock.now());
+  tensors_.forget();
   writers_.changed(origin);
   if (origin.writer != nullptr && !origin.by_mapping) context_.watch_trickles();
   keep_alive();

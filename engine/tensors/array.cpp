@@ -15,7 +15,7 @@
 #include "engine/store/find_in_array.h"
 #include "engine/store/store.h"
 #include "engine/tensors/array.h"
-#include "engine/tensors/safetensors.h"
+#include "engine/formats/safetensors.h"
 #include "engine/tensors/save_file.h"
 
 namespace fastpersist {

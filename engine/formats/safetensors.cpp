@@ -1,4 +1,4 @@
-#include "engine/tensors/safetensors.h"
+#include "engine/formats/safetensors.h"
 
 #include <algorithm>
 #include <array>
@@ -15,6 +15,8 @@ namespace fpfs {
 namespace {
 
 using Json = nlohmann::ordered_json;
+// Whoever wrote it: one with many names is found its way through in no more than n log n steps.
+using ForeignJson = nlohmann::json;
 
 constexpr const char* kMetadataName = "__metadata__";
 constexpr uint64_t kHeaderAlignment = 8;
@@ -37,11 +39,11 @@ Status no_header(const std::string& why) {
   return unusable("no file of safetensors: " + why);
 }
 
-bool is_number(const Json& value) {
+bool is_number(const ForeignJson& value) {
   return value.is_number_unsigned();
 }
 
-Result<TensorDescription> decode_tensor(const std::string& name, const Json& entry) {
+Result<TensorDescription> decode_tensor(const std::string& name, const ForeignJson& entry) {
   TensorDescription tensor;
   tensor.name = name;
   const auto dtype = entry.is_object() ? entry.find("dtype") : entry.end();
@@ -62,7 +64,7 @@ Result<TensorDescription> decode_tensor(const std::string& name, const Json& ent
   return tensor;
 }
 
-Status decode_metadata(const Json& entry, TensorHeader& header) {
+Status decode_metadata(const ForeignJson& entry, TensorHeader& header) {
   if (!entry.is_object()) return no_header("its metadata is none");
   for (const auto& [key, value] : entry.items()) {
     if (!value.is_string()) return no_header("its metadata '" + key + "' is no text");
@@ -137,7 +139,7 @@ Result<TensorHeader> decode_tensor_header(std::span<const std::byte> text, uint6
   TensorHeader header;
   header.content_begin = kSafetensorsLengthBytes + text.size();
   const auto* const first = reinterpret_cast<const char*>(text.data());
-  const Json json = Json::parse(first, first + text.size(), nullptr, /*allow_exceptions=*/false);
+  const ForeignJson json = ForeignJson::parse(first, first + text.size(), nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) return no_header("its header is not JSON");
   for (const auto& [name, entry] : json.items()) {
     if (name == kMetadataName) {

@@ -1,4 +1,4 @@
-#include "engine/tensors/safetensors.h"
+#include "engine/formats/safetensors.h"
 
 #include <cstring>
 #include <random>

@@ -1,0 +1,135 @@
+// What the kernel asks for around the first page of each tensor, in all its forms, and what is not that.
+#include "engine/file/tensor_starts.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace fpfs {
+namespace {
+
+constexpr uint64_t kTensor = 16 * kMiB, kHeader = 8 * kKiB + 8;
+
+class TensorStartsTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::vector<uint64_t> begins;
+    for (unsigned i = 0; i < 16; ++i) begins.push_back(kHeader + i * kTensor);
+    starts_.know(std::move(begins));
+  }
+  static uint64_t page(unsigned tensor) { return round_down(kHeader + tensor * kTensor, kIoAlignment); }
+  bool note(uint64_t offset, uint64_t length, bool is_jump) {
+    return starts_.note(hops_, FileOffset(offset), static_cast<uint32_t>(length), is_jump);
+  }
+  // Around the page, half of it before and half behind: the requests are asked for in this order.
+  bool hop(unsigned tensor, uint64_t around, uint64_t request, bool backwards) {
+    bool is_hop = false;
+    const uint64_t begin = page(tensor) - around / 2, count = around / request;
+    for (uint64_t i = 0; i < count; ++i)
+      is_hop = note(begin + (backwards ? count - 1 - i : i) * request, request, backwards || i == 0);
+    return is_hop;
+  }
+  // The pages around which something is read ahead.
+  std::vector<uint64_t> named(uint64_t bytes_max = kGiB) {
+    std::vector<uint64_t> pages;
+    while (const auto range = starts_.next_range(hops_, bytes_max)) {
+      EXPECT_EQ(range->second.value() - range->first.value(), 2 * hops_.reach);
+      pages.push_back(range->first.value() + hops_.reach);
+    }
+    return pages;
+  }
+
+  TensorStarts starts_;
+  TensorHops hops_;
+};
+
+struct Around {
+  uint64_t bytes, request;
+  bool backwards;
+};
+class AroundTest : public TensorStartsTest, public ::testing::WithParamInterface<Around> {};
+
+TEST_P(AroundTest, IsReadAheadOfWhoGoesFromTensorToTensor) {
+  const auto [bytes, request, backwards] = GetParam();
+  EXPECT_FALSE(hop(1, bytes, request, backwards));
+  EXPECT_TRUE(named().empty());  // one jump leads nowhere
+  EXPECT_TRUE(hop(2, bytes, request, backwards));
+  EXPECT_EQ(hops_.reach, bytes / 2);
+  EXPECT_EQ(named(), (std::vector{page(3), page(4)}));
+  EXPECT_TRUE(hop(3, bytes, request, backwards));
+  EXPECT_EQ(named(), (std::vector{page(5), page(6), page(7)}));  // four are named, with 4
+  EXPECT_TRUE(hop(4, bytes, request, backwards));
+  EXPECT_EQ(named(3 * bytes), (std::vector<uint64_t>{}));  // three of them have not come
+  EXPECT_EQ(named(4 * bytes), (std::vector{page(8)}));
+}
+
+INSTANTIATE_TEST_SUITE_P(Forms, AroundTest,
+                         ::testing::Values(Around{kMiB, kMiB, false}, Around{4 * kMiB, 4 * kMiB, false},
+                                           Around{2 * kMiB, kMiB, false}, Around{2 * kMiB, kMiB, true},
+                                           Around{4 * kMiB, kMiB, false}, Around{4 * kMiB, kMiB, true},
+                                           Around{256 * kKiB, 128 * kKiB, false}));
+
+// Of tensors that are read with the one before nobody waits for the first page.
+TEST_F(TensorStartsTest, SmallTensorsAreReadWithTheirNeighbours) {
+  std::vector<uint64_t> begins;
+  for (unsigned i = 0; i < 16; ++i)
+    for (const uint64_t small : {uint64_t{0}, 64 * kKiB, 900 * kKiB}) begins.push_back(kHeader + i * kTensor + small);
+  starts_.know(std::move(begins));
+  EXPECT_FALSE(hop(0 + 1, 2 * kMiB, kMiB, false));
+  EXPECT_TRUE(hop(2, 2 * kMiB, kMiB, false));
+  EXPECT_EQ(named(), (std::vector{page(3), page(4)}));
+}
+
+TEST_F(TensorStartsTest, TheLastOneIsNotGoneBeyond) {
+  hop(13, 2 * kMiB, kMiB, true);
+  EXPECT_TRUE(hop(14, 2 * kMiB, kMiB, true));
+  EXPECT_EQ(named(), (std::vector{page(15)}));
+  EXPECT_TRUE(hop(15, 2 * kMiB, kMiB, true));
+  EXPECT_TRUE(named().empty());
+}
+
+// By requests that end where tensors begin, too.
+TEST_F(TensorStartsTest, WhoReadsOnIsNoHopper) {
+  EXPECT_FALSE(note(page(1), kMiB, true));
+  for (uint64_t at = page(1) + kMiB; at < page(2); at += kMiB) EXPECT_FALSE(note(at, kMiB, false)) << at;
+  EXPECT_TRUE(named().empty());
+}
+
+// Behind what the kernel may have read around the page of a tensor.
+TEST_F(TensorStartsTest, WhoStaysIsLetGoOf) {
+  hop(1, 2 * kMiB, kMiB, false);
+  EXPECT_TRUE(hop(2, 2 * kMiB, kMiB, false));
+  bool is_hop = true;
+  uint64_t at = page(2) + kMiB;
+  for (; is_hop && at < page(3); at += kMiB) is_hop = note(at, kMiB, false);
+  EXPECT_LE(at, page(2) + TensorStarts::kReachMax + 2 * kMiB);
+}
+
+TEST_F(TensorStartsTest, WhoGoesElsewhereBeginsAnew) {
+  hop(1, 2 * kMiB, kMiB, false);
+  EXPECT_TRUE(hop(2, 2 * kMiB, kMiB, false));
+  EXPECT_FALSE(note(page(9) + 8 * kMiB, kMiB, true));
+  EXPECT_TRUE(named().empty());
+  EXPECT_FALSE(hop(12, 2 * kMiB, kMiB, false));  // not the expected one
+  EXPECT_TRUE(named().empty());
+  EXPECT_TRUE(hop(13, 2 * kMiB, kMiB, false));
+  EXPECT_EQ(named(), (std::vector{page(14), page(15)}));
+}
+
+TEST_F(TensorStartsTest, ShortRequestsAreNotLookedAt) {
+  for (unsigned i = 1; i < 5; ++i) EXPECT_FALSE(note(page(i), 64 * kKiB, true));
+  EXPECT_TRUE(named().empty());
+}
+
+TEST_F(TensorStartsTest, NothingIsKnownOfContentThatHasChanged) {
+  hop(1, 2 * kMiB, kMiB, false);
+  starts_.forget();
+  EXPECT_EQ(starts_.state(), TensorStarts::State::kUnknown);
+  EXPECT_FALSE(hop(2, 2 * kMiB, kMiB, false));
+  EXPECT_TRUE(named().empty());
+  starts_.know({kHeader});  // fewer than the reader has seen
+  EXPECT_FALSE(hop(2, 2 * kMiB, kMiB, false));
+}
+
+}  // namespace
+}  // namespace fpfs
